@@ -40,33 +40,37 @@ static bool same_hash(struct hash128 a, struct hash128 b)
     return a.hi == b.hi && a.lo == b.lo;
 }
 
-int content_hash(const char *path, const char *name, struct hash128 *hash, struct content_stamp *stamp, struct err *err)
+int content_hash(const char *path, const char *name, struct hash128 *hash,
+                 struct content_stamp *stamp, struct err *err)
 {
     struct content_stamp after = {0};
     struct err why = {0};
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 && may_not(errno))
-        return err_set_errno(err, ERR_INPUT, "source '%s': cannot open it: make it readable, or leave it out", name);
+        return err_set_errno(err, ERR_INPUT, "source '%s': cannot open it: make it readable, or "
+                                             "leave it out", name);
     if (fd >= 0)
         close(fd);
-    int rc = stamp_read(path, stamp, &why);
-    if (rc == 0)
-        rc = hash_file(path, hash, &why);
-    if (rc == 0)
-        rc = stamp_read(path, &after, &why);
-    if (rc < 0)
+    if (stamp_read(path, stamp, &why) < 0 || hash_file(path, hash, &why) < 0 ||
+        stamp_read(path, &after, &why) < 0)
         return err_set(err, ERR_TEMP, "source '%s': %s", name, why.text);
-    return same_stamp(stamp, &after) ? 0 : err_set(err, ERR_BUSY, "source '%s' changes while it is read", name);
+    if (!same_stamp(stamp, &after))
+        return err_set(err, ERR_BUSY, "source '%s' changes while it is read", name);
+    return 0;
 }
 
-int content_holds(const char *path, struct hash128 hash, const struct content_stamp *stamp, struct err *err)
+int content_holds(const char *path, struct hash128 hash, const struct content_stamp *stamp,
+                  struct err *err)
 {
     struct content_stamp now;
     struct hash128 found;
     struct err why = {0};
-    int rc = stamp_read(path, &now, err);
-    if (rc < 0 || (!stamp->fresh && same_stamp(&now, stamp)))
-        return rc < 0 ? rc : 1;
-    rc = hash_file(path, &found, &why);
-    return rc < 0 ? err_set(err, ERR_TEMP, "%s", why.text) : same_hash(hash, found);
+    int rc;
+    if ((rc = stamp_read(path, &now, err)) < 0)
+        return rc;
+    if (!stamp->fresh && same_stamp(&now, stamp))
+        return 1;
+    if (hash_file(path, &found, &why) < 0)
+        return err_set(err, ERR_TEMP, "%s", why.text);
+    return same_hash(hash, found);
 }

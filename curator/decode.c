@@ -39,17 +39,20 @@ static int clip_of(const struct dataset *d, const struct dataset_sample *s, cons
                    struct clip *out, struct err *err)
 {
     struct clip c = {.frames = 1 + 8 * (s->t - 1), .height = 8 * s->h, .width = 8 * s->w};
-    if (strcmp(d->tokenizer, tokenizer_wavelet.name) != 0 || d->channels != tokenizer_wavelet.channels)
+    int rc;
+    if (strcmp(d->tokenizer, tokenizer_wavelet.name) != 0 ||
+        d->channels != tokenizer_wavelet.channels)
         return err_set(err, ERR_INPUT, "the dataset's latents were made by '%s': this decoder is "
                                        "of '%s'", d->tokenizer, tokenizer_wavelet.name);
     c.bytes = c.frames * c.height * c.width * 3;
     if (!(c.rgb = malloc((size_t)c.bytes)))
         return err_set(err, ERR_NOMEM, "out of memory for a clip");
-    int rc = tokenizer_wavelet.decode(latent, c.frames, c.height, c.width, c.rgb, err);
-    if (rc < 0)
-        free(c.rgb);
-    else
-        *out = c;
+    if ((rc = tokenizer_wavelet.decode(latent, c.frames, c.height, c.width, c.rgb, err)) < 0)
+        goto out;
+    *out = c;
+    c.rgb = NULL;
+out:
+    free(c.rgb);
     return rc;
 }
 
@@ -62,7 +65,8 @@ static int bytes_read(const char *path, int64_t offset, int64_t bytes, char **ou
     else if (fd < 0)
         rc = err_set_errno(err, ERR_INPUT, "cannot open '%s'", path);
     else if (pread(fd, data, (size_t)bytes, offset) != bytes)
-        rc = err_set(err, ERR_CORRUPT, "'%s' ends before byte %lld", path, (long long)(offset + bytes));
+        rc = err_set(err, ERR_CORRUPT, "'%s' ends before byte %lld", path,
+                     (long long)(offset + bytes));
     if (fd >= 0)
         close(fd);
     if (rc < 0)
@@ -74,24 +78,29 @@ static int bytes_read(const char *path, int64_t offset, int64_t bytes, char **ou
 
 /* Reads a sample's latent, `bytes` bytes of a file at `offset`, and decodes it. */
 static int clip_read(const struct dataset *d, const struct dataset_sample *s, const char *path,
-                     int64_t offset, int64_t bytes, struct clip *out,
-                     struct err *err)
+                     int64_t offset, int64_t bytes, struct clip *out, struct err *err)
 {
     const int64_t shape[] = {d->channels, s->t, s->h, s->w};
     float *latent = malloc((size_t)(shape[0] * shape[1] * shape[2] * shape[3]) * sizeof *latent);
     char *data = NULL;
-    int rc = latent ? bytes_read(path, offset, bytes, &data, err)
-        : err_set(err, ERR_NOMEM, "out of memory for a latent");
-    if (rc == 0 && (rc = npy_parse(data, bytes, shape, 4, "latent", latent, err)) < 0)
+    int rc;
+    if (!latent)
+        return err_set(err, ERR_NOMEM, "out of memory for a latent");
+    if ((rc = bytes_read(path, offset, bytes, &data, err)) < 0)
+        goto out;
+    if ((rc = npy_parse(data, bytes, shape, 4, "latent", latent, err)) < 0) {
         err_context(err, "%s", path);
-    if (rc == 0)
-        rc = clip_of(d, s, latent, out, err);
+        goto out;
+    }
+    rc = clip_of(d, s, latent, out, err);
+out:
     free(data);
     free(latent);
     return rc;
 }
 
-static int stored_clip(const struct dataset *d, const char *root, int64_t number, struct clip *out, struct err *err)
+static int stored_clip(const struct dataset *d, const char *root, int64_t number, struct clip *out,
+                       struct err *err)
 {
     const struct dataset_sample *s = &d->samples[number];
     char path[2 * LIMIT_PATH_BYTES];
@@ -105,19 +114,21 @@ static int nearest_find(const struct dataset *d, const char *root,
                         const struct dataset_sample *like, const struct clip *c, int64_t *number,
                         double *best, struct err *err)
 {
-    int rc = 0;
+    int rc;
     *best = -1;
-    for (int64_t i = 0; i < d->n_samples && rc == 0; i++) {
+    for (int64_t i = 0; i < d->n_samples; i++) {
         const struct dataset_sample *s = &d->samples[i];
         struct clip other;
-        if (s->t != like->t || s->h != like->h || s->w != like->w || (rc = stored_clip(d, root, i, &other, err)) < 0)
+        if (s->t != like->t || s->h != like->h || s->w != like->w)
             continue;
+        if ((rc = stored_clip(d, root, i, &other, err)) < 0)
+            return rc;
         double db = psnr(c->rgb, other.rgb, c->bytes);
         if (db > *best)
             *best = db, *number = i;
         free(other.rgb);
     }
-    return rc;
+    return 0;
 }
 
 /* Copies frame `from` of a clip into a picture, at column x and row y. */
@@ -198,27 +209,30 @@ static int latent_decode(struct decoding *k, const char *path, struct err *err)
     struct clip want = {0}, got = {0};
     int64_t number = 0, nearest = 0;
     double nearest_db = 0;
+    struct stat st;
+    int rc;
     snprintf(digits, sizeof digits, "%.*s", (int)strcspn(name, "."), name);
-    if (num_parse_i64(digits, "number", &number, NULL) < 0 || number < 0 || number >= k->data.n_samples)
+    if (num_parse_i64(digits, "number", &number, NULL) < 0 || number < 0 ||
+        number >= k->data.n_samples)
         return err_set(err, ERR_INPUT, "'%s' is not <number>.npy of a sample of '%s', which has "
                                        "%lld", path, k->root, (long long)k->data.n_samples);
-    struct stat st;
     if (stat(path, &st) < 0)
         return err_set_errno(err, ERR_INPUT, "cannot look at '%s'", path);
-    int rc = clip_read(&k->data, &k->data.samples[number], path, 0, st.st_size, &got, err);
-    if (rc == 0)
-        rc = stored_clip(&k->data, k->root, number, &want, err);
     picture_path(k, name, picture);
-    if (rc == 0)
-        rc = sheet_save(picture, &want, &got, err);
-    if (rc == 0)
-        rc = nearest_find(&k->data, k->root, &k->data.samples[number], &got, &nearest, &nearest_db, err);
-    if (rc == 0) {
-        double db = psnr(want.rgb, got.rgb, got.bytes);
-        row_put(k, number, db, nearest, nearest_db);
-        k->sum += db;
-        k->n++;
-    }
+    const struct dataset_sample *like = &k->data.samples[number];
+    if ((rc = clip_read(&k->data, like, path, 0, st.st_size, &got, err)) < 0)
+        goto out;
+    if ((rc = stored_clip(&k->data, k->root, number, &want, err)) < 0)
+        goto out;
+    if ((rc = sheet_save(picture, &want, &got, err)) < 0)
+        goto out;
+    if ((rc = nearest_find(&k->data, k->root, like, &got, &nearest, &nearest_db, err)) < 0)
+        goto out;
+    double db = psnr(want.rgb, got.rgb, got.bytes);
+    row_put(k, number, db, nearest, nearest_db);
+    k->sum += db;
+    k->n++;
+out:
     free(want.rgb);
     free(got.rgb);
     return rc;
@@ -233,21 +247,55 @@ static int is_latent(const struct dirent *e)
 static int folder_decode(struct decoding *k, const char *dir, struct err *err)
 {
     struct dirent **found = NULL;
-    int n = scandir(dir, &found, is_latent, alphasort);
-    int rc = n > 0
-        ? pictures_check(k, found, n, err)
-        : err_set(err, ERR_INPUT,
-                  "no <number>.npy in '%s': give a folder that 'reel-train generate' wrote", dir);
-    if (rc == 0)
-        rc = file_mkdirs(k->out, err);
+    int rc, n = scandir(dir, &found, is_latent, alphasort);
+    if (n <= 0) {
+        free(found);
+        return err_set(err, ERR_INPUT, "no <number>.npy in '%s': give a folder that 'reel-train "
+                                       "generate' wrote", dir);
+    }
+    if ((rc = pictures_check(k, found, n, err)) < 0)
+        goto out;
+    if ((rc = file_mkdirs(k->out, err)) < 0)
+        goto out;
     for (int i = 0; i < n; i++) {
         char path[LIMIT_PATH_BYTES + sizeof found[i]->d_name + 1];
         snprintf(path, sizeof path, "%s/%s", dir, found[i]->d_name);
-        rc = rc < 0 ? rc : latent_decode(k, path, err);
-        free(found[i]);
+        if ((rc = latent_decode(k, path, err)) < 0)
+            goto out;
     }
+out:
+    for (int i = 0; i < n; i++)
+        free(found[i]);
     free(found);
     return rc;
+}
+
+static void text_begin(struct decoding *k)
+{
+    json_out_init(&k->o, &k->text, 0);
+    if (!k->json)
+        return;
+    json_obj_begin(&k->o, NULL);
+    json_put_text(&k->o, "schema", "reel.decoded/1");
+    json_arr_begin(&k->o, "samples");
+}
+
+static int text_end(struct decoding *k, struct str *out, struct err *err)
+{
+    double mean_db = k->sum / (double)k->n;
+    int rc;
+    if (k->json) {
+        json_arr_end(&k->o);
+        json_put_num(&k->o, "mean_psnr_db", mean_db);
+        json_obj_end(&k->o);
+        str_addc(&k->text, '\n');
+    } else {
+        str_addf(&k->text, "mean    psnr %6.2f dB\n", mean_db);
+    }
+    if ((rc = str_check(&k->text, err)) < 0)
+        return rc;
+    str_add(out, k->text.p);
+    return 0;
 }
 
 int decode_run(const struct opt_values *v, struct str *out, struct err *err)
@@ -257,26 +305,14 @@ int decode_run(const struct opt_values *v, struct str *out, struct err *err)
     struct decoding k = {.root = opt_text(v, "data"),
                          .out = opt_text(v, "output") ? opt_text(v, "output") : operands[0],
                          .json = opt_bool(v, "json"), .force = opt_bool(v, "force")};
-    int rc = dataset_load(k.root, &k.data, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = dataset_load(k.root, &k.data, err)) < 0)
         return rc;
-    json_out_init(&k.o, &k.text, 0);
-    if (k.json) {
-        json_obj_begin(&k.o, NULL);
-        json_put_text(&k.o, "schema", "reel.decoded/1");
-        json_arr_begin(&k.o, "samples");
-    }
-    rc = folder_decode(&k, operands[0], err);
-    if (rc == 0 && k.json) {
-        json_arr_end(&k.o);
-        json_put_num(&k.o, "mean_psnr_db", k.sum / (double)k.n);
-        json_obj_end(&k.o);
-        str_addc(&k.text, '\n');
-    } else if (rc == 0) {
-        str_addf(&k.text, "mean    psnr %6.2f dB\n", k.sum / (double)k.n);
-    }
-    if (rc == 0 && (rc = str_check(&k.text, err)) == 0)
-        str_add(out, k.text.p);
+    text_begin(&k);
+    if ((rc = folder_decode(&k, operands[0], err)) < 0)
+        goto out;
+    rc = text_end(&k, out, err);
+out:
     str_release(&k.text);
     dataset_release(&k.data);
     return rc;

@@ -195,17 +195,20 @@ static int entry_hidden(struct walk *w, const char *path, const char *name, enum
 {
     struct stat st;
     struct err why = {0};
-    int number = errno;
-    bool link = (number == ENOENT || number == ELOOP) && lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+    int number = errno, rc = 0;
+    bool link = (number == ENOENT || number == ELOOP) && lstat(path, &st) == 0 &&
+        S_ISLNK(st.st_mode);
+    if (link && kind == KIND_VIDEO)
+        return left_out_say(name, number == ELOOP ? "a link to itself" : "a link to nothing", err);
+    if (link || (!folder && kind != KIND_VIDEO && kind != KIND_MAYBE))
+        return 0;
     char *said = name_text(name);
-    int rc = said ? 0 : err_set(err, ERR_NOMEM, "out of memory for the name '%s'", path);
+    if (!said)
+        return err_set(err, ERR_NOMEM, "out of memory for the name '%s'", path);
     errno = number;
-    if (rc == 0 && link && kind == KIND_VIDEO)
-        log_msg(LOG_WARN, "%s: %s, left out", said, number == ELOOP ? "a link to itself" : "a link to nothing");
-    if (rc == 0 && !link && (folder || kind == KIND_VIDEO || kind == KIND_MAYBE)) {
-        err_set_errno(&why, ERR_INPUT, "source '%s': cannot look at it (its folder needs the permission x)", said);
-        rc = bad_add(w->k, said, why.text, err);
-    }
+    err_set_errno(&why, ERR_INPUT, "source '%s': cannot look at it (its folder needs the "
+                                   "permission x)", said);
+    rc = bad_add(w->k, said, why.text, err);
     free(said);
     return rc;
 }
@@ -226,58 +229,84 @@ static int entry_add(struct walk *w, const char *path, const char *name, bool fo
     return kind == KIND_VIDEO ? left_out_say(name, "neither a file nor a folder", err) : 0;
 }
 
-static int folder_add(struct walk *w, const char *path, const char *name, const struct stat *st, struct err *err)
+/* Reports a folder that cannot be listed: one that may not be is bad, anything else may pass. */
+static int folder_hidden(struct walk *w, const char *path, struct err *err)
+{
+    struct err why = {0};
+    int number = errno;
+    char *text = name_text(path);
+    const char *said = text ? text : path;
+    errno = number;
+    int rc = err_set_errno(&why, number == EACCES || number == EPERM ? ERR_INPUT : ERR_TEMP,
+                           "cannot list folder '%s'", said);
+    if (rc == ERR_INPUT)
+        rc = bad_add(w->k, said, why.text, err);
+    else
+        rc = err_set(err, rc, "%s: run it again", why.text);
+    free(text);
+    return rc;
+}
+
+/* Adds one entry of a folder. Names that begin with a point are hidden, and stay so. */
+static int listed_add(struct walk *w, const char *path, const char *name,
+                      const struct dirent *entry, struct err *err)
+{
+    if (entry->d_name[0] == '.')
+        return 0;
+    char *sub = file_join(path, entry->d_name);
+    char *sub_name = *name ? file_join(name, entry->d_name) : strdup(entry->d_name);
+    int rc = sub && sub_name ? entry_add(w, sub, sub_name, entry->d_type == DT_DIR, err)
+        : err_set(err, ERR_NOMEM, "out of memory for the names in '%s'", path);
+    free(sub);
+    free(sub_name);
+    return rc;
+}
+
+static int folder_add(struct walk *w, const char *path, const char *name, const struct stat *st,
+                      struct err *err)
 {
     struct dirent **entries = NULL;
     int rc = folder_seen(w, st, err);
     if (rc == 1)
-        return left_out_say(*name ? name : path, "a folder that is searched already under another name", err);
+        return left_out_say(*name ? name : path,
+                            "a folder that is searched already under another name", err);
     if (rc < 0)
         return rc;
     int n = scandir(path, &entries, NULL, alphasort);
-    if (n < 0) {
-        struct err why = {0};
-        int number = errno;
-        char *said = name_text(path);
-        errno = number;
-        rc = err_set_errno(&why, number == EACCES || number == EPERM ? ERR_INPUT : ERR_TEMP,
-                           "cannot list folder '%s'", said ? said : path);
-        rc = rc == ERR_INPUT ? bad_add(w->k, said ? said : path, why.text, err)
-            : err_set(err, rc, "%s: run it again", why.text);
-        free(said);
-        return rc;
-    }
-    for (int i = 0; i < n; i++) {
-        char *sub = file_join(path, entries[i]->d_name), *sub_name =
-            *name ? file_join(name, entries[i]->d_name) : strdup(entries[i]->d_name);
-        if (rc == 0 && (!sub || !sub_name))
-            rc = err_set(err, ERR_NOMEM, "out of memory for the names in '%s'", path);
-        if (rc == 0 && entries[i]->d_name[0] != '.')
-            rc = entry_add(w, sub, sub_name, entries[i]->d_type == DT_DIR, err);
-        free(sub);
-        free(sub_name);
+    if (n < 0)
+        return folder_hidden(w, path, err);
+    for (int i = 0; i < n; i++)
+        if ((rc = listed_add(w, path, name, entries[i], err)) < 0)
+            goto out;
+out:
+    for (int i = 0; i < n; i++)
         free(entries[i]);
-    }
     free(entries);
     return rc;
 }
 
-static int operands_walk(struct curation *k, const char *const *operands, size_t n, struct err *err)
+static int operand_add(struct walk *w, const char *operand, struct err *err)
+{
+    struct stat st;
+    const char *slash = strrchr(operand, '/');
+    if (stat(operand, &st) < 0)
+        return err_set_errno(err, ERR_INPUT, "source '%s'", operand);
+    if (S_ISDIR(st.st_mode))
+        return folder_add(w, operand, "", &st, err);
+    if (!S_ISREG(st.st_mode))
+        return err_set(err, ERR_INPUT, "source '%s' is neither a file nor a folder", operand);
+    return source_add(w->k, operand, slash ? slash + 1 : operand, &st, false, err);
+}
+
+static int operands_walk(struct curation *k, const char *const *operands, size_t n,
+                         struct err *err)
 {
     struct walk w = {.k = k};
     int rc = 0;
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        struct stat st;
-        const char *slash = strrchr(operands[i], '/');
-        if (stat(operands[i], &st) < 0)
-            rc = err_set_errno(err, ERR_INPUT, "source '%s'", operands[i]);
-        else if (S_ISDIR(st.st_mode))
-            rc = folder_add(&w, operands[i], "", &st, err);
-        else if (!S_ISREG(st.st_mode))
-            rc = err_set(err, ERR_INPUT, "source '%s' is neither a file nor a folder", operands[i]);
-        else
-            rc = source_add(k, operands[i], slash ? slash + 1 : operands[i], &st, false, err);
-    }
+    for (size_t i = 0; i < n; i++)
+        if ((rc = operand_add(&w, operands[i], err)) < 0)
+            goto out;
+out:
     free(w.folders);
     return rc;
 }
@@ -377,10 +406,14 @@ static int sources_keep(struct curation *k, const char *doing,
 
 static int hash_take(struct curation *k, struct source *s, struct err *why)
 {
+    int rc;
     (void)k;
-    int rc = s->hashed ? 0 : content_hash(s->path, s->name, &s->hash, &s->stamp, why);
-    s->hashed = rc == 0;
-    return rc;
+    if (s->hashed)
+        return 0;
+    if ((rc = content_hash(s->path, s->name, &s->hash, &s->stamp, why)) < 0)
+        return rc;
+    s->hashed = true;
+    return 0;
 }
 
 /* Hashes a source. One that cannot be read now, or changes meanwhile, is left for the next try. */
@@ -413,12 +446,15 @@ static bool all_hashed(const struct curation *k)
  * others are done. */
 static int hashes_take(struct curation *k, struct err *err)
 {
-    int rc = sources_keep(k, "read", hash_try, err);
-    for (int tried = 1; tried < TRIES && rc == 0 && !all_hashed(k); tried++) {
+    int rc;
+    if ((rc = sources_keep(k, "read", hash_try, err)) < 0)
+        return rc;
+    for (int tried = 1; tried < TRIES && !all_hashed(k); tried++) {
         clock_sleep_s(try_pause_s(tried));
-        rc = sources_keep(k, "read again", tried + 1 < TRIES ? hash_try : hash_last, err);
+        if ((rc = sources_keep(k, "read again", tried + 1 < TRIES ? hash_try : hash_last, err)) < 0)
+            return rc;
     }
-    return rc;
+    return 0;
 }
 
 static int caption_take(struct curation *k, struct source *s, struct err *why)
@@ -433,16 +469,14 @@ static int caption_take(struct curation *k, struct source *s, struct err *why)
 
 int sources_find(struct curation *k, const char *const *operands, size_t n, struct err *err)
 {
-    int rc = operands_walk(k, operands, n, err);
-    if (rc == 0)
-        duplicates_drop(k, by_place, same_place);
-    if (rc == 0)
-        rc = hashes_take(k, err);
-    if (rc == 0)
-        duplicates_drop(k, by_hash, same_hash);
-    if (rc == 0)
-        rc = sources_keep(k, "captions", caption_take, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = operands_walk(k, operands, n, err)) < 0)
+        return rc;
+    duplicates_drop(k, by_place, same_place);
+    if ((rc = hashes_take(k, err)) < 0)
+        return rc;
+    duplicates_drop(k, by_hash, same_hash);
+    if ((rc = sources_keep(k, "captions", caption_take, err)) < 0)
         return rc;
     skipped_say(k);
     if (k->unused_keys)

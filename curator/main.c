@@ -73,9 +73,33 @@ static const struct opt_cmd command = {
 
 /* ---- options ---- */
 
+/* Follows a link to OUT, and names the folders in which it is built. */
+static int places_set(struct curation *k, struct err *err)
+{
+    int rc;
+    if ((rc = publish_place(k->out, err)) < 0)
+        return rc;
+    snprintf(k->partial, sizeof k->partial, "%.3950s.partial", k->out);
+    snprintf(k->work, sizeof k->work, "%.3950s/work", k->partial);
+    return 0;
+}
+
+static int options_hash(struct curation *k, struct err *err)
+{
+    struct str text = STR_INIT;
+    int rc;
+    record_options(k, false, &text);
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    k->conf.options = hash_128(text.p, text.len);
+out:
+    str_release(&text);
+    return rc;
+}
+
 static int conf_read(struct curation *k, const struct opt_values *v, struct err *err)
 {
-    int height, width, n = 0;
+    int height, width, n = 0, rc;
     const char *size = opt_text(v, "size");
     if (sscanf(size, "%dx%d%n", &height, &width, &n) != 2 || size[n] || height < 16 || width < 16 ||
         height % 16 || width % 16 || height > 8192 || width > 8192)
@@ -105,15 +129,9 @@ static int conf_read(struct curation *k, const struct opt_values *v, struct err 
     snprintf(k->out, sizeof k->out, "%.3900s", opt_text(v, "out"));
     while (strlen(k->out) > 1 && k->out[strlen(k->out) - 1] == '/')
         k->out[strlen(k->out) - 1] = 0;
-    int rc = publish_place(k->out, err);
-    snprintf(k->partial, sizeof k->partial, "%.3950s.partial", k->out);
-    snprintf(k->work, sizeof k->work, "%.3950s/work", k->partial);
-    struct str text = STR_INIT;
-    record_options(k, false, &text);
-    if (rc == 0 && (rc = str_check(&text, err)) == 0)
-        k->conf.options = hash_128(text.p, text.len);
-    str_release(&text);
-    return rc;
+    if ((rc = places_set(k, err)) < 0)
+        return rc;
+    return options_hash(k, err);
 }
 
 /* ---- the folder where it is built ---- */
@@ -122,12 +140,35 @@ static int conf_read(struct curation *k, const struct opt_values *v, struct err 
 static int work_lock(const struct curation *k, struct lease **lock, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
+    int rc;
     snprintf(path, sizeof path, "%.3980s.lock", k->partial);
-    int rc = file_mkdirs(k->partial, err);
-    if (rc == 0)
-        rc = lease_take(path, LOCK_WAIT_S, lock, err);
+    if ((rc = file_mkdirs(k->partial, err)) < 0)
+        return rc;
+    rc = lease_take(path, LOCK_WAIT_S, lock, err);
     return rc == ERR_BUSY ? err_set(err, rc, "another curation is at work on '%s': wait for its "
                                              "end, or give another --out", k->out) : rc;
+}
+
+/* Removes what a killed curation left in the folder OUT is built in, but for its finished
+ * sources. */
+static int partial_clear(const struct curation *k, struct err *err)
+{
+    int rc = 0;
+    DIR *d = opendir(k->partial);
+    if (!d)
+        return err_set_errno(err, ERR_IO, "cannot read folder '%s'", k->partial);
+    for (struct dirent *e; (e = readdir(d));) {
+        char path[LIMIT_PATH_BYTES + sizeof e->d_name + 1];
+        snprintf(path, sizeof path, "%s/%s", k->partial, e->d_name);
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+            strcmp(path, k->work) == 0)
+            continue;
+        if ((rc = file_remove_tree(path, err)) < 0)
+            goto out;
+    }
+out:
+    closedir(d);
+    return rc;
 }
 
 /* Prepares the folder OUT is built in. What a killed curation left of finished sources stays;
@@ -135,20 +176,13 @@ static int work_lock(const struct curation *k, struct lease **lock, struct err *
 static int partial_make(const struct curation *k, struct err *err)
 {
     char events[LIMIT_PATH_BYTES + 32];
-    DIR *d = opendir(k->partial);
-    int rc = d ? 0 : err_set_errno(err, ERR_IO, "cannot read folder '%s'", k->partial);
-    for (struct dirent *e; rc == 0 && (e = readdir(d));) {
-        char path[LIMIT_PATH_BYTES + sizeof e->d_name + 1];
-        snprintf(path, sizeof path, "%s/%s", k->partial, e->d_name);
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && strcmp(path, k->work) != 0)
-            rc = file_remove_tree(path, err);
-    }
-    if (d)
-        closedir(d);
-    if (rc == 0)
-        rc = file_mkdirs(k->work, err);
+    int rc;
+    if ((rc = partial_clear(k, err)) < 0)
+        return rc;
+    if ((rc = file_mkdirs(k->work, err)) < 0)
+        return rc;
     snprintf(events, sizeof events, "%s/.reel/events", k->partial);
-    return rc < 0 ? rc : file_mkdirs(events, err);
+    return file_mkdirs(events, err);
 }
 
 /* ---- the whole ---- */
@@ -167,11 +201,14 @@ static int results_check(const struct curation *k, int64_t known, struct err *er
 
 static int work_do(struct curation *k, int64_t known, struct err *err)
 {
-    k->results = calloc((size_t)k->n + 1, sizeof *k->results);
-    int rc = k->results ? partial_make(k, err) : err_set(err, ERR_NOMEM, "out of memory");
-    if (rc == 0)
-        rc = sources_work(k, err);
-    return rc < 0 ? rc : results_check(k, known, err);
+    int rc;
+    if (!(k->results = calloc((size_t)k->n + 1, sizeof *k->results)))
+        return err_set(err, ERR_NOMEM, "out of memory");
+    if ((rc = partial_make(k, err)) < 0)
+        return rc;
+    if ((rc = sources_work(k, err)) < 0)
+        return rc;
+    return results_check(k, known, err);
 }
 
 static void told_count(struct told *t, const struct dataset *d, double started_s)
@@ -184,28 +221,33 @@ static void told_count(struct told *t, const struct dataset *d, double started_s
     t->fingerprint = d->fingerprint;
 }
 
-static int make(struct curation *k, const struct lease *lock, struct record *now, struct told *told, struct err *err)
+static int make(struct curation *k, const struct lease *lock, struct record *now,
+                struct told *told, struct err *err)
 {
     char events[LIMIT_PATH_BYTES + 32];
     double started_s = clock_mono_s();
     struct dataset d = {0};
-    int rc = work_do(k, 0, err);
-    if (rc == 0)
-        rc = record_mark(now, k, err);
-    if (rc == 0)
-        rc = shards_write(k->partial, &k->conf, k->sources, k->results, k->n, k->shard_bytes, NULL, &d, err);
-    if (rc == 0)
-        /* The events name the fingerprint, and d has that once its index is written. */
-        rc = dataset_save(k->partial, &d, err);
+    int rc;
     told->outcome = OUTCOME_MADE;
+    if ((rc = work_do(k, 0, err)) < 0)
+        return rc;
+    if ((rc = record_mark(now, k, err)) < 0)
+        return rc;
+    if ((rc = shards_write(k->partial, &k->conf, k->sources, k->results, k->n, k->shard_bytes,
+                           NULL, &d, err)) < 0)
+        return rc;
+    /* The events name the fingerprint, and d has that once its index is written. */
+    if ((rc = dataset_save(k->partial, &d, err)) < 0)
+        goto out;
     told_count(told, &d, started_s);
     snprintf(events, sizeof events, "%s/.reel/events", k->partial);
-    if (rc == 0)
-        rc = tell_events(k, told, events, err);
-    if (rc == 0)
-        rc = lease_check(lock, err); /* the work took long: others may have taken us for dead */
-    if (rc == 0)
-        rc = publish_new(k->partial, k->work, k->out, &d, now, err);
+    if ((rc = tell_events(k, told, events, err)) < 0)
+        goto out;
+    /* The work took long: others may have taken us for dead. */
+    if ((rc = lease_check(lock, err)) < 0)
+        goto out;
+    rc = publish_new(k->partial, k->work, k->out, &d, now, err);
+out:
     dataset_release(&d);
     return rc;
 }
@@ -253,17 +295,20 @@ static int grown_publish(struct curation *k, const struct lease *lock, struct se
                          struct record *now, struct dataset *d, struct err *err)
 {
     struct tell_totals t;
+    int rc;
     tell_sum(k, &t);
-    int rc = shards_write(k->partial, &k->conf, k->sources, k->results, k->n, k->shard_bytes, &set->data, d, err);
-    if (rc == 0)
-        rc = record_mark(now, k, err);
-    if (rc == 0)
-        rc = record_merge(&set->record, now, err);
-    if (rc == 0)
-        rc = lease_check(lock, err);
-    if (rc == 0 && t.sum.clips == 0)
+    if ((rc = shards_write(k->partial, &k->conf, k->sources, k->results, k->n, k->shard_bytes,
+                           &set->data, d, err)) < 0)
+        return rc;
+    if ((rc = record_mark(now, k, err)) < 0)
+        return rc;
+    if ((rc = record_merge(&set->record, now, err)) < 0)
+        return rc;
+    if ((rc = lease_check(lock, err)) < 0)
+        return rc;
+    if (t.sum.clips == 0)
         return record_save(k->out, set->data.fingerprint, &set->record, err);
-    return rc < 0 ? rc : publish_grown(k->partial, k->out, &set->data, d, &set->record, err);
+    return publish_grown(k->partial, k->out, &set->data, d, &set->record, err);
 }
 
 static int grow(struct curation *k, const struct lease *lock, struct set *set, struct record *now,
@@ -272,26 +317,26 @@ static int grow(struct curation *k, const struct lease *lock, struct set *set, s
     char events[LIMIT_PATH_BYTES + 32];
     double started_s = clock_mono_s();
     struct dataset d = {0};
-    int rc = record_options_check(&set->record, now, k->out, err);
-    if (rc == 0)
-        rc = publish_mend(k->out, &set->data, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = record_options_check(&set->record, now, k->out, err)) < 0)
+        return rc;
+    if ((rc = publish_mend(k->out, &set->data, err)) < 0)
         return rc;
     gone_say(&set->record, now, told);
     known_drop(k, &set->record, now, told);
     told->outcome = k->n ? OUTCOME_GREW : OUTCOME_SAME;
     if (k->n == 0)
         return file_remove_tree(k->partial, err);
-    rc = work_do(k, told->known, err);
-    if (rc == 0)
-        rc = grown_publish(k, lock, set, now, &d, err);
-    if (rc == 0)
-        told_count(told, &d, started_s);
+    if ((rc = work_do(k, told->known, err)) < 0)
+        return rc;
+    if ((rc = grown_publish(k, lock, set, now, &d, err)) < 0)
+        goto out;
+    told_count(told, &d, started_s);
     snprintf(events, sizeof events, "%s/.reel/events", k->out);
-    if (rc == 0)
-        rc = tell_events(k, told, events, err);
-    if (rc == 0)
-        rc = file_remove_tree(k->partial, err);
+    if ((rc = tell_events(k, told, events, err)) < 0)
+        goto out;
+    rc = file_remove_tree(k->partial, err);
+out:
     dataset_release(&d);
     return rc;
 }
@@ -334,8 +379,10 @@ static void left_out_say(const struct curation *k, const struct record *r)
 /* Completes an update that was killed after the dataset had grown, and removes its folder. */
 static int mend(const struct curation *k, const struct set *set, struct err *err)
 {
-    int rc = publish_mend(k->out, &set->data, err);
-    return rc < 0 ? rc : file_remove_tree(k->partial, err);
+    int rc;
+    if ((rc = publish_mend(k->out, &set->data, err)) < 0)
+        return rc;
+    return file_remove_tree(k->partial, err);
 }
 
 /* Removes what a killed curation left beside OUT, which holds what is wanted, unless an update can
@@ -365,41 +412,56 @@ static int out_work(struct curation *k, bool update, const struct lease *lock, s
     return update ? grow(k, lock, set, now, told, err) : mend(k, set, err);
 }
 
-static int curate(struct curation *k, bool update, struct told *told, struct err *err)
+/* Takes the lease and does the work, unless another curation has done it meanwhile. */
+static int locked_work(struct curation *k, bool update, struct set *set, struct record *now,
+                       struct told *told, struct err *err)
 {
     struct lease *lock = NULL;
-    struct record now = {0};
-    struct set set = {0};
-    int rc = record_make(k, &now, err);
-    if (rc == 0)
-        rc = out_look(k, &now, update, &set, told, err);
-    if (rc == 1)
-        leftovers_clear(k);
-    if (rc == 0 && (rc = work_lock(k, &lock, err)) == 0) {
-        set_release(&set);
-        /* another curation may have made it meanwhile */
-        rc = out_look(k, &now, update, &set, told, err);
-    }
-    if (rc == 0)
-        rc = file_mkdirs(k->partial, err); /* and may have removed this folder */
-    if (rc == 0)
-        rc = publish_place_check(k->partial, k->out, err);
-    if (rc == 0)
-        rc = out_work(k, update, lock, &set, &now, told, err);
-    if (lock)
-        /* It is there, and empty, when another curation had made the dataset meanwhile. */
-        rmdir(k->partial);
+    int rc;
+    if ((rc = work_lock(k, &lock, err)) < 0)
+        return rc;
+    set_release(set);
+    if ((rc = out_look(k, now, update, set, told, err)) != 0)
+        goto out;
+    /* Another curation that has ended removed this folder. */
+    if ((rc = file_mkdirs(k->partial, err)) < 0)
+        goto out;
+    if ((rc = publish_place_check(k->partial, k->out, err)) < 0)
+        goto out;
+    rc = out_work(k, update, lock, set, now, told, err);
+out:
+    /* It is there, and empty, when another curation had made the dataset meanwhile. */
+    rmdir(k->partial);
     lease_drop(lock);
-    if (rc >= 0)
-        left_out_say(k, set.data.n_shards ? &set.record : &now);
-    record_release(&now);
-    set_release(&set);
-    return rc < 0 ? rc : 0;
+    return rc;
 }
 
-static int summary_print(const struct curation *k, const struct told *told, bool json, struct err *err)
+static int curate(struct curation *k, bool update, struct told *told, struct err *err)
+{
+    struct record now = {0};
+    struct set set = {0};
+    int rc;
+    if ((rc = record_make(k, &now, err)) < 0)
+        goto out;
+    if ((rc = out_look(k, &now, update, &set, told, err)) < 0)
+        goto out;
+    if (rc == 1)
+        leftovers_clear(k);
+    else if ((rc = locked_work(k, update, &set, &now, told, err)) < 0)
+        goto out;
+    left_out_say(k, set.data.n_shards ? &set.record : &now);
+    rc = 0;
+out:
+    record_release(&now);
+    set_release(&set);
+    return rc;
+}
+
+static int summary_print(const struct curation *k, const struct told *told, bool json,
+                         struct err *err)
 {
     struct str table = STR_INIT, object = STR_INIT;
+    int rc;
     if (!k->quiet && told->outcome == OUTCOME_SAME)
         str_addf(&table, "%s holds this very curation: nothing to do\n", k->out);
     else if (!k->quiet)
@@ -407,9 +469,11 @@ static int summary_print(const struct curation *k, const struct told *told, bool
     if (json)
         tell_json(k, told, &object);
     fputs(table.p, stderr);
-    int rc = str_check(&object, err);
-    if (rc == 0 && (fwrite(object.p, 1, object.len, stdout) != object.len || fflush(stdout) != 0))
+    if ((rc = str_check(&object, err)) < 0)
+        goto out;
+    if (fwrite(object.p, 1, object.len, stdout) != object.len || fflush(stdout) != 0)
         rc = err_set_errno(err, ERR_IO, "cannot write to standard output");
+out:
     str_release(&table);
     str_release(&object);
     return rc;
@@ -449,16 +513,19 @@ static int run(const struct opt_values *v, struct err *err)
     struct told told = {0};
     const char *const *operands;
     size_t n = opt_operands(v, &operands);
-    int rc = conf_read(&k, v, err);
-    if (rc == 0)
-        rc = sources_find(&k, operands, n, err);
-    if (rc == 0 && opt_bool(v, "dry-run"))
+    int rc;
+    if ((rc = conf_read(&k, v, err)) < 0)
+        goto out;
+    if ((rc = sources_find(&k, operands, n, err)) < 0)
+        goto out;
+    if (opt_bool(v, "dry-run")) {
         rc = sources_print(&k, opt_bool(v, "json"), err);
-    else if (rc == 0) {
-        rc = curate(&k, opt_bool(v, "update"), &told, err);
-        if (rc == 0)
-            rc = summary_print(&k, &told, opt_bool(v, "json"), err);
+        goto out;
     }
+    if ((rc = curate(&k, opt_bool(v, "update"), &told, err)) < 0)
+        goto out;
+    rc = summary_print(&k, &told, opt_bool(v, "json"), err);
+out:
     curation_release(&k);
     return rc;
 }
@@ -485,10 +552,14 @@ static const struct opt_cmd *const commands[] = {&decode_command};
 static int command_run(const struct program_call *call, struct err *err)
 {
     struct str text = STR_INIT;
-    int rc = call->cmd == &decode_command ? decode_run(call->values, &text, err)
-                                          : run(call->values, err);
-    if (rc == 0 && text.len)
+    int rc;
+    if (call->cmd != &decode_command)
+        return run(call->values, err);
+    if ((rc = decode_run(call->values, &text, err)) < 0)
+        goto out;
+    if (text.len)
         rc = program_print(&text, err);
+out:
     str_release(&text);
     return rc;
 }

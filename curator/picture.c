@@ -45,11 +45,13 @@ static int encode(struct encoding *e, const uint8_t *rgb, struct err *err)
 int picture_png_save(const char *path, const uint8_t *rgb, int height, int width, struct err *err)
 {
     struct encoding e = {0};
-    int rc = encoding_open(&e, height, width, err);
-    if (rc == 0)
-        rc = encode(&e, rgb, err);
-    if (rc == 0)
-        rc = file_publish(path, (const char *)e.packet->data, (size_t)e.packet->size, err);
+    int rc;
+    if ((rc = encoding_open(&e, height, width, err)) < 0)
+        goto out;
+    if ((rc = encode(&e, rgb, err)) < 0)
+        goto out;
+    rc = file_publish(path, (const char *)e.packet->data, (size_t)e.packet->size, err);
+out:
     av_packet_free(&e.packet);
     av_frame_free(&e.frame);
     avcodec_free_context(&e.codec);

@@ -116,34 +116,41 @@ int set_open(const char *out, struct set *s, struct err *err)
 
 /* Writes the index and the record of one generation below root. The fingerprint of the index is
  * known once the index is written. */
-static int generation_save(const char *root, struct dataset *d, const struct record *r, struct err *err)
+static int generation_save(const char *root, struct dataset *d, const struct record *r,
+                           struct err *err)
 {
-    char dir[LIMIT_PATH_BYTES], from[LIMIT_PATH_BYTES], to[LIMIT_PATH_BYTES], hash[HASH_TEXT_BYTES];
+    char dir[LIMIT_PATH_BYTES], from[LIMIT_PATH_BYTES], to[LIMIT_PATH_BYTES];
+    char hash[HASH_TEXT_BYTES];
+    int rc;
     snprintf(dir, sizeof dir, "%.3900s/.reel/generations", root);
-    int rc = dataset_save(dir, d, err); /* goes to <dir>/.reel/index, and is renamed from there */
-    if (rc == 0)
-        rc = record_save(root, d->fingerprint, r, err);
+    /* goes to <dir>/.reel/index, and is renamed from there */
+    if ((rc = dataset_save(dir, d, err)) < 0)
+        return rc;
+    if ((rc = record_save(root, d->fingerprint, r, err)) < 0)
+        return rc;
     snprintf(from, sizeof from, "%.4000s/.reel/index", dir);
     snprintf(to, sizeof to, "%.4000s/%s.index", dir, hash_format(d->fingerprint, hash));
-    if (rc == 0 && rename(from, to) < 0)
-        rc = err_set_errno(err, ERR_IO, "cannot name '%s'", to);
+    if (rename(from, to) < 0)
+        return err_set_errno(err, ERR_IO, "cannot name '%s'", to);
     snprintf(from, sizeof from, "%.4000s/.reel", dir);
-    if (rc == 0)
-        rc = file_remove_tree(from, err);
-    return rc < 0 ? rc : file_fsync_dir(dir, err);
+    if ((rc = file_remove_tree(from, err)) < 0)
+        return rc;
+    return file_fsync_dir(dir, err);
 }
 
 int publish_new(const char *partial, const char *work, const char *out, struct dataset *d,
                 const struct record *r, struct err *err)
 {
-    int rc = shards_meta_save(partial, d, err);
-    if (rc == 0)
-        rc = generation_save(partial, d, r, err);
-    if (rc == 0)
-        rc = dataset_save(partial, d, err);
-    if (rc == 0)
-        rc = file_remove_tree(work, err);
-    return rc < 0 ? rc : file_publish_dir(partial, out, err);
+    int rc;
+    if ((rc = shards_meta_save(partial, d, err)) < 0)
+        return rc;
+    if ((rc = generation_save(partial, d, r, err)) < 0)
+        return rc;
+    if ((rc = dataset_save(partial, d, err)) < 0)
+        return rc;
+    if ((rc = file_remove_tree(work, err)) < 0)
+        return rc;
+    return file_publish_dir(partial, out, err);
 }
 
 static int shard_move(const char *partial, const char *out, const char *name, const char *ending, struct err *err)
@@ -157,36 +164,44 @@ static int shard_move(const char *partial, const char *out, const char *name, co
 int publish_grown(const char *partial, const char *out, const struct dataset *base,
                   struct dataset *d, const struct record *r, struct err *err)
 {
-    int rc = 0;
-    for (int64_t i = base->n_shards; rc == 0 && i < d->n_shards; i++)
-        if ((rc = shard_move(partial, out, d->shards[i].path, "", err)) == 0)
-            rc = shard_move(partial, out, d->shards[i].path, ".idx", err);
-    if (rc == 0)
-        rc = file_fsync_dir(out, err);
-    if (rc == 0)
-        rc = generation_save(out, d, r, err);
-    if (rc == 0)
-        rc = dataset_save(out, d, err);
-    return rc < 0 ? rc : shards_meta_save(out, d, err);
+    int rc;
+    for (int64_t i = base->n_shards; i < d->n_shards; i++) {
+        if ((rc = shard_move(partial, out, d->shards[i].path, "", err)) < 0)
+            return rc;
+        if ((rc = shard_move(partial, out, d->shards[i].path, ".idx", err)) < 0)
+            return rc;
+    }
+    if ((rc = file_fsync_dir(out, err)) < 0)
+        return rc;
+    if ((rc = generation_save(out, d, r, err)) < 0)
+        return rc;
+    if ((rc = dataset_save(out, d, err)) < 0)
+        return rc;
+    return shards_meta_save(out, d, err);
 }
 
 /* Returns 1 when the sidecar names each shard. They stand in it in their order, so one pass over
  * the text is enough. */
-static int sidecar_names(const char *out, const char *sidecar, const struct dataset *d, struct err *err)
+static int sidecar_names(const char *out, const char *sidecar, const struct dataset *d,
+                         struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
+    int rc;
     snprintf(path, sizeof path, "%.4000s/.nv-meta/%s", out, sidecar);
     if (!file_exists(path))
         return 0;
-    int rc = file_read(path, SIDECAR_BYTES_MAX, &text, err);
-    const char *at = rc == 0 ? text.p : NULL;
+    if ((rc = file_read(path, SIDECAR_BYTES_MAX, &text, err)) < 0)
+        goto out;
+    const char *at = text.p;
     for (int64_t i = 0; at && i < d->n_shards; i++) {
         const char *next = strstr(at, d->shards[i].path);
         at = next ? next : strstr(text.p, d->shards[i].path);
     }
+    rc = at != NULL;
+out:
     str_release(&text);
-    return rc < 0 ? rc : at != NULL;
+    return rc;
 }
 
 /* Accepts a split that the user made, too: it names all shards, wherever it puts them, and it
@@ -216,17 +231,24 @@ static int strays_remove(const char *out, const char *below,
                          const struct dataset *d, struct err *err)
 {
     char dir[LIMIT_PATH_BYTES];
+    int rc = 0;
     snprintf(dir, sizeof dir, "%.4000s%s", out, below);
     DIR *folder = opendir(dir);
-    int rc = folder || errno == ENOENT ? 0 : err_set_errno(err, ERR_IO, "cannot read folder '%s'", dir);
-    for (struct dirent *e; folder && rc == 0 && (e = readdir(folder));) {
+    if (!folder && errno == ENOENT)
+        return 0;
+    if (!folder)
+        return err_set_errno(err, ERR_IO, "cannot read folder '%s'", dir);
+    for (struct dirent *e; (e = readdir(folder));) {
         char path[LIMIT_PATH_BYTES + sizeof e->d_name + 1];
         snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        if (fn(e->d_name, d) && unlink(path) < 0)
-            rc = err_set_errno(err, ERR_IO, "cannot remove '%s', which an update left behind", path);
+        if (fn(e->d_name, d) && unlink(path) < 0) {
+            rc = err_set_errno(err, ERR_IO, "cannot remove '%s', which an update left behind",
+                               path);
+            goto out;
+        }
     }
-    if (folder)
-        closedir(folder);
+out:
+    closedir(folder);
     return rc;
 }
 
@@ -241,11 +263,14 @@ int publish_mend(const char *out, const struct dataset *d, struct err *err)
 {
     static const char *const folders[] = {"/.nv-meta", "/.reel", "/.reel/generations"};
     char half[LIMIT_PATH_BYTES];
-    int rc = strays_remove(out, "", is_stray, d, err);
-    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(folders); i++)
-        rc = strays_remove(out, folders[i], is_half, d, err);
+    int rc;
+    if ((rc = strays_remove(out, "", is_stray, d, err)) < 0)
+        return rc;
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+        if ((rc = strays_remove(out, folders[i], is_half, d, err)) < 0)
+            return rc;
     snprintf(half, sizeof half, "%.4000s/.reel/generations/.reel", out);
-    if (rc == 0)
-        rc = file_remove_tree(half, err);
-    return rc < 0 ? rc : shards_meta_save(out, d, err);
+    if ((rc = file_remove_tree(half, err)) < 0)
+        return rc;
+    return shards_meta_save(out, d, err);
 }

@@ -70,31 +70,40 @@ static int index_make(struct record *r, struct err *err)
     return 0;
 }
 
+static int sources_take(const struct curation *k, struct record *r, struct err *err)
+{
+    if (!(r->sources = calloc((size_t)k->n + 1, sizeof *r->sources)))
+        return err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)k->n);
+    for (int64_t i = 0; i < k->n; i++) {
+        const struct source *s = &k->sources[i];
+        struct record_source *to = &r->sources[r->n++];
+        hash_format(s->hash, to->hash);
+        hash_format(hash_128(s->caption, strlen(s->caption)), to->caption);
+        if (!(to->name = strdup(s->name)))
+            return err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)k->n);
+    }
+    return 0;
+}
+
 int record_make(const struct curation *k, struct record *out, struct err *err)
 {
     struct record r = {0};
     struct str text = STR_INIT;
+    int rc;
     record_options(k, true, &text);
-    int rc = str_check(&text, err);
-    if (rc == 0)
-        rc = json_parse(text.p, text.len, "options", &r.options, err);
-    if (rc == 0 && !(r.sources = calloc((size_t)k->n + 1, sizeof *r.sources)))
-        rc = err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)k->n);
-    for (int64_t i = 0; rc == 0 && i < k->n; i++) {
-        const struct source *s = &k->sources[i];
-        struct record_source *to = &r.sources[r.n++];
-        hash_format(s->hash, to->hash);
-        hash_format(hash_128(s->caption, strlen(s->caption)), to->caption);
-        if (!(to->name = strdup(s->name)))
-            rc = err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)k->n);
-    }
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    if ((rc = json_parse(text.p, text.len, "options", &r.options, err)) < 0)
+        goto out;
+    if ((rc = sources_take(k, &r, err)) < 0)
+        goto out;
+    if ((rc = index_make(&r, err)) < 0)
+        goto out;
+    *out = r;
+    r = (struct record){0};
+out:
     str_release(&text);
-    if (rc == 0)
-        rc = index_make(&r, err);
-    if (rc < 0)
-        record_release(&r);
-    else
-        *out = r;
+    record_release(&r);
     return rc;
 }
 
@@ -154,10 +163,12 @@ static void record_format(const struct record *r, const char *checksum, struct s
 static int record_checksum(const struct record *r, char out[HASH_TEXT_BYTES], struct err *err)
 {
     struct str text = STR_INIT;
+    int rc;
     record_format(r, NULL, &text);
-    int rc = str_check(&text, err);
-    if (rc == 0)
-        hash_format(hash_128(text.p, text.len), out);
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    hash_format(hash_128(text.p, text.len), out);
+out:
     str_release(&text);
     return rc;
 }
@@ -168,10 +179,15 @@ static int checksum_check(const struct record *r, const char *stored, const char
                           struct err *err)
 {
     char found[HASH_TEXT_BYTES];
-    int rc = stored ? record_checksum(r, found, err) : 0;
-    if (rc < 0 || !stored || strcmp(found, stored) == 0)
+    int rc;
+    if (!stored)
+        return 0;
+    if ((rc = record_checksum(r, found, err)) < 0)
         return rc;
-    return err_set(err, ERR_CORRUPT, "%s is damaged: its checksum does not fit its content", path);
+    if (strcmp(found, stored) != 0)
+        return err_set(err, ERR_CORRUPT, "%s is damaged: its checksum does not fit its content",
+                       path);
+    return 0;
 }
 
 int record_load(const char *root, struct hash128 fingerprint, struct record *out, struct err *err)
@@ -203,21 +219,23 @@ out:
     return rc;
 }
 
-int record_save(const char *root, struct hash128 fingerprint, const struct record *r, struct err *err)
+int record_save(const char *root, struct hash128 fingerprint, const struct record *r,
+                struct err *err)
 {
     char path[LIMIT_PATH_BYTES], dir[LIMIT_PATH_BYTES + 32], checksum[HASH_TEXT_BYTES];
     struct str text = STR_INIT;
+    int rc;
+    if ((rc = record_checksum(r, checksum, err)) < 0)
+        return rc;
+    record_format(r, checksum, &text);
     record_path(root, fingerprint, path);
     snprintf(dir, sizeof dir, "%s/.reel/generations", root);
-    int rc = record_checksum(r, checksum, err);
-    if (rc == 0) {
-        record_format(r, checksum, &text);
-        rc = str_check(&text, err);
-    }
-    if (rc == 0)
-        rc = file_mkdirs(dir, err);
-    if (rc == 0)
-        rc = file_publish(path, text.p, text.len, err);
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    if ((rc = file_mkdirs(dir, err)) < 0)
+        goto out;
+    rc = file_publish(path, text.p, text.len, err);
+out:
     str_release(&text);
     return rc;
 }
@@ -301,23 +319,32 @@ int record_merge(struct record *r, const struct record *more, struct err *err)
 {
     struct record_source *all = calloc((size_t)(r->n + more->n + 1), sizeof *all);
     int64_t n = 0;
-    int rc = all ? 0 : err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)(r->n + more->n));
-    for (int64_t i = 0; rc == 0 && i < more->n; i++) {
+    int rc = 0;
+    if (!all)
+        return err_set(err, ERR_NOMEM, "out of memory for %lld sources",
+                       (long long)(r->n + more->n));
+    for (int64_t i = 0; i < more->n; i++) {
         const struct record_source *old = record_find(r, more->sources[i].hash);
-        if (!old || old->left_out)
-            rc = source_copy(&all[n++], &more->sources[i], err);
+        if (old && !old->left_out)
+            continue;
+        if ((rc = source_copy(&all[n++], &more->sources[i], err)) < 0)
+            goto out;
     }
     for (int64_t i = 0; i < r->n; i++)
-        if (rc == 0 && !r->sources[i].left_out)
-            all[n++] = r->sources[i];
-        else
+        if (r->sources[i].left_out)
             source_free(&r->sources[i]);
+        else
+            all[n++] = r->sources[i];
     free(r->sources);
     free(r->by_hash);
+    qsort(all, (size_t)n, sizeof *all, by_name);
     r->sources = all;
     r->n = n;
     r->by_hash = NULL;
-    if (rc == 0)
-        qsort(r->sources, (size_t)r->n, sizeof *r->sources, by_name);
+    all = NULL;
+out:
+    for (int64_t i = 0; all && i < n; i++)
+        source_free(&all[i]);
+    free(all);
     return rc;
 }

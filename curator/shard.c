@@ -115,13 +115,15 @@ static int sample_index(struct merge *m, const char *key, const struct wds_part 
 static int sample_write(struct merge *m, const char *key, struct wds_part *parts, size_t n,
                         struct err *err)
 {
-    int rc = m->writer && wds_writer_bytes(m->writer) >= m->shard_bytes ? shard_end(m, err) : 0;
-    if (rc == 0 && !m->writer)
-        rc = shard_begin(m, err);
-    int64_t offset = rc == 0 ? wds_writer_bytes(m->writer) : 0;
-    if (rc == 0)
-        rc = wds_writer_add(m->writer, key, parts, n, err);
-    return rc < 0 ? rc : sample_index(m, key, parts, n, offset, err);
+    int rc;
+    if (m->writer && wds_writer_bytes(m->writer) >= m->shard_bytes && (rc = shard_end(m, err)) < 0)
+        return rc;
+    if (!m->writer && (rc = shard_begin(m, err)) < 0)
+        return rc;
+    int64_t offset = wds_writer_bytes(m->writer);
+    if ((rc = wds_writer_add(m->writer, key, parts, n, err)) < 0)
+        return rc;
+    return sample_index(m, key, parts, n, offset, err);
 }
 
 enum { PARTS_MAX = 8 };
@@ -132,17 +134,22 @@ static int sample_copy(struct merge *m, struct wds_reader *r, int64_t i, struct 
     struct str bytes[PARTS_MAX];
     struct wds_part parts[PARTS_MAX];
     size_t n = 0;
-    int rc = wds_reader_sample(r, i, &s, err);
-    if (rc == 0 && s.n_parts > PARTS_MAX)
-        rc = err_set(err, ERR_CORRUPT, "sample '%s' has %zu parts: remove '%s'", s.key, s.n_parts,
-                     m->c->work_dir);
-    for (; rc == 0 && n < s.n_parts; n++) {
-        bytes[n] = (struct str)STR_INIT;
-        rc = wds_reader_part(r, &s, s.parts[n].name, &bytes[n], err);
-        parts[n] = (struct wds_part){s.parts[n].name, bytes[n].p, (int64_t)bytes[n].len, 0};
+    int rc;
+    if ((rc = wds_reader_sample(r, i, &s, err)) < 0)
+        return rc;
+    if (s.n_parts > PARTS_MAX)
+        return err_set(err, ERR_CORRUPT, "sample '%s' has %zu parts: remove '%s'", s.key,
+                       s.n_parts, m->c->work_dir);
+    while (n < s.n_parts) {
+        const char *name = s.parts[n].name;
+        struct str *to = &bytes[n++];
+        *to = (struct str)STR_INIT;
+        if ((rc = wds_reader_part(r, &s, name, to, err)) < 0)
+            goto out;
+        parts[n - 1] = (struct wds_part){name, to->p, (int64_t)to->len, 0};
     }
-    if (rc == 0)
-        rc = sample_write(m, s.key, parts, n, err);
+    rc = sample_write(m, s.key, parts, n, err);
+out:
     while (n > 0)
         str_release(&bytes[--n]);
     return rc;
@@ -161,13 +168,17 @@ static int source_copy(struct merge *m, const struct source *s, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct wds_reader *r = NULL;
+    int rc;
     source_shard_path(m->c, s, path);
-    int rc = wds_reader_open(path, &r, err);
-    int64_t n = rc == 0 ? wds_reader_count(r) : 0;
-    if (rc == 0)
-        rc = samples_room(&m->d, n, err);
-    for (int64_t i = 0; rc == 0 && i < n; i++)
-        rc = sample_copy(m, r, i, err);
+    if ((rc = wds_reader_open(path, &r, err)) < 0)
+        return rc;
+    int64_t n = wds_reader_count(r);
+    if ((rc = samples_room(&m->d, n, err)) < 0)
+        goto out;
+    for (int64_t i = 0; i < n; i++)
+        if ((rc = sample_copy(m, r, i, err)) < 0)
+            goto out;
+out:
     wds_reader_close(r);
     return rc;
 }
@@ -233,19 +244,20 @@ int shards_write(const char *root, const struct source_conf *c, const struct sou
 {
     static const struct dataset none;
     struct merge m = {.root = root, .c = c, .shard_bytes = shard_bytes};
+    int rc;
     index_begin(&m);
-    int rc = base_take(&m, base ? base : &none, err);
-    for (int64_t i = 0; rc == 0 && i < n; i++)
-        if (results[i].clips > 0)
-            rc = source_copy(&m, &sources[i], err);
-    if (rc == 0)
-        rc = shard_end(&m, err);
-    if (rc < 0) {
-        wds_writer_abort(m.writer);
-        dataset_release(&m.d);
-        return rc;
-    }
+    if ((rc = base_take(&m, base ? base : &none, err)) < 0)
+        goto out;
+    for (int64_t i = 0; i < n; i++)
+        if (results[i].clips > 0 && (rc = source_copy(&m, &sources[i], err)) < 0)
+            goto out;
+    if ((rc = shard_end(&m, err)) < 0)
+        goto out;
     index_end(&m);
     *out = m.d;
-    return 0;
+    m.d = (struct dataset){0};
+out:
+    wds_writer_abort(m.writer);
+    dataset_release(&m.d);
+    return rc;
 }

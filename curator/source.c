@@ -70,27 +70,31 @@ static int frame_keep(struct pass *p, int64_t index, double time_s, int64_t slot
 /* Keeps the held frame for each tick of the wanted rate before `end`. */
 static int held_keep(struct pass *p, int64_t end, struct err *err)
 {
-    int rc = 0;
-    while (rc == 0 && p->n_kept < end) {
-        if (p->held_slot < 0)
-            rc = spool_add(p, p->held, &p->held_slot, err);
-        if (rc == 0)
-            rc = frame_keep(p, p->held_index, (double)p->n_kept / p->c->fps, p->held_slot, err);
+    int rc;
+    while (p->n_kept < end) {
+        double time_s = (double)p->n_kept / p->c->fps;
+        if (p->held_slot < 0 && (rc = spool_add(p, p->held, &p->held_slot, err)) < 0)
+            return rc;
+        if ((rc = frame_keep(p, p->held_index, time_s, p->held_slot, err)) < 0)
+            return rc;
     }
-    return rc;
+    return 0;
 }
 
 /* Resamples by time: the frame before is shown up to the tick of this one, which may take its place
  * there. */
 static int frame_resample(struct pass *p, const struct video_frame *f, struct err *err)
 {
+    int64_t end = video_ticks(f->time_s, p->c->fps);
+    int rc;
     if (!p->held && !(p->held = malloc((size_t)p->frame_bytes)))
         return err_set(err, ERR_NOMEM, "out of memory for a frame");
-    int rc = f->index > 0 ? held_keep(p, video_ticks(f->time_s, p->c->fps), err) : 0;
+    if (f->index > 0 && (rc = held_keep(p, end, err)) < 0)
+        return rc;
     memcpy(p->held, f->rgb, (size_t)p->frame_bytes);
     p->held_index = f->index;
     p->held_slot = -1;
-    return rc;
+    return 0;
 }
 
 /* Takes one frame of the video. Every frame goes to the shot detector; those that are shown at the
@@ -99,12 +103,14 @@ static int frame_take(void *ctx, const struct video_frame *f, struct err *err)
 {
     struct pass *p = ctx;
     int64_t slot = -1;
-    int rc = shots_push(p->shots, f->planes, err);
-    if (rc == 0 && p->c->fps > 0)
+    int rc;
+    if ((rc = shots_push(p->shots, f->planes, err)) < 0)
+        return rc;
+    if (p->c->fps > 0)
         return frame_resample(p, f, err);
-    if (rc == 0)
-        rc = spool_add(p, f->rgb, &slot, err);
-    return rc < 0 ? rc : frame_keep(p, f->index, f->time_s, slot, err);
+    if ((rc = spool_add(p, f->rgb, &slot, err)) < 0)
+        return rc;
+    return frame_keep(p, f->index, f->time_s, slot, err);
 }
 
 static int spool_open(const struct source_conf *c, const struct source *s, int *fd, struct err *err)
@@ -188,43 +194,49 @@ static int64_t other_keys_drop(cJSON *root)
     return n;
 }
 
-static int json_caption(const struct source *s, bool strict, struct json_doc *doc, const char **out,
-                        int64_t *unused_keys, bool *missing,
-                        struct err *err)
+static int json_caption(const struct source *s, bool strict, struct json_doc *doc,
+                        const char **out, int64_t *unused_keys, bool *missing, struct err *err)
 {
     static const struct json_field fields[] = {{"caption", JSON_TEXT, 0}};
     char name[LIMIT_PATH_BYTES + 32];
     struct str text = STR_INIT;
-    int rc = sidecar_read(s->path, ".json", &text, err);
+    int rc;
+    if ((rc = sidecar_read(s->path, ".json", &text, err)) <= 0)
+        goto out;
+    const char *json = mark_skip(&text);
     snprintf(name, sizeof name, "caption of %s", s->name);
-    const char *json = rc == 1 ? mark_skip(&text) : text.p;
-    size_t n = text.len - (size_t)(json - text.p);
-    if (rc == 1 && (rc = json_parse(json, n, name, doc, err)) == 0) {
-        *unused_keys = strict ? 0 : other_keys_drop(doc->root);
-        *missing = !strict && cJSON_IsObject(doc->root) && !doc->root->child;
-        rc = *missing ? 0 : json_read(doc, doc->root, "", fields, ARRAY_LEN(fields), NULL, out, err);
-    }
+    if ((rc = json_parse(json, text.len - (size_t)(json - text.p), name, doc, err)) < 0)
+        goto out;
+    *unused_keys = strict ? 0 : other_keys_drop(doc->root);
+    *missing = !strict && cJSON_IsObject(doc->root) && !doc->root->child;
+    if (!*missing)
+        rc = json_read(doc, doc->root, "", fields, ARRAY_LEN(fields), NULL, out, err);
+out:
     str_release(&text);
     return rc;
 }
 
-int source_caption_read(struct source *s, bool strict, int64_t *unused_keys, bool *missing, struct err *err)
+int source_caption_read(struct source *s, bool strict, int64_t *unused_keys, bool *missing,
+                        struct err *err)
 {
     struct str text = STR_INIT;
     struct json_doc doc = {0};
     const char *caption = "";
     size_t n = 0;
-    int rc = sidecar_read(s->path, ".txt", &text, err);
+    int rc;
+    if ((rc = sidecar_read(s->path, ".txt", &text, err)) < 0)
+        goto out;
     if (rc == 1) {
         caption = mark_skip(&text);
         while (caption + n < text.p + text.len && caption[n] != '\r' && caption[n] != '\n')
             n++;
-        rc = 0;
-    } else if (rc == 0 && (rc = json_caption(s, strict, &doc, &caption, unused_keys, missing, err)) == 0) {
+    } else {
+        if ((rc = json_caption(s, strict, &doc, &caption, unused_keys, missing, err)) < 0)
+            goto out;
         n = strlen(caption);
     }
-    if (rc == 0)
-        rc = caption_take(s, caption, n, err);
+    rc = caption_take(s, caption, n, err);
+out:
     json_release(&doc);
     str_release(&text);
     return rc;
@@ -304,21 +316,27 @@ static void clip_json(const struct source_conf *c, const struct source *s, const
     json_obj_end(&o);
 }
 
-static int clip_write(struct wds_writer *w, const struct source_conf *c, const struct source *s, const struct clip *k,
-                      const struct clip_buffers *b, bool hdr, struct err *err)
+static int clip_write(struct wds_writer *w, const struct source_conf *c, const struct source *s,
+                      const struct clip *k, const struct clip_buffers *b, bool hdr,
+                      struct err *err)
 {
     struct str latent = STR_INIT, text = STR_INIT, json = STR_INIT;
     char key[64], hash[HASH_TEXT_BYTES];
-    const int64_t shape[] = {c->tokenizer->channels, tokenizer_latent_frames(c->frames), c->height / 8, c->width / 8};
+    const int64_t shape[] = {c->tokenizer->channels, tokenizer_latent_frames(c->frames),
+                             c->height / 8, c->width / 8};
     const int64_t text_shape[] = {k->text_len, c->text_width};
+    int rc;
     npy_format(b->latent, shape, 4, &latent);
     npy_format(b->text, text_shape, 2, &text);
     clip_json(c, s, k, hdr, &json);
     snprintf(key, sizeof key, "%.16s-%05lld", hash_format(s->hash, hash), (long long)k->ordinal);
-    struct wds_part parts[] = {{"latent.npy", latent.p, (int64_t)latent.len}, {"text.npy", text.p, (int64_t)text.len},
-                               {"json", json.p, (int64_t)json.len}, {"txt", s->caption, (int64_t)strlen(s->caption)}};
-    int rc = latent.failed || text.failed || json.failed ? err_set(err, ERR_NOMEM, "out of memory for a clip") : 0;
-    if (rc == 0)
+    struct wds_part parts[] = {{"latent.npy", latent.p, (int64_t)latent.len},
+                               {"text.npy", text.p, (int64_t)text.len},
+                               {"json", json.p, (int64_t)json.len},
+                               {"txt", s->caption, (int64_t)strlen(s->caption)}};
+    if (latent.failed || text.failed || json.failed)
+        rc = err_set(err, ERR_NOMEM, "out of memory for a clip");
+    else
         rc = wds_writer_add(w, key, parts, *s->caption ? 4 : 3, err);
     str_release(&latent);
     str_release(&text);
@@ -397,21 +415,24 @@ static int buffers_take(const struct source_conf *c, struct clip_buffers *b, str
         : err_set(err, ERR_NOMEM, "out of memory for clips of %dx%d", c->height, c->width);
 }
 
-static int clips_publish(struct pass *p, const struct source *s, struct source_result *r, struct err *err)
+static int clips_publish(struct pass *p, const struct source *s, struct source_result *r,
+                         struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct wds_writer *w = NULL;
     struct clip_buffers b = {0};
+    int rc;
     source_shard_path(p->c, s, path);
-    int rc = buffers_take(p->c, &b, err);
-    if (rc == 0)
-        rc = wds_writer_open(path, &w, err);
-    if (rc == 0)
-        rc = clips_make(w, p, s, &b, r, err);
-    if (rc == 0 && r->clips > 0)
-        rc = wds_writer_close(w, NULL, err);
-    else if (w)
-        wds_writer_abort(w);
+    if ((rc = buffers_take(p->c, &b, err)) < 0)
+        goto out;
+    if ((rc = wds_writer_open(path, &w, err)) < 0)
+        goto out;
+    if ((rc = clips_make(w, p, s, &b, r, err)) < 0 || r->clips == 0)
+        goto out;
+    rc = wds_writer_close(w, NULL, err);
+    w = NULL;
+out:
+    wds_writer_abort(w);
     free(b.rgb);
     free(b.back);
     free(b.latent);
@@ -444,22 +465,25 @@ static const struct json_field result_fields[] = {
     {"note", JSON_TEXT, offsetof(struct result_row, note)},
 };
 
-int source_result_load(const struct source_conf *c, const struct source *s, struct source_result *out, struct err *err)
+int source_result_load(const struct source_conf *c, const struct source *s,
+                       struct source_result *out, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct json_doc doc = {0};
     struct result_row row = {0};
+    int rc;
     record_path(c, s, path);
     if (!file_exists(path))
         return err_set(err, ERR_NOT_FOUND, "'%s' is not there", path);
-    int rc = json_load(path, &doc, err);
-    if (rc == 0)
-        rc = json_read(&doc, doc.root, "", result_fields, ARRAY_LEN(result_fields), NULL, &row, err);
-    if (rc == 0) {
-        *out = row.r;
-        snprintf(out->reason, sizeof out->reason, "%s", row.reason);
-        snprintf(out->note, sizeof out->note, "%s", row.note);
-    }
+    if ((rc = json_load(path, &doc, err)) < 0)
+        return rc;
+    if ((rc = json_read(&doc, doc.root, "", result_fields, ARRAY_LEN(result_fields), NULL, &row,
+                        err)) < 0)
+        goto out;
+    *out = row.r;
+    snprintf(out->reason, sizeof out->reason, "%s", row.reason);
+    snprintf(out->note, sizeof out->note, "%s", row.note);
+out:
     json_release(&doc);
     return rc;
 }
@@ -470,6 +494,7 @@ static int result_save(const struct source_conf *c, const struct source *s,
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
     struct json_out o;
+    int rc;
     json_out_init(&o, &text, 0);
     json_obj_begin(&o, NULL);
     json_put_bool(&o, "ok", r->ok);
@@ -486,9 +511,10 @@ static int result_save(const struct source_conf *c, const struct source *s,
     json_put_text(&o, "note", r->note);
     json_obj_end(&o);
     record_path(c, s, path);
-    int rc = str_check(&text, err);
-    if (rc == 0)
-        rc = file_publish(path, text.p, text.len, err);
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    rc = file_publish(path, text.p, text.len, err);
+out:
     str_release(&text);
     return rc;
 }
@@ -512,43 +538,67 @@ static int bad_save(const struct source_conf *c, const struct source *s, int64_t
     return result_save(c, s, out, err);
 }
 
-int source_process(const struct source_conf *c, const struct source *s, struct source_result *out, struct err *err)
+/* Decodes the source: its frames go to p. Returns 1 when it is bad, with the reason in *why. */
+static int source_decode(struct pass *p, const struct source *s, struct video_info *info,
+                         struct err *why, struct err *err)
+{
+    const struct source_conf *c = p->c;
+    int rc;
+    if ((rc = shots_new(&c->shots, &p->shots, err)) < 0)
+        return rc;
+    if ((rc = spool_open(c, s, &p->spool, err)) < 0)
+        return rc;
+    rc = video_decode(s->path, c->height, c->width, frame_take, p, info, why);
+    if (rc == ERR_INPUT) {
+        info->frames = 0; /* what came before the fault is not used */
+        return 1;
+    }
+    if (rc < 0)
+        return err_set(err, rc, "%s", why->text);
+    if (c->fps > 0 && (rc = held_keep(p, video_ticks(info->seconds, c->fps), err)) < 0)
+        return rc;
+    if ((rc = content_holds(s->path, s->hash, &s->stamp, err)) < 0)
+        return rc;
+    if (rc == 0)
+        err_set(why, ERR_INPUT, "its content changed while it was read: it is taken once it is "
+                                "whole");
+    return rc == 0;
+}
+
+/* Makes the clips of a source that was decoded, and saves the result. */
+static int source_finish(struct pass *p, const struct source *s, const struct video_info *info,
+                         struct source_result *out, struct err *err)
+{
+    int rc;
+    *out = (struct source_result){.ok = true,
+                                  .frames = info->frames, .seconds = info->seconds,
+                                  .cropped = info->cropped, .hdr = info->hdr};
+    snprintf(out->reason, sizeof out->reason, "%s", info->damage);
+    snprintf(out->note, sizeof out->note, "%s", info->note);
+    if ((rc = clips_publish(p, s, out, err)) < 0)
+        return rc;
+    if (out->clips == 0 && !out->reason[0])
+        snprintf(out->reason, sizeof out->reason, "no shot is long enough for a clip of %lld "
+                                                  "frames", (long long)p->c->frames);
+    return result_save(p->c, s, out, err);
+}
+
+int source_process(const struct source_conf *c, const struct source *s, struct source_result *out,
+                   struct err *err)
 {
     struct pass p = {.c = c, .spool = -1, .frame_bytes = (int64_t)c->height * c->width * 3};
-    struct video_info info;
+    struct video_info info = {0};
     struct err why = {0};
+    int rc;
     if (is_done(c, s, out))
         return 0;
     *out = (struct source_result){0};
-    int rc = shots_new(&c->shots, &p.shots, err);
-    if (rc == 0)
-        rc = spool_open(c, s, &p.spool, err);
-    if (rc == 0 && (rc = video_decode(s->path, c->height, c->width, frame_take, &p, &info, &why)) == ERR_INPUT) {
-        rc = bad_save(c, s, 0, why.text, out, err);
+    if ((rc = source_decode(&p, s, &info, &why, err)) < 0)
         goto out;
-    }
-    if (rc < 0 && why.code)
-        rc = err_set(err, why.code, "%s", why.text);
-    if (rc == 0 && c->fps > 0)
-        rc = held_keep(&p, video_ticks(info.seconds, c->fps), err);
-    if (rc == 0 && (rc = content_holds(s->path, s->hash, &s->stamp, err)) == 0) {
-        rc = bad_save(c, s, info.frames, "its content changed while it was read: it is taken once "
-                                         "it is whole", out, err);
-        goto out;
-    }
-    if (rc < 0)
-        goto out;
-    *out = (struct source_result){.ok = true,
-                                   .frames = info.frames, .seconds = info.seconds,
-                                   .cropped = info.cropped, .hdr = info.hdr};
-    snprintf(out->reason, sizeof out->reason, "%s", info.damage);
-    snprintf(out->note, sizeof out->note, "%s", info.note);
-    rc = clips_publish(&p, s, out, err);
-    if (rc == 0 && out->clips == 0 && !out->reason[0])
-        snprintf(out->reason, sizeof out->reason, "no shot is long enough for a clip of %lld "
-                                                  "frames", (long long)c->frames);
-    if (rc == 0)
-        rc = result_save(c, s, out, err);
+    if (rc == 1)
+        rc = bad_save(c, s, info.frames, why.text, out, err);
+    else
+        rc = source_finish(&p, s, &info, out, err);
 out:
     if (p.spool >= 0)
         close(p.spool);

@@ -487,23 +487,26 @@ static int decode_all(struct decoder *d, struct err *err)
 {
     bool told = d->stream < (int)d->n_promised;
     int64_t packets = 0, promised = told ? d->promised[d->stream] : 0;
-    int rc = 0, read;
-    while (rc == 0 && (read = av_read_frame(d->format, d->packet)) >= 0) {
-        if (d->packet->stream_index == d->stream)
-            packets++, rc = drain(d, d->packet, err);
+    int rc, read;
+    while ((read = av_read_frame(d->format, d->packet)) >= 0) {
+        bool ours = d->packet->stream_index == d->stream;
+        packets += ours;
+        rc = ours ? drain(d, d->packet, err) : 0;
         if (d->packet->flags & AV_PKT_FLAG_CORRUPT)
             damage_note(d, "damaged packet");
         av_packet_unref(d->packet);
+        if (rc < 0)
+            return rc;
     }
-    if (rc == 0 && (d->io->error < 0 || read == AVERROR(ENOMEM)))
+    if (d->io->error < 0 || read == AVERROR(ENOMEM))
         return refuse(d, read, "cannot be read to its end", err);
-    if (rc == 0 && read != AVERROR_EOF)
+    if (read != AVERROR_EOF)
         damage_note(d, "breaks off");
-    if (rc == 0)
-        rc = drain(d, NULL, err);
-    if (rc == 0 && promised > packets)
+    if ((rc = drain(d, NULL, err)) < 0)
+        return rc;
+    if (promised > packets)
         damage_note(d, "breaks off");
-    return rc;
+    return 0;
 }
 
 static int buffers_take(struct decoder *d, struct err *err)
@@ -536,23 +539,25 @@ int video_decode(const char *path, int height, int width, video_fn *fn, void *ct
                  struct video_info *out, struct err *err)
 {
     struct decoder d = {.height = height, .width = width, .fn = fn, .ctx = ctx, .info = out};
+    int rc;
     *out = (struct video_info){0};
     av_log_set_level(AV_LOG_QUIET); /* errors come back as sentences */
-    int rc = open_file(&d, path, err);
-    if (rc == 0)
-        rc = open_container(&d, err);
-    if (rc == 0)
-        rc = open_stream(&d, err);
-    if (rc == 0)
-        rc = buffers_take(&d, err);
-    if (rc == 0) {
-        out->width = d.codec->width;
-        out->height = d.codec->height;
-        turn_read(&d);
-        rc = decode_all(&d, err);
-    }
-    if (rc == 0 && out->frames == 0)
+    if ((rc = open_file(&d, path, err)) < 0)
+        goto out;
+    if ((rc = open_container(&d, err)) < 0)
+        goto out;
+    if ((rc = open_stream(&d, err)) < 0)
+        goto out;
+    if ((rc = buffers_take(&d, err)) < 0)
+        goto out;
+    out->width = d.codec->width;
+    out->height = d.codec->height;
+    turn_read(&d);
+    if ((rc = decode_all(&d, err)) < 0)
+        goto out;
+    if (out->frames == 0)
         rc = err_set(err, ERR_INPUT, "not one frame could be decoded");
+out:
     decoder_close(&d);
     return rc;
 }

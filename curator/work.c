@@ -116,7 +116,7 @@ static int child_ended(struct pool *p, int64_t i, int status, struct err *err)
 {
     struct curation *k = p->k;
     char why[ERR_TEXT_BYTES];
-    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    int rc, code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     if (WIFSIGNALED(status)) {
         killed(p, i, WTERMSIG(status));
     } else if (code == err_exit_code(ERR_TEMP)) {
@@ -127,11 +127,11 @@ static int child_ended(struct pool *p, int64_t i, int status, struct err *err)
         return err_set(err, code == 3 ? ERR_INPUT : ERR_IO,
                        "source '%s' failed: %.700s: nothing was published", k->sources[i].name, why);
     } else {
-        int rc = source_result_load(&k->conf, &k->sources[i], &k->results[i], err);
-        if (rc == 0 && k->results[i].frames > 0)
-            k->sources[i].maybe = false; /* a picture came out of it, so it is a video */
         source_done(p, i);
-        return rc;
+        if ((rc = source_result_load(&k->conf, &k->sources[i], &k->results[i], err)) < 0)
+            return rc;
+        if (k->results[i].frames > 0)
+            k->sources[i].maybe = false; /* a picture came out of it, so it is a video */
     }
     if (!p->trials[i].done)
         log_msg(LOG_WARN, "%s: %s", k->sources[i].name, p->trials[i].why);
@@ -172,20 +172,21 @@ static int one_start(struct pool *p, int64_t i, struct err *err)
  * also of those whose pause is not. */
 static int tries_start(struct pool *p, int try, int64_t jobs, bool waits, struct err *err)
 {
-    int rc = 0;
-    for (int64_t i = 0; i < p->k->n && rc == 0; i++) {
+    int rc;
+    for (int64_t i = 0; i < p->k->n; i++) {
         struct trial *t = &p->trials[i];
         if (t->done || t->tries == try || (!waits && t->due_s > clock_mono_s()))
             continue;
-        while (rc == 0 && p->running >= jobs)
-            rc = one_wait(p, err);
-        if (rc == 0 && t->due_s > clock_mono_s())
+        while (p->running >= jobs)
+            if ((rc = one_wait(p, err)) < 0)
+                return rc;
+        if (t->due_s > clock_mono_s())
             clock_sleep_s(t->due_s - clock_mono_s());
         t->tries = try;
-        if (rc == 0)
-            rc = one_start(p, i, err);
+        if ((rc = one_start(p, i, err)) < 0)
+            return rc;
     }
-    return rc;
+    return 0;
 }
 
 /* Gives each source that is not done one try. Those whose pause is not over come behind the others.
@@ -223,12 +224,17 @@ int sources_work(struct curation *k, struct err *err)
     struct pool p = {.k = k, .trials = calloc((size_t)k->n + 1, sizeof *p.trials),
                      .slots = calloc((size_t)k->jobs, sizeof *p.slots)};
     struct err why = {0};
-    int rc = p.trials && p.slots ? 0 : err_set(&why, ERR_NOMEM, "out of memory");
+    int rc;
     progress_start(&p.progress, "curate", k->n, k->quiet);
-    for (int try = 1; try <= TRIES && rc == 0; try++)
-        rc = round_run(&p, try, &why);
-    if (rc == 0)
-        rc = unfinished_say(&p, &why);
+    if (!p.trials || !p.slots) {
+        rc = err_set(&why, ERR_NOMEM, "out of memory");
+        goto out;
+    }
+    for (int try = 1; try <= TRIES; try++)
+        if ((rc = round_run(&p, try, &why)) < 0)
+            goto out;
+    rc = unfinished_say(&p, &why);
+out:
     progress_end(&p.progress, NULL);
     free(p.trials);
     free(p.slots);
