@@ -10,7 +10,8 @@ enum { FRESH_S = 3 /* no file system's clock is coarser */ };
 
 static bool may_not(int number)
 {
-    return number == EACCES || number == EPERM || number == ENOENT || number == ELOOP || number == ENAMETOOLONG;
+    return number == EACCES || number == EPERM || number == ENOENT || number == ELOOP ||
+           number == ENAMETOOLONG;
 }
 
 static int stamp_read(const char *path, struct content_stamp *out, struct err *err)
@@ -31,8 +32,8 @@ static bool same_time(struct timespec a, struct timespec b)
 
 static bool same_stamp(const struct content_stamp *a, const struct content_stamp *b)
 {
-    return a->dev == b->dev && a->ino == b->ino && a->bytes == b->bytes && same_time(a->written, b->written) &&
-           same_time(a->changed, b->changed);
+    return a->dev == b->dev && a->ino == b->ino && a->bytes == b->bytes &&
+           same_time(a->written, b->written) && same_time(a->changed, b->changed);
 }
 
 static bool same_hash(struct hash128 a, struct hash128 b)

@@ -32,6 +32,7 @@ int content_hash(const char *path, const char *name, struct hash128 *hash,
                  struct content_stamp *stamp, struct err *err);
 /* Returns 1 when the file's content is what was hashed, and 0 when it is something else. ERR_TEMP:
  * the file cannot be looked at now. */
-int content_holds(const char *path, struct hash128 hash, const struct content_stamp *stamp, struct err *err);
+int content_holds(const char *path, struct hash128 hash, const struct content_stamp *stamp,
+                  struct err *err);
 
 #endif

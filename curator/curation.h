@@ -1,7 +1,8 @@
 /* curation: what one call of reel-curate works on. The parts of the program share it: finding
  * sources, working on them, publishing, telling.
  *
- *     sources_find -> (what the dataset holds already is taken out) -> sources_work -> shards_write -> publish -> tell
+ *     sources_find -> (what the dataset holds already is taken out) -> sources_work
+ *         -> shards_write -> publish -> tell
  *
  * A source that is left out because of what it is (unreadable, a caption that is no text, no video
  * in it, a decoder that crashes on it) is bad: it is reported and counted against --max-bad. A
@@ -42,7 +43,8 @@ void curation_release(struct curation *k);
 int sources_find(struct curation *k, const char *const *operands, size_t n, struct err *err);
 /* Returns ERR_INPUT when `bad` of `all` sources are more than --max-bad allows. `first` is a
  * sentence about the first bad one. */
-int curation_bad_check(const struct curation *k, int64_t bad, int64_t all, const char *first, struct err *err);
+int curation_bad_check(const struct curation *k, int64_t bad, int64_t all, const char *first,
+                       struct err *err);
 
 /* Returns how many seconds to wait after try number `tried`, so that the cause of a failure can
  * pass. Other sources are worked on meanwhile. A source whose failure may pass is tried TRIES

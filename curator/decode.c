@@ -19,7 +19,8 @@
 enum { SHOWN = 6 /* frames of a clip */, GAP = 4 /* pixels between them */ };
 
 static const struct opt opts[] = {
-    {"data", 0, OPT_TEXT, "DIR", "dataset whose sample <number> each <number>.npy belongs to", .flags = OPT_REQUIRED},
+    {"data", 0, OPT_TEXT, "DIR", "dataset whose sample <number> each <number>.npy belongs to",
+     .flags = OPT_REQUIRED},
     {"output", 'o', OPT_TEXT, "DIR", "where the pictures go (default: beside the latents)"},
     {"force", 0, OPT_BOOL, NULL, "write over pictures that are there already"},
     {"json", 0, OPT_BOOL, NULL, "print one JSON object"},
@@ -132,15 +133,19 @@ static int nearest_find(const struct dataset *d, const char *root,
 }
 
 /* Copies frame `from` of a clip into a picture, at column x and row y. */
-static void paste(uint8_t *to, int64_t width, const struct clip *c, int64_t from, int64_t x, int64_t y)
+static void paste(uint8_t *to, int64_t width, const struct clip *c, int64_t from, int64_t x,
+                  int64_t y)
 {
     for (int64_t r = 0; r < c->height; r++)
-        memcpy(to + ((y + r) * width + x) * 3, c->rgb + (from * c->height + r) * c->width * 3, (size_t)c->width * 3);
+        memcpy(to + ((y + r) * width + x) * 3, c->rgb + (from * c->height + r) * c->width * 3,
+               (size_t)c->width * 3);
 }
 
-static int sheet_save(const char *path, const struct clip *want, const struct clip *got, struct err *err)
+static int sheet_save(const char *path, const struct clip *want, const struct clip *got,
+                      struct err *err)
 {
-    int64_t n = num_min_i64(SHOWN, got->frames), width = n * (got->width + GAP) - GAP, height = 2 * got->height + GAP;
+    int64_t n = num_min_i64(SHOWN, got->frames), width = n * (got->width + GAP) - GAP,
+            height = 2 * got->height + GAP;
     uint8_t *rgb = malloc((size_t)(width * height * 3));
     if (!rgb)
         return err_set(err, ERR_NOMEM, "out of memory for a picture");
@@ -167,7 +172,8 @@ struct decoding {
     int64_t n;
 };
 
-static void row_put(struct decoding *k, int64_t number, double db, int64_t nearest, double nearest_db)
+static void row_put(struct decoding *k, int64_t number, double db, int64_t nearest,
+                    double nearest_db)
 {
     if (!k->json) {
         str_addf(&k->text, "%06lld  psnr %6.2f dB  nearest %06lld (%.2f dB)\n", (long long)number,

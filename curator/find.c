@@ -42,7 +42,8 @@ void curation_release(struct curation *k)
     free(k->bad);
 }
 
-/* Returns the items with room for one more behind the n there are, or NULL without memory: then the old ones stay. */
+/* Returns the items with room for one more behind the n there are, or NULL without memory: then the
+ * old ones stay. */
 static void *with_room(void *items, int64_t n, int64_t *room, size_t size)
 {
     if (n < *room)
@@ -62,14 +63,18 @@ static int bad_add(struct curation *k, const char *name, const char *why, struct
     log_msg(LOG_WARN, "%s: left out", why);
     struct bad *grown = with_room(k->bad, k->n_bad, &k->bad_room, sizeof *grown);
     if (!grown)
-        return err_set(err, ERR_NOMEM, "out of memory for %lld bad sources", (long long)k->n_bad + 1);
+        return err_set(err, ERR_NOMEM, "out of memory for %lld bad sources",
+                       (long long)k->n_bad + 1);
     k->bad = grown;
     k->bad[k->n_bad] = (struct bad){strdup(name), strdup(why)};
     k->n_bad++;
-    return k->bad[k->n_bad - 1].name && k->bad[k->n_bad - 1].why ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+    return k->bad[k->n_bad - 1].name && k->bad[k->n_bad - 1].why
+               ? 0
+               : err_set(err, ERR_NOMEM, "out of memory");
 }
 
-int curation_bad_check(const struct curation *k, int64_t bad, int64_t all, const char *first, struct err *err)
+int curation_bad_check(const struct curation *k, int64_t bad, int64_t all, const char *first,
+                       struct err *err)
 {
     if ((double)bad <= ceil(k->max_bad * (double)all / 100))
         return 0;
@@ -89,7 +94,8 @@ static void skipped_count(struct curation *k, const char *name)
     while (i < SKIPPED_ENDINGS - 1 && k->skipped[i].n && strcmp(k->skipped[i].ending, ending) != 0)
         i++;
     if (!k->skipped[i].n)
-        snprintf(k->skipped[i].ending, sizeof k->skipped[i].ending, "%s", i < SKIPPED_ENDINGS - 1 ? ending : "others");
+        snprintf(k->skipped[i].ending, sizeof k->skipped[i].ending, "%s",
+                 i < SKIPPED_ENDINGS - 1 ? ending : "others");
     k->skipped[i].n++;
 }
 
@@ -98,7 +104,8 @@ static void skipped_say(const struct curation *k)
     struct str text = STR_INIT;
     int64_t n = 0;
     for (int i = 0; i < SKIPPED_ENDINGS && k->skipped[i].n; i++) {
-        str_addf(&text, "%s%lld %s", i ? ", " : "", (long long)k->skipped[i].n, k->skipped[i].ending);
+        str_addf(&text, "%s%lld %s", i ? ", " : "", (long long)k->skipped[i].n,
+                 k->skipped[i].ending);
         n += k->skipped[i].n;
     }
     if (n && !text.failed)
@@ -110,8 +117,9 @@ static void skipped_say(const struct curation *k)
 
 /* ---- walking ---- */
 
-/* Returns what records and messages call a file, as a new string: its name, where a byte that is not UTF-8 or that is
- * a control character stands as \xHH, and a backslash as two. So each name has one text, and each text one name. */
+/* Returns what records and messages call a file, as a new string: its name, where a byte that is
+ * not UTF-8 or that is a control character stands as \xHH, and a backslash as two. So each name has
+ * one text, and each text one name. */
 static char *name_text(const char *name)
 {
     struct str text = STR_INIT;
@@ -150,7 +158,8 @@ static enum kind kind_of(const char *path)
         {".3gp", KIND_VIDEO}, {".3g2", KIND_VIDEO}, {".gif", KIND_VIDEO}, {".ogv", KIND_VIDEO},
         {".mxf", KIND_VIDEO}, {".vob", KIND_VIDEO},
         {".ts", KIND_MAYBE}, {".txt", KIND_CAPTION}, {".json", KIND_CAPTION}};
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path,
+               *dot = strrchr(name, '.');
     if (!dot || dot == name)
         return KIND_MAYBE;
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
@@ -186,7 +195,8 @@ static int folder_seen(struct walk *w, const struct stat *st, struct err *err)
     return 0;
 }
 
-static int folder_add(struct walk *w, const char *path, const char *name, const struct stat *st, struct err *err);
+static int folder_add(struct walk *w, const char *path, const char *name, const struct stat *st,
+                      struct err *err);
 
 /* Reports an entry that cannot be looked at. A link to nothing hides no video. Anything else may be
  * a video or a folder of them, unless its name says otherwise. */
@@ -213,7 +223,8 @@ static int entry_hidden(struct walk *w, const char *path, const char *name, enum
     return rc;
 }
 
-static int entry_add(struct walk *w, const char *path, const char *name, bool folder, struct err *err)
+static int entry_add(struct walk *w, const char *path, const char *name, bool folder,
+                     struct err *err)
 {
     struct stat st;
     enum kind kind = kind_of(name);
@@ -366,7 +377,8 @@ static void duplicates_drop(struct curation *k, int (*order)(const void *, const
     for (int64_t i = 0; i < k->n; i++) {
         if (kept > 0 && same(&k->sources[kept - 1], &k->sources[i])) {
             k->duplicates++;
-            log_msg(LOG_WARN, "%s: same content as %s, left out", k->sources[i].name, k->sources[kept - 1].name);
+            log_msg(LOG_WARN, "%s: same content as %s, left out", k->sources[i].name,
+                    k->sources[kept - 1].name);
             source_release(&k->sources[i]);
         } else {
             k->sources[kept++] = k->sources[i];
@@ -428,9 +440,11 @@ static int hash_last(struct curation *k, struct source *s, struct err *why)
     struct err last = {0};
     int rc = hash_take(k, s, &last);
     if (rc == ERR_BUSY)
-        return err_set(why, ERR_INPUT, "%s, %d times: leave it out until it is whole", last.text, TRIES);
+        return err_set(why, ERR_INPUT, "%s, %d times: leave it out until it is whole", last.text,
+                       TRIES);
     if (rc == ERR_TEMP)
-        return err_set(why, rc, "%s: tried %d times, nothing was published: run it again", last.text, TRIES);
+        return err_set(why, rc, "%s: tried %d times, nothing was published: run it again",
+                       last.text, TRIES);
     return rc < 0 ? err_set(why, rc, "%s", last.text) : 0;
 }
 

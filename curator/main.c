@@ -28,21 +28,30 @@ static const double LOCK_WAIT_S = 30; /* the workers of a killed curation are go
 static const struct opt opts[] = {
     {"out", 'o', OPT_TEXT, "DIR", "folder of the dataset to make", .flags = OPT_REQUIRED},
     {"update", 'u', OPT_BOOL, NULL, "add what is new among the sources to the dataset in DIR"},
-    {"size", 0, OPT_TEXT, "HxW", "height and width of clips, multiples of 16", .fallback = "128x128"},
-    {"frames", 0, OPT_INT, "N", "frames of a clip, 1 + 8k", .fallback = "17", .min = 1, .max = 4097},
-    {"fps", 0, OPT_NUM, "F", "resample to F frames a second by their times (0: each frame as it "
-                             "comes)", .fallback = "0", .min = 0, .max = 1000},
-    {"jobs", 'j', OPT_INT, "N", "sources worked on at a time", .fallback = "2", .min = 1, .max = 1024},
-    {"threshold", 0, OPT_NUM, "X", "least difference of a cut, 8-bit units", .fallback = "2.5", .min = 0.1, .max = 255},
+    {"size", 0, OPT_TEXT, "HxW", "height and width of clips, multiples of 16",
+     .fallback = "128x128"},
+    {"frames", 0, OPT_INT, "N", "frames of a clip, 1 + 8k", .fallback = "17", .min = 1,
+     .max = 4097},
+    {"fps", 0, OPT_NUM, "F",
+     "resample to F frames a second by their times (0: each frame as it comes)",
+     .fallback = "0", .min = 0, .max = 1000},
+    {"jobs", 'j', OPT_INT, "N", "sources worked on at a time", .fallback = "2", .min = 1,
+     .max = 1024},
+    {"threshold", 0, OPT_NUM, "X", "least difference of a cut, 8-bit units", .fallback = "2.5",
+     .min = 0.1, .max = 255},
     {"min-shot", 0, OPT_INT, "N", "least frames of a shot", .fallback = "6", .min = 1, .max = 1e6},
     {"shard-bytes", 0, OPT_BYTES, "SIZE", "a shard is closed once it is this large",
      .fallback = "64M", .min = 1, .max = 1e12},
-    {"text-width", 0, OPT_INT, "N", "width of a text embedding", .fallback = "64", .min = 8, .max = 65536},
-    {"text-len", 0, OPT_INT, "N", "most text tokens of a caption", .fallback = "16", .min = 0, .max = 4096},
-    {"max-bad", 0, OPT_NUM, "PCT", "most sources, in percent, rounded up, that may be bad and left "
-                                   "out", .fallback = "5", .min = 0, .max = 100},
-    {"strict", 0, OPT_BOOL, NULL, "stop at an unreadable file, a bad caption or a caption file "
-                                  "with other keys, before any work"},
+    {"text-width", 0, OPT_INT, "N", "width of a text embedding", .fallback = "64", .min = 8,
+     .max = 65536},
+    {"text-len", 0, OPT_INT, "N", "most text tokens of a caption", .fallback = "16", .min = 0,
+     .max = 4096},
+    {"max-bad", 0, OPT_NUM, "PCT",
+     "most sources, in percent, rounded up, that may be bad and left out",
+     .fallback = "5", .min = 0, .max = 100},
+    {"strict", 0, OPT_BOOL, NULL,
+     "stop at an unreadable file, a bad caption or a caption file with other keys, before any "
+     "work"},
     {"json", 0, OPT_BOOL, NULL, "print the summary as one JSON object on standard output"},
     {"quiet", 'q', OPT_BOOL, NULL, "no progress"},
     {"dry-run", 0, OPT_BOOL, NULL, "list the sources and change nothing"},
@@ -62,7 +71,8 @@ static const struct opt_cmd command = {
     "worker that was killed, had no memory or could not read is tried three times, the last time "
     "alone; then nothing is published, status 75. Pictures are what a player shows: the matrix "
     "and range the frames are marked with (unmarked: BT.709 from 1280 columns or 577 lines on, "
-    "else BT.601; narrow range, grey full), pixel aspect and turned upright; HDR is not tone-mapped, "
+    "else BT.601; narrow range, grey full), pixel aspect and turned upright; HDR is not "
+    "tone-mapped, "
     "transparency and interlacing stay, and this is said. --update takes the options DIR was "
     "made with. It adds what is new as further shards and a new index; shards that are there are "
     "never written again, and the older indexes stay in .reel/generations. Clips of a source "
@@ -254,7 +264,8 @@ out:
 
 /* Takes the sources that the dataset has out of those to be worked on, and says what has changed
  * about them. */
-static void known_drop(struct curation *k, const struct record *was, const struct record *now, struct told *told)
+static void known_drop(struct curation *k, const struct record *was, const struct record *now,
+                       struct told *told)
 {
     int64_t kept = 0;
     for (int64_t i = 0; i < k->n; i++) {
@@ -404,8 +415,8 @@ static void leftovers_clear(const struct curation *k)
 }
 
 /* Makes OUT, or adds to it. The caller holds the lease, and OUT is not what is wanted yet. */
-static int out_work(struct curation *k, bool update, const struct lease *lock, struct set *set, struct record *now,
-                    struct told *told, struct err *err)
+static int out_work(struct curation *k, bool update, const struct lease *lock, struct set *set,
+                    struct record *now, struct told *told, struct err *err)
 {
     if (set->data.n_shards == 0)
         return make(k, lock, now, told, err);
@@ -533,17 +544,22 @@ out:
 /* ---- the program ---- */
 
 static const struct opt_note examples[] = {
-    {"reel-curate videos -o data --size 256x256 --frames 17", "a dataset of 17 frames a clip", "reel-curate"},
-    {"reel-curate videos -o data --size 256x256 --frames 17 --update", "add what has come since", "reel-curate"},
-    {"reel-curate videos -o data --text-width 1024", "for a model that takes embeddings of width 1024", "reel-curate"},
-    {"reel-curate decode latents --data data", "pictures of what 'reel-train generate' made", "decode"},
+    {"reel-curate videos -o data --size 256x256 --frames 17", "a dataset of 17 frames a clip",
+     "reel-curate"},
+    {"reel-curate videos -o data --size 256x256 --frames 17 --update", "add what has come since",
+     "reel-curate"},
+    {"reel-curate videos -o data --text-width 1024",
+     "for a model that takes embeddings of width 1024", "reel-curate"},
+    {"reel-curate decode latents --data data", "pictures of what 'reel-train generate' made",
+     "decode"},
     {NULL, NULL, NULL},
 };
 static const struct opt_note files[] = {
     {"OUT/*.tar", "the shards: latents and captions, as webdataset has them", NULL},
     {"OUT/.reel/index", "what each shard holds, and its checksum; see reel-dataset(5)", NULL},
     {"OUT/.reel/", "index, record, events, and the indexes of before each update", "reel-curate"},
-    {"OUT.partial/", "a curation that is at work or was killed; the next one takes it over", "reel-curate"},
+    {"OUT.partial/", "a curation that is at work or was killed; the next one takes it over",
+     "reel-curate"},
     {"NAME.txt, NAME.json", "the caption of NAME.mp4, beside it", "reel-curate"},
     {"<number>.npy, <number>.png", "a latent, and its picture", "decode"},
     {NULL, NULL, NULL},

@@ -22,7 +22,8 @@ void pair_shrink(const uint8_t planes[SHOTS_BYTES], struct pair_frame *out)
     for (int y = 0; y < PAIR_H / 2; y++)
         for (int x = 0; x < PAIR_W / 2; x++) {
             const int16_t *q = out->half[0] + 2 * y * PAIR_W + 2 * x;
-            out->quarter[y * PAIR_W / 2 + x] = (int16_t)((q[0] + q[1] + q[PAIR_W] + q[PAIR_W + 1]) / 4 - out->mean);
+            out->quarter[y * PAIR_W / 2 + x] =
+                (int16_t)((q[0] + q[1] + q[PAIR_W] + q[PAIR_W + 1]) / 4 - out->mean);
         }
 }
 
@@ -31,17 +32,20 @@ struct overlap { int x0, x1, y0, y1, dx, dy; };
 
 static struct overlap overlap_of(int w, int h, int dx, int dy)
 {
-    return (struct overlap){dx < 0 ? -dx : 0, dx > 0 ? w - dx : w, dy < 0 ? -dy : 0, dy > 0 ? h - dy : h, dx, dy};
+    return (struct overlap){
+        dx < 0 ? -dx : 0, dx > 0 ? w - dx : w, dy < 0 ? -dy : 0, dy > 0 ? h - dy : h, dx, dy};
 }
 
 struct shift { int dx, dy; double cost; };
 
 /* Makes this shift the best one when a and b - offset differ less under it than under *best. It
  * stops adding up as soon as that is out of reach. */
-static void shift_try(const int16_t *a, const int16_t *b, int w, int h, int dx, int dy, int offset, struct shift *best)
+static void shift_try(const int16_t *a, const int16_t *b, int w, int h, int dx, int dy, int offset,
+                      struct shift *best)
 {
     struct overlap o = overlap_of(w, h, dx, dy);
-    int count = (o.y1 - o.y0) * (o.x1 - o.x0), limit = (int)fmin(INT_MAX, ceil(best->cost * count)), sum = 0;
+    int count = (o.y1 - o.y0) * (o.x1 - o.x0), limit = (int)fmin(INT_MAX, ceil(best->cost * count)),
+        sum = 0;
     for (int y = o.y0; y < o.y1 && sum < limit; y++)
         for (int x = o.x0; x < o.x1; x++)
             sum += abs(b[y * w + x] - a[(y + dy) * w + x + dx] - offset);
@@ -67,7 +71,8 @@ static struct shift shift_find(const struct pair_frame *a, const struct pair_fra
     shift_search(a->quarter, b->quarter, w, h, 0, 0, REACH_X, REACH_Y, 0, &coarse);
     shift_search(a->half[0], b->half[0], PAIR_W, PAIR_H, 0, 0, 1, 1, offset, &fine);
     if (coarse.dx || coarse.dy)
-        shift_search(a->half[0], b->half[0], PAIR_W, PAIR_H, 2 * coarse.dx, 2 * coarse.dy, 1, 1, offset, &fine);
+        shift_search(a->half[0], b->half[0], PAIR_W, PAIR_H, 2 * coarse.dx, 2 * coarse.dy, 1, 1,
+                     offset, &fine);
     return fine;
 }
 
@@ -97,7 +102,8 @@ static void rest_of(const struct pair_frame *a, const struct pair_frame *b, cons
     int n = 0;
     for (int y = o->y0; y < o->y1; y++)
         for (int x = o->x0; x < o->x1; x++) {
-            int i = y * PAIR_W + x, j = (y + o->dy) * PAIR_W + x + o->dx, k = y / BLOCK_H * COLS + x / BLOCK_W;
+            int i = y * PAIR_W + x, j = (y + o->dy) * PAIR_W + x + o->dx,
+                k = y / BLOCK_H * COLS + x / BLOCK_W;
             luma[k] += abs(b->half[0][i] - a->half[0][j]);
             chroma[k] += abs(b->half[1][i] - a->half[1][j]) + abs(b->half[2][i] - a->half[2][j]);
             counts[k]++;
@@ -111,7 +117,8 @@ static void rest_of(const struct pair_frame *a, const struct pair_frame *b, cons
     out->tint = calm_mean(tints, n);
 }
 
-static float likeness_of(const struct pair_frame *a, const struct pair_frame *b, const struct overlap *o)
+static float likeness_of(const struct pair_frame *a, const struct pair_frame *b,
+                         const struct overlap *o)
 {
     double n = 0, sa = 0, sb = 0, saa = 0, sbb = 0, sab = 0;
     for (int y = o->y0; y < o->y1; y++)
@@ -127,7 +134,8 @@ static float likeness_of(const struct pair_frame *a, const struct pair_frame *b,
 struct pair_facts pair_compare(const struct pair_frame *a, const struct pair_frame *b)
 {
     struct shift s = shift_find(a, b);
-    struct overlap shifted = overlap_of(PAIR_W, PAIR_H, s.dx, s.dy), still = overlap_of(PAIR_W, PAIR_H, 0, 0);
+    struct overlap shifted = overlap_of(PAIR_W, PAIR_H, s.dx, s.dy),
+                   still = overlap_of(PAIR_W, PAIR_H, 0, 0);
     struct pair_facts moved = {.likeness = likeness_of(a, b, &shifted)},
         stood = {.likeness = likeness_of(a, b, &still)};
     rest_of(a, b, &shifted, &moved);

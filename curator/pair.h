@@ -16,7 +16,10 @@
 
 #include "curator/shots.h"
 
-enum { PAIR_W = SHOTS_W / 2, PAIR_H = SHOTS_H / 2, PAIR_N = PAIR_W * PAIR_H, PAIR_QUARTER_N = PAIR_N / 4 };
+enum {
+    PAIR_W = SHOTS_W / 2, PAIR_H = SHOTS_H / 2,
+    PAIR_N = PAIR_W * PAIR_H, PAIR_QUARTER_N = PAIR_N / 4
+};
 
 struct pair_frame {
     int16_t half[3][PAIR_N];       /* 4 times the mean of 2x2: a little precision is kept */

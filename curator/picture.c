@@ -37,7 +37,8 @@ static int encode(struct encoding *e, const uint8_t *rgb, struct err *err)
     for (int y = 0; y < e->frame->height; y++)
         memcpy(e->frame->data[0] + y * e->frame->linesize[0],
                rgb + (size_t)y * (size_t)e->frame->width * 3, (size_t)e->frame->width * 3);
-    if (avcodec_send_frame(e->codec, e->frame) < 0 || avcodec_receive_packet(e->codec, e->packet) < 0)
+    if (avcodec_send_frame(e->codec, e->frame) < 0 ||
+        avcodec_receive_packet(e->codec, e->packet) < 0)
         return err_set(err, ERR_IO, "the PNG encoder gave nothing");
     return 0;
 }

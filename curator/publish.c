@@ -30,7 +30,8 @@ int publish_place(char out[LIMIT_PATH_BYTES], struct err *err)
                                         "of at most 3900", out, n);
         snprintf(out, LIMIT_PATH_BYTES, "%s", at);
     }
-    return err_set(err, ERR_IO, "'%s' is a link that leads to itself: remove it, or give another --out", out);
+    return err_set(err, ERR_IO,
+                   "'%s' is a link that leads to itself: remove it, or give another --out", out);
 }
 
 int publish_place_check(const char *partial, const char *out, struct err *err)
@@ -153,12 +154,14 @@ int publish_new(const char *partial, const char *work, const char *out, struct d
     return file_publish_dir(partial, out, err);
 }
 
-static int shard_move(const char *partial, const char *out, const char *name, const char *ending, struct err *err)
+static int shard_move(const char *partial, const char *out, const char *name, const char *ending,
+                      struct err *err)
 {
     char from[LIMIT_PATH_BYTES], to[LIMIT_PATH_BYTES];
     snprintf(from, sizeof from, "%.4000s/%s%s", partial, name, ending);
     snprintf(to, sizeof to, "%.4000s/%s%s", out, name, ending);
-    return rename(from, to) < 0 ? err_set_errno(err, ERR_IO, "cannot move '%s' to '%s'", from, to) : 0;
+    return rename(from, to) < 0 ? err_set_errno(err, ERR_IO, "cannot move '%s' to '%s'", from, to)
+                                : 0;
 }
 
 int publish_grown(const char *partial, const char *out, const struct dataset *base,

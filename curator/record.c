@@ -112,7 +112,8 @@ out:
 static void record_path(const char *root, struct hash128 fingerprint, char out[LIMIT_PATH_BYTES])
 {
     char hash[HASH_TEXT_BYTES];
-    snprintf(out, LIMIT_PATH_BYTES, "%.4000s/.reel/generations/%s.json", root, hash_format(fingerprint, hash));
+    snprintf(out, LIMIT_PATH_BYTES, "%.4000s/.reel/generations/%s.json", root,
+             hash_format(fingerprint, hash));
 }
 
 static int sources_read(const cJSON *list, struct record *r, struct err *err)
@@ -251,7 +252,8 @@ bool record_equal(const struct record *a, const struct record *b)
     return equal;
 }
 
-int record_options_check(const struct record *was, const struct record *now, const char *root, struct err *err)
+int record_options_check(const struct record *was, const struct record *now, const char *root,
+                         struct err *err)
 {
     const cJSON *at;
     cJSON_ArrayForEach(at, now->options.root)
@@ -288,7 +290,8 @@ static int hash_order(const void *hash, const void *source)
 
 const struct record_source *record_find(const struct record *r, const char *hash)
 {
-    const struct record_source **found = bsearch(hash, r->by_hash, (size_t)r->n, sizeof *r->by_hash, hash_order);
+    const struct record_source **found =
+        bsearch(hash, r->by_hash, (size_t)r->n, sizeof *r->by_hash, hash_order);
     return found ? *found : NULL;
 }
 
@@ -298,7 +301,8 @@ int record_mark(struct record *r, const struct curation *k, struct err *err)
         char hash[HASH_TEXT_BYTES];
         if (k->results[i].ok || k->sources[i].maybe)
             continue;
-        struct record_source *s = &r->sources[record_find(r, hash_format(k->sources[i].hash, hash)) - r->sources];
+        struct record_source *s =
+            &r->sources[record_find(r, hash_format(k->sources[i].hash, hash)) - r->sources];
         free(s->left_out);
         if (!(s->left_out = strdup(k->results[i].reason)))
             return err_set(err, ERR_NOMEM, "out of memory for source '%s'", s->name);

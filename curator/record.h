@@ -15,11 +15,15 @@
 /* Describes one source. `hash` and `caption` are hashes of its content and its caption. `left_out`
  * says why the source gave nothing, and is NULL for one that the dataset holds; an update tries a
  * source again that was left out. */
-struct record_source { char *name, *left_out; char hash[HASH_TEXT_BYTES], caption[HASH_TEXT_BYTES]; };
+struct record_source {
+    char *name, *left_out;
+    char hash[HASH_TEXT_BYTES], caption[HASH_TEXT_BYTES];
+};
 struct record {
     struct json_doc options;
     struct record_source *sources; /* by name, then hash */
-    const struct record_source **by_hash; /* the same by hash, for record_find; until record_merge */
+    /* the same by hash, for record_find; until record_merge */
+    const struct record_source **by_hash;
     int64_t n;
 };
 void record_release(struct record *r);
@@ -29,10 +33,12 @@ void record_release(struct record *r);
 void record_options(const struct curation *k, bool shards, struct str *out);
 int record_make(const struct curation *k, struct record *out, struct err *err);
 int record_load(const char *root, struct hash128 fingerprint, struct record *out, struct err *err);
-int record_save(const char *root, struct hash128 fingerprint, const struct record *r, struct err *err);
+int record_save(const char *root, struct hash128 fingerprint, const struct record *r,
+                struct err *err);
 bool record_equal(const struct record *a, const struct record *b);
 /* Returns ERR_EXISTS, naming the first option that differs, unless both have the same options. */
-int record_options_check(const struct record *was, const struct record *now, const char *root, struct err *err);
+int record_options_check(const struct record *was, const struct record *now, const char *root,
+                         struct err *err);
 /* Says whether the record has a source of this name. */
 bool record_has_name(const struct record *r, const char *name);
 /* Returns the source with this content, or NULL when there is none. */

@@ -90,8 +90,9 @@ static int sample_index(struct merge *m, const char *key, const struct wds_part 
     struct dataset_shard *shard = &m->d.shards[m->d.n_shards - 1];
     struct json_doc doc = {0};
     if (!json || !latent || !text)
-        return err_set(err, ERR_CORRUPT, "sample '%s' has no json, no latent.npy or no text.npy: remove '%s'",
-                       key, c->work_dir);
+        return err_set(err, ERR_CORRUPT,
+                       "sample '%s' has no json, no latent.npy or no text.npy: remove '%s'", key,
+                       c->work_dir);
     int rc = json_parse(json->bytes, (size_t)json->n, key, &doc, err);
     if (rc < 0)
         return rc;
@@ -157,7 +158,8 @@ out:
 
 static int samples_room(struct dataset *d, int64_t more, struct err *err)
 {
-    struct dataset_sample *grown = realloc(d->samples, (size_t)(d->n_samples + more) * sizeof *grown);
+    struct dataset_sample *grown =
+        realloc(d->samples, (size_t)(d->n_samples + more) * sizeof *grown);
     if (!grown)
         return err_set(err, ERR_NOMEM, "out of memory for the index");
     d->samples = grown;

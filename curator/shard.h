@@ -14,8 +14,8 @@
  * `base` and of the new shards goes to *out, which dataset_release frees. `base` is NULL for a new
  * dataset, and its shards need not lie below root. A shard is closed once it has shard_bytes. */
 int shards_write(const char *root, const struct source_conf *c, const struct source *sources,
-                 const struct source_result *results,
-                 int64_t n, int64_t shard_bytes, const struct dataset *base, struct dataset *out, struct err *err);
+                 const struct source_result *results, int64_t n, int64_t shard_bytes,
+                 const struct dataset *base, struct dataset *out, struct err *err);
 /* Writes Energon's sidecars for all shards of d below root. */
 int shards_meta_save(const char *root, const struct dataset *d, struct err *err);
 enum { SHARD_NAME_BYTES = 32 };

@@ -27,7 +27,7 @@ struct frame_facts {
     int64_t frame;            /* of the source */
     float luma;               /* mean */
     struct pair_facts before; /* against the frame before */
-    bool back[ACROSS];        /* [k]: the frame k + 1 later shows what the frame before this one showed */
+    bool back[ACROSS]; /* [k]: the frame k + 1 later shows what the frame before this one showed */
 };
 struct shots {
     struct shots_conf conf;
@@ -109,7 +109,8 @@ static int rooms_make(struct shots *s, struct err *err)
         int64_t room = s->room ? 2 * s->room : 1024;
         struct frame_facts *grown = realloc(s->facts, (size_t)room * sizeof *grown);
         if (!grown)
-            return err_set(err, ERR_NOMEM, "out of memory for the facts of %lld frames", (long long)room);
+            return err_set(err, ERR_NOMEM, "out of memory for the facts of %lld frames",
+                           (long long)room);
         s->facts = grown;
         s->room = room;
     }
@@ -117,7 +118,8 @@ static int rooms_make(struct shots *s, struct err *err)
         int64_t room = s->frames_room ? 2 * s->frames_room : 1024;
         float *grown = realloc(s->differences, (size_t)room * sizeof *grown);
         if (!grown)
-            return err_set(err, ERR_NOMEM, "out of memory for the differences of %lld frames", (long long)room);
+            return err_set(err, ERR_NOMEM, "out of memory for the differences of %lld frames",
+                           (long long)room);
         s->differences = grown;
         s->frames_room = room;
     }
@@ -198,7 +200,8 @@ static double neighbours(const struct shots *s, int64_t i)
 /* Says whether the picture from before i comes back k + 1 frames later, soon enough for a flash. */
 static bool comes_back(const struct shots *s, int64_t i, int64_t k)
 {
-    return i > 0 && s->facts[i].back[k] && s->facts[i + k + 1].frame - s->facts[i].frame <= s->longest_flash;
+    return i > 0 && s->facts[i].back[k] &&
+           s->facts[i + k + 1].frame - s->facts[i].frame <= s->longest_flash;
 }
 
 /* Says whether i begins a flash, or is where the picture comes back after one. */
@@ -233,7 +236,8 @@ int64_t shots_end(struct shots *s, const int64_t **bounds, struct err *err)
     s->n_bounds = 0;
     s->bounds = malloc((size_t)(s->n + 1) * sizeof *s->bounds);
     if (!s->bounds)
-        return err_set(err, ERR_NOMEM, "out of memory for the shots of %lld frames", (long long)s->n_frames);
+        return err_set(err, ERR_NOMEM, "out of memory for the shots of %lld frames",
+                       (long long)s->n_frames);
     if (s->n == 0)
         return 0;
     s->bounds[s->n_bounds++] = 0;

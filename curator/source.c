@@ -256,8 +256,9 @@ static int clip_read(const struct pass *p, const struct clip *k, uint8_t *rgb, s
 {
     for (int64_t i = 0; i < p->c->frames; i++)
         for (int64_t done = 0; done < p->frame_bytes;) {
-            ssize_t n = pread(p->spool, rgb + i * p->frame_bytes + done, (size_t)(p->frame_bytes - done),
-                              p->kept_slot[k->first_kept + i] * p->frame_bytes + done);
+            ssize_t n =
+                pread(p->spool, rgb + i * p->frame_bytes + done, (size_t)(p->frame_bytes - done),
+                      p->kept_slot[k->first_kept + i] * p->frame_bytes + done);
             if (n <= 0)
                 return err_set_errno(err, ERR_IO, "cannot read frames back from the spool");
             done += n;
@@ -280,7 +281,8 @@ static double sharpness_of(const struct source_conf *c, const uint8_t *rgb)
 
 static double motion_of(const struct pass *p, const struct clip *k)
 {
-    int64_t from = p->kept_index[k->first_kept] + 1, to = p->kept_index[k->first_kept + p->c->frames - 1];
+    int64_t from = p->kept_index[k->first_kept] + 1,
+            to = p->kept_index[k->first_kept + p->c->frames - 1];
     double sum = 0;
     for (int64_t i = from; i <= to; i++)
         sum += shots_difference(p->shots, i);
@@ -354,7 +356,9 @@ static int clip_make(struct wds_writer *w, struct pass *p, const struct source *
         return rc;
     k->start_s = p->kept_time[k->first_kept];
     k->end_s = p->kept_time[k->first_kept + c->frames - 1];
-    k->fps = c->fps > 0 ? c->fps : k->end_s > k->start_s ? (double)(c->frames - 1) / (k->end_s - k->start_s) : 24;
+    k->fps = c->fps > 0              ? c->fps
+             : k->end_s > k->start_s ? (double)(c->frames - 1) / (k->end_s - k->start_s)
+                                     : 24;
     k->motion = motion_of(p, k);
     k->sharpness = sharpness_of(c, b->rgb);
     if ((rc = c->tokenizer->encode(b->rgb, c->frames, c->height, c->width, b->latent, err)) < 0 ||
@@ -382,8 +386,8 @@ static int64_t kept_at(const struct pass *p, int64_t source_frame)
 
 /* Makes whole clips of every shot, one after the other, and counts the frames that do not fill a
  * clip. */
-static int clips_make(struct wds_writer *w, struct pass *p, const struct source *s, const struct clip_buffers *b,
-                      struct source_result *r, struct err *err)
+static int clips_make(struct wds_writer *w, struct pass *p, const struct source *s,
+                      const struct clip_buffers *b, struct source_result *r, struct err *err)
 {
     const int64_t *bounds;
     int64_t n = shots_end(p->shots, &bounds, err);
@@ -391,7 +395,9 @@ static int clips_make(struct wds_writer *w, struct pass *p, const struct source 
         return (int)n;
     r->shots = n;
     for (int64_t i = 0; i < n; i++) {
-        int64_t first = kept_at(p, bounds[i]), end = i + 1 < n ? kept_at(p, bounds[i + 1]) : p->n_kept, at = first;
+        int64_t first = kept_at(p, bounds[i]),
+                end = i + 1 < n ? kept_at(p, bounds[i + 1]) : p->n_kept,
+                at = first;
         for (; at + p->c->frames <= end; at += p->c->frames) {
             struct clip k = {.ordinal = r->clips, .first_kept = at, .shot = i};
             int rc = clip_make(w, p, s, &k, b, r, err);
@@ -442,13 +448,15 @@ out:
 
 /* ---- the result's record ---- */
 
-static void record_path(const struct source_conf *c, const struct source *s, char out[LIMIT_PATH_BYTES])
+static void record_path(const struct source_conf *c, const struct source *s,
+                        char out[LIMIT_PATH_BYTES])
 {
     char key[HASH_TEXT_BYTES];
     snprintf(out, LIMIT_PATH_BYTES, "%s/%s.json", c->work_dir, source_key(c, s, key));
 }
 
-void source_shard_path(const struct source_conf *c, const struct source *s, char out[LIMIT_PATH_BYTES])
+void source_shard_path(const struct source_conf *c, const struct source *s,
+                       char out[LIMIT_PATH_BYTES])
 {
     char key[HASH_TEXT_BYTES];
     snprintf(out, LIMIT_PATH_BYTES, "%s/%s.tar", c->work_dir, source_key(c, s, key));
@@ -457,11 +465,17 @@ void source_shard_path(const struct source_conf *c, const struct source *s, char
 struct result_row { struct source_result r; const char *reason, *note; };
 #define AT(field) offsetof(struct result_row, r.field)
 static const struct json_field result_fields[] = {
-    {"ok", JSON_BOOL, AT(ok)},         {"frames", JSON_INT, AT(frames)},     {"shots", JSON_INT, AT(shots)},
-    {"clips", JSON_INT, AT(clips)},    {"rejected", JSON_INT, AT(rejected)},
+    {"ok", JSON_BOOL, AT(ok)},
+    {"frames", JSON_INT, AT(frames)},
+    {"shots", JSON_INT, AT(shots)},
+    {"clips", JSON_INT, AT(clips)},
+    {"rejected", JSON_INT, AT(rejected)},
     {"unused_frames", JSON_INT, AT(unused_frames)},
-    {"seconds", JSON_NUM, AT(seconds)}, {"psnr_sum", JSON_NUM, AT(psnr_sum)}, {"cropped", JSON_NUM, AT(cropped)},
-    {"hdr", JSON_BOOL, AT(hdr)},       {"reason", JSON_TEXT, offsetof(struct result_row, reason)},
+    {"seconds", JSON_NUM, AT(seconds)},
+    {"psnr_sum", JSON_NUM, AT(psnr_sum)},
+    {"cropped", JSON_NUM, AT(cropped)},
+    {"hdr", JSON_BOOL, AT(hdr)},
+    {"reason", JSON_TEXT, offsetof(struct result_row, reason)},
     {"note", JSON_TEXT, offsetof(struct result_row, note)},
 };
 
@@ -525,7 +539,8 @@ static bool is_done(const struct source_conf *c, const struct source *s, struct 
 {
     char path[LIMIT_PATH_BYTES];
     source_shard_path(c, s, path);
-    return source_result_load(c, s, out, NULL) == 0 && out->ok && (out->clips == 0 || file_exists(path));
+    return source_result_load(c, s, out, NULL) == 0 && out->ok &&
+           (out->clips == 0 || file_exists(path));
 }
 
 /* Saves that the source gave nothing, and why. `frames` is how many of it were decoded. */

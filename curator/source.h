@@ -35,7 +35,7 @@ struct source {
     struct hash128 hash;          /* of the file */
     bool hashed;
     struct content_stamp stamp;   /* when it was hashed */
-    char *caption;                /* the first line of NAME.txt, or "caption" of NAME.json; "" without either */
+    char *caption; /* the first line of NAME.txt, or "caption" of NAME.json; "" without either */
     dev_t dev;
     ino_t ino;
     /* nothing says that it is a video; if it is none, it does not count as bad */
@@ -60,17 +60,21 @@ void source_release(struct source *s);
 /* Reads the caption beside s->path into s->caption. ERR_INPUT: it is not UTF-8, too long, or not
  * the expected JSON. Keys other than "caption" are counted, and *missing says whether "caption" is
  * missing or null; with `strict` both are errors. */
-int source_caption_read(struct source *s, bool strict, int64_t *unused_keys, bool *missing, struct err *err);
+int source_caption_read(struct source *s, bool strict, int64_t *unused_keys, bool *missing,
+                        struct err *err);
 /* Writes the name of this source's work, made from all that decides the work's bytes, to `out` and
  * returns it. */
 char *source_key(const struct source_conf *c, const struct source *s, char out[HASH_TEXT_BYTES]);
 /* Does the work unless <work>/<key>.json says that it is done. A bad video is a result (ok is
  * false) and no error, and so is a file that changed while it was read: a later curation tries it
  * again. ERR_TEMP, ERR_NOMEM: another try may succeed. */
-int source_process(const struct source_conf *c, const struct source *s, struct source_result *out, struct err *err);
+int source_process(const struct source_conf *c, const struct source *s, struct source_result *out,
+                   struct err *err);
 /* Writes the path of a finished source's work shard. No such file exists when the source gave no
  * clip. */
-void source_shard_path(const struct source_conf *c, const struct source *s, char out[LIMIT_PATH_BYTES]);
-int source_result_load(const struct source_conf *c, const struct source *s, struct source_result *out, struct err *err);
+void source_shard_path(const struct source_conf *c, const struct source *s,
+                       char out[LIMIT_PATH_BYTES]);
+int source_result_load(const struct source_conf *c, const struct source *s,
+                       struct source_result *out, struct err *err);
 
 #endif

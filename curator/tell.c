@@ -23,8 +23,10 @@ void tell_sum(const struct curation *k, struct tell_totals *out)
         t.hdr += r->hdr;
         t.noted += *r->note != 0;
         t.cropped += r->cropped >= CROP_SAID;
-        t.sum.frames += r->frames, t.sum.shots += r->shots, t.sum.clips += r->clips, t.sum.rejected += r->rejected;
-        t.sum.unused_frames += r->unused_frames, t.sum.seconds += r->seconds, t.sum.psnr_sum += r->psnr_sum;
+        t.sum.frames += r->frames, t.sum.shots += r->shots,
+            t.sum.clips += r->clips, t.sum.rejected += r->rejected;
+        t.sum.unused_frames += r->unused_frames,
+            t.sum.seconds += r->seconds, t.sum.psnr_sum += r->psnr_sum;
     }
     *out = t;
 }
@@ -35,7 +37,8 @@ static void row_add(const struct source *s, const struct source_result *r, struc
     if (r->clips)
         snprintf(psnr, sizeof psnr, "%.1f", r->psnr_sum / (double)r->clips);
     str_addf(out, "  %-28.28s %7lld %6lld %6lld %9lld %9lld %8s", s->name, (long long)r->frames,
-             (long long)r->shots, (long long)r->clips, (long long)r->rejected, (long long)r->unused_frames, psnr);
+             (long long)r->shots, (long long)r->clips, (long long)r->rejected,
+             (long long)r->unused_frames, psnr);
     if (r->cropped >= CROP_SAID)
         str_addf(out, "  %.0f %% of the picture is cropped away;", 100 * r->cropped);
     str_addf(out, "%s%s%s%s\n", *r->reason ? "  " : "", r->reason, *r->note ? "  " : "", r->note);
@@ -62,12 +65,16 @@ void tell_table(const struct curation *k, const struct told *told, struct str *o
     str_addf(out, ", %lld frames unused, %lld sources unreadable; %.1f s\n",
              (long long)t.sum.unused_frames, (long long)t.bad, told->seconds);
     if (t.hdr)
-        str_addf(out, "  %lld sources are HDR: their values are taken as they are, and are no SDR\n", (long long)t.hdr);
+        str_addf(out,
+                 "  %lld sources are HDR: their values are taken as they are, and are no SDR\n",
+                 (long long)t.hdr);
     if (t.no_video)
-        str_addf(out, "  %lld files without a video's ending were looked into and are none\n", (long long)t.no_video);
+        str_addf(out, "  %lld files without a video's ending were looked into and are none\n",
+                 (long long)t.no_video);
 }
 
-static void made_put(const struct curation *k, const struct told *told, const struct tell_totals *t, struct json_out *o)
+static void made_put(const struct curation *k, const struct told *told, const struct tell_totals *t,
+                     struct json_out *o)
 {
     json_put_int(o, "frames", t->sum.frames);
     json_put_int(o, "shots", t->sum.shots);

@@ -18,7 +18,11 @@ struct told {
 /* Holds sums over all sources. bad: those that count against --max-bad, found before the work or by
  * it. no_video: files that were looked into and are no videos. cropped: sources that lose a fifth
  * of the picture or more. first_bad: the first bad one and why it is bad. */
-struct tell_totals { struct source_result sum; int64_t bad, no_video, hdr, noted, cropped; char first_bad[512]; };
+struct tell_totals {
+    struct source_result sum;
+    int64_t bad, no_video, hdr, noted, cropped;
+    char first_bad[512];
+};
 void tell_sum(const struct curation *k, struct tell_totals *out);
 void tell_table(const struct curation *k, const struct told *t, struct str *out);
 void tell_json(const struct curation *k, const struct told *t, struct str *out);

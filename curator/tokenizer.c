@@ -162,7 +162,8 @@ static bool same_plane(const struct kept *a, const struct kept *b)
 }
 
 /* Computes the plane of one component under one function of time. */
-static void plane_gather(const uint8_t *rgb, int64_t pixels, const struct span *s, const struct kept *k, float *plane)
+static void plane_gather(const uint8_t *rgb, int64_t pixels, const struct span *s,
+                         const struct kept *k, float *plane)
 {
     const float *r = rotation[k->component], offset = r[0] + r[1] + r[2];
     memset(plane, 0, (size_t)pixels * sizeof *plane);
@@ -170,7 +171,8 @@ static void plane_gather(const uint8_t *rgb, int64_t pixels, const struct span *
         const uint8_t *p = rgb + (s->first + f) * pixels * 3;
         float w = time_at(s, k->t, f);
         for (int64_t i = 0; i < pixels && w != 0; i++)
-            plane[i] += w * ((r[0] * p[3 * i] + r[1] * p[3 * i + 1] + r[2] * p[3 * i + 2]) / 127.5f - offset);
+            plane[i] += w * ((r[0] * p[3 * i] + r[1] * p[3 * i + 1] + r[2] * p[3 * i + 2]) /
+                                 127.5f - offset);
     }
 }
 
@@ -181,12 +183,15 @@ static int64_t place_of(const struct kept *k, int64_t cell, int64_t width)
     return (cell / cols * EDGE + k->y) * width + cell % cols * EDGE + k->x;
 }
 
-static int encode(const uint8_t *rgb, int64_t frames, int64_t height, int64_t width, float *latent, struct err *err)
+static int encode(const uint8_t *rgb, int64_t frames, int64_t height, int64_t width, float *latent,
+                  struct err *err)
 {
-    int64_t n = tokenizer_latent_frames(frames), pixels = height * width, cells = pixels / (EDGE * EDGE);
+    int64_t n = tokenizer_latent_frames(frames), pixels = height * width,
+            cells = pixels / (EDGE * EDGE);
     float *plane = malloc((size_t)pixels * sizeof *plane);
     if (!plane)
-        return err_set(err, ERR_NOMEM, "out of memory for a plane of %lldx%lld", (long long)height, (long long)width);
+        return err_set(err, ERR_NOMEM, "out of memory for a plane of %lldx%lld", (long long)height,
+                       (long long)width);
     for (int64_t j = 0; j < n; j++) {
         struct span s = span_of(j);
         for (int k = 0; k < CHANNELS; k++) {
@@ -195,7 +200,8 @@ static int encode(const uint8_t *rgb, int64_t frames, int64_t height, int64_t wi
                 wavelet_forward(plane, height, width);
             }
             for (int64_t cell = 0; cell < cells; cell++)
-                latent[(k * n + j) * cells + cell] = plane[place_of(&s.kept[k], cell, width)] * s.kept[k].scale;
+                latent[(k * n + j) * cells + cell] =
+                    plane[place_of(&s.kept[k], cell, width)] * s.kept[k].scale;
         }
     }
     free(plane);
@@ -238,12 +244,14 @@ static void frame_compose(const float *planes, int count, const int *of, int64_t
     }
 }
 
-static int decode(const float *latent, int64_t frames, int64_t height, int64_t width, uint8_t *rgb, struct err *err)
+static int decode(const float *latent, int64_t frames, int64_t height, int64_t width, uint8_t *rgb,
+                  struct err *err)
 {
     int64_t n = tokenizer_latent_frames(frames), pixels = height * width;
     float *planes = malloc((size_t)(CHANNELS * pixels) * sizeof *planes);
     if (!planes)
-        return err_set(err, ERR_NOMEM, "out of memory for planes of %lldx%lld", (long long)height, (long long)width);
+        return err_set(err, ERR_NOMEM, "out of memory for planes of %lldx%lld", (long long)height,
+                       (long long)width);
     for (int64_t j = 0; j < n; j++) {
         struct span s = span_of(j);
         int of[CHANNELS], count = planes_fill(latent, n, j, height, width, planes, of);
@@ -254,7 +262,8 @@ static int decode(const float *latent, int64_t frames, int64_t height, int64_t w
     return 0;
 }
 
-const struct tokenizer tokenizer_wavelet = {"wavelet-cdf97-haar-8x8x8x16/2", CHANNELS, encode, decode};
+const struct tokenizer tokenizer_wavelet = {"wavelet-cdf97-haar-8x8x8x16/2", CHANNELS,
+                                            encode, decode};
 
 double psnr(const uint8_t *a, const uint8_t *b, int64_t n)
 {

@@ -18,14 +18,17 @@ struct tokenizer {
     int64_t channels;
     /* rgb: [frames, height, width, 3] bytes. latent: channels·(1 + k)·(height/8)·(width/8) floats.
      * The only error is ERR_NOMEM. */
-    int (*encode)(const uint8_t *rgb, int64_t frames, int64_t height, int64_t width, float *latent, struct err *err);
-    int (*decode)(const float *latent, int64_t frames, int64_t height, int64_t width, uint8_t *rgb, struct err *err);
+    int (*encode)(const uint8_t *rgb, int64_t frames, int64_t height, int64_t width, float *latent,
+                  struct err *err);
+    int (*decode)(const float *latent, int64_t frames, int64_t height, int64_t width, uint8_t *rgb,
+                  struct err *err);
 };
 
 extern const struct tokenizer tokenizer_wavelet;
 
 static inline int64_t tokenizer_latent_frames(int64_t frames) { return 1 + (frames - 1) / 8; }
-static inline int64_t tokenizer_elements(const struct tokenizer *t, int64_t frames, int64_t height, int64_t width)
+static inline int64_t tokenizer_elements(const struct tokenizer *t, int64_t frames, int64_t height,
+                                         int64_t width)
 {
     return t->channels * tokenizer_latent_frames(frames) * (height / 8) * (width / 8);
 }

@@ -14,8 +14,9 @@
 
 /* Lists the containers of pictures and sound that are opened. None of them names other files that
  * FFmpeg would open. */
-static const char demuxers[] = "mov,mp4,matroska,webm,avi,mpeg,mpegts,flv,live_flv,asf,gif,apng,"
-                               "ogg,mxf,nut,rm,dv,ivf,wtv,h264,hevc,av1,obu,mpegvideo,m4v,mjpeg,vc1,dirac,yuv4mpegpipe";
+static const char demuxers[] =
+    "mov,mp4,matroska,webm,avi,mpeg,mpegts,flv,live_flv,asf,gif,apng,"
+    "ogg,mxf,nut,rm,dv,ivf,wtv,h264,hevc,av1,obu,mpegvideo,m4v,mjpeg,vc1,dirac,yuv4mpegpipe";
 
 /* Says how a decoded picture is set upright: rows and columns change places, then either may run
  * backwards. */
@@ -68,8 +69,8 @@ static int open_file(struct decoder *d, const char *path, struct err *err)
     int rc = avio_open2(&d->io, url, AVIO_FLAG_READ, NULL, &options);
     av_dict_free(&options);
     if (rc < 0)
-        return err_set(err, rc == AVERROR(ENOMEM) ? ERR_NOMEM : ERR_TEMP, "cannot open the file: %s",
-                       av_make_error_string(text, sizeof text, rc));
+        return err_set(err, rc == AVERROR(ENOMEM) ? ERR_NOMEM : ERR_TEMP,
+                       "cannot open the file: %s", av_make_error_string(text, sizeof text, rc));
     return 0;
 }
 
@@ -90,7 +91,8 @@ static int open_container(struct decoder *d, struct err *err)
     d->format->pb = d->io;
     av_dict_set(&options, "protocol_whitelist", "file", 0);
     av_dict_set(&options, "format_whitelist", demuxers, 0);
-    rc = avformat_open_input(&d->format, NULL, format, &options); /* frees d->format when it fails */
+    /* It frees d->format when it fails. */
+    rc = avformat_open_input(&d->format, NULL, format, &options);
     av_dict_free(&options);
     return rc < 0 ? refuse(d, rc, "cannot open as video", err) : 0;
 }
@@ -135,11 +137,14 @@ static int open_stream(struct decoder *d, struct err *err)
     if (d->format->streams[d->stream]->disposition & AV_DISPOSITION_ATTACHED_PIC)
         return err_set(err, ERR_INPUT, "holds no video, only a picture such as a record's cover");
     d->codec = avcodec_alloc_context3(codec);
-    if (!d->codec || avcodec_parameters_to_context(d->codec, d->format->streams[d->stream]->codecpar) < 0)
+    if (!d->codec ||
+        avcodec_parameters_to_context(d->codec, d->format->streams[d->stream]->codecpar) < 0)
         return err_set(err, ERR_NOMEM, "out of memory opening the decoder");
     /* Sources are worked on side by side, and one thread always gives the same result. */
     d->codec->thread_count = 1;
-    return (rc = avcodec_open2(d->codec, codec, NULL)) < 0 ? refuse(d, rc, "its decoder does not start", err) : 0;
+    return (rc = avcodec_open2(d->codec, codec, NULL)) < 0
+               ? refuse(d, rc, "its decoder does not start", err)
+               : 0;
 }
 
 static void note_add(struct video_info *info, const char *what)
@@ -154,7 +159,8 @@ static const int32_t *display_matrix(const AVStream *s)
 #if LIBAVFORMAT_VERSION_MAJOR >= 61
     const AVPacketSideData *found = av_packet_side_data_get(
         s->codecpar->coded_side_data, s->codecpar->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
-    return found && found->size >= 9 * sizeof(int32_t) ? (const int32_t *)(const void *)found->data : NULL;
+    return found && found->size >= 9 * sizeof(int32_t) ? (const int32_t *)(const void *)found->data
+                                                       : NULL;
 #else
     size_t size = 0;
     const uint8_t *found = av_stream_get_side_data(s, AV_PKT_DATA_DISPLAYMATRIX, &size);
@@ -310,7 +316,8 @@ static void crop_centre(struct decoder *d, int height, int width)
 {
     AVFrame *f = d->frame;
     AVRational pixel = av_guess_sample_aspect_ratio(d->format, d->format->streams[d->stream], f);
-    if (pixel.num < 1 || pixel.den < 1 || pixel.num > 64 * (int64_t)pixel.den || pixel.den > 64 * (int64_t)pixel.num)
+    if (pixel.num < 1 || pixel.den < 1 || pixel.num > 64 * (int64_t)pixel.den ||
+        pixel.den > 64 * (int64_t)pixel.num)
         pixel = (AVRational){1, 1};
     double aspect = (double)width / height * pixel.den / pixel.num; /* of the window, in pixels */
     int64_t w = f->width, h = f->height, whole = w * h;
@@ -422,7 +429,9 @@ static double clock_step(struct decoder *d)
 {
     int64_t pts = d->frame->best_effort_timestamp;
     double due = d->file_s + d->lasts_s;
-    double time = pts == AV_NOPTS_VALUE ? due : (double)pts * av_q2d(d->format->streams[d->stream]->time_base);
+    double time = pts == AV_NOPTS_VALUE
+                      ? due
+                      : (double)pts * av_q2d(d->format->streams[d->stream]->time_base);
     if (d->info->frames == 0)
         d->skip_s = time;
     else if (time < d->file_s - BACK_S || time > d->file_s + ahead_most_s(d))
@@ -445,7 +454,8 @@ static int frame_out(struct decoder *d, struct err *err)
     double time = clock_step(d);
     if (d->frame->decode_error_flags && !d->info->damaged) {
         d->info->damaged = true;
-        snprintf(d->info->damage, sizeof d->info->damage, "damaged from frame %lld on", (long long)d->info->frames);
+        snprintf(d->info->damage, sizeof d->info->damage, "damaged from frame %lld on",
+                 (long long)d->info->frames);
     }
     notes_take(d->info, d->frame);
     int rc = convert(d, err);
@@ -458,7 +468,8 @@ static int frame_out(struct decoder *d, struct err *err)
 static void damage_note(struct decoder *d, const char *what)
 {
     if (!d->info->damaged)
-        snprintf(d->info->damage, sizeof d->info->damage, "%s after frame %lld", what, (long long)d->info->frames - 1);
+        snprintf(d->info->damage, sizeof d->info->damage, "%s after frame %lld", what,
+                 (long long)d->info->frames - 1);
     d->info->damaged = true;
 }
 

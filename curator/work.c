@@ -46,7 +46,8 @@ double try_pause_s(int tried)
 static void error_path(const struct curation *k, int64_t i, char out[LIMIT_PATH_BYTES])
 {
     char key[HASH_TEXT_BYTES];
-    snprintf(out, LIMIT_PATH_BYTES, "%.3990s/%s.err", k->work, source_key(&k->conf, &k->sources[i], key));
+    snprintf(out, LIMIT_PATH_BYTES, "%.3990s/%s.err", k->work,
+             source_key(&k->conf, &k->sources[i], key));
 }
 
 /* Runs in a child. The result goes to the work folder, an error to <key>.err. */
@@ -65,7 +66,8 @@ static void child_run(const struct curation *k, int64_t i, pid_t parent)
     _exit(rc == ERR_NOMEM ? err_exit_code(ERR_TEMP) : err_exit_code(rc));
 }
 
-static void error_read(const struct curation *k, int64_t i, const char *fallback, char *out, size_t size)
+static void error_read(const struct curation *k, int64_t i, const char *fallback, char *out,
+                       size_t size)
 {
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
@@ -107,7 +109,8 @@ static void killed(struct pool *p, int64_t i, int signal)
         return;
     struct source_result *r = &p->k->results[i];
     *r = (struct source_result){0};
-    snprintf(r->reason, sizeof r->reason, "its decoder died of signal %d, %d times", signal, CRASHES);
+    snprintf(r->reason, sizeof r->reason, "its decoder died of signal %d, %d times", signal,
+             CRASHES);
     p->k->sources[i].maybe = false; /* it was enough of a video to break a decoder */
     source_done(p, i);
 }
@@ -125,7 +128,8 @@ static int child_ended(struct pool *p, int64_t i, int status, struct err *err)
     } else if (code != 0) {
         error_read(k, i, "it gave no reason", why, sizeof why);
         return err_set(err, code == 3 ? ERR_INPUT : ERR_IO,
-                       "source '%s' failed: %.700s: nothing was published", k->sources[i].name, why);
+                       "source '%s' failed: %.700s: nothing was published", k->sources[i].name,
+                       why);
     } else {
         source_done(p, i);
         if ((rc = source_result_load(&k->conf, &k->sources[i], &k->results[i], err)) < 0)
