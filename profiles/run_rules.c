@@ -365,21 +365,54 @@ static int data_fits(const struct run *r, const char *what, struct hash128 want,
     return 0;
 }
 
+/* Checks that a pack of `most` tokens has room for a sample of so many latent cells; 0: a pack is
+ * one sample, whatever it has. */
+static int pack_fits(const struct run *r, const char *what, int64_t most, const int64_t thw[3],
+                     struct err *err)
+{
+    struct seq seq;
+    int64_t padded[3];
+    if (most == 0)
+        return 0;
+    model_pad_latent(&r->model, thw, padded);
+    if (seq_from_latent(&r->model, padded[0], padded[1], padded[2], &seq, NULL) < 0)
+        return 0; /* whoever lays it out says why */
+    if (seq_tokens(seq) <= most)
+        return 0;
+    return err_set(err, ERR_INPUT,
+                   "%s: a sample has %lld tokens, and pack_tokens is %lld: give at least that many",
+                   what, (long long)seq_tokens(seq), (long long)most);
+}
+
+static int packs_fit(const struct run *r, const char *what, int64_t most, const struct dataset *d,
+                     struct err *err)
+{
+    for (int64_t i = 0; i < d->n_samples; i++) {
+        const int64_t thw[3] = {d->samples[i].t, d->samples[i].h, d->samples[i].w};
+        int rc = pack_fits(r, what, most, thw, err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
 /* Checks the dataset in the folder `data`, of generation `want` (zero: the newest), and sets *bound
- * to its fingerprint. Synthetic data has none and leaves *bound alone. */
-static int data_bind(const struct run *r, const char *name, const char *data, struct hash128 want,
-                     struct hash128 *bound, struct err *err)
+ * to its fingerprint. Synthetic data has none and leaves *bound alone. `most`: tokens of a pack. */
+static int data_bind(const struct run *r, const char *name, const char *data, int64_t most,
+                     struct hash128 want, struct hash128 *bound, struct err *err)
 {
     char what[LIMIT_PATH_BYTES];
     struct dataset d = {0};
     int64_t thw[3];
     int rc;
-    if ((rc = run_synthetic(data, "data", thw, err)) != 0)
-        return rc < 0 ? rc : 0;
     snprintf(what, sizeof what, "%s '%.3900s'", name, data);
+    if ((rc = run_synthetic(data, "data", thw, err)) != 0)
+        return rc < 0 ? rc : pack_fits(r, what, most, thw, err);
     if ((rc = dataset_load_generation(data, want, &d, err)) < 0)
         return rc;
     if ((rc = data_fits(r, what, want, &d, err)) < 0)
+        goto out;
+    if ((rc = packs_fit(r, what, most, &d, err)) < 0)
         goto out;
     *bound = d.fingerprint;
 out:
@@ -393,7 +426,7 @@ static int validation_bind(struct run *r, struct err *err)
     char hex[HASH_TEXT_BYTES];
     if (!r->validation.data || r->validation.every_steps == 0)
         return 0;
-    int rc = data_bind(r, "validation.data", r->validation.data, run_validation_generation(r),
+    int rc = data_bind(r, "validation.data", r->validation.data, 0, run_validation_generation(r),
                        &bound, err);
     if (rc < 0 || !is_known(bound))
         return rc;
@@ -407,7 +440,8 @@ int run_bind_data(struct run *r, struct err *err)
         struct run_stage *s = &r->stages[i];
         char name[64];
         snprintf(name, sizeof name, "stages[%lld].data", (long long)i);
-        int rc = data_bind(r, name, s->data, s->data_fingerprint, &s->data_fingerprint, err);
+        int rc = data_bind(r, name, s->data, s->pack_tokens, s->data_fingerprint,
+                           &s->data_fingerprint, err);
         if (rc < 0)
             return rc;
     }

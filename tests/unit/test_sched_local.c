@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include "base/philox.h"
 #include "launcher/sched/local_priv.h"
 
 static char dir[LIMIT_PATH_BYTES], home[LIMIT_PATH_BYTES];
@@ -277,10 +278,13 @@ static void test_killed_submitters(void **state)
     struct sched_jobs seen = {0};
     (void)state;
     assert_non_null(jobs);
+    const char *given = getenv("SEED");
+    unsigned long seed = given ? strtoul(given, NULL, 10) : (unsigned long)getpid();
+    print_message("# moments of the kills: SEED=%lu repeats them\n", seed);
     for (int i = 0; i < n; i++) {
         jobs[i] = (struct conform_job){.name = "killed", .script = "echo ran $REEL_RUN_TOKEN >> \"$1/killed\""};
         conform_token(jobs[i].token);
-        submit_killed(&jobs[i], i % 4 == 0 ? -1 : (long)(strtoul(jobs[i].token + 24, NULL, 16) % 6000));
+        submit_killed(&jobs[i], i % 4 == 0 ? -1 : (long)(6000 * philox_uniform_at(seed, PHILOX_TEST, 1, (uint64_t)i)));
     }
     assert_int_equal(sched_poll(conform.s, NULL, &seen, NULL), 0);
     for (int i = 0; i < n; i++) {

@@ -85,8 +85,14 @@ int ckpt_dir_find(const char *dir, char out[LIMIT_PATH_BYTES], struct err *err)
 {
     char ckpt[LIMIT_PATH_BYTES];
     snprintf(out, LIMIT_PATH_BYTES, "%s", dir);
-    if (!ckpt_is_run(dir))
-        return 0;
+    if (!ckpt_is_run(dir)) {
+        snprintf(ckpt, sizeof ckpt, "%.4000s/manifest.json", dir);
+        return file_exists(ckpt) ? 0
+                                 : err_set(err, ERR_INPUT,
+                                           "'%s' is no checkpoint, for it holds no manifest.json: "
+                                           "give a folder <run>/ckpt/step-…, or that of a run",
+                                           dir);
+    }
     int64_t newest = ckpt_newest_step(dir);
     if (newest == 0)
         return err_set(err, ERR_INPUT, "run '%s' has no checkpoint (ckpt/step-…)", dir);
