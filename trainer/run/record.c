@@ -16,6 +16,7 @@
 #include "base/spawn.h"
 #include "base/str.h"
 #include "profiles/flops.h"
+#include "trainer/ops/simd.h"
 #include "trainer/watch/meter.h"
 
 enum { KEEP_BYTES = 16 << 20 }; /* some 20,000 steps */
@@ -72,10 +73,12 @@ void record_started(struct record *r, const struct run *run, const struct plan *
 {
     struct evlog_event e;
     char hash[HASH_TEXT_BYTES], seq[64];
+    enum simd simd = SIMD_GENERIC;
     if (!r->log)
         return;
     snprintf(seq, sizeof seq, "%lldx%lldx%lld", (long long)plan->seq.t, (long long)plan->seq.h,
              (long long)plan->seq.w);
+    simd_choose(&simd, NULL); /* opening the world has refused a REEL_SIMD that cannot be */
     event_begin(r->log, &e, train_started);
     event_int(&e, train_started, next_step, next_step);
     event_int(&e, train_started, total_steps, run_total_steps(run));
@@ -87,6 +90,7 @@ void record_started(struct record *r, const struct run *run, const struct plan *
     event_int(&e, train_started, world, layout_world(&plan->layout));
     event_text(&e, train_started, device, plan->device);
     event_text(&e, train_started, dtype, dtype_names[run->dtype]);
+    event_text(&e, train_started, vectors, simd_names[simd]);
     event_num(&e, train_started, peak_flops, peak_flops);
     event_text(&e, train_started, peak_source, plan->peak_source);
     event_text(&e, train_started, flops_formula, FLOPS_REEL_VERSION);
