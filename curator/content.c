@@ -48,15 +48,15 @@ int content_hash(const char *path, const char *name, struct hash128 *hash,
     struct err why = {0};
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 && may_not(errno))
-        return err_set_errno(err, ERR_INPUT, "source '%s': cannot open it: make it readable, or "
-                                             "leave it out", name);
+        return err_set_errno(err, ERR_INPUT, "source '%.600s': cannot open it: make it readable, "
+                                             "or leave it out", name);
     if (fd >= 0)
         close(fd);
     if (stamp_read(path, stamp, &why) < 0 || hash_file(path, hash, &why) < 0 ||
         stamp_read(path, &after, &why) < 0)
-        return err_set(err, ERR_TEMP, "source '%s': %s", name, why.text);
+        return err_set(err, ERR_TEMP, "source '%.400s': %.600s", name, why.text);
     if (!same_stamp(stamp, &after))
-        return err_set(err, ERR_BUSY, "source '%s' changes while it is read", name);
+        return err_set(err, ERR_BUSY, "source '%.600s' changes while it is read", name);
     return 0;
 }
 

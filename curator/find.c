@@ -216,8 +216,8 @@ static int entry_hidden(struct walk *w, const char *path, const char *name, enum
     if (!said)
         return err_set(err, ERR_NOMEM, "out of memory for the name '%s'", path);
     errno = number;
-    err_set_errno(&why, ERR_INPUT, "source '%s': cannot look at it (its folder needs the "
-                                   "permission x)", said);
+    err_set_errno(&why, ERR_INPUT, "source '%.600s': cannot look at it%s", said,
+                  number == EACCES ? " (its folder needs the permission x)" : "");
     rc = bad_add(w->k, said, why.text, err);
     free(said);
     return rc;
@@ -249,7 +249,7 @@ static int folder_hidden(struct walk *w, const char *path, struct err *err)
     const char *said = text ? text : path;
     errno = number;
     int rc = err_set_errno(&why, number == EACCES || number == EPERM ? ERR_INPUT : ERR_TEMP,
-                           "cannot list folder '%s'", said);
+                           "cannot list folder '%.600s'", said);
     if (rc == ERR_INPUT)
         rc = bad_add(w->k, said, why.text, err);
     else

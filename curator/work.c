@@ -128,7 +128,7 @@ static int child_ended(struct pool *p, int64_t i, int status, struct err *err)
     } else if (code != 0) {
         error_read(k, i, "it gave no reason", why, sizeof why);
         return err_set(err, code == 3 ? ERR_INPUT : ERR_IO,
-                       "source '%s' failed: %.700s: nothing was published", k->sources[i].name,
+                       "source '%.400s' failed: %.500s: nothing was published", k->sources[i].name,
                        why);
     } else {
         source_done(p, i);
@@ -216,7 +216,7 @@ static int unfinished_say(const struct pool *p, struct err *err)
             first = i;
     return n == 0 ? 0
                   : err_set(err, ERR_TEMP,
-                            "source '%s' was not finished in %d tries, the last one alone: %s: "
+                            "source '%.400s' was not finished in %d tries, the last one alone: %s: "
                             "this need not be the video's fault, so nothing was published (%lld "
                             "such sources); what is finished is kept: give it more memory, or "
                             "fewer --jobs, and run it again",
