@@ -235,11 +235,16 @@ static int trainer_look(struct agent *a, struct sched_step_status *end, struct e
     return 0;
 }
 
-/* Watches until the trainer has ended. Signals arrive on the descriptor, never in a handler. */
+/* Watches until the trainer has ended, or must be ended because a newer attempt has begun: ours
+ * sees that by itself, another would write into the newer one's checkpoints. Signals arrive on the
+ * descriptor, never in a handler. */
 static int trainer_watch(struct agent *a, struct sched_step_status *end, struct err *err)
 {
     for (;;) {
         int rc = trainer_look(a, end, err);
+        bool followed = !a->trainer.kind->ours && attempt_is_followed(&a->attempt);
+        if (followed)
+            return 0;
         a->trainer.kind->follow(&a->trainer, end->ended);
         if (rc < 0 || end->ended)
             return rc;
@@ -360,9 +365,16 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
     if (a->stop_requested)
         return agent_finish(a, &end, exit_code, err);
     rc = trainer_live(a, &end, err);
+    bool followed = attempt_is_followed(&a->attempt);
+    if (followed)
+        node_agents_leave(a->nodes);
     trainer_end_step(&a->trainer);
     node_agents_free(a->nodes); /* before the requeue, which signals the steps like a preemption */
     a->nodes = NULL;
+    if (followed) {
+        agent_step_aside(a, exit_code);
+        return 0;
+    }
     return rc < 0 ? agent_fail(a, rc, exit_code, err) : agent_finish(a, &end, exit_code, err);
 }
 

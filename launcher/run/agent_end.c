@@ -75,6 +75,13 @@ static void requeue_withhold(struct agent *a)
     attempt_event(&a->attempt, &e);
 }
 
+void agent_step_aside(const struct agent *a, int *exit_code)
+{
+    log_msg(LOG_WARN, "attempt %lld was taken for lost, and a newer one runs: this job steps aside",
+            (long long)a->attempt.number);
+    *exit_code = 75;
+}
+
 /* Says why the attempt ended, and gives the job back unless the run is over. */
 static int attempt_settle(struct agent *a, enum attempt_cause cause,
                           const struct sched_step_status *end, const char *detail, int *exit_code,
@@ -82,10 +89,7 @@ static int attempt_settle(struct agent *a, enum attempt_cause cause,
 {
     char why[STATE_TEXT_BYTES];
     if (!attempt_is_newest(&a->attempt)) { /* the newer one said how this one ended */
-        log_msg(LOG_WARN,
-                "attempt %lld was taken for lost, and a newer one runs: this job steps aside",
-                (long long)a->attempt.number);
-        *exit_code = 75;
+        agent_step_aside(a, exit_code);
         return 0;
     }
     int told = attempt_end(&a->attempt, cause, end->exit_code, end->exit_signal, detail);

@@ -49,6 +49,9 @@ void agent_node_lost_note(struct agent *a, const char *node);
  * False: there is nothing to wait for any more. */
 bool agent_word_wait(struct agent *a, int rc);
 
+/* Says that a newer attempt has the run, and leaves it to that one: nothing more is told of this
+ * attempt, and its job is not given back. */
+void agent_step_aside(const struct agent *a, int *exit_code);
 /* Ends the attempt when the trainer is gone: folds again, for the trainer wrote events, names the
  * cause, decides. */
 int agent_finish(struct agent *a, const struct sched_step_status *exit, int *exit_code,

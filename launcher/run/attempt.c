@@ -89,11 +89,15 @@ void attempt_release(struct attempt *a)
 
 /* ---- events ---- */
 
-static int log_open(const struct attempt *a, const char *run, int64_t number, struct evlog **out,
-                    struct err *err)
+/* Writers of an attempt's events: its agent, or the guard after it; and the attempt that follows,
+ * which tells the end of one that may live unseen and still write its own log. */
+static const char AGENT[] = "agent", FOLLOWER[] = "follower";
+
+static int log_open(const struct attempt *a, const char *run, int64_t number, const char *writer,
+                    struct evlog **out, struct err *err)
 {
     char *dir = file_join(a->run_dir, "events");
-    struct evlog_ids ids = {run, number, "agent", a->self->token};
+    struct evlog_ids ids = {run, number, writer, a->self->token};
     int rc = dir ? evlog_open(dir, &ids, out, err) : err_set(err, ERR_NOMEM, "out of memory");
     free(dir);
     return rc;
@@ -226,16 +230,20 @@ static enum attempt_cause stopped_cause(const struct run_state *s, char detail[S
     return by == WISH_CANCEL ? CAUSE_CANCEL : CAUSE_PAUSE;
 }
 
-/* Opens the log of the newest attempt, NULL if there is none, and ends the attempt there if its end
- * is open. ERR_FULL: there is no room for that. */
-static int silent_close(const struct attempt *a, const struct run_state *state, int agent_signal,
-                        const struct attempt_ending *ending, struct evlog **log, struct err *err)
+/* Opens this writer's log of the newest attempt, NULL if there is none, and ends the attempt there
+ * if its end is open. ERR_FULL: there is no room for that. */
+static int silent_close(const struct attempt *a, const struct run_state *state, const char *writer,
+                        int agent_signal, const struct attempt_ending *ending, struct evlog **log,
+                        struct err *err)
 {
     const struct run_attempt *last = state->n_attempts ? &state->attempts[state->n_attempts - 1]
                                                        : NULL;
     char detail[STATE_TEXT_BYTES];
-    int rc = last ? log_open(a, state->run, last->number, log, err) : 0;
-    if (rc < 0 || !last || last->cause != CAUSE_NONE)
+    bool open = last && last->cause == CAUSE_NONE;
+    int rc = open || (last && writer == AGENT)
+                 ? log_open(a, state->run, last->number, writer, log, err)
+                 : 0;
+    if (rc < 0 || !open)
         return rc;
     bool stopped = state->wish != WISH_RUN || last->number <= state->stopped_attempt;
     enum attempt_cause cause = stopped ? stopped_cause(state, detail)
@@ -352,6 +360,11 @@ bool attempt_is_newest(const struct attempt *a)
     return run_state_claimed(a->run_dir) <= a->number;
 }
 
+bool attempt_is_followed(const struct attempt *a)
+{
+    return a->lock && lease_is_lost(a->lock) && !attempt_is_newest(a);
+}
+
 /* Creates the claim exclusively: of two agents on different hosts that fold the same state only one
  * gets the number. */
 static int claim_create(const struct attempt *a, int64_t number, struct err *err)
@@ -398,7 +411,7 @@ static int number_take(struct attempt *a, const struct run_state *state,
                        "this job (token %s) was replaced by a newer submission (token %s)",
                        a->self->token, state->token);
     struct evlog *log = NULL;
-    int rc = silent_close(a, state, 0, before, &log, err);
+    int rc = silent_close(a, state, FOLLOWER, 0, before, &log, err);
     evlog_close(log);
     if (rc < 0)
         return rc;
@@ -415,7 +428,7 @@ int attempt_claim(struct attempt *a, const struct run_state *state,
     int rc;
     if (!a->number && (rc = number_take(a, state, before, err)) < 0)
         return rc;
-    if ((rc = log_open(a, state->run, a->number, &a->log, err)) < 0)
+    if ((rc = log_open(a, state->run, a->number, AGENT, &a->log, err)) < 0)
         return rc;
     evlog_keep(a->log, KEEP_BYTES);
     return 0;
@@ -430,7 +443,7 @@ int attempt_mourn(struct attempt *a, struct run_fold *fold, int signo, enum sche
         return rc;
     if ((rc = run_fold_renew(fold, err)) < 0)
         return rc;
-    if ((rc = silent_close(a, run_fold_state(fold), signo, &ending, &a->log, err)) < 0) {
+    if ((rc = silent_close(a, run_fold_state(fold), AGENT, signo, &ending, &a->log, err)) < 0) {
         evlog_close(a->log);
         a->log = NULL;
     }

@@ -60,7 +60,9 @@ int attempt_claim(struct attempt *a, const struct run_state *state,
 
 /* Is no newer attempt claimed? Else the run is no longer this one's to end or to bring back. */
 bool attempt_is_newest(const struct attempt *a);
-
+/* Was this attempt taken for lost, and has a newer one begun? This may be told LEASE_BEAT_S late,
+ * and costs nothing as long as the lease is ours. */
+bool attempt_is_followed(const struct attempt *a);
 
 /* Opens, for the guard, the log of the newest attempt, whose agent died of this signal, and ends
  * the attempt if its end is open. Waits for what the agent left behind to let go of the lock, and

@@ -545,6 +545,16 @@ bool node_agents_end(struct node_agents *n)
     return n->status.ended && n->status.exit_code == 0 && !n->status.exit_signal;
 }
 
+void node_agents_leave(struct node_agents *n)
+{
+    if (!n || n->ended)
+        return;
+    word_put(n->ending, "{\"end\": true}\n", NULL);
+    n->ended = true;
+    end_wait(n, FREE_WAIT_S, false);
+    sched_step_signal(n->step, SIGKILL, NULL);
+}
+
 void node_agents_free(struct node_agents *n)
 {
     if (!n)
