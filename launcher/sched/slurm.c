@@ -316,6 +316,8 @@ static int poll_(struct sched *s, const struct sched_filter *filter, struct sche
     const char **absent = absent_ids(filter, &jobs, &arena);
     if (absent)
         recall(slurm_of(s), absent, &jobs, &arena);
+    if ((rc = slurm_comments_mend(slurm_of(s), &jobs, &arena, err)) < 0)
+        goto out;
     arena_init(&out->arena, 0);
     rc = slurm_to_sched(&jobs, clock_wall_s(), out, err);
 out:
@@ -336,6 +338,8 @@ static int look(struct sched *s, const char *id, struct sched_jobs *out, struct 
     int rc;
     arena_init(&arena, 0);
     if (is_number(id) && (rc = rpc->ops->jobs(rpc, id, &arena, &jobs, err)) < 0)
+        goto out;
+    if ((rc = slurm_comments_mend(slurm_of(s), &jobs, &arena, err)) < 0)
         goto out;
     arena_init(&out->arena, 0);
     rc = slurm_to_sched(&jobs, clock_wall_s(), out, err);
@@ -370,6 +374,8 @@ static int job_ours(struct sched_slurm *l, const char *id, struct arena *arena,
     if (!is_number(id))
         return err_set(err, ERR_NOT_FOUND, "'%s' is not the id of a Slurm job", id);
     if ((rc = l->rpc->ops->jobs(l->rpc, id, arena, &jobs, err)) < 0)
+        return rc;
+    if ((rc = slurm_comments_mend(l, &jobs, arena, err)) < 0)
         return rc;
     if (!jobs.n)
         return err_set(err, ERR_NOT_FOUND, "Slurm knows no job %s", id);

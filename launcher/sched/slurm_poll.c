@@ -196,7 +196,8 @@ static int poll_by_file(struct sched_slurm *s, struct arena *arena, struct slurm
     return 0;
 }
 
-static int poll_alone(struct sched_slurm *s, struct slurm_jobs *out, struct err *err)
+static int poll_alone(struct sched_slurm *s, struct arena *arena, struct slurm_jobs *out,
+                      struct err *err)
 {
     double now = clock_mono_s();
     if (s->alone_at == 0 || now - s->alone_at >= s->poll_s) {
@@ -208,7 +209,12 @@ static int poll_alone(struct sched_slurm *s, struct slurm_jobs *out, struct err 
             return rc;
         s->alone_at = now;
     }
-    *out = s->alone;
+    /* The caller keeps only what it asked for, and asks again. */
+    *out = (struct slurm_jobs){arena_array(arena, s->alone.n + 1, sizeof *out->v), s->alone.n};
+    if (!out->v)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    if (s->alone.n)
+        memcpy(out->v, s->alone.v, s->alone.n * sizeof *out->v);
     return 0;
 }
 
@@ -218,6 +224,6 @@ int slurm_poll_shared(struct sched_slurm *s, struct arena *arena, struct slurm_j
     struct err why = {0};
     int rc = poll_by_file(s, arena, out, &why);
     if (rc == ERR_FULL || rc == ERR_IO)
-        return poll_alone(s, out, err);
+        return poll_alone(s, arena, out, err);
     return rc < 0 ? err_set(err, rc, "%s", why.text) : rc;
 }

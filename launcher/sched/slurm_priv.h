@@ -48,9 +48,15 @@ int slurm_to_sched(const struct slurm_jobs *in, double now, struct sched_jobs *o
 struct slurm_record {
     bool exists;
     char id[SCHED_ID_BYTES]; /* "": an intent whose outcome is not known */
+    char name[LIMIT_NAME_BYTES]; /* of the job; "": an older version wrote none */
 };
 /* Was this id given to a submission from here? */
 bool slurm_record_of_id(const struct sched_slurm *s, const char *id);
+/* Gives jobs of ours the comment back that somebody has overwritten (a site keeps its accounts
+ * there, say), for it holds the token by which they are known. A job is ours if a submission from
+ * here got its id, for a job of its name. */
+int slurm_comments_mend(const struct sched_slurm *s, struct slurm_jobs *jobs, struct arena *arena,
+                        struct err *err);
 int slurm_record_load(const struct sched_slurm *s, const char *token, struct slurm_record *out,
                       struct err *err);
 

@@ -2,7 +2,7 @@
  * =======================
  *
  * <home>/sched/slurm/jobs/<token>.json: {"schema": "reel.slurm-job/1", "token": ..., "job_id": "" |
- * "123"}
+ * "123", "name": ...}; the name is the job's.
  *
  *   record     what is known                              submit does
  *   none       nothing was submitted                      writes the intent (durable), then submits
@@ -64,32 +64,90 @@ int slurm_record_load(const struct sched_slurm *s, const char *token, struct slu
         goto out;
     out->exists = true;
     snprintf(out->id, sizeof out->id, "%s", json_text(doc.root, "job_id", ""));
+    snprintf(out->name, sizeof out->name, "%s", json_text(doc.root, "name", ""));
 out:
     json_release(&doc);
     return rc;
 }
 
-bool slurm_record_of_id(const struct sched_slurm *s, const char *id)
+/* Is called for a record; false: no other is wanted. */
+typedef bool record_fn(void *context, const char *token, const struct slurm_record *record);
+
+static void records_visit(const struct sched_slurm *s, record_fn *fn, void *context)
 {
     char dir[LIMIT_PATH_BYTES + 64], token[ID_TEXT_BYTES];
     struct slurm_record record;
-    bool found = false;
+    bool goes_on = true;
     snprintf(dir, sizeof dir, "%s/jobs", s->dir);
     DIR *d = opendir(dir);
-    for (struct dirent *e; d && !found && (e = readdir(d));) {
+    for (struct dirent *e; d && goes_on && (e = readdir(d));) {
         if (!str_ends(e->d_name, ".json"))
             continue;
         snprintf(token, sizeof token, "%.*s", (int)sizeof token - 1, e->d_name);
-        found = slurm_record_load(s, token, &record, NULL) == 0 && record.exists &&
-                strcmp(record.id, id) == 0;
+        if (slurm_record_load(s, token, &record, NULL) == 0 && record.id[0])
+            goes_on = fn(context, token, &record);
     }
     if (d)
         closedir(d);
-    return found;
+}
+
+struct id_search {
+    const char *id;
+    bool found;
+};
+
+static bool id_compare(void *context, const char *token, const struct slurm_record *record)
+{
+    struct id_search *search = context;
+    (void)token;
+    search->found = strcmp(record->id, search->id) == 0;
+    return !search->found;
+}
+
+bool slurm_record_of_id(const struct sched_slurm *s, const char *id)
+{
+    struct id_search search = {.id = id};
+    records_visit(s, id_compare, &search);
+    return search.found;
+}
+
+struct mending {
+    struct slurm_jobs *jobs;
+    struct arena *arena;
+    bool failed; /* out of memory */
+};
+
+static bool needs_comment(const struct slurm_job *j) { return !slurm_token(j->comment)[0]; }
+
+static bool comment_mend(void *context, const char *token, const struct slurm_record *record)
+{
+    struct mending *m = context;
+    for (size_t i = 0; i < m->jobs->n && !m->failed; i++) {
+        struct slurm_job *j = &m->jobs->v[i];
+        if (!needs_comment(j) || strcmp(j->id, record->id) != 0 || !record->name[0] ||
+            strcmp(j->name, record->name) != 0)
+            continue;
+        const char *comment = arena_printf(m->arena, SLURM_COMMENT "%s", token);
+        m->failed = !comment;
+        j->comment = comment ? comment : j->comment;
+    }
+    return !m->failed;
+}
+
+int slurm_comments_mend(const struct sched_slurm *s, struct slurm_jobs *jobs, struct arena *arena,
+                        struct err *err)
+{
+    struct mending m = {jobs, arena, false};
+    bool needed = false;
+    for (size_t i = 0; i < jobs->n; i++)
+        needed |= needs_comment(&jobs->v[i]);
+    if (needed)
+        records_visit(s, comment_mend, &m);
+    return m.failed ? err_set(err, ERR_NOMEM, "out of memory") : 0;
 }
 
 static int record_save(const struct sched_slurm *s, const char *token, const char *id,
-                       struct err *err)
+                       const char *name, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 64];
     struct str text = STR_INIT;
@@ -100,6 +158,7 @@ static int record_save(const struct sched_slurm *s, const char *token, const cha
     json_put_text(&o, "schema", record_schema);
     json_put_text(&o, "token", token);
     json_put_text(&o, "job_id", id);
+    json_put_text(&o, "name", name);
     json_obj_end(&o);
     str_addc(&text, '\n');
     record_path(s, token, path);
@@ -328,7 +387,7 @@ static int once_locked(struct sched_slurm *s, const struct sched_spec *spec,
     }
     if (!record.exists && (rc = slurm_fits(s, spec, err)) < 0)
         return rc;
-    if (!record.exists && (rc = record_save(s, spec->token, "", err)) < 0)
+    if (!record.exists && (rc = record_save(s, spec->token, "", spec->name, err)) < 0)
         return rc;
     if ((rc = carry_out(s, spec, record.exists, got, err)) < 0) {
         if (rc != ERR_TEMP && rc != ERR_NOMEM)
@@ -336,7 +395,7 @@ static int once_locked(struct sched_slurm *s, const struct sched_spec *spec,
         return rc;
     }
     memcpy(id, got, sizeof got);
-    return record_save(s, spec->token, got, err);
+    return record_save(s, spec->token, got, spec->name, err);
 }
 
 static int log_dir_make(const char *log_path, struct err *err)
