@@ -240,7 +240,7 @@ int cmd_explain_run(const struct opt_values *v, struct cmd_env *env, struct err 
         goto out;
     if ((rc = launch_state_load(&l, &state, err)) < 0)
         goto out;
-    waits_why(env->home, &state, &l.budget, why);
+    waits_why(env->home, &state, &l.budget, NULL, why);
     saves_look(&l, &state, missing);
     if (opt_bool(v, "json")) {
         json_out_init(&o, &text, 2);

@@ -56,7 +56,7 @@ static void waits_show(struct view *v, const struct run_state *s, const struct r
     if (v->asked_mono > 0 && clock_mono_s() - v->asked_mono < WAITS_EVERY_S)
         return;
     v->asked_mono = clock_mono_s();
-    waits_why(v->home, s, budget, why);
+    waits_why(v->home, s, budget, NULL, why);
     if (*why && strcmp(why, v->waits) != 0)
         fprintf(stderr, "  %s\n", why);
     snprintf(v->waits, sizeof v->waits, "%s", why);

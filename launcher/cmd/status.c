@@ -130,8 +130,8 @@ static void row_json(const struct run_state *s, const struct run_budget *budget,
     json_obj_end(o);
 }
 
-static int row_add(const struct cmd_env *env, const char *run, struct str *text,
-                   struct json_out *json, struct err *err)
+static int row_add(const struct cmd_env *env, const char *run, struct waits_silence *silence,
+                   struct str *text, struct json_out *json, struct err *err)
 {
     struct launch l;
     struct run_state state;
@@ -142,7 +142,7 @@ static int row_add(const struct cmd_env *env, const char *run, struct str *text,
         goto out;
     if ((rc = launch_state_load(&l, &state, err)) < 0)
         goto out;
-    waits_why(env->home, &state, &l.budget, why);
+    waits_why(env->home, &state, &l.budget, silence, why);
     bool mute = is_mute(env->home, &state, &l.budget);
     if (json)
         row_json(&state, &l.budget, why, mute, json);
@@ -153,6 +153,21 @@ out:
     return rc;
 }
 
+/* One bad folder must not hide the other runs, nor be passed over. */
+static void row_unreadable(const char *id, const char *why, struct str *text,
+                           struct json_out *json)
+{
+    if (!json) {
+        str_addf(text, "%-20s %.8s unreadable: %s\n", "?", id, why);
+        return;
+    }
+    json_obj_begin(json, NULL);
+    json_put_text(json, "run", id);
+    json_put_text(json, "state", "unreadable");
+    json_put_text(json, "error", why);
+    json_obj_end(json);
+}
+
 int cmd_status_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     const char *const *operands;
@@ -161,6 +176,7 @@ int cmd_status_run(const struct opt_values *v, struct cmd_env *env, struct err *
     char **ids = NULL;
     struct str text = STR_INIT;
     struct json_out o;
+    struct waits_silence silence = {.said = ""};
     int rc;
 
     json_out_init(&o, &text, 2);
@@ -169,14 +185,13 @@ int cmd_status_run(const struct opt_values *v, struct cmd_env *env, struct err *
         json_put_text(&o, "schema", "reel.status/1");
         json_arr_begin(&o, "runs");
     }
-    if (n && (rc = row_add(env, operands[0], &text, json ? &o : NULL, err)) < 0)
+    if (n && (rc = row_add(env, operands[0], NULL, &text, json ? &o : NULL, err)) < 0)
         goto out;
     if (!n && (rc = home_runs_list(env->home, &ids, &n_ids, err)) < 0)
         goto out;
     for (size_t i = 0; i < n_ids; i++)
-        if (row_add(env, ids[i], &text, json ? &o : NULL, err) < 0 && !json)
-            /* One bad folder must not hide the other runs. */
-            str_addf(&text, "%-20s %.8s unreadable: %s\n", "?", ids[i], err->text);
+        if (row_add(env, ids[i], &silence, &text, json ? &o : NULL, err) < 0)
+            row_unreadable(ids[i], err->text, &text, json ? &o : NULL);
     if (json) {
         json_arr_end(&o);
         json_obj_end(&o);

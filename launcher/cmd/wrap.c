@@ -237,7 +237,7 @@ static void again_say(const struct cmd_env *env, const struct launch *l)
     char why[STATE_TEXT_BYTES] = "";
     run_state_init(&state);
     if (run_state_load(l->run_dir, &state, NULL) == 0)
-        waits_why(env->home, &state, &l->budget, why);
+        waits_why(env->home, &state, &l->budget, NULL, why);
     if (*why)
         fprintf(stderr, "reel: run '%s' is not over: %s\n", state.name, why);
     run_state_release(&state);

@@ -38,7 +38,9 @@ struct look {
     const char *home;
     const struct run_state *s;
     const struct run_budget *budget;
-    const struct run_attempt *open; /* the attempt that has not ended; NULL: none */
+    /* The newest attempt, if its job still has the run: it has not ended, or its job was given
+     * back. NULL: none. Another job may have been submitted since, and stepped aside. */
+    const struct run_attempt *holder;
     struct sched *sched;
     struct sched_jobs jobs;
 };
@@ -60,10 +62,23 @@ static bool is_asked_about(const struct look *k)
 
 static int look_ask(struct look *k, struct err *err)
 {
-    const char *ids[] = {k->s->job_id, k->open ? k->open->job_id : "", NULL};
+    const char *ids[] = {k->s->job_id, k->holder ? k->holder->job_id : "", NULL};
     struct sched_filter filter = {.ids = ids};
     int rc = sched_open(k->s->sched, k->home, &k->sched, err);
     return rc < 0 ? rc : sched_poll(k->sched, &filter, &k->jobs, err);
+}
+
+/* Asks, unless this scheduler did not answer before. */
+static int look_ask_once(struct look *k, struct waits_silence *silence, struct err *err)
+{
+    if (silence && silence->said[0] && strcmp(silence->kind, k->s->sched) == 0)
+        return err_set(err, ERR_TEMP, "%s", silence->said);
+    int rc = look_ask(k, err);
+    if (silence && rc == ERR_TEMP) {
+        snprintf(silence->kind, sizeof silence->kind, "%s", k->s->sched);
+        snprintf(silence->said, sizeof silence->said, "%s", err->text);
+    }
+    return rc;
 }
 
 /* Finds the run's job. One under our id that carries another token is somebody else's. */
@@ -142,7 +157,8 @@ static bool is_still_so(const struct look *k)
 static void look_format(const struct look *k, char text[STATE_TEXT_BYTES])
 {
     const struct sched_job *newest = job_find(k, k->s->job_id, k->s->job_token);
-    const struct sched_job *running = k->open ? job_find(k, k->open->job_id, k->open->token) : NULL;
+    const struct run_attempt *holder = k->holder;
+    const struct sched_job *running = holder ? job_find(k, holder->job_id, holder->token) : NULL;
     if (lives(running) || lives(newest))
         alive_format(k, lives(running) ? running : newest, text);
     else if ((newest || is_missed(k)) && is_still_so(k))
@@ -165,17 +181,17 @@ static void owner_format(const struct run_state *s, const struct run_budget *bud
 }
 
 void waits_why(const char *home, const struct run_state *s, const struct run_budget *budget,
-               char text[STATE_TEXT_BYTES])
+               struct waits_silence *silence, char text[STATE_TEXT_BYTES])
 {
     struct look k = {.home = home, .s = s, .budget = budget};
     struct err err = {0};
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
-    k.open = last && last->cause == CAUSE_NONE ? last : NULL;
+    k.holder = last && (last->cause == CAUSE_NONE || last->requeued_at > 0) ? last : NULL;
     text[0] = '\0';
     owner_format(s, budget, text);
     if (!is_asked_about(&k))
         return;
-    if (look_ask(&k, &err) < 0)
+    if (look_ask_once(&k, silence, &err) < 0)
         snprintf(text, STATE_TEXT_BYTES, "how job %.20s stands is not known: %.180s", s->job_id,
                  err.text);
     else

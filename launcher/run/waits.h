@@ -8,11 +8,17 @@
 
 #include "launcher/run/state.h"
 
+/* Is kept from one run to the next by one who asks about many, and zeroed before the first: a
+ * scheduler that did not answer about one run is not waited for again. */
+struct waits_silence {
+    char kind[32], said[STATE_TEXT_BYTES];
+};
 /* Says why the job waits. "" when the run is over or was never submitted, or its job does what the
  * run's logs say. Asks through the answer that all processes of a user share, and writes nothing of
- * the run; that there is no answer is said. Another user's run is not asked about. */
+ * the run; that there is no answer is said. Another user's run is not asked about. silence: NULL
+ * where one run alone is asked about. */
 void waits_why(const char *home, const struct run_state *s, const struct run_budget *budget,
-               char text[STATE_TEXT_BYTES]);
+               struct waits_silence *silence, char text[STATE_TEXT_BYTES]);
 
 /* Has its attempt ended outside of any job, so that nobody but its owner brings it back? */
 bool waits_for_owner(const struct run_state *s, const struct run_budget *budget);
