@@ -419,16 +419,9 @@ static int kept_drop(struct store *db, const char *run, struct err *err)
         "DELETE FROM fold_writer WHERE run = ?1",
     };
     int rc;
-    for (size_t i = 0; i < ARRAY_LEN(sql); i++) {
-        struct store_query *q = NULL;
-        if ((rc = store_ask(db, sql[i], &q, err)) < 0)
+    for (size_t i = 0; i < ARRAY_LEN(sql); i++)
+        if ((rc = store_each(db, sql[i], run, NULL, NULL, err)) < 0)
             return rc;
-        store_bind_text(q, 1, run);
-        rc = store_next(q, err);
-        store_end(q);
-        if (rc < 0)
-            return rc;
-    }
     return 0;
 }
 

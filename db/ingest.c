@@ -39,18 +39,6 @@ struct log_file {
 
 /* ---- small questions ---- */
 
-static int ask1(struct store *db, const char *sql, const char *text, struct err *err)
-{
-    struct store_query *q = NULL;
-    int rc;
-    if ((rc = store_ask(db, sql, &q, err)) < 0)
-        return rc;
-    store_bind_text(q, 1, text);
-    rc = store_next(q, err);
-    store_end(q);
-    return rc < 0 ? rc : 0;
-}
-
 static int tail_hash(const char *path, int64_t end, char out[HASH_HEX_BYTES], struct err *err)
 {
     uint64_t hash = 0;
@@ -107,7 +95,8 @@ int ingest_source_add(struct store *db, const char *dir, struct err *err)
             return 0; /* nothing was written there yet */
         return err_set_errno(err, ERR_IO, "cannot look into folder '%s'", dir);
     }
-    return ask1(db, "INSERT INTO source(path) VALUES (?1) ON CONFLICT DO NOTHING", real, err);
+    return store_each(db, "INSERT INTO source(path) VALUES (?1) ON CONFLICT DO NOTHING", real, NULL,
+                      NULL, err);
 }
 
 static void glob_escape(struct str *out, const char *path)
@@ -131,7 +120,8 @@ static int pattern_list(struct ingest *in, const char *pattern, struct err *err)
         goto out;
     }
     for (size_t i = 0; i < found.gl_pathc; i++)
-        if (realpath(found.gl_pathv[i], real) && (rc = ask1(in->db, sql, real, err)) < 0)
+        if (realpath(found.gl_pathv[i], real) &&
+            (rc = store_each(in->db, sql, real, NULL, NULL, err)) < 0)
             goto out;
 out:
     globfree(&found);
@@ -406,7 +396,7 @@ static int writer_forget(struct ingest *in, const char *path, struct err *err)
     };
     int rc;
     for (size_t i = 0; i < ARRAY_LEN(sql); i++)
-        if ((rc = ask1(in->db, sql[i], path, err)) < 0)
+        if ((rc = store_each(in->db, sql[i], path, NULL, NULL, err)) < 0)
             return rc;
     return 0;
 }
@@ -482,7 +472,7 @@ static int layout_row_write(struct store *db, const char *text, struct err *err)
     struct layout l;
     struct store_query *q = NULL;
     if (layout_parse(text, &l, NULL) < 0)
-        return ask1(db, "DELETE FROM layout WHERE text = ?1", text, err);
+        return store_each(db, "DELETE FROM layout WHERE text = ?1", text, NULL, NULL, err);
     const int64_t numbers[] = {l.tp, l.sp,   l.cp,   l.pp,  l.vpp,
                                l.dp, l.zero, l.fsdp, l.mbs, l.recompute_layers};
     int rc, n = (int)ARRAY_LEN(numbers);

@@ -362,6 +362,21 @@ void store_end(struct store_query *q)
     free(q);
 }
 
+int store_each(struct store *db, const char *sql, const char *text, store_row_fn *row, void *ctx,
+               struct err *err)
+{
+    struct store_query *q = NULL;
+    int rc;
+    if ((rc = store_ask(db, sql, &q, err)) < 0)
+        return rc;
+    store_bind_text(q, 1, text);
+    while ((rc = store_next(q, err)) > 0)
+        if (row)
+            row(q, ctx);
+    store_end(q);
+    return rc;
+}
+
 int store_columns(const struct store_query *q) { return sqlite3_column_count(q->stmt); }
 const char *store_column_name(const struct store_query *q, int i)
 {

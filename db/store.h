@@ -79,6 +79,11 @@ void store_bind_num(struct store_query *q, int i, double value);
 int store_next(struct store_query *q, struct err *err);
 void store_reset(struct store_query *q); /* Lets the query run again with new bindings. */
 void store_end(struct store_query *q);   /* NULL is fine */
+/* Runs one statement with its parameter ?1 bound to `text`, and calls `row` for each of its rows;
+ * NULL: for none. */
+typedef void store_row_fn(struct store_query *q, void *ctx);
+int store_each(struct store *db, const char *sql, const char *text, store_row_fn *row, void *ctx,
+               struct err *err);
 
 enum store_type { STORE_NULL, STORE_INT, STORE_NUM, STORE_TEXT, STORE_BLOB };
 int store_columns(const struct store_query *q);

@@ -1,6 +1,4 @@
 /* reel resume: lets a paused run go on. */
-#include <stdio.h>
-
 #include "launcher/cmd/wish.h"
 
 static const struct opt opts[] = {
@@ -18,23 +16,8 @@ const struct opt_cmd cmd_resume = {
 
 int cmd_resume_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
-    struct wish w;
-    char line[256];
-    int rc;
-    if ((rc = wish_open(&w, v, env, err)) < 0)
-        goto out;
-    if (w.dry_run) {
-        if ((rc = control_may(&w.l, w.s, &w.state, CONTROL_RESUME, err)) < 0)
-            goto out;
-        snprintf(line, sizeof line, "would let run '%s' go on, which is %s", w.state.name,
-                 run_state_word(&w.state, &w.l.budget));
-        rc = wish_print(&w, "reel.resume/1", line, err);
-        goto out;
-    }
-    if ((rc = wish_go_on(&w, NULL, err)) < 0)
-        goto out;
-    rc = wish_bring_back(&w, v, env, err);
-out:
-    wish_close(&w);
-    return rc;
+    struct wish_back back = {
+        .wish = CONTROL_RESUME, .schema = "reel.resume/1",
+        .would = "would let", .would_end = " go on"};
+    return wish_bring_back(&back, v, env, err);
 }

@@ -1,6 +1,4 @@
 /* reel retry: lets a run go on that failed or was cancelled. */
-#include <stdio.h>
-
 #include "launcher/cmd/wish.h"
 
 static const struct opt opts[] = {
@@ -23,24 +21,9 @@ const struct opt_cmd cmd_retry = {
 
 int cmd_retry_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
-    struct wish w;
-    char line[256];
     struct control_retry how = {opt_bool(v, "reset-budget"), opt_text(v, "exclude")};
-    int rc;
-    if ((rc = wish_open(&w, v, env, err)) < 0)
-        goto out;
-    if (w.dry_run) {
-        if ((rc = control_may(&w.l, w.s, &w.state, CONTROL_RETRY, err)) < 0)
-            goto out;
-        snprintf(line, sizeof line, "would retry run '%s', which is %s", w.state.name,
-                 run_state_word(&w.state, &w.l.budget));
-        rc = wish_print(&w, "reel.retry/1", line, err);
-        goto out;
-    }
-    if ((rc = wish_go_on(&w, &how, err)) < 0)
-        goto out;
-    rc = wish_bring_back(&w, v, env, err);
-out:
-    wish_close(&w);
-    return rc;
+    struct wish_back back = {
+        .wish = CONTROL_RETRY, .how = &how, .schema = "reel.retry/1",
+        .would = "would retry", .would_end = ""};
+    return wish_bring_back(&back, v, env, err);
 }

@@ -36,7 +36,8 @@ void wish_close(struct wish *w)
     run_state_release(&w->state);
 }
 
-int wish_go_on(struct wish *w, const struct control_retry *how, struct err *err)
+/* Lets the run go on. Waits for a job that still ends. */
+static int go_on(struct wish *w, const struct control_retry *how, struct err *err)
 {
     double begun_s = clock_mono_s();
     for (bool said = false;; said = true) {
@@ -76,8 +77,8 @@ int wish_print(const struct wish *w, const char *schema, const char *line, struc
     return rc;
 }
 
-int wish_bring_back(struct wish *w, const struct opt_values *v, struct cmd_env *env,
-                    struct err *err)
+/* Submits a run that may go on and follows it. */
+static int submit(struct wish *w, const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     char line[512], from[64] = "its beginning: nothing was saved";
     /* The run's job may have saved while this process waited for the job's end. */
@@ -113,5 +114,35 @@ int wish_bring_back(struct wish *w, const struct opt_values *v, struct cmd_env *
         fprintf(stderr, "%s\n", line);
     rc = cmd_follow(&w->l, w->s, w->json, opt_bool(v, "quiet"), err);
     cmd_ingest(env);
+    return rc;
+}
+
+static int would_print(const struct wish *w, const struct wish_back *b, struct err *err)
+{
+    char line[256];
+    int rc;
+    if ((rc = control_may(&w->l, w->s, &w->state, b->wish, err)) < 0)
+        return rc;
+    snprintf(line, sizeof line, "%s run '%s'%s, which is %s", b->would, w->state.name, b->would_end,
+             run_state_word(&w->state, &w->l.budget));
+    return wish_print(w, b->schema, line, err);
+}
+
+int wish_bring_back(const struct wish_back *b, const struct opt_values *v, struct cmd_env *env,
+                    struct err *err)
+{
+    struct wish w;
+    int rc;
+    if ((rc = wish_open(&w, v, env, err)) < 0)
+        goto out;
+    if (w.dry_run) {
+        rc = would_print(&w, b, err);
+        goto out;
+    }
+    if ((rc = go_on(&w, b->how, err)) < 0)
+        goto out;
+    rc = submit(&w, v, env, err);
+out:
+    wish_close(&w);
     return rc;
 }

@@ -48,20 +48,6 @@ static const char style[] =
 
 /* ---- asking ---- */
 
-int report_each(struct store *db, const char *sql, const char *text, report_row_fn *row, void *ctx,
-                struct err *err)
-{
-    struct store_query *q = NULL;
-    int rc = store_ask(db, sql, &q, err);
-    if (rc < 0)
-        return rc;
-    store_bind_text(q, 1, text);
-    while ((rc = store_next(q, err)) > 0)
-        row(q, ctx);
-    store_end(q);
-    return rc;
-}
-
 void report_copy(char *to, size_t size, struct store_query *q, int column)
 {
     snprintf(to, size, "%s", store_text(q, column));
@@ -92,7 +78,7 @@ static int match_find(struct store *db, const char *sql, const char *what, const
                       char out[LIMIT_NAME_BYTES], struct err *err)
 {
     struct match m = {.n = 0};
-    int rc = report_each(db, sql, text, match_row, &m, err);
+    int rc = store_each(db, sql, text, match_row, &m, err);
     if (rc < 0)
         return rc;
     if (m.n == 0)
@@ -120,27 +106,29 @@ static int run_find(struct store *db, const char *run, struct report_scope *s, s
     return run ? match_find(db, sql, "run", "run, name from v_run", run, s->run, err) : 0;
 }
 
+/* Selects what such an event began, by its id or the beginning of that. */
+#define BEGUN(kind)                                                                                \
+    "SELECT run, run = ?1 FROM event WHERE kind = '" kind "'"                                      \
+    " AND substr(run, 1, length(?1)) = ?1 GROUP BY run"
+
 /* Finds the tuning that `tune` names; without a name, the newest of the run's model. */
 static int tune_find(struct store *db, const char *tune, struct report_scope *s, struct err *err)
 {
-    static const char named[] = "SELECT run, run = ?1 FROM event WHERE kind = 'tune_started'"
-                                " AND substr(run, 1, length(?1)) = ?1 GROUP BY run";
     static const char newest[] =
         "SELECT tune FROM v_trial t JOIN run r ON r.model = t.model"
         " WHERE r.run = ?1 ORDER BY measured_step_s IS NOT NULL AND layout ="
         " (SELECT layout FROM train_start s WHERE s.run = ?1 ORDER BY attempt DESC LIMIT 1) DESC,"
         " predicted_at DESC LIMIT 1";
     if (tune)
-        return match_find(db, named, "tuning", "distinct tune from v_trial", tune, s->tune, err);
-    return *s->run ? report_each(db, newest, s->run, first_row, s->tune, err) : 0;
+        return match_find(db, BEGUN("tune_started"), "tuning", "distinct tune from v_trial", tune,
+                          s->tune, err);
+    return *s->run ? store_each(db, newest, s->run, first_row, s->tune, err) : 0;
 }
 
 /* Finds the curation that `curation` names; without a name, the one that made the run's dataset. */
 static int curation_find(struct store *db, const char *curation, struct report_scope *s,
                          struct err *err)
 {
-    static const char named[] = "SELECT run, run = ?1 FROM event WHERE kind = 'curate_started'"
-                                " AND substr(run, 1, length(?1)) = ?1 GROUP BY run";
     static const char makers[] =
         "SELECT c.run FROM event r, event c WHERE r.run = ?1"
         " AND r.kind = 'run_created' AND c.kind = 'curate_ended'"
@@ -150,8 +138,8 @@ static int curation_find(struct store *db, const char *curation, struct report_s
         " ORDER BY instr(json_extract(r.json, '$.data_fingerprints'),"
         " json_extract(c.json, '$.fingerprint')), c.wall DESC LIMIT 1";
     if (curation)
-        return match_find(db, named, "curation", "", curation, s->curation, err);
-    return *s->run ? report_each(db, makers, s->run, first_row, s->curation, err) : 0;
+        return match_find(db, BEGUN("curate_started"), "curation", "", curation, s->curation, err);
+    return *s->run ? store_each(db, makers, s->run, first_row, s->curation, err) : 0;
 }
 
 int report_scope_find(struct store *db, const char *run, const char *tune, const char *curation,
@@ -237,7 +225,7 @@ int report_numbers_read(struct store *db, const struct report_scope *scope,
 {
     static const struct {
         const char *sql;
-        report_row_fn *row;
+        store_row_fn *row;
     } asks[] = {
         {"SELECT name, model FROM run WHERE run = ?1", run_row},
         {"SELECT t.model, t.layout, t.device, t.peak_source, t.flops_formula, t.peak_flops,"
@@ -271,9 +259,9 @@ int report_numbers_read(struct store *db, const struct report_scope *scope,
                                    .first_loss = NAN, .last_loss = NAN};
     int rc;
     for (size_t i = 0; i < ARRAY_LEN(asks) && *scope->run; i++)
-        if ((rc = report_each(db, asks[i].sql, scope->run, asks[i].row, out, err)) < 0)
+        if ((rc = store_each(db, asks[i].sql, scope->run, asks[i].row, out, err)) < 0)
             return rc;
-    if (*scope->tune && (rc = report_each(db, trials, scope->tune, trials_row, out, err)) < 0)
+    if (*scope->tune && (rc = store_each(db, trials, scope->tune, trials_row, out, err)) < 0)
         return rc;
     out->goodput = out->wall_s > 0 && isfinite(out->train_s) ? out->train_s / out->wall_s : NAN;
     return 0;

@@ -80,7 +80,7 @@ int report_json(struct store *db, const struct report_scope *scope, const struct
     numbers_put(n, &o);
     for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
         json_arr_begin(&o, lists[i].key);
-        if ((rc = report_each(db, lists[i].sql, lists[i].of, row_put, &o, err)) < 0)
+        if ((rc = store_each(db, lists[i].sql, lists[i].of, row_put, &o, err)) < 0)
             return rc;
         json_arr_end(&o);
     }

@@ -11,10 +11,6 @@ struct report {
     struct str *out;
 };
 
-/* Calls `row` for every row of the SQL, whose parameter ?1 is bound to `text`. */
-typedef void report_row_fn(struct store_query *q, void *ctx);
-int report_each(struct store *db, const char *sql, const char *text, report_row_fn *row, void *ctx,
-                struct err *err);
 void report_copy(char *to, size_t size, struct store_query *q, int column);
 
 /* Write cells of a table. A number that is not finite is a dash. */

@@ -24,12 +24,12 @@ static void event_row(struct store_query *q, void *ctx)
 /* Draws where each attempt ended that did not end the run, with its cause. */
 static int events_draw(struct report *r, struct chart *c, struct err *err)
 {
-    return report_each(r->db,
-                       "SELECT attempt, cause, last_step FROM v_attempt a WHERE run = ?1"
-                       " AND last_step IS NOT NULL AND (coalesce(cause, 'done') <> 'done'"
-                       " OR (cause IS NULL AND attempt < (SELECT max(attempt) FROM v_attempt b"
-                       " WHERE b.run = ?1))) ORDER BY last_step, attempt",
-                       r->scope->run, event_row, c, err);
+    return store_each(r->db,
+                      "SELECT attempt, cause, last_step FROM v_attempt a WHERE run = ?1"
+                      " AND last_step IS NOT NULL AND (coalesce(cause, 'done') <> 'done'"
+                      " OR (cause IS NULL AND attempt < (SELECT max(attempt) FROM v_attempt b"
+                      " WHERE b.run = ?1))) ORDER BY last_step, attempt",
+                      r->scope->run, event_row, c, err);
 }
 
 struct value_range {
@@ -79,14 +79,14 @@ static int marks_draw(struct report *r, const char *column, int64_t bin, struct 
              " AND %s IS NOT NULL AND NOT replayed GROUP BY step / %lld ORDER BY 1",
              column, column, (long long)bin);
     str_add(c->out, "<polyline class=\"line\" points=\"");
-    int rc = report_each(r->db, sql, r->scope->run, line_row, c, err);
+    int rc = store_each(r->db, sql, r->scope->run, line_row, c, err);
     str_add(c->out, "\"/>\n");
     snprintf(sql, sizeof sql,
              "SELECT min(step), avg(%s), replayed, attempt, count(*), max(step) FROM v_step"
              " WHERE run = ?1 AND %s IS NOT NULL GROUP BY replayed, attempt, step / %lld"
              " ORDER BY replayed, 1, attempt",
              column, column, (long long)bin);
-    return rc < 0 ? rc : report_each(r->db, sql, r->scope->run, mark_row, c, err);
+    return rc < 0 ? rc : store_each(r->db, sql, r->scope->run, mark_row, c, err);
 }
 
 struct step_chart {
@@ -103,7 +103,7 @@ static int step_chart_draw(struct report *r, const struct step_chart *s, struct 
              "SELECT min(step), max(step), min(%s), max(%s), count(*), count(%s) FROM v_step"
              " WHERE run = ?1",
              s->column, s->column, s->column);
-    int rc = report_each(r->db, sql, r->scope->run, range_row, &v, err);
+    int rc = store_each(r->db, sql, r->scope->run, range_row, &v, err);
     if (rc < 0)
         return rc;
     if (v.values == 0) {
@@ -303,19 +303,19 @@ static int strip_draw(struct report *r, struct err *err)
     const char *run = r->scope->run;
     struct strip s = {.out = r->out};
     int rc;
-    if ((rc = report_each(r->db, range, run, strip_range_row, &s, err)) < 0 || !(s.to > s.from))
+    if ((rc = store_each(r->db, range, run, strip_range_row, &s, err)) < 0 || !(s.to > s.from))
         return rc;
     str_addf(r->out,
              "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"the run's time from left to "
              "right, by cause\">\n"
              "%s",
              STRIP_WIDTH, STRIP_TOP + STRIP_HEIGHT + 44, patterns);
-    if ((rc = report_each(r->db, spans, run, strip_row, &s, err)) < 0)
+    if ((rc = store_each(r->db, spans, run, strip_row, &s, err)) < 0)
         return rc;
     strip_flush(&s, s.to);
     str_addf(r->out, "<rect class=\"frame\" x=\"1\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n",
              STRIP_TOP, STRIP_WIDTH - 2, STRIP_HEIGHT);
-    if ((rc = report_each(r->db, attempts, run, strip_attempt_row, &s, err)) < 0)
+    if ((rc = store_each(r->db, attempts, run, strip_attempt_row, &s, err)) < 0)
         return rc;
     strip_axis(&s);
     str_add(r->out, "</svg>\n");
@@ -356,7 +356,7 @@ int report_time(struct report *r, struct err *err)
     struct bars b = {&bars, r->n->wall_s, 0, 0};
     int rc;
     str_add(r->out, "<section><h2>Where the time went</h2>\n");
-    if ((rc = report_each(r->db, sql, r->scope->run, bar_row, &b, err)) < 0)
+    if ((rc = store_each(r->db, sql, r->scope->run, bar_row, &b, err)) < 0)
         goto out;
     if (b.row == 0) {
         str_add(r->out, "<p>No time was recorded.</p>\n</section>\n");
@@ -416,15 +416,15 @@ static void missing_row(struct store_query *q, void *ctx)
 /* Says what the logs do not tell. */
 static int untold(struct report *r, struct err *err)
 {
-    int rc = report_each(r->db,
-                         "SELECT count(*), coalesce(sum(bytes), 0) FROM damage"
-                         " WHERE instr(file, '/' || ?1 || '/events/') > 0",
-                         r->scope->run, damage_row, r->out, err);
+    int rc = store_each(r->db,
+                        "SELECT count(*), coalesce(sum(bytes), 0) FROM damage"
+                        " WHERE instr(file, '/' || ?1 || '/events/') > 0",
+                        r->scope->run, damage_row, r->out, err);
     return rc < 0 ? rc
-                  : report_each(r->db,
-                                "SELECT count(*), max(attempt) FROM v_attempt WHERE run = ?1"
-                                " HAVING count(*) < max(attempt)",
-                                r->scope->run, missing_row, r->out, err);
+                  : store_each(r->db,
+                               "SELECT count(*), max(attempt) FROM v_attempt WHERE run = ?1"
+                               " HAVING count(*) < max(attempt)",
+                               r->scope->run, missing_row, r->out, err);
 }
 
 int report_attempts(struct report *r, struct err *err)
@@ -443,7 +443,7 @@ int report_attempts(struct report *r, struct err *err)
         "<table class=\"attempts\"><tr><th>attempt</th><th>scheduler</th><th>job</th>"
         "<th>started (UTC)</th><th class=\"n\">lasted</th><th>ended by</th>"
         "<th class=\"n\">first step</th><th class=\"n\">last step</th></tr>\n");
-    if ((rc = report_each(r->db, sql, r->scope->run, attempt_row, r->out, err)) < 0)
+    if ((rc = store_each(r->db, sql, r->scope->run, attempt_row, r->out, err)) < 0)
         return rc;
     str_add(r->out, "</table>\n");
     if ((rc = untold(r, err)) < 0)

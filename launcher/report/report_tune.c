@@ -106,9 +106,9 @@ static int chart_draw(struct report *r, double hi, struct err *err)
     str_addf(r->out, "<line class=\"ideal\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
              chart_x(&c, 0), chart_y(&c, 0), chart_x(&c, c.x.hi), chart_y(&c, c.y.hi));
     int rc;
-    if ((rc = report_each(r->db, TRIALS, r->scope->tune, mark_row, &c, err)) < 0)
+    if ((rc = store_each(r->db, TRIALS, r->scope->tune, mark_row, &c, err)) < 0)
         return rc;
-    if ((rc = report_each(r->db, TRIALS, r->scope->tune, label_row, &c, err)) < 0)
+    if ((rc = store_each(r->db, TRIALS, r->scope->tune, label_row, &c, err)) < 0)
         return rc;
     chart_label(&c, 0.35 * c.x.hi, 0.35 * c.y.hi, "as predicted");
     chart_end(&c);
@@ -165,7 +165,7 @@ int report_trials(struct report *r, struct err *err)
     html_escape(r->out, tune);
     str_add(r->out, ". Each prediction was stored before its measurement; error is predicted over "
                     "measured, less one. Numbers are the table's.</p>\n");
-    if ((rc = report_each(r->db, TRIALS, tune, extent_row, &e, err)) < 0)
+    if ((rc = store_each(r->db, TRIALS, tune, extent_row, &e, err)) < 0)
         return rc;
     if (e.both && (rc = chart_draw(r, e.hi, err)) < 0)
         return rc;
@@ -182,10 +182,10 @@ int report_trials(struct report *r, struct err *err)
         "<th class=\"n\">predicted s</th><th class=\"n\">measured s</th>"
         "<th class=\"n\">error %</th><th class=\"n\">MFU %</th><th class=\"n\">peak MiB</th>"
         "<th>state</th></tr>\n");
-    if ((rc = report_each(r->db, TRIALS, tune, table_row, r->out, err)) < 0)
+    if ((rc = store_each(r->db, TRIALS, tune, table_row, r->out, err)) < 0)
         return rc;
     str_add(r->out, "</table>\n");
-    if ((rc = report_each(r->db, reason, tune, reason_row, r->out, err)) < 0)
+    if ((rc = store_each(r->db, reason, tune, reason_row, r->out, err)) < 0)
         return rc;
     str_add(r->out, "</section>\n");
     return 0;
@@ -233,12 +233,12 @@ int report_curation(struct report *r, struct err *err)
     str_add(r->out, "<section><h2>Data</h2>\n<p class=\"why\">Made by curation ");
     html_escape(r->out, curation);
     str_add(r->out, ".</p>\n");
-    if ((rc = report_each(r->db, total, curation, total_row, r->out, err)) < 0)
+    if ((rc = store_each(r->db, total, curation, total_row, r->out, err)) < 0)
         return rc;
     str_add(r->out, "<table class=\"sources\"><tr><th>source</th><th class=\"n\">frames</th>"
                     "<th class=\"n\">shots</th><th class=\"n\">clips</th>"
                     "<th class=\"n\">rejected</th><th>reason</th></tr>\n");
-    if ((rc = report_each(r->db, sources, curation, source_row, r->out, err)) < 0)
+    if ((rc = store_each(r->db, sources, curation, source_row, r->out, err)) < 0)
         return rc;
     str_add(r->out, "</table></section>\n");
     return 0;

@@ -42,10 +42,10 @@ static int means_draw(struct report *r, const struct extent *e, struct err *err)
                       .x = chart_axis_count(e->first, e->last, 8),
                       .y = chart_axis_round(e->lo, e->hi, 5)};
     chart_begin(&c);
-    int rc = report_each(r->db,
-                         "SELECT step, max(loss), weights = 'average' FROM " MEANS
-                         " WHERE loss IS NOT NULL GROUP BY step, weights ORDER BY 3, 1",
-                         r->scope->run, mark_row, &c, err);
+    int rc = store_each(r->db,
+                        "SELECT step, max(loss), weights = 'average' FROM " MEANS
+                        " WHERE loss IS NOT NULL GROUP BY step, weights ORDER BY 3, 1",
+                        r->scope->run, mark_row, &c, err);
     chart_end(&c);
     return rc;
 }
@@ -76,10 +76,10 @@ static int bins_draw(struct report *r, struct err *err)
         " GROUP BY weights, bin ORDER BY 1, 2";
     int rc;
     str_add(r->out, "<table class=\"bins\"><tr><th>part of the noise levels</th>");
-    if ((rc = report_each(r->db, bins, r->scope->run, head_row, r, err)) < 0)
+    if ((rc = store_each(r->db, bins, r->scope->run, head_row, r, err)) < 0)
         return rc;
     str_add(r->out, "</tr>\n");
-    if ((rc = report_each(r->db, newest, r->scope->run, cell_row, r, err)) < 0)
+    if ((rc = store_each(r->db, newest, r->scope->run, cell_row, r, err)) < 0)
         return rc;
     str_add(r->out, "</tr></table>\n");
     return 0;
@@ -88,7 +88,7 @@ static int bins_draw(struct report *r, struct err *err)
 int report_validation(struct report *r, struct err *err)
 {
     struct extent e = {0};
-    int rc = report_each(
+    int rc = store_each(
         r->db, "SELECT min(step), max(step), min(loss), max(loss), count(loss) FROM " MEANS,
         r->scope->run, extent_row, &e, err);
     if (rc < 0 || e.n == 0)

@@ -239,7 +239,7 @@ static void test_scope(void **state)
         const char *says;
     } rows[] = {
         {"demo", NULL, 0, ""},          {FX_RUN, NULL, 0, ""},      {"0123", NULL, ERR_INPUT, "fits 2"},
-        {"012345678", NULL, 0, ""},     {"012", NULL, ERR_NOT_FOUND, "lists its runs"}, {"nobody", NULL, ERR_NOT_FOUND, "nobody"},
+        {"012345678", NULL, 0, ""},     {"012", NULL, ERR_NOT_FOUND, "lists what it holds"}, {"nobody", NULL, ERR_NOT_FOUND, "nobody"},
         {"twin", NULL, ERR_INPUT, "fits 2"}, {"demo", "feed", 0, ""}, {"demo", "dead", ERR_NOT_FOUND, "tuning 'dead'"},
     };
     (void)state;
