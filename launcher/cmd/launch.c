@@ -584,52 +584,88 @@ static int room_check(const struct cmd_env *env, const struct sched *s, const st
     return launch_room_check(&d, s, is_new, err);
 }
 
+/* Loads what is asked for, and checks all that would be refused later. */
+static int all_check(const struct opt_values *v, const struct cmd_env *env, const char *path,
+                     struct run *run, struct plan *plan, struct sched **s, struct str *script,
+                     struct err *err)
+{
+    int rc;
+    if ((rc = load_all(v, env->home, path, run, plan, err)) < 0)
+        return rc;
+    if ((rc = programs_check(env->bin_dir, err)) < 0)
+        return rc;
+    if ((rc = existed_check(v, env, run->name, err)) < 0)
+        return rc;
+    if ((rc = scheduler_open(v, env, s, err)) < 0)
+        return rc;
+    return checks_run(v, env, *s, run, path, plan, script, err);
+}
+
+/* Makes the run, or changes the one that has its name, as it is asked for now. */
+static int run_make(const struct opt_values *v, const struct cmd_env *env, const char *path,
+                    const struct run *run, const struct plan *plan, struct sched *s,
+                    struct launch *l, bool *existed, struct change_told *told, struct err *err)
+{
+    struct str settings = STR_INIT;
+    int rc;
+    settings_format(v, &settings);
+    if ((rc = launch_create(env->home, env->bin_dir, run, plan, settings.p, l, existed, err)) < 0)
+        goto out;
+    if (*existed)
+        rc = existing_change(v, path, run, plan, l, s, told, err);
+out:
+    str_release(&settings);
+    return rc;
+}
+
+/* Makes the run, submits it and follows it. */
+static int run_launch(const struct opt_values *v, struct cmd_env *env, const char *path,
+                      const struct run *run, const struct plan *plan, struct sched *s,
+                      struct err *err)
+{
+    struct launch l;
+    struct change_told told = {0};
+    bool existed = false, json = opt_bool(v, "json");
+    int rc;
+    if ((rc = run_make(v, env, path, run, plan, s, &l, &existed, &told, err)) < 0)
+        goto out;
+    l.save_s = fmax(0, lead_save_s(env, run->model.name)); /* NaN becomes 0 */
+    if ((rc = launch_submit(&l, s, NULL, err)) < 0) {
+        if (rc == ERR_FULL && !existed) /* the next launch finds out whether there is a job */
+            made_tell(run->name, err);
+        goto out;
+    }
+    if (opt_bool(v, "detach")) {
+        rc = detach(&l, s, existed, &told, json, err);
+    } else {
+        rc = cmd_follow(&l, s, json, opt_bool(v, "quiet"), err);
+        cmd_ingest(env);
+    }
+out:
+    str_release(&told.lines);
+    return rc;
+}
+
 int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     const char *const *operands;
     struct run run = {0};
     struct plan plan;
-    struct launch l;
     struct sched *s = NULL;
-    struct str settings = STR_INIT, script = STR_INIT;
-    struct change_told told = {0};
-    bool existed = false;
-    opt_operands(v, &operands);
-    int rc = load_all(v, env->home, operands[0], &run, &plan, err);
-    if (rc < 0 || (rc = programs_check(env->bin_dir, err)) < 0 ||
-        (rc = existed_check(v, env, run.name, err)) < 0)
-        goto out;
-    if ((rc = scheduler_open(v, env, &s, err)) < 0 ||
-        (rc = checks_run(v, env, s, &run, operands[0], &plan, &script, err)) < 0)
-        goto out;
+    struct str script = STR_INIT;
     bool dry = opt_bool(v, "dry-run");
+    int rc;
+    opt_operands(v, &operands);
+    if ((rc = all_check(v, env, operands[0], &run, &plan, &s, &script, err)) < 0)
+        goto out;
     if (dry && (rc = dry_run(v, env, s, operands[0], &run, &plan, &script, err)) < 0)
         goto out;
     if ((rc = room_check(env, s, &run, &plan, err)) < 0 || dry)
         goto out;
-    settings_format(v, &settings);
-    if ((rc = launch_create(env->home, env->bin_dir, &run, &plan, settings.p, &l, &existed,
-                            err)) < 0)
-        goto out;
-    if (existed && (rc = existing_change(v, operands[0], &run, &plan, &l, s, &told, err)) < 0)
-        goto out;
-    l.save_s = fmax(0, lead_save_s(env, run.model.name)); /* NaN becomes 0 */
-    if ((rc = launch_submit(&l, s, NULL, err)) < 0) {
-        if (rc == ERR_FULL && !existed) /* the next launch finds out whether there is a job */
-            made_tell(run.name, err);
-        goto out;
-    }
-    if (opt_bool(v, "detach")) {
-        rc = detach(&l, s, existed, &told, opt_bool(v, "json"), err);
-    } else {
-        rc = cmd_follow(&l, s, opt_bool(v, "json"), opt_bool(v, "quiet"), err);
-        cmd_ingest(env);
-    }
+    rc = run_launch(v, env, operands[0], &run, &plan, s, err);
 out:
     sched_close(s);
     run_release(&run);
-    str_release(&settings);
     str_release(&script);
-    str_release(&told.lines);
     return rc;
 }

@@ -338,6 +338,38 @@ static int apply_trainer_time(struct run_state *s, const struct run_attempt *a,
     return isnan(heard.ago_s) ? 0 : apply_notice(s, a, e, TOLD_NOTICE_SEEN, heard, err);
 }
 
+static void apply_saved(struct run_state *s, struct run_attempt *a, const cJSON *event)
+{
+    int64_t step = json_int(event, "step", -1);
+    a->saved_step = step > a->saved_step ? step : a->saved_step;
+    s->saved_step = step > s->saved_step ? step : s->saved_step;
+    a->save_s = fmax(a->save_s, json_num(event, "seconds", 0));
+}
+
+static void apply_space_low(struct run_attempt *a, const cJSON *event)
+{
+    a->space.any = true;
+    a->space.enough = cJSON_IsTrue(json_member(event, "enough"));
+    a->space.step = json_int(event, "step", 0);
+    a->space.needed_bytes = json_int(event, "needed_bytes", 0);
+    a->space.free_bytes = json_int(event, "free_bytes", -1);
+    a->space.removed += json_int(event, "removed", 0);
+}
+
+static void apply_train_ended(struct run_state *s, struct run_attempt *a, const cJSON *event)
+{
+    const char *reason = json_text(event, "reason", "");
+    a->done |= strcmp(reason, "done") == 0;
+    a->disk_full |= strcmp(reason, "disk_full") == 0;
+    if (a->done) { /* a wrapped trainer says no number of steps: what it calls done is done */
+        int64_t steps = json_int(event, "next_step", INT64_MAX);
+        s->done_steps = steps > s->done_steps ? steps : s->done_steps;
+    }
+    a->stopped |= strcmp(reason, "stop") == 0;
+    a->refused_input |= strcmp(reason, "refused") == 0;
+    text_set(a->failed, sizeof a->failed, event, "detail");
+}
+
 static void apply_trainer(struct run_state *s, struct run_attempt *a, const struct told_event *e)
 {
     const char *kind = e->kind;
@@ -353,10 +385,7 @@ static void apply_trainer(struct run_state *s, struct run_attempt *a, const stru
         text_set(s->device, sizeof s->device, event, "device");
         length_raise(s, event);
     } else if (strcmp(kind, "ckpt_saved") == 0) {
-        int64_t step = json_int(event, "step", -1);
-        a->saved_step = step > a->saved_step ? step : a->saved_step;
-        s->saved_step = step > s->saved_step ? step : s->saved_step;
-        a->save_s = fmax(a->save_s, json_num(event, "seconds", 0));
+        apply_saved(s, a, event);
     } else if (strcmp(kind, "ckpt_every") == 0) {
         apply_every(s, a, event);
     } else if (strcmp(kind, "ckpt_loaded") == 0) {
@@ -365,24 +394,11 @@ static void apply_trainer(struct run_state *s, struct run_attempt *a, const stru
     } else if (strcmp(kind, "ckpt_damaged") == 0) {
         a->damaged++;
     } else if (strcmp(kind, "space_low") == 0) {
-        a->space.any = true;
-        a->space.enough = cJSON_IsTrue(json_member(event, "enough"));
-        a->space.step = json_int(event, "step", 0);
-        a->space.needed_bytes = json_int(event, "needed_bytes", 0);
-        a->space.free_bytes = json_int(event, "free_bytes", -1);
-        a->space.removed += json_int(event, "removed", 0);
+        apply_space_low(a, event);
     } else if (strcmp(kind, "ckpt_refused") == 0) {
         text_set(a->refused, sizeof a->refused, event, "reason");
     } else if (strcmp(kind, "train_ended") == 0) {
-        a->done |= strcmp(json_text(event, "reason", ""), "done") == 0;
-        a->disk_full |= strcmp(json_text(event, "reason", ""), "disk_full") == 0;
-        if (a->done) { /* a wrapped trainer says no number of steps: what it calls done is done */
-            int64_t steps = json_int(event, "next_step", INT64_MAX);
-            s->done_steps = steps > s->done_steps ? steps : s->done_steps;
-        }
-        a->stopped |= strcmp(json_text(event, "reason", ""), "stop") == 0;
-        a->refused_input |= strcmp(json_text(event, "reason", ""), "refused") == 0;
-        text_set(a->failed, sizeof a->failed, event, "detail");
+        apply_train_ended(s, a, event);
     }
 }
 

@@ -122,13 +122,20 @@ static void text_put(struct json_out *o, const char *key, const char *value)
         json_put_text(o, key, value);
 }
 
-int wrap_save(const struct wrap *w, const char *run_dir, struct err *err)
+static void budget_format(const struct run_budget *b, struct json_out *o)
 {
-    char path[LIMIT_PATH_BYTES];
-    struct str text = STR_INIT;
+    json_put_int(o, "crash", b->crash);
+    json_put_int(o, "node_fail", b->node_fail);
+    json_put_int(o, "preempt", b->preempt);
+    json_put_int(o, "time_limit", b->time_limit);
+    json_put_num(o, "wall_s", b->wall_s);
+    json_put_num(o, "hang_s", b->hang_s);
+}
+
+static void wrap_format(const struct wrap *w, struct str *text)
+{
     struct json_out o;
-    int rc;
-    json_out_init(&o, &text, 2);
+    json_out_init(&o, text, 2);
     json_obj_begin(&o, NULL);
     json_put_text(&o, "schema", SCHEMA);
     json_put_text(&o, "name", w->name);
@@ -144,12 +151,7 @@ int wrap_save(const struct wrap *w, const char *run_dir, struct err *err)
     text_put(&o, "done_file", w->done_file);
     json_put_int(&o, "total_steps", w->total_steps);
     json_put_bool(&o, "node_agents", w->node_agents);
-    json_put_int(&o, "crash", w->budget.crash);
-    json_put_int(&o, "node_fail", w->budget.node_fail);
-    json_put_int(&o, "preempt", w->budget.preempt);
-    json_put_int(&o, "time_limit", w->budget.time_limit);
-    json_put_num(&o, "wall_s", w->budget.wall_s);
-    json_put_num(&o, "hang_s", w->budget.hang_s);
+    budget_format(&w->budget, &o);
     text_put(&o, "model", w->model);
     text_put(&o, "device", w->device);
     json_put_int(&o, "gpus", w->gpus);
@@ -160,10 +162,18 @@ int wrap_save(const struct wrap *w, const char *run_dir, struct err *err)
     text_put(&o, "peak_source", w->peak_source);
     text_put(&o, "no_mfu", w->no_mfu);
     json_obj_end(&o);
-    str_addc(&text, '\n');
-    path_of(run_dir, path);
+    str_addc(text, '\n');
+}
+
+int wrap_save(const struct wrap *w, const char *run_dir, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct str text = STR_INIT;
+    int rc;
+    wrap_format(w, &text);
     if ((rc = str_check(&text, err)) < 0)
         goto out;
+    path_of(run_dir, path);
     rc = file_publish_private(path, text.p, text.len, err); /* arguments may hold secrets */
 out:
     str_release(&text);

@@ -223,12 +223,36 @@ static int greet(struct local_step *st, struct err *err)
     return hello.rc < 0 ? err_set(err, hello.rc, "%s", hello.text) : 0;
 }
 
+/* Starts the step's watcher, which writes to fds[1], and hears whether it could start the step. */
+static int watcher_start(struct local_step *st, const struct sched_step_spec *spec,
+                         const char *const *env, const int fds[2], struct err *err)
+{
+    struct watcher w = {.steps = st->owner,
+                        .spec = spec,
+                        .env = env,
+                        .out_fd = fds[1],
+                        .term_s = INFINITY, .kill_s = INFINITY,
+                        .status = {.exit_code = -1}};
+    pid_t caller = getpid();
+    int rc;
+    st->watcher = fork();
+    if (st->watcher == 0)
+        watcher_main(&w, caller);
+    close(fds[1]);
+    if (st->watcher < 0)
+        return err_set_errno(err, ERR_TEMP, "cannot start a step: too many processes?");
+    st->owner->used += st->cores;
+    if ((rc = greet(st, err)) < 0)
+        step_end(st);
+    return rc;
+}
+
 int local_step_start(struct local_steps *steps, const struct sched_step_spec *spec,
                      const char *const *env, struct sched_step **out, struct err *err)
 {
     int64_t cores = 0;
-    int fds[2], rc = take_cores(steps, spec->cores, &cores, err);
-    if (rc < 0)
+    int fds[2], rc;
+    if ((rc = take_cores(steps, spec->cores, &cores, err)) < 0)
         return rc;
     struct local_step *st = calloc(1, sizeof *st);
     if (!st)
@@ -237,30 +261,12 @@ int local_step_start(struct local_steps *steps, const struct sched_step_spec *sp
         free(st);
         return err_set_errno(err, ERR_TEMP, "cannot make a pipe for a step");
     }
-    pid_t caller = getpid();
     *st = (struct local_step){.base = {steps->ops},
                               .owner = steps,
                               .fd = fds[0],
                               .cores = cores,
                               .status = {.exit_code = -1, .started_at = clock_wall_s()}};
-    struct watcher w = {.steps = steps,
-                        .spec = spec,
-                        .env = env,
-                        .out_fd = fds[1],
-                        .term_s = INFINITY, .kill_s = INFINITY,
-                        .status = {.exit_code = -1}};
-    st->watcher = fork();
-    if (st->watcher == 0)
-        watcher_main(&w, caller);
-    close(fds[1]);
-    if (st->watcher < 0) {
-        rc = err_set_errno(err, ERR_TEMP, "cannot start a step: too many processes?");
-    } else {
-        steps->used += cores;
-        if ((rc = greet(st, err)) < 0)
-            step_end(st);
-    }
-    if (rc < 0) {
+    if ((rc = watcher_start(st, spec, env, fds, err)) < 0) {
         close(fds[0]);
         free(st);
         return rc;

@@ -159,45 +159,58 @@ static int accounted_exit(const char *text)
     return whole(text) << 8 | (colon ? whole(colon + 1) : 0);
 }
 
+/* Splits a line at its bars. Returns how many of our fields it has. */
+static int accounted_split(char *line, char *f[N_ACCOUNTED])
+{
+    int n = 0;
+    for (char *p = line; p && n < N_ACCOUNTED; n++) {
+        f[n] = p;
+        p = n < N_ACCOUNTED - 1 ? strchr(p, '|') : NULL;
+        if (p)
+            *p++ = '\0';
+    }
+    return n;
+}
+
+static int accounted_read(char *line, struct arena *arena, struct slurm_job *out, struct err *err)
+{
+    char *f[N_ACCOUNTED];
+    if (accounted_split(line, f) < N_ACCOUNTED)
+        return err_set(err, ERR_INPUT, "sacct printed a line without our %d fields: '%.60s'",
+                       N_ACCOUNTED, line);
+    const char *by = strstr(f[A_STATE], " by ");
+    by = by ? arena_strdup(arena, f[A_STATE]) : ""; /* "CANCELLED by 1000" */
+    if (!by)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    f[A_STATE][strcspn(f[A_STATE], " +")] = '\0';
+    *out = (struct slurm_job){
+        .id = f[A_ID],
+        .state = f[A_STATE],
+        .base = f[A_STATE],
+        .reason = by,
+        .comment = f[A_COMMENT],
+        .name = f[A_NAME],
+        .nodes = whole(f[A_NODES]),
+        .cores = whole(f[A_CORES]),
+        .exit_status = accounted_exit(f[A_EXIT]),
+        .submitted_at = time_of(f[A_SUBMIT]),
+        .started_at = time_of(f[A_START]),
+        .ended_at = time_of(f[A_END]),
+        .partition = ""};
+    return 0;
+}
+
 int slurm_text_history(const char *text, struct arena *arena, struct slurm_jobs *out,
                        struct err *err)
 {
     char *copy = arena_strdup(arena, text), *save = NULL;
     struct slurm_jobs jobs = {.v = arena_array(arena, lines_count(text), sizeof *jobs.v)};
+    int rc;
     if (!copy || !jobs.v)
         return err_set(err, ERR_NOMEM, "out of memory");
-    for (char *line = strtok_r(copy, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-        char *f[N_ACCOUNTED];
-        int n = 0;
-        for (char *p = line; p && n < N_ACCOUNTED; n++) {
-            f[n] = p;
-            p = n < N_ACCOUNTED - 1 ? strchr(p, '|') : NULL;
-            if (p)
-                *p++ = '\0';
-        }
-        if (n < N_ACCOUNTED)
-            return err_set(err, ERR_INPUT, "sacct printed a line without our %d fields: '%.60s'",
-                           N_ACCOUNTED, line);
-        const char *by = strstr(f[A_STATE], " by ");
-        by = by ? arena_strdup(arena, f[A_STATE]) : ""; /* "CANCELLED by 1000" */
-        if (!by)
-            return err_set(err, ERR_NOMEM, "out of memory");
-        f[A_STATE][strcspn(f[A_STATE], " +")] = '\0';
-        jobs.v[jobs.n++] = (struct slurm_job){
-            .id = f[A_ID],
-            .state = f[A_STATE],
-            .base = f[A_STATE],
-            .reason = by,
-            .comment = f[A_COMMENT],
-            .name = f[A_NAME],
-            .nodes = whole(f[A_NODES]),
-            .cores = whole(f[A_CORES]),
-            .exit_status = accounted_exit(f[A_EXIT]),
-            .submitted_at = time_of(f[A_SUBMIT]),
-            .started_at = time_of(f[A_START]),
-            .ended_at = time_of(f[A_END]),
-            .partition = ""};
-    }
+    for (char *line = strtok_r(copy, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+        if ((rc = accounted_read(line, arena, &jobs.v[jobs.n++], err)) < 0)
+            return rc;
     *out = jobs;
     return 0;
 }
