@@ -37,7 +37,7 @@ const char *const buffer_category_names[] = {
     "inputs", "activations", "work", "weights", "gradients", "optimizer", "average (EMA)",
     "communication", "loader", "process", NULL};
 
-enum keep {
+enum copies {
     ONCE,  /* working memory: one copy */
     SLOT,  /* one copy for each micro-batch in flight */
     LAYER, /* one copy for each of those and each layer */
@@ -50,7 +50,7 @@ struct shape {
     enum buffer_category category;
     /* STREAM: type of the residual stream and its gradient. WIDE: always f64. */
     enum { ACT, STAT, STREAM, WIDE } type;
-    enum keep keep;
+    enum copies copies;
     /* has: copies for one layer, or 1; 0 when the model has no such buffer */
     int64_t has, rows, cols;
 };
@@ -265,18 +265,18 @@ static void lora_shapes(const struct buffer_spec *spec, const struct dims *v, st
 
 /* Sets the number of copies. Layers of a chunk that are not recomputed have theirs in every slot;
  * the recomputed ones share one. */
-static void copies_set(struct buffer *b, enum keep keep, int64_t has, const struct layout *l,
+static void copies_set(struct buffer *b, enum copies copies, int64_t has, const struct layout *l,
                        int64_t layers, int64_t slots)
 {
-    bool attention = keep == ATTENTION, block = keep == BLOCK;
+    bool attention = copies == ATTENTION, block = copies == BLOCK;
     int64_t again = 0;
     if (l->recompute == RECOMPUTE_FULL && (attention || block))
         again = l->recompute_layers ? num_min_i64(l->recompute_layers, layers) : layers;
     if (l->recompute == RECOMPUTE_SELECTIVE && block)
         again = layers;
-    b->per = keep >= LAYER ? has : 0;
-    b->each = keep == ONCE ? 0 : keep == SLOT ? 1 : (layers - again) * has;
-    b->shared = keep == ONCE ? 1 : again > 0 ? has : 0;
+    b->per = copies >= LAYER ? has : 0;
+    b->each = copies == ONCE ? 0 : copies == SLOT ? 1 : (layers - again) * has;
+    b->shared = copies == ONCE ? 1 : again > 0 ? has : 0;
     b->count = b->each * slots + b->shared;
 }
 
@@ -352,7 +352,7 @@ static int row_add(const struct buffer_spec *spec, const struct layout *l, const
     struct buffer b = {.each = 0};
     int rc;
     if (t->has)
-        copies_set(&b, t->keep, t->has, l, num_ceil_div(spec->model->layers, l->pp * l->vpp),
+        copies_set(&b, t->copies, t->has, l, num_ceil_div(spec->model->layers, l->pp * l->vpp),
                    num_max_i64(1, spec->slots));
     if ((rc = buffer_list_add(list, t->name, t->category, dtype_of(spec, t), b.count, t->rows,
                               t->cols, err)) < 0)

@@ -16,7 +16,7 @@ static void exclude(struct space *s, const char *rule, const char *sentence)
     s->excluded[s->n_excluded++] = (struct space_excluded){rule, sentence, 1};
 }
 
-static int keep(struct space *s, const struct layout *l, struct err *err)
+static int layout_add(struct space *s, const struct layout *l, struct err *err)
 {
     if (s->n == s->room) {
         size_t room = s->room ? 2 * s->room : 256;
@@ -50,7 +50,7 @@ static int consider(const struct space_spec *spec, struct space *s, const struct
                 "is 1");
         return 0;
     }
-    return keep(s, l, err);
+    return layout_add(s, l, err);
 }
 
 /* ---- the axes of which not every value is worth a look ---- */

@@ -138,7 +138,7 @@ void local_decide(const struct local_recs *recs, int64_t cores, struct local_dec
 
 /* ---- transitions ---- */
 
-static const char *keep(struct arena *texts, const char *text)
+static const char *text_copy(struct arena *texts, const char *text)
 {
     const char *s = arena_strdup(texts, text);
     return s ? s : "";
@@ -181,7 +181,7 @@ void local_rec_settle(struct local_rec *r, bool lost, double now, struct arena *
     if (r->state == SCHED_DONE)
         r->reason = "";
     else if (r->stop == STOP_NONE && !r->reason[0])
-        r->reason = keep(texts, exit_text(r, lost, buf, sizeof buf));
+        r->reason = text_copy(texts, exit_text(r, lost, buf, sizeof buf));
     r->restarts += r->state == SCHED_REQUEUED;
     r->ended_at = now;
     r->stop = STOP_NONE;
@@ -313,7 +313,7 @@ static int apply(const struct local_spool *sp, struct local_recs *recs, size_t i
     int rc;
     if (d->act == ACT_PREEMPT) {
         snprintf(reason, sizeof reason, "preempted by job %lld", (long long)d->by);
-        return local_rec_ask(sp, r, STOP_PREEMPT, keep(&recs->arena, reason), err);
+        return local_rec_ask(sp, r, STOP_PREEMPT, text_copy(&recs->arena, reason), err);
     }
     struct local_rec next = *r;
     next.starting_at = clock_wall_s();

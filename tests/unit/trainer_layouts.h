@@ -170,7 +170,7 @@ static inline double gradients(struct rig *r, struct comm *part)
 {
     struct err err = {0};
     const struct layout *l = &r->layout;
-    struct pipe_work w = {.micros = layout_micro_batches(l, SAMPLES, l->zero >= 2 ? 0 : r->sh.place.dp), .inv_norm = INV_NORM,
+    struct pipe_task w = {.micros = layout_micro_batches(l, SAMPLES, l->zero >= 2 ? 0 : r->sh.place.dp), .inv_norm = INV_NORM,
                           .batch = micro_batch, .ctx = r};
     struct pipe_result out;
     units_begin(&r->units, w.micros, l->vpp);

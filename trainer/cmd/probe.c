@@ -175,9 +175,9 @@ static void probe_json(const struct probe *p, struct str *text)
     json_put_num(&o, "fma_flops", p->fma);
     json_arr_begin(&o, "gemm");
     for (int i = 0; i < SHAPES; i++) {
-        double work = 2.0 * (double)shapes[i].m * (double)shapes[i].n * (double)shapes[i].k;
-        flops += work;
-        seconds += work / p->gemm[i];
+        double done = 2.0 * (double)shapes[i].m * (double)shapes[i].n * (double)shapes[i].k;
+        flops += done;
+        seconds += done / p->gemm[i];
         shape_json(&shapes[i], p->gemm[i], &o);
     }
     json_arr_end(&o);

@@ -14,14 +14,14 @@ _Static_assert(RUN_DRAWS_MAX == INT64_C(1) << LOADER_MEMBER_SHIFT,
                "a draw's ordinal is below a member's number");
 
 /* The FLOPs of a sample without its caption, and of one token of a caption. */
-struct work { double flops, per_text; };
+struct cost { double flops, per_text; };
 
 struct loader {
     struct loader_source source;
     const struct run *run;
     struct packs packs;      /* n 0: `together` consecutive samples are a pack */
     int64_t together;
-    struct work *work;       /* one entry for each sample; a single one for synthetic data */
+    struct cost *costs;      /* one entry for each sample; a single one for synthetic data */
     int64_t mbs;
     /* the most that a pack holds, padding included */
     struct { int64_t samples, elements, tokens, text; } most;
@@ -92,7 +92,7 @@ double loader_flops(const struct loader *l, int64_t draw, uint64_t ordinal_base)
     for (int64_t j = 0; j < d.samples; j++) {
         int64_t sample = loader_sample(l, d.pack, j),
                 text = loader_source_item(&l->source, sample).text_len;
-        const struct work *w = &l->work[l->source.is_synthetic ? 0 : sample];
+        const struct cost *w = &l->costs[l->source.is_synthetic ? 0 : sample];
         bool null_token =
             text == 0 || objective_text_dropped(l->run->seed, ordinal_of(ordinal_base, draw, j),
                                                 l->run->text_dropout);
@@ -114,7 +114,7 @@ static int measure_sample(struct loader *l, int64_t i, int64_t *tokens, struct e
     if ((rc = flops_reel_sample(&l->run->model, seq, 0, &none, err)) < 0 ||
         (rc = flops_reel_sample(&l->run->model, seq, 1, &one, err)) < 0)
         return rc;
-    l->work[i] = (struct work){none.total, one.total - none.total};
+    l->costs[i] = (struct cost){none.total, one.total - none.total};
     l->segment = num_max_i64(l->segment, seq_longest_segment(seq));
     *tokens = seq_tokens(seq);
     return 0;
@@ -150,8 +150,8 @@ static int measure(struct loader *l, const struct run_stage *stage, struct err *
     int64_t n = l->source.is_synthetic ? 1 : loader_source_count(&l->source),
             *tokens = calloc((size_t)n, sizeof *tokens);
     int rc;
-    l->work = calloc((size_t)n, sizeof *l->work);
-    if (!l->work || !tokens) {
+    l->costs = calloc((size_t)n, sizeof *l->costs);
+    if (!l->costs || !tokens) {
         rc = err_set(err, ERR_NOMEM, "out of memory for %lld samples", (long long)n);
         goto out;
     }
@@ -194,7 +194,7 @@ static int buffers_take(struct loader *l, struct err *err)
     l->samples = calloc((size_t)samples, sizeof *l->samples);
     l->bytes = (latent + cond + text) * (int64_t)sizeof(float) + l->source.raw_bytes +
                samples * (int64_t)sizeof *l->samples +
-               stored * (int64_t)(sizeof *l->work + sizeof *l->source.data.samples) +
+               stored * (int64_t)(sizeof *l->costs + sizeof *l->source.data.samples) +
                packs_bytes(&l->packs);
     return l->latents && l->conds && l->texts && l->samples
                ? 0
@@ -230,7 +230,7 @@ void loader_close(struct loader *l)
         return;
     loader_source_close(&l->source);
     packs_release(&l->packs);
-    free(l->work);
+    free(l->costs);
     free(l->latents);
     free(l->conds);
     free(l->texts);

@@ -82,9 +82,9 @@ static int step(struct walk *w, double from, double to, struct err *err)
 }
 
 int sampler_run_part(const struct sampler *p, int64_t first, int64_t end, double *x, int64_t n,
-                     double *work, struct err *err)
+                     double *scratch, struct err *err)
 {
-    struct walk w = {.p = p, .x = x, .clean = work, .before = work + n, .n = n};
+    struct walk w = {.p = p, .x = x, .clean = scratch, .before = scratch + n, .n = n};
     int rc;
     for (int64_t i = first; i < end; i++)
         if ((rc = step(&w, sampler_level(p, i), sampler_level(p, i + 1), err)) < 0)
@@ -92,7 +92,7 @@ int sampler_run_part(const struct sampler *p, int64_t first, int64_t end, double
     return 0;
 }
 
-int sampler_run(const struct sampler *p, double *x, int64_t n, double *work, struct err *err)
+int sampler_run(const struct sampler *p, double *x, int64_t n, double *scratch, struct err *err)
 {
-    return sampler_run_part(p, 0, p->steps, x, n, work, err);
+    return sampler_run_part(p, 0, p->steps, x, n, scratch, err);
 }

@@ -37,7 +37,7 @@ struct generate {
     struct batch batch;
     int64_t *cells;            /* [batch + 1] where each sample's numbers begin */
     struct dit_eval_sample *eval; /* [batch] */
-    double *x, *x_t, *out, *null_out, *work;
+    double *x, *x_t, *out, *null_out, *scratch;
 };
 
 /* ---- opening ---- */
@@ -162,7 +162,8 @@ static int model_open(struct generate *g, struct err *err)
     if (!g->cells || !g->eval || !g->x)
         return err_set(err, ERR_NOMEM, "out of memory for %lld samples at a time",
                        (long long)b.samples);
-    g->x_t = g->x + n, g->out = g->x_t + n, g->null_out = g->out + n, g->work = g->null_out + n;
+    g->x_t = g->x + n, g->out = g->x_t + n, g->null_out = g->out + n;
+    g->scratch = g->null_out + n;
     return dit_new(&c, g->ops, g->stream, &g->units, &g->dit, err);
 }
 
@@ -329,7 +330,7 @@ static int batch_run(struct generate *g, int64_t first, int64_t n, struct err *e
     if ((rc = loader_read(g->loader, first, n, 0, &g->batch, err)) < 0)
         return rc;
     noise_draw(g, first, n, sampler_level(&p, 0));
-    if ((rc = sampler_run(&p, g->x, g->cells[n], g->work, err)) < 0)
+    if ((rc = sampler_run(&p, g->x, g->cells[n], g->scratch, err)) < 0)
         return rc;
     for (int64_t i = 0; i < n; i++)
         if ((rc = sample_write(g, i, number_of(g, first + i), err)) < 0)

@@ -99,7 +99,7 @@ static int sent_wait(struct pipe *p, int kind, struct err *err)
 /* Returns the time that was not spent on communication. */
 static double busy_s(const struct pipe *p) { return clock_mono_s() - comm_waited_s(p->group); }
 
-static int forward_step(struct pipe *p, const struct pipe_step *s, const struct pipe_work *w,
+static int forward_step(struct pipe *p, const struct pipe_step *s, const struct pipe_task *w,
                         struct pipe_result *r, struct err *err)
 {
     int64_t slot = slot_find(p, -1);
@@ -130,7 +130,7 @@ static int forward_step(struct pipe *p, const struct pipe_step *s, const struct 
 
 /* Does forward alone. Without backward steps the slot is free as soon as its output is sent, and
  * that is awaited before the buffer is written again. */
-static int validate_step(struct pipe *p, const struct pipe_step *s, const struct pipe_work *w,
+static int validate_step(struct pipe *p, const struct pipe_step *s, const struct pipe_task *w,
                          struct pipe_result *r, struct err *err)
 {
     int rc;
@@ -162,7 +162,7 @@ static int backward_step(struct pipe *p, const struct pipe_step *s, struct pipe_
                : 0;
 }
 
-static int step_do(struct pipe *p, const struct pipe_step *s, const struct pipe_work *w,
+static int step_do(struct pipe *p, const struct pipe_step *s, const struct pipe_task *w,
                    struct pipe_result *r, struct err *err)
 {
     if (w->forward_only)
@@ -170,7 +170,7 @@ static int step_do(struct pipe *p, const struct pipe_step *s, const struct pipe_
     return s->kind == PIPE_FORWARD ? forward_step(p, s, w, r, err) : backward_step(p, s, r, err);
 }
 
-int pipe_run(struct pipe *p, const struct pipe_work *w, struct pipe_result *out, struct err *err)
+int pipe_run(struct pipe *p, const struct pipe_task *w, struct pipe_result *out, struct err *err)
 {
     const struct layout *l = p->layout;
     struct pipe_result r = {0};

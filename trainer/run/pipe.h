@@ -33,7 +33,7 @@ struct pipe {
 /* Gives micro-batch `micro` of this replica; n 0 means that it is empty. It is called again for
  * each chunk. *out is borrowed until the next call. */
 typedef int pipe_batch_fn(void *ctx, int64_t micro, struct batch *out, struct err *err);
-struct pipe_work {
+struct pipe_task {
     /* It is the same on all ranks of the replica and, with collectives over replicas, on all
      * ranks. */
     int64_t micros;
@@ -53,6 +53,6 @@ int64_t pipe_slots(const struct layout *l, int64_t most_micros, int64_t pp_rank)
 int pipe_open(struct pipe *p, struct dit *d, const struct layout *l, struct layout_place place,
               struct comm *pp, struct dev_stream *stream, int64_t most_micros, struct err *err);
 void pipe_close(struct pipe *p); /* safe on a zeroed struct */
-int pipe_run(struct pipe *p, const struct pipe_work *w, struct pipe_result *out, struct err *err);
+int pipe_run(struct pipe *p, const struct pipe_task *w, struct pipe_result *out, struct err *err);
 
 #endif

@@ -84,7 +84,7 @@ static int micro_batches(struct share *s, double inv_norm, struct record_step *r
     struct train *t = s->t;
     const struct layout *l = t->leg.layout;
     int64_t n = layout_micro_batches(l, s->gbs, l->zero >= 2 ? 0 : t->leg.sh.place.dp);
-    struct pipe_work w = {
+    struct pipe_task w = {
         .micros = num_max_i64(1, n), .inv_norm = inv_norm, .batch = micro_batch, .ctx = s};
     struct pipe_result out = {0};
     units_begin(&t->leg.units, w.micros, l->vpp);

@@ -73,7 +73,7 @@ static int pass(struct validate *v, struct pipe *pipe, double *sum, struct err *
 {
     /* Replica 0 has most, and collectives of zero 3 want as many of all. */
     int64_t micros = layout_micro_batches(v->layout, v->n, 0);
-    struct pipe_work w = {.micros = num_max_i64(1, micros),
+    struct pipe_task w = {.micros = num_max_i64(1, micros),
                           .inv_norm = 1,
                           .batch = micro_batch,
                           .ctx = v,
