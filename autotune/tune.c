@@ -259,7 +259,8 @@ static void evidence_add(struct plan *p, const char *trial)
         snprintf(p->evidence[p->n_evidence++], sizeof p->evidence[0], "%s", trial);
 }
 
-void tune_plan(const struct tune *t, int64_t i, struct plan *out)
+/* Writes the plan of item i as predicted now. */
+static void plan_of(const struct tune *t, int64_t i, struct plan *out)
 {
     const struct run *run = t->conf.run;
     const struct search_item *item = &t->items[i];
@@ -505,7 +506,7 @@ static int measure(struct tune *t, int64_t i, struct err *err)
     if ((rc = id_random(&id, err)) < 0)
         return rc;
     id_format(id, t->trial);
-    tune_plan(t, i, &plan);
+    plan_of(t, i, &plan);
     snprintf(dir, sizeof dir, "%s/trials/%s", t->dir, t->trial);
     struct trial_conf conf = {t->conf.sched,
                               t->conf.bin_dir,
@@ -562,6 +563,6 @@ int tune_search(struct tune *t, struct plan *winner, struct err *err)
     if (t->search.best < 0)
         return err_set(err, ERR_NO, "no trial came to its end (%s): see the logs under %s/trials",
                        t->search.stop_reason, t->dir);
-    tune_plan(t, t->search.best, winner);
+    plan_of(t, t->search.best, winner);
     return 0;
 }

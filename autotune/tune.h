@@ -67,8 +67,6 @@ struct tune {
 int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err);
 /* Measures until the search stops. ERR_NO when no trial came to its end. */
 int tune_search(struct tune *t, struct plan *winner, struct err *err);
-/* Writes the plan of item i as predicted now. */
-void tune_plan(const struct tune *t, int64_t i, struct plan *out);
 void tune_release(struct tune *t);
 
 #endif

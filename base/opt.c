@@ -498,11 +498,6 @@ bool opt_given(const struct opt_values *v, const char *name)
     return get(v, name, (unsigned)ANY_TYPE)->given;
 }
 
-const char *opt_origin(const struct opt_values *v, const char *name)
-{
-    return get(v, name, (unsigned)ANY_TYPE)->origin;
-}
-
 size_t opt_operands(const struct opt_values *v, const char *const **items)
 {
     *items = (const char *const *)v->operands;

@@ -77,8 +77,6 @@ int opt_enum(const struct opt_values *v, const char *name);
 size_t opt_list(const struct opt_values *v, const char *name, const char *const **items);
 /* Tells whether any layer but the default gave a value. */
 bool opt_given(const struct opt_values *v, const char *name);
-/* Returns where the value is from: "flag", "env REEL_X", "default", a file. */
-const char *opt_origin(const struct opt_values *v, const char *name);
 size_t opt_operands(const struct opt_values *v, const char *const **items);
 
 /* Checks a table and tells its mistake (a name twice, a fallback that does not parse, bounds on a

@@ -345,15 +345,6 @@ void safetensors_close(struct safetensors_reader *r)
     *r = (struct safetensors_reader){0};
 }
 
-const struct safetensors_tensor *safetensors_find(const struct safetensors_reader *r,
-                                                  const char *name)
-{
-    for (int64_t i = 0; i < r->n; i++)
-        if (strcmp(r->tensors[i].name, name) == 0)
-            return &r->tensors[i];
-    return NULL;
-}
-
 int safetensors_read(const struct safetensors_reader *r, const struct safetensors_tensor *t,
                      int64_t first, int64_t bytes, void *out, struct err *err)
 {

@@ -63,9 +63,6 @@ struct safetensors_reader {
 };
 int safetensors_open(const char *path, struct safetensors_reader *out, struct err *err);
 void safetensors_close(struct safetensors_reader *r); /* safe on a zeroed struct */
-/* Returns the tensor of this name, NULL if there is none. */
-const struct safetensors_tensor *safetensors_find(const struct safetensors_reader *r,
-                                                  const char *name);
 int safetensors_read(const struct safetensors_reader *r, const struct safetensors_tensor *t,
                      int64_t first, int64_t bytes, void *out, struct err *err);
 

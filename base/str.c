@@ -1,5 +1,6 @@
 #include "base/str.h"
 
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +52,8 @@ void str_addc(struct str *s, char c)
     str_addn(s, &c, 1);
 }
 
-void str_addv(struct str *s, const char *fmt, va_list ap)
+__attribute__((format(printf, 2, 0)))
+static void text_addv(struct str *s, const char *fmt, va_list ap)
 {
     va_list again;
     va_copy(again, ap);
@@ -69,7 +71,7 @@ void str_addf(struct str *s, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    str_addv(s, fmt, ap);
+    text_addv(s, fmt, ap);
     va_end(ap);
 }
 

@@ -11,7 +11,6 @@
 #ifndef BASE_STR_H
 #define BASE_STR_H
 
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -29,7 +28,6 @@ void str_add(struct str *s, const char *text);
 void str_addn(struct str *s, const void *bytes, size_t n);
 void str_addc(struct str *s, char c);
 void str_addf(struct str *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void str_addv(struct str *s, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 void str_clear(struct str *s);              /* sets length 0, keeps the memory, resets failed */
 void str_release(struct str *s);
 char *str_detach(struct str *s);            /* returns new, NULL if failed; s is empty afterwards */

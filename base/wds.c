@@ -333,27 +333,9 @@ static int scan(struct tar_reader *tar, const char *tar_path, struct offsets *ou
     return rc;
 }
 
-int wds_index_build(const char *tar_path, int64_t *samples, struct err *err)
-{
-    struct tar_reader *tar;
-    struct offsets o = {0};
-    int rc = tar_reader_open(tar_path, &tar, err);
-
-    if (rc < 0)
-        return rc;
-    rc = scan(tar, tar_path, &o, err);
-    if (rc == 0)
-        rc = index_save(tar_path, &o, err);
-    if (rc == 0)
-        *samples = (int64_t)o.n - 1;
-    tar_reader_close(tar);
-    free(o.at);
-    return rc;
-}
-
 static int index_wrong(const char *path, const char *what, struct err *err)
 {
-    return err_set(err, ERR_CORRUPT, "'%s' %s: remove it, and it is made again from the shard",
+    return err_set(err, ERR_CORRUPT, "'%s' %s: remove it, and the shard is read without it",
                    path, what);
 }
 
@@ -446,7 +428,7 @@ int64_t wds_reader_count(const struct wds_reader *r)
 static int sample_wrong(const struct wds_reader *r, int64_t i, const char *what, struct err *err)
 {
     return err_set(err, ERR_CORRUPT,
-                   "'%s': sample %lld: %s: remove '%s', and it is made again from the shard",
+                   "'%s': sample %lld: %s: remove '%s', and the shard is read without it",
                    r->path, (long long)i, what, r->idx_path);
 }
 

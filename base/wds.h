@@ -53,9 +53,6 @@ int wds_reader_part(struct wds_reader *r, const struct wds_sample *s, const char
                     struct str *out, struct err *err);
 void wds_reader_close(struct wds_reader *r);
 
-/* Rebuilds the `.tar.idx` of a shard that somebody else wrote (pax, GNU, ustar). */
-int wds_index_build(const char *tar_path, int64_t *samples, struct err *err);
-
 /* Writes Energon's `.nv-meta`: .info.json (ordered shard_counts), split.yaml, dataset.yaml,
  * index.uuid; index.sqlite is left to `energon prepare`. It is published file by file. The uuid is
  * derived from paths, counts and `.tar.idx` files (which must be there), so equal data gives equal

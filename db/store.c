@@ -19,7 +19,6 @@
 struct store {
     sqlite3 *sql;
     unsigned flags;
-    const char *journal;
     dev_t dev; /* of the opened file, because a rebuild puts another in its place */
     ino_t ino;
     char path[LIMIT_PATH_BYTES];
@@ -98,16 +97,11 @@ static const struct {
 };
 enum { WAL_SAFE_VERSION = 3051003 }; /* the first release without the WAL-reset bug */
 
-bool store_wal_allowed(long fs_type, int sqlite_version, const char **why)
+bool store_wal_allowed(long fs_type, int sqlite_version)
 {
     bool local = false;
     for (size_t i = 0; i < ARRAY_LEN(local_fs); i++)
         local = local || local_fs[i].type == fs_type;
-    if (why)
-        *why = !local ? "delete: not on a file system known to be local"
-               : sqlite_version < WAL_SAFE_VERSION
-                   ? "delete: SQLite before 3.51.3 can damage a WAL file"
-                   : "wal: local file system, SQLite 3.51.3 or newer";
     return local && sqlite_version >= WAL_SAFE_VERSION;
 }
 
@@ -117,7 +111,7 @@ static int journal_set(struct store *db, struct err *err)
     sqlite3_stmt *stmt = NULL;
     if (statfs(db->path, &fs) != 0)
         return err_set_errno(err, ERR_IO, "cannot ask the file system of %s", db->path);
-    bool wal = store_wal_allowed((long)fs.f_type, sqlite3_libversion_number(), &db->journal);
+    bool wal = store_wal_allowed((long)fs.f_type, sqlite3_libversion_number());
     int rc = sqlite3_prepare_v2(
         db->sql, wal ? "PRAGMA journal_mode=WAL" : "PRAGMA journal_mode=DELETE", -1, &stmt, NULL);
     if (rc == SQLITE_OK)
@@ -237,7 +231,6 @@ static int store_connect(struct store *db, struct err *err)
         return err_set_errno(err, ERR_IO, "cannot look at %s", db->path);
     db->dev = st.st_dev;
     db->ino = st.st_ino;
-    db->journal = "not chosen: opened for reading";
     return write ? journal_set(db, err) : 0;
 }
 
@@ -280,7 +273,6 @@ int store_refresh(struct store *db, struct err *err)
 }
 
 const char *store_path(const struct store *db) { return db->path; }
-const char *store_journal(const struct store *db) { return db->journal; }
 sqlite3 *store_sqlite(struct store *db) { return db->sql; }
 
 /* ---- asking ---- */

@@ -8,8 +8,7 @@
  * to be local (an allow-list of statfs types) AND the SQLite library is 3.51.3 or newer. WAL needs
  * shared memory on one host, and older libraries can corrupt a WAL file when a checkpoint meets a
  * commit (sqlite.org/wal.html, "WAL-reset bug"). Otherwise the rollback journal is used.
- * store_journal() says which is used and why. The mode is set at every open for writing, so a moved
- * file follows its new place.
+ * The mode is set at every open for writing, so a moved file follows its new place.
  *
  * Schema: application_id marks the file as ours, and user_version counts the migrations that were
  * applied (db/schema.h). Opening for writing migrates, each step in a transaction. A file from a
@@ -52,16 +51,13 @@ int store_folder_make(const char *path, struct err *err); /* makes the folder of
 bool store_is_foreign(const char *path);
 void store_close(struct store *db); /* NULL is fine */
 const char *store_path(const struct store *db);
-/* Returns "wal: …" or "delete: …" with the reason. */
-const char *store_journal(const struct store *db);
 
 /* Opens the file at the path anew if it is no longer the one that was opened, because a rebuild
  * replaced it. No query may be in progress. */
 int store_refresh(struct store *db, struct err *err);
 
-/* Decides whether WAL may be used, given the statfs f_type and sqlite3_libversion_number(). *why is
- * a static text; `why` may be NULL. */
-bool store_wal_allowed(long fs_type, int sqlite_version, const char **why);
+/* Decides whether WAL may be used, given the statfs f_type and sqlite3_libversion_number(). */
+bool store_wal_allowed(long fs_type, int sqlite_version);
 
 /* ---- asking ---- */
 struct store_query;

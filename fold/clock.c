@@ -197,7 +197,8 @@ double fold_clocks_submitted(const struct fold_clocks *c)
     return isinf(t) ? -INFINITY : t;
 }
 
-double fold_clocks_started(const struct fold_clocks *c, int64_t attempt)
+/* Returns when the agent started this attempt; -infinity: it did not say so. */
+static double attempt_started(const struct fold_clocks *c, int64_t attempt)
 {
     double t = INFINITY;
     for (size_t i = part_place(c, attempt, FOLD_NO_CLOCK);
@@ -236,7 +237,7 @@ static void offsets_order(struct fold_clocks *c)
         for (end = first; end < c->n_parts && c->parts[end].attempt == attempt; end++)
             if (isfinite(c->parts[end].start_mono))
                 clock_place(c, &c->parts[end], floor_at);
-        floor_at = fmax(floor_at, fold_clocks_started(c, attempt));
+        floor_at = fmax(floor_at, attempt_started(c, attempt));
         for (size_t i = first; i < end; i++)
             clock_place(c, &c->parts[i], floor_at);
         if (attempt > 0)

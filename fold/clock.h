@@ -87,8 +87,6 @@ double fold_clocks_utc(const struct fold_clocks *c, int clock, double at);
 double fold_clocks_first(const struct fold_clocks *c, int64_t attempt, int clock);
 /* Returns when the run was first submitted; -infinity when it never was. */
 double fold_clocks_submitted(const struct fold_clocks *c);
-/* Returns when the agent started this attempt; -infinity: it did not say so. */
-double fold_clocks_started(const struct fold_clocks *c, int64_t attempt);
 /* Returns when any host told the last event of this attempt; -infinity: none did. */
 double fold_clocks_last(const struct fold_clocks *c, int64_t attempt);
 /* Returns the UTC s of all first and last events. *to is -infinity where there is none. */

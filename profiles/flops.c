@@ -29,13 +29,6 @@ void flops_seed_terms(const struct model *m, double tokens, double *linear, doub
         *attention = 12.0 * tokens * D * L;
 }
 
-double flops_seed_token(const struct model *m, double tokens)
-{
-    double linear, attention;
-    flops_seed_terms(m, tokens, &linear, &attention);
-    return linear + attention;
-}
-
 /* Returns the (query, key) pairs of all self-attentions of one layer. */
 static double attention_pairs(const struct model *m, struct seq s)
 {

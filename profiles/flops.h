@@ -28,8 +28,7 @@ struct flops {
 int flops_reel_sample(const struct model *m, struct seq s, int64_t text, struct flops *out,
                       struct err *err);
 
-/* Return the FLOPs per token of flops_seed/1, and its two terms (NULL: not wanted). */
-double flops_seed_token(const struct model *m, double tokens);
+/* Returns the two terms of the FLOPs per token of flops_seed/1 (NULL: not wanted). */
 void flops_seed_terms(const struct model *m, double tokens, double *linear, double *attention);
 #define FLOPS_REEL_VERSION "flops_reel/2"
 #define FLOPS_SEED_VERSION "flops_seed/1"

@@ -164,6 +164,31 @@ static int parts_read(const struct json_doc *doc, struct plan *p, struct err *er
     return evidence_read(doc, p, err);
 }
 
+static int plan_check(const struct plan *p, const char *where, struct err *err)
+{
+    double sum = 0, scale = p->predicted_step_s;
+    if (p->n_terms < 0 || p->n_terms > PLAN_TERMS || p->n_evidence < 0 ||
+        p->n_evidence > PLAN_EVIDENCE)
+        return err_set(err, ERR_INPUT,
+                       "%s: %lld terms and %lld trials of evidence: give at most %d and %d", where,
+                       (long long)p->n_terms, (long long)p->n_evidence, PLAN_TERMS, PLAN_EVIDENCE);
+    for (int64_t i = 0; i < p->n_terms; i++) {
+        sum += p->terms[i].seconds;
+        /* terms may cancel: overlap is a negative term */
+        scale = fmax(scale, fabs(p->terms[i].seconds));
+    }
+    if (p->n_terms && !(fabs(sum - p->predicted_step_s) <= 1e-6 * scale))
+        return err_set(err, ERR_INPUT,
+                       "%s: the terms add up to %.9g s, predicted.step_s is %.9g s: they must be "
+                       "equal",
+                       where, sum, p->predicted_step_s);
+    if (layout_world(&p->layout) < 0)
+        return err_set(err, ERR_INPUT,
+                       "%s: the layout's tp x cp x pp x dp is above %d ranks: give smaller ones",
+                       where, LIMIT_RANKS);
+    return 0;
+}
+
 static int plan_read(const struct json_doc *doc, struct plan *out, struct err *err)
 {
     struct plan_text t = {.p.layout = layout_default()};
@@ -204,32 +229,7 @@ int plan_load(const char *path, struct plan *out, struct err *err)
     return rc;
 }
 
-/* ---- rules, writing ---- */
-
-int plan_check(const struct plan *p, const char *where, struct err *err)
-{
-    double sum = 0, scale = p->predicted_step_s;
-    if (p->n_terms < 0 || p->n_terms > PLAN_TERMS || p->n_evidence < 0 ||
-        p->n_evidence > PLAN_EVIDENCE)
-        return err_set(err, ERR_INPUT,
-                       "%s: %lld terms and %lld trials of evidence: give at most %d and %d", where,
-                       (long long)p->n_terms, (long long)p->n_evidence, PLAN_TERMS, PLAN_EVIDENCE);
-    for (int64_t i = 0; i < p->n_terms; i++) {
-        sum += p->terms[i].seconds;
-        /* terms may cancel: overlap is a negative term */
-        scale = fmax(scale, fabs(p->terms[i].seconds));
-    }
-    if (p->n_terms && !(fabs(sum - p->predicted_step_s) <= 1e-6 * scale))
-        return err_set(err, ERR_INPUT,
-                       "%s: the terms add up to %.9g s, predicted.step_s is %.9g s: they must be "
-                       "equal",
-                       where, sum, p->predicted_step_s);
-    if (layout_world(&p->layout) < 0)
-        return err_set(err, ERR_INPUT,
-                       "%s: the layout's tp x cp x pp x dp is above %d ranks: give smaller ones",
-                       where, LIMIT_RANKS);
-    return 0;
-}
+/* ---- writing ---- */
 
 static void terms_write(const struct plan *p, struct json_out *o)
 {

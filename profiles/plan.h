@@ -33,7 +33,6 @@ struct plan {
 };
 int plan_load(const char *path, struct plan *out, struct err *err);
 int plan_parse(const char *text, size_t len, const char *name, struct plan *out, struct err *err);
-int plan_check(const struct plan *p, const char *where, struct err *err);
 int plan_save(const struct plan *p, const char *path, struct err *err); /* atomic */
 void plan_write(const struct plan *p, struct json_out *o);
 

@@ -20,8 +20,9 @@ static bool is_held(const char *reason)
     return strstr(reason, "held") || strstr(reason, "Held");
 }
 
-void waits_format(const char *kind, const char *job_id, const char *reason,
-                  char text[STATE_TEXT_BYTES])
+/* Says it of a job that waits with this reason. */
+static void reason_format(const char *kind, const char *job_id, const char *reason,
+                          char text[STATE_TEXT_BYTES])
 {
     if (strcmp(kind, "slurm") == 0 && is_held(reason))
         snprintf(text, STATE_TEXT_BYTES,
@@ -105,7 +106,7 @@ static void alive_format(const struct look *k, const struct sched_job *job,
     const char *word = run_state_word(k->s, k->budget);
     bool waits = strcmp(word, "queued") == 0 || strcmp(word, "waiting") == 0;
     if ((job->state == SCHED_PENDING || job->state == SCHED_REQUEUED) && waits && job->reason[0])
-        waits_format(k->s->sched, job->id, job->reason, text);
+        reason_format(k->s->sched, job->id, job->reason, text);
     else if (is_dying(k, job))
         snprintf(text, STATE_TEXT_BYTES, "job %.20s is being cancelled at the scheduler", job->id);
 }

@@ -23,8 +23,4 @@ void waits_why(const char *home, const struct run_state *s, const struct run_bud
 /* Has its attempt ended outside of any job, so that nobody but its owner brings it back? */
 bool waits_for_owner(const struct run_state *s, const struct run_budget *budget);
 
-/* Says it of a job that waits with this reason; pure. */
-void waits_format(const char *kind, const char *job_id, const char *reason,
-                  char text[STATE_TEXT_BYTES]);
-
 #endif

@@ -27,7 +27,7 @@ static bool is_waiting(const struct local_rec *r)
     return (r->state == SCHED_PENDING || r->state == SCHED_REQUEUED) && r->starting_at == 0;
 }
 
-bool local_holds_cores(const struct local_rec *r)
+static bool holds_cores(const struct local_rec *r)
 {
     return r->state == SCHED_RUNNING || r->state == SCHED_STOPPING || r->starting_at > 0;
 }
@@ -116,7 +116,7 @@ void local_decide(const struct local_recs *recs, int64_t cores, struct local_dec
         out[i] = (struct local_decision){.act = ACT_NONE,
                                          .free_cores = -1,
                                          .depends = depends(recs, r)};
-        if (!local_holds_cores(r))
+        if (!holds_cores(r))
             continue;
         free_cores -= r->cores;
         coming += r->stop != STOP_NONE ? r->cores : 0;
@@ -290,7 +290,7 @@ static bool restart_claim(struct local_rec *r, double now)
 /* Brings a record up to date. True when r changed; *start when a keeper is to be started for it. */
 static bool recover(struct local_rec *r, double now, struct arena *texts, bool *start)
 {
-    if (!local_holds_cores(r))
+    if (!holds_cores(r))
         return false;
     if (r->keeper.pid == 0) {
         double before = r->starting_at;

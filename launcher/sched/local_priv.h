@@ -104,8 +104,6 @@ int local_machine_now(const struct local_spool *sp, struct local_machine *out, b
 
 /* ---- decisions: pure ---- */
 
-bool local_holds_cores(const struct local_rec *r);
-
 /* Settles what a job becomes when an execution has ended (lost: its end was not seen). Changes
  * state, reason, restarts. */
 void local_rec_settle(struct local_rec *r, bool lost, double now, struct arena *texts);

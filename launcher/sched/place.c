@@ -238,50 +238,6 @@ out:
     return rc;
 }
 
-/* ---- what an order costs ---- */
-
-static int64_t depth_of(const char *path)
-{
-    size_t len;
-    int64_t n = 0;
-    for (path = component(path, &len); len; path = component(path + len, &len))
-        n++;
-    return n;
-}
-
-/* Counts the links up to the lowest switch that two nodes share, and down again. */
-static int64_t way(const char *a, const char *b)
-{
-    int64_t links = 2 + depth_of(a) + depth_of(b);
-    for (size_t i, k;; a += i, b += k) {
-        a = component(a, &i);
-        b = component(b, &k);
-        if (!i || i != k || strncmp(a, b, i) != 0)
-            return links;
-        links -= 2;
-    }
-}
-
-int64_t place_crossings(const struct place_node *nodes, size_t n)
-{
-    int64_t links = 0;
-    for (size_t i = 0; n > 1 && i < n; i++)
-        links += way(nodes[i].path, nodes[(i + 1) % n].path);
-    return links;
-}
-
-int64_t place_splits(const struct place_node *nodes, size_t n, int64_t group)
-{
-    int64_t splits = 0;
-    for (size_t i = 0; i < n; i += (size_t)group) {
-        size_t k = i;
-        while (k < n && k < i + (size_t)group && strcmp(nodes[k].path, nodes[i].path) == 0)
-            k++;
-        splits += k < n && k < i + (size_t)group;
-    }
-    return splits;
-}
-
 /* ---- CPUs ---- */
 
 struct ranges {

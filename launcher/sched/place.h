@@ -5,8 +5,7 @@
  * neighbours in traffic: a node's ranks are consecutive, and the nodes are ordered so that every
  * switch's nodes are consecutive too. Each switch that holds some but not all of the nodes has to
  * be left at least once on the way around the ring of nodes. Such an order does it exactly once, at
- * every level of the tree: no order of the nodes passes fewer switches (place_crossings counts
- * them; the test tries all orders).
+ * every level of the tree: no order of the nodes passes fewer switches (the test tries all orders).
  *
  * Among these orders: the branch goes first that ends on a border of the layout's groups (the
  * largest group that fits, see place_groups), so that fewer groups lie under two switches; then the
@@ -50,12 +49,6 @@ static inline int64_t place_first_rank(int64_t ranks, size_t n, size_t i)
     int64_t more = ranks % (int64_t)n, k = (int64_t)i;
     return ranks / (int64_t)n * k + (k < more ? k : more);
 }
-
-/* Counts the links between switches (and between a node and its switch) that the ring of the nodes
- * in this order passes. */
-int64_t place_crossings(const struct place_node *nodes, size_t n);
-/* Counts the groups of so many nodes that lie under more than one leaf switch. */
-int64_t place_splits(const struct place_node *nodes, size_t n, int64_t group);
 
 /* Finds the CPUs of each of a node's ranks. near[i] is what is near rank i ("0-27,56-83"); ranks
  * with equal text share it evenly, a part of each range where that comes out even. "" where there

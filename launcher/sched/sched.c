@@ -58,14 +58,6 @@ const struct sched_job *sched_jobs_find(const struct sched_jobs *jobs, const cha
     return NULL;
 }
 
-const struct sched_job *sched_jobs_find_token(const struct sched_jobs *jobs, const char *token)
-{
-    for (size_t i = 0; i < jobs->n; i++)
-        if (strcmp(jobs->jobs[i].token, token) == 0)
-            return &jobs->jobs[i];
-    return NULL;
-}
-
 /* ---- checks common to all implementations ---- */
 
 static int check_argv(const char *const *argv, struct err *err)

@@ -174,9 +174,8 @@ struct sched_jobs {
     struct arena arena; /* owns jobs and their texts */
 };
 void sched_jobs_release(struct sched_jobs *jobs); /* safe on a zeroed struct */
-/* Return the job of this id or token; NULL if it is absent. */
+/* Returns the job of this id; NULL if it is absent. */
 const struct sched_job *sched_jobs_find(const struct sched_jobs *jobs, const char *id);
-const struct sched_job *sched_jobs_find_token(const struct sched_jobs *jobs, const char *token);
 
 /* Says which jobs to list. NULL lists mean all; with both lists, a job in either is listed. */
 struct sched_filter {

@@ -50,8 +50,6 @@ struct slurm_record {
     char id[SCHED_ID_BYTES]; /* "": an intent whose outcome is not known */
     char name[LIMIT_NAME_BYTES]; /* of the job; "": an older version wrote none */
 };
-/* Was this id given to a submission from here? */
-bool slurm_record_of_id(const struct sched_slurm *s, const char *id);
 /* Gives jobs of ours the comment back that somebody has overwritten (a site keeps its accounts
  * there, say), for it holds the token by which they are known. A job is ours if a submission from
  * here got its id, for a job of its name. */

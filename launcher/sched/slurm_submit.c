@@ -104,7 +104,8 @@ static bool id_compare(void *context, const char *token, const struct slurm_reco
     return !search->found;
 }
 
-bool slurm_record_of_id(const struct sched_slurm *s, const char *id)
+/* Was this id given to a submission from here? */
+static bool record_of_id(const struct sched_slurm *s, const char *id)
 {
     struct id_search search = {.id = id};
     records_visit(s, id_compare, &search);
@@ -263,7 +264,7 @@ static int after_of(struct sched_slurm *s, const char *after, const char **out,
     if (!after)
         return 0;
     if ((rc = slurm_job_ours(s, after, &state, err)) < 0)
-        return rc == ERR_NOT_FOUND && slurm_record_of_id(s, after) ? 0 : rc;
+        return rc == ERR_NOT_FOUND && record_of_id(s, after) ? 0 : rc;
     *out = after;
     return 0;
 }

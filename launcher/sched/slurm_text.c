@@ -83,7 +83,8 @@ static double time_of(const char *text)
     return strtod(plain(text), NULL); /* "N/A" and "" are 0 */
 }
 
-bool slurm_text_is_base(const char *state)
+/* Is this one of Slurm's base states, and not a flag above one, like COMPLETING? */
+static bool is_base(const char *state)
 {
     static const char *const words[] = {
         "PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT",
@@ -113,7 +114,7 @@ static void job_fill(char *const f[N_FIELDS], struct slurm_job *j)
         .ended_at = time_of(f[F_END]),
         .preempted_at = time_of(f[F_PREEMPTED]),
         .partition = plain(f[F_PARTITION])};
-    j->base = slurm_text_is_base(j->state) ? j->state : "";
+    j->base = is_base(j->state) ? j->state : "";
 }
 
 static size_t lines_count(const char *text)
@@ -255,9 +256,9 @@ static const char *json_base(const cJSON *job, const struct slurm_job *j)
     const cJSON *list = json_member(job, "job_state"), *v;
     if (cJSON_IsArray(list) && cJSON_GetArraySize(list) > 1)
         cJSON_ArrayForEach(v, list)
-            if (cJSON_IsString(v) && slurm_text_is_base(v->valuestring))
+            if (cJSON_IsString(v) && is_base(v->valuestring))
                 return v->valuestring;
-    return slurm_text_is_base(j->state) ? j->state : "";
+    return is_base(j->state) ? j->state : "";
 }
 
 static int job_from_json(const cJSON *job, struct arena *arena, struct slurm_job *j,

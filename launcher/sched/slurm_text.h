@@ -19,8 +19,6 @@ const char *slurm_text_squeue_format(void);
 /* Reads the output of squeue with that format and times as seconds (SLURM_TIME_FORMAT=%s).
  * ERR_INPUT names the line that is not understood. */
 int slurm_text_jobs(const char *text, struct arena *arena, struct slurm_jobs *out, struct err *err);
-/* Is this one of Slurm's base states, and not a flag above one, like COMPLETING? */
-bool slurm_text_is_base(const char *state);
 /* Reads the output of squeue --json, any version. */
 int slurm_text_jobs_json(const char *text, struct arena *arena, struct slurm_jobs *out,
                          struct err *err);

@@ -320,7 +320,7 @@ static void conform_test_token(void **state)
     for (size_t i = 0; i < jobs.n; i++)
         n += strcmp(jobs.jobs[i].token, j.token) == 0;
     assert_int_equal(n, 1);
-    assert_non_null(sched_jobs_find_token(&jobs, j.token));
+    assert_non_null(job_of_token(&jobs, j.token));
     assert_int_equal(conform_count(conform_read("once.log"), "ran\n"), 1);
     sched_jobs_release(&jobs);
 }

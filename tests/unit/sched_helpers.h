@@ -23,6 +23,15 @@
 #include "launcher/sched/proc.h"
 #include "launcher/sched/sched.h"
 
+/* The job of a token; NULL: there is none. */
+static inline const struct sched_job *job_of_token(const struct sched_jobs *jobs, const char *token)
+{
+    for (size_t i = 0; i < jobs->n; i++)
+        if (strcmp(jobs->jobs[i].token, token) == 0)
+            return &jobs->jobs[i];
+    return NULL;
+}
+
 struct conform {
     struct sched *s;
     const char *kind, *home;

@@ -64,6 +64,18 @@ static void add_all(const struct opt_values *v, struct str *s)
         str_addf(s, " [%s]", items[i]);
 }
 
+/* The value of this option came from there. */
+static void from(const struct opt_values *v, const char *name, const char *origin)
+{
+    struct str s = STR_INIT;
+    struct json_doc doc;
+    opt_json(v, &s);
+    assert_int_equal(json_parse(s.p, s.len, "options", &doc, NULL), 0);
+    assert_string_equal(json_text(json_member(doc.root, name), "origin", ""), origin);
+    json_release(&doc);
+    str_release(&s);
+}
+
 static const struct { const char *line, *result; } good[] = {
     {"m", "100 0 01 - 67108864 0 full/1 [m]"},
     {"--steps=7 m --json", "7 0 11 - 67108864 0 full/1 [m]"},
@@ -213,16 +225,16 @@ static void test_layers(void **state)
     struct str s = STR_INIT;
     add_all(v, &s);
     assert_string_equal(s.p, "9 0 00 - 67108864 0 lora/2 s=a=1 s=b=2 s=c [m]"); /* json is no setting */
-    assert_string_equal(opt_origin(v, "steps"), "env REEL_STEPS");
-    assert_string_equal(opt_origin(v, "adaln"), "env REEL_ADALN");
-    assert_string_equal(opt_origin(v, "cache"), "default");
+    from(v, "steps", "env REEL_STEPS");
+    from(v, "adaln", "env REEL_ADALN");
+    from(v, "cache", "default");
     assert_true(opt_given(v, "steps") && !opt_given(v, "cache") && !opt_given(v, "json"));
     opt_free(v);
     str_clear(&s);
     assert_int_equal(parse("--steps=2 --set x --color --adaln=none m", settings, &v, &help, NULL), 0);
     add_all(v, &s);
     assert_string_equal(s.p, "2 0 01 - 67108864 0 none/0 s=x [m]"); /* flags replace a list */
-    assert_string_equal(opt_origin(v, "set"), "flag");
+    from(v, "set", "flag");
     settings_free(settings); /* the values do not lean on it */
     assert_string_equal(opt_text(v, "adaln"), "none");
     opt_free(v);

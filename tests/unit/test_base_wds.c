@@ -131,23 +131,11 @@ static void expect_samples(const char *path)
 
 static void reads_by_index_and_by_scan(void **state)
 {
-    struct str first = STR_INIT, rebuilt = STR_INIT;
-    int64_t samples = 0;
-    struct err err;
-
     (void)state;
     make_shard(in_scratch("s.tar"));
     expect_samples(in_scratch("s.tar"));
-    read_whole(in_scratch("s.tar.idx"), &first);
     assert_int_equal(unlink(in_scratch("s.tar.idx")), 0);
     expect_samples(in_scratch("s.tar"));
-    assert_int_equal(wds_index_build(in_scratch("s.tar"), &samples, &err), 0);
-    assert_int_equal(samples, 3);
-    read_whole(in_scratch("s.tar.idx"), &rebuilt);
-    assert_int_equal(first.len, rebuilt.len);
-    assert_memory_equal(first.p, rebuilt.p, first.len);
-    str_release(&first);
-    str_release(&rebuilt);
 }
 
 static void same_bytes_twice(void **state)
@@ -369,8 +357,6 @@ static void grouping_rules(void **state)
             assert_string_equal(s.parts[0].name, expect[i].first);
         }
         wds_reader_close(r);
-        int64_t n;
-        assert_int_equal(wds_index_build(in_scratch("t.tar"), &n, &err), 0);
     }
 }
 
@@ -379,14 +365,12 @@ static void no_sample_at_all(void **state)
     struct tar_writer w;
     struct wds_reader *r;
     struct err err;
-    int64_t n;
 
     (void)state;
     assert_int_equal(tar_writer_open(&w, in_scratch("t.tar"), &err), 0);
     assert_int_equal(tar_writer_add(&w, "README", "", 0, &err), 0);
     assert_int_equal(tar_writer_commit(&w, NULL, &err), 0);
     assert_int_equal(wds_reader_open(in_scratch("t.tar"), &r, &err), ERR_INPUT);
-    assert_int_equal(wds_index_build(in_scratch("t.tar"), &n, &err), ERR_INPUT);
     assert_int_equal(count_entries(scratch), 1);
 }
 
@@ -413,7 +397,7 @@ static void foreign_shards(void **state)
 {
     static const struct { const char *format; char first_type; } rows[] = {
         {"--format=pax", 'x'}, {"--format=gnu", '0'}, {"--format=ustar", '0'}};
-    struct str out = STR_INIT, tar = STR_INIT, idx = STR_INIT;
+    struct str out = STR_INIT, tar = STR_INIT;
     struct err err;
 
     (void)state;
@@ -426,32 +410,25 @@ static void foreign_shards(void **state)
         struct spawn s = SPAWN_INIT;
         struct wds_reader *r;
         struct wds_sample sample;
-        uint64_t v[3] = {0};
-        int64_t n = 0;
         s.argv = argv;
         s.cwd = scratch;
         assert_int_equal(spawn_run(&s, NULL, 60, NULL, NULL, NULL, &err), 0);
-        assert_int_equal(wds_index_build(in_scratch("f.tar"), &n, &err), 0);
-        assert_int_equal(n, 2);
         read_whole(in_scratch("f.tar"), &tar);
-        read_whole(in_scratch("f.tar.idx"), &idx);
-        assert_int_equal(idx.len, sizeof v);
-        memcpy(v, idx.p, sizeof v);
-        assert_int_equal(v[0], 0);
-        assert_int_equal(tar.p[v[1] + 156], rows[f].first_type);
-        assert_int_equal(tar.p[v[2]], 0);
-        assert_true(tar.p[v[2] - 512] == 'u' && tar.len > v[2] + 1024); /* the last payload, then padding to 10,240 */
         assert_int_equal(wds_reader_open(in_scratch("f.tar"), &r, &err), 0);
+        assert_int_equal(wds_reader_count(r), 2);
         assert_int_equal(wds_reader_sample(r, 1, &sample, &err), 0);
+        int64_t end = sample.offset + sample.bytes;
+        assert_int_equal(tar.p[sample.offset + 156], rows[f].first_type);
+        assert_int_equal(tar.p[end], 0);
+        assert_true(tar.p[end - 512] == 'u' && (int64_t)tar.len > end + 1024); /* the last payload, then padding to 10,240 */
         assert_string_equal(sample.key, "d/k2");
         expect_part(r, &sample, "txt", "u");
         assert_int_equal(wds_reader_sample(r, 0, &sample, &err), 0);
-        assert_int_equal(sample.n_parts, 2);
+        assert_true(sample.offset == 0 && sample.n_parts == 2);
         wds_reader_close(r);
     }
     str_release(&out);
     str_release(&tar);
-    str_release(&idx);
 }
 
 /* ---- sidecars ---- */

@@ -340,7 +340,7 @@ static void test_job_outlives_submitting_job(void **state)
     conform_wait(&outer, conform_ended_set());
     assert_job(&outer, SCHED_DONE, 0, "");
     assert_int_equal(sched_poll(conform.s, NULL, &jobs, NULL), 0);
-    const struct sched_job *job = sched_jobs_find_token(&jobs, inner.token);
+    const struct sched_job *job = job_of_token(&jobs, inner.token);
     assert_non_null(job);
     snprintf(inner.id, sizeof inner.id, "%s", job->id);
     sched_jobs_release(&jobs);
@@ -422,7 +422,7 @@ static void test_full_disk(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(rc, ERR_IO);
     assert_int_equal(sched_poll(conform.s, NULL, &jobs, NULL), 0);
-    assert_null(sched_jobs_find_token(&jobs, j.token));
+    assert_null(job_of_token(&jobs, j.token));
     sched_jobs_release(&jobs);
     conform_submit(&j, false);
     conform_wait(&j, 1u << SCHED_DONE);

@@ -98,7 +98,8 @@ int64_t ckpt_file_of_rank(const struct layout *l, int64_t rank)
     return data < layout_shard_group(l) ? ckpt_file_of(l, p.tp, data, p.pp) : -1;
 }
 
-int64_t ckpt_elements(const struct shards *sh, enum ckpt_buffer buffer)
+/* Returns the elements of a whole buffer. */
+static int64_t buffer_elements(const struct shards *sh, enum ckpt_buffer buffer)
 {
     return buffer == CKPT_WEIGHTS ? sh->total : sh->trained;
 }
@@ -191,7 +192,7 @@ int64_t ckpt_state_bytes(const struct ckpt_state *s)
     int64_t bytes = 0;
     for (int b = 0; b < CKPT_BUFFERS; b++)
         if (s->buffers[b])
-            bytes += ckpt_elements(s->sh, (enum ckpt_buffer)b) / s->sh->group *
+            bytes += buffer_elements(s->sh, (enum ckpt_buffer)b) / s->sh->group *
                      dtype_bytes(ckpt_buffer_dtype(s->dtype, s->moments, (enum ckpt_buffer)b));
     return bytes;
 }
@@ -381,7 +382,8 @@ int ckpt_set_aside(const struct ckpt_writer *w, const char *dir, struct err *err
     return 0;
 }
 
-int ckpt_folder_check(const char *dir, struct err *err)
+/* Checks that a checkpoint is whole by manifest, file sizes and content. */
+static int folder_check(const char *dir, struct err *err)
 {
     struct ckpt_manifest m = {0};
     int rc;
@@ -401,7 +403,7 @@ bool ckpt_is_damage(int rc)
  * was damaged and is out of the way. */
 static int standing_judge(const struct ckpt_writer *w, const char *final, struct err *err)
 {
-    int rc = ckpt_folder_check(final, err);
+    int rc = folder_check(final, err);
     if (!ckpt_is_damage(rc))
         return rc;
     if ((rc = ckpt_set_aside(w, final, err)) < 0)
@@ -417,7 +419,7 @@ static int publish(const struct ckpt_writer *w, const char *tmp, const char *fin
     int rc = file_exists(final) ? standing_judge(w, final, err) : ERR_NOT_FOUND;
     if (rc == ERR_NOT_FOUND && (rc = ckpt_writer_check(w, err)) == 0 &&
         (rc = file_publish_dir(tmp, final, err)) == ERR_EXISTS)
-        rc = ckpt_folder_check(final, err);
+        rc = folder_check(final, err);
     return rc < 0 ? rc : file_remove_tree(tmp, err);
 }
 

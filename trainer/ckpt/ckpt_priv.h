@@ -20,8 +20,6 @@ void ckpt_dir_format(const char *ckpt_dir, int64_t step, char out[LIMIT_PATH_BYT
 /* Returns the number of a tensor; -1 if there is none of that name. */
 int64_t ckpt_tensor_find(const struct ckpt_manifest *m, const char *name);
 
-/* Checks that a checkpoint is whole by manifest, file sizes and content. */
-int ckpt_folder_check(const char *dir, struct err *err);
 /* Says whether rc, the result of a look at a checkpoint, proves that it is not whole. Other errors
  * say nothing about its worth: no memory, a failing file system, or a manifest whose checksum fits
  * and that this program cannot read (ERR_INPUT: a newer schema, an unknown key). */
@@ -89,8 +87,6 @@ int ckpt_save_begin(const struct ckpt_writer *w, const struct optim *o,
                     struct err *err);
 int ckpt_save_write(struct ckpt_save *s, const struct ckpt_state *state, struct err *err);
 int ckpt_save_finish(struct ckpt_save *s, int status, struct ckpt_meta *written, struct err *err);
-/* Returns the elements of a whole buffer. */
-int64_t ckpt_elements(const struct shards *sh, enum ckpt_buffer buffer);
 /* Returns the byte at which a buffer begins in a file; for CKPT_BUFFERS the file's size. */
 int64_t ckpt_buffer_first(const struct ckpt_manifest *m, const struct ckpt_file *f,
                           enum ckpt_buffer buffer);

@@ -84,7 +84,8 @@ void dit_use(struct dit *d, int64_t layer, int64_t next)
         units_use(d->units, unit, next == DIT_NO_LAYER ? -1 : shards_unit(d->c.shards, next));
 }
 
-void dit_done(struct dit *d, int64_t layer)
+/* Says that this micro-batch's gradients of a layer are written. */
+static void layer_done(struct dit *d, int64_t layer)
 {
     int64_t unit = shards_unit(d->c.shards, layer);
     if (unit >= 0)
@@ -443,7 +444,7 @@ static void final_bwd(struct dit *d)
     if (dit_has_cond(d))
         dit_mod_bwd(d, &d->p.final_unit, 1, dit_buffer(d, DIT_FINAL_LOW, 0, d->slot->now.n),
                     tensor_cols(dit_buffer(d, DIT_DMOD, 0, d->slot->now.n), 0, 2 * d->m->hidden));
-    dit_done(d, PARAM_LAYER_HEAD);
+    layer_done(d, PARAM_LAYER_HEAD);
 }
 
 /* Says whether the embedding's backward needs weights: with an adapter there are two products in a
@@ -466,7 +467,7 @@ static void embed_bwd(struct dit *d)
         if (t.dtable.ptr)
             d->o->table_bwd(d->o, d->stream, &t);
     }
-    dit_done(d, PARAM_LAYER_EMBED);
+    layer_done(d, PARAM_LAYER_EMBED);
 }
 
 static void backward(struct dit *d)
@@ -485,14 +486,14 @@ static void backward(struct dit *d)
         if (dit_recomputed(d, l) && (d->kept != l || d->kept_slot != d->slot))
             dit_block_again(d, l);
         dit_block_bwd(d, l);
-        dit_done(d, l);
+        layer_done(d, l);
         meter_span(d->dev->meter, at, "layer backward", l);
     }
     if (is_first(d))
         embed_bwd(d);
     dit_use(d, PARAM_LAYER_COND, DIT_NO_LAYER);
     dit_cond_bwd(d);
-    dit_done(d, PARAM_LAYER_COND);
+    layer_done(d, PARAM_LAYER_COND);
 }
 
 static void fill_result(struct dit *d, const struct batch *b, struct dit_result *out)

@@ -155,8 +155,6 @@ double dit_beta(const struct dit *d, int64_t param);
 /* Makes the weights of a layer's unit available, and starts to fetch those of `next`
  * (DIT_NO_LAYER: of none). */
 void dit_use(struct dit *d, int64_t layer, int64_t next);
-/* Says that this micro-batch's gradients of a layer are written. */
-void dit_done(struct dit *d, int64_t layer);
 static inline struct tensor dit_tokens(const struct dit *d, enum dit_buffer id, int64_t layer)
 {
     return dit_buffer(d, id, layer, d->slot->now.s);
