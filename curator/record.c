@@ -252,6 +252,21 @@ bool record_equal(const struct record *a, const struct record *b)
     return equal;
 }
 
+/* Says that a dataset was made differently. What the program itself decides is no option that could
+ * be given. */
+static int option_differs(const char *root, const char *name, const char *was, const char *now,
+                          struct err *err)
+{
+    static const char *const own[] = {"pictures", "detector", "tokenizer", "text_encoder"};
+    for (size_t i = 0; i < ARRAY_LEN(own); i++)
+        if (strcmp(name, own[i]) == 0)
+            return err_set(err, ERR_EXISTS, "'%s' was made by another version of reel-curate (%s "
+                                            "%s, now %s): give another --out", root, name, was,
+                           now);
+    return err_set(err, ERR_EXISTS, "'%s' was made with %s %s, now it is %s: give the options that "
+                                    "it was made with, or another --out", root, name, was, now);
+}
+
 int record_options_check(const struct record *was, const struct record *now, const char *root,
                          struct err *err)
 {
@@ -262,9 +277,7 @@ int record_options_check(const struct record *was, const struct record *now, con
         char *a = old ? cJSON_PrintUnformatted(old) : NULL, *b = cJSON_PrintUnformatted(at);
         bool same = cJSON_Compare(old, at, true);
         if (!same)
-            err_set(err, ERR_EXISTS, "'%s' was made with %s %s, now it is %s: give the options "
-                                     "that it was made with, or another --out", root, at->string,
-                    a ? a : "not said", b ? b : "?");
+            option_differs(root, at->string, a ? a : "not said", b ? b : "?", err);
         cJSON_free(a);
         cJSON_free(b);
         if (!same)
