@@ -325,6 +325,7 @@ check-slow: tests ## the long proofs: 310 kills of a training, 300 seeds of shot
 	@REEL_BIN=$(abspath $(B)) tests/slow/learning
 	@REEL_BIN=$(abspath $(B)) tests/slow/all-layouts
 	@REEL_BIN=$(abspath $(B)) tests/slow/static
+	@REEL_BIN=$(abspath $(B)) tests/slow/dist
 	@REEL_BIN=$(abspath $(B)) tests/slow/mpich
 
 check-peers: tests ## webdataset and Megatron-Energon read our shards and PyTorch computes our model (see tests/peers)
