@@ -8,7 +8,7 @@
 #include "base/num.h"
 #include "launcher/run/pace.h"
 
-static const double LEAST_S = 60;
+static const double LEAST_S = 60, LOOK_EVERY_S = 600;
 
 double limit_lead_s(double time_limit_s, double save_s, double step_s)
 {
@@ -20,20 +20,31 @@ double limit_left_s(const struct sched_ending *e, double lasted_s)
     return fmin(e->limit_at - clock_wall_s(), e->limit_s - lasted_s);
 }
 
+/* Returns the seconds that a variable tells; otherwise_s where there is none, or it cannot be read. */
+static double seconds_of(const char *variable, double otherwise_s)
+{
+    const char *text = getenv(variable);
+    struct err err = {0};
+    double s = otherwise_s;
+    if (text && num_parse_f64(text, variable, &s, &err) < 0)
+        log_msg(LOG_WARN, "%s", err.text);
+    return s;
+}
+
 void limit_init(struct limit *l, double time_limit_s)
 {
     double now = clock_mono_s();
-    *l = (struct limit){.begun_mono = now, .lead_s = limit_lead_s(time_limit_s, 0, 0)};
+    *l = (struct limit){.begun_mono = now,
+                        .lead_s = limit_lead_s(time_limit_s, 0, 0),
+                        .every_s = seconds_of(LIMIT_LOOK_ENV, LOOK_EVERY_S)};
+    l->look_mono = now + l->every_s;
     if (time_limit_s > 0) {
         l->ends_mono = now + time_limit_s;
-        l->look_mono = now + time_limit_s / 2;
+        l->look_mono = fmin(l->look_mono, now + time_limit_s / 2);
     }
 }
 
-bool limit_is_due(const struct limit *l)
-{
-    return l->ends_mono > 0 && clock_mono_s() >= l->look_mono;
-}
+bool limit_is_due(const struct limit *l) { return clock_mono_s() >= l->look_mono; }
 
 /* Asks for the limit anew: it may have been moved, or taken away. Without an answer it stays. */
 static void ends_ask(struct limit *l, struct work *w, double now)
@@ -47,11 +58,7 @@ static void ends_ask(struct limit *l, struct work *w, double now)
 static double lead_now(const struct limit *l, struct run_fold *fold)
 {
     const struct run_state *s = run_fold_state(fold);
-    struct err err = {0};
-    double submitted_s = 0, lead_s = l->lead_s;
-    const char *text = getenv(LIMIT_SAVE_ENV);
-    if (text && num_parse_f64(text, LIMIT_SAVE_ENV, &submitted_s, &err) < 0)
-        log_msg(LOG_WARN, "%s", err.text);
+    double submitted_s = seconds_of(LIMIT_SAVE_ENV, 0), lead_s = l->lead_s;
     if (run_fold_renew(fold, NULL) == 0)
         lead_s = limit_lead_s(l->ends_mono - l->begun_mono, fmax(submitted_s, pace_save_s(s)),
                               s->last.step >= 0 ? s->last.step_s : 0);
@@ -62,9 +69,11 @@ bool limit_look(struct limit *l, struct work *w, struct run_fold *fold)
 {
     double now = clock_mono_s();
     ends_ask(l, w, now);
+    l->look_mono = now + l->every_s;
     if (l->ends_mono <= 0)
         return false;
     l->lead_s = lead_now(l, fold);
-    l->look_mono = l->ends_mono - l->lead_s;
-    return now >= l->look_mono;
+    double due = l->ends_mono - l->lead_s;
+    l->look_mono = fmin(l->look_mono, due);
+    return now >= due;
 }

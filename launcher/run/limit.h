@@ -3,8 +3,9 @@
  * A scheduler sends the signal that a submission asked for, so long before the end as was known
  * then; where the limit is the partition's, nobody asked for one. The agent knows when its job ends
  * (sched_ending), and how long saves took. It raises the notice itself, so long before the end that
- * a save and the step it waits for fit in twice over. It looks twice at least, for limits can be
- * changed and saves get longer: when half of the time has passed, and when the notice is due.
+ * a save and the step it waits for fit in twice over. It looks twice at least, for saves get
+ * longer: when half of the time has passed, and when the notice is due. It looks every ten minutes
+ * too, for a limit can be changed, and a job that had none can be given one.
  *
  *     struct limit l;
  *     limit_init(&l, time_limit_s);                  // as the attempt begins; 0: none
@@ -20,13 +21,15 @@
  * where these took longer; at most half of the limit. Unknown times are 0. */
 double limit_lead_s(double time_limit_s, double save_s, double step_s);
 
+/* So often it looks whether the limit was changed, s. This is for tests. */
+#define LIMIT_LOOK_ENV "REEL_LIMIT_LOOK_S"
 /* A job finds this in its environment: the 99th percentile of the saves of its model when it was
  * submitted, s. */
 #define LIMIT_SAVE_ENV "REEL_JOB_SAVE_S"
 
 struct limit {
     double begun_mono, ends_mono; /* 0: no limit */
-    double look_mono, lead_s;
+    double look_mono, lead_s, every_s;
 };
 void limit_init(struct limit *l, double time_limit_s);
 /* Returns how long the job still runs, if its ending's limit_at is known. It began at least
