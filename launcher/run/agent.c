@@ -253,6 +253,7 @@ static int trainer_watch(struct agent *a, struct sched_step_status *end, struct 
             limit_tell(a);
         if (a->stop_requested && clock_mono_s() - a->told_mono >= TELL_EVERY_S)
             trainer_tell(a);
+        agent_limit_over(a);
         if (hangs(a)) {
             log_msg(LOG_WARN, "no sign of the trainer for %g s: it hangs, and is ended",
                     a->work.budget.hang_s);

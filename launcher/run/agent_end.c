@@ -6,10 +6,14 @@
 #include <signal.h>
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/events.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "launcher/run/successor.h"
+
+/* So long after a question about the end of the time limit that got no answer it is put again. */
+static const double OVER_LOOK_S = 2;
 
 /* ---- why it ended ---- */
 
@@ -75,6 +79,34 @@ static void requeue_withhold(struct agent *a)
     attempt_event(&a->attempt, &e);
 }
 
+/* Would the run go on if its attempt ended now, at the time limit? */
+static bool goes_on_after_limit(struct agent *a)
+{
+    struct err err = {0};
+    if (run_fold_renew(a->fold, &err) < 0 ||
+        run_state_end(run_fold_suppose(a->fold), a->attempt.number, CAUSE_TIME_LIMIT, "", &err) < 0)
+        return false;
+    return run_state_next(a->state, &a->work.budget, NULL) == RUN_NEXT_REQUEUE;
+}
+
+void agent_limit_over(struct agent *a)
+{
+    struct sched_ending ending;
+    double now_s = clock_mono_s();
+    if (!a->term || now_s < a->over_look_mono || !attempt_is_newest(&a->attempt))
+        return;
+    a->over_look_mono = now_s + OVER_LOOK_S;
+    if (work_ending(&a->work, false, &ending) < 0)
+        return;
+    a->over_look_mono = INFINITY;
+    if (ending.why != SCHED_END_TIME_LIMIT || !goes_on_after_limit(a))
+        return;
+    log_msg(LOG_WARN, "the time limit is over and the trainer has not ended: "
+                      "the job is given back before all of it is killed");
+    successor_settle(a->conf, &a->work, &a->attempt, a->fold, RUN_NEXT_REQUEUE);
+    a->given_back = true;
+}
+
 void agent_step_aside(const struct agent *a, int *exit_code)
 {
     log_msg(LOG_WARN, "attempt %lld was taken for lost, and a newer one runs: this job steps aside",
@@ -105,7 +137,7 @@ static int attempt_settle(struct agent *a, enum attempt_cause cause,
     enum run_next next = run_state_next(a->state, &a->work.budget, why);
     if (next == RUN_NEXT_REQUEUE && is_unexplained(a))
         requeue_withhold(a);
-    else
+    else if (next != RUN_NEXT_REQUEUE || !a->given_back)
         successor_settle(a->conf, &a->work, &a->attempt, a->fold, next);
     log_msg(LOG_INFO, "attempt %lld ended: %s%s%s", (long long)a->attempt.number,
             attempt_cause_names[cause],

@@ -199,6 +199,11 @@ static enum attempt_cause cause_of_silent(const struct run_attempt *last, int ag
         snprintf(detail, STATE_TEXT_BYTES, "node %s was lost", *lost ? lost : "of its job");
         return CAUSE_NODE_FAIL;
     }
+    if (last->requeued_at > 0) { /* agent_limit_over, the only one who does so before the end */
+        snprintf(detail, STATE_TEXT_BYTES, "killed at the end of its time limit, before it had "
+                                           "finished stopping");
+        return CAUSE_TIME_LIMIT;
+    }
     if (last->signal_at > 0 && last->signal_at_step && ending->why == SCHED_END_NONE &&
         !agent_signal) {
         snprintf(detail, STATE_TEXT_BYTES, "its job's batch process was killed, and the scheduler "

@@ -645,6 +645,8 @@ const char *run_state_word(const struct run_state *s, const struct run_budget *b
     }
     if (!last)
         return "queued";
+    if (last->requeued_at > 0) /* at the end of its time limit, if it has not told its end */
+        return "waiting";
     if (last->cause != CAUSE_NONE || (last->held_until > 0 && last->trainer_started_at == 0))
         return "waiting";
     if (last->signal_at > 0)
