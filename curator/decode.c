@@ -224,6 +224,8 @@ static int latent_decode(struct decoding *k, const char *path, struct err *err)
                                        "%lld", path, k->root, (long long)k->data.n_samples);
     if (stat(path, &st) < 0)
         return err_set_errno(err, ERR_INPUT, "cannot look at '%s'", path);
+    if (!S_ISREG(st.st_mode))
+        return err_set(err, ERR_INPUT, "'%s' is a pipe or a device: give a file", path);
     picture_path(k, name, picture);
     const struct dataset_sample *like = &k->data.samples[number];
     if ((rc = clip_read(&k->data, like, path, 0, st.st_size, &got, err)) < 0)
