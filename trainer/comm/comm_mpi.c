@@ -159,6 +159,7 @@ static void mpi_close(struct comm *c)
     group_free(g);
 }
 
+/* Takes the communicator on success only. */
 static int mpi_wrap(MPI_Comm comm, struct comm *parent, const char *axis, struct comm **out,
                     struct err *err);
 
@@ -172,7 +173,11 @@ static int mpi_split(struct comm *c, const char *axis, int color, int key, struc
                                              &part),
                               "split", err);
     c->wait_s += clock_mono_s() - started;
-    return rc < 0 ? rc : mpi_wrap(part, c, axis, out, err);
+    if (rc < 0)
+        return rc;
+    if ((rc = mpi_wrap(part, c, axis, out, err)) < 0)
+        MPI_Comm_free(&part);
+    return rc;
 }
 
 static const struct comm_backend mpi_backend = {
