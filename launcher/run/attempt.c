@@ -300,9 +300,9 @@ static int former_self_evict(const struct attempt *a, const char *lock, struct e
 }
 
 /* Returns by when a node was given up for lost with which this attempt ended: before the others
- * heard of it, or before the scheduler ended the job. Where neither is known, a scheduler that hears
- * nothing gives a node up a while after the attempt's last word. What is lost later has another
- * reason. */
+ * heard of it, or before the scheduler ended the job. Where neither is known, a scheduler that
+ * hears nothing gives a node up a while after the attempt's last word. What is lost later has
+ * another reason. */
 static double lost_by(const struct run_attempt *last, double ended_at, struct sched *sched)
 {
     struct sched_site site = {.node_timeout_s = 0};
@@ -312,8 +312,8 @@ static double lost_by(const struct run_attempt *last, double ended_at, struct sc
     return last->last_event_at + site.node_timeout_s + SKEW_S;
 }
 
-/* Asks about the nodes of this attempt. They worked when its job began: one that was lost with it is
- * why it ended. ended_at: of its job; 0 not known. */
+/* Asks about the nodes of this attempt. They worked when its job began: one that was lost with it
+ * is why it ended. ended_at: of its job; 0 not known. */
 static void nodes_ask(const struct attempt *a, const struct run_attempt *last, double ended_at,
                       struct sched *sched, struct attempt_ending *out)
 {

@@ -1,8 +1,8 @@
 /* pulse: for how long a trainer has given no sign, as far as somebody looked; pure.
  *
- * A sign is that its log has grown. The log's times may be another host's, so its size is looked at,
- * by the looker's own clock. Whoever looks may be suspended, or starved by a busy machine, and the
- * trainer with it: a look counts for a second at most, as in base/lease.h.
+ * A sign is that its log has grown. The log's times may be another host's, so its size is looked
+ * at, by the looker's own clock. Whoever looks may be suspended, or starved by a busy machine, and
+ * the trainer with it: a look counts for a second at most, as in base/lease.h.
  */
 #ifndef LAUNCHER_RUN_PULSE_H
 #define LAUNCHER_RUN_PULSE_H

@@ -208,9 +208,9 @@ struct sched_ending {
 /* Says who gets a signal. */
 enum sched_to { SCHED_TO_BATCH, SCHED_TO_ALL };
 
-/* Says when a node was lost, if it was lost with a job: the scheduler has given it up by then, or it
- * is back and was booted after the job's beginning, at most half an hour later than that. UTC Unix
- * seconds. */
+/* Says when a node was lost, if it was lost with a job: the scheduler has given it up by then, or
+ * it is back and was booted after the job's beginning, at most half an hour later than that. UTC
+ * Unix seconds. */
 struct sched_loss {
     double booted_after; /* INFINITY: nobody asks when nodes were booted */
     double down_by;
@@ -381,8 +381,8 @@ int sched_step_signal(struct sched_step *step, int signo, struct err *err);
 /* Kills what still runs of the step; NULL is fine. Call it before sched_close. */
 void sched_step_free(struct sched_step *step);
 
-/* Names one of these nodes that was lost then; "" when there is none. nodes: as the scheduler writes
- * such a list; NULL: those of the allocation that this process runs in. */
+/* Names one of these nodes that was lost then; "" when there is none. nodes: as the scheduler
+ * writes such a list; NULL: those of the allocation that this process runs in. */
 int sched_lost_node(struct sched *s, const char *nodes, const struct sched_loss *loss,
                     char node[SCHED_ID_BYTES], struct err *err);
 
