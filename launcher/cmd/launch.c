@@ -12,6 +12,7 @@
 #include "launcher/cmd/launch_dry.h"
 #include "launcher/cmd/lead.h"
 #include "launcher/run/change.h"
+#include "launcher/run/control.h"
 #include "launcher/run/home.h"
 #include "launcher/run/next.h"
 #include "profiles/dataset.h"
@@ -457,13 +458,34 @@ static void changes_say(const struct change_told *told, const char *name)
     }
 }
 
+/* Refuses to make a run longer that is over and has a job left over: the run would go on in another
+ * job beside that one. */
+static int extend_check(const struct opt_values *v, const struct launch *l, struct sched *s,
+                        struct err *err)
+{
+    struct run_state state;
+    int rc;
+    if (!opt_bool(v, "extend"))
+        return 0;
+    run_state_init(&state);
+    if ((rc = run_state_load(l->run_dir, &state, err)) < 0)
+        goto out;
+    rc = control_left_over_check(l, s, &state, err);
+out:
+    run_state_release(&state);
+    return rc;
+}
+
+/* Asks for the changes that the file and the options want, of a run that exists. */
 static int change_ask(const struct opt_values *v, const char *path, const struct run *run,
-                      const struct plan *plan, const struct launch *l, struct change_told *told,
-                      struct err *err)
+                      const struct plan *plan, const struct launch *l, struct sched *s,
+                      struct change_told *told, struct err *err)
 {
     const char *keys[8];
     struct json_doc file = {0};
     int rc;
+    if ((rc = extend_check(v, l, s, err)) < 0)
+        return rc;
     options_said(v, keys);
     if ((rc = json_load(path, &file, err)) < 0)
         return rc;
@@ -487,7 +509,7 @@ static int existing_change(const struct opt_values *v, const char *path, const s
                            struct change_told *told, struct err *err)
 {
     char old[SCHED_ID_BYTES], new[SCHED_ID_BYTES];
-    int rc = change_ask(v, path, run, plan, l, told, err);
+    int rc = change_ask(v, path, run, plan, l, s, told, err);
     if (rc < 0)
         return rc;
     if (!opt_bool(v, "quiet"))
@@ -548,7 +570,7 @@ static int dry_run(const struct opt_values *v, const struct cmd_env *env, struct
                          run->name);
             goto out;
         }
-        if (!unborn && (rc = change_ask(v, path, run, plan, &l, &told, err)) < 0)
+        if (!unborn && (rc = change_ask(v, path, run, plan, &l, s, &told, err)) < 0)
             goto out;
         if (!unborn)
             verdict = cmd_follow_verdict(&l, run_state_next(&state, &l.budget, reason), &why);
