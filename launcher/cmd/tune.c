@@ -48,6 +48,7 @@ static const struct opt opts[] = {
     {"oversubscribe", 0, OPT_BOOL, NULL, "allow more ranks than this machine has cores for"},
     {"fresh", 0, OPT_BOOL, NULL, "measure again what an equal search measured before"},
     {"output", 'o', OPT_TEXT, "FILE", "where the winner goes", .fallback = "plan.json"},
+    {"force", 0, OPT_BOOL, NULL, "write over a plan that is there already"},
     {"nodes", 0, OPT_INT, "N", "search inside an allocation of N Slurm nodes, taken for it",
      .min = 1, .max = 4096},
     {"partition", 0, OPT_TEXT, "NAME", "with --nodes: Slurm partition", .flags = OPT_SETTING},
@@ -411,8 +412,9 @@ out:
     return rc;
 }
 
-/* Checks, before hours of trials, that the winner can be written where it is wanted. */
-static int output_check(const char *path, struct err *err)
+/* Checks, before hours of trials, that the winner can be written where it is wanted, and that
+ * nothing is lost there. */
+static int output_check(const char *path, bool force, struct err *err)
 {
     char dir[LIMIT_PATH_BYTES];
     const char *slash = strrchr(path, '/');
@@ -426,6 +428,11 @@ static int output_check(const char *path, struct err *err)
         return err_set(err, ERR_USAGE, "--output is empty: give a file");
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
         return err_set(err, ERR_USAGE, "--output '%s' is a folder: give a file", path);
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && !force)
+        return err_set(err, ERR_EXISTS,
+                       "'%s' exists already: give another --output, or --force to write over what "
+                       "is there",
+                       path);
     if (access(dir, W_OK) != 0)
         return err_set_errno(err, ERR_IO, "cannot write --output '%s'", path);
     return 0;
@@ -459,7 +466,7 @@ int cmd_tune_run(const struct opt_values *v, struct cmd_env *env, struct err *er
     int rc;
     if ((rc = inputs_load(v, &in, err)) < 0)
         goto out;
-    if (!dry && (rc = output_check(path, err)) < 0)
+    if (!dry && (rc = output_check(path, opt_bool(v, "force"), err)) < 0)
         goto out;
     if (!dry && opt_given(v, "nodes")) {
         rc = tune_job_run(v, env, &in.run, err);

@@ -83,6 +83,7 @@ int tune_job_run(const struct opt_values *v, struct cmd_env *env, const struct r
         goto out;
     if ((rc = question_make(&j, text.p, err)) < 0)
         goto out;
+    word(&j, "--force"); /* the place was free; a job that runs again may find its own plan there */
     const char *path = arena_printf(&j.arena, "%s/run.json", j.dir);
     word(&j, path ? arena_printf(&j.arena, "--run=%s", path) : NULL);
     if (!path || !j.argv[j.argc - 1]) {

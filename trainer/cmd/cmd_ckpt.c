@@ -28,6 +28,7 @@ static const struct opt opts[] = {
      "diff of two run folders: every step that both have kept, not the newest of each"},
     {"json", 0, OPT_BOOL, NULL, "diff: print one JSON object"},
     {"safetensors", 0, OPT_TEXT, "FILE", "export: write the weights to FILE"},
+    {"force", 0, OPT_BOOL, NULL, "export: write over a file that is there already"},
     {"ema", 0, OPT_BOOL, NULL, "export: the average of the weights instead"},
     {"merge-lora", 0, OPT_BOOL, NULL,
      "export: W + alpha/rank B A in place of a weight with its adapters"},
@@ -398,6 +399,11 @@ static int export(const char *dir, const struct opt_values *v, struct err *err)
     int rc;
     if (!e.path)
         return err_set(err, ERR_USAGE, "reel-train ckpt export: give --safetensors FILE");
+    if (!opt_bool(v, "force") && file_exists(e.path))
+        return err_set(err, ERR_EXISTS,
+                       "'%s' exists already: give --safetensors another FILE, or --force to write "
+                       "over what is there",
+                       e.path);
     if ((rc = ckpt_manifest_load(dir, &m, err)) < 0)
         return rc;
     if (e.buffer == CKPT_EMA && !m.ema) {
@@ -448,7 +454,8 @@ static int options_check(const struct opt_values *v, const char *verb, struct er
 {
     static const struct { const char *option, *verb; } only[] = {
         {"tol", "diff"}, {"floor", "diff"}, {"json", "diff"}, {"all", "diff"},
-        {"safetensors", "export"}, {"ema", "export"}, {"merge-lora", "export"}};
+        {"safetensors", "export"}, {"force", "export"}, {"ema", "export"},
+        {"merge-lora", "export"}};
     for (size_t i = 0; i < ARRAY_LEN(only); i++)
         if (opt_given(v, only[i].option) && strcmp(verb, only[i].verb) != 0)
             return err_set(err, ERR_USAGE, "reel-train ckpt %s: --%s is for %s", verb,
