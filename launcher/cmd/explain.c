@@ -155,23 +155,38 @@ static void untold_json(void *o, const char *text)
     json_put_text(o, NULL, text);
 }
 
-/* Finds the checkpoint folder that a wrapped command was to have, if an attempt has ended and there
- * is none; "" else. */
-static void saves_look(const struct launch *l, const struct run_state *s,
-                       char missing[LIMIT_PATH_BYTES])
+/* The checkpoint folder of a wrapped command whose newest attempt has ended, if that is not good. */
+struct saves {
+    enum wrap_saves how;
+    char folder[LIMIT_PATH_BYTES];
+};
+
+/* Did the attempt end in such a way that its trainer should have saved something? */
+static bool ended_in_order(const struct run_attempt *a)
+{
+    return a->cause == CAUSE_DONE || a->cause == CAUSE_PREEMPT || a->cause == CAUSE_TIME_LIMIT ||
+           a->cause == CAUSE_PAUSE || a->cause == CAUSE_EARLY_EXIT;
+}
+
+static void saves_look(const struct launch *l, const struct run_state *s, struct saves *out)
 {
     struct wrap w = {0};
-    bool ended = s->n_attempts && s->attempts[s->n_attempts - 1].cause != CAUSE_NONE;
-    missing[0] = '\0';
-    if (!ended || !l->wrapped || wrap_load(l->run_dir, &w, NULL) < 0)
+    const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
+    *out = (struct saves){.how = WRAP_SAVES_GOOD};
+    if (!last || last->cause == CAUSE_NONE || !l->wrapped || wrap_load(l->run_dir, &w, NULL) < 0)
         return;
-    if (wrap_saves_missing(&w))
-        snprintf(missing, LIMIT_PATH_BYTES, "%s", w.saves);
+    out->how = wrap_saves_look(&w, ended_in_order(last));
+    snprintf(out->folder, sizeof out->folder, "%s", w.saves ? w.saves : "");
     wrap_release(&w);
 }
 
+static const char *folder_if(const struct saves *saves, enum wrap_saves how)
+{
+    return saves->how == how ? saves->folder : "";
+}
+
 static void explain_text(const struct run_state *s, const struct run_budget *budget,
-                         const char *waits, const char *missing, struct str *out)
+                         const char *waits, const struct saves *saves, struct str *out)
 {
     char buf[32], why[STATE_TEXT_BYTES];
     run_state_next(s, budget, why);
@@ -191,9 +206,9 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
                                     sizeof buf));
     if (*waits)
         str_addf(out, "  %s\n", waits);
-    if (*missing)
-        str_addf(out, "  there is no folder '%s' (--saves): what its trainer saves is not seen\n",
-                 missing);
+    if (saves->how != WRAP_SAVES_GOOD)
+        str_addf(out, "  %s '%s' (--saves): what its trainer saves is not seen\n",
+                 wrap_saves_say(saves->how), saves->folder);
     untold_each(s, untold_text, out);
     if (s->every.steps)
         every_text(s, out);
@@ -205,7 +220,7 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
 }
 
 static void explain_json(const struct run_state *s, const struct run_budget *budget,
-                         const char *waits, const char *missing, struct json_out *o)
+                         const char *waits, const struct saves *saves, struct json_out *o)
 {
     json_obj_begin(o, NULL);
     json_put_text(o, "schema", "reel.explain/1");
@@ -213,7 +228,8 @@ static void explain_json(const struct run_state *s, const struct run_budget *bud
     json_put_text(o, "name", s->name);
     json_put_text(o, "state", run_state_word(s, budget));
     json_put_text(o, "waits", waits);
-    json_put_text(o, "saves_missing", missing);
+    json_put_text(o, "saves_missing", folder_if(saves, WRAP_SAVES_MISSING));
+    json_put_text(o, "saves_empty", folder_if(saves, WRAP_SAVES_EMPTY));
     json_arr_begin(o, "untold");
     untold_each(s, untold_json, o);
     json_arr_end(o);
@@ -232,7 +248,8 @@ int cmd_explain_run(const struct opt_values *v, struct cmd_env *env, struct err 
     struct run_state state;
     struct str text = STR_INIT;
     struct json_out o;
-    char why[STATE_TEXT_BYTES], missing[LIMIT_PATH_BYTES];
+    char why[STATE_TEXT_BYTES];
+    struct saves saves;
     int rc;
     opt_operands(v, &operands);
     run_state_init(&state);
@@ -241,13 +258,13 @@ int cmd_explain_run(const struct opt_values *v, struct cmd_env *env, struct err 
     if ((rc = launch_state_load(&l, &state, err)) < 0)
         goto out;
     waits_why(env->home, &state, &l.budget, NULL, why);
-    saves_look(&l, &state, missing);
+    saves_look(&l, &state, &saves);
     if (opt_bool(v, "json")) {
         json_out_init(&o, &text, 2);
-        explain_json(&state, &l.budget, why, missing, &o);
+        explain_json(&state, &l.budget, why, &saves, &o);
         str_addc(&text, '\n');
     } else {
-        explain_text(&state, &l.budget, why, missing, &text);
+        explain_text(&state, &l.budget, why, &saves, &text);
         str_addf(&text, "  its folder, with logs: %s\n", l.run_dir);
     }
     rc = cmd_print(&text, err);

@@ -195,6 +195,15 @@ static void event_done(struct trainer *t)
     attempt_event(t->attempt, &e);
 }
 
+/* Says what is wrong with its checkpoint folder. */
+static void saves_tell(const struct wrap *w, bool in_order)
+{
+    enum wrap_saves saves = wrap_saves_look(w, in_order);
+    if (saves != WRAP_SAVES_GOOD)
+        log_msg(LOG_WARN, "%s '%s' (--saves): what the trainer saves is not seen",
+                wrap_saves_say(saves), w->saves);
+}
+
 static void ended(struct trainer *t, const struct sched_step_status *exit, bool stopped,
                   struct trainer_end *end)
 {
@@ -202,9 +211,8 @@ static void ended(struct trainer *t, const struct sched_step_status *exit, bool 
         end->steps = num_max_i64(foreign_steps_done(&t->foreign.steps),
                                  wrap_saved_steps(t->foreign.wrap));
     judge(t, exit, stopped, end);
-    if (t->foreign.wrap && wrap_saves_missing(t->foreign.wrap))
-        log_msg(LOG_WARN, "there is no folder '%s' (--saves): what the trainer saves is not seen",
-                t->foreign.wrap->saves);
+    if (t->foreign.wrap)
+        saves_tell(t->foreign.wrap, exit->exit_code == 0 || stopped);
     if (end->done)
         event_done(t);
     end->disk_full = is_full(t, exit, end->steps);

@@ -210,9 +210,16 @@ double wrap_newest_save(const struct wrap *w)
     return newest;
 }
 
-bool wrap_saves_missing(const struct wrap *w)
+enum wrap_saves wrap_saves_look(const struct wrap *w, bool in_order)
 {
-    return w->saves && !file_exists(w->saves);
+    if (w->saves && !file_exists(w->saves))
+        return WRAP_SAVES_MISSING;
+    return w->saves && in_order && wrap_newest_save(w) <= 0 ? WRAP_SAVES_EMPTY : WRAP_SAVES_GOOD;
+}
+
+const char *wrap_saves_say(enum wrap_saves saves)
+{
+    return saves == WRAP_SAVES_EMPTY ? "there is nothing in the folder" : "there is no folder";
 }
 
 struct largest {

@@ -64,8 +64,12 @@ int wrap_save(const struct wrap *w, const char *run_dir, struct err *err); /* at
  * is none. */
 double wrap_newest_save(const struct wrap *w);
 
-/* Is the checkpoint folder that --saves names not there? */
-bool wrap_saves_missing(const struct wrap *w);
+/* How the checkpoint folder that --saves names is, of a trainer that has ended. One that ended in
+ * order (it was through, or stopped because it was asked to) should have saved something. */
+enum wrap_saves { WRAP_SAVES_GOOD, WRAP_SAVES_MISSING, WRAP_SAVES_EMPTY };
+enum wrap_saves wrap_saves_look(const struct wrap *w, bool in_order);
+/* Returns what to say of a folder that is not good, before its name. */
+const char *wrap_saves_say(enum wrap_saves saves);
 
 /* Returns the bytes on disk of the largest entry of its checkpoint folder: what another save takes,
  * as far as is known. 0: there is none. */
