@@ -12,6 +12,7 @@
 #include "db/schema.h"
 #include "db/store.h"
 #include "launcher/cmd/cmd.h"
+#include "launcher/run/home.h"
 
 enum { MOST_COLUMNS = 256 };
 
@@ -98,16 +99,17 @@ static int dry_print(const struct cmd_env *env, const char *const *dirs, size_t 
     return rc;
 }
 
-/* Refuses to make REEL_HOME anew, which may be on a disk that is not mounted now. Other folders may
- * be read without it, into a database elsewhere. */
+/* Refuses to make REEL_HOME anew, or a database of nothing, since it may be on a disk that is not
+ * mounted now. Other folders may be read without it, into a database elsewhere. */
 static int home_check(const struct cmd_env *env, size_t named, struct err *err)
 {
     size_t n = strlen(env->home);
     bool inside = strncmp(env->db_path, env->home, n) == 0 && env->db_path[n] == '/';
-    if (file_exists(env->home) || (named > 0 && !inside))
+    if (home_is_there(env->home) || (named > 0 && !inside))
         return 0;
-    return err_set(err, ERR_NOT_FOUND, "there is no folder %s: set REEL_HOME to the one where the "
-                   "runs lie, or name folders of event logs and give --db FILE", env->home);
+    return err_set(err, ERR_NOT_FOUND, "there is %s folder %s: set REEL_HOME to the one where the "
+                   "runs lie, or name folders of event logs and give --db FILE",
+                   file_exists(env->home) ? "nothing in the" : "no", env->home);
 }
 
 /* Reads logs into the database. They are looked for in REEL_HOME and in the named folders. */

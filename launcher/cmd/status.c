@@ -198,7 +198,9 @@ int cmd_status_run(const struct opt_values *v, struct cmd_env *env, struct err *
         str_addc(&text, '\n');
     } else if (!n && !n_ids) {
         str_addf(&text, "no runs under %s%s\n", env->home,
-                 file_exists(env->home) ? "" : ", which is not there");
+                 !file_exists(env->home)    ? ", which is not there"
+                 : home_is_there(env->home) ? ""
+                                            : ", in which there is nothing");
     }
     rc = cmd_print(&text, err);
 out:

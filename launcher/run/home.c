@@ -20,6 +20,17 @@ char *home_run_dir(const char *home, const char *run_id, char buf[LIMIT_PATH_BYT
     return buf;
 }
 
+bool home_is_there(const char *home)
+{
+    DIR *dir = opendir(home);
+    bool any = false;
+    for (struct dirent *d; dir && !any && (d = readdir(dir));)
+        any = strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0;
+    if (dir)
+        closedir(dir);
+    return any || (!dir && errno == EACCES); /* then somebody else tells what is wrong */
+}
+
 static int is_id(const char *name)
 {
     return strlen(name) == ID_TEXT_BYTES - 1 &&
@@ -124,11 +135,12 @@ static int not_found(const char *home, const char *wanted, struct err *err)
     char path[LIMIT_PATH_BYTES];
     const char *names[257];
     size_t n = 0;
-    if (!file_exists(home))
+    if (!home_is_there(home))
         return err_set(err, ERR_NOT_FOUND,
-                       "no run '%s': there is no folder %s: set REEL_HOME to the one where the "
-                       "runs lie",
-                       wanted, home);
+                       "no run '%s': there is %s folder %s: set REEL_HOME to the one where the "
+                       "runs lie%s",
+                       wanted, file_exists(home) ? "nothing in the" : "no", home,
+                       file_exists(home) ? ", or mount their disk" : "");
     snprintf(path, sizeof path, "%s/names", home);
     DIR *dir = opendir(path);
     for (struct dirent *d; dir && n < 256 && (d = readdir(dir));)

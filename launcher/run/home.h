@@ -7,6 +7,7 @@
 #ifndef LAUNCHER_RUN_HOME_H
 #define LAUNCHER_RUN_HOME_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,6 +17,10 @@
 
 /* Writes <home>/runs/<id> into buf and returns it. */
 char *home_run_dir(const char *home, const char *run_id, char buf[LIMIT_PATH_BYTES]);
+
+/* Is there a folder with something in it? An empty one may be a place where a disk is to be mounted
+ * that holds the home. */
+bool home_is_there(const char *home);
 
 /* Finds a run by a name, an id, or the unique beginning (4 digits or more) of an id. ERR_NOT_FOUND
  * suggests the nearest name; ERR_INPUT when a beginning fits several. */
