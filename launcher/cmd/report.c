@@ -7,6 +7,7 @@
 #include "launcher/cmd/cmd.h"
 #include "launcher/report/report.h"
 #include "launcher/run/home.h"
+#include "launcher/run/state.h"
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,
@@ -96,6 +97,7 @@ int cmd_report_run(const struct opt_values *v, struct cmd_env *env, struct err *
     struct store *db = NULL;
     struct report_scope scope;
     struct report_numbers n;
+    char run_dir[LIMIT_PATH_BYTES];
     bool stale = false, json = opt_bool(v, "json");
     if (!opt_operands(v, &operands) && !opt_given(v, "tune"))
         return err_set(err, ERR_USAGE,
@@ -114,6 +116,8 @@ int cmd_report_run(const struct opt_values *v, struct cmd_env *env, struct err *
                         "report may lack the newest events\n");
     if ((rc = scope_find(v, env, db, &scope, err)) < 0)
         goto out;
+    if (!dry && !stale)
+        scope.claimed = run_state_claimed(home_run_dir(env->home, scope.run, run_dir));
     if ((rc = report_numbers_read(db, &scope, &n, err)) < 0)
         goto out;
     const char *page = opt_text(v, "out");

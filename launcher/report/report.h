@@ -24,6 +24,9 @@
 /* What a report is about; "": none */
 struct report_scope {
     char run[LIMIT_NAME_BYTES], tune[LIMIT_NAME_BYTES], curation[LIMIT_NAME_BYTES];
+    /* The newest attempt that the run's folder knows of; 0: nobody has looked. The caller fills it
+     * in. */
+    int64_t claimed;
 };
 
 /* Finds what a report is about. Each name may be NULL. `run` is an id, its unique beginning, or a

@@ -78,6 +78,7 @@ int report_json(struct store *db, const struct report_scope *scope, const struct
     json_put_text(&o, "tune", scope->tune);
     json_put_text(&o, "curation", scope->curation);
     numbers_put(n, &o);
+    json_put_int(&o, "claimed_attempt", scope->claimed);
     for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
         json_arr_begin(&o, lists[i].key);
         if ((rc = store_each(db, lists[i].sql, lists[i].of, row_put, &o, err)) < 0)

@@ -413,13 +413,32 @@ static void missing_row(struct store_query *q, void *ctx)
              (long long)store_int(q, 0), (long long)store_int(q, 1));
 }
 
+static void newest_row(struct store_query *q, void *ctx)
+{
+    struct report *r = ctx;
+    if (store_int(q, 0) < r->scope->claimed)
+        str_addf(r->out,
+                 "<p class=\"missing\">Attempt %lld has begun, and no log tells of it.</p>\n",
+                 (long long)r->scope->claimed);
+}
+
+/* Says that the newest attempt is not among those that the logs tell of. */
+static int newest_untold(struct report *r, struct err *err)
+{
+    return store_each(r->db, "SELECT coalesce(max(attempt), 0) FROM v_attempt WHERE run = ?1",
+                      r->scope->run, newest_row, r, err);
+}
+
 /* Says what the logs do not tell. */
 static int untold(struct report *r, struct err *err)
 {
-    int rc = store_each(r->db,
-                        "SELECT count(*), coalesce(sum(bytes), 0) FROM damage"
-                        " WHERE instr(file, '/' || ?1 || '/events/') > 0",
-                        r->scope->run, damage_row, r->out, err);
+    int rc = newest_untold(r, err);
+    if (rc < 0)
+        return rc;
+    rc = store_each(r->db,
+                    "SELECT count(*), coalesce(sum(bytes), 0) FROM damage"
+                    " WHERE instr(file, '/' || ?1 || '/events/') > 0",
+                    r->scope->run, damage_row, r->out, err);
     return rc < 0 ? rc
                   : store_each(r->db,
                                "SELECT count(*), max(attempt) FROM v_attempt WHERE run = ?1"
@@ -435,7 +454,11 @@ int report_attempts(struct report *r, struct err *err)
     int rc;
     str_add(r->out, "<section><h2>Attempts</h2>\n");
     if (r->n->attempts == 0) {
-        str_add(r->out, "<p>No attempt has started.</p></section>\n");
+        if (!r->scope->claimed)
+            str_add(r->out, "<p>No attempt has started.</p>\n");
+        if ((rc = newest_untold(r, err)) < 0)
+            return rc;
+        str_add(r->out, "</section>\n");
         return 0;
     }
     str_add(
