@@ -1,5 +1,7 @@
 #include "launcher/run/foreign.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -38,6 +40,38 @@ static const char **environment(const char *run_dir, int64_t attempt, struct are
         env[k++] = added[i];
     }
     return env;
+}
+
+static int load(struct work *w, const char *run_dir, struct err *err)
+{
+    int rc = wrap_load(run_dir, &w->wrap, err);
+    if (rc < 0)
+        return rc;
+    w->budget = w->wrap.budget;
+    w->node_agents = w->wrap.node_agents;
+    w->notice = (int)w->wrap.notice;
+    return 0;
+}
+
+/* Finds the job of somebody's script, whose command starts its ranks itself. The job is one of
+ * Slurm's, or there is none. */
+static int job(struct work *w, const char *home, struct err *err)
+{
+    const char *id = getenv("SLURM_JOB_ID"), *restarts = getenv("SLURM_RESTART_COUNT");
+    struct err why = {0};
+    int64_t n = 0;
+    int rc = sched_open("local", home, &w->steps, err);
+    if (rc < 0 || !id || !*id)
+        return rc;
+    if (sched_open("slurm", home, &w->sched, &why) < 0) {
+        log_msg(LOG_WARN, "job %s is not brought back when it ends early: %s", id, why.text);
+        return 0;
+    }
+    if (restarts && *restarts && (rc = num_parse_i64(restarts, "SLURM_RESTART_COUNT", &n, err)) < 0)
+        return rc;
+    w->self.restarts = (int)n;
+    snprintf(w->self.id, sizeof w->self.id, "%s", id);
+    return 0;
 }
 
 static int command(struct trainer *t, struct sched_step_spec *spec, struct err *err)
@@ -221,6 +255,8 @@ static void ended(struct trainer *t, const struct sched_step_status *exit, bool 
 
 const struct trainer_kind trainer_foreign = {
     .ours = false,
+    .load = load,
+    .job = job,
     .command = command,
     .place = place,
     .tell = tell,

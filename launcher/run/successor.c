@@ -7,7 +7,6 @@
 #include "base/events.h"
 #include "base/log.h"
 #include "launcher/run/launch.h"
-#include "launcher/run/next.h"
 
 static bool wanted(const struct work *w)
 {
@@ -36,17 +35,11 @@ void successor_prepare(const struct agent_conf *conf, const struct work *w, stru
         log_msg(LOG_INFO, "job %s goes on when this one has ended", id);
 }
 
-/* Was this job submitted with other resources than the run asks for now? */
-static bool outdated(const struct agent_conf *conf, const struct work *w)
-{
-    return w->sched && !w->foreign && next_needs_job(conf->run_dir, next_revision_here());
-}
-
 bool successor_aside(const struct agent_conf *conf, const struct work *w, struct run_fold *fold)
 {
     char id[SCHED_ID_BYTES];
     struct err err = {0};
-    if (!outdated(conf, w))
+    if (!work_outdated(w, conf->run_dir))
         return false;
     int rc = submit(conf, w, fold, id, &err);
     if (rc < 0)
@@ -68,7 +61,7 @@ static void bring_back(const struct agent_conf *conf, struct work *w, struct att
     char id[SCHED_ID_BYTES];
     struct err err = {0};
     struct evlog_event e;
-    int rc = wanted(w) || outdated(conf, w) ? submit(conf, w, fold, id, &err) : ERR_STATE;
+    int rc = wanted(w) || work_outdated(w, conf->run_dir) ? submit(conf, w, fold, id, &err) : ERR_STATE;
     if (rc == ERR_BUSY) {
         log_msg(LOG_WARN, "%s", err.text);
     } else if (rc < 0) {

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/events.h"
 #include "base/owner.h"
@@ -25,7 +26,7 @@ void trainer_init(struct trainer *t, struct work *work, struct attempt *attempt,
                   struct arena *arena)
 {
     *t = (struct trainer){
-        .kind = work->foreign ? &trainer_foreign : &trainer_ours,
+        .kind = work->kind,
         .work = work,
         .attempt = attempt,
         .state = state,
@@ -74,6 +75,33 @@ int trainer_start(struct trainer *t, struct err *err)
 }
 
 /* ---- ours ---- */
+
+static int ours_load(struct work *w, const char *run_dir, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/run.json", run_dir);
+    int rc = run_load(path, &w->run, err);
+    snprintf(path, sizeof path, "%s/plan.json", run_dir);
+    if (rc < 0 || (rc = plan_load(path, &w->plan, err)) < 0)
+        return rc;
+    w->budget = w->run.budget;
+    w->time_limit_s = w->run.resources.time_limit_s;
+    w->node_agents = w->run.resources.node_agents;
+    w->notice = SIGUSR1;
+    return 0;
+}
+
+/* Finds the job of a run of ours, whose ranks the scheduler itself starts. */
+static int ours_job(struct work *w, const char *home, struct err *err)
+{
+    const char *kind = getenv("REEL_JOB_SCHED");
+    bool by_hand = !kind || !*kind;
+    int rc = sched_open(by_hand ? "local" : kind, home, &w->steps, err);
+    if (rc < 0 || by_hand)
+        return rc;
+    w->sched = w->steps;
+    return sched_self(w->sched, &w->self, err);
+}
 
 /* Adds what the trainer chooses the times of its saves by and cannot know itself. */
 static void cadence_args(struct trainer *t, const char *args[], size_t *n)
@@ -186,6 +214,9 @@ static void ours_ended(struct trainer *t, const struct sched_step_status *exit, 
 
 const struct trainer_kind trainer_ours = {
     .ours = true,
+    .changes = true,
+    .load = ours_load,
+    .job = ours_job,
     .command = ours_command,
     .place = ours_place,
     .tell = ours_tell,

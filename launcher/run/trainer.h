@@ -47,6 +47,11 @@ struct trainer_end {
 
 struct trainer_kind {
     bool ours;
+    bool changes; /* its run may be changed after it was made (launcher/run/next.h) */
+    /* Reads the settings from the run's folder. */
+    int (*load)(struct work *w, const char *run_dir, struct err *err);
+    /* Finds the schedulers, and the job that this process is. */
+    int (*job)(struct work *w, const char *home, struct err *err);
     /* Fills in what to start, where, and on how many ranks. */
     int (*command)(struct trainer *t, struct sched_step_spec *spec, struct err *err);
     /* Says where its ranks go, and begins to follow it. The rest of spec is filled in. */

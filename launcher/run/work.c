@@ -1,83 +1,22 @@
 #include "launcher/run/work.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/events.h"
-#include "base/limits.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "launcher/run/limit.h"
 #include "launcher/run/mark.h"
 #include "launcher/run/next.h"
+#include "launcher/run/trainer.h"
 
 /* So long a requeue is tried, with pauses up to the second figure. The controller may be away,
  * and what asks it may die of the signal that ends all processes of a job; a run without a follower
  * has nobody else to bring it back. */
 static const double REQUEUE_FOR_S = 1800, REQUEUE_PAUSE_S = 30;
-
-static int ours_load(struct work *w, const char *run_dir, struct err *err)
-{
-    char path[LIMIT_PATH_BYTES];
-    snprintf(path, sizeof path, "%s/run.json", run_dir);
-    int rc = run_load(path, &w->run, err);
-    snprintf(path, sizeof path, "%s/plan.json", run_dir);
-    if (rc < 0 || (rc = plan_load(path, &w->plan, err)) < 0)
-        return rc;
-    w->budget = w->run.budget;
-    w->time_limit_s = w->run.resources.time_limit_s;
-    w->node_agents = w->run.resources.node_agents;
-    w->notice = SIGUSR1;
-    return 0;
-}
-
-static int foreign_load(struct work *w, const char *run_dir, struct err *err)
-{
-    int rc = wrap_load(run_dir, &w->wrap, err);
-    if (rc < 0)
-        return rc;
-    w->foreign = true;
-    w->budget = w->wrap.budget;
-    w->node_agents = w->wrap.node_agents;
-    w->notice = (int)w->wrap.notice;
-    return 0;
-}
-
-/* Finds the job of a run of ours, whose ranks the scheduler itself starts. */
-static int job_find(struct work *w, const char *home, struct err *err)
-{
-    const char *kind = getenv("REEL_JOB_SCHED");
-    bool by_hand = !kind || !*kind;
-    int rc = sched_open(by_hand ? "local" : kind, home, &w->steps, err);
-    if (rc < 0 || by_hand)
-        return rc;
-    w->sched = w->steps;
-    return sched_self(w->sched, &w->self, err);
-}
-
-/* Finds the job of somebody's script, whose command starts its ranks itself. The job is one of
- * Slurm's, or there is none. */
-static int foreign_job_find(struct work *w, const char *home, struct err *err)
-{
-    const char *id = getenv("SLURM_JOB_ID"), *restarts = getenv("SLURM_RESTART_COUNT");
-    struct err why = {0};
-    int64_t n = 0;
-    int rc = sched_open("local", home, &w->steps, err);
-    if (rc < 0 || !id || !*id)
-        return rc;
-    if (sched_open("slurm", home, &w->sched, &why) < 0) {
-        log_msg(LOG_WARN, "job %s is not brought back when it ends early: %s", id, why.text);
-        return 0;
-    }
-    if (restarts && *restarts && (rc = num_parse_i64(restarts, "SLURM_RESTART_COUNT", &n, err)) < 0)
-        return rc;
-    w->self.restarts = (int)n;
-    snprintf(w->self.id, sizeof w->self.id, "%s", id);
-    return 0;
-}
 
 /* Should the question be put again, after a pause that doubles each time? For want of disk space it
  * is put without end: nobody else would. */
@@ -119,13 +58,18 @@ static void limit_find(struct work *w)
         w->time_limit_s = limit_left_s(&ending, 0);
 }
 
+bool work_outdated(const struct work *w, const char *run_dir)
+{
+    return w->sched && w->kind->changes && next_needs_job(run_dir, next_revision_here());
+}
+
 int work_changes_take(struct work *w, struct attempt *attempt, const struct run_state *state,
                       struct err *err)
 {
     int64_t revision = 0, steps = num_max_i64(state->max_step + 1, state->saved_step);
     struct evlog_event e;
     struct err why = {0};
-    if (w->foreign || (w->sched && next_needs_job(attempt->run_dir, next_revision_here())))
+    if (!w->kind->changes || work_outdated(w, attempt->run_dir))
         return 0;
     if (next_take(attempt->run_dir, steps, &revision, &why) < 0)
         log_msg(LOG_WARN, "what was changed does not hold yet: %s", why.text);
@@ -136,16 +80,16 @@ int work_changes_take(struct work *w, struct attempt *attempt, const struct run_
     event_int(&e, change_taken, from_step, steps);
     attempt_event(attempt, &e);
     run_release(&w->run);
-    return ours_load(w, attempt->run_dir, err);
+    return w->kind->load(w, attempt->run_dir, err);
 }
 
 int work_load(struct work *w, const char *run_dir, const char *home, struct err *err)
 {
-    bool foreign = wrap_is(run_dir);
     int rc;
-    if ((rc = foreign ? foreign_load(w, run_dir, err) : ours_load(w, run_dir, err)) < 0)
+    w->kind = wrap_is(run_dir) ? &trainer_foreign : &trainer_ours;
+    if ((rc = w->kind->load(w, run_dir, err)) < 0)
         return rc;
-    if ((rc = foreign ? foreign_job_find(w, home, err) : job_find(w, home, err)) < 0)
+    if ((rc = w->kind->job(w, home, err)) < 0)
         return rc;
     limit_find(w);
     return 0;

@@ -10,11 +10,13 @@
 #include "profiles/plan.h"
 #include "profiles/run.h"
 
+struct trainer_kind;
+
 struct work {
+    const struct trainer_kind *kind; /* of its trainer (launcher/run/trainer.h) */
     struct run run;         /* ours, with its plan … */
     struct plan plan;
-    bool foreign;           /* … or somebody else's trainer */
-    struct wrap wrap;
+    struct wrap wrap;       /* … or somebody else's trainer */
     struct run_budget budget;
     double time_limit_s;    /* of this attempt, as the scheduler ends it; 0: none, or not known */
     bool node_agents;
@@ -28,6 +30,8 @@ struct work {
  * wrapped command at Slurm, when it runs in a job of Slurm's. *w is zeroed before, and released
  * after failure too. */
 int work_load(struct work *w, const char *run_dir, const char *home, struct err *err);
+/* Was this job submitted with other resources than the run asks for now? */
+bool work_outdated(const struct work *w, const char *run_dir);
 /* Takes what was changed of the run (launcher/run/next.h), with an event: it holds from this
  * attempt on, which is claimed. If that fails the run goes on as it was. */
 int work_changes_take(struct work *w, struct attempt *attempt, const struct run_state *state,
