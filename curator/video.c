@@ -89,7 +89,7 @@ static int open_container(struct decoder *d, struct err *err)
     if (!(d->format = avformat_alloc_context()))
         return err_set(err, ERR_NOMEM, "out of memory opening the file");
     d->format->pb = d->io;
-    av_dict_set(&options, "protocol_whitelist", "file", 0);
+    /* The container's own list of protocols is that of d->io. */
     av_dict_set(&options, "format_whitelist", demuxers, 0);
     /* It frees d->format when it fails. */
     rc = avformat_open_input(&d->format, NULL, format, &options);

@@ -1,6 +1,7 @@
 /* Pictures of made clips against the `ffmpeg` command, to which each filter is written out: matrix, range, depth, sampling, pixel aspect, turns;
  * and which of them is shown when. */
 // SLOW
+// LINK: -Wl,--wrap=avformat_open_input,--wrap=avio_open2
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <libavformat/avformat.h>
 
 #include "base/file.h"
 #include "base/limits.h"
@@ -414,6 +416,47 @@ static void test_playlists(void **state)
     }
 }
 
+/* ---- what may be opened ---- */
+
+static struct { int files, containers, wrong; } opened; /* wrong: that may reach further than files */
+
+static void look(const char *protocols)
+{
+    opened.wrong += !protocols || strcmp(protocols, "file") != 0;
+}
+
+int __real_avio_open2(AVIOContext **io, const char *url, int flags, const AVIOInterruptCB *cb, AVDictionary **options);
+int __wrap_avio_open2(AVIOContext **io, const char *url, int flags, const AVIOInterruptCB *cb, AVDictionary **options);
+int __wrap_avio_open2(AVIOContext **io, const char *url, int flags, const AVIOInterruptCB *cb, AVDictionary **options)
+{
+    const AVDictionaryEntry *e = options ? av_dict_get(*options, "protocol_whitelist", NULL, 0) : NULL;
+    opened.files++;
+    look(e ? e->value : NULL);
+    return __real_avio_open2(io, url, flags, cb, options);
+}
+
+int __real_avformat_open_input(AVFormatContext **format, const char *url, const AVInputFormat *kind, AVDictionary **options);
+int __wrap_avformat_open_input(AVFormatContext **format, const char *url, const AVInputFormat *kind, AVDictionary **options);
+int __wrap_avformat_open_input(AVFormatContext **format, const char *url, const AVInputFormat *kind, AVDictionary **options)
+{
+    int rc = __real_avformat_open_input(format, url, kind, options);
+    opened.containers++;
+    look(rc < 0 ? NULL : (*format)->protocol_whitelist);
+    return rc;
+}
+
+/* Whatever a demuxer of the list would open besides the file, only files can be: the whitelist that FFmpeg goes by says so. */
+static void test_protocols(void **state)
+{
+    struct means m;
+    (void)state;
+    memset(&opened, 0, sizeof opened);
+    shell("ffmpeg -nostdin -v error -y -f lavfi -i testsrc2=s=128x96:r=10:d=0.5 -c:v libx264 -pix_fmt yuv420p one.mp4");
+    ours("one.mp4", &m);
+    assert_true(opened.files > 0 && opened.containers > 0);
+    assert_int_equal(opened.wrong, 0);
+}
+
 static int begin(void **state)
 {
     (void)state;
@@ -431,6 +474,6 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_colours), cmocka_unit_test(test_numbers), cmocka_unit_test(test_shape),
                                        cmocka_unit_test(test_formats), cmocka_unit_test(test_still), cmocka_unit_test(test_covers),
                                        cmocka_unit_test(test_notes), cmocka_unit_test(test_times), cmocka_unit_test(test_torn),
-                                       cmocka_unit_test(test_playlists)};
+                                       cmocka_unit_test(test_playlists), cmocka_unit_test(test_protocols)};
     return cmocka_run_group_tests(tests, begin, end);
 }
