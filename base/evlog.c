@@ -111,18 +111,17 @@ static int open_log(struct evlog *log, const char *dir, struct err *err)
     if (log->fd < 0)
         return err_set_errno(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO,
                              "cannot open event log '%s'", log->path);
-    rc = evlog_next_seq(log->path, &log->next_seq, err);
-    if (rc == 0 && log->next_seq == 1)
-        rc = file_fsync_dir(dir, err);
-    return rc;
+    if ((rc = evlog_next_seq(log->path, &log->next_seq, err)) < 0)
+        return rc;
+    return log->next_seq == 1 ? file_fsync_dir(dir, err) : 0;
 }
 
 int evlog_open(const char *dir, const struct evlog_ids *ids, struct evlog **out, struct err *err)
 {
     struct evlog *log;
-    int rc = check_ids(ids, err);
+    int rc;
 
-    if (rc < 0)
+    if ((rc = check_ids(ids, err)) < 0)
         return rc;
     log = calloc(1, sizeof *log);
     if (!log)
@@ -130,13 +129,14 @@ int evlog_open(const char *dir, const struct evlog_ids *ids, struct evlog **out,
     log->fd = -1;
     log->spare = (struct str)STR_INIT;
     log->kept = (struct str)STR_INIT;
-    rc = copy_ids(log, dir, ids, err);
-    if (rc == 0)
-        rc = open_log(log, dir, err);
-    if (rc < 0)
-        evlog_close(log);
-    else
-        *out = log;
+    if ((rc = copy_ids(log, dir, ids, err)) < 0)
+        goto out;
+    if ((rc = open_log(log, dir, err)) < 0)
+        goto out;
+    *out = log;
+    log = NULL; /* the caller's */
+out:
+    evlog_close(log);
     return rc;
 }
 

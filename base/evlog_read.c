@@ -445,15 +445,16 @@ int evlog_next_seq(const char *path, int64_t *out, struct err *err)
     struct evlog_reader *r;
     struct record rec;
     int64_t next = 1;
-    int rc = evlog_reader_open(path, &r, err);
+    int rc;
 
-    if (rc < 0)
+    if ((rc = evlog_reader_open(path, &r, err)) < 0)
         return rc;
     while ((rc = next_record(r, &rec, err)) == 1)
         if (rec.seq >= next)
             next = rec.seq + 1;
     evlog_reader_close(r);
-    if (rc == 0)
-        *out = next;
-    return rc;
+    if (rc < 0)
+        return rc;
+    *out = next;
+    return 0;
 }

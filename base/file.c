@@ -76,19 +76,26 @@ static bool is_null(const struct stat *st)
     return S_ISCHR(st->st_mode) && st->st_rdev == makedev(1, 3);
 }
 
+/* Reads the descriptor, unless it is of a pipe or a device. */
+static int read_plain(int fd, const char *path, int64_t max_bytes, struct str *out, struct err *err)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return fail(err, "look at", path);
+    if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode) && !is_null(&st))
+        return err_set(err, ERR_INPUT, "'%.600s' is a pipe or a device: give a file", path);
+    return read_fd(fd, path, max_bytes, out, err);
+}
+
 int file_read(const char *path, int64_t max_bytes, struct str *out, struct err *err)
 {
     size_t before = out->len;
-    struct stat st;
     int rc, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* waits for no pipe */
 
     if (fd < 0)
         return fail_read(err, "open", path);
-    rc = fstat(fd, &st) < 0 ? fail(err, "look at", path) : 0;
-    if (rc == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode) && !is_null(&st))
-        rc = err_set(err, ERR_INPUT, "'%.600s' is a pipe or a device: give a file", path);
-    if (rc == 0)
-        rc = read_fd(fd, path, max_bytes, out, err);
+    rc = read_plain(fd, path, max_bytes, out, err);
     close(fd);
     if (rc < 0 && out->len > before) {
         out->len = before;
@@ -138,15 +145,16 @@ int file_mkdirs(const char *path, struct err *err)
     copy = strdup(path);
     if (!copy)
         return err_set(err, ERR_NOMEM, "out of memory while making folder '%s'", path);
-    for (char *p = copy + 1; rc == 0 && *p; p++) {
+    for (char *p = copy + 1; *p; p++) {
         if (*p != '/')
             continue;
         *p = '\0';
-        rc = make_dir(copy, err);
+        if ((rc = make_dir(copy, err)) < 0)
+            goto out;
         *p = '/';
     }
-    if (rc == 0)
-        rc = make_dir(copy, err);
+    rc = make_dir(copy, err);
+out:
     free(copy);
     return rc;
 }
@@ -182,8 +190,9 @@ int file_remove_tree(const char *path, struct err *err)
         free(copy);
         return fail(err, "remove", path);
     }
-    while (rc == 0 && (e = fts_read(fts)))
-        rc = remove_entry(e, err);
+    while ((e = fts_read(fts)))
+        if ((rc = remove_entry(e, err)) < 0)
+            break;
     fts_close(fts);
     free(copy);
     return rc;
@@ -338,37 +347,41 @@ int file_pub_open(struct file_pub *p, const char *path, struct err *err)
 
 int file_pub_write(struct file_pub *p, const void *bytes, size_t n, struct err *err)
 {
-    int rc = file_write_all(p->fd, bytes, n, p->path, err);
+    int rc;
 
-    if (rc == 0)
-        p->bytes += (int64_t)n;
-    return rc;
+    if ((rc = file_write_all(p->fd, bytes, n, p->path, err)) < 0)
+        return rc;
+    p->bytes += (int64_t)n;
+    return 0;
 }
 
 /* Does everything up to and including the rename. On failure the caller removes the temporary
  * file. */
 static int install(struct file_pub *p, struct err *err)
 {
-    int rc = p->tmp ? file_fsync(p->fd, p->path, err) : 0, fd = p->fd;
+    int rc, fd = p->fd;
 
+    if (p->tmp && (rc = file_fsync(fd, p->path, err)) < 0)
+        return rc;
     p->fd = -1;
-    if (close(fd) < 0 && rc == 0)
-        rc = fail(err, "close", p->path);
-    if (rc == 0 && p->tmp && rename(p->tmp, p->path) < 0)
-        rc = fail(err, "publish", p->path);
-    return rc;
+    if (close(fd) < 0)
+        return fail(err, "close", p->path);
+    if (p->tmp && rename(p->tmp, p->path) < 0)
+        return fail(err, "publish", p->path);
+    return 0;
 }
 
 int file_pub_commit(struct file_pub *p, struct err *err)
 {
-    int rc = install(p, err);
+    int rc;
 
-    if (rc == 0 && p->tmp) {
-        free(p->tmp); /* it was renamed, so there is nothing left to remove */
-        p->tmp = NULL;
-        if ((rc = fsync_parent(p->path, err)) < 0)
-            err_context(err, "'%s' is published but may not survive a power cut", p->path);
-    }
+    if ((rc = install(p, err)) < 0 || !p->tmp)
+        goto out;
+    free(p->tmp); /* it was renamed, so there is nothing left to remove */
+    p->tmp = NULL;
+    if ((rc = fsync_parent(p->path, err)) < 0)
+        err_context(err, "'%s' is published but may not survive a power cut", p->path);
+out:
     file_pub_abort(p);
     return rc;
 }
@@ -387,16 +400,18 @@ void file_pub_abort(struct file_pub *p)
 static int publish(const char *path, const void *bytes, size_t n, bool private, struct err *err)
 {
     struct file_pub p;
-    int rc = file_pub_open(&p, path, err);
+    int rc;
 
-    if (rc < 0)
+    if ((rc = file_pub_open(&p, path, err)) < 0)
         return rc;
-    if (private && p.tmp && fchmod(p.fd, 0600) < 0)
+    if (private && p.tmp && fchmod(p.fd, 0600) < 0) {
         rc = fail(err, "make private", path);
-    if (rc == 0)
-        rc = file_pub_write(&p, bytes, n, err);
-    if (rc == 0)
-        return file_pub_commit(&p, err);
+        goto out;
+    }
+    if ((rc = file_pub_write(&p, bytes, n, err)) < 0)
+        goto out;
+    return file_pub_commit(&p, err);
+out:
     file_pub_abort(&p);
     return rc;
 }
@@ -438,9 +453,10 @@ static int create_then_write(const char *path, const void *bytes, size_t n, stru
         return err_set(err, ERR_EXISTS, "'%s' exists already: somebody else made it first", path);
     if (fd < 0)
         return fail(err, "create", path);
-    rc = file_write_all(fd, bytes, n, path, err);
-    if (rc == 0)
-        rc = file_fsync(fd, path, err);
+    if ((rc = file_write_all(fd, bytes, n, path, err)) < 0)
+        goto out;
+    rc = file_fsync(fd, path, err);
+out:
     close(fd);
     if (rc < 0)
         unlink(path);
@@ -468,16 +484,19 @@ static int link_exclusive(struct file_pub *p, const void *bytes, size_t n, struc
 int file_create_exclusive(const char *path, const void *bytes, size_t n, struct err *err)
 {
     struct file_pub p;
-    int rc = file_pub_open(&p, path, err);
+    int rc;
 
-    if (rc < 0)
+    if ((rc = file_pub_open(&p, path, err)) < 0)
         return rc;
-    rc = file_pub_write(&p, bytes, n, err);
-    if (rc == 0)
-        rc = file_fsync(p.fd, path, err);
-    if (rc == 0 && (rc = link_exclusive(&p, bytes, n, err)) == 0 &&
-        (rc = fsync_parent(path, err)) < 0)
+    if ((rc = file_pub_write(&p, bytes, n, err)) < 0)
+        goto out;
+    if ((rc = file_fsync(p.fd, path, err)) < 0)
+        goto out;
+    if ((rc = link_exclusive(&p, bytes, n, err)) < 0)
+        goto out;
+    if ((rc = fsync_parent(path, err)) < 0)
         unlink(path);
+out:
     file_pub_abort(&p);
     return rc;
 }

@@ -98,11 +98,14 @@ int hash_file(const char *path, struct hash128 *out, struct err *err)
     if (fd < 0)
         return err_set_errno(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "cannot open '%s'",
                              path);
-    h = hash_stream_new();
-    rc = h ? hash_fd(fd, path, h, err)
-           : err_set(err, ERR_NOMEM, "out of memory while hashing '%s'", path);
-    if (rc == 0)
-        *out = hash_stream_128(h);
+    if (!(h = hash_stream_new())) {
+        rc = err_set(err, ERR_NOMEM, "out of memory while hashing '%s'", path);
+        goto out;
+    }
+    if ((rc = hash_fd(fd, path, h, err)) < 0)
+        goto out;
+    *out = hash_stream_128(h);
+out:
     hash_stream_free(h);
     close(fd);
     return rc;

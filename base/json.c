@@ -71,18 +71,18 @@ static int check_duplicates(const char *name, const cJSON *value, const struct s
                             struct err *err)
 {
     const char *dup = NULL;
-    int rc = cJSON_IsObject(value) ? find_duplicate(value, &dup, err) : 0;
-    if (rc < 0)
+    int rc, index = 0;
+    if (cJSON_IsObject(value) && (rc = find_duplicate(value, &dup, err)) < 0)
         return rc;
     if (dup != NULL)
         return duplicate_error(name, here, dup, err);
-    int index = 0;
-    for (const cJSON *c = value->child; c != NULL && rc == 0; c = c->next) {
+    for (const cJSON *c = value->child; c != NULL; c = c->next) {
         struct step step = {
             .up = here, .key = cJSON_IsObject(value) ? c->string : NULL, .index = index++};
-        rc = check_duplicates(name, c, &step, err);
+        if ((rc = check_duplicates(name, c, &step, err)) < 0)
+            return rc;
     }
-    return rc;
+    return 0;
 }
 
 /* ---- parsing ---- */
@@ -116,9 +116,11 @@ int json_parse(const char *text, size_t len, const char *name, struct json_doc *
 int json_load(const char *path, struct json_doc *out, struct err *err)
 {
     struct str text = STR_INIT;
-    int rc = file_read(path, LIMIT_JSON_BYTES, &text, err);
-    if (rc == 0)
-        rc = json_parse(text.p, text.len, path, out, err);
+    int rc;
+    if ((rc = file_read(path, LIMIT_JSON_BYTES, &text, err)) < 0)
+        goto out;
+    rc = json_parse(text.p, text.len, path, out, err);
+out:
     str_release(&text);
     return rc;
 }
@@ -370,19 +372,21 @@ static int check_object(struct reading *r, const cJSON *obj)
 
 static int check_keys(struct reading *r, const cJSON *obj)
 {
-    int rc = check_object(r, obj);
-    for (const cJSON *c = rc == 0 ? obj->child : NULL; c != NULL && rc == 0; c = c->next) {
+    int rc;
+    if ((rc = check_object(r, obj)) < 0)
+        return rc;
+    for (const cJSON *c = obj->child; c != NULL; c = c->next) {
         const struct json_field *f = find_field(r, c->string);
         union value ignored;
         if (f == NULL)
-            rc = unknown_key(r, c->string);
-        else if (!value_from(f, c, &ignored))
-            rc = refuse(r, f, c);
+            return unknown_key(r, c->string);
+        if (!value_from(f, c, &ignored))
+            return refuse(r, f, c);
     }
-    for (size_t i = 0; i < r->n_fields && rc == 0; i++)
+    for (size_t i = 0; i < r->n_fields; i++)
         if (!r->fields[i].optional && json_member(obj, r->fields[i].name) == NULL)
-            rc = missing_key(r, &r->fields[i]);
-    return rc;
+            return missing_key(r, &r->fields[i]);
+    return 0;
 }
 
 int json_read(const struct json_doc *doc, const cJSON *obj, const char *path,
@@ -390,10 +394,13 @@ int json_read(const struct json_doc *doc, const cJSON *obj, const char *path,
               struct err *err)
 {
     struct reading r = {doc, path, fields, n_fields, arena, err};
-    int rc = check_keys(&r, obj);
-    for (const cJSON *c = rc == 0 ? obj->child : NULL; c != NULL && rc == 0; c = c->next)
-        rc = store(&r, find_field(&r, c->string), c, out);
-    return rc;
+    int rc;
+    if ((rc = check_keys(&r, obj)) < 0)
+        return rc;
+    for (const cJSON *c = obj->child; c != NULL; c = c->next)
+        if ((rc = store(&r, find_field(&r, c->string), c, out)) < 0)
+            return rc;
+    return 0;
 }
 
 int json_check_schema(const struct json_doc *doc, const char *schema, struct err *err)

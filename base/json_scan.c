@@ -120,25 +120,29 @@ static int check_number(struct scan *s, const char *from)
 static int scan_number(struct scan *s)
 {
     const char *from = s->p;
+    int rc;
     if (at(s, '-'))
         s->p++;
     const char *digits = s->p;
-    int rc = scan_digits(s);
-    if (rc == 0 && *digits == '0' && s->p > digits + 1) {
+    if ((rc = scan_digits(s)) < 0)
+        return rc;
+    if (*digits == '0' && s->p > digits + 1) {
         s->p = digits;
         return fail(s, ERR_INPUT, "a number with leading zeros: remove them");
     }
-    if (rc == 0 && at(s, '.')) {
+    if (at(s, '.')) {
         s->p++;
-        rc = scan_digits(s);
+        if ((rc = scan_digits(s)) < 0)
+            return rc;
     }
-    if (rc == 0 && (at(s, 'e') || at(s, 'E'))) {
+    if (at(s, 'e') || at(s, 'E')) {
         s->p++;
         if (at(s, '+') || at(s, '-'))
             s->p++;
-        rc = scan_digits(s);
+        if ((rc = scan_digits(s)) < 0)
+            return rc;
     }
-    return rc < 0 ? rc : check_number(s, from);
+    return check_number(s, from);
 }
 
 /* Returns the value of four hex digits at s->p, -1 if they are none. */

@@ -289,26 +289,38 @@ static int name_make(struct lease *l, struct err *err)
     return 0;
 }
 
-static int lease_new(const char *path, int64_t rank, struct lease **out, struct err *err)
-{
-    struct lease *l = calloc(1, sizeof *l);
-    if (!l)
-        return err_set(err, ERR_NOMEM, "out of memory taking '%s'", path);
-    l->rank = rank;
-    int rc = name_make(l, err);
-    if (rc == 0 && (!(l->path = strdup(path)) || asprintf(&l->file, "%s/%s", path, l->name) < 0)) {
-        l->file = NULL;
-        rc = err_set(err, ERR_NOMEM, "out of memory taking '%s'", path);
-    }
-    *out = l;
-    return rc;
-}
-
 static void lease_free(struct lease *l)
 {
     free(l->path);
     free(l->file);
     free(l);
+}
+
+static int names_make(struct lease *l, const char *path, struct err *err)
+{
+    int rc;
+    if ((rc = name_make(l, err)) < 0)
+        return rc;
+    l->path = strdup(path);
+    if (!l->path || asprintf(&l->file, "%s/%s", path, l->name) < 0) {
+        l->file = NULL;
+        return err_set(err, ERR_NOMEM, "out of memory taking '%s'", path);
+    }
+    return 0;
+}
+
+static int lease_new(const char *path, int64_t rank, struct lease **out, struct err *err)
+{
+    struct lease *l = calloc(1, sizeof *l);
+    int rc;
+    if (!l)
+        return err_set(err, ERR_NOMEM, "out of memory taking '%s'", path);
+    l->rank = rank;
+    if ((rc = names_make(l, path, err)) < 0)
+        lease_free(l);
+    else
+        *out = l;
+    return rc;
 }
 
 /* Gives folder and file the rights of the folder around them: whoever may write there may take the
@@ -369,11 +381,13 @@ static int rename_over(const struct lease *l, const char *dir, struct err *err)
 static int try_once(const struct lease *l, struct err *err)
 {
     char dir[2 * LIMIT_PATH_BYTES], file[2 * LIMIT_PATH_BYTES + NAME_BYTES];
+    int rc;
     snprintf(dir, sizeof dir, "%s.%.32s", l->path, l->name);
     snprintf(file, sizeof file, "%s/%s", dir, l->name);
-    int rc = folder_make(l, dir, file, err);
-    if (rc == 0)
-        rc = rename_over(l, dir, err);
+    if ((rc = folder_make(l, dir, file, err)) < 0)
+        goto out;
+    rc = rename_over(l, dir, err);
+out:
     if (rc < 0)
         folder_remove(dir, file);
     return rc;
@@ -439,12 +453,19 @@ int lease_take_over(const char *path, int64_t rank, double wait_s, struct lease 
                     struct err *err)
 {
     struct lease *l = NULL;
-    int rc = lease_new(path, rank, &l, err);
-    if (rc == 0 && (rc = take(l, wait_s, err)) == 0 && (rc = keeper_start(l, err)) < 0)
+    int rc;
+    if ((rc = lease_new(path, rank, &l, err)) < 0)
+        return rc;
+    if ((rc = take(l, wait_s, err)) < 0)
+        goto out;
+    if ((rc = keeper_start(l, err)) < 0) {
         folder_remove(l->path, l->file);
-    if (rc == 0)
-        *out = l;
-    else if (l)
+        goto out;
+    }
+    *out = l;
+    l = NULL; /* the caller's */
+out:
+    if (l)
         lease_free(l);
     return rc;
 }

@@ -122,19 +122,19 @@ static int convert_layer(struct opt_values *v, const struct opt *o, const char *
                          const char *what, struct opt_value *value, struct err *err)
 {
     char *copy = arena_strdup(&v->arena, text), *rest = NULL;
+    int rc;
     if (copy == NULL)
         return no_memory(err);
     if (o->type != OPT_LIST)
         return convert(v, o, copy, what, value, err);
-    int rc = 0;
-    for (char *item = strtok_r(copy, ",", &rest); item != NULL && rc == 0;
-         item = strtok_r(NULL, ",", &rest)) {
+    for (char *item = strtok_r(copy, ",", &rest); item; item = strtok_r(NULL, ",", &rest)) {
         item += strspn(item, " \t");
         for (size_t n = strlen(item); n > 0 && (item[n - 1] == ' ' || item[n - 1] == '\t'); n--)
             item[n - 1] = '\0';
-        rc = *item != '\0' ? add_item(v, value, item, err) : 0;
+        if (*item != '\0' && (rc = add_item(v, value, item, err)) < 0)
+            return rc;
     }
-    return rc;
+    return 0;
 }
 
 /* ---- the command line ---- */
@@ -353,16 +353,17 @@ static int fill_from_settings(struct opt_values *v, const struct opt *o,
                               const struct settings *settings, struct err *err)
 {
     const char *origin = NULL, *text = settings_get(settings, o->name, &origin);
+    int rc;
     if (text == NULL)
         return 0;
     char *kept = arena_strdup(&v->arena, origin);
     char *what = arena_printf(&v->arena, "%s: setting '%s'", origin, o->name);
     if (kept == NULL || what == NULL)
         return no_memory(err);
-    int rc = convert_layer(v, o, text, what, value_of(v, o), err);
-    if (rc == 0)
-        mark(value_of(v, o), kept);
-    return rc;
+    if ((rc = convert_layer(v, o, text, what, value_of(v, o), err)) < 0)
+        return rc;
+    mark(value_of(v, o), kept);
+    return 0;
 }
 
 static int fill_layers(struct opt_values *v, const struct settings *settings, struct err *err)
@@ -370,12 +371,12 @@ static int fill_layers(struct opt_values *v, const struct settings *settings, st
     for (size_t i = 0; i < v->cmd->n_opts; i++) {
         const struct opt *o = &v->cmd->opts[i];
         struct opt_value *value = &v->values[i];
-        int rc = 0;
-        if (!value->given && settings != NULL && (o->flags & OPT_SETTING))
-            rc = fill_from_settings(v, o, settings, err);
-        if (rc == 0 && !value->given && o->fallback != NULL)
-            rc = convert_layer(v, o, o->fallback, o->name, value, err);
-        if (rc < 0)
+        int rc;
+        if (!value->given && settings != NULL && (o->flags & OPT_SETTING) &&
+            (rc = fill_from_settings(v, o, settings, err)) < 0)
+            return rc;
+        if (!value->given && o->fallback != NULL &&
+            (rc = convert_layer(v, o, o->fallback, o->name, value, err)) < 0)
             return rc;
         if (!value->given && (o->flags & OPT_REQUIRED))
             return err_set(err, ERR_USAGE, "%s: --%s is required: give --%s=%s", v->cmd->name,
@@ -418,6 +419,7 @@ static struct opt_values *values_new(const struct opt_cmd *cmd, int argc)
 int opt_parse(const struct opt_cmd *cmd, int argc, char **argv, const struct settings *settings,
               struct opt_values **out, bool *help, struct err *err)
 {
+    int rc;
     *help = wants_help(cmd, argc, argv);
     if (*help) {
         *out = NULL;
@@ -427,15 +429,16 @@ int opt_parse(const struct opt_cmd *cmd, int argc, char **argv, const struct set
     if (v == NULL)
         return no_memory(err);
     struct parser p = {.cmd = cmd, .argc = argc, .next = 1, .argv = argv, .v = v, .err = err};
-    int rc = parse_args(&p);
-    if (rc == 0)
-        rc = fill_layers(v, settings, err);
-    if (rc == 0)
-        rc = check_operands(v, err);
-    if (rc < 0)
-        opt_free(v);
-    else
-        *out = v;
+    if ((rc = parse_args(&p)) < 0)
+        goto out;
+    if ((rc = fill_layers(v, settings, err)) < 0)
+        goto out;
+    if ((rc = check_operands(v, err)) < 0)
+        goto out;
+    *out = v;
+    v = NULL; /* the caller's */
+out:
+    opt_free(v);
     return rc;
 }
 
@@ -579,11 +582,12 @@ static int check_opt(struct opt_values *v, const struct opt *o, struct err *err)
 int opt_check(const struct opt_cmd *cmd, struct err *err)
 {
     struct opt_values *v = values_new(cmd, 0);
+    int rc = 0;
     if (v == NULL)
         return no_memory(err);
-    int rc = 0;
-    for (size_t i = 0; i < cmd->n_opts && rc == 0; i++)
-        rc = check_opt(v, &cmd->opts[i], err);
+    for (size_t i = 0; i < cmd->n_opts; i++)
+        if ((rc = check_opt(v, &cmd->opts[i], err)) < 0)
+            break;
     opt_free(v);
     return rc;
 }

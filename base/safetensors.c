@@ -101,34 +101,44 @@ static void length_format(uint64_t n, unsigned char out[LENGTH_BYTES])
         out[i] = (unsigned char)(n >> 8 * i);
 }
 
+/* Opens the file that is published at the end, and writes its header. */
+static int header_publish(struct safetensors_writer *w, const char *path, const struct str *header,
+                          struct err *err)
+{
+    unsigned char length[LENGTH_BYTES];
+    int rc;
+    length_format(header->len, length);
+    if ((rc = file_pub_open(&w->pub, path, err)) < 0)
+        return rc;
+    if ((rc = file_pub_write(&w->pub, length, sizeof length, err)) < 0)
+        goto out;
+    rc = file_pub_write(&w->pub, header->p, header->len, err);
+out:
+    if (rc < 0)
+        file_pub_abort(&w->pub);
+    return rc;
+}
+
 int safetensors_create(const char *path, struct safetensors_tensor *tensors, int64_t n,
                        const struct safetensors_meta *meta, int64_t n_meta,
                        struct safetensors_writer **out, struct err *err)
 {
     struct safetensors_writer *w = calloc(1, sizeof *w);
     struct str header = STR_INIT;
-    unsigned char length[LENGTH_BYTES];
+    int rc;
     if (!w)
         return err_set(err, ERR_NOMEM, "out of memory writing '%s'", path);
-    int rc = places_set(tensors, n, &w->left, err);
-    if (rc == 0) {
-        header_write(tensors, n, meta, n_meta, &header);
-        length_format(header.len, length);
-        rc = str_check(&header, err);
-    }
-    if (rc == 0)
-        rc = file_pub_open(&w->pub, path, err);
-    bool open = rc == 0;
-    if (rc == 0)
-        rc = file_pub_write(&w->pub, length, sizeof length, err);
-    if (rc == 0)
-        rc = file_pub_write(&w->pub, header.p, header.len, err);
-    if (rc < 0 && open)
-        file_pub_abort(&w->pub);
-    if (rc < 0)
-        free(w);
-    else
-        *out = w;
+    if ((rc = places_set(tensors, n, &w->left, err)) < 0)
+        goto out;
+    header_write(tensors, n, meta, n_meta, &header);
+    if ((rc = str_check(&header, err)) < 0)
+        goto out;
+    if ((rc = header_publish(w, path, &header, err)) < 0)
+        goto out;
+    *out = w;
+    w = NULL; /* the caller's */
+out:
+    free(w);
     str_release(&header);
     return rc;
 }
@@ -276,60 +286,93 @@ static int header_read(const struct json_doc *doc, struct safetensors_reader *r,
     return 0;
 }
 
+/* Reads how many bytes the header has. */
+static int header_length(struct safetensors_reader *r, int64_t file_bytes, int64_t *out,
+                         struct err *err)
+{
+    unsigned char raw[LENGTH_BYTES];
+    uint64_t n = 0;
+    int rc;
+    if ((rc = bytes_read(r->fd, r->path, 0, LENGTH_BYTES, raw, err)) < 0)
+        return rc;
+    for (int i = 0; i < LENGTH_BYTES; i++)
+        n |= (uint64_t)raw[i] << 8 * i;
+    if (n < 2 || n > SAFETENSORS_HEADER_BYTES || (int64_t)n > file_bytes - LENGTH_BYTES)
+        return err_set(err, ERR_CORRUPT,
+                       "'%s': a header of %llu bytes does not fit (file of %lld bytes, at most "
+                       "%d)",
+                       r->path, (unsigned long long)n, (long long)file_bytes,
+                       SAFETENSORS_HEADER_BYTES);
+    *out = (int64_t)n;
+    return 0;
+}
+
 /* Loads the header's text, and finds where the data begins. */
 static int header_load(struct safetensors_reader *r, int64_t file_bytes, struct str *text,
                        struct err *err)
 {
-    unsigned char raw[LENGTH_BYTES];
-    uint64_t n = 0;
-    int rc = bytes_read(r->fd, r->path, 0, LENGTH_BYTES, raw, err);
-    for (int i = 0; i < LENGTH_BYTES && rc == 0; i++)
-        n |= (uint64_t)raw[i] << 8 * i;
-    if (rc == 0 &&
-        (n < 2 || n > SAFETENSORS_HEADER_BYTES || (int64_t)n > file_bytes - LENGTH_BYTES))
-        rc = err_set(err, ERR_CORRUPT,
-                     "'%s': a header of %llu bytes does not fit (file of %lld bytes, at most %d)",
-                     r->path, (unsigned long long)n, (long long)file_bytes,
-                     SAFETENSORS_HEADER_BYTES);
-    char *buf = rc == 0 ? malloc((size_t)n) : NULL;
-    if (rc == 0 && !buf)
-        rc = err_set(err, ERR_NOMEM, "out of memory reading '%s'", r->path);
-    if (rc == 0 && (rc = bytes_read(r->fd, r->path, LENGTH_BYTES, (int64_t)n, buf, err)) == 0)
-        str_addn(text, buf, (size_t)n), r->data_first = LENGTH_BYTES + (int64_t)n;
-    if (rc == 0)
-        rc = str_check(text, err);
-    if (rc == 0 && buf[0] != '{')
+    int64_t n = 0;
+    int rc;
+    if ((rc = header_length(r, file_bytes, &n, err)) < 0)
+        return rc;
+    char *buf = malloc((size_t)n);
+    if (!buf)
+        return err_set(err, ERR_NOMEM, "out of memory reading '%s'", r->path);
+    if ((rc = bytes_read(r->fd, r->path, LENGTH_BYTES, n, buf, err)) < 0)
+        goto out;
+    str_addn(text, buf, (size_t)n), r->data_first = LENGTH_BYTES + n;
+    if ((rc = str_check(text, err)) < 0)
+        goto out;
+    if (buf[0] != '{')
         rc = err_set(err, ERR_CORRUPT,
                      "'%s': its header does not begin with '{': it is not a safetensors file",
                      r->path);
+out:
     free(buf);
+    return rc;
+}
+
+static int text_parse(struct safetensors_reader *r, const struct str *text, int64_t file_bytes,
+                      struct err *err)
+{
+    struct json_doc doc = {0};
+    int rc;
+    if ((rc = json_parse(text->p, text->len, r->path, &doc, err)) < 0)
+        return rc == ERR_INPUT ? (err->code = ERR_CORRUPT) : rc;
+    if ((rc = header_read(&doc, r, err)) < 0)
+        goto out;
+    rc = places_check(&doc, r, file_bytes - r->data_first, err);
+out:
+    json_release(&doc);
+    return rc;
+}
+
+static int file_read_in(struct safetensors_reader *r, const char *path, struct err *err)
+{
+    struct str text = STR_INIT;
+    struct stat st;
+    int rc;
+    /* O_NONBLOCK, so that no pipe is waited for. */
+    if ((r->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0 || fstat(r->fd, &st) < 0)
+        return err_set_errno(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "cannot read '%s'",
+                             path);
+    if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        return err_set(err, ERR_INPUT, "'%s' is a pipe or a device: give a file", path);
+    if ((rc = header_load(r, st.st_size, &text, err)) < 0)
+        goto out;
+    rc = text_parse(r, &text, st.st_size, err);
+out:
+    str_release(&text);
     return rc;
 }
 
 int safetensors_open(const char *path, struct safetensors_reader *out, struct err *err)
 {
     struct safetensors_reader r = {.path = strdup(path), .fd = -1};
-    struct json_doc doc = {0};
-    struct str text = STR_INIT;
-    struct stat st;
-    int rc = r.path ? 0 : err_set(err, ERR_NOMEM, "out of memory reading '%s'", path);
-    /* O_NONBLOCK, so that no pipe is waited for. */
-    if (rc == 0 &&
-        ((r.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0 || fstat(r.fd, &st) < 0))
-        rc = err_set_errno(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "cannot read '%s'", path);
-    if (rc == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
-        rc = err_set(err, ERR_INPUT, "'%s' is a pipe or a device: give a file", path);
-    if (rc == 0)
-        rc = header_load(&r, st.st_size, &text, err);
-    if (rc == 0 && (rc = json_parse(text.p, text.len, path, &doc, err)) == ERR_INPUT)
-        rc = err->code = ERR_CORRUPT;
-    if (rc == 0)
-        rc = header_read(&doc, &r, err);
-    if (rc == 0)
-        rc = places_check(&doc, &r, st.st_size - r.data_first, err);
-    json_release(&doc);
-    str_release(&text);
-    if (rc < 0)
+    int rc;
+    if (!r.path)
+        return err_set(err, ERR_NOMEM, "out of memory reading '%s'", path);
+    if ((rc = file_read_in(&r, path, err)) < 0)
         safetensors_close(&r);
     else
         *out = r;

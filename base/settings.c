@@ -160,28 +160,35 @@ static int read_line(struct settings *s, enum rank rank, char *line, const char 
 static int read_lines(struct settings *s, enum rank rank, char *text, const char *path,
                       struct err *err)
 {
-    int rc = 0, number = 1;
-    for (char *line = text, *next; line != NULL && rc == 0; line = next, number++) {
+    int rc, number = 1;
+    for (char *line = text, *next; line != NULL; line = next, number++) {
         next = strchr(line, '\n');
         if (next != NULL)
             *next++ = '\0';
         const char *place = arena_printf(&s->arena, "%s:%d", path, number);
-        rc = place != NULL ? read_line(s, rank, line, place, err) : no_memory(err);
+        if (place == NULL)
+            return no_memory(err);
+        if ((rc = read_line(s, rank, line, place, err)) < 0)
+            return rc;
     }
-    return rc;
+    return 0;
 }
 
 static int load_file(struct settings *s, enum rank rank, const char *path, struct err *err)
 {
+    struct str text = STR_INIT;
+    int rc;
     if (!file_exists(path))
         return 0;
-    struct str text = STR_INIT;
-    int rc = file_read(path, FILE_BYTES, &text, err);
-    if (rc == 0 && strlen(text.p) != text.len)
+    if ((rc = file_read(path, FILE_BYTES, &text, err)) < 0 || text.len == 0)
+        goto out;
+    if (strlen(text.p) != text.len) {
         rc = err_set(err, ERR_INPUT, "%s: holds a zero byte: settings are text lines `key = value`",
                      path);
-    if (rc == 0 && text.len > 0)
-        rc = read_lines(s, rank, text.p, path, err);
+        goto out;
+    }
+    rc = read_lines(s, rank, text.p, path, err);
+out:
     str_release(&text);
     return rc;
 }
@@ -220,19 +227,21 @@ int settings_load(const char *const *known, const char *const *env, struct setti
                   struct err *err)
 {
     struct settings *s = calloc(1, sizeof *s);
+    int rc;
     if (s == NULL)
         return no_memory(err);
-    int rc = copy_known(s, known, err);
-    if (rc == 0)
-        rc = load_env(s, env, err);
-    if (rc == 0)
-        rc = load_user_file(s, env, err);
-    if (rc == 0)
-        rc = load_site_file(s, env, err);
-    if (rc < 0)
-        settings_free(s);
-    else
-        *out = s;
+    if ((rc = copy_known(s, known, err)) < 0)
+        goto out;
+    if ((rc = load_env(s, env, err)) < 0)
+        goto out;
+    if ((rc = load_user_file(s, env, err)) < 0)
+        goto out;
+    if ((rc = load_site_file(s, env, err)) < 0)
+        goto out;
+    *out = s;
+    s = NULL; /* the caller's */
+out:
+    settings_free(s);
     return rc;
 }
 

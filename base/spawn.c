@@ -301,16 +301,18 @@ static double end_of(double deadline_s)
 int spawn_wait(pid_t pid, double deadline_s, struct spawn_exit *out, struct err *err)
 {
     struct spawn_exit e = {0};
-    int rc = wait_dead(pid, end_of(deadline_s), err);
+    int rc;
 
+    if ((rc = wait_dead(pid, end_of(deadline_s), err)) < 0)
+        return rc;
     if (rc == 0)
         return err_set(err, ERR_TIMEOUT, "process %ld still runs after %.3g s", (long)pid,
                        deadline_s);
-    if (rc > 0)
-        rc = reap(pid, &e, err);
-    if (rc == 0 && out)
+    if ((rc = reap(pid, &e, err)) < 0)
+        return rc;
+    if (out)
         *out = e;
-    return rc;
+    return 0;
 }
 
 int spawn_stop_group(pid_t pid, double grace_s, struct spawn_exit *out, struct err *err)
@@ -320,14 +322,14 @@ int spawn_stop_group(pid_t pid, double grace_s, struct spawn_exit *out, struct e
 
     kill(-pid, SIGTERM);
     kill(-pid, SIGCONT); /* a stopped process would not see it */
-    rc = wait_dead(pid, end_of(grace_s < 0 ? 0 : grace_s), err);
-    if (rc < 0)
+    if ((rc = wait_dead(pid, end_of(grace_s < 0 ? 0 : grace_s), err)) < 0)
         return rc;
     kill(-pid, SIGKILL); /* the leader is not reaped, so the id is still ours */
-    rc = reap(pid, &e, err);
-    if (rc == 0 && out)
+    if ((rc = reap(pid, &e, err)) < 0)
+        return rc;
+    if (out)
         *out = e;
-    return rc;
+    return 0;
 }
 
 /* ---- running to the end ---- */
@@ -472,31 +474,41 @@ static int run_child(const struct spawn *s, double deadline_s, struct capture ca
     return rc;
 }
 
+/* Runs it with its input and what it says. */
+static int run_captured(const struct spawn *s, const char *input, double deadline_s,
+                        struct capture cap[2], struct str *out_text, struct str *err_text,
+                        struct spawn_exit *out, struct err *err)
+{
+    struct spawn mine = *s;
+    int in = -1, rc;
+
+    if (input && (rc = in = mine.fd_in = input_fd(input, err)) < 0)
+        return rc;
+    if ((rc = capture_open(&cap[0], out_text, &mine.fd_out, err)) < 0)
+        goto out;
+    if ((rc = capture_open(&cap[1], err_text, &mine.fd_err, err)) < 0)
+        goto out;
+    rc = run_child(&mine, deadline_s, cap, out, err);
+out:
+    close_fd(&in);
+    return rc;
+}
+
 int spawn_run(const struct spawn *s, const char *input, double deadline_s, struct str *out_text,
               struct str *err_text, struct spawn_exit *out, struct err *err)
 {
-    struct spawn mine = *s;
     struct capture cap[2] = {{.read_fd = -1, .write_fd = -1}, {.read_fd = -1, .write_fd = -1}};
-    int in = -1, rc = 0;
+    int rc = run_captured(s, input, deadline_s, cap, out_text, err_text, out, err);
 
-    if (input) {
-        in = mine.fd_in = input_fd(input, err);
-        rc = in < 0 ? in : 0;
-    }
-    if (rc == 0)
-        rc = capture_open(&cap[0], out_text, &mine.fd_out, err);
-    if (rc == 0)
-        rc = capture_open(&cap[1], err_text, &mine.fd_err, err);
-    if (rc == 0)
-        rc = run_child(&mine, deadline_s, cap, out, err);
     for (int i = 0; i < 2; i++) {
         close_fd(&cap[i].read_fd);
         close_fd(&cap[i].write_fd);
     }
-    close_fd(&in);
-    if (rc == 0 && out_text)
-        rc = str_check(out_text, err);
-    return rc == 0 && err_text ? str_check(err_text, err) : rc;
+    if (rc < 0)
+        return rc;
+    if (out_text && (rc = str_check(out_text, err)) < 0)
+        return rc;
+    return err_text ? str_check(err_text, err) : 0;
 }
 
 int spawn_status(const struct spawn_exit *e)

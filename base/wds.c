@@ -64,11 +64,14 @@ static int index_save(const char *tar_path, const struct offsets *o, struct err 
     for (size_t i = 0; i < o->n; i++)
         for (int k = 0; k < OFFSET_BYTES; k++)
             str_addc(&bytes, (char)((uint64_t)o->at[i] >> (8 * k)));
-    rc = str_check(&bytes, err);
-    if (rc == 0 && !path)
+    if (!path) {
         rc = err_set(err, ERR_NOMEM, "out of memory while writing the index of '%s'", tar_path);
-    if (rc == 0)
-        rc = file_publish(path, bytes.p, bytes.len, err);
+        goto out;
+    }
+    if ((rc = str_check(&bytes, err)) < 0)
+        goto out;
+    rc = file_publish(path, bytes.p, bytes.len, err);
+out:
     str_release(&bytes);
     free(path);
     return rc;
@@ -167,14 +170,17 @@ int wds_writer_open(const char *tar_path, struct wds_writer **out, struct err *e
     if (!str_ends(tar_path, ".tar"))
         return err_set(err, ERR_INPUT,
                        "shard '%s': its name must end in .tar, or readers pass over it", tar_path);
-    w = calloc(1, sizeof *w);
-    if (w)
-        w->path = strdup(tar_path);
-    rc = w && w->path ? tar_writer_open(&w->tar, tar_path, err)
-                      : err_set(err, ERR_NOMEM, "out of memory opening '%s'", tar_path);
-    if (rc < 0 && w)
+    if (!(w = calloc(1, sizeof *w)))
+        return err_set(err, ERR_NOMEM, "out of memory opening '%s'", tar_path);
+    if (!(w->path = strdup(tar_path))) {
+        rc = err_set(err, ERR_NOMEM, "out of memory opening '%s'", tar_path);
+        goto out;
+    }
+    rc = tar_writer_open(&w->tar, tar_path, err);
+out:
+    if (rc < 0)
         writer_free(w);
-    if (rc == 0)
+    else
         *out = w;
     return rc;
 }
@@ -236,14 +242,16 @@ int wds_writer_add(struct wds_writer *w, const char *key, struct wds_part *parts
 
     if (n_parts > 0)
         qsort(parts, n_parts, sizeof *parts, compare_parts);
-    rc = check_sample(w, key, parts, n_parts, err);
-    if (rc == 0)
-        rc = offsets_add(&w->offsets, tar_writer_offset(&w->tar), err);
-    for (size_t i = 0; rc == 0 && i < n_parts; i++) {
-        rc = add_part(w, key, &parts[i], err);
-        w->broken = rc < 0;
-    }
-    return rc;
+    if ((rc = check_sample(w, key, parts, n_parts, err)) < 0)
+        return rc;
+    if ((rc = offsets_add(&w->offsets, tar_writer_offset(&w->tar), err)) < 0)
+        return rc;
+    for (size_t i = 0; i < n_parts; i++)
+        if ((rc = add_part(w, key, &parts[i], err)) < 0) {
+            w->broken = true;
+            return rc;
+        }
+    return 0;
 }
 
 int64_t wds_writer_bytes(const struct wds_writer *w)
@@ -266,29 +274,38 @@ static int remove_index(const char *tar_path, struct err *err)
     return rc;
 }
 
+/* Checks that the shard is one to be published. */
+static int check_shard(struct wds_writer *w, struct err *err)
+{
+    int rc;
+
+    if (w->broken)
+        return err_set(err, ERR_STATE,
+                       "shard '%s' is not published: writing one of its samples failed", w->path);
+    if (w->offsets.n == 0)
+        return err_set(err, ERR_STATE, "shard '%s' has no samples: readers refuse an empty shard",
+                       w->path);
+    if ((rc = offsets_add(&w->offsets, tar_writer_offset(&w->tar), err)) < 0)
+        return rc;
+    return remove_index(w->path, err);
+}
+
 int wds_writer_close(struct wds_writer *w, struct wds_written *out, struct err *err)
 {
     struct wds_written done = {.samples = (int64_t)w->offsets.n};
-    int rc = 0;
+    int rc;
 
-    if (w->broken)
-        rc = err_set(err, ERR_STATE,
-                     "shard '%s' is not published: writing one of its samples failed", w->path);
-    else if (w->offsets.n == 0)
-        rc = err_set(err, ERR_STATE, "shard '%s' has no samples: readers refuse an empty shard",
-                     w->path);
-    if (rc == 0)
-        rc = offsets_add(&w->offsets, tar_writer_offset(&w->tar), err);
-    if (rc == 0)
-        rc = remove_index(w->path, err);
-    if (rc == 0)
-        rc = tar_writer_commit(&w->tar, &done.tar, err);
-    else
+    if ((rc = check_shard(w, err)) < 0) {
         tar_writer_abort(&w->tar);
-    if (rc == 0)
-        rc = index_save(w->path, &w->offsets, err);
-    if (rc == 0 && out)
+        goto out;
+    }
+    if ((rc = tar_writer_commit(&w->tar, &done.tar, err)) < 0)
+        goto out;
+    if ((rc = index_save(w->path, &w->offsets, err)) < 0)
+        goto out;
+    if (out)
         *out = done;
+out:
     writer_free(w);
     return rc;
 }
@@ -317,18 +334,21 @@ static int scan(struct tar_reader *tar, const char *tar_path, struct offsets *ou
             continue;
         str_clear(&key);
         str_addn(&key, e.name, n);
-        rc = str_check(&key, err);
-        if (rc == 0)
-            rc = offsets_add(out, out->n ? e.header_offset : 0, err);
-        if (rc < 0)
-            break;
+        if ((rc = str_check(&key, err)) < 0)
+            goto out;
+        if ((rc = offsets_add(out, out->n ? e.header_offset : 0, err)) < 0)
+            goto out;
     }
-    if (rc == 0 && out->n == 0)
+    if (rc < 0)
+        goto out;
+    if (out->n == 0) {
         rc = err_set(err, ERR_INPUT,
                      "'%s' holds no sample: no regular file in it has a name like KEY.PART",
                      tar_path);
-    if (rc == 0)
-        rc = offsets_add(out, tar_reader_end(tar), err);
+        goto out;
+    }
+    rc = offsets_add(out, tar_reader_end(tar), err);
+out:
     str_release(&key);
     return rc;
 }
@@ -339,28 +359,40 @@ static int index_wrong(const char *path, const char *what, struct err *err)
                    path, what);
 }
 
-/* Loads an index and checks that its offsets are those of blocks inside the shard and increase.
- * Whether samples stand there is seen when they are read. */
-static int index_load(const char *path, int64_t tar_bytes, struct offsets *out, struct err *err)
+/* Reads the offsets and checks that they are those of blocks inside the shard and increase. */
+static int offsets_read(const char *path, const struct str *bytes, int64_t tar_bytes,
+                        struct offsets *out, struct err *err)
 {
-    struct str bytes = STR_INIT;
-    int rc = file_read(path, INDEX_BYTES_MAX, &bytes, err);
+    int rc;
 
-    if (rc == 0 && (bytes.len % OFFSET_BYTES != 0 || bytes.len < 2 * OFFSET_BYTES))
-        rc = index_wrong(path, "is not a whole index: its size is not 8 bytes a sample and 8 more",
-                         err);
-    for (size_t i = 0; rc == 0 && i < bytes.len; i += OFFSET_BYTES) {
+    if (bytes->len % OFFSET_BYTES != 0 || bytes->len < 2 * OFFSET_BYTES)
+        return index_wrong(path, "is not a whole index: its size is not 8 bytes a sample and 8 "
+                                 "more", err);
+    for (size_t i = 0; i < bytes->len; i += OFFSET_BYTES) {
         uint64_t v = 0;
         for (int k = OFFSET_BYTES - 1; k >= 0; k--)
-            v = v << 8 | (unsigned char)bytes.p[i + (size_t)k];
+            v = v << 8 | (unsigned char)bytes->p[i + (size_t)k];
         v = i ? v : 0;
         if (v % TAR_BLOCK_BYTES != 0 || v >= (uint64_t)tar_bytes ||
             (i && (int64_t)v <= out->at[out->n - 1]))
-            rc = index_wrong(path, "does not fit its shard: offsets must grow and stay inside",
-                             err);
-        else
-            rc = offsets_add(out, (int64_t)v, err);
+            return index_wrong(path, "does not fit its shard: offsets must grow and stay inside",
+                               err);
+        if ((rc = offsets_add(out, (int64_t)v, err)) < 0)
+            return rc;
     }
+    return 0;
+}
+
+/* Loads an index. Whether samples stand where it says is seen when they are read. */
+static int index_load(const char *path, int64_t tar_bytes, struct offsets *out, struct err *err)
+{
+    struct str bytes = STR_INIT;
+    int rc;
+
+    if ((rc = file_read(path, INDEX_BYTES_MAX, &bytes, err)) < 0)
+        goto out;
+    rc = offsets_read(path, &bytes, tar_bytes, out, err);
+out:
     str_release(&bytes);
     return rc;
 }
@@ -390,21 +422,23 @@ int wds_reader_open(const char *tar_path, struct wds_reader **out, struct err *e
     struct wds_reader *r = calloc(1, sizeof *r);
     int rc;
 
-    if (r) {
-        arena_init(&r->sample, 0);
-        r->path = strdup(tar_path);
-        r->idx_path = index_path(tar_path);
-    }
-    if (!r || !r->path || !r->idx_path)
+    if (!r)
+        return err_set(err, ERR_NOMEM, "out of memory while opening '%s'", tar_path);
+    arena_init(&r->sample, 0);
+    r->path = strdup(tar_path);
+    r->idx_path = index_path(tar_path);
+    if (!r->path || !r->idx_path) {
         rc = err_set(err, ERR_NOMEM, "out of memory while opening '%s'", tar_path);
-    else
-        rc = tar_reader_open(tar_path, &r->tar, err);
-    if (rc == 0)
-        rc = load_offsets(r, err);
-    if (rc < 0)
-        wds_reader_close(r);
-    else
-        *out = r;
+        goto out;
+    }
+    if ((rc = tar_reader_open(tar_path, &r->tar, err)) < 0)
+        goto out;
+    if ((rc = load_offsets(r, err)) < 0)
+        goto out;
+    *out = r;
+    r = NULL; /* the caller's */
+out:
+    wds_reader_close(r);
     return rc;
 }
 
@@ -512,22 +546,24 @@ static int read_sample(struct wds_reader *r, int64_t i, struct wds_sample *s, st
     int64_t end = r->offsets.at[i + 1], at = s->offset;
     struct tar_entry e;
     size_t cap = 0;
-    int rc = tar_reader_seek(r->tar, s->offset, err);
+    int rc;
 
-    while (rc == 0 && at < end) {
-        rc = tar_reader_next(r->tar, &e, err);
-        if (rc < 0)
+    if ((rc = tar_reader_seek(r->tar, s->offset, err)) < 0)
+        return rc;
+    while (at < end) {
+        if ((rc = tar_reader_next(r->tar, &e, err)) < 0)
             return in_sample(r, i, rc, err);
         if (rc == 0)
             return sample_wrong(r, i, "the shard ends before the index says so", err);
         at = e.data_offset + num_round_up(e.bytes, TAR_BLOCK_BYTES);
-        rc = sample_add_member(r, i, s, &cap, &e, err);
+        if ((rc = sample_add_member(r, i, s, &cap, &e, err)) < 0)
+            return rc;
     }
-    if (rc == 0 && at != end)
-        rc = sample_wrong(r, i, "the index cuts through one of its files", err);
-    if (rc == 0 && !s->key)
-        rc = sample_wrong(r, i, "the index points at no file of a sample", err);
-    return rc == 0 ? check_boundary(r, i, s, err) : rc;
+    if (at != end)
+        return sample_wrong(r, i, "the index cuts through one of its files", err);
+    if (!s->key)
+        return sample_wrong(r, i, "the index points at no file of a sample", err);
+    return check_boundary(r, i, s, err);
 }
 
 int wds_reader_sample(struct wds_reader *r, int64_t i, struct wds_sample *out, struct err *err)
@@ -541,10 +577,10 @@ int wds_reader_sample(struct wds_reader *r, int64_t i, struct wds_sample *out, s
     arena_reset(&r->sample);
     s.offset = r->offsets.at[i];
     s.bytes = r->offsets.at[i + 1] - s.offset;
-    rc = read_sample(r, i, &s, err);
-    if (rc == 0)
-        *out = s;
-    return rc;
+    if ((rc = read_sample(r, i, &s, err)) < 0)
+        return rc;
+    *out = s;
+    return 0;
 }
 
 int wds_reader_part(struct wds_reader *r, const struct wds_sample *s, const char *part,

@@ -39,9 +39,11 @@ static int check_unique(const struct wds_shard *shards, size_t n, struct err *er
     for (size_t i = 0; i < n; i++)
         sorted[i] = &shards[i];
     qsort(sorted, n, sizeof *sorted, compare_paths);
-    for (size_t i = 1; rc == 0 && i < n; i++)
-        if (strcmp(sorted[i]->path, sorted[i - 1]->path) == 0)
+    for (size_t i = 1; i < n; i++)
+        if (strcmp(sorted[i]->path, sorted[i - 1]->path) == 0) {
             rc = err_set(err, ERR_INPUT, "shard '%s' is listed twice", sorted[i]->path);
+            break;
+        }
     free(sorted);
     return rc;
 }
@@ -93,27 +95,38 @@ static void format_split(const struct wds_shard *shards, size_t n, struct str *o
     str_add(out, "  val: []\n  test: []\n");
 }
 
+static int index_hash(struct hash_stream *h, const char *root, const struct wds_shard *shard,
+                      struct err *err)
+{
+    struct str idx = STR_INIT, path = STR_INIT;
+    int rc;
+
+    str_addf(&path, "%s/%s.idx", root, shard->path);
+    if ((rc = str_check(&path, err)) < 0)
+        goto out;
+    if ((rc = file_read(path.p, INDEX_BYTES_MAX, &idx, err)) < 0)
+        goto out;
+    hash_stream_add(h, idx.p, idx.len);
+out:
+    str_release(&idx);
+    str_release(&path);
+    return rc;
+}
+
 static int content_hash(const char *root, const struct wds_shard *shards, size_t n,
                         const struct str *info, struct hash128 *out, struct err *err)
 {
     struct hash_stream *h = hash_stream_new();
-    int rc = h ? 0 : err_set(err, ERR_NOMEM, "out of memory while writing the index of '%s'", root);
+    int rc = 0;
 
-    if (h)
-        hash_stream_add(h, info->p, info->len);
-    for (size_t i = 0; rc == 0 && i < n; i++) {
-        struct str idx = STR_INIT, path = STR_INIT;
-        str_addf(&path, "%s/%s.idx", root, shards[i].path);
-        rc = str_check(&path, err);
-        if (rc == 0)
-            rc = file_read(path.p, INDEX_BYTES_MAX, &idx, err);
-        if (rc == 0)
-            hash_stream_add(h, idx.p, idx.len);
-        str_release(&idx);
-        str_release(&path);
-    }
-    if (rc == 0)
-        *out = hash_stream_128(h);
+    if (!h)
+        return err_set(err, ERR_NOMEM, "out of memory while writing the index of '%s'", root);
+    hash_stream_add(h, info->p, info->len);
+    for (size_t i = 0; i < n; i++)
+        if ((rc = index_hash(h, root, &shards[i], err)) < 0)
+            goto out;
+    *out = hash_stream_128(h);
+out:
     hash_stream_free(h);
     return rc;
 }
@@ -131,12 +144,14 @@ static void format_uuid(struct hash128 h, struct str *out)
 
 static int publish_in(const char *dir, const char *name, const struct str *text, struct err *err)
 {
-    char *path = file_join(dir, name);
-    int rc = str_check(text, err);
+    char *path;
+    int rc;
 
-    if (rc == 0)
-        rc = path ? file_publish(path, text->p, text->len, err)
-                  : err_set(err, ERR_NOMEM, "out of memory writing '%s'", name);
+    if ((rc = str_check(text, err)) < 0)
+        return rc;
+    if (!(path = file_join(dir, name)))
+        return err_set(err, ERR_NOMEM, "out of memory writing '%s'", name);
+    rc = file_publish(path, text->p, text->len, err);
     free(path);
     return rc;
 }
@@ -151,21 +166,24 @@ int wds_meta_save(const char *root, const struct wds_shard *shards, size_t n, st
     struct str text[FILES] = {STR_INIT, STR_INIT, STR_INIT, STR_INIT};
     struct hash128 hash;
     char *dir = file_join(root, ".nv-meta");
-    int rc = dir ? check_shards(shards, n, err)
-                 : err_set(err, ERR_NOMEM, "out of memory while writing '%s'", root);
+    int rc;
 
-    if (rc == 0) {
-        format_info(shards, n, &text[INFO]);
-        rc = content_hash(root, shards, n, &text[INFO], &hash, err);
-    }
-    if (rc == 0) {
-        format_split(shards, n, &text[SPLIT]);
-        str_add(&text[DATASET], "__module__: megatron.energon\n__class__: CrudeWebdataset\n");
-        format_uuid(hash, &text[UUID]);
-        rc = file_mkdirs(dir, err);
-    }
-    for (int i = 0; rc == 0 && i < FILES; i++)
-        rc = publish_in(dir, names[i], &text[i], err);
+    if (!dir)
+        return err_set(err, ERR_NOMEM, "out of memory while writing '%s'", root);
+    if ((rc = check_shards(shards, n, err)) < 0)
+        goto out;
+    format_info(shards, n, &text[INFO]);
+    if ((rc = content_hash(root, shards, n, &text[INFO], &hash, err)) < 0)
+        goto out;
+    format_split(shards, n, &text[SPLIT]);
+    str_add(&text[DATASET], "__module__: megatron.energon\n__class__: CrudeWebdataset\n");
+    format_uuid(hash, &text[UUID]);
+    if ((rc = file_mkdirs(dir, err)) < 0)
+        goto out;
+    for (int i = 0; i < FILES; i++)
+        if ((rc = publish_in(dir, names[i], &text[i], err)) < 0)
+            goto out;
+out:
     for (int i = 0; i < FILES; i++)
         str_release(&text[i]);
     free(dir);
