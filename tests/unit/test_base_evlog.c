@@ -292,7 +292,7 @@ static void flipped_bit_anywhere(void **state)
     for (size_t at = 0; at < im.n; at++)
         for (int flip = 0; flip < 2; flip++) {
             memcpy(bytes, im.bytes, im.n);
-            bytes[at] ^= flip ? 0xff : 1 << at % 8;
+            bytes[at] ^= (unsigned char)(flip ? 0xff : 1 << at % 8);
             put_file(bytes, im.n);
             compare_images(&im, bytes, changed);
             expect_lost(&im, changed);
