@@ -1,6 +1,7 @@
-/* fuzz: one parser a file, behind libFuzzer's entry. What is checked beside memory: the parser ends, what it takes it can
- * write and take again, and a refusal has a sentence. `make fuzz` searches for inputs (clang); tests/cli/t7100-fuzz-corpus
- * replays those in tests/fuzz/corpus through replay.c in every ordinary run. An input that broke something is added there.
+/* fuzz: one parser a file, behind libFuzzer's entry. What is checked beside memory: the parser
+ * ends, what it takes it can write and take again, and a refusal has a sentence. `make fuzz`
+ * searches for inputs (clang); tests/cli/t7100-fuzz-corpus replays those in tests/fuzz/corpus
+ * through replay.c in every ordinary run. An input that broke something is added there.
  */
 #ifndef TESTS_FUZZ_FUZZ_H
 #define TESTS_FUZZ_FUZZ_H

@@ -1,4 +1,5 @@
-/* A dataset's index: the input gets the length and the checksum it should have, so that its fields are looked at. */
+/* A dataset's index: the input gets the length and the checksum it should have, so that its fields
+ * are looked at. */
 #include "base/file.h"
 #include "base/hash.h"
 #include "profiles/dataset.h"

@@ -1,4 +1,5 @@
-/* Event logs: reading ends; damage and records lie in the file, and a second reading says the same. */
+/* Event logs: reading ends; damage and records lie in the file, and a second reading says the
+ * same. */
 #include "base/evlog.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -20,7 +21,8 @@ static size_t read_all(const char *path, int64_t size, size_t *damage)
     FUZZ_CHECK(rc == 0 && at <= size);
     *damage = evlog_reader_damage(r, &list);
     for (size_t i = 0; i < *damage; i++)
-        FUZZ_CHECK(list[i].offset >= 0 && list[i].bytes >= 0 && list[i].offset + list[i].bytes <= size && list[i].reason[0]);
+        FUZZ_CHECK(list[i].offset >= 0 && list[i].bytes >= 0 &&
+                   list[i].offset + list[i].bytes <= size && list[i].reason[0]);
     evlog_reader_close(r);
     return records;
 }

@@ -1,13 +1,15 @@
-/* dump: named float64 tensors and texts in one file of the safetensors format, for a reference in another language to read.
+/* dump: named float64 tensors and texts in one file of the safetensors format, for a reference in
+ * another language to read.
  *
- * The format is eight bytes of header length, a JSON header {"name": {"dtype", "shape", "data_offsets"}, "__metadata__": {text: text}},
- * and the data (huggingface.co/docs/safetensors). Names and texts are plain: no quotes, no backslashes.
- * What a case takes is named "in/...", what the trainer made of it "out/...".
+ * The format is eight bytes of header length, a JSON header {"name": {"dtype", "shape",
+ * "data_offsets"}, "__metadata__": {text: text}}, and the data (huggingface.co/docs/safetensors).
+ * Names and texts are plain: no quotes, no backslashes. What a case takes is named "in/...", what
+ * the trainer made of it "out/...".
  *
  *     struct dump d = {0};
  *     dump_text(&d, "heads", "%d", 2);
  *     dump_tensor(&d, "in/q", q, 2, (int64_t[]){5, 8});  // copied
- *     dump_save(&d, dir, "case");                        // DIR/case.safetensors; also releases; no file is a failed run
+ *     dump_save(&d, dir, "case"); // DIR/case.safetensors; also releases; no file is a failed run
  */
 #ifndef TESTS_PEERS_DUMP_H
 #define TESTS_PEERS_DUMP_H
@@ -20,7 +22,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DUMP_TENSORS = 512, DUMP_TEXTS = 64, DUMP_NAME_BYTES = 160, DUMP_TEXT_BYTES = 256, DUMP_DIMS = 4 };
+enum {
+    DUMP_TENSORS = 512, DUMP_TEXTS = 64, DUMP_NAME_BYTES = 160, DUMP_TEXT_BYTES = 256, DUMP_DIMS = 4
+};
 
 struct dump_item {
     char name[DUMP_NAME_BYTES];
@@ -40,7 +44,8 @@ static inline void dump_fail(const char *what, const char *name)
     exit(1);
 }
 
-__attribute__((format(printf, 3, 4))) static inline void dump_text(struct dump *d, const char *key, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static inline void dump_text(struct dump *d, const char *key,
+                                                                   const char *fmt, ...)
 {
     va_list ap;
     if (d->n_texts == DUMP_TEXTS)
@@ -53,7 +58,8 @@ __attribute__((format(printf, 3, 4))) static inline void dump_text(struct dump *
         dump_fail("too long a text", key);
 }
 
-static inline void dump_tensor(struct dump *d, const char *name, const double *data, int nd, const int64_t *dim)
+static inline void dump_tensor(struct dump *d, const char *name, const double *data, int nd,
+                               const int64_t *dim)
 {
     if (d->n == DUMP_TENSORS || nd > DUMP_DIMS)
         dump_fail("too many tensors or dimensions", name);
@@ -69,7 +75,8 @@ static inline void dump_tensor(struct dump *d, const char *name, const double *d
     memcpy(x->data, data, (size_t)x->n * sizeof *x->data);
 }
 
-static inline void dump_matrix(struct dump *d, const char *name, const double *data, int64_t rows, int64_t cols)
+static inline void dump_matrix(struct dump *d, const char *name, const double *data, int64_t rows,
+                               int64_t cols)
 {
     dump_tensor(d, name, data, 2, (int64_t[]){rows, cols});
 }
@@ -79,7 +86,10 @@ static inline void dump_vector(struct dump *d, const char *name, const double *d
     dump_tensor(d, name, data, 1, &n);
 }
 
-static inline void dump_number(struct dump *d, const char *name, double value) { dump_tensor(d, name, &value, 0, NULL); }
+static inline void dump_number(struct dump *d, const char *name, double value)
+{
+    dump_tensor(d, name, &value, 0, NULL);
+}
 
 static inline void dump_i32(struct dump *d, const char *name, const int32_t *data, int64_t n)
 {

@@ -1,9 +1,13 @@
-/* model_dump DIR: what the model makes of a small batch, in float64, one file a variant: for a reference to make the same of.
+/* model_dump DIR: what the model makes of a small batch, in float64, one file a variant: for a
+ * reference to make the same of.
  *
  *   in/weight/NAME  every weight, shapes and names as at the top of profiles/params.c
- *   in/latent/I, in/noise/I, in/cond/I [C, t, h, w], in/text/I [text_len, text_width]   of sample I; no cond: zeros; noise as drawn
- *   in/level, dropped, fps, loss_weight [n], in/valid [n, 3] cells that count in the loss, in/inv_norm
- *   out/prediction/I [C, t, h, w], out/sample_loss [n], out/loss_sum, out/loss_x0_sum (trainer/dit/dit.h)
+ *   in/latent/I, in/noise/I, in/cond/I [C, t, h, w], in/text/I [text_len, text_width] of sample I;
+ *   no cond: zeros; noise as drawn
+ *   in/level, dropped, fps, loss_weight [n], in/valid [n, 3] cells that count in the loss,
+ *   in/inv_norm
+ *   out/prediction/I [C, t, h, w], out/sample_loss [n], out/loss_sum, out/loss_x0_sum
+ *   (trainer/dit/dit.h)
  *   out/grad/NAME             of inv_norm · loss_sum, of what is trained
  *
  * The model's fields, the objective and the finetune (profiles/finetune.c, with ' for ") are texts.
@@ -31,11 +35,17 @@ struct variant {
 #define LLAMA .family = MODEL_MOVIEGEN, .hidden = 48, .heads = 4, .kv_heads = 2, .gated_mlp = true
 #define TABLES .pos_t = 4, .pos_h = 3, .pos_w = 4 /* longer than any sample */
 
-#define EVERY_ADAPTER "{'lora': {'rank': 2, 'alpha': 3, 'match': ['*']}, 'groups': [{'match': '*_n*', 'trainable': true}]}"
-#define SOME_ADAPTERS \
-    "{'lora': {'rank': 3, 'alpha': 0.75, 'match': ['blocks.*.attn.*', 'blocks.1.cross.kv.*', 'final.out.*']}," \
-    " 'groups': [{'match': 'blocks.0.attn.out.lora_a', 'trainable': false}, {'match': 'blocks.1.mlp.*', 'trainable': true}]}"
-#define LAST_LAYER_FROZEN "{'groups': [{'match': 'blocks.1.mlp.*', 'lr_scale': 0.5}, {'match': 'blocks.1.*', 'trainable': false}," \
+#define EVERY_ADAPTER                                                                              \
+    "{'lora': {'rank': 2, 'alpha': 3, 'match': ['*']}, 'groups': [{'match': '*_n*', 'trainable': " \
+    "true}]}"
+#define SOME_ADAPTERS                                                                              \
+    "{'lora': {'rank': 3, 'alpha': 0.75, 'match': ['blocks.*.attn.*', 'blocks.1.cross.kv.*', "     \
+    "'final.out.*']},"                                                                             \
+    " 'groups': [{'match': 'blocks.0.attn.out.lora_a', 'trainable': false}, {'match': "            \
+    "'blocks.1.mlp.*', 'trainable': true}]}"
+#define LAST_LAYER_FROZEN                                                                          \
+    "{'groups': [{'match': 'blocks.1.mlp.*', 'lr_scale': 0.5}, {'match': 'blocks.1.*', "           \
+    "'trainable': false},"                                                                         \
     " {'match': 'text_null', 'trainable': false}]}"
 
 static const struct variant variants[] = {
@@ -46,52 +56,84 @@ static const struct variant variants[] = {
     {"separate", {.adaln = ADALN_LORA_SEPARATE}, true, OBJECTIVE_EDM},
     {"fused", {.adaln = ADALN_LORA_FUSED}, true, OBJECTIVE_RECTIFIED_FLOW},
     {"single", {.adaln = ADALN_LORA_SINGLE}, true, OBJECTIVE_V},
-    {"grouped", {.adaln = ADALN_FULL, .hidden = 48, .heads = 4, .kv_heads = 2}, true, OBJECTIVE_EDM},
-    {"grouped-gated", {.adaln = ADALN_LORA_FUSED, .kv_heads = 1, .gated_mlp = true}, true, OBJECTIVE_RECTIFIED_FLOW},
+    {"grouped", {.adaln = ADALN_FULL, .hidden = 48, .heads = 4, .kv_heads = 2}, true,
+     OBJECTIVE_EDM},
+    {"grouped-gated", {.adaln = ADALN_LORA_FUSED, .kv_heads = 1, .gated_mlp = true}, true,
+     OBJECTIVE_RECTIFIED_FLOW},
     {"gated-none", {.adaln = ADALN_NONE, .gated_mlp = true}, false, OBJECTIVE_V},
-    {"no-text-cond", {.adaln = ADALN_LORA_SEPARATE, .kv_heads = 1, .cond_channels = 2}, false, OBJECTIVE_V},
+    {"no-text-cond", {.adaln = ADALN_LORA_SEPARATE, .kv_heads = 1, .cond_channels = 2}, false,
+     OBJECTIVE_V},
     {"no-text-fused", {.adaln = ADALN_LORA_FUSED}, false, OBJECTIVE_EDM},
     {"no-text-single", {.adaln = ADALN_LORA_SINGLE, .layers = 3}, false, OBJECTIVE_EDM},
     {"cond", {.adaln = ADALN_FULL, .cond_channels = 1}, true, OBJECTIVE_EDM},
     {"captions-nowhere", {.adaln = ADALN_FULL, .kv_heads = 1}, true, OBJECTIVE_EDM, {{0}}, NOWHERE},
-    {"captions-everywhere", {.adaln = ADALN_NONE}, true, OBJECTIVE_RECTIFIED_FLOW, {{0}}, EVERYWHERE},
+    {"captions-everywhere", {.adaln = ADALN_NONE}, true, OBJECTIVE_RECTIFIED_FLOW, {{0}},
+     EVERYWHERE},
     /* head dim 16: pairs 4, 2, 2; patches in time */
-    {"patch-t", {.adaln = ADALN_FULL, .hidden = 32, .patch_t = 2, .patch_h = 1, .patch_w = 2}, true, OBJECTIVE_EDM,
+    {"patch-t", {.adaln = ADALN_FULL, .hidden = 32, .patch_t = 2, .patch_h = 1, .patch_w = 2}, true,
+     OBJECTIVE_EDM,
      {{4, 2, 2}, {2, 3, 2}, {6, 1, 2}, {2, 2, 4}}},
-    {"patch-none", {.adaln = ADALN_LORA_SEPARATE, .patch_t = 1, .patch_h = 1, .patch_w = 1}, true, OBJECTIVE_V,
+    {"patch-none", {.adaln = ADALN_LORA_SEPARATE, .patch_t = 1, .patch_h = 1, .patch_w = 1}, true,
+     OBJECTIVE_V,
      {{2, 1, 3}, {1, 2, 2}, {3, 2, 1}, {1, 1, 5}}},
     /* wider than the frame rate's embedding */
     {"wide", {.adaln = ADALN_LORA_SEPARATE, .layers = 1, .hidden = 264}, true, OBJECTIVE_EDM},
-    {"padded", {.adaln = ADALN_FULL, .layers = 1, .cond_channels = 1}, true, OBJECTIVE_EDM, .padded = true},
+    {"padded", {.adaln = ADALN_FULL, .layers = 1, .cond_channels = 1}, true, OBJECTIVE_EDM,
+     .padded = true},
     {"tables", {.adaln = ADALN_FULL, TABLES}, true, OBJECTIVE_V},
 
     {"moviegen", {LLAMA, TABLES, .adaln = ADALN_FULL}, true, OBJECTIVE_RECTIFIED_FLOW},
-    {"moviegen-spread", {LLAMA, TABLES, .adaln = ADALN_FULL, .patch_h = 1}, true, OBJECTIVE_EDM, SPREAD},
-    {"moviegen-rope", {LLAMA, .adaln = ADALN_LORA_SEPARATE, .patch_h = 1}, true, OBJECTIVE_EDM, SPREAD, EVERYWHERE},
+    {"moviegen-spread", {LLAMA, TABLES, .adaln = ADALN_FULL, .patch_h = 1}, true, OBJECTIVE_EDM,
+     SPREAD},
+    {"moviegen-rope", {LLAMA, .adaln = ADALN_LORA_SEPARATE, .patch_h = 1}, true, OBJECTIVE_EDM,
+     SPREAD, EVERYWHERE},
     {"moviegen-none", {LLAMA, TABLES, .adaln = ADALN_NONE}, true, OBJECTIVE_V},
-    {"moviegen-fused-cond", {LLAMA, TABLES, .adaln = ADALN_LORA_FUSED, .cond_channels = 2}, true, OBJECTIVE_RECTIFIED_FLOW, .padded = true},
-    {"moviegen-single-plain", {.family = MODEL_MOVIEGEN, TABLES, .adaln = ADALN_LORA_SINGLE, .layers = 3}, true, OBJECTIVE_EDM},
+    {"moviegen-fused-cond", {LLAMA, TABLES, .adaln = ADALN_LORA_FUSED, .cond_channels = 2}, true,
+     OBJECTIVE_RECTIFIED_FLOW,
+     .padded = true},
+    {"moviegen-single-plain",
+     {.family = MODEL_MOVIEGEN, TABLES, .adaln = ADALN_LORA_SINGLE, .layers = 3}, true,
+     OBJECTIVE_EDM},
     {"moviegen-no-text", {LLAMA, TABLES, .adaln = ADALN_LORA_SEPARATE}, false, OBJECTIVE_EDM},
-    {"moviegen-captions-nowhere", {LLAMA, TABLES, .adaln = ADALN_FULL, .layers = 1}, true, OBJECTIVE_V, .captions = NOWHERE},
+    {"moviegen-captions-nowhere", {LLAMA, TABLES, .adaln = ADALN_FULL, .layers = 1}, true,
+     OBJECTIVE_V,
+     .captions = NOWHERE},
 
     {"stdit", {.family = MODEL_STDIT, .adaln = ADALN_FULL}, true, OBJECTIVE_RECTIFIED_FLOW},
-    {"stdit-spread", {.family = MODEL_STDIT, .adaln = ADALN_FULL, .patch_h = 1}, true, OBJECTIVE_EDM, SPREAD},
-    {"stdit-separate", {.family = MODEL_STDIT, .adaln = ADALN_LORA_SEPARATE, .patch_h = 1}, true, OBJECTIVE_V, SPREAD},
-    {"stdit-fused", {.family = MODEL_STDIT, .adaln = ADALN_LORA_FUSED, .kv_heads = 1}, true, OBJECTIVE_EDM, .captions = EVERYWHERE},
-    {"stdit-single", {.family = MODEL_STDIT, .adaln = ADALN_LORA_SINGLE, .layers = 3}, true, OBJECTIVE_RECTIFIED_FLOW},
-    {"stdit-none", {.family = MODEL_STDIT, .adaln = ADALN_NONE, .patch_h = 1}, true, OBJECTIVE_EDM, SPREAD},
-    {"stdit-no-text-cond", {.family = MODEL_STDIT, .adaln = ADALN_LORA_SEPARATE, .kv_heads = 1, .gated_mlp = true, .cond_channels = 1}, false,
-     OBJECTIVE_EDM, .padded = true},
-    {"stdit-tables", {.family = MODEL_STDIT, TABLES, .adaln = ADALN_FULL, .patch_h = 1}, true, OBJECTIVE_V, SPREAD},
+    {"stdit-spread", {.family = MODEL_STDIT, .adaln = ADALN_FULL, .patch_h = 1}, true,
+     OBJECTIVE_EDM, SPREAD},
+    {"stdit-separate", {.family = MODEL_STDIT, .adaln = ADALN_LORA_SEPARATE, .patch_h = 1}, true,
+     OBJECTIVE_V, SPREAD},
+    {"stdit-fused", {.family = MODEL_STDIT, .adaln = ADALN_LORA_FUSED, .kv_heads = 1}, true,
+     OBJECTIVE_EDM,
+     .captions = EVERYWHERE},
+    {"stdit-single", {.family = MODEL_STDIT, .adaln = ADALN_LORA_SINGLE, .layers = 3}, true,
+     OBJECTIVE_RECTIFIED_FLOW},
+    {"stdit-none", {.family = MODEL_STDIT, .adaln = ADALN_NONE, .patch_h = 1}, true, OBJECTIVE_EDM,
+     SPREAD},
+    {"stdit-no-text-cond",
+     {.family = MODEL_STDIT, .adaln = ADALN_LORA_SEPARATE, .kv_heads = 1, .gated_mlp = true,
+      .cond_channels = 1},
+     false, OBJECTIVE_EDM,
+     .padded = true},
+    {"stdit-tables", {.family = MODEL_STDIT, TABLES, .adaln = ADALN_FULL, .patch_h = 1}, true,
+     OBJECTIVE_V, SPREAD},
 
     /* adapters beside every matrix, or some; what a group says is trained or not */
     {"adapters", {.adaln = ADALN_FULL}, true, OBJECTIVE_EDM, .finetune = EVERY_ADAPTER},
-    {"adapters-separate", {.adaln = ADALN_LORA_SEPARATE, .cond_channels = 1}, true, OBJECTIVE_V, .finetune = EVERY_ADAPTER},
-    {"adapters-fused-moviegen", {LLAMA, TABLES, .adaln = ADALN_LORA_FUSED}, true, OBJECTIVE_RECTIFIED_FLOW, .finetune = EVERY_ADAPTER},
-    {"adapters-single-stdit", {.family = MODEL_STDIT, .adaln = ADALN_LORA_SINGLE, .patch_h = 1}, true, OBJECTIVE_EDM, SPREAD, .finetune = EVERY_ADAPTER},
-    {"adapters-some", {LLAMA, TABLES, .adaln = ADALN_FULL}, true, OBJECTIVE_EDM, .finetune = SOME_ADAPTERS},
+    {"adapters-separate", {.adaln = ADALN_LORA_SEPARATE, .cond_channels = 1}, true, OBJECTIVE_V,
+     .finetune = EVERY_ADAPTER},
+    {"adapters-fused-moviegen", {LLAMA, TABLES, .adaln = ADALN_LORA_FUSED}, true,
+     OBJECTIVE_RECTIFIED_FLOW,
+     .finetune = EVERY_ADAPTER},
+    {"adapters-single-stdit", {.family = MODEL_STDIT, .adaln = ADALN_LORA_SINGLE, .patch_h = 1},
+     true, OBJECTIVE_EDM, SPREAD,
+     .finetune = EVERY_ADAPTER},
+    {"adapters-some", {LLAMA, TABLES, .adaln = ADALN_FULL}, true, OBJECTIVE_EDM,
+     .finetune = SOME_ADAPTERS},
     {"adapters-some-none", {.adaln = ADALN_NONE}, true, OBJECTIVE_V, .finetune = SOME_ADAPTERS},
-    {"frozen", {.family = MODEL_STDIT, .adaln = ADALN_FULL}, true, OBJECTIVE_EDM, .finetune = LAST_LAYER_FROZEN},
+    {"frozen", {.family = MODEL_STDIT, .adaln = ADALN_FULL}, true, OBJECTIVE_EDM,
+     .finetune = LAST_LAYER_FROZEN},
 };
 
 static int64_t or_else(int64_t value, int64_t otherwise) { return value ? value : otherwise; }
@@ -119,12 +161,26 @@ static struct model complete(const struct variant *v)
 
 static void write_model(struct dump *d, const struct model *m, enum objective objective)
 {
-    static const char *const objectives[] = {[OBJECTIVE_EDM] = "edm", [OBJECTIVE_RECTIFIED_FLOW] = "rectified_flow", [OBJECTIVE_V] = "v"};
-    const struct { const char *name; int64_t value; } fields[] = {
-        {"layers", m->layers}, {"hidden", m->hidden}, {"heads", m->heads}, {"kv_heads", m->kv_heads}, {"ffn", m->ffn},
-        {"gated_mlp", m->gated_mlp}, {"text_width", m->text_width}, {"adaln_rank", m->adaln_rank}, {"patch_t", m->patch_t},
-        {"patch_h", m->patch_h}, {"patch_w", m->patch_w}, {"latent_channels", m->latent_channels}, {"cond_channels", m->cond_channels},
-        {"pos_t", m->pos_t}};
+    static const char *const objectives[] = {[OBJECTIVE_EDM] = "edm",
+                                             [OBJECTIVE_RECTIFIED_FLOW] = "rectified_flow",
+                                             [OBJECTIVE_V] = "v"};
+    const struct {
+        const char *name;
+        int64_t value;
+    } fields[] = {{"layers", m->layers},
+                  {"hidden", m->hidden},
+                  {"heads", m->heads},
+                  {"kv_heads", m->kv_heads},
+                  {"ffn", m->ffn},
+                  {"gated_mlp", m->gated_mlp},
+                  {"text_width", m->text_width},
+                  {"adaln_rank", m->adaln_rank},
+                  {"patch_t", m->patch_t},
+                  {"patch_h", m->patch_h},
+                  {"patch_w", m->patch_w},
+                  {"latent_channels", m->latent_channels},
+                  {"cond_channels", m->cond_channels},
+                  {"pos_t", m->pos_t}};
     dump_text(d, "op", "model");
     dump_text(d, "family", "%s", model_family_names[m->family]);
     dump_text(d, "adaln", "%s", model_adaln_names[m->adaln]);
@@ -135,7 +191,8 @@ static void write_model(struct dump *d, const struct model *m, enum objective ob
 }
 
 /* trained: of what is trained alone */
-static void write_params(struct dump *d, const struct rig *r, const char *prefix, const double *flat, bool trained)
+static void write_params(struct dump *d, const struct rig *r, const char *prefix,
+                         const double *flat, bool trained)
 {
     char name[DUMP_NAME_BYTES];
     for (int64_t i = 0; i < r->list.n; i++) {
@@ -147,7 +204,8 @@ static void write_params(struct dump *d, const struct rig *r, const char *prefix
     }
 }
 
-static void write_floats(struct dump *d, const char *name, const float *data, int nd, const int64_t *dim)
+static void write_floats(struct dump *d, const char *name, const float *data, int nd,
+                         const int64_t *dim)
 {
     double x[CHANNELS * MAX_CELLS];
     int64_t n = 1;
@@ -162,7 +220,8 @@ static void write_sample(struct dump *d, const struct model *m, const struct bat
 {
     char name[DUMP_NAME_BYTES];
     double noise[CHANNELS * MAX_CELLS];
-    const int64_t latent[] = {CHANNELS, s->t, s->h, s->w}, cond[] = {m->cond_channels, s->t, s->h, s->w};
+    const int64_t latent[] = {CHANNELS, s->t, s->h, s->w},
+                  cond[] = {m->cond_channels, s->t, s->h, s->w};
     snprintf(name, sizeof name, "in/latent/%d", i);
     write_floats(d, name, s->latent, 4, latent);
     snprintf(name, sizeof name, "in/cond/%d", i);
@@ -170,7 +229,8 @@ static void write_sample(struct dump *d, const struct model *m, const struct bat
     snprintf(name, sizeof name, "in/text/%d", i);
     write_floats(d, name, s->text, 2, (int64_t[]){s->text_len, TEXT_WIDTH});
     snprintf(name, sizeof name, "in/noise/%d", i);
-    philox_normal_fill(SEED, PHILOX_NOISE, s->ordinal, 0, (size_t)(CHANNELS * s->t * s->h * s->w), noise);
+    philox_normal_fill(SEED, PHILOX_NOISE, s->ordinal, 0, (size_t)(CHANNELS * s->t * s->h * s->w),
+                       noise);
     dump_tensor(d, name, noise, 4, latent);
 }
 
@@ -201,7 +261,8 @@ static void write_prediction(struct dump *d, struct rig *r)
 {
     const struct objective_row *row = &objective_rows[r->config.objective];
     struct dit_eval_sample eval[SAMPLES];
-    double x[SAMPLES][CHANNELS * MAX_CELLS], out[SAMPLES][CHANNELS * MAX_CELLS], noise[CHANNELS * MAX_CELLS];
+    double x[SAMPLES][CHANNELS * MAX_CELLS], out[SAMPLES][CHANNELS * MAX_CELLS],
+        noise[CHANNELS * MAX_CELLS];
     struct err err = {0};
     for (int i = 0; i < SAMPLES; i++) {
         const struct batch_sample *s = &r->data.samples[i];
@@ -211,7 +272,8 @@ static void write_prediction(struct dump *d, struct rig *r)
         philox_normal_fill(SEED, PHILOX_NOISE, s->ordinal, 0, (size_t)n, noise);
         for (int64_t j = 0; j < n; j++)
             x[i][j] = c.alpha * row->data_scale * s->latent[j] + c.sigma * noise[j];
-        eval[i] = (struct dit_eval_sample){x[i], out[i], s->level, s->drop_text, s->cond, s->t, s->h, s->w, s->text, s->text_len, s->fps};
+        eval[i] = (struct dit_eval_sample){x[i], out[i], s->level, s->drop_text, s->cond, s->t,
+                                           s->h, s->w,   s->text,  s->text_len,  s->fps};
     }
     if (dit_forward(r->dit, eval, SAMPLES, &err) < 0)
         dump_fail("forward", err.text);

@@ -1,5 +1,6 @@
-/* ops_dump DIR: single operations of the trainer's table (trainer/ops/ops.h) on random numbers in float64, one file a case, for a reference
- * to make the same of. Each case runs on dense tensors, and again ("-strided") on views whose rows stand apart, with NaN between them. */
+/* ops_dump DIR: single operations of the trainer's table (trainer/ops/ops.h) on random numbers in
+ * float64, one file a case, for a reference to make the same of. Each case runs on dense tensors,
+ * and again ("-strided") on views whose rows stand apart, with NaN between them. */
 #include "tests/unit/trainer_fixture.h"
 
 #include "base/bf16.h"
@@ -45,7 +46,8 @@ static void store(struct job *j, const char *prefix, const char *name, struct te
     free(x);
 }
 
-static struct tensor given(struct job *j, const char *name, int64_t rows, int64_t cols, double scale)
+static struct tensor given(struct job *j, const char *name, int64_t rows, int64_t cols,
+                           double scale)
 {
     struct tensor t = blank(j, rows, cols);
     double *x = new_normal(rows * cols, ++j->id);
@@ -83,7 +85,8 @@ enum { SEGMENTS = 3 };
 static const struct attn_case {
     const char *name;
     int64_t heads, kv_heads, d, n;
-    int32_t q[SEGMENTS], k[SEGMENTS], split[SEGMENTS]; /* split: keys of the first of two parts; all 0: one pass */
+    /* split: keys of the first of two parts; all 0: one pass */
+    int32_t q[SEGMENTS], k[SEGMENTS], split[SEGMENTS];
     double sharp; /* factor of the logits */
 } attn_cases[] = {
     {"one", 2, 2, 6, 1, {7}, {7}, {0}, 1},
@@ -92,11 +95,14 @@ static const struct attn_case {
     {"cross-no-keys", 2, 2, 4, 3, {6, 5, 4}, {3, 1, 0}, {0}, 1},
     {"no-queries", 1, 1, 4, 2, {0, 4}, {3, 5}, {0}, 1},
     {"sharp", 4, 2, 8, 1, {20}, {130}, {0}, 12},
-    {"merged", 4, 2, 8, 3, {130, 9, 5}, {140, 6, 7}, {50, 6, 3}, 1}, /* the second part of segment 1 has no keys */
+    /* the second part of segment 1 has no keys */
+    {"merged", 4, 2, 8, 3, {130, 9, 5}, {140, 6, 7}, {50, 6, 3}, 1},
     {"merged-sharp", 2, 1, 8, 2, {9, 70}, {20, 90}, {3, 65}, 12},
 };
 
-struct attn_segments { int32_t q_start[SEGMENTS + 1], k_start[SEGMENTS], part_start[SEGMENTS], part_len[SEGMENTS]; };
+struct attn_segments {
+    int32_t q_start[SEGMENTS + 1], k_start[SEGMENTS], part_start[SEGMENTS], part_len[SEGMENTS];
+};
 
 static struct ops_attn attn_args(struct job *j, const struct attn_case *c, struct attn_segments *g)
 {
@@ -110,15 +116,20 @@ static struct ops_attn attn_args(struct job *j, const struct attn_case *c, struc
         keys += c->k[i];
     }
     int64_t s = g->q_start[c->n];
-    return (struct ops_attn){.q = given(j, "q", s, wq, c->sharp), .k = given(j, "k", keys, wk, 1), .v = given(j, "v", keys, wk, 1),
-                             .o = blank(j, s, wq), .lse = blank(j, s, c->heads), .n = c->n, .q_start = g->q_start, .k_start = g->k_start,
-                             .k_len = c->k, .max_q = s, .max_k = keys, .heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->d,
-                             .scale = 1 / sqrt((double)c->d), .d_o = given(j, "d_o", s, wq, 1), .dq = blank(j, s, wq),
-                             .dk = blank(j, keys, wk), .dv = blank(j, keys, wk), .delta = blank(j, s, c->heads)};
+    return (struct ops_attn){.q = given(j, "q", s, wq, c->sharp), .k = given(j, "k", keys, wk, 1),
+                             .v = given(j, "v", keys, wk, 1), .o = blank(j, s, wq),
+                             .lse = blank(j, s, c->heads), .n = c->n, .q_start = g->q_start,
+                             .k_start = g->k_start, .k_len = c->k, .max_q = s, .max_k = keys,
+                             .heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->d,
+                             .scale = 1 / sqrt((double)c->d), .d_o = given(j, "d_o", s, wq, 1),
+                             .dq = blank(j, s, wq), .dk = blank(j, keys, wk),
+                             .dv = blank(j, keys, wk), .delta = blank(j, s, c->heads)};
 }
 
-/* As the ring does: each part's forward, the merge, each part's backward with the merged o and lse. */
-static void attn_two_parts(struct job *j, const struct attn_case *c, const struct attn_segments *g, const struct ops_attn *whole)
+/* As the ring does: each part's forward, the merge, each part's backward with the merged o and
+ * lse. */
+static void attn_two_parts(struct job *j, const struct attn_case *c, const struct attn_segments *g,
+                           const struct ops_attn *whole)
 {
     struct ops *o = j->b.ops;
     struct ops_attn first = *whole, second = *whole;
@@ -129,7 +140,8 @@ static void attn_two_parts(struct job *j, const struct attn_case *c, const struc
     second.lse = blank(j, whole->lse.rows, whole->lse.cols);
     o->attn_fwd(o, j->b.stream, &first);
     o->attn_fwd(o, j->b.stream, &second);
-    o->lse_merge(o, j->b.stream, &(struct ops_lse_merge){first.o, first.lse, second.o, second.lse, c->heads, c->d});
+    o->lse_merge(o, j->b.stream,
+                 &(struct ops_lse_merge){first.o, first.lse, second.o, second.lse, c->heads, c->d});
     second.o = first.o;
     second.lse = first.lse;
     o->attn_bwd(o, j->b.stream, &first);
@@ -153,7 +165,8 @@ static void attn(struct job *j, const struct attn_case *c)
     dump_i32(&j->d, "in/q_len", c->q, c->n);
     dump_i32(&j->d, "in/k_len", c->k, c->n);
     dump_number(&j->d, "in/scale", a.scale);
-    made(j, "o", a.o), made(j, "lse", a.lse), made(j, "dq", a.dq), made(j, "dk", a.dk), made(j, "dv", a.dv);
+    made(j, "o", a.o), made(j, "lse", a.lse), made(j, "dq", a.dq), made(j, "dk", a.dk),
+        made(j, "dv", a.dv);
     end(j, "attn", c->name);
 }
 
@@ -178,8 +191,9 @@ static const struct adaln_case {
 
 static struct ops_adaln adaln_args(struct job *j, const struct adaln_case *c, const int32_t *sample)
 {
-    struct ops_adaln a = {.sample = sample, .n = c->n, .x = given(j, "x", c->s, c->d, 1), .x_out = blank(j, c->s, c->d),
-                          .stats = blank(j, c->s, 2), .eps = 1e-6, .rms = c->rms, .dx = given(j, "dx_out", c->s, c->d, 1)};
+    struct ops_adaln a = {.sample = sample, .n = c->n, .x = given(j, "x", c->s, c->d, 1),
+                          .x_out = blank(j, c->s, c->d), .stats = blank(j, c->s, 2), .eps = 1e-6,
+                          .rms = c->rms, .dx = given(j, "dx_out", c->s, c->d, 1)};
     if (c->branch) {
         a.branch = given(j, "branch", c->s, c->d, 1);
         a.dbranch = blank(j, c->s, c->d);
@@ -216,7 +230,8 @@ static void adaln(struct job *j, const struct adaln_case *c)
     dump_i32(&j->d, "in/sample", sample, c->s);
     dump_number(&j->d, "in/eps", a.eps);
     dump_text(&j->d, "norm", c->rms ? "rms" : "layer");
-    made(j, "x_out", a.x_out), made(j, "y", a.y), made(j, "dx", a.dx), made(j, "dbranch", a.dbranch);
+    made(j, "x_out", a.x_out), made(j, "y", a.y), made(j, "dx", a.dx),
+        made(j, "dbranch", a.dbranch);
     made(j, "dgate", a.dgate), made(j, "dshift", a.dshift), made(j, "dscale", a.dscale);
     end(j, "adaln", c->name);
 }
@@ -245,13 +260,16 @@ static struct tensor turns(struct job *j, const struct head_case *c, struct tens
     }
     struct tensor cos_out = blank(j, c->s, c->d / 2);
     *sin_out = blank(j, c->s, c->d / 2);
-    j->b.ops->rope(j->b.ops, j->b.stream, &(struct ops_rope){pos, sample, fps, c->pairs[0], c->pairs[1], c->pairs[2], 500, cos_out, *sin_out});
+    j->b.ops->rope(j->b.ops, j->b.stream,
+                   &(struct ops_rope){pos, sample, fps, c->pairs[0], c->pairs[1], c->pairs[2], 500,
+                                      cos_out, *sin_out});
     dump_i32(&j->d, "in/pos", pos, 3 * c->s);
     dump_i32(&j->d, "in/sample", sample, c->s);
     dump_vector(&j->d, "in/fps", fps, 2);
     dump_number(&j->d, "in/theta", 500);
     for (int i = 0; i < 3; i++)
-        dump_text(&j->d, (const char *[]){"pairs_t", "pairs_h", "pairs_w"}[i], "%" PRId64, c->pairs[i]);
+        dump_text(&j->d, (const char *[]){"pairs_t", "pairs_h", "pairs_w"}[i], "%" PRId64,
+                  c->pairs[i]);
     made(j, "cos", cos_out), made(j, "sin", *sin_out);
     return cos_out;
 }
@@ -259,9 +277,12 @@ static struct tensor turns(struct job *j, const struct head_case *c, struct tens
 static void head_norm(struct job *j, const struct head_case *c)
 {
     begin(j, "headnorm");
-    struct ops_headnorm a = {.src = given(j, "src", c->s, c->heads * c->d, 1), .dst = blank(j, c->s, c->heads * c->d), .heads = c->heads,
-                             .head_dim = c->d, .gain = given(j, "gain", 1, c->d, 1), .rstd = blank(j, c->s, c->heads), .eps = 1e-6,
-                             .ddst = given(j, "ddst", c->s, c->heads * c->d, 1), .dsrc = blank(j, c->s, c->heads * c->d),
+    struct ops_headnorm a = {.src = given(j, "src", c->s, c->heads * c->d, 1),
+                             .dst = blank(j, c->s, c->heads * c->d), .heads = c->heads,
+                             .head_dim = c->d, .gain = given(j, "gain", 1, c->d, 1),
+                             .rstd = blank(j, c->s, c->heads), .eps = 1e-6,
+                             .ddst = given(j, "ddst", c->s, c->heads * c->d, 1),
+                             .dsrc = blank(j, c->s, c->heads * c->d),
                              .dgain = given(j, "dgain", 1, c->d, 1), .beta = c->beta};
     if (c->pairs[0])
         a.cos = turns(j, c, &a.sin);
@@ -276,8 +297,10 @@ static void head_norm(struct job *j, const struct head_case *c)
 
 /* ---- activations, products, sums ---- */
 
-static const char *const act_names[] = {[OPS_ACT_NONE] = "none", [OPS_ACT_SILU] = "silu", [OPS_ACT_GELU_ERF] = "gelu",
-                                        [OPS_ACT_GELU_TANH] = "gelu-tanh", [OPS_ACT_SWIGLU] = "swiglu"};
+static const char *const act_names[] = {[OPS_ACT_NONE] = "none",
+                                        [OPS_ACT_SILU] = "silu", [OPS_ACT_GELU_ERF] = "gelu",
+                                        [OPS_ACT_GELU_TANH] = "gelu-tanh",
+                                        [OPS_ACT_SWIGLU] = "swiglu"};
 
 /* scale 400: past both ends of what exp can hold */
 static void act(struct job *j, enum ops_act_kind kind, double scale)
@@ -286,7 +309,8 @@ static void act(struct job *j, enum ops_act_kind kind, double scale)
     int64_t wide = kind == OPS_ACT_SWIGLU ? 2 * F : F;
     char name[DUMP_NAME_BYTES];
     begin(j, "act");
-    struct ops_act a = {.kind = kind, .x = given(j, "x", ROWS, wide, scale), .y = blank(j, ROWS, F), .dy = given(j, "dy", ROWS, F, 1),
+    struct ops_act a = {.kind = kind, .x = given(j, "x", ROWS, wide, scale), .y = blank(j, ROWS, F),
+                        .dy = given(j, "dy", ROWS, F, 1),
                         .dx = blank(j, ROWS, wide)};
     j->b.ops->act_fwd(j->b.ops, j->b.stream, &a);
     j->b.ops->act_bwd(j->b.ops, j->b.stream, &a);
@@ -318,8 +342,9 @@ static void gemm(struct job *j, const struct gemm_case *c)
     begin(j, "gemm");
     struct ops_gemm g = {.a = c->ta ? given(j, "a", c->k, c->m, 1) : given(j, "a", c->m, c->k, 1),
                          .b = c->tb ? given(j, "b", c->n, c->k, 1) : given(j, "b", c->k, c->n, 1),
-                         .c = c->beta != 0 ? given(j, "c", c->m, c->n, 1) : blank(j, c->m, c->n), .ta = c->ta, .tb = c->tb,
-                         .alpha = c->alpha, .beta = c->beta, .act = c->act};
+                         .c = c->beta != 0 ? given(j, "c", c->m, c->n, 1) : blank(j, c->m, c->n),
+                         .ta = c->ta, .tb = c->tb, .alpha = c->alpha, .beta = c->beta,
+                         .act = c->act};
     if (c->aux)
         g.aux = blank(j, c->m, c->n);
     j->b.ops->gemm(j->b.ops, j->b.stream, &g);
@@ -338,7 +363,8 @@ static void sums(struct job *j)
     begin(j, "sums");
     struct tensor x = given(j, "x", 300, 37, 1), total = given(j, "total", 1, 37, 1);
     j->b.ops->colsum(j->b.ops, j->b.stream, &(struct ops_colsum){x, total, 0.5});
-    j->b.ops->sumsq(j->b.ops, j->b.stream, &(struct ops_sumsq){tensor_of(total.ptr, DTYPE_F64, 1, 37), &h, false});
+    j->b.ops->sumsq(j->b.ops, j->b.stream,
+                    &(struct ops_sumsq){tensor_of(total.ptr, DTYPE_F64, 1, 37), &h, false});
     dump_number(&j->d, "in/beta", 0.5);
     made(j, "total", total);
     dump_number(&j->d, "out/sumsq", h.sumsq);
@@ -365,8 +391,10 @@ static void permute(struct job *j)
     enum { ROWS = 11, D = 6 };
     static const int32_t index[ROWS] = {3, 0, 10, 7, 1, 2, 9, 4, 8, 6, 5};
     begin(j, "permute");
-    struct ops_permute there = {.src = given(j, "src", ROWS, D, 1), .dst = blank(j, ROWS, D), .index = index};
-    struct ops_permute back = {.src = given(j, "ddst", ROWS, D, 1), .dst = blank(j, ROWS, D), .index = index, .back = true};
+    struct ops_permute there = {
+        .src = given(j, "src", ROWS, D, 1), .dst = blank(j, ROWS, D), .index = index};
+    struct ops_permute back = {.src = given(j, "ddst", ROWS, D, 1), .dst = blank(j, ROWS, D),
+                               .index = index, .back = true};
     j->b.ops->permute(j->b.ops, j->b.stream, &there);
     j->b.ops->permute(j->b.ops, j->b.stream, &back);
     dump_i32(&j->d, "in/index", index, ROWS);
@@ -386,8 +414,10 @@ static void table(struct job *j, const char *name, double beta)
         pos[3 * i + 2] = 2;
     }
     begin(j, "table");
-    struct ops_table a = {.index = pos + 1, .stride = 3, .x = given(j, "x", S, D, 1), .table = given(j, "table", ROWS, D, 1),
-                          .dx = given(j, "dx", S, D, 1), .dtable = beta != 0 ? given(j, "dtable", ROWS, D, 1) : blank(j, ROWS, D), .beta = beta};
+    struct ops_table a = {.index = pos + 1, .stride = 3, .x = given(j, "x", S, D, 1),
+                          .table = given(j, "table", ROWS, D, 1), .dx = given(j, "dx", S, D, 1),
+                          .dtable = beta != 0 ? given(j, "dtable", ROWS, D, 1) : blank(j, ROWS, D),
+                          .beta = beta};
     j->b.ops->table_fwd(j->b.ops, j->b.stream, &a);
     j->b.ops->table_bwd(j->b.ops, j->b.stream, &a);
     dump_i32(&j->d, "in/index", index, S);
@@ -401,20 +431,25 @@ static void table(struct job *j, const char *name, double beta)
 static void axpy(struct job *j)
 {
     begin(j, "axpy");
-    struct ops_axpy a = {.x = given(j, "x", 13, 7, 1), .y = given(j, "y", 13, 7, 1), .alpha = -0.375};
+    struct ops_axpy a = {
+        .x = given(j, "x", 13, 7, 1), .y = given(j, "y", 13, 7, 1), .alpha = -0.375};
     j->b.ops->axpy(j->b.ops, j->b.stream, &a);
     dump_number(&j->d, "in/alpha", a.alpha);
     made(j, "y", a.y);
     end(j, "axpy", "");
 }
 
-/* Half-way between two numbers of bf16, or just beside, up to ten powers of two from 1, of both signs. */
+/* Half-way between two numbers of bf16, or just beside, up to ten powers of two from 1, of both
+ * signs. */
 static struct tensor near_halves(struct job *j, int64_t rows, int64_t cols)
 {
     struct tensor x = given(j, "any", rows, cols, 1), halves = blank(j, rows, cols);
     for (int64_t i = 0; i < rows * cols; i++) {
-        double half = 1 + (double)(2 * (i % 128) + 1) / 256, beside = ldexp((double)(i % 3 - 1), -40), any = *(double *)tensor_at(&x, i / cols, i % cols);
-        *(double *)tensor_at(&halves, i / cols, i % cols) = i % 4 == 3 ? any : copysign(ldexp(half + beside, (int)(i % 21) - 10), any);
+        double half = 1 + (double)(2 * (i % 128) + 1) / 256,
+               beside = ldexp((double)(i % 3 - 1), -40),
+               any = *(double *)tensor_at(&x, i / cols, i % cols);
+        *(double *)tensor_at(&halves, i / cols, i % cols) =
+            i % 4 == 3 ? any : copysign(ldexp(half + beside, (int)(i % 21) - 10), any);
     }
     store(j, "in", "x", halves);
     return halves;
@@ -426,7 +461,8 @@ static void copy(struct job *j, const char *name, enum dtype dtype)
     enum { ROWS = 20, D = 31 };
     static char memory[ROWS * D * sizeof(double)];
     begin(j, "copy");
-    struct tensor x = near_halves(j, ROWS, D), small = tensor_of(memory, dtype, ROWS, D), back = blank(j, ROWS, D), rows = blank(j, ROWS, D);
+    struct tensor x = near_halves(j, ROWS, D), small = tensor_of(memory, dtype, ROWS, D),
+                  back = blank(j, ROWS, D), rows = blank(j, ROWS, D);
     j->b.ops->copy(j->b.ops, j->b.stream, &(struct ops_copy){x, small});
     j->b.ops->copy(j->b.ops, j->b.stream, &(struct ops_copy){small, back});
     j->b.ops->copy(j->b.ops, j->b.stream, &(struct ops_copy){tensor_rows(small, 3, 1), rows});
@@ -439,11 +475,14 @@ static void copy(struct job *j, const char *name, enum dtype dtype)
 
 enum { LATENT_CHANNELS = 3, LATENT_COND = 2, LATENT_SAMPLES = 2 };
 static const struct ops_sample latent_samples[LATENT_SAMPLES] = {
-    {.n_tokens = 8, .cell = 0, .t = 2, .h = 4, .w = 8, .in_data = 0.5, .in_noise = 1.25, .out_data = -0.3, .out_noise = 0.8, .weight = 1.5},
-    {.n_tokens = 4, .cell = 64, .t = 4, .h = 2, .w = 4, .in_data = 2, .in_noise = 0.1, .out_data = 1, .out_noise = -1, .weight = 0.25},
+    {.n_tokens = 8, .cell = 0, .t = 2, .h = 4, .w = 8, .in_data = 0.5, .in_noise = 1.25,
+     .out_data = -0.3, .out_noise = 0.8, .weight = 1.5},
+    {.n_tokens = 4, .cell = 64, .t = 4, .h = 2, .w = 4, .in_data = 2, .in_noise = 0.1,
+     .out_data = 1, .out_noise = -1, .weight = 0.25},
 };
 
-/* `run`: eighths run[0] .. run[1]-1 of each sample's tokens, as a context-parallel rank has them. */
+/* `run`: eighths run[0] .. run[1]-1 of each sample's tokens, as a context-parallel rank has
+ * them. */
 static void latents(struct job *j, const char *file, const int64_t run[2])
 {
     enum { CELLS = 96, P = 8 };
@@ -451,7 +490,8 @@ static void latents(struct job *j, const char *file, const int64_t run[2])
     int64_t tokens = 0;
     for (int i = 0; i < LATENT_SAMPLES; i++) {
         samples[i] = latent_samples[i];
-        samples[i].valid_t = samples[i].t, samples[i].valid_h = samples[i].h, samples[i].valid_w = samples[i].w;
+        samples[i].valid_t = samples[i].t, samples[i].valid_h = samples[i].h,
+        samples[i].valid_w = samples[i].w;
         samples[i].token = tokens;
         samples[i].first = run[0] * latent_samples[i].n_tokens / 8;
         samples[i].n_tokens = run[1] * latent_samples[i].n_tokens / 8 - samples[i].first;
@@ -460,15 +500,19 @@ static void latents(struct job *j, const char *file, const int64_t run[2])
     double loss[LATENT_SAMPLES];
     struct ops *o = j->b.ops;
     begin(j, "latents");
-    struct ops_latents a = {.samples = samples, .n = LATENT_SAMPLES, .channels = LATENT_CHANNELS, .cond_channels = LATENT_COND, .patch_t = 2,
-                            .patch_h = 2, .patch_w = 2, .latent = given(j, "latent", 1, CELLS * LATENT_CHANNELS, 1),
-                            .noise = given(j, "noise", 1, CELLS * LATENT_CHANNELS, 1), .cond = given(j, "cond", 1, CELLS * LATENT_COND, 1),
-                            .tokens = blank(j, tokens, (LATENT_CHANNELS + LATENT_COND) * P), .inv_norm = 0.01, .loss = loss};
+    struct ops_latents a = {.samples = samples, .n = LATENT_SAMPLES, .channels = LATENT_CHANNELS,
+                            .cond_channels = LATENT_COND, .patch_t = 2, .patch_h = 2, .patch_w = 2,
+                            .latent = given(j, "latent", 1, CELLS * LATENT_CHANNELS, 1),
+                            .noise = given(j, "noise", 1, CELLS * LATENT_CHANNELS, 1),
+                            .cond = given(j, "cond", 1, CELLS * LATENT_COND, 1),
+                            .tokens = blank(j, tokens, (LATENT_CHANNELS + LATENT_COND) * P),
+                            .inv_norm = 0.01, .loss = loss};
     o->patchify(o, j->b.stream, &a);
     made(j, "patches", a.tokens);
     a.tokens = given(j, "prediction", tokens, LATENT_CHANNELS * P, 1);
     a.out = blank(j, 1, CELLS * LATENT_CHANNELS);
-    memset(a.out.ptr, 0, CELLS * LATENT_CHANNELS * sizeof(double)); /* cells of other ranks' tokens stay */
+    /* cells of other ranks' tokens stay */
+    memset(a.out.ptr, 0, CELLS * LATENT_CHANNELS * sizeof(double));
     o->unpatchify(o, j->b.stream, &a);
     made(j, "unpatched", a.out);
     a.dtokens = blank(j, tokens, LATENT_CHANNELS * P);
@@ -480,8 +524,10 @@ static void latents(struct job *j, const char *file, const int64_t run[2])
         const struct ops_sample *s = &samples[i];
         char name[DUMP_NAME_BYTES];
         snprintf(name, sizeof name, "in/sample/%d", i);
-        dump_vector(&j->d, name, (double[]){s->t, s->h, s->w, (double)s->first, (double)s->n_tokens, s->in_data, s->in_noise, s->out_data,
-                                          s->out_noise, s->weight}, 10);
+        dump_vector(&j->d, name,
+                    (double[]){s->t, s->h, s->w, (double)s->first, (double)s->n_tokens, s->in_data,
+                               s->in_noise, s->out_data, s->out_noise, s->weight},
+                    10);
     }
     end(j, "latents", file);
 }
@@ -492,7 +538,8 @@ static void draws(struct job *j)
 {
     enum { N = 4, CELLS = 60, CHANNELS = 2 };
     static const uint64_t ordinal[N] = {0, 41, 42, 9000000001}; /* the last does not fit 32 bits */
-    const uint64_t seed = 81985529216486895;                    /* nor does the seed; exact as text */
+    /* nor does the seed; exact as text */
+    const uint64_t seed = 81985529216486895;
     struct ops_sample samples[N];
     double level[N], dropped[N];
     begin(j, "draws");
@@ -501,12 +548,15 @@ static void draws(struct job *j)
         char key[32];
         snprintf(key, sizeof key, "ordinal_%d", i);
         dump_text(&j->d, key, "%" PRIu64, ordinal[i]);
-        samples[i] = (struct ops_sample){.ordinal = ordinal[i], .cell = i * CELLS, .t = 3, .h = 4, .w = 5};
-        level[i] = objective_level_draw(seed, ordinal[i], &(struct run_level){.mean = -0.3, .std = 0.8, .shift = 1}, 1);
+        samples[i] = (struct ops_sample){
+            .ordinal = ordinal[i], .cell = i * CELLS, .t = 3, .h = 4, .w = 5};
+        level[i] = objective_level_draw(
+            seed, ordinal[i], &(struct run_level){.mean = -0.3, .std = 0.8, .shift = 1}, 1);
         dropped[i] = objective_text_dropped(seed, ordinal[i], 0.5);
     }
     struct tensor noise = blank(j, 1, N * CELLS * CHANNELS);
-    j->b.ops->normal(j->b.ops, j->b.stream, &(struct ops_normal){samples, N, CHANNELS, seed, PHILOX_NOISE, noise});
+    j->b.ops->normal(j->b.ops, j->b.stream,
+                     &(struct ops_normal){samples, N, CHANNELS, seed, PHILOX_NOISE, noise});
     dump_vector(&j->d, "in/level_law", (double[]){-0.3, 0.8}, 2);
     dump_number(&j->d, "in/dropout", 0.5);
     made(j, "noise", noise);
@@ -528,7 +578,8 @@ static const struct adamw_case {
     {"", 50, 43, 1e-8, 0.1, 1, DTYPE_F64, 0},
     {"no-decay-large-eps", 50, 50, 1e-2, 0, 0.5, DTYPE_F64, 0},
     {"bf16", 50, 50, 1e-8, 0.1, 1, DTYPE_BF16, 0},
-    {"bf16-long", ADAMW_MOST, ADAMW_MOST - 7, 1e-8, 0.1, 0.5, DTYPE_BF16, 30000000002}, /* in the middle of a block past 32 bits */
+    /* in the middle of a block past 32 bits */
+    {"bf16-long", ADAMW_MOST, ADAMW_MOST - 7, 1e-8, 0.1, 0.5, DTYPE_BF16, 30000000002},
 };
 static const uint64_t adamw_seed = 81985529216486895; /* exact as text */
 
@@ -543,7 +594,9 @@ static void made_moment(struct job *j, const char *name, struct tensor m)
 {
     struct tensor wide = blank(j, 1, m.cols);
     for (int64_t i = 0; i < m.cols; i++)
-        *(double *)tensor_at(&wide, 0, i) = m.dtype == DTYPE_BF16 ? bf16_value(((const uint16_t *)m.ptr)[i]) : ((const double *)m.ptr)[i];
+        *(double *)tensor_at(&wide, 0, i) = m.dtype == DTYPE_BF16
+                                                ? bf16_value(((const uint16_t *)m.ptr)[i])
+                                                : ((const double *)m.ptr)[i];
     made(j, name, wide);
 }
 
@@ -556,7 +609,8 @@ static void adamw_steps(struct job *j, const struct adamw_case *c, struct ops_ad
     for (int t = 1; t <= ADAMW_STEPS; t++) {
         lr[t - 1] = 1e-2 / t;
         clip[t - 1] = t % 2 ? 1 : 0.3;
-        step = (struct ops_step){.lr = lr[t - 1], .bias1 = 1 - pow(a->beta1, t), .bias2 = 1 - pow(a->beta2, t), .grad_scale = clip[t - 1]};
+        step = (struct ops_step){.lr = lr[t - 1], .bias1 = 1 - pow(a->beta1, t),
+                                 .bias2 = 1 - pow(a->beta2, t), .grad_scale = clip[t - 1]};
         a->grad = tensor_rows(grads, t - 1, 1);
         a->update = (uint64_t)t;
         j->b.ops->adamw(j->b.ops, j->b.stream, a);
@@ -570,12 +624,16 @@ static void adamw(struct job *j, const struct adamw_case *c)
     static double memory[2][ADAMW_MOST];
     struct ops_change change = {0};
     begin(j, "adamw");
-    struct ops_adamw a = {.master = given(j, "master", 1, c->n, 1), .m = moment(memory[0], c), .v = moment(memory[1], c), .seed = adamw_seed,
-                          .first = c->first, .ema = given(j, "ema", 1, c->n, 1), .weight = blank(j, 1, c->n), .beta1 = 0.9, .beta2 = 0.99,
-                          .eps = c->eps, .weight_decay = c->weight_decay, .lr_scale = c->lr_scale, .ema_decay = 0.95, .change = &change,
+    struct ops_adamw a = {.master = given(j, "master", 1, c->n, 1), .m = moment(memory[0], c),
+                          .v = moment(memory[1], c), .seed = adamw_seed, .first = c->first,
+                          .ema = given(j, "ema", 1, c->n, 1), .weight = blank(j, 1, c->n),
+                          .beta1 = 0.9, .beta2 = 0.99, .eps = c->eps,
+                          .weight_decay = c->weight_decay, .lr_scale = c->lr_scale,
+                          .ema_decay = 0.95, .change = &change,
                           .counted = c->counted};
     adamw_steps(j, c, &a);
-    dump_vector(&j->d, "in/settings", (double[]){a.beta1, a.beta2, c->eps, c->weight_decay, c->lr_scale, a.ema_decay}, 6);
+    dump_vector(&j->d, "in/settings",
+                (double[]){a.beta1, a.beta2, c->eps, c->weight_decay, c->lr_scale, a.ema_decay}, 6);
     dump_text(&j->d, "counted", "%" PRId64, c->counted);
     dump_text(&j->d, "moments", c->moments == DTYPE_BF16 ? "bf16" : "f64");
     dump_text(&j->d, "seed", "%" PRIu64, adamw_seed);

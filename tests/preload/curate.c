@@ -1,11 +1,15 @@
 /* Preloaded into reel-curate by tests/cli.
  *
- * REEL_HOLD_DIR: a worker that has opened its frame spool makes DIR/<pid> and waits until somebody removes it: a point in the middle of the work
- * where a test can kill it. REEL_KILL_AT=N: the main process kills itself right before its N-th rename, by which all of its files come to
- * their names; N+: right behind it. REEL_UNREADABLE=NAME: in workers, reading a file whose path ends so fails with EIO. REEL_UNOPENABLE=ERRNO:TIMES:NAME: in workers,
- * the first TIMES openings of a file whose path ends so fail with ERRNO. REEL_GROWS=NAME: in the main process, a file whose path ends so is
- * longer, by as much as was read, after each reading, up to 64 MiB. REEL_OPENED=FILE: a line is added to FILE for each file opened or, by the main process, renamed, each socket made and each attempt to connect. REEL_STILL=1: for the
- * main thread of the main process no time passes but in its pauses, which end at once, and of which a line is added to REEL_OPENED. */
+ * REEL_HOLD_DIR: a worker that has opened its frame spool makes DIR/<pid> and waits until somebody
+ * removes it: a point in the middle of the work where a test can kill it. REEL_KILL_AT=N: the main
+ * process kills itself right before its N-th rename, by which all of its files come to their names;
+ * N+: right behind it. REEL_UNREADABLE=NAME: in workers, reading a file whose path ends so fails
+ * with EIO. REEL_UNOPENABLE=ERRNO:TIMES:NAME: in workers, the first TIMES openings of a file whose
+ * path ends so fail with ERRNO. REEL_GROWS=NAME: in the main process, a file whose path ends so is
+ * longer, by as much as was read, after each reading, up to 64 MiB. REEL_OPENED=FILE: a line is
+ * added to FILE for each file opened or, by the main process, renamed, each socket made and each
+ * attempt to connect. REEL_STILL=1: for the main thread of the main process no time passes but in
+ * its pauses, which end at once, and of which a line is added to REEL_OPENED. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -28,7 +32,8 @@ static atomic_int *openings; /* that failed, of all workers */
 __attribute__((constructor)) static void begin(void)
 {
     first = getpid();
-    openings = mmap(NULL, sizeof *openings, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    openings = mmap(NULL, sizeof *openings, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                    0);
 }
 
 static int ends(const char *text, const char *ending)
@@ -54,8 +59,8 @@ static int open_any(const char *path, int flags, mode_t mode)
 {
     const char *plan = getenv("REEL_UNOPENABLE");
     int number = 0, times = 0, n = 0;
-    if (plan && getpid() != first && sscanf(plan, "%d:%d:%n", &number, &times, &n) == 2 && ends(path, plan + n) &&
-        atomic_fetch_add(openings, 1) < times) {
+    if (plan && getpid() != first && sscanf(plan, "%d:%d:%n", &number, &times, &n) == 2 &&
+        ends(path, plan + n) && atomic_fetch_add(openings, 1) < times) {
         errno = number;
         return -1;
     }
@@ -124,7 +129,8 @@ static double paused_s;
 
 static int is_still(clockid_t clock)
 {
-    return clock != CLOCK_REALTIME && getenv("REEL_STILL") && syscall(SYS_gettid) == first && getpid() == first;
+    return clock != CLOCK_REALTIME && getenv("REEL_STILL") && syscall(SYS_gettid) == first &&
+           getpid() == first;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *out)
@@ -146,7 +152,8 @@ int clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, st
     if (!(flags & TIMER_ABSTIME) || !is_still(clock))
         return syscall(SYS_clock_nanosleep, clock, flags, until, left) < 0 ? errno : 0;
     clock_gettime(clock, &now);
-    snprintf(text, sizeof text, "%.0f", (double)(until->tv_sec - now.tv_sec) + 1e-9 * (double)(until->tv_nsec - now.tv_nsec));
+    snprintf(text, sizeof text, "%.0f",
+             (double)(until->tv_sec - now.tv_sec) + 1e-9 * (double)(until->tv_nsec - now.tv_nsec));
     paused_s += atoi(text);
     trace("pause", text);
     return 0;

@@ -1,5 +1,6 @@
-/* The conformance suite on a private Slurm cluster: run by t8010-conformance, which brings one up (one node, 4 cores, partitions
- * low and high) and says through REEL_SLURM_VIA how the controller is asked. */
+/* The conformance suite on a private Slurm cluster: run by t8010-conformance, which brings one up
+ * (one node, 4 cores, partitions low and high) and says through REEL_SLURM_VIA how the controller
+ * is asked. */
 #include "../unit/sched_conformance.h"
 
 static char dir[LIMIT_PATH_BYTES], home[LIMIT_PATH_BYTES];
@@ -8,7 +9,8 @@ static char dir[LIMIT_PATH_BYTES], home[LIMIT_PATH_BYTES];
 static void allocate(void)
 {
     static struct conform_job holder;
-    holder = (struct conform_job){.name = "holder-of-steps", .script = "exec sleep 1000", .spec = {.cores_per_node = conform.cores}};
+    holder = (struct conform_job){.name = "holder-of-steps", .script = "exec sleep 1000",
+                                  .spec = {.cores_per_node = conform.cores}};
     conform_submit(&holder, false);
     conform_wait(&holder, 1u << SCHED_RUNNING);
     setenv("SLURM_JOB_ID", holder.id, 1);
@@ -25,9 +27,11 @@ static int setup(void **state)
     if (!mkdtemp(dir))
         return -1;
     snprintf(home, sizeof home, "%.4000s/home", dir);
-    conform = (struct conform){.kind = "slurm", .home = home, .dir = dir, .low_partition = "low", .urgent_partition = "high",
-                               .cores = 4, .time_limit_s = 60, .signal_lead_s = 15 /* up to half a minute more: checked that often */,
-                               .step_deadline_s = 10, .patience_s = 200, .orphans_escape = true, .allocate = allocate};
+    conform = (struct conform){
+        .kind = "slurm", .home = home, .dir = dir, .low_partition = "low",
+        .urgent_partition = "high", .cores = 4, .time_limit_s = 60,
+        .signal_lead_s = 15 /* up to half a minute more: checked that often */,
+        .step_deadline_s = 10, .patience_s = 200, .orphans_escape = true, .allocate = allocate};
     if (sched_open("slurm", home, &conform.s, &err) < 0) {
         fprintf(stderr, "%s\n", err.text);
         return -1;

@@ -1,5 +1,6 @@
-/* The two ways to ask a controller give the same: what they tell of every kind of job and of the site, what their submissions look
- * like to Slurm and from inside the job, and how they refuse. Run by t8020-helper on a private cluster of two nodes with 4 cores each:
+/* The two ways to ask a controller give the same: what they tell of every kind of job and of the
+ * site, what their submissions look like to Slurm and from inside the job, and how they refuse. Run
+ * by t8020-helper on a private cluster of two nodes with 4 cores each:
  *
  *     same HELPER SLURMCTLD_PID
  */
@@ -28,7 +29,8 @@ static const char *helper;
 static pid_t controller;
 static char dir[256];
 static struct arena arena;
-static const char *plain_env[] = {"PATH=/usr/bin:/bin", NULL /* SLURM_CONF */, "ODD=a%41 b\nc'\"\\\xc3\xa9\xff", NULL};
+static const char *plain_env[] = {"PATH=/usr/bin:/bin", NULL /* SLURM_CONF */,
+                                  "ODD=a%41 b\nc'\"\\\xc3\xa9\xff", NULL};
 
 static struct err why;
 #define must(call)                              \
@@ -54,7 +56,8 @@ static struct sched_spec spec_of(const char *name)
 static const char *submit(int way, const struct sched_spec *s, const char *script)
 {
     static char id[SCHED_ID_BYTES];
-    struct slurm_submit what = {.spec = s, .comment = "reel:same", .script = script, .env = plain_env};
+    struct slurm_submit what = {
+        .spec = s, .comment = "reel:same", .script = script, .env = plain_env};
     must(ways[way]->ops->submit(ways[way], &what, id, &why));
     return arena_strdup(&arena, id);
 }
@@ -116,14 +119,18 @@ static void assert_same_job(const struct slurm_job *a, const struct slurm_job *b
     assert_true(a->ended_at == b->ended_at);
 }
 
-/* Jobs of every kind: what the controller tells of them is asked in both ways until it stood still in between. */
+/* Jobs of every kind: what the controller tells of them is asked in both ways until it stood still
+ * in between. */
 static void test_jobs(void **state)
 {
-    static const char *const kinds[][2] = {{"completed", "COMPLETED"}, {"failed", "FAILED"}, {"killed", "FAILED"}, {"running", "RUNNING"},
-                                           {"requeued", NULL}, {"endless", "RUNNING"}, {"held", "PENDING"}, {"cancelled", "CANCELLED"},
-                                           {"pending", "PENDING"}};
+    static const char *const kinds[][2] = {
+        {"completed", "COMPLETED"}, {"failed", "FAILED"},       {"killed", "FAILED"},
+        {"running", "RUNNING"},     {"requeued", NULL},         {"endless", "RUNNING"},
+        {"held", "PENDING"},        {"cancelled", "CANCELLED"}, {"pending", "PENDING"}};
     enum { REQUEUED = 4, ENDLESS, HELD, CANCELLED, WAITING, N };
-    static const char *const scripts[] = {"#!/bin/sh\n", "#!/bin/sh\nexit 3\n", "#!/bin/sh\nkill -9 $$\n", "#!/bin/sh\nexec sleep 3000\n"};
+    static const char *const scripts[] = {"#!/bin/sh\n", "#!/bin/sh\nexit 3\n",
+                                          "#!/bin/sh\nkill -9 $$\n",
+                                          "#!/bin/sh\nexec sleep 3000\n"};
     const char *ids[N];
     struct slurm_jobs a, b, again;
     (void)state;
@@ -154,8 +161,10 @@ static void test_jobs(void **state)
         must(ways[COMMANDS]->ops->jobs(ways[COMMANDS], NULL, &arena, &again, &why));
         same = a.n == again.n;
         for (size_t i = 0; same && i < a.n; i++)
-            same = strcmp(a.v[i].state, again.v[i].state) == 0 && strcmp(a.v[i].reason, again.v[i].reason) == 0 &&
-                   a.v[i].started_at == again.v[i].started_at && a.v[i].ended_at == again.v[i].ended_at;
+            same = strcmp(a.v[i].state, again.v[i].state) == 0 &&
+                   strcmp(a.v[i].reason, again.v[i].reason) == 0 &&
+                   a.v[i].started_at == again.v[i].started_at &&
+                   a.v[i].ended_at == again.v[i].ended_at;
     }
     assert_int_equal(a.n, b.n);
     assert_true(a.n >= N);
@@ -250,16 +259,19 @@ static void test_net(void **state)
 
 /* ---- what they submit ---- */
 
-/* "Key=value" words of which the one job's may differ from the other's: names of the job itself, and times. */
+/* "Key=value" words of which the one job's may differ from the other's: names of the job itself,
+ * and times. */
 static bool own(const char *word)
 {
-    static const char *const keys[] = {"JobId=", "SubmitTime=", "EligibleTime=", "AccrueTime=", "StartTime=", "EndTime=", "LastSchedEval=",
-                                       "RunTime=",
-                                       "PreemptEligibleTime=", "Priority=", "Scheduler=", "SLURM_JOB_ID=", "SLURM_JOBID=", "SLURM_TASK_PID=", "SLURM_CONF="};
+    static const char *const keys[] = {
+        "JobId=",     "SubmitTime=",    "EligibleTime=", "AccrueTime=",          "StartTime=",
+        "EndTime=",   "LastSchedEval=", "RunTime=",      "PreemptEligibleTime=", "Priority=",
+        "Scheduler=", "SLURM_JOB_ID=",  "SLURM_JOBID=",  "SLURM_TASK_PID=",      "SLURM_CONF="};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (str_starts(word, keys[i]))
             return true;
-    return str_starts(word, "Std") && strchr(word, '%'); /* scontrol puts the job's number in for %j */
+    /* scontrol puts the job's number in for %j */
+    return str_starts(word, "Std") && strchr(word, '%');
 }
 
 /* The backfill scheduler makes a year of no limit, the main one does not. */
@@ -280,8 +292,9 @@ static void assert_same_words(const char *a, const char *b, const char *between)
 
 static void test_submissions(void **state)
 {
-    static const char script[] = "#!/bin/sh\n(env | sort; ulimit -a; umask; pwd; cat) > \"out.$SLURM_JOB_ID\"\n"
-                                 "echo first; echo second >&2\n";
+    static const char script[] =
+        "#!/bin/sh\n(env | sort; ulimit -a; umask; pwd; cat) > \"out.$SLURM_JOB_ID\"\n"
+        "echo first; echo second >&2\n";
     struct sched_spec specs[4];
     const char *ids[4][N_WAYS], *log;
     (void)state;
@@ -306,9 +319,12 @@ static void test_submissions(void **state)
         }
     for (int i = 0; i < 4; i++) {
         const char *a = ids[i][COMMANDS], *b = ids[i][HELPER];
-        assert_same_words(output_of("scontrol show job -o -d %s", a), output_of("scontrol show job -o -d %s", b), " \n");
-        assert_same_words(output_of("cat %s/out.%s", dir, a), output_of("cat %s/out.%s", dir, b), "\n");
-        assert_string_equal(output_of("scontrol write batch_script %s -", a), output_of("scontrol write batch_script %s -", b));
+        assert_same_words(output_of("scontrol show job -o -d %s", a),
+                          output_of("scontrol show job -o -d %s", b), " \n");
+        assert_same_words(output_of("cat %s/out.%s", dir, a), output_of("cat %s/out.%s", dir, b),
+                          "\n");
+        assert_string_equal(output_of("scontrol write batch_script %s -", a),
+                            output_of("scontrol write batch_script %s -", b));
         assert_non_null(strstr(output_of("cat %s/out.%s", dir, b), "SLURM_CPUS_ON_NODE="));
     }
     assert_string_equal(output_of("cat \"%s\"", log), "first\nsecond\nfirst\nsecond\n");
@@ -316,11 +332,13 @@ static void test_submissions(void **state)
 
 /* ---- how they refuse ---- */
 
-/* Signals and cancel of jobs that are not there. An ended job: scancel finds none, libslurm says that it has ended. */
+/* Signals and cancel of jobs that are not there. An ended job: scancel finds none, libslurm says
+ * that it has ended. */
 static void test_no_such_job(void **state)
 {
     struct sched_spec s = spec_of("ended");
-    const char *ended = submit(HELPER, &s, "#!/bin/sh\n"), *ids[] = {"4000000", "99999999999", "", "x", ended};
+    const char *ended = submit(HELPER, &s, "#!/bin/sh\n"),
+               *ids[] = {"4000000", "99999999999", "", "x", ended};
     (void)state;
     wait_for(ended, "COMPLETED");
     for (int i = 0; i < 5; i++)
@@ -342,7 +360,9 @@ static void test_no_such_job(void **state)
 
 static void test_refused_submissions(void **state)
 {
-    static const int expected[] = {ERR_INPUT, 0 /* it waits for ever */, 0, ERR_LIMIT, ERR_INPUT, ERR_LIMIT, 0 /* no accounting */};
+    static const int expected[] = {
+        ERR_INPUT, 0 /* it waits for ever */, 0, ERR_LIMIT, ERR_INPUT, ERR_LIMIT,
+        0 /* no accounting */};
     struct sched_spec bad[7];
     char id[SCHED_ID_BYTES];
     (void)state;
@@ -356,11 +376,13 @@ static void test_refused_submissions(void **state)
     bad[5].exclude = "n[0-1]";
     bad[6].qos = "no-such-qos";
     for (int i = 0; i < 7; i++) {
-        struct slurm_submit what = {.spec = &bad[i], .comment = "", .script = "#!/bin/sh\n", .env = plain_env};
+        struct slurm_submit what = {
+            .spec = &bad[i], .comment = "", .script = "#!/bin/sh\n", .env = plain_env};
         for (int way = 0; way < N_WAYS; way++) {
             int rc = ways[way]->ops->submit(ways[way], &what, id, &why);
             if (rc != expected[i])
-                fail_msg("specification %d over %s: %s, %s", i, ways[way]->ops->name, err_name(rc), rc < 0 ? why.text : id);
+                fail_msg("specification %d over %s: %s, %s", i, ways[way]->ops->name, err_name(rc),
+                         rc < 0 ? why.text : id);
             if (rc == 0)
                 must(ways[way]->ops->cancel(ways[way], id, &why));
         }
@@ -377,7 +399,8 @@ static void test_helper_killed(void **state)
     job(HELPER, "1"); /* it runs */
     int pid = atoi(output_of("cat /proc/%d/task/%d/children", (int)getpid(), (int)getpid()));
     assert_true(pid > 0);
-    for (const int *s = (const int[]){SIGTERM, SIGUSR1, SIGHUP, SIGINT, 0}; *s; s++) /* a preemption tells every process of a batch step */
+    /* a preemption tells every process of a batch step */
+    for (const int *s = (const int[]){SIGTERM, SIGUSR1, SIGHUP, SIGINT, 0}; *s; s++)
         assert_int_equal(kill(pid, *s), 0);
     clock_sleep_s(0.2);
     must(ways[HELPER]->ops->jobs(ways[HELPER], NULL, &arena, &jobs, &why));
@@ -414,7 +437,8 @@ static int setup(void **state)
     if (!mkdtemp(dir))
         return -1;
     umask(027); /* the job's too */
-    if (slurm_commands_open(&ways[COMMANDS], &err) < 0 || slurm_helper_open(helper, &ways[HELPER], &err) < 0) {
+    if (slurm_commands_open(&ways[COMMANDS], &err) < 0 ||
+        slurm_helper_open(helper, &ways[HELPER], &err) < 0) {
         fprintf(stderr, "%s\n", err.text);
         return -1;
     }
@@ -434,8 +458,10 @@ static int teardown(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest all[] = {
-        cmocka_unit_test(test_site), cmocka_unit_test(test_net), cmocka_unit_test(test_jobs), cmocka_unit_test(test_submissions), cmocka_unit_test(test_no_such_job),
-        cmocka_unit_test(test_refused_submissions), cmocka_unit_test(test_helper_killed), cmocka_unit_test(test_controller_stopped),
+        cmocka_unit_test(test_site),          cmocka_unit_test(test_net),
+        cmocka_unit_test(test_jobs),          cmocka_unit_test(test_submissions),
+        cmocka_unit_test(test_no_such_job),   cmocka_unit_test(test_refused_submissions),
+        cmocka_unit_test(test_helper_killed), cmocka_unit_test(test_controller_stopped),
     };
     if (argc < 3) {
         fprintf(stderr, "usage: same HELPER SLURMCTLD_PID [TEST]\n");

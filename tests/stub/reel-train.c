@@ -1,7 +1,8 @@
-/* A stand-in for reel-train in launcher tests: real events, signals and exit codes, no numerics. Training is a counter kept in
- * <run-dir>/ckpt/step; what goes wrong is asked for by environment:
+/* A stand-in for reel-train in launcher tests: real events, signals and exit codes, no numerics.
+ * Training is a counter kept in <run-dir>/ckpt/step; what goes wrong is asked for by environment:
  *   REEL_STUB_STEP_S     seconds a step takes (default 0.02)
- *   REEL_STUB_CRASH_AT   crash (exit 5) before this step in attempts up to REEL_STUB_CRASH_ATTEMPTS (default: all)
+ *   REEL_STUB_CRASH_AT crash (exit 5) before this step in attempts up to REEL_STUB_CRASH_ATTEMPTS
+ *   (default: all)
  *   REEL_STUB_HANG_AT    do nothing more from this step on, in the first attempt
  *   REEL_STUB_HOLD_AT    wait at this step for the request to save, in the first attempt
  *   REEL_STUB_DEAF       ignore the request to save */
@@ -92,7 +93,8 @@ static int follow_rank0(const char *dir, int64_t attempt)
     char log[LIMIT_PATH_BYTES];
     struct lease_watch w = {.quiet_s = 0};
     snprintf(log, sizeof log, "%s/events/rank0.a%lld.evlog", dir, (long long)attempt);
-    for (double begun = clock_mono_s(); !owner_lives(&w, dir, attempt, LEASE_SILENT_S) && clock_mono_s() - begun < (file_exists(log) ? 10 : 120);)
+    for (double begun = clock_mono_s(); !owner_lives(&w, dir, attempt, LEASE_SILENT_S) &&
+                                        clock_mono_s() - begun < (file_exists(log) ? 10 : 120);)
         clock_sleep_s(0.05);
     while (owner_lives(&w, dir, attempt, LEASE_SILENT_S))
         clock_sleep_s(0.05);
@@ -107,18 +109,22 @@ int main(int argc, char **argv)
     struct lease *owner = NULL;
     struct str text = STR_INIT;
     const char *dir = arg(argc, argv, "--run-dir");
-    int64_t attempt = strtoll(arg(argc, argv, "--attempt"), NULL, 10), crash_at = (int64_t)number("REEL_STUB_CRASH_AT", -1);
+    int64_t attempt = strtoll(arg(argc, argv, "--attempt"), NULL, 10),
+            crash_at = (int64_t)number("REEL_STUB_CRASH_AT", -1);
     struct sigaction action = {.sa_handler = on_signal};
     sigaction(SIGUSR1, &action, NULL);
     if (number("SLURM_PROCID", 0) > 0)
         return follow_rank0(dir, attempt);
     check(run_load(arg(argc, argv, "--run"), &run, &err), &err);
-    char *events = file_join(dir, "events"), *ckpt = file_join(dir, "ckpt"), *path = file_join(dir, "ckpt/step");
+    char *events = file_join(dir, "events"), *ckpt = file_join(dir, "ckpt"),
+         *path = file_join(dir, "ckpt/step");
     check(file_mkdirs(ckpt, &err), &err);
     struct evlog_ids ids = {strrchr(dir, '/') + 1, attempt, "rank0", NULL};
     check(owner_take(dir, attempt, &owner, &err), &err);
     check(evlog_open(events, &ids, &log, &err), &err);
-    int64_t step = file_exists(path) && file_read(path, 64, &text, &err) == 0 ? strtoll(text.p, NULL, 10) : 0;
+    int64_t step = file_exists(path) && file_read(path, 64, &text, &err) == 0
+                       ? strtoll(text.p, NULL, 10)
+                       : 0;
     double step_s = number("REEL_STUB_STEP_S", 0.02);
     for (; step < run_total_steps(&run); step++) {
         while (attempt == 1 && step == (int64_t)number("REEL_STUB_HANG_AT", -1))

@@ -1,8 +1,10 @@
-/* step-log: writes the events of an attempt of a run, as many steps as asked for, each as long as it took to write the one before.
+/* step-log: writes the events of an attempt of a run, as many steps as asked for, each as long as
+ * it took to write the one before.
  *
  *     step-log EVENTS_DIR RUN ATTEMPT FIRST COUNT
  *
- * What reads logs is measured on its output (tests/bench/ingest), and held to reading no more than it must.
+ * What reads logs is measured on its output (tests/bench/ingest), and held to reading no more than
+ * it must.
  */
 #include <math.h>
 #include <stdio.h>
@@ -26,7 +28,8 @@ static int event(struct evlog *log, const char *kind, int64_t step, int64_t tota
     return evlog_commit(log, &e, false, err);
 }
 
-static int step_write(struct evlog *log, int64_t step, double started_at, double seconds, struct err *err)
+static int step_write(struct evlog *log, int64_t step, double started_at, double seconds,
+                      struct err *err)
 {
     struct evlog_event e;
     evlog_begin(log, &e, "step");
@@ -39,7 +42,8 @@ static int step_write(struct evlog *log, int64_t step, double started_at, double
     json_put_num(&e.out, "lr", 1e-3);
     json_put_num(&e.out, "model_flops", FLOPS);
     json_put_num(&e.out, "mfu", FLOPS / (seconds * PEAK));
-    static const char *const parts[] = {"data_s", "forward_s", "backward_s", "comm_s", "optim_s", "other_s"};
+    static const char *const parts[] = {"data_s", "forward_s", "backward_s",
+                                        "comm_s", "optim_s",   "other_s"};
     for (size_t i = 0; i < ARRAY_LEN(parts); i++)
         json_put_num(&e.out, parts[i], seconds / (double)ARRAY_LEN(parts));
     json_put_int(&e.out, "peak_bytes", 1 << 30);

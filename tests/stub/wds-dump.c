@@ -1,4 +1,5 @@
-/* wds-dump SHARD... DIR: every part of every sample, by our own reader, as DIR/KEY.PART; the keys in their order on stdout. For tests/peers. */
+/* wds-dump SHARD... DIR: every part of every sample, by our own reader, as DIR/KEY.PART; the keys
+ * in their order on stdout. For tests/peers. */
 #include <stdio.h>
 #include <stdlib.h>
 

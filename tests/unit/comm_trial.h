@@ -1,10 +1,12 @@
-/* One operation of a group with known numbers, and the answer worked out apart from it: what tests of communication share.
+/* One operation of a group with known numbers, and the answer worked out apart from it: what tests
+ * of communication share.
  *
  *     struct trial t;
- *     trial_make(&t, group, kind, seed, DTYPE_F64, in_place, most);   // the same seed on all ranks of the group
+ *     trial_make(&t, group, kind, seed, DTYPE_F64, in_place, most); // the same seed on all ranks
+ *     of the group
  *     comm_start(group, &t.op, NULL, &t.work, &err);
  *     comm_wait(group, t.work, NULL, &err);
- *     trial_verify(&t);                                               // and the gaps between parts are as before
+ *     trial_verify(&t); // and the gaps between parts are as before
  *     trial_release(&t);
  */
 #ifndef TESTS_COMM_TRIAL_H
@@ -44,16 +46,20 @@ static inline unsigned mixed(unsigned a, unsigned b)
 static inline double rough(unsigned seed, int rank, int64_t i)
 {
     static const double sizes[] = {1e16, 1, -1e16, 3, 1e-9, -7e15};
-    return sizes[((unsigned)rank * 5 + i + seed) % 6] * (1 + 0.125 * (double)((i + seed) % 11)) + rank;
+    return sizes[((unsigned)rank * 5 + i + seed) % 6] * (1 + 0.125 * (double)((i + seed) % 11)) +
+           rank;
 }
 
 static inline double get(const void *buf, int64_t i, enum dtype t)
 {
-    return t == DTYPE_F64 ? ((const double *)buf)[i] : t == DTYPE_F32 ? (double)((const float *)buf)[i] : (double)bf16_value(((const uint16_t *)buf)[i]);
+    return t == DTYPE_F64   ? ((const double *)buf)[i]
+           : t == DTYPE_F32 ? (double)((const float *)buf)[i]
+                            : (double)bf16_value(((const uint16_t *)buf)[i]);
 }
 
-/* Returns the number of a type nearest to v. That of bf16 has 8 bits of precision, ties to even: Veltkamp's splitting of a
-   float in doubles, which rounds as the hardware does and shares nothing with how the trainer rounds. */
+/* Returns the number of a type nearest to v. That of bf16 has 8 bits of precision, ties to even:
+ * Veltkamp's splitting of a float in doubles, which rounds as the hardware does and shares nothing
+ * with how the trainer rounds. */
 static inline double nearest(double v, enum dtype t)
 {
     double f = (double)(float)v;
@@ -129,10 +135,12 @@ static inline void make_parts(struct trial *t, int64_t most)
     struct comm *c = t->c;
     bool same = t->seed % 3 == 0; /* equal parts, given by n */
     for (int r = 0; r < c->size; r++) {
-        t->counts[r] = same ? (int64_t)(mixed(t->seed, 5) % (unsigned)(most + 1)) : pair_count(t->seed, r, r, most);
+        t->counts[r] = same ? (int64_t)(mixed(t->seed, 5) % (unsigned)(most + 1))
+                            : pair_count(t->seed, r, r, most);
         t->at[r] = same ? t->counts[0] * r : 0;
     }
-    t->send_total = t->recv_total = same ? t->counts[0] * c->size : lay_out(t->counts, t->at, c->size);
+    t->send_total = t->recv_total = same ? t->counts[0] * c->size
+                                         : lay_out(t->counts, t->at, c->size);
     t->op.n = same ? t->counts[0] : 0;
     t->op.counts = same ? NULL : t->counts;
     t->op.at = same ? NULL : t->at;
@@ -157,7 +165,9 @@ static inline void make_reduction(struct trial *t, int64_t most)
         put(t->send, i, rough(t->seed, t->c->world_ranks[t->c->rank], i), t->op.dtype);
     t->in_place |= all;
     t->recv_total = all ? t->send_total : t->counts[t->c->rank];
-    t->recv = all ? t->send : t->in_place ? element(t, t->send, t->at[t->c->rank]) : filled(t->recv_total, t->op.dtype);
+    t->recv = all           ? t->send
+              : t->in_place ? element(t, t->send, t->at[t->c->rank])
+                            : filled(t->recv_total, t->op.dtype);
     if (all)
         t->op.n = t->send_total, t->op.counts = t->op.at = NULL;
 }
@@ -167,16 +177,19 @@ static inline void make_all_to_all(struct trial *t, int64_t most)
     struct comm *c = t->c;
     t->in_place = false;
     for (int r = 0; r < c->size; r++)
-        t->counts[r] = pair_count(t->seed, c->rank, r, most), t->recv_counts[r] = pair_count(t->seed, r, c->rank, most);
+        t->counts[r] = pair_count(t->seed, c->rank, r, most),
+        t->recv_counts[r] = pair_count(t->seed, r, c->rank, most);
     t->send = filled(t->send_total = lay_out(t->counts, t->at, c->size), t->op.dtype);
     t->recv = filled(t->recv_total = lay_out(t->recv_counts, t->recv_at, c->size), t->op.dtype);
     for (int r = 0; r < c->size; r++)
         for (int64_t i = 0; i < t->counts[r]; i++)
             put(t->send, t->at[r] + i, sent_number(t, c->rank, r, i), t->op.dtype);
-    t->op.counts = t->counts, t->op.at = t->at, t->op.recv_counts = t->recv_counts, t->op.recv_at = t->recv_at;
+    t->op.counts = t->counts, t->op.at = t->at, t->op.recv_counts = t->recv_counts,
+    t->op.recv_at = t->recv_at;
 }
 
-/* Two messages to the next rank and one to the rank before; the k-th from a to b has its own seed. */
+/* Two messages to the next rank and one to the rank before; the k-th from a to b has its own
+ * seed. */
 static inline void make_messages(struct trial *t, int64_t most)
 {
     struct comm *c = t->c;
@@ -188,7 +201,8 @@ static inline void make_messages(struct trial *t, int64_t most)
     for (int k = 0; k < 6; k++) {
         int from = k < 3 ? c->rank : peers[k], to = k < 3 ? peers[k] : c->rank;
         int64_t n = pair_count(t->seed + (unsigned)k % 3, from, to, most);
-        t->list[k] = (struct comm_message){element(t, k < 3 ? t->send : t->recv, k < 3 ? sends : recvs), n, peers[k], k < 3};
+        t->list[k] = (struct comm_message){
+            element(t, k < 3 ? t->send : t->recv, k < 3 ? sends : recvs), n, peers[k], k < 3};
         for (int64_t i = 0; i < n && k < 3; i++)
             put(t->send, sends + i, sent_number(t, from, to, i + k), t->op.dtype);
         *(k < 3 ? &sends : &recvs) += n;
@@ -197,9 +211,11 @@ static inline void make_messages(struct trial *t, int64_t most)
     t->op.messages = t->list, t->op.n_messages = 6;
 }
 
-static inline void trial_make(struct trial *t, struct comm *c, enum comm_kind kind, unsigned seed, enum dtype dtype, bool in_place, int64_t most)
+static inline void trial_make(struct trial *t, struct comm *c, enum comm_kind kind, unsigned seed,
+                              enum dtype dtype, bool in_place, int64_t most)
 {
-    *t = (struct trial){.c = c, .seed = seed, .in_place = in_place, .op = {.kind = kind, .what = "a trial", .dtype = dtype}};
+    *t = (struct trial){.c = c, .seed = seed, .in_place = in_place,
+                        .op = {.kind = kind, .what = "a trial", .dtype = dtype}};
     BUG_ON(c->size > RANKS);
     if (kind == COMM_ALL_GATHER)
         make_all_gather(t, most);
@@ -228,7 +244,8 @@ static inline void trial_release(struct trial *t)
         free(gather ? t->send : t->recv);
 }
 
-/* Calls f(t, place in recv, the number that must be there, who wrote it) for all that the operation writes here. */
+/* Calls f(t, place in recv, the number that must be there, who wrote it) for all that the operation
+ * writes here. */
 typedef void trial_fn(struct trial *t, const void *buf, int64_t at, double want, bool own);
 static inline void trial_each(struct trial *t, trial_fn *f)
 {
@@ -236,8 +253,11 @@ static inline void trial_each(struct trial *t, trial_fn *f)
     int64_t first = t->op.kind == COMM_REDUCE_SCATTER ? t->at[c->rank] : 0;
     for (int r = 0; r < c->size && t->op.kind == COMM_ALL_GATHER; r++)
         for (int64_t i = 0; i < t->counts[r]; i++)
-            f(t, t->recv, t->at[r] + i, rough(t->seed, c->world_ranks[r], i), r == c->rank && t->in_place);
-    for (int64_t i = 0; i < t->recv_total && (t->op.kind == COMM_REDUCE_SCATTER || t->op.kind == COMM_ALL_REDUCE); i++)
+            f(t, t->recv, t->at[r] + i, rough(t->seed, c->world_ranks[r], i),
+              r == c->rank && t->in_place);
+    for (int64_t i = 0;
+         i < t->recv_total && (t->op.kind == COMM_REDUCE_SCATTER || t->op.kind == COMM_ALL_REDUCE);
+         i++)
         f(t, t->recv, i, rank_order_sum(t, first + i), false);
     for (int r = 0; r < c->size && t->op.kind == COMM_ALL_TO_ALL; r++)
         for (int64_t i = 0; i < t->recv_counts[r]; i++)
@@ -253,23 +273,29 @@ static inline void must_equal(struct trial *t, const void *buf, int64_t at, doub
 {
     double have = get(buf, at, t->op.dtype), expected = nearest(want, t->op.dtype);
     if (have != expected)
-        fail_msg("%s in %s, seed %u, %s, in place %d, rank %d of %d, element %lld%s: %.17g, want %.17g", comm_kind_names[t->op.kind], t->c->axis,
-                 t->seed, dtype_names[t->op.dtype], t->in_place, t->c->rank, t->c->size, (long long)at, own ? " (own)" : "", have, expected);
+        fail_msg(
+            "%s in %s, seed %u, %s, in place %d, rank %d of %d, element %lld%s: %.17g, want %.17g",
+            comm_kind_names[t->op.kind], t->c->axis, t->seed, dtype_names[t->op.dtype], t->in_place,
+            t->c->rank, t->c->size, (long long)at, own ? " (own)" : "", have, expected);
 }
 
 static inline void must_be_nan(struct trial *t, const void *buf, int64_t at, double want, bool own)
 {
     double have = get(buf, at, t->op.dtype);
     if (own ? isnan(have) : !isnan(have))
-        fail_msg("%s, seed %u, in place %d, rank %d of %d, element %lld%s: %g before the wait (after it %g)", comm_kind_names[t->op.kind], t->seed,
-                 t->in_place, t->c->rank, t->c->size, (long long)at, own ? " (own)" : "", have, want);
+        fail_msg("%s, seed %u, in place %d, rank %d of %d, element %lld%s: %g before the wait "
+                 "(after it %g)",
+                 comm_kind_names[t->op.kind], t->seed, t->in_place, t->c->rank, t->c->size,
+                 (long long)at, own ? " (own)" : "", have, want);
 }
 
-static inline void gaps_stand(const struct trial *t, const char *buf, const int64_t *counts, const int64_t *at, double want)
+static inline void gaps_stand(const struct trial *t, const char *buf, const int64_t *counts,
+                              const int64_t *at, double want)
 {
     for (int r = 0; r < t->c->size; r++)
         if (get(buf, at[r] + counts[r], t->op.dtype) != want)
-            fail_msg("%s, seed %u: the gap behind part %d was written", comm_kind_names[t->op.kind], t->seed, r);
+            fail_msg("%s, seed %u: the gap behind part %d was written", comm_kind_names[t->op.kind],
+                     t->seed, r);
 }
 
 static inline void trial_verify(struct trial *t)
@@ -279,7 +305,8 @@ static inline void trial_verify(struct trial *t)
         gaps_stand(t, t->recv, t->counts, t->at, gap);
     if (t->op.kind == COMM_ALL_TO_ALL)
         gaps_stand(t, t->recv, t->recv_counts, t->recv_at, gap);
-    for (int64_t i = 0; t->op.kind == COMM_REDUCE_SCATTER && i < t->send_total; i++) /* the other parts are as before */
+    /* the other parts are as before */
+    for (int64_t i = 0; t->op.kind == COMM_REDUCE_SCATTER && i < t->send_total; i++)
         if (!t->in_place || i < t->at[t->c->rank] || i >= t->at[t->c->rank] + t->counts[t->c->rank])
             must_equal(t, t->send, i, rough(t->seed, t->c->world_ranks[t->c->rank], i), true);
 }
@@ -292,7 +319,9 @@ static inline int64_t trial_sent_bytes(const struct trial *t)
     if (t->op.kind == COMM_ALL_GATHER)
         n = (size - 1) * t->counts[rank];
     for (int r = 0; r < size; r++)
-        n += r != rank && (t->op.kind == COMM_REDUCE_SCATTER || t->op.kind == COMM_ALL_TO_ALL) ? t->counts[r] : 0;
+        n += r != rank && (t->op.kind == COMM_REDUCE_SCATTER || t->op.kind == COMM_ALL_TO_ALL)
+                 ? t->counts[r]
+                 : 0;
     if (t->op.kind == COMM_ALL_REDUCE)
         n = total - own + (size - 1) * own;
     for (int k = 0; k < 3 && t->op.kind == COMM_SEND_RECV; k++)

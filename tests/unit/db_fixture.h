@@ -1,4 +1,5 @@
-/* db_fixture: a home with logs in it, its database, and everything a query can give of it as one text.
+/* db_fixture: a home with logs in it, its database, and everything a query can give of it as one
+ * text.
  *
  * A test that includes this links as events_fixture.h says.
  */
@@ -40,7 +41,10 @@ static inline struct ingest_report ingest_at(const char *path, const char *const
     return r;
 }
 
-static inline struct ingest_report ingest(void) { return ingest_at(db_path, (const char *const[]){home}, 1); }
+static inline struct ingest_report ingest(void)
+{
+    return ingest_at(db_path, (const char *const[]){home}, 1);
+}
 
 static inline void rows_dump(struct store *db, const char *sql, struct str *out)
 {
@@ -53,7 +57,8 @@ static inline void rows_dump(struct store *db, const char *sql, struct str *out)
             if (store_column_type(q, i) == STORE_NUM)
                 str_addf(out, "%.17g|", store_num(q, i));
             else
-                str_addf(out, "%s|", store_column_type(q, i) == STORE_NULL ? "NULL" : store_text(q, i));
+                str_addf(out, "%s|",
+                         store_column_type(q, i) == STORE_NULL ? "NULL" : store_text(q, i));
         str_addc(out, '\n');
     }
     assert_string_equal(err.text, "");
@@ -74,7 +79,8 @@ static inline char *dump(const char *path)
         "SELECT * FROM ckpt ORDER BY run, at, kind",
         "SELECT * FROM signal ORDER BY run, at",
         "SELECT * FROM check_mfu ORDER BY source, run, item",
-        "SELECT run, attempt, writer, seq, kind, wall, mono, boot, host, json FROM event ORDER BY run, attempt, writer, seq",
+        "SELECT run, attempt, writer, seq, kind, wall, mono, boot, host, json FROM event ORDER BY "
+        "run, attempt, writer, seq",
         "SELECT run, attempt, writer, seq, json FROM conflict ORDER BY 1, 2, 3, 4, 5",
         "SELECT * FROM damage ORDER BY 1, 2, 3, 4",
     };
@@ -96,7 +102,8 @@ static inline double ask_num(const char *sql)
     struct store *db = NULL;
     struct store_query *q = NULL;
     struct err err = {0};
-    if (store_open(db_path, STORE_READ, &db, &err) < 0 || store_ask(db, sql, &q, &err) < 0 || store_next(q, &err) < 0)
+    if (store_open(db_path, STORE_READ, &db, &err) < 0 || store_ask(db, sql, &q, &err) < 0 ||
+        store_next(q, &err) < 0)
         fail_msg("%s: %s", sql, err.text);
     double value = store_num(q, 0);
     store_end(q);

@@ -1,12 +1,21 @@
 /* fault: the n-th call of one kind fails, for every n.
  *
- * A test that includes this says, in one line,
- * `// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir,--wrap=link,--wrap=read,--wrap=pread`
+ * A test that includes this has the lines
+ *     // LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup
+ *     // LINK: -Wl,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename
+ *     // LINK: -Wl,--wrap=mkdir,--wrap=link,--wrap=read,--wrap=pread
  * Calls inside shared libraries (SQLite, libc) are not seen.
  *
- *     do { fault_arm(FAULT_WRITE, n); rc = save(…); met = fault_disarm(); … look at what is left …; n += fault_step(1); } while (met);
+ *     do {
+ *         fault_arm(FAULT_WRITE, n);
+ *         rc = save(…);
+ *         met = fault_disarm();
+ *         … look at what is left …
+ *         n += fault_step(1);
+ *     } while (met);
  *
- * FAULT_STEP=k in the environment takes every k-th n only (tests choose their own step; check-faults takes all).
+ * FAULT_STEP=k in the environment takes every k-th n only (tests choose their own step;
+ * check-faults takes all).
  */
 #ifndef TESTS_UNIT_FAULT_H
 #define TESTS_UNIT_FAULT_H
@@ -23,8 +32,12 @@
 
 #include "base/err.h"
 
-enum fault_kind { FAULT_NONE, FAULT_ALLOC, FAULT_WRITE, FAULT_SYNC, FAULT_RENAME, FAULT_MKDIR, FAULT_LINK, FAULT_READ, FAULT_KINDS };
-static const char *const fault_names[] = {"none", "allocation", "write", "sync", "rename", "mkdir", "link", "read"};
+enum fault_kind {
+    FAULT_NONE, FAULT_ALLOC, FAULT_WRITE, FAULT_SYNC, FAULT_RENAME, FAULT_MKDIR, FAULT_LINK,
+    FAULT_READ, FAULT_KINDS
+};
+static const char *const fault_names[] = {"none",   "allocation", "write", "sync",
+                                          "rename", "mkdir",      "link",  "read"};
 
 static struct {
     enum fault_kind kind;
@@ -53,10 +66,13 @@ static inline bool fault_disarm(void)
     return fault.calls >= fault.at;
 }
 
-/* What a call of ours that fails for it returns: writes and folders fail for want of space, the rest by EIO. */
+/* What a call of ours that fails for it returns: writes and folders fail for want of space, the
+ * rest by EIO. */
 static inline int fault_code(enum fault_kind kind)
 {
-    return kind == FAULT_ALLOC ? ERR_NOMEM : kind == FAULT_WRITE || kind == FAULT_MKDIR ? ERR_FULL : ERR_IO;
+    return kind == FAULT_ALLOC                          ? ERR_NOMEM
+           : kind == FAULT_WRITE || kind == FAULT_MKDIR ? ERR_FULL
+                                                        : ERR_IO;
 }
 
 /* What to add to n: `step`, or what FAULT_STEP says. */
@@ -95,17 +111,44 @@ int __wrap_mkdir(const char *path, mode_t mode);
 int __wrap_link(const char *from, const char *to);
 
 void *__wrap_malloc(size_t n) { return fault_hits(FAULT_ALLOC, ENOMEM) ? NULL : __real_malloc(n); }
-void *__wrap_calloc(size_t count, size_t n) { return fault_hits(FAULT_ALLOC, ENOMEM) ? NULL : __real_calloc(count, n); }
-void *__wrap_realloc(void *p, size_t n) { return fault_hits(FAULT_ALLOC, ENOMEM) ? NULL : __real_realloc(p, n); }
-char *__wrap_strdup(const char *s) { return fault_hits(FAULT_ALLOC, ENOMEM) ? NULL : __real_strdup(s); }
-char *__wrap_strndup(const char *s, size_t n) { return fault_hits(FAULT_ALLOC, ENOMEM) ? NULL : __real_strndup(s, n); }
-ssize_t __wrap_read(int fd, void *p, size_t n) { return fault_hits(FAULT_READ, EIO) ? -1 : __real_read(fd, p, n); }
-ssize_t __wrap_pread(int fd, void *p, size_t n, off_t at) { return fault_hits(FAULT_READ, EIO) ? -1 : __real_pread(fd, p, n, at); }
+void *__wrap_calloc(size_t count, size_t n)
+{
+    return fault_hits(FAULT_ALLOC, ENOMEM) ? NULL : __real_calloc(count, n);
+}
+void *__wrap_realloc(void *p, size_t n)
+{
+    return fault_hits(FAULT_ALLOC, ENOMEM) ? NULL : __real_realloc(p, n);
+}
+char *__wrap_strdup(const char *s)
+{
+    return fault_hits(FAULT_ALLOC, ENOMEM) ? NULL : __real_strdup(s);
+}
+char *__wrap_strndup(const char *s, size_t n)
+{
+    return fault_hits(FAULT_ALLOC, ENOMEM) ? NULL : __real_strndup(s, n);
+}
+ssize_t __wrap_read(int fd, void *p, size_t n)
+{
+    return fault_hits(FAULT_READ, EIO) ? -1 : __real_read(fd, p, n);
+}
+ssize_t __wrap_pread(int fd, void *p, size_t n, off_t at)
+{
+    return fault_hits(FAULT_READ, EIO) ? -1 : __real_pread(fd, p, n, at);
+}
 int __wrap_fsync(int fd) { return fault_hits(FAULT_SYNC, EIO) ? -1 : __real_fsync(fd); }
 int __wrap_fdatasync(int fd) { return fault_hits(FAULT_SYNC, EIO) ? -1 : __real_fdatasync(fd); }
-int __wrap_rename(const char *from, const char *to) { return fault_hits(FAULT_RENAME, EIO) ? -1 : __real_rename(from, to); }
-int __wrap_mkdir(const char *path, mode_t mode) { return fault_hits(FAULT_MKDIR, ENOSPC) ? -1 : __real_mkdir(path, mode); }
-int __wrap_link(const char *from, const char *to) { return fault_hits(FAULT_LINK, EIO) ? -1 : __real_link(from, to); }
+int __wrap_rename(const char *from, const char *to)
+{
+    return fault_hits(FAULT_RENAME, EIO) ? -1 : __real_rename(from, to);
+}
+int __wrap_mkdir(const char *path, mode_t mode)
+{
+    return fault_hits(FAULT_MKDIR, ENOSPC) ? -1 : __real_mkdir(path, mode);
+}
+int __wrap_link(const char *from, const char *to)
+{
+    return fault_hits(FAULT_LINK, EIO) ? -1 : __real_link(from, to);
+}
 
 /* A full disk takes half of what it is given, then nothing. */
 ssize_t __wrap_write(int fd, const void *p, size_t n)

@@ -1,5 +1,6 @@
-/* A set of layouts for tests: settings and their values, all legal combinations of up to eight ranks, and few of them in which every
- * legal combination of three settings' values occurs. Included after trainer_model.h.
+/* A set of layouts for tests: settings and their values, all legal combinations of up to eight
+ * ranks, and few of them in which every legal combination of three settings' values occurs.
+ * Included after trainer_model.h.
  *
  *     struct candidates all = legal(&model), some = covering(all); // or share(all, k, n)
  *     struct layout l = layout_of(some.v[i]);
@@ -27,13 +28,15 @@ static const int64_t values[SETTINGS][5] = {
     {1, 2, 3, 0},          /* mbs */
     {0, 1, 2, 3, -1},      /* recompute: none, selective, full, full of one layer */
 };
-static const int counts[SETTINGS] = {4, 2, 5, 3, 5, 2, 4, 4, 3, 3, 4}, few_counts[SETTINGS] = {4, 2, 4, 3, 4, 2, 3, 4, 3, 2, 4};
+static const int counts[SETTINGS] = {4, 2, 5, 3, 5, 2, 4, 4, 3, 3, 4},
+                 few_counts[SETTINGS] = {4, 2, 4, 3, 4, 2, 3, 4, 3, 2, 4};
 static bool every; /* all values, not the few */
 
 static inline struct layout layout_of(const int *v)
 {
     struct layout l = layout_default();
-    l.tp = values[0][v[0]], l.sp = values[1][v[1]], l.cp = values[2][v[2]], l.cp_kind = (enum cp_kind)v[3];
+    l.tp = values[0][v[0]], l.sp = values[1][v[1]], l.cp = values[2][v[2]],
+    l.cp_kind = (enum cp_kind)v[3];
     l.pp = values[4][v[4]], l.vpp = values[5][v[5]], l.dp = values[6][v[6]], l.zero = v[7];
     l.fsdp = v[8] == 0 ? 0 : v[8] == 1 ? 2 : l.dp * l.cp;
     l.mbs = values[9][v[9]];
@@ -45,9 +48,11 @@ static inline struct layout layout_of(const int *v)
 /* A second spelling of another one, or not legal. */
 static inline bool left_out(const struct layout *l, const struct model *m, const int *v)
 {
-    bool zero_alone = l->zero > 0 && layout_shard_group(l) == 1, group = v[8] > 0 && (l->zero == 0 || l->fsdp == l->dp || l->fsdp == 1);
+    bool zero_alone = l->zero > 0 && layout_shard_group(l) == 1,
+         group = v[8] > 0 && (l->zero == 0 || l->fsdp == l->dp || l->fsdp == 1);
     int64_t w = layout_world(l);
-    return w > 8 || zero_alone || group || (v[8] == 2 && l->fsdp == 2) || layout_broken_rule(l, m, (struct seq){1, 1, 8}, SAMPLES, w) >= 0;
+    return w > 8 || zero_alone || group || (v[8] == 2 && l->fsdp == 2) ||
+           layout_broken_rule(l, m, (struct seq){1, 1, 8}, SAMPLES, w) >= 0;
 }
 
 struct candidates { int (*v)[SETTINGS]; int64_t n; };
@@ -78,12 +83,14 @@ static inline struct candidates legal(const struct model *m)
     return c;
 }
 
-/* ---- the covering set: greedily, the candidate with the most triples of values not met yet ---- */
+/* ---- the covering set: greedily, the candidate with the most triples of values not met yet
+ * ---- */
 
 enum { VALUES = 5, TRIPLES = SETTINGS * SETTINGS * SETTINGS * VALUES * VALUES * VALUES };
 static inline int64_t triple(const int *v, int a, int b, int c)
 {
-    return ((((int64_t)a * SETTINGS + b) * SETTINGS + c) * VALUES + v[a]) * VALUES * VALUES + v[b] * VALUES + v[c];
+    return ((((int64_t)a * SETTINGS + b) * SETTINGS + c) * VALUES + v[a]) * VALUES * VALUES +
+           v[b] * VALUES + v[c];
 }
 
 static inline int64_t triples(const int *v, bool *met, bool mark)
@@ -103,7 +110,8 @@ static inline struct candidates covering(struct candidates all)
 {
     struct candidates c = {.v = calloc((size_t)all.n, sizeof *c.v)};
     bool *met = calloc(TRIPLES, sizeof *met);
-    int64_t *left = malloc((size_t)all.n * sizeof *left); /* an upper bound: what was not met when it was last looked at */
+    /* an upper bound: what was not met when it was last looked at */
+    int64_t *left = malloc((size_t)all.n * sizeof *left);
     for (int64_t i = 0; i < all.n; i++)
         left[i] = triples(all.v[i], met, false);
     for (;;) {

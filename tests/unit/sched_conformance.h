@@ -1,8 +1,10 @@
-/* sched_conformance: what every implementation of launcher/sched must do, written against sched.h only.
+/* sched_conformance: what every implementation of launcher/sched must do, written against sched.h
+ * only.
  *
- * A test program fills in a struct conform and calls conform_write_program in the setup of its cmocka group of
- * CONFORM_TESTS, and lets main() call conform_program() first: jobs of the suite run the test program itself when they have to use the
- * interface from inside (a job that requeues itself).
+ * A test program fills in a struct conform and calls conform_write_program in the setup of its
+ * cmocka group of CONFORM_TESTS, and lets main() call conform_program() first: jobs of the suite
+ * run the test program itself when they have to use the interface from inside (a job that requeues
+ * itself).
  *
  *     int main(int argc, char **argv)
  *     {
@@ -12,7 +14,8 @@
  *     }
  *
  * Independent jobs are submitted together and then collected. States are waited for with a long
- * patience; no test asserts how long something took. Scripts wait for files, not for time, where the order matters. */
+ * patience; no test asserts how long something took. Scripts wait for files, not for time, where
+ * the order matters. */
 #ifndef TESTS_SCHED_CONFORMANCE_H
 #define TESTS_SCHED_CONFORMANCE_H
 
@@ -42,21 +45,26 @@ static const struct conform_case conform_cases[] = {
     {"stdin", "cat; echo end", .state = SCHED_DONE, .log = "end\n"},
     {"append", "echo new", .state = SCHED_DONE, .log = "old\nnew\n"},
     {"environment", "/usr/bin/env -0 > \"$1/environment\"", .state = SCHED_DONE},
-    {"signalled", "trap 'exit 7' USR1;" CONFORM_UP, .act = ACT_USR1, .state = SCHED_FAILED, .code = 7},
+    {"signalled", "trap 'exit 7' USR1;" CONFORM_UP, .act = ACT_USR1, .state = SCHED_FAILED,
+     .code = 7},
     {"cancelled", CONFORM_UP, .act = ACT_CANCEL, .requeue = true, .state = SCHED_CANCELLED},
-    {"revived", "trap 'exec \"$1/program\" self-requeue' TERM;" CONFORM_UP, .act = ACT_CANCEL, .requeue = true, .state = SCHED_CANCELLED,
-     .log = "is being cancelled"},
+    {"revived", "trap 'exec \"$1/program\" self-requeue' TERM;" CONFORM_UP, .act = ACT_CANCEL,
+     .requeue = true, .state = SCHED_CANCELLED, .log = "is being cancelled"},
     {"deaf", "trap '' TERM;" CONFORM_UP, .act = ACT_CANCEL, .state = SCHED_CANCELLED},
-    {"again", "echo run $REEL_JOB_RESTART; [ $REEL_JOB_RESTART = 1 ] && exit 0;" CONFORM_UP, .act = ACT_REQUEUE,
-     .requeue = true, .state = SCHED_DONE, .restarts = 1, .log = "run 1\n"},
+    {"again", "echo run $REEL_JOB_RESTART; [ $REEL_JOB_RESTART = 1 ] && exit 0;" CONFORM_UP,
+     .act = ACT_REQUEUE, .requeue = true, .state = SCHED_DONE, .restarts = 1, .log = "run 1\n"},
     {"limit", CONFORM_UP, .limited = true, .state = SCHED_TIME_LIMIT},
-    {"early", "trap 'echo early; exit 9' USR1;" CONFORM_UP, .limited = true, .signal = SIGUSR1, .state = SCHED_FAILED,
-     .code = 9, .log = "early\n"},
-    {"itself", "echo run $REEL_JOB_RESTART; [ $REEL_JOB_RESTART = 2 ] && exit 0; trap '' TERM; "
-     "exec \"$1/program\" self-requeue", .requeue = true, .state = SCHED_DONE, .restarts = 2, .log = "run 2\n"},
-    {"orphans", "(setsid sh -c '(setsid sleep 1000 & sleep 1000 &)' &) ; "
+    {"early", "trap 'echo early; exit 9' USR1;" CONFORM_UP, .limited = true, .signal = SIGUSR1,
+     .state = SCHED_FAILED, .code = 9, .log = "early\n"},
+    {"itself",
+     "echo run $REEL_JOB_RESTART; [ $REEL_JOB_RESTART = 2 ] && exit 0; trap '' TERM; "
+     "exec \"$1/program\" self-requeue",
+     .requeue = true, .state = SCHED_DONE, .restarts = 2, .log = "run 2\n"},
+    {"orphans",
+     "(setsid sh -c '(setsid sleep 1000 & sleep 1000 &)' &) ; "
      "setsid sh -c 'trap \"\" TERM HUP INT; echo escaped; while :; do sleep 0.05; done' & "
-     "until grep -q escaped \"$1/orphans.log\"; do sleep 0.02; done; exit 0", .state = SCHED_DONE, .orphans = true},
+     "until grep -q escaped \"$1/orphans.log\"; do sleep 0.02; done; exit 0",
+     .state = SCHED_DONE, .orphans = true},
 };
 enum { CONFORM_CASES = ARRAY_LEN(conform_cases) };
 static struct conform_job conform_jobs[CONFORM_CASES];
@@ -71,14 +79,19 @@ static void conform_write_program(void)
     assert_true(n > 0);
     self[n] = '\0';
     const char *via = getenv("REEL_SLURM_VIA"), *helper = getenv("REEL_SLURM_HELPER");
-    str_addf(&text, "#!/bin/sh\nPATH='%s' REEL_SLURM_VIA='%s' REEL_SLURM_HELPER='%s' exec '%s' \"$1\" '%s' '%s'\n", getenv("PATH"),
-             via ? via : "", helper ? helper : "", self, conform.kind, conform.home);
-    if (file_publish(conform_path("program"), text.p, text.len, &err) < 0 || chmod(conform_path("program"), 0755) < 0)
+    str_addf(&text,
+             "#!/bin/sh\nPATH='%s' REEL_SLURM_VIA='%s' REEL_SLURM_HELPER='%s' exec '%s' \"$1\" "
+             "'%s' '%s'\n",
+             getenv("PATH"), via ? via : "", helper ? helper : "", self, conform.kind,
+             conform.home);
+    if (file_publish(conform_path("program"), text.p, text.len, &err) < 0 ||
+        chmod(conform_path("program"), 0755) < 0)
         fail_msg("%s", err.text);
     str_release(&text);
 }
 
-/* What a job runs: requeue the job one is in, and end with a code that is not 0. True when argv was for us. */
+/* What a job runs: requeue the job one is in, and end with a code that is not 0. True when argv was
+ * for us. */
 static bool conform_program(int argc, char **argv, int *rc)
 {
     struct err err = {0};
@@ -108,7 +121,9 @@ static void conform_submit_cases(void)
         j->spec.requeue = c->requeue;
         j->spec.signal = c->signal;
         j->spec.time_limit_s = c->limited ? conform.time_limit_s : 0;
-        j->spec.signal_lead_s = !c->signal ? 0 : conform.signal_lead_s > 0 ? conform.signal_lead_s : conform.time_limit_s / 2;
+        j->spec.signal_lead_s = !c->signal                  ? 0
+                                : conform.signal_lead_s > 0 ? conform.signal_lead_s
+                                                            : conform.time_limit_s / 2;
         conform_submit(j, false);
     }
 }
@@ -140,12 +155,13 @@ static void conform_check(const struct conform_case *c, const struct conform_job
     conform_wait(j, conform_ended_set());
     const struct sched_job *job = conform_look(j->id, &jobs);
     if (job->state != c->state)
-        fail_msg("%s: state %s (%s), expected %s; log: %s", c->name, sched_state_name(job->state), job->reason,
-                 sched_state_name(c->state), conform_read(log));
+        fail_msg("%s: state %s (%s), expected %s; log: %s", c->name, sched_state_name(job->state),
+                 job->reason, sched_state_name(c->state), conform_read(log));
     assert_int_equal(job->restarts, c->restarts);
     assert_string_equal(job->token, j->token);
     assert_string_equal(job->name, c->name);
-    assert_true(job->submitted_at > 1e9 && job->started_at >= job->submitted_at && job->ended_at >= job->started_at);
+    assert_true(job->submitted_at > 1e9 && job->started_at >= job->submitted_at &&
+                job->ended_at >= job->started_at);
     if (c->state == SCHED_DONE || c->state == SCHED_FAILED) {
         assert_int_equal(job->exit_code, c->code);
         assert_int_equal(job->exit_signal, c->exit_signal);
@@ -184,9 +200,11 @@ static void conform_test_log_over_restarts(void **state)
 
 static bool conform_env_is_known(const char *entry)
 {
-    static const char *const own[] = {"REEL_JOB_ID=", "REEL_JOB_RESTART=", "REEL_JOB_CORES=", "REEL_JOB_NODES=", "REEL_RUN_TOKEN=",
-                                      "REEL_JOB_SCHED=", "SLURM", "PWD=", "OLDPWD=", "SHLVL=", "_=",
-                                      "OMPI_MCA_btl_vader_backing_directory=" /* contrib/slurm-cluster's task prolog */, NULL};
+    static const char *const own[] = {
+        "REEL_JOB_ID=", "REEL_JOB_RESTART=", "REEL_JOB_CORES=", "REEL_JOB_NODES=",
+        "REEL_RUN_TOKEN=", "REEL_JOB_SCHED=", "SLURM", "PWD=", "OLDPWD=", "SHLVL=", "_=",
+        "OMPI_MCA_btl_vader_backing_directory=" /* contrib/slurm-cluster's task prolog */,
+        NULL};
     for (int i = 0; own[i]; i++)
         if (str_starts(entry, own[i]))
             return true;
@@ -224,19 +242,22 @@ static void conform_test_folder(void **state)
 
 /* ---- refusals ---- */
 
-static void conform_refused(const char *what, const struct sched_spec *spec, int code, const char *word)
+static void conform_refused(const char *what, const struct sched_spec *spec, int code,
+                            const char *word)
 {
     char id[SCHED_ID_BYTES] = "untouched";
     struct err err = {0};
     int rc = sched_submit(conform.s, spec, id, &err);
     if (rc != code || !strstr(err.text, word))
-        fail_msg("%s: %s '%s', expected %s with '%s'", what, err_name(rc), err.text, err_name(code), word);
+        fail_msg("%s: %s '%s', expected %s with '%s'", what, err_name(rc), err.text, err_name(code),
+                 word);
     assert_string_equal(id, "untouched");
 }
 
 static void conform_test_refusals(void **state)
 {
-    static const char *const relative[] = {"sh", NULL}, *const none[] = {NULL}, *const good[] = {"/bin/true", NULL};
+    static const char *const relative[] = {"sh", NULL}, *const none[] = {NULL},
+                             *const good[] = {"/bin/true", NULL};
     static const char *const bad_env[] = {"A=1", "NOVALUE", NULL};
     char token[ID_TEXT_BYTES];
     (void)state;
@@ -278,7 +299,8 @@ static void conform_test_refusals(void **state)
 #undef REFUSED
     struct sched_jobs jobs = {0};
     const char *const tokens[] = {token, NULL};
-    assert_int_equal(sched_poll(conform.s, &(struct sched_filter){.tokens = tokens}, &jobs, NULL), 0);
+    assert_int_equal(sched_poll(conform.s, &(struct sched_filter){.tokens = tokens}, &jobs, NULL),
+                     0);
     assert_int_equal(jobs.n, 0); /* refused means: not there */
     sched_jobs_release(&jobs);
 }
@@ -291,7 +313,8 @@ static void conform_test_unknown_and_ended(void **state)
     conform_wait(&conform_jobs[0], conform_ended_set());
     assert_int_equal(sched_cancel(conform.s, "99999999", &err), ERR_NOT_FOUND);
     assert_int_equal(sched_requeue(conform.s, "99999999", &err), ERR_NOT_FOUND);
-    assert_int_equal(sched_signal(conform.s, "99999999", SIGUSR1, SCHED_TO_BATCH, &err), ERR_NOT_FOUND);
+    assert_int_equal(sched_signal(conform.s, "99999999", SIGUSR1, SCHED_TO_BATCH, &err),
+                     ERR_NOT_FOUND);
     assert_int_equal(sched_cancel(conform.s, "../lock", &err), ERR_NOT_FOUND);
     assert_int_equal(sched_signal(conform.s, done, 0, SCHED_TO_BATCH, &err), ERR_INPUT);
     assert_int_equal(sched_cancel(conform.s, done, &err), 0);
@@ -330,9 +353,10 @@ static void conform_test_token(void **state)
 /* A urgent job holds the machine while three others queue up; they take it one after the other. */
 static void conform_test_order(void **state)
 {
-    struct conform_job holder = {.name = "holder", .script = "until [ -e \"$1/go\" ]; do sleep 0.02; done"};
-    struct conform_job first = {.name = "old", .script = "echo $0 >> \"$1/order\""}, second = first, third = first,
-                       off = first;
+    struct conform_job holder = {.name = "holder",
+                                 .script = "until [ -e \"$1/go\" ]; do sleep 0.02; done"};
+    struct conform_job first = {.name = "old", .script = "echo $0 >> \"$1/order\""}, second = first,
+                       third = first, off = first;
     (void)state;
     second.name = "urgent";
     third.name = "young";
@@ -363,17 +387,22 @@ static void conform_waits(const struct conform_job *j)
     struct sched_jobs jobs = {0};
     const struct sched_job *job = conform_look(j->id, &jobs);
     if (!job || job->state != SCHED_PENDING || !strstr(job->reason, "Dependency"))
-        fail_msg("%s: %s (%s), expected to wait for another job", j->name, job ? sched_state_name(job->state) : "not there",
-                 job ? job->reason : "");
+        fail_msg("%s: %s (%s), expected to wait for another job", j->name,
+                 job ? sched_state_name(job->state) : "not there", job ? job->reason : "");
     sched_jobs_release(&jobs);
 }
 
 static void conform_test_after(void **state)
 {
-    struct conform_job first = {.name = "first", .script = "echo run $REEL_JOB_RESTART; until [ -e \"$1/end$REEL_JOB_RESTART\" ]; do "
-                                "sleep 0.02; done; exit 3", .spec = {.requeue = true}};
-    struct conform_job next = {.name = "next", .script = "[ -e \"$1/end1\" ] && echo after", .spec = {.after = first.id}};
-    struct conform_job gone = {.name = "gone", .script = CONFORM_UP}, heir = {.name = "heir", .script = "exit 0", .spec = {.after = gone.id}},
+    struct conform_job first = {
+        .name = "first",
+        .script = "echo run $REEL_JOB_RESTART; until [ -e \"$1/end$REEL_JOB_RESTART\" ]; do "
+                  "sleep 0.02; done; exit 3",
+        .spec = {.requeue = true}};
+    struct conform_job next = {
+        .name = "next", .script = "[ -e \"$1/end1\" ] && echo after", .spec = {.after = first.id}};
+    struct conform_job gone = {.name = "gone", .script = CONFORM_UP},
+                       heir = {.name = "heir", .script = "exit 0", .spec = {.after = gone.id}},
                        late = {.name = "late", .script = "exit 0", .spec = {.after = first.id}};
     struct sched_jobs jobs = {0};
     (void)state;
@@ -406,14 +435,20 @@ static void conform_test_after(void **state)
 /* Four jobs share the machine; one that needs all of it comes. */
 static void conform_test_preempt(void **state)
 {
-    struct conform_job saves = {.name = "saves", .script = CONFORM_FIRST_RUN "trap 'echo saved; exec \"$1/program\" "
-                                "self-requeue' TERM;" CONFORM_UP, .spec = {.requeue = true}};
-    struct conform_job deaf = {.name = "unhearing", .script = CONFORM_FIRST_RUN "trap '' TERM;" CONFORM_UP,
+    struct conform_job saves = {.name = "saves",
+                                .script = CONFORM_FIRST_RUN "trap 'echo saved; exec \"$1/program\" "
+                                                            "self-requeue' TERM;" CONFORM_UP,
+                                .spec = {.requeue = true}};
+    struct conform_job deaf = {.name = "unhearing",
+                               .script = CONFORM_FIRST_RUN "trap '' TERM;" CONFORM_UP,
                                .spec = {.requeue = true}};
-    struct conform_job noticed = {.name = "noticed", .script = CONFORM_FIRST_RUN "trap '' TERM; trap 'echo notice' USR1;"
-                                  CONFORM_UP, .spec = {.requeue = true, .signal = SIGUSR1}};
-    struct conform_job once = {.name = "onlyonce", .script = CONFORM_FIRST_RUN "trap '' TERM;" CONFORM_UP};
-    struct conform_job urgent = {.name = "urgently", .script = "echo here; until [ -e \"$1/on\" ]; do sleep 0.02; done",
+    struct conform_job noticed = {.name = "noticed", .script = CONFORM_FIRST_RUN
+                                  "trap '' TERM; trap 'echo notice' USR1;" CONFORM_UP,
+                                  .spec = {.requeue = true, .signal = SIGUSR1}};
+    struct conform_job once = {.name = "onlyonce",
+                               .script = CONFORM_FIRST_RUN "trap '' TERM;" CONFORM_UP};
+    struct conform_job urgent = {.name = "urgently",
+                                 .script = "echo here; until [ -e \"$1/on\" ]; do sleep 0.02; done",
                                  .spec = {.cores_per_node = conform.cores}};
     struct conform_job *low[] = {&saves, &deaf, &noticed, &once};
     struct sched_site site;
@@ -501,10 +536,13 @@ static void conform_test_steps(void **state)
         conform.allocate();
     struct sched_step *code = conform_step("echo $PLAIN; exit 4", 0, "step.log"),
                       *killed = conform_step("kill -9 $$", 0, NULL),
-                      *late = conform_step("trap '' TERM;" CONFORM_UP, conform.step_deadline_s > 0 ? conform.step_deadline_s : 6, "late.log");
+                      *late = conform_step(
+                          "trap '' TERM;" CONFORM_UP,
+                          conform.step_deadline_s > 0 ? conform.step_deadline_s : 6, "late.log");
     st = conform_step_end(code);
     assert_int_equal(st.exit_code, 4);
-    assert_int_equal(conform_count(conform_read("step.log"), "value\n"), 1); /* beside what srun has to say */
+    /* beside what srun has to say */
+    assert_int_equal(conform_count(conform_read("step.log"), "value\n"), 1);
     st = conform_step_end(killed);
     assert_int_equal(st.exit_signal, SIGKILL);
     assert_int_equal(st.exit_code, -1);
@@ -540,14 +578,17 @@ static void conform_test_step_limits(void **state)
     assert_null(step);
     /* cores come back when steps end, and freeing a running step ends it with all it started */
     for (int i = 0; i < 2; i++) {
-        step = conform_step(conform.orphans_escape ? "echo $$ > \"$1/orphan\"; exec sleep 1000"
-                                                   : "(setsid sh -c 'echo $$ > \"$0/orphan\"; exec sleep 1000' \"$1\" &);" CONFORM_UP,
-                            0, "free.log");
+        step = conform_step(
+            conform.orphans_escape
+                ? "echo $$ > \"$1/orphan\"; exec sleep 1000"
+                : "(setsid sh -c 'echo $$ > \"$0/orphan\"; exec sleep 1000' \"$1\" &);" CONFORM_UP,
+            0, "free.log");
         conform_wait_text("orphan", "\n");
         sched_step_free(step);
         pid_t pid = (pid_t)atol(conform_read("orphan"));
         assert_true(pid > 1);
-        for (double end = clock_mono_s() + conform.patience_s; conform.orphans_escape && kill(pid, 0) == 0 && clock_mono_s() < end;)
+        for (double end = clock_mono_s() + conform.patience_s;
+             conform.orphans_escape && kill(pid, 0) == 0 && clock_mono_s() < end;)
             clock_sleep_s(0.02); /* a node's daemon ends it, not we */
         assert_int_equal(kill(pid, 0), -1);
         assert_int_equal(errno, ESRCH);
@@ -556,10 +597,10 @@ static void conform_test_step_limits(void **state)
 }
 
 #define CONFORM_TEST(name) cmocka_unit_test_teardown(conform_test_##name, conform_cancel_all)
-#define CONFORM_TESTS                                                                                     \
-    CONFORM_TEST(describe), CONFORM_TEST(refusals), CONFORM_TEST(cases), CONFORM_TEST(token),             \
-        CONFORM_TEST(log_over_restarts), CONFORM_TEST(environment), CONFORM_TEST(folder),                 \
-        CONFORM_TEST(unknown_and_ended), CONFORM_TEST(order), CONFORM_TEST(after), CONFORM_TEST(preempt), CONFORM_TEST(steps), \
-        CONFORM_TEST(step_limits)
+#define CONFORM_TESTS                                                                              \
+    CONFORM_TEST(describe), CONFORM_TEST(refusals), CONFORM_TEST(cases), CONFORM_TEST(token),      \
+        CONFORM_TEST(log_over_restarts), CONFORM_TEST(environment), CONFORM_TEST(folder),          \
+        CONFORM_TEST(unknown_and_ended), CONFORM_TEST(order), CONFORM_TEST(after),                 \
+        CONFORM_TEST(preempt), CONFORM_TEST(steps), CONFORM_TEST(step_limits)
 
 #endif

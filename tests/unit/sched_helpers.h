@@ -1,4 +1,5 @@
-/* sched_helpers: what tests of launcher/sched share: a scratch scheduler, jobs that are shell scripts, waiting. */
+/* sched_helpers: what tests of launcher/sched share: a scratch scheduler, jobs that are shell
+ * scripts, waiting. */
 #ifndef TESTS_SCHED_HELPERS_H
 #define TESTS_SCHED_HELPERS_H
 
@@ -44,8 +45,10 @@ struct conform {
     double signal_lead_s;         /* of the signal before a time limit; 0: half the limit */
     double step_deadline_s;       /* in which a step has surely come to its trap; 0: 2 s */
     double patience_s;
-    bool orphans_escape;          /* the site tracks a job's processes by ancestry alone: those that left it outlive the job */
-    void (*allocate)(void);       /* before steps: be inside a job; NULL where steps work without one */
+    /* the site tracks a job's processes by ancestry alone: those that left it outlive the job */
+    bool orphans_escape;
+    /* before steps: be inside a job; NULL where steps work without one */
+    void (*allocate)(void);
 };
 static struct conform conform;
 
@@ -90,8 +93,9 @@ struct conform_job {
     char token[ID_TEXT_BYTES], id[SCHED_ID_BYTES];
 };
 
-static const char *const conform_env[] = {"PATH=/usr/bin:/bin", "PLAIN=value", "SPACES= a  b ", "EMPTY=",
-                                          "BYTES=\xff\xfe\x01", "LINES=one\ntwo", "QUOTES='\"$HOME`", NULL};
+static const char *const conform_env[] = {
+    "PATH=/usr/bin:/bin", "PLAIN=value",    "SPACES= a  b ",    "EMPTY=",
+    "BYTES=\xff\xfe\x01", "LINES=one\ntwo", "QUOTES='\"$HOME`", NULL};
 
 static inline int conform_submit_try(struct conform_job *j, bool urgent, struct err *err)
 {
@@ -150,8 +154,8 @@ static inline void conform_wait(const struct conform_job *j, unsigned states)
     enum sched_state state;
     while (!(states >> (state = conform_state(j->id)) & 1)) {
         if (clock_mono_s() > end_s)
-            fail_msg("job %s (%s) is still %s; its log: %s", j->id, j->name, sched_state_name(state),
-                     conform_read(j->name));
+            fail_msg("job %s (%s) is still %s; its log: %s", j->id, j->name,
+                     sched_state_name(state), conform_read(j->name));
         clock_sleep_s(0.02);
     }
 }
@@ -174,7 +178,8 @@ static inline int conform_cancel_all(void **state)
     while (live && clock_mono_s() < end_s && sched_poll(conform.s, NULL, &jobs, NULL) == 0) {
         live = false;
         for (size_t i = 0; i < jobs.n; i++)
-            if (!sched_state_ended(jobs.jobs[i].state) && sched_cancel(conform.s, jobs.jobs[i].id, NULL) == 0)
+            if (!sched_state_ended(jobs.jobs[i].state) &&
+                sched_cancel(conform.s, jobs.jobs[i].id, NULL) == 0)
                 live = true;
         if (live)
             clock_sleep_s(0.1);
@@ -201,11 +206,13 @@ static inline int conform_count(const char *text, const char *word)
     return n;
 }
 
-/* Processes that carry the job's token. The kernel hides a dying process's environment, so this sees live ones. */
+/* Processes that carry the job's token. The kernel hides a dying process's environment, so this
+ * sees live ones. */
 static inline int conform_marked(const char *token)
 {
     char command[256], line[32] = "";
-    snprintf(command, sizeof command, "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -ac REEL_RUN_TOKEN=%s",
+    snprintf(command, sizeof command,
+             "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -ac REEL_RUN_TOKEN=%s",
              token);
     FILE *f = popen(command, "r");
     assert_non_null(f);
@@ -222,7 +229,8 @@ static inline int conform_keepers(void)
     int found = 0;
     for (size_t i = 0; i < n; i++) {
         struct str text = STR_INIT;
-        found += proc_read(rows[i].pid, "cmdline", &text) && memmem(text.p, text.len, conform.home, strlen(conform.home));
+        found += proc_read(rows[i].pid, "cmdline", &text) &&
+                 memmem(text.p, text.len, conform.home, strlen(conform.home));
         str_release(&text);
     }
     free(rows);

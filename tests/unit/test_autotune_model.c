@@ -29,8 +29,13 @@ static struct layout layout_of(const char *text)
 /* less[i] needs fewer bytes than more[i]. */
 static void memory_orders(void **state)
 {
-    static const struct { const char *less, *more; } rows[] = {
-        {"mbs=1", "mbs=2"}, {"recompute=full,mbs=2", "mbs=2"}, {"dp=2,zero=1", "dp=2,zero=0"}, {"dp=4,zero=1", "dp=2,zero=1"},
+    static const struct {
+        const char *less, *more;
+    } rows[] = {
+        {"mbs=1", "mbs=2"},
+        {"recompute=full,mbs=2", "mbs=2"},
+        {"dp=2,zero=1", "dp=2,zero=0"},
+        {"dp=4,zero=1", "dp=2,zero=1"},
         {"dp=1", "dp=2"},
     };
     struct model m = tiny();
@@ -43,20 +48,24 @@ static void memory_orders(void **state)
         assert_ok(memory_predict(&spec, &less, &a, &err), &err);
         assert_ok(memory_predict(&spec, &more, &b, &err), &err);
         assert_true(a.total < b.total);
-        double sum = a.weights + a.gradients + a.optimizer + a.ema + a.activations + a.work + a.comm + a.process;
+        double sum = a.weights + a.gradients + a.optimizer + a.ema + a.activations + a.work +
+                     a.comm + a.process;
         assert_true(fabs(sum / a.total - 1) < 1e-12);
         struct memory_learned none = {0};
         assert_true(memory_fits(&none, a.total, 1e9) >= memory_fits(&none, b.total, 1e9));
-        assert_true(memory_fits(&none, a.total, 2e8) >= memory_fits(&none, a.total, 1e8)); /* more memory never fits less */
+        /* more memory never fits less */
+        assert_true(memory_fits(&none, a.total, 2e8) >= memory_fits(&none, a.total, 1e8));
     }
 }
 
-/* Where a rank keeps pieces, two whole units are in use at a time: beside them zero 2 and 3 work with what zero 1 does. */
+/* Where a rank keeps pieces, two whole units are in use at a time: beside them zero 2 and 3 work
+ * with what zero 1 does. */
 static void units_in_use_are_planned(void **state)
 {
     struct model m = tiny();
     struct memory_spec spec = {&m, {1, 8, 8}, DTYPE_BF16, false};
-    struct layout l[] = {layout_of("dp=2,zero=1"), layout_of("dp=2,zero=2"), layout_of("dp=2,zero=3")};
+    struct layout l[] = {layout_of("dp=2,zero=1"), layout_of("dp=2,zero=2"),
+                         layout_of("dp=2,zero=3")};
     struct memory_bytes b[3];
     struct param_list params;
     struct shards sh;
@@ -66,18 +75,21 @@ static void units_in_use_are_planned(void **state)
     assert_ok(shards_build(&m, &params, &l[2], 0, &sh, &err), &err);
     for (int i = 0; i < 3; i++)
         assert_ok(memory_predict(&spec, &l[i], &b[i], &err), &err);
-    double weights = 2.0 * (double)shards_most_elements(&sh) * 2, grads = 2.0 * (double)shards_most_trained(&sh) * 4;
+    double weights = 2.0 * (double)shards_most_elements(&sh) * 2,
+           grads = 2.0 * (double)shards_most_trained(&sh) * 4;
     assert_true(weights > 1e6 && fabs(b[1].work - b[0].work - grads) < 2 * BUFFER_ALIGN_BYTES);
     assert_true(fabs(b[2].work - b[1].work - weights) < 2 * BUFFER_ALIGN_BYTES);
     shards_release(&sh);
     params_release(&params);
 }
 
-/* Over every layout of a space: bound <= sum of terms, all terms >= 0, and a better rate never costs time. */
+/* Over every layout of a space: bound <= sum of terms, all terms >= 0, and a better rate never
+ * costs time. */
 static void cost_properties(void **state)
 {
     struct model m = tiny();
-    struct space_spec in = {&m, {1, 8, 8}, 8, (const int64_t[]){1, 2, 4}, 3, cost_limits, COST_LIMITS};
+    struct space_spec in = {&m, {1, 8, 8},   8,          (const int64_t[]){1, 2, 4},
+                            3,  cost_limits, COST_LIMITS};
     struct cost_spec spec = {&m, {1, 8, 8}, 8, DTYPE_F32, 2, true};
     struct space s = {0};
     struct err err;
@@ -107,18 +119,25 @@ static void cost_properties(void **state)
     assert_fails(cost_terms(&spec, &rates, &tp, terms, &err), ERR_INPUT, &err, "tp 2");
     broken.gemm_flops = NAN;
     tp = layout_of("");
-    /* a wide residual stream: two bytes more in six passes of a sub-block, of which there are three, and of nothing else */
-    double narrow[COST_TERMS], more = 6.0 * 2 * 3 * (double)(layout_replica_samples(&tp, spec.gbs, 0) * seq_tokens(spec.seq) * m.layers * m.hidden);
+    /* a wide residual stream: two bytes more in six passes of a sub-block, of which there are
+     * three, and of nothing else */
+    double narrow[COST_TERMS], more = 6.0 * 2 * 3 *
+                                      (double)(layout_replica_samples(&tp, spec.gbs, 0) *
+                                               seq_tokens(spec.seq) * m.layers * m.hidden);
     spec.dtype = DTYPE_BF16;
     assert_ok(cost_terms(&spec, &rates, &tp, narrow, &err), &err);
     spec.residual_wide = true;
     assert_ok(cost_terms(&spec, &rates, &tp, terms, &err), &err);
     for (int t = 0; t < COST_TERMS; t++)
-        assert_true(t == COST_ELEMENTWISE ? fabs((terms[t] - narrow[t]) * rates.copy_bytes / more - 1) < 1e-9 : t == COST_CONTENTION || terms[t] == narrow[t]);
-    assert_fails(cost_terms(&spec, &broken, &tp, terms, &err), ERR_INPUT, &err, "gemm_flops is nan");
+        assert_true(t == COST_ELEMENTWISE
+                        ? fabs((terms[t] - narrow[t]) * rates.copy_bytes / more - 1) < 1e-9
+                        : t == COST_CONTENTION || terms[t] == narrow[t]);
+    assert_fails(cost_terms(&spec, &broken, &tp, terms, &err), ERR_INPUT, &err,
+                 "gemm_flops is nan");
 }
 
-/* A machine three times slower than the priors say is learnt from one measurement, and the interval narrows. */
+/* A machine three times slower than the priors say is learnt from one measurement, and the interval
+ * narrows. */
 static void fit_learns(void **state)
 {
     struct cost_fit fit;
@@ -137,6 +156,8 @@ static void fit_learns(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(memory_orders), cmocka_unit_test(units_in_use_are_planned), cmocka_unit_test(cost_properties), cmocka_unit_test(fit_learns)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_orders), cmocka_unit_test(units_in_use_are_planned),
+        cmocka_unit_test(cost_properties), cmocka_unit_test(fit_learns)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* The search against a simulated machine (the model with other constants, plus noise), and how a trial's end is classed. */
+/* The search against a simulated machine (the model with other constants, plus noise), and how a
+ * trial's end is classed. */
 #include "test_profiles.h"
 
 #include <math.h>
@@ -22,7 +23,8 @@ static double truth_of(uint64_t seed, const double terms[COST_TERMS])
 static struct search_item *items_make(const struct model *m, size_t *n)
 {
     static const struct cost_rates rates = {5e10, 3e10, 1e10, 0.05, 1e-6, 1e9, 1e-6, 1e-3};
-    struct space_spec in = {m, {1, 8, 8}, 16, (const int64_t[]){1, 2, 4}, 3, cost_limits, COST_LIMITS};
+    struct space_spec in = {m, {1, 8, 8},   16,         (const int64_t[]){1, 2, 4},
+                            3, cost_limits, COST_LIMITS};
     struct cost_spec spec = {m, {1, 8, 8}, 16, DTYPE_F32, 4, true};
     struct memory_spec memory = {m, {1, 8, 8}, DTYPE_F32, true};
     struct space s = {0};
@@ -68,19 +70,23 @@ static void finds_the_best(void **state)
         }
         assert_int_equal(first, search_baseline(&s));
         assert_non_null(s.stop_reason);
-        assert_true(items[s.best].measured_s <= items[first].measured_s); /* never worse than the plain layout */
+        /* never worse than the plain layout */
+        assert_true(items[s.best].measured_s <= items[first].measured_s);
         close += truth_of(seed, items[s.best].terms) <= best * 1.01;
         trials += (double)s.trials / CASES;
         free(items);
     }
-    print_message("within 1 %% of the best in %d of %d, %.1f trials on average\n", close, CASES, trials);
+    print_message("within 1 %% of the best in %d of %d, %.1f trials on average\n", close, CASES,
+                  trials);
     assert_true(close >= CASES * 9 / 10);
 }
 
-/* One layout's first measurement was disturbed: measured again, the search finds that it is the best after all. */
+/* One layout's first measurement was disturbed: measured again, the search finds that it is the
+ * best after all. */
 static void measures_again(void **state)
 {
-    struct search_item items[4] = {{.terms = {1.00}}, {.terms = {1.05}}, {.terms = {1.08}}, {.terms = {1.3}}};
+    struct search_item items[4] = {
+        {.terms = {1.00}}, {.terms = {1.05}}, {.terms = {1.08}}, {.terms = {1.3}}};
     static const double truth[] = {1.00, 0.97, 1.08, 1.3};
     struct search_conf conf = {.margin = 0, .max_trials = 4, .repeats = 3};
     struct search s;
@@ -90,7 +96,8 @@ static void measures_again(void **state)
         items[k].layout = (struct layout){.tp = 1, .cp = 1, .pp = 1, .dp = 4 - k, .mbs = 1};
     search_init(&s, items, 4, &conf);
     while ((i = search_next(&s)) >= 0)
-        search_tell(&s, i, TRIAL_OK, truth[i] * (measured[i]++ == 0 && i == 1 ? 1.06 : 1), 0, false);
+        search_tell(&s, i, TRIAL_OK, truth[i] * (measured[i]++ == 0 && i == 1 ? 1.06 : 1), 0,
+                    false);
     assert_int_equal(s.best, 1);
     assert_true(items[1].measured_s == 0.97);
     assert_int_equal(measured[0], 3);
@@ -117,7 +124,8 @@ static void oom_rules_out(void **state)
     for (size_t i = 0; i < n; i++)
         if (items[i].layout.dp == items[base].layout.dp)
             assert_int_equal(items[i].state == TRIAL_SKIPPED,
-                             (int64_t)i != base && items[i].planned_bytes >= items[base].planned_bytes);
+                             (int64_t)i != base &&
+                                 items[i].planned_bytes >= items[base].planned_bytes);
     assert_int_equal(s.best, -1);
     conf.limit_bytes = 1; /* nothing fits */
     for (size_t i = 0; i < n; i++)
@@ -130,14 +138,22 @@ static void oom_rules_out(void **state)
 
 static void classes(void **state)
 {
-    static const struct { struct sched_step_status end; const char *log; enum trial_state state; const char *says; } rows[] = {
+    static const struct {
+        struct sched_step_status end;
+        const char *log;
+        enum trial_state state;
+        const char *says;
+    } rows[] = {
         {{.ended = true}, "", TRIAL_OK, ""},
-        {{.ended = true, .timed_out = true, .exit_code = -1, .exit_signal = 15}, "x", TRIAL_TIMEOUT, "deadline"},
+        {{.ended = true, .timed_out = true, .exit_code = -1, .exit_signal = 15}, "x", TRIAL_TIMEOUT,
+         "deadline"},
         {{.ended = true, .lost = true, .exit_code = -1}, "", TRIAL_FAILED, "watched"},
         {{.ended = true, .exit_code = -1, .exit_signal = 9}, "step 1\n", TRIAL_OOM, "step 1"},
         {{.ended = true, .exit_code = 137}, "", TRIAL_OOM, ""},
-        {{.ended = true, .exit_code = 1}, "reel-train: out of memory by plan: a rank needs 2 GiB\n", TRIAL_OOM, "needs 2 GiB"},
-        {{.ended = true, .exit_code = 3}, "a\nreel-train: bad field\nmpirun noise\n", TRIAL_FAILED, "bad field"},
+        {{.ended = true, .exit_code = 1}, "reel-train: out of memory by plan: a rank needs 2 GiB\n",
+         TRIAL_OOM, "needs 2 GiB"},
+        {{.ended = true, .exit_code = 3}, "a\nreel-train: bad field\nmpirun noise\n", TRIAL_FAILED,
+         "bad field"},
         {{.ended = true, .exit_code = 5}, "", TRIAL_FAILED, "exit code 5"},
         {{.ended = true, .exit_code = -1, .exit_signal = 11}, "one\ntwo\n", TRIAL_FAILED, "two"},
     };
@@ -152,7 +168,8 @@ static void classes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(finds_the_best), cmocka_unit_test(oom_rules_out), cmocka_unit_test(measures_again),
-                                       cmocka_unit_test(classes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(finds_the_best),
+                                       cmocka_unit_test(oom_rules_out),
+                                       cmocka_unit_test(measures_again), cmocka_unit_test(classes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

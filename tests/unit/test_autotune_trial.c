@@ -1,4 +1,5 @@
-/* A trial against stand-in trainers (shell scripts that write what a trainer might), and what the probe may have said. */
+/* A trial against stand-in trainers (shell scripts that write what a trainer might), and what the
+ * probe may have said. */
 #include "test_profiles.h"
 
 #include <math.h>
@@ -16,7 +17,8 @@ static volatile sig_atomic_t stop;
 static bool stoppable;
 static int status; /* of trial_run; what it says is known if it is 0 */
 
-static struct trial_result trial_of(const char *script, double give_up_s, double deadline_s, int64_t limit_bytes)
+static struct trial_result trial_of(const char *script, double give_up_s, double deadline_s,
+                                    int64_t limit_bytes)
 {
     char bin[LIMIT_PATH_BYTES], path[LIMIT_PATH_BYTES + 16], folder[LIMIT_PATH_BYTES];
     static int number;
@@ -24,14 +26,17 @@ static struct trial_result trial_of(const char *script, double give_up_s, double
     struct err err;
     struct sched *s;
     struct run run = {0};
-    struct plan plan = {.layout = {.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .mbs = 1}, .seq = {1, 4, 4}, .gbs = 2, .dtype = DTYPE_F32};
+    struct plan plan = {.layout = {.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .mbs = 1},
+                        .seq = {1, 4, 4}, .gbs = 2, .dtype = DTYPE_F32};
     struct trial_result r = {0};
     snprintf(bin, sizeof bin, "%s/bin%d", dir, ++number);
     snprintf(path, sizeof path, "%s/reel-train", bin);
     snprintf(folder, sizeof folder, "%s/trial%d", dir, number);
     assert_ok(file_mkdirs(bin, &err), &err);
     /* the folder follows --run-dir */
-    str_addf(&text, "#!/bin/sh\nargs=\"$*\"; while [ \"$1\" != --run-dir ]; do shift; done; d=$2\n%s\n", script);
+    str_addf(&text,
+             "#!/bin/sh\nargs=\"$*\"; while [ \"$1\" != --run-dir ]; do shift; done; d=$2\n%s\n",
+             script);
     assert_ok(file_publish(path, text.p, text.len, &err), &err);
     assert_int_equal(chmod(path, 0755), 0);
     run_init(&run);
@@ -41,7 +46,8 @@ static struct trial_result trial_of(const char *script, double give_up_s, double
     run.stages[0] = (struct run_stage){.data = "synthetic:1x8x8", .gbs = 2, .steps = 4};
     snprintf(plan.model, sizeof plan.model, "dit-tiny");
     assert_ok(sched_open("local", dir, &s, &err), &err);
-    struct trial_conf conf = {s, bin, folder, 4, give_up_s, deadline_s, limit_bytes, 0, "own", stoppable ? &stop : NULL};
+    struct trial_conf conf = {s,          bin,         folder, 4,     give_up_s,
+                              deadline_s, limit_bytes, 0,      "own", stoppable ? &stop : NULL};
     status = trial_run(&conf, &run, &plan, &r, &err);
     if (status != ERR_TEMP || !stop)
         assert_ok(status, &err);
@@ -51,8 +57,9 @@ static struct trial_result trial_of(const char *script, double give_up_s, double
     return r;
 }
 
-#define REPORT(steps, more)                                                                                                     \
-    "cat > $d/trial.json << E\n{\"schema\": \"reel.trial/1\", \"steps\": " steps ", \"step_s\": 0.25, \"tokens\": 32, "         \
+#define REPORT(steps, more)                                                                        \
+    "cat > $d/trial.json << E\n{\"schema\": \"reel.trial/1\", \"steps\": " steps                   \
+    ", \"step_s\": 0.25, \"tokens\": 32, "                                                         \
     "\"model_flops\": 1e9, \"mfu\": 0.5, \"peak_bytes\": 7, \"planned_bytes\": 6" more "}\nE\n"
 
 static void told(int signo) { stop = signo; }
@@ -60,7 +67,8 @@ static void told(int signo) { stop = signo; }
 /* The trial's end is seen before the word that explains it. */
 static void ends_before_the_word(void **state)
 {
-    static const char *const scripts[] = {"kill -TERM $$", "kill -9 $$", "exit 75", REPORT("1", ", \"stopped_early\": true")};
+    static const char *const scripts[] = {"kill -TERM $$", "kill -9 $$", "exit 75",
+                                          REPORT("1", ", \"stopped_early\": true")};
     (void)state;
     stoppable = signal(SIGALRM, told) != SIG_ERR;
     for (size_t i = 0; i < ARRAY_LEN(scripts); i++) {
@@ -74,15 +82,21 @@ static void ends_before_the_word(void **state)
 
 static void ends(void **state)
 {
-    static const struct { const char *script; enum trial_state state; const char *says; } rows[] = {
+    static const struct {
+        const char *script;
+        enum trial_state state;
+        const char *says;
+    } rows[] = {
         {REPORT("4", ""), TRIAL_OK, ""},
-        {REPORT("3", ", \"stopped_early\": true"), TRIAL_OK, "ended early: each of 2 steps slower than 0.1 s"},
+        {REPORT("3", ", \"stopped_early\": true"), TRIAL_OK,
+         "ended early: each of 2 steps slower than 0.1 s"},
         {REPORT("1", ""), TRIAL_FAILED, "it measured 1 steps: 2 or more are needed"},
         {"exit 0", TRIAL_FAILED, "no usable report"},
         {"echo '{' > $d/trial.json", TRIAL_FAILED, "no usable report"},
         {"echo '{\"schema\": \"reel.trial/2\"}' > $d/trial.json", TRIAL_FAILED, "no usable report"},
         {REPORT("4", "") "exit 5", TRIAL_FAILED, "exit code 5"},
-        {"echo 'reel-train: step 3: bad shard'; echo noise; exit 3", TRIAL_FAILED, "reel-train: step 3: bad shard"},
+        {"echo 'reel-train: step 3: bad shard'; echo noise; exit 3", TRIAL_FAILED,
+         "reel-train: step 3: bad shard"},
         {"echo 'reel-train: out of memory by plan: 2 GiB'; exit 1", TRIAL_OOM, "2 GiB"},
         {"kill -9 $$", TRIAL_OOM, ""},
     };
@@ -90,10 +104,11 @@ static void ends(void **state)
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         struct trial_result r = trial_of(rows[i].script, 0.1, 60, 0);
         if (r.state != rows[i].state || !strstr(r.cause, rows[i].says))
-            fail_msg("row %zu: %s, '%s' does not say '%s'", i, trial_state_names[r.state], r.cause, rows[i].says);
+            fail_msg("row %zu: %s, '%s' does not say '%s'", i, trial_state_names[r.state], r.cause,
+                     rows[i].says);
         if (r.state == TRIAL_OK)
-            assert_true(r.step_s == 0.25 && r.tokens == 32 && r.model_flops == 1e9 && r.mfu == 0.5 && r.peak_bytes == 7 &&
-                        r.planned_bytes == 6);
+            assert_true(r.step_s == 0.25 && r.tokens == 32 && r.model_flops == 1e9 &&
+                        r.mfu == 0.5 && r.peak_bytes == 7 && r.planned_bytes == 6);
     }
 }
 
@@ -109,24 +124,34 @@ static void hangs(void **state)
 static void arguments(void **state)
 {
     (void)state;
-    struct trial_result r = trial_of("case $args in *'--trial --steps 4 --no-verify --blas own --give-up 0.75s --memory-limit 4096') ;; "
-                                     "*) echo \"$args\"; exit 9;; esac\ngrep -q reel.run/1 $d/run.json && grep -q reel.plan/1 $d/plan.json || "
-                                     "exit 8\n" REPORT("4", ""), 0.75, 60, 4096);
+    struct trial_result r = trial_of("case $args in *'--trial --steps 4 --no-verify --blas own "
+                                     "--give-up 0.75s --memory-limit 4096') ;; "
+                                     "*) echo \"$args\"; exit 9;; esac\ngrep -q reel.run/1 "
+                                     "$d/run.json && grep -q reel.plan/1 $d/plan.json || "
+                                     "exit 8\n" REPORT("4", ""),
+                                     0.75, 60, 4096);
     if (r.state != TRIAL_OK)
         fail_msg("%s", r.cause);
-    r = trial_of("case $args in *give-up*|*memory-limit*) exit 9;; esac\n" REPORT("4", ""), 0, 60, 0);
+    r = trial_of("case $args in *give-up*|*memory-limit*) exit 9;; esac\n" REPORT("4", ""), 0, 60,
+                 0);
     assert_int_equal(r.state, TRIAL_OK);
 }
 
 static void probes(void **state)
 {
 #define RATES "\"fma_flops\": 1e10, \"gemm_flops\": 5e9, \"copy_bytes_per_s\": 1e9"
-    static const struct { const char *text, *says; } rows[] = {
-        {"{\"schema\": \"reel.probe/1\", \"ranks\": 1, " RATES ", \"latency_s\": 0, \"bus_bytes_per_s\": 0}", NULL},
-        {"{\"schema\": \"reel.probe/1\", \"ranks\": 2, " RATES ", \"latency_s\": 1e-6, \"bus_bytes_per_s\": 1e9}", NULL},
-        {"{\"schema\": \"reel.probe/1\", \"ranks\": 2, " RATES ", \"latency_s\": 0, \"bus_bytes_per_s\": 1e9}", "latency_s"},
+    static const struct {
+        const char *text, *says;
+    } rows[] = {
+        {"{\"schema\": \"reel.probe/1\", \"ranks\": 1, " RATES
+         ", \"latency_s\": 0, \"bus_bytes_per_s\": 0}", NULL},
+        {"{\"schema\": \"reel.probe/1\", \"ranks\": 2, " RATES
+         ", \"latency_s\": 1e-6, \"bus_bytes_per_s\": 1e9}", NULL},
+        {"{\"schema\": \"reel.probe/1\", \"ranks\": 2, " RATES
+         ", \"latency_s\": 0, \"bus_bytes_per_s\": 1e9}", "latency_s"},
         {"{\"schema\": \"reel.probe/1\", \"ranks\": 0, " RATES "}", "ranks is missing or below 1"},
-        {"{\"schema\": \"reel.probe/1\", \"ranks\": 1, \"fma_flops\": -1}", "fma_flops is missing or not a positive number"},
+        {"{\"schema\": \"reel.probe/1\", \"ranks\": 1, \"fma_flops\": -1}",
+         "fma_flops is missing or not a positive number"},
         {"{\"schema\": \"reel.probe/1\", \"ranks\": 1, \"fma_flops\": \"x\"}", "fma_flops"},
         {"{\"schema\": \"reel.probe/2\", \"ranks\": 1}", "schema"},
         {"{\"schema\": \"reel.probe/1\", \"ranks\": 1, \"ranks\": 2}", "ranks"},
@@ -158,7 +183,8 @@ static int setup(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ends), cmocka_unit_test(ends_before_the_word), cmocka_unit_test(hangs), cmocka_unit_test(arguments),
-                                       cmocka_unit_test(probes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ends), cmocka_unit_test(ends_before_the_word), cmocka_unit_test(hangs),
+        cmocka_unit_test(arguments), cmocka_unit_test(probes)};
     return cmocka_run_group_tests(tests, setup, NULL);
 }

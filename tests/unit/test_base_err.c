@@ -17,9 +17,18 @@
 static void test_codes(void **state)
 {
     (void)state;
-    static const struct { int code, exit_code; const char *name; } table[] = {
-        {0, 0, "ERR_OK"},          {ERR_NO, 1, "ERR_NO"},     {ERR_USAGE, 2, "ERR_USAGE"}, {ERR_INPUT, 3, "ERR_INPUT"},
-        {ERR_ENV, 4, "ERR_ENV"},   {ERR_IO, 5, "ERR_IO"},     {ERR_BUSY, 75, "ERR_BUSY"},  {ERR_TEMP, 75, "ERR_TEMP"},
+    static const struct {
+        int code, exit_code;
+        const char *name;
+    } table[] = {
+        {0, 0, "ERR_OK"},
+        {ERR_NO, 1, "ERR_NO"},
+        {ERR_USAGE, 2, "ERR_USAGE"},
+        {ERR_INPUT, 3, "ERR_INPUT"},
+        {ERR_ENV, 4, "ERR_ENV"},
+        {ERR_IO, 5, "ERR_IO"},
+        {ERR_BUSY, 75, "ERR_BUSY"},
+        {ERR_TEMP, 75, "ERR_TEMP"},
         {-999, 5, "ERR_UNKNOWN"},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
@@ -117,8 +126,9 @@ static void test_bug_aborts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_codes),   cmocka_unit_test(test_set),        cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_context), cmocka_unit_test(test_bug_aborts),
+        cmocka_unit_test(test_codes),      cmocka_unit_test(test_set),
+        cmocka_unit_test(test_cut),        cmocka_unit_test(test_context),
+        cmocka_unit_test(test_bug_aborts),
     };
     return cmocka_run_group_tests_name("base_err", tests, NULL, NULL);
 }

@@ -170,7 +170,8 @@ static void drain(struct evlog_reader *r, struct seen *s)
     while ((rc = evlog_reader_next(r, &event, &err)) == 1) {
         assert_true(s->n < MAX_SEEN);
         s->seq[s->n++] = json_int(event, "seq", -1);
-        assert_int_equal(json_int(event, "value", -1), json_int(event, "seq", -2)); /* the whole payload is right */
+        /* the whole payload is right */
+        assert_int_equal(json_int(event, "value", -1), json_int(event, "seq", -2));
     }
     assert_int_equal(rc, 0);
     s->n_damage = evlog_reader_damage(r, &list);
@@ -243,8 +244,9 @@ static void events_carry_the_common_fields(void **state)
 
 /* ---- damage, exhaustively ---- */
 
-/* changed[i]: record i differs from what was written. The changed ones, merged where adjacent, are exactly the damage;
- * all others are read; each lost run of seq before a good record is reported missing. */
+/* changed[i]: record i differs from what was written. The changed ones, merged where adjacent, are
+ * exactly the damage; all others are read; each lost run of seq before a good record is reported
+ * missing. */
 static void expect_lost(const struct image *im, const bool changed[RECORDS])
 {
     struct seen s = read_log();
@@ -275,10 +277,12 @@ static void expect_lost(const struct image *im, const bool changed[RECORDS])
     assert_int_equal(d, s.n_damage);
 }
 
-static void compare_images(const struct image *im, const unsigned char *bytes, bool changed[RECORDS])
+static void compare_images(const struct image *im, const unsigned char *bytes,
+                           bool changed[RECORDS])
 {
     for (int i = 0; i < RECORDS; i++)
-        changed[i] = memcmp(im->bytes + im->start[i], bytes + im->start[i], (size_t)(im->start[i + 1] - im->start[i])) != 0;
+        changed[i] = memcmp(im->bytes + im->start[i], bytes + im->start[i],
+                            (size_t)(im->start[i + 1] - im->start[i])) != 0;
 }
 
 static void flipped_bit_anywhere(void **state)
@@ -364,8 +368,8 @@ static void byte_inserted_anywhere(void **state)
     }
 }
 
-/* Torn at every length: the whole records are read, the rest is one entry; a writer then goes on with the right seq,
- * and nothing but the torn record is missing. */
+/* Torn at every length: the whole records are read, the rest is one entry; a writer then goes on
+ * with the right seq, and nothing but the torn record is missing. */
 static void torn_tail_anywhere(void **state)
 {
     static struct image im;
@@ -586,7 +590,8 @@ static void seek_and_continue(void **state)
     assert_int_equal(s.n, 2);
     assert_int_equal(s.seq[0], 4);
     assert_int_equal(s.n_damage, 0);
-    assert_int_equal(evlog_reader_seek(r, im.start[3] + 1, &err), 0); /* into a record: the next one is found */
+    /* into a record: the next one is found */
+    assert_int_equal(evlog_reader_seek(r, im.start[3] + 1, &err), 0);
     s.n = 0;
     drain(r, &s);
     assert_int_equal(s.n, 1);
@@ -602,7 +607,8 @@ static void seek_and_continue(void **state)
 
 /* ---- the writer ---- */
 
-/* The disk is full after every possible number of bytes: the file is as before, and the next append is seq 2. */
+/* The disk is full after every possible number of bytes: the file is as before, and the next append
+ * is seq 2. */
 static void full_disk(void **state)
 {
     struct err err;
@@ -610,7 +616,8 @@ static void full_disk(void **state)
 
     (void)state;
     append_n(1, 1);
-    record = size_of(log_path()) - 60; /* two times are printed as short as they come: up to 24 bytes each */
+    /* two times are printed as short as they come: up to 24 bytes each */
+    record = size_of(log_path()) - 60;
     for (int64_t room = 0; room < record; room += 5) {
         struct evlog *log;
         struct seen s;
@@ -632,8 +639,8 @@ static void full_disk(void **state)
     }
 }
 
-/* A log that keeps: whatever room there is meanwhile, all is written in the end, once and in order; what was
- * too much to keep is missed. */
+/* A log that keeps: whatever room there is meanwhile, all is written in the end, once and in order;
+ * what was too much to keep is missed. */
 static void full_disk_and_kept(void **state)
 {
     struct err err;
@@ -732,11 +739,13 @@ static void failing_sync(void **state)
     assert_string_equal(s.damage[0].reason, "missing seq 2");
 }
 
-/* An event that readers would have to refuse, or that claims another writer's identity, is not written. */
+/* An event that readers would have to refuse, or that claims another writer's identity, is not
+ * written. */
 static void event_with_a_key_twice(void **state)
 {
-    static const char *const keys[] = {"ev",  "wall",    "mono",   "boot",  "host", "run",
-                                       "seq", "attempt", "writer", "token", "step", "a \"quoted\", one"};
+    static const char *const keys[] = {"ev",     "wall",  "mono", "boot",
+                                       "host",   "run",   "seq",  "attempt",
+                                       "writer", "token", "step", "a \"quoted\", one"};
     struct evlog_ids own = ids;
     const cJSON *event;
 
@@ -803,13 +812,15 @@ static void bad_ids(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct evlog *log = NULL;
         struct err err;
-        assert_int_equal(evlog_open(rows[i].dir ? rows[i].dir : scratch, &rows[i].ids, &log, &err), rows[i].rc);
+        assert_int_equal(evlog_open(rows[i].dir ? rows[i].dir : scratch, &rows[i].ids, &log, &err),
+                         rows[i].rc);
         assert_null(log);
     }
     assert_int_equal(count_entries(scratch), 0);
 }
 
-/* A writer killed again and again: no seq is lost before the last one, none comes twice, the tail costs one record. */
+/* A writer killed again and again: no seq is lost before the last one, none comes twice, the tail
+ * costs one record. */
 static void killed_writers(void **state)
 {
     enum { KILLS = 12 };
@@ -831,7 +842,8 @@ static void killed_writers(void **state)
                     _exit(1);
         }
         clock_sleep_s(0.002 + 0.001 * k);
-        for (int i = 0; k == KILLS - 1 && i < 60000 && size_of(log_path()) <= before; i++) /* one at least has written */
+        /* one at least has written */
+        for (int i = 0; k == KILLS - 1 && i < 60000 && size_of(log_path()) <= before; i++)
             clock_sleep_s(0.001);
         kill(pid, SIGKILL);
         assert_int_equal(waitpid(pid, NULL, 0), pid);

@@ -1,7 +1,8 @@
 /* Out of memory: the n-th allocation fails, for every n, and nothing is lost, leaked or half done.
  *
- * A scenario runs with allocation n failing, n = 1, 2, … until it succeeds untouched. Each failure must come back as
- * ERR_NOMEM (with a sentence), every block that was got must be freed, and out-parameters must stand as they were.
+ * A scenario runs with allocation n failing, n = 1, 2, … until it succeeds untouched. Each failure
+ * must come back as ERR_NOMEM (with a sentence), every block that was got must be freed, and
+ * out-parameters must stand as they were.
  */
 // LINK: -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc -Wl,--wrap=strdup -Wl,--wrap=free
 #include <setjmp.h>
@@ -94,7 +95,8 @@ static int run_arena(struct err *err)
     int rc = 0;
     for (int i = 0; i < 20 && rc == 0; i++) {
         size_t before = a.used_bytes;
-        void *p = i % 2 ? (void *)arena_printf(&a, "%0100d", i) : arena_alloc(&a, i == 10 ? 4000 : 100, 64);
+        void *p = i % 2 ? (void *)arena_printf(&a, "%0100d", i)
+                        : arena_alloc(&a, i == 10 ? 4000 : 100, 64);
         if (p == NULL) {
             rc = err_set(err, ERR_NOMEM, "arena");
             assert_int_equal(a.used_bytes, before);
@@ -206,9 +208,11 @@ static void test_nth_allocation(void **state)
             if (rc < 0 && (rc != ERR_NOMEM || err.code != ERR_NOMEM || err.text[0] == '\0'))
                 fail_msg("%s, allocation %ld: %d '%s'", scenarios[i].name, fail_at, rc, err.text);
             if (live != 0)
-                fail_msg("%s, allocation %ld: %ld blocks not freed", scenarios[i].name, fail_at, live);
+                fail_msg("%s, allocation %ld: %ld blocks not freed", scenarios[i].name, fail_at,
+                         live);
             if (rc == 0 && calls >= fail_at)
-                fail_msg("%s, allocation %ld failed and nobody noticed", scenarios[i].name, fail_at);
+                fail_msg("%s, allocation %ld failed and nobody noticed", scenarios[i].name,
+                         fail_at);
         }
         assert_true(calls >= scenarios[i].at_least);
     }

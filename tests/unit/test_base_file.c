@@ -50,7 +50,8 @@ ssize_t __wrap_write(int fd, const void *bytes, size_t n)
 {
     if (fails("write"))
         return -1;
-    return __real_write(fd, bytes, fault.short_bytes && n > fault.short_bytes ? fault.short_bytes : n);
+    return __real_write(fd, bytes,
+                        fault.short_bytes && n > fault.short_bytes ? fault.short_bytes : n);
 }
 
 int __wrap_fsync(int fd)
@@ -63,7 +64,8 @@ int __wrap_rename(const char *from, const char *to)
     return fails("rename") ? -1 : __real_rename(from, to);
 }
 
-static enum { LINK_SOUND, LINK_NONE, LINK_REPLY_LOST } link_as; /* no hard links here; done, and the answer says that it was there */
+/* no hard links here; done, and the answer says that it was there */
+static enum { LINK_SOUND, LINK_NONE, LINK_REPLY_LOST } link_as;
 
 int __wrap_link(const char *from, const char *to)
 {
@@ -136,8 +138,9 @@ static int publish_in_pieces(const char *path, const char *text, struct err *err
     return rc;
 }
 
-/* Fail call 1, 2, 3, ... until a run meets no fault. The old content stands in each failed run, nothing else is left;
- * only when the folder's fsync or close is what failed, after the rename, the new content is there, whole. */
+/* Fail call 1, 2, 3, ... until a run meets no fault. The old content stands in each failed run,
+ * nothing else is left; only when the folder's fsync or close is what failed, after the rename, the
+ * new content is there, whole. */
 static void sweep(int (*publish)(const char *, const char *, struct err *), int error)
 {
     struct err err;
@@ -370,7 +373,8 @@ static void claims(void **state)
         assert_int_equal(file_create_exclusive(in_scratch("claim"), "mine", 4, &err), 0);
         expect_content(in_scratch("claim"), "mine");
         if (link_as == LINK_NONE)
-            assert_int_equal(file_create_exclusive(in_scratch("claim"), "yours", 5, &err), ERR_EXISTS);
+            assert_int_equal(file_create_exclusive(in_scratch("claim"), "yours", 5, &err),
+                             ERR_EXISTS);
     }
     link_as = LINK_SOUND;
 }
@@ -397,7 +401,8 @@ static void devices_stay(void **state)
     assert_true(lstat(link_path, &st) == 0 && S_ISLNK(st.st_mode));
 }
 
-/* Standard output may lead to a plain file: as root a rename would put another in the place of the link /dev/stdout. */
+/* Standard output may lead to a plain file: as root a rename would put another in the place of the
+ * link /dev/stdout. */
 static void own_descriptors_stay(void **state)
 {
     char path[64];

@@ -9,7 +9,8 @@
 #include "base/hash.h"
 #include "tests/unit/scratch.h"
 
-/* Empty input: published in xxHash's documentation; they fix algorithm, seed and byte order of the text. */
+/* Empty input: published in xxHash's documentation; they fix algorithm, seed and byte order of the
+ * text. */
 static void known_values(void **state)
 {
     char text[HASH_TEXT_BYTES];
@@ -55,7 +56,8 @@ static void files(void **state)
     assert_memory_equal(&got, &expect, sizeof got);
     assert_int_equal(hash_file(in_scratch("absent"), &got, &err), ERR_NOT_FOUND);
     assert_non_null(strstr(err.text, "absent"));
-    assert_int_equal(hash_file(scratch, &got, &err), ERR_IO); /* a folder opens but cannot be read */
+    /* a folder opens but cannot be read */
+    assert_int_equal(hash_file(scratch, &got, &err), ERR_IO);
     assert_memory_equal(&got, &expect, sizeof got);
     free(data);
 }

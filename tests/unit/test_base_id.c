@@ -51,10 +51,18 @@ static void test_id(void **state)
 static void test_utc(void **state)
 {
     (void)state;
-    static const struct { double t; const char *text; } table[] = {
-        {0, "1970-01-01T00:00:00Z"},           {1772366400.999, "2026-03-01T12:00:00Z"},
-        {-0.5, "1969-12-31T23:59:59Z"},        {951782399, "2000-02-28T23:59:59Z"},
-        {253402300799, "9999-12-31T23:59:59Z"}, {NAN, "unknown"}, {INFINITY, "unknown"}, {1e300, "unknown"},
+    static const struct {
+        double t;
+        const char *text;
+    } table[] = {
+        {0, "1970-01-01T00:00:00Z"},
+        {1772366400.999, "2026-03-01T12:00:00Z"},
+        {-0.5, "1969-12-31T23:59:59Z"},
+        {951782399, "2000-02-28T23:59:59Z"},
+        {253402300799, "9999-12-31T23:59:59Z"},
+        {NAN, "unknown"},
+        {INFINITY, "unknown"},
+        {1e300, "unknown"},
     };
     char buf[64];
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)

@@ -28,10 +28,21 @@ static void assert_says(const struct err *err, const char *wanted)
 
 /* ---- text ---- */
 
-static const struct { const char *text; } good[] = {
-    {"{}"}, {" [1, -0, 0.5, 1e3, 1E-3, 1.25e+2]\n"}, {"\"\""}, {"null"}, {"true"}, {"[false]"}, {"-0.0"},
-    {"\"\\u00e9 \\ud83d\\ude00 \\\\ \\/ \\b\\f\\n\\r\\t\""}, {"\"h\xc3\xa9 \xf0\x9f\x98\x80 \xed\x9f\xbf \xf4\x8f\xbf\xbf\""},
-    {"{\"a\": {\"a\": 1}, \"b\": [{\"a\": 2}]}"}, {"\t{\r\n\"\": []}"}, {"1.7976931348623157e308"},
+static const struct {
+    const char *text;
+} good[] = {
+    {"{}"},
+    {" [1, -0, 0.5, 1e3, 1E-3, 1.25e+2]\n"},
+    {"\"\""},
+    {"null"},
+    {"true"},
+    {"[false]"},
+    {"-0.0"},
+    {"\"\\u00e9 \\ud83d\\ude00 \\\\ \\/ \\b\\f\\n\\r\\t\""},
+    {"\"h\xc3\xa9 \xf0\x9f\x98\x80 \xed\x9f\xbf \xf4\x8f\xbf\xbf\""},
+    {"{\"a\": {\"a\": 1}, \"b\": [{\"a\": 2}]}"},
+    {"\t{\r\n\"\": []}"},
+    {"1.7976931348623157e308"},
 };
 
 static const struct {
@@ -134,14 +145,17 @@ static void test_depth(void **state)
         str_release(&s);
     }
     struct json_doc doc = {0};
-    assert_int_equal(json_parse("{}", (size_t)LIMIT_JSON_BYTES + 1, "t.json", &doc, NULL), ERR_LIMIT);
+    assert_int_equal(json_parse("{}", (size_t)LIMIT_JSON_BYTES + 1, "t.json", &doc, NULL),
+                     ERR_LIMIT);
 }
 
-/* Every prefix of a good text is refused and read within its bounds (ASan watches: the copy ends with the prefix). */
+/* Every prefix of a good text is refused and read within its bounds (ASan watches: the copy ends
+ * with the prefix). */
 static void test_prefixes(void **state)
 {
     (void)state;
-    static const char text[] = "{\"a\": [1.5e+3, -2, true, null, \"\\ud83d\\ude00\xe2\x82\xac\"], \"b\": {\"c\": false}}";
+    static const char text[] =
+        "{\"a\": [1.5e+3, -2, true, null, \"\\ud83d\\ude00\xe2\x82\xac\"], \"b\": {\"c\": false}}";
     for (size_t n = 0; n < sizeof text - 1; n++) {
         char *copy = malloc(n + 1);
         assert_non_null(copy);
@@ -179,7 +193,8 @@ static const struct {
     const char *text;
     const char *says; /* NULL: good */
 } things[] = {
-    {"{\"n\": 1024, \"x\": -0.5, \"on\": true, \"name\": \"a\", \"kind\": \"full\", \"seed\": \"0xffffffffffffffff\"}", NULL},
+    {"{\"n\": 1024, \"x\": -0.5, \"on\": true, \"name\": \"a\", \"kind\": \"full\", \"seed\": "
+     "\"0xffffffffffffffff\"}", NULL},
     {"{\"n\": 1, \"stages\": [{\"any\": 1}]}", NULL},
     {"{\"n\": 1e2}", NULL},
     {"{\"n\": 0}", "t.json: n is 0: give an integer from 1 to 1024"},
@@ -194,7 +209,8 @@ static const struct {
     {"{\"n\": 1, \"x\": \"0\"}", "x is \"0\": give a number"},
     {"{\"n\": 1, \"on\": 1}", "on is 1: give true or false"},
     {"{\"n\": 1, \"name\": {}}", "name is an object: give a text"},
-    {"{\"n\": 1, \"kind\": \"lora_fsed\"}", "kind is \"lora_fsed\": give one of none, full, lora_fused (did you mean lora_fused?)"},
+    {"{\"n\": 1, \"kind\": \"lora_fsed\"}",
+     "kind is \"lora_fsed\": give one of none, full, lora_fused (did you mean lora_fused?)"},
     {"{\"n\": 1, \"kind\": 1}", "kind is 1: give one of"},
     {"{\"n\": 1, \"seed\": 7}", "seed is 7: give a whole number below 2^64 written as a text"},
     {"{\"n\": 1, \"seed\": \"-7\"}", "seed is \"-7\""},
@@ -236,7 +252,8 @@ static void test_table_values(void **state)
     assert_int_equal(parse(things[0].text, &doc, NULL), 0);
     struct thing t = {0}, borrowed = {0};
     assert_int_equal(json_read(&doc, doc.root, "", fields, ARRAY_LEN(fields), &arena, &t, NULL), 0);
-    assert_int_equal(json_read(&doc, doc.root, "", fields, ARRAY_LEN(fields), NULL, &borrowed, NULL), 0);
+    assert_int_equal(
+        json_read(&doc, doc.root, "", fields, ARRAY_LEN(fields), NULL, &borrowed, NULL), 0);
     assert_ptr_equal(borrowed.name, json_text(doc.root, "name", NULL));
     json_release(&doc);
     assert_int_equal(t.n, 1024);
@@ -255,12 +272,17 @@ static void test_places(void **state)
     struct thing t = {0};
     assert_int_equal(parse("{\"stages\": [{\"n\": 2}, {\"n\": 0}, 5]}", &doc, NULL), 0);
     const cJSON *stages = json_member(doc.root, "stages");
-    assert_int_equal(json_read(&doc, cJSON_GetArrayItem(stages, 0), "stages[0]", fields, ARRAY_LEN(fields), NULL, &t, &err), 0);
-    json_read(&doc, cJSON_GetArrayItem(stages, 1), "stages[1]", fields, ARRAY_LEN(fields), NULL, &t, &err);
+    assert_int_equal(json_read(&doc, cJSON_GetArrayItem(stages, 0), "stages[0]", fields,
+                               ARRAY_LEN(fields), NULL, &t, &err),
+                     0);
+    json_read(&doc, cJSON_GetArrayItem(stages, 1), "stages[1]", fields, ARRAY_LEN(fields), NULL, &t,
+              &err);
     assert_string_equal(err.text, "t.json: stages[1].n is 0: give an integer from 1 to 1024");
-    json_read(&doc, cJSON_GetArrayItem(stages, 2), "stages[2]", fields, ARRAY_LEN(fields), NULL, &t, &err);
+    json_read(&doc, cJSON_GetArrayItem(stages, 2), "stages[2]", fields, ARRAY_LEN(fields), NULL, &t,
+              &err);
     assert_string_equal(err.text, "t.json: stages[2] is 5: give an object");
-    json_read(&doc, json_member(doc.root, "optimizer"), "optimizer", fields, ARRAY_LEN(fields), NULL, &t, &err);
+    json_read(&doc, json_member(doc.root, "optimizer"), "optimizer", fields, ARRAY_LEN(fields),
+              NULL, &t, &err);
     assert_string_equal(err.text, "t.json: optimizer is missing: give an object");
     json_release(&doc);
 }
@@ -268,9 +290,12 @@ static void test_places(void **state)
 static void test_schema(void **state)
 {
     (void)state;
-    static const struct { const char *text, *says; } table[] = {
+    static const struct {
+        const char *text, *says;
+    } table[] = {
         {"{\"schema\": \"reel.plan/1\"}", NULL},
-        {"{\"schema\": \"reel.plan/2\"}", "schema is 'reel.plan/2': give a file of schema 'reel.plan/1'"},
+        {"{\"schema\": \"reel.plan/2\"}",
+         "schema is 'reel.plan/2': give a file of schema 'reel.plan/1'"},
         {"{\"schema\": 1}", "no text 'schema'"},
         {"{}", "no text 'schema'"},
         {"[]", "not an object"},
@@ -279,7 +304,8 @@ static void test_schema(void **state)
         struct json_doc doc = {0};
         struct err err = {0};
         assert_int_equal(parse(table[i].text, &doc, NULL), 0);
-        assert_int_equal(json_check_schema(&doc, "reel.plan/1", &err), table[i].says ? ERR_INPUT : 0);
+        assert_int_equal(json_check_schema(&doc, "reel.plan/1", &err),
+                         table[i].says ? ERR_INPUT : 0);
         if (table[i].says != NULL)
             assert_says(&err, table[i].says);
         json_release(&doc);
@@ -311,10 +337,22 @@ static void test_load(void **state)
 static void test_numbers_read_back(void **state)
 {
     (void)state;
-    static const struct { double v; const char *text; } table[] = {
-        {0, "0"}, {-0.0, "-0"}, {0.1, "0.1"}, {1.0 / 3, "0.3333333333333333"}, {1e22, "1e+22"}, {100000, "100000"},
-        {0.1 + 0.2, "0.30000000000000004"}, {5e-324, NULL}, {1.7976931348623157e308, "1.7976931348623157e+308"},
-        {NAN, "null"}, {INFINITY, "null"}, {-INFINITY, "null"},
+    static const struct {
+        double v;
+        const char *text;
+    } table[] = {
+        {0, "0"},
+        {-0.0, "-0"},
+        {0.1, "0.1"},
+        {1.0 / 3, "0.3333333333333333"},
+        {1e22, "1e+22"},
+        {100000, "100000"},
+        {0.1 + 0.2, "0.30000000000000004"},
+        {5e-324, NULL},
+        {1.7976931348623157e308, "1.7976931348623157e+308"},
+        {NAN, "null"},
+        {INFINITY, "null"},
+        {-INFINITY, "null"},
     };
     char buf[JSON_NUM_BYTES];
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
@@ -363,9 +401,11 @@ static void test_writer(void **state)
     (void)state;
     struct str s = STR_INIT, again = STR_INIT;
     write_sample(&s, 0);
-    assert_string_equal(s.p, "{\"t\": \"a\\\"\\\\\\b\\f\\n\\r\\t\\u0001\x7f\xc3\xa9/\", \"bad\": \"x\xef\xbf\xbdy\xef\xbf\xbd\xef\xbf\xbd\", "
-                             "\"none\": null, \"i\": -9007199254740992, \"big\": \"9223372036854775807\", "
-                             "\"u\": \"18446744073709551615\", \"inf\": null, \"yes\": true, \"a\": [1, [], {}, null]}");
+    assert_string_equal(
+        s.p, "{\"t\": \"a\\\"\\\\\\b\\f\\n\\r\\t\\u0001\x7f\xc3\xa9/\", \"bad\": "
+        "\"x\xef\xbf\xbdy\xef\xbf\xbd\xef\xbf\xbd\", "
+        "\"none\": null, \"i\": -9007199254740992, \"big\": \"9223372036854775807\", "
+        "\"u\": \"18446744073709551615\", \"inf\": null, \"yes\": true, \"a\": [1, [], {}, null]}");
     str_clear(&s);
     write_sample(&s, 2);
     struct json_doc doc = {0};

@@ -1,5 +1,7 @@
-/* Leases: one holder at a time whatever dies, on this host and on others, which are played by names of another boot. */
-// LINK: -Wl,--wrap=rename -Wl,--wrap=mkdir -Wl,--wrap=open -Wl,--wrap=flock -Wl,--wrap=clock_mono_s -Wl,--wrap=clock_sleep_s
+/* Leases: one holder at a time whatever dies, on this host and on others, which are played by names
+ * of another boot. */
+// LINK: -Wl,--wrap=rename -Wl,--wrap=mkdir -Wl,--wrap=open -Wl,--wrap=flock
+// LINK: -Wl,--wrap=clock_mono_s -Wl,--wrap=clock_sleep_s
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -80,7 +82,10 @@ int __wrap_rename(const char *from, const char *to)
     return rc;
 }
 
-int __wrap_mkdir(const char *path, mode_t mode) { return fs_fails() ? -1 : __real_mkdir(path, mode); }
+int __wrap_mkdir(const char *path, mode_t mode)
+{
+    return fs_fails() ? -1 : __real_mkdir(path, mode);
+}
 
 int __wrap_open(const char *path, int flags, ...)
 {
@@ -136,8 +141,9 @@ static int64_t pids_of_strangers; /* besides those of this namespace; 0: of this
 static const char *stranger(const char *boot, int64_t pid, int64_t start, int64_t rank)
 {
     static char file[1024];
-    snprintf(file, sizeof file, "%s/%032x.%s.%lld.%lld.%lld.%lld.elsewhere", path(), 0xabc, boot, (long long)(proc_namespace() + pids_of_strangers),
-             (long long)pid, (long long)start, (long long)rank);
+    snprintf(file, sizeof file, "%s/%032x.%s.%lld.%lld.%lld.%lld.elsewhere", path(), 0xabc, boot,
+             (long long)(proc_namespace() + pids_of_strangers), (long long)pid, (long long)start,
+             (long long)rank);
     assert_int_equal(file_mkdirs(path(), NULL), 0);
     assert_int_equal(file_publish(file, "000000000001\n", 13, NULL), 0);
     return file;
@@ -192,7 +198,8 @@ static void a_dead_holder_is_followed_at_once(void **state)
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     lease_drop(l);
     assert_int_equal(count_entries(scratch), 0);
-    stranger(clock_boot_id(), getpid(), proc_identify(getpid()).start + 1, 0); /* the number of this process, when it was another's */
+    /* the number of this process, when it was another's */
+    stranger(clock_boot_id(), getpid(), proc_identify(getpid()).start + 1, 0);
     lease_drop(taken(0));
 }
 
@@ -258,7 +265,8 @@ static void a_silent_holder_elsewhere(void **state)
     lease_silent_s = LEASE_SILENT_S;
 }
 
-/* The patience that is promised, before any test has changed it, of a looker whose naps take no time. */
+/* The patience that is promised, before any test has changed it, of a looker whose naps take no
+ * time. */
 static void after_a_minute_of_silence(void **state)
 {
     (void)state;
@@ -269,10 +277,12 @@ static void after_a_minute_of_silence(void **state)
     double took_s = clock_mono_s() - begun_s;
     time_flies = false;
     assert_true(took_s >= 60 && LEASE_SILENT_S == 60);
-    assert_true(LEASE_SILENT_S >= 10 * LEASE_BEAT_S); /* many renewals may be late before a holder is taken for dead */
+    /* many renewals may be late before a holder is taken for dead */
+    assert_true(LEASE_SILENT_S >= 10 * LEASE_BEAT_S);
 }
 
-/* Between two looks the looker itself stood still, and the holder may have renewed its lease all the while. */
+/* Between two looks the looker itself stood still, and the holder may have renewed its lease all
+ * the while. */
 static void who_did_not_look_has_not_watched(void **state)
 {
     struct lease_watch w = {.quiet_s = 0};
@@ -308,7 +318,8 @@ static void a_holder_elsewhere_that_renews(void **state)
     snprintf(file, sizeof file, "%s", stranger("11111111-2222", 1, 1, 0));
     atomic_store(&beats, true);
     assert_int_equal(pthread_create(&thread, NULL, beat_main, file), 0);
-    is_busy(0.1, "on host elsewhere"); /* LEASE_SILENT_S is far: what ends the wait is that it was seen to live */
+    /* LEASE_SILENT_S is far: what ends the wait is that it was seen to live */
+    is_busy(0.1, "on host elsewhere");
     atomic_store(&beats, false);
     pthread_join(thread, NULL);
     lease_silent_s = 0.3;
@@ -327,7 +338,8 @@ static void a_watch(void **state)
     assert_false(lease_lives(&w, path(), 0.2));
     stranger("11111111-2222", 1, 1, 7);
     struct lease_holder h;
-    assert_true(lease_look(path(), &h) && h.rank == 7 && h.pid == 1 && strcmp(h.host, "elsewhere") == 0);
+    assert_true(lease_look(path(), &h) && h.rank == 7 && h.pid == 1 &&
+                strcmp(h.host, "elsewhere") == 0);
     assert_true(lease_lives(&other, path(), 0.2));
     while (lease_lives(&other, path(), 0.2))
         clock_sleep_s(0.02);
@@ -412,7 +424,8 @@ static void others_do_not_put_it_off(void **state)
     lease_beat_s = LEASE_BEAT_S;
 }
 
-/* The server of one file system is away: the leases of another are renewed, dropped and taken, and the first is found to be ours still. */
+/* The server of one file system is away: the leases of another are renewed, dropped and taken, and
+ * the first is found to be ours still. */
 static void a_file_system_that_hangs(void **state)
 {
     char file[LIMIT_PATH_BYTES], before[64], now[64];
@@ -466,7 +479,8 @@ static void a_holder_that_cannot_be_read(void **state)
     lease_silent_s = LEASE_SILENT_S;
 }
 
-/* In a folder that a group writes to, whoever may take a lease over may read whether its holder lives. */
+/* In a folder that a group writes to, whoever may take a lease over may read whether its holder
+ * lives. */
 static void a_group_reads_it(void **state)
 {
     struct lease_holder h;
@@ -525,7 +539,8 @@ static void a_failed_call_leaves_nothing(void **state)
 
 enum { CONTENDERS = 6, ENTRIES = 40 };
 
-/* Takes the lease ENTRIES times; dies in it now and then, as its parent counts on. Exit 3: met another inside. */
+/* Takes the lease ENTRIES times; dies in it now and then, as its parent counts on. Exit 3: met
+ * another inside. */
 static void contend(unsigned seed)
 {
     char inside[64];
@@ -537,7 +552,8 @@ static void contend(unsigned seed)
         int fd = __real_open(in_scratch("inside"), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
         if (fd < 0) { /* who was killed in there has left it */
             struct str text = STR_INIT;
-            if (file_read(in_scratch("inside"), 64, &text, NULL) == 0 && text.len && proc_identify((pid_t)atol(text.p)).pid)
+            if (file_read(in_scratch("inside"), 64, &text, NULL) == 0 && text.len &&
+                proc_identify((pid_t)atol(text.p)).pid)
                 _exit(3);
             str_release(&text);
             unlink(in_scratch("inside"));

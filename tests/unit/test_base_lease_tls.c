@@ -1,4 +1,5 @@
-/* Leases in a program whose libraries keep much per thread: that room is taken from a thread's stack. */
+/* Leases in a program whose libraries keep much per thread: that room is taken from a thread's
+ * stack. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,6 +25,7 @@ static void it_is_taken(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(it_is_taken, scratch_setup, scratch_teardown)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(it_is_taken, scratch_setup, scratch_teardown)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

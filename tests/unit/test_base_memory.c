@@ -11,8 +11,9 @@
 #include "base/arena.h"
 #include "base/str.h"
 
-/* Pieces of many sizes and alignments: aligned, zeroed, apart from each other. Each is filled with its own byte, and
- * all are checked at the end, so an overlap shows. Twice, because a reset arena hands out used memory. */
+/* Pieces of many sizes and alignments: aligned, zeroed, apart from each other. Each is filled with
+ * its own byte, and all are checked at the end, so an overlap shows. Twice, because a reset arena
+ * hands out used memory. */
 static void test_arena_pieces(void **state)
 {
     (void)state;
@@ -121,9 +122,15 @@ static void test_str_cut(void **state)
         size_t size;
         const char *want;
     } table[] = {
-        {"", 8, ""}, {"rank 1", 7, "rank 1"}, {"rank 1 is gone", 15, "rank 1 is gone"},
-        {"rank 1 is gone", 14, "rank 1 is..."}, {"rank 1 is gone", 13, "rank 1 is..."}, {"rank 1 is gone", 12, "rank 1..."},
-        {"reduce-scatter", 10, "reduce..."}, {"a reduce-scatter", 10, "a redu..."}, {"gone", 4, "..."},
+        {"", 8, ""},
+        {"rank 1", 7, "rank 1"},
+        {"rank 1 is gone", 15, "rank 1 is gone"},
+        {"rank 1 is gone", 14, "rank 1 is..."},
+        {"rank 1 is gone", 13, "rank 1 is..."},
+        {"rank 1 is gone", 12, "rank 1..."},
+        {"reduce-scatter", 10, "reduce..."},
+        {"a reduce-scatter", 10, "a redu..."},
+        {"gone", 4, "..."},
     };
     char out[16];
     (void)state;
@@ -136,13 +143,25 @@ static void test_str_cut(void **state)
 static void test_nearest(void **state)
 {
     (void)state;
-    static const char *const names[] = {"steps", "seed", "micro-batch", "no-resume", "gbs", "", NULL};
+    static const char *const names[] = {"steps", "seed", "micro-batch", "no-resume",
+                                        "gbs",   "",     NULL};
     static const char *const none[] = {NULL};
-    static const struct { const char *word, *near; } table[] = {
-        {"stpes", "steps"}, {"step", "steps"}, {"sead", "seed"}, {"microbatch", "micro-batch"}, {"bgs", "gbs"},
-        {"micro_batch", "micro-batch"}, {"noresume", "no-resume"}, {"elephant", NULL}, {"x", NULL}, {"", NULL},
+    static const struct {
+        const char *word, *near;
+    } table[] = {
+        {"stpes", "steps"},
+        {"step", "steps"},
+        {"sead", "seed"},
+        {"microbatch", "micro-batch"},
+        {"bgs", "gbs"},
+        {"micro_batch", "micro-batch"},
+        {"noresume", "no-resume"},
+        {"elephant", NULL},
+        {"x", NULL},
+        {"", NULL},
         {"s", NULL},
-        {"a-word-of-far-more-than-sixty-four-letters-that-no-name-in-any-table-will-be-near-to", NULL},
+        {"a-word-of-far-more-than-sixty-four-letters-that-no-name-in-any-table-will-be-near-to",
+         NULL},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         const char *near = str_nearest(table[i].word, names);
@@ -155,8 +174,9 @@ static void test_nearest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arena_pieces), cmocka_unit_test(test_arena_limits), cmocka_unit_test(test_str_grows),
-        cmocka_unit_test(test_str_limit),    cmocka_unit_test(test_str_ends),     cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_arena_pieces), cmocka_unit_test(test_arena_limits),
+        cmocka_unit_test(test_str_grows),    cmocka_unit_test(test_str_limit),
+        cmocka_unit_test(test_str_ends),     cmocka_unit_test(test_nearest),
         cmocka_unit_test(test_str_cut),
     };
     return cmocka_run_group_tests_name("base_memory", tests, NULL, NULL);

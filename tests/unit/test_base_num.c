@@ -28,43 +28,123 @@ static void test_overflow(void **state)
     assert_int_equal(z, 3);
 }
 
-static const struct { const char *text; int rc; int64_t v; } ints[] = {
-    {"0", 0, 0}, {"-12", 0, -12}, {"+7", 0, 7}, {"007", 0, 7}, {"9223372036854775807", 0, INT64_MAX},
-    {"-9223372036854775808", 0, INT64_MIN}, {"9223372036854775808", ERR_INPUT, 0}, {"", ERR_INPUT, 0},
-    {" 1", ERR_INPUT, 0}, {"1 ", ERR_INPUT, 0}, {"1.0", ERR_INPUT, 0}, {"1e3", ERR_INPUT, 0}, {"0x10", ERR_INPUT, 0},
-    {"--1", ERR_INPUT, 0}, {"-", ERR_INPUT, 0}, {"abc", ERR_INPUT, 0},
+static const struct {
+    const char *text;
+    int rc;
+    int64_t v;
+} ints[] = {
+    {"0", 0, 0},
+    {"-12", 0, -12},
+    {"+7", 0, 7},
+    {"007", 0, 7},
+    {"9223372036854775807", 0, INT64_MAX},
+    {"-9223372036854775808", 0, INT64_MIN},
+    {"9223372036854775808", ERR_INPUT, 0},
+    {"", ERR_INPUT, 0},
+    {" 1", ERR_INPUT, 0},
+    {"1 ", ERR_INPUT, 0},
+    {"1.0", ERR_INPUT, 0},
+    {"1e3", ERR_INPUT, 0},
+    {"0x10", ERR_INPUT, 0},
+    {"--1", ERR_INPUT, 0},
+    {"-", ERR_INPUT, 0},
+    {"abc", ERR_INPUT, 0},
 };
 
-static const struct { const char *text; int rc; uint64_t v; } uints[] = {
-    {"0", 0, 0}, {"18446744073709551615", 0, UINT64_MAX}, {"0xffffffffffffffff", 0, UINT64_MAX}, {"0XaB", 0, 0xab},
-    {"010", 0, 10}, {"18446744073709551616", ERR_INPUT, 0}, {"0x10000000000000000", ERR_INPUT, 0}, {"-1", ERR_INPUT, 0},
-    {"+1", ERR_INPUT, 0}, {"0x", ERR_INPUT, 0}, {"ff", ERR_INPUT, 0}, {"", ERR_INPUT, 0}, {" 1", ERR_INPUT, 0},
+static const struct {
+    const char *text;
+    int rc;
+    uint64_t v;
+} uints[] = {
+    {"0", 0, 0},
+    {"18446744073709551615", 0, UINT64_MAX},
+    {"0xffffffffffffffff", 0, UINT64_MAX},
+    {"0XaB", 0, 0xab},
+    {"010", 0, 10},
+    {"18446744073709551616", ERR_INPUT, 0},
+    {"0x10000000000000000", ERR_INPUT, 0},
+    {"-1", ERR_INPUT, 0},
+    {"+1", ERR_INPUT, 0},
+    {"0x", ERR_INPUT, 0},
+    {"ff", ERR_INPUT, 0},
+    {"", ERR_INPUT, 0},
+    {" 1", ERR_INPUT, 0},
 };
 
-static const struct { const char *text; int rc; double v; } nums[] = {
-    {"0", 0, 0}, {"-1.5", 0, -1.5}, {".5", 0, 0.5}, {"1e-3", 0, 1e-3}, {"+2E2", 0, 200}, {"1.", 0, 1},
-    {"1e999", ERR_INPUT, 0}, {"nan", ERR_INPUT, 0}, {"inf", ERR_INPUT, 0}, {"0x1p3", ERR_INPUT, 0}, {"1,5", ERR_INPUT, 0},
-    {"1e", ERR_INPUT, 0}, {"1.5x", ERR_INPUT, 0}, {"", ERR_INPUT, 0}, {".", ERR_INPUT, 0}, {" 1", ERR_INPUT, 0},
+static const struct {
+    const char *text;
+    int rc;
+    double v;
+} nums[] = {
+    {"0", 0, 0},
+    {"-1.5", 0, -1.5},
+    {".5", 0, 0.5},
+    {"1e-3", 0, 1e-3},
+    {"+2E2", 0, 200},
+    {"1.", 0, 1},
+    {"1e999", ERR_INPUT, 0},
+    {"nan", ERR_INPUT, 0},
+    {"inf", ERR_INPUT, 0},
+    {"0x1p3", ERR_INPUT, 0},
+    {"1,5", ERR_INPUT, 0},
+    {"1e", ERR_INPUT, 0},
+    {"1.5x", ERR_INPUT, 0},
+    {"", ERR_INPUT, 0},
+    {".", ERR_INPUT, 0},
+    {" 1", ERR_INPUT, 0},
 };
 
-static const struct { const char *text; int rc; int64_t v; } sizes[] = {
-    {"4096", 0, 4096}, {"0", 0, 0}, {"64K", 0, 65536}, {"64k", 0, 65536}, {"64KiB", 0, 65536}, {"64Ki", 0, 65536},
-    {"2GB", 0, 2000000000}, {"2kb", 0, 2000}, {"1.5GiB", 0, 1610612736}, {"1.5 GiB", 0, 1610612736}, {"7B", 0, 7},
-    {"1T", 0, (int64_t)1 << 40}, {"0.5K", 0, 512}, {"9007199254740993", 0, 9007199254740993}, /* 2^53 + 1: exact */
-    {"8191P", 0, (int64_t)8191 << 50}, {"8192P", ERR_INPUT, 0}, {"9223372036854775808", ERR_INPUT, 0},
-    {"1e30", ERR_INPUT, 0}, {"-1", ERR_INPUT, 0}, {"1X", ERR_INPUT, 0}, {"1KBB", ERR_INPUT, 0}, {"K", ERR_INPUT, 0},
-    {"", ERR_INPUT, 0}, {"1 K x", ERR_INPUT, 0}, {"inf", ERR_INPUT, 0},
+static const struct {
+    const char *text;
+    int rc;
+    int64_t v;
+} sizes[] = {
+    {"4096", 0, 4096},
+    {"0", 0, 0},
+    {"64K", 0, 65536},
+    {"64k", 0, 65536},
+    {"64KiB", 0, 65536},
+    {"64Ki", 0, 65536},
+    {"2GB", 0, 2000000000},
+    {"2kb", 0, 2000},
+    {"1.5GiB", 0, 1610612736},
+    {"1.5 GiB", 0, 1610612736},
+    {"7B", 0, 7},
+    /* 2^53 + 1: exact */
+    {"1T", 0, (int64_t)1 << 40},
+    {"0.5K", 0, 512},
+    {"9007199254740993", 0, 9007199254740993},
+    {"8191P", 0, (int64_t)8191 << 50},
+    {"8192P", ERR_INPUT, 0},
+    {"9223372036854775808", ERR_INPUT, 0},
+    {"1e30", ERR_INPUT, 0},
+    {"-1", ERR_INPUT, 0},
+    {"1X", ERR_INPUT, 0},
+    {"1KBB", ERR_INPUT, 0},
+    {"K", ERR_INPUT, 0},
+    {"", ERR_INPUT, 0},
+    {"1 K x", ERR_INPUT, 0},
+    {"inf", ERR_INPUT, 0},
 };
 
-static const struct { const char *text; int rc; double v; } durations[] = {
-    {"90", 0, 90}, {"1.5s", 0, 1.5}, {"250ms", 0, 0.25}, {"10m", 0, 600}, {"2h", 0, 7200}, {"1d", 0, 86400},
-    {"40us", 0, 40e-6}, {"1:30:00", 0, 5400}, {"2:05", 0, 125}, {"0:00:01.5", 0, 1.5}, {"100:00:00", 0, 360000},
-    {"0", 0, 0}, {"1:60", ERR_INPUT, 0}, {"1:60:00", ERR_INPUT, 0}, {"1:2:3:4", ERR_INPUT, 0}, {"1:", ERR_INPUT, 0},
-    {":30", ERR_INPUT, 0}, {"1.5:00", ERR_INPUT, 0}, {"1:-5", ERR_INPUT, 0}, {"-1", ERR_INPUT, 0}, {"1w", ERR_INPUT, 0},
-    {"s", ERR_INPUT, 0}, {"", ERR_INPUT, 0}, {"1e400", ERR_INPUT, 0}, {"nan", ERR_INPUT, 0}, {"1 h", ERR_INPUT, 0},
+static const struct {
+    const char *text;
+    int rc;
+    double v;
+} durations[] = {
+    {"90", 0, 90},          {"1.5s", 0, 1.5},          {"250ms", 0, 0.25},
+    {"10m", 0, 600},        {"2h", 0, 7200},           {"1d", 0, 86400},
+    {"40us", 0, 40e-6},     {"1:30:00", 0, 5400},      {"2:05", 0, 125},
+    {"0:00:01.5", 0, 1.5},  {"100:00:00", 0, 360000},  {"0", 0, 0},
+    {"1:60", ERR_INPUT, 0}, {"1:60:00", ERR_INPUT, 0}, {"1:2:3:4", ERR_INPUT, 0},
+    {"1:", ERR_INPUT, 0},   {":30", ERR_INPUT, 0},     {"1.5:00", ERR_INPUT, 0},
+    {"1:-5", ERR_INPUT, 0}, {"-1", ERR_INPUT, 0},      {"1w", ERR_INPUT, 0},
+    {"s", ERR_INPUT, 0},    {"", ERR_INPUT, 0},        {"1e400", ERR_INPUT, 0},
+    {"nan", ERR_INPUT, 0},  {"1 h", ERR_INPUT, 0},
 };
 
-/* A good text gives the value; a bad one ERR_INPUT, a sentence that names what and value, and the target untouched. */
+/* A good text gives the value; a bad one ERR_INPUT, a sentence that names what and value, and the
+ * target untouched. */
 #define CHECK_TABLE(table, type, parse, before)                                                  \
     for (size_t i = 0; i < LEN(table); i++) {                                                    \
         struct err err = {0};                                                                    \
@@ -92,19 +172,43 @@ static void test_parse(void **state)
 static void test_format(void **state)
 {
     (void)state;
-    static const struct { int64_t v; const char *text; } bytes[] = {
-        {0, "0 B"}, {1, "1 B"}, {1023, "1023 B"}, {1024, "1.00 KiB"}, {1536, "1.50 KiB"}, {10240, "10.0 KiB"},
-        {1023 * 1024, "1023 KiB"}, {1048575, "1.00 MiB"}, {(int64_t)3 << 29, "1.50 GiB"}, {INT64_MAX, "8.00 EiB"},
-        {-2048, "-2.00 KiB"}, {INT64_MIN, "-8.00 EiB"},
+    static const struct {
+        int64_t v;
+        const char *text;
+    } bytes[] = {
+        {0, "0 B"},
+        {1, "1 B"},
+        {1023, "1023 B"},
+        {1024, "1.00 KiB"},
+        {1536, "1.50 KiB"},
+        {10240, "10.0 KiB"},
+        {1023 * 1024, "1023 KiB"},
+        {1048575, "1.00 MiB"},
+        {(int64_t)3 << 29, "1.50 GiB"},
+        {INT64_MAX, "8.00 EiB"},
+        {-2048, "-2.00 KiB"},
+        {INT64_MIN, "-8.00 EiB"},
     };
-    static const struct { double v; const char *text; } seconds[] = {
-        {0, "0 s"}, {41e-6, "41.0 us"}, {0.0041, "4.1 ms"}, {0.25, "250 ms"}, {0.9999, "1.0 s"}, {12.34, "12.3 s"},
-        {59.96, "1 m 00 s"}, {125, "2 m 05 s"}, {3599.6, "1 h 00 m"}, {7380, "2 h 03 m"}, {86399, "1 d 00 h"},
-        {90000, "1 d 01 h"}, {-0.5, "-500 ms"}, {INFINITY, "for ever"}, {NAN, "nan"}, {1e15, "11574074074 d 02 h"},
+    static const struct {
+        double v;
+        const char *text;
+    } seconds[] = {
+        {0, "0 s"},           {41e-6, "41.0 us"},
+        {0.0041, "4.1 ms"},   {0.25, "250 ms"},
+        {0.9999, "1.0 s"},    {12.34, "12.3 s"},
+        {59.96, "1 m 00 s"},  {125, "2 m 05 s"},
+        {3599.6, "1 h 00 m"}, {7380, "2 h 03 m"},
+        {86399, "1 d 00 h"},  {90000, "1 d 01 h"},
+        {-0.5, "-500 ms"},    {INFINITY, "for ever"},
+        {NAN, "nan"},         {1e15, "11574074074 d 02 h"},
     };
-    static const struct { double v; const char *text; } counts[] = {
-        {0, "0"}, {7, "7"}, {0.25, "0.25"}, {999, "999"}, {999.7, "1.00 k"}, {7.16e9, "7.16 G"}, {99.96e6, "100 M"},
-        {1e30, "1000000000000 E"}, {-1500, "-1.50 k"}, {NAN, "nan"},
+    static const struct {
+        double v;
+        const char *text;
+    } counts[] = {
+        {0, "0"},           {7, "7"},           {0.25, "0.25"},     {999, "999"},
+        {999.7, "1.00 k"},  {7.16e9, "7.16 G"}, {99.96e6, "100 M"}, {1e30, "1000000000000 E"},
+        {-1500, "-1.50 k"}, {NAN, "nan"},
     };
     char buf[64];
     for (size_t i = 0; i < LEN(bytes); i++)
@@ -119,7 +223,8 @@ static void test_format(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_overflow), cmocka_unit_test(test_parse), cmocka_unit_test(test_format),
+        cmocka_unit_test(test_overflow), cmocka_unit_test(test_parse),
+        cmocka_unit_test(test_format),
     };
     return cmocka_run_group_tests_name("base_num", tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Option tables: command lines that parse and that do not, layers, and what else is made from the table. */
+/* Option tables: command lines that parse and that do not, layers, and what else is made from the
+ * table. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,19 +15,26 @@
 
 static const char *const kinds[] = {"none", "full", "lora", NULL};
 static const struct opt opts[] = {
-    {"steps", 'n', OPT_INT, "N", "optimizer steps to run", .fallback = "100", .min = 1, .max = 1e12, .flags = OPT_SETTING},
+    {"steps", 'n', OPT_INT, "N", "optimizer steps to run", .fallback = "100", .min = 1, .max = 1e12,
+     .flags = OPT_SETTING},
     {"lr", 0, OPT_NUM, "X", "learning rate", .min = 0, .max = 1},
     {"json", 'j', OPT_BOOL, NULL, "print one JSON object"},
     {"color", 'c', OPT_BOOL, NULL, "use color", .fallback = "true", .flags = OPT_SETTING},
-    {"out", 'o', OPT_TEXT, "DIR", "where the results go; a folder that exists is left as it is unless --force is given as well"},
-    {"cache", 0, OPT_BYTES, "SIZE", "memory for the cache", .fallback = "64MiB", .min = 1024, .max = 1e12},
+    {"out", 'o', OPT_TEXT, "DIR",
+     "where the results go; a folder that exists is left as it is unless --force is given as well"},
+    {"cache", 0, OPT_BYTES, "SIZE", "memory for the cache", .fallback = "64MiB", .min = 1024,
+     .max = 1e12},
     {"deadline", 0, OPT_SECONDS, "TIME", "give up after this long"},
-    {"adaln", 0, OPT_ENUM, "KIND", "modulation", .fallback = "full", .choices = kinds, .flags = OPT_SETTING},
+    {"adaln", 0, OPT_ENUM, "KIND", "modulation", .fallback = "full", .choices = kinds,
+     .flags = OPT_SETTING},
     {"set", 's', OPT_LIST, "K=V", "set a field", .flags = OPT_SETTING},
     {"secret-door", 0, OPT_TEXT, "X", "for tests", .flags = OPT_HIDDEN},
 };
-static const struct opt_cmd cmd = {"tune", "find the fastest layout", "MODEL [FILE...]", opts, ARRAY_LEN(opts), 1, 3,
-                                   "First paragraph, with text that is long enough that it has to be wrapped at eighty columns.\n\n"
+static const struct opt_cmd cmd = {"tune",
+                                   "find the fastest layout", "MODEL [FILE...]", opts,
+                                   ARRAY_LEN(opts), 1, 3,
+                                   "First paragraph, with text that is long enough that it has to "
+                                   "be wrapped at eighty columns.\n\n"
                                    "  reel tune dit-s\n\nLast."};
 
 /* Split at spaces into argv (at most 15 words); '~' stands for an empty word. */
@@ -42,7 +50,8 @@ static int words(char *line, char *argv[16])
     return n;
 }
 
-static int parse(const char *line, const struct settings *settings, struct opt_values **v, bool *help, struct err *err)
+static int parse(const char *line, const struct settings *settings, struct opt_values **v,
+                 bool *help, struct err *err)
 {
     char copy[512];
     char *argv[16];
@@ -53,8 +62,9 @@ static int parse(const char *line, const struct settings *settings, struct opt_v
 static void add_all(const struct opt_values *v, struct str *s)
 {
     const char *const *items;
-    str_addf(s, "%lld %g %d%d %s %lld %g %s/%d", (long long)opt_int(v, "steps"), opt_num(v, "lr"), opt_bool(v, "json"),
-             opt_bool(v, "color"), opt_text(v, "out") ? opt_text(v, "out") : "-", (long long)opt_int(v, "cache"),
+    str_addf(s, "%lld %g %d%d %s %lld %g %s/%d", (long long)opt_int(v, "steps"), opt_num(v, "lr"),
+             opt_bool(v, "json"), opt_bool(v, "color"),
+             opt_text(v, "out") ? opt_text(v, "out") : "-", (long long)opt_int(v, "cache"),
              opt_num(v, "deadline"), opt_text(v, "adaln"), opt_enum(v, "adaln"));
     size_t n = opt_list(v, "set", &items);
     for (size_t i = 0; i < n; i++)
@@ -76,7 +86,9 @@ static void from(const struct opt_values *v, const char *name, const char *origi
     str_release(&s);
 }
 
-static const struct { const char *line, *result; } good[] = {
+static const struct {
+    const char *line, *result;
+} good[] = {
     {"m", "100 0 01 - 67108864 0 full/1 [m]"},
     {"--steps=7 m --json", "7 0 11 - 67108864 0 full/1 [m]"},
     {"m --steps 7 --no-color", "7 0 00 - 67108864 0 full/1 [m]"},
@@ -85,7 +97,8 @@ static const struct { const char *line, *result; } good[] = {
     {"-jcn 8 m", "8 0 11 - 67108864 0 full/1 [m]"},
     {"--lr=1e-3 --deadline 2h --cache=1K --adaln none m", "100 0.001 01 - 1024 7200 none/0 [m]"},
     {"--steps=2 -n 2 --json -j --no-color --no-color m", "2 0 10 - 67108864 0 full/1 [m]"},
-    {"-s a=1 --set b=2,c m --set=~x -s d", "100 0 01 - 67108864 0 full/1 s=a=1 s=b=2,c s=~x s=d [m]"},
+    {"-s a=1 --set b=2,c m --set=~x -s d",
+     "100 0 01 - 67108864 0 full/1 s=a=1 s=b=2,c s=~x s=d [m]"},
     {"m -- --steps -x", "100 0 01 - 67108864 0 full/1 [m] [--steps] [-x]"},
     {"- ~", "100 0 01 - 67108864 0 full/1 [-] []"},
     {"--out=~ m", "100 0 01 ~ 67108864 0 full/1 [m]"},
@@ -101,7 +114,8 @@ static const struct { const char *line, *says; } bad[] = {
     {"m --stpes=1", "tune: unknown option --stpes: did you mean --steps?"},
     {"m --no-colour", "unknown option --no-colour: did you mean --no-color?"},
     {"m --elephant", "unknown option --elephant: --help lists the options"},
-    {"m --secret-dor", "unknown option --secret-dor: --help lists"}, /* hidden ones are not suggested */
+    /* hidden ones are not suggested */
+    {"m --secret-dor", "unknown option --secret-dor: --help lists"},
     {"m --no-steps", "unknown option --no-steps"},
     {"m --step=1", "did you mean --steps?"}, /* no abbreviations */
     {"m -x", "unknown option -x"},
@@ -162,15 +176,25 @@ static void test_lines(void **state)
     }
 }
 
-/* A command before another program's: its own options are read, the others are handed on in their order. */
+/* A command before another program's: its own options are read, the others are handed on in their
+ * order. */
 static void test_pass(void **state)
 {
-    static const struct opt few[] = {{"out", 'o', OPT_TEXT, "DIR", "where the results go"}, {"json", 0, OPT_BOOL, NULL, "print JSON"}};
-    static const struct opt_cmd pass = {"tune", "hand on", "ARGS...", few, ARRAY_LEN(few), 0, -1, .pass = true};
-    static const struct { const char *line, *result; } table[] = {
-        {"", "- 0"}, {"a --size 3x4 -o d b", "d 0 [a] [--size] [3x4] [b]"}, {"-- a -od --size=3", "d 0 [a] [--size=3]"},
-        {"--out=d -q --no-json --no-color", "d 0 [-q] [--no-color]"}, {"-- -- a -o d", "- 0 [--] [a] [-o] [d]"},
-        {"a -- --json", "- 0 [a] [--] [--json]"}, {"--json --help -h", "- 1 [--help] [-h]"}, {"- -j", "- 0 [-] [-j]"},
+    static const struct opt few[] = {{"out", 'o', OPT_TEXT, "DIR", "where the results go"},
+                                     {"json", 0, OPT_BOOL, NULL, "print JSON"}};
+    static const struct opt_cmd pass = {"tune",         "hand on", "ARGS...", few,
+                                        ARRAY_LEN(few), 0,         -1,        .pass = true};
+    static const struct {
+        const char *line, *result;
+    } table[] = {
+        {"", "- 0"},
+        {"a --size 3x4 -o d b", "d 0 [a] [--size] [3x4] [b]"},
+        {"-- a -od --size=3", "d 0 [a] [--size=3]"},
+        {"--out=d -q --no-json --no-color", "d 0 [-q] [--no-color]"},
+        {"-- -- a -o d", "- 0 [--] [a] [-o] [d]"},
+        {"a -- --json", "- 0 [a] [--] [--json]"},
+        {"--json --help -h", "- 1 [--help] [-h]"},
+        {"- -j", "- 0 [-] [-j]"},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
@@ -195,8 +219,12 @@ static void test_pass(void **state)
 static void test_help_flag(void **state)
 {
     (void)state;
-    static const struct { const char *line; bool help; } table[] = {
-        {"--help", true}, {"-h", true}, {"m --elephant --help", true}, {"m", false}, {"m -- --help", false},
+    static const struct {
+        const char *line;
+        bool help;
+    } table[] = {
+        {"--help", true}, {"-h", true},           {"m --elephant --help", true},
+        {"m", false},     {"m -- --help", false},
     };
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         struct opt_values *v = (struct opt_values *)&table; /* overwritten in any case */
@@ -213,8 +241,10 @@ static const char *const known[] = {"steps", "color", "adaln", "set", "json", NU
 static void test_layers(void **state)
 {
     (void)state;
-    const char *const env[] = {"REEL_STEPS=9", "REEL_COLOR=off", "REEL_SET= a=1, b=2 ,,c", "REEL_JSON=true", "REEL_ADALN=lora",
-                               "REEL_SITE_CONFIG=/nonexistent", NULL};
+    const char *const env[] = {"REEL_STEPS=9",
+                               "REEL_COLOR=off", "REEL_SET= a=1, b=2 ,,c", "REEL_JSON=true",
+                               "REEL_ADALN=lora", "REEL_SITE_CONFIG=/nonexistent",
+                               NULL};
     struct settings *settings = NULL;
     struct opt_values *v = NULL;
     struct err err = {0};
@@ -224,14 +254,16 @@ static void test_layers(void **state)
         fail_msg("%s", err.text);
     struct str s = STR_INIT;
     add_all(v, &s);
-    assert_string_equal(s.p, "9 0 00 - 67108864 0 lora/2 s=a=1 s=b=2 s=c [m]"); /* json is no setting */
+    /* json is no setting */
+    assert_string_equal(s.p, "9 0 00 - 67108864 0 lora/2 s=a=1 s=b=2 s=c [m]");
     from(v, "steps", "env REEL_STEPS");
     from(v, "adaln", "env REEL_ADALN");
     from(v, "cache", "default");
     assert_true(opt_given(v, "steps") && !opt_given(v, "cache") && !opt_given(v, "json"));
     opt_free(v);
     str_clear(&s);
-    assert_int_equal(parse("--steps=2 --set x --color --adaln=none m", settings, &v, &help, NULL), 0);
+    assert_int_equal(parse("--steps=2 --set x --color --adaln=none m", settings, &v, &help, NULL),
+                     0);
     add_all(v, &s);
     assert_string_equal(s.p, "2 0 01 - 67108864 0 none/0 s=x [m]"); /* flags replace a list */
     from(v, "set", "flag");
@@ -260,7 +292,9 @@ static void test_bad_settings(void **state)
         assert_int_equal(parse("m", settings, &v, &help, &err), ERR_INPUT);
         if (strstr(err.text, table[i].says) == NULL)
             fail_msg("'%s' does not say '%s'", err.text, table[i].says);
-        assert_int_equal(parse("m --steps=1 --no-color --adaln=full", settings, &v, &help, NULL), 0); /* flags stand above */
+        /* flags stand above */
+        assert_int_equal(parse("m --steps=1 --no-color --adaln=full", settings, &v, &help, NULL),
+                         0);
         opt_free(v);
         settings_free(settings);
     }
@@ -269,7 +303,8 @@ static void test_bad_settings(void **state)
 static void test_required(void **state)
 {
     (void)state;
-    static const struct opt table[] = {{"model", 0, OPT_TEXT, "FILE", "the model", .flags = OPT_REQUIRED}};
+    static const struct opt table[] = {
+        {"model", 0, OPT_TEXT, "FILE", "the model", .flags = OPT_REQUIRED}};
     static const struct opt_cmd one = {"x", "y", "", table, 1, 0, -1, NULL};
     char line[] = "--model=a b c";
     char *argv[16];
@@ -285,7 +320,8 @@ static void test_required(void **state)
 
 static const char help_wanted[] =
     "Usage: reel tune [OPTION...] MODEL [FILE...]\n\nfind the fastest layout\n\n"
-    "First paragraph, with text that is long enough that it has to be wrapped at\neighty columns.\n\n"
+    "First paragraph, with text that is long enough that it has to be wrapped at\neighty "
+    "columns.\n\n"
     "  reel tune dit-s\n\nLast.\n\nOptions:\n"
     "  -n, --steps=N           optimizer steps to run (from 1 to 1000000000000;\n"
     "                          default 100; setting)\n"
@@ -326,19 +362,24 @@ static void test_man_and_completion(void **state)
         {"hide", 0, OPT_BOOL, NULL, "hidden", .flags = OPT_HIDDEN},
     };
     static const struct opt_cmd two = {"x", "y", "", table, 3, 0, 0, NULL};
-    static const struct opt_note notes[] = {
-        {"reel x --to", "of both", NULL}, {"reel xx", "of another", "xx ax"}, {"reel x", "of x", "xx x"}, {NULL, NULL, NULL}};
+    static const struct opt_note notes[] = {{"reel x --to", "of both", NULL},
+                                            {"reel xx", "of another", "xx ax"},
+                                            {"reel x", "of x", "xx x"},
+                                            {NULL, NULL, NULL}};
     struct str s = STR_INIT;
     opt_man(&two, &(struct opt_page){.program = "reel", .examples = notes, .files = notes}, &s);
-    static const char man[] = ".TH \"REEL-X\" 1 \"\" \"reel\"\n.SH NAME\nreel\\-x \\- y\n.SH SYNOPSIS\nreel x [OPTION...]\n"
-                              ".SH OPTIONS\n"
-                              ".TP\n\\fB\\-\\-dry\\-run\\fR\n\\&.dots and \\ebackslashes and \\-dashes\n"
-                              ".TP\n\\fB\\-t\\fR, \\fB\\-\\-to\\fR=\\fIA\\-B\\fR\nit's\n\\&.a request\n"
-                              ".TP\n\\fB\\-h\\fR, \\fB\\-\\-help\\fR\nshow the help text\n";
+    static const char man[] =
+        ".TH \"REEL-X\" 1 \"\" \"reel\"\n.SH NAME\nreel\\-x \\- y\n.SH SYNOPSIS\nreel x "
+        "[OPTION...]\n"
+        ".SH OPTIONS\n"
+        ".TP\n\\fB\\-\\-dry\\-run\\fR\n\\&.dots and \\ebackslashes and \\-dashes\n"
+        ".TP\n\\fB\\-t\\fR, \\fB\\-\\-to\\fR=\\fIA\\-B\\fR\nit's\n\\&.a request\n"
+        ".TP\n\\fB\\-h\\fR, \\fB\\-\\-help\\fR\nshow the help text\n";
     if (!str_starts(s.p, man))
         assert_string_equal(s.p, man);
     assert_null(strstr(s.p, "hide"));
-    assert_non_null(strstr(s.p, ".SH EXAMPLES\n.TP\n.B reel x \\-\\-to\nof both\n.TP\n.B reel x\nof x\n.SH FILES\n"));
+    assert_non_null(strstr(
+        s.p, ".SH EXAMPLES\n.TP\n.B reel x \\-\\-to\nof both\n.TP\n.B reel x\nof x\n.SH FILES\n"));
     assert_non_null(strstr(s.p, "\n.SH ENVIRONMENT\nNone.\n.SH EXIT STATUS\n0 done"));
     str_clear(&s);
     opt_help_examples(&two, &(struct opt_page){.program = "reel", .examples = notes}, &s);
@@ -346,10 +387,12 @@ static void test_man_and_completion(void **state)
     str_clear(&s);
     opt_man(&(struct opt_cmd){"tool", "y", "FILE", table, 3, 1, 1, "What it\nis."},
             &(struct opt_page){.program = "tool"}, &s);
-    assert_non_null(strstr(s.p, ".SH NAME\ntool \\- y\n.SH SYNOPSIS\ntool [OPTION...] FILE\n.SH DESCRIPTION\nWhat it\nis.\n.SH OPTIONS\n"));
+    assert_non_null(strstr(s.p, ".SH NAME\ntool \\- y\n.SH SYNOPSIS\ntool [OPTION...] FILE\n.SH "
+                                "DESCRIPTION\nWhat it\nis.\n.SH OPTIONS\n"));
     str_clear(&s);
     opt_complete(&two, &s);
-    assert_string_equal(s.p, "--dry-run\t.dots and \\backslashes and -dashes\n--to\tit's\n.a request\n--help\tshow the help text\n");
+    assert_string_equal(s.p, "--dry-run\t.dots and \\backslashes and -dashes\n--to\tit's\n.a "
+                             "request\n--help\tshow the help text\n");
     str_release(&s);
 }
 
@@ -361,17 +404,24 @@ static void test_json(void **state)
     struct str s = STR_INIT;
     assert_int_equal(parse("--lr=0.1 -s a -s b m", NULL, &v, &help, NULL), 0);
     opt_json(v, &s);
-    assert_string_equal(s.p,
-        "{\"steps\": {\"value\": 100, \"origin\": \"default\"}, \"lr\": {\"value\": 0.1, \"origin\": \"flag\"}, "
-        "\"json\": {\"value\": false, \"origin\": \"default\"}, \"color\": {\"value\": true, \"origin\": \"default\"}, "
-        "\"out\": {\"value\": null, \"origin\": \"default\"}, \"cache\": {\"value\": 67108864, \"origin\": \"default\"}, "
-        "\"deadline\": {\"value\": null, \"origin\": \"default\"}, \"adaln\": {\"value\": \"full\", \"origin\": \"default\"}, "
-        "\"set\": {\"value\": [\"a\", \"b\"], \"origin\": \"flag\"}, \"secret-door\": {\"value\": null, \"origin\": \"default\"}}");
+    assert_string_equal(s.p, "{\"steps\": {\"value\": 100, \"origin\": \"default\"}, \"lr\": "
+                             "{\"value\": 0.1, \"origin\": \"flag\"}, "
+                             "\"json\": {\"value\": false, \"origin\": \"default\"}, \"color\": "
+                             "{\"value\": true, \"origin\": \"default\"}, "
+                             "\"out\": {\"value\": null, \"origin\": \"default\"}, \"cache\": "
+                             "{\"value\": 67108864, \"origin\": \"default\"}, "
+                             "\"deadline\": {\"value\": null, \"origin\": \"default\"}, \"adaln\": "
+                             "{\"value\": \"full\", \"origin\": \"default\"}, "
+                             "\"set\": {\"value\": [\"a\", \"b\"], \"origin\": \"flag\"}, "
+                             "\"secret-door\": {\"value\": null, \"origin\": \"default\"}}");
     opt_free(v);
     str_release(&s);
 }
 
-static const struct { struct opt o; const char *says; } mistakes[] = {
+static const struct {
+    struct opt o;
+    const char *says;
+} mistakes[] = {
     {{"Steps", 0, OPT_INT, "N", "h"}, "lower case"},
     {{"a", 0, OPT_INT, "N", "h"}, "the name is taken"},
     {{"help", 0, OPT_BOOL, NULL, "h"}, "the name is taken"},
@@ -383,7 +433,8 @@ static const struct { struct opt o; const char *says; } mistakes[] = {
     {{"b", 0, OPT_TEXT, "N", "h."}, "full stop"},
     {{"b", 0, OPT_TEXT, "N", "h", .fallback = "x", .flags = OPT_REQUIRED}, "required"},
     {{"b", 0, OPT_INT, "N", "h", .fallback = "x"}, "b is 'x': give a whole number"},
-    {{"b", 0, OPT_INT, "N", "h", .fallback = "9", .min = 1, .max = 3}, "b is 9: give a value from 1 to 3"},
+    {{"b", 0, OPT_INT, "N", "h", .fallback = "9", .min = 1, .max = 3},
+     "b is 9: give a value from 1 to 3"},
 };
 
 static void test_table_check(void **state)
@@ -403,9 +454,11 @@ static void test_table_check(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines),     cmocka_unit_test(test_pass), cmocka_unit_test(test_help_flag),          cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_required),  cmocka_unit_test(test_bad_settings),       cmocka_unit_test(test_help_text),
-        cmocka_unit_test(test_json),      cmocka_unit_test(test_man_and_completion), cmocka_unit_test(test_table_check),
+        cmocka_unit_test(test_lines), cmocka_unit_test(test_pass), cmocka_unit_test(test_help_flag),
+        cmocka_unit_test(test_layers), cmocka_unit_test(test_required),
+        cmocka_unit_test(test_bad_settings), cmocka_unit_test(test_help_text),
+        cmocka_unit_test(test_json), cmocka_unit_test(test_man_and_completion),
+        cmocka_unit_test(test_table_check),
     };
     return cmocka_run_group_tests_name("base_opt", tests, NULL, NULL);
 }

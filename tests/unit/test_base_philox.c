@@ -1,4 +1,5 @@
-/* Philox: published answers, packing, accuracy of the normals, and permutations that are permutations. */
+/* Philox: published answers, packing, accuracy of the normals, and permutations that are
+ * permutations. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,7 +34,8 @@ static void packing(void **state)
     uint64_t seed = 0x0123456789abcdef, ordinal = 0xfedcba9876543210, block = 0x00a1b2c3d4e5f607;
     uint32_t key[2] = {0x89abcdef, 0x01234567};
     uint32_t counter[4] = {0xd4e5f607, 0x03a1b2c3, 0x76543210, 0xfedcba98};
-    struct philox_block expect = philox4x32(counter, key), got = philox_at(seed, PHILOX_LEVEL, ordinal, block);
+    struct philox_block expect = philox4x32(counter, key),
+                        got = philox_at(seed, PHILOX_LEVEL, ordinal, block);
 
     (void)state;
     assert_memory_equal(&got, &expect, sizeof got);
@@ -52,7 +54,8 @@ static void uniform_is_open(void **state)
 /* Newton's method on the normal distribution in extended precision: x with Phi(x) = u. */
 static double reference_normal(double u, double start)
 {
-    long double p = u < 0.5 ? (long double)u : 1.0L - (long double)u, x = -fabsl((long double)start);
+    long double p = u < 0.5 ? (long double)u : 1.0L - (long double)u,
+                x = -fabsl((long double)start);
 
     for (int i = 0; i < 4; i++) {
         long double f = 0.5L * erfcl(-x * sqrtl(0.5L)) - p;
@@ -74,7 +77,8 @@ static double worst_error(uint64_t first, uint64_t last, uint64_t n)
     return worst;
 }
 
-/* The header promises 1e-14 at every u that can occur: each octave down to the smallest, both sides, and the seams. */
+/* The header promises 1e-14 at every u that can occur: each octave down to the smallest, both
+ * sides, and the seams. */
 static void normal_accuracy(void **state)
 {
     const uint64_t one = UINT64_C(1) << 52;
@@ -104,7 +108,8 @@ static void normal_symmetry_and_order(void **state)
 
     (void)state;
     for (uint64_t i = 0; i < 20000; i++) {
-        double u = ((double)(i * ((UINT64_C(1) << 52) / 20000)) + 0.5) * 0x1p-52, x = philox_normal_from_uniform(u);
+        double u = ((double)(i * ((UINT64_C(1) << 52) / 20000)) + 0.5) * 0x1p-52,
+               x = philox_normal_from_uniform(u);
         assert_true(x > before);
         assert_true(philox_normal_from_uniform(1.0 - u) == -x);
         before = x;
@@ -119,13 +124,19 @@ static uint64_t bits_of(double x)
     return b;
 }
 
-/* One row in the center, one in the middle, both tails: a contracted multiply-add or another libm would change these. */
+/* One row in the center, one in the middle, both tails: a contracted multiply-add or another libm
+ * would change these. */
 static void golden_bits(void **state)
 {
-    static const struct { double u; uint64_t bits; } rows[] = {
-        {0x1p-53, 0xc0206b48528cea51}, {0x1.8p-40, 0xc01bf6d4348f688a}, {0.01, 0xc0029c5c4630ff0e}, {0.3, 0xbfe0c7e39582c5fa}, {0.9, 0x3ff4813c36e26d34}, {0.999, 0x4008b8cbb7204470},
+    static const struct {
+        double u;
+        uint64_t bits;
+    } rows[] = {
+        {0x1p-53, 0xc0206b48528cea51}, {0x1.8p-40, 0xc01bf6d4348f688a}, {0.01, 0xc0029c5c4630ff0e},
+        {0.3, 0xbfe0c7e39582c5fa},     {0.9, 0x3ff4813c36e26d34},       {0.999, 0x4008b8cbb7204470},
     };
-    static const uint64_t normals[4] = {0xbfcd123ef853f098, 0x3fc360bce75dd14e, 0xbff20598425121a6, 0xbffe0701edb2916e};
+    static const uint64_t normals[4] = {0xbfcd123ef853f098, 0x3fc360bce75dd14e, 0xbff20598425121a6,
+                                        0xbffe0701edb2916e};
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
@@ -202,7 +213,8 @@ static int compare_u64(const void *a, const void *b)
 /* Sizes too large to run through: distinct and in range over a sample. */
 static void permute_huge(void **state)
 {
-    static const uint64_t sizes[] = {(UINT64_C(1) << 32) + 1, UINT64_C(1) << 40, UINT64_C(1000000000000), UINT64_MAX};
+    static const uint64_t sizes[] = {(UINT64_C(1) << 32) + 1, UINT64_C(1) << 40,
+                                     UINT64_C(1000000000000), UINT64_MAX};
     enum { N = 3000 };
     uint64_t got[N];
 
@@ -218,7 +230,8 @@ static void permute_huge(void **state)
     }
 }
 
-/* Epochs and seeds give unrelated orders: two random permutations of 1000 agree in one place on average. */
+/* Epochs and seeds give unrelated orders: two random permutations of 1000 agree in one place on
+ * average. */
 static void permute_differs(void **state)
 {
     int same_epoch = 0, same_seed = 0, fixed = 0;
@@ -233,7 +246,8 @@ static void permute_differs(void **state)
     assert_true(same_epoch < 8 && same_seed < 8 && fixed < 8);
 }
 
-/* All 24 orders of 4 come up equally often: chi-squared with 23 degrees of freedom, 99.99 % point 57. */
+/* All 24 orders of 4 come up equally often: chi-squared with 23 degrees of freedom, 99.99 % point
+ * 57. */
 static void permute_small_is_uniform(void **state)
 {
     enum { EPOCHS = 4800 };

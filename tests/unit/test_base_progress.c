@@ -79,7 +79,8 @@ static void test_plain(void **state)
     str_release(&s);
 }
 
-/* What was done before it was met counts neither in the rate nor in the time left; one step alone tells no rate. */
+/* What was done before it was met counts neither in the rate nor in the time left; one step alone
+ * tells no rate. */
 static void test_attached(void **state)
 {
     (void)state;
@@ -147,7 +148,8 @@ static void test_live(void **state)
     assert_int_equal(ioctl(slave, TIOCSWINSZ, &w), 0);
     redirect(slave);
     progress_start(&p, "tune", 4, false);
-    progress_step(&p, 1, "a note that makes this line wider than the sixty columns of this terminal");
+    progress_step(&p, 1,
+                  "a note that makes this line wider than the sixty columns of this terminal");
     p.shown_s -= 1;
     progress_step(&p, 2, NULL);
     progress_step(&p, 3, NULL); /* sooner than a tenth of a second: shown by the end */
@@ -156,7 +158,8 @@ static void test_live(void **state)
     drain(master, &s);
     close(master);
     size_t lines = count(s.p, '\r') - count(s.p, '\n'); /* the terminal writes \r\n for \n */
-    assert_in_range(lines, 3, 4); /* 4 when more than a tenth of a second passed between two steps */
+    /* 4 when more than a tenth of a second passed between two steps */
+    assert_in_range(lines, 3, 4);
     assert_int_equal(count(s.p, '\n'), 1);
     assert_true(str_starts(s.p, "\rtune: 1/4 (25%)"));
     assert_int_equal(strcspn(s.p + 1, "\r"), 59); /* fits: one column stays free */
@@ -168,7 +171,8 @@ static void test_live(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain), cmocka_unit_test(test_attached), cmocka_unit_test(test_quiet_and_unknown_total), cmocka_unit_test(test_live),
+        cmocka_unit_test(test_plain), cmocka_unit_test(test_attached),
+        cmocka_unit_test(test_quiet_and_unknown_total), cmocka_unit_test(test_live),
     };
     return cmocka_run_group_tests_name("base_progress", tests, NULL, NULL);
 }

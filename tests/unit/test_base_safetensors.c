@@ -1,5 +1,7 @@
-/* safetensors: what is written is read, byte for byte; what the format forbids is refused with its reason; nothing half-written stays, whichever call fails. */
-// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir,--wrap=link,--wrap=read,--wrap=pread
+/* safetensors: what is written is read, byte for byte; what the format forbids is refused with its
+ * reason; nothing half-written stays, whichever call fails. */
+// LINK:
+// -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir,--wrap=link,--wrap=read,--wrap=pread
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +30,10 @@ static const struct safetensors_tensor *find(const struct safetensors_reader *r,
 
 static void write_two(const char *path)
 {
-    struct safetensors_tensor t[] = {{"a.weight", "F32", 2, {2, 3}}, {"scalar", "F64", 0, {0}}, {"none", "BF16", 1, {0}}, {"b \"q\"", "U8", 1, {5}}};
+    struct safetensors_tensor t[] = {{"a.weight", "F32", 2, {2, 3}},
+                                     {"scalar", "F64", 0, {0}},
+                                     {"none", "BF16", 1, {0}},
+                                     {"b \"q\"", "U8", 1, {5}}};
     const struct safetensors_meta meta[] = {{"model", "small"}};
     const float a[6] = {0, 1, 2, 3, 4, 5};
     const double s = 7.5;
@@ -56,7 +61,8 @@ static void written_is_read(void **state)
     assert_int_equal(r.n, 4);
     assert_int_equal(r.data_first % 8, 0);
     const struct safetensors_tensor *t = find(&r, "a.weight");
-    assert_true(t && t->nd == 2 && t->dim[0] == 2 && t->dim[1] == 3 && strcmp(t->dtype, "F32") == 0);
+    assert_true(t && t->nd == 2 && t->dim[0] == 2 && t->dim[1] == 3 &&
+                strcmp(t->dtype, "F32") == 0);
     assert_int_equal(safetensors_read(&r, t, 8, 16, a, &err), 0);
     assert_true(a[0] == 2 && a[3] == 5);
     assert_int_equal(safetensors_read(&r, find(&r, "scalar"), 0, 8, &s, &err), 0);
@@ -69,7 +75,8 @@ static void written_is_read(void **state)
 
 static void half_written_does_not_stay(void **state)
 {
-    struct safetensors_tensor t = {"a", "F32", 1, {2}}, odd = {"a", "F80", 1, {2}}, huge = {"a", "F32", 2, {INT64_MAX / 2, 4}};
+    struct safetensors_tensor t = {"a", "F32", 1, {2}}, odd = {"a", "F80", 1, {2}},
+                              huge = {"a", "F32", 2, {INT64_MAX / 2, 4}};
     struct safetensors_writer *w;
     struct err err = {0};
     (void)state;
@@ -79,8 +86,10 @@ static void half_written_does_not_stay(void **state)
     assert_non_null(strstr(err.text, "lacks 4 bytes"));
     assert_int_equal(safetensors_create(in_scratch("h.safetensors"), &t, 1, NULL, 0, &w, &err), 0);
     safetensors_abort(w);
-    assert_int_equal(safetensors_create(in_scratch("h.safetensors"), &odd, 1, NULL, 0, &w, &err), ERR_INPUT);
-    assert_int_equal(safetensors_create(in_scratch("h.safetensors"), &huge, 1, NULL, 0, &w, &err), ERR_LIMIT);
+    assert_int_equal(safetensors_create(in_scratch("h.safetensors"), &odd, 1, NULL, 0, &w, &err),
+                     ERR_INPUT);
+    assert_int_equal(safetensors_create(in_scratch("h.safetensors"), &huge, 1, NULL, 0, &w, &err),
+                     ERR_LIMIT);
     assert_int_equal(count_entries(scratch), 0);
 }
 
@@ -118,7 +127,10 @@ static void any_call_may_fail(void **state)
             if (met ? rc != fault_code(kind) || !err.text[0] : rc != 0)
                 fail_msg("%s %ld: %d '%s'", fault_names[kind], n, rc, err.text);
             assert_true(count_entries(scratch) <= 1); /* the file, or nothing */
-            assert_int_equal(met && kind != FAULT_READ && kind != FAULT_SYNC && n == 1 ? file_exists(in_scratch("f.safetensors")) : 0, 0);
+            assert_int_equal(met && kind != FAULT_READ && kind != FAULT_SYNC && n == 1
+                                 ? file_exists(in_scratch("f.safetensors"))
+                                 : 0,
+                             0);
             remove(in_scratch("f.safetensors"));
         }
         assert_true(n > 2 || kind == FAULT_MKDIR || kind == FAULT_LINK);
@@ -154,18 +166,27 @@ static void pipe_is_not_waited_for(void **state)
 
 static void forbidden_is_refused(void **state)
 {
-#define T(name, dtype, shape, a, b) "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #a "," #b "]}"
-    static const struct { const char *header; int64_t length; int data; const char *word; } cases[] = {
+#define T(name, dtype, shape, a, b)                                                                \
+    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #a "," #b "]}"
+    static const struct {
+        const char *header;
+        int64_t length;
+        int data;
+        const char *word;
+    } cases[] = {
         {"{" T("a", "F32", "[2]", 0, 8) "}", -1, 8, NULL},
         {"{" T("a", "F32", "[2]", 0, 8) "}   ", -1, 8, NULL},
         {"{}", -1, 0, NULL},
         {"{" T("b", "U8", "[4]", 8, 12) "," T("a", "F32", "[2]", 0, 8) "}", -1, 12, NULL},
-        {"{" T("e", "F32", "[0,3]", 8, 8) "," T("a", "F32", "[2]", 0, 8) "," T("b", "U8", "[1]", 8, 9) "}", -1, 9, NULL},
+        {"{" T("e", "F32", "[0,3]", 8, 8) "," T("a", "F32", "[2]", 0, 8) "," T("b", "U8", "[1]", 8,
+                                                                               9) "}",
+         -1, 9, NULL},
         {"{\"__metadata__\":{\"k\":\"v\"}," T("a", "F32", "[]", 0, 4) "}", -1, 4, NULL},
         {"{" T("a", "F32", "[2]", 0, 8) "}", -1, 7, "the tensors have 8 bytes, the file 7"},
         {"{" T("a", "F32", "[2]", 0, 8) "}", -1, 9, "the tensors have 8 bytes, the file 9"},
         {"{" T("a", "F32", "[2]", 4, 12) "}", -1, 12, "begins at byte 4"},
-        {"{" T("a", "F32", "[2]", 0, 8) "," T("b", "F32", "[2]", 4, 12) "}", -1, 12, "begins at byte 4 of the data"},
+        {"{" T("a", "F32", "[2]", 0, 8) "," T("b", "F32", "[2]", 4, 12) "}", -1, 12,
+         "begins at byte 4 of the data"},
         {"{" T("a", "F32", "[3]", 0, 8) "}", -1, 8, "its shape asks for 12"},
         {"{" T("a", "F33", "[2]", 0, 8) "}", -1, 8, "a.dtype 'F33'"},
         {"{" T("a", "F32", "[-2]", 0, 8) "}", -1, 8, "a.shape"},
@@ -205,7 +226,8 @@ static void forbidden_is_refused(void **state)
 #define ALONE(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {ALONE(written_is_read), ALONE(half_written_does_not_stay), ALONE(any_call_may_fail), ALONE(forbidden_is_refused),
-                                      ALONE(pipe_is_not_waited_for)};
+    const struct CMUnitTest tests[] = {ALONE(written_is_read), ALONE(half_written_does_not_stay),
+                                       ALONE(any_call_may_fail), ALONE(forbidden_is_refused),
+                                       ALONE(pipe_is_not_waited_for)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

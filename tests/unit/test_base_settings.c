@@ -61,7 +61,9 @@ static void expect(const struct settings *s, const char *key, const char *value,
 static void test_layers(void **state)
 {
     const struct place *p = *state;
-    const char *const env[] = {p->env_home, p->env_site, "REEL_MIN_GAIN=0.03", "REEL_HOME=/x", "REEL_STEPS=", "PATH=/bin", NULL};
+    const char *const env[] = {
+        p->env_home, p->env_site, "REEL_MIN_GAIN=0.03", "REEL_HOME=/x", "REEL_STEPS=",
+        "PATH=/bin", NULL};
     char user[400], site[400];
     put(p->user, "# comment\n\n  steps =  20  # a few\nmin-gain=0.5\n\tdb = /a b/#1.db\r\n");
     put(p->site, "steps = 30\npartition = low");
@@ -153,7 +155,8 @@ static void test_bad_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers), cmocka_unit_test(test_xdg_wins), cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_layers), cmocka_unit_test(test_xdg_wins),
+        cmocka_unit_test(test_nothing),
         cmocka_unit_test(test_bad_files),
     };
     return cmocka_run_group_tests_name("base_settings", tests, set_up, tear_down);

@@ -54,7 +54,10 @@ static int no_children(void **state)
 
 static void results(void **state)
 {
-    static const struct { const char *script, *input, *out, *errs; int code, signal, status; } rows[] = {
+    static const struct {
+        const char *script, *input, *out, *errs;
+        int code, signal, status;
+    } rows[] = {
         {"exit 0", NULL, "", "", 0, 0, 0},
         {"exit 3", NULL, "", "", 3, 0, 3},
         {"exit 255", NULL, "", "", 255, 0, 255},
@@ -83,7 +86,8 @@ static void results(void **state)
 
 static void start_failures(void **state)
 {
-    const char *absent[] = {"no-such-program-here", NULL}, *path[] = {in_scratch("f"), NULL}, *dir[] = {scratch, NULL};
+    const char *absent[] = {"no-such-program-here", NULL}, *path[] = {in_scratch("f"), NULL},
+               *dir[] = {scratch, NULL};
     const char *sh[] = {"sh", "-c", "exit 0", NULL};
     struct { const char **argv; const char *cwd; int rc; const char *says; } rows[] = {
         {absent, NULL, ERR_ENV, "'no-such-program-here' is not on PATH"},
@@ -113,7 +117,9 @@ static void start_failures(void **state)
 
 static void environment_and_folder(void **state)
 {
-    const char *argv[] = {"/bin/sh", "-c", "env | grep -v ^PWD= | grep -v ^_= | grep -v ^SHLVL= | grep -v ^OLDPWD=; pwd", NULL};
+    const char *argv[] = {
+        "/bin/sh", "-c",
+        "env | grep -v ^PWD= | grep -v ^_= | grep -v ^SHLVL= | grep -v ^OLDPWD=; pwd", NULL};
     const char *env[] = {"PATH=/usr/bin:/bin", "REEL_X=a b", NULL};
     struct spawn s = SPAWN_INIT;
     struct str out = STR_INIT, expect = STR_INIT;
@@ -139,7 +145,10 @@ static void descriptors(void **state)
     int low = open("/dev/null", O_RDONLY), high = fcntl(low, F_DUPFD, 200);
 
     (void)state;
-    run_sh(&r, "for fd in /proc/self/fd/*; do [ -e $fd ] && [ $fd != /proc/self/fd/255 ] && echo ${fd##*/}; done", NULL, PATIENCE_S);
+    run_sh(&r,
+           "for fd in /proc/self/fd/*; do [ -e $fd ] && [ $fd != /proc/self/fd/255 ] && echo "
+           "${fd##*/}; done",
+           NULL, PATIENCE_S);
     assert_int_equal(r.rc, 0);
     assert_string_equal(r.out.p, "0\n1\n2\n");
     ran_release(&r);
@@ -147,7 +156,8 @@ static void descriptors(void **state)
     close(high);
 }
 
-/* The parent's own files as out and err, crossed: out takes the descriptor 2 was and the other way round. */
+/* The parent's own files as out and err, crossed: out takes the descriptor 2 was and the other way
+ * round. */
 static void crossed_descriptors(void **state)
 {
     const char *argv[] = {"sh", "-c", "echo out; echo err >&2", NULL};
@@ -227,7 +237,8 @@ static void too_much_output(void **state)
     struct ran r;
 
     (void)state;
-    run_sh(&r, "while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done | cat", NULL, PATIENCE_S);
+    run_sh(&r, "while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done | cat", NULL,
+           PATIENCE_S);
     assert_int_equal(r.rc, ERR_LIMIT);
     assert_true(r.out.len <= LIMIT_CAPTURE_BYTES);
     ran_release(&r);
@@ -254,13 +265,16 @@ static void expect_dead(long pid)
     assert_false(alive((pid_t)pid));
 }
 
-/* At the deadline the grandchild dies too, even where both ignore SIGTERM, and what was said before is kept. */
+/* At the deadline the grandchild dies too, even where both ignore SIGTERM, and what was said before
+ * is kept. */
 static void deadline_kills_the_group(void **state)
 {
     struct ran r;
 
     (void)state;
-    run_sh(&r, "trap '' TERM; sh -c 'trap \"\" TERM; echo $$; while :; do sleep 60; done' & wait", NULL, 5); /* it must have come to its echo */
+    /* it must have come to its echo */
+    run_sh(&r, "trap '' TERM; sh -c 'trap \"\" TERM; echo $$; while :; do sleep 60; done' & wait",
+           NULL, 5);
     assert_int_equal(r.rc, 0);
     assert_true(r.exit.timed_out);
     assert_int_equal(r.exit.signal, SIGKILL);
@@ -269,7 +283,8 @@ static void deadline_kills_the_group(void **state)
     ran_release(&r);
 }
 
-/* A leader that leaves a child behind with the pipe in its hands: no waiting for it, and it goes. */
+/* A leader that leaves a child behind with the pipe in its hands: no waiting for it, and it
+ * goes. */
 static void stray_child_of_an_ended_leader(void **state)
 {
     struct ran r;
@@ -331,10 +346,15 @@ static void waiting(void **state)
 /* Who saves on SIGTERM gets its grace; who ignores it is killed; a stopped one is woken. */
 static void stopping(void **state)
 {
-    static const struct { const char *script; double grace_s; int code, signal; } rows[] = {
+    static const struct {
+        const char *script;
+        double grace_s;
+        int code, signal;
+    } rows[] = {
         {"trap 'exit 9' TERM; touch ready; while :; do sleep 0.01; done", PATIENCE_S, 9, 0},
         {"trap '' TERM; touch ready; while :; do sleep 0.01; done", 0.1, -1, SIGKILL},
-        {"trap 'exit 8' TERM; touch ready; kill -STOP $$; while :; do sleep 0.01; done", PATIENCE_S, 8, 0},
+        {"trap 'exit 8' TERM; touch ready; kill -STOP $$; while :; do sleep 0.01; done", PATIENCE_S,
+         8, 0},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -409,7 +429,9 @@ static void slow_lets_go(void)
 /* A child that waits for what is done when it is slow ends; one that is not slow is not told of. */
 static void slow_is_told_once(void **state)
 {
-    const char *const waits[] = {"/bin/sh", "-c", "until [ -e go ]; do sleep 0.02; done; sleep 0.1", NULL}, *const quick[] = {"/bin/true", NULL};
+    const char *const waits[] = {"/bin/sh", "-c", "until [ -e go ]; do sleep 0.02; done; sleep 0.1",
+                                 NULL},
+                      *const quick[] = {"/bin/true", NULL};
     struct spawn s = SPAWN_INIT;
     struct spawn_exit end;
     (void)state;

@@ -1,4 +1,5 @@
-/* Tar: exact bytes of the writer (against GNU tar's), refusals, and the reader on what others write and on damage. */
+/* Tar: exact bytes of the writer (against GNU tar's), refusals, and the reader on what others write
+ * and on damage. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -38,10 +39,26 @@ static void run_program(const char *const *argv, const char *cwd, struct str *ou
 
 static void header_is_exact(void **state)
 {
-    static const struct { int at; const char *text; size_t n; } fields[] = {
-        {0, "clip-1.json", 12}, {100, "0000444", 8}, {108, "0000000", 8}, {116, "0000000", 8}, {124, "00000000005", 12},
-        {136, "00000000000", 12}, {148, "011156\0 ", 8}, {156, "0", 1}, {257, "ustar", 6}, {263, "00", 2},
-        {265, "", 1}, {297, "", 1}, {329, "0000000", 8}, {337, "0000000", 8}, {345, "", 1},
+    static const struct {
+        int at;
+        const char *text;
+        size_t n;
+    } fields[] = {
+        {0, "clip-1.json", 12},
+        {100, "0000444", 8},
+        {108, "0000000", 8},
+        {116, "0000000", 8},
+        {124, "00000000005", 12},
+        {136, "00000000000", 12},
+        {148, "011156\0 ", 8},
+        {156, "0", 1},
+        {257, "ustar", 6},
+        {263, "00", 2},
+        {265, "", 1},
+        {297, "", 1},
+        {329, "0000000", 8},
+        {337, "0000000", 8},
+        {345, "", 1},
     };
     unsigned char expect[2048] = {0};
     struct str got = STR_INIT;
@@ -75,23 +92,28 @@ static char *name_of(char c, size_t n)
     return s;
 }
 
-/* The same files by GNU tar give the same bytes: plain, empty, whole blocks, a full name field, prefix and name. */
+/* The same files by GNU tar give the same bytes: plain, empty, whole blocks, a full name field,
+ * prefix and name. */
 static void equals_gnu_tar(void **state)
 {
-    struct str out = STR_INIT, ours = STR_INIT, theirs = STR_INIT, dir = STR_INIT, longest = STR_INIT;
+    struct str out = STR_INIT, ours = STR_INIT, theirs = STR_INIT, dir = STR_INIT,
+               longest = STR_INIT;
     char *full = name_of('n', 100), *part = name_of('d', 155);
     const char *names[] = {"a.txt", "empty", "block", full, NULL};
     static char data[5][512] = {"some text", "", "", "full", "split"};
     static const int64_t sizes[] = {9, 0, 512, 4, 5};
-    const char *argv[] = {"tar", "--format=ustar", "-b1", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner",
-                          "--mode=0444", "-cf", "gnu.tar", names[0], names[1], names[2], names[3], NULL, NULL};
+    const char *argv[] = {"tar",       "--format=ustar",  "-b1",         "--mtime=@0", "--owner=0",
+                          "--group=0", "--numeric-owner", "--mode=0444", "-cf",        "gnu.tar",
+                          names[0],    names[1],          names[2],      names[3],     NULL,
+                          NULL};
     struct tar_writer w;
     struct err err;
 
     (void)state;
     str_addf(&dir, "%s/%s", scratch, part);
     assert_int_equal(file_mkdirs(dir.p, &err), 0);
-    str_addf(&longest, "%s/%s", part, full); /* 255 bytes and the slash: the most there is, and only one way to split */
+    /* 255 bytes and the slash: the most there is, and only one way to split */
+    str_addf(&longest, "%s/%s", part, full);
     names[4] = argv[14] = longest.p;
     memset(data[2], 'b', 512);
     assert_int_equal(tar_writer_open(&w, in_scratch("ours.tar"), &err), 0);
@@ -115,7 +137,8 @@ static void equals_gnu_tar(void **state)
 
 static void writer_refuses(void **state)
 {
-    char *long_name = name_of('x', 101), *long_dir = name_of('d', 156), *split_ok = name_of('s', 130), bad_split[300];
+    char *long_name = name_of('x', 101), *long_dir = name_of('d', 156),
+         *split_ok = name_of('s', 130), bad_split[300];
     static const int64_t limit = INT64_C(1) << 33;
     struct tar_writer w;
     struct err err;
@@ -156,7 +179,8 @@ static void writer_refuses(void **state)
 /* ---- archives by hand ---- */
 
 /* One header; `magic` is the eight bytes of magic and version. Sums are made right. */
-static void add_header(struct str *a, const char *name, char type, const char *size_field, const char *magic, const char *prefix)
+static void add_header(struct str *a, const char *name, char type, const char *size_field,
+                       const char *magic, const char *prefix)
 {
     char h[512] = {0};
     unsigned sum = 0;
@@ -237,7 +261,8 @@ static void expect_end(struct tar_reader *r, int64_t offset)
     tar_reader_close(r);
 }
 
-/* What Python's tarfile writes: a pax header with a fractional mtime before each file, the file padded to 10,240. */
+/* What Python's tarfile writes: a pax header with a fractional mtime before each file, the file
+ * padded to 10,240. */
 static void python_pax(void **state)
 {
     struct str a = STR_INIT;
@@ -318,7 +343,8 @@ static void names_and_sizes_of_others(void **state)
 /* GNU tar's own archives: names over 255 bytes, sparse files refused or listed as not regular. */
 static void gnu_tar_archives(void **state)
 {
-    static const char *const formats[] = {"--format=pax", "--format=gnu", "--format=posix", "--format=ustar", "--format=v7"};
+    static const char *const formats[] = {"--format=pax", "--format=gnu", "--format=posix",
+                                          "--format=ustar", "--format=v7"};
     struct str dir = STR_INIT, out = STR_INIT;
     struct err err;
 
@@ -330,7 +356,10 @@ static void gnu_tar_archives(void **state)
     str_add(&dir, "/deep.txt");
     for (size_t f = 0; f < sizeof formats / sizeof formats[0]; f++) {
         bool longs = f < 3;
-        const char *argv[] = {"tar", formats[f], "-cf", "g.tar", "plain.txt", longs ? dir.p + strlen(scratch) + 1 : "plain.txt", NULL};
+        const char *argv[] = {"tar",       formats[f],
+                              "-cf",       "g.tar",
+                              "plain.txt", longs ? dir.p + strlen(scratch) + 1 : "plain.txt",
+                              NULL};
         struct tar_reader *r;
         struct tar_entry e;
         char got[16] = "";
@@ -356,7 +385,10 @@ static void gnu_tar_archives(void **state)
 
 static void sparse_files(void **state)
 {
-    static const struct { const char *format; int rc; } rows[] = {{"--format=gnu", ERR_INPUT}, {"--format=pax", 1}};
+    static const struct {
+        const char *format;
+        int rc;
+    } rows[] = {{"--format=gnu", ERR_INPUT}, {"--format=pax", 1}};
     struct str out = STR_INIT;
     struct err err;
 
@@ -364,7 +396,8 @@ static void sparse_files(void **state)
     assert_int_equal(file_publish(in_scratch("s"), "x", 1, &err), 0);
     assert_int_equal(truncate(in_scratch("s"), 4 << 20), 0);
     for (int i = 0; i < 2; i++) {
-        const char *argv[] = {"tar", rows[i].format, "--sparse", "--hole-detection=raw", "-cf", "g.tar", "s", NULL};
+        const char *argv[] = {"tar", rows[i].format, "--sparse", "--hole-detection=raw",
+                              "-cf", "g.tar",        "s",        NULL};
         struct tar_reader *r;
         struct tar_entry e = {.regular = true};
         run_program(argv, scratch, &out);
@@ -406,7 +439,8 @@ static void make_mixed(struct str *a)
     add_end(a);
 }
 
-/* Cut anywhere before the first zero block is whole: an error that names an offset, never a quiet end. */
+/* Cut anywhere before the first zero block is whole: an error that names an offset, never a quiet
+ * end. */
 static void truncated_anywhere(void **state)
 {
     struct str a = STR_INIT;
@@ -428,7 +462,8 @@ static void truncated_anywhere(void **state)
     str_release(&a);
 }
 
-/* A flipped byte of a header is always noticed, except in the sum's own last two bytes, which say nothing. */
+/* A flipped byte of a header is always noticed, except in the sum's own last two bytes, which say
+ * nothing. */
 static void flipped_header_bytes(void **state)
 {
     struct str a = STR_INIT;
@@ -493,7 +528,8 @@ static void wrong_sizes(void **state)
 {
     static const char *const sizes[] = {
         "0000000zzzz ", "            ", "77777777777 ", "-0000000001 ", "00000002000 ",
-        "\x80\x7f\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+        "\x80\x7f\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+        "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
     };
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)

@@ -1,4 +1,5 @@
-/* WebDataset: index bytes, grouping rules, an index that disagrees with its shard, foreign shards, Energon's sidecars. */
+/* WebDataset: index bytes, grouping rules, an index that disagrees with its shard, foreign shards,
+ * Energon's sidecars. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -84,7 +85,8 @@ static void index_is_exact(void **state)
     str_release(&expect);
 }
 
-static void expect_part(struct wds_reader *r, const struct wds_sample *s, const char *part, const char *text)
+static void expect_part(struct wds_reader *r, const struct wds_sample *s, const char *part,
+                        const char *text)
 {
     struct str got = STR_INIT;
     struct err err;
@@ -213,7 +215,8 @@ static void nothing_half_published(void **state)
     assert_int_equal(wds_writer_close(w, NULL, &err), ERR_STATE);
     assert_int_equal(wds_writer_open(in_scratch("half.tar"), &w, &err), 0);
     assert_int_equal(wds_writer_add(w, "key", parts, 1, &err), 0);
-    assert_int_equal(wds_writer_add(w, "key2", parts, 2, &err), ERR_LIMIT); /* its first file is in the tar */
+    /* its first file is in the tar */
+    assert_int_equal(wds_writer_add(w, "key2", parts, 2, &err), ERR_LIMIT);
     assert_int_equal(wds_writer_close(w, NULL, &err), ERR_STATE);
     assert_int_equal(wds_writer_open(in_scratch("aborted.tar"), &w, &err), 0);
     wds_writer_abort(w);
@@ -225,7 +228,12 @@ static void nothing_half_published(void **state)
 
 static void index_disagrees(void **state)
 {
-    static const struct { size_t n, extra; uint64_t v[8]; int rc_open; const char *says; } rows[] = {
+    static const struct {
+        size_t n, extra;
+        uint64_t v[8];
+        int rc_open;
+        const char *says;
+    } rows[] = {
         {4, 0, {0, 2048, 4096, 6656}, 0, NULL},
         {4, 0, {512, 2048, 4096, 6656}, 0, NULL}, /* entry 0 counts as 0 */
         {3, 0, {0, 4096, 6656}, 0, "files of two keys"},
@@ -308,7 +316,8 @@ static void damaged_shard(void **state)
     assert_non_null(strstr(err.text, "sample 1 of '"));
     assert_non_null(strstr(err.text, "bad header checksum"));
     wds_reader_close(r);
-    assert_int_equal(truncate(in_scratch("s.tar"), (off_t)shard_index[3] + 100), 0); /* all files, no end */
+    /* all files, no end */
+    assert_int_equal(truncate(in_scratch("s.tar"), (off_t)shard_index[3] + 100), 0);
     assert_int_equal(wds_reader_open(in_scratch("s.tar"), &r, &err), 0);
     assert_int_equal(wds_reader_sample(r, 2, &s, &err), ERR_CORRUPT);
     assert_non_null(strstr(err.text, "sample 2 of '"));
@@ -327,13 +336,24 @@ static void grouping_rules(void **state)
     static const char *const names[] = {
         "README", "__meta__/info.json", ".hidden.json",  /* ignored, before the first sample */
         "a.txt", "no-dot", "a.json",                     /* an ignored file does not separate */
-        "dir/.x.json",                                   /* ignored: behind a, belongs to its range */
-        "v1.0/b.seg.0.png", "v1.0/b.txt",                /* dots in folders are part of the key; the first dot counts */
-        "b.TXT",                                         /* another key: the folder differs; case is kept */
+        /* ignored: behind a, belongs to its range */
+        "dir/.x.json",
+        /* dots in folders are part of the key; the first dot counts */
+        "v1.0/b.seg.0.png", "v1.0/b.txt",
+        /* another key: the folder differs; case is kept */
+        "b.TXT",
         "a.cls",                                         /* a key that comes back is a new sample */
     };
-    static const struct { const char *key; size_t parts; int header; const char *first; } expect[] = {
-        {"a", 2, 0, "txt"}, {"v1.0/b", 2, 7, "seg.0.png"}, {"b", 1, 9, "TXT"}, {"a", 1, 10, "cls"},
+    static const struct {
+        const char *key;
+        size_t parts;
+        int header;
+        const char *first;
+    } expect[] = {
+        {"a", 2, 0, "txt"},
+        {"v1.0/b", 2, 7, "seg.0.png"},
+        {"b", 1, 9, "TXT"},
+        {"a", 1, 10, "cls"},
     };
     struct tar_writer w;
     struct wds_reader *r;
@@ -392,7 +412,8 @@ static void part_twice(void **state)
     wds_reader_close(r);
 }
 
-/* GNU tar in three formats, with folders: entries stand at extension headers, the last at the first zero block. */
+/* GNU tar in three formats, with folders: entries stand at extension headers, the last at the first
+ * zero block. */
 static void foreign_shards(void **state)
 {
     static const struct { const char *format; char first_type; } rows[] = {
@@ -420,7 +441,8 @@ static void foreign_shards(void **state)
         int64_t end = sample.offset + sample.bytes;
         assert_int_equal(tar.p[sample.offset + 156], rows[f].first_type);
         assert_int_equal(tar.p[end], 0);
-        assert_true(tar.p[end - 512] == 'u' && (int64_t)tar.len > end + 1024); /* the last payload, then padding to 10,240 */
+        /* the last payload, then padding to 10,240 */
+        assert_true(tar.p[end - 512] == 'u' && (int64_t)tar.len > end + 1024);
         assert_string_equal(sample.key, "d/k2");
         expect_part(r, &sample, "txt", "u");
         assert_int_equal(wds_reader_sample(r, 0, &sample, &err), 0);
@@ -457,7 +479,8 @@ static void sidecars(void **state)
     assert_string_equal(counts->child->next->string, "a \"q\".tar");
     json_release(&doc);
     read_whole(in_scratch(".nv-meta/split.yaml"), &text);
-    assert_string_equal(text.p, "exclude: []\nsplit_parts:\n  train:\n  - \"b/s-1.tar\"\n  - \"a \\\"q\\\".tar\"\n  val: []\n  test: []\n");
+    assert_string_equal(text.p, "exclude: []\nsplit_parts:\n  train:\n  - \"b/s-1.tar\"\n  - \"a "
+                                "\\\"q\\\".tar\"\n  val: []\n  test: []\n");
     read_whole(in_scratch(".nv-meta/dataset.yaml"), &text);
     assert_string_equal(text.p, "__module__: megatron.energon\n__class__: CrudeWebdataset\n");
     read_whole(in_scratch(".nv-meta/index.uuid"), &uuid);
@@ -468,7 +491,8 @@ static void sidecars(void **state)
     for (int i = 8; i <= 23; i += 5)
         assert_int_equal(uuid.p[i], '-');
     assert_int_equal(count_entries(in_scratch(".nv-meta")), 4);
-    assert_int_equal(wds_meta_save(scratch, shards, 2, &err), 0); /* again: the same; another list: another uuid */
+    /* again: the same; another list: another uuid */
+    assert_int_equal(wds_meta_save(scratch, shards, 2, &err), 0);
     read_whole(in_scratch(".nv-meta/index.uuid"), &text);
     assert_string_equal(text.p, uuid.p);
     assert_int_equal(wds_meta_save(scratch, shards, 1, &err), 0);

@@ -1,4 +1,5 @@
-/* Shot detection on made sequences: moving textures with noise, flashes, fades through black and hard cuts at known frames. */
+/* Shot detection on made sequences: moving textures with noise, flashes, fades through black and
+ * hard cuts at known frames. */
 // SLOW
 #include <math.h>
 #include <setjmp.h>
@@ -37,7 +38,8 @@ static struct scene scene_make(uint64_t seed, uint64_t *k)
     return s;
 }
 
-static void frame_draw(const struct scene *s, double t, double gain, double noise, uint64_t seed, int64_t frame, uint8_t *out)
+static void frame_draw(const struct scene *s, double t, double gain, double noise, uint64_t seed,
+                       int64_t frame, uint8_t *out)
 {
     struct philox_block r = {0};
     for (int p = 0; p < 3; p++) {
@@ -48,7 +50,8 @@ static void frame_draw(const struct scene *s, double t, double gain, double nois
             down[y] = cos(s->fy[p] * (y + s->vy[p] * t));
         for (int i = 0; i < SHOTS_PLANE; i++) {
             if (i % 4 == 0)
-                r = philox4x32((uint32_t[]){(uint32_t)i, (uint32_t)p, (uint32_t)frame, 9}, (uint32_t[]){(uint32_t)seed, 3});
+                r = philox4x32((uint32_t[]){(uint32_t)i, (uint32_t)p, (uint32_t)frame, 9},
+                               (uint32_t[]){(uint32_t)seed, 3});
             double v = s->level[p] + s->swing[p] * (across[i % SHOTS_W] + down[i / SHOTS_W]) / 2;
             v += noise * ((double)r.w[i % 4] / 4294967296.0 - 0.5);
             v = p ? 128 + gain * (v - 128) : 16 + gain * (v - 16);
@@ -59,7 +62,8 @@ static void frame_draw(const struct scene *s, double t, double gain, double nois
 
 struct truth { int64_t cuts[MAX_CUTS], n, fades[MAX_CUTS], n_fades; };
 
-/* As rate conversion does: each frame is shown `times` times, now and then once more, with a coder's rounding in the repeats. */
+/* As rate conversion does: each frame is shown `times` times, now and then once more, with a
+ * coder's rounding in the repeats. */
 static void frame_push(struct shots *s, uint8_t *planes, int64_t times, int64_t *shown)
 {
     struct err err = {0};
@@ -72,7 +76,8 @@ static void frame_push(struct shots *s, uint8_t *planes, int64_t times, int64_t 
     }
 }
 
-/* Pushes one sequence, each frame `times` times; scenes of 20 to 90 frames, one in six followed by a fade through black, one in five holding a flash. */
+/* Pushes one sequence, each frame `times` times; scenes of 20 to 90 frames, one in six followed by
+ * a fade through black, one in five holding a flash. */
 static void sequence_push(struct shots *s, uint64_t seed, int64_t times, struct truth *truth)
 {
     uint64_t k = 0;
@@ -81,7 +86,8 @@ static void sequence_push(struct shots *s, uint64_t seed, int64_t times, struct 
     *truth = (struct truth){0};
     for (int scene = 0; scene < 14; scene++) {
         struct scene look = scene_make(seed, &k);
-        int64_t length = (int64_t)uniform(seed, &k, 20, 90), flash = uniform(seed, &k, 0, 1) < 0.2 ? length / 2 : -1;
+        int64_t length = (int64_t)uniform(seed, &k, 20, 90),
+                flash = uniform(seed, &k, 0, 1) < 0.2 ? length / 2 : -1;
         bool fade = uniform(seed, &k, 0, 1) < 1.0 / 6;
         double noise = uniform(seed, &k, 0, 12);
         for (int64_t i = 0; i < length; i++, frame++) {
@@ -138,9 +144,10 @@ static void sequences_judge(int64_t seeds, int64_t times)
         shots_free(s);
     }
     double recall = (double)found / (double)all, precision = 1 - (double)wrong / (double)said;
-    printf("# %lld seeds, frames shown %lld times: %lld of %lld cuts found, frame exact (recall %.4f), %lld of %lld said ones wrong (precision %.4f), %lld of %lld fades\n",
-           (long long)seeds, (long long)times, (long long)found, (long long)all, recall, (long long)wrong, (long long)said, precision, (long long)fades_found,
-           (long long)fades);
+    printf("# %lld seeds, frames shown %lld times: %lld of %lld cuts found, frame exact (recall "
+           "%.4f), %lld of %lld said ones wrong (precision %.4f), %lld of %lld fades\n",
+           (long long)seeds, (long long)times, (long long)found, (long long)all, recall,
+           (long long)wrong, (long long)said, precision, (long long)fades_found, (long long)fades);
     assert_true(recall >= 0.95);
     assert_true(precision >= 0.95);
     assert_true(fades == 0 || (double)fades_found / (double)fades >= 0.9);
@@ -179,6 +186,7 @@ static void short_inputs(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(hard_cuts), cmocka_unit_test(repeats), cmocka_unit_test(short_inputs)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(hard_cuts), cmocka_unit_test(repeats),
+                                       cmocka_unit_test(short_inputs)};
     return cmocka_run_group_tests_name("shots", tests, NULL, NULL);
 }

@@ -18,18 +18,21 @@
 
 enum { H = 32, W = 48, FRAMES = 17, PIXELS = FRAMES * H * W * 3 };
 
-/* The plane's transform is inverted to rounding at any size, the smallest too, and keeps the energy of noise within a fifth: 9/7 is nearly
- * orthonormal. A level plane is all mean: eight times its value, and no detail, at the borders neither. */
+/* The plane's transform is inverted to rounding at any size, the smallest too, and keeps the energy
+ * of noise within a fifth: 9/7 is nearly orthonormal. A level plane is all mean: eight times its
+ * value, and no detail, at the borders neither. */
 static void space_inverts(void **state)
 {
     static const int64_t sizes[][2] = {{8, 8}, {8, 24}, {32, 48}, {136, 16}};
     (void)state;
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
         int64_t h = sizes[s][0], w = sizes[s][1], n = h * w;
-        float *plane = malloc((size_t)n * sizeof *plane), *before = malloc((size_t)n * sizeof *before);
+        float *plane = malloc((size_t)n * sizeof *plane),
+              *before = malloc((size_t)n * sizeof *before);
         double energy = 0, after = 0;
         for (int64_t i = 0; i < n; i++)
-            energy += pow(before[i] = plane[i] = (float)philox_normal_at(3, PHILOX_TEST, s, (uint64_t)i), 2);
+            energy += pow(
+                before[i] = plane[i] = (float)philox_normal_at(3, PHILOX_TEST, s, (uint64_t)i), 2);
         wavelet_forward(plane, h, w);
         for (int64_t i = 0; i < n; i++)
             after += (double)plane[i] * plane[i];
@@ -58,7 +61,8 @@ static void time_orthonormal(void **state)
                 over_frames += (double)wavelet_time(a, i) * wavelet_time(b, i);
                 over_functions += (double)wavelet_time(i, a) * wavelet_time(i, b);
             }
-            assert_true(fabs(over_frames - (a == b)) < 1e-6 && fabs(over_functions - (a == b)) < 1e-6);
+            assert_true(fabs(over_frames - (a == b)) < 1e-6 &&
+                        fabs(over_functions - (a == b)) < 1e-6);
         }
 }
 
@@ -69,7 +73,8 @@ static void clip_draw(uint8_t *rgb, double speed)
         for (int y = 0; y < H; y++)
             for (int x = 0; x < W; x++)
                 for (int c = 0; c < 3; c++)
-                    rgb[((f * H + y) * W + x) * 3 + c] = (uint8_t)(128 + 60 * sin(0.11 * (x + speed * f) + c) + 40 * cos(0.13 * y));
+                    rgb[((f * H + y) * W + x) * 3 + c] =
+                        (uint8_t)(128 + 60 * sin(0.11 * (x + speed * f) + c) + 40 * cos(0.13 * y));
 }
 
 /* What can be said by the kept coefficients comes back; detail beyond them costs what PSNR says. */
@@ -91,7 +96,8 @@ static void round_trip(void **state)
     assert_int_equal(t->decode(latent, FRAMES, H, W, back, &err), 0);
     double smooth = psnr(rgb, back, PIXELS);
     assert_true(smooth > 36 && smooth < 60);
-    assert_int_equal(t->encode(back, FRAMES, H, W, again, &err), 0); /* a decoded clip is a fixed point up to rounding to bytes */
+    /* a decoded clip is a fixed point up to rounding to bytes */
+    assert_int_equal(t->encode(back, FRAMES, H, W, again, &err), 0);
     double worst = 0;
     for (int64_t i = 0; i < n; i++)
         worst = fmax(worst, fabs((double)again[i] - latent[i]));
@@ -104,7 +110,8 @@ static void round_trip(void **state)
     free(rgb), free(back), free(latent), free(again);
 }
 
-/* Latent frame j sees no frame past 8j: changing the last eight frames changes the last latent frame only. */
+/* Latent frame j sees no frame past 8j: changing the last eight frames changes the last latent
+ * frame only. */
 static void causal(void **state)
 {
     const struct tokenizer *t = &tokenizer_wavelet;
@@ -138,8 +145,16 @@ static double dot(const float *a, const float *b, int n)
 
 static void captions(void **state)
 {
-    static const struct { const char *caption; int64_t rows; } table[] = {
-        {"", 0}, {"  ,.; ", 0}, {"one", 1}, {"A dog, running!", 3}, {"\xc3\xa9t\xc3\xa9 d'or", 3}, {"a b c d e f g h i j k l", 8},
+    static const struct {
+        const char *caption;
+        int64_t rows;
+    } table[] = {
+        {"", 0},
+        {"  ,.; ", 0},
+        {"one", 1},
+        {"A dog, running!", 3},
+        {"\xc3\xa9t\xc3\xa9 d'or", 3},
+        {"a b c d e f g h i j k l", 8},
     };
     float out[8 * 64], other[8 * 64];
     (void)state;
@@ -152,7 +167,8 @@ static void captions(void **state)
     text_encoder_hashed.encode("Running runner DOG", 64, 8, out);
     text_encoder_hashed.encode("running dog", 64, 8, other);
     assert_true(dot(out, other, 64) > 0.999);                      /* case does not matter */
-    assert_true(dot(out, out + 64, 64) > dot(out, out + 128, 64)); /* running is nearer to runner than to dog */
+    /* running is nearer to runner than to dog */
+    assert_true(dot(out, out + 64, 64) > dot(out, out + 128, 64));
 }
 
 static void npy_bytes(void **state)
@@ -162,7 +178,9 @@ static void npy_bytes(void **state)
     (void)state;
     npy_format(values, (const int64_t[]){2, 3}, 2, &s);
     assert_int_equal(s.len, 128 + sizeof values);
-    assert_memory_equal(s.p, "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", 69);
+    assert_memory_equal(
+        s.p, "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }",
+        69);
     assert_int_equal(s.p[127], '\n');
     assert_memory_equal(s.p + 128, values, sizeof values);
     str_release(&s);
@@ -170,7 +188,9 @@ static void npy_bytes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(space_inverts), cmocka_unit_test(time_orthonormal), cmocka_unit_test(round_trip), cmocka_unit_test(causal),
-                                       cmocka_unit_test(captions), cmocka_unit_test(npy_bytes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(space_inverts), cmocka_unit_test(time_orthonormal),
+        cmocka_unit_test(round_trip),    cmocka_unit_test(causal),
+        cmocka_unit_test(captions),      cmocka_unit_test(npy_bytes)};
     return cmocka_run_group_tests_name("tokenizer", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Pictures of made clips against the `ffmpeg` command, to which each filter is written out: matrix, range, depth, sampling, pixel aspect, turns;
- * and which of them is shown when. */
+/* Pictures of made clips against the `ffmpeg` command, to which each filter is written out: matrix,
+ * range, depth, sampling, pixel aspect, turns; and which of them is shown when. */
 // SLOW
 // LINK: -Wl,--wrap=avformat_open_input,--wrap=avio_open2
 #include <math.h>
@@ -51,7 +51,8 @@ static void means_add(const uint8_t *rgb, int height, int width, struct means *m
     for (int y = 0; y < height; y++)
         for (int x = 0; x < width; x++)
             for (int c = 0; c < 3; c++)
-                m->of[y * PARTS / height][x * PARTS / width][c] += rgb[(y * width + x) * 3 + c] / ((double)height * width / PARTS / PARTS);
+                m->of[y * PARTS / height][x * PARTS / width][c] +=
+                    rgb[(y * width + x) * 3 + c] / ((double)height * width / PARTS / PARTS);
 }
 
 static int first_frame(void *ctx, const struct video_frame *f, struct err *err)
@@ -84,7 +85,9 @@ static void theirs(const char *name, const char *filters, struct means *m)
 {
     struct str raw = STR_INIT;
     struct err err = {0};
-    shell("ffmpeg -nostdin -v error -y -noautorotate -i %s -vf '%s' -frames:v 1 -f rawvideo -pix_fmt rgb24 raw", name, filters);
+    shell("ffmpeg -nostdin -v error -y -noautorotate -i %s -vf '%s' -frames:v 1 -f rawvideo "
+          "-pix_fmt rgb24 raw",
+          name, filters);
     assert_int_equal(file_read(in_scratch("raw"), 1 << 20, &raw, &err), 0);
     assert_int_equal(raw.len, HIGH * WIDE * 3);
     means_add((const uint8_t *)raw.p, HIGH, WIDE, m);
@@ -97,14 +100,20 @@ static void assert_near(const char *what, const struct means *a, const struct me
         for (int x = 0; x < PARTS; x++)
             for (int c = 0; c < 3; c++)
                 if (fabs(a->of[y][x][c] - b->of[y][x][c]) > NEAR)
-                    fail_msg("%s: part %d,%d, channel %d: %.2f, ffmpeg's filters give %.2f", what, y, x, c, a->of[y][x][c], b->of[y][x][c]);
+                    fail_msg("%s: part %d,%d, channel %d: %.2f, ffmpeg's filters give %.2f", what,
+                             y, x, c, a->of[y][x][c], b->of[y][x][c]);
 }
 
-/* One of each matrix, range and format, marked as it is; scaled by the filter with matrix and range named. */
+/* One of each matrix, range and format, marked as it is; scaled by the filter with matrix and range
+ * named. */
 static void test_colours(void **state)
 {
-    static const char *const matrices[] = {"bt470bg", "bt709", "bt2020nc"}, *const names[] = {"bt601", "bt709", "bt2020"};
-    static const char *const ranges[] = {"tv", "pc"}, *const formats[] = {"yuv420p", "yuv422p", "yuv444p", "yuv420p10le", "yuv422p10le"};
+    static const char *const matrices[] = {"bt470bg", "bt709", "bt2020nc"}, *const names[] = {
+                                                                                "bt601", "bt709",
+                                                                                "bt2020"};
+    static const char *const ranges[] = {"tv", "pc"}, *const formats[] = {"yuv420p", "yuv422p",
+                                                                          "yuv444p", "yuv420p10le",
+                                                                          "yuv422p10le"};
     (void)state;
     for (size_t m = 0; m < 3; m++)
         for (size_t r = 0; r < 2; r++)
@@ -113,10 +122,13 @@ static void test_colours(void **state)
                 char filters[256], what[64];
                 snprintf(what, sizeof what, "%s %s %s", names[m], ranges[r], formats[f]);
                 shell("ffmpeg -nostdin -v error -y -f lavfi -i testsrc2=s=288x192:r=10:d=0.2 "
-                      "-vf format=gbrp,scale=out_color_matrix=%s:out_range=%s,format=%s -c:v ffv1 -colorspace %s -color_range %s c.mkv",
+                      "-vf format=gbrp,scale=out_color_matrix=%s:out_range=%s,format=%s -c:v ffv1 "
+                      "-colorspace %s -color_range %s c.mkv",
                       names[m], ranges[r], formats[f], matrices[m], ranges[r]);
-                snprintf(filters, sizeof filters, "scale=%d:%d:in_color_matrix=%s:in_range=%s:flags=bicubic+accurate_rnd+full_chroma_int", WIDE, HIGH,
-                         names[m], ranges[r]);
+                snprintf(filters, sizeof filters,
+                         "scale=%d:%d:in_color_matrix=%s:in_range=%s:flags=bicubic+accurate_rnd+"
+                         "full_chroma_int",
+                         WIDE, HIGH, names[m], ranges[r]);
                 ours("c.mkv", &a);
                 theirs("c.mkv", filters, &b);
                 assert_near(what, &a, &b);
@@ -140,13 +152,17 @@ static void test_numbers(void **state)
         struct video_info info;
         struct err err = {0};
         struct means a;
-        shell("ffmpeg -nostdin -v error -y -f lavfi -i color=c=0xC03020:s=%s:r=10:d=0.2 -vf format=gbrp,scale=out_color_matrix=%s:out_range=%s,format=%s "
-              "-c:v libx264 -qp 0 %s n.mp4", rows[i].size, rows[i].matrix, rows[i].range, rows[i].format, rows[i].mark);
-        assert_int_equal(video_decode(in_scratch("n.mp4"), HIGH, WIDE, each_frame, &a, &info, &err), 0);
+        shell("ffmpeg -nostdin -v error -y -f lavfi -i color=c=0xC03020:s=%s:r=10:d=0.2 -vf "
+              "format=gbrp,scale=out_color_matrix=%s:out_range=%s,format=%s "
+              "-c:v libx264 -qp 0 %s n.mp4",
+              rows[i].size, rows[i].matrix, rows[i].range, rows[i].format, rows[i].mark);
+        assert_int_equal(video_decode(in_scratch("n.mp4"), HIGH, WIDE, each_frame, &a, &info, &err),
+                         0);
         assert_int_equal(info.frames, 2);
         for (int c = 0; c < 3; c++)
             if (fabs(a.of[1][1][c] - want[c]) > NEAR)
-                fail_msg("row %zu: channel %d is %.1f, encoded was %.0f", i, c, a.of[1][1][c], want[c]);
+                fail_msg("row %zu: channel %d is %.1f, encoded was %.0f", i, c, a.of[1][1][c],
+                         want[c]);
     }
 }
 
@@ -157,7 +173,8 @@ static void test_shape(void **state)
         {"testsrc2=s=288x192", "-metadata:s:v rotate=90", "transpose=cclock,crop=192:128,"},
         {"testsrc2=s=288x192", "-metadata:s:v rotate=180", "hflip,vflip,"},
         {"testsrc2=s=288x192", "-metadata:s:v rotate=270", "transpose=clock,crop=192:128,"},
-        {"testsrc2=s=180x192", "-aspect 1125/506", "crop=121:192:28:0:0:1,"}, /* pixels of 64/27: 121 of them are 1.5 times as wide as 192 lines are high */
+        /* pixels of 64/27: 121 of them are 1.5 times as wide as 192 lines are high */
+        {"testsrc2=s=180x192", "-aspect 1125/506", "crop=121:192:28:0:0:1,"},
         {"testsrc2=s=288x192", "-aspect 3/4", "crop=288:96,"},      /* pixels of 1/2 */
         {"testsrc2=s=400x192", "", "crop=288:192,"},
     };
@@ -165,17 +182,22 @@ static void test_shape(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct means a, b;
         char filters[256];
-        shell("ffmpeg -nostdin -v error -y -f lavfi -i %s:r=10:d=0.2 -pix_fmt yuv420p -c:v libx264 -qp 0 flat.mp4 && "
-              "ffmpeg -nostdin -v error -y -i flat.mp4 -c copy %s s.mp4", rows[i].input, rows[i].options);
-        snprintf(filters, sizeof filters, "%sscale=%d:%d:in_color_matrix=bt601:flags=bicubic+accurate_rnd+full_chroma_int", rows[i].filters, WIDE, HIGH);
+        shell("ffmpeg -nostdin -v error -y -f lavfi -i %s:r=10:d=0.2 -pix_fmt yuv420p -c:v libx264 "
+              "-qp 0 flat.mp4 && "
+              "ffmpeg -nostdin -v error -y -i flat.mp4 -c copy %s s.mp4",
+              rows[i].input, rows[i].options);
+        snprintf(filters, sizeof filters,
+                 "%sscale=%d:%d:in_color_matrix=bt601:flags=bicubic+accurate_rnd+full_chroma_int",
+                 rows[i].filters, WIDE, HIGH);
         ours("s.mp4", &a);
         theirs("s.mp4", filters, &b);
         assert_near(rows[i].options, &a, &b);
     }
 }
 
-/* Formats of which a plain crop or the plain range would make another picture: grey that nobody marked is full, a crop of 4:1:1 has to keep luma
- * and chroma together, eight pixels of black and white lie in one byte. */
+/* Formats of which a plain crop or the plain range would make another picture: grey that nobody
+ * marked is full, a crop of 4:1:1 has to keep luma and chroma together, eight pixels of black and
+ * white lie in one byte. */
 static void test_formats(void **state)
 {
     static const struct { const char *size, *format, *filters; } rows[] = {
@@ -193,8 +215,12 @@ static void test_formats(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct means a, b;
         char filters[256];
-        shell("ffmpeg -nostdin -v error -y -f lavfi -i testsrc2=s=%s:r=10:d=0.2 -c:v rawvideo -pix_fmt %s f.nut", rows[i].size, rows[i].format);
-        snprintf(filters, sizeof filters, "%sscale=%d:%d:flags=bicubic+accurate_rnd+full_chroma_int", rows[i].filters, WIDE, HIGH);
+        shell("ffmpeg -nostdin -v error -y -f lavfi -i testsrc2=s=%s:r=10:d=0.2 -c:v rawvideo "
+              "-pix_fmt %s f.nut",
+              rows[i].size, rows[i].format);
+        snprintf(filters, sizeof filters,
+                 "%sscale=%d:%d:flags=bicubic+accurate_rnd+full_chroma_int", rows[i].filters, WIDE,
+                 HIGH);
         ours("f.nut", &a);
         theirs("f.nut", filters, &b);
         assert_near(rows[i].format, &a, &b);
@@ -211,17 +237,22 @@ static int planes_same(void *ctx, const struct video_frame *f, struct err *err)
     return 0;
 }
 
-/* Shot detection sees no difference between frames that are alike, in any format: those of 32 bits without alpha are renamed by the scaler. */
+/* Shot detection sees no difference between frames that are alike, in any format: those of 32 bits
+ * without alpha are renamed by the scaler. */
 static void test_still(void **state)
 {
-    static const char *const formats[] = {"bgr0", "0rgb", "rgb24", "gbrp", "pal8", "yuvj420p", "gray"};
+    static const char *const formats[] = {"bgr0", "0rgb",     "rgb24", "gbrp",
+                                          "pal8", "yuvj420p", "gray"};
     static uint8_t first[SHOTS_BYTES];
     (void)state;
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         struct video_info info;
         struct err err = {0};
-        shell("ffmpeg -nostdin -v error -y -f lavfi -i color=c=0xC03020:s=1280x720:r=10:d=0.3 -c:v rawvideo -pix_fmt %s still.nut", formats[i]);
-        assert_int_equal(video_decode(in_scratch("still.nut"), HIGH, WIDE, planes_same, first, &info, &err), 0);
+        shell("ffmpeg -nostdin -v error -y -f lavfi -i color=c=0xC03020:s=1280x720:r=10:d=0.3 -c:v "
+              "rawvideo -pix_fmt %s still.nut",
+              formats[i]);
+        assert_int_equal(
+            video_decode(in_scratch("still.nut"), HIGH, WIDE, planes_same, first, &info, &err), 0);
         assert_int_equal(info.frames, 3);
     }
 }
@@ -229,21 +260,28 @@ static void test_still(void **state)
 /* The picture on a record's cover is no video, and beside one it is not taken for it. */
 static void test_covers(void **state)
 {
-    static const struct { const char *make; int64_t frames; } rows[] = {
+    static const struct {
+        const char *make;
+        int64_t frames;
+    } rows[] = {
         {"-i sound.m4a -i cover.png -map 0 -map 1 -c copy -disposition:v:0 attached_pic c.mp4", 0},
-        {"-i sound.m4a -attach cover.png -metadata:s:t mimetype=image/png -c copy -f matroska c.mp4", 0},
+        {"-i sound.m4a -attach cover.png -metadata:s:t mimetype=image/png -c copy -f matroska "
+         "c.mp4", 0},
         {"-i cover.png -i film.mp4 -map 0 -map 1 -c copy -disposition:v:0 attached_pic c.mp4", 2},
     };
     (void)state;
-    shell("ffmpeg -nostdin -v error -y -f lavfi -i testsrc2=s=128x96:r=10:d=0.2 -pix_fmt yuv420p film.mp4 && "
-          "ffmpeg -nostdin -v error -y -i film.mp4 -frames:v 1 cover.png && ffmpeg -nostdin -v error -y -f lavfi -i sine=d=1 sound.m4a");
+    shell("ffmpeg -nostdin -v error -y -f lavfi -i testsrc2=s=128x96:r=10:d=0.2 -pix_fmt yuv420p "
+          "film.mp4 && "
+          "ffmpeg -nostdin -v error -y -i film.mp4 -frames:v 1 cover.png && ffmpeg -nostdin -v "
+          "error -y -f lavfi -i sine=d=1 sound.m4a");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct video_info info;
         struct means m;
         struct err err = {0};
         shell("ffmpeg -nostdin -v error -y %s", rows[i].make);
         int rc = video_decode(in_scratch("c.mp4"), HIGH, WIDE, first_frame, &m, &info, &err);
-        if (rc != (rows[i].frames ? 0 : ERR_INPUT) || info.frames != rows[i].frames || (rc < 0 && !strstr(err.text, "cover")))
+        if (rc != (rows[i].frames ? 0 : ERR_INPUT) || info.frames != rows[i].frames ||
+            (rc < 0 && !strstr(err.text, "cover")))
             fail_msg("row %zu: %d, %lld frames: %s", i, rc, (long long)info.frames, err.text);
     }
 }
@@ -251,17 +289,24 @@ static void test_covers(void **state)
 /* What is not undone is said. */
 static void test_notes(void **state)
 {
-    static const struct { const char *make, *says; bool hdr; } rows[] = {
-        {"-pix_fmt yuv420p10le -c:v ffv1 -color_trc smpte2084 -colorspace bt2020nc", "HDR (PQ)", true},
-        {"-pix_fmt yuv420p10le -c:v ffv1 -color_trc arib-std-b67 -colorspace bt2020nc", "HDR (HLG)", true},
+    static const struct {
+        const char *make, *says;
+        bool hdr;
+    } rows[] = {
+        {"-pix_fmt yuv420p10le -c:v ffv1 -color_trc smpte2084 -colorspace bt2020nc", "HDR (PQ)",
+         true},
+        {"-pix_fmt yuv420p10le -c:v ffv1 -color_trc arib-std-b67 -colorspace bt2020nc", "HDR (HLG)",
+         true},
         {"-pix_fmt yuva420p -c:v ffv1", "transparent, taken as opaque", false},
-        {"-vf format=yuv420p,setfield=tff -c:v libx264 -flags +ildct+ilme", "interlaced, taken as it is", false},
+        {"-vf format=yuv420p,setfield=tff -c:v libx264 -flags +ildct+ilme",
+         "interlaced, taken as it is", false},
         {"-pix_fmt yuv420p -c:v ffv1", "", false},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct means m;
-        shell("ffmpeg -nostdin -v error -y -f lavfi -i testsrc2=s=128x96:r=10:d=0.5 %s h.mkv", rows[i].make);
+        shell("ffmpeg -nostdin -v error -y -f lavfi -i testsrc2=s=128x96:r=10:d=0.5 %s h.mkv",
+              rows[i].make);
         struct video_info info = ours("h.mkv", &m);
         assert_int_equal(info.hdr, rows[i].hdr);
         if (*rows[i].says ? !strstr(info.note, rows[i].says) : *info.note)
@@ -272,7 +317,8 @@ static void test_notes(void **state)
 /* ---- times ---- */
 
 enum { FRAMES_MAX = 256 };
-static const double ROUNDING = 0.56; /* ticks: a picture that is shown within this of a tick may stand for it */
+/* ticks: a picture that is shown within this of a tick may stand for it */
+static const double ROUNDING = 0.56;
 struct film { double time_s[FRAMES_MAX + 1], rgb[FRAMES_MAX][3]; int64_t n; };
 
 static void rgb_mean(const uint8_t *rgb, double out[3])
@@ -298,54 +344,78 @@ static int film_add(void *ctx, const struct video_frame *f, struct err *err)
 static bool film_shows(const struct film *film, double tick, double fps, const double rgb[3])
 {
     for (int64_t i = 0; i < film->n; i++)
-        if (film->time_s[i] * fps <= tick + ROUNDING && film->time_s[i + 1] * fps >= tick - ROUNDING && fabs(film->rgb[i][0] - rgb[0]) <= NEAR &&
-            fabs(film->rgb[i][1] - rgb[1]) <= NEAR && fabs(film->rgb[i][2] - rgb[2]) <= NEAR)
+        if (film->time_s[i] * fps <= tick + ROUNDING &&
+            film->time_s[i + 1] * fps >= tick - ROUNDING &&
+            fabs(film->rgb[i][0] - rgb[0]) <= NEAR && fabs(film->rgb[i][1] - rgb[1]) <= NEAR &&
+            fabs(film->rgb[i][2] - rgb[2]) <= NEAR)
             return true;
     return false;
 }
 
 /* Each picture that the command shows at a rate is one that the film shows at that time. */
-static void assert_film(const char *name, const struct film *film, double fps, const struct str *raw)
+static void assert_film(const char *name, const struct film *film, double fps,
+                        const struct str *raw)
 {
     for (int64_t i = 0; i < (int64_t)raw->len / (3 * WIDE * HIGH); i++) {
         double rgb[3];
         rgb_mean((const uint8_t *)raw->p + i * 3 * WIDE * HIGH, rgb);
         if (!film_shows(film, (double)i, fps, rgb))
-            fail_msg("%s: ffmpeg's picture %lld at %g a second is not what we show there", name, (long long)i, fps);
+            fail_msg("%s: ffmpeg's picture %lld at %g a second is not what we show there", name,
+                     (long long)i, fps);
     }
 }
 
 /* 50 pictures, each of a colour of its own. */
-#define COLOURS "nullsrc=s=96x64:r=25:d=2,geq=r=mod(N*37\\,200)+30:g=mod(N*91\\,200)+30:b=mod(N*153\\,200)+30"
-#define MAKE "ffmpeg -nostdin -v error -y -f lavfi -i '" COLOURS "' -vsync passthrough -c:v libx264 -qp 0 -pix_fmt yuv444p "
+#define COLOURS                                                                                    \
+    "nullsrc=s=96x64:r=25:d=2,geq=r=mod(N*37\\,200)+30:g=mod(N*91\\,200)+30:b=mod(N*153\\,200)+30"
+#define MAKE                                                                                       \
+    "ffmpeg -nostdin -v error -y -f lavfi -i '" COLOURS                                            \
+    "' -vsync passthrough -c:v libx264 -qp 0 -pix_fmt yuv444p "
 #define HELD "-vf 'setpts=if(lt(N\\,25)\\,N/25\\,30+N/25)/TB' "
 #define COPY "ffmpeg -nostdin -v error -y -i "
 
-/* want: how many pictures there are, 0 for as many as `ffmpeg -vf fps=` makes, which has to agree on each of them.
- * torn: its packets do not count on, which is said. */
+/* want: how many pictures there are, 0 for as many as `ffmpeg -vf fps=` makes, which has to agree
+ * on each of them. torn: its packets do not count on, which is said. */
 static void test_times(void **state)
 {
-    static const struct { const char *make, *name; double fps; int64_t want; bool torn; } rows[] = {
+    static const struct {
+        const char *make, *name;
+        double fps;
+        int64_t want;
+        bool torn;
+    } rows[] = {
         {MAKE "even.mp4", "even.mp4", 24, 0},
         {":", "even.mp4", 60, 0},
         {":", "even.mp4", 7, 0},
         {MAKE "-vf 'setpts=if(lt(N\\,25)\\,N/25\\,1+(N-25)/8)/TB' rates.mkv", "rates.mkv", 24, 0},
         {MAKE HELD "held.mp4", "held.mp4", 24, 0},
         {COPY "held.mp4 -c copy held.mkv", "held.mkv", 24, 0},
-        {COPY "even.mp4 -c copy -bsf:v 'setts=duration=if(eq(N\\,49)\\,30/TB\\,DURATION)' last.mp4", "last.mp4", 24, 0},
-        {COPY "even.mp4 -c copy -bsf:v 'setts=pts=PTS+7200*gte(N\\,25)/TB:dts=DTS+7200*gte(N\\,25)/TB' far.mkv", "far.mkv", 24, 48},
-        {COPY "even.mp4 -c copy even.ts && cat even.ts even.ts even.ts > joined.ts", "joined.ts", 24, 0, .torn = true},
+        {COPY "even.mp4 -c copy -bsf:v 'setts=duration=if(eq(N\\,49)\\,30/TB\\,DURATION)' last.mp4",
+         "last.mp4", 24, 0},
+        {COPY "even.mp4 -c copy -bsf:v "
+              "'setts=pts=PTS+7200*gte(N\\,25)/TB:dts=DTS+7200*gte(N\\,25)/TB' far.mkv",
+         "far.mkv", 24, 48},
+        {COPY "even.mp4 -c copy even.ts && cat even.ts even.ts even.ts > joined.ts", "joined.ts",
+         24, 0, .torn = true},
         {COPY "held.mp4 -c copy ahead.ts", "ahead.ts", 24, 0},
         {COPY "even.mp4 -c copy even.h264", "even.h264", 24, 0},
-        {COPY "even.mp4 -vf 'setpts=if(lt(N\\,25)\\,N/25\\,13+N/25)/TB' -vsync passthrough still.gif", "still.gif", 24, 0},
-        {"ffmpeg -nostdin -v error -y -itsoffset -3 -i rates.mkv -c copy -copyts before.mkv", "before.mkv", 24, 0},
+        {COPY
+         "even.mp4 -vf 'setpts=if(lt(N\\,25)\\,N/25\\,13+N/25)/TB' -vsync passthrough still.gif",
+         "still.gif", 24, 0},
+        {"ffmpeg -nostdin -v error -y -itsoffset -3 -i rates.mkv -c copy -copyts before.mkv",
+         "before.mkv", 24, 0},
         {"ffmpeg -nostdin -v error -y -ss 0.6 -i even.mp4 -c copy part.mp4", "part.mp4", 24, 0},
-        /* an edit list that shows 0.4 s from second 1 on, and cuts whole groups of pictures away on either side */
+        /* an edit list that shows 0.4 s from second 1 on, and cuts whole groups of pictures away on
+         * either side */
         {MAKE "-g 5 cut.mp4 && printf '\\000\\000\\001\\220\\000\\000\\066\\000' | "
-              "dd of=cut.mp4 bs=1 seek=$(($(grep -abo elst cut.mp4 | head -n 1 | cut -d: -f1) + 12)) conv=notrunc status=none", "cut.mp4", 24, 0},
+              "dd of=cut.mp4 bs=1 seek=$(($(grep -abo elst cut.mp4 | head -n 1 | cut -d: -f1) + "
+              "12)) conv=notrunc status=none",
+         "cut.mp4", 24, 0},
         /* AVI has an empty chunk for each frame that was dropped; these films go on, and end, so */
         {MAKE "-vf 'setpts=if(lt(N\\,25)\\,N/25\\,N/25+1)/TB' -c:v ffv1 gap.avi", "gap.avi", 24, 0},
-        {MAKE "-vf 'setpts=N/25/TB*(1+eq(N\\,49)/5),select=1-eq(n\\,49)' -c:v ffv1 ends.avi && cp ends.avi gap.avi", "gap.avi", 24, 0},
+        {MAKE "-vf 'setpts=N/25/TB*(1+eq(N\\,49)/5),select=1-eq(n\\,49)' -c:v ffv1 ends.avi && cp "
+              "ends.avi gap.avi",
+         "gap.avi", 24, 0},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -354,24 +424,30 @@ static void test_times(void **state)
         struct str raw = STR_INIT;
         struct err err = {0};
         shell("%s", rows[i].make);
-        assert_int_equal(video_decode(in_scratch(rows[i].name), HIGH, WIDE, film_add, &film, &info, &err), 0);
+        assert_int_equal(
+            video_decode(in_scratch(rows[i].name), HIGH, WIDE, film_add, &film, &info, &err), 0);
         film.time_s[film.n] = info.seconds;
         if (info.damaged && !rows[i].torn)
             fail_msg("%s is whole, and is said to be damaged: %s", rows[i].name, info.damage);
         int64_t n = video_ticks(info.seconds, rows[i].fps), want = rows[i].want;
         if (!rows[i].want) {
-            shell("ffmpeg -nostdin -v error -y -i %s -vf fps=%g -vsync passthrough -f rawvideo -pix_fmt rgb24 raw", rows[i].name, rows[i].fps);
+            shell("ffmpeg -nostdin -v error -y -i %s -vf fps=%g -vsync passthrough -f rawvideo "
+                  "-pix_fmt rgb24 raw",
+                  rows[i].name, rows[i].fps);
             assert_int_equal(file_read(in_scratch("raw"), 1 << 28, &raw, &err), 0);
             assert_film(rows[i].name, &film, rows[i].fps, &raw);
             want = (int64_t)raw.len / (3 * WIDE * HIGH);
         }
         if (n != want)
-            fail_msg("%s at %g: %lld pictures, not %lld", rows[i].name, rows[i].fps, (long long)n, (long long)want);
+            fail_msg("%s at %g: %lld pictures, not %lld", rows[i].name, rows[i].fps, (long long)n,
+                     (long long)want);
         str_release(&raw);
     }
 }
 
-#define TORN "ffmpeg -nostdin -v error -y -f lavfi -i testsrc2=s=320x240:r=25:d=2 -vsync passthrough -pix_fmt yuv420p "
+#define TORN                                                                                       \
+    "ffmpeg -nostdin -v error -y -f lavfi -i testsrc2=s=320x240:r=25:d=2 -vsync passthrough "      \
+    "-pix_fmt yuv420p "
 
 /* A file that breaks off says so, wherever it is cut. */
 static void test_torn(void **state)
@@ -398,19 +474,26 @@ static void test_torn(void **state)
 /* Lists of other files are not opened, whatever they are called. */
 static void test_playlists(void **state)
 {
-    static const struct { const char *text, *format; } rows[] = {
-        {"ffconcat version 1.0\\nfile base.mp4\\n", "'concat'"},
-        {"#EXTM3U\\n#EXT-X-VERSION:3\\n#EXT-X-TARGETDURATION:10\\n#EXTINF:1,\\nbase.mp4\\n#EXT-X-ENDLIST\\n", "'hls'"},
-        {"<?xml version=\"1.0\"?>\\n<MPD xmlns=\"urn:mpeg:dash:schema:mpd:2011\" type=\"static\" profiles=\"urn:mpeg:dash:profile:isoff-main:2011\">\\n"
-         "<Period/></MPD>\\n", ""}};
+    static const struct {
+        const char *text, *format;
+    } rows[] = {{"ffconcat version 1.0\\nfile base.mp4\\n", "'concat'"},
+                {"#EXTM3U\\n#EXT-X-VERSION:3\\n#EXT-X-TARGETDURATION:10\\n#EXTINF:1,\\nbase.mp4\\n#"
+                 "EXT-X-ENDLIST\\n", "'hls'"},
+                {"<?xml version=\"1.0\"?>\\n<MPD xmlns=\"urn:mpeg:dash:schema:mpd:2011\" "
+                 "type=\"static\" profiles=\"urn:mpeg:dash:profile:isoff-main:2011\">\\n"
+                 "<Period/></MPD>\\n",
+                 ""}};
     struct means m;
     struct video_info info;
     (void)state;
-    shell("ffmpeg -nostdin -v error -y -f lavfi -i testsrc2=s=128x96:r=10:d=0.5 -c:v libx264 -pix_fmt yuv420p base.mp4");
+    shell("ffmpeg -nostdin -v error -y -f lavfi -i testsrc2=s=128x96:r=10:d=0.5 -c:v libx264 "
+          "-pix_fmt yuv420p base.mp4");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct err err = {0};
         shell("printf '%s' > list.mp4", rows[i].text);
-        assert_int_equal(video_decode(in_scratch("list.mp4"), HIGH, WIDE, first_frame, &m, &info, &err), ERR_INPUT);
+        assert_int_equal(
+            video_decode(in_scratch("list.mp4"), HIGH, WIDE, first_frame, &m, &info, &err),
+            ERR_INPUT);
         if (!strstr(err.text, rows[i].format))
             fail_msg("row %zu: '%s' does not name %s", i, err.text, rows[i].format);
     }
@@ -418,26 +501,34 @@ static void test_playlists(void **state)
 
 /* ---- what may be opened ---- */
 
-static struct { int files, containers, wrong; } opened; /* wrong: that may reach further than files */
+/* wrong: that may reach further than files */
+static struct { int files, containers, wrong; } opened;
 
 static void look(const char *protocols)
 {
     opened.wrong += !protocols || strcmp(protocols, "file") != 0;
 }
 
-int __real_avio_open2(AVIOContext **io, const char *url, int flags, const AVIOInterruptCB *cb, AVDictionary **options);
-int __wrap_avio_open2(AVIOContext **io, const char *url, int flags, const AVIOInterruptCB *cb, AVDictionary **options);
-int __wrap_avio_open2(AVIOContext **io, const char *url, int flags, const AVIOInterruptCB *cb, AVDictionary **options)
+int __real_avio_open2(AVIOContext **io, const char *url, int flags, const AVIOInterruptCB *cb,
+                      AVDictionary **options);
+int __wrap_avio_open2(AVIOContext **io, const char *url, int flags, const AVIOInterruptCB *cb,
+                      AVDictionary **options);
+int __wrap_avio_open2(AVIOContext **io, const char *url, int flags, const AVIOInterruptCB *cb,
+                      AVDictionary **options)
 {
-    const AVDictionaryEntry *e = options ? av_dict_get(*options, "protocol_whitelist", NULL, 0) : NULL;
+    const AVDictionaryEntry *e = options ? av_dict_get(*options, "protocol_whitelist", NULL, 0)
+                                         : NULL;
     opened.files++;
     look(e ? e->value : NULL);
     return __real_avio_open2(io, url, flags, cb, options);
 }
 
-int __real_avformat_open_input(AVFormatContext **format, const char *url, const AVInputFormat *kind, AVDictionary **options);
-int __wrap_avformat_open_input(AVFormatContext **format, const char *url, const AVInputFormat *kind, AVDictionary **options);
-int __wrap_avformat_open_input(AVFormatContext **format, const char *url, const AVInputFormat *kind, AVDictionary **options)
+int __real_avformat_open_input(AVFormatContext **format, const char *url, const AVInputFormat *kind,
+                               AVDictionary **options);
+int __wrap_avformat_open_input(AVFormatContext **format, const char *url, const AVInputFormat *kind,
+                               AVDictionary **options);
+int __wrap_avformat_open_input(AVFormatContext **format, const char *url, const AVInputFormat *kind,
+                               AVDictionary **options)
 {
     int rc = __real_avformat_open_input(format, url, kind, options);
     opened.containers++;
@@ -445,13 +536,15 @@ int __wrap_avformat_open_input(AVFormatContext **format, const char *url, const 
     return rc;
 }
 
-/* Whatever a demuxer of the list would open besides the file, only files can be: the whitelist that FFmpeg goes by says so. */
+/* Whatever a demuxer of the list would open besides the file, only files can be: the whitelist that
+ * FFmpeg goes by says so. */
 static void test_protocols(void **state)
 {
     struct means m;
     (void)state;
     memset(&opened, 0, sizeof opened);
-    shell("ffmpeg -nostdin -v error -y -f lavfi -i testsrc2=s=128x96:r=10:d=0.5 -c:v libx264 -pix_fmt yuv420p one.mp4");
+    shell("ffmpeg -nostdin -v error -y -f lavfi -i testsrc2=s=128x96:r=10:d=0.5 -c:v libx264 "
+          "-pix_fmt yuv420p one.mp4");
     ours("one.mp4", &m);
     assert_true(opened.files > 0 && opened.containers > 0);
     assert_int_equal(opened.wrong, 0);
@@ -471,9 +564,12 @@ static int end(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_colours), cmocka_unit_test(test_numbers), cmocka_unit_test(test_shape),
-                                       cmocka_unit_test(test_formats), cmocka_unit_test(test_still), cmocka_unit_test(test_covers),
-                                       cmocka_unit_test(test_notes), cmocka_unit_test(test_times), cmocka_unit_test(test_torn),
-                                       cmocka_unit_test(test_playlists), cmocka_unit_test(test_protocols)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_colours),  cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_shape),    cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_still),    cmocka_unit_test(test_covers),
+        cmocka_unit_test(test_notes),    cmocka_unit_test(test_times),
+        cmocka_unit_test(test_torn),     cmocka_unit_test(test_playlists),
+        cmocka_unit_test(test_protocols)};
     return cmocka_run_group_tests(tests, begin, end);
 }

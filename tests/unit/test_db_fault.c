@@ -1,7 +1,11 @@
-/* The database under faults: the n-th allocation (SQLite's too), read, write, sync, rename or mkdir fails, or the disk is full
- * from some byte on. What was in it stays in it, the logs are never touched, and the next ingest ends where it should.
+/* The database under faults: the n-th allocation (SQLite's too), read, write, sync, rename or mkdir
+ * fails, or the disk is full from some byte on. What was in it stays in it, the logs are never
+ * touched, and the next ingest ends where it should.
  */
-// LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir,--wrap=link,--wrap=read,--wrap=pread
+// LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host
+// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup
+// LINK: -Wl,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir
+// LINK: -Wl,--wrap=link,--wrap=read,--wrap=pread
 // SLOW
 #include "tests/unit/events_fixture.h"
 
@@ -19,7 +23,10 @@ static char *home, db_path[300], events[300];
 
 static sqlite3_mem_methods plain;
 static void *sql_malloc(int n) { return fault_hits(FAULT_ALLOC, ENOMEM) ? NULL : plain.xMalloc(n); }
-static void *sql_realloc(void *p, int n) { return fault_hits(FAULT_ALLOC, ENOMEM) ? NULL : plain.xRealloc(p, n); }
+static void *sql_realloc(void *p, int n)
+{
+    return fault_hits(FAULT_ALLOC, ENOMEM) ? NULL : plain.xRealloc(p, n);
+}
 
 typedef ssize_t pread_fn(int, void *, size_t, off_t);
 typedef ssize_t pwrite_fn(int, const void *, size_t, off_t);
@@ -42,13 +49,15 @@ static ssize_t sql_pwrite(int fd, const void *p, size_t n, off_t at)
 
 static void sqlite_take(void)
 {
-    static const char *const reads[] = {"pread", "pread64"}, *const writes[] = {"pwrite", "pwrite64"};
+    static const char *const reads[] = {"pread", "pread64"}, *const writes[] = {"pwrite",
+                                                                                "pwrite64"};
     assert_int_equal(sqlite3_config(SQLITE_CONFIG_GETMALLOC, &plain), SQLITE_OK);
     sqlite3_mem_methods ours = plain;
     ours.xMalloc = sql_malloc;
     ours.xRealloc = sql_realloc;
     assert_int_equal(sqlite3_config(SQLITE_CONFIG_MALLOC, &ours), SQLITE_OK);
-    assert_int_equal(sqlite3_config(SQLITE_CONFIG_LOOKASIDE, 0, 0), SQLITE_OK); /* each allocation is one */
+    /* each allocation is one */
+    assert_int_equal(sqlite3_config(SQLITE_CONFIG_LOOKASIDE, 0, 0), SQLITE_OK);
     sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
     plain_pread = pread;
     plain_pwrite = pwrite;
@@ -101,8 +110,10 @@ static void must(int rc, const struct err *err)
 static struct hash128 content(void)
 {
     static const char *const sql[] = {
-        "SELECT * FROM v_step ORDER BY run, step, attempt, started_at", "SELECT * FROM v_attempt ORDER BY run, attempt",
-        "SELECT * FROM v_time ORDER BY run, \"from\"", "SELECT run, attempt, writer, seq, json FROM event ORDER BY 1, 2, 3, 4",
+        "SELECT * FROM v_step ORDER BY run, step, attempt, started_at",
+        "SELECT * FROM v_attempt ORDER BY run, attempt",
+        "SELECT * FROM v_time ORDER BY run, \"from\"",
+        "SELECT run, attempt, writer, seq, json FROM event ORDER BY 1, 2, 3, 4",
         "SELECT count(*) FROM damage"};
     struct store *db = NULL;
     struct str out = STR_INIT;
@@ -113,7 +124,8 @@ static struct hash128 content(void)
         must(store_ask(db, sql[i], &q, &err), &err);
         while (store_next(q, &err) > 0)
             for (int k = 0; k < store_columns(q); k++)
-                str_addf(&out, "%s|", store_column_type(q, k) == STORE_NULL ? "NULL" : store_text(q, k));
+                str_addf(&out, "%s|",
+                         store_column_type(q, k) == STORE_NULL ? "NULL" : store_text(q, k));
         store_end(q);
     }
     store_close(db);
@@ -160,10 +172,12 @@ static void expect_whole(const char *what, const char *how, long n, int rc, cons
     if (rc != 0 && (err->code != rc || !err->text[0]))
         fail_msg("%s, %s %ld: %d (%d) '%s'", what, how, n, rc, err->code, err->text);
     snprintf(name, sizeof name, "%s-journal", db_path);
-    bool undone = !file_exists(name); /* else the disk was too full to undo as well: readers refuse, the next ingest undoes it */
+    /* else the disk was too full to undo as well: readers refuse, the next ingest undoes it */
+    bool undone = !file_exists(name);
     struct hash128 now = undone ? content() : before;
     if (!same(now, after) && (rc == 0 || !same(now, before)))
-        fail_msg("%s, %s %ld: the database is neither as before nor as after (%d '%s')", what, how, n, rc, err->text);
+        fail_msg("%s, %s %ld: the database is neither as before nor as after (%d '%s')", what, how,
+                 n, rc, err->text);
     snprintf(name, sizeof name, "%s.rebuild", db_path);
     assert_false(file_exists(name));
     must(ingest(&again), &again);
@@ -172,9 +186,19 @@ static void expect_whole(const char *what, const char *how, long n, int rc, cons
 
 static void nth_call_fails(void **state)
 {
-    static const struct { const char *name; int (*run)(struct err *); } scenes[] = {{"ingest", ingest}, {"rebuild", rebuild}};
-    static const struct { enum fault_kind kind; int code; long step; } kinds[] = {
-        {FAULT_ALLOC, ERR_NOMEM, 211}, {FAULT_READ, ERR_IO, 11}, {FAULT_WRITE, ERR_IO, 11}, {FAULT_RENAME, ERR_IO, 1}, {FAULT_SYNC, ERR_IO, 1}};
+    static const struct {
+        const char *name;
+        int (*run)(struct err *);
+    } scenes[] = {{"ingest", ingest}, {"rebuild", rebuild}};
+    static const struct {
+        enum fault_kind kind;
+        int code;
+        long step;
+    } kinds[] = {{FAULT_ALLOC, ERR_NOMEM, 211},
+                 {FAULT_READ, ERR_IO, 11},
+                 {FAULT_WRITE, ERR_IO, 11},
+                 {FAULT_RENAME, ERR_IO, 1},
+                 {FAULT_SYNC, ERR_IO, 1}};
     (void)state;
     case_make();
     for (size_t i = 0; i < ARRAY_LEN(scenes); i++)
@@ -189,8 +213,11 @@ static void nth_call_fails(void **state)
                 met = fault_disarm();
                 hits += met;
                 /* SQLite itself turns EIO on a read into "malformed" */
-                if (rc != 0 && rc != kinds[k].code && !(kinds[k].kind == FAULT_WRITE && rc == ERR_FULL) && !(kinds[k].kind == FAULT_READ && rc == ERR_CORRUPT))
-                    fail_msg("%s, %s %ld: %d '%s'", scenes[i].name, fault_names[kinds[k].kind], n, rc, err.text);
+                if (rc != 0 && rc != kinds[k].code &&
+                    !(kinds[k].kind == FAULT_WRITE && rc == ERR_FULL) &&
+                    !(kinds[k].kind == FAULT_READ && rc == ERR_CORRUPT))
+                    fail_msg("%s, %s %ld: %d '%s'", scenes[i].name, fault_names[kinds[k].kind], n,
+                             rc, err.text);
                 expect_whole(scenes[i].name, fault_names[kinds[k].kind], n, rc, &err);
             }
             if (!hits && (kinds[k].step > 1 || i == 1))
@@ -224,8 +251,9 @@ static void full_disk(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(nth_call_fails, setup, teardown),
-                                       cmocka_unit_test_setup_teardown(full_disk, setup, teardown)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(nth_call_fails, setup, teardown),
+        cmocka_unit_test_setup_teardown(full_disk, setup, teardown)};
     sqlite_take();
     return cmocka_run_group_tests_name("db_fault", tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* Where a run's time went: by cause, under clocks that are stepped, and folded in any pieces: what comes of it is what one reading
- * of all logs gives, and costs what is new. HISTORIES=n tries so many. */
+/* Where a run's time went: by cause, under clocks that are stepped, and folded in any pieces: what
+ * comes of it is what one reading of all logs gives, and costs what is new. HISTORIES=n tries so
+ * many. */
 // LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host
 #include "tests/unit/db_fixture.h"
 
@@ -9,10 +10,13 @@
 static void time_invariants(void)
 {
     assert_true(ask_num("SELECT count(*) FROM v_time") > 0);
-    assert_true(ask_num("SELECT count(*) FROM v_time WHERE NOT (seconds >= 0) OR seconds <> \"to\" - \"from\"") == 0);
-    assert_true(ask_num("SELECT count(*) FROM (SELECT \"from\" <> lag(\"to\") OVER (PARTITION BY run ORDER BY \"from\") AS gap FROM v_time) WHERE gap") == 0);
+    assert_true(ask_num("SELECT count(*) FROM v_time WHERE NOT (seconds >= 0) OR seconds <> \"to\" "
+                        "- \"from\"") == 0);
+    assert_true(ask_num("SELECT count(*) FROM (SELECT \"from\" <> lag(\"to\") OVER (PARTITION BY "
+                        "run ORDER BY \"from\") AS gap FROM v_time) WHERE gap") == 0);
     double sum = ask_num("SELECT sum(seconds) FROM v_time");
-    double wall = ask_num("SELECT (SELECT max(at) FROM event_time WHERE run = '" FX_RUN "') - (SELECT min(at) FROM event_time WHERE kind = 'submit_intent')");
+    double wall = ask_num("SELECT (SELECT max(at) FROM event_time WHERE run = '" FX_RUN
+                          "') - (SELECT min(at) FROM event_time WHERE kind = 'submit_intent')");
     assert_true(fabs(sum - wall) < 1e-5);
 }
 
@@ -23,7 +27,8 @@ static void test_time_by_cause(void **state)
         const char *cause;
         double seconds;
     } rows[] = {
-        {"queue", 4.6},  {"start", 3 * (0.8 + 1.1)}, {"load", 2 * 0.6}, {"save", (2 + 1 + 2 + 2 + 1) * 0.7},
+        {"queue", 4.6},       {"start", 3 * (0.8 + 1.1)},
+        {"load", 2 * 0.6},    {"save", (2 + 1 + 2 + 2 + 1) * 0.7},
         {"down:preempt", 11}, {"down:crash", 2.5},
     };
     (void)state;
@@ -32,16 +37,21 @@ static void test_time_by_cause(void **state)
     time_invariants();
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         char sql[128];
-        snprintf(sql, sizeof sql, "SELECT sum(seconds) FROM v_time WHERE cause = '%s'", rows[i].cause);
+        snprintf(sql, sizeof sql, "SELECT sum(seconds) FROM v_time WHERE cause = '%s'",
+                 rows[i].cause);
         if (fabs(ask_num(sql) - rows[i].seconds) > 1e-4)
             fail_msg("%s: %.6f s, not %.6f", rows[i].cause, ask_num(sql), rows[i].seconds);
     }
-    assert_true(fabs(ask_num("SELECT sum(step_s) FROM v_step WHERE NOT replayed") - ask_num("SELECT sum(seconds) FROM v_time WHERE cause = 'train'")) < 1e-4);
-    assert_true(fabs(ask_num("SELECT sum(step_s) FROM v_step WHERE replayed") - ask_num("SELECT sum(seconds) FROM v_time WHERE cause = 'replay'")) < 1e-4);
-    assert_true(fabs(ask_num("SELECT sum(seconds) FROM v_time") - (fx.wall - 1.8e9 - 20 - 7 * 8 - 3 - 1)) < 1e-4);
+    assert_true(fabs(ask_num("SELECT sum(step_s) FROM v_step WHERE NOT replayed") -
+                     ask_num("SELECT sum(seconds) FROM v_time WHERE cause = 'train'")) < 1e-4);
+    assert_true(fabs(ask_num("SELECT sum(step_s) FROM v_step WHERE replayed") -
+                     ask_num("SELECT sum(seconds) FROM v_time WHERE cause = 'replay'")) < 1e-4);
+    assert_true(fabs(ask_num("SELECT sum(seconds) FROM v_time") -
+                     (fx.wall - 1.8e9 - 20 - 7 * 8 - 3 - 1)) < 1e-4);
 }
 
-/* The wall clock jumps in the middle, the second attempt runs on a host whose clock is an hour off: same durations. */
+/* The wall clock jumps in the middle, the second attempt runs on a host whose clock is an hour off:
+ * same durations. */
 static void test_time_under_clock_steps(void **state)
 {
     static const double steps[][2] = {{3600, 0}, {-3600, 0}, {0, -3600}, {0, 3600}, {-7200, 3600}};
@@ -75,7 +85,8 @@ static void test_time_under_clock_steps(void **state)
         time_invariants();
         double train = ask_num("SELECT sum(seconds) FROM v_time WHERE cause = 'train'");
         assert_true(fabs(train - ask_num("SELECT sum(step_s) FROM v_step")) < 1e-4);
-        assert_true(fabs(ask_num("SELECT sum(seconds) FROM v_time WHERE cause = 'down:preempt'") - 10) < 1e-4);
+        assert_true(fabs(ask_num("SELECT sum(seconds) FROM v_time WHERE cause = 'down:preempt'") -
+                         10) < 1e-4);
         assert_true(ask_num("SELECT count(*) FROM v_attempt WHERE ended_at < started_at") == 0);
     }
 }
@@ -118,23 +129,28 @@ static int random_below(int n)
     return (int)((random_state >> 8) % (unsigned)n);
 }
 
-/* What an agent reads of a wrapped trainer: rows of several steps, told late, the first without a time. */
+/* What an agent reads of a wrapped trainer: rows of several steps, told late, the first without a
+ * time. */
 static void wrapped_make(const char *dir, int attempt, int from, int to)
 {
     struct evlog *log = fx_open(dir, FX_RUN, attempt, "agent");
     for (int done = from, stride = 1 + random_below(4); done < to; done += stride) {
         double seconds = 0.5 * stride;
         fx_pass(seconds + 0.25 * random_below(3));
-        fx_event(log, "step", "step", 'i', done + stride - 1, "steps", 'i', stride, "started_at", 'n', fx.wall - seconds, "step_s", 'n',
-                 done == from ? (double)NAN : seconds, "ended_ago_s", 'n', 0.125 * random_below(3), "again", 'i', random_below(5) == 0, NULL);
+        fx_event(log, "step", "step", 'i', done + stride - 1, "steps", 'i', stride, "started_at",
+                 'n', fx.wall - seconds, "step_s", 'n', done == from ? (double)NAN : seconds,
+                 "ended_ago_s", 'n', 0.125 * random_below(3), "again", 'i', random_below(5) == 0,
+                 NULL);
     }
     evlog_close(log);
 }
 
-/* Attempts that end early, replay, move to hosts with clocks of their own, and whose wall clocks are stepped. */
+/* Attempts that end early, replay, move to hosts with clocks of their own, and whose wall clocks
+ * are stepped. */
 static void history_make(const char *dir)
 {
-    static const char *const causes[] = {"preempt", "crash", "node_fail", "preempt"}, *const hosts[] = {"node1", "node2", "node3"};
+    static const char *const causes[] = {"preempt", "crash", "node_fail", "preempt"},
+                             *const hosts[] = {"node1", "node2", "node3"};
     static const char *const boots[] = {"boot-1", "boot-2", "boot-3"};
     struct evlog *submit = fx_open(dir, FX_RUN, 0, "submit-1");
     int next = 0, attempts = 2 + random_below(4);
@@ -150,10 +166,12 @@ static void history_make(const char *dir)
             fx.wall += random_below(3) * 1800 - 1800;
         if (random_below(5) == 0)
             fx.mono = 1000.0 * host + fx.mono;
-        fx_attempt(dir, FX_RUN, n, next, last, 200, n == attempts && random_below(2) ? "done" : causes[random_below(4)]);
+        fx_attempt(dir, FX_RUN, n, next, last, 200,
+                   n == attempts && random_below(2) ? "done" : causes[random_below(4)]);
         if (random_below(3) == 0)
             wrapped_make(dir, n, last + 1, last + 12);
-        next = last + 1 > 8 ? last + 1 - random_below(8) : last + 1; /* steps behind the last save are done again */
+        /* steps behind the last save are done again */
+        next = last + 1 > 8 ? last + 1 - random_below(8) : last + 1;
     }
 }
 
@@ -172,7 +190,8 @@ static void prefix_copy(const char *from, const char *to, const char *name, int6
     str_release(&text);
 }
 
-/* Logs arrive in pieces of any length and in any order, cut within records too; now and then one loses its end, and has it again. */
+/* Logs arrive in pieces of any length and in any order, cut within records too; now and then one
+ * loses its end, and has it again. */
 static void history_ingest(const char *from, const char *to)
 {
     char name[16][64];
@@ -195,7 +214,9 @@ static void history_ingest(const char *from, const char *to)
         if (have[i] == size[i])
             continue;
         int64_t piece = 1 + random_below(random_below(3) ? (int)size[i] : 300);
-        have[i] = random_below(12) == 0 ? have[i] / 2 : have[i] + piece < size[i] ? have[i] + piece : size[i];
+        have[i] = random_below(12) == 0       ? have[i] / 2
+                  : have[i] + piece < size[i] ? have[i] + piece
+                                              : size[i];
         left -= have[i] == size[i];
         prefix_copy(from, to, name[i], have[i]);
         ingest();
@@ -224,7 +245,8 @@ static void test_random_histories_in_random_pieces(void **state)
     }
 }
 
-/* A database of an older reel has no fold's memory: its runs are listed to be folded from their first event. */
+/* A database of an older reel has no fold's memory: its runs are listed to be folded from their
+ * first event. */
 static void test_listed_runs_are_folded_anew(void **state)
 {
     struct store *db = NULL;
@@ -233,9 +255,13 @@ static void test_listed_runs_are_folded_anew(void **state)
     fx_home(home);
     ingest();
     assert_int_equal(store_open(db_path, STORE_WRITE, &db, &err), 0);
-    assert_int_equal(store_exec(db, "DELETE FROM span; DELETE FROM fold; DELETE FROM fold_diff; DELETE FROM fold_part; DELETE FROM fold_attempt;"
-                                    "DELETE FROM fold_writer; UPDATE run_clock SET offset_s = offset_s + 1e-4;"
-                                    "INSERT INTO refold SELECT DISTINCT run FROM event", &err), 0);
+    assert_int_equal(
+        store_exec(db,
+                   "DELETE FROM span; DELETE FROM fold; DELETE FROM fold_diff; DELETE FROM "
+                   "fold_part; DELETE FROM fold_attempt;"
+                   "DELETE FROM fold_writer; UPDATE run_clock SET offset_s = offset_s + 1e-4;"
+                   "INSERT INTO refold SELECT DISTINCT run FROM event", &err),
+        0);
     store_close(db);
     assert_int_equal(ingest().events_new, 0);
     equals_fresh();
@@ -295,9 +321,11 @@ static void test_work_is_that_of_the_news(void **state)
         evlog_close(log);
         assert_true(ask_num("SELECT count(*) FROM v_time WHERE cause = 'train'") == steps + 200);
     }
-    print_message("operations: %lld for 1000 steps, %lld for 4000; for 100 more %lld and %lld; behind a "
-                  "stepped clock %lld and %lld\n", (long long)all[0], (long long)all[1],
-                  (long long)news[0], (long long)news[1], (long long)stepped[0], (long long)stepped[1]);
+    print_message(
+        "operations: %lld for 1000 steps, %lld for 4000; for 100 more %lld and %lld; behind a "
+        "stepped clock %lld and %lld\n",
+        (long long)all[0], (long long)all[1], (long long)news[0], (long long)news[1],
+        (long long)stepped[0], (long long)stepped[1]);
     assert_true(all[1] < 5 * all[0]);
     assert_true(news[1] < 1.2 * (double)news[0] && news[0] < all[0] / 5);
     assert_true(stepped[1] < 1.2 * (double)stepped[0] && stepped[0] < all[0] / 5);
@@ -307,8 +335,9 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(test_time_by_cause), T(test_time_under_clock_steps), T(test_sweep), T(test_random_histories_in_random_pieces),
-        T(test_listed_runs_are_folded_anew), T(test_work_is_that_of_the_news),
+        T(test_time_by_cause), T(test_time_under_clock_steps), T(test_sweep),
+        T(test_random_histories_in_random_pieces), T(test_listed_runs_are_folded_anew),
+        T(test_work_is_that_of_the_news),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

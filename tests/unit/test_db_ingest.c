@@ -16,15 +16,20 @@ static void test_views_of_a_whole_home(void **state)
     } rows[] = {
         {"SELECT count(*) FROM v_step", FX_EXECUTED},
         {"SELECT sum(replayed) FROM v_step", FX_REPLAYED},
-        {"SELECT group_concat(step || ':' || attempt) = '40:3,41:3,42:3' FROM (SELECT * FROM v_step WHERE replayed ORDER BY step)", 1},
+        {"SELECT group_concat(step || ':' || attempt) = '40:3,41:3,42:3' FROM (SELECT * FROM "
+         "v_step WHERE replayed ORDER BY step)", 1},
         {"SELECT count(DISTINCT step) FROM v_step WHERE NOT replayed", FX_TOTAL},
         {"SELECT count(*) FROM v_attempt", 3},
-        {"SELECT group_concat(cause || first_step || '-' || last_step) = 'preempt0-23,crash24-42,done40-59' FROM (SELECT * FROM v_attempt ORDER BY attempt)", 1},
-        {"SELECT count(*) FROM v_attempt WHERE ended_at > started_at AND scheduler = 'local' AND job_id = 100 + attempt", 3},
+        {"SELECT group_concat(cause || first_step || '-' || last_step) = "
+         "'preempt0-23,crash24-42,done40-59' FROM (SELECT * FROM v_attempt ORDER BY attempt)", 1},
+        {"SELECT count(*) FROM v_attempt WHERE ended_at > started_at AND scheduler = 'local' AND "
+         "job_id = 100 + attempt", 3},
         {"SELECT count(*) FROM v_trial", FX_TRIALS},
         {"SELECT count(measured_step_s) FROM v_trial", FX_MEASURED},
-        {"SELECT count(*) FROM v_trial WHERE predicted_at > 0 AND tp = 1 AND dp IN (1, 2) AND model = 'dit-tiny' AND seq = '4x8x8'", FX_TRIALS},
-        {"SELECT count(*) FROM v_trial WHERE state = 'oom' AND mbs = 8 AND dp = 2 AND cause LIKE 'rank 1%'", 1},
+        {"SELECT count(*) FROM v_trial WHERE predicted_at > 0 AND tp = 1 AND dp IN (1, 2) AND "
+         "model = 'dit-tiny' AND seq = '4x8x8'", FX_TRIALS},
+        {"SELECT count(*) FROM v_trial WHERE state = 'oom' AND mbs = 8 AND dp = 2 AND cause LIKE "
+         "'rank 1%'", 1},
         {"SELECT count(*) FROM v_trial WHERE state = 'predicted'", 1},
         {"SELECT name = 'demo' AND total_steps = 60 FROM run", 1},
         {"SELECT count(*) FROM run", 1},
@@ -56,12 +61,14 @@ static void test_ingest_again_changes_nothing(void **state)
 
 static void test_any_order_of_files_and_copies(void **state)
 {
-    static const char *const orders[][4] = {
-        {"runs", "tunes", "curations/c1", "copy"}, {"copy", "curations/c1", "tunes", "runs"}, {"copy", "runs", "copy", "tunes"}};
+    static const char *const orders[][4] = {{"runs", "tunes", "curations/c1", "copy"},
+                                            {"copy", "curations/c1", "tunes", "runs"},
+                                            {"copy", "runs", "copy", "tunes"}};
     char paths[4][400], cmd[900], other[320];
     (void)state;
     fx_home(home);
-    snprintf(cmd, sizeof cmd, "mkdir -p %s/copy && cp %s/runs/*/events/rank0.a1.evlog %s/copy/", home, home, home);
+    snprintf(cmd, sizeof cmd, "mkdir -p %s/copy && cp %s/runs/*/events/rank0.a1.evlog %s/copy/",
+             home, home, home);
     assert_int_equal(system(cmd), 0);
     ingest_at(db_path, (const char *const[]){home}, 1);
     char *want = dump(db_path);
@@ -70,7 +77,9 @@ static void test_any_order_of_files_and_copies(void **state)
         for (size_t k = 0; k < 4; k++) {
             const char *o = orders[i][k];
             snprintf(paths[k], sizeof paths[k], "%s/%s", home,
-                     !strcmp(o, "runs") ? "runs/" FX_RUN : !strcmp(o, "tunes") ? "tunes/" FX_TUNE : o);
+                     !strcmp(o, "runs")    ? "runs/" FX_RUN
+                     : !strcmp(o, "tunes") ? "tunes/" FX_TUNE
+                                           : o);
             ingest_at(other, (const char *const[]){paths[k]}, 1);
         }
         ingest_at(other, (const char *const[]){home}, 1);
@@ -114,7 +123,8 @@ static void zero_block(const char *path, int64_t at, int n)
     close(fd);
 }
 
-/* Steps [0, before) are ingested, the log is damaged behind them, goes on, and is ingested again. */
+/* Steps [0, before) are ingested, the log is damaged behind them, goes on, and is ingested
+ * again. */
 static void test_damage_is_listed_and_costs_what_it_covers(void **state)
 {
     char events[512], path[600];
@@ -164,7 +174,8 @@ static void test_torn_tail_is_damage_until_the_log_goes_on(void **state)
     equals_fresh();
 }
 
-/* The file system lost the log's last records after they were ingested, and the writer went on with the same numbers. */
+/* The file system lost the log's last records after they were ingested, and the writer went on with
+ * the same numbers. */
 static void test_truncated_and_regrown(void **state)
 {
     char events[512], path[600];
@@ -193,7 +204,8 @@ static void test_truncated_and_regrown(void **state)
     }
 }
 
-/* A copy of the log as it was stays elsewhere: two events under one key. The later one counts, in any order. */
+/* A copy of the log as it was stays elsewhere: two events under one key. The later one counts, in
+ * any order. */
 static void test_conflict_is_settled_by_time(void **state)
 {
     char old[400], new[400], other[400];
@@ -221,7 +233,8 @@ static void test_conflict_is_settled_by_time(void **state)
     free(b);
 }
 
-/* Records that are valid but make no sense: kept raw, never counted, and no view fails over them. */
+/* Records that are valid but make no sense: kept raw, never counted, and no view fails over
+ * them. */
 static void test_strange_events(void **state)
 {
     char dir[400];
@@ -229,16 +242,19 @@ static void test_strange_events(void **state)
     snprintf(dir, sizeof dir, "%s/runs/" FX_RUN "/events", home);
     struct evlog *log = fx_open(dir, FX_RUN, 1, "rank0");
     fx_event(log, "step", "step", 't', "seven", NULL);
-    fx_event(log, "step", "step", 'i', 3, "tokens", 'i', 0, "model_flops", 'n', 1e9, "step_s", 'n', (double)NAN, "mfu", 'n', 0.5, NULL);
+    fx_event(log, "step", "step", 'i', 3, "tokens", 'i', 0, "model_flops", 'n', 1e9, "step_s", 'n',
+             (double)NAN, "mfu", 'n', 0.5, NULL);
     fx_event(log, "train_started", "peak_flops", 't', "much", "layout", 'i', 4, NULL);
-    fx_event(log, "trial_predicted", "trial", 't', "t1", "layout", 't', "no \"layout", "predicted_step_s", 't', "soon", NULL);
+    fx_event(log, "trial_predicted", "trial", 't', "t1", "layout", 't', "no \"layout",
+             "predicted_step_s", 't', "soon", NULL);
     fx_event(log, "trial_ended", "trial", 'i', 4, "mfu", 'n', 0.1, NULL);
     fx_event(log, "a_kind_of_the_future", "x", 'i', 1, NULL);
     fx_event(log, "attempt_ended", "cause", 'i', 1, NULL);
     evlog_close(log);
     assert_int_equal(ingest().events_new, 7);
     assert_true(ask_num("SELECT count(*) FROM v_step") == 1);
-    assert_true(ask_num("SELECT count(*) FROM v_trial WHERE tp IS NULL AND layout = 'no \"layout'") == 1);
+    assert_true(
+        ask_num("SELECT count(*) FROM v_trial WHERE tp IS NULL AND layout = 'no \"layout'") == 1);
     assert_true(ask_num("SELECT count(*) FROM check_mfu WHERE difference IS NULL") == 2);
     free(dump(db_path));
 }
@@ -255,10 +271,12 @@ static void test_trial_steps_are_not_steps_of_runs(void **state)
     assert_int_equal(ingest().events_new, 0); /* not looked at */
     ingest_at(db_path, (const char *const[]){dir}, 1);
     assert_true(ask_num("SELECT count(*) FROM event") == 2);
-    assert_true(ask_num("SELECT (SELECT count(*) FROM v_step) + (SELECT count(*) FROM v_attempt) + (SELECT count(*) FROM run)") == 0);
+    assert_true(ask_num("SELECT (SELECT count(*) FROM v_step) + (SELECT count(*) FROM v_attempt) + "
+                        "(SELECT count(*) FROM run)") == 0);
 }
 
-/* A prediction made again after the measurement must not replace the one the measurement is held against. */
+/* A prediction made again after the measurement must not replace the one the measurement is held
+ * against. */
 static void test_prediction_is_the_last_before_the_trial(void **state)
 {
     char dir[400];
@@ -269,12 +287,14 @@ static void test_prediction_is_the_last_before_the_trial(void **state)
         if (i == 2)
             fx_event(log, "trial_started", "trial", 't', "t1", NULL);
         else
-            fx_event(log, "trial_predicted", "trial", 't', "t1", "layout", 't', "tp=2,cp_kind=ring", "predicted_step_s", 'n', 1.0 + i, NULL);
+            fx_event(log, "trial_predicted", "trial", 't', "t1", "layout", 't', "tp=2,cp_kind=ring",
+                     "predicted_step_s", 'n', 1.0 + i, NULL);
         fx_pass(1);
     }
     evlog_close(log);
     ingest();
-    assert_true(ask_num("SELECT predicted_step_s FROM v_trial WHERE tp = 2 AND cp_kind = 'ring' AND state = 'running'") == 2.0);
+    assert_true(ask_num("SELECT predicted_step_s FROM v_trial WHERE tp = 2 AND cp_kind = 'ring' "
+                        "AND state = 'running'") == 2.0);
 }
 
 /* A database of before stands without its logs: their events give the layouts all the same. */
@@ -287,13 +307,17 @@ static void test_an_older_database_gets_its_layouts(void **state)
     assert_int_equal(sqlite3_open(db_path, &sql), SQLITE_OK);
     assert_int_equal(schema_migrate(sql, BEFORE_LAYOUTS, &err), 0);
     assert_int_equal(sqlite3_exec(sql,
-        "INSERT INTO event(id, run, attempt, writer, seq, kind, wall, mono, boot, host, json) VALUES"
-        " (1, 'x', 0, 'tune', 1, 'trial_predicted', 1, 1, 'b', 'h', '{\"trial\": \"t1\", \"layout\": \"tp=2,zero=1\"}');"
-        "INSERT INTO trial_event(event, tune, trial, kind, seq) VALUES (1, 'x', 't1', 'trial_predicted', 1)",
-        NULL, NULL, NULL), SQLITE_OK);
+                                  "INSERT INTO event(id, run, attempt, writer, seq, kind, wall, "
+                                  "mono, boot, host, json) VALUES"
+                                  " (1, 'x', 0, 'tune', 1, 'trial_predicted', 1, 1, 'b', 'h', "
+                                  "'{\"trial\": \"t1\", \"layout\": \"tp=2,zero=1\"}');"
+                                  "INSERT INTO trial_event(event, tune, trial, kind, seq) VALUES "
+                                  "(1, 'x', 't1', 'trial_predicted', 1)", NULL, NULL, NULL),
+                     SQLITE_OK);
     sqlite3_close(sql);
     ingest();
-    assert_true(ask_num("SELECT tp * 100 + zero * 10 + dp FROM v_trial WHERE recompute = 'none'") == 211);
+    assert_true(ask_num("SELECT tp * 100 + zero * 10 + dp FROM v_trial WHERE recompute = 'none'") ==
+                211);
 }
 
 /* ---- ingesters, rebuild ---- */
@@ -364,8 +388,10 @@ static void test_rebuild_of_a_damaged_database(void **state)
     bool stale;
     (void)state;
     fx_home(home);
-    assert_int_equal(file_publish(db_path, "garbage garbage garbage garbage garbage garbage", 47, NULL), 0);
-    assert_int_equal(ingest_open(db_path, (const char *const[]){home}, 1, 0, &db, &stale, &err), ERR_CORRUPT);
+    assert_int_equal(
+        file_publish(db_path, "garbage garbage garbage garbage garbage garbage", 47, NULL), 0);
+    assert_int_equal(ingest_open(db_path, (const char *const[]){home}, 1, 0, &db, &stale, &err),
+                     ERR_CORRUPT);
     assert_non_null(strstr(err.text, "reel db rebuild"));
     if (ingest_rebuild(db_path, (const char *const[]){home}, 1, 0, NULL, &err) < 0)
         fail_msg("%s", err.text);
@@ -381,7 +407,8 @@ static void test_rebuild_of_a_damaged_database(void **state)
     assert_int_equal(ingest_rebuild(db_path, (const char *const[]){home}, 1, 0, &report, NULL), 0);
     assert_false(report.kept_foreign);
     assert_int_equal(file_publish(db_path, "a note", 6, NULL), 0);
-    assert_int_equal(ingest_rebuild(db_path, (const char *const[]){home}, 1, 0, &report, &err), ERR_INPUT);
+    assert_int_equal(ingest_rebuild(db_path, (const char *const[]){home}, 1, 0, &report, &err),
+                     ERR_INPUT);
     str_clear(&text);
     assert_int_equal(file_read(db_path, 100, &text, NULL), 0);
     assert_string_equal(text.p, "a note");
@@ -401,8 +428,9 @@ static void test_every_mfu_recomputed(void **state)
     snprintf(dir, sizeof dir, "%s/runs/other/events", home);
     struct evlog *log = fx_open(dir, "other", 1, "rank0");
     fx_train_started(log, 0, 1);
-    fx_event(log, "step", "step", 'i', 0, "tokens", 'i', FX_TOKENS, "step_s", 'n', 2.0, "model_flops", 'n', FX_STEP_FLOPS, "mfu", 'n',
-             FX_STEP_FLOPS / (2.0 * FX_PEAK) * 1.001, NULL);
+    fx_event(log, "step", "step", 'i', 0, "tokens", 'i', FX_TOKENS, "step_s", 'n', 2.0,
+             "model_flops", 'n', FX_STEP_FLOPS, "mfu", 'n', FX_STEP_FLOPS / (2.0 * FX_PEAK) * 1.001,
+             NULL);
     evlog_close(log);
     ingest();
     assert_true(fabs(ask_num("SELECT max(difference) FROM check_mfu") - 1e-3) < 1e-9);
@@ -430,13 +458,15 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(test_views_of_a_whole_home), T(test_ingest_again_changes_nothing), T(test_any_order_of_files_and_copies), T(test_reading_on_while_the_log_grows),
-        T(test_damage_is_listed_and_costs_what_it_covers), T(test_torn_tail_is_damage_until_the_log_goes_on),
-        T(test_truncated_and_regrown), T(test_conflict_is_settled_by_time), T(test_strange_events),
+        T(test_views_of_a_whole_home), T(test_ingest_again_changes_nothing),
+        T(test_any_order_of_files_and_copies), T(test_reading_on_while_the_log_grows),
+        T(test_damage_is_listed_and_costs_what_it_covers),
+        T(test_torn_tail_is_damage_until_the_log_goes_on), T(test_truncated_and_regrown),
+        T(test_conflict_is_settled_by_time), T(test_strange_events),
         T(test_trial_steps_are_not_steps_of_runs), T(test_prediction_is_the_last_before_the_trial),
         T(test_an_older_database_gets_its_layouts),
-        T(test_second_ingester_waits_or_reads), T(test_rebuild_equals_and_replaces), T(test_rebuild_of_a_damaged_database),
-        T(test_every_mfu_recomputed), T(test_curation_link),
+        T(test_second_ingester_waits_or_reads), T(test_rebuild_equals_and_replaces),
+        T(test_rebuild_of_a_damaged_database), T(test_every_mfu_recomputed), T(test_curation_link),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,9 +69,10 @@ static void test_wal_rule(void **state)
         int version;
         bool wal;
     } rows[] = {
-        {0xEF53, 3051003, true},      {0xEF53, 3051002, false}, {0xEF53, 3040001, false}, {0x58465342, 3053000, true},
+        {0xEF53, 3051003, true},      {0xEF53, 3051002, false},
+        {0xEF53, 3040001, false},     {0x58465342, 3053000, true},
         {0x6969, 3053000, false},     {0x0BD00BD0, 3053000, false}, /* nfs, lustre */
-        {0x65735546, 3053000, false}, {0, 3053000, false},      /* fuse, unknown */
+        {0x65735546, 3053000, false}, {0, 3053000, false},          /* fuse, unknown */
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -102,13 +103,16 @@ static void test_open_refuses(void **state)
 {
     (void)state;
     assert_int_equal(open_fails(STORE_READ, "reel db ingest"), ERR_NOT_FOUND);
-    assert_int_equal(file_publish(path, "this is no database, and long enough to be seen as none", 55, NULL), 0);
+    assert_int_equal(
+        file_publish(path, "this is no database, and long enough to be seen as none", 55, NULL), 0);
     assert_int_equal(open_fails(STORE_READ, "reel db rebuild"), ERR_CORRUPT);
     assert_int_equal(open_fails(STORE_WRITE, "reel db rebuild"), ERR_CORRUPT);
     unlink(path);
     sqlite3 *other = NULL;
     assert_int_equal(sqlite3_open(path, &other), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(other, "PRAGMA application_id=77; CREATE TABLE t(x)", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_exec(other, "PRAGMA application_id=77; CREATE TABLE t(x)", NULL, NULL, NULL),
+        SQLITE_OK);
     sqlite3_close(other);
     assert_int_equal(open_fails(STORE_WRITE, "another program"), ERR_CORRUPT);
 }
@@ -128,7 +132,9 @@ static void test_newer_schema_is_refused(void **state)
 static void schema_dump(struct store *db, struct str *out)
 {
     struct store_query *q = NULL;
-    assert_int_equal(store_ask(db, "SELECT type, name, sql FROM sqlite_schema ORDER BY type, name", &q, NULL), 0);
+    assert_int_equal(
+        store_ask(db, "SELECT type, name, sql FROM sqlite_schema ORDER BY type, name", &q, NULL),
+        0);
     while (store_next(q, NULL) > 0) {
         str_addf(out, "%s %s: ", store_text(q, 0), store_text(q, 1));
         str_addf(out, "%s\n", store_text(q, 2));
@@ -177,7 +183,8 @@ static bool is_described(const char *view, const char *column)
     const char *end = strstr(at + head.len, "\n\n");
     snprintf(line, sizeof line, "\n  %s ", column);
     const char *found = strstr(at + head.len, line);
-    bool said = found && (!end || found < end) && found[strlen(line) + strspn(found + strlen(line), " ")] != '\n';
+    bool said = found && (!end || found < end) &&
+                found[strlen(line) + strspn(found + strlen(line), " ")] != '\n';
     str_release(&all);
     str_release(&head);
     return said;
@@ -190,8 +197,11 @@ static void test_every_column_is_described(void **state)
     int n = 0;
     struct store *db = open_ok(STORE_WRITE);
     struct store_query *q = NULL;
-    assert_int_equal(store_ask(db, "SELECT v.name, c.name, v.sql FROM sqlite_schema v JOIN pragma_table_info(v.name) c"
-                                   " WHERE v.type = 'view' AND v.name GLOB 'v_*'", &q, NULL), 0);
+    assert_int_equal(
+        store_ask(
+            db, "SELECT v.name, c.name, v.sql FROM sqlite_schema v JOIN pragma_table_info(v.name) c"
+            " WHERE v.type = 'view' AND v.name GLOB 'v_*'", &q, NULL),
+        0);
     for (; store_next(q, NULL) > 0; n++) {
         char view[64], column[64];
         snprintf(view, sizeof view, "%s", store_text(q, 0));
@@ -230,8 +240,11 @@ static void test_queries_refused(void **state)
     static const struct {
         const char *sql, *needle;
     } rows[] = {
-        {"", "one SQL statement"},          {"  ;", "one SQL statement"},     {"SELECT 1; SELECT 2", "one SQL statement"},
-        {"SELECT a FROM nowhere", "nowhere"}, {"SELEC 1", "SELEC"},
+        {"", "one SQL statement"},
+        {"  ;", "one SQL statement"},
+        {"SELECT 1; SELECT 2", "one SQL statement"},
+        {"SELECT a FROM nowhere", "nowhere"},
+        {"SELEC 1", "SELEC"},
     };
     (void)state;
     store_close(open_ok(STORE_WRITE));

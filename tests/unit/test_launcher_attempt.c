@@ -16,10 +16,18 @@
 static void left_behind(int64_t restart)
 {
     char text[256];
-    snprintf(text, sizeof text, "{\"job_id\": \"7\", \"token\": \"t\", \"restart\": %lld, \"host\": \"elsewhere\", \"pid\": 99}", (long long)restart);
+    snprintf(text, sizeof text,
+             "{\"job_id\": \"7\", \"token\": \"t\", \"restart\": %lld, \"host\": \"elsewhere\", "
+             "\"pid\": 99}",
+             (long long)restart);
     assert_int_equal(file_mkdirs(in_scratch("claims/lock"), NULL), 0);
     assert_int_equal(file_publish(in_scratch("claims/attempt-1"), text, strlen(text), NULL), 0);
-    assert_int_equal(file_publish(in_scratch("claims/lock/0123456789abcdef0123456789abcdef.another-boot.1.99.1.0.elsewhere"), "1", 1, NULL), 0);
+    assert_int_equal(
+        file_publish(
+            in_scratch(
+                "claims/lock/0123456789abcdef0123456789abcdef.another-boot.1.99.1.0.elsewhere"),
+            "1", 1, NULL),
+        0);
 }
 
 /* Seconds that the lease of what was left behind was waited for. */
@@ -40,7 +48,8 @@ static double waited_s(const char *job, int restarts)
     return s;
 }
 
-/* A job that runs again has ended where it ran before, says the scheduler; of another job nobody says so. */
+/* A job that runs again has ended where it ran before, says the scheduler; of another job nobody
+ * says so. */
 static void a_former_life_is_not_waited_for(void **state)
 {
     (void)state;
@@ -75,7 +84,8 @@ static void how_a_job_was_ended(void **state)
         enum sched_end why;
         const char *text;
     } cases[] = {
-        {SCHED_END_NONE, ", the job was being ended"}, /* when it was asked again the scheduler knew of nothing */
+        /* when it was asked again the scheduler knew of nothing */
+        {SCHED_END_NONE, ", the job was being ended"},
         {SCHED_END_PREEMPTED, ", the job was being ended (preempted)"},
         {SCHED_END_UNKNOWN, ", the job was being ended (for a reason it does not tell)"},
     };
@@ -87,7 +97,8 @@ static void how_a_job_was_ended(void **state)
     }
 }
 
-/* A run by hand whose agent was lost with its host goes on: nobody but its silence tells of the end. */
+/* A run by hand whose agent was lost with its host goes on: nobody but its silence tells of the
+ * end. */
 static void one_by_hand_is_over_when_it_is_silent(void **state)
 {
     struct launch l = {.run_dir = ""};

@@ -1,5 +1,8 @@
-/* Files of a run and of its home: the n-th allocation, read, write, sync, rename or mkdir fails, and what stood stands. */
-// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir,--wrap=link,--wrap=read,--wrap=pread,--wrap=run_config_hash
+/* Files of a run and of its home: the n-th allocation, read, write, sync, rename or mkdir fails,
+ * and what stood stands. */
+// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup
+// LINK: -Wl,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir
+// LINK: -Wl,--wrap=link,--wrap=read,--wrap=pread,--wrap=run_config_hash
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,8 +17,9 @@
 #include "tests/unit/fault.h"
 #include "tests/unit/scratch.h"
 
-static const char run_text[] = "{\"schema\": \"reel.run/1\", \"name\": \"one\", \"model\": \"dit-tiny\", "
-                               "\"stages\": [{\"data\": \"synthetic:1x8x8\", \"gbs\": 2, \"steps\": 40}]}";
+static const char run_text[] =
+    "{\"schema\": \"reel.run/1\", \"name\": \"one\", \"model\": \"dit-tiny\", "
+    "\"stages\": [{\"data\": \"synthetic:1x8x8\", \"gbs\": 2, \"steps\": 40}]}";
 static struct run run;
 static struct plan plan;
 
@@ -30,7 +34,8 @@ static int setup(void **state)
     struct err err = {0};
     int rc = scratch_setup(state);
     must(run_parse(run_text, sizeof run_text - 1, "run.json", &run, &err), &err);
-    plan = (struct plan){.layout = layout_default(), .seq = {1, 4, 4}, .gbs = 2, .dtype = run.dtype, .device = "cpu", .model = "dit-tiny"};
+    plan = (struct plan){.layout = layout_default(), .seq = {1, 4, 4}, .gbs = 2, .dtype = run.dtype,
+                         .device = "cpu", .model = "dit-tiny"};
     must(run_save(&run, in_scratch("run.json"), &err), &err);
     must(plan_save(&plan, in_scratch("plan.json"), &err), &err);
     return rc;
@@ -123,7 +128,8 @@ static int do_create(struct err *err)
     return launch_create(in_scratch("home"), "/bin", &run, &plan, "{}\n", &l, &existed, err);
 }
 
-/* A run that stands is whole and has its name; one that could not be made left nothing that looks like a run. */
+/* A run that stands is whole and has its name; one that could not be made left nothing that looks
+ * like a run. */
 static void after_create(int rc)
 {
     char **ids = NULL, id[ID_TEXT_BYTES], path[LIMIT_PATH_BYTES + 32];
@@ -183,11 +189,15 @@ static const struct scene {
     {"run_load", do_run_load, NULL, 1u << FAULT_ALLOC | 1u << FAULT_READ},
     {"plan_load", do_plan_load, NULL, 1u << FAULT_ALLOC | 1u << FAULT_READ},
     {"model_load", do_model_load, NULL, 1u << FAULT_ALLOC | 1u << FAULT_READ},
-    {"plan_save", do_plan_save, after_plan_save, 1u << FAULT_ALLOC | 1u << FAULT_WRITE | 1u << FAULT_SYNC | 1u << FAULT_RENAME},
-    {"run_save", do_run_save, after_run_save, 1u << FAULT_ALLOC | 1u << FAULT_WRITE | 1u << FAULT_SYNC | 1u << FAULT_RENAME},
+    {"plan_save", do_plan_save, after_plan_save,
+     1u << FAULT_ALLOC | 1u << FAULT_WRITE | 1u << FAULT_SYNC | 1u << FAULT_RENAME},
+    {"run_save", do_run_save, after_run_save,
+     1u << FAULT_ALLOC | 1u << FAULT_WRITE | 1u << FAULT_SYNC | 1u << FAULT_RENAME},
     {"launch_create", do_create, after_create,
-     1u << FAULT_ALLOC | 1u << FAULT_WRITE | 1u << FAULT_SYNC | 1u << FAULT_RENAME | 1u << FAULT_MKDIR | 1u << FAULT_LINK},
-    {"run_state_load", do_state, NULL, 1u << FAULT_ALLOC | 1u << FAULT_READ}, /* of the run the setup below makes */
+     1u << FAULT_ALLOC | 1u << FAULT_WRITE | 1u << FAULT_SYNC | 1u << FAULT_RENAME |
+         1u << FAULT_MKDIR | 1u << FAULT_LINK},
+    /* of the run the setup below makes */
+    {"run_state_load", do_state, NULL, 1u << FAULT_ALLOC | 1u << FAULT_READ},
     {"home_runs_list", do_list, NULL, 1u << FAULT_ALLOC},
 };
 
@@ -234,6 +244,7 @@ static void nth_call_fails(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(nth_call_fails, setup, teardown)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(nth_call_fails, setup, teardown)};
     return cmocka_run_group_tests_name("launcher_fault", tests, NULL, NULL);
 }

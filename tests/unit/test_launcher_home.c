@@ -19,8 +19,9 @@
 #include "profiles/plan.h"
 #include "tests/unit/scratch.h"
 
-static const char run_text[] = "{\"schema\": \"reel.run/1\", \"name\": \"one\", \"model\": \"dit-tiny\", "
-                               "\"stages\": [{\"data\": \"synthetic:1x8x8\", \"gbs\": 2, \"steps\": 40}]}";
+static const char run_text[] =
+    "{\"schema\": \"reel.run/1\", \"name\": \"one\", \"model\": \"dit-tiny\", "
+    "\"stages\": [{\"data\": \"synthetic:1x8x8\", \"gbs\": 2, \"steps\": 40}]}";
 
 static void make(struct launch *l)
 {
@@ -28,9 +29,11 @@ static void make(struct launch *l)
     struct err err = {0};
     bool existed = false;
     assert_int_equal(run_parse(run_text, sizeof run_text - 1, "run.json", &run, &err), 0);
-    struct plan plan = {.layout = layout_default(), .seq = {1, 4, 4}, .gbs = 2, .dtype = run.dtype, .device = "cpu",
+    struct plan plan = {.layout = layout_default(), .seq = {1, 4, 4}, .gbs = 2, .dtype = run.dtype,
+                        .device = "cpu",
                         .model = "dit-tiny"};
-    assert_int_equal(launch_create(in_scratch("home"), "/bin", &run, &plan, "{}\n", l, &existed, &err), 0);
+    assert_int_equal(
+        launch_create(in_scratch("home"), "/bin", &run, &plan, "{}\n", l, &existed, &err), 0);
     run_release(&run);
 }
 
@@ -73,9 +76,12 @@ static void a_waiter_finds_no_run(void **state)
     assert_int_equal(home_run_find(in_scratch("home"), "one", id, NULL), ERR_NOT_FOUND);
     struct err err = {0};
     enum launch_kept kept;
-    assert_int_equal(launch_lock(&l, &lock, &now, &err), ERR_NOT_FOUND); /* nor does it make one anew */
-    assert_non_null(strstr(err.text, " is gone: somebody has just removed or moved it; 'reel status' lists the runs"));
-    assert_int_equal(launch_cancel(&l, NULL, &kept, &err), ERR_NOT_FOUND); /* nor who cancels it then */
+    /* nor does it make one anew */
+    assert_int_equal(launch_lock(&l, &lock, &now, &err), ERR_NOT_FOUND);
+    assert_non_null(strstr(
+        err.text, " is gone: somebody has just removed or moved it; 'reel status' lists the runs"));
+    /* nor who cancels it then */
+    assert_int_equal(launch_cancel(&l, NULL, &kept, &err), ERR_NOT_FOUND);
     assert_non_null(strstr(err.text, " is gone: somebody"));
     assert_int_equal(access(l.run_dir, F_OK), -1);
     run_state_release(&now);

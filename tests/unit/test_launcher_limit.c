@@ -20,9 +20,11 @@ static void left(void **state)
     static const struct {
         double wall_s, lasted_s, left_s;
     } table[] = {
-        {1000, 0, 120}, {1050, 50, 70}, {1050, 0, 70}, /* a script may have worked for 50 s before it came to us */
+        /* a script may have worked for 50 s before it came to us */
+        {1000, 0, 120}, {1050, 50, 70}, {1050, 0, 70},
         {910, 0, 120}, {960, 50, 70},                  /* a clock that is 90 s behind */
-        {1030, 0, 90},                                 /* and one that is ahead: a notice too early loses little */
+        /* and one that is ahead: a notice too early loses little */
+        {1030, 0, 90},
     };
     struct sched_ending e = {.limit_at = 1120, .limit_s = 120};
     (void)state;

@@ -1,4 +1,5 @@
-/* A wish that stands in a file's name: kept without a new file, found by the fold, and overruled by what was said later. */
+/* A wish that stands in a file's name: kept without a new file, found by the fold, and overruled by
+ * what was said later. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -75,7 +76,8 @@ static void overruled_by_the_log(void **state)
     assert_int_equal(mkdir(in_scratch("events"), 0777), 0);
     run_state_init(&s);
     struct mark cancel = mark_make(&s, WISH_CANCEL, false);
-    assert_int_equal(mark_put(scratch, &cancel, NULL), 0); /* a run of an older version has no file yet */
+    /* a run of an older version has no file yet */
+    assert_int_equal(mark_put(scratch, &cancel, NULL), 0);
     assert_int_equal(folded(&s), WISH_CANCEL);
     event_put("retry_requested", s.wish_turn + 1);
     assert_int_equal(folded(&s), WISH_RUN);
@@ -100,6 +102,7 @@ static void names(void **state)
 #define IN_SCRATCH(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
 int main(void)
 {
-    const struct CMUnitTest all[] = {IN_SCRATCH(kept_in_one_file), IN_SCRATCH(overruled_by_the_log), IN_SCRATCH(names)};
+    const struct CMUnitTest all[] = {IN_SCRATCH(kept_in_one_file), IN_SCRATCH(overruled_by_the_log),
+                                     IN_SCRATCH(names)};
     return cmocka_run_group_tests_name("marks", all, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 // LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host
-/* `test_launcher_report --write DIR` fills DIR as a REEL_HOME with the fixture's logs: for looking at a page. */
+/* `test_launcher_report --write DIR` fills DIR as a REEL_HOME with the fixture's logs: for looking
+ * at a page. */
 #include "tests/unit/events_fixture.h"
 
 #include "db/ingest.h"
@@ -44,7 +45,8 @@ static char *page(const char *run, const char *tune, bool json)
     struct report_numbers n;
     struct str out = STR_INIT;
     struct err err = {0};
-    if (report_scope_find(db, run, tune, NULL, &scope, &err) < 0 || report_numbers_read(db, &scope, &n, &err) < 0 ||
+    if (report_scope_find(db, run, tune, NULL, &scope, &err) < 0 ||
+        report_numbers_read(db, &scope, &n, &err) < 0 ||
         (json ? report_json : report_html)(db, &scope, &n, &out, &err) < 0)
         fail_msg("%s", err.text);
     return str_detach(&out);
@@ -83,14 +85,22 @@ static int64_t rows_of(const char *text, const char *until, const char *mark)
 /* Every mark is a row of its view, and every row of a view a mark. */
 static void marks_match(const char *text)
 {
-    const char *mfu = strstr(text, "<h2>Model-FLOPs"), *loss = strstr(text, "<h2>Loss"), *time = strstr(text, "<h2>Where the time");
+    const char *mfu = strstr(text, "<h2>Model-FLOPs"), *loss = strstr(text, "<h2>Loss"),
+               *time = strstr(text, "<h2>Where the time");
     assert_true(mfu && loss && time);
-    assert_int_equal(rows_of(mfu, loss, "<path class=\"step\""), ask("SELECT count(mfu) FROM v_step WHERE NOT replayed"));
-    assert_int_equal(rows_of(mfu, loss, "<path class=\"replay\""), ask("SELECT count(mfu) FROM v_step WHERE replayed"));
-    assert_int_equal(rows_of(loss, time, "<path class=\"step\""), ask("SELECT count(loss) FROM v_step WHERE NOT replayed"));
-    assert_int_equal(rows_of(loss, time, "<path class=\"replay\""), ask("SELECT count(loss) FROM v_step WHERE replayed"));
-    assert_int_equal(rows_of(time, NULL, "<rect class=\"span "), ask("SELECT count(*) FROM v_time"));
-    assert_int_equal(rows_of(time, NULL, "<path class=\"trial"), ask("SELECT count(*) FROM v_trial WHERE predicted_step_s IS NOT NULL AND measured_step_s IS NOT NULL"));
+    assert_int_equal(rows_of(mfu, loss, "<path class=\"step\""),
+                     ask("SELECT count(mfu) FROM v_step WHERE NOT replayed"));
+    assert_int_equal(rows_of(mfu, loss, "<path class=\"replay\""),
+                     ask("SELECT count(mfu) FROM v_step WHERE replayed"));
+    assert_int_equal(rows_of(loss, time, "<path class=\"step\""),
+                     ask("SELECT count(loss) FROM v_step WHERE NOT replayed"));
+    assert_int_equal(rows_of(loss, time, "<path class=\"replay\""),
+                     ask("SELECT count(loss) FROM v_step WHERE replayed"));
+    assert_int_equal(rows_of(time, NULL, "<rect class=\"span "),
+                     ask("SELECT count(*) FROM v_time"));
+    assert_int_equal(rows_of(time, NULL, "<path class=\"trial"),
+                     ask("SELECT count(*) FROM v_trial WHERE predicted_step_s IS NOT NULL AND "
+                         "measured_step_s IS NOT NULL"));
     assert_int_equal(count(time, "class=\"bar "), ask("SELECT count(DISTINCT cause) FROM v_time"));
     assert_int_equal(count(text, "class=\"attempt-row\""), ask("SELECT count(*) FROM v_attempt"));
     assert_int_equal(count(text, "<tr class=\"trial-row"), ask("SELECT count(*) FROM v_trial"));
@@ -138,7 +148,8 @@ static void test_many_steps_are_binned(void **state)
     ingest();
     char *text = page(FX_RUN, NULL, false);
     marks_match(text);
-    assert_true(count(text, "<path class=\"step\"") < 2 * 1600 && count(text, "<path class=\"step\"") > 1000);
+    assert_true(count(text, "<path class=\"step\"") < 2 * 1600 &&
+                count(text, "<path class=\"step\"") > 1000);
     assert_true(count(text, "class=\"span ") < 1600);
     assert_non_null(strstr(text, "mean of up to 3 neighbouring steps"));
     free(text);
@@ -171,7 +182,8 @@ static void test_partial_data(void **state)
             fx_train_started(log, 0, 10);
             for (int s = 0; s < (i == 1 ? 0 : i == 2 ? 1 : 3); s++) {
                 if (strcmp(rows[i].what, "no peak") == 0)
-                    fx_event(log, "step", "step", 'i', s, "step_s", 'n', 1.0, "loss", 'n', 0.5, NULL);
+                    fx_event(log, "step", "step", 'i', s, "step_s", 'n', 1.0, "loss", 'n', 0.5,
+                             NULL);
                 else
                     fx_step(log, s, 1.0, i == 4 || (i == 5 && s == 1) ? (double)NAN : 0.5);
             }
@@ -180,7 +192,8 @@ static void test_partial_data(void **state)
         ingest();
         char *text = page(FX_RUN, NULL, false), *json = page(FX_RUN, NULL, true);
         if (!strstr(text, rows[i].says) || !strstr(text, rows[i].says_too))
-            fail_msg("%s: the page does not say '%s' or '%s'", rows[i].what, rows[i].says, rows[i].says_too);
+            fail_msg("%s: the page does not say '%s' or '%s'", rows[i].what, rows[i].says,
+                     rows[i].says_too);
         assert_null(strstr(text, "nan"));
         assert_null(strstr(text, "inf\""));
         struct json_doc doc = {0};
@@ -210,10 +223,13 @@ static void test_json_tells_the_same(void **state)
     const cJSON *row;
     cJSON_ArrayForEach(row, json_member(doc.root, "time")) sum += json_num(row, "seconds", NAN);
     assert_true(fabs(sum - json_num(doc.root, "wall_s", 0)) < 1e-6);
-    assert_true(fabs(json_num(doc.root, "goodput", 0) - json_num(doc.root, "train_s", 0) / sum) < 1e-12);
+    assert_true(fabs(json_num(doc.root, "goodput", 0) - json_num(doc.root, "train_s", 0) / sum) <
+                1e-12);
     /* the mean is over time: all model FLOPs of first executions over all their time and peak */
-    assert_true(fabs(mfu - FX_TOTAL * FX_STEP_FLOPS / (json_num(doc.root, "train_s", 0) * FX_PEAK)) < 1e-12);
-    assert_true(fabs(json_num(doc.root, "model_flops", 0) / (FX_TOTAL * FX_STEP_FLOPS) - 1) < 1e-12);
+    assert_true(fabs(mfu - FX_TOTAL * FX_STEP_FLOPS /
+                               (json_num(doc.root, "train_s", 0) * FX_PEAK)) < 1e-12);
+    assert_true(fabs(json_num(doc.root, "model_flops", 0) / (FX_TOTAL * FX_STEP_FLOPS) - 1) <
+                1e-12);
     json_release(&doc);
     free(text);
 }
@@ -238,25 +254,36 @@ static void test_scope(void **state)
         int rc;
         const char *says;
     } rows[] = {
-        {"demo", NULL, 0, ""},          {FX_RUN, NULL, 0, ""},      {"0123", NULL, ERR_INPUT, "fits 2"},
-        {"012345678", NULL, 0, ""},     {"012", NULL, ERR_NOT_FOUND, "lists what it holds"}, {"nobody", NULL, ERR_NOT_FOUND, "nobody"},
-        {"twin", NULL, ERR_INPUT, "fits 2"}, {"demo", "feed", 0, ""}, {"demo", "dead", ERR_NOT_FOUND, "tuning 'dead'"},
+        {"demo", NULL, 0, ""},
+        {FX_RUN, NULL, 0, ""},
+        {"0123", NULL, ERR_INPUT, "fits 2"},
+        {"012345678", NULL, 0, ""},
+        {"012", NULL, ERR_NOT_FOUND, "lists what it holds"},
+        {"nobody", NULL, ERR_NOT_FOUND, "nobody"},
+        {"twin", NULL, ERR_INPUT, "fits 2"},
+        {"demo", "feed", 0, ""},
+        {"demo", "dead", ERR_NOT_FOUND, "tuning 'dead'"},
     };
     (void)state;
     fx_home(home);
     for (int i = 0; i < 3; i++) {
         char events[512], run[40];
-        snprintf(run, sizeof run, "%s", i == 0 ? "0123ffffffffffffffffffffffffffff" : i == 1 ? "aaaa" : "bbbb");
+        snprintf(run, sizeof run, "%s",
+                 i == 0   ? "0123ffffffffffffffffffffffffffff"
+                 : i == 1 ? "aaaa"
+                          : "bbbb");
         snprintf(events, sizeof events, "%s/runs/%s/events", home, run);
         struct evlog *log = fx_open(events, run, 0, "submit-1");
-        fx_event(log, "run_created", "name", 't', i ? "twin" : "other", "model", 't', "dit-s", NULL);
+        fx_event(log, "run_created", "name", 't', i ? "twin" : "other", "model", 't', "dit-s",
+                 NULL);
         evlog_close(log);
     }
     ingest();
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         struct report_scope s = {.run = "untouched"};
         struct err err = {0};
-        assert_int_equal(report_scope_find(db, rows[i].run, rows[i].tune, NULL, &s, &err), rows[i].rc);
+        assert_int_equal(report_scope_find(db, rows[i].run, rows[i].tune, NULL, &s, &err),
+                         rows[i].rc);
         if (!strstr(err.text, rows[i].says))
             fail_msg("'%s' does not say '%s'", err.text, rows[i].says);
         assert_string_equal(s.run, rows[i].rc ? "untouched" : FX_RUN);
@@ -273,12 +300,14 @@ static void test_axes(void **state)
     static const struct {
         double lo, hi;
         int n;
-    } rows[] = {{0, 58.3, 5}, {0.21, 1.34, 5}, {0, 1e-6, 4}, {5, 5, 4}, {0, 0, 5}, {-3, 3, 6}, {1e9, 1.00001e9, 5}};
+    } rows[] = {{0, 58.3, 5}, {0.21, 1.34, 5}, {0, 1e-6, 4},       {5, 5, 4},
+                {0, 0, 5},    {-3, 3, 6},      {1e9, 1.00001e9, 5}};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         struct chart_axis a = chart_axis_round(rows[i].lo, rows[i].hi, rows[i].n);
         assert_true(a.lo <= rows[i].lo && a.hi >= rows[i].hi && a.hi > a.lo);
-        assert_true(fabs(remainder(a.lo, a.step)) < 1e-9 * a.step && fabs(remainder(a.hi, a.step)) < 1e-9 * a.step);
+        assert_true(fabs(remainder(a.lo, a.step)) < 1e-9 * a.step &&
+                    fabs(remainder(a.hi, a.step)) < 1e-9 * a.step);
         assert_true((a.hi - a.lo) / a.step >= 2 && (a.hi - a.lo) / a.step <= 2.5 * rows[i].n);
     }
 }
@@ -291,8 +320,9 @@ int main(int argc, char **argv)
     }
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(test_marks_are_the_rows), T(test_many_steps_are_binned), T(test_partial_data), T(test_json_tells_the_same),
-        T(test_a_tuning_alone), T(test_scope), cmocka_unit_test(test_axes),
+        T(test_marks_are_the_rows),  T(test_many_steps_are_binned), T(test_partial_data),
+        T(test_json_tells_the_same), T(test_a_tuning_alone),        T(test_scope),
+        cmocka_unit_test(test_axes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

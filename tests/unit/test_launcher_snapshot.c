@@ -1,4 +1,5 @@
-/* The snapshot beside a run's logs: what is folded with it is what is folded without, and only what came since is read. */
+/* The snapshot beside a run's logs: what is folded with it is what is folded without, and only what
+ * came since is read. */
 // LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host
 #include "tests/unit/events_fixture.h"
 
@@ -37,14 +38,20 @@ static int teardown(void **state)
 static char *state_text(const struct run_state *s)
 {
     struct str t = STR_INIT;
-    str_addf(&t, "%s %lld of %lld saved %lld done %d last %.17g, step %lld %.17g %.17g %.17g %.17g attempt %lld layout %s device %s damaged %lld\n", s->run,
-             (long long)s->max_step, (long long)s->total_steps, (long long)s->saved_step, s->done, s->last_event_at, (long long)s->last.step,
-             s->last.step_s, s->last.loss, s->last.mfu, s->last.tokens, (long long)s->last_attempt_of_step, s->layout, s->device,
+    str_addf(&t,
+             "%s %lld of %lld saved %lld done %d last %.17g, step %lld %.17g %.17g %.17g %.17g "
+             "attempt %lld layout %s device %s damaged %lld\n",
+             s->run, (long long)s->max_step, (long long)s->total_steps, (long long)s->saved_step,
+             s->done, s->last_event_at, (long long)s->last.step, s->last.step_s, s->last.loss,
+             s->last.mfu, s->last.tokens, (long long)s->last_attempt_of_step, s->layout, s->device,
              (long long)s->damaged_records);
     for (int64_t i = 0; i < s->n_attempts; i++) {
         const struct run_attempt *a = &s->attempts[i];
-        str_addf(&t, "%lld job %s started %.17g %.17g %.17g ended %.17g steps %lld-%lld saved %lld loaded %lld cause %d detail %s\n", (long long)a->number,
-                 a->job_id, a->started_at, a->trainer_started_at, a->first_step_at, a->ended_at, (long long)a->first_step, (long long)a->last_step,
+        str_addf(&t,
+                 "%lld job %s started %.17g %.17g %.17g ended %.17g steps %lld-%lld saved %lld "
+                 "loaded %lld cause %d detail %s\n",
+                 (long long)a->number, a->job_id, a->started_at, a->trainer_started_at,
+                 a->first_step_at, a->ended_at, (long long)a->first_step, (long long)a->last_step,
                  (long long)a->saved_step, (long long)a->loaded_step, a->cause, a->detail);
     }
     return str_detach(&t);
@@ -91,7 +98,8 @@ static void test_reads_what_came_since(void **state)
     loads(0);
     steps_add(STEPS, 100);
     loads(100);
-    fx_attempt(events, "r", 3, STEPS, STEPS + 4, STEPS + 1000, "crash"); /* logs that it has not seen */
+    /* logs that it has not seen */
+    fx_attempt(events, "r", 3, STEPS, STEPS + 4, STEPS + 1000, "crash");
     int64_t all;
     free(load(&all));
     assert_true(all > 5 && all < 30);
@@ -144,7 +152,8 @@ static void test_a_log_that_does_not_go_on(void **state)
     evlog_close(log_open);
     assert_int_equal(truncate(path, st.st_size - 5000), 0);
     loads(-1);
-    log_open = fx_open(events, "r", 2, "rank0"); /* it grows again, to other content, past what was seen */
+    /* it grows again, to other content, past what was seen */
+    log_open = fx_open(events, "r", 2, "rank0");
     assert_int_equal(truncate(path, st.st_size - 9000), 0);
     steps_add(STEPS, 100);
     loads(-1);
@@ -153,8 +162,8 @@ static void test_a_log_that_does_not_go_on(void **state)
     loads(-1);
 }
 
-/* A record unfinished at the end may be an append in progress. Places within that cannot be read are
- * counted again, and when one can be read later all is read again. */
+/* A record unfinished at the end may be an append in progress. Places within that cannot be read
+ * are counted again, and when one can be read later all is read again. */
 static void test_unfinished_and_unreadable_places(void **state)
 {
     char path[400];
@@ -257,9 +266,9 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(test_reads_what_came_since), T(test_a_damaged_one_is_not_used), T(test_a_log_that_does_not_go_on),
-        T(test_unfinished_and_unreadable_places), T(test_where_none_can_be_written),
-        T(test_a_fold_that_is_kept),
+        T(test_reads_what_came_since),     T(test_a_damaged_one_is_not_used),
+        T(test_a_log_that_does_not_go_on), T(test_unfinished_and_unreadable_places),
+        T(test_where_none_can_be_written), T(test_a_fold_that_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,8 +40,8 @@ static void apply_nth(struct run_state *s, const struct fold_case *c, size_t k)
 {
     struct host_clocks clocks = clocks_of(c, k);
     char common[300];
-    snprintf(common, sizeof common, "\"seq\":%zu,\"host\":\"%s\",\"boot\":\"%s\",\"mono\":%.17g,", k,
-             clocks.host, clocks.boot, c->events[k].wall + clocks.mono_s);
+    snprintf(common, sizeof common, "\"seq\":%zu,\"host\":\"%s\",\"boot\":\"%s\",\"mono\":%.17g,",
+             k, clocks.host, clocks.boot, c->events[k].wall + clocks.mono_s);
     apply_with(s, &c->events[k], common, 1.8e9 + clocks.ahead_s);
 }
 
@@ -52,14 +52,17 @@ static void apply(struct run_state *s, const struct ev *e)
 
 static void expect(const struct fold_case *c, const struct run_state *s, const char *how)
 {
-    static const struct run_budget budget = {.crash = 3, .node_fail = 4, .preempt = 12, .time_limit = 2};
+    static const struct run_budget budget = {
+        .crash = 3, .node_fail = 4, .preempt = 12, .time_limit = 2};
     enum run_next next = run_state_next(s, &budget, NULL);
     const char *word = run_state_word(s, &budget);
-    if (next != c->next || strcmp(word, c->word) != 0 || s->max_step != c->max_step || s->saved_step != c->saved ||
-        s->n_attempts != c->attempts || run_state_without_progress(s) != c->without)
-        fail_msg("%s (%s): next %d word %s max_step %lld saved %lld attempts %lld without progress %lld", c->what, how, next, word,
-                 (long long)s->max_step, (long long)s->saved_step, (long long)s->n_attempts,
-                 (long long)run_state_without_progress(s));
+    if (next != c->next || strcmp(word, c->word) != 0 || s->max_step != c->max_step ||
+        s->saved_step != c->saved || s->n_attempts != c->attempts ||
+        run_state_without_progress(s) != c->without)
+        fail_msg(
+            "%s (%s): next %d word %s max_step %lld saved %lld attempts %lld without progress %lld",
+            c->what, how, next, word, (long long)s->max_step, (long long)s->saved_step,
+            (long long)s->n_attempts, (long long)run_state_without_progress(s));
 }
 
 static void folds(void **state)
@@ -83,13 +86,16 @@ static void folds(void **state)
     }
 }
 
-static void times_same(const struct fold_case *c, const struct run_state *a, const struct run_state *b)
+static void times_same(const struct fold_case *c, const struct run_state *a,
+                       const struct run_state *b)
 {
     for (int64_t i = 0; i < a->n_attempts; i++) {
         const struct run_attempt *x = &a->attempts[i], *y = &b->attempts[i];
-        if (x->started_at != y->started_at || x->first_step_at != y->first_step_at || x->signal_at != y->signal_at ||
-            x->ended_at != y->ended_at || strcmp(x->signal, y->signal) != 0)
-            fail_msg("%s: attempt %lld has other times in another order", c->what, (long long)x->number);
+        if (x->started_at != y->started_at || x->first_step_at != y->first_step_at ||
+            x->signal_at != y->signal_at || x->ended_at != y->ended_at ||
+            strcmp(x->signal, y->signal) != 0)
+            fail_msg("%s: attempt %lld has other times in another order", c->what,
+                     (long long)x->number);
     }
     assert_true(a->created_at == b->created_at && a->submitted_at == b->submitted_at);
 }
@@ -121,9 +127,12 @@ static void order_does_not_matter(void **state)
 static void submissions_by_order(void **state)
 {
     static const struct ev events[] = {
-        {0, "submit_intent", 101, "\"token\":\"aa\",\"order\":1"}, {0, "submitted", 102, "\"job_id\":\"7\",\"token\":\"aa\",\"order\":1"},
-        {0, "submit_intent", 90, "\"token\":\"bb\",\"order\":2,\"after\":\"aa\",\"after_job\":\"7\""},
-        {0, "submitted", 91, "\"job_id\":\"8\",\"token\":\"bb\",\"order\":2"}, {0, "submit_intent", 95, "\"token\":\"cc\",\"order\":3"}};
+        {0, "submit_intent", 101, "\"token\":\"aa\",\"order\":1"},
+        {0, "submitted", 102, "\"job_id\":\"7\",\"token\":\"aa\",\"order\":1"},
+        {0, "submit_intent", 90,
+         "\"token\":\"bb\",\"order\":2,\"after\":\"aa\",\"after_job\":\"7\""},
+        {0, "submitted", 91, "\"job_id\":\"8\",\"token\":\"bb\",\"order\":2"},
+        {0, "submit_intent", 95, "\"token\":\"cc\",\"order\":3"}};
     (void)state;
     for (size_t from = 0; from < 5; from++) {
         struct run_state s;
@@ -145,7 +154,8 @@ static void submissions_by_order(void **state)
     }
 }
 
-/* By the clocks of the nodes alone: a launcher's, or whoever's else, may be hours behind or ahead. */
+/* By the clocks of the nodes alone: a launcher's, or whoever's else, may be hours behind or
+ * ahead. */
 static void wall_budget(void **state)
 {
     static const struct {
@@ -153,14 +163,24 @@ static void wall_budget(void **state)
         enum run_next next;
         struct ev events[6];
     } table[] = {
-        {0, RUN_NEXT_REQUEUE, {CREATED, STARTED(1, 110), STEP(1, 111, 0), ENDED(1, 160, "preempt")}},
-        {49, RUN_NEXT_FAILED, {CREATED, STARTED(1, 110), STEP(1, 111, 0), ENDED(1, 160, "preempt")}},
-        {51, RUN_NEXT_REQUEUE, {CREATED, STARTED(1, 110), STEP(1, 111, 0), ENDED(1, 160, "preempt")}},
-        {51, RUN_NEXT_REQUEUE, {CREATED, STARTED(1, 9110), STEP(1, 9111, 0), ENDED(1, 9160, "preempt")}},
+        {0, RUN_NEXT_REQUEUE,
+         {CREATED, STARTED(1, 110), STEP(1, 111, 0), ENDED(1, 160, "preempt")}},
+        {49, RUN_NEXT_FAILED,
+         {CREATED, STARTED(1, 110), STEP(1, 111, 0), ENDED(1, 160, "preempt")}},
+        {51, RUN_NEXT_REQUEUE,
+         {CREATED, STARTED(1, 110), STEP(1, 111, 0), ENDED(1, 160, "preempt")}},
+        {51, RUN_NEXT_REQUEUE,
+         {CREATED, STARTED(1, 9110), STEP(1, 9111, 0), ENDED(1, 9160, "preempt")}},
         {49, RUN_NEXT_FAILED, {CREATED, STARTED(1, 10), STEP(1, 11, 0), ENDED(1, 60, "preempt")}},
-        {51, RUN_NEXT_REQUEUE, {CREATED, STARTED(1, 110), {0, "changed", 9999, "\"revision\":1"}, ENDED(1, 160, "preempt")}},
-        {99, RUN_NEXT_FAILED, {CREATED, STARTED(1, 110), ENDED(1, 160, "preempt"), STARTED(2, 170), ENDED(2, 210, "preempt")}},
-        {99, RUN_NEXT_REQUEUE, {CREATED, STARTED(1, 110), ENDED(1, 160, "preempt"), RETRY(1, 1, 5, "true"), STARTED(2, 170), ENDED(2, 210, "preempt")}},
+        {51, RUN_NEXT_REQUEUE,
+         {CREATED, STARTED(1, 110), {0, "changed", 9999, "\"revision\":1"},
+          ENDED(1, 160, "preempt")}},
+        {99, RUN_NEXT_FAILED,
+         {CREATED, STARTED(1, 110), ENDED(1, 160, "preempt"), STARTED(2, 170),
+          ENDED(2, 210, "preempt")}},
+        {99, RUN_NEXT_REQUEUE,
+         {CREATED, STARTED(1, 110), ENDED(1, 160, "preempt"), RETRY(1, 1, 5, "true"),
+          STARTED(2, 170), ENDED(2, 210, "preempt")}},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
@@ -177,8 +197,8 @@ static void wall_budget(void **state)
     }
 }
 
-/* The host's wall clock goes back by two hours in attempt 1, and is right for most of the run. Another host's is five hours ahead all
- * the time. */
+/* The host's wall clock goes back by two hours in attempt 1, and is right for most of the run.
+ * Another host's is five hours ahead all the time. */
 static void a_clock_that_is_stepped(void **state)
 {
 #define AT(mono) "\"boot\":\"b\",\"mono\":" #mono
@@ -186,7 +206,8 @@ static void a_clock_that_is_stepped(void **state)
         {1, "attempt_started", 10100, AT(100)},
         {1, "step", 10103, AT(103) ",\"step\":0,\"started_at\":10102"},
         {1, "step", 2904, AT(104) ",\"step\":1,\"started_at\":2903"},
-        {1, "stop_seen", 2904.5, AT(104.5) ",\"seen_at\":2904.5,\"heard_at\":2904.25,\"signal\":\"SIGUSR1\""},
+        {1, "stop_seen", 2904.5,
+         AT(104.5) ",\"seen_at\":2904.5,\"heard_at\":2904.25,\"signal\":\"SIGUSR1\""},
         {1, "attempt_ended", 2905, AT(105) ",\"cause\":\"preempt\""},
         {2, "attempt_started", 2910, AT(110)},
         {2, "step", 2913, AT(113) ",\"step\":1,\"started_at\":2912"},
@@ -198,7 +219,8 @@ static void a_clock_that_is_stepped(void **state)
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++)
         apply(&s, &events[i]);
     assert_true(s.attempts[0].started_at == 2900 && s.attempts[0].first_step_at == 2902);
-    assert_true(s.attempts[0].signal_at == 2904.25 && s.attempts[0].stop_seen_at == 2904.5 && s.attempts[0].ended_at == 2905);
+    assert_true(s.attempts[0].signal_at == 2904.25 && s.attempts[0].stop_seen_at == 2904.5 &&
+                s.attempts[0].ended_at == 2905);
     assert_true(s.attempts[1].started_at == 2910 && s.attempts[1].first_step_at == 2912);
     assert_true(s.attempts[2].started_at == 20000);
     run_state_release(&s);
@@ -207,7 +229,10 @@ static void a_clock_that_is_stepped(void **state)
 
 static void causes(void **state)
 {
-    static const struct { struct attempt_evidence e; enum attempt_cause cause; } table[] = {
+    static const struct {
+        struct attempt_evidence e;
+        enum attempt_cause cause;
+    } table[] = {
         {{.done = true}, CAUSE_DONE},
         {{.done = true, .stop_requested = true}, CAUSE_DONE},
         {{.done = true, .stop_requested = true, .time_limit_near = true}, CAUSE_DONE},
@@ -223,9 +248,12 @@ static void causes(void **state)
         {{.hung = true, .exit_code = -1, .exit_signal = 9}, CAUSE_HANG},
         {{.hung = true, .stop_requested = true, .exit_code = -1, .exit_signal = 9}, CAUSE_HANG},
         {{.hung = true, .done = true}, CAUSE_DONE},
-        {{.node_lost = true, .stop_requested = true, .exit_code = -1, .exit_signal = 15}, CAUSE_NODE_FAIL}, /* the others are told to stop */
+        /* the others are told to stop */
+        {{.node_lost = true, .stop_requested = true, .exit_code = -1, .exit_signal = 15},
+         CAUSE_NODE_FAIL},
         {{.node_lost = true, .cancel_requested = true}, CAUSE_CANCEL},
-        {{.ending = SCHED_END_CANCELLED, .stop_requested = true, .time_limit_near = true}, CAUSE_CANCEL},
+        {{.ending = SCHED_END_CANCELLED, .stop_requested = true, .time_limit_near = true},
+         CAUSE_CANCEL},
         {{.ending = SCHED_END_CANCELLED, .exit_code = -1, .exit_signal = 15}, CAUSE_CANCEL},
         {{.ending = SCHED_END_CANCELLED, .done = true}, CAUSE_DONE},
         {{.ending = SCHED_END_PREEMPTED, .exit_code = -1, .exit_signal = 15}, CAUSE_PREEMPT},
@@ -236,7 +264,8 @@ static void causes(void **state)
         {{.ending = SCHED_END_UNKNOWN, .stop_requested = true}, CAUSE_PREEMPT},
         {{.ending = SCHED_END_UNKNOWN, .exit_code = 5}, CAUSE_CRASH},
         {{.disk_full = true, .ours = true, .exit_code = 5}, CAUSE_DISK_FULL},
-        {{.disk_full = true, .stop_requested = true, .exit_code = 5}, CAUSE_PREEMPT}, /* why it ended; that it could not save is told beside it */
+        /* why it ended; that it could not save is told beside it */
+        {{.disk_full = true, .stop_requested = true, .exit_code = 5}, CAUSE_PREEMPT},
         {{.exit_code = 5}, CAUSE_CRASH},
         {{.exit_code = 0}, CAUSE_CRASH}, /* exit 0 without the last step published is not done */
         {{.exit_code = -1, .exit_signal = 11}, CAUSE_CRASH},
@@ -248,14 +277,18 @@ static void causes(void **state)
 
 static void leads(void **state)
 {
-    static const struct { double limit_s, save_s, step_s, lead_s; } table[] = {
-        {0, 0, 0, 0}, {60, 0, 0, 30}, {120, 0, 0, 60}, {3600, 0, 0, 60}, {3600, 20, 10, 60}, {3600, 90, 5, 185}, {3600, 2000, 5, 1800},
+    static const struct {
+        double limit_s, save_s, step_s, lead_s;
+    } table[] = {
+        {0, 0, 0, 0},       {60, 0, 0, 30},     {120, 0, 0, 60},       {3600, 0, 0, 60},
+        {3600, 20, 10, 60}, {3600, 90, 5, 185}, {3600, 2000, 5, 1800},
     };
     struct run_attempt attempts[] = {{.save_s = 3}, {.save_s = 0}, {.save_s = 9}, {.save_s = 4}};
     struct run_state s = {.attempts = attempts, .n_attempts = ARRAY_LEN(attempts)}, none = {0};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
-        assert_true(limit_lead_s(table[i].limit_s, table[i].save_s, table[i].step_s) == table[i].lead_s);
+        assert_true(limit_lead_s(table[i].limit_s, table[i].save_s, table[i].step_s) ==
+                    table[i].lead_s);
     assert_true(pace_save_s(&s) == 9 && pace_save_s(&none) == 0);
 }
 
@@ -277,7 +310,8 @@ static void failures(void **state)
     assert_true(pace_mtbf_s(&s) == 300);
 }
 
-/* 1, 2, 4 … 30 minutes after ends for want of space; other ends between them change nothing, a new step begins anew. */
+/* 1, 2, 4 … 30 minutes after ends for want of space; other ends between them change nothing, a new
+ * step begins anew. */
 static void full_disk_pauses(void **state)
 {
     static const double minutes[] = {1, 2, 4, 8, 16, 30, 30};
@@ -286,7 +320,8 @@ static void full_disk_pauses(void **state)
     run_state_init(&s);
     assert_true(run_state_not_before(&s, 1e9) == 0);
     for (int i = 0, attempt = 1; i < (int)(sizeof minutes / sizeof minutes[0]); i++, attempt += 2) {
-        struct ev ends[] = {ENDED(attempt, 100 + 10 * i, "disk_full"), ENDED(attempt + 1, 105 + 10 * i, "preempt")};
+        struct ev ends[] = {ENDED(attempt, 100 + 10 * i, "disk_full"),
+                            ENDED(attempt + 1, 105 + 10 * i, "preempt")};
         for (int k = 0; k < 2; k++)
             apply(&s, &ends[k]);
         assert_true(run_state_not_before(&s, 1e9) == 100 + 10 * i + 60 * minutes[i]);
@@ -294,15 +329,18 @@ static void full_disk_pauses(void **state)
     apply(&s, &(struct ev)STEP(20, 300, 7));
     apply(&s, &(struct ev)ENDED(20, 301, "disk_full"));
     assert_true(run_state_not_before(&s, 1e9) == 361);
-    assert_true(run_state_not_before(&s, 200) == 260); /* the clock was set back: no longer than the pause */
+    /* the clock was set back: no longer than the pause */
+    assert_true(run_state_not_before(&s, 200) == 260);
     run_state_release(&s);
 }
 
-/* The first notice counts, wherever it was heard; the trainer's end says that it stopped because it was asked to. */
+/* The first notice counts, wherever it was heard; the trainer's end says that it stopped because it
+ * was asked to. */
 static void notices(void **state)
 {
     (void)state;
-    static const struct ev at_step = {1, "stop_seen", 113, "\"signal\":\"SIGTERM\",\"heard_at\":112.5,\"seen_at\":113"};
+    static const struct ev at_step = {1, "stop_seen", 113,
+                                      "\"signal\":\"SIGTERM\",\"heard_at\":112.5,\"seen_at\":113"};
     static const struct {
         struct ev events[3];
         const char *signal;
@@ -312,11 +350,17 @@ static void notices(void **state)
         {{NOTICE(1, 112), at_step, TRAINED(1, 114, "stop")}, "SIGUSR1", 112, 113, false, true},
         {{at_step, NOTICE(1, 120)}, "SIGTERM", 112.5, 113, true, false},
         {{at_step, TRAINED(1, 114, "done")}, "SIGTERM", 112.5, 113, true, false},
-        {{at_step, {1, "signal", 114, "\"signal\":\"SIGUSR2\",\"node\":\"n1\",\"heard_at\":112"}}, "SIGUSR2", 112, 113, true, false},
-        {{at_step, {1, "signal", 114, "\"signal\":\"SIGUSR2\",\"heard_at\":112"}}, "SIGUSR2", 112, 113, false, false},
-        {{at_step, {1, "signal", 114, "\"signal\":\"SIGUSR2\",\"heard_at\":112.75"}}, "SIGTERM", 112.5, 113, true, false},
-        {{NOTICE(1, 112), {1, "signal", 112.5, "\"signal\":\"SIGTERM\",\"heard_at\":9000"}}, "SIGUSR1", 112, 0, false, false}, /* the clock went back meanwhile */
-        {{{1, "stop_seen", 113, "\"seen_at\":113"}, TRAINED(1, 114, "stop")}, "", 0, 113, false, true},
+        {{at_step, {1, "signal", 114, "\"signal\":\"SIGUSR2\",\"node\":\"n1\",\"heard_at\":112"}},
+         "SIGUSR2", 112, 113, true, false},
+        {{at_step, {1, "signal", 114, "\"signal\":\"SIGUSR2\",\"heard_at\":112"}}, "SIGUSR2", 112,
+         113, false, false},
+        {{at_step, {1, "signal", 114, "\"signal\":\"SIGUSR2\",\"heard_at\":112.75"}}, "SIGTERM",
+         112.5, 113, true, false},
+        /* the clock went back meanwhile */
+        {{NOTICE(1, 112), {1, "signal", 112.5, "\"signal\":\"SIGTERM\",\"heard_at\":9000"}},
+         "SIGUSR1", 112, 0, false, false},
+        {{{1, "stop_seen", 113, "\"seen_at\":113"}, TRAINED(1, 114, "stop")}, "", 0, 113, false,
+         true},
     };
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         struct run_state s;
@@ -325,17 +369,22 @@ static void notices(void **state)
             apply(&s, &table[i].events[k]);
         assert_int_equal(s.n_attempts, 1);
         assert_string_equal(s.attempts[0].signal, table[i].signal);
-        assert_true(s.attempts[0].signal_at == table[i].signal_at && s.attempts[0].stop_seen_at == table[i].seen_at);
-        assert_true(s.attempts[0].signal_at_step == table[i].at_step && s.attempts[0].stopped == table[i].stopped);
+        assert_true(s.attempts[0].signal_at == table[i].signal_at &&
+                    s.attempts[0].stop_seen_at == table[i].seen_at);
+        assert_true(s.attempts[0].signal_at_step == table[i].at_step &&
+                    s.attempts[0].stopped == table[i].stopped);
         run_state_release(&s);
     }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(folds), cmocka_unit_test(order_does_not_matter),
-                                       cmocka_unit_test(submissions_by_order), cmocka_unit_test(wall_budget), cmocka_unit_test(causes),
-                                       cmocka_unit_test(a_clock_that_is_stepped), cmocka_unit_test(leads), cmocka_unit_test(failures),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(folds),
+                                       cmocka_unit_test(order_does_not_matter),
+                                       cmocka_unit_test(submissions_by_order),
+                                       cmocka_unit_test(wall_budget), cmocka_unit_test(causes),
+                                       cmocka_unit_test(a_clock_that_is_stepped),
+                                       cmocka_unit_test(leads), cmocka_unit_test(failures),
                                        cmocka_unit_test(full_disk_pauses),
                                        cmocka_unit_test(notices)};
     return cmocka_run_group_tests_name("state", tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* What foreign trainers print of their steps: lines as they really come, and the rows that are made of them. */
+/* What foreign trainers print of their steps: lines as they really come, and the rows that are made
+ * of them. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,41 +25,75 @@ static const struct line_case {
     int64_t done; /* -2: the line tells nothing */
     double loss, time_s, tps, grad_norm;
 } lines[] = {
-    /* Megatron-LM before and since it tells the throughput, with a time in front, with a loss more, and lines that are no steps */
-    {"megatron", " iteration      201/  250000 | consumed samples:       205824 | elapsed time per iteration (ms): 139113.4 | learning rate: 1.507E-05 | "
-     "global batch size:  1024 | lm loss: 2.373574E+00 | loss scale: 1.0 | grad norm: 0.811 | number of skipped iterations:   0 |", 201, 2.373574, 139.1134, NO, 0.811},
-    {"megatron", " [2024-04-06 02:59:36] iteration       43/     100 | consumed samples:         5504 | elapsed time per iteration (ms): 5444.9 | throughput "
-     "per GPU (TFLOP/s/GPU): 239.8 | learning rate: 8.600000E-06 | global batch size:   128 | lm loss: 1.825991E+00 | load_balancing_loss: 1.019746E+00 | "
-     "loss scale: 1.0 | grad norm: 1.426 | num zeros: 0.0 | number of skipped iterations:   0 | number of nan iterations:   0 |", 43, 1.825991, 5.4449, NO, 1.426},
+    /* Megatron-LM before and since it tells the throughput, with a time in front, with a loss more,
+     * and lines that are no steps */
+    {"megatron",
+     " iteration      201/  250000 | consumed samples:       205824 | elapsed time per iteration "
+     "(ms): 139113.4 | learning rate: 1.507E-05 | "
+     "global batch size:  1024 | lm loss: 2.373574E+00 | loss scale: 1.0 | grad norm: 0.811 | "
+     "number of skipped iterations:   0 |", 201, 2.373574, 139.1134, NO, 0.811},
+    {"megatron",
+     " [2024-04-06 02:59:36] iteration       43/     100 | consumed samples:         5504 | "
+     "elapsed time per iteration (ms): 5444.9 | throughput "
+     "per GPU (TFLOP/s/GPU): 239.8 | learning rate: 8.600000E-06 | global batch size:   128 | lm "
+     "loss: 1.825991E+00 | load_balancing_loss: 1.019746E+00 | "
+     "loss scale: 1.0 | grad norm: 1.426 | num zeros: 0.0 | number of skipped iterations:   0 | "
+     "number of nan iterations:   0 |", 43, 1.825991, 5.4449, NO, 1.426},
     {"megatron", " iteration 10/20 | lm loss: nan | grad norm: inf |", 10, NO, NO, NO, NO},
-    {"megatron", "saving checkpoint at iteration     400 to /ckpt in torch_dist format", -2, NO, NO, NO, NO},
-    {"megatron", " validation loss at iteration 1000 | lm loss value: 2.1E+00 | lm loss PPL: 8.2E+00 |", -2, NO, NO, NO, NO},
+    {"megatron", "saving checkpoint at iteration     400 to /ckpt in torch_dist format", -2, NO, NO,
+     NO, NO},
+    {"megatron",
+     " validation loss at iteration 1000 | lm loss value: 2.1E+00 | lm loss PPL: 8.2E+00 |", -2, NO,
+     NO, NO, NO},
     {"megatron", "(min, max) time across ranks (ms):", -2, NO, NO, NO, NO},
     /* torchtitan, plain, in colours, with the rank in front; its validation is no step */
-    {"torchtitan", "[titan] 2026-02-24 19:46:17,508 - root - INFO - step:  4  loss:  7.62585  grad_norm: 26.6250  memory: 66.91GiB(37.51%)  tps: 10,050  "
+    {"torchtitan",
+     "[titan] 2026-02-24 19:46:17,508 - root - INFO - step:  4  loss:  7.62585  grad_norm: 26.6250 "
+     " memory: 66.91GiB(37.51%)  tps: 10,050  "
      "tflops: 314.71  mfu: 13.99%", 4, 7.62585, NO, 10050, 26.625},
-    {"torchtitan", "[rank0]:[titan] 2026-05-18 16:04:46,338 - root - INFO - \x1b[31mstep: 14  \x1b[32mloss:  3.24405  \x1b[38;2;180;60;0mgrad_norm:  0.8319  "
-     "\x1b[33mmemory:  9.46GiB(64.99%)  \x1b[34mtps: 7,282  \x1b[36mtflops: 0.52  \x1b[35mmfu: 0.17%\x1b[39m", 14, 3.24405, NO, 7282, 0.8319},
-    {"torchtitan", "[titan] 2026-05-18 16:04:46,338 - root - INFO - validate step: 20  loss:  3.10000  memory:  9.46GiB(64.99%)  tps: 9,000", -2, NO, NO, NO, NO},
-    {"torchtitan", "[titan] 2026-05-18 16:04:46,338 - root - INFO - Training starts at step 1", -2, NO, NO, NO, NO},
+    {"torchtitan",
+     "[rank0]:[titan] 2026-05-18 16:04:46,338 - root - INFO - \x1b[31mstep: 14  \x1b[32mloss:  "
+     "3.24405  \x1b[38;2;180;60;0mgrad_norm:  0.8319  "
+     "\x1b[33mmemory:  9.46GiB(64.99%)  \x1b[34mtps: 7,282  \x1b[36mtflops: 0.52  \x1b[35mmfu: "
+     "0.17%\x1b[39m", 14, 3.24405, NO, 7282, 0.8319},
+    {"torchtitan",
+     "[titan] 2026-05-18 16:04:46,338 - root - INFO - validate step: 20  loss:  3.10000  memory:  "
+     "9.46GiB(64.99%)  tps: 9,000", -2, NO, NO, NO, NO},
+    {"torchtitan", "[titan] 2026-05-18 16:04:46,338 - root - INFO - Training starts at step 1", -2,
+     NO, NO, NO, NO},
     /* NeMo's bar and its lines of text */
-    {"nemo", "Epoch 0:   1%|          | 795/77225 [9:07:58<878:01:48, 41.36s/it, loss=3.1, v_num=, reduced_train_loss=3.090, global_step=794.0, "
+    {"nemo", "Epoch 0:   1%|          | 795/77225 [9:07:58<878:01:48, 41.36s/it, loss=3.1, v_num=, "
+     "reduced_train_loss=3.090, global_step=794.0, "
      "consumed_samples=1.63e+6]", 795, 3.09, NO, NO, NO},
-    {"nemo", "Training epoch 0, iteration 120/149 | lr: 3e-05 | consumed_samples: 121 | global_batch_size: 1 | global_step: 120 | reduced_train_loss: 1.233 | "
+    {"nemo",
+     "Training epoch 0, iteration 120/149 | lr: 3e-05 | consumed_samples: 121 | global_batch_size: "
+     "1 | global_step: 120 | reduced_train_loss: 1.233 | "
      "train_step_timing in s: 0.03146 | val_loss: 4.106", 121, 1.233, 0.03146, NO, NO},
-    {"nemo", "Validation DataLoader 0:  50%|#####     | 5/10 [00:01<00:01,  4.9it/s]", -2, NO, NO, NO, NO},
+    {"nemo", "Validation DataLoader 0:  50%|#####     | 5/10 [00:01<00:01,  4.9it/s]", -2, NO, NO,
+     NO, NO},
     /* Lightning: the bar begins anew in each epoch */
-    {"lightning", "Epoch 0:  12%|█▏        | 100/812 [00:12<01:30,  7.86it/s, v_num=3, train_loss=2.310]", 100, 2.31, NO, NO, NO},
-    {"lightning", "Epoch 2:   1%|          | 9/812 [00:01<01:43,  7.79it/s, v_num=3, train_loss_step=1.050, train_loss_epoch=1.2]", 2 * 812 + 9, 1.05, NO, NO, NO},
-    {"lightning", "Validation DataLoader 0: 100%|██████████| 10/10 [00:00<00:00, 88.4it/s]", -2, NO, NO, NO, NO},
-    /* Transformers: the bar, another bar, and the dictionary between, also with its numbers quoted */
+    {"lightning",
+     "Epoch 0:  12%|█▏        | 100/812 [00:12<01:30,  7.86it/s, v_num=3, train_loss=2.310]", 100,
+     2.31, NO, NO, NO},
+    {"lightning",
+     "Epoch 2:   1%|          | 9/812 [00:01<01:43,  7.79it/s, v_num=3, train_loss_step=1.050, "
+     "train_loss_epoch=1.2]", 2 * 812 + 9, 1.05, NO, NO, NO},
+    {"lightning", "Validation DataLoader 0: 100%|██████████| 10/10 [00:00<00:00, 88.4it/s]", -2, NO,
+     NO, NO, NO},
+    /* Transformers: the bar, another bar, and the dictionary between, also with its numbers
+     * quoted */
     {"hf", "  1%|▏         | 10/1000 [00:05<08:15,  2.00it/s]", 10, NO, NO, NO, NO},
     {"hf", " 50%|█████     | 5/10 [00:00<00:00, 18.20it/s]", -2, NO, NO, NO, NO},
-    {"hf", "{'loss': 2.3456, 'grad_norm': 1.25, 'learning_rate': 4.95e-05, 'epoch': 0.01}", -1, 2.3456, NO, NO, 1.25},
-    {"hf", "{'loss': '2.3456', 'grad_norm': '1.25', 'learning_rate': '4.95e-05', 'epoch': '0.01'}", -1, 2.3456, NO, NO, 1.25},
+    {"hf", "{'loss': 2.3456, 'grad_norm': 1.25, 'learning_rate': 4.95e-05, 'epoch': 0.01}", -1,
+     2.3456, NO, NO, 1.25},
+    {"hf", "{'loss': '2.3456', 'grad_norm': '1.25', 'learning_rate': '4.95e-05', 'epoch': '0.01'}",
+     -1, 2.3456, NO, NO, 1.25},
     {"hf", "{'eval_loss': 2.5, 'eval_runtime': 3.1, 'epoch': 0.01}", -2, NO, NO, NO, NO},
-    {"hf", "Loading checkpoint shards: 100%|██████████| 2/2 [00:01<00:00,  1.5it/s]", -2, NO, NO, NO, NO},
-    {"hf", "{'train_runtime': 100.1, 'train_samples_per_second': 8.0, 'train_loss': 2.1, 'epoch': 1.0}", -2, NO, NO, NO, NO},
+    {"hf", "Loading checkpoint shards: 100%|██████████| 2/2 [00:01<00:00,  1.5it/s]", -2, NO, NO,
+     NO, NO},
+    {"hf",
+     "{'train_runtime': 100.1, 'train_samples_per_second': 8.0, 'train_loss': 2.1, 'epoch': 1.0}",
+     -2, NO, NO, NO, NO},
 };
 
 static bool near(double a, double b)
@@ -94,9 +129,11 @@ static void test_lines_of_known_trainers(void **state)
             reader_of(NULL, format = c->format, &r);
         }
         if (take(r, c->line, &found) != (c->done > -2) ||
-            (c->done > -2 && (found.done != c->done || !near(found.loss, c->loss) || !near(found.time_s, c->time_s) || !near(found.tps, c->tps) ||
+            (c->done > -2 && (found.done != c->done || !near(found.loss, c->loss) ||
+                              !near(found.time_s, c->time_s) || !near(found.tps, c->tps) ||
                               !near(found.grad_norm, c->grad_norm))))
-            fail_msg("%s: step %lld loss %g time %g tps %g norm %g", c->line, (long long)found.done, found.loss, found.time_s, found.tps, found.grad_norm);
+            fail_msg("%s: step %lld loss %g time %g tps %g norm %g", c->line, (long long)found.done,
+                     found.loss, found.time_s, found.tps, found.grad_norm);
     }
     step_reader_free(r);
 }
@@ -109,10 +146,12 @@ static void test_patterns_with_names(void **state)
         double loss, time_s, tokens;
     } rows[] = {
         {"iteration +([0-9]+)/", "iteration  7/20 | loss 0.5", 7, NO, NO, NO},
-        {"it (?<step>[0-9]+)/[0-9]+ \\(loss (?<loss>[0-9.e-]+)\\)", "it 12/99 (loss 2.5e-1)", 12, 0.25, NO, NO},
+        {"it (?<step>[0-9]+)/[0-9]+ \\(loss (?<loss>[0-9.e-]+)\\)", "it 12/99 (loss 2.5e-1)", 12,
+         0.25, NO, NO},
         {"(a|b)=(?<index>[0-9]+)( t=(?<time_ms>[0-9.]+))?", "b=4 t=250.5", 5, NO, 0.2505, NO},
         {"(a|b)=(?<index>[0-9]+)( t=(?<time_ms>[0-9.]+))?", "b=4", 5, NO, NO, NO},
-        {"[(]([)(])?(?<step>[0-9]+) n=(?<tokens>[0-9,]+) s=(?<time_s>[0-9.]+)", "(8 n=1,024 s=3", 8, NO, 3, 1024},
+        {"[(]([)(])?(?<step>[0-9]+) n=(?<tokens>[0-9,]+) s=(?<time_s>[0-9.]+)", "(8 n=1,024 s=3", 8,
+         NO, 3, 1024},
         {"[]()[:digit:]]x\\((?<step>[0-9]+)", ")x(3", 3, NO, NO, NO},
         {"step (?<step>[0-9]+)", "step\t9", 9, NO, NO, NO},
         {"step.(?<step>[0-9]+)", "\x1b]0;title\x07step\t9", 9, NO, NO, NO},
@@ -125,9 +164,11 @@ static void test_patterns_with_names(void **state)
         struct step_line found = {.done = -2};
         reader_of(rows[i].pattern, NULL, &r);
         bool any = take(r, rows[i].line, &found);
-        if (any != (rows[i].done >= 0) || (any && (found.done != rows[i].done || !near(found.loss, rows[i].loss) || !near(found.time_s, rows[i].time_s) ||
-                                                   !near(found.tokens, rows[i].tokens))))
-            fail_msg("%s on %s: step %lld loss %g time %g tokens %g", rows[i].pattern, rows[i].line, (long long)found.done, found.loss, found.time_s, found.tokens);
+        if (any != (rows[i].done >= 0) ||
+            (any && (found.done != rows[i].done || !near(found.loss, rows[i].loss) ||
+                     !near(found.time_s, rows[i].time_s) || !near(found.tokens, rows[i].tokens))))
+            fail_msg("%s on %s: step %lld loss %g time %g tokens %g", rows[i].pattern, rows[i].line,
+                     (long long)found.done, found.loss, found.time_s, found.tokens);
         step_reader_free(r);
     }
 }
@@ -149,7 +190,10 @@ static void test_bar_by_its_total(void **state)
 static void test_patterns_that_are_none(void **state)
 {
     static const char *const rows[][2] = {
-        {"iteration", "has no group"}, {"(x", "is no POSIX"}, {"(?<loss>x)", "tells no step"}, {"(?<steps>x)", "has a group 'steps'"},
+        {"iteration", "has no group"},
+        {"(x", "is no POSIX"},
+        {"(?<loss>x)", "tells no step"},
+        {"(?<steps>x)", "has a group 'steps'"},
         {"((((((((((((((((((x))))))))))))))))))", "more than 16"}};
     struct step_reader *r = NULL;
     (void)state;
@@ -167,11 +211,13 @@ static struct str told;
 static void row_put(void *context, const struct step_row *row)
 {
     (void)context;
-    str_addf(&told, "%lld-%lld%s %.4g s to %.4g loss %.3g\n", (long long)row->from, (long long)row->done, row->replayed ? " again" : "", row->step_s,
-             row->ended_at, row->line.loss);
+    str_addf(&told, "%lld-%lld%s %.4g s to %.4g loss %.3g\n", (long long)row->from,
+             (long long)row->done, row->replayed ? " again" : "", row->step_s, row->ended_at,
+             row->line.loss);
 }
 
-/* One letter a line: L a look at this time, S a step, T a step with its time, V a loss alone, E the end. */
+/* One letter a line: L a look at this time, S a step, T a step with its time, V a loss alone, E the
+ * end. */
 struct move {
     char what;
     double at;       /* L, E: the time; S, T: steps done; V: the loss */
@@ -187,25 +233,41 @@ static void test_rows(void **state)
         struct move moves[16];
         const char *rows;
     } cases[] = {
-        {"each step, its time not told", false, 0, {{'L', 10, 0}, {'S', 1, 0}, {'L', 12, 0}, {'S', 2, 0}, {'L', 14, 0}, {'S', 3, 0}, {'L', 17, 0}, {'E', 18, 0}},
+        {"each step, its time not told", false, 0,
+         {{'L', 10, 0}, {'S', 1, 0}, {'L', 12, 0}, {'S', 2, 0}, {'L', 14, 0}, {'S', 3, 0},
+          {'L', 17, 0}, {'E', 18, 0}},
          "0-1 nan s to 10 loss nan\n1-2 2 s to 12 loss nan\n2-3 2 s to 14 loss nan\n"},
-        {"each tenth step, from a checkpoint", false, 0, {{'L', 10, 0}, {'S', 100, 0}, {'L', 20, 0}, {'S', 110, 0}, {'E', 30, 0}, },
+        {"each tenth step, from a checkpoint", false, 0,
+         {{'L', 10, 0}, {'S', 100, 0}, {'L', 20, 0}, {'S', 110, 0}, {'E', 30, 0}},
          "90-100 nan s to 10 loss nan\n100-110 10 s to 20 loss nan\n"},
-        {"several in a look share its time", false, 0, {{'L', 10, 0}, {'L', 11, 0}, {'S', 1, 0}, {'S', 2, 0}, {'S', 4, 0}, {'E', 15, 0}},
+        {"several in a look share its time", false, 0,
+         {{'L', 10, 0}, {'L', 11, 0}, {'S', 1, 0}, {'S', 2, 0}, {'S', 4, 0}, {'E', 15, 0}},
          "0-1 0.25 s to 10.25 loss nan\n1-2 0.25 s to 10.5 loss nan\n2-4 0.5 s to 11 loss nan\n"},
-        {"times that are told stand behind one another", false, 0, {{'L', 10, 0}, {'T', 1, 1}, {'L', 11.2, 0}, {'T', 2, 1}, {'L', 12.1, 0}, {'T', 3, 1}, {'E', 13, 0}},
+        {"times that are told stand behind one another", false, 0,
+         {{'L', 10, 0}, {'T', 1, 1}, {'L', 11.2, 0}, {'T', 2, 1}, {'L', 12.1, 0}, {'T', 3, 1},
+          {'E', 13, 0}},
          "0-1 1 s to 10 loss nan\n1-2 1 s to 11 loss nan\n2-3 1 s to 12 loss nan\n"},
-        {"until something long comes between", false, 0, {{'L', 10, 0}, {'T', 1, 1}, {'L', 11, 0}, {'T', 2, 1}, {'L', 42, 0}, {'T', 3, 1}, {'E', 43, 0}},
+        {"until something long comes between", false, 0,
+         {{'L', 10, 0}, {'T', 1, 1}, {'L', 11, 0}, {'T', 2, 1}, {'L', 42, 0}, {'T', 3, 1},
+          {'E', 43, 0}},
          "0-1 1 s to 10 loss nan\n1-2 1 s to 11 loss nan\n2-3 1 s to 42 loss nan\n"},
-        {"the time of one step times ten", false, 0, {{'L', 10, 0}, {'T', 10, 0.5}, {'L', 15, 0}, {'T', 20, 0.5}, {'E', 16, 0}},
+        {"the time of one step times ten", false, 0,
+         {{'L', 10, 0}, {'T', 10, 0.5}, {'L', 15, 0}, {'T', 20, 0.5}, {'E', 16, 0}},
          "0-10 5 s to 10 loss nan\n10-20 5 s to 15 loss nan\n"},
-        {"steps of before are replayed, and a row across is split", false, 25, {{'L', 10, 0}, {'T', 20, 1}, {'L', 20, 0}, {'T', 30, 1}, {'E', 21, 0}},
-         "10-20 again 10 s to 10 loss nan\n20-25 again 5 s to 15 loss nan\n25-30 5 s to 20 loss nan\n"},
-        {"the loss follows on a line of its own", true, 0, {{'L', 10, 0}, {'S', 1, 0}, {'V', 0.5, 0}, {'L', 12, 0}, {'S', 1, 0}, {'S', 2, 0}, {'L', 14, 0}, {'V', 0.25, 0},
-         {'S', 3, 0}, {'E', 15, 0}}, "0-1 nan s to 10 loss 0.5\n1-2 2 s to 12 loss 0.25\n2-3 2 s to 14 loss nan\n"},
-        {"ranks that print the same line, late", false, 0, {{'L', 10, 0}, {'S', 1, 0}, {'S', 1, 0}, {'L', 12, 0}, {'S', 2, 0}, {'S', 1, 0}, {'S', 2, 0}, {'E', 13, 0}},
+        {"steps of before are replayed, and a row across is split", false, 25,
+         {{'L', 10, 0}, {'T', 20, 1}, {'L', 20, 0}, {'T', 30, 1}, {'E', 21, 0}},
+         "10-20 again 10 s to 10 loss nan\n20-25 again 5 s to 15 loss nan\n25-30 5 s to 20 loss "
+         "nan\n"},
+        {"the loss follows on a line of its own", true, 0,
+         {{'L', 10, 0}, {'S', 1, 0}, {'V', 0.5, 0}, {'L', 12, 0}, {'S', 1, 0}, {'S', 2, 0},
+          {'L', 14, 0}, {'V', 0.25, 0}, {'S', 3, 0}, {'E', 15, 0}},
+         "0-1 nan s to 10 loss 0.5\n1-2 2 s to 12 loss 0.25\n2-3 2 s to 14 loss nan\n"},
+        {"ranks that print the same line, late", false, 0,
+         {{'L', 10, 0}, {'S', 1, 0}, {'S', 1, 0}, {'L', 12, 0}, {'S', 2, 0}, {'S', 1, 0},
+          {'S', 2, 0}, {'E', 13, 0}},
          "0-1 nan s to 10 loss nan\n1-2 2 s to 12 loss nan\n"},
-        {"one line alone", false, 0, {{'L', 10, 0}, {'S', 7, 0}, {'E', 13, 0}}, "6-7 nan s to 10 loss nan\n"},
+        {"one line alone", false, 0, {{'L', 10, 0}, {'S', 7, 0}, {'E', 13, 0}},
+         "6-7 nan s to 10 loss nan\n"},
         {"none", false, 0, {{'L', 10, 0}, {'S', 0, 0}, {'E', 13, 0}}, ""},
     };
     (void)state;
@@ -215,7 +277,9 @@ static void test_rows(void **state)
         told = (struct str)STR_INIT;
         step_rows_init(&rows, cases[i].loss_follows, cases[i].before, 9);
         for (const struct move *m = cases[i].moves; m->what; m++) {
-            struct step_line line = {m->what == 'V' ? -1 : (int64_t)m->at, m->what == 'V' ? m->at : NAN, NAN, NAN, m->what == 'T' ? m->time_s : NAN, NAN, NAN};
+            struct step_line line = {m->what == 'V' ? -1 : (int64_t)m->at,
+                                     m->what == 'V' ? m->at : NAN, NAN, NAN,
+                                     m->what == 'T' ? m->time_s : NAN, NAN, NAN};
             if (m->what == 'L' || m->what == 'E') {
                 if (now > 0)
                     step_rows_tell(&rows, now, m->what == 'E', row_put, NULL);
@@ -230,7 +294,8 @@ static void test_rows(void **state)
     }
 }
 
-/* However many lines come in a look: rows cover every step once, and there are not more than a few. */
+/* However many lines come in a look: rows cover every step once, and there are not more than a
+ * few. */
 static void test_a_flood_of_lines(void **state)
 {
     struct step_rows rows;
@@ -265,14 +330,16 @@ static void line_see(void *context, char *line, size_t n)
     assert_int_equal(strlen(line), n);
 }
 
-/* A trainer that floods its log does not hold up the one who looks: a look takes a part, the last one all. A line of 1 MB comes in pieces. */
+/* A trainer that floods its log does not hold up the one who looks: a look takes a part, the last
+ * one all. A line of 1 MB comes in pieces. */
 static void test_a_look_is_bounded(void **state)
 {
     char path[256], block[1 << 16];
     struct tail t;
     struct err err = {0};
     const int blocks = 3 * TAIL_LOOK_BYTES / (int)sizeof block;
-    snprintf(path, sizeof path, "%s/reel-tail.XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    snprintf(path, sizeof path, "%s/reel-tail.XXXXXX",
+             getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     int fd = mkstemp(path);
     (void)state;
     assert_true(fd >= 0);
@@ -304,10 +371,13 @@ static void test_last_words_full(void **state)
     } table[] = {
         {"", false},
         {"step 1\nOSError: [Errno 28] No space left on device: '/lustre/ck/step-40'\n", true},
-        {"dd: error writing 'x': Disk quota exceeded\nsrun: error: n0: task 0: Exited with exit code 1\n", true},
-        {"RuntimeError: unable to write to file </torch_71_2>: No space left on device (28)\n", false},
+        {"dd: error writing 'x': Disk quota exceeded\nsrun: error: n0: task 0: Exited with exit "
+         "code 1\n", true},
+        {"RuntimeError: unable to write to file </torch_71_2>: No space left on device (28)\n",
+         false},
         {"OSError: [Errno 28] No space left on device: '/dev/shm/pymp-1'\n", false},
-        {"OSError: [Errno 28] No space left on device: '/dev/shm/x'\nOSError: [Errno 28] No space left on device\n", true},
+        {"OSError: [Errno 28] No space left on device: '/dev/shm/x'\nOSError: [Errno 28] No space "
+         "left on device\n", true},
         {"no space between words\n", false},
     };
     (void)state;
@@ -321,23 +391,35 @@ static void test_last_words(void **state)
     static const struct {
         const char *text, *words;
     } rows[] = {
-        {"step 1\nTraceback (most recent call last):\n  File \"t.py\", line 3\nRuntimeError: CUDA error: an illegal memory access\nsrun: error: n3: task 5: Exited with exit code 1\n"
+        {"step 1\nTraceback (most recent call last):\n  File \"t.py\", line 3\nRuntimeError: CUDA "
+         "error: an illegal memory access\nsrun: error: n3: task 5: Exited with exit code 1\n"
          "srun: error: n1: task 1: Exited with exit code 1\n",
-         "RuntimeError: CUDA error: an illegal memory access; srun: error: n3: task 5: Exited with exit code 1"},
-        {"RuntimeError: CUDA out of memory\nsrun: error: n1: task 1: Exited with exit code 3\nsrun: launch/slurm: _step_signal: Terminating StepId=1.0\n"
-         "slurmstepd-n0: error: *** STEP 1.0 ON n0 CANCELLED AT 2026-11-22T18:20:29 ***\nConnectionError: rank 1 is gone\nsrun: error: n0: task 0: Terminated\n",
+         "RuntimeError: CUDA error: an illegal memory access; srun: error: n3: task 5: Exited with "
+         "exit code 1"},
+        {"RuntimeError: CUDA out of memory\nsrun: error: n1: task 1: Exited with exit code "
+         "3\nsrun: launch/slurm: _step_signal: Terminating StepId=1.0\n"
+         "slurmstepd-n0: error: *** STEP 1.0 ON n0 CANCELLED AT 2026-11-22T18:20:29 "
+         "***\nConnectionError: rank 1 is gone\nsrun: error: n0: task 0: Terminated\n",
          "RuntimeError: CUDA out of memory; srun: error: n1: task 1: Exited with exit code 3"},
-        {"ConnectionError: rank 1 is gone\nsrun: error: n1: task 1: Exited with exit code 3\nRuntimeError: CUDA out of memory\n",
+        {"ConnectionError: rank 1 is gone\nsrun: error: n1: task 1: Exited with exit code "
+         "3\nRuntimeError: CUDA out of memory\n",
          "RuntimeError: CUDA out of memory; srun: error: n1: task 1: Exited with exit code 3"},
-        {"reel-train: error: step 5: rank 1 of the world is gone: its process 6389 has ended (killed, or crashed) without a word; rank 3 waited "
-         "for reduce-scatter 'gradients of a unit' in group shard of 4 ranks: run it again from what was saved\n"
-         "reel-train: error: step 5: rank 3 of the world is gone: its process 6395 has ended (killed, or crashed) without a word\n"
+        {"reel-train: error: step 5: rank 1 of the world is gone: its process 6389 has ended "
+         "(killed, or crashed) without a word; rank 3 waited "
+         "for reduce-scatter 'gradients of a unit' in group shard of 4 ranks: run it again from "
+         "what was saved\n"
+         "reel-train: error: step 5: rank 3 of the world is gone: its process 6395 has ended "
+         "(killed, or crashed) without a word\n"
          "srun: error: n1: task 3: Exited with exit code 75\nsrun: error: n0: task 1: Killed\n",
-         "reel-train: error: step 5: rank 1 of the world is gone: its process 6389 has ended (killed, or crashed) without a word; rank 3 waited "
-         "for reduce-scatter 'gradients of a unit' in group shard of 4 ranks: run it again from what was saved; "
+         "reel-train: error: step 5: rank 1 of the world is gone: its process 6389 has ended "
+         "(killed, or crashed) without a word; rank 3 waited "
+         "for reduce-scatter 'gradients of a unit' in group shard of 4 ranks: run it again from "
+         "what was saved; "
          "srun: error: n1: task 3: Exited with exit code 75"},
-        {"slurmstepd: error: Detected 1 oom-kill event\nsrun: error: n0: task 0: Out Of Memory\n", "srun: error: n0: task 0: Out Of Memory"},
-        {"OSError: [Errno 28] No space left on device\r\n\x1b[31mbye\x1b[0m\n", "OSError: [Errno 28] No space left on device"},
+        {"slurmstepd: error: Detected 1 oom-kill event\nsrun: error: n0: task 0: Out Of Memory\n",
+         "srun: error: n0: task 0: Out Of Memory"},
+        {"OSError: [Errno 28] No space left on device\r\n\x1b[31mbye\x1b[0m\n",
+         "OSError: [Errno 28] No space left on device"},
         {"ValueError: caf\xe9 \xff\n", "ValueError: caf? ?"},
         {"step 1\nstep 2\n", ""},
         {"", ""},
@@ -361,9 +443,10 @@ static void test_last_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines_of_known_trainers), cmocka_unit_test(test_patterns_with_names), cmocka_unit_test(test_bar_by_its_total),
-        cmocka_unit_test(test_patterns_that_are_none),
-        cmocka_unit_test(test_rows), cmocka_unit_test(test_a_flood_of_lines), cmocka_unit_test(test_a_look_is_bounded),
+        cmocka_unit_test(test_lines_of_known_trainers), cmocka_unit_test(test_patterns_with_names),
+        cmocka_unit_test(test_bar_by_its_total),
+        cmocka_unit_test(test_patterns_that_are_none), cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_a_flood_of_lines), cmocka_unit_test(test_a_look_is_bounded),
         cmocka_unit_test(test_last_words),
         cmocka_unit_test(test_last_words_full),
     };

@@ -1,4 +1,5 @@
-/* One run, several jobs: what is submitted, exactly once, when each job submits the next; against a scheduler that is a list. */
+/* One run, several jobs: what is submitted, exactly once, when each job submits the next; against a
+ * scheduler that is a list. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,8 +33,10 @@ static int fake_describe(struct sched *s, struct sched_site *out, struct err *er
 {
     static struct sched_partition partition;
     (void)s, (void)err;
-    partition = (struct sched_partition){.name = "p", .is_default = true, .preempt = preempt, .nodes = 1, .cores_per_node = 4};
-    *out = (struct sched_site){.kind = "local", .name = "fake", .node_timeout_s = 300, .n_partitions = 1, .partitions = &partition};
+    partition = (struct sched_partition){
+        .name = "p", .is_default = true, .preempt = preempt, .nodes = 1, .cores_per_node = 4};
+    *out = (struct sched_site){.kind = "local", .name = "fake", .node_timeout_s = 300,
+                               .n_partitions = 1, .partitions = &partition};
     return 0;
 }
 
@@ -45,7 +48,8 @@ static int find(const char *token)
     return i;
 }
 
-static int fake_submit(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err)
+static int fake_submit(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES],
+                       struct err *err)
 {
     int i = find(spec->token);
     (void)s;
@@ -68,7 +72,8 @@ static int fake_submit(struct sched *s, const struct sched_spec *spec, char id[S
     return 0;
 }
 
-static int fake_poll(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out, struct err *err)
+static int fake_poll(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out,
+                     struct err *err)
 {
     (void)s, (void)filter;
     if (silent)
@@ -77,7 +82,9 @@ static int fake_poll(struct sched *s, const struct sched_filter *filter, struct 
     out->jobs = arena_array(&out->arena, MAX_JOBS, sizeof *out->jobs);
     for (int i = 0; i < n_jobs; i++)
         if (jobs[i].state != SCHED_UNKNOWN) /* here: forgotten */
-            out->jobs[out->n++] = (struct sched_job){.id = jobs[i].id, .token = jobs[i].token, .name = "", .reason = "", .state = jobs[i].state};
+            out->jobs[out->n++] = (struct sched_job){.id = jobs[i].id, .token = jobs[i].token,
+                                                     .name = "", .reason = "",
+                                                     .state = jobs[i].state};
     return 0;
 }
 
@@ -102,7 +109,9 @@ static int fake_ending(struct sched *s, const char *id, struct sched_ending *out
         return err_set(err, ERR_TEMP, "no answer");
     if (i < 0 || i >= n_jobs || jobs[i].state == SCHED_UNKNOWN)
         return err_set(err, ERR_NOT_FOUND, "there is no job %s", id);
-    *out = (struct sched_ending){.why = jobs[i].state == SCHED_CANCELLED ? SCHED_END_CANCELLED : SCHED_END_NONE, .ended_at = job_ended_at};
+    *out = (struct sched_ending){.why = jobs[i].state == SCHED_CANCELLED ? SCHED_END_CANCELLED
+                                                                         : SCHED_END_NONE,
+                                 .ended_at = job_ended_at};
     return 0;
 }
 
@@ -120,7 +129,8 @@ static int fake_lost_node(struct sched *s, const char *nodes, const struct sched
     return 0;
 }
 
-static const struct sched_ops ops = {.kind = "local", .describe = fake_describe, .submit = fake_submit, .poll = fake_poll,
+static const struct sched_ops ops = {.kind = "local", .describe = fake_describe,
+                                     .submit = fake_submit, .poll = fake_poll,
                                      .cancel = fake_cancel, .ending = fake_ending,
                                      .lost_node = fake_lost_node};
 static struct sched sched = {.ops = &ops, .absence_s = 0.1};
@@ -141,13 +151,18 @@ static void make_run(const char *again)
     memset(jobs, 0, sizeof jobs);
     n_jobs = n_cancelled = 0;
     cut_off = false;
-    snprintf(text, sizeof text, "{\"schema\": \"reel.run/1\", \"name\": \"%s\", \"model\": \"dit-tiny\", \"stages\": [{\"data\": \"synthetic:1x4x4\", "
-             "\"gbs\": 2, \"steps\": 4}], \"resources\": {\"again\": \"%s\"}}", again, again);
+    snprintf(text, sizeof text,
+             "{\"schema\": \"reel.run/1\", \"name\": \"%s\", \"model\": \"dit-tiny\", \"stages\": "
+             "[{\"data\": \"synthetic:1x4x4\", "
+             "\"gbs\": 2, \"steps\": 4}], \"resources\": {\"again\": \"%s\"}}",
+             again, again);
     if (run_parse(text, strlen(text), "run.json", &run, &err) < 0)
         fail_msg("%s", err.text);
-    plan = (struct plan){.layout = layout_default(), .seq = {1, 4, 4}, .gbs = 2, .dtype = run.dtype, .device = "cpu", .model = "dit-tiny"};
+    plan = (struct plan){.layout = layout_default(), .seq = {1, 4, 4}, .gbs = 2, .dtype = run.dtype,
+                         .device = "cpu", .model = "dit-tiny"};
     plan.model_hash = model_hash(&run.model);
-    if (launch_create(in_scratch("home"), "/bin", &run, &plan, NULL, &l, &existed, &err) < 0 || launch_submit(&l, &sched, NULL, &err) < 0)
+    if (launch_create(in_scratch("home"), "/bin", &run, &plan, NULL, &l, &existed, &err) < 0 ||
+        launch_submit(&l, &sched, NULL, &err) < 0)
         fail_msg("%s", err.text);
     run_release(&run);
     assert_int_equal(n_jobs, 1);
@@ -217,9 +232,15 @@ static int succeed(int job, char id[SCHED_ID_BYTES])
 
 static void decides(void **state)
 {
-    static const struct { const char *again; enum sched_preempt preempt; bool successor; } table[] = {
-        {"auto", SCHED_PREEMPT_REQUEUE, false}, {"auto", SCHED_PREEMPT_CANCEL, true}, {"auto", SCHED_PREEMPT_OFF, false},
-        {"requeue", SCHED_PREEMPT_CANCEL, false}, {"successor", SCHED_PREEMPT_REQUEUE, true}};
+    static const struct {
+        const char *again;
+        enum sched_preempt preempt;
+        bool successor;
+    } table[] = {{"auto", SCHED_PREEMPT_REQUEUE, false},
+                 {"auto", SCHED_PREEMPT_CANCEL, true},
+                 {"auto", SCHED_PREEMPT_OFF, false},
+                 {"requeue", SCHED_PREEMPT_CANCEL, false},
+                 {"successor", SCHED_PREEMPT_REQUEUE, true}};
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         scratch_setup(state);
         preempt = table[i].preempt;
@@ -254,7 +275,8 @@ static void once(void **state)
     assert_string_equal(jobs[2].after, "1");
 }
 
-/* Somebody cancelled a job whose agent could say nothing any more: its successor learns it from the scheduler, and the run is over. */
+/* Somebody cancelled a job whose agent could say nothing any more: its successor learns it from the
+ * scheduler, and the run is over. */
 static void cancelled_silently(void **state)
 {
     struct sched_self first, next;
@@ -278,7 +300,8 @@ static void cancelled_silently(void **state)
     s = state_now();
     attempt_init(&a, l.run_dir, &next);
     assert_int_equal(attempt_lock(&a, NULL), 0);
-    assert_int_equal(attempt_claim(&a, &s, &(struct attempt_ending){.why = SCHED_END_CANCELLED}, NULL), 0);
+    assert_int_equal(
+        attempt_claim(&a, &s, &(struct attempt_ending){.why = SCHED_END_CANCELLED}, NULL), 0);
     attempt_release(&a);
     run_state_release(&s);
     s = state_now();
@@ -324,8 +347,8 @@ static enum attempt_cause cause_told(const struct attempt_ending *told)
     return cause;
 }
 
-/* SIGTERM at the step is of the job's clean-up when its batch process was killed, and of a preemption
- * when the scheduler says so or nobody knows better. */
+/* SIGTERM at the step is of the job's clean-up when its batch process was killed, and of a
+ * preemption when the scheduler says so or nobody knows better. */
 static void stopped_silently(void **state)
 {
     static const struct {
@@ -371,9 +394,13 @@ static void node_lost_silently(void **state)
  * attempt's last word. One that is lost hours later has another reason. */
 static void node_lost_without_notice(void **state)
 {
-    static const struct { double job_ended_s, down_s; bool same_job, named; } table[] = {
-        {0, 250, true, true}, {0, 3600, true, false}, {0, 250, false, true}, {0, 3600, false, false},
-        {2000, 2010, false, true}, {2000, 2100, false, false}, {20, 250, false, false},
+    static const struct {
+        double job_ended_s, down_s;
+        bool same_job, named;
+    } table[] = {
+        {0, 250, true, true},    {0, 3600, true, false},    {0, 250, false, true},
+        {0, 3600, false, false}, {2000, 2010, false, true}, {2000, 2100, false, false},
+        {20, 250, false, false},
     };
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         struct attempt a;
@@ -402,7 +429,8 @@ static void node_lost_without_notice(void **state)
     job_ended_at = 0;
 }
 
-/* A first job that comes back goes on while its successor waits, and no longer once that has begun. */
+/* A first job that comes back goes on while its successor waits, and no longer once that has
+ * begun. */
 static void one_lives(void **state)
 {
     char id[SCHED_ID_BYTES];
@@ -434,7 +462,8 @@ static void taken_up(void **state)
     assert_string_equal(s.job_token, jobs[0].token);
     assert_int_equal(launch_submit(&l, &sched, NULL, &err), 0); /* nobody has seen it lost */
     assert_int_equal(launch_submit(&l, &sched, jobs[0].token, &err), 0);
-    assert_int_equal(launch_submit(&l, &sched, s.job_token, &err), 0); /* a follower that saw the first one's end */
+    /* a follower that saw the first one's end */
+    assert_int_equal(launch_submit(&l, &sched, s.job_token, &err), 0);
     run_state_release(&s);
     s = state_now();
     assert_int_equal(n_jobs, 2);
@@ -443,7 +472,8 @@ static void taken_up(void **state)
     enum launch_kept kept;
     assert_int_equal(launch_cancel(&l, &sched, &kept, &err), 0);
     assert_int_equal(kept, LAUNCH_LOGGED);
-    assert_true(n_cancelled == 2 && jobs[0].state == SCHED_CANCELLED && jobs[1].state == SCHED_CANCELLED);
+    assert_true(n_cancelled == 2 && jobs[0].state == SCHED_CANCELLED &&
+                jobs[1].state == SCHED_CANCELLED);
     run_state_release(&s);
 }
 
@@ -484,7 +514,8 @@ struct looks {
     char word[32];
 };
 
-static void look(void *ctx, const struct run_state *s, const struct run_budget *budget, const char *job_state)
+static void look(void *ctx, const struct run_state *s, const struct run_budget *budget,
+                 const char *job_state)
 {
     struct looks *k = ctx;
     (void)s, (void)budget;
@@ -500,7 +531,8 @@ static int follow(struct looks *k)
     return launch_follow(&l, &sched, &k->stop, look, k, &next, &err);
 }
 
-/* The end of the first job is no loss while its successor waits, nor the successor's while the first one runs. */
+/* The end of the first job is no loss while its successor waits, nor the successor's while the
+ * first one runs. */
 static void followed(void **state)
 {
     struct looks k = {.stop_at = 3};
@@ -547,10 +579,12 @@ static void followed_to_the_end(void **state)
 #define IN_SCRATCH(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
 int main(void)
 {
-    const struct CMUnitTest all[] = {
-        IN_SCRATCH(decides), IN_SCRATCH(once), IN_SCRATCH(one_lives),
-        IN_SCRATCH(cancelled_silently), IN_SCRATCH(stopped_silently),
-        IN_SCRATCH(node_lost_silently), IN_SCRATCH(node_lost_without_notice), IN_SCRATCH(taken_up), IN_SCRATCH(forgotten),
-        IN_SCRATCH(gone), IN_SCRATCH(followed), IN_SCRATCH(followed_to_the_end)};
+    const struct CMUnitTest all[] = {IN_SCRATCH(decides),
+                                     IN_SCRATCH(once), IN_SCRATCH(one_lives),
+                                     IN_SCRATCH(cancelled_silently), IN_SCRATCH(stopped_silently),
+                                     IN_SCRATCH(node_lost_silently),
+                                     IN_SCRATCH(node_lost_without_notice), IN_SCRATCH(taken_up),
+                                     IN_SCRATCH(forgotten), IN_SCRATCH(gone), IN_SCRATCH(followed),
+                                     IN_SCRATCH(followed_to_the_end)};
     return cmocka_run_group_tests_name("successors", all, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* topo on machines written as hwloc XML: nearness of GPUs and NICs against answers worked out by hand. */
+/* topo on machines written as hwloc XML: nearness of GPUs and NICs against answers worked out by
+ * hand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,17 +13,21 @@
 #include "launcher/machine/topo.h"
 #include "launcher/run/placement.h"
 
-/* A machine as text: sections of PCI slots. One letter a slot inside a switch: G an NVIDIA GPU, N an InfiniBand card,
- * E an Ethernet card, V a board's VGA, D a disk controller. Switches are separated by '|', NUMA nodes by '/'; a switch in
- * front of the first '/' written as "^" hangs at the machine instead of a NUMA node. */
+/* A machine as text: sections of PCI slots. One letter a slot inside a switch: G an NVIDIA GPU, N
+ * an InfiniBand card, E an Ethernet card, V a board's VGA, D a disk controller. Switches are
+ * separated by '|', NUMA nodes by '/'; a switch in front of the first '/' written as "^" hangs at
+ * the machine instead of a NUMA node. */
 static int gp = 100;
 
 static void open_object(struct str *x, const char *type, int numa, int n_numa)
 {
     unsigned cpus = numa < 0 ? (n_numa == 2 ? 0xf : 0x3) : 0x3u << (2 * numa);
     unsigned nodes = numa < 0 ? (n_numa == 2 ? 0x3 : 0x1) : 1u << numa;
-    str_addf(x, "<object type=\"%s\" os_index=\"%d\" cpuset=\"0x%08x\" complete_cpuset=\"0x%08x\" nodeset=\"0x%08x\" "
-                "complete_nodeset=\"0x%08x\" gp_index=\"%d\"", type, numa < 0 ? 0 : numa, cpus, cpus, nodes, nodes, gp++);
+    str_addf(x,
+             "<object type=\"%s\" os_index=\"%d\" cpuset=\"0x%08x\" complete_cpuset=\"0x%08x\" "
+             "nodeset=\"0x%08x\" "
+             "complete_nodeset=\"0x%08x\" gp_index=\"%d\"",
+             type, numa < 0 ? 0 : numa, cpus, cpus, nodes, nodes, gp++);
     if (numa < 0)
         str_addf(x, " allowed_cpuset=\"0x%08x\" allowed_nodeset=\"0x%08x\"", cpus, nodes);
     str_addf(x, ">\n");
@@ -31,21 +36,31 @@ static void open_object(struct str *x, const char *type, int numa, int n_numa)
 static void add_card(struct str *x, char kind, int bus, int *counts)
 {
     static const char letters[] = "GNEVD";
-    static const char *const types[] = {"0302 [10de:2330]", "0207 [15b3:1021]", "0200 [8086:1593]", "0300 [1a03:2000]",
-                                        "0108 [144d:a80a]"};
+    static const char *const types[] = {"0302 [10de:2330]", "0207 [15b3:1021]", "0200 [8086:1593]",
+                                        "0300 [1a03:2000]", "0108 [144d:a80a]"};
     int k = (int)(strchr(letters, kind) - letters), n = counts[k]++;
-    str_addf(x, "<object type=\"PCIDev\" gp_index=\"%d\" pci_busid=\"0000:%02x:00.0\" pci_type=\"%s [0000:0000] 00\" "
-                "pci_link_speed=\"63.000000\">\n", gp++, bus, types[k]);
+    str_addf(x,
+             "<object type=\"PCIDev\" gp_index=\"%d\" pci_busid=\"0000:%02x:00.0\" pci_type=\"%s "
+             "[0000:0000] 00\" "
+             "pci_link_speed=\"63.000000\">\n",
+             gp++, bus, types[k]);
     if (kind == 'G')
-        str_addf(x, "<object type=\"OSDev\" gp_index=\"%d\" name=\"cuda%d\" subtype=\"CUDA\" osdev_type=\"5\">"
-                    "<info name=\"GPUModel\" value=\"NVIDIA H100\"/><info name=\"CUDAGlobalMemorySize\" value=\"83886080\"/>"
-                    "</object>\n", gp++, n);
+        str_addf(x,
+                 "<object type=\"OSDev\" gp_index=\"%d\" name=\"cuda%d\" subtype=\"CUDA\" "
+                 "osdev_type=\"5\">"
+                 "<info name=\"GPUModel\" value=\"NVIDIA H100\"/><info "
+                 "name=\"CUDAGlobalMemorySize\" value=\"83886080\"/>"
+                 "</object>\n",
+                 gp++, n);
     if (kind == 'N') {
-        str_addf(x, "<object type=\"OSDev\" gp_index=\"%d\" name=\"ib%d\" osdev_type=\"2\"/>\n", gp++, n);
-        str_addf(x, "<object type=\"OSDev\" gp_index=\"%d\" name=\"mlx5_%d\" osdev_type=\"3\"/>\n", gp++, n);
+        str_addf(x, "<object type=\"OSDev\" gp_index=\"%d\" name=\"ib%d\" osdev_type=\"2\"/>\n",
+                 gp++, n);
+        str_addf(x, "<object type=\"OSDev\" gp_index=\"%d\" name=\"mlx5_%d\" osdev_type=\"3\"/>\n",
+                 gp++, n);
     }
     if (kind == 'E')
-        str_addf(x, "<object type=\"OSDev\" gp_index=\"%d\" name=\"eth%d\" osdev_type=\"2\"/>\n", gp++, n);
+        str_addf(x, "<object type=\"OSDev\" gp_index=\"%d\" name=\"eth%d\" osdev_type=\"2\"/>\n",
+                 gp++, n);
     str_addf(x, "</object>\n");
 }
 
@@ -56,15 +71,20 @@ static void add_switches(struct str *x, const char *spec, size_t len, int *bus, 
     int first = *bus, cards = 0, n_switches = 1;
     for (size_t i = 0; i < len; i++)
         spec[i] == '|' ? n_switches++ : cards++;
-    str_addf(x, "<object type=\"Bridge\" gp_index=\"%d\" bridge_type=\"0-1\" depth=\"0\" bridge_pci=\"0000:[%02x-%02x]\">\n",
+    str_addf(x,
+             "<object type=\"Bridge\" gp_index=\"%d\" bridge_type=\"0-1\" depth=\"0\" "
+             "bridge_pci=\"0000:[%02x-%02x]\">\n",
              gp++, first, first + cards + n_switches);
     const char *end = spec + len;
     for (const char *p = spec; p < end;) {
         const char *stop = memchr(p, '|', (size_t)(end - p));
         stop = stop ? stop : end;
         int at = (*bus)++;
-        str_addf(x, "<object type=\"Bridge\" gp_index=\"%d\" bridge_type=\"1-1\" depth=\"1\" bridge_pci=\"0000:[%02x-%02x]\" "
-                    "pci_busid=\"0000:%02x:01.0\" pci_type=\"0604 [1000:c010] [0000:0000] b0\" pci_link_speed=\"63.0\">\n",
+        str_addf(x,
+                 "<object type=\"Bridge\" gp_index=\"%d\" bridge_type=\"1-1\" depth=\"1\" "
+                 "bridge_pci=\"0000:[%02x-%02x]\" "
+                 "pci_busid=\"0000:%02x:01.0\" pci_type=\"0604 [1000:c010] [0000:0000] b0\" "
+                 "pci_link_speed=\"63.0\">\n",
                  gp++, at + 1, at + (int)(stop - p), first);
         for (; p < stop; p++)
             add_card(x, *p, (*bus)++, counts);
@@ -80,25 +100,31 @@ static void machine_xml(const char *spec, struct str *x)
     const char *hat = strchr(spec, '^'), *nodes = hat ? hat + 1 : spec, *slash = strchr(nodes, '/');
     int n_numa = slash ? 2 : 1, bus = 1, counts[5] = {0};
     gp = 100;
-    str_addf(x, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology version=\"2.0\">\n");
+    str_addf(x, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM "
+                "\"hwloc2.dtd\">\n<topology version=\"2.0\">\n");
     open_object(x, "Machine", -1, n_numa);
     str_addf(x, "<info name=\"HostName\" value=\"node0\"/>\n");
     for (int n = 0; n < n_numa; n++) {
         open_object(x, "Package", n, n_numa);
         unsigned cpus = 0x3u << (2 * n);
-        str_addf(x, "<object type=\"NUMANode\" os_index=\"%d\" cpuset=\"0x%08x\" complete_cpuset=\"0x%08x\" nodeset=\"0x%08x\" "
-                    "complete_nodeset=\"0x%08x\" gp_index=\"%d\" local_memory=\"1073741824\"/>\n",
+        str_addf(x,
+                 "<object type=\"NUMANode\" os_index=\"%d\" cpuset=\"0x%08x\" "
+                 "complete_cpuset=\"0x%08x\" nodeset=\"0x%08x\" "
+                 "complete_nodeset=\"0x%08x\" gp_index=\"%d\" local_memory=\"1073741824\"/>\n",
                  n, cpus, cpus, 1u << n, 1u << n, gp++);
         for (int c = 0; c < 2; c++) {
             unsigned one = 1u << (2 * n + c);
             for (int level = 0; level < 2; level++)
-                str_addf(x, "<object type=\"%s\" os_index=\"%d\" cpuset=\"0x%08x\" complete_cpuset=\"0x%08x\" "
-                            "nodeset=\"0x%08x\" complete_nodeset=\"0x%08x\" gp_index=\"%d\">\n",
+                str_addf(x,
+                         "<object type=\"%s\" os_index=\"%d\" cpuset=\"0x%08x\" "
+                         "complete_cpuset=\"0x%08x\" "
+                         "nodeset=\"0x%08x\" complete_nodeset=\"0x%08x\" gp_index=\"%d\">\n",
                          level ? "PU" : "Core", 2 * n + c, one, one, 1u << n, 1u << n, gp++);
             str_addf(x, "</object></object>\n");
         }
         const char *part = n == 0 ? nodes : slash + 1;
-        add_switches(x, part, n == 0 && slash ? (size_t)(slash - nodes) : strlen(part), &bus, counts);
+        add_switches(x, part, n == 0 && slash ? (size_t)(slash - nodes) : strlen(part), &bus,
+                     counts);
         str_addf(x, "</object>\n");
     }
     if (hat)
@@ -115,12 +141,15 @@ static const struct machine_case {
     {"one GPU, one NIC under the same switch", "GN", 1, 1, "cuda0:mlx5_0@0", "PCI bridge"},
     {"four pairs on two NUMA nodes", "GN|GN/GN|GN", 4, 4,
      "cuda0:mlx5_0@0 cuda1:mlx5_1@0 cuda2:mlx5_2@1 cuda3:mlx5_3@1", "PCI bridge"},
-    {"two GPUs share a switch with two NICs: paired one to one", "GGNN", 2, 2, "cuda0:mlx5_0@0 cuda1:mlx5_1@0", "PCI bridge"},
-    {"one NIC for all, on the other NUMA node", "GG/E", 2, 1, "cuda0:eth0@0 cuda1:eth0@0", "machine"},
+    {"two GPUs share a switch with two NICs: paired one to one", "GGNN", 2, 2,
+     "cuda0:mlx5_0@0 cuda1:mlx5_1@0", "PCI bridge"},
+    {"one NIC for all, on the other NUMA node", "GG/E", 2, 1, "cuda0:eth0@0 cuda1:eth0@0",
+     "machine"},
     {"no NIC", "G|G", 2, 0, "cuda0:-@0 cuda1:-@0", ""},
     {"a GPU at the machine has no NUMA node", "G^N/N", 1, 2, "cuda0:mlx5_0@-1", "machine"},
     {"a board's VGA is no GPU, a disk no NIC", "VD|E", 0, 1, "", NULL},
-    {"the NIC behind the host bridge is farther than the one in the switch", "N|GE", 1, 2, "cuda0:eth0@0", "PCI bridge"},
+    {"the NIC behind the host bridge is farther than the one in the switch", "N|GE", 1, 2,
+     "cuda0:eth0@0", "PCI bridge"},
     {"nothing on PCI", "", 0, 0, "", NULL},
 };
 
@@ -141,14 +170,14 @@ static void machines(void **state)
             nics += dev->kind == TOPO_NIC;
             if (dev->kind != TOPO_GPU)
                 continue;
-            str_addf(&pairs, "%s%s:%s@%lld", gpus++ ? " " : "", dev->name, dev->near >= 0 ? t.devices[dev->near].name : "-",
-                     (long long)dev->numa);
+            str_addf(&pairs, "%s%s:%s@%lld", gpus++ ? " " : "", dev->name,
+                     dev->near >= 0 ? t.devices[dev->near].name : "-", (long long)dev->numa);
             assert_int_equal(dev->memory_bytes, 80LL << 30);
             assert_string_equal(dev->model, "NVIDIA H100");
         }
         if (gpus != c->gpus || nics != c->nics || strcmp(pairs.p, c->pairs) != 0)
-            fail_msg("%s: %d GPUs, %d NICs, pairs '%s'; expected %d, %d, '%s'", c->what, gpus, nics, pairs.p, c->gpus,
-                     c->nics, c->pairs);
+            fail_msg("%s: %d GPUs, %d NICs, pairs '%s'; expected %d, %d, '%s'", c->what, gpus, nics,
+                     pairs.p, c->gpus, c->nics, c->pairs);
         if (c->at)
             assert_string_equal(t.devices[0].near_at, c->at);
         topo_release(&t);
@@ -157,7 +186,8 @@ static void machines(void **state)
     }
 }
 
-/* Two CPUs a NUMA node: which of them each of a node's ranks is bound to; none where the ranks do not fill the machine. */
+/* Two CPUs a NUMA node: which of them each of a node's ranks is bound to; none where the ranks do
+ * not fill the machine. */
 static void bound_ranks(void **state)
 {
     static const struct {
@@ -165,8 +195,17 @@ static void bound_ranks(void **state)
         int ranks, cpus; /* of the job */
         const char *wanted; /* NULL: not bound */
     } table[] = {
-        {"GN|GN/GN|GN", 4, 4, "0 1 2 3"}, {"G/G", 2, 4, "0-1 2-3"}, {"G/G", 4, 4, NULL}, {"G/G", 1, 4, NULL}, {"G/G", 2, 2, NULL},
-        {"/", 2, 4, "0-1 2-3"}, {"/", 4, 4, "0 1 2 3"}, {"/", 1, 4, NULL}, {"/", 3, 4, NULL}, {"/", 8, 4, NULL}, {"E", 1, 2, "0-1"},
+        {"GN|GN/GN|GN", 4, 4, "0 1 2 3"},
+        {"G/G", 2, 4, "0-1 2-3"},
+        {"G/G", 4, 4, NULL},
+        {"G/G", 1, 4, NULL},
+        {"G/G", 2, 2, NULL},
+        {"/", 2, 4, "0-1 2-3"},
+        {"/", 4, 4, "0 1 2 3"},
+        {"/", 1, 4, NULL},
+        {"/", 3, 4, NULL},
+        {"/", 8, 4, NULL},
+        {"E", 1, 2, "0-1"},
         {"GGG", 3, 2, NULL},
     };
     (void)state;
@@ -182,7 +221,8 @@ static void bound_ranks(void **state)
         for (int r = 0; bound && r < table[i].ranks; r++)
             str_addf(&got, "%s%s", r ? " " : "", cpus[r]);
         if (bound != (table[i].wanted != NULL) || (bound && strcmp(got.p, table[i].wanted) != 0))
-            fail_msg("%s, %d ranks on %d CPUs: '%s'", table[i].spec, table[i].ranks, table[i].cpus, got.p);
+            fail_msg("%s, %d ranks on %d CPUs: '%s'", table[i].spec, table[i].ranks, table[i].cpus,
+                     got.p);
         if (bound)
             assert_int_equal(gpus, strchr(table[i].spec, 'G') != NULL);
         arena_release(&arena);
@@ -194,7 +234,8 @@ static void bound_ranks(void **state)
 
 static void refuses_what_is_no_topology(void **state)
 {
-    static const char *const bad[] = {"", "no xml", "<topology version=\"2.0\"></topology>", "<a/>"};
+    static const char *const bad[] = {"", "no xml", "<topology version=\"2.0\"></topology>",
+                                      "<a/>"};
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct topo t = {0};
@@ -224,7 +265,8 @@ static void this_machine(void **state)
     struct topo t;
     struct err err = {0};
     (void)state;
-    if (topo_capture(false, &xml, &err) < 0 || topo_parse(xml.p, xml.len, "live", &t, &err) < 0 || topo_check(&t, &err) < 0)
+    if (topo_capture(false, &xml, &err) < 0 || topo_parse(xml.p, xml.len, "live", &t, &err) < 0 ||
+        topo_check(&t, &err) < 0)
         fail_msg("%s", err.text);
     assert_true(t.pus >= 1 && t.cores >= 1 && t.cores <= t.pus && t.memory_bytes > 0);
     topo_release(&t);
@@ -233,7 +275,9 @@ static void this_machine(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(machines), cmocka_unit_test(bound_ranks), cmocka_unit_test(refuses_what_is_no_topology),
-                                       cmocka_unit_test(usable_cpus), cmocka_unit_test(this_machine)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(machines), cmocka_unit_test(bound_ranks),
+                                       cmocka_unit_test(refuses_what_is_no_topology),
+                                       cmocka_unit_test(usable_cpus),
+                                       cmocka_unit_test(this_machine)};
     return cmocka_run_group_tests_name("topo", tests, NULL, NULL);
 }

@@ -22,10 +22,22 @@ static void names(void **state)
         const char *name;
         int64_t steps;
     } table[] = {
-        {"iter_0000400", 400},      {"step-00000400", 400},        {"global_step400", 400}, {"checkpoint-400", 400},
-        {"ckpt_400.pt", 400},       {"epoch=3-step=400.ckpt", 400}, {"Step 400", 400},       {"iteration400", 400},
-        {"step-400-rank3.pt", 400}, {"400", -1},                   {"20261122-170000", -1}, {"model.safetensors", -1},
-        {"epoch-3", -1},            {"run2", -1},                  {"", -1},                {"step", -1},
+        {"iter_0000400", 400},
+        {"step-00000400", 400},
+        {"global_step400", 400},
+        {"checkpoint-400", 400},
+        {"ckpt_400.pt", 400},
+        {"epoch=3-step=400.ckpt", 400},
+        {"Step 400", 400},
+        {"iteration400", 400},
+        {"step-400-rank3.pt", 400},
+        {"400", -1},
+        {"20261122-170000", -1},
+        {"model.safetensors", -1},
+        {"epoch-3", -1},
+        {"run2", -1},
+        {"", -1},
+        {"step", -1},
         {"step-99999999999999999999999999", -1},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
@@ -63,6 +75,8 @@ static void folder(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(names), cmocka_unit_test_setup_teardown(folder, scratch_setup, scratch_teardown)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names),
+        cmocka_unit_test_setup_teardown(folder, scratch_setup, scratch_teardown)};
     return cmocka_run_group_tests_name("wrap", tests, NULL, NULL);
 }

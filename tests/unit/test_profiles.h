@@ -1,4 +1,5 @@
-/* What the tests of profiles/ share: cmocka's includes, and looking for a piece of an error sentence. */
+/* What the tests of profiles/ share: cmocka's includes, and looking for a piece of an error
+ * sentence. */
 #ifndef TESTS_UNIT_TEST_PROFILES_H
 #define TESTS_UNIT_TEST_PROFILES_H
 
@@ -25,7 +26,8 @@ static inline void assert_says(const struct err *err, const char *wanted)
 static inline void assert_fails(int rc, int code, const struct err *err, const char *wanted)
 {
     if (rc != code)
-        fail_msg("result %s instead of %s, for '%s': %s", err_name(rc), err_name(code), wanted, rc < 0 ? err->text : "");
+        fail_msg("result %s instead of %s, for '%s': %s", err_name(rc), err_name(code), wanted,
+                 rc < 0 ? err->text : "");
     assert_says(err, wanted);
 }
 
@@ -40,7 +42,8 @@ static inline void assert_close(double got, double want, double tolerance, const
 {
     double off = want != 0 ? got / want - 1 : got;
     if (!(off <= tolerance && off >= -tolerance))
-        fail_msg("%s: got %.17g, want %.17g: off by %.3g, allowed %.3g", what, got, want, off, tolerance);
+        fail_msg("%s: got %.17g, want %.17g: off by %.3g, allowed %.3g", what, got, want, off,
+                 tolerance);
 }
 
 #endif

@@ -1,4 +1,5 @@
-/* The dataset index: round trip, equal bytes, every truncation and every flipped bit, the rules of its fields. */
+/* The dataset index: round trip, equal bytes, every truncation and every flipped bit, the rules of
+ * its fields. */
 #include "test_profiles.h"
 
 #include <math.h>
@@ -7,13 +8,15 @@
 #include "scratch.h"
 
 /* Two shards, three samples, every field at a value of its own. */
-static struct dataset_sample sample(uint32_t shard, uint32_t index, int64_t offset, int32_t text_len)
+static struct dataset_sample sample(uint32_t shard, uint32_t index, int64_t offset,
+                                    int32_t text_len)
 {
     return (struct dataset_sample){
-        .shard = shard, .index_in_shard = index, .offset = offset, .bytes = 40960, .latent_offset = offset + 512,
-        .latent_bytes = 20608, .text_offset = offset + 25088, .text_bytes = text_len ? 128 + 256 * text_len : 0, .t = 2, .h = 4,
-        .w = 6 + (int32_t)index, .frames = 9, .height = 32, .width = 48, .text_len = text_len, .fps = 23.976f, .motion = -0.25f,
-        .sharpness = 1.5e-7f, .key_hash = 0xfedcba9876543210u + shard,
+        .shard = shard, .index_in_shard = index, .offset = offset, .bytes = 40960,
+        .latent_offset = offset + 512, .latent_bytes = 20608, .text_offset = offset + 25088,
+        .text_bytes = text_len ? 128 + 256 * text_len : 0, .t = 2, .h = 4, .w = 6 + (int32_t)index,
+        .frames = 9, .height = 32, .width = 48, .text_len = text_len, .fps = 23.976f,
+        .motion = -0.25f, .sharpness = 1.5e-7f, .key_hash = 0xfedcba9876543210u + shard,
     };
 }
 
@@ -22,11 +25,13 @@ struct made { struct dataset d; struct dataset_shard shards[2]; struct dataset_s
 static void make(struct made *m)
 {
     *m = (struct made){
-        .shards = {{(char *)"shards/000000.tar", 2, 0x0123456789abcdefu, 90000}, {(char *)"b.tar", 1, 7, 50000}},
+        .shards = {{(char *)"shards/000000.tar", 2, 0x0123456789abcdefu, 90000},
+                   {(char *)"b.tar", 1, 7, 50000}},
         .samples = {sample(0, 0, 0, 5), sample(0, 1, 40960, 0), sample(1, 0, 1024, 16)},
     };
-    m->d = (struct dataset){.n_shards = 2, .n_samples = 3, .shards = m->shards, .samples = m->samples, .channels = 16,
-                            .text_width = 64, .tokenizer = "wavelet-8x8x8/1", .text_encoder = "ngram-hash-64",
+    m->d = (struct dataset){.n_shards = 2, .n_samples = 3, .shards = m->shards,
+                            .samples = m->samples, .channels = 16, .text_width = 64,
+                            .tokenizer = "wavelet-8x8x8/1", .text_encoder = "ngram-hash-64",
                             .latent_mean = -0.125, .latent_std = 1.75};
 }
 
@@ -43,16 +48,21 @@ static void assert_same(const struct dataset *a, const struct dataset *b)
     for (int64_t i = 0; i < a->n_shards; i++) {
         assert_string_equal(a->shards[i].path, b->shards[i].path);
         assert_int_equal(a->shards[i].samples, b->shards[i].samples);
-        assert_true(a->shards[i].bytes_hash == b->shards[i].bytes_hash && a->shards[i].bytes == b->shards[i].bytes);
+        assert_true(a->shards[i].bytes_hash == b->shards[i].bytes_hash &&
+                    a->shards[i].bytes == b->shards[i].bytes);
     }
     for (int64_t i = 0; i < a->n_samples; i++) {
         const struct dataset_sample *x = &a->samples[i], *y = &b->samples[i];
-        assert_true(x->shard == y->shard && x->index_in_shard == y->index_in_shard && x->offset == y->offset);
-        assert_true(x->bytes == y->bytes && x->latent_offset == y->latent_offset && x->latent_bytes == y->latent_bytes);
-        assert_true(x->text_offset == y->text_offset && x->text_bytes == y->text_bytes && x->text_len == y->text_len);
+        assert_true(x->shard == y->shard && x->index_in_shard == y->index_in_shard &&
+                    x->offset == y->offset);
+        assert_true(x->bytes == y->bytes && x->latent_offset == y->latent_offset &&
+                    x->latent_bytes == y->latent_bytes);
+        assert_true(x->text_offset == y->text_offset && x->text_bytes == y->text_bytes &&
+                    x->text_len == y->text_len);
         assert_true(x->t == y->t && x->h == y->h && x->w == y->w);
         assert_true(x->frames == y->frames && x->height == y->height && x->width == y->width);
-        assert_true(x->fps == y->fps && x->motion == y->motion && x->sharpness == y->sharpness && x->key_hash == y->key_hash);
+        assert_true(x->fps == y->fps && x->motion == y->motion && x->sharpness == y->sharpness &&
+                    x->key_hash == y->key_hash);
     }
 }
 
@@ -83,12 +93,14 @@ static void round_trip(void **state)
     assert_same(&m.d, &back);
     assert_true(back.fingerprint.lo != 0);
     index_bytes(&first);
-    memset(back.tokenizer + strlen(back.tokenizer) + 1, 'x', 9); /* noise behind the text is not content */
+    /* noise behind the text is not content */
+    memset(back.tokenizer + strlen(back.tokenizer) + 1, 'x', 9);
     assert_ok(dataset_save(scratch, &back, &err), &err);
     index_bytes(&second);
     assert_int_equal(first.len, second.len);
     assert_memory_equal(first.p, second.p, first.len);
-    assert_int_equal(first.len, 320 + 2 * 32 + 3 * 112 + strlen("shards/000000.tar") + strlen("b.tar") + 16);
+    assert_int_equal(first.len,
+                     320 + 2 * 32 + 3 * 112 + strlen("shards/000000.tar") + strlen("b.tar") + 16);
     assert_memory_equal(first.p, "REELIDX1", 8);
     assert_int_equal((unsigned char)first.p[16], 2); /* little-endian counts */
     assert_int_equal((unsigned char)first.p[24], 3);
@@ -118,7 +130,8 @@ static void assert_damaged(void)
 {
     struct dataset d = {.n_shards = -5};
     struct err err;
-    assert_fails(dataset_load(scratch, &d, &err), ERR_CORRUPT, &err, "the index is damaged: restore it");
+    assert_fails(dataset_load(scratch, &d, &err), ERR_CORRUPT, &err,
+                 "the index is damaged: restore it");
     assert_says(&err, ".reel/index");
     assert_int_equal(d.n_shards, -5);
 }
@@ -164,7 +177,8 @@ static void every_flipped_bit(void **state)
     str_release(&bytes);
 }
 
-/* A wrong field under a right checksum: a bad writer's file is refused too, whatever the field claims. */
+/* A wrong field under a right checksum: a bad writer's file is refused too, whatever the field
+ * claims. */
 static void lies_under_a_good_checksum(void **state)
 {
     enum { SAMPLES = 320 + 2 * 32 };
@@ -281,7 +295,8 @@ static void no_dataset(void **state)
     assert_fails(dataset_load(in_scratch("none"), &d, &err), ERR_NOT_FOUND, &err, "is no dataset");
     make(&m);
     assert_ok(file_publish(in_scratch("plain"), "x", 1, &err), &err);
-    assert_true(dataset_save(in_scratch("plain"), &m.d, &err) < 0); /* a file where the folder should be */
+    /* a file where the folder should be */
+    assert_true(dataset_save(in_scratch("plain"), &m.d, &err) < 0);
     assert_says(&err, "plain");
     assert_ok(file_mkdirs(in_scratch(".reel"), &err), &err);
     index_put("something else entirely", 23);
@@ -310,7 +325,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(fingerprints, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(every_truncation, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(every_flipped_bit, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(lies_under_a_good_checksum, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(lies_under_a_good_checksum, scratch_setup,
+                                        scratch_teardown),
         cmocka_unit_test_setup_teardown(rules, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(no_dataset, scratch_setup, scratch_teardown),
         cmocka_unit_test(records_are_told),

@@ -1,4 +1,5 @@
-/* Groups of parameters and adapters: which tensor gets what, their place in a rank's buffers, and what is refused. */
+/* Groups of parameters and adapters: which tensor gets what, their place in a rank's buffers, and
+ * what is refused. */
 #include "test_profiles.h"
 
 #include "profiles/shard.h"
@@ -44,12 +45,15 @@ static const struct param *named(const struct param_list *list, const char *name
 
 static void the_first_group_decides(void **state)
 {
-    struct param_list list = list_of("{\"groups\": [{\"match\": \"blocks.0.attn.out.*\", \"lr_scale\": 3},"
-                                     "{\"match\": \"blocks.*.attn.*\", \"lr_scale\": 0.1, \"decay\": true, \"trainable\": false},"
-                                     "{\"match\": \"*.fc1.weight\", \"decay\": false}]}");
+    struct param_list list = list_of(
+        "{\"groups\": [{\"match\": \"blocks.0.attn.out.*\", \"lr_scale\": 3},"
+        "{\"match\": \"blocks.*.attn.*\", \"lr_scale\": 0.1, \"decay\": true, \"trainable\": "
+        "false},"
+        "{\"match\": \"*.fc1.weight\", \"decay\": false}]}");
     (void)state;
     static const struct { const char *name; double lr_scale; unsigned flags; } rows[] = {
-        {"blocks.0.attn.out.weight", 3, PARAM_DECAY | PARAM_TRAINABLE}, /* and nothing of the second group */
+        /* and nothing of the second group */
+        {"blocks.0.attn.out.weight", 3, PARAM_DECAY | PARAM_TRAINABLE},
         {"blocks.1.attn.out.weight", 0.1, PARAM_DECAY},
         {"blocks.1.attn.q_norm.weight", 0.1, PARAM_DECAY},
         {"blocks.1.cross.q_norm.weight", 1, PARAM_TRAINABLE},
@@ -64,11 +68,15 @@ static void the_first_group_decides(void **state)
     params_release(&list);
 }
 
-#define LORA "\"lora\": {\"rank\": 4, \"alpha\": 8, \"match\": [\"blocks.*.attn.*\", \"blocks.2.mlp.fc2.weight\"]}"
+#define LORA                                                                                       \
+    "\"lora\": {\"rank\": 4, \"alpha\": 8, \"match\": [\"blocks.*.attn.*\", "                      \
+    "\"blocks.2.mlp.fc2.weight\"]}"
 
 static void adapters_follow_their_base(void **state)
 {
-    struct param_list list = list_of("{" LORA ", \"groups\": [{\"match\": \"final.*\", \"trainable\": true}, {\"match\": \"*.lora_b\", \"lr_scale\": 16}]}");
+    struct param_list list = list_of("{" LORA
+                                     ", \"groups\": [{\"match\": \"final.*\", \"trainable\": "
+                                     "true}, {\"match\": \"*.lora_b\", \"lr_scale\": 16}]}");
     struct param_list plain;
     struct model m = small();
     struct err err;
@@ -88,10 +96,12 @@ static void adapters_follow_their_base(void **state)
         assert_int_equal(p->dim[a ? 0 : 1], 4);
         assert_true(p->init == (a ? PARAM_NORMAL : PARAM_ZERO) && p->lr_scale == (a ? 1 : 16));
     }
-    assert_int_equal(adapters, 2 * (3 * 2 + 1)); /* of qkv and out of each layer, and of one fc2: gains are no matrices */
+    /* of qkv and out of each layer, and of one fc2: gains are no matrices */
+    assert_int_equal(adapters, 2 * (3 * 2 + 1));
     assert_int_equal(list.n, plain.n + adapters);
     assert_int_equal(list.total, plain.total + elements);
-    assert_string_equal(named(&list, "blocks.0.attn.qkv.lora_a")[-1].name, "blocks.0.attn.qkv.weight");
+    assert_string_equal(named(&list, "blocks.0.attn.qkv.lora_a")[-1].name,
+                        "blocks.0.attn.qkv.weight");
     assert_int_equal(named(&list, "blocks.0.attn.qkv.lora_b")->tp, PARAM_TP_HEADS);
     assert_int_equal(named(&list, "blocks.0.attn.qkv.lora_a")->tp, PARAM_TP_NONE);
     assert_int_equal(named(&list, "blocks.2.mlp.fc2.lora_a")->tp, PARAM_TP_COL);
@@ -100,7 +110,8 @@ static void adapters_follow_their_base(void **state)
     params_release(&list);
 }
 
-/* What is trained comes first in the flat buffer, without gaps but the units' padding; the rest has no place in gradients. */
+/* What is trained comes first in the flat buffer, without gaps but the units' padding; the rest has
+ * no place in gradients. */
 static void frozen_units_come_last(void **state)
 {
     struct param_list list = list_of("{" LORA "}");
@@ -121,10 +132,12 @@ static void frozen_units_come_last(void **state)
         assert_true(t->offset >= shards_unit_of(&sh, i)->offset);
         assert_int_equal(shards_unit_of(&sh, i)->layer, list.items[i].layer);
     }
-    assert_true(sh.trained >= trained && sh.trained < trained + 3 * 2 * 16 * 2 && sh.total > 10 * sh.trained);
+    assert_true(sh.trained >= trained && sh.trained < trained + 3 * 2 * 16 * 2 &&
+                sh.total > 10 * sh.trained);
     for (int64_t u = 0; u < sh.n_trained; u++) {
         const struct shard_unit *other = &sh.units[sh.units[u].sibling];
-        assert_true(other->layer == sh.units[u].layer && &sh.units[other->sibling] == &sh.units[u] && other - sh.units >= sh.n_trained);
+        assert_true(other->layer == sh.units[u].layer &&
+                    &sh.units[other->sibling] == &sh.units[u] && other - sh.units >= sh.n_trained);
         assert_int_equal(shards_unit(&sh, other->layer), u);
     }
     shards_release(&sh);
@@ -133,7 +146,8 @@ static void frozen_units_come_last(void **state)
 
 static void what_is_written_reads_alike(void **state)
 {
-    static const char text[] = "{\"groups\":[{\"match\":\"a*\",\"lr_scale\":0.5,\"decay\":false},{\"match\":\"b\",\"lr_scale\":1,\"trainable\":true}],"
+    static const char text[] = "{\"groups\":[{\"match\":\"a*\",\"lr_scale\":0.5,\"decay\":false},{"
+                               "\"match\":\"b\",\"lr_scale\":1,\"trainable\":true}],"
                                "\"lora\":{\"rank\":4,\"alpha\":8,\"match\":[\"x\",\"y\"]}}";
     struct finetune t;
     struct err err;
@@ -157,7 +171,9 @@ static void what_is_written_reads_alike(void **state)
 
 static void refused(void **state)
 {
-    static const struct { const char *text, *says; } rows[] = {
+    static const struct {
+        const char *text, *says;
+    } rows[] = {
         {"{\"groups\": {}}", "groups is no array"},
         {"{\"groups\": []}", "groups is empty: give an array of 1 to 32"},
         {"{\"groups\": [{\"lr_scale\": 1}]}", "groups[0].match is missing"},
@@ -166,13 +182,15 @@ static void refused(void **state)
         {"{\"groups\": [{\"match\": \"*\", \"trainable\": 0}]}", "groups[0].trainable is 0"},
         {"{\"groups\": [{\"match\": \"\"}]}", "groups[0].match has 0 bytes"},
         {"{\"groups\": [{\"match\": \"block.*\"}]}", "groups[0].match 'block.*' matches no tensor"},
-        {"{\"groups\": [{\"match\": \"*\"}, {\"match\": \"final.*\"}]}", "groups[1].match 'final.*' matches no tensor that an earlier"},
+        {"{\"groups\": [{\"match\": \"*\"}, {\"match\": \"final.*\"}]}",
+         "groups[1].match 'final.*' matches no tensor that an earlier"},
         {"{\"groups\": [{\"match\": \"*\", \"trainable\": false}]}", "no tensor trainable"},
         {"{\"lora\": {\"rank\": 0, \"alpha\": 1, \"match\": [\"*\"]}}", "lora.rank is 0"},
         {"{\"lora\": {\"rank\": 2, \"match\": [\"*\"]}}", "lora.alpha is missing"},
         {"{\"lora\": {\"rank\": 2, \"alpha\": 1}}", "lora.match is missing"},
         {"{\"lora\": {\"rank\": 2, \"alpha\": 1, \"match\": [3]}}", "lora.match[0] is no text"},
-        {"{\"lora\": {\"rank\": 2, \"alpha\": 1, \"match\": [\"*.q_norm.*\"]}}", "lora.match '*.q_norm.*' matches no matrix"},
+        {"{\"lora\": {\"rank\": 2, \"alpha\": 1, \"match\": [\"*.q_norm.*\"]}}",
+         "lora.match '*.q_norm.*' matches no matrix"},
     };
     struct model m = small();
     (void)state;
@@ -190,8 +208,9 @@ static void refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_first_group_decides), cmocka_unit_test(adapters_follow_their_base),
-                                       cmocka_unit_test(frozen_units_come_last), cmocka_unit_test(what_is_written_reads_alike),
-                                       cmocka_unit_test(refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_group_decides), cmocka_unit_test(adapters_follow_their_base),
+        cmocka_unit_test(frozen_units_come_last), cmocka_unit_test(what_is_written_reads_alike),
+        cmocka_unit_test(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* FLOPs: the published rows of flops_seed/1; flops_reel/2 against a walk over the matrix products of a forward pass. */
+/* FLOPs: the published rows of flops_seed/1; flops_reel/2 against a walk over the matrix products
+ * of a forward pass. */
 #include "test_profiles.h"
 
 #include "profiles/flops.h"
@@ -20,14 +21,21 @@ static double seed_token(const struct model *m, double tokens)
 
 static void seed_rows(void **state)
 {
-    static const struct { const char *model; double layers, hidden, tokens; const char *printed; } rows[] = {
-        {"dit-7b", 28, 4096, 8192, "50.7343"},   {"dit-7b", 28, 4096, 73728, "140.9286"},
-        {"dit-28b", 48, 6144, 8192, "181.1939"}, {"dit-28b", 48, 6144, 73728, "413.1222"},
+    static const struct {
+        const char *model;
+        double layers, hidden, tokens;
+        const char *printed;
+    } rows[] = {
+        {"dit-7b", 28, 4096, 8192, "50.7343"},
+        {"dit-7b", 28, 4096, 73728, "140.9286"},
+        {"dit-28b", 48, 6144, 8192, "181.1939"},
+        {"dit-28b", 48, 6144, 73728, "413.1222"},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         struct model m = model_of(rows[i].model);
-        double got = seed_token(&m, rows[i].tokens), D = rows[i].hidden, L = rows[i].layers, linear, attention;
+        double got = seed_token(&m, rows[i].tokens), D = rows[i].hidden, L = rows[i].layers, linear,
+               attention;
         char digits[32];
         snprintf(digits, sizeof digits, "%.4f", got / 1e9);
         assert_string_equal(digits, rows[i].printed);
@@ -41,17 +49,25 @@ static void seed_rows(void **state)
 /* Within 0.5 % of what NVIDIA's printed TFLOPS over tokens/s per GPU come to. */
 static void seed_against_print(void **state)
 {
-    static const struct { const char *model; double tokens, tflops, tokens_per_s; } rows[] = {
-        {"dit-7b", 8192, 457, 8969}, {"dit-7b", 73728, 414, 2933}, {"dit-28b", 8192, 435, 2392}, {"dit-28b", 73728, 411, 994},
+    static const struct {
+        const char *model;
+        double tokens, tflops, tokens_per_s;
+    } rows[] = {
+        {"dit-7b", 8192, 457, 8969},
+        {"dit-7b", 73728, 414, 2933},
+        {"dit-28b", 8192, 435, 2392},
+        {"dit-28b", 73728, 411, 994},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         struct model m = model_of(rows[i].model);
-        assert_close(seed_token(&m, rows[i].tokens), rows[i].tflops * 1e12 / rows[i].tokens_per_s, 5e-3, rows[i].model);
+        assert_close(seed_token(&m, rows[i].tokens), rows[i].tflops * 1e12 / rows[i].tokens_per_s,
+                     5e-3, rows[i].model);
     }
 }
 
-/* ---- the independent count: every product [m,k] x [k,n] of a forward pass, and how many times it is done ---- */
+/* ---- the independent count: every product [m,k] x [k,n] of a forward pass, and how many times it
+ * is done ---- */
 
 struct walk { double linear, self_attn, cross_attn, per_text, per_sample; };
 
@@ -94,7 +110,8 @@ static void walk_modulation(const struct model *m, double sub_blocks, struct wal
         w->per_sample += product(1, r, D, sub_blocks * L) + product(1, 3 * D, r, sub_blocks * L);
         break;
     case ADALN_LORA_FUSED:
-        w->per_sample += product(1, sub_blocks * r, D, L) + product(1, sub_blocks * 3 * D, sub_blocks * r, L);
+        w->per_sample += product(1, sub_blocks * r, D, L) +
+                         product(1, sub_blocks * 3 * D, sub_blocks * r, L);
         break;
     case ADALN_LORA_SINGLE:
         w->per_sample += product(1, r, D, L) + product(1, sub_blocks * 3 * D, r, L);
@@ -103,15 +120,19 @@ static void walk_modulation(const struct model *m, double sub_blocks, struct wal
     if (m->adaln != ADALN_FULL)
         w->per_sample += product(1, r, D, 1) + product(1, 2 * D, r, 1); /* final norm */
     bool shared = m->adaln == ADALN_LORA_SEPARATE || m->adaln == ADALN_LORA_FUSED;
-    w->per_sample += product(1, D, D, 1) + product(1, shared ? 3 * D : D, D, 1);          /* noise level */
-    w->per_sample += product(1, 256, 256, 1) + product(1, D < 256 ? D : 256, 256, 1);     /* frame rate */
+    /* noise level */
+    w->per_sample += product(1, D, D, 1) + product(1, shared ? 3 * D : D, D, 1);
+    /* frame rate */
+    w->per_sample += product(1, 256, 256, 1) + product(1, D < 256 ? D : 256, 256, 1);
 }
 
 static struct walk walk_forward(const struct model *m, struct seq e, int64_t text)
 {
     struct walk w = {0};
-    double s = (double)(e.t * e.h * e.w), D = (double)m->hidden, H = (double)m->heads, L = (double)m->layers;
-    double patch = (double)(m->patch_t * m->patch_h * m->patch_w), frame = (double)(e.h * e.w), t = (double)e.t;
+    double s = (double)(e.t * e.h * e.w), D = (double)m->hidden, H = (double)m->heads,
+           L = (double)m->layers;
+    double patch = (double)(m->patch_t * m->patch_h * m->patch_w), frame = (double)(e.h * e.w),
+           t = (double)e.t;
     double sub_blocks = 2;
     w.linear += product(s, D, (double)(m->latent_channels + m->cond_channels) * patch, 1);
     walk_self_attention(m, s, &w);
@@ -127,7 +148,8 @@ static struct walk walk_forward(const struct model *m, struct seq e, int64_t tex
         walk_cross_attention(m, s, (double)text, &w);
         sub_blocks += 1;
     }
-    w.linear += product(s, (double)m->ffn, D, m->gated_mlp ? 2 * L : L) + product(s, D, (double)m->ffn, L);
+    w.linear += product(s, (double)m->ffn, D, m->gated_mlp ? 2 * L : L) +
+                product(s, D, (double)m->ffn, L);
     walk_modulation(m, sub_blocks, &w);
     w.linear += product(s, (double)m->latent_channels * patch, D, 1);
     return w;
@@ -144,7 +166,8 @@ static void assert_walk_text(const struct model *m, struct seq s, int64_t text)
     assert_close(f.cross_attn, 3 * w.cross_attn, 1e-12, "cross_attn");
     assert_close(f.per_text, 3 * w.per_text, 1e-12, "per_text");
     assert_close(f.per_sample, 3 * w.per_sample, 1e-12, "per_sample");
-    assert_close(f.total, 3 * (w.linear + w.self_attn + w.cross_attn + w.per_text + w.per_sample), 1e-12, "total");
+    assert_close(f.total, 3 * (w.linear + w.self_attn + w.cross_attn + w.per_text + w.per_sample),
+                 1e-12, "total");
     double parts = 0;
     for (int i = 0; i < PARAM_PARTS; i++)
         parts += f.by_part[i];
@@ -160,8 +183,10 @@ static void assert_walk(const struct model *m, struct seq s)
 
 static void reel_against_walk(void **state)
 {
-    static const char *const names[] = {"dit-tiny", "dit-xl",           "dit-7b",          "dit-7b+full", "dit-7b+lora_fused",
-                                        "dit-14b",  "dit-28b+lora_single", "dit-28b+none"};
+    static const char *const names[] = {"dit-tiny",
+                                        "dit-xl", "dit-7b", "dit-7b+full", "dit-7b+lora_fused",
+                                        "dit-14b", "dit-28b+lora_single",
+                                        "dit-28b+none"};
     static const struct seq extents[] = {{1, 1, 8192}, {32, 48, 48}, {5, 8, 8}, {1, 1, 1}};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
@@ -196,8 +221,9 @@ static void reel_against_walk_unusual(void **state)
 /* A language model's mask is causal: half the pairs; its table is looked up, not multiplied. */
 static void causal(void **state)
 {
-    struct model m = {.name = "g", .family = MODEL_GPT, .layers = 3, .hidden = 64, .heads = 4, .kv_heads = 4, .ffn = 256,
-                      .vocab = 100, .patch_t = 1, .patch_h = 1, .patch_w = 1};
+    struct model m = {.name = "g", .family = MODEL_GPT, .layers = 3, .hidden = 64, .heads = 4,
+                      .kv_heads = 4, .ffn = 256, .vocab = 100, .patch_t = 1, .patch_h = 1,
+                      .patch_w = 1};
     struct flops f;
     struct err err;
     (void)state;

@@ -1,4 +1,5 @@
-/* Devices and clusters: the compiled-in ones, sizes given at use, the switch tree, strict reading, round trips. */
+/* Devices and clusters: the compiled-in ones, sizes given at use, the switch tree, strict reading,
+ * round trips. */
 #include "test_profiles.h"
 
 #include "profiles/hw.h"
@@ -65,8 +66,12 @@ static void clusters(void **state)
 
 static void switch_tree(void **state)
 {
-    static const struct { int64_t a, b; int hops; } rows[] = {
-        {0, 0, 0}, {0, 1, 1}, {0, 31, 1}, {0, 32, 3}, {31, 32, 3}, {32, 63, 1}, {511, 480, 1}, {511, 479, 3}, {63, 0, 3},
+    static const struct {
+        int64_t a, b;
+        int hops;
+    } rows[] = {
+        {0, 0, 0},   {0, 1, 1},     {0, 31, 1},    {0, 32, 3}, {31, 32, 3},
+        {32, 63, 1}, {511, 480, 1}, {511, 479, 3}, {63, 0, 3},
     };
     struct cluster c;
     struct err err;
@@ -109,29 +114,40 @@ static void round_trip(void **state)
     str_release(&s);
 }
 
-#define GPU(peaks, rest)                                                                                         \
-    "{\"schema\": \"reel.gpu/1\", \"name\": \"x\", \"peak_source\": \"s\", \"peak_flops\": " peaks                 \
-    ", \"memory_bytes\": 1000, \"memory_bytes_per_s\": 1e9, \"gemm_efficiency\": 0.5, \"attn_fwd_efficiency\": 0.5" rest "}"
-#define NODE(nics) "{\"devices\": 1, \"link_bytes_per_s\": 1e9, \"link_latency_s\": 0, \"nics\": " nics \
+#define GPU(peaks, rest)                                                                           \
+    "{\"schema\": \"reel.gpu/1\", \"name\": \"x\", \"peak_source\": \"s\", \"peak_flops\": " peaks \
+    ", \"memory_bytes\": 1000, \"memory_bytes_per_s\": 1e9, \"gemm_efficiency\": 0.5, "            \
+    "\"attn_fwd_efficiency\": 0.5" rest "}"
+#define NODE(nics)                                                                                 \
+    "{\"devices\": 1, \"link_bytes_per_s\": 1e9, \"link_latency_s\": 0, \"nics\": " nics           \
     ", \"nic_bytes_per_s\": 1e9, \"nic_latency_s\": 0, \"cores\": 2, \"memory_bytes\": 1000}"
-#define CLUSTER(device, nodes, node, rest)                                                            \
-    "{\"schema\": \"reel.cluster/1\", \"name\": \"x\", \"device\": " device ", \"nodes\": " nodes ", \"node\": " node rest "}"
+#define CLUSTER(device, nodes, node, rest)                                                         \
+    "{\"schema\": \"reel.cluster/1\", \"name\": \"x\", \"device\": " device ", \"nodes\": " nodes  \
+    ", \"node\": " node rest "}"
 
 static void refused(void **state)
 {
-    static const struct { bool cluster; const char *text, *says; } rows[] = {
+    static const struct {
+        bool cluster;
+        const char *text, *says;
+    } rows[] = {
         {false, GPU("{}", ", \"attn_bwd_efficiency\": 1.5"), "attn_bwd_efficiency is 1.5"},
         {false, GPU("{}", ""), "attn_bwd_efficiency is missing"},
-        {false, GPU("{\"fp16\": 1}", ", \"attn_bwd_efficiency\": 0.5"), "peak_flops.fp16 is not a known key"},
+        {false, GPU("{\"fp16\": 1}", ", \"attn_bwd_efficiency\": 0.5"),
+         "peak_flops.fp16 is not a known key"},
         {false, GPU("{\"bf16\": -1}", ", \"attn_bwd_efficiency\": 0.5"), "peak_flops.bf16 is -1"},
         {false, GPU("3", ", \"attn_bwd_efficiency\": 0.5"), "peak_flops is 3: give an object"},
-        {true, CLUSTER("\"h100\"", "1", NODE("1"), ""), "site.json: device: there is no device 'h100'"},
+        {true, CLUSTER("\"h100\"", "1", NODE("1"), ""),
+         "site.json: device: there is no device 'h100'"},
         {true, CLUSTER("7", "1", NODE("1"), ""), "device is 7: give an object"},
         {true, CLUSTER("\"b200\"", "2", NODE("0"), ""), "several nodes but no network"},
-        {true, CLUSTER("\"b200\"", "5", NODE("1"), ", \"max_nodes\": 4"), "has 5 nodes, its description holds for 1 to 4"},
+        {true, CLUSTER("\"b200\"", "5", NODE("1"), ", \"max_nodes\": 4"),
+         "has 5 nodes, its description holds for 1 to 4"},
         {true, CLUSTER("\"b200\"", "1", NODE("-1"), ""), "node.nics is -1"},
-        {true, CLUSTER("\"b200\"", "1", NODE("1"), ", \"spine_oversubscription\": 0.5"), "spine_oversubscription is 0.5"},
-        {true, GPU("{}", ", \"attn_bwd_efficiency\": 0.5"), "give a file of schema 'reel.cluster/1'"},
+        {true, CLUSTER("\"b200\"", "1", NODE("1"), ", \"spine_oversubscription\": 0.5"),
+         "spine_oversubscription is 0.5"},
+        {true, GPU("{}", ", \"attn_bwd_efficiency\": 0.5"),
+         "give a file of schema 'reel.cluster/1'"},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -150,14 +166,17 @@ static void refused(void **state)
 /* One node needs no network: this machine. */
 static void one_node(void **state)
 {
-    static const char text[] = CLUSTER(GPU("{\"f32\": 2.6e11}", ", \"attn_bwd_efficiency\": 0.5, \"cpu\": true"), "1", NODE("0"), "");
+    static const char text[] = CLUSTER(
+        GPU("{\"f32\": 2.6e11}", ", \"attn_bwd_efficiency\": 0.5, \"cpu\": true"), "1", NODE("0"),
+        "");
     const char *path = in_scratch("this.json");
     struct cluster c;
     struct err err;
     (void)state;
     assert_ok(file_publish(path, text, strlen(text), &err), &err);
     assert_ok(cluster_load(path, &c, &err), &err);
-    assert_true(c.device.cpu && c.device.peak_flops[DTYPE_F32] == 2.6e11 && c.device.peak_flops[DTYPE_BF16] == 0);
+    assert_true(c.device.cpu && c.device.peak_flops[DTYPE_F32] == 2.6e11 &&
+                c.device.peak_flops[DTYPE_BF16] == 0);
 }
 
 int main(void)

@@ -7,14 +7,20 @@
 
 static void parse_good(void **state)
 {
-    static const struct { const char *text, *canonical; } rows[] = {
-        {"", "tp=1,sp=0,cp=1,cp_kind=ring,pp=1,vpp=1,dp=1,zero=0,fsdp=0,mbs=1,recompute=none,recompute_layers=0"},
-        {"tp=2,dp=4,zero=1,recompute=full",
-         "tp=2,sp=0,cp=1,cp_kind=ring,pp=1,vpp=1,dp=4,zero=1,fsdp=0,mbs=1,recompute=full,recompute_layers=0"},
-        {"recompute_layers=3,recompute=full,mbs=7,fsdp=2,zero=3,dp=8,vpp=2,pp=4,cp_kind=2d,cp=4,sp=1,tp=8",
-         "tp=8,sp=1,cp=4,cp_kind=2d,pp=4,vpp=2,dp=8,zero=3,fsdp=2,mbs=7,recompute=full,recompute_layers=3"},
+    static const struct {
+        const char *text, *canonical;
+    } rows[] = {
+        {"", "tp=1,sp=0,cp=1,cp_kind=ring,pp=1,vpp=1,dp=1,zero=0,fsdp=0,mbs=1,recompute=none,"
+             "recompute_layers=0"},
+        {"tp=2,dp=4,zero=1,recompute=full", "tp=2,sp=0,cp=1,cp_kind=ring,pp=1,vpp=1,dp=4,zero=1,"
+                                            "fsdp=0,mbs=1,recompute=full,recompute_layers=0"},
+        {"recompute_layers=3,recompute=full,mbs=7,fsdp=2,zero=3,dp=8,vpp=2,pp=4,cp_kind=2d,cp=4,sp="
+         "1,tp=8",
+         "tp=8,sp=1,cp=4,cp_kind=2d,pp=4,vpp=2,dp=8,zero=3,fsdp=2,mbs=7,recompute=full,recompute_"
+         "layers=3"},
         {"cp=2,cp_kind=a2a,recompute=selective",
-         "tp=1,sp=0,cp=2,cp_kind=a2a,pp=1,vpp=1,dp=1,zero=0,fsdp=0,mbs=1,recompute=selective,recompute_layers=0"},
+         "tp=1,sp=0,cp=2,cp_kind=a2a,pp=1,vpp=1,dp=1,zero=0,fsdp=0,mbs=1,recompute=selective,"
+         "recompute_layers=0"},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -71,16 +77,18 @@ static void json_both_ways(void **state)
         {"\"tp=0\"", "t: layout: tp is 0"},
         {"\"dq=2\"", "t: layout: 'dq' is no key"},
     };
-    static const char of_before[] = "{\"tp\": 2, \"sp\": 1, \"cp\": 4, \"cp_kind\": \"2d\", \"pp\": 3, \"vpp\": 2, \"dp\": 5, "
-                                    "\"zero\": 2, \"fsdp\": 10, \"mbs\": 3, \"recompute\": \"full\", \"recompute_layers\": 9}";
+    static const char of_before[] =
+        "{\"tp\": 2, \"sp\": 1, \"cp\": 4, \"cp_kind\": \"2d\", \"pp\": 3, \"vpp\": 2, \"dp\": 5, "
+        "\"zero\": 2, \"fsdp\": 10, \"mbs\": 3, \"recompute\": \"full\", \"recompute_layers\": 9}";
     struct layout l, back;
     struct err err;
     struct str s = STR_INIT, a = STR_INIT, b = STR_INIT;
     struct json_out o;
     struct json_doc doc = {0};
     (void)state;
-    assert_ok(layout_parse("tp=2,sp=1,cp=4,cp_kind=2d,pp=3,vpp=2,dp=5,zero=2,fsdp=10,mbs=3,recompute=full,recompute_layers=9",
-                           &l, &err), &err);
+    assert_ok(layout_parse("tp=2,sp=1,cp=4,cp_kind=2d,pp=3,vpp=2,dp=5,zero=2,fsdp=10,mbs=3,"
+                           "recompute=full,recompute_layers=9", &l, &err),
+              &err);
     json_out_init(&o, &s, 0);
     layout_write(&l, &o, NULL);
     assert_ok(json_parse(s.p, s.len, "t", &doc, &err), &err);
@@ -95,7 +103,8 @@ static void json_both_ways(void **state)
     json_release(&doc);
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         assert_ok(json_parse(bad[i].text, strlen(bad[i].text), "t", &doc, &err), &err);
-        assert_fails(layout_read(&doc, doc.root, "layout", &back, &err), ERR_INPUT, &err, bad[i].says);
+        assert_fails(layout_read(&doc, doc.root, "layout", &back, &err), ERR_INPUT, &err,
+                     bad[i].says);
         json_release(&doc);
     }
     str_release(&s);
@@ -105,8 +114,9 @@ static void json_both_ways(void **state)
 
 /* ---- rules: 12 heads of 16, 4 K/V heads, ffn 96, 6 layers, extent 1 x 4 x 4 ---- */
 
-static const struct model small = {.name = "small", .family = MODEL_DIT, .layers = 6, .hidden = 192, .heads = 12, .kv_heads = 4,
-                                   .ffn = 96, .patch_t = 1, .patch_h = 1, .patch_w = 1, .latent_channels = 4};
+static const struct model small = {.name = "small", .family = MODEL_DIT, .layers = 6, .hidden = 192,
+                                   .heads = 12, .kv_heads = 4, .ffn = 96, .patch_t = 1,
+                                   .patch_h = 1, .patch_w = 1, .latent_channels = 4};
 
 static const struct { const char *layout; int64_t gbs, world; const char *rule; } cases[] = {
     {"", 1, 1, NULL},
@@ -190,7 +200,8 @@ static void rules(void **state)
     }
 }
 
-/* A layout that breaks the two rules the small model cannot, and then: every rule is met by some case. */
+/* A layout that breaks the two rules the small model cannot, and then: every rule is met by some
+ * case. */
 static void every_rule_is_met(void **state)
 {
     struct model m = small;
@@ -201,8 +212,9 @@ static void every_rule_is_met(void **state)
     m.ffn = 98;
     assert_ok(layout_parse("tp=4", &l, &err), &err);
     assert_fails(layout_check(&l, &m, s, 1, 4, &err), ERR_NO, &err, "tp-divides-ffn");
-    m = (struct model){.name = "g", .family = MODEL_GPT, .layers = 2, .hidden = 64, .heads = 4, .kv_heads = 4, .ffn = 256,
-                       .vocab = 101, .patch_t = 1, .patch_h = 1, .patch_w = 1};
+    m = (struct model){.name = "g", .family = MODEL_GPT, .layers = 2, .hidden = 64, .heads = 4,
+                       .kv_heads = 4, .ffn = 256, .vocab = 101, .patch_t = 1, .patch_h = 1,
+                       .patch_w = 1};
     assert_fails(layout_check(&l, &m, s, 1, 4, &err), ERR_NO, &err, "tp-divides-vocab");
     for (int i = 0; i < layout_rule_count(); i++) {
         bool met = i == rule_index("tp-divides-ffn") || i == rule_index("tp-divides-vocab");
@@ -252,15 +264,18 @@ static void micro_batches(void **state)
                         sum += size;
                     }
                     assert_int_equal(sum, layout_replica_samples(&l, gbs, r));
-                    assert_int_equal(layout_micro_batch_samples(&l, gbs, r, n), 0); /* a short replica's empty ones */
+                    /* a short replica's empty ones */
+                    assert_int_equal(layout_micro_batch_samples(&l, gbs, r, n), 0);
                 }
-                assert_true(layout_micro_batches(&l, gbs, 0) >= layout_micro_batches(&l, gbs, dp - 1));
+                assert_true(layout_micro_batches(&l, gbs, 0) >=
+                            layout_micro_batches(&l, gbs, dp - 1));
             }
 }
 
 /* ---- who stands where ---- */
 
-/* A rank and its place give each other; tp is fastest, then cp, dp, pp; data ranks count cp first. */
+/* A rank and its place give each other; tp is fastest, then cp, dp, pp; data ranks count cp
+ * first. */
 static void places(void **state)
 {
     struct layout l = layout_default();
@@ -291,8 +306,10 @@ static void chunks_of_layers(void **state)
                 assert_int_equal(layout_chunk_first(&l, layers, 0), 0);
                 assert_int_equal(layout_chunk_first(&l, layers, n), layers);
                 for (int64_t c = 0; c < n; c++) {
-                    int64_t has = layout_chunk_first(&l, layers, c + 1) - layout_chunk_first(&l, layers, c);
-                    assert_true(has >= 1 && has <= before && (has == layers / n || has == layers / n + 1));
+                    int64_t has = layout_chunk_first(&l, layers, c + 1) -
+                                  layout_chunk_first(&l, layers, c);
+                    assert_true(has >= 1 && has <= before &&
+                                (has == layers / n || has == layers / n + 1));
                     before = has;
                 }
             }
@@ -306,7 +323,8 @@ static void spans_of_tokens(void **state)
             assert_int_equal(layout_span_first(tokens, cp, 0), 0);
             assert_int_equal(layout_span_first(tokens, cp, cp), tokens);
             for (int64_t r = 0; r < cp; r++) {
-                int64_t has = layout_span_first(tokens, cp, r + 1) - layout_span_first(tokens, cp, r);
+                int64_t has = layout_span_first(tokens, cp, r + 1) -
+                              layout_span_first(tokens, cp, r);
                 assert_true(has == tokens / cp || has == tokens / cp + 1);
             }
         }
@@ -340,10 +358,12 @@ static void a2a_groups(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parse_good), cmocka_unit_test(parse_bad),         cmocka_unit_test(json_both_ways),
-        cmocka_unit_test(rules),      cmocka_unit_test(every_rule_is_met), cmocka_unit_test(shares),
-        cmocka_unit_test(micro_batches), cmocka_unit_test(places), cmocka_unit_test(chunks_of_layers),
-        cmocka_unit_test(spans_of_tokens), cmocka_unit_test(a2a_groups),
+        cmocka_unit_test(parse_good),        cmocka_unit_test(parse_bad),
+        cmocka_unit_test(json_both_ways),    cmocka_unit_test(rules),
+        cmocka_unit_test(every_rule_is_met), cmocka_unit_test(shares),
+        cmocka_unit_test(micro_batches),     cmocka_unit_test(places),
+        cmocka_unit_test(chunks_of_layers),  cmocka_unit_test(spans_of_tokens),
+        cmocka_unit_test(a2a_groups),
     };
     return cmocka_run_group_tests_name("profiles_layout", tests, NULL, NULL);
 }

@@ -6,9 +6,13 @@
 
 static void compiled_in(void **state)
 {
-    static const struct { const char *name; int64_t layers, hidden, heads; } sizes[] = {
-        {"dit-tiny", 4, 192, 3},  {"dit-s", 12, 384, 6},    {"dit-b", 12, 768, 12},    {"dit-l", 24, 1024, 16},
-        {"dit-xl", 28, 1152, 16}, {"dit-7b", 28, 4096, 32}, {"dit-14b", 36, 5120, 40}, {"dit-28b", 48, 6144, 48},
+    static const struct {
+        const char *name;
+        int64_t layers, hidden, heads;
+    } sizes[] = {
+        {"dit-tiny", 4, 192, 3},   {"dit-s", 12, 384, 6},     {"dit-b", 12, 768, 12},
+        {"dit-l", 24, 1024, 16},   {"dit-xl", 28, 1152, 16},  {"dit-7b", 28, 4096, 32},
+        {"dit-14b", 36, 5120, 40}, {"dit-28b", 48, 6144, 48},
     };
     const char *const *names;
     struct err err;
@@ -37,24 +41,38 @@ static void other_families(void **state)
     struct err err;
     (void)state;
     assert_ok(model_load("stdit-tiny", &m, &err), &err);
-    assert_true(m.family == MODEL_STDIT && m.layers == 4 && m.hidden == 192 && m.heads == 4 && m.kv_heads == 4 && m.adaln == ADALN_LORA_SINGLE);
+    assert_true(m.family == MODEL_STDIT && m.layers == 4 && m.hidden == 192 && m.heads == 4 &&
+                m.kv_heads == 4 && m.adaln == ADALN_LORA_SINGLE);
     assert_ok(model_load("moviegen-tiny", &m, &err), &err);
-    assert_true(m.family == MODEL_MOVIEGEN && m.layers == 4 && m.hidden == 192 && m.heads == 4 && m.kv_heads == 2 && m.pos_h == 16);
+    assert_true(m.family == MODEL_MOVIEGEN && m.layers == 4 && m.hidden == 192 && m.heads == 4 &&
+                m.kv_heads == 2 && m.pos_h == 16);
     assert_ok(model_load("stdit-xl", &m, &err), &err);
-    assert_true(m.family == MODEL_STDIT && m.layers == 28 && m.hidden == 1152 && m.heads == 16 && m.kv_heads == 16 && m.ffn == 4608);
-    assert_true(!m.gated_mlp && !model_has_tables(&m) && !model_rms_norm(&m) && model_modulations(&m) == 5);
+    assert_true(m.family == MODEL_STDIT && m.layers == 28 && m.hidden == 1152 && m.heads == 16 &&
+                m.kv_heads == 16 && m.ffn == 4608);
+    assert_true(!m.gated_mlp && !model_has_tables(&m) && !model_rms_norm(&m) &&
+                model_modulations(&m) == 5);
     assert_ok(model_load("moviegen-1b", &m, &err), &err);
-    assert_true(m.family == MODEL_MOVIEGEN && m.layers == 16 && m.hidden == 2048 && m.heads == 32 && m.kv_heads == 8 && m.ffn == 8192);
-    assert_true(m.gated_mlp && model_has_tables(&m) && model_rms_norm(&m) && m.pos_t == 128 && m.pos_h == 120 && m.pos_w == 120);
+    assert_true(m.family == MODEL_MOVIEGEN && m.layers == 16 && m.hidden == 2048 && m.heads == 32 &&
+                m.kv_heads == 8 && m.ffn == 8192);
+    assert_true(m.gated_mlp && model_has_tables(&m) && model_rms_norm(&m) && m.pos_t == 128 &&
+                m.pos_h == 120 && m.pos_w == 120);
 }
 
 static void variants(void **state)
 {
-    static const struct { const char *name; enum model_adaln adaln; int64_t rank; } good[] = {
-        {"dit-7b", ADALN_LORA_SEPARATE, 256},       {"dit-7b+none", ADALN_NONE, 0},
-        {"dit-7b+full", ADALN_FULL, 0},             {"dit-7b+lora_separate", ADALN_LORA_SEPARATE, 256},
-        {"dit-14b+lora_fused", ADALN_LORA_FUSED, 256}, {"dit-28b+lora_single", ADALN_LORA_SINGLE, 256},
-        {"dit-b", ADALN_FULL, 0},                   {"dit-b+lora_separate", ADALN_LORA_SEPARATE, 256},
+    static const struct {
+        const char *name;
+        enum model_adaln adaln;
+        int64_t rank;
+    } good[] = {
+        {"dit-7b", ADALN_LORA_SEPARATE, 256},
+        {"dit-7b+none", ADALN_NONE, 0},
+        {"dit-7b+full", ADALN_FULL, 0},
+        {"dit-7b+lora_separate", ADALN_LORA_SEPARATE, 256},
+        {"dit-14b+lora_fused", ADALN_LORA_FUSED, 256},
+        {"dit-28b+lora_single", ADALN_LORA_SINGLE, 256},
+        {"dit-b", ADALN_FULL, 0},
+        {"dit-b+lora_separate", ADALN_LORA_SEPARATE, 256},
     };
     static const struct { const char *name, *says; } bad[] = {
         {"dit-7c", "did you mean 'dit-7b'?"},
@@ -88,32 +106,49 @@ static void variants(void **state)
 /* A whole profile with one piece replaced. */
 #define HEAD "{\"schema\": \"reel.model/1\", \"name\": \"x\", \"family\": \"dit\", "
 #define SIZE "\"layers\": 2, \"hidden\": 64, \"heads\": 4, "
-static const struct { const char *text, *says; } bad_texts[] = {
-    {"{\"schema\": \"reel.gpu/1\"}", "m.json: schema is 'reel.gpu/1': give a file of schema 'reel.model/1'"},
-    {HEAD SIZE "\"latent_channels\": 16, \"layer\": 3}", "m.json: layer is not a known key: did you mean 'layers'?"},
-    {HEAD "\"layers\": 0, \"hidden\": 64, \"heads\": 4, \"latent_channels\": 16}", "layers is 0: give an integer from 1 to 4096"},
-    {HEAD "\"layers\": 2.5, \"hidden\": 64, \"heads\": 4, \"latent_channels\": 16}", "layers is 2.5"},
+static const struct {
+    const char *text, *says;
+} bad_texts[] = {
+    {"{\"schema\": \"reel.gpu/1\"}",
+     "m.json: schema is 'reel.gpu/1': give a file of schema 'reel.model/1'"},
+    {HEAD SIZE "\"latent_channels\": 16, \"layer\": 3}",
+     "m.json: layer is not a known key: did you mean 'layers'?"},
+    {HEAD "\"layers\": 0, \"hidden\": 64, \"heads\": 4, \"latent_channels\": 16}",
+     "layers is 0: give an integer from 1 to 4096"},
+    {HEAD "\"layers\": 2.5, \"hidden\": 64, \"heads\": 4, \"latent_channels\": 16}",
+     "layers is 2.5"},
     {HEAD "\"hidden\": 64, \"heads\": 4, \"latent_channels\": 16}", "layers is missing"},
-    {HEAD "\"layers\": 2, \"hidden\": 64, \"heads\": 5, \"latent_channels\": 16}", "heads must divide hidden"},
+    {HEAD "\"layers\": 2, \"hidden\": 64, \"heads\": 5, \"latent_channels\": 16}",
+     "heads must divide hidden"},
     {HEAD "\"layers\": 2, \"hidden\": 60, \"heads\": 4, \"latent_channels\": 16}", "must be even"},
     {HEAD SIZE "\"kv_heads\": 3, \"latent_channels\": 16}", "kv_heads must divide heads"},
-    {HEAD SIZE "\"text_width\": 8, \"latent_channels\": 16}", "text_width and text_len go together"},
+    {HEAD SIZE "\"text_width\": 8, \"latent_channels\": 16}",
+     "text_width and text_len go together"},
     {HEAD SIZE "\"text_len\": 8, \"latent_channels\": 16}", "text_width and text_len go together"},
-    {HEAD SIZE "\"adaln\": \"lora_fused\", \"latent_channels\": 16}", "adaln_rank belongs to the lora forms"},
-    {HEAD SIZE "\"adaln\": \"full\", \"adaln_rank\": 8, \"latent_channels\": 16}", "adaln_rank belongs to the lora forms"},
-    {HEAD SIZE "\"adaln\": \"lora\", \"latent_channels\": 16}", "adaln is \"lora\": give one of none, full"},
+    {HEAD SIZE "\"adaln\": \"lora_fused\", \"latent_channels\": 16}",
+     "adaln_rank belongs to the lora forms"},
+    {HEAD SIZE "\"adaln\": \"full\", \"adaln_rank\": 8, \"latent_channels\": 16}",
+     "adaln_rank belongs to the lora forms"},
+    {HEAD SIZE "\"adaln\": \"lora\", \"latent_channels\": 16}",
+     "adaln is \"lora\": give one of none, full"},
     {HEAD SIZE "\"patch_h\": 0, \"latent_channels\": 16}", "patch_h is 0"},
-    {HEAD SIZE "\"rope_theta\": \"10000\", \"latent_channels\": 16}", "rope_theta is \"10000\": give a number"},
-    {HEAD "\"layers\": 2, \"hidden\": 64, \"heads\": 4}", "latent_channels belongs to the video families"},
+    {HEAD SIZE "\"rope_theta\": \"10000\", \"latent_channels\": 16}",
+     "rope_theta is \"10000\": give a number"},
+    {HEAD "\"layers\": 2, \"hidden\": 64, \"heads\": 4}",
+     "latent_channels belongs to the video families"},
     {HEAD SIZE "\"latent_channels\": 16, \"vocab\": 7}", "vocab belongs to gpt and llama"},
-    {"{\"schema\": \"reel.model/1\", \"name\": \"g\", \"family\": \"gpt\", " SIZE "\"vocab\": 100, \"adaln\": \"full\"}",
+    {"{\"schema\": \"reel.model/1\", \"name\": \"g\", \"family\": \"gpt\", " SIZE
+     "\"vocab\": 100, \"adaln\": \"full\"}",
      "gpt and llama have no AdaLN"},
-    {HEAD SIZE "\"latent_channels\": 16, \"pos_t\": 4, \"pos_h\": 4}", "pos_t, pos_h and pos_w go together"},
+    {HEAD SIZE "\"latent_channels\": 16, \"pos_t\": 4, \"pos_h\": 4}",
+     "pos_t, pos_h and pos_w go together"},
     {HEAD SIZE "\"latent_channels\": 16, \"pos_w\": 4}", "pos_t, pos_h and pos_w go together"},
     {HEAD SIZE "\"latent_channels\": 16, \"pos_w\": -1}", "pos_w is -1"},
-    {"{\"schema\": \"reel.model/1\", \"name\": \"g\", \"family\": \"gpt\", " SIZE "\"vocab\": 100, \"pos_t\": 1, \"pos_h\": 1, \"pos_w\": 1}",
+    {"{\"schema\": \"reel.model/1\", \"name\": \"g\", \"family\": \"gpt\", " SIZE
+     "\"vocab\": 100, \"pos_t\": 1, \"pos_h\": 1, \"pos_w\": 1}",
      "in the video families"},
-    {"{\"schema\": \"reel.model/1\", \"name\": \"\", \"family\": \"dit\", " SIZE "\"latent_channels\": 16}",
+    {"{\"schema\": \"reel.model/1\", \"name\": \"\", \"family\": \"dit\", " SIZE
+     "\"latent_channels\": 16}",
      "name has 0 bytes"},
 };
 
@@ -124,7 +159,8 @@ static void refused(void **state)
         struct json_doc doc = {0};
         struct err err;
         struct model m;
-        assert_ok(json_parse(bad_texts[i].text, strlen(bad_texts[i].text), "m.json", &doc, &err), &err);
+        assert_ok(json_parse(bad_texts[i].text, strlen(bad_texts[i].text), "m.json", &doc, &err),
+                  &err);
         int rc = json_check_schema(&doc, "reel.model/1", &err);
         if (rc == 0)
             rc = model_read(&doc, doc.root, "", &m, &err);
@@ -137,7 +173,8 @@ static void refused(void **state)
 /* What is written reads back equal, from a file too; hashes tell descriptions apart. */
 static void round_trip(void **state)
 {
-    static const char *const names[] = {"dit-tiny", "dit-7b+lora_fused", "dit-xl+none", "moviegen-1b"};
+    static const char *const names[] = {"dit-tiny", "dit-7b+lora_fused", "dit-xl+none",
+                                        "moviegen-1b"};
     struct hash128 seen[ARRAY_LEN(names)];
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
@@ -166,11 +203,20 @@ static void round_trip(void **state)
 
 static void extents(void **state)
 {
-    static const struct { const char *text; struct seq want; } good[] = {
-        {"8192", {1, 1, 8192}}, {"5x8x8", {5, 8, 8}}, {"1", {1, 1, 1}}, {"2147483647", {1, 1, 2147483647}},
+    static const struct {
+        const char *text;
+        struct seq want;
+    } good[] = {
+        {"8192", {1, 1, 8192}},
+        {"5x8x8", {5, 8, 8}},
+        {"1", {1, 1, 1}},
+        {"2147483647", {1, 1, 2147483647}},
     };
-    static const char *const bad[] = {"", "0", "-1", "5x8", "5x8x8x8", "5x8x", "x8x8", "5x0x8", "8192 ", " 8192", "8k",
-                                      "2147483648", "99999999999999999999", "65536x65536x65536", "1e3", "5X8X8"};
+    static const char *const bad[] = {"",
+                                      "0", "-1", "5x8", "5x8x8x8", "5x8x", "x8x8", "5x0x8", "8192 ",
+                                      " 8192", "8k", "2147483648", "99999999999999999999",
+                                      "65536x65536x65536", "1e3",
+                                      "5X8X8"};
     struct err err;
     struct seq s = {7, 7, 7};
     (void)state;
@@ -187,8 +233,11 @@ static void extents(void **state)
 
 static void latent_to_tokens(void **state)
 {
-    static const struct { int64_t t, h, w, tokens; } rows[] = {
-        {5, 16, 16, 320}, {1, 2, 2, 1}, {32, 96, 96, 73728}, {5, 15, 16, 0}, {5, 16, 15, 0}, {0, 16, 16, 0}, {5, -2, 16, 0},
+    static const struct {
+        int64_t t, h, w, tokens;
+    } rows[] = {
+        {5, 16, 16, 320}, {1, 2, 2, 1},   {32, 96, 96, 73728}, {5, 15, 16, 0},
+        {5, 16, 15, 0},   {0, 16, 16, 0}, {5, -2, 16, 0},
     };
     struct model m;
     struct err err;

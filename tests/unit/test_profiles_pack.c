@@ -1,4 +1,5 @@
-/* Packs: every sample once, no pack above its tokens, little room wasted, the same whatever is asked twice. */
+/* Packs: every sample once, no pack above its tokens, little room wasted, the same whatever is
+ * asked twice. */
 #include "test_profiles.h"
 
 #include "base/philox.h"
@@ -73,6 +74,8 @@ static void too_long(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_sample_once), cmocka_unit_test(seed_and_order), cmocka_unit_test(too_long)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_sample_once),
+                                       cmocka_unit_test(seed_and_order),
+                                       cmocka_unit_test(too_long)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

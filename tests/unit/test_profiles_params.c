@@ -1,4 +1,5 @@
-/* The parameter list: published totals, every name and shape of each variant, rules all lists keep. */
+/* The parameter list: published totals, every name and shape of each variant, rules all lists
+ * keep. */
 #include "test_profiles.h"
 
 #include "profiles/params.h"
@@ -19,10 +20,12 @@ static struct param_list list_of(const struct model *m)
     return list;
 }
 
-/* The published count of this family, in billions: weights of the layers alone, for five modulations. */
+/* The published count of this family, in billions: weights of the layers alone, for five
+ * modulations. */
 static void published_table(void **state)
 {
-    static const char *const columns[] = {"none", "lora_separate", "lora_fused", "lora_single", "full"};
+    static const char *const columns[] = {"none", "lora_separate", "lora_fused", "lora_single",
+                                          "full"};
     static const struct { int64_t layers, hidden; double billions[5]; } rows[] = {
         {28, 4096, {6.81, 7.16, 7.69, 7.11, 11.04}},
         {36, 5120, {13.59, 14.16, 15.01, 14.06, 22.08}},
@@ -40,7 +43,8 @@ static void published_table(void **state)
             m.heads = m.kv_heads = rows[r].hidden / 128;
             m.ffn = 4 * rows[r].hidden;
             struct param_list list = list_of(&m);
-            snprintf(name, sizeof name, "%lld x %lld %s", (long long)m.layers, (long long)m.hidden, columns[c]);
+            snprintf(name, sizeof name, "%lld x %lld %s", (long long)m.layers, (long long)m.hidden,
+                     columns[c]);
             assert_close((double)params_backbone(&list) / 1e9, rows[r].billions[c], 1e-3, name);
             params_release(&list);
         }
@@ -49,8 +53,15 @@ static void published_table(void **state)
 /* The compiled-in sizes are those rows. */
 static void compiled_in_rows(void **state)
 {
-    static const struct { const char *name; double billions; } rows[] = {
-        {"dit-7b", 7.16}, {"dit-14b", 14.16}, {"dit-28b", 26.88}, {"dit-7b+full", 11.04}, {"dit-28b+lora_fused", 28.24},
+    static const struct {
+        const char *name;
+        double billions;
+    } rows[] = {
+        {"dit-7b", 7.16},
+        {"dit-14b", 14.16},
+        {"dit-28b", 26.88},
+        {"dit-7b+full", 11.04},
+        {"dit-28b+lora_fused", 28.24},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -61,7 +72,8 @@ static void compiled_in_rows(void **state)
     }
 }
 
-/* What the whole list holds beyond the published count, tensor by tensor (dit-7b: D 4096, r 256, c 1024). */
+/* What the whole list holds beyond the published count, tensor by tensor (dit-7b: D 4096, r 256, c
+ * 1024). */
 static void outside_the_layers(void **state)
 {
     static const struct { const char *name; int64_t count; } rows[] = {
@@ -89,8 +101,15 @@ static void outside_the_layers(void **state)
     params_release(&list);
 }
 
-/* The whole list of a small model, layer 1 included: names, order, shapes, init, flags and split, for each modulation. */
-struct want { const char *name; int64_t d0, d1; enum param_init init; unsigned meets; enum param_tp tp; };
+/* The whole list of a small model, layer 1 included: names, order, shapes, init, flags and split,
+ * for each modulation. */
+struct want {
+    const char *name;
+    int64_t d0, d1;
+    enum param_init init;
+    unsigned meets;
+    enum param_tp tp;
+};
 enum { TOK = PARAM_PER_TOKEN, SMP = PARAM_PER_SAMPLE, TXT = PARAM_PER_TEXT };
 #define NONE PARAM_TP_NONE
 #define ROW PARAM_TP_ROW
@@ -126,24 +145,30 @@ static const struct want full[] = {
     LAYER("1"), {"blocks.1.adaln.weight", 1728, 192, PARAM_ZERO, SMP, ROW},
     {"final.adaln.weight", 384, 192, PARAM_ZERO, SMP, ROW}, OUT,
 };
-#define PAIRS3(n) PAIR("blocks." n ".adaln.attn", 8, 576), PAIR("blocks." n ".adaln.cross", 8, 576), \
-                  PAIR("blocks." n ".adaln.mlp", 8, 576)
+#define PAIRS3(n)                                                                                  \
+    PAIR("blocks." n ".adaln.attn", 8, 576), PAIR("blocks." n ".adaln.cross", 8, 576),             \
+        PAIR("blocks." n ".adaln.mlp", 8, 576)
 static const struct want separate[] = {
     FRONT(576), LAYER("0"), PAIRS3("0"), LAYER("1"), PAIRS3("1"), PAIR("final.adaln", 8, 384), OUT,
 };
 static const struct want fused[] = {
-    FRONT(576), LAYER("0"), PAIR("blocks.0.adaln", 24, 1728), LAYER("1"), PAIR("blocks.1.adaln", 24, 1728),
-    PAIR("final.adaln", 8, 384), OUT,
+    FRONT(576), LAYER("0"), PAIR("blocks.0.adaln", 24, 1728), LAYER("1"),
+    PAIR("blocks.1.adaln", 24, 1728), PAIR("final.adaln", 8, 384), OUT,
 };
 static const struct want single[] = {
-    FRONT(192), LAYER("0"), PAIR("blocks.0.adaln", 8, 1728), LAYER("1"), PAIR("blocks.1.adaln", 8, 1728),
-    PAIR("final.adaln", 8, 384), OUT,
+    FRONT(192), LAYER("0"), PAIR("blocks.0.adaln", 8, 1728), LAYER("1"),
+    PAIR("blocks.1.adaln", 8, 1728), PAIR("final.adaln", 8, 384), OUT,
 };
 static const struct want none[] = {
-    {"patch_embed.weight", 192, 64, PARAM_XAVIER, TOK, NONE}, {"text_null", 64, 0, PARAM_NORMAL, 0, NONE},
-    LAYER("0"), LAYER("1"), OUT,
+    {"patch_embed.weight", 192, 64, PARAM_XAVIER, TOK, NONE},
+    {"text_null", 64, 0, PARAM_NORMAL, 0, NONE}, LAYER("0"), LAYER("1"), OUT,
 };
-static const struct { enum model_adaln adaln; int64_t rank; const struct want *rows; size_t n; } lists[] = {
+static const struct {
+    enum model_adaln adaln;
+    int64_t rank;
+    const struct want *rows;
+    size_t n;
+} lists[] = {
     {ADALN_FULL, 0, full, ARRAY_LEN(full)},
     {ADALN_LORA_SEPARATE, 8, separate, ARRAY_LEN(separate)},
     {ADALN_LORA_FUSED, 8, fused, ARRAY_LEN(fused)},
@@ -248,11 +273,13 @@ static void without_text(void **state)
     params_release(&list);
 }
 
-/* The planning families: 12 h² a layer for gpt; llama's gated MLP and grouped K/V; stdit's two more attentions. */
+/* The planning families: 12 h² a layer for gpt; llama's gated MLP and grouped K/V; stdit's two more
+ * attentions. */
 static void planning_families(void **state)
 {
-    struct model m = {.name = "g", .family = MODEL_GPT, .layers = 2, .hidden = 64, .heads = 4, .kv_heads = 4, .ffn = 256,
-                      .vocab = 100, .patch_t = 1, .patch_h = 1, .patch_w = 1};
+    struct model m = {.name = "g", .family = MODEL_GPT, .layers = 2, .hidden = 64, .heads = 4,
+                      .kv_heads = 4, .ffn = 256, .vocab = 100, .patch_t = 1, .patch_h = 1,
+                      .patch_w = 1};
     (void)state;
     struct param_list list = list_of(&m);
     assert_int_equal(params_backbone(&list), 2 * (12 * 64 * 64 + 2 * 64));
@@ -273,7 +300,8 @@ static void planning_families(void **state)
     params_release(&list);
     m.family = MODEL_STDIT;
     list = list_of(&m);
-    assert_int_equal(params_backbone(&list) / m.layers - plain, 2 * (4 * 192 * 192 + 2 * 64 + 3 * 192 * 192));
+    assert_int_equal(params_backbone(&list) / m.layers - plain,
+                     2 * (4 * 192 * 192 + 2 * 64 + 3 * 192 * 192));
     params_release(&list);
 }
 
@@ -295,9 +323,11 @@ static void refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_table),      cmocka_unit_test(compiled_in_rows), cmocka_unit_test(outside_the_layers),
-        cmocka_unit_test(whole_lists),          cmocka_unit_test(shapes_follow_fields), cmocka_unit_test(position_tables), cmocka_unit_test(without_text),
-        cmocka_unit_test(planning_families),    cmocka_unit_test(refused),
+        cmocka_unit_test(published_table), cmocka_unit_test(compiled_in_rows),
+        cmocka_unit_test(outside_the_layers), cmocka_unit_test(whole_lists),
+        cmocka_unit_test(shapes_follow_fields), cmocka_unit_test(position_tables),
+        cmocka_unit_test(without_text), cmocka_unit_test(planning_families),
+        cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests_name("profiles_params", tests, NULL, NULL);
 }

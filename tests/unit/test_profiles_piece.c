@@ -1,4 +1,5 @@
-/* Pieces of units and lists of spans: every element of the model counts once over all owners, and ranks that sum together list the same. */
+/* Pieces of units and lists of spans: every element of the model counts once over all owners, and
+ * ranks that sum together list the same. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,11 +12,13 @@
 #include "profiles/buffers.h"
 #include "profiles/piece.h"
 
-static struct model model = {.name = "small", .family = MODEL_DIT, .layers = 4, .hidden = 16, .heads = 8, .kv_heads = 2, .ffn = 24,
-                                   .text_width = 6, .text_len = 3, .adaln = ADALN_LORA_SINGLE, .adaln_rank = 3, .patch_t = 1, .patch_h = 1,
-                                   .patch_w = 1, .latent_channels = 3, .rope_theta = 100};
-static const char *const layouts[] = {"dp=1", "dp=3", "cp=2,dp=2,fsdp=4", "tp=2,sp=1", "tp=4,dp=2", "tp=8,sp=1", "pp=4", "tp=4,sp=1,pp=2,vpp=2",
-                                      "tp=2,pp=2,dp=2", "dp=8"};
+static struct model model = {.name = "small", .family = MODEL_DIT, .layers = 4, .hidden = 16,
+                             .heads = 8, .kv_heads = 2, .ffn = 24, .text_width = 6, .text_len = 3,
+                             .adaln = ADALN_LORA_SINGLE, .adaln_rank = 3, .patch_t = 1,
+                             .patch_h = 1, .patch_w = 1, .latent_channels = 3, .rope_theta = 100};
+static const char *const layouts[] = {
+    "dp=1",      "dp=3", "cp=2,dp=2,fsdp=4",     "tp=2,sp=1",      "tp=4,dp=2",
+    "tp=8,sp=1", "pp=4", "tp=4,sp=1,pp=2,vpp=2", "tp=2,pp=2,dp=2", "dp=8"};
 enum { N_LAYOUTS = sizeof layouts / sizeof *layouts };
 
 static struct param_list params;
@@ -53,7 +56,8 @@ static int64_t counted_elements(const char *layout)
         assert_int_equal(piece_spans_build(&sh, &params, PIECE_ONCE, &spans, &err), 0);
         for (int64_t i = 0; i < spans.n && layout_data_rank(&l, sh.place) < sh.group; i++) {
             counted += span_elements(&sh, &spans.items[i]);
-            assert_true(i == 0 || spans.items[i].at >= spans.items[i - 1].at + spans.items[i - 1].n);
+            assert_true(i == 0 ||
+                        spans.items[i].at >= spans.items[i - 1].at + spans.items[i - 1].n);
         }
         piece_spans_release(&spans);
         shards_release(&sh);
@@ -68,7 +72,8 @@ static void every_element_counts_once(void **state)
         assert_int_equal(counted_elements(layouts[k]), params.total);
 }
 
-/* Where copied k/v rows begin in the middle of a line of 16 elements: 6 rows of 12 of the one q head, then the copies. */
+/* Where copied k/v rows begin in the middle of a line of 16 elements: 6 rows of 12 of the one q
+ * head, then the copies. */
 static void counted_rows_end_anywhere(void **state)
 {
     struct model wide = model;
@@ -121,8 +126,10 @@ static void a_piece_is_a_part_of_the_whole(void **state)
     for (int64_t rank = 0; rank < 3; rank++) {
         shards_of("dp=3", rank, &l, &sh);
         for (int64_t k = 0; k < sh.n_units; k++)
-            for (int64_t i = sh.units[k].first_param; i < sh.units[k].first_param + sh.units[k].n_params; i++) {
-                struct piece p = piece_of(&sh, &sh.units[k], &sh.tensors[i], 0, sh.tensors[i].count);
+            for (int64_t i = sh.units[k].first_param;
+                 i < sh.units[k].first_param + sh.units[k].n_params; i++) {
+                struct piece p = piece_of(&sh, &sh.units[k], &sh.tensors[i], 0,
+                                          sh.tensors[i].count);
                 if (p.n)
                     assert_int_equal(piece_whole(&sh, k, p.at), sh.tensors[i].offset + p.local);
                 assert_true(p.n >= 0 && p.at + p.n <= sh.total / sh.group);
@@ -156,8 +163,10 @@ static void packing(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_element_counts_once), cmocka_unit_test(counted_rows_end_anywhere),
-                                       cmocka_unit_test(partners_have_equal_lists), cmocka_unit_test(a_piece_is_a_part_of_the_whole), cmocka_unit_test(packing)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_element_counts_once), cmocka_unit_test(counted_rows_end_anywhere),
+        cmocka_unit_test(partners_have_equal_lists),
+        cmocka_unit_test(a_piece_is_a_part_of_the_whole), cmocka_unit_test(packing)};
     struct err err = {0};
     if (params_build(&model, &params, &err) < 0)
         return 1;

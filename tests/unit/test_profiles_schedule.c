@@ -1,6 +1,7 @@
-/* Pipeline schedules: a model checker that runs every rank's list by the protocol of schedule.h, with sends that end only when the
- * receiver asks. No choice is ever open in it (each wait is for one event, each event has one cause), so one execution stands for all:
- * what gets stuck in one order of the ranks gets stuck in every order, and times follow from the lists alone. */
+/* Pipeline schedules: a model checker that runs every rank's list by the protocol of schedule.h,
+ * with sends that end only when the receiver asks. No choice is ever open in it (each wait is for
+ * one event, each event has one cause), so one execution stands for all: what gets stuck in one
+ * order of the ranks gets stuck in every order, and times follow from the lists alone. */
 #include "test_profiles.h"
 
 #include <math.h>
@@ -27,9 +28,13 @@ struct checker {
     double *end_s;            /* [kind][global chunk][micro]; negative: not done */
 };
 
-static int64_t event_index(const struct size *z, int kind, int64_t g, int64_t micro) { return (kind * z->pp * z->vpp + g) * z->m + micro; }
+static int64_t event_index(const struct size *z, int kind, int64_t g, int64_t micro)
+{
+    return (kind * z->pp * z->vpp + g) * z->m + micro;
+}
 
-static void checker_open(struct checker *c, struct size z, const double *forward_s, const double *backward_s, double send_s)
+static void checker_open(struct checker *c, struct size z, const double *forward_s,
+                         const double *backward_s, double send_s)
 {
     int64_t events = 2 * z.pp * z.vpp * z.m;
     *c = (struct checker){.z = z, .cost_s = {forward_s, backward_s}, .send_s = send_s};
@@ -57,7 +62,10 @@ static void checker_close(struct checker *c)
     free(c->end_s);
 }
 
-static int64_t chunk_of(const struct checker *c, int64_t rank, const struct pipe_step *s) { return s->chunk * c->z.pp + rank; }
+static int64_t chunk_of(const struct checker *c, int64_t rank, const struct pipe_step *s)
+{
+    return s->chunk * c->z.pp + rank;
+}
 
 /* The message a step waits for; NULL for the first forward and the last chunk's backward. */
 static struct message *input(const struct checker *c, const struct pipe_step *s, int64_t g)
@@ -139,7 +147,8 @@ static double checker_run(struct checker *c)
 
 /* ---- costs ---- */
 
-static double forward_s[MOST_STAGES * MOST_VIRTUAL * 16], backward_s[MOST_STAGES * MOST_VIRTUAL * 16];
+static double forward_s[MOST_STAGES * MOST_VIRTUAL * 16],
+    backward_s[MOST_STAGES * MOST_VIRTUAL * 16];
 
 static void costs_even(struct size z)
 {
@@ -180,10 +189,12 @@ static void check_runs(struct size z)
         checker_open(&c, z, forward_s, backward_s, sends_s[i]);
         double end_s = checker_run(&c);
         if (end_s < 0)
-            fail_msg("pp %lld vpp %lld m %lld: deadlock", (long long)z.pp, (long long)z.vpp, (long long)z.m);
+            fail_msg("pp %lld vpp %lld m %lld: deadlock", (long long)z.pp, (long long)z.vpp,
+                     (long long)z.m);
         for (int64_t k = 0; k < 2 * z.pp * z.vpp * z.m; k++)
             assert_true(c.end_s[k] >= 0);
-        assert_close(schedule_replay(z.pp, z.vpp, z.m, forward_s, backward_s, sends_s[i]), end_s, 1e-12, "replay");
+        assert_close(schedule_replay(z.pp, z.vpp, z.m, forward_s, backward_s, sends_s[i]), end_s,
+                     1e-12, "replay");
         checker_close(&c);
     }
 }
@@ -194,7 +205,8 @@ static void nothing_stuck(void **state)
     each_size(check_runs);
 }
 
-/* The checker sees a deadlock: rank 0 takes its first backward before its last warm-up forward, which that backward needs. */
+/* The checker sees a deadlock: rank 0 takes its first backward before its last warm-up forward,
+ * which that backward needs. */
 static void checker_can_fail(void **state)
 {
     struct checker c;
@@ -218,7 +230,8 @@ static void checker_can_fail(void **state)
 static void check_in_flight(struct size z)
 {
     for (int64_t r = 0; r < z.pp; r++) {
-        int64_t bound = z.vpp == 1 ? z.pp - r : 2 * (z.pp - r - 1) + (z.vpp - 1) * z.pp + 1, now = 0, most = 0;
+        int64_t bound = z.vpp == 1 ? z.pp - r : 2 * (z.pp - r - 1) + (z.vpp - 1) * z.pp + 1,
+                now = 0, most = 0;
         int64_t n = schedule_length(z.pp, z.vpp, z.m);
         struct pipe_step *steps = malloc((size_t)n * sizeof *steps);
         schedule_build(z.pp, z.vpp, z.m, r, steps);
@@ -241,7 +254,8 @@ static void in_flight_bound(void **state)
     each_size(check_in_flight);
 }
 
-/* Messages between a rank and a peer, sent or received, in the order of the rank's list: kind, global chunk of the sender, micro. */
+/* Messages between a rank and a peer, sent or received, in the order of the rank's list: kind,
+ * global chunk of the sender, micro. */
 struct tag { int64_t kind, chunk, micro; };
 
 static int64_t tags_of(struct size z, int64_t rank, bool sending, int64_t peer, struct tag *out)
@@ -296,8 +310,8 @@ static void check_bubble(struct size z)
     if (z.vpp == 1 || z.m % z.pp == 0)
         assert_close(1 + got, 1 + want, 1e-12, "bubble");
     else if (!(got > want && got <= most + 1e-12))
-        fail_msg("pp %lld vpp %lld m %lld: bubble %.17g, want %.17g to %.17g", (long long)z.pp, (long long)z.vpp, (long long)z.m, got,
-                 want, most);
+        fail_msg("pp %lld vpp %lld m %lld: bubble %.17g, want %.17g to %.17g", (long long)z.pp,
+                 (long long)z.vpp, (long long)z.m, got, want, most);
 }
 
 static void bubble_formula(void **state)
@@ -307,14 +321,19 @@ static void bubble_formula(void **state)
 }
 
 /* Lists written by hand from the papers' figures. */
-static const struct { struct size z; int64_t rank; const char *list; } rows[] = {
+static const struct {
+    struct size z;
+    int64_t rank;
+    const char *list;
+} rows[] = {
     {{1, 1, 3}, 0, "F0.0 B0.0 F0.1 B0.1 F0.2 B0.2"},
     {{3, 1, 4}, 0, "F0.0 F0.1 F0.2 B0.0 F0.3 B0.1 B0.2 B0.3"},
     {{3, 1, 4}, 2, "F0.0 B0.0 F0.1 B0.1 F0.2 B0.2 F0.3 B0.3"},
     {{4, 1, 2}, 0, "F0.0 F0.1 B0.0 B0.1"},
     {{2, 2, 2}, 0, "F0.0 F0.1 F1.0 F1.1 B1.0 B1.1 B0.0 B0.1"},
     {{2, 2, 2}, 1, "F0.0 F0.1 F1.0 B1.0 F1.1 B1.1 B0.0 B0.1"},
-    {{2, 2, 4}, 1, "F0.0 F0.1 F1.0 B1.0 F1.1 B1.1 F0.2 B0.0 F0.3 B0.1 F1.2 B1.2 F1.3 B1.3 B0.2 B0.3"},
+    {{2, 2, 4}, 1,
+     "F0.0 F0.1 F1.0 B1.0 F1.1 B1.1 F0.2 B0.0 F0.3 B0.1 F1.2 B1.2 F1.3 B1.3 B0.2 B0.3"},
     {{2, 2, 3}, 1, "F0.0 F0.1 F1.0 B1.0 F1.1 B1.1 F0.2 B0.0 B0.1 F1.2 B1.2 B0.2"},
 };
 
@@ -327,8 +346,8 @@ static void lists_by_hand(void **state)
         struct str s = STR_INIT;
         schedule_build(z.pp, z.vpp, z.m, rows[i].rank, steps);
         for (int64_t k = 0; k < schedule_length(z.pp, z.vpp, z.m); k++)
-            str_addf(&s, "%s%c%lld.%lld", k ? " " : "", steps[k].kind == PIPE_FORWARD ? 'F' : 'B', (long long)steps[k].chunk,
-                     (long long)steps[k].micro);
+            str_addf(&s, "%s%c%lld.%lld", k ? " " : "", steps[k].kind == PIPE_FORWARD ? 'F' : 'B',
+                     (long long)steps[k].chunk, (long long)steps[k].micro);
         assert_string_equal(s.p, rows[i].list);
         str_release(&s);
     }
@@ -346,8 +365,9 @@ static void replay_chain(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_by_hand), cmocka_unit_test(nothing_stuck),  cmocka_unit_test(checker_can_fail),
-        cmocka_unit_test(in_flight_bound), cmocka_unit_test(tags_match),   cmocka_unit_test(bubble_formula),
+        cmocka_unit_test(lists_by_hand),    cmocka_unit_test(nothing_stuck),
+        cmocka_unit_test(checker_can_fail), cmocka_unit_test(in_flight_bound),
+        cmocka_unit_test(tags_match),       cmocka_unit_test(bubble_formula),
         cmocka_unit_test(replay_chain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
-/* Shards: every element of every tensor has its place under every layout of up to 8 ranks, and one owner. What a rank holds is
- * checked element by element against a rule written down once more here (holds). */
+/* Shards: every element of every tensor has its place under every layout of up to 8 ranks, and one
+ * owner. What a rank holds is checked element by element against a rule written down once more here
+ * (holds). */
 #include "test_profiles.h"
 
 #include "base/num.h"
@@ -17,8 +18,9 @@ static struct model model_at(int i)
 {
     static const int64_t kv_heads[] = {8, 2, 1, 4};
     int family = i / ADALNS, adaln = i % ADALNS;
-    struct model m = {.name = "small", .layers = 9, .hidden = 16, .heads = 8, .kv_heads = kv_heads[i % 4], .ffn = 24,
-                      .text_width = i % 3 ? 3 : 0, .text_len = i % 3 ? 5 : 0, .patch_t = 1, .patch_h = 1, .patch_w = 2,
+    struct model m = {.name = "small", .layers = 9, .hidden = 16, .heads = 8,
+                      .kv_heads = kv_heads[i % 4], .ffn = 24, .text_width = i % 3 ? 3 : 0,
+                      .text_len = i % 3 ? 5 : 0, .patch_t = 1, .patch_h = 1, .patch_w = 2,
                       .latent_channels = 3, .cond_channels = i % 2, .rope_theta = 10000};
     m.family = (const enum model_family[]){MODEL_DIT, MODEL_MOVIEGEN, MODEL_STDIT}[family];
     m.gated_mlp = m.family == MODEL_MOVIEGEN || i == 2;
@@ -45,7 +47,8 @@ static void layout_add(struct layouts *list, const struct model *m, const struct
     list->items[list->n++] = *l;
 }
 
-/* Every legal way to cut a model's tensors over up to 8 ranks; with `data` also over cp, dp, shard groups, sp. */
+/* Every legal way to cut a model's tensors over up to 8 ranks; with `data` also over cp, dp, shard
+ * groups, sp. */
 static void layouts_of(const struct model *m, bool data, struct layouts *out)
 {
     struct layout l = layout_default();
@@ -56,7 +59,8 @@ static void layouts_of(const struct model *m, bool data, struct layouts *out)
             for (l.vpp = 1; l.vpp <= 3; l.vpp++)
                 for (l.sp = 0; l.sp <= data; l.sp++)
                     for (l.cp = 1; l.cp <= most; l.cp++)
-                        for (l.dp = 1; l.dp <= most && l.tp * l.pp * l.cp * l.dp <= MOST_RANKS; l.dp++)
+                        for (l.dp = 1; l.dp <= most && l.tp * l.pp * l.cp * l.dp <= MOST_RANKS;
+                             l.dp++)
                             for (l.fsdp = 0; l.fsdp <= (data ? l.dp * l.cp : 0); l.fsdp++)
                                 layout_add(out, m, &l);
     assert_true(out->n > 20);
@@ -65,7 +69,8 @@ static void layouts_of(const struct model *m, bool data, struct layouts *out)
 /* All ranks of a layout. */
 struct ranks { struct shards at[MOST_RANKS]; int64_t n; };
 
-static void ranks_open(const struct model *m, const struct param_list *params, const struct layout *l, struct ranks *r)
+static void ranks_open(const struct model *m, const struct param_list *params,
+                       const struct layout *l, struct ranks *r)
 {
     struct err err;
     r->n = layout_world(l);
@@ -83,11 +88,13 @@ static void ranks_close(struct ranks *r)
 
 static bool ends(const struct param *p, const char *end)
 {
-    return strlen(p->name) >= strlen(end) && strcmp(p->name + strlen(p->name) - strlen(end), end) == 0;
+    return strlen(p->name) >= strlen(end) &&
+           strcmp(p->name + strlen(p->name) - strlen(end), end) == 0;
 }
 
 /* Does tp rank t of T hold row `row`, column `col` of p? In words of params.c. */
-static bool holds(const struct model *m, const struct param *p, int64_t t, int64_t T, int64_t row, int64_t col)
+static bool holds(const struct model *m, const struct param *p, int64_t t, int64_t T, int64_t row,
+                  int64_t col)
 {
     int64_t d = m->hidden / m->heads, head = row / d, H = m->heads, K = m->kv_heads;
     if (ends(p, ".cross.kv.weight"))
@@ -105,8 +112,10 @@ static bool holds(const struct model *m, const struct param *p, int64_t t, int64
     return true;
 }
 
-/* want[g]: local element, -1 if not held. Local elements stand in global order. Returns how many are held. */
-static int64_t wanted_places(const struct model *m, const struct param *p, int64_t t, int64_t T, int64_t *want)
+/* want[g]: local element, -1 if not held. Local elements stand in global order. Returns how many
+ * are held. */
+static int64_t wanted_places(const struct model *m, const struct param *p, int64_t t, int64_t T,
+                             int64_t *want)
 {
     int64_t cols = p->nd > 1 ? p->count / p->dim[0] : p->count, n = 0;
     for (int64_t g = 0; g < p->count; g++)
@@ -123,18 +132,20 @@ static int64_t wanted_run(const int64_t *want, int64_t count, int64_t g)
     return run;
 }
 
-static void check_point(const struct shard_tensor *s, const struct param *p, int64_t g, int64_t local, int64_t run)
+static void check_point(const struct shard_tensor *s, const struct param *p, int64_t g,
+                        int64_t local, int64_t run)
 {
     int64_t got_run = -1, got = shard_to_local(s, p, g, &got_run);
     if (got != local || got_run != run)
-        fail_msg("%s element %lld: local %lld run %lld, want %lld run %lld", p->name, (long long)g, (long long)got,
-                 (long long)got_run, (long long)local, (long long)run);
+        fail_msg("%s element %lld: local %lld run %lld, want %lld run %lld", p->name, (long long)g,
+                 (long long)got, (long long)got_run, (long long)local, (long long)run);
     if (local < 0)
         return;
     got = shard_to_global(s, p, local, &got_run);
     if (got != g || got_run != run)
-        fail_msg("%s local %lld: global %lld run %lld, want %lld run %lld", p->name, (long long)local, (long long)got,
-                 (long long)got_run, (long long)g, (long long)run);
+        fail_msg("%s local %lld: global %lld run %lld, want %lld run %lld", p->name,
+                 (long long)local, (long long)got, (long long)got_run, (long long)g,
+                 (long long)run);
 }
 
 /* Every run of a tensor from its first, its middle and its last element. */
@@ -187,7 +198,8 @@ static void ranges_of_heads(void **state)
     (void)state;
     l.tp = 8;
     params_of(&m, &params);
-    assert_ok(shards_build(&m, &params, &l, 5, &sh, &err), &err); /* head 5 uses k/v head 1, with ranks 4, 6, 7 */
+    /* head 5 uses k/v head 1, with ranks 4, 6, 7 */
+    assert_ok(shards_build(&m, &params, &l, 5, &sh, &err), &err);
     const struct shard_tensor *t = &sh.tensors[params_find(&params, "blocks.3.attn.qkv.weight")];
     assert_int_equal(sh.kv_copies, 4);
     assert_int_equal(t->n, 3);
@@ -272,7 +284,8 @@ static void sums_table(void **state)
         for (int64_t rank = 0; rank < layout_world(&l); rank++) {
             assert_ok(shards_build(&m, &params, &l, rank, &sh, &err), &err);
             if (sh.tensors[at].offset >= 0 && sh.tensors[at].sums != sums_rows[i].sums)
-                fail_msg("%s, %s: sums %u, want %u", sums_rows[i].layout, sums_rows[i].name, sh.tensors[at].sums, sums_rows[i].sums);
+                fail_msg("%s, %s: sums %u, want %u", sums_rows[i].layout, sums_rows[i].name,
+                         sh.tensors[at].sums, sums_rows[i].sums);
             shards_release(&sh);
         }
     }
@@ -303,12 +316,14 @@ static void check_units(const struct shards *sh)
 }
 
 /* The tensors of every held layer are here and no others. */
-static void check_held(const struct shards *sh, const struct model *m, const struct param_list *params, const struct layout *l)
+static void check_held(const struct shards *sh, const struct model *m,
+                       const struct param_list *params, const struct layout *l)
 {
     for (int64_t i = 0; i < params->n; i++) {
         int64_t layer = params->items[i].layer, stage = 0;
         for (int64_t c = 0; c < l->pp * l->vpp; c++)
-            if (layer >= layout_chunk_first(l, m->layers, c) && layer < layout_chunk_first(l, m->layers, c + 1))
+            if (layer >= layout_chunk_first(l, m->layers, c) &&
+                layer < layout_chunk_first(l, m->layers, c + 1))
                 stage = c % l->pp;
         if (layer == PARAM_LAYER_HEAD)
             stage = l->pp - 1;
@@ -340,12 +355,15 @@ static void check_same_conditioning(const struct shards *a, const struct shards 
         assert_int_equal(a->tensors[p].offset - u->offset, b->tensors[p].offset - v->offset);
 }
 
-/* Count what rank `sh` owns in its piece of a unit: +1 in seen[] of each global element of parameter i. */
-static void count_piece(const struct shards *sh, const struct shard_unit *u, int64_t i, const struct param *p, unsigned char *seen)
+/* Count what rank `sh` owns in its piece of a unit: +1 in seen[] of each global element of
+ * parameter i. */
+static void count_piece(const struct shards *sh, const struct shard_unit *u, int64_t i,
+                        const struct param *p, unsigned char *seen)
 {
     const struct shard_tensor *t = &sh->tensors[i];
     int64_t piece = u->elements / sh->group, first = u->offset + sh->group_rank * piece;
-    int64_t from = num_max_i64(first - t->offset, 0), to = num_min_i64(first + piece - t->offset, t->own_rows * t->cols);
+    int64_t from = num_max_i64(first - t->offset, 0),
+            to = num_min_i64(first + piece - t->offset, t->own_rows * t->cols);
     for (int64_t j = from, run; j < to; j += run) {
         int64_t g = shard_to_global(t, p, j, &run);
         run = num_min_i64(run, to - j);
@@ -354,8 +372,10 @@ static void count_piece(const struct shards *sh, const struct shard_unit *u, int
     }
 }
 
-/* Every element of the model is owned once by the ranks of one shard group, over all tp and pp places. */
-static void check_owned_once(const struct ranks *r, const struct param_list *params, int64_t first_data, const struct layout *l)
+/* Every element of the model is owned once by the ranks of one shard group, over all tp and pp
+ * places. */
+static void check_owned_once(const struct ranks *r, const struct param_list *params,
+                             int64_t first_data, const struct layout *l)
 {
     unsigned char *seen = calloc((size_t)params->total, 1);
     for (int64_t k = 0; k < r->n; k++) {
@@ -363,7 +383,8 @@ static void check_owned_once(const struct ranks *r, const struct param_list *par
         int64_t at = 0, data = layout_data_rank(l, sh->place);
         for (int64_t i = 0; i < params->n; at += params->items[i++].count)
             if (data >= first_data && data < first_data + sh->group && sh->tensors[i].offset >= 0)
-                count_piece(sh, &sh->units[shards_unit(sh, params->items[i].layer)], i, &params->items[i], seen + at);
+                count_piece(sh, &sh->units[shards_unit(sh, params->items[i].layer)], i,
+                            &params->items[i], seen + at);
     }
     for (int64_t g = 0; g < params->total; g++)
         if (seen[g] != 1)
@@ -371,7 +392,8 @@ static void check_owned_once(const struct ranks *r, const struct param_list *par
     free(seen);
 }
 
-static void check_layout(const struct model *m, const struct param_list *params, const struct layout *l)
+static void check_layout(const struct model *m, const struct param_list *params,
+                         const struct layout *l)
 {
     struct ranks r;
     ranks_open(m, params, l, &r);
@@ -407,7 +429,8 @@ static void every_layout(void **state)
 
 /* ---- from one layout to another ---- */
 
-/* One buffer a rank; element j of a tensor holds `base + global element`, base: elements of the tensors before. */
+/* One buffer a rank; element j of a tensor holds `base + global element`, base: elements of the
+ * tensors before. */
 static void buffers_fill(const struct ranks *r, const struct param_list *params, int32_t **buffers)
 {
     for (int64_t k = 0; k < r->n; k++) {
@@ -424,8 +447,10 @@ static void buffers_fill(const struct ranks *r, const struct param_list *params,
     }
 }
 
-/* The owned elements of tensor i on rank a that rank b holds too, compared through their global places. Returns how many. */
-static int64_t meet(const struct shards *a, const int32_t *from, const struct shards *b, const int32_t *to, int64_t i, const struct param *p)
+/* The owned elements of tensor i on rank a that rank b holds too, compared through their global
+ * places. Returns how many. */
+static int64_t meet(const struct shards *a, const int32_t *from, const struct shards *b,
+                    const int32_t *to, int64_t i, const struct param *p)
 {
     const struct shard_tensor *s = &a->tensors[i], *t = &b->tensors[i];
     int64_t owned = s->own_rows * s->cols, n = 0;
@@ -436,14 +461,16 @@ static int64_t meet(const struct shards *a, const int32_t *from, const struct sh
             continue;
         n += run;
         if (memcmp(from + s->offset + j, to + t->offset + local, (size_t)run * sizeof *from) != 0)
-            fail_msg("%s: local %lld of tp %lld is not local %lld of tp %lld", p->name, (long long)j, (long long)a->place.tp,
-                     (long long)local, (long long)b->place.tp);
+            fail_msg("%s: local %lld of tp %lld is not local %lld of tp %lld", p->name,
+                     (long long)j, (long long)a->place.tp, (long long)local,
+                     (long long)b->place.tp);
     }
     return n;
 }
 
 /* All that a rank under `b` holds is owned under `a`, each element by one rank. */
-static void check_pair(const struct ranks *a, int32_t *const *from, const struct ranks *b, int32_t *const *to, const struct param_list *params)
+static void check_pair(const struct ranks *a, int32_t *const *from, const struct ranks *b,
+                       int32_t *const *to, const struct param_list *params)
 {
     for (int64_t k = 0; k < b->n; k++)
         for (int64_t i = 0; i < params->n; i++) {
@@ -482,7 +509,8 @@ static void every_pair(void **state)
 {
     (void)state;
     for (int i = 0; i < FAMILIES; i++) {
-        struct model m = model_at((const int[]){ADALN_LORA_SEPARATE, ADALNS + ADALN_LORA_FUSED, 2 * ADALNS + ADALN_LORA_FUSED}[i]);
+        struct model m = model_at((const int[]){ADALN_LORA_SEPARATE, ADALNS + ADALN_LORA_FUSED,
+                                                2 * ADALNS + ADALN_LORA_FUSED}[i]);
         pairs_of(&m);
     }
 }
@@ -497,7 +525,8 @@ static void too_many(void **state)
     (void)state;
     params_of(&m, &params);
     params.total = (int64_t)1 << 62;
-    assert_fails(shards_build(&m, &params, &l, 0, &sh, &err), ERR_LIMIT, &err, "give a smaller model");
+    assert_fails(shards_build(&m, &params, &l, 0, &sh, &err), ERR_LIMIT, &err,
+                 "give a smaller model");
     assert_int_equal(sh.total, 77);
     params_release(&params);
 }
@@ -505,8 +534,9 @@ static void too_many(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(places_and_runs), cmocka_unit_test(ranges_of_heads), cmocka_unit_test(sums_table),
-        cmocka_unit_test(every_layout),    cmocka_unit_test(every_pair),      cmocka_unit_test(too_many),
+        cmocka_unit_test(places_and_runs), cmocka_unit_test(ranges_of_heads),
+        cmocka_unit_test(sums_table),      cmocka_unit_test(every_layout),
+        cmocka_unit_test(every_pair),      cmocka_unit_test(too_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,17 +45,24 @@ static bool plain_state(const struct layout *l)
 {
     return l->zero <= 1 && l->fsdp == 0 && l->recompute != RECOMPUTE_SELECTIVE;
 }
-static const struct space_limit few[] = {{"dp-alone", "dp and nothing else", dp_alone}, {"plain-state", "little sharding", plain_state}};
+static const struct space_limit few[] = {{"dp-alone", "dp and nothing else", dp_alone},
+                                         {"plain-state", "little sharding", plain_state}};
 
-/* What the trainer can run, counted by hand: micro-batches x recompute (none, full) x zero (0, and 1 when dp > 1). */
+/* What the trainer can run, counted by hand: micro-batches x recompute (none, full) x zero (0, and
+ * 1 when dp > 1). */
 static void counts(void **state)
 {
-    static const struct { int64_t gbs, ranks[2]; size_t n_ranks, n; int rc; const char *says; } rows[] = {
+    static const struct {
+        int64_t gbs, ranks[2];
+        size_t n_ranks, n;
+        int rc;
+        const char *says;
+    } rows[] = {
         {1, {1}, 1, 2, 0, NULL},
-        {4, {1}, 1, 8, 0, NULL},        /* mbs 1..4 */
-        {4, {2}, 1, 8, 0, NULL},        /* mbs 1, 2 */
+        {4, {1}, 1, 8, 0, NULL}, /* mbs 1..4 */
+        {4, {2}, 1, 8, 0, NULL}, /* mbs 1, 2 */
         {4, {1, 2}, 2, 16, 0, NULL},
-        {9, {1}, 1, 18, 0, NULL},       /* mbs 1..8, 9 */
+        {9, {1}, 1, 18, 0, NULL}, /* mbs 1..8, 9 */
         {2, {4}, 1, 0, ERR_NO, "no layout is left for model 'dit-tiny', gbs 2"},
         {0, {1}, 1, 0, ERR_INPUT, "gbs is 0"},
         {4, {0}, 1, 0, ERR_INPUT, "ranks is 0"},
@@ -65,7 +72,8 @@ static void counts(void **state)
     struct model m = tiny();
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        struct space_spec spec = {&m, {1, 8, 8}, rows[i].gbs, rows[i].ranks, rows[i].n_ranks, few, ARRAY_LEN(few)};
+        struct space_spec spec = {&m,  {1, 8, 8},     rows[i].gbs, rows[i].ranks, rows[i].n_ranks,
+                                  few, ARRAY_LEN(few)};
         struct space s = {0};
         struct err err = {0};
         int rc = space_build(&spec, &s, &err);
@@ -92,8 +100,10 @@ static size_t times_met(const struct space *s, const struct layout *l)
 /* All that the rules allow on two ranks with one sample each, by hand. */
 static void whole_of_two(void **state)
 {
-    static const char *const grids[] = {"tp=2", "tp=2,sp=1", "cp=2", "cp=2,cp_kind=a2a", "pp=2", "pp=2,vpp=2", "dp=2"};
-    static const char *const states[] = {"", ",zero=1", ",zero=2", ",zero=3"}; /* one rank shards nothing: of dp=2 only */
+    static const char *const grids[] = {"tp=2", "tp=2,sp=1",  "cp=2", "cp=2,cp_kind=a2a",
+                                        "pp=2", "pp=2,vpp=2", "dp=2"};
+    /* one rank shards nothing: of dp=2 only */
+    static const char *const states[] = {"", ",zero=1", ",zero=2", ",zero=3"};
     static const char *const over_cp[] = {"", ",zero=1,fsdp=2", ",zero=2,fsdp=2", ",zero=3,fsdp=2"};
     static const char *const recomputes[] = {"", ",recompute=selective", ",recompute=full"};
     struct model m = tiny();
@@ -111,8 +121,8 @@ static void whole_of_two(void **state)
                 for (int64_t mbs = 1; mbs <= (strcmp(grids[g], "dp=2") ? 2 : 1); mbs++, want++) {
                     char text[128];
                     struct layout l;
-                    snprintf(text, sizeof text, "%s%s%s,mbs=%lld", grids[g], g == 6 ? states[z] : over_cp[z],
-                             recomputes[r], (long long)mbs);
+                    snprintf(text, sizeof text, "%s%s%s,mbs=%lld", grids[g],
+                             g == 6 ? states[z] : over_cp[z], recomputes[r], (long long)mbs);
                     assert_ok(layout_parse(text, &l, &err), &err);
                     if (times_met(&s, &l) != 1)
                         fail_msg("%s is met %zu times", text, times_met(&s, &l));
@@ -129,7 +139,9 @@ struct keys { int64_t *of; size_t n; };
 /* A layout as a number: equal when its fields are. */
 static int64_t key(const struct layout *l)
 {
-    const int64_t fields[] = {l->tp, l->sp, l->cp, (int64_t)l->cp_kind, l->pp, l->vpp, l->dp, l->zero, l->fsdp, l->mbs, (int64_t)l->recompute,
+    const int64_t fields[] = {l->tp,
+                              l->sp, l->cp, (int64_t)l->cp_kind, l->pp, l->vpp, l->dp, l->zero,
+                              l->fsdp, l->mbs, (int64_t)l->recompute,
                               l->recompute_layers};
     int64_t n = 0;
     for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
@@ -155,7 +167,8 @@ static void keys_add(struct keys *k, const struct layout *l)
 static bool named_so(const struct layout *l, const struct model *m)
 {
     bool sharded = l->zero > 0, group = layout_shard_group(l) > 1;
-    return (sharded ? group && l->fsdp != l->dp : l->fsdp == 0) && l->recompute_layers < layout_chunk_first(l, m->layers, 1);
+    return (sharded ? group && l->fsdp != l->dp : l->fsdp == 0) &&
+           l->recompute_layers < layout_chunk_first(l, m->layers, 1);
 }
 
 /* Every value of every field of a layout, straight from the rules. */
@@ -176,7 +189,8 @@ static void keys_of_all(struct keys *k, const struct space_spec *spec)
     for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++)
     for (l.recompute_layers = 0; l.recompute_layers <= layers; l.recompute_layers++) {
         l.cp_kind = (enum cp_kind)kind, l.recompute = (enum recompute)r;
-        if (layout_broken_rule(&l, spec->model, spec->seq, spec->gbs, world) < 0 && named_so(&l, spec->model))
+        if (layout_broken_rule(&l, spec->model, spec->seq, spec->gbs, world) < 0 &&
+            named_so(&l, spec->model))
             keys_add(k, &l);
     }
 }
@@ -191,13 +205,18 @@ static bool listed(const struct layout *l, int64_t gbs)
 
 static void nothing_is_dropped(void **state)
 {
-    static const struct { int64_t ranks, gbs; struct seq seq; } rows[] = {{1, 11, {1, 4, 4}}, {2, 18, {1, 8, 8}}, {4, 4, {1, 8, 8}}, {4, 11, {1, 1, 3}}};
+    static const struct {
+        int64_t ranks, gbs;
+        struct seq seq;
+    } rows[] = {{1, 11, {1, 4, 4}}, {2, 18, {1, 8, 8}}, {4, 4, {1, 8, 8}}, {4, 11, {1, 1, 3}}};
     struct model m = tiny();
     (void)state;
     m.layers = 11, m.heads = m.kv_heads = 4;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        struct space_spec spec = {&m, rows[i].seq, rows[i].gbs, &rows[i].ranks, 1, NULL, 0, .all = true};
-        struct keys want = {test_malloc(KEYS_MAX * sizeof(int64_t)), 0}, got = {test_malloc(KEYS_MAX * sizeof(int64_t)), 0};
+        struct space_spec spec = {&m, rows[i].seq, rows[i].gbs, &rows[i].ranks,
+                                  1,  NULL,        0,           .all = true};
+        struct keys want = {test_malloc(KEYS_MAX * sizeof(int64_t)), 0},
+                    got = {test_malloc(KEYS_MAX * sizeof(int64_t)), 0};
         struct space all = {0}, thin = {0};
         struct err err;
         size_t kept = 0;
@@ -212,9 +231,14 @@ static void nothing_is_dropped(void **state)
         assert_int_equal(got.n, want.n);
         assert_memory_equal(got.of, want.of, got.n * sizeof *got.of);
         assert_int_equal(thin.n, kept);
-        assert_int_equal(all.n, thin.n + (size_t)(thin.thinned[SPACE_VPP] + thin.thinned[SPACE_MBS] + thin.thinned[SPACE_RECOMPUTE_LAYERS]));
-        for (int axis = 0; axis < SPACE_THINNED; axis++) /* one rank has no virtual stages, and some batches are thin */
-            assert_true(all.thinned[axis] == 0 && (thin.thinned[axis] > 0 || (axis == SPACE_VPP && rows[i].ranks == 1) || (axis == SPACE_MBS && rows[i].gbs < 9)));
+        assert_int_equal(all.n,
+                         thin.n + (size_t)(thin.thinned[SPACE_VPP] + thin.thinned[SPACE_MBS] +
+                                           thin.thinned[SPACE_RECOMPUTE_LAYERS]));
+        /* one rank has no virtual stages, and some batches are thin */
+        for (int axis = 0; axis < SPACE_THINNED; axis++)
+            assert_true(all.thinned[axis] == 0 &&
+                        (thin.thinned[axis] > 0 || (axis == SPACE_VPP && rows[i].ranks == 1) ||
+                         (axis == SPACE_MBS && rows[i].gbs < 9)));
         space_release(&all);
         space_release(&thin);
         test_free(want.of);
@@ -224,6 +248,7 @@ static void nothing_is_dropped(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(counts), cmocka_unit_test(whole_of_two), cmocka_unit_test(nothing_is_dropped)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(counts), cmocka_unit_test(whole_of_two),
+                                       cmocka_unit_test(nothing_is_dropped)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

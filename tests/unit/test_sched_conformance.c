@@ -17,8 +17,9 @@ static int setup_with(const char *grace)
     setenv("REEL_LOCAL_CORES", "4", 1);
     setenv("REEL_LOCAL_GRACE", grace, 1);
     setenv("REEL_LOCAL_KILL_WAIT", "5s", 1); /* what is asked must come to its answer */
-    conform = (struct conform){.kind = "local", .home = home, .dir = dir, .low_priority = 0, .urgent_priority = 100,
-                               .cores = 4, .time_limit_s = 6, .patience_s = 200};
+    conform = (struct conform){.kind = "local", .home = home, .dir = dir, .low_priority = 0,
+                               .urgent_priority = 100, .cores = 4, .time_limit_s = 6,
+                               .patience_s = 200};
     if (sched_open("local", home, &conform.s, &err) < 0) {
         fprintf(stderr, "%s\n", err.text);
         return -1;
@@ -56,5 +57,6 @@ int main(int argc, char **argv)
     const struct CMUnitTest all[] = {CONFORM_TESTS};
     const struct CMUnitTest preempt[] = {CONFORM_TEST(preempt)};
     rc = cmocka_run_group_tests_name("sched conformance: local", all, setup_grace, teardown);
-    return rc + cmocka_run_group_tests_name("sched conformance: local, grace 0", preempt, setup_no_grace, teardown);
+    return rc + cmocka_run_group_tests_name("sched conformance: local, grace 0", preempt,
+                                            setup_no_grace, teardown);
 }

@@ -1,4 +1,5 @@
-/* The local scheduler's own promises: decisions, settlement, loss of submitters, keepers and the machine, damaged files. */
+/* The local scheduler's own promises: decisions, settlement, loss of submitters, keepers and the
+ * machine, damaged files. */
 #include "sched_helpers.h"
 
 #include <sys/resource.h>
@@ -31,29 +32,41 @@ struct decide_case {
 #define S SCHED_STOPPING
 static const struct decide_case decide_cases[] = {
     {"empty machine", 4, {{P, 0, false, 0, 4, 0, 's'}}},
-    {"two fit", 4, {{P, 0, false, 0, 2, 0, 's'}, {P, 0, false, 0, 2, 0, 's'}, {P, 0, false, 0, 1, 0, '.'}}},
-    {"nobody overtakes", 4, {{R, 0, false, 0, 2, 1, '.'}, {P, 0, false, 0, 4, 0, '.'}, {P, 0, false, 0, 1, 0, '.'}}},
+    {"two fit", 4,
+     {{P, 0, false, 0, 2, 0, 's'}, {P, 0, false, 0, 2, 0, 's'}, {P, 0, false, 0, 1, 0, '.'}}},
+    {"nobody overtakes", 4,
+     {{R, 0, false, 0, 2, 1, '.'}, {P, 0, false, 0, 4, 0, '.'}, {P, 0, false, 0, 1, 0, '.'}}},
     {"priority before age", 4, {{P, 0, false, 0, 4, 0, '.'}, {P, 0, false, 3, 4, 0, 's'}}},
     {"requeued keeps its place", 4, {{Q, 0, false, 0, 4, 0, 's'}, {P, 0, false, 0, 4, 0, '.'}}},
     {"equal priority waits", 4, {{R, 0, false, 5, 4, 1, '.'}, {P, 0, false, 5, 4, 0, '.'}}},
     {"higher priority preempts", 4, {{R, 0, false, 0, 4, 1, 'p'}, {P, 0, false, 1, 4, 0, '.'}}},
-    {"only as many as needed", 4, {{R, 0, false, 0, 2, 1, '.'}, {R, 0, false, 0, 2, 2, 'p'}, {P, 0, false, 1, 2, 0, '.'}}},
-    {"least urgent first", 4, {{R, 0, false, 2, 2, 9, '.'}, {R, 0, false, 1, 2, 1, 'p'}, {P, 0, false, 3, 1, 0, '.'}}},
+    {"only as many as needed", 4,
+     {{R, 0, false, 0, 2, 1, '.'}, {R, 0, false, 0, 2, 2, 'p'}, {P, 0, false, 1, 2, 0, '.'}}},
+    {"least urgent first", 4,
+     {{R, 0, false, 2, 2, 9, '.'}, {R, 0, false, 1, 2, 1, 'p'}, {P, 0, false, 3, 1, 0, '.'}}},
     {"nobody when it would not suffice", 4,
      {{R, 0, false, 9, 3, 1, '.'}, {R, 0, false, 0, 1, 1, '.'}, {P, 0, false, 1, 4, 0, '.'}}},
     {"cores already coming free", 4,
-     {{S, STOP_CANCEL, false, 0, 2, 1, '.'}, {R, 0, false, 0, 2, 1, '.'}, {P, 0, false, 1, 2, 0, '.'}}},
+     {{S, STOP_CANCEL, false, 0, 2, 1, '.'}, {R, 0, false, 0, 2, 1, '.'},
+      {P, 0, false, 1, 2, 0, '.'}}},
     {"part coming free", 4,
-     {{S, STOP_PREEMPT, false, 0, 2, 1, '.'}, {R, 0, false, 0, 2, 1, 'p'}, {P, 0, false, 1, 4, 0, '.'}}},
-    {"a starting job holds its cores", 4, {{P, 0, true, 0, 3, 0, '.'}, {P, 0, false, 0, 2, 0, '.'}}},
-    {"a starting job is not asked yet", 4, {{P, 0, true, 0, 4, 0, '.'}, {P, 0, false, 9, 4, 0, '.'}}},
+     {{S, STOP_PREEMPT, false, 0, 2, 1, '.'}, {R, 0, false, 0, 2, 1, 'p'},
+      {P, 0, false, 1, 4, 0, '.'}}},
+    {"a starting job holds its cores", 4,
+     {{P, 0, true, 0, 3, 0, '.'}, {P, 0, false, 0, 2, 0, '.'}}},
+    {"a starting job is not asked yet", 4,
+     {{P, 0, true, 0, 4, 0, '.'}, {P, 0, false, 9, 4, 0, '.'}}},
     {"too large holds nobody up", 4, {{P, 0, false, 9, 8, 0, '.'}, {P, 0, false, 0, 4, 0, 's'}}},
     {"ended and unreadable hold nothing", 4,
-     {{SCHED_DONE, 0, false, 0, 4, 1, '.'}, {SCHED_UNKNOWN, 0, false, 0, 4, 0, '.'}, {P, 0, false, 0, 4, 0, 's'}}},
-    {"after a live one: not in the queue", 4, {{R, 0, false, 0, 2, 1, '.'}, {P, 0, false, 9, 4, 0, '.', 1}, {P, 0, false, 0, 2, 0, 's'}}},
+     {{SCHED_DONE, 0, false, 0, 4, 1, '.'}, {SCHED_UNKNOWN, 0, false, 0, 4, 0, '.'},
+      {P, 0, false, 0, 4, 0, 's'}}},
+    {"after a live one: not in the queue", 4,
+     {{R, 0, false, 0, 2, 1, '.'}, {P, 0, false, 9, 4, 0, '.', 1}, {P, 0, false, 0, 2, 0, 's'}}},
     {"after one that runs again", 4, {{Q, 0, false, 0, 4, 1, 's'}, {P, 0, false, 9, 4, 0, '.', 1}}},
-    {"after one that has ended", 4, {{SCHED_NODE_FAIL, 0, false, 0, 2, 1, '.'}, {P, 0, false, 0, 4, 0, 's', 1}}},
-    {"after one that cannot be read", 4, {{SCHED_UNKNOWN, 0, false, 0, 1, 0, '.'}, {P, 0, false, 0, 1, 0, '.', 1}}},
+    {"after one that has ended", 4,
+     {{SCHED_NODE_FAIL, 0, false, 0, 2, 1, '.'}, {P, 0, false, 0, 4, 0, 's', 1}}},
+    {"after one that cannot be read", 4,
+     {{SCHED_UNKNOWN, 0, false, 0, 1, 0, '.'}, {P, 0, false, 0, 1, 0, '.', 1}}},
 };
 #undef P
 #undef Q
@@ -69,8 +82,10 @@ static void test_decide(void **state)
         size_t n = 0;
         for (; n < 6 && decide_cases[c].jobs[n].expected; n++) {
             const struct decide_job *j = &decide_cases[c].jobs[n];
-            recs[n] = (struct local_rec){.id = (int64_t)n + 1, .state = j->state, .stop = j->stop, .cores = j->cores,
-                                         .priority = j->priority, .started_at = j->started_at, .starting_at = j->starting, .after = j->after};
+            recs[n] = (struct local_rec){.id = (int64_t)n + 1, .state = j->state, .stop = j->stop,
+                                         .cores = j->cores, .priority = j->priority,
+                                         .started_at = j->started_at, .starting_at = j->starting,
+                                         .after = j->after};
         }
         const struct local_recs all = {.v = recs, .n = n};
         local_decide(&all, decide_cases[c].cores, d);
@@ -91,25 +106,34 @@ static void test_settle(void **state)
         int64_t code;
         enum sched_state expected;
     } rows[] = {
-        {STOP_NONE, true, false, 0, SCHED_DONE},         {STOP_NONE, true, false, 1, SCHED_FAILED},
-        {STOP_NONE, true, true, 0, SCHED_REQUEUED},      {STOP_NONE, false, true, 0, SCHED_NODE_FAIL},
-        {STOP_CANCEL, true, false, 0, SCHED_CANCELLED},  {STOP_CANCEL, true, true, 0, SCHED_CANCELLED},
-        {STOP_REQUEUE, true, false, 0, SCHED_REQUEUED},  {STOP_REQUEUE, true, true, 0, SCHED_REQUEUED},
-        {STOP_PREEMPT, true, false, 0, SCHED_REQUEUED},  {STOP_PREEMPT, false, false, 0, SCHED_CANCELLED},
-        {STOP_PREEMPT, false, true, 0, SCHED_CANCELLED}, {STOP_TIME_LIMIT, true, false, 0, SCHED_TIME_LIMIT},
-        {STOP_TIME_LIMIT, true, true, 0, SCHED_TIME_LIMIT}, {STOP_SHUTDOWN, true, false, 0, SCHED_REQUEUED},
+        {STOP_NONE, true, false, 0, SCHED_DONE},
+        {STOP_NONE, true, false, 1, SCHED_FAILED},
+        {STOP_NONE, true, true, 0, SCHED_REQUEUED},
+        {STOP_NONE, false, true, 0, SCHED_NODE_FAIL},
+        {STOP_CANCEL, true, false, 0, SCHED_CANCELLED},
+        {STOP_CANCEL, true, true, 0, SCHED_CANCELLED},
+        {STOP_REQUEUE, true, false, 0, SCHED_REQUEUED},
+        {STOP_REQUEUE, true, true, 0, SCHED_REQUEUED},
+        {STOP_PREEMPT, true, false, 0, SCHED_REQUEUED},
+        {STOP_PREEMPT, false, false, 0, SCHED_CANCELLED},
+        {STOP_PREEMPT, false, true, 0, SCHED_CANCELLED},
+        {STOP_TIME_LIMIT, true, false, 0, SCHED_TIME_LIMIT},
+        {STOP_TIME_LIMIT, true, true, 0, SCHED_TIME_LIMIT},
+        {STOP_SHUTDOWN, true, false, 0, SCHED_REQUEUED},
         {STOP_SHUTDOWN, false, false, 1, SCHED_NODE_FAIL},
     };
     struct arena texts = {0};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        struct local_rec r = {.state = SCHED_RUNNING, .stop = rows[i].stop, .requeue = rows[i].requeue, .reason = "",
-                              .boot = "b", .keeper = {5, 5}, .exit_code = rows[i].code};
+        struct local_rec r = {.state = SCHED_RUNNING, .stop = rows[i].stop,
+                              .requeue = rows[i].requeue, .reason = "", .boot = "b",
+                              .keeper = {5, 5}, .exit_code = rows[i].code};
         local_rec_settle(&r, rows[i].lost, 7, &texts);
         if (r.state != (int)rows[i].expected)
             fail_msg("row %zu: %s", i, sched_state_name((enum sched_state)r.state));
         assert_int_equal(r.restarts, rows[i].expected == SCHED_REQUEUED);
-        assert_true(r.ended_at == 7 && r.stop == STOP_NONE && r.keeper.pid == 0 && r.boot[0] == '\0');
+        assert_true(r.ended_at == 7 && r.stop == STOP_NONE && r.keeper.pid == 0 &&
+                    r.boot[0] == '\0');
     }
     arena_release(&texts);
 }
@@ -126,7 +150,8 @@ static struct local_rec record(const struct conform_job *j)
 }
 
 /* A record as a process that died in the middle would have left it; returns its job. */
-static struct conform_job planted(int64_t id, const char *name, const char *script, struct local_rec r)
+static struct conform_job planted(int64_t id, const char *name, const char *script,
+                                  struct local_rec r)
 {
     struct conform_job j = {.name = name, .script = script};
     const char *argv[] = {"/bin/sh", "-c", script, name, conform.dir, NULL};
@@ -152,14 +177,16 @@ static struct conform_job planted(int64_t id, const char *name, const char *scri
     return j;
 }
 
-static void assert_job(const struct conform_job *j, enum sched_state state, int restarts, const char *reason)
+static void assert_job(const struct conform_job *j, enum sched_state state, int restarts,
+                       const char *reason)
 {
     struct sched_jobs jobs = {0};
     const struct sched_job *job = conform_look(j->id, &jobs);
     assert_non_null(job);
     if (job->state != state || job->restarts != restarts || !strstr(job->reason, reason))
-        fail_msg("%s: %s, %d restarts, '%s'; expected %s, %d, '%s'", j->name, sched_state_name(job->state), job->restarts,
-                 job->reason, sched_state_name(state), restarts, reason);
+        fail_msg("%s: %s, %d restarts, '%s'; expected %s, %d, '%s'", j->name,
+                 sched_state_name(job->state), job->restarts, job->reason, sched_state_name(state),
+                 restarts, reason);
     sched_jobs_release(&jobs);
 }
 
@@ -171,12 +198,14 @@ static void assert_job(const struct conform_job *j, enum sched_state state, int 
 static void test_killed_keepers(void **state)
 {
     static const char *const script = RUN_TWICE ESCAPE CONFORM_UP;
-    struct conform_job again = {.name = "again", .script = script, .spec = {.requeue = true}},
-                       gone = {.name = "gone", .script = script},
-                       both = {.name = "both", .script = script, .spec = {.requeue = true}},
-                       carries = {.name = "carries", .script = "echo up; until [ -e \"$1/carry\" ]; do sleep 0.02; done; exit 4"},
-                       stops = {.name = "stops", .script = RUN_TWICE "trap 'echo asked; exit 1' TERM;" CONFORM_UP,
-                                .spec = {.requeue = true}};
+    struct conform_job
+        again = {.name = "again", .script = script, .spec = {.requeue = true}},
+        gone = {.name = "gone", .script = script},
+        both = {.name = "both", .script = script, .spec = {.requeue = true}},
+        carries = {.name = "carries",
+                   .script = "echo up; until [ -e \"$1/carry\" ]; do sleep 0.02; done; exit 4"},
+        stops = {.name = "stops", .script = RUN_TWICE "trap 'echo asked; exit 1' TERM;" CONFORM_UP,
+                 .spec = {.requeue = true}};
     struct conform_job *all[] = {&again, &gone, &both, &carries, &stops};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
@@ -212,9 +241,10 @@ static void test_killed_keepers(void **state)
 static void test_restarted_machine(void **state)
 {
     (void)state;
-    struct proc_id me = proc_identify(getpid()); /* alive: only the boot id tells that it is another process */
-    struct local_rec before = {.state = SCHED_RUNNING, .boot = "another-boot", .guard = me, .keeper = me, .batch = me,
-                               .started_at = 5, .requeue = true};
+    /* alive: only the boot id tells that it is another process */
+    struct proc_id me = proc_identify(getpid());
+    struct local_rec before = {.state = SCHED_RUNNING, .boot = "another-boot", .guard = me,
+                               .keeper = me, .batch = me, .started_at = 5, .requeue = true};
     struct local_rec never = before;
     never.requeue = false;
     struct local_rec called_off = before;
@@ -282,9 +312,12 @@ static void test_killed_submitters(void **state)
     unsigned long seed = given ? strtoul(given, NULL, 10) : (unsigned long)getpid();
     print_message("# moments of the kills: SEED=%lu repeats them\n", seed);
     for (int i = 0; i < n; i++) {
-        jobs[i] = (struct conform_job){.name = "killed", .script = "echo ran $REEL_RUN_TOKEN >> \"$1/killed\""};
+        jobs[i] = (struct conform_job){.name = "killed",
+                                       .script = "echo ran $REEL_RUN_TOKEN >> \"$1/killed\""};
         conform_token(jobs[i].token);
-        submit_killed(&jobs[i], i % 4 == 0 ? -1 : (long)(6000 * philox_uniform_at(seed, PHILOX_TEST, 1, (uint64_t)i)));
+        submit_killed(
+            &jobs[i],
+            i % 4 == 0 ? -1 : (long)(6000 * philox_uniform_at(seed, PHILOX_TEST, 1, (uint64_t)i)));
     }
     assert_int_equal(sched_poll(conform.s, NULL, &seen, NULL), 0);
     for (int i = 0; i < n; i++) {
@@ -313,8 +346,9 @@ static int submit_from_inside(char **argv)
 {
     struct err err = {0};
     conform = (struct conform){.kind = "local", .home = argv[2], .dir = argv[3]};
-    struct conform_job inner = {.name = "inner", .script = "echo inner $REEL_RUN_TOKEN; until [ -e \"$1/inner-on\" ]; do "
-                                "sleep 0.02; done"};
+    struct conform_job inner = {
+        .name = "inner", .script = "echo inner $REEL_RUN_TOKEN; until [ -e \"$1/inner-on\" ]; do "
+                  "sleep 0.02; done"};
     memcpy(inner.token, argv[4], ID_TEXT_BYTES);
     int rc = sched_open("local", argv[2], &conform.s, &err);
     if (rc == 0)
@@ -380,16 +414,21 @@ static void test_cannot_start(void **state)
     }
 }
 
-/* A damaged record is one job nobody knows about, a refusal to submit what may be that job, and nothing else. */
+/* A damaged record is one job nobody knows about, a refusal to submit what may be that job, and
+ * nothing else. */
 static void test_damaged_record(void **state)
 {
-    struct conform_job other = {.name = "other", .script = "until [ -e \"$1/other-on\" ]; do sleep 0.02; done"}, more = other;
+    struct conform_job other = {.name = "other",
+                                .script = "until [ -e \"$1/other-on\" ]; do sleep 0.02; done"},
+                       more = other;
     struct err err = {0};
     char path[LIMIT_PATH_BYTES];
     (void)state;
     conform_submit(&other, false);
     assert_int_equal(local_spool_path(&spool, "5000.job", path, NULL), 0);
-    FILE *f = fopen(path, "w"); /* not published: the other job's keeper removes temporary files that are not the lock owner's */
+    /* not published: the other job's keeper removes temporary files that are not the lock
+     * owner's */
+    FILE *f = fopen(path, "w");
     assert_true(f && fputs("{\"schema\": \"reel.sched-jo", f) >= 0 && fclose(f) == 0);
     struct conform_job damaged = {.name = "damaged", .id = "5000"};
     assert_job(&damaged, SCHED_UNKNOWN, 0, "5000.job");
@@ -432,8 +471,9 @@ static void test_settings(void **state)
 {
     static const struct {
         const char *name, *value;
-    } rows[] = {{"REEL_LOCAL_CORES", "0"}, {"REEL_LOCAL_CORES", "two"}, {"REEL_LOCAL_CORES", "99999999"},
-                {"REEL_LOCAL_GRACE", "-1"}, {"REEL_LOCAL_GRACE", "soon"}, {"REEL_LOCAL_KILL_WAIT", "1e9"}};
+    } rows[] = {{"REEL_LOCAL_CORES", "0"},        {"REEL_LOCAL_CORES", "two"},
+                {"REEL_LOCAL_CORES", "99999999"}, {"REEL_LOCAL_GRACE", "-1"},
+                {"REEL_LOCAL_GRACE", "soon"},     {"REEL_LOCAL_KILL_WAIT", "1e9"}};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         char *before = strdup(getenv(rows[i].name));
@@ -452,7 +492,8 @@ static void test_settings(void **state)
 /* Why a job waits stands in its reason, so that `status` can say it. */
 static void test_waiting_reasons(void **state)
 {
-    struct conform_job holds = {.name = "holds", .script = CONFORM_UP, .spec = {.cores_per_node = 7}},
+    struct conform_job holds = {.name = "holds", .script = CONFORM_UP,
+                                .spec = {.cores_per_node = 7}},
                        wants = {.name = "wants", .script = "exit 0", .spec = {.cores_per_node = 4}},
                        behind = {.name = "behind", .script = "exit 0"};
     char word[96];
@@ -481,9 +522,13 @@ static int setup(void **state)
     setenv("REEL_LOCAL_CORES", "8", 1);
     setenv("REEL_LOCAL_GRACE", "5s", 1);
     setenv("REEL_LOCAL_KILL_WAIT", "5s", 1);
-    conform = (struct conform){.kind = "local", .home = home, .dir = dir, .urgent_priority = 100, .cores = 8,
+    conform = (struct conform){.kind = "local", .home = home, .dir = dir, .urgent_priority = 100,
+                               .cores = 8,
                                .patience_s = 200};
-    return local_spool_init(&spool, path, NULL) < 0 || sched_open("local", home, &conform.s, NULL) < 0 ? -1 : 0;
+    return local_spool_init(&spool, path, NULL) < 0 ||
+                   sched_open("local", home, &conform.s, NULL) < 0
+               ? -1
+               : 0;
 }
 
 static int teardown(void **state)
@@ -502,9 +547,10 @@ int main(int argc, char **argv)
         return submit_from_inside(argv);
 #define TEST(name) cmocka_unit_test_teardown(test_##name, conform_cancel_all)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decide), cmocka_unit_test(test_settle), TEST(killed_submitters), TEST(killed_keepers),
-        TEST(restarted_machine), TEST(job_outlives_submitting_job), TEST(cannot_start), TEST(damaged_record),
-        TEST(full_disk), TEST(waiting_reasons), cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_decide), cmocka_unit_test(test_settle), TEST(killed_submitters),
+        TEST(killed_keepers), TEST(restarted_machine), TEST(job_outlives_submitting_job),
+        TEST(cannot_start), TEST(damaged_record), TEST(full_disk), TEST(waiting_reasons),
+        cmocka_unit_test(test_settings),
     };
     return cmocka_run_group_tests_name("sched local", tests, setup, teardown);
 }

@@ -1,4 +1,5 @@
-/* Attention in f64 against its definition and central differences (1e-7), in parts as the ring does it, and f32 against f64. */
+/* Attention in f64 against its definition and central differences (1e-7), in parts as the ring does
+ * it, and f32 against f64. */
 #include "tests/unit/trainer_fixture.h"
 
 static const double TOL = 1e-7;
@@ -40,13 +41,19 @@ static void attn_setup(struct attn_run *r, struct bench *b, const struct attn_ca
     }
     r->s = r->q_start[c->n];
     int64_t wq = c->heads * c->d, wk = c->kv_heads * c->d;
-    r->a = (struct ops_attn){.q = f64(new_normal(r->s * wq, 1), r->s, wq), .k = f64(new_normal(r->keys * wk, 2), r->keys, wk),
-                             .v = f64(new_normal(r->keys * wk, 3), r->keys, wk), .o = f64(new_nan(r->s * wq), r->s, wq),
-                             .lse = f64(new_nan(r->s * c->heads), r->s, c->heads), .n = c->n, .q_start = r->q_start,
-                             .k_start = r->k_start, .k_len = r->k_len, .max_q = r->s, .max_k = r->keys, .heads = c->heads,
-                             .kv_heads = c->kv_heads, .head_dim = c->d, .scale = c->logit_scale / sqrt((double)c->d),
-                             .d_o = f64(new_normal(r->s * wq, 4), r->s, wq), .dq = f64(new_nan(r->s * wq), r->s, wq),
-                             .dk = f64(new_nan(r->keys * wk), r->keys, wk), .dv = f64(new_nan(r->keys * wk), r->keys, wk),
+    r->a = (struct ops_attn){.q = f64(new_normal(r->s * wq, 1), r->s, wq),
+                             .k = f64(new_normal(r->keys * wk, 2), r->keys, wk),
+                             .v = f64(new_normal(r->keys * wk, 3), r->keys, wk),
+                             .o = f64(new_nan(r->s * wq), r->s, wq),
+                             .lse = f64(new_nan(r->s * c->heads), r->s, c->heads), .n = c->n,
+                             .q_start = r->q_start, .k_start = r->k_start, .k_len = r->k_len,
+                             .max_q = r->s, .max_k = r->keys, .heads = c->heads,
+                             .kv_heads = c->kv_heads, .head_dim = c->d,
+                             .scale = c->logit_scale / sqrt((double)c->d),
+                             .d_o = f64(new_normal(r->s * wq, 4), r->s, wq),
+                             .dq = f64(new_nan(r->s * wq), r->s, wq),
+                             .dk = f64(new_nan(r->keys * wk), r->keys, wk),
+                             .dv = f64(new_nan(r->keys * wk), r->keys, wk),
                              .delta = f64(new_nan(r->s * c->heads), r->s, c->heads)};
     r->cot = r->a.d_o.ptr;
     for (int64_t i = 0; i < r->s * c->heads; i++)
@@ -57,8 +64,8 @@ static void attn_setup(struct attn_run *r, struct bench *b, const struct attn_ca
 
 static void attn_release(struct attn_run *r)
 {
-    void *all[] = {r->a.q.ptr, r->a.k.ptr, r->a.v.ptr, r->a.o.ptr, r->a.lse.ptr, r->a.d_o.ptr, r->a.dq.ptr, r->a.dk.ptr,
-                   r->a.dv.ptr, r->a.delta.ptr};
+    void *all[] = {r->a.q.ptr,   r->a.k.ptr,  r->a.v.ptr,  r->a.o.ptr,  r->a.lse.ptr,
+                   r->a.d_o.ptr, r->a.dq.ptr, r->a.dk.ptr, r->a.dv.ptr, r->a.delta.ptr};
     for (int i = 0; i < LEN(all); i++)
         free(all[i]);
 }
@@ -71,13 +78,15 @@ static double attn_value(void *ctx)
 }
 
 /* Output and lse of one query by the definition. */
-static void attn_plain(const struct ops_attn *a, int64_t seg, int64_t q, int64_t h, double *out, double *lse)
+static void attn_plain(const struct ops_attn *a, int64_t seg, int64_t q, int64_t h, double *out,
+                       double *lse)
 {
     int64_t d = a->head_dim, kv = h / (a->heads / a->kv_heads);
     const double *Q = (const double *)a->q.ptr + q * a->q.ld + h * d;
     double top = -INFINITY, sum = 0, logit[512];
     for (int64_t k = 0; k < a->k_len[seg]; k++) {
-        logit[k] = a->scale * dot(Q, (const double *)a->k.ptr + (a->k_start[seg] + k) * a->k.ld + kv * d, d);
+        logit[k] = a->scale *
+                   dot(Q, (const double *)a->k.ptr + (a->k_start[seg] + k) * a->k.ld + kv * d, d);
         top = fmax(top, logit[k]);
     }
     memset(out, 0, (size_t)d * sizeof *out);
@@ -101,9 +110,11 @@ static void attn_check_forward(const struct attn_run *r, const char *name)
                 double want[64], lse, got = ((const double *)a->lse.ptr)[q * a->heads + h];
                 attn_plain(a, seg, q, h, want, &lse);
                 if (!(lse == got || fabs(lse - got) <= 1e-12 * (1 + fabs(lse))))
-                    fail_msg("%s: lse(%ld, %ld) %.15g, want %.15g", name, (long)q, (long)h, got, lse);
+                    fail_msg("%s: lse(%ld, %ld) %.15g, want %.15g", name, (long)q, (long)h, got,
+                             lse);
                 for (int64_t j = 0; j < a->head_dim; j++)
-                    assert_true(fabs(((const double *)a->o.ptr)[q * a->o.ld + h * a->head_dim + j] - want[j]) <= 1e-12);
+                    assert_true(fabs(((const double *)a->o.ptr)[q * a->o.ld + h * a->head_dim + j] -
+                                     want[j]) <= 1e-12);
             }
 }
 
@@ -127,7 +138,8 @@ static void test_attention(void **state)
     bench_close(&b);
 }
 
-/* The keys in two parts, merged by lse, and the backward of both parts accumulated, equal one pass: the ring. */
+/* The keys in two parts, merged by lse, and the backward of both parts accumulated, equal one pass:
+ * the ring. */
 static void test_attention_in_parts(void **state)
 {
     (void)state;
@@ -138,8 +150,10 @@ static void test_attention_in_parts(void **state)
     attn_setup(&part, &b, &c);
     b.ops->attn_fwd(b.ops, b.stream, &whole.a);
     b.ops->attn_bwd(b.ops, b.stream, &whole.a);
-    struct tensor o2 = f64(new_nan(part.s * part.a.o.cols), part.s, part.a.o.cols), lse2 = f64(new_nan(part.s * 4), part.s, 4);
-    int32_t start2[3], len1[3] = {50, 6, 1}, len2[3]; /* the second segment has all its keys in the first part, the third one in each */
+    struct tensor o2 = f64(new_nan(part.s * part.a.o.cols), part.s, part.a.o.cols),
+                  lse2 = f64(new_nan(part.s * 4), part.s, 4);
+    /* the second segment has all its keys in the first part, the third one in each */
+    int32_t start2[3], len1[3] = {50, 6, 1}, len2[3];
     for (int i = 0; i < 3; i++) {
         start2[i] = part.k_start[i] + len1[i];
         len2[i] = part.k_len[i] - len1[i];
@@ -159,16 +173,21 @@ static void test_attention_in_parts(void **state)
     b.ops->attn_bwd(b.ops, b.stream, &first);
     second.accumulate_dq = true;
     b.ops->attn_bwd(b.ops, b.stream, &second);
-    const struct tensor *pairs[][2] = {{&whole.a.o, &part.a.o}, {&whole.a.lse, &part.a.lse}, {&whole.a.dq, &part.a.dq},
-                                       {&whole.a.dk, &part.a.dk}, {&whole.a.dv, &part.a.dv}};
+    const struct tensor *pairs[][2] = {{&whole.a.o, &part.a.o},
+                                       {&whole.a.lse, &part.a.lse},
+                                       {&whole.a.dq, &part.a.dq},
+                                       {&whole.a.dk, &part.a.dk},
+                                       {&whole.a.dv, &part.a.dv}};
     for (int p = 0; p < LEN(pairs); p++)
         for (int64_t i = 0; i < pairs[p][0]->rows * pairs[p][0]->cols; i++)
-            assert_true(fabs(((double *)pairs[p][0]->ptr)[i] - ((double *)pairs[p][1]->ptr)[i]) <= 1e-13);
+            assert_true(fabs(((double *)pairs[p][0]->ptr)[i] - ((double *)pairs[p][1]->ptr)[i]) <=
+                        1e-13);
     /* dk and dv accumulate when asked */
     part.a.accumulate_dkv = true;
     b.ops->attn_bwd(b.ops, b.stream, &part.a);
     for (int64_t i = 0; i < part.keys * part.a.dk.cols; i++)
-        assert_true(fabs(((double *)part.a.dk.ptr)[i] - 2 * ((double *)whole.a.dk.ptr)[i]) <= 1e-13);
+        assert_true(fabs(((double *)part.a.dk.ptr)[i] - 2 * ((double *)whole.a.dk.ptr)[i]) <=
+                    1e-13);
     free(o2.ptr), free(lse2.ptr);
     attn_release(&whole);
     attn_release(&part);
@@ -243,7 +262,8 @@ static void test_nan_is_not_lost(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_in_parts),
-                                       cmocka_unit_test(test_f32_attention), cmocka_unit_test(test_nan_is_not_lost)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_in_parts),
+        cmocka_unit_test(test_f32_attention), cmocka_unit_test(test_nan_is_not_lost)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* How often to save: the interval against what a run loses with it, the decision, and that it does not waver. */
+/* How often to save: the interval against what a run loses with it, the decision, and that it does
+ * not waver. */
 // LINK: -Wl,--wrap=comm_max
 #include <math.h>
 #include <setjmp.h>
@@ -25,8 +26,8 @@ int __wrap_comm_max(struct comm *c, double *v, int n, struct err *err)
     return 0;
 }
 
-/* Wall time per time of training when failures come at random with mean M, a save of C after each interval, and nothing for the restart:
- * Daly 2006, equation 20. */
+/* Wall time per time of training when failures come at random with mean M, a save of C after each
+ * interval, and nothing for the restart: Daly 2006, equation 20. */
 static double cost(double interval_s, double save_s, double mtbf_s)
 {
     return mtbf_s * expm1((interval_s + save_s) / mtbf_s) / interval_s;
@@ -34,17 +35,23 @@ static double cost(double interval_s, double save_s, double mtbf_s)
 
 static void interval(void **state)
 {
-    static const struct { double save_s, mtbf_s; } table[] = {{1, 3600}, {60, 86400}, {300, 86400}, {600, 3600}, {0.01, 5}, {40, 10800}, {1, 22809600}};
+    static const struct {
+        double save_s, mtbf_s;
+    } table[] = {{1, 3600}, {60, 86400}, {300, 86400}, {600, 3600},
+                 {0.01, 5}, {40, 10800}, {1, 22809600}};
     (void)state;
-    assert_float_equal(cadence_interval_s(60, 86400), 3180.06, 0.02); /* worked out by hand: 3219.94 * 1.00624988 - 60 */
+    /* worked out by hand: 3219.94 * 1.00624988 - 60 */
+    assert_float_equal(cadence_interval_s(60, 86400), 3180.06, 0.02);
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        double save = table[i].save_s, mtbf = table[i].mtbf_s, chosen = cost(cadence_interval_s(save, mtbf), save, mtbf), best = INFINITY;
+        double save = table[i].save_s, mtbf = table[i].mtbf_s,
+               chosen = cost(cadence_interval_s(save, mtbf), save, mtbf), best = INFINITY;
         for (double t = save; t < 4 * mtbf; t *= 1.001)
             best = fmin(best, cost(t, save, mtbf));
         if (!(chosen - 1 <= (best - 1) * 1.001))
             fail_msg("a save of %g s every %g s: chosen %.6f, best %.6f", save, mtbf, chosen, best);
     }
-    assert_true(cadence_interval_s(100, 30) == 100 && cadence_interval_s(10, 0) == 10); /* hardly anything but saving: no more than half */
+    /* hardly anything but saving: no more than half */
+    assert_true(cadence_interval_s(100, 30) == 100 && cadence_interval_s(10, 0) == 10);
 }
 
 static void steps_take(struct cadence *c, int n, double step_s)
@@ -68,7 +75,8 @@ static void decision(void **state)
     cadence_step(&c, 2);
     assert_true(cadence_is_due(&c));
     assert_int_equal(cadence_decide(&c, world, &changed, NULL), 0);
-    assert_true(changed && c.every_steps == llround(cadence_interval_s(1, 86400) / 2) && !cadence_is_due(&c));
+    assert_true(changed && c.every_steps == llround(cadence_interval_s(1, 86400) / 2) &&
+                !cadence_is_due(&c));
     cadence_saved(&c, 60);
     assert_true(cadence_is_due(&c) && c.save_measured);
     assert_int_equal(cadence_decide(&c, world, &changed, NULL), 0);
@@ -106,7 +114,8 @@ static void prior(void **state)
     cadence_init(&one, 0, 0, 1);
     cadence_init(&many, 0, 5, 128);
     cadence_init(&measured, 7200, 5, 128);
-    assert_true(!one.mtbf_measured && one.mtbf_s == 264 * 86400.0 && many.mtbf_s == one.mtbf_s / 128 && many.save_s == 5);
+    assert_true(!one.mtbf_measured && one.mtbf_s == 264 * 86400.0 &&
+                many.mtbf_s == one.mtbf_s / 128 && many.save_s == 5);
     assert_true(measured.mtbf_s == 7200 && measured.mtbf_measured && measured.save_measured);
 }
 

@@ -1,6 +1,8 @@
-/* Checkpoints: any group writes, any group reads, the same bits; damage of every kind is passed over; a full disk, leftovers and
- * what is kept. Under mpirun the groups are real. */
-// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir,--wrap=link,--wrap=read,--wrap=pread
+/* Checkpoints: any group writes, any group reads, the same bits; damage of every kind is passed
+ * over; a full disk, leftovers and what is kept. Under mpirun the groups are real. */
+// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup
+// LINK: -Wl,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir
+// LINK: -Wl,--wrap=link,--wrap=read,--wrap=pread
 #include "trainer_ckpt.h"
 
 #include <signal.h>
@@ -13,8 +15,12 @@
 
 /* ---- groups ---- */
 
-static const char *const group_layouts[] = {"dp=1", "dp=1,zero=1", "dp=2", "dp=2,zero=1", "tp=2", "dp=2,zero=3", "dp=3,zero=1", "cp=2,dp=2,zero=2",
-                                            "dp=4", "dp=4,zero=1", "tp=2,dp=2,zero=1", "pp=2,dp=2,zero=3", "dp=4,zero=1,fsdp=2"};
+static const char *const group_layouts[] = {"dp=1",
+                                            "dp=1,zero=1", "dp=2", "dp=2,zero=1", "tp=2",
+                                            "dp=2,zero=3", "dp=3,zero=1", "cp=2,dp=2,zero=2",
+                                            "dp=4", "dp=4,zero=1", "tp=2,dp=2,zero=1",
+                                            "pp=2,dp=2,zero=3",
+                                            "dp=4,zero=1,fsdp=2"};
 
 static void group_write(const char *layout, int64_t step)
 {
@@ -117,7 +123,8 @@ static void any_damage_is_passed_over(void **state)
             assert_int_equal(truncate(step_file(2, files[f]), cuts[i]), 0);
             harmed(&r, files[f]);
         }
-        for (int64_t at = 0; at < bytes; at = at == bytes - 1 ? bytes : num_min_i64(at + bytes / 40 + 1, bytes - 1)) {
+        for (int64_t at = 0; at < bytes;
+             at = at == bytes - 1 ? bytes : num_min_i64(at + bytes / 40 + 1, bytes - 1)) {
             file_flip(step_file(2, files[f]), at);
             harmed(&r, files[f]);
         }
@@ -156,7 +163,8 @@ static void refused(struct rig *r, struct hash128 hash, const char *says)
     bool found = false;
     struct told told = {0};
     struct err err = {0};
-    must_fail(ckpt_load(&here, &r->o, hash, on_damage, &told, &meta, &found, &err), ERR_INPUT, &err, says);
+    must_fail(ckpt_load(&here, &r->o, hash, on_damage, &told, &meta, &found, &err), ERR_INPUT, &err,
+              says);
     assert_true(told.n == 0 && !found && exists(4, ""));
     rig_close(r);
 }
@@ -220,8 +228,10 @@ static void unreadable_is_not_damaged(void **state)
         for (int64_t step = 1; step <= 2; step++)
             save(&r, step, 9);
         manifest_forge(2, forged[i].from, forged[i].to);
-        must_fail(ckpt_load(&here, &r.o, config, on_damage, &told, &meta, &found, &err), ERR_INPUT, &err, forged[i].says);
-        assert_true(told.n == 0 && !found && exists(1, "") && exists(2, "") && !exists(1, ".damaged") && !exists(2, ".damaged"));
+        must_fail(ckpt_load(&here, &r.o, config, on_damage, &told, &meta, &found, &err), ERR_INPUT,
+                  &err, forged[i].says);
+        assert_true(told.n == 0 && !found && exists(1, "") && exists(2, "") &&
+                    !exists(1, ".damaged") && !exists(2, ".damaged"));
         assert_non_null(strstr(err.text, "it is whole, and is left as it is"));
         must(file_remove_tree(step_file(2, ""), &err), &err);
     }
@@ -289,19 +299,22 @@ static void keeps_the_newest_good_ones(void **state)
         save(&r, step, 3);
     file_flip(step_file(123456791, "rank-00000.bin"), 5); /* of the right size */
     save(&r, 123456793, 3);
-    assert_true(exists(123456793, "") && exists(123456792, "") && exists(123456791, "") && exists(123456790, "") && !exists(123456789, ""));
+    assert_true(exists(123456793, "") && exists(123456792, "") && exists(123456791, "") &&
+                exists(123456790, "") && !exists(123456789, ""));
     rig_close(&r);
 }
 
 static void leftovers_and_strangers(void **state)
 {
-    static const char *const strangers[] = {"step-12", "step-abcdefgh", "step-00000009.damaged", "notes", "step-00000005 (copy)"};
+    static const char *const strangers[] = {"step-12", "step-abcdefgh", "step-00000009.damaged",
+                                            "notes", "step-00000005 (copy)"};
     struct rig r;
     struct told told;
     struct err err = {0};
     (void)state;
     rig_open(&r, "dp=1", world);
-    must(file_mkdirs(in_scratch("ckpt/.tmp-step-00000007/x"), &err), &err); /* of a save that was killed */
+    /* of a save that was killed */
+    must(file_mkdirs(in_scratch("ckpt/.tmp-step-00000007/x"), &err), &err);
     for (int i = 0; i < LEN(strangers); i++) {
         char name[64];
         snprintf(name, sizeof name, "ckpt/%s", strangers[i]);
@@ -339,7 +352,8 @@ static void the_same_step_again(void **state)
 
 /* ---- every call that can fail, failing once ---- */
 
-static void expect_fault(const char *what, enum fault_kind kind, long n, int rc, const struct err *err)
+static void expect_fault(const char *what, enum fault_kind kind, long n, int rc,
+                         const struct err *err)
 {
     int want = fault_code(kind);
     if (rc != 0 && (rc != want || err->code != want || !err->text[0]))
@@ -358,7 +372,8 @@ static bool save_fails_at(struct rig *r, enum fault_kind kind, long n)
     assert_true(exists(1, "") && exists(2, "") && (rc < 0 || exists(3, "")));
     bool stands = exists(3, ""); /* after a failure too, when the last sync was what failed */
     if (rc < 0 && count_entries(in_scratch("ckpt")) != 2 + stands)
-        fail_msg("saving, %s %ld: %d entries are left (%s)", fault_names[kind], n, count_entries(in_scratch("ckpt")), err.text);
+        fail_msg("saving, %s %ld: %d entries are left (%s)", fault_names[kind], n,
+                 count_entries(in_scratch("ckpt")), err.text);
     load_expect(r, stands ? 3 : 2, &told);
     assert_int_equal(told.n, 0);
     assert_int_equal(file_remove_tree(step_file(3, ""), NULL), 0);
@@ -375,7 +390,8 @@ static bool save_again_fails_at(struct rig *r, enum fault_kind kind, long n)
     bool met = fault_disarm();
     expect_fault("saving again", kind, n, rc, &err);
     if (exists(2, ".damaged"))
-        fail_msg("saving again, %s %ld: a good checkpoint was set aside (%d '%s')", fault_names[kind], n, rc, err.text);
+        fail_msg("saving again, %s %ld: a good checkpoint was set aside (%d '%s')",
+                 fault_names[kind], n, rc, err.text);
     load_expect(r, 2, &told);
     assert_int_equal(told.n, 0);
     return met;
@@ -395,7 +411,8 @@ static bool load_fails_at(struct rig *r, enum fault_kind kind, long n)
     if (rc == 0)
         assert_true(found && meta.step == (told.n ? 1 : 2));
     if (exists(2, ".damaged"))
-        fail_msg("loading, %s %ld: a good checkpoint was set aside: %s", fault_names[kind], n, told.reason);
+        fail_msg("loading, %s %ld: a good checkpoint was set aside: %s", fault_names[kind], n,
+                 told.reason);
     load_expect(r, 2, &told);
     return met;
 }
@@ -424,8 +441,10 @@ static void moments_in_bf16_come_back(void **state)
     assert_true(found);
     int64_t other = 0;
     for (int64_t i = 0; i < r.params.n; i++) { /* between tensors there are zeros */
-        struct piece p = piece_of(&r.sh, shards_unit_of(&r.sh, i), &r.sh.tensors[i], 0, r.sh.tensors[i].count);
-        other += memcmp(m + p.at, kept + p.at, (size_t)p.n * sizeof *m) || memcmp(v + p.at, kept + n + p.at, (size_t)p.n * sizeof *v);
+        struct piece p = piece_of(&r.sh, shards_unit_of(&r.sh, i), &r.sh.tensors[i], 0,
+                                  r.sh.tensors[i].count);
+        other += memcmp(m + p.at, kept + p.at, (size_t)p.n * sizeof *m) ||
+                 memcmp(v + p.at, kept + n + p.at, (size_t)p.n * sizeof *v);
     }
     assert_int_equal(other, 0);
     free(kept);
@@ -435,7 +454,8 @@ static void moments_in_bf16_come_back(void **state)
 /* ---- weights of bf16: masters in the files, of what is frozen the weights ---- */
 
 /* No number of bf16. */
-static int odd_values(void *ctx, int64_t tensor, int64_t global, int64_t n, double *out, struct err *err)
+static int odd_values(void *ctx, int64_t tensor, int64_t global, int64_t n, double *out,
+                      struct err *err)
 {
     (void)ctx, (void)err;
     for (int64_t j = 0; j < n; j++)
@@ -519,7 +539,8 @@ static void weights_of_bf16_come_back(void **state)
         struct ckpt_meta meta;
         bool found = false;
         rig_open_as(&r, "dp=1", world, DTYPE_F32, 0.9);
-        must_fail(ckpt_load(&here, &r.o, config, NULL, NULL, &meta, &found, &err), ERR_INPUT, &err, "by a run in bf16, this one is in f32");
+        must_fail(ckpt_load(&here, &r.o, config, NULL, NULL, &meta, &found, &err), ERR_INPUT, &err,
+                  "by a run in bf16, this one is in f32");
         rig_close(&r);
     }
     some_frozen = false;
@@ -527,8 +548,13 @@ static void weights_of_bf16_come_back(void **state)
 
 static void any_fault(void **state)
 {
-    static const struct { const char *name; bool (*run)(struct rig *, enum fault_kind, long); bool reads; } scenes[] = {
-        {"save", save_fails_at, false}, {"save again", save_again_fails_at, true}, {"load", load_fails_at, true}};
+    static const struct {
+        const char *name;
+        bool (*run)(struct rig *, enum fault_kind, long);
+        bool reads;
+    } scenes[] = {{"save", save_fails_at, false},
+                  {"save again", save_again_fails_at, true},
+                  {"load", load_fails_at, true}};
     struct rig r;
     (void)state;
     rig_open(&r, "dp=1", world);
@@ -541,7 +567,8 @@ static void any_fault(void **state)
                 n += fault_step(kind == FAULT_ALLOC ? 17 : kind == FAULT_READ ? 3 : 1);
                 hits++;
             }
-            bool expected = i < 2 ? kind != FAULT_LINK && (kind != FAULT_READ || scenes[i].reads) : kind == FAULT_ALLOC || kind == FAULT_READ;
+            bool expected = i < 2 ? kind != FAULT_LINK && (kind != FAULT_READ || scenes[i].reads)
+                                  : kind == FAULT_ALLOC || kind == FAULT_READ;
             if (expected && !hits)
                 fail_msg("%s: met no %s", scenes[i].name, fault_names[kind]);
         }
@@ -552,14 +579,18 @@ static void any_fault(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        ALONE(any_group_reads_any_group), ALONE(weights_of_bf16_come_back), ALONE(moments_in_bf16_come_back), ALONE(any_damage_is_passed_over), ALONE(all_damaged_is_a_fresh_start),
-        ALONE(another_run_is_refused), ALONE(unreadable_is_not_damaged), ALONE(full_disk_leaves_the_old_ones), ALONE(unwritable_folder),
-        ALONE(keeps_the_newest_good_ones), ALONE(leftovers_and_strangers), ALONE(the_same_step_again),
+        ALONE(any_group_reads_any_group), ALONE(weights_of_bf16_come_back),
+        ALONE(moments_in_bf16_come_back), ALONE(any_damage_is_passed_over),
+        ALONE(all_damaged_is_a_fresh_start), ALONE(another_run_is_refused),
+        ALONE(unreadable_is_not_damaged), ALONE(full_disk_leaves_the_old_ones),
+        ALONE(unwritable_folder), ALONE(keeps_the_newest_good_ones), ALONE(leftovers_and_strangers),
+        ALONE(the_same_step_again),
         ALONE(any_fault),
     };
     world_open(argc, argv);
     if (world->size > 1) { /* the rest needs no second rank */
-        const struct CMUnitTest shared[] = {ALONE(any_group_reads_any_group), ALONE(weights_of_bf16_come_back)};
+        const struct CMUnitTest shared[] = {ALONE(any_group_reads_any_group),
+                                            ALONE(weights_of_bf16_come_back)};
         return world_close(cmocka_run_group_tests(shared, NULL, NULL));
     }
     return world_close(cmocka_run_group_tests(tests, NULL, NULL));

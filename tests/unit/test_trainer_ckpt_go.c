@@ -1,4 +1,5 @@
-/* Which checkpoints go: what is damaged, what killed saves left, what must make room; and that one who was replaced removes nothing. */
+/* Which checkpoints go: what is damaged, what killed saves left, what must make room; and that one
+ * who was replaced removes nothing. */
 // LINK: -Wl,--wrap=statvfs
 #include "trainer_ckpt.h"
 
@@ -23,7 +24,8 @@ static void damaged_ones_go_by_the_same_rule(void **state)
         damaged_make(step);
     for (int64_t step = 2; step <= 6; step += 2)
         save(&r, step, 2);
-    assert_true(!exists(1, ".damaged") && !exists(3, ".damaged") && exists(5, ".damaged") && exists(7, ".damaged"));
+    assert_true(!exists(1, ".damaged") && !exists(3, ".damaged") && exists(5, ".damaged") &&
+                exists(7, ".damaged"));
     rig_close(&r);
 }
 
@@ -39,7 +41,8 @@ int __wrap_statvfs(const char *path, struct statvfs *out)
     return rc;
 }
 
-/* The newest by name is damaged, which is seen by reading it: the one before it is what a restart would load. */
+/* The newest by name is damaged, which is seen by reading it: the one before it is what a restart
+ * would load. */
 static void room_is_never_made_of_the_newest_whole_one(void **state)
 {
     struct rig r;
@@ -82,7 +85,8 @@ static void one_that_was_replaced_changes_nothing(void **state)
     assert_int_equal(ckpt_set_aside(&older, dir, &err), ERR_BUSY);
     assert_int_equal(ckpt_tmp_clear(&older, in_scratch("ckpt"), &err), ERR_BUSY);
     assert_int_equal(ckpt_save(&older, &r.o, &meta, 1, &written, &err), ERR_BUSY);
-    assert_true(has("ckpt/step-00000001") && has("ckpt/.tmp-step-00000003.a1.00000000") && count_entries(in_scratch("ckpt")) == 2);
+    assert_true(has("ckpt/step-00000001") && has("ckpt/.tmp-step-00000003.a1.00000000") &&
+                count_entries(in_scratch("ckpt")) == 2);
     lease_drop(second), lease_drop(first);
     rig_close(&r);
 }
@@ -99,14 +103,16 @@ static void leftovers_of_older_attempts_go(void **state)
         must(file_mkdirs(in_scratch(name), &err), &err);
     }
     must(ckpt_tmp_clear(&second, in_scratch("ckpt"), &err), &err);
-    assert_true(has("ckpt/.tmp-step-00000007.a3.00000000") && count_entries(in_scratch("ckpt")) == 1);
+    assert_true(has("ckpt/.tmp-step-00000007.a3.00000000") &&
+                count_entries(in_scratch("ckpt")) == 1);
 }
 
 #define ALONE(f) cmocka_unit_test_setup_teardown(f, shared_setup, shared_teardown)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        ALONE(damaged_ones_go_by_the_same_rule), ALONE(room_is_never_made_of_the_newest_whole_one), ALONE(one_that_was_replaced_changes_nothing),
+        ALONE(damaged_ones_go_by_the_same_rule), ALONE(room_is_never_made_of_the_newest_whole_one),
+        ALONE(one_that_was_replaced_changes_nothing),
         ALONE(leftovers_of_older_attempts_go),
     };
     world_open(argc, argv);

@@ -1,5 +1,6 @@
-/* Communication on one rank, and on as many as mpirun starts (tests/cli/t6010-train-mpi): every operation against the answer
- * worked out apart (comm_trial.h), sums in rank order to the last bit; in flight together; late, failed and out of order. */
+/* Communication on one rank, and on as many as mpirun starts (tests/cli/t6010-train-mpi): every
+ * operation against the answer worked out apart (comm_trial.h), sums in rank order to the last bit;
+ * in flight together; late, failed and out of order. */
 // LINK: -Wl,--wrap=MPI_Irecv -Wl,--wrap=MPI_Testsome -Wl,--wrap=clock_sleep_s
 #include "comm_trial.h"
 
@@ -13,14 +14,17 @@
 
 static bool irecv_fails, testsome_fails;
 static double slept_s, long_sleep_s = 1e-3; /* naps of a long wait are shorter */
-int __real_MPI_Irecv(void *buf, int n, MPI_Datatype t, int peer, int tag, MPI_Comm c, MPI_Request *r);
-int __wrap_MPI_Irecv(void *buf, int n, MPI_Datatype t, int peer, int tag, MPI_Comm c, MPI_Request *r);
+int __real_MPI_Irecv(void *buf, int n, MPI_Datatype t, int peer, int tag, MPI_Comm c,
+                     MPI_Request *r);
+int __wrap_MPI_Irecv(void *buf, int n, MPI_Datatype t, int peer, int tag, MPI_Comm c,
+                     MPI_Request *r);
 int __real_MPI_Testsome(int n, MPI_Request *r, int *done, int *which, MPI_Status *s);
 int __wrap_MPI_Testsome(int n, MPI_Request *r, int *done, int *which, MPI_Status *s);
 void __real_clock_sleep_s(double seconds);
 void __wrap_clock_sleep_s(double seconds);
 
-int __wrap_MPI_Irecv(void *buf, int n, MPI_Datatype t, int peer, int tag, MPI_Comm c, MPI_Request *r)
+int __wrap_MPI_Irecv(void *buf, int n, MPI_Datatype t, int peer, int tag, MPI_Comm c,
+                     MPI_Request *r)
 {
     return irecv_fails ? MPI_ERR_TRUNCATE : __real_MPI_Irecv(buf, n, t, peer, tag, c, r);
 }
@@ -62,7 +66,8 @@ static void check_set(bool on)
 
 /* ---- each operation alone ---- */
 
-static void trial_run(struct comm *c, enum comm_kind kind, unsigned seed, enum dtype dtype, bool in_place, int64_t most)
+static void trial_run(struct comm *c, enum comm_kind kind, unsigned seed, enum dtype dtype,
+                      bool in_place, int64_t most)
 {
     struct trial t;
     struct err err = {0};
@@ -74,8 +79,8 @@ static void trial_run(struct comm *c, enum comm_kind kind, unsigned seed, enum d
     must(comm_wait(c, t.work, NULL, &err), &err);
     trial_verify(&t);
     if (c->sent_bytes - sent != trial_sent_bytes(&t) || c->ops != ops + 1)
-        fail_msg("%s, seed %u: %lld bytes sent, want %lld", comm_kind_names[kind], seed, (long long)(c->sent_bytes - sent),
-                 (long long)trial_sent_bytes(&t));
+        fail_msg("%s, seed %u: %lld bytes sent, want %lld", comm_kind_names[kind], seed,
+                 (long long)(c->sent_bytes - sent), (long long)trial_sent_bytes(&t));
     trial_release(&t);
 }
 
@@ -89,7 +94,8 @@ static void operations(void **state)
         for (int kind = 0; kind < KINDS; kind++)
             for (unsigned seed = 0; seed < 12; seed++)
                 for (int way = 0; way < 6; way++)
-                    trial_run(world, (enum comm_kind)kind, seed * 7 + (unsigned)kind, trial_types[way % 3], way / 3, most[seed % 4]);
+                    trial_run(world, (enum comm_kind)kind, seed * 7 + (unsigned)kind,
+                              trial_types[way % 3], way / 3, most[seed % 4]);
     }
     check_set(before);
 }
@@ -102,7 +108,8 @@ static void long_reductions(void **state)
     (void)state;
     for (int scratch_parts = 0; scratch_parts < 3; scratch_parts++) {
         struct comm *c = copy_of_world("dp");
-        must(comm_reserve(c, scratch_parts, scratch_parts * 2LL * COMM_CHUNK_BYTES * c->size, &err), &err);
+        must(comm_reserve(c, scratch_parts, scratch_parts * 2LL * COMM_CHUNK_BYTES * c->size, &err),
+             &err);
         for (unsigned i = 0; i < 4; i++) {
             trial_run(c, COMM_REDUCE_SCATTER, 3 * i, DTYPE_F64, i % 2, most[i]);
             trial_run(c, COMM_REDUCE_SCATTER, 3 * i + 1, DTYPE_F32, i % 2, 2 * most[i]);
@@ -124,10 +131,12 @@ static int64_t resident_bytes(void)
     return pages * sysconf(_SC_PAGESIZE);
 }
 
-/* What is reserved is as much as the memory plan says, and resident before the first reduction; a group that reserves nothing has nothing. */
+/* What is reserved is as much as the memory plan says, and resident before the first reduction; a
+ * group that reserves nothing has nothing. */
 static void reserved_is_resident(void **state)
 {
-    enum { WORKS = 3, BYTES = 20 << 20, PAGES = 1 << 19 }; /* PAGES: of what else came in, and of those before and behind */
+    /* PAGES: of what else came in, and of those before and behind */
+    enum { WORKS = 3, BYTES = 20 << 20, PAGES = 1 << 19 };
     struct err err = {0};
     struct comm *c = copy_of_world("dp");
     struct buffer_scratch s = {c->size, WORKS, BYTES + 1};
@@ -163,16 +172,19 @@ static void too_many_elements_are_refused(void **state)
     (void)state;
     if (!is_mpi())
         return;
-    struct comm_op op = {.kind = COMM_ALL_GATHER, .what = "far too much", .send = x, .recv = x, .n = (int64_t)INT_MAX + 1, .dtype = DTYPE_F64};
+    struct comm_op op = {.kind = COMM_ALL_GATHER, .what = "far too much", .send = x, .recv = x,
+                         .n = (int64_t)INT_MAX + 1, .dtype = DTYPE_F64};
     for (int i = 0; i < COMM_WORKS + 1; i++) /* leaves no work taken */
-        must_fail(comm_start(world, &op, NULL, &w, &err), ERR_LIMIT, &err, "all-gather 'far too much' of 2147483648 elements a rank: MPI counts end at");
+        must_fail(comm_start(world, &op, NULL, &w, &err), ERR_LIMIT, &err,
+                  "all-gather 'far too much' of 2147483648 elements a rank: MPI counts end at");
     assert_null(w);
     trial_run(world, COMM_ALL_GATHER, 1, DTYPE_F64, false, 5);
 }
 
 /* ---- in flight together ---- */
 
-/* Started in one order, waited for in orders that differ from rank to rank, long reductions with scratch for one among them. */
+/* Started in one order, waited for in orders that differ from rank to rank, long reductions with
+ * scratch for one among them. */
 static void waits_in_any_order(void **state)
 {
     struct err err = {0};
@@ -180,11 +192,15 @@ static void waits_in_any_order(void **state)
     for (unsigned round = 0; round < 6; round++) {
         struct comm *c = copy_of_world("dp");
         struct trial t[COMM_WORKS];
-        must(comm_reserve(c, (int)(round % 3), (round % 3) * 5 * COMM_CHUNK_BYTES * (int64_t)c->size, &err), &err);
+        must(comm_reserve(c, (int)(round % 3),
+                          (round % 3) * 5 * COMM_CHUNK_BYTES * (int64_t)c->size, &err),
+             &err);
         for (unsigned i = 0; i < COMM_WORKS; i++) {
-            enum comm_kind kind = i % 2 ? (enum comm_kind)(mixed(round, i) % KINDS) : COMM_ALL_REDUCE;
+            enum comm_kind kind = i % 2 ? (enum comm_kind)(mixed(round, i) % KINDS)
+                                        : COMM_ALL_REDUCE;
             bool is_long = i % 2 == 0 || round % 2;
-            trial_make(&t[i], c, kind, 9 * round + i, DTYPE_F64, round % 2, is_long ? 2 * CHUNK + 3 * i : 50);
+            trial_make(&t[i], c, kind, 9 * round + i, DTYPE_F64, round % 2,
+                       is_long ? 2 * CHUNK + 3 * i : 50);
             must(comm_start(c, &t[i].op, NULL, &t[i].work, &err), &err);
         }
         for (unsigned k = 0; k < COMM_WORKS; k++) {
@@ -223,18 +239,23 @@ static void soak(bool check, unsigned seed)
     static struct trial t[IN_FLIGHT];
     struct comm *g[GROUPS];
     struct err err = {0};
-    int n = 0, colors[GROUPS] = {0, world->rank % 2, world->rank / 2, (int)(mixed(seed, (unsigned)world->rank) % 3)};
+    int n = 0, colors[GROUPS] = {0, world->rank % 2, world->rank / 2,
+                                 (int)(mixed(seed, (unsigned)world->rank) % 3)};
     unsigned own = seed + 1000 * (unsigned)world->rank;
     for (int i = 0; i < GROUPS; i++)
-        must(comm_split(world, (const char *[]){"world", "tp", "cp", "dp"}[i], colors[i], i % 2 ? -world->rank : world->rank, &g[i], &err), &err);
+        must(comm_split(world, (const char *[]){"world", "tp", "cp", "dp"}[i], colors[i],
+                        i % 2 ? -world->rank : world->rank, &g[i], &err),
+             &err);
     check_set(check);
     for (unsigned k = 0; k < SOAK_OPS; k++) {
         struct comm *c = g[mixed(seed, k) % GROUPS];
         enum comm_kind kind = (enum comm_kind)(mixed(seed + 1, k) % KINDS);
         unsigned x = mixed(seed + 2, k);
-        while (n > 0 && (n == IN_FLIGHT || of_group(t, n, c) == COMM_WORKS || (own = mixed(own, k)) % 3 == 0))
+        while (n > 0 && (n == IN_FLIGHT || of_group(t, n, c) == COMM_WORKS ||
+                         (own = mixed(own, k)) % 3 == 0))
             soak_end(t, &n, (int)((own = mixed(own, 7)) % (unsigned)n));
-        trial_make(&t[n], c, kind, k, trial_types[x / 4 % 3], x & 2, x % 17 == 0 ? CHUNK + 9 : x % 40);
+        trial_make(&t[n], c, kind, k, trial_types[x / 4 % 3], x & 2,
+                   x % 17 == 0 ? CHUNK + 9 : x % 40);
         must(comm_start(c, &t[n].op, NULL, &t[n].work, &err), &err);
         n++;
         if (own % 5 == 0)
@@ -261,12 +282,16 @@ static struct comm_work *one_message(double *x, int peer, bool send)
     struct comm_work *w;
     struct comm_message m = {x, 1, peer, send};
     struct err err = {0};
-    must(comm_start(world, &(struct comm_op){.kind = COMM_SEND_RECV, .what = "an edge", .messages = &m, .n_messages = 1, .dtype = DTYPE_F64}, NULL,
-                    &w, &err), &err);
+    must(comm_start(world,
+                    &(struct comm_op){.kind = COMM_SEND_RECV, .what = "an edge", .messages = &m,
+                                      .n_messages = 1, .dtype = DTYPE_F64},
+                    NULL, &w, &err),
+         &err);
     return w;
 }
 
-/* Along a pipeline a rank takes part only in the messages of its edges, and what is one send_recv here may be two there. */
+/* Along a pipeline a rank takes part only in the messages of its edges, and what is one send_recv
+ * here may be two there. */
 static void messages_are_between_two(void **state)
 {
     int last = world->size - 1, rank = world->rank;
@@ -282,20 +307,30 @@ static void messages_are_between_two(void **state)
     }
     if (rank < last) { /* one, of two messages */
         struct comm_message list[] = {{&back, 1, rank + 1, false}, {&out, 1, rank + 1, true}};
-        must(comm_do(world, &(struct comm_op){.kind = COMM_SEND_RECV, .what = "an edge", .messages = list, .n_messages = 2, .dtype = DTYPE_F64}, NULL,
-                     &err), &err);
+        must(comm_do(world,
+                     &(struct comm_op){.kind = COMM_SEND_RECV, .what = "an edge", .messages = list,
+                                       .n_messages = 2, .dtype = DTYPE_F64},
+                     NULL, &err),
+             &err);
     }
-    must(comm_do(world, &(struct comm_op){.kind = COMM_ALL_REDUCE, .what = "ones", .recv = &sum, .n = 1, .dtype = DTYPE_F64}, NULL, &err), &err);
+    must(comm_do(
+             world,
+             &(struct comm_op){
+                 .kind = COMM_ALL_REDUCE, .what = "ones", .recv = &sum, .n = 1, .dtype = DTYPE_F64},
+             NULL, &err),
+         &err);
     must(comm_wait(world, w[1], NULL, &err), &err);
     must(comm_wait(world, w[0], NULL, &err), &err);
-    assert_true(sum == world->size && (rank == 0 || in == 10 + rank - 1) && (rank == last || back == 20 + rank + 1));
+    assert_true(sum == world->size && (rank == 0 || in == 10 + rank - 1) &&
+                (rank == last || back == 20 + rank + 1));
     must(comm_order_check(world, &err), &err);
     check_set(before);
 }
 
 /* ---- check mode ---- */
 
-/* Whatever has come meanwhile, without its wait an operation leaves NaN; and what is sent was copied. */
+/* Whatever has come meanwhile, without its wait an operation leaves NaN; and what is sent was
+ * copied. */
 static void a_missing_wait_leaves_nan(void **state)
 {
     bool before = world->conf->check;
@@ -305,10 +340,12 @@ static void a_missing_wait_leaves_nan(void **state)
     for (int kind = 0; kind < KINDS - 1; kind++)
         for (int in_place = 0; in_place < 2; in_place++) {
             struct trial t;
-            trial_make(&t, world, (enum comm_kind)kind, 6 + (unsigned)kind, DTYPE_F64, in_place, 40);
+            trial_make(&t, world, (enum comm_kind)kind, 6 + (unsigned)kind, DTYPE_F64, in_place,
+                       40);
             must(comm_start(world, &t.op, NULL, &t.work, &err), &err);
             if (!t.in_place && kind != COMM_BROADCAST && kind != COMM_REDUCE_SCATTER)
-                for (int64_t i = 0; i < (kind == COMM_ALL_GATHER ? t.counts[world->rank] : t.send_total); i++)
+                for (int64_t i = 0;
+                     i < (kind == COMM_ALL_GATHER ? t.counts[world->rank] : t.send_total); i++)
                     put(t.send, i, 5, DTYPE_F64);
             for (int i = 0; i < 50; i++)
                 comm_progress(world);
@@ -321,7 +358,8 @@ static void a_missing_wait_leaves_nan(void **state)
     check_set(before);
 }
 
-/* Two groups of the same two ranks or more: one rank starts theirs the other way round. Nothing hangs, and all are told. */
+/* Two groups of the same two ranks or more: one rank starts theirs the other way round. Nothing
+ * hangs, and all are told. */
 static void order_is_compared(void **state)
 {
     struct comm *a = copy_of_world("tp"), *b = copy_of_world("cp");
@@ -332,8 +370,10 @@ static void order_is_compared(void **state)
     (void)state;
     check_set(true);
     must(comm_order_check(world, &err), &err);
-    struct comm_op first = {.kind = COMM_ALL_REDUCE, .what = "first sums", .recv = &x, .n = 1, .dtype = DTYPE_F64};
-    struct comm_op second = {.kind = COMM_ALL_REDUCE, .what = "second sums", .recv = &y, .n = 1, .dtype = DTYPE_F64};
+    struct comm_op first = {
+        .kind = COMM_ALL_REDUCE, .what = "first sums", .recv = &x, .n = 1, .dtype = DTYPE_F64};
+    struct comm_op second = {
+        .kind = COMM_ALL_REDUCE, .what = "second sums", .recv = &y, .n = 1, .dtype = DTYPE_F64};
     bool other = world->rank == 1;
     if (other)
         must(comm_start(b, &second, NULL, &wb, &err), &err);
@@ -344,10 +384,12 @@ static void order_is_compared(void **state)
     must(comm_wait(b, wb, NULL, &err), &err);
     assert_true(x == world->size && y == 2 * world->size);
     if (world->size > 1) {
-        must_fail(comm_order_check(world, &err), ERR_STATE, &err, "ranks 0 and 1 of the world do not start the same operations in the same order");
+        must_fail(comm_order_check(world, &err), ERR_STATE, &err,
+                  "ranks 0 and 1 of the world do not start the same operations in the same order");
         assert_non_null(strstr(err.text, "all-reduce 'first sums' of 1 f64 in group tp"));
         assert_non_null(strstr(err.text, "all-reduce 'second sums' of 1 f64 in group cp"));
-        assert_true(strstr(err.text, "on rank 0") < strstr(err.text, "second") && strstr(err.text, "second") < strstr(err.text, "on rank 1"));
+        assert_true(strstr(err.text, "on rank 0") < strstr(err.text, "second") &&
+                    strstr(err.text, "second") < strstr(err.text, "on rank 1"));
     }
     check_set(before);
     comm_close(a);
@@ -359,17 +401,21 @@ static void order_is_compared(void **state)
 static struct { double start_s, wait_s, end_s; const char *what; } traced[4];
 static int n_traced;
 
-static void trace(void *ctx, const struct comm *c, const struct comm_op *op, const struct comm_times *t)
+static void trace(void *ctx, const struct comm *c, const struct comm_op *op,
+                  const struct comm_times *t)
 {
     assert_ptr_equal(ctx, &n_traced);
     assert_true(c->size == world->size && n_traced < 4);
-    assert_int_equal(t->sent_bytes, 8 * (c->rank ? 1 : c->size - 1)); /* one number: rank 0 has it to sum */
-    traced[n_traced].start_s = t->start_s, traced[n_traced].wait_s = t->wait_s, traced[n_traced].end_s = t->end_s;
+    /* one number: rank 0 has it to sum */
+    assert_int_equal(t->sent_bytes, 8 * (c->rank ? 1 : c->size - 1));
+    traced[n_traced].start_s = t->start_s, traced[n_traced].wait_s = t->wait_s,
+    traced[n_traced].end_s = t->end_s;
     assert_true(t->start_s <= t->started_s && t->started_s <= t->wait_s);
     traced[n_traced++].what = op->what;
 }
 
-/* Two works started together: each lasts the latency, and the second's wait sleeps only for what it was started later. */
+/* Two works started together: each lasts the latency, and the second's wait sleeps only for what it
+ * was started later. */
 static void latency(void **state)
 {
     const double latency_s = 0.05;
@@ -381,8 +427,11 @@ static void latency(void **state)
     world->conf->trace = trace, world->conf->trace_ctx = &n_traced;
     n_traced = 0, slept_s = 0;
     for (int i = 0; i < 2; i++)
-        must(comm_start(world, &(struct comm_op){.kind = COMM_ALL_REDUCE, .what = i ? "b" : "a", .recv = &x[i], .n = 1, .dtype = DTYPE_F64}, NULL,
-                        &w[i], &err), &err);
+        must(comm_start(world,
+                        &(struct comm_op){.kind = COMM_ALL_REDUCE, .what = i ? "b" : "a",
+                                          .recv = &x[i], .n = 1, .dtype = DTYPE_F64},
+                        NULL, &w[i], &err),
+             &err);
     for (int i = 0; i < 2; i++)
         must(comm_wait(world, w[i], NULL, &err), &err);
     world->conf->latency_s = 0;
@@ -407,11 +456,16 @@ static void alone_must_match(void **state)
     struct err err = {0};
     (void)state;
     must(comm_self_open(&self, &err), &err);
-    struct comm_message lists[][2] = {{{&a, 1, 0, true}}, {{&b, 1, 0, false}}, {{&a, 1, 0, true}, {&b, 0, 0, false}}};
+    struct comm_message lists[][2] = {
+        {{&a, 1, 0, true}}, {{&b, 1, 0, false}}, {{&a, 1, 0, true}, {&b, 0, 0, false}}};
     const int n[] = {1, 1, 2};
     for (int i = 0; i < 3; i++)
-        must_fail(comm_do(self, &(struct comm_op){.kind = COMM_SEND_RECV, .what = "to itself", .messages = lists[i], .n_messages = n[i],
-                                                  .dtype = DTYPE_F64}, NULL, &err), ERR_STATE, &err, "a rank alone");
+        must_fail(comm_do(self,
+                          &(struct comm_op){.kind = COMM_SEND_RECV, .what = "to itself",
+                                            .messages = lists[i], .n_messages = n[i],
+                                            .dtype = DTYPE_F64},
+                          NULL, &err),
+                  ERR_STATE, &err, "a rank alone");
     comm_close(self);
 }
 
@@ -443,9 +497,11 @@ static void agreement(void **state)
         struct err err = {0};
         int status = 0;
         if (world->rank >= failing)
-            status = err_set(&err, world->rank == failing ? ERR_INPUT : ERR_IO, "file of rank %d", world->rank);
+            status = err_set(&err, world->rank == failing ? ERR_INPUT : ERR_IO, "file of rank %d",
+                             world->rank);
         char want[64];
-        snprintf(want, sizeof want, failing ? "rank %d: file of rank %d" : "file of rank 0", failing, failing);
+        snprintf(want, sizeof want, failing ? "rank %d: file of rank %d" : "file of rank 0",
+                 failing, failing);
         assert_int_equal(comm_agree(world, status, &err), ERR_INPUT);
         assert_int_equal(err.code, ERR_INPUT);
         assert_string_equal(err.text, want);
@@ -462,11 +518,13 @@ static void world_mend(struct comm *part)
 /* These wait for seconds, and more than four ranks see nothing in them that four do not. */
 static bool may_hang(void) { return is_mpi() && world->size > 1 && world->size <= 4; }
 
-/* A failed MPI call: the group and what it was split from are broken, and failing together is no longer tried. */
+/* A failed MPI call: the group and what it was split from are broken, and failing together is no
+ * longer tried. */
 static void mpi_call_fails(void **state)
 {
     double own = 1, all[RANKS];
-    struct comm_op op = {.kind = COMM_ALL_GATHER, .what = "numbers", .send = &own, .recv = all, .n = 1, .dtype = DTYPE_F64};
+    struct comm_op op = {.kind = COMM_ALL_GATHER, .what = "numbers", .send = &own, .recv = all,
+                         .n = 1, .dtype = DTYPE_F64};
     (void)state;
     for (int way = 0; way < 2 && may_hang(); way++) {
         struct comm *part = copy_of_world("dp");
@@ -517,8 +575,10 @@ static void a_rank_that_hangs_is_named(void **state)
     char none[64], taken[64];
     snprintf(none, sizeof none, ": no data from rank %d", last);
     snprintf(taken, sizeof taken, ": not taken by rank %d:", last);
-    struct comm_op gather = {.kind = COMM_ALL_GATHER, .what = "numbers of all", .send = &own, .recv = all, .n = 1, .dtype = DTYPE_F64};
-    struct comm_op spread = {.kind = COMM_BROADCAST, .what = "much", .recv = big, .n = BIG, .dtype = DTYPE_F64};
+    struct comm_op gather = {.kind = COMM_ALL_GATHER, .what = "numbers of all", .send = &own,
+                             .recv = all, .n = 1, .dtype = DTYPE_F64};
+    struct comm_op spread = {
+        .kind = COMM_BROADCAST, .what = "much", .recv = big, .n = BIG, .dtype = DTYPE_F64};
     (void)state;
     for (int way = 0; way < 2 && may_hang(); way++) {
         struct comm *part = copy_of_world("dp"), *others = all_but_last();
@@ -529,10 +589,13 @@ static void a_rank_that_hangs_is_named(void **state)
             must(comm_start(part, way ? &spread : &gather, NULL, &w, &err), &err);
         else if (world->rank != last)
             must(comm_do(part, &spread, NULL, &err), &err);
-        must(comm_barrier(others, &err), &err); /* from here on only the last is missing, however busy the machine */
+        /* from here on only the last is missing, however busy the machine */
+        must(comm_barrier(others, &err), &err);
         if (late) {
             world->conf->deadline_s = 1;
-            must_fail(comm_wait(part, w, NULL, &err), ERR_TEMP, &err, way ? "broadcast 'much' in group dp" : "all-gather 'numbers of all' in group dp");
+            must_fail(comm_wait(part, w, NULL, &err), ERR_TEMP, &err,
+                      way ? "broadcast 'much' in group dp"
+                          : "all-gather 'numbers of all' in group dp");
             assert_non_null(strstr(err.text, way ? taken : none));
             assert_non_null(strstr(err.text, "hangs or is gone: end all ranks"));
             world_mend(part);
@@ -563,7 +626,8 @@ static void a_split_that_is_not_joined(void **state)
     comm_close(others);
     if (world->rank != last) {
         world->conf->deadline_s = 5; /* the others are on their way */
-        must_fail(comm_split(whole, "tp", 0, 0, &part, &err), ERR_TEMP, &err, "barrier 'tp' in group dp");
+        must_fail(comm_split(whole, "tp", 0, 0, &part, &err), ERR_TEMP, &err,
+                  "barrier 'tp' in group dp");
         assert_non_null(strstr(err.text, none));
         world_mend(whole);
     }
@@ -585,103 +649,17 @@ static void a_deadline_that_holds(void **state)
     world->conf->deadline_s = 0;
 }
 
-/* ---- the groups of a layout ---- */
-
-typedef bool together_fn(const struct layout *l, const struct model *m, struct layout_place a, struct layout_place b);
-static bool same(struct layout_place a, struct layout_place b, const char *but)
-{
-    return (a.tp == b.tp || *but == 't') && (a.cp == b.cp || *but == 'c') && (a.dp == b.dp || *but == 'd') && (a.pp == b.pp || *but == 'p');
-}
-static bool in_tp(const struct layout *l, const struct model *m, struct layout_place a, struct layout_place b) { return (void)l, (void)m, same(a, b, "t"); }
-static bool in_cp(const struct layout *l, const struct model *m, struct layout_place a, struct layout_place b) { return (void)l, (void)m, same(a, b, "c"); }
-static bool in_dp(const struct layout *l, const struct model *m, struct layout_place a, struct layout_place b) { return (void)l, (void)m, same(a, b, "d"); }
-static bool in_pp(const struct layout *l, const struct model *m, struct layout_place a, struct layout_place b) { return (void)l, (void)m, same(a, b, "p"); }
-/* tp rank t works on k/v head t · kv_heads / tp */
-static bool in_kv(const struct layout *l, const struct model *m, struct layout_place a, struct layout_place b)
-{
-    return same(a, b, "t") && (a.tp == b.tp || (l->tp > m->kv_heads && a.tp * m->kv_heads / l->tp == b.tp * m->kv_heads / l->tp));
-}
-static bool in_a2a(const struct layout *l, const struct model *m, struct layout_place a, struct layout_place b)
-{
-    int64_t n = l->cp_kind == CP_RING ? 1 : l->cp_kind == CP_A2A ? l->cp : 2; /* cp 4 in two */
-    return (void)m, same(a, b, "c") && a.cp / n == b.cp / n;
-}
-static bool in_ring(const struct layout *l, const struct model *m, struct layout_place a, struct layout_place b)
-{
-    return same(a, b, "c") && (a.cp == b.cp || !in_a2a(l, m, a, b)) && (l->cp_kind != CP_2D || a.cp % 2 == b.cp % 2);
-}
-static bool in_data(struct layout_place a, struct layout_place b) { return a.tp == b.tp && a.pp == b.pp; }
-static bool in_shard(const struct layout *l, const struct model *m, struct layout_place a, struct layout_place b)
-{
-    int64_t n = l->fsdp ? l->fsdp : l->dp;
-    return (void)m, in_data(a, b) && (a.dp * l->cp + a.cp) / n == (b.dp * l->cp + b.cp) / n;
-}
-static bool in_replica(const struct layout *l, const struct model *m, struct layout_place a, struct layout_place b)
-{
-    int64_t n = l->fsdp ? l->fsdp : l->dp;
-    return (void)m, in_data(a, b) && (a.dp * l->cp + a.cp) % n == (b.dp * l->cp + b.cp) % n;
-}
-
-/* The group holds just the ranks that belong together, in the order of the world, and works. */
-static void group_check(struct comm *c, const char *axis, const struct layout *l, const struct model *m, together_fn *together)
-{
-    struct layout_place here = layout_place(l, world->rank);
-    double members[RANKS], own = world->rank;
-    int n = 0, rank = -1;
-    struct err err = {0};
-    assert_string_equal(c->axis, axis);
-    must(comm_do(c, &(struct comm_op){.kind = COMM_ALL_GATHER, .what = "ranks", .send = &own, .recv = members, .n = 1, .dtype = DTYPE_F64}, NULL,
-                 &err), &err);
-    for (int r = 0; r < world->size; r++) {
-        if (!together(l, m, here, layout_place(l, r)))
-            continue;
-        if (n >= c->size || members[n] != r || c->world_ranks[n] != r)
-            fail_msg("group %s of rank %d has %d ranks, not rank %d as its %dth", axis, world->rank, c->size, r, n);
-        rank = r == world->rank ? n : rank;
-        n++;
-    }
-    assert_true(n == c->size && rank == c->rank);
-    assert_string_equal(c->name, n == 1 ? "self" : "mpi");
-}
-
-static void grid(void **state)
-{
-    static const char *const layouts[] = {
-        "", "tp=2", "dp=2,zero=1", "pp=3", "cp=3", "tp=2,dp=2", "cp=2,pp=2", "tp=4", "cp=4,cp_kind=2d", "cp=4,cp_kind=a2a", "dp=4,zero=3,fsdp=2",
-        "cp=2,dp=2,zero=3,fsdp=4", "cp=2,dp=2,zero=1", "dp=6,fsdp=3,zero=2", "tp=2,cp=2,dp=2,zero=3", "tp=4,dp=2", "cp=4,dp=2,zero=3,fsdp=4,cp_kind=2d",
-        "tp=2,cp=2,pp=2", "dp=8,fsdp=2,zero=3",
-    };
-    struct model m = run_model();
-    (void)state;
-    m.heads = 4, m.kv_heads = 2;
-    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
-        struct layout l;
-        struct comm_grid g = {0};
-        struct err err = {0};
-        must(layout_parse(layouts[i], &l, &err), &err);
-        int rc = comm_grid_open(world, &l, &m, &g, &err);
-        if (layout_world(&l) != world->size) {
-            must_fail(rc, ERR_USAGE, &err, "use mpirun -n");
-            continue;
-        }
-        must(rc, &err);
-        group_check(g.tp, "tp", &l, &m, in_tp), group_check(g.cp, "cp", &l, &m, in_cp), group_check(g.dp, "dp", &l, &m, in_dp);
-        group_check(g.pp, "pp", &l, &m, in_pp), group_check(g.kv, "kv", &l, &m, in_kv), group_check(g.a2a, "a2a", &l, &m, in_a2a);
-        group_check(g.ring, "ring", &l, &m, in_ring), group_check(g.shard, "shard", &l, &m, in_shard);
-        group_check(g.replica, "replica", &l, &m, in_replica);
-        comm_grid_close(&g);
-    }
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(operations), cmocka_unit_test(long_reductions), cmocka_unit_test(reserved_is_resident), cmocka_unit_test(long_messages),
+        cmocka_unit_test(operations), cmocka_unit_test(long_reductions),
+        cmocka_unit_test(reserved_is_resident), cmocka_unit_test(long_messages),
         cmocka_unit_test(too_many_elements_are_refused), cmocka_unit_test(waits_in_any_order),
-        cmocka_unit_test(random_operations_of_random_groups), cmocka_unit_test(messages_are_between_two),
-        cmocka_unit_test(a_missing_wait_leaves_nan), cmocka_unit_test(latency),
-        cmocka_unit_test(alone_must_match), cmocka_unit_test(scalars), cmocka_unit_test(agreement), cmocka_unit_test(grid),
-        cmocka_unit_test(a_deadline_that_holds), cmocka_unit_test(mpi_call_fails), cmocka_unit_test(a_rank_that_hangs_is_named), cmocka_unit_test(a_split_that_is_not_joined),
+        cmocka_unit_test(random_operations_of_random_groups),
+        cmocka_unit_test(messages_are_between_two), cmocka_unit_test(a_missing_wait_leaves_nan),
+        cmocka_unit_test(latency), cmocka_unit_test(alone_must_match), cmocka_unit_test(scalars),
+        cmocka_unit_test(agreement), cmocka_unit_test(a_deadline_that_holds), cmocka_unit_test(mpi_call_fails),
+        cmocka_unit_test(a_rank_that_hangs_is_named), cmocka_unit_test(a_split_that_is_not_joined),
         cmocka_unit_test(order_is_compared), /* last: the ranks' orders differ from here on */
     };
     world_open(argc, argv);

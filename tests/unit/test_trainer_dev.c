@@ -110,7 +110,8 @@ static void test_wait_without_record(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory), cmocka_unit_test(test_too_much),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory),
+                                       cmocka_unit_test(test_too_much),
                                        cmocka_unit_test(test_copies), cmocka_unit_test(test_events),
                                        cmocka_unit_test(test_wait_without_record)};
     return cmocka_run_group_tests(tests, NULL, NULL);

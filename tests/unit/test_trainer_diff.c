@@ -1,5 +1,8 @@
-/* Comparing checkpoints: layouts do not matter, the measure is what it says, and what cannot be compared is never equal. */
-// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir,--wrap=link,--wrap=read,--wrap=pread
+/* Comparing checkpoints: layouts do not matter, the measure is what it says, and what cannot be
+ * compared is never equal. */
+// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup
+// LINK: -Wl,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir
+// LINK: -Wl,--wrap=link,--wrap=read,--wrap=pread
 #include "fault.h"
 #include "trainer_state.h"
 
@@ -58,7 +61,8 @@ static void the_measure(void **state)
     static const struct { int buffer; double by, floor, want; } rows[] = {
         {CKPT_WEIGHTS, 1e-3, 1e-12, 1e-3}, {CKPT_M, 1e-13, 1e-12, 1e-13}, {CKPT_EMA, 3, 1e-12, 3},
         {CKPT_WEIGHTS, 1e-3, 10, 1e-4},     /* the floor, where it is above the numbers */
-        {CKPT_V, 1e-21, 1e-12, 0.1},        /* v's numbers are squares: a floor of 1e-12 would hide them, its square does not */
+        /* v's numbers are squares: a floor of 1e-12 would hide them, its square does not */
+        {CKPT_V, 1e-21, 1e-12, 0.1},
         {CKPT_V, 1e-21, 1e-9, 1e-3},
     };
     (void)state;
@@ -70,11 +74,15 @@ static void the_measure(void **state)
         odd = false, put_small(&odd_value, odd_number), odd = true;
         odd_value += rows[i].by;
         folder_of("b", &m, "tp=2,dp=2,zero=1");
-        struct ckpt_diff d = diff_of(rows[i].want / 2, rows[i].floor), wide = diff_of(rows[i].want * 2, rows[i].floor);
-        assert_true(d.n_beyond == 1 && d.rows[0].beyond && (int)d.rows[0].buffer == rows[i].buffer && d.rows[0].kind == CKPT_DIFF_VALUE);
-        if (!(d.rows[0].difference > 0.95 * rows[i].want && d.rows[0].difference < 1.3 * rows[i].want))
+        struct ckpt_diff d = diff_of(rows[i].want / 2, rows[i].floor),
+                         wide = diff_of(rows[i].want * 2, rows[i].floor);
+        assert_true(d.n_beyond == 1 && d.rows[0].beyond &&
+                    (int)d.rows[0].buffer == rows[i].buffer && d.rows[0].kind == CKPT_DIFF_VALUE);
+        if (!(d.rows[0].difference > 0.95 * rows[i].want &&
+              d.rows[0].difference < 1.3 * rows[i].want))
             fail_msg("row %d: %.3g", i, d.rows[0].difference);
-        assert_true(wide.n_beyond == 0 && wide.largest == d.rows[0].difference && strcmp(d.rows[0].name, wide.rows[0].name) == 0);
+        assert_true(wide.n_beyond == 0 && wide.largest == d.rows[0].difference &&
+                    strcmp(d.rows[0].name, wide.rows[0].name) == 0);
         ckpt_diff_release(&d);
         ckpt_diff_release(&wide);
     }
@@ -141,7 +149,8 @@ static void any_call_may_fail(void **state)
             fault_arm(kinds[k], n);
             int rc = ckpt_diff(a, b, 0, 1e-12, &d, &err);
             met = fault_disarm();
-            if (met ? rc != (kinds[k] == FAULT_ALLOC ? ERR_NOMEM : ERR_IO) || !err.text[0] : rc != 0 || d.n_beyond != 0)
+            if (met ? rc != (kinds[k] == FAULT_ALLOC ? ERR_NOMEM : ERR_IO) || !err.text[0]
+                    : rc != 0 || d.n_beyond != 0)
                 fail_msg("%s %ld: %d '%s'", fault_names[kinds[k]], n, rc, err.text);
             ckpt_diff_release(&d);
         }
@@ -152,6 +161,7 @@ static void any_call_may_fail(void **state)
 #define ALONE(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {ALONE(layouts_do_not_matter), ALONE(the_measure), ALONE(what_cannot_be_compared), ALONE(any_call_may_fail)};
+    const struct CMUnitTest tests[] = {ALONE(layouts_do_not_matter), ALONE(the_measure),
+                                       ALONE(what_cannot_be_compared), ALONE(any_call_may_fail)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,36 +1,12 @@
-/* The whole model: gradients against central differences for every tensor of every variant, grouping, recompute, f32, memory. */
+/* The whole model: gradients against central differences for every tensor of every variant,
+ * grouping, recompute, f32, memory. */
 // LINK: -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc -Wl,--wrap=aligned_alloc
 #include "tests/unit/trainer_model.h"
 
-#include "trainer/state/init.h"
-
-/* ---- counting allocations ---- */
-
-static int64_t allocations;
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__real_aligned_alloc(size_t align, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-void *__wrap_aligned_alloc(size_t align, size_t n);
-void *__wrap_malloc(size_t n) { allocations++; return __real_malloc(n); }
-void *__wrap_calloc(size_t n, size_t size) { allocations++; return __real_calloc(n, size); }
-void *__wrap_realloc(void *p, size_t n) { allocations++; return __real_realloc(p, n); }
-void *__wrap_aligned_alloc(size_t align, size_t n) { allocations++; return __real_aligned_alloc(align, n); }
+#include "allocations.h"
+#include "dit_small.h"
 
 /* ---- models ---- */
-
-/* head dim 12: six pairs, two for each axis */
-static struct model small(enum model_adaln adaln, int64_t kv_heads, bool gated, bool text, int64_t cond_channels)
-{
-    struct model m = {.name = "small", .family = MODEL_DIT, .layers = 2, .hidden = 24, .heads = 2, .kv_heads = kv_heads, .ffn = 20,
-                      .gated_mlp = gated, .text_width = text ? TEXT_WIDTH : 0, .text_len = text ? 8 : 0, .adaln = adaln,
-                      .adaln_rank = adaln == ADALN_NONE || adaln == ADALN_FULL ? 0 : 3, .patch_t = 1, .patch_h = 2, .patch_w = 2,
-                      .latent_channels = CHANNELS, .cond_channels = cond_channels, .rope_theta = 100};
-    return m;
-}
 
 static const struct variant {
     const char *name;
@@ -50,9 +26,11 @@ static const struct variant {
     {"gated, grouped queries", ADALN_FULL, 1, true, true, 0, OBJECTIVE_RECTIFIED_FLOW},
     {"no text, conditioning channels", ADALN_LORA_SEPARATE, 1, false, false, 2, OBJECTIVE_V},
     {"stdit", ADALN_FULL, 2, false, true, 0, OBJECTIVE_RECTIFIED_FLOW, MODEL_STDIT},
-    {"stdit, lora_separate, grouped queries, no text", ADALN_LORA_SEPARATE, 1, true, false, 1, OBJECTIVE_EDM, MODEL_STDIT},
+    {"stdit, lora_separate, grouped queries, no text", ADALN_LORA_SEPARATE, 1, true, false, 1,
+     OBJECTIVE_EDM, MODEL_STDIT},
     {"moviegen", ADALN_FULL, 1, true, true, 0, OBJECTIVE_RECTIFIED_FLOW, MODEL_MOVIEGEN, true},
-    {"moviegen, lora_fused, rotary positions", ADALN_LORA_FUSED, 2, true, true, 0, OBJECTIVE_EDM, MODEL_MOVIEGEN},
+    {"moviegen, lora_fused, rotary positions", ADALN_LORA_FUSED, 2, true, true, 0, OBJECTIVE_EDM,
+     MODEL_MOVIEGEN},
 };
 
 static struct model model_of(const struct variant *v)
@@ -65,9 +43,11 @@ static struct model model_of(const struct variant *v)
 }
 
 static const struct layout plain = {.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .mbs = 1};
-static const struct layout recomputing[] = {{.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .mbs = 1, .recompute = RECOMPUTE_FULL},
-                                            {.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .mbs = 1, .recompute = RECOMPUTE_SELECTIVE},
-                                            {.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .mbs = 1, .recompute = RECOMPUTE_FULL, .recompute_layers = 2}};
+static const struct layout recomputing[] = {
+    {.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .mbs = 1, .recompute = RECOMPUTE_FULL},
+    {.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .mbs = 1, .recompute = RECOMPUTE_SELECTIVE},
+    {.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .mbs = 1, .recompute = RECOMPUTE_FULL,
+     .recompute_layers = 2}};
 
 static double rig_loss(void *ctx) { return INV_NORM * step(ctx, 0, SAMPLES, false).loss_sum; }
 
@@ -80,8 +60,9 @@ static void gradients_check(struct rig *r, const char *what)
     double *grad = malloc((size_t)r->sh.trained * sizeof *grad);
     memcpy(grad, r->grads, (size_t)r->sh.trained * sizeof *grad);
     for (int64_t i = 0; i < r->list.n; i++) {
-        struct fd_slot slot = {r->list.items[i].name, (double *)r->weights + r->sh.tensors[i].offset, grad + r->sh.tensors[i].offset,
-                               r->list.items[i].count};
+        struct fd_slot slot = {r->list.items[i].name,
+                               (double *)r->weights + r->sh.tensors[i].offset,
+                               grad + r->sh.tensors[i].offset, r->list.items[i].count};
         if (shards_trained(&r->sh, i))
             fd_check(what, &slot, 5000 + (uint64_t)i, rig_loss, r, 1e-7);
     }
@@ -91,12 +72,13 @@ static void gradients_check(struct rig *r, const char *what)
 static void test_gradients(void **state)
 {
     (void)state;
-    /* text_null has a gradient because samples 1 (empty) and at least one other (coin) have no caption, the text weights
-     * because at least one has */
+    /* text_null has a gradient because samples 1 (empty) and at least one other (coin) have no
+     * caption, the text weights because at least one has */
     bool drop = false, keep = false;
     for (int i = 0; i < SAMPLES; i++)
         if (shapes[i].text_len > 0)
-            *(objective_text_dropped(SEED, 40 + (uint64_t)i, 0.5) ? &drop : &keep) = true; /* as data_init does */
+            *(objective_text_dropped(SEED, 40 + (uint64_t)i, 0.5) ? &drop : &keep) =
+                true; /* as data_init does */
     assert_true(drop && keep);
     for (int v = 0; v < LEN(variants); v++) {
         struct model m = model_of(&variants[v]);
@@ -134,7 +116,8 @@ static double largest_difference(const double *a, const double *b, int64_t n, do
     return most;
 }
 
-/* 1 x 4, 2 x 2, 4 x 1 samples: same loss and gradient of every tensor; each draw hangs on its ordinal alone. */
+/* 1 x 4, 2 x 2, 4 x 1 samples: same loss and gradient of every tensor; each draw hangs on its
+ * ordinal alone. */
 static void test_grouping(void **state)
 {
     (void)state;
@@ -151,9 +134,12 @@ static void test_grouping(void **state)
                 sum += step(&r, first, size, first > 0).loss_sum;
             assert_true(fabs(sum - loss) <= 1e-12 * loss);
             for (int64_t i = 0; i < r.list.n; i++) {
-                double most = largest_difference(want + r.sh.tensors[i].offset, (double *)r.grads + r.sh.tensors[i].offset, r.list.items[i].count, &scale);
+                double most = largest_difference(want + r.sh.tensors[i].offset,
+                                                 (double *)r.grads + r.sh.tensors[i].offset,
+                                                 r.list.items[i].count, &scale);
                 if (!(most <= 1e-12 * scale))
-                    fail_msg("%s by %d: %s differs by %.3g of %.3g", variants[v].name, size, r.list.items[i].name, most, scale);
+                    fail_msg("%s by %d: %s differs by %.3g of %.3g", variants[v].name, size,
+                             r.list.items[i].name, most, scale);
             }
         }
         free(want);
@@ -214,9 +200,11 @@ static void test_recompute_bitwise(void **state)
             m.layers = 3;
             rig_open(&kept, NULL, &m, &plain, v->objective, dtype);
             rig_open(&again, NULL, &m, l, v->objective, dtype);
-            double a = step(&kept, 0, SAMPLES, false).loss_sum, b = step(&again, 0, SAMPLES, false).loss_sum;
+            double a = step(&kept, 0, SAMPLES, false).loss_sum,
+                   b = step(&again, 0, SAMPLES, false).loss_sum;
             assert_true(a == b);
-            assert_memory_equal(kept.grads, again.grads, (size_t)(kept.sh.total * dtype_bytes(kept.b.ops->stat)));
+            assert_memory_equal(kept.grads, again.grads,
+                                (size_t)(kept.sh.total * dtype_bytes(kept.b.ops->stat)));
             assert_true(again.b.dev->alloc_bytes < kept.b.dev->alloc_bytes);
             rig_close(&kept);
             rig_close(&again);
@@ -227,9 +215,21 @@ static void test_recompute_bitwise(void **state)
 
 struct calls { int64_t attn_fwd, attn_bwd, gemm; };
 static struct { struct ops real; struct calls calls; } counted;
-static void count_attn_fwd(struct ops *o, struct dev_stream *s, const struct ops_attn *a) { counted.calls.attn_fwd++; counted.real.attn_fwd(o, s, a); }
-static void count_attn_bwd(struct ops *o, struct dev_stream *s, const struct ops_attn *a) { counted.calls.attn_bwd++; counted.real.attn_bwd(o, s, a); }
-static void count_gemm(struct ops *o, struct dev_stream *s, const struct ops_gemm *a) { counted.calls.gemm++; counted.real.gemm(o, s, a); }
+static void count_attn_fwd(struct ops *o, struct dev_stream *s, const struct ops_attn *a)
+{
+    counted.calls.attn_fwd++;
+    counted.real.attn_fwd(o, s, a);
+}
+static void count_attn_bwd(struct ops *o, struct dev_stream *s, const struct ops_attn *a)
+{
+    counted.calls.attn_bwd++;
+    counted.real.attn_bwd(o, s, a);
+}
+static void count_gemm(struct ops *o, struct dev_stream *s, const struct ops_gemm *a)
+{
+    counted.calls.gemm++;
+    counted.real.gemm(o, s, a);
+}
 
 static struct calls calls_of(const struct variant *v, const struct layout *l)
 {
@@ -239,30 +239,37 @@ static struct calls calls_of(const struct variant *v, const struct layout *l)
     rig_open(&r, NULL, &m, l, v->objective, DTYPE_F64);
     counted.real = *r.b.ops;
     counted.calls = (struct calls){0};
-    r.b.ops->attn_fwd = count_attn_fwd, r.b.ops->attn_bwd = count_attn_bwd, r.b.ops->gemm = count_gemm;
+    r.b.ops->attn_fwd = count_attn_fwd, r.b.ops->attn_bwd = count_attn_bwd,
+    r.b.ops->gemm = count_gemm;
     step(&r, 0, SAMPLES, false);
     *r.b.ops = counted.real;
     rig_close(&r);
     return counted.calls;
 }
 
-/* Selective recomputation makes products again and no attention; full both, and less of it when it is of the first layers only. */
+/* Selective recomputation makes products again and no attention; full both, and less of it when it
+ * is of the first layers only. */
 static void test_what_is_recomputed(void **state)
 {
     (void)state;
     for (int v = 0; v < LEN(variants); v++) {
-        struct calls none = calls_of(&variants[v], &plain), full = calls_of(&variants[v], &recomputing[0]);
-        struct calls selective = calls_of(&variants[v], &recomputing[1]), first_two = calls_of(&variants[v], &recomputing[2]);
+        struct calls none = calls_of(&variants[v], &plain),
+                     full = calls_of(&variants[v], &recomputing[0]);
+        struct calls selective = calls_of(&variants[v], &recomputing[1]),
+                     first_two = calls_of(&variants[v], &recomputing[2]);
         assert_true(none.attn_fwd >= 3 && none.attn_bwd >= 3); /* of every layer */
         assert_int_equal(selective.attn_fwd, none.attn_fwd);
         assert_true(first_two.attn_fwd > none.attn_fwd && full.attn_fwd > first_two.attn_fwd);
-        assert_true(selective.gemm > none.gemm && first_two.gemm > none.gemm && full.gemm > first_two.gemm);
-        assert_true(selective.attn_bwd == none.attn_bwd && first_two.attn_bwd == none.attn_bwd && full.attn_bwd == none.attn_bwd);
+        assert_true(selective.gemm > none.gemm && first_two.gemm > none.gemm &&
+                    full.gemm > first_two.gemm);
+        assert_true(selective.attn_bwd == none.attn_bwd && first_two.attn_bwd == none.attn_bwd &&
+                    full.attn_bwd == none.attn_bwd);
     }
 }
 
 enum { TENSORS = 100 };
-/* How far a table of another type is from f64's: the loss relative to it, each tensor's gradient relative to its norm. */
+/* How far a table of another type is from f64's: the loss relative to it, each tensor's gradient
+ * relative to its norm. */
 struct away { double loss, grads[TENSORS]; };
 
 static void away_from_f64(const struct variant *v, enum dtype dtype, struct away *out)
@@ -276,7 +283,8 @@ static void away_from_f64(const struct variant *v, enum dtype dtype, struct away
     *out = (struct away){.loss = fabs(a - b) / a};
     for (int64_t i = 0; i < d.list.n; i++) {
         double num = 0, den = 0;
-        for (int64_t j = d.sh.tensors[i].offset; j < d.sh.tensors[i].offset + d.list.items[i].count; j++) {
+        for (int64_t j = d.sh.tensors[i].offset; j < d.sh.tensors[i].offset + d.list.items[i].count;
+             j++) {
             double want = ((double *)d.grads)[j], diff = want - ((float *)f.grads)[j];
             num += diff * diff;
             den += want * want;
@@ -288,10 +296,12 @@ static void away_from_f64(const struct variant *v, enum dtype dtype, struct away
     rig_close(&f);
 }
 
-/* f32 differs from f64 by its rounding: 24-bit numbers through two blocks, a few 1e-6 relative to the tensor's norm. bf16's table rounds to 8 bits
- * what it stores, which f32's rounds as well, besides every sum and product inside; roundings of 2^-9 there for 2^-25 here, so to first
- * order 2^16 of f32's error is more than what to expect, and twice that is for chance: these are two draws of it. The loss, one number whose errors
- * may cancel in either, is held to the most that f32's differs in any variant. */
+/* f32 differs from f64 by its rounding: 24-bit numbers through two blocks, a few 1e-6 relative to
+ * the tensor's norm. bf16's table rounds to 8 bits what it stores, which f32's rounds as well,
+ * besides every sum and product inside; roundings of 2^-9 there for 2^-25 here, so to first order
+ * 2^16 of f32's error is more than what to expect, and twice that is for chance: these are two
+ * draws of it. The loss, one number whose errors may cancel in either, is held to the most that
+ * f32's differs in any variant. */
 static void test_near_f64(void **state)
 {
     const double coarser = 0x1p16, chance = 2;
@@ -303,16 +313,19 @@ static void test_near_f64(void **state)
         most = fmax(most, f32[v].loss);
         for (int i = 0; i < TENSORS; i++)
             if (!(f32[v].grads[i] <= 2e-5))
-                fail_msg("%s in f32: tensor %d differs by %.3g", variants[v].name, i, f32[v].grads[i]);
+                fail_msg("%s in f32: tensor %d differs by %.3g", variants[v].name, i,
+                         f32[v].grads[i]);
     }
     assert_true(most <= 2e-6);
     for (int v = 0; v < LEN(variants); v++) {
         away_from_f64(&variants[v], DTYPE_BF16, &bf16);
         if (!(bf16.loss <= chance * coarser * most))
-            fail_msg("%s in bf16: loss differs by %.3g, in f32 by up to %.3g", variants[v].name, bf16.loss, most);
+            fail_msg("%s in bf16: loss differs by %.3g, in f32 by up to %.3g", variants[v].name,
+                     bf16.loss, most);
         for (int i = 0; i < TENSORS; i++)
             if (!(bf16.grads[i] <= chance * coarser * f32[v].grads[i]))
-                fail_msg("%s in bf16: tensor %d differs by %.3g, in f32 by %.3g", variants[v].name, i, bf16.grads[i], f32[v].grads[i]);
+                fail_msg("%s in bf16: tensor %d differs by %.3g, in f32 by %.3g", variants[v].name,
+                         i, bf16.grads[i], f32[v].grads[i]);
     }
 }
 
@@ -327,7 +340,8 @@ static void test_forward_agrees(void **state)
         struct err err = {0};
         rig_open(&r, NULL, &m, &plain, variants[v].objective, DTYPE_F64);
         struct dit_result result = step(&r, 0, SAMPLES, false);
-        double x[SAMPLES][CHANNELS * MAX_CELLS], out[SAMPLES][CHANNELS * MAX_CELLS], noise[CHANNELS * MAX_CELLS], sum = 0, sum_x0 = 0;
+        double x[SAMPLES][CHANNELS * MAX_CELLS], out[SAMPLES][CHANNELS * MAX_CELLS],
+            noise[CHANNELS * MAX_CELLS], sum = 0, sum_x0 = 0;
         double loss[SAMPLES];
         struct dit_eval_sample eval[SAMPLES];
         memcpy(loss, result.sample_loss, sizeof loss);
@@ -367,7 +381,8 @@ static void test_forward_agrees(void **state)
     }
 }
 
-/* A bad latent shows in the loss and is counted in the gradients: nothing on the way swallows it. */
+/* A bad latent shows in the loss and is counted in the gradients: nothing on the way swallows
+ * it. */
 static void test_nonfinite_shows(void **state)
 {
     (void)state;
@@ -397,7 +412,8 @@ static void test_steady_state_allocates_nothing(void **state)
         for (int recompute = 0; recompute <= 1; recompute++) {
             struct model m = model_of(&variants[v]);
             struct rig r;
-            rig_open(&r, NULL, &m, recompute ? &recomputing[0] : &plain, variants[v].objective, DTYPE_F32);
+            rig_open(&r, NULL, &m, recompute ? &recomputing[0] : &plain, variants[v].objective,
+                     DTYPE_F32);
             step(&r, 0, SAMPLES, false);
             int64_t before = allocations, bytes = r.b.dev->alloc_bytes;
             step(&r, 0, SAMPLES, false);
@@ -441,9 +457,11 @@ static void test_bad_batches(void **state)
     struct rig r;
     rig_open(&r, NULL, &m, &plain, OBJECTIVE_EDM, DTYPE_F64);
     const struct batch_sample good = r.data.samples[0];
-    struct { const char *word; struct batch_sample s; } bad[] = {{"patches", good}, {"patches", good}, {"text_len", good},
-                                                                 {"text_len", good}, {"fps", good}, {"fps", good},
-                                                                 {"planned", good}, {"planned", good}};
+    struct {
+        const char *word;
+        struct batch_sample s;
+    } bad[] = {{"patches", good}, {"patches", good}, {"text_len", good}, {"text_len", good},
+               {"fps", good},     {"fps", good},     {"planned", good},  {"planned", good}};
     bad[0].s.h = 3;
     bad[1].s.t = 0;
     bad[2].s.text_len = -1;
@@ -491,7 +509,8 @@ static void test_past_the_tables(void **state)
     rig_close(&r);
 }
 
-/* Memory planned for segments of at most three tokens: the image of six is refused, the video of two frames of two is not. */
+/* Memory planned for segments of at most three tokens: the image of six is refused, the video of
+ * two frames of two is not. */
 static void test_past_the_longest_segment(void **state)
 {
     (void)state;
@@ -515,7 +534,8 @@ static void test_past_the_longest_segment(void **state)
     rig_close(&r);
 }
 
-/* A step whose gradients are not finite in the layers of `bad` alone (INT64_MAX ends them): where backward met that first. */
+/* A step whose gradients are not finite in the layers of `bad` alone (INT64_MAX ends them): where
+ * backward met that first. */
 static void nonfinite_in(struct rig *r, const int64_t *bad, int64_t first)
 {
     enum dtype t = r->b.ops->stat;
@@ -531,12 +551,16 @@ static void nonfinite_in(struct rig *r, const int64_t *bad, int64_t first)
     }
     units_flush(&r->units);
     assert_int_equal(r->b.dev->stream_sync(r->b.dev, r->b.stream, &err), 0);
-    assert_int_equal(units_nonfinite(&r->units), first == INT64_MAX ? -1 : shards_unit(&r->sh, first));
+    assert_int_equal(units_nonfinite(&r->units),
+                     first == INT64_MAX ? -1 : shards_unit(&r->sh, first));
 }
 
 static void test_where_it_was_not_finite(void **state)
 {
-    static const int64_t rows[][5] = {{INT64_MAX}, {0, INT64_MAX}, {0, 1, INT64_MAX}, {PARAM_LAYER_COND, PARAM_LAYER_EMBED, INT64_MAX},
+    static const int64_t rows[][5] = {{INT64_MAX},
+                                      {0, INT64_MAX},
+                                      {0, 1, INT64_MAX},
+                                      {PARAM_LAYER_COND, PARAM_LAYER_EMBED, INT64_MAX},
                                       {1, PARAM_LAYER_COND, 0, PARAM_LAYER_HEAD, INT64_MAX}};
     static const int64_t first[] = {INT64_MAX, 0, 1, PARAM_LAYER_EMBED, PARAM_LAYER_HEAD};
     struct model m = small(ADALN_FULL, 2, false, true, 0);
@@ -551,14 +575,21 @@ static void test_where_it_was_not_finite(void **state)
 static void test_bad_configurations(void **state)
 {
     (void)state;
-    struct model m = small(ADALN_FULL, 2, false, true, 0), other = small(ADALN_LORA_FUSED, 2, false, true, 0);
+    struct model m = small(ADALN_FULL, 2, false, true, 0),
+                 other = small(ADALN_LORA_FUSED, 2, false, true, 0);
     struct rig r;
     rig_open(&r, NULL, &m, &plain, OBJECTIVE_EDM, DTYPE_F64);
     struct model language = m, wide = m;
     language.family = MODEL_GPT;
     wide.hidden = 1024;
-    struct { const char *word; struct dit_config c; } bad[] = {{"family", r.config}, {"family", r.config}, {"head dim", r.config},
-                                                               {"bounds", r.config}, {"adaln.a.weight", r.config}};
+    struct {
+        const char *word;
+        struct dit_config c;
+    } bad[] = {{"family", r.config},
+               {"family", r.config},
+               {"head dim", r.config},
+               {"bounds", r.config},
+               {"adaln.a.weight", r.config}};
     bad[0].c.model = bad[1].c.model = &language;
     bad[2].c.model = &wide;
     bad[3].c.max_samples = 0;
@@ -578,7 +609,8 @@ static void test_bad_configurations(void **state)
 
 enum { SEEN_T = 3, SEEN_H = 4, SEEN_W = 2, SEEN_CELLS = SEEN_T * SEEN_H * SEEN_W };
 
-/* The prediction for two samples, the second 1 x 4 x 2; cell `changed` of the first one is another. */
+/* The prediction for two samples, the second 1 x 4 x 2; cell `changed` of the first one is
+ * another. */
 static void predict(struct rig *r, int changed, double out[2][CHANNELS * SEEN_CELLS])
 {
     double x[CHANNELS * SEEN_CELLS], other[CHANNELS * SEEN_CELLS];
@@ -587,18 +619,20 @@ static void predict(struct rig *r, int changed, double out[2][CHANNELS * SEEN_CE
     fill_normal(other, CHANNELS * SEEN_CELLS, 78);
     if (changed >= 0)
         x[changed] += 1;
-    struct dit_eval_sample s[2] = {{.x_t = x, .out = out[0], .level = 0.1, .t = SEEN_T, .h = SEEN_H, .w = SEEN_W, .fps = 24},
-                                   {.x_t = other, .out = out[1], .level = 0.1, .t = 1, .h = SEEN_H, .w = SEEN_W, .fps = 24}};
+    struct dit_eval_sample s[2] = {
+        {.x_t = x, .out = out[0], .level = 0.1, .t = SEEN_T, .h = SEEN_H, .w = SEEN_W, .fps = 24},
+        {.x_t = other, .out = out[1], .level = 0.1, .t = 1, .h = SEEN_H, .w = SEEN_W, .fps = 24}};
     if (dit_forward(r->dit, s, 2, &err) < 0)
         fail_msg("%s", err.text);
 }
 
-/* One layer with only one of its self-attentions: a change of one cell reaches the tokens of its frame, or of its place in all frames, and
- * no others, bit for bit. */
+/* One layer with only one of its self-attentions: a change of one cell reaches the tokens of its
+ * frame, or of its place in all frames, and no others, bit for bit. */
 static void test_reaches(void **state)
 {
     (void)state;
-    static const char *const outs[] = {"blocks.0.spatial.out.weight", "blocks.0.temporal.out.weight", "blocks.0.attn.out.weight"};
+    static const char *const outs[] = {"blocks.0.spatial.out.weight",
+                                       "blocks.0.temporal.out.weight", "blocks.0.attn.out.weight"};
     for (int reach = 0; reach < 3; reach++) {
         struct model m = small(ADALN_FULL, 2, false, false, 0);
         struct rig r;
@@ -608,57 +642,38 @@ static void test_reaches(void **state)
         rig_open(&r, NULL, &m, &plain, OBJECTIVE_EDM, DTYPE_F64);
         for (int k = 0; k < 3; k++) {
             int64_t at = params_find(&r.list, outs[k]);
-            memset((double *)r.weights + r.sh.tensors[at].offset, 0, k == reach ? 0 : (size_t)r.list.items[at].count * 8);
+            memset((double *)r.weights + r.sh.tensors[at].offset, 0,
+                   k == reach ? 0 : (size_t)r.list.items[at].count * 8);
         }
-        int changed = 1 * SEEN_H * SEEN_W + 2 * SEEN_W; /* channel 0, frame 1, row 2: the token of frame 1, place (1, 0) */
+        /* channel 0, frame 1, row 2: the token of frame 1, place (1, 0) */
+        int changed = 1 * SEEN_H * SEEN_W + 2 * SEEN_W;
         predict(&r, -1, before);
         predict(&r, changed, after);
         for (int j = 0; j < CHANNELS * SEEN_CELLS; j++) {
             bool frame = j / (SEEN_H * SEEN_W) % SEEN_T == 1, place = j / SEEN_W % SEEN_H / 2 == 1;
             bool sees = reach == 0 ? frame : reach == 1 ? place : true;
             if ((before[0][j] != after[0][j]) != sees)
-                fail_msg("%s alone: element %d %s", outs[reach], j, sees ? "has not changed" : "has changed");
+                fail_msg("%s alone: element %d %s", outs[reach], j,
+                         sees ? "has not changed" : "has changed");
         }
         assert_memory_equal(before[1], after[1], CHANNELS * SEEN_H * SEEN_W * 8);
         rig_close(&r);
     }
 }
 
-/* ---- first values ---- */
-
-static void test_init(void **state)
-{
-    (void)state;
-    struct model m = small(ADALN_FULL, 2, false, true, 0);
-    struct param_list list;
-    struct err err = {0};
-    assert_int_equal(params_build(&m, &list, &err), 0);
-    for (int64_t i = 0; i < list.n; i++) {
-        const struct param *p = &list.items[i];
-        double *x = malloc((size_t)p->count * sizeof *x), part[7];
-        init_values(p, 3, 0, p->count, x);
-        double rms = sqrt(dot(x, x, p->count) / (double)p->count);
-        double want = p->init == PARAM_ZERO ? 0 : p->init == PARAM_ONE ? 1 : p->init == PARAM_NORMAL ? p->init_std
-                    : sqrt(2.0 / (double)(p->dim[0] + p->dim[1])); /* a uniform of half width a has deviation a / sqrt(3) */
-        assert_true(fabs(rms - want) <= (p->init == PARAM_ZERO || p->init == PARAM_ONE ? 0 : 4 * want / sqrt((double)p->count)));
-        if (p->count >= 20) { /* any part alone, as a rank that owns a shard makes it */
-            init_values(p, 3, 11, 7, part);
-            assert_memory_equal(part, x + 11, sizeof part);
-        }
-        free(x);
-    }
-    params_release(&list);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradients), cmocka_unit_test(test_adapters), cmocka_unit_test(test_grouping), cmocka_unit_test(test_empty_micro_batch),
-        cmocka_unit_test(test_overwrite_unused), cmocka_unit_test(test_recompute_bitwise), cmocka_unit_test(test_what_is_recomputed), cmocka_unit_test(test_near_f64),
+        cmocka_unit_test(test_gradients), cmocka_unit_test(test_adapters),
+        cmocka_unit_test(test_grouping), cmocka_unit_test(test_empty_micro_batch),
+        cmocka_unit_test(test_overwrite_unused), cmocka_unit_test(test_recompute_bitwise),
+        cmocka_unit_test(test_what_is_recomputed), cmocka_unit_test(test_near_f64),
         cmocka_unit_test(test_forward_agrees), cmocka_unit_test(test_nonfinite_shows),
         cmocka_unit_test(test_steady_state_allocates_nothing),
         cmocka_unit_test(test_plan_is_what_is_taken), cmocka_unit_test(test_bad_batches),
-        cmocka_unit_test(test_past_the_tables), cmocka_unit_test(test_past_the_longest_segment), cmocka_unit_test(test_where_it_was_not_finite), cmocka_unit_test(test_bad_configurations), cmocka_unit_test(test_reaches), cmocka_unit_test(test_init),
+        cmocka_unit_test(test_past_the_tables), cmocka_unit_test(test_past_the_longest_segment),
+        cmocka_unit_test(test_where_it_was_not_finite), cmocka_unit_test(test_bad_configurations),
+        cmocka_unit_test(test_reaches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

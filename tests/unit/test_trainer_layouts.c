@@ -1,18 +1,20 @@
-/* The same run under every layout: three steps of a batch of mixed shapes and captions, in f64, against one rank with everything.
+/* The same run under every layout: three steps of a batch of mixed shapes and captions, in f64,
+ * against one rank with everything.
  *
- *     mpirun -n 8 test_trainer_layouts     the first layouts of a covering set, in which every legal
+ *     mpirun -n 8 test_trainer_layouts the first layouts of a covering set, in which every legal
  *                                          combination of three settings' values occurs: the most
  *                                          for one of the first three models, another each day
  *     DRAW=1 mpirun -n 8 …                 the most for model 1 of 0, 1, 2
  *     LAYOUTS=covering mpirun -n 8 …       the whole set for all three
- *     LAYOUTS=all mpirun -n 8 …                     all layouts of the first three models, and nothing else
+ *     LAYOUTS=all mpirun -n 8 … all layouts of the first three models, and nothing else
  *     LAYOUTS=all:3/40 mpirun -n 8 …                the third of forty shares of them
  *     MODEL=groups mpirun -n 8 …                    of the models whose name begins so
  *
- * Compared are the raw gradients of the first step, then losses, norms before clipping, weights, moments and the average: every
- * tensor to 1e-11 of its largest element. All weights are random and not zero, and every tensor must have moved, frozen ones not. Layouts of fewer
- * ranks than the world's run side by side in parts of it. Then each sum that is easy to lose is left out, and must be missed; and those that many
- * tensors share, for each of the tensors alone. */
+ * Compared are the raw gradients of the first step, then losses, norms before clipping, weights,
+ * moments and the average: every tensor to 1e-11 of its largest element. All weights are random and
+ * not zero, and every tensor must have moved, frozen ones not. Layouts of fewer ranks than the
+ * world's run side by side in parts of it. Then each sum that is easy to lose is left out, and must
+ * be missed; and those that many tensors share, for each of the tensors alone. */
 #include <time.h>
 
 #include "tests/unit/trainer_layouts.h"
@@ -34,7 +36,8 @@ static void layouts_of(int64_t w, int model, const struct candidates *c)
             print_message("# %s: %s\n", models[model].name, layout_text(&l));
         char text[256];
         if (k++ % parts == mine && layout_differs(part, model, &l, i % 2, text))
-            fail_msg("%s, %s, clip %s: %s", models[model].name, layout_text(&l), i % 2 ? "on" : "off", *text ? text : "(see another rank)");
+            fail_msg("%s, %s, clip %s: %s", models[model].name, layout_text(&l),
+                     i % 2 ? "on" : "off", *text ? text : "(see another rank)");
     }
     comm_close(part);
 }
@@ -45,7 +48,8 @@ static bool wanted_model(int model)
     return name ? strncmp(models[model].name, name, strlen(name)) == 0 : !every || model < COVERED;
 }
 
-/* Which of the first models meets the whole covering set: rank 0's day, for ranks may start on both sides of midnight. */
+/* Which of the first models meets the whole covering set: rank 0's day, for ranks may start on both
+ * sides of midnight. */
 static int64_t drawn_model(void)
 {
     const char *draw = getenv("DRAW");
@@ -57,7 +61,8 @@ static int64_t drawn_model(void)
     return model % COVERED;
 }
 
-/* Of a covering set in the order in which it was found, which has the most new combinations first. */
+/* Of a covering set in the order in which it was found, which has the most new combinations
+ * first. */
 static int64_t part_of(int model, int64_t drawn)
 {
     const char *wish = getenv("LAYOUTS"), *name = getenv("MODEL");
@@ -83,7 +88,8 @@ static void test_layouts(void **state)
         if (!every)
             some.n = num_min_i64(some.n, part_of(model, drawn));
         if (world->rank == 0)
-            print_message("# %s: %lld of %lld layouts\n", models[model].name, (long long)some.n, (long long)all.n);
+            print_message("# %s: %lld of %lld layouts\n", models[model].name, (long long)some.n,
+                          (long long)all.n);
         for (int64_t w = 1; w <= world->size; w++)
             layouts_of(w, model, &some);
         free(some.v);
@@ -97,23 +103,39 @@ static const struct {
     int fault, model;
     const char *layout;
 } faults[] = {
-    {FAULT_POINT_SUM_REPLICA, FULL, "dp=4,zero=1,fsdp=2"}, {FAULT_POINT_SUM_REPLICA, FULL, "cp=2,dp=2,zero=3"},
-    {FAULT_POINT_SUM_REPLICA, STDIT, "cp=2"},               {FAULT_POINT_SUM_REPLICA, MOVIEGEN, "cp=2,cp_kind=a2a"},
-    {FAULT_POINT_SUM_TP, FULL, "tp=2"},                     {FAULT_POINT_SUM_TP, SEPARATE, "tp=2,sp=1"},
-    {FAULT_POINT_SUM_KV, FUSED, "tp=2"},                     {FAULT_POINT_SUM_KV, SEPARATE, "tp=8"},
-    {FAULT_POINT_SUM_PP, FULL, "pp=2"},                     {FAULT_POINT_SUM_PP, SEPARATE, "pp=2,vpp=2"},
-    {FAULT_POINT_COUNT_ONCE, FULL, "tp=2"},                 {FAULT_POINT_COUNT_ONCE, SEPARATE, "pp=2"},
-    {FAULT_POINT_SUM_UNIT, FULL, "dp=2,zero=3"},            {FAULT_POINT_SUM_UNIT, SEPARATE, "dp=2,zero=2"},
-    {FAULT_POINT_SUM_UNIT, FULL, "dp=2"},                   {FAULT_POINT_SUM_UNIT, SEPARATE, "cp=2,dp=2,zero=1,fsdp=4"},
-    {FAULT_POINT_SUM_BRANCH, FULL, "tp=2"},                 {FAULT_POINT_SUM_BRANCH, SEPARATE, "tp=2,sp=1"},
-    {FAULT_POINT_SUM_INPUT, FULL, "tp=2"},                  {FAULT_POINT_SUM_INPUT, SEPARATE, "tp=2,sp=1"},
-    {FAULT_POINT_SUM_MOD, FULL, "tp=2,sp=1"},               {FAULT_POINT_SUM_MOD, SEPARATE, "tp=4,sp=1"},
-    {FAULT_POINT_SUM_COND, FULL, "tp=2"},                   {FAULT_POINT_SUM_SHARED, SEPARATE, "tp=2"},
-    {FAULT_POINT_RING_MERGE, FULL, "cp=2"},                 {FAULT_POINT_RING_DKV, SEPARATE, "cp=3"},
-    {FAULT_POINT_A2A_DKV, FUSED, "cp=2,cp_kind=a2a"},        {FAULT_POINT_A2A_DKV, SEPARATE, "cp=8,cp_kind=2d"},
+    {FAULT_POINT_SUM_REPLICA, FULL, "dp=4,zero=1,fsdp=2"},
+    {FAULT_POINT_SUM_REPLICA, FULL, "cp=2,dp=2,zero=3"},
+    {FAULT_POINT_SUM_REPLICA, STDIT, "cp=2"},
+    {FAULT_POINT_SUM_REPLICA, MOVIEGEN, "cp=2,cp_kind=a2a"},
+    {FAULT_POINT_SUM_TP, FULL, "tp=2"},
+    {FAULT_POINT_SUM_TP, SEPARATE, "tp=2,sp=1"},
+    {FAULT_POINT_SUM_KV, FUSED, "tp=2"},
+    {FAULT_POINT_SUM_KV, SEPARATE, "tp=8"},
+    {FAULT_POINT_SUM_PP, FULL, "pp=2"},
+    {FAULT_POINT_SUM_PP, SEPARATE, "pp=2,vpp=2"},
+    {FAULT_POINT_COUNT_ONCE, FULL, "tp=2"},
+    {FAULT_POINT_COUNT_ONCE, SEPARATE, "pp=2"},
+    {FAULT_POINT_SUM_UNIT, FULL, "dp=2,zero=3"},
+    {FAULT_POINT_SUM_UNIT, SEPARATE, "dp=2,zero=2"},
+    {FAULT_POINT_SUM_UNIT, FULL, "dp=2"},
+    {FAULT_POINT_SUM_UNIT, SEPARATE, "cp=2,dp=2,zero=1,fsdp=4"},
+    {FAULT_POINT_SUM_BRANCH, FULL, "tp=2"},
+    {FAULT_POINT_SUM_BRANCH, SEPARATE, "tp=2,sp=1"},
+    {FAULT_POINT_SUM_INPUT, FULL, "tp=2"},
+    {FAULT_POINT_SUM_INPUT, SEPARATE, "tp=2,sp=1"},
+    {FAULT_POINT_SUM_MOD, FULL, "tp=2,sp=1"},
+    {FAULT_POINT_SUM_MOD, SEPARATE, "tp=4,sp=1"},
+    {FAULT_POINT_SUM_COND, FULL, "tp=2"},
+    {FAULT_POINT_SUM_SHARED, SEPARATE, "tp=2"},
+    {FAULT_POINT_RING_MERGE, FULL, "cp=2"},
+    {FAULT_POINT_RING_DKV, SEPARATE, "cp=3"},
+    {FAULT_POINT_A2A_DKV, FUSED, "cp=2,cp_kind=a2a"},
+    {FAULT_POINT_A2A_DKV, SEPARATE, "cp=8,cp_kind=2d"},
     {FAULT_POINT_SUM_TP, MOVIEGEN, "tp=2,sp=1"},
-    {FAULT_POINT_SEGMENTS_IN, STDIT, "cp=2"},            {FAULT_POINT_SEGMENTS_OUT, STDIT, "cp=3"},
-    {FAULT_POINT_SEGMENTS_D_IN, STDIT, "tp=2,cp=4"},     {FAULT_POINT_SEGMENTS_D_OUT, STDIT, "cp=2,cp_kind=a2a"},
+    {FAULT_POINT_SEGMENTS_IN, STDIT, "cp=2"},
+    {FAULT_POINT_SEGMENTS_OUT, STDIT, "cp=3"},
+    {FAULT_POINT_SEGMENTS_D_IN, STDIT, "tp=2,cp=4"},
+    {FAULT_POINT_SEGMENTS_D_OUT, STDIT, "cp=2,cp_kind=a2a"},
 };
 
 static void fault_run(int i)
@@ -131,7 +153,8 @@ static void fault_run(int i)
         bool bad = layout_differs(part, faults[i].model, &l, true, text);
         fault_active = FAULT_POINT_NONE;
         if (bad != broken)
-            fail_msg("fault %d, %s: %s", faults[i].fault, faults[i].layout, broken ? "not missed" : text);
+            fail_msg("fault %d, %s: %s", faults[i].fault, faults[i].layout,
+                     broken ? "not missed" : text);
     }
     comm_close(part);
 }
@@ -145,7 +168,8 @@ static void test_faults(void **state)
             fault_run(i);
         met[faults[i].fault] = true;
     }
-    met[FAULT_POINT_LOSS_NORM] = met[FAULT_POINT_TRANSIENT] = true; /* not in this rig: test_trainer_train.c */
+    /* not in this rig: test_trainer_train.c */
+    met[FAULT_POINT_LOSS_NORM] = met[FAULT_POINT_TRANSIENT] = true;
     for (int f = FAULT_POINT_NONE + 1; f < FAULT_POINTS; f++)
         if (!met[f])
             fail_msg("fault point %d has no case", f);
@@ -153,12 +177,16 @@ static void test_faults(void **state)
 
 /* ---- the partial sums of one tensor ---- */
 
-static const struct { int model; const char *layout; } partial[] = {
-    {FULL, "tp=2"}, {SEPARATE, "tp=2,sp=1"}, {FUSED, "tp=2"}, {SINGLE, "tp=2,sp=1"}, {STDIT, "tp=2"}, {MOVIEGEN, "tp=2,sp=1"},
-    {FULL, "pp=2"}, {SEPARATE, "pp=2"},
+static const struct {
+    int model;
+    const char *layout;
+} partial[] = {
+    {FULL, "tp=2"},  {SEPARATE, "tp=2,sp=1"}, {FUSED, "tp=2"}, {SINGLE, "tp=2,sp=1"},
+    {STDIT, "tp=2"}, {MOVIEGEN, "tp=2,sp=1"}, {FULL, "pp=2"},  {SEPARATE, "pp=2"},
 };
 
-/* Tensors of the first layer, or of none, whose gradients the ranks of a layout hold in parts. Two ranks try one of them at a time. */
+/* Tensors of the first layer, or of none, whose gradients the ranks of a layout hold in parts. Two
+ * ranks try one of them at a time. */
 static int partial_run(int i, struct comm *part, int mine, int parts)
 {
     struct model m = model_of(&models[partial[i].model]);
@@ -177,7 +205,8 @@ static int partial_run(int i, struct comm *part, int mine, int parts)
             continue;
         rig_unsummed = t;
         if (!layout_differs(part, partial[i].model, &l, true, text))
-            fail_msg("%s, %s: a lost sum of %s is not missed", models[partial[i].model].name, partial[i].layout, list.items[t].name);
+            fail_msg("%s, %s: a lost sum of %s is not missed", models[partial[i].model].name,
+                     partial[i].layout, list.items[t].name);
         rig_unsummed = -1;
     }
     shards_release(&sh);
@@ -200,8 +229,9 @@ static void test_partial_sums(void **state)
 
 /* ---- gradients that are nothing ---- */
 
-/* With captions of one token and of none every query sees one key: what leads to the queries and keys has no gradient, in no bit. Else
- * AdamW divides what rounding left, which each layout leaves in its own way, by its own root. */
+/* With captions of one token and of none every query sees one key: what leads to the queries and
+ * keys has no gradient, in no bit. Else AdamW divides what rounding left, which each layout leaves
+ * in its own way, by its own root. */
 static void nothing_check(int model, const struct outcome *o)
 {
     static const char *const parts[] = {"cross.q.", "cross.q_norm.", "cross.k_norm."};
@@ -215,8 +245,10 @@ static void nothing_check(int model, const struct outcome *o)
         for (int k = 0; k < LEN(parts); k++)
             if (strstr(list.items[i].name, parts[k]) && (list.items[i].flags & PARAM_TRAINABLE)) {
                 for (int state = GRADS; state <= MOMENT2; state++)
-                    if (state != WEIGHTS && largest(o->state[state] + at, NULL, list.items[i].count) != 0)
-                        fail_msg("%s: %s of %s is not 0", models[model].name, state_names[state], list.items[i].name);
+                    if (state != WEIGHTS &&
+                        largest(o->state[state] + at, NULL, list.items[i].count) != 0)
+                        fail_msg("%s: %s of %s is not 0", models[model].name, state_names[state],
+                                 list.items[i].name);
                 met++;
             }
     assert_true(met > 0);
@@ -242,7 +274,8 @@ static void one_key_layout(int model, const char *text, const struct outcome *wa
 
 static void test_one_key(void **state)
 {
-    static const char *const layouts[] = {"cp=3", "cp=2,cp_kind=a2a", "cp=4,cp_kind=2d", "tp=2,sp=1,cp=3", "dp=2,cp=3,zero=3", "pp=2,mbs=2"};
+    static const char *const layouts[] = {"cp=3",           "cp=2,cp_kind=a2a", "cp=4,cp_kind=2d",
+                                          "tp=2,sp=1,cp=3", "dp=2,cp=3,zero=3", "pp=2,mbs=2"};
     static const int with[] = {LORA, MOVIEGEN, FULL};
     (void)state;
     text_most = 1;
@@ -266,8 +299,11 @@ static void test_one_key(void **state)
 int main(int argc, char **argv)
 {
     world_open(&argc, &argv);
-    const struct CMUnitTest layouts[] = {cmocka_unit_test(test_layouts), cmocka_unit_test(test_one_key)},
-                            sums[] = {cmocka_unit_test(test_faults), cmocka_unit_test(test_partial_sums)};
+    const struct CMUnitTest layouts[] = {cmocka_unit_test(test_layouts),
+                                         cmocka_unit_test(test_one_key)},
+                            sums[] = {cmocka_unit_test(test_faults),
+                                      cmocka_unit_test(test_partial_sums)};
     int failed = cmocka_run_group_tests_name("layouts", layouts, NULL, NULL);
-    return world_close(failed || every ? failed : cmocka_run_group_tests_name("sums", sums, NULL, NULL));
+    return world_close(failed || every ? failed
+                                       : cmocka_run_group_tests_name("sums", sums, NULL, NULL));
 }

@@ -1,4 +1,5 @@
-/* The loader: what .npy it takes, which sample each draw is, what it reads, and what it says of damaged data. */
+/* The loader: what .npy it takes, which sample each draw is, what it reads, and what it says of
+ * damaged data. */
 #include "trainer_run.h"
 
 #include "base/npy.h"
@@ -72,14 +73,25 @@ static void npy_cut_anywhere(void **state)
 
 static void npy_halves(void **state)
 {
-    static const struct { uint16_t half; float value; } known[] = {
-        {0x0000, 0.0f}, {0x3c00, 1.0f}, {0xc000, -2.0f}, {0x7bff, 65504.0f}, {0x0001, 0x1p-24f}, {0x8001, -0x1p-24f},
-        {0x0400, 0x1p-14f}, {0x03ff, 0x1p-14f - 0x1p-24f}, {0x3555, 0.333251953125f},
+    static const struct {
+        uint16_t half;
+        float value;
+    } known[] = {
+        {0x0000, 0.0f},
+        {0x3c00, 1.0f},
+        {0xc000, -2.0f},
+        {0x7bff, 65504.0f},
+        {0x0001, 0x1p-24f},
+        {0x8001, -0x1p-24f},
+        {0x0400, 0x1p-14f},
+        {0x03ff, 0x1p-14f - 0x1p-24f},
+        {0x3555, 0.333251953125f},
     };
     const int64_t shape[] = {1};
     (void)state;
     for (int i = 0; i < LEN(known) + 2; i++) {
-        uint16_t half = i < LEN(known) ? known[i].half : i == LEN(known) ? 0x7c00 : 0x7e00; /* infinity, NaN */
+        /* infinity, NaN */
+        uint16_t half = i < LEN(known) ? known[i].half : i == LEN(known) ? 0x7c00 : 0x7e00;
         struct str file = STR_INIT;
         struct err err = {0};
         float out;
@@ -152,28 +164,36 @@ static void every_sample_once_an_epoch(void **state)
 /* What is drawn for it is a function of seed and ordinal: not of the micro-batch it is read in. */
 static void drawn_check(const struct batch_sample *s, int64_t id, const struct run *r)
 {
-    assert_true(s->level == objective_level_draw(r->seed, s->ordinal, &r->level, made_t(id) * made_w(id) / 2));
+    assert_true(s->level ==
+                objective_level_draw(r->seed, s->ordinal, &r->level, made_t(id) * made_w(id) / 2));
     assert_true(s->drop_text == objective_text_dropped(r->seed, s->ordinal, r->text_dropout));
 }
 
 static void sample_check(const struct batch_sample *s, int64_t id, uint64_t ordinal)
 {
     assert_int_equal(s->ordinal, ordinal);
-    assert_true(s->t == made_t(id) && s->h == MADE_H && s->w == made_w(id) && s->text_len == made_text_len(id));
-    assert_true(s->fps == (made_fps(id) > 0 ? (double)made_fps(id) : 24)); /* where it is not known: the unit of time */
+    assert_true(s->t == made_t(id) && s->h == MADE_H && s->w == made_w(id) &&
+                s->text_len == made_text_len(id));
+    /* where it is not known: the unit of time */
+    assert_true(s->fps == (made_fps(id) > 0 ? (double)made_fps(id) : 24));
     for (int64_t j = 0; j < RUN_CHANNELS * made_cells(id); j++)
-        assert_true(s->latent[j] == (made_latent(id, j) - (float)made_mean) * (float)(1 / made_std));
+        assert_true(s->latent[j] ==
+                    (made_latent(id, j) - (float)made_mean) * (float)(1 / made_std));
     for (int64_t j = 0; j < made_text_len(id) * RUN_TEXT_WIDTH; j++)
         assert_true(s->text[j] == made_text(id, j));
 }
 
-/* Reading any window of draws in any grouping gives the sample that the order says: the loader has no state. */
+/* Reading any window of draws in any grouping gives the sample that the order says: the loader has
+ * no state. */
 static void reads_what_the_order_says(void **state)
 {
-    static const struct { int64_t first, n; } windows[] = {{0, 4}, {5, 1}, {5, 3}, {2, 4}, {SAMPLES - 2, 4}, {7 * SAMPLES + 3, 2}, {0, 4}};
+    static const struct {
+        int64_t first, n;
+    } windows[] = {{0, 4}, {5, 1}, {5, 3}, {2, 4}, {SAMPLES - 2, 4}, {7 * SAMPLES + 3, 2}, {0, 4}};
     struct run run;
     struct loader *l = open_loader(&run, 4, true);
-    int mixed = 0, dropped = 0, seen = 0; /* mixed: batches with images and videos, and with more than one rate */
+    /* mixed: batches with images and videos, and with more than one rate */
+    int mixed = 0, dropped = 0, seen = 0;
     (void)state;
     for (int k = 0; k < LEN(windows); k++) {
         struct batch b = {0};
@@ -183,7 +203,8 @@ static void reads_what_the_order_says(void **state)
         assert_int_equal(b.n, windows[k].n);
         for (int64_t i = 0; i < b.n; i++) {
             const struct batch_sample *s = &b.samples[i];
-            sample_check(s, sample_of(l, windows[k].first + i), 1000 + (uint64_t)(windows[k].first + i));
+            sample_check(s, sample_of(l, windows[k].first + i),
+                         1000 + (uint64_t)(windows[k].first + i));
             drawn_check(s, sample_of(l, windows[k].first + i), &run);
             dropped += s->drop_text, seen++;
             image |= s->t == 1, video |= s->t > 1, rates |= s->fps != b.samples[0].fps;
@@ -195,7 +216,8 @@ static void reads_what_the_order_says(void **state)
     run_release(&run);
 }
 
-/* The replicas' parts of a step are disjoint and together the step, also where dp does not divide gbs. */
+/* The replicas' parts of a step are disjoint and together the step, also where dp does not divide
+ * gbs. */
 static void replicas_share_a_step(void **state)
 {
     (void)state;
@@ -248,7 +270,8 @@ static void synthetic(void **state)
     must(loader_open(&run, &run.stages[0], 2, false, 0, 1, &b, &err), &err);
     must(loader_read(a, 4, 4, 0, &x, &err), &err);
     must(loader_read(b, 6, 2, 0, &y, &err), &err);
-    assert_memory_equal(x.samples[2].latent, y.samples[0].latent, (size_t)n * sizeof(float)); /* whatever the grouping */
+    /* whatever the grouping */
+    assert_memory_equal(x.samples[2].latent, y.samples[0].latent, (size_t)n * sizeof(float));
     assert_memory_not_equal(x.samples[0].latent, x.samples[1].latent, (size_t)n * sizeof(float));
     for (int64_t i = 0; i < n; i++)
         sum += x.samples[0].latent[i], squares += pow(x.samples[0].latent[i], 2);
@@ -260,7 +283,8 @@ static void synthetic(void **state)
 
 /* ---- packs, padding, conditioning ---- */
 
-/* Every sample once an epoch, no pack above its tokens; the ordinals of a step's samples differ; the buffers suffice. */
+/* Every sample once an epoch, no pack above its tokens; the ordinals of a step's samples differ;
+ * the buffers suffice. */
 static void packs(void **state)
 {
     enum { PACK_TOKENS = 7 };
@@ -294,27 +318,35 @@ static void packs(void **state)
             sample_check(&b.samples[i], id, (uint64_t)(50 + draw) | (uint64_t)j << 48);
             drawn_check(&b.samples[i], id, &run);
         }
-    assert_true(b.n > 2 && b.n <= loader_bounds(l).samples && loader_bounds(l).tokens <= 2 * PACK_TOKENS);
+    assert_true(b.n > 2 && b.n <= loader_bounds(l).samples &&
+                loader_bounds(l).tokens <= 2 * PACK_TOKENS);
     loader_close(l);
     run.stages[0].pack_tokens = 1;
-    must_fail(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), ERR_INPUT, &err, "a pack takes 1: give a larger pack_tokens");
+    must_fail(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), ERR_INPUT, &err,
+              "a pack takes 1: give a larger pack_tokens");
     run_release(&run);
 }
 
-/* Element j of the padded sample: what is stored where there are cells, zeros behind; the mask of cells as last channel. */
+/* Element j of the padded sample: what is stored where there are cells, zeros behind; the mask of
+ * cells as last channel. */
 static void padded_check(const struct batch_sample *s, int64_t id, int64_t j)
 {
-    int64_t k = j % s->w, h = j / s->w % s->h, t = j / s->w / s->h, cells = (int64_t)s->t * s->h * s->w, w = made_w(id);
+    int64_t k = j % s->w, h = j / s->w % s->h, t = j / s->w / s->h,
+            cells = (int64_t)s->t * s->h * s->w, w = made_w(id);
     bool valid = t < made_t(id) && h < MADE_H && k < w;
     for (int64_t c = 0; c < RUN_CHANNELS; c++) {
-        float want = valid ? (made_latent(id, ((c * made_t(id) + t) * MADE_H + h) * w + k) - (float)made_mean) * (float)(1 / made_std) : 0;
+        float want = valid ? (made_latent(id, ((c * made_t(id) + t) * MADE_H + h) * w + k) -
+                              (float)made_mean) *
+                                 (float)(1 / made_std)
+                           : 0;
         assert_true(s->latent[c * cells + j] == want);
         assert_true(s->cond[c * cells + j] == 0); /* no frame is given */
     }
     assert_true(s->cond[(RUN_CHANNELS + 1) * cells + j] == valid);
 }
 
-/* A patch of 2 x 3 x 4 does not divide t x 2 x w cells: zeros behind, the norm counts what is there. */
+/* A patch of 2 x 3 x 4 does not divide t x 2 x w cells: zeros behind, the norm counts what is
+ * there. */
 static void padding_and_conditioning(void **state)
 {
     struct run run;
@@ -323,16 +355,19 @@ static void padding_and_conditioning(void **state)
     struct err err = {0};
     (void)state;
     run_make(&run, data_dir(), 8, 20);
-    run.model.patch_t = 2, run.model.patch_h = 3, run.model.patch_w = 4, run.model.cond_channels = RUN_CHANNELS + 2;
+    run.model.patch_t = 2, run.model.patch_h = 3, run.model.patch_w = 4,
+    run.model.cond_channels = RUN_CHANNELS + 2;
     run.loss_norm = LOSS_NORM_SAMPLE;
     must(loader_open(&run, &run.stages[0], 4, false, 0, 1, &l, &err), &err);
     must(loader_read(l, 0, 4, 0, &b, &err), &err);
     for (int64_t i = 0; i < b.n; i++) {
         const struct batch_sample *s = &b.samples[i];
-        int64_t id = sample_of(l, i), t = made_t(id), w = made_w(id), elements = RUN_CHANNELS * made_cells(id);
+        int64_t id = sample_of(l, i), t = made_t(id), w = made_w(id),
+                elements = RUN_CHANNELS * made_cells(id);
         assert_true(s->t == (t + 1) / 2 * 2 && s->h == 3 && s->w == (w + 3) / 4 * 4);
         assert_true(s->valid_t == t && s->valid_h == MADE_H && s->valid_w == w);
-        assert_true(s->loss_weight == 1.0 / (double)elements && loader_draw(l, i).elements == elements);
+        assert_true(s->loss_weight == 1.0 / (double)elements &&
+                    loader_draw(l, i).elements == elements);
         for (int64_t j = 0; j < (int64_t)s->t * s->h * s->w; j++)
             padded_check(s, id, j);
     }
@@ -391,7 +426,8 @@ static void flops_of_captions(void **state)
             struct seq seq = {made_t(id), MADE_H / 2, made_w(id) / 2};
             struct flops f;
             bool null_token = s->drop_text || s->text_len == 0;
-            must(flops_reel_sample(&run.model, seq, null_token ? 1 : made_text_len(id), &f, &err), &err);
+            must(flops_reel_sample(&run.model, seq, null_token ? 1 : made_text_len(id), &f, &err),
+                 &err);
             want += f.total;
             null_tokens += null_token;
             captions += !null_token && made_text_len(id) > 1;
@@ -447,11 +483,13 @@ static void verification_is_shared(void **state)
     run_make(&run, data_dir(), 8, 20);
     must(loader_open(&run, &run.stages[0], 2, true, 0, 2, &l, &err), &err); /* has s0 and s2 */
     loader_close(l);
-    must_fail(loader_open(&run, &run.stages[0], 2, true, 1, 2, &l, &err), ERR_CORRUPT, &err, "s1.tar");
+    must_fail(loader_open(&run, &run.stages[0], 2, true, 1, 2, &l, &err), ERR_CORRUPT, &err,
+              "s1.tar");
     run_release(&run);
 }
 
-/* Damage that the checksum did not see, because it was not asked or came later: found at the sample, which is named. */
+/* Damage that the checksum did not see, because it was not asked or came later: found at the
+ * sample, which is named. */
 static void damaged_sample(void **state)
 {
     struct dataset d;
@@ -463,8 +501,12 @@ static void damaged_sample(void **state)
     (void)state;
     must(dataset_load(in_scratch("data"), &d, &err), &err);
     const struct dataset_sample *s = &d.samples[5]; /* the second of shard 1 */
-    const struct { int64_t at; const char *says; } cases[] = {
-        {s->latent_offset, "latent.npy is not in the .npy format"}, {s->latent_offset + 20, "latent.npy must be float32"},
+    const struct {
+        int64_t at;
+        const char *says;
+    } cases[] = {
+        {s->latent_offset, "latent.npy is not in the .npy format"},
+        {s->latent_offset + 20, "latent.npy must be float32"},
         {s->text_offset + 1, "text.npy is not in the .npy format"},
     };
     int64_t draw = 0;
@@ -515,13 +557,16 @@ static void model_does_not_fit(void **state)
     (void)state;
     run_make(&run, data_dir(), 8, 20);
     run.model.latent_channels = 4;
-    must_fail(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), ERR_INPUT, &err, "latents have 3 channels, model 'small' takes 4");
+    must_fail(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), ERR_INPUT, &err,
+              "latents have 3 channels, model 'small' takes 4");
     run.model.latent_channels = RUN_CHANNELS;
     run.model.text_len = 2;
-    must_fail(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), ERR_INPUT, &err, "a caption of 3 tokens, model 'small' takes 2");
+    must_fail(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), ERR_INPUT, &err,
+              "a caption of 3 tokens, model 'small' takes 2");
     run.model.text_len = RUN_TEXT_LEN;
     run.model.text_width = 7;
-    must_fail(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), ERR_INPUT, &err, "embeddings are 5 wide, model 'small' takes 7");
+    must_fail(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), ERR_INPUT, &err,
+              "embeddings are 5 wide, model 'small' takes 7");
     run.model.text_width = run.model.text_len = 0; /* a model without captions leaves them unread */
     must(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), &err);
     loader_close(l);
@@ -529,17 +574,20 @@ static void model_does_not_fit(void **state)
     run.model.text_len = RUN_TEXT_LEN;
     run.model.pos_t = run.model.pos_h = run.model.pos_w = 3;
     run.model.patch_w = 1;
-    must_fail(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), ERR_INPUT, &err, "sample 0: 1 x 1 x 4 tokens");
+    must_fail(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), ERR_INPUT, &err,
+              "sample 0: 1 x 1 x 4 tokens");
     run_release(&run);
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(npy_table), cmocka_unit_test(npy_cut_anywhere), cmocka_unit_test(npy_halves),
-        cmocka_unit_test(every_sample_once_an_epoch), cmocka_unit_test(reads_what_the_order_says),
-        cmocka_unit_test(replicas_share_a_step), cmocka_unit_test(loss_norm_by_sample), cmocka_unit_test(synthetic),
-        cmocka_unit_test(packs), cmocka_unit_test(padding_and_conditioning), cmocka_unit_test(first_frames), cmocka_unit_test(flops_of_captions),
+        cmocka_unit_test(npy_table), cmocka_unit_test(npy_cut_anywhere),
+        cmocka_unit_test(npy_halves), cmocka_unit_test(every_sample_once_an_epoch),
+        cmocka_unit_test(reads_what_the_order_says), cmocka_unit_test(replicas_share_a_step),
+        cmocka_unit_test(loss_norm_by_sample), cmocka_unit_test(synthetic), cmocka_unit_test(packs),
+        cmocka_unit_test(padding_and_conditioning), cmocka_unit_test(first_frames),
+        cmocka_unit_test(flops_of_captions),
         cmocka_unit_test_setup_teardown(damaged_shards, with_data, shared_teardown),
         cmocka_unit_test_setup_teardown(verification_is_shared, with_data, shared_teardown),
         cmocka_unit_test_setup_teardown(damaged_sample, with_data, shared_teardown),

@@ -1,9 +1,11 @@
-/* Training in bf16: what must not change a bit does not, and what may, changes a run no more than bf16 itself does.
+/* Training in bf16: what must not change a bit does not, and what may, changes a run no more than
+ * bf16 itself does.
  *
- * One rank in f32 and in bf16, from three seeds, say how far bf16 takes a run of STEPS steps from f32: in its losses, and in the gradients of
- * each tensor. Two runs of bf16 that round at other places are each that far from f32, so at most twice as far from one another: that is the
- * bound for layouts that cut sums (tp, cp). A sum that is left out must be past it. With the residual stream in f32 beside bf16 a run is nearer
- * to f32's. */
+ * One rank in f32 and in bf16, from three seeds, say how far bf16 takes a run of STEPS steps from
+ * f32: in its losses, and in the gradients of each tensor. Two runs of bf16 that round at other
+ * places are each that far from f32, so at most twice as far from one another: that is the bound
+ * for layouts that cut sums (tp, cp). A sum that is left out must be past it. With the residual
+ * stream in f32 beside bf16 a run is nearer to f32's. */
 #include "trainer_train.h"
 
 #include "base/num.h"
@@ -21,7 +23,8 @@ static void run_make_as(struct run *run, enum dtype dtype, uint64_t seed)
     run->model.kv_heads = 1;
     run->model.layers = layers ? layers : run->model.layers;
     run->model.adaln = bare ? ADALN_NONE : ADALN_LORA_SINGLE, run->model.adaln_rank = bare ? 0 : 3;
-    run->model.text_width = bare ? 0 : RUN_TEXT_WIDTH, run->model.text_len = bare ? 0 : RUN_TEXT_LEN;
+    run->model.text_width = bare ? 0 : RUN_TEXT_WIDTH,
+    run->model.text_len = bare ? 0 : RUN_TEXT_LEN;
     run->adamw.lr = 1e-3;
     run->dtype = dtype;
     run->residual = residual;
@@ -29,7 +32,8 @@ static void run_make_as(struct run *run, enum dtype dtype, uint64_t seed)
     run->warm.from = first_weights;
 }
 
-static struct train_report train_as(const char *name, const char *layout, enum dtype dtype, uint64_t seed)
+static struct train_report train_as(const char *name, const char *layout, enum dtype dtype,
+                                    uint64_t seed)
 {
     struct run run;
     run_make_as(&run, dtype, seed);
@@ -41,8 +45,8 @@ static struct train_report train_as(const char *name, const char *layout, enum d
 /* ---- distances ---- */
 
 enum { TENSORS = 512 };
-/* Of two runs of the same seed: the greatest relative difference of a loss; of each tensor's m, the mean of the last gradients, the length of
- * the difference over its length. */
+/* Of two runs of the same seed: the greatest relative difference of a loss; of each tensor's m, the
+ * mean of the last gradients, the length of the difference over its length. */
 struct distance { double loss, m[TENSORS]; int64_t n; };
 
 static void tensors_apart(const char *a, const char *b, struct distance *d)
@@ -66,7 +70,8 @@ static void tensors_apart(const char *a, const char *b, struct distance *d)
         must(ckpt_source_read(source[0], CKPT_M, t, x, &err), &err);
         must(ckpt_source_read(source[1], CKPT_M, t, y, &err), &err);
         for (int64_t i = 0; i < count; i++)
-            apart += (double)(x[i] - y[i]) * (double)(x[i] - y[i]), length += (double)x[i] * (double)x[i];
+            apart += (double)(x[i] - y[i]) * (double)(x[i] - y[i]),
+                length += (double)x[i] * (double)x[i];
         d->m[t] = sqrt(apart / length);
         free(x), free(y);
     }
@@ -90,8 +95,8 @@ static struct distance distance(const char *a, const char *b)
     return d;
 }
 
-/* Where all runs begin: at the first weights of a model, many of them zero, a step of AdamW goes by the signs of gradients that are nearly
- * nothing, and rounding throws them. */
+/* Where all runs begin: at the first weights of a model, many of them zero, a step of AdamW goes by
+ * the signs of gradients that are nearly nothing, and rounding throws them. */
 static void train_before(void)
 {
     static char dir[600];
@@ -128,7 +133,8 @@ static struct distance spread(void)
         most.loss = fmax(most.loss, d.loss), most.n = d.n;
         for (int64_t t = 0; t < d.n; t++)
             most.m[t] = fmax(most.m[t], d.m[t]), sum += d.m[t];
-        print_message("# seed %d, f32 to bf16: losses %.3g, gradients %.3g apart on average\n", seed, d.loss, sum / (double)d.n);
+        print_message("# seed %d, f32 to bf16: losses %.3g, gradients %.3g apart on average\n",
+                      seed, d.loss, sum / (double)d.n);
     }
     return most;
 }
@@ -150,7 +156,8 @@ static double times_on_average(const struct distance *d, const struct distance *
     return sum / (double)d->n;
 }
 
-/* Layers enough that what each adds is small beside the stream: with that in f32, bf16 is nearer to f32, on average over tensors and seeds. */
+/* Layers enough that what each adds is small beside the stream: with that in f32, bf16 is nearer to
+ * f32, on average over tensors and seeds. */
 static void wide_residual_is_nearer(void **state)
 {
     double sum = 0;
@@ -168,17 +175,27 @@ static void wide_residual_is_nearer(void **state)
         snprintf(name, sizeof name, "residual-%d", seed);
         struct distance d = from_f32(name, seed), n = distance(wide, narrow);
         double times = times_on_average(&d, &n);
-        print_message("# seed %d, residual stream of f32: losses %.3g, gradients %.3g times f32 and bf16 on average\n", seed, d.loss, times);
+        print_message("# seed %d, residual stream of f32: losses %.3g, gradients %.3g times f32 "
+                      "and bf16 on average\n",
+                      seed, d.loss, times);
         sum += times;
     }
     assert_true(sum > 0 && sum < SEEDS * 0.8);
     residual = RESIDUAL_SAME, layers = 0, first_weights = NULL;
 }
 
-static const struct { const char *layout; int fault; } others[] = {
-    {"tp=2", FAULT_POINT_SUM_BRANCH}, {"tp=2,sp=1", FAULT_POINT_SUM_INPUT}, {"cp=2", FAULT_POINT_RING_MERGE},
-    {"cp=2,cp_kind=a2a", FAULT_POINT_A2A_DKV}, {"tp=2,dp=2,zero=3,mbs=2", FAULT_POINT_SUM_TP}, {"tp=2,sp=1,cp=2", FAULT_POINT_SUM_MOD},
-    {"pp=2,tp=2", FAULT_POINT_SUM_PP}, {"cp=2,dp=2,zero=2", FAULT_POINT_RING_DKV}, {"cp=4", FAULT_POINT_RING_MERGE}};
+static const struct {
+    const char *layout;
+    int fault;
+} others[] = {{"tp=2", FAULT_POINT_SUM_BRANCH},
+              {"tp=2,sp=1", FAULT_POINT_SUM_INPUT},
+              {"cp=2", FAULT_POINT_RING_MERGE},
+              {"cp=2,cp_kind=a2a", FAULT_POINT_A2A_DKV},
+              {"tp=2,dp=2,zero=3,mbs=2", FAULT_POINT_SUM_TP},
+              {"tp=2,sp=1,cp=2", FAULT_POINT_SUM_MOD},
+              {"pp=2,tp=2", FAULT_POINT_SUM_PP},
+              {"cp=2,dp=2,zero=2", FAULT_POINT_RING_DKV},
+              {"cp=4", FAULT_POINT_RING_MERGE}};
 
 static bool fits(const char *text)
 {
@@ -195,10 +212,12 @@ static void layout_try(int i, int fault, const struct distance *spread)
     fault_active = FAULT_POINT_NONE;
     struct distance d = distance("bf16-1", name);
     double most = times(&d, spread);
-    print_message("# %s%s: losses %.3g, all at most %.3g times f32 and bf16, gradients %.3g times on average\n", others[i].layout,
-                  fault ? " without a sum" : "", d.loss, most, times_on_average(&d, spread));
+    print_message("# %s%s: losses %.3g, all at most %.3g times f32 and bf16, gradients %.3g times "
+                  "on average\n", others[i].layout, fault ? " without a sum" : "", d.loss, most,
+                  times_on_average(&d, spread));
     if (!(most <= 2) != (fault != FAULT_POINT_NONE))
-        fail_msg("%s%s: %.3g times as far as f32 and bf16", others[i].layout, fault ? " without a sum" : "", most);
+        fail_msg("%s%s: %.3g times as far as f32 and bf16", others[i].layout,
+                 fault ? " without a sum" : "", most);
 }
 
 /* With the residual stream of f32 no farther, from one rank's run with it. */
@@ -208,7 +227,8 @@ static void wide_layout_try(int i, const struct distance *spread)
     train_as("wide", NULL, DTYPE_BF16, 1);
     train_as("wide-cut", others[i].layout, DTYPE_BF16, 1);
     struct distance d = distance("wide", "wide-cut");
-    print_message("# %s, residual stream of f32: gradients %.3g times f32 and bf16 on average\n", others[i].layout, times_on_average(&d, spread));
+    print_message("# %s, residual stream of f32: gradients %.3g times f32 and bf16 on average\n",
+                  others[i].layout, times_on_average(&d, spread));
     assert_true(times(&d, spread) <= 2);
     residual = RESIDUAL_SAME;
 }
@@ -240,7 +260,8 @@ static void same_runs(const char *set, const char *const layouts[4], enum dtype 
         must(layout_parse(layouts[k], &l, &err), &err);
         if (layout_world(&l) > world->size)
             return;
-        snprintf(name, sizeof name, "%s-%s-%s-%d", set, dtype_names[dtype], residual_names[residual], k);
+        snprintf(name, sizeof name, "%s-%s-%s-%d", set, dtype_names[dtype],
+                 residual_names[residual], k);
         train_as(name, layouts[k], dtype, 1);
         double d = difference(first, name, STEPS);
         if (d != 0)
@@ -248,13 +269,18 @@ static void same_runs(const char *set, const char *const layouts[4], enum dtype 
     }
 }
 
-/* Recomputation; zero with one micro-batch a step; with several 0 and 1, and 2 and 3, which sum each one's gradients over the ranks. */
+/* Recomputation; zero with one micro-batch a step; with several 0 and 1, and 2 and 3, which sum
+ * each one's gradients over the ranks. */
 static void bits_stay(void **state)
 {
-    static const char *const one[4] = {"dp=1", "dp=1,recompute=full", "dp=1,zero=1", "dp=1,recompute=selective"};
-    static const char *const two[4] = {"dp=2,mbs=2", "dp=2,zero=1,mbs=2", "dp=2,zero=2,mbs=2", "dp=2,zero=3,mbs=2"};
-    static const char *const late[4] = {"dp=2", "dp=2,zero=1"}, *const early[4] = {"dp=2,zero=2", "dp=2,zero=3"};
-    static const char *const four[4] = {"dp=4", "dp=4,zero=1", "dp=4,zero=2", "dp=4,zero=3,recompute=full"};
+    static const char *const one[4] = {"dp=1", "dp=1,recompute=full", "dp=1,zero=1",
+                                       "dp=1,recompute=selective"};
+    static const char *const two[4] = {"dp=2,mbs=2", "dp=2,zero=1,mbs=2", "dp=2,zero=2,mbs=2",
+                                       "dp=2,zero=3,mbs=2"};
+    static const char *const late[4] = {"dp=2", "dp=2,zero=1"}, *const early[4] = {"dp=2,zero=2",
+                                                                                   "dp=2,zero=3"};
+    static const char *const four[4] = {"dp=4", "dp=4,zero=1", "dp=4,zero=2",
+                                        "dp=4,zero=3,recompute=full"};
     (void)state;
     for (residual = RESIDUAL_SAME; residual <= RESIDUAL_F32; residual++) {
         same_runs("one", one, DTYPE_BF16);
@@ -269,7 +295,8 @@ static void bits_stay(void **state)
     residual = RESIDUAL_SAME;
 }
 
-/* Stages send what they would have kept, and all gradients of a tensor are one rank's: in f32, and in bf16. */
+/* Stages send what they would have kept, and all gradients of a tensor are one rank's: in f32, and
+ * in bf16. */
 static void stages_keep_bits(void **state)
 {
     static const char *const stages[4] = {"dp=1", "pp=2", "pp=2,recompute=full"};
@@ -285,7 +312,8 @@ static void stages_keep_bits(void **state)
 
 static void a_stop_changes_no_bit(void **state)
 {
-    static const char *const layouts[] = {"dp=1", "dp=2,zero=3", "tp=2", "dp=4,zero=1", "tp=2,pp=2"};
+    static const char *const layouts[] = {"dp=1", "dp=2,zero=3", "tp=2", "dp=4,zero=1",
+                                          "tp=2,pp=2"};
     (void)state;
     for (int i = 0; i < LEN(layouts); i++) {
         char whole[32], parts[32];
@@ -323,7 +351,9 @@ static void a_look_at_the_average_changes_no_bit(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {CASE(wide_residual_is_nearer), CASE(layouts_are_as_far_as_rounding), CASE(bits_stay), CASE(stages_keep_bits),
+    const struct CMUnitTest tests[] = {CASE(wide_residual_is_nearer),
+                                       CASE(layouts_are_as_far_as_rounding), CASE(bits_stay),
+                                       CASE(stages_keep_bits),
                                        CASE(a_stop_changes_no_bit),
                                        CASE(a_look_at_the_average_changes_no_bit)};
     world_open(argc, argv);

@@ -1,9 +1,11 @@
-/* The objective table: EDM's published coefficients, and the identities that make each row an objective. */
+/* The objective table: EDM's published coefficients, and the identities that make each row an
+ * objective. */
 #include "tests/unit/trainer_fixture.h"
 
 #include "trainer/data/objective.h"
 
-/* sigma, c_skip, c_out, c_in, c_noise, weight of the x0 loss (= 1 / c_out² in F-space), for sigma_data 0.5. */
+/* sigma, c_skip, c_out, c_in, c_noise, weight of the x0 loss (= 1 / c_out² in F-space), for
+ * sigma_data 0.5. */
 static const double edm[][6] = {
     {0.002, 0.99998400, 0.00199998, 1.99998400, -1.55365202, 250004},
     {0.05, 0.99009901, 0.04975186, 1.99007438, -0.74893307, 404},
@@ -35,7 +37,8 @@ static void test_edm_table(void **state)
     assert_true(objective_rows[OBJECTIVE_EDM].data_scale == 0.5);
 }
 
-/* Predicting the target exactly gives back x0; noise and data amplitudes have the ratio that the level states. */
+/* Predicting the target exactly gives back x0; noise and data amplitudes have the ratio that the
+ * level states. */
 static void test_identities(void **state)
 {
     (void)state;
@@ -57,7 +60,8 @@ static void test_rows(void **state)
     (void)state;
     struct objective_coef c;
     double sd = OBJECTIVE_SIGMA_DATA;
-    for (double level = -4; level <= 4; level += 1) { /* unit variance of input and target, for unit-variance latents */
+    /* unit variance of input and target, for unit-variance latents */
+    for (double level = -4; level <= 4; level += 1) {
         objective_rows[OBJECTIVE_EDM].coef(level, &c);
         close_to(c.c_in * c.c_in * (sd * sd + c.sigma * c.sigma), 1, 1e-13);
         close_to(c.p * c.p * sd * sd + c.q * c.q, 1, 1e-13);
@@ -105,9 +109,11 @@ static double time_of(double level)
 static void test_laws(void **state)
 {
     (void)state;
-    const struct run_level logistic = {.dist = LEVEL_LOGISTIC, .std = 1, .shift = 1}, cosine = {.dist = LEVEL_COSINE, .shift = 1},
+    const struct run_level logistic = {.dist = LEVEL_LOGISTIC, .std = 1, .shift = 1},
+                           cosine = {.dist = LEVEL_COSINE, .shift = 1},
                            uniform = {.dist = LEVEL_UNIFORM, .min = -6, .max = 4, .shift = 1},
-                           mode = {.dist = LEVEL_MODE, .mode_scale = 1.29, .shift = 1}, normal = {.mean = 0.5, .std = 2, .shift = 1};
+                           mode = {.dist = LEVEL_MODE, .mode_scale = 1.29, .shift = 1},
+                           normal = {.mean = 0.5, .std = 2, .shift = 1};
     const struct run_level *all[] = {&logistic, &cosine, &uniform, &mode, &normal};
     for (double u = 0.01; u < 0.995; u += 0.01) {
         double v = 1 - u, c = cos(M_PI / 2 * v), published = 1 - v - 1.29 * (c * c - 1 + v);
@@ -120,14 +126,16 @@ static void test_laws(void **state)
             assert_true(objective_level(all[i], u, 1) < objective_level(all[i], u + 0.001, 1));
     }
     for (int i = 0; i < LEN(all); i++) /* the ends of what philox_uniform can give */
-        assert_true(isfinite(objective_level(all[i], 0x1p-53, 1)) && isfinite(objective_level(all[i], 1 - 0x1p-53, 1)));
+        assert_true(isfinite(objective_level(all[i], 0x1p-53, 1)) &&
+                    isfinite(objective_level(all[i], 1 - 0x1p-53, 1)));
 }
 
 /* t' = a t / (1 + (a - 1) t), a = shift · (n / N)^power. */
 static void test_shift(void **state)
 {
     (void)state;
-    struct run_level plain = {.std = 1, .shift = 1}, shifted = {.std = 1, .shift = 1.5, .shift_tokens = 256, .shift_power = 0.5};
+    struct run_level plain = {.std = 1, .shift = 1},
+                     shifted = {.std = 1, .shift = 1.5, .shift_tokens = 256, .shift_power = 0.5};
     for (double u = 0.05; u < 1; u += 0.1)
         for (int64_t n = 64; n <= 4096; n *= 4) {
             double t = time_of(objective_level(&plain, u, n)), a = 1.5 * sqrt((double)n / 256);
@@ -137,8 +145,9 @@ static void test_shift(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_edm_table), cmocka_unit_test(test_identities),
-                                       cmocka_unit_test(test_rows), cmocka_unit_test(test_draws), cmocka_unit_test(test_laws),
-                                       cmocka_unit_test(test_shift)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_edm_table), cmocka_unit_test(test_identities),
+        cmocka_unit_test(test_rows),      cmocka_unit_test(test_draws),
+        cmocka_unit_test(test_laws),      cmocka_unit_test(test_shift)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

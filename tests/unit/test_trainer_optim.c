@@ -1,5 +1,6 @@
-/* The optimizer against AdamW written out, under the layouts of as many ranks as mpirun started: groups of tensors, clipping, average, every
- * ZeRO, every sum over an axis and what happens without it, gradients that are not finite, and weights of bf16 beside their masters. */
+/* The optimizer against AdamW written out, under the layouts of as many ranks as mpirun started:
+ * groups of tensors, clipping, average, every ZeRO, every sum over an axis and what happens without
+ * it, gradients that are not finite, and weights of bf16 beside their masters. */
 #include "trainer_run.h"
 
 #include "base/bf16.h"
@@ -18,7 +19,8 @@ struct rig {
     struct optim o;
 };
 
-/* The conditioning's 70 000 elements are most of a small model, and slow to check one by one: only some tests have them. */
+/* The conditioning's 70 000 elements are most of a small model, and slow to check one by one: only
+ * some tests have them. */
 static bool conditioned;
 static enum run_moments moments;
 static enum dtype number = DTYPE_F64;
@@ -29,7 +31,8 @@ static void run_make_wide(struct run *run)
     run_make(run, "synthetic:1x4x4", 8, 20);
     run->model.hidden = 16, run->model.heads = 4, run->model.ffn = 12;
     run->model.layers = 4;
-    run->model.adaln = conditioned ? ADALN_LORA_SINGLE : ADALN_NONE, run->model.adaln_rank = conditioned ? 3 : 0;
+    run->model.adaln = conditioned ? ADALN_LORA_SINGLE : ADALN_NONE,
+    run->model.adaln_rank = conditioned ? 3 : 0;
 }
 
 /* `layout` without its zero. */
@@ -49,7 +52,8 @@ static void rig_open_layout(struct rig *r, const char *layout, int zero)
     r->params.items[2].lr_scale = 0.5;
     must(shards_build(&r->run.model, &r->params, &r->layout, world->rank, &r->sh, &err), &err);
     must(comm_grid_open(world, &r->layout, &r->run.model, &r->grid, &err), &err);
-    struct optim_conf conf = {&r->params, &r->sh, &r->run, &r->layout, world, &r->grid, r->b.ops, r->b.stream};
+    struct optim_conf conf = {&r->params, &r->sh,   &r->run,  &r->layout,
+                              world,      &r->grid, r->b.ops, r->b.stream};
     must(optim_open(&r->o, &conf, &err), &err);
     must(optim_init(&r->o, &err), &err);
 }
@@ -71,18 +75,23 @@ static void rig_close(struct rig *r)
     bench_close(&r->b);
 }
 
-/* ---- gradients: what adds up, over the ranks that hold parts of it, to a number that no layout knows of ---- */
+/* ---- gradients: what adds up, over the ranks that hold parts of it, to a number that no layout
+ * knows of ---- */
 
 /* Any number from -1 to 1, small in odd steps, of so few digits that sums of them are exact. */
 static double grad_number(uint64_t seed, int64_t step, int64_t id, int64_t global)
 {
-    uint64_t x = seed * 0x9e3779b97f4a7c15 ^ (uint64_t)step << 56 ^ (uint64_t)id << 32 ^ (uint64_t)global;
+    uint64_t x = seed * 0x9e3779b97f4a7c15 ^ (uint64_t)step << 56 ^ (uint64_t)id << 32 ^
+                 (uint64_t)global;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9; /* splitmix64's mixing */
     x = (x ^ x >> 27) * 0x94d049bb133111eb;
     return ((double)(x >> 33) - 0x1p30) * (step % 2 ? 0x1p-40 : 0x1p-30);
 }
 
-static double grad_whole(int64_t step, int64_t t, int64_t global) { return grad_number(3, step, t, global); }
+static double grad_whole(int64_t step, int64_t t, int64_t global)
+{
+    return grad_number(3, step, t, global);
+}
 
 /* Part i of n: random ones, and a last one that makes the sum right. */
 static double grad_part(int64_t step, int64_t t, int64_t global, int64_t i, int64_t n)
@@ -118,14 +127,16 @@ static void grad_add(struct rig *r, int64_t at, double g)
         ((float *)r->o.grads)[at] += (float)g;
 }
 
-/* As the model leaves them: whole buffers hold this rank's; own pieces (zero 2, 3) the sum over the shard group; gaps zero. */
+/* As the model leaves them: whole buffers hold this rank's; own pieces (zero 2, 3) the sum over the
+ * shard group; gaps zero. */
 static void grads_fill(struct rig *r, int64_t step)
 {
     int64_t data = layout_data_rank(&r->layout, r->sh.place), first = data - r->sh.group_rank;
     memset(r->o.grads, 0, (size_t)(r->o.n_grads * dtype_bytes(r->b.ops->stat)));
     for (int64_t t = 0; t < r->params.n; t++)
         for (int64_t j = 0; shards_trained(&r->sh, t) && j < r->sh.tensors[t].count; j++) {
-            struct piece own = piece_of(&r->sh, shards_unit_of(&r->sh, t), &r->sh.tensors[t], j, j + 1);
+            struct piece own = piece_of(&r->sh, shards_unit_of(&r->sh, t), &r->sh.tensors[t], j,
+                                        j + 1);
             if (r->layout.zero < 2)
                 grad_add(r, r->sh.tensors[t].offset + j, grad_local(r, step, t, j, data));
             for (int64_t f = 0; f < r->sh.group && r->layout.zero >= 2 && own.n; f++)
@@ -135,12 +146,19 @@ static void grads_fill(struct rig *r, int64_t step)
 
 /* ---- the same in plain loops, of the whole model ---- */
 
-struct reference { double *w, *m, *v, *ema; int64_t *first; double weight_norm, update_norm; /* of the last step */ };
+struct reference {
+    double *w, *m, *v, *ema;
+    int64_t *first;
+    double weight_norm, update_norm; /* of the last step */
+};
 
 static void reference_open(const struct rig *r, struct reference *x)
 {
     size_t bytes = (size_t)r->params.total * sizeof(double);
-    *x = (struct reference){malloc(bytes), calloc(1, bytes), calloc(1, bytes), malloc(bytes), calloc((size_t)r->params.n, sizeof(int64_t)), 0, 0};
+    *x = (struct reference){malloc(bytes),
+                            calloc(1, bytes), calloc(1, bytes), malloc(bytes),
+                            calloc((size_t)r->params.n, sizeof(int64_t)), 0,
+                            0};
     for (int64_t t = 0, at = 0; t < r->params.n; at += r->params.items[t++].count) {
         x->first[t] = at;
         init_values(&r->params.items[t], r->run.seed, 0, r->params.items[t].count, x->w + at);
@@ -148,24 +166,31 @@ static void reference_open(const struct rig *r, struct reference *x)
     memcpy(x->ema, x->w, bytes);
 }
 
-static void reference_close(struct reference *x) { free(x->w), free(x->m), free(x->v), free(x->ema), free(x->first); }
+static void reference_close(struct reference *x)
+{
+    free(x->w), free(x->m), free(x->v), free(x->ema), free(x->first);
+}
 
 static double reference_norm(const struct rig *r, int64_t step)
 {
     double sum = 0;
     for (int64_t t = 0; t < r->params.n; t++)
-        for (int64_t i = 0; i < r->params.items[t].count && r->params.items[t].flags & PARAM_TRAINABLE; i++)
+        for (int64_t i = 0;
+             i < r->params.items[t].count && r->params.items[t].flags & PARAM_TRAINABLE; i++)
             sum += grad_whole(step, t, i) * grad_whole(step, t, i);
     return sqrt(sum);
 }
 
 static void reference_step(const struct rig *r, struct reference *x, int64_t step)
 {
-    double norm = reference_norm(r, step), clip = norm > r->run.adamw.clip_norm ? r->run.adamw.clip_norm / norm : 1;
-    double b1 = r->run.adamw.beta1, b2 = r->run.adamw.beta2, t1 = (double)(step + 1), weights = 0, update = 0;
+    double norm = reference_norm(r, step),
+           clip = norm > r->run.adamw.clip_norm ? r->run.adamw.clip_norm / norm : 1;
+    double b1 = r->run.adamw.beta1, b2 = r->run.adamw.beta2, t1 = (double)(step + 1), weights = 0,
+           update = 0;
     for (int64_t t = 0; t < r->params.n; t++) {
         const struct param *p = &r->params.items[t];
-        double lr = run_lr_at(&r->run, step) * p->lr_scale, decay = p->flags & PARAM_DECAY ? r->run.adamw.weight_decay : 0;
+        double lr = run_lr_at(&r->run, step) * p->lr_scale,
+               decay = p->flags & PARAM_DECAY ? r->run.adamw.weight_decay : 0;
         for (int64_t j = 0, i = x->first[t]; j < p->count && p->flags & PARAM_TRAINABLE; j++, i++) {
             double g = clip * grad_whole(step, t, j);
             x->m[i] = b1 * x->m[i] + (1 - b1) * g;
@@ -186,16 +211,20 @@ static double apart(double got, double want) { return fabs(got - want) / fmax(fa
 /* Largest difference of all that this rank holds. */
 static double state_apart(const struct rig *r, const struct reference *x)
 {
-    const double *have[] = {r->o.weights, r->o.m, r->o.v, r->o.ema}, *want[] = {x->w, x->m, x->v, x->ema};
+    const double *have[] = {r->o.weights, r->o.m, r->o.v, r->o.ema},
+                 *want[] = {x->w, x->m, x->v, x->ema};
     double most = 0;
     for (int64_t t = 0; t < r->params.n; t++)
         for (int64_t j = 0; j < r->sh.tensors[t].count; j++) {
-            struct piece own = piece_of(&r->sh, shards_unit_of(&r->sh, t), &r->sh.tensors[t], j, j + 1);
-            int64_t run, global = x->first[t] + shard_to_global(&r->sh.tensors[t], &r->params.items[t], j, &run);
+            struct piece own = piece_of(&r->sh, shards_unit_of(&r->sh, t), &r->sh.tensors[t], j,
+                                        j + 1);
+            int64_t run, global = x->first[t] +
+                                  shard_to_global(&r->sh.tensors[t], &r->params.items[t], j, &run);
             for (int b = 0; b < (shards_trained(&r->sh, t) ? 4 : 1); b++) {
                 bool whole = b == 0 ? r->layout.zero < 3 : r->layout.zero < 1;
                 if (whole || own.n)
-                    most = fmax(most, apart(have[b][whole ? r->sh.tensors[t].offset + j : own.at], want[b][global]));
+                    most = fmax(most, apart(have[b][whole ? r->sh.tensors[t].offset + j : own.at],
+                                            want[b][global]));
             }
         }
     return most;
@@ -217,8 +246,10 @@ static double run_apart(const char *layout, int zero)
         must(optim_step(&r.o, step, INFINITY, &out, &err), &err);
         reference_step(&r, &x, step);
         assert_false(out.skipped);
-        most = fmax(most, fmax(apart(out.grad_norm, reference_norm(&r, step)), state_apart(&r, &x)));
-        most = fmax(most, fmax(apart(out.weight_norm, x.weight_norm), apart(out.update_norm, x.update_norm)));
+        most = fmax(most,
+                    fmax(apart(out.grad_norm, reference_norm(&r, step)), state_apart(&r, &x)));
+        most = fmax(most, fmax(apart(out.weight_norm, x.weight_norm),
+                               apart(out.update_norm, x.update_norm)));
     }
     assert_int_equal(r.o.updates, STEPS);
     must(comm_max(world, &most, 1, &err), &err);
@@ -233,10 +264,13 @@ static bool fits(const char *layout)
     return layout_parse(layout, &l, NULL) == 0 && layout_world(&l) == world->size;
 }
 
-static const char *const layouts[] = {
-    "dp=1", "dp=2", "cp=2,fsdp=2", "cp=2", "tp=2", "tp=2,sp=1", "pp=2", "pp=2,vpp=2", "dp=3", "dp=4", "dp=4,fsdp=2", "dp=4,fsdp=1",
-    "cp=2,dp=2", "cp=2,dp=2,fsdp=4", "tp=2,dp=2", "tp=2,sp=1,cp=2", "tp=4", "tp=4,sp=1", "pp=2,dp=2", "pp=4", "tp=2,pp=2",
-    "tp=2,pp=2,dp=2", "tp=4,dp=2", "tp=4,pp=2,vpp=2", "tp=2,sp=1,cp=2,dp=2,fsdp=2"};
+static const char *const layouts[] = {"dp=1",
+                                      "dp=2", "cp=2,fsdp=2", "cp=2", "tp=2", "tp=2,sp=1", "pp=2",
+                                      "pp=2,vpp=2", "dp=3", "dp=4", "dp=4,fsdp=2", "dp=4,fsdp=1",
+                                      "cp=2,dp=2", "cp=2,dp=2,fsdp=4", "tp=2,dp=2",
+                                      "tp=2,sp=1,cp=2", "tp=4", "tp=4,sp=1", "pp=2,dp=2", "pp=4",
+                                      "tp=2,pp=2", "tp=2,pp=2,dp=2", "tp=4,dp=2", "tp=4,pp=2,vpp=2",
+                                      "tp=2,sp=1,cp=2,dp=2,fsdp=2"};
 
 static void any_layout_steps_like_the_formula(void **state)
 {
@@ -254,7 +288,8 @@ static void any_layout_steps_like_the_formula(void **state)
     assert_true(tried > 0);
 }
 
-/* A sum that is left out is seen, each in a layout that needs it, and each in no other. With zero 3 the model sums over the shard group. */
+/* A sum that is left out is seen, each in a layout that needs it, and each in no other. With zero 3
+ * the model sums over the shard group. */
 static void a_lost_sum_is_seen(void **state)
 {
     static const struct { const char *layout; bool seen[FAULT_POINTS]; } rows[] = {
@@ -296,16 +331,24 @@ static void zero_leaves_bits(void)
                 must(optim_step(&b.o, step, INFINITY, &rb, &err), &err);
                 assert_true(ra.grad_norm == rb.grad_norm);
             }
-            const char *whole[] = {a.o.weights, a.o.m, a.o.v, a.o.ema, a.o.master}, *own[] = {b.o.weights, b.o.m, b.o.v, b.o.ema, b.o.master};
+            const char *whole[] = {a.o.weights, a.o.m, a.o.v, a.o.ema, a.o.master},
+                       *own[] = {b.o.weights, b.o.m, b.o.v, b.o.ema, b.o.master};
             for (int buffer = 0; buffer < 4 + (a.o.master != NULL); buffer++)
                 for (int64_t k = 0; k < (buffer ? a.sh.n_trained : a.sh.n_units); k++) {
-                    int64_t n = a.sh.units[k].elements / a.sh.group, at = a.sh.units[k].offset / a.sh.group, in_whole = piece_whole(&a.sh, k, at);
+                    int64_t n = a.sh.units[k].elements / a.sh.group,
+                            at = a.sh.units[k].offset / a.sh.group,
+                            in_whole = piece_whole(&a.sh, k, at);
                     bool all = buffer == 0 && zero < 3;
-                    int64_t size = dtype_bytes(buffer == 0 ? a.b.ops->act : buffer < 3 ? a.o.moments : a.b.ops->stat);
-                    assert_memory_equal(whole[buffer] + in_whole * size, own[buffer] + (all ? in_whole : at) * size, (size_t)(n * size));
+                    int64_t size = dtype_bytes(buffer == 0  ? a.b.ops->act
+                                               : buffer < 3 ? a.o.moments
+                                                            : a.b.ops->stat);
+                    assert_memory_equal(whole[buffer] + in_whole * size,
+                                        own[buffer] + (all ? in_whole : at) * size,
+                                        (size_t)(n * size));
                 }
             if (zero < 3)
-                assert_memory_equal(a.o.weights, b.o.weights, (size_t)(a.sh.total * dtype_bytes(a.b.ops->act)));
+                assert_memory_equal(a.o.weights, b.o.weights,
+                                    (size_t)(a.sh.total * dtype_bytes(a.b.ops->act)));
             rig_close(&a);
             rig_close(&b);
         }
@@ -324,31 +367,39 @@ static void zero_changes_no_bit(void **state)
 
 /* ---- weights of bf16 ---- */
 
-/* Numbers of f32 in a buffer that is whole or of own pieces, against those of another rig's that lies alike. */
+/* Numbers of f32 in a buffer that is whole or of own pieces, against those of another rig's that
+ * lies alike. */
 static void same_floats(const char *what, const void *a, const void *b, int64_t n)
 {
     if (memcmp(a, b, (size_t)n * sizeof(float)) != 0)
         fail_msg("%s is not the f32 run's", what);
 }
 
-/* Every weight is what the f32 run's rounds to, and, where they move, so do the masters and all else. */
+/* Every weight is what the f32 run's rounds to, and, where they move, so do the masters and all
+ * else. */
 static void follows_f32(const struct rig *wide, const struct rig *narrow)
 {
     const float *w = wide->o.weights;
     const uint16_t *rounded = narrow->o.weights;
     for (int64_t i = 0; i < wide->o.n_weights; i++)
         if (rounded[i] != bf16_round(w[i]))
-            fail_msg("zero %lld, weight %lld: %g is not what %.9g rounds to", (long long)wide->layout.zero, (long long)i, (double)bf16_value(rounded[i]), (double)w[i]);
+            fail_msg("zero %lld, weight %lld: %g is not what %.9g rounds to",
+                     (long long)wide->layout.zero, (long long)i, (double)bf16_value(rounded[i]),
+                     (double)w[i]);
     same_floats("m", wide->o.m, narrow->o.m, wide->o.n_state);
     same_floats("v", wide->o.v, narrow->o.v, wide->o.n_state);
     same_floats("average", wide->o.ema, narrow->o.ema, wide->o.n_state);
     for (int64_t k = 0; k < wide->sh.n_trained; k++) {
-        int64_t n = wide->sh.units[k].elements / wide->sh.group, at = wide->sh.units[k].offset / wide->sh.group, whole = piece_whole(&wide->sh, k, at);
-        same_floats("master", w + (wide->layout.zero < 3 ? whole : at), (const float *)narrow->o.master + (wide->layout.zero < 1 ? whole : at), n);
+        int64_t n = wide->sh.units[k].elements / wide->sh.group,
+                at = wide->sh.units[k].offset / wide->sh.group,
+                whole = piece_whole(&wide->sh, k, at);
+        same_floats("master", w + (wide->layout.zero < 3 ? whole : at),
+                    (const float *)narrow->o.master + (wide->layout.zero < 1 ? whole : at), n);
     }
 }
 
-/* Steps far below half the last digit of weights above 2^-4, all in one direction: the weights get there by way of their masters. */
+/* Steps far below half the last digit of weights above 2^-4, all in one direction: the weights get
+ * there by way of their masters. */
 enum { SMALL_STEPS = 50 };
 static const double small_lr = 1e-5;
 struct moved { int64_t at_once, at_last; };
@@ -404,7 +455,8 @@ static void masters_walk(const char *layout, int zero)
         must(optim_average_swap(&wide.o, &err), &err);
         must(optim_average_swap(&narrow.o, &err), &err);
         for (int64_t k = 0; k < wide.o.n_weights; k++)
-            assert_int_equal(((uint16_t *)narrow.o.weights)[k], bf16_round(((float *)wide.o.weights)[k]));
+            assert_int_equal(((uint16_t *)narrow.o.weights)[k],
+                             bf16_round(((float *)wide.o.weights)[k]));
     }
     rig_step_like(&wide, 1, SMALL_STEPS);
     rig_step_like(&narrow, 1, SMALL_STEPS);
@@ -416,7 +468,8 @@ static void masters_walk(const char *layout, int zero)
 
 static void masters_walk_like_f32(void **state)
 {
-    static const char *const few[] = {"dp=1", "dp=2", "tp=2", "pp=2", "dp=4,fsdp=2", "tp=2,dp=2", "cp=2,dp=2", "tp=4,pp=2,vpp=2"};
+    static const char *const few[] = {"dp=1",        "dp=2",      "tp=2",      "pp=2",
+                                      "dp=4,fsdp=2", "tp=2,dp=2", "cp=2,dp=2", "tp=4,pp=2,vpp=2"};
     (void)state;
     for (int i = 0; i < LEN(few); i++)
         for (int zero = 0; zero <= 3 && fits(few[i]); zero++)
@@ -429,17 +482,23 @@ static double *grad_any(const struct rig *r)
     for (int64_t t = r->params.n - 1;; t--) {
         if (!shards_trained(&r->sh, t))
             continue;
-        struct piece own = piece_of(&r->sh, shards_unit_of(&r->sh, t), &r->sh.tensors[t], 0, r->sh.tensors[t].count);
+        struct piece own = piece_of(&r->sh, shards_unit_of(&r->sh, t), &r->sh.tensors[t], 0,
+                                    r->sh.tensors[t].count);
         if (own.n > 0)
-            return (double *)r->o.grads + (r->layout.zero < 2 ? r->sh.tensors[t].offset + own.local : own.at);
+            return (double *)r->o.grads +
+                   (r->layout.zero < 2 ? r->sh.tensors[t].offset + own.local : own.at);
     }
 }
 
-/* One bad number on one rank: nobody changes anything, all count it alike, and the next good step is the first. */
+/* One bad number on one rank: nobody changes anything, all count it alike, and the next good step
+ * is the first. */
 /* Gradients that are not finite, or whose norm is past its limit. */
 static void skipped_by_all(void **state)
 {
-    static const struct { double gradient, limit; } rows[] = {{NAN, INFINITY}, {INFINITY, INFINITY}, {-INFINITY, INFINITY}, {1, 0.5}, {1, -1}, {NAN, -1}};
+    static const struct {
+        double gradient, limit;
+    } rows[] = {{NAN, INFINITY}, {INFINITY, INFINITY}, {-INFINITY, INFINITY}, {1, 0.5}, {1, -1},
+                {NAN, -1}};
     (void)state;
     for (int zero = 0; zero <= 3; zero++)
         for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
@@ -481,12 +540,16 @@ static void plan_is_what_is_taken(void **state)
             number = DTYPE_F64;
             must(optim_memory(&r.o.c, &plan, &err), &err);
             struct units u;
-            must(units_open(&u, &r.sh, zero, r.grid.shard, r.b.ops, r.b.stream, r.o.weights, r.o.grads, &err), &err);
-            const struct comm *groups[] = {r.grid.shard, r.grid.replica, r.grid.tp, r.grid.kv, r.grid.pp};
+            must(units_open(&u, &r.sh, zero, r.grid.shard, r.b.ops, r.b.stream, r.o.weights,
+                            r.o.grads, &err),
+                 &err);
+            const struct comm *groups[] = {r.grid.shard, r.grid.replica, r.grid.tp, r.grid.kv,
+                                           r.grid.pp};
             int64_t taken = r.b.dev->alloc_bytes - r.b.ops->workspace_bytes;
             for (int k = 0; k < LEN(groups); k++)
                 taken += groups[k]->scratch_bytes;
-            assert_in_range(plan.total, taken - 20 * BUFFER_ALIGN_BYTES, taken + 20 * BUFFER_ALIGN_BYTES);
+            assert_in_range(plan.total, taken - 20 * BUFFER_ALIGN_BYTES,
+                            taken + 20 * BUFFER_ALIGN_BYTES);
             units_close(&u);
             rig_close(&r);
         }

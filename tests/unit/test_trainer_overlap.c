@@ -1,8 +1,11 @@
-/* What runs under what, and where the time goes, read from the trace file and the report of small runs.
+/* What runs under what, and where the time goes, read from the trace file and the report of small
+ * runs.
  *
- *     test_trainer_overlap                      kinds name a step's time; the file is what its essay says
- *     mpirun -n 4 test_trainer_overlap          and: between issue and wait of what a layout hides there is computation, on every rank
- *     OVERLAP=timed mpirun -n 2 …               and: with a latency put on what is hidden a step hardly grows (CLAIM=tp: of layouts with that alone)
+ *     test_trainer_overlap kinds name a step's time; the file is what its essay says
+ *     mpirun -n 4 test_trainer_overlap and: between issue and wait of what a layout hides there is
+ *     computation, on every rank
+ *     OVERLAP=timed mpirun -n 2 … and: with a latency put on what is hidden a step hardly grows
+ *     (CLAIM=tp: of layouts with that alone)
  */
 #include "trainer_run.h"
 
@@ -29,7 +32,8 @@ struct size { int64_t layers, hidden, heads; const char *data; };
 #else
 #define MIDDLE "synthetic:1x32x32"
 #endif
-static const struct size small = {4, 48, 4, "synthetic:1x8x8"}, middle = {2, 384, 6, MIDDLE}, large = {4, 384, 6, "synthetic:1x64x64"};
+static const struct size small = {4, 48, 4, "synthetic:1x8x8"}, middle = {2, 384, 6, MIDDLE},
+                         large = {4, 384, 6, "synthetic:1x64x64"};
 
 static void run_make_size(struct run *run, const struct size *s, int64_t gbs)
 {
@@ -49,7 +53,8 @@ static const char *trace_path(void)
 }
 
 /* By the first ranks of the world. */
-static struct train_report train(const struct size *size, const char *layout, int64_t gbs, const char *trace)
+static struct train_report train(const struct size *size, const char *layout, int64_t gbs,
+                                 const char *trace)
 {
     struct run run;
     struct train_report report = {0};
@@ -57,8 +62,9 @@ static struct train_report train(const struct size *size, const char *layout, in
     run_make_size(&run, size, gbs);
     struct plan plan = plan_make_text(&run, layout);
     struct comm *group = first_ranks((int)layout_world(&plan.layout));
-    struct train_conf conf = {.run = &run, .plans = &plan, .run_dir = in_scratch("run"), .attempt = 1, .trial = true, .trace = trace,
-                              .world = group, .stop = &stop};
+    struct train_conf conf = {.run = &run, .plans = &plan, .run_dir = in_scratch("run"),
+                              .attempt = 1, .trial = true, .trace = trace, .world = group,
+                              .stop = &stop};
     if (group) {
         must(train_run(&conf, &report, &err), &err);
         comm_close(group);
@@ -93,12 +99,17 @@ static void lane_add(struct lane *l, const cJSON *e)
     double ts = json_num(e, "ts", NAN);
     if (strcmp(ph, "X") == 0 && strcmp(cat, "op") == 0) {
         const char *name = text_of(e, "name");
-        l->ops[l->n_ops++] = (struct interval){ts, ts + json_num(e, "dur", NAN), strcmp(name, "gemm") == 0 || strncmp(name, "attn", 4) == 0 || strcmp(name, "adamw") == 0};
+        l->ops[l->n_ops++] = (struct interval){ts, ts + json_num(e, "dur", NAN),
+                                               strcmp(name, "gemm") == 0 ||
+                                                   strncmp(name, "attn", 4) == 0 ||
+                                                   strcmp(name, "adamw") == 0};
     }
     if (strcmp(ph, "b") == 0) {
         const cJSON *args = json_member(e, "args");
         double wait_at = json_num(args, "wait_ts", NAN);
-        l->comm[l->n_comm++] = (struct operation){text_of(e, "name"), ts, wait_at, wait_at + json_num(args, "wait_us", NAN), json_num(args, "late_us", 0)};
+        l->comm[l->n_comm++] = (struct operation){text_of(e, "name"), ts, wait_at,
+                                                  wait_at + json_num(args, "wait_us", NAN),
+                                                  json_num(args, "late_us", 0)};
     }
 }
 
@@ -107,7 +118,8 @@ static void lanes_read(const cJSON *root, struct lane lanes[RANKS_MAX])
     const cJSON *events = json_member(root, "traceEvents"), *e;
     int64_t most = cJSON_GetArraySize(events);
     for (int r = 0; r < RANKS_MAX; r++)
-        lanes[r] = (struct lane){calloc((size_t)most, sizeof(struct interval)), calloc((size_t)most, sizeof(struct operation)), 0, 0};
+        lanes[r] = (struct lane){calloc((size_t)most, sizeof(struct interval)),
+                                 calloc((size_t)most, sizeof(struct operation)), 0, 0};
     cJSON_ArrayForEach(e, events) {
         int64_t pid = json_int(e, "pid", -1);
         assert_in_range(pid, 0, world->size - 1);
@@ -134,8 +146,12 @@ static bool hidden(const struct lane *l, const struct operation *c)
 
 static const struct claim {
     const char *layout, *what;
-    double share; /* of its operations, at least. The first of a forward and the last of a backward have nothing to run under */
-    double cover; /* how long half of those have at least, in forwards of a layer: at most half of what was seen. 0: of four ranks, not timed */
+    /* of its operations, at least. The first of a forward and the last of a backward have
+     * nothing to run under */
+    double share;
+    /* how long half of those have at least, in forwards of a layer: at most half of what was
+     * seen. 0: of four ranks, not timed */
+    double cover;
 } claims[] = {
     {"dp=2,zero=3", "weights of a unit", 0.95, 0.5},
     {"dp=2,zero=3", "gradients of a unit", 0.92, 1},
@@ -176,7 +192,8 @@ static void claim_check(const struct claim *c, struct lane lanes[RANKS_MAX])
         if (lanes[r].n_comm == 0)
             continue;
         if (all < STEPS || (double)under < c->share * (double)all)
-            fail_msg("%s, rank %d: %lld of %lld '%s' have computation between issue and wait", c->layout, r, (long long)under, (long long)all, c->what);
+            fail_msg("%s, rank %d: %lld of %lld '%s' have computation between issue and wait",
+                     c->layout, r, (long long)under, (long long)all, c->what);
     }
 }
 
@@ -201,13 +218,21 @@ static void operations_run_under_computation(void **state)
 
 /* ---- a latency on what is hidden ---- */
 
-enum { PAIRS = 12, LOW = 3 /* a median is below the third of twelve once in fifty times */, SUMS = 3 /* comm_sum of a step */ };
+enum {
+    PAIRS = 12,
+    LOW = 3 /* a median is below the third of twelve once in fifty times */,
+    SUMS = 3 /* comm_sum of a step */
+};
 static const double PART = 0.5, EXPOSED = 0.2;
 
-/* The claim's operations of STEPS steps, matched over the ranks: how many; those that have computation between issue and wait on all ranks;
- * how long a quarter and half of these have at most; what was late of these, and of the others (comm.h, late_s: of each the most of a rank); how long
- * the shortest operation took. */
-struct hiding { double step_s, layer_s, quarter_s, half_s, late_s, bare_s, least_s; int64_t n, under; };
+/* The claim's operations of STEPS steps, matched over the ranks: how many; those that have
+ * computation between issue and wait on all ranks; how long a quarter and half of these have at
+ * most; what was late of these, and of the others (comm.h, late_s: of each the most of a rank); how
+ * long the shortest operation took. */
+struct hiding {
+    double step_s, layer_s, quarter_s, half_s, late_s, bare_s, least_s;
+    int64_t n, under;
+};
 
 static int by_size(const void *a, const void *b)
 {
@@ -239,7 +264,8 @@ static struct hiding hiding_of(const struct claim *c)
     struct lane lanes[RANKS_MAX];
     cJSON *root = trace_load();
     lanes_read(root, lanes);
-    struct hiding h = {.step_s = shortest(root, "step"), .layer_s = shortest(root, "layer forward"), .least_s = INFINITY, .n = keep_claimed(&lanes[0], c->what)};
+    struct hiding h = {.step_s = shortest(root, "step"), .layer_s = shortest(root, "layer forward"),
+                       .least_s = INFINITY, .n = keep_claimed(&lanes[0], c->what)};
     double *covers = calloc((size_t)h.n + 1, sizeof *covers);
     for (int r = 1; r < world->size; r++)
         assert_int_equal(keep_claimed(&lanes[r], c->what), h.n);
@@ -267,10 +293,12 @@ static struct hiding hiding_of(const struct claim *c)
     return h;
 }
 
-/* Every other step has the latency, so that what else the machine does meets both alike: its last sum is where one ends and one begins. */
+/* Every other step has the latency, so that what else the machine does meets both alike: its last
+ * sum is where one ends and one begins. */
 static struct { double latency_s, since_s, step_s[2 * PAIRS + 1]; int sums, steps; } turns;
 
-static void take_turns(void *ctx, const struct comm *c, const struct comm_op *op, const struct comm_times *t)
+static void take_turns(void *ctx, const struct comm *c, const struct comm_op *op,
+                       const struct comm_times *t)
 {
     (void)ctx, (void)c;
     if (strcmp(op->what, "sum") != 0 || ++turns.sums % SUMS != 0)
@@ -297,9 +325,10 @@ static void growth_of(const struct claim *c, double latency_s, double more[PAIRS
     qsort(more, PAIRS, sizeof *more, by_size);
 }
 
-/* Operations have the time to pass that the design gives them; and with half of what three quarters of them have put on each, less than EXPOSED
- * of it makes the step longer. How late waits were bounds that, whatever else the machine does; the clock says it too, of all but the
- * operations that have nothing to run under, as far as its spread allows. */
+/* Operations have the time to pass that the design gives them; and with half of what three quarters
+ * of them have put on each, less than EXPOSED of it makes the step longer. How late waits were
+ * bounds that, whatever else the machine does; the clock says it too, of all but the operations
+ * that have nothing to run under, as far as its spread allows. */
 static bool is_hidden(const struct claim *c)
 {
     struct hiding h = {0}, with;
@@ -319,13 +348,20 @@ static bool is_hidden(const struct claim *c)
         return true;
     with = hiding_of(c);
     assert_true(with.least_s > 0.999 * latency_s); /* it was put on */
-    double put_s = latency_s * (double)with.under / STEPS, bare_s = latency_s * (double)(with.n - with.under) / STEPS, late_s = with.late_s / STEPS;
-    printf("# %s, '%s': %g of %g a step under computation, half of them for %.0f %% of a layer's forward; of %.2f ms each, %.1f ms, late %.2f ms, "
-           "%.1f %%; of the others' %.1f ms %.1f; a step of %.0f ms grows by %.1f ms (%.1f to %.1f)\n", c->layout, c->what, (double)with.under / STEPS,
-           (double)with.n / STEPS, 100 * h.half_s / h.layer_s, 1e3 * latency_s, 1e3 * put_s, 1e3 * late_s, 100 * late_s / put_s, 1e3 * bare_s,
-           1e3 * with.bare_s / STEPS, 1e3 * h.step_s, 1e3 * (more[PAIRS / 2 - 1] + more[PAIRS / 2]) / 2, 1e3 * more[LOW - 1], 1e3 * more[PAIRS - LOW]);
+    double put_s = latency_s * (double)with.under / STEPS,
+           bare_s = latency_s * (double)(with.n - with.under) / STEPS, late_s = with.late_s / STEPS;
+    printf(
+        "# %s, '%s': %g of %g a step under computation, half of them for %.0f %% of a layer's "
+        "forward; of %.2f ms each, %.1f ms, late %.2f ms, "
+        "%.1f %%; of the others' %.1f ms %.1f; a step of %.0f ms grows by %.1f ms (%.1f to %.1f)\n",
+        c->layout, c->what, (double)with.under / STEPS, (double)with.n / STEPS,
+        100 * h.half_s / h.layer_s, 1e3 * latency_s, 1e3 * put_s, 1e3 * late_s,
+        100 * late_s / put_s, 1e3 * bare_s, 1e3 * with.bare_s / STEPS, 1e3 * h.step_s,
+        1e3 * (more[PAIRS / 2 - 1] + more[PAIRS / 2]) / 2, 1e3 * more[LOW - 1],
+        1e3 * more[PAIRS - LOW]);
     fflush(stdout);
-    return h.half_s > c->cover * h.layer_s && late_s < EXPOSED * put_s && more[LOW - 1] < EXPOSED * put_s + bare_s;
+    return h.half_s > c->cover * h.layer_s && late_s < EXPOSED * put_s &&
+           more[LOW - 1] < EXPOSED * put_s + bare_s;
 }
 
 static void latency_is_hidden(void **state)
@@ -334,18 +370,23 @@ static void latency_is_hidden(void **state)
     int missed = 0;
     (void)state;
     for (size_t i = 0; i < sizeof claims / sizeof *claims; i++)
-        missed += fits(claims[i].layout) && (!only || strstr(claims[i].layout, only)) && !is_hidden(&claims[i]);
+        missed += fits(claims[i].layout) && (!only || strstr(claims[i].layout, only)) &&
+                  !is_hidden(&claims[i]);
     if (missed)
-        fail_msg("%d of the claims above have less to run under, or more than %g of the delay makes the step longer", missed, EXPOSED);
+        fail_msg("%d of the claims above have less to run under, or more than %g of the delay "
+                 "makes the step longer",
+                 missed, EXPOSED);
 }
 
 /* ---- the file and the table ---- */
 
-/* Where a rank gets no processor between two kinds that time has no name: one run of so many names the step. */
+/* Where a rank gets no processor between two kinds that time has no name: one run of so many names
+ * the step. */
 static void kinds_name_the_step(void **state)
 {
     enum { TRIES = 8 };
-    static const char *const layouts[] = {"dp=1", "dp=2,zero=3", "tp=2,sp=1", "cp=2", "cp=2,cp_kind=a2a", "pp=2"};
+    static const char *const layouts[] = {"dp=1", "dp=2,zero=3",      "tp=2,sp=1",
+                                          "cp=2", "cp=2,cp_kind=a2a", "pp=2"};
     (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         if (i > 0 && world->size != 2)
@@ -353,7 +394,8 @@ static void kinds_name_the_step(void **state)
         double share = 0;
         for (int try = 0; try < TRIES && share < 0.98; try++) {
             struct err err = {0};
-            share = fmax(train(&middle, layouts[i], 2, trace_path()).named_share, 0); /* of rank 0: the others know none */
+            /* of rank 0: the others know none */
+            share = fmax(train(&middle, layouts[i], 2, trace_path()).named_share, 0);
             must(comm_broadcast_bytes(world, &share, sizeof share, 0, &err), &err);
         }
         if (world->rank == 0 && !(share >= 0.98 && share <= 1.0001))
@@ -369,7 +411,8 @@ static void the_trace_is_well_formed(void **state)
     if (world->rank > 0)
         return;
     cJSON *root = trace_load();
-    const cJSON *e, *events = json_member(root, "traceEvents"), *other = json_member(root, "otherData");
+    const cJSON *e, *events = json_member(root, "traceEvents"),
+                    *other = json_member(root, "otherData");
     int64_t steps = 0, layers = 0, begun = 0, ended = 0;
     assert_string_equal(json_text(other, "schema", ""), "reel.trace/1");
     assert_int_equal(cJSON_GetArraySize(json_member(other, "dropped")), 1);
@@ -381,7 +424,8 @@ static void the_trace_is_well_formed(void **state)
             assert_true(json_num(e, "ts", -1) >= 0 && json_num(e, "dur", 0) >= 0);
     }
     assert_int_equal(steps, STEPS);
-    assert_int_equal(layers, STEPS * 2 * 2 * small.layers); /* micro-batches, forward and backward */
+    /* micro-batches, forward and backward */
+    assert_int_equal(layers, STEPS * 2 * 2 * small.layers);
     assert_true(begun > 0 && begun == ended);
     cJSON_Delete(root);
 }
@@ -417,7 +461,8 @@ static void times_are_exclusive(void **state)
     assert_true(m.seconds[METER_OP_gemm] >= 0.01 && m.seconds[METER_STAGE] >= 0);
     assert_true(m.seconds[METER_STAGE] <= took - 0.01 + (clock_mono_s() - outer.start_s - took));
     double sum = m.seconds[METER_OP_gemm] + m.seconds[METER_STAGE];
-    assert_true(fabs(meter_step(&m, sum, step_s) - 1) < 1e-9 && step_s[METER_OP_gemm] == m.seconds[METER_OP_gemm]);
+    assert_true(fabs(meter_step(&m, sum, step_s) - 1) < 1e-9 &&
+                step_s[METER_OP_gemm] == m.seconds[METER_OP_gemm]);
     assert_true(meter_step(&m, 1, step_s) == 0);
     meter_close(&m);
 }
@@ -435,5 +480,7 @@ int main(int argc, char **argv)
     timed = getenv("OVERLAP") && strcmp(getenv("OVERLAP"), "timed") == 0;
     world_open(argc, argv);
     int failed = cmocka_run_group_tests_name("overlap", tests, shared_setup, shared_teardown);
-    return world_close(failed || !timed ? failed : cmocka_run_group_tests_name("latency", slow, shared_setup, shared_teardown));
+    return world_close(failed || !timed ? failed
+                                        : cmocka_run_group_tests_name("latency", slow, shared_setup,
+                                                                      shared_teardown));
 }

@@ -1,5 +1,5 @@
-/* Checkpoints of any layout under any other, without a group: every rank's file written by itself, every rank's state read by itself,
- * every element looked at. */
+/* Checkpoints of any layout under any other, without a group: every rank's file written by itself,
+ * every rank's state read by itself, every element looked at. */
 // SLOW
 #include "trainer_run.h"
 
@@ -9,8 +9,8 @@
 #include "trainer_state.h"
 
 /* As rank `rank` of l: all elements, and zeros between them. */
-static void folder_read(const char *dir, const struct model *m, const struct param_list *params, const struct layout *l, int64_t rank,
-                        int64_t step)
+static void folder_read(const char *dir, const struct model *m, const struct param_list *params,
+                        const struct layout *l, int64_t rank, int64_t step)
 {
     struct ckpt_manifest manifest;
     struct holder h;
@@ -30,8 +30,9 @@ static void folder_read(const char *dir, const struct model *m, const struct par
 }
 
 static const char *const layouts[] = {
-    "dp=1", "dp=2", "dp=2,zero=1", "dp=3,zero=2", "dp=4,zero=3", "dp=4,zero=1,fsdp=2", "dp=4,fsdp=4", "cp=2,dp=2,zero=3,fsdp=4",
-    "cp=2,zero=3,fsdp=2", "tp=2", "tp=4,sp=1", "tp=8,sp=1", "tp=4,dp=2,zero=3", "pp=2", "pp=2,vpp=2,dp=2,zero=3", "pp=3,dp=2,zero=1", "pp=4",
+    "dp=1", "dp=2", "dp=2,zero=1", "dp=3,zero=2", "dp=4,zero=3", "dp=4,zero=1,fsdp=2",
+    "dp=4,fsdp=4", "cp=2,dp=2,zero=3,fsdp=4", "cp=2,zero=3,fsdp=2", "tp=2", "tp=4,sp=1",
+    "tp=8,sp=1", "tp=4,dp=2,zero=3", "pp=2", "pp=2,vpp=2,dp=2,zero=3", "pp=3,dp=2,zero=1", "pp=4",
     "tp=2,pp=2,dp=2,zero=1", "tp=2,cp=2,dp=2,zero=2,fsdp=2", "dp=8,zero=3",
 };
 
@@ -40,11 +41,14 @@ static const struct finetune plain;
 /* Frozen weights, adapters beside some of them, groups that train others. */
 static struct finetune adapted(void)
 {
-    return (struct finetune){.n_groups = 1, .groups = {{.match = "*.cross.*", .lr_scale = 1, .trainable = FINETUNE_ON}},
-                           .lora = {.rank = 3, .alpha = 1, .n_matches = 3, .match = {"*.attn.qkv.*", "*.fc?.*", "time_mlp.0.*"}}};
+    return (struct finetune){
+        .n_groups = 1, .groups = {{.match = "*.cross.*", .lr_scale = 1, .trainable = FINETUNE_ON}},
+        .lora = {.rank = 3, .alpha = 1, .n_matches = 3,
+                 .match = {"*.attn.qkv.*", "*.fc?.*", "time_mlp.0.*"}}};
 }
 
-/* Every layout's files under every layout: all pairs of the first model, of the others each with two. */
+/* Every layout's files under every layout: all pairs of the first model, of the others each with
+ * two. */
 static void pairs(const struct model *m, const struct finetune *finetune, int stride)
 {
     struct param_list params;
@@ -73,7 +77,9 @@ static void any_layout_reads_any_layout(void **state)
 
 static void of_other_families_too(void **state)
 {
-    struct model m[] = {wide_model(MODEL_MOVIEGEN, ADALN_FULL), wide_model(MODEL_STDIT, ADALN_LORA_FUSED), wide_model(MODEL_DIT, ADALN_NONE)};
+    struct model m[] = {wide_model(MODEL_MOVIEGEN, ADALN_FULL),
+                        wide_model(MODEL_STDIT, ADALN_LORA_FUSED),
+                        wide_model(MODEL_DIT, ADALN_NONE)};
     struct finetune finetune = adapted();
     (void)state;
     pairs(&m[1], &finetune, 5);
@@ -81,10 +87,12 @@ static void of_other_families_too(void **state)
         pairs(&m[i], &plain, 10);
 }
 
-/* A rank that comes back under its old layout needs no other rank's file, copies of tensors notwithstanding. */
+/* A rank that comes back under its old layout needs no other rank's file, copies of tensors
+ * notwithstanding. */
 static void the_old_layout_reads_its_own_files(void **state)
 {
-    static const char *const alone[] = {"dp=4,zero=3", "tp=4", "tp=2,pp=2,dp=2,zero=3", "pp=2,vpp=2", "tp=8,sp=1"};
+    static const char *const alone[] = {"dp=4,zero=3", "tp=4", "tp=2,pp=2,dp=2,zero=3",
+                                        "pp=2,vpp=2", "tp=8,sp=1"};
     struct model m = wide_model(MODEL_DIT, ADALN_FULL);
     struct param_list params;
     struct err err = {0};
@@ -130,7 +138,8 @@ static void a_source_reads_whole_tensors(void **state)
         for (int b = 0; b < CKPT_BUFFERS; b++)
             for (int64_t t = 0; t < params.n; t++) {
                 bool trained = params.items[t].flags & PARAM_TRAINABLE;
-                assert_int_equal(ckpt_source_has(source, (enum ckpt_buffer)b, t), trained || b == CKPT_WEIGHTS || b == CKPT_EMA);
+                assert_int_equal(ckpt_source_has(source, (enum ckpt_buffer)b, t),
+                                 trained || b == CKPT_WEIGHTS || b == CKPT_EMA);
                 if (!trained && (b == CKPT_M || b == CKPT_V))
                     continue;
                 must(ckpt_source_read(source, (enum ckpt_buffer)b, t, all, &err), &err);
@@ -147,7 +156,8 @@ static void a_source_reads_whole_tensors(void **state)
 #define ALONE(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {ALONE(any_layout_reads_any_layout), ALONE(of_other_families_too),
-                                       ALONE(the_old_layout_reads_its_own_files), ALONE(a_source_reads_whole_tensors)};
+    const struct CMUnitTest tests[] = {
+        ALONE(any_layout_reads_any_layout), ALONE(of_other_families_too),
+        ALONE(the_old_layout_reads_its_own_files), ALONE(a_source_reads_whole_tensors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,10 @@
-/* Resuming under layouts: four steps are two steps, a checkpoint and two steps, bit for bit under the same layout, and within 1e-11 of
- * one rank's four steps under any other.
+/* Resuming under layouts: four steps are two steps, a checkpoint and two steps, bit for bit under
+ * the same layout, and within 1e-11 of one rank's four steps under any other.
  *
- *     mpirun -n 8 test_trainer_resume               a drawn choice: 4 layouts of three models, each resumed under itself and under another
- *     RESUMES=all mpirun -n 8 …                     each of a covering set, as it comes and as the one resumed under
- *     SEED=5 …                                      that choice again; without it another one each time, told at the start */
+ *     mpirun -n 8 test_trainer_resume a drawn choice: 4 layouts of three models, each resumed under
+ *     itself and under another
+ *     RESUMES=all mpirun -n 8 … each of a covering set, as it comes and as the one resumed under
+ *     SEED=5 … that choice again; without it another one each time, told at the start */
 #include "tests/unit/trainer_layouts.h"
 
 #include "base/id.h"
@@ -41,26 +42,38 @@ static void held_release(struct held *h)
         free(h->buffers[b]);
 }
 
-static void held_differs(const struct held *h, const struct held *now, const struct rig *r, char text[256])
+static void held_differs(const struct held *h, const struct held *now, const struct rig *r,
+                         char text[256])
 {
     static const char *const names[BUFFERS] = {"weights", "m", "v", "average"};
     for (int b = 0; b < BUFFERS && !*text; b++)
         if (memcmp(h->buffers[b], buffer_of(r, b), (size_t)buffer_bytes(r, b)) != 0)
             snprintf(text, 256, "%s are not the same bit for bit", names[b]);
     for (int s = HALF; s < WHOLE && !*text; s++) {
-        const double was[] = {h->loss[s], h->step[s].grad_norm, h->step[s].weight_norm, h->step[s].update_norm};
-        const double is[] = {now->loss[s], now->step[s].grad_norm, now->step[s].weight_norm, now->step[s].update_norm};
+        const double was[] = {h->loss[s], h->step[s].grad_norm, h->step[s].weight_norm,
+                              h->step[s].update_norm};
+        const double is[] = {now->loss[s], now->step[s].grad_norm, now->step[s].weight_norm,
+                             now->step[s].update_norm};
         if (memcmp(was, is, sizeof was) != 0)
-            snprintf(text, 256, "step %d: loss %.17g, norms %.17g %.17g %.17g instead of %.17g, %.17g %.17g %.17g", s, is[0], is[1], is[2], is[3], was[0],
-                     was[1], was[2], was[3]);
+            snprintf(
+                text, 256,
+                "step %d: loss %.17g, norms %.17g %.17g %.17g instead of %.17g, %.17g %.17g %.17g",
+                s, is[0], is[1], is[2], is[3], was[0], was[1], was[2], was[3]);
     }
 }
 
 /* ---- a run in parts ---- */
 
-struct part_run { struct comm *part; const struct model_case *c; struct model m; struct run run; struct rig r; };
+struct part_run {
+    struct comm *part;
+    const struct model_case *c;
+    struct model m;
+    struct run run;
+    struct rig r;
+};
 
-static void part_open(struct part_run *p, struct comm *part, int model, const struct layout *l, bool clip)
+static void part_open(struct part_run *p, struct comm *part, int model, const struct layout *l,
+                      bool clip)
 {
     *p = (struct part_run){.part = part, .c = &models[model], .m = model_of(&models[model])};
     run_init_for(&p->run, p->c, clip);
@@ -84,8 +97,12 @@ static void part_steps(struct part_run *p, int64_t from, int64_t to, struct held
 static void part_save(struct part_run *p, int64_t step)
 {
     struct err err = {0};
-    struct ckpt_meta meta = {.step = step, .ordinal = p->r.data.samples[0].ordinal, .config_hash = config}, written;
-    must(ckpt_save(&(struct ckpt_writer){.run_dir = in_scratch("run")}, &p->r.optim, &meta, 1, &written, &err), &err);
+    struct ckpt_meta meta = {.step = step, .ordinal = p->r.data.samples[0].ordinal,
+                             .config_hash = config},
+                     written;
+    must(ckpt_save(&(struct ckpt_writer){.run_dir = in_scratch("run")}, &p->r.optim, &meta, 1,
+                   &written, &err),
+         &err);
 }
 
 /* Weights are random until they are loaded; the draws go on where they were. */
@@ -94,14 +111,17 @@ static void part_load(struct part_run *p, int64_t step)
     struct err err = {0};
     struct ckpt_meta meta;
     bool found;
-    must(ckpt_load(&(struct ckpt_writer){.run_dir = in_scratch("run")}, &p->r.optim, config, NULL, NULL, &meta, &found, &err), &err);
+    must(ckpt_load(&(struct ckpt_writer){.run_dir = in_scratch("run")}, &p->r.optim, config, NULL,
+                   NULL, &meta, &found, &err),
+         &err);
     assert_true(found && meta.step == step);
     for (int i = 0; i < SAMPLES; i++)
         p->r.data.samples[i].ordinal = meta.ordinal + (uint64_t)i;
 }
 
 /* Two steps, a checkpoint, two steps; and from the checkpoint again. */
-static void same_layout(struct comm *part, int model, const struct layout *l, bool clip, char text[256])
+static void same_layout(struct comm *part, int model, const struct layout *l, bool clip,
+                        char text[256])
 {
     struct part_run p;
     struct held whole = {{0}}, again = {{0}};
@@ -120,7 +140,8 @@ static void same_layout(struct comm *part, int model, const struct layout *l, bo
 }
 
 /* From the checkpoint that another layout has left. */
-static void other_layout(struct comm *part, int model, const struct layout *l, bool clip, char text[256])
+static void other_layout(struct comm *part, int model, const struct layout *l, bool clip,
+                         char text[256])
 {
     struct part_run p;
     struct held h = {{0}};
@@ -134,10 +155,12 @@ static void other_layout(struct comm *part, int model, const struct layout *l, b
     part_close(&p);
 }
 
-typedef void part_fn(struct comm *part, int model, const struct layout *l, bool clip, char text[256]);
+typedef void part_fn(struct comm *part, int model, const struct layout *l, bool clip,
+                     char text[256]);
 
 /* On the first ranks of the world; the others wait. */
-static void on_ranks_of(part_fn *fn, int model, const struct layout *l, bool clip, const char *first)
+static void on_ranks_of(part_fn *fn, int model, const struct layout *l, bool clip,
+                        const char *first)
 {
     struct comm *part;
     struct err err = {0};
@@ -150,7 +173,8 @@ static void on_ranks_of(part_fn *fn, int model, const struct layout *l, bool cli
     double bad = *text != 0;
     must(comm_max(world, &bad, 1, &err), &err);
     if (bad > 0)
-        fail_msg("%s, %s%s%s: %s", models[model].name, layout_text(l), *first ? ", saved under " : "", first, *text ? text : "(see another rank)");
+        fail_msg("%s, %s%s%s: %s", models[model].name, layout_text(l),
+                 *first ? ", saved under " : "", first, *text ? text : "(see another rank)");
 }
 
 /* ---- which ---- */
@@ -178,7 +202,8 @@ static void model_resumes(int model, bool all, uint64_t *seed)
     struct candidates legal_ones = legal(&m), some = covering(legal_ones);
     struct err err = {0};
     fits(&some);
-    int64_t n = all ? some.n : num_min_i64(some.n, CHOSEN), shift = some.n > 1 ? 1 + drawn(seed, some.n - 1) : 0;
+    int64_t n = all ? some.n : num_min_i64(some.n, CHOSEN),
+            shift = some.n > 1 ? 1 + drawn(seed, some.n - 1) : 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t k = all ? i : drawn(seed, some.n), other = (k + shift) % some.n;
         struct layout l = layout_of(some.v[k]), then = layout_of(some.v[other]);
@@ -240,6 +265,7 @@ int main(int argc, char **argv)
 {
     world_open(&argc, &argv);
     steps = WHOLE;
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_resumes, setup, teardown)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_resumes, setup, teardown)};
     return world_close(cmocka_run_group_tests(tests, NULL, NULL));
 }

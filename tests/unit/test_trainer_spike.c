@@ -1,4 +1,5 @@
-/* Spikes: the rule by numbers worked out by hand, what is noted, and how long a level that stays is held up. */
+/* Spikes: the rule by numbers worked out by hand, what is noted, and how long a level that stays is
+ * held up. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -57,6 +58,7 @@ static void a_level_that_stays_is_taken(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(limits), cmocka_unit_test(what_is_noted), cmocka_unit_test(a_level_that_stays_is_taken)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(limits), cmocka_unit_test(what_is_noted),
+                                       cmocka_unit_test(a_level_that_stays_is_taken)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

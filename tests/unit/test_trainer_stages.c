@@ -1,4 +1,5 @@
-/* Stages under layouts of their own, batches that grow, packs; validation. On mpirun's ranks, or one. */
+/* Stages under layouts of their own, batches that grow, packs; validation. On mpirun's ranks, or
+ * one. */
 #include "trainer_train.h"
 
 #include <sys/time.h>
@@ -54,11 +55,15 @@ static void stages_follow_each_other(void **state)
     run_release(&run);
 }
 
-/* What a stage draws begins where those before it ended, counted in draws: 12 of them in three steps or in six are followed by the same
- * noise, and without them there is other noise. So small a rate leaves the weights as they are. */
+/* What a stage draws begins where those before it ended, counted in draws: 12 of them in three
+ * steps or in six are followed by the same noise, and without them there is other noise. So small a
+ * rate leaves the weights as they are. */
 static void draws_go_on_over_stages(void **state)
 {
-    static const struct { const char *name; int64_t gbs, steps; } before[] = {{"three", 4, 3}, {"six", 2, 6}, {"none", 4, 0}};
+    static const struct {
+        const char *name;
+        int64_t gbs, steps;
+    } before[] = {{"three", 4, 3}, {"six", 2, 6}, {"none", 4, 0}};
     struct told_steps t[3];
     (void)state;
     for (int i = 0; i < 3; i++) {
@@ -78,16 +83,20 @@ static void draws_go_on_over_stages(void **state)
     }
 }
 
-/* Each stage under a layout of its own, in one attempt and stopped after every step; batches that grow; packs of mixed lengths. */
+/* Each stage under a layout of its own, in one attempt and stopped after every step; batches that
+ * grow; packs of mixed lengths. */
 static void stages_under_their_own_layouts(void **state)
 {
-    static const char *const layouts[] = {"tp=2,sp=1,mbs=2", "dp=2,zero=3,recompute=full", "dp=2,zero=1", "pp=2,zero=0"};
+    static const char *const layouts[] = {"tp=2,sp=1,mbs=2", "dp=2,zero=3,recompute=full",
+                                          "dp=2,zero=1", "pp=2,zero=0"};
     struct run run;
     (void)state;
     run_make(&run, data_dir(), 4, 3);
     run.n_stages = 4;
-    run.stages[1] = (struct run_stage){.data = "synthetic:1x4x4", .gbs = 5, .steps = 4, .gbs_first = 2, .gbs_more = 1, .gbs_every_steps = 1};
-    run.stages[2] = (struct run_stage){.data = run.stages[0].data, .gbs = 3, .steps = 2, .pack_tokens = 5};
+    run.stages[1] = (struct run_stage){.data = "synthetic:1x4x4", .gbs = 5, .steps = 4,
+                                       .gbs_first = 2, .gbs_more = 1, .gbs_every_steps = 1};
+    run.stages[2] = (struct run_stage){
+        .data = run.stages[0].data, .gbs = 3, .steps = 2, .pack_tokens = 5};
     run.stages[3] = run.stages[2];
     train(&run, &(struct job){.name = "whole"});
     if (world->size >= 2) {
@@ -105,10 +114,12 @@ static void stages_under_their_own_layouts(void **state)
     run_release(&run);
 }
 
-/* Checkpoints written in the background: those of a run that waits for each, and the same after a stop. */
+/* Checkpoints written in the background: those of a run that waits for each, and the same after a
+ * stop. */
 static void async_is_the_same(void **state)
 {
-    static const char *const layouts[] = {"dp=1", "dp=2,zero=3", "dp=2,zero=1", "tp=2", "dp=2,pp=2,zero=2"};
+    static const char *const layouts[] = {"dp=1", "dp=2,zero=3", "dp=2,zero=1", "tp=2",
+                                          "dp=2,pp=2,zero=2"};
     struct run run;
     (void)state;
     run_make(&run, data_dir(), 4, 6);
@@ -124,7 +135,8 @@ static void async_is_the_same(void **state)
         run.ckpt_async = false;
         train(&run, &(struct job){.name = waits, .layout = layouts[i]});
         run.ckpt_async = true;
-        struct train_report r = train(&run, &(struct job){.name = async, .layout = layouts[i], .max_steps = 3});
+        struct train_report r = train(
+            &run, &(struct job){.name = async, .layout = layouts[i], .max_steps = 3});
         assert_int_equal(r.end, TRAIN_LIMIT);
         r = train(&run, &(struct job){.name = async, .layout = layouts[i], .attempt = 2});
         assert_int_equal(r.end, TRAIN_DONE);
@@ -145,14 +157,18 @@ static void validation_run_make(struct run *run)
     run_make(run, data_dir(), 3, 5);
     run->model.layers = 8;
     run->adamw.lr = 1e-3; /* layers and a high rate make more of rounding */
-    run->validation = (struct run_validation){.data = "synthetic:2x4x4", .every_steps = 2, .samples = 7, .bins = BINS};
+    run->validation = (struct run_validation){
+        .data = "synthetic:2x4x4", .every_steps = 2, .samples = 7, .bins = BINS};
 }
 
 /* Validation leaves the run as it is, bit for bit, and gives the same losses under every layout. */
 static void validation_is_the_same(void **state)
 {
-    static const char *const layouts[] = {"dp=2,zero=0,mbs=2", "dp=2,zero=1", "dp=2,zero=2", "dp=2,zero=3,recompute=full", "tp=2", "tp=2,sp=1",
-                                          "cp=2", "pp=2", "pp=2,vpp=2,mbs=2", "pp=2,vpp=4", "pp=4,vpp=2", "pp=2,dp=2,zero=3"};
+    static const char *const layouts[] = {"dp=2,zero=0,mbs=2",
+                                          "dp=2,zero=1", "dp=2,zero=2",
+                                          "dp=2,zero=3,recompute=full", "tp=2", "tp=2,sp=1", "cp=2",
+                                          "pp=2", "pp=2,vpp=2,mbs=2", "pp=2,vpp=4", "pp=4,vpp=2",
+                                          "pp=2,dp=2,zero=3"};
     struct run run;
     struct told_validation one;
     (void)state;
@@ -187,8 +203,8 @@ static void validation_is_the_same(void **state)
     run_release(&run);
 }
 
-/* At rate 0 the network's output stays 0, and the loss is the target's square: for latents of mean square M and EDM
- * (sigma² M + d²) / (sigma² + d²) with d = 0.5, at the bin's own levels. */
+/* At rate 0 the network's output stays 0, and the loss is the target's square: for latents of mean
+ * square M and EDM (sigma² M + d²) / (sigma² + d²) with d = 0.5, at the bin's own levels. */
 static void validation_bins(void **state)
 {
     struct run run;
@@ -208,7 +224,8 @@ static void validation_bins(void **state)
     comm_barrier(world, &err);
     run_make(&run, data_dir(), 3, 1);
     run.adamw.lr = 0;
-    run.validation = (struct run_validation){.data = data_dir(), .every_steps = 1, .samples = 40 * d.n_samples, .bins = BINS};
+    run.validation = (struct run_validation){
+        .data = data_dir(), .every_steps = 1, .samples = 40 * d.n_samples, .bins = BINS};
     train(&run, &(struct job){.name = "bins"});
     if (world->rank == 0) {
         struct told_validation got = told_validation("bins", 1);
@@ -234,13 +251,22 @@ static void on_tick(int signo)
         stop = 1;
 }
 
-/* Asked to stop in a validation, of the weights or of the average, in the middle of a run or at its end: it is given up, the state
- * saved as it would be without, and the next attempt begins with it. */
+/* Asked to stop in a validation, of the weights or of the average, in the middle of a run or at its
+ * end: it is given up, the state saved as it would be without, and the next attempt begins with
+ * it. */
 static void a_validation_is_given_up(void **state)
 {
-    static const struct { const char *phase; int64_t every_steps, samples; } cases[] = { /* samples: whole minutes; or long enough to be met */
-        {"validate", 2, 20000}, {"validate average", 2, 120}, {"validate", 5, 20000}, {"validate average", 5, 120}};
-    const struct itimerval often = {.it_interval = {.tv_usec = 1000}, .it_value = {.tv_usec = 1000}}, never = {0};
+    /* samples: whole minutes; or long enough to be met */
+    static const struct {
+        const char *phase;
+        int64_t every_steps, samples;
+    } cases[] = {{"validate", 2, 20000},
+                 {"validate average", 2, 120},
+                 {"validate", 5, 20000},
+                 {"validate average", 5, 120}};
+    const struct itimerval often = {.it_interval = {.tv_usec = 1000},
+                                    .it_value = {.tv_usec = 1000}},
+                           never = {0};
     struct run run;
     char layout[32];
     (void)state;
@@ -264,14 +290,17 @@ static void a_validation_is_given_up(void **state)
         assert_true(world->rank != 0 || told_validation(name, 1).n == 0);
         run.validation.samples = 7;
         r = train(&run, &(struct job){.name = name, .layout = layout, .attempt = 2});
-        assert_true(r.end == TRAIN_DONE && r.steps == 5 - cases[i].every_steps && difference("calm", name, 5) == 0);
+        assert_true(r.end == TRAIN_DONE && r.steps == 5 - cases[i].every_steps &&
+                    difference("calm", name, 5) == 0);
         if (world->rank == 0) {
-            struct told_validation calm = told_validation("calm", 1), got = told_validation(name, 2);
+            struct told_validation calm = told_validation("calm", 1),
+                                   got = told_validation(name, 2);
             int64_t skipped = cases[i].every_steps == 5 ? 2 : 0;
             assert_true(got.n == calm.n - skipped && got.step[0] == cases[i].every_steps);
             for (int64_t v = 0; v < got.n; v++) {
                 assert_memory_equal(got.bins[v], calm.bins[v + skipped], sizeof got.bins[v]);
-                assert_memory_equal(got.average[v], calm.average[v + skipped], sizeof got.average[v]);
+                assert_memory_equal(got.average[v], calm.average[v + skipped],
+                                    sizeof got.average[v]);
             }
         }
     }
@@ -301,7 +330,10 @@ static void validated_once(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        CASE(stages_follow_each_other), CASE(draws_go_on_over_stages), CASE(stages_under_their_own_layouts), CASE(async_is_the_same), CASE(validation_is_the_same), CASE(validation_bins), CASE(a_validation_is_given_up), CASE(validated_once),
+        CASE(stages_follow_each_other),       CASE(draws_go_on_over_stages),
+        CASE(stages_under_their_own_layouts), CASE(async_is_the_same),
+        CASE(validation_is_the_same),         CASE(validation_bins),
+        CASE(a_validation_is_given_up),       CASE(validated_once),
     };
     world_open(argc, argv);
     return world_close(cmocka_run_group_tests(tests, NULL, NULL));

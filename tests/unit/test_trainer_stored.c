@@ -1,4 +1,5 @@
-/* Runs whose losses and checkpoints are stored here: a change meant to change no number changes none.
+/* Runs whose losses and checkpoints are stored here: a change meant to change no number changes
+ * none.
  *
  * The constants were made by this program, which prints them when REEL_STORED is set. They do not
  * depend on the width of vectors. They depend on whether the trainer is built for processors that
@@ -57,7 +58,8 @@ static const struct stored_run runs[] = {
      .fused = {"ad4c62fa39855365d7f6b669dca2191f", {0.88714425, 0.663841618, 0.762142483}}},
 };
 
-/* Does the table's product round a multiply-add once? (1 + d)² - 1 is 2 d + d², of which two roundings leave 2 d. */
+/* Does the table's product round a multiply-add once? (1 + d)² - 1 is 2 d + d², of which two
+ * roundings leave 2 d. */
 static bool is_fused(void)
 {
     struct bench b = bench_open(DTYPE_F32);
@@ -112,10 +114,11 @@ static void numbers_check(const struct stored_run *r, const char *name)
     }
     for (int i = 0; i < STORED_STEPS; i++)
         if (!(fabs(t.loss[i] - want->loss[i]) <= 2e-9 * fabs(want->loss[i])))
-            fail_msg("%s %s: the loss of step %d is %.9g, it was %.9g", dtype_names[r->dtype], r->layout, i,
-                     t.loss[i], want->loss[i]);
+            fail_msg("%s %s: the loss of step %d is %.9g, it was %.9g", dtype_names[r->dtype],
+                     r->layout, i, t.loss[i], want->loss[i]);
     if (strcmp(ckpt, want->ckpt) != 0)
-        fail_msg("%s %s: the checkpoint's hash is %s, it was %s", dtype_names[r->dtype], r->layout, ckpt, want->ckpt);
+        fail_msg("%s %s: the checkpoint's hash is %s, it was %s", dtype_names[r->dtype], r->layout,
+                 ckpt, want->ckpt);
 }
 
 static void runs_are_as_stored(void **state)

@@ -1,11 +1,13 @@
-/* What a step sends is what profiles/traffic.h says: under layouts of every kind, per operation, to the byte and on every rank; and it
- * is what MPI was given: MPI_Isend, the one call by which the trainer's data leaves a process, is counted on its way.
+/* What a step sends is what profiles/traffic.h says: under layouts of every kind, per operation, to
+ * the byte and on every rank; and it is what MPI was given: MPI_Isend, the one call by which the
+ * trainer's data leaves a process, is counted on its way.
  *
  *     mpirun -n 8 test_trainer_traffic                 the layouts below
  *     LAYOUTS=covering mpirun -n 8 …                   a covering set for every model: minutes
  *
- * Beside the formulas' operations MPI carries what the groups they are taken over from count as well: the loss and the norm (scalars
- * of the whole), and the comparison of the order of operations. */
+ * Beside the formulas' operations MPI carries what the groups they are taken over from count as
+ * well: the loss and the norm (scalars of the whole), and the comparison of the order of
+ * operations. */
 #include "tests/unit/trainer_layouts.h"
 
 #include <mpi.h>
@@ -16,7 +18,8 @@
 
 static int64_t given_bytes;
 
-int MPI_Isend(const void *buf, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request *request)
+int MPI_Isend(const void *buf, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request *request)
 {
     int bytes;
     PMPI_Type_size(type, &bytes);
@@ -39,13 +42,15 @@ static bool in_grid(const struct comm *c)
     return false;
 }
 
-static void trace(void *ctx, const struct comm *c, const struct comm_op *op, const struct comm_times *t)
+static void trace(void *ctx, const struct comm *c, const struct comm_op *op,
+                  const struct comm_times *t)
 {
     struct measured *m = seen;
     (void)ctx;
     if (!tracing || c->size == 1 || !in_grid(c))
         return;
-    while (m < seen + n_seen && !(strcmp(m->group, c->axis) == 0 && m->kind == op->kind && strcmp(m->what, op->what) == 0))
+    while (m < seen + n_seen && !(strcmp(m->group, c->axis) == 0 && m->kind == op->kind &&
+                                  strcmp(m->what, op->what) == 0))
         m++;
     if (m == seen + n_seen) {
         assert_true(n_seen++ < LEN(seen));
@@ -60,7 +65,8 @@ static void trace(void *ctx, const struct comm *c, const struct comm_op *op, con
 static int64_t sent_by_groups(const struct rig *r, const struct comm *part)
 {
     const struct comm_grid *g = &r->grid;
-    const struct comm *all[] = {part, g->tp, g->cp, g->dp, g->pp, g->kv, g->a2a, g->ring, g->shard, g->replica};
+    const struct comm *all[] = {part,  g->tp,  g->cp,   g->dp,    g->pp,
+                                g->kv, g->a2a, g->ring, g->shard, g->replica};
     int64_t sum = 0;
     for (int i = 0; i < LEN(all); i++)
         sum += all[i]->sent_bytes;
@@ -76,12 +82,16 @@ static void formulas(const struct rig *r, struct traffic_list *out)
     const struct layout *l = &r->layout;
     struct err err = {0};
     for (int i = 0; i < SAMPLES; i++)
-        must(seq_from_latent(&r->m, shapes[i].t, shapes[i].h, shapes[i].w, &samples[i], &err), &err);
-    struct traffic_spec spec = {.model = &r->m, .params = &r->list, .shards = &r->sh, .layout = l, .act = r->b.ops->act, .stat = r->b.ops->stat,
-                                .residual_wide = r->config.residual_wide, .micros = micros, .n_micros = layout_micro_batches(l, SAMPLES, l->zero >= 2 ? 0 : r->sh.place.dp)};
+        must(seq_from_latent(&r->m, shapes[i].t, shapes[i].h, shapes[i].w, &samples[i], &err),
+             &err);
+    struct traffic_spec spec = {
+        .model = &r->m, .params = &r->list, .shards = &r->sh, .layout = l, .act = r->b.ops->act,
+        .stat = r->b.ops->stat, .residual_wide = r->config.residual_wide, .micros = micros,
+        .n_micros = layout_micro_batches(l, SAMPLES, l->zero >= 2 ? 0 : r->sh.place.dp)};
     for (int64_t i = 0; i < spec.n_micros; i++)
-        micros[i] = (struct traffic_micro){layout_micro_batch_samples(l, SAMPLES, r->sh.place.dp, i),
-                                           samples + layout_replica_first(l, SAMPLES, r->sh.place.dp) + i * l->mbs};
+        micros[i] = (struct traffic_micro){
+            layout_micro_batch_samples(l, SAMPLES, r->sh.place.dp, i),
+            samples + layout_replica_first(l, SAMPLES, r->sh.place.dp) + i * l->mbs};
     must(traffic_step(&spec, out, &err), &err);
 }
 
@@ -89,7 +99,8 @@ static const struct traffic *formula_of(const struct traffic_list *list, const s
 {
     for (int64_t i = 0; i < list->n; i++) {
         const struct traffic *t = &list->items[i];
-        if (strcmp(traffic_group_names[t->group], m->group) == 0 && strcmp(traffic_kind_names[t->kind], comm_kind_names[m->kind]) == 0 &&
+        if (strcmp(traffic_group_names[t->group], m->group) == 0 &&
+            strcmp(traffic_kind_names[t->kind], comm_kind_names[m->kind]) == 0 &&
             strcmp(t->what, m->what) == 0)
             return t;
     }
@@ -106,11 +117,15 @@ static void compare(const struct traffic_list *list, char text[256])
         const struct traffic *t = formula_of(list, m);
         found += t != NULL;
         if (!t || t->ops != m->ops || t->bytes != m->bytes)
-            snprintf(text, 256, "%s '%s' in group %s: %lld operations, %lld bytes; the formula says %lld, %lld", comm_kind_names[m->kind], m->what,
-                     m->group, (long long)m->ops, (long long)m->bytes, (long long)(t ? t->ops : 0), (long long)(t ? t->bytes : 0));
+            snprintf(
+                text, 256,
+                "%s '%s' in group %s: %lld operations, %lld bytes; the formula says %lld, %lld",
+                comm_kind_names[m->kind], m->what, m->group, (long long)m->ops, (long long)m->bytes,
+                (long long)(t ? t->ops : 0), (long long)(t ? t->bytes : 0));
     }
     if (!*text && found != list->n)
-        snprintf(text, 256, "the formulas know %lld operations, %d were seen", (long long)list->n, found);
+        snprintf(text, 256, "the formulas know %lld operations, %d were seen", (long long)list->n,
+                 found);
 }
 
 /* ---- a step ---- */
@@ -133,12 +148,14 @@ static void step_measured(struct rig *r, struct comm *part, int s, char text[256
     compare(&list, text);
     given = given_bytes - given, sent = sent_by_groups(r, part) - sent;
     if (!*text && given != sent)
-        snprintf(text, 256, "MPI was given %lld bytes, the groups counted %lld", (long long)given, (long long)sent);
+        snprintf(text, 256, "MPI was given %lld bytes, the groups counted %lld", (long long)given,
+                 (long long)sent);
 }
 
 struct number_format { enum dtype dtype; enum run_residual residual; };
 
-static void layout_check_traffic(struct comm *part, int model, const struct layout *l, struct number_format f)
+static void layout_check_traffic(struct comm *part, int model, const struct layout *l,
+                                 struct number_format f)
 {
     char text[256] = "";
     struct model m = model_of(&models[model]);
@@ -153,7 +170,8 @@ static void layout_check_traffic(struct comm *part, int model, const struct layo
     double bad = *text != 0;
     must(comm_max(part, &bad, 1, &err), &err);
     if (bad > 0)
-        fail_msg("%s, %s, rank %d: %s", models[model].name, layout_text(l), part->rank, *text ? text : "(see another rank)");
+        fail_msg("%s, %s, rank %d: %s", models[model].name, layout_text(l), part->rank,
+                 *text ? text : "(see another rank)");
     rig_close(&r);
     run_release(&run);
 }
@@ -214,7 +232,8 @@ static void layout_run(int model, const struct layout *l, struct number_format f
 static void test_cases(void **state)
 {
     /* with bf16 gradients are of f32 */
-    static const struct number_format formats[] = {{DTYPE_F64, 0}, {DTYPE_F32, 0}, {DTYPE_BF16, RESIDUAL_SAME}, {DTYPE_BF16, RESIDUAL_F32}};
+    static const struct number_format formats[] = {
+        {DTYPE_F64, 0}, {DTYPE_F32, 0}, {DTYPE_BF16, RESIDUAL_SAME}, {DTYPE_BF16, RESIDUAL_F32}};
     (void)state;
     for (int i = 0; i < LEN(cases); i++) {
         struct layout l;
@@ -243,6 +262,8 @@ int main(int argc, char **argv)
 {
     world_open(&argc, &argv);
     world->conf->trace = trace;
-    const struct CMUnitTest few[] = {cmocka_unit_test(test_cases)}, many[] = {cmocka_unit_test(test_covering)};
-    return world_close(getenv("LAYOUTS") ? cmocka_run_group_tests(many, NULL, NULL) : cmocka_run_group_tests(few, NULL, NULL));
+    const struct CMUnitTest few[] = {cmocka_unit_test(test_cases)},
+                            many[] = {cmocka_unit_test(test_covering)};
+    return world_close(getenv("LAYOUTS") ? cmocka_run_group_tests(many, NULL, NULL)
+                                         : cmocka_run_group_tests(few, NULL, NULL));
 }

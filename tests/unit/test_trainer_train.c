@@ -1,51 +1,48 @@
-/* Whole runs of a small model: nothing allocated in a step; resuming, grouping, recompute and layouts change nothing; how training
- * ends. Under mpirun the layouts spread over its ranks. */
-// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=strdup,--wrap=strndup,--wrap=fopen,--wrap=opendir
+/* Whole runs of a small model: nothing allocated in a step; resuming, grouping, recompute and
+ * layouts change nothing; how training ends. Under mpirun the layouts spread over its ranks. */
+// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=strdup
+// LINK: -Wl,--wrap=strndup,--wrap=fopen,--wrap=opendir
 #include "trainer_train.h"
 
 #include <dirent.h>
 #include <sys/time.h>
 
+#include "allocations.h"
 #include "trainer/data/loader.h"
 #include "trainer/state/fault.h"
 
-/* ---- what allocates, called by our objects; calls from inside MPI and other libraries are theirs and not seen ---- */
+/* ---- what else allocates: copies of texts, files and folders ---- */
 
-static long allocations;
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__real_aligned_alloc(size_t align, size_t n);
 char *__real_strdup(const char *s);
 char *__real_strndup(const char *s, size_t n);
 FILE *__real_fopen(const char *path, const char *mode);
 DIR *__real_opendir(const char *path);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-void *__wrap_aligned_alloc(size_t align, size_t n);
 char *__wrap_strdup(const char *s);
 char *__wrap_strndup(const char *s, size_t n);
 FILE *__wrap_fopen(const char *path, const char *mode);
 DIR *__wrap_opendir(const char *path);
-void *__wrap_malloc(size_t n) { allocations++; return __real_malloc(n); }
-void *__wrap_calloc(size_t n, size_t size) { allocations++; return __real_calloc(n, size); }
-void *__wrap_realloc(void *p, size_t n) { allocations++; return __real_realloc(p, n); }
-void *__wrap_aligned_alloc(size_t align, size_t n) { allocations++; return __real_aligned_alloc(align, n); }
 char *__wrap_strdup(const char *s) { allocations++; return __real_strdup(s); }
 char *__wrap_strndup(const char *s, size_t n) { allocations++; return __real_strndup(s, n); }
-FILE *__wrap_fopen(const char *path, const char *mode) { allocations++; return __real_fopen(path, mode); }
+FILE *__wrap_fopen(const char *path, const char *mode)
+{
+    allocations++;
+    return __real_fopen(path, mode);
+}
 DIR *__wrap_opendir(const char *path) { allocations++; return __real_opendir(path); }
 
 /* ---- the steady state ---- */
 
-/* On every rank, a run of 12 steps allocates as often as one of 2: steps from the third on do not. */
+/* On every rank, a run of 12 steps allocates as often as one of 2: steps from the third on do
+ * not. */
 static void a_step_allocates_nothing(void **state)
 {
-    static const char *const layouts[] = {"dp=1,mbs=2", "dp=1,mbs=1,recompute=full", "dp=2,zero=0,mbs=2", "dp=2,zero=1,mbs=1",
-                                          "dp=4,zero=0,mbs=1,recompute=full", "dp=4,zero=1,mbs=2", "tp=2,sp=1,recompute=selective", "cp=2",
-                                          "cp=2,cp_kind=a2a", "pp=2,vpp=2", "dp=2,zero=2", "cp=2,dp=2,zero=3"};
-    long count[2];
+    static const char *const layouts[] = {"dp=1,mbs=2",
+                                          "dp=1,mbs=1,recompute=full", "dp=2,zero=0,mbs=2",
+                                          "dp=2,zero=1,mbs=1", "dp=4,zero=0,mbs=1,recompute=full",
+                                          "dp=4,zero=1,mbs=2", "tp=2,sp=1,recompute=selective",
+                                          "cp=2", "cp=2,cp_kind=a2a", "pp=2,vpp=2", "dp=2,zero=2",
+                                          "cp=2,dp=2,zero=3"};
+    int64_t count[2];
     bool check = world->conf->check;
     (void)state;
     world->conf->check = false; /* whose copies are allocated */
@@ -82,12 +79,15 @@ static void resumed_is_bitwise_equal(void **state)
     run.ckpt_every_steps = 2;
     train(&run, &(struct job){.name = "whole"});
     assert_int_equal(train(&run, &(struct job){.name = "parts", .max_steps = 3}).end, TRAIN_LIMIT);
-    assert_int_equal(train(&run, &(struct job){.name = "parts", .max_steps = 1, .attempt = 2}).next_step, 4);
+    assert_int_equal(
+        train(&run, &(struct job){.name = "parts", .max_steps = 1, .attempt = 2}).next_step, 4);
     assert_int_equal(train(&run, &(struct job){.name = "parts", .attempt = 3}).end, TRAIN_DONE);
     assert_true(difference("whole", "parts", 9) == 0);
     if (world->rank == 0) {
-        struct told_steps whole = told("whole", 1), parts[] = {told("parts", 1), told("parts", 2), told("parts", 3)};
-        assert_true(whole.n == 9 && parts[0].n == 3 && parts[1].n == 1 && parts[2].n == 5 && parts[2].loaded == 1);
+        struct told_steps whole = told("whole", 1),
+                          parts[] = {told("parts", 1), told("parts", 2), told("parts", 3)};
+        assert_true(whole.n == 9 && parts[0].n == 3 && parts[1].n == 1 && parts[2].n == 5 &&
+                    parts[2].loaded == 1);
         for (int64_t step = 0; step < 9; step++)
             assert_true(whole.loss[step] == parts[step < 3 ? 0 : step < 4 ? 1 : 2].loss[step]);
         assert_true(whole.loss[8] != whole.loss[0]);
@@ -108,11 +108,16 @@ static void recompute_is_bitwise_equal(void **state)
     run_release(&run);
 }
 
-/* Every way to spread 5 samples: micro-batches, ranks that have fewer, ZeRO. Weights, moments, average, losses and norms. */
+/* Every way to spread 5 samples: micro-batches, ranks that have fewer, ZeRO. Weights, moments,
+ * average, losses and norms. */
 static void layouts_agree(void **state)
 {
-    static const char *const layouts[] = {"mbs=2", "mbs=5", "dp=2,zero=0", "dp=2,zero=1", "dp=2,zero=1,mbs=2,recompute=full",
-                                          "dp=3,zero=0", "dp=3,zero=1,mbs=2", "dp=4,zero=0", "dp=4,zero=1", "dp=2,zero=3", "tp=2,sp=1"};
+    static const char *const layouts[] = {"mbs=2",
+                                          "mbs=5", "dp=2,zero=0", "dp=2,zero=1",
+                                          "dp=2,zero=1,mbs=2,recompute=full", "dp=3,zero=0",
+                                          "dp=3,zero=1,mbs=2", "dp=4,zero=0", "dp=4,zero=1",
+                                          "dp=2,zero=3",
+                                          "tp=2,sp=1"};
     static const enum loss_norm norms[] = {LOSS_NORM_TOKEN, LOSS_NORM_SAMPLE};
     (void)state;
     for (int k = 0; k < LEN(norms); k++) {
@@ -136,14 +141,17 @@ static void layouts_agree(void **state)
             if (world->rank == 0)
                 a = told(base, 1), b = told(name, 1);
             for (int64_t s = 0; s < a.n; s++)
-                assert_true(fabs(a.loss[s] - b.loss[s]) <= 1e-12 * a.loss[s] && fabs(a.norm[s] - b.norm[s]) <= 1e-11 * a.norm[s] &&
-                            a.loss_x0[s] > 0 && fabs(a.loss_x0[s] - b.loss_x0[s]) <= 1e-12 * a.loss_x0[s] && a.loss_x0[s] != a.loss[s]);
+                assert_true(fabs(a.loss[s] - b.loss[s]) <= 1e-12 * a.loss[s] &&
+                            fabs(a.norm[s] - b.norm[s]) <= 1e-11 * a.norm[s] && a.loss_x0[s] > 0 &&
+                            fabs(a.loss_x0[s] - b.loss_x0[s]) <= 1e-12 * a.loss_x0[s] &&
+                            a.loss_x0[s] != a.loss[s]);
         }
         run_release(&run);
     }
 }
 
-/* Three and two samples a replica: each divides by the batch's total. When each divides by its own, it is seen in losses and weights. */
+/* Three and two samples a replica: each divides by the batch's total. When each divides by its own,
+ * it is seen in losses and weights. */
 static void the_normaliser_is_global(void **state)
 {
     static const enum loss_norm norms[] = {LOSS_NORM_TOKEN, LOSS_NORM_SAMPLE};
@@ -171,8 +179,9 @@ static void the_normaliser_is_global(void **state)
     }
 }
 
-/* Which steps are spikes follows from the losses and norms that were recorded; such a step changes nothing, is not computed again, and
- * is the same one under any layout and over a stop. A stage begins anew. */
+/* Which steps are spikes follows from the losses and norms that were recorded; such a step changes
+ * nothing, is not computed again, and is the same one under any layout and over a stop. A stage
+ * begins anew. */
 enum { SPIKE_RUN = 84, SPIKE_STAGE = 2 };
 static void spikes_check(const char *name, int64_t first, double z, int seen[2])
 {
@@ -181,7 +190,8 @@ static void spikes_check(const char *name, int64_t first, double z, int seen[2])
     for (int64_t s = 0; s < SPIKE_RUN; s++) {
         if (s == first)
             h.n = 0;
-        bool loss = t.loss[s] > spike_limit(h.loss, h.n, z), norm = t.norm[s] > spike_limit(h.norm, h.n, z);
+        bool loss = t.loss[s] > spike_limit(h.loss, h.n, z),
+             norm = t.norm[s] > spike_limit(h.norm, h.n, z);
         assert_string_equal(t.spike[s], loss ? "loss" : norm ? "grad_norm" : "");
         assert_true(t.was_skipped[s] == (loss || norm) && t.bad_rank[s] == -2);
         seen[loss ? 0 : 1] += loss || norm;
@@ -191,7 +201,8 @@ static void spikes_check(const char *name, int64_t first, double z, int seen[2])
 
 static void spikes_are_skipped(void **state)
 {
-    static const char *const layouts[] = {"dp=1", "dp=2,zero=3", "pp=2,mbs=1", "tp=2,sp=1,recompute=full", "tp=2,pp=2"};
+    static const char *const layouts[] = {"dp=1", "dp=2,zero=3", "pp=2,mbs=1",
+                                          "tp=2,sp=1,recompute=full", "tp=2,pp=2"};
     struct run run;
     bool parted = false; /* one of them */
     (void)state;
@@ -226,10 +237,12 @@ static void spikes_are_skipped(void **state)
     run_release(&run);
 }
 
-/* A number lost in every step, and not when it is computed again: the steps come out as those of an undisturbed run, to the bit. */
+/* A number lost in every step, and not when it is computed again: the steps come out as those of an
+ * undisturbed run, to the bit. */
 static void a_transient_fault_costs_time_alone(void **state)
 {
-    static const char *const layouts[] = {"dp=1", "dp=2,zero=3", "pp=2,mbs=1", "tp=2,sp=1,recompute=full"};
+    static const char *const layouts[] = {"dp=1", "dp=2,zero=3", "pp=2,mbs=1",
+                                          "tp=2,sp=1,recompute=full"};
     struct run run;
     (void)state;
     run_make(&run, data_dir(), 5, 4);
@@ -250,7 +263,8 @@ static void a_transient_fault_costs_time_alone(void **state)
         struct told_steps a = told(sound, 1), b = told(struck, 1);
         assert_true(a.n == 4 && b.n == 4 && a.skipped == 0 && b.skipped == 0);
         for (int s = 0; s < 4; s++)
-            assert_true(a.bad_rank[s] == -2 && b.bad_rank[s] >= 0 && !b.bad_op[s][0] && a.loss[s] == b.loss[s] && a.norm[s] == b.norm[s]);
+            assert_true(a.bad_rank[s] == -2 && b.bad_rank[s] >= 0 && !b.bad_op[s][0] &&
+                        a.loss[s] == b.loss[s] && a.norm[s] == b.norm[s]);
     }
     run_release(&run);
 }
@@ -258,7 +272,8 @@ static void a_transient_fault_costs_time_alone(void **state)
 /* A run may change its layout at every restart. */
 static void a_layout_resumes_another(void **state)
 {
-    static const char *const layouts[] = {"dp=1", "dp=2,zero=1", "dp=3,zero=0,mbs=2", "dp=4,zero=1", "dp=1,mbs=3", "dp=2,zero=0"};
+    static const char *const layouts[] = {"dp=1",        "dp=2,zero=1", "dp=3,zero=0,mbs=2",
+                                          "dp=4,zero=1", "dp=1,mbs=3",  "dp=2,zero=0"};
     struct run run;
     (void)state;
     run_make(&run, data_dir(), 5, LEN(layouts));
@@ -266,7 +281,12 @@ static void a_layout_resumes_another(void **state)
     for (int i = 0; i < LEN(layouts); i++) {
         struct plan plan = plan_make_text(&run, layouts[i]);
         const char *layout = layout_world(&plan.layout) <= world->size ? layouts[i] : "dp=1,mbs=2";
-        assert_int_equal(train(&run, &(struct job){.name = "parts", .layout = layout, .max_steps = 1, .attempt = i + 1}).steps, 1);
+        assert_int_equal(
+            train(
+                &run,
+                &(struct job){.name = "parts", .layout = layout, .max_steps = 1, .attempt = i + 1})
+                .steps,
+            1);
     }
     double d = difference("whole", "parts", LEN(layouts));
     if (!(d <= 1e-11))
@@ -288,7 +308,8 @@ static void zero_is_bitwise_equal(void **state)
     run_release(&run);
 }
 
-/* Mean over all elements and mean of the samples' means are one where samples are alike, and two where they are not. */
+/* Mean over all elements and mean of the samples' means are one where samples are alike, and two
+ * where they are not. */
 static void loss_norms(void **state)
 {
     (void)state;
@@ -308,13 +329,15 @@ static void loss_norms(void **state)
         for (int64_t s = 0; s < t[0].n; s++) {
             double off = fabs(t[0].loss[s] / t[1].loss[s] - 1);
             assert_true(k == 1 ? off > 1e-6 : off < 1e-12);
-            assert_true(t[0].loss[s] > 0.05 && t[0].loss[s] < 20); /* a mean of squares of numbers near 1 */
+            /* a mean of squares of numbers near 1 */
+            assert_true(t[0].loss[s] > 0.05 && t[0].loss[s] < 20);
         }
         run_release(&run);
     }
 }
 
-/* A later stage may have fewer samples than there are replicas: those without run empty micro-batches. */
+/* A later stage may have fewer samples than there are replicas: those without run empty
+ * micro-batches. */
 static void replicas_without_samples(void **state)
 {
     struct run run;
@@ -336,7 +359,8 @@ static void replicas_without_samples(void **state)
 
 /* ---- how it ends ---- */
 
-/* One rank hears a signal in the middle of a run: sent by its own timer, so that it falls into a step. */
+/* One rank hears a signal in the middle of a run: sent by its own timer, so that it falls into a
+ * step. */
 static void on_alarm(int signo)
 {
     (void)signo;
@@ -362,13 +386,16 @@ static void asked_to_stop(void **state)
         snprintf(file, sizeof file, "x/ckpt/step-%08lld", (long long)r.next_step);
         assert_true(r.next_step == 0 || file_exists(in_scratch(file)));
     }
-    struct train_report again = train(&run, &(struct job){.name = "x", .layout = layout, .attempt = 2}); /* asked before it began */
+    /* asked before it began */
+    struct train_report again = train(&run,
+                                      &(struct job){.name = "x", .layout = layout, .attempt = 2});
     assert_true(again.end == TRAIN_STOPPED && again.steps == 0 && again.next_step == r.next_step);
     stop = 0;
     run_release(&run);
 }
 
-/* Latents that overflow float32 when normalised: every gradient is NaN, every step skipped, and then it is enough. */
+/* Latents that overflow float32 when normalised: every gradient is NaN, every step skipped, and
+ * then it is enough. */
 static void not_finite_for_too_long(void **state)
 {
     struct run run;
@@ -386,9 +413,13 @@ static void not_finite_for_too_long(void **state)
     comm_barrier(world, &err);
     run_make(&run, data_dir(), 5, 40);
     snprintf(layout, sizeof layout, "dp=%d,zero=1", world->size);
-    must(try_train(&run, &(struct job){.name = "x", .layout = layout, .max_steps = 6}, &r, &err), &err); /* they are counted over a stop */
-    must_fail(try_train(&run, &(struct job){.name = "x", .layout = layout, .attempt = 2}, &r, &err), ERR_DIVERGED, &err,
-              "10 steps in a row had a gradient that is not finite (last: step 9, first met in the head on rank 0, read by copy of the embedding on rank 0, in forward)");
+    /* they are counted over a stop */
+    must(try_train(&run, &(struct job){.name = "x", .layout = layout, .max_steps = 6}, &r, &err),
+         &err);
+    must_fail(try_train(&run, &(struct job){.name = "x", .layout = layout, .attempt = 2}, &r, &err),
+              ERR_DIVERGED, &err,
+              "10 steps in a row had a gradient that is not finite (last: step 9, first met in the "
+              "head on rank 0, read by copy of the embedding on rank 0, in forward)");
     if (world->rank == 0) {
         struct told_steps t = told("x", 2);
         assert_true(t.n == 4 && t.skipped == 4);
@@ -398,7 +429,8 @@ static void not_finite_for_too_long(void **state)
     run_release(&run);
 }
 
-/* A sample that is past the numbers, drawn once by one replica: that rank is named, its step alone skipped. */
+/* A sample that is past the numbers, drawn once by one replica: that rank is named, its step alone
+ * skipped. */
 static void the_rank_is_named(void **state)
 {
     enum { SAMPLE = 5, NPY_HEADER_BYTES = 128, STEPS = 12 };
@@ -412,7 +444,9 @@ static void the_rank_is_named(void **state)
         struct hash128 hash;
         must(dataset_load(in_scratch("data"), &d, &err), &err);
         int fd = open(in_scratch("data/s1.tar"), O_RDWR);
-        assert_true(fd >= 0 && pwrite(fd, &huge, sizeof huge, (off_t)d.samples[SAMPLE].latent_offset + NPY_HEADER_BYTES) == sizeof huge);
+        assert_true(fd >= 0 && pwrite(fd, &huge, sizeof huge,
+                                      (off_t)d.samples[SAMPLE].latent_offset + NPY_HEADER_BYTES) ==
+                                   sizeof huge);
         close(fd);
         must(hash_file(in_scratch("data/s1.tar"), &hash, &err), &err);
         d.shards[1].bytes_hash = hash.lo;
@@ -423,22 +457,29 @@ static void the_rank_is_named(void **state)
     run_make(&run, data_dir(), world->size, STEPS / world->size);
     run.dtype = DTYPE_F32;
     must(loader_open(&run, &run.stages[0], 1, false, 0, 1, &l, &err), &err);
-    for (int zero = 0; zero <= (world->size > 1 ? 4 : 0); zero++) { /* 4: in two stages, of which the last one meets it first */
+    /* 4: in two stages, of which the last one meets it first */
+    for (int zero = 0; zero <= (world->size > 1 ? 4 : 0); zero++) {
         char layout[32];
         bool stages = zero == 4 && world->size % 2 == 0;
         int dp = stages ? world->size / 2 : world->size;
         if (zero == 4 && !stages)
             continue;
-        snprintf(layout, sizeof layout, stages ? "dp=%d,pp=2,mbs=%d" : "dp=%d,zero=%d", dp, stages ? 1 : zero);
+        snprintf(layout, sizeof layout, stages ? "dp=%d,pp=2,mbs=%d" : "dp=%d,zero=%d", dp,
+                 stages ? 1 : zero);
         train(&run, &(struct job){.name = layout, .layout = layout});
         struct told_steps t = world->rank == 0 ? told(layout, 1) : (struct told_steps){.n = 0};
         assert_true(world->rank != 0 || t.skipped == 1);
         for (int64_t i = 0; i < STEPS && world->rank == 0; i++)
             if (loader_sample(l, loader_draw(l, i).pack, 0) == SAMPLE) {
-                int64_t step = i / world->size, rank = stages ? dp + i % world->size / 2 : i % world->size;
+                int64_t step = i / world->size,
+                        rank = stages ? dp + i % world->size / 2 : i % world->size;
                 char made[80];
-                snprintf(made, sizeof made, "made by adaln_bwd of the head on rank %lld, in backward", (long long)rank);
-                assert_true(t.bad_rank[step] == rank && strstr(t.bad_in[step], "the head on rank ") && strcmp(t.bad_op[step], made) == 0);
+                snprintf(made, sizeof made,
+                         "made by adaln_bwd of the head on rank %lld, in backward",
+                         (long long)rank);
+                assert_true(t.bad_rank[step] == rank &&
+                            strstr(t.bad_in[step], "the head on rank ") &&
+                            strcmp(t.bad_op[step], made) == 0);
             }
     }
     loader_close(l);
@@ -453,7 +494,8 @@ static void one_rank_meets_damage(void **state)
     struct err err = {0};
     char layout[16];
     (void)state;
-    if (world->rank == 0) { /* the index is told of the damaged bytes, so that only reading finds out */
+    /* the index is told of the damaged bytes, so that only reading finds out */
+    if (world->rank == 0) {
         struct dataset d;
         struct hash128 hash;
         must(dataset_load(in_scratch("data"), &d, &err), &err);
@@ -466,8 +508,8 @@ static void one_rank_meets_damage(void **state)
     comm_barrier(world, &err);
     run_make(&run, data_dir(), 5, 40);
     snprintf(layout, sizeof layout, "dp=%d", world->size);
-    must_fail(try_train(&run, &(struct job){.name = "x", .layout = layout}, &r, &err), ERR_CORRUPT, &err,
-              "s1.tar', sample 1 at offset");
+    must_fail(try_train(&run, &(struct job){.name = "x", .layout = layout}, &r, &err), ERR_CORRUPT,
+              &err, "s1.tar', sample 1 at offset");
     run_release(&run);
 }
 
@@ -492,7 +534,8 @@ static void refusals(void **state)
     plan.gbs = 6;
     int rc = try_train(&run, &(struct job){.name = "x", .plan = &plan}, &r, &err);
     if (world->rank == 0)
-        must_fail(rc, ERR_INPUT, &err, "the plan was made for batches of 6 samples, the run's have 5");
+        must_fail(rc, ERR_INPUT, &err,
+                  "the plan was made for batches of 6 samples, the run's have 5");
     plan.gbs = 5;
     plan.model_hash.lo = 1;
     rc = try_train(&run, &(struct job){.name = "x", .plan = &plan}, &r, &err);
@@ -510,8 +553,9 @@ static void refusals(void **state)
     run_release(&run);
 }
 
-/* The plan is a promise: a limit above its total passes, one that its buffers alone fill does not; a trial leaves no checkpoint
- * and no events. The process's part is measured anew each time, and this one has grown. */
+/* The plan is a promise: a limit above its total passes, one that its buffers alone fill does not;
+ * a trial leaves no checkpoint and no events. The process's part is measured anew each time, and
+ * this one has grown. */
 static void memory_limit_and_trial(void **state)
 {
     struct run run;
@@ -522,15 +566,24 @@ static void memory_limit_and_trial(void **state)
     struct train_report ok = train(&run, &(struct job){.name = "x", .trial = true, .max_steps = 3});
     int64_t buffers = ok.planned_bytes - ok.process_bytes;
     if (world->rank == 0) {
-        assert_true(ok.process_bytes > 0 && ok.process_bytes <= ok.peak_bytes + (world->size << 20));
-        assert_true(ok.steps == 3 && ok.median_step_s > 0 && ok.planned_bytes > 0 && ok.peak_bytes > ok.planned_bytes / 2);
-        /* what the device gave is what was planned, but for the loader, communication, and one page or so of small blocks */
+        assert_true(ok.process_bytes > 0 &&
+                    ok.process_bytes <= ok.peak_bytes + (world->size << 20));
+        assert_true(ok.steps == 3 && ok.median_step_s > 0 && ok.planned_bytes > 0 &&
+                    ok.peak_bytes > ok.planned_bytes / 2);
+        /* what the device gave is what was planned, but for the loader, communication, and one page
+         * or so of small blocks */
         assert_in_range(ok.taken_bytes, buffers * 9 / 10, buffers + 8192);
-        assert_true(ok.min_step_s <= ok.median_step_s && ok.median_step_s <= ok.max_step_s && isnan(ok.mfu));
+        assert_true(ok.min_step_s <= ok.median_step_s && ok.median_step_s <= ok.max_step_s &&
+                    isnan(ok.mfu));
         assert_false(file_exists(in_scratch("x/ckpt")) || file_exists(in_scratch("x/events")));
     }
-    train(&run, &(struct job){.name = "x", .trial = true, .max_steps = 1, .memory_limit_bytes = 2 * ok.planned_bytes});
-    int rc = try_train(&run, &(struct job){.name = "x", .trial = true, .max_steps = 1, .memory_limit_bytes = buffers}, &r, &err);
+    train(&run, &(struct job){.name = "x",
+                              .trial = true, .max_steps = 1,
+                              .memory_limit_bytes = 2 * ok.planned_bytes});
+    int rc = try_train(
+        &run,
+        &(struct job){.name = "x", .trial = true, .max_steps = 1, .memory_limit_bytes = buffers},
+        &r, &err);
     if (world->rank == 0) {
         must_fail(rc, ERR_NO, &err, "out of memory by plan");
         assert_true(r.planned_bytes - r.process_bytes == buffers && r.steps == 0);
@@ -541,10 +594,14 @@ static void memory_limit_and_trial(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        CASE(a_step_allocates_nothing), CASE(resumed_is_bitwise_equal),
-        CASE(recompute_is_bitwise_equal), CASE(layouts_agree), CASE(a_layout_resumes_another), CASE(zero_is_bitwise_equal),
-        CASE(replicas_without_samples), CASE(loss_norms), CASE(the_normaliser_is_global), CASE(asked_to_stop), CASE(not_finite_for_too_long),
-        CASE(the_rank_is_named), CASE(spikes_are_skipped), CASE(a_transient_fault_costs_time_alone), CASE(one_rank_meets_damage), CASE(refusals), CASE(memory_limit_and_trial),
+        CASE(a_step_allocates_nothing),   CASE(resumed_is_bitwise_equal),
+        CASE(recompute_is_bitwise_equal), CASE(layouts_agree),
+        CASE(a_layout_resumes_another),   CASE(zero_is_bitwise_equal),
+        CASE(replicas_without_samples),   CASE(loss_norms),
+        CASE(the_normaliser_is_global),   CASE(asked_to_stop),
+        CASE(not_finite_for_too_long),    CASE(the_rank_is_named),
+        CASE(spikes_are_skipped),         CASE(a_transient_fault_costs_time_alone),
+        CASE(one_rank_meets_damage),      CASE(refusals), CASE(memory_limit_and_trial),
     };
     world_open(argc, argv);
     return world_close(cmocka_run_group_tests(tests, NULL, NULL));

@@ -1,5 +1,5 @@
-/* First weights from a file or a checkpoint: every number where it belongs, under whatever layout the ranks have; names, lacks, tables of
- * other sizes, and what is refused. */
+/* First weights from a file or a checkpoint: every number where it belongs, under whatever layout
+ * the ranks have; names, lacks, tables of other sizes, and what is refused. */
 #include "trainer_run.h"
 
 #include <sys/stat.h>
@@ -40,7 +40,8 @@ static void rig_open(struct rig *r, const char *layout)
     must(finetune_params(&r->run.model, &r->run.finetune, &r->params, &err), &err);
     must(shards_build(&r->run.model, &r->params, &r->layout, world->rank, &r->sh, &err), &err);
     must(comm_grid_open(world, &r->layout, &r->run.model, &r->grid, &err), &err);
-    struct optim_conf conf = {&r->params, &r->sh, &r->run, &r->layout, world, &r->grid, r->b.ops, r->b.stream};
+    struct optim_conf conf = {&r->params, &r->sh,   &r->run,  &r->layout,
+                              world,      &r->grid, r->b.ops, r->b.stream};
     must(optim_open(&r->o, &conf, &err), &err);
 }
 
@@ -55,7 +56,10 @@ static void rig_close(struct rig *r)
 }
 
 /* Numbers that f16 and bf16 have: up to 8 bits, of both signs. */
-static double number(int64_t tensor, int64_t element) { return (double)((tensor * 37 + element * 11) % 255 - 127) / 8; }
+static double number(int64_t tensor, int64_t element)
+{
+    return (double)((tensor * 37 + element * 11) % 255 - 127) / 8;
+}
 
 static uint16_t to_bf16(double x)
 {
@@ -69,7 +73,8 @@ static uint16_t to_f16(double x) /* exact ones, not subnormal */
 {
     int e;
     double m = frexp(fabs(x), &e);
-    return (uint16_t)((x < 0 ? 0x8000 : 0) | (x == 0 ? 0 : (e + 14) << 10 | ((int)ldexp(m, 11) & 1023)));
+    return (uint16_t)((x < 0 ? 0x8000 : 0) |
+                      (x == 0 ? 0 : (e + 14) << 10 | ((int)ldexp(m, 11) & 1023)));
 }
 
 static const char *const dtypes[] = {"F32", "BF16", "F16", "F64"};
@@ -84,7 +89,8 @@ static void element_put(char *raw, const char *dtype, int64_t j, double x)
         ((uint16_t *)(void *)raw)[j] = strcmp(dtype, "F16") == 0 ? to_f16(x) : to_bf16(x);
 }
 
-/* without: tensor left out, -1 none; rows_t: 0 the model's, -1 none; biases: so many tensors more */
+/* without: tensor left out, -1 none; rows_t: 0 the model's, -1 none; biases: so many tensors
+ * more */
 struct make { const char *prefix; int64_t without, rows_t; bool another_shape; int biases; };
 
 /* All tensors but `without`, each in another number format, under prefix + name. */
@@ -144,7 +150,11 @@ static const char *file_of(const struct rig *r, struct make k)
 }
 
 typedef double expected_fn(const struct rig *r, int64_t tensor, int64_t element);
-static double as_numbered(const struct rig *r, int64_t tensor, int64_t element) { (void)r; return number(tensor, element); }
+static double as_numbered(const struct rig *r, int64_t tensor, int64_t element)
+{
+    (void)r;
+    return number(tensor, element);
+}
 
 /* All that this rank holds of weights and average. */
 static void weights_check(const struct rig *r, expected_fn *expected)
@@ -152,11 +162,14 @@ static void weights_check(const struct rig *r, expected_fn *expected)
     int64_t seen = 0;
     for (int64_t i = 0; i < r->params.n; i++)
         for (int64_t j = 0; j < r->sh.tensors[i].count; j++) {
-            struct piece own = piece_of(&r->sh, shards_unit_of(&r->sh, i), &r->sh.tensors[i], j, j + 1);
-            int64_t run, global = shard_to_global(&r->sh.tensors[i], &r->params.items[i], j, &run), at = r->sh.tensors[i].offset + j;
+            struct piece own = piece_of(&r->sh, shards_unit_of(&r->sh, i), &r->sh.tensors[i], j,
+                                        j + 1);
+            int64_t run, global = shard_to_global(&r->sh.tensors[i], &r->params.items[i], j, &run),
+                         at = r->sh.tensors[i].offset + j;
             double want = expected(r, i, global);
             if (r->layout.zero < 3 || own.n)
-                assert_true(((double *)r->o.weights)[r->layout.zero < 3 ? at : own.at] == want), seen++;
+                assert_true(((double *)r->o.weights)[r->layout.zero < 3 ? at : own.at] == want),
+                    seen++;
             if (r->layout.zero < 1 || own.n)
                 assert_true(((double *)r->o.ema)[r->layout.zero < 1 ? at : own.at] == want);
         }
@@ -170,7 +183,8 @@ static void map_set(struct rig *r, const char *from, const char *to)
     snprintf(w->map[w->n_maps++].to, LIMIT_NAME_BYTES, "%s", to);
 }
 
-static const char *const layouts[] = {"dp=1", "dp=2,zero=3", "tp=2", "tp=2,dp=2,zero=1", "tp=4", "pp=2,dp=2,zero=3", "dp=4,zero=2"};
+static const char *const layouts[] = {"dp=1", "dp=2,zero=3",      "tp=2",       "tp=2,dp=2,zero=1",
+                                      "tp=4", "pp=2,dp=2,zero=3", "dp=4,zero=2"};
 
 /* Names with a prefix, four number formats, and the same from a checkpoint of what was read. */
 static void every_number_in_its_place(void **state)
@@ -189,7 +203,8 @@ static void every_number_in_its_place(void **state)
         must(warm_start(&r.o, NULL, NULL, NULL, &err), &err);
         weights_check(&r, as_numbered);
         struct ckpt_meta meta = {.step = 3}, written;
-        must(ckpt_save(&(struct ckpt_writer){.run_dir = scratch}, &r.o, &meta, 2, &written, &err), &err);
+        must(ckpt_save(&(struct ckpt_writer){.run_dir = scratch}, &r.o, &meta, 2, &written, &err),
+             &err);
         must(optim_init(&r.o, &err), &err);
         r.run.warm = (struct warm){.from = in_scratch("ckpt/step-00000003")};
         must(warm_start(&r.o, NULL, NULL, NULL, &err), &err);
@@ -218,11 +233,14 @@ static void what_is_missing(void **state)
     rig_open(&r, dp);
     lacking = params_find(&r.params, "blocks.0.mlp.fc1.weight");
     r.run.warm.from = file_of(&r, (struct make){"", lacking, 0, false});
-    must_fail(warm_start(&r.o, tell, NULL, NULL, &err), ERR_INPUT, &err, "has no tensor 'blocks.0.mlp.fc1.weight'");
+    must_fail(warm_start(&r.o, tell, NULL, NULL, &err), ERR_INPUT, &err,
+              "has no tensor 'blocks.0.mlp.fc1.weight'");
     r.run.warm.partial = true;
     must(warm_start(&r.o, tell, NULL, NULL, &err), &err);
     weights_check(&r, drawn_where_lacking);
-    assert_non_null(strstr(told.p, "1 tensors that the source has not keep their first values: 'blocks.0.mlp.fc1.weight'"));
+    assert_non_null(strstr(
+        told.p,
+        "1 tensors that the source has not keep their first values: 'blocks.0.mlp.fc1.weight'"));
     rig_close(&r);
 }
 
@@ -238,15 +256,19 @@ static void what_is_not_used(void **state)
     rig_open(&r, dp);
     r.run.warm.from = file_of(&r, (struct make){"", -1, 0, false, 6});
     must_fail(warm_start(&r.o, tell, NULL, &count, &err), ERR_INPUT, &err,
-              "holds 6 that the model has no place for, and would not be itself without: 'net.0.bias', 'net.1.bias', 'net.2.bias', 'net.3.bias' and 2 more");
+              "holds 6 that the model has no place for, and would not be itself without: "
+              "'net.0.bias', 'net.1.bias', 'net.2.bias', 'net.3.bias' and 2 more");
     assert_int_equal(count.tensors, 0);
     r.run.warm.partial = true;
     must(warm_start(&r.o, tell, NULL, &count, &err), &err);
-    assert_true(count.tensors == r.params.n && count.taken == r.params.n && count.missing == 0 && count.unused == 6);
+    assert_true(count.tensors == r.params.n && count.taken == r.params.n && count.missing == 0 &&
+                count.unused == 6);
     assert_non_null(strstr(told.p, "6 tensors of the source are not used: 'net.0.bias'"));
     r.run.warm.partial = false;
-    map_set(&r, "net.4.bias", "pos_w.weight"); /* of two for one name neither is left out in silence */
-    must_fail(warm_start(&r.o, tell, NULL, &count, &err), ERR_INPUT, &err, "are both mapped to 'pos_w.weight'");
+    /* of two for one name neither is left out in silence */
+    map_set(&r, "net.4.bias", "pos_w.weight");
+    must_fail(warm_start(&r.o, tell, NULL, &count, &err), ERR_INPUT, &err,
+              "are both mapped to 'pos_w.weight'");
     rig_close(&r);
 }
 
@@ -286,18 +308,23 @@ static void refused(void **state)
     r.run.warm.from = in_scratch("none");
     must_fail(warm_start(&r.o, NULL, NULL, NULL, &err), ERR_NOT_FOUND, &err, "none");
     r.run.warm.from = file_of(&r, (struct make){"", -1, 0, true});
-    must_fail(warm_start(&r.o, NULL, NULL, NULL, &err), ERR_INPUT, &err, "tensor 'patch_embed.weight' has shape [15,");
+    must_fail(warm_start(&r.o, NULL, NULL, NULL, &err), ERR_INPUT, &err,
+              "tensor 'patch_embed.weight' has shape [15,");
     r.run.warm.from = file_of(&r, (struct make){"", -1, -1, false});
-    must_fail(warm_start(&r.o, NULL, NULL, NULL, &err), ERR_INPUT, &err, "tensor 'pos_t.weight' has shape [0, 16]");
+    must_fail(warm_start(&r.o, NULL, NULL, NULL, &err), ERR_INPUT, &err,
+              "tensor 'pos_t.weight' has shape [0, 16]");
     r.run.warm.from = file_of(&r, (struct make){"x.", -1, 0, false});
     must_fail(warm_start(&r.o, NULL, NULL, NULL, &err), ERR_INPUT, &err, "none of its ");
     map_set(&r, "x.*", "*");
     map_set(&r, "y", "z");
     must(warm_start(&r.o, NULL, NULL, NULL, &err), &err);
-    snprintf(r.run.warm.map[1].from, LIMIT_NAME_BYTES, "x.pos_w.weight"), snprintf(r.run.warm.map[1].to, LIMIT_NAME_BYTES, "pos_h.weight");
+    snprintf(r.run.warm.map[1].from, LIMIT_NAME_BYTES, "x.pos_w.weight"),
+        snprintf(r.run.warm.map[1].to, LIMIT_NAME_BYTES, "pos_h.weight");
     must(warm_start(&r.o, NULL, NULL, NULL, &err), &err); /* the first rule decides */
-    r.run.warm.map[2] = r.run.warm.map[0], r.run.warm.map[0] = r.run.warm.map[1], r.run.warm.map[1] = r.run.warm.map[2];
-    must_fail(warm_start(&r.o, NULL, NULL, NULL, &err), ERR_INPUT, &err, "are both mapped to 'pos_h.weight'");
+    r.run.warm.map[2] = r.run.warm.map[0], r.run.warm.map[0] = r.run.warm.map[1],
+    r.run.warm.map[1] = r.run.warm.map[2];
+    must_fail(warm_start(&r.o, NULL, NULL, NULL, &err), ERR_INPUT, &err,
+              "are both mapped to 'pos_h.weight'");
     r.run.warm.n_maps = 0;
     must(warm_hash(r.run.warm.from, &r.run.warm.hash, &err), &err);
     r.run.warm.hash.lo ^= 1;
@@ -318,6 +345,8 @@ static void refused(void **state)
 int main(int argc, char **argv)
 {
     world_open(argc, argv);
-    const struct CMUnitTest tests[] = {SHARED(every_number_in_its_place), SHARED(what_is_missing), SHARED(what_is_not_used), SHARED(a_table_of_other_rows), SHARED(refused)};
+    const struct CMUnitTest tests[] = {SHARED(every_number_in_its_place), SHARED(what_is_missing),
+                                       SHARED(what_is_not_used), SHARED(a_table_of_other_rows),
+                                       SHARED(refused)};
     return world_close(cmocka_run_group_tests(tests, NULL, NULL));
 }

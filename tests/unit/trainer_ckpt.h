@@ -1,4 +1,5 @@
-/* What the tests of checkpoints share: a rig with a model and its optimizer, whose state tells which step it is of; saving, loading, looking. */
+/* What the tests of checkpoints share: a rig with a model and its optimizer, whose state tells
+ * which step it is of; saving, loading, looking. */
 #ifndef TESTS_UNIT_TRAINER_CKPT_H
 #define TESTS_UNIT_TRAINER_CKPT_H
 
@@ -21,7 +22,8 @@ static enum run_moments moments;
 static bool some_frozen;
 
 /* `group`: all ranks of the layout. */
-static inline void rig_open_as(struct rig *r, const char *layout, struct comm *group, enum dtype dtype, double ema)
+static inline void rig_open_as(struct rig *r, const char *layout, struct comm *group,
+                               enum dtype dtype, double ema)
 {
     struct err err = {0};
     r->b = bench_open(dtype);
@@ -35,7 +37,8 @@ static inline void rig_open_as(struct rig *r, const char *layout, struct comm *g
         r->params.items[i].flags &= ~(unsigned)PARAM_TRAINABLE;
     must(shards_build(&r->run.model, &r->params, &r->layout, group->rank, &r->sh, &err), &err);
     must(comm_grid_open(group, &r->layout, &r->run.model, &r->grid, &err), &err);
-    struct optim_conf conf = {&r->params, &r->sh, &r->run, &r->layout, group, &r->grid, r->b.ops, r->b.stream};
+    struct optim_conf conf = {&r->params, &r->sh,   &r->run,  &r->layout,
+                              group,      &r->grid, r->b.ops, r->b.stream};
     must(optim_open(&r->o, &conf, &err), &err);
 }
 
@@ -76,10 +79,12 @@ static const struct ckpt_writer here = {.run_dir = scratch}; /* with nobody else
 
 static inline int try_save(struct rig *r, int64_t step, int64_t keep, struct err *err)
 {
-    struct ckpt_meta meta = {.step = step, .ordinal = (uint64_t)step * 8, .config_hash = config}, written = {0};
+    struct ckpt_meta meta = {.step = step, .ordinal = (uint64_t)step * 8, .config_hash = config},
+                     written = {0};
     state_set(r, step);
     int rc = ckpt_save(&here, &r->o, &meta, keep, &written, err);
-    double bytes = ckpt_file_of_rank(&r->layout, r->o.c.world->rank) < 0 ? 0 : (double)r->o.own * 8 * 4;
+    double bytes = ckpt_file_of_rank(&r->layout, r->o.c.world->rank) < 0 ? 0
+                                                                         : (double)r->o.own * 8 * 4;
     if (rc == 0) {
         must(comm_sum(r->o.c.world, &bytes, 1, err), err);
         assert_true((double)written.bytes == bytes && written.updates == 1000 + step);
@@ -114,7 +119,8 @@ static inline void load_expect(struct rig *r, int64_t step, struct told *told)
     assert_int_equal(found, step >= 0);
     if (!found)
         return;
-    assert_true(meta.step == step && meta.ordinal == (uint64_t)step * 8 && meta.updates == 1000 + step);
+    assert_true(meta.step == step && meta.ordinal == (uint64_t)step * 8 &&
+                meta.updates == 1000 + step);
     state_check(r, step);
 }
 

@@ -1,4 +1,5 @@
-/* What the trainer's unit tests share: an opened CPU table, random tensors, and gradients by central differences. */
+/* What the trainer's unit tests share: an opened CPU table, random tensors, and gradients by
+ * central differences. */
 #ifndef TESTS_TRAINER_FIXTURE_H
 #define TESTS_TRAINER_FIXTURE_H
 
@@ -28,7 +29,8 @@ static inline struct bench bench_open(enum dtype dtype)
 {
     struct bench b;
     struct err err = {0};
-    if (dev_cpu_open(true, &b.dev, &err) < 0 || b.dev->stream_new(b.dev, "test", &b.stream, &err) < 0 ||
+    if (dev_cpu_open(true, &b.dev, &err) < 0 ||
+        b.dev->stream_new(b.dev, "test", &b.stream, &err) < 0 ||
         ops_cpu_open(b.dev, dtype, OPS_BLAS_OWN, &b.ops, &err) < 0)
         fail_msg("%s", err.text);
     return b;
@@ -73,7 +75,10 @@ static inline double dot(const double *a, const double *b, int64_t n)
     return s;
 }
 
-static inline struct tensor f64(double *p, int64_t rows, int64_t cols) { return tensor_of(p, DTYPE_F64, rows, cols); }
+static inline struct tensor f64(double *p, int64_t rows, int64_t cols)
+{
+    return tensor_of(p, DTYPE_F64, rows, cols);
+}
 
 /* One tensor whose gradient is checked. */
 struct fd_slot {
@@ -84,8 +89,10 @@ struct fd_slot {
 };
 
 /* Derivative of f along one random direction of x by central differences of fourth order:
- * (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h, against grad · direction; relative tolerance `tol`. */
-static inline void fd_check(const char *what, const struct fd_slot *s, uint64_t id, double (*f)(void *), void *ctx, double tol)
+ * (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h, against grad · direction; relative tolerance
+ * `tol`. */
+static inline void fd_check(const char *what, const struct fd_slot *s, uint64_t id,
+                            double (*f)(void *), void *ctx, double tol)
 {
     static const double step[4] = {1, -1, 2, -2}, weight[4] = {8, -8, -1, 1};
     const double h = 5e-4;
@@ -102,8 +109,8 @@ static inline void fd_check(const char *what, const struct fd_slot *s, uint64_t 
     if (!(dot(s->grad, s->grad, s->n) > 0))
         fail_msg("%s: gradient of %s is zero or not a number", what, s->name);
     if (!(fabs(numeric - analytic) <= tol * scale))
-        fail_msg("%s, %s: numeric %.15g, analytic %.15g, relative difference %.3g > %.1g", what, s->name, numeric, analytic,
-                 fabs(numeric - analytic) / scale, tol);
+        fail_msg("%s, %s: numeric %.15g, analytic %.15g, relative difference %.3g > %.1g", what,
+                 s->name, numeric, analytic, fabs(numeric - analytic) / scale, tol);
     free(v);
     free(keep);
 }

@@ -1,9 +1,10 @@
-/* A few steps of training on the ranks of a group under a layout, and what comes out compared with one rank's: what the tests
- * of layouts share. The batch is of mixed shapes and captions, in f64; all weights are random and not zero.
+/* A few steps of training on the ranks of a group under a layout, and what comes out compared with
+ * one rank's: what the tests of layouts share. The batch is of mixed shapes and captions, in f64;
+ * all weights are random and not zero.
  *
  *     world_open(&argc, &argv);
- *     wanted(model, clip)                                   // one rank's outcome, made once by each process
- *     layout_differs(group, model, &layout, clip, text)     // three steps of the same under a layout
+ *     wanted(model, clip) // one rank's outcome, made once by each process
+ *     layout_differs(group, model, &layout, clip, text) // three steps of the same under a layout
  *     return world_close(cmocka_run_group_tests(...));
  */
 #ifndef TESTS_TRAINER_LAYOUTS_H
@@ -25,13 +26,16 @@ static inline void must(int rc, const struct err *err)
 static inline void world_open(int *argc, char ***argv)
 {
     struct err err = {0};
-    int rc = getenv("OMPI_COMM_WORLD_SIZE") ? comm_mpi_open(argc, argv, &world, &err) : comm_self_open(&world, &err);
+    int rc = getenv("OMPI_COMM_WORLD_SIZE") ? comm_mpi_open(argc, argv, &world, &err)
+                                            : comm_self_open(&world, &err);
     if (rc < 0) {
         fprintf(stderr, "%s\n", err.text);
         exit(1);
     }
     world->conf->check = true;
-    world->conf->deadline_s = 1200; /* less than the test's own limit, and more than a machine needs that has eight times as much to do */
+    /* less than the test's own limit, and more than a machine needs that has eight times as much
+     * to do */
+    world->conf->deadline_s = 1200;
     if (world->rank != 0 && !freopen("/dev/null", "w", stdout))
         exit(1);
 }
@@ -51,7 +55,11 @@ static const double TOLERANCE = 1e-11, MOVED = 1e-6;
 
 /* ---- models: heads and widths that eight tp ranks divide ---- */
 
-enum { FULL, STDIT, MOVIEGEN, COVERED, SEPARATE = COVERED, FUSED, SINGLE, BARE, GROUPS, FROZEN, LORA, LORA_FULL }; /* the first ones' layouts are all covered; the others meet some */
+/* the first ones' layouts are all covered; the others meet some */
+enum {
+    FULL, STDIT, MOVIEGEN, COVERED, SEPARATE = COVERED, FUSED, SINGLE, BARE, GROUPS, FROZEN, LORA,
+    LORA_FULL
+};
 static const struct model_case {
     const char *name;
     enum model_family family;
@@ -65,35 +73,56 @@ static const struct model_case {
     const char *finetune; /* groups of parameters, adapters */
 } models[] = {
     [FULL] = {"full", MODEL_DIT, ADALN_FULL, 8, false, true, 0, 5, OBJECTIVE_EDM, LOSS_NORM_TOKEN},
-    [STDIT] = {"stdit, 4 kv heads", MODEL_STDIT, ADALN_LORA_SINGLE, 4, false, true, 0, 4, OBJECTIVE_RECTIFIED_FLOW, LOSS_NORM_TOKEN},
-    [MOVIEGEN] = {"moviegen, 2 kv heads, tables", MODEL_MOVIEGEN, ADALN_LORA_SEPARATE, 2, true, true, 0, 5, OBJECTIVE_RECTIFIED_FLOW, LOSS_NORM_TOKEN, true},
-    [SEPARATE] = {"lora_separate, 2 kv heads, gated", MODEL_DIT, ADALN_LORA_SEPARATE, 2, true, true, 2, 4, OBJECTIVE_RECTIFIED_FLOW, LOSS_NORM_TOKEN},
-    [FUSED] = {"lora_fused, 1 kv head", MODEL_DIT, ADALN_LORA_FUSED, 1, false, true, 0, 4, OBJECTIVE_V, LOSS_NORM_TOKEN},
-    [SINGLE] = {"lora_single, no text", MODEL_DIT, ADALN_LORA_SINGLE, 4, true, false, 2, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN},
-    [BARE] = {"nothing but tokens", MODEL_DIT, ADALN_NONE, 8, false, false, 0, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN},
-    [GROUPS] = {"groups", MODEL_DIT, ADALN_LORA_SINGLE, 2, true, true, 0, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN, true,
-                "{\"groups\": [{\"match\": \"blocks.*.attn.qkv.*\", \"trainable\": false}, {\"match\": \"*.adaln.b.*\", \"trainable\": false},"
-                " {\"match\": \"blocks.*.mlp.*\", \"lr_scale\": 0.1, \"decay\": false}, {\"match\": \"*.q_norm.*\", \"decay\": true},"
-                " {\"match\": \"cond_norm.*\", \"trainable\": false}, {\"match\": \"*.k_norm.*\", \"trainable\": false},"
-                " {\"match\": \"pos_h.*\", \"trainable\": false}, {\"match\": \"text_null\", \"trainable\": false}]}"},
+    [STDIT] = {"stdit, 4 kv heads", MODEL_STDIT, ADALN_LORA_SINGLE, 4, false, true, 0, 4,
+               OBJECTIVE_RECTIFIED_FLOW, LOSS_NORM_TOKEN},
+    [MOVIEGEN] = {"moviegen, 2 kv heads, tables", MODEL_MOVIEGEN, ADALN_LORA_SEPARATE, 2, true,
+                  true, 0, 5, OBJECTIVE_RECTIFIED_FLOW, LOSS_NORM_TOKEN, true},
+    [SEPARATE] = {"lora_separate, 2 kv heads, gated", MODEL_DIT, ADALN_LORA_SEPARATE, 2, true, true,
+                  2, 4, OBJECTIVE_RECTIFIED_FLOW, LOSS_NORM_TOKEN},
+    [FUSED] = {"lora_fused, 1 kv head", MODEL_DIT, ADALN_LORA_FUSED, 1, false, true, 0, 4,
+               OBJECTIVE_V, LOSS_NORM_TOKEN},
+    [SINGLE] = {"lora_single, no text", MODEL_DIT, ADALN_LORA_SINGLE, 4, true, false, 2, 4,
+                OBJECTIVE_EDM, LOSS_NORM_TOKEN},
+    [BARE] = {"nothing but tokens", MODEL_DIT, ADALN_NONE, 8, false, false, 0, 4, OBJECTIVE_EDM,
+              LOSS_NORM_TOKEN},
+    [GROUPS] = {"groups", MODEL_DIT, ADALN_LORA_SINGLE, 2, true, true, 0, 4, OBJECTIVE_EDM,
+                LOSS_NORM_TOKEN, true,
+                "{\"groups\": [{\"match\": \"blocks.*.attn.qkv.*\", \"trainable\": false}, "
+                "{\"match\": \"*.adaln.b.*\", \"trainable\": false},"
+                " {\"match\": \"blocks.*.mlp.*\", \"lr_scale\": 0.1, \"decay\": false}, "
+                "{\"match\": \"*.q_norm.*\", \"decay\": true},"
+                " {\"match\": \"cond_norm.*\", \"trainable\": false}, {\"match\": \"*.k_norm.*\", "
+                "\"trainable\": false},"
+                " {\"match\": \"pos_h.*\", \"trainable\": false}, {\"match\": \"text_null\", "
+                "\"trainable\": false}]}"},
     /* a stage without anything trained, and a head without */
-    [FROZEN] = {"frozen layers", MODEL_DIT, ADALN_NONE, 8, false, false, 0, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN, false,
-                "{\"groups\": [{\"match\": \"blocks.[12].*\", \"trainable\": false}, {\"match\": \"final.*\", \"trainable\": false},"
+    [FROZEN] = {"frozen layers", MODEL_DIT, ADALN_NONE, 8, false, false, 0, 4, OBJECTIVE_EDM,
+                LOSS_NORM_TOKEN, false,
+                "{\"groups\": [{\"match\": \"blocks.[12].*\", \"trainable\": false}, {\"match\": "
+                "\"final.*\", \"trainable\": false},"
                 " {\"match\": \"blocks.3.attn.*\", \"trainable\": false}]}"},
-    [LORA] = {"lora", MODEL_DIT, ADALN_LORA_SEPARATE, 2, true, true, 2, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN, false,
+    [LORA] = {"lora", MODEL_DIT, ADALN_LORA_SEPARATE, 2, true, true, 2, 4, OBJECTIVE_EDM,
+              LOSS_NORM_TOKEN, false,
               "{\"lora\": {\"rank\": 3, \"alpha\": 2, \"match\": [\"*\"]}}"},
-    [LORA_FULL] = {"lora, groups", MODEL_DIT, ADALN_FULL, 1, false, true, 0, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN, false,
-                   "{\"lora\": {\"rank\": 2, \"alpha\": 4, \"match\": [\"blocks.[023].*.weight\", \"blocks.*.adaln.weight\", \"final.adaln.*\"]},"
-                   " \"groups\": [{\"match\": \"*.fc?.lora_a\", \"trainable\": false}, {\"match\": \"*_norm.weight\", \"trainable\": true}]}"},
+    [LORA_FULL] = {"lora, groups", MODEL_DIT, ADALN_FULL, 1, false, true, 0, 4, OBJECTIVE_EDM,
+                   LOSS_NORM_TOKEN, false,
+                   "{\"lora\": {\"rank\": 2, \"alpha\": 4, \"match\": [\"blocks.[023].*.weight\", "
+                   "\"blocks.*.adaln.weight\", \"final.adaln.*\"]},"
+                   " \"groups\": [{\"match\": \"*.fc?.lora_a\", \"trainable\": false}, {\"match\": "
+                   "\"*_norm.weight\", \"trainable\": true}]}"},
 };
 
 static inline struct model model_of(const struct model_case *c)
 {
-    return (struct model){.name = "small", .family = c->family, .layers = c->layers, .hidden = 48, .heads = 8, .kv_heads = c->kv_heads, .ffn = 16,
-                          .gated_mlp = c->gated, .text_width = c->text ? TEXT_WIDTH : 0, .text_len = c->text ? 8 : 0, .adaln = c->adaln,
-                          .adaln_rank = c->adaln == ADALN_NONE || c->adaln == ADALN_FULL ? 0 : 3, .patch_t = 1, .patch_h = 2, .patch_w = 2,
-                          .latent_channels = CHANNELS, .cond_channels = c->cond_channels, .rope_theta = 100,
-                          .pos_t = c->tables ? 3 : 0, .pos_h = c->tables ? 2 : 0, .pos_w = c->tables ? 4 : 0};
+    return (struct model){.name = "small", .family = c->family, .layers = c->layers, .hidden = 48,
+                          .heads = 8, .kv_heads = c->kv_heads, .ffn = 16, .gated_mlp = c->gated,
+                          .text_width = c->text ? TEXT_WIDTH : 0, .text_len = c->text ? 8 : 0,
+                          .adaln = c->adaln,
+                          .adaln_rank = c->adaln == ADALN_NONE || c->adaln == ADALN_FULL ? 0 : 3,
+                          .patch_t = 1, .patch_h = 2, .patch_w = 2, .latent_channels = CHANNELS,
+                          .cond_channels = c->cond_channels, .rope_theta = 100,
+                          .pos_t = c->tables ? 3 : 0, .pos_h = c->tables ? 2 : 0,
+                          .pos_w = c->tables ? 4 : 0};
 }
 
 /* ---- the sum of the ranks' gradients, by rules of this test's own ---- */
@@ -109,8 +138,10 @@ static inline double *flat_of(struct rig *r, const void *buffer, bool pieces)
     }
     for (int64_t u = 0; u < r->sh.n_trained; u++) {
         const struct shard_unit *s = &r->sh.units[u];
-        struct comm_op op = {.kind = COMM_ALL_GATHER, .what = "test", .dtype = DTYPE_F64, .n = s->elements / r->sh.group,
-                             .send = (const double *)buffer + s->offset / r->sh.group, .recv = flat + s->offset};
+        struct comm_op op = {.kind = COMM_ALL_GATHER, .what = "test", .dtype = DTYPE_F64,
+                             .n = s->elements / r->sh.group,
+                             .send = (const double *)buffer + s->offset / r->sh.group,
+                             .recv = flat + s->offset};
         must(comm_do(r->grid.shard, &op, NULL, &err), &err);
     }
     return flat;
@@ -129,7 +160,8 @@ static inline double *whole_gradient(struct rig *r, struct comm *part)
 {
     struct err err = {0};
     bool pieces = r->layout.zero >= 2, mine = !pieces || r->sh.group_rank == 0;
-    double *flat = flat_of(r, r->grads, pieces), *whole = calloc((size_t)r->list.total, sizeof *whole);
+    double *flat = flat_of(r, r->grads, pieces),
+           *whole = calloc((size_t)r->list.total, sizeof *whole);
     for (int64_t i = 0, at = 0; i < r->list.n; at += r->list.items[i].count, i++) {
         const struct shard_tensor *t = &r->sh.tensors[i];
         for (int64_t j = 0, run; mine && shards_trained(&r->sh, i) && j < t->count; j += run) {
@@ -138,7 +170,8 @@ static inline double *whole_gradient(struct rig *r, struct comm *part)
                 whole[at + g + k] += counts_here(r, t, j + k) ? flat[t->offset + j + k] : 0;
         }
     }
-    struct comm_op op = {.kind = COMM_ALL_REDUCE, .what = "test", .dtype = DTYPE_F64, .recv = whole, .n = r->list.total};
+    struct comm_op op = {.kind = COMM_ALL_REDUCE, .what = "test", .dtype = DTYPE_F64, .recv = whole,
+                         .n = r->list.total};
     must(comm_do(part, &op, NULL, &err), &err);
     free(flat);
     return whole;
@@ -154,24 +187,28 @@ struct outcome {
     double loss[STEPS_MAX];
     struct optim_result step[STEPS_MAX];
 };
-struct compare { const struct outcome *want; char *text; }; /* text: the first difference, or empty; 256 bytes */
+/* text: the first difference, or empty; 256 bytes */
+struct compare { const struct outcome *want; char *text; };
 
 static inline int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *err)
 {
     struct rig *r = ctx;
     (void)err;
     out->n = layout_micro_batch_samples(&r->layout, SAMPLES, r->sh.place.dp, micro);
-    out->samples = r->data.samples + layout_replica_first(&r->layout, SAMPLES, r->sh.place.dp) + micro * r->layout.mbs;
+    out->samples = r->data.samples + layout_replica_first(&r->layout, SAMPLES, r->sh.place.dp) +
+                   micro * r->layout.mbs;
     return 0;
 }
 
-/* All micro-batches of this replica, empty ones at the end where others have more; the loss of the batch. */
+/* All micro-batches of this replica, empty ones at the end where others have more; the loss of the
+ * batch. */
 static inline double gradients(struct rig *r, struct comm *part)
 {
     struct err err = {0};
     const struct layout *l = &r->layout;
-    struct pipe_task w = {.micros = layout_micro_batches(l, SAMPLES, l->zero >= 2 ? 0 : r->sh.place.dp), .inv_norm = INV_NORM,
-                          .batch = micro_batch, .ctx = r};
+    struct pipe_task w = {
+        .micros = layout_micro_batches(l, SAMPLES, l->zero >= 2 ? 0 : r->sh.place.dp),
+        .inv_norm = INV_NORM, .batch = micro_batch, .ctx = r};
     struct pipe_result out;
     units_begin(&r->units, w.micros, l->vpp);
     must(pipe_run(&r->pipe, &w, &out, &err), &err);
@@ -223,21 +260,25 @@ static inline double largest(const double *a, const double *b, int64_t n)
     return most;
 }
 
-static inline void differs(struct compare *c, int state, const char *tensor, double most, double scale)
+static inline void differs(struct compare *c, int state, const char *tensor, double most,
+                           double scale)
 {
     if (!*c->text && !(most <= TOLERANCE * scale))
-        snprintf(c->text, 256, "%s of %s differs by %.3g of %.3g", state_names[state], tensor, most, scale);
+        snprintf(c->text, 256, "%s of %s differs by %.3g of %.3g", state_names[state], tensor, most,
+                 scale);
 }
 
-static inline void compare_whole(struct compare *c, const struct param_list *list, int state, const double *got)
+static inline void compare_whole(struct compare *c, const struct param_list *list, int state,
+                                 const double *got)
 {
     const double *want = c->want->state[state];
     for (int64_t i = 0, at = 0; i < list->n; at += list->items[i].count, i++)
-        differs(c, state, list->items[i].name, largest(got + at, want + at, list->items[i].count), largest(want + at, NULL, list->items[i].count));
+        differs(c, state, list->items[i].name, largest(got + at, want + at, list->items[i].count),
+                largest(want + at, NULL, list->items[i].count));
 }
 
-/* Of n flat elements from e on, all of unit u, those that this rank holds in a buffer of pieces or of
- * everything: `skip` stand before them, `n` are here, from `at` on. */
+/* Of n flat elements from e on, all of unit u, those that this rank holds in a buffer of pieces or
+ * of everything: `skip` stand before them, `n` are here, from `at` on. */
 struct held_run { int64_t skip, n, at; };
 
 static inline struct held_run held_of(const struct rig *r, const struct shard_unit *u, int64_t e,
@@ -251,8 +292,10 @@ static inline struct held_run held_of(const struct rig *r, const struct shard_un
                          u->offset / r->sh.group + from - first};
 }
 
-/* All that this rank holds of a buffer, copies included; `save` instead: the whole, when it is all here. */
-static inline void compare_own(struct compare *c, struct rig *r, int state, const void *buffer, bool pieces, double *save)
+/* All that this rank holds of a buffer, copies included; `save` instead: the whole, when it is all
+ * here. */
+static inline void compare_own(struct compare *c, struct rig *r, int state, const void *buffer,
+                               bool pieces, double *save)
 {
     int64_t at[512] = {0};
     assert_true(r->list.n < LEN(at));
@@ -262,7 +305,9 @@ static inline void compare_own(struct compare *c, struct rig *r, int state, cons
         const struct shard_tensor *t = &r->sh.tensors[i];
         if (t->unit < 0 || (state != WEIGHTS && !shards_trained(&r->sh, i)))
             continue;
-        double most = 0, scale = save ? 0 : largest(c->want->state[state] + at[i], NULL, r->list.items[i].count);
+        double most = 0,
+               scale = save ? 0
+                            : largest(c->want->state[state] + at[i], NULL, r->list.items[i].count);
         for (int64_t j = 0, run; j < t->count; j += run) {
             int64_t g = at[i] + shard_to_global(t, &r->list.items[i], j, &run);
             struct held_run h = held_of(r, &r->sh.units[t->unit], t->offset + j, run, pieces);
@@ -277,23 +322,31 @@ static inline void compare_own(struct compare *c, struct rig *r, int state, cons
     }
 }
 
-static inline void compare_step(struct compare *c, int64_t s, double loss, const struct optim_result *done)
+static inline void compare_step(struct compare *c, int64_t s, double loss,
+                                const struct optim_result *done)
 {
     const struct optim_result *w = &c->want->step[s];
-    const struct { const char *what; double got, want; } all[] = {
-        {"loss", loss, c->want->loss[s]}, {"norm of gradients", done->grad_norm, w->grad_norm}, {"norm of weights", done->weight_norm, w->weight_norm},
-        {"norm of the update", done->update_norm, w->update_norm}};
+    const struct {
+        const char *what;
+        double got, want;
+    } all[] = {{"loss", loss, c->want->loss[s]},
+               {"norm of gradients", done->grad_norm, w->grad_norm},
+               {"norm of weights", done->weight_norm, w->weight_norm},
+               {"norm of the update", done->update_norm, w->update_norm}};
     for (int i = 0; i < LEN(all) && !*c->text; i++)
         if (!(fabs(all[i].got - all[i].want) <= TOLERANCE * fabs(all[i].want)))
-            snprintf(c->text, 256, "step %lld: %s %.17g instead of %.17g", (long long)s, all[i].what, all[i].got, all[i].want);
+            snprintf(c->text, 256, "step %lld: %s %.17g instead of %.17g", (long long)s,
+                     all[i].what, all[i].got, all[i].want);
 }
 
 /* A step's gradients, the whole of the first one's unless gradient is NULL, and the update. */
-static inline struct optim_result step_run(struct rig *r, struct comm *part, int64_t s, double *loss, double **gradient)
+static inline struct optim_result step_run(struct rig *r, struct comm *part, int64_t s,
+                                           double *loss, double **gradient)
 {
     struct optim_result done;
     struct err err = {0};
-    r->units.sums = s == 0 && gradient ? NULL : &r->optim.sums; /* the first step's gradients are read before their sums */
+    /* the first step's gradients are read before their sums */
+    r->units.sums = s == 0 && gradient ? NULL : &r->optim.sums;
     *loss = s == 0 ? gradients_scanned(r, part) : gradients(r, part);
     if (s == 0 && gradient)
         *gradient = whole_gradient(r, part);
@@ -309,11 +362,13 @@ static inline void compare_states(struct compare *c, struct rig *r, struct outco
 {
     const void *buffers[STATES] = {NULL, r->weights, r->optim.m, r->optim.v, r->optim.ema};
     for (int k = WEIGHTS; k < STATES; k++)
-        compare_own(c, r, k, buffers[k], r->layout.zero >= (k == WEIGHTS ? 3 : 1), save ? save->state[k] : NULL);
+        compare_own(c, r, k, buffers[k], r->layout.zero >= (k == WEIGHTS ? 3 : 1),
+                    save ? save->state[k] : NULL);
 }
 
 /* The steps on `part`, compared with what is wanted; or `save`d. */
-static inline void run_layout(struct comm *part, const struct model_case *c, const struct layout *l, bool clip, struct compare *cmp, struct outcome *save)
+static inline void run_layout(struct comm *part, const struct model_case *c, const struct layout *l,
+                              bool clip, struct compare *cmp, struct outcome *save)
 {
     struct model m = model_of(c);
     struct run run;
@@ -354,7 +409,8 @@ static inline void moved_check(int model, const struct outcome *o)
     for (int64_t i = 0, at = 0; i < r.list.n; at += r.list.items[i].count, i++) {
         double moved = largest(before + at, o->state[WEIGHTS] + at, r.list.items[i].count);
         if (r.list.items[i].flags & PARAM_TRAINABLE ? !(moved >= MOVED) : moved != 0)
-            fail_msg("%s: %s has moved by %g in %lld steps", models[model].name, r.list.items[i].name, moved, (long long)steps);
+            fail_msg("%s: %s has moved by %g in %lld steps", models[model].name,
+                     r.list.items[i].name, moved, (long long)steps);
     }
     free(before);
     rig_close(&r);
@@ -388,7 +444,8 @@ static inline const char *layout_text(const struct layout *l)
 }
 
 /* Does it differ from one rank's run? The same answer on all ranks of the part. */
-static inline bool layout_differs(struct comm *part, int model, const struct layout *l, bool clip, char text[256])
+static inline bool layout_differs(struct comm *part, int model, const struct layout *l, bool clip,
+                                  char text[256])
 {
     struct err err = {0};
     struct compare c = {wanted(model, clip), text};

@@ -1,5 +1,5 @@
-/* What the tests of the model share: small models, a batch of mixed shapes, and a rig that holds one rank's part of a model with
- * random weights, the same whatever the layout. */
+/* What the tests of the model share: small models, a batch of mixed shapes, and a rig that holds
+ * one rank's part of a model with random weights, the same whatever the layout. */
 #ifndef TESTS_TRAINER_MODEL_H
 #define TESTS_TRAINER_MODEL_H
 
@@ -14,7 +14,8 @@
 
 enum { CHANNELS = 3, TEXT_WIDTH = 5, SEED = 1 };
 
-/* ---- samples: mixed shapes, captions of 0 to 4 tokens; with seed 1 and probability 0.5 some captions drop ---- */
+/* ---- samples: mixed shapes, captions of 0 to 4 tokens; with seed 1 and probability 0.5 some
+ * captions drop ---- */
 
 enum { SAMPLES = 4, MAX_CELLS = 24, BATCH_TOKENS = 24, BATCH_TEXT = 8 };
 static const struct { int32_t t, h, w, text_len; double fps; } shapes[SAMPLES] = {
@@ -25,7 +26,8 @@ static int32_t text_most = 4; /* captions are cut to so many tokens */
 
 struct data {
     struct batch_sample samples[SAMPLES];
-    float latent[SAMPLES][CHANNELS * MAX_CELLS], cond[SAMPLES][2 * MAX_CELLS], text[SAMPLES][4 * TEXT_WIDTH];
+    float latent[SAMPLES][CHANNELS * MAX_CELLS], cond[SAMPLES][2 * MAX_CELLS],
+        text[SAMPLES][4 * TEXT_WIDTH];
 };
 
 static inline void fill_float(float *out, int n, uint64_t id)
@@ -44,12 +46,13 @@ static inline void data_init(struct data *d)
         fill_float(d->latent[i], CHANNELS * MAX_CELLS, 100 + (uint64_t)i);
         fill_float(d->cond[i], 2 * MAX_CELLS, 200 + (uint64_t)i);
         fill_float(d->text[i], 4 * TEXT_WIDTH, 300 + (uint64_t)i);
-        d->samples[i] = (struct batch_sample){.ordinal = 40 + (uint64_t)i, .latent = d->latent[i],
-                                              .cond = i == 2 ? NULL : d->cond[i], .t = shapes[i].t, .h = shapes[i].h,
-                                              .w = shapes[i].w, .text = d->text[i], .text_len = shapes[i].text_len < text_most ? shapes[i].text_len : text_most,
-                                              .fps = shapes[i].fps, .loss_weight = 1 + 0.25 * i,
-                                              .level = objective_level_draw(SEED, 40 + (uint64_t)i, &batch_level, 1),
-                                              .drop_text = objective_text_dropped(SEED, 40 + (uint64_t)i, 0.5)};
+        d->samples[i] = (struct batch_sample){
+            .ordinal = 40 + (uint64_t)i, .latent = d->latent[i], .cond = i == 2 ? NULL : d->cond[i],
+            .t = shapes[i].t, .h = shapes[i].h, .w = shapes[i].w, .text = d->text[i],
+            .text_len = shapes[i].text_len < text_most ? shapes[i].text_len : text_most,
+            .fps = shapes[i].fps, .loss_weight = 1 + 0.25 * i,
+            .level = objective_level_draw(SEED, 40 + (uint64_t)i, &batch_level, 1),
+            .drop_text = objective_text_dropped(SEED, 40 + (uint64_t)i, 0.5)};
     }
 }
 
@@ -73,7 +76,8 @@ struct rig {
     struct data data;
 };
 
-/* Elements of a device buffer that zero shards from `level` on: of the weights with 3, else of what is trained. */
+/* Elements of a device buffer that zero shards from `level` on: of the weights with 3, else of what
+ * is trained. */
 static inline int64_t rig_elements(const struct rig *r, int level)
 {
     int64_t all = level == 3 ? r->sh.total : r->sh.trained;
@@ -122,7 +126,8 @@ static inline double *rig_flat(const struct rig *r)
 }
 
 /* Units 0 .. n-1 of the flat numbers into a buffer of this rank's pieces, or of everything. */
-static inline void rig_put(const struct rig *r, const double *flat, int64_t n, void *buffer, enum dtype dtype, bool whole)
+static inline void rig_put(const struct rig *r, const double *flat, int64_t n, void *buffer,
+                           enum dtype dtype, bool whole)
 {
     for (int64_t u = 0; u < n; u++) {
         const struct shard_unit *s = &r->sh.units[u];
@@ -130,7 +135,8 @@ static inline void rig_put(const struct rig *r, const double *flat, int64_t n, v
         if (whole)
             init_store(buffer, dtype, s->offset, flat + s->offset, s->elements);
         else
-            init_store(buffer, dtype, s->offset / r->sh.group, flat + s->offset + r->sh.group_rank * piece, piece);
+            init_store(buffer, dtype, s->offset / r->sh.group,
+                       flat + s->offset + r->sh.group_rank * piece, piece);
     }
 }
 
@@ -162,10 +168,12 @@ static inline int rig_optim(struct rig *r, const struct optim_conf *c, struct er
 static inline void rig_memory(struct rig *r, struct comm *world, const struct run *run)
 {
     struct err err = {0};
-    int64_t weights = rig_elements(r, 3) * dtype_bytes(r->b.ops->act), grads = rig_elements(r, 2) * dtype_bytes(r->b.ops->stat);
+    int64_t weights = rig_elements(r, 3) * dtype_bytes(r->b.ops->act),
+            grads = rig_elements(r, 2) * dtype_bytes(r->b.ops->stat);
     if (run) {
-        struct optim_conf c = {.params = &r->list, .sh = &r->sh, .run = run, .layout = &r->layout, .world = world, .grid = &r->grid,
-                               .ops = r->b.ops, .stream = r->b.stream};
+        struct optim_conf c = {.params = &r->list, .sh = &r->sh, .run = run, .layout = &r->layout,
+                               .world = world, .grid = &r->grid, .ops = r->b.ops,
+                               .stream = r->b.stream};
         if (rig_optim(r, &c, &err) < 0 || optim_zero(&r->optim, &err) < 0)
             fail_msg("%s", err.text);
         r->weights = r->optim.weights;
@@ -178,8 +186,10 @@ static inline void rig_memory(struct rig *r, struct comm *world, const struct ru
 }
 
 /* world NULL: alone. run: with an optimizer, whose weights and gradients they are then. */
-static inline void rig_open_tuned(struct rig *r, struct comm *world, const struct model *m, const struct layout *l, enum objective objective,
-                                  enum dtype dtype, const struct run *run, const struct finetune *finetune)
+static inline void rig_open_tuned(struct rig *r, struct comm *world, const struct model *m,
+                                  const struct layout *l, enum objective objective,
+                                  enum dtype dtype, const struct run *run,
+                                  const struct finetune *finetune)
 {
     struct err err = {0};
     memset(r, 0, sizeof *r);
@@ -191,24 +201,32 @@ static inline void rig_open_tuned(struct rig *r, struct comm *world, const struc
         fail_msg("%s", err.text);
     world = world ? world : r->self;
     comm_bind(world, r->b.dev);
-    if (finetune_params(&r->m, finetune, &r->list, &err) < 0 || shards_build(&r->m, &r->list, l, world->rank, &r->sh, &err) < 0 ||
+    if (finetune_params(&r->m, finetune, &r->list, &err) < 0 ||
+        shards_build(&r->m, &r->list, l, world->rank, &r->sh, &err) < 0 ||
         comm_grid_open(world, l, m, &r->grid, &err) < 0)
         fail_msg("%s", err.text);
     rig_memory(r, world, run);
     rig_weights(r);
-    if (units_open(&r->units, &r->sh, (int)l->zero, r->grid.shard, r->b.ops, r->b.stream, r->weights, r->grads, &err) < 0)
+    if (units_open(&r->units, &r->sh, (int)l->zero, r->grid.shard, r->b.ops, r->b.stream,
+                   r->weights, r->grads, &err) < 0)
         fail_msg("%s", err.text);
     r->finetune = *finetune;
-    r->config = (struct dit_config){.model = &r->m, .finetune = &r->finetune, .params = &r->list, .shards = &r->sh, .layout = &r->layout, .grid = &r->grid,
-                                    .objective = objective, .seed = SEED, .max_tokens = BATCH_TOKENS, .max_samples = SAMPLES, .max_text_tokens = BATCH_TEXT,
-                                    .slots = pipe_slots(l, SAMPLES, r->sh.place.pp), .residual_wide = run && run->residual == RESIDUAL_F32};
+    r->config = (struct dit_config){.model = &r->m, .finetune = &r->finetune, .params = &r->list,
+                                    .shards = &r->sh, .layout = &r->layout, .grid = &r->grid,
+                                    .objective = objective, .seed = SEED,
+                                    .max_tokens = BATCH_TOKENS, .max_samples = SAMPLES,
+                                    .max_text_tokens = BATCH_TEXT,
+                                    .slots = pipe_slots(l, SAMPLES, r->sh.place.pp),
+                                    .residual_wide = run && run->residual == RESIDUAL_F32};
     if (dit_new(&r->config, r->b.ops, r->b.stream, &r->units, &r->dit, &err) < 0 ||
-        pipe_open(&r->pipe, r->dit, &r->layout, r->sh.place, r->grid.pp, r->b.stream, SAMPLES, &err) < 0)
+        pipe_open(&r->pipe, r->dit, &r->layout, r->sh.place, r->grid.pp, r->b.stream, SAMPLES,
+                  &err) < 0)
         fail_msg("%s", err.text);
 }
 
-static inline void rig_open_run(struct rig *r, struct comm *world, const struct model *m, const struct layout *l, enum objective objective,
-                                enum dtype dtype, const struct run *run)
+static inline void rig_open_run(struct rig *r, struct comm *world, const struct model *m,
+                                const struct layout *l, enum objective objective, enum dtype dtype,
+                                const struct run *run)
 {
     static const struct finetune plain;
     rig_open_tuned(r, world, m, l, objective, dtype, run, run ? &run->finetune : &plain);
@@ -222,14 +240,15 @@ static inline struct finetune finetune_of(const char *text)
     struct err err = {0};
     if (!text)
         return t;
-    if (json_parse(text, strlen(text), "finetune", &doc, &err) < 0 || finetune_read(&doc, doc.root, &t, &err) < 0)
+    if (json_parse(text, strlen(text), "finetune", &doc, &err) < 0 ||
+        finetune_read(&doc, doc.root, &t, &err) < 0)
         fail_msg("%s", err.text);
     json_release(&doc);
     return t;
 }
 
-static inline void rig_open(struct rig *r, struct comm *world, const struct model *m, const struct layout *l, enum objective objective,
-                            enum dtype dtype)
+static inline void rig_open(struct rig *r, struct comm *world, const struct model *m,
+                            const struct layout *l, enum objective objective, enum dtype dtype)
 {
     rig_open_run(r, world, m, l, objective, dtype, NULL);
 }

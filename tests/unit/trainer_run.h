@@ -1,6 +1,8 @@
-/* What the tests of running share: a world of one or of mpirun's ranks, a small model and run, a dataset made on the spot.
+/* What the tests of running share: a world of one or of mpirun's ranks, a small model and run, a
+ * dataset made on the spot.
  *
- * Started by mpirun, a program runs its tests on all ranks together: the scratch folder is shared, and rank 0 alone speaks.
+ * Started by mpirun, a program runs its tests on all ranks together: the scratch folder is shared,
+ * and rank 0 alone speaks.
  */
 #ifndef TESTS_TRAINER_RUN_H
 #define TESTS_TRAINER_RUN_H
@@ -29,13 +31,15 @@ static inline void must(int rc, const struct err *err)
 static inline void must_fail(int rc, int code, const struct err *err, const char *wanted)
 {
     if (rc != code || !strstr(err->text, wanted))
-        fail_msg("%s instead of %s for '%s': %s", err_name(rc), err_name(code), wanted, rc < 0 ? err->text : "");
+        fail_msg("%s instead of %s for '%s': %s", err_name(rc), err_name(code), wanted,
+                 rc < 0 ? err->text : "");
 }
 
 static inline void world_open(int argc, char **argv)
 {
     struct err err = {0};
-    int rc = getenv("OMPI_COMM_WORLD_SIZE") ? comm_mpi_open(&argc, &argv, &world, &err) : comm_self_open(&world, &err);
+    int rc = getenv("OMPI_COMM_WORLD_SIZE") ? comm_mpi_open(&argc, &argv, &world, &err)
+                                            : comm_self_open(&world, &err);
     if (rc < 0) {
         printf("Bail out! %s\n", err.text);
         exit(1);
@@ -90,12 +94,14 @@ enum { RUN_CHANNELS = 3, RUN_TEXT_WIDTH = 5, RUN_TEXT_LEN = 6 };
 
 static inline struct model run_model(void)
 {
-    return (struct model){.name = "small", .family = MODEL_DIT, .layers = 2, .hidden = 24, .heads = 2, .kv_heads = 2, .ffn = 20,
-                          .text_width = RUN_TEXT_WIDTH, .text_len = RUN_TEXT_LEN, .adaln = ADALN_FULL, .patch_t = 1, .patch_h = 2,
+    return (struct model){.name = "small", .family = MODEL_DIT, .layers = 2, .hidden = 24,
+                          .heads = 2, .kv_heads = 2, .ffn = 20, .text_width = RUN_TEXT_WIDTH,
+                          .text_len = RUN_TEXT_LEN, .adaln = ADALN_FULL, .patch_t = 1, .patch_h = 2,
                           .patch_w = 2, .latent_channels = RUN_CHANNELS, .rope_theta = 100};
 }
 
-/* lr large enough that a few steps change every number that a mistake would have to hide in. data: kept. */
+/* lr large enough that a few steps change every number that a mistake would have to hide in. data:
+ * kept. */
 static inline void run_make(struct run *r, const char *data, int64_t gbs, int64_t steps)
 {
     struct err err = {0};
@@ -136,7 +142,8 @@ static const double made_mean = 0.25, made_std = 1.5;
 static inline void npy_header(struct str *out, const char *descr, const char *shape)
 {
     char dict[256];
-    int n = snprintf(dict, sizeof dict, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, shape);
+    int n = snprintf(dict, sizeof dict, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }",
+                     descr, shape);
     int padded = (10 + n + 1 + 63) / 64 * 64 - 10;
     str_addn(out, "\x93NUMPY\x01\x00", 8);
     str_addc(out, (char)(padded & 255));
@@ -148,13 +155,18 @@ static inline void npy_header(struct str *out, const char *descr, const char *sh
 }
 
 /* Element j of sample s's latent, before normalisation: exact in float32. */
-static inline float made_latent(int64_t s, int64_t j) { return (float)(((s * 31 + j * 7) % 64) - 32) / 16; }
+static inline float made_latent(int64_t s, int64_t j)
+{
+    return (float)(((s * 31 + j * 7) % 64) - 32) / 16;
+}
 static inline float made_text(int64_t s, int64_t j) { return (float)((s + j) % 8) / 8; }
-static inline int32_t made_t(int64_t s) { return 1 + (int32_t)(s / 2 % 3); } /* images and videos, beside each other */
+/* images and videos, beside each other */
+static inline int32_t made_t(int64_t s) { return 1 + (int32_t)(s / 2 % 3); }
 enum { MADE_H = 2 };
 static inline int32_t made_w(int64_t s) { return s % 3 == 0 ? 4 : 2; }
 static inline int64_t made_cells(int64_t s) { return (int64_t)made_t(s) * MADE_H * made_w(s); }
-static inline float made_fps(int64_t s) { return s % 5 == 4 ? 0 : 10 + 3.5f * (float)(s % 5); } /* 0: not known */
+/* 0: not known */
+static inline float made_fps(int64_t s) { return s % 5 == 4 ? 0 : 10 + 3.5f * (float)(s % 5); }
 static inline int32_t made_text_len(int64_t s) { return (int32_t)(s % 4); }
 
 static inline void made_parts(int64_t s, struct str *latent, struct str *text)
@@ -185,7 +197,8 @@ static inline void made_shard(const char *path, int64_t first, int64_t n)
         char key[32];
         snprintf(key, sizeof key, "clip-%04lld", (long long)s);
         made_parts(s, &latent, &text);
-        struct wds_part parts[] = {{"latent.npy", latent.p, (int64_t)latent.len}, {"text.npy", text.p, (int64_t)text.len}};
+        struct wds_part parts[] = {{"latent.npy", latent.p, (int64_t)latent.len},
+                                   {"text.npy", text.p, (int64_t)text.len}};
         must(wds_writer_add(w, key, parts, 2, &err), &err);
         str_release(&latent);
         str_release(&text);
@@ -193,17 +206,22 @@ static inline void made_shard(const char *path, int64_t first, int64_t n)
     must(wds_writer_close(w, NULL, &err), &err);
 }
 
-static inline void made_index(struct wds_reader *r, int64_t s, uint32_t shard, uint32_t i, struct dataset_sample *out)
+static inline void made_index(struct wds_reader *r, int64_t s, uint32_t shard, uint32_t i,
+                              struct dataset_sample *out)
 {
     struct wds_sample at;
     struct err err = {0};
     must(wds_reader_sample(r, i, &at, &err), &err);
     assert_int_equal(at.n_parts, 2);
-    *out = (struct dataset_sample){.shard = shard, .index_in_shard = i, .offset = at.offset, .bytes = at.bytes,
-                                   .latent_offset = at.parts[0].data_offset, .latent_bytes = at.parts[0].bytes,
-                                   .text_offset = at.parts[1].data_offset, .text_bytes = at.parts[1].bytes, .t = made_t(s), .h = MADE_H,
-                                   .w = made_w(s), .frames = 1 + 4 * (made_t(s) - 1), .height = 8 * MADE_H, .width = 8 * made_w(s),
-                                   .text_len = made_text_len(s), .fps = made_fps(s), .key_hash = (uint64_t)s};
+    *out = (struct dataset_sample){.shard = shard, .index_in_shard = i, .offset = at.offset,
+                                   .bytes = at.bytes, .latent_offset = at.parts[0].data_offset,
+                                   .latent_bytes = at.parts[0].bytes,
+                                   .text_offset = at.parts[1].data_offset,
+                                   .text_bytes = at.parts[1].bytes, .t = made_t(s), .h = MADE_H,
+                                   .w = made_w(s), .frames = 1 + 4 * (made_t(s) - 1),
+                                   .height = 8 * MADE_H, .width = 8 * made_w(s),
+                                   .text_len = made_text_len(s), .fps = made_fps(s),
+                                   .key_hash = (uint64_t)s};
 }
 
 /* <scratch>/data: `shards` shards of `each` samples. Called by one rank. */
@@ -232,9 +250,10 @@ static inline void dataset_make(int64_t shards, int64_t each)
             made_index(r, k * each + i, (uint32_t)k, (uint32_t)i, &samples[k * each + i]);
         wds_reader_close(r);
     }
-    struct dataset d = {.n_shards = shards, .n_samples = shards * each, .shards = list, .samples = samples,
-                        .channels = RUN_CHANNELS, .text_width = RUN_TEXT_WIDTH, .tokenizer = "made", .text_encoder = "made",
-                        .latent_mean = made_mean, .latent_std = made_std};
+    struct dataset d = {.n_shards = shards, .n_samples = shards * each, .shards = list,
+                        .samples = samples, .channels = RUN_CHANNELS, .text_width = RUN_TEXT_WIDTH,
+                        .tokenizer = "made", .text_encoder = "made", .latent_mean = made_mean,
+                        .latent_std = made_std};
     must(dataset_save(in_scratch("data"), &d, &err), &err);
 }
 

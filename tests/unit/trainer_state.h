@@ -1,5 +1,5 @@
-/* A rank's state with numbers that say where they belong: every element of the weights and moments of a model has a number of its own,
- * the same under every layout. */
+/* A rank's state with numbers that say where they belong: every element of the weights and moments
+ * of a model has a number of its own, the same under every layout. */
 #ifndef TESTS_TRAINER_STATE_H
 #define TESTS_TRAINER_STATE_H
 
@@ -14,8 +14,11 @@ static inline double state_number(int64_t salt, int buffer, int64_t tensor, int6
     return (double)(((salt % 4096 * 4 + buffer) * 1024 + tensor) * (INT64_C(1) << 28) + global);
 }
 
-/* Element `local` of tensor t of unit u in a buffer; -1: in the piece of another rank. Written out once more, to be a check. */
-static inline int64_t state_place(const struct ckpt_state *s, int buffer, const struct shard_unit *u, const struct shard_tensor *t, int64_t local)
+/* Element `local` of tensor t of unit u in a buffer; -1: in the piece of another rank. Written out
+ * once more, to be a check. */
+static inline int64_t state_place(const struct ckpt_state *s, int buffer,
+                                  const struct shard_unit *u, const struct shard_tensor *t,
+                                  int64_t local)
 {
     int64_t in_unit = t->offset + local - u->offset, each = u->elements / s->sh->group;
     if (buffer == CKPT_WEIGHTS ? s->zero < 3 : s->zero < 1)
@@ -28,8 +31,9 @@ static inline void state_put(double *element, double number) { *element = number
 static inline void state_compare(double *element, double number)
 {
     if (*element != number)
-        fail_msg("%.0f instead of %.0f: buffer %d, tensor %d, element %d", *element, number, (int)(number / 0x1p38) % 4,
-                 (int)((int64_t)number >> 28) % 1024, (int)((int64_t)number & ((1 << 28) - 1)));
+        fail_msg("%.0f instead of %.0f: buffer %d, tensor %d, element %d", *element, number,
+                 (int)(number / 0x1p38) % 4, (int)((int64_t)number >> 28) % 1024,
+                 (int)((int64_t)number & ((1 << 28) - 1)));
 }
 
 /* All elements that a rank holds; f64. */
@@ -38,12 +42,16 @@ static inline int64_t state_visit(const struct ckpt_state *s, int64_t salt, stat
     int64_t visited = 0;
     for (int b = 0; b < CKPT_BUFFERS; b++)
         for (int64_t i = 0; s->buffers[b] && i < s->sh->n_tensors; i++)
-            for (int64_t j = 0, run; (b == CKPT_WEIGHTS || shards_trained(s->sh, i)) && j < s->sh->tensors[i].count; j += run) {
+            for (int64_t j = 0, run;
+                 (b == CKPT_WEIGHTS || shards_trained(s->sh, i)) && j < s->sh->tensors[i].count;
+                 j += run) {
                 int64_t global = shard_to_global(&s->sh->tensors[i], &s->params->items[i], j, &run);
                 for (int64_t e = 0; e < run; e++) {
-                    int64_t at = state_place(s, b, shards_unit_of(s->sh, i), &s->sh->tensors[i], j + e);
+                    int64_t at = state_place(s, b, shards_unit_of(s->sh, i), &s->sh->tensors[i],
+                                             j + e);
                     if (at >= 0)
-                        fn((double *)s->buffers[b] + at, state_number(salt, b, i, global + e)), visited++;
+                        fn((double *)s->buffers[b] + at, state_number(salt, b, i, global + e)),
+                            visited++;
                 }
             }
     return visited;
@@ -58,12 +66,15 @@ struct holder {
     int64_t bytes[CKPT_BUFFERS];
 };
 
-static inline void holder_open(struct holder *h, const struct model *m, const struct param_list *params, const struct layout *l, int64_t rank)
+static inline void holder_open(struct holder *h, const struct model *m,
+                               const struct param_list *params, const struct layout *l,
+                               int64_t rank)
 {
     struct err err = {0};
     *h = (struct holder){0};
     must(shards_build(m, params, l, rank, &h->sh, &err), &err);
-    h->s = (struct ckpt_state){.params = params, .sh = &h->sh, .zero = l->zero, .dtype = DTYPE_F64, .act = DTYPE_F64};
+    h->s = (struct ckpt_state){
+        .params = params, .sh = &h->sh, .zero = l->zero, .dtype = DTYPE_F64, .act = DTYPE_F64};
     for (int b = 0; b < CKPT_BUFFERS; b++) {
         bool whole = b == CKPT_WEIGHTS ? l->zero < 3 : l->zero < 1;
         int64_t all = b == CKPT_WEIGHTS ? h->sh.total : h->sh.trained;
@@ -80,13 +91,16 @@ static inline void holder_close(struct holder *h)
     shards_release(&h->sh);
 }
 
-/* What a model of eight small heads can be trained under. Two k/v heads: from tp 4 on they are copied. */
+/* What a model of eight small heads can be trained under. Two k/v heads: from tp 4 on they are
+ * copied. */
 static inline struct model wide_model(enum model_family family, enum model_adaln adaln)
 {
-    return (struct model){.name = "wide", .family = family, .layers = 4, .hidden = 16, .heads = 8, .kv_heads = 2, .ffn = 24,
-                          .gated_mlp = family == MODEL_MOVIEGEN, .text_width = 6, .text_len = 3, .adaln = adaln,
+    return (struct model){.name = "wide", .family = family, .layers = 4, .hidden = 16, .heads = 8,
+                          .kv_heads = 2, .ffn = 24, .gated_mlp = family == MODEL_MOVIEGEN,
+                          .text_width = 6, .text_len = 3, .adaln = adaln,
                           .adaln_rank = adaln == ADALN_NONE || adaln == ADALN_FULL ? 0 : 4,
-                          .patch_t = 1, .patch_h = 1, .patch_w = 1, .latent_channels = 3, .rope_theta = 100};
+                          .patch_t = 1, .patch_h = 1, .patch_w = 1, .latent_channels = 3,
+                          .rope_theta = 100};
 }
 
 static inline struct layout layout_of(const char *text)
@@ -98,11 +112,13 @@ static inline struct layout layout_of(const char *text)
 }
 
 /* A folder as the ranks of l would leave it; salt = its step. */
-static inline void folder_write(const char *dir, const struct model *m, const struct finetune *finetune, const struct param_list *params,
+static inline void folder_write(const char *dir, const struct model *m,
+                                const struct finetune *finetune, const struct param_list *params,
                                 const struct layout *l, int64_t step, state_fn *put)
 {
     struct ckpt_file files[64];
-    struct ckpt_manifest manifest = {.meta = {.step = step}, .model = *m, .finetune = *finetune, .layout = *l, .dtype = DTYPE_F64, .ema = true, .files = files};
+    struct ckpt_manifest manifest = {.meta = {.step = step}, .model = *m, .finetune = *finetune,
+                                     .layout = *l, .dtype = DTYPE_F64, .ema = true, .files = files};
     struct err err = {0};
     must(file_remove_tree(dir, &err), &err);
     must(file_mkdirs(dir, &err), &err);
@@ -110,7 +126,8 @@ static inline void folder_write(const char *dir, const struct model *m, const st
         struct holder h;
         if (ckpt_file_of_rank(l, rank) < 0)
             continue;
-        assert_int_equal(ckpt_file_of_rank(l, rank), manifest.n_files); /* in the order of the ranks */
+        /* in the order of the ranks */
+        assert_int_equal(ckpt_file_of_rank(l, rank), manifest.n_files);
         holder_open(&h, m, params, l, rank);
         state_visit(&h.s, step, put);
         must(ckpt_file_write(dir, &h.s, rank, &files[manifest.n_files++], &err), &err);

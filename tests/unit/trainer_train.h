@@ -1,4 +1,5 @@
-/* What the tests of training share: runs into folders of the scratch, what their checkpoints and events say. */
+/* What the tests of training share: runs into folders of the scratch, what their checkpoints and
+ * events say. */
 #ifndef TESTS_TRAINER_TRAIN_H
 #define TESTS_TRAINER_TRAIN_H
 
@@ -24,11 +25,15 @@ struct job {
     const char *layouts[LIMIT_STAGES]; /* of each stage, instead */
 };
 
-static inline int try_train(struct run *run, const struct job *j, struct train_report *report, struct err *err)
+static inline int try_train(struct run *run, const struct job *j, struct train_report *report,
+                            struct err *err)
 {
     struct plan plans[LIMIT_STAGES];
     for (int64_t i = 0; i < run->n_stages; i++) {
-        plans[i] = j->plan ? *j->plan : plan_make_text(run, j->layouts[i] ? j->layouts[i] : j->layout ? j->layout : "dp=1");
+        plans[i] = j->plan ? *j->plan
+                           : plan_make_text(run, j->layouts[i] ? j->layouts[i]
+                                                 : j->layout   ? j->layout
+                                                               : "dp=1");
         if (!j->plan)
             plans[i].gbs = run->stages[i].gbs;
     }
@@ -36,9 +41,11 @@ static inline int try_train(struct run *run, const struct job *j, struct train_r
     struct comm *group = first_ranks(ranks < world->size ? ranks : world->size);
     char dir[512];
     snprintf(dir, sizeof dir, "%s", in_scratch(j->name));
-    struct train_conf conf = {.run = run, .plans = plans, .run_dir = dir, .attempt = j->attempt ? j->attempt : 1, .trial = j->trial,
-                              .max_steps = j->max_steps, .verify = VERIFY_ALWAYS, .memory_limit_bytes = j->memory_limit_bytes,
-                              .world = group, .stop = &stop, .phase = &phase};
+    struct train_conf conf = {.run = run, .plans = plans, .run_dir = dir,
+                              .attempt = j->attempt ? j->attempt : 1, .trial = j->trial,
+                              .max_steps = j->max_steps, .verify = VERIFY_ALWAYS,
+                              .memory_limit_bytes = j->memory_limit_bytes, .world = group,
+                              .stop = &stop, .phase = &phase};
     if (group) {
         rc = train_run(&conf, report, err);
         comm_close(group);
@@ -53,7 +60,8 @@ static inline struct train_report train(struct run *run, const struct job *j)
     struct train_report report = {0};
     struct err err = {0};
     must(try_train(run, j, &report, &err), &err);
-    must(comm_broadcast_bytes(world, &report, sizeof report, 0, &err), &err); /* to ranks that had no part in it */
+    /* to ranks that had no part in it */
+    must(comm_broadcast_bytes(world, &report, sizeof report, 0, &err), &err);
     return report;
 }
 
@@ -67,7 +75,8 @@ static inline void ckpt_open(const char *name, int64_t step, char dir[600], stru
     must(ckpt_verify(dir, m, 0, 1, &err), &err);
 }
 
-/* Largest relative difference over tensors of weights, moments and average; rank 0 looks, the others get 0. */
+/* Largest relative difference over tensors of weights, moments and average; rank 0 looks, the
+ * others get 0. */
 static inline double difference(const char *name_a, const char *name_b, int64_t step)
 {
     struct ckpt_manifest a, b;
@@ -89,18 +98,26 @@ static inline double difference(const char *name_a, const char *name_b, int64_t 
 }
 
 enum { STEPS_MAX = 100 };
-struct told_steps { double loss[STEPS_MAX], loss_x0[STEPS_MAX], norm[STEPS_MAX]; int64_t bad_rank[STEPS_MAX];
-                    bool was_skipped[STEPS_MAX]; char spike[STEPS_MAX][16], bad_in[STEPS_MAX][40], bad_op[STEPS_MAX][80]; int64_t n, skipped, loaded, saved; char end[16]; };
+struct told_steps {
+    double loss[STEPS_MAX], loss_x0[STEPS_MAX], norm[STEPS_MAX];
+    int64_t bad_rank[STEPS_MAX];
+    bool was_skipped[STEPS_MAX];
+    char spike[STEPS_MAX][16], bad_in[STEPS_MAX][40], bad_op[STEPS_MAX][80];
+    int64_t n, skipped, loaded, saved;
+    char end[16];
+};
 
 /* The phases of a step are parts of it: they do not overlap, and leave no more than all of it. */
 static inline void phases_check(const cJSON *e)
 {
-    static const char *const names[] = {"data_s", "forward_s", "backward_s", "comm_s", "optim_s", "other_s"};
+    static const char *const names[] = {"data_s", "forward_s", "backward_s",
+                                        "comm_s", "optim_s",   "other_s"};
     double sum = 0, step = json_num(e, "step_s", NAN);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         double s = json_num(e, names[i], NAN);
         if (!(s >= -1e-9)) /* rounding of clocks */
-            fail_msg("step %lld of %g s: %s is %g", (long long)json_int(e, "step", -1), step, names[i], s);
+            fail_msg("step %lld of %g s: %s is %g", (long long)json_int(e, "step", -1), step,
+                     names[i], s);
         sum += s;
     }
     assert_true(fabs(sum - step) <= 1e-9);
@@ -114,7 +131,8 @@ static inline struct told_steps told(const char *name, int64_t attempt)
     struct err err = {0};
     const cJSON *e;
     char path[600];
-    snprintf(path, sizeof path, "%s/events/rank0.a%lld.evlog", in_scratch(name), (long long)attempt);
+    snprintf(path, sizeof path, "%s/events/rank0.a%lld.evlog", in_scratch(name),
+             (long long)attempt);
     must(evlog_reader_open(path, &r, &err), &err);
     while (evlog_reader_next(r, &e, &err) == 1) {
         const char *ev = json_text(e, "ev", "");
@@ -128,8 +146,10 @@ static inline struct told_steps told(const char *name, int64_t attempt)
                 t.bad_rank[step] = json_int(e, "nonfinite_rank", -2);
                 t.was_skipped[step] = cJSON_IsTrue(cJSON_GetObjectItem(e, "skipped"));
                 snprintf(t.spike[step], sizeof t.spike[step], "%s", json_text(e, "spike", ""));
-                snprintf(t.bad_in[step], sizeof t.bad_in[step], "%s", json_text(e, "nonfinite_in", ""));
-                snprintf(t.bad_op[step], sizeof t.bad_op[step], "%s", json_text(e, "nonfinite_op", ""));
+                snprintf(t.bad_in[step], sizeof t.bad_in[step], "%s",
+                         json_text(e, "nonfinite_in", ""));
+                snprintf(t.bad_op[step], sizeof t.bad_op[step], "%s",
+                         json_text(e, "nonfinite_op", ""));
             }
             t.skipped += cJSON_IsTrue(cJSON_GetObjectItem(e, "skipped"));
             t.n++;

@@ -1,14 +1,17 @@
-/* Three CPU tables on the same numbers: f64, f32 and bf16. Every operation of the bf16 table is held to two statements:
+/* Three CPU tables on the same numbers: f64, f32 and bf16. Every operation of the bf16 table is
+ * held to two statements:
  *
  *  - trio_same: it is f32's on the widened inputs, rounded once where it is stored: bit for bit;
- *  - trio_near: it is off the f64 table's by at most 2^-8 of it (half a step of the format, at worst) and by what f32 lost, `lost`, which each
- *    test derives: terms · 2^-24 · size, for a result of that many roundings of numbers of that size.
+ *  - trio_near: it is off the f64 table's by at most 2^-8 of it (half a step of the format, at
+ *  worst) and by what f32 lost, `lost`, which each
+ *    test derives: terms · 2^-24 · size, for a result of that many roundings of numbers of that
+ *    size.
  *
- * Central differences say nothing here: a step that f32's sums can see is far below one of bf16. Backward is held to the f64 table's, which
- * the other tests hold to central differences.
+ * Central differences say nothing here: a step that f32's sums can see is far below one of bf16.
+ * Backward is held to the f64 table's, which the other tests hold to central differences.
  *
- * A tensor of a trio is `act` (f64, f32, bf16) or `stat` (f64, f32, f32), its numbers those of bf16 or f32; columns beyond `cols` up to `ld`
- * belong to nobody and must stay as they are.
+ * A tensor of a trio is `act` (f64, f32, bf16) or `stat` (f64, f32, f32), its numbers those of bf16
+ * or f32; columns beyond `cols` up to `ld` belong to nobody and must stay as they are.
  */
 #ifndef TESTS_TRAINER_TRIO_H
 #define TESTS_TRAINER_TRIO_H
@@ -24,7 +27,9 @@ struct trio { struct tensor t[TRIO]; };
 static inline double trio_get(const struct tensor *t, int64_t i, int64_t j)
 {
     const void *p = tensor_at(t, i, j);
-    return t->dtype == DTYPE_F64 ? *(const double *)p : t->dtype == DTYPE_F32 ? (double)*(const float *)p : (double)bf16_value(*(const uint16_t *)p);
+    return t->dtype == DTYPE_F64   ? *(const double *)p
+           : t->dtype == DTYPE_F32 ? (double)*(const float *)p
+                                   : (double)bf16_value(*(const uint16_t *)p);
 }
 
 static inline void trio_put(const struct tensor *t, int64_t i, int64_t j, double x)
@@ -73,11 +78,26 @@ static inline struct trio trio_random(enum dtype narrow, int64_t rows, int64_t c
     return x;
 }
 
-static inline struct trio act_new(int64_t rows, int64_t cols) { return trio_new(DTYPE_BF16, rows, cols); }
-static inline struct trio stat_new(int64_t rows, int64_t cols) { return trio_new(DTYPE_F32, rows, cols); }
-static inline struct trio act_random(int64_t rows, int64_t cols, uint64_t id) { return trio_random(DTYPE_BF16, rows, cols, id); }
-static inline struct trio stat_random(int64_t rows, int64_t cols, uint64_t id) { return trio_random(DTYPE_F32, rows, cols, id); }
-static inline struct trio trio_none(void) { return (struct trio){{tensor_none(), tensor_none(), tensor_none()}}; }
+static inline struct trio act_new(int64_t rows, int64_t cols)
+{
+    return trio_new(DTYPE_BF16, rows, cols);
+}
+static inline struct trio stat_new(int64_t rows, int64_t cols)
+{
+    return trio_new(DTYPE_F32, rows, cols);
+}
+static inline struct trio act_random(int64_t rows, int64_t cols, uint64_t id)
+{
+    return trio_random(DTYPE_BF16, rows, cols, id);
+}
+static inline struct trio stat_random(int64_t rows, int64_t cols, uint64_t id)
+{
+    return trio_random(DTYPE_F32, rows, cols, id);
+}
+static inline struct trio trio_none(void)
+{
+    return (struct trio){{tensor_none(), tensor_none(), tensor_none()}};
+}
 
 static inline void trio_free(struct trio *x)
 {
@@ -106,23 +126,31 @@ static inline void trio_same(const char *what, const struct trio *x)
                 want = x->t[2].dtype == DTYPE_BF16 ? 0xffff : 0xffffffff;
             memcpy(&got, tensor_at(&x->t[2], i, j), (size_t)dtype_bytes(x->t[2].dtype));
             if (got != want)
-                fail_msg("%s (%ld, %ld): bits %x, f32 rounded %x", what, (long)i, (long)j, got, want);
+                fail_msg("%s (%ld, %ld): bits %x, f32 rounded %x", what, (long)i, (long)j, got,
+                         want);
         }
 }
 
 /* `lost` [rows, cols], or the number `all` for every element. */
-static inline void trio_near_each(const char *what, const struct trio *x, const double *lost, double all)
+static inline void trio_near_each(const char *what, const struct trio *x, const double *lost,
+                                  double all)
 {
     double step = x->t[2].dtype == DTYPE_BF16 ? 0x1p-8 : 0;
     for (int64_t i = 0; i < x->t[0].rows; i++)
         for (int64_t j = 0; j < x->t[0].cols; j++) {
-            double want = trio_get(&x->t[0], i, j), got = trio_get(&x->t[2], i, j), e = lost ? lost[i * x->t[0].cols + j] : all;
-            if (!(fabs(got - want) <= step * fabs(want) + (1 + step) * e + 0x1p-134) && !(got == want))
-                fail_msg("%s (%ld, %ld): %.9g, f64 %.9g, f32 may lose %.3g", what, (long)i, (long)j, got, want, e);
+            double want = trio_get(&x->t[0], i, j), got = trio_get(&x->t[2], i, j),
+                   e = lost ? lost[i * x->t[0].cols + j] : all;
+            if (!(fabs(got - want) <= step * fabs(want) + (1 + step) * e + 0x1p-134) &&
+                !(got == want))
+                fail_msg("%s (%ld, %ld): %.9g, f64 %.9g, f32 may lose %.3g", what, (long)i, (long)j,
+                         got, want, e);
         }
 }
 
-static inline void trio_near(const char *what, const struct trio *x, double lost) { trio_near_each(what, x, NULL, lost); }
+static inline void trio_near(const char *what, const struct trio *x, double lost)
+{
+    trio_near_each(what, x, NULL, lost);
+}
 
 static inline void trio_check(const char *what, const struct trio *x, double lost)
 {
@@ -144,10 +172,10 @@ static inline void tables_close(struct tables *t)
 }
 
 /* The call of every table: K is the number of the one in hand. */
-#define EACH(tables, call, ...)                                                                                                        \
-    for (int K = 0; K < TRIO; K++) {                                                                                                   \
-        __typeof__(__VA_ARGS__) args = __VA_ARGS__;                                                                                    \
-        (tables)->b[K].ops->call((tables)->b[K].ops, (tables)->b[K].stream, &args);                                                    \
+#define EACH(tables, call, ...)                                                                    \
+    for (int K = 0; K < TRIO; K++) {                                                               \
+        __typeof__(__VA_ARGS__) args = __VA_ARGS__;                                                \
+        (tables)->b[K].ops->call((tables)->b[K].ops, (tables)->b[K].stream, &args);                \
     }
 
 #endif

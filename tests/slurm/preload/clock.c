@@ -1,4 +1,5 @@
-/* Preloaded into any program: its wall clock is REEL_CLOCK_AHEAD seconds ahead, as of a host whose clock was set back later. */
+/* Preloaded into any program: its wall clock is REEL_CLOCK_AHEAD seconds ahead, as of a host whose
+ * clock was set back later. */
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>

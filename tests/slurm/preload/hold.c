@@ -1,5 +1,6 @@
-/* Preloaded into reel-train: the first attempt of a run, about to write down step REEL_HOLD_AT (20), waits there until it has heard a notice to stop.
- * So it cannot be over before the notice comes, however fast it is or slow the scheduler. */
+/* Preloaded into reel-train: the first attempt of a run, about to write down step REEL_HOLD_AT
+ * (20), waits there until it has heard a notice to stop. So it cannot be over before the notice
+ * comes, however fast it is or slow the scheduler. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,8 @@ ssize_t write(int fd, const void *bytes, size_t n)
     snprintf(step, sizeof step, "\"step\": %s,", at ? at : "20");
     if (memmem(bytes, n, "\"ev\": \"step\"", 12) && memmem(bytes, n, step, strlen(step))) {
         snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-        ssize_t length = readlink(link, path, sizeof path - 1), dir = length - (ssize_t)sizeof log_name + 1;
+        ssize_t length = readlink(link, path, sizeof path - 1),
+                dir = length - (ssize_t)sizeof log_name + 1;
         if (dir > 0 && memcmp(path + dir, log_name, sizeof log_name - 1) == 0) {
             snprintf(heard, sizeof heard, "%.*s/rank0-notice.a1.evlog", (int)dir, path);
             while (access(heard, F_OK) < 0)

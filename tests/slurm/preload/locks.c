@@ -1,11 +1,14 @@
-/* Preloaded into any of our programs, and inherited by what they start: a file system whose locks are missing, or hold on one host only, and
- * a host of another name.
- *   REEL_LOCKS=enosys|enolck|one-host   flock(2) and fcntl(2) locks answer so; one-host: flock succeeds and locks nothing, as between hosts
+/* Preloaded into any of our programs, and inherited by what they start: a file system whose locks
+ * are missing, or hold on one host only, and a host of another name.
+ *   REEL_LOCKS=enosys|enolck|one-host flock(2) and fcntl(2) locks answer so; one-host: flock
+ *   succeeds and locks nothing, as between hosts
  *                                       (fcntl locks stay: SQLite's processes are on one host)
  *   REEL_LOCKS_ASKED=FILE               gets a byte for each flock
- *   REEL_APPEND=stale                   what is appended to a file in a folder claims/ goes to its beginning, as on NFS, where a client finds the
- *                                       end by the size it remembers, when another host has written since
- *   REEL_BOOT_ID=FILE                   holds the kernel's boot id: who has another one is of another host */
+ *   REEL_APPEND=stale what is appended to a file in a folder claims/ goes to its beginning, as on
+ *   NFS, where a client finds the
+ *                                       end by the size it remembers, when another host has written
+ *                                       since
+ *   REEL_BOOT_ID=FILE holds the kernel's boot id: who has another one is of another host */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -29,7 +32,9 @@ static int answer(void)
 int flock(int fd, int how)
 {
     const char *asked = getenv("REEL_LOCKS_ASKED");
-    int to = asked ? (int)syscall(SYS_openat, AT_FDCWD, asked, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : -1;
+    int to = asked ? (int)syscall(SYS_openat, AT_FDCWD, asked,
+                                  O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)
+                   : -1;
     if (to >= 0) {
         syscall(SYS_write, to, "x", 1);
         syscall(SYS_close, to);

@@ -1,5 +1,6 @@
-/* Preloaded into reel-train: it stops itself (SIGSTOP) before the first rename(2) to a name that contains REEL_STOP_AT, as a process that gets no
- * processor between its last look and its act. With REEL_STOP_ONE the thread alone waits, for ever: the process lives, and renews its leases. */
+/* Preloaded into reel-train: it stops itself (SIGSTOP) before the first rename(2) to a name that
+ * contains REEL_STOP_AT, as a process that gets no processor between its last look and its act.
+ * With REEL_STOP_ONE the thread alone waits, for ever: the process lives, and renews its leases. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
