@@ -1,4 +1,5 @@
-# bash completion of reel's programs: they are asked for the words, so that it cannot drift from them
+# bash completion of reel's programs: they are asked for the words, so that it cannot drift from
+# them
 _reel() {
     local program=${COMP_WORDS[0]} cur=${COMP_WORDS[COMP_CWORD]} words
     local typed=("${COMP_WORDS[@]:1:COMP_CWORD}")
@@ -9,7 +10,8 @@ _reel() {
     [ "$cur" != = ] || cur=
     mapfile -t COMPREPLY < <(compgen -W "${words//:files/}" -- "$cur")
     case $words in
-    *:files*) compopt -o filenames 2> /dev/null; mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- "$cur") ;;
+    *:files*) compopt -o filenames 2> /dev/null; mapfile -t \
+    -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- "$cur") ;;
     esac
 }
 complete -F _reel reel reel-train reel-curate reel-slurm
