@@ -314,30 +314,6 @@ static void test_squeue_json(void **state)
         assert_int_equal(slurm_text_jobs_json(bad[i], &arena, &jobs, NULL), ERR_INPUT);
 }
 
-/* ---- accounting ---- */
-
-static void test_history(void **state)
-{
-    (void)state;
-    struct slurm_jobs jobs;
-    struct err err = {0};
-    static const char text[] = "12|COMPLETED|0:0|2|16|1795247415|1795247417|1795247500|reel:"
-                               "00112233445566778899aabbccddeeff|a|b\n"
-                               "13|CANCELLED by 1000|0:15|1|8|1795247415|Unknown|1795247500||n\n"
-                               "14|FAILED|3:0|1|8|1795247415|1795247417|1795247500||n\n";
-    assert_int_equal(slurm_text_history(text, &arena, &jobs, NULL), 0);
-    assert_int_equal(jobs.n, 3);
-    assert_string_equal(jobs.v[0].name, "a|b");
-    assert_string_equal(slurm_token(jobs.v[0].comment), "00112233445566778899aabbccddeeff");
-    assert_true(jobs.v[0].nodes == 2 && jobs.v[0].cores == 16 && jobs.v[0].ended_at == 1795247500);
-    assert_string_equal(jobs.v[1].state, "CANCELLED");
-    assert_true(jobs.v[1].started_at == 0 && jobs.v[1].exit_status == 15);
-    assert_int_equal(jobs.v[2].exit_status, 768);
-    assert_int_equal(slurm_text_history("", &arena, &jobs, NULL), 0);
-    assert_int_equal(jobs.n, 0);
-    assert_int_equal(slurm_text_history("12|COMPLETED|0:0\n", &arena, &jobs, &err), ERR_INPUT);
-}
-
 /* ---- stand-ins for Slurm's commands: scripts in a folder that is all of PATH but the system's
  * ---- */
 
@@ -706,7 +682,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(states), TEST(token), TEST(squeue_text), TEST(squeue_text_refused), TEST(ending),
         TEST(ending_json), TEST(squeue_json), TEST(site), TEST(durations_and_gpus),
-        TEST(history),
 #define FAKED(name) cmocka_unit_test_setup_teardown(test_##name, fake_setup, fake_teardown)
         FAKED(forgotten), FAKED(environment), FAKED(after), FAKED(shared_answer),
         FAKED(answer_unshared), FAKED(several_clusters), FAKED(lost_node),

@@ -1,5 +1,5 @@
-/* What the scheduler "slurm" makes of the errors of Slurm's commands, and how jobs come over the wire
- * from reel-slurm. */
+/* What the scheduler "slurm" makes of Slurm's accounting and of the errors of its commands, and how
+ * jobs come over the wire from reel-slurm. */
 #include "sched_helpers.h"
 
 #include "base/str.h"
@@ -21,6 +21,30 @@ static int arena_teardown(void **state)
     (void)state;
     arena_release(&arena);
     return 0;
+}
+
+/* ---- accounting ---- */
+
+static void test_history(void **state)
+{
+    (void)state;
+    struct slurm_jobs jobs;
+    struct err err = {0};
+    static const char text[] = "12|COMPLETED|0:0|2|16|1795247415|1795247417|1795247500|reel:"
+                               "00112233445566778899aabbccddeeff|a|b\n"
+                               "13|CANCELLED by 1000|0:15|1|8|1795247415|Unknown|1795247500||n\n"
+                               "14|FAILED|3:0|1|8|1795247415|1795247417|1795247500||n\n";
+    assert_int_equal(slurm_text_history(text, &arena, &jobs, NULL), 0);
+    assert_int_equal(jobs.n, 3);
+    assert_string_equal(jobs.v[0].name, "a|b");
+    assert_string_equal(slurm_token(jobs.v[0].comment), "00112233445566778899aabbccddeeff");
+    assert_true(jobs.v[0].nodes == 2 && jobs.v[0].cores == 16 && jobs.v[0].ended_at == 1795247500);
+    assert_string_equal(jobs.v[1].state, "CANCELLED");
+    assert_true(jobs.v[1].started_at == 0 && jobs.v[1].exit_status == 15);
+    assert_int_equal(jobs.v[2].exit_status, 768);
+    assert_int_equal(slurm_text_history("", &arena, &jobs, NULL), 0);
+    assert_int_equal(jobs.n, 0);
+    assert_int_equal(slurm_text_history("12|COMPLETED|0:0\n", &arena, &jobs, &err), ERR_INPUT);
 }
 
 /* ---- errors ---- */
@@ -113,6 +137,7 @@ static void test_wire(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_history, arena_setup, arena_teardown),
         cmocka_unit_test_setup_teardown(test_errors, arena_setup, arena_teardown),
         cmocka_unit_test_setup_teardown(test_wire, arena_setup, arena_teardown),
     };
