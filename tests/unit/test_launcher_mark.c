@@ -80,8 +80,10 @@ static void overruled_by_the_log(void **state)
     assert_int_equal(mark_put(scratch, &cancel, NULL), 0);
     assert_int_equal(folded(&s), WISH_CANCEL);
     event_put("retry_requested", s.wish_turn + 1);
+    run_state_release(&s);
     assert_int_equal(folded(&s), WISH_RUN);
     struct mark again = mark_make(&s, WISH_PAUSE, false);
+    run_state_release(&s);
     assert_int_equal(mark_put(scratch, &again, NULL), 0);
     assert_int_equal(folded(&s), WISH_PAUSE);
     assert_int_equal(files(in_scratch("events")), 2);
