@@ -21,10 +21,12 @@ SHELL := /bin/bash
 .SUFFIXES:
 MAKEFLAGS += --no-builtin-rules
 
-# ---- modules, each after those it may include: its MAY_ line names these; what is linked follows from them ----
+# ---- modules, each after those it may include ----
+# A MAY_ line names the modules that one may include; what is linked follows from them.
 MODULES := base profiles fold db launcher/sched launcher/slurm launcher/start autotune \
            launcher/machine launcher/run launcher/report launcher/cmd \
-           trainer/dev trainer/ops trainer/comm trainer/watch trainer/state trainer/data trainer/dit \
+           trainer/dev trainer/ops trainer/comm trainer/watch trainer/state trainer/data \
+           trainer/dit \
            trainer/ckpt trainer/run trainer/cmd curator
 MAY_base             :=
 MAY_profiles         := base
@@ -37,19 +39,21 @@ MAY_autotune         := base profiles launcher/sched launcher/start
 MAY_launcher/machine := base launcher/sched
 MAY_launcher/run     := base profiles fold launcher/sched launcher/start launcher/machine
 MAY_launcher/report  := base db
-MAY_launcher/cmd     := base profiles fold db launcher/sched launcher/start autotune launcher/machine launcher/run launcher/report
+MAY_launcher/cmd     := base profiles fold db launcher/sched launcher/start autotune \
+                        launcher/machine launcher/run launcher/report
 MAY_trainer/dev      := base
 MAY_trainer/ops      := base trainer/dev
 MAY_trainer/comm     := base profiles trainer/dev
 MAY_trainer/watch    := base profiles trainer/dev trainer/ops trainer/comm
 MAY_trainer/state    := base profiles trainer/dev trainer/ops trainer/comm
 MAY_trainer/data     := base profiles
-MAY_trainer/dit      := base profiles trainer/dev trainer/ops trainer/comm trainer/watch trainer/state trainer/data
+MAY_trainer/dit      := base profiles trainer/dev trainer/ops trainer/comm trainer/watch \
+                        trainer/state trainer/data
 MAY_trainer/ckpt     := base profiles trainer/dev trainer/ops trainer/comm trainer/state
-MAY_trainer/run      := base profiles trainer/dev trainer/ops trainer/comm trainer/watch trainer/state trainer/data trainer/dit \
-                        trainer/ckpt
-MAY_trainer/cmd      := base profiles trainer/dev trainer/ops trainer/comm trainer/watch trainer/state trainer/data trainer/dit \
-                        trainer/ckpt trainer/run
+MAY_trainer/run      := base profiles trainer/dev trainer/ops trainer/comm trainer/watch \
+                        trainer/state trainer/data trainer/dit trainer/ckpt
+MAY_trainer/cmd      := base profiles trainer/dev trainer/ops trainer/comm trainer/watch \
+                        trainer/state trainer/data trainer/dit trainer/ckpt trainer/run
 MAY_curator          := base profiles
 
 # ---- what each module needs from outside ----
@@ -65,7 +69,8 @@ CFLAGS_db       := $(call pkg-cflags,$(PKGS_db))
 CFLAGS_curator  := $(call pkg-cflags,$(PKGS_curator)) -ffp-contract=off
 CFLAGS_base     := $(call pkg-cflags,$(PKGS_base))
 MPICC ?= mpicc
-# what an MPI's compiler wrapper adds: Open MPI's tells it in two halves, MPICH's and its relatives' as one command line
+# what an MPI's compiler wrapper adds: Open MPI's tells it in two halves, MPICH's and its relatives'
+# as one command line
 mpi-words = $(shell $(MPICC) --showme:$(1) 2>/dev/null || $(MPICC) -show 2>/dev/null)
 CFLAGS_trainer  := -ffp-contract=off -fno-math-errno -fno-trapping-math
 CFLAGS_trainer/comm := $(patsubst -I%,-isystem %,$(filter -I% -pthread,$(call mpi-words,compile)))
@@ -76,9 +81,11 @@ LIBS_curator    := $(call pkg-libs,$(PKGS_curator))
 LIBS_trainer/comm := $(filter -L% -l% -Wl$(comma)% -pthread,$(call mpi-words,link))
 LIBS_trainer/ops  := -ldl
 
-# libslurm of this machine, else the one that contrib/slurm-cluster unpacked (its programs run in this tree only).
-# SLURM=0: reel asks Slurm through its commands alone. SLURM=1: an error when there is no libslurm.
-has-slurm = $(shell $(CC) $(1) -include slurm/slurm.h -E -x c /dev/null > /dev/null 2>&1 && echo yes)
+# libslurm of this machine, else the one that contrib/slurm-cluster unpacked (its programs run in
+# this tree only). SLURM=0: reel asks Slurm through its commands alone. SLURM=1: an error when there
+# is no libslurm.
+has-slurm = $(shell $(CC) $(1) -include slurm/slurm.h -E -x c /dev/null > /dev/null 2>&1 && \
+                    echo yes)
 SLURM_UNPACKED := $(CURDIR)/build/slurm-packages/root/usr
 ifneq ($(SLURM),0)
 CFLAGS_launcher/slurm := $(call pkg-cflags,slurm)
@@ -86,34 +93,37 @@ LIBS_launcher/slurm   := $(or $(call pkg-libs,slurm),-lslurm)
 SLURM_FOUND           := $(if $(call has-slurm,$(CFLAGS_launcher/slurm)),installed)
 ifeq ($(SLURM_FOUND)$(call has-slurm,-I$(SLURM_UNPACKED)/include),yes)
 SLURM_FOUND           := unpacked
-SLURM_LIBDIR          := $(patsubst %/,%,$(dir $(firstword $(wildcard $(SLURM_UNPACKED)/lib/*/libslurm.so))))
+SLURM_SO              := $(firstword $(wildcard $(SLURM_UNPACKED)/lib/*/libslurm.so))
+SLURM_LIBDIR          := $(patsubst %/,%,$(dir $(SLURM_SO)))
 CFLAGS_launcher/slurm := -isystem $(SLURM_UNPACKED)/include
 LIBS_launcher/slurm   := -L$(SLURM_LIBDIR) -Wl,--disable-new-dtags,-rpath,$(SLURM_LIBDIR) -lslurm
 endif
 # demo and check install first, and build by a make of their own
 ifeq ($(SLURM)$(SLURM_FOUND)$(filter demo check help clean,$(MAKECMDGOALS)),1)
-$(error SLURM=1 and no slurm/slurm.h: install libslurm-dev, set PKG_CONFIG_PATH to the folder of slurm.pc, or run contrib/slurm-cluster unpack)
+$(error SLURM=1 and no slurm/slurm.h: install libslurm-dev, set PKG_CONFIG_PATH to the folder of \
+        slurm.pc, or run contrib/slurm-cluster unpack)
 endif
 endif
 
 # ---- flags ----
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
-        -Wwrite-strings -Wundef -Wpointer-arith -Wformat=2 -Wno-format-nonliteral -Wno-missing-field-initializers -Wno-format-truncation \
-        -Wconversion -Wno-sign-conversion
+        -Wwrite-strings -Wundef -Wpointer-arith -Wformat=2 -Wno-format-nonliteral \
+        -Wno-missing-field-initializers -Wno-format-truncation -Wconversion -Wno-sign-conversion
 ifdef CI
 WARN += -Werror
 endif
 OPT_release := -O2 -g
 OPT_debug   := -O0 -g3
-OPT_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+OPT_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined \
+               -fno-omit-frame-pointer
 OPT_tsan    := -O1 -g -fsanitize=thread
 OPT_cov     := -O0 -g --coverage
 ifeq ($(OPT_$(V)),)
 $(error V=$(V) is not a variant: use release, debug, asan, tsan or cov)
 endif
 OPT_trainer := $(if $(filter release,$(V)),-O3)
-# The arithmetic is compiled for three kinds of processors, of which one is chosen when the trainer runs (trainer/ops/simd.h asks
-# the processor for just these); all other code is for any x86-64.
+# The arithmetic is compiled for three kinds of processors, of which one is chosen when the trainer
+# runs (trainer/ops/simd.h asks the processor for just these); all other code is for any x86-64.
 SIMD_v3 := -mavx2 -mfma
 SIMD_v4 := $(SIMD_v3) -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl
 SIMD_KINDS := $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),v3 v4)
@@ -129,7 +139,8 @@ objs       = $(patsubst %.c,$(B)/obj/%.o,$(1))
 # a room's own flags, and those of the folder that its name begins with
 room_flags = $($(1)_$(2)) $(if $(findstring /,$(2)),$($(1)_$(firstword $(subst /, ,$(2)))))
 # what lies below a module, from the ground up; a list of modules with all of that, in link order
-$(foreach m,$(MODULES),$(eval BELOW_$(m) := $(filter $(MAY_$(m)) $(foreach l,$(MAY_$(m)),$(BELOW_$(l))),$(MODULES))))
+below_of   = $(filter $(MAY_$(1)) $(foreach l,$(MAY_$(1)),$(BELOW_$(l))),$(MODULES))
+$(foreach m,$(MODULES),$(eval BELOW_$(m) := $(call below_of,$(m))))
 reverse    = $(if $(1),$(call reverse,$(wordlist 2,$(words $(1)),$(1))) $(firstword $(1)))
 closure    = $(call reverse,$(filter $(1) $(foreach m,$(1),$(BELOW_$(m))),$(MODULES)))
 # objects that are not one source's, or not a source's only one
@@ -139,13 +150,15 @@ EXTRA_trainer/ops := $(foreach k,$(SIMD_KINDS),$(patsubst %.c,$(B)/obj/%.$(k).o,
 lib_objs   = $(foreach m,$(call closure,$(1)),$(call objs,$(call lib_src,$(m))) $(EXTRA_$(m)))
 lib_libs   = $(foreach m,$(call closure,$(1)),$(LIBS_$(m)))
 
-# a program is built where the libraries of the modules below it are, and is otherwise named with those that are missing
+# a program is built where the libraries of the modules below it are, and is otherwise named with
+# those that are missing
 TOP_reel        := launcher/cmd
 TOP_reel-train  := trainer/cmd
 TOP_reel-curate := curator
 TOP_reel-slurm  := base
-absent     := $(shell for p in $(foreach m,$(MODULES),$(PKGS_$(m))); do $(PKG_CONFIG) --exists $$p 2> /dev/null || echo $$p; done; \
-                command -v $(MPICC) > /dev/null || echo $(MPICC))
+absent     := $(shell for p in $(foreach m,$(MODULES),$(PKGS_$(m))); do \
+                          $(PKG_CONFIG) --exists $$p 2> /dev/null || echo $$p; done; \
+                      command -v $(MPICC) > /dev/null || echo $(MPICC))
 PKGS_trainer/comm := $(MPICC)
 missing     = $(if $(filter reel-slurm,$(1)),$(if $(SLURM_FOUND),,libslurm)) \
               $(filter $(absent),$(foreach m,$(call closure,$(TOP_$(1))),$(PKGS_$(m))))
@@ -153,9 +166,11 @@ ALL_NAMES  := reel reel-train reel-curate reel-slurm
 NAMES      := $(foreach p,$(ALL_NAMES),$(if $(strip $(call missing,$(p))),,$(p)))
 LEFT_OUT   := $(filter-out $(NAMES),$(ALL_NAMES))
 PROGRAMS   := $(addprefix $(B)/,$(NAMES))
-without     = echo '  $(1) is not built: $(strip $(call missing,$(1))) not found$(if $(filter reel-slurm,$(1)), (reel then asks Slurm by its commands))'
+instead = $(if $(filter reel-slurm,$(1)), (reel then asks Slurm by its commands))
+without = echo '  $(1) is not built: $(strip $(call missing,$(1))) not found$(call instead,$(1))'
 
-all: $(PROGRAMS) ## build the programs, each where its libraries are (default); `make reel` and so on: one of them
+all: $(PROGRAMS) ## build the programs, each where its libraries are (default); `make reel` and so
+## on: one of them
 	@$(foreach p,$(LEFT_OUT),$(call without,$(p)) >&2;)
 .DEFAULT_GOAL := all
 $(NAMES): %: $(B)/%
@@ -169,30 +184,37 @@ $(B)/reel-train: $(call objs,trainer/cmd/main.c) $(call lib_objs,trainer/cmd) $(
 $(B)/reel-curate: $(call objs,curator/main.c) $(call lib_objs,curator) $(B)/flags
 	$(call link,$(filter %.o,$^),$(call lib_libs,curator))
 # of launcher/sched only what the protocol needs: the rest would be linked with the GPL for nothing
-$(B)/reel-slurm: $(call objs,$(call src,launcher/slurm) launcher/sched/slurm_wire.c launcher/sched/slurm_text.c $(call lib_src,base)) $(B)/flags
+SLURM_OBJ := $(call objs,$(call src,launcher/slurm) launcher/sched/slurm_wire.c \
+                         launcher/sched/slurm_text.c $(call lib_src,base))
+$(B)/reel-slurm: $(SLURM_OBJ) $(B)/flags
 	$(call link,$(filter %.o,$^),$(LIBS_launcher/slurm) $(LIBS_base))
 
-# what --version tells: a source for each program, written anew when the commit or the libraries are other ones
+# what --version tells: a source for each program, written anew when the commit or the libraries are
+# other ones
 COMMIT := $(shell contrib/commit)
+pkgs_of = $(sort $(foreach m,$(call closure,$(TOP_$(1))),$(filter-out $(MPICC),$(PKGS_$(m)))))
 $(B)/gen/build-%.c: FORCE
 	@mkdir -p $(@D)
-	@contrib/build-info '$(COMMIT)' $(sort $(foreach m,$(call closure,$(TOP_$*)),$(filter-out $(MPICC),$(PKGS_$(m))))) > $@.new
+	@contrib/build-info '$(COMMIT)' $(call pkgs_of,$*) > $@.new
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 $(B)/obj/build-%.o: $(B)/gen/build-%.c $(B)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(addprefix $(B)/,$(ALL_NAMES)): $(B)/%: $(B)/obj/build-%.o
 
-# one file for a login node: reel with all its libraries, and none loaded when it runs; of the C library's warning that
-# dlopen would do so contrib/static/alone.c has taken the ground
+# one file for a login node: reel with all its libraries, and none loaded when it runs; of the C
+# library's warning that dlopen would do so contrib/static/alone.c has taken the ground
 STATIC_LIBS := -lhwloc -lsqlite3 -lxxhash $(B)/static/libcjson.a -lm -lpthread
 $(B)/static/libcjson.a:
 	contrib/static-libs $(@D)
-$(B)/reel-static: $(call objs,launcher/cmd/main.c) $(call lib_objs,launcher/cmd) $(B)/obj/build-reel.o \
-                  $(B)/obj/contrib/static/alone.o $(B)/static/libcjson.a $(B)/flags
+$(B)/reel-static: $(call objs,launcher/cmd/main.c) $(call lib_objs,launcher/cmd) \
+                  $(B)/obj/build-reel.o $(B)/obj/contrib/static/alone.o $(B)/static/libcjson.a \
+                  $(B)/flags
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) -static -o $@ $(filter %.o,$^) $(STATIC_LIBS) 2> $@.log || { cat $@.log >&2; exit 1; }
-reel-static: $(B)/reel-static ## reel as a single file that needs no libraries, for a login node: build/release/reel-static
+	$(Q)$(CC) $(LDFLAGS) -static -o $@ $(filter %.o,$^) $(STATIC_LIBS) 2> $@.log || \
+	  { cat $@.log >&2; exit 1; }
+reel-static: $(B)/reel-static ## reel as a single file that needs no libraries, for a login node:
+## build/release/reel-static
 
 # quiet by default; VERBOSE=1 shows the command lines
 Q := $(if $(VERBOSE),,@)
@@ -206,7 +228,8 @@ module_of = $(filter $(MODULES),$(patsubst %/,%,$(dir $(1))))
 define compile
 	$(call say,CC,$<$(if $(1),:$(1)))
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(CFLAGS_base) $(call room_flags,CFLAGS,$(call module_of,$<)) $(call room_flags,OPT,$(call module_of,$<)) \
+	$(Q)$(CC) $(CFLAGS) $(CFLAGS_base) $(call room_flags,CFLAGS,$(call module_of,$<)) \
+	  $(call room_flags,OPT,$(call module_of,$<)) \
 	  $(if $(1),-DSIMD=$(1) $(SIMD_$(1))) -MMD -MP -c -o $@ $<
 endef
 $(B)/obj/%.o: %.c $(B)/flags
@@ -231,14 +254,17 @@ $(B)/obj/%/embedded.o: $(B)/gen/%/embedded.c $(B)/flags
 	$(Q)$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 # a stamp that changes only when compiler or flags do
+all_room_flags = $(foreach m,$(MODULES),$(call room_flags,CFLAGS,$(m)) $(call room_flags,OPT,$(m)))
+all_flags = $(CC) $(CFLAGS) $(all_room_flags) $(LDFLAGS)
 $(B)/flags: FORCE
 	@mkdir -p $(@D)
-	@printf '%s\n' '$(CC) $(CFLAGS) $(foreach m,$(MODULES),$(call room_flags,CFLAGS,$(m)) $(call room_flags,OPT,$(m))) $(LDFLAGS)' | cmp -s - $@ || \
-	 printf '%s\n' '$(CC) $(CFLAGS) $(foreach m,$(MODULES),$(call room_flags,CFLAGS,$(m)) $(call room_flags,OPT,$(m))) $(LDFLAGS)' > $@
+	@printf '%s\n' '$(all_flags)' | cmp -s - $@ || printf '%s\n' '$(all_flags)' > $@
 FORCE:
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
 
-# ---- tests: tests/unit/test_<module>_<what>.c is one cmocka program linked with that module and what lies below ----
+# ---- tests ----
+# tests/unit/test_<module>_<what>.c is one cmocka program, linked with that module and what lies
+# below.
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
 UNIT_BIN := $(patsubst tests/unit/%.c,$(B)/tests/%,$(UNIT_SRC))
 TEST_LIBS := -lcmocka
@@ -251,10 +277,12 @@ test_module = $(or $(TESTED_$(call test_word,$(1))),$(call test_word,$(1)))
 # a test names extra link flags in a line `// LINK: -Wl,--wrap=malloc`
 test_link   = $(shell sed -n 's|^// LINK: ||p' $(1))
 .SECONDEXPANSION:
-$(UNIT_BIN): $(B)/tests/%: $(B)/obj/tests/unit/%.o $$(call lib_objs,$$(call test_module,$$@)) $(B)/flags
+$(UNIT_BIN): $(B)/tests/%: $(B)/obj/tests/unit/%.o \
+                           $$(call lib_objs,$$(call test_module,$$@)) $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) $(call test_link,tests/unit/$*.c) -o $@ $(filter %.o,$^) $(call lib_libs,$(call test_module,$@)) $(TEST_LIBS)
+	$(Q)$(CC) $(LDFLAGS) $(call test_link,tests/unit/$*.c) -o $@ $(filter %.o,$^) \
+	  $(call lib_libs,$(call test_module,$@)) $(TEST_LIBS)
 $(B)/obj/tests/unit/test_trainer_%.o: CFLAGS += $(CFLAGS_trainer) $(CFLAGS_trainer/comm)
 $(B)/obj/tests/unit/test_curator_%.o: CFLAGS += $(CFLAGS_curator)
 $(B)/obj/tests/unit/test_launcher_%.o: CFLAGS += $(CFLAGS_launcher/machine)
@@ -279,7 +307,8 @@ SLURM_TESTS := $(patsubst tests/slurm/%.c,$(B)/tests/slurm/%,$(wildcard tests/sl
 $(B)/tests/slurm/%: $(B)/obj/tests/slurm/%.o $(call lib_objs,launcher/sched) $(B)/flags
 	@mkdir -p $(@D)
 	$(call link,$(filter %.o,$^),$(call lib_libs,launcher/sched) $(TEST_LIBS))
-SLURM_TESTS += $(patsubst tests/slurm/preload/%.c,$(B)/tests/slurm/%.so,$(wildcard tests/slurm/preload/*.c))
+SLURM_TESTS += $(patsubst tests/slurm/preload/%.c,$(B)/tests/slurm/%.so, \
+                          $(wildcard tests/slurm/preload/*.c))
 $(B)/tests/slurm/%.so: tests/slurm/preload/%.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
@@ -292,19 +321,23 @@ $(PEERS_BIN): $(B)/tests/peers/%: $(B)/obj/tests/peers/%.o $(call lib_objs,train
 	$(call link,$(filter %.o,$^),$(call lib_libs,trainer/cmd) $(TEST_LIBS))
 $(B)/obj/tests/peers/%.o: CFLAGS += $(CFLAGS_trainer) $(CFLAGS_trainer/comm)
 
-# parsers behind libFuzzer's entry; the ordinary build replays files through them, `make fuzz` looks for new ones
+# parsers behind libFuzzer's entry; the ordinary build replays files through them, `make fuzz` looks
+# for new ones
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,$(B)/tests/fuzz/%,$(FUZZ_SRC))
-$(FUZZ_BIN): $(B)/tests/fuzz/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o $(call lib_objs,trainer/cmd) $(B)/flags
+$(FUZZ_BIN): $(B)/tests/fuzz/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o \
+                                $(call lib_objs,trainer/cmd) $(B)/flags
 	@mkdir -p $(@D)
 	$(call link,$(filter %.o,$^),$(call lib_libs,trainer/cmd))
 FUZZ_LIB := $(call src,base) $(call src,profiles) $(B)/gen/profiles/embedded.c
 $(B)/fuzz/%: tests/fuzz/%.c $(FUZZ_LIB)
 	@mkdir -p $(@D)
 	$(call say,CLANG,$@)
-	$(Q)clang -std=c17 -D_GNU_SOURCE -I. -O1 -g -fsanitize=fuzzer,address,undefined $(CFLAGS_base) -o $@ $^ $(LIBS_base)
+	$(Q)clang -std=c17 -D_GNU_SOURCE -I. -O1 -g -fsanitize=fuzzer,address,undefined \
+	  $(CFLAGS_base) -o $@ $^ $(LIBS_base)
 
-tests: $(UNIT_BIN) $(FUZZ_BIN) $(PEERS_BIN) $(PROGRAMS) $(STUBS) $(SLURM_TESTS) ## build the programs and the unit tests
+TESTS_BIN := $(UNIT_BIN) $(FUZZ_BIN) $(PEERS_BIN) $(PROGRAMS) $(STUBS) $(SLURM_TESTS)
+tests: $(TESTS_BIN) ## build the programs and the unit tests
 
 # Packages are installed by a first make; what they bring (pkg-config, mpicc) is seen by the second.
 check: ## install what the tests need, build, run every ordinary test and the lint
@@ -316,9 +349,13 @@ check: ## install what the tests need, build, run every ordinary test and the li
 check-quick: tests ## a part of check for while one works: unit programs and fast scripts
 	@tests/run --build $(B) --quick $(T)
 
-check-slow: tests ## the long proofs: 310 kills of a training, 300 seeds of shots, 400 killed submitters, every legal layout, memory of larger models, eight clips learnt by heart, MPICH where it is installed
-	@KILLS=100 SHOT_SEEDS=300 REEL_TEST_KILLS=400 TEST_TIMEOUT=3000 tests/run --build $(B) 't6100-resume\|curator_shots\|sched'
-	@RANKS=all RESUMES=all LAYOUTS=covering MEMORY=all TEST_TIMEOUT=10000 tests/run --build $(B) 't6010\|t6040\|t6050-traffic\|t6060\|t6120-resume'
+check-slow: tests ## the long proofs: 310 kills of a training, 300 seeds of shots, 400 killed
+## submitters, every legal layout, memory of larger models, eight clips learnt by heart, MPICH where
+## it is installed
+	@KILLS=100 SHOT_SEEDS=300 REEL_TEST_KILLS=400 TEST_TIMEOUT=3000 \
+	  tests/run --build $(B) 't6100-resume\|curator_shots\|sched'
+	@RANKS=all RESUMES=all LAYOUTS=covering MEMORY=all TEST_TIMEOUT=10000 \
+	  tests/run --build $(B) 't6010\|t6040\|t6050-traffic\|t6060\|t6120-resume'
 	@for l in tp=2,pp=2,vpp=2 cp=2,dp=2,zero=3,fsdp=4 tp=2,sp=1,cp=2,cp_kind=a2a; do \
 	  COUNT=70 LAYOUT=$$l REEL_BIN=$(abspath $(B)) tests/slow/resume-kill9 || exit 1; done
 	@REEL_BIN=$(abspath $(B)) tests/slow/overlap
@@ -328,40 +365,56 @@ check-slow: tests ## the long proofs: 310 kills of a training, 300 seeds of shot
 	@REEL_BIN=$(abspath $(B)) tests/slow/dist
 	@REEL_BIN=$(abspath $(B)) tests/slow/mpich
 
-check-peers: tests ## webdataset and Megatron-Energon read our shards and PyTorch computes our model (see tests/peers)
+check-peers: tests ## webdataset and Megatron-Energon read our shards and PyTorch computes our model
+## (see tests/peers)
 	@REEL_BIN=$(abspath $(B)) REEL_SRC=$(CURDIR) tests/peers/readers
 	@REEL_BIN=$(abspath $(B)) REEL_SRC=$(CURDIR) tests/peers/torch
 
-bench: $(B)/reel-train ## the trainer's tokens/s and memory beside PyTorch's, on one core (see tests/bench/bench): ROUNDS=5 OUT=file.json
+bench: $(B)/reel-train ## the trainer's tokens/s and memory beside PyTorch's, on one core (see
+## tests/bench/bench): ROUNDS=5 OUT=file.json
 	@tests/bench/bench --bin $(B) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(OUT),--out '$(OUT)')
 
-bench-db: $(B)/reel $(B)/tests/stub/step-log ## ingest and status of long runs, on one core (see tests/bench/ingest): STEPS=400000 STATUS_STEPS=1000000 ROUNDS=5
+bench-db: $(B)/reel $(B)/tests/stub/step-log ## ingest and status of long runs, on one core (see
+## tests/bench/ingest): STEPS=400000 STATUS_STEPS=1000000 ROUNDS=5
 	@tests/bench/ingest --bin $(B)
 
-fuzz: $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC)) ## search for inputs that break a parser (clang): FUZZ_S=60 seconds each
+FUZZERS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC))
+fuzz: $(FUZZERS) ## search for inputs that break a parser (clang): FUZZ_S=60 seconds each
 	@mkdir -p $(B)/fuzz/found $(B)/fuzz/tmp
 	@for f in $^; do n=$${f##*/fuzz_}; mkdir -p $(B)/fuzz/new/$$n; \
-	  TMPDIR=$(abspath $(B)/fuzz/tmp) $$f -max_total_time=$(or $(FUZZ_S),60) -max_len=65536 -print_final_stats=1 \
-	    -artifact_prefix=$(B)/fuzz/found/$$n- $(B)/fuzz/new/$$n tests/fuzz/corpus/$$n > $(B)/fuzz/$$n.log 2>&1 || { tail -n 30 $(B)/fuzz/$$n.log; exit 1; }; \
+	  TMPDIR=$(abspath $(B)/fuzz/tmp) $$f -max_total_time=$(or $(FUZZ_S),60) -max_len=65536 \
+	    -print_final_stats=1 -artifact_prefix=$(B)/fuzz/found/$$n- \
+	    $(B)/fuzz/new/$$n tests/fuzz/corpus/$$n > $(B)/fuzz/$$n.log 2>&1 || \
+	    { tail -n 30 $(B)/fuzz/$$n.log; exit 1; }; \
 	  sed -n "s/.*executed_units: */  $$n: inputs tried: /p" $(B)/fuzz/$$n.log; done
 
-check-faults: tests ## every fault: each allocation, read, write, sync and rename fails once; submitters killed 400 times, and at every system call; 240 notices timed, 200 interruptions, 100 cancelled jobs; 300 kills under three kinds of file locks, 4 leases of which silence alone tells, 60 zombies beside their successors; 50 curations and updates killed; a PyTorch training through seven faults under reel wrap and under submitit (needs both: see tests/peers/faults)
-	@FAULT_STEP=1 HISTORIES=150 REEL_TEST_KILLS=400 REEL_UPDATE_KILLS=1 EVERY=1 KILLS=100 STOPS=50 TEST_TIMEOUT=3000 tests/run --build $(B) 'fault\|db_fold\|trainer_ckpt\|sched_local\|submit-\|curate-update'
+check-faults: tests ## every fault: each allocation, read, write, sync and rename fails once;
+## submitters killed 400 times, and at every system call; 240 notices timed, 200 interruptions, 100
+## cancelled jobs; 300 kills under three kinds of file locks, 4 leases of which silence alone tells,
+## 60 zombies beside their successors; 50 curations and updates killed; a PyTorch training through
+## seven faults under reel wrap and under submitit (needs both: see tests/peers/faults)
+	@FAULT_STEP=1 HISTORIES=150 REEL_TEST_KILLS=400 REEL_UPDATE_KILLS=1 EVERY=1 KILLS=100 STOPS=50 \
+	  TEST_TIMEOUT=3000 tests/run --build $(B) \
+	  'fault\|db_fold\|trainer_ckpt\|sched_local\|submit-\|curate-update'
 	@contrib/slurm-cluster unpack
 	@REEL_BIN=$(abspath $(B)) tests/slow/notices
 	@REEL_BIN=$(abspath $(B)) tests/slow/false-done
 	@COUNT=100 REEL_BIN=$(abspath $(B)) tests/slow/scancels
-	@for m in flock enosys one-host; do COUNT=100 MODE=$$m REEL_BIN=$(abspath $(B)) tests/slow/kills-locks || exit 1; done
+	@for m in flock enosys one-host; do \
+	  COUNT=100 MODE=$$m REEL_BIN=$(abspath $(B)) tests/slow/kills-locks || exit 1; done
 	@REEL_BIN=$(abspath $(B)) tests/slow/silence
-	@for r in 1 2; do COUNT=$$((r == 1 ? 50 : 10)) RANKS=$$r REEL_BIN=$(abspath $(B)) tests/slow/zombies || exit 1; done
+	@for r in 1 2; do COUNT=$$((r == 1 ? 50 : 10)) RANKS=$$r REEL_BIN=$(abspath $(B)) \
+	  tests/slow/zombies || exit 1; done
 	@COUNT=50 REEL_BIN=$(abspath $(B)) tests/slow/curate-kills
 	@REEL_BIN=$(abspath $(B)) REEL_SRC=$(CURDIR) tests/peers/faults
 
-demo: ## curate, look, tune, launch, preempt, report: the whole pass under build/demo; SLURM=1: on a private Slurm cluster
+demo: ## curate, look, tune, launch, preempt, report: the whole pass under build/demo; SLURM=1: on a
+## private Slurm cluster
 	@contrib/deps build
 	$(if $(filter 1,$(SLURM)),@contrib/slurm-cluster unpack)
 	@$(MAKE) --no-print-directory -j$$(nproc) all
-	@contrib/demo --bin $(B) --out $(O)/demo $(if $(VIDEO),--video '$(VIDEO)') $(if $(filter 1,$(SLURM)),--slurm)
+	@contrib/demo --bin $(B) --out $(O)/demo $(if $(VIDEO),--video '$(VIDEO)') \
+	  $(if $(filter 1,$(SLURM)),--slurm)
 
 lint: ## layers, function length, headers alone, banned calls
 	@tests/lint --build $(B)
@@ -380,6 +433,8 @@ clean: ## remove the build folder of this variant
 	rm -rf $(B)
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2} \
+	  /^## /{printf "  %-14s %s\n", "", substr($$0, 4)}' $(MAKEFILE_LIST)
 
-.PHONY: all $(ALL_NAMES) reel-static tests check check-quick check-slow check-faults check-peers bench bench-db fuzz demo lint install uninstall dist clean help FORCE
+.PHONY: all $(ALL_NAMES) reel-static tests check check-quick check-slow check-faults check-peers \
+        bench bench-db fuzz demo lint install uninstall dist clean help FORCE
