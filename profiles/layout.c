@@ -192,7 +192,7 @@ int layout_check(const struct layout *l, const struct model *m, struct seq s, in
         return 0;
     struct str text = STR_INIT;
     layout_format(l, &text);
-    int rc = err_set(err, ERR_NO,
+    int rc = err_set(err, ERR_INPUT,
                      "layout %s: %s (rule %s; %lld ranks, gbs %lld, %lld tokens; model %s: %lld "
                      "layers, %lld heads, %lld kv_heads, ffn %lld)",
                      text.p, rules[rule].sentence, rules[rule].name, (long long)world,

@@ -47,7 +47,7 @@ void layout_write(const struct layout *l, struct json_out *o, const char *key);
 int64_t layout_world(const struct layout *l);
 int64_t layout_shard_group(const struct layout *l);          /* fsdp, or dp when fsdp is 0 */
 
-/* Returns 0 if `l` can run `m` with `gbs` samples of `s` on `world` ranks, else ERR_NO with the
+/* Returns 0 if `l` can run `m` with `gbs` samples of `s` on `world` ranks, else ERR_INPUT with the
  * broken rule. Trainer and tuner share this one list of rules. */
 int layout_check(const struct layout *l, const struct model *m, struct seq s, int64_t gbs,
                  int64_t world, struct err *err);

@@ -193,7 +193,7 @@ static void rules(void **state)
             continue;
         }
         int rule = rule_index(cases[i].rule);
-        assert_fails(rc, ERR_NO, &err, cases[i].rule);
+        assert_fails(rc, ERR_INPUT, &err, cases[i].rule);
         assert_says(&err, layout_rule_sentence(rule));
         assert_says(&err, "model small");
         assert_int_equal(layout_broken_rule(&l, &small, s, cases[i].gbs, cases[i].world), rule);
@@ -211,11 +211,11 @@ static void every_rule_is_met(void **state)
     (void)state;
     m.ffn = 98;
     assert_ok(layout_parse("tp=4", &l, &err), &err);
-    assert_fails(layout_check(&l, &m, s, 1, 4, &err), ERR_NO, &err, "tp-divides-ffn");
+    assert_fails(layout_check(&l, &m, s, 1, 4, &err), ERR_INPUT, &err, "tp-divides-ffn");
     m = (struct model){.name = "g", .family = MODEL_GPT, .layers = 2, .hidden = 64, .heads = 4,
                        .kv_heads = 4, .ffn = 256, .vocab = 101, .patch_t = 1, .patch_h = 1,
                        .patch_w = 1};
-    assert_fails(layout_check(&l, &m, s, 1, 4, &err), ERR_NO, &err, "tp-divides-vocab");
+    assert_fails(layout_check(&l, &m, s, 1, 4, &err), ERR_INPUT, &err, "tp-divides-vocab");
     for (int i = 0; i < layout_rule_count(); i++) {
         bool met = i == rule_index("tp-divides-ffn") || i == rule_index("tp-divides-vocab");
         for (size_t k = 0; k < ARRAY_LEN(cases); k++)

@@ -517,7 +517,7 @@ static void refusals(void **state)
 {
     static const struct { const char *layout; int code; const char *says; } cases[] = {
         {"dp=64", ERR_USAGE, "use mpirun -n 64"},
-        {"dp=1,mbs=9", ERR_NO, "mbs"},
+        {"dp=1,mbs=9", ERR_INPUT, "mbs"},
     };
     struct run run;
     struct train_report r;

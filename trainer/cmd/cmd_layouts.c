@@ -86,7 +86,8 @@ static void json_write(const struct space_spec *spec, const struct space *s, str
     str_addc(text, '\n');
 }
 
-/* Writes the name of one layout, or fails with ERR_NO and the rule that it breaks. */
+/* Writes the name of one layout, or fails with ERR_NO and the rule that it breaks: whether it is
+ * legal is what was asked. */
 static int one_write(const char *wanted, const struct space_spec *spec, struct str *text,
                      struct err *err)
 {
@@ -94,9 +95,8 @@ static int one_write(const char *wanted, const struct space_spec *spec, struct s
     struct err why = {0};
     if (layout_parse(wanted, &l, &why) < 0)
         return err_set(err, ERR_USAGE, "%s", why.text);
-    int rc = layout_check(&l, spec->model, spec->seq, spec->gbs, spec->ranks[0], err);
-    if (rc < 0)
-        return rc;
+    if (layout_check(&l, spec->model, spec->seq, spec->gbs, spec->ranks[0], &why) < 0)
+        return err_set(err, ERR_NO, "%s", why.text);
     layout_format(&l, text);
     str_addc(text, '\n');
     return train_print(text, err);
