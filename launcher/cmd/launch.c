@@ -16,6 +16,7 @@
 #include "launcher/run/home.h"
 #include "launcher/run/next.h"
 #include "profiles/dataset.h"
+#include "profiles/environment.h"
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,
@@ -329,7 +330,10 @@ static int checks_run(const struct opt_values *v, const struct cmd_env *env, str
 {
     enum lead_rule rule = (enum lead_rule)opt_enum(v, "lead");
     struct launch l;
+    enum simd ignored; /* whether a processor has it, the job's nodes alone know */
     int rc;
+    if ((rc = simd_named(&ignored, err)) < 0)
+        return rc;
     if ((rc = gpus_check(run, run_path, err)) < 0)
         return rc;
     if ((rc = launch_plans_check(run, layout_world(&plan->layout), err)) < 0)

@@ -1,10 +1,6 @@
 #include "trainer/ops/simd.h"
 
 #include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
-
-const char *const simd_names[SIMD_COUNT + 1] = {"generic", "v3", "v4", NULL};
 
 static enum simd limit = SIMD_V4;
 
@@ -31,30 +27,18 @@ static enum simd widest(void)
     return kind;
 }
 
-static int given(const char *name, enum simd *out, struct err *err)
+int simd_choose(enum simd *out, struct err *err)
 {
-    enum simd kind = SIMD_GENERIC;
-    while (kind < SIMD_COUNT && strcmp(simd_names[kind], name) != 0)
-        kind++;
-    if (kind == SIMD_COUNT)
-        return err_set(err, ERR_USAGE,
-                       "REEL_SIMD is '%.40s': give generic, v3 or v4, or leave it unset", name);
+    enum simd kind = widest();
+    int rc = simd_named(&kind, err);
+    if (rc < 0)
+        return rc;
     if (!has(kind))
         return err_set(err, ERR_USAGE,
                        "REEL_SIMD is '%s': this processor has no %s: give %s, or leave it unset",
-                       name, kind == SIMD_V4 ? "AVX-512 (F, BW, CD, DQ, VL)" : "AVX2 with FMA",
+                       simd_names[kind], kind == SIMD_V4 ? "AVX-512 (F, BW, CD, DQ, VL)"
+                                                         : "AVX2 with FMA",
                        simd_names[widest()]);
-    *out = kind;
-    return 0;
-}
-
-int simd_choose(enum simd *out, struct err *err)
-{
-    const char *name = getenv("REEL_SIMD");
-    enum simd kind = widest();
-    int rc;
-    if (name && name[0] && (rc = given(name, &kind, err)) < 0)
-        return rc;
     *out = kind < limit ? kind : limit;
     return 0;
 }

@@ -10,15 +10,7 @@
 #ifndef TRAINER_OPS_SIMD_H
 #define TRAINER_OPS_SIMD_H
 
-#include "base/err.h"
-
-enum simd {
-    SIMD_GENERIC, /* what the compiler takes for granted: SSE2 on x86-64 */
-    SIMD_V3,      /* AVX2 and FMA, as in x86-64-v3 */
-    SIMD_V4,      /* AVX-512 F, BW, CD, DQ and VL, as in x86-64-v4 */
-    SIMD_COUNT,
-};
-extern const char *const simd_names[SIMD_COUNT + 1]; /* "generic", "v3", "v4", NULL */
+#include "profiles/environment.h"
 
 /* Finds the kind to use: what REEL_SIMD names, else the widest that this processor has, and in
  * either case none above the limit. Returns ERR_USAGE when REEL_SIMD names none, or one that
