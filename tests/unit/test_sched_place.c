@@ -10,28 +10,13 @@
 
 #include <cmocka.h>
 
-#include "base/arena.h"
+#include "arena_fixture.h"
+
 #include "base/json.h"
 #include "base/str.h"
 #include "launcher/sched/hosts.h"
 #include "launcher/sched/place.h"
 #include "launcher/sched/slurm_text.h"
-
-static struct arena arena;
-
-static int setup(void **state)
-{
-    (void)state;
-    arena_init(&arena, 0);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    arena_release(&arena);
-    return 0;
-}
 
 static const char *joined(const char *const *names, size_t n)
 {
@@ -491,5 +476,5 @@ int main(void)
         cmocka_unit_test(test_no_order_is_better), cmocka_unit_test(test_cpus),
         cmocka_unit_test(test_mask),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, arena_setup, arena_teardown);
 }

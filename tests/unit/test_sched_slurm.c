@@ -3,27 +3,12 @@
 #include <math.h>
 
 #include "sched_helpers.h"
+#include "arena_fixture.h"
 
 #include "base/str.h"
 #include "launcher/sched/slurm_priv.h"
 #include "launcher/sched/slurm_text.h"
 #include "launcher/sched/slurm_wire.h"
-
-static struct arena arena;
-
-static int arena_setup(void **state)
-{
-    (void)state;
-    arena_init(&arena, 0);
-    return 0;
-}
-
-static int arena_teardown(void **state)
-{
-    (void)state;
-    arena_release(&arena);
-    return 0;
-}
 
 /* ---- states ---- */
 

@@ -1,27 +1,12 @@
 /* What the scheduler "slurm" makes of Slurm's accounting and of the errors of its commands, and how
  * jobs come over the wire from reel-slurm. */
 #include "sched_helpers.h"
+#include "arena_fixture.h"
 
 #include "base/str.h"
 #include "launcher/sched/slurm_priv.h"
 #include "launcher/sched/slurm_text.h"
 #include "launcher/sched/slurm_wire.h"
-
-static struct arena arena;
-
-static int arena_setup(void **state)
-{
-    (void)state;
-    arena_init(&arena, 0);
-    return 0;
-}
-
-static int arena_teardown(void **state)
-{
-    (void)state;
-    arena_release(&arena);
-    return 0;
-}
 
 /* ---- accounting ---- */
 
