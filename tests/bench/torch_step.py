@@ -1,8 +1,11 @@
-"""torch_step.py WEIGHTS MODEL.json TxHxW SAMPLES STEPS: training steps of tests/peers/model_torch.py in float32 on one thread, timed.
+"""torch_step.py WEIGHTS MODEL.json TxHxW SAMPLES STEPS: training steps of
+tests/peers/model_torch.py in float32 on one thread, timed.
 
-The network is the one that the peers' test proves equal to the trainer's, a sample at a time (the trainer's mbs=1), gradients summed; what
-it spells out for clarity is done here as a PyTorch user would: rotary angles once, fused attention and AdamW where this PyTorch has them.
-A step is all that the trainer's is: draw noise, forward, backward, norm of the gradients and clip, AdamW. Prints one JSON object.
+The network is the one that the peers' test proves equal to the trainer's, a sample at a time (the
+trainer's mbs=1), with gradients summed. What it spells out for clarity is done here as a PyTorch
+user would: rotary angles once, fused attention and AdamW where this PyTorch has them. A step is all
+that the trainer's is: draw noise, forward, backward, norm of the gradients and clip, AdamW. It
+prints one JSON object.
 """
 import functools
 import json
@@ -55,21 +58,27 @@ def read_weights(path):
     header = json.loads(data[8:8 + length])
     header.pop("__metadata__", None)
     part = lambda x: bytearray(data[slice(*(8 + length + at for at in x["data_offsets"]))])
-    return {n: torch.frombuffer(part(x), dtype=torch.float32).reshape(x["shape"]).clone().requires_grad_() for n, x in header.items()}
+    read = lambda x: torch.frombuffer(part(x), dtype=torch.float32).reshape(x["shape"]).clone()
+    return {n: read(x).requires_grad_() for n, x in header.items()}
 
 
 def texts(path):
     with open(path) as f:
         m = json.load(f)
-    return {"pos_t": "0", "finetune": "", "gated_mlp": "0", "rope_theta": "10000", "objective": "edm", "kv_heads": str(m["heads"]), **{k: str(v) for k, v in m.items()}}
+    return {"pos_t": "0", "finetune": "", "gated_mlp": "0", "rope_theta": "10000",
+            "objective": "edm", "kv_heads": str(m["heads"]), **{k: str(v) for k, v in m.items()}}
 
 
 def batch(m, seq, samples):
-    shape = (m["latent_channels"], seq[0] * m["patch_t"], seq[1] * m["patch_h"], seq[2] * m["patch_w"])
-    given = {"level": torch.linspace(-1, 1, samples), "fps": torch.full((samples,), 24.0), "dropped": torch.zeros(samples),
-             "loss_weight": torch.ones(samples), "valid": [shape[1:]] * samples}
+    shape = (m["latent_channels"], seq[0] * m["patch_t"], seq[1] * m["patch_h"],
+             seq[2] * m["patch_w"])
+    given = {"level": torch.linspace(-1, 1, samples), "fps": torch.full((samples,), 24.0),
+             "dropped": torch.zeros(samples), "loss_weight": torch.ones(samples),
+             "valid": [shape[1:]] * samples}
     for i in range(samples):
-        given.update({f"latent/{i}": torch.randn(shape), f"text/{i}": torch.randn(m["text_len"], m["text_width"]), f"cond/{i}": torch.zeros(0, *shape[1:])})
+        given.update({f"latent/{i}": torch.randn(shape),
+                      f"text/{i}": torch.randn(m["text_len"], m["text_width"]),
+                      f"cond/{i}": torch.zeros(0, *shape[1:])})
     return given, shape
 
 
@@ -107,7 +116,9 @@ def sgemm_flops(n=1024, k=768):
 def blas():
     with open("/proc/self/maps") as f:
         maps = f.read()
-    return "mkl" if "BLAS_INFO=mkl" in torch.__config__.show() else "openblas" if "libopenblas" in maps else "other"
+    if "BLAS_INFO=mkl" in torch.__config__.show():
+        return "mkl"
+    return "openblas" if "libopenblas" in maps else "other"
 
 
 def main():
@@ -127,8 +138,10 @@ def main():
         loss = step(model, optimizer, given, shape)
         seconds.append(time.perf_counter() - start)
     peak = resident_bytes()
-    print(json.dumps({"torch": torch.__version__, "blas": blas(), "params": sum(w.numel() for w in weights.values()), "loss": loss,
-                      "step_s": seconds[WARM_UP:], "idle_bytes": idle, "peak_bytes": peak, "sgemm_flops": sgemm_flops()}))
+    params = sum(w.numel() for w in weights.values())
+    print(json.dumps({"torch": torch.__version__, "blas": blas(), "params": params, "loss": loss,
+                      "step_s": seconds[WARM_UP:], "idle_bytes": idle, "peak_bytes": peak,
+                      "sgemm_flops": sgemm_flops()}))
 
 
 if __name__ == "__main__":

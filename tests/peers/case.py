@@ -1,8 +1,11 @@
-"""What the references share: reads the cases of model_dump and ops_dump, sets their results beside a reference's, prints the table.
+"""What the references share. It reads the cases of model_dump and ops_dump, sets their results
+beside a reference's, and prints the table.
 
-A case is a safetensors file: texts that describe it, tensors "in/..." and the trainer's results "out/...". A reference takes the texts and
-the inputs, and gives every result by name. Two tensors agree when max |a - b| <= 1e-10 max |b|: float64 sums of some hundred
-products in another order differ by 1e-17 to 1e-14 of the largest element, a wrong formula or a constant cut short by far more.
+A case is a safetensors file: texts that describe it, tensors "in/..." and the trainer's results
+"out/...". A reference takes the texts and the inputs, and gives every result by name. Two tensors
+agree when max |a - b| <= 1e-10 max |b|: float64 sums of some hundred products in another order
+differ by 1e-17 to 1e-14 of the largest element, a wrong formula or a constant cut short by far
+more.
 """
 import glob
 import json
@@ -27,15 +30,19 @@ def read(path):
     for name, x in header.items():
         first, end = (8 + length + at for at in x["data_offsets"])
         assert x["dtype"] == "F64"
-        values = torch.frombuffer(bytearray(data[first:end]), dtype=torch.float64) if end > first else torch.zeros(0, dtype=torch.float64)
+        values = torch.zeros(0, dtype=torch.float64)
+        if end > first:
+            values = torch.frombuffer(bytearray(data[first:end]), dtype=torch.float64)
         tensors[name] = values.reshape(x["shape"])
     part = lambda prefix: {n[len(prefix):]: t for n, t in tensors.items() if n.startswith(prefix)}
     return texts, part("in/"), part("out/")
 
 
 def largest(x):
-    """Largest finite magnitude"""
-    return float(torch.where(torch.isfinite(x), x.abs(), torch.zeros_like(x)).max()) if x.numel() > 0 else 0.0
+    """Returns the largest finite magnitude."""
+    if x.numel() == 0:
+        return 0.0
+    return float(torch.where(torch.isfinite(x), x.abs(), torch.zeros_like(x)).max())
 
 
 def difference(ours, reference, scale):
@@ -44,19 +51,22 @@ def difference(ours, reference, scale):
         return float("nan")
     if ours.numel() == 0:
         return 0.0
-    off = float(torch.where(ours == reference, torch.zeros_like(ours), (ours - reference).abs()).max())
+    apart = (ours - reference).abs()
+    off = float(torch.where(ours == reference, torch.zeros_like(ours), apart).max())
     return off if off == 0 or off != off else off / scale if scale > 0 else float("inf")
 
 
 def scales(reference):
-    """Of each result its largest element; of one that is all zero that of its kind, "grad" of "grad/...": there terms cancel"""
+    """Returns each result's largest element; where terms cancel and a result is all zero, that of
+    its kind, which is "grad" of "grad/..."."""
     kind = lambda name: name.split("/")[0]
     own = {n: largest(x) for n, x in reference.items()}
     return {n: own[n] or max(own[other] for other in own if kind(other) == kind(n)) for n in own}
 
 
 def compare(name, ours, reference, worst):
-    """One case: its `worst` tensors, and all that do not agree, as lines; how many those are, of how many."""
+    """Returns of one case its `worst` tensors, and all that do not agree, as lines; how many those
+    are, of how many."""
     reference = {n: x.detach() for n, x in reference.items()}
     scale = scales(reference)
     off = {n: difference(ours[n], reference[n], scale[n]) for n in ours if n in reference}
@@ -78,7 +88,8 @@ def record(name, reference):
 
 
 def main(references, worst):
-    """references: by the text "op", functions of (texts, inputs) that give the results. RECORD: a file for what they gave."""
+    """references: by the text "op", functions of (texts, inputs) that give the results. RECORD: a
+    file for what they gave."""
     bad = tensors = 0
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)

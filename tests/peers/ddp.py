@@ -1,8 +1,10 @@
-"""A PyTorch DistributedDataParallel training over gloo, as people write them: saves every --every steps and when it is told to stop,
-goes on from its newest checkpoint. tests/peers/faults runs it under 'reel wrap' and under submitit.
+"""A PyTorch DistributedDataParallel training over gloo, as people write them: it saves every
+--every steps and when it is told to stop, and goes on from its newest checkpoint.
+tests/peers/faults runs it under 'reel wrap' and under submitit.
 
-What really happened stands in FOLDER/steps, which rank 0 appends to: 'begin FROM' at each start, the number of each step that it took, and
-'end HASH' when the last step is saved. 'rank' lines of FOLDER/ranks name each process that runs.
+What really happened stands in FOLDER/steps, which rank 0 appends to: 'begin FROM' at each start,
+the number of each step that it took, and 'end HASH' when the last step is saved. 'rank' lines of
+FOLDER/ranks name each process that runs.
 """
 import argparse
 import hashlib
@@ -25,11 +27,13 @@ def arguments(argv=None):
 
 
 def begin(rank, world, port):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(world))
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank),
+                      WORLD_SIZE=str(world))
     torch.manual_seed(7)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1)))
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(
+        torch.nn.Linear(16, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1)))
     return model, torch.optim.AdamW(model.parameters(), lr=1e-3)
 
 
@@ -40,16 +44,19 @@ def batch(step, rank):
 
 
 def save(path, model, optimizer, step):
-    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, path + ".new")
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step},
+               path + ".new")
     os.replace(path + ".new", path)
 
 
 def weights_hash(model):
-    return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()[:16]
+    weights = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
+    return hashlib.sha256(weights).hexdigest()[:16]
 
 
 def train(args, rank, world, port, stopping):
-    """stopping(): was this process told to stop. Returns True when the last step is saved, False when it stopped before."""
+    """stopping(): was this process told to stop. Returns True when the last step is saved, False
+    when it stopped before."""
     model, optimizer = begin(rank, world, port)
     path, first = os.path.join(args.folder, "latest.pt"), 0
     if os.path.exists(path):
@@ -59,7 +66,7 @@ def train(args, rank, world, port, stopping):
         first = state["step"]
     with open(os.path.join(args.folder, "ranks"), "a") as ranks:
         ranks.write(f"{rank} {os.getpid()} {os.environ.get('SLURMD_NODENAME', '-')}\n")
-    steps = open(os.path.join(args.folder, "steps"), "a", buffering=1) if rank == 0 else open(os.devnull, "w")
+    steps = open(os.path.join(args.folder, "steps") if rank == 0 else os.devnull, "a", buffering=1)
     steps.write(f"begin {first}\n")
     for step in range(first + 1, args.steps + 1):
         x, y = batch(step, rank)
@@ -86,7 +93,8 @@ def main():
     told = []
     signal.signal(signal.SIGTERM, lambda *_: told.append(1))
     port = 20000 + int(os.environ["SLURM_JOB_ID"]) % 5000
-    train(arguments(), int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"]), port, lambda: bool(told))
+    train(arguments(), int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"]), port,
+          lambda: bool(told))
     sys.exit(0)
 
 

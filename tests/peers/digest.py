@@ -1,15 +1,21 @@
-"""A reference's results in a few numbers, so that a machine without PyTorch can hold the trainer's to them. Python's library alone.
+"""A reference's results in a few numbers, so that a machine without PyTorch can hold the trainer's
+to them. Only Python's own library is used.
 
-    digest.py FOLDER GOLDEN WHAT      the cases that WHAT_dump wrote into FOLDER, against GOLDEN's lines of WHAT; exit status 1: they differ
+    digest.py FOLDER GOLDEN WHAT
+
+holds the cases that WHAT_dump wrote into FOLDER against GOLDEN's lines of WHAT; exit status 1: they
+differ.
 
 A line of GOLDEN is of one kind of results of a case, "grad" of all "grad/...":
 
     WHAT case kind tensors numbers value
 
-value is the sum over the kind's tensors of the sum over i of c(i) x[i] / (scale sqrt(n)): c(i) a fixed sequence in (-1, 1), scale the
-tensor's largest magnitude (where terms cancel to nothing, that of the kind), n its length. Two sets of results that agree as case.py asks,
-within 1e-10 of the largest element, differ by less than 1e-10 times the square root of the number of tensors unless errors conspire;
-one wrong element moves value by about its relative error over sqrt(n). Numbers that are not finite stand for nothing in value.
+value is the sum over the kind's tensors of the sum over i of c(i) x[i] / (scale sqrt(n)): c(i) is a
+fixed sequence in (-1, 1), scale the tensor's largest magnitude (where terms cancel to nothing, that
+of the kind), n its length. Two sets of results that agree as case.py asks, within 1e-10 of the
+largest element, differ by less than 1e-10 times the square root of the number of tensors unless
+errors conspire; one wrong element moves value by about its relative error over sqrt(n). Numbers
+that are not finite stand for nothing in value.
 """
 import array
 import glob
@@ -39,18 +45,22 @@ factors = []
 def projected(x, scale):
     while len(factors) < len(x):  # Knuth's multiplicative sequence, exact in a double
         factors.append(((len(factors) + 1) * 2654435761 % 2**32 - 2**31) / 2**31)
-    return sum(map(operator.mul, factors, x)) / (scale * math.sqrt(len(x))) if len(x) > 0 and scale > 0 else 0.0
+    if len(x) == 0 or not scale > 0:
+        return 0.0
+    return sum(map(operator.mul, factors, x)) / (scale * math.sqrt(len(x)))
 
 
 def digests(tensors):
     """{kind: (tensors, numbers, value)} of {name: numbers}"""
     kinds = {}
     for name in sorted(tensors):
-        kinds.setdefault(name.split("/")[0], []).append([v if math.isfinite(v) else 0.0 for v in tensors[name]])
+        finite = [v if math.isfinite(v) else 0.0 for v in tensors[name]]
+        kinds.setdefault(name.split("/")[0], []).append(finite)
     out = {}
     for kind, members in kinds.items():
         largest = [max(map(abs, x), default=0.0) for x in members]
-        value = sum(projected(x, own if own > NOTHING * max(largest) else max(largest)) for x, own in zip(members, largest))
+        value = sum(projected(x, own if own > NOTHING * max(largest) else max(largest))
+                    for x, own in zip(members, largest))
         out[kind] = (len(members), sum(map(len, members)), value)
     return out
 
@@ -62,7 +72,8 @@ def line(what, case, kind, digest):
 def recorded(golden, what):
     """{(case, kind): (tensors, numbers, value)}"""
     rows = [row.split() for row in open(golden) if not row.startswith("#")]
-    return {(case, kind): (int(tensors), int(numbers), float(value)) for of, case, kind, tensors, numbers, value in rows if of == what}
+    return {(case, kind): (int(tensors), int(numbers), float(value))
+            for of, case, kind, tensors, numbers, value in rows if of == what}
 
 
 def main(folder, golden, what):
@@ -73,7 +84,8 @@ def main(folder, golden, what):
         have.update({(case, kind): digest for kind, digest in digests(results(path)).items()})
     for key in sorted(set(want) | set(have)):
         ours, theirs = have.get(key), want.get(key)
-        off = abs(ours[2] - theirs[2]) / math.sqrt(ours[0]) if ours and theirs and ours[:2] == theirs[:2] else math.inf
+        alike = ours and theirs and ours[:2] == theirs[:2]
+        off = abs(ours[2] - theirs[2]) / math.sqrt(ours[0]) if alike else math.inf
         farthest = max(farthest, off)
         if not off <= TOLERANCE:
             bad += 1

@@ -1,9 +1,12 @@
-"""model_torch.py DIR: the model in PyTorch, from its documentation, against the cases that model_dump wrote to DIR.
+"""model_torch.py DIR: the model in PyTorch, from its documentation, against the cases that
+model_dump wrote to DIR.
 
-Sources: the names and shapes at the top of profiles/params.c, profiles/model.h for the families, the essays of trainer/dit/dit_block.c,
-trainer/dit/dit_cond.c and trainer/data/objective.h, trainer/ops/ops.h for norms, positions, patches and sinusoids, and the top of profiles/finetune.c for
-what is trained. Each sample goes through the network alone, ST-DiT's short attentions are masks over all its tokens, an adapter is a change of
-its weight, gradients are autograd's: packing, order of rows and sums and every backward formula of the trainer are its own.
+Sources: the names and shapes at the top of profiles/params.c, profiles/model.h for the families,
+the essays of trainer/dit/dit_block.c, trainer/dit/dit_cond.c and trainer/data/objective.h,
+trainer/ops/ops.h for norms, positions, patches and sinusoids, and the top of profiles/finetune.c
+for what is trained. Each sample goes through the network alone, ST-DiT's short attentions are masks
+over all its tokens, an adapter is a change of its weight, and gradients are autograd's: packing,
+order of rows and sums and every backward formula of the trainer are its own.
 """
 import fnmatch
 import json
@@ -54,10 +57,12 @@ def places(grid):
 
 
 def angles(place, head_dim, theta, fps):
-    """[tokens, head_dim / 2]: time's pairs first, then a third of the pairs, rounded down, for each of height and width"""
+    """[tokens, head_dim / 2]: time's pairs first, then a third of the pairs, rounded down, for each
+    of height and width"""
     side = head_dim // 2 // 3
     at = place * torch.tensor([24 / fps, 1, 1])
-    turns = [at[:, i:i + 1] * theta ** (-torch.arange(p) / p) for i, p in enumerate((head_dim // 2 - 2 * side, side, side))]
+    pairs = (head_dim // 2 - 2 * side, side, side)
+    turns = [at[:, i:i + 1] * theta ** (-torch.arange(p) / p) for i, p in enumerate(pairs)]
     return torch.cat(turns, 1)
 
 
@@ -69,14 +74,16 @@ def rotated(x, angle):
 
 
 def seen(sub, place):
-    """[tokens, tokens]: which tokens a query sees: of its frame, of its place in every frame, or all"""
+    """[tokens, tokens]: which tokens a query sees: of its frame, of its place in every frame, or
+    all"""
     same = place[:, None] == place[None]
     frame, spot = same[..., 0], same[..., 1] & same[..., 2]
     return {"spatial": frame, "temporal": spot, "attn": torch.ones_like(frame)}[sub]
 
 
 def attention(q, k, v, mask=None):
-    """q [queries, heads, d], k and v [keys, kv_heads, d]: query head h reads kv head h // (heads / kv_heads)"""
+    """q [queries, heads, d], k and v [keys, kv_heads, d]: query head h reads kv head
+    h // (heads / kv_heads)"""
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     logits = torch.einsum("qhd,khd->hqk", q, k) / math.sqrt(q.shape[2])
     if mask is not None:
@@ -85,19 +92,23 @@ def attention(q, k, v, mask=None):
 
 
 def coefficients(objective, level):
-    """Of a noise level: data_scale; alpha, sigma; c_in; the target as function of x0, eps; the clean estimate as function of x_t, F."""
+    """Returns of a noise level: data_scale; alpha, sigma; c_in; the target as a function of x0,
+    eps; the clean estimate as a function of x_t, F."""
     ratio = math.exp(level)
     if objective == "edm":
         # Karras et al., table 1: D = c_skip x + c_out F, and F's target is (x0 - c_skip x) / c_out
         total = ratio ** 2 + SIGMA_DATA ** 2
         skip, out = SIGMA_DATA ** 2 / total, ratio * SIGMA_DATA / math.sqrt(total)
-        return SIGMA_DATA, 1, ratio, 1 / math.sqrt(total), lambda x0, eps: (x0 - skip * (x0 + ratio * eps)) / out, lambda x, f: skip * x + out * f
+        return (SIGMA_DATA, 1, ratio, 1 / math.sqrt(total),
+                lambda x0, eps: (x0 - skip * (x0 + ratio * eps)) / out,
+                lambda x, f: skip * x + out * f)
     if objective == "rectified_flow":
         t = ratio / (1 + ratio)
         return 1, 1 - t, t, 1, lambda x0, eps: eps - x0, lambda x, f: x - t * f
     alpha = 1 / math.sqrt(1 + ratio ** 2)
     sigma = ratio * alpha
-    return 1, alpha, sigma, 1, lambda x0, eps: alpha * eps - sigma * x0, lambda x, f: alpha * x - sigma * f
+    return (1, alpha, sigma, 1, lambda x0, eps: alpha * eps - sigma * x0,
+            lambda x, f: alpha * x - sigma * f)
 
 
 # ---- what is trained ----
@@ -110,10 +121,12 @@ class Tuning:
         self.groups, self.lora = whole.get("groups", []), whole.get("lora")
 
     def adapts(self, name):
-        return self.lora is not None and any(fnmatch.fnmatchcase(name, pattern) for pattern in self.lora["match"])
+        return self.lora is not None and any(fnmatch.fnmatchcase(name, pattern)
+                                             for pattern in self.lora["match"])
 
     def trains(self, name):
-        """The first group that matches decides; it may leave it at: all, or with adapters those alone"""
+        """The first group that matches decides; it may leave it at: all, or with adapters those
+        alone"""
         group = next((g for g in self.groups if fnmatch.fnmatchcase(name, g["match"])), {})
         return group.get("trainable", self.lora is None or name.endswith((".lora_a", ".lora_b")))
 
@@ -133,7 +146,8 @@ class Model:
     def linear(self, x, name):
         weight, lora = self.w[name + ".weight"], self.finetune.lora
         if self.finetune.adapts(name + ".weight"):
-            weight = weight + lora["alpha"] / lora["rank"] * self.w[name + ".lora_b"] @ self.w[name + ".lora_a"]
+            change = lora["alpha"] / lora["rank"] * self.w[name + ".lora_b"]
+            weight = weight + change @ self.w[name + ".lora_a"]
         return x @ weight.T
 
     def norm(self, x):
@@ -149,7 +163,8 @@ class Model:
         z = sinusoid(c_noise, self.m["hidden"])
         made = self.linear(torch.nn.functional.silu(self.linear(z, "time_mlp.0")), "time_mlp.2")
         e, u = (z, made) if self.m["adaln"] in ("lora_separate", "lora_fused") else (made, 0)
-        rate = self.linear(torch.nn.functional.silu(self.linear(sinusoid(fps, 256), "fps_mlp.0")), "fps_mlp.2")
+        rate = self.linear(sinusoid(fps, 256), "fps_mlp.0")
+        rate = self.linear(torch.nn.functional.silu(rate), "fps_mlp.2")
         e = e + torch.nn.functional.pad(rate, (0, self.m["hidden"] - rate.numel()))
         return rms_norm(e, self.w["cond_norm.weight"]), u
 
@@ -187,7 +202,8 @@ class Model:
 
     def cross_attention(self, y, name, text):
         k, v = self.linear(text, name + ".kv").chunk(2, 1)
-        q, k = self.heads(self.linear(y, name + ".q"), name + ".q_norm"), self.heads(k, name + ".k_norm")
+        q = self.heads(self.linear(y, name + ".q"), name + ".q_norm")
+        k = self.heads(k, name + ".k_norm")
         return self.linear(attention(q, k, self.heads(v)), name + ".out")
 
     def mlp(self, y, name):
@@ -203,10 +219,13 @@ class Model:
         name = f"blocks.{layer}.{sub}"
         if sub == "mlp":
             return self.mlp(y, name)
-        return self.cross_attention(y, name, text) if sub == "cross" else self.self_attention(y, name, seen(sub, place), angle)
+        if sub == "cross":
+            return self.cross_attention(y, name, text)
+        return self.self_attention(y, name, seen(sub, place), angle)
 
     def forward(self, x, c_noise, fps, text):
-        """x [C + cond, t, h, w], the network's input; text [rows, text_width] or None for the null token"""
+        """x [C + cond, t, h, w], the network's input; text [rows, text_width] or None for the null
+        token"""
         place = places([n // p for n, p in zip(x.shape[1:], self.patch)])
         cond = None if self.m["adaln"] == "none" else self.conditioning(c_noise, fps)
         if self.m["text_width"] and text is None:
@@ -221,7 +240,8 @@ class Model:
             modulation = self.modulations(cond, layer)
             for sub in self.subs:
                 shift, scale, gate = modulation[sub]
-                x = x + gate * self.branch(sub, self.norm(x) * (1 + scale) + shift, layer, place, angle, text)
+                y = self.norm(x) * (1 + scale) + shift
+                x = x + gate * self.branch(sub, y, layer, place, angle, text)
         y = self.norm(x)
         if cond is not None:
             e, u = cond
@@ -238,10 +258,13 @@ def sample_run(model, given, i):
     x0, eps, text = scale * given[f"latent/{i}"], given[f"noise/{i}"], given[f"text/{i}"]
     x_t = alpha * x0 + sigma * eps
     no_text = given["dropped"][i] != 0 or text.shape[0] == 0
-    out = model.forward(torch.cat([c_in * x_t, given[f"cond/{i}"]]), level / 4, fps, None if no_text else text)
+    given_x = torch.cat([c_in * x_t, given[f"cond/{i}"]])
+    out = model.forward(given_x, level / 4, fps, None if no_text else text)
     t, h, w = (int(n) for n in given["valid"][i])
-    squares, squares_x0 = (e[:, :t, :h, :w] ** 2 for e in (out - target(x0, eps), clean(x_t, out) - x0))
-    return out, squares.mean(), given["loss_weight"][i] * squares.sum(), given["loss_weight"][i] * squares_x0.sum()
+    errors = (out - target(x0, eps), clean(x_t, out) - x0)
+    squares, squares_x0 = (e[:, :t, :h, :w] ** 2 for e in errors)
+    weight = given["loss_weight"][i]
+    return out, squares.mean(), weight * squares.sum(), weight * squares_x0.sum()
 
 
 def reference(texts, given):
@@ -252,8 +275,10 @@ def reference(texts, given):
     loss = sum(r[2] for r in runs)
     (given["inv_norm"] * loss).backward()
     results = {f"prediction/{i}": r[0] for i, r in enumerate(runs)}
-    results.update({"sample_loss": torch.stack([r[1] for r in runs]), "loss_sum": loss, "loss_x0_sum": sum(r[3] for r in runs)})
-    results.update({f"grad/{n}": torch.zeros_like(w) if w.grad is None else w.grad for n, w in trained.items()})
+    results.update({"sample_loss": torch.stack([r[1] for r in runs]), "loss_sum": loss,
+                    "loss_x0_sum": sum(r[3] for r in runs)})
+    results.update({f"grad/{n}": torch.zeros_like(w) if w.grad is None else w.grad
+                    for n, w in trained.items()})
     return results
 
 

@@ -1,10 +1,12 @@
-"""ops_torch.py DIR: single operations in PyTorch, as trainer/ops/ops.h defines them, against the cases that ops_dump wrote to DIR; gradients are autograd's."""
+"""ops_torch.py DIR: single operations in PyTorch, as trainer/ops/ops.h defines them, against the
+cases that ops_dump wrote to DIR; gradients are autograd's."""
 import torch
 
 import case
 
 functional = torch.nn.functional
-ACT = {"none": lambda x: x, "silu": functional.silu, "gelu": functional.gelu, "gelu-tanh": lambda x: functional.gelu(x, approximate="tanh"),
+ACT = {"none": lambda x: x, "silu": functional.silu, "gelu": functional.gelu,
+       "gelu-tanh": lambda x: functional.gelu(x, approximate="tanh"),
        "swiglu": lambda x: functional.silu(x.chunk(2, 1)[0]) * x.chunk(2, 1)[1]}
 
 
@@ -26,7 +28,8 @@ def attn(texts, given):
     q_len, k_len = ([int(n) for n in given[x]] for x in ("q_len", "k_len"))
     for sq, sk, sv in zip(q.split(q_len), k.split(k_len), v.split(k_len)):
         sq = sq.reshape(len(sq), heads, q.shape[1] // heads)
-        sk, sv = (x.reshape(len(x), kv_heads, q.shape[1] // heads).repeat_interleave(heads // kv_heads, 1) for x in (sk, sv))
+        sk, sv = (x.reshape(len(x), kv_heads, q.shape[1] // heads)
+                  .repeat_interleave(heads // kv_heads, 1) for x in (sk, sv))
         logits = given["scale"] * torch.einsum("qhd,khd->qhk", sq, sk)
         out.append(torch.einsum("qhk,khd->qhd", logits.softmax(-1), sv).flatten(1))
         lse.append(logits.logsumexp(-1) if len(sk) else torch.full((len(sq), heads), -float("inf")))
@@ -53,7 +56,8 @@ def adaln(texts, given):
         results["y"] = y
         outputs.append(y)
         cotangents.append(given["dy"])
-    results.update(zip(["d" + n for n in names], gradients(outputs, cotangents, list(inputs.values()))))
+    made = gradients(outputs, cotangents, list(inputs.values()))
+    results.update(zip(["d" + n for n in names], made))
     return results
 
 
@@ -66,10 +70,12 @@ def headnorm(texts, given):
         pos = given["pos"].reshape(rows, 3).clone()
         pos[:, 0] *= 24 / given["fps"][given["sample"].long()]
         pairs = [int(texts["pairs_" + axis]) for axis in "thw"]
-        angle = torch.cat([pos[:, i:i + 1] * given["theta"] ** (-torch.arange(p) / p) for i, p in enumerate(pairs)], 1)
+        angle = torch.cat([pos[:, i:i + 1] * given["theta"] ** (-torch.arange(p) / p)
+                           for i, p in enumerate(pairs)], 1)
         results = {"cos": torch.cos(angle), "sin": torch.sin(angle)}
         # as complex numbers, component j with component j + d/2
-        turned = torch.complex(*x.chunk(2, -1)) * torch.polar(torch.ones_like(angle), angle)[:, None]
+        turn = torch.polar(torch.ones_like(angle), angle)[:, None]
+        turned = torch.complex(*x.chunk(2, -1)) * turn
         x = torch.cat([turned.real, turned.imag], -1)
     dst = x.flatten(1)
     dsrc, dgain = gradients([dst], [given["ddst"]], [src, gain])
@@ -100,7 +106,8 @@ def sums(texts, given):
 def sinusoid(texts, given):
     width = int(texts["width"])
     angle = given["values"][:, None] * 10000 ** (-torch.arange(width // 2) / (width // 2))
-    return {"out": functional.pad(torch.cat([torch.cos(angle), torch.sin(angle)], 1), (0, width % 2))}
+    turned = torch.cat([torch.cos(angle), torch.sin(angle)], 1)
+    return {"out": functional.pad(turned, (0, width % 2))}
 
 
 def permute(texts, given):
@@ -135,7 +142,8 @@ def copy(texts, given):
 def latents(texts, given):
     def patches(x):
         """[C, t, h, w] to [tokens, C · 8], patches of 2 x 2 x 2"""
-        return x.unfold(1, 2, 2).unfold(2, 2, 2).unfold(3, 2, 2).permute(1, 2, 3, 0, 4, 5, 6).flatten(3).flatten(0, 2)
+        x = x.unfold(1, 2, 2).unfold(2, 2, 2).unfold(3, 2, 2)
+        return x.permute(1, 2, 3, 0, 4, 5, 6).flatten(3).flatten(0, 2)
 
     prediction, = leaves(given, "prediction")
     cell = token = total = 0
@@ -144,16 +152,20 @@ def latents(texts, given):
         t, h, w, first, n = (int(n) for n in given[f"sample/{i}"][:5])
         in_data, in_noise, out_data, out_noise, weight = given[f"sample/{i}"][5:]
         cells = t * h * w
-        latent, noise, cond = (given[n][0, cell * c:(cell + cells) * c].reshape(c, t, h, w) for n, c in (("latent", 3), ("noise", 3), ("cond", 2)))
-        made.append(patches(torch.cat([in_data * latent + in_noise * noise, cond]))[first:first + n])
+        latent, noise, cond = (given[n][0, cell * c:(cell + cells) * c].reshape(c, t, h, w)
+                               for n, c in (("latent", 3), ("noise", 3), ("cond", 2)))
+        noised = in_data * latent + in_noise * noise
+        made.append(patches(torch.cat([noised, cond]))[first:first + n])
         own = prediction[token:token + n]
         error = own - patches(out_data * latent + out_noise * noise)[first:first + n]
         losses.append(error.square().sum())
         total = total + given["inv_norm"] * weight * losses[-1]
         own = functional.pad(own, (0, 0, first, cells // 8 - first - n))
-        unpatched.append(own.reshape(t // 2, h // 2, w // 2, 3, 2, 2, 2).permute(3, 0, 4, 1, 5, 2, 6).flatten())
+        own = own.reshape(t // 2, h // 2, w // 2, 3, 2, 2, 2)
+        unpatched.append(own.permute(3, 0, 4, 1, 5, 2, 6).flatten())
         cell, token = cell + cells, token + n
-    return {"patches": torch.cat(made), "unpatched": torch.cat(unpatched)[None], "loss": torch.stack(losses),
+    return {"patches": torch.cat(made), "unpatched": torch.cat(unpatched)[None],
+            "loss": torch.stack(losses),
             "dprediction": gradients([total], None, [prediction])[0]}
 
 
@@ -174,27 +186,33 @@ def random_words(seed, stream, ordinal, blocks):
     """Four of each block"""
     words = []
     for block in blocks:
-        counter = (block & 0xFFFFFFFF, block >> 32 | stream << 24, ordinal & 0xFFFFFFFF, ordinal >> 32)
+        counter = (block & 0xFFFFFFFF, block >> 32 | stream << 24,
+                   ordinal & 0xFFFFFFFF, ordinal >> 32)
         words += philox(counter, (seed & 0xFFFFFFFF, seed >> 32))
     return words
 
 
 def uniforms(seed, stream, ordinal, n):
-    """Elements 0 .. n-1 of a draw: two words each, high first, two elements a block; 52 bits and a half"""
+    """Returns elements 0 .. n-1 of a draw. Each takes two words, the high one first, and a block
+    has two elements; an element has 52 bits and a half."""
     words = random_words(seed, stream, ordinal, range((n + 1) // 2))
-    return torch.tensor([((high << 32 | low) // 4096 + 0.5) / 2 ** 52 for high, low in zip(words[::2], words[1::2])][:n])
+    return torch.tensor([((high << 32 | low) // 4096 + 0.5) / 2 ** 52
+                         for high, low in zip(words[::2], words[1::2])][:n])
 
 
 def draws(texts, given):
     seed, ordinals = int(texts["seed"]), [int(texts[f"ordinal_{i}"]) for i in range(4)]
-    normal = lambda stream, n: torch.special.ndtri(torch.stack([uniforms(seed, stream, o, n) for o in ordinals]))
+    normal = lambda stream, n: torch.special.ndtri(
+        torch.stack([uniforms(seed, stream, o, n) for o in ordinals]))
     mean, std = given["level_law"]
     dropped = torch.cat([uniforms(seed, DROPOUT, o, 1) for o in ordinals]) < given["dropout"]
-    return {"noise": normal(NOISE, 120).flatten()[None], "level": mean + std * normal(LEVEL, 1)[:, 0], "dropped": dropped.double()}
+    return {"noise": normal(NOISE, 120).flatten()[None],
+            "level": mean + std * normal(LEVEL, 1)[:, 0], "dropped": dropped.double()}
 
 
 def rounded_at_random(x, random):
-    """Of the nearest f32, its last 16 digits beyond bf16 in parts of 2^16: up with a random number from which they reach 2^16"""
+    """Rounds the nearest f32 to bf16: its last 16 digits, in parts of 2^16, are rounded up where a
+    random number takes them to 2^16."""
     near = to_digits(x, 24)
     power = torch.frexp(near)[1] - 8
     parts = torch.ldexp(near.abs(), 16 - power)  # of the last place of bf16, in 2^-16
@@ -202,24 +220,29 @@ def rounded_at_random(x, random):
 
 
 class Rounding:
-    """What stands of the moments between steps: all, or bf16 with a random number each from word e mod 4 of block e / 4"""
+    """What stands of the moments between steps: all, or bf16. With bf16 element e has a random
+    number of its own, from word e mod 4 of block e / 4."""
 
     def __init__(self, texts, n):
-        self.bf16, self.seed, self.first, self.n = texts["moments"] == "bf16", int(texts["seed"]), int(texts["first"]), n
+        self.bf16, self.seed = texts["moments"] == "bf16", int(texts["seed"])
+        self.first, self.n = int(texts["first"]), n
 
     def keep(self, state, update):
         if not self.bf16:
             return
         blocks = range(self.first // 4, (self.first + self.n + 3) // 4)
-        words = torch.tensor(random_words(self.seed, ROUND, update, blocks), dtype=torch.int64)[self.first % 4:][:self.n]
+        words = random_words(self.seed, ROUND, update, blocks)
+        words = torch.tensor(words, dtype=torch.int64)[self.first % 4:][:self.n]
         state["exp_avg"].copy_(rounded_at_random(state["exp_avg"], words % 2 ** 16))
         state["exp_avg_sq"].copy_(rounded_at_random(state["exp_avg_sq"], words // 2 ** 16))
 
 
 def adamw(texts, given):
     beta1, beta2, eps, weight_decay, lr_scale, ema_decay = (float(x) for x in given["settings"])
-    weight, average, counted = torch.nn.Parameter(given["master"].clone()), given["ema"].clone(), int(texts["counted"])
-    optimizer = torch.optim.AdamW([weight], betas=(beta1, beta2), eps=eps, weight_decay=weight_decay)
+    weight, average = torch.nn.Parameter(given["master"].clone()), given["ema"].clone()
+    counted = int(texts["counted"])
+    optimizer = torch.optim.AdamW([weight], betas=(beta1, beta2), eps=eps,
+                                  weight_decay=weight_decay)
     rounding, change = Rounding(texts, weight.numel()), torch.zeros(2)
     for update, (grad, lr, clip) in enumerate(zip(given["grads"], given["lr"], given["clip"]), 1):
         before = weight.detach()[0, :counted].clone()
@@ -228,10 +251,14 @@ def adamw(texts, given):
         optimizer.step()
         rounding.keep(optimizer.state[weight], update)
         average = ema_decay * average + (1 - ema_decay) * weight.detach()
-        change += torch.stack([before.square().sum(), (weight.detach()[0, :counted] - before).square().sum()])
+        moved = weight.detach()[0, :counted] - before
+        change += torch.stack([before.square().sum(), moved.square().sum()])
     state = optimizer.state[weight]
-    return {"master": weight, "weight": weight, "m": state["exp_avg"], "v": state["exp_avg_sq"], "ema": average, "change": change}
+    return {"master": weight, "weight": weight, "m": state["exp_avg"], "v": state["exp_avg_sq"],
+            "ema": average, "change": change}
 
 
 if __name__ == "__main__":
-    case.main({f.__name__: f for f in (attn, adaln, headnorm, act, gemm, sums, sinusoid, permute, table, axpy, copy, latents, draws, adamw)}, 1)
+    operations = (attn, adaln, headnorm, act, gemm, sums, sinusoid, permute, table, axpy, copy,
+                  latents, draws, adamw)
+    case.main({f.__name__: f for f in operations}, 1)

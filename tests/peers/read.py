@@ -1,6 +1,8 @@
-"""read.py webdataset|energon DATASET DUMP KEYS: another project's reader gives the samples that ours wrote to DUMP, in the order of KEYS.
+"""read.py webdataset|energon DATASET DUMP KEYS: another project's reader gives the samples that
+ours wrote to DUMP, in the order of KEYS.
 
-Keys and their order, the set of parts, every part byte by byte, and what the reader decodes: arrays by dtype, shape and values, metadata, captions.
+Held against ours are keys and their order, the set of parts, every part byte by byte, and what the
+reader decodes: arrays by dtype, shape and values, metadata, captions.
 """
 import glob
 import io
@@ -23,7 +25,8 @@ def webdataset_samples(dataset, decode):
 def energon_samples(dataset, decode):
     import warnings
     warnings.filterwarnings("ignore", message=".*pin_memory.*")
-    from megatron.energon import Cooker, DefaultTaskEncoder, SampleDecoder, WorkerConfig, get_loader, get_train_dataset, stateless
+    from megatron.energon import (Cooker, DefaultTaskEncoder, SampleDecoder, WorkerConfig,
+                                  get_loader, get_train_dataset, stateless)
 
     @stateless
     def as_it_is(sample):
@@ -36,9 +39,11 @@ def energon_samples(dataset, decode):
         def batch(self, samples):
             return samples
 
-    found = get_train_dataset(dataset, worker_config=WorkerConfig(rank=0, world_size=1, num_workers=0), batch_size=1, shuffle_buffer_size=None,
-                              max_samples_per_sequence=None, parallel_shard_iters=1, shuffle_over_epochs_multiplier=None, repeat=False,
-                              task_encoder=Encoder())
+    found = get_train_dataset(dataset,
+                              worker_config=WorkerConfig(rank=0, world_size=1, num_workers=0),
+                              batch_size=1, shuffle_buffer_size=None, max_samples_per_sequence=None,
+                              parallel_shard_iters=1, shuffle_over_epochs_multiplier=None,
+                              repeat=False, task_encoder=Encoder())
     for batch in get_loader(found):
         yield batch[0]
 
@@ -49,18 +54,22 @@ def check(ok, what):
 
 
 def ours(dump, key):
-    return {p: open(f"{dump}/{key}.{p}", "rb").read() for p in PARTS if os.path.exists(f"{dump}/{key}.{p}")}
+    paths = {p: f"{dump}/{key}.{p}" for p in PARTS}
+    return {p: open(path, "rb").read() for p, path in paths.items() if os.path.exists(path)}
 
 
 def check_decoded(sample, want, key):
     for part in ("latent.npy", "text.npy"):
         array, reference = np.asarray(sample[part]), np.load(io.BytesIO(want[part]))
-        check(array.dtype == reference.dtype == np.float32 and array.shape == reference.shape and (array == reference).all(), f"{key} {part}")
+        alike = array.dtype == reference.dtype == np.float32 and array.shape == reference.shape
+        check(alike and (array == reference).all(), f"{key} {part}")
     meta = sample["json"] if isinstance(sample["json"], dict) else json.loads(sample["json"])
     channels, frames, height, width = sample["latent.npy"].shape
     check(meta == json.loads(want["json"]), f"{key} json")
-    check((frames, height, width) == (1 + (meta["frames"] - 1) // 8, meta["height"] // 8, meta["width"] // 8), f"{key} shape")
-    check(channels == 16 and sample["text.npy"].shape[0] == meta["text_len"], f"{key} channels or text rows")
+    said = (1 + (meta["frames"] - 1) // 8, meta["height"] // 8, meta["width"] // 8)
+    check((frames, height, width) == said, f"{key} shape")
+    check(channels == 16 and sample["text.npy"].shape[0] == meta["text_len"],
+          f"{key} channels or text rows")
     check(sample.get("txt", "") == meta.get("caption", ""), f"{key} caption")
 
 
@@ -74,7 +83,8 @@ def main():
         check(seen == keys, f"{len(seen)} keys, ours are {len(keys)}, or their order")
         for sample, key in zip(got, keys):
             want = ours(dump, key)
-            check(sorted(want) == sorted(p for p in sample if not p.startswith("__")), f"{key} parts {sorted(sample)}")
+            parts = sorted(p for p in sample if not p.startswith("__"))
+            check(sorted(want) == parts, f"{key} parts {sorted(sample)}")
             if decode:
                 check_decoded(sample, want, key)
             else:
