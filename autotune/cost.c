@@ -7,7 +7,8 @@
  *     attention    A / attn_flops
  *     elementwise  n S L w (48 D + 10 F) / copy_bytes
  *                  about 16 passes over D and 3.3 over F forward, twice that backward. Six passes
- *                  over D of each sub-block are of the residual stream, of f bytes where that is wide
+ *                  over D of each sub-block are of the residual stream, of f bytes where that is
+ *                  wide
  *     weight_io    m 2 P (w + f) / copy_bytes
  *                  weights forward and backward, gradients read and written
  *     recompute    (gemm + attention + elementwise) / 3

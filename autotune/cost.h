@@ -8,7 +8,7 @@
  *     struct cost_rates rates = cost_rates_prior(&device, dtype);       // then the probe's
  *     cost_terms(&spec, &rates, &layout, terms, err);                   // seconds, before scales
  *     struct cost_fit fit; cost_fit_init(&fit);
- *     double s = cost_step(&fit, terms, &log_sd);                       // prediction and its spread
+ *     double s = cost_step(&fit, terms, &log_sd);                       // prediction, its spread
  *     cost_fit_add(&fit, terms, measured_s);                            // learn
  *
  * Invariants: terms are >= 0; cost_bound() <= the terms' sum.
@@ -21,16 +21,18 @@
 #include "profiles/space.h"
 
 /* name, sd of ln(scale) before any trial, what it is */
-#define COST_TERM_LIST(X)                                                                                     \
-    X(GEMM, "gemm", 0.20, "matrix products, forward and backward")                                            \
-    X(ATTENTION, "attention", 0.40, "self- and cross-attention, forward and backward")                        \
-    X(ELEMENTWISE, "elementwise", 0.50, "norms, modulation, activations, copies: bytes moved")                \
-    X(WEIGHT_IO, "weight_io", 0.50, "weights read and gradients added once a micro-batch")                    \
-    X(RECOMPUTE, "recompute", 0.30, "forward of the blocks a second time")                                    \
-    X(CONTENTION, "contention", 1.00, "ranks of a machine slowing each other: shared memory, clocks")         \
-    X(DP_REDUCE, "dp_reduce", 1.00, "gradients summed over data-parallel ranks, parameters gathered back")    \
-    X(OPTIMIZER, "optimizer", 0.50, "norm, clip and AdamW: bytes moved")                                      \
-    X(LAUNCH, "launch", 0.70, "cost of starting operations, times operations")                                \
+#define COST_TERM_LIST(X)                                                                          \
+    X(GEMM, "gemm", 0.20, "matrix products, forward and backward")                                 \
+    X(ATTENTION, "attention", 0.40, "self- and cross-attention, forward and backward")             \
+    X(ELEMENTWISE, "elementwise", 0.50, "norms, modulation, activations, copies: bytes moved")     \
+    X(WEIGHT_IO, "weight_io", 0.50, "weights read and gradients added once a micro-batch")         \
+    X(RECOMPUTE, "recompute", 0.30, "forward of the blocks a second time")                         \
+    X(CONTENTION, "contention", 1.00,                                                              \
+      "ranks of a machine slowing each other: shared memory, clocks")                              \
+    X(DP_REDUCE, "dp_reduce", 1.00,                                                                \
+      "gradients summed over data-parallel ranks, parameters gathered back")                       \
+    X(OPTIMIZER, "optimizer", 0.50, "norm, clip and AdamW: bytes moved")                           \
+    X(LAUNCH, "launch", 0.70, "cost of starting operations, times operations")                     \
     X(OVERHEAD, "overhead", 0.70, "loader, agreement on stop, record: once a step")
 enum cost_term {
 #define COST_TERM_ENUM(id, name, sd, what) COST_##id,

@@ -261,7 +261,8 @@ static int attempts_load(struct fold *f, struct err *err)
     struct fold_attempt *a;
     int rc = store_ask(f->db,
                        "SELECT attempt, begin_at, first_step_at, last_at, ended_at, ended_writer,"
-                       " ended_seq, cause, started_at FROM fold_attempt WHERE run = ?1 ORDER BY attempt",
+                       " ended_seq, cause, started_at FROM fold_attempt WHERE run = ?1"
+                       " ORDER BY attempt",
                        &q, err);
     if (rc < 0)
         return rc;

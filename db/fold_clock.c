@@ -1,5 +1,5 @@
-/* Stores what fold/clock.h keeps of a run's clocks between two ingests: its offsets (run_clock), and
- * the differences and readings that they follow from (fold_diff, fold_part). */
+/* Stores what fold/clock.h keeps of a run's clocks between two ingests: its offsets (run_clock),
+ * and the differences and readings that they follow from (fold_diff, fold_part). */
 #include "db/fold_priv.h"
 
 /* ---- loading ---- */

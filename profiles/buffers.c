@@ -5,7 +5,8 @@
  *        and a null token a sample           tensor-parallel rank's part
  *     D  hidden                           u  tokens of the rank's all-to-all group
  *     d  head dim                         g  tokens of the segments dealt to the rank
- *     c  text width                       H, K, F  heads, kv_heads, ffn of this tensor-parallel rank
+ *     c  text width                       H, K, F  heads, kv_heads, ffn of this tensor-parallel
+ *                                                  rank
  *     C  latent channels                  h, k     heads and k/v heads after the all-to-all
  *     P  cells of a patch                 R  low-rank columns of a block's modulation
  *     S  self-attentions of a layer       B  sub-blocks of a layer, A of them are modulated
@@ -132,8 +133,11 @@ static void input_shapes(const struct buffer_spec *b, const struct dims *v, stru
     t[DIT_STAGE] = (struct shape){"staging", BUFFER_INPUT, WIDE, ONCE, 1, 1, stage};
     t[DIT_LATENT] = (struct shape){"latent", BUFFER_INPUT, STAT, SLOT, 1, 1, cells * v->C};
     t[DIT_NOISE] = (struct shape){"noise", BUFFER_INPUT, STAT, SLOT, 1, 1, cells * v->C};
-    t[DIT_COND_LATENT] = (struct shape){"conditioning latent", BUFFER_INPUT, STAT, SLOT, v->Cc > 0, 1, cells * v->Cc};
-    t[DIT_PATCHES] = (struct shape){"patches", BUFFER_INPUT, ACT, SLOT, 1, v->r, (v->C + v->Cc) * v->P};
+    t[DIT_COND_LATENT] =
+        (struct shape){"conditioning latent", BUFFER_INPUT, STAT, SLOT, v->Cc > 0,
+                       1, cells * v->Cc};
+    t[DIT_PATCHES] =
+        (struct shape){"patches", BUFFER_INPUT, ACT, SLOT, 1, v->r, (v->C + v->Cc) * v->P};
     t[DIT_TEXT] = (struct shape){"text", BUFFER_INPUT, ACT, SLOT, v->cross, v->x, v->c};
     t[DIT_COS] = (struct shape){"rope cos", BUFFER_INPUT, STAT, SLOT, v->rope, v->s, v->d / 2};
     t[DIT_SIN] = (struct shape){"rope sin", BUFFER_INPUT, STAT, SLOT, v->rope, v->s, v->d / 2};
@@ -143,17 +147,27 @@ static void cond_shapes(const struct dims *v, struct shape *t)
 {
     t[DIT_TIME_SIN] = (struct shape){"time sinusoid", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, v->D};
     t[DIT_TIME_PRE] = (struct shape){"time hidden", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, v->D};
-    t[DIT_TIME_ACT] = (struct shape){"time activated", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, v->D};
-    t[DIT_FPS_SIN] = (struct shape){"fps sinusoid", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, MODEL_FPS_WIDTH};
-    t[DIT_FPS_PRE] = (struct shape){"fps hidden", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, MODEL_FPS_WIDTH};
-    t[DIT_FPS_ACT] = (struct shape){"fps activated", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, MODEL_FPS_WIDTH};
-    t[DIT_COND_PRE] = (struct shape){"conditioning before norm", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, v->D};
-    t[DIT_COND_RSTD] = (struct shape){"conditioning rstd", BUFFER_SAVED, STAT, SLOT, v->cond, v->n, 1};
+    t[DIT_TIME_ACT] =
+        (struct shape){"time activated", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, v->D};
+    t[DIT_FPS_SIN] =
+        (struct shape){"fps sinusoid", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, MODEL_FPS_WIDTH};
+    t[DIT_FPS_PRE] =
+        (struct shape){"fps hidden", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, MODEL_FPS_WIDTH};
+    t[DIT_FPS_ACT] =
+        (struct shape){"fps activated", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, MODEL_FPS_WIDTH};
+    t[DIT_COND_PRE] =
+        (struct shape){"conditioning before norm", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, v->D};
+    t[DIT_COND_RSTD] =
+        (struct shape){"conditioning rstd", BUFFER_SAVED, STAT, SLOT, v->cond, v->n, 1};
     t[DIT_COND] = (struct shape){"conditioning", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, v->D};
-    t[DIT_COND_SILU] = (struct shape){"conditioning activated", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, v->D};
-    t[DIT_SHARED] = (struct shape){"shared modulation", BUFFER_SAVED, ACT, SLOT, v->shared, v->n, 3 * v->D};
-    t[DIT_FINAL_LOW] = (struct shape){"final low rank", BUFFER_SAVED, ACT, SLOT, v->low, v->n, v->R};
-    t[DIT_FINAL_MOD] = (struct shape){"final modulation", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, 2 * v->D};
+    t[DIT_COND_SILU] =
+        (struct shape){"conditioning activated", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, v->D};
+    t[DIT_SHARED] =
+        (struct shape){"shared modulation", BUFFER_SAVED, ACT, SLOT, v->shared, v->n, 3 * v->D};
+    t[DIT_FINAL_LOW] =
+        (struct shape){"final low rank", BUFFER_SAVED, ACT, SLOT, v->low, v->n, v->R};
+    t[DIT_FINAL_MOD] =
+        (struct shape){"final modulation", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, 2 * v->D};
 }
 
 static void block_shapes(const struct dims *v, struct shape *t)
@@ -161,17 +175,23 @@ static void block_shapes(const struct dims *v, struct shape *t)
     int64_t s = v->s, r = v->r, D = v->D, Hd = v->H * v->d, Kd = v->K * v->d,
             u = num_max_i64(v->a > 1 ? v->u : s, v->g);
     t[DIT_X] = (struct shape){"block input", BUFFER_SAVED, STREAM, LAYER, 1, r, D};
-    t[DIT_MOD_LOW] = (struct shape){"modulation low rank", BUFFER_SAVED, ACT, LAYER, v->low, v->n, v->R};
-    t[DIT_MOD] = (struct shape){"modulation", BUFFER_SAVED, ACT, LAYER, v->cond, v->n, 3 * v->A * D};
+    t[DIT_MOD_LOW] =
+        (struct shape){"modulation low rank", BUFFER_SAVED, ACT, LAYER, v->low, v->n, v->R};
+    t[DIT_MOD] =
+        (struct shape){"modulation", BUFFER_SAVED, ACT, LAYER, v->cond, v->n, 3 * v->A * D};
     t[DIT_QKV] = (struct shape){"qkv", BUFFER_SAVED, ACT, ATTENTION, v->S, s, Hd + 2 * Kd};
     t[DIT_ATTN] = (struct shape){"attention", BUFFER_SAVED, ACT, ATTENTION, v->S, s, Hd};
-    t[DIT_LSE] = (struct shape){"attention lse", BUFFER_SAVED, STAT, ATTENTION, v->S, u, v->g ? v->H : v->h};
+    t[DIT_LSE] =
+        (struct shape){"attention lse", BUFFER_SAVED, STAT, ATTENTION, v->S, u, v->g ? v->H : v->h};
     t[DIT_CROSS_Q] = (struct shape){"cross q", BUFFER_SAVED, ACT, BLOCK, v->cross, s, Hd};
     t[DIT_CROSS_KV] = (struct shape){"cross kv", BUFFER_SAVED, ACT, BLOCK, v->cross, v->x, 2 * Kd};
-    t[DIT_CROSS_ATTN] = (struct shape){"cross attention", BUFFER_SAVED, ACT, ATTENTION, v->cross, s, Hd};
-    t[DIT_CROSS_LSE] = (struct shape){"cross lse", BUFFER_SAVED, STAT, ATTENTION, v->cross, s, v->H};
+    t[DIT_CROSS_ATTN] =
+        (struct shape){"cross attention", BUFFER_SAVED, ACT, ATTENTION, v->cross, s, Hd};
+    t[DIT_CROSS_LSE] =
+        (struct shape){"cross lse", BUFFER_SAVED, STAT, ATTENTION, v->cross, s, v->H};
     t[DIT_MLP_PRE] = (struct shape){"mlp hidden", BUFFER_SAVED, ACT, BLOCK, 1, s, v->F1};
-    t[DIT_RES] = (struct shape){"residual before a sub-block", BUFFER_SAVED, STREAM, BLOCK, v->B - 1, r, D};
+    t[DIT_RES] =
+        (struct shape){"residual before a sub-block", BUFFER_SAVED, STREAM, BLOCK, v->B - 1, r, D};
     t[DIT_OUT] = (struct shape){"sub-block out", BUFFER_SAVED, ACT, BLOCK, v->B, r, D};
     t[DIT_X_FINAL] = (struct shape){"final input", BUFFER_SAVED, STREAM, SLOT, 1, r, D};
     t[DIT_PRED] = (struct shape){"prediction", BUFFER_WORK, ACT, ONCE, 1, r, v->C * v->P};
@@ -184,17 +204,20 @@ static void work_shapes(const struct dims *v, struct shape *t)
             own = 3 * v->A * D / v->tp, tp = v->tp > 1 && v->cond;
     t[DIT_STATS] = (struct shape){"norm statistics", BUFFER_WORK, STAT, ONCE, 1, r, 2};
     t[DIT_NORMED] = (struct shape){"normed", BUFFER_WORK, ACT, ONCE, 1, r, D};
-    t[DIT_NORMED_ALL] = (struct shape){"normed, all tp ranks'", BUFFER_WORK, ACT, ONCE, v->sp, s, D};
+    t[DIT_NORMED_ALL] =
+        (struct shape){"normed, all tp ranks'", BUFFER_WORK, ACT, ONCE, v->sp, s, D};
     t[DIT_PARTIAL] = (struct shape){"partial sums over tp", BUFFER_WORK, ACT, ONCE, v->sp, s, D};
     t[DIT_QK] = (struct shape){"normed qk", BUFFER_WORK, ACT, ONCE, 1, s, Hd + Kd};
     t[DIT_QK_RSTD] = (struct shape){"qk rstd", BUFFER_WORK, STAT, ONCE, 1, s, v->H + v->K};
     t[DIT_CROSS_QN] = (struct shape){"normed cross q", BUFFER_WORK, ACT, ONCE, v->cross, s, Hd};
     t[DIT_CROSS_KN] = (struct shape){"normed cross k", BUFFER_WORK, ACT, ONCE, v->cross, v->x, Kd};
     t[DIT_CROSS_RSTD] = (struct shape){"cross q rstd", BUFFER_WORK, STAT, ONCE, v->cross, s, v->H};
-    t[DIT_CROSS_K_RSTD] = (struct shape){"cross k rstd", BUFFER_WORK, STAT, ONCE, v->cross, v->x, v->K};
+    t[DIT_CROSS_K_RSTD] =
+        (struct shape){"cross k rstd", BUFFER_WORK, STAT, ONCE, v->cross, v->x, v->K};
     t[DIT_MLP_ACT] = (struct shape){"mlp activated", BUFFER_WORK, ACT, ONCE, 1, s, v->F};
     t[DIT_MOD_OWN] = (struct shape){"modulation, own columns", BUFFER_WORK, ACT, ONCE, tp, n, own};
-    t[DIT_MOD_PARTS] = (struct shape){"modulation by tp rank", BUFFER_WORK, ACT, ONCE, tp, v->tp * n, own};
+    t[DIT_MOD_PARTS] =
+        (struct shape){"modulation by tp rank", BUFFER_WORK, ACT, ONCE, tp, v->tp * n, own};
     t[DIT_DX] = (struct shape){"d residual", BUFFER_WORK, STREAM, ONCE, 1, r, D};
     t[DIT_DX_OUT] = (struct shape){"d residual on its way", BUFFER_WORK, STREAM, ONCE, v->pp, r, D};
     t[DIT_DBRANCH] = (struct shape){"d branch", BUFFER_WORK, ACT, ONCE, 1, r, D};
@@ -207,13 +230,19 @@ static void work_shapes(const struct dims *v, struct shape *t)
     t[DIT_DMLP] = (struct shape){"d mlp hidden", BUFFER_WORK, ACT, ONCE, 1, s, v->F1};
     t[DIT_DMLP_ACT] = (struct shape){"d mlp activated", BUFFER_WORK, ACT, ONCE, v->gated, s, v->F};
     t[DIT_DMOD] = (struct shape){"d modulation", BUFFER_WORK, STAT, ONCE, v->cond, n, 3 * v->A * D};
-    t[DIT_DMOD_OWN] = (struct shape){"d modulation, own columns", BUFFER_WORK, STAT, ONCE, tp, n, own};
-    t[DIT_DMOD_PARTS] = (struct shape){"d modulation by tp rank", BUFFER_WORK, STAT, ONCE, tp && v->sp, v->tp * n, own};
+    t[DIT_DMOD_OWN] =
+        (struct shape){"d modulation, own columns", BUFFER_WORK, STAT, ONCE, tp, n, own};
+    t[DIT_DMOD_PARTS] =
+        (struct shape){"d modulation by tp rank", BUFFER_WORK, STAT, ONCE, tp && v->sp,
+                       v->tp * n, own};
     t[DIT_DLOW] = (struct shape){"d modulation low rank", BUFFER_WORK, STAT, ONCE, v->low, n, v->R};
-    t[DIT_DCOND_SILU] = (struct shape){"d conditioning activated", BUFFER_WORK, STAT, ONCE, v->cond, n, D};
+    t[DIT_DCOND_SILU] =
+        (struct shape){"d conditioning activated", BUFFER_WORK, STAT, ONCE, v->cond, n, D};
     t[DIT_DCOND] = (struct shape){"d conditioning", BUFFER_WORK, STAT, ONCE, v->cond, n, D};
-    t[DIT_DCOND_PRE] = (struct shape){"d conditioning before norm", BUFFER_WORK, STAT, ONCE, v->cond, n, D};
-    t[DIT_DSHARED] = (struct shape){"d shared modulation", BUFFER_WORK, STAT, ONCE, v->shared, n, 3 * D};
+    t[DIT_DCOND_PRE] =
+        (struct shape){"d conditioning before norm", BUFFER_WORK, STAT, ONCE, v->cond, n, D};
+    t[DIT_DSHARED] =
+        (struct shape){"d shared modulation", BUFFER_WORK, STAT, ONCE, v->shared, n, 3 * D};
     t[DIT_DTIME] = (struct shape){"d time", BUFFER_WORK, STAT, ONCE, v->cond, n, D};
     t[DIT_DFPS] = (struct shape){"d fps", BUFFER_WORK, STAT, ONCE, v->cond, n, MODEL_FPS_WIDTH};
     t[DIT_DNULL] = (struct shape){"d null text", BUFFER_WORK, STAT, ONCE, v->cross, n, v->c};
@@ -230,19 +259,25 @@ static void cp_shapes(const struct dims *v, struct shape *t)
             heads = v->a > 1 ? num_max_i64(v->s * v->a, v->u) : 0;
     int64_t pack = num_max_i64(heads * (v->h + 2 * v->k) * d,
                                num_max_i64(v->s, v->g) * num_max_i64(qkv, 2 * h * d));
-    t[DIT_CP_PACK] = (struct shape){"heads or segments leaving", BUFFER_WORK, ACT, ONCE, v->cp && x, 1, pack};
-    t[DIT_CP_UNPACK] = (struct shape){"heads or segments arriving", BUFFER_WORK, ACT, ONCE, v->cp && x, 1, pack};
+    t[DIT_CP_PACK] =
+        (struct shape){"heads or segments leaving", BUFFER_WORK, ACT, ONCE, v->cp && x, 1, pack};
+    t[DIT_CP_UNPACK] =
+        (struct shape){"heads or segments arriving", BUFFER_WORK, ACT, ONCE, v->cp && x, 1, pack};
     t[DIT_CP_QKV] = (struct shape){"exchanged qkv", BUFFER_WORK, ACT, ONCE, x, u, qkv};
     t[DIT_CP_O] = (struct shape){"exchanged attention", BUFFER_WORK, ACT, ONCE, x, u, h * d};
     t[DIT_CP_D_O] = (struct shape){"d exchanged attention", BUFFER_WORK, ACT, ONCE, x, u, h * d};
     t[DIT_CP_DELTA] = (struct shape){"exchanged delta", BUFFER_WORK, STAT, ONCE, x, u, h};
     t[DIT_CP_DQKV] = (struct shape){"d exchanged qkv", BUFFER_WORK, ACT, ONCE, x, u, qkv};
     t[DIT_CP_KV] = (struct shape){"ring k, v", BUFFER_WORK, ACT, ONCE, y, 2 * v->u, 2 * v->k * d};
-    t[DIT_CP_O_PART] = (struct shape){"ring attention part", BUFFER_WORK, STAT, ONCE, y, v->u, v->h * d};
+    t[DIT_CP_O_PART] =
+        (struct shape){"ring attention part", BUFFER_WORK, STAT, ONCE, y, v->u, v->h * d};
     t[DIT_CP_LSE_PART] = (struct shape){"ring lse part", BUFFER_WORK, STAT, ONCE, y, v->u, v->h};
-    t[DIT_CP_DKV] = (struct shape){"ring d k, v", BUFFER_WORK, STAT, ONCE, y, 3 * v->u, 2 * v->k * d};
-    t[DIT_CP_O_SUM] = (struct shape){"ring attention", BUFFER_WORK, STAT, ONCE, y && v->narrow, v->u, v->h * d};
-    t[DIT_CP_DQ] = (struct shape){"ring d q", BUFFER_WORK, STAT, ONCE, y && v->narrow, v->u, v->h * d};
+    t[DIT_CP_DKV] =
+        (struct shape){"ring d k, v", BUFFER_WORK, STAT, ONCE, y, 3 * v->u, 2 * v->k * d};
+    t[DIT_CP_O_SUM] =
+        (struct shape){"ring attention", BUFFER_WORK, STAT, ONCE, y && v->narrow, v->u, v->h * d};
+    t[DIT_CP_DQ] =
+        (struct shape){"ring d q", BUFFER_WORK, STAT, ONCE, y && v->narrow, v->u, v->h * d};
 }
 
 int64_t buffers_tp_sum_bytes(const struct buffer_spec *spec)
@@ -259,8 +294,10 @@ int64_t buffers_tp_sum_bytes(const struct buffer_spec *spec)
 static void lora_shapes(const struct buffer_spec *spec, const struct dims *v, struct shape *t)
 {
     int64_t rows = num_max_i64(v->s, num_max_i64(v->x, v->n)), has = spec->lora_rank > 0;
-    t[DIT_LORA_LOW] = (struct shape){"adapter low rank", BUFFER_WORK, ACT, ONCE, has, rows, spec->lora_rank};
-    t[DIT_LORA_DLOW] = (struct shape){"d adapter low rank", BUFFER_WORK, ACT, ONCE, has, rows, spec->lora_rank};
+    t[DIT_LORA_LOW] =
+        (struct shape){"adapter low rank", BUFFER_WORK, ACT, ONCE, has, rows, spec->lora_rank};
+    t[DIT_LORA_DLOW] =
+        (struct shape){"d adapter low rank", BUFFER_WORK, ACT, ONCE, has, rows, spec->lora_rank};
 }
 
 /* Sets the number of copies. Layers of a chunk that are not recomputed have theirs in every slot;

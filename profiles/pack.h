@@ -8,7 +8,8 @@
  * Attention stays inside a sample, so a pack costs what its samples cost.
  *
  *     packs_build(tokens, n, 8192, seed, &p, err);
- *     for (int64_t i = p.first[k]; i < p.first[k + 1]; i++) use(p.members[i]);   // samples of pack k
+ *     for (int64_t i = p.first[k]; i < p.first[k + 1]; i++)
+ *         use(p.members[i]);   // samples of pack k
  *     packs_release(&p);
  */
 #ifndef PROFILES_PACK_H

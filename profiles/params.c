@@ -2,15 +2,15 @@
  * r adaln_rank, C latent channels, P cells of a patch, A the modulated sub-blocks of a layer (attn,
  * cross, mlp: 3; 2 without text). All matrices are row-major [out, in]; nothing has a bias.
  *
- *   patch_embed.weight        [D, (C + cond_channels) P]  input columns: channel, then patch t, h, w
- *                                        (fastest last)
+ *   patch_embed.weight        [D, (C + cond_channels) P]  input columns: channel, then patch t, h,
+ *                                        w (fastest last)
  *   pos_t.weight, pos_h.weight, pos_w.weight  [pos_t, D], [pos_h, D], [pos_w, D]  with position
  *                                        tables: the rows of a token's place are added to its patch
  *                                        embedding
  *   time_mlp.0.weight         [D, D]     of the sinusoid of the noise level, width D; SiLU after it
  *   time_mlp.2.weight         [D, D]     full, lora_single: the conditioning vector e
- *                             [3D, D]    lora_separate, lora_fused: u, added to every modulation; e is
- *                                        the sinusoid itself
+ *                             [3D, D]    lora_separate, lora_fused: u, added to every modulation; e
+ *                                        is the sinusoid itself
  *   fps_mlp.0.weight          [256, 256] of the frame rate's sinusoid, width 256; SiLU after it
  *   fps_mlp.2.weight          [min(256, D), 256]  added to the first components of e
  *   cond_norm.weight          [D]        RMSNorm gain on e

@@ -36,13 +36,13 @@
  *
  *   a chunk of a micro-batch
  *   tp     modulation, and its gradient *, of the head  [n, 2 D / tp]
- *   tp     gradient of the conditioning *               [n, D], of the shared modulation * [n, 3 D]:
- *                                                       one all-reduce a backward
+ *   tp     gradient of the conditioning *               [n, D], of the shared modulation *
+ *                                                       [n, 3 D]: one all-reduce a backward
  *   pp     residual stream between stages               [r, D] to the next chunk; gradient back;
  *                                                       * with residual_wide
- *   shard  weights of a unit (zero 3)                   piece of each unit that is not in one of the
- *                                                       two working buffers; a layer's frozen unit
- *                                                       comes with it
+ *   shard  weights of a unit (zero 3)                   piece of each unit that is not in one of
+ *                                                       the two working buffers; a layer's frozen
+ *                                                       unit comes with it
  *   shard  gradients of a unit * (zero 2, 3)            unit after its backward
  *
  *   a step, of what is trained

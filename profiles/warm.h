@@ -3,7 +3,8 @@
  *
  *     warm_read(&doc, root, &arena, &warm, err);   // member "init", optional: warm.from stays NULL
  *     warm_bind(&warm, err);   // fills in an unknown hash
- *     if (warm_name(&warm, "model.pos_t.weight", name)) ...   // a name of the source, in the model's words
+ *     // warm_name gives a name of the source in the model's words
+ *     if (warm_name(&warm, "model.pos_t.weight", name)) ...
  */
 #ifndef PROFILES_WARM_H
 #define PROFILES_WARM_H

@@ -155,7 +155,8 @@ static void untold_json(void *o, const char *text)
     json_put_text(o, NULL, text);
 }
 
-/* The checkpoint folder of a wrapped command whose newest attempt has ended, if that is not good. */
+/* The checkpoint folder of a wrapped command whose newest attempt has ended, if that folder is not
+ * good. */
 struct saves {
     enum wrap_saves how;
     char folder[LIMIT_PATH_BYTES];

@@ -20,7 +20,8 @@ double limit_left_s(const struct sched_ending *e, double lasted_s)
     return fmin(e->limit_at - clock_wall_s(), e->limit_s - lasted_s);
 }
 
-/* Returns the seconds that a variable tells; otherwise_s where there is none, or it cannot be read. */
+/* Returns the seconds that a variable tells; otherwise_s where there is none, or it cannot be
+ * read. */
 static double seconds_of(const char *variable, double otherwise_s)
 {
     const char *text = getenv(variable);

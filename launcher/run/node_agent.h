@@ -70,10 +70,11 @@ const char *node_agents_tell(struct node_agents *n);
  * them took what the scheduler had sent it before, and node_agents_heard tells all there is to
  * tell. */
 bool node_agents_end(struct node_agents *n);
-/* Leaves them to end by themselves. This is for an attempt whose job runs elsewhere by now: whatever
- * srun is asked it would pass on to the steps that the job has there, for they have the same
- * numbers. NULL is fine; node_agents_free comes next. */
+/* Leaves them to end by themselves. This is for an attempt whose job runs elsewhere by now:
+ * whatever srun is asked it would pass on to the steps that the job has there, for they have the
+ * same numbers. NULL is fine; node_agents_free comes next. */
 void node_agents_leave(struct node_agents *n);
-void node_agents_free(struct node_agents *n); /* ends them; NULL is fine */
+/* Ends them. NULL is fine. */
+void node_agents_free(struct node_agents *n);
 
 #endif

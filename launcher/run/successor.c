@@ -61,7 +61,8 @@ static void bring_back(const struct agent_conf *conf, struct work *w, struct att
     char id[SCHED_ID_BYTES];
     struct err err = {0};
     struct evlog_event e;
-    int rc = wanted(w) || work_outdated(w, conf->run_dir) ? submit(conf, w, fold, id, &err) : ERR_STATE;
+    int rc = wanted(w) || work_outdated(w, conf->run_dir) ? submit(conf, w, fold, id, &err)
+                                                          : ERR_STATE;
     if (rc == ERR_BUSY) {
         log_msg(LOG_WARN, "%s", err.text);
     } else if (rc < 0) {

@@ -17,7 +17,8 @@ static int told_order(const struct told *a, const struct told *b)
         return a->attempt < b->attempt ? -1 : 1;
     if (a->kind != b->kind)
         return a->kind < b->kind ? -1 : 1;
-    return (a->time.event.clock > b->time.event.clock) - (a->time.event.clock < b->time.event.clock);
+    return (a->time.event.clock > b->time.event.clock) -
+           (a->time.event.clock < b->time.event.clock);
 }
 
 static size_t told_place(const struct told_list *l, const struct told *t)

@@ -279,9 +279,10 @@ static const struct fold_case {
     {"unknown kinds are ignored", {CREATED, {0, "of_the_future", 101, "\"x\":1"}, SUBMITTED},
      RUN_NEXT_WAIT, "queued", -1, -1, 0, 0},
 #define TWO_ATTEMPTS                                                                            \
-    {CREATED, INTENT, SUBMITTED, STARTED(1, 110), BEGUN(1, 112, 111, 0), BEGUN(1, 114, 113, 1),           \
+    {CREATED, INTENT, SUBMITTED, STARTED(1, 110), BEGUN(1, 112, 111, 0), BEGUN(1, 114, 113, 1), \
      NOTICE(1, 115), SAVED(1, 116, 2), ENDED(1, 117, "preempt"), STARTED(2, 130),               \
-     BEGUN(2, 133, 132, 2), BEGUN(2, 135, 134, 3), TRAINED(2, 136, "done"), ENDED(2, 137, "done")},       \
+     BEGUN(2, 133, 132, 2), BEGUN(2, 135, 134, 3), TRAINED(2, 136, "done"),                     \
+     ENDED(2, 137, "done")},                                                                    \
         RUN_NEXT_DONE, "done", 3, 2, 2, 0
     {"one host, and its clock is right", TWO_ATTEMPTS},
     {"the clock is set forward by 2 h between two steps", TWO_ATTEMPTS,
@@ -306,11 +307,11 @@ static const struct fold_case {
     {"and it hides its boot id", TWO_ATTEMPTS,
      {{0, "a", "unknown", 0, 9}, {9, "a", "unknown", 0, -120}}},
     {"a laptop sleeps 8 h between two steps", {CREATED, INTENT, SUBMITTED, STARTED(1, 110),
-     BEGUN(1, 112, 111, 0), BEGUN(1, 28914, 28913, 1), ENDED(1, 28915, "preempt")}, RUN_NEXT_REQUEUE, "waiting",
-     1, -1, 1, 0},
+     BEGUN(1, 112, 111, 0), BEGUN(1, 28914, 28913, 1), ENDED(1, 28915, "preempt")},
+     RUN_NEXT_REQUEUE, "waiting", 1, -1, 1, 0},
     {"and its wall clock has stood still meanwhile", {CREATED, INTENT, SUBMITTED, STARTED(1, 110),
-     BEGUN(1, 112, 111, 0), BEGUN(1, 28914, 28913, 1), ENDED(1, 28915, "preempt")}, RUN_NEXT_REQUEUE, "waiting",
-     1, -1, 1, 0, {HOST(0, "a", 0, 9), HOST(5, "a", -28800, 9)}},
+     BEGUN(1, 112, 111, 0), BEGUN(1, 28914, 28913, 1), ENDED(1, 28915, "preempt")},
+     RUN_NEXT_REQUEUE, "waiting", 1, -1, 1, 0, {HOST(0, "a", 0, 9), HOST(5, "a", -28800, 9)}},
     {"the clock is set forward between a notice and its event", {CREATED, INTENT, SUBMITTED,
      STARTED(1, 110), BEGUN(1, 112, 111, 0), {1, "stop_heard", 113,
      "\"signal\":\"SIGTERM\",\"heard_at\":-7088,\"phase\":\"step\""},

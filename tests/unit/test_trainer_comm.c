@@ -658,7 +658,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(random_operations_of_random_groups),
         cmocka_unit_test(messages_are_between_two), cmocka_unit_test(a_missing_wait_leaves_nan),
         cmocka_unit_test(latency), cmocka_unit_test(alone_must_match), cmocka_unit_test(scalars),
-        cmocka_unit_test(agreement), cmocka_unit_test(a_deadline_that_holds), cmocka_unit_test(mpi_call_fails),
+        cmocka_unit_test(agreement), cmocka_unit_test(a_deadline_that_holds),
+        cmocka_unit_test(mpi_call_fails),
         cmocka_unit_test(a_rank_that_hangs_is_named), cmocka_unit_test(a_split_that_is_not_joined),
         cmocka_unit_test(order_is_compared), /* last: the ranks' orders differ from here on */
     };

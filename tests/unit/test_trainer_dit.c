@@ -93,8 +93,9 @@ static void test_gradients(void **state)
 static void test_adapters(void **state)
 {
     (void)state;
-    struct finetune finetune = finetune_of("{\"lora\": {\"rank\": 2, \"alpha\": 1, \"match\": [\"*\"]},"
-                                     " \"groups\": [{\"match\": \"*_n*\", \"trainable\": true}]}");
+    struct finetune finetune = finetune_of(
+        "{\"lora\": {\"rank\": 2, \"alpha\": 1, \"match\": [\"*\"]},"
+        " \"groups\": [{\"match\": \"*_n*\", \"trainable\": true}]}");
     for (int v = 0; v < LEN(variants); v++) {
         struct model m = model_of(&variants[v]);
         struct rig r;

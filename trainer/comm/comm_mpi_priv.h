@@ -8,7 +8,8 @@
 #include "trainer/comm/comm_priv.h"
 
 /* Begins a sentence about a rank and its process number. What this rank was doing follows. */
-#define COMM_GONE "rank %d of the world is gone: its process %d has ended (killed, or crashed) without a word; "
+#define COMM_GONE \
+    "rank %d of the world is gone: its process %d has ended (killed, or crashed) without a word; "
 
 /* Holds the messages of one direction of a work that are in flight. */
 struct mpi_batch {

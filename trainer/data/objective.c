@@ -17,15 +17,15 @@ static void edm_coef(double level, struct objective_coef *c)
 static void rectified_flow_coef(double level, struct objective_coef *c)
 {
     double t = 1 / (1 + exp(-level));
-    *c = (struct objective_coef){.alpha = 1 - t, .sigma = t, .c_in = 1, .p = -1, .q = 1, .w = 1, .c_noise = level / 4,
-                                 .c_skip = 1, .c_out = -t};
+    *c = (struct objective_coef){.alpha = 1 - t, .sigma = t, .c_in = 1, .p = -1, .q = 1, .w = 1,
+                                 .c_noise = level / 4, .c_skip = 1, .c_out = -t};
 }
 
 static void v_coef(double level, struct objective_coef *c)
 {
     double angle = atan(exp(level)), alpha = cos(angle), sigma = sin(angle);
-    *c = (struct objective_coef){.alpha = alpha, .sigma = sigma, .c_in = 1, .p = -sigma, .q = alpha, .w = 1,
-                                 .c_noise = level / 4, .c_skip = alpha, .c_out = -sigma};
+    *c = (struct objective_coef){.alpha = alpha, .sigma = sigma, .c_in = 1, .p = -sigma, .q = alpha,
+                                 .w = 1, .c_noise = level / 4, .c_skip = alpha, .c_out = -sigma};
 }
 
 const struct objective_row objective_rows[] = {

@@ -10,17 +10,17 @@
  *     time embedding of       c_noise
  *     clean estimate  x0^   = c_skip · x_t + c_out · F,  so x0^ - x0 = c_out · (F - T)
  *
- *                 data_scale  alpha  sigma  c_in          T                        with
- *     edm         d = 0.5     1      s      1/sqrt(s²+d²) (x0 - c_skip x_t)/c_out  s = exp(L)
- *     rectified_  1           1 - t  t      1             eps - x0                 t = 1/(1+exp(-L))
- *     flow
- *     v           1           cos a  sin a  1             alpha eps - sigma x0     tan a = exp(L)
+ *               data_scale  alpha  sigma  c_in          T                        with
+ *   edm         d = 0.5     1      s      1/sqrt(s²+d²) (x0 - c_skip x_t)/c_out  s = exp(L)
+ *   rectified_  1           1 - t  t      1             eps - x0                 t = 1/(1+exp(-L))
+ *   flow
+ *   v           1           cos a  sin a  1             alpha eps - sigma x0     tan a = exp(L)
  *
- *                 c_skip       c_out
- *     edm         d²/(s²+d²)   s d/sqrt(s²+d²)
- *     rectified_  1            -t
- *     flow
- *     v           alpha        -sigma
+ *               c_skip       c_out
+ *   edm         d²/(s²+d²)   s d/sqrt(s²+d²)
+ *   rectified_  1            -t
+ *   flow
+ *   v           alpha        -sigma
  *
  * In all three c_noise = L / 4 and w = 1.
  *
