@@ -1,8 +1,6 @@
 #include "profiles/environment.h"
 
 #include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 
 const struct opt_note train_environment[] = {
     {"REEL_SIMD",
@@ -13,20 +11,3 @@ const struct opt_note train_environment[] = {
      "both 1: Open MPI's mpirun starts ranks of root, as in containers", "train probe generate"},
     {NULL, NULL, NULL},
 };
-
-const char *const simd_names[SIMD_COUNT + 1] = {"generic", "v3", "v4", NULL};
-
-int simd_named(enum simd *out, struct err *err)
-{
-    const char *name = getenv("REEL_SIMD");
-    enum simd kind = SIMD_GENERIC;
-    if (!name || !name[0])
-        return 0;
-    while (kind < SIMD_COUNT && strcmp(simd_names[kind], name) != 0)
-        kind++;
-    if (kind == SIMD_COUNT)
-        return err_set(err, ERR_USAGE,
-                       "REEL_SIMD is '%.40s': give generic, v3 or v4, or leave it unset", name);
-    *out = kind;
-    return 1;
-}

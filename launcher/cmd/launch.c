@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/simd_kind.h"
 #include "base/spawn.h"
 #include "launcher/cmd/follow.h"
 #include "launcher/cmd/launch_dry.h"
@@ -16,7 +17,6 @@
 #include "launcher/run/home.h"
 #include "launcher/run/next.h"
 #include "profiles/dataset.h"
-#include "profiles/environment.h"
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,

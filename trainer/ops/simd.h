@@ -10,7 +10,7 @@
 #ifndef TRAINER_OPS_SIMD_H
 #define TRAINER_OPS_SIMD_H
 
-#include "profiles/environment.h"
+#include "base/simd_kind.h"
 
 /* Finds the kind to use: what REEL_SIMD names, else the widest that this processor has, and in
  * either case none above the limit. Returns ERR_USAGE when REEL_SIMD names none, or one that
