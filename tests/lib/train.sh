@@ -1,0 +1,26 @@
+# reel-train on one rank, by hand: sourced behind tests/lib.sh.
+train=$REEL_BIN/reel-train
+options="--model dit-tiny --seq 1x4x4 --gbs 2"
+run() { "$train" "$@" > out 2> err; }
+# refuses NAME CODE PATTERN: the last command failed so, in one sentence (the memory plan apart),
+# nothing on stdout
+refuses() {
+    local rc=$?
+    [ $rc -eq "$2" ] && grep -q -- "${*:3}" err && [ ! -s out ] &&
+        [ "$(grep -vc 'info: ' err)" -eq 1 ]
+    ok $? "$1"
+}
+file() { # RUN MORE [DATA [STEPS]]: a run file of 4 steps, with what MORE adds
+    cat > "$1.json" << JSON
+{"schema": "reel.run/1", "name": "r", "model": "dit-tiny",
+ "stages": [{"data": "${3:-synthetic:1x8x8}", "gbs": 2, "steps": ${4:-4}}],
+ "schedule": {"warmup_steps": 0}$2}
+JSON
+}
+plan() { # NAME LAYOUT [GBS [MORE]]
+    cat > "$1.json" << JSON
+{"schema": "reel.plan/1", "layout": $2, "model": "dit-tiny", "seq": {"t": 1, "h": 4, "w": 4},
+ "gbs": ${3:-2}, "dtype": "f32", "device": "cpu"${4:-}}
+JSON
+}
+plan plan '{}' 2 ', "peak_flops": 1e11, "peak_source": "made up"'
