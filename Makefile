@@ -121,7 +121,10 @@ OPT_cov     := -O0 -g --coverage
 ifeq ($(OPT_$(V)),)
 $(error V=$(V) is not a variant: use release, debug, asan, tsan or cov)
 endif
-OPT_trainer := $(if $(filter release,$(V)),-O3)
+# Copies of functions for constant arguments and the tracking of variables for a debugger make the
+# arithmetic no faster, and cost half of the time that it takes to compile. Only gcc knows them.
+OPT_trainer := $(if $(filter release,$(V)),-O3 \
+    $(if $(findstring clang,$(CC)),,-fno-ipa-cp-clone -fno-var-tracking-assignments))
 # The arithmetic is compiled for three kinds of processors, of which one is chosen when the trainer
 # runs (trainer/ops/simd.h asks the processor for just these); all other code is for any x86-64.
 SIMD_v3 := -mavx2 -mfma
