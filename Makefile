@@ -292,27 +292,17 @@ $(B)/obj/tests/unit/test_launcher_%.o: CFLAGS += $(CFLAGS_launcher/machine)
 $(B)/obj/tests/unit/test_db_%.o: CFLAGS += $(CFLAGS_db)
 .PRECIOUS: $(B)/obj/%.o $(B)/gen/build-%.c $(B)/obj/build-%.o
 
-# stand-ins for programs, for tests of who starts them; `see tests/cli/t4100-launch
-STUBS := $(patsubst tests/stub/%.c,$(B)/tests/stub/%,$(wildcard tests/stub/*.c))
-$(B)/tests/stub/%: $(B)/obj/tests/stub/%.o $(call lib_objs,profiles) $(B)/flags
+# programs that scripts start: stand-ins for a trainer, writers and readers of files, questions to a
+# cluster; a source names extra link flags as a unit test does
+HELPERS := $(patsubst tests/lib/%.c,$(B)/tests/lib/%,$(wildcard tests/lib/*.c))
+$(B)/tests/lib/%: $(B)/obj/tests/lib/%.o $(call lib_objs,profiles launcher/sched) $(B)/flags
 	@mkdir -p $(@D)
-	$(call link,$(filter %.o,$^),$(call lib_libs,profiles))
+	$(call link,$(filter %.o,$^),$(call lib_libs,profiles launcher/sched) \
+	  $(call test_link,tests/lib/$*.c))
 
 # libraries that are put into a program to hold it, kill it or fail its calls at a named place
-STUBS += $(patsubst tests/preload/%.c,$(B)/tests/preload/%.so,$(wildcard tests/preload/*.c))
-$(B)/tests/preload/%.so: tests/preload/%.c
-	@mkdir -p $(@D)
-	$(call say,CC,$<)
-	$(Q)$(CC) -std=c17 -D_GNU_SOURCE -Wall -Wextra -O1 -shared -fPIC -o $@ $<
-
-# programs that the scripts in tests/slurm run against a private cluster
-SLURM_TESTS := $(patsubst tests/slurm/%.c,$(B)/tests/slurm/%,$(wildcard tests/slurm/*.c))
-$(B)/tests/slurm/%: $(B)/obj/tests/slurm/%.o $(call lib_objs,launcher/sched) $(B)/flags
-	@mkdir -p $(@D)
-	$(call link,$(filter %.o,$^),$(call lib_libs,launcher/sched) $(TEST_LIBS))
-SLURM_TESTS += $(patsubst tests/slurm/preload/%.c,$(B)/tests/slurm/%.so, \
-                          $(wildcard tests/slurm/preload/*.c))
-$(B)/tests/slurm/%.so: tests/slurm/preload/%.c
+HELPERS += $(patsubst tests/lib/preload/%.c,$(B)/tests/lib/%.so,$(wildcard tests/lib/preload/*.c))
+$(B)/tests/lib/%.so: tests/lib/preload/%.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) -std=c17 -D_GNU_SOURCE -Wall -Wextra -O1 -shared -fPIC -o $@ $<
@@ -339,7 +329,7 @@ $(B)/fuzz/%: tests/fuzz/%.c $(FUZZ_LIB)
 	$(Q)clang -std=c17 -D_GNU_SOURCE -I. -O1 -g -fsanitize=fuzzer,address,undefined \
 	  $(CFLAGS_base) -o $@ $^ $(LIBS_base)
 
-TESTS_BIN := $(UNIT_BIN) $(FUZZ_BIN) $(PEERS_BIN) $(PROGRAMS) $(STUBS) $(SLURM_TESTS)
+TESTS_BIN := $(UNIT_BIN) $(FUZZ_BIN) $(PEERS_BIN) $(PROGRAMS) $(HELPERS)
 tests: $(TESTS_BIN) ## build the programs and the unit tests
 
 # Packages are installed by a first make; what they bring (pkg-config, mpicc) is seen by the second.
@@ -377,7 +367,7 @@ bench: $(B)/reel-train ## the trainer's tokens/s and memory beside PyTorch's, on
 ## tests/bench/bench): ROUNDS=5 OUT=file.json
 	@tests/bench/bench --bin $(B) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(OUT),--out '$(OUT)')
 
-bench-db: $(B)/reel $(B)/tests/stub/step-log ## ingest and status of long runs, on one core (see
+bench-db: $(B)/reel $(B)/tests/lib/step-log ## ingest and status of long runs, on one core (see
 ## tests/bench/ingest): STEPS=400000 STATUS_STEPS=1000000 ROUNDS=5
 	@tests/bench/ingest --bin $(B)
 

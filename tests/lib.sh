@@ -69,7 +69,7 @@ hold_lease() {
 }
 release_lease() { rm -r "$1"; }
 # held_trainer FOLDER: fills a folder for REEL_BIN_DIR. Its trainer waits in step 20 of a first
-# attempt until it hears a notice (tests/slurm/preload/hold.c).
+# attempt until it hears a notice (tests/lib/preload/hold.c).
 held_trainer() {
     local p asan=ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0
     mkdir -p "$1"
@@ -77,6 +77,6 @@ held_trainer() {
         [ ! -e "$REEL_BIN/$p" ] || ln -sf "$REEL_BIN/$p" "$1/"
     done
     printf '#!/bin/sh\n%s LD_PRELOAD=%s exec %s "$@"\n' \
-        "$asan" "$REEL_BIN/tests/slurm/hold.so" "$REEL_BIN/reel-train" > "$1/reel-train"
+        "$asan" "$REEL_BIN/tests/lib/hold.so" "$REEL_BIN/reel-train" > "$1/reel-train"
     chmod +x "$1/reel-train"
 }

@@ -1,7 +1,7 @@
 # Runs on the local scheduler: sourced behind tests/lib.sh. bin/ has the stand-in trainer of
-# tests/stub, and what still runs at the end is cancelled.
+# tests/lib, and what still runs at the end is cancelled.
 export REEL_LOCAL_CORES=2
-mkdir bin && ln -s "$REEL_BIN/reel" "$REEL_BIN/tests/stub/reel-train" bin/
+mkdir bin && ln -s "$REEL_BIN/reel" "$REEL_BIN/tests/lib/reel-train" bin/
 stand_in() { export REEL_BIN_DIR=$dir/bin; reel=$dir/bin/reel; } # trains from here on
 finish() {
     local run

@@ -1,6 +1,7 @@
 /* The conformance suite on a private Slurm cluster: run by t8010-conformance, which brings one up
  * (one node, 4 cores, partitions low and high) and says through REEL_SLURM_VIA how the controller
  * is asked. */
+// LINK: -lcmocka
 #include "../unit/sched_conformance.h"
 
 static char dir[LIMIT_PATH_BYTES], home[LIMIT_PATH_BYTES];

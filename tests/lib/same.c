@@ -4,6 +4,7 @@
  *
  *     same HELPER SLURMCTLD_PID
  */
+// LINK: -lcmocka
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
