@@ -1,4 +1,5 @@
-/* An arena for each test, or for a group of them: cmocka_unit_test_setup_teardown(test, arena_setup, arena_teardown). */
+/* An arena for each test, or for a group of them:
+ * cmocka_unit_test_setup_teardown(test, arena_setup, arena_teardown). */
 #ifndef TESTS_UNIT_ARENA_FIXTURE_H
 #define TESTS_UNIT_ARENA_FIXTURE_H
 
