@@ -409,7 +409,7 @@ demo: ## curate, look, tune, launch, preempt, report: the whole pass under build
 	@contrib/demo --bin $(B) --out $(O)/demo $(if $(VIDEO),--video '$(VIDEO)') \
 	  $(if $(filter 1,$(SLURM)),--slurm)
 
-lint: ## layers, function length, headers alone, banned calls
+lint: ## layers, length of functions and lines, headers alone, banned calls, comments' first words
 	@tests/lint --build $(B)
 
 install: all ## install programs, man pages and completion under PREFIX (DESTDIR honoured)

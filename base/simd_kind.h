@@ -1,5 +1,6 @@
-/* simd_kind: the kinds of processors that the CPU's arithmetic is compiled for (trainer/ops/simd.h),
- * and which of them the environment names. A launcher looks at it before the trainer's job does.
+/* simd_kind: the kinds of processors that the CPU's arithmetic is compiled for
+ * (trainer/ops/simd.h), and which of them the environment names. A launcher looks at it before the
+ * trainer's job does.
  */
 #ifndef BASE_SIMD_KIND_H
 #define BASE_SIMD_KIND_H

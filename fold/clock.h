@@ -103,7 +103,8 @@ bool fold_clocks_is_run(const struct fold_clocks *c);
 double fold_ago_s(double lag_s, double least_s, double room_s);
 
 /* ---- for those who load what they stored: these find a row, or make it ---- */
-/* clock: FOLD_NO_CLOCK where the wall clock is to be believed. */
+/* Find a clock, a difference or a part, and add it where there is none. clock is FOLD_NO_CLOCK
+ * where the wall clock is to be believed. */
 int fold_clock_get(struct fold_clocks *c, const char *host, const char *boot, int *clock,
                    struct err *err);
 int fold_diff_get(struct fold_clocks *c, int clock, int64_t ms, struct fold_diff **out,

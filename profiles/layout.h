@@ -60,9 +60,9 @@ int layout_rule_count(void);
 const char *layout_rule_name(int rule);     /* "tp-divides-heads" */
 const char *layout_rule_sentence(int rule); /* what must hold, and what to give instead */
 
-/* Return how many samples data-parallel replica r has, where they begin, and how they make
- * micro-batches. gbs is split as evenly as it goes (the first gbs mod dp replicas have one more),
- * then by mbs; the last micro-batch of a replica may be short. */
+/* Returns how many samples data-parallel replica r has. gbs is split as evenly as it goes (the
+ * first gbs mod dp replicas have one more), then by mbs; the last micro-batch of a replica may be
+ * short. */
 int64_t layout_replica_samples(const struct layout *l, int64_t gbs, int64_t replica);
 /* Returns the replica's first sample of the global batch. */
 int64_t layout_replica_first(const struct layout *l, int64_t gbs, int64_t replica);

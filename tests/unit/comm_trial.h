@@ -82,7 +82,8 @@ static inline void put(void *buf, int64_t i, double v, enum dtype t)
         ((uint16_t *)buf)[i] = (uint16_t)(bits >> 16);
 }
 
-/* Of the group's ranks, in order, in the type itself; those of bf16 in f32, rounded at the end. */
+/* Returns element i of the sum over the group's ranks, in their order and in the type itself. A sum
+ * of bf16 is made in f32 and rounded at the end. */
 static inline double rank_order_sum(const struct trial *t, int64_t i)
 {
     double d = rough(t->seed, t->c->world_ranks[0], i);
@@ -95,7 +96,7 @@ static inline double rank_order_sum(const struct trial *t, int64_t i)
     return t->op.dtype == DTYPE_F64 ? d : nearest((double)f, t->op.dtype);
 }
 
-/* How many elements go from one place of the group to another: often none. */
+/* Returns how many elements go from one place of the group to another, which is often none. */
 static inline int64_t pair_count(unsigned seed, int from, int to, int64_t most)
 {
     unsigned x = mixed(seed, (unsigned)(from * 64 + to));
@@ -124,7 +125,7 @@ static inline char *element(const struct trial *t, char *buf, int64_t i)
     return buf + i * dtype_bytes(t->op.dtype);
 }
 
-/* The number at i of the message from a place to a place. */
+/* Returns element i of the message from one place to another. */
 static inline double sent_number(const struct trial *t, int from, int to, int64_t i)
 {
     return rough(t->seed + 13 * (unsigned)to, from, i);
@@ -188,8 +189,8 @@ static inline void make_all_to_all(struct trial *t, int64_t most)
     t->op.recv_at = t->recv_at;
 }
 
-/* Two messages to the next rank and one to the rank before; the k-th from a to b has its own
- * seed. */
+/* Makes two messages to the next rank and one to the rank before. The k-th from a to b has a seed
+ * of its own. */
 static inline void make_messages(struct trial *t, int64_t most)
 {
     struct comm *c = t->c;
@@ -311,7 +312,7 @@ static inline void trial_verify(struct trial *t)
             must_equal(t, t->send, i, rough(t->seed, t->c->world_ranks[t->c->rank], i), true);
 }
 
-/* Bytes that this rank gives to others, by the formulas of the cost model. */
+/* Returns how many bytes this rank gives to others, by the formulas of the cost model. */
 static inline int64_t trial_sent_bytes(const struct trial *t)
 {
     int64_t n = 0, size = t->c->size, rank = t->c->rank, total = t->send_total;

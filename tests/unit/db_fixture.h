@@ -65,7 +65,8 @@ static inline void rows_dump(struct store *db, const char *sql, struct str *out)
     store_end(q);
 }
 
-/* Everything a query can give but the raw row ids and the file table: returns new. */
+/* Returns everything that a query can give, but for raw row ids and the file table. The text is
+ * new. */
 static inline char *dump(const char *path)
 {
     static const char *const sql[] = {
@@ -123,7 +124,7 @@ static inline void same_text(const char *a, const char *b)
     fail_msg("differ at:\n  %.200s\n  %.200s", a + i, b + i);
 }
 
-/* A database made anew from the files has the content of the one at db_path. */
+/* Checks that a database made anew from the files has the content of the one at db_path. */
 static inline void equals_fresh(void)
 {
     char other[320];

@@ -50,7 +50,7 @@ static inline void fx_reset(void)
     fx.boot = "boot-1";
 }
 
-/* A folder of the test's own below $TMPDIR. */
+/* Makes a folder of the test's own below $TMPDIR and returns its path. */
 static inline char *fx_dir(void)
 {
     static char path[256];
@@ -70,8 +70,8 @@ static inline struct evlog *fx_open(const char *dir, const char *run, int64_t at
     return log;
 }
 
-/* fx_event(log, "step", "step", 'i', 7, "loss", 'n', 0.5, "cause", 't', "x", NULL): i int, n
- * double, t text. */
+/* Writes an event: fx_event(log, "step", "step", 'i', 7, "loss", 'n', 0.5, "cause", 't', "x",
+ * NULL). Behind a name stands the type: i for int, n for double, t for text. */
 static inline void fx_event(struct evlog *log, const char *kind, ...)
 {
     struct evlog_event e;
@@ -97,7 +97,7 @@ static inline void fx_event(struct evlog *log, const char *kind, ...)
 #define FX_DATA "0123456789abcdef0123456789abcdef" /* the fingerprint of its dataset */
 #define FX_PEAK 2.4e11       /* of all ranks */
 
-/* One step of `seconds`, its event right behind it. */
+/* Writes the event of one step that took `seconds`, right behind the step. */
 static inline void fx_step(struct evlog *log, int step, double seconds, double loss)
 {
     double started = fx.wall;
@@ -144,8 +144,8 @@ static inline double fx_loss(int step)
     return 0.35 + 0.9 * exp(-step / 18.0) + 0.02 * sin(step * 2.3);
 }
 
-/* One attempt of a run: steps [first, last], a save at the end when `save`, the agent's events
- * around it. */
+/* Writes one attempt of a run: steps [first, last], saves every ten steps and, unless it crashes,
+ * at the end, and the agent's events around them. */
 static inline void fx_attempt(const char *events, const char *run, int n, int first, int last,
                               int total, const char *cause)
 {
@@ -280,7 +280,7 @@ static inline void fx_curation(const char *home)
     fx_pass(2);
 }
 
-/* A whole home: a curation, a tuning, a run of three attempts. */
+/* Writes a whole home: a curation, a tuning, and a run of three attempts. */
 static inline void fx_home(const char *home)
 {
     fx_reset();

@@ -66,8 +66,8 @@ static inline bool fault_disarm(void)
     return fault.calls >= fault.at;
 }
 
-/* What a call of ours that fails for it returns: writes and folders fail for want of space, the
- * rest by EIO. */
+/* Returns the code of a call of ours that fails for this fault: writes and folders fail for want of
+ * space, the rest by EIO. */
 static inline int fault_code(enum fault_kind kind)
 {
     return kind == FAULT_ALLOC                          ? ERR_NOMEM
@@ -75,7 +75,7 @@ static inline int fault_code(enum fault_kind kind)
                                                         : ERR_IO;
 }
 
-/* What to add to n: `step`, or what FAULT_STEP says. */
+/* Returns what is to be added to n: `step`, or what FAULT_STEP says. */
 static inline long fault_step(long step)
 {
     const char *given = getenv("FAULT_STEP");
@@ -150,7 +150,7 @@ int __wrap_link(const char *from, const char *to)
     return fault_hits(FAULT_LINK, EIO) ? -1 : __real_link(from, to);
 }
 
-/* A full disk takes half of what it is given, then nothing. */
+/* Writes half of what it is given where the disk is full, and then nothing. */
 ssize_t __wrap_write(int fd, const void *p, size_t n)
 {
     if (!fault_hits(FAULT_WRITE, ENOSPC))

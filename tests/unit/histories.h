@@ -326,7 +326,7 @@ static const struct fold_case {
      RUN_NEXT_REQUEUE, "waiting", 1, -1, 1, 0, {HOST(0, "a", 0, 9), HOST(4, "a", 7200, 9)}},
 };
 
-/* The clocks that tell event k. */
+/* Returns the clocks that tell event k. */
 static inline struct host_clocks clocks_of(const struct fold_case *c, size_t k)
 {
     struct host_clocks now = HOST(0, "node1", 0, 0);

@@ -45,7 +45,7 @@ static inline struct layout layout_of(const int *v)
     return l;
 }
 
-/* A second spelling of another one, or not legal. */
+/* Is this layout not legal, or another one's second spelling? Such a one is left out. */
 static inline bool left_out(const struct layout *l, const struct model *m, const int *v)
 {
     bool zero_alone = l->zero > 0 && layout_shard_group(l) == 1,
@@ -129,7 +129,7 @@ static inline struct candidates covering(struct candidates all)
     return c;
 }
 
-/* Every n-th, from the k-th on, k 1 .. n: an n-th of all, and of each kind. */
+/* Returns every n-th candidate from the k-th on, k 1 .. n: an n-th of all, and of each kind. */
 static inline struct candidates share(struct candidates all, int64_t k, int64_t n)
 {
     struct candidates c = {.v = calloc((size_t)all.n, sizeof *c.v)};

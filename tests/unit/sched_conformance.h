@@ -69,7 +69,8 @@ static const struct conform_case conform_cases[] = {
 enum { CONFORM_CASES = ARRAY_LEN(conform_cases) };
 static struct conform_job conform_jobs[CONFORM_CASES];
 
-/* `program` in the scratch folder: this test program, told where the scheduler is. */
+/* Writes `program` into the scratch folder. It runs this test program and tells it where the
+ * scheduler is. */
 static void conform_write_program(void)
 {
     struct err err = {0};
@@ -90,8 +91,8 @@ static void conform_write_program(void)
     str_release(&text);
 }
 
-/* What a job runs: requeue the job one is in, and end with a code that is not 0. True when argv was
- * for us. */
+/* Runs what a job of these tests runs: it requeues the job that it is in, and ends with a code that
+ * is not 0. Returns true when argv was for us. */
 static bool conform_program(int argc, char **argv, int *rc)
 {
     struct err err = {0};

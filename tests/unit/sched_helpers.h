@@ -24,7 +24,7 @@
 #include "launcher/sched/proc.h"
 #include "launcher/sched/sched.h"
 
-/* The job of a token; NULL: there is none. */
+/* Returns the job of a token; NULL when there is none. */
 static inline const struct sched_job *job_of_token(const struct sched_jobs *jobs, const char *token)
 {
     for (size_t i = 0; i < jobs->n; i++)
@@ -127,7 +127,7 @@ static inline void conform_submit(struct conform_job *j, bool urgent)
 
 /* ---- waiting ---- */
 
-/* *jobs is polled; the job as it is, NULL when the scheduler does not know it. */
+/* Polls into *jobs and returns the job as it is; NULL when the scheduler does not know it. */
 static inline const struct sched_job *conform_look(const char *id, struct sched_jobs *jobs)
 {
     struct err err = {0};
@@ -147,7 +147,7 @@ static inline enum sched_state conform_state(const char *id)
     return state;
 }
 
-/* Until the job's state is in the set (bit per state). */
+/* Waits until the job's state is in the set, which has a bit for each state. */
 static inline void conform_wait(const struct conform_job *j, unsigned states)
 {
     double end_s = clock_mono_s() + conform.patience_s;
@@ -168,7 +168,7 @@ static inline unsigned conform_ended_set(void)
     return set;
 }
 
-/* What a failed test left running. */
+/* Cancels what a failed test left running. */
 static inline int conform_cancel_all(void **state)
 {
     (void)state;
@@ -206,8 +206,8 @@ static inline int conform_count(const char *text, const char *word)
     return n;
 }
 
-/* Processes that carry the job's token. The kernel hides a dying process's environment, so this
- * sees live ones. */
+/* Counts the processes that carry the job's token. The kernel hides the environment of a process
+ * that is dying, so only live ones are seen. */
 static inline int conform_marked(const char *token)
 {
     char command[256], line[32] = "";
@@ -221,7 +221,8 @@ static inline int conform_marked(const char *token)
     return atoi(line);
 }
 
-/* Processes that were given the scheduler's folder: keepers, which write there until they end. */
+/* Counts the processes that were given the scheduler's folder. These are keepers, which write there
+ * until they end. */
 static inline int conform_keepers(void)
 {
     struct proc_row *rows;
@@ -237,7 +238,7 @@ static inline int conform_keepers(void)
     return found;
 }
 
-/* The whole of a local scheduler's scratch folder, once nobody writes there. */
+/* Removes the whole scratch folder of a local scheduler, once nobody writes there. */
 static inline int conform_remove(void)
 {
     double until = clock_mono_s() + conform.patience_s;

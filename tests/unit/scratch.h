@@ -26,7 +26,7 @@ static inline int scratch_teardown(void **state)
     return file_remove_tree(scratch, NULL);
 }
 
-/* "<scratch>/<name>" in one of eight rotating buffers. */
+/* Returns "<scratch>/<name>" in one of eight rotating buffers. */
 static inline const char *in_scratch(const char *name)
 {
     static char buf[8][512];
@@ -37,7 +37,7 @@ static inline const char *in_scratch(const char *name)
     return b;
 }
 
-/* Number of entries in a folder, dot names of ours included; -1 if there is none. */
+/* Returns how many entries a folder has, dot names of ours included; -1 when it is not there. */
 static inline int count_entries(const char *dir)
 {
     DIR *d = opendir(dir);

@@ -37,7 +37,7 @@ static inline void assert_ok(int rc, const struct err *err)
         fail_msg("%s", err->text);
 }
 
-/* |got / want - 1| <= tolerance */
+/* Fails unless |got / want - 1| <= tolerance. */
 static inline void assert_close(double got, double want, double tolerance, const char *what)
 {
     double off = want != 0 ? got / want - 1 : got;

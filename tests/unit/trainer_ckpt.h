@@ -21,7 +21,7 @@ struct rig {
 static enum run_moments moments;
 static bool some_frozen;
 
-/* `group`: all ranks of the layout. */
+/* Opens a rig under this layout. `group` has all ranks of the layout. */
 static inline void rig_open_as(struct rig *r, const char *layout, struct comm *group,
                                enum dtype dtype, double ema)
 {

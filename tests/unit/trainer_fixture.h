@@ -44,7 +44,7 @@ static inline void bench_close(struct bench *b)
     b->dev->close(b->dev);
 }
 
-/* N(0, 1) numbers that depend on `id` only. */
+/* Fills x with N(0, 1) numbers that depend on `id` only. */
 static inline void fill_normal(double *x, int64_t n, uint64_t id)
 {
     philox_normal_fill(7, PHILOX_TEST, id, 0, (size_t)n, x);
@@ -88,9 +88,9 @@ struct fd_slot {
     int64_t n;
 };
 
-/* Derivative of f along one random direction of x by central differences of fourth order:
- * (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h, against grad · direction; relative tolerance
- * `tol`. */
+/* Compares the derivative of f along one random direction of x with grad · direction, to the
+ * relative tolerance `tol`. The derivative is taken by central differences of fourth order: (8
+ * (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h. */
 static inline void fd_check(const char *what, const struct fd_slot *s, uint64_t id,
                             double (*f)(void *), void *ctx, double tol)
 {

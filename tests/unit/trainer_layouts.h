@@ -22,7 +22,8 @@ static inline void must(int rc, const struct err *err)
         fail_msg("rank %d: %s", world->rank, err->text);
 }
 
-/* mpirun's ranks, or one alone; operations are checked, and only rank 0 prints. */
+/* Opens the world: the ranks that mpirun started, or one alone. Operations are checked, and only
+ * rank 0 prints. */
 static inline void world_open(int *argc, char ***argv)
 {
     struct err err = {0};
@@ -40,7 +41,8 @@ static inline void world_open(int *argc, char ***argv)
         exit(1);
 }
 
-/* The exit status. A rank that failed ends the others, who may wait for it. */
+/* Closes the world and returns the exit status. A rank that failed ends the others, which may wait
+ * for it. */
 static inline int world_close(int failed)
 {
     if (failed)
@@ -127,7 +129,8 @@ static inline struct model model_of(const struct model_case *c)
 
 /* ---- the sum of the ranks' gradients, by rules of this test's own ---- */
 
-/* A buffer of own pieces of what is trained, or a whole one, as this rank's flat elements. */
+/* Returns this rank's flat elements of a buffer, new. The buffer has the rank's own pieces of what
+ * is trained, or all of it. */
 static inline double *flat_of(struct rig *r, const void *buffer, bool pieces)
 {
     struct err err = {0};
@@ -155,7 +158,7 @@ static inline bool counts_here(const struct rig *r, const struct shard_tensor *t
     return j < t->own_rows * t->cols || ((t->sums & SHARD_SUM_KV) && j >= t->kv_row * t->cols);
 }
 
-/* [total of all tensors, in the list's order] of the model. */
+/* Returns the gradient of the whole model, all tensors in the list's order, new. */
 static inline double *whole_gradient(struct rig *r, struct comm *part)
 {
     struct err err = {0};
@@ -200,8 +203,8 @@ static inline int micro_batch(void *ctx, int64_t micro, struct batch *out, struc
     return 0;
 }
 
-/* All micro-batches of this replica, empty ones at the end where others have more; the loss of the
- * batch. */
+/* Computes the gradients of all micro-batches of this replica, and of empty ones at the end where
+ * others have more. Returns the loss of the batch. */
 static inline double gradients(struct rig *r, struct comm *part)
 {
     struct err err = {0};
@@ -219,8 +222,8 @@ static inline double gradients(struct rig *r, struct comm *part)
     return loss * INV_NORM;
 }
 
-/* The same, and no operation reads or makes what is not finite. Fresh memory is NaN: who reads it
- * before it is written is seen. */
+/* Does the same, and checks that no operation reads or makes a number that is not finite. Fresh
+ * memory is NaN: who reads it before it is written is seen. */
 static inline double gradients_scanned(struct rig *r, struct comm *part)
 {
     struct scan scan;
@@ -292,8 +295,8 @@ static inline struct held_run held_of(const struct rig *r, const struct shard_un
                          u->offset / r->sh.group + from - first};
 }
 
-/* All that this rank holds of a buffer, copies included; `save` instead: the whole, when it is all
- * here. */
+/* Compares all that this rank holds of a buffer, copies included. With `save` it puts the numbers
+ * there instead, which are the whole when all of it is here. */
 static inline void compare_own(struct compare *c, struct rig *r, int state, const void *buffer,
                                bool pieces, double *save)
 {
@@ -339,7 +342,8 @@ static inline void compare_step(struct compare *c, int64_t s, double loss,
                      all[i].what, all[i].got, all[i].want);
 }
 
-/* A step's gradients, the whole of the first one's unless gradient is NULL, and the update. */
+/* Makes a step: its gradients and the update. Unless gradient is NULL, the whole gradient of the
+ * first step is put there. */
 static inline struct optim_result step_run(struct rig *r, struct comm *part, int64_t s,
                                            double *loss, double **gradient)
 {
@@ -366,7 +370,7 @@ static inline void compare_states(struct compare *c, struct rig *r, struct outco
                     save ? save->state[k] : NULL);
 }
 
-/* The steps on `part`, compared with what is wanted; or `save`d. */
+/* Makes the steps on `part`, and compares them with what is wanted or writes them to `save`. */
 static inline void run_layout(struct comm *part, const struct model_case *c, const struct layout *l,
                               bool clip, struct compare *cmp, struct outcome *save)
 {
@@ -416,7 +420,7 @@ static inline void moved_check(int model, const struct outcome *o)
     rig_close(&r);
 }
 
-/* What one rank gives, made once by each process. */
+/* Returns what one rank gives, which each process makes once. */
 static inline const struct outcome *wanted(int model, bool clip)
 {
     static struct outcome kept[LEN(models)][2];

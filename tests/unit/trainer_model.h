@@ -76,16 +76,16 @@ struct rig {
     struct data data;
 };
 
-/* Elements of a device buffer that zero shards from `level` on: of the weights with 3, else of what
- * is trained. */
+/* Returns the elements of a device buffer that zero shards from `level` on: of the weights with 3,
+ * else of what is trained. */
 static inline int64_t rig_elements(const struct rig *r, int level)
 {
     int64_t all = level == 3 ? r->sh.total : r->sh.trained;
     return r->layout.zero >= level ? all / r->sh.group : all;
 }
 
-/* Tensor i of the whole model. All random and non-zero: zero gates and outputs would hide a broken
- * attention. */
+/* Draws tensor i of the whole model. All numbers are random and not zero, because gates and outputs
+ * of zero would hide a broken attention. */
 static inline double *rig_tensor_draw(const struct param *p, int64_t i)
 {
     double *w = new_normal(p->count, 1000 + (uint64_t)i);
@@ -95,8 +95,8 @@ static inline double *rig_tensor_draw(const struct param *p, int64_t i)
     return w;
 }
 
-/* The same, drawn once for all the layouts of a process. It belongs to this function until another
- * model's tensor i takes its place. */
+/* Returns the same, drawn once for all the layouts of a process. It belongs to this function until
+ * another model's tensor i takes its place. */
 static inline const double *rig_tensor(const struct rig *r, int64_t i)
 {
     static struct { struct param as; double *w; } kept[1024];
@@ -110,7 +110,7 @@ static inline const double *rig_tensor(const struct rig *r, int64_t i)
     return kept[i].w = rig_tensor_draw(p, i);
 }
 
-/* This rank's whole flat buffer of weights. */
+/* Returns this rank's whole flat buffer of weights, new. */
 static inline double *rig_flat(const struct rig *r)
 {
     double *flat = calloc((size_t)r->sh.total, sizeof *flat);
@@ -125,7 +125,8 @@ static inline double *rig_flat(const struct rig *r)
     return flat;
 }
 
-/* Units 0 .. n-1 of the flat numbers into a buffer of this rank's pieces, or of everything. */
+/* Puts units 0 .. n-1 of the flat numbers into a buffer of this rank's pieces, or into a buffer of
+ * everything. */
 static inline void rig_put(const struct rig *r, const double *flat, int64_t n, void *buffer,
                            enum dtype dtype, bool whole)
 {
@@ -140,7 +141,7 @@ static inline void rig_put(const struct rig *r, const double *flat, int64_t n, v
     }
 }
 
-/* Weights, and masters where there are any. */
+/* Sets the weights, and the masters where there are any. */
 static inline void rig_weights(struct rig *r)
 {
     double *flat = rig_flat(r);
@@ -185,7 +186,8 @@ static inline void rig_memory(struct rig *r, struct comm *world, const struct ru
     memset(r->grads, 0, (size_t)grads);
 }
 
-/* world NULL: alone. run: with an optimizer, whose weights and gradients they are then. */
+/* Opens a rig. world NULL: it is alone. run: it has an optimizer, and its weights and gradients are
+ * the optimizer's. */
 static inline void rig_open_tuned(struct rig *r, struct comm *world, const struct model *m,
                                   const struct layout *l, enum objective objective,
                                   enum dtype dtype, const struct run *run,
@@ -232,7 +234,8 @@ static inline void rig_open_run(struct rig *r, struct comm *world, const struct 
     rig_open_tuned(r, world, m, l, objective, dtype, run, run ? &run->finetune : &plain);
 }
 
-/* Of the members "groups" and "lora" of an object; NULL: none. */
+/* Returns what an object with the members "groups" and "lora" says is trained; of NULL, an empty
+ * one. */
 static inline struct finetune finetune_of(const char *text)
 {
     struct json_doc doc;
@@ -273,7 +276,7 @@ static inline void rig_close(struct rig *r)
 
 static const double INV_NORM = 1.0 / 37;
 
-/* A micro-batch; `accumulate`: not the first of its step. */
+/* Computes a micro-batch. `accumulate`: it is not the first of its step. */
 static inline struct dit_result step(struct rig *r, int first, int n, bool accumulate)
 {
     struct err err = {0};

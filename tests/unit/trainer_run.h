@@ -48,7 +48,7 @@ static inline void world_open(int argc, char **argv)
         exit(1);
 }
 
-/* The exit status of all ranks: a failure anywhere is one. */
+/* Closes the world and returns the exit status of all ranks: a failure anywhere is one. */
 static inline int world_close(int failures)
 {
     struct err err = {0};
@@ -76,7 +76,8 @@ static inline int shared_teardown(void **state)
     return world->rank == 0 ? scratch_teardown(state) : 0;
 }
 
-/* A group of the first n ranks of the world; NULL on the others. Collective over the world. */
+/* Returns a group of the first n ranks of the world; NULL on the others. It is collective over the
+ * world. */
 static inline struct comm *first_ranks(int n)
 {
     struct comm *c = NULL;
@@ -100,8 +101,8 @@ static inline struct model run_model(void)
                           .patch_w = 2, .latent_channels = RUN_CHANNELS, .rope_theta = 100};
 }
 
-/* lr large enough that a few steps change every number that a mistake would have to hide in. data:
- * kept. */
+/* Makes a run. Its lr is so large that a few steps change every number that a mistake would have to
+ * hide in. `data` is kept. */
 static inline void run_make(struct run *r, const char *data, int64_t gbs, int64_t steps)
 {
     struct err err = {0};
@@ -128,7 +129,7 @@ static inline struct plan plan_make_text(const struct run *r, const char *layout
 
 /* ---- a dataset: shards of samples with known numbers ---- */
 
-/* <scratch>/data, as a text that stays. */
+/* Returns <scratch>/data, as a text that stays. */
 static inline const char *data_dir(void)
 {
     static char dir[512];
@@ -138,7 +139,7 @@ static inline const char *data_dir(void)
 
 static const double made_mean = 0.25, made_std = 1.5;
 
-/* version 1.0, padded to 64 bytes */
+/* Writes a header of NPY version 1.0, padded to 64 bytes. */
 static inline void npy_header(struct str *out, const char *descr, const char *shape)
 {
     char dict[256];
@@ -154,18 +155,18 @@ static inline void npy_header(struct str *out, const char *descr, const char *sh
     str_addc(out, '\n');
 }
 
-/* Element j of sample s's latent, before normalisation: exact in float32. */
+/* Returns element j of sample s's latent, before normalisation. It is exact in float32. */
 static inline float made_latent(int64_t s, int64_t j)
 {
     return (float)(((s * 31 + j * 7) % 64) - 32) / 16;
 }
 static inline float made_text(int64_t s, int64_t j) { return (float)((s + j) % 8) / 8; }
-/* images and videos, beside each other */
+/* Return the extents of sample s, so that images and videos stand beside each other. */
 static inline int32_t made_t(int64_t s) { return 1 + (int32_t)(s / 2 % 3); }
 enum { MADE_H = 2 };
 static inline int32_t made_w(int64_t s) { return s % 3 == 0 ? 4 : 2; }
 static inline int64_t made_cells(int64_t s) { return (int64_t)made_t(s) * MADE_H * made_w(s); }
-/* 0: not known */
+/* Returns the frames a second; 0 means that they are not known. */
 static inline float made_fps(int64_t s) { return s % 5 == 4 ? 0 : 10 + 3.5f * (float)(s % 5); }
 static inline int32_t made_text_len(int64_t s) { return (int32_t)(s % 4); }
 
@@ -257,7 +258,7 @@ static inline void dataset_make(int64_t shards, int64_t each)
     must(dataset_save(in_scratch("data"), &d, &err), &err);
 }
 
-/* One byte of a file turned over, or the file cut to `bytes`. */
+/* Turns over one bit of a byte of a file. */
 static inline void file_flip(const char *path, int64_t at)
 {
     unsigned char b;

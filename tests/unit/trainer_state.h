@@ -7,15 +7,15 @@
 
 #include "trainer/ckpt/ckpt.h"
 
-/* Whole numbers below 2^52: exact in f64. `salt` tells states apart. */
+/* Returns a whole number below 2^52, which is exact in f64. `salt` tells states apart. */
 static inline double state_number(int64_t salt, int buffer, int64_t tensor, int64_t global)
 {
     assert_true(tensor < 1 << 10 && global < 1 << 28);
     return (double)(((salt % 4096 * 4 + buffer) * 1024 + tensor) * (INT64_C(1) << 28) + global);
 }
 
-/* Element `local` of tensor t of unit u in a buffer; -1: in the piece of another rank. Written out
- * once more, to be a check. */
+/* Returns the place in a buffer of element `local` of tensor t of unit u; -1 when it is in the
+ * piece of another rank. The formula is written out once more, to be a check. */
 static inline int64_t state_place(const struct ckpt_state *s, int buffer,
                                   const struct shard_unit *u, const struct shard_tensor *t,
                                   int64_t local)
@@ -36,7 +36,7 @@ static inline void state_compare(double *element, double number)
                  (int)((int64_t)number & ((1 << 28) - 1)));
 }
 
-/* All elements that a rank holds; f64. */
+/* Visits all elements that a rank holds, which are f64, and returns how many they are. */
 static inline int64_t state_visit(const struct ckpt_state *s, int64_t salt, state_fn *fn)
 {
     int64_t visited = 0;
@@ -91,8 +91,8 @@ static inline void holder_close(struct holder *h)
     shards_release(&h->sh);
 }
 
-/* What a model of eight small heads can be trained under. Two k/v heads: from tp 4 on they are
- * copied. */
+/* Returns a model of eight small heads, for many layouts. It has two k/v heads, which are copied
+ * from tp 4 on. */
 static inline struct model wide_model(enum model_family family, enum model_adaln adaln)
 {
     return (struct model){.name = "wide", .family = family, .layers = 4, .hidden = 16, .heads = 8,
@@ -111,7 +111,7 @@ static inline struct layout layout_of(const char *text)
     return l;
 }
 
-/* A folder as the ranks of l would leave it; salt = its step. */
+/* Writes a folder as the ranks of l would leave it. Its salt is its step. */
 static inline void folder_write(const char *dir, const struct model *m,
                                 const struct finetune *finetune, const struct param_list *params,
                                 const struct layout *l, int64_t step, state_fn *put)

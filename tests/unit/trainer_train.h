@@ -75,8 +75,8 @@ static inline void ckpt_open(const char *name, int64_t step, char dir[600], stru
     must(ckpt_verify(dir, m, 0, 1, &err), &err);
 }
 
-/* Largest relative difference over tensors of weights, moments and average; rank 0 looks, the
- * others get 0. */
+/* Returns the largest relative difference over tensors of weights, moments and average. Rank 0
+ * looks, and the others get 0. */
 static inline double difference(const char *name_a, const char *name_b, int64_t step)
 {
     struct ckpt_manifest a, b;
@@ -107,7 +107,8 @@ struct told_steps {
     char end[16];
 };
 
-/* The phases of a step are parts of it: they do not overlap, and leave no more than all of it. */
+/* Checks that the phases of a step are parts of it: they do not overlap, and leave no more than all
+ * of it. */
 static inline void phases_check(const cJSON *e)
 {
     static const char *const names[] = {"data_s", "forward_s", "backward_s",
@@ -123,7 +124,7 @@ static inline void phases_check(const cJSON *e)
     assert_true(fabs(sum - step) <= 1e-9);
 }
 
-/* What rank 0's log of one attempt says. */
+/* Returns what rank 0's log of one attempt says. */
 static inline struct told_steps told(const char *name, int64_t attempt)
 {
     struct told_steps t = {0};

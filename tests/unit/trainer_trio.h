@@ -43,7 +43,7 @@ static inline void trio_put(const struct tensor *t, int64_t i, int64_t j, double
         *(uint16_t *)p = bf16_round_double(x);
 }
 
-/* NaN everywhere, margins included. */
+/* Returns three tensors that are NaN everywhere, margins included. */
 static inline struct trio trio_new(enum dtype narrow, int64_t rows, int64_t cols)
 {
     const enum dtype types[TRIO] = {DTYPE_F64, DTYPE_F32, narrow};
@@ -57,7 +57,7 @@ static inline struct trio trio_new(enum dtype narrow, int64_t rows, int64_t cols
     return x;
 }
 
-/* The numbers of one tensor, which have to be bf16's, in all three. */
+/* Copies the numbers of one tensor, which have to be bf16's, into all three. */
 static inline void trio_spread(const struct trio *x, int from)
 {
     for (int64_t i = 0; i < x->t[0].rows; i++)
@@ -131,7 +131,8 @@ static inline void trio_same(const char *what, const struct trio *x)
         }
 }
 
-/* `lost` [rows, cols], or the number `all` for every element. */
+/* Checks the three tensors against a bound: `lost` [rows, cols], or the number `all` for every
+ * element. */
 static inline void trio_near_each(const char *what, const struct trio *x, const double *lost,
                                   double all)
 {

@@ -77,7 +77,7 @@ static inline bool comm_reduces(enum comm_kind k)
 
 /* comm_work.c: the ranges of an operation, the copies of check mode, and the bytes to others. */
 void comm_work_plan(struct comm_work *w, const struct comm_op *op);
-/* Check mode: copies the sources and writes NaN into the destinations. */
+/* Copies the sources and writes NaN into the destinations. This is check mode's. */
 int comm_work_cover(struct comm_work *w, struct err *err);
 /* Frees the copies. give: the result goes to the caller's destinations first. */
 void comm_work_uncover(struct comm_work *w, bool give);

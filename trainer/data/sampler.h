@@ -44,7 +44,7 @@ struct sampler {
 
 /* Returns s of step i, 0 .. steps; the last is 0. */
 double sampler_level(const struct sampler *p, int64_t i);
-/* Samples. x[n] is a standard normal times sampler_level(p, 0) before, and the sample after.
+/* Draws a sample. x[n] is a standard normal times sampler_level(p, 0) before, and the sample after.
  * `scratch` has room for 2n numbers. */
 int sampler_run(const struct sampler *p, double *x, int64_t n, double *scratch, struct err *err);
 /* Runs from step `first` to step `end` only, for tests of convergence. */

@@ -5,9 +5,9 @@
 #include "trainer/ops/math_impl.h"
 #include "trainer/ops/rows_impl.h"
 
-/* Activations need the logistic function s = 1 / (1 + e) with e = exp(-x), and e s = 1 - s without
- * its cancellation near s = 1. Where e is near the largest number, e x overflows and e s does
- * not. */
+/* Compute the activations and their slopes. They need the logistic function s = 1 / (1 + e) with e
+ * = exp(-x), and e s = 1 - s without its cancellation near s = 1. Where e is near the largest
+ * number, e x overflows and e s does not. */
 static inline REAL silu(REAL x) { return x / (1 + real_exp(-x)); }
 static inline REAL silu_slope(REAL x)
 {

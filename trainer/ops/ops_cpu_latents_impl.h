@@ -31,8 +31,8 @@ static int64_t patch_start(const struct ops_latents *a, const struct ops_sample 
     return t * a->patch_t * p->plane + h * a->patch_h * p->row + w * a->patch_w;
 }
 
-/* Move the columns of one token in one channel from cells and back; `scale` applies going to the
- * token. */
+/* These move the columns of one token in one channel from cells and back; `scale` applies going to
+ * the token. */
 static void gather_patch(const struct ops_latents *a, const struct patch_walk *p, const REAL *cells,
                          REAL scale, bool add, REAL *out)
 {
