@@ -3,7 +3,7 @@
  * run. The format is the tables of run.c.
  *
  *     struct run r;
- *     if (run_load("run.json", &r, err) < 0 || run_bind_data(&r, err) < 0) ...
+ *     if (run_load("run.json", &r, err) < 0 || run_bind_data(&r, NULL, err) < 0) ...
  *     struct hash128 h = run_config_hash(&r);
  *     run_release(&r);
  */
@@ -16,6 +16,7 @@
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "profiles/datasets.h"
 #include "profiles/model.h"
 #include "profiles/finetune.h"
 #include "profiles/warm.h"
@@ -189,15 +190,18 @@ double run_lr_at(const struct run *r, int64_t step);
 /* Fills in what is zero: the stages' fingerprints and that of validation data, from the datasets'
  * indices, and the hash of the file that first weights are taken from. A dataset with another
  * fingerprint than the recorded one is ERR_INPUT. Also checks that channels and text width are the
- * model's. Leaves synthetic stages alone. */
-int run_bind_data(struct run *r, struct err *err);
+ * model's. Leaves synthetic stages alone. `set` then holds the indices for who reads the data; it
+ * may be NULL. */
+int run_bind_data(struct run *r, struct datasets *set, struct err *err);
 /* Returns the fingerprint that the stages have of this data, which may have grown since; zero,
  * which stands for the newest, where none has it. */
 struct hash128 run_data_generation(const struct run *r, const char *data);
 /* Returns the same for the data that is validated on. */
 struct hash128 run_validation_generation(const struct run *r);
-/* Computes the tokens of the stage's first sample, against which plans are checked. */
-int run_stage_seq(const struct run *r, int64_t stage, struct seq *out, struct err *err);
+/* Computes the tokens of the stage's first sample, against which plans are checked. set may be
+ * NULL. */
+int run_stage_seq(const struct run *r, int64_t stage, struct datasets *set, struct seq *out,
+                  struct err *err);
 /* Reads "synthetic:TxHxW" into latent cells {t, h, w}. Returns 1 if `data` is synthetic, 0 if it is
  * a folder, ERR_INPUT if it is malformed. `what` names it in the error. */
 int run_synthetic(const char *data, const char *what, int64_t thw[3], struct err *err);

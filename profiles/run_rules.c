@@ -399,53 +399,54 @@ static int packs_fit(const struct run *r, const char *what, int64_t most, const 
 /* Checks the dataset in the folder `data`, of generation `want` (zero: the newest), and sets *bound
  * to its fingerprint. Synthetic data has none and leaves *bound alone. `most`: tokens of a pack. */
 static int data_bind(const struct run *r, const char *name, const char *data, int64_t most,
-                     struct hash128 want, struct hash128 *bound, struct err *err)
+                     struct hash128 want, struct datasets *set, struct hash128 *bound,
+                     struct err *err)
 {
     char what[LIMIT_PATH_BYTES];
-    struct dataset d = {0};
+    const struct dataset *d;
     int64_t thw[3];
     int rc;
     snprintf(what, sizeof what, "%s '%.3900s'", name, data);
     if ((rc = run_synthetic(data, "data", thw, err)) != 0)
         return rc < 0 ? rc : pack_fits(r, what, most, thw, err);
-    if ((rc = dataset_load_generation(data, want, &d, err)) < 0)
+    if ((rc = datasets_open(set, data, want, &d, err)) < 0)
         return rc;
-    if ((rc = data_fits(r, what, want, &d, err)) < 0)
+    if ((rc = data_fits(r, what, want, d, err)) < 0)
         goto out;
-    if ((rc = packs_fit(r, what, most, &d, err)) < 0)
+    if ((rc = packs_fit(r, what, most, d, err)) < 0)
         goto out;
-    *bound = d.fingerprint;
+    *bound = d->fingerprint;
 out:
-    dataset_release(&d);
+    datasets_close(d);
     return rc;
 }
 
-static int validation_bind(struct run *r, struct err *err)
+static int validation_bind(struct run *r, struct datasets *set, struct err *err)
 {
     struct hash128 bound = {0};
     char hex[HASH_TEXT_BYTES];
     if (!r->validation.data || r->validation.every_steps == 0)
         return 0;
     int rc = data_bind(r, "validation.data", r->validation.data, 0, run_validation_generation(r),
-                       &bound, err);
+                       set, &bound, err);
     if (rc < 0 || !is_known(bound))
         return rc;
     r->validation.data_fingerprint = arena_strdup(&r->arena, hash_format(bound, hex));
     return r->validation.data_fingerprint ? 0 : err_set(err, ERR_NOMEM, "out of memory for a run");
 }
 
-int run_bind_data(struct run *r, struct err *err)
+int run_bind_data(struct run *r, struct datasets *set, struct err *err)
 {
     for (int64_t i = 0; i < r->n_stages; i++) {
         struct run_stage *s = &r->stages[i];
         char name[64];
         snprintf(name, sizeof name, "stages[%lld].data", (long long)i);
-        int rc = data_bind(r, name, s->data, s->pack_tokens, s->data_fingerprint,
+        int rc = data_bind(r, name, s->data, s->pack_tokens, s->data_fingerprint, set,
                            &s->data_fingerprint, err);
         if (rc < 0)
             return rc;
     }
-    int rc = validation_bind(r, err);
+    int rc = validation_bind(r, set, err);
     return rc < 0 ? rc : warm_bind(&r->warm, err);
 }
 
@@ -467,25 +468,27 @@ struct hash128 run_data_generation(const struct run *r, const char *data)
 }
 
 /* Finds the size of the stage's first latent. */
-static int latent_find(const char *data, int64_t thw[3], struct err *err)
+static int latent_find(const struct run_stage *s, struct datasets *set, int64_t thw[3],
+                       struct err *err)
 {
-    struct dataset d;
+    const struct dataset *d;
     int rc;
-    if ((rc = run_synthetic(data, "data", thw, err)) != 0)
+    if ((rc = run_synthetic(s->data, "data", thw, err)) != 0)
         return rc < 0 ? rc : 0;
-    if ((rc = dataset_load(data, &d, err)) < 0)
+    if ((rc = datasets_open(set, s->data, s->data_fingerprint, &d, err)) < 0)
         return rc;
-    BUG_ON(d.n_samples < 1); /* dataset_check */
-    thw[0] = d.samples[0].t, thw[1] = d.samples[0].h, thw[2] = d.samples[0].w;
-    dataset_release(&d);
+    BUG_ON(d->n_samples < 1); /* dataset_check */
+    thw[0] = d->samples[0].t, thw[1] = d->samples[0].h, thw[2] = d->samples[0].w;
+    datasets_close(d);
     return 0;
 }
 
-int run_stage_seq(const struct run *r, int64_t stage, struct seq *out, struct err *err)
+int run_stage_seq(const struct run *r, int64_t stage, struct datasets *set, struct seq *out,
+                  struct err *err)
 {
     int64_t thw[3], padded[3];
     int rc;
-    if ((rc = latent_find(r->stages[stage].data, thw, err)) < 0)
+    if ((rc = latent_find(&r->stages[stage], set, thw, err)) < 0)
         return rc;
     model_pad_latent(&r->model, thw, padded);
     return seq_from_latent(&r->model, padded[0], padded[1], padded[2], out, err);

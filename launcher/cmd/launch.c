@@ -104,7 +104,7 @@ static int paths_resolve(struct run *run, struct err *err)
     }
     if (run->warm.from && (rc = path_resolve(run, &run->warm.from, "init.from", err)) < 0)
         return rc;
-    return run_bind_data(run, err);
+    return run_bind_data(run, NULL, err);
 }
 
 /* Takes the number of ranks from the plan that was given. */
@@ -152,7 +152,7 @@ static int plan_make(const char *layout, struct run *run, struct plan *plan, str
     snprintf(plan->model, sizeof plan->model, "%s", run->model.name);
     snprintf(plan->device, sizeof plan->device, "cpu");
     plan->model_hash = model_hash(&run->model);
-    rc = run_stage_seq(run, 0, &plan->seq, err);
+    rc = run_stage_seq(run, 0, NULL, &plan->seq, err);
     return rc < 0 ? rc
                   : layout_check(&plan->layout, &run->model, plan->seq, plan->gbs,
                                  layout_world(&plan->layout), err);

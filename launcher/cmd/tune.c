@@ -134,8 +134,8 @@ static int data_bind(struct run *run, struct seq *seq, struct err *err)
             return err_set(err, ERR_NOMEM, "out of memory");
     }
     run->n_stages = 1; /* only the first stage is tuned */
-    rc = run_stage_seq(run, 0, seq, err);
-    return rc < 0 ? rc : run_bind_data(run, err);
+    rc = run_stage_seq(run, 0, NULL, seq, err);
+    return rc < 0 ? rc : run_bind_data(run, NULL, err);
 }
 
 static int run_from_options(const struct opt_values *v, const char *model, struct inputs *in,

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "profiles/dataset.h"
+#include "profiles/datasets.h"
 #include "scratch.h"
 
 /* Two shards, three samples, every field at a value of its own. */
@@ -303,6 +303,50 @@ static void no_dataset(void **state)
     assert_damaged();
 }
 
+static struct hash128 saved(struct made *m, double mean)
+{
+    struct err err;
+    m->d.latent_mean = mean;
+    assert_ok(dataset_save(scratch, &m->d, &err), &err);
+    return m->d.fingerprint;
+}
+
+/* Who asks second has what was read first, whatever lies on the disk by then, and has it as long as
+ * it is open. Another generation, and any after the set was dropped, is read anew. */
+static void shared(void **state)
+{
+    static const struct hash128 newest;
+    struct datasets set = {0};
+    const struct dataset *a, *b, *c, *d;
+    struct made m;
+    struct err err;
+    (void)state;
+    make(&m);
+    struct hash128 first = saved(&m, 0.25);
+    assert_ok(datasets_open(&set, scratch, newest, &a, &err), &err);
+    struct hash128 second = saved(&m, 0.5);
+    assert_ok(datasets_open(&set, scratch, first, &b, &err), &err);
+    assert_ok(datasets_open(&set, scratch, newest, &c, &err), &err);
+    assert_ptr_equal(b, a);
+    assert_ptr_equal(c, a);
+    assert_ok(datasets_open(&set, scratch, second, &d, &err), &err);
+    assert_true(a->latent_mean == 0.25 && d->latent_mean == 0.5);
+    datasets_drop(&set);
+    datasets_close(b), datasets_close(c), datasets_close(d);
+    assert_true(a->latent_mean == 0.25);
+    assert_ok(datasets_open(&set, scratch, newest, &d, &err), &err);
+    assert_true(d->latent_mean == 0.5);
+    datasets_close(a), datasets_close(d);
+    datasets_drop(&set);
+    assert_ok(datasets_open(NULL, scratch, newest, &a, &err), &err); /* for the caller alone */
+    assert_ok(datasets_open(NULL, scratch, newest, &b, &err), &err);
+    assert_ptr_not_equal(a, b);
+    datasets_close(a), datasets_close(b), datasets_close(NULL);
+    assert_fails(datasets_open(&set, in_scratch("none"), newest, &a, &err), ERR_NOT_FOUND, &err,
+                 "is no dataset");
+    assert_null(set.first);
+}
+
 /* The page is made of these tables: each record has its known size, and each field its sentence. */
 static void records_are_told(void **state)
 {
@@ -328,6 +372,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(lies_under_a_good_checksum, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(rules, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(shared, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(no_dataset, scratch_setup, scratch_teardown),
         cmocka_unit_test(records_are_told),
     };

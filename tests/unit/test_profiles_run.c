@@ -562,29 +562,30 @@ static void bind_data(void **state)
                    "{\"data\": \"%s\", \"gbs\": 1, \"steps\": 1}]}",
              root);
     assert_ok(parse(text, &r, &err), &err);
-    assert_fails(run_bind_data(&r, &err), ERR_NOT_FOUND, &err, "is no dataset");
+    assert_fails(run_bind_data(&r, NULL, &err), ERR_NOT_FOUND, &err, "is no dataset");
     save_dataset(root, 16, 64);
-    assert_ok(run_bind_data(&r, &err), &err);
+    assert_ok(run_bind_data(&r, NULL, &err), &err);
     assert_true(r.stages[1].data_fingerprint.lo != 0 && r.stages[0].data_fingerprint.lo == 0);
     struct hash128 bound = r.stages[1].data_fingerprint;
-    assert_ok(run_bind_data(&r, &err), &err); /* again: equal, no complaint */
+    assert_ok(run_bind_data(&r, NULL, &err), &err); /* again: equal, no complaint */
     assert_memory_equal(&bound, &r.stages[1].data_fingerprint, sizeof bound);
     r.validation.data = root;
     r.validation.every_steps = 1;
-    assert_ok(run_bind_data(&r, &err), &err);
+    assert_ok(run_bind_data(&r, NULL, &err), &err);
     struct hash128 validated = run_validation_generation(&r);
     assert_memory_equal(&bound, &validated, sizeof bound);
     save_dataset(root, 16, 0);
-    assert_fails(run_bind_data(&r, &err), ERR_INPUT, &err, "the run was made for");
+    assert_fails(run_bind_data(&r, NULL, &err), ERR_INPUT, &err, "the run was made for");
     r.stages[1].data = r.stages[0].data;
-    assert_fails(run_bind_data(&r, &err), ERR_INPUT, &err, "validation.data '");
+    assert_fails(run_bind_data(&r, NULL, &err), ERR_INPUT, &err, "validation.data '");
     r.stages[1].data = root;
     assert_memory_equal(&bound, &r.stages[1].data_fingerprint, sizeof bound);
     save_dataset(root, 8, 64);
-    assert_fails(run_bind_data(&r, &err), ERR_INPUT, &err,
+    assert_fails(run_bind_data(&r, NULL, &err), ERR_INPUT, &err,
                  "has latents of 8 channels, model dit-tiny takes 16");
     save_dataset(root, 16, 63);
-    assert_fails(run_bind_data(&r, &err), ERR_INPUT, &err, "width 63, model dit-tiny takes 64");
+    assert_fails(run_bind_data(&r, NULL, &err), ERR_INPUT, &err,
+                 "width 63, model dit-tiny takes 64");
     run_release(&r);
 }
 

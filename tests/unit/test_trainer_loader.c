@@ -125,7 +125,7 @@ static struct loader *open_loader(struct run *run, int64_t mbs, bool verify)
     struct loader *l;
     struct err err = {0};
     run_make(run, data_dir(), 8, 20);
-    must(loader_open(run, &run->stages[0], mbs, verify, 0, 1, &l, &err), &err);
+    must(loader_open(run, &run->stages[0], NULL, mbs, verify, 0, 1, &l, &err), &err);
     return l;
 }
 
@@ -248,7 +248,7 @@ static void loss_norm_by_sample(void **state)
     (void)state;
     run_make(&run, data_dir(), 8, 20);
     run.loss_norm = LOSS_NORM_SAMPLE;
-    must(loader_open(&run, &run.stages[0], 4, false, 0, 1, &l, &err), &err);
+    must(loader_open(&run, &run.stages[0], NULL, 4, false, 0, 1, &l, &err), &err);
     must(loader_read(l, 0, 4, 0, &b, &err), &err);
     for (int64_t i = 0; i < 4; i++)
         assert_true(b.samples[i].loss_weight == 1.0 / (double)loader_draw(l, i).elements);
@@ -266,8 +266,8 @@ static void synthetic(void **state)
     int64_t n = RUN_CHANNELS * 2 * 8 * 8;
     (void)state;
     run_make(&run, "synthetic:2x8x8", 8, 20);
-    must(loader_open(&run, &run.stages[0], 4, false, 0, 1, &a, &err), &err);
-    must(loader_open(&run, &run.stages[0], 2, false, 0, 1, &b, &err), &err);
+    must(loader_open(&run, &run.stages[0], NULL, 4, false, 0, 1, &a, &err), &err);
+    must(loader_open(&run, &run.stages[0], NULL, 2, false, 0, 1, &b, &err), &err);
     must(loader_read(a, 4, 4, 0, &x, &err), &err);
     must(loader_read(b, 6, 2, 0, &y, &err), &err);
     /* whatever the grouping */
@@ -297,7 +297,7 @@ static void packs(void **state)
     (void)state;
     run_make(&run, data_dir(), 8, 20);
     run.stages[0].pack_tokens = PACK_TOKENS;
-    must(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), &err);
+    must(loader_open(&run, &run.stages[0], NULL, 2, false, 0, 1, &l, &err), &err);
     for (; samples < SAMPLES; packs++) {
         struct loader_draw d = loader_draw(l, packs);
         int64_t tokens = 0, elements = 0;
@@ -322,7 +322,7 @@ static void packs(void **state)
                 loader_bounds(l).tokens <= 2 * PACK_TOKENS);
     loader_close(l);
     run.stages[0].pack_tokens = 1;
-    must_fail(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), ERR_INPUT, &err,
+    must_fail(loader_open(&run, &run.stages[0], NULL, 2, false, 0, 1, &l, &err), ERR_INPUT, &err,
               "a pack takes 1: give a larger pack_tokens");
     run_release(&run);
 }
@@ -358,7 +358,7 @@ static void padding_and_conditioning(void **state)
     run.model.patch_t = 2, run.model.patch_h = 3, run.model.patch_w = 4,
     run.model.cond_channels = RUN_CHANNELS + 2;
     run.loss_norm = LOSS_NORM_SAMPLE;
-    must(loader_open(&run, &run.stages[0], 4, false, 0, 1, &l, &err), &err);
+    must(loader_open(&run, &run.stages[0], NULL, 4, false, 0, 1, &l, &err), &err);
     must(loader_read(l, 0, 4, 0, &b, &err), &err);
     for (int64_t i = 0; i < b.n; i++) {
         const struct batch_sample *s = &b.samples[i];
@@ -387,7 +387,7 @@ static void first_frames(void **state)
     run.model.cond_channels = RUN_CHANNELS + 1;
     run.condition_probability = 0.5;
     run.condition_frames = 2;
-    must(loader_open(&run, &run.stages[0], 16, false, 0, 1, &l, &err), &err);
+    must(loader_open(&run, &run.stages[0], NULL, 16, false, 0, 1, &l, &err), &err);
     must(loader_read(l, 0, 16, 0, &b, &err), &err);
     for (int64_t i = 0; i < b.n; i++) {
         const struct batch_sample *s = &b.samples[i];
@@ -416,7 +416,7 @@ static void flops_of_captions(void **state)
     run_make(&run, data_dir(), 8, 20);
     run.stages[0].pack_tokens = PACK_TOKENS;
     run.text_dropout = 0.5;
-    must(loader_open(&run, &run.stages[0], DRAWS, false, 0, 1, &l, &err), &err);
+    must(loader_open(&run, &run.stages[0], NULL, DRAWS, false, 0, 1, &l, &err), &err);
     must(loader_read(l, 0, DRAWS, BASE, &b, &err), &err);
     for (int64_t draw = 0, i = 0; draw < DRAWS; draw++) {
         double want = 0;
@@ -447,7 +447,7 @@ static void expect_open(bool verify, int code, const char *says)
     struct loader *l = NULL;
     struct err err = {0};
     run_make(&run, data_dir(), 8, 20);
-    must_fail(loader_open(&run, &run.stages[0], 2, verify, 0, 1, &l, &err), code, &err, says);
+    must_fail(loader_open(&run, &run.stages[0], NULL, 2, verify, 0, 1, &l, &err), code, &err, says);
     assert_null(l);
     run_release(&run);
 }
@@ -481,9 +481,10 @@ static void verification_is_shared(void **state)
     (void)state;
     file_flip(in_scratch("data/s1.tar"), 700);
     run_make(&run, data_dir(), 8, 20);
-    must(loader_open(&run, &run.stages[0], 2, true, 0, 2, &l, &err), &err); /* has s0 and s2 */
+    /* Rank 0 has s0 and s2. */
+    must(loader_open(&run, &run.stages[0], NULL, 2, true, 0, 2, &l, &err), &err);
     loader_close(l);
-    must_fail(loader_open(&run, &run.stages[0], 2, true, 1, 2, &l, &err), ERR_CORRUPT, &err,
+    must_fail(loader_open(&run, &run.stages[0], NULL, 2, true, 1, 2, &l, &err), ERR_CORRUPT, &err,
               "s1.tar");
     run_release(&run);
 }
@@ -557,24 +558,24 @@ static void model_does_not_fit(void **state)
     (void)state;
     run_make(&run, data_dir(), 8, 20);
     run.model.latent_channels = 4;
-    must_fail(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), ERR_INPUT, &err,
+    must_fail(loader_open(&run, &run.stages[0], NULL, 2, false, 0, 1, &l, &err), ERR_INPUT, &err,
               "latents have 3 channels, model 'small' takes 4");
     run.model.latent_channels = RUN_CHANNELS;
     run.model.text_len = 2;
-    must_fail(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), ERR_INPUT, &err,
+    must_fail(loader_open(&run, &run.stages[0], NULL, 2, false, 0, 1, &l, &err), ERR_INPUT, &err,
               "a caption of 3 tokens, model 'small' takes 2");
     run.model.text_len = RUN_TEXT_LEN;
     run.model.text_width = 7;
-    must_fail(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), ERR_INPUT, &err,
+    must_fail(loader_open(&run, &run.stages[0], NULL, 2, false, 0, 1, &l, &err), ERR_INPUT, &err,
               "embeddings are 5 wide, model 'small' takes 7");
     run.model.text_width = run.model.text_len = 0; /* a model without captions leaves them unread */
-    must(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), &err);
+    must(loader_open(&run, &run.stages[0], NULL, 2, false, 0, 1, &l, &err), &err);
     loader_close(l);
     run.model.text_width = RUN_TEXT_WIDTH;
     run.model.text_len = RUN_TEXT_LEN;
     run.model.pos_t = run.model.pos_h = run.model.pos_w = 3;
     run.model.patch_w = 1;
-    must_fail(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), ERR_INPUT, &err,
+    must_fail(loader_open(&run, &run.stages[0], NULL, 2, false, 0, 1, &l, &err), ERR_INPUT, &err,
               "sample 0: 1 x 1 x 4 tokens");
     run_release(&run);
 }

@@ -456,7 +456,7 @@ static void the_rank_is_named(void **state)
     comm_barrier(world, &err);
     run_make(&run, data_dir(), world->size, STEPS / world->size);
     run.dtype = DTYPE_F32;
-    must(loader_open(&run, &run.stages[0], 1, false, 0, 1, &l, &err), &err);
+    must(loader_open(&run, &run.stages[0], NULL, 1, false, 0, 1, &l, &err), &err);
     /* 4: in two stages, of which the last one meets it first */
     for (int zero = 0; zero <= (world->size > 1 ? 4 : 0); zero++) {
         char layout[32];

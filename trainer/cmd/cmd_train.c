@@ -133,8 +133,8 @@ static int run_from_options(const struct opt_values *v, struct run *run, struct 
                                : err_set(err, ERR_NOMEM, "out of memory");
 }
 
-static int plan_from_options(const struct opt_values *v, const struct run *run, struct plan *plan,
-                             struct err *err)
+static int plan_from_options(const struct opt_values *v, const struct run *run,
+                             struct datasets *set, struct plan *plan, struct err *err)
 {
     *plan = (struct plan){
         .layout = layout_default(), .gbs = run->stages[0].gbs,
@@ -142,7 +142,7 @@ static int plan_from_options(const struct opt_values *v, const struct run *run, 
     struct err why = {0};
     if (opt_text(v, "layout") && layout_parse(opt_text(v, "layout"), &plan->layout, &why) < 0)
         return err_set(err, ERR_USAGE, "%s", why.text);
-    return run_stage_seq(run, 0, &plan->seq, err);
+    return run_stage_seq(run, 0, set, &plan->seq, err);
 }
 
 /* Refuses options that describe a model beside --run. A run's file alone says what is trained:
@@ -259,7 +259,7 @@ static int generations_keep(const struct run *run, const char *dir, struct err *
 }
 
 static int run_inputs_load(const struct opt_values *v, const struct comm *world, struct run *run,
-                           struct err *err)
+                           struct datasets *set, struct err *err)
 {
     const char *path = opt_text(v, "run");
     int rc;
@@ -271,17 +271,18 @@ static int run_inputs_load(const struct opt_values *v, const struct comm *world,
         return rc;
     if ((rc = generations_recall(v, run, err)) < 0)
         return rc;
-    return run_bind_data(run, err);
+    return run_bind_data(run, set, err);
 }
 
 /* Loads the plans; plans[i] is stage i's own, or the one given. */
-static int plans_load(const struct opt_values *v, const struct run *run,
+static int plans_load(const struct opt_values *v, const struct run *run, struct datasets *set,
                       struct plan plans[LIMIT_STAGES], struct err *err)
 {
     const char *path = opt_text(v, "plan");
     struct plan given;
     int rc;
-    if ((rc = path ? plan_load(path, &given, err) : plan_from_options(v, run, &given, err)) < 0)
+    if ((rc = path ? plan_load(path, &given, err)
+                   : plan_from_options(v, run, set, &given, err)) < 0)
         return rc;
     for (int64_t i = 0; i < run->n_stages; i++) {
         plans[i] = given;
@@ -290,7 +291,7 @@ static int plans_load(const struct opt_values *v, const struct run *run,
                 return rc;
         } else if (i > 0) { /* It was made for the first stage, and its layout serves the others. */
             plans[i].gbs = run->stages[i].gbs;
-            if ((rc = run_stage_seq(run, i, &plans[i].seq, err)) < 0)
+            if ((rc = run_stage_seq(run, i, set, &plans[i].seq, err)) < 0)
                 return rc;
         }
     }
@@ -443,14 +444,14 @@ static void rejection_record(const struct train_conf *conf, int rc, const struct
 
 /* Loads, on this rank, the run and its plans, and makes the run's folder. */
 static int inputs_load(const struct opt_values *v, const struct comm *world, struct run *run,
-                       struct plan plans[LIMIT_STAGES], struct err *err)
+                       struct datasets *set, struct plan plans[LIMIT_STAGES], struct err *err)
 {
     const char *dir = opt_text(v, "run-dir");
     bool trial = opt_bool(v, "trial");
     int rc;
-    if ((rc = run_inputs_load(v, world, run, err)) < 0)
+    if ((rc = run_inputs_load(v, world, run, set, err)) < 0)
         return rc;
-    if ((rc = plans_load(v, run, plans, err)) < 0)
+    if ((rc = plans_load(v, run, set, plans, err)) < 0)
         return rc;
     if (trial)
         run->text_dropout = 0; /* its steps are alike, with the captions that a prediction counts */
@@ -460,20 +461,20 @@ static int inputs_load(const struct opt_values *v, const struct comm *world, str
 }
 
 static int attempt_prepare(const struct opt_values *v, struct comm *world, struct run *run,
-                           struct plan plans[LIMIT_STAGES], struct err *err)
+                           struct datasets *set, struct plan plans[LIMIT_STAGES], struct err *err)
 {
     int rc;
-    if ((rc = comm_agree(world, inputs_load(v, world, run, plans, err), err)) < 0)
+    if ((rc = comm_agree(world, inputs_load(v, world, run, set, plans, err), err)) < 0)
         return rc;
     return opt_bool(v, "trial") ? 0 : peak_measure(run, world, plans, !opt_bool(v, "quiet"), err);
 }
 
 static struct train_conf conf_of(const struct opt_values *v, const struct run *run,
-                                 const struct plan *plans, struct comm *world,
+                                 struct datasets *set, const struct plan *plans, struct comm *world,
                                  struct notice *notice)
 {
     return (struct train_conf){
-        .run = run, .plans = plans,
+        .run = run, .plans = plans, .datasets = set,
         .run_dir = opt_text(v, "run-dir"), .attempt = opt_int(v, "attempt"),
         .trial = opt_bool(v, "trial"),
         .resume = opt_bool(v, "resume"), .anew = opt_given(v, "resume") && !opt_bool(v, "resume"),
@@ -494,10 +495,11 @@ static int train_here(const struct opt_values *v, struct comm *world, struct not
                       enum train_end *end, struct err *err)
 {
     struct run run = {0};
+    struct datasets set = {0};
     static struct plan plans[LIMIT_STAGES];
     struct train_report report = {0};
-    int rc = attempt_prepare(v, world, &run, plans, err);
-    struct train_conf conf = conf_of(v, &run, plans, world, notice);
+    int rc = attempt_prepare(v, world, &run, &set, plans, err);
+    struct train_conf conf = conf_of(v, &run, &set, plans, world, notice);
     bool recorded = world->rank == 0 && !conf.trial;
     if (rc < 0) {
         if (recorded)
@@ -511,6 +513,7 @@ static int train_here(const struct opt_values *v, struct comm *world, struct not
         rc = trial_end(&report, rc, conf.run_dir, err);
     *end = conf.trial ? TRAIN_DONE : report.end;
 out:
+    datasets_drop(&set);
     run_release(&run);
     return rc;
 }

@@ -187,30 +187,31 @@ static int buffers_take(struct loader *l, struct err *err)
     int64_t latent = l->mbs * l->most.elements, text = l->mbs * l->most.text * m->text_width,
             samples = l->mbs * l->most.samples;
     int64_t cond = latent / m->latent_channels * m->cond_channels,
-            stored = l->source.data.n_samples;
+            stored = l->source.is_synthetic ? 0 : loader_source_count(&l->source);
     l->latents = calloc((size_t)latent, sizeof *l->latents);
     l->conds = calloc((size_t)cond + 1, sizeof *l->conds);
     l->texts = calloc((size_t)text + 1, sizeof *l->texts);
     l->samples = calloc((size_t)samples, sizeof *l->samples);
     l->bytes = (latent + cond + text) * (int64_t)sizeof(float) + l->source.raw_bytes +
                samples * (int64_t)sizeof *l->samples +
-               stored * (int64_t)(sizeof *l->costs + sizeof *l->source.data.samples) +
+               stored * (int64_t)(sizeof *l->costs + sizeof *l->source.data->samples) +
                packs_bytes(&l->packs);
     return l->latents && l->conds && l->texts && l->samples
                ? 0
                : err_set(err, ERR_NOMEM, "out of memory for the loader's buffers");
 }
 
-int loader_open(const struct run *run, const struct run_stage *stage, int64_t mbs, bool verify,
-                int rank, int world, struct loader **out, struct err *err)
+int loader_open(const struct run *run, const struct run_stage *stage, struct datasets *set,
+                int64_t mbs, bool verify, int rank, int world, struct loader **out,
+                struct err *err)
 {
     struct loader *l = calloc(1, sizeof *l);
     int rc;
     if (!l)
         return err_set(err, ERR_NOMEM, "out of memory");
     *l = (struct loader){.run = run, .mbs = mbs, .together = 1, .source.fd = -1};
-    if ((rc = loader_source_open(&l->source, run, stage->data, stage->data_fingerprint, verify,
-                                 rank, world, err)) < 0)
+    if ((rc = loader_source_open(&l->source, run, stage->data, set, stage->data_fingerprint,
+                                 verify, rank, world, err)) < 0)
         goto out;
     if ((rc = measure(l, stage, err)) < 0)
         goto out;

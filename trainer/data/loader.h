@@ -34,10 +34,11 @@ enum { LOADER_MEMBER_SHIFT = 48 }; /* place of a sample's number in its pack ins
 /* segment: the largest seq_longest_segment() of a sample */
 struct loader_bounds { int64_t tokens, samples, text_tokens, latent_elements, segment; };
 
-/* Opens the data of a stage; the run is borrowed. loader_source_open explains `verify`, rank and
- * world. ERR_CORRUPT names shard and remedy. */
-int loader_open(const struct run *run, const struct run_stage *stage, int64_t mbs, bool verify,
-                int rank, int world, struct loader **out, struct err *err);
+/* Opens the data of a stage; the run is borrowed. loader_source_open explains `set`, `verify`, rank
+ * and world. ERR_CORRUPT names shard and remedy. */
+int loader_open(const struct run *run, const struct run_stage *stage, struct datasets *set,
+                int64_t mbs, bool verify, int rank, int world, struct loader **out,
+                struct err *err);
 void loader_close(struct loader *l);
 
 struct loader_bounds loader_bounds(const struct loader *l);

@@ -17,7 +17,7 @@ enum { SYNTHETIC_SAMPLES = 1 << 20, PATH_BYTES = 2 * LIMIT_PATH_BYTES };
 
 int64_t loader_source_count(const struct loader_source *s)
 {
-    return s->is_synthetic ? SYNTHETIC_SAMPLES : s->data.n_samples;
+    return s->is_synthetic ? SYNTHETIC_SAMPLES : s->data->n_samples;
 }
 
 struct loader_item loader_source_item(const struct loader_source *s, int64_t sample)
@@ -27,7 +27,7 @@ struct loader_item loader_source_item(const struct loader_source *s, int64_t sam
      * training will */
     if (s->is_synthetic)
         return (struct loader_item){{made[0], made[1], made[2]}, s->model->text_len, 24};
-    const struct dataset_sample *d = &s->data.samples[sample];
+    const struct dataset_sample *d = &s->data->samples[sample];
     return (struct loader_item){{d->t, d->h, d->w},
                                 s->model->text_width ? d->text_len : 0,
                                 d->fps > 0 ? d->fps : 24};
@@ -37,7 +37,7 @@ struct loader_item loader_source_item(const struct loader_source *s, int64_t sam
 
 static void shard_path(const struct loader_source *s, int64_t i, char path[PATH_BYTES])
 {
-    snprintf(path, PATH_BYTES, "%s/%s", s->root, s->data.shards[i].path);
+    snprintf(path, PATH_BYTES, "%s/%s", s->root, s->data->shards[i].path);
 }
 
 static int shard_check(const struct loader_source *s, int64_t i, bool verify, struct err *err)
@@ -45,7 +45,7 @@ static int shard_check(const struct loader_source *s, int64_t i, bool verify, st
     char path[PATH_BYTES];
     struct stat st;
     struct hash128 hash;
-    const struct dataset_shard *shard = &s->data.shards[i];
+    const struct dataset_shard *shard = &s->data->shards[i];
     int rc;
     shard_path(s, i, path);
     if (access(path, R_OK) < 0 || stat(path, &st) < 0)
@@ -71,12 +71,12 @@ static int model_fits(const struct loader_source *s, struct err *err)
 {
     const struct model *m = s->model;
     bool captions = false;
-    if (s->data.channels != m->latent_channels)
+    if (s->data->channels != m->latent_channels)
         return err_set(err, ERR_INPUT, "%s: latents have %lld channels, model '%s' takes %lld",
-                       s->root, (long long)s->data.channels, m->name,
+                       s->root, (long long)s->data->channels, m->name,
                        (long long)m->latent_channels);
-    for (int64_t i = 0; i < s->data.n_samples; i++) {
-        long long text = s->data.samples[i].text_len;
+    for (int64_t i = 0; i < s->data->n_samples; i++) {
+        long long text = s->data->samples[i].text_len;
         captions = captions || text > 0;
         if (m->text_width > 0 && text > m->text_len)
             return err_set(err, ERR_INPUT,
@@ -85,29 +85,29 @@ static int model_fits(const struct loader_source *s, struct err *err)
                            s->root, (long long)i, text, m->name, (long long)m->text_len,
                            (long long)m->text_len);
     }
-    if (captions && m->text_width > 0 && s->data.text_width != m->text_width)
+    if (captions && m->text_width > 0 && s->data->text_width != m->text_width)
         return err_set(err, ERR_INPUT,
                        "%s: text embeddings are %lld wide, model '%s' takes %lld: curate with "
                        "--text-width %lld",
-                       s->root, (long long)s->data.text_width, m->name, (long long)m->text_width,
+                       s->root, (long long)s->data->text_width, m->name, (long long)m->text_width,
                        (long long)m->text_width);
     return 0;
 }
 
-static int stored_open(struct loader_source *s, struct hash128 generation, bool verify, int rank,
-                       int world, struct err *err)
+static int stored_open(struct loader_source *s, struct datasets *set, struct hash128 generation,
+                       bool verify, int rank, int world, struct err *err)
 {
     int rc;
-    if ((rc = dataset_load_generation(s->root, generation, &s->data, err)) < 0)
+    if ((rc = datasets_open(set, s->root, generation, &s->data, err)) < 0)
         return rc;
-    for (int64_t i = 0; i < s->data.n_shards; i++)
+    for (int64_t i = 0; i < s->data->n_shards; i++)
         if ((rc = shard_check(s, i, verify && i % world == rank, err)) < 0)
             return rc;
     if ((rc = model_fits(s, err)) < 0)
         return rc;
-    for (int64_t i = 0; i < s->data.n_samples; i++)
-        s->raw_bytes = num_max_i64(s->raw_bytes, num_max_i64(s->data.samples[i].latent_bytes,
-                                                             s->data.samples[i].text_bytes));
+    for (int64_t i = 0; i < s->data->n_samples; i++)
+        s->raw_bytes = num_max_i64(s->raw_bytes, num_max_i64(s->data->samples[i].latent_bytes,
+                                                             s->data->samples[i].text_bytes));
     return 0;
 }
 
@@ -120,13 +120,13 @@ static void made_text(struct loader_source *s)
         text[i] = (float)philox_normal_at(s->seed, PHILOX_SYNTH, SYNTHETIC_SAMPLES, (uint64_t)i);
 }
 
-static int parts_open(struct loader_source *s, struct hash128 generation, bool verify, int rank,
-                      int world, struct err *err)
+static int parts_open(struct loader_source *s, struct datasets *set, struct hash128 generation,
+                      bool verify, int rank, int world, struct err *err)
 {
     int rc;
     if (s->is_synthetic)
         s->raw_bytes = s->model->text_len * s->model->text_width * (int64_t)sizeof(float);
-    else if ((rc = stored_open(s, generation, verify, rank, world, err)) < 0)
+    else if ((rc = stored_open(s, set, generation, verify, rank, world, err)) < 0)
         return rc;
     if (!(s->raw = malloc((size_t)s->raw_bytes + 1)))
         return err_set(err, ERR_NOMEM, "out of memory for the loader's buffers");
@@ -136,7 +136,8 @@ static int parts_open(struct loader_source *s, struct hash128 generation, bool v
 }
 
 int loader_source_open(struct loader_source *s, const struct run *run, const char *data,
-                       struct hash128 generation, bool verify, int rank, int world, struct err *err)
+                       struct datasets *set, struct hash128 generation, bool verify, int rank,
+                       int world, struct err *err)
 {
     *s = (struct loader_source){.model = &run->model, .seed = run->seed, .fd = -1};
     int rc;
@@ -144,7 +145,7 @@ int loader_source_open(struct loader_source *s, const struct run *run, const cha
         return rc;
     s->is_synthetic = rc == 1;
     snprintf(s->root, sizeof s->root, "%s", data);
-    if ((rc = parts_open(s, generation, verify, rank, world, err)) < 0)
+    if ((rc = parts_open(s, set, generation, verify, rank, world, err)) < 0)
         loader_source_close(s);
     return rc;
 }
@@ -153,7 +154,7 @@ void loader_source_close(struct loader_source *s)
 {
     if (s->model && s->fd >= 0)
         close(s->fd);
-    dataset_release(&s->data);
+    datasets_close(s->data);
     free(s->raw);
     *s = (struct loader_source){.fd = -1};
 }
@@ -201,7 +202,7 @@ static int latent_read(struct loader_source *s, const struct dataset_sample *d, 
     if (rc < 0 || (rc = npy_parse(s->raw, d->latent_bytes, shape, 4, "latent.npy", out, err)) < 0)
         return rc;
     int64_t n = shape[0] * shape[1] * shape[2] * shape[3];
-    float mean = (float)s->data.latent_mean, scale = (float)(1 / s->data.latent_std);
+    float mean = (float)s->data->latent_mean, scale = (float)(1 / s->data->latent_std);
     for (int64_t i = 0; i < n; i++)
         out[i] = (out[i] - mean) * scale;
     return 0;
@@ -241,10 +242,10 @@ int loader_source_read(struct loader_source *s, int64_t sample, float *latent, f
         made_read(s, (uint64_t)sample, latent, text);
         return 0;
     }
-    const struct dataset_sample *d = &s->data.samples[sample];
+    const struct dataset_sample *d = &s->data->samples[sample];
     int rc;
     if ((rc = sample_read(s, d, latent, text, err)) < 0)
         return err_context(err, "shard '%s/%s', sample %u at offset %lld", s->root,
-                           s->data.shards[d->shard].path, d->index_in_shard, (long long)d->offset);
+                           s->data->shards[d->shard].path, d->index_in_shard, (long long)d->offset);
     return 0;
 }

@@ -8,13 +8,13 @@
 #ifndef TRAINER_DATA_LOADER_SOURCE_H
 #define TRAINER_DATA_LOADER_SOURCE_H
 
-#include "profiles/dataset.h"
+#include "profiles/datasets.h"
 #include "profiles/run.h"
 
 struct loader_source {
     const struct model *model; /* borrowed */
     char root[LIMIT_PATH_BYTES];
-    struct dataset data;       /* n_samples 0 for synthetic data */
+    const struct dataset *data; /* NULL for synthetic data */
     int64_t synthetic[3];      /* latent cells t, h, w */
     bool is_synthetic;
     uint64_t seed;
@@ -32,10 +32,11 @@ struct loader_item { int64_t thw[3], text_len; double fps; }; /* latent cells as
 /* Opens data: a folder, or "synthetic:TxHxW". generation: the fingerprint of the wanted index of a
  * dataset that has grown (zero: the newest). Shards are compared with the index: the size always,
  * the content hash when `verify` (each rank checks the shards i with i mod world = rank).
- * ERR_CORRUPT names shard and remedy. */
+ * ERR_CORRUPT names shard and remedy. The index is taken from `set` if that holds it; NULL: it is
+ * read. */
 int loader_source_open(struct loader_source *s, const struct run *run, const char *data,
-                       struct hash128 generation, bool verify, int rank, int world,
-                       struct err *err);
+                       struct datasets *set, struct hash128 generation, bool verify, int rank,
+                       int world, struct err *err);
 void loader_source_close(struct loader_source *s);
 /* Returns the number of samples. Synthetic data has an epoch of a million. */
 int64_t loader_source_count(const struct loader_source *s);

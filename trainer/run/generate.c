@@ -130,19 +130,25 @@ static int data_open(struct generate *g, struct err *err)
     const char *data = g->conf->data;
     struct run_stage stage = {
         .data = data, .data_fingerprint = run_data_generation(&g->run, data), .gbs = 1};
-    struct dataset d;
+    struct datasets set = {0};
+    const struct dataset *d = NULL;
     int64_t thw[3];
     int rc;
     g->std = 1;
-    if ((rc = loader_open(&g->run, &stage, g->conf->batch, false, 0, 1, &g->loader, err)) < 0)
-        return rc;
-    if ((rc = run_synthetic(g->conf->data, "--data", thw, err)) != 0)
-        return rc < 0 ? rc : 0;
-    if ((rc = dataset_load_generation(stage.data, stage.data_fingerprint, &d, err)) < 0)
-        return rc;
-    g->mean = d.latent_mean, g->std = d.latent_std;
-    dataset_release(&d);
-    return 0;
+    if ((rc = loader_open(&g->run, &stage, &set, g->conf->batch, false, 0, 1, &g->loader,
+                          err)) < 0)
+        goto out;
+    if ((rc = run_synthetic(g->conf->data, "--data", thw, err)) != 0) {
+        rc = rc < 0 ? rc : 0;
+        goto out;
+    }
+    if ((rc = datasets_open(&set, stage.data, stage.data_fingerprint, &d, err)) < 0)
+        goto out;
+    g->mean = d->latent_mean, g->std = d->latent_std;
+out:
+    datasets_close(d);
+    datasets_drop(&set);
+    return rc;
 }
 
 static int model_open(struct generate *g, struct err *err)

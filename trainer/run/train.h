@@ -35,6 +35,9 @@ enum train_lines {
 struct train_conf {
     const struct run *run;
     const struct plan *plans; /* [run->n_stages] of each stage; all for the world's ranks */
+    /* The indices that binding the run's data has read. What the first stages take is theirs, and
+     * the others are let go of. NULL: none. */
+    struct datasets *datasets;
     const char *run_dir;      /* events/ and ckpt/ lie below */
     int64_t attempt;          /* from 1 */
     bool trial;               /* measures only: no checkpoint, no events */

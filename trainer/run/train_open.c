@@ -135,24 +135,26 @@ static int loaders_open(struct train *t, struct loader_bounds *most, struct err 
 {
     const struct comm *world = t->conf->world;
     bool validates = t->run->validation.every_steps > 0 && !t->conf->trial;
+    int rc;
     *most = (struct loader_bounds){0};
     for (int64_t i = t->leg.first_stage; i < t->leg.end_stage; i++) {
-        int rc = loader_open(t->run, &t->run->stages[i], t->leg.layout->mbs, t->leg.verify[i],
-                             world->rank, world->size, &t->leg.loaders[i], err);
-        if (rc < 0)
+        if ((rc = loader_open(t->run, &t->run->stages[i], t->conf->datasets, t->leg.layout->mbs,
+                              t->leg.verify[i], world->rank, world->size, &t->leg.loaders[i],
+                              err)) < 0)
             return rc;
         bounds_add(most, t->leg.loaders[i]);
         t->leg.most_gbs = num_max_i64(t->leg.most_gbs, t->run->stages[i].gbs);
     }
     t->leg.most_micros = layout_micro_batches(t->leg.layout, t->leg.most_gbs, 0);
-    if (!validates)
-        return 0;
-    int rc = validate_open(&t->leg.validate, t->run, t->leg.layout,
-                           layout_place(t->leg.layout, world->rank), t->leg.most_gbs,
-                           t->leg.verify[t->run->n_stages], world, err);
-    if (rc < 0)
+    if (validates &&
+        (rc = validate_open(&t->leg.validate, t->run, t->conf->datasets, t->leg.layout,
+                            layout_place(t->leg.layout, world->rank), t->leg.most_gbs,
+                            t->leg.verify[t->run->n_stages], world, err)) < 0)
         return rc;
-    bounds_add(most, t->leg.validate.loader);
+    if (validates)
+        bounds_add(most, t->leg.validate.loader);
+    /* The indices of later legs would lie in memory until then. */
+    datasets_drop(t->conf->datasets);
     return 0;
 }
 

@@ -12,7 +12,6 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "profiles/dataset.h"
 
 static bool is_known(struct hash128 h) { return h.hi || h.lo; }
 
@@ -30,17 +29,13 @@ static const char *data_of(const struct train *t, int64_t i)
     return i < t->run->n_stages ? t->run->stages[i].data : t->run->validation.data;
 }
 
-static struct hash128 validation_fingerprint(const struct train *t)
+/* Returns the fingerprint of data with this number; zero when it is synthetic, or not bound. */
+static struct hash128 fingerprint_of(const struct train *t, int64_t i)
 {
-    const char *data = t->run->validation.data;
-    struct dataset d = {0};
-    int64_t extent[3];
-    struct hash128 h = {0};
-    if (t->run->validation.every_steps > 0 && run_synthetic(data, "data", extent, NULL) == 0 &&
-        dataset_load_generation(data, run_validation_generation(t->run), &d, NULL) == 0)
-        h = d.fingerprint;
-    dataset_release(&d);
-    return h;
+    if (i < t->run->n_stages)
+        return t->run->stages[i].data_fingerprint;
+    return t->run->validation.every_steps > 0 ? run_validation_generation(t->run)
+                                              : (struct hash128){0};
 }
 
 static void marker_line(const struct train *t, int64_t i, char line[LIMIT_PATH_BYTES])
@@ -83,8 +78,7 @@ int train_verify_decide(struct train *t, struct err *err)
     for (int64_t i = t->leg.first_stage; i <= n && t->conf->world->rank == 0; i++) {
         if (i >= t->leg.end_stage && i < n)
             continue;
-        t->leg.fingerprints[i] = i < n ? t->run->stages[i].data_fingerprint
-                                       : validation_fingerprint(t);
+        t->leg.fingerprints[i] = fingerprint_of(t, i);
         wanted[i] = t->leg.verify[i] = is_wanted(t, i);
     }
     int rc = comm_max(t->conf->world, wanted, (int)n + 1, err);

@@ -9,17 +9,17 @@
 
 enum { BIN_SHIFT = 40 }; /* of the bin, in an ordinal */
 
-int validate_open(struct validate *v, const struct run *run, const struct layout *layout,
-                  struct layout_place place, int64_t most, bool verify, const struct comm *world,
-                  struct err *err)
+int validate_open(struct validate *v, const struct run *run, struct datasets *set,
+                  const struct layout *layout, struct layout_place place, int64_t most, bool verify,
+                  const struct comm *world, struct err *err)
 {
     const char *data = run->validation.data;
     const struct run_stage stage = {.data = data,
                                     .data_fingerprint = run_validation_generation(run),
                                     .gbs = run->validation.samples};
     *v = (struct validate){.run = run, .most = most, .layout = layout, .place = place};
-    int rc = loader_open(run, &stage, layout->mbs, verify, world->rank, world->size, &v->loader,
-                         err);
+    int rc = loader_open(run, &stage, set, layout->mbs, verify, world->rank, world->size,
+                         &v->loader, err);
     if (rc < 0)
         return err_context(err, "validation");
     v->samples = calloc((size_t)layout->mbs, sizeof *v->samples);

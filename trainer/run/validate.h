@@ -29,10 +29,11 @@ struct validate {
 };
 struct validate_loss { double mean, bins[RUN_BINS_MAX]; };
 
-/* Opens. `most` is the number of draws that the pipeline can take at a time. */
-int validate_open(struct validate *v, const struct run *run, const struct layout *layout,
-                  struct layout_place place, int64_t most, bool verify, const struct comm *world,
-                  struct err *err);
+/* Opens. `most` is the number of draws that the pipeline can take at a time. loader_open explains
+ * `set`. */
+int validate_open(struct validate *v, const struct run *run, struct datasets *set,
+                  const struct layout *layout, struct layout_place place, int64_t most, bool verify,
+                  const struct comm *world, struct err *err);
 void validate_close(struct validate *v); /* safe on a zeroed struct */
 /* Measures; collective over the world. `counted` says whether this rank's loss counts (else tp
  * ranks have the same). Returns 1 on all ranks when it was given up, as *stop was set on one of

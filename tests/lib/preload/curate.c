@@ -1,4 +1,4 @@
-/* Preloaded into reel-curate by tests/cli.
+/* Preloaded into reel-curate by tests/cli, and for REEL_OPENED into reel-train.
  *
  * REEL_HOLD_DIR: a worker that has opened its frame spool makes DIR/<pid> and waits until somebody
  * removes it: a point in the middle of the work where a test can kill it. REEL_KILL_AT=N: the main
