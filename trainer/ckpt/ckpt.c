@@ -475,8 +475,8 @@ int ckpt_save_write(struct ckpt_save *s, const struct ckpt_state *state, struct 
     return 0;
 }
 
-/* Collects every rank's file and publishes the folder. All ranks get the same result. */
-static int folder_publish(struct ckpt_save *s, struct ckpt_file *files, struct err *err)
+/* Collects every rank's file; rank 0 publishes the folder. */
+static int files_publish(struct ckpt_save *s, struct ckpt_file *files, struct err *err)
 {
     struct comm *world = s->o->c.world;
     char final[LIMIT_PATH_BYTES];
@@ -484,26 +484,36 @@ static int folder_publish(struct ckpt_save *s, struct ckpt_file *files, struct e
         .kind = COMM_ALL_GATHER, .what = "files of a checkpoint",
         .send = &s->own, .recv = files, .n = sizeof s->own, .dtype = DTYPE_BYTE
     };
+    int rc;
     ckpt_dir_format(s->ckpt_dir, s->meta.step, final);
-    int rc = comm_do(world, &gather, NULL, err);
-    for (int i = 0; i < world->size && rc == 0; i++)
+    if ((rc = comm_do(world, &gather, NULL, err)) < 0)
+        return rc;
+    for (int i = 0; i < world->size; i++)
         s->meta.bytes += files[i].bytes;
-    if (rc == 0 && world->rank == 0)
-        rc = manifest_publish(s, final, files, err);
-    return comm_agree(world, rc, err);
+    return world->rank == 0 ? manifest_publish(s, final, files, err) : 0;
+}
+
+/* Publishes the checkpoint if every rank has written its file. All ranks get the same result. */
+static int folder_publish(struct ckpt_save *s, int status, struct ckpt_file *files,
+                          struct err *err)
+{
+    struct comm *world = s->o->c.world;
+    int rc = status == 0 && !files ? err_set(err, ERR_NOMEM, "out of memory saving") : status;
+    if ((rc = comm_agree(world, rc, err)) < 0)
+        return rc;
+    return comm_agree(world, files_publish(s, files, err), err);
 }
 
 int ckpt_save_finish(struct ckpt_save *s, int status, struct ckpt_meta *written, struct err *err)
 {
     struct comm *world = s->o->c.world;
     struct ckpt_file *files = calloc((size_t)world->size, sizeof *files);
-    int rc = status == 0 && !files ? err_set(err, ERR_NOMEM, "out of memory saving") : status;
-    if ((rc = comm_agree(world, rc, err)) == 0)
-        rc = folder_publish(s, files, err);
-    if (rc < 0 && world->rank == 0)
-        file_remove_tree(s->tmp, NULL);
-    if (rc < 0)
+    int rc;
+    if ((rc = folder_publish(s, status, files, err)) < 0) {
+        if (world->rank == 0)
+            file_remove_tree(s->tmp, NULL);
         goto out;
+    }
     if ((rc = ckpt_keep_finish(&s->keep, err)) < 0)
         goto out;
     *written = s->meta;

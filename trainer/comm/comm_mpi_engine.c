@@ -344,12 +344,13 @@ int comm_mpi_start(struct comm *c, struct comm_work *w, struct err *err)
     int status = m->reducing ? reduction_advance(w)
                  : messages  ? messages_post(w)
                              : exchange_post(w);
-    int rc = comm_mpi_checked(c, status, comm_kind_names[w->op.kind], err);
-    if (rc == 0)
-        flight_add(w);
-    else
+    int rc;
+    if ((rc = comm_mpi_checked(c, status, comm_kind_names[w->op.kind], err)) < 0) {
         slot_give(w);
-    return rc;
+        return rc;
+    }
+    flight_add(w);
+    return 0;
 }
 
 /* ---- waiting ---- */

@@ -37,13 +37,14 @@ static int messages_pass(const struct comm_message *list, int n, enum dtype t, s
 static int self_start(struct comm *c, struct comm_work *w, struct err *err)
 {
     (void)c;
-    int rc = messages_pass(w->messages, w->op.n_messages, w->op.dtype, err);
-    w->done = rc == 0;
-    if (rc < 0) { /* nothing is in flight: the work can be used again */
-        comm_work_uncover(w, false);
+    int rc;
+    if ((rc = messages_pass(w->messages, w->op.n_messages, w->op.dtype, err)) < 0) {
+        comm_work_uncover(w, false); /* nothing is in flight: the work can be used again */
         w->taken = false;
+        return rc;
     }
-    return rc;
+    w->done = true;
+    return 0;
 }
 
 static int self_wait(struct comm *c, struct comm_work *w, struct err *err)

@@ -218,26 +218,40 @@ out:
     return rc;
 }
 
+/* Writes the whole file, a rank after the other. Another rank's failure need not be this one's. */
+static int file_write(struct file_pub *file, const struct meter *m, const struct trace_clock *clock,
+                      struct comm *world, char *in, struct err *err)
+{
+    static const char tail[] = "\n]}\n";
+    int io = 0, rc;
+    if ((rc = comm_agree(world, head_write(file, m, world, err), err)) < 0)
+        return rc;
+    for (int r = 0; r < world->size; r++) {
+        struct writer w = {.m = m, .clock = clock, .rank = r};
+        if ((rc = rank_write(file, &w, r, world, in, &io, err)) < 0)
+            return rc;
+    }
+    if (world->rank != 0 || io < 0)
+        return io;
+    if ((rc = file_pub_write(file, tail, strlen(tail), err)) < 0)
+        return rc;
+    return file_pub_commit(file, err);
+}
+
 int trace_write(const char *path, const struct meter *m, const struct trace_clock *clock,
                 struct comm *world, struct err *err)
 {
-    static const char tail[] = "\n]}\n";
     struct file_pub file = {.fd = -1};
     char *in = world->rank == 0 ? malloc(PIECE_BYTES) : NULL;
     bool root = world->rank == 0;
-    int io = 0, rc = root && !in ? err_set(err, ERR_NOMEM, "out of memory writing a trace")
-                     : root      ? file_pub_open(&file, path, err)
-                                 : 0;
-    bool open = root && rc == 0;
-    rc = comm_agree(world, rc, err);
-    if (rc == 0)
-        rc = comm_agree(world, head_write(&file, m, world, err), err);
-    for (int r = 0; r < world->size && rc == 0; r++)
-        rc = rank_write(&file, &(struct writer){.m = m, .clock = clock, .rank = r}, r, world, in,
-                        &io, err);
-    if (rc == 0 && root && (rc = io) == 0 &&
-        (rc = file_pub_write(&file, tail, strlen(tail), err)) == 0)
-        rc = file_pub_commit(&file, err);
+    int rc = root && !in ? err_set(err, ERR_NOMEM, "out of memory writing a trace")
+             : root      ? file_pub_open(&file, path, err)
+                         : 0;
+    bool open = root && rc == 0; /* whatever the other ranks say */
+    if ((rc = comm_agree(world, rc, err)) < 0)
+        goto out;
+    rc = file_write(&file, m, clock, world, in, err);
+out:
     if (open && rc < 0)
         file_pub_abort(&file);
     free(in);
