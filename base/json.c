@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/json_priv.h"
 #include "base/num.h"
 
@@ -32,28 +33,33 @@ static void add_path(struct str *s, const struct step *step)
         str_addf(s, "%s%s", s->len > 0 ? "." : "", step->key);
 }
 
-static int key_order(const void *a, const void *b)
+/* Returns the place of this key in a hash table that has room: its own, or a free one. */
+static const char **key_place(const char **table, size_t slots, const char *key)
 {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
+    size_t at = hash_64(key, strlen(key)) & (slots - 1);
+    while (table[at] != NULL && strcmp(table[at], key) != 0)
+        at = (at + 1) & (slots - 1);
+    return &table[at];
 }
 
 /* Sets *dup to a key that stands twice in obj, NULL if there is none. */
 static int find_duplicate(const cJSON *obj, const char **dup, struct err *err)
 {
     *dup = NULL;
-    size_t n = (size_t)cJSON_GetArraySize(obj), i = 0;
+    size_t n = (size_t)cJSON_GetArraySize(obj), slots = 2;
     if (n < 2)
         return 0;
-    const char **keys = malloc(n * sizeof *keys);
-    if (keys == NULL)
+    while (slots < 2 * n)
+        slots *= 2;
+    const char **table = calloc(slots, sizeof *table);
+    if (table == NULL)
         return err_set(err, ERR_NOMEM, "out of memory while reading an object of %zu keys", n);
-    for (const cJSON *c = obj->child; c != NULL; c = c->next)
-        keys[i++] = c->string;
-    qsort(keys, n, sizeof *keys, key_order);
-    for (i = 1; i < n && *dup == NULL; i++)
-        if (strcmp(keys[i - 1], keys[i]) == 0)
-            *dup = keys[i];
-    free(keys);
+    for (const cJSON *c = obj->child; c != NULL && *dup == NULL; c = c->next) {
+        const char **place = key_place(table, slots, c->string);
+        *dup = *place;
+        *place = c->string;
+    }
+    free(table);
     return 0;
 }
 
@@ -423,7 +429,11 @@ int json_check_schema(const struct json_doc *doc, const char *schema, struct err
 
 const cJSON *json_member(const cJSON *obj, const char *key)
 {
-    return cJSON_GetObjectItemCaseSensitive(obj, key);
+    const cJSON *c = obj != NULL ? obj->child : NULL;
+    /* Most keys differ in their first letter, and an array's elements have none. */
+    while (c != NULL && (c->string == NULL || *c->string != *key || strcmp(c->string, key) != 0))
+        c = c->next;
+    return c;
 }
 
 const char *json_text(const cJSON *obj, const char *key, const char *fallback)

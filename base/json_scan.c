@@ -102,10 +102,14 @@ static int scan_digits(struct scan *s)
     return 0;
 }
 
-static int check_number(struct scan *s, const char *from)
+/* Checks the length and the size of the number that ends at s->p. Without three digits in its
+ * exponent a number of this length is below 1e162, and need not be converted to know it. */
+static int check_number(struct scan *s, const char *from, bool may_be_large)
 {
     char copy[NUMBER_BYTES];
     size_t n = (size_t)(s->p - from);
+    if (n < sizeof copy && !may_be_large)
+        return 0;
     s->p = from;
     if (n >= sizeof copy)
         return fail(s, ERR_INPUT, "a number of more than 63 characters: write fewer digits");
@@ -120,6 +124,7 @@ static int check_number(struct scan *s, const char *from)
 static int scan_number(struct scan *s)
 {
     const char *from = s->p;
+    bool may_be_large = false;
     int rc;
     if (at(s, '-'))
         s->p++;
@@ -139,10 +144,12 @@ static int scan_number(struct scan *s)
         s->p++;
         if (at(s, '+') || at(s, '-'))
             s->p++;
+        const char *exponent = s->p;
         if ((rc = scan_digits(s)) < 0)
             return rc;
+        may_be_large = s->p > exponent + 2;
     }
-    return check_number(s, from);
+    return check_number(s, from, may_be_large);
 }
 
 /* Returns the value of four hex digits at s->p, -1 if they are none. */

@@ -33,6 +33,7 @@ static const struct {
 } good[] = {
     {"{}"},
     {" [1, -0, 0.5, 1e3, 1E-3, 1.25e+2]\n"},
+    {"[9e99, 1e308, 1e-400, 1e0000099, -17976931348623157e292]"},
     {"\"\""},
     {"null"},
     {"true"},
@@ -72,6 +73,8 @@ static const struct {
     {"nul", "expected a value"},
     {"[1e999]", "1:2: the number is too large"},
     {"-1e309", "the number is too large"},
+    {"17976931348623159e+292", "the number is too large"},
+    {"1e0000309", "the number is too large"},
     {"0.1234567890123456789012345678901234567890123456789012345678901234", "more than 63"},
     {"\"abc", "1:5: expected the closing"},
     {"\"a\nb\"", "1:3: a raw control character"},
@@ -91,6 +94,8 @@ static const struct {
     {"{\"a\": 1, \"a\": 2}", "t.json: a is given twice"},
     {"{\"a\": 1, \"\\u0061\": 2}", "a is given twice"},
     {"{\"s\": [0, {\"x\": {\"k\": 1, \"j\": 0, \"k\": 1}}]}", "s[1].x.k is given twice"},
+    {"{\"m\": 1, \"b\": 2, \"q\": 3, \"h\": 4, \"e\": 5, \"t\": 6, \"a\": 7, \"b\": 8}",
+     "t.json: b is given twice"},
 };
 
 static void test_text(void **state)
