@@ -73,6 +73,9 @@ int evlog_reader_open(const char *path, struct evlog_reader **out, struct err *e
  * next call); 0: the end (a later call may find more, since the file may grow); <0: an I/O error.
  * Damage is not an error: it is counted and listed. */
 int evlog_reader_next(struct evlog_reader *r, const cJSON **event, struct err *err);
+/* Returns the text of the event that was read last, as its writer wrote it: one line with its
+ * newline, not terminated otherwise. It is borrowed until the next call. */
+const char *evlog_reader_text(const struct evlog_reader *r, size_t *bytes);
 int64_t evlog_reader_offset(const struct evlog_reader *r); /* just past the last record returned */
 /* Goes to an offset got from evlog_reader_offset; from any other offset the reader resynchronises.
  * The damage listed so far is forgotten, and unless offset is 0 no particular seq is expected

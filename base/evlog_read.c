@@ -28,6 +28,8 @@ struct evlog_reader {
 
     int64_t last_seq; /* greatest seen; -1 after a seek into the middle, when any seq may come */
     struct json_doc doc;
+    const char *text; /* of the event in doc, in the window */
+    size_t text_bytes;
     struct evlog_damage *damage;
     size_t n_damage, cap_damage;
     bool tail_listed; /* the last damage entry is the unfinished tail */
@@ -340,6 +342,8 @@ int evlog_reader_next(struct evlog_reader *r, const cJSON **event, struct err *e
         }
         if (parsed == 0 && cJSON_IsObject(r->doc.root)) {
             *event = r->doc.root;
+            r->text = (const char *)rec.payload;
+            r->text_bytes = rec.payload_bytes;
             return 1;
         }
         rc = add_damage(r, rec.offset, rec.end - rec.offset, "not a JSON object", err);
@@ -347,6 +351,12 @@ int evlog_reader_next(struct evlog_reader *r, const cJSON **event, struct err *e
             return rc;
     }
     return rc;
+}
+
+const char *evlog_reader_text(const struct evlog_reader *r, size_t *bytes)
+{
+    *bytes = r->text_bytes;
+    return r->text;
 }
 
 int64_t evlog_reader_offset(const struct evlog_reader *r)

@@ -257,6 +257,35 @@ static int project(struct event_writer *w, int64_t id, const struct event_key *k
 
 /* ---- the raw row ---- */
 
+/* Says whether a number of this tree may stand in a log with other characters than json_put_num
+ * gives it: json_put_int writes all digits of 1000000000000000, and json_put_num writes 1e+15.
+ * Beyond 2^53 json_put_int writes no number. */
+static bool has_long_integer(const cJSON *tree)
+{
+    double size = cJSON_IsNumber(tree) ? fabs(tree->valuedouble) : 0;
+    if (size >= 1e15 && size <= 0x1p53)
+        return true;
+    for (const cJSON *c = tree->child; c; c = c->next)
+        if (has_long_integer(c))
+            return true;
+    return false;
+}
+
+/* Makes the text under which an event is kept, so that a number has one form. It is almost always
+ * the log's own text, since the same functions wrote that. */
+static int text_make(struct event_writer *w, const cJSON *event, const char *text, size_t bytes,
+                     struct err *err)
+{
+    struct json_out out;
+    str_clear(&w->text);
+    json_out_init(&out, &w->text, 0);
+    if (has_long_integer(event))
+        json_put_tree(&out, NULL, event);
+    else
+        str_addn(&w->text, text, bytes - (text[bytes - 1] == '\n'));
+    return str_check(&w->text, err);
+}
+
 /* Returns 1 and sets *id when no event had this key yet, 0 when one has it. */
 static int insert(struct event_writer *w, const struct event_key *k, const cJSON *e, int64_t *id,
                   struct err *err)
@@ -319,18 +348,14 @@ static int contend(struct event_writer *w, const struct event_key *k, const cJSO
     return rc < 0 ? rc : 1;
 }
 
-int event_write(struct event_writer *w, const cJSON *event, int64_t *id, bool *replaced,
-                struct err *err)
+int event_write(struct event_writer *w, const cJSON *event, const char *text, size_t text_bytes,
+                int64_t *id, bool *replaced, struct err *err)
 {
     struct event_key k;
-    struct json_out out;
     BUG_ON(!event_key_read(event, &k));
-    str_clear(&w->text);
-    json_out_init(&out, &w->text, 0);
-    json_put_tree(&out, NULL, event);
     int rc;
     *replaced = false;
-    if ((rc = str_check(&w->text, err)) < 0)
+    if ((rc = text_make(w, event, text, text_bytes, err)) < 0)
         return rc;
     if ((rc = insert(w, &k, event, id, err)) < 0)
         return rc;

@@ -282,7 +282,9 @@ static int events_read(struct ingest *in, struct evlog_reader *r, struct log_fil
                 *first = (struct event_key){run, writer, k.attempt, k.seq};
             }
             f->last_seq = num_max_i64(f->last_seq, k.seq);
-            rc = event_write(in->writer, event, &id, &replaced, err);
+            size_t bytes;
+            const char *text = evlog_reader_text(r, &bytes);
+            rc = event_write(in->writer, event, text, bytes, &id, &replaced, err);
             in->report.events_new += rc > 0;
             if (rc > 0)
                 rc = news_add(in, k.run, id, replaced, err);

@@ -320,6 +320,65 @@ static void test_an_older_database_gets_its_layouts(void **state)
                 211);
 }
 
+/* ---- the text of an event ---- */
+
+/* Writes what the log's writer and a tree write in different characters, and what they do not. */
+static void texts_write(const char *events)
+{
+    static const double numbers[] = {0.1,   1.0 / 3, -0.0,  5e-324, 1.7976931348623157e308,
+                                     1e15,  1e16,    2.5e18, 999999999999999,
+                                     12345678901234568};
+    static const int64_t integers[] = {0, -17, 999999999999999, 1000000000000000,
+                                       9007199254740990, 9007199254740992, INT64_MAX};
+    struct evlog *log = fx_open(events, FX_RUN, 1, "rank0");
+    struct evlog_event e;
+    for (size_t i = 0; i < ARRAY_LEN(numbers) + ARRAY_LEN(integers); i++) {
+        evlog_begin(log, &e, "tried");
+        json_put_text(&e.out, "text", "a \"line\"\n\001\303\251\377");
+        json_arr_begin(&e.out, "list");
+        if (i < ARRAY_LEN(numbers))
+            json_put_num(&e.out, NULL, numbers[i]);
+        else
+            json_put_int(&e.out, NULL, integers[i - ARRAY_LEN(numbers)]);
+        json_arr_end(&e.out);
+        json_put_null(&e.out, "none");
+        assert_int_equal(evlog_commit(log, &e, false, NULL), 0);
+    }
+    evlog_close(log);
+}
+
+static void same_as_its_tree(struct store_query *q, void *rows)
+{
+    struct json_doc doc;
+    struct json_out out;
+    struct str text = STR_INIT;
+    assert_int_equal(json_parse(store_text(q, 0), strlen(store_text(q, 0)), "event", &doc, NULL), 0);
+    json_out_init(&out, &text, 0);
+    json_put_tree(&out, NULL, doc.root);
+    assert_string_equal(store_text(q, 0), text.p);
+    str_release(&text);
+    json_release(&doc);
+    ++*(int *)rows;
+}
+
+static void test_the_text_of_an_event_is_that_of_its_tree(void **state)
+{
+    char events[512];
+    struct store *db = NULL;
+    struct err err = {0};
+    int rows = 0;
+    (void)state;
+    snprintf(events, sizeof events, "%s/runs/" FX_RUN "/events", home);
+    texts_write(events);
+    ingest();
+    assert_true(ask_num("SELECT count(*) FROM event WHERE json GLOB '*[[]1e+15]*'") == 2);
+    assert_int_equal(store_open(db_path, STORE_READ, &db, &err), 0);
+    assert_int_equal(store_each(db, "SELECT json FROM event WHERE kind = ?1", "tried",
+                                same_as_its_tree, &rows, &err), 0);
+    assert_int_equal(rows, 17);
+    store_close(db);
+}
+
 /* ---- ingesters, rebuild ---- */
 
 static void test_second_ingester_waits_or_reads(void **state)
@@ -465,6 +524,7 @@ int main(void)
         T(test_conflict_is_settled_by_time), T(test_strange_events),
         T(test_trial_steps_are_not_steps_of_runs), T(test_prediction_is_the_last_before_the_trial),
         T(test_an_older_database_gets_its_layouts),
+        T(test_the_text_of_an_event_is_that_of_its_tree),
         T(test_second_ingester_waits_or_reads), T(test_rebuild_equals_and_replaces),
         T(test_rebuild_of_a_damaged_database), T(test_every_mfu_recomputed), T(test_curation_link),
     };
