@@ -11,8 +11,7 @@
 enum { Q_INSERT, Q_KNOWN, Q_DROP, Q_CONFLICT, Q_STEP, Q_START, Q_TRIAL, Q_LAYOUT, N_QUERIES };
 static const char *const sql[N_QUERIES] = {
     [Q_INSERT] = "INSERT INTO event(run, attempt, writer, seq, kind, wall, mono, boot, host, json)"
-                 " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
-                 " ON CONFLICT DO NOTHING RETURNING id",
+                 " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT DO NOTHING",
     [Q_KNOWN] = "SELECT id, wall, json, kind FROM event"
                 " WHERE run = ?1 AND attempt = ?2 AND writer = ?3 AND seq = ?4",
     [Q_DROP] = "DELETE FROM event WHERE id = ?1",
@@ -170,16 +169,10 @@ static void bind_key(struct store_query *q, int first, const struct event_key *k
     store_bind_int(q, first + 3, k->seq);
 }
 
-/* Runs a statement that gives at most one row. The first column of that row goes into *first, which
- * may be NULL. */
-static int run_once(struct store_query *q, int64_t *first, struct err *err)
+/* Runs a statement that gives no row. */
+static int run_once(struct store_query *q, struct err *err)
 {
     int rc = store_next(q, err);
-    if (rc == 1 && first) {
-        *first = store_int(q, 0);
-        int end = store_next(q, err);
-        rc = end < 0 ? end : 1;
-    }
     store_reset(q);
     return rc;
 }
@@ -207,7 +200,7 @@ static int project_step(struct event_writer *w, int64_t id, const struct event_k
     for (int i = 0, at = 7; step_columns[i].name; i++)
         if (step_columns[i].since)
             column_bind(q, at++, e, step_columns[i].name, step_columns[i].type);
-    return run_once(q, NULL, err);
+    return run_once(q, err);
 }
 
 static int project_start(struct event_writer *w, int64_t id, const struct event_key *k,
@@ -220,7 +213,7 @@ static int project_start(struct event_writer *w, int64_t id, const struct event_
     store_bind_int(q, 6, trial && !cJSON_IsFalse(trial) && !cJSON_IsNull(trial));
     for (int i = 0; i < (int)ARRAY_LEN(start_columns); i++)
         column_bind(q, 7 + i, e, start_columns[i].name, start_columns[i].type);
-    return run_once(q, NULL, err);
+    return run_once(q, err);
 }
 
 static int project_trial(struct event_writer *w, int64_t id, const struct event_key *k,
@@ -234,12 +227,12 @@ static int project_trial(struct event_writer *w, int64_t id, const struct event_
     bind_text(q, 3, e, "trial");
     bind_text(q, 4, e, "ev");
     store_bind_int(q, 5, k->seq);
-    int rc = run_once(q, NULL, err);
+    int rc = run_once(q, err);
     const char *layout = json_text(e, "layout", NULL);
     if (rc < 0 || !layout)
         return rc;
     store_bind_text(w->q[Q_LAYOUT], 1, layout);
-    return run_once(w->q[Q_LAYOUT], NULL, err);
+    return run_once(w->q[Q_LAYOUT], err);
 }
 
 static int project(struct event_writer *w, int64_t id, const struct event_key *k, const cJSON *e,
@@ -298,7 +291,14 @@ static int insert(struct event_writer *w, const struct event_key *k, const cJSON
     store_bind_text(q, 8, json_text(e, "boot", "unknown"));
     store_bind_text(q, 9, json_text(e, "host", "unknown"));
     store_bind_text(q, 10, w->text.p);
-    return run_once(q, id, err);
+    int64_t row;
+    int rc;
+    if ((rc = run_once(q, err)) < 0)
+        return rc;
+    if (!(row = store_inserted(q)))
+        return 0;
+    *id = row;
+    return 1;
 }
 
 static int conflict_add(struct event_writer *w, const struct event_key *k, const char *text,
@@ -307,7 +307,7 @@ static int conflict_add(struct event_writer *w, const struct event_key *k, const
     struct store_query *q = w->q[Q_CONFLICT];
     bind_key(q, 1, k);
     store_bind_text(q, 5, text);
-    return run_once(q, NULL, err);
+    return run_once(q, err);
 }
 
 /* Returns whether the new event takes the place of the known one, which has the same key and
@@ -344,7 +344,7 @@ static int contend(struct event_writer *w, const struct event_key *k, const cJSO
     if (rc < 0 || order == 0 || !wins)
         return rc;
     store_bind_int(w->q[Q_DROP], 1, id);
-    rc = run_once(w->q[Q_DROP], NULL, err);
+    rc = run_once(w->q[Q_DROP], err);
     return rc < 0 ? rc : 1;
 }
 

@@ -214,7 +214,8 @@ static int store_connect(struct store *db, struct err *err)
                        "%s: no database there: 'reel db ingest' makes it from the event logs",
                        db->path);
     int mode = write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY;
-    rc = sqlite3_open_v2(db->path, &db->sql, mode, NULL);
+    /* One thread uses the connection, which therefore needs no mutex at each call. */
+    rc = sqlite3_open_v2(db->path, &db->sql, mode | SQLITE_OPEN_NOMUTEX, NULL);
     if (rc != SQLITE_OK)
         return err_set(err, rc == SQLITE_NOMEM ? ERR_NOMEM : ERR_IO,
                        "cannot open the database %s: %s: check the folder and its permissions",
@@ -336,6 +337,11 @@ int store_next(struct store_query *q, struct err *err)
     if (rc == SQLITE_ROW)
         return 1;
     return rc == SQLITE_DONE ? 0 : store_error(q->sql, rc, "run the query", err);
+}
+
+int64_t store_inserted(const struct store_query *q)
+{
+    return sqlite3_changes(q->sql) ? sqlite3_last_insert_rowid(q->sql) : 0;
 }
 
 void store_reset(struct store_query *q)

@@ -73,6 +73,9 @@ void store_bind_int(struct store_query *q, int i, int64_t value);
 void store_bind_num(struct store_query *q, int i, double value);
 /* Returns 1 when there is a row, 0 at the end, <0 on an error. */
 int store_next(struct store_query *q, struct err *err);
+/* Returns the id of the row that the last statement of this connection, an INSERT, made; 0 when it
+ * made none. */
+int64_t store_inserted(const struct store_query *q);
 void store_reset(struct store_query *q); /* Lets the query run again with new bindings. */
 void store_end(struct store_query *q);   /* NULL is fine */
 /* Runs one statement with its parameter ?1 bound to `text`, and calls `row` for each of its rows;
