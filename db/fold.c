@@ -454,9 +454,12 @@ static void clocks_settle(struct fold *f)
  * (then nothing was written), or <0. */
 static int fold_on(struct fold *f, const struct fold_news *news, struct err *err)
 {
-    static const char first_news[] = COLUMNS
+    static const char first_whole[] = COLUMNS ", 0 FROM event e" ALL;
+    static const char first_known[] = COLUMNS
         ", EXISTS" STEP_ORDER(">") " AND o.event < ?2)" JOINED NEWS;
-    const char *first = news->whole ? COLUMNS ", 0 FROM event e" ALL : first_news;
+    /* No new event stands before a folded one where none is folded yet. */
+    static const char first_unknown[] = COLUMNS ", 0 FROM event e" NEWS;
+    const char *first = news->whole ? first_whole : f->known ? first_known : first_unknown;
     const char *second = news->whole ? COLUMNS TIMES JOINED ALL : COLUMNS TIMES JOINED NEWS;
     double from = f->from;
     bool was_run = f->is_run;
