@@ -144,7 +144,10 @@ static int notices_take(struct agent *a, int wait_ms, struct err *err)
             agent_stop_request(a, (int)info.ssi_signo, "here");
             if (a->attempt.log) /* else the attempt still waits for room to begin */
                 event_signal(a, (int)info.ssi_signo, heard_at);
-            a->term |= info.ssi_signo == SIGTERM;
+            if (info.ssi_signo == SIGTERM) { /* a first one may have been of another kind */
+                a->term = true;
+                a->kill_look_mono = 0;
+            }
         }
     if (node_agents_heard(a->nodes)) { /* the node agent wrote the event */
         agent_stop_request(a, SIGTERM, "at a node agent");
@@ -253,7 +256,7 @@ static int trainer_watch(struct agent *a, struct sched_step_status *end, struct 
             limit_tell(a);
         if (a->stop_requested && clock_mono_s() - a->told_mono >= TELL_EVERY_S)
             trainer_tell(a);
-        agent_limit_over(a);
+        agent_kill_look(a);
         if (hangs(a)) {
             log_msg(LOG_WARN, "no sign of the trainer for %g s: it hangs, and is ended",
                     a->work.budget.hang_s);

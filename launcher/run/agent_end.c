@@ -12,8 +12,9 @@
 #include "base/num.h"
 #include "launcher/run/successor.h"
 
-/* So long after a question about the end of the time limit that got no answer it is put again. */
-static const double OVER_LOOK_S = 2;
+/* So long after a question whether the job is killed, which got no answer or met a grace, it is put
+ * again. */
+static const double KILL_LOOK_S = 2;
 
 /* ---- why it ended ---- */
 
@@ -79,32 +80,43 @@ static void requeue_withhold(struct agent *a)
     attempt_event(&a->attempt, &e);
 }
 
-/* Would the run go on if its attempt ended now, at the time limit? */
-static bool goes_on_after_limit(struct agent *a)
+/* Would the run go on if its attempt ended now, by this cause? */
+static bool goes_on_after(struct agent *a, enum attempt_cause cause)
 {
     struct err err = {0};
     if (run_fold_renew(a->fold, &err) < 0 ||
-        run_state_end(run_fold_suppose(a->fold), a->attempt.number, CAUSE_TIME_LIMIT, "", &err) < 0)
+        run_state_end(run_fold_suppose(a->fold), a->attempt.number, cause, "", &err) < 0)
         return false;
     return run_state_next(a->state, &a->work.budget, NULL) == RUN_NEXT_REQUEUE;
 }
 
-void agent_limit_over(struct agent *a)
+/* Gives the job back while the trainer lives. */
+static void give_back_early(struct agent *a, enum attempt_cause cause)
+{
+    log_msg(LOG_WARN, "%s and the trainer has not ended: "
+                      "the job is given back before all of it is killed",
+            cause == CAUSE_TIME_LIMIT ? "the time limit is over" : "the job is preempted");
+    a->attempt.given_back = cause;
+    successor_settle(a->conf, &a->work, &a->attempt, a->fold, RUN_NEXT_REQUEUE);
+}
+
+void agent_kill_look(struct agent *a)
 {
     struct sched_ending ending;
     double now_s = clock_mono_s();
-    if (!a->term || now_s < a->over_look_mono || !attempt_is_newest(&a->attempt))
+    if (!a->term || a->attempt.given_back != CAUSE_NONE || now_s < a->kill_look_mono ||
+        !attempt_is_newest(&a->attempt))
         return;
-    a->over_look_mono = now_s + OVER_LOOK_S;
+    a->kill_look_mono = now_s + KILL_LOOK_S;
     if (work_ending(&a->work, false, &ending) < 0)
         return;
-    a->over_look_mono = INFINITY;
-    if (ending.why != SCHED_END_TIME_LIMIT || !goes_on_after_limit(a))
-        return;
-    log_msg(LOG_WARN, "the time limit is over and the trainer has not ended: "
-                      "the job is given back before all of it is killed");
-    successor_settle(a->conf, &a->work, &a->attempt, a->fold, RUN_NEXT_REQUEUE);
-    a->given_back = true;
+    bool limit = ending.why == SCHED_END_TIME_LIMIT, gives_way = ending.why == SCHED_END_PREEMPTED;
+    enum attempt_cause cause = limit ? CAUSE_TIME_LIMIT : CAUSE_PREEMPT;
+    if (gives_way && !ending.is_killed)
+        return; /* its grace runs: given back now it would lose the rest of that */
+    a->kill_look_mono = INFINITY;
+    if ((limit || gives_way) && goes_on_after(a, cause))
+        give_back_early(a, cause);
 }
 
 void agent_step_aside(const struct agent *a, int *exit_code)
@@ -137,7 +149,7 @@ static int attempt_settle(struct agent *a, enum attempt_cause cause,
     enum run_next next = run_state_next(a->state, &a->work.budget, why);
     if (next == RUN_NEXT_REQUEUE && is_unexplained(a))
         requeue_withhold(a);
-    else if (next != RUN_NEXT_REQUEUE || !a->given_back)
+    else if (next != RUN_NEXT_REQUEUE || a->attempt.given_back == CAUSE_NONE)
         successor_settle(a->conf, &a->work, &a->attempt, a->fold, next);
     log_msg(LOG_INFO, "attempt %lld ended: %s%s%s", (long long)a->attempt.number,
             attempt_cause_names[cause],

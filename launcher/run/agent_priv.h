@@ -29,8 +29,7 @@ struct agent {
     struct sched_ending ending; /* as the scheduler has it when the trainer is gone */
     struct limit limit;
     bool limit_told;       /* the notice is our own, before the end of the time limit */
-    bool given_back;       /* its job was, at the end of the time limit, before the trainer ended */
-    double over_look_mono; /* then it is asked again whether the limit is over; INFINITY: never */
+    double kill_look_mono; /* then it is asked again whether the job is killed; INFINITY: never */
     double told_mono;      /* the trainer was asked to stop last */
     int notice_signo;      /* of the first notice */
     double notice_after_s; /* from the attempt's start to the first notice */
@@ -51,10 +50,11 @@ void agent_node_lost_note(struct agent *a, const char *node);
  * False: there is nothing to wait for any more. */
 bool agent_word_wait(struct agent *a, int rc);
 
-/* Gives the job back as soon as the scheduler ends it at its time limit, while the trainer still
- * saves or does not listen. When the kill wait is over the scheduler kills all of the job, this
- * agent too, and nobody else would bring the run back. */
-void agent_limit_over(struct agent *a);
+/* Gives the job back as soon as the scheduler ends it at its time limit, or preempts it for good
+ * and no grace is left, while the trainer still saves or does not listen. When the kill wait is
+ * over the scheduler kills all of the job, this agent too, and nobody else would bring the run
+ * back. */
+void agent_kill_look(struct agent *a);
 /* Says that a newer attempt has the run, and leaves it to that one: nothing more is told of this
  * attempt, and its job is not given back. */
 void agent_step_aside(const struct agent *a, int *exit_code);

@@ -144,6 +144,16 @@ int attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int 
     return rc;
 }
 
+void attempt_requeued(struct attempt *a, const char *job_id)
+{
+    struct evlog_event e;
+    event_begin(a->log, &e, requeue);
+    event_text(&e, requeue, job_id, job_id);
+    if (a->given_back != CAUSE_NONE)
+        event_text(&e, requeue, cause, attempt_cause_names[a->given_back]);
+    attempt_event(a, &e);
+}
+
 int attempt_flush(struct attempt *a) { return evlog_flush(a->log, NULL); }
 
 /* ---- its files ---- */
@@ -199,10 +209,11 @@ static enum attempt_cause cause_of_silent(const struct run_attempt *last, int ag
         snprintf(detail, STATE_TEXT_BYTES, "node %s was lost", *lost ? lost : "of its job");
         return CAUSE_NODE_FAIL;
     }
-    if (last->requeued_at > 0) { /* agent_limit_over, the only one who does so before the end */
-        snprintf(detail, STATE_TEXT_BYTES, "killed at the end of its time limit, before it had "
-                                           "finished stopping");
-        return CAUSE_TIME_LIMIT;
+    if (last->requeued_for != CAUSE_NONE) {
+        snprintf(detail, STATE_TEXT_BYTES, "killed %s, before it had finished stopping",
+                 last->requeued_for == CAUSE_TIME_LIMIT ? "at the end of its time limit"
+                                                        : "by a preemption");
+        return last->requeued_for;
     }
     if (last->signal_at > 0 && last->signal_at_step && ending->why == SCHED_END_NONE &&
         !agent_signal) {

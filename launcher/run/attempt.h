@@ -29,6 +29,8 @@ struct attempt {
     const char *run_dir;           /* borrowed */
     const struct sched_self *self; /* borrowed; zeroed outside a job */
     int64_t number;                /* 0: none is claimed */
+    /* Its job is given back before its end, which comes of this; NONE: it is not. */
+    enum attempt_cause given_back;
     struct evlog *log;
     struct lease *lock;
 };
@@ -57,6 +59,9 @@ void attempt_before(const struct attempt *a, const struct run_state *s, struct s
  * word. The same call, once there is some, goes on from there. */
 int attempt_claim(struct attempt *a, const struct run_state *state,
                   const struct attempt_ending *before, struct err *err);
+
+/* Says that the run has this job for its next attempt. */
+void attempt_requeued(struct attempt *a, const char *job_id);
 
 /* Is no newer attempt claimed? Else the run is no longer this one's to end or to bring back. */
 bool attempt_is_newest(const struct attempt *a);

@@ -256,6 +256,9 @@ static void apply_agent(struct run_attempt *a, const struct told_event *e)
     if (strcmp(kind, "attempt_started") == 0) {
         text_set(a->job_id, sizeof a->job_id, event, "job_id");
         text_set(a->token, sizeof a->token, event, "token");
+    } else if (strcmp(kind, "requeue") == 0) {
+        const char *cause = json_text(event, "cause", NULL);
+        a->requeued_for = cause ? cause_parse(cause) : CAUSE_NONE;
     } else if (strcmp(kind, "requeue_withheld") == 0) {
         a->withheld = true;
     } else if (strcmp(kind, "held") == 0) {
@@ -645,7 +648,7 @@ const char *run_state_word(const struct run_state *s, const struct run_budget *b
     }
     if (!last)
         return "queued";
-    if (last->requeued_at > 0) /* at the end of its time limit, if it has not told its end */
+    if (last->requeued_at > 0) /* before it was killed, if it has not told its end */
         return "waiting";
     if (last->cause != CAUSE_NONE || (last->held_until > 0 && last->trainer_started_at == 0))
         return "waiting";

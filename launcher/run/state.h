@@ -82,6 +82,7 @@ struct run_attempt {
     bool done;              /* it published what was the last step then */
     bool withheld;          /* its agent did not give the job back: who stopped it is unknown */
     double requeued_at;     /* its agent gave the job back to the scheduler to run again; 0 no */
+    enum attempt_cause requeued_for; /* it did so before the end, because of this; NONE: after it */
     double load_s, save_s;  /* checkpoint load; longest save */
     int64_t first_step, last_step; /* optimizer steps executed, -1 none */
     int64_t saved_step;     /* steps contained in the newest checkpoint it published, -1 none */

@@ -60,7 +60,6 @@ static void bring_back(const struct agent_conf *conf, struct work *w, struct att
 {
     char id[SCHED_ID_BYTES];
     struct err err = {0};
-    struct evlog_event e;
     int rc = wanted(w) || work_outdated(w, conf->run_dir) ? submit(conf, w, fold, id, &err)
                                                           : ERR_STATE;
     if (rc == ERR_BUSY) {
@@ -70,9 +69,7 @@ static void bring_back(const struct agent_conf *conf, struct work *w, struct att
             log_msg(LOG_WARN, "no successor, so the job itself is requeued: %s", err.text);
         work_requeue(w, attempt);
     } else {
-        event_begin(attempt->log, &e, requeue);
-        event_text(&e, requeue, job_id, id);
-        attempt_event(attempt, &e);
+        attempt_requeued(attempt, id);
     }
 }
 

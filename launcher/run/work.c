@@ -148,7 +148,6 @@ static bool is_unwanted(const char *run_dir)
 void work_requeue(struct work *w, struct attempt *attempt)
 {
     struct err err = {0};
-    struct evlog_event e;
     if (!w->sched)
         return;
     double begun_s = clock_mono_s(), pause_s = 1;
@@ -162,11 +161,8 @@ void work_requeue(struct work *w, struct attempt *attempt)
         log_msg(LOG_WARN, "cannot requeue job %s: %s", w->self.id, err.text);
         return;
     }
-    if (!attempt->log)
-        return;
-    event_begin(attempt->log, &e, requeue);
-    event_text(&e, requeue, job_id, w->self.id);
-    attempt_event(attempt, &e);
+    if (attempt->log)
+        attempt_requeued(attempt, w->self.id);
 }
 
 bool work_cancelled(struct work *w, const char *run_dir, struct run_state *s,

@@ -201,6 +201,8 @@ struct sched_ending {
     /* When its time limit ends the execution that runs, UTC Unix seconds; 0: none, or none runs. */
     double limit_at;
     double limit_s; /* how long that execution may last in all, where limit_at is known */
+    /* It is told to end, with no grace: what is left of it is killed when the kill wait is over. */
+    bool is_killed;
     double ended_at; /* when it ended, UTC Unix seconds; 0: it has not, or that is not known */
     char who[SCHED_ID_BYTES]; /* who cancelled it, where that is known: "root"; else "" */
 };

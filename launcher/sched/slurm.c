@@ -445,7 +445,9 @@ static int ending(struct sched *s, const char *id, struct sched_ending *out, str
     if ((rc = end_find(slurm_of(s), &job, now, &why, err)) < 0)
         goto out;
     bool over = sched_state_ended(slurm_state(&job, now));
-    *out = (struct sched_ending){.why = why, .ended_at = over ? job.ended_at : 0};
+    *out = (struct sched_ending){.why = why,
+                                 .is_killed = slurm_state(&job, now) == SCHED_STOPPING,
+                                 .ended_at = over ? job.ended_at : 0};
     if (out->why == SCHED_END_NONE && slurm_state(&job, now) == SCHED_RUNNING)
         out->limit_at = job.ended_at, out->limit_s = job.ended_at - job.started_at;
     if (out->why == SCHED_END_CANCELLED)
