@@ -22,6 +22,9 @@ enum {
     TELL_EVERY_S = 1,     /* a trainer that starts up may not hear yet: it is told until it ends */
     SPACE_LOOK_MS = 1000, /* between two looks whether the disk has room again */
 };
+/* An agent that was taken for lost finds that out within a beat of its lease, and has killed its
+ * trainer so long after that. */
+static const double EVICTED_KILL_S = 1;
 
 /* ---- events ---- */
 
@@ -340,6 +343,22 @@ static int claim(struct agent *a, struct err *err)
 
 /* ---- one attempt ---- */
 
+/* Waits until the agent that the lease was taken from has ended its trainer, if it lives: it would
+ * save beside ours. Our own trainer asks who has the run's folder before it saves. */
+static int evicted_wait(struct agent *a, struct err *err)
+{
+    double until_s = a->attempt.evicted_mono + LEASE_BEAT_S + EVICTED_KILL_S;
+    int rc;
+    if (a->attempt.evicted_mono <= 0 || a->trainer.kind->ours)
+        return 0;
+    log_msg(LOG_INFO, "the attempt before was lost and may still run: the trainer starts in %.0f s, "
+                      "when that one has ended", LEASE_BEAT_S + EVICTED_KILL_S);
+    while (!a->stop_requested && clock_mono_s() < until_s)
+        if ((rc = notices_take(a, LOOK_EVERY_MS, err)) < 0)
+            return rc;
+    return 0;
+}
+
 /* Starts the trainer, and watches it until it has ended. */
 static int trainer_live(struct agent *a, struct sched_step_status *end, struct err *err)
 {
@@ -365,6 +384,8 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
         return agent_finish(a, &end, exit_code, err);
     successor_prepare(a->conf, &a->work, a->fold);
     if ((rc = space_wait(a, err)) < 0)
+        return agent_fail(a, rc, exit_code, err);
+    if ((rc = evicted_wait(a, err)) < 0)
         return agent_fail(a, rc, exit_code, err);
     if (a->stop_requested)
         return agent_finish(a, &end, exit_code, err);

@@ -297,17 +297,20 @@ static void claim_load(const struct attempt *a, int64_t number, struct claim *ou
 
 /* Takes the lease from an agent of this very job that was killed on another node. Otherwise one
  * would have to wait until that lease has been silent for long. Since the scheduler has started the
- * job again, it has ended the earlier life of it. */
-static int former_self_evict(const struct attempt *a, const char *lock, struct err *err)
+ * job again, it has ended the earlier life of it, or has lost sight of it. */
+static int former_self_evict(struct attempt *a, const char *lock, struct err *err)
 {
     struct claim c;
     struct lease_holder h;
+    struct lease_watch once = {.quiet_s = 0};
     claim_load(a, run_state_claimed(a->run_dir), &c);
     bool former = a->self->id[0] && strcmp(c.job_id, a->self->id) == 0 &&
                   c.restart < a->self->restarts;
-    return former && lease_look(lock, &h) && h.pid == c.pid && strcmp(h.host, c.host) == 0
-               ? lease_evict(lock, &h, err)
-               : 0;
+    if (!former || !lease_look(lock, &h) || h.pid != c.pid || strcmp(h.host, c.host) != 0)
+        return 0;
+    if (lease_lives(&once, lock, LEASE_SILENT_S)) /* on this host one knows, of others nothing */
+        a->evicted_mono = clock_mono_s();
+    return lease_evict(lock, &h, err);
 }
 
 /* Returns by when a node was given up for lost with which this attempt ended: before the others

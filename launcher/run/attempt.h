@@ -33,6 +33,7 @@ struct attempt {
     enum attempt_cause given_back;
     struct evlog *log;
     struct lease *lock;
+    double evicted_mono; /* the lease was taken from an agent that may live; 0: it was not */
 };
 
 void attempt_init(struct attempt *a, const char *run_dir, const struct sched_self *self);
@@ -40,7 +41,8 @@ void attempt_release(struct attempt *a);
 
 /* Takes the lease. Waits half a minute for the agent of the attempt before; when that one lived on
  * another host, waits until it has been silent for a minute. Does not wait for an earlier life of
- * this very job, because the scheduler has ended that. */
+ * this very job, because the scheduler has ended that; where it took that for lost it may live
+ * unseen for a while, see evicted_mono. */
 int attempt_lock(struct attempt *a, struct err *err);
 /* What the scheduler says of how an attempt ended whose end nobody told. */
 struct attempt_ending {
