@@ -187,11 +187,12 @@ static const char *folder_if(const struct saves *saves, enum wrap_saves how)
 }
 
 static void explain_text(const struct run_state *s, const struct run_budget *budget,
-                         const char *waits, const struct saves *saves, struct str *out)
+                         const char *word, const char *waits, const struct saves *saves,
+                         struct str *out)
 {
     char buf[32], why[STATE_TEXT_BYTES];
     run_state_next(s, budget, why);
-    str_addf(out, "run %s (%.8s): %s, ", s->name, s->run, run_state_word(s, budget));
+    str_addf(out, "run %s (%.8s): %s, ", s->name, s->run, word);
     if (s->total_steps > 0)
         str_addf(out, "%lld of %lld steps, ", (long long)(s->max_step + 1),
                  (long long)s->total_steps);
@@ -220,14 +221,14 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
         damage_text(&s->attempts[i], out), space_text(&s->attempts[i], out);
 }
 
-static void explain_json(const struct run_state *s, const struct run_budget *budget,
-                         const char *waits, const struct saves *saves, struct json_out *o)
+static void explain_json(const struct run_state *s, const char *word, const char *waits,
+                         const struct saves *saves, struct json_out *o)
 {
     json_obj_begin(o, NULL);
     json_put_text(o, "schema", "reel.explain/1");
     json_put_text(o, "run", s->run);
     json_put_text(o, "name", s->name);
-    json_put_text(o, "state", run_state_word(s, budget));
+    json_put_text(o, "state", word);
     json_put_text(o, "waits", waits);
     json_put_text(o, "saves_missing", folder_if(saves, WRAP_SAVES_MISSING));
     json_put_text(o, "saves_empty", folder_if(saves, WRAP_SAVES_EMPTY));
@@ -258,14 +259,15 @@ int cmd_explain_run(const struct opt_values *v, struct cmd_env *env, struct err 
         goto out;
     if ((rc = launch_state_load(&l, &state, err)) < 0)
         goto out;
-    waits_why(env->home, &state, &l.budget, NULL, why);
+    bool gone = waits_why(env->home, &state, &l.budget, NULL, why);
+    const char *word = gone ? waits_over_word(&state) : run_state_word(&state, &l.budget);
     saves_look(&l, &state, &saves);
     if (opt_bool(v, "json")) {
         json_out_init(&o, &text, 2);
-        explain_json(&state, &l.budget, why, &saves, &o);
+        explain_json(&state, word, why, &saves, &o);
         str_addc(&text, '\n');
     } else {
-        explain_text(&state, &l.budget, why, &saves, &text);
+        explain_text(&state, &l.budget, word, why, &saves, &text);
         str_addf(&text, "  its folder, with logs: %s\n", l.run_dir);
     }
     rc = cmd_print(&text, err);

@@ -20,7 +20,9 @@ const struct opt_cmd cmd_status = {
     "status",
     "show the runs: state, step, MFU, attempts",
     "[RUN]", opts, ARRAY_LEN(opts), 0, 1,
-    "Read from the runs' own event logs; of a run that waits the scheduler is asked why."};
+    "Read from the runs' own event logs; of a run that waits the scheduler is asked why. A run is "
+    "'interrupted' when its job is over and nothing brings it back by itself: what does stands "
+    "beside it."};
 
 /* Says whether an attempt ended for lack of disk space, waits for space now, or trains on without
  * being able to save. */
@@ -43,8 +45,8 @@ static bool is_mute(const char *home, const struct run_state *s, const struct ru
     return !over && !stopped && space_is_out(home_run_dir(home, s->run, dir));
 }
 
-static void row_text(const struct run_state *s, const struct run_budget *budget, const char *why,
-                     bool mute, struct str *out)
+static void row_text(const struct run_state *s, const char *word, const char *why, bool mute,
+                     struct str *out)
 {
     char ago[32];
     char steps[32] = "-", total[32] = ""; /* a wrapped command may have neither */
@@ -52,8 +54,7 @@ static void row_text(const struct run_state *s, const struct run_budget *budget,
         snprintf(steps, sizeof steps, "%lld", (long long)(s->max_step + 1));
     if (s->total_steps > 0)
         snprintf(total, sizeof total, "/%lld", (long long)s->total_steps);
-    str_addf(out, "%-20.20s %.8s %-10s %6s%-7s", s->name, s->run, run_state_word(s, budget), steps,
-             total);
+    str_addf(out, "%-20.20s %.8s %-11s %6s%-7s", s->name, s->run, word, steps, total);
     if (s->last.step >= 0 && isfinite(s->last.mfu))
         str_addf(out, " %5.1f %%", 100 * s->last.mfu);
     else
@@ -88,14 +89,14 @@ static void row_text(const struct run_state *s, const struct run_budget *budget,
     str_addc(out, '\n');
 }
 
-static void row_json(const struct run_state *s, const struct run_budget *budget, const char *why,
-                     bool mute, struct json_out *o)
+static void row_json(const struct run_state *s, const char *word, const char *why, bool mute,
+                     struct json_out *o)
 {
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
     json_obj_begin(o, NULL);
     json_put_text(o, "run", s->run);
     json_put_text(o, "name", s->name);
-    json_put_text(o, "state", run_state_word(s, budget));
+    json_put_text(o, "state", word);
     json_put_text(o, "waits", why);
     json_put_bool(o, "log_is_full", mute);
     json_put_text(o, "model", s->model);
@@ -142,12 +143,13 @@ static int row_add(const struct cmd_env *env, const char *run, struct waits_sile
         goto out;
     if ((rc = launch_state_load(&l, &state, err)) < 0)
         goto out;
-    waits_why(env->home, &state, &l.budget, silence, why);
+    bool gone = waits_why(env->home, &state, &l.budget, silence, why);
+    const char *word = gone ? waits_over_word(&state) : run_state_word(&state, &l.budget);
     bool mute = is_mute(env->home, &state, &l.budget);
     if (json)
-        row_json(&state, &l.budget, why, mute, json);
+        row_json(&state, word, why, mute, json);
     else
-        row_text(&state, &l.budget, why, mute, text);
+        row_text(&state, word, why, mute, text);
 out:
     run_state_release(&state);
     return rc;

@@ -111,6 +111,11 @@ static void alive_format(const struct look *k, const struct sched_job *job,
         snprintf(text, STATE_TEXT_BYTES, "job %.20s is being cancelled at the scheduler", job->id);
 }
 
+const char *waits_over_word(const struct run_state *s)
+{
+    return s->wish == WISH_PAUSE ? "paused" : "interrupted";
+}
+
 /* Says that the job is gone. job: as it was found when it had ended; NULL: it is not listed. */
 static void gone_format(const struct run_state *s, const struct sched_job *job,
                         char text[STATE_TEXT_BYTES])
@@ -155,15 +160,20 @@ static bool is_still_so(const struct look *k)
     return same;
 }
 
-static void look_format(const struct look *k, char text[STATE_TEXT_BYTES])
+/* Returns true if the job is over or gone. */
+static bool look_format(const struct look *k, char text[STATE_TEXT_BYTES])
 {
     const struct sched_job *newest = job_find(k, k->s->job_id, k->s->job_token);
     const struct run_attempt *holder = k->holder;
     const struct sched_job *running = holder ? job_find(k, holder->job_id, holder->token) : NULL;
-    if (lives(running) || lives(newest))
+    if (lives(running) || lives(newest)) {
         alive_format(k, lives(running) ? running : newest, text);
-    else if ((newest || is_missed(k)) && is_still_so(k))
+        return false;
+    }
+    bool gone = (newest || is_missed(k)) && is_still_so(k);
+    if (gone)
         gone_format(k->s, newest, text);
+    return gone;
 }
 
 bool waits_for_owner(const struct run_state *s, const struct run_budget *budget)
@@ -181,22 +191,24 @@ static void owner_format(const struct run_state *s, const struct run_budget *bud
                  s->name);
 }
 
-void waits_why(const char *home, const struct run_state *s, const struct run_budget *budget,
+bool waits_why(const char *home, const struct run_state *s, const struct run_budget *budget,
                struct waits_silence *silence, char text[STATE_TEXT_BYTES])
 {
     struct look k = {.home = home, .s = s, .budget = budget};
     struct err err = {0};
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
+    bool gone = false;
     k.holder = last && (last->cause == CAUSE_NONE || last->requeued_at > 0) ? last : NULL;
     text[0] = '\0';
     owner_format(s, budget, text);
     if (!is_asked_about(&k))
-        return;
+        return false;
     if (look_ask_once(&k, silence, &err) < 0)
         snprintf(text, STATE_TEXT_BYTES, "how job %.20s stands is not known: %.180s", s->job_id,
                  err.text);
     else
-        look_format(&k, text);
+        gone = look_format(&k, text);
     sched_jobs_release(&k.jobs);
     sched_close(k.sched);
+    return gone;
 }

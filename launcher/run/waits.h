@@ -16,9 +16,14 @@ struct waits_silence {
 /* Says why the job waits. "" when the run is over or was never submitted, or its job does what the
  * run's logs say. Asks through the answer that all processes of a user share, and writes nothing of
  * the run; that there is no answer is said. Another user's run is not asked about. silence: NULL
- * where one run alone is asked about. */
-void waits_why(const char *home, const struct run_state *s, const struct run_budget *budget,
+ * where one run alone is asked about. True: the job is over or gone and the run is not, so that its
+ * state is waits_over_word's. */
+bool waits_why(const char *home, const struct run_state *s, const struct run_budget *budget,
                struct waits_silence *silence, char text[STATE_TEXT_BYTES]);
+
+/* Returns the word for a run whose job is over or gone without a word: paused, if its owner wanted
+ * that, else interrupted. */
+const char *waits_over_word(const struct run_state *s);
 
 /* Has its attempt ended outside of any job, so that nobody but its owner brings it back? */
 bool waits_for_owner(const struct run_state *s, const struct run_budget *budget);
