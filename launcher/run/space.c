@@ -1,5 +1,7 @@
 #include "launcher/run/space.h"
 
+#include <sys/statvfs.h>
+
 #include "base/clock.h"
 #include "base/events.h"
 #include "base/file.h"
@@ -37,6 +39,24 @@ bool space_is_out(const char *run_dir)
 {
     int64_t left = file_space(run_dir);
     return left >= 0 && left < A_WORD_BYTES;
+}
+
+bool space_is_read_only(const char *run_dir)
+{
+    struct statvfs st;
+    return statvfs(run_dir, &st) == 0 && (st.f_flag & ST_RDONLY);
+}
+
+const char *space_shut(const char *run_dir)
+{
+    struct statvfs st;
+    if (space_is_read_only(run_dir))
+        return "is mounted read-only";
+    if (space_is_out(run_dir))
+        return "is on a full disk";
+    if (statvfs(run_dir, &st) == 0 && st.f_files > 0 && st.f_favail == 0)
+        return "is on a disk without a free inode";
+    return "";
 }
 
 bool space_for_words(struct attempt *a)

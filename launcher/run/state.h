@@ -61,6 +61,7 @@ struct run_attempt {
     /* The job and the token of its submission. Both are "" outside a job; a wrapped run has no
      * token. */
     char job_id[STATE_JOB_BYTES], token[ID_TEXT_BYTES];
+    int64_t restart; /* how often its job had been requeued before */
     double started_at, trainer_started_at, first_step_at, ended_at;
     double last_event_at; /* of all its writers */
     double signal_at;    /* first notice to stop, at the agent or at the trainer; 0 none */

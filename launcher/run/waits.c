@@ -8,10 +8,13 @@
 
 #include "base/clock.h"
 #include "launcher/run/home.h"
+#include "launcher/run/space.h"
 #include "launcher/sched/sched.h"
 
 /* No shared answer is older, and no log of another host is further behind. */
 static const double UNLISTED_S = 60;
+/* An attempt that has not begun so long after its job waits for something. */
+static const double UNBEGUN_S = 30;
 
 /* Is the job held? squeue(1) has "JobHeldUser", "JobHeldAdmin", "job requeued in held state",
  * "launch failed requeued held". */
@@ -100,6 +103,34 @@ static bool is_dying(const struct look *k, const struct sched_job *job)
            ending.why == SCHED_END_CANCELLED;
 }
 
+/* Does the job run without an attempt? The newest one is of another job, or of an earlier execution
+ * of this one. */
+static bool is_idle(const struct look *k, const struct sched_job *job)
+{
+    const struct run_state *s = k->s;
+    const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
+    bool begun = last && strcmp(last->job_id, job->id) == 0 && last->restart >= job->restarts;
+    bool lost = s->claimed > (last ? last->number : 0); /* it has begun, and its log is lost */
+    return job->state == SCHED_RUNNING && !begun && !lost;
+}
+
+/* Says why a job runs whose attempt has not begun. Where the disk does not tell, as of a quota, the
+ * job may have started just now. */
+static void idle_format(const struct look *k, const struct sched_job *job,
+                        char text[STATE_TEXT_BYTES])
+{
+    char dir[LIMIT_PATH_BYTES];
+    const char *shut = space_shut(home_run_dir(k->home, k->s->run, dir));
+    if (*shut)
+        snprintf(text, STATE_TEXT_BYTES,
+                 "job %.20s runs and its attempt does not begin, for '%.300s' %s: it begins as soon "
+                 "as that is mended", job->id, dir, shut);
+    else if (job->started_at > 0 && clock_wall_s() - job->started_at > UNBEGUN_S)
+        snprintf(text, STATE_TEXT_BYTES,
+                 "job %.20s runs and its attempt has not begun: its output says why, a quota may be "
+                 "used up", job->id);
+}
+
 static void alive_format(const struct look *k, const struct sched_job *job,
                          char text[STATE_TEXT_BYTES])
 {
@@ -107,6 +138,8 @@ static void alive_format(const struct look *k, const struct sched_job *job,
     bool waits = strcmp(word, "queued") == 0 || strcmp(word, "waiting") == 0;
     if ((job->state == SCHED_PENDING || job->state == SCHED_REQUEUED) && waits && job->reason[0])
         reason_format(k->s->sched, job->id, job->reason, text);
+    else if (is_idle(k, job))
+        idle_format(k, job, text);
     else if (is_dying(k, job))
         snprintf(text, STATE_TEXT_BYTES, "job %.20s is being cancelled at the scheduler", job->id);
 }

@@ -168,14 +168,18 @@ static void wrap_format(const struct wrap *w, struct str *text)
 int wrap_save(const struct wrap *w, const char *run_dir, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
-    struct str text = STR_INIT;
+    struct str text = STR_INIT, old = STR_INIT;
     int rc;
     wrap_format(w, &text);
     if ((rc = str_check(&text, err)) < 0)
         goto out;
     path_of(run_dir, path);
-    rc = file_publish_private(path, text.p, text.len, err); /* arguments may hold secrets */
+    bool same = file_read(path, (int64_t)text.len, &old, NULL) == 0 && old.len == text.len &&
+                memcmp(old.p, text.p, text.len) == 0;
+    if (!same) /* a job that runs again needs no room for what is there */
+        rc = file_publish_private(path, text.p, text.len, err); /* arguments may hold secrets */
 out:
+    str_release(&old);
     str_release(&text);
     return rc;
 }
