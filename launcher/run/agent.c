@@ -358,8 +358,9 @@ static int evicted_wait(struct agent *a, struct err *err)
     int rc;
     if (a->attempt.evicted_mono <= 0 || a->trainer.kind->ours)
         return 0;
-    log_msg(LOG_INFO, "the attempt before was lost and may still run: the trainer starts in %.0f s, "
-                      "when that one has ended", LEASE_BEAT_S + EVICTED_KILL_S);
+    log_msg(LOG_INFO,
+            "the attempt before was lost and may still run: the trainer starts in %.0f s, "
+            "when that one has ended", LEASE_BEAT_S + EVICTED_KILL_S);
     while (!a->stop_requested && clock_mono_s() < until_s)
         if ((rc = notices_take(a, LOOK_EVERY_MS, err)) < 0)
             return rc;

@@ -123,12 +123,12 @@ static void idle_format(const struct look *k, const struct sched_job *job,
     const char *shut = space_shut(home_run_dir(k->home, k->s->run, dir));
     if (*shut)
         snprintf(text, STATE_TEXT_BYTES,
-                 "job %.20s runs and its attempt does not begin, for '%.300s' %s: it begins as soon "
-                 "as that is mended", job->id, dir, shut);
+                 "job %.20s runs and its attempt does not begin, for '%.300s' %s: it begins as "
+                 "soon as that is mended", job->id, dir, shut);
     else if (job->started_at > 0 && clock_wall_s() - job->started_at > UNBEGUN_S)
         snprintf(text, STATE_TEXT_BYTES,
-                 "job %.20s runs and its attempt has not begun: its output says why, a quota may be "
-                 "used up", job->id);
+                 "job %.20s runs and its attempt has not begun: its output says why, a quota may "
+                 "be used up", job->id);
 }
 
 static void alive_format(const struct look *k, const struct sched_job *job,

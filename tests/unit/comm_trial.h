@@ -42,7 +42,7 @@ static inline unsigned mixed(unsigned a, unsigned b)
     return x;
 }
 
-/* Numbers whose sum depends on the order of adding. */
+/* Returns a number whose sum with others depends on the order of adding. */
 static inline double rough(unsigned seed, int rank, int64_t i)
 {
     static const double sizes[] = {1e16, 1, -1e16, 3, 1e-9, -7e15};
@@ -103,7 +103,7 @@ static inline int64_t pair_count(unsigned seed, int from, int to, int64_t most)
     return x % 4 == 0 ? 0 : (int64_t)(x / 4) % (most + 1);
 }
 
-/* Parts one after the other with a gap of one element. */
+/* Lays out the parts one after the other, with a gap of one element. */
 static inline int64_t lay_out(const int64_t *counts, int64_t *at, int size)
 {
     int64_t n = 1;
@@ -306,7 +306,7 @@ static inline void trial_verify(struct trial *t)
         gaps_stand(t, t->recv, t->counts, t->at, gap);
     if (t->op.kind == COMM_ALL_TO_ALL)
         gaps_stand(t, t->recv, t->recv_counts, t->recv_at, gap);
-    /* the other parts are as before */
+    /* The other parts are as they were before. */
     for (int64_t i = 0; t->op.kind == COMM_REDUCE_SCATTER && i < t->send_total; i++)
         if (!t->in_place || i < t->at[t->c->rank] || i >= t->at[t->c->rank] + t->counts[t->c->rank])
             must_equal(t, t->send, i, rough(t->seed, t->c->world_ranks[t->c->rank], i), true);

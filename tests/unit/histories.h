@@ -25,7 +25,7 @@ struct ev {
 #define STARTED(n, t) {n, "attempt_started", t, "\"job_id\":\"7\""}
 #define STEP(n, t, s) \
     {n, "step", t, "\"step\":" #s ",\"started_at\":" #t ",\"step_s\":1,\"loss\":0.5"}
-/* Told at t by a wall clock that had shown `began` when the step began. */
+/* This step is told at t, by a wall clock that had shown `began` when the step began. */
 #define BEGUN(n, t, began, s) \
     {n, "step", t, "\"step\":" #s ",\"started_at\":" #began ",\"step_s\":1,\"loss\":0.5"}
 #define SAVED(n, t, s) {n, "ckpt_saved", t, "\"step\":" #s ",\"seconds\":0.1"}
@@ -42,8 +42,8 @@ struct ev {
     {0, "retry_requested", t, \
      "\"turn\":" #turn ",\"after_attempt\":" #after ",\"reset_budget\":" reset}
 
-/* The host that tells event number `from` and those behind it, and its clocks: how far its wall
- * clock is ahead of the true time, which the events have, and what its monotonic one showed at the
+/* This host tells event number `from` and those behind it. Of its clocks it says how far the wall
+ * clock is ahead of the true time, which the events have, and what the monotonic one showed at the
  * true time 0. */
 struct host_clocks {
     size_t from;
@@ -52,7 +52,7 @@ struct host_clocks {
 };
 #define HOST(from, host, ahead, mono) {from, host, host "-boot", ahead, mono}
 
-/* clocks: at first those of a host that tells the true time. */
+/* Until `clocks` names another host, events are told by one that has the true time. */
 static const struct fold_case {
     const char *what;
     struct ev events[MAX_EVENTS];

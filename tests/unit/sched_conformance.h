@@ -215,7 +215,7 @@ static bool conform_env_is_known(const char *entry)
     return false;
 }
 
-/* Every submitted entry, byte for byte, and nothing of the submitter's. */
+/* A job has every entry that was submitted, byte for byte, and nothing of the submitter's. */
 static void conform_test_environment(void **state)
 {
     struct str text = STR_INIT;
@@ -433,7 +433,7 @@ static void conform_test_after(void **state)
 
 #define CONFORM_FIRST_RUN "echo run $REEL_JOB_RESTART; [ $REEL_JOB_RESTART = 1 ] && exit 0;"
 
-/* Four jobs share the machine; one that needs all of it comes. */
+/* Four jobs share the machine when one comes that needs all of it. */
 static void conform_test_preempt(void **state)
 {
     struct conform_job saves = {.name = "saves",

@@ -45,9 +45,9 @@ struct conform {
     double signal_lead_s;         /* of the signal before a time limit; 0: half the limit */
     double step_deadline_s;       /* in which a step has surely come to its trap; 0: 2 s */
     double patience_s;
-    /* the site tracks a job's processes by ancestry alone: those that left it outlive the job */
+    /* The site tracks a job's processes by ancestry alone, so those that left it outlive the job. */
     bool orphans_escape;
-    /* before steps: be inside a job; NULL where steps work without one */
+    /* Before steps it puts this process inside a job. NULL: steps work without one. */
     void (*allocate)(void);
 };
 static struct conform conform;
@@ -86,7 +86,7 @@ static inline const char *conform_token(char buf[ID_TEXT_BYTES])
     return id_format(id, buf);
 }
 
-/* One job of the suite: a shell script, its log is <dir>/<name>.log. */
+/* One job of the suite is a shell script. Its log is <dir>/<name>.log. */
 struct conform_job {
     const char *name, *script;
     struct sched_spec spec; /* limits and permissions; the rest is filled in */

@@ -108,7 +108,7 @@ static inline void on_damage(void *ctx, const char *dir, const char *reason)
     snprintf(t->reason, sizeof t->reason, "%s", reason);
 }
 
-/* Loads and expects the state of `step`; -1: nothing found. */
+/* Loads, and expects the state of `step`; with -1 it expects that nothing is found. */
 static inline void load_expect(struct rig *r, int64_t step, struct told *told)
 {
     struct ckpt_meta meta = {0};

@@ -80,7 +80,7 @@ static inline struct tensor f64(double *p, int64_t rows, int64_t cols)
     return tensor_of(p, DTYPE_F64, rows, cols);
 }
 
-/* One tensor whose gradient is checked. */
+/* This is one tensor whose gradient is checked. */
 struct fd_slot {
     const char *name;
     double *x;

@@ -97,7 +97,7 @@ static const struct model_case {
                 "\"trainable\": false},"
                 " {\"match\": \"pos_h.*\", \"trainable\": false}, {\"match\": \"text_null\", "
                 "\"trainable\": false}]}"},
-    /* a stage without anything trained, and a head without */
+    /* In one stage, and in the head, nothing is trained. */
     [FROZEN] = {"frozen layers", MODEL_DIT, ADALN_NONE, 8, false, false, 0, 4, OBJECTIVE_EDM,
                 LOSS_NORM_TOKEN, false,
                 "{\"groups\": [{\"match\": \"blocks.[12].*\", \"trainable\": false}, {\"match\": "
@@ -184,13 +184,13 @@ static inline double *whole_gradient(struct rig *r, struct comm *part)
 
 enum { GRADS, WEIGHTS, MOMENT1, MOMENT2, AVERAGE, STATES };
 static const char *const state_names[] = {"gradient", "weight", "m", "v", "average"};
-/* What one rank with everything gives. */
+/* This is what one rank that has everything gives. */
 struct outcome {
     double *state[STATES]; /* [total], tensor after tensor */
     double loss[STEPS_MAX];
     struct optim_result step[STEPS_MAX];
 };
-/* text: the first difference, or empty; 256 bytes */
+/* `text` has room for 256 bytes and gets the first difference; without one it stays empty. */
 struct compare { const struct outcome *want; char *text; };
 
 static inline int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *err)
@@ -280,8 +280,8 @@ static inline void compare_whole(struct compare *c, const struct param_list *lis
                 largest(want + at, NULL, list->items[i].count));
 }
 
-/* Of n flat elements from e on, all of unit u, those that this rank holds in a buffer of pieces or
- * of everything: `skip` stand before them, `n` are here, from `at` on. */
+/* Of n flat elements from e on, all of unit u, this rank holds some in a buffer of pieces or of
+ * everything: `skip` stand before these, and `n` are here, from `at` on. */
 struct held_run { int64_t skip, n, at; };
 
 static inline struct held_run held_of(const struct rig *r, const struct shard_unit *u, int64_t e,
@@ -447,7 +447,7 @@ static inline const char *layout_text(const struct layout *l)
     return text;
 }
 
-/* Does it differ from one rank's run? The same answer on all ranks of the part. */
+/* Does it differ from one rank's run? All ranks of the part get the same answer. */
 static inline bool layout_differs(struct comm *part, int model, const struct layout *l, bool clip,
                                   char text[256])
 {

@@ -151,7 +151,8 @@ static inline void rig_weights(struct rig *r)
     free(flat);
 }
 
-/* A tensor of whose partial sums over ranks the optimizer is not told; -1: none. */
+/* The optimizer is not told that the sums of this tensor are partial ones over ranks; -1: it is
+ * told of all. */
 static int64_t rig_unsummed = -1;
 
 static inline int rig_optim(struct rig *r, const struct optim_conf *c, struct err *err)

@@ -59,7 +59,7 @@ static inline int64_t state_visit(const struct ckpt_state *s, int64_t salt, stat
 
 /* ---- ranks without a group ---- */
 
-/* One rank of a layout: what it holds, in memory of its own. */
+/* This is one rank of a layout, and what it holds, in memory of its own. */
 struct holder {
     struct shards sh;
     struct ckpt_state s;

@@ -60,7 +60,7 @@ static inline struct train_report train(struct run *run, const struct job *j)
     struct train_report report = {0};
     struct err err = {0};
     must(try_train(run, j, &report, &err), &err);
-    /* to ranks that had no part in it */
+    /* Ranks that had no part in it are told. */
     must(comm_broadcast_bytes(world, &report, sizeof report, 0, &err), &err);
     return report;
 }
