@@ -121,8 +121,9 @@ OPT_cov     := -O0 -g --coverage
 ifeq ($(OPT_$(V)),)
 $(error V=$(V) is not a variant: use release, debug, asan, tsan or cov)
 endif
-# Copies of functions for constant arguments and the tracking of variables for a debugger make the
-# arithmetic no faster, and cost half of the time that it takes to compile. Only gcc knows them.
+# Copies of functions for constant arguments were measured to make the arithmetic no faster, and the
+# tracking of variables for a debugger changes no code; both cost half of the time that the longest
+# of these sources takes to compile. Only gcc knows them.
 OPT_trainer := $(if $(filter release,$(V)),-O3 \
     $(if $(findstring clang,$(CC)),,-fno-ipa-cp-clone -fno-var-tracking-assignments))
 # The arithmetic is compiled for three kinds of processors, of which one is chosen when the trainer

@@ -49,8 +49,8 @@ struct fold_diff { /* how many events saw this difference of wall and mono */
     int64_t ms, n;
     bool changed; /* since it was loaded */
 };
-/* What one clock showed in one attempt; +-infinity where nothing was seen. Without a clock these
- * are UTC. */
+/* These are the readings of one clock in one attempt; +-infinity where nothing was seen. Without a
+ * clock they are UTC. */
 struct fold_part {
     int64_t attempt;
     int clock;

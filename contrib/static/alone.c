@@ -1,5 +1,5 @@
-/* What a program that is one file must not take from the machine it runs on: libraries loaded while
- * it runs, which would bring another C library with them. Linked into reel-static alone.
+/* A program that is one file must not load libraries of the machine it runs on, which would bring
+ * another C library with them. This is linked into reel-static alone.
  *
  * hwloc finds no plugins and no udev, and reads /sys without them. An owner's name is looked up in
  * /etc/passwd and nowhere else; reel shows the number of one that is not there.

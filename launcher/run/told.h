@@ -10,7 +10,7 @@
 
 #include "fold/clock.h"
 
-/* Of two notices heard at one time the one of the lesser kind counts. */
+/* When two notices were heard at one time, the one of the lesser kind counts. */
 enum told_kind {
     TOLD_CREATED,      /* the run, in attempt 0 */
     TOLD_STARTED,

@@ -58,8 +58,8 @@ static void memory_orders(void **state)
     }
 }
 
-/* Where a rank keeps pieces, two whole units are in use at a time: beside them zero 2 and 3 work
- * with what zero 1 does. */
+/* Two whole units are in use at a time on a rank that keeps pieces. Apart from these, zero 2 and 3
+ * need the working memory that zero 1 needs. */
 static void units_in_use_are_planned(void **state)
 {
     struct model m = tiny();
