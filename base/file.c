@@ -33,6 +33,10 @@ static int fail(struct err *err, const char *verb, const char *path)
         return err_set(err, ERR_IO,
                        "cannot %s '%s': %s: change its permissions or choose another folder", verb,
                        path, strerror(errno));
+    case EFBIG:
+        return err_set(err, ERR_IO,
+                       "cannot %s '%s': %s: raise the limit of file sizes (ulimit -f)", verb, path,
+                       strerror(errno));
     default:
         return err_set_errno(err, ERR_IO, "cannot %s '%s'", verb, path);
     }

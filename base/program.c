@@ -1,5 +1,6 @@
 #include "base/program.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -337,6 +338,8 @@ int program_main(const struct program *p, const struct build *b, int argc, char 
     snprintf(name, sizeof name, "%s", p->page.program);
     log_set_sink(log_to_stderr, name);
     log_set_level(LOG_INFO);
+    /* A write beyond a limit of file sizes then fails, and fails with a sentence. */
+    signal(SIGXFSZ, SIG_IGN);
     if (p->alone && argc > 0)
         argv[0] = name;
     int rc = dispatch(p, b, argc, argv, &err);

@@ -141,8 +141,6 @@ int guard_run(const struct agent_conf *conf, int *exit_code, struct err *err)
     if (sigprocmask(SIG_BLOCK, &signals, NULL) < 0)
         return err_set_errno(err, ERR_IO, "cannot block signals");
     signal(SIGPIPE, SIG_IGN); /* whoever reads the output may go; the trainer has the default */
-    /* Slurm brings ulimit -f along: a word is lost then, and not the run. */
-    signal(SIGXFSZ, SIG_IGN);
     fflush(NULL);
     pid_t parent = getpid(), child = fork();
     if (child < 0)
