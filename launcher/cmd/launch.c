@@ -16,6 +16,7 @@
 #include "launcher/run/control.h"
 #include "launcher/run/home.h"
 #include "launcher/run/next.h"
+#include "launcher/start/command.h"
 #include "profiles/dataset.h"
 
 static const struct opt opts[] = {
@@ -335,6 +336,8 @@ static int checks_run(const struct opt_values *v, const struct cmd_env *env, str
     if ((rc = simd_named(&ignored, err)) < 0)
         return rc;
     if ((rc = gpus_check(run, run_path, err)) < 0)
+        return rc;
+    if ((rc = command_ranks_check(layout_world(&plan->layout), s->ops->starts_ranks, err)) < 0)
         return rc;
     if ((rc = launch_plans_check(run, layout_world(&plan->layout), err)) < 0)
         return rc;

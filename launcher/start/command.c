@@ -98,6 +98,16 @@ static int program_find(const char *name, struct arena *arena, const char **out,
                    name);
 }
 
+int command_ranks_check(int64_t ranks, bool starts_ranks, struct err *err)
+{
+    struct arena arena;
+    const char *found;
+    arena_init(&arena, 0);
+    int rc = ranks > 1 && !starts_ranks ? program_find(mpirun_words[0], &arena, &found, err) : 0;
+    arena_release(&arena);
+    return rc;
+}
+
 int command_trainer(const char *bin_dir, int64_t ranks, bool starts_ranks, const char *const *args,
                     const char *const *environ_list, struct arena *arena, struct command *out,
                     struct err *err)

@@ -30,6 +30,9 @@ int command_trainer(const char *bin_dir, int64_t ranks, bool starts_ranks, const
                     const char *const *environ_list, struct arena *arena, struct command *out,
                     struct err *err);
 
+/* Checks that there is what starts so many ranks. ERR_ENV: there is no mpirun. */
+int command_ranks_check(int64_t ranks, bool starts_ranks, struct err *err);
+
 /* Computes the sizes of a layout's groups of ranks. The innermost group comes first: its ranks talk
  * most with each other (sched_step_spec.groups). */
 void command_groups(const struct layout *l, int64_t groups[PLACE_GROUPS]);
