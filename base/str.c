@@ -129,6 +129,8 @@ void str_cut(char *out, size_t size, const char *text)
         return;
     while (word > end / 2 && text[word] != ' ')
         word--;
+    while (end > 0 && ((unsigned char)text[end] & 0xc0) == 0x80) /* inside a character of UTF-8 */
+        end--;
     memcpy(out + (word > end / 2 ? word : end), "...", sizeof "...");
 }
 

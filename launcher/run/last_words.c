@@ -68,13 +68,25 @@ static bool tells_more(const char *line, const char *error, const char *task)
     return !task || tells_of_another(error);
 }
 
+/* Returns the bytes of the character at p that a terminal prints, of which n may be read; 0: it
+ * prints none. */
+static size_t printed(const char *p, size_t n)
+{
+    size_t bytes = json_utf8_len(p, n);
+    bool second_controls = bytes == 2 && (unsigned char)p[0] == 0xc2 && (unsigned char)p[1] < 0xa0;
+    bool line_end = *p == '\n' || *p == '\r';
+    return line_end || ((unsigned char)*p >= ' ' && *p != 0x7f && !second_controls) ? bytes : 0;
+}
+
 /* Makes one text of the lines: whatever a terminal would not print is replaced. */
 static void text_clean(char *text, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        if (((unsigned char)text[i] < ' ' && text[i] != '\n' && text[i] != '\r') ||
-            (unsigned char)text[i] >= 0x7f)
+    for (size_t i = 0; i < n;) {
+        size_t bytes = printed(text + i, n - i);
+        if (bytes == 0)
             text[i] = (unsigned char)text[i] < ' ' ? ' ' : '?';
+        i += bytes ? bytes : 1;
+    }
 }
 
 /* Puts both lines together. The task's is short and has its room; the error takes the rest. */

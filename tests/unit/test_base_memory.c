@@ -131,6 +131,8 @@ static void test_str_cut(void **state)
         {"reduce-scatter", 10, "reduce..."},
         {"a reduce-scatter", 10, "a redu..."},
         {"gone", 4, "..."},
+        {"gr\xc3\xb6\xc3\x9f" "er", 8, "gr\xc3\xb6..."},
+        {"gr\xc3\xb6\xc3\x9f" "er", 7, "gr..."},
     };
     char out[16];
     (void)state;

@@ -421,6 +421,8 @@ static void test_last_words(void **state)
         {"OSError: [Errno 28] No space left on device\r\n\x1b[31mbye\x1b[0m\n",
          "OSError: [Errno 28] No space left on device"},
         {"ValueError: caf\xe9 \xff\n", "ValueError: caf? ?"},
+        {"OSError: '/data/gr\xc3\xb6\xc3\x9f" "e/\xe6\x98\xa0' is gone\xc2\x9b\x37m\x7f\n",
+         "OSError: '/data/gr\xc3\xb6\xc3\x9f" "e/\xe6\x98\xa0' is gone??7m?"},
         {"step 1\nstep 2\n", ""},
         {"", ""},
     };
