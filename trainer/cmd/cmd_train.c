@@ -87,11 +87,11 @@ static const struct opt opts[] = {
 const struct opt_cmd train_cmd_train = {
     "train", "train, resume and save a run (started directly or by mpirun)", "",
     opts, ARRAY_LEN(opts), 0, 0,
-    "SIGUSR1 or SIGTERM asks to save and stop at the next step: exit status 75. Status 0 means the "
-    "last step is published. Open MPI's mpirun takes two seconds more to end when a rank's status "
-    "is not 0; --mca odls_base_sigkill_timeout 0 spares them. When a rank was killed the others on "
-    "its host name it and end with 75; mpirun's own status is then 128 and the number of the "
-    "signal."};
+    "SIGUSR1, SIGTERM or Ctrl-C asks to save and stop at the next step: exit status 75; a second "
+    "Ctrl-C ends it at once. Status 0 means the last step is published. Open MPI's mpirun takes "
+    "two seconds more to end when a rank's status is not 0; --mca odls_base_sigkill_timeout 0 "
+    "spares them. When a rank was killed the others on its host name it and end with 75; mpirun's "
+    "own status is then 128 and the number of the signal."};
 
 static void say(void *ctx, const char *line)
 {

@@ -38,11 +38,26 @@ static void write_event(struct notice *n)
         log_msg(LOG_WARN, "event lost: %s", err.text);
 }
 
+/* Makes the set of the requests. A shell's background job ignores Ctrl-C, and goes on doing so. */
 static void signals_set(sigset_t *set)
 {
+    struct sigaction interrupt;
     sigemptyset(set);
     sigaddset(set, SIGUSR1);
     sigaddset(set, SIGTERM);
+    if (sigaction(SIGINT, NULL, &interrupt) == 0 && interrupt.sa_handler != SIG_IGN)
+        sigaddset(set, SIGINT);
+}
+
+/* Ends the process as the signal does where nobody waits for it. */
+static void die_of(int signo)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, signo);
+    signal(signo, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    raise(signo);
 }
 
 static void *listen_main(void *arg)
@@ -52,7 +67,11 @@ static void *listen_main(void *arg)
     int signo;
     signals_set(&set);
     for (;;) {
-        if (sigwait(&set, &signo) != 0 || n->signo)
+        if (sigwait(&set, &signo) != 0)
+            continue;
+        if (n->signo == SIGINT && signo == SIGINT)
+            die_of(SIGINT);
+        if (n->signo)
             continue;
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);
@@ -63,6 +82,8 @@ static void *listen_main(void *arg)
         if (n->run_dir)
             write_event(n);
         pthread_mutex_unlock(&n->lock);
+        if (signo == SIGINT)
+            log_msg(LOG_INFO, "it saves and stops after this step; Ctrl-C again ends it at once");
     }
     return NULL;
 }

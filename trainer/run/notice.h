@@ -1,4 +1,5 @@
-/* notice: the request to save and stop (SIGUSR1, SIGTERM), heard by a thread of its own.
+/* notice: the request to save and stop (SIGUSR1, SIGTERM, Ctrl-C), heard by a thread of its own. A
+ * second Ctrl-C ends the process at once.
  *
  * Loading, saving and a long step do not delay the hearing: the thread notes when and in which
  * phase the request came, and rank 0 of a run writes the event `stop_heard` at once, into a log of
