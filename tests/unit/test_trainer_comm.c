@@ -627,7 +627,7 @@ static void a_split_that_is_not_joined(void **state)
     if (world->rank != last) {
         world->conf->deadline_s = 5; /* the others are on their way */
         must_fail(comm_split(whole, "tp", 0, 0, &part, &err), ERR_TEMP, &err,
-                  "barrier 'tp' in group dp");
+                  "all-gather 'tp' in group dp");
         assert_non_null(strstr(err.text, none));
         world_mend(whole);
     }

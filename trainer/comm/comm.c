@@ -77,7 +77,7 @@ int comm_new(struct comm *parent, const struct comm_backend *backend, const char
         if (!parent)
             *world = (struct comm_world){
                 .conf = {.check = CHECK_AT_FIRST},
-                .rank = rank, .size = size
+                .rank = rank, .size = size, .groups = 1
             };
         if (group_fill(c, world_ranks)) {
             *out = c;
@@ -112,21 +112,68 @@ void comm_bind(struct comm *c, struct dev *dev)
     c->dev = dev;
 }
 
-/* Waits until all ranks are there. It is called before what a backend does without a deadline, and
- * names whoever is missing. */
+/* Waits until all ranks are there, and names whoever is missing. */
 static int all_there(struct comm *c, const char *what, struct err *err)
 {
     return comm_do(c, &(struct comm_op){.kind = COMM_BARRIER, .what = what, .dtype = DTYPE_BYTE},
                    NULL, err);
 }
 
+/* What a rank says when a group is split: c->scalars hold it. `groups` is its world's. */
+struct member { double color, key, groups; };
+enum { MEMBER_SCALARS = sizeof(struct member) / sizeof(double) };
+
+/* Gathers what the ranks of c say. Nothing is allocated here, so that no rank stays away. */
+static int members_gather(struct comm *c, const char *axis, struct member own, struct err *err)
+{
+    struct comm_op gather = {
+        .kind = COMM_ALL_GATHER, .what = axis,
+        .send = &own, .recv = c->scalars, .n = MEMBER_SCALARS, .dtype = DTYPE_F64
+    };
+    int rc;
+    if ((rc = comm_do_quietly(c, &gather, true, err)) < 0)
+        return rc;
+    const struct member *all = (const struct member *)c->scalars;
+    for (int r = 0; r < c->size; r++)
+        c->world->groups = num_max_i64(c->world->groups, (int64_t)all[r].groups + 1);
+    return 0;
+}
+
+/* Writes the ranks of c of `color` by rising key, then by rank. Returns how many they are. */
+static int members_list(const struct comm *c, double color, int *ranks)
+{
+    const struct member *all = (const struct member *)c->scalars;
+    int n = 0;
+    for (int r = 0; r < c->size; r++) {
+        if (all[r].color != color)
+            continue;
+        int at = n++;
+        for (; at > 0 && all[ranks[at - 1]].key > all[r].key; at--)
+            ranks[at] = ranks[at - 1];
+        ranks[at] = r;
+    }
+    return n;
+}
+
 int comm_split(struct comm *c, const char *axis, int color, int key, struct comm **out,
                struct err *err)
 {
-    int rc;
-    if ((rc = all_there(c, axis, err)) < 0)
+    int rc, rank = 0;
+    if ((rc = members_gather(c, axis, (struct member){color, key, (double)c->world->groups},
+                             err)) < 0)
         return rc;
-    return c->backend->split(c, axis, color, key, out, err);
+    int *ranks = calloc((size_t)c->size, sizeof *ranks);
+    if (!ranks)
+        return err_set(err, ERR_NOMEM, "out of memory opening group %s", axis);
+    int size = members_list(c, color, ranks);
+    for (int r = 0; r < size; r++) {
+        rank = ranks[r] == c->rank ? r : rank;
+        ranks[r] = c->world_ranks[ranks[r]];
+    }
+    /* no rank of c has met this number, so no two groups that share two ranks have the same */
+    rc = c->backend->split(c, axis, rank, size, ranks, c->world->groups - 1, out, err);
+    free(ranks);
+    return rc;
 }
 
 void comm_abort(struct comm *c, int exit_code)

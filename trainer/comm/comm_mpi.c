@@ -1,5 +1,6 @@
-/* The MPI backend: groups are communicators, and comm_mpi_engine.c runs the operations.
- */
+/* The MPI backend: a group is ranges of tags in MPI's world, so that one is opened and closed
+ * without a word of MPI's own, which waits without a deadline. comm_mpi_engine.c runs the
+ * operations. */
 #include <limits.h>
 #include <mpi.h>
 #include <stdlib.h>
@@ -126,7 +127,8 @@ static int mpi_reserve(struct comm *c, int works, int64_t bytes, struct err *err
 
 static void mpi_abort(struct comm *c, int exit_code)
 {
-    MPI_Abort(((struct mpi_group *)c->self)->comm, exit_code);
+    (void)c;
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
 }
 
 static void group_free(struct mpi_group *g)
@@ -149,36 +151,24 @@ static void group_free(struct mpi_group *g)
  * come. */
 static void mpi_close(struct comm *c)
 {
-    struct mpi_group *g = c->self;
     if (!c->parent)
         comm_peers_close(c->world->peers);
     if (!c->parent && !c->broken)
         MPI_Finalize();
-    else if (c->parent && !c->broken)
-        MPI_Comm_free(&g->comm);
-    group_free(g);
+    group_free(c->self);
 }
 
-/* Takes the communicator on success only. */
-static int mpi_wrap(MPI_Comm comm, struct comm *parent, const char *axis, struct comm **out,
-                    struct err *err);
-
-static int mpi_split(struct comm *c, const char *axis, int color, int key, struct comm **out,
-                     struct err *err)
+/* Returns the first of a group's tags; -1: MPI's end before. */
+static int64_t first_tag(int64_t number)
 {
-    double started = clock_mono_s();
-    MPI_Comm part;
-    int rc = comm_mpi_checked(c,
-                              MPI_Comm_split(((struct mpi_group *)c->self)->comm, color, key,
-                                             &part),
-                              "split", err);
-    c->wait_s += clock_mono_s() - started;
-    if (rc < 0)
-        return rc;
-    if ((rc = mpi_wrap(part, c, axis, out, err)) < 0)
-        MPI_Comm_free(&part);
-    return rc;
+    int *bound, found;
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &bound, &found);
+    int64_t first = number * COMM_MPI_TAGS;
+    return !found || first + COMM_MPI_TAGS - 1 > *bound ? -1 : first;
 }
+
+static int mpi_split(struct comm *c, const char *axis, int rank, int size, const int *world_ranks,
+                     int64_t number, struct comm **out, struct err *err);
 
 static const struct comm_backend mpi_backend = {
     "mpi", INT_MAX,
@@ -186,58 +176,45 @@ static const struct comm_backend mpi_backend = {
     mpi_split, mpi_abort, mpi_close
 };
 
-/* Returns the world ranks of all of comm; NULL when out of memory. */
-static int *world_ranks_of(MPI_Comm comm, int size)
+/* Gives a group of the front what is the backend's. */
+static int group_take(struct comm *c, int64_t tag, struct err *err)
 {
-    int *ranks = calloc(2 * (size_t)size, sizeof *ranks);
-    MPI_Group all, part;
-    if (!ranks)
-        return NULL;
-    for (int r = 0; r < size; r++)
-        ranks[size + r] = r;
-    MPI_Comm_group(MPI_COMM_WORLD, &all);
-    MPI_Comm_group(comm, &part);
-    MPI_Group_translate_ranks(part, size, ranks + size, all, ranks);
-    MPI_Group_free(&all);
-    MPI_Group_free(&part);
-    return ranks;
-}
-
-static int mpi_wrap(MPI_Comm comm, struct comm *parent, const char *axis, struct comm **out,
-                    struct err *err)
-{
-    int size, rank;
-    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-    MPI_Comm_size(comm, &size);
-    MPI_Comm_rank(comm, &rank);
-    int *ranks = world_ranks_of(comm, size);
-    struct mpi_group *g = calloc(1, sizeof *g);
-    struct comm *c = NULL;
-    int rc;
-    if (!ranks || !g) {
-        rc = err_set(err, ERR_NOMEM, "out of memory opening group %s of %d ranks", axis, size);
-        goto out;
-    }
-    if ((rc = comm_new(parent, &mpi_backend, axis, rank, size, ranks, &c, err)) < 0)
-        goto out;
-    g->comm = comm;
-    c->self = g;
+    struct mpi_group *g = c->self = calloc(1, sizeof *g);
+    if (!g)
+        return err_set(err, ERR_NOMEM, "out of memory opening group %s", c->axis);
+    g->first_tag = (int)tag;
     for (int i = 0; i <= COMM_WORKS; i++)
         c->works[i].self = &g->works[i];
-    if (requests_take(c, 1) < 0) {
-        rc = err_set(err, ERR_NOMEM, "out of memory opening group %s", axis);
-        goto out;
+    if (requests_take(c, 1) < 0)
+        return err_set(err, ERR_NOMEM, "out of memory opening group %s", c->axis);
+    return mpi_reserve(c, 1, 0, err);
+}
+
+/* Opens the group of a number; with parent NULL it is the world. */
+static int group_open(struct comm *parent, const char *axis, int rank, int size,
+                      const int *world_ranks, int64_t number, struct comm **out, struct err *err)
+{
+    struct comm *c = NULL;
+    int64_t tag = first_tag(number);
+    int rc;
+    if (tag < 0)
+        return err_set(err, ERR_LIMIT, "group %s is the %lldth, and this MPI's tags do for fewer",
+                       axis, (long long)number + 1);
+    if ((rc = comm_new(parent, &mpi_backend, axis, rank, size, world_ranks, &c, err)) < 0)
+        return rc;
+    if ((rc = group_take(c, tag, err)) == 0) {
+        *out = c;
+        return 0;
     }
-    if ((rc = mpi_reserve(c, 1, 0, err)) < 0)
-        goto out;
-    *out = c;
-    c = NULL, g = NULL; /* the caller's */
-out:
-    free(ranks);
-    group_free(g);
-    if (c)
-        comm_free(c);
+    group_free(c->self);
+    comm_free(c);
     return rc;
+}
+
+static int mpi_split(struct comm *c, const char *axis, int rank, int size, const int *world_ranks,
+                     int64_t number, struct comm **out, struct err *err)
+{
+    return group_open(c, axis, rank, size, world_ranks, number, out, err);
 }
 
 int comm_mpi_open(int *argc, char ***argv, struct comm **out, struct err *err)
@@ -247,9 +224,14 @@ int comm_mpi_open(int *argc, char ***argv, struct comm **out, struct err *err)
                        "MPI cannot start: is Open MPI installed, and was this started by its "
                        "mpirun?");
     struct comm *world = NULL;
-    int rc;
-    if ((rc = mpi_wrap(MPI_COMM_WORLD, NULL, "world", &world, err)) < 0)
-        goto out;
+    int size, rank, rc;
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if ((rc = group_open(NULL, "world", rank, size, NULL, 0, &world, err)) < 0) {
+        MPI_Finalize();
+        return rc;
+    }
     if ((rc = comm_peers_open(world, &world->world->peers, err)) < 0)
         goto out;
     *out = world;

@@ -10,9 +10,9 @@
  * sum an all-reduce exchanges the sums. Chunks have one size, whatever the ranks reserved.
  *
  * A poll advances the works of *all* groups, so two ranks may wait for the same works in different
- * orders. Messages of an operation carry its number in the group as tag, so those of two operations
- * never mix. send_recvs, in which not all ranks of a group need take part, have a tag of their own,
- * and meet in the order in which they were started.
+ * orders. All messages are of MPI's world. Their tag tells the group and the operation's number in
+ * it, so those of two operations never mix. send_recvs, in which not all ranks of a group need take
+ * part, have one tag a group, and meet in the order in which they were started.
  */
 #include <math.h>
 #include <sched.h>
@@ -26,8 +26,7 @@
 #include "trainer/comm/comm_mpi_priv.h"
 
 enum {
-    TAGS = 1 << 14,    /* far more than can be in flight, and below MPI's least bound on tags */
-    TAG_MESSAGE = TAGS,
+    TAG_MESSAGE = COMM_MPI_TAGS - 1, /* a send_recv's */
     SUM_BLOCK = 512,   /* elements added up at a time: they stay in the first-level cache */
     NAMED_RANKS = 16,  /* the most ranks that a sentence names */
     /* polls before a wait looks at the clock and gives way: small messages are there by then */
@@ -61,8 +60,8 @@ static struct mpi_group *group_of(const struct comm_work *w) { return w->c->self
 static int post_recv(struct comm_work *w, void *to, int64_t n, int peer)
 {
     struct mpi_batch *b = &own_of(w)->recvs;
-    int status = MPI_Irecv(to, (int)n, type_of(w->op.dtype), peer, own_of(w)->tag,
-                           group_of(w)->comm, &b->requests[b->n]);
+    int status = MPI_Irecv(to, (int)n, type_of(w->op.dtype), w->c->world_ranks[peer],
+                           own_of(w)->tag, MPI_COMM_WORLD, &b->requests[b->n]);
     b->peers[b->n] = peer;
     b->n += status == MPI_SUCCESS, b->open += status == MPI_SUCCESS;
     return status;
@@ -71,8 +70,8 @@ static int post_recv(struct comm_work *w, void *to, int64_t n, int peer)
 static int post_send(struct comm_work *w, const void *from, int64_t n, int peer)
 {
     struct mpi_batch *b = &own_of(w)->sends;
-    int status = MPI_Isend(from, (int)n, type_of(w->op.dtype), peer, own_of(w)->tag,
-                           group_of(w)->comm, &b->requests[b->n]);
+    int status = MPI_Isend(from, (int)n, type_of(w->op.dtype), w->c->world_ranks[peer],
+                           own_of(w)->tag, MPI_COMM_WORLD, &b->requests[b->n]);
     b->peers[b->n] = peer;
     b->n += status == MPI_SUCCESS, b->open += status == MPI_SUCCESS;
     return status;
@@ -336,7 +335,8 @@ int comm_mpi_start(struct comm *c, struct comm_work *w, struct err *err)
 {
     struct mpi_work *m = own_of(w);
     bool messages = w->op.kind == COMM_SEND_RECV;
-    m->tag = messages ? TAG_MESSAGE : (int)(group_of(w)->sequence++ % TAGS);
+    m->tag = group_of(w)->first_tag +
+             (messages ? TAG_MESSAGE : (int)(group_of(w)->sequence++ % TAG_MESSAGE));
     m->sends.n = m->sends.open = m->recvs.n = m->recvs.open = 0;
     m->sent = m->got = m->arriving = 0;
     m->slot = -1;

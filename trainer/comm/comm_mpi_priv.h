@@ -11,6 +11,9 @@
 #define COMM_GONE \
     "rank %d of the world is gone: its process %d has ended (killed, or crashed) without a word; "
 
+/* The tags of a group: far more than can be in flight, so that a number can come again. */
+enum { COMM_MPI_TAGS = 1 << 10 };
+
 /* Holds the messages of one direction of a work that are in flight. */
 struct mpi_batch {
     MPI_Request *requests; /* MPI_REQUEST_NULL: done */
@@ -29,7 +32,7 @@ struct mpi_work {
 };
 
 struct mpi_group {
-    MPI_Comm comm;
+    int first_tag; /* of COMM_MPI_TAGS that no other group has between two of its ranks */
     struct mpi_work works[COMM_WORKS + 1];
     unsigned sequence;  /* number of operations started, without send_recv */
     char *scratch;      /* [slots][size - 1][depth · COMM_CHUNK_BYTES] */

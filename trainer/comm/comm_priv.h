@@ -42,8 +42,10 @@ struct comm_backend {
     int (*wait)(struct comm *c, struct comm_work *w, struct err *err);
     void (*progress)(struct comm *c);
     int (*reserve)(struct comm *c, int works, int64_t bytes, struct err *err);
-    int (*split)(struct comm *c, const char *axis, int color, int key, struct comm **out,
-                 struct err *err);
+    /* Makes the group of these ranks of the world, of which this is `rank`. `number` is no other's
+     * between any two of them. */
+    int (*split)(struct comm *c, const char *axis, int rank, int size, const int *world_ranks,
+                 int64_t number, struct comm **out, struct err *err);
     void (*abort)(struct comm *c, int exit_code);
     void (*close)(struct comm *c); /* closes only the backend's own */
 };
@@ -53,6 +55,7 @@ struct comm_world {
     struct comm_conf conf;
     struct comm_order *order; /* comm_order.c; NULL until the first operation in check mode */
     int rank, size;
+    int64_t groups; /* above the number of every group that this rank has met; the world's is 0 */
     struct comm_work *flight; /* the backend's works in flight, of all groups */
     int64_t completed;        /* messages that are over: tells whether anything moves */
     double wait_s;            /* of all groups */
