@@ -2,6 +2,7 @@
  * operation against the answer worked out apart (comm_trial.h), sums in rank order to the last bit;
  * in flight together; late, failed and out of order. */
 // LINK: -Wl,--wrap=MPI_Irecv -Wl,--wrap=MPI_Testsome -Wl,--wrap=clock_sleep_s
+// LINK: -Wl,--wrap=comm_peers_disturbed
 #include "comm_trial.h"
 
 #include <limits.h>
@@ -9,10 +10,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "trainer/comm/comm_mpi_peers.h"
 
 /* ---- MPI and the clock, as the tests want them ---- */
 
-static bool irecv_fails, testsome_fails;
+static bool irecv_fails, testsome_fails, disturbed;
 static double slept_s, long_sleep_s = 1e-3; /* naps of a long wait are shorter */
 int __real_MPI_Irecv(void *buf, int n, MPI_Datatype t, int peer, int tag, MPI_Comm c,
                      MPI_Request *r);
@@ -22,6 +24,14 @@ int __real_MPI_Testsome(int n, MPI_Request *r, int *done, int *which, MPI_Status
 int __wrap_MPI_Testsome(int n, MPI_Request *r, int *done, int *which, MPI_Status *s);
 void __real_clock_sleep_s(double seconds);
 void __wrap_clock_sleep_s(double seconds);
+
+bool __real_comm_peers_disturbed(struct comm_peers *p, double now);
+bool __wrap_comm_peers_disturbed(struct comm_peers *p, double now);
+
+bool __wrap_comm_peers_disturbed(struct comm_peers *p, double now)
+{
+    return disturbed || __real_comm_peers_disturbed(p, now);
+}
 
 int __wrap_MPI_Irecv(void *buf, int n, MPI_Datatype t, int peer, int tag, MPI_Comm c,
                      MPI_Request *r)
@@ -275,6 +285,15 @@ static void random_operations_of_random_groups(void **state)
     soak(false, 1);
     soak(true, 2);
     check_set(before);
+}
+
+/* Beside other processes a wait sleeps until a bell. */
+static void random_operations_while_others_compute(void **state)
+{
+    (void)state;
+    disturbed = true;
+    soak(world->conf->check, 3);
+    disturbed = false;
 }
 
 static struct comm_work *one_message(double *x, int peer, bool send)
@@ -656,6 +675,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(reserved_is_resident), cmocka_unit_test(long_messages),
         cmocka_unit_test(too_many_elements_are_refused), cmocka_unit_test(waits_in_any_order),
         cmocka_unit_test(random_operations_of_random_groups),
+        cmocka_unit_test(random_operations_while_others_compute),
         cmocka_unit_test(messages_are_between_two), cmocka_unit_test(a_missing_wait_leaves_nan),
         cmocka_unit_test(latency), cmocka_unit_test(alone_must_match), cmocka_unit_test(scalars),
         cmocka_unit_test(agreement), cmocka_unit_test(a_deadline_that_holds),

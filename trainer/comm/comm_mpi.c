@@ -219,6 +219,9 @@ static int mpi_split(struct comm *c, const char *axis, int rank, int size, const
 
 int comm_mpi_open(int *argc, char ***argv, struct comm **out, struct err *err)
 {
+    /* Nothing here waits inside MPI, so it need not give way after each look at a request that is
+     * still open (Open MPI does where a host has more ranks than slots); comm_mpi_wait does. */
+    setenv("OMPI_MCA_mpi_yield_when_idle", "0", 0);
     if (MPI_Init(argc, argv) != MPI_SUCCESS)
         return err_set(err, ERR_ENV,
                        "MPI cannot start: is Open MPI installed, and was this started by its "

@@ -31,13 +31,16 @@ enum {
     NAMED_RANKS = 16,  /* the most ranks that a sentence names */
     /* polls before a wait looks at the clock and gives way: small messages are there by then */
     EAGER_POLLS = 32,
+    /* MPI sends no less at once; a longer message's sender may wait until it was asked for */
+    EAGER_BYTES = 256,
 };
-/* After so long without a message the core is left to others between polls. Where ranks share
- * cores, another rank computes with what one of them polls away. */
-static const double sleep_after_s = 0.2, sleep_after_crowded_s = 2e-3;
-/* A nap is this part of the wait so far, within bounds. So a message comes late by little of what
- * it took, and a long wait costs no processor. */
-static const double nap_part = 1. / 64, nap_least_s = 20e-6, nap_most_s = 1e-3;
+/* A wait polls for so long, then it sleeps between polls. Where ranks share processors, another
+ * rank computes with what one of them polls away. A wait sleeps at once while other processes use
+ * the processors too. */
+static const double poll_alone_s = 0.2, poll_crowded_s = 2e-3;
+/* A nap ends with a bell, or after this part of the wait so far, within bounds. So a message
+ * without a bell comes late by little of what it took, and a long wait costs no processor. */
+static const double nap_part = 1. / 64, nap_least_s = 50e-6, nap_most_s = 1e-3;
 static const double look_s = 0.05; /* time between two looks at whether the peers live */
 
 static MPI_Datatype type_of(enum dtype t)
@@ -57,6 +60,12 @@ static struct mpi_group *group_of(const struct comm_work *w) { return w->c->self
 
 /* ---- messages ---- */
 
+/* Wakes a rank of w's group, which may sleep until something comes from here. */
+static void ring(const struct comm_work *w, int peer)
+{
+    comm_bells_ring(comm_peers_bells(w->c->world->peers), w->c->world_ranks[peer]);
+}
+
 static int post_recv(struct comm_work *w, void *to, int64_t n, int peer)
 {
     struct mpi_batch *b = &own_of(w)->recvs;
@@ -64,6 +73,8 @@ static int post_recv(struct comm_work *w, void *to, int64_t n, int peer)
                            own_of(w)->tag, MPI_COMM_WORLD, &b->requests[b->n]);
     b->peers[b->n] = peer;
     b->n += status == MPI_SUCCESS, b->open += status == MPI_SUCCESS;
+    if (n * dtype_bytes(w->op.dtype) > EAGER_BYTES)
+        ring(w, peer);
     return status;
 }
 
@@ -74,6 +85,7 @@ static int post_send(struct comm_work *w, const void *from, int64_t n, int peer)
                            own_of(w)->tag, MPI_COMM_WORLD, &b->requests[b->n]);
     b->peers[b->n] = peer;
     b->n += status == MPI_SUCCESS, b->open += status == MPI_SUCCESS;
+    ring(w, peer);
     return status;
 }
 
@@ -425,15 +437,26 @@ static int peers_check(struct comm_work *w, double *looked, double now, struct e
                    w->op.what, w->c->axis, w->c->size);
 }
 
+/* Leaves the processor to others until the next poll. `heard` is what the bell said before the last
+ * one, and nothing has moved since `moved`. */
+static void give_way(const struct comm_world *world, uint32_t heard, double moved, double now)
+{
+    double poll_s = comm_peers_crowded(world->peers) ? poll_crowded_s : poll_alone_s;
+    if (now - moved < poll_s && !comm_peers_disturbed(world->peers, now))
+        sched_yield();
+    else
+        comm_bells_sleep(comm_peers_bells(world->peers), world->rank, heard,
+                         fmin(fmax(nap_part * (now - moved), nap_least_s), nap_most_s));
+}
+
 int comm_mpi_wait(struct comm *c, struct comm_work *w, struct err *err)
 {
     double entered = clock_mono_s(), moved = entered, looked = entered,
            deadline_s = c->conf->deadline_s;
-    double sleep_after = comm_peers_crowded(c->world->peers) ? sleep_after_crowded_s
-                                                             : sleep_after_s;
     int64_t completed = c->world->completed;
     struct comm_work *failed = NULL;
     for (int polls = 0;; polls += polls < EAGER_POLLS) {
+        uint32_t heard = comm_bells_heard(comm_peers_bells(c->world->peers), c->world->rank);
         int status = flight_advance(c->world, &failed);
         if (status != MPI_SUCCESS) {
             comm_break(c);
@@ -448,12 +471,9 @@ int comm_mpi_wait(struct comm *c, struct comm_work *w, struct err *err)
             completed = c->world->completed, moved = now;
         if (deadline_s > 0 && now - entered > deadline_s)
             return wait_late(w, now - entered, err);
-        if (now - moved > sleep_after && peers_check(w, &looked, now, err) < 0)
+        if (now - moved > poll_crowded_s && peers_check(w, &looked, now, err) < 0)
             return ERR_TEMP;
-        if (now - moved > sleep_after)
-            clock_sleep_s(fmin(fmax(nap_part * (now - moved), nap_least_s), nap_most_s));
-        else
-            sched_yield();
+        give_way(c->world, heard, moved, now);
     }
 }
 

@@ -1,7 +1,9 @@
 #include "trainer/comm/comm_mpi_peers.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -10,15 +12,21 @@
 #include "base/file.h"
 #include "base/hash.h"
 
-/* Names a rank's process, and where its number means something: by a hash of boot and namespace. */
-struct place { uint64_t where; int64_t pid; };
+/* Names a rank's process, where its number means something (by a hash of boot and namespace), and
+ * its descriptor of bells. */
+struct place { uint64_t where; int64_t pid, bells; };
 
 struct comm_peers {
     struct pollfd *fds;
     int *ranks, *pids;
     int n;
-    bool crowded;
+    int processors;
+    struct comm_bells *bells;
+    int load;                  /* descriptor of /proc/loadavg; -1: not known */
+    double looked_s, others;   /* when it was read; how many others wanted to run, on average */
 };
+
+static const double look_s = 0.02, newest_part = 0.1, disturbed_from = 0.8;
 
 static struct place place_own(void)
 {
@@ -29,7 +37,7 @@ static struct place place_own(void)
         ns[0] = '\0';
     str_add(&text, ns);
     struct place p = {ns[0] && str_check(&text, NULL) == 0 ? hash_128(text.p, text.len).hi : 0,
-                      getpid()};
+                      getpid(), -1};
     str_release(&text);
     return p;
 }
@@ -48,6 +56,7 @@ static struct comm_peers *peers_new(int size)
     struct comm_peers *p = calloc(1, sizeof *p);
     if (!p)
         return NULL;
+    p->load = -1;
     p->fds = calloc((size_t)size, sizeof *p->fds);
     p->ranks = calloc(2 * (size_t)size, sizeof *p->ranks);
     p->pids = p->ranks ? p->ranks + size : NULL;
@@ -55,6 +64,22 @@ static struct comm_peers *peers_new(int size)
         return p;
     comm_peers_close(p);
     return NULL;
+}
+
+/* The bells are those of the first rank of this host. */
+static void peers_add(struct comm_peers *p, const struct comm *world, const struct place *all)
+{
+    const struct place *own = &all[world->rank], *first = NULL;
+    for (int r = 0; r < world->size; r++) {
+        if (!own->where || all[r].where != own->where)
+            continue;
+        first = first ? first : &all[r];
+        if (r != world->rank)
+            peer_add(p, r, all[r].pid);
+    }
+    p->processors = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    p->load = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+    p->bells = p->n > 0 ? comm_bells_open(first->pid, first->bells, world->size) : NULL;
 }
 
 int comm_peers_open(struct comm *world, struct comm_peers **out, struct err *err)
@@ -65,6 +90,7 @@ int comm_peers_open(struct comm *world, struct comm_peers **out, struct err *err
         .kind = COMM_ALL_GATHER, .what = "processes of the ranks",
         .send = &own, .recv = all, .n = sizeof own, .dtype = DTYPE_BYTE
     };
+    own.bells = comm_bells_make(world->size);
     int rc = p ? 0
                : err_set(err, ERR_NOMEM, "out of memory opening a world of %d ranks",
                          world->size);
@@ -72,22 +98,45 @@ int comm_peers_open(struct comm *world, struct comm_peers **out, struct err *err
         goto out;
     if ((rc = comm_do(world, &gather, NULL, err)) < 0)
         goto out;
-    for (int r = 0; r < world->size; r++)
-        if (r != world->rank && own.where && all[r].where == own.where)
-            peer_add(p, r, all[r].pid);
-    p->crowded = p->n + 1 > sysconf(_SC_NPROCESSORS_ONLN);
+    peers_add(p, world, all);
     /* all ranks live until every descriptor is open */
     if ((rc = comm_barrier(world, err)) < 0)
         goto out;
     *out = p;
     p = NULL; /* the caller's */
 out:
+    if (own.bells >= 0)
+        close((int)own.bells);
     free(all);
     comm_peers_close(p);
     return rc;
 }
 
-bool comm_peers_crowded(const struct comm_peers *p) { return p && p->crowded; }
+bool comm_peers_crowded(const struct comm_peers *p) { return p && p->n + 1 > p->processors; }
+struct comm_bells *comm_peers_bells(const struct comm_peers *p) { return p ? p->bells : NULL; }
+
+/* Returns how many threads of the whole host run or want to; 0: that is not known. */
+static int runnable(const struct comm_peers *p)
+{
+    char text[128];
+    int n = 0;
+    ssize_t len = p->load < 0 ? -1 : pread(p->load, text, sizeof text - 1, 0);
+    text[len > 0 ? len : 0] = '\0';
+    return len > 0 && sscanf(text, "%*s %*s %*s %d/", &n) == 1 ? n : 0;
+}
+
+bool comm_peers_disturbed(struct comm_peers *p, double now)
+{
+    if (!p || p->n == 0)
+        return false;
+    if (now - p->looked_s > look_s) {
+        int wanting = runnable(p) + comm_bells_asleep(p->bells);
+        int others = wanting > p->processors ? wanting - (p->n + 1) : 0;
+        p->others += newest_part * (others - p->others);
+        p->looked_s = now;
+    }
+    return p->others > disturbed_from;
+}
 
 int comm_peers_gone(const struct comm_peers *p, int wait_ms, int *pid)
 {
@@ -106,6 +155,9 @@ void comm_peers_close(struct comm_peers *p)
     for (int i = 0; p && i < p->n; i++)
         close(p->fds[i].fd);
     if (p) {
+        comm_bells_close(p->bells);
+        if (p->load >= 0)
+            close(p->load);
         free(p->fds);
         free(p->ranks);
     }

@@ -1,4 +1,4 @@
-/* comm_mpi_peers: tells which ranks of this host still live.
+/* comm_mpi_peers: tells which ranks of this host still live, and wakes those that sleep.
  *
  * MPI does not say that a peer was killed: through shared memory it is merely silent. Each rank
  * therefore holds a descriptor (pidfd) of every other rank's process that it can see: those of its
@@ -10,6 +10,7 @@
 #define TRAINER_COMM_COMM_MPI_PEERS_H
 
 #include "trainer/comm/comm.h"
+#include "trainer/comm/comm_mpi_bells.h"
 
 struct comm_peers;
 /* Opens the descriptors; all ranks of the world call it. *out is new. Where no rank can be watched
@@ -18,6 +19,11 @@ int comm_peers_open(struct comm *world, struct comm_peers **out, struct err *err
 /* Says whether this host has more ranks than processors. False with p NULL, where that is not
  * known. */
 bool comm_peers_crowded(const struct comm_peers *p);
+/* Says whether other processes want the processors of this host's ranks, who would then lose a
+ * slice of time with each look at the other ranks. It looks now and then; `now` is clock_mono_s. */
+bool comm_peers_disturbed(struct comm_peers *p, double now);
+/* Returns the bells of this host's ranks, by rank of the world; NULL: there are none. */
+struct comm_bells *comm_peers_bells(const struct comm_peers *p);
 /* Returns the first rank whose process has ended, or does so within wait_ms milliseconds, and its
  * process number in *pid; -1: no such rank is known. */
 int comm_peers_gone(const struct comm_peers *p, int wait_ms, int *pid);
