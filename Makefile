@@ -287,6 +287,10 @@ $(UNIT_BIN): $(B)/tests/%: $(B)/obj/tests/unit/%.o \
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) $(call test_link,tests/unit/$*.c) -o $@ $(filter %.o,$^) \
 	  $(call lib_libs,$(call test_module,$@)) $(TEST_LIBS)
+# what a test itself computes is little: it takes longer to compile than to run
+ifeq ($(V),release)
+$(B)/obj/tests/unit/%.o: CFLAGS += -O1
+endif
 $(B)/obj/tests/unit/test_trainer_%.o: CFLAGS += $(CFLAGS_trainer) $(CFLAGS_trainer/comm)
 $(B)/obj/tests/unit/test_curator_%.o: CFLAGS += $(CFLAGS_curator)
 $(B)/obj/tests/unit/test_launcher_%.o: CFLAGS += $(CFLAGS_launcher/machine)
