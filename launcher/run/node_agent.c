@@ -24,8 +24,8 @@
 
 enum { LOOK_EVERY_MS = 250, WORD_BYTES = 299, WORD_MOST_BYTES = 1 << 20, LOG_BYTES = 1 << 24,
        PASS_ON = SIGUSR1, END = SIGUSR2 }; /* srun passes on both */
-/* Numbered ranks are looked for at every turn for so long, and then so often. */
-static const double LOOK_CLOSELY_S = 20, LOOK_SELDOM_S = 5;
+/* Numbered ranks are looked for in pauses of this part of the time so far, at most so long. */
+static const double LOOK_PART = 0.1, LOOK_SELDOM_S = 5;
 static const double TELL_EVERY_S = 1, SILENT_S = 2, STARTING_S = 60, END_WAIT_S = 10,
                     FREE_WAIT_S = 3, END_LOOK_S = 0.1;
 /* With the node's name behind it this is a line of the step's log. */
@@ -242,9 +242,9 @@ static void signals_read(struct node *n, int fd)
 static void ranks_watch(struct node *n)
 {
     char mark[LIMIT_NAME_BYTES];
-    double now_s = clock_mono_s();
-    if (n->told.numbered || (now_s - n->begun_mono > LOOK_CLOSELY_S &&
-                             now_s - n->looked_mono < LOOK_SELDOM_S))
+    double now_s = clock_mono_s(), pause_s = LOOK_PART * (now_s - n->begun_mono);
+    if (n->told.numbered || now_s - n->looked_mono < (pause_s < LOOK_SELDOM_S ? pause_s
+                                                                              : LOOK_SELDOM_S))
         return;
     n->looked_mono = now_s;
     node_agent_mark(n->conf->run_dir, n->conf->attempt, mark);
