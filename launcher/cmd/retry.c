@@ -1,4 +1,4 @@
-/* reel retry: lets a run go on that failed or was cancelled. */
+/* reel retry: lets a run go on that failed, was cancelled or interrupted. */
 #include "launcher/cmd/wish.h"
 
 static const struct opt opts[] = {
@@ -14,7 +14,7 @@ static const struct opt opts[] = {
 };
 const struct opt_cmd cmd_retry = {
     "retry",
-    "let a failed or cancelled run go on from its newest checkpoint, and follow it",
+    "let a failed, cancelled or interrupted run go on from its newest checkpoint, and follow it",
     "RUN", opts, ARRAY_LEN(opts), 1, 1,
     "The run keeps its name, its checkpoints and its record. A wrapped run is allowed to go on: "
     "its owner submits its job script again."};

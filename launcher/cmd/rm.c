@@ -52,15 +52,16 @@ static int unused_check(const struct removal *r, const struct cmd_env *env,
     struct launch l;
     struct sched *s = NULL;
     char what[STATE_TEXT_BYTES];
-    bool lives = false, scheduled = state->sched[0] && strcmp(state->sched, "none") != 0;
+    enum control_life life = CONTROL_DEAD;
+    bool scheduled = state->sched[0] && strcmp(state->sched, "none") != 0;
     int rc;
     if (launch_open(env->home, env->bin_dir, r->id, &l, NULL) < 0)
         launch_init(&l, env->home, env->bin_dir, r->id, &usual);
     if (scheduled && (rc = sched_open(state->sched, env->home, &s, err)) < 0)
         return err_context(err, "whether a job of run '%s' lives cannot be asked", r->name);
-    if ((rc = control_lives(&l, s, state, &lives, what, err)) < 0)
+    if ((rc = control_lives(&l, s, state, &life, what, err)) < 0)
         goto out;
-    if (lives)
+    if (life != CONTROL_DEAD)
         rc = err_set(err, ERR_NO, "run '%s' is in use: %s; end it by 'reel cancel', or pause it",
                      r->name, what);
     else

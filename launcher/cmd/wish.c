@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "launcher/cmd/follow.h"
 #include "launcher/cmd/lead.h"
+#include "launcher/run/waits.h"
 
 static const double PATIENCE_S = 60, LOOK_EVERY_S = 0.5;
 
@@ -119,12 +120,13 @@ static int submit(struct wish *w, const struct opt_values *v, struct cmd_env *en
 
 static int would_print(const struct wish *w, const struct wish_back *b, struct err *err)
 {
-    char line[256];
+    char line[256], why[STATE_TEXT_BYTES];
     int rc;
     if ((rc = control_may(&w->l, w->s, &w->state, b->wish, err)) < 0)
         return rc;
+    bool gone = waits_why(w->l.home, &w->state, &w->l.budget, NULL, why);
     snprintf(line, sizeof line, "%s run '%s'%s, which is %s", b->would, w->state.name, b->would_end,
-             run_state_word(&w->state, &w->l.budget));
+             gone ? waits_over_word(&w->state) : run_state_word(&w->state, &w->l.budget));
     return wish_print(w, b->schema, line, err);
 }
 

@@ -39,8 +39,8 @@ static void look_say(const char *lock)
 }
 
 /* Asks whether a run without a scheduler lives: whoever holds the claims' lease runs it. */
-static int lives_by_hand(const struct launch *l, const struct run_state *state, bool *lives,
-                         char what[STATE_TEXT_BYTES], struct err *err)
+static int lives_by_hand(const struct launch *l, const struct run_state *state,
+                         enum control_life *life, char what[STATE_TEXT_BYTES], struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32];
     struct lease *lock = NULL;
@@ -49,8 +49,8 @@ static int lives_by_hand(const struct launch *l, const struct run_state *state, 
     look_say(path);
     if (file_exists(path) && (rc = lease_take(path, LOOK_S, &lock, err)) == 0)
         lease_drop(lock);
-    *lives = rc == ERR_BUSY;
-    if (*lives)
+    *life = rc == ERR_BUSY ? CONTROL_LIVES : CONTROL_DEAD;
+    if (*life == CONTROL_LIVES)
         snprintf(what, STATE_TEXT_BYTES, "attempt %lld runs, outside of a job",
                  (long long)(newest(state) ? newest(state)->number : 0));
     return rc == ERR_BUSY ? 0 : rc;
@@ -81,7 +81,7 @@ static bool ended_by_log(const struct run_state *s, const struct run_budget *bud
 }
 
 int control_lives(const struct launch *l, struct sched *s, const struct run_state *state,
-                  bool *lives, char what[STATE_TEXT_BYTES], struct err *err)
+                  enum control_life *life, char what[STATE_TEXT_BYTES], struct err *err)
 {
     const struct run_attempt *last = newest(state);
     const char *ids[] = {state->job_id, state->after_job, last ? last->job_id : "", NULL},
@@ -89,22 +89,22 @@ int control_lives(const struct launch *l, struct sched *s, const struct run_stat
     struct sched_filter filter = {ids, state->token[0] ? tokens : NULL};
     struct sched_jobs jobs = {0};
     int rc;
-    *lives = false;
+    *life = CONTROL_DEAD;
     if (ended_by_log(state, &l->budget) || (!state->submitted_at && !state->token[0] && !last))
         return 0;
     if (!s)
-        return lives_by_hand(l, state, lives, what, err);
+        return lives_by_hand(l, state, life, what, err);
     if ((rc = sched_poll(s, &filter, &jobs, err)) < 0)
         goto out;
-    for (size_t i = 0; i < jobs.n && !*lives; i++)
+    for (size_t i = 0; i < jobs.n && *life != CONTROL_LIVES; i++)
         if (job_is_ours(&jobs.jobs[i], state) && !sched_state_ended(jobs.jobs[i].state)) {
-            *lives = true;
+            *life = jobs.jobs[i].state == SCHED_STOPPING ? CONTROL_UNSURE : CONTROL_LIVES;
             snprintf(what, STATE_TEXT_BYTES, "job %s of it is %s", jobs.jobs[i].id,
                      sched_state_name(jobs.jobs[i].state));
         }
-    if (!*lives && state->job_id[0] && !sched_jobs_find(&jobs, state->job_id) &&
+    if (*life == CONTROL_DEAD && state->job_id[0] && !sched_jobs_find(&jobs, state->job_id) &&
         fabs(clock_wall_s() - state->last_event_at) < s->absence_s) {
-        *lives = true; /* it is too new for what the scheduler told last */
+        *life = CONTROL_UNSURE; /* it is too new for what the scheduler told last */
         snprintf(what, STATE_TEXT_BYTES, "job %s of it is not listed yet", state->job_id);
     }
 out:
@@ -237,46 +237,97 @@ static int pause_may(const struct run_state *state, const struct run_budget *bud
     return 0;
 }
 
-static int resume_may(const struct run_state *state, const struct run_budget *budget,
-                      enum run_next next, struct err *err)
+/* How a run goes on. */
+enum way { WAY_ITSELF, WAY_RETRY, WAY_RESUME, WAY_SCRIPT, WAY_LONGER };
+
+/* Finds it. A run that waits to be brought back had a retry before, killed before it could submit;
+ * or its job was not given back. */
+static enum way way_of(const struct launch *l, const struct run_state *state,
+                       enum control_life life)
 {
-    bool by_hand = waits_for_owner(state, budget);
-    if (next == RUN_NEXT_PAUSED)
-        return 0;
-    return err_set(err, ERR_NO, "run '%s' is %s, not paused%s%s", state->name,
-                   run_state_word(state, budget),
-                   by_hand ? ": give its 'reel wrap' command again, with --name " : "",
-                   by_hand ? state->name : "");
+    switch (run_state_next(state, &l->budget, NULL)) {
+    case RUN_NEXT_DONE: return WAY_LONGER;
+    case RUN_NEXT_PAUSED: return WAY_RESUME;
+    case RUN_NEXT_WAIT: return life == CONTROL_DEAD ? WAY_RETRY : WAY_ITSELF;
+    case RUN_NEXT_REQUEUE: return waits_for_owner(state, &l->budget) ? WAY_SCRIPT : WAY_RETRY;
+    case RUN_NEXT_SUBMIT:
+    case RUN_NEXT_FAILED:
+    case RUN_NEXT_CANCELLED: break;
+    }
+    return WAY_RETRY;
 }
 
-static int retry_may(const struct run_state *state, const struct run_budget *budget,
-                     enum run_next next, struct err *err)
+/* Names the command. why: what status says of its job. */
+static void way_say(const struct launch *l, const struct run_state *state, enum way way,
+                    const char *why, struct str *out)
 {
-    bool over = next == RUN_NEXT_FAILED || next == RUN_NEXT_CANCELLED;
-    /* A run that waits to be brought back had a retry before, killed before it could submit. */
-    if (over || next == RUN_NEXT_REQUEUE || next == RUN_NEXT_SUBMIT)
-        return 0;
-    return err_set(err, ERR_NO, "run '%s' is %s: only a failed or cancelled run is retried%s",
-                   state->name, run_state_word(state, budget),
-                   next == RUN_NEXT_PAUSED ? ", a paused one goes on by 'reel resume'" : "");
+    const char *name = state->name;
+    if (way == WAY_ITSELF)
+        str_addf(out, "%s%s'reel watch %s' follows it", why, *why ? "; " : "", name);
+    else if (way == WAY_SCRIPT)
+        str_addf(out, "give its 'reel wrap' command again, with --name %s", name);
+    else if (way == WAY_LONGER && l->wrapped)
+        str_add(out, "its 'reel wrap' command with another --name begins another");
+    else if (way == WAY_LONGER)
+        str_add(out, "'reel launch' with a longer run file and --extend lets it go on");
+    else
+        str_addf(out, "'reel %s %s' lets it go on", way == WAY_RETRY ? "retry" : "resume", name);
 }
 
-static int wish_may(const struct run_state *state, const struct run_budget *budget,
+static int way_refuse(const struct launch *l, const struct run_state *state, enum way way,
+                      struct err *err)
+{
+    char why[STATE_TEXT_BYTES];
+    struct str how = STR_INIT;
+    bool gone = waits_why(l->home, state, &l->budget, NULL, why);
+    const char *word = gone ? waits_over_word(state) : run_state_word(state, &l->budget);
+    int rc;
+    way_say(l, state, way, why, &how);
+    if ((rc = str_check(&how, err)) == 0)
+        rc = err_set(err, ERR_NO, "run '%s' is %s: %s", state->name, word, how.p);
+    str_release(&how);
+    return rc;
+}
+
+/* Checks whether this wish, a resume or a retry, lets the run go on. Else the command is named that
+ * does. Where that shows only when a job has ended, or is listed, ERR_BUSY. */
+static int go_on_may(const struct launch *l, struct sched *s, const struct run_state *state,
+                     enum control_wish wish, struct err *err)
+{
+    enum run_next next = run_state_next(state, &l->budget, NULL);
+    enum control_life life = CONTROL_DEAD;
+    char what[STATE_TEXT_BYTES];
+    int rc;
+    if (next == RUN_NEXT_WAIT && (rc = control_lives(l, s, state, &life, what, err)) < 0)
+        return rc;
+    enum way way = way_of(l, state, life);
+    if (wish == CONTROL_RESUME ? way == WAY_RESUME : way == WAY_RETRY || way == WAY_SCRIPT)
+        return 0;
+    return life == CONTROL_UNSURE
+               ? err_set(err, ERR_BUSY, "run '%s' has not ended yet: %s", state->name, what)
+               : way_refuse(l, state, way, err);
+}
+
+static int wish_may(const struct launch *l, struct sched *s, const struct run_state *state,
                     enum control_wish wish, struct err *err)
 {
-    static int (*const may[])(const struct run_state *, const struct run_budget *, enum run_next,
-                              struct err *) = {
-        [CONTROL_PAUSE] = pause_may,
-        [CONTROL_RESUME] = resume_may,
-        [CONTROL_RETRY] = retry_may};
-    return may[wish](state, budget, run_state_next(state, budget, NULL), err);
+    return wish == CONTROL_PAUSE
+               ? pause_may(state, &l->budget, run_state_next(state, &l->budget, NULL), err)
+               : go_on_may(l, s, state, wish, err);
 }
 
 int control_may(const struct launch *l, struct sched *s, const struct run_state *state,
                 enum control_wish wish, struct err *err)
 {
-    int rc = wish_may(state, &l->budget, wish, err);
-    return rc < 0 || wish == CONTROL_PAUSE ? rc : control_left_over_check(l, s, state, err);
+    char what[STATE_TEXT_BYTES];
+    enum control_life life;
+    int rc = wish_may(l, s, state, wish, err);
+    if (rc < 0 || wish == CONTROL_PAUSE)
+        return rc;
+    if ((rc = control_lives(l, s, state, &life, what, err)) < 0)
+        return rc;
+    /* One that lives is waited for. */
+    return life == CONTROL_DEAD ? control_left_over_check(l, s, state, err) : 0;
 }
 
 static int pause_locked(const struct launch *l, struct sched *s, const struct run_state *state,
@@ -323,13 +374,13 @@ static int still_check(const struct launch *l, struct sched *s, const struct run
                        struct err *err)
 {
     char what[STATE_TEXT_BYTES];
-    bool lives = false;
+    enum control_life life;
     int rc;
     if ((rc = launch_owner_check(l, err)) < 0)
         return rc;
-    if ((rc = control_lives(l, s, state, &lives, what, err)) < 0)
+    if ((rc = control_lives(l, s, state, &life, what, err)) < 0)
         return rc;
-    if (lives)
+    if (life != CONTROL_DEAD)
         return err_set(err, ERR_BUSY, "run '%s' has not ended yet: %s", state->name, what);
     return control_left_over_check(l, s, state, err);
 }
@@ -342,7 +393,7 @@ int control_resume(const struct launch *l, struct sched *s, struct err *err)
     run_state_init(&state);
     if ((rc = launch_lock(l, &lock, &state, err)) < 0)
         goto out;
-    if ((rc = wish_may(&state, &l->budget, CONTROL_RESUME, err)) < 0)
+    if ((rc = wish_may(l, s, &state, CONTROL_RESUME, err)) < 0)
         goto out;
     if ((rc = still_check(l, s, &state, err)) < 0)
         goto out;
@@ -411,7 +462,7 @@ static int retry_locked(const struct launch *l, struct sched *s, const struct ru
                         const struct control_retry *how, struct err *err)
 {
     int rc;
-    if ((rc = wish_may(state, &l->budget, CONTROL_RETRY, err)) < 0)
+    if ((rc = wish_may(l, s, state, CONTROL_RETRY, err)) < 0)
         return rc;
     if ((rc = still_check(l, s, state, err)) < 0)
         return rc;

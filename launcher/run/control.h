@@ -30,8 +30,8 @@ int control_may(const struct launch *l, struct sched *s, const struct run_state 
  * was only told to save would come back. */
 int control_pause(const struct launch *l, struct sched *s, enum launch_kept *kept, struct err *err);
 
-/* Lets a paused run go on. ERR_NO when it is not paused, or a job of it is left over; ERR_BUSY
- * while its job still ends. */
+/* Lets a paused run go on. ERR_NO when it is not paused, with the command that lets it go on
+ * instead, or when a job of it is left over; ERR_BUSY while its job still ends. */
 int control_resume(const struct launch *l, struct sched *s, struct err *err);
 
 struct control_retry {
@@ -39,15 +39,20 @@ struct control_retry {
     bool reset_budget;
     const char *exclude; /* nodes added to resources.exclude; NULL: none */
 };
-/* Lets a run go on that failed or was cancelled. ERR_NO when it is neither, or a job of it is left
- * over; ERR_BUSY while its job still ends; ERR_INPUT for nodes to exclude where there are none. */
+/* Lets a run go on that failed or was cancelled, or whose job is over and the run is not. ERR_NO
+ * when it is none of these, with the command that lets it go on instead, or when a job of it is
+ * left over; ERR_BUSY while its job still ends; ERR_INPUT for nodes to exclude where there are
+ * none. */
 int control_retry(const struct launch *l, struct sched *s, const struct control_retry *how,
                   struct err *err);
 
-/* Asks whether a job of the run lives, as far as its log and its scheduler tell. In doubt it does.
- * `what` names it for people. s: the scheduler of the run's newest submission, NULL: none. */
+/* How it stands with the jobs of a run. UNSURE: the one that may live is ending, or is too new to
+ * be listed. */
+enum control_life { CONTROL_DEAD, CONTROL_UNSURE, CONTROL_LIVES };
+/* Asks whether a job of the run lives, as far as its log and its scheduler tell. `what` names for
+ * people the one that does, or may. s: the scheduler of the run's newest submission, NULL: none. */
 int control_lives(const struct launch *l, struct sched *s, const struct run_state *state,
-                  bool *lives, char what[STATE_TEXT_BYTES], struct err *err);
+                  enum control_life *life, char what[STATE_TEXT_BYTES], struct err *err);
 
 /* Looks whether a run that is over by its log has a job that waits or runs at the scheduler all the
  * same, and gives its id and in *job_state how it stands. id is "" when there is none. Waits for

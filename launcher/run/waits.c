@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/lease.h"
 #include "launcher/run/home.h"
 #include "launcher/run/space.h"
 #include "launcher/sched/sched.h"
@@ -153,11 +154,11 @@ const char *waits_over_word(const struct run_state *s)
 static void gone_format(const struct run_state *s, const struct sched_job *job,
                         char text[STATE_TEXT_BYTES])
 {
-    const char *then = "'reel launch' with the run's file settles it";
-    if (s->wish == WISH_PAUSE)
-        then = "'reel resume' lets the run go on";
-    else if (!s->job_token[0]) /* a wrapped one */
-        then = "the run goes on when its job script is submitted again";
+    char then[LIMIT_NAME_BYTES + 64];
+    snprintf(then, sizeof then, "'reel %s %.200s' lets the run go on",
+             s->wish == WISH_PAUSE ? "resume" : "retry", s->name);
+    if (s->wish != WISH_PAUSE && !s->job_token[0]) /* a wrapped one */
+        snprintf(then, sizeof then, "the run goes on when its job script is submitted again");
     if (!job)
         snprintf(text, STATE_TEXT_BYTES, "job %.20s is not known to the scheduler any more: %s",
                  s->job_id, then);
@@ -214,14 +215,28 @@ bool waits_for_owner(const struct run_state *s, const struct run_budget *budget)
     return strcmp(s->sched, "none") == 0 && run_state_next(s, budget, NULL) == RUN_NEXT_REQUEUE;
 }
 
-static void owner_format(const struct run_state *s, const struct run_budget *budget,
-                         char text[STATE_TEXT_BYTES])
+/* Is the process gone that ran it, outside of any job, with nothing said of an end? Of a process on
+ * another host one look does not tell. */
+static bool is_left_by_hand(const struct look *k)
 {
-    if (waits_for_owner(s, budget))
+    char path[LIMIT_PATH_BYTES], dir[LIMIT_PATH_BYTES];
+    struct lease_watch once = {.quiet_s = 0};
+    if (strcmp(k->s->sched, "none") != 0 || !k->holder || k->holder->cause != CAUSE_NONE)
+        return false;
+    snprintf(path, sizeof path, "%.4000s/claims/lock", home_run_dir(k->home, k->s->run, dir));
+    return !lease_lives(&once, path, LEASE_SILENT_S) && is_still_so(k);
+}
+
+/* Returns whether the process that ran it is gone. */
+static bool owner_format(const struct look *k, char text[STATE_TEXT_BYTES])
+{
+    bool left = is_left_by_hand(k);
+    if (left || waits_for_owner(k->s, k->budget))
         snprintf(text, STATE_TEXT_BYTES,
-                 "nothing brings it back by itself: give its 'reel wrap' command again, with "
+                 "%snothing brings it back by itself: give its 'reel wrap' command again, with "
                  "--name %.200s",
-                 s->name);
+                 left ? "its process was killed, and " : "", k->s->name);
+    return left;
 }
 
 bool waits_why(const char *home, const struct run_state *s, const struct run_budget *budget,
@@ -230,12 +245,11 @@ bool waits_why(const char *home, const struct run_state *s, const struct run_bud
     struct look k = {.home = home, .s = s, .budget = budget};
     struct err err = {0};
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
-    bool gone = false;
     k.holder = last && (last->cause == CAUSE_NONE || last->requeued_at > 0) ? last : NULL;
     text[0] = '\0';
-    owner_format(s, budget, text);
+    bool gone = owner_format(&k, text);
     if (!is_asked_about(&k))
-        return false;
+        return gone;
     if (look_ask_once(&k, silence, &err) < 0)
         snprintf(text, STATE_TEXT_BYTES, "how job %.20s stands is not known: %.180s", s->job_id,
                  err.text);

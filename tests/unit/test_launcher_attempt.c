@@ -106,17 +106,17 @@ static void one_by_hand_is_over_when_it_is_silent(void **state)
     struct run_state run = {.attempts = &attempt, .n_attempts = 1};
     char what[STATE_TEXT_BYTES] = "";
     struct err err = {0};
-    bool lives = true;
+    enum control_life life = CONTROL_LIVES;
     (void)state;
     snprintf(l.run_dir, sizeof l.run_dir, "%s", scratch);
     left_behind(0);
     lease_silent_s = 0.3;
-    assert_int_equal(control_lives(&l, NULL, &run, &lives, what, &err), 0);
-    assert_false(lives);
+    assert_int_equal(control_lives(&l, NULL, &run, &life, what, &err), 0);
+    assert_int_equal(life, CONTROL_DEAD);
     struct lease *own = NULL;
     assert_int_equal(lease_take(in_scratch("claims/lock"), 0, &own, &err), 0);
-    assert_int_equal(control_lives(&l, NULL, &run, &lives, what, &err), 0);
-    assert_true(lives && strstr(what, "attempt 1 runs, outside of a job"));
+    assert_int_equal(control_lives(&l, NULL, &run, &life, what, &err), 0);
+    assert_true(life == CONTROL_LIVES && strstr(what, "attempt 1 runs, outside of a job"));
     lease_drop(own);
     lease_silent_s = LEASE_SILENT_S;
 }
