@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -411,6 +412,15 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
     return rc < 0 ? agent_fail(a, rc, exit_code, err) : agent_finish(a, &end, exit_code, err);
 }
 
+/* Is this job the one of the attempt before? Then nobody has submitted it since: it was given
+ * back. */
+static bool is_same_job(const struct agent *a)
+{
+    const struct run_state *s = a->state;
+    const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
+    return last && a->work.self.id[0] && strcmp(last->job_id, a->work.self.id) == 0;
+}
+
 /* Looks whether the run's budget is spent: the attempt before may have ended with nobody left to
  * judge it. Then the run is over. */
 static int budget_look(struct agent *a, bool *spent, struct err *err)
@@ -422,10 +432,11 @@ static int budget_look(struct agent *a, bool *spent, struct err *err)
     enum run_next next = run_state_next(a->state, &a->work.budget, why);
     *spent = next == RUN_NEXT_FAILED;
     /* A user who submits a script again means the run to go on. */
-    if (next == RUN_NEXT_CANCELLED && a->trainer.kind->ours)
+    if (next == RUN_NEXT_CANCELLED && (a->trainer.kind->ours || is_same_job(a)))
         *spent = true;
     if (*spent) {
-        log_msg(LOG_WARN, "run %s is over: %s", a->state->run, why);
+        log_msg(LOG_WARN, "run %s is over: %s; 'reel retry %s' lets it go on", a->state->run, why,
+                a->state->name);
         successor_settle(a->conf, &a->work, &a->attempt, a->fold, next);
     }
     return 0;

@@ -100,6 +100,15 @@ static void give_back_early(struct agent *a, enum attempt_cause cause)
     successor_settle(a->conf, &a->work, &a->attempt, a->fold, RUN_NEXT_REQUEUE);
 }
 
+/* Notes that somebody cancels the job, as long as the scheduler says so: a trainer that gives the
+ * job back by itself (scontrol requeue) takes the word away. */
+static void cancelled_note(struct agent *a, const struct sched_ending *ending)
+{
+    a->cancelled = *ending;
+    log_msg(LOG_INFO, "job %s is cancelled at the scheduler: it is not given back",
+            a->work.self.id);
+}
+
 void agent_kill_look(struct agent *a)
 {
     struct sched_ending ending;
@@ -110,6 +119,8 @@ void agent_kill_look(struct agent *a)
     a->kill_look_mono = now_s + KILL_LOOK_S;
     if (work_ending(&a->work, false, &ending) < 0)
         return;
+    if (ending.why == SCHED_END_CANCELLED)
+        cancelled_note(a, &ending);
     bool limit = ending.why == SCHED_END_TIME_LIMIT, gives_way = ending.why == SCHED_END_PREEMPTED;
     enum attempt_cause cause = limit ? CAUSE_TIME_LIMIT : CAUSE_PREEMPT;
     if (gives_way && !ending.is_killed)
@@ -124,6 +135,18 @@ void agent_step_aside(const struct agent *a, int *exit_code)
     log_msg(LOG_WARN, "attempt %lld was taken for lost, and a newer one runs: this job steps aside",
             (long long)a->attempt.number);
     *exit_code = 75;
+}
+
+/* Cancels the job once more, after its trainer has given it back. If that fails, the job begins
+ * again and finds the run cancelled. */
+static void revival_end(struct agent *a)
+{
+    struct err err = {0};
+    const char *job = a->work.self.id;
+    log_msg(LOG_WARN, "job %s was given back after it had been cancelled: it is cancelled again",
+            job);
+    if (sched_cancel(a->work.sched, job, &err) < 0)
+        log_msg(LOG_WARN, "job %s will start and find nothing to do: %s", job, err.text);
 }
 
 /* Says why the attempt ended, and gives the job back unless the run is over. */
@@ -151,6 +174,8 @@ static int attempt_settle(struct agent *a, enum attempt_cause cause,
         requeue_withhold(a);
     else if (next != RUN_NEXT_REQUEUE || a->attempt.given_back == CAUSE_NONE)
         successor_settle(a->conf, &a->work, &a->attempt, a->fold, next);
+    if (next == RUN_NEXT_CANCELLED && a->revived)
+        revival_end(a);
     log_msg(LOG_INFO, "attempt %lld ended: %s%s%s", (long long)a->attempt.number,
             attempt_cause_names[cause],
             *why ? ": " : "", next == RUN_NEXT_REQUEUE ? detail : why);
@@ -163,6 +188,9 @@ static int attempt_settle(struct agent *a, enum attempt_cause cause,
 static void ending_ask(struct agent *a)
 {
     int rc = work_ending(&a->work, a->stop_requested, &a->ending);
+    a->revived = a->cancelled.why == SCHED_END_CANCELLED && a->ending.why == SCHED_END_REQUEUED;
+    if (a->cancelled.why == SCHED_END_CANCELLED)
+        a->ending = a->cancelled;
     enum sched_end why = a->ending.why;
     a->unreadable = rc == 0 && why == SCHED_END_UNKNOWN;
     if (why == SCHED_END_PREEMPTED || why == SCHED_END_REQUEUED || why == SCHED_END_CANCELLED)

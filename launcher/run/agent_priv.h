@@ -27,6 +27,10 @@ struct agent {
     bool learned;          /* the scheduler alone told us that the job is to end */
     bool unreadable;       /* the scheduler answered about the end, with a word nobody knows */
     struct sched_ending ending; /* as the scheduler has it when the trainer is gone */
+    /* The job was being cancelled while the trainer lived. It stays so whatever the trainer asks of
+     * the scheduler since. */
+    struct sched_ending cancelled;
+    bool revived; /* it was cancelled, and is to run again all the same */
     struct limit limit;
     bool limit_told;       /* the notice is our own, before the end of the time limit */
     double kill_look_mono; /* then it is asked again whether the job is killed; INFINITY: never */
