@@ -189,6 +189,8 @@ int cmd_status_run(const struct opt_values *v, struct cmd_env *env, struct err *
     }
     if (n && (rc = row_add(env, operands[0], NULL, &text, json ? &o : NULL, err)) < 0)
         goto out;
+    if (!n && (rc = home_runs_check(env->home, err)) < 0)
+        goto out;
     if (!n && (rc = home_runs_list(env->home, &ids, &n_ids, err)) < 0)
         goto out;
     for (size_t i = 0; i < n_ids; i++)

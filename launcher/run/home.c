@@ -20,15 +20,32 @@ char *home_run_dir(const char *home, const char *run_id, char buf[LIMIT_PATH_BYT
     return buf;
 }
 
-bool home_is_there(const char *home)
+/* Is there something in a folder? If it cannot be read the answer is yes: then somebody else tells
+ * what is wrong. */
+static bool holds_something(const char *path)
 {
-    DIR *dir = opendir(home);
+    DIR *dir = opendir(path);
     bool any = false;
     for (struct dirent *d; dir && !any && (d = readdir(dir));)
         any = strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0;
     if (dir)
         closedir(dir);
-    return any || (!dir && errno == EACCES); /* then somebody else tells what is wrong */
+    return any || (!dir && errno == EACCES);
+}
+
+bool home_is_there(const char *home) { return holds_something(home); }
+
+int home_runs_check(const char *home, struct err *err)
+{
+    char names[LIMIT_PATH_BYTES], runs[LIMIT_PATH_BYTES];
+    snprintf(names, sizeof names, "%.3900s/names", home);
+    snprintf(runs, sizeof runs, "%.3900s/runs", home);
+    if (!holds_something(names) || holds_something(runs))
+        return 0;
+    return err_set(err, ERR_ENV,
+                   "the folder %s, in which the runs lie, is %s, though names of runs are there: "
+                   "mount its disk, or free each name by 'reel rm'",
+                   runs, file_exists(runs) ? "empty" : "missing");
 }
 
 static int is_id(const char *name)
@@ -141,6 +158,9 @@ static int not_found(const char *home, const char *wanted, struct err *err)
                        "runs lie%s",
                        wanted, file_exists(home) ? "nothing in the" : "no", home,
                        file_exists(home) ? ", or mount their disk" : "");
+    int rc = home_runs_check(home, err);
+    if (rc < 0)
+        return rc;
     snprintf(path, sizeof path, "%s/names", home);
     DIR *dir = opendir(path);
     for (struct dirent *d; dir && n < 256 && (d = readdir(dir));)
@@ -148,9 +168,9 @@ static int not_found(const char *home, const char *wanted, struct err *err)
             n++;
     names[n] = NULL;
     const char *near = str_nearest(wanted, names);
-    int rc = err_set(err, ERR_NOT_FOUND,
-                     "no run '%s' under %s%s%s%s: 'reel status' lists the runs", wanted, home,
-                     near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
+    rc = err_set(err, ERR_NOT_FOUND,
+                 "no run '%s' under %s%s%s%s: 'reel status' lists the runs", wanted, home,
+                 near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
     while (n > 0)
         free((char *)(uintptr_t)names[--n]);
     if (dir)

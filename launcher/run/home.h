@@ -22,8 +22,12 @@ char *home_run_dir(const char *home, const char *run_id, char buf[LIMIT_PATH_BYT
  * that holds the home. */
 bool home_is_there(const char *home);
 
+/* Checks that the runs' folder is there and holds something, where names say that there are runs.
+ * Else it may be a place where a disk is to be mounted, and nothing must begin anew: ERR_ENV. */
+int home_runs_check(const char *home, struct err *err);
+
 /* Finds a run by a name, an id, or the unique beginning (4 digits or more) of an id. ERR_NOT_FOUND
- * suggests the nearest name; ERR_INPUT when a beginning fits several. */
+ * suggests the nearest name; ERR_INPUT when a beginning fits several; ERR_ENV as above. */
 int home_run_find(const char *home, const char *name_or_id, char id[ID_TEXT_BYTES],
                   struct err *err);
 

@@ -213,6 +213,8 @@ int launch_check(const struct launch *l, struct sched *s, const struct run *run,
     struct sched_spec spec;
     struct intent none = {.token = "00000000000000000000000000000000"}; /* a submission draws one */
     int rc;
+    if ((rc = home_runs_check(l->home, err)) < 0)
+        return rc;
     arena_init(&arena, 0);
     if ((rc = spec_make(l, s, &none, run, &arena, &spec, err)) < 0)
         goto out;

@@ -42,8 +42,9 @@ int launch_create(const char *home, const char *bin_dir, const struct run *run,
 /* Was every submission of the run refused? Such a run never had a job, and launch_create puts
  * another in its place. */
 bool launch_unborn(const struct run_state *s);
-/* Asks whether the scheduler would take the run's job. Nothing is written; l (launch_init) need
- * not exist. script takes what the job will run, and may be NULL. */
+/* Asks whether the scheduler would take the run's job, and whether the home has its runs
+ * (home_runs_check). Nothing is written; l (launch_init) need not exist. script takes what the job
+ * will run, and may be NULL. */
 int launch_check(const struct launch *l, struct sched *s, const struct run *run,
                  struct str *script, struct err *err);
 /* Fills the handle alone, as launch_create and launch_open do; what it names need not be there

@@ -51,7 +51,9 @@ int launch_open(const char *home, const char *bin_dir, const char *name_or_id, s
     int rc = home_run_find(home, name_or_id, id, err);
     if (rc < 0)
         return rc;
-    if (!file_exists(home_run_dir(home, id, path)))
+    if (!file_exists(home_run_dir(home, id, path)) && (rc = home_runs_check(home, err)) < 0)
+        return rc;
+    if (!file_exists(path))
         return err_set(err, ERR_INPUT, "run '%s' has no folder '%s' any more: put it back, or free "
                        "the name by 'reel rm %s'", name_of(home, id, name), path, name);
     if (wrap_is(path))

@@ -146,6 +146,9 @@ int wrapped_open(const char *home, const char *bin_dir, struct wrap *w, const ch
     bool made = false;
     int rc = ERR_EXISTS;
     snprintf(stem, sizeof stem, "%s", w->name);
+    int lost = home_runs_check(home, err);
+    if (lost < 0)
+        return lost;
     if (made_up && again)
         name_last(home, stem, w);
     for (int i = 2; rc == ERR_EXISTS && i < MOST_SAME_NAMES; i++) {
