@@ -62,7 +62,7 @@ int err_set_errno(struct err *err, int code, const char *fmt, ...)
     BUG_ON(code >= 0);
     if (e == ENOMEM)
         code = ERR_NOMEM;
-    if (e == ENOSPC || e == EDQUOT)
+    if (e == ENOSPC || e == EDQUOT || e == EROFS)
         code = ERR_FULL;
     if (err == NULL)
         return code;

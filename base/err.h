@@ -55,8 +55,9 @@ struct err {
 /* Fills *err (if not NULL) and returns `code`, so that reporting and returning is one statement. */
 int err_set(struct err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* Does the same with ": <strerror(errno)>" appended. ENOMEM turns the code into ERR_NOMEM, ENOSPC
- * and EDQUOT into ERR_FULL. */
+/* Does the same with ": <strerror(errno)>" appended. ENOMEM turns the code into ERR_NOMEM; ENOSPC,
+ * EDQUOT and EROFS into ERR_FULL, for a file system that is read-only has no room until somebody
+ * mends it. */
 int err_set_errno(struct err *err, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

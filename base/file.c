@@ -27,9 +27,12 @@ static int fail(struct err *err, const char *verb, const char *path)
         return err_set(err, ERR_FULL,
                        "cannot %s '%s': %s: free some space there or choose another folder", verb,
                        path, strerror(errno));
+    case EROFS:
+        return err_set(err, ERR_FULL,
+                       "cannot %s '%s': %s: mount it for writing or choose another folder", verb,
+                       path, strerror(errno));
     case EACCES:
     case EPERM:
-    case EROFS:
         return err_set(err, ERR_IO,
                        "cannot %s '%s': %s: change its permissions or choose another folder", verb,
                        path, strerror(errno));

@@ -77,12 +77,14 @@ static int fail(struct err *err, const char *verb, const char *path)
     int error = errno;
     if (error == ENOENT)
         return err_set(err, ERR_NOT_FOUND, "cannot %s '%s': no such folder", verb, path);
-    const char *advice = error == EACCES || error == EPERM || error == EROFS
+    const char *advice = error == EACCES || error == EPERM
                              ? ": change its permissions or choose another folder"
+                         : error == EROFS ? ": mount it for writing or choose another folder"
                          : error == ENOSPC || error == EDQUOT
                              ? ": free some space there or choose another folder"
                              : "";
-    int code = error == ENOSPC || error == EDQUOT ? ERR_FULL : ERR_IO;
+    bool full = error == ENOSPC || error == EDQUOT || error == EROFS;
+    int code = full ? ERR_FULL : ERR_IO;
     return err_set(err, code, "cannot %s '%s': %s%s", verb, path, strerror(error), advice);
 }
 

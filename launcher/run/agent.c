@@ -322,22 +322,15 @@ bool agent_word_wait(struct agent *a, int rc)
     return true;
 }
 
-/* Tries to begin. A home that is mounted read-only has no room either, until somebody mends it. */
-static int begin_try(struct agent *a, int (*begin)(struct agent *, struct err *), struct err *err)
-{
-    int rc = begin(a, err);
-    return rc == ERR_IO && space_is_read_only(a->conf->run_dir) ? ERR_FULL : rc;
-}
-
-/* Begins, as soon as there is room to write it down. Nothing of the attempt is on record yet, so an
- * agent that is told to stop while it waits gives the job back. */
+/* Begins, as soon as there is room to write it down; a read-only home has none. Nothing of the
+ * attempt is on record yet, so an agent that is told to stop while it waits gives the job back. */
 static int begin_wait(struct agent *a, int (*begin)(struct agent *, struct err *), struct err *err)
 {
-    int rc = begin_try(a, begin, err);
+    int rc = begin(a, err);
     if (rc == ERR_FULL)
         log_msg(LOG_WARN, "no attempt can be begun yet: %s", err->text);
     while (agent_word_wait(a, rc))
-        rc = begin_try(a, begin, err);
+        rc = begin(a, err);
     if (rc == ERR_FULL && a->stop_requested)
         work_give_back(&a->work, &a->attempt, a->term);
     return rc;

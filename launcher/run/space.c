@@ -41,16 +41,10 @@ bool space_is_out(const char *run_dir)
     return left >= 0 && left < A_WORD_BYTES;
 }
 
-bool space_is_read_only(const char *run_dir)
-{
-    struct statvfs st;
-    return statvfs(run_dir, &st) == 0 && (st.f_flag & ST_RDONLY);
-}
-
 const char *space_shut(const char *run_dir)
 {
     struct statvfs st;
-    if (space_is_read_only(run_dir))
+    if (statvfs(run_dir, &st) == 0 && (st.f_flag & ST_RDONLY))
         return "is mounted read-only";
     if (space_is_out(run_dir))
         return "is on a full disk";

@@ -16,10 +16,8 @@ int64_t space_left(const char *run_dir, const char *saves);
 void space_event_held(struct attempt *a, double until, int64_t needed_bytes, int64_t free_bytes);
 /* Is there no room for a word in the run's folder? Of a quota the disk says nothing. */
 bool space_is_out(const char *run_dir);
-/* Is the run's folder on a file system that is mounted read-only? */
-bool space_is_read_only(const char *run_dir);
-/* Says why no attempt can be begun in the run's folder, as the end of a sentence that begins with
- * the folder; "" nothing speaks against it. Of a quota the disk says nothing. */
+/* Says why the run's folder takes no word, as the end of a sentence that begins with the folder; ""
+ * nothing speaks against it. Of a quota the disk says nothing. */
 const char *space_shut(const char *run_dir);
 /* Is there room for a log to grow? A quota shows when our own log is to grow: it gets an event
  * "silence". */

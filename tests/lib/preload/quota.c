@@ -1,7 +1,9 @@
 /* Preloaded into any of our programs, and inherited by what they start: a user whose quota of
  * REEL_QUOTA_DIR is used up, in bytes and in files, as long as there is a file
  * REEL_QUOTA_DIR.full. Nothing can be written or made below that folder (EDQUOT), apart from
- * what is printed (logs/); renaming and removing go on. */
+ * what is printed (logs/); renaming and removing go on. As long as there is a file
+ * REEL_QUOTA_DIR.read-only they do not: the file system is read-only then (EROFS), also for files
+ * that were opened before, as after an error of the disk or at the server of a shared one. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -12,18 +14,24 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static int used_up(const char *path)
+static int is_flagged(const char *dir, const char *ending)
 {
-    const char *dir = getenv("REEL_QUOTA_DIR");
     char flag[4096];
-    size_t n = dir ? strlen(dir) : 0;
-    if (!n || strncmp(path, dir, n) != 0 || path[n] != '/' || strstr(path, "/logs/"))
-        return 0;
-    snprintf(flag, sizeof flag, "%s.full", dir);
+    snprintf(flag, sizeof flag, "%s.%s", dir, ending);
     return syscall(SYS_faccessat, AT_FDCWD, flag, F_OK) == 0;
 }
 
-static int fd_used_up(int fd)
+/* Returns how writing below this path is refused; 0: it is not. */
+static int refusal(const char *path)
+{
+    const char *dir = getenv("REEL_QUOTA_DIR");
+    size_t n = dir ? strlen(dir) : 0;
+    if (!n || strncmp(path, dir, n) != 0 || path[n] != '/' || strstr(path, "/logs/"))
+        return 0;
+    return is_flagged(dir, "read-only") ? EROFS : is_flagged(dir, "full") ? EDQUOT : 0;
+}
+
+static int fd_refusal(int fd)
 {
     char link[64], path[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -31,23 +39,25 @@ static int fd_used_up(int fd)
     if (n <= 0)
         return 0;
     path[n] = '\0';
-    return used_up(path);
+    return refusal(path);
 }
 
-static long refuse(void)
+static long refuse(int with)
 {
-    errno = EDQUOT;
+    errno = with;
     return -1;
 }
 
 ssize_t write(int fd, const void *bytes, size_t n)
 {
-    return fd_used_up(fd) ? refuse() : syscall(SYS_write, fd, bytes, n);
+    int no = fd_refusal(fd);
+    return no ? refuse(no) : syscall(SYS_write, fd, bytes, n);
 }
 
 ssize_t pwrite64(int fd, const void *bytes, size_t n, off64_t at)
 {
-    return fd_used_up(fd) ? refuse() : syscall(SYS_pwrite64, fd, bytes, n, at);
+    int no = fd_refusal(fd);
+    return no ? refuse(no) : syscall(SYS_pwrite64, fd, bytes, n, at);
 }
 
 ssize_t pwrite(int fd, const void *bytes, size_t n, off_t at) { return pwrite64(fd, bytes, n, at); }
@@ -55,16 +65,34 @@ ssize_t pwrite(int fd, const void *bytes, size_t n, off_t at) { return pwrite64(
 int mkdir(const char *path, mode_t mode)
 {
     struct stat st;
-    if (used_up(path) && stat(path, &st) < 0)
-        return (int)refuse();
+    int no = refusal(path);
+    if (no && stat(path, &st) < 0)
+        return (int)refuse(no);
     return (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
+}
+
+int rename(const char *from, const char *to)
+{
+    if (refusal(to) == EROFS)
+        return (int)refuse(EROFS);
+    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+int unlink(const char *path)
+{
+    if (refusal(path) == EROFS)
+        return (int)refuse(EROFS);
+    return (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
 }
 
 static int open_at(const char *path, int flags, mode_t mode)
 {
     struct stat st;
-    if ((flags & O_CREAT) && used_up(path) && stat(path, &st) < 0)
-        return (int)refuse();
+    int no = refusal(path);
+    if (no == EROFS && (flags & O_ACCMODE) != O_RDONLY)
+        return (int)refuse(no);
+    if (no && (flags & O_CREAT) && stat(path, &st) < 0)
+        return (int)refuse(no);
     return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 
