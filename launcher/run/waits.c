@@ -132,6 +132,33 @@ static void idle_format(const struct look *k, const struct sched_job *job,
                  "be used up", job->id);
 }
 
+/* Has its agent been killed, on this host? Of one on another host a single look does not tell. */
+static bool is_agent_gone(const char *dir)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct lease_watch once = {.quiet_s = 0};
+    snprintf(path, sizeof path, "%.4000s/claims/lock", dir);
+    return !lease_lives(&once, path, LEASE_SILENT_S);
+}
+
+/* Says what a job waits for whose folder takes no word while its attempt has not ended: the guard
+ * of an agent that was killed does, and so may an agent whose trainer has ended. */
+static void mute_format(const struct look *k, const struct sched_job *job,
+                        char text[STATE_TEXT_BYTES])
+{
+    char dir[LIMIT_PATH_BYTES];
+    const char *shut = space_shut(home_run_dir(k->home, k->s->run, dir));
+    if (*shut && is_agent_gone(dir))
+        snprintf(text, STATE_TEXT_BYTES,
+                 "job %.20s waits: its agent was killed, and the guard cannot write that down, for "
+                 "'%.200s' %s: it does, and the run goes on, as soon as that is mended",
+                 job->id, dir, shut);
+    else if (*shut)
+        snprintf(text, STATE_TEXT_BYTES,
+                 "job %.20s runs, and '%.200s' %s: if its attempt is over, the job waits to write "
+                 "that down, and the run goes on as soon as that is mended", job->id, dir, shut);
+}
+
 static void alive_format(const struct look *k, const struct sched_job *job,
                          char text[STATE_TEXT_BYTES])
 {
@@ -141,6 +168,8 @@ static void alive_format(const struct look *k, const struct sched_job *job,
         reason_format(k->s->sched, job->id, job->reason, text);
     else if (is_idle(k, job))
         idle_format(k, job, text);
+    else if (job->state == SCHED_RUNNING && k->holder && k->holder->cause == CAUSE_NONE)
+        mute_format(k, job, text);
     else if (is_dying(k, job))
         snprintf(text, STATE_TEXT_BYTES, "job %.20s is being cancelled at the scheduler", job->id);
 }
@@ -215,16 +244,12 @@ bool waits_for_owner(const struct run_state *s, const struct run_budget *budget)
     return strcmp(s->sched, "none") == 0 && run_state_next(s, budget, NULL) == RUN_NEXT_REQUEUE;
 }
 
-/* Is the process gone that ran it, outside of any job, with nothing said of an end? Of a process on
- * another host one look does not tell. */
+/* Is the process gone that ran it, outside of any job, with nothing said of an end? */
 static bool is_left_by_hand(const struct look *k)
 {
-    char path[LIMIT_PATH_BYTES], dir[LIMIT_PATH_BYTES];
-    struct lease_watch once = {.quiet_s = 0};
-    if (strcmp(k->s->sched, "none") != 0 || !k->holder || k->holder->cause != CAUSE_NONE)
-        return false;
-    snprintf(path, sizeof path, "%.4000s/claims/lock", home_run_dir(k->home, k->s->run, dir));
-    return !lease_lives(&once, path, LEASE_SILENT_S) && is_still_so(k);
+    char dir[LIMIT_PATH_BYTES];
+    return strcmp(k->s->sched, "none") == 0 && k->holder && k->holder->cause == CAUSE_NONE &&
+           is_agent_gone(home_run_dir(k->home, k->s->run, dir)) && is_still_so(k);
 }
 
 /* Returns whether the process that ran it is gone. */
