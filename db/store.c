@@ -33,6 +33,30 @@ struct store_query {
 
 /* ---- errors ---- */
 
+static int readonly_error(sqlite3 *sql, const char *file, const char *what, struct err *err)
+{
+    if (sqlite3_extended_errcode(sql) == SQLITE_READONLY_ROLLBACK)
+        return err_set(err, ERR_STATE,
+                       "%s: an interrupted write is to be undone first: run 'reel db ingest'",
+                       file);
+    return err_set(err, ERR_INPUT, "%s: opened for reading only, cannot %s", file, what);
+}
+
+static int io_error(sqlite3 *sql, const char *file, const char *what, struct err *err)
+{
+    int why = sqlite3_extended_errcode(sql);
+    if (why == SQLITE_IOERR_RDLOCK || why == SQLITE_IOERR_LOCK ||
+        why == SQLITE_IOERR_CHECKRESERVEDLOCK)
+        return err_set(err, ERR_IO,
+                       "%s: its file system has no locks (fcntl), which a database needs: give "
+                       "--db a path on one that has them",
+                       file);
+    if (sqlite3_system_errno(sql) == EDQUOT) /* SQLITE_FULL stands for ENOSPC alone */
+        return err_set(err, ERR_IO,
+                       "%s: the disk quota is used up, cannot %s: nothing was changed", file, what);
+    return err_set(err, ERR_IO, "%s: cannot %s: %s", file, what, sqlite3_errmsg(sql));
+}
+
 int store_error(sqlite3 *sql, int rc, const char *what, struct err *err)
 {
     const char *file = sqlite3_db_filename(sql, "main");
@@ -56,26 +80,8 @@ int store_error(sqlite3 *sql, int rc, const char *what, struct err *err)
         return err_set(err, ERR_IO,
                        "%s: no space left on the device, cannot %s: nothing was changed", file,
                        what);
-    case SQLITE_READONLY:
-        if (sqlite3_extended_errcode(sql) == SQLITE_READONLY_ROLLBACK)
-            return err_set(err, ERR_STATE,
-                           "%s: an interrupted write is to be undone first: run 'reel db ingest'",
-                           file);
-        return err_set(err, ERR_INPUT, "%s: opened for reading only, cannot %s", file, what);
-    case SQLITE_IOERR: {
-        int why = sqlite3_extended_errcode(sql);
-        if (why == SQLITE_IOERR_RDLOCK || why == SQLITE_IOERR_LOCK ||
-            why == SQLITE_IOERR_CHECKRESERVEDLOCK)
-            return err_set(err, ERR_IO,
-                           "%s: its file system has no locks (fcntl), which a database needs: give "
-                           "--db a path on one that has them",
-                           file);
-        if (sqlite3_system_errno(sql) == EDQUOT) /* SQLITE_FULL stands for ENOSPC alone */
-            return err_set(err, ERR_IO,
-                           "%s: the disk quota is used up, cannot %s: nothing was changed", file,
-                           what);
-        return err_set(err, ERR_IO, "%s: cannot %s: %s", file, what, sqlite3_errmsg(sql));
-    }
+    case SQLITE_READONLY: return readonly_error(sql, file, what, err);
+    case SQLITE_IOERR: return io_error(sql, file, what, err);
     case SQLITE_ERROR:
     case SQLITE_RANGE:
         return err_set(err, ERR_INPUT, "%s: cannot %s: %s", file, what, sqlite3_errmsg(sql));

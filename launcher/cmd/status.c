@@ -45,16 +45,15 @@ static bool is_mute(const char *home, const struct run_state *s, const struct ru
     return !over && !stopped && space_is_out(home_run_dir(home, s->run, dir));
 }
 
-static void row_text(const struct run_state *s, const char *word, const char *why, bool mute,
-                     struct str *out)
+/* Adds how far the run came, at which rate. A wrapped command may know neither steps nor rate. */
+static void progress_text(const struct run_state *s, struct str *out)
 {
-    char ago[32];
-    char steps[32] = "-", total[32] = ""; /* a wrapped command may have neither */
+    char steps[32] = "-", total[32] = "";
     if (s->total_steps > 0 || s->max_step >= 0)
         snprintf(steps, sizeof steps, "%lld", (long long)(s->max_step + 1));
     if (s->total_steps > 0)
         snprintf(total, sizeof total, "/%lld", (long long)s->total_steps);
-    str_addf(out, "%-20.20s %.8s %-11s %6s%-7s", s->name, s->run, word, steps, total);
+    str_addf(out, " %6s%-7s", steps, total);
     if (s->last.step >= 0 && isfinite(s->last.mfu))
         str_addf(out, " %5.1f %%", 100 * s->last.mfu);
     else
@@ -63,19 +62,18 @@ static void row_text(const struct run_state *s, const char *word, const char *wh
         str_addf(out, " loss %-9.4g", s->last.loss);
     else
         str_addf(out, " loss -        ");
-    str_addf(out, " %2lld attempt%s", (long long)s->n_attempts, s->n_attempts == 1 ? " " : "s");
-    if (s->last_event_at > 0)
-        str_addf(out, "  last word %s ago",
-                 num_format_seconds(fmax(0, clock_wall_s() - s->last_event_at), ago, sizeof ago));
-    else
-        str_add(out, "  no word");
+}
+
+/* Adds what the numbers do not tell, or do not tell for sure. */
+static void remarks_text(const struct run_state *s, const char *why, bool mute, struct str *out)
+{
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
+    int64_t known = last ? last->number : 0;
     if (mute)
         str_addf(out, "  (its disk has no room for a word: what happened since the last one is not "
                       "known here)");
     else if (last && lacks_room(last))
         str_addf(out, "  (no room on the disk: see reel explain)");
-    int64_t known = last ? last->number : 0;
     if (s->claimed > known)
         str_addf(out, "  (attempt %lld has begun, and no log tells of it: this is what was before)",
                  (long long)s->claimed);
@@ -86,7 +84,35 @@ static void row_text(const struct run_state *s, const char *word, const char *wh
         str_add(out, "  (its logs do not tell all: see reel explain)");
     if (*why)
         str_addf(out, "  (%s)", why);
+}
+
+static void row_text(const struct run_state *s, const char *word, const char *why, bool mute,
+                     struct str *out)
+{
+    char ago[32];
+    str_addf(out, "%-20.20s %.8s %-11s", s->name, s->run, word);
+    progress_text(s, out);
+    str_addf(out, " %2lld attempt%s", (long long)s->n_attempts, s->n_attempts == 1 ? " " : "s");
+    if (s->last_event_at > 0)
+        str_addf(out, "  last word %s ago",
+                 num_format_seconds(fmax(0, clock_wall_s() - s->last_event_at), ago, sizeof ago));
+    else
+        str_add(out, "  no word");
+    remarks_text(s, why, mute, out);
     str_addc(out, '\n');
+}
+
+static void attempt_json(const struct run_attempt *a, struct json_out *o)
+{
+    json_obj_begin(o, NULL);
+    json_put_int(o, "attempt", a->number);
+    json_put_text(o, "cause", attempt_cause_names[a->cause]);
+    json_put_num(o, "started_at", a->started_at);
+    json_put_num(o, "ended_at", a->ended_at);
+    json_put_int(o, "first_step", a->first_step);
+    json_put_int(o, "last_step", a->last_step);
+    json_put_text(o, "detail", a->detail);
+    json_obj_end(o);
 }
 
 static void row_json(const struct run_state *s, const char *word, const char *why, bool mute,
@@ -116,17 +142,8 @@ static void row_json(const struct run_state *s, const char *word, const char *wh
     json_put_int(o, "claimed_attempt", s->claimed);
     json_put_num(o, "last_event_at", s->last_event_at);
     json_arr_begin(o, "attempts");
-    for (int64_t i = 0; i < s->n_attempts; i++) {
-        json_obj_begin(o, NULL);
-        json_put_int(o, "attempt", s->attempts[i].number);
-        json_put_text(o, "cause", attempt_cause_names[s->attempts[i].cause]);
-        json_put_num(o, "started_at", s->attempts[i].started_at);
-        json_put_num(o, "ended_at", s->attempts[i].ended_at);
-        json_put_int(o, "first_step", s->attempts[i].first_step);
-        json_put_int(o, "last_step", s->attempts[i].last_step);
-        json_put_text(o, "detail", s->attempts[i].detail);
-        json_obj_end(o);
-    }
+    for (int64_t i = 0; i < s->n_attempts; i++)
+        attempt_json(&s->attempts[i], o);
     json_arr_end(o);
     json_obj_end(o);
 }

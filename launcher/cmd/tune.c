@@ -243,23 +243,42 @@ static int ranks_check(const struct opt_values *v, const struct inputs *in, int6
     return 0;
 }
 
+/* Where the trials run: in the job that this process is part of, or on this machine. */
+struct place {
+    bool in_job;
+    struct sched_self self;
+    int64_t cores;
+};
+
+static int place_find(const struct opt_values *v, const struct inputs *in, struct sched *s,
+                      struct place *out, struct err *err)
+{
+    struct place p = {.self = {.nodes = 1}, .cores = 1};
+    struct sched_site site;
+    int rc;
+    p.in_job = sched_self(s, &p.self, NULL) == 0;
+    if (!p.in_job && (rc = sched_describe(s, &site, err)) < 0)
+        return rc;
+    if (p.in_job)
+        p.cores = (int64_t)p.self.cores_per_node * p.self.nodes;
+    else if (site.n_partitions)
+        p.cores = site.partitions[0].cores_per_node;
+    if (!p.in_job && (rc = ranks_check(v, in, p.cores, err)) < 0)
+        return rc;
+    *out = p;
+    return 0;
+}
+
 static int conf_make(const struct opt_values *v, const struct cmd_env *env, const struct inputs *in,
                      struct sched *s, struct tune_conf *out, struct err *err)
 {
-    struct sched_site site;
-    struct sched_self self = {.nodes = 1};
-    bool in_job = sched_self(s, &self, NULL) == 0;
-    int rc = in_job ? 0 : sched_describe(s, &site, err);
-    if (rc < 0)
-        return rc;
-    int64_t cores = in_job              ? (int64_t)self.cores_per_node * self.nodes
-                    : site.n_partitions ? site.partitions[0].cores_per_node
-                                        : 1;
-    if (!in_job && (rc = ranks_check(v, in, cores, err)) < 0)
+    struct place p;
+    int rc;
+    if ((rc = place_find(v, in, s, &p, err)) < 0)
         return rc;
     const char *cluster = getenv("SLURM_CLUSTER_NAME");
     double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) *
-                     MEMORY_SHARE * self.nodes;
+                     MEMORY_SHARE * p.self.nodes;
     struct tune_conf conf = {.home = env->home,
                              .bin_dir = env->bin_dir,
                              .run = &in->run,
@@ -270,19 +289,19 @@ static int conf_make(const struct opt_values *v, const struct cmd_env *env, cons
                              .max_trials = opt_int(v, "max-trials"),
                              .trial_steps = opt_int(v, "trial-steps"),
                              .repeats = opt_int(v, "repeats"),
-                             .cores = cores,
+                             .cores = p.cores,
                              .margin = opt_num(v, "margin"),
                              .budget_s = opt_given(v, "time") ? opt_num(v, "time") : 0,
                              .memory_bytes = opt_given(v, "memory") ? opt_int(v, "memory")
                                                                     : (int64_t)machine,
                              .blas = opt_enum(v, "blas") == 1 ? "openblas" : "own",
                              .fresh = opt_bool(v, "fresh"),
-                             .where = in_job && cluster ? cluster : clock_host(),
+                             .where = p.in_job && cluster ? cluster : clock_host(),
                              .stop = &stop,
                              .sched = s,
                              .say = opt_bool(v, "quiet") ? NULL : say};
     /* A job that comes back means the same search. */
-    snprintf(conf.salt, sizeof conf.salt, "%s", in_job ? self.token : "");
+    snprintf(conf.salt, sizeof conf.salt, "%s", p.in_job ? p.self.token : "");
     *out = conf;
     return 0;
 }

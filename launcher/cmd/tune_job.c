@@ -28,17 +28,14 @@ static void word(struct tune_job *j, const char *text)
     j->argv[j->argc++] = text;
 }
 
-static int question_make(struct tune_job *j, const char *run_text, struct err *err)
+/* Makes the job's command of the options that were given here. */
+static void words_make(struct tune_job *j, const char *cwd)
 {
-    const struct opt_values *v = j->v;
     static const char *const numbers[] = {"max-trials", "trial-steps", "repeats"};
-    char cwd[LIMIT_PATH_BYTES];
-    struct str key = STR_INIT;
-    const char *output = opt_text(v, "output");
-    if (output[0] != '/' && !getcwd(cwd, sizeof cwd))
-        return err_set_errno(err, ERR_ENV, "cannot find the working folder");
+    const struct opt_values *v = j->v;
+    const char *spread = opt_given(v, "layout") ? "layout" : "ranks",
+               *output = opt_text(v, "output");
     word(j, "tune");
-    const char *spread = opt_given(v, "layout") ? "layout" : "ranks";
     word(j, arena_printf(&j->arena, "--%s=%s", spread, opt_text(v, spread)));
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         word(j,
@@ -55,13 +52,23 @@ static int question_make(struct tune_job *j, const char *run_text, struct err *e
         word(j, "--json");
     word(j, output[0] == '/' ? arena_printf(&j->arena, "--output=%s", output)
                              : arena_printf(&j->arena, "--output=%s/%s", cwd, output));
+}
+
+/* Makes the job's command, and its folder's name, which follows from the whole question. */
+static int question_make(struct tune_job *j, const char *run_text, struct err *err)
+{
+    char cwd[LIMIT_PATH_BYTES] = "";
+    struct str key = STR_INIT;
+    int rc;
+    if (opt_text(j->v, "output")[0] != '/' && !getcwd(cwd, sizeof cwd))
+        return err_set_errno(err, ERR_ENV, "cannot find the working folder");
+    words_make(j, cwd);
     for (int i = 0; i < j->argc; i++)
         if (j->argv[i])
             str_addf(&key, "%s\n", j->argv[i]);
         else
             key.failed = true;
-    str_addf(&key, "%lld nodes\n%s", (long long)opt_int(v, "nodes"), run_text);
-    int rc;
+    str_addf(&key, "%lld nodes\n%s", (long long)opt_int(j->v, "nodes"), run_text);
     if ((rc = str_check(&key, err)) < 0)
         goto out;
     job_dir(j->home, "tunes", &key, j->dir);

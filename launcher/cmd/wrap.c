@@ -187,6 +187,23 @@ static int steps_check(const struct wrap *w, struct err *err)
     return rc;
 }
 
+/* Takes what the options say of the run, with paths made absolute. */
+static void options_take(const struct opt_values *v, struct wrap *w)
+{
+    w->notice = notice_signals[opt_enum(v, "notice")];
+    w->step_pattern = opt_text(v, "step-pattern");
+    w->saves = path_absolute(opt_text(v, "saves"), w->cwd, &w->arena);
+    w->done_file = path_absolute(opt_text(v, "done-file"), w->cwd, &w->arena);
+    w->total_steps = opt_int(v, "steps");
+    w->node_agents = opt_bool(v, "node-agents");
+    w->budget.crash = opt_int(v, "max-crashes");
+    w->budget.preempt = opt_int(v, "max-preempts");
+    w->budget.wall_s = opt_num(v, "wall");
+    w->budget.hang_s = opt_num(v, "hang");
+    if (opt_enum(v, "format") > 0)
+        w->format = formats[opt_enum(v, "format")];
+}
+
 static int wrap_make(const struct opt_values *v, const char *job_id, struct wrap *w,
                      struct err *err)
 {
@@ -198,28 +215,16 @@ static int wrap_make(const struct opt_values *v, const char *job_id, struct wrap
         return err_set_errno(err, ERR_ENV, "cannot name the working folder");
     if (!argv || !(w->cwd = arena_strdup(&w->arena, cwd)))
         return err_set(err, ERR_NOMEM, "out of memory");
-    for (size_t i = 0; i < n; i++)
-        argv[i] = operands[i];
-    name_make(v, job_id, operands, w->name);
+    memcpy(argv, operands, n * sizeof *argv);
     w->argv = argv;
-    w->notice = notice_signals[opt_enum(v, "notice")];
-    w->step_pattern = opt_text(v, "step-pattern");
-    w->saves = path_absolute(opt_text(v, "saves"), cwd, &w->arena);
-    w->done_file = path_absolute(opt_text(v, "done-file"), cwd, &w->arena);
-    w->total_steps = opt_int(v, "steps");
-    w->node_agents = opt_bool(v, "node-agents");
-    w->budget.crash = opt_int(v, "max-crashes");
-    w->budget.preempt = opt_int(v, "max-preempts");
-    w->budget.wall_s = opt_num(v, "wall");
-    w->budget.hang_s = opt_num(v, "hang");
-    if (opt_enum(v, "format") > 0)
-        w->format = formats[opt_enum(v, "format")];
+    name_make(v, job_id, operands, w->name);
+    options_take(v, w);
     struct wrap_rate rate = {opt_text(v, "model"),  opt_text(v, "seq"),
                              opt_int(v, "gbs"),     opt_num(v, "flops-per-step"),
                              opt_text(v, "device"), opt_int(v, "gpus")};
-    const char *name = opt_given(v, "name") ? opt_text(v, "name") : w->name;
     int rc;
-    if ((rc = id_name_check(name, "--name", err)) < 0)
+    if ((rc = id_name_check(opt_given(v, "name") ? opt_text(v, "name") : w->name, "--name",
+                            err)) < 0)
         return rc;
     if ((rc = words_check(argv, err)) < 0)
         return rc;

@@ -220,46 +220,48 @@ static void trials_row(struct store_query *q, void *ctx)
         report_copy(n->model, sizeof n->model, q, 1);
 }
 
+/* What is asked about a run, and who takes each answer. */
+static const struct {
+    const char *sql;
+    store_row_fn *row;
+} run_asks[] = {
+    {"SELECT name, model FROM run WHERE run = ?1", run_row},
+    {"SELECT t.model, t.layout, t.device, t.peak_source, t.flops_formula, t.peak_flops,"
+     " json_extract(e.json, '$.no_mfu') FROM train_start t JOIN event e ON e.id = t.event"
+     " WHERE t.run = ?1 AND NOT t.trial ORDER BY t.attempt DESC, t.seq DESC LIMIT 1",
+     start_row},
+    {"SELECT sum(CASE WHEN NOT replayed THEN steps END), sum(steps),"
+     " sum(CASE WHEN replayed THEN steps ELSE 0 END), sum(CASE WHEN NOT replayed THEN step_s"
+     " END), sum(CASE WHEN NOT replayed THEN mfu * step_s END) / sum(CASE WHEN NOT replayed"
+     " AND mfu IS NOT NULL THEN step_s END), sum(CASE WHEN NOT replayed"
+     " AND mfu IS NOT NULL THEN step_s END), (SELECT loss FROM v_step x WHERE x.run = ?1"
+     " AND NOT replayed AND loss IS NOT NULL ORDER BY step LIMIT 1), (SELECT loss"
+     " FROM v_step x WHERE x.run = ?1 AND NOT replayed AND loss IS NOT NULL ORDER BY step DESC"
+     " LIMIT 1) FROM v_step WHERE run = ?1",
+     step_row},
+    {"SELECT sum(flops) FROM (SELECT coalesce(tokens * flops_per_token, model_flops) AS flops,"
+     " again, row_number() OVER (PARTITION BY step ORDER BY attempt, seq, writer) AS k"
+     " FROM step WHERE run = ?1 AND mfu IS NOT NULL) WHERE k = 1 AND NOT coalesce(again, 0)",
+     flops_row},
+    {"SELECT (SELECT sum(seconds) FROM v_time WHERE run = ?1), (SELECT count(*) FROM v_attempt"
+     " WHERE run = ?1)",
+     wall_row},
+    {"SELECT coalesce(cause, 'unknown'), count(*) FROM v_attempt a WHERE run = ?1"
+     " AND attempt < (SELECT max(attempt) FROM v_attempt b WHERE b.run = ?1) GROUP BY 1"
+     " ORDER BY 2 DESC, 1",
+     restart_row},
+};
+
 int report_numbers_read(struct store *db, const struct report_scope *scope,
                         struct report_numbers *out, struct err *err)
 {
-    static const struct {
-        const char *sql;
-        store_row_fn *row;
-    } asks[] = {
-        {"SELECT name, model FROM run WHERE run = ?1", run_row},
-        {"SELECT t.model, t.layout, t.device, t.peak_source, t.flops_formula, t.peak_flops,"
-         " json_extract(e.json, '$.no_mfu') FROM train_start t JOIN event e ON e.id = t.event"
-         " WHERE t.run = ?1 AND NOT t.trial ORDER BY t.attempt DESC, t.seq DESC LIMIT 1",
-         start_row},
-        {"SELECT sum(CASE WHEN NOT replayed THEN steps END), sum(steps),"
-         " sum(CASE WHEN replayed THEN steps ELSE 0 END), sum(CASE WHEN NOT replayed THEN step_s"
-         " END), sum(CASE WHEN NOT replayed THEN mfu * step_s END) / sum(CASE WHEN NOT replayed"
-         " AND mfu IS NOT NULL THEN step_s END), sum(CASE WHEN NOT replayed"
-         " AND mfu IS NOT NULL THEN step_s END), (SELECT loss FROM v_step x WHERE x.run = ?1"
-         " AND NOT replayed AND loss IS NOT NULL ORDER BY step LIMIT 1), (SELECT loss"
-         " FROM v_step x WHERE x.run = ?1 AND NOT replayed AND loss IS NOT NULL ORDER BY step DESC"
-         " LIMIT 1) FROM v_step WHERE run = ?1",
-         step_row},
-        {"SELECT sum(flops) FROM (SELECT coalesce(tokens * flops_per_token, model_flops) AS flops,"
-         " again, row_number() OVER (PARTITION BY step ORDER BY attempt, seq, writer) AS k"
-         " FROM step WHERE run = ?1 AND mfu IS NOT NULL) WHERE k = 1 AND NOT coalesce(again, 0)",
-         flops_row},
-        {"SELECT (SELECT sum(seconds) FROM v_time WHERE run = ?1), (SELECT count(*) FROM v_attempt"
-         " WHERE run = ?1)",
-         wall_row},
-        {"SELECT coalesce(cause, 'unknown'), count(*) FROM v_attempt a WHERE run = ?1"
-         " AND attempt < (SELECT max(attempt) FROM v_attempt b WHERE b.run = ?1) GROUP BY 1"
-         " ORDER BY 2 DESC, 1",
-         restart_row},
-    };
     static const char trials[] = "SELECT count(*), max(model) FROM v_trial WHERE tune = ?1";
     *out = (struct report_numbers){.mfu = NAN, .peak_flops = NAN,
                                    .model_flops = NAN, .mfu_time_s = NAN,
                                    .first_loss = NAN, .last_loss = NAN};
     int rc;
-    for (size_t i = 0; i < ARRAY_LEN(asks) && *scope->run; i++)
-        if ((rc = store_each(db, asks[i].sql, scope->run, asks[i].row, out, err)) < 0)
+    for (size_t i = 0; i < ARRAY_LEN(run_asks) && *scope->run; i++)
+        if ((rc = store_each(db, run_asks[i].sql, scope->run, run_asks[i].row, out, err)) < 0)
             return rc;
     if (*scope->tune && (rc = store_each(db, trials, scope->tune, trials_row, out, err)) < 0)
         return rc;

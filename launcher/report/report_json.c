@@ -41,8 +41,9 @@ static void row_put(struct store_query *q, void *ctx)
     json_obj_end(o);
 }
 
-int report_json(struct store *db, const struct report_scope *scope, const struct report_numbers *n,
-                struct str *out, struct err *err)
+/* Writes the lists of rows, each of what it is about: the run, the tuning or the curation. */
+static int lists_put(struct store *db, const struct report_scope *scope, struct json_out *o,
+                     struct err *err)
 {
     const struct {
         const char *key, *sql, *of;
@@ -68,6 +69,19 @@ int report_json(struct store *db, const struct report_scope *scope, const struct
          " FROM event WHERE run = ?1 AND kind = 'curate_source' ORDER BY attempt, seq",
          scope->curation},
     };
+    int rc;
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+        json_arr_begin(o, lists[i].key);
+        if ((rc = store_each(db, lists[i].sql, lists[i].of, row_put, o, err)) < 0)
+            return rc;
+        json_arr_end(o);
+    }
+    return 0;
+}
+
+int report_json(struct store *db, const struct report_scope *scope, const struct report_numbers *n,
+                struct str *out, struct err *err)
+{
     struct json_out o;
     int rc;
     json_out_init(&o, out, 2);
@@ -79,12 +93,8 @@ int report_json(struct store *db, const struct report_scope *scope, const struct
     json_put_text(&o, "curation", scope->curation);
     numbers_put(n, &o);
     json_put_int(&o, "claimed_attempt", scope->claimed);
-    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
-        json_arr_begin(&o, lists[i].key);
-        if ((rc = store_each(db, lists[i].sql, lists[i].of, row_put, &o, err)) < 0)
-            return rc;
-        json_arr_end(&o);
-    }
+    if ((rc = lists_put(db, scope, &o, err)) < 0)
+        return rc;
     json_obj_end(&o);
     str_addc(out, '\n');
     return str_check(out, err);

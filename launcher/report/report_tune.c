@@ -148,24 +148,12 @@ static void reason_row(struct store_query *q, void *ctx)
     str_add(out, "</p>\n");
 }
 
-int report_trials(struct report *r, struct err *err)
+/* Draws the trials that have both times, and says how many lack one. */
+static int trials_chart(struct report *r, struct err *err)
 {
-    static const char reason[] = "SELECT json_extract(json, '$.reason') FROM event WHERE run = ?1"
-                                 " AND kind = 'tune_ended' AND json_extract(json, '$.reason') <> ''"
-                                 " ORDER BY seq DESC LIMIT 1";
-    const char *tune = r->scope->tune;
     struct extent e = {0};
     int rc;
-    str_add(r->out, "<section><h2>Layouts tried: predicted against measured</h2>\n");
-    if (r->n->trials == 0) {
-        str_add(r->out, "<p>No trial is recorded: 'reel tune' measures layouts.</p></section>\n");
-        return 0;
-    }
-    str_add(r->out, "<p class=\"why\">Tuning ");
-    html_escape(r->out, tune);
-    str_add(r->out, ". Each prediction was stored before its measurement; error is predicted over "
-                    "measured, less one. Numbers are the table's.</p>\n");
-    if ((rc = store_each(r->db, TRIALS, tune, extent_row, &e, err)) < 0)
+    if ((rc = store_each(r->db, TRIALS, r->scope->tune, extent_row, &e, err)) < 0)
         return rc;
     if (e.both && (rc = chart_draw(r, e.hi, err)) < 0)
         return rc;
@@ -176,6 +164,27 @@ int report_trials(struct report *r, struct err *err)
                  "<p class=\"why\">%lld of %lld trials were not measured and stand only in the "
                  "table.</p>\n",
                  (long long)(r->n->trials - e.measured), (long long)r->n->trials);
+    return 0;
+}
+
+int report_trials(struct report *r, struct err *err)
+{
+    static const char reason[] = "SELECT json_extract(json, '$.reason') FROM event WHERE run = ?1"
+                                 " AND kind = 'tune_ended' AND json_extract(json, '$.reason') <> ''"
+                                 " ORDER BY seq DESC LIMIT 1";
+    const char *tune = r->scope->tune;
+    int rc;
+    str_add(r->out, "<section><h2>Layouts tried: predicted against measured</h2>\n");
+    if (r->n->trials == 0) {
+        str_add(r->out, "<p>No trial is recorded: 'reel tune' measures layouts.</p></section>\n");
+        return 0;
+    }
+    str_add(r->out, "<p class=\"why\">Tuning ");
+    html_escape(r->out, tune);
+    str_add(r->out, ". Each prediction was stored before its measurement; error is predicted over "
+                    "measured, less one. Numbers are the table's.</p>\n");
+    if ((rc = trials_chart(r, err)) < 0)
+        return rc;
     str_add(
         r->out,
         "<table class=\"trials\"><tr><th class=\"n\">#</th><th>layout</th>"
