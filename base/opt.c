@@ -1,12 +1,14 @@
 #include "base/opt.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/arena.h"
 #include "base/json.h"
+#include "base/limits.h"
 #include "base/num.h"
 
 struct opt_value {
@@ -18,8 +20,6 @@ struct opt_value {
     bool b;            /* OPT_BOOL */
     const char *text;  /* OPT_TEXT, OPT_ENUM */
     int e;             /* OPT_ENUM: index of the choice */
-    const char **items; /* OPT_LIST */
-    size_t n_items;
 };
 
 struct opt_values {
@@ -79,31 +79,14 @@ static int parse_choice(const struct opt *o, const char *text, const char *what,
     return rc;
 }
 
-static int add_item(struct opt_values *v, struct opt_value *value, const char *text,
-                    struct err *err)
-{
-    size_t n = value->n_items;
-    if ((n & (n - 1)) == 0) { /* it is full at each power of two */
-        const char **grown = arena_array(&v->arena, n == 0 ? 1 : 2 * n, sizeof *grown);
-        if (grown == NULL)
-            return no_memory(err);
-        if (n > 0)
-            memcpy(grown, value->items, n * sizeof *grown);
-        value->items = grown;
-    }
-    value->items[value->n_items++] = text;
-    return 0;
-}
-
 /* Makes `text`, which is kept, the value of o; `what` names it in errors. */
-static int convert(struct opt_values *v, const struct opt *o, const char *text, const char *what,
+static int convert(const struct opt *o, const char *text, const char *what,
                    struct opt_value *value, struct err *err)
 {
     int rc = 0;
     switch (o->type) {
     case OPT_BOOL: return parse_bool(text, what, &value->b, err);
     case OPT_TEXT: value->text = text; return 0;
-    case OPT_LIST: return add_item(v, value, text, err);
     case OPT_ENUM:
         rc = parse_choice(o, text, what, &value->e, err);
         value->text = rc == 0 ? o->choices[value->e] : NULL;
@@ -117,24 +100,19 @@ static int convert(struct opt_values *v, const struct opt *o, const char *text, 
     return rc < 0 ? rc : check_bounds(o, what, whole ? (double)value->i : value->d, text, err);
 }
 
-/* Does the same for settings and fallbacks, whose lists are split at commas. */
-static int convert_layer(struct opt_values *v, const struct opt *o, const char *text,
-                         const char *what, struct opt_value *value, struct err *err)
+/* Does the same for a setting that `origin` gave. */
+static int convert_setting(const struct opt *o, const char *text, const char *origin,
+                           struct opt_value *value, struct err *err)
 {
-    char *copy = arena_strdup(&v->arena, text), *rest = NULL;
-    int rc;
-    if (copy == NULL)
-        return no_memory(err);
-    if (o->type != OPT_LIST)
-        return convert(v, o, copy, what, value, err);
-    for (char *item = strtok_r(copy, ",", &rest); item; item = strtok_r(NULL, ",", &rest)) {
-        item += strspn(item, " \t");
-        for (size_t n = strlen(item); n > 0 && (item[n - 1] == ' ' || item[n - 1] == '\t'); n--)
-            item[n - 1] = '\0';
-        if (*item != '\0' && (rc = add_item(v, value, item, err)) < 0)
-            return rc;
-    }
-    return 0;
+    char what[LIMIT_PATH_BYTES];
+    snprintf(what, sizeof what, "%s: setting '%s'", origin, o->name);
+    return convert(o, text, what, value, err);
+}
+
+int opt_setting_check(const struct opt *o, const char *text, const char *origin, struct err *err)
+{
+    struct opt_value ignored;
+    return convert_setting(o, text, origin, &ignored, err);
 }
 
 /* ---- the command line ---- */
@@ -174,8 +152,8 @@ static void mark(struct opt_value *value, const char *origin)
     value->origin = origin;
 }
 
-/* Keeps `text` as what the command line says of an option that is no list. Refuses it when the
- * line has said something else before: neither place knows of the other. */
+/* Keeps `text` as what the command line says of an option. Refuses it when the line has said
+ * something else before: neither place knows of the other. */
 static int say_once(struct parser *p, const struct opt *o, const char *what, const char *text)
 {
     struct opt_value *value = value_of(p->v, o);
@@ -191,8 +169,8 @@ static int set_flag(struct parser *p, const struct opt *o, const char *what, con
 {
     char *copy = arena_strdup(&p->v->arena, text);
     struct opt_value *value = value_of(p->v, o);
-    int rc = copy != NULL ? convert(p->v, o, copy, what, value, p->err) : no_memory(p->err);
-    if (rc == 0 && o->type != OPT_LIST)
+    int rc = copy != NULL ? convert(o, copy, what, value, p->err) : no_memory(p->err);
+    if (rc == 0)
         rc = say_once(p, o, what, copy);
     if (rc == ERR_INPUT) {
         rc = ERR_USAGE;
@@ -356,11 +334,10 @@ static int fill_from_settings(struct opt_values *v, const struct opt *o,
     int rc;
     if (text == NULL)
         return 0;
-    char *kept = arena_strdup(&v->arena, origin);
-    char *what = arena_printf(&v->arena, "%s: setting '%s'", origin, o->name);
-    if (kept == NULL || what == NULL)
+    char *copy = arena_strdup(&v->arena, text), *kept = arena_strdup(&v->arena, origin);
+    if (copy == NULL || kept == NULL)
         return no_memory(err);
-    if ((rc = convert_layer(v, o, text, what, value_of(v, o), err)) < 0)
+    if ((rc = convert_setting(o, copy, kept, value_of(v, o), err)) < 0)
         return rc;
     mark(value_of(v, o), kept);
     return 0;
@@ -376,7 +353,7 @@ static int fill_layers(struct opt_values *v, const struct settings *settings, st
             (rc = fill_from_settings(v, o, settings, err)) < 0)
             return rc;
         if (!value->given && o->fallback != NULL &&
-            (rc = convert_layer(v, o, o->fallback, o->name, value, err)) < 0)
+            (rc = convert(o, o->fallback, o->name, value, err)) < 0)
             return rc;
         if (!value->given && (o->flags & OPT_REQUIRED))
             return err_set(err, ERR_USAGE, "%s: --%s is required: give --%s=%s", v->cmd->name,
@@ -489,13 +466,6 @@ int opt_enum(const struct opt_values *v, const char *name)
     return get(v, name, IS(OPT_ENUM))->e;
 }
 
-size_t opt_list(const struct opt_values *v, const char *name, const char *const **items)
-{
-    const struct opt_value *value = get(v, name, IS(OPT_LIST));
-    *items = (const char *const *)value->items;
-    return value->n_items;
-}
-
 bool opt_given(const struct opt_values *v, const char *name)
 {
     return get(v, name, (unsigned)ANY_TYPE)->given;
@@ -512,12 +482,6 @@ static void put_value(struct json_out *o, const struct opt *opt, const struct op
     bool have = value->given || opt->fallback != NULL;
     switch (opt->type) {
     case OPT_BOOL: json_put_bool(o, "value", value->b); return;
-    case OPT_LIST:
-        json_arr_begin(o, "value");
-        for (size_t i = 0; i < value->n_items; i++)
-            json_put_text(o, NULL, value->items[i]);
-        json_arr_end(o);
-        return;
     case OPT_TEXT:
     case OPT_ENUM: json_put_text(o, "value", value->text); return;
     case OPT_INT:
@@ -576,7 +540,7 @@ static int check_opt(struct opt_values *v, const struct opt *o, struct err *err)
         wrong = "required, yet it has a fallback";
     if (wrong != NULL)
         return err_set(err, ERR_STATE, "%s: option '%s': %s", cmd->name, o->name, wrong);
-    return o->fallback != NULL ? convert_layer(v, o, o->fallback, o->name, value_of(v, o), err) : 0;
+    return o->fallback != NULL ? convert(o, o->fallback, o->name, value_of(v, o), err) : 0;
 }
 
 int opt_check(const struct opt_cmd *cmd, struct err *err)

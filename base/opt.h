@@ -2,7 +2,7 @@
  *
  * Long names are lower case with dashes; every boolean also has --no-NAME; `--` ends options; a
  * value is given as NAME=VALUE or NAME VALUE. An option that is given twice must say the same both
- * times, unless it is a list. Values come from, in this order: the flag; for options marked
+ * times. Values come from, in this order: the flag; for options marked
  * OPT_SETTING the settings layers run file > environment REEL_NAME > user file > site file; the
  * table's default. --help is always there.
  *
@@ -26,13 +26,13 @@
 #include "base/settings.h"
 #include "base/str.h"
 
-enum opt_type { OPT_BOOL, OPT_INT, OPT_NUM, OPT_TEXT, OPT_BYTES, OPT_SECONDS, OPT_ENUM, OPT_LIST };
+enum opt_type { OPT_BOOL, OPT_INT, OPT_NUM, OPT_TEXT, OPT_BYTES, OPT_SECONDS, OPT_ENUM };
 enum { OPT_REQUIRED = 1, OPT_SETTING = 2, OPT_HIDDEN = 4 };
 
 struct opt {
     const char *name;   /* "mbs" */
     char letter;        /* 'n' or 0 */
-    enum opt_type type; /* OPT_LIST: text, may be given several times */
+    enum opt_type type;
     const char *arg;    /* "N", "DIR"; NULL for booleans */
     const char *help;   /* one clause, no full stop */
     const char *fallback;
@@ -60,10 +60,14 @@ struct opt_values; /* the result; owns its memory */
 /* Parses a command line; argv[0] is the command's name. Errors are ERR_USAGE with the option and
  * what is allowed, and suggest the nearest name for an unknown option. On --help (or -h) *help
  * becomes true, *out NULL, and the result is opt_check's. settings may be NULL. A bad value in a
- * settings layer is ERR_INPUT. Lists in settings are separated by commas; flags replace them. */
+ * settings layer is ERR_INPUT. */
 int opt_parse(const struct opt_cmd *cmd, int argc, char **argv, const struct settings *settings,
               struct opt_values **out, bool *help, struct err *err);
 void opt_free(struct opt_values *v);
+
+/* Checks that the text of a setting, which `origin` gave, can be the value of this option, in the
+ * words of opt_parse. */
+int opt_setting_check(const struct opt *o, const char *text, const char *origin, struct err *err);
 
 /* Return the value of an option. Asking for a name that is not in the table, or with the wrong
  * type, is a bug and aborts. */
@@ -74,7 +78,6 @@ double opt_num(const struct opt_values *v, const char *name);  /* OPT_NUM, OPT_S
 const char *opt_text(const struct opt_values *v, const char *name);
 /* Returns the index of the choice, -1 if it is not given. */
 int opt_enum(const struct opt_values *v, const char *name);
-size_t opt_list(const struct opt_values *v, const char *name, const char *const **items);
 /* Tells whether any layer but the default gave a value. */
 bool opt_given(const struct opt_values *v, const char *name);
 size_t opt_operands(const struct opt_values *v, const char *const **items);

@@ -103,8 +103,6 @@ static void add_help_text(struct str *s, const struct opt *o)
         begin_note(s, &n);
         str_addf(s, "from %s to %s", json_format_num(o->min, low), json_format_num(o->max, high));
     }
-    if (o->type == OPT_LIST)
-        add_note(s, &n, "may be given several times");
     if (o->fallback != NULL) {
         begin_note(s, &n);
         str_addf(s, "default %s", o->fallback);

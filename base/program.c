@@ -171,7 +171,7 @@ static void add_values(const struct program *p, const struct opt *o, const char 
     struct str values = STR_INIT;
     for (size_t i = 0; o->type == OPT_ENUM && o->choices[i]; i++)
         str_addf(&values, "%s\t\n", o->choices[i]);
-    if (o->type == OPT_TEXT || o->type == OPT_LIST)
+    if (o->type == OPT_TEXT)
         add_kinds(p, o->arg, &values);
     for (const char *line = values.p; line && *line; line += strcspn(line, "\n") + 1)
         str_addf(out, "%s%.*s\n", line[0] == ':' ? "" : before, (int)strcspn(line, "\n"),

@@ -153,7 +153,7 @@ static int run_settings_and_opt(struct err *err)
 {
     static const struct opt opts[] = {
         {"steps", 'n', OPT_INT, "N", "steps", .fallback = "1", .flags = OPT_SETTING},
-        {"set", 's', OPT_LIST, "K=V", "set", .flags = OPT_SETTING},
+        {"set", 's', OPT_TEXT, "K=V", "set", .flags = OPT_SETTING},
         {"out", 'o', OPT_TEXT, "DIR", "out", .fallback = "here"},
     };
     static const struct opt_cmd cmd = {"x", "y", "", opts, ARRAY_LEN(opts), 0, -1, NULL};

@@ -27,7 +27,6 @@ static const struct opt opts[] = {
     {"deadline", 0, OPT_SECONDS, "TIME", "give up after this long"},
     {"adaln", 0, OPT_ENUM, "KIND", "modulation", .fallback = "full", .choices = kinds,
      .flags = OPT_SETTING},
-    {"set", 's', OPT_LIST, "K=V", "set a field", .flags = OPT_SETTING},
     {"secret-door", 0, OPT_TEXT, "X", "for tests", .flags = OPT_HIDDEN},
 };
 static const struct opt_cmd cmd = {"tune",
@@ -66,10 +65,7 @@ static void add_all(const struct opt_values *v, struct str *s)
              opt_bool(v, "json"), opt_bool(v, "color"),
              opt_text(v, "out") ? opt_text(v, "out") : "-", (long long)opt_int(v, "cache"),
              opt_num(v, "deadline"), opt_text(v, "adaln"), opt_enum(v, "adaln"));
-    size_t n = opt_list(v, "set", &items);
-    for (size_t i = 0; i < n; i++)
-        str_addf(s, " s=%s", items[i]);
-    n = opt_operands(v, &items);
+    size_t n = opt_operands(v, &items);
     for (size_t i = 0; i < n; i++)
         str_addf(s, " [%s]", items[i]);
 }
@@ -97,8 +93,6 @@ static const struct {
     {"-jcn 8 m", "8 0 11 - 67108864 0 full/1 [m]"},
     {"--lr=1e-3 --deadline 2h --cache=1K --adaln none m", "100 0.001 01 - 1024 7200 none/0 [m]"},
     {"--steps=2 -n 2 --json -j --no-color --no-color m", "2 0 10 - 67108864 0 full/1 [m]"},
-    {"-s a=1 --set b=2,c m --set=~x -s d",
-     "100 0 01 - 67108864 0 full/1 s=a=1 s=b=2,c s=~x s=d [m]"},
     {"m -- --steps -x", "100 0 01 - 67108864 0 full/1 [m] [--steps] [-x]"},
     {"- ~", "100 0 01 - 67108864 0 full/1 [-] []"},
     {"--out=~ m", "100 0 01 ~ 67108864 0 full/1 [m]"},
@@ -236,13 +230,13 @@ static void test_help_flag(void **state)
     }
 }
 
-static const char *const known[] = {"steps", "color", "adaln", "set", "json", NULL};
+static const char *const known[] = {"steps", "color", "adaln", "json", NULL};
 
 static void test_layers(void **state)
 {
     (void)state;
     const char *const env[] = {"REEL_STEPS=9",
-                               "REEL_COLOR=off", "REEL_SET= a=1, b=2 ,,c", "REEL_JSON=true",
+                               "REEL_COLOR=off", "REEL_JSON=true",
                                "REEL_ADALN=lora", "REEL_SITE_CONFIG=/nonexistent",
                                NULL};
     struct settings *settings = NULL;
@@ -255,18 +249,17 @@ static void test_layers(void **state)
     struct str s = STR_INIT;
     add_all(v, &s);
     /* json is no setting */
-    assert_string_equal(s.p, "9 0 00 - 67108864 0 lora/2 s=a=1 s=b=2 s=c [m]");
+    assert_string_equal(s.p, "9 0 00 - 67108864 0 lora/2 [m]");
     from(v, "steps", "env REEL_STEPS");
     from(v, "adaln", "env REEL_ADALN");
     from(v, "cache", "default");
     assert_true(opt_given(v, "steps") && !opt_given(v, "cache") && !opt_given(v, "json"));
     opt_free(v);
     str_clear(&s);
-    assert_int_equal(parse("--steps=2 --set x --color --adaln=none m", settings, &v, &help, NULL),
-                     0);
+    assert_int_equal(parse("--steps=2 --color --adaln=none m", settings, &v, &help, NULL), 0);
     add_all(v, &s);
-    assert_string_equal(s.p, "2 0 01 - 67108864 0 none/0 s=x [m]"); /* flags replace a list */
-    from(v, "set", "flag");
+    assert_string_equal(s.p, "2 0 01 - 67108864 0 none/0 [m]");
+    from(v, "adaln", "flag");
     settings_free(settings); /* the values do not lean on it */
     assert_string_equal(opt_text(v, "adaln"), "none");
     opt_free(v);
@@ -335,7 +328,6 @@ static const char help_wanted[] =
     "      --deadline=TIME     give up after this long\n"
     "      --adaln=KIND        modulation (one of none, full, lora; default full;\n"
     "                          setting)\n"
-    "  -s, --set=K=V           set a field (may be given several times; setting)\n"
     "  -h, --help              show this help\n";
 
 static void test_help_text(void **state)
@@ -402,7 +394,7 @@ static void test_json(void **state)
     struct opt_values *v = NULL;
     bool help;
     struct str s = STR_INIT;
-    assert_int_equal(parse("--lr=0.1 -s a -s b m", NULL, &v, &help, NULL), 0);
+    assert_int_equal(parse("--lr=0.1 m", NULL, &v, &help, NULL), 0);
     opt_json(v, &s);
     assert_string_equal(s.p, "{\"steps\": {\"value\": 100, \"origin\": \"default\"}, \"lr\": "
                              "{\"value\": 0.1, \"origin\": \"flag\"}, "
@@ -412,7 +404,6 @@ static void test_json(void **state)
                              "{\"value\": 67108864, \"origin\": \"default\"}, "
                              "\"deadline\": {\"value\": null, \"origin\": \"default\"}, \"adaln\": "
                              "{\"value\": \"full\", \"origin\": \"default\"}, "
-                             "\"set\": {\"value\": [\"a\", \"b\"], \"origin\": \"flag\"}, "
                              "\"secret-door\": {\"value\": null, \"origin\": \"default\"}}");
     opt_free(v);
     str_release(&s);
