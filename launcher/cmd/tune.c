@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/num.h"
+#include "base/simd_kind.h"
 #include "launcher/cmd/cmd.h"
 #include "launcher/cmd/tune_job.h"
 #include "profiles/dataset.h"
@@ -182,7 +183,10 @@ static int inputs_load(const struct opt_values *v, struct inputs *in, struct err
         return err_set(err, ERR_USAGE,
                        "--ranks and --layout both say how many ranks there are: give one of them");
     bool one = opt_given(v, "layout");
+    enum simd ignored; /* whether a processor has it, the trials' machine alone knows */
     int rc;
+    if ((rc = simd_named(&ignored, err)) < 0)
+        return rc;
     if (one && (rc = layout_take(opt_text(v, "layout"), in, err)) < 0)
         return rc;
     if (!one && (rc = ranks_parse(opt_text(v, "ranks"), in, err)) < 0)
