@@ -256,7 +256,7 @@ static void write_batch(struct dump *d, const struct rig *r)
     dump_number(d, "in/inv_norm", INV_NORM);
 }
 
-/* The network on the samples as dit_step noised them. */
+/* The network on the samples as the step noised them. */
 static void write_prediction(struct dump *d, struct rig *r)
 {
     const struct objective_row *row = &objective_rows[r->config.objective];

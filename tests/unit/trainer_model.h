@@ -277,7 +277,22 @@ static inline void rig_close(struct rig *r)
 
 static const double INV_NORM = 1.0 / 37;
 
-/* Computes a micro-batch. `accumulate`: it is not the first of its step. */
+/* Computes a micro-batch as a pipeline of one stage does. */
+static inline int step_try(struct dit *d, const struct batch *b, struct dit_result *out,
+                           struct err *err)
+{
+    int rc;
+    if ((rc = dit_begin(d, 0, 0, b, err)) < 0)
+        return rc;
+    dit_chunk_forward(d, 0, INV_NORM);
+    dit_chunk_backward(d, 0);
+    if ((rc = dit_failed(d, err)) < 0)
+        return rc;
+    dit_chunk_result(d, 0, b, out);
+    return 0;
+}
+
+/* Computes a micro-batch of the rig. `accumulate`: it is not the first of its step. */
 static inline struct dit_result step(struct rig *r, int first, int n, bool accumulate)
 {
     struct err err = {0};
@@ -285,7 +300,7 @@ static inline struct dit_result step(struct rig *r, int first, int n, bool accum
     struct batch b = {r->data.samples + first, n};
     if (!accumulate)
         units_begin(&r->units, 0, 1);
-    if (dit_step(r->dit, &b, INV_NORM, &out, &err) < 0)
+    if (step_try(r->dit, &b, &out, &err) < 0)
         fail_msg("%s", err.text);
     units_flush(&r->units);
     if (units_failed(&r->units, &err) < 0)

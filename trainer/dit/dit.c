@@ -196,15 +196,6 @@ int dit_memory(const struct dit_config *c, enum dtype act, enum dtype stat,
                            num_max_i64(1, c->slots), 1, num_ceil_div(bytes, 8), err);
 }
 
-static int new_events(struct dit *d, struct err *err)
-{
-    int rc;
-    for (int i = 0; i < 4; i++)
-        if ((rc = d->dev->event_new(d->dev, &d->event[i], err)) < 0)
-            return rc;
-    return 0;
-}
-
 /* Allocates the host's tables, which last as long as the dit. */
 static int tables_make(struct dit *d, struct err *err)
 {
@@ -250,7 +241,7 @@ static int allocate(struct dit *d, struct err *err)
     for (int64_t i = 0; i < d->c.slots; i++)
         slot_open(d, i);
     d->slot = d->slots;
-    return new_events(d, err);
+    return 0;
 }
 
 static void subs_set(struct dit *d)
@@ -313,9 +304,6 @@ void dit_free(struct dit *d)
 {
     if (!d)
         return;
-    for (int i = 0; i < 4; i++)
-        if (d->event[i])
-            d->dev->event_free(d->dev, d->event[i]);
     d->dev->free(d->dev, d->arena);
     free(d->host_block);
     free(d->slots);
@@ -496,20 +484,6 @@ static void backward(struct dit *d)
     layer_done(d, PARAM_LAYER_COND);
 }
 
-static void fill_result(struct dit *d, const struct batch *b, struct dit_result *out)
-{
-    struct dit_result r = {.tokens = d->slot->now.r, .sample_loss = d->sample_loss};
-    for (int64_t i = 0; i < b->n; i++) {
-        const struct ops_sample *s = &d->slot->host.samples[i];
-        double squares = d->slot->host.loss[i],
-               cells = (double)s->valid_t * s->valid_h * s->valid_w * (double)d->m->latent_channels;
-        r.loss_sum += s->weight * squares;
-        r.loss_x0_sum += b->samples[i].loss_weight * d->sample_out[i] * d->sample_out[i] * squares;
-        d->sample_loss[i] = d->sample_w[i] * squares / cells;
-    }
-    *out = r;
-}
-
 int dit_failed(struct dit *d, struct err *err)
 {
     int rc;
@@ -583,30 +557,16 @@ void dit_chunk_backward(struct dit *d, int64_t slot)
 void dit_chunk_result(struct dit *d, int64_t slot, const struct batch *b, struct dit_result *out)
 {
     slot_take(d, slot);
-    fill_result(d, b, out);
-}
-
-int dit_step(struct dit *d, const struct batch *b, double inv_norm, struct dit_result *out,
-             struct err *err)
-{
-    struct dev *dev = d->dev;
-    BUG_ON(d->c.layout->pp > 1);
-    dev->event_record(dev, d->event[0], d->stream);
-    int rc;
-    if ((rc = dit_begin(d, 0, 0, b, err)) < 0)
-        return rc;
-    dev->event_record(dev, d->event[1], d->stream);
-    dit_chunk_forward(d, 0, inv_norm);
-    dev->event_record(dev, d->event[2], d->stream);
-    dit_chunk_backward(d, 0);
-    dev->event_record(dev, d->event[3], d->stream);
-    if ((rc = dit_failed(d, err)) < 0)
-        return rc;
-    fill_result(d, b, out);
-    out->stage_s = dev->event_elapsed_s(dev, d->event[0], d->event[1]);
-    out->forward_s = dev->event_elapsed_s(dev, d->event[1], d->event[2]);
-    out->backward_s = dev->event_elapsed_s(dev, d->event[2], d->event[3]);
-    return 0;
+    struct dit_result r = {.tokens = d->slot->now.r, .sample_loss = d->sample_loss};
+    for (int64_t i = 0; i < b->n; i++) {
+        const struct ops_sample *s = &d->slot->host.samples[i];
+        double squares = d->slot->host.loss[i],
+               cells = (double)s->valid_t * s->valid_h * s->valid_w * (double)d->m->latent_channels;
+        r.loss_sum += s->weight * squares;
+        r.loss_x0_sum += b->samples[i].loss_weight * d->sample_out[i] * d->sample_out[i] * squares;
+        d->sample_loss[i] = d->sample_w[i] * squares / cells;
+    }
+    *out = r;
 }
 
 int dit_forward(struct dit *d, const struct dit_eval_sample *samples, int64_t n, struct err *err)

@@ -24,8 +24,12 @@
  *     dit_memory(&c, ops->act, ops->stat, &memory, err);
  *     dit_new(&c, ops, stream, &units, &d, err);
  *     units_begin(&units, micros, 1);
- *     // every micro-batch: grads (+)= d(inv_norm · loss of the batch)
- *     dit_step(d, &batch, inv_norm, &result, err);
+ *     // every micro-batch, without a pipeline: grads (+)= d(inv_norm · loss of the batch)
+ *     dit_begin(d, 0, 0, &batch, err);
+ *     dit_chunk_forward(d, 0, inv_norm);
+ *     dit_chunk_backward(d, 0);
+ *     dit_failed(d, err);
+ *     dit_chunk_result(d, 0, &batch, &result);
  *     units_flush(&units);
  *     dit_free(d);
  */
@@ -67,7 +71,6 @@ struct dit_result {
     double loss_sum;    /* sum over samples and latent elements of loss_weight · w · (F - T)² */
     double loss_x0_sum; /* the same in the space of clean latents: loss_weight · (x0^ - x0)² */
     int64_t tokens;
-    double stage_s, forward_s, backward_s; /* copying and noising; the rest of forward; backward */
     /* [n] mean of w · (F - T)² of each sample; borrowed until the next step */
     const double *sample_loss;
 };
@@ -97,12 +100,8 @@ int dit_memory(const struct dit_config *c, enum dtype act, enum dtype stat,
 int dit_new(const struct dit_config *c, struct ops *ops, struct dev_stream *stream,
             struct units *units, struct dit **out, struct err *err);
 void dit_free(struct dit *d);
-/* Does forward and backward of a micro-batch, and waits for the stream. pp is 1. ERR_INPUT: the
- * batch is past the planned bounds or of a wrong shape. */
-int dit_step(struct dit *d, const struct batch *b, double inv_norm, struct dit_result *out,
-             struct err *err);
-/* Do the same in parts, for pipelines: chunk `chunk` (of all pp·vpp) of a micro-batch, in slot
- * `slot`.
+/* Do forward and backward of a micro-batch in parts: chunk `chunk` (of all pp·vpp), in slot `slot`.
+ * ERR_INPUT of dit_begin: the batch is past the planned bounds or of a wrong shape.
  *     dit_begin(d, slot, chunk, &batch, err);       // lays the inputs out
  *     receive into dit_boundary_in(d, slot)         // unless it is the first chunk: [rows, D]
  *     dit_chunk_forward(d, slot, inv_norm);

@@ -77,7 +77,7 @@ struct dit_index {
 /* Bounds everything that an index must hold. */
 struct dit_index_most { int64_t tokens, samples, ring, dealt, cp; };
 
-/* Holds what dit_step and dit_forward have in common of a sample. */
+/* Holds what dit_begin and dit_forward have in common of a sample. */
 struct dit_view {
     const float *cond, *text;
     int32_t t, h, w, text_len;
@@ -130,7 +130,6 @@ struct dit {
     int64_t ring, ring_rank;     /* all-to-all groups of cp ranks, and the number of this rank's */
     int failed;                  /* of communication: kept until the micro-batch ends, then told */
     struct err err;
-    struct dev_event *event[4]; /* start, staged, forward done, backward done */
     struct dit_sub subs[DIT_SUBS];
     int64_t n_subs;
     int64_t head_dim, heads, kv_heads; /* heads of this tp rank */
