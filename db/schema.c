@@ -21,8 +21,11 @@
  * old. The other views and all tables may change with any release.
  *
  * The SQL stands in db/views.sql and in db/migrations/NN.sql, each of which brings user_version NN
- * - 1 to NN. Published migrations never change; a new one is a new file. Views are made anew after
- * the last one, so a changed view is a migration that holds a comment only.
+ * - 1 to NN. Published migrations never change; a new one is a new file. Views are made anew with
+ * the last one, so a view whose columns or meaning change is a migration that may hold a comment
+ * only: readers then know that theirs are others. A change of words alone needs none. The view
+ * views_text holds the hash of the text that all views were made from, and whoever opens the
+ * database for writing with another text makes them anew.
  *
  * Units are seconds, bytes and FLOPs. `*_at`, `from` and `to` are UTC Unix seconds. mfu is a
  * fraction of the dense peak.
@@ -35,10 +38,12 @@
 #include "db/schema.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "db/schema_text.h"
 #include "db/step_columns.h"
 #include "db/store_priv.h"
@@ -81,8 +86,8 @@ static void columns_add(struct str *out, const struct step_column **at, const ch
     }
 }
 
-/* Adds the views, and puts the columns of a step in their places. */
-static void views_add(struct str *out)
+/* Adds the text of the views with the columns of a step in their places. */
+static void views_text_add(struct str *out)
 {
     static const char mark[] = "  /* STEP ";
     const struct step_column *column = step_columns;
@@ -93,6 +98,22 @@ static void views_add(struct str *out)
         columns_add(out, &column, found, strcspn(found, " *"));
     }
     str_addf(out, "%s", at);
+}
+
+/* Adds the views, with the hash of their text in its place. Returns that hash. */
+static uint64_t views_add(struct str *out)
+{
+    static const char mark[] = "$hash";
+    struct str text = STR_INIT;
+    views_text_add(&text);
+    uint64_t hash = hash_64(text.p, text.len);
+    const char *found = strstr(text.p, mark);
+    if (found)
+        str_addf(out, "%.*s%016" PRIx64 "%s", (int)(found - text.p), text.p, hash,
+                 found + sizeof mark - 1);
+    out->failed |= text.failed;
+    str_release(&text);
+    return hash;
 }
 
 /* Adds the SQL that brings this column into an existing table. */
@@ -175,6 +196,56 @@ static int step_apply(sqlite3 *sql, int from, int last, struct err *err)
     return rc;
 }
 
+/* Are the views those of the text with this hash? */
+static int views_look(sqlite3 *sql, uint64_t hash, bool *same, struct err *err)
+{
+    static const char ask[] =
+        "SELECT count(*) FROM sqlite_schema WHERE name = 'views_text' AND instr(sql, ?1)";
+    char text[17];
+    sqlite3_stmt *stmt = NULL;
+    snprintf(text, sizeof text, "%016" PRIx64, hash);
+    int rc = sqlite3_prepare_v2(sql, ask, -1, &stmt, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_bind_text(stmt, 1, text, -1, SQLITE_STATIC);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(stmt);
+    if (rc == SQLITE_ROW)
+        *same = sqlite3_column_int(stmt, 0) > 0;
+    sqlite3_finalize(stmt);
+    return rc == SQLITE_ROW ? 0 : store_error(sql, rc, "look at the views", err);
+}
+
+/* Makes the views and commits them. It changes nothing if a newer program was first. */
+static int views_commit(sqlite3 *sql, const char *text, struct err *err)
+{
+    int now = 0, rc;
+    if ((rc = version_read(sql, &now, err)) < 0)
+        return rc;
+    if (now == schema_version() && (rc = exec(sql, text, err)) < 0)
+        return rc;
+    return exec(sql, "COMMIT", err);
+}
+
+/* Makes the views anew if they were made from another text. */
+static int views_settle(sqlite3 *sql, struct err *err)
+{
+    struct str text = STR_INIT;
+    uint64_t hash = views_add(&text);
+    bool same = true;
+    int rc;
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    if ((rc = views_look(sql, hash, &same, err)) < 0 || same)
+        goto out;
+    if ((rc = exec(sql, "BEGIN IMMEDIATE", err)) < 0)
+        goto out;
+    if ((rc = views_commit(sql, text.p, err)) < 0)
+        sqlite3_exec(sql, "ROLLBACK", NULL, NULL, NULL);
+out:
+    str_release(&text);
+    return rc;
+}
+
 int schema_migrate(sqlite3 *sql, int version, struct err *err)
 {
     int now = 0, rc;
@@ -184,7 +255,7 @@ int schema_migrate(sqlite3 *sql, int version, struct err *err)
     for (; now < version; now++)
         if ((rc = step_apply(sql, now, version, err)) < 0)
             return rc;
-    return 0;
+    return version == schema_version() ? views_settle(sql, err) : 0;
 }
 
 /* ---- describing ---- */

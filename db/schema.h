@@ -10,8 +10,8 @@
 enum { SCHEMA_APPLICATION_ID = 0x5245454c }; /* "REEL" */
 
 int schema_version(void); /* Returns the version that this program writes. */
-/* Brings an open, empty or older database to schema_version(), or for tests to an earlier
- * `version`. */
+/* Brings an open, empty or older database to schema_version(), with this program's views, or for
+ * tests to an earlier `version`. */
 int schema_migrate(sqlite3 *sql, int version, struct err *err);
 /* Adds what `reel db schema` prints: the public views with the meaning of each column, and if `all`
  * is true every table. */

@@ -146,8 +146,8 @@ static int quick_check(struct store *db, struct err *err)
     return rc < 0 ? rc : 0;
 }
 
-/* Checks the schema. A reader accepts only the version it knows; a writer migrates. A file of size
- * 0 is a new database. */
+/* Checks the schema. A reader accepts only the version it knows; a writer migrates, and renews the
+ * views. A file of size 0 is a new database. */
 static int schema_settle(struct store *db, struct err *err)
 {
     int64_t app = 0, version = 0, objects = 0;
@@ -168,14 +168,14 @@ static int schema_settle(struct store *db, struct err *err)
             "%s: written by a newer reel (schema %lld, this one knows %d): use that reel, or "
             "'reel db rebuild' to make it anew",
             db->path, (long long)version, schema_version());
-    if (version == schema_version())
-        return 0;
-    if (!(db->flags & STORE_WRITE))
+    if (db->flags & STORE_WRITE)
+        return schema_migrate(db->sql, schema_version(), err);
+    if (version < schema_version())
         return err_set(
             err, ERR_STATE,
             "%s: schema %lld is older than this reel's %d: 'reel db ingest' brings it up to date",
             db->path, (long long)version, schema_version());
-    return schema_migrate(db->sql, schema_version(), err);
+    return 0;
 }
 
 int store_folder_make(const char *path, struct err *err)

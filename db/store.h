@@ -11,8 +11,8 @@
  * The mode is set at every open for writing, so a moved file follows its new place.
  *
  * Schema: application_id marks the file as ours, and user_version counts the migrations that were
- * applied (db/schema.h). Opening for writing migrates, each step in a transaction. A file from a
- * newer reel is refused.
+ * applied (db/schema.h). Opening for writing migrates, each step in a transaction, and makes the
+ * views anew where their text is another. A file from a newer reel is refused.
  *
  * Errors: ERR_NOT_FOUND says that there is no file (when reading), ERR_CORRUPT that the file is
  * damaged or not ours (the sentence names `reel db rebuild`), ERR_STATE that its schema is newer or

@@ -1,17 +1,18 @@
--- The views, each after those it stands on. They are made anew when the schema's version changes: a
--- changed view is a new migration, which may hold nothing else. A comment inside a view stays in the
--- database, where .schema of sqlite3 shows it, and `reel db schema` prints it.
+-- The views, each after those it stands on. Where a view's columns or meaning change, that is a new
+-- migration, which may hold nothing else. After any other change of this text the views are made
+-- anew when the database is next opened for writing. A comment inside a view stays in the database,
+-- where .schema of sqlite3 shows it, and `reel db schema` prints it.
 --
--- v_* are public: names, columns, units and meaning stay, and new columns come behind the old ones.
--- Each of their columns ends a line, "expression AS name, -- sentence"; a line of comment alone goes on
--- with the sentence before it. Other comments inside a view are /* such */. In the place of a line
--- STEP come the shown fields of a step (base/events.def) that no line STEP before it had, up to the one
--- named; so a new field comes behind all others.
+-- v_* are public: names, columns, units and meaning stay, and new columns come behind the old
+-- ones. Each of their columns ends a line, "expression AS name, -- sentence"; a line of comment
+-- alone goes on with the sentence before it. Other comments inside a view are /* such */. In the
+-- place of a line STEP come the shown fields of a step (base/events.def) that no line STEP before
+-- it had, up to the one named; so a new field comes behind all others.
 
 DROP VIEW IF EXISTS event_time;
 CREATE VIEW event_time AS
--- Every event with `at`, its time on the run's clock: monotonic within a host's boot, whatever the wall
--- clock did.
+-- Every event with `at`, its time on the run's clock: monotonic within a host's boot, whatever the
+-- wall clock did.
 SELECT e.id, e.run, e.attempt, e.writer, e.seq, e.kind,
   coalesce(e.mono + c.offset_s, e.wall) AS at, -- UTC s
   e.wall, -- UTC s
@@ -25,7 +26,8 @@ SELECT
   r.run,
   max(CASE WHEN e.kind = 'run_created' THEN json_extract(e.json, '$.name') END) AS name,
   max(CASE WHEN e.kind = 'run_created' THEN json_extract(e.json, '$.model') END) AS model,
-  max(CASE WHEN e.kind = 'run_created' THEN json_extract(e.json, '$.config_hash') END) AS config_hash,
+  max(CASE WHEN e.kind = 'run_created' THEN json_extract(e.json, '$.config_hash') END)
+    AS config_hash,
   max(json_extract(e.json, '$.total_steps')) AS total_steps,
   (SELECT min(at) FROM event_time t WHERE t.run = r.run) AS first_at, -- UTC s
   (SELECT max(at) FROM event_time t WHERE t.run = r.run) AS last_at -- UTC s
@@ -53,9 +55,9 @@ FROM run r;
 
 DROP VIEW IF EXISTS v_step;
 CREATE VIEW v_step AS
--- One row an optimizer step done, replays included; never steps of trials. Of a wrapped trainer one row a
--- line that it printed, which may cover several steps: step_s, tokens and mfu are then of all of them,
--- step is the last.
+-- One row an optimizer step done, replays included; never steps of trials. Of a wrapped trainer one
+-- row a line that it printed, which may cover several steps: step_s, tokens and mfu are then of all
+-- of them, step is the last.
 SELECT
   s.run, -- run id
   s.attempt, -- from 1
@@ -124,9 +126,9 @@ WHERE a.attempt >= 1
 
 DROP VIEW IF EXISTS v_time;
 CREATE VIEW v_time AS
--- Where a run's time went: rows of a run do not overlap and add up to the time from its first submission
--- to its last event. Durations come from monotonic clocks. (from and to are SQL words: write them in
--- double quotes.)
+-- Where a run's time went: rows of a run do not overlap and add up to the time from its first
+-- submission to its last event. Durations come from monotonic clocks. (from and to are SQL words:
+-- write them in double quotes.)
 SELECT
   run, -- run id
   cause, -- queue         submitted, first attempt not started
@@ -144,9 +146,9 @@ FROM span;
 
 DROP VIEW IF EXISTS notice;
 CREATE VIEW notice AS
--- Events of notices to stop, with `at`, when the notice was heard or seen. The event is written after
--- that, and others may have heard of it meanwhile. Where the wall clock was stepped in between, it is the
--- event's own time (fold/clock.h, fold_ago_s).
+-- Events of notices to stop, with `at`, when the notice was heard or seen. The event is written
+-- after that, and others may have heard of it meanwhile. Where the wall clock was stepped in
+-- between, it is the event's own time (fold/clock.h, fold_ago_s).
 SELECT
   t.run, t.attempt, t.kind,
   t.at - CASE WHEN t.ago_s > 0 AND t.ago_s <= coalesce(e.mono - p.first_mono, t.ago_s)
@@ -157,17 +159,19 @@ FROM (SELECT *, wall - json_extract(json, CASE kind WHEN 'stop_seen' THEN '$.see
                                           ELSE '$.heard_at' END) AS ago_s
       FROM event_time WHERE kind IN ('signal', 'stop_heard', 'stop_seen')) t
 JOIN event e ON e.id = t.id
-LEFT JOIN fold_part p ON p.run = e.run AND p.attempt = e.attempt AND p.host = e.host AND p.boot = e.boot
-  AND e.boot <> 'unknown';
+LEFT JOIN fold_part p ON p.run = e.run AND p.attempt = e.attempt AND p.host = e.host
+  AND p.boot = e.boot AND e.boot <> 'unknown';
 
 DROP VIEW IF EXISTS v_notice;
 CREATE VIEW v_notice AS
--- One row an attempt that was told to stop: who heard first, and how long the word took to the trainer.
+-- One row an attempt that was told to stop: who heard first, and how long the word took to the
+-- trainer.
 SELECT
   f.run, -- run id
   f.attempt, -- from 1
   f.signal, -- its name (SIGTERM); other, for one without a name
-  f.level, -- where it was heard first: batch (the agent), node (a node agent), rank (the trainer itself)
+  f.level, -- where it was heard first: batch (the agent), node (a node agent), rank (the trainer
+  -- itself)
   f.node, -- its name, at level node
   f.at AS noticed_at, -- UTC s
   h.at AS heard_at, -- UTC s; rank 0 of the trainer heard; NULL if never
@@ -300,8 +304,8 @@ CREATE VIEW check_mfu AS
 -- Every MFU recorded beside the one recomputed from tokens, step_s and peak.
 SELECT c.*,
   c.tokens * c.flops_per_token / (c.step_s * c.peak_flops) AS recomputed,
-  abs(c.mfu / (c.tokens * c.flops_per_token / (c.step_s * c.peak_flops)) - 1) AS difference -- relative;
-  -- NULL when something is missing
+  abs(c.mfu / (c.tokens * c.flops_per_token / (c.step_s * c.peak_flops)) - 1)
+    AS difference -- relative; NULL when something is missing
 FROM (SELECT 'step' AS source, s.run AS run, s.attempt || ':' || s.step AS item,
         coalesce(s.tokens, 1) AS tokens, s.step_s,
         coalesce(s.flops_per_token, s.model_flops) AS flops_per_token,
@@ -317,3 +321,9 @@ FROM (SELECT 'step' AS source, s.run AS run, s.attempt || ':' || s.step AS item,
         json_extract(e.json, '$.peak_flops'), json_extract(e.json, '$.mfu')
       FROM event e
       WHERE e.kind = 'trial_ended' AND json_extract(e.json, '$.mfu') IS NOT NULL) c;
+
+DROP VIEW IF EXISTS views_text;
+CREATE VIEW views_text AS
+-- What tells whether the views are those of a program's text.
+SELECT
+  '$hash' AS hash; -- of that text

@@ -171,6 +171,50 @@ static void test_migrates_from_every_version(void **state)
     str_release(&migrated);
 }
 
+static int64_t schema_cookie(struct store *db)
+{
+    int64_t cookie = 0;
+    assert_int_equal(store_ask_int(db, "PRAGMA schema_version", &cookie, NULL), 0);
+    return cookie;
+}
+
+/* Views that another reel of this version worded otherwise serve a reader as they are. The next
+ * writer makes them anew, once, and the reader then asks the new ones. */
+static void test_views_follow_their_text(void **state)
+{
+    (void)state;
+    static const char *const others[] = {"DROP VIEW views_text",
+                                         "DROP VIEW views_text; CREATE VIEW views_text AS SELECT 1"};
+    struct str fresh = STR_INIT, renewed = STR_INIT;
+    struct store *db = open_ok(STORE_WRITE);
+    schema_dump(db, &fresh);
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        struct store_query *q = NULL;
+        exec_ok(db, others[i]);
+        exec_ok(db, "DROP VIEW v_run; CREATE VIEW v_run AS SELECT 'old' AS run");
+        store_close(db);
+        struct store *reader = open_ok(STORE_READ);
+        assert_int_equal(store_ask(reader, "SELECT run FROM v_run", &q, NULL), 0);
+        assert_int_equal(store_next(q, NULL), 1);
+        assert_string_equal(store_text(q, 0), "old");
+        store_reset(q);
+        db = open_ok(STORE_WRITE);
+        str_clear(&renewed);
+        schema_dump(db, &renewed);
+        assert_string_equal(renewed.p, fresh.p);
+        assert_int_equal(store_next(q, NULL), 0);
+        store_end(q);
+        store_close(reader);
+    }
+    int64_t before = schema_cookie(db);
+    store_close(db);
+    db = open_ok(STORE_WRITE);
+    assert_int_equal(schema_cookie(db), before);
+    store_close(db);
+    str_release(&fresh);
+    str_release(&renewed);
+}
+
 /* Finds the line "  NAME  sentence" of a column in what is said of a view. */
 static bool is_described(const char *view, const char *column)
 {
@@ -271,6 +315,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_open_refuses, setup, teardown),
         cmocka_unit_test_setup_teardown(test_newer_schema_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_migrates_from_every_version, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_views_follow_their_text, setup, teardown),
         cmocka_unit_test_setup_teardown(test_every_column_is_described, setup, teardown),
         cmocka_unit_test_setup_teardown(test_quick_check_finds_damage, setup, teardown),
         cmocka_unit_test_setup_teardown(test_queries_refused, setup, teardown),
