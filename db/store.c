@@ -413,6 +413,22 @@ double store_num(struct store_query *q, int i)
     return sqlite3_column_type(q->stmt, i) == SQLITE_NULL ? NAN : sqlite3_column_double(q->stmt, i);
 }
 
+void store_row_write(struct store_query *q, struct json_out *o)
+{
+    json_obj_begin(o, NULL);
+    for (int i = 0; i < store_columns(q); i++) {
+        const char *name = store_column_name(q, i);
+        switch (store_column_type(q, i)) {
+        case STORE_INT: json_put_int(o, name, store_int(q, i)); break;
+        case STORE_NUM: json_put_num(o, name, store_num(q, i)); break;
+        case STORE_NULL: json_put_null(o, name); break;
+        case STORE_TEXT:
+        case STORE_BLOB: json_put_text(o, name, store_text(q, i)); break;
+        }
+    }
+    json_obj_end(o);
+}
+
 int store_ask_int(struct store *db, const char *sql, int64_t *out, struct err *err)
 {
     struct store_query *q = NULL;

@@ -36,6 +36,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/json.h"
 
 enum store_flags {
     STORE_READ = 0,  /* never writes and never migrates */
@@ -92,6 +93,8 @@ enum store_type store_column_type(const struct store_query *q, int i);
 const char *store_text(struct store_query *q, int i);
 int64_t store_int(struct store_query *q, int i);      /* 0 for NULL */
 double store_num(struct store_query *q, int i);       /* NaN for NULL */
+/* Writes the row as an object, with its columns by name. */
+void store_row_write(struct store_query *q, struct json_out *o);
 
 /* Asks for one row with one column. When there is no row, *out stays as it is and the result is
  * ERR_NOT_FOUND. */

@@ -160,23 +160,11 @@ void cmd_ingest(const struct cmd_env *env)
     store_close(db);
 }
 
-static void cell_text(struct store_query *q, int i, struct str *out)
+static void row_text(struct store_query *q, struct str *out)
 {
-    if (i)
-        str_addc(out, '\t');
-    str_add(out, store_text(q, i));
-}
-
-static void cell_json(struct store_query *q, int i, struct json_out *o)
-{
-    const char *name = store_column_name(q, i);
-    switch (store_column_type(q, i)) {
-    case STORE_INT: json_put_int(o, name, store_int(q, i)); break;
-    case STORE_NUM: json_put_num(o, name, store_num(q, i)); break;
-    case STORE_NULL: json_put_null(o, name); break;
-    case STORE_TEXT:
-    case STORE_BLOB: json_put_text(o, name, store_text(q, i)); break;
-    }
+    for (int i = 0; i < store_columns(q); i++)
+        str_addf(out, "%s%s", i ? "\t" : "", store_text(q, i));
+    str_addc(out, '\n');
 }
 
 static int rows_add(struct store_query *q, bool json, struct str *text, struct err *err)
@@ -191,13 +179,8 @@ static int rows_add(struct store_query *q, bool json, struct str *text, struct e
     }
     for (int i = 0; i < n && !json; i++)
         str_addf(text, "%s%s", store_column_name(q, i), i + 1 < n ? "\t" : "\n");
-    while ((rc = store_next(q, err)) > 0) {
-        if (json)
-            json_obj_begin(&o, NULL);
-        for (int i = 0; i < n; i++)
-            json ? cell_json(q, i, &o) : cell_text(q, i, text);
-        json ? json_obj_end(&o) : str_addc(text, '\n');
-    }
+    while ((rc = store_next(q, err)) > 0)
+        json ? store_row_write(q, &o) : row_text(q, text);
     if (rc < 0 || !json)
         return rc;
     json_arr_end(&o);

@@ -20,7 +20,7 @@ static double number_ask(const struct cmd_env *env, const char *sql, const char 
         return NAN;
     if (store_ask(db, sql, &q, NULL) == 0) {
         store_bind_text(q, 1, model);
-        if (store_next(q, NULL) == 1 && store_column_type(q, 0) != STORE_NULL)
+        if (store_next(q, NULL) == 1)
             number = store_num(q, 0);
     }
     store_end(q);

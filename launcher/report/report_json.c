@@ -23,23 +23,7 @@ static void numbers_put(const struct report_numbers *n, struct json_out *o)
     json_put_num(o, "last_loss", n->last_loss);
 }
 
-/* Writes a row as an object, with its columns by name. */
-static void row_put(struct store_query *q, void *ctx)
-{
-    struct json_out *o = ctx;
-    json_obj_begin(o, NULL);
-    for (int i = 0; i < store_columns(q); i++) {
-        const char *name = store_column_name(q, i);
-        switch (store_column_type(q, i)) {
-        case STORE_INT: json_put_int(o, name, store_int(q, i)); break;
-        case STORE_NUM: json_put_num(o, name, store_num(q, i)); break;
-        case STORE_NULL: json_put_null(o, name); break;
-        case STORE_TEXT:
-        case STORE_BLOB: json_put_text(o, name, store_text(q, i)); break;
-        }
-    }
-    json_obj_end(o);
-}
+static void row_put(struct store_query *q, void *ctx) { store_row_write(q, ctx); }
 
 /* Writes the lists of rows, each of what it is about: the run, the tuning or the curation. */
 static int lists_put(struct store *db, const struct report_scope *scope, struct json_out *o,
