@@ -371,8 +371,8 @@ static int buffers_check(const struct buffer_spec *spec, struct err *err)
 {
     if (!model_is_video(spec->model))
         return err_set(err, ERR_INPUT,
-                       "model %s: family '%s' has no buffer list: give a model of family dit, "
-                       "moviegen or stdit",
+                       "model %s: family '%s' has no buffer list: give a model of videos ('reel "
+                       "model' lists them)",
                        spec->model->name, model_family_names[spec->model->family]);
     if (spec->tokens > INT32_MAX || spec->samples > INT32_MAX || spec->text_tokens > INT32_MAX)
         return err_set(err, ERR_LIMIT,

@@ -11,9 +11,9 @@
  *     row_store(&a->y, i, y);                        or row_keep: then y holds what a later
  *                                                    row_load gives
  *
- * A row has at most ROW_SLOT numbers; elementwise operations on longer ones go through pieces() of
- * them. Sums over several rows stay in REAL: in tensors of REAL (row_of), or in a block, which is
- * opened before and stored after all that adds to it.
+ * A row has at most ROW_SLOT numbers; elementwise operations on longer ones take a piece of it at a
+ * time (piece_of). Sums over several rows stay in REAL: in tensors of REAL (row_of), or in a block,
+ * which is opened before and stored after all that adds to it.
  */
 #ifndef TRAINER_OPS_ROWS_IMPL_H
 #define TRAINER_OPS_ROWS_IMPL_H
