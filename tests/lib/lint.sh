@@ -1,0 +1,54 @@
+# Small trees for tests/lint, and what it must find in them. Sourced behind tests/lib.sh.
+plant() { # FILE: from standard input
+    mkdir -p "$dir/t/$(dirname "$1")"
+    cat > "$dir/t/$1"
+}
+
+clean() { # a tree that offends nobody
+    rm -rf "$dir/t"
+    plant Makefile << 'END'
+MODULES := base db db/deep launcher
+MAY_base :=
+MAY_db := base
+MAY_db/deep := base
+MAY_launcher := base
+END
+    plant base/a.h << 'END'
+#ifndef BASE_A_H
+#define BASE_A_H
+#include <stddef.h>
+size_t a(void);
+#endif
+END
+    plant base/a.c << 'END'
+#include "base/a.h"
+/* sprintf(buf) and printf( in a comment,
+ * system("x") too, are no calls */
+static const char text[] = "popen(\"x\") // exit(1)";
+static int my_printf(int x) { return x; } // don't exit(2)
+size_t a(void) { return sizeof text + (size_t)my_printf('"'); }
+END
+    plant db/deep/d.c << 'END'
+#include "base/a.h"
+static size_t d(void) { return a(); }
+END
+    plant launcher/cmd/go.c << 'END'
+#include <stdio.h>
+int go(void);
+int go(void) { return printf("x"); }
+END
+    plant tests/cli/t1-go << 'END'
+reel go
+END
+}
+
+expect() { # RULE PLACE NAME: rule number 0 when all must pass
+    "$REEL_SRC"/tests/lint --build "$dir/none" --root "$dir/t" > "$dir/out" 2> "$dir/err"
+    local rc=$? bad; bad=$(sed -n 's/^not ok \([0-9]*\).*/\1/p' "$dir/out" | tr '\n' ' ')
+    n=$((n + 1))
+    if [ "$1" -eq 0 ] && [ $rc -eq 0 ] && [ -z "$bad" ]; then echo "ok $n - $3"
+    elif [ "$1" -gt 0 ] && [ $rc -eq 1 ] && [ "$bad" = "$1 " ] && grep -q "^# $2" "$dir/out"; then
+        echo "ok $n - $3"
+    else echo "not ok $n - $3"; cat "$dir/out" "$dir/err" | sed 's/^/# /' | tee /dev/stderr
+    fi
+}
