@@ -13,8 +13,8 @@ n=0
 seed_draw() { # what this script draws from RANDOM is drawn again with the SEED that it prints
     RANDOM=${SEED:=$((RANDOM * 32768 + RANDOM))}; echo "# random moments: SEED=$SEED repeats them"
 }
-# writes ./nano.json: a run of it costs a sixteenth of dit-tiny's, for tests that ask what becomes
-# of a run and not what it computes
+# Writes ./nano.json: a run of it costs a sixteenth of dit-tiny's, for tests that ask what becomes
+# of a run and not what it computes.
 small_model() {
     cat > nano.json << 'JSON'
 {"schema": "reel.model/1", "name": "dit-nano", "family": "dit", "layers": 2, "hidden": 32,

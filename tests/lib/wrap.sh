@@ -9,7 +9,7 @@ cause_of() { # RUN ATTEMPT
 }
 cat > train << 'S'
 #!/bin/bash
-# a trainer as they are: loads its newest checkpoint, prints, saves when told
+# This is a trainer as they are: it loads its newest checkpoint, prints, saves when told.
 from=$(cat ckpt 2> /dev/null || echo 0); echo "loaded $from; run $REEL_RUN_ID attempt $REEL_ATTEMPT"
 trap 'echo "saving $i"; echo $i > ckpt; exit ${STOP_CODE:-0}' ${HEARS:-TERM}
 for ((i = from; i < ${STEPS:-20}; i++)); do

@@ -73,7 +73,7 @@ def headnorm(texts, given):
         angle = torch.cat([pos[:, i:i + 1] * given["theta"] ** (-torch.arange(p) / p)
                            for i, p in enumerate(pairs)], 1)
         results = {"cos": torch.cos(angle), "sin": torch.sin(angle)}
-        # as complex numbers, component j with component j + d/2
+        # They are turned as complex numbers, component j with component j + d/2.
         turn = torch.polar(torch.ones_like(angle), angle)[:, None]
         turned = torch.complex(*x.chunk(2, -1)) * turn
         x = torch.cat([turned.real, turned.imag], -1)
