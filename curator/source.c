@@ -1,7 +1,6 @@
 #include "curator/source.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,115 +13,9 @@
 #include "base/npy.h"
 #include "base/num.h"
 #include "base/wds.h"
-#include "curator/video.h"
+#include "curator/frames.h"
 
 enum { CAPTION_BYTES = 8192, CAPTION_FILE_BYTES = 1 << 20 };
-
-/* Collects what one pass over the video leaves: the kept frames as RGB in an unlinked spool file,
- * so that memory stays bounded, and their places in the source. */
-struct pass {
-    const struct source_conf *c;
-    struct shots *shots;
-    int spool;
-    int64_t frame_bytes, n_kept, room, n_slots;
-    int64_t *kept_index;  /* source frame of kept frame i */
-    int64_t *kept_slot;   /* its place in the spool: a frame shown twice lies there once */
-    double *kept_time;
-    /* resampling: the newest frame, until it is known how long it is shown */
-    uint8_t *held;
-    int64_t held_index, held_slot; /* slot -1: not in the spool */
-};
-
-static int kept_grow(struct pass *p, struct err *err)
-{
-    int64_t room = p->room ? 2 * p->room : 1024;
-    int64_t *index = realloc(p->kept_index, (size_t)room * sizeof *index);
-    if (index)
-        p->kept_index = index;
-    int64_t *slot = realloc(p->kept_slot, (size_t)room * sizeof *slot);
-    if (slot)
-        p->kept_slot = slot;
-    double *time = realloc(p->kept_time, (size_t)room * sizeof *time);
-    if (time)
-        p->kept_time = time;
-    if (!index || !slot || !time)
-        return err_set(err, ERR_NOMEM, "out of memory for %lld frames", (long long)room);
-    p->room = room;
-    return 0;
-}
-
-static int spool_add(struct pass *p, const uint8_t *rgb, int64_t *slot, struct err *err)
-{
-    *slot = p->n_slots++;
-    return file_write_all(p->spool, rgb, (size_t)p->frame_bytes, p->c->work_dir, err);
-}
-
-static int frame_keep(struct pass *p, int64_t index, double time_s, int64_t slot, struct err *err)
-{
-    if (p->n_kept == p->room && kept_grow(p, err) < 0)
-        return ERR_NOMEM;
-    p->kept_index[p->n_kept] = index;
-    p->kept_slot[p->n_kept] = slot;
-    p->kept_time[p->n_kept++] = time_s;
-    return 0;
-}
-
-/* Keeps the held frame for each tick of the wanted rate before `end`. */
-static int held_keep(struct pass *p, int64_t end, struct err *err)
-{
-    int rc;
-    while (p->n_kept < end) {
-        double time_s = (double)p->n_kept / p->c->fps;
-        if (p->held_slot < 0 && (rc = spool_add(p, p->held, &p->held_slot, err)) < 0)
-            return rc;
-        if ((rc = frame_keep(p, p->held_index, time_s, p->held_slot, err)) < 0)
-            return rc;
-    }
-    return 0;
-}
-
-/* Resamples by time: the frame before is shown up to the tick of this one, which may take its place
- * there. */
-static int frame_resample(struct pass *p, const struct video_frame *f, struct err *err)
-{
-    int64_t end = video_ticks(f->time_s, p->c->fps);
-    int rc;
-    if (!p->held && !(p->held = malloc((size_t)p->frame_bytes)))
-        return err_set(err, ERR_NOMEM, "out of memory for a frame");
-    if (f->index > 0 && (rc = held_keep(p, end, err)) < 0)
-        return rc;
-    memcpy(p->held, f->rgb, (size_t)p->frame_bytes);
-    p->held_index = f->index;
-    p->held_slot = -1;
-    return 0;
-}
-
-/* Takes one frame of the video. Every frame goes to the shot detector; those that are shown at the
- * wanted rate go to the spool. */
-static int frame_take(void *ctx, const struct video_frame *f, struct err *err)
-{
-    struct pass *p = ctx;
-    int64_t slot = -1;
-    int rc;
-    if ((rc = shots_push(p->shots, f->planes, err)) < 0)
-        return rc;
-    if (p->c->fps > 0)
-        return frame_resample(p, f, err);
-    if ((rc = spool_add(p, f->rgb, &slot, err)) < 0)
-        return rc;
-    return frame_keep(p, f->index, f->time_s, slot, err);
-}
-
-static int spool_open(const struct source_conf *c, const struct source *s, int *fd, struct err *err)
-{
-    char path[LIMIT_PATH_BYTES + 64], key[HASH_TEXT_BYTES];
-    snprintf(path, sizeof path, "%s/%s.frames", c->work_dir, source_key(c, s, key));
-    *fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (*fd < 0)
-        return err_set_errno(err, ERR_IO, "cannot make '%s'", path);
-    unlink(path);
-    return 0;
-}
 
 char *source_key(const struct source_conf *c, const struct source *s, char out[HASH_TEXT_BYTES])
 {
@@ -251,20 +144,15 @@ struct clip {
     double start_s, end_s, fps, psnr, motion, sharpness;
     int64_t text_len;
 };
-
-static int clip_read(const struct pass *p, const struct clip *k, uint8_t *rgb, struct err *err)
-{
-    for (int64_t i = 0; i < p->c->frames; i++)
-        for (int64_t done = 0; done < p->frame_bytes;) {
-            ssize_t n =
-                pread(p->spool, rgb + i * p->frame_bytes + done, (size_t)(p->frame_bytes - done),
-                      p->kept_slot[k->first_kept + i] * p->frame_bytes + done);
-            if (n <= 0)
-                return err_set_errno(err, ERR_IO, "cannot read frames back from the spool");
-            done += n;
-        }
-    return 0;
-}
+/* The clips of one source, as they are planned and made. */
+struct clips {
+    const struct frames *f;
+    const struct source *s;
+    struct source_result *r;
+    int64_t *first, *shot; /* of each clip: its first kept frame, its shot */
+    struct wds_writer *writer;
+    struct clip_buffers b;
+};
 
 /* Returns the mean absolute Laplacian of green in the middle frame, in 8-bit units. */
 static double sharpness_of(const struct source_conf *c, const uint8_t *rgb)
@@ -279,13 +167,12 @@ static double sharpness_of(const struct source_conf *c, const uint8_t *rgb)
     return sum / ((double)(c->height - 2) * (c->width - 2));
 }
 
-static double motion_of(const struct pass *p, const struct clip *k)
+static double motion_of(const struct frames *f, const struct clip *k)
 {
-    int64_t from = p->kept_index[k->first_kept] + 1,
-            to = p->kept_index[k->first_kept + p->c->frames - 1];
+    int64_t from = f->index[k->first_kept] + 1, to = f->index[k->first_kept + f->c->frames - 1];
     double sum = 0;
     for (int64_t i = from; i <= to; i++)
-        sum += shots_difference(p->shots, i);
+        sum += shots_difference(f->shots, i);
     return to >= from ? sum / (double)(to - from + 1) : 0;
 }
 
@@ -346,66 +233,53 @@ static int clip_write(struct wds_writer *w, const struct source_conf *c, const s
     return rc;
 }
 
-/* Describes, tokenises and writes one clip. */
-static int clip_make(struct wds_writer *w, struct pass *p, const struct source *s, struct clip *k,
-                     const struct clip_buffers *b, struct source_result *r, struct err *err)
+/* Describes, tokenises and writes one clip, whose pictures are in w->b.rgb. */
+static int clip_make(void *ctx, int64_t i, struct err *err)
 {
-    const struct source_conf *c = p->c;
-    int rc = clip_read(p, k, b->rgb, err);
-    if (rc < 0)
-        return rc;
-    k->start_s = p->kept_time[k->first_kept];
-    k->end_s = p->kept_time[k->first_kept + c->frames - 1];
-    k->fps = c->fps > 0              ? c->fps
-             : k->end_s > k->start_s ? (double)(c->frames - 1) / (k->end_s - k->start_s)
-                                     : 24;
-    k->motion = motion_of(p, k);
-    k->sharpness = sharpness_of(c, b->rgb);
+    struct clips *w = ctx;
+    const struct frames *f = w->f;
+    const struct source_conf *c = f->c;
+    const struct clip_buffers *b = &w->b;
+    int64_t first = w->first[i], last = first + c->frames - 1;
+    struct clip k = {.ordinal = i, .first_kept = first, .shot = w->shot[i],
+                     .start_s = f->time_s[first], .end_s = f->time_s[last]};
+    int rc;
+    k.fps = c->fps > 0            ? c->fps
+            : k.end_s > k.start_s ? (double)(c->frames - 1) / (k.end_s - k.start_s)
+                                  : 24;
+    k.motion = motion_of(f, &k);
+    k.sharpness = sharpness_of(c, b->rgb);
     if ((rc = c->tokenizer->encode(b->rgb, c->frames, c->height, c->width, b->latent, err)) < 0 ||
         (rc = c->tokenizer->decode(b->latent, c->frames, c->height, c->width, b->back, err)) < 0)
         return rc;
-    k->psnr = psnr(b->rgb, b->back, c->frames * p->frame_bytes);
-    k->text_len = c->encoder->encode(s->caption, c->text_width, c->text_len, b->text);
-    r->psnr_sum += k->psnr;
-    r->clips++;
-    return clip_write(w, c, s, k, b, r->hdr, err);
+    k.psnr = psnr(b->rgb, b->back, c->frames * f->frame_bytes);
+    k.text_len = c->encoder->encode(w->s->caption, c->text_width, c->text_len, b->text);
+    w->r->psnr_sum += k.psnr;
+    return clip_write(w->writer, c, w->s, &k, b, w->r->hdr, err);
 }
 
-static int64_t kept_at(const struct pass *p, int64_t source_frame)
-{
-    int64_t lo = 0, hi = p->n_kept;
-    while (lo < hi) {
-        int64_t mid = (lo + hi) / 2;
-        if (p->kept_index[mid] < source_frame)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
-/* Makes whole clips of every shot, one after the other, and counts the frames that do not fill a
+/* Plans whole clips of every shot, one after the other, and counts the frames that do not fill a
  * clip. */
-static int clips_make(struct wds_writer *w, struct pass *p, const struct source *s,
-                      const struct clip_buffers *b, struct source_result *r, struct err *err)
+static int clips_plan(struct clips *w, struct err *err)
 {
+    const struct frames *f = w->f;
     const int64_t *bounds;
-    int64_t n = shots_end(p->shots, &bounds, err);
+    int64_t n = shots_end(f->shots, &bounds, err);
+    size_t most = (size_t)(f->n / f->c->frames + 1);
     if (n < 0)
         return (int)n;
-    r->shots = n;
+    if (!(w->first = calloc(most, sizeof *w->first)) || !(w->shot = calloc(most, sizeof *w->shot)))
+        return err_set(err, ERR_NOMEM, "out of memory for %zu clips", most);
+    w->r->shots = n;
     for (int64_t i = 0; i < n; i++) {
-        int64_t first = kept_at(p, bounds[i]),
-                end = i + 1 < n ? kept_at(p, bounds[i + 1]) : p->n_kept,
-                at = first;
-        for (; at + p->c->frames <= end; at += p->c->frames) {
-            struct clip k = {.ordinal = r->clips, .first_kept = at, .shot = i};
-            int rc = clip_make(w, p, s, &k, b, r, err);
-            if (rc < 0)
-                return rc;
+        int64_t first = frames_at(f, bounds[i]), at = first,
+                end = i + 1 < n ? frames_at(f, bounds[i + 1]) : f->n;
+        for (; at + f->c->frames <= end; at += f->c->frames) {
+            w->first[w->r->clips] = at;
+            w->shot[w->r->clips++] = i;
         }
-        r->rejected += at == first;
-        r->unused_frames += end - at;
+        w->r->rejected += at == first;
+        w->r->unused_frames += end - at;
     }
     return 0;
 }
@@ -421,28 +295,42 @@ static int buffers_take(const struct source_conf *c, struct clip_buffers *b, str
         : err_set(err, ERR_NOMEM, "out of memory for clips of %dx%d", c->height, c->width);
 }
 
-static int clips_publish(struct pass *p, const struct source *s, struct source_result *r,
-                         struct err *err)
+/* Writes the planned clips. Returns 1 when the source is bad, with the reason in *why, and then
+ * there is no shard. */
+static int shard_write(struct clips *w, struct frames *f, struct err *why, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
-    struct wds_writer *w = NULL;
-    struct clip_buffers b = {0};
     int rc;
-    source_shard_path(p->c, s, path);
-    if ((rc = buffers_take(p->c, &b, err)) < 0)
+    source_shard_path(f->c, w->s, path);
+    if ((rc = buffers_take(f->c, &w->b, err)) < 0)
+        return rc;
+    if ((rc = wds_writer_open(path, &w->writer, err)) < 0)
+        return rc;
+    if ((rc = frames_clips(f, w->s, w->first, w->r->clips, w->b.rgb, clip_make, w, why, err)) != 0)
+        return rc;
+    rc = wds_writer_close(w->writer, NULL, err);
+    w->writer = NULL;
+    return rc;
+}
+
+/* Makes the shard, if there is a clip. Returns as shard_write does. */
+static int clips_publish(struct frames *f, const struct source *s, struct source_result *r,
+                         struct err *why, struct err *err)
+{
+    struct clips w = {.f = f, .s = s, .r = r};
+    int rc;
+    if ((rc = clips_plan(&w, err)) < 0)
         goto out;
-    if ((rc = wds_writer_open(path, &w, err)) < 0)
-        goto out;
-    if ((rc = clips_make(w, p, s, &b, r, err)) < 0 || r->clips == 0)
-        goto out;
-    rc = wds_writer_close(w, NULL, err);
-    w = NULL;
+    if (r->clips > 0)
+        rc = shard_write(&w, f, why, err);
 out:
-    wds_writer_abort(w);
-    free(b.rgb);
-    free(b.back);
-    free(b.latent);
-    free(b.text);
+    wds_writer_abort(w.writer);
+    free(w.b.rgb);
+    free(w.b.back);
+    free(w.b.latent);
+    free(w.b.text);
+    free(w.first);
+    free(w.shot);
     return rc;
 }
 
@@ -553,36 +441,10 @@ static int bad_save(const struct source_conf *c, const struct source *s, int64_t
     return result_save(c, s, out, err);
 }
 
-/* Decodes the source: its frames go to p. Returns 1 when it is bad, with the reason in *why. */
-static int source_decode(struct pass *p, const struct source *s, struct video_info *info,
-                         struct err *why, struct err *err)
-{
-    const struct source_conf *c = p->c;
-    int rc;
-    if ((rc = shots_new(&c->shots, &p->shots, err)) < 0)
-        return rc;
-    if ((rc = spool_open(c, s, &p->spool, err)) < 0)
-        return rc;
-    rc = video_decode(s->path, c->height, c->width, frame_take, p, info, why);
-    if (rc == ERR_INPUT) {
-        info->frames = 0; /* what came before the fault is not used */
-        return 1;
-    }
-    if (rc < 0)
-        return err_set(err, rc, "%s", why->text);
-    if (c->fps > 0 && (rc = held_keep(p, video_ticks(info->seconds, c->fps), err)) < 0)
-        return rc;
-    if ((rc = content_holds(s->path, s->hash, &s->stamp, err)) < 0)
-        return rc;
-    if (rc == 0)
-        err_set(why, ERR_INPUT, "its content changed while it was read: it is taken once it is "
-                                "whole");
-    return rc == 0;
-}
-
-/* Makes the clips of a source that was decoded, and saves the result. */
-static int source_finish(struct pass *p, const struct source *s, const struct video_info *info,
-                         struct source_result *out, struct err *err)
+/* Makes the clips of a source that was decoded, and saves the result. Returns 1 when the source is
+ * bad after all, with the reason in *why. */
+static int source_finish(struct frames *f, const struct source *s, const struct video_info *info,
+                         struct source_result *out, struct err *why, struct err *err)
 {
     int rc;
     *out = (struct source_result){.ok = true,
@@ -590,37 +452,31 @@ static int source_finish(struct pass *p, const struct source *s, const struct vi
                                   .cropped = info->cropped, .hdr = info->hdr};
     snprintf(out->reason, sizeof out->reason, "%s", info->damage);
     snprintf(out->note, sizeof out->note, "%s", info->note);
-    if ((rc = clips_publish(p, s, out, err)) < 0)
+    if ((rc = clips_publish(f, s, out, why, err)) != 0)
         return rc;
     if (out->clips == 0 && !out->reason[0])
         snprintf(out->reason, sizeof out->reason, "no shot is long enough for a clip of %lld "
-                                                  "frames", (long long)p->c->frames);
-    return result_save(p->c, s, out, err);
+                                                  "frames", (long long)f->c->frames);
+    return result_save(f->c, s, out, err);
 }
 
 int source_process(const struct source_conf *c, const struct source *s, struct source_result *out,
                    struct err *err)
 {
-    struct pass p = {.c = c, .spool = -1, .frame_bytes = (int64_t)c->height * c->width * 3};
+    struct frames f = {.c = c};
     struct video_info info = {0};
     struct err why = {0};
     int rc;
     if (is_done(c, s, out))
         return 0;
     *out = (struct source_result){0};
-    if ((rc = source_decode(&p, s, &info, &why, err)) < 0)
+    if ((rc = frames_take(&f, s, &info, &why, err)) < 0)
+        goto out;
+    if (rc == 0 && (rc = source_finish(&f, s, &info, out, &why, err)) < 0)
         goto out;
     if (rc == 1)
         rc = bad_save(c, s, info.frames, why.text, out, err);
-    else
-        rc = source_finish(&p, s, &info, out, err);
 out:
-    if (p.spool >= 0)
-        close(p.spool);
-    shots_free(p.shots);
-    free(p.kept_index);
-    free(p.kept_slot);
-    free(p.kept_time);
-    free(p.held);
+    frames_release(&f);
     return rc;
 }

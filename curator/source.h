@@ -1,4 +1,4 @@
-/* source: turns one video file into clips: decodes it once, finds shots, cuts clips, describes and
+/* source: turns one video file into clips: decodes it, finds shots, cuts clips, describes and
  * tokenises them. The result is a small shard of its own in the work folder. It is published
  * atomically under a key of all that decides its bytes: options, content, name and caption. So a
  * curation that follows a killed one goes on behind the sources that were finished, whatever was

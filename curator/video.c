@@ -38,6 +38,7 @@ struct decoder {
     int height, width;
     struct turn turn;
     uint8_t *rgb, *lying, *planes; /* lying: before it is turned */
+    struct video_wants wants;
     /* of the newest frame: its time in the file, what is taken off that, its own duration */
     double file_s, skip_s, lasts_s;
     video_fn *fn;
@@ -382,10 +383,12 @@ static int convert(struct decoder *d, struct err *err)
                            SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT, AV_PIX_FMT_RGB24};
     uint8_t *rgb[] = {turns ? d->lying : d->rgb};
     int stride[] = {3 * lying.width}, matrix = matrix_of(f, d->info);
-    int rc = planes_make(d, matrix, err);
-    if (rc < 0)
+    int rc;
+    if (d->wants.planes && (rc = planes_make(d, matrix, err)) < 0)
         return rc;
     crop_centre(d, lying.height, lying.width);
+    if (!d->wants.rgb)
+        return 0;
     struct colours wanted = colours_of(f, matrix);
     if (scaler_make(&d->to_rgb, f, &wanted, &lying, &d->rgb_set) < 0 ||
         sws_scale(d->to_rgb, (const uint8_t *const *)f->data, f->linesize, 0, f->height, rgb,
@@ -461,7 +464,8 @@ static int frame_out(struct decoder *d, struct err *err)
     int rc = convert(d, err);
     if (rc < 0)
         return rc;
-    struct video_frame out = {d->info->frames++, time, d->rgb, d->planes};
+    struct video_frame out = {d->info->frames++, time, d->wants.rgb ? d->rgb : NULL,
+                              d->wants.planes ? d->planes : NULL, &d->wants};
     return d->fn(d->ctx, &out, err);
 }
 
@@ -549,7 +553,8 @@ static void decoder_close(struct decoder *d)
 int video_decode(const char *path, int height, int width, video_fn *fn, void *ctx,
                  struct video_info *out, struct err *err)
 {
-    struct decoder d = {.height = height, .width = width, .fn = fn, .ctx = ctx, .info = out};
+    struct decoder d = {.height = height, .width = width, .fn = fn, .ctx = ctx, .info = out,
+                        .wants = {true, true}};
     int rc;
     *out = (struct video_info){0};
     av_log_set_level(AV_LOG_QUIET); /* errors come back as sentences */

@@ -5,8 +5,8 @@
  * marked with, and turned as the container's display matrix says. Where no matrix is marked it is
  * BT.709 from 1280 columns or 577 lines on, else BT.601; where no range is marked, the narrow one,
  * and for grey the full one.
- * Each frame is also shrunk to the small planes that shot detection works on, so nobody decodes
- * twice.
+ * Each frame is also shrunk to the small planes that shot detection works on, so that this needs
+ * no pass of its own.
  *
  * Times come from the frames (variable rates are fine). A picture is shown until the next one
  * comes, however long that takes, and the last one for its own duration. A file's clock may jump:
@@ -32,11 +32,14 @@
 
 #define VIDEO_NAME "video/4" /* changes when the same file may give other pictures */
 
+struct video_wants { bool rgb, planes; }; /* which of its two forms a frame is made into */
 struct video_frame {
     int64_t index;       /* from 0 */
     double time_s;       /* since the first frame, by a clock that does not jump */
-    const uint8_t *rgb;  /* [height, width, 3], until the callback returns */
+    /* until the callback returns; NULL for what is not wanted */
+    const uint8_t *rgb;    /* [height, width, 3] */
     const uint8_t *planes; /* SHOTS_BYTES */
+    struct video_wants *next; /* of the frames to come, for the callback to change: both at first */
 };
 struct video_info {
     int64_t frames;
