@@ -123,36 +123,116 @@ static int promises_note(struct decoder *d, struct err *err)
     return 0;
 }
 
-static int open_stream(struct decoder *d, struct err *err)
+static void note_add(struct video_info *info, const char *what)
 {
-    const AVCodec *codec = NULL;
-    int rc = promises_note(d, err);
+    size_t n = strlen(info->note);
+    if (!strstr(info->note, what))
+        snprintf(info->note + n, sizeof info->note - n, "%s%s", n ? "; " : "", what);
+}
+
+/* Says how much a stream is the one that a player would show: the first of these in which two
+ * differ decides. */
+struct claim { bool moves, is_default; int64_t pixels; };
+
+static bool is_picture(const AVStream *s)
+{
+    return s->disposition & (AV_DISPOSITION_ATTACHED_PIC | AV_DISPOSITION_TIMED_THUMBNAILS);
+}
+
+static bool is_video(const AVStream *s)
+{
+    return s->codecpar->codec_type == AVMEDIA_TYPE_VIDEO && !is_picture(s) &&
+           avcodec_find_decoder(s->codecpar->codec_id);
+}
+
+/* Returns how many frames the stream is known to promise, 0 where nothing is known of it. */
+static int64_t promise_of(const struct decoder *d, unsigned i)
+{
+    return i < d->n_promised ? d->promised[i] : 0;
+}
+
+/* Returns the claim of stream i. `most` is what the stream with the most frames promises: beside
+ * frames that are promised elsewhere, one picture or none does not move. */
+static struct claim claim_of(const struct decoder *d, unsigned i, int64_t most)
+{
+    const AVStream *s = d->format->streams[i];
+    return (struct claim){.moves = most < 2 || promise_of(d, i) > 1,
+                          .is_default = s->disposition & AV_DISPOSITION_DEFAULT,
+                          .pixels = (int64_t)s->codecpar->width * s->codecpar->height};
+}
+
+static bool is_stronger(const struct claim *a, const struct claim *b)
+{
+    if (a->moves != b->moves)
+        return a->moves;
+    if (a->is_default != b->is_default)
+        return a->is_default;
+    return a->pixels > b->pixels;
+}
+
+/* Returns the number of the video's stream, -1 when there is none, and how many there are in *n. */
+static int stream_choose(const struct decoder *d, int *n)
+{
+    struct claim best = {0};
+    int64_t most = 0;
+    int chosen = -1;
+    *n = 0;
+    for (unsigned i = 0; i < d->format->nb_streams; i++)
+        if (is_video(d->format->streams[i]) && promise_of(d, i) > most)
+            most = promise_of(d, i);
+    for (unsigned i = 0; i < d->format->nb_streams; i++) {
+        struct claim own = claim_of(d, i, most);
+        if (!is_video(d->format->streams[i]))
+            continue;
+        if (++*n == 1 || is_stronger(&own, &best))
+            best = own, chosen = (int)i;
+    }
+    return chosen;
+}
+
+static int stream_refuse(const struct decoder *d, struct err *err)
+{
+    for (unsigned i = 0; i < d->format->nb_streams; i++)
+        if (is_picture(d->format->streams[i]))
+            return err_set(err, ERR_INPUT, "holds no video, only a picture such as a record's "
+                                           "cover");
+    return err_set(err, ERR_INPUT, "holds no video stream that can be decoded");
+}
+
+static int stream_find(struct decoder *d, struct err *err)
+{
+    char what[96];
+    int n, rc = promises_note(d, err);
     if (rc < 0)
         return rc;
     if ((rc = avformat_find_stream_info(d->format, NULL)) < 0)
         return refuse(d, rc, "cannot read its streams", err);
-    d->stream = av_find_best_stream(d->format, AVMEDIA_TYPE_VIDEO, -1, -1, &codec, 0);
-    if (d->stream < 0 || !codec)
+    if ((d->stream = stream_choose(d, &n)) < 0)
         return d->io->error < 0 ? refuse(d, d->io->error, "cannot read its streams", err)
-            : err_set(err, ERR_INPUT, "holds no video stream that can be decoded");
-    if (d->format->streams[d->stream]->disposition & AV_DISPOSITION_ATTACHED_PIC)
-        return err_set(err, ERR_INPUT, "holds no video, only a picture such as a record's cover");
+                                : stream_refuse(d, err);
+    const AVCodecParameters *p = d->format->streams[d->stream]->codecpar;
+    snprintf(what, sizeof what, "stream %d (%dx%d) of %d video streams", d->stream, p->width,
+             p->height, n);
+    if (n > 1)
+        note_add(d->info, what);
+    return 0;
+}
+
+static int open_stream(struct decoder *d, struct err *err)
+{
+    int rc = stream_find(d, err);
+    if (rc < 0)
+        return rc;
+    const AVCodecParameters *p = d->format->streams[d->stream]->codecpar;
+    const AVCodec *codec = avcodec_find_decoder(p->codec_id);
     d->codec = avcodec_alloc_context3(codec);
-    if (!d->codec ||
-        avcodec_parameters_to_context(d->codec, d->format->streams[d->stream]->codecpar) < 0)
+    if (!d->codec || avcodec_parameters_to_context(d->codec, p) < 0)
         return err_set(err, ERR_NOMEM, "out of memory opening the decoder");
     /* Sources are worked on side by side, and one thread always gives the same result. */
     d->codec->thread_count = 1;
     return (rc = avcodec_open2(d->codec, codec, NULL)) < 0
                ? refuse(d, rc, "its decoder does not start", err)
                : 0;
-}
-
-static void note_add(struct video_info *info, const char *what)
-{
-    size_t n = strlen(info->note);
-    if (!strstr(info->note, what))
-        snprintf(info->note + n, sizeof info->note - n, "%s%s", n ? "; " : "", what);
 }
 
 static const int32_t *display_matrix(const AVStream *s)

@@ -18,6 +18,11 @@
  * (taken as opaque), interlacing. A file that breaks off or holds damaged packets gives what can be
  * decoded, and `damage` says so.
  *
+ * Of several video streams one is taken, and `note` says which. An attached picture (a cover, a
+ * thumbnail that is marked as one) never is, nor a stream that cannot be decoded. Of the others,
+ * one that moves comes before one for which the container promises a single frame or none; then one
+ * that is marked as the default before others; then the one with more pixels; then the first.
+ *
  * Only files are opened, and only containers of pictures and sound: a playlist (ffconcat, HLS,
  * DASH), which names other files, is refused.
  */
@@ -30,7 +35,7 @@
 #include "base/err.h"
 #include "curator/shots.h"
 
-#define VIDEO_NAME "video/4" /* changes when the same file may give other pictures */
+#define VIDEO_NAME "video/5" /* changes when the same file may give other pictures */
 
 struct video_wants { bool rgb, planes; }; /* which of its two forms a frame is made into */
 struct video_frame {

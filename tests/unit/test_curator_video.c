@@ -286,6 +286,51 @@ static void test_covers(void **state)
     }
 }
 
+/* Of several streams the one is taken that the rules of video.h name, and it is said. The right one
+ * is red, all others are blue. */
+static void test_streams(void **state)
+{
+    static const struct { const char *name, *make, *says; } rows[] = {
+        {"a still first, larger, and marked as the default",
+         "-i still.png -i red.mp4 -map 0 -map 1 -c:v:0 mjpeg -pix_fmt:v:0 yuvj420p -c:v:1 copy "
+         "-disposition:v:0 default -disposition:v:1 0 s.mp4", "stream 1 (128x96) of 2 video"},
+        {"a cover",
+         "-i still.png -i red.mp4 -map 0 -map 1 -c copy -disposition:v:0 attached_pic s.mp4", ""},
+        {"two cameras, the second and smaller one the default",
+         "-i wide.mp4 -i red.mp4 -map 0 -map 1 -c copy -disposition:v:0 0 "
+         "-disposition:v:1 default s.mkv", "stream 1 (128x96) of 2 video"},
+        {"two cameras, both the default: the larger one",
+         "-i blue.mp4 -i large.mp4 -map 0 -map 1 -c copy -disposition:v default s.mkv",
+         "stream 1 (256x192) of 2 video"},
+        {"two cameras, neither the default: the larger one",
+         "-i blue.mp4 -i large.mp4 -map 0 -map 1 -c copy -disposition:v 0 s.mkv",
+         "stream 1 (256x192) of 2 video"},
+        {"two cameras of one size: the first one",
+         "-i red.mp4 -i blue.mp4 -map 0 -map 1 -c copy -disposition:v 0 s.mkv",
+         "stream 0 (128x96) of 2 video"},
+        {"the same in a stream of packets",
+         "-i red.mp4 -i blue.mp4 -map 0 -map 1 -c copy s.ts", "stream 0 (128x96) of 2 video"},
+        {"a stream of an unknown codec, the default",
+         "-i wide.mp4 -i red.mp4 -map 0 -map 1 -c copy -disposition:v:0 default "
+         "-disposition:v:1 0 s.mkv && LC_ALL=C sed -i 's/V_MPEG4.ISO.AVC/V_MPEG4\\/ISO\\/XXX/' s.mkv",
+         ""},
+    };
+    (void)state;
+    shell("make() { ffmpeg -nostdin -v error -y -f lavfi -i color=c=$1:s=$2:r=10:d=1 -pix_fmt "
+          "yuv420p $3; } && make red 128x96 red.mp4 && make blue 128x96 blue.mp4 && "
+          "make blue 256x192 wide.mp4 && make red 256x192 large.mp4 && "
+          "ffmpeg -nostdin -v error -y -f lavfi -i color=c=blue:s=512x384 -frames:v 1 still.png");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct means m = {0};
+        shell("rm -f s.* && ffmpeg -nostdin -v error -y %s && mv s.* streams", rows[i].make);
+        struct video_info info = ours("streams", &m);
+        if (m.of[0][0][0] < 128 || m.of[0][0][2] > 128 || info.frames != 10)
+            fail_msg("%s: %lld frames of the wrong stream", rows[i].name, (long long)info.frames);
+        if (*rows[i].says ? !strstr(info.note, rows[i].says) : *info.note)
+            fail_msg("%s: the note is '%s'", rows[i].name, info.note);
+    }
+}
+
 /* What is not undone is said. */
 static void test_notes(void **state)
 {
@@ -568,6 +613,7 @@ int main(void)
         cmocka_unit_test(test_colours),  cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_shape),    cmocka_unit_test(test_formats),
         cmocka_unit_test(test_still),    cmocka_unit_test(test_covers),
+        cmocka_unit_test(test_streams),
         cmocka_unit_test(test_notes),    cmocka_unit_test(test_times),
         cmocka_unit_test(test_torn),     cmocka_unit_test(test_playlists),
         cmocka_unit_test(test_protocols)};
