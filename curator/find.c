@@ -422,7 +422,7 @@ static int hash_take(struct curation *k, struct source *s, struct err *why)
     (void)k;
     if (s->hashed)
         return 0;
-    if ((rc = content_hash(s->path, s->name, &s->hash, &s->stamp, why)) < 0)
+    if ((rc = content_hash(s->path, s->name, &s->hash, why)) < 0)
         return rc;
     s->hashed = true;
     return 0;

@@ -138,7 +138,7 @@ static int frame_take(void *ctx, const struct video_frame *v, struct err *err)
 static int changed(const struct source *s, struct err *why, struct err *err)
 {
     int rc;
-    if ((rc = content_holds(s->path, s->hash, &s->stamp, err)) < 0)
+    if ((rc = content_holds(s->path, s->hash, err)) < 0)
         return rc;
     if (rc == 0)
         err_set(why, ERR_INPUT, "its content changed while it was read: it is taken once it is "

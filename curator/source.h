@@ -34,7 +34,6 @@ struct source {
     char *name;
     struct hash128 hash;          /* of the file */
     bool hashed;
-    struct content_stamp stamp;   /* when it was hashed */
     char *caption; /* the first line of NAME.txt, or "caption" of NAME.json; "" without either */
     dev_t dev;
     ino_t ino;
