@@ -548,25 +548,39 @@ int dataset_load(const char *root, struct dataset *out, struct err *err)
     return file_load(path, out, err);
 }
 
+static bool is_of(const struct dataset *d, struct hash128 fingerprint)
+{
+    return d->fingerprint.hi == fingerprint.hi && d->fingerprint.lo == fingerprint.lo;
+}
+
+/* Loads the copy that was kept of a generation. ERR_NOT_FOUND: there is none. */
+static int kept_load(const char *root, struct hash128 wanted, struct dataset *out, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES + 64], hash[HASH_TEXT_BYTES];
+    int rc;
+    snprintf(path, sizeof path, "%s/.reel/generations/%s.index", root, hash_format(wanted, hash));
+    if ((!wanted.hi && !wanted.lo) || !file_exists(path))
+        return ERR_NOT_FOUND;
+    if ((rc = file_load(path, out, err)) < 0 || is_of(out, wanted))
+        return rc;
+    dataset_release(out);
+    return ERR_NOT_FOUND;
+}
+
 int dataset_load_generation(const char *root, struct hash128 wanted, struct dataset *out,
                             struct err *err)
 {
-    char path[LIMIT_PATH_BYTES + 64], hash[HASH_TEXT_BYTES];
-    struct dataset newest, older;
-    int rc = dataset_load(root, &newest, err);
-    if (rc < 0)
+    struct dataset newest;
+    struct err why = {0};
+    int kept = kept_load(root, wanted, out, &why), rc;
+    if (kept == 0)
+        return 0;
+    if ((rc = dataset_load(root, &newest, err)) < 0)
         return rc;
-    snprintf(path, sizeof path, "%s/.reel/generations/%s.index", root, hash_format(wanted, hash));
-    bool other = (wanted.hi || wanted.lo) &&
-                 (wanted.hi != newest.fingerprint.hi || wanted.lo != newest.fingerprint.lo) &&
-                 file_exists(path);
-    if (other && (rc = file_load(path, &older, err)) == 0) {
+    if (kept != ERR_NOT_FOUND && !is_of(&newest, wanted)) {
         dataset_release(&newest);
-        newest = older;
+        return err_set(err, kept, "%s", why.text);
     }
-    if (rc < 0)
-        dataset_release(&newest);
-    else
-        *out = newest;
-    return rc;
+    *out = newest;
+    return 0;
 }

@@ -51,10 +51,10 @@ struct dataset {
 };
 /* Loads the newest index. A damaged one is ERR_CORRUPT, with what to do about it. */
 int dataset_load(const char *root, struct dataset *out, struct err *err);
-/* Loads the generation of the index with the fingerprint `wanted`. When the curator adds to a
- * dataset it keeps the older index as `<root>/.reel/generations/<fingerprint>.index`. Returns the
- * newest one if `wanted` is zero or not there: callers that need that generation compare
- * fingerprints. */
+/* Loads the generation of the index with the fingerprint `wanted`. The curator keeps a copy of each
+ * as `<root>/.reel/generations/<fingerprint>.index`, so that a run that began with one goes on with
+ * it whatever becomes of the newest. Returns the newest one if `wanted` is zero or not there:
+ * callers that need that generation compare fingerprints. */
 int dataset_load_generation(const char *root, struct hash128 wanted, struct dataset *out,
                             struct err *err);
 /* Saves the index by rename, and fills in the fingerprint. */

@@ -3,6 +3,7 @@
 #include "test_profiles.h"
 
 #include <math.h>
+#include <unistd.h>
 
 #include "profiles/datasets.h"
 #include "scratch.h"
@@ -311,6 +312,43 @@ static struct hash128 saved(struct made *m, double mean)
     return m->d.fingerprint;
 }
 
+/* A generation that was kept is read whatever became of the newest index, and the newest where it is
+ * the one that is wanted and its copy is damaged. */
+static void generations(void **state)
+{
+    char kept[LIMIT_PATH_BYTES], hash[HASH_TEXT_BYTES];
+    struct hash128 first, second;
+    struct dataset d;
+    struct made m;
+    struct err err;
+    (void)state;
+    make(&m);
+    first = saved(&m, 0.25);
+    assert_ok(file_mkdirs(in_scratch(".reel/generations"), &err), &err);
+    snprintf(kept, sizeof kept, "%s/.reel/generations/%s.index", scratch,
+             hash_format(first, hash));
+    assert_int_equal(rename(in_scratch(".reel/index"), kept), 0);
+    second = saved(&m, 0.5);
+    index_put("cut short", 9);
+    assert_ok(dataset_load_generation(scratch, first, &d, &err), &err);
+    assert_true(d.latent_mean == 0.25);
+    dataset_release(&d);
+    assert_fails(dataset_load_generation(scratch, second, &d, &err), ERR_CORRUPT, &err, "damaged");
+    assert_int_equal(unlink(in_scratch(".reel/index")), 0);
+    assert_ok(dataset_load_generation(scratch, first, &d, &err), &err);
+    dataset_release(&d);
+    saved(&m, 0.5);
+    assert_int_equal(truncate(kept, 400), 0);
+    assert_fails(dataset_load_generation(scratch, first, &d, &err), ERR_CORRUPT, &err,
+                 ".index: ");
+    assert_ok(dataset_load_generation(scratch, second, &d, &err), &err);
+    dataset_release(&d);
+    first = saved(&m, 0.25);
+    assert_ok(dataset_load_generation(scratch, first, &d, &err), &err);
+    assert_true(d.latent_mean == 0.25);
+    dataset_release(&d);
+}
+
 /* Who asks second has what was read first, whatever lies on the disk by then, and has it as long as
  * it is open. Another generation, and any after the set was dropped, is read anew. */
 static void shared(void **state)
@@ -373,6 +411,7 @@ int main(void)
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(rules, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(shared, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(generations, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(no_dataset, scratch_setup, scratch_teardown),
         cmocka_unit_test(records_are_told),
     };
