@@ -550,6 +550,48 @@ static void shard_goes_away(void **state)
     run_release(&run);
 }
 
+/* A shard whose place another one took while training: it is not read at the old one's offsets. */
+static void shard_is_replaced(void **state)
+{
+    struct run run;
+    struct err err = {0};
+    struct loader *l = open_loader(&run, 1, true);
+    struct batch b = {0};
+    int64_t draw = 0, bytes = file_bytes(in_scratch("data/s2.tar"));
+    (void)state;
+    while (sample_of(l, draw) != 9) /* the second of shard 2 */
+        draw++;
+    assert_int_equal(truncate(in_scratch("data/s2.tar"), bytes + 512), 0);
+    must_fail(loader_read(l, draw, 1, 0, &b, &err), ERR_CORRUPT, &err, "the index says");
+    assert_int_equal(truncate(in_scratch("data/s2.tar"), bytes), 0);
+    must(loader_read(l, draw, 1, 0, &b, &err), &err);
+    loader_close(l);
+    run_release(&run);
+}
+
+/* A dataset that was made anew between binding the run and reading: the run does not take it. */
+static void dataset_is_replaced(void **state)
+{
+    struct run run;
+    struct dataset d;
+    struct loader *l = NULL;
+    struct err err = {0};
+    (void)state;
+    run_make(&run, data_dir(), 8, 20);
+    must(run_bind_data(&run, NULL, &err), &err);
+    must(loader_open(&run, &run.stages[0], NULL, 2, false, 0, 1, &l, &err), &err);
+    loader_close(l);
+    l = NULL;
+    must(dataset_load(in_scratch("data"), &d, &err), &err);
+    d.latent_mean += 1;
+    must(dataset_save(in_scratch("data"), &d, &err), &err);
+    must_fail(loader_open(&run, &run.stages[0], NULL, 2, false, 0, 1, &l, &err), ERR_INPUT, &err,
+              "is no longer the one that the run was bound to");
+    assert_null(l);
+    dataset_release(&d);
+    run_release(&run);
+}
+
 static void model_does_not_fit(void **state)
 {
     struct run run;
@@ -592,7 +634,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(damaged_shards, with_data, shared_teardown),
         cmocka_unit_test_setup_teardown(verification_is_shared, with_data, shared_teardown),
         cmocka_unit_test_setup_teardown(damaged_sample, with_data, shared_teardown),
-        cmocka_unit_test(shard_goes_away), cmocka_unit_test(model_does_not_fit),
+        cmocka_unit_test(shard_goes_away), cmocka_unit_test(shard_is_replaced),
+        cmocka_unit_test(dataset_is_replaced), cmocka_unit_test(model_does_not_fit),
     };
     struct CMUnitTest placed[LEN(tests)];
     for (int i = 0; i < LEN(tests); i++) { /* each in a folder of its own */

@@ -40,6 +40,18 @@ static void shard_path(const struct loader_source *s, int64_t i, char path[PATH_
     snprintf(path, PATH_BYTES, "%s/%s", s->root, s->data->shards[i].path);
 }
 
+static int size_check(const struct loader_source *s, int64_t i, const char *path,
+                      const struct stat *st, struct err *err)
+{
+    int64_t bytes = s->data->shards[i].bytes;
+    return st->st_size == bytes
+               ? 0
+               : err_set(err, ERR_CORRUPT,
+                         "shard '%s' has %lld bytes, the index says %lld: restore it, or remove "
+                         "'%s' and curate again",
+                         path, (long long)st->st_size, (long long)bytes, s->root);
+}
+
 static int shard_check(const struct loader_source *s, int64_t i, bool verify, struct err *err)
 {
     char path[PATH_BYTES];
@@ -50,11 +62,8 @@ static int shard_check(const struct loader_source *s, int64_t i, bool verify, st
     shard_path(s, i, path);
     if (access(path, R_OK) < 0 || stat(path, &st) < 0)
         return err_set_errno(err, ERR_INPUT, "cannot read shard '%s'", path);
-    if (st.st_size != shard->bytes)
-        return err_set(err, ERR_CORRUPT,
-                       "shard '%s' has %lld bytes, the index says %lld: restore it, or remove '%s' "
-                       "and curate again",
-                       path, (long long)st.st_size, (long long)shard->bytes, s->root);
+    if ((rc = size_check(s, i, path, &st, err)) < 0)
+        return rc;
     if (!verify)
         return 0;
     if ((rc = hash_file(path, &hash, err)) < 0)
@@ -94,11 +103,26 @@ static int model_fits(const struct loader_source *s, struct err *err)
     return 0;
 }
 
+/* Checks that the index is of the generation that the run was bound to; zero: it is bound to
+ * none. */
+static int generation_check(const struct loader_source *s, struct hash128 bound, struct err *err)
+{
+    char hash[HASH_TEXT_BYTES];
+    struct hash128 own = s->data->fingerprint;
+    if ((!bound.hi && !bound.lo) || (own.hi == bound.hi && own.lo == bound.lo))
+        return 0;
+    return err_set(err, ERR_INPUT,
+                   "dataset '%s' is no longer the one that the run was bound to, of fingerprint "
+                   "%s: put that one back, or begin a new run", s->root, hash_format(bound, hash));
+}
+
 static int stored_open(struct loader_source *s, struct datasets *set, struct hash128 generation,
                        bool verify, int rank, int world, struct err *err)
 {
     int rc;
     if ((rc = datasets_open(set, s->root, generation, &s->data, err)) < 0)
+        return rc;
+    if ((rc = generation_check(s, generation, err)) < 0)
         return rc;
     for (int64_t i = 0; i < s->data->n_shards; i++)
         if ((rc = shard_check(s, i, verify && i % world == rank, err)) < 0)
@@ -164,6 +188,8 @@ void loader_source_close(struct loader_source *s)
 static int shard_use(struct loader_source *s, uint32_t shard, struct err *err)
 {
     char path[PATH_BYTES];
+    struct stat st;
+    int rc;
     if (s->fd >= 0 && s->fd_shard == shard)
         return 0;
     if (s->fd >= 0)
@@ -171,7 +197,14 @@ static int shard_use(struct loader_source *s, uint32_t shard, struct err *err)
     shard_path(s, shard, path);
     s->fd = open(path, O_RDONLY | O_CLOEXEC);
     s->fd_shard = shard;
-    return s->fd >= 0 ? 0 : err_set_errno(err, ERR_IO, "cannot open it");
+    if (s->fd < 0 || fstat(s->fd, &st) < 0)
+        return err_set_errno(err, ERR_IO, "cannot open it");
+    /* It was looked at when training began, and may have been replaced since. */
+    if ((rc = size_check(s, shard, path, &st, err)) == 0)
+        return 0;
+    close(s->fd);
+    s->fd = -1;
+    return rc;
 }
 
 static int payload_read(struct loader_source *s, const struct dataset_sample *d, int64_t offset,
