@@ -274,6 +274,49 @@ static int run_inputs_load(const struct opt_values *v, const struct comm *world,
     return run_bind_data(run, set, err);
 }
 
+/* What a run's stages and, last, its validation are bound to; zero: synthetic. */
+struct generations { struct hash128 of[LIMIT_STAGES + 1]; };
+
+static struct generations generations_of(const struct run *run)
+{
+    struct generations g = {0};
+    for (int64_t i = 0; i < run->n_stages; i++)
+        g.of[i] = run->stages[i].data_fingerprint;
+    if (run->validation.data_fingerprint)
+        g.of[LIMIT_STAGES] = run_validation_generation(run);
+    return g;
+}
+
+/* Binds the run, on this rank, to the generations that rank 0 found. */
+static int generations_take(struct run *run, const struct generations *g, struct datasets *set,
+                            struct err *err)
+{
+    char hex[HASH_TEXT_BYTES];
+    for (int64_t i = 0; i < run->n_stages; i++)
+        run->stages[i].data_fingerprint = g->of[i];
+    if (run->validation.data_fingerprint &&
+        !(run->validation.data_fingerprint =
+              arena_strdup(&run->arena, hash_format(g->of[LIMIT_STAGES], hex))))
+        return err_set(err, ERR_NOMEM, "out of memory for a run");
+    datasets_drop(set);
+    return run_bind_data(run, set, err);
+}
+
+/* Sees that all ranks have the generations of rank 0. A dataset may grow while they start, between
+ * the moments at which two of them read its index. */
+static int generations_share(struct comm *world, struct run *run, struct datasets *set,
+                             struct err *err)
+{
+    const struct generations own = generations_of(run);
+    struct generations first = own;
+    int rc;
+    if ((rc = comm_broadcast_bytes(world, &first, sizeof first, 0, err)) < 0)
+        return rc;
+    if (memcmp(&first, &own, sizeof own) != 0)
+        rc = generations_take(run, &first, set, err);
+    return comm_agree(world, rc, err);
+}
+
 /* Loads the plans; plans[i] is stage i's own, or the one given. */
 static int plans_load(const struct opt_values *v, const struct run *run, struct datasets *set,
                       struct plan plans[LIMIT_STAGES], struct err *err)
@@ -442,15 +485,13 @@ static void rejection_record(const struct train_conf *conf, int rc, const struct
         record_rejected(conf->run_dir, conf->attempt, err->text);
 }
 
-/* Loads, on this rank, the run and its plans, and makes the run's folder. */
-static int inputs_load(const struct opt_values *v, const struct comm *world, struct run *run,
-                       struct datasets *set, struct plan plans[LIMIT_STAGES], struct err *err)
+/* Loads, on this rank, the plans of a run that is bound, and makes the run's folder. */
+static int place_prepare(const struct opt_values *v, const struct comm *world, struct run *run,
+                         struct datasets *set, struct plan plans[LIMIT_STAGES], struct err *err)
 {
     const char *dir = opt_text(v, "run-dir");
     bool trial = opt_bool(v, "trial");
     int rc;
-    if ((rc = run_inputs_load(v, world, run, set, err)) < 0)
-        return rc;
     if ((rc = plans_load(v, run, set, plans, err)) < 0)
         return rc;
     if (trial)
@@ -464,7 +505,11 @@ static int attempt_prepare(const struct opt_values *v, struct comm *world, struc
                            struct datasets *set, struct plan plans[LIMIT_STAGES], struct err *err)
 {
     int rc;
-    if ((rc = comm_agree(world, inputs_load(v, world, run, set, plans, err), err)) < 0)
+    if ((rc = comm_agree(world, run_inputs_load(v, world, run, set, err), err)) < 0)
+        return rc;
+    if ((rc = generations_share(world, run, set, err)) < 0)
+        return rc;
+    if ((rc = comm_agree(world, place_prepare(v, world, run, set, plans, err), err)) < 0)
         return rc;
     return opt_bool(v, "trial") ? 0 : peak_measure(run, world, plans, !opt_bool(v, "quiet"), err);
 }
