@@ -217,7 +217,7 @@ static void move_record(struct cursor *c, int which, void *record, void *beside)
 
 static bool inside(int64_t offset, int64_t bytes, int64_t from, int64_t n)
 {
-    return offset >= from && bytes >= 0 && offset <= from + n - bytes;
+    return offset >= from && bytes >= 0 && bytes <= n && offset - from <= n - bytes;
 }
 
 /* Returns the first broken rule of a sample, NULL if none. `at` is the end of the sample before it

@@ -193,6 +193,7 @@ static void lies_under_a_good_checksum(void **state)
         {32, 8, 0, "0 channels"},
         {56, 8, 0, "standard deviation 0"},
         {320, 8, 9, "claims 9 samples, 3 are left"},
+        {320 + 16, 8, 1ull << 63, "lies outside its shard"},
         {320 + 24, 4, 18, "longer than the file"},
         {320 + 24, 4, 16, "bytes are left over"},
         {SAMPLES, 4, 1, "sample 0 is numbered 0 of shard 1"},
