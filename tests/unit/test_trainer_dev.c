@@ -1,9 +1,12 @@
-/* The CPU device: memory accounted and poisoned, copies by pieces, and the discipline of events. */
+/* The devices: memory accounted and poisoned, copies by pieces, and the discipline of events. The
+ * far one shows what a host may not do to a device that queues. */
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/unit/trainer_fixture.h"
+#include "trainer/dev/dev_far.h"
 
 static void test_memory(void **state)
 {
@@ -63,7 +66,7 @@ static void test_copies(void **state)
     assert_memory_equal(dst, want, 12);
     b.dev->copy(b.dev, dst, src, 12, DEV_H2D, b.stream);
     assert_memory_equal(dst, src, 12);
-    b.dev->zero(b.dev, dst + 3, 5, b.stream);
+    b.dev->fill(b.dev, dst + 3, 0, 5, b.stream);
     assert_true(dst[2] == 3 && dst[3] == 0 && dst[7] == 0 && dst[8] == 9);
     bench_close(&b);
 }
@@ -85,27 +88,250 @@ static void test_events(void **state)
     bench_close(&b);
 }
 
-/* A GPU would let such a wait pass in silence: here it ends the program. */
-static void test_wait_without_record(void **state)
+/* ---- the far device ---- */
+
+struct far { struct dev *d; struct dev_stream *a, *b; struct dev_event *e; double *x; };
+
+static struct far far_open(uint64_t seed)
+{
+    struct far f = {0};
+    struct err err = {0};
+    if (dev_far_open(seed, &f.d, &err) < 0 || f.d->stream_new(f.d, "a", &f.a, &err) < 0 ||
+        f.d->stream_new(f.d, "b", &f.b, &err) < 0 || f.d->event_new(f.d, &f.e, &err) < 0 ||
+        f.d->alloc(f.d, "x", 24, (void **)&f.x, &err) < 0)
+        fail_msg("%s", err.text);
+    return f;
+}
+
+static void far_close(struct far *f)
+{
+    f->d->event_free(f->d, f->e);
+    f->d->free(f->d, f->x);
+    f->d->stream_free(f->d, f->a);
+    f->d->stream_free(f->d, f->b);
+    assert_int_equal(f->d->alloc_bytes, 0);
+    f->d->close(f->d);
+}
+
+static void sync_stream(struct far *f, struct dev_stream *s)
+{
+    struct err err = {0};
+    assert_int_equal(f->d->stream_sync(f->d, s, &err), 0);
+}
+
+static void test_far_copies(void **state)
 {
     (void)state;
+    struct far f = far_open(1);
+    double in[3] = {1, 2, 3}, out[3] = {4, 5, 6};
+    f.d->copy(f.d, f.x, in, 8, DEV_H2D, f.a);
+    f.d->copy(f.d, out, f.x, 24, DEV_D2H, f.a);
+    in[0] = 7; /* read when the copy runs */
+    assert_true(isnan(out[0]) && isnan(out[1]) && isnan(out[2]));
+    sync_stream(&f, f.a);
+    assert_true(out[0] == 7 && isnan(out[1])); /* fresh memory is poison */
+    f.d->fill(f.d, f.x + 1, 0, 16, f.a);
+    f.d->copy_2d(f.d, out, 16, f.x, 8, 8, 2, DEV_D2H, f.a);
+    sync_stream(&f, f.a);
+    assert_true(out[0] == 7 && out[2] == 0);
+    far_close(&f);
+}
+
+static void test_far_memory(void **state)
+{
+    (void)state;
+    static const int64_t wrong[] = {-1, INT64_MAX, INT64_C(1) << 36};
+    struct far f = far_open(1);
+    struct err err = {0};
+    void *p, *q, *none = &err;
+    assert_int_equal(f.d->alloc(f.d, "p", 5000, &p, &err), 0);
+    assert_int_equal(f.d->alloc(f.d, "q", INT64_C(1) << 24, &q, &err), 0);
+    f.d->free(f.d, q);
+    assert_int_equal(f.d->alloc_bytes, 5024);
+    assert_int_equal(f.d->peak_bytes, 5024 + (INT64_C(1) << 24));
+    f.d->free(f.d, p);
+    assert_int_equal(f.d->alloc(f.d, "q", 4000, &q, &err), 0);
+    assert_ptr_equal(p, q); /* the gap is used again */
+    for (int i = 0; i < LEN(wrong); i++) {
+        assert_true(f.d->alloc(f.d, "activations", wrong[i], &none, &err) < 0);
+        assert_non_null(strstr(err.text, "activations"));
+        assert_ptr_equal(none, &err);
+    }
+    f.d->free(f.d, q);
+    assert_int_equal(f.d->alloc_host(f.d, "pinned", 8, &p, &err), 0);
+    assert_true(isnan(*(double *)p));
+    f.d->free_host(f.d, p);
+    far_close(&f);
+}
+
+/* Stream b overwrites what a has written and reads it back; returns what it read. */
+static double race(uint64_t seed, bool waits)
+{
+    struct far f = far_open(seed);
+    double one = 1, out;
+    f.d->copy(f.d, f.x, &one, 8, DEV_H2D, f.a);
+    f.d->event_record(f.d, f.e, f.a);
+    if (waits)
+        f.d->event_wait(f.d, f.b, f.e);
+    f.d->copy(f.d, &out, f.x, 8, DEV_D2H, f.b);
+    sync_stream(&f, f.b);
+    far_close(&f);
+    return out;
+}
+
+/* A missing wait shows in some of the orders, and a wait holds in all of them. */
+static void test_far_order(void **state)
+{
+    (void)state;
+    int wrong = 0;
+    for (uint64_t seed = 0; seed < 64; seed++) {
+        wrong += isnan(race(seed, false));
+        assert_true(race(seed, true) == 1);
+    }
+    if (wrong == 0 || wrong == 64)
+        fail_msg("%d of 64 orders show the missing wait", wrong);
+}
+
+/* What another stream has queued stays queued in some of the orders, and comes in others. */
+static void test_far_others(void **state)
+{
+    (void)state;
+    int early = 0;
+    for (uint64_t seed = 0; seed < 64; seed++) {
+        struct far f = far_open(seed);
+        double out = 0, zero = 0;
+        f.d->fill(f.d, f.x, 0, 8, f.b);
+        f.d->copy(f.d, &out, f.x, 8, DEV_D2H, f.b);
+        f.d->copy(f.d, f.x + 1, &zero, 8, DEV_H2D, f.a);
+        sync_stream(&f, f.a);
+        early += out == 0;
+        sync_stream(&f, f.b);
+        assert_true(out == 0);
+        far_close(&f);
+    }
+    if (early == 0 || early == 64)
+        fail_msg("in %d of 64 orders the other stream went on", early);
+}
+
+/* An operation waits in the queue with its own arguments, and makes the CPU's bits. */
+static void test_far_ops(void **state)
+{
+    (void)state;
+    enum { N = 24 };
+    struct err err = {0};
+    struct compute far = {0};
+    struct bench cpu = bench_open(DTYPE_F32);
+    float in[2 * N * N], out[N * N], want[N * N], *x;
+    for (int i = 0; i < 2 * N * N; i++)
+        in[i] = (float)philox_normal_at(7, PHILOX_TEST, 1, (uint64_t)i);
+    setenv("REEL_DEVICE", "far:5", true);
+    if (compute_open(&far, true, DTYPE_F32, OPS_BLAS_OWN, &err) < 0 ||
+        far.dev->alloc(far.dev, "x", 3 * sizeof out, (void **)&x, &err) < 0)
+        fail_msg("%s", err.text);
+    unsetenv("REEL_DEVICE");
+    struct ops_gemm g = {
+        .a = tensor_of(in, DTYPE_F32, N, N), .b = tensor_of(in + N * N, DTYPE_F32, N, N),
+        .c = tensor_of(want, DTYPE_F32, N, N), .alpha = 1};
+    cpu.ops->gemm(cpu.ops, cpu.stream, &g);
+    g.a.ptr = x, g.b.ptr = x + N * N, g.c.ptr = x + 2 * N * N;
+    far.dev->copy(far.dev, x, in, sizeof in, DEV_H2D, far.stream);
+    far.ops->gemm(far.ops, far.stream, &g);
+    g.alpha = 0;
+    far.dev->copy(far.dev, out, x + 2 * N * N, sizeof out, DEV_D2H, far.stream);
+    assert_int_equal(far.dev->stream_sync(far.dev, far.stream, &err), 0);
+    assert_memory_equal(out, want, sizeof out);
+    far.dev->free(far.dev, x);
+    compute_close(&far);
+    bench_close(&cpu);
+}
+
+static void test_device_name(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"gpu", "far", "far:", "far:x", ""};
+    for (int i = 0; i < LEN(names); i++) {
+        struct compute c = {0};
+        struct err err = {0};
+        setenv("REEL_DEVICE", names[i], true);
+        assert_int_equal(compute_open(&c, true, DTYPE_F32, OPS_BLAS_OWN, &err), ERR_USAGE);
+        assert_non_null(strstr(err.text, "REEL_DEVICE"));
+        unsetenv("REEL_DEVICE");
+        compute_close(&c);
+    }
+}
+
+/* ---- what ends the program ---- */
+
+static void *thread_sync(void *ctx)
+{
+    struct far *f = ctx;
+    struct err err;
+    f->d->stream_sync(f->d, f->a, &err);
+    return NULL;
+}
+
+enum misuse {
+    WAIT_UNRECORDED, WAIT_UNRECORDED_FAR, HOST_READ, HOST_WRITE, READ_AFTER_SYNC, WRONG_KIND,
+    OTHER_THREAD, ELAPSED_EARLY
+};
+
+static void misuse_do(enum misuse how)
+{
+    struct far f = far_open(1);
     struct bench b = bench_open(DTYPE_F32);
     struct dev_event *e;
-    struct err err = {0};
+    struct err err;
+    pthread_t thread;
+    b.dev->event_new(b.dev, &e, &err);
+    switch (how) {
+    case WAIT_UNRECORDED: b.dev->event_wait(b.dev, b.stream, e); break;
+    case WAIT_UNRECORDED_FAR: f.d->event_wait(f.d, f.a, f.e); break;
+    case HOST_READ: _exit(*(volatile double *)f.x == 0);
+    case HOST_WRITE: *(volatile double *)f.x = 0; break;
+    case READ_AFTER_SYNC:
+        f.d->fill(f.d, f.x, 0, 8, f.a);
+        sync_stream(&f, f.a);
+        _exit(*(volatile double *)f.x == 0);
+    case WRONG_KIND: f.d->copy(f.d, f.x, f.x + 1, 8, DEV_H2D, f.a); break;
+    case OTHER_THREAD:
+        pthread_create(&thread, NULL, thread_sync, &f);
+        pthread_join(thread, NULL);
+        break;
+    case ELAPSED_EARLY:
+        f.d->event_record(f.d, f.e, f.a);
+        f.d->event_elapsed_s(f.d, f.e, f.e);
+        break;
+    }
+}
+
+/* Does something wrong in a process of its own, and returns the signal that ended it. */
+static int misuse_signal(enum misuse how)
+{
     int status;
-    assert_int_equal(b.dev->event_new(b.dev, &e, &err), 0);
     pid_t child = fork();
     if (child == 0) {
         signal(SIGABRT, SIG_DFL);
+        signal(SIGSEGV, SIG_DFL);
         if (!freopen("/dev/null", "w", stderr))
             _exit(1);
-        b.dev->event_wait(b.dev, b.stream, e);
+        misuse_do(how);
         _exit(0);
     }
     assert_true(child > 0 && waitpid(child, &status, 0) == child);
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
-    b.dev->event_free(b.dev, e);
-    bench_close(&b);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+/* A GPU would let some of these pass in silence: here they end the program. */
+static void test_misuse(void **state)
+{
+    (void)state;
+    static const struct { enum misuse how; int signal; } cases[] = {
+        {WAIT_UNRECORDED, SIGABRT}, {WAIT_UNRECORDED_FAR, SIGABRT}, {HOST_READ, SIGSEGV},
+        {HOST_WRITE, SIGSEGV}, {READ_AFTER_SYNC, SIGSEGV}, {WRONG_KIND, SIGABRT},
+        {OTHER_THREAD, SIGABRT}, {ELAPSED_EARLY, SIGABRT}};
+    for (int i = 0; i < LEN(cases); i++)
+        if (misuse_signal(cases[i].how) != cases[i].signal)
+            fail_msg("misuse %d did not end in signal %d", cases[i].how, cases[i].signal);
 }
 
 int main(void)
@@ -113,6 +339,12 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory),
                                        cmocka_unit_test(test_too_much),
                                        cmocka_unit_test(test_copies), cmocka_unit_test(test_events),
-                                       cmocka_unit_test(test_wait_without_record)};
+                                       cmocka_unit_test(test_far_copies),
+                                       cmocka_unit_test(test_far_memory),
+                                       cmocka_unit_test(test_far_order),
+                                       cmocka_unit_test(test_far_others),
+                                       cmocka_unit_test(test_far_ops),
+                                       cmocka_unit_test(test_device_name),
+                                       cmocka_unit_test(test_misuse)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

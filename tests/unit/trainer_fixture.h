@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "base/philox.h"
-#include "trainer/ops/ops.h"
+#include "trainer/ops/compute.h"
 
 #define LEN(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
@@ -27,13 +27,11 @@ struct bench {
 
 static inline struct bench bench_open(enum dtype dtype)
 {
-    struct bench b;
+    struct compute d = {0};
     struct err err = {0};
-    if (dev_cpu_open(true, &b.dev, &err) < 0 ||
-        b.dev->stream_new(b.dev, "test", &b.stream, &err) < 0 ||
-        ops_cpu_open(b.dev, dtype, OPS_BLAS_OWN, &b.ops, &err) < 0)
+    if (compute_open(&d, true, dtype, OPS_BLAS_OWN, &err) < 0)
         fail_msg("%s", err.text);
-    return b;
+    return (struct bench){d.dev, d.stream, d.ops};
 }
 
 static inline void bench_close(struct bench *b)

@@ -16,8 +16,8 @@
 #include "base/num.h"
 #include "trainer/cmd/main.h"
 #include "trainer/comm/comm.h"
+#include "trainer/ops/compute.h"
 #include "trainer/ops/fma.h"
-#include "trainer/ops/ops.h"
 
 static const char *const probe_blas[] = {"own", "openblas", NULL};
 /* They stand in the order of enum dtype. */
@@ -47,9 +47,7 @@ enum { SHAPES = ARRAY_LEN(shapes) };
 
 struct probe {
     struct comm *world;
-    struct dev *dev;
-    struct dev_stream *stream;
-    struct ops *ops;
+    struct compute compute;
     enum dtype dtype;
     void *a, *b, *c;
     double fma, gemm[SHAPES], copy;
@@ -65,8 +63,8 @@ static double gemm_rate(struct probe *p, const struct shape *s, struct err *err)
     double best = 0;
     for (int i = 0; i < REPEATS; i++) {
         double start = clock_mono_s();
-        p->ops->gemm(p->ops, p->stream, &g);
-        if (p->dev->stream_sync(p->dev, p->stream, err) < 0)
+        p->compute.ops->gemm(p->compute.ops, p->compute.stream, &g);
+        if (p->compute.dev->stream_sync(p->compute.dev, p->compute.stream, err) < 0)
             return -1;
         best = fmax(best, 2.0 * (double)s->m * (double)s->n * (double)s->k /
                               (clock_mono_s() - start));
@@ -78,8 +76,8 @@ static int copy_rate(struct probe *p, struct err *err)
 {
     for (int i = 0; i < REPEATS; i++) {
         double start = clock_mono_s();
-        p->dev->copy(p->dev, p->b, p->a, COPY_BYTES, DEV_D2D, p->stream);
-        int rc = p->dev->stream_sync(p->dev, p->stream, err);
+        p->compute.dev->copy(p->compute.dev, p->b, p->a, COPY_BYTES, DEV_D2D, p->compute.stream);
+        int rc = p->compute.dev->stream_sync(p->compute.dev, p->compute.stream, err);
         if (rc < 0)
             return rc;
         p->copy = fmax(p->copy, 2.0 * COPY_BYTES / (clock_mono_s() - start));
@@ -92,8 +90,8 @@ static int rates_measure(struct probe *p, struct err *err)
     int rc;
     if ((rc = comm_barrier(p->world, err)) < 0)
         return rc;
-    p->dev->zero(p->dev, p->a, COPY_BYTES, p->stream);
-    p->dev->zero(p->dev, p->b, COPY_BYTES, p->stream);
+    p->compute.dev->fill(p->compute.dev, p->a, 0, COPY_BYTES, p->compute.stream);
+    p->compute.dev->fill(p->compute.dev, p->b, 0, COPY_BYTES, p->compute.stream);
     p->fma = fma_rate(p->dtype);
     for (int i = 0; i < SHAPES; i++)
         if ((p->gemm[i] = gemm_rate(p, &shapes[i], err)) < 0)
@@ -113,7 +111,7 @@ static int reduce_seconds(struct probe *p, int64_t bytes, double *best, struct e
         if ((rc = comm_barrier(p->world, err)) < 0)
             return rc;
         double start = clock_mono_s();
-        if ((rc = comm_do(p->world, &op, NULL, err)) < 0)
+        if ((rc = comm_do(p->world, &op, p->compute.stream, err)) < 0)
             return rc;
         *best = fmin(*best, clock_mono_s() - start);
     }
@@ -204,32 +202,29 @@ out:
 
 static int probe_open(struct probe *p, enum ops_blas blas, struct err *err)
 {
+    struct dev *dev;
     int rc;
-    if ((rc = dev_cpu_open(false, &p->dev, err)) < 0)
+    if ((rc = compute_open(&p->compute, false, p->dtype, blas, err)) < 0)
         return rc;
-    if ((rc = p->dev->stream_new(p->dev, "compute", &p->stream, err)) < 0)
+    dev = p->compute.dev;
+    comm_bind(p->world, dev);
+    if ((rc = dev->alloc(dev, "probe a", COPY_BYTES, &p->a, err)) < 0)
         return rc;
-    if ((rc = ops_cpu_open(p->dev, p->dtype, blas, &p->ops, err)) < 0)
+    if ((rc = dev->alloc(dev, "probe b", COPY_BYTES, &p->b, err)) < 0)
         return rc;
-    if ((rc = p->dev->alloc(p->dev, "probe a", COPY_BYTES, &p->a, err)) < 0)
-        return rc;
-    if ((rc = p->dev->alloc(p->dev, "probe b", COPY_BYTES, &p->b, err)) < 0)
-        return rc;
-    return p->dev->alloc(p->dev, "probe c", COPY_BYTES, &p->c, err);
+    return dev->alloc(dev, "probe c", COPY_BYTES, &p->c, err);
 }
 
 static void probe_close(struct probe *p)
 {
-    if (!p->dev)
+    struct dev *dev = p->compute.dev;
+    if (!dev)
         return;
-    p->dev->free(p->dev, p->a);
-    p->dev->free(p->dev, p->b);
-    p->dev->free(p->dev, p->c);
-    if (p->ops)
-        p->ops->close(p->ops);
-    if (p->stream)
-        p->dev->stream_free(p->dev, p->stream);
-    p->dev->close(p->dev);
+    comm_bind(p->world, NULL);
+    dev->free(dev, p->a);
+    dev->free(dev, p->b);
+    dev->free(dev, p->c);
+    compute_close(&p->compute);
 }
 
 static int probe_all(struct probe *p, enum ops_blas blas, struct err *err)

@@ -6,8 +6,13 @@
  * that was never recorded is a broken invariant. Calls that only queue return nothing: a device
  * error is kept, and the next stream_sync gives it.
  *
- * Memory is taken at set-up and never in a step. With `poison`, fresh memory is filled with NaN
- * (0xff bytes), so that a read before the first write shows in the loss instead of passing as zero.
+ * A copy reads its source on the host when it runs, not when it is queued, and its destination on
+ * the host holds nothing before the stream_sync behind it. So both stay as they are until then.
+ *
+ * Memory is taken at set-up and never in a step. What fresh memory holds is not said. With `poison`
+ * it is filled with NaN (0xff bytes), so that a read before the first write shows in the loss
+ * instead of passing as zero. Where device memory is not the host's, what crosses often or in bulk
+ * crosses between it and pinned host memory (alloc_host).
  *
  *     struct dev *d;
  *     dev_cpu_open(poison, &d, err);
@@ -39,7 +44,8 @@ struct meter;
 
 struct dev {
     const char *name;    /* "cpu" */
-    bool host_memory;    /* device memory may be read and written by the host after a stream_sync */
+    /* Calls run at once, and the host may read and write device memory after a stream_sync. */
+    bool host_memory;
     int64_t alloc_bytes; /* the sum of all allocations that are handed out now */
     int64_t peak_bytes;  /* the most that was handed out at one time */
     struct meter *meter; /* meter.h; NULL: nothing is measured */
@@ -47,6 +53,10 @@ struct dev {
     /* the caller frees it by `free`, to which NULL is fine */
     int (*alloc)(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err);
     void (*free)(struct dev *d, void *ptr);
+    /* The same of host memory that the device copies from and to without a detour. Where device
+     * memory is the host's, it is counted with that. */
+    int (*alloc_host)(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err);
+    void (*free_host)(struct dev *d, void *ptr);
 
     int (*stream_new)(struct dev *d, const char *name, struct dev_stream **out, struct err *err);
     void (*stream_free)(struct dev *d, struct dev_stream *s);
@@ -66,7 +76,7 @@ struct dev {
     /* Copies `rows` pieces of `width` bytes, one every `dst_pitch` and `src_pitch` bytes. */
     void (*copy_2d)(struct dev *d, void *dst, int64_t dst_pitch, const void *src, int64_t src_pitch,
                     int64_t width, int64_t rows, enum dev_copy kind, struct dev_stream *s);
-    void (*zero)(struct dev *d, void *dst, int64_t bytes, struct dev_stream *s);
+    void (*fill)(struct dev *d, void *dst, uint8_t byte, int64_t bytes, struct dev_stream *s);
 
     void (*close)(struct dev *d);
 };

@@ -139,11 +139,11 @@ static void cpu_copy_2d(struct dev *d, void *dst, int64_t dst_pitch, const void 
         cpu_copy(d, (char *)dst + i * dst_pitch, (const char *)src + i * src_pitch, width, kind, s);
 }
 
-static void cpu_zero(struct dev *d, void *dst, int64_t bytes, struct dev_stream *s)
+static void cpu_fill(struct dev *d, void *dst, uint8_t byte, int64_t bytes, struct dev_stream *s)
 {
     BUG_ON(s->dev != d);
     if (bytes > 0)
-        memset(dst, 0, (size_t)bytes);
+        memset(dst, byte, (size_t)bytes);
 }
 
 static void cpu_close(struct dev *d)
@@ -156,12 +156,13 @@ int dev_cpu_open(bool poison, struct dev **out, struct err *err)
     static const struct dev table = {
         .name = "cpu", .host_memory = true,
         .alloc = cpu_alloc, .free = cpu_free,
+        .alloc_host = cpu_alloc, .free_host = cpu_free,
         .stream_new = cpu_stream_new, .stream_free = cpu_stream_free,
         .stream_sync = cpu_stream_sync,
         .event_new = cpu_event_new, .event_free = cpu_event_free,
         .event_record = cpu_event_record, .event_wait = cpu_event_wait,
         .event_elapsed_s = cpu_event_elapsed_s,
-        .copy = cpu_copy, .copy_2d = cpu_copy_2d, .zero = cpu_zero, .close = cpu_close,
+        .copy = cpu_copy, .copy_2d = cpu_copy_2d, .fill = cpu_fill, .close = cpu_close,
     };
     struct cpu *c = malloc(sizeof *c);
     if (!c)

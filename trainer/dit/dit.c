@@ -427,7 +427,7 @@ static void final_bwd(struct dit *d)
     a.dscale = final_mod(d, DIT_DMOD, 1);
     dit_linear_dw(d, dpred, again.y, d->p.final_out);
     dit_linear_dx(d, dpred, d->p.final_out, a.dy, 0);
-    d->dev->zero(d->dev, dx.ptr, dx.rows * dx.cols * dtype_bytes(dx.dtype), d->stream);
+    d->dev->fill(d->dev, dx.ptr, 0, dx.rows * dx.cols * dtype_bytes(dx.dtype), d->stream);
     d->o->adaln_bwd(d->o, d->stream, &a);
     if (dit_has_cond(d))
         dit_mod_bwd(d, &d->p.final_unit, 1, dit_buffer(d, DIT_FINAL_LOW, 0, d->slot->now.n),

@@ -254,8 +254,8 @@ static void upload_sample(struct dit *d, const struct dit_view *v, int64_t i)
     if (m->cond_channels > 0 && v->cond)
         upload(d, v->cond, DTYPE_F32, DIT_COND_LATENT, at, cells * m->cond_channels);
     else if (m->cond_channels > 0)
-        d->dev->zero(d->dev, (char *)dit_buffer(d, DIT_COND_LATENT, 0, 0).ptr +
-                                 at * dtype_bytes(d->o->stat),
+        d->dev->fill(d->dev, (char *)dit_buffer(d, DIT_COND_LATENT, 0, 0).ptr +
+                                 at * dtype_bytes(d->o->stat), 0,
                      cells * m->cond_channels * dtype_bytes(d->o->stat), d->stream);
     if (model_has_cross(m) && !is_null(d, v))
         upload(d, v->text, DTYPE_F32, DIT_TEXT, d->slot->host.k_start[i] * m->text_width,

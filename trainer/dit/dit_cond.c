@@ -146,7 +146,7 @@ void dit_cond_fwd(struct dit *d)
 static void zero(struct dit *d, enum dit_buffer id)
 {
     struct tensor t = per_sample(d, id);
-    d->dev->zero(d->dev, t.ptr, t.rows * t.cols * dtype_bytes(t.dtype), d->stream);
+    d->dev->fill(d->dev, t.ptr, 0, t.rows * t.cols * dtype_bytes(t.dtype), d->stream);
 }
 
 /* Clears the gradients that are summed over layers. */

@@ -367,7 +367,7 @@ static void exchange_back(struct dit *d, const struct ops_attn *a)
         {tensor_cols(dqkv, d->q_width, d->kv_width), a->dk, true},
         {tensor_cols(dqkv, d->q_width + d->kv_width, d->kv_width), a->dv, true}
     };
-    d->dev->zero(d->dev, dqkv.ptr, dqkv.rows * dqkv.cols * dtype_bytes(dqkv.dtype), d->stream);
+    d->dev->fill(d->dev, dqkv.ptr, 0, dqkv.rows * dqkv.cols * dtype_bytes(dqkv.dtype), d->stream);
     exchange(d, s, SLICES, false, "gradients of q, k, v by tokens");
 }
 

@@ -176,7 +176,7 @@ static void rows_exchange(struct dit *d, enum dit_reach reach, int64_t w, bool i
     }
     if (fault_active == fault) {
         int64_t n = (in ? d->slot->now.deal[reach].rows : d->slot->now.s) * w;
-        d->dev->zero(d->dev, to.ptr, n * dtype_bytes(to.dtype), d->stream);
+        d->dev->fill(d->dev, to.ptr, 0, n * dtype_bytes(to.dtype), d->stream);
         return;
     }
     dit_comm(d, d->c.grid->cp, &(struct comm_op){

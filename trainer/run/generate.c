@@ -14,6 +14,7 @@
 #include "trainer/data/loader.h"
 #include "trainer/data/objective.h"
 #include "trainer/dit/dit.h"
+#include "trainer/ops/compute.h"
 
 /* A model of one rank, and the samples in hand. */
 struct generate {
@@ -25,9 +26,7 @@ struct generate {
     struct shards sh;
     struct comm *self;
     struct comm_grid grid;
-    struct dev *dev;
-    struct dev_stream *stream;
-    struct ops *ops;
+    struct compute compute;
     void *weights, *grads;
     struct units units;
     struct dit *dit;
@@ -65,18 +64,14 @@ static int checkpoint_open(struct generate *g, struct err *err)
     return 0;
 }
 
-static int device_open(struct generate *g, struct err *err)
+static int groups_open(struct generate *g, struct err *err)
 {
     int rc;
     if ((rc = comm_self_open(&g->self, err)) < 0)
         return rc;
-    if ((rc = dev_cpu_open(false, &g->dev, err)) < 0)
+    if ((rc = compute_open(&g->compute, false, g->run.dtype, g->conf->blas, err)) < 0)
         return rc;
-    if ((rc = g->dev->stream_new(g->dev, "compute", &g->stream, err)) < 0)
-        return rc;
-    if ((rc = ops_cpu_open(g->dev, g->run.dtype, g->conf->blas, &g->ops, err)) < 0)
-        return rc;
-    comm_bind(g->self, g->dev);
+    comm_bind(g->self, g->compute.dev);
     return comm_grid_open(g->self, &g->layout, &g->run.model, &g->grid, err);
 }
 
@@ -84,17 +79,18 @@ static int device_open(struct generate *g, struct err *err)
 static int average_load(struct generate *g, struct err *err)
 {
     struct ckpt_state to = {
-        .params = &g->params, .sh = &g->sh, .dtype = g->ops->stat, .act = g->ops->stat};
+        .params = &g->params, .sh = &g->sh,
+        .dtype = g->compute.ops->stat, .act = g->compute.ops->stat};
     struct ops_copy copy = {
-        .src = tensor_of(g->grads, g->ops->stat, 1, g->sh.trained),
-        .dst = tensor_of(g->weights, g->ops->act, 1, g->sh.trained)};
+        .src = tensor_of(g->grads, g->compute.ops->stat, 1, g->sh.trained),
+        .dst = tensor_of(g->weights, g->compute.ops->act, 1, g->sh.trained)};
     to.buffers[CKPT_EMA] = g->grads;
-    memset(g->grads, 0, (size_t)(g->sh.trained * dtype_bytes(g->ops->stat)));
+    memset(g->grads, 0, (size_t)(g->sh.trained * dtype_bytes(g->compute.ops->stat)));
     int rc;
     if ((rc = ckpt_state_load(g->conf->ckpt, &g->manifest, &to, err)) < 0)
         return rc;
-    g->ops->copy(g->ops, g->stream, &copy);
-    return g->dev->stream_sync(g->dev, g->stream, err);
+    g->compute.ops->copy(g->compute.ops, g->compute.stream, &copy);
+    return g->compute.dev->stream_sync(g->compute.dev, g->compute.stream, err);
 }
 
 static int weights_load(struct generate *g, struct err *err)
@@ -104,24 +100,24 @@ static int weights_load(struct generate *g, struct err *err)
         return rc;
     if ((rc = shards_build(&g->run.model, &g->params, &g->layout, 0, &g->sh, err)) < 0)
         return rc;
-    int64_t bytes = g->sh.total * dtype_bytes(g->ops->act),
-            wide_bytes = g->sh.total * dtype_bytes(g->ops->stat);
-    if ((rc = g->dev->alloc(g->dev, "weights", bytes, &g->weights, err)) < 0)
+    int64_t bytes = g->sh.total * dtype_bytes(g->compute.ops->act),
+            wide_bytes = g->sh.total * dtype_bytes(g->compute.ops->stat);
+    if ((rc = g->compute.dev->alloc(g->compute.dev, "weights", bytes, &g->weights, err)) < 0)
         return rc;
     /* Units want a place for gradients, and the average goes through it. */
-    if ((rc = g->dev->alloc(g->dev, "gradients", wide_bytes, &g->grads, err)) < 0)
+    if ((rc = g->compute.dev->alloc(g->compute.dev, "gradients", wide_bytes, &g->grads, err)) < 0)
         return rc;
     memset(g->weights, 0, (size_t)bytes);
     struct ckpt_state to = {
         .params = &g->params, .sh = &g->sh,
-        .dtype = g->ops->stat, .act = g->ops->act,
+        .dtype = g->compute.ops->stat, .act = g->compute.ops->act,
         .buffers = {g->weights}};
     if ((rc = ckpt_state_load(g->conf->ckpt, &g->manifest, &to, err)) < 0)
         return rc;
     if (g->conf->average && (rc = average_load(g, err)) < 0)
         return rc;
-    return units_open(&g->units, &g->sh, 0, g->grid.shard, g->ops, g->stream, g->weights, g->grads,
-                      err);
+    return units_open(&g->units, &g->sh, 0, g->grid.shard, g->compute.ops, g->compute.stream,
+                      g->weights, g->grads, err);
 }
 
 static int data_open(struct generate *g, struct err *err)
@@ -170,7 +166,7 @@ static int model_open(struct generate *g, struct err *err)
                        (long long)b.samples);
     g->x_t = g->x + n, g->out = g->x_t + n, g->null_out = g->out + n;
     g->scratch = g->null_out + n;
-    return dit_new(&c, g->ops, g->stream, &g->units, &g->dit, err);
+    return dit_new(&c, g->compute.ops, g->compute.stream, &g->units, &g->dit, err);
 }
 
 void generate_close(struct generate *g)
@@ -180,17 +176,12 @@ void generate_close(struct generate *g)
     dit_free(g->dit);
     units_close(&g->units);
     loader_close(g->loader);
-    if (g->dev) {
-        g->dev->free(g->dev, g->weights);
-        g->dev->free(g->dev, g->grads);
+    if (g->compute.dev) {
+        g->compute.dev->free(g->compute.dev, g->weights);
+        g->compute.dev->free(g->compute.dev, g->grads);
     }
     comm_grid_close(&g->grid);
-    if (g->ops)
-        g->ops->close(g->ops);
-    if (g->stream)
-        g->dev->stream_free(g->dev, g->stream);
-    if (g->dev)
-        g->dev->close(g->dev);
+    compute_close(&g->compute);
     comm_close(g->self);
     shards_release(&g->sh);
     params_release(&g->params);
@@ -394,7 +385,7 @@ static int parts_open(struct generate *g, struct err *err)
     int rc;
     if ((rc = checkpoint_open(g, err)) < 0)
         return rc;
-    if ((rc = device_open(g, err)) < 0)
+    if ((rc = groups_open(g, err)) < 0)
         return rc;
     if ((rc = weights_load(g, err)) < 0)
         return rc;

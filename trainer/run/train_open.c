@@ -175,8 +175,8 @@ static struct optim_conf optim_conf_of(const struct train *t, const struct dit_c
     return (struct optim_conf){
         .params = &t->leg.params, .sh = &t->leg.sh, .run = t->run, .layout = t->leg.layout,
         .world = t->conf->world, .grid = &t->leg.grid,
-        .ops = t->leg.ops, .stream = t->leg.stream,
-        .tp_bytes = dit_tp_sum_bytes(c, t->leg.ops->act, t->leg.ops->stat)};
+        .ops = t->leg.compute.ops, .stream = t->leg.compute.stream,
+        .tp_bytes = dit_tp_sum_bytes(c, t->leg.compute.ops->act, t->leg.compute.ops->stat)};
 }
 
 static bool writes_async(const struct train *t) { return t->run->ckpt_async && !t->conf->trial; }
@@ -192,21 +192,21 @@ static int bytes_add(struct train *t, const char *name, enum buffer_category cat
 static int memory_list(struct train *t, const struct dit_config *c, struct err *err)
 {
     struct optim_conf o = optim_conf_of(t, c);
+    const struct ops *ops = t->leg.compute.ops;
     int64_t loader = 0;
     int rc;
     for (int64_t i = t->leg.first_stage; i < t->leg.end_stage; i++)
         loader += loader_bytes(t->leg.loaders[i]);
     if (t->leg.validate.loader)
         loader += loader_bytes(t->leg.validate.loader);
-    if ((rc = dit_memory(c, t->leg.ops->act, t->leg.ops->stat, &t->leg.memory, err)) < 0)
+    if ((rc = dit_memory(c, ops->act, ops->stat, &t->leg.memory, err)) < 0)
         return rc;
     if ((rc = optim_memory(&o, &t->leg.memory, err)) < 0)
         return rc;
     if (writes_async(t) &&
         (rc = bytes_add(t, "copy for checkpoints", BUFFER_WORK, ckpt_async_bytes(&o), err)) < 0)
         return rc;
-    if ((rc = bytes_add(t, "gemm and attention tiles", BUFFER_WORK, t->leg.ops->workspace_bytes,
-                        err)) < 0)
+    if ((rc = bytes_add(t, "gemm and attention tiles", BUFFER_WORK, ops->workspace_bytes, err)) < 0)
         return rc;
     if ((rc = bytes_add(t, "trace", BUFFER_WORK, train_profile_bytes(t), err)) < 0)
         return rc;
@@ -243,21 +243,11 @@ static int limit_check(const struct train *t, struct err *err)
                    num_format_bytes(t->conf->memory_limit_bytes, have, sizeof have));
 }
 
-static int device_open(struct train *t, struct err *err)
-{
-    int rc;
-    if ((rc = dev_cpu_open(false, &t->leg.dev, err)) < 0)
-        return rc;
-    if ((rc = t->leg.dev->stream_new(t->leg.dev, "compute", &t->leg.stream, err)) < 0)
-        return rc;
-    return ops_cpu_open(t->leg.dev, t->run->dtype, t->conf->blas, &t->leg.ops, err);
-}
-
 /* Measures the process. Libraries are loaded, the groups are open and have exchanged messages, and
  * of the memory plan only the tiles are taken. */
 static int process_measure(struct train *t, struct err *err)
 {
-    double most = (double)(resident_bytes() - t->leg.ops->workspace_bytes);
+    double most = (double)(resident_bytes() - t->leg.compute.ops->workspace_bytes);
     t->leg.shared_bytes = shared_bytes();
     int rc = comm_max(t->conf->world, &most, 1, err);
     t->leg.process_bytes = (int64_t)most + buffers_process_growth_bytes(t->conf->world->size);
@@ -284,13 +274,13 @@ static int memory_take(struct train *t, const struct dit_config *c, struct err *
     int rc;
     if ((rc = optim_open(&l->optim, &o, err)) < 0)
         return rc;
-    if ((rc = units_open(&l->units, &l->sh, (int)l->layout->zero, l->grid.shard, l->ops, l->stream,
-                         l->optim.weights, l->optim.grads, err)) < 0)
+    if ((rc = units_open(&l->units, &l->sh, (int)l->layout->zero, l->grid.shard, l->compute.ops,
+                         l->compute.stream, l->optim.weights, l->optim.grads, err)) < 0)
         return rc;
     l->units.sums = &l->optim.sums;
-    if ((rc = dit_new(c, l->ops, l->stream, &l->units, &l->dit, err)) < 0)
+    if ((rc = dit_new(c, l->compute.ops, l->compute.stream, &l->units, &l->dit, err)) < 0)
         return rc;
-    if ((rc = pipe_open(&l->pipe, l->dit, l->layout, l->sh.place, l->grid.pp, l->stream,
+    if ((rc = pipe_open(&l->pipe, l->dit, l->layout, l->sh.place, l->grid.pp, l->compute.stream,
                         l->most_micros, err)) < 0)
         return rc;
     return writes_async(t) ? ckpt_async_open(&l->async, &l->optim, err) : 0;
@@ -303,9 +293,11 @@ int train_open(struct train *t, int64_t step, struct err *err)
     leg_take(t, step);
     t->peak_flops = t->leg.plan->peak_flops * world->size;
     int rc;
-    if ((rc = comm_agree(world, device_open(t, err), err)) < 0)
+    if ((rc = comm_agree(world,
+                         compute_open(&t->leg.compute, false, t->run->dtype, t->conf->blas, err),
+                         err)) < 0)
         return rc;
-    comm_bind(world, t->leg.dev);
+    comm_bind(world, t->leg.compute.dev);
     if ((rc = comm_grid_open(world, t->leg.layout, &t->run->model, &t->leg.grid, err)) < 0)
         return rc;
     if ((rc = train_verify_decide(t, err)) < 0)
@@ -339,12 +331,7 @@ void train_close(struct train *t)
     optim_close(&t->leg.optim);
     for (int i = 0; i < LIMIT_STAGES; i++)
         loader_close(t->leg.loaders[i]);
-    if (t->leg.ops)
-        t->leg.ops->close(t->leg.ops);
-    if (t->leg.stream)
-        t->leg.dev->stream_free(t->leg.dev, t->leg.stream);
-    if (t->leg.dev)
-        t->leg.dev->close(t->leg.dev);
+    compute_close(&t->leg.compute);
     shards_release(&t->leg.sh);
     params_release(&t->leg.params);
     comm_grid_close(&t->leg.grid);

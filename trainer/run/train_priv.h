@@ -5,6 +5,7 @@
 #include "trainer/ckpt/ckpt.h"
 #include "trainer/ckpt/ckpt_async.h"
 #include "trainer/data/loader.h"
+#include "trainer/ops/compute.h"
 #include "trainer/run/cadence.h"
 #include "trainer/run/pipe.h"
 #include "trainer/run/record.h"
@@ -22,9 +23,7 @@ struct leg {
     struct comm_grid grid;
     struct param_list params;
     struct shards sh;
-    struct dev *dev;
-    struct dev_stream *stream;
-    struct ops *ops;
+    struct compute compute;
     struct optim optim;
     struct units units;
     struct dit *dit;

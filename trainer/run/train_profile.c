@@ -13,7 +13,7 @@ static bool measured(const struct train *t) { return t->conf->profile || t->conf
 static void tick(void *ctx)
 {
     struct train *t = ctx;
-    meter_progress(t->leg.dev->meter, t->conf->world);
+    meter_progress(t->leg.compute.dev->meter, t->conf->world);
 }
 
 int64_t train_profile_bytes(const struct train *t)
@@ -56,10 +56,10 @@ int train_profile_open(struct train *t, struct err *err)
 
 void train_profile_attach(struct train *t)
 {
-    t->leg.ops->tick = tick;
-    t->leg.ops->tick_ctx = t;
+    t->leg.compute.ops->tick = tick;
+    t->leg.compute.ops->tick_ctx = t;
     if (measured(t))
-        meter_attach(&t->meter, t->leg.ops, t->conf->world);
+        meter_attach(&t->meter, t->leg.compute.ops, t->conf->world);
 }
 
 void train_profile_close(struct train *t)

@@ -61,7 +61,7 @@ static int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *
             n = layout_micro_batch_samples(l, s->gbs, replica, micro);
     int64_t first = s->first_draw + layout_replica_first(l, s->gbs, replica) + micro * l->mbs;
     double started = clock_mono_s();
-    struct meter_mark at = meter_begin(s->t->leg.dev->meter);
+    struct meter_mark at = meter_begin(s->t->leg.compute.dev->meter);
     struct err why = {0};
     (void)err;
     *out = (struct batch){0};
@@ -71,7 +71,7 @@ static int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *
     if (fault_active == FAULT_POINT_TRANSIENT && !s->again && out->n > 0)
         *(float *)out->samples[0].latent = NAN; /* a fault: this is the loader's own memory */
     s->data_s += clock_mono_s() - started;
-    meter_end(s->t->leg.dev->meter, at, METER_DATA, micro);
+    meter_end(s->t->leg.compute.dev->meter, at, METER_DATA, micro);
     return 0;
 }
 
@@ -191,12 +191,12 @@ static int pass_run(struct train *t, struct share *share, int64_t step, double n
     p->written = sums[SUM_WRITTEN] == t->conf->world->size;
     p->space_back = sums[SUM_SPACE_BACK] > 0;
     double update = clock_mono_s(), before = comm_waited_s(t->conf->world);
-    struct meter_mark part = meter_begin(t->leg.dev->meter);
+    struct meter_mark part = meter_begin(t->leg.compute.dev->meter);
     if ((rc = optim_step(&t->leg.optim, step, norm_limit(t, p->loss[0]), &p->opt, err)) < 0 ||
         (p->opt.nonfinite && (rc = train_nonfinite_find(t, s, err)) < 0))
         return rc;
     units_forget(&t->leg.units);
-    meter_span(t->leg.dev->meter, part, "optimizer", step);
+    meter_span(t->leg.compute.dev->meter, part, "optimizer", step);
     s->optim_s += clock_mono_s() - update - (comm_waited_s(t->conf->world) - before);
     return comm_order_check(t->conf->world, err);
 }
@@ -228,7 +228,7 @@ static int pass_again(struct train *t, struct share *share, int64_t step, double
 {
     struct scan scan;
     share->again = s->again = true;
-    scan_attach(&scan, t->leg.ops);
+    scan_attach(&scan, t->leg.compute.ops);
     int rc = pass_run(t, share, step, norm, s, p, err);
     scan_detach(&scan);
     if (rc < 0)
@@ -271,7 +271,7 @@ int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step
     if (step == first)
         t->spikes.n = 0;
     train_profile_step_begin(t);
-    struct meter_mark whole = meter_begin(t->leg.dev->meter);
+    struct meter_mark whole = meter_begin(t->leg.compute.dev->meter);
     *s = (struct record_step){
         .step = step, .started_at = clock_wall_s(), .lr = run_lr_at(t->run, step)};
     struct batch_facts facts = facts_of(t, t->leg.loaders[stage], draw, gbs, ordinal);
@@ -280,11 +280,11 @@ int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step
         .first_draw = draw, .gbs = gbs, .ordinal = ordinal};
     if ((rc = pass_run(t, &share, step, facts.norm, s, &p, err)) < 0)
         return err_step(step, rc, err);
-    if (p.opt.nonfinite && t->leg.dev->host_memory &&
+    if (p.opt.nonfinite && t->leg.compute.dev->host_memory &&
         (rc = pass_again(t, &share, step, facts.norm, s, &p, err)) < 0)
         return err_step(step, rc, err);
     s->comm_s = comm_waited_s(t->conf->world) - waited;
-    meter_span(t->leg.dev->meter, whole, "step", step);
+    meter_span(t->leg.compute.dev->meter, whole, "step", step);
     s->step_s = clock_mono_s() - mono;
     step_fill(t, &p, &facts, s);
     spike_after(t, s);

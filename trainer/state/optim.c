@@ -171,14 +171,14 @@ int optim_zero(struct optim *o, struct err *err)
 {
     struct dev *dev = o->c.ops->dev;
     int64_t bytes = dtype_bytes(o->c.ops->stat);
-    dev->zero(dev, o->weights, o->n_weights * dtype_bytes(o->c.ops->act), o->c.stream);
+    dev->fill(dev, o->weights, 0, o->n_weights * dtype_bytes(o->c.ops->act), o->c.stream);
     if (o->master)
-        dev->zero(dev, o->master, o->n_state * bytes, o->c.stream);
-    dev->zero(dev, o->grads, o->n_grads * bytes, o->c.stream);
-    dev->zero(dev, o->m, o->n_state * dtype_bytes(o->moments), o->c.stream);
-    dev->zero(dev, o->v, o->n_state * dtype_bytes(o->moments), o->c.stream);
+        dev->fill(dev, o->master, 0, o->n_state * bytes, o->c.stream);
+    dev->fill(dev, o->grads, 0, o->n_grads * bytes, o->c.stream);
+    dev->fill(dev, o->m, 0, o->n_state * dtype_bytes(o->moments), o->c.stream);
+    dev->fill(dev, o->v, 0, o->n_state * dtype_bytes(o->moments), o->c.stream);
     if (o->ema)
-        dev->zero(dev, o->ema, o->n_state * bytes, o->c.stream);
+        dev->fill(dev, o->ema, 0, o->n_state * bytes, o->c.stream);
     o->updates = 0;
     o->averaged = false;
     BUG_ON(!dev->host_memory); /* set-up and checkpoints read and write the buffers directly */
@@ -428,7 +428,7 @@ static void own_measure(struct optim *o)
 static int health_take(struct optim *o, double *norm, double *bad, struct err *err)
 {
     struct dev *dev = o->c.ops->dev;
-    dev->zero(dev, o->health, sizeof *o->health, o->c.stream);
+    dev->fill(dev, o->health, 0, sizeof *o->health, o->c.stream);
     own_measure(o);
     int rc = dev->stream_sync(dev, o->c.stream, err);
     if (rc < 0)
@@ -569,7 +569,7 @@ static int update(struct optim *o, struct optim_result *out, struct err *err)
 {
     struct dev *dev = o->c.ops->dev;
     int rc;
-    dev->zero(dev, o->change, sizeof *o->change, o->c.stream);
+    dev->fill(dev, o->change, 0, sizeof *o->change, o->c.stream);
     if ((rc = o->c.layout->zero == 0 ? update_gathered(o, err) : update_own(o, err)) < 0)
         return rc;
     o->updates++;

@@ -97,7 +97,7 @@ static void await(struct units *u, struct comm_work **work)
 void units_begin(struct units *u, int64_t micros, int64_t chunks)
 {
     memset(u->written, 0, (size_t)u->sh->n_trained * sizeof *u->written);
-    u->ops->dev->zero(u->ops->dev, u->health, u->sh->n_trained * (int64_t)sizeof *u->health,
+    u->ops->dev->fill(u->ops->dev, u->health, 0, u->sh->n_trained * (int64_t)sizeof *u->health,
                       u->stream);
     for (int64_t i = 0; i < u->sh->n_trained; i++)
         u->left[i] = micros == 0
@@ -225,7 +225,7 @@ void *units_grads(struct units *u, int64_t unit)
         return at(u->grads, u->sh->units[unit].offset, u->ops->stat);
     int i = working(u, unit);
     if (u->g[i].unit != unit) { /* the gaps between tensors are summed as well */
-        u->ops->dev->zero(u->ops->dev, u->g[i].ptr,
+        u->ops->dev->fill(u->ops->dev, u->g[i].ptr, 0,
                           u->sh->units[unit].elements * dtype_bytes(u->ops->stat), u->stream);
         u->g[i].unit = unit;
     }
@@ -297,7 +297,7 @@ void units_flush(struct units *u)
             look(u, i, units_grads(u, i));
     for (int64_t i = 0; i < u->sh->n_trained && u->zero < 2; i++)
         if (!u->written[i]) /* there was not one sample here */
-            u->ops->dev->zero(u->ops->dev, at(u->grads, u->sh->units[i].offset, t),
+            u->ops->dev->fill(u->ops->dev, at(u->grads, u->sh->units[i].offset, t), 0,
                               u->sh->units[i].elements * dtype_bytes(t), u->stream);
     for (int i = 0; i < 2 && u->zero >= 2; i++)
         collect(u, i);

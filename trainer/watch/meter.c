@@ -8,7 +8,7 @@
 #define NAME(name, args) #name,
 const char *const meter_kind_names[] = {
     OPS_LIST(NAME)
-    "dev copy", "dev zero", "data", "stage", "progress",
+    "dev copy", "dev fill", "data", "stage", "progress",
     "wait all-gather", "wait reduce-scatter", "wait all-reduce", "wait all-to-all",
     "wait send-recv", "wait broadcast", "wait barrier", NULL
 };
@@ -132,13 +132,14 @@ static void measured_dev_copy_2d(struct dev *d, void *dst, int64_t dst_pitch, co
     meter_end(m, at, METER_DEV_COPY, -1);
 }
 
-static void measured_dev_zero(struct dev *d, void *dst, int64_t bytes, struct dev_stream *s)
+static void measured_dev_fill(struct dev *d, void *dst, uint8_t byte, int64_t bytes,
+                              struct dev_stream *s)
 {
     struct meter *m = d->meter;
     struct meter_mark at = meter_begin(m);
-    m->plain_dev.zero(d, dst, bytes, s);
+    m->plain_dev.fill(d, dst, byte, bytes, s);
     queue_wait(m, d, s);
-    meter_end(m, at, METER_DEV_ZERO, -1);
+    meter_end(m, at, METER_DEV_FILL, -1);
 }
 
 /* ---- communication ---- */
@@ -185,7 +186,7 @@ void meter_attach(struct meter *m, struct ops *o, struct comm *world)
     OPS_LIST(REPLACE)
     d->copy = measured_dev_copy;
     d->copy_2d = measured_dev_copy_2d;
-    d->zero = measured_dev_zero;
+    d->fill = measured_dev_fill;
     d->meter = m;
     world->conf->trace = comm_traced;
     world->conf->trace_ctx = m;
@@ -200,7 +201,7 @@ void meter_detach(struct meter *m)
     OPS_LIST(RESTORE)
     o->dev->copy = m->plain_dev.copy;
     o->dev->copy_2d = m->plain_dev.copy_2d;
-    o->dev->zero = m->plain_dev.zero;
+    o->dev->fill = m->plain_dev.fill;
     o->dev->meter = NULL;
     m->conf->trace = NULL;
     m->ops = NULL;

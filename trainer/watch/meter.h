@@ -25,7 +25,7 @@
 #define METER_KIND(name, args) METER_OP_##name,
 enum meter_kind {
     OPS_LIST(METER_KIND)
-    METER_DEV_COPY, METER_DEV_ZERO,
+    METER_DEV_COPY, METER_DEV_FILL,
     METER_DATA,     /* reading samples */
     METER_STAGE,    /* laying a micro-batch out, without the operations that do so */
     METER_PROGRESS, /* moving messages between computations */

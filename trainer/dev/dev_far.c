@@ -1,0 +1,430 @@
+#include "trainer/dev/dev_far.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "base/philox.h"
+
+/* Addresses are reserved once, so that one call opens and closes all memory that is in use. */
+static const int64_t reserved_bytes = INT64_C(1) << 36;
+enum { PAGE_BYTES = 4096, ENTRY_ALIGN = 8, QUEUE_LEAST = 64 << 10 };
+
+/* An entry of a queue, before the arguments of its call. Without a call it is an event that is
+ * recorded, or waited for. */
+struct entry {
+    int64_t bytes; /* with the arguments */
+    dev_far_fn *run;
+    struct dev_event *event;
+    int64_t serial; /* of the event's records */
+    bool wait;
+};
+_Static_assert(sizeof(struct entry) % ENTRY_ALIGN == 0, "arguments are aligned behind it");
+
+struct dev_stream {
+    struct far *far;
+    struct dev_stream *next;
+    char *queue;
+    int64_t first, end, room; /* bytes */
+};
+
+struct dev_event {
+    int64_t queued, done; /* how many records were queued; the last that has run */
+    int64_t entries;      /* of queues, that name it */
+    int64_t at_ns;
+    bool freed;           /* by its owner; the last entry ends it */
+};
+
+struct block {
+    struct block *next; /* in the order of addresses */
+    int64_t first, end, bytes;
+};
+
+struct far {
+    struct dev dev; /* first member */
+    uint64_t seed, draws;
+    pthread_t owner;
+    char *base;
+    struct block *blocks;
+    struct dev_stream *streams;
+    struct err failure; /* kept for the next stream_sync */
+};
+
+static struct far *far_of(struct dev *d)
+{
+    struct far *f = (struct far *)d;
+    BUG_ON(!pthread_equal(f->owner, pthread_self()));
+    return f;
+}
+
+static uint64_t draw(struct far *f, uint64_t below)
+{
+    return philox_at(f->seed, PHILOX_TEST, 0, f->draws++).w[0] % below;
+}
+
+/* ---- memory ---- */
+
+static void protect(struct far *f, int64_t first, int64_t end, bool open)
+{
+    BUG_ON(mprotect(f->base + first, (size_t)(end - first),
+                    open ? PROT_READ | PROT_WRITE : PROT_NONE) < 0);
+}
+
+static int64_t blocks_end(const struct far *f)
+{
+    int64_t end = 0;
+    for (const struct block *b = f->blocks; b; b = b->next)
+        end = b->end;
+    return end;
+}
+
+static bool is_far(const struct far *f, const void *p)
+{
+    return (const char *)p >= f->base && (const char *)p < f->base + reserved_bytes;
+}
+
+/* Finds the first gap of `size` bytes, and the link to the block behind it. */
+static struct block **gap_find(struct far *f, int64_t size, int64_t *at)
+{
+    struct block **link = &f->blocks;
+    *at = 0;
+    while (*link && (*link)->first - *at < size) {
+        *at = (*link)->end;
+        link = &(*link)->next;
+    }
+    return link;
+}
+
+static int far_alloc(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err)
+{
+    struct far *f = far_of(d);
+    int64_t at = 0, size = 0;
+    struct block **link = NULL, *b = NULL;
+    if (bytes >= 0 && bytes < reserved_bytes - PAGE_BYTES) {
+        size = (bytes / PAGE_BYTES + 1) * PAGE_BYTES;
+        link = gap_find(f, size, &at);
+        b = at + size <= reserved_bytes ? malloc(sizeof *b) : NULL;
+    }
+    if (!b)
+        return err_set(err, bytes < 0 || bytes > reserved_bytes ? ERR_LIMIT : ERR_NOMEM,
+                       "%s: no memory for %lld bytes: give a smaller model or micro-batch", what,
+                       (long long)bytes);
+    *b = (struct block){*link, at, at + size, bytes};
+    *link = b;
+    protect(f, at, at + size, true);
+    memset(f->base + at, 0xff, (size_t)size);
+    protect(f, at, at + size, false);
+    d->alloc_bytes += bytes;
+    if (d->alloc_bytes > d->peak_bytes)
+        d->peak_bytes = d->alloc_bytes;
+    *out = f->base + at;
+    return 0;
+}
+
+static void drain(struct far *f, struct dev_stream *s);
+
+/* Frees memory behind all work that is queued, as it may name it. */
+static void far_free(struct dev *d, void *ptr)
+{
+    struct far *f = far_of(d);
+    struct block **link = &f->blocks, *b;
+    if (!ptr)
+        return;
+    for (struct dev_stream *s = f->streams; s; s = s->next)
+        drain(f, s);
+    while (*link && f->base + (*link)->first != (char *)ptr)
+        link = &(*link)->next;
+    BUG_ON(!*link);
+    b = *link;
+    *link = b->next;
+    d->alloc_bytes -= b->bytes;
+    BUG_ON(madvise(ptr, (size_t)(b->end - b->first), MADV_DONTNEED) < 0);
+    free(b);
+}
+
+static int far_alloc_host(struct dev *d, const char *what, int64_t bytes, void **out,
+                          struct err *err)
+{
+    far_of(d);
+    void *p = bytes < 0 || bytes > reserved_bytes ? NULL : malloc((size_t)bytes + 1);
+    if (!p)
+        return err_set(err, ERR_NOMEM, "%s: no memory on the host for %lld bytes", what,
+                       (long long)bytes);
+    memset(p, 0xff, (size_t)bytes + 1);
+    *out = p;
+    return 0;
+}
+
+static void far_free_host(struct dev *d, void *ptr)
+{
+    struct far *f = far_of(d);
+    for (struct dev_stream *s = f->streams; ptr && s; s = s->next)
+        drain(f, s);
+    free(ptr);
+}
+
+/* ---- queues ---- */
+
+static bool is_empty(const struct dev_stream *s) { return s->first == s->end; }
+
+static struct entry *head(const struct dev_stream *s)
+{
+    return (struct entry *)(void *)(s->queue + s->first);
+}
+
+static bool is_ready(const struct dev_stream *s)
+{
+    return !is_empty(s) && (!head(s)->wait || head(s)->event->done >= head(s)->serial);
+}
+
+/* Makes room for one more entry. */
+static bool queue_grow(struct dev_stream *s, int64_t bytes)
+{
+    if (is_empty(s))
+        s->first = s->end = 0;
+    if (s->end + bytes <= s->room)
+        return true;
+    int64_t room = 2 * s->room + bytes + QUEUE_LEAST;
+    char *queue = realloc(s->queue, (size_t)room);
+    if (queue)
+        s->queue = queue, s->room = room;
+    return queue;
+}
+
+static void entry_add(struct dev_stream *s, struct entry e, const void *args, int64_t bytes)
+{
+    e.bytes = ((int64_t)sizeof e + bytes + ENTRY_ALIGN - 1) / ENTRY_ALIGN * ENTRY_ALIGN;
+    if (!queue_grow(s, e.bytes)) {
+        err_set(&s->far->failure, ERR_NOMEM, "no memory to queue work of a device");
+        return;
+    }
+    memcpy(s->queue + s->end, &e, sizeof e);
+    if (bytes)
+        memcpy(s->queue + s->end + sizeof e, args, (size_t)bytes);
+    s->end += e.bytes;
+    if (e.event)
+        e.event->entries++;
+}
+
+void dev_far_queue(struct dev_stream *s, dev_far_fn *run, const void *args, int64_t bytes)
+{
+    far_of(&s->far->dev);
+    entry_add(s, (struct entry){.run = run}, args, bytes);
+}
+
+static void event_release(struct dev_event *e)
+{
+    if (e->freed && e->entries == 0)
+        free(e);
+}
+
+static void event_pass(const struct entry *e)
+{
+    if (!e->wait)
+        e->event->done = e->serial, e->event->at_ns = clock_mono_ns();
+    e->event->entries--;
+    event_release(e->event);
+}
+
+static void head_run(struct dev_stream *s)
+{
+    struct entry *e = head(s);
+    if (e->run)
+        e->run(e + 1);
+    else
+        event_pass(e);
+    s->first += e->bytes;
+}
+
+/* Draws one of the streams that could go on, other than `but`; NULL if there is none. */
+static struct dev_stream *other_draw(struct far *f, const struct dev_stream *but)
+{
+    struct dev_stream *found = NULL;
+    uint64_t n = 0;
+    for (struct dev_stream *s = f->streams; s; s = s->next)
+        if (s != but && is_ready(s) && draw(f, ++n) == 0)
+            found = s;
+    return found;
+}
+
+/* Runs a stream's queue. Before each of its entries others go on `eager` times of four, and where
+ * it waits for them they must. */
+static void drain(struct far *f, struct dev_stream *s)
+{
+    if (is_empty(s))
+        return;
+    uint64_t eager = draw(f, 4);
+    protect(f, 0, blocks_end(f), true);
+    while (!is_empty(s)) {
+        bool others = !is_ready(s) || draw(f, 4) < eager;
+        struct dev_stream *next = others ? other_draw(f, s) : NULL;
+        BUG_ON(!next && !is_ready(s));
+        head_run(next ? next : s);
+    }
+    protect(f, 0, blocks_end(f), false);
+}
+
+/* ---- streams and events ---- */
+
+static int far_stream_new(struct dev *d, const char *name, struct dev_stream **out, struct err *err)
+{
+    struct far *f = far_of(d);
+    struct dev_stream *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(err, ERR_NOMEM, "stream '%s': no memory", name);
+    s->far = f;
+    s->next = f->streams;
+    f->streams = s;
+    *out = s;
+    return 0;
+}
+
+static void far_stream_free(struct dev *d, struct dev_stream *s)
+{
+    struct far *f = far_of(d);
+    struct dev_stream **link = &f->streams;
+    drain(f, s);
+    while (*link != s)
+        link = &(*link)->next;
+    *link = s->next;
+    free(s->queue);
+    free(s);
+}
+
+static int far_stream_sync(struct dev *d, struct dev_stream *s, struct err *err)
+{
+    struct far *f = far_of(d);
+    struct err failure = f->failure;
+    BUG_ON(s->far != f);
+    drain(f, s);
+    f->failure = (struct err){0};
+    return failure.code ? err_set(err, failure.code, "%s", failure.text) : 0;
+}
+
+static int far_event_new(struct dev *d, struct dev_event **out, struct err *err)
+{
+    far_of(d);
+    struct dev_event *e = calloc(1, sizeof *e);
+    if (!e)
+        return err_set(err, ERR_NOMEM, "event: no memory");
+    *out = e;
+    return 0;
+}
+
+static void far_event_free(struct dev *d, struct dev_event *e)
+{
+    far_of(d);
+    e->freed = true;
+    event_release(e);
+}
+
+static void far_event_record(struct dev *d, struct dev_event *e, struct dev_stream *s)
+{
+    BUG_ON(s->far != far_of(d));
+    entry_add(s, (struct entry){.event = e, .serial = ++e->queued}, NULL, 0);
+}
+
+static void far_event_wait(struct dev *d, struct dev_stream *s, struct dev_event *e)
+{
+    BUG_ON(s->far != far_of(d));
+    BUG_ON(e->queued == 0);
+    entry_add(s, (struct entry){.event = e, .serial = e->queued, .wait = true}, NULL, 0);
+}
+
+static double far_event_elapsed_s(struct dev *d, const struct dev_event *from,
+                                  const struct dev_event *to)
+{
+    far_of(d);
+    BUG_ON(from->queued == 0 || from->done != from->queued);
+    BUG_ON(to->queued == 0 || to->done != to->queued);
+    return (double)(to->at_ns - from->at_ns) * 1e-9;
+}
+
+/* ---- copies ---- */
+
+struct copy { char *dst; const char *src; int64_t dst_pitch, src_pitch, width, rows; };
+
+static void copy_run(void *args)
+{
+    const struct copy *c = args;
+    for (int64_t i = 0; i < c->rows; i++)
+        memmove(c->dst + i * c->dst_pitch, c->src + i * c->src_pitch, (size_t)c->width);
+}
+
+static void far_copy_2d(struct dev *d, void *dst, int64_t dst_pitch, const void *src,
+                        int64_t src_pitch, int64_t width, int64_t rows, enum dev_copy kind,
+                        struct dev_stream *s)
+{
+    struct far *f = far_of(d);
+    struct copy c = {dst, src, dst_pitch, src_pitch, width, rows};
+    if (width <= 0 || rows <= 0)
+        return;
+    BUG_ON(s->far != f || width > dst_pitch || width > src_pitch);
+    BUG_ON(is_far(f, dst) != (kind != DEV_D2H) || is_far(f, src) != (kind != DEV_H2D));
+    for (int64_t i = 0; i < rows && kind == DEV_D2H; i++)
+        memset(c.dst + i * dst_pitch, 0xff, (size_t)width);
+    dev_far_queue(s, copy_run, &c, sizeof c);
+}
+
+static void far_copy(struct dev *d, void *dst, const void *src, int64_t bytes, enum dev_copy kind,
+                     struct dev_stream *s)
+{
+    far_copy_2d(d, dst, bytes, src, bytes, bytes, 1, kind, s);
+}
+
+struct fill { void *dst; int64_t bytes; uint8_t byte; };
+
+static void fill_run(void *args)
+{
+    const struct fill *z = args;
+    memset(z->dst, z->byte, (size_t)z->bytes);
+}
+
+static void far_fill(struct dev *d, void *dst, uint8_t byte, int64_t bytes, struct dev_stream *s)
+{
+    struct far *f = far_of(d);
+    struct fill z = {dst, bytes, byte};
+    if (bytes <= 0)
+        return;
+    BUG_ON(s->far != f || !is_far(f, dst));
+    dev_far_queue(s, fill_run, &z, sizeof z);
+}
+
+/* ---- life ---- */
+
+static void far_close(struct dev *d)
+{
+    struct far *f = far_of(d);
+    BUG_ON(f->streams || f->blocks);
+    munmap(f->base, (size_t)reserved_bytes);
+    free(f);
+}
+
+int dev_far_open(uint64_t seed, struct dev **out, struct err *err)
+{
+    static const struct dev table = {
+        .name = "far", .host_memory = false,
+        .alloc = far_alloc, .free = far_free,
+        .alloc_host = far_alloc_host, .free_host = far_free_host,
+        .stream_new = far_stream_new, .stream_free = far_stream_free,
+        .stream_sync = far_stream_sync,
+        .event_new = far_event_new, .event_free = far_event_free,
+        .event_record = far_event_record, .event_wait = far_event_wait,
+        .event_elapsed_s = far_event_elapsed_s,
+        .copy = far_copy, .copy_2d = far_copy_2d, .fill = far_fill, .close = far_close,
+    };
+    struct far *f = malloc(sizeof *f);
+    void *base = mmap(NULL, (size_t)reserved_bytes, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (!f || base == MAP_FAILED) {
+        if (base != MAP_FAILED)
+            munmap(base, (size_t)reserved_bytes);
+        free(f);
+        return err_set(err, ERR_NOMEM, "far device: no memory, or no addresses");
+    }
+    *f = (struct far){.dev = table, .seed = seed, .owner = pthread_self(), .base = base};
+    *out = &f->dev;
+    return 0;
+}
