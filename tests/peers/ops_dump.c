@@ -610,9 +610,8 @@ static void adamw_steps(struct job *j, const struct adamw_case *c, struct ops_ad
         lr[t - 1] = 1e-2 / t;
         clip[t - 1] = t % 2 ? 1 : 0.3;
         step = (struct ops_step){.lr = lr[t - 1], .bias1 = 1 - pow(a->beta1, t),
-                                 .bias2 = 1 - pow(a->beta2, t), .grad_scale = clip[t - 1]};
+                                 .bias2 = 1 - pow(a->beta2, t), .grad_scale = clip[t - 1], .update = (uint64_t)t};
         a->grad = tensor_rows(grads, t - 1, 1);
-        a->update = (uint64_t)t;
         j->b.ops->adamw(j->b.ops, j->b.stream, a);
     }
     dump_vector(&j->d, "in/lr", lr, ADAMW_STEPS);

@@ -385,8 +385,7 @@ static struct ops_adamw adamw_of(const struct adam *p, const struct ops_step *st
     return (struct ops_adamw){.step = step, .grad = p->grad.t[k], .master = p->master.t[k],
                               .m = p->m.t[k], .v = p->v.t[k], .ema = p->ema.t[k],
                               .weight = p->weight.t[k], .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8,
-                              .weight_decay = 0.1, .lr_scale = 2, .ema_decay = 0.95, .seed = 5,
-                              .update = 3};
+                              .weight_decay = 0.1, .lr_scale = 2, .ema_decay = 0.95, .seed = 5};
 }
 
 /* 1 - beta of a beta that is rounded is relatively off by up to 2^-24 / (1 - beta): 10 roundings
@@ -398,7 +397,7 @@ static void test_adamw(void **state)
     struct adam p = {stat_random(1, N, 1), stat_random(1, N, 2), stat_random(1, N, 3),
                      stat_random(1, N, 4), stat_random(1, N, 5), act_new(1, N)};
     struct ops_step step = {
-        .lr = 1e-2, .bias1 = 1 - pow(0.9, 5), .bias2 = 1 - pow(0.99, 5), .grad_scale = 0.5};
+        .lr = 1e-2, .bias1 = 1 - pow(0.9, 5), .bias2 = 1 - pow(0.99, 5), .grad_scale = 0.5, .update = 3};
     (void)state;
     for (int64_t j = 0; j < N; j++)
         trio_put(&p.v.t[2], 0, j, 0.25 + fabs(trio_get(&p.v.t[2], 0, j)));

@@ -540,6 +540,7 @@ static void nonfinite_in(struct rig *r, const int64_t *bad, int64_t first)
 {
     enum dtype t = r->b.ops->stat;
     struct err err = {0};
+    int64_t found;
     units_begin(&r->units, 1, 1);
     for (int64_t u = 0; u < r->sh.n_trained; u++) {
         double *g = units_grads(&r->units, u);
@@ -551,8 +552,8 @@ static void nonfinite_in(struct rig *r, const int64_t *bad, int64_t first)
     }
     units_flush(&r->units);
     assert_int_equal(r->b.dev->stream_sync(r->b.dev, r->b.stream, &err), 0);
-    assert_int_equal(units_nonfinite(&r->units),
-                     first == INT64_MAX ? -1 : shards_unit(&r->sh, first));
+    assert_int_equal(units_nonfinite(&r->units, &found, &err), 0);
+    assert_int_equal(found, first == INT64_MAX ? -1 : shards_unit(&r->sh, first));
 }
 
 static void test_where_it_was_not_finite(void **state)

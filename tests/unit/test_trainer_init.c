@@ -2,7 +2,6 @@
  * values of the whole. */
 #include "dit_small.h"
 
-#include "trainer/state/init.h"
 
 static void test_init(void **state)
 {
@@ -14,7 +13,7 @@ static void test_init(void **state)
     for (int64_t i = 0; i < list.n; i++) {
         const struct param *p = &list.items[i];
         double *x = malloc((size_t)p->count * sizeof *x), part[7];
-        init_values(p, 3, 0, p->count, x);
+        first_values(p, 3, 0, p->count, x);
         double rms = sqrt(dot(x, x, p->count) / (double)p->count);
         double fans = (double)(p->dim[0] + p->dim[1]);
         /* a uniform distribution of half width a has the deviation a / sqrt(3) */
@@ -26,7 +25,7 @@ static void test_init(void **state)
                                              ? 0
                                              : 4 * want / sqrt((double)p->count)));
         if (p->count >= 20) { /* any part alone, as a rank that owns a shard makes it */
-            init_values(p, 3, 11, 7, part);
+            first_values(p, 3, 11, 7, part);
             assert_memory_equal(part, x + 11, sizeof part);
         }
         free(x);

@@ -45,7 +45,7 @@ static void test_adamw_bf16(void **state)
     for (int t = 1; t <= T; t++) {
         step.bias1 = step.bias2 = 1 - pow(0.999, t);
         struct ops_adamw whole = a;
-        whole.update = (uint64_t)t, whole.first = 6;
+        step.update = (uint64_t)t, whole.first = 6;
         whole.grad = f64(g, 1, N), whole.master = f64(w, 1, N);
         whole.m = tensor_of(m, DTYPE_BF16, 1, N), whole.v = tensor_of(v, DTYPE_BF16, 1, N);
         b.ops->adamw(b.ops, b.stream, &whole);

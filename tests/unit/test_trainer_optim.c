@@ -5,7 +5,6 @@
 
 #include "base/bf16.h"
 #include "trainer/state/fault.h"
-#include "trainer/state/init.h"
 #include "trainer/state/optim.h"
 #include "trainer/state/units.h"
 
@@ -161,7 +160,7 @@ static void reference_open(const struct rig *r, struct reference *x)
                             0};
     for (int64_t t = 0, at = 0; t < r->params.n; at += r->params.items[t++].count) {
         x->first[t] = at;
-        init_values(&r->params.items[t], r->run.seed, 0, r->params.items[t].count, x->w + at);
+        first_values(&r->params.items[t], r->run.seed, 0, r->params.items[t].count, x->w + at);
     }
     memcpy(x->ema, x->w, bytes);
 }

@@ -10,7 +10,6 @@
 #include "base/safetensors.h"
 #include "trainer/ckpt/ckpt.h"
 #include "trainer/ckpt/warm_start.h"
-#include "trainer/state/init.h"
 
 struct rig {
     struct bench b;
@@ -219,7 +218,7 @@ static double drawn_where_lacking(const struct rig *r, int64_t tensor, int64_t e
 {
     double value = number(tensor, element);
     if (tensor == lacking)
-        init_values(&r->params.items[tensor], r->run.seed, element, 1, &value);
+        first_values(&r->params.items[tensor], r->run.seed, element, 1, &value);
     return value;
 }
 

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "base/philox.h"
+#include "trainer/state/init.h"
 #include "trainer/ops/compute.h"
 
 #define LEN(a) ((int)(sizeof(a) / sizeof((a)[0])))
@@ -40,6 +41,19 @@ static inline void bench_close(struct bench *b)
     b->dev->stream_free(b->dev, b->stream);
     assert_int_equal(b->dev->alloc_bytes, 0); /* nothing left behind */
     b->dev->close(b->dev);
+}
+
+/* Computes elements first .. first+n-1 of the first values of parameter p. */
+static inline void first_values(const struct param *p, uint64_t seed, int64_t first, int64_t n,
+                                double *out)
+{
+    static struct compute c; /* for all of a process */
+    struct err err = {0};
+    struct ops_draw args = init_draw(p, seed, first, tensor_of(out, DTYPE_F64, 1, n));
+    if (!c.ops && compute_open(&c, true, DTYPE_F64, OPS_BLAS_OWN, &err) < 0)
+        fail_msg("%s", err.text);
+    c.ops->draw(c.ops, c.stream, &args);
+    assert_int_equal(c.dev->stream_sync(c.dev, c.stream, &err), 0);
 }
 
 /* Fills x with N(0, 1) numbers that depend on `id` only. */

@@ -10,7 +10,6 @@
 #include "base/num.h"
 #include "base/safetensors.h"
 #include "trainer/ckpt/ckpt.h"
-#include "trainer/state/init.h"
 
 enum { CHUNK = 512, SHAPE_BYTES = 96, NAMES_TOLD = 4 };
 
@@ -358,10 +357,8 @@ static int values_of(void *ctx, int64_t tensor, int64_t global, int64_t n, doubl
     const struct param *p = &s->params->items[tensor];
     const struct entry *e = s->of[tensor] < 0 ? NULL : &s->entries[s->of[tensor]];
     int rc;
-    if (!e) {
-        init_values(p, s->o->c.run->seed, global, n, out);
-        return 0;
-    }
+    if (!e)
+        return 1; /* it is drawn */
     if (same_shape(e, p))
         return elements_read(s, e, global, n, out, err);
     for (int64_t done = 0, k; done < n; done += k) {

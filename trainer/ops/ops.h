@@ -208,6 +208,17 @@ struct ops_normal {
     struct tensor out; /* [1, cells · C] stat */
 };
 
+/* First weights: element j of out is `scale` times 1, or times a standard normal number, or times
+ * one that is uniform in (-1, 1); the numbers are those of element first + j of (seed, PHILOX_INIT,
+ * ordinal). Numbers of bf16 are rounded by way of f32: they are what their masters round to. */
+enum ops_draw_kind { OPS_DRAW_ONE, OPS_DRAW_NORMAL, OPS_DRAW_UNIFORM };
+struct ops_draw {
+    struct tensor out; /* [1, count] */
+    enum ops_draw_kind kind;
+    double scale;
+    uint64_t seed, ordinal, first;
+};
+
 /* out[i] = cos(v f_j) for the first half of the columns, sin(v f_j) for the rest, with f_j =
  * 10000^(-j / half), half = width / 2 rounded down. An odd last column is 0. */
 struct ops_sinusoid {
@@ -220,6 +231,7 @@ struct ops_step {
     double lr;
     double bias1, bias2; /* 1 - beta1^t, 1 - beta2^t, t from 1 */
     double grad_scale;   /* clip factor */
+    uint64_t update;     /* t: the draw of the rounding */
     int32_t skip;        /* not 0: change nothing */
     int32_t reserved;
 };
@@ -237,7 +249,7 @@ struct ops_change { double weight_sumsq, update_sumsq; };
 struct ops_adamw {
     const struct ops_step *step;
     struct tensor grad, master, m, v; /* [1, count] stat; m and v may be bf16 */
-    uint64_t seed, update, first;     /* of the rounding; element 0's number in the whole model */
+    uint64_t seed, first; /* of the rounding; element 0's number in the whole model */
     struct tensor ema, weight;        /* optional; weight may be master's memory */
     double beta1, beta2, eps, weight_decay, lr_scale, ema_decay;
     /* Device memory, to which the master's first `counted` elements are added. Optional. */
@@ -287,8 +299,8 @@ struct ops_axpy { struct tensor x, y; double alpha; };
     X(adaln_fwd, ops_adaln) X(adaln_bwd, ops_adaln) X(headnorm_fwd, ops_headnorm) \
     X(headnorm_bwd, ops_headnorm) X(rope, ops_rope) X(act_fwd, ops_act) X(act_bwd, ops_act) \
     X(colsum, ops_colsum) X(patchify, ops_latents) X(unpatchify, ops_latents) \
-    X(loss, ops_latents) X(normal, ops_normal) X(sinusoid, ops_sinusoid) X(adamw, ops_adamw) \
-    X(sumsq, ops_sumsq) X(copy, ops_copy) X(axpy, ops_axpy) X(permute, ops_permute) \
+    X(loss, ops_latents) X(normal, ops_normal) X(draw, ops_draw) X(sinusoid, ops_sinusoid) \
+    X(adamw, ops_adamw) X(sumsq, ops_sumsq) X(copy, ops_copy) X(axpy, ops_axpy) X(permute, ops_permute) \
     X(table_fwd, ops_table) X(table_bwd, ops_table)
 
 struct scan;

@@ -78,6 +78,37 @@ static void op_rope(struct ops *o, struct dev_stream *s, const struct ops_rope *
     }
 }
 
+static double drawn(const struct ops_draw *a, uint64_t at)
+{
+    switch (a->kind) {
+    case OPS_DRAW_NORMAL:
+        return a->scale * philox_normal_at(a->seed, PHILOX_INIT, a->ordinal, at);
+    case OPS_DRAW_UNIFORM:
+        return a->scale * (2 * philox_uniform_at(a->seed, PHILOX_INIT, a->ordinal, at) - 1);
+    case OPS_DRAW_ONE: break;
+    }
+    return a->scale;
+}
+
+static void op_draw(struct ops *o, struct dev_stream *s, const struct ops_draw *a)
+{
+    double values[ROW_PIECE];
+    float narrow_values[ROW_PIECE];
+    (void)o, (void)s;
+    BUG_ON(a->out.rows != 1);
+    for (int64_t at = 0; at < a->out.cols; at += ROW_PIECE) {
+        int64_t n = piece_of(a->out.cols, at);
+        void *to = tensor_at(&a->out, 0, at);
+        for (int64_t j = 0; j < n; j++)
+            values[j] = drawn(a, a->first + (uint64_t)(at + j));
+        convert(values, DTYPE_F64, narrow_values, DTYPE_F32, n);
+        if (a->out.dtype == DTYPE_F64)
+            convert(values, DTYPE_F64, to, DTYPE_F64, n);
+        else
+            convert(narrow_values, DTYPE_F32, to, a->out.dtype, n);
+    }
+}
+
 static void op_copy(struct ops *o, struct dev_stream *s, const struct ops_copy *a)
 {
     (void)o, (void)s;
@@ -258,7 +289,7 @@ static void adamw_run_bf16(const struct ops_adamw *a, const struct ops_step *t, 
     for (int64_t i = 0; i < n; i++) {
         uint64_t e = a->first + (uint64_t)i;
         if (i == 0 || e % 4 == 0)
-            bits = philox_at(a->seed, PHILOX_ROUND, a->update, e / 4);
+            bits = philox_at(a->seed, PHILOX_ROUND, t->update, e / 4);
         REAL g = scale * grad[i], m = beta1 * (REAL)bf16_value(ms[i]) + (1 - beta1) * g,
              v = beta2 * (REAL)bf16_value(vs[i]) + (1 - beta2) * g * g;
         w[i] -= lr * (m * unbias1 / (real_sqrt(v * unbias2) + eps) + decay * w[i]);

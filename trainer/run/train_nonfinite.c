@@ -39,12 +39,14 @@ static int rank_first(const struct train *t, bool found, double numbers[], int n
     return 0;
 }
 
-int train_nonfinite_find(const struct train *t, struct record_step *s, struct err *err)
+int train_nonfinite_find(struct train *t, struct record_step *s, struct err *err)
 {
-    int64_t unit = units_nonfinite(&t->leg.units);
+    int64_t unit = -1;
+    int rc;
+    if ((rc = units_nonfinite(&t->leg.units, &unit, err)) < 0)
+        return rc;
     double place = unit < 0 ? 0 : (double)place_of(t->leg.sh.units[unit].layer);
-    int rc = rank_first(t, unit >= 0, &place, 1, &s->bad_rank, err);
-    if (rc < 0)
+    if ((rc = rank_first(t, unit >= 0, &place, 1, &s->bad_rank, err)) < 0)
         return rc;
     s->bad_layer = layer_at(s->bad_rank < 0 ? 0 : (int64_t)place);
     return 0;

@@ -132,7 +132,7 @@ void train_cadence_tell(struct train *t);
 /* ---- train_nonfinite.c: collective ---- */
 /* Finds whose gradients were not finite, and where: of all ranks the one that met that first in
  * backward's order, as it goes down to the stages below. */
-int train_nonfinite_find(const struct train *t, struct record_step *s, struct err *err);
+int train_nonfinite_find(struct train *t, struct record_step *s, struct err *err);
 /* Finds by which operation the first such number came: one that read finite numbers before one that
  * did not, forward before backward, then the first place, and the first call there. Ranks that
  * share a layer make the same calls. */

@@ -5,27 +5,21 @@
 
 #include "base/bf16.h"
 #include "base/hash.h"
-#include "base/philox.h"
 
-static double uniform_in(double limit, double u) { return limit * (2 * u - 1); }
-
-void init_values(const struct param *p, uint64_t seed, int64_t first, int64_t n, double *out)
+struct ops_draw init_draw(const struct param *p, uint64_t seed, int64_t first, struct tensor out)
 {
-    uint64_t ordinal = hash_64(p->name, strlen(p->name));
-    double limit = p->init == PARAM_XAVIER ? sqrt(6.0 / (double)(p->dim[0] + p->dim[1])) : 0;
-    for (int64_t j = 0; j < n; j++) {
-        uint64_t at = (uint64_t)(first + j);
-        switch (p->init) {
-        case PARAM_ZERO: out[j] = 0; break;
-        case PARAM_ONE: out[j] = 1; break;
-        case PARAM_NORMAL:
-            out[j] = p->init_std * philox_normal_at(seed, PHILOX_INIT, ordinal, at);
-            break;
-        case PARAM_XAVIER:
-            out[j] = uniform_in(limit, philox_uniform_at(seed, PHILOX_INIT, ordinal, at));
-            break;
-        }
+    struct ops_draw a = {
+        .out = out, .seed = seed, .ordinal = hash_64(p->name, strlen(p->name)),
+        .first = (uint64_t)first};
+    switch (p->init) {
+    case PARAM_ZERO: break;
+    case PARAM_ONE: a.scale = 1; break;
+    case PARAM_NORMAL: a.kind = OPS_DRAW_NORMAL, a.scale = p->init_std; break;
+    case PARAM_XAVIER:
+        a.kind = OPS_DRAW_UNIFORM, a.scale = sqrt(6.0 / (double)(p->dim[0] + p->dim[1]));
+        break;
     }
+    return a;
 }
 
 void init_store(void *buffer, enum dtype dtype, int64_t at, const double *values, int64_t n)

@@ -4,14 +4,12 @@
 #ifndef TRAINER_STATE_INIT_H
 #define TRAINER_STATE_INIT_H
 
-#include <stdint.h>
-
-#include "base/dtype.h"
 #include "profiles/params.h"
+#include "trainer/ops/ops.h"
 
-/* Computes elements first .. first+n-1 of parameter p by its `init` (stream PHILOX_INIT, ordinal =
- * 64-bit hash of the name). */
-void init_values(const struct param *p, uint64_t seed, int64_t first, int64_t n, double *out);
+/* Returns what draws into `out` the elements of parameter p from `first` on, by its `init` (the
+ * ordinal is the 64-bit hash of the name). */
+struct ops_draw init_draw(const struct param *p, uint64_t seed, int64_t first, struct tensor out);
 /* Stores elements at .. at+n-1 in a host buffer of f64, f32 or bf16; bf16 by way of f32, so that
  * weights are what their masters round to. */
 void init_store(void *buffer, enum dtype dtype, int64_t at, const double *values, int64_t n);

@@ -98,7 +98,12 @@ static int buffers_take(struct optim *o, int64_t pack, struct err *err)
         return rc;
     if ((rc = dev->alloc(dev, "health", sizeof *o->health, (void **)&o->health, err)) < 0)
         return rc;
-    return dev->alloc(dev, "change", sizeof *o->change, (void **)&o->change, err);
+    if ((rc = dev->alloc(dev, "change", sizeof *o->change, (void **)&o->change, err)) < 0)
+        return rc;
+    if ((rc = dev->alloc_host(dev, "numbers of a step", sizeof *o->host, (void **)&o->host,
+                              err)) < 0)
+        return rc;
+    return slab_new(dev, o->c.stream, &o->slab, err);
 }
 
 static int parts_open(struct optim *o, struct err *err)
@@ -140,6 +145,8 @@ void optim_close(struct optim *o)
                    o->swap,    o->pack,   o->step,  o->health, o->change};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         o->c.ops->dev->free(o->c.ops->dev, all[i]);
+    o->c.ops->dev->free_host(o->c.ops->dev, o->host);
+    slab_free(o->slab);
     sums_close(&o->sums);
     for (int rule = 0; rule < PIECE_RULES; rule++)
         piece_spans_release(&o->spans[rule]);
@@ -181,7 +188,6 @@ int optim_zero(struct optim *o, struct err *err)
         dev->fill(dev, o->ema, 0, o->n_state * bytes, o->c.stream);
     o->updates = 0;
     o->averaged = false;
-    BUG_ON(!dev->host_memory); /* set-up and checkpoints read and write the buffers directly */
     return dev->stream_sync(dev, o->c.stream, err);
 }
 
@@ -191,20 +197,51 @@ struct fill { struct optim *o; optim_values_fn *values; void *ctx; };
 /* A buffer that is filled, and whether it is whole or holds own pieces. */
 struct filled { void *buffer; enum dtype dtype; bool whole; };
 
+/* Draws n elements of tensor i. */
+static void span_draw(const struct fill *f, int64_t i, int64_t global, struct tensor to)
+{
+    const struct optim_conf *c = &f->o->c;
+    struct ops_draw args = init_draw(&c->params->items[i], c->run->seed, global, to);
+    c->ops->draw(c->ops, c->stream, &args);
+}
+
+/* Sets the elements of tensor i from `global` on, which follow one another in a buffer, too. */
+static int span_set(const struct fill *f, int64_t i, int64_t global, struct tensor to,
+                    struct err *err)
+{
+    enum { PIECE = 512 };
+    double values[PIECE];
+    for (int64_t done = 0, n; done < to.cols; done += n) {
+        n = num_min_i64(to.cols - done, PIECE);
+        struct tensor part = tensor_cols(to, done, n);
+        void *at;
+        int rc = f->values ? f->values(f->ctx, i, global + done, n, values, err) : 1;
+        if (rc == 1) {
+            span_draw(f, i, global + done, tensor_cols(to, done, to.cols - done));
+            return 0;
+        }
+        if (rc < 0 || (rc = slab_place(f->o->slab, part.ptr, n * dtype_bytes(to.dtype), &at,
+                                       err)) < 0)
+            return rc;
+        init_store(at, to.dtype, 0, values, n);
+        slab_send(f->o->slab, part.ptr, at, n * dtype_bytes(to.dtype));
+    }
+    return 0;
+}
+
 /* Sets local elements first .. end-1 of tensor i, at `at` of a buffer, by their global numbers. */
 static int values_set(const struct fill *f, int64_t i, int64_t first, int64_t end,
                       const struct filled *to, int64_t at, struct err *err)
 {
-    enum { PIECE = 512 };
-    double values[PIECE];
     int rc;
     for (int64_t j = first, n; j < end; j += n, at += n) {
         int64_t span,
             global = shard_to_global(&f->o->c.sh->tensors[i], &f->o->c.params->items[i], j, &span);
-        n = num_min_i64(num_min_i64(span, end - j), PIECE);
-        if ((rc = f->values(f->ctx, i, global, n, values, err)) < 0)
+        n = num_min_i64(span, end - j);
+        struct tensor part = tensor_of((char *)to->buffer + at * dtype_bytes(to->dtype),
+                                       to->dtype, 1, n);
+        if ((rc = span_set(f, i, global, part, err)) < 0)
             return rc;
-        init_store(to->buffer, to->dtype, at, values, n);
     }
     return 0;
 }
@@ -236,19 +273,10 @@ int optim_fill(struct optim *o, optim_values_fn *values, void *ctx, struct err *
                 (rc = tensor_set(&f, i, &trained[k], err)) < 0)
                 return rc;
     }
-    return 0;
+    return slab_flush(o->slab, err);
 }
 
-static int first_values(void *ctx, int64_t tensor, int64_t global, int64_t n, double *out,
-                        struct err *err)
-{
-    const struct optim *o = ctx;
-    (void)err;
-    init_values(&o->c.params->items[tensor], o->c.run->seed, global, n, out);
-    return 0;
-}
-
-int optim_init(struct optim *o, struct err *err) { return optim_fill(o, first_values, o, err); }
+int optim_init(struct optim *o, struct err *err) { return optim_fill(o, NULL, NULL, err); }
 
 /* ---- gradients ---- */
 
@@ -430,11 +458,11 @@ static int health_take(struct optim *o, double *norm, double *bad, struct err *e
     struct dev *dev = o->c.ops->dev;
     dev->fill(dev, o->health, 0, sizeof *o->health, o->c.stream);
     own_measure(o);
+    dev->copy(dev, &o->host->health, o->health, sizeof *o->health, DEV_D2H, o->c.stream);
     int rc = dev->stream_sync(dev, o->c.stream, err);
     if (rc < 0)
         return rc;
-    BUG_ON(!dev->host_memory);
-    double sums[2] = {o->health->sumsq, (double)o->health->nonfinite};
+    double sums[2] = {o->host->health.sumsq, (double)o->host->health.nonfinite};
     rc = comm_sum(o->c.world, sums, 2, err);
     *norm = sqrt(sums[0]);
     *bad = sums[1];
@@ -496,7 +524,6 @@ static void tensor_update(struct optim *o, int64_t i, int64_t number)
         .m = moments_of(o, o->m, state, n),
         .v = moments_of(o, o->v, state, n),
         .seed = r->seed,
-        .update = (uint64_t)o->updates + 1,
         .first = (uint64_t)number,
         .ema = o->ema ? run_of(o, o->ema, state, n) : tensor_none(),
         .weight = o->master ? weights : tensor_none(),
@@ -565,34 +592,40 @@ static int update_own(struct optim *o, struct err *err)
     return 0;
 }
 
-static int update(struct optim *o, struct optim_result *out, struct err *err)
+static void step_block_set(struct optim *o, int64_t step, double norm)
+{
+    double clip = o->c.run->adamw.clip_norm, t = (double)(o->updates + 1);
+    struct dev *dev = o->c.ops->dev;
+    o->host->step = (struct ops_step){
+        .lr = run_lr_at(o->c.run, step),
+        .bias1 = 1 - pow(o->c.run->adamw.beta1, t),
+        .bias2 = 1 - pow(o->c.run->adamw.beta2, t),
+        .grad_scale = clip > 0 && norm > clip ? clip / norm : 1,
+        .update = (uint64_t)o->updates + 1,
+    };
+    dev->copy(dev, o->step, &o->host->step, sizeof *o->step, DEV_H2D, o->c.stream);
+}
+
+/* Updates by gradients of this norm. */
+static int update(struct optim *o, int64_t step, double norm, struct optim_result *out,
+                  struct err *err)
 {
     struct dev *dev = o->c.ops->dev;
     int rc;
+    step_block_set(o, step, norm);
     dev->fill(dev, o->change, 0, sizeof *o->change, o->c.stream);
     if ((rc = o->c.layout->zero == 0 ? update_gathered(o, err) : update_own(o, err)) < 0)
         return rc;
     o->updates++;
+    dev->copy(dev, &o->host->change, o->change, sizeof *o->change, DEV_D2H, o->c.stream);
     if ((rc = dev->stream_sync(dev, o->c.stream, err)) < 0)
         return rc;
-    BUG_ON(!dev->host_memory);
-    double sums[2] = {o->change->weight_sumsq, o->change->update_sumsq};
+    double sums[2] = {o->host->change.weight_sumsq, o->host->change.update_sumsq};
     if ((rc = comm_sum(o->c.world, sums, 2, err)) < 0)
         return rc;
     out->weight_norm = sqrt(sums[0]);
     out->update_norm = sqrt(sums[1]);
     return 0;
-}
-
-static void step_block_set(struct optim *o, int64_t step, double norm)
-{
-    double clip = o->c.run->adamw.clip_norm, t = (double)(o->updates + 1);
-    *o->step = (struct ops_step){
-        .lr = run_lr_at(o->c.run, step),
-        .bias1 = 1 - pow(o->c.run->adamw.beta1, t),
-        .bias2 = 1 - pow(o->c.run->adamw.beta2, t),
-        .grad_scale = clip > 0 && norm > clip ? clip / norm : 1,
-    };
 }
 
 int optim_step(struct optim *o, int64_t step, double norm_limit, struct optim_result *out,
@@ -608,10 +641,9 @@ int optim_step(struct optim *o, int64_t step, double norm_limit, struct optim_re
         return rc;
     bool nonfinite = bad > 0 || !isfinite(norm), skip = nonfinite || norm > norm_limit;
     BUG_ON(o->averaged);
-    step_block_set(o, step, norm);
     *out = (struct optim_result){
         .grad_norm = norm,
         .weight_norm = NAN, .update_norm = NAN,
         .skipped = skip, .nonfinite = nonfinite};
-    return skip ? rc : update(o, out, err);
+    return skip ? rc : update(o, step, norm, out, err);
 }

@@ -41,6 +41,7 @@
 #include "profiles/run.h"
 #include "trainer/comm/comm.h"
 #include "trainer/ops/ops.h"
+#include "trainer/state/slab.h"
 #include "trainer/state/sums.h"
 
 /* All borrowed. */
@@ -54,6 +55,13 @@ struct optim_conf {
     struct ops *ops;
     struct dev_stream *stream;
     int64_t tp_bytes; /* dit_tp_sum_bytes */
+};
+
+/* What crosses between host and device in a step. */
+struct optim_host {
+    struct ops_step step;
+    struct ops_health health;
+    struct ops_change change;
 };
 
 struct optim {
@@ -73,6 +81,8 @@ struct optim {
     struct ops_step *step; /* device-resident step block */
     struct ops_health *health;
     struct ops_change *change;
+    struct optim_host *host; /* pinned: the host's side of these three */
+    struct slab *slab;       /* for files; NULL where device memory is the host's */
     int64_t updates; /* optimizer updates done: the t of the bias corrections */
 };
 
@@ -92,7 +102,8 @@ void optim_close(struct optim *o); /* safe on a zeroed struct */
 /* Sets all buffers to zero, gaps between tensors included, before a checkpoint is loaded. */
 int optim_zero(struct optim *o, struct err *err);
 /* Fills weights, masters and average from values by tensor and global element, at most 512 a call.
- * Moments become zero. */
+ * Where values gives 1 instead of 0, first values are drawn as by optim_init; values NULL: they are
+ * everywhere. Moments become zero. */
 typedef int optim_values_fn(void *ctx, int64_t tensor, int64_t global, int64_t n, double *out,
                             struct err *err);
 int optim_fill(struct optim *o, optim_values_fn *values, void *ctx, struct err *err);

@@ -40,6 +40,8 @@ static int places_take(struct units *u, struct err *err)
         return err_set(err, ERR_NOMEM, "out of memory for %lld units", (long long)sh->n_units);
     if ((rc = dev->alloc(dev, "health of units", health_bytes, (void **)&u->health, err)) < 0)
         return rc;
+    if ((rc = dev->alloc_host(dev, "health of units", health_bytes, (void **)&u->told, err)) < 0)
+        return rc;
     for (int i = 0; i < 2; i++)
         if ((rc = slot_take(u, i, err)) < 0)
             return rc;
@@ -70,6 +72,7 @@ void units_close(struct units *u)
         u->ops->dev->free(u->ops->dev, u->summed[i]);
     }
     u->ops->dev->free(u->ops->dev, u->health);
+    u->ops->dev->free_host(u->ops->dev, u->told);
     free(u->written);
     free(u->left);
     *u = (struct units){0};
@@ -246,17 +249,23 @@ static void look(struct units *u, int64_t unit, void *grads)
                                       u->health + unit, true});
 }
 
-int64_t units_nonfinite(const struct units *u)
+int units_nonfinite(struct units *u, int64_t *unit, struct err *err)
 {
+    struct dev *dev = u->ops->dev;
     int64_t found = -1, place = INT64_MIN;
-    BUG_ON(!u->ops->dev->host_memory);
+    int rc;
+    dev->copy(dev, u->told, u->health, u->sh->n_trained * (int64_t)sizeof *u->health, DEV_D2H,
+              u->stream);
+    if ((rc = dev->stream_sync(dev, u->stream, err)) < 0)
+        return rc;
     for (int64_t i = 0; i < u->sh->n_trained; i++) {
         /* Backward goes down. */
         int64_t layer = u->sh->units[i].layer, at = layer == PARAM_LAYER_HEAD ? INT64_MAX : layer;
-        if (u->health[i].nonfinite > 0 && at > place)
+        if (u->told[i].nonfinite > 0 && at > place)
             found = i, place = at;
     }
-    return found;
+    *unit = found;
+    return 0;
 }
 
 void units_done(struct units *u, int64_t unit)

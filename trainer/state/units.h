@@ -61,6 +61,7 @@ struct units {
     /* [n_trained] in device memory: health of this rank's gradients of the step, before any sum
      * over ranks. */
     struct ops_health *health;
+    struct ops_health *told; /* [n_trained] pinned: what the host reads of it */
     int turn; /* the g used next */
     /* Elements of the largest pair of units, and of the largest trained one. */
     int64_t most, most_trained;
@@ -85,10 +86,9 @@ double units_beta(const struct units *u, int64_t unit);
 void units_done(struct units *u, int64_t unit);
 void units_flush(struct units *u);
 int units_failed(struct units *u, struct err *err);
-/* Returns, after a step whose stream is done, the unit in which backward first met a number of this
- * rank's own that is not finite (a failure of the forward shows in the last layer of the stage);
- * -1: none. */
-int64_t units_nonfinite(const struct units *u);
+/* Finds, after a step, the unit in which backward first met a number of this rank's own that is not
+ * finite (a failure of the forward shows in the last layer of the stage); -1: none. */
+int units_nonfinite(struct units *u, int64_t *unit, struct err *err);
 /* Says that the weights have changed, which makes gathered copies void. */
 void units_forget(struct units *u);
 

@@ -86,7 +86,7 @@ static struct tensor cells(struct tensor t, const struct ops_sample *samples, in
     X(table_bwd, (a->dx, a->beta != 0 ? a->dtable : NONE), (a->dtable))
 
 /* The others work on weights and gradients, whose numbers the optimizer looks at itself. */
-#define UNSCANNED_OPS(X) X(adamw, (NONE), (NONE)) X(sumsq, (NONE), (NONE))
+#define UNSCANNED_OPS(X) X(draw, (NONE), (NONE)) X(adamw, (NONE), (NONE)) X(sumsq, (NONE), (NONE))
 
 /* Each operation of the table must have an entry in one of these two lists. */
 #define ENTRY(op, reads, writes) ENTRY_##op,
