@@ -114,11 +114,35 @@ struct ckpt_state ckpt_state_of(const struct optim *o)
     return (struct ckpt_state){
         .params = o->c.params, .sh = o->c.sh, .zero = o->c.layout->zero,
         .dtype = o->c.ops->stat, .act = o->c.ops->act, .moments = o->c.run->moments,
-        .buffers = {o->weights, o->m, o->v, o->ema}, .master = o->master
+        .buffers = {o->weights, o->m, o->v, o->ema}, .master = o->master, .slab = o->slab
     };
 }
 
-struct out_file { int fd; char path[LIMIT_PATH_BYTES]; int64_t bytes; struct hash_stream *hash; };
+typedef int piece_fn(void *ctx, const void *data, int64_t bytes, struct err *err);
+
+/* Passes a piece on, which stands where the slab reaches it, in parts that are in host memory. */
+static int piece_fetch(struct slab *slab, const char *data, int64_t bytes, piece_fn *fn, void *ctx,
+                       struct err *err)
+{
+    int rc;
+    for (int64_t at = 0, n; at < bytes; at += n) {
+        const void *part;
+        n = num_min_i64(bytes - at, slab_most_bytes(slab));
+        if ((rc = slab_fetch(slab, data + at, n, &part, err)) < 0)
+            return rc;
+        if ((rc = fn(ctx, part, n, err)) < 0)
+            return rc;
+    }
+    return 0;
+}
+
+struct out_file {
+    int fd;
+    char path[LIMIT_PATH_BYTES];
+    int64_t bytes;
+    struct hash_stream *hash;
+    struct slab *slab;
+};
 
 static int out_write(void *ctx, const void *data, int64_t bytes, struct err *err)
 {
@@ -128,8 +152,6 @@ static int out_write(void *ctx, const void *data, int64_t bytes, struct err *err
     f->bytes += bytes;
     return rc;
 }
-
-typedef int piece_fn(void *ctx, const void *data, int64_t bytes, struct err *err);
 
 /* Visits the own pieces of units `from` .. end-1 of a buffer of numbers of t, one unit after the
  * other. */
@@ -147,13 +169,19 @@ static int pieces_visit(const struct shards *sh, char *buffer, enum dtype t, boo
     return 0;
 }
 
-struct widen { piece_fn *fn; void *ctx; };
+/* What is done with the pieces of a buffer: `stored` gets them where they stand, and `host` what of
+ * them was widened, in host memory. */
+struct visitor {
+    piece_fn *stored, *host;
+    void *ctx;
+    struct slab *slab;
+};
 
-/* Passes a piece of bf16 on as f32. */
+/* Passes a part of a piece of bf16 on as f32. */
 static int widened(void *ctx, const void *data, int64_t bytes, struct err *err)
 {
     enum { BLOCK = 8192 };
-    const struct widen *w = ctx;
+    const struct visitor *v = ctx;
     const uint16_t *from = data;
     float block[BLOCK];
     int rc;
@@ -161,30 +189,35 @@ static int widened(void *ctx, const void *data, int64_t bytes, struct err *err)
         int64_t part = num_min_i64(BLOCK, n - i);
         for (int64_t j = 0; j < part; j++)
             block[j] = bf16_value(from[i + j]);
-        if ((rc = w->fn(w->ctx, block, part * (int64_t)sizeof *block, err)) < 0)
+        if ((rc = v->host(v->ctx, block, part * (int64_t)sizeof *block, err)) < 0)
             return rc;
     }
     return 0;
 }
 
+static int piece_widen(void *ctx, const void *data, int64_t bytes, struct err *err)
+{
+    const struct visitor *v = ctx;
+    return piece_fetch(v->slab, data, bytes, widened, ctx, err);
+}
+
 /* Visits the own pieces of one buffer as they stand in a file. */
-static int buffer_visit(const struct ckpt_state *s, enum ckpt_buffer buffer, piece_fn *fn,
-                        void *ctx, struct err *err)
+static int buffer_visit(const struct ckpt_state *s, enum ckpt_buffer buffer, struct visitor *v,
+                        struct err *err)
 {
     int64_t n = buffer == CKPT_WEIGHTS ? s->sh->n_units : s->sh->n_trained;
     bool narrow = buffer == CKPT_WEIGHTS && s->act != s->dtype;
-    struct widen w = {fn, ctx};
     if (!narrow)
         return pieces_visit(s->sh, s->buffers[buffer],
                             ckpt_buffer_dtype(s->dtype, s->moments, buffer),
-                            ckpt_whole(s->zero, buffer), 0, n, fn, ctx, err);
+                            ckpt_whole(s->zero, buffer), 0, n, v->stored, v->ctx, err);
     BUG_ON(s->act != DTYPE_BF16 || s->dtype != DTYPE_F32 || !s->master);
     int rc;
     if ((rc = pieces_visit(s->sh, s->master, s->dtype, ckpt_whole(s->zero, CKPT_M), 0,
-                           s->sh->n_trained, fn, ctx, err)) < 0)
+                           s->sh->n_trained, v->stored, v->ctx, err)) < 0)
         return rc;
     return pieces_visit(s->sh, s->buffers[buffer], s->act, ckpt_whole(s->zero, buffer),
-                        s->sh->n_trained, n, widened, &w, err);
+                        s->sh->n_trained, n, piece_widen, v, err);
 }
 
 int64_t ckpt_state_bytes(const struct ckpt_state *s)
@@ -197,33 +230,60 @@ int64_t ckpt_state_bytes(const struct ckpt_state *s)
     return bytes;
 }
 
-static int copy_piece(void *ctx, const void *data, int64_t bytes, struct err *err)
+struct copying { char *to; struct slab *slab; };
+
+static int host_copy(void *ctx, const void *data, int64_t bytes, struct err *err)
 {
-    char **at = ctx;
+    struct copying *c = ctx;
     (void)err;
-    memcpy(*at, data, (size_t)bytes);
-    *at += bytes;
+    memcpy(c->to, data, (size_t)bytes);
+    c->to += bytes;
     return 0;
 }
 
-struct ckpt_state ckpt_state_copy(const struct ckpt_state *s, char *to)
+static int piece_copy(void *ctx, const void *data, int64_t bytes, struct err *err)
+{
+    struct copying *c = ctx;
+    if (!c->slab)
+        return host_copy(ctx, data, bytes, err);
+    slab_take(c->slab, c->to, data, bytes);
+    c->to += bytes;
+    return 0;
+}
+
+int ckpt_state_copy(const struct ckpt_state *s, char *to, struct ckpt_state *out, struct err *err)
 {
     struct ckpt_state copy = *s;
+    struct copying c = {to, s->slab};
+    struct visitor v = {piece_copy, host_copy, &c, s->slab};
+    int rc;
     copy.zero = 3; /* only own pieces, of the files' numbers */
-    copy.act = s->dtype, copy.master = NULL;
-    for (int b = 0; b < CKPT_BUFFERS; b++)
-        if (s->buffers[b]) {
-            copy.buffers[b] = to;
-            buffer_visit(s, (enum ckpt_buffer)b, copy_piece, &to, NULL);
-        }
-    return copy;
+    copy.act = s->dtype, copy.master = NULL, copy.slab = NULL;
+    for (int b = 0; b < CKPT_BUFFERS; b++) {
+        if (!s->buffers[b])
+            continue;
+        copy.buffers[b] = c.to;
+        if ((rc = buffer_visit(s, (enum ckpt_buffer)b, &v, err)) < 0)
+            return rc;
+    }
+    if ((rc = slab_flush(s->slab, err)) < 0)
+        return rc;
+    *out = copy;
+    return 0;
+}
+
+static int piece_write(void *ctx, const void *data, int64_t bytes, struct err *err)
+{
+    struct out_file *f = ctx;
+    return piece_fetch(f->slab, data, bytes, out_write, f, err);
 }
 
 static int file_fill(struct out_file *f, const struct ckpt_state *s, struct err *err)
 {
+    struct visitor v = {piece_write, out_write, f, s->slab};
     int rc;
     for (int b = 0; b < CKPT_BUFFERS; b++)
-        if (s->buffers[b] && (rc = buffer_visit(s, (enum ckpt_buffer)b, out_write, f, err)) < 0)
+        if (s->buffers[b] && (rc = buffer_visit(s, (enum ckpt_buffer)b, &v, err)) < 0)
             return rc;
     return file_fsync(f->fd, f->path, err);
 }
@@ -235,7 +295,7 @@ int ckpt_file_write(const char *dir, const struct ckpt_state *s, int64_t rank,
         .n = s->sh->total / s->sh->group,
         .trained = s->sh->trained / s->sh->group
     };
-    struct out_file f = {.fd = -1, .hash = hash_stream_new()};
+    struct out_file f = {.fd = -1, .hash = hash_stream_new(), .slab = s->slab};
     int rc;
     if (!f.hash)
         return err_set(err, ERR_NOMEM, "out of memory saving");

@@ -105,10 +105,11 @@ enum dtype ckpt_buffer_dtype(enum dtype dtype, enum run_moments moments, enum ck
 
 /* ---- one rank's state, and one rank's file ---- */
 
-/* Views a rank's state; everything is borrowed. The buffers are in host memory, whole or cut to the
- * own pieces as zero says (optim.h); ema is NULL when there is none. Weights may have another type
- * than the files' numbers. Then a master is saved in the place of the weight where there is one,
- * else the weight, widened; loading rounds weights from what is read. */
+/* Views a rank's state; everything is borrowed. The buffers are in memory of the host, or of a
+ * device that `slab` reaches, whole or cut to the own pieces as zero says (optim.h); ema is NULL
+ * when there is none. Weights may have another type than the files' numbers. Then a master is saved
+ * in the place of the weight where there is one, else the weight, widened; loading rounds weights
+ * from what is read. */
 struct ckpt_state {
     const struct param_list *params;
     const struct shards *sh;
@@ -118,6 +119,7 @@ struct ckpt_state {
     enum run_moments moments;
     char *buffers[CKPT_BUFFERS];
     char *master;        /* of what is trained, laid out like m; NULL: none */
+    struct slab *slab;   /* NULL: memory of the host */
 };
 /* Returns how many files a layout has: tp · pp · shard group. */
 int64_t ckpt_files(const struct layout *l);

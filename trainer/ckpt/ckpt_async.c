@@ -19,9 +19,8 @@ int ckpt_async_open(struct ckpt_async *a, struct optim *o, struct err *err)
 {
     int64_t bytes = ckpt_async_bytes(&o->c);
     *a = (struct ckpt_async){.o = o};
-    BUG_ON(!o->c.ops->dev->host_memory);
-    return bytes ? o->c.ops->dev->alloc(o->c.ops->dev, "copy for checkpoints", bytes, &a->copy, err)
-                 : 0;
+    struct dev *dev = o->c.ops->dev;
+    return bytes ? dev->alloc_host(dev, "copy for checkpoints", bytes, &a->copy, err) : 0;
 }
 
 static void *write_run(void *ctx)
@@ -54,12 +53,12 @@ int ckpt_async_begin(struct ckpt_async *a, const struct ckpt_writer *w,
     int rc;
     if ((rc = ckpt_save_begin(w, a->o, meta, keep, &a->save, err)) < 0)
         return rc;
-    if (a->copy)
-        a->state = ckpt_state_copy(&state, a->copy);
     a->status = 0;
     a->err = (struct err){0};
     atomic_store(&a->written, false);
-    rc = thread_start(a, err);
+    rc = a->copy ? ckpt_state_copy(&state, a->copy, &a->state, err) : 0;
+    if (rc == 0)
+        rc = thread_start(a, err);
     a->under_way = rc == 0;
     return comm_agree(a->o->c.world, rc, err);
 }
@@ -85,6 +84,6 @@ void ckpt_async_close(struct ckpt_async *a)
         pthread_join(a->thread, NULL);
     ckpt_keep_release(&a->save.keep);
     if (a->copy)
-        a->o->c.ops->dev->free(a->o->c.ops->dev, a->copy);
+        a->o->c.ops->dev->free_host(a->o->c.ops->dev, a->copy);
     *a = (struct ckpt_async){0};
 }

@@ -22,7 +22,7 @@
 
 struct ckpt_async {
     struct optim *o;        /* borrowed */
-    void *copy;             /* from the device's memory; NULL on ranks that write nothing */
+    void *copy;             /* pinned; NULL on ranks that write nothing */
     bool under_way;
     struct ckpt_save save;
     struct ckpt_state state;

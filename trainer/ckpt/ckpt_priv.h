@@ -44,9 +44,9 @@ int ckpt_remove(const struct ckpt_writer *w, const char *dir, int64_t step, stru
 struct ckpt_state ckpt_state_of(const struct optim *o);
 /* Returns the bytes of this rank's file. */
 int64_t ckpt_state_bytes(const struct ckpt_state *s);
-/* Copies the content of this rank's file to `to`. Returns a state of own pieces, which lasts as
- * long as that memory. */
-struct ckpt_state ckpt_state_copy(const struct ckpt_state *s, char *to);
+/* Copies the content of this rank's file to `to`, which is memory of the host, and makes a state of
+ * own pieces of it, which lasts as long as that memory. */
+int ckpt_state_copy(const struct ckpt_state *s, char *to, struct ckpt_state *out, struct err *err);
 
 /* Decides which checkpoints stay when step `step` has been saved. All ranks call begin and finish
  * together. check looks at files, and each rank calls it by itself; in finish a checkpoint counts

@@ -48,8 +48,9 @@ struct dest {
     const struct shard_unit *u;
     const struct shard_tensor *t;
     char *base;
+    struct slab *slab;   /* reaches base; NULL: it is memory of the host */
     bool whole, rounded; /* rounded: to bf16, from f32 */
-    int64_t got; /* elements so far */
+    int64_t got;         /* elements so far */
 };
 
 /* ---- one file ---- */
@@ -154,6 +155,25 @@ static int elements_round(struct reader *r, enum ckpt_buffer buffer, int64_t at,
 
 /* ---- one tensor ---- */
 
+/* Fetches elements to .. to+n-1 of our buffer, which are at, at+1 .. in the file. */
+static int span_fetch(struct reader *r, enum ckpt_buffer buffer, const struct dest *d, int64_t to,
+                      int64_t n, int64_t at, struct err *err)
+{
+    int64_t each = d->rounded ? dtype_bytes(DTYPE_BF16) : element_bytes(r, buffer), part;
+    int rc;
+    for (int64_t i = 0; i < n; i += part) {
+        void *place, *own = d->base + (to + i) * each;
+        part = num_min_i64(n - i, slab_most_bytes(d->slab) / each);
+        if ((rc = slab_place(d->slab, own, part * each, &place, err)) < 0)
+            return rc;
+        if ((rc = d->rounded ? elements_round(r, buffer, at + i, part, place, err)
+                             : elements_read(r, buffer, at + i, part, place, err)) < 0)
+            return rc;
+        slab_send(d->slab, own, place, part * each);
+    }
+    return 0;
+}
+
 /* Fetches elements local .. local+n-1 of our part, which are at, at+1 .. in the file. */
 static int local_fetch(struct reader *r, enum ckpt_buffer buffer, struct dest *d, int64_t local,
                        int64_t n, int64_t at, struct err *err)
@@ -164,11 +184,7 @@ static int local_fetch(struct reader *r, enum ckpt_buffer buffer, struct dest *d
         at += own.local - local, to = own.at, n = own.n;
     }
     d->got += n;
-    if (n == 0)
-        return 0;
-    return d->rounded
-               ? elements_round(r, buffer, at, n, (uint16_t *)(void *)d->base + to, err)
-               : elements_read(r, buffer, at, n, d->base + to * element_bytes(r, buffer), err);
+    return span_fetch(r, buffer, d, to, n, at, err);
 }
 
 /* Fetches what we need of a tensor p. `have` is what lies in the chosen file of the writer's part
@@ -289,7 +305,7 @@ static int unit_load(struct load *l, const struct shards *from, const struct sha
             continue;
         struct dest d = {
             .sh = sh, .u = shards_unit_of(sh, i), .t = &sh->tensors[i],
-            .base = to->base, .whole = to->whole, .rounded = to->rounded
+            .base = to->base, .slab = l->to->slab, .whole = to->whole, .rounded = to->rounded
         };
         int64_t take = taken_elements(l, from, i);
         if (take > 0 &&
@@ -361,6 +377,8 @@ int ckpt_state_load(const char *dir, const struct ckpt_manifest *m, const struct
         for (int64_t tp = 0; tp < w->tp; tp++)
             if ((rc = place_load(&l, tp, pp, err)) < 0)
                 goto out;
+    if ((rc = slab_flush(to->slab, err)) < 0)
+        goto out;
     for (const struct target *t = l.targets; t < l.targets + TARGETS; t++)
         BUG_ON(t->base && t->got != needed_elements(to, t));
 out:

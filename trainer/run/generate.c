@@ -27,6 +27,7 @@ struct generate {
     struct comm *self;
     struct comm_grid grid;
     struct compute compute;
+    struct slab *slab;
     void *weights, *grads;
     struct units units;
     struct dit *dit;
@@ -80,12 +81,13 @@ static int average_load(struct generate *g, struct err *err)
 {
     struct ckpt_state to = {
         .params = &g->params, .sh = &g->sh,
-        .dtype = g->compute.ops->stat, .act = g->compute.ops->stat};
+        .dtype = g->compute.ops->stat, .act = g->compute.ops->stat, .slab = g->slab};
     struct ops_copy copy = {
         .src = tensor_of(g->grads, g->compute.ops->stat, 1, g->sh.trained),
         .dst = tensor_of(g->weights, g->compute.ops->act, 1, g->sh.trained)};
     to.buffers[CKPT_EMA] = g->grads;
-    memset(g->grads, 0, (size_t)(g->sh.trained * dtype_bytes(g->compute.ops->stat)));
+    g->compute.dev->fill(g->compute.dev, g->grads, 0,
+                         g->sh.trained * dtype_bytes(g->compute.ops->stat), g->compute.stream);
     int rc;
     if ((rc = ckpt_state_load(g->conf->ckpt, &g->manifest, &to, err)) < 0)
         return rc;
@@ -107,10 +109,12 @@ static int weights_load(struct generate *g, struct err *err)
     /* Units want a place for gradients, and the average goes through it. */
     if ((rc = g->compute.dev->alloc(g->compute.dev, "gradients", wide_bytes, &g->grads, err)) < 0)
         return rc;
-    memset(g->weights, 0, (size_t)bytes);
+    if ((rc = slab_new(g->compute.dev, g->compute.stream, &g->slab, err)) < 0)
+        return rc;
+    g->compute.dev->fill(g->compute.dev, g->weights, 0, bytes, g->compute.stream);
     struct ckpt_state to = {
         .params = &g->params, .sh = &g->sh,
-        .dtype = g->compute.ops->stat, .act = g->compute.ops->act,
+        .dtype = g->compute.ops->stat, .act = g->compute.ops->act, .slab = g->slab,
         .buffers = {g->weights}};
     if ((rc = ckpt_state_load(g->conf->ckpt, &g->manifest, &to, err)) < 0)
         return rc;
@@ -176,6 +180,7 @@ void generate_close(struct generate *g)
     dit_free(g->dit);
     units_close(&g->units);
     loader_close(g->loader);
+    slab_free(g->slab);
     if (g->compute.dev) {
         g->compute.dev->free(g->compute.dev, g->weights);
         g->compute.dev->free(g->compute.dev, g->grads);

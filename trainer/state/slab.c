@@ -66,6 +66,11 @@ void slab_send(struct slab *s, void *to, const void *from, int64_t bytes)
         s->dev->copy(s->dev, to, from, bytes, DEV_H2D, s->stream);
 }
 
+void slab_take(struct slab *s, void *to, const void *from, int64_t bytes)
+{
+    s->dev->copy(s->dev, to, from, bytes, DEV_D2H, s->stream);
+}
+
 int slab_fetch(struct slab *s, const void *from, int64_t bytes, const void **out, struct err *err)
 {
     int rc;

@@ -7,6 +7,7 @@
  *     slab_send(slab, to, at, bytes);                // it goes to `to`
  *     slab_flush(slab, err);                         // and is there
  *     slab_fetch(slab, from, bytes, &at, err);       // what stands at `from`, until the next call
+ *     slab_take(slab, to, from, bytes);              // to host memory of the caller's; slab_flush
  */
 #ifndef TRAINER_STATE_SLAB_H
 #define TRAINER_STATE_SLAB_H
@@ -20,6 +21,7 @@ int64_t slab_most_bytes(const struct slab *s); /* Returns the most that one call
 int slab_place(struct slab *s, void *to, int64_t bytes, void **out, struct err *err);
 void slab_send(struct slab *s, void *to, const void *from, int64_t bytes);
 int slab_fetch(struct slab *s, const void *from, int64_t bytes, const void **out, struct err *err);
+void slab_take(struct slab *s, void *to, const void *from, int64_t bytes); /* not of NULL */
 int slab_flush(struct slab *s, struct err *err);
 
 #endif
