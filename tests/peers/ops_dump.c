@@ -501,7 +501,8 @@ static void latents(struct job *j, const char *file, const int64_t run[2])
     struct ops *o = j->b.ops;
     begin(j, "latents");
     struct ops_latents a = {.samples = samples, .n = LATENT_SAMPLES, .channels = LATENT_CHANNELS,
-                            .cond_channels = LATENT_COND, .patch_t = 2, .patch_h = 2, .patch_w = 2,
+                            .cond_channels = LATENT_COND, .cells = CELLS,
+                            .patch_t = 2, .patch_h = 2, .patch_w = 2,
                             .latent = given(j, "latent", 1, CELLS * LATENT_CHANNELS, 1),
                             .noise = given(j, "noise", 1, CELLS * LATENT_CHANNELS, 1),
                             .cond = given(j, "cond", 1, CELLS * LATENT_COND, 1),
@@ -556,7 +557,8 @@ static void draws(struct job *j)
     }
     struct tensor noise = blank(j, 1, N * CELLS * CHANNELS);
     j->b.ops->normal(j->b.ops, j->b.stream,
-                     &(struct ops_normal){samples, N, CHANNELS, seed, PHILOX_NOISE, noise});
+                     &(struct ops_normal){samples, N, CHANNELS, N * CELLS, seed,
+                                          PHILOX_NOISE, noise});
     dump_vector(&j->d, "in/level_law", (double[]){-0.3, 0.8}, 2);
     dump_number(&j->d, "in/dropout", 0.5);
     made(j, "noise", noise);

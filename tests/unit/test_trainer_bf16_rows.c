@@ -272,7 +272,7 @@ static void test_latents(void **state)
     struct ops_latents a[TRIO], in[TRIO];
     (void)state;
     for (int k = 0; k < TRIO; k++) {
-        a[k] = (struct ops_latents){.samples = samples, .n = 2, .channels = 3, .patch_t = 1,
+        a[k] = (struct ops_latents){.samples = samples, .n = 2, .channels = 3, .cells = 32, .patch_t = 1,
                                     .patch_h = 2, .patch_w = 2, .latent = latent.t[k],
                                     .noise = noise.t[k], .tokens = pred.t[k], .out = out.t[k],
                                     .inv_norm = 0.01, .dtokens = dpred.t[k],
@@ -292,7 +292,7 @@ static void test_latents(void **state)
         assert_true(loss[2][i] == loss[1][i] &&
                     fabs(loss[2][i] - loss[0][i]) <= n * 2 * e * 5 * F32 * e);
     }
-    EACH(&t, normal, (struct ops_normal){samples, 2, 3, 99, PHILOX_NOISE, drawn.t[K]});
+    EACH(&t, normal, (struct ops_normal){samples, 2, 3, 32, 99, PHILOX_NOISE, drawn.t[K]});
     trio_check("normals", &drawn, F32 * trio_most(&drawn));
     trio_free(&latent), trio_free(&noise), trio_free(&cond), trio_free(&tokens), trio_free(&pred),
         trio_free(&dpred), trio_free(&out);

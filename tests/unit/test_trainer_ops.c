@@ -340,7 +340,7 @@ static void latent_setup(struct latent_run *r, struct bench *b)
                                         .w = 2, .valid_t = 1, .valid_h = 3, .valid_w = 1,
                                         .ordinal = 12, .in_data = 2, .in_noise = 0.1, .out_data = 1,
                                         .out_noise = -1, .weight = 0.25};
-    r->a = (struct ops_latents){.samples = r->samples, .n = 2, .channels = 3, .patch_t = 1,
+    r->a = (struct ops_latents){.samples = r->samples, .n = 2, .channels = 3, .cells = 32, .patch_t = 1,
                                 .patch_h = 2, .patch_w = 2, .latent = f64(new_normal(96, 1), 1, 96),
                                 .noise = f64(new_nan(96), 1, 96), .inv_norm = 0.01,
                                 .loss = r->loss};
@@ -372,7 +372,7 @@ static void test_latents(void **state)
     double *cond = new_normal(64, 3), *tokens = new_nan(8 * 20), *back = new_nan(96),
            *pred = new_normal(8 * 12, 4), *dpred = new_nan(8 * 12);
     b.ops->normal(b.ops, b.stream,
-                  &(struct ops_normal){r.samples, 2, 3, 99, PHILOX_NOISE, r.a.noise});
+                  &(struct ops_normal){r.samples, 2, 3, 32, 99, PHILOX_NOISE, r.a.noise});
     struct ops_latents in = r.a;
     in.cond_channels = 2;
     in.cond = f64(cond, 1, 64);
@@ -457,6 +457,29 @@ static void test_sums(void **state)
     assert_true(fabs(h.sumsq - 2 * plain) < 1e-11 && h.nonfinite == 4);
     free(x);
     bench_close(&b);
+}
+
+/* Of any type, in a view of some columns, and added to what was counted. */
+static void test_finite(void **state)
+{
+    (void)state;
+    double d[6] = {1, NAN, -INFINITY, 4, 5, NAN};
+    float f[6] = {1, INFINITY, 3, 4, NAN, 6};
+    uint16_t h[6] = {0x3f80, 0x7f80, 0x7f7f, 0xffff, 0, 0xff80};
+    const struct tensor all[] = {f64(d, 2, 3), tensor_of(f, DTYPE_F32, 2, 3),
+                                 tensor_of(h, DTYPE_BF16, 2, 3)};
+    static const int64_t want[3][2] = {{3, 1}, {2, 2}, {3, 1}};
+    for (enum dtype table = DTYPE_F64; table <= DTYPE_BF16; table++) {
+        struct bench b = bench_open(table);
+        for (int i = 0; i < LEN(all); i++) {
+            int64_t bad = 0, middle = 10;
+            b.ops->finite(b.ops, b.stream, &(struct ops_finite){all[i], &bad});
+            b.ops->finite(b.ops, b.stream, &(struct ops_finite){tensor_cols(all[i], 1, 1), &middle});
+            assert_int_equal(bad, want[i][0]);
+            assert_int_equal(middle, 10 + want[i][1]);
+        }
+        bench_close(&b);
+    }
 }
 
 static void test_copies(void **state)
@@ -589,7 +612,8 @@ int main(void)
         cmocka_unit_test(test_adaln_samples), cmocka_unit_test(test_headnorm),
         cmocka_unit_test(test_rope), cmocka_unit_test(test_sinusoid),
         cmocka_unit_test(test_activations), cmocka_unit_test(test_latents),
-        cmocka_unit_test(test_sums), cmocka_unit_test(test_copies), cmocka_unit_test(test_permute),
+        cmocka_unit_test(test_sums), cmocka_unit_test(test_finite),
+        cmocka_unit_test(test_copies), cmocka_unit_test(test_permute),
         cmocka_unit_test(test_table), cmocka_unit_test(test_f32_functions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -227,13 +227,16 @@ static inline double gradients(struct rig *r, struct comm *part)
 static inline double gradients_scanned(struct rig *r, struct comm *part)
 {
     struct scan scan;
-    scan_attach(&scan, r->b.ops);
+    struct err err = {0};
+    must(scan_open(&scan, r->b.ops, &err), &err);
+    scan_attach(&scan, r->b.stream);
     double loss = gradients(r, part);
     scan_detach(&scan);
     if (scan.found.any && fault_active == FAULT_POINT_NONE)
         fail_msg("rank %d: %s of layer %lld %s what is not finite", part->rank,
                  meter_kind_names[scan.found.op], (long long)scan.found.layer,
                  scan.found.made ? "made" : "read");
+    scan_close(&scan);
     return loss;
 }
 

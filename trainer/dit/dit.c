@@ -394,6 +394,7 @@ static void loss(struct dit *d, double inv_norm)
     const struct model *m = d->m;
     struct ops_latents a = {
         .samples = d->slot->device.samples, .n = d->slot->now.n, .channels = m->latent_channels,
+        .cells = d->slot->now.cells,
         .patch_t = m->patch_t, .patch_h = m->patch_h, .patch_w = m->patch_w,
         .latent = dit_buffer(d, DIT_LATENT, 0, 1), .noise = dit_buffer(d, DIT_NOISE, 0, 1),
         .tokens = dit_rows(d, DIT_PRED, 0), .dtokens = dit_rows(d, DIT_DPRED, 0),

@@ -268,6 +268,7 @@ static struct ops_latents latents(const struct dit *d)
     struct ops_latents a = {
         .samples = d->slot->device.samples, .n = d->slot->now.n,
         .channels = m->latent_channels, .cond_channels = m->cond_channels,
+        .cells = d->slot->now.cells,
         .patch_t = m->patch_t, .patch_h = m->patch_h, .patch_w = m->patch_w,
         .latent = dit_buffer(d, DIT_LATENT, 0, 1), .noise = dit_buffer(d, DIT_NOISE, 0, 1)
     };
@@ -306,7 +307,7 @@ static void finish(struct dit *d, const struct dit_view *v, bool noised)
     d->o->layer = PARAM_LAYER_EMBED;
     if (noised)
         d->o->normal(d->o, d->stream, &(struct ops_normal){
-            d->slot->device.samples, d->slot->now.n, m->latent_channels,
+            d->slot->device.samples, d->slot->now.n, m->latent_channels, d->slot->now.cells,
             d->c.seed, PHILOX_NOISE, dit_buffer(d, DIT_NOISE, 0, 1)
         });
     d->o->patchify(d->o, d->stream, &patches);

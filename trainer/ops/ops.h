@@ -185,6 +185,7 @@ struct ops_sample {
 struct ops_latents {
     const struct ops_sample *samples; /* [n] */
     int64_t n, channels, cond_channels;
+    int64_t cells; /* of all samples together; the buffers may be longer */
     int64_t patch_t, patch_h, patch_w;
     struct tensor latent, noise; /* [1, cells · C] stat */
     struct tensor cond;          /* [1, cells · cond_channels] stat; absent: zeros */
@@ -202,10 +203,10 @@ struct ops_latents {
  * j). */
 struct ops_normal {
     const struct ops_sample *samples;
-    int64_t n, channels;
+    int64_t n, channels, cells;
     uint64_t seed;
     enum philox_stream stream;
-    struct tensor out; /* [1, cells · C] stat */
+    struct tensor out; /* [1, cells · C] stat, or longer */
 };
 
 /* First weights: element j of out is `scale` times 1, or times a standard normal number, or times
@@ -268,6 +269,12 @@ struct ops_sumsq {
     bool accumulate;        /* adds to *out */
 };
 
+/* Adds to *bad how many numbers of a tensor of any type are not finite. */
+struct ops_finite {
+    struct tensor x;
+    int64_t *bad; /* device memory */
+};
+
 /* Rows in another order: dst row i = src row index[i]; with `back` dst row index[i] = src row i.
  * The index names every row once; dst is other memory than src, of the same type. */
 struct ops_permute {
@@ -300,7 +307,8 @@ struct ops_axpy { struct tensor x, y; double alpha; };
     X(headnorm_bwd, ops_headnorm) X(rope, ops_rope) X(act_fwd, ops_act) X(act_bwd, ops_act) \
     X(colsum, ops_colsum) X(patchify, ops_latents) X(unpatchify, ops_latents) \
     X(loss, ops_latents) X(normal, ops_normal) X(draw, ops_draw) X(sinusoid, ops_sinusoid) \
-    X(adamw, ops_adamw) X(sumsq, ops_sumsq) X(copy, ops_copy) X(axpy, ops_axpy) X(permute, ops_permute) \
+    X(adamw, ops_adamw) X(sumsq, ops_sumsq) X(finite, ops_finite) X(copy, ops_copy) \
+    X(axpy, ops_axpy) X(permute, ops_permute) \
     X(table_fwd, ops_table) X(table_bwd, ops_table)
 
 struct scan;

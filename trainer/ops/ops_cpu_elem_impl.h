@@ -260,6 +260,23 @@ static void op_sumsq(struct ops *o, struct dev_stream *s, const struct ops_sumsq
     *a->out = h;
 }
 
+static int64_t row_bad(const void *row, enum dtype dtype, int64_t n)
+{
+    int64_t bad = 0;
+    for (int64_t j = 0; j < n; j++)
+        bad += dtype == DTYPE_F64   ? !isfinite(((const double *)row)[j])
+               : dtype == DTYPE_F32 ? !isfinite(((const float *)row)[j])
+                                    : !isfinite(bf16_value(((const uint16_t *)row)[j]));
+    return bad;
+}
+
+static void op_finite(struct ops *o, struct dev_stream *s, const struct ops_finite *a)
+{
+    (void)o, (void)s;
+    for (int64_t i = 0; i < a->x.rows; i++)
+        *a->bad += row_bad(tensor_at(&a->x, i, 0), a->x.dtype, a->x.cols);
+}
+
 static void adamw_run(const struct ops_adamw *a, const struct ops_step *t, int64_t n)
 {
     const REAL *restrict grad = a->grad.ptr;

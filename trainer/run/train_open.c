@@ -283,6 +283,8 @@ static int memory_take(struct train *t, const struct dit_config *c, struct err *
     if ((rc = pipe_open(&l->pipe, l->dit, l->layout, l->sh.place, l->grid.pp, l->compute.stream,
                         l->most_micros, err)) < 0)
         return rc;
+    if ((rc = scan_open(&l->scan, l->compute.ops, err)) < 0)
+        return rc;
     return writes_async(t) ? ckpt_async_open(&l->async, &l->optim, err) : 0;
 }
 
@@ -325,6 +327,7 @@ void train_close(struct train *t)
     meter_detach(&t->meter);
     ckpt_async_close(&t->leg.async);
     validate_close(&t->leg.validate);
+    scan_close(&t->leg.scan);
     pipe_close(&t->leg.pipe);
     dit_free(t->leg.dit);
     units_close(&t->leg.units);

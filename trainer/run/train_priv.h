@@ -28,6 +28,7 @@ struct leg {
     struct units units;
     struct dit *dit;
     struct pipe pipe;
+    struct scan scan; /* for a step that is computed again */
     struct loader *loaders[LIMIT_STAGES];
     struct validate validate;
     /* For each stage's data, and behind them for the validation's: whether shards are compared with

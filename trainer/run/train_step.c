@@ -226,14 +226,14 @@ static void pass_again_tell(const struct pass *p, const struct record_step *s)
 static int pass_again(struct train *t, struct share *share, int64_t step, double norm,
                       struct record_step *s, struct pass *p, struct err *err)
 {
-    struct scan scan;
+    struct scan *scan = &t->leg.scan;
     share->again = s->again = true;
-    scan_attach(&scan, t->leg.compute.ops);
+    scan_attach(scan, t->leg.compute.stream);
     int rc = pass_run(t, share, step, norm, s, p, err);
-    scan_detach(&scan);
+    scan_detach(scan);
     if (rc < 0)
         return rc;
-    if (p->opt.nonfinite && (rc = train_found_find(t, scan.found, s, err)) < 0)
+    if (p->opt.nonfinite && (rc = train_found_find(t, scan->found, s, err)) < 0)
         return rc;
     if (t->conf->world->rank == 0)
         pass_again_tell(p, s);
@@ -280,8 +280,7 @@ int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step
         .first_draw = draw, .gbs = gbs, .ordinal = ordinal};
     if ((rc = pass_run(t, &share, step, facts.norm, s, &p, err)) < 0)
         return err_step(step, rc, err);
-    if (p.opt.nonfinite && t->leg.compute.dev->host_memory &&
-        (rc = pass_again(t, &share, step, facts.norm, s, &p, err)) < 0)
+    if (p.opt.nonfinite && (rc = pass_again(t, &share, step, facts.norm, s, &p, err)) < 0)
         return err_step(step, rc, err);
     s->comm_s = comm_waited_s(t->conf->world) - waited;
     meter_span(t->leg.compute.dev->meter, whole, "step", step);

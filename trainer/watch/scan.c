@@ -1,29 +1,26 @@
 #include "trainer/watch/scan.h"
 
-#include <math.h>
-
-#include "base/bf16.h"
-#include "base/num.h"
-
 enum { TENSORS_MAX = 8 };
 
-static bool row_finite(const void *row, enum dtype dtype, int64_t n)
-{
-    int64_t bad = 0;
-    for (int64_t j = 0; j < n; j++)
-        bad += dtype == DTYPE_F64   ? !isfinite(((const double *)row)[j])
-               : dtype == DTYPE_F32 ? !isfinite(((const float *)row)[j])
-                                    : !isfinite(bf16_value(((const uint16_t *)row)[j]));
-    return bad == 0;
-}
+enum { READ, WRITTEN, SIDES }; /* of an operation */
 
-static bool all_finite(const struct tensor t[TENSORS_MAX])
+/* Queues the count of what is not finite in the tensors of one side. */
+static void side_count(struct scan *s, struct dev_stream *stream,
+                       const struct tensor t[TENSORS_MAX], int side)
 {
     for (int k = 0; k < TENSORS_MAX; k++)
-        for (int64_t i = 0; t[k].ptr && i < t[k].rows; i++)
-            if (!row_finite(tensor_at(&t[k], i, 0), t[k].dtype, t[k].cols))
-                return false;
-    return true;
+        if (t[k].ptr)
+            s->plain.finite(s->ops, stream, &(struct ops_finite){t[k], s->bad + side});
+}
+
+/* Waits for the counts. An error of the device is kept by it, and the caller's next sync gives
+ * it. */
+static void counts_take(struct scan *s, struct dev_stream *stream)
+{
+    struct dev *dev = s->ops->dev;
+    struct err none;
+    dev->copy(dev, s->told, s->bad, SIDES * (int64_t)sizeof *s->bad, DEV_D2H, stream);
+    dev->stream_sync(dev, stream, &none);
 }
 
 static void found_keep(struct scan *s, enum meter_kind op, bool made)
@@ -38,18 +35,24 @@ static void found_keep(struct scan *s, enum meter_kind op, bool made)
     };
 }
 
-/* Returns the part of a buffer that these samples take. Buffers of latents are as long as the
- * largest micro-batch. */
-static struct tensor cells(struct tensor t, const struct ops_sample *samples, int64_t n,
-                           int64_t channels)
+static void written_look(struct scan *s, struct dev_stream *stream,
+                         const struct tensor out[TENSORS_MAX], enum meter_kind op)
 {
-    int64_t end = 0;
-    for (int64_t i = 0; i < n; i++)
-        end = num_max_i64(end,
-                          samples[i].cell + (int64_t)samples[i].t * samples[i].h * samples[i].w);
-    return t.ptr ? tensor_cols(t, 0, end * channels) : t;
+    struct dev *dev = s->ops->dev;
+    side_count(s, stream, out, WRITTEN);
+    counts_take(s, stream);
+    if (s->told[WRITTEN] > 0)
+        found_keep(s, op, s->told[READ] == 0);
+    else if (s->told[READ] > 0)
+        dev->fill(dev, s->bad, 0, SIDES * (int64_t)sizeof *s->bad, stream);
 }
-#define CELLS(t) cells(t, a->samples, a->n, a->channels)
+
+/* Returns the part of a buffer of latents that the samples take. */
+static struct tensor cells(struct tensor t, int64_t elements)
+{
+    return t.ptr ? tensor_cols(t, 0, elements) : t;
+}
+#define CELLS(t) cells(t, a->cells * a->channels)
 #define NONE tensor_none()
 
 /* Each operation that is scanned: X(name, (tensors it reads), (tensors it writes)). A tensor that
@@ -73,7 +76,7 @@ static struct tensor cells(struct tensor t, const struct ops_sample *samples, in
     X(act_bwd, (a->x, a->dy), (a->dx, a->y))                                                       \
     X(colsum, (a->x, a->beta != 0 ? a->out : NONE), (a->out))                                      \
     X(patchify,                                                                                    \
-      (CELLS(a->latent), CELLS(a->noise), cells(a->cond, a->samples, a->n, a->cond_channels)),     \
+      (CELLS(a->latent), CELLS(a->noise), cells(a->cond, a->cells * a->cond_channels)),     \
       (a->tokens))                                                                                 \
     X(unpatchify, (a->tokens), (CELLS(a->out)))                                                    \
     X(loss, (a->tokens, CELLS(a->latent), CELLS(a->noise)), (a->dtokens))                          \
@@ -86,7 +89,8 @@ static struct tensor cells(struct tensor t, const struct ops_sample *samples, in
     X(table_bwd, (a->dx, a->beta != 0 ? a->dtable : NONE), (a->dtable))
 
 /* The others work on weights and gradients, whose numbers the optimizer looks at itself. */
-#define UNSCANNED_OPS(X) X(draw, (NONE), (NONE)) X(adamw, (NONE), (NONE)) X(sumsq, (NONE), (NONE))
+#define UNSCANNED_OPS(X) X(draw, (NONE), (NONE)) X(adamw, (NONE), (NONE)) X(sumsq, (NONE), (NONE)) \
+    X(finite, (NONE), (NONE))
 
 /* Each operation of the table must have an entry in one of these two lists. */
 #define ENTRY(op, reads, writes) ENTRY_##op,
@@ -102,19 +106,45 @@ OPS_LIST(CHECK)
     {                                                                                            \
         const struct tensor in[TENSORS_MAX] = {LIST reads}, out[TENSORS_MAX] = {LIST writes};    \
         struct scan *s = o->scan;                                                                \
-        bool sane = s->found.any || all_finite(in);                                              \
+        if (!s->found.any)                                                                       \
+            side_count(s, stream, in, READ);                                                     \
         s->plain.op(o, stream, a);                                                               \
-        if (!s->found.any && !all_finite(out))                                                   \
-            found_keep(s, METER_OP_##op, sane);                                                  \
+        if (!s->found.any)                                                                       \
+            written_look(s, stream, out, METER_OP_##op);                                         \
         s->calls++;                                                                              \
     }
 SCANNED_OPS(SCANNED)
 
-void scan_attach(struct scan *s, struct ops *o)
+int scan_open(struct scan *s, struct ops *o, struct err *err)
 {
-    BUG_ON(o->scan || !o->dev->host_memory);
-    *s = (struct scan){.ops = o, .plain = *o};
+    struct dev *dev = o->dev;
+    int rc;
+    *s = (struct scan){.ops = o};
+    if ((rc = dev->alloc(dev, "counts of a scan", SIDES * (int64_t)sizeof *s->bad,
+                         (void **)&s->bad, err)) < 0)
+        return rc;
+    return dev->alloc_host(dev, "counts of a scan", SIDES * (int64_t)sizeof *s->told,
+                           (void **)&s->told, err);
+}
+
+void scan_close(struct scan *s)
+{
+    if (!s->ops)
+        return;
+    s->ops->dev->free(s->ops->dev, s->bad);
+    s->ops->dev->free_host(s->ops->dev, s->told);
+    *s = (struct scan){0};
+}
+
+void scan_attach(struct scan *s, struct dev_stream *stream)
+{
+    struct ops *o = s->ops;
+    BUG_ON(o->scan);
+    s->plain = *o;
+    s->found = (struct scan_found){0};
+    s->calls = 0;
     o->scan = s;
+    o->dev->fill(o->dev, s->bad, 0, SIDES * (int64_t)sizeof *s->bad, stream);
 #define REPLACE(op, reads, writes) o->op = scanned_##op;
     SCANNED_OPS(REPLACE)
 }

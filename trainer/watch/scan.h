@@ -4,14 +4,16 @@
  * and sumsq, reads and writes. It does not look at statistics of rows: a log-sum-exp is -inf where
  * there are no keys. It keeps the first operation whose result is not finite. `made`: all that this
  * operation read was finite, so it is the cause; else the number came from what no operation wrote:
- * data, weights, a message. An operation then costs several reads of its tensors. So a step is
+ * data, weights, a message. The device counts, and each operation is waited for. So a step is
  * scanned when it is computed again because a gradient was not finite (train.c), not before.
  *
  *     struct scan s;
- *     scan_attach(&s, ops);
+ *     scan_open(&s, ops, err);
+ *     scan_attach(&s, stream);
  *     ... compute ...
  *     scan_detach(&s);
  *     s.found
+ *     scan_close(&s);
  */
 #ifndef TRAINER_WATCH_SCAN_H
 #define TRAINER_WATCH_SCAN_H
@@ -26,14 +28,20 @@ struct scan_found {
 };
 
 struct scan {
-    struct ops *ops;  /* what it is attached to */
+    struct ops *ops;  /* what it is attached to, between attach and detach */
     struct ops plain; /* the calls that the scanned ones make */
     struct scan_found found;
     int64_t calls;
+    /* What the operation at hand has read, and written, that is not finite: in device memory, and
+     * the pinned copy of it. */
+    int64_t *bad, *told;
 };
 
-/* Attaches *s, which stays until scan_detach. The table's memory must be the host's. */
-void scan_attach(struct scan *s, struct ops *o);
+/* Takes memory for looking at a table's calls. After a failure scan_close frees what there is. */
+int scan_open(struct scan *s, struct ops *o, struct err *err);
+void scan_close(struct scan *s); /* Is safe on a zeroed struct. */
+/* Attaches *s, which stays until scan_detach. */
+void scan_attach(struct scan *s, struct dev_stream *stream);
 void scan_detach(struct scan *s);
 
 #endif
