@@ -109,6 +109,7 @@ void comm_break(struct comm *c)
 
 void comm_bind(struct comm *c, struct dev *dev)
 {
+    comm_stages_free(c);
     c->dev = dev;
 }
 
@@ -189,6 +190,7 @@ void comm_close(struct comm *c)
     if (!c->parent && !c->broken)
         all_there(c, "end", &err); /* else c is broken, and its backend does not wait */
     c->backend->close(c);
+    comm_stages_free(c);
     comm_free(c);
 }
 
@@ -251,7 +253,37 @@ static int work_prepare(struct comm_work *w, const struct comm_op *op, bool orde
         return rc;
     if (check && ordered && w->c->size > 1 && (rc = comm_order_add(w->c, w, op, err)) < 0)
         return rc;
-    return check ? comm_work_cover(w, err) : 0;
+    return check || w->staged ? comm_work_cover(w, err) : 0;
+}
+
+/* Says whether an operation on a stream's memory goes through pinned memory. What a rank alone
+ * gives itself need not. */
+static bool is_staged(const struct comm *c, const struct comm_op *op, const struct dev_stream *s)
+{
+    return s && c->dev && !c->dev->host_memory &&
+           (c->size > 1 || op->kind == COMM_SEND_RECV || c->conf->check);
+}
+
+/* Prepares a work on a stream's memory; what is sent is there afterwards. */
+static int work_stage(struct comm_work *w, const struct comm_op *op, struct dev_stream *s,
+                      bool ordered, struct err *err)
+{
+    struct dev *dev = w->c->dev;
+    int rc;
+    if (!s || !dev)
+        return work_prepare(w, op, ordered, err);
+    if (is_staged(w->c, op, s)) {
+        /* Another stream may still read the last result. */
+        if (w->given && w->given != s && (rc = dev->stream_sync(dev, w->given, err)) < 0)
+            return rc;
+        w->staged = s;
+        if ((rc = work_prepare(w, op, ordered, err)) < 0)
+            return rc;
+        return dev->stream_sync(dev, s, err);
+    }
+    if (dev->host_memory && (rc = dev->stream_sync(dev, s, err)) < 0)
+        return rc;
+    return work_prepare(w, op, ordered, err);
 }
 
 static int broken_error(const struct comm *c, const struct comm_op *op, struct err *err)
@@ -282,18 +314,17 @@ static int work_start(struct comm *c, const struct comm_op *op, struct dev_strea
     if (c->broken)
         return broken_error(c, op, err);
     int rc;
-    if (s && c->dev && (rc = c->dev->stream_sync(c->dev, s, err)) < 0)
-        return rc;
     struct comm_work *w = work_take(c, scalars);
     w->start_s = started;
-    if ((rc = work_prepare(w, op, ordered, err)) < 0) {
+    if ((rc = work_stage(w, op, s, ordered, err)) < 0) {
+        comm_work_uncover(w, false, NULL);
         w->taken = false;
         return rc;
     }
     w->sent_bytes = comm_work_sent_bytes(w);
     c->sent_bytes += w->sent_bytes;
     c->ops++;
-    comm_work_own(w);
+    comm_work_own(w, s);
     rc = c->backend->start(c, w, err);
     w->started_s = clock_mono_s();
     waited_add(c, w->started_s - started);
@@ -319,10 +350,9 @@ static double latency_of(const struct comm_work *w)
 
 int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct err *err)
 {
-    (void)s; /* what is queued from here on comes after it */
     if (!w)
         return 0;
-    BUG_ON(w->c != c || !w->taken);
+    BUG_ON(w->c != c || !w->taken || (w->staged && !s));
     if (c->broken && !w->done)
         return broken_error(c, &w->op, err);
     double entered = clock_mono_s(), until = w->start_s + latency_of(w);
@@ -335,7 +365,7 @@ int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct 
     waited_add(c, now - entered);
     if (rc < 0)
         return rc;
-    comm_work_uncover(w, true);
+    comm_work_uncover(w, true, s);
     w->taken = false;
     if (c->conf->trace)
         c->conf->trace(c->conf->trace_ctx, c, &w->op, &(struct comm_times){

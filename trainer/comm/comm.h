@@ -4,8 +4,14 @@
  * comm_start begins an operation on data that `stream` has written, and gives a work. comm_wait
  * completes it, and what is queued on the stream afterwards sees the result. Until the wait the
  * source must not be written and the destination not be read: with conf.check, destinations hold
- * NaN until then (a missing wait shows in the loss) and sources are copied first. Buffers are
- * host-addressable. The blocking calls are a start and a wait.
+ * NaN until then (a missing wait shows in the loss) and sources are copied first. The blocking
+ * calls are a start and a wait.
+ *
+ * With a stream the buffers are memory of the device that comm_bind named, with NULL memory of the
+ * host. Device memory that is the host's, too, is sent and received as it is. Other device memory
+ * is staged: the start copies what is sent to pinned host memory and waits for that, and behind the
+ * wait the result is copied back on the wait's stream. A work keeps the pinned memory that it
+ * needed until its group is closed, which is before the device is.
  *
  * Order. All ranks of a group start the same operations in the same order, and two ranks that share
  * several groups start those of all shared groups in one order. They may wait in any order. In a
@@ -153,7 +159,8 @@ int comm_mpi_open(int *argc, char ***argv, struct comm **out, struct err *err);
 bool comm_mpi_started(void);
 /* Returns the name and version of the MPI library as it tells them, in one line. */
 const char *comm_mpi_library(void);
-/* Sets the device of the streams that are given to c, and to what is split from it later. */
+/* Sets the device of the streams that are given to c, and to what is split from it later. NULL is
+ * set before the device is closed. */
 void comm_bind(struct comm *c, struct dev *dev);
 /* Forms a group of the ranks of each color, ordered by key, then by rank in c. axis is a literal.
  * The deadline holds for ranks that do not come. */

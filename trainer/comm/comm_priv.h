@@ -7,8 +7,8 @@
  *   reduce    rank r gets send_n[r] at send_at[r] of src; the sum of what comes is recv_n[own] at
  *             recv_at[own] of dst; an all-reduce is followed by an exchange of the sums
  *   messages  a list
- * The front copies what a rank gives itself in an exchange, and in check mode puts copies in the
- * place of src and dst.
+ * The front copies what a rank gives itself in an exchange. In check mode, and where a buffer is in
+ * device memory that the host cannot touch, it puts copies in the place of src and dst.
  */
 #ifndef TRAINER_COMM_COMM_PRIV_H
 #define TRAINER_COMM_COMM_PRIV_H
@@ -25,9 +25,14 @@ struct comm_work {
     const char *src;
     char *dst;
     struct comm_message messages[COMM_MESSAGES];
-    /* Check mode: src and dst are in these copies. The caller's destination begins dst_first
-     * elements after `real`. */
+    /* A work that is covered has src and dst in these copies. The caller's destination begins
+     * dst_first elements after `real`. */
     char *src_copy, *dst_copy, *real;
+    struct dev_stream *staged; /* the buffers are in its device's memory, out of the host's reach */
+    /* Pinned memory that the copies are in then. The last result has left it when `given` is
+     * synced. */
+    struct comm_stage { void *ptr; int64_t bytes; } stages[2];
+    struct dev_stream *given;
     int64_t dst_first;
     void *real_bufs[COMM_MESSAGES];
     void *self; /* the backend's own */
@@ -80,11 +85,14 @@ static inline bool comm_reduces(enum comm_kind k)
 
 /* comm_work.c: the ranges of an operation, the copies of check mode, and the bytes to others. */
 void comm_work_plan(struct comm_work *w, const struct comm_op *op);
-/* Copies the sources and writes NaN into the destinations. This is check mode's. */
+/* Copies the sources; in check mode it writes NaN into the destinations. */
 int comm_work_cover(struct comm_work *w, struct err *err);
-/* Frees the copies. give: the result goes to the caller's destinations first. */
-void comm_work_uncover(struct comm_work *w, bool give);
-void comm_work_own(struct comm_work *w); /* Copies what a rank gives itself. */
+/* Frees the copies. give: the result goes to the caller's destinations first; on the stream s where
+ * the work was staged. */
+void comm_work_uncover(struct comm_work *w, bool give, struct dev_stream *s);
+/* Copies what a rank gives itself; on the stream s where that is device memory still. */
+void comm_work_own(struct comm_work *w, struct dev_stream *s);
+void comm_stages_free(struct comm *c); /* Frees the pinned memory of a group's works. */
 int64_t comm_work_sent_bytes(const struct comm_work *w);
 
 /* comm_order.c */

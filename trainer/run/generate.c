@@ -186,6 +186,8 @@ void generate_close(struct generate *g)
         g->compute.dev->free(g->compute.dev, g->grads);
     }
     comm_grid_close(&g->grid);
+    if (g->self)
+        comm_bind(g->self, NULL);
     compute_close(&g->compute);
     comm_close(g->self);
     shards_release(&g->sh);

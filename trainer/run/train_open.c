@@ -334,10 +334,10 @@ void train_close(struct train *t)
     optim_close(&t->leg.optim);
     for (int i = 0; i < LIMIT_STAGES; i++)
         loader_close(t->leg.loaders[i]);
+    comm_grid_close(&t->leg.grid);
+    comm_bind(t->conf->world, NULL);
     compute_close(&t->leg.compute);
     shards_release(&t->leg.sh);
     params_release(&t->leg.params);
-    comm_grid_close(&t->leg.grid);
-    comm_bind(t->conf->world, NULL);
     t->leg = (struct leg){0};
 }
