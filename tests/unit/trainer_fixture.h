@@ -43,6 +43,25 @@ static inline void bench_close(struct bench *b)
     b->dev->close(b->dev);
 }
 
+/* Sets device memory. */
+static inline void bench_put(const struct bench *b, void *to, const void *from, int64_t bytes)
+{
+    struct err err = {0};
+    b->dev->copy(b->dev, to, from, bytes, DEV_H2D, b->stream);
+    assert_int_equal(b->dev->stream_sync(b->dev, b->stream, &err), 0);
+}
+
+/* Returns what device memory holds, new. */
+static inline void *bench_get(const struct bench *b, const void *from, int64_t bytes)
+{
+    struct err err = {0};
+    void *to = malloc((size_t)bytes + 1);
+    assert_non_null(to);
+    b->dev->copy(b->dev, to, from, bytes, DEV_D2H, b->stream);
+    assert_int_equal(b->dev->stream_sync(b->dev, b->stream, &err), 0);
+    return to;
+}
+
 /* Computes elements first .. first+n-1 of the first values of parameter p. */
 static inline void first_values(const struct param *p, uint64_t seed, int64_t first, int64_t n,
                                 double *out)

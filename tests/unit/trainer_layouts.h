@@ -129,24 +129,34 @@ static inline struct model model_of(const struct model_case *c)
 
 /* ---- the sum of the ranks' gradients, by rules of this test's own ---- */
 
+enum { GRADS, WEIGHTS, MOMENT1, MOMENT2, AVERAGE, STATES };
+static const char *const state_names[] = {"gradient", "weight", "m", "v", "average"};
+
+/* Returns the numbers of a device buffer of the rank's own pieces, or of everything, new. */
+static inline double *held_get(struct rig *r, int state, const void *buffer, bool pieces)
+{
+    int64_t all = state == WEIGHTS ? r->sh.total : r->sh.trained;
+    return bench_get(&r->b, buffer, (pieces ? all / r->sh.group : all) * 8);
+}
+
 /* Returns this rank's flat elements of a buffer, new. The buffer has the rank's own pieces of what
  * is trained, or all of it. */
 static inline double *flat_of(struct rig *r, const void *buffer, bool pieces)
 {
     struct err err = {0};
+    double *held = held_get(r, GRADS, buffer, pieces);
+    if (!pieces)
+        return held;
     double *flat = calloc((size_t)r->sh.trained + 1, sizeof *flat);
-    if (!pieces) {
-        memcpy(flat, buffer, (size_t)r->sh.trained * sizeof *flat);
-        return flat;
-    }
     for (int64_t u = 0; u < r->sh.n_trained; u++) {
         const struct shard_unit *s = &r->sh.units[u];
         struct comm_op op = {.kind = COMM_ALL_GATHER, .what = "test", .dtype = DTYPE_F64,
                              .n = s->elements / r->sh.group,
-                             .send = (const double *)buffer + s->offset / r->sh.group,
+                             .send = held + s->offset / r->sh.group,
                              .recv = flat + s->offset};
         must(comm_do(r->grid.shard, &op, NULL, &err), &err);
     }
+    free(held);
     return flat;
 }
 
@@ -182,8 +192,6 @@ static inline double *whole_gradient(struct rig *r, struct comm *part)
 
 /* ---- a run ---- */
 
-enum { GRADS, WEIGHTS, MOMENT1, MOMENT2, AVERAGE, STATES };
-static const char *const state_names[] = {"gradient", "weight", "m", "v", "average"};
 /* This is what one rank that has everything gives. */
 struct outcome {
     double *state[STATES]; /* [total], tensor after tensor */
@@ -304,6 +312,7 @@ static inline void compare_own(struct compare *c, struct rig *r, int state, cons
                                bool pieces, double *save)
 {
     int64_t at[512] = {0};
+    double *held = held_get(r, state, buffer, pieces);
     assert_true(r->list.n < LEN(at));
     for (int64_t i = 1; i < r->list.n; i++)
         at[i] = at[i - 1] + r->list.items[i - 1].count;
@@ -317,7 +326,7 @@ static inline void compare_own(struct compare *c, struct rig *r, int state, cons
         for (int64_t j = 0, run; j < t->count; j += run) {
             int64_t g = at[i] + shard_to_global(t, &r->list.items[i], j, &run);
             struct held_run h = held_of(r, &r->sh.units[t->unit], t->offset + j, run, pieces);
-            const double *got = (const double *)buffer + h.at;
+            const double *got = held + h.at;
             if (save)
                 memcpy(save + g + h.skip, got, (size_t)h.n * sizeof *got);
             else if (h.n > 0)
@@ -326,6 +335,7 @@ static inline void compare_own(struct compare *c, struct rig *r, int state, cons
         if (!save)
             differs(c, state, r->list.items[i].name, most, scale);
     }
+    free(held);
 }
 
 static inline void compare_step(struct compare *c, int64_t s, double loss,

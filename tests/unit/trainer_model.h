@@ -64,6 +64,7 @@ struct rig {
     struct finetune finetune;
     struct layout layout;
     struct comm *self; /* opened here: a world of one */
+    struct comm *world;
     struct param_list list;
     struct shards sh;
     struct comm_grid grid;
@@ -125,6 +126,18 @@ static inline double *rig_flat(const struct rig *r)
     return flat;
 }
 
+/* Puts n flat numbers at element `at` of a device buffer. */
+static inline void rig_put_run(const struct rig *r, const double *flat, int64_t n, void *buffer,
+                               enum dtype dtype, int64_t at)
+{
+    int64_t bytes = n * dtype_bytes(dtype);
+    void *stored = malloc((size_t)bytes + 1);
+    assert_non_null(stored);
+    init_store(stored, dtype, 0, flat, n);
+    bench_put(&r->b, (char *)buffer + at * dtype_bytes(dtype), stored, bytes);
+    free(stored);
+}
+
 /* Puts units 0 .. n-1 of the flat numbers into a buffer of this rank's pieces, or into a buffer of
  * everything. */
 static inline void rig_put(const struct rig *r, const double *flat, int64_t n, void *buffer,
@@ -134,10 +147,10 @@ static inline void rig_put(const struct rig *r, const double *flat, int64_t n, v
         const struct shard_unit *s = &r->sh.units[u];
         int64_t piece = s->elements / r->sh.group;
         if (whole)
-            init_store(buffer, dtype, s->offset, flat + s->offset, s->elements);
+            rig_put_run(r, flat + s->offset, s->elements, buffer, dtype, s->offset);
         else
-            init_store(buffer, dtype, s->offset / r->sh.group,
-                       flat + s->offset + r->sh.group_rank * piece, piece);
+            rig_put_run(r, flat + s->offset + r->sh.group_rank * piece, piece, buffer, dtype,
+                        s->offset / r->sh.group);
     }
 }
 
@@ -184,7 +197,7 @@ static inline void rig_memory(struct rig *r, struct comm *world, const struct ru
     }
     r->b.dev->alloc(r->b.dev, "weights", weights, &r->weights, &err);
     r->b.dev->alloc(r->b.dev, "gradients", grads, &r->grads, &err);
-    memset(r->grads, 0, (size_t)grads);
+    r->b.dev->fill(r->b.dev, r->grads, 0, grads, r->b.stream);
 }
 
 /* Opens a rig. world NULL: it is alone. run: it has an optimizer, and its weights and gradients are
@@ -202,7 +215,7 @@ static inline void rig_open_tuned(struct rig *r, struct comm *world, const struc
     data_init(&r->data);
     if (!world && comm_self_open(&r->self, &err) < 0)
         fail_msg("%s", err.text);
-    world = world ? world : r->self;
+    r->world = world = world ? world : r->self;
     comm_bind(world, r->b.dev);
     if (finetune_params(&r->m, finetune, &r->list, &err) < 0 ||
         shards_build(&r->m, &r->list, l, world->rank, &r->sh, &err) < 0 ||
@@ -269,6 +282,7 @@ static inline void rig_close(struct rig *r)
         r->b.dev->free(r->b.dev, r->grads);
     }
     comm_grid_close(&r->grid);
+    comm_bind(r->world, NULL);
     comm_close(r->self);
     shards_release(&r->sh);
     params_release(&r->list);

@@ -174,10 +174,11 @@ static bool blocks_take(struct comm_work *w, int64_t sent, int64_t received, str
 
 void comm_stages_free(struct comm *c)
 {
-    for (int i = 0; i <= COMM_WORKS && c->dev; i++) {
+    for (int i = 0; i <= COMM_WORKS; i++) {
         struct comm_work *w = &c->works[i];
         for (int k = 0; k < 2; k++) {
-            c->dev->free_host(c->dev, w->stages[k].ptr);
+            if (w->stages[k].ptr)
+                c->dev->free_host(c->dev, w->stages[k].ptr);
             w->stages[k] = (struct comm_stage){0};
         }
         w->given = NULL;
