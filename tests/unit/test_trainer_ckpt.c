@@ -432,13 +432,15 @@ static void moments_in_bf16_come_back(void **state)
     moments = MOMENTS_SAME;
     must(optim_init(&r.o, &err), &err);
     size_t n = (size_t)r.o.n_state;
-    uint16_t *m = r.o.m, *v = r.o.v, *kept = malloc(2 * n * sizeof *kept);
+    uint16_t *m, *v, *kept = malloc(2 * n * sizeof *kept);
     for (size_t i = 0; i < n; i++)
-        m[i] = (uint16_t)(i * 40503 >> 3), v[i] = (uint16_t)(i * 30011 >> 5);
-    memcpy(kept, m, n * sizeof *m), memcpy(kept + n, v, n * sizeof *v);
+        kept[i] = (uint16_t)(i * 40503 >> 3), kept[n + i] = (uint16_t)(i * 30011 >> 5);
+    bench_put(&r.b, r.o.m, kept, r.o.n_state * 2);
+    bench_put(&r.b, r.o.v, kept + n, r.o.n_state * 2);
     must(ckpt_save(&here, &r.o, &meta, 2, &out, &err), &err);
     must(ckpt_load(&here, &r.o, config, NULL, NULL, &out, &found, &err), &err);
     assert_true(found);
+    m = bench_get(&r.b, r.o.m, r.o.n_state * 2), v = bench_get(&r.b, r.o.v, r.o.n_state * 2);
     int64_t other = 0;
     for (int64_t i = 0; i < r.params.n; i++) { /* between tensors there are zeros */
         struct piece p = piece_of(&r.sh, shards_unit_of(&r.sh, i), &r.sh.tensors[i], 0,
@@ -447,7 +449,7 @@ static void moments_in_bf16_come_back(void **state)
                  memcmp(v + p.at, kept + n + p.at, (size_t)p.n * sizeof *v);
     }
     assert_int_equal(other, 0);
-    free(kept);
+    free(kept), free(m), free(v);
     rig_close(&r);
 }
 
@@ -494,6 +496,15 @@ static void narrow_write(const char *layout, int64_t step, bool async)
     comm_close(group);
 }
 
+static void device_equal(const struct rig *a, const void *of_a, const struct rig *b,
+                         const void *of_b, int64_t bytes)
+{
+    void *x = bench_get(&a->b, of_a, bytes), *y = bench_get(&b->b, of_b, bytes);
+    assert_memory_equal(x, y, (size_t)bytes);
+    free(x);
+    free(y);
+}
+
 /* All buffers, gaps too, as a rank has them that was never away. */
 static void narrow_read(const char *layout, int64_t step)
 {
@@ -510,9 +521,9 @@ static void narrow_read(const char *layout, int64_t step)
     narrow_open(&want, layout, group, true);
     must(ckpt_load(&here, &r.o, config, NULL, NULL, &meta, &found, &err), &err);
     assert_true(found && meta.step == step && r.o.n_state < r.o.n_weights);
-    assert_memory_equal(r.o.weights, want.o.weights, (size_t)r.o.n_weights * 2);
-    assert_memory_equal(r.o.master, want.o.master, (size_t)r.o.n_state * 4);
-    assert_memory_equal(r.o.ema, want.o.ema, (size_t)r.o.n_state * 4);
+    device_equal(&r, r.o.weights, &want, want.o.weights, r.o.n_weights * 2);
+    device_equal(&r, r.o.master, &want, want.o.master, r.o.n_state * 4);
+    device_equal(&r, r.o.ema, &want, want.o.ema, r.o.n_state * 4);
     rig_close(&r);
     rig_close(&want);
     comm_close(group);

@@ -57,18 +57,45 @@ static inline void rig_close(struct rig *r)
     bench_close(&r->b);
 }
 
+enum { STATE_MOST = 1 << 18 };
+
+static inline int64_t buffer_bytes(const struct rig *r, int buffer)
+{
+    int64_t n = buffer == CKPT_WEIGHTS ? r->o.n_weights : r->o.n_state;
+    assert_true(n <= STATE_MOST);
+    return n * dtype_bytes(ckpt_buffer_dtype(DTYPE_F64, r->run.moments, (enum ckpt_buffer)buffer));
+}
+
+/* Returns a state of f64 in memory of the host, which lasts until the next call. It takes none, as
+ * allocations may fail here by intention. */
+static inline struct ckpt_state state_get(const struct rig *r)
+{
+    static double held[CKPT_BUFFERS][STATE_MOST];
+    struct ckpt_state s = ckpt_state_of(&r->o);
+    for (int b = 0; b < CKPT_BUFFERS; b++)
+        if (s.buffers[b]) {
+            bench_get_to(&r->b, held[b], s.buffers[b], buffer_bytes(r, b));
+            s.buffers[b] = (char *)held[b];
+        }
+    s.slab = NULL;
+    return s;
+}
+
 static inline void state_set(struct rig *r, int64_t salt)
 {
     struct err err = {0};
-    struct ckpt_state s = ckpt_state_of(&r->o);
     must(optim_zero(&r->o, &err), &err);
+    struct ckpt_state s = state_get(r), there = ckpt_state_of(&r->o);
     state_visit(&s, salt, state_put);
+    for (int b = 0; b < CKPT_BUFFERS; b++)
+        if (s.buffers[b])
+            bench_put(&r->b, there.buffers[b], s.buffers[b], buffer_bytes(r, b));
     r->o.updates = 1000 + salt;
 }
 
 static inline void state_check(const struct rig *r, int64_t salt)
 {
-    struct ckpt_state s = ckpt_state_of(&r->o);
+    struct ckpt_state s = state_get(r);
     assert_true(state_visit(&s, salt, state_compare) > 0);
     assert_int_equal(r->o.updates, 1000 + salt);
 }

@@ -51,14 +51,19 @@ static inline void bench_put(const struct bench *b, void *to, const void *from, 
     assert_int_equal(b->dev->stream_sync(b->dev, b->stream, &err), 0);
 }
 
+static inline void bench_get_to(const struct bench *b, void *to, const void *from, int64_t bytes)
+{
+    struct err err = {0};
+    b->dev->copy(b->dev, to, from, bytes, DEV_D2H, b->stream);
+    assert_int_equal(b->dev->stream_sync(b->dev, b->stream, &err), 0);
+}
+
 /* Returns what device memory holds, new. */
 static inline void *bench_get(const struct bench *b, const void *from, int64_t bytes)
 {
-    struct err err = {0};
     void *to = malloc((size_t)bytes + 1);
     assert_non_null(to);
-    b->dev->copy(b->dev, to, from, bytes, DEV_D2H, b->stream);
-    assert_int_equal(b->dev->stream_sync(b->dev, b->stream, &err), 0);
+    bench_get_to(b, to, from, bytes);
     return to;
 }
 
