@@ -492,6 +492,7 @@ static void latents(struct job *j, const char *file, const int64_t run[2])
         samples[i] = latent_samples[i];
         samples[i].valid_t = samples[i].t, samples[i].valid_h = samples[i].h,
         samples[i].valid_w = samples[i].w;
+        samples[i].inv_norm = 0.01;
         samples[i].token = tokens;
         samples[i].first = run[0] * latent_samples[i].n_tokens / 8;
         samples[i].n_tokens = run[1] * latent_samples[i].n_tokens / 8 - samples[i].first;
@@ -507,7 +508,7 @@ static void latents(struct job *j, const char *file, const int64_t run[2])
                             .noise = given(j, "noise", 1, CELLS * LATENT_CHANNELS, 1),
                             .cond = given(j, "cond", 1, CELLS * LATENT_COND, 1),
                             .tokens = blank(j, tokens, (LATENT_CHANNELS + LATENT_COND) * P),
-                            .inv_norm = 0.01, .loss = loss};
+                            .loss = loss};
     o->patchify(o, j->b.stream, &a);
     made(j, "patches", a.tokens);
     a.tokens = given(j, "prediction", tokens, LATENT_CHANNELS * P, 1);
@@ -520,7 +521,7 @@ static void latents(struct job *j, const char *file, const int64_t run[2])
     o->loss(o, j->b.stream, &a);
     made(j, "dprediction", a.dtokens);
     dump_vector(&j->d, "out/loss", loss, LATENT_SAMPLES);
-    dump_number(&j->d, "in/inv_norm", a.inv_norm);
+    dump_number(&j->d, "in/inv_norm", samples[0].inv_norm);
     for (int i = 0; i < LATENT_SAMPLES; i++) {
         const struct ops_sample *s = &samples[i];
         char name[DUMP_NAME_BYTES];

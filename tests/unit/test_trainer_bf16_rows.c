@@ -258,10 +258,10 @@ static void test_latents(void **state)
     struct ops_sample samples[2] = {
         {.token = 0, .n_tokens = 6, .cell = 0, .t = 2, .h = 2, .w = 6, .valid_t = 2, .valid_h = 2,
          .valid_w = 6, .ordinal = 11, .in_data = 0.5, .in_noise = 1.25, .out_data = -0.3,
-         .out_noise = 0.8, .weight = 1.5},
+         .out_noise = 0.8, .weight = 1.5, .inv_norm = 0.01},
         {.token = 6, .n_tokens = 2, .cell = 24, .t = 1, .h = 4, .w = 2, .valid_t = 1, .valid_h = 3,
          .valid_w = 1, .ordinal = 12, .in_data = 2, .in_noise = 0.1, .out_data = 1, .out_noise = -1,
-         .weight = 0.25},
+         .weight = 0.25, .inv_norm = 0.01},
     };
     struct tables t = tables_open();
     struct trio latent = stat_random(1, 96, 1), noise = stat_random(1, 96, 2),
@@ -275,7 +275,7 @@ static void test_latents(void **state)
         a[k] = (struct ops_latents){.samples = samples, .n = 2, .channels = 3, .cells = 32, .patch_t = 1,
                                     .patch_h = 2, .patch_w = 2, .latent = latent.t[k],
                                     .noise = noise.t[k], .tokens = pred.t[k], .out = out.t[k],
-                                    .inv_norm = 0.01, .dtokens = dpred.t[k],
+                                    .dtokens = dpred.t[k],
                                     .loss = loss[k]};
         in[k] = a[k];
         in[k].cond_channels = 2, in[k].cond = cond.t[k], in[k].tokens = tokens.t[k];

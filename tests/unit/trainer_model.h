@@ -296,9 +296,9 @@ static inline int step_try(struct dit *d, const struct batch *b, struct dit_resu
                            struct err *err)
 {
     int rc;
-    if ((rc = dit_begin(d, 0, 0, b, err)) < 0)
+    if ((rc = dit_begin(d, 0, 0, b, INV_NORM, err)) < 0)
         return rc;
-    dit_chunk_forward(d, 0, INV_NORM);
+    dit_chunk_forward(d, 0);
     dit_chunk_backward(d, 0);
     if ((rc = dit_failed(d, err)) < 0)
         return rc;

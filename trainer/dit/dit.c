@@ -389,7 +389,7 @@ static void forward(struct dit *d)
                         tensor_none(), tensor_none());
 }
 
-static void loss(struct dit *d, double inv_norm)
+static void loss(struct dit *d)
 {
     const struct model *m = d->m;
     struct ops_latents a = {
@@ -398,7 +398,7 @@ static void loss(struct dit *d, double inv_norm)
         .patch_t = m->patch_t, .patch_h = m->patch_h, .patch_w = m->patch_w,
         .latent = dit_buffer(d, DIT_LATENT, 0, 1), .noise = dit_buffer(d, DIT_NOISE, 0, 1),
         .tokens = dit_rows(d, DIT_PRED, 0), .dtokens = dit_rows(d, DIT_DPRED, 0),
-        .inv_norm = inv_norm, .loss = d->slot->device.loss
+        .loss = d->slot->device.loss
     };
     d->o->loss(d->o, d->stream, &a);
 }
@@ -495,12 +495,13 @@ int dit_failed(struct dit *d, struct err *err)
     return d->failed < 0 ? err_set(err, d->failed, "%s", d->err.text) : 0;
 }
 
-int dit_begin(struct dit *d, int64_t slot, int64_t chunk, const struct batch *b, struct err *err)
+int dit_begin(struct dit *d, int64_t slot, int64_t chunk, const struct batch *b, double inv_norm,
+              struct err *err)
 {
     struct meter_mark at = meter_begin(d->dev->meter);
     chunk_take(d, slot, chunk);
     d->o->layer = PARAM_LAYER_EMBED;
-    int rc = dit_stage(d, b, err);
+    int rc = dit_stage(d, b, inv_norm, err);
     meter_end(d->dev->meter, at, METER_STAGE, chunk);
     return rc;
 }
@@ -529,13 +530,13 @@ struct tensor dit_gradient_out(struct dit *d, int64_t slot)
     return dit_rows(d, DIT_DX_OUT, 0);
 }
 
-void dit_chunk_forward(struct dit *d, int64_t slot, double inv_norm)
+void dit_chunk_forward(struct dit *d, int64_t slot)
 {
     struct meter_mark at = meter_begin(d->dev->meter);
     slot_take(d, slot);
     forward(d);
     if (is_last(d)) {
-        loss(d, inv_norm);
+        loss(d);
         d->dev->copy(d->dev, d->slot->host.loss, d->slot->device.loss, d->slot->now.n * 8, DEV_D2H,
                      d->stream);
     }

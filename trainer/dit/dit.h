@@ -25,8 +25,8 @@
  *     dit_new(&c, ops, stream, &units, &d, err);
  *     units_begin(&units, micros, 1);
  *     // every micro-batch, without a pipeline: grads (+)= d(inv_norm · loss of the batch)
- *     dit_begin(d, 0, 0, &batch, err);
- *     dit_chunk_forward(d, 0, inv_norm);
+ *     dit_begin(d, 0, 0, &batch, inv_norm, err);
+ *     dit_chunk_forward(d, 0);
  *     dit_chunk_backward(d, 0);
  *     dit_failed(d, err);
  *     dit_chunk_result(d, 0, &batch, &result);
@@ -102,9 +102,9 @@ int dit_new(const struct dit_config *c, struct ops *ops, struct dev_stream *stre
 void dit_free(struct dit *d);
 /* Do forward and backward of a micro-batch in parts: chunk `chunk` (of all pp·vpp), in slot `slot`.
  * ERR_INPUT of dit_begin: the batch is past the planned bounds or of a wrong shape.
- *     dit_begin(d, slot, chunk, &batch, err);       // lays the inputs out
+ *     dit_begin(d, slot, chunk, &batch, inv_norm, err); // lays the inputs out
  *     receive into dit_boundary_in(d, slot)         // unless it is the first chunk: [rows, D]
- *     dit_chunk_forward(d, slot, inv_norm);
+ *     dit_chunk_forward(d, slot);
  *     send dit_boundary_out(d, slot)                // unless it is the last chunk; the next
  *                                                   // forward in the slot writes its memory
  *     ...
@@ -114,8 +114,9 @@ void dit_free(struct dit *d);
  *                                                   // backward writes its memory
  *     dit_chunk_result(d, slot, &batch, &result)    // of the last chunk, right after its forward
  */
-int dit_begin(struct dit *d, int64_t slot, int64_t chunk, const struct batch *b, struct err *err);
-void dit_chunk_forward(struct dit *d, int64_t slot, double inv_norm);
+int dit_begin(struct dit *d, int64_t slot, int64_t chunk, const struct batch *b, double inv_norm,
+              struct err *err);
+void dit_chunk_forward(struct dit *d, int64_t slot);
 void dit_chunk_backward(struct dit *d, int64_t slot);
 struct tensor dit_boundary_in(struct dit *d, int64_t slot);
 struct tensor dit_boundary_out(struct dit *d, int64_t slot);

@@ -317,7 +317,7 @@ static void finish(struct dit *d, const struct dit_view *v, bool noised)
 
 /* ---- the two ways in ---- */
 
-static void draw(struct dit *d, const struct batch_sample *b, int64_t i)
+static void draw(struct dit *d, const struct batch_sample *b, double inv_norm, int64_t i)
 {
     const struct objective_row *row = &objective_rows[d->c.objective];
     struct ops_sample *s = &d->slot->host.samples[i];
@@ -329,6 +329,7 @@ static void draw(struct dit *d, const struct batch_sample *b, int64_t i)
     s->out_data = k.p * row->data_scale;
     s->out_noise = k.q;
     s->weight = b->loss_weight * k.w;
+    s->inv_norm = inv_norm;
     s->valid_t = b->valid_t ? b->valid_t : b->t;
     s->valid_h = b->valid_h ? b->valid_h : b->h;
     s->valid_w = b->valid_w ? b->valid_w : b->w;
@@ -337,7 +338,7 @@ static void draw(struct dit *d, const struct batch_sample *b, int64_t i)
     d->sample_out[i] = k.c_out;
 }
 
-int dit_stage(struct dit *d, const struct batch *b, struct err *err)
+int dit_stage(struct dit *d, const struct batch *b, double inv_norm, struct err *err)
 {
     struct dit_view *v = d->views;
     int64_t channels = d->m->latent_channels;
@@ -352,7 +353,7 @@ int dit_stage(struct dit *d, const struct batch *b, struct err *err)
     lay_out(d, v, b->n);
     for (int64_t i = 0; i < b->n; i++) {
         const struct batch_sample *s = &b->samples[i];
-        draw(d, s, i);
+        draw(d, s, inv_norm, i);
         upload(d, s->latent, DTYPE_F32, DIT_LATENT, d->slot->host.samples[i].cell * channels,
                (int64_t)s->t * s->h * s->w * channels);
     }

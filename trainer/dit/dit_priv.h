@@ -239,7 +239,7 @@ int dit_params_find(const struct model *m, const struct param_list *list, struct
  * that the arrays take. */
 int64_t dit_index_bind(struct dit_index *x, void *block, const struct dit_index_most *most);
 void dit_parts(struct dit *d); /* Fills part_n and part_at for the micro-batch in hand. */
-int dit_stage(struct dit *d, const struct batch *b, struct err *err);
+int dit_stage(struct dit *d, const struct batch *b, double inv_norm, struct err *err);
 int dit_stage_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t n,
                    struct err *err);
 void dit_fetch_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t n);

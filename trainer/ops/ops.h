@@ -177,7 +177,8 @@ struct ops_sample {
     int32_t valid_t, valid_h, valid_w;
     uint64_t ordinal;
     double in_data, in_noise, out_data, out_noise;
-    double weight; /* of its squared error */
+    double weight;   /* of its squared error */
+    double inv_norm; /* the loss is divided by the inverse of this, the same for all samples */
 };
 
 /* The calls between latents and tokens share these. Columns of a token: channel, then patch t, h, w
@@ -194,7 +195,6 @@ struct ops_latents {
     struct tensor out;           /* unpatchify: [1, cells · C] stat */
     /* Loss: error e = tokens - target; loss[i] = sum e² of sample i, without weight; dtokens = 2 ·
      * weight · inv_norm · e; in padding e = 0. */
-    double inv_norm;
     struct tensor dtokens;
     double *loss; /* [n] in device memory */
 };

@@ -138,7 +138,7 @@ static double loss_token(const struct ops_cpu *o, const struct ops_latents *a,
     const REAL *noise = row_of(&a->noise, 0) + m->cell * a->channels;
     const REAL *restrict pred = row_load(o, &a->tokens, m->token + token, SLOT_X);
     REAL *restrict out = row_open(o, &a->dtokens, m->token + token, SLOT_Y);
-    REAL slope = (REAL)(2 * m->weight * a->inv_norm);
+    REAL slope = (REAL)(2 * m->weight * m->inv_norm);
     double sum = 0;
     for (int64_t c = 0; c < a->channels; c++) {
         gather_patch(a, p, latent + c * p->cells + at, (REAL)m->out_data, false, out + c * patch);

@@ -107,7 +107,7 @@ static int forward_step(struct pipe *p, const struct pipe_step *s, const struct 
     struct dit_result done;
     int rc = w->batch(w->ctx, s->micro, &b, err);
     double started = busy_s(p);
-    if (rc < 0 || (rc = dit_begin(p->dit, slot, global_chunk(p, s), &b, err)) < 0)
+    if (rc < 0 || (rc = dit_begin(p->dit, slot, global_chunk(p, s), &b, w->inv_norm, err)) < 0)
         return rc;
     r->stage_s += busy_s(p) - started;
     p->holder[slot] = holder_of(p, s);
@@ -116,7 +116,7 @@ static int forward_step(struct pipe *p, const struct pipe_step *s, const struct 
     if (rc < 0 || (rc = sent_wait(p, PIPE_FORWARD, err)) < 0)
         return rc;
     started = busy_s(p);
-    dit_chunk_forward(p->dit, slot, w->inv_norm);
+    dit_chunk_forward(p->dit, slot);
     if ((rc = dit_failed(p->dit, err)) < 0)
         return rc;
     r->forward_s += busy_s(p) - started;
