@@ -160,6 +160,7 @@ static void test_far_memory(void **state)
     f.d->free(f.d, q);
     assert_int_equal(f.d->alloc_host(f.d, "pinned", 8, &p, &err), 0);
     assert_true(isnan(*(double *)p));
+    assert_int_equal(f.d->alloc_bytes, 24 + 8);
     f.d->free_host(f.d, p);
     far_close(&f);
 }

@@ -53,8 +53,8 @@ struct dev {
     /* the caller frees it by `free`, to which NULL is fine */
     int (*alloc)(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err);
     void (*free)(struct dev *d, void *ptr);
-    /* The same of host memory that the device copies from and to without a detour. Where device
-     * memory is the host's, it is counted with that. */
+    /* The same of host memory that the device copies from and to without a detour. It is counted
+     * with the device's. */
     int (*alloc_host)(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err);
     void (*free_host)(struct dev *d, void *ptr);
 

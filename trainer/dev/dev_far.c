@@ -97,6 +97,13 @@ static struct block **gap_find(struct far *f, int64_t size, int64_t *at)
     return link;
 }
 
+static void count(struct dev *d, int64_t bytes)
+{
+    d->alloc_bytes += bytes;
+    if (d->alloc_bytes > d->peak_bytes)
+        d->peak_bytes = d->alloc_bytes;
+}
+
 static int far_alloc(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err)
 {
     struct far *f = far_of(d);
@@ -116,9 +123,7 @@ static int far_alloc(struct dev *d, const char *what, int64_t bytes, void **out,
     protect(f, at, at + size, true);
     memset(f->base + at, 0xff, (size_t)size);
     protect(f, at, at + size, false);
-    d->alloc_bytes += bytes;
-    if (d->alloc_bytes > d->peak_bytes)
-        d->peak_bytes = d->alloc_bytes;
+    count(d, bytes);
     *out = f->base + at;
     return 0;
 }
@@ -139,30 +144,40 @@ static void far_free(struct dev *d, void *ptr)
     BUG_ON(!*link);
     b = *link;
     *link = b->next;
-    d->alloc_bytes -= b->bytes;
+    count(d, -b->bytes);
     BUG_ON(madvise(ptr, (size_t)(b->end - b->first), MADV_DONTNEED) < 0);
     free(b);
 }
+
+/* Stands in front of pinned memory, so that free knows its size. */
+struct pinned { _Alignas(16) int64_t bytes; };
 
 static int far_alloc_host(struct dev *d, const char *what, int64_t bytes, void **out,
                           struct err *err)
 {
     far_of(d);
-    void *p = bytes < 0 || bytes > reserved_bytes ? NULL : malloc((size_t)bytes + 1);
+    struct pinned *p = bytes < 0 || bytes > reserved_bytes ? NULL
+                                                           : malloc(sizeof *p + (size_t)bytes);
     if (!p)
         return err_set(err, ERR_NOMEM, "%s: no memory on the host for %lld bytes", what,
                        (long long)bytes);
-    memset(p, 0xff, (size_t)bytes + 1);
-    *out = p;
+    p->bytes = bytes;
+    memset(p + 1, 0xff, (size_t)bytes);
+    count(d, bytes);
+    *out = p + 1;
     return 0;
 }
 
 static void far_free_host(struct dev *d, void *ptr)
 {
     struct far *f = far_of(d);
-    for (struct dev_stream *s = f->streams; ptr && s; s = s->next)
+    struct pinned *p = (struct pinned *)ptr - 1;
+    if (!ptr)
+        return;
+    for (struct dev_stream *s = f->streams; s; s = s->next)
         drain(f, s);
-    free(ptr);
+    count(d, -p->bytes);
+    free(p);
 }
 
 /* ---- queues ---- */

@@ -208,6 +208,8 @@ static int memory_list(struct train *t, const struct dit_config *c, struct err *
         return rc;
     if ((rc = bytes_add(t, "gemm and attention tiles", BUFFER_WORK, ops->workspace_bytes, err)) < 0)
         return rc;
+    if ((rc = bytes_add(t, "slab of files", BUFFER_WORK, slab_bytes(t->leg.compute.dev), err)) < 0)
+        return rc;
     if ((rc = bytes_add(t, "trace", BUFFER_WORK, train_profile_bytes(t), err)) < 0)
         return rc;
     if ((rc = bytes_add(t, "loader", BUFFER_LOADER, loader, err)) < 0)

@@ -35,6 +35,8 @@ void slab_free(struct slab *s)
     free(s);
 }
 
+int64_t slab_bytes(const struct dev *dev) { return dev->host_memory ? 0 : SLAB_BYTES; }
+
 int64_t slab_most_bytes(const struct slab *s) { return s ? SLAB_BYTES : INT64_MAX; }
 
 int slab_flush(struct slab *s, struct err *err)

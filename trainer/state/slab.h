@@ -17,6 +17,7 @@
 struct slab;
 int slab_new(struct dev *dev, struct dev_stream *stream, struct slab **out, struct err *err);
 void slab_free(struct slab *s); /* NULL is fine. */
+int64_t slab_bytes(const struct dev *dev); /* Returns what it takes, for the memory plan. */
 int64_t slab_most_bytes(const struct slab *s); /* Returns the most that one call takes. */
 int slab_place(struct slab *s, void *to, int64_t bytes, void **out, struct err *err);
 void slab_send(struct slab *s, void *to, const void *from, int64_t bytes);
