@@ -151,6 +151,7 @@ static int notices_take(struct agent *a, int wait_ms, struct err *err)
             if (info.ssi_signo == SIGTERM) { /* a first one may have been of another kind */
                 a->term = true;
                 a->kill_look_mono = 0;
+                a->kill_again = a->kill_asked; /* what is asked by now is older than this signal */
             }
         }
     if (node_agents_heard(a->nodes)) { /* the node agent wrote the event */
@@ -255,8 +256,8 @@ static int trainer_watch(struct agent *a, struct sched_step_status *end, struct 
         a->trainer.kind->follow(&a->trainer, end->ended);
         if (rc < 0 || end->ended)
             return rc;
-        if (!a->stop_requested && limit_is_due(&a->limit) &&
-            limit_look(&a->limit, &a->work, a->fold))
+        if (a->limit_asker && !a->stop_requested && limit_is_due(&a->limit) &&
+            limit_look(&a->limit, a->limit_asker, a->fold))
             limit_tell(a);
         if (a->stop_requested && clock_mono_s() - a->told_mono >= TELL_EVERY_S)
             trainer_tell(a);
@@ -375,13 +376,23 @@ static int trainer_live(struct agent *a, struct sched_step_status *end, struct e
     return trainer_watch(a, end, err);
 }
 
+/* Makes those who ask the scheduler while the trainer is watched. */
+static int askers_open(struct agent *a, struct err *err)
+{
+    const char *kind = a->work.sched->ops->kind, *job = a->work.self.id;
+    int rc = asker_new(kind, a->conf->home, job, &a->limit_asker, err);
+    return rc < 0 ? rc : asker_new(kind, a->conf->home, job, &a->kill_asker, err);
+}
+
 static int attempt_run(struct agent *a, int *exit_code, struct err *err)
 {
     struct sched_step_status end = {.ended = true};
     int rc;
     a->started_mono = clock_mono_s();
-    limit_init(&a->limit, a->work.sched ? a->work.time_limit_s : 0);
+    limit_init(&a->limit, a->work.sched ? a->work.time_limit_s : 0, a->work.limit_known);
     event_started(a);
+    if (a->work.sched && (rc = askers_open(a, err)) < 0)
+        return agent_fail(a, rc, exit_code, err);
     if (a->trainer.kind->is_through(&a->trainer))
         return agent_finish(a, &end, exit_code, err);
     successor_prepare(a->conf, &a->work, a->fold);
@@ -438,6 +449,8 @@ static int budget_look(struct agent *a, bool *spent, struct err *err)
 static void agent_release(struct agent *a)
 {
     trainer_release(&a->trainer);
+    asker_free(a->limit_asker);
+    asker_free(a->kill_asker);
     node_agents_free(a->nodes);
     work_release(&a->work);
     run_fold_close(a->fold);

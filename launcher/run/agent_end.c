@@ -15,6 +15,7 @@
 /* So long after a question whether the job is killed, which got no answer or met a grace, it is put
  * again. */
 static const double KILL_LOOK_S = 2;
+static const double ANSWER_LOOK_S = 0.05; /* between two looks whether an answer is there */
 
 /* ---- why it ended ---- */
 
@@ -109,15 +110,25 @@ static void cancelled_note(struct agent *a, const struct sched_ending *ending)
             a->work.self.id);
 }
 
+/* Puts the question why the job ends, when that is due, and takes the answer. */
+static bool kill_answered(struct agent *a, int *rc, struct sched_ending *out)
+{
+    double now_s = clock_mono_s();
+    if (!a->kill_asked && now_s >= a->kill_look_mono)
+        a->kill_asked = asker_put(a->kill_asker);
+    if (!a->kill_asked || !asker_take(a->kill_asker, rc, out))
+        return false;
+    a->kill_asked = false;
+    a->kill_look_mono = now_s + KILL_LOOK_S;
+    return true;
+}
+
 void agent_kill_look(struct agent *a)
 {
     struct sched_ending ending;
-    double now_s = clock_mono_s();
-    if (!a->term || a->attempt.given_back != CAUSE_NONE || now_s < a->kill_look_mono ||
-        !attempt_is_newest(&a->attempt))
-        return;
-    a->kill_look_mono = now_s + KILL_LOOK_S;
-    if (work_ending(&a->work, false, &ending) < 0)
+    int rc;
+    if (!a->term || a->attempt.given_back != CAUSE_NONE || !a->kill_asker ||
+        !kill_answered(a, &rc, &ending) || rc < 0 || !attempt_is_newest(&a->attempt))
         return;
     if (ending.why == SCHED_END_CANCELLED)
         cancelled_note(a, &ending);
@@ -125,7 +136,8 @@ void agent_kill_look(struct agent *a)
     enum attempt_cause cause = limit ? CAUSE_TIME_LIMIT : CAUSE_PREEMPT;
     if (gives_way && !ending.is_killed)
         return; /* its grace runs: given back now it would lose the rest of that */
-    a->kill_look_mono = INFINITY;
+    a->kill_look_mono = a->kill_again ? 0 : INFINITY;
+    a->kill_again = false;
     if ((limit || gives_way) && goes_on_after(a, cause))
         give_back_early(a, cause);
 }
@@ -183,10 +195,26 @@ static int attempt_settle(struct agent *a, enum attempt_cause cause,
     return 0;
 }
 
+/* Takes the answer that was asked for while the trainer lived. Another may be given since, see
+ * cancelled_note. */
+static void kill_answer_await(struct agent *a)
+{
+    struct sched_ending ending;
+    int rc;
+    if (!a->kill_asked)
+        return;
+    while (!asker_take(a->kill_asker, &rc, &ending))
+        clock_sleep_s(ANSWER_LOOK_S);
+    a->kill_asked = false;
+    if (rc == 0 && ending.why == SCHED_END_CANCELLED)
+        cancelled_note(a, &ending);
+}
+
 /* Asks the scheduler about the job's end. It may know of an end that nobody here heard of, and who
  * is behind one that we heard of. */
 static void ending_ask(struct agent *a)
 {
+    kill_answer_await(a);
     int rc = work_ending(&a->work, a->stop_requested, &a->ending);
     a->revived = a->cancelled.why == SCHED_END_CANCELLED && a->ending.why == SCHED_END_REQUEUED;
     if (a->cancelled.why == SCHED_END_CANCELLED)

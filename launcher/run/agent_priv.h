@@ -4,6 +4,7 @@
 #define LAUNCHER_RUN_AGENT_PRIV_H
 
 #include "launcher/run/agent.h"
+#include "launcher/run/asker.h"
 #include "launcher/run/attempt.h"
 #include "launcher/run/limit.h"
 #include "launcher/run/node_agent.h"
@@ -32,8 +33,11 @@ struct agent {
     struct sched_ending cancelled;
     bool revived; /* it was cancelled, and is to run again all the same */
     struct limit limit;
+    struct asker *limit_asker, *kill_asker; /* NULL: there is no job to ask about */
     bool limit_told;       /* the notice is our own, before the end of the time limit */
     double kill_look_mono; /* then it is asked again whether the job is killed; INFINITY: never */
+    bool kill_asked;       /* an answer to that is waited for */
+    bool kill_again;       /* it is to be asked again behind that answer */
     double told_mono;      /* the trainer was asked to stop last */
     int notice_signo;      /* of the first notice */
     double notice_after_s; /* from the attempt's start to the first notice */

@@ -9,6 +9,9 @@
 #include "launcher/run/pace.h"
 
 static const double LEAST_S = 60, LOOK_EVERY_S = 600;
+/* So long an answer is waited for when a look is due, and so long after a look without one comes
+ * the next. */
+static const double ANSWER_S = 5, AGAIN_S = 30;
 
 double limit_lead_s(double time_limit_s, double save_s, double step_s)
 {
@@ -32,13 +35,13 @@ static double seconds_of(const char *variable, double otherwise_s)
     return s;
 }
 
-void limit_init(struct limit *l, double time_limit_s)
+void limit_init(struct limit *l, double time_limit_s, bool known)
 {
     double now = clock_mono_s();
     *l = (struct limit){.begun_mono = now,
                         .lead_s = limit_lead_s(time_limit_s, 0, 0),
                         .every_s = seconds_of(LIMIT_LOOK_ENV, LOOK_EVERY_S)};
-    l->look_mono = now + l->every_s;
+    l->look_mono = known ? now + l->every_s : now;
     if (time_limit_s > 0) {
         l->ends_mono = now + time_limit_s;
         l->look_mono = fmin(l->look_mono, now + time_limit_s / 2);
@@ -47,13 +50,19 @@ void limit_init(struct limit *l, double time_limit_s)
 
 bool limit_is_due(const struct limit *l) { return clock_mono_s() >= l->look_mono; }
 
-/* Asks for the limit anew: it may have been moved, or taken away. Without an answer it stays. */
-static void ends_ask(struct limit *l, struct work *w, double now)
+/* Takes the limit anew, if the scheduler has told it: it may have been moved, or taken away.
+ * Returns false while the answer may still come. Without one the limit stays. */
+static bool ends_take(struct limit *l, struct asker *asker, double now)
 {
     struct sched_ending ending;
-    if (!w->sched || work_ending(w, false, &ending) < 0 || ending.why != SCHED_END_NONE)
-        return;
-    l->ends_mono = ending.limit_at > 0 ? now + limit_left_s(&ending, now - l->begun_mono) : 0;
+    int rc = ERR_TEMP;
+    if (!asker_take(asker, &rc, &ending) && now - l->asked_mono < ANSWER_S)
+        return false;
+    l->asked_mono = 0;
+    l->look_mono = now + (rc == 0 ? l->every_s : fmin(AGAIN_S, l->every_s));
+    if (rc == 0 && ending.why == SCHED_END_NONE)
+        l->ends_mono = ending.limit_at > 0 ? now + limit_left_s(&ending, now - l->begun_mono) : 0;
+    return true;
 }
 
 static double lead_now(const struct limit *l, struct run_fold *fold)
@@ -66,12 +75,14 @@ static double lead_now(const struct limit *l, struct run_fold *fold)
     return lead_s;
 }
 
-bool limit_look(struct limit *l, struct work *w, struct run_fold *fold)
+bool limit_look(struct limit *l, struct asker *asker, struct run_fold *fold)
 {
     double now = clock_mono_s();
-    ends_ask(l, w, now);
-    l->look_mono = now + l->every_s;
-    if (l->ends_mono <= 0)
+    if (l->asked_mono <= 0) {
+        asker_put(asker);
+        l->asked_mono = now;
+    }
+    if (!ends_take(l, asker, now) || l->ends_mono <= 0)
         return false;
     l->lead_s = lead_now(l, fold);
     double due = l->ends_mono - l->lead_s;

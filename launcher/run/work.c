@@ -53,7 +53,7 @@ int work_ending(struct work *w, bool patient, struct sched_ending *out)
 static void limit_find(struct work *w)
 {
     struct sched_ending ending;
-    work_ending(w, false, &ending);
+    w->limit_known = work_ending(w, false, &ending) == 0;
     if (ending.limit_at > 0)
         w->time_limit_s = limit_left_s(&ending, 0);
 }

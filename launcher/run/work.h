@@ -19,6 +19,7 @@ struct work {
     struct wrap wrap;       /* … or somebody else's trainer */
     struct run_budget budget;
     double time_limit_s;    /* of this attempt, as the scheduler ends it; 0: none, or not known */
+    bool limit_known;       /* the scheduler has said so */
     bool node_agents;
     int notice;             /* the signal that asks the trainer to save and stop; 0: none does */
     struct sched *steps;    /* what starts the trainer */

@@ -1,9 +1,11 @@
 /* A controller that does not answer is waited for, which must not look like a program that
  * hangs. */
+#include <stdatomic.h>
+
 #include "base/log.h"
 #include "launcher/sched/slurm_rpc.h"
 
-static bool told;
+static atomic_bool told; /* several threads of a program ask */
 
 void slurm_slow_tell(void)
 {
