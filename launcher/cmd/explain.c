@@ -259,8 +259,7 @@ int cmd_explain_run(const struct opt_values *v, struct cmd_env *env, struct err 
         goto out;
     if ((rc = launch_state_load(&l, &state, err)) < 0)
         goto out;
-    bool gone = waits_why(env->home, &state, &l.budget, NULL, why);
-    const char *word = gone ? waits_over_word(&state) : run_state_word(&state, &l.budget);
+    const char *word = waits_why(env->home, &state, &l.budget, NULL, why);
     saves_look(&l, &state, &saves);
     if (opt_bool(v, "json")) {
         json_out_init(&o, &text, 2);

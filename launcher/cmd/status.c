@@ -160,8 +160,7 @@ static int row_add(const struct cmd_env *env, const char *run, struct waits_sile
         goto out;
     if ((rc = launch_state_load(&l, &state, err)) < 0)
         goto out;
-    bool gone = waits_why(env->home, &state, &l.budget, silence, why);
-    const char *word = gone ? waits_over_word(&state) : run_state_word(&state, &l.budget);
+    const char *word = waits_why(env->home, &state, &l.budget, silence, why);
     bool mute = is_mute(env->home, &state, &l.budget);
     if (json)
         row_json(&state, word, why, mute, json);

@@ -124,9 +124,9 @@ static int would_print(const struct wish *w, const struct wish_back *b, struct e
     int rc;
     if ((rc = control_may(&w->l, w->s, &w->state, b->wish, err)) < 0)
         return rc;
-    bool gone = waits_why(w->l.home, &w->state, &w->l.budget, NULL, why);
+    const char *word = waits_why(w->l.home, &w->state, &w->l.budget, NULL, why);
     snprintf(line, sizeof line, "%s run '%s'%s, which is %s", b->would, w->state.name, b->would_end,
-             gone ? waits_over_word(&w->state) : run_state_word(&w->state, &w->l.budget));
+             word);
     return wish_print(w, b->schema, line, err);
 }
 

@@ -279,8 +279,7 @@ static int way_refuse(const struct launch *l, const struct run_state *state, enu
 {
     char why[STATE_TEXT_BYTES];
     struct str how = STR_INIT;
-    bool gone = waits_why(l->home, state, &l->budget, NULL, why);
-    const char *word = gone ? waits_over_word(state) : run_state_word(state, &l->budget);
+    const char *word = waits_why(l->home, state, &l->budget, NULL, why);
     int rc;
     way_say(l, state, way, why, &how);
     if ((rc = str_check(&how, err)) == 0)

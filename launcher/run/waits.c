@@ -159,11 +159,30 @@ static void mute_format(const struct look *k, const struct sched_job *job,
                  "that down, and the run goes on as soon as that is mended", job->id, dir, shut);
 }
 
-static void alive_format(const struct look *k, const struct sched_job *job,
-                         char text[STATE_TEXT_BYTES])
+/* Does the job wait to run again, while its last execution has told no end? Its node was lost, or
+ * all of it was killed. */
+static bool is_lost(const struct look *k, const struct sched_job *job)
+{
+    const struct run_attempt *last = k->holder;
+    return (job->state == SCHED_PENDING || job->state == SCHED_REQUEUED) && last &&
+           last->cause == CAUSE_NONE && strcmp(last->job_id, job->id) == 0 &&
+           last->restart < job->restarts;
+}
+
+/* Returns the word for a run whose last execution is over without a word: this one, if its owner
+ * wants it to go on. */
+static const char *over_word(const struct run_state *s, const char *word)
+{
+    return s->wish == WISH_PAUSE ? "paused" : s->wish == WISH_CANCEL ? "cancelled" : word;
+}
+
+/* Returns the word for the run's state. */
+static const char *alive_format(const struct look *k, const struct sched_job *job,
+                                char text[STATE_TEXT_BYTES])
 {
     const char *word = run_state_word(k->s, k->budget);
-    bool waits = strcmp(word, "queued") == 0 || strcmp(word, "waiting") == 0;
+    bool lost = is_lost(k, job);
+    bool waits = lost || strcmp(word, "queued") == 0 || strcmp(word, "waiting") == 0;
     if ((job->state == SCHED_PENDING || job->state == SCHED_REQUEUED) && waits && job->reason[0])
         reason_format(k->s->sched, job->id, job->reason, text);
     else if (is_idle(k, job))
@@ -172,11 +191,7 @@ static void alive_format(const struct look *k, const struct sched_job *job,
         mute_format(k, job, text);
     else if (is_dying(k, job))
         snprintf(text, STATE_TEXT_BYTES, "job %.20s is being cancelled at the scheduler", job->id);
-}
-
-const char *waits_over_word(const struct run_state *s)
-{
-    return s->wish == WISH_PAUSE ? "paused" : "interrupted";
+    return lost ? over_word(k->s, "waiting") : word;
 }
 
 /* Says that the job is gone. job: as it was found when it had ended; NULL: it is not listed. */
@@ -223,20 +238,18 @@ static bool is_still_so(const struct look *k)
     return same;
 }
 
-/* Returns true if the job is over or gone. */
-static bool look_format(const struct look *k, char text[STATE_TEXT_BYTES])
+/* Returns the word for the run's state. */
+static const char *look_format(const struct look *k, char text[STATE_TEXT_BYTES])
 {
     const struct sched_job *newest = job_find(k, k->s->job_id, k->s->job_token);
     const struct run_attempt *holder = k->holder;
     const struct sched_job *running = holder ? job_find(k, holder->job_id, holder->token) : NULL;
-    if (lives(running) || lives(newest)) {
-        alive_format(k, lives(running) ? running : newest, text);
-        return false;
-    }
-    bool gone = (newest || is_missed(k)) && is_still_so(k);
-    if (gone)
-        gone_format(k->s, newest, text);
-    return gone;
+    if (lives(running) || lives(newest))
+        return alive_format(k, lives(running) ? running : newest, text);
+    if (!(newest || is_missed(k)) || !is_still_so(k))
+        return run_state_word(k->s, k->budget);
+    gone_format(k->s, newest, text);
+    return over_word(k->s, "interrupted");
 }
 
 bool waits_for_owner(const struct run_state *s, const struct run_budget *budget)
@@ -264,23 +277,24 @@ static bool owner_format(const struct look *k, char text[STATE_TEXT_BYTES])
     return left;
 }
 
-bool waits_why(const char *home, const struct run_state *s, const struct run_budget *budget,
-               struct waits_silence *silence, char text[STATE_TEXT_BYTES])
+const char *waits_why(const char *home, const struct run_state *s, const struct run_budget *budget,
+                      struct waits_silence *silence, char text[STATE_TEXT_BYTES])
 {
     struct look k = {.home = home, .s = s, .budget = budget};
     struct err err = {0};
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
     k.holder = last && (last->cause == CAUSE_NONE || last->requeued_at > 0) ? last : NULL;
     text[0] = '\0';
-    bool gone = owner_format(&k, text);
+    const char *word = owner_format(&k, text) ? over_word(s, "interrupted")
+                                              : run_state_word(s, budget);
     if (!is_asked_about(&k))
-        return gone;
+        return word;
     if (look_ask_once(&k, silence, &err) < 0)
         snprintf(text, STATE_TEXT_BYTES, "how job %.20s stands is not known: %.180s", s->job_id,
                  err.text);
     else
-        gone = look_format(&k, text);
+        word = look_format(&k, text);
     sched_jobs_release(&k.jobs);
     sched_close(k.sched);
-    return gone;
+    return word;
 }

@@ -1,7 +1,7 @@
 /* waits: what the scheduler says of the job of a run that is not over: why it waits, in the
  * scheduler's own words, and what to do where it waits for somebody; that it is being cancelled, or
- * is over or gone and nobody has told the run. Of a run that no scheduler knows it says who brings
- * it back.
+ * is over or gone and nobody has told the run; that it waits to run again, and the execution that
+ * the run's logs tell of was lost. Of a run that no scheduler knows it says who brings it back.
  */
 #ifndef LAUNCHER_RUN_WAITS_H
 #define LAUNCHER_RUN_WAITS_H
@@ -16,14 +16,11 @@ struct waits_silence {
 /* Says why the job waits. "" when the run is over or was never submitted, or its job does what the
  * run's logs say. Asks through the answer that all processes of a user share, and writes nothing of
  * the run; that there is no answer is said. Another user's run is not asked about. silence: NULL
- * where one run alone is asked about. True: the job is over or gone and the run is not, so that its
- * state is waits_over_word's. */
-bool waits_why(const char *home, const struct run_state *s, const struct run_budget *budget,
-               struct waits_silence *silence, char text[STATE_TEXT_BYTES]);
-
-/* Returns the word for a run whose job is over or gone without a word: paused, if its owner wanted
- * that, else interrupted. */
-const char *waits_over_word(const struct run_state *s);
+ * where one run alone is asked about. Returns the word for the run's state. It is run_state_word's,
+ * unless the logs of a run that is to go on do not tell that its execution is over: "interrupted"
+ * where the job is over or gone, "waiting" where it is to run again. */
+const char *waits_why(const char *home, const struct run_state *s, const struct run_budget *budget,
+                      struct waits_silence *silence, char text[STATE_TEXT_BYTES]);
 
 /* Has its attempt ended outside of any job, so that nobody but its owner brings it back? */
 bool waits_for_owner(const struct run_state *s, const struct run_budget *budget);
