@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -273,6 +274,7 @@ struct claim {
     char token[ID_TEXT_BYTES], job_id[SCHED_ID_BYTES], host[64];
     char nodes[LIMIT_PATH_BYTES]; /* of the job, as the scheduler writes them; "": not known */
     int64_t pid, restart;
+    double made_at; /* by the clock of whoever keeps the files */
 };
 
 /* Reads the claim of this attempt; zeroed if there is none, or it cannot be read. */
@@ -280,9 +282,11 @@ static void claim_load(const struct attempt *a, int64_t number, struct claim *ou
 {
     char path[LIMIT_PATH_BYTES];
     struct json_doc doc = {0};
+    struct stat st;
     *out = (struct claim){.pid = 0};
     snprintf(path, sizeof path, "%s/claims/attempt-%lld", a->run_dir, (long long)number);
-    if (file_exists(path) && json_load(path, &doc, NULL) == 0) {
+    if (stat(path, &st) == 0 && json_load(path, &doc, NULL) == 0) {
+        out->made_at = (double)st.st_mtim.tv_sec;
         const char *nodes = json_text(doc.root, "nodes", "");
         snprintf(out->nodes, sizeof out->nodes, "%s",
                  strlen(nodes) < sizeof out->nodes ? nodes : "");
@@ -295,18 +299,34 @@ static void claim_load(const struct attempt *a, int64_t number, struct claim *ou
     json_release(&doc);
 }
 
-/* Takes the lease from an agent of this very job that was killed on another node. Otherwise one
- * would have to wait until that lease has been silent for long. Since the scheduler has started the
- * job again, it has ended the earlier life of it, or has lost sight of it. */
-static int former_self_evict(struct attempt *a, const char *lock, struct err *err)
+/* Has the scheduler ended the job of this claim, though its agent lives? It has where it lost sight
+ * of the job's node. A job that it has under the same id, and that is not this one, did not run
+ * when the claim was made. */
+static bool job_is_over(const struct attempt *a, const struct claim *c)
+{
+    struct sched_jobs jobs = {0};
+    if (!a->sched || !c->job_id[0] || sched_look(a->sched, c->job_id, &jobs, NULL) < 0)
+        return false;
+    const struct sched_job *job = sched_jobs_find(&jobs, c->job_id);
+    bool over = job && sched_state_ended(job->state) && strcmp(job->token, c->token) == 0 &&
+                job->started_at > 0 && c->made_at >= job->started_at - SKEW_S &&
+                c->made_at <= job->ended_at + SKEW_S;
+    sched_jobs_release(&jobs);
+    return over;
+}
+
+/* Takes the lease from an agent of an earlier life of this very job, or of another job that is
+ * over. Otherwise one would have to wait until that lease has been silent for long, or would not
+ * get it at all: the scheduler has ended that life, or has lost sight of it. */
+static int former_evict(struct attempt *a, const char *lock, struct err *err)
 {
     struct claim c;
     struct lease_holder h;
     struct lease_watch once = {.quiet_s = 0};
     claim_load(a, run_state_claimed(a->run_dir), &c);
-    bool former = a->self->id[0] && strcmp(c.job_id, a->self->id) == 0 &&
-                  c.restart < a->self->restarts;
-    if (!former || !lease_look(lock, &h) || h.pid != c.pid || strcmp(h.host, c.host) != 0)
+    bool held = lease_look(lock, &h) && h.pid == c.pid && strcmp(h.host, c.host) == 0;
+    bool same = a->self->id[0] && strcmp(c.job_id, a->self->id) == 0;
+    if (!held || (same ? c.restart >= a->self->restarts : !job_is_over(a, &c)))
         return 0;
     if (lease_lives(&once, lock, LEASE_SILENT_S)) /* on this host one knows, of others nothing */
         a->evicted_mono = clock_mono_s();
@@ -369,7 +389,7 @@ int attempt_lock(struct attempt *a, struct err *err)
     if ((rc = file_mkdirs(path, err)) < 0)
         return rc;
     snprintf(path, sizeof path, "%s/claims/lock", a->run_dir);
-    if ((rc = former_self_evict(a, path, err)) < 0)
+    if ((rc = former_evict(a, path, err)) < 0)
         return rc;
     return lease_take(path, LET_GO_S, &a->lock, err);
 }

@@ -28,6 +28,7 @@
 struct attempt {
     const char *run_dir;           /* borrowed */
     const struct sched_self *self; /* borrowed; zeroed outside a job */
+    struct sched *sched; /* borrowed; whom to ask whether another job is over, NULL: nobody */
     int64_t number;                /* 0: none is claimed */
     /* Its job is given back before its end, which comes of this; NONE: it is not. */
     enum attempt_cause given_back;
@@ -41,8 +42,8 @@ void attempt_release(struct attempt *a);
 
 /* Takes the lease. Waits half a minute for the agent of the attempt before; when that one lived on
  * another host, waits until it has been silent for a minute. Does not wait for an earlier life of
- * this very job, because the scheduler has ended that; where it took that for lost it may live
- * unseen for a while, see evicted_mono. */
+ * this very job, nor for a job that is over, because the scheduler has ended these; where it took
+ * one for lost that may live unseen for a while, see evicted_mono. */
 int attempt_lock(struct attempt *a, struct err *err);
 /* What the scheduler says of how an attempt ended whose end nobody told. */
 struct attempt_ending {
