@@ -41,6 +41,7 @@ struct slurm_job {
     double preempted_at;
     /* Where it runs or ran; where it waits, maybe several: "low,high"; "" when it is not told. */
     const char *partition;
+    const char *cwd; /* its working folder, as it was submitted; "" when it is not told */
 };
 struct slurm_jobs {
     struct slurm_job *v;

@@ -14,11 +14,13 @@
  *   no, and why                    no               remove the intent, tell why
  *   nothing clear (ERR_TEMP)       yes              look for the token
  *
- * Looking asks for every job of the user, straight from the controller. Found: bind. Absent: a
- * request that was cut off may still be on its way, so only a second clean answer, more than
- * REEL_SLURM_LOOK_S later, means that it is not there; then it is submitted again. While the
- * controller does not answer nothing can be known: ERR_TEMP, the intent stays, and the next call
- * goes on from there.
+ * Looking asks for every job of the user, straight from the controller. The token stands in the
+ * job's comment; where a site's job_submit plugin writes its own comment over it, the job is known
+ * by its name and its working folder, which for a run's job is the run's own, and by an id that is
+ * bound to no other token. Found: bind. Absent: a request that was cut off may still be on its way,
+ * so only a second clean answer, more than REEL_SLURM_LOOK_S later, means that it is not there;
+ * then it is submitted again. While the controller does not answer nothing can be known: ERR_TEMP,
+ * the intent stays, and the next call goes on from there.
  *
  * A lock makes submitters of one token take turns. The client that submits dies with its submitter,
  * so that no request is begun after its submitter's death. */
@@ -294,8 +296,16 @@ out:
     return rc;
 }
 
-/* Looks for the token. 1: found. 0: a clean answer without it. */
-static int look(struct sched_slurm *s, const char *token, char id[SCHED_ID_BYTES],
+/* Is this what the specification became, though its comment lacks the token? */
+static bool is_overwritten(const struct sched_slurm *s, const struct slurm_job *j,
+                           const struct sched_spec *spec)
+{
+    return needs_comment(j) && strcmp(j->name, spec->name) == 0 &&
+           strcmp(j->cwd, spec->cwd) == 0 && !record_of_id(s, j->id);
+}
+
+/* Looks for the job. 1: found. 0: a clean answer without it. */
+static int look(struct sched_slurm *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES],
                 struct err *err)
 {
     struct arena arena;
@@ -305,7 +315,8 @@ static int look(struct sched_slurm *s, const char *token, char id[SCHED_ID_BYTES
     if ((rc = s->rpc->ops->jobs(s->rpc, NULL, &arena, &jobs, err)) < 0)
         goto out;
     for (size_t i = 0; i < jobs.n && rc == 0; i++)
-        if (strcmp(slurm_token(jobs.v[i].comment), token) == 0) {
+        if (strcmp(slurm_token(jobs.v[i].comment), spec->token) == 0 ||
+            is_overwritten(s, &jobs.v[i], spec)) {
             snprintf(id, SCHED_ID_BYTES, "%s", jobs.v[i].id);
             rc = 1;
         }
@@ -314,14 +325,14 @@ out:
     return rc;
 }
 
-static int look_twice(struct sched_slurm *s, const char *token, char id[SCHED_ID_BYTES],
-                      struct err *err)
+static int look_twice(struct sched_slurm *s, const struct sched_spec *spec,
+                      char id[SCHED_ID_BYTES], struct err *err)
 {
-    int rc = look(s, token, id, err);
+    int rc = look(s, spec, id, err);
     if (rc != 0)
         return rc;
     clock_sleep_s(s->look_apart_s);
-    return look(s, token, id, err);
+    return look(s, spec, id, err);
 }
 
 /* Carries out an intent that stands. open: its outcome is not known. */
@@ -330,7 +341,7 @@ static int carry_out(struct sched_slurm *s, const struct sched_spec *spec, bool 
 {
     int rc = 0;
     for (int i = 0; i < TRIES; i++) {
-        if (open && (rc = look_twice(s, spec->token, id, err)) != 0)
+        if (open && (rc = look_twice(s, spec, id, err)) != 0)
             return rc < 0 ? rc : 0;
         rc = submit(s, spec, id, err);
         if (rc != ERR_TEMP)

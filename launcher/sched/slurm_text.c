@@ -17,7 +17,7 @@ enum {
     F_ID, F_STATE, F_REASON, F_RESTARTS,
     F_NODES, F_CORES, F_NICE, F_EXIT, F_REQUEUE,
     F_SUBMIT, F_START, F_END, F_PREEMPTED,
-    F_PARTITION, F_COMMENT, F_NAME,
+    F_PARTITION, F_CWD, F_COMMENT, F_NAME,
     N_FIELDS
 };
 static const char *const squeue_fields[N_FIELDS] = {
@@ -35,6 +35,7 @@ static const char *const squeue_fields[N_FIELDS] = {
     [F_END] = "EndTime",
     [F_PREEMPTED] = "PreemptTime",
     [F_PARTITION] = "Partition",
+    [F_CWD] = "WorkDir",
     [F_COMMENT] = "Comment",
     [F_NAME] = "Name",
 };
@@ -113,7 +114,8 @@ static void job_fill(char *const f[N_FIELDS], struct slurm_job *j)
         .started_at = time_of(f[F_START]),
         .ended_at = time_of(f[F_END]),
         .preempted_at = time_of(f[F_PREEMPTED]),
-        .partition = plain(f[F_PARTITION])};
+        .partition = plain(f[F_PARTITION]),
+        .cwd = plain(f[F_CWD])};
     j->base = is_base(j->state) ? j->state : "";
 }
 
@@ -197,7 +199,8 @@ static int accounted_read(char *line, struct arena *arena, struct slurm_job *out
         .submitted_at = time_of(f[A_SUBMIT]),
         .started_at = time_of(f[A_START]),
         .ended_at = time_of(f[A_END]),
-        .partition = ""};
+        .partition = "",
+        .cwd = ""};
     return 0;
 }
 
@@ -280,9 +283,11 @@ static int job_from_json(const cJSON *job, struct arena *arena, struct slurm_job
         .started_at = json_number(job, "start_time", 0),
         .ended_at = json_number(job, "end_time", 0),
         .preempted_at = json_number(job, "preempt_time", 0),
-        .partition = arena_strdup(arena, json_text(job, "partition", ""))};
+        .partition = arena_strdup(arena, json_text(job, "partition", "")),
+        .cwd = arena_strdup(arena, json_text(job, "current_working_directory", ""))};
     j->base = j->state && j->reason ? arena_strdup(arena, json_base(job, j)) : NULL;
-    bool all = j->id && j->state && j->base && j->reason && j->comment && j->name && j->partition;
+    bool all = j->id && j->state && j->base && j->reason && j->comment && j->name &&
+               j->partition && j->cwd;
     return all ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 

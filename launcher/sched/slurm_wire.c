@@ -24,6 +24,7 @@ void slurm_wire_job_write(const struct slurm_job *j, struct json_out *o)
     json_put_num(o, "ended_at", j->ended_at);
     json_put_num(o, "preempted_at", j->preempted_at);
     json_put_text(o, "partition", j->partition);
+    json_put_text(o, "cwd", j->cwd);
     json_obj_end(o);
 }
 
@@ -46,8 +47,10 @@ int slurm_wire_job_read(const cJSON *v, struct arena *arena, struct slurm_job *j
         .started_at = json_num(v, "started_at", 0),
         .ended_at = json_num(v, "ended_at", 0),
         .preempted_at = json_num(v, "preempted_at", 0),
-        .partition = arena_strdup(arena, json_text(v, "partition", ""))};
-    bool all = j->id && j->state && j->base && j->reason && j->comment && j->name && j->partition;
+        .partition = arena_strdup(arena, json_text(v, "partition", "")),
+        .cwd = arena_strdup(arena, json_text(v, "cwd", ""))};
+    bool all = j->id && j->state && j->base && j->reason && j->comment && j->name &&
+               j->partition && j->cwd;
     return all ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 

@@ -62,8 +62,10 @@ static int job_fill(const job_info_t *info, struct arena *arena, struct slurm_jo
         .started_at = (double)info->start_time,
         .ended_at = end_of(info),
         .preempted_at = (double)info->preempt_time,
-        .partition = arena_strdup(arena, info->partition ? info->partition : "")};
-    bool all = j->id && j->state && j->base && j->reason && j->comment && j->name && j->partition;
+        .partition = arena_strdup(arena, info->partition ? info->partition : ""),
+        .cwd = arena_strdup(arena, info->work_dir ? info->work_dir : "")};
+    bool all = j->id && j->state && j->base && j->reason && j->comment && j->name &&
+               j->partition && j->cwd;
     return all ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 

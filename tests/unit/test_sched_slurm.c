@@ -83,7 +83,8 @@ static void test_token(void **state)
                 comment, name)                                                                     \
     id SEP state SEP reason SEP restarts SEP                                                       \
         "2" SEP "16" SEP "-1000" SEP exit_code SEP requeue SEP                                     \
-        "1795247415" SEP start SEP end SEP preempted SEP partition SEP comment SEP name SEP "\n"
+        "1795247415" SEP start SEP end SEP preempted SEP partition SEP                             \
+        "/w" SEP comment SEP name SEP "\n"
 
 static void test_squeue_text(void **state)
 {
@@ -99,6 +100,7 @@ static void test_squeue_text(void **state)
             LINE("10", "PENDING", "Priority", "0", "0", "1", "N/A", "N/A", "N/A", "", "y");
     assert_int_equal(slurm_text_jobs(text, &arena, &jobs, NULL), 0);
     assert_int_equal(jobs.n, 4);
+    assert_string_equal(jobs.v[0].cwd, "/w");
     assert_true(jobs.v[0].preempted_at == 1795247500 && jobs.v[1].preempted_at == 0 &&
                 jobs.v[3].preempted_at == 0);
     arena_init(&out.arena, 0);
@@ -247,7 +249,7 @@ static void test_squeue_text_refused(void **state)
     struct slurm_jobs jobs;
     struct err err = {0};
     assert_int_equal(slurm_text_jobs("7" SEP "RUNNING" SEP "\n", &arena, &jobs, &err), ERR_INPUT);
-    assert_non_null(strstr(err.text, "16 fields"));
+    assert_non_null(strstr(err.text, "17 fields"));
     assert_int_equal(slurm_text_jobs("slurm_load_jobs error\n", &arena, &jobs, &err), ERR_INPUT);
 }
 

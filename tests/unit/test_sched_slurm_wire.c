@@ -94,13 +94,15 @@ static void test_wire(void **state)
     struct slurm_job got;
     const struct slurm_job j = {"12",    "RUNNING", "RUNNING", "r",   "c",  "n \"x\"",
                                 3,       4,         32,        -1000, 768,  true,
-                                1e9 + 1, 1e9 + 2,   1e9 + 3,   0,     "low"};
+                                1e9 + 1, 1e9 + 2,   1e9 + 3,   0,     "low",
+                                "/w"};
     json_out_init(&o, &text, 0);
     slurm_wire_job_write(&j, &o);
     assert_int_equal(json_parse(text.p, text.len, "wire", &doc, NULL), 0);
     assert_int_equal(slurm_wire_job_read(doc.root, &arena, &got, NULL), 0);
     assert_string_equal(got.name, j.name);
     assert_string_equal(got.partition, j.partition);
+    assert_string_equal(got.cwd, j.cwd);
     assert_true(got.restarts == 3 && got.nodes == 4 && got.cores == 32 && got.nice == -1000 &&
                 got.exit_status == 768 && got.requeue);
     assert_true(got.submitted_at == j.submitted_at && got.started_at == j.started_at &&
