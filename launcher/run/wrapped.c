@@ -4,14 +4,19 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/events.h"
 #include "base/file.h"
 #include "base/id.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "launcher/run/home.h"
 
 enum { MOST_SAME_NAMES = 10000 };
+/* So long a folder that is gone is waited for: a file system that is mounted late, or a folder that
+ * somebody moves and brings back. */
+enum { FOLDER_WAIT_S = 1800, FOLDER_LOOK_S = 1 };
 
 static const char *base_name(const char *path)
 {
@@ -126,6 +131,36 @@ static int name_look(const char *home, const char *name, char id[ID_TEXT_BYTES],
     return rc < 0 && rc != ERR_NOT_FOUND ? err_set(err, rc, "%s", why.text) : rc;
 }
 
+/* Checks that the folder of the run that has the name is there. */
+static int folder_check(const char *home, const struct wrap *w, struct err *err)
+{
+    char id[ID_TEXT_BYTES], dir[LIMIT_PATH_BYTES];
+    int rc;
+    if ((rc = home_runs_check(home, err)) < 0)
+        return rc;
+    if (name_look(home, w->name, id, NULL) != 0 || file_exists(home_run_dir(home, id, dir)))
+        return 0;
+    return err_set(err, ERR_NOT_FOUND,
+                   "the folder '%s' of run '%s' is gone: bring it back and submit the job again, "
+                   "or give this run another --name", dir, w->name);
+}
+
+/* Waits for the folder, if the job runs again: it was there before, and nobody would bring the run
+ * back if the job failed. A notice to stop ends this process. */
+static int folder_wait(const char *home, const struct wrap *w, bool again, struct err *err)
+{
+    double until_s = clock_mono_s() + (again ? FOLDER_WAIT_S : 0);
+    int rc = folder_check(home, w, err);
+    if (rc < 0 && again)
+        log_msg(LOG_WARN, "waiting for the run's folder, %d minutes at most: %s",
+                FOLDER_WAIT_S / 60, err->text);
+    while (rc < 0 && clock_mono_s() < until_s) {
+        clock_sleep_s(FOLDER_LOOK_S);
+        rc = folder_check(home, w, err);
+    }
+    return rc;
+}
+
 /* Names the run of a job that runs again: of the runs whose made-up name it might have got, the
  * last is its own. */
 static void name_last(const char *home, const char *stem, struct wrap *w)
@@ -144,13 +179,14 @@ int wrapped_open(const char *home, const char *bin_dir, struct wrap *w, const ch
 {
     char id[ID_TEXT_BYTES], stem[LIMIT_NAME_BYTES - 8];
     bool made = false;
-    int rc = ERR_EXISTS;
+    int rc;
     snprintf(stem, sizeof stem, "%s", w->name);
-    int lost = home_runs_check(home, err);
-    if (lost < 0)
-        return lost;
     if (made_up && again)
         name_last(home, stem, w);
+    if ((rc = made_up && !again ? home_runs_check(home, err)
+                                : folder_wait(home, w, again, err)) < 0)
+        return rc;
+    rc = ERR_EXISTS;
     for (int i = 2; rc == ERR_EXISTS && i < MOST_SAME_NAMES; i++) {
         int found = name_look(home, w->name, id, err);
         if (found < 0 && found != ERR_NOT_FOUND)
