@@ -345,7 +345,12 @@ static int pause_locked(const struct launch *l, struct sched *s, const struct ru
     if (*kept == LAUNCH_UNSAID) /* a job that was only told to save would be brought back */
         return launch_jobs_cancel(s, state, err);
     rc = jobs_stop(s, state, err);
-    return rc == ERR_FULL ? 0 : rc; /* a job that could not be taken from the queue does nothing */
+    if (rc == ERR_FULL)
+        return 0; /* a job that could not be taken from the queue does nothing */
+    if (rc < 0)
+        err_context(err, "run '%s' is to pause, which is on record and holds; its job was not "
+                         "reached", state->name);
+    return rc;
 }
 
 /* Where there is no room for the lock, nobody else can have it and nobody can submit; so the pause

@@ -558,6 +558,9 @@ int launch_cancel(const struct launch *l, struct sched *s, enum launch_kept *kep
     rc = launch_jobs_cancel(s, &state, err);
     if (rc == ERR_FULL && *kept != LAUNCH_UNSAID)
         rc = 0; /* a job that could not be taken from the queue finds nothing to do */
+    else if (rc < 0 && *kept != LAUNCH_UNSAID)
+        err_context(err, "run '%s' is cancelled, which is on record and holds; its job was not "
+                         "reached", state.name);
 out:
     run_state_release(&state);
     return rc;
