@@ -65,29 +65,27 @@ static bool ended_as_preempted(const struct slurm_job *j)
     return j->preempted_at > 0 && fabs(j->ended_at - j->preempted_at) <= 1;
 }
 
-/* Can a preemption end the job for good in the second it comes in? It cannot within a grace, nor a
- * job that is requeued. Where the modes and graces are not the partitions' (preempt/qos), nothing
- * says so. */
-static bool may_end_at_once(const struct slurm_job *j, const struct slurm_site *site)
+/* Can a preemption end the job for good? It cannot end one that is requeued. Where the modes are
+ * not the partitions' (preempt/qos), nothing says so. */
+static bool may_end_for_good(const struct slurm_job *j, const struct slurm_site *site)
 {
-    const double seconds_round_s = 1;
     if (!site || strcmp(site->preempt_type, "preempt/partition_prio") != 0)
         return true;
     for (size_t i = 0; i < site->site.n_partitions; i++) {
         const struct sched_partition *p = &site->site.partitions[i];
         if (strcmp(p->name, j->partition) == 0)
-            return p->grace_s <= seconds_round_s &&
-                   (p->preempt != SCHED_PREEMPT_REQUEUE || !j->requeue);
+            return p->preempt != SCHED_PREEMPT_REQUEUE || !j->requeue;
     }
     return true;
 }
 
 /* Returns the base state. Of a job shown as COMPLETING alone it is told by what the controller
  * notes when it begins to end one (22.05.8, seen). A requeue clears the end of the execution, or
- * tells the one expected of the next. A time limit is the reason. Preemption for good, where there
- * is no grace, ends the job in the second it was preempted in. A job that is cancelled has an end
- * and no reason, be it in the grace of a preemption, be it before the execution that a requeue
- * promised has begun. */
+ * tells the one expected of the next. A time limit is the reason. Preemption for good ends the job
+ * in the second it was preempted in; where there is a grace, that second is told anew when the
+ * grace is over. A job that is cancelled has an end and no reason, be it in the grace of a
+ * preemption, be it before the execution that a requeue promised has begun; cancelled in the very
+ * second in which a grace begins, it cannot be told from one whose grace is over. */
 static const char *base_of(const struct slurm_job *j, const struct slurm_site *site, double now)
 {
     const double skew_s = 30; /* of clocks; the shortest time limit is a minute */
@@ -99,8 +97,8 @@ static const char *base_of(const struct slurm_job *j, const struct slurm_site *s
         return "TIMEOUT";
     if (j->reason[0])
         return "";
-    return ended_as_preempted(j) && j->started_at > 0 && may_end_at_once(j, site) ? "PREEMPTED"
-                                                                                  : "CANCELLED";
+    return ended_as_preempted(j) && j->started_at > 0 && may_end_for_good(j, site) ? "PREEMPTED"
+                                                                                   : "CANCELLED";
 }
 
 enum sched_end slurm_end(const struct slurm_job *j, const struct slurm_site *site, double now)
