@@ -522,7 +522,10 @@ int ckpt_save_begin(const struct ckpt_writer *w, const struct optim *o,
     /* only rank 0 has the lease that names it */
     if ((rc = comm_broadcast_bytes(world, s->tmp, sizeof s->tmp, 0, err)) < 0)
         return rc;
-    return ckpt_keep_begin(&s->keep, w, s->ckpt_dir, meta->step, keep, world, err);
+    rc = ckpt_keep_begin(&s->keep, w, s->ckpt_dir, meta->step, keep, world, err);
+    if (rc < 0 && world->rank == 0)
+        file_remove_tree(s->tmp, NULL);
+    return rc;
 }
 
 int ckpt_save_write(struct ckpt_save *s, const struct ckpt_state *state, struct err *err)
