@@ -5,7 +5,8 @@
  *
  *     {"schema": "reel.ckpt/1", "step": 120, "updates": 120, "skips": 0, "ordinal": "960",
  *      "config_hash": "…", "model": {…reel.model/1…}, "layout": "tp=1,…", "dtype": "f32",
- *      "run_dtype": "bf16", "moments": "same", "residual": "f32", "ema": true, "groups": […],
+ *      "run_dtype": "bf16", "moments": "same", "residual": "f32",
+ *      "objective": "v", "condition_frames": 1, "seed": "1234", "ema": true, "groups": […],
  *      "lora": {…}, "spikes": {"loss": [0.25, …], "norm": [1.5, …]},
  *      "tensors": [{"name": "patch_embed.weight", "shape": [192, 64]}, …],
  *      "files": [{"name": "rank-00000.bin", "n": 1896448, "trained": 1896448, "bytes": …,
@@ -35,10 +36,11 @@
  * "dtype" is f64 or f32. In a run of bf16 the optimizer's numbers and the master weights are f32;
  * "run_dtype": "bf16" says so (left out: dtype). Weights without masters, which are the frozen
  * ones, then stand there widened. "residual" is there when the residual stream has another type
- * than the run. `hash` is the XXH3-128 of the file. "checksum", always last and of this form in
- * every version, is that of the manifest's own bytes up to the comma before it. Loading gives back
- * the same bits: the numbers are the run's own, and its weights of bf16 are rounded from their
- * masters.
+ * than the run. "objective", "condition_frames" and "seed" are the run's: samples depend on them,
+ * so another run's file is told from its own (left out: by an earlier writer). `hash` is the
+ * XXH3-128 of the file. "checksum", always last and of this form in every version, is that of the
+ * manifest's own bytes up to the comma before it. Loading gives back the same bits: the numbers are
+ * the run's own, and its weights of bf16 are rounded from their masters.
  *
  * A reader finds tensors by name and takes what it needs of each from whatever files hold it. So
  * the layout that reads need not be like the one that wrote (ckpt_reshard.c).
@@ -395,6 +397,9 @@ int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m,
     json_put_text(&j, "moments", moments_names[m->moments]);
     if (m->residual != RESIDUAL_SAME)
         json_put_text(&j, "residual", residual_names[m->residual]);
+    json_put_text(&j, "objective", objective_names[m->objective]);
+    json_put_int(&j, "condition_frames", m->condition_frames);
+    json_put_u64text(&j, "seed", m->seed);
     json_put_bool(&j, "ema", m->ema);
     finetune_write(&m->finetune, &j);
     spikes_write(&m->meta.spikes, &j);
@@ -494,6 +499,8 @@ static int manifest_publish(const struct ckpt_save *s, const char *final, struct
         .finetune = o->c.run->finetune,
         .dtype = o->c.ops->stat, .run_dtype = o->c.ops->act,
         .moments = o->c.run->moments, .residual = o->c.run->residual,
+        .objective = o->c.run->objective, .condition_frames = o->c.run->condition_frames,
+        .seed = o->c.run->seed,
         .ema = o->ema != NULL, .files = files
     };
     for (int i = 0; i < o->c.world->size; i++)

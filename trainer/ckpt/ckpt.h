@@ -86,6 +86,11 @@ struct ckpt_manifest {
     enum dtype run_dtype; /* numerics.dtype of the run that wrote */
     enum run_moments moments;
     enum run_residual residual; /* of the run that wrote */
+    /* What samples depend on besides, of the run that wrote. An older one does not say it. */
+    bool says_objective;
+    enum objective objective;
+    int64_t condition_frames;
+    uint64_t seed;
     bool ema;
     int64_t n_tensors, n_files;
     struct ckpt_tensor *tensors;
@@ -131,7 +136,7 @@ int64_t ckpt_file_of_rank(const struct layout *l, int64_t rank);
 int ckpt_file_write(const char *dir, const struct ckpt_state *s, int64_t rank,
                     struct ckpt_file *out, struct err *err);
 /* Writes the manifest. Of *m it takes meta, model, layout, finetune, dtype, run_dtype, moments,
- * residual, ema and files; the tensors are those of `params`. */
+ * residual, what samples depend on, ema and files; the tensors are those of `params`. */
 int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m,
                         const struct param_list *params, struct err *err);
 /* Fills this rank's buffers from the files that hold its elements, whatever layout wrote them. Gaps

@@ -11,9 +11,10 @@
 
 struct manifest_head {
     int64_t step, updates, skips;
-    uint64_t ordinal;
+    int64_t condition_frames;
+    uint64_t ordinal, seed;
     const char *config_hash, *layout;
-    int dtype, run_dtype, moments, residual;
+    int dtype, run_dtype, moments, residual, objective;
     bool ema;
 };
 static const struct json_field head_fields[] = {
@@ -33,6 +34,11 @@ static const struct json_field head_fields[] = {
      .names = moments_names},
     {"residual", JSON_ENUM, offsetof(struct manifest_head, residual), .optional = true,
      .names = residual_names},
+    {"objective", JSON_ENUM, offsetof(struct manifest_head, objective), .optional = true,
+     .names = objective_names},
+    {"condition_frames", JSON_INT, offsetof(struct manifest_head, condition_frames),
+     .optional = true, .min = 0, .max = 1e15},
+    {"seed", JSON_U64TEXT, offsetof(struct manifest_head, seed), .optional = true},
     {"ema", JSON_BOOL, offsetof(struct manifest_head, ema)},
     {"groups", JSON_ANY, .optional = true},
     {"lora", JSON_ANY, .optional = true},
@@ -174,7 +180,7 @@ static int layout_read_text(const struct json_doc *doc, const char *text, const 
 static int manifest_read(const struct json_doc *doc, struct arena *arena, struct ckpt_manifest *m,
                          struct err *err)
 {
-    struct manifest_head head = {.run_dtype = -1};
+    struct manifest_head head = {.run_dtype = -1, .objective = -1};
     int rc;
     if ((rc = json_check_schema(doc, "reel.ckpt/1", err)) < 0)
         return rc;
@@ -189,6 +195,10 @@ static int manifest_read(const struct json_doc *doc, struct arena *arena, struct
     m->run_dtype = head.run_dtype < 0 ? m->dtype : (enum dtype)head.run_dtype;
     m->moments = (enum run_moments)head.moments;
     m->residual = (enum run_residual)head.residual;
+    m->says_objective = head.objective >= 0;
+    m->objective = m->says_objective ? (enum objective)head.objective : OBJECTIVE_EDM;
+    m->condition_frames = head.condition_frames;
+    m->seed = head.seed;
     m->ema = head.ema;
     if (m->dtype > DTYPE_F32 || dtype_stat(m->run_dtype) != m->dtype)
         return err_set(err, ERR_CORRUPT,

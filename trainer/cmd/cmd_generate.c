@@ -53,16 +53,20 @@ static void say(void *ctx, const char *line)
     log_msg(LOG_INFO, "%s", line);
 }
 
-static int run_find(const struct opt_values *v, const char *ckpt, struct run *run, struct err *err)
+struct places { char ckpt[LIMIT_PATH_BYTES], run[LIMIT_PATH_BYTES]; };
+static int run_find(const struct opt_values *v, struct places *at, struct run *run,
+                    struct err *err)
 {
-    char path[LIMIT_PATH_BYTES];
-    snprintf(path, sizeof path, "%s/../../run.json", ckpt);
-    int rc = run_load(opt_text(v, "run") ? opt_text(v, "run") : path, run, err);
+    if (opt_text(v, "run"))
+        snprintf(at->run, sizeof at->run, "%s", opt_text(v, "run"));
+    else
+        snprintf(at->run, sizeof at->run, "%s/../../run.json", at->ckpt);
+    int rc = run_load(at->run, run, err);
     return rc < 0 && !opt_text(v, "run") ? err_context(err, "give --run FILE") : rc;
 }
 
 static int conf_make(const struct opt_values *v, const struct comm *world, struct run *run,
-                     char ckpt[LIMIT_PATH_BYTES], struct generate_conf *out, struct err *err)
+                     struct places *at, struct generate_conf *out, struct err *err)
 {
     const char *const *operands;
     uint64_t seed = 0;
@@ -74,11 +78,13 @@ static int conf_make(const struct opt_values *v, const struct comm *world, struc
     if (opt_num(v, "level-min") >= opt_num(v, "level-max"))
         return err_set(err, ERR_USAGE, "--level-min is %g, not below --level-max %g",
                        opt_num(v, "level-min"), opt_num(v, "level-max"));
-    if ((rc = ckpt_dir_find(operands[0], ckpt, err)) < 0 || (rc = run_find(v, ckpt, run, err)) < 0)
+    if ((rc = ckpt_dir_find(operands[0], at->ckpt, err)) < 0)
+        return rc;
+    if ((rc = run_find(v, at, run, err)) < 0)
         return rc;
     int64_t share = num_ceil_div(opt_int(v, "samples"), world->size);
     *out = (struct generate_conf){
-        .run = run, .ckpt = ckpt, .out = opt_text(v, "output"),
+        .run = run, .run_path = at->run, .ckpt = at->ckpt, .out = opt_text(v, "output"),
         .data = data ? data : run->stages[run->n_stages - 1].data,
         .average = opt_enum(v, "weights") == 1, .first_frames = opt_bool(v, "first-frames"),
         .force = opt_bool(v, "force"),
@@ -99,10 +105,10 @@ static int generate_all(const struct opt_values *v, struct comm *world, int64_t 
                         struct err *err)
 {
     struct run run = {0};
-    char ckpt[LIMIT_PATH_BYTES];
+    struct places at;
     struct generate_conf conf;
     struct generate *g = NULL;
-    int rc = conf_make(v, world, &run, ckpt, &conf, err);
+    int rc = conf_make(v, world, &run, &at, &conf, err);
     if (rc == 0) /* all ranks agree on what follows */
         rc = generate_open(&conf, &g, err);
     if ((rc = comm_agree(world, rc, err)) < 0)

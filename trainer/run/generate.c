@@ -42,6 +42,43 @@ struct generate {
 
 /* ---- opening ---- */
 
+/* Says which of the things that samples depend on the run's file and the checkpoint do not
+ * share. */
+static int foreign(const struct generate *g, const char *field, const char *is, const char *was,
+                   struct err *err)
+{
+    return err_set(err, ERR_INPUT,
+                   "%s: %s is %s, the run of checkpoint '%s' was trained with %s: give that run's "
+                   "own file with --run",
+                   g->conf->run_path, field, is, g->conf->ckpt, was);
+}
+
+/* Checks that the file is of the run that wrote the checkpoint, as far as samples depend on it. */
+static int run_own_check(const struct generate *g, struct err *err)
+{
+    const struct run *r = g->conf->run;
+    const struct ckpt_manifest *m = &g->manifest;
+    struct hash128 is = model_hash(&r->model), was = model_hash(&m->model);
+    char is_text[32], was_text[32];
+    if (memcmp(&is, &was, sizeof is) != 0)
+        return err_set(err, ERR_INPUT,
+                       "%s: model %s is not the one that checkpoint '%s' holds: give the file of "
+                       "the run that wrote it with --run",
+                       g->conf->run_path, r->model.name, g->conf->ckpt);
+    if (!m->says_objective)
+        return 0;
+    if (r->objective != m->objective)
+        return foreign(g, "objective.kind", objective_names[r->objective],
+                       objective_names[m->objective], err);
+    snprintf(is_text, sizeof is_text, "%lld", (long long)r->condition_frames);
+    snprintf(was_text, sizeof was_text, "%lld", (long long)m->condition_frames);
+    if (r->condition_frames != m->condition_frames)
+        return foreign(g, "objective.condition_frames", is_text, was_text, err);
+    snprintf(is_text, sizeof is_text, "%llu", (unsigned long long)r->seed);
+    snprintf(was_text, sizeof was_text, "%llu", (unsigned long long)m->seed);
+    return r->seed == m->seed ? 0 : foreign(g, "random.seed", is_text, was_text, err);
+}
+
 static int checkpoint_open(struct generate *g, struct err *err)
 {
     int rc;
@@ -52,6 +89,8 @@ static int checkpoint_open(struct generate *g, struct err *err)
     if (g->conf->average && !g->manifest.ema)
         return err_set(err, ERR_INPUT, "%s: holds no average (EMA): sample the weights themselves",
                        g->conf->ckpt);
+    if ((rc = run_own_check(g, err)) < 0)
+        return rc;
     g->run = *g->conf->run;
     g->run.model = g->manifest.model;
     g->run.dtype = g->manifest.run_dtype;

@@ -18,7 +18,8 @@
 #include "trainer/ops/ops.h"
 
 struct generate_conf {
-    const struct run *run; /* objective, numbers and seed; the model is the checkpoint's */
+    const struct run *run; /* that wrote the checkpoint: objective, numbers and seed */
+    const char *run_path;  /* its file */
     const char *ckpt, *data, *out; /* folders; data may be "synthetic:TxHxW" */
     bool average;          /* the average's weights, if the checkpoint has one */
     bool first_frames;     /* give the model the data's first frames */
