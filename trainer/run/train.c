@@ -356,7 +356,9 @@ static int legs_run(struct train *t, struct train_report *out, bool *stop, struc
 static void end_tell(struct train *t, const struct train_report *out, int rc, const struct err *err)
 {
     const struct train_conf *conf = t->conf;
-    bool refused = rc == ERR_INPUT && out->steps == 0;
+    /* Damaged data would be as damaged in another attempt; a damaged checkpoint does not come here,
+     * because an older one is loaded. */
+    bool refused = (rc == ERR_INPUT || rc == ERR_CORRUPT) && out->steps == 0;
     const char *failed = rc == ERR_FULL ? "disk_full" : refused ? "refused" : "error";
     const char *reason = rc < 0 ? failed : out->end == TRAIN_DONE ? "done" : "stop";
     if (rc == 0 && out->end == TRAIN_DONE && out->steps == 0 && !conf->trial)
