@@ -42,23 +42,31 @@ static int readonly_error(sqlite3 *sql, const char *file, const char *what, stru
     return err_set(err, ERR_INPUT, "%s: opened for reading only, cannot %s", file, what);
 }
 
-static int io_error(sqlite3 *sql, const char *file, const char *what, struct err *err)
+/* Says why the disk failed; `last` is what errno was behind the call. */
+static int io_error(sqlite3 *sql, int last, const char *file, const char *what, struct err *err)
 {
-    int why = sqlite3_extended_errcode(sql);
-    if (why == SQLITE_IOERR_RDLOCK || why == SQLITE_IOERR_LOCK ||
-        why == SQLITE_IOERR_CHECKRESERVEDLOCK)
+    int code = sqlite3_extended_errcode(sql);
+    /* SQLite does not keep the reason of a COMMIT that could not write. */
+    int why = code == SQLITE_IOERR_WRITE ? last : sqlite3_system_errno(sql);
+    if (code == SQLITE_IOERR_RDLOCK || code == SQLITE_IOERR_LOCK ||
+        code == SQLITE_IOERR_CHECKRESERVEDLOCK)
         return err_set(err, ERR_IO,
                        "%s: its file system has no locks (fcntl), which a database needs: give "
                        "--db a path on one that has them",
                        file);
-    if (sqlite3_system_errno(sql) == EDQUOT) /* SQLITE_FULL stands for ENOSPC alone */
+    if (why == EDQUOT) /* SQLITE_FULL stands for ENOSPC alone */
         return err_set(err, ERR_IO,
                        "%s: the disk quota is used up, cannot %s: nothing was changed", file, what);
+    if (why == EFBIG)
+        return err_set(err, ERR_IO,
+                       "%s: cannot %s: %s: raise the limit of file sizes (ulimit -f)", file, what,
+                       strerror(why));
     return err_set(err, ERR_IO, "%s: cannot %s: %s", file, what, sqlite3_errmsg(sql));
 }
 
 int store_error(sqlite3 *sql, int rc, const char *what, struct err *err)
 {
+    int last = errno;
     const char *file = sqlite3_db_filename(sql, "main");
     if (!file || !file[0])
         file = "database";
@@ -81,7 +89,7 @@ int store_error(sqlite3 *sql, int rc, const char *what, struct err *err)
                        "%s: no space left on the device, cannot %s: nothing was changed", file,
                        what);
     case SQLITE_READONLY: return readonly_error(sql, file, what, err);
-    case SQLITE_IOERR: return io_error(sql, file, what, err);
+    case SQLITE_IOERR: return io_error(sql, last, file, what, err);
     case SQLITE_ERROR:
     case SQLITE_RANGE:
         return err_set(err, ERR_INPUT, "%s: cannot %s: %s", file, what, sqlite3_errmsg(sql));
