@@ -533,13 +533,13 @@ static int existing_change(const struct opt_values *v, const char *path, const s
     return 0;
 }
 
-/* Checks that the run exists if --extend or --change is given. */
+/* Checks that the run exists if --extend or --change is given; else that it may have its name. */
 static int existed_check(const struct opt_values *v, const struct cmd_env *env, const char *name,
                          struct err *err)
 {
     char id[ID_TEXT_BYTES];
     if (!opt_bool(v, "extend") && !opt_given(v, "change"))
-        return 0;
+        return home_name_check(env->home, name, err);
     int rc = home_name_find(env->home, name, id, NULL);
     return rc == ERR_NOT_FOUND
                ? err_set(err, ERR_NOT_FOUND, "%s: no run is named '%s': leave it out to make one",

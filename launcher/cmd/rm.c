@@ -20,8 +20,8 @@ const struct opt_cmd cmd_rm = {
     "rm",
     "remove a run that has no living job: its checkpoints, logs and name",
     "RUN", opts, ARRAY_LEN(opts), 1, 1,
-    "Asks nothing: --dry-run shows what would go. The name is free at once. What 'reel db ingest' "
-    "has read of it stays in the database."};
+    "Asks nothing: --dry-run shows what would go. RUN is its name or its whole id. The name is "
+    "free at once. What 'reel db ingest' has read of it stays in the database."};
 
 struct removal {
     char id[ID_TEXT_BYTES], dir[LIMIT_PATH_BYTES], name[LIMIT_NAME_BYTES];
@@ -138,17 +138,32 @@ static int removed_print(const struct removal *r, struct err *err)
     return rc;
 }
 
+/* Finds the run. The beginning of an id, which may be used to look at one, is not enough. */
+static int run_find(const char *home, const char *given, struct removal *r, struct err *err)
+{
+    char same[ID_TEXT_BYTES];
+    int rc;
+    if ((rc = home_run_find(home, given, r->id, err)) < 0)
+        return rc;
+    home_run_dir(home, r->id, r->dir);
+    home_name_or_id(home, r->id, r->name);
+    if (strcmp(given, r->id) == 0 || home_name_find(home, given, same, NULL) == 0)
+        return 0;
+    return err_set(err, ERR_INPUT,
+                   "'%s' is the beginning of run '%s' (%s): give 'reel rm' the name or the whole "
+                   "id",
+                   given, r->name, r->id);
+}
+
 int cmd_rm_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     const char *const *operands;
     struct removal r = {.json = opt_bool(v, "json"), .dry = opt_bool(v, "dry-run")};
     opt_operands(v, &operands);
-    int rc = home_run_find(env->home, operands[0], r.id, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = run_find(env->home, operands[0], &r, err)) < 0)
         return rc;
-    home_run_dir(env->home, r.id, r.dir);
-    if (home_name_of(env->home, r.id, r.name, NULL) < 0)
-        snprintf(r.name, sizeof r.name, "%.8s", r.id);
-    rc = run_remove(&r, env, err);
-    return rc < 0 ? rc : removed_print(&r, err);
+    if ((rc = run_remove(&r, env, err)) < 0)
+        return rc;
+    return removed_print(&r, err);
 }

@@ -207,6 +207,24 @@ int home_run_find(const char *home, const char *name_or_id, char id[ID_TEXT_BYTE
     return rc;
 }
 
+char *home_name_or_id(const char *home, const char *id, char name[LIMIT_NAME_BYTES])
+{
+    if (home_name_of(home, id, name, NULL) < 0)
+        snprintf(name, LIMIT_NAME_BYTES, "%s", id);
+    return name;
+}
+
+int home_name_check(const char *home, const char *name, struct err *err)
+{
+    char id[ID_TEXT_BYTES], other[LIMIT_NAME_BYTES];
+    if (home_name_find(home, name, id, NULL) != ERR_NOT_FOUND ||
+        home_run_find(home, name, id, NULL) < 0)
+        return 0;
+    return err_set(err, ERR_INPUT,
+                   "the name '%s' is the beginning of run '%s' (%s): choose another", name,
+                   home_name_or_id(home, id, other), id);
+}
+
 int home_name_claim(const char *home, const char *name, const char *id,
                     char taken_by[ID_TEXT_BYTES], struct err *err)
 {

@@ -26,10 +26,18 @@ bool home_is_there(const char *home);
  * Else it may be a place where a disk is to be mounted, and nothing must begin anew: ERR_ENV. */
 int home_runs_check(const char *home, struct err *err);
 
-/* Finds a run by a name, an id, or the unique beginning (4 digits or more) of an id. ERR_NOT_FOUND
- * suggests the nearest name; ERR_INPUT when a beginning fits several; ERR_ENV as above. */
+/* Finds a run by a name, an id, or the unique beginning (4 digits or more) of an id, in this order.
+ * ERR_NOT_FOUND suggests the nearest name; ERR_INPUT when a beginning fits several; ERR_ENV as
+ * above. */
 int home_run_find(const char *home, const char *name_or_id, char id[ID_TEXT_BYTES],
                   struct err *err);
+
+/* Refuses (ERR_INPUT) a name for a new run under which another one is found until then: the
+ * beginning of its id. A name that a run has already is none. */
+int home_name_check(const char *home, const char *name, struct err *err);
+
+/* Writes the run's name, or its id where it has none, into name and returns it. */
+char *home_name_or_id(const char *home, const char *id, char name[LIMIT_NAME_BYTES]);
 
 /* Finds the run that has exactly this name; ERR_NOT_FOUND when there is none. */
 int home_name_find(const char *home, const char *name, char id[ID_TEXT_BYTES], struct err *err);

@@ -34,15 +34,6 @@ static int foreign_open(const char *home, const char *bin_dir, const char *id, c
     return 0;
 }
 
-/* Returns what to call the run for people: its name, or where it has none the beginning of the
- * id. */
-static const char *name_of(const char *home, const char *id, char name[LIMIT_NAME_BYTES])
-{
-    if (home_name_of(home, id, name, NULL) < 0)
-        snprintf(name, LIMIT_NAME_BYTES, "%.8s", id);
-    return name;
-}
-
 int launch_open(const char *home, const char *bin_dir, const char *name_or_id, struct launch *out,
                 struct err *err)
 {
@@ -55,7 +46,7 @@ int launch_open(const char *home, const char *bin_dir, const char *name_or_id, s
         return rc;
     if (!file_exists(path))
         return err_set(err, ERR_INPUT, "run '%s' has no folder '%s' any more: put it back, or free "
-                       "the name by 'reel rm %s'", name_of(home, id, name), path, name);
+                       "the name by 'reel rm %s'", home_name_or_id(home, id, name), path, name);
     if (wrap_is(path))
         return foreign_open(home, bin_dir, id, path, out, err);
     rc = next_load(path, &next, err);
@@ -63,7 +54,7 @@ int launch_open(const char *home, const char *bin_dir, const char *name_or_id, s
         return err_set(err, rc,
                        "run '%s' has no file of its own in its folder '%s' any more: put run.json "
                        "back, or remove what is left by 'reel rm %s'",
-                       name_of(home, id, name), path, name);
+                       home_name_or_id(home, id, name), path, name);
     if (rc < 0)
         return rc;
     launch_init(out, home, bin_dir, id, &next.run.budget);

@@ -100,8 +100,10 @@ static int make(const char *home, const char *bin_dir, const struct wrap *w, str
 {
     char id[ID_TEXT_BYTES], taken[ID_TEXT_BYTES];
     struct id unique;
-    int rc = id_random(&unique, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = home_name_check(home, w->name, err)) < 0)
+        return rc;
+    if ((rc = id_random(&unique, err)) < 0)
         return rc;
     launch_of(home, bin_dir, id_format(unique, id), w, out);
     if ((rc = file_mkdirs(out->run_dir, err)) == 0 && (rc = wrap_save(w, out->run_dir, err)) == 0 &&
