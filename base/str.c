@@ -134,7 +134,7 @@ void str_cut(char *out, size_t size, const char *text)
     memcpy(out + (word > end / 2 ? word : end), "...", sizeof "...");
 }
 
-enum { WORD_MAX = 64 };
+enum { WORD_MAX = 64, BEGIN_MIN = 3 };
 
 static size_t min_of(size_t a, size_t b)
 {
@@ -162,12 +162,24 @@ static size_t edit_distance(const char *a, size_t n, const char *b, size_t m)
     return row[n % 3][m];
 }
 
+/* Returns the shortest name that begins with the word. */
+static const char *begun_with(const char *word, const char *const *names)
+{
+    const char *best = NULL;
+    for (; *names != NULL; names++)
+        if (str_starts(*names, word) && (!best || strlen(*names) < strlen(best)))
+            best = *names;
+    return best;
+}
+
 const char *str_nearest(const char *word, const char *const *names)
 {
     size_t n = strlen(word);
     if (n == 0 || n > WORD_MAX)
         return NULL;
-    const char *best = NULL;
+    const char *best = n >= BEGIN_MIN ? begun_with(word, names) : NULL;
+    if (best)
+        return best;
     size_t best_d = (n + 2) / 3 + 1; /* a third of the letters may be wrong */
     for (; *names != NULL; names++) {
         size_t m = strlen(*names);

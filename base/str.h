@@ -38,8 +38,9 @@ bool str_ends(const char *s, const char *suffix);
 /* Copies the text. What does not fit is left out from a whole word on, and "..." stands in its
  * place. size is at least 4. */
 void str_cut(char *out, size_t size, const char *text);
-/* Returns the entry of `names` (ended by NULL) that is nearest to `word` by edit distance, for "did
- * you mean", or NULL if none is near. */
+/* Returns the entry of `names` (ended by NULL) that was meant by `word`, for "did you mean": the
+ * shortest that begins with it, if it has 3 letters or more; else the nearest by edit distance, or
+ * NULL if none is near. */
 const char *str_nearest(const char *word, const char *const *names);
 
 #endif

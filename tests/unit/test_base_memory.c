@@ -145,8 +145,8 @@ static void test_str_cut(void **state)
 static void test_nearest(void **state)
 {
     (void)state;
-    static const char *const names[] = {"steps", "seed", "micro-batch", "no-resume",
-                                        "gbs",   "",     NULL};
+    static const char *const names[] = {"steps", "seed",          "micro-batch", "no-resume", "gbs",
+                                        "b200",  "h100-sxm-long", "h100-sxm",    "",          NULL};
     static const char *const none[] = {NULL};
     static const struct {
         const char *word, *near;
@@ -158,6 +158,9 @@ static void test_nearest(void **state)
         {"bgs", "gbs"},
         {"micro_batch", "micro-batch"},
         {"noresume", "no-resume"},
+        {"h100", "h100-sxm"}, /* it is begun so, though b200 has as few other letters */
+        {"micro", "micro-batch"},
+        {"h1", NULL},
         {"elephant", NULL},
         {"x", NULL},
         {"", NULL},
