@@ -223,9 +223,8 @@ static int wrap_make(const struct opt_values *v, const char *job_id, struct wrap
                              opt_int(v, "gbs"),     opt_num(v, "flops-per-step"),
                              opt_text(v, "device"), opt_int(v, "gpus")};
     int rc;
-    if ((rc = id_name_check(opt_given(v, "name") ? opt_text(v, "name") : w->name, "--name",
-                            err)) < 0)
-        return rc;
+    if (id_name_check(opt_given(v, "name") ? opt_text(v, "name") : w->name, "--name", err) < 0)
+        return err->code = ERR_USAGE;
     if ((rc = words_check(argv, err)) < 0)
         return rc;
     if ((rc = steps_check(w, err)) < 0)
