@@ -543,7 +543,8 @@ int dataset_load(const char *root, struct dataset *out, struct err *err)
         return rc;
     if (!file_exists(path))
         return err_set(err, ERR_NOT_FOUND,
-                       "'%s' is no dataset: there is no file %s; make one with 'reel curate -o %s'",
+                       "'%s' is no dataset: there is no file %s: make one with: reel curate SRC -o "
+                       "'%s'",
                        root, path, root);
     return file_load(path, out, err);
 }

@@ -293,8 +293,10 @@ static void no_dataset(void **state)
     struct made m;
     struct dataset d;
     struct err err;
+    char hint[600];
     (void)state;
-    assert_fails(dataset_load(in_scratch("none"), &d, &err), ERR_NOT_FOUND, &err, "is no dataset");
+    snprintf(hint, sizeof hint, "make one with: reel curate SRC -o '%s'", in_scratch("none"));
+    assert_fails(dataset_load(in_scratch("none"), &d, &err), ERR_NOT_FOUND, &err, hint);
     make(&m);
     assert_ok(file_publish(in_scratch("plain"), "x", 1, &err), &err);
     /* a file where the folder should be */
