@@ -97,7 +97,7 @@ static void space_text(const struct run_attempt *a, struct str *out)
     char needed[32], left[32], when[32];
     if (a->space.any)
         str_addf(out,
-                 "  attempt %lld, after %lld steps: space was low, a checkpoint takes %s and %s "
+                 "  attempt %lld, after %lld steps: space was low, a checkpoint needs %s and %s "
                  "were free: %lld folder%s removed, %s\n",
                  (long long)a->number, (long long)a->space.step,
                  num_format_bytes(a->space.needed_bytes, needed, sizeof needed),

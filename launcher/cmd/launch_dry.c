@@ -7,6 +7,7 @@
 
 #include "autotune/memory.h"
 #include "base/num.h"
+#include "profiles/saved.h"
 
 /* Numbers of bytes; 0 where one is not known. */
 struct budget {
@@ -31,23 +32,6 @@ static double space_free(const char *dir)
     return (double)fs.f_bavail * (double)fs.f_frsize;
 }
 
-/* Returns the bytes of a checkpoint: the weights, the two moments of what is trained, and the
- * average. The trainer's checkpoints hold these and little else. */
-static double ckpt_bytes(const struct run *run)
-{
-    struct param_list list = {0};
-    double all = 0, trained = 0, number = (double)dtype_bytes(dtype_stat(run->dtype));
-    double moment = run->moments == MOMENTS_BF16 ? (double)dtype_bytes(DTYPE_BF16) : number;
-    if (finetune_params(&run->model, &run->finetune, &list, NULL) < 0)
-        return 0;
-    for (int64_t i = 0; i < list.n; i++) {
-        all += (double)list.items[i].count;
-        trained += list.items[i].flags & PARAM_TRAINABLE ? (double)list.items[i].count : 0;
-    }
-    params_release(&list);
-    return all * number + trained * (2 * moment + (run->adamw.ema_decay > 0 ? number : 0));
-}
-
 static void budget_make(const struct launch_dry *d, struct budget *b)
 {
     const struct run *run = d->run;
@@ -57,13 +41,15 @@ static void budget_make(const struct launch_dry *d, struct budget *b)
                                run->moments == MOMENTS_BF16,
                                run->residual == RESIDUAL_F32};
     struct memory_bytes bytes;
+    int64_t saved = 0;
     struct err why = {0};
     *b = (struct budget){.node = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE)};
     if (memory_predict(&spec, &d->plan->layout, &bytes, &why) == 0)
         b->rank = bytes.total;
     snprintf(b->unknown, sizeof b->unknown, "%.255s", why.text);
     b->node_ranks = b->rank * (double)run->resources.ranks_per_node;
-    b->ckpt = ckpt_bytes(run);
+    saved_bytes(run, &d->plan->layout, &saved, NULL);
+    b->ckpt = (double)saved;
     b->kept = b->ckpt * (double)(run->ckpt_keep > 0 ? run->ckpt_keep : 1);
     b->space = space_free(d->run_dir);
 }
@@ -191,9 +177,10 @@ int launch_room_check(const struct launch_dry *d, const struct sched *s, bool is
             "the run's ranks need %s of memory by plan, this machine has %s: give a layout that "
             "divides more (--layout, --plan), or a machine with more",
             size(b.node_ranks, need), size(b.node, have));
-    if (is_new && b.ckpt > b.space)
-        return err_set(err, ERR_NO, "a checkpoint takes %s and the disk of '%s' has %s left: make "
-                       "room, or set REEL_HOME to another disk", size(b.ckpt, need), d->run_dir,
+    double needed = b.ckpt + SAVED_BESIDE_BYTES; /* the trainer wants no less */
+    if (is_new && needed > b.space)
+        return err_set(err, ERR_NO, "a checkpoint needs %s and the disk of '%s' has %s left: make "
+                       "room, or set REEL_HOME to another disk", size(needed, need), d->run_dir,
                        size(b.space, have));
     return 0;
 }

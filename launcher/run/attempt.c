@@ -56,7 +56,7 @@ void attempt_told_format(const struct attempt *a, const struct run_attempt *told
     out[0] = 0;
     if (told && told->disk_full && told->space.any) {
         snprintf(out, ATTEMPT_ENDING_BYTES,
-                 ": a checkpoint takes %s and the run's disk has %s left",
+                 ": a checkpoint needs %s and the run's disk has %s left",
                  num_format_bytes(told->space.needed_bytes, needed, sizeof needed),
                  num_format_bytes(told->space.free_bytes, left, sizeof left));
     } else if (told && told->failed[0]) {

@@ -49,7 +49,8 @@ int ckpt_save(const struct ckpt_writer *w, const struct optim *o, const struct c
               int64_t keep, struct ckpt_meta *written, struct err *err);
 
 struct ckpt_room {
-    /* of the whole checkpoint; before anything was removed, -1: not known */
+    /* what saved.h says of the files, and what is written beside them; before anything was
+     * removed, -1: not known */
     int64_t needed_bytes, free_bytes;
     int64_t removed; /* folders */
     bool enough;

@@ -9,10 +9,8 @@
 
 #include "base/file.h"
 #include "base/num.h"
+#include "profiles/saved.h"
 #include "trainer/ckpt/ckpt_priv.h"
-
-/* for the manifest, the folders, and the logs that grow meanwhile */
-enum { BESIDE_BYTES = 1 << 20 };
 
 int ckpt_damaged_remove(const struct ckpt_writer *w, const char *ckpt_dir, int64_t below)
 {
@@ -28,17 +26,6 @@ int ckpt_damaged_remove(const struct ckpt_writer *w, const char *ckpt_dir, int64
     if (dir)
         closedir(dir);
     return n;
-}
-
-static int bytes_needed(const struct optim *o, int64_t *bytes, struct err *err)
-{
-    struct ckpt_state state = ckpt_state_of(o);
-    double all = ckpt_file_of_rank(o->c.layout, o->c.world->rank) >= 0
-                     ? (double)ckpt_state_bytes(&state)
-                     : 0;
-    int rc = comm_sum(o->c.world, &all, 1, err);
-    *bytes = (int64_t)all + BESIDE_BYTES;
-    return rc;
 }
 
 /* Finds the place in the list of the newest checkpoint that is whole; -1: none is. */
@@ -102,7 +89,7 @@ static int room_take(const struct ckpt_writer *w, const struct optim *o, bool fu
         goto out;
     if (!room->enough)
         rc = err_set(err, ERR_FULL,
-                     "the checkpoint takes %s and no space is left for it on the disk of '%s' (%s "
+                     "the checkpoint needs %s and no space is left for it on the disk of '%s' (%s "
                      "are free)",
                      num_format_bytes(room->needed_bytes, needed, sizeof needed), w->run_dir,
                      num_format_bytes(num_max_i64(now, 0), left, sizeof left));
@@ -116,8 +103,9 @@ int ckpt_room_make(const struct ckpt_writer *w, const struct optim *o, bool full
 {
     *room = (struct ckpt_room){0};
     int rc;
-    if ((rc = bytes_needed(o, &room->needed_bytes, err)) < 0)
+    if ((rc = saved_bytes(o->c.run, o->c.layout, &room->needed_bytes, err)) < 0)
         return rc;
+    room->needed_bytes += SAVED_BESIDE_BYTES;
     room->free_bytes = file_space(w->run_dir);
     room->enough = !full && (room->free_bytes < 0 || room->free_bytes >= room->needed_bytes);
     if ((rc = room_share(o->c.world, room, err)) < 0)
