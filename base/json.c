@@ -11,7 +11,7 @@
 #include "base/json_priv.h"
 #include "base/num.h"
 
-static const double exact_max = 0x1p53;
+static const double exact_max = 0x1p53 - 1; /* 2^53 stands for 2^53 + 1 too */
 
 /* ---- duplicate keys ---- */
 
@@ -211,6 +211,12 @@ static int send(struct reading *r, struct str *text)
     return rc;
 }
 
+/* Does the field take numbers that have to be written as a text? */
+static bool text_helps(const struct json_field *f)
+{
+    return f->max <= f->min || f->max > exact_max || f->min < -exact_max;
+}
+
 static int refuse(struct reading *r, const struct json_field *f, const cJSON *v)
 {
     char value[128];
@@ -218,9 +224,10 @@ static int refuse(struct reading *r, const struct json_field *f, const cJSON *v)
     add_place(&s, r, f->name);
     if (f->type == JSON_INT && cJSON_IsNumber(v) && fabs(v->valuedouble) > exact_max &&
         v->valuedouble == floor(v->valuedouble)) {
-        str_addf(&s,
-                 " is a number beyond 2^53, where JSON loses digits: write it as a text, \"%.0f\"",
-                 v->valuedouble);
+        str_add(&s, " is a number beyond 2^53 - 1, where JSON loses digits: ");
+        str_add(&s, text_helps(f) ? "write it as a text, in quotes" : "give ");
+        if (!text_helps(f))
+            add_allowed(&s, f);
         return send(r, &s);
     }
     str_addf(&s, " is %s: give ", show(v, value, sizeof value));

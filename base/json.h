@@ -16,8 +16,8 @@
  *
  * Fields that are objects or arrays are declared JSON_ANY, so that they count as known, and read by
  * a second json_read on json_member(). 64-bit ids, seeds and hashes are strings in JSON:
- * JSON_U64TEXT. A JSON_INT beyond +-2^53, where a double loses digits, is refused as a number and
- * taken (and written) as a string.
+ * JSON_U64TEXT. A JSON_INT beyond +-(2^53 - 1), where a double loses digits, is refused as a number
+ * and taken (and written) as a string.
  *
  * A syntax error reads `run.json:3:14: expected ',' or '}' after a member, found '"'`; the scanner
  * is json_scan.c.

@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "base/json_priv.h"
 
-static const int64_t exact_max = (int64_t)1 << 53;
+static const int64_t exact_max = ((int64_t)1 << 53) - 1;
 
 char *json_format_num(double value, char buf[JSON_NUM_BYTES])
 {
