@@ -16,9 +16,12 @@ static int axis_open(struct comm *world, const struct layout *l, const char *axi
 
 int comm_size_error(const struct comm *world, const struct layout *l, struct err *err)
 {
+    long long needed = layout_world(l);
     return err_set(err, ERR_USAGE,
-                   "the layout needs %lld ranks, %d were started: use mpirun -n %lld",
-                   (long long)layout_world(l), world->size, (long long)layout_world(l));
+                   "the layout needs %lld rank%s, %d %s started: use mpirun -n %lld, or a layout "
+                   "of %d rank%s (--layout dp=%d, for one)",
+                   needed, needed == 1 ? "" : "s", world->size, world->size == 1 ? "was" : "were",
+                   needed, world->size, world->size == 1 ? "" : "s", world->size);
 }
 
 static struct layout_place at_tp(struct layout_place p, int64_t tp) { return p.tp = tp, p; }
