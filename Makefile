@@ -132,6 +132,8 @@ SIMD_v3 := -mavx2 -mfma
 SIMD_v4 := $(SIMD_v3) -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl
 SIMD_KINDS := $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),v3 v4)
 SIMD_SRC := $(patsubst %,trainer/ops/%.c,ops_cpu_f64 ops_cpu_f32 ops_cpu_bf16 fma)
+# A larger frame does not belong on a stack, which shells and schedulers limit.
+FRAMES  := $(if $(filter release,$(V)),-Wframe-larger-than=65536)
 CFLAGS  := -std=c17 -D_GNU_SOURCE -I. -fno-common $(WARN) $(OPT_$(V)) $(EXTRA_CFLAGS)
 LDFLAGS := $(filter -fsanitize=% --coverage,$(OPT_$(V))) $(EXTRA_LDFLAGS)
 
@@ -232,7 +234,8 @@ module_of = $(filter $(MODULES),$(patsubst %/,%,$(dir $(1))))
 define compile
 	$(call say,CC,$<$(if $(1),:$(1)))
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(CFLAGS_base) $(call room_flags,CFLAGS,$(call module_of,$<)) \
+	$(Q)$(CC) $(CFLAGS) $(if $(call module_of,$<),$(FRAMES)) $(CFLAGS_base) \
+	  $(call room_flags,CFLAGS,$(call module_of,$<)) \
 	  $(call room_flags,OPT,$(call module_of,$<)) \
 	  $(if $(1),-DSIMD=$(1) $(SIMD_$(1))) -MMD -MP -c -o $@ $<
 endef
@@ -259,7 +262,7 @@ $(B)/obj/%/embedded.o: $(B)/gen/%/embedded.c $(B)/flags
 
 # a stamp that changes only when compiler or flags do
 all_room_flags = $(foreach m,$(MODULES),$(call room_flags,CFLAGS,$(m)) $(call room_flags,OPT,$(m)))
-all_flags = $(CC) $(CFLAGS) $(all_room_flags) $(LDFLAGS)
+all_flags = $(CC) $(CFLAGS) $(FRAMES) $(all_room_flags) $(LDFLAGS)
 $(B)/flags: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(all_flags)' | cmp -s - $@ || printf '%s\n' '$(all_flags)' > $@

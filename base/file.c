@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 
-enum { CHUNK_BYTES = 64 << 10 };
+enum { CHUNK_BYTES = 32 << 10 };
 
 /* Says "cannot <verb> '<path>': <reason>", with what to do where errno tells. */
 static int fail(struct err *err, const char *verb, const char *path)

@@ -71,7 +71,7 @@ struct hash128 hash_stream_128(const struct hash_stream *h)
  * end. */
 static int hash_fd(int fd, const char *path, struct hash_stream *h, struct err *err)
 {
-    char chunk[64 << 10];
+    char chunk[32 << 10];
     struct stat st;
 
     if (fstat(fd, &st) < 0)

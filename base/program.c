@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/json.h"
@@ -16,7 +17,7 @@
 #define COMPILER "gcc " __VERSION__
 #endif
 
-enum { MOST_COMMANDS = 64 };
+enum { MOST_COMMANDS = 64, STACK_LEAST_BYTES = 512 << 10 };
 
 int program_print(const struct str *text, struct err *err)
 {
@@ -331,6 +332,18 @@ static int dispatch(const struct program *p, const struct build *b, int argc, ch
     return command_run(p, p->alone, argc, argv, err);
 }
 
+/* Refuses a stack on which the largest calls, of libraries too, would end the program without a
+ * word. Threads are given as much. */
+static int stack_check(struct err *err)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) < 0 || limit.rlim_cur >= STACK_LEAST_BYTES)
+        return 0;
+    return err_set(err, ERR_ENV,
+                   "the stack is limited to %lld KiB: raise the limit (ulimit -s %d, or more)",
+                   (long long)limit.rlim_cur >> 10, STACK_LEAST_BYTES >> 10);
+}
+
 int program_main(const struct program *p, const struct build *b, int argc, char **argv)
 {
     struct err err = {0};
@@ -342,7 +355,9 @@ int program_main(const struct program *p, const struct build *b, int argc, char 
     signal(SIGXFSZ, SIG_IGN);
     if (p->alone && argc > 0)
         argv[0] = name;
-    int rc = dispatch(p, b, argc, argv, &err);
+    int rc = stack_check(&err);
+    if (rc == 0)
+        rc = dispatch(p, b, argc, argv, &err);
     if (rc < 0 && err.text[0]) {
         /* The errors of an `alone` command's options begin with its name. */
         size_t n = strlen(name);

@@ -586,7 +586,7 @@ int wds_reader_sample(struct wds_reader *r, int64_t i, struct wds_sample *out, s
 int wds_reader_part(struct wds_reader *r, const struct wds_sample *s, const char *part,
                     struct str *out, struct err *err)
 {
-    char chunk[64 << 10];
+    char chunk[32 << 10];
 
     for (size_t k = 0; k < s->n_parts; k++) {
         const struct wds_sample_part *p = &s->parts[k];

@@ -528,20 +528,24 @@ static int changes_find(struct comparison *c, const struct launch *l, const stru
 static int apply_locked(const struct launch *l, const struct change_ask *ask,
                         const struct run_state *state, struct change_told *told, struct err *err)
 {
-    struct next before = {0}, after = {0}, now = {0};
+    /* Before, after, and what is in force then: three are too large for a stack. */
+    struct next *before = calloc(3, sizeof *before);
     struct comparison c = {.ask = ask, .done = state->done, .err = err};
     int rc;
-    if ((rc = next_load(l->run_dir, &before, err)) < 0)
-        return rc;
-    if (!ask->dry && (rc = events_write(l, state, &before, err)) < 0)
+    if (!before)
+        return err_set(err, ERR_NOMEM, "out of memory for a change");
+    struct next *after = before + 1, *now = before + 2;
+    if ((rc = next_load(l->run_dir, before, err)) < 0)
         goto out;
-    after.revision = num_max_i64(state->revision, before.revision) + 1;
-    if ((rc = changes_find(&c, l, &before, &after, err)) < 0)
+    if (!ask->dry && (rc = events_write(l, state, before, err)) < 0)
+        goto out;
+    after->revision = num_max_i64(state->revision, before->revision) + 1;
+    if ((rc = changes_find(&c, l, before, after, err)) < 0)
         goto out;
     bool left = !ask->dry && c.n > 0;
-    if (left && (rc = next_load(l->run_dir, &now, err)) < 0)
+    if (left && (rc = next_load(l->run_dir, now, err)) < 0)
         goto out;
-    if (left && (rc = events_write(l, state, &now, err)) < 0)
+    if (left && (rc = events_write(l, state, now, err)) < 0)
         goto out;
     *told = (struct change_told){
         c.lines, c.n,
@@ -550,7 +554,8 @@ static int apply_locked(const struct launch *l, const struct change_ask *ask,
 out:
     str_release(&c.lines);
     str_release(&c.changes), str_release(&c.fixed), str_release(&c.unasked);
-    next_release(&before), next_release(&after), next_release(&now);
+    next_release(before), next_release(after), next_release(now);
+    free(before);
     return rc;
 }
 

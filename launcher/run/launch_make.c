@@ -2,6 +2,7 @@
 #include "launcher/run/launch.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/events.h"
@@ -131,18 +132,33 @@ static int stage_plans_write(const struct launch *l, struct run *run,
     return 0;
 }
 
+/* Writes the run's file, and the plans of its stages, which it names. */
+static int run_write_all(const struct launch *l, const struct run *run, const struct plan *plan,
+                         struct err *err)
+{
+    char path[LIMIT_PATH_BYTES + 32];
+    char(*plans)[LIMIT_PATH_BYTES + 32] = calloc(LIMIT_STAGES, sizeof *plans);
+    struct run own = *run; /* borrows all but the plans' paths */
+    int rc;
+    if (!plans)
+        return err_set(err, ERR_NOMEM, "out of memory for a run");
+    if ((rc = stage_plans_write(l, &own, plans, layout_world(&plan->layout), err)) < 0)
+        goto out;
+    snprintf(path, sizeof path, "%s/run.json", l->run_dir);
+    rc = run_save(&own, path, err);
+out:
+    free(plans);
+    return rc;
+}
+
 static int folder_write(const struct launch *l, const struct run *run, const struct plan *plan,
                         const char *settings_json, struct err *err)
 {
-    char path[LIMIT_PATH_BYTES + 32], plans[LIMIT_STAGES][LIMIT_PATH_BYTES + 32];
-    struct run own = *run; /* borrows all but the plans' paths */
+    char path[LIMIT_PATH_BYTES + 32];
     int rc;
     if ((rc = file_mkdirs(l->run_dir, err)) < 0)
         return rc;
-    if ((rc = stage_plans_write(l, &own, plans, layout_world(&plan->layout), err)) < 0)
-        return rc;
-    snprintf(path, sizeof path, "%s/run.json", l->run_dir);
-    if ((rc = run_save(&own, path, err)) < 0)
+    if ((rc = run_write_all(l, run, plan, err)) < 0)
         return rc;
     snprintf(path, sizeof path, "%s/plan.json", l->run_dir);
     if ((rc = plan_save(plan, path, err)) < 0)

@@ -51,7 +51,7 @@ static int hear(struct helper *h, char **line, struct err *err)
     double end_s = clock_mono_s() + SLURM_DEADLINE_S,
            slow_at = end_s - SLURM_DEADLINE_S + SLURM_SLOW_S;
     for (;;) {
-        char *newline = h->in.len ? memchr(h->in.p, '\n', h->in.len) : NULL, buf[65536];
+        char *newline = h->in.len ? memchr(h->in.p, '\n', h->in.len) : NULL, buf[32 << 10];
         if (newline) {
             *newline = '\0';
             *line = h->in.p;

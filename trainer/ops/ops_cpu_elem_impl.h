@@ -133,14 +133,17 @@ static void axpy_real(struct ops_cpu *c, const struct ops_axpy *a)
 /* Does axpy in f64 for types that are not the table's. */
 static void axpy_mixed(const struct ops_axpy *a)
 {
-    double x[ROW_PIECE], y[ROW_PIECE];
-    for (int64_t i = 0; i < a->y.rows; i++) {
-        convert(tensor_at(&a->x, i, 0), a->x.dtype, x, DTYPE_F64, a->x.cols);
-        convert(tensor_at(&a->y, i, 0), a->y.dtype, y, DTYPE_F64, a->y.cols);
-        for (int64_t j = 0; j < a->y.cols; j++)
-            y[j] += a->alpha * x[j];
-        convert(y, DTYPE_F64, tensor_at(&a->y, i, 0), a->y.dtype, a->y.cols);
-    }
+    enum { PIECE = ROW_PIECE / 4 };
+    double x[PIECE], y[PIECE];
+    for (int64_t i = 0; i < a->y.rows; i++)
+        for (int64_t col = 0; col < a->y.cols; col += PIECE) {
+            int64_t n = a->y.cols - col < PIECE ? a->y.cols - col : PIECE;
+            convert(tensor_at(&a->x, i, col), a->x.dtype, x, DTYPE_F64, n);
+            convert(tensor_at(&a->y, i, col), a->y.dtype, y, DTYPE_F64, n);
+            for (int64_t j = 0; j < n; j++)
+                y[j] += a->alpha * x[j];
+            convert(y, DTYPE_F64, tensor_at(&a->y, i, col), a->y.dtype, n);
+        }
 }
 
 static bool is_ours(const struct tensor *t)
