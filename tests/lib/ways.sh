@@ -1,0 +1,25 @@
+# How a run goes on: sourced behind tests/lib.sh and tests/lib/launch.sh or wrap.sh.
+word_is() { "$reel" status "$1" 2> /dev/null | awk 'NR == 1 {print $3}' | grep -qx "$2"; }
+# The agent of the run's first attempt, by its claim.
+agent() { sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' "home/runs/$(cat "home/names/$1")/claims/attempt-1"; }
+# RUN: kills its guard, and agent and trainer with it, so that nobody can say so.
+killed() {
+    local agent guard; agent=$(agent "$1"); guard=$(ps -o ppid= -p "${agent:-0}")
+    [ "${guard:-1}" -gt 1 ] && kill -KILL $guard; ok $? "$1: its guard is killed"
+}
+# ways RUN STATE RETRY RESUME: what each says: works, or what its refusal names
+ways() {
+    local c want rc
+    wait_for 30 word_is "$1" "$2"; ok $? "$1 is $2"
+    for c in retry resume; do
+        want=$3; [ $c = retry ] || want=$4
+        "$reel" $c "$1" --dry-run > out 2> err; rc=$?
+        if [ "$want" = works ]; then
+            [ $rc -eq 0 ] && grep -q "^would .*'$1'.*, which is $2$" out
+            ok $? "$1, $2: $c would let it go on"
+        else
+            (exit $rc); refuses "$1, $2: $c --dry-run names what does" 1 "'$1' is $2: .*$want"
+            "$reel" $c "$1" > out 2> err; refuses "$1, $2: so does $c" 1 "'$1' is $2: .*$want"
+        fi
+    done
+}
