@@ -247,7 +247,7 @@ static int ranks_check(const struct opt_values *v, const struct inputs *in, int6
     return 0;
 }
 
-/* Where the trials run: in the job that this process is part of, or on this machine. */
+/* Trials run in the job that this process is part of, or on this machine. */
 struct place {
     bool in_job;
     struct sched_self self;

@@ -220,7 +220,7 @@ static void trials_row(struct store_query *q, void *ctx)
         report_copy(n->model, sizeof n->model, q, 1);
 }
 
-/* What is asked about a run, and who takes each answer. */
+/* Lists what is asked about a run, and who takes each answer. */
 static const struct {
     const char *sql;
     store_row_fn *row;

@@ -286,7 +286,7 @@ static void test_covers(void **state)
     }
 }
 
-/* Of several streams the one is taken that the rules of video.h name, and it is said. The right one
+/* The rules of video.h name which of several streams is taken, and it is said. The right one
  * is red, all others are blue. */
 static void test_streams(void **state)
 {

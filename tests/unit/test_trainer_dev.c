@@ -193,7 +193,7 @@ static void test_far_order(void **state)
         fail_msg("%d of 64 orders show the missing wait", wrong);
 }
 
-/* What another stream has queued stays queued in some of the orders, and comes in others. */
+/* Another stream's work stays queued in some of the orders, and has run in others. */
 static void test_far_others(void **state)
 {
     (void)state;

@@ -3,8 +3,9 @@
  * MPI is polled. Where ranks share processors, or others use them too, each empty poll takes the
  * processor from whoever the rank waits for; and a rank that gives way between polls gives a whole
  * slice of time to a process that always computes. So the ranks of one host share a page in which
- * each has a bell: a count, and whether its rank sleeps. Who sends to a rank, or takes from it,
- * rings. A bell is a hint alone: MPI may have work without one, so sleeps are bounded.
+ * each has a bell: a count, and whether its rank sleeps. A rank rings for another when it sends to
+ * it, or asks it for a long message. A bell is a hint alone: MPI may have work without one, so
+ * sleeps are bounded.
  */
 #ifndef TRAINER_COMM_COMM_MPI_BELLS_H
 #define TRAINER_COMM_COMM_MPI_BELLS_H
