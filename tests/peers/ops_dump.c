@@ -119,7 +119,8 @@ static struct ops_attn attn_args(struct job *j, const struct attn_case *c, struc
     return (struct ops_attn){.q = given(j, "q", s, wq, c->sharp), .k = given(j, "k", keys, wk, 1),
                              .v = given(j, "v", keys, wk, 1), .o = blank(j, s, wq),
                              .lse = blank(j, s, c->heads), .n = c->n, .q_start = g->q_start,
-                             .k_start = g->k_start, .k_len = c->k, .max_q = s, .max_k = keys,
+                             .k_start = g->k_start, .k_len = c->k,
+                             .host = {g->q_start, g->k_start, c->k, NULL}, .max_q = s, .max_k = keys,
                              .heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->d,
                              .scale = 1 / sqrt((double)c->d), .d_o = given(j, "d_o", s, wq, 1),
                              .dq = blank(j, s, wq), .dk = blank(j, keys, wk),
@@ -133,9 +134,9 @@ static void attn_two_parts(struct job *j, const struct attn_case *c, const struc
 {
     struct ops *o = j->b.ops;
     struct ops_attn first = *whole, second = *whole;
-    first.k_len = c->split;
-    second.k_start = g->part_start;
-    second.k_len = g->part_len;
+    first.k_len = first.host.k_len = c->split;
+    second.k_start = second.host.k_start = g->part_start;
+    second.k_len = second.host.k_len = g->part_len;
     second.o = blank(j, whole->o.rows, whole->o.cols);
     second.lse = blank(j, whole->lse.rows, whole->lse.cols);
     o->attn_fwd(o, j->b.stream, &first);
@@ -189,9 +190,11 @@ static const struct adaln_case {
     {"rms-norm", 5, 48, 1, {5}, false, false, false, true, true},
 };
 
-static struct ops_adaln adaln_args(struct job *j, const struct adaln_case *c, const int32_t *sample)
+static struct ops_adaln adaln_args(struct job *j, const struct adaln_case *c, const int32_t *sample,
+                                   const int32_t *start)
 {
-    struct ops_adaln a = {.sample = sample, .n = c->n, .x = given(j, "x", c->s, c->d, 1),
+    struct ops_adaln a = {.sample = sample, .row_start = start, .host_row_start = start, .n = c->n,
+                          .x = given(j, "x", c->s, c->d, 1),
                           .x_out = blank(j, c->s, c->d), .stats = blank(j, c->s, 2), .eps = 1e-6,
                           .rms = c->rms, .dx = given(j, "dx_out", c->s, c->d, 1)};
     if (c->branch) {
@@ -217,14 +220,16 @@ static struct ops_adaln adaln_args(struct job *j, const struct adaln_case *c, co
 
 static void adaln(struct job *j, const struct adaln_case *c)
 {
-    int32_t sample[256];
+    int32_t sample[256], start[4] = {0};
+    for (int m = 0; m < c->n; m++)
+        start[m + 1] = start[m] + c->len[m];
     for (int32_t i = 0, m = 0, left = c->len[0]; i < c->s; i++, left--) {
         if (left == 0)
             left = c->len[++m];
         sample[i] = m;
     }
     begin(j, "adaln");
-    struct ops_adaln a = adaln_args(j, c, sample);
+    struct ops_adaln a = adaln_args(j, c, sample, start);
     j->b.ops->adaln_fwd(j->b.ops, j->b.stream, &a);
     j->b.ops->adaln_bwd(j->b.ops, j->b.stream, &a);
     dump_i32(&j->d, "in/sample", sample, c->s);

@@ -47,6 +47,7 @@ static void attn_setup(struct attn_run *r, struct bench *b, const struct attn_ca
                              .o = f64(new_nan(r->s * wq), r->s, wq),
                              .lse = f64(new_nan(r->s * c->heads), r->s, c->heads), .n = c->n,
                              .q_start = r->q_start, .k_start = r->k_start, .k_len = r->k_len,
+                             .host = {r->q_start, r->k_start, r->k_len, NULL},
                              .max_q = r->s, .max_k = r->keys, .heads = c->heads,
                              .kv_heads = c->kv_heads, .head_dim = c->d,
                              .scale = c->logit_scale / sqrt((double)c->d),
@@ -158,11 +159,11 @@ static void test_attention_in_parts(void **state)
         start2[i] = part.k_start[i] + len1[i];
         len2[i] = part.k_len[i] - len1[i];
     }
-    part.a.k_all = whole.k_len;
+    part.a.k_all = part.a.host.k_all = whole.k_len;
     struct ops_attn first = part.a, second = part.a;
-    first.k_len = len1;
-    second.k_start = start2;
-    second.k_len = len2;
+    first.k_len = first.host.k_len = len1;
+    second.k_start = second.host.k_start = start2;
+    second.k_len = second.host.k_len = len2;
     second.o = o2;
     second.lse = lse2;
     b.ops->attn_fwd(b.ops, b.stream, &first);

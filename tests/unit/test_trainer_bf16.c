@@ -337,7 +337,8 @@ static struct ops_attn attn_of(const struct attn_run *r, int k)
 {
     return (struct ops_attn){.q = r->q.t[k], .k = r->k.t[k], .v = r->v.t[k], .o = r->o.t[k],
                              .lse = r->lse.t[k], .n = r->c->n, .q_start = r->q_start,
-                             .k_start = r->k_start, .k_len = r->k_len, .max_q = r->s,
+                             .k_start = r->k_start, .k_len = r->k_len,
+                             .host = {r->q_start, r->k_start, r->k_len, NULL}, .max_q = r->s,
                              .max_k = r->keys, .heads = r->c->heads, .kv_heads = r->c->kv_heads,
                              .head_dim = r->c->d, .scale = 1 / sqrt((double)r->c->d),
                              .d_o = r->d_o.t[k], .dq = r->dq.t[k], .dk = r->dk.t[k],

@@ -32,7 +32,7 @@ static const struct adaln_case adaln_cases[] = {
 
 struct adaln_run {
     const struct adaln_case *c;
-    int32_t sample[256];
+    int32_t sample[256], start[4]; /* where each sample's tokens start, and where the last ends */
     struct trio x, branch, x_out, y, gate, shift, scale, stats, dy, dx, dbranch, dgate, dshift,
         dscale;
 };
@@ -49,6 +49,8 @@ static void adaln_setup(struct adaln_run *r, const struct adaln_case *c)
         m += m + 1 < c->n && i == c->first[m + 1];
         r->sample[i] = (int32_t)m;
     }
+    memcpy(r->start, c->first, sizeof c->first);
+    r->start[c->n] = (int32_t)c->s;
     if (c->branch)
         r->branch = act_random(c->s, c->d, 4), r->dbranch = act_new(c->s, c->d);
     if (c->gate)
@@ -71,7 +73,8 @@ static void adaln_release(struct adaln_run *r)
 
 static struct ops_adaln adaln_of(const struct adaln_run *r, int k)
 {
-    return (struct ops_adaln){.sample = r->sample, .n = r->c->n, .x = r->x.t[k],
+    return (struct ops_adaln){.sample = r->sample, .row_start = r->start,
+                              .host_row_start = r->start, .n = r->c->n, .x = r->x.t[k],
                               .branch = r->branch.t[k], .x_out = r->x_out.t[k], .y = r->y.t[k],
                               .gate = r->gate.t[k], .shift = r->shift.t[k], .scale = r->scale.t[k],
                               .stats = r->stats.t[k], .eps = 1e-6, .rms = r->c->rms,

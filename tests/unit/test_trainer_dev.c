@@ -246,6 +246,46 @@ static void test_far_ops(void **state)
     bench_close(&cpu);
 }
 
+/* Calls attention and AdaLN on the far device, on one token each of two samples whose second one
+ * starts at 1. The host says of the segments and of the rows that they end at `said`; it writes
+ * something else there before the calls run. */
+static void indexed_do(int32_t end, int32_t said_segments, int32_t said_rows)
+{
+    struct err err = {0};
+    struct compute far = {0};
+    int32_t index[] = {0, 1, end, 1, 1}, segments[] = {0, 1, said_segments, 1, 1},
+            rows[] = {0, 1, said_rows}, *at;
+    double *x;
+    setenv("REEL_DEVICE", "far:5", true);
+    if (compute_open(&far, true, DTYPE_F64, OPS_BLAS_OWN, &err) < 0 ||
+        far.dev->alloc(far.dev, "x", 16 * sizeof *x, (void **)&x, &err) < 0 ||
+        far.dev->alloc(far.dev, "index", sizeof index, (void **)&at, &err) < 0)
+        fail_msg("%s", err.text);
+    unsetenv("REEL_DEVICE");
+    far.dev->fill(far.dev, x, 0, 16 * sizeof *x, far.stream);
+    far.dev->copy(far.dev, at, index, sizeof index, DEV_H2D, far.stream);
+    far.ops->attn_fwd(far.ops, far.stream, &(struct ops_attn){
+        .q = f64(x, 2, 1), .k = f64(x, 2, 1), .v = f64(x, 2, 1), .o = f64(x + 2, 2, 1),
+        .lse = f64(x + 4, 2, 1), .n = 2, .q_start = at, .k_start = at, .k_len = at + 3,
+        .host = {segments, segments, segments + 3, NULL}, .max_q = 2, .max_k = 1,
+        .heads = 1, .kv_heads = 1, .head_dim = 1, .scale = 1});
+    far.ops->adaln_fwd(far.ops, far.stream, &(struct ops_adaln){
+        .sample = at, .row_start = at, .host_row_start = rows, .n = 2, .x = f64(x, 2, 1),
+        .y = f64(x + 6, 2, 1), .stats = f64(x + 8, 2, 2), .eps = 1});
+    segments[2] = rows[2] = 7;
+    assert_int_equal(far.dev->stream_sync(far.dev, far.stream, &err), 0);
+    far.dev->free(far.dev, x);
+    far.dev->free(far.dev, at);
+    compute_close(&far);
+}
+
+/* What the host says of device memory is what was there at the call. */
+static void test_far_index(void **state)
+{
+    (void)state;
+    indexed_do(2, 2, 2);
+}
+
 static void test_device_name(void **state)
 {
     (void)state;
@@ -273,7 +313,7 @@ static void *thread_sync(void *ctx)
 
 enum misuse {
     WAIT_UNRECORDED, WAIT_UNRECORDED_FAR, HOST_READ, HOST_WRITE, READ_AFTER_SYNC, WRONG_KIND,
-    OTHER_THREAD, ELAPSED_EARLY
+    OTHER_THREAD, ELAPSED_EARLY, OTHER_SEGMENTS, OTHER_ROWS
 };
 
 static void misuse_do(enum misuse how)
@@ -298,6 +338,8 @@ static void misuse_do(enum misuse how)
         pthread_create(&thread, NULL, thread_sync, &f);
         pthread_join(thread, NULL);
         break;
+    case OTHER_SEGMENTS: indexed_do(2, 3, 2); _exit(0);
+    case OTHER_ROWS: indexed_do(2, 2, 3); _exit(0);
     case ELAPSED_EARLY:
         f.d->event_record(f.d, f.e, f.a);
         f.d->event_elapsed_s(f.d, f.e, f.e);
@@ -329,7 +371,8 @@ static void test_misuse(void **state)
     static const struct { enum misuse how; int signal; } cases[] = {
         {WAIT_UNRECORDED, SIGABRT}, {WAIT_UNRECORDED_FAR, SIGABRT}, {HOST_READ, SIGSEGV},
         {HOST_WRITE, SIGSEGV}, {READ_AFTER_SYNC, SIGSEGV}, {WRONG_KIND, SIGABRT},
-        {OTHER_THREAD, SIGABRT}, {ELAPSED_EARLY, SIGABRT}};
+        {OTHER_THREAD, SIGABRT}, {ELAPSED_EARLY, SIGABRT}, {OTHER_SEGMENTS, SIGABRT},
+        {OTHER_ROWS, SIGABRT}};
     for (int i = 0; i < LEN(cases); i++)
         if (misuse_signal(cases[i].how) != cases[i].signal)
             fail_msg("misuse %d did not end in signal %d", cases[i].how, cases[i].signal);
@@ -345,6 +388,7 @@ int main(void)
                                        cmocka_unit_test(test_far_order),
                                        cmocka_unit_test(test_far_others),
                                        cmocka_unit_test(test_far_ops),
+                                       cmocka_unit_test(test_far_index),
                                        cmocka_unit_test(test_device_name),
                                        cmocka_unit_test(test_misuse)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,7 +26,7 @@ static const struct adaln_case adaln_cases[] = {
 struct adaln_run {
     struct bench *b;
     struct ops_adaln a;
-    int32_t sample[256];
+    int32_t sample[256], start[5]; /* where each sample's tokens start, and where the last ends */
     double *cot_x, *cot_y;
 };
 
@@ -48,7 +48,10 @@ static void adaln_setup(struct adaln_run *r, struct bench *b, const struct adaln
         m += m + 1 < c->n && i == c->first[m + 1];
         r->sample[i] = (int32_t)m;
     }
-    *a = (struct ops_adaln){.sample = r->sample, .n = c->n, .x = f64(new_normal(sd, 3), c->s, c->d),
+    memcpy(r->start, c->first, sizeof c->first);
+    r->start[c->n] = (int32_t)c->s;
+    *a = (struct ops_adaln){.sample = r->sample, .row_start = r->start, .host_row_start = r->start,
+                            .n = c->n, .x = f64(new_normal(sd, 3), c->s, c->d),
                             .x_out = f64(new_nan(sd), c->s, c->d),
                             .stats = f64(new_nan(2 * c->s), c->s, 2), .eps = 1e-6, .rms = c->rms,
                             .dx = f64(new_normal(sd, 1), c->s, c->d)};
@@ -112,6 +115,7 @@ static void test_adaln_rms_values(void **state)
 {
     (void)state;
     enum { D = 21 };
+    static const int32_t start[2] = {0, 1};
     struct bench b = bench_open(DTYPE_F64);
     double *x = new_normal(D, 1), *shift = new_normal(D, 2), *scale = new_normal(D, 3), y[D],
            stats[2], square = 0;
@@ -120,7 +124,8 @@ static void test_adaln_rms_values(void **state)
         square += x[j] * x[j] / D;
     }
     b.ops->adaln_fwd(b.ops, b.stream,
-                     &(struct ops_adaln){.n = 1, .x = f64(x, 1, D), .y = f64(y, 1, D),
+                     &(struct ops_adaln){.sample = start, .row_start = start, .host_row_start = start,
+                                         .n = 1, .x = f64(x, 1, D), .y = f64(y, 1, D),
                                          .shift = f64(shift, 1, D), .scale = f64(scale, 1, D),
                                          .stats = f64(stats, 1, 2), .eps = 1e-6, .rms = true});
     for (int j = 0; j < D; j++)

@@ -405,11 +405,9 @@ static void loss(struct dit *d)
 
 static struct ops_adaln final_norm(const struct dit *d)
 {
-    return (struct ops_adaln){
-        .sample = d->slot->device.sample + d->slot->now.r_first, .n = d->slot->now.n,
-        .stats = dit_rows(d, DIT_STATS, 0), .eps = DIT_EPS, .rms = model_rms_norm(d->m),
-        .shift = final_mod(d, DIT_FINAL_MOD, 0), .scale = final_mod(d, DIT_FINAL_MOD, 1)
-    };
+    struct ops_adaln a = dit_adaln(d);
+    a.shift = final_mod(d, DIT_FINAL_MOD, 0), a.scale = final_mod(d, DIT_FINAL_MOD, 1);
+    return a;
 }
 
 /* Goes from DIT_DPRED to DIT_DX of the last block's output. */

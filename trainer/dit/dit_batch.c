@@ -52,6 +52,7 @@ int64_t dit_index_bind(struct dit_index *x, void *block, const struct dit_index_
     x->sample = take(block, &used, most->tokens * 4);
     x->pos = take(block, &used, most->tokens * 12);
     x->q_start = take(block, &used, (n + 1) * 4);
+    x->row_start = take(block, &used, (n + 1) * 4);
     x->u_start = take(block, &used, (n + 1) * 4);
     x->ring_start = take(block, &used, most->ring * n * 4);
     x->ring_len = take(block, &used, most->ring * n * 4);
@@ -161,6 +162,7 @@ static void cut_rows(struct dit *d)
     dit_parts(d);
     e->r_first = d->part_at[own] / d->m->hidden;
     e->r = d->part_n[own] / d->m->hidden;
+    d->slot->host.row_start[0] = 0;
     for (int64_t i = 0; i < e->n; i++) {
         struct ops_sample *s = &d->slot->host.samples[i];
         int64_t from = num_max_i64(d->slot->host.q_start[i], e->r_first),
@@ -168,6 +170,8 @@ static void cut_rows(struct dit *d)
         s->first += from - d->slot->host.q_start[i];
         s->token = from - e->r_first;
         s->n_tokens = num_max_i64(0, to - from);
+        d->slot->host.row_start[i + 1] =
+            d->slot->host.row_start[i] + (int32_t)s->n_tokens;
         if (s->n_tokens == 0)
             s->first = s->token = 0;
     }

@@ -52,27 +52,32 @@ struct tensor dit_out(const struct dit *d, int64_t layer, int64_t sub)
     return dit_copy(d, DIT_OUT, layer, sub, d->slot->now.r);
 }
 
+struct ops_adaln dit_adaln(const struct dit *d)
+{
+    const struct dit_slot *s = d->slot;
+    return (struct ops_adaln){
+        .sample = s->device.sample + s->now.r_first, .n = s->now.n,
+        .row_start = s->device.row_start, .host_row_start = s->host.row_start,
+        .stats = dit_rows(d, DIT_STATS, 0), .eps = DIT_EPS, .rms = model_rms_norm(d->m)
+    };
+}
+
 /* Adds the gated output of sub-block `sub` to the residual, and computes a norm of it. */
 static void residual_norm(struct dit *d, int64_t layer, int64_t sub, struct tensor x_out,
                           struct tensor y, struct tensor shift, struct tensor scale)
 {
-    struct ops_adaln a = {
-        .sample = d->slot->device.sample + d->slot->now.r_first, .n = d->slot->now.n,
-        .x = dit_res(d, layer, sub), .branch = dit_out(d, layer, sub), .x_out = x_out, .y = y,
-        .stats = dit_rows(d, DIT_STATS, 0), .eps = DIT_EPS, .rms = model_rms_norm(d->m),
-        .gate = dit_mod(d, layer, sub, 2), .shift = shift, .scale = scale
-    };
+    struct ops_adaln a = dit_adaln(d);
+    a.x = dit_res(d, layer, sub), a.branch = dit_out(d, layer, sub);
+    a.x_out = x_out, a.y = y;
+    a.gate = dit_mod(d, layer, sub, 2), a.shift = shift, a.scale = scale;
     d->o->adaln_fwd(d->o, d->stream, &a);
 }
 
 void dit_norm_again(struct dit *d, int64_t layer, int64_t sub)
 {
-    struct ops_adaln a = {
-        .sample = d->slot->device.sample + d->slot->now.r_first, .n = d->slot->now.n,
-        .x = dit_res(d, layer, sub), .y = dit_rows(d, DIT_NORMED, 0),
-        .stats = dit_rows(d, DIT_STATS, 0), .eps = DIT_EPS, .rms = model_rms_norm(d->m),
-        .shift = dit_mod(d, layer, sub, 0), .scale = dit_mod(d, layer, sub, 1)
-    };
+    struct ops_adaln a = dit_adaln(d);
+    a.x = dit_res(d, layer, sub), a.y = dit_rows(d, DIT_NORMED, 0);
+    a.shift = dit_mod(d, layer, sub, 0), a.scale = dit_mod(d, layer, sub, 1);
     d->o->adaln_fwd(d->o, d->stream, &a);
 }
 
@@ -133,6 +138,7 @@ struct ops_attn dit_attn(const struct dit *d)
 {
     return (struct ops_attn){
         .n = d->slot->now.n, .q_start = d->slot->device.q_start,
+        .host.q_start = d->slot->host.q_start,
         .heads = d->heads, .kv_heads = d->kv_heads, .head_dim = d->head_dim,
         .max_q = d->slot->now.max_q, .scale = 1 / sqrt((double)d->head_dim),
         .delta = dit_tokens(d, DIT_DELTA, 0), .d_o = dit_tokens(d, DIT_DATTN, 0)
@@ -148,8 +154,8 @@ struct ops_attn dit_cross_attn(const struct dit *d, int64_t layer)
                       d->kv_width);
     a.o = dit_tokens(d, DIT_CROSS_ATTN, layer);
     a.lse = dit_tokens(d, DIT_CROSS_LSE, layer);
-    a.k_start = d->slot->device.k_start;
-    a.k_len = d->slot->device.k_len;
+    a.k_start = d->slot->device.k_start, a.host.k_start = d->slot->host.k_start;
+    a.k_len = d->slot->device.k_len, a.host.k_len = d->slot->host.k_len;
     a.max_k = d->slot->now.max_k;
     return a;
 }

@@ -17,13 +17,10 @@ static struct tensor dmod(const struct dit *d, int64_t sub, int64_t part)
  * of the gate of sub-block `sub`. Past either end of the layer there is only one of the two. */
 static void adaln_bwd(struct dit *d, int64_t layer, int64_t sub)
 {
-    struct ops_adaln a = {
-        .sample = d->slot->device.sample + d->slot->now.r_first, .n = d->slot->now.n,
-        .eps = DIT_EPS, .rms = model_rms_norm(d->m), .dx = dit_rows(d, DIT_DX, 0)
-    };
+    struct ops_adaln a = dit_adaln(d);
+    a.dx = dit_rows(d, DIT_DX, 0);
     if (sub + 1 < d->n_subs) {
         a.x_out = dit_res(d, layer, sub + 1);
-        a.stats = dit_rows(d, DIT_STATS, 0);
         a.dy = dit_rows(d, DIT_DNORMED, 0);
         a.shift = dit_mod(d, layer, sub + 1, 0);
         a.scale = dit_mod(d, layer, sub + 1, 1);

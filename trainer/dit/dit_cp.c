@@ -195,13 +195,20 @@ static void arrive(struct dit *d, struct comm_work *work)
     dit_comm_wait(d, d->c.grid->ring, work);
 }
 
+/* Says where the keys of a group of the ring stand. */
+static void keys_stand(const struct dit *d, struct ops_attn *a, int64_t group)
+{
+    const struct dit_index *far = &d->slot->device, *near = &d->slot->host;
+    int64_t at = group * d->c.max_samples;
+    a->k_start = far->ring_start + at, a->host.k_start = near->ring_start + at;
+    a->k_len = far->ring_len + at, a->host.k_len = near->ring_len + at;
+}
+
 /* Points the attention at the keys and values of the group whose turn it is, and at where they
  * stand. */
 static void keys_of(const struct dit *d, struct ops_attn *a, int64_t step, struct tensor kv)
 {
-    int64_t at = ring_group(d, step) * d->c.max_samples;
-    a->k_start = d->slot->device.ring_start + at;
-    a->k_len = d->slot->device.ring_len + at;
+    keys_stand(d, a, ring_group(d, step));
     a->k = tensor_cols(kv, 0, kv.cols / 2);
     a->v = tensor_cols(kv, kv.cols / 2, kv.cols / 2);
 }
@@ -319,10 +326,9 @@ static struct ops_attn attention_of(const struct dit *d, int64_t layer, int64_t 
     a.heads = q_heads(d);
     a.kv_heads = kv_heads(d);
     dit_attention_tensors(d, &a, layer, self, x, x ? d->slot->now.u : d->slot->now.s);
-    a.q_start = d->slot->device.u_start;
-    a.k_start = d->slot->device.ring_start + d->ring_rank * d->c.max_samples;
-    a.k_len = d->slot->device.ring_len + d->ring_rank * d->c.max_samples;
-    a.k_all = d->slot->device.tokens;
+    a.q_start = d->slot->device.u_start, a.host.q_start = d->slot->host.u_start;
+    a.k_all = d->slot->device.tokens, a.host.k_all = d->slot->host.tokens;
+    keys_stand(d, &a, d->ring_rank);
     a.max_q = a.max_k = d->slot->now.max_u;
     return a;
 }

@@ -68,6 +68,7 @@ struct dit_index {
     double *fps, *c_noise, *loss;   /* [n] */
     int32_t *sample, *pos;          /* [s], [s, 3] */
     int32_t *q_start;               /* [n + 1]: where this rank's tokens of each sample start */
+    int32_t *row_start;             /* [n + 1]: the same of its rows in the residual stream */
     int32_t *u_start;               /* [n + 1]: the same of its all-to-all group's tokens */
     int32_t *ring_start, *ring_len; /* [ring, n]: where each group's keys of each sample stand */
     int32_t *tokens;                /* [n]: of each whole sample */
@@ -271,6 +272,8 @@ struct tensor dit_res(const struct dit *d, int64_t layer, int64_t sub);
 struct tensor dit_out(const struct dit *d, int64_t layer, int64_t sub);
 /* Returns a part of a sub-block's modulation: 0 is the shift, 1 the scale, 2 the gate. */
 struct tensor dit_mod(const struct dit *d, int64_t layer, int64_t sub, int64_t part);
+/* Returns what all calls of AdaLN have in common. */
+struct ops_adaln dit_adaln(const struct dit *d);
 struct ops_attn dit_attn(const struct dit *d); /* Returns what all attentions have in common. */
 struct ops_attn dit_cross_attn(const struct dit *d, int64_t layer);
 struct ops_headnorm dit_headnorm(const struct dit *d, struct tensor src, struct tensor dst,

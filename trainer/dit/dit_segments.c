@@ -228,6 +228,8 @@ static struct ops_attn attention_of(const struct dit *d, int64_t layer, int64_t 
     a.n = e->segments;
     a.q_start = a.k_start = d->slot->device.deal[reach].start;
     a.k_len = d->slot->device.deal[reach].len;
+    a.host.q_start = a.host.k_start = d->slot->host.deal[reach].start;
+    a.host.k_len = d->slot->host.deal[reach].len;
     a.max_q = a.max_k = e->longest;
     return a;
 }

@@ -59,6 +59,9 @@ struct ops_gemm {
     struct tensor aux;
 };
 
+/* What the host knows of segments: the arrays of ops_attn whose names these are. */
+struct ops_segments { const int32_t *q_start, *k_start, *k_len, *k_all; };
+
 /* Softmax attention over packed segments: queries q_start[i] .. q_start[i+1]-1 see keys k_start[i]
  * .. + k_len[i]-1 and nothing else. o = softmax(scale · q kᵀ) v; lse = log sum exp of the scaled
  * logits. With k_len 0: o = 0, lse = -inf and no gradient. Grouped queries: head h reads kv head h
@@ -67,6 +70,10 @@ struct ops_gemm {
  * k_all, where it is not NULL, is the number of keys that each segment has wherever they stand;
  * those of this call are a part of them. A query that sees one key alone does not depend on it: its
  * dq and that key's dk are exactly 0, and not what rounding leaves of a difference.
+ *
+ * `host` has the same four arrays in the host's memory, so that a device chooses its kernels by the
+ * lengths of segments without reading its memory. They are borrowed for the call, and n > 0 wants
+ * them.
  *
  * Backward needs o, lse and d_o, and there the key ranges of two segments must not overlap. The
  * accumulate flags add to what dq, or dk and dv, hold (ring attention). Without them every row of
@@ -79,6 +86,7 @@ struct ops_attn {
     const int32_t *q_start;         /* [n + 1] */
     const int32_t *k_start, *k_len; /* [n] */
     const int32_t *k_all;           /* [n]; NULL: k_len */
+    struct ops_segments host;
     int64_t max_q, max_k;           /* bounds of a segment's lengths */
     int64_t heads, kv_heads, head_dim;
     double scale;
@@ -108,9 +116,14 @@ struct ops_lse_merge {
  * Backward: dx holds the gradient that reaches x_out from later layers and gets the whole one,
  * which is also that of x (dy absent: no norm, dx stays); dbranch = gate[m] * dx; over the rows of
  * sample m, dshift[m] = sum dy, dscale[m] = sum dy · norm and dgate[m] = sum dx · branch are
- * written, not added. It reads x_out and stats. `sample` never decreases; n > 0 wants it. */
+ * written, not added. It reads x_out and stats.
+ *
+ * The rows of sample m are row_start[m] .. row_start[m+1]-1; there may be none. `sample` says the
+ * same row by row. `host_row_start` is row_start in the host's memory, borrowed for the call.
+ * n > 0 wants all three. */
 struct ops_adaln {
-    const int32_t *sample; /* [s] */
+    const int32_t *sample;                     /* [s] */
+    const int32_t *row_start, *host_row_start; /* [n + 1], from 0 to s */
     int64_t n;
     struct tensor x, branch, x_out, y; /* [s, D] */
     struct tensor gate, shift, scale;  /* [n, D] */

@@ -160,6 +160,8 @@ static void attn_check(const struct ops_attn *a)
     BUG_ON(a->head_dim > DMAX || a->head_dim < 1 || a->heads % a->kv_heads != 0);
     BUG_ON(a->q.cols != a->heads * a->head_dim || a->k.cols != a->kv_heads * a->head_dim ||
            a->v.cols != a->k.cols);
+    BUG_ON(a->n > 0 && (!a->host.q_start || !a->host.k_start || !a->host.k_len ||
+                        !a->host.k_all != !a->k_all));
 }
 
 static void op_attn_fwd(struct ops *o, struct dev_stream *s, const struct ops_attn *a)

@@ -64,6 +64,11 @@ static void modulation_load(const struct ops_cpu *c, const struct ops_adaln *a, 
     };
 }
 
+static void rows_check(const struct ops_adaln *a)
+{
+    BUG_ON(a->n > 0 && (!a->sample || !a->row_start || !a->host_row_start));
+}
+
 /* Computes the norm of x_out as it is stored: recomputation, and the next pipeline stage, have no
  * other. */
 static void op_adaln_fwd(struct ops *o, struct dev_stream *s, const struct ops_adaln *a)
@@ -73,6 +78,7 @@ static void op_adaln_fwd(struct ops *o, struct dev_stream *s, const struct ops_a
     int64_t n = a->x.cols;
     (void)s;
     BUG_ON(a->branch.ptr && !a->x_out.ptr);
+    rows_check(a);
     for (int64_t i = 0; i < a->x.rows; i++) {
         const REAL *x = row_load(c, &a->x, i, ADALN_X);
         REAL *x_out = row_open(c, &a->x_out, i, ADALN_X_OUT), *y = row_open(c, &a->y, i, ADALN_Y);
@@ -184,6 +190,7 @@ static void op_adaln_bwd(struct ops *o, struct dev_stream *s, const struct ops_a
     struct modulation m = {.sample = -1};
     (void)s;
     BUG_ON(3 * n > OPS_ROW_MAX);
+    rows_check(a);
     memset(c->rows, 0, (size_t)(3 * n) * sizeof(REAL));
     zero_rows(&a->dshift, a->n);
     zero_rows(&a->dscale, a->n);

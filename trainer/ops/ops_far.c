@@ -1,7 +1,9 @@
 #include "trainer/ops/ops_far.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/num.h"
 #include "trainer/dev/dev_far.h"
 
 struct ops_far {
@@ -22,6 +24,89 @@ struct ops_far {
         dev_far_queue(s, run_##op, &c, sizeof c);                                               \
     }
 OPS_LIST(FAR_CALL)
+
+/* ---- what the host says of device memory ---- */
+
+enum { SAID = 64 };
+/* A part of an array as the host has it, to be compared with the device's. */
+struct said {
+    const int32_t *far;
+    int64_t n;
+    int32_t near[SAID];
+};
+
+static void said_run(void *args)
+{
+    const struct said *p = args;
+    BUG_ON(memcmp(p->far, p->near, (size_t)p->n * sizeof *p->near) != 0);
+}
+
+/* Queues the comparison of an array with the host's, which may change behind the call. */
+static void said_queue(struct dev_stream *s, const int32_t *far, const int32_t *near, int64_t n)
+{
+    BUG_ON(!far || !near);
+    for (int64_t at = 0; at < n; at += SAID) {
+        struct said p = {.far = far + at, .n = num_min_i64(SAID, n - at)};
+        memcpy(p.near, near + at, (size_t)p.n * sizeof *p.near);
+        dev_far_queue(s, said_run, &p, sizeof p);
+    }
+}
+
+/* Compares what the host has of the segments. Their lengths stay within their bounds. */
+static void attn_check(struct dev_stream *s, const struct ops_attn *a)
+{
+    if (a->n == 0)
+        return;
+    said_queue(s, a->q_start, a->host.q_start, a->n + 1);
+    said_queue(s, a->k_start, a->host.k_start, a->n);
+    said_queue(s, a->k_len, a->host.k_len, a->n);
+    BUG_ON(!a->k_all != !a->host.k_all);
+    if (a->k_all)
+        said_queue(s, a->k_all, a->host.k_all, a->n);
+    for (int64_t i = 0; i < a->n; i++)
+        BUG_ON(a->host.q_start[i + 1] - a->host.q_start[i] > a->max_q ||
+               a->host.k_len[i] > a->max_k);
+}
+
+/* Compares each row's sample with what follows from the starts of samples. */
+static void samples_check(struct dev_stream *s, const struct ops_adaln *a, int64_t rows)
+{
+    int32_t near[SAID], m = 0;
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t place = row % SAID;
+        while (a->host_row_start[m + 1] <= row)
+            m++;
+        near[place] = m;
+        if (place == SAID - 1 || row + 1 == rows)
+            said_queue(s, a->sample + row - place, near, place + 1);
+    }
+}
+
+/* Compares the starts of rows, and each row's sample with them. */
+static void adaln_check(struct dev_stream *s, const struct ops_adaln *a)
+{
+    int64_t rows = a->x.ptr ? a->x.rows : a->dx.rows;
+    if (a->n == 0)
+        return;
+    said_queue(s, a->row_start, a->host_row_start, a->n + 1);
+    BUG_ON(a->host_row_start[0] != 0 || a->host_row_start[a->n] != rows);
+    for (int64_t m = 0; m < a->n; m++)
+        BUG_ON(a->host_row_start[m + 1] < a->host_row_start[m]);
+    samples_check(s, a, rows);
+}
+
+#define CHECKED(op, check, args)                                                              \
+    static void checked_##op(struct ops *o, struct dev_stream *s, const struct args *a)       \
+    {                                                                                         \
+        check(s, a);                                                                          \
+        queue_##op(o, s, a);                                                                  \
+    }
+CHECKED(attn_fwd, attn_check, ops_attn)
+CHECKED(attn_bwd, attn_check, ops_attn)
+CHECKED(adaln_fwd, adaln_check, ops_adaln)
+CHECKED(adaln_bwd, adaln_check, ops_adaln)
+
+/* ---- life ---- */
 
 static void far_close(struct ops *o)
 {
@@ -44,6 +129,8 @@ int ops_far_open(struct dev *dev, enum dtype dtype, enum ops_blas blas, struct o
     f->ops.close = far_close;
 #define QUEUE(op, args) f->ops.op = queue_##op;
     OPS_LIST(QUEUE)
+    f->ops.attn_fwd = checked_attn_fwd, f->ops.attn_bwd = checked_attn_bwd;
+    f->ops.adaln_fwd = checked_adaln_fwd, f->ops.adaln_bwd = checked_adaln_bwd;
     *out = &f->ops;
     f = NULL; /* the caller's */
 out:
