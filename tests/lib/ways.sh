@@ -1,4 +1,8 @@
 # How a run goes on: sourced behind tests/lib.sh and tests/lib/launch.sh or wrap.sh.
+launch() { # NAME STEPS [RESOURCES [OPTIONS]]: a run of our own
+    run_file "$1" "$2" "${3:-}"; "$reel" launch "$1.json" -dq ${4:-} > out 2> err
+    ok $? "$1: launched"
+}
 word_is() { "$reel" status "$1" 2> /dev/null | awk 'NR == 1 {print $3}' | grep -qx "$2"; }
 # The agent of the run's first attempt, by its claim.
 agent() { sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' "home/runs/$(cat "home/names/$1")/claims/attempt-1"; }
