@@ -29,3 +29,6 @@ number() { # RUN KEY: the last of that name in the run's status
 }
 past() { [ "$(number "$1" steps_done)" -gt "$2" ]; } # RUN STEPS
 causes() { "$reel" status "$1" --json | sed -n 's/.*"cause": "\([a-z_]*\)".*/\1/p' | tr '\n' ' '; }
+no_process() { # RUN: nothing of it runs
+    [ -z "$(pgrep -f "$dir/home/runs/$(cat "home/names/$1")")" ]
+}
