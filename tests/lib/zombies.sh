@@ -1,0 +1,21 @@
+# Attempts on one folder, of which some stand still: sourced behind tests/lib.sh.
+train=$REEL_BIN/reel-train
+finish() { kill -9 $(jobs -p) 2> /dev/null; rm -rf "$dir"; }
+trap finish EXIT
+cat > run.json << 'JSON'
+{"schema": "reel.run/1", "name": "r", "model": "dit-tiny",
+ "stages": [{"data": "synthetic:1x4x4", "gbs": 2, "steps": 12}],
+ "checkpoint": {"every_steps": 1, "keep": 2}}
+JSON
+# attempt FOLDER ATTEMPT
+attempt() {
+    exec "$train" train --run run.json --run-dir "$1" --attempt "$2" > "out.$1.$2" 2> "err.$1.$2"
+}
+# zombie FOLDER NAME
+zombie() {
+    export ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0
+    export LD_PRELOAD=$REEL_BIN/tests/lib/stop.so REEL_STOP_AT=$2
+    attempt "$1" 1
+}
+stands() { [ "$(awk '{ print $3 }' "/proc/$1/stat")" = T ]; }
+owned() { compgen -G "$1/owner/*.$2.*" > /dev/null; } # FOLDER PID
