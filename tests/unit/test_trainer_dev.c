@@ -2,11 +2,15 @@
  * far one shows what a host may not do to a device that queues. */
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/file.h"
+#include "tests/unit/scratch.h"
 #include "tests/unit/trainer_fixture.h"
 #include "trainer/dev/dev_far.h"
+#include "trainer/dev/host_memory.h"
 
 static void test_memory(void **state)
 {
@@ -14,13 +18,17 @@ static void test_memory(void **state)
     struct err err = {0};
     for (int poison = 0; poison < 2; poison++) {
         struct dev *d;
-        void *a, *b;
+        void *a, *b, *c;
         assert_int_equal(dev_cpu_open(poison, &d, &err), 0);
         assert_int_equal(d->alloc(d, "a", 1000, &a, &err), 0);
         assert_int_equal(d->alloc(d, "b", 24, &b, &err), 0);
         assert_int_equal((uintptr_t)a % DEV_ALIGN_BYTES, 0);
         assert_int_equal((uintptr_t)b % DEV_ALIGN_BYTES, 0);
         assert_int_equal(d->alloc_bytes, 1024);
+        assert_int_equal(d->alloc_host(d, "c", 300, &c, &err), 0);
+        assert_true(d->host_bytes == 300 && d->alloc_bytes == 1024); /* counted apart */
+        d->free_host(d, c);
+        assert_true(d->host_bytes == 0 && d->host_peak_bytes == 300);
         for (int i = 0; i < 3; i++) /* a read before the first write is a NaN, or a zero */
             assert_true(poison ? isnan(((double *)b)[i]) : ((double *)b)[i] == 0);
         d->free(d, a);
@@ -96,8 +104,10 @@ static struct far far_open(uint64_t seed)
 {
     struct far f = {0};
     struct err err = {0};
-    if (dev_far_open(seed, &f.d, &err) < 0 || f.d->stream_new(f.d, "a", &f.a, &err) < 0 ||
-        f.d->stream_new(f.d, "b", &f.b, &err) < 0 || f.d->event_new(f.d, &f.e, &err) < 0 ||
+    if (dev_far_open(seed, &f.d, &err) < 0 ||
+        f.d->stream_new(f.d, "a", DEV_PRIORITY_NORMAL, &f.a, &err) < 0 ||
+        f.d->stream_new(f.d, "b", DEV_PRIORITY_HIGH, &f.b, &err) < 0 ||
+        f.d->event_new(f.d, &f.e, &err) < 0 ||
         f.d->alloc(f.d, "x", 24, (void **)&f.x, &err) < 0)
         fail_msg("%s", err.text);
     return f;
@@ -109,7 +119,7 @@ static void far_close(struct far *f)
     f->d->free(f->d, f->x);
     f->d->stream_free(f->d, f->a);
     f->d->stream_free(f->d, f->b);
-    assert_int_equal(f->d->alloc_bytes, 0);
+    assert_true(f->d->alloc_bytes == 0 && f->d->host_bytes == 0);
     f->d->close(f->d);
 }
 
@@ -160,8 +170,9 @@ static void test_far_memory(void **state)
     f.d->free(f.d, q);
     assert_int_equal(f.d->alloc_host(f.d, "pinned", 8, &p, &err), 0);
     assert_true(isnan(*(double *)p));
-    assert_int_equal(f.d->alloc_bytes, 24 + 8);
+    assert_true(f.d->alloc_bytes == 24 && f.d->host_bytes == 8);
     f.d->free_host(f.d, p);
+    assert_true(f.d->host_bytes == 0 && f.d->host_peak_bytes == 8);
     far_close(&f);
 }
 
@@ -301,6 +312,94 @@ static void test_device_name(void **state)
     }
 }
 
+/* ---- how much there is ---- */
+
+static void file_put(const char *root, const char *name, const char *text)
+{
+    char path[600], *end;
+    struct err err = {0};
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    end = strrchr(path, '/');
+    *end = 0;
+    assert_int_equal(file_mkdirs(path, &err), 0);
+    *end = '/';
+    assert_int_equal(file_publish(path, text, strlen(text), &err), 0);
+}
+
+/* Machines as they were found: what the groups of a job leave counts, up to the root. */
+static void test_host_memory(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *cgroup, *at, *max, *current, *stat;
+        int64_t free_bytes, total_bytes;
+    } cases[] = {
+        {"0::/job/step", "none", "1", "0", "", 3000 << 10, 8000 << 10},
+        {"0::/job/step", "job/step", "max", "4096", "", 3000 << 10, 8000 << 10},
+        {"0::/job/step", "job/step", "1048576", "4096", "anon 1", 1044480, 1 << 20},
+        {"0::/job/step", "job", "1048576", "8192", "x 1\ninactive_file 4096\n", 1044480, 1 << 20},
+        {"0::/job/step", ".", "1048576", "2097152", "", 0, 1 << 20},
+        {"0::/", ".", "1048576", "0", "", 1 << 20, 1 << 20},
+        {"4:memory:/x\n0::/job\n", "job", "4096", "1", "", 4095, 4096},
+        {"2:memory:/job", "job", "4096", "1", "", 3000 << 10, 8000 << 10},
+        {"0::/elsewhere", ".", "4096", "0", "", 4096, 4096},
+    };
+    struct host_memory m;
+    struct err err = {0};
+    for (int i = 0; i < LEN(cases); i++) {
+        char name[32], file[64];
+        snprintf(name, sizeof name, "machine-%d", i);
+        const char *root = in_scratch(name);
+        file_put(root, "proc/meminfo",
+                 "MemTotal:        8000 kB\nMemFree: 7 kB\nMemAvailable:    3000 kB\n");
+        file_put(root, "proc/self/cgroup", cases[i].cgroup);
+        const char *const files[][2] = {{"max", cases[i].max}, {"current", cases[i].current},
+                                        {"stat", cases[i].stat}};
+        for (int k = 0; k < 3; k++) {
+            snprintf(file, sizeof file, "sys/fs/cgroup/%s/memory.%s", cases[i].at, files[k][0]);
+            file_put(root, file, files[k][1]);
+        }
+        assert_int_equal(host_memory_read(root, &m, &err), 0);
+        if (m.free_bytes != cases[i].free_bytes || m.total_bytes != cases[i].total_bytes)
+            fail_msg("machine %d: %lld of %lld bytes", i, (long long)m.free_bytes,
+                     (long long)m.total_bytes);
+    }
+    assert_int_equal(host_memory_read(in_scratch("nothing"), &m, &err), ERR_ENV);
+    assert_non_null(strstr(err.text, "nothing/proc/meminfo"));
+}
+
+/* The CPU's memory is this process's share of the host, its limit of addresses included; the far
+ * device's shrinks by what is taken. */
+static void test_memory_left(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct dev *d;
+    struct far f;
+    int64_t left, all, before;
+    void *p;
+    assert_int_equal(dev_cpu_open(false, &d, &err), 0);
+    assert_int_equal(d->memory(d, &left, &all, &err), 0);
+    assert_true(left > 0 && left <= all);
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ /* these reserve more */
+    struct rlimit old, less;
+    getrlimit(RLIMIT_AS, &old);
+    less = (struct rlimit){(rlim_t)all / 2, old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_AS, &less), 0);
+    int rc = d->memory(d, &left, &before, &err);
+    assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
+    assert_true(rc == 0 && before == all / 2 && left < before);
+#endif
+    d->close(d);
+    f = far_open(1);
+    assert_int_equal(f.d->memory(f.d, &before, &all, &err), 0);
+    assert_int_equal(f.d->alloc(f.d, "p", 1 << 20, &p, &err), 0);
+    assert_int_equal(f.d->memory(f.d, &left, &all, &err), 0);
+    assert_true(left < all && before - left >= 1 << 20 && before - left < 2 << 20);
+    f.d->free(f.d, p);
+    far_close(&f);
+}
+
 /* ---- what ends the program ---- */
 
 static void *thread_sync(void *ctx)
@@ -389,6 +488,9 @@ int main(void)
                                        cmocka_unit_test(test_far_others),
                                        cmocka_unit_test(test_far_ops),
                                        cmocka_unit_test(test_far_index),
+                                       cmocka_unit_test_setup_teardown(
+                                           test_host_memory, scratch_setup, scratch_teardown),
+                                       cmocka_unit_test(test_memory_left),
                                        cmocka_unit_test(test_device_name),
                                        cmocka_unit_test(test_misuse)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -40,6 +40,7 @@ static inline void bench_close(struct bench *b)
     b->ops->close(b->ops);
     b->dev->stream_free(b->dev, b->stream);
     assert_int_equal(b->dev->alloc_bytes, 0); /* nothing left behind */
+    assert_int_equal(b->dev->host_bytes, 0);
     b->dev->close(b->dev);
 }
 

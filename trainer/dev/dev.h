@@ -16,7 +16,7 @@
  *
  *     struct dev *d;
  *     dev_cpu_open(poison, &d, err);
- *     d->stream_new(d, "compute", &s, err);
+ *     d->stream_new(d, "compute", DEV_PRIORITY_NORMAL, &s, err);
  *     d->alloc(d, "activations", bytes, &ptr, err);
  *     d->copy(d, ptr, host, bytes, DEV_H2D, s);
  *     d->stream_sync(d, s, err);
@@ -37,6 +37,9 @@ extern "C" {
 /* Every allocation is aligned so: a cache line, a vector register and a CUDA sector fit. */
 enum { DEV_ALIGN_BYTES = 256 };
 enum dev_copy { DEV_H2D, DEV_D2H, DEV_D2D };
+/* Work of a stream of high priority goes first where the device cannot run all that is ready: it is
+ * for messages, which others wait for. It orders nothing. */
+enum dev_priority { DEV_PRIORITY_NORMAL, DEV_PRIORITY_HIGH };
 
 struct dev_stream;
 struct dev_event;
@@ -46,19 +49,26 @@ struct dev {
     const char *name;    /* "cpu" */
     /* Calls run at once, and the host may read and write device memory after a stream_sync. */
     bool host_memory;
-    int64_t alloc_bytes; /* the sum of all allocations that are handed out now */
-    int64_t peak_bytes;  /* the most that was handed out at one time */
+    /* The sums of all allocations that are handed out now, and the most that were at one time: by
+     * alloc, and by alloc_host. */
+    int64_t alloc_bytes, peak_bytes, host_bytes, host_peak_bytes;
+    int64_t syncs;       /* calls of stream_sync */
     struct meter *meter; /* meter.h; NULL: nothing is measured */
 
     /* the caller frees it by `free`, to which NULL is fine */
     int (*alloc)(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err);
     void (*free)(struct dev *d, void *ptr);
-    /* The same of host memory that the device copies from and to without a detour. It is counted
-     * with the device's. */
+    /* The same of host memory that the device copies from and to without a detour. */
     int (*alloc_host)(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err);
     void (*free_host)(struct dev *d, void *ptr);
 
-    int (*stream_new)(struct dev *d, const char *name, struct dev_stream **out, struct err *err);
+    /* Gives the bytes of the device's memory that alloc could still take, and of all of it. Where
+     * that is the host's, it is what this process may take (host_memory.h). ERR_ENV: it is not
+     * known. */
+    int (*memory)(struct dev *d, int64_t *free_bytes, int64_t *total_bytes, struct err *err);
+
+    int (*stream_new)(struct dev *d, const char *name, enum dev_priority priority,
+                      struct dev_stream **out, struct err *err);
     void (*stream_free)(struct dev *d, struct dev_stream *s);
     /* waits, and reports any error that was kept */
     int (*stream_sync)(struct dev *d, struct dev_stream *s, struct err *err);
@@ -80,6 +90,14 @@ struct dev {
 
     void (*close)(struct dev *d);
 };
+
+/* Does the counting of an allocation, or with negative bytes of its end, for those who implement
+ * the table. */
+static inline void dev_count(int64_t *now, int64_t *peak, int64_t bytes)
+{
+    *now += bytes;
+    *peak = *now > *peak ? *now : *peak;
+}
 
 int dev_cpu_open(bool poison, struct dev **out, struct err *err);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "trainer/dev/host_memory.h"
 
 /* Work runs inside the call that queues it, so streams hold nothing but their place in the record
  * of discipline. */
@@ -27,7 +28,8 @@ struct cpu {
     bool poison;
 };
 
-static int cpu_alloc(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err)
+/* Takes memory; nothing is counted. */
+static int block_take(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err)
 {
     size_t size = (size_t)bytes;
     if (bytes < 0 || bytes > INT64_MAX - 2 * DEV_ALIGN_BYTES)
@@ -44,25 +46,65 @@ static int cpu_alloc(struct dev *d, const char *what, int64_t bytes, void **out,
     struct block b = {bytes, base};
     memcpy(base, &b, sizeof b);
     memset(base + DEV_ALIGN_BYTES, ((struct cpu *)d)->poison ? 0xff : 0, size);
-    d->alloc_bytes += bytes;
-    if (d->alloc_bytes > d->peak_bytes)
-        d->peak_bytes = d->alloc_bytes;
     *out = base + DEV_ALIGN_BYTES;
+    return 0;
+}
+
+/* Frees what block_take gave, and returns its bytes. */
+static int64_t block_free(void *ptr)
+{
+    struct block b = {0};
+    if (ptr)
+        memcpy(&b, (char *)ptr - DEV_ALIGN_BYTES, sizeof b);
+    free(b.base);
+    return b.bytes;
+}
+
+static int cpu_alloc(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err)
+{
+    int rc;
+    if ((rc = block_take(d, what, bytes, out, err)) < 0)
+        return rc;
+    dev_count(&d->alloc_bytes, &d->peak_bytes, bytes);
     return 0;
 }
 
 static void cpu_free(struct dev *d, void *ptr)
 {
-    struct block b;
-    if (!ptr)
-        return;
-    memcpy(&b, (char *)ptr - DEV_ALIGN_BYTES, sizeof b);
-    d->alloc_bytes -= b.bytes;
-    free(b.base);
+    dev_count(&d->alloc_bytes, &d->peak_bytes, -block_free(ptr));
 }
 
-static int cpu_stream_new(struct dev *d, const char *name, struct dev_stream **out, struct err *err)
+static int cpu_alloc_host(struct dev *d, const char *what, int64_t bytes, void **out,
+                          struct err *err)
 {
+    int rc;
+    if ((rc = block_take(d, what, bytes, out, err)) < 0)
+        return rc;
+    dev_count(&d->host_bytes, &d->host_peak_bytes, bytes);
+    return 0;
+}
+
+static void cpu_free_host(struct dev *d, void *ptr)
+{
+    dev_count(&d->host_bytes, &d->host_peak_bytes, -block_free(ptr));
+}
+
+static int cpu_memory(struct dev *d, int64_t *free_bytes, int64_t *total_bytes, struct err *err)
+{
+    struct host_memory m;
+    int rc;
+    (void)d;
+    if ((rc = host_memory_read("", &m, err)) < 0)
+        return rc;
+    *free_bytes = m.free_bytes;
+    *total_bytes = m.total_bytes;
+    return 0;
+}
+
+static int cpu_stream_new(struct dev *d, const char *name, enum dev_priority priority,
+                          struct dev_stream **out, struct err *err)
+{
+    (void)priority;
     struct dev_stream *s = malloc(sizeof *s);
     if (!s)
         return err_set(err, ERR_NOMEM, "stream '%s': no memory", name);
@@ -81,6 +123,7 @@ static int cpu_stream_sync(struct dev *d, struct dev_stream *s, struct err *err)
 {
     (void)err;
     BUG_ON(s->dev != d);
+    d->syncs++;
     return 0;
 }
 
@@ -156,7 +199,7 @@ int dev_cpu_open(bool poison, struct dev **out, struct err *err)
     static const struct dev table = {
         .name = "cpu", .host_memory = true,
         .alloc = cpu_alloc, .free = cpu_free,
-        .alloc_host = cpu_alloc, .free_host = cpu_free,
+        .alloc_host = cpu_alloc_host, .free_host = cpu_free_host, .memory = cpu_memory,
         .stream_new = cpu_stream_new, .stream_free = cpu_stream_free,
         .stream_sync = cpu_stream_sync,
         .event_new = cpu_event_new, .event_free = cpu_event_free,

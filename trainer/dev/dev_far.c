@@ -97,13 +97,6 @@ static struct block **gap_find(struct far *f, int64_t size, int64_t *at)
     return link;
 }
 
-static void count(struct dev *d, int64_t bytes)
-{
-    d->alloc_bytes += bytes;
-    if (d->alloc_bytes > d->peak_bytes)
-        d->peak_bytes = d->alloc_bytes;
-}
-
 static int far_alloc(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err)
 {
     struct far *f = far_of(d);
@@ -123,7 +116,7 @@ static int far_alloc(struct dev *d, const char *what, int64_t bytes, void **out,
     protect(f, at, at + size, true);
     memset(f->base + at, 0xff, (size_t)size);
     protect(f, at, at + size, false);
-    count(d, bytes);
+    dev_count(&d->alloc_bytes, &d->peak_bytes, bytes);
     *out = f->base + at;
     return 0;
 }
@@ -144,7 +137,7 @@ static void far_free(struct dev *d, void *ptr)
     BUG_ON(!*link);
     b = *link;
     *link = b->next;
-    count(d, -b->bytes);
+    dev_count(&d->alloc_bytes, &d->peak_bytes, -b->bytes);
     BUG_ON(madvise(ptr, (size_t)(b->end - b->first), MADV_DONTNEED) < 0);
     free(b);
 }
@@ -163,7 +156,7 @@ static int far_alloc_host(struct dev *d, const char *what, int64_t bytes, void *
                        (long long)bytes);
     p->bytes = bytes;
     memset(p + 1, 0xff, (size_t)bytes);
-    count(d, bytes);
+    dev_count(&d->host_bytes, &d->host_peak_bytes, bytes);
     *out = p + 1;
     return 0;
 }
@@ -176,8 +169,22 @@ static void far_free_host(struct dev *d, void *ptr)
         return;
     for (struct dev_stream *s = f->streams; s; s = s->next)
         drain(f, s);
-    count(d, -p->bytes);
+    dev_count(&d->host_bytes, &d->host_peak_bytes, -p->bytes);
     free(p);
+}
+
+/* Gives the addresses that are reserved, and how many no block has. As with a GPU's memory, one
+ * allocation may get less. */
+static int far_memory(struct dev *d, int64_t *free_bytes, int64_t *total_bytes, struct err *err)
+{
+    struct far *f = far_of(d);
+    int64_t taken = 0;
+    (void)err;
+    for (const struct block *b = f->blocks; b; b = b->next)
+        taken += b->end - b->first;
+    *free_bytes = reserved_bytes - taken;
+    *total_bytes = reserved_bytes;
+    return 0;
 }
 
 /* ---- queues ---- */
@@ -283,8 +290,11 @@ static void drain(struct far *f, struct dev_stream *s)
 
 /* ---- streams and events ---- */
 
-static int far_stream_new(struct dev *d, const char *name, struct dev_stream **out, struct err *err)
+/* Makes a stream. The priority orders nothing, so the draws do not know it. */
+static int far_stream_new(struct dev *d, const char *name, enum dev_priority priority,
+                          struct dev_stream **out, struct err *err)
 {
+    (void)priority;
     struct far *f = far_of(d);
     struct dev_stream *s = calloc(1, sizeof *s);
     if (!s)
@@ -313,6 +323,7 @@ static int far_stream_sync(struct dev *d, struct dev_stream *s, struct err *err)
     struct far *f = far_of(d);
     struct err failure = f->failure;
     BUG_ON(s->far != f);
+    d->syncs++;
     drain(f, s);
     f->failure = (struct err){0};
     return failure.code ? err_set(err, failure.code, "%s", failure.text) : 0;
@@ -422,7 +433,7 @@ int dev_far_open(uint64_t seed, struct dev **out, struct err *err)
     static const struct dev table = {
         .name = "far", .host_memory = false,
         .alloc = far_alloc, .free = far_free,
-        .alloc_host = far_alloc_host, .free_host = far_free_host,
+        .alloc_host = far_alloc_host, .free_host = far_free_host, .memory = far_memory,
         .stream_new = far_stream_new, .stream_free = far_stream_free,
         .stream_sync = far_stream_sync,
         .event_new = far_event_new, .event_free = far_event_free,

@@ -30,7 +30,7 @@ int compute_open(struct compute *d, bool poison, enum dtype dtype, enum ops_blas
     if ((rc = far ? dev_far_open(seed, &d->dev, err)
                   : dev_cpu_open(poison, &d->dev, err)) < 0)
         return rc;
-    if ((rc = d->dev->stream_new(d->dev, "compute", &d->stream, err)) < 0)
+    if ((rc = d->dev->stream_new(d->dev, "compute", DEV_PRIORITY_NORMAL, &d->stream, err)) < 0)
         return rc;
     return far ? ops_far_open(d->dev, dtype, blas, &d->ops, err)
                : ops_cpu_open(d->dev, dtype, blas, &d->ops, err);
