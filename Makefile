@@ -27,7 +27,7 @@ MODULES := base profiles fold db launcher/sched launcher/slurm launcher/start au
            launcher/machine launcher/run launcher/report launcher/cmd \
            trainer/dev trainer/ops trainer/comm trainer/watch trainer/state trainer/data \
            trainer/dit \
-           trainer/ckpt trainer/run trainer/cmd curator
+           trainer/ckpt trainer/run trainer/cmd trainer/cuda curator
 MAY_base             :=
 MAY_profiles         := base
 MAY_fold             := base
@@ -54,6 +54,7 @@ MAY_trainer/run      := base profiles trainer/dev trainer/ops trainer/comm train
                         trainer/state trainer/data trainer/dit trainer/ckpt
 MAY_trainer/cmd      := base profiles trainer/dev trainer/ops trainer/comm trainer/watch \
                         trainer/state trainer/data trainer/dit trainer/ckpt trainer/run
+MAY_trainer/cuda     := base trainer/dev trainer/ops
 MAY_curator          := base profiles
 
 # ---- what each module needs from outside ----
@@ -79,7 +80,8 @@ LIBS_db         := $(call pkg-libs,$(PKGS_db))
 LIBS_launcher/machine := $(call pkg-libs,$(PKGS_launcher/machine))
 LIBS_curator    := $(call pkg-libs,$(PKGS_curator))
 LIBS_trainer/comm := $(filter -L% -l% -Wl$(comma)% -pthread,$(call mpi-words,link))
-LIBS_trainer/ops  := -ldl
+# the CUDA backend takes functions from the program that loads it
+LIBS_trainer/ops  := -ldl -rdynamic
 
 # libslurm of this machine, else the one that contrib/slurm-cluster unpacked (its programs run in
 # this tree only). SLURM=0: reel asks Slurm through its commands alone. SLURM=1: an error when there
@@ -103,6 +105,15 @@ ifeq ($(SLURM)$(SLURM_FOUND)$(filter demo check help clean,$(MAKECMDGOALS)),1)
 $(error SLURM=1 and no slurm/slurm.h: install libslurm-dev, set PKG_CONFIG_PATH to the folder of \
         slurm.pc, or run contrib/slurm-cluster unpack)
 endif
+endif
+
+# The CUDA toolkit: where nvcc is, or where CUDA_HOME says. CUDA=0: none is looked for; CUDA=1: an
+# error when there is none.
+CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(shell command -v nvcc 2> /dev/null) \
+                                                 $(wildcard /usr/local/cuda/bin/nvcc)))
+NVCC := $(if $(filter 0,$(CUDA)),,$(wildcard $(CUDA_HOME)/bin/nvcc))
+ifeq ($(CUDA)$(NVCC),1)
+$(error CUDA=1 and no nvcc: install the CUDA toolkit, or give CUDA_HOME=its folder)
 endif
 
 # ---- flags ----
@@ -175,9 +186,12 @@ PROGRAMS   := $(addprefix $(B)/,$(NAMES))
 instead = $(if $(filter reel-slurm,$(1)), (reel then asks Slurm by its commands))
 without = echo '  $(1) is not built: $(strip $(call missing,$(1))) not found$(call instead,$(1))'
 
-all: $(PROGRAMS) ## build the programs, each where its libraries are (default); `make reel` and so
+without-cuda = echo '  the CUDA backend is not built: no nvcc found (see CUDA_HOME)'
+BACKEND := $(if $(NVCC),$(if $(filter reel-train,$(NAMES)),$(B)/libreel-cuda.so))
+all: $(PROGRAMS) $(BACKEND) ## build the programs, each where its libraries are (default); `make reel` and so
 ## on: one of them
 	@$(foreach p,$(LEFT_OUT),$(call without,$(p)) >&2;)
+	@$(if $(NVCC),,$(call without-cuda) >&2)
 .DEFAULT_GOAL := all
 $(NAMES): %: $(B)/%
 $(LEFT_OUT):
@@ -194,6 +208,62 @@ SLURM_OBJ := $(call objs,$(call src,launcher/slurm) launcher/sched/slurm_wire.c 
                          launcher/sched/slurm_text.c $(call lib_src,base))
 $(B)/reel-slurm: $(SLURM_OBJ) $(B)/flags
 	$(call link,$(filter %.o,$^),$(LIBS_launcher/slurm) $(LIBS_base))
+
+# The CUDA backend: one shared object beside reel-train, loaded when its device is asked for. With
+# the toolkit it is for GPUs of 9.0 and 10.0, with PTX for later ones; the tests' one, of the same
+# sources against tests/shim, computes on the processor. Spills and local memory are errors: a
+# kernel that has them is a kernel to be written otherwise.
+CXX ?= g++
+CUDA_C     := $(wildcard trainer/cuda/*.c)
+CUDA_CU    := $(wildcard trainer/cuda/*.cu)
+CUDA_ARCH  := 90a 100
+CUDA_GEN   := $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
+              -gencode arch=compute_90,code=compute_90
+CUDA_WARN  := -Werror all-warnings -Xptxas -warn-spills,-warn-lmem-usage,-Werror
+CXX_FLAGS  := -std=c++17 -D_GNU_SOURCE -I. -fPIC -ffp-contract=off -Wall -Wextra $(if $(CI),-Werror) \
+              $(OPT_$(V))
+CUDA_OBJ   := $(patsubst trainer/cuda/%,$(B)/obj/cuda/%.o,$(CUDA_C) $(CUDA_CU))
+SHIM_SRC   := $(wildcard tests/shim/*.c tests/shim/*.cc)
+SHIM_OBJ   := $(patsubst trainer/cuda/%,$(B)/obj/shim/%.o,$(CUDA_C) $(CUDA_CU)) \
+              $(patsubst tests/shim/%,$(B)/obj/shim/%.o,$(SHIM_SRC))
+$(B)/libreel-cuda.so: $(CUDA_OBJ) $(B)/cuda-flags
+	$(call say,LINK,$@)
+	$(Q)$(NVCC) -shared -cudart static -o $@ $(CUDA_OBJ)
+$(B)/obj/cuda/%.c.o: trainer/cuda/%.c $(B)/cuda-flags $(B)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS) -fPIC $(CFLAGS_trainer) -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<
+$(B)/obj/cuda/%.cu.o: trainer/cuda/%.cu $(B)/cuda-flags
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<)
+	$(Q)$(NVCC) -std=c++17 -O3 -I. -Xcompiler -fPIC -fmad=false $(CUDA_GEN) $(CUDA_WARN) \
+	  -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+$(B)/shim/libreel-cuda.so: $(SHIM_OBJ) $(B)/flags
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CXX) $(LDFLAGS) -shared -o $@ $(SHIM_OBJ)
+$(B)/obj/shim/%.c.o: trainer/cuda/%.c $(B)/flags
+	$(call shim-c)
+$(B)/obj/shim/%.c.o: tests/shim/%.c $(B)/flags
+	$(call shim-c)
+$(B)/obj/shim/%.cu.o: trainer/cuda/%.cu $(B)/flags
+	$(call shim-cxx)
+$(B)/obj/shim/%.cc.o: tests/shim/%.cc $(B)/flags
+	$(call shim-cxx)
+define shim-c
+	@mkdir -p $(@D)
+	$(call say,CC,$<:shim)
+	$(Q)$(CC) $(CFLAGS) -fPIC $(CFLAGS_trainer) -Itests/shim -MMD -MP -c -o $@ $<
+endef
+define shim-cxx
+	@mkdir -p $(@D)
+	$(call say,CXX,$<:shim)
+	$(Q)$(CXX) -x c++ $(CXX_FLAGS) -Itests/shim -MMD -MP -c -o $@ $<
+endef
+$(B)/cuda-flags: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(NVCC) $(CUDA_GEN) $(CUDA_WARN)' | cmp -s - $@ || \
+	  printf '%s\n' '$(NVCC) $(CUDA_GEN) $(CUDA_WARN)' > $@
 
 # what --version tells: a source for each program, written anew when the commit or the libraries are
 # other ones
@@ -337,7 +407,7 @@ $(B)/fuzz/%: tests/fuzz/%.c $(FUZZ_LIB)
 	$(Q)clang -std=c17 -D_GNU_SOURCE -I. -O1 -g -fsanitize=fuzzer,address,undefined \
 	  $(CFLAGS_base) -o $@ $^ $(LIBS_base)
 
-TESTS_BIN := $(UNIT_BIN) $(FUZZ_BIN) $(PEERS_BIN) $(PROGRAMS) $(HELPERS)
+TESTS_BIN := $(UNIT_BIN) $(FUZZ_BIN) $(PEERS_BIN) $(PROGRAMS) $(HELPERS) $(B)/shim/libreel-cuda.so
 tests: $(TESTS_BIN) ## build the programs and the unit tests
 
 # Packages are installed by a first make; what they bring (pkg-config, mpicc) is seen by the second.

@@ -16,7 +16,7 @@
 
 #include "base/host_device.h"
 
-HOST_DEVICE static inline float bf16_value(uint16_t x)
+static inline HOST_DEVICE float bf16_value(uint16_t x)
 {
     uint32_t bits = (uint32_t)x << 16;
     float v;
@@ -24,7 +24,7 @@ HOST_DEVICE static inline float bf16_value(uint16_t x)
     return v;
 }
 
-HOST_DEVICE static inline uint16_t bf16_round(float x)
+static inline HOST_DEVICE uint16_t bf16_round(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -35,7 +35,7 @@ HOST_DEVICE static inline uint16_t bf16_round(float x)
 /* Rounds a double, not by way of the nearest float, which may be half-way between two numbers of
  * the format, but by the float toward zero whose last bit is set when anything was cut off
  * (rounding to odd: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008). */
-HOST_DEVICE static inline uint16_t bf16_round_double(double x)
+static inline HOST_DEVICE uint16_t bf16_round_double(double x)
 {
     float near = (float)x;
     double back = near;
@@ -49,7 +49,7 @@ HOST_DEVICE static inline uint16_t bf16_round_double(double x)
     return bf16_round(near);
 }
 
-HOST_DEVICE static inline uint16_t bf16_round_random(float x, uint16_t random)
+static inline HOST_DEVICE uint16_t bf16_round_random(float x, uint16_t random)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);

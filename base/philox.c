@@ -45,11 +45,6 @@
 _Static_assert(FLT_EVAL_METHOD == 0, "normals need plain double arithmetic: on 32-bit x86 compile "
                                      "with -msse2 -mfpmath=sse");
 
-struct philox_block philox4x32(const uint32_t counter[4], const uint32_t key[2])
-{
-    return philox_rounds(counter, key);
-}
-
 struct philox_block philox_at(uint64_t seed, enum philox_stream stream, uint64_t ordinal,
                               uint64_t block)
 {

@@ -19,9 +19,6 @@ extern "C" {
 
 struct philox_block { uint32_t w[4]; };
 
-/* Does ten rounds; this is the published known-answer function. */
-struct philox_block philox4x32(const uint32_t counter[4], const uint32_t key[2]);
-
 /* A stream says what the numbers are for. Never renumber them: checkpoints and goldens depend on
  * it. */
 enum philox_stream {

@@ -11,7 +11,8 @@
 #include "base/host_device.h"
 #include "base/philox.h"
 
-HOST_DEVICE static inline struct philox_block philox_rounds(const uint32_t counter[4],
+/* Does ten rounds; this is the published known-answer function. */
+static inline HOST_DEVICE struct philox_block philox_rounds(const uint32_t counter[4],
                                                             const uint32_t key[2])
 {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0],
@@ -31,7 +32,7 @@ HOST_DEVICE static inline struct philox_block philox_rounds(const uint32_t count
 }
 
 /* Packs key and counter; block is below 2^56. */
-HOST_DEVICE static inline struct philox_block philox_packed(uint64_t seed,
+static inline HOST_DEVICE struct philox_block philox_packed(uint64_t seed,
                                                             enum philox_stream stream,
                                                             uint64_t ordinal, uint64_t block)
 {
@@ -41,7 +42,7 @@ HOST_DEVICE static inline struct philox_block philox_packed(uint64_t seed,
     return philox_rounds(counter, key);
 }
 
-HOST_DEVICE static inline double philox_unit(uint32_t hi, uint32_t lo)
+static inline HOST_DEVICE double philox_unit(uint32_t hi, uint32_t lo)
 {
     uint64_t k = ((uint64_t)hi << 32 | lo) >> 12; /* below 2^52, so that k + 0.5 is exact */
 
@@ -50,7 +51,7 @@ HOST_DEVICE static inline double philox_unit(uint32_t hi, uint32_t lo)
 
 /* Returns the natural logarithm of a normal positive double, with an absolute error below 2 ulp of
  * the result or 1e-16. */
-HOST_DEVICE static inline double philox_log(double x)
+static inline HOST_DEVICE double philox_log(double x)
 {
     /* ln2_hi has 17 low zero bits, so that e*hi is exact. */
     static const double ln2_hi = 0x1.62e42fefa0000p-1, ln2_lo = 0x1.cf79abc9e3b3ap-40;
@@ -75,7 +76,7 @@ HOST_DEVICE static inline double philox_log(double x)
 }
 
 /* Returns c[0] + c[1] x + ... + c[7] x^7. */
-HOST_DEVICE static inline double philox_poly7(const double c[8], double x)
+static inline HOST_DEVICE double philox_poly7(const double c[8], double x)
 {
     double y = c[7];
 
@@ -85,7 +86,7 @@ HOST_DEVICE static inline double philox_poly7(const double c[8], double x)
 }
 
 /* Returns q times the ratio of AS 241 for |q| = |u - 1/2| <= 0.425, of r = 0.425^2 - q^2. */
-HOST_DEVICE static inline double philox_center(double q, double r)
+static inline HOST_DEVICE double philox_center(double q, double r)
 {
     static const double num[8] = {
         3.3871328727963666080e0, 1.3314166789178437745e2,
@@ -101,7 +102,7 @@ HOST_DEVICE static inline double philox_center(double q, double r)
 }
 
 /* Returns the ratio for r = sqrt(-log p) up to 5, of r - 1.6. */
-HOST_DEVICE static inline double philox_middle(double r)
+static inline HOST_DEVICE double philox_middle(double r)
 {
     static const double num[8] = {
         1.42343711074968357734e0,  4.63033784615654529590e0,
@@ -117,7 +118,7 @@ HOST_DEVICE static inline double philox_middle(double r)
 }
 
 /* Returns the ratio beyond, of r - 5. */
-HOST_DEVICE static inline double philox_tail(double r)
+static inline HOST_DEVICE double philox_tail(double r)
 {
     static const double num[8] = {
         6.65790464350110377720e0,  5.46378491116411436990e0,
@@ -133,7 +134,7 @@ HOST_DEVICE static inline double philox_tail(double r)
 }
 
 /* Returns the inverse normal distribution of u in (0,1). */
-HOST_DEVICE static inline double philox_normal_of(double u)
+static inline HOST_DEVICE double philox_normal_of(double u)
 {
     double q = u - 0.5, r, x;
     if (q >= -0.425 && q <= 0.425)

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "base/philox.h"
+#include "base/philox_impl.h"
 #include "curator/shots.h"
 
 enum { MAX_FRAMES = 4000, MAX_CUTS = 64 };
@@ -50,7 +50,7 @@ static void frame_draw(const struct scene *s, double t, double gain, double nois
             down[y] = cos(s->fy[p] * (y + s->vy[p] * t));
         for (int i = 0; i < SHOTS_PLANE; i++) {
             if (i % 4 == 0)
-                r = philox4x32((uint32_t[]){(uint32_t)i, (uint32_t)p, (uint32_t)frame, 9},
+                r = philox_rounds((uint32_t[]){(uint32_t)i, (uint32_t)p, (uint32_t)frame, 9},
                                (uint32_t[]){(uint32_t)seed, 3});
             double v = s->level[p] + s->swing[p] * (across[i % SHOTS_W] + down[i / SHOTS_W]) / 2;
             v += noise * ((double)r.w[i % 4] / 4294967296.0 - 0.5);

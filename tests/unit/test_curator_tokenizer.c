@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/npy.h"
-#include "base/philox.h"
+#include "base/philox_impl.h"
 #include "curator/text.h"
 #include "curator/tokenizer.h"
 
@@ -103,7 +103,7 @@ static void round_trip(void **state)
         worst = fmax(worst, fabs((double)again[i] - latent[i]));
     assert_true(worst < 0.1);
     for (int i = 0; i < PIXELS; i++)
-        rgb[i] = (uint8_t)philox4x32((uint32_t[]){(uint32_t)i, 0, 0, 0}, (uint32_t[]){1, 2}).w[0];
+        rgb[i] = (uint8_t)philox_rounds((uint32_t[]){(uint32_t)i, 0, 0, 0}, (uint32_t[]){1, 2}).w[0];
     assert_int_equal(t->encode(rgb, FRAMES, H, W, latent, &err), 0);
     assert_int_equal(t->decode(latent, FRAMES, H, W, back, &err), 0);
     assert_true(psnr(rgb, back, PIXELS) < 15); /* noise has no few coefficients */

@@ -1,7 +1,7 @@
 /* compute: opens the device that this process computes on, with a stream and a table of operations.
  *
- * That is the CPU. REEL_DEVICE=far:SEED in the environment names the device of the tests instead
- * (dev_far.h).
+ * That is the CPU. REEL_DEVICE in the environment names another one: cuda:INDEX is a GPU
+ * (cuda_load.h), far:SEED the device of the tests (dev_far.h).
  *
  *     struct compute d = {0};
  *     compute_open(&d, poison, dtype, blas, err);

@@ -1,0 +1,252 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim.h"
+#include "trainer/dev/dev_far.h"
+
+/* The one GPU that this process has chosen. */
+static struct {
+    struct dev *far;
+    struct dev_stream *none; /* the stream that calls without one use */
+    cudaError_t last;
+    struct { const void *kernel; int bytes; } shared[64]; /* kernels with more shared memory */
+} gpu;
+
+static uint64_t number_of(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+    return text ? strtoull(text, NULL, 0) : otherwise;
+}
+
+uint64_t shim_seed(void) { return number_of("REEL_SHIM_SEED", 0); }
+
+/* Returns an error of a call: the one that the environment asks for, or `e`. It stays for
+ * cudaGetLastError. */
+static cudaError_t result(const char *call, cudaError_t e)
+{
+    static int64_t calls;
+    const char *asked = getenv("REEL_SHIM_FAIL");
+    size_t n = strlen(call);
+    char *rest;
+    if (asked && strncmp(asked, call, n) == 0 && asked[n] == ':' &&
+        ++calls == strtol(asked + n + 1, &rest, 10))
+        e = (cudaError_t)strtol(rest + 1, NULL, 10);
+    if (e != cudaSuccess)
+        gpu.last = e;
+    return e;
+}
+#define RESULT(e) result(__func__, e)
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t e = gpu.last;
+    gpu.last = cudaSuccess;
+    return e;
+}
+
+const char *cudaGetErrorString(cudaError_t e)
+{
+    switch (e) {
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInvalidConfiguration: return "invalid configuration argument";
+    case cudaErrorInvalidValue: return "invalid argument";
+    case cudaErrorInsufficientDriver:
+        return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorNoDevice: return "no CUDA-capable device is detected";
+    case cudaErrorECCUncorrectable: return "uncorrectable ECC error encountered";
+    case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
+    default: return "an error of the shim";
+    }
+}
+
+/* ---- the device ---- */
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+    *n = (int)number_of("REEL_SHIM_GPUS", 8);
+    return RESULT(*n > 0 ? cudaSuccess : cudaErrorNoDevice);
+}
+
+cudaError_t cudaSetDevice(int index)
+{
+    struct err err = {0};
+    if (index >= (int)number_of("REEL_SHIM_GPUS", 8))
+        return RESULT(cudaErrorInvalidDevice);
+    if (!gpu.far && (dev_far_open(shim_seed(), &gpu.far, &err) < 0 ||
+                     gpu.far->stream_new(gpu.far, "none", &gpu.none, &err) < 0))
+        return RESULT(cudaErrorMemoryAllocation);
+    return RESULT(cudaSuccess);
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int index)
+{
+    (void)index;
+    *p = (struct cudaDeviceProp){
+        .name = "shim", .totalGlobalMem = number_of("REEL_SHIM_BYTES", UINT64_C(64) << 30),
+        .major = (int)number_of("REEL_SHIM_MAJOR", 9), .multiProcessorCount = 132};
+    return RESULT(cudaSuccess);
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
+{
+    *total = number_of("REEL_SHIM_BYTES", UINT64_C(64) << 30);
+    *free_bytes = *total - (size_t)gpu.far->alloc_bytes;
+    return RESULT(cudaSuccess);
+}
+
+/* ---- memory ---- */
+
+static cudaError_t taken(int rc) { return rc < 0 ? cudaErrorMemoryAllocation : cudaSuccess; }
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    size_t left, total;
+    cudaMemGetInfo(&left, &total);
+    cudaError_t e = RESULT(bytes > left ? cudaErrorMemoryAllocation : cudaSuccess);
+    return e != cudaSuccess ? e
+                            : RESULT(taken(gpu.far->alloc(gpu.far, "", (int64_t)bytes, out, NULL)));
+}
+
+cudaError_t cudaFree(void *ptr)
+{
+    gpu.far->free(gpu.far, ptr);
+    return RESULT(cudaSuccess);
+}
+
+cudaError_t cudaMallocHost(void **out, size_t bytes)
+{
+    return RESULT(taken(gpu.far->alloc_host(gpu.far, "", (int64_t)bytes, out, NULL)));
+}
+
+cudaError_t cudaFreeHost(void *ptr)
+{
+    gpu.far->free_host(gpu.far, ptr);
+    return RESULT(cudaSuccess);
+}
+
+/* ---- streams and events: those of the far device under other names ---- */
+
+static struct dev_stream *stream_of(cudaStream_t s)
+{
+    return s ? (struct dev_stream *)s : gpu.none;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
+{
+    (void)flags;
+    return RESULT(taken(gpu.far->stream_new(gpu.far, "", (struct dev_stream **)out, NULL)));
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t s)
+{
+    gpu.far->stream_free(gpu.far, stream_of(s));
+    return RESULT(cudaSuccess);
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s)
+{
+    int rc = gpu.far->stream_sync(gpu.far, stream_of(s), NULL);
+    return RESULT(rc < 0 ? cudaErrorUnknown : cudaSuccess);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
+{
+    (void)flags;
+    gpu.far->event_wait(gpu.far, stream_of(s), (struct dev_event *)e);
+    return RESULT(cudaSuccess);
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *out)
+{
+    return RESULT(taken(gpu.far->event_new(gpu.far, (struct dev_event **)out, NULL)));
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t e)
+{
+    gpu.far->event_free(gpu.far, (struct dev_event *)e);
+    return RESULT(cudaSuccess);
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
+{
+    gpu.far->event_record(gpu.far, (struct dev_event *)e, stream_of(s));
+    return RESULT(cudaSuccess);
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    *ms = (float)(gpu.far->event_elapsed_s(gpu.far, (struct dev_event *)from,
+                                           (struct dev_event *)to) * 1e3);
+    return RESULT(cudaSuccess);
+}
+
+/* ---- work ---- */
+
+static enum dev_copy kind_of(enum cudaMemcpyKind kind)
+{
+    return kind == cudaMemcpyHostToDevice ? DEV_H2D
+         : kind == cudaMemcpyDeviceToHost ? DEV_D2H : DEV_D2D;
+}
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t s)
+{
+    gpu.far->copy(gpu.far, dst, src, (int64_t)bytes, kind_of(kind), stream_of(s));
+    return RESULT(cudaSuccess);
+}
+
+cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size_t src_pitch,
+                              size_t width, size_t rows, enum cudaMemcpyKind kind, cudaStream_t s)
+{
+    gpu.far->copy_2d(gpu.far, dst, (int64_t)dst_pitch, src, (int64_t)src_pitch, (int64_t)width,
+                     (int64_t)rows, kind_of(kind), stream_of(s));
+    return RESULT(cudaSuccess);
+}
+
+cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t s)
+{
+    gpu.far->fill(gpu.far, dst, (uint8_t)byte, (int64_t)bytes, stream_of(s));
+    return RESULT(cudaSuccess);
+}
+
+cudaError_t cudaMemset(void *dst, int byte, size_t bytes)
+{
+    return cudaMemsetAsync(dst, byte, bytes, NULL);
+}
+
+cudaError_t shim_queue(cudaStream_t s, void (*run)(void *args), const void *args, size_t bytes)
+{
+    dev_far_queue(stream_of(s), run, args, (int64_t)bytes);
+    return cudaSuccess;
+}
+
+/* ---- launches ---- */
+
+cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute a, int value)
+{
+    size_t n = sizeof gpu.shared / sizeof gpu.shared[0], i = 0;
+    while (i < n && gpu.shared[i].kernel && gpu.shared[i].kernel != kernel)
+        i++;
+    BUG_ON(i == n);
+    if (a != cudaFuncAttributeMaxDynamicSharedMemorySize || value > SHIM_SHARED)
+        return RESULT(cudaErrorInvalidValue);
+    gpu.shared[i].kernel = kernel;
+    gpu.shared[i].bytes = value;
+    return RESULT(cudaSuccess);
+}
+
+static size_t shared_allowed(const void *kernel)
+{
+    for (size_t i = 0; i < sizeof gpu.shared / sizeof gpu.shared[0]; i++)
+        if (gpu.shared[i].kernel == kernel && gpu.shared[i].bytes > SHIM_SHARED_PLAIN)
+            return (size_t)gpu.shared[i].bytes;
+    return SHIM_SHARED_PLAIN;
+}
+
+cudaError_t shim_check_launch(const void *kernel, int64_t blocks, int64_t threads, size_t shared)
+{
+    bool fits = blocks > 0 && blocks <= INT32_MAX && threads > 0 && threads <= SHIM_THREADS &&
+                shared <= shared_allowed(kernel);
+    return result("launch", fits ? cudaSuccess : cudaErrorInvalidConfiguration);
+}

@@ -1,0 +1,270 @@
+/* The threads of a block as fibers.
+ *
+ * A fiber is a stack. It runs a thread to its end and takes the next one that has not begun, so
+ * that a kernel without barriers needs one stack and no switch. A thread that waits keeps its stack
+ * until it may go on. Switches are setjmp and longjmp; only a fiber's first step goes through
+ * ucontext, whose calls ask the kernel for the signal mask. */
+#include <csetjmp>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ucontext.h>
+#include <vector>
+
+#include "base/philox.h"
+#include "cuda_runtime.h"
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+dim3 gridDim, blockDim, blockIdx, threadIdx;
+alignas(256) unsigned char block_memory[SHIM_SHARED];
+
+namespace {
+
+enum { STACK_BYTES = 128 << 10 };
+
+struct fiber {
+    jmp_buf at;
+    ucontext_t start;
+    bool begun;
+    int thread; /* that runs on it, or runs next */
+    std::vector<char> stack;
+};
+
+struct thread {
+    fiber *on; /* NULL: has not begun */
+    enum { RUNS, AT_BLOCK, AT_WARP, ENDED } state;
+};
+
+struct block {
+    void (*body)(void *);
+    void *args;
+    int threads, current, ended, at_block;
+    std::vector<thread> all;
+    std::vector<int> ready; /* threads that may go on */
+    std::vector<int> at_warp;
+    std::vector<fiber *> idle;
+    fiber *starting;
+    jmp_buf out;
+    uint64_t seed, draws;
+};
+block b;
+unsigned char slots[SHIM_THREADS][16];
+
+[[noreturn]] void broken(const char *what)
+{
+    std::fprintf(stderr, "shim: block %u of %u: %s (%d of %d threads have ended)\n", blockIdx.x,
+                 gridDim.x, what, b.ended, b.threads);
+    std::abort();
+}
+
+/* Takes a thread that may go on: the first in their order, or one that the seed draws. */
+int ready_take()
+{
+    size_t n = b.ready.size();
+    if (b.seed)
+        std::swap(b.ready[philox_at(b.seed, PHILOX_TEST, 1, b.draws++).w[0] % n], b.ready[n - 1]);
+    int t = b.ready.back();
+    b.ready.pop_back();
+    return t;
+}
+
+/* Takes the next thread, or gives -1 when all have ended. */
+int ready_next()
+{
+    if (!b.ready.empty())
+        return ready_take();
+    if (b.ended < b.threads)
+        broken("threads wait at a barrier that others never reach");
+    return -1;
+}
+
+/* ---- switches ---- */
+
+void fiber_main();
+
+/* Tells the address sanitizer of the stack that is switched to. */
+void leave_for(const fiber *to)
+{
+#ifdef __SANITIZE_ADDRESS__
+    static const void *own_bottom;
+    static size_t own_size;
+    if (!own_bottom) {
+        pthread_attr_t attr;
+        void *at;
+        pthread_getattr_np(pthread_self(), &attr);
+        pthread_attr_getstack(&attr, &at, &own_size);
+        pthread_attr_destroy(&attr);
+        own_bottom = at;
+    }
+    __sanitizer_start_switch_fiber(nullptr, to ? to->stack.data() : own_bottom,
+                                   to ? to->stack.size() : own_size);
+#else
+    (void)to;
+#endif
+}
+
+void arrived()
+{
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
+#endif
+}
+
+[[noreturn]] void fiber_go(fiber *f)
+{
+    leave_for(f);
+    if (f->begun)
+        _longjmp(f->at, 1);
+    f->begun = true;
+    b.starting = f;
+    getcontext(&f->start);
+    f->start.uc_stack.ss_sp = f->stack.data();
+    f->start.uc_stack.ss_size = f->stack.size();
+    f->start.uc_link = nullptr;
+    makecontext(&f->start, fiber_main, 0);
+    setcontext(&f->start);
+    std::abort();
+}
+
+fiber *idle_take()
+{
+    if (b.idle.empty()) {
+        fiber *f = new fiber(); /* kept from launch to launch */
+        f->stack.resize(STACK_BYTES);
+        return f;
+    }
+    fiber *f = b.idle.back();
+    b.idle.pop_back();
+    return f;
+}
+
+/* Goes on with a thread on its own stack, or leaves the block. */
+[[noreturn]] void go_on(int t)
+{
+    if (t < 0) {
+        leave_for(nullptr);
+        _longjmp(b.out, 1);
+    }
+    fiber *f = b.all[t].on ? b.all[t].on : idle_take();
+    f->thread = t;
+    fiber_go(f);
+}
+
+void thread_enter(int t)
+{
+    b.current = t;
+    threadIdx = dim3((unsigned)t);
+}
+
+/* Runs threads that have not begun, one after another. */
+void fiber_main()
+{
+    fiber *const self = b.starting;
+    arrived();
+    for (;;) {
+        int t = self->thread;
+        b.all[t].on = self;
+        thread_enter(t);
+        b.body(b.args);
+        b.all[b.current].state = thread::ENDED;
+        b.ended++;
+        int next = ready_next();
+        if (next >= 0 && !b.all[next].on) {
+            self->thread = next;
+            continue;
+        }
+        b.idle.push_back(self);
+        if (_setjmp(self->at) == 0)
+            go_on(next);
+        arrived();
+    }
+}
+
+/* Leaves the thread that runs where it is, until it is ready again. */
+void wait()
+{
+    int t = b.current;
+    fiber *self = b.all[t].on;
+    if (_setjmp(self->at) == 0)
+        go_on(ready_next());
+    arrived();
+    thread_enter(t);
+}
+
+/* ---- a block ---- */
+
+void block_begin()
+{
+    b.ended = b.at_block = 0;
+    b.ready.clear();
+    for (int t = b.threads; t-- > 0;) {
+        b.all[t] = {nullptr, thread::RUNS};
+        b.ready.push_back(t);
+    }
+    std::fill(b.at_warp.begin(), b.at_warp.end(), 0);
+}
+
+void memory_begin(size_t bytes)
+{
+#ifdef __SANITIZE_ADDRESS__
+    ASAN_UNPOISON_MEMORY_REGION(block_memory, bytes);
+    ASAN_POISON_MEMORY_REGION(block_memory + bytes, sizeof block_memory - bytes);
+#endif
+    std::memset(block_memory, 0xff, bytes);
+}
+
+} // namespace
+
+void shim_wait_block()
+{
+    b.all[b.current].state = thread::AT_BLOCK;
+    if (++b.at_block == b.threads) {
+        b.at_block = 0;
+        for (int t = b.threads; t-- > 0;)
+            b.ready.push_back(t);
+    }
+    wait();
+}
+
+void shim_wait_warp()
+{
+    int w = b.current / SHIM_WARP, first = w * SHIM_WARP;
+    int lanes = b.threads - first < SHIM_WARP ? b.threads - first : SHIM_WARP;
+    b.all[b.current].state = thread::AT_WARP;
+    if (++b.at_warp[w] == lanes) {
+        b.at_warp[w] = 0;
+        for (int t = first + lanes; t-- > first;)
+            b.ready.push_back(t);
+    }
+    wait();
+}
+
+unsigned shim_lane() { return (unsigned)b.current % SHIM_WARP; }
+
+void *shim_lane_slot(unsigned lane)
+{
+    return slots[(unsigned)b.current / SHIM_WARP * SHIM_WARP + lane];
+}
+
+void shim_run(const shim_grid *g, void (*body)(void *), void *args)
+{
+    b.body = body;
+    b.args = args;
+    b.threads = (int)g->threads;
+    b.seed = shim_seed();
+    b.all.resize(g->threads);
+    b.at_warp.resize((g->threads + SHIM_WARP - 1) / SHIM_WARP);
+    gridDim = dim3(g->blocks);
+    blockDim = dim3(g->threads);
+    for (volatile unsigned i = 0; i < g->blocks; i = i + 1) {
+        blockIdx = dim3(i);
+        memory_begin(g->shared_bytes);
+        block_begin();
+        if (_setjmp(b.out) == 0)
+            go_on(ready_next());
+        arrived();
+    }
+}

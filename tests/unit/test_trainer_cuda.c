@@ -1,0 +1,70 @@
+/* The CUDA backend's library as it is loaded, on the shim's GPU. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/philox.h"
+#include "trainer/ops/compute.h"
+
+enum { ROWS = 133, COLS = 37 };
+
+static void compute_must(struct compute *c, enum dtype dtype)
+{
+    struct err err = {0};
+    setenv("REEL_DEVICE", "cuda:0", true);
+    if (compute_open(c, true, dtype, OPS_BLAS_OWN, &err) < 0)
+        fail_msg("%s", err.text);
+    unsetenv("REEL_DEVICE");
+}
+
+/* Column sums of numbers whose sums are exact, and one more of the same with beta. */
+static void test_colsum(void **state)
+{
+    (void)state;
+    struct compute c = {0};
+    struct err err = {0};
+    double x[ROWS * COLS], out[COLS], want[COLS] = {0}, *at;
+    compute_must(&c, DTYPE_F64);
+    for (int i = 0; i < ROWS * COLS; i++) {
+        x[i] = (double)(philox_at(3, PHILOX_TEST, 1, (uint64_t)i).w[0] >> 8);
+        want[i % COLS] += x[i];
+    }
+    if (c.dev->alloc(c.dev, "x", sizeof x + sizeof out, (void **)&at, &err) < 0)
+        fail_msg("%s", err.text);
+    c.dev->copy(c.dev, at, x, sizeof x, DEV_H2D, c.stream);
+    struct ops_colsum a = {
+        .x = tensor_of(at, DTYPE_F64, ROWS, COLS),
+        .out = tensor_of(at + ROWS * COLS, DTYPE_F64, 1, COLS)};
+    c.ops->colsum(c.ops, c.stream, &a);
+    a.beta = 2;
+    c.ops->colsum(c.ops, c.stream, &a);
+    c.dev->copy(c.dev, out, a.out.ptr, sizeof out, DEV_D2H, c.stream);
+    if (c.dev->stream_sync(c.dev, c.stream, &err) < 0)
+        fail_msg("%s", err.text);
+    for (int j = 0; j < COLS; j++)
+        assert_true(out[j] == 3 * want[j]);
+    c.dev->free(c.dev, at);
+    compute_close(&c);
+}
+
+/* Names the library of the shim, which is built beside the folder of this program. */
+static void library_name(const char *self)
+{
+    char path[4096];
+    const char *slash = strrchr(self, '/');
+    snprintf(path, sizeof path, "%.*s/../shim/libreel-cuda.so", slash ? (int)(slash - self) : 1,
+             slash ? self : ".");
+    setenv("REEL_CUDA_LIBRARY", path, false);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    library_name(argv[0]);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_colsum)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

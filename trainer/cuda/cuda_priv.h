@@ -1,0 +1,53 @@
+/* cuda_priv: what the files of the CUDA backend share.
+ *
+ * Sources in C (the device, the table, libraries) see the runtime's C interface alone; kernels in
+ * .cu files are reached through the functions kernel_NAME, one for each operation, which queue
+ * their work on a stream. Where there is no toolkit, tests compile the same sources against
+ * tests/shim, whose threads run on the processor.
+ */
+#ifndef TRAINER_CUDA_CUDA_PRIV_H
+#define TRAINER_CUDA_CUDA_PRIV_H
+
+#include <cuda_runtime_api.h>
+
+#include "trainer/ops/cuda_load.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A stream of the device; every other file sees struct dev_stream alone. */
+struct dev_stream {
+    struct dev *dev;
+    cudaStream_t cuda;
+};
+
+int dev_cuda_count(int *gpus, struct err *err);
+int dev_cuda_open(int index, bool poison, struct dev **out, struct err *err);
+/* Keeps a runtime's error for the next stream_sync; the first one stays. `what` is a literal. */
+void dev_cuda_fail(struct dev *d, cudaError_t e, const char *what);
+
+enum {
+    /* Sums over rows are made in parts, one a block of threads, and then added in their order: at
+     * most this many parts of at most OPS_ROW_MAX columns. */
+    CUDA_PARTS = 64,
+};
+struct ops_cuda {
+    struct ops ops; /* first member */
+    /* Sums in parts: CUDA_PARTS x OPS_ROW_MAX elements of 8 bytes. Work on one stream at a time
+     * holds it. */
+    void *parts;
+};
+
+int ops_cuda_open(struct dev *dev, enum dtype dtype, struct ops **out, struct err *err);
+
+/* Queue an operation's kernels. */
+#define CUDA_KERNEL(name, args) \
+    void kernel_##name(struct ops_cuda *o, cudaStream_t s, const struct args *a);
+OPS_LIST(CUDA_KERNEL)
+#undef CUDA_KERNEL
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,343 @@
+/* The device of dev.h over the CUDA runtime.
+ *
+ * Queued calls return nothing, so the first error that one of them gives is kept with what was
+ * tried, and stream_sync tells it. An error of a kernel that runs later comes with that sync
+ * itself. Both say which device it was. What a GPU may recover from after a restart (memory that
+ * could not be corrected, a device that fell off the bus) is ERR_TEMP: the run goes on from its
+ * newest checkpoint, perhaps on another node. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/cuda/cuda_priv.h"
+
+/* What is handed out is counted by the host, as a GPU does not tell the size of an allocation. */
+struct block {
+    struct block *next;
+    void *ptr;
+    int64_t bytes;
+};
+
+struct cuda {
+    struct dev dev; /* first member */
+    bool poison;
+    int index;
+    char gpu[sizeof((struct cudaDeviceProp *)0)->name];
+    struct block *blocks;
+    cudaError_t kept; /* the first error of a queued call */
+    const char *kept_what;
+};
+
+struct dev_event { cudaEvent_t cuda; };
+
+static struct cuda *cuda_of(struct dev *d) { return (struct cuda *)d; }
+
+void dev_cuda_fail(struct dev *d, cudaError_t e, const char *what)
+{
+    struct cuda *c = cuda_of(d);
+    if (e == cudaSuccess || c->kept != cudaSuccess)
+        return;
+    c->kept = e;
+    c->kept_what = what;
+}
+
+/* ---- what an error means ---- */
+
+static int code_of(cudaError_t e)
+{
+    switch (e) {
+    case cudaErrorMemoryAllocation: return ERR_NOMEM;
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorHardwareStackError:
+    case cudaErrorLaunchFailure:
+    case cudaErrorSystemNotReady:
+    case cudaErrorUnknown: return ERR_TEMP;
+    default: return ERR_STATE;
+    }
+}
+
+static const char *advice_of(cudaError_t e)
+{
+    switch (e) {
+    case cudaErrorInsufficientDriver:
+        return "; the driver is older than this build's CUDA: update it, or build with an older "
+               "toolkit";
+    case cudaErrorNoDevice:
+    case cudaErrorStubLibrary: return "; ask for a GPU, or compute on the CPU (--device cpu)";
+    default: return code_of(e) == ERR_TEMP ? "; checkpoints are good: run it again" : "";
+    }
+}
+
+static int fail(const struct cuda *c, cudaError_t e, const char *what, struct err *err)
+{
+    return err_set(err, code_of(e), "GPU %d (%s): %s: %s%s", c->index, c->gpu, what,
+                   cudaGetErrorString(e), advice_of(e));
+}
+
+/* ---- memory ---- */
+
+static void count(struct dev *d, int64_t bytes)
+{
+    d->alloc_bytes += bytes;
+    if (d->alloc_bytes > d->peak_bytes)
+        d->peak_bytes = d->alloc_bytes;
+}
+
+/* Writes a sentence with both sides: what is wanted, and what the device has. */
+static int no_memory(struct cuda *c, const char *what, int64_t bytes, struct err *err)
+{
+    size_t free_bytes = 0, total = 0;
+    cudaMemGetInfo(&free_bytes, &total);
+    return err_set(err, ERR_NOMEM,
+                   "GPU %d (%s): %s: no memory for %lld bytes: %lld of %lld are free and %lld "
+                   "ours; give a smaller micro-batch or recompute=full",
+                   c->index, c->gpu, what, (long long)bytes, (long long)free_bytes,
+                   (long long)total, (long long)c->dev.alloc_bytes);
+}
+
+static int block_take(struct cuda *c, const char *what, int64_t bytes, bool host, void **out,
+                      struct err *err)
+{
+    struct block *b = malloc(sizeof *b);
+    size_t size = bytes > 0 ? (size_t)bytes : 1;
+    if (!b || bytes < 0) {
+        free(b);
+        return err_set(err, ERR_NOMEM, "%s: no memory for %lld bytes", what, (long long)bytes);
+    }
+    cudaError_t e = host ? cudaMallocHost(&b->ptr, size) : cudaMalloc(&b->ptr, size);
+    if (e != cudaSuccess) {
+        free(b);
+        cudaGetLastError(); /* an error of memory is not the next call's */
+        return e == cudaErrorMemoryAllocation && !host ? no_memory(c, what, bytes, err)
+                                                       : fail(c, e, what, err);
+    }
+    b->bytes = bytes;
+    b->next = c->blocks;
+    c->blocks = b;
+    count(&c->dev, bytes);
+    *out = b->ptr;
+    return 0;
+}
+
+static void block_give(struct dev *d, void *ptr, bool host)
+{
+    struct cuda *c = cuda_of(d);
+    struct block **link = &c->blocks, *b;
+    if (!ptr)
+        return;
+    while (*link && (*link)->ptr != ptr)
+        link = &(*link)->next;
+    BUG_ON(!*link);
+    b = *link;
+    *link = b->next;
+    count(d, -b->bytes);
+    dev_cuda_fail(d, host ? cudaFreeHost(ptr) : cudaFree(ptr), "memory is given back");
+    free(b);
+}
+
+static int cuda_alloc(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err)
+{
+    struct cuda *c = cuda_of(d);
+    int rc = block_take(c, what, bytes, false, out, err);
+    if (rc < 0 || !c->poison || bytes == 0)
+        return rc;
+    dev_cuda_fail(d, cudaMemset(*out, 0xff, (size_t)bytes), "poison");
+    dev_cuda_fail(d, cudaStreamSynchronize(NULL), "poison"); /* our streams do not wait for it */
+    return 0;
+}
+
+static int cuda_alloc_host(struct dev *d, const char *what, int64_t bytes, void **out,
+                           struct err *err)
+{
+    return block_take(cuda_of(d), what, bytes, true, out, err);
+}
+
+static void cuda_free(struct dev *d, void *ptr) { block_give(d, ptr, false); }
+static void cuda_free_host(struct dev *d, void *ptr) { block_give(d, ptr, true); }
+
+/* ---- streams and events ---- */
+
+static int cuda_stream_new(struct dev *d, const char *name, struct dev_stream **out,
+                           struct err *err)
+{
+    struct dev_stream *s = malloc(sizeof *s);
+    if (!s)
+        return err_set(err, ERR_NOMEM, "stream '%s': no memory", name);
+    s->dev = d;
+    cudaError_t e = cudaStreamCreateWithFlags(&s->cuda, cudaStreamNonBlocking);
+    if (e != cudaSuccess) {
+        free(s);
+        return fail(cuda_of(d), e, name, err);
+    }
+    *out = s;
+    return 0;
+}
+
+static void cuda_stream_free(struct dev *d, struct dev_stream *s)
+{
+    dev_cuda_fail(d, cudaStreamSynchronize(s->cuda), "the end of a stream");
+    dev_cuda_fail(d, cudaStreamDestroy(s->cuda), "the end of a stream");
+    free(s);
+}
+
+static int cuda_stream_sync(struct dev *d, struct dev_stream *s, struct err *err)
+{
+    struct cuda *c = cuda_of(d);
+    BUG_ON(s->dev != d);
+    dev_cuda_fail(d, cudaStreamSynchronize(s->cuda), "work on the device");
+    cudaError_t e = c->kept;
+    c->kept = cudaSuccess;
+    return e == cudaSuccess ? 0 : fail(c, e, c->kept_what, err);
+}
+
+static int cuda_event_new(struct dev *d, struct dev_event **out, struct err *err)
+{
+    struct dev_event *e = malloc(sizeof *e);
+    if (!e)
+        return err_set(err, ERR_NOMEM, "event: no memory");
+    cudaError_t failure = cudaEventCreate(&e->cuda);
+    if (failure != cudaSuccess) {
+        free(e);
+        return fail(cuda_of(d), failure, "event", err);
+    }
+    *out = e;
+    return 0;
+}
+
+static void cuda_event_free(struct dev *d, struct dev_event *e)
+{
+    dev_cuda_fail(d, cudaEventDestroy(e->cuda), "the end of an event");
+    free(e);
+}
+
+static void cuda_event_record(struct dev *d, struct dev_event *e, struct dev_stream *s)
+{
+    BUG_ON(s->dev != d);
+    dev_cuda_fail(d, cudaEventRecord(e->cuda, s->cuda), "an event is recorded");
+}
+
+static void cuda_event_wait(struct dev *d, struct dev_stream *s, struct dev_event *e)
+{
+    BUG_ON(s->dev != d);
+    dev_cuda_fail(d, cudaStreamWaitEvent(s->cuda, e->cuda, 0), "a stream waits for an event");
+}
+
+static double cuda_event_elapsed_s(struct dev *d, const struct dev_event *from,
+                                   const struct dev_event *to)
+{
+    float ms = 0;
+    dev_cuda_fail(d, cudaEventElapsedTime(&ms, from->cuda, to->cuda), "the time between events");
+    return (double)ms * 1e-3;
+}
+
+/* ---- copies ---- */
+
+static enum cudaMemcpyKind kind_of(enum dev_copy kind)
+{
+    switch (kind) {
+    case DEV_H2D: return cudaMemcpyHostToDevice;
+    case DEV_D2H: return cudaMemcpyDeviceToHost;
+    case DEV_D2D: break;
+    }
+    return cudaMemcpyDeviceToDevice;
+}
+
+static void cuda_copy(struct dev *d, void *dst, const void *src, int64_t bytes, enum dev_copy kind,
+                      struct dev_stream *s)
+{
+    BUG_ON(s->dev != d);
+    if (bytes > 0)
+        dev_cuda_fail(d, cudaMemcpyAsync(dst, src, (size_t)bytes, kind_of(kind), s->cuda),
+                      "a copy");
+}
+
+static void cuda_copy_2d(struct dev *d, void *dst, int64_t dst_pitch, const void *src,
+                         int64_t src_pitch, int64_t width, int64_t rows, enum dev_copy kind,
+                         struct dev_stream *s)
+{
+    BUG_ON(s->dev != d || width > dst_pitch || width > src_pitch);
+    if (width > 0 && rows > 0)
+        dev_cuda_fail(d, cudaMemcpy2DAsync(dst, (size_t)dst_pitch, src, (size_t)src_pitch,
+                                           (size_t)width, (size_t)rows, kind_of(kind), s->cuda),
+                      "a copy of rows");
+}
+
+static void cuda_fill(struct dev *d, void *dst, uint8_t byte, int64_t bytes, struct dev_stream *s)
+{
+    BUG_ON(s->dev != d);
+    if (bytes > 0)
+        dev_cuda_fail(d, cudaMemsetAsync(dst, byte, (size_t)bytes, s->cuda), "a fill");
+}
+
+/* ---- life ---- */
+
+static void cuda_close(struct dev *d)
+{
+    struct cuda *c = cuda_of(d);
+    BUG_ON(c->blocks);
+    free(c);
+}
+
+int dev_cuda_count(int *gpus, struct err *err)
+{
+    int n = 0;
+    cudaError_t e = cudaGetDeviceCount(&n);
+    if (e == cudaSuccess && n == 0)
+        e = cudaErrorNoDevice;
+    if (e != cudaSuccess)
+        return err_set(err, ERR_ENV, "CUDA: %s%s", cudaGetErrorString(e), advice_of(e));
+    *gpus = n;
+    return 0;
+}
+
+/* Tells whether this build's kernels run on a GPU: 9.0, 10.0, and later ones by PTX. */
+static int check_kind(const struct cudaDeviceProp *p, int index, struct err *err)
+{
+    if (p->major >= 9)
+        return 0;
+    return err_set(err, ERR_ENV,
+                   "GPU %d (%s) is of compute capability %d.%d, and this build computes on 9.0 "
+                   "(H100, H200) and later: choose another GPU or --device cpu",
+                   index, p->name, p->major, p->minor);
+}
+
+static const struct dev table = {
+    .name = "cuda", .host_memory = false,
+    .alloc = cuda_alloc, .free = cuda_free,
+    .alloc_host = cuda_alloc_host, .free_host = cuda_free_host,
+    .stream_new = cuda_stream_new, .stream_free = cuda_stream_free,
+    .stream_sync = cuda_stream_sync,
+    .event_new = cuda_event_new, .event_free = cuda_event_free,
+    .event_record = cuda_event_record, .event_wait = cuda_event_wait,
+    .event_elapsed_s = cuda_event_elapsed_s,
+    .copy = cuda_copy, .copy_2d = cuda_copy_2d, .fill = cuda_fill, .close = cuda_close,
+};
+
+int dev_cuda_open(int index, bool poison, struct dev **out, struct err *err)
+{
+    struct cudaDeviceProp prop;
+    int gpus, rc;
+    if ((rc = dev_cuda_count(&gpus, err)) < 0)
+        return rc;
+    if (index < 0 || index >= gpus)
+        return err_set(err, ERR_ENV,
+                       "GPU %d is asked for and this process may use %d: start as many ranks on a "
+                       "node as it has GPUs, or look at CUDA_VISIBLE_DEVICES", index, gpus);
+    cudaError_t e = cudaSetDevice(index);
+    if (e == cudaSuccess)
+        e = cudaGetDeviceProperties(&prop, index);
+    if (e != cudaSuccess)
+        return err_set(err, ERR_ENV, "GPU %d: %s%s", index, cudaGetErrorString(e), advice_of(e));
+    if ((rc = check_kind(&prop, index, err)) < 0)
+        return rc;
+    struct cuda *c = calloc(1, sizeof *c);
+    if (!c)
+        return err_set(err, ERR_NOMEM, "GPU %d: no memory on the host", index);
+    c->dev = table;
+    c->poison = poison;
+    c->index = index;
+    memcpy(c->gpu, prop.name, sizeof c->gpu);
+    *out = &c->dev;
+    return 0;
+}

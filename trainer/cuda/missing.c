@@ -1,0 +1,31 @@
+/* Operations that have no kernel yet: a call ends the program. */
+#include "trainer/cuda/cuda_priv.h"
+
+#define MISSING(op, args)                                                            \
+    void kernel_##op(struct ops_cuda *o, cudaStream_t s, const struct args *a)       \
+    {                                                                                \
+        (void)o, (void)s, (void)a;                                                   \
+        err_bug(__FILE__, __LINE__, "the CUDA table has no kernel for " #op);        \
+    }
+MISSING(gemm, ops_gemm)
+MISSING(attn_fwd, ops_attn)
+MISSING(attn_bwd, ops_attn)
+MISSING(lse_merge, ops_lse_merge)
+MISSING(adaln_fwd, ops_adaln)
+MISSING(adaln_bwd, ops_adaln)
+MISSING(headnorm_fwd, ops_headnorm)
+MISSING(headnorm_bwd, ops_headnorm)
+MISSING(rope, ops_rope)
+MISSING(act_fwd, ops_act)
+MISSING(act_bwd, ops_act)
+MISSING(patchify, ops_latents)
+MISSING(unpatchify, ops_latents)
+MISSING(loss, ops_latents)
+MISSING(normal, ops_normal)
+MISSING(draw, ops_draw)
+MISSING(sinusoid, ops_sinusoid)
+MISSING(adamw, ops_adamw)
+MISSING(sumsq, ops_sumsq)
+MISSING(finite, ops_finite)
+MISSING(table_fwd, ops_table)
+MISSING(table_bwd, ops_table)

@@ -1,0 +1,55 @@
+#include <stdlib.h>
+
+#include "trainer/cuda/cuda_priv.h"
+
+/* Each call of the table queues an operation's kernels, and keeps an error of their launch for the
+ * next stream_sync. */
+#define CALL(op, args)                                                                 \
+    static void op_##op(struct ops *o, struct dev_stream *s, const struct args *a)     \
+    {                                                                                  \
+        kernel_##op((struct ops_cuda *)o, s->cuda, a);                                 \
+        dev_cuda_fail(o->dev, cudaGetLastError(), #op);                                \
+    }
+OPS_LIST(CALL)
+#undef CALL
+
+static void cuda_close(struct ops *o)
+{
+    struct ops_cuda *c = (struct ops_cuda *)o;
+    o->dev->free(o->dev, c->parts);
+    free(c);
+}
+
+static const char *name_of(enum dtype dtype)
+{
+    switch (dtype) {
+    case DTYPE_F64: return "cuda-f64";
+    case DTYPE_F32: return "cuda-f32";
+    case DTYPE_BF16: return "cuda-bf16";
+    default: return NULL;
+    }
+}
+
+int ops_cuda_open(struct dev *dev, enum dtype dtype, struct ops **out, struct err *err)
+{
+    int64_t bytes = (int64_t)CUDA_PARTS * OPS_ROW_MAX * 8;
+    struct ops_cuda *c;
+    int rc;
+    if (!name_of(dtype))
+        return err_set(err, ERR_INPUT, "dtype '%s' is not one that the GPU computes in: give f64, "
+                       "f32 or bf16", dtype_name(dtype));
+    if (!(c = calloc(1, sizeof *c)))
+        return err_set(err, ERR_NOMEM, "CUDA operations: no memory for the table");
+    if ((rc = dev->alloc(dev, "sums in parts", bytes, &c->parts, err)) < 0) {
+        free(c);
+        return rc;
+    }
+    c->ops = (struct ops){.name = name_of(dtype), .dev = dev, .act = dtype,
+                          .stat = dtype_stat(dtype), .workspace_bytes = bytes, .self = c,
+                          .close = cuda_close};
+#define FILL(op, args) c->ops.op = op_##op;
+    OPS_LIST(FILL)
+#undef FILL
+    *out = &c->ops;
+    return 0;
+}

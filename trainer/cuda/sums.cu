@@ -1,0 +1,47 @@
+/* Sums over rows, in a fixed order and in two stages: each block adds the rows of its part, and a
+ * second kernel adds the parts in their order. */
+#include "trainer/cuda/kernel.cuh"
+
+/* Part p of the columns' sums: rows p, p + parts, ... would jump; a part is a run of rows. */
+template <class real>
+static __global__ void colsum_part(struct tensor x, int64_t rows_each, real *parts)
+{
+    int64_t first = (int64_t)blockIdx.x * rows_each;
+    int64_t end = first + rows_each < x.rows ? first + rows_each : x.rows;
+    for (int64_t col = threadIdx.x; col < x.cols; col += blockDim.x) {
+        real sum = 0;
+        for (int64_t row = first; row < end; row++)
+            sum += get<real>(x, row, col);
+        parts[(int64_t)blockIdx.x * x.cols + col] = sum;
+    }
+}
+
+template <class real>
+static __global__ void colsum_add(const real *parts, int n, struct tensor out, double beta)
+{
+    for (int64_t col = thread_first(); col < out.cols; col += thread_step()) {
+        real sum = 0;
+        for (int p = 0; p < n; p++)
+            sum += parts[p * out.cols + col];
+        put<real>(out, 0, col, sum + (beta == 0 ? 0 : (real)beta * get<real>(out, 0, col)));
+    }
+}
+
+template <class real>
+static void colsum(struct ops_cuda *o, cudaStream_t s, const struct ops_colsum *a)
+{
+    int64_t rows_each = (a->x.rows + CUDA_PARTS - 1) / CUDA_PARTS;
+    int64_t parts = rows_each ? (a->x.rows + rows_each - 1) / rows_each : 0;
+    launch(s, colsum_part<real>, parts, THREADS, 0, a->x, rows_each, (real *)o->parts);
+    launch(s, colsum_add<real>, blocks_for(a->out.cols), THREADS, 0, (const real *)o->parts,
+           (int)parts, a->out, a->beta);
+}
+
+void kernel_colsum(struct ops_cuda *o, cudaStream_t s, const struct ops_colsum *a)
+{
+    BUG_ON(a->out.cols != a->x.cols || a->x.cols > OPS_ROW_MAX);
+    if (o->ops.stat == DTYPE_F64)
+        colsum<double>(o, s, a);
+    else
+        colsum<float>(o, s, a);
+}

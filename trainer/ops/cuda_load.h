@@ -1,0 +1,46 @@
+/* cuda_load: the CUDA backend, a shared object that is loaded when its device is asked for.
+ *
+ * CUDA's libraries take a process 155 MB and up to two seconds, so reel-train is not linked with
+ * them. libreel-cuda.so stands beside the program (or where REEL_CUDA_LIBRARY says) and is of the
+ * program's own build: it takes functions of base and trainer/dev from the program.
+ *
+ *     const struct cuda_backend *b;
+ *     cuda_load(&b, err);
+ *     b->dev_open(0, poison, &dev, err);
+ *     b->ops_open(dev, DTYPE_BF16, &ops, err);
+ */
+#ifndef TRAINER_OPS_CUDA_LOAD_H
+#define TRAINER_OPS_CUDA_LOAD_H
+
+#include "trainer/ops/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cuda_backend {
+    /* The bytes of the structs that both sides know: a library of another build has other ones. */
+    int64_t dev_bytes, ops_bytes;
+    const char *version; /* of the toolkit that it was built with: "CUDA 13.0" */
+
+    /* Writes how many GPUs this process may use. ERR_ENV: there is no driver, an old one, or no
+     * GPU. */
+    int (*count)(int *gpus, struct err *err);
+    /* Opens GPU `index`, 0 .. count-1. ERR_ENV: it cannot be used, and why. */
+    int (*dev_open)(int index, bool poison, struct dev **out, struct err *err);
+    /* Opens the table whose act is f64, f32 or bf16 (else ERR_INPUT). */
+    int (*ops_open)(struct dev *dev, enum dtype dtype, struct ops **out, struct err *err);
+};
+
+/* The one function of the library. */
+typedef const struct cuda_backend *cuda_backend_fn(void);
+#define CUDA_BACKEND_SYMBOL "reel_cuda_backend"
+
+/* Writes the backend, which is loaded at the first call and stays. ERR_ENV: no library, or one of
+ * another build; the sentence says which file and what to do. */
+int cuda_load(const struct cuda_backend **out, struct err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
