@@ -216,13 +216,12 @@ char *home_name_or_id(const char *home, const char *id, char name[LIMIT_NAME_BYT
 
 int home_name_check(const char *home, const char *name, struct err *err)
 {
-    char id[ID_TEXT_BYTES], other[LIMIT_NAME_BYTES];
-    if (home_name_find(home, name, id, NULL) != ERR_NOT_FOUND ||
-        home_run_find(home, name, id, NULL) < 0)
+    char path[LIMIT_PATH_BYTES], id[ID_TEXT_BYTES], other[LIMIT_NAME_BYTES];
+    if (!is_id(name) || home_name_find(home, name, id, NULL) != ERR_NOT_FOUND ||
+        !file_exists(home_run_dir(home, name, path)))
         return 0;
-    return err_set(err, ERR_INPUT,
-                   "the name '%s' is the beginning of run '%s' (%s): choose another", name,
-                   home_name_or_id(home, id, other), id);
+    return err_set(err, ERR_INPUT, "the name '%s' is the id of run '%s': choose another", name,
+                   home_name_or_id(home, name, other));
 }
 
 int home_name_claim(const char *home, const char *name, const char *id,

@@ -32,8 +32,8 @@ int home_runs_check(const char *home, struct err *err);
 int home_run_find(const char *home, const char *name_or_id, char id[ID_TEXT_BYTES],
                   struct err *err);
 
-/* Refuses (ERR_INPUT) a name for a new run under which another one is found until then: the
- * beginning of its id. A name that a run has already is none. */
+/* Refuses (ERR_INPUT) a name for a new run that is the whole id of another one. The beginning of an
+ * id may be a name, for a name is looked for first; so may one that a run has already. */
 int home_name_check(const char *home, const char *name, struct err *err);
 
 /* Writes the run's name, or its id where it has none, into name and returns it. */
