@@ -124,6 +124,8 @@ bool file_exists(const char *path)
     return stat(path, &st) == 0;
 }
 
+bool file_is_read_only(const char *path) { return access(path, W_OK) < 0 && errno == EROFS; }
+
 static int make_dir(const char *path, struct err *err)
 {
     struct stat st;

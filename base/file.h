@@ -24,6 +24,8 @@
  * ERR_LIMIT above max_bytes. */
 int file_read(const char *path, int64_t max_bytes, struct str *out, struct err *err);
 bool file_exists(const char *path);
+/* Is the path there, on a file system that is read-only? */
+bool file_is_read_only(const char *path);
 /* Returns the bytes that are free on the path's disk for this user, -1 if that is not known. Quotas
  * are not seen. */
 int64_t file_space(const char *path);

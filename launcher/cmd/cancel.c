@@ -14,13 +14,16 @@ const struct opt_cmd cmd_cancel = {
     "RUN", opts, ARRAY_LEN(opts), 1, 1,
     NULL};
 
-/* The user is told this, by where the wish is kept. */
-static const char *const kept_say[] = {
-    [LAUNCH_LOGGED] = "",
-    [LAUNCH_MARKED] = ": its disk has no room for a word, so that is kept in the name of a file, "
-                      "and how its attempt ends may not be on record",
-    [LAUNCH_UNSAID] = " at the scheduler alone: its disk has no room for a word that it is to "
-                      "stay so, and 'reel launch' may bring it back"};
+/* Tells the user what follows from where the wish is kept. */
+static void kept_say(const struct launch *l, enum launch_kept kept, struct str *out)
+{
+    if (kept == LAUNCH_MARKED)
+        str_add(out, ": its disk has no room for a word, so that is kept in the name of a file, "
+                     "and how its attempt ends may not be on record");
+    else if (kept == LAUNCH_UNSAID)
+        str_addf(out, " at the scheduler alone: %s, so nothing says that it is to stay so, and "
+                      "'reel launch' may bring it back", launch_unsaid_why(l));
+}
 
 static void json_begin(struct json_out *o, const struct launch *l, bool dry)
 {
@@ -50,8 +53,9 @@ static int cancelled_print(const struct launch *l, bool json, bool dry, enum lau
         json_put_text(&o, "kept_in", kept_names[kept]);
         json_end(&o, &text);
     } else {
-        str_addf(&text, "%s run %s%s\n", dry ? "would cancel" : "cancelled", l->run_id,
-                 kept_say[kept]);
+        str_addf(&text, "%s run %s", dry ? "would cancel" : "cancelled", l->run_id);
+        kept_say(l, kept, &text);
+        str_addc(&text, '\n');
         if (l->wrapped) /* nobody can prove whose job it is */
             str_addf(&text, "its job was not submitted by reel: its agent has the trainer save and "
                             "stop; end it (scancel) if it does not; it will not come back\n");

@@ -27,23 +27,22 @@ static bool is_deaf(const struct launch *l)
 }
 
 /* Says what follows from where the wish is kept. */
-static const char *consequence(const struct wish *w, enum launch_kept kept)
+static void consequence(const struct wish *w, enum launch_kept kept, struct str *out)
 {
     if (kept == LAUNCH_UNSAID)
-        return "; its disk has no room for a word, so its job is cancelled at the scheduler, and "
-               "'reel launch', or 'reel retry', brings it back";
-    if (kept == LAUNCH_MARKED)
-        return "; its disk has no room for a word, so that is kept in the name of a file, and how "
-               "its attempt ends may not be on record";
-    if (!w->dry_run && is_deaf(&w->l))
-        return "; it is wrapped with --notice none, so its trainer is not told: end its job";
-    return "";
+        str_addf(out, "; %s, so its job is cancelled at the scheduler, and 'reel launch', or 'reel "
+                      "retry', brings it back", launch_unsaid_why(&w->l));
+    else if (kept == LAUNCH_MARKED)
+        str_add(out, "; its disk has no room for a word, so that is kept in the name of a file, "
+                     "and how its attempt ends may not be on record");
+    else if (!w->dry_run && is_deaf(&w->l))
+        str_add(out, "; it is wrapped with --notice none, so its trainer is not told: end its job");
 }
 
 int cmd_pause_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     struct wish w;
-    char line[512];
+    struct str line = STR_INIT;
     enum launch_kept kept = LAUNCH_LOGGED;
     int rc;
     if ((rc = wish_open(&w, v, env, err)) < 0)
@@ -54,10 +53,14 @@ int cmd_pause_run(const struct opt_values *v, struct cmd_env *env, struct err *e
         goto out;
     if (!w.dry_run && (rc = run_state_load(w.l.run_dir, &w.state, err)) < 0)
         goto out;
-    snprintf(line, sizeof line, "%s run '%s': 'reel resume' brings it back%s",
-             w.dry_run ? "would pause" : "pausing", w.state.name, consequence(&w, kept));
-    rc = wish_print(&w, "reel.pause/1", line, err);
+    str_addf(&line, "%s run '%s': 'reel resume' brings it back",
+             w.dry_run ? "would pause" : "pausing", w.state.name);
+    consequence(&w, kept, &line);
+    if ((rc = str_check(&line, err)) < 0)
+        goto out;
+    rc = wish_print(&w, "reel.pause/1", line.p, err);
 out:
+    str_release(&line);
     wish_close(&w);
     return rc;
 }

@@ -507,6 +507,12 @@ static int wish_log(const struct launch *l, const struct run_state *s, enum run_
     return rc;
 }
 
+const char *launch_unsaid_why(const struct launch *l)
+{
+    return file_is_read_only(l->run_dir) ? "its disk is read-only"
+                                         : "its disk has no room for a word";
+}
+
 int launch_wish_keep(const struct launch *l, const struct run_state *s, enum run_wish wish,
                      enum launch_kept *kept, struct err *err)
 {
@@ -519,9 +525,12 @@ int launch_wish_keep(const struct launch *l, const struct run_state *s, enum run
     }
     rc = mark_put(l->run_dir, &m, err);
     *kept = rc == 0 ? LAUNCH_MARKED : LAUNCH_UNSAID;
-    launch_wish_poke(l);
-    /* The agent of a wrapped run hears of the wish by no other way. */
-    return rc == ERR_FULL && !l->wrapped ? 0 : rc;
+    if (rc == 0)
+        launch_wish_poke(l);
+    if (rc == ERR_FULL && l->wrapped) /* its agent hears of the wish by no other way */
+        return err_context(err, "the wish cannot be kept where the run's agent would find it: end "
+                                "its job yourself (scancel)");
+    return rc == ERR_FULL ? 0 : rc;
 }
 
 int launch_jobs_cancel(struct sched *s, const struct run_state *state, struct err *err)

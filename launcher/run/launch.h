@@ -107,6 +107,8 @@ int launch_successor(const struct launch *l, struct sched *s, const struct sched
 /* Says where a wish to cancel or to pause is on record: in the log; without room for that, in a
  * file's name (launcher/run/mark.h); nowhere. */
 enum launch_kept { LAUNCH_LOGGED, LAUNCH_MARKED, LAUNCH_UNSAID };
+/* Says why a wish could not be kept there, for people: "its disk is read-only", or has no room. */
+const char *launch_unsaid_why(const struct launch *l);
 /* Keeps the wish as well as there is room for it, and makes the run's agent look. LAUNCH_UNSAID is
  * ERR_FULL only for a wrapped run. */
 int launch_wish_keep(const struct launch *l, const struct run_state *s, enum run_wish wish,

@@ -44,7 +44,7 @@ bool space_is_out(const char *run_dir)
 const char *space_shut(const char *run_dir)
 {
     struct statvfs st;
-    if (statvfs(run_dir, &st) == 0 && (st.f_flag & ST_RDONLY))
+    if (file_is_read_only(run_dir))
         return "is mounted read-only";
     if (space_is_out(run_dir))
         return "is on a full disk";

@@ -514,8 +514,10 @@ out:
     arena_reset(&l->spool.texts);
     if (rc == ERR_STATE)
         rc = err_set(err, ERR_FULL,
-                     "job %s waits, and the disk of '%s' has no room to take it from the queue", id,
-                     l->spool.dir);
+                     "job %s waits, and the disk of '%s' %s to take it from the queue", id,
+                     l->spool.dir,
+                     file_is_read_only(l->spool.dir) ? "is read-only: it must be mended"
+                                                     : "has no room");
     return rc;
 }
 

@@ -85,6 +85,13 @@ int unlink(const char *path)
     return (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
 }
 
+int access(const char *path, int mode)
+{
+    if ((mode & W_OK) && refusal(path) == EROFS)
+        return (int)refuse(EROFS);
+    return (int)syscall(SYS_faccessat, AT_FDCWD, path, mode);
+}
+
 static int open_at(const char *path, int flags, mode_t mode)
 {
     struct stat st;
