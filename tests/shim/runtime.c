@@ -74,7 +74,8 @@ cudaError_t cudaSetDevice(int index)
     if (index >= (int)number_of("REEL_SHIM_GPUS", 8))
         return RESULT(cudaErrorInvalidDevice);
     if (!gpu.far && (dev_far_open(shim_seed(), &gpu.far, &err) < 0 ||
-                     gpu.far->stream_new(gpu.far, "none", &gpu.none, &err) < 0))
+                     gpu.far->stream_new(gpu.far, "none", DEV_PRIORITY_NORMAL, &gpu.none,
+                                         &err) < 0))
         return RESULT(cudaErrorMemoryAllocation);
     return RESULT(cudaSuccess);
 }
@@ -132,10 +133,19 @@ static struct dev_stream *stream_of(cudaStream_t s)
     return s ? (struct dev_stream *)s : gpu.none;
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
+cudaError_t cudaDeviceGetStreamPriorityRange(int *lowest, int *highest)
 {
-    (void)flags;
-    return RESULT(taken(gpu.far->stream_new(gpu.far, "", (struct dev_stream **)out, NULL)));
+    *lowest = 0;
+    *highest = -5;
+    return RESULT(cudaSuccess);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority)
+{
+    enum dev_priority p = priority < 0 ? DEV_PRIORITY_HIGH : DEV_PRIORITY_NORMAL;
+    if (flags != cudaStreamNonBlocking || priority > 0 || priority < -5)
+        return RESULT(cudaErrorInvalidValue);
+    return RESULT(taken(gpu.far->stream_new(gpu.far, "", p, (struct dev_stream **)out, NULL)));
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t s)

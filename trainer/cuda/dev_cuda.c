@@ -77,11 +77,13 @@ static int fail(const struct cuda *c, cudaError_t e, const char *what, struct er
 
 /* ---- memory ---- */
 
-static void count(struct dev *d, int64_t bytes)
+/* Counts an allocation, or with negative bytes its end. */
+static void count(struct dev *d, bool host, int64_t bytes)
 {
-    d->alloc_bytes += bytes;
-    if (d->alloc_bytes > d->peak_bytes)
-        d->peak_bytes = d->alloc_bytes;
+    if (host)
+        dev_count(&d->host_bytes, &d->host_peak_bytes, bytes);
+    else
+        dev_count(&d->alloc_bytes, &d->peak_bytes, bytes);
 }
 
 /* Writes a sentence with both sides: what is wanted, and what the device has. */
@@ -115,7 +117,7 @@ static int block_take(struct cuda *c, const char *what, int64_t bytes, bool host
     b->bytes = bytes;
     b->next = c->blocks;
     c->blocks = b;
-    count(&c->dev, bytes);
+    count(&c->dev, host, bytes);
     *out = b->ptr;
     return 0;
 }
@@ -131,7 +133,7 @@ static void block_give(struct dev *d, void *ptr, bool host)
     BUG_ON(!*link);
     b = *link;
     *link = b->next;
-    count(d, -b->bytes);
+    count(d, host, -b->bytes);
     dev_cuda_fail(d, host ? cudaFreeHost(ptr) : cudaFree(ptr), "memory is given back");
     free(b);
 }
@@ -156,16 +158,37 @@ static int cuda_alloc_host(struct dev *d, const char *what, int64_t bytes, void 
 static void cuda_free(struct dev *d, void *ptr) { block_give(d, ptr, false); }
 static void cuda_free_host(struct dev *d, void *ptr) { block_give(d, ptr, true); }
 
+static int cuda_memory(struct dev *d, int64_t *free_bytes, int64_t *total_bytes, struct err *err)
+{
+    size_t left, total;
+    cudaError_t e = cudaMemGetInfo(&left, &total);
+    if (e != cudaSuccess)
+        return fail(cuda_of(d), e, "how much memory is free", err);
+    *free_bytes = (int64_t)left;
+    *total_bytes = (int64_t)total;
+    return 0;
+}
+
 /* ---- streams and events ---- */
 
-static int cuda_stream_new(struct dev *d, const char *name, struct dev_stream **out,
-                           struct err *err)
+static cudaError_t stream_create(cudaStream_t *out, enum dev_priority priority)
+{
+    int lowest, highest; /* a smaller number goes first */
+    cudaError_t e = cudaDeviceGetStreamPriorityRange(&lowest, &highest);
+    if (e != cudaSuccess)
+        return e;
+    return cudaStreamCreateWithPriority(out, cudaStreamNonBlocking,
+                                        priority == DEV_PRIORITY_HIGH ? highest : lowest);
+}
+
+static int cuda_stream_new(struct dev *d, const char *name, enum dev_priority priority,
+                           struct dev_stream **out, struct err *err)
 {
     struct dev_stream *s = malloc(sizeof *s);
     if (!s)
         return err_set(err, ERR_NOMEM, "stream '%s': no memory", name);
     s->dev = d;
-    cudaError_t e = cudaStreamCreateWithFlags(&s->cuda, cudaStreamNonBlocking);
+    cudaError_t e = stream_create(&s->cuda, priority);
     if (e != cudaSuccess) {
         free(s);
         return fail(cuda_of(d), e, name, err);
@@ -185,6 +208,7 @@ static int cuda_stream_sync(struct dev *d, struct dev_stream *s, struct err *err
 {
     struct cuda *c = cuda_of(d);
     BUG_ON(s->dev != d);
+    d->syncs++;
     dev_cuda_fail(d, cudaStreamSynchronize(s->cuda), "work on the device");
     cudaError_t e = c->kept;
     c->kept = cudaSuccess;
@@ -305,7 +329,7 @@ static int check_kind(const struct cudaDeviceProp *p, int index, struct err *err
 static const struct dev table = {
     .name = "cuda", .host_memory = false,
     .alloc = cuda_alloc, .free = cuda_free,
-    .alloc_host = cuda_alloc_host, .free_host = cuda_free_host,
+    .alloc_host = cuda_alloc_host, .free_host = cuda_free_host, .memory = cuda_memory,
     .stream_new = cuda_stream_new, .stream_free = cuda_stream_free,
     .stream_sync = cuda_stream_sync,
     .event_new = cuda_event_new, .event_free = cuda_event_free,
