@@ -362,8 +362,11 @@ $(UNIT_BIN): $(B)/tests/%: $(B)/obj/tests/unit/%.o \
 	  $(call lib_libs,$(call test_module,$@)) $(TEST_LIBS)
 # what a test itself computes is little: it takes longer to compile than to run
 ifeq ($(V),release)
-$(B)/obj/tests/unit/%.o: CFLAGS += -O1
+$(B)/obj/tests/unit/%.o $(B)/obj/tests/gpu/%.o: CFLAGS += -O1
 endif
+# the operations' cases, which run on any table
+$(B)/tests/test_trainer_cases: $(call objs,$(call src,tests/gpu))
+$(B)/obj/tests/gpu/%.o: CFLAGS += $(CFLAGS_trainer)
 $(B)/obj/tests/unit/test_trainer_%.o: CFLAGS += $(CFLAGS_trainer) $(CFLAGS_trainer/comm)
 $(B)/obj/tests/unit/test_curator_%.o: CFLAGS += $(CFLAGS_curator)
 $(B)/obj/tests/unit/test_launcher_%.o: CFLAGS += $(CFLAGS_launcher/machine)

@@ -1,0 +1,299 @@
+/* Cases of attention. What backward reads of the forward, o and lse, is computed here by the
+ * definition, in f64, over all the keys that a segment has; the call may see a part of them. */
+#include "tests/gpu/cases_lab.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { SEGMENTS_MAX = 6 };
+struct attn_case {
+    const char *name;
+    int64_t heads, kv_heads, d, n;
+    int32_t q[SEGMENTS_MAX], k[SEGMENTS_MAX]; /* lengths */
+    /* Keys that a segment has elsewhere, with `ring`: here they stand before and behind its own,
+     * and nobody may touch them. */
+    int32_t elsewhere[SEGMENTS_MAX];
+    bool ring;
+    int32_t gap;      /* rows that are no segment's: before the queries and behind, and the keys */
+    bool packed;      /* q, k and v are columns of one matrix */
+    bool wide;        /* o, or dq, dk and dv, are not rounded */
+    bool add_q, add_kv;
+    bool shared;      /* all segments see the first one's keys: forward only */
+    bool loose;       /* max_q and max_k are larger than any length */
+    bool not_finite;  /* one key is NaN: forward only */
+    double sharp;     /* times 1 / sqrt(d): scale; 0: 1 */
+    double shift;     /* taken off the first component of q, added to that of k */
+};
+
+static const struct attn_case attn_cases[] = {
+    /* forward alone */
+    {"shared keys", 2, 2, 8, 3, {5, 9, 2}, {7, 7, 7}, .shared = true},
+    {"a key is NaN", 2, 2, 8, 2, {5, 4}, {5, 4}, .not_finite = true},
+    /* both; the number of those above is FORWARD_ONLY */
+    {"one segment", 2, 2, 6, 1, {7}, {7}},
+    {"one token, one key", 2, 2, 8, 1, {1}, {1}},
+    {"one token, one key, thrice", 3, 3, 5, 3, {1, 1, 1}, {1, 1, 1}},
+    {"grouped queries", 6, 2, 8, 2, {5, 9}, {5, 9}},
+    {"grouped, one kv head", 5, 1, 16, 2, {33, 7}, {33, 7}, .packed = true},
+    {"one key, grouped queries", 4, 2, 20, 2, {70, 3}, {1, 2}},
+    {"63, 64, 65", 2, 2, 16, 3, {63, 64, 65}, {63, 64, 65}, .packed = true},
+    {"192 and 1", 1, 1, 32, 2, {192, 1}, {192, 1}, .packed = true},
+    {"1, 127, 128, 129", 1, 1, 8, 4, {1, 127, 128, 129}, {1, 127, 128, 129}},
+    {"longer than tiles", 2, 1, 20, 2, {200, 3}, {130, 250}},
+    {"many short ones", 2, 2, 12, 6, {3, 1, 2, 5, 4, 7}, {3, 1, 2, 5, 4, 7}, .packed = true},
+    {"cross, text of other lengths", 3, 3, 16, 3, {64, 33, 5}, {77, 3, 130}, .loose = true},
+    {"cross, one key, no keys", 2, 2, 4, 3, {6, 5, 4}, {3, 1, 0}},
+    {"no keys at all", 2, 2, 8, 2, {6, 5}, {0, 0}},
+    {"no queries", 1, 1, 34, 2, {0, 100}, {3, 97}},
+    {"no segments", 2, 2, 8, 0, {0}, {0}, .gap = 3},
+    {"rows that are nobody's", 2, 2, 8, 2, {5, 65}, {64, 3}, .gap = 2},
+    {"nobody's, and nothing to see", 2, 1, 8, 3, {5, 0, 4}, {0, 3, 2}, .gap = 1},
+    {"head dim 1", 2, 2, 1, 1, {9}, {9}},
+    {"head dim 64", 2, 2, 64, 1, {65}, {65}, .packed = true},
+    {"head dim 72", 2, 2, 72, 2, {17, 66}, {17, 66}, .packed = true},
+    {"head dim 80", 2, 1, 80, 1, {40}, {40}},
+    {"head dim 128", 2, 2, 128, 2, {33, 64}, {33, 64}, .packed = true},
+    {"head dim 256", 2, 2, 256, 1, {35}, {35}},
+    {"logits near -100", 2, 2, 8, 1, {20}, {130}, .shift = 17},
+    {"logits near 100", 2, 2, 8, 1, {20}, {130}, .shift = 17, .sharp = -1},
+    {"sharp logits", 2, 2, 8, 1, {20}, {30}, .sharp = 4},
+    {"flat logits", 2, 2, 8, 1, {20}, {30}, .sharp = 1e-3},
+    {"added to", 4, 2, 16, 3, {5, 64, 4}, {65, 7, 1}, .add_q = true, .add_kv = true},
+    {"dq added to, no keys", 2, 2, 8, 2, {5, 4}, {0, 9}, .add_q = true},
+    {"dk and dv added to, no queries", 2, 2, 8, 2, {0, 4}, {5, 9}, .add_kv = true},
+    {"one key, added to", 4, 2, 8, 2, {5, 3}, {1, 1}, .add_q = true, .add_kv = true},
+    {"a step of a ring", 4, 2, 8, 3, {130, 9, 5}, {70, 6, 1}, {70, 0, 1}, .ring = true,
+     .wide = true, .add_q = true, .add_kv = true},
+    {"the first step of a ring", 2, 2, 16, 3, {65, 9, 5}, {33, 0, 1}, {31, 6, 0}, .ring = true,
+     .wide = true},
+    {"one key here, more elsewhere", 2, 2, 8, 2, {3, 4}, {1, 1}, {5, 0}, .ring = true, .gap = 1},
+    {"wide sums", 2, 2, 24, 2, {33, 7}, {33, 7}, .wide = true},
+};
+enum { FORWARD_ONLY = 2 };
+
+/* The segments of a case, and where its rows are. */
+struct segments {
+    int32_t q_start[SEGMENTS_MAX + 1], k_start[SEGMENTS_MAX], k_len[SEGMENTS_MAX],
+        k_all[SEGMENTS_MAX];
+    int32_t all_start[SEGMENTS_MAX]; /* the keys that are elsewhere begin here */
+    int64_t s, keys, max_q, max_k;
+};
+
+static struct segments segments_of(const struct attn_case *c)
+{
+    struct segments g = {.q_start = {c->gap}};
+    for (int64_t i = 0; i < c->n; i++) {
+        g.q_start[i + 1] = g.q_start[i] + c->q[i];
+        g.keys += c->gap;
+        g.all_start[i] = c->shared ? 0 : (int32_t)g.keys;
+        g.k_start[i] = g.all_start[i] + c->elsewhere[i] / 2;
+        g.k_len[i] = c->k[i];
+        g.k_all[i] = c->k[i] + c->elsewhere[i];
+        g.keys = g.all_start[i] + g.k_all[i];
+        g.max_q = c->q[i] > g.max_q ? c->q[i] : g.max_q;
+        g.max_k = c->k[i] > g.max_k ? c->k[i] : g.max_k;
+    }
+    g.s = g.q_start[c->n] + c->gap, g.keys += c->gap;
+    if (c->loose)
+        g.max_q = g.s + 5, g.max_k = g.keys + 70;
+    return g;
+}
+
+static void segments_put(struct lab *l, const struct attn_case *c, const struct segments *g,
+                         struct ops_attn *a)
+{
+    int64_t bytes = c->n * (int64_t)sizeof *g->k_start;
+    a->n = c->n, a->max_q = g->max_q, a->max_k = g->max_k;
+    a->q_start = lab_bytes(l, "q_start", g->q_start, bytes + (int64_t)sizeof *g->q_start);
+    a->k_start = lab_bytes(l, "k_start", g->k_start, bytes);
+    a->k_len = lab_bytes(l, "k_len", g->k_len, bytes);
+    a->k_all = c->ring ? lab_bytes(l, "k_all", g->k_all, bytes) : NULL;
+    a->host.q_start = lab_host(l, a->q_start);
+    a->host.k_start = lab_host(l, a->k_start);
+    a->host.k_len = lab_host(l, a->k_len);
+    a->host.k_all = c->ring ? lab_host(l, a->k_all) : NULL;
+}
+
+static struct ops_attn attn_common(struct lab *l, const struct attn_case *c,
+                                   const struct segments *g)
+{
+    int64_t wq = c->heads * c->d, wk = c->kv_heads * c->d;
+    struct ops_attn a = {.heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->d,
+                         .scale = (c->sharp == 0 ? 1 : c->sharp) / sqrt((double)c->d)};
+    segments_put(l, c, g, &a);
+    if (c->packed) { /* as many keys as queries, in one product's result */
+        struct tensor qkv = lab_in(l, "qkv", LAB_ACT, g->s, wq + 2 * wk);
+        a.q = tensor_cols(qkv, 0, wq);
+        a.k = tensor_cols(qkv, wq, wk), a.v = tensor_cols(qkv, wq + wk, wk);
+    } else {
+        a.q = lab_in(l, "q", LAB_ACT, g->s, wq);
+        a.k = lab_in(l, "k", LAB_ACT, g->keys, wk), a.v = lab_in(l, "v", LAB_ACT, g->keys, wk);
+    }
+    for (int64_t h = 0; h < c->heads && c->shift != 0; h++)
+        lab_scale(l, tensor_cols(a.q, h * c->d, 1), 1, -c->shift);
+    for (int64_t h = 0; h < c->kv_heads && c->shift != 0; h++)
+        lab_scale(l, tensor_cols(a.k, h * c->d, 1), 1, c->shift);
+    if (c->not_finite)
+        lab_put(l, a.k, 3, 0, (double)NAN);
+    return a;
+}
+
+/* Returns by how many roundings a probability may be off where logits are large: a logit is a sum
+ * of d products, scaled, and P the exponential of its distance from lse, which is rounded too. */
+static double p_roundings(const struct attn_case *c)
+{
+    double logit = c->shift * c->shift / sqrt((double)c->d);
+    return logit > 0 ? ((double)c->d + 6) * logit : 0;
+}
+
+static void attn_fwd_make(struct lab *l, const void *data)
+{
+    const struct attn_case *c = data;
+    const struct segments g = segments_of(c);
+    struct ops_attn a = attn_common(l, c, &g);
+    a.o = lab_new(l, "o", c->wide ? LAB_WIDE : LAB_ACT, g.s, c->heads * c->d);
+    a.lse = lab_new(l, "lse", LAB_STAT, g.s, c->heads);
+    for (int i = 0; i < c->n; i++) {
+        lab_out(l, "o", i, tensor_rows(a.o, g.q_start[i], c->q[i]))->roundings = p_roundings(c);
+        lab_out(l, "lse", i, tensor_rows(a.lse, g.q_start[i], c->q[i]));
+    }
+    LAB_CALL(l, attn_fwd, a);
+}
+LAB_CASES(attn_fwd, attn_cases, attn_fwd_make)
+
+/* ---- backward ---- */
+
+/* Numbers of q, k and v as they are rounded, and what follows from them. */
+struct plain { double *q, *k, *v, *o, *lse; };
+
+/* Computes o and lse of one head of one query of segment `seg`. */
+static void query_plain(const struct attn_case *c, const struct segments *g, const struct plain *p,
+                        int64_t seg, int64_t row, int64_t h, double scale)
+{
+    int64_t d = c->d, kv = h / (c->heads / c->kv_heads), wk = c->kv_heads * d;
+    const double *q = p->q + (row * c->heads + h) * d;
+    double *o = p->o + (row * c->heads + h) * d, top = -(double)INFINITY, sum = 0;
+    for (int64_t j = 0; j < d; j++)
+        o[j] = 0;
+    for (int64_t n = 0; n < g->k_all[seg]; n++) {
+        const double *k = p->k + (g->all_start[seg] + n) * wk + kv * d,
+                     *v = p->v + (g->all_start[seg] + n) * wk + kv * d;
+        double logit = 0, most, grow, shrink;
+        for (int64_t j = 0; j < d; j++)
+            logit += scale * q[j] * k[j];
+        most = fmax(top, logit), grow = exp(logit - most), shrink = exp(top - most);
+        sum = sum * shrink + grow, top = most;
+        for (int64_t j = 0; j < d; j++)
+            o[j] = o[j] * shrink + grow * v[j];
+    }
+    for (int64_t j = 0; j < d && sum > 0; j++)
+        o[j] /= sum;
+    p->lse[row * c->heads + h] = top + log(sum);
+}
+
+static void rows_put(struct lab *l, struct tensor t, const double *x, int64_t first, int64_t n)
+{
+    for (int64_t i = first; i < first + n; i++)
+        for (int64_t j = 0; j < t.cols; j++)
+            lab_put(l, t, i, j, x[i * t.cols + j]);
+}
+
+static void forward_put(struct lab *l, const struct attn_case *c, const struct segments *g,
+                        const struct ops_attn *a)
+{
+    struct plain p = {lab_values(l, a->q), lab_values(l, a->k), lab_values(l, a->v),
+                      lab_values(l, a->o), lab_values(l, a->lse)};
+    for (int64_t i = 0; l->filling && i < c->n; i++) {
+        for (int64_t row = g->q_start[i]; row < g->q_start[i + 1]; row++)
+            for (int64_t h = 0; h < c->heads; h++)
+                query_plain(c, g, &p, i, row, h, a->scale);
+        rows_put(l, a->o, p.o, g->q_start[i], c->q[i]);
+        rows_put(l, a->lse, p.lse, g->q_start[i], c->q[i]);
+    }
+    free(p.q), free(p.k), free(p.v), free(p.o), free(p.lse);
+}
+
+static void gradients_put(struct lab *l, const struct attn_case *c, const struct segments *g,
+                          struct ops_attn *a)
+{
+    enum lab_class sums = c->wide ? LAB_WIDE : LAB_ACT;
+    int64_t wq = c->heads * c->d, wk = c->kv_heads * c->d;
+    a->accumulate_dq = c->add_q, a->accumulate_dkv = c->add_kv;
+    a->d_o = lab_in(l, "d_o", LAB_ACT, g->s, wq);
+    a->dq = (c->add_q ? lab_in : lab_new)(l, "dq", sums, g->s, wq);
+    a->dk = (c->add_kv ? lab_in : lab_new)(l, "dk", sums, g->keys, wk);
+    a->dv = (c->add_kv ? lab_in : lab_new)(l, "dv", sums, g->keys, wk);
+    for (int i = 0; i < c->n; i++) {
+        struct case_output *made[] = {
+            lab_out(l, "dq", i, tensor_rows(a->dq, g->q_start[i], c->q[i])),
+            lab_out(l, "dk", i, tensor_rows(a->dk, g->k_start[i], c->k[i])),
+            lab_out(l, "dv", i, tensor_rows(a->dv, g->k_start[i], c->k[i])),
+        };
+        for (int k = 0; k < 3; k++)
+            made[k]->roundings = p_roundings(c);
+    }
+}
+
+static void attn_bwd_make(struct lab *l, const void *data)
+{
+    const struct attn_case *c = data;
+    const struct segments g = segments_of(c);
+    struct ops_attn a = attn_common(l, c, &g);
+    a.o = lab_new(l, "o", LAB_ACT, g.s, c->heads * c->d);
+    a.lse = lab_new(l, "lse", LAB_STAT, g.s, c->heads);
+    a.delta = lab_new(l, "delta", LAB_STAT, g.s, c->heads);
+    lab_working(l, a.delta);
+    forward_put(l, c, &g, &a);
+    gradients_put(l, c, &g, &a);
+    LAB_CALL(l, attn_bwd, a);
+}
+const struct case_list cases_attn_bwd = {
+    "attn_bwd", attn_cases + FORWARD_ONLY, sizeof *attn_cases,
+    (int)(sizeof attn_cases / sizeof *attn_cases) - FORWARD_ONLY, attn_bwd_make,
+};
+
+/* ---- partial results ---- */
+
+struct merge_case {
+    const char *name;
+    int64_t s, heads, d;
+    enum lab_class o, part;
+    double apart; /* the distance of the two lse, times N(0, 1) */
+    bool empty;   /* some have seen no keys */
+};
+static const struct merge_case merge_cases[] = {
+    {"odd", 9, 3, 7, LAB_ACT, LAB_ACT, 1, false},
+    {"even", 65, 2, 64, LAB_ACT, LAB_ACT, 1, false},
+    {"not rounded", 33, 2, 16, LAB_WIDE, LAB_WIDE, 1, false},
+    {"of rounded parts", 33, 2, 16, LAB_WIDE, LAB_ACT, 1, false},
+    {"some saw no keys", 9, 3, 7, LAB_ACT, LAB_ACT, 1, true},
+    {"some saw no keys, not rounded", 9, 3, 8, LAB_WIDE, LAB_ACT, 1, true},
+    {"far apart", 20, 2, 9, LAB_ACT, LAB_ACT, 60, false},
+    {"no rows", 0, 2, 9, LAB_ACT, LAB_ACT, 1, false},
+};
+
+static void lse_merge_make(struct lab *l, const void *data)
+{
+    const struct merge_case *c = data;
+    struct ops_lse_merge a = {.o = lab_in(l, "o", c->o, c->s, c->heads * c->d),
+                              .lse = lab_in(l, "lse", LAB_STAT, c->s, c->heads),
+                              .o_part = lab_in(l, "o_part", c->part, c->s, c->heads * c->d),
+                              .lse_part = lab_in(l, "lse_part", LAB_STAT, c->s, c->heads),
+                              .heads = c->heads, .head_dim = c->d};
+    lab_scale(l, a.lse, c->apart, 0);
+    lab_scale(l, a.lse_part, c->apart, 0);
+    for (int64_t k = 0; c->empty && k < 3; k++) { /* this one, the other, neither has */
+        if (k != 1) {
+            lab_put(l, a.lse, 1 + k, k, -(double)INFINITY);
+            lab_fill(l, tensor_cols(tensor_rows(a.o, 1 + k, 1), k * c->d, c->d), 0);
+        }
+        if (k != 0) {
+            lab_put(l, a.lse_part, 1 + k, k, -(double)INFINITY);
+            lab_fill(l, tensor_cols(tensor_rows(a.o_part, 1 + k, 1), k * c->d, c->d), 0);
+        }
+    }
+    lab_out(l, "o", 0, a.o);
+    lab_out(l, "lse", 0, a.lse);
+    LAB_CALL(l, lse_merge, a);
+}
+LAB_CASES(lse_merge, merge_cases, lse_merge_make)

@@ -1,0 +1,137 @@
+#include "tests/gpu/cases.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/bf16.h"
+
+/* The relative distance that a result may have from that of f64, and of one element, relative to
+ * the largest, so many times that. Of bf16 it may be so many times that of the CPU's table. */
+static const double ONE_ELEMENT = 4, BESIDE_CPU = 1.25;
+
+static double l2_allowed(enum dtype t, double roundings)
+{
+    if (t == DTYPE_F64)
+        return fmax(1e-12, roundings * 0x1p-53);
+    return fmax(t == DTYPE_F32 ? 1e-5 : 4e-3, roundings * 0x1p-24);
+}
+
+static bool is_same(double a, double b) { return memcmp(&a, &b, sizeof a) == 0 || (a != a && b != b); }
+
+/* Puts the case, the output and the element in front of a sentence. */
+static int refuse(const struct case_result *r, int k, int64_t at, struct err *err)
+{
+    const struct case_output *x = &r->out[k];
+    return err_context(err, "%s, %s%s: output '%s' part %d (%ld, %ld) of [%ld, %ld]", r->c->op,
+                       r->c->name, r->c->views ? ", views" : "", x->name, x->part,
+                       (long)(at / (x->cols ? x->cols : 1)), (long)(at % (x->cols ? x->cols : 1)),
+                       (long)x->rows, (long)x->cols);
+}
+
+static void shapes_check(const struct case_result *a, const struct case_result *b)
+{
+    BUG_ON(a->n != b->n);
+    for (int k = 0; k < a->n; k++)
+        BUG_ON(a->out[k].rows != b->out[k].rows || a->out[k].cols != b->out[k].cols);
+}
+
+int case_same(const struct case_result *got, const struct case_result *want, struct err *err)
+{
+    shapes_check(got, want);
+    for (int k = 0; k < got->n; k++)
+        for (int64_t i = 0; i < got->out[k].rows * got->out[k].cols; i++)
+            if (!is_same(got->out[k].x[i], want->out[k].x[i])) {
+                err_set(err, ERR_NO, "is %.17g, and should have the bits of %.17g",
+                        got->out[k].x[i], want->out[k].x[i]);
+                return refuse(got, k, i, err);
+            }
+    return 0;
+}
+
+struct case_distance case_distance(const struct case_output *got, const struct case_output *want)
+{
+    double apart = 0, size = 0, most_apart = 0, most = 0;
+    for (int64_t i = 0; i < want->rows * want->cols; i++) {
+        double g = got->x[i], w = want->x[i];
+        if (!isfinite(w) && is_same(g, w))
+            continue;
+        if (!isfinite(w) || !isfinite(g))
+            return (struct case_distance){INFINITY, INFINITY};
+        apart += (g - w) * (g - w), size += w * w;
+        most_apart = fmax(most_apart, fabs(g - w)), most = fmax(most, fabs(w));
+    }
+    if (apart == 0) /* 0 in the place of 0, too */
+        return (struct case_distance){0, 0};
+    return (struct case_distance){sqrt(apart / size), most_apart / most};
+}
+
+/* Returns the element with the largest error, or the first that is not finite where it should be,
+ * or the other way round. */
+static int64_t worst_of(const struct case_output *got, const struct case_output *want)
+{
+    int64_t worst = 0;
+    double most = -1;
+    for (int64_t i = 0; i < want->rows * want->cols; i++) {
+        double e = is_same(got->x[i], want->x[i]) ? 0 : fabs(got->x[i] - want->x[i]);
+        if (e != e)
+            return i;
+        if (e > most)
+            worst = i, most = e;
+    }
+    return worst;
+}
+
+static double stored_as(const struct case_output *x, double v)
+{
+    if (x->stored == DTYPE_F64)
+        return v;
+    if (x->stored == DTYPE_F32)
+        return (double)(float)v;
+    return (double)bf16_value(x->by_f32 ? bf16_round((float)v) : bf16_round_double(v));
+}
+
+/* An output that has one right answer: f64's, rounded to the type that it is stored in. */
+static int exact_check(const struct case_result *got, int k, const struct case_output *want,
+                       struct err *err)
+{
+    const struct case_output *x = &got->out[k];
+    for (int64_t i = 0; i < x->rows * x->cols; i++)
+        if (!is_same(x->x[i], stored_as(x, want->x[i]))) {
+            err_set(err, ERR_NO, "is %.17g, and must be %.17g", x->x[i],
+                    stored_as(x, want->x[i]));
+            return refuse(got, k, i, err);
+        }
+    return 0;
+}
+
+static int near_check(const struct case_result *got, int k, const struct case_output *want,
+                      const struct case_output *cpu, struct err *err)
+{
+    const struct case_output *x = &got->out[k];
+    double most = l2_allowed(x->judged, x->roundings), allowed = most;
+    struct case_distance d = case_distance(x, want);
+    if (cpu && x->judged == DTYPE_BF16)
+        allowed = fmin(most, fmax(BESIDE_CPU * case_distance(cpu, want).l2,
+                                  l2_allowed(DTYPE_F32, x->roundings)));
+    if (d.l2 <= allowed && d.largest <= ONE_ELEMENT * most)
+        return 0;
+    int64_t at = worst_of(x, want);
+    err_set(err, ERR_NO, "is %.9g, f64 %.9g; all are %.3g apart in L2, of which %.3g is allowed, "
+            "and one %.3g of the largest, of which %.3g is", x->x[at], want->x[at], d.l2, allowed,
+            d.largest, ONE_ELEMENT * most);
+    return refuse(got, k, at, err);
+}
+
+int case_near(const struct case_result *got, const struct case_result *want,
+              const struct case_result *cpu, struct err *err)
+{
+    int rc;
+    shapes_check(got, want);
+    for (int k = 0; k < got->n; k++) {
+        const struct case_output *beside = cpu ? &cpu->out[k] : NULL;
+        if ((rc = got->out[k].exact ? exact_check(got, k, &want->out[k], err)
+                                    : near_check(got, k, &want->out[k], beside, err)) < 0)
+            return rc;
+    }
+    return 0;
+}
