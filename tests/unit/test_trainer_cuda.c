@@ -51,6 +51,35 @@ static void test_colsum(void **state)
     compute_close(&c);
 }
 
+/* Memory of the device and of the host is counted apart, and the device tells what is left. */
+static void test_memory(void **state)
+{
+    (void)state;
+    struct compute c = {0};
+    struct err err = {0};
+    struct dev_stream *messages;
+    void *here, *there;
+    int64_t before, after, total;
+    compute_must(&c, DTYPE_F64);
+    int64_t own = c.dev->alloc_bytes;
+    assert_int_equal(c.dev->memory(c.dev, &before, &total, &err), 0);
+    assert_int_equal(c.dev->alloc(c.dev, "there", 1 << 20, &there, &err), 0);
+    assert_int_equal(c.dev->alloc_host(c.dev, "here", 1 << 16, &here, &err), 0);
+    assert_int_equal(c.dev->memory(c.dev, &after, &total, &err), 0);
+    assert_true(after <= before - (1 << 20) && before <= total);
+    assert_int_equal(c.dev->alloc_bytes, own + (1 << 20));
+    assert_int_equal(c.dev->host_bytes, 1 << 16);
+    assert_int_equal(c.dev->stream_new(c.dev, "messages", DEV_PRIORITY_HIGH, &messages, &err), 0);
+    assert_int_equal(c.dev->stream_sync(c.dev, messages, &err), 0);
+    assert_int_equal(c.dev->syncs, 1);
+    c.dev->stream_free(c.dev, messages);
+    c.dev->free(c.dev, there);
+    c.dev->free_host(c.dev, here);
+    assert_int_equal(c.dev->host_bytes, 0);
+    assert_int_equal(c.dev->host_peak_bytes, 1 << 16);
+    compute_close(&c);
+}
+
 /* Names the library of the shim, which is built beside the folder of this program. */
 static void library_name(const char *self)
 {
@@ -65,6 +94,7 @@ int main(int argc, char **argv)
 {
     (void)argc;
     library_name(argv[0]);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_colsum)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_colsum),
+                                       cmocka_unit_test(test_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
