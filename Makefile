@@ -365,7 +365,7 @@ ifeq ($(V),release)
 $(B)/obj/tests/unit/%.o $(B)/obj/tests/gpu/%.o: CFLAGS += -O1
 endif
 # the operations' cases, which run on any table
-$(B)/tests/test_trainer_cases: $(call objs,$(call src,tests/gpu))
+$(B)/tests/test_trainer_cases $(B)/tests/test_trainer_cuda_cases: $(call objs,$(call src,tests/gpu))
 $(B)/obj/tests/gpu/%.o: CFLAGS += $(CFLAGS_trainer)
 $(B)/obj/tests/unit/test_trainer_%.o: CFLAGS += $(CFLAGS_trainer) $(CFLAGS_trainer/comm)
 $(B)/obj/tests/unit/test_curator_%.o: CFLAGS += $(CFLAGS_curator)

@@ -1,0 +1,118 @@
+/* Every operation's cases (tests/gpu/cases.h) on the CUDA backend, its kernels run by the shim, for
+ * the operations that have kernels. They are held to the CPU's table for f64, and bf16 to the CPU's
+ * for bf16 as well. Whatever order the shim runs threads in, the bits are the same.
+ *
+ *     test_trainer_cuda_cases [OPERATION...]   these alone */
+#include "tests/gpu/cases.h"
+#include "tests/unit/trainer_fixture.h"
+
+enum { TYPES = 3, ORDERS = 2 };
+static const enum dtype types[TYPES] = {DTYPE_F64, DTYPE_F32, DTYPE_BF16};
+static const char *const orders[ORDERS] = {"0", "5"}; /* of threads, by REEL_SHIM_SEED */
+static const char *const ready[] = {"colsum", "copy", "axpy", "permute"};
+
+static char *const *chosen; /* by the command line, NULL behind the last */
+
+static bool is_chosen(const char *op)
+{
+    bool is_ready = false, is_named = !*chosen;
+    for (int i = 0; i < LEN(ready); i++)
+        is_ready = is_ready || strcmp(op, ready[i]) == 0;
+    for (char *const *name = chosen; *name; name++)
+        is_named = is_named || strcmp(op, *name) == 0;
+    return is_ready && is_named;
+}
+
+static struct bench near_open(enum dtype dtype)
+{
+    struct bench b = {0};
+    struct err err = {0};
+    if (dev_cpu_open(true, &b.dev, &err) < 0 ||
+        b.dev->stream_new(b.dev, "compute", DEV_PRIORITY_NORMAL, &b.stream, &err) < 0 ||
+        ops_cpu_open(b.dev, dtype, OPS_BLAS_OWN, &b.ops, &err) < 0)
+        fail_msg("%s", err.text);
+    return b;
+}
+
+static struct bench cuda_open(enum dtype dtype)
+{
+    setenv("REEL_DEVICE", "cuda:0", true);
+    struct bench b = bench_open(dtype);
+    unsetenv("REEL_DEVICE");
+    return b;
+}
+
+static struct case_result run(const struct bench *b, const struct op_case *c, const struct ops *as)
+{
+    struct case_result r = {0};
+    struct err err = {0};
+    if (case_run(b->ops, b->stream, c, case_types_of(as), &r, &err) < 0)
+        fail_msg("%s: %s", b->ops->name, err.text);
+    return r;
+}
+
+/* Tells of every difference, before the test fails. */
+static int told(int rc, const struct ops *o, const char *order, const struct err *err)
+{
+    if (rc < 0)
+        print_error("%s, threads in order %s: %s\n", o->name, order, err->text);
+    return rc < 0;
+}
+
+/* Returns how many comparisons of a case fail. */
+static int check(const struct op_case *c, const struct bench *b, const struct bench *oracle,
+                 const struct bench *cpu)
+{
+    struct case_result want = run(oracle, c, b->ops), beside = run(cpu, c, b->ops), got[ORDERS];
+    int wrong = 0;
+    for (int k = 0; k < ORDERS; k++) {
+        struct err err = {0};
+        setenv("REEL_SHIM_SEED", orders[k], true);
+        got[k] = run(b, c, b->ops);
+        wrong += told(case_near(&got[k], &want, &beside, &err), b->ops, orders[k], &err);
+        wrong += k && told(case_same(&got[k], &got[0], &err), b->ops, orders[k], &err);
+    }
+    for (int k = 0; k < ORDERS; k++)
+        case_release(&got[k]);
+    case_release(&want), case_release(&beside);
+    return wrong;
+}
+
+static void check_table(enum dtype dtype)
+{
+    struct bench oracle = near_open(DTYPE_F64), cpu = near_open(dtype), b = cuda_open(dtype);
+    int wrong = 0;
+    for (int i = 0; i < case_count(); i++) {
+        const struct op_case c = case_at(i);
+        if (is_chosen(c.op))
+            wrong += check(&c, &b, &oracle, &cpu);
+    }
+    bench_close(&b), bench_close(&cpu), bench_close(&oracle);
+    assert_int_equal(wrong, 0);
+}
+
+static void test_cases(void **state)
+{
+    (void)state;
+    for (int k = 0; k < TYPES; k++)
+        check_table(types[k]);
+}
+
+/* Names the library of the shim, which is built beside the folder of this program. */
+static void library_name(const char *self)
+{
+    char path[4096];
+    const char *slash = strrchr(self, '/');
+    snprintf(path, sizeof path, "%.*s/../shim/libreel-cuda.so", slash ? (int)(slash - self) : 1,
+             slash ? self : ".");
+    setenv("REEL_CUDA_LIBRARY", path, false);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    chosen = argv + 1;
+    library_name(argv[0]);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
