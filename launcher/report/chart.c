@@ -1,10 +1,16 @@
 #include "launcher/report/chart.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { WIDTH = 860, HEIGHT = 300, LEFT = 64, RIGHT = 16, TOP = 60, BOTTOM = 44, LABEL_PX = 14 };
-static const double CHAR_PX = 6.6; /* a generous width for a character of a bold 12 px label */
+static const double CHAR_PX = 7.6; /* of a character in DejaVu Sans Bold of 12 px, rounded up */
+
+double chart_text_width(const char *text)
+{
+    return CHAR_PX * (double)strlen(text);
+}
 
 static int width(const struct chart *c) { return c->width ? c->width : WIDTH; }
 static int height(const struct chart *c) { return c->height ? c->height : HEIGHT; }
@@ -58,16 +64,26 @@ static void y_axis(struct chart *c)
     str_addf(c->out, "<text class=\"title\" x=\"%d\" y=\"14\">%s</text>\n", 8, c->y_title);
 }
 
+/* Writes a tick's number below it. It ends with the picture where, centred, it would lead past
+ * that. */
+static void x_number(struct chart *c, double x, double value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.9g", value);
+    bool last = x + chart_text_width(text) / 2 > width(c);
+    str_addf(c->out, "<text class=\"tick\" x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">%s</text>\n",
+             last ? width(c) - 1.0 : x, height(c) - BOTTOM + 19, last ? "end" : "middle", text);
+}
+
 static void x_axis(struct chart *c)
 {
     int bottom = height(c) - BOTTOM;
     double v;
     for (int i = 0; (v = tick(&c->x, i)) <= c->x.hi + 1e-9 * c->x.step; i++) {
         double x = chart_x(c, v);
-        str_addf(c->out,
-                 "<line class=\"axis\" x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\"/>"
-                 "<text class=\"tick\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.9g</text>\n",
-                 x, bottom, x, bottom + 5, x, bottom + 19, v);
+        str_addf(c->out, "<line class=\"axis\" x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\"/>", x,
+                 bottom, x, bottom + 5);
+        x_number(c, x, v);
     }
     str_addf(c->out, "<line class=\"axis\" x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\"/>"
                      "<text class=\"title\" x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>\n",
@@ -133,7 +149,7 @@ void chart_label(struct chart *c, double x, double y, const char *text)
 {
     static const double around[8][2] = {{1, 0},  {-1, 0}, {0, -1},  {0, 1},
                                         {1, -1}, {1, 1},  {-1, -1}, {-1, 1}};
-    double w = CHAR_PX * (double)strlen(text), px = chart_x(c, x), py = chart_y(c, y);
+    double w = chart_text_width(text), px = chart_x(c, x), py = chart_y(c, y);
     for (int i = 0; i < 8; i++) {
         double cx = px + around[i][0] * (w / 2 + 11), cy = py + around[i][1] * 13;
         struct chart_box b = {cx - w / 2, cy - LABEL_PX / 2.0, cx + w / 2, cy + LABEL_PX / 2.0};
@@ -150,13 +166,13 @@ void chart_label(struct chart *c, double x, double y, const char *text)
 
 void chart_event(struct chart *c, double x, const char *label, const char *data)
 {
-    double px = chart_x(c, x), w = CHAR_PX * (double)strlen(label);
+    double px = chart_x(c, x), w = chart_text_width(label);
     bool left = px + 4 + w > width(c);
     double from = left ? px - 4 - w : px + 4;
     int row = 0;
     while (row < CHART_LABEL_ROWS && c->row_end[row] > from)
         row++;
-    int top = row < CHART_LABEL_ROWS ? TOP - 32 + LABEL_PX * row : TOP;
+    int top = TOP - 32 + LABEL_PX * row; /* two dashes a row: lines at one place stay dashed */
     str_addf(c->out, "<line class=\"event\" %s x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\"/>\n",
              data, px, top - 9, px, height(c) - BOTTOM);
     if (row == CHART_LABEL_ROWS)

@@ -46,6 +46,8 @@ void chart_keep_clear(struct chart *c, double x, double y);
 /* Writes a text beside a mark, at the first of eight places around it where no other mark or label
  * stands. */
 void chart_label(struct chart *c, double x, double y, const char *text);
+/* Returns how wide this label may be, in px: that of a wide font, and in bold. */
+double chart_text_width(const char *text);
 /* Draws a vertical line over the whole height. Its label stands at its top, in the first row where
  * it meets no other. If there is none, the label is left out and the line stays. */
 void chart_event(struct chart *c, double x, const char *label, const char *data);

@@ -12,23 +12,32 @@ enum { MARKS = 1500 }; /* if there are more rows than this, a mark stands for se
 
 /* ---- charts over steps ---- */
 
+/* Names the attempts that ended at one step by one cause. */
 static void event_row(struct store_query *q, void *ctx)
 {
-    char label[96], data[64];
-    snprintf(label, sizeof label, "attempt %lld: %.40s", (long long)store_int(q, 0),
-             *store_text(q, 1) ? store_text(q, 1) : "lost");
-    snprintf(data, sizeof data, "data-attempt=\"%lld\"", (long long)store_int(q, 0));
-    chart_event(ctx, (double)store_int(q, 2) + 0.5, label, data);
+    char label[128], data[64];
+    long long first = store_int(q, 0), last = store_int(q, 1), n = store_int(q, 2);
+    const char *cause = *store_text(q, 3) ? store_text(q, 3) : "lost";
+    if (n == 1)
+        snprintf(label, sizeof label, "attempt %lld: %.40s", first, cause);
+    else if (n == last - first + 1)
+        snprintf(label, sizeof label, "attempts %lld to %lld: %.40s", first, last, cause);
+    else
+        snprintf(label, sizeof label, "%lld of attempts %lld to %lld: %.40s", n, first, last,
+                 cause);
+    snprintf(data, sizeof data, "data-attempt=\"%lld\" data-rows=\"%lld\"", first, n);
+    chart_event(ctx, (double)store_int(q, 4) + 0.5, label, data);
 }
 
 /* Draws where each attempt ended that did not end the run, with its cause. */
 static int events_draw(struct report *r, struct chart *c, struct err *err)
 {
     return store_each(r->db,
-                      "SELECT attempt, cause, last_step FROM v_attempt a WHERE run = ?1"
+                      "SELECT min(attempt), max(attempt), count(*), cause, last_step"
+                      " FROM v_attempt a WHERE run = ?1"
                       " AND last_step IS NOT NULL AND (coalesce(cause, 'done') <> 'done'"
                       " OR (cause IS NULL AND attempt < (SELECT max(attempt) FROM v_attempt b"
-                      " WHERE b.run = ?1))) ORDER BY last_step, attempt",
+                      " WHERE b.run = ?1))) GROUP BY last_step, cause ORDER BY last_step, 1",
                       r->scope->run, event_row, c, err);
 }
 
@@ -257,9 +266,10 @@ static void strip_attempt_row(struct store_query *q, void *ctx)
     double x = strip_x(s, store_num(q, 1));
     char text[32];
     snprintf(text, sizeof text, "attempt %lld", (long long)store_int(q, 0));
-    if (!(x >= s->held) || x + 62 > STRIP_WIDTH)
+    double end = x + chart_text_width(text);
+    if (!(x >= s->held) || end > STRIP_WIDTH)
         return;
-    s->held = x + 66;
+    s->held = end + 4;
     str_addf(s->out,
              "<path class=\"axis\" d=\"M%.1f %dv-6\"/>"
              "<text class=\"note\" x=\"%.1f\" y=\"12\">%s</text>\n",
@@ -387,7 +397,7 @@ static void attempt_row(struct store_query *q, void *ctx)
         num_format_seconds(store_num(q, 4) - store_num(q, 3), lasted, sizeof lasted);
     str_addf(out, "<tr class=\"attempt-row\"><td>%lld</td>", (long long)store_int(q, 0));
     report_cell_text(out, *store_text(q, 1) ? store_text(q, 1) : "by hand");
-    report_cell_text(out, store_text(q, 2));
+    report_cell_text(out, *store_text(q, 2) ? store_text(q, 2) : "–");
     report_cell_text(out, when);
     str_addf(out, "<td class=\"n\">%s</td>", lasted);
     report_cell_text(out, *store_text(q, 5) ? store_text(q, 5) : "–");

@@ -155,6 +155,55 @@ static void test_many_steps_are_binned(void **state)
     free(text);
 }
 
+/* Writes attempts of four steps of 10 s, each of which begins from step 0 again. */
+static void attempts_write(int n)
+{
+    char events[512];
+    snprintf(events, sizeof events, "%s/runs/" FX_RUN "/events", home);
+    for (int attempt = 1; attempt <= n; attempt++) {
+        struct evlog *log = fx_open(events, FX_RUN, attempt, "rank0");
+        fx_train_started(log, 0, 100);
+        for (int s = 0; s < 4; s++)
+            fx_step(log, s, 10, fx_loss(s));
+        evlog_close(log);
+    }
+}
+
+/* Attempts that end at one step have one line and one label, which names them all. */
+static void test_ends_at_one_step(void **state)
+{
+    (void)state;
+    attempts_write(7);
+    ingest();
+    char *text = page(FX_RUN, NULL, false);
+    assert_int_equal(count(text, "class=\"event\""), 2); /* on two charts */
+    assert_int_equal(count(text, ">attempts 1 to 6: lost<"), 2);
+    assert_int_equal(rows_of(text, NULL, "<line class=\"event\""), 2 * 6);
+    free(text);
+}
+
+/* The labels above the strip of time end before the next begins, and before the picture does. */
+static void test_labels_of_attempts(void **state)
+{
+    (void)state;
+    attempts_write(12);
+    ingest();
+    char *text = page(FX_RUN, NULL, false), *p = strstr(text, "Where the time");
+    double end = 0;
+    int n = 0;
+    while ((p = strstr(p, "<text class=\"note\" x=\""))) {
+        double x = strtod(p + strlen("<text class=\"note\" x=\""), NULL);
+        const char *label = strchr(p, '>') + 1;
+        assert_true(x >= end);
+        end = x + 7.5 * (double)strcspn(label, "<"); /* as DejaVu Sans Bold has it */
+        assert_true(end <= 860);
+        n++;
+        p++;
+    }
+    assert_true(n >= 6);
+    free(text);
+}
+
 /* What is missing is a sentence, never a broken chart. */
 static void test_partial_data(void **state)
 {
@@ -312,6 +361,47 @@ static void test_axes(void **state)
     }
 }
 
+/* A tick's label is not cut off where the picture ends. */
+static void test_last_tick(void **state)
+{
+    struct str out = STR_INIT;
+    struct chart c = {.out = &out, .x_title = "x", .y_title = "y", .label = "l", .y_scale = 1,
+                      .x = chart_axis_count(0, 1000000, 8), .y = chart_axis_round(0, 1, 5)};
+    (void)state;
+    chart_begin(&c);
+    const char *label = strstr(out.p, ">1000000</text>");
+    assert_non_null(label);
+    const char *tag = label;
+    while (*tag != '<')
+        tag--;
+    assert_ptr_equal(strstr(tag, "text-anchor=\"end\">"), label - strlen("text-anchor=\"end\""));
+    assert_true(strtod(strstr(tag, "x=\"") + 3, NULL) <= 860);
+    str_release(&out);
+}
+
+/* Lines of events at one place stay dashed: all begin with the same dash of 4 px and gap of 3,
+ * with a label or without. */
+static void test_events_stay_dashed(void **state)
+{
+    struct str out = STR_INIT;
+    struct chart c = {.out = &out, .x_title = "x", .y_title = "y", .label = "l", .y_scale = 1,
+                      .x = chart_axis_count(0, 100, 8), .y = chart_axis_round(0, 1, 5)};
+    int n = 0, first = 0;
+    (void)state;
+    chart_begin(&c);
+    for (int i = 0; i < CHART_LABEL_ROWS + 2; i++)
+        chart_event(&c, 50, "a label", "");
+    for (char *p = out.p; (p = strstr(p, "class=\"event\"")); p++, n++) {
+        int y = atoi(strstr(p, "y1=\"") + 4);
+        if (n == 0)
+            first = y;
+        assert_int_equal((y - first) % 7, 0);
+    }
+    assert_int_equal(n, CHART_LABEL_ROWS + 2);
+    assert_int_equal(count(out.p, ">a label<"), CHART_LABEL_ROWS);
+    str_release(&out);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "--write") == 0) {
@@ -322,7 +412,9 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         T(test_marks_are_the_rows),  T(test_many_steps_are_binned), T(test_partial_data),
         T(test_json_tells_the_same), T(test_a_tuning_alone),        T(test_scope),
-        cmocka_unit_test(test_axes),
+        T(test_ends_at_one_step),    T(test_labels_of_attempts),    cmocka_unit_test(test_axes),
+        cmocka_unit_test(test_last_tick),
+        cmocka_unit_test(test_events_stay_dashed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
