@@ -22,6 +22,13 @@
 
 enum { THREADS = 256, WARP = 32, ALL_LANES = -1 };
 
+/* Stands before a loop that indexes numbers of a thread: unrolled, they stay in registers. */
+#ifdef __CUDACC__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL
+#endif
+
 extern __shared__ __align__(16) unsigned char block_memory[];
 
 /* ---- launches ---- */

@@ -7,7 +7,6 @@
         (void)o, (void)s, (void)a;                                                   \
         err_bug(__FILE__, __LINE__, "the CUDA table has no kernel for " #op);        \
     }
-MISSING(gemm, ops_gemm)
 MISSING(attn_fwd, ops_attn)
 MISSING(attn_bwd, ops_attn)
 MISSING(lse_merge, ops_lse_merge)
