@@ -1,6 +1,7 @@
 /* reel agent: the batch process of a run. The scheduler starts it; people use `reel launch`. */
 #include <stdlib.h>
 
+#include "base/file.h"
 #include "launcher/cmd/cmd.h"
 #include "launcher/run/guard.h"
 
@@ -15,6 +16,10 @@ int cmd_agent_run(const struct opt_values *v, struct cmd_env *env, struct err *e
 {
     struct agent_conf conf = {opt_text(v, "run-dir"), env->home, env->bin_dir};
     int exit_code = 5;
+    if (!file_exists(conf.run_dir))
+        return err_set(err, ERR_ENV,
+                       "the run's folder '%s' is not there: mount its disk, then 'reel launch' "
+                       "with the run's file, or 'reel retry', lets it go on", conf.run_dir);
     int rc = guard_run(&conf, &exit_code, err);
     if (rc < 0)
         return rc;

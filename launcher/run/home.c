@@ -48,6 +48,20 @@ int home_runs_check(const char *home, struct err *err)
                    runs, file_exists(runs) ? "empty" : "missing");
 }
 
+int home_used_check(const char *home, struct err *err)
+{
+    char names[LIMIT_PATH_BYTES];
+    snprintf(names, sizeof names, "%.3900s/names", home);
+    if (file_exists(names))
+        return 0;
+    return err_set(err, ERR_ENV,
+                   "no run was ever made in %s, which is %s, though this job has run before: mount "
+                   "its disk, set REEL_HOME to the one where the run lies, or, if the job ended "
+                   "before it made a run, submit it anew",
+                   home,
+                   !file_exists(home) ? "missing" : home_is_there(home) ? "another" : "empty");
+}
+
 static int is_id(const char *name)
 {
     return strlen(name) == ID_TEXT_BYTES - 1 &&

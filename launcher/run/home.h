@@ -26,6 +26,10 @@ bool home_is_there(const char *home);
  * Else it may be a place where a disk is to be mounted, and nothing must begin anew: ERR_ENV. */
 int home_runs_check(const char *home, struct err *err);
 
+/* Checks that runs were made in this home before: a folder of names stays, be it empty. Else its
+ * disk may not be mounted: ERR_ENV. */
+int home_used_check(const char *home, struct err *err);
+
 /* Finds a run by a name, an id, or the unique beginning (4 digits or more) of an id, in this order.
  * ERR_NOT_FOUND suggests the nearest name; ERR_INPUT when a beginning fits several; ERR_ENV as
  * above. */

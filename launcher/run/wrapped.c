@@ -133,32 +133,35 @@ static int name_look(const char *home, const char *name, char id[ID_TEXT_BYTES],
     return rc < 0 && rc != ERR_NOT_FOUND ? err_set(err, rc, "%s", why.text) : rc;
 }
 
-/* Checks that the folder of the run that has the name is there. */
-static int folder_check(const char *home, const struct wrap *w, struct err *err)
+/* Checks that the folder of the run that has the name is there; without a name, the home's. A home
+ * in which a job has run before is not one that was never used. */
+static int folder_check(const char *home, const char *name, bool again, struct err *err)
 {
     char id[ID_TEXT_BYTES], dir[LIMIT_PATH_BYTES];
     int rc;
+    if ((rc = again ? home_used_check(home, err) : 0) < 0)
+        return rc;
     if ((rc = home_runs_check(home, err)) < 0)
         return rc;
-    if (name_look(home, w->name, id, NULL) != 0 || file_exists(home_run_dir(home, id, dir)))
+    if (!name || name_look(home, name, id, NULL) != 0 || file_exists(home_run_dir(home, id, dir)))
         return 0;
     return err_set(err, ERR_NOT_FOUND,
                    "the folder '%s' of run '%s' is gone: bring it back and submit the job again, "
-                   "or give this run another --name", dir, w->name);
+                   "or give this run another --name", dir, name);
 }
 
 /* Waits for the folder, if the job runs again: it was there before, and nobody would bring the run
  * back if the job failed. A notice to stop ends this process. */
-static int folder_wait(const char *home, const struct wrap *w, bool again, struct err *err)
+static int folder_wait(const char *home, const char *name, bool again, struct err *err)
 {
     double until_s = clock_mono_s() + (again ? FOLDER_WAIT_S : 0);
-    int rc = folder_check(home, w, err);
+    int rc = folder_check(home, name, again, err);
     if (rc < 0 && again)
         log_msg(LOG_WARN, "waiting for the run's folder, %d minutes at most: %s",
                 FOLDER_WAIT_S / 60, err->text);
     while (rc < 0 && clock_mono_s() < until_s) {
         clock_sleep_s(FOLDER_LOOK_S);
-        rc = folder_check(home, w, err);
+        rc = folder_check(home, name, again, err);
     }
     return rc;
 }
@@ -176,6 +179,20 @@ static void name_last(const char *home, const char *stem, struct wrap *w)
     }
 }
 
+/* Finds out which name the run has, and that its folder is there if the run is. */
+static int place_find(const char *home, const char *stem, struct wrap *w, bool again, bool made_up,
+                      struct err *err)
+{
+    int rc;
+    if (made_up && !again)
+        return home_runs_check(home, err);
+    if (made_up && (rc = folder_wait(home, NULL, again, err)) < 0)
+        return rc;
+    if (made_up)
+        name_last(home, stem, w);
+    return folder_wait(home, w->name, again, err);
+}
+
 int wrapped_open(const char *home, const char *bin_dir, struct wrap *w, const char *job_id,
                  bool again, bool made_up, struct launch *out, struct err *err)
 {
@@ -183,10 +200,7 @@ int wrapped_open(const char *home, const char *bin_dir, struct wrap *w, const ch
     bool made = false;
     int rc;
     snprintf(stem, sizeof stem, "%s", w->name);
-    if (made_up && again)
-        name_last(home, stem, w);
-    if ((rc = made_up && !again ? home_runs_check(home, err)
-                                : folder_wait(home, w, again, err)) < 0)
+    if ((rc = place_find(home, stem, w, again, made_up, err)) < 0)
         return rc;
     rc = ERR_EXISTS;
     for (int i = 2; rc == ERR_EXISTS && i < MOST_SAME_NAMES; i++) {
