@@ -7,6 +7,8 @@ const struct opt_note train_environment[] = {
      "generic, v3 (AVX2) or v4 (AVX-512): the vectors to compute with (default: the widest that "
      "the processors of all ranks have); results differ in their last bits between these",
      "train probe generate"},
+    {"REEL_CUDA_LIBRARY",
+     "file of the CUDA backend (default: libreel-cuda.so beside the program)", "train generate"},
     {"OMPI_ALLOW_RUN_AS_ROOT, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
      "both 1: Open MPI's mpirun starts ranks of root, as in containers", "train probe generate"},
     {NULL, NULL, NULL},

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/simd_kind.h"
 #include "base/spawn.h"
+#include "launcher/cmd/build.h"
 #include "launcher/cmd/follow.h"
 #include "launcher/cmd/launch_dry.h"
 #include "launcher/cmd/lead.h"
@@ -253,31 +254,6 @@ static int load_all(const struct opt_values *v, const char *home, const char *ru
     return plan_make(opt_text(v, "layout"), run, plan, err);
 }
 
-/* Checks, before anything is recorded, that the programs exist which the job will start. */
-static int programs_check(const char *bin_dir, struct err *err)
-{
-    static const char *const names[] = {"reel", "reel-train"};
-    char path[LIMIT_PATH_BYTES + 16];
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        snprintf(path, sizeof path, "%s/%s", bin_dir, names[i]);
-        if (access(path, X_OK) != 0)
-            return err_set_errno(err, ERR_ENV, "cannot run '%s', which the job needs", path);
-    }
-    return 0;
-}
-
-/* Refuses GPUs. The trainer of this build computes on CPUs, so GPUs that are asked for would be
- * paid for and stand idle. */
-static int gpus_check(const struct run *run, const char *run_path, struct err *err)
-{
-    if (run->resources.gpus_per_node == 0)
-        return 0;
-    return err_set(err, ERR_INPUT,
-                   "%s: resources.gpus_per_node is %lld, and this build of reel-train uses none: "
-                   "leave it out, or set it to 0",
-                   run_path, (long long)run->resources.gpus_per_node);
-}
-
 /* Asks 'reel-train ckpt fits' about the run file. Returns its exit status, or -1 if it could not be
  * started, and adds its sentence. */
 static int fits_ask(const char *program, const char *run_path, struct str *sentence)
@@ -335,7 +311,7 @@ static int checks_run(const struct opt_values *v, const struct cmd_env *env, str
     int rc;
     if ((rc = simd_named(&ignored, err)) < 0)
         return rc;
-    if ((rc = gpus_check(run, run_path, err)) < 0)
+    if ((rc = build_gpus_check(env->bin_dir, run, run_path, err)) < 0)
         return rc;
     if ((rc = command_ranks_check(layout_world(&plan->layout), s->ops->starts_ranks, err)) < 0)
         return rc;
@@ -621,7 +597,7 @@ static int all_check(const struct opt_values *v, const struct cmd_env *env, cons
     int rc;
     if ((rc = load_all(v, env->home, path, run, plan, err)) < 0)
         return rc;
-    if ((rc = programs_check(env->bin_dir, err)) < 0)
+    if ((rc = build_programs_check(env->bin_dir, err)) < 0)
         return rc;
     if ((rc = existed_check(v, env, run->name, err)) < 0)
         return rc;

@@ -82,9 +82,10 @@ cudaError_t cudaSetDevice(int index)
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int index)
 {
-    (void)index;
+    int first = (int)number_of("REEL_SHIM_FIRST", 0);
     *p = (struct cudaDeviceProp){
-        .name = "shim", .totalGlobalMem = number_of("REEL_SHIM_BYTES", UINT64_C(64) << 30),
+        .name = "shim", .uuid = {{'s', 'h', 'i', 'm', (char)(first + index)}},
+        .totalGlobalMem = number_of("REEL_SHIM_BYTES", UINT64_C(64) << 30),
         .major = (int)number_of("REEL_SHIM_MAJOR", 9), .multiProcessorCount = 132};
     return RESULT(cudaSuccess);
 }

@@ -9,8 +9,9 @@
  * Not covered: memory order between barriers, tensor cores, TMA, PTX, occupancy, speed.
  *
  * Environment: REEL_SHIM_SEED orders work and threads (0: in their order); REEL_SHIM_GPUS is how
- * many there are (8); REEL_SHIM_BYTES is the memory of each (64 GiB); REEL_SHIM_FAIL=CALL:N:ERROR
- * lets the Nth call of a function, from 1, fail.
+ * many there are (8), and REEL_SHIM_FIRST the number that is in the name of the first;
+ * REEL_SHIM_BYTES is the memory of each (64 GiB); REEL_SHIM_FAIL=CALL:N:ERROR lets the Nth call of a
+ * function, from 1, fail.
  */
 #ifndef TESTS_SHIM_SHIM_H
 #define TESTS_SHIM_SHIM_H

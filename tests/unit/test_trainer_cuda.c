@@ -16,7 +16,7 @@ static void compute_must(struct compute *c, enum dtype dtype)
 {
     struct err err = {0};
     setenv("REEL_DEVICE", "cuda:0", true);
-    if (compute_open(c, true, dtype, OPS_BLAS_OWN, &err) < 0)
+    if (compute_open(c, &(struct compute_conf){.poison = true, .dtype = dtype}, &err) < 0)
         fail_msg("%s", err.text);
     unsetenv("REEL_DEVICE");
 }

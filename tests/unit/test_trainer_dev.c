@@ -237,7 +237,7 @@ static void test_far_ops(void **state)
     for (int i = 0; i < 2 * N * N; i++)
         in[i] = (float)philox_normal_at(7, PHILOX_TEST, 1, (uint64_t)i);
     setenv("REEL_DEVICE", "far:5", true);
-    if (compute_open(&far, true, DTYPE_F32, OPS_BLAS_OWN, &err) < 0 ||
+    if (compute_open(&far, &(struct compute_conf){.poison = true, .dtype = DTYPE_F32}, &err) < 0 ||
         far.dev->alloc(far.dev, "x", 3 * sizeof out, (void **)&x, &err) < 0)
         fail_msg("%s", err.text);
     unsetenv("REEL_DEVICE");
@@ -268,7 +268,7 @@ static void indexed_do(int32_t end, int32_t said_segments, int32_t said_rows)
             rows[] = {0, 1, said_rows}, *at;
     double *x;
     setenv("REEL_DEVICE", "far:5", true);
-    if (compute_open(&far, true, DTYPE_F64, OPS_BLAS_OWN, &err) < 0 ||
+    if (compute_open(&far, &(struct compute_conf){.poison = true, .dtype = DTYPE_F64}, &err) < 0 ||
         far.dev->alloc(far.dev, "x", 16 * sizeof *x, (void **)&x, &err) < 0 ||
         far.dev->alloc(far.dev, "index", sizeof index, (void **)&at, &err) < 0)
         fail_msg("%s", err.text);
@@ -305,7 +305,7 @@ static void test_device_name(void **state)
         struct compute c = {0};
         struct err err = {0};
         setenv("REEL_DEVICE", names[i], true);
-        assert_int_equal(compute_open(&c, true, DTYPE_F32, OPS_BLAS_OWN, &err), ERR_USAGE);
+        assert_int_equal(compute_open(&c, &(struct compute_conf){.poison = true, .dtype = DTYPE_F32}, &err), ERR_USAGE);
         assert_non_null(strstr(err.text, "REEL_DEVICE"));
         unsetenv("REEL_DEVICE");
         compute_close(&c);

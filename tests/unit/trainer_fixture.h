@@ -30,7 +30,7 @@ static inline struct bench bench_open(enum dtype dtype)
 {
     struct compute d = {0};
     struct err err = {0};
-    if (compute_open(&d, true, dtype, OPS_BLAS_OWN, &err) < 0)
+    if (compute_open(&d, &(struct compute_conf){.poison = true, .dtype = dtype}, &err) < 0)
         fail_msg("%s", err.text);
     return (struct bench){d.dev, d.stream, d.ops};
 }
@@ -75,7 +75,7 @@ static inline void first_values(const struct param *p, uint64_t seed, int64_t fi
     static struct compute c; /* for all of a process */
     struct err err = {0};
     struct ops_draw args = init_draw(p, seed, first, tensor_of(out, DTYPE_F64, 1, n));
-    if (!c.ops && compute_open(&c, true, DTYPE_F64, OPS_BLAS_OWN, &err) < 0)
+    if (!c.ops && compute_open(&c, &(struct compute_conf){.poison = true, .dtype = DTYPE_F64}, &err) < 0)
         fail_msg("%s", err.text);
     c.ops->draw(c.ops, c.stream, &args);
     assert_int_equal(c.dev->stream_sync(c.dev, c.stream, &err), 0);

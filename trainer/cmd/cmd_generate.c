@@ -5,10 +5,10 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "trainer/ckpt/ckpt_priv.h"
+#include "trainer/cmd/device.h"
 #include "trainer/cmd/main.h"
 #include "trainer/run/generate.h"
 
-static const char *const blas_names[] = {"own", "openblas", NULL};
 
 static const struct opt opts[] = {
     {"run", 0, OPT_TEXT, "FILE",
@@ -38,8 +38,7 @@ static const struct opt opts[] = {
      "model, or average (EMA)",
      .fallback = "model", .choices = (const char *const[]){"model", "average", NULL}},
     {"seed", 0, OPT_TEXT, "K", "of the first noise", .fallback = "1"},
-    {"blas", 0, OPT_ENUM, "NAME",
-     "matrix products by our own kernels or OpenBLAS", .fallback = "own", .choices = blas_names},
+    DEVICE_OPTS,
 };
 const struct opt_cmd train_cmd_generate = {
     "generate", "sample from a checkpoint", "CKPT", opts, ARRAY_LEN(opts), 1, 1,
@@ -95,7 +94,6 @@ static int conf_make(const struct opt_values *v, const struct comm *world, struc
         .seed = seed, .sampler = (enum sampler_kind)opt_enum(v, "sampler"),
         .steps = opt_int(v, "steps"),
         .level_max = opt_num(v, "level-max"), .level_min = opt_num(v, "level-min"),
-        .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN,
         .say = world->rank == 0 ? say : NULL};
     return 0;
 }
@@ -109,9 +107,11 @@ static int generate_all(const struct opt_values *v, struct comm *world, int64_t 
     struct generate_conf conf;
     struct generate *g = NULL;
     int rc = conf_make(v, world, &run, &at, &conf, err);
-    if (rc == 0) /* all ranks agree on what follows */
-        rc = generate_open(&conf, &g, err);
     if ((rc = comm_agree(world, rc, err)) < 0)
+        goto out;
+    if ((rc = device_take(v, run.resources.gpus_per_node, world, &conf.compute, err)) < 0)
+        goto out;
+    if ((rc = comm_agree(world, generate_open(&conf, &g, err), err)) < 0)
         goto out;
     rc = comm_agree(world, generate_make(g, made, err), err);
 out:

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "trainer/ckpt/ckpt.h"
+#include "trainer/cmd/device.h"
 #include "trainer/cmd/main.h"
 #include "trainer/ops/fma.h"
 #include "trainer/run/notice.h"
@@ -19,7 +20,6 @@
 
 enum { TRIAL_STEPS = 5, RUN_DIR_MAX = LIMIT_PATH_BYTES - 256 };
 
-static const char *const blas_names[] = {"own", "openblas", NULL};
 /* They stand in the order of enum dtype. */
 static const char *const cli_dtypes[] = {"f64", "f32", "bf16", NULL};
 
@@ -38,8 +38,7 @@ static const struct opt opts[] = {
     {"steps", 0, OPT_INT, "N",
      "stop after N steps of this attempt (trial: 5); with --model: length of the run",
      .min = 1, .max = 1e12},
-    {"blas", 0, OPT_ENUM, "NAME",
-     "matrix products by our own kernels or OpenBLAS", .fallback = "own", .choices = blas_names},
+    DEVICE_OPTS,
     {"profile", 0, OPT_BOOL, NULL,
      "measure every kind of computation and waiting: in the events of steps, and as a table at "
      "the end"},
@@ -444,7 +443,8 @@ static enum train_lines lines_of(const struct opt_values *v)
     return isatty(STDERR_FILENO) ? TRAIN_LINES_SECOND : TRAIN_LINES_TEN;
 }
 
-/* Measures what all ranks together reach now, as the device's peak, where no plan tells that. */
+/* Measures what all ranks together reach now on the CPU, as the device's peak, where no plan tells
+ * that. */
 static int peak_measure(const struct run *run, struct comm *world, struct plan *plans, bool say_it,
                         struct err *err)
 {
@@ -502,7 +502,8 @@ static int place_prepare(const struct opt_values *v, const struct comm *world, s
 }
 
 static int attempt_prepare(const struct opt_values *v, struct comm *world, struct run *run,
-                           struct datasets *set, struct plan plans[LIMIT_STAGES], struct err *err)
+                           struct datasets *set, struct plan plans[LIMIT_STAGES],
+                           struct compute_conf *compute, struct err *err)
 {
     int rc;
     if ((rc = comm_agree(world, run_inputs_load(v, world, run, set, err), err)) < 0)
@@ -511,12 +512,16 @@ static int attempt_prepare(const struct opt_values *v, struct comm *world, struc
         return rc;
     if ((rc = comm_agree(world, place_prepare(v, world, run, set, plans, err), err)) < 0)
         return rc;
-    return opt_bool(v, "trial") ? 0 : peak_measure(run, world, plans, !opt_bool(v, "quiet"), err);
+    if ((rc = device_take(v, run->resources.gpus_per_node, world, compute, err)) < 0)
+        return rc;
+    if (opt_bool(v, "trial") || compute->device != COMPUTE_CPU)
+        return 0;
+    return peak_measure(run, world, plans, !opt_bool(v, "quiet"), err);
 }
 
 static struct train_conf conf_of(const struct opt_values *v, const struct run *run,
                                  struct datasets *set, const struct plan *plans, struct comm *world,
-                                 struct notice *notice)
+                                 const struct compute_conf *compute, struct notice *notice)
 {
     return (struct train_conf){
         .run = run, .plans = plans, .datasets = set,
@@ -524,7 +529,7 @@ static struct train_conf conf_of(const struct opt_values *v, const struct run *r
         .trial = opt_bool(v, "trial"),
         .resume = opt_bool(v, "resume"), .anew = opt_given(v, "resume") && !opt_bool(v, "resume"),
         .max_steps = steps_wanted(v), .verify = verify_of(v, run),
-        .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN,
+        .compute = *compute,
         .memory_limit_bytes = opt_given(v, "memory-limit") ? opt_int(v, "memory-limit") : 0,
         .world = world,
         .stop = &notice->signo, .stop_heard = &notice->heard, .phase = &notice->phase,
@@ -543,8 +548,9 @@ static int train_here(const struct opt_values *v, struct comm *world, struct not
     struct datasets set = {0};
     static struct plan plans[LIMIT_STAGES];
     struct train_report report = {0};
-    int rc = attempt_prepare(v, world, &run, &set, plans, err);
-    struct train_conf conf = conf_of(v, &run, &set, plans, world, notice);
+    struct compute_conf compute = {0};
+    int rc = attempt_prepare(v, world, &run, &set, plans, &compute, err);
+    struct train_conf conf = conf_of(v, &run, &set, plans, world, &compute, notice);
     bool recorded = world->rank == 0 && !conf.trial;
     if (rc < 0) {
         if (recorded)

@@ -202,9 +202,10 @@ out:
 
 static int probe_open(struct probe *p, enum ops_blas blas, struct err *err)
 {
+    struct compute_conf conf = {.dtype = p->dtype, .blas = blas};
     struct dev *dev;
     int rc;
-    if ((rc = compute_open(&p->compute, false, p->dtype, blas, err)) < 0)
+    if ((rc = compute_open(&p->compute, &conf, err)) < 0)
         return rc;
     dev = p->compute.dev;
     comm_bind(p->world, dev);

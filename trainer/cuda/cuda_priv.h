@@ -23,6 +23,7 @@ struct dev_stream {
 };
 
 int dev_cuda_count(int *gpus, struct err *err);
+int dev_cuda_describe(int index, struct cuda_gpu *out, struct err *err);
 int dev_cuda_open(int index, bool poison, struct dev **out, struct err *err);
 /* Keeps a runtime's error for the next stream_sync; the first one stays. `what` is a literal. */
 void dev_cuda_fail(struct dev *d, cudaError_t e, const char *what);

@@ -61,8 +61,8 @@ static const char *advice_of(cudaError_t e)
 {
     switch (e) {
     case cudaErrorInsufficientDriver:
-        return "; the driver is older than this build's CUDA: update it, or build with an older "
-               "toolkit";
+        return "; there is no NVIDIA driver, or one older than this build's CUDA: load or update "
+               "it, or compute on the CPU (--device cpu)";
     case cudaErrorNoDevice:
     case cudaErrorStubLibrary: return "; ask for a GPU, or compute on the CPU (--device cpu)";
     default: return code_of(e) == ERR_TEMP ? "; checkpoints are good: run it again" : "";
@@ -338,9 +338,9 @@ static const struct dev table = {
     .copy = cuda_copy, .copy_2d = cuda_copy_2d, .fill = cuda_fill, .close = cuda_close,
 };
 
-int dev_cuda_open(int index, bool poison, struct dev **out, struct err *err)
+/* Reads what the runtime tells of a GPU that this process may use. */
+static int prop_read(int index, struct cudaDeviceProp *prop, struct err *err)
 {
-    struct cudaDeviceProp prop;
     int gpus, rc;
     if ((rc = dev_cuda_count(&gpus, err)) < 0)
         return rc;
@@ -348,13 +348,36 @@ int dev_cuda_open(int index, bool poison, struct dev **out, struct err *err)
         return err_set(err, ERR_ENV,
                        "GPU %d is asked for and this process may use %d: start as many ranks on a "
                        "node as it has GPUs, or look at CUDA_VISIBLE_DEVICES", index, gpus);
-    cudaError_t e = cudaSetDevice(index);
-    if (e == cudaSuccess)
-        e = cudaGetDeviceProperties(&prop, index);
+    cudaError_t e = cudaGetDeviceProperties(prop, index);
     if (e != cudaSuccess)
         return err_set(err, ERR_ENV, "GPU %d: %s%s", index, cudaGetErrorString(e), advice_of(e));
+    return 0;
+}
+
+int dev_cuda_describe(int index, struct cuda_gpu *out, struct err *err)
+{
+    struct cudaDeviceProp prop;
+    int rc;
+    if ((rc = prop_read(index, &prop, err)) < 0)
+        return rc;
+    out->total_bytes = (int64_t)prop.totalGlobalMem;
+    memcpy(out->name, prop.name, sizeof out->name);
+    memcpy(out->uuid, &prop.uuid, sizeof out->uuid);
+    return 0;
+}
+
+int dev_cuda_open(int index, bool poison, struct dev **out, struct err *err)
+{
+    struct cudaDeviceProp prop;
+    int rc;
+    if ((rc = prop_read(index, &prop, err)) < 0)
+        return rc;
     if ((rc = check_kind(&prop, index, err)) < 0)
         return rc;
+    cudaError_t e = cudaSetDevice(index);
+    if (e != cudaSuccess)
+        return err_set(err, ERR_ENV, "GPU %d (%s): %s%s", index, prop.name, cudaGetErrorString(e),
+                       advice_of(e));
     struct cuda *c = calloc(1, sizeof *c);
     if (!c)
         return err_set(err, ERR_NOMEM, "GPU %d: no memory on the host", index);

@@ -8,71 +8,74 @@
 #include "trainer/ops/cuda_load.h"
 #include "trainer/ops/ops_far.h"
 
-/* A device that the environment names instead of the CPU: "far:SEED" or "cuda:INDEX". */
-enum kind { KIND_CPU, KIND_FAR, KIND_CUDA };
+enum kind { KIND_CPU, KIND_CUDA, KIND_FAR };
+/* A device: its kind, and the number of a GPU or the seed of the far device. */
+struct wish { enum kind kind; uint64_t number; };
 
-static int kind_asked(enum kind *kind, uint64_t *number, struct err *err)
+/* Takes a device that the environment names, as "far:SEED" or "cuda:INDEX". */
+static int wish_take(struct wish *w, struct err *err)
 {
-    static const char *const prefixes[] = {[KIND_FAR] = "far:", [KIND_CUDA] = "cuda:"};
+    static const char *const prefixes[] = {[KIND_CUDA] = "cuda:", [KIND_FAR] = "far:"};
     const char *name = getenv("REEL_DEVICE");
-    *kind = KIND_CPU;
-    if (!name || strcmp(name, "cpu") == 0)
+    if (!name)
         return 0;
-    for (int k = KIND_FAR; k <= KIND_CUDA; k++) {
+    if (strcmp(name, "cpu") == 0) {
+        w->kind = KIND_CPU;
+        return 0;
+    }
+    for (int k = KIND_CUDA; k <= KIND_FAR; k++) {
         size_t n = strlen(prefixes[k]);
-        *kind = (enum kind)k;
+        w->kind = (enum kind)k;
         if (strncmp(name, prefixes[k], n) == 0 &&
-            num_parse_u64(name + n, "REEL_DEVICE", number, NULL) == 0)
+            num_parse_u64(name + n, "REEL_DEVICE", &w->number, NULL) == 0)
             return 0;
     }
-    return err_set(err, ERR_USAGE, "REEL_DEVICE is '%s': give cpu, or leave it unset", name);
+    return err_set(err, ERR_USAGE,
+                   "REEL_DEVICE is '%s': leave it unset, it is for tests (--device chooses)", name);
 }
 
-static int dev_open(enum kind kind, uint64_t number, bool poison, struct dev **out,
-                    struct err *err)
+static int dev_open(struct wish w, bool poison, struct dev **out, struct err *err)
 {
     const struct cuda_backend *cuda;
     int rc;
-    switch (kind) {
-    case KIND_FAR: return dev_far_open(number, out, err);
+    switch (w.kind) {
+    case KIND_FAR: return dev_far_open(w.number, out, err);
     case KIND_CUDA:
         if ((rc = cuda_load(&cuda, err)) < 0)
             return rc;
-        return cuda->dev_open((int)(number < INT32_MAX ? number : INT32_MAX), poison, out, err);
+        return cuda->dev_open((int)(w.number < INT32_MAX ? w.number : INT32_MAX), poison, out, err);
     case KIND_CPU: break;
     }
     return dev_cpu_open(poison, out, err);
 }
 
-static int table_open(enum kind kind, struct dev *dev, enum dtype dtype, enum ops_blas blas,
+static int table_open(struct wish w, const struct compute_conf *conf, struct dev *dev,
                       struct ops **out, struct err *err)
 {
     const struct cuda_backend *cuda;
     int rc;
-    switch (kind) {
-    case KIND_FAR: return ops_far_open(dev, dtype, blas, out, err);
+    switch (w.kind) {
+    case KIND_FAR: return ops_far_open(dev, conf->dtype, conf->blas, out, err);
     case KIND_CUDA:
         if ((rc = cuda_load(&cuda, err)) < 0)
             return rc;
-        return cuda->ops_open(dev, dtype, out, err);
+        return cuda->ops_open(dev, conf->dtype, out, err);
     case KIND_CPU: break;
     }
-    return ops_cpu_open(dev, dtype, blas, out, err);
+    return ops_cpu_open(dev, conf->dtype, conf->blas, out, err);
 }
 
-int compute_open(struct compute *d, bool poison, enum dtype dtype, enum ops_blas blas,
-                struct err *err)
+int compute_open(struct compute *d, const struct compute_conf *conf, struct err *err)
 {
-    enum kind kind;
-    uint64_t number = 0;
+    struct wish w = {conf->device == COMPUTE_CUDA ? KIND_CUDA : KIND_CPU, (uint64_t)conf->gpu};
     int rc;
-    if ((rc = kind_asked(&kind, &number, err)) < 0)
+    if ((rc = wish_take(&w, err)) < 0)
         return rc;
-    if ((rc = dev_open(kind, number, poison, &d->dev, err)) < 0)
+    if ((rc = dev_open(w, conf->poison, &d->dev, err)) < 0)
         return rc;
     if ((rc = d->dev->stream_new(d->dev, "compute", DEV_PRIORITY_NORMAL, &d->stream, err)) < 0)
         return rc;
-    return table_open(kind, d->dev, dtype, blas, &d->ops, err);
+    return table_open(w, conf, d->dev, &d->ops, err);
 }
 
 void compute_close(struct compute *d)

@@ -1,16 +1,27 @@
 /* compute: opens the device that this process computes on, with a stream and a table of operations.
  *
- * That is the CPU. REEL_DEVICE in the environment names another one: cuda:INDEX is a GPU
- * (cuda_load.h), far:SEED the device of the tests (dev_far.h).
+ * REEL_DEVICE in the environment names another device than conf does, for tests: far:SEED
+ * (dev_far.h) or cuda:INDEX.
  *
+ *     struct compute_conf conf = {.device = COMPUTE_CUDA, .gpu = 0, .dtype = DTYPE_BF16};
  *     struct compute d = {0};
- *     compute_open(&d, poison, dtype, blas, err);
+ *     compute_open(&d, &conf, err);
  *     compute_close(&d);
  */
 #ifndef TRAINER_OPS_COMPUTE_H
 #define TRAINER_OPS_COMPUTE_H
 
 #include "trainer/ops/ops.h"
+
+enum compute_device { COMPUTE_CPU, COMPUTE_CUDA };
+
+struct compute_conf {
+    enum compute_device device;
+    int gpu;            /* of those that this process may use, from 0 */
+    bool poison;        /* dev.h */
+    enum dtype dtype;   /* of activations */
+    enum ops_blas blas; /* of the CPU's products */
+};
 
 struct compute {
     struct dev *dev;
@@ -19,8 +30,7 @@ struct compute {
 };
 
 /* Opens what it can: after a failure the caller closes it, too. */
-int compute_open(struct compute *d, bool poison, enum dtype dtype, enum ops_blas blas,
-                struct err *err);
+int compute_open(struct compute *d, const struct compute_conf *conf, struct err *err);
 void compute_close(struct compute *d); /* is safe on a zeroed struct */
 
 #endif

@@ -18,6 +18,13 @@
 extern "C" {
 #endif
 
+/* A GPU of this process, before anything of it is taken. */
+struct cuda_gpu {
+    char name[256];      /* "NVIDIA H200" */
+    uint8_t uuid[16];    /* the same GPU has the same one in every process */
+    int64_t total_bytes; /* of memory */
+};
+
 struct cuda_backend {
     /* The bytes of the structs that both sides know: a library of another build has other ones. */
     int64_t dev_bytes, ops_bytes;
@@ -26,6 +33,8 @@ struct cuda_backend {
     /* Writes how many GPUs this process may use. ERR_ENV: there is no driver, an old one, or no
      * GPU. */
     int (*count)(int *gpus, struct err *err);
+    /* Describes GPU `index`, 0 .. count-1. */
+    int (*describe)(int index, struct cuda_gpu *out, struct err *err);
     /* Opens GPU `index`, 0 .. count-1. ERR_ENV: it cannot be used, and why. */
     int (*dev_open)(int index, bool poison, struct dev **out, struct err *err);
     /* Opens the table whose act is f64, f32 or bf16 (else ERR_INPUT). */

@@ -109,7 +109,9 @@ static int groups_open(struct generate *g, struct err *err)
     int rc;
     if ((rc = comm_self_open(&g->self, err)) < 0)
         return rc;
-    if ((rc = compute_open(&g->compute, false, g->run.dtype, g->conf->blas, err)) < 0)
+    struct compute_conf compute = g->conf->compute;
+    compute.dtype = g->run.dtype;
+    if ((rc = compute_open(&g->compute, &compute, err)) < 0)
         return rc;
     comm_bind(g->self, g->compute.dev);
     return comm_grid_open(g->self, &g->layout, &g->run.model, &g->grid, err);

@@ -15,7 +15,7 @@
 
 #include "profiles/run.h"
 #include "trainer/data/sampler.h"
-#include "trainer/ops/ops.h"
+#include "trainer/ops/compute.h"
 
 struct generate_conf {
     const struct run *run; /* that wrote the checkpoint: objective, numbers and seed */
@@ -33,7 +33,7 @@ struct generate_conf {
     enum sampler_kind sampler;
     int64_t steps;
     double level_max, level_min;
-    enum ops_blas blas;
+    struct compute_conf compute; /* poison and dtype are the generator's own */
     void (*say)(void *ctx, const char *line); /* may be NULL */
     void *say_ctx;
 };

@@ -24,7 +24,7 @@
 #include "profiles/plan.h"
 #include "profiles/run.h"
 #include "trainer/comm/comm.h"
-#include "trainer/ops/ops.h"
+#include "trainer/ops/compute.h"
 
 /* Says which steps are told in lines. The attempt's first and last step are in any case. */
 enum train_lines {
@@ -48,7 +48,7 @@ struct train_conf {
     int64_t max_steps; /* this attempt stops after so many (trial, tests); 0: at the run's end */
     /* In the run's place: when shards are compared with their checksums before training. */
     enum run_verify verify;
-    enum ops_blas blas;
+    struct compute_conf compute; /* poison and dtype are the trainer's own */
     int64_t memory_limit_bytes; /* ERR_NO when the plan is larger; 0: none */
     /* For cadence.h: between failures of the run, and of its saves, as its record has them; 0: none
      * is known. */

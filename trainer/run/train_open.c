@@ -297,9 +297,9 @@ int train_open(struct train *t, int64_t step, struct err *err)
     leg_take(t, step);
     t->peak_flops = t->leg.plan->peak_flops * world->size;
     int rc;
-    if ((rc = comm_agree(world,
-                         compute_open(&t->leg.compute, false, t->run->dtype, t->conf->blas, err),
-                         err)) < 0)
+    struct compute_conf compute = t->conf->compute;
+    compute.dtype = t->run->dtype;
+    if ((rc = comm_agree(world, compute_open(&t->leg.compute, &compute, err), err)) < 0)
         return rc;
     comm_bind(world, t->leg.compute.dev);
     if ((rc = comm_grid_open(world, t->leg.layout, &t->run->model, &t->leg.grid, err)) < 0)

@@ -1,0 +1,27 @@
+/* device: the options by which commands choose what they compute on. */
+#ifndef TRAINER_CMD_DEVICE_H
+#define TRAINER_CMD_DEVICE_H
+
+#include "base/opt.h"
+#include "trainer/comm/comm.h"
+#include "trainer/ops/compute.h"
+
+extern const char *const device_kinds[]; /* auto, cpu, cuda */
+extern const char *const device_products[];  /* own, openblas */
+
+/* Stand in the option table of a command that computes. */
+#define DEVICE_OPTS                                                                              \
+    {"device", 0, OPT_ENUM, "NAME",                                                              \
+     "compute on the CPU, or each rank on a GPU; auto: on GPUs where the run's "                 \
+     "resources.gpus_per_node asks for them", .fallback = "auto", .choices = device_kinds},      \
+    {"share-gpu", 0, OPT_BOOL, NULL, "several ranks may compute on one GPU (slow: for tests)"},  \
+    {"blas", 0, OPT_ENUM, "NAME",                                                                \
+     "the CPU's matrix products by our own kernels or OpenBLAS", .fallback = "own",              \
+     .choices = device_products}
+
+/* Takes the options' device and, of GPUs, this rank's; all ranks of the world call it.
+ * gpus_per_node is the run's. ERR_ENV: there is no GPU to compute on, and why. */
+int device_take(const struct opt_values *v, int64_t gpus_per_node, struct comm *world,
+                struct compute_conf *out, struct err *err);
+
+#endif

@@ -1,0 +1,81 @@
+#include "trainer/run/gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+
+int gpu_index(const struct gpu_seat *seats, int rank)
+{
+    int64_t before = 0;
+    for (int r = 0; r < rank; r++)
+        before += seats[r].host == seats[rank].host;
+    return (int)(before % seats[rank].gpus);
+}
+
+int gpu_check(const struct gpu_seat *seats, int ranks, struct err *err)
+{
+    for (int b = 1; b < ranks; b++)
+        for (int a = 0; a < b; a++)
+            if (memcmp(seats[a].gpu.uuid, seats[b].gpu.uuid, sizeof seats[a].gpu.uuid) == 0)
+                return err_set(err, ERR_ENV,
+                               "ranks %d and %d have the same GPU (%s), of %lld that they see: "
+                               "start as many ranks on a node as it has GPUs, or give --share-gpu",
+                               a, b, seats[b].gpu.name, (long long)seats[b].gpus);
+    return 0;
+}
+
+static int seats_share(struct comm *world, struct gpu_seat *seats, struct err *err)
+{
+    struct comm_op gather = {
+        .kind = COMM_ALL_GATHER, .what = "GPUs of ranks", .send = &seats[world->rank],
+        .recv = seats, .n = sizeof *seats, .dtype = DTYPE_BYTE};
+    return comm_do(world, &gather, NULL, err);
+}
+
+/* Looks which GPUs this process sees. */
+static int seat_find(const struct cuda_backend **cuda, struct gpu_seat *own, struct err *err)
+{
+    const char *boot = clock_boot_id();
+    int gpus = 0, rc;
+    if ((rc = cuda_load(cuda, err)) < 0)
+        return rc;
+    if ((rc = (*cuda)->count(&gpus, err)) < 0)
+        return rc;
+    own->host = hash_128(boot, strlen(boot)).hi;
+    own->gpus = gpus;
+    return 0;
+}
+
+static int seats_fill(struct comm *world, bool shared, struct gpu_seat *seats, struct err *err)
+{
+    struct gpu_seat *own = &seats[world->rank];
+    const struct cuda_backend *cuda = NULL;
+    int rc;
+    if ((rc = comm_agree(world, seat_find(&cuda, own, err), err)) < 0)
+        return rc;
+    if ((rc = seats_share(world, seats, err)) < 0)
+        return rc;
+    rc = cuda->describe(gpu_index(seats, world->rank), &own->gpu, err);
+    if ((rc = comm_agree(world, rc, err)) < 0)
+        return rc;
+    if ((rc = seats_share(world, seats, err)) < 0)
+        return rc;
+    return shared ? 0 : gpu_check(seats, world->size, err);
+}
+
+int gpu_choose(struct comm *world, bool shared, int *index, struct err *err)
+{
+    struct gpu_seat *seats = calloc((size_t)world->size, sizeof *seats);
+    int rc;
+    if ((rc = comm_agree(world, seats ? 0 : err_set(err, ERR_NOMEM, "GPUs of ranks: no memory"),
+                         err)) < 0)
+        goto out;
+    if ((rc = seats_fill(world, shared, seats, err)) < 0)
+        goto out;
+    *index = gpu_index(seats, world->rank);
+out:
+    free(seats);
+    return rc;
+}

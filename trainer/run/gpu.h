@@ -1,0 +1,31 @@
+/* gpu: which GPU a rank computes on.
+ *
+ * The ranks of a host take its GPUs in order, the first rank the first one. Where each process is
+ * shown GPUs of its own (CUDA_VISIBLE_DEVICES, srun --gpus-per-task), it takes the first of them.
+ * That two ranks have the same GPU is an error unless it is allowed: NCCL refuses it, and both
+ * would wait for each other's kernels.
+ */
+#ifndef TRAINER_RUN_GPU_H
+#define TRAINER_RUN_GPU_H
+
+#include "trainer/comm/comm.h"
+#include "trainer/ops/cuda_load.h"
+
+/* What a rank tells the others: its host by a hash, how many GPUs it sees, and which it took. */
+struct gpu_seat {
+    uint64_t host;
+    int64_t gpus;
+    struct cuda_gpu gpu;
+};
+
+/* Returns the number, from 0, of the GPU that a rank takes of those it sees: the ranks before it on
+ * its host take theirs first, in turn. */
+int gpu_index(const struct gpu_seat *seats, int rank);
+/* Checks that no two ranks have taken the same GPU. ERR_ENV names the first two who have. */
+int gpu_check(const struct gpu_seat *seats, int ranks, struct err *err);
+
+/* Chooses this rank's GPU; all ranks call it. `shared`: ranks may have the same one. ERR_ENV: no
+ * backend, no driver, no GPU, or one for several ranks. */
+int gpu_choose(struct comm *world, bool shared, int *index, struct err *err);
+
+#endif
