@@ -55,6 +55,19 @@ template <class T> static inline T __shfl_down_sync(unsigned, T v, unsigned by)
     return shim_shuffle(v, lane + by < SHIM_WARP ? lane + by : lane);
 }
 
+/* Returns a bit a lane: is its predicate true? Of a whole warp. */
+static inline unsigned __ballot_sync(unsigned, int predicate)
+{
+    unsigned bits = 0;
+    *(int *)shim_lane_slot(shim_lane()) = predicate;
+    shim_wait_warp();
+    for (unsigned lane = 0; lane < SHIM_WARP; lane++)
+        bits |= (unsigned)(*(int *)shim_lane_slot(lane) != 0) << lane;
+    shim_wait_warp();
+    return bits;
+}
+static inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+
 struct cudaLaunchConfig_t {
     dim3 gridDim, blockDim;
     size_t dynamicSmemBytes;

@@ -9,7 +9,11 @@
 enum { TYPES = 3, ORDERS = 2 };
 static const enum dtype types[TYPES] = {DTYPE_F64, DTYPE_F32, DTYPE_BF16};
 static const char *const orders[ORDERS] = {"0", "5"}; /* of threads, by REEL_SHIM_SEED */
-static const char *const ready[] = {"colsum", "copy", "axpy", "permute"};
+static const char *const ready[] = {
+    "colsum", "copy", "axpy", "permute",
+    "act_fwd", "act_bwd", "table_fwd", "table_bwd", "sumsq", "finite", "draw", "normal",
+    "sinusoid", "rope", "patchify", "unpatchify", "loss",
+};
 
 static char *const *chosen; /* by the command line, NULL behind the last */
 
