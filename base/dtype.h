@@ -4,6 +4,10 @@
 
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum dtype {
     DTYPE_F64, DTYPE_F32, DTYPE_BF16, DTYPE_FP8,
     DTYPE_NUMBERS,               /* how many kinds of numbers there are: those above */
@@ -20,4 +24,7 @@ int64_t dtype_bytes(enum dtype d);
  * f32, and f32 for the narrow ones. */
 enum dtype dtype_stat(enum dtype d);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -9,8 +9,6 @@
 
 #include "trainer/cuda/kernel.cuh"
 
-__device__ static inline float exp_of(float x) { return expf(x); }
-__device__ static inline double exp_of(double x) { return exp(x); }
 __device__ static inline float erf_of(float x) { return erff(x); }
 __device__ static inline double erf_of(double x) { return erf(x); }
 

@@ -18,6 +18,7 @@
 #include <cuda_runtime.h>
 
 #include "base/bf16.h"
+#include "base/host_device.h"
 #include "trainer/cuda/cuda_priv.h"
 
 enum { THREADS = 256, WARP = 32, ALL_LANES = -1 };
@@ -58,11 +59,12 @@ static void launch(cudaStream_t s, void (*kernel)(P...), int64_t blocks, int thr
             launch(s, kernel<float>, __VA_ARGS__);  \
     } while (0)
 
+HOST_DEVICE static inline int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
+
 /* Returns blocks of THREADS threads for n elements, at most 2^16: threads go on in steps. */
 static inline int64_t blocks_for(int64_t n)
 {
-    int64_t blocks = (n + THREADS - 1) / THREADS;
-    return blocks < 1 << 16 ? blocks : 1 << 16;
+    return lesser((n + THREADS - 1) / THREADS, 1 << 16);
 }
 
 __device__ static inline int64_t thread_first(void)
@@ -71,6 +73,15 @@ __device__ static inline int64_t thread_first(void)
 }
 
 __device__ static inline int64_t thread_step(void) { return (int64_t)gridDim.x * blockDim.x; }
+
+/* ---- functions of either type ---- */
+
+__device__ static inline float exp_of(float x) { return expf(x); }
+__device__ static inline double exp_of(double x) { return exp(x); }
+__device__ static inline float log_of(float x) { return logf(x); }
+__device__ static inline double log_of(double x) { return log(x); }
+__device__ static inline float sqrt_of(float x) { return sqrtf(x); }
+__device__ static inline double sqrt_of(double x) { return sqrt(x); }
 
 /* ---- numbers of tensors ---- */
 

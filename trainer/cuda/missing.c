@@ -10,8 +10,6 @@
 MISSING(attn_fwd, ops_attn)
 MISSING(attn_bwd, ops_attn)
 MISSING(lse_merge, ops_lse_merge)
-MISSING(adaln_fwd, ops_adaln)
-MISSING(adaln_bwd, ops_adaln)
 MISSING(headnorm_fwd, ops_headnorm)
 MISSING(headnorm_bwd, ops_headnorm)
 MISSING(adamw, ops_adamw)

@@ -1,0 +1,357 @@
+/* AdaLN: gate, residual, norm and modulation of a row.
+ *
+ * Forward takes a row a block: it writes x_out, reads what it has stored, which is still in the
+ * cache, for the mean and again for the variance, and a last time for y.
+ *
+ * Backward sums over the rows of each sample as well. A block takes a run of rows of one sample, a
+ * few at a time: its warps first take a row each for the two sums over its columns; then its
+ * threads take columns, and go down the rows. What they add stays in `parts` until a second kernel
+ * adds the runs of a sample in their order.
+ */
+#include "trainer/cuda/eight.cuh"
+#include "trainer/cuda/parts.cuh"
+
+enum {
+    WARPS = THREADS / WARP,
+    SUMS = 3, /* of dshift, dscale, dgate */
+    /* Runs of more rows than these make enough blocks for any GPU. */
+    RUNS_WANTED = 512,
+};
+
+__device__ static inline int64_t sample_of(const struct ops_adaln &a, int64_t row)
+{
+    return a.sample ? a.sample[row] : 0;
+}
+
+/* Are all tensors of the call even? */
+static bool all_even(const struct ops_adaln *a)
+{
+    const struct tensor *all[] = {&a->x, &a->branch, &a->x_out, &a->y, &a->gate, &a->shift,
+                                  &a->scale, &a->dy, &a->dx, &a->dbranch};
+    bool even = true;
+    for (const struct tensor *t : all)
+        even = even && is_even(*t);
+    return even;
+}
+
+/* ---- forward ---- */
+
+/* Writes x_out of a row. Here and below a thread has the same columns of each tensor. */
+template <class real>
+__device__ static inline void residual_row(const struct ops_adaln &a, int64_t row, bool even)
+{
+    int64_t m = sample_of(a, row);
+    for (int64_t col = 8 * threadIdx.x; col < a.x.cols; col += 8 * blockDim.x) {
+        eight<real> x = get_eight<real>(a.x, row, col, even), gate = eight_of((real)1), add;
+        if (a.branch.ptr) {
+            add = get_eight<real>(a.branch, row, col, even);
+            if (a.gate.ptr)
+                gate = get_eight<real>(a.gate, m, col, even);
+            UNROLL for (int i = 0; i < 8; i++)
+                x.at[i] += gate.at[i] * add.at[i];
+        }
+        put_eight(a.x_out, row, col, even, x);
+    }
+}
+
+/* Return the sums of this thread's x, and of the squares of x - center. */
+template <class real>
+__device__ static inline real row_sum(const struct tensor &t, int64_t row, bool even)
+{
+    real sum = 0;
+    for (int64_t col = 8 * threadIdx.x; col < t.cols; col += 8 * blockDim.x) {
+        eight<real> x = get_eight<real>(t, row, col, even);
+        UNROLL for (int i = 0; i < 8; i++)
+            sum += x.at[i];
+    }
+    return sum;
+}
+
+template <class real>
+__device__ static inline real row_sumsq(const struct tensor &t, int64_t row, real center,
+                                        bool even)
+{
+    real sum = 0;
+    for (int64_t col = 8 * threadIdx.x; col < t.cols; col += 8 * blockDim.x) {
+        eight<real> x = get_eight<real>(t, row, col, even);
+        UNROLL for (int i = 0; i < 8; i++) {
+            real off = col + i < t.cols ? x.at[i] - center : (real)0;
+            sum += off * off;
+        }
+    }
+    return sum;
+}
+
+template <class real>
+__device__ static inline void modulate_row(const struct ops_adaln &a, const struct tensor &normed,
+                                           int64_t row, real mean, real rstd, bool even)
+{
+    int64_t m = sample_of(a, row);
+    for (int64_t col = 8 * threadIdx.x; col < a.y.cols; col += 8 * blockDim.x) {
+        eight<real> x = get_eight<real>(normed, row, col, even);
+        UNROLL for (int i = 0; i < 8; i++)
+            x.at[i] = (x.at[i] - mean) * rstd;
+        if (a.scale.ptr) {
+            eight<real> scale = get_eight<real>(a.scale, m, col, even),
+                        shift = get_eight<real>(a.shift, m, col, even);
+            UNROLL for (int i = 0; i < 8; i++)
+                x.at[i] = x.at[i] * (1 + scale.at[i]) + shift.at[i];
+        }
+        put_eight(a.y, row, col, even, x);
+    }
+}
+
+template <class real> static __global__ void adaln_fwd(struct ops_adaln a, bool even)
+{
+    real *parts = (real *)block_memory, d = (real)a.x.cols;
+    const struct tensor normed = a.x_out.ptr ? a.x_out : a.x;
+    for (int64_t row = blockIdx.x; row < a.x.rows; row += gridDim.x) {
+        real mean = 0, rstd;
+        if (a.x_out.ptr)
+            residual_row<real>(a, row, even);
+        if (!a.y.ptr)
+            continue;
+        if (!a.rms)
+            mean = block_sum(row_sum<real>(normed, row, even), parts) / d;
+        rstd = block_sum(row_sumsq<real>(normed, row, mean, even), parts) / d;
+        rstd = 1 / sqrt_of(rstd + (real)a.eps);
+        modulate_row<real>(a, normed, row, mean, rstd, even);
+        if (threadIdx.x == 0) {
+            put<real>(a.stats, row, 0, mean);
+            put<real>(a.stats, row, 1, rstd);
+        }
+    }
+}
+
+static void adaln_check(const struct ops_adaln *a)
+{
+    BUG_ON(a->n > 0 && (!a->sample || !a->row_start || !a->host_row_start));
+}
+
+void kernel_adaln_fwd(struct ops_cuda *o, cudaStream_t s, const struct ops_adaln *a)
+{
+    int64_t warps = lesser((a->x.cols + 8 * WARP - 1) / (8 * WARP), WARPS);
+    BUG_ON(a->branch.ptr && !a->x_out.ptr);
+    adaln_check(a);
+    LAUNCH_REAL(o, s, adaln_fwd, lesser(a->x.rows, 1 << 16), (int)warps * WARP,
+                WARPS * (int64_t)sizeof(double), *a, all_even(a));
+}
+
+/* ---- runs of rows ---- */
+
+/* Runs of `each` rows, the last one of a sample shorter. The runs of sample m have numbers from
+ * runs_before(m) on; some numbers behind them are no run's. `start` is row_start, of the host or of
+ * the device; without samples it is NULL, and all rows are one sample's. */
+struct runs {
+    const int32_t *start;
+    int64_t n, rows, each;
+};
+
+HOST_DEVICE static inline int64_t rows_before(const struct runs &r, int64_t m)
+{
+    return r.start ? r.start[m] : m * r.rows;
+}
+
+HOST_DEVICE static inline int64_t runs_before(const struct runs &r, int64_t m)
+{
+    return rows_before(r, m) / r.each + m;
+}
+
+/* Returns the sample of a run, which is first .. end-1. */
+__device__ static inline int64_t sample_of_run(const struct runs &r, int64_t run, int64_t first,
+                                               int64_t end)
+{
+    while (end - first > 1) {
+        int64_t middle = (first + end) / 2;
+        if (runs_before(r, middle) <= run)
+            first = middle;
+        else
+            end = middle;
+    }
+    return first;
+}
+
+/* ---- backward ---- */
+
+/* A row's mean and rstd, and how much of 1 and of x - mean is taken off its gradient. */
+template <class real> struct norm_row { real mean, rstd, level, slope; };
+
+/* Computes them, by a warp. */
+template <class real>
+__device__ static inline void row_look(const struct ops_adaln &a, int64_t row, bool even,
+                                       struct norm_row<real> *to)
+{
+    int lane = (int)threadIdx.x % WARP;
+    int64_t m = sample_of(a, row);
+    real mean = get<real>(a.stats, row, 0), rstd = get<real>(a.stats, row, 1), sum = 0, dot = 0,
+         d = (real)a.dx.cols;
+    for (int64_t col = 8 * lane; col < a.dx.cols; col += 8 * WARP) {
+        eight<real> dy = get_eight<real>(a.dy, row, col, even),
+                    x = get_eight<real>(a.x_out, row, col, even), scale = eight_of((real)0);
+        if (a.scale.ptr)
+            scale = get_eight<real>(a.scale, m, col, even);
+        UNROLL for (int i = 0; i < 8; i++) {
+            real g = dy.at[i] * (1 + scale.at[i]);
+            sum += g;
+            dot += g * (x.at[i] - mean);
+        }
+    }
+    sum = warp_sum(sum);
+    dot = warp_sum(dot);
+    if (lane == 0)
+        *to = {mean, rstd, a.rms ? 0 : sum / d, dot * rstd * rstd / d};
+}
+
+/* Eight columns of a sample: what a thread reads once for several rows, and what it sums. */
+template <class real> struct columns {
+    struct eight<real> scale, gate, sum[SUMS];
+};
+
+template <class real>
+__device__ static inline struct columns<real> columns_begin(const struct ops_adaln &a, int64_t m,
+                                                            int64_t col, bool even)
+{
+    eight<real> none = eight_of((real)0);
+    struct columns<real> c = {none, eight_of((real)1), {none, none, none}};
+    if (a.scale.ptr)
+        c.scale = get_eight<real>(a.scale, m, col, even);
+    if (a.gate.ptr)
+        c.gate = get_eight<real>(a.gate, m, col, even);
+    return c;
+}
+
+/* Adds the norm's gradient to dx and hands it to the branch, in eight columns of a row. */
+template <class real>
+__device__ static inline void columns_bwd(const struct ops_adaln &a, int64_t row, int64_t col,
+                                          const struct norm_row<real> &n, bool even,
+                                          struct columns<real> *c)
+{
+    eight<real> dx = get_eight<real>(a.dx, row, col, even);
+    if (a.dy.ptr) {
+        eight<real> dy = get_eight<real>(a.dy, row, col, even),
+                    x = get_eight<real>(a.x_out, row, col, even);
+        UNROLL for (int i = 0; i < 8; i++) {
+            real off = x.at[i] - n.mean, g = dy.at[i] * (1 + c->scale.at[i]);
+            dx.at[i] += n.rstd * (g - n.level - off * n.slope);
+            c->sum[0].at[i] += dy.at[i];
+            c->sum[1].at[i] += dy.at[i] * off * n.rstd;
+        }
+        put_eight(a.dx, row, col, even, dx);
+    }
+    if (a.branch.ptr) {
+        eight<real> branch = get_eight<real>(a.branch, row, col, even);
+        UNROLL for (int i = 0; i < 8; i++) {
+            c->sum[2].at[i] += dx.at[i] * branch.at[i];
+            dx.at[i] *= c->gate.at[i];
+        }
+        put_eight(a.dbranch, row, col, even, dx);
+    }
+}
+
+/* Writes the sums of a run's first rows to its part [SUMS, D], or adds those of later rows. */
+template <class real>
+__device__ static inline void columns_end(const struct tensor &part, int64_t col, bool is_first,
+                                          bool even, const struct columns<real> &c)
+{
+    UNROLL for (int k = 0; k < SUMS; k++) {
+        eight<real> sum = c.sum[k];
+        if (!is_first) {
+            eight<real> before = get_eight<real>(part, k, col, even);
+            UNROLL for (int i = 0; i < 8; i++)
+                sum.at[i] += before.at[i];
+        }
+        put_eight(part, k, col, even, sum);
+    }
+}
+
+/* Does rows first .. first+count-1, at most one a warp, which are sample m's. */
+template <class real>
+__device__ static void rows_bwd(const struct ops_adaln &a, int64_t m, int64_t first, int64_t count,
+                                const struct tensor &part, bool is_first, bool even)
+{
+    struct norm_row<real> *rows = (struct norm_row<real> *)block_memory;
+    int warp = (int)threadIdx.x / WARP;
+    if (a.dy.ptr && warp < count)
+        row_look<real>(a, first + warp, even, &rows[warp]);
+    __syncthreads();
+    for (int64_t col = 8 * threadIdx.x; col < a.dx.cols; col += 8 * THREADS) {
+        struct columns<real> c = columns_begin<real>(a, m, col, even);
+        for (int64_t r = 0; r < count; r++)
+            columns_bwd<real>(a, first + r, col, rows[r], even, &c);
+        if (part.ptr)
+            columns_end(part, col, is_first, even, c);
+    }
+    __syncthreads();
+}
+
+/* Does one run, of samples m0 .. m1-1, a block. */
+template <class real>
+static __global__ void adaln_bwd(struct ops_adaln a, struct runs r, int64_t m0, int64_t m1,
+                                 struct tensor parts, bool even)
+{
+    int64_t run = runs_before(r, m0) + blockIdx.x, m = sample_of_run(r, run, m0, m1);
+    int64_t begin = rows_before(r, m) + (run - runs_before(r, m)) * r.each,
+            end = lesser(begin + r.each, rows_before(r, m + 1));
+    if (parts.ptr)
+        parts.ptr = (real *)parts.ptr + (int64_t)blockIdx.x * SUMS * parts.ld;
+    for (int64_t row = begin; row < end; row += WARPS)
+        rows_bwd<real>(a, m, row, lesser(end - row, WARPS), parts, row == begin, even);
+}
+
+/* Adds the runs of each sample in their order: a block has 32 columns of one sum of one sample. */
+template <class real>
+static __global__ void adaln_sums(struct ops_adaln a, struct runs r, int64_t m0,
+                                  struct tensor parts)
+{
+    int64_t d = a.dx.cols, tiles = (d + WARP - 1) / WARP;
+    int64_t m = m0 + blockIdx.x / tiles / SUMS, which = blockIdx.x / tiles % SUMS,
+            col = blockIdx.x % tiles * WARP + threadIdx.x % WARP;
+    const struct tensor out = which == 0 ? a.dshift : which == 1 ? a.dscale : a.dgate;
+    bool made = which == 2 ? a.branch.ptr && a.gate.ptr : a.dy.ptr && a.scale.ptr;
+    int64_t rows = rows_before(r, m + 1) - rows_before(r, m), n = (rows + r.each - 1) / r.each,
+            first = runs_before(r, m) - runs_before(r, m0);
+    if (!out.ptr)
+        return;
+    real sum = parts_sum((const real *)parts.ptr + (first * SUMS + which) * d + col, SUMS * d,
+                         made ? n : 0, col < d, (real *)block_memory);
+    if (threadIdx.x < WARP && col < d)
+        put<real>(out, m, col, sum);
+}
+
+/* Returns the samples' end from m0 on whose runs fit into `room` parts; m0's always do. */
+static int64_t group_end(const struct runs &host, int64_t m0, int64_t room)
+{
+    int64_t m1 = m0 + 1;
+    while (m1 < host.n && runs_before(host, m1 + 1) - runs_before(host, m0) <= room)
+        m1++;
+    return m1;
+}
+
+/* Returns how many rows a run has, so that those of one sample fit into `room` parts. */
+static int64_t rows_each(int64_t rows, int64_t room)
+{
+    int64_t rows_of_all = WARPS * lesser(room / 2, RUNS_WANTED); /* if each run looks once */
+    int64_t looks = (rows + rows_of_all - 1) / rows_of_all;
+    return WARPS * (looks ? looks : 1);
+}
+
+void kernel_adaln_bwd(struct ops_cuda *o, cudaStream_t s, const struct ops_adaln *a)
+{
+    int64_t d = a->dx.cols, room = (int64_t)CUDA_PARTS * OPS_ROW_MAX / (SUMS * d);
+    bool even = all_even(a), summed = a->dshift.ptr || a->dgate.ptr;
+    struct tensor parts = tensor_of(summed ? o->parts : NULL, o->ops.stat, SUMS, d);
+    struct runs host = {a->host_row_start, a->n ? a->n : 1, a->dx.rows,
+                        rows_each(a->dx.rows, room)};
+    struct runs r = host;
+    r.start = a->row_start;
+    BUG_ON(SUMS * d > OPS_ROW_MAX);
+    adaln_check(a);
+    for (int64_t m0 = 0, m1; m0 < host.n; m0 = m1) {
+        m1 = group_end(host, m0, room);
+        LAUNCH_REAL(o, s, adaln_bwd, runs_before(host, m1) - runs_before(host, m0), THREADS,
+                    WARPS * (int64_t)sizeof(struct norm_row<double>), *a, r, m0, m1, parts, even);
+        if (summed)
+            LAUNCH_REAL(o, s, adaln_sums, (m1 - m0) * SUMS * ((d + WARP - 1) / WARP), THREADS,
+                        THREADS * (int64_t)sizeof(double), *a, r, m0, parts);
+    }
+}
