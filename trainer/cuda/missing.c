@@ -10,6 +10,4 @@
 MISSING(attn_fwd, ops_attn)
 MISSING(attn_bwd, ops_attn)
 MISSING(lse_merge, ops_lse_merge)
-MISSING(headnorm_fwd, ops_headnorm)
-MISSING(headnorm_bwd, ops_headnorm)
 MISSING(adamw, ops_adamw)
