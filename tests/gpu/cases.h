@@ -4,8 +4,8 @@
  * host, lays them out in one block of memory with room around each tensor, sends the block through
  * pinned memory, calls the operation, and brings the whole block back. What the operation had to
  * write is handed out in f64. Anything else that has changed, be it an input, the columns beside a
- * view, or the rows behind a tensor, is a failure. Memory that an operation writes holds NaN (0xff
- * bytes) before, and so does all that surrounds a tensor.
+ * view, or the rows behind a tensor, is a failure. Memory that an operation writes holds NaN
+ * before, and so does all that surrounds a tensor.
  *
  * The oracle of a table is the table of the CPU for f64, on the same inputs: they are rounded to
  * the types of the table that is tested before either gets them. What the result is held to depends
@@ -62,6 +62,9 @@ struct case_output {
     /* So many roundings of f32 or f64, relative to its size, lie between any two ways to compute
      * it, for numbers much larger than it stand on the way. 0: the distances above hold. */
     double roundings;
+    /* It is rounded at random, by the draws that ops.h names. One element of a thousand may be
+     * another neighbour, for a last bit of f32 decides. */
+    bool at_random;
     int twin;              /* the output that must have the same bits, or -1 */
 };
 struct case_result {

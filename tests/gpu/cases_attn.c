@@ -44,6 +44,7 @@ static const struct attn_case attn_cases[] = {
     {"cross, text of other lengths", 3, 3, 16, 3, {64, 33, 5}, {77, 3, 130}, .loose = true},
     {"cross, one key, no keys", 2, 2, 4, 3, {6, 5, 4}, {3, 1, 0}},
     {"no keys at all", 2, 2, 8, 2, {6, 5}, {0, 0}},
+    {"no keys, rows that are nobody's", 2, 2, 8, 2, {6, 5}, {0, 0}, .gap = 2},
     {"no queries", 1, 1, 34, 2, {0, 100}, {3, 97}},
     {"no segments", 2, 2, 8, 0, {0}, {0}, .gap = 3},
     {"rows that are nobody's", 2, 2, 8, 2, {5, 65}, {64, 3}, .gap = 2},
@@ -231,6 +232,9 @@ static void gradients_put(struct lab *l, const struct attn_case *c, const struct
         };
         for (int k = 0; k < 3; k++)
             made[k]->roundings = p_roundings(c);
+        /* The gradients of a query's scores add up to 0, and so does what dq gets of the component
+         * that all keys share: one of d, `shift` times as large as the others. */
+        made[0]->roundings *= 1 + c->shift / sqrt((double)c->d);
     }
 }
 

@@ -53,7 +53,7 @@ struct tensor lab_in(struct lab *l, const char *name, enum lab_class class, int6
                      int64_t cols);
 struct tensor lab_new(struct lab *l, const char *name, enum lab_class class, int64_t rows,
                       int64_t cols);
-/* Returns device memory that holds these bytes; with NULL, 0xff. */
+/* Returns device memory that holds these bytes; with NULL, what surrounds tensors. */
 void *lab_bytes(struct lab *l, const char *name, const void *values, int64_t bytes);
 /* Returns where the host has the numbers of device memory, to be read during calls. */
 const void *lab_host(struct lab *l, const void *device);

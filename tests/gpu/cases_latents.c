@@ -194,6 +194,7 @@ struct draw_case {
 };
 static const struct draw_case draw_cases[] = {
     {"ones", OPS_DRAW_ONE, LAB_ACT, 37, 0.3, 1, 2, 0},
+    {"ones, a half step after f32", OPS_DRAW_ONE, LAB_BF16, 3, 1 + 0x1p-8 + 0x1p-40, 1, 2, 0},
     {"normal", OPS_DRAW_NORMAL, LAB_ACT, 1001, 0.02, 1, 2, 0},
     {"normal, stat", OPS_DRAW_NORMAL, LAB_STAT, 1001, 0.02, 1, 2, 0},
     {"normal, f64", OPS_DRAW_NORMAL, LAB_F64, 65, 0.02, UINT64_C(1) << 63, 2, 1},

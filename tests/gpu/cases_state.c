@@ -132,8 +132,8 @@ static void adamw_make(struct lab *l, const void *data)
                           .weight_decay = c->decay, .lr_scale = c->lr_scale, .ema_decay = 0.95,
                           .counted = c->counted};
     lab_out(l, "master", 0, a.master);
-    lab_out(l, "m", 0, a.m);
-    lab_out(l, "v", 0, a.v);
+    lab_out(l, "m", 0, a.m)->at_random = c->moments == LAB_BF16;
+    lab_out(l, "v", 0, a.v)->at_random = c->moments == LAB_BF16;
     if (c->ema) {
         a.ema = lab_in(l, "ema", LAB_STAT, 1, c->n);
         lab_out(l, "ema", 0, a.ema);
