@@ -41,6 +41,7 @@ static void launch(cudaStream_t s, void (*kernel)(P...), int64_t blocks, int thr
                    int64_t shared_bytes, A... args)
 {
     cudaLaunchConfig_t c = {};
+    BUG_ON(blocks < 0 || blocks > INT32_MAX);
     if (blocks == 0)
         return;
     c.gridDim = dim3((unsigned)blocks);

@@ -7,7 +7,5 @@
         (void)o, (void)s, (void)a;                                                   \
         err_bug(__FILE__, __LINE__, "the CUDA table has no kernel for " #op);        \
     }
-MISSING(attn_fwd, ops_attn)
 MISSING(attn_bwd, ops_attn)
-MISSING(lse_merge, ops_lse_merge)
 MISSING(adamw, ops_adamw)

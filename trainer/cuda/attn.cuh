@@ -1,0 +1,209 @@
+/* attn: what forward and backward of the plain attention share.
+ *
+ * It takes any types, segments and head dims; it is the path for f64 and for whatever a faster
+ * kernel refuses, and what that one is held to.
+ *
+ * A block owns a tile of SIDE rows, queries or keys, of one head of one segment, and goes through
+ * tiles of the rows that these meet, the keys or queries of the segment. For each it makes scores,
+ * own rows times other rows; makes weights of them; and adds to its sums the weights times other
+ * rows again. Sums stay in registers until the end, so nothing is added by two blocks.
+ *
+ *     forward   own queries, other keys      weights P    o += P v
+ *     dq        own queries, other keys      weights dS   dq += dS k
+ *     dk, dv    own keys, other queries      weights P, dS, transposed   dv += Pt do, dk += dSt q
+ *
+ * Rows go through shared memory a CHUNK of columns at a time, so that it suffices for any head dim.
+ * The threads are a square of ACROSS x ACROSS: a thread has rows y, y + ACROSS, ... of the tile and
+ * columns x, x + ACROSS, ...; the threads of a row are 16 lanes of one warp.
+ */
+#ifndef TRAINER_CUDA_ATTN_CUH
+#define TRAINER_CUDA_ATTN_CUH
+
+#include "trainer/cuda/kernel.cuh"
+
+enum {
+    ACROSS = 16,
+    CHUNK = 32,
+    CHUNKS = OPS_HEAD_DIM_MAX / CHUNK,
+    CHUNK_EACH = CHUNK / ACROSS, /* columns of a chunk that a thread has */
+};
+static_assert(ACROSS * ACROSS == THREADS && CHUNK * CHUNKS == OPS_HEAD_DIM_MAX,
+              "threads and chunks cover tiles and heads");
+
+/* Tiles are as large as 48 KB of shared memory allow. */
+template <class real> struct tile {
+    enum { SIDE = sizeof(real) == 8 ? 32 : 64, EACH = SIDE / ACROSS };
+};
+template <class real> struct attn_memory {
+    real own[tile<real>::SIDE][CHUNK + 1], other[tile<real>::SIDE][CHUNK + 1]; /* rows */
+    real weight[tile<real>::SIDE][tile<real>::SIDE + 1];                       /* [own][other] */
+};
+static_assert(sizeof(attn_memory<float>) <= 48 << 10 && sizeof(attn_memory<double>) <= 48 << 10,
+              "a block has as much without asking");
+
+/* A thread's scores of a tile, and its sums: [own row][column]. */
+template <class real> struct scores { real at[tile<real>::EACH][tile<real>::EACH]; };
+template <class real> struct sums { real at[CHUNKS][tile<real>::EACH][CHUNK_EACH]; };
+
+/* Some rows of one head. */
+struct strip {
+    struct tensor t; /* of all heads */
+    int64_t row, n;  /* the first, and how many */
+    int64_t col, d;  /* the head's columns */
+};
+
+__device__ static inline struct strip strip_of(const struct tensor &t, int64_t row, int64_t n,
+                                               int64_t head, int64_t d)
+{
+    return {t, row, n, head * d, d};
+}
+
+__device__ static inline int thread_x(void) { return (int)threadIdx.x % ACROSS; }
+__device__ static inline int thread_y(void) { return (int)threadIdx.x / ACROSS; }
+
+/* Copies columns from .. from+CHUNK-1 of a strip, and 0 where it has none. */
+template <class real>
+__device__ static inline void stage(const struct strip &s, int64_t from, real (*to)[CHUNK + 1])
+{
+    for (int e = (int)threadIdx.x; e < tile<real>::SIDE * CHUNK; e += THREADS) {
+        int row = e / CHUNK, col = e % CHUNK;
+        bool is_there = row < s.n && from + col < s.d;
+        to[row][col] = is_there ? get<real>(s.t, s.row + row, s.col + from + col) : (real)0;
+    }
+}
+
+/* Computes the products of own rows with other rows. */
+template <class real>
+__device__ static void scores_make(struct attn_memory<real> *m, const struct strip &own,
+                                   const struct strip &other, struct scores<real> *s)
+{
+    enum { EACH = tile<real>::EACH };
+    *s = {};
+    for (int64_t from = 0; from < own.d; from += CHUNK) {
+        __syncthreads(); /* all have read what the memory held */
+        stage(own, from, m->own);
+        stage(other, from, m->other);
+        __syncthreads();
+        for (int c = 0; c < lesser(CHUNK, own.d - from); c++) {
+            real a[EACH], b[EACH];
+            UNROLL for (int i = 0; i < EACH; i++) {
+                a[i] = m->own[thread_y() + i * ACROSS][c];
+                b[i] = m->other[thread_x() + i * ACROSS][c];
+            }
+            UNROLL for (int i = 0; i < EACH; i++)
+                UNROLL for (int j = 0; j < EACH; j++)
+                    s->at[i][j] += a[i] * b[j];
+        }
+    }
+}
+
+/* Stores the weights of this thread. All have read those before. */
+template <class real>
+__device__ static inline void weights_put(struct attn_memory<real> *m, const struct scores<real> &w)
+{
+    UNROLL for (int i = 0; i < tile<real>::EACH; i++)
+        UNROLL for (int j = 0; j < tile<real>::EACH; j++)
+            m->weight[thread_y() + i * ACROSS][thread_x() + j * ACROSS] = w.at[i][j];
+}
+
+/* Adds the weights times other rows. */
+template <class real>
+__device__ static inline void sums_add(struct attn_memory<real> *m, const struct strip &other,
+                                       struct sums<real> *sum)
+{
+    enum { EACH = tile<real>::EACH };
+    UNROLL for (int chunk = 0; chunk < CHUNKS; chunk++) {
+        if (chunk * CHUNK >= other.d)
+            continue;
+        __syncthreads(); /* all have read what the memory held, and stored their weights */
+        stage(other, chunk * CHUNK, m->other);
+        __syncthreads();
+        for (int k = 0; k < other.n; k++) {
+            real w[EACH], x[CHUNK_EACH];
+            UNROLL for (int i = 0; i < EACH; i++)
+                w[i] = m->weight[thread_y() + i * ACROSS][k];
+            UNROLL for (int j = 0; j < CHUNK_EACH; j++)
+                x[j] = m->other[k][thread_x() + j * ACROSS];
+            UNROLL for (int i = 0; i < EACH; i++)
+                UNROLL for (int j = 0; j < CHUNK_EACH; j++)
+                    sum->at[chunk][i][j] += w[i] * x[j];
+        }
+    }
+}
+
+/* Multiplies the sums of own row i by a factor. */
+template <class real>
+__device__ static inline void sums_scale(struct sums<real> *sum, int i, real by)
+{
+    UNROLL for (int chunk = 0; chunk < CHUNKS; chunk++)
+        UNROLL for (int j = 0; j < CHUNK_EACH; j++)
+            sum->at[chunk][i][j] *= by;
+}
+
+/* Stores the sums, or adds them to what is there. */
+template <class real>
+__device__ static inline void sums_put(const struct strip &to, const struct sums<real> &sum,
+                                       bool add)
+{
+    UNROLL for (int chunk = 0; chunk < CHUNKS; chunk++)
+        UNROLL for (int i = 0; i < tile<real>::EACH; i++)
+            UNROLL for (int j = 0; j < CHUNK_EACH; j++) {
+                int row = thread_y() + i * ACROSS, col = chunk * CHUNK + thread_x() + j * ACROSS;
+                if (row >= to.n || col >= to.d)
+                    continue;
+                real was = add ? get<real>(to.t, to.row + row, to.col + col) : (real)0;
+                put<real>(to.t, to.row + row, to.col + col, was + sum.at[chunk][i][j]);
+            }
+}
+
+/* ---- who does what ---- */
+
+/* A tile of a head of a segment: row first .. first+n-1 of the segment's; n may be 0. */
+struct attn_place { int64_t segment, head, first, n; };
+
+/* Returns the place of this block, when each head of each segment has `tiles` blocks. */
+__device__ static inline struct attn_place place_of(int64_t heads, int64_t tiles)
+{
+    int64_t pair = blockIdx.x / tiles;
+    return {pair / heads, pair % heads, blockIdx.x % tiles, 0};
+}
+
+/* Has the place hold its tile of `rows` rows: the block's n rows of at most SIDE. */
+template <class real> __device__ static inline void place_cut(struct attn_place *p, int64_t rows)
+{
+    p->first *= tile<real>::SIDE;
+    p->n = rows < p->first ? 0 : lesser(rows - p->first, tile<real>::SIDE);
+}
+
+/* Returns the tiles that the longest segment needs. */
+template <class real> static inline int64_t tiles_of(int64_t longest)
+{
+    return (longest + tile<real>::SIDE - 1) / tile<real>::SIDE;
+}
+
+static inline int64_t longest_q(const struct ops_attn *a)
+{
+    int64_t most = 0;
+    for (int64_t i = 0; i < a->n; i++)
+        most = -lesser(-most, a->host.q_start[i] - a->host.q_start[i + 1]);
+    return most;
+}
+
+static inline int64_t longest_k(const struct ops_attn *a)
+{
+    int64_t most = 0;
+    for (int64_t i = 0; i < a->n; i++)
+        most = -lesser(-most, -a->host.k_len[i]);
+    return most;
+}
+
+static inline void attn_check(const struct ops_attn *a)
+{
+    BUG_ON(a->head_dim > OPS_HEAD_DIM_MAX || a->head_dim < 1 || a->heads % a->kv_heads != 0);
+    BUG_ON(a->q.cols != a->heads * a->head_dim || a->k.cols != a->kv_heads * a->head_dim ||
+           a->v.cols != a->k.cols);
+    BUG_ON(a->n > 0 && (!a->host.q_start || !a->host.k_start || !a->host.k_len ||
+                        !a->host.k_all != !a->k_all));
+}
+
+#endif
