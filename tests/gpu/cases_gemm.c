@@ -28,6 +28,8 @@ static const struct gemm_case gemm_cases[] = {
     {"even, xt Wt", 72, 64, 128, true, true, 1, 0, LAB_ACT, LAB_ACT, LAB_ACT},
     {"past a block of rows", 145, 17, 40, false, true, 1, 0, LAB_ACT, LAB_ACT, LAB_ACT},
     {"past a block of columns", 7, 515, 21, false, true, 1, 0, LAB_ACT, LAB_ACT, LAB_ACT},
+    {"past the tallest block", 790, 5, 9, false, true, 1, 1, LAB_ACT, LAB_ACT, LAB_ACT},
+    {"past the widest block", 5, 801, 9, false, false, 0.5, 0.5, LAB_ACT, LAB_ACT, LAB_ACT},
     {"past a block of sums", 11, 19, 530, false, true, 0.1, -1, LAB_ACT, LAB_ACT, LAB_ACT},
     {"no sums", 3, 5, 0, false, true, 1, 0, LAB_ACT, LAB_ACT, LAB_ACT},
     {"no sums, added to", 3, 5, 0, true, false, 1, 0.5, LAB_ACT, LAB_ACT, LAB_STAT},

@@ -1,5 +1,5 @@
 /* Attention in f64 against its definition and central differences (1e-7), in parts as the ring does
- * it, and f32 against f64. */
+ * it. */
 #include "tests/unit/trainer_fixture.h"
 
 static const double TOL = 1e-7;
@@ -195,55 +195,6 @@ static void test_attention_in_parts(void **state)
     bench_close(&b);
 }
 
-static float *narrow(const double *x, int64_t n)
-{
-    float *f = malloc((size_t)n * sizeof *f);
-    assert_non_null(f);
-    for (int64_t i = 0; i < n; i++)
-        f[i] = (float)x[i];
-    return f;
-}
-
-static double relative_error(const float *got, const double *want, int64_t n)
-{
-    double num = 0, den = 0;
-    for (int64_t i = 0; i < n; i++) {
-        num += (got[i] - want[i]) * (got[i] - want[i]);
-        den += want[i] * want[i];
-    }
-    return sqrt(num / den);
-}
-
-static void test_f32_attention(void **state)
-{
-    (void)state;
-    struct bench b = bench_open(DTYPE_F64), s = bench_open(DTYPE_F32);
-    struct attn_run r;
-    attn_setup(&r, &b, &attn_cases[2]);
-    attn_value(&r);
-    b.ops->attn_bwd(b.ops, b.stream, &r.a);
-    struct ops_attn a = r.a;
-    struct tensor *in[] = {&a.q, &a.k, &a.v, &a.d_o, &a.o, &a.lse, &a.delta, &a.dq, &a.dk, &a.dv};
-    for (int i = 0; i < LEN(in); i++) {
-        in[i]->ptr = narrow(in[i]->ptr, in[i]->rows * in[i]->cols);
-        in[i]->dtype = DTYPE_F32;
-        if (i > 3)
-            memset(in[i]->ptr, 0xff, (size_t)(in[i]->rows * in[i]->cols) * 4);
-    }
-    s.ops->attn_fwd(s.ops, s.stream, &a);
-    s.ops->attn_bwd(s.ops, s.stream, &a);
-    /* sums of 250 terms with 24-bit numbers: a few 1e-7 */
-    assert_true(relative_error(a.o.ptr, r.a.o.ptr, r.s * r.a.o.cols) < 1e-6);
-    assert_true(relative_error(a.dq.ptr, r.a.dq.ptr, r.s * r.a.q.cols) < 1e-6);
-    assert_true(relative_error(a.dk.ptr, r.a.dk.ptr, r.keys * r.a.k.cols) < 1e-6);
-    assert_true(relative_error(a.dv.ptr, r.a.dv.ptr, r.keys * r.a.v.cols) < 1e-6);
-    for (int i = 0; i < LEN(in); i++)
-        free(in[i]->ptr);
-    attn_release(&r);
-    bench_close(&b);
-    bench_close(&s);
-}
-
 /* A value that is not a number reaches the outputs of its queries, and of no other sample's. */
 static void test_nan_is_not_lost(void **state)
 {
@@ -265,6 +216,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_in_parts),
-        cmocka_unit_test(test_f32_attention), cmocka_unit_test(test_nan_is_not_lost)};
+        cmocka_unit_test(test_nan_is_not_lost)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
