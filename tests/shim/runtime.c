@@ -185,6 +185,12 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
     return RESULT(cudaSuccess);
 }
 
+cudaError_t cudaEventSynchronize(cudaEvent_t e)
+{
+    gpu.far->event_sync(gpu.far, (struct dev_event *)e);
+    return RESULT(cudaSuccess);
+}
+
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
     *ms = (float)(gpu.far->event_elapsed_s(gpu.far, (struct dev_event *)from,

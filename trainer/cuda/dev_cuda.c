@@ -247,6 +247,11 @@ static void cuda_event_wait(struct dev *d, struct dev_stream *s, struct dev_even
     dev_cuda_fail(d, cudaStreamWaitEvent(s->cuda, e->cuda, 0), "a stream waits for an event");
 }
 
+static void cuda_event_sync(struct dev *d, struct dev_event *e)
+{
+    dev_cuda_fail(d, cudaEventSynchronize(e->cuda), "the host waits for an event");
+}
+
 static double cuda_event_elapsed_s(struct dev *d, const struct dev_event *from,
                                    const struct dev_event *to)
 {
@@ -334,7 +339,7 @@ static const struct dev table = {
     .stream_sync = cuda_stream_sync,
     .event_new = cuda_event_new, .event_free = cuda_event_free,
     .event_record = cuda_event_record, .event_wait = cuda_event_wait,
-    .event_elapsed_s = cuda_event_elapsed_s,
+    .event_sync = cuda_event_sync, .event_elapsed_s = cuda_event_elapsed_s,
     .copy = cuda_copy, .copy_2d = cuda_copy_2d, .fill = cuda_fill, .close = cuda_close,
 };
 

@@ -7,7 +7,8 @@
  * error is kept, and the next stream_sync gives it.
  *
  * A copy reads its source on the host when it runs, not when it is queued, and its destination on
- * the host holds nothing before the stream_sync behind it. So both stay as they are until then.
+ * the host holds nothing before the stream_sync behind it. So both stay as they are until then, or
+ * until the event_sync of an event that was recorded behind the copy.
  *
  * Memory is taken at set-up and never in a step. What fresh memory holds is not said. With `poison`
  * it is filled with NaN (0xff bytes), so that a read before the first write shows in the loss
@@ -77,6 +78,9 @@ struct dev {
     void (*event_free)(struct dev *d, struct dev_event *e);
     void (*event_record)(struct dev *d, struct dev_event *e, struct dev_stream *s);
     void (*event_wait)(struct dev *d, struct dev_stream *s, struct dev_event *e);
+    /* Waits on the host until the event's last record has run: what was queued before it is over. It
+     * must have been recorded. A device error is kept. */
+    void (*event_sync)(struct dev *d, struct dev_event *e);
     /* may be called after a sync */
     double (*event_elapsed_s)(struct dev *d, const struct dev_event *from,
                               const struct dev_event *to);

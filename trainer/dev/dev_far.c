@@ -359,6 +359,22 @@ static void far_event_wait(struct dev *d, struct dev_stream *s, struct dev_event
     entry_add(s, (struct entry){.event = e, .serial = e->queued, .wait = true}, NULL, 0);
 }
 
+/* Runs entries of any streams, as they are drawn, until the event's last record has run. */
+static void far_event_sync(struct dev *d, struct dev_event *e)
+{
+    struct far *f = far_of(d);
+    BUG_ON(e->queued == 0);
+    if (e->done == e->queued)
+        return;
+    protect(f, 0, blocks_end(f), true);
+    while (e->done < e->queued) {
+        struct dev_stream *next = other_draw(f, NULL);
+        BUG_ON(!next);
+        head_run(next);
+    }
+    protect(f, 0, blocks_end(f), false);
+}
+
 static double far_event_elapsed_s(struct dev *d, const struct dev_event *from,
                                   const struct dev_event *to)
 {
@@ -438,7 +454,7 @@ int dev_far_open(uint64_t seed, struct dev **out, struct err *err)
         .stream_sync = far_stream_sync,
         .event_new = far_event_new, .event_free = far_event_free,
         .event_record = far_event_record, .event_wait = far_event_wait,
-        .event_elapsed_s = far_event_elapsed_s,
+        .event_sync = far_event_sync, .event_elapsed_s = far_event_elapsed_s,
         .copy = far_copy, .copy_2d = far_copy_2d, .fill = far_fill, .close = far_close,
     };
     struct far *f = malloc(sizeof *f);
