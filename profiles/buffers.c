@@ -280,6 +280,15 @@ static void cp_shapes(const struct dims *v, struct shape *t)
         (struct shape){"ring d q", BUFFER_WORK, STAT, ONCE, y && v->narrow, v->u, v->h * d};
 }
 
+int64_t buffers_staged_bytes(const struct buffer_spec *spec)
+{
+    const struct model *m = spec->model;
+    int64_t cells = spec->tokens * model_patch_cells(m),
+            wide = m->latent_channels + m->cond_channels,
+            text = model_has_cross(m) ? spec->text_tokens * m->text_width : 0;
+    return (cells * wide + text) * dtype_bytes(DTYPE_F32);
+}
+
 int64_t buffers_tp_sum_bytes(const struct buffer_spec *spec)
 {
     struct layout plain = layout_default();
@@ -322,8 +331,9 @@ int64_t buffer_stride_bytes(const struct buffer *b)
     return b->count ? b->bytes / b->count : 0;
 }
 
-int buffer_list_add(struct buffer_list *list, const char *name, enum buffer_category category,
-                    enum dtype dtype, int64_t count, int64_t rows, int64_t cols, struct err *err)
+static int list_add(struct buffer_list *list, const char *name, enum buffer_category category,
+                    enum buffer_side side, enum dtype dtype, int64_t count, int64_t rows,
+                    int64_t cols, struct err *err)
 {
     int64_t bytes;
     if (list->n == BUFFER_LIST_MAX)
@@ -339,13 +349,26 @@ int buffer_list_add(struct buffer_list *list, const char *name, enum buffer_cate
                        name, (long long)count, (long long)rows, (long long)cols);
     struct buffer *b = &list->items[list->n++];
     *b = (struct buffer){
-        .category = category, .dtype = dtype,
+        .category = category, .side = side, .dtype = dtype,
         .count = count, .rows = rows, .cols = cols,
-        .bytes = bytes, .offset = list->total
+        .bytes = bytes, .offset = list->sides[side]
     };
     snprintf(b->name, sizeof b->name, "%s", name);
     list->total += bytes;
+    list->sides[side] += bytes;
     return 0;
+}
+
+int buffer_list_add(struct buffer_list *list, const char *name, enum buffer_category category,
+                    enum dtype dtype, int64_t count, int64_t rows, int64_t cols, struct err *err)
+{
+    return list_add(list, name, category, BUFFER_ON_DEVICE, dtype, count, rows, cols, err);
+}
+
+int buffer_list_add_host(struct buffer_list *list, const char *name, enum buffer_category category,
+                         enum buffer_side side, int64_t count, int64_t bytes, struct err *err)
+{
+    return list_add(list, name, category, side, DTYPE_BYTE, count, 1, bytes, err);
 }
 
 int64_t buffer_list_bytes(const struct buffer_list *list, enum buffer_category category)

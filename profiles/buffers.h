@@ -11,6 +11,10 @@
  *     buffers_state(&(struct buffer_state){.elements = sh.total, ...}, &list, err);
  *     buffer_list_add(&list, "loader", BUFFER_LOADER, DTYPE_BYTE, 1, 1, bytes, err);
  *     list.total      // bytes
+ *
+ * Each buffer is on a side: in the device's memory, in pinned memory of the host that the device
+ * copies from and to, or in other memory of the host. On a device whose memory is the host's, all
+ * of them are one sum.
  */
 #ifndef PROFILES_BUFFERS_H
 #define PROFILES_BUFFERS_H
@@ -37,6 +41,9 @@ enum buffer_category {
     BUFFER_CATEGORIES,
 };
 extern const char *const buffer_category_names[];
+
+/* Where a buffer lies: what dev.alloc gives, what dev.alloc_host gives, and all else. */
+enum buffer_side { BUFFER_ON_DEVICE, BUFFER_PINNED, BUFFER_ON_HOST, BUFFER_SIDES };
 
 /* The buffers of a DiT's micro-batch. buffers.c gives their shapes. */
 enum dit_buffer {
@@ -74,6 +81,7 @@ enum dit_buffer {
 struct buffer {
     char name[40];
     enum buffer_category category;
+    enum buffer_side side;
     enum dtype dtype;
     /* number of copies: slots · each + shared; 0 when the model has no such buffer */
     int64_t count;
@@ -86,7 +94,7 @@ struct buffer {
     int64_t per;
     int64_t rows, cols; /* of one copy */
     int64_t bytes;      /* of all copies; each copy starts at a multiple of BUFFER_ALIGN_BYTES */
-    int64_t offset;     /* bytes from the start of an arena that holds every buffer of the list */
+    int64_t offset;     /* bytes from the start of an arena that holds all buffers of its side */
 };
 enum {
     BUFFER_ALIGN_BYTES = 256,
@@ -100,7 +108,8 @@ enum {
 };
 
 struct buffer_list {
-    int64_t n, total; /* buffers, bytes */
+    int64_t n, total;            /* buffers, bytes */
+    int64_t sides[BUFFER_SIDES]; /* of them, bytes */
     struct buffer items[BUFFER_LIST_MAX];
 };
 
@@ -129,6 +138,9 @@ int64_t buffers_dealt_tokens(const struct buffer_spec *spec);
 /* Fills an empty list with DIT_BUFFERS entries. ERR_INPUT for a language model, ERR_LIMIT past 2^62
  * bytes. */
 int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct err *err);
+/* Returns the bytes of latents, conditioning and captions of one micro-batch, as f32, in which they
+ * wait in pinned memory for the device. */
+int64_t buffers_staged_bytes(const struct buffer_spec *spec);
 /* Returns the most bytes that one sum over tp ranks moves, all ranks' parts together: of
  * activations, or of the conditioning's gradients. 0 without tp. */
 int64_t buffers_tp_sum_bytes(const struct buffer_spec *spec);
@@ -188,8 +200,12 @@ int64_t buffer_scratch_bytes(const struct buffer_scratch *s);
 int64_t buffers_process_bytes(int64_t ranks);
 int64_t buffers_process_growth_bytes(int64_t ranks);
 
+/* Adds a buffer of the device. */
 int buffer_list_add(struct buffer_list *list, const char *name, enum buffer_category category,
                     enum dtype dtype, int64_t count, int64_t rows, int64_t cols, struct err *err);
+/* Adds a buffer of the host: `count` copies of so many bytes. */
+int buffer_list_add_host(struct buffer_list *list, const char *name, enum buffer_category category,
+                         enum buffer_side side, int64_t count, int64_t bytes, struct err *err);
 int64_t buffer_list_bytes(const struct buffer_list *list, enum buffer_category category);
 /* Returns the bytes from one copy of b to the next. */
 int64_t buffer_stride_bytes(const struct buffer *b);

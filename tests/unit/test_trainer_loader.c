@@ -550,6 +550,39 @@ static void shard_goes_away(void **state)
     run_release(&run);
 }
 
+/* What was read ahead is given though the shard is damaged since, once and for the same draws only.
+ * What could not be read ahead is told by loader_read. */
+static void read_ahead(void **state)
+{
+    struct run run;
+    struct err err = {0};
+    struct loader *l = open_loader(&run, 1, true), *plain;
+    struct batch a = {0}, b = {0};
+    int64_t draw = 0;
+    (void)state;
+    must(loader_open(&run, &run.stages[0], NULL, 1, false, 0, 1, &plain, &err), &err);
+    while (sample_of(l, draw) != 9) /* the second of shard 2 */
+        draw++;
+    must(loader_read(plain, draw, 1, 5, &a, &err), &err);
+    loader_ahead(l, draw, 1, 5);
+    assert_int_equal(truncate(in_scratch("data/s2.tar"), 0), 0);
+    must(loader_read(l, draw, 1, 5, &b, &err), &err);
+    assert_true(b.n == 1 && b.samples[0].ordinal == a.samples[0].ordinal);
+    assert_memory_equal(b.samples[0].latent, a.samples[0].latent,
+                        (size_t)(a.samples[0].t * a.samples[0].h * a.samples[0].w) * sizeof(float));
+    must_fail(loader_read(l, draw, 1, 5, &b, &err), ERR_CORRUPT, &err, "ends before offset");
+    loader_ahead(l, draw, 1, 5);
+    must_fail(loader_read(l, draw, 1, 5, &b, &err), ERR_CORRUPT, &err, "ends before offset");
+    while (sample_of(l, draw) > 3) /* of another shard */
+        draw++;
+    loader_ahead(l, draw, 1, 5);
+    must(loader_read(l, draw, 1, 6, &b, &err), &err);
+    assert_true(b.samples[0].ordinal == (uint64_t)draw + 6);
+    loader_close(l);
+    loader_close(plain);
+    run_release(&run);
+}
+
 /* A shard whose place another one took while training: it is not read at the old one's offsets. */
 static void shard_is_replaced(void **state)
 {
@@ -634,7 +667,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(damaged_shards, with_data, shared_teardown),
         cmocka_unit_test_setup_teardown(verification_is_shared, with_data, shared_teardown),
         cmocka_unit_test_setup_teardown(damaged_sample, with_data, shared_teardown),
-        cmocka_unit_test(shard_goes_away), cmocka_unit_test(shard_is_replaced),
+        cmocka_unit_test(shard_goes_away), cmocka_unit_test(read_ahead),
+        cmocka_unit_test(shard_is_replaced),
         cmocka_unit_test(dataset_is_replaced), cmocka_unit_test(model_does_not_fit),
     };
     struct CMUnitTest placed[LEN(tests)];

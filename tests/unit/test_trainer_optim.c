@@ -4,6 +4,7 @@
 #include "trainer_run.h"
 
 #include "base/bf16.h"
+#include "tests/unit/optim_step.h"
 #include "trainer/state/fault.h"
 #include "trainer/state/optim.h"
 #include "trainer/state/units.h"

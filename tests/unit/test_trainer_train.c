@@ -97,6 +97,41 @@ static void resumed_is_bitwise_equal(void **state)
     run_release(&run);
 }
 
+/* A step on a device that queues waits for it twice, however many micro-batches it has, and comes
+ * to the bits of the CPU. */
+static void a_step_waits_twice(void **state)
+{
+    static const char *const layouts[] = {"mbs=5", "mbs=2", "mbs=1,recompute=full"};
+    const char *device = getenv("REEL_DEVICE");
+    char *before = device ? strdup(device) : NULL;
+    bool check = world->conf->check; /* its copies are of the host */
+    (void)state;
+    for (int i = 0; i < LEN(layouts); i++) {
+        struct run run;
+        char near[8], far[8];
+        run_make(&run, data_dir(), 5, 3);
+        run.n_stages = 2; /* the last step reads the first batch of another stage ahead */
+        run.stages[1] = (struct run_stage){.data = "synthetic:2x4x4", .gbs = 5, .steps = 3};
+        snprintf(near, sizeof near, "near-%d", i), snprintf(far, sizeof far, "far-%d", i);
+        world->conf->check = false;
+        setenv("REEL_DEVICE", "cpu", true);
+        train(&run, &(struct job){.name = near, .layout = layouts[i]});
+        setenv("REEL_DEVICE", i == 0 ? "far:1" : i == 1 ? "far:2" : "far:3", true);
+        struct train_report r = train(&run, &(struct job){.name = far, .layout = layouts[i]});
+        world->conf->check = check;
+        if (before)
+            setenv("REEL_DEVICE", before, true);
+        else
+            unsetenv("REEL_DEVICE");
+        if (r.steps != 6 || r.step_syncs != 2)
+            fail_msg("%s: %lld syncs in one of %lld steps", layouts[i], (long long)r.step_syncs,
+                     (long long)r.steps);
+        assert_true(difference(near, far, 6) == 0);
+        run_release(&run);
+    }
+    free(before);
+}
+
 static void recompute_is_bitwise_equal(void **state)
 {
     struct run run;
@@ -595,6 +630,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         CASE(a_step_allocates_nothing),   CASE(resumed_is_bitwise_equal),
+        CASE(a_step_waits_twice),
         CASE(recompute_is_bitwise_equal), CASE(layouts_agree),
         CASE(a_layout_resumes_another),   CASE(zero_is_bitwise_equal),
         CASE(replicas_without_samples),   CASE(loss_norms),

@@ -11,6 +11,7 @@
 #define TESTS_TRAINER_LAYOUTS_H
 
 #include "tests/unit/layout_set.h"
+#include "tests/unit/optim_step.h"
 #include "trainer/state/fault.h"
 #include "trainer/watch/scan.h"
 
@@ -222,8 +223,9 @@ static inline double gradients(struct rig *r, struct comm *part)
         .inv_norm = INV_NORM, .batch = micro_batch, .ctx = r};
     struct pipe_result out;
     units_begin(&r->units, w.micros, l->vpp);
-    must(pipe_run(&r->pipe, &w, &out, &err), &err);
+    must(pipe_run(&r->pipe, &w, &err), &err);
     units_flush(&r->units);
+    must(pipe_wait(&r->pipe, &out, &err), &err);
     must(units_failed(&r->units, &err), &err);
     double loss = l->tp == 1 || l->sp || r->sh.place.tp == 0 ? out.loss_sum : 0;
     must(comm_sum(part, &loss, 1, &err), &err);

@@ -233,10 +233,11 @@ static inline void rig_open_tuned(struct rig *r, struct comm *world, const struc
                                     .max_tokens = BATCH_TOKENS, .max_samples = SAMPLES,
                                     .max_text_tokens = BATCH_TEXT,
                                     .slots = pipe_slots(l, SAMPLES, r->sh.place.pp),
-                                    .residual_wide = run && run->residual == RESIDUAL_F32};
+                                    .residual_wide = run && run->residual == RESIDUAL_F32,
+                                    .most_micros = SAMPLES, .apart = !r->b.dev->host_memory};
     if (dit_new(&r->config, r->b.ops, r->b.stream, &r->units, &r->dit, &err) < 0 ||
-        pipe_open(&r->pipe, r->dit, &r->layout, r->sh.place, r->grid.pp, r->b.stream, SAMPLES,
-                  &err) < 0)
+        pipe_open(&r->pipe, r->dit, &r->layout, r->sh.place, r->grid.pp, r->b.dev, r->b.stream,
+                  SAMPLES, &err) < 0)
         fail_msg("%s", err.text);
 }
 
@@ -291,9 +292,9 @@ static inline void rig_close(struct rig *r)
 
 static const double INV_NORM = 1.0 / 37;
 
-/* Computes a micro-batch as a pipeline of one stage does. */
-static inline int step_try(struct dit *d, const struct batch *b, struct dit_result *out,
-                           struct err *err)
+/* Computes a micro-batch with a dit of the rig, as a pipeline of one stage does. */
+static inline int step_try(const struct rig *r, struct dit *d, const struct batch *b,
+                           struct dit_result *out, struct err *err)
 {
     int rc;
     if ((rc = dit_begin(d, 0, 0, b, INV_NORM, err)) < 0)
@@ -302,7 +303,10 @@ static inline int step_try(struct dit *d, const struct batch *b, struct dit_resu
     dit_chunk_backward(d, 0);
     if ((rc = dit_failed(d, err)) < 0)
         return rc;
-    dit_chunk_result(d, 0, b, out);
+    dit_results_queue(d);
+    if ((rc = r->b.dev->stream_sync(r->b.dev, r->b.stream, err)) < 0)
+        return rc;
+    dit_results_take(d, out);
     return 0;
 }
 
@@ -314,7 +318,7 @@ static inline struct dit_result step(struct rig *r, int first, int n, bool accum
     struct batch b = {r->data.samples + first, n};
     if (!accumulate)
         units_begin(&r->units, 0, 1);
-    if (step_try(r->dit, &b, &out, &err) < 0)
+    if (step_try(r, r->dit, &b, &out, &err) < 0)
         fail_msg("%s", err.text);
     units_flush(&r->units);
     if (units_failed(&r->units, &err) < 0)

@@ -28,6 +28,8 @@ struct loader {
     int64_t segment;
     float *latents, *conds, *texts; /* payloads of mbs packs, sample after sample */
     struct batch_sample *samples;
+    /* What loader_ahead has read; n 0: nothing. */
+    struct loader_ahead { int64_t first, n, samples; uint64_t ordinal_base; } ahead;
     int64_t bytes;
 };
 
@@ -355,11 +357,25 @@ static int fill(struct loader *l, int64_t sample, const struct batch_sample *b, 
     return 0;
 }
 
+void loader_ahead(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_base)
+{
+    struct batch b;
+    struct err none;
+    if (loader_read(l, first, n, ordinal_base, &b, &none) == 0)
+        l->ahead = (struct loader_ahead){first, n, b.n, ordinal_base};
+}
+
 int loader_read(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_base,
                 struct batch *out, struct err *err)
 {
+    struct loader_ahead ahead = l->ahead;
     int rc;
     BUG_ON(n > l->mbs);
+    l->ahead.n = 0;
+    if (ahead.n > 0 && ahead.n == n && ahead.first == first && ahead.ordinal_base == ordinal_base) {
+        *out = (struct batch){l->samples, ahead.samples};
+        return 0;
+    }
     *out = (struct batch){l->samples, describe_all(l, first, n, ordinal_base)};
     for (int64_t i = first, at = 0; i < first + n; i++) {
         struct loader_draw d = loader_draw(l, i);

@@ -78,8 +78,8 @@ struct dev {
     void (*event_free)(struct dev *d, struct dev_event *e);
     void (*event_record)(struct dev *d, struct dev_event *e, struct dev_stream *s);
     void (*event_wait)(struct dev *d, struct dev_stream *s, struct dev_event *e);
-    /* Waits on the host until the event's last record has run: what was queued before it is over. It
-     * must have been recorded. A device error is kept. */
+    /* Waits on the host until the event's last record has run: what was queued before it is over.
+     * It must have been recorded. A device error is kept. */
     void (*event_sync)(struct dev *d, struct dev_event *e);
     /* may be called after a sync */
     double (*event_elapsed_s)(struct dev *d, const struct dev_event *from,

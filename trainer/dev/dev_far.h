@@ -3,10 +3,10 @@
  *
  * Work waits in the queues of streams until a stream_sync. That runs the stream's own queue, and
  * of the others what events demand and what a seed draws: each seed is one order of those which the
- * events allow. An event_sync runs no more than what is drawn until its record has run. Device memory can be addressed only while queued work runs: a touch by the host
- * ends the process with SIGSEGV. A source on the host is read when the copy runs. A destination on
- * the host holds NaN (0xff bytes) from when the copy is queued until it runs. Fresh memory holds
- * NaN too.
+ * events allow. An event_sync runs no more than what is drawn until its record has run. Device
+ * memory can be addressed only while queued work runs: a touch by the host ends the process with
+ * SIGSEGV. A source on the host is read when the copy runs. A destination on the host holds NaN
+ * (0xff bytes) from when the copy is queued until it runs. Fresh memory holds NaN too.
  *
  * Only the thread that opened the device calls it. Another one's call is a broken invariant, and so
  * is a copy whose kind does not say where its ends are.

@@ -180,6 +180,27 @@ int64_t dit_tp_sum_bytes(const struct dit_config *c, enum dtype act, enum dtype 
     return buffers_tp_sum_bytes(&spec);
 }
 
+/* The items of the list behind the model's own. */
+enum { ITEM_INDEX = DIT_BUFFERS, ITEM_LOSSES, ITEM_HOST_INDEX, ITEM_HOST_LOSSES, ITEM_STAGING };
+
+/* Lists what is taken on the host: all of it is pinned. */
+static int host_memory(const struct dit_config *c, const struct buffer_spec *spec,
+                       struct buffer_list *memory, struct err *err)
+{
+    const struct buffer *index = &memory->items[ITEM_INDEX], *loss = &memory->items[ITEM_LOSSES];
+    int64_t each = (int64_t)(sizeof(double) + sizeof(struct dit_factors)),
+            staged = buffer_stride_bytes(index) + buffers_staged_bytes(spec);
+    int rc;
+    if ((rc = buffer_list_add_host(memory, "index arrays of the host", BUFFER_INPUT, BUFFER_PINNED,
+                                   1, index->bytes, err)) < 0)
+        return rc;
+    if ((rc = buffer_list_add_host(memory, "losses on the host", BUFFER_INPUT, BUFFER_PINNED, 1,
+                                   loss->cols * each, err)) < 0)
+        return rc;
+    return buffer_list_add_host(memory, "staged micro-batches", BUFFER_INPUT, BUFFER_PINNED,
+                                c->apart ? 2 : 0, staged, err);
+}
+
 int dit_memory(const struct dit_config *c, enum dtype act, enum dtype stat,
                struct buffer_list *memory, struct err *err)
 {
@@ -191,25 +212,61 @@ int dit_memory(const struct dit_config *c, enum dtype act, enum dtype stat,
     if ((rc = buffers_dit(&spec, memory, err)) < 0)
         return rc;
     struct dit_index_most most = index_most(c);
-    int64_t bytes = dit_index_bind(&none, NULL, &most);
-    return buffer_list_add(memory, "index arrays", BUFFER_INPUT, DTYPE_F64,
-                           num_max_i64(1, c->slots), 1, num_ceil_div(bytes, 8), err);
+    int64_t bytes = dit_index_bind(&none, NULL, &most), slots = num_max_i64(1, c->slots),
+            losses = num_max_i64(1, c->most_micros) * c->max_samples;
+    if ((rc = buffer_list_add(memory, "index arrays", BUFFER_INPUT, DTYPE_F64, slots, 1,
+                              num_ceil_div(bytes, 8), err)) < 0)
+        return rc;
+    if ((rc = buffer_list_add(memory, "losses of a step", BUFFER_INPUT, DTYPE_F64, 1, 1, losses,
+                              err)) < 0)
+        return rc;
+    return host_memory(c, &spec, memory, err);
+}
+
+int64_t dit_staging_bytes(const struct dit *d) { return d->memory.items[ITEM_STAGING].cols; }
+
+static int pinned_take(struct dit *d, int item, void **out, struct err *err)
+{
+    const struct buffer *b = &d->memory.items[item];
+    return d->dev->alloc_host(d->dev, b->name, b->cols, out, err);
+}
+
+static int staging_open(struct dit *d, struct err *err)
+{
+    int rc;
+    for (int64_t i = 0; i < d->memory.items[ITEM_STAGING].count; i++) {
+        struct dit_staging *s = &d->staging[i];
+        if ((rc = pinned_take(d, ITEM_STAGING, (void **)&s->ptr, err)) < 0)
+            return rc;
+        if ((rc = d->dev->event_new(d->dev, &s->copied, err)) < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int losses_open(struct dit *d, struct err *err)
+{
+    struct dit_losses *l = &d->losses;
+    int64_t n = d->memory.items[ITEM_LOSSES].cols;
+    int rc;
+    if ((rc = pinned_take(d, ITEM_HOST_LOSSES, (void **)&l->host, err)) < 0)
+        return rc;
+    l->factors = (struct dit_factors *)(void *)(l->host + n);
+    l->device = (double *)(void *)((char *)d->arena + d->memory.items[ITEM_LOSSES].offset);
+    return 0;
 }
 
 /* Allocates the host's tables, which last as long as the dit. */
 static int tables_make(struct dit *d, struct err *err)
 {
-    int64_t n = d->c.max_samples, bytes = d->memory.items[DIT_BUFFERS].bytes;
-    d->host_block = calloc(1, (size_t)bytes);
+    int64_t n = d->c.max_samples;
     d->slots = calloc((size_t)d->c.slots, sizeof *d->slots);
     d->views = calloc((size_t)n, sizeof *d->views);
-    d->sample_loss = calloc((size_t)(3 * n), sizeof *d->sample_loss);
+    d->losses.samples = calloc((size_t)d->c.most_micros, sizeof *d->losses.samples);
     d->part_n = calloc((size_t)(4 * d->c.layout->tp + 4 * d->c.layout->cp), sizeof *d->part_n);
-    if (!d->host_block || !d->slots || !d->views || !d->sample_loss || !d->part_n)
+    if (!d->slots || !d->views || !d->losses.samples || !d->part_n)
         return err_set(err, ERR_NOMEM, "model %s: no memory for the tables of %lld samples",
                        d->m->name, (long long)n);
-    d->sample_w = d->sample_loss + n;
-    d->sample_out = d->sample_w + n;
     d->part_at = d->part_n + d->c.layout->tp;
     d->slice_n = d->part_at + d->c.layout->tp;
     d->slice_at = d->slice_n + d->c.layout->tp;
@@ -233,8 +290,15 @@ static void slot_open(struct dit *d, int64_t i)
 static int allocate(struct dit *d, struct err *err)
 {
     int rc;
-    if ((rc = d->dev->alloc(d->dev, "activations of a micro-batch", d->memory.total, &d->arena,
-                            err)) < 0)
+    if ((rc = d->dev->alloc(d->dev, "activations of a micro-batch",
+                            d->memory.sides[BUFFER_ON_DEVICE], &d->arena, err)) < 0)
+        return rc;
+    if ((rc = pinned_take(d, ITEM_HOST_INDEX, &d->host_block, err)) < 0)
+        return rc;
+    memset(d->host_block, 0, (size_t)d->memory.items[ITEM_HOST_INDEX].cols);
+    if ((rc = losses_open(d, err)) < 0)
+        return rc;
+    if ((rc = staging_open(d, err)) < 0)
         return rc;
     if ((rc = tables_make(d, err)) < 0)
         return rc;
@@ -283,6 +347,7 @@ int dit_new(const struct dit_config *c, struct ops *ops, struct dev_stream *stre
         .kept = -1
     };
     d->c.slots = num_max_i64(1, c->slots);
+    d->c.most_micros = num_max_i64(1, c->most_micros);
     d->lora_scale = c->finetune ? finetune_lora_scale(c->finetune) : 0;
     cut(d);
     subs_set(d);
@@ -305,10 +370,16 @@ void dit_free(struct dit *d)
     if (!d)
         return;
     d->dev->free(d->dev, d->arena);
-    free(d->host_block);
+    d->dev->free_host(d->dev, d->host_block);
+    d->dev->free_host(d->dev, d->losses.host);
+    for (int i = 0; i < 2; i++) {
+        d->dev->free_host(d->dev, d->staging[i].ptr);
+        if (d->staging[i].copied)
+            d->dev->event_free(d->dev, d->staging[i].copied);
+    }
     free(d->slots);
     free(d->views);
-    free(d->sample_loss);
+    free(d->losses.samples);
     free(d->part_n);
     free(d->p.blocks);
     free(d);
@@ -398,7 +469,7 @@ static void loss(struct dit *d)
         .patch_t = m->patch_t, .patch_h = m->patch_h, .patch_w = m->patch_w,
         .latent = dit_buffer(d, DIT_LATENT, 0, 1), .noise = dit_buffer(d, DIT_NOISE, 0, 1),
         .tokens = dit_rows(d, DIT_PRED, 0), .dtokens = dit_rows(d, DIT_DPRED, 0),
-        .loss = d->slot->device.loss
+        .loss = d->slot->loss
     };
     d->o->loss(d->o, d->stream, &a);
 }
@@ -486,8 +557,6 @@ static void backward(struct dit *d)
 int dit_failed(struct dit *d, struct err *err)
 {
     int rc;
-    if ((rc = d->dev->stream_sync(d->dev, d->stream, err)) < 0)
-        return rc;
     if ((rc = units_failed(d->units, err)) < 0)
         return rc;
     return d->failed < 0 ? err_set(err, d->failed, "%s", d->err.text) : 0;
@@ -533,11 +602,8 @@ void dit_chunk_forward(struct dit *d, int64_t slot)
     struct meter_mark at = meter_begin(d->dev->meter);
     slot_take(d, slot);
     forward(d);
-    if (is_last(d)) {
+    if (is_last(d))
         loss(d);
-        d->dev->copy(d->dev, d->slot->host.loss, d->slot->device.loss, d->slot->now.n * 8, DEV_D2H,
-                     d->stream);
-    }
     meter_span(d->dev->meter, at, "forward of a chunk", d->slot->first);
 }
 
@@ -554,18 +620,33 @@ void dit_chunk_backward(struct dit *d, int64_t slot)
     meter_span(d->dev->meter, at, "backward of a chunk", d->slot->first);
 }
 
-void dit_chunk_result(struct dit *d, int64_t slot, const struct batch *b, struct dit_result *out)
+void dit_results_queue(struct dit *d)
 {
-    slot_take(d, slot);
-    struct dit_result r = {.tokens = d->slot->now.r, .sample_loss = d->sample_loss};
-    for (int64_t i = 0; i < b->n; i++) {
-        const struct ops_sample *s = &d->slot->host.samples[i];
-        double squares = d->slot->host.loss[i],
-               cells = (double)s->valid_t * s->valid_h * s->valid_w * (double)d->m->latent_channels;
-        r.loss_sum += s->weight * squares;
-        r.loss_x0_sum += b->samples[i].loss_weight * d->sample_out[i] * d->sample_out[i] * squares;
-        d->sample_loss[i] = d->sample_w[i] * squares / cells;
+    struct dit_losses *l = &d->losses;
+    d->dev->copy(d->dev, l->host, l->device,
+                 l->n * d->c.max_samples * (int64_t)sizeof *l->host, DEV_D2H, d->stream);
+}
+
+/* Adds up the losses of a micro-batch, and makes them the means of its samples. */
+static void result_add(struct dit *d, int64_t micro, struct dit_result *r)
+{
+    double *squares = d->losses.host + micro * d->c.max_samples, loss = 0, loss_x0 = 0;
+    const struct dit_factors *f = d->losses.factors + micro * d->c.max_samples;
+    for (int64_t i = 0; i < d->losses.samples[micro]; i++) {
+        loss += f[i].loss * squares[i];
+        loss_x0 += f[i].loss_x0 * squares[i];
+        squares[i] = f[i].w * squares[i] / f[i].elements;
     }
+    r->loss_sum += loss;
+    r->loss_x0_sum += loss_x0;
+}
+
+void dit_results_take(struct dit *d, struct dit_result *out)
+{
+    struct dit_result r = {.sample_loss = d->losses.host};
+    for (int64_t k = 0; k < d->losses.n; k++)
+        result_add(d, k, &r);
+    d->losses.n = 0;
     *out = r;
 }
 
@@ -578,5 +659,7 @@ int dit_forward(struct dit *d, const struct dit_eval_sample *samples, int64_t n,
         return rc;
     forward(d);
     dit_fetch_eval(d, samples, n);
+    if ((rc = d->dev->stream_sync(d->dev, d->stream, err)) < 0)
+        return rc;
     return dit_failed(d, err);
 }

@@ -14,6 +14,11 @@
  * rank's part; shard_tensor.sums says over which ranks they remain to be summed. A layout may not
  * change loss and gradients of the global batch, up to rounding.
  *
+ * All calls but those with `sync` in their comment only queue work. Where device memory is not the
+ * host's, a micro-batch waits in one of two pinned buffers, so that the host reads and lays out the
+ * next ones while the device computes; dit_begin waits for the device when both are still to be
+ * copied. Losses stay in device memory until the step's end.
+ *
  * units.h gives access to weights and gradients. profiles/buffers.h plans the activations, and
  * dit_new takes them from the device once. A step allocates nothing.
  *
@@ -29,8 +34,10 @@
  *     dit_chunk_forward(d, 0);
  *     dit_chunk_backward(d, 0);
  *     dit_failed(d, err);
- *     dit_chunk_result(d, 0, &batch, &result);
  *     units_flush(&units);
+ *     dit_results_queue(d);           // of all micro-batches since the last call
+ *     dev->stream_sync(dev, stream, err);
+ *     dit_results_take(d, &result);
  *     dit_free(d);
  */
 #ifndef TRAINER_DIT_DIT_H
@@ -63,15 +70,19 @@ struct dit_config {
     /* how many chunks of micro-batches have their activations held at a time; 0 means 1 */
     int64_t slots;
     bool residual_wide; /* the residual stream and its gradient have the table's stat type */
+    /* the most micro-batches whose losses are held until dit_results_take; 0 means 1 */
+    int64_t most_micros;
+    /* Device memory is not the host's: batches are staged. (dit_forward does without.) */
+    bool apart;
 };
 
-/* Gives the result for the tokens in this rank's residual stream. It is to be summed over cp ranks,
- * and with sp over tp ranks too. */
+/* Gives the result of some micro-batches, for the tokens in this rank's residual stream. It is to
+ * be summed over cp ranks, and with sp over tp ranks too. */
 struct dit_result {
     double loss_sum;    /* sum over samples and latent elements of loss_weight · w · (F - T)² */
     double loss_x0_sum; /* the same in the space of clean latents: loss_weight · (x0^ - x0)² */
-    int64_t tokens;
-    /* [n] mean of w · (F - T)² of each sample; borrowed until the next step */
+    /* [n] mean of w · (F - T)² of each sample of the first micro-batch; borrowed until the next
+     * dit_begin */
     const double *sample_loss;
 };
 
@@ -101,7 +112,8 @@ int dit_new(const struct dit_config *c, struct ops *ops, struct dev_stream *stre
             struct units *units, struct dit **out, struct err *err);
 void dit_free(struct dit *d);
 /* Do forward and backward of a micro-batch in parts: chunk `chunk` (of all pp·vpp), in slot `slot`.
- * ERR_INPUT of dit_begin: the batch is past the planned bounds or of a wrong shape.
+ * The batch is borrowed for the call of dit_begin. Its ERR_INPUT: the batch is past the planned
+ * bounds or of a wrong shape.
  *     dit_begin(d, slot, chunk, &batch, inv_norm, err); // lays the inputs out
  *     receive into dit_boundary_in(d, slot)         // unless it is the first chunk: [rows, D]
  *     dit_chunk_forward(d, slot);
@@ -112,7 +124,6 @@ void dit_free(struct dit *d);
  *     dit_chunk_backward(d, slot);
  *     send dit_gradient_out(d, slot)                // unless it is the first chunk; the next
  *                                                   // backward writes its memory
- *     dit_chunk_result(d, slot, &batch, &result)    // of the last chunk, right after its forward
  */
 int dit_begin(struct dit *d, int64_t slot, int64_t chunk, const struct batch *b, double inv_norm,
               struct err *err);
@@ -122,12 +133,15 @@ struct tensor dit_boundary_in(struct dit *d, int64_t slot);
 struct tensor dit_boundary_out(struct dit *d, int64_t slot);
 struct tensor dit_gradient_in(struct dit *d, int64_t slot);
 struct tensor dit_gradient_out(struct dit *d, int64_t slot);
-void dit_chunk_result(struct dit *d, int64_t slot, const struct batch *b, struct dit_result *out);
-/* Waits for the stream and returns what failed on the way: on the device, in the units or in
- * communication. */
+/* Returns what has failed on the way in the units or in communication. What fails on the device is
+ * told by the stream's next sync. */
 int dit_failed(struct dit *d, struct err *err);
-/* Runs the network on given noised latents. Wants a layout without sp, cp and pp, because a rank
- * knows only its own tokens' output. */
+/* Queues the copy of the losses of all last chunks since the last dit_results_take. */
+void dit_results_queue(struct dit *d);
+/* Gives them, after a sync of the stream. */
+void dit_results_take(struct dit *d, struct dit_result *out);
+/* Runs the network on given noised latents, and waits for it with a sync. Wants a layout without
+ * sp, cp and pp, because a rank knows only its own tokens' output. */
 int dit_forward(struct dit *d, const struct dit_eval_sample *samples, int64_t n, struct err *err);
 
 #endif

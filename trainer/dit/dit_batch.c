@@ -11,7 +11,9 @@
  * range, and no two samples share a row.
  *
  * Values arrive in the caller's type and are converted on the device through one staging buffer;
- * the stream's order makes its reuse safe.
+ * the stream's order makes its reuse safe. Where device memory is not the host's, they and the
+ * index arrays are copied to pinned memory first: the caller's memory and the arrays are free then,
+ * and the device fetches them in its turn.
  */
 #include <math.h>
 #include <string.h>
@@ -48,7 +50,6 @@ int64_t dit_index_bind(struct dit_index *x, void *block, const struct dit_index_
     x->samples = take(block, &used, n * (int64_t)sizeof *x->samples);
     x->fps = take(block, &used, n * 8);
     x->c_noise = take(block, &used, n * 8);
-    x->loss = take(block, &used, n * 8);
     x->sample = take(block, &used, most->tokens * 4);
     x->pos = take(block, &used, most->tokens * 12);
     x->q_start = take(block, &used, (n + 1) * 4);
@@ -233,37 +234,72 @@ static void lay_out(struct dit *d, const struct dit_view *v, int64_t n)
 
 /* ---- upload ---- */
 
+static struct dit_staging *staging_of(struct dit *d) { return &d->staging[d->staged % 2]; }
+
+/* Takes the pinned memory in which the micro-batch before the last one has waited. */
+static void staging_begin(struct dit *d)
+{
+    struct dit_staging *st = staging_of(d);
+    BUG_ON(!d->dev->host_memory && !st->ptr);
+    if (st->used)
+        d->dev->event_sync(d->dev, st->copied);
+    st->taken = 0;
+}
+
+static void staging_end(struct dit *d)
+{
+    struct dit_staging *st = staging_of(d);
+    if (!st->ptr)
+        return;
+    d->dev->event_record(d->dev, st->copied, d->stream);
+    st->used = true;
+    d->staged++;
+}
+
+/* Queues a copy to the device of what the host may change as soon as this returns. staged: without
+ * it the host waits for the copy before that. */
+static void send(struct dit *d, void *to, const void *src, int64_t bytes, bool staged)
+{
+    struct dit_staging *st = staging_of(d);
+    if (staged && st->ptr) {
+        BUG_ON(st->taken + bytes > dit_staging_bytes(d));
+        src = memcpy(st->ptr + st->taken, src, (size_t)bytes);
+        st->taken += bytes;
+    }
+    d->dev->copy(d->dev, to, src, bytes, DEV_H2D, d->stream);
+}
+
 /* Copies `n` values of type `from` on the host to element `at` of a flat or row-dense buffer. */
 static void upload(struct dit *d, const void *src, enum dtype from, enum dit_buffer id, int64_t at,
-                   int64_t n)
+                   int64_t n, bool staged)
 {
     const struct buffer *b = &d->memory.items[id];
     struct tensor to = tensor_of((char *)dit_buffer(d, id, 0, 0).ptr + at * dtype_bytes(b->dtype),
                                  b->dtype, 1, n);
     if (from == b->dtype) {
-        d->dev->copy(d->dev, to.ptr, src, n * dtype_bytes(from), DEV_H2D, d->stream);
+        send(d, to.ptr, src, n * dtype_bytes(from), staged);
         return;
     }
     struct tensor stage =
         tensor_of((char *)d->arena + d->memory.items[DIT_STAGE].offset, from, 1, n);
-    d->dev->copy(d->dev, stage.ptr, src, n * dtype_bytes(from), DEV_H2D, d->stream);
+    send(d, stage.ptr, src, n * dtype_bytes(from), staged);
     d->o->copy(d->o, d->stream, &(struct ops_copy){stage, to});
 }
 
-static void upload_sample(struct dit *d, const struct dit_view *v, int64_t i)
+static void upload_sample(struct dit *d, const struct dit_view *v, int64_t i, bool staged)
 {
     const struct model *m = d->m;
     int64_t cells = (int64_t)v->t * v->h * v->w,
             at = d->slot->host.samples[i].cell * m->cond_channels;
     if (m->cond_channels > 0 && v->cond)
-        upload(d, v->cond, DTYPE_F32, DIT_COND_LATENT, at, cells * m->cond_channels);
+        upload(d, v->cond, DTYPE_F32, DIT_COND_LATENT, at, cells * m->cond_channels, staged);
     else if (m->cond_channels > 0)
         d->dev->fill(d->dev, (char *)dit_buffer(d, DIT_COND_LATENT, 0, 0).ptr +
                                  at * dtype_bytes(d->o->stat), 0,
                      cells * m->cond_channels * dtype_bytes(d->o->stat), d->stream);
     if (model_has_cross(m) && !is_null(d, v))
         upload(d, v->text, DTYPE_F32, DIT_TEXT, d->slot->host.k_start[i] * m->text_width,
-               v->text_len * m->text_width);
+               v->text_len * m->text_width, staged);
 }
 
 static struct ops_latents latents(const struct dit *d)
@@ -293,16 +329,16 @@ static void angles(struct dit *d)
 }
 
 /* Does everything but the latents themselves, which are in place; ends with the input patches and
- * positions. */
+ * positions. noised: they get noise, as in training, where batches are staged. */
 static void finish(struct dit *d, const struct dit_view *v, bool noised)
 {
     const struct model *m = d->m;
     int64_t bytes = buffer_stride_bytes(&d->memory.items[DIT_BUFFERS]);
     struct ops_latents patches = latents(d);
     patches.tokens = dit_rows(d, DIT_PATCHES, 0);
-    d->dev->copy(d->dev, d->slot->device_block, d->slot->host_block, bytes, DEV_H2D, d->stream);
+    send(d, d->slot->device_block, d->slot->host_block, bytes, noised);
     for (int64_t i = 0; i < d->slot->now.n; i++)
-        upload_sample(d, &v[i], i);
+        upload_sample(d, &v[i], i, noised);
     dit_use(d, PARAM_LAYER_COND, PARAM_LAYER_EMBED);
     if (d->slot->now.null_rows > 0)
         d->o->copy(d->o, d->stream, &(struct ops_copy){
@@ -321,7 +357,9 @@ static void finish(struct dit *d, const struct dit_view *v, bool noised)
 
 /* ---- the two ways in ---- */
 
-static void draw(struct dit *d, const struct batch_sample *b, double inv_norm, int64_t i)
+/* Draws sample i, and notes in f, unless that is NULL, what its loss is multiplied by. */
+static void draw(struct dit *d, const struct batch_sample *b, double inv_norm, int64_t i,
+                 struct dit_factors *f)
 {
     const struct objective_row *row = &objective_rows[d->c.objective];
     struct ops_sample *s = &d->slot->host.samples[i];
@@ -338,14 +376,28 @@ static void draw(struct dit *d, const struct batch_sample *b, double inv_norm, i
     s->valid_h = b->valid_h ? b->valid_h : b->h;
     s->valid_w = b->valid_w ? b->valid_w : b->w;
     d->slot->host.c_noise[i] = k.c_noise;
-    d->sample_w[i] = k.w;
-    d->sample_out[i] = k.c_out;
+    if (f)
+        f[i] = (struct dit_factors){
+            .loss = s->weight, .loss_x0 = b->loss_weight * k.c_out * k.c_out, .w = k.w,
+            .elements = (double)s->valid_t * s->valid_h * s->valid_w *
+                        (double)d->m->latent_channels};
+}
+
+/* Gives the micro-batch in hand, of a last chunk, a place for its losses. */
+static void losses_take(struct dit *d)
+{
+    struct dit_losses *l = &d->losses;
+    d->slot->loss = l->device + l->n * d->c.max_samples;
+    l->samples[l->n++] = d->slot->now.n;
 }
 
 int dit_stage(struct dit *d, const struct batch *b, double inv_norm, struct err *err)
 {
     struct dit_view *v = d->views;
+    bool last = d->slot->end == d->m->layers;
+    struct dit_factors *f = last ? d->losses.factors + d->losses.n * d->c.max_samples : NULL;
     int64_t channels = d->m->latent_channels;
+    BUG_ON(last && d->losses.n == d->c.most_micros);
     for (int64_t i = 0; i < b->n && i < d->c.max_samples; i++) {
         const struct batch_sample *s = &b->samples[i];
         v[i] = (struct dit_view){s->cond, s->text, s->t, s->h, s->w,
@@ -355,13 +407,17 @@ int dit_stage(struct dit *d, const struct batch *b, double inv_norm, struct err 
     if ((rc = check_bounds(d, v, b->n, err)) < 0)
         return rc;
     lay_out(d, v, b->n);
+    staging_begin(d);
     for (int64_t i = 0; i < b->n; i++) {
         const struct batch_sample *s = &b->samples[i];
-        draw(d, s, inv_norm, i);
+        draw(d, s, inv_norm, i, f);
         upload(d, s->latent, DTYPE_F32, DIT_LATENT, d->slot->host.samples[i].cell * channels,
-               (int64_t)s->t * s->h * s->w * channels);
+               (int64_t)s->t * s->h * s->w * channels, true);
     }
     finish(d, v, true);
+    staging_end(d);
+    if (last)
+        losses_take(d);
     return 0;
 }
 
@@ -385,7 +441,7 @@ int dit_stage_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t
         d->slot->host.samples[i].in_data = k.c_in;
         d->slot->host.c_noise[i] = k.c_noise;
         upload(d, s->x_t, DTYPE_F64, DIT_LATENT, d->slot->host.samples[i].cell * channels,
-               (int64_t)s->t * s->h * s->w * channels);
+               (int64_t)s->t * s->h * s->w * channels, false);
     }
     finish(d, v, false);
     return 0;

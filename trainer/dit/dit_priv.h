@@ -65,7 +65,7 @@ struct dit_deal_extent { int64_t rows, segments, longest; };
  * the same layout on the device. */
 struct dit_index {
     struct ops_sample *samples;     /* [n] */
-    double *fps, *c_noise, *loss;   /* [n] */
+    double *fps, *c_noise;          /* [n] */
     int32_t *sample, *pos;          /* [s], [s, 3] */
     int32_t *q_start;               /* [n + 1]: where this rank's tokens of each sample start */
     int32_t *row_start;             /* [n + 1]: the same of its rows in the residual stream */
@@ -96,9 +96,31 @@ struct dit_extent {
     struct dit_deal_extent deal[DIT_DEALS];
 };
 
+/* Pinned memory in which a micro-batch waits for the device: its index arrays, and behind them its
+ * numbers as f32. */
+struct dit_staging {
+    char *ptr;
+    struct dev_event *copied; /* recorded behind the last copy out of it */
+    bool used;                /* it was, once */
+    int64_t taken;            /* bytes of this micro-batch */
+};
+
+/* What a sample's sum of squares is multiplied by, for the loss and for that of clean latents, and
+ * the objective's w and the sample's elements for its mean. */
+struct dit_factors { double loss, loss_x0, w, elements; };
+
+/* Holds the losses of the last chunks of some micro-batches until the host reads them. */
+struct dit_losses {
+    double *device, *host;       /* [most_micros, max_samples] sums of squares; host: pinned */
+    struct dit_factors *factors; /* [most_micros, max_samples] pinned, too */
+    int64_t *samples;            /* [most_micros] of each */
+    int64_t n;                   /* micro-batches */
+};
+
 /* Holds a chunk of a micro-batch in flight. */
 struct dit_slot {
     int64_t number;                   /* from 0 */
+    double *loss;                     /* [n] in device memory, of a last chunk */
     void *host_block, *device_block;  /* the memory of the index arrays */
     struct dit_index host, device;
     struct dit_extent now;
@@ -118,10 +140,11 @@ struct dit {
     struct dit_params p;
     struct dit_slot *slots;        /* [c.slots] */
     struct dit_slot *slot;         /* the one in hand */
-    void *host_block;              /* the host's index arrays of all slots */
+    void *host_block;              /* pinned: the host's index arrays of all slots */
+    struct dit_staging staging[2]; /* ptr NULL: batches are copied from where they are */
+    int64_t staged;                /* micro-batches that were, ever */
+    struct dit_losses losses;
     struct dit_view *views;        /* [max_samples] */
-    double *sample_loss;           /* [max_samples] */
-    double *sample_w, *sample_out; /* [max_samples] the objective's w and c_out */
     /* layer and slot whose activations stand in the copy that recomputed layers share; -1: none */
     int64_t kept;
     const struct dit_slot *kept_slot;
@@ -239,6 +262,7 @@ int dit_params_find(const struct model *m, const struct param_list *list, struct
 /* Points the arrays of *x into a block, or at nothing when the block is NULL. Returns the bytes
  * that the arrays take. */
 int64_t dit_index_bind(struct dit_index *x, void *block, const struct dit_index_most *most);
+int64_t dit_staging_bytes(const struct dit *d); /* Returns the size of one of the two. */
 void dit_parts(struct dit *d); /* Fills part_n and part_at for the micro-batch in hand. */
 int dit_stage(struct dit *d, const struct batch *b, double inv_norm, struct err *err);
 int dit_stage_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t n,

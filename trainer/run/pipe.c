@@ -11,10 +11,11 @@ int64_t pipe_slots(const struct layout *l, int64_t most_micros, int64_t pp_rank)
 }
 
 int pipe_open(struct pipe *p, struct dit *d, const struct layout *l, struct layout_place place,
-              struct comm *pp, struct dev_stream *stream, int64_t most_micros, struct err *err)
+              struct comm *pp, struct dev *dev, struct dev_stream *stream, int64_t most_micros,
+              struct err *err)
 {
     *p = (struct pipe){
-        .dit = d, .layout = l, .place = place, .group = pp, .stream = stream,
+        .dit = d, .layout = l, .place = place, .group = pp, .dev = dev, .stream = stream,
         .most = most_micros, .slots = pipe_slots(l, most_micros, place.pp)};
     p->steps = calloc((size_t)schedule_length(l->pp, l->vpp, most_micros), sizeof *p->steps);
     p->holder = calloc((size_t)p->slots, sizeof *p->holder);
@@ -100,16 +101,15 @@ static int sent_wait(struct pipe *p, int kind, struct err *err)
 static double busy_s(const struct pipe *p) { return clock_mono_s() - comm_waited_s(p->group); }
 
 static int forward_step(struct pipe *p, const struct pipe_step *s, const struct pipe_task *w,
-                        struct pipe_result *r, struct err *err)
+                        struct err *err)
 {
     int64_t slot = slot_find(p, -1);
     struct batch b = {0};
-    struct dit_result done;
     int rc = w->batch(w->ctx, s->micro, &b, err);
     double started = busy_s(p);
     if (rc < 0 || (rc = dit_begin(p->dit, slot, global_chunk(p, s), &b, w->inv_norm, err)) < 0)
         return rc;
-    r->stage_s += busy_s(p) - started;
+    p->times.stage_s += busy_s(p) - started;
     p->holder[slot] = holder_of(p, s);
     if (has_neighbour(p, s, false))
         rc = receive(p, s, dit_boundary_in(p->dit, slot), err);
@@ -119,31 +119,27 @@ static int forward_step(struct pipe *p, const struct pipe_step *s, const struct 
     dit_chunk_forward(p->dit, slot);
     if ((rc = dit_failed(p->dit, err)) < 0)
         return rc;
-    r->forward_s += busy_s(p) - started;
-    if (has_neighbour(p, s, true))
-        return message(p, s, dit_boundary_out(p->dit, slot), true, &p->sent[PIPE_FORWARD], err);
-    dit_chunk_result(p->dit, slot, &b, &done);
-    r->loss_sum += done.loss_sum;
-    r->loss_x0_sum += done.loss_x0_sum;
-    return 0;
+    p->times.forward_s += busy_s(p) - started;
+    return has_neighbour(p, s, true)
+               ? message(p, s, dit_boundary_out(p->dit, slot), true, &p->sent[PIPE_FORWARD], err)
+               : 0;
 }
 
 /* Does forward alone. Without backward steps the slot is free as soon as its output is sent, and
  * that is awaited before the buffer is written again. */
 static int validate_step(struct pipe *p, const struct pipe_step *s, const struct pipe_task *w,
-                         struct pipe_result *r, struct err *err)
+                         struct err *err)
 {
     int rc;
     if (s->kind != PIPE_FORWARD)
         return 0;
-    if ((rc = forward_step(p, s, w, r, err)) < 0)
+    if ((rc = forward_step(p, s, w, err)) < 0)
         return rc;
     p->holder[slot_find(p, holder_of(p, s))] = -1;
     return 0;
 }
 
-static int backward_step(struct pipe *p, const struct pipe_step *s, struct pipe_result *r,
-                         struct err *err)
+static int backward_step(struct pipe *p, const struct pipe_step *s, struct err *err)
 {
     int64_t slot = slot_find(p, holder_of(p, s));
     int rc = 0;
@@ -155,7 +151,7 @@ static int backward_step(struct pipe *p, const struct pipe_step *s, struct pipe_
     dit_chunk_backward(p->dit, slot);
     if ((rc = dit_failed(p->dit, err)) < 0)
         return rc;
-    r->backward_s += busy_s(p) - started;
+    p->times.backward_s += busy_s(p) - started;
     p->holder[slot] = -1;
     return has_neighbour(p, s, false)
                ? message(p, s, dit_gradient_out(p->dit, slot), true, &p->sent[PIPE_BACKWARD], err)
@@ -163,28 +159,42 @@ static int backward_step(struct pipe *p, const struct pipe_step *s, struct pipe_
 }
 
 static int step_do(struct pipe *p, const struct pipe_step *s, const struct pipe_task *w,
-                   struct pipe_result *r, struct err *err)
+                   struct err *err)
 {
     if (w->forward_only)
-        return validate_step(p, s, w, r, err);
-    return s->kind == PIPE_FORWARD ? forward_step(p, s, w, r, err) : backward_step(p, s, r, err);
+        return validate_step(p, s, w, err);
+    return s->kind == PIPE_FORWARD ? forward_step(p, s, w, err) : backward_step(p, s, err);
 }
 
-int pipe_run(struct pipe *p, const struct pipe_task *w, struct pipe_result *out, struct err *err)
+int pipe_run(struct pipe *p, const struct pipe_task *w, struct err *err)
 {
     const struct layout *l = p->layout;
-    struct pipe_result r = {0};
     int rc;
+    p->times = (struct pipe_times){0};
     BUG_ON(w->micros < 1 || w->micros > p->most);
     schedule_build(l->pp, l->vpp, w->micros, p->place.pp, p->steps);
     for (int64_t i = 0; i < p->slots; i++)
         p->holder[i] = -1;
     for (int64_t i = 0, n = schedule_length(l->pp, l->vpp, w->micros); i < n; i++)
-        if ((rc = step_do(p, &p->steps[i], w, &r, err)) < 0)
+        if ((rc = step_do(p, &p->steps[i], w, err)) < 0)
             return rc;
     for (int kind = 0; kind < 2; kind++)
         if ((rc = sent_wait(p, kind, err)) < 0)
             return rc;
-    *out = r;
+    dit_results_queue(p->dit);
+    return 0;
+}
+
+int pipe_wait(struct pipe *p, struct pipe_result *out, struct err *err)
+{
+    struct dev *dev = p->dev;
+    struct dit_result done;
+    double started = busy_s(p);
+    int rc;
+    if ((rc = dev->stream_sync(dev, p->stream, err)) < 0)
+        return rc;
+    p->times.backward_s += busy_s(p) - started;
+    dit_results_take(p->dit, &done);
+    *out = (struct pipe_result){done.loss_sum, done.loss_x0_sum, p->times};
     return 0;
 }

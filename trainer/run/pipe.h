@@ -5,11 +5,15 @@
  * stream [rows, D] and its gradient cross stages, to the ranks after and before on the ring of
  * stages. A receive is started and awaited where it is needed, and a send is awaited when its
  * buffer is to be written again: schedule.c shows that this protocol is free from deadlock. Without
- * a pipeline: forward, backward, one by one.
+ * a pipeline: forward, backward, one by one. All of it is queued: the host waits for messages, and
+ * for the device only in pipe_wait, once for all micro-batches.
  *
- *     pipe_open(&p, dit, model, layout, place, grid.pp, stream, most_micros, err);
+ *     pipe_open(&p, dit, model, layout, place, grid.pp, dev, stream, most_micros,
+ *               err);
  *     // micro-batches 0 .. step.micros-1, the gradients into the dit's units
- *     pipe_run(&p, &step, &result, err);
+ *     pipe_run(&p, &step, err);
+ *     ...                           // what else the host can do, or queue, meanwhile
+ *     pipe_wait(&p, &result, err);
  *     pipe_close(&p);
  */
 #ifndef TRAINER_RUN_PIPE_H
@@ -19,19 +23,21 @@
 #include "trainer/dit/dit.h"
 
 struct pipe {
-    struct dit *dit; /* borrowed, like layout, group, stream */
+    struct dit *dit; /* borrowed, like layout, group, dev, stream */
     const struct layout *layout;
     struct layout_place place;
     struct comm *group; /* pp */
+    struct dev *dev;
     struct dev_stream *stream;
     int64_t slots, most; /* chunks in flight at a time; the greatest number of micro-batches */
     struct pipe_step *steps;
     int64_t *holder;           /* [slots] chunk · most + micro, or -1 */
     struct comm_work *sent[2]; /* by kind */
+    struct pipe_times { double stage_s, forward_s, backward_s; } times; /* of the present run */
 };
 
 /* Gives micro-batch `micro` of this replica; n 0 means that it is empty. It is called again for
- * each chunk. *out is borrowed until the next call. */
+ * each chunk. *out is borrowed until the next call or pipe_run's end. */
 typedef int pipe_batch_fn(void *ctx, int64_t micro, struct batch *out, struct err *err);
 struct pipe_task {
     /* It is the same on all ranks of the replica and, with collectives over replicas, on all
@@ -44,15 +50,19 @@ struct pipe_task {
 };
 struct pipe_result {
     double loss_sum, loss_x0_sum; /* as dit_result; 0 on all but the last stage */
-    /* Of this rank, without what comm_waited_s counts meanwhile. */
-    double stage_s, forward_s, backward_s;
+    /* Of this rank, without what comm_waited_s counts meanwhile. What a device that queues takes
+     * beyond pipe_run is in backward_s. */
+    struct pipe_times times;
 };
 
 /* Returns what dit_config.slots must be. */
 int64_t pipe_slots(const struct layout *l, int64_t most_micros, int64_t pp_rank);
 int pipe_open(struct pipe *p, struct dit *d, const struct layout *l, struct layout_place place,
-              struct comm *pp, struct dev_stream *stream, int64_t most_micros, struct err *err);
+              struct comm *pp, struct dev *dev, struct dev_stream *stream, int64_t most_micros,
+              struct err *err);
 void pipe_close(struct pipe *p); /* safe on a zeroed struct */
-int pipe_run(struct pipe *p, const struct pipe_task *w, struct pipe_result *out, struct err *err);
+int pipe_run(struct pipe *p, const struct pipe_task *w, struct err *err);
+/* Waits for the stream, with one sync, and gives the result. */
+int pipe_wait(struct pipe *p, struct pipe_result *out, struct err *err);
 
 #endif

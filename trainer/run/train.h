@@ -93,6 +93,9 @@ struct train_report {
     double named_share;
     int64_t planned_bytes; /* of this rank; filled in on ERR_NO by the memory limit, too */
     int64_t process_bytes; /* of them: program, libraries, MPI, measured as the groups were open */
+    /* The most syncs of a stream in a step. A device that queues idles behind each of them: without
+     * messages over MPI there are two, one for losses and norm, one for the update. */
+    int64_t step_syncs;
     int64_t taken_bytes;   /* of them from the device, at most at one time */
     int64_t peak_bytes;    /* resident; the greatest of all ranks */
     /* Of them: growth of MPI's segments of messages since the process was measured, which no plan

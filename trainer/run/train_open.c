@@ -167,7 +167,8 @@ static struct dit_config dit_config_of(const struct train *t, const struct loade
         .max_tokens = b->tokens, .max_samples = b->samples, .max_text_tokens = b->text_tokens,
         .max_segment = b->segment,
         .slots = pipe_slots(t->leg.layout, t->leg.most_micros, t->leg.sh.place.pp),
-        .residual_wide = t->run->residual == RESIDUAL_F32};
+        .residual_wide = t->run->residual == RESIDUAL_F32,
+        .most_micros = t->leg.most_micros, .apart = !t->leg.compute.dev->host_memory};
 }
 
 static struct optim_conf optim_conf_of(const struct train *t, const struct dit_config *c)
@@ -282,8 +283,8 @@ static int memory_take(struct train *t, const struct dit_config *c, struct err *
     l->units.sums = &l->optim.sums;
     if ((rc = dit_new(c, l->compute.ops, l->compute.stream, &l->units, &l->dit, err)) < 0)
         return rc;
-    if ((rc = pipe_open(&l->pipe, l->dit, l->layout, l->sh.place, l->grid.pp, l->compute.stream,
-                        l->most_micros, err)) < 0)
+    if ((rc = pipe_open(&l->pipe, l->dit, l->layout, l->sh.place, l->grid.pp, l->compute.dev,
+                        l->compute.stream, l->most_micros, err)) < 0)
         return rc;
     if ((rc = scan_open(&l->scan, l->compute.ops, err)) < 0)
         return rc;

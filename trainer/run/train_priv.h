@@ -55,6 +55,7 @@ struct train {
     /* With rank 0's lease on the run's folder; without one for a trial. */
     struct ckpt_writer writer;
     int64_t next_step, skips;
+    int64_t step_syncs; /* the most syncs of a stream in a step */
     int64_t end_step; /* the attempt goes no further; -1: not known yet */
     struct spike_history spikes; /* with adamw.spike_z; of this stage's last steps */
     struct cadence cadence;      /* with checkpoint.every_steps 0 */

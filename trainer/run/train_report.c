@@ -82,7 +82,9 @@ int train_report_make(struct train *t, const struct record_step *last, struct tr
     out->next_step = t->next_step;
     out->loss = last->loss;
     out->grad_norm = last->grad_norm;
-    out->taken_bytes = t->leg.compute.dev->peak_bytes;
+    out->step_syncs = t->step_syncs;
+    out->taken_bytes =
+        t->leg.compute.dev->peak_bytes + t->leg.compute.dev->host_peak_bytes;
     out->peak_bytes = (int64_t)most[0];
     out->segments_bytes = (int64_t)(most[0] - most[1]);
     char line[160], planned[32], peak[32], segments[32];

@@ -11,35 +11,6 @@
 
 /* ---- the batch ---- */
 
-/* What is known of the global batch, from metadata and coins alone. */
-struct batch_facts { double norm, tokens, flops; };
-
-/* Tells whether sample i of the batch counts in what the loss is divided by. All do: ranks divide
- * alike, so that gradients add up. (A fault of the tests makes a rank count its own alone.) */
-static bool in_norm(const struct train *t, int64_t gbs, int64_t i)
-{
-    int64_t replica = t->leg.sh.place.dp, first = layout_replica_first(t->leg.layout, gbs, replica);
-    bool own = i >= first && i < first + layout_replica_samples(t->leg.layout, gbs, replica);
-    return own || fault_active != FAULT_POINT_LOSS_NORM;
-}
-
-static struct batch_facts facts_of(const struct train *t, const struct loader *l,
-                                   int64_t first_draw, int64_t gbs, uint64_t ordinal)
-{
-    struct batch_facts f = {0};
-    double elements = 0, samples = 0;
-    for (int64_t i = 0; i < gbs; i++) {
-        struct loader_draw d = loader_draw(l, first_draw + i);
-        bool counts = in_norm(t, gbs, i);
-        elements += counts ? (double)d.elements : 0;
-        samples += counts ? (double)d.samples : 0;
-        f.tokens += (double)d.tokens;
-        f.flops += loader_flops(l, first_draw + i, ordinal);
-    }
-    f.norm = t->run->loss_norm == LOSS_NORM_SAMPLE ? samples : elements;
-    return f;
-}
-
 /* This replica's share of a step. */
 struct share {
     struct train *t;
@@ -53,13 +24,47 @@ struct share {
     struct err err;
 };
 
+/* What is known of the global batch, from metadata and coins alone. */
+struct batch_facts { double norm, tokens, flops; };
+
+/* Tells whether sample i of the batch counts in what the loss is divided by. All do: ranks divide
+ * alike, so that gradients add up. (A fault of the tests makes a rank count its own alone.) */
+static bool in_norm(const struct train *t, int64_t gbs, int64_t i)
+{
+    int64_t replica = t->leg.sh.place.dp, first = layout_replica_first(t->leg.layout, gbs, replica);
+    bool own = i >= first && i < first + layout_replica_samples(t->leg.layout, gbs, replica);
+    return own || fault_active != FAULT_POINT_LOSS_NORM;
+}
+
+static struct batch_facts facts_of(const struct share *s)
+{
+    struct batch_facts f = {0};
+    double elements = 0, samples = 0;
+    for (int64_t i = 0; i < s->gbs; i++) {
+        struct loader_draw d = loader_draw(s->loader, s->first_draw + i);
+        bool counts = in_norm(s->t, s->gbs, i);
+        elements += counts ? (double)d.elements : 0;
+        samples += counts ? (double)d.samples : 0;
+        f.tokens += (double)d.tokens;
+        f.flops += loader_flops(s->loader, s->first_draw + i, s->ordinal);
+    }
+    f.norm = s->t->run->loss_norm == LOSS_NORM_SAMPLE ? samples : elements;
+    return f;
+}
+
+/* Returns the first draw and the number of draws of a micro-batch of this replica. */
+static int64_t micro_first(const struct share *s, int64_t micro, int64_t *n)
+{
+    const struct layout *l = s->t->leg.layout;
+    int64_t replica = s->t->leg.sh.place.dp;
+    *n = layout_micro_batch_samples(l, s->gbs, replica, micro);
+    return s->first_draw + layout_replica_first(l, s->gbs, replica) + micro * l->mbs;
+}
+
 static int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *err)
 {
     struct share *s = ctx;
-    const struct layout *l = s->t->leg.layout;
-    int64_t replica = s->t->leg.sh.place.dp,
-            n = layout_micro_batch_samples(l, s->gbs, replica, micro);
-    int64_t first = s->first_draw + layout_replica_first(l, s->gbs, replica) + micro * l->mbs;
+    int64_t n, first = micro_first(s, micro, &n);
     double started = clock_mono_s();
     struct meter_mark at = meter_begin(s->t->leg.compute.dev->meter);
     struct err why = {0};
@@ -75,31 +80,70 @@ static int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *
     return 0;
 }
 
-/* Runs all micro-batches of this replica: gradients go into the units, and loss[] gets its part of
- * the loss and of that of clean estimates. Where replicas share collectives, those with fewer
- * micro-batches run empty ones. */
-static int micro_batches(struct share *s, double inv_norm, struct record_step *r, double loss[2],
-                         struct err *err)
+/* Describes a step's batch. */
+static struct share share_of(struct train *t, int64_t step)
+{
+    int64_t stage = run_stage_at(t->run, step), first = run_stage_first(t->run, stage);
+    return (struct share){
+        .t = t, .loader = t->leg.loaders[stage],
+        .first_draw = run_stage_draws(&t->run->stages[stage], step - first),
+        .gbs = run_stage_gbs(&t->run->stages[stage], step - first),
+        .ordinal = run_ordinal_at(t->run, first)};
+}
+
+/* Reads the first micro-batch of the next step while a device computes this one. On a device that
+ * runs every call at once nothing would be gained. */
+static void next_read(struct share *s, int64_t next)
+{
+    struct train *t = s->t;
+    struct dev *dev = t->leg.compute.dev;
+    double started = clock_mono_s();
+    if (dev->host_memory || next >= t->end_step ||
+        next >= run_stage_first(t->run, t->leg.end_stage))
+        return;
+    struct meter_mark at = meter_begin(dev->meter);
+    struct share then = share_of(t, next);
+    int64_t n, first = micro_first(&then, 0, &n);
+    if (n > 0)
+        loader_ahead(then.loader, first, n, then.ordinal);
+    s->data_s += clock_mono_s() - started;
+    meter_end(dev->meter, at, METER_DATA, 0);
+}
+
+/* Queues all micro-batches of this replica: gradients go into the units. Where replicas share
+ * collectives, those with fewer micro-batches run empty ones. */
+static int micro_batches(struct share *s, double inv_norm, struct err *err)
 {
     struct train *t = s->t;
     const struct layout *l = t->leg.layout;
     int64_t n = layout_micro_batches(l, s->gbs, l->zero >= 2 ? 0 : t->leg.sh.place.dp);
     struct pipe_task w = {
         .micros = num_max_i64(1, n), .inv_norm = inv_norm, .batch = micro_batch, .ctx = s};
-    struct pipe_result out = {0};
+    int rc;
     units_begin(&t->leg.units, w.micros, l->vpp);
-    int rc = pipe_run(&t->leg.pipe, &w, &out, err);
-    units_flush(&t->leg.units);
-    if (rc < 0)
+    if ((rc = pipe_run(&t->leg.pipe, &w, err)) < 0)
         return rc;
-    if ((rc = units_failed(&t->leg.units, err)) < 0)
+    units_flush(&t->leg.units);
+    return units_failed(&t->leg.units, err);
+}
+
+/* Waits for what is queued. loss[] gets this rank's part of the loss and of that of clean
+ * estimates. */
+static int losses_take(struct share *s, double inv_norm, struct record_step *r, double loss[2],
+                       struct err *err)
+{
+    struct train *t = s->t;
+    const struct layout *l = t->leg.layout;
+    struct pipe_result out;
+    int rc;
+    if ((rc = pipe_wait(&t->leg.pipe, &out, err)) < 0)
         return rc;
     /* Where sequences are not split, tp ranks have the same loss, and one of them counts. */
     double share = l->tp == 1 || l->sp || t->leg.sh.place.tp == 0 ? inv_norm : 0;
     loss[0] = out.loss_sum * share, loss[1] = out.loss_x0_sum * share;
     r->data_s = s->data_s;
-    r->forward_s += out.stage_s + out.forward_s;
-    r->backward_s += out.backward_s;
+    r->forward_s += out.times.stage_s + out.times.forward_s;
+    r->backward_s += out.times.backward_s;
     return 0;
 }
 
@@ -164,13 +208,40 @@ struct pass {
  * so. */
 enum { SUM_LOSS, SUM_LOSS_X0, SUM_STOP, SUM_FAILED, SUM_WRITTEN, SUM_SPACE_BACK };
 
-/* Does forward, backward, update. */
-static int pass_run(struct train *t, struct share *share, int64_t step, double norm,
-                    struct record_step *s, struct pass *p, struct err *err)
+/* Begins to measure the optimizer, and ends it: time that goes to optim_s, and a span. */
+struct part { double at_s, waited_s; struct meter_mark mark; };
+static struct part part_begin(const struct train *t)
 {
-    int rc = micro_batches(share, 1 / norm, s, p->loss, err);
-    if (rc < 0)
+    return (struct part){clock_mono_s(), comm_waited_s(t->conf->world),
+                         meter_begin(t->leg.compute.dev->meter)};
+}
+
+static void part_end(const struct train *t, const struct part *p, const char *name,
+                     struct record_step *s)
+{
+    meter_span(t->leg.compute.dev->meter, p->mark, name, s->step);
+    s->optim_s += clock_mono_s() - p->at_s - (comm_waited_s(t->conf->world) - p->waited_s);
+}
+
+/* Queues forward, backward and the sums of gradients, and waits for them once, for the losses and
+ * the norm. */
+static int gradients_make(struct train *t, struct share *share, double norm, struct record_step *s,
+                          struct pass *p, struct err *err)
+{
+    int rc;
+    if ((rc = micro_batches(share, 1 / norm, err)) < 0)
         return rc;
+    struct part part = part_begin(t);
+    if ((rc = optim_sum(&t->leg.optim, err)) < 0)
+        return rc;
+    part_end(t, &part, "sums of gradients", s);
+    next_read(share, s->step + 1);
+    return losses_take(share, 1 / norm, s, p->loss, err);
+}
+
+/* Shares what the ranks must agree on before the update. */
+static int pass_share(struct train *t, struct share *share, struct pass *p, struct err *err)
+{
     double sums[] = {
         [SUM_LOSS] = p->loss[0],
         [SUM_LOSS_X0] = p->loss[1],
@@ -179,10 +250,10 @@ static int pass_run(struct train *t, struct share *share, int64_t step, double n
         [SUM_WRITTEN] = ckpt_async_written(&t->leg.async),
         [SUM_SPACE_BACK] = t->conf->world->rank == 0 && train_space_back(t),
     };
+    int rc;
     if ((rc = comm_sum(t->conf->world, sums, ARRAY_LEN(sums), err)) < 0)
         return rc;
     if (sums[SUM_FAILED] > 0) {
-        sums_finish(&t->leg.optim.sums, err); /* they are on their way since backward */
         *err = share->err;
         return comm_agree(t->conf->world, share->failed, err);
     }
@@ -190,14 +261,24 @@ static int pass_run(struct train *t, struct share *share, int64_t step, double n
     p->stop = p->stop || sums[SUM_STOP] > 0;
     p->written = sums[SUM_WRITTEN] == t->conf->world->size;
     p->space_back = sums[SUM_SPACE_BACK] > 0;
-    double update = clock_mono_s(), before = comm_waited_s(t->conf->world);
-    struct meter_mark part = meter_begin(t->leg.compute.dev->meter);
-    if ((rc = optim_step(&t->leg.optim, step, norm_limit(t, p->loss[0]), &p->opt, err)) < 0 ||
+    return 0;
+}
+
+/* Does forward, backward, update. */
+static int pass_run(struct train *t, struct share *share, int64_t step, double norm,
+                    struct record_step *s, struct pass *p, struct err *err)
+{
+    int rc;
+    if ((rc = gradients_make(t, share, norm, s, p, err)) < 0)
+        return rc;
+    if ((rc = pass_share(t, share, p, err)) < 0)
+        return rc;
+    struct part part = part_begin(t);
+    if ((rc = optim_update(&t->leg.optim, step, norm_limit(t, p->loss[0]), &p->opt, err)) < 0 ||
         (p->opt.nonfinite && (rc = train_nonfinite_find(t, s, err)) < 0))
         return rc;
     units_forget(&t->leg.units);
-    meter_span(t->leg.compute.dev->meter, part, "optimizer", step);
-    s->optim_s += clock_mono_s() - update - (comm_waited_s(t->conf->world) - before);
+    part_end(t, &part, "optimizer", s);
     return comm_order_check(t->conf->world, err);
 }
 
@@ -261,23 +342,18 @@ static void step_fill(const struct train *t, const struct pass *p, const struct 
 int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step *s,
                    struct err *err)
 {
-    int64_t stage = run_stage_at(t->run, step), first = run_stage_first(t->run, stage);
-    int64_t gbs = run_stage_gbs(&t->run->stages[stage], step - first),
-            draw = run_stage_draws(&t->run->stages[stage], step - first);
-    uint64_t ordinal = run_ordinal_at(t->run, first);
+    struct share share = share_of(t, step);
+    int64_t syncs = t->leg.compute.dev->syncs;
     double mono = clock_mono_s(), waited = comm_waited_s(t->conf->world);
     struct pass p = {0};
     int rc;
-    if (step == first)
+    if (step == run_stage_first(t->run, run_stage_at(t->run, step)))
         t->spikes.n = 0;
     train_profile_step_begin(t);
     struct meter_mark whole = meter_begin(t->leg.compute.dev->meter);
     *s = (struct record_step){
         .step = step, .started_at = clock_wall_s(), .lr = run_lr_at(t->run, step)};
-    struct batch_facts facts = facts_of(t, t->leg.loaders[stage], draw, gbs, ordinal);
-    struct share share = {
-        .t = t, .loader = t->leg.loaders[stage],
-        .first_draw = draw, .gbs = gbs, .ordinal = ordinal};
+    struct batch_facts facts = facts_of(&share);
     if ((rc = pass_run(t, &share, step, facts.norm, s, &p, err)) < 0)
         return err_step(step, rc, err);
     if (p.opt.nonfinite && (rc = pass_again(t, &share, step, facts.norm, s, &p, err)) < 0)
@@ -288,6 +364,7 @@ int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step
     step_fill(t, &p, &facts, s);
     spike_after(t, s);
     train_profile_step_end(t, s);
+    t->step_syncs = num_max_i64(t->step_syncs, t->leg.compute.dev->syncs - syncs);
     *stop = p.stop;
     t->leg.all_written = p.written;
     t->leg.space_back = p.space_back;

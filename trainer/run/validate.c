@@ -79,9 +79,13 @@ static int pass(struct validate *v, struct pipe *pipe, double *sum, struct err *
                           .ctx = v,
                           .forward_only = true};
     struct pipe_result r = {0};
-    int rc = pipe_run(pipe, &w, &r, err);
+    int rc;
+    if ((rc = pipe_run(pipe, &w, err)) < 0)
+        return rc;
+    if ((rc = pipe_wait(pipe, &r, err)) < 0)
+        return rc;
     *sum += r.loss_sum;
-    return rc;
+    return 0;
 }
 
 /* Finds whether a rank is asked to stop (1). */

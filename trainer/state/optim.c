@@ -453,17 +453,20 @@ static void own_measure(struct optim *o)
     }
 }
 
-static int health_take(struct optim *o, double *norm, double *bad, struct err *err)
+/* Queues the measure of this rank's part of the norm, and its copy to the host. */
+static void health_queue(struct optim *o)
 {
     struct dev *dev = o->c.ops->dev;
     dev->fill(dev, o->health, 0, sizeof *o->health, o->c.stream);
     own_measure(o);
     dev->copy(dev, &o->host->health, o->health, sizeof *o->health, DEV_D2H, o->c.stream);
-    int rc = dev->stream_sync(dev, o->c.stream, err);
-    if (rc < 0)
-        return rc;
+}
+
+/* Sums what a sync of the stream has brought to the host. */
+static int health_sum(struct optim *o, double *norm, double *bad, struct err *err)
+{
     double sums[2] = {o->host->health.sumsq, (double)o->host->health.nonfinite};
-    rc = comm_sum(o->c.world, sums, 2, err);
+    int rc = comm_sum(o->c.world, sums, 2, err);
     *norm = sqrt(sums[0]);
     *bad = sums[1];
     return rc;
@@ -628,16 +631,23 @@ static int update(struct optim *o, int64_t step, double norm, struct optim_resul
     return 0;
 }
 
-int optim_step(struct optim *o, int64_t step, double norm_limit, struct optim_result *out,
-               struct err *err)
+int optim_sum(struct optim *o, struct err *err)
 {
-    double norm = 0, bad = 0;
     int rc;
     if ((rc = sums_finish(&o->sums, err)) < 0)
         return rc;
     if ((rc = axes_sum(o, err)) < 0)
         return rc;
-    if ((rc = health_take(o, &norm, &bad, err)) < 0)
+    health_queue(o);
+    return 0;
+}
+
+int optim_update(struct optim *o, int64_t step, double norm_limit, struct optim_result *out,
+                 struct err *err)
+{
+    double norm = 0, bad = 0;
+    int rc;
+    if ((rc = health_sum(o, &norm, &bad, err)) < 0)
         return rc;
     bool nonfinite = bad > 0 || !isfinite(norm), skip = nonfinite || norm > norm_limit;
     BUG_ON(o->averaged);

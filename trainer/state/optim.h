@@ -114,10 +114,13 @@ int optim_init(struct optim *o, struct err *err);
  * bit for bit. Without masters the average is meanwhile the weights; with them, weights are rounded
  * from it, and then from them. Gathered copies become void (units_forget). */
 int optim_average_swap(struct optim *o, struct err *err);
-/* Does an optimizer step; collective over the world. `step` is its index, for the learning rate.
- * Gradients are those of this rank's samples. A norm greater than norm_limit skips the update;
- * INFINITY: none does. */
-int optim_step(struct optim *o, int64_t step, double norm_limit, struct optim_result *out,
-               struct err *err);
+/* Do an optimizer step, in two parts; collective over the world. optim_sum forms the sums of the
+ * gradients, which are those of this rank's samples, and queues the measure of their norm. It may
+ * wait for messages, not for the device. After a sync of the stream optim_update decides by the
+ * norm, updates, and waits for that with a sync. `step` is the step's index, for the learning rate.
+ * A norm greater than norm_limit skips the update; INFINITY: none does. */
+int optim_sum(struct optim *o, struct err *err);
+int optim_update(struct optim *o, int64_t step, double norm_limit, struct optim_result *out,
+                 struct err *err);
 
 #endif
