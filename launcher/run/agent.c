@@ -452,12 +452,13 @@ static void agent_release(struct agent *a)
     asker_free(a->limit_asker);
     asker_free(a->kill_asker);
     node_agents_free(a->nodes);
+    attempt_release(&a->attempt);
+    work_requeue_settle(&a->work, a->conf->run_dir);
     work_release(&a->work);
     run_fold_close(a->fold);
     arena_release(&a->arena);
     if (a->signal_fd >= 0)
         close(a->signal_fd);
-    attempt_release(&a->attempt);
 }
 
 static int fold_open(struct agent *a, struct err *err)

@@ -88,8 +88,9 @@ static int aftermath(const struct agent_conf *conf, int signo, const sigset_t *s
         successor_settle(conf, &work, &attempt, fold, next);
     *exit_code = next == RUN_NEXT_DONE ? 0 : next == RUN_NEXT_REQUEUE ? 75 : 1;
 out:
-    work_release(&work);
     attempt_release(&attempt);
+    work_requeue_settle(&work, conf->run_dir);
+    work_release(&work);
     run_fold_close(fold);
     return rc;
 }

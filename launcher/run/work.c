@@ -145,24 +145,67 @@ static bool is_unwanted(const char *run_dir)
     return unwanted;
 }
 
-void work_requeue(struct work *w, struct attempt *attempt)
+/* Returns whether the scheduler took it. */
+static bool requeue(struct work *w, const char *run_dir)
 {
     struct err err = {0};
-    if (!w->sched)
-        return;
     double begun_s = clock_mono_s(), pause_s = 1;
     int rc;
     do
         if ((rc = sched_requeue(w->sched, w->self.id, &err)) == ERR_FULL || rc == ERR_TEMP ||
             rc == ERR_BUSY)
             log_msg(LOG_WARN, "cannot requeue job %s yet: %s", w->self.id, err.text);
-    while (again_later(rc, begun_s, &pause_s) && !is_unwanted(attempt->run_dir));
-    if (rc < 0) {
+    while (again_later(rc, begun_s, &pause_s) && !is_unwanted(run_dir));
+    if (rc < 0)
         log_msg(LOG_WARN, "cannot requeue job %s: %s", w->self.id, err.text);
-        return;
-    }
-    if (attempt->log)
+    else
+        w->requeued_mono = clock_mono_s();
+    return rc == 0;
+}
+
+void work_requeue(struct work *w, struct attempt *attempt)
+{
+    if (w->sched && requeue(w, attempt->run_dir) && attempt->log)
         attempt_requeued(attempt, w->self.id);
+}
+
+/* Does the scheduler have the job in the execution that asked to run again, as if it had not? */
+static int requeue_look(struct work *w, bool *forgotten, struct err *err)
+{
+    struct sched_jobs jobs = {0};
+    int rc = sched_look(w->sched, w->self.id, &jobs, err);
+    const struct sched_job *job = rc < 0 ? NULL : sched_jobs_find(&jobs, w->self.id);
+    *forgotten = job && job->state == SCHED_RUNNING && job->restarts == w->self.restarts;
+    sched_jobs_release(&jobs);
+    return rc;
+}
+
+/* Returns whether it is to be asked once more. */
+static bool is_forgotten(struct work *w)
+{
+    struct err err = {0};
+    double begun_s = clock_mono_s(), pause_s = 1;
+    bool forgotten = false;
+    int rc;
+    clock_sleep_s(fmax(0, w->requeued_mono + w->sched->settle_s - begun_s));
+    do
+        rc = requeue_look(w, &forgotten, &err);
+    while (again_later(rc, begun_s, &pause_s));
+    if (rc < 0)
+        log_msg(LOG_WARN, "whether job %s runs again is not known: %s", w->self.id, err.text);
+    return forgotten;
+}
+
+void work_requeue_settle(struct work *w, const char *run_dir)
+{
+    if (!w->sched || w->sched->settle_s <= 0)
+        return;
+    while (w->requeued_mono > 0 && is_forgotten(w) && !is_unwanted(run_dir)) {
+        log_msg(LOG_WARN, "the scheduler does not know any more that job %s is to run again: "
+                          "it is requeued once more", w->self.id);
+        w->requeued_mono = 0;
+        requeue(w, run_dir);
+    }
 }
 
 bool work_cancelled(struct work *w, const char *run_dir, struct run_state *s,

@@ -25,6 +25,7 @@ struct work {
     struct sched *steps;    /* what starts the trainer */
     struct sched *sched;    /* whose job we are; NULL: started by hand, one attempt here */
     struct sched_self self; /* zeroed when started by hand */
+    double requeued_mono;   /* the scheduler took the job back then; 0: it was not asked to */
 };
 
 /* Reads the run's folder and finds the job: at the scheduler that REEL_JOB_SCHED names; for a
@@ -49,6 +50,11 @@ int work_ending(struct work *w, bool patient, struct sched_ending *out);
  * do it. Any other failure is a warning: then a follower of the run brings it back (`reel launch`
  * with its name; a wrapped run has none, and its owner submits its script again). */
 void work_requeue(struct work *w, struct attempt *attempt);
+/* Stays, the last thing in its job, until the scheduler has written down that it took the job back,
+ * and gives the job back once more if it has forgotten that: a scheduler that was killed knows the
+ * job as one that runs, and would take its end for the run's. Nothing is done for a job that was
+ * not given back, that runs elsewhere by now, or whose run nobody wants any more. */
+void work_requeue_settle(struct work *w, const char *run_dir);
 /* Gives back a job that was told to stop while it waited for room, with nothing on record of an
  * attempt or of its end. It is not given back against its owner's wish; nor when it was cancelled
  * at the scheduler, which is kept (launcher/run/mark.h); nor when SIGTERM came (term) and the

@@ -308,6 +308,7 @@ struct sched_ops {
 struct sched {
     const struct sched_ops *ops;
     double absence_s; /* a job absent from clean answers for so long counts as gone */
+    double settle_s;  /* what it took it has written down so long after; 0: before it answers */
 };
 struct sched_step {
     const struct sched_ops *ops;

@@ -15,7 +15,7 @@
 #include "launcher/sched/hosts.h"
 #include "launcher/sched/slurm_priv.h"
 
-static const double POLL_S = 30, LOOK_APART_S = 10.5, ABSENCE_S = 300;
+static const double POLL_S = 30, LOOK_APART_S = 10.5, ABSENCE_S = 300, SETTLE_S = 10;
 
 static struct sched_slurm *slurm_of(struct sched *s)
 {
@@ -670,6 +670,8 @@ static int settings_take(struct sched_slurm *l, const char *home, struct err *er
     if ((rc = seconds_from_env("REEL_SLURM_LOOK_S", LOOK_APART_S, &l->look_apart_s, err)) < 0)
         return rc;
     if ((rc = seconds_from_env("REEL_SLURM_ABSENCE_S", ABSENCE_S, &l->base.absence_s, err)) < 0)
+        return rc;
+    if ((rc = seconds_from_env("REEL_SLURM_SETTLE_S", SETTLE_S, &l->base.settle_s, err)) < 0)
         return rc;
     if ((size_t)snprintf(l->home, sizeof l->home, "%s", home) >= sizeof l->home ||
         (size_t)snprintf(l->dir, sizeof l->dir, "%s/sched/slurm", home) >= sizeof l->dir - 128)

@@ -17,7 +17,11 @@
  *
  * Settings come from the environment: REEL_SLURM_VIA (auto, commands, helper), REEL_SLURM_HELPER
  * (path of reel-slurm; default: beside this program), REEL_SLURM_POLL_S (30), REEL_SLURM_LOOK_S
- * (10) and REEL_SLURM_ABSENCE_S (300; less of these two is for tests).
+ * (10), REEL_SLURM_ABSENCE_S (300) and REEL_SLURM_SETTLE_S (10; less of these three is for tests).
+ *
+ * Remembered. A controller saves its jobs five seconds after the last time, and then takes a while
+ * (SAVE_MAX_WAIT of slurmctld/state_save.c). One that is killed before has forgotten what it took:
+ * so who must rely on an answer asks again REEL_SLURM_SETTLE_S later.
  *
  * These hold only as far as the site allows (`reel check-site` tells): no process outlives its job
  * (ProctrackType), a positive priority (needs operator rights: nice below 0), time limits are whole
