@@ -109,6 +109,23 @@ static void space_text(const struct run_attempt *a, struct str *out)
                  (long long)a->number, clock_format_utc(a->held_until, when, sizeof when));
 }
 
+/* Says what the attempt's agent asked the scheduler in vain. */
+static void vain_text(const struct run_attempt *a, struct str *out)
+{
+    char within[32];
+    if (!a->vain.what[0])
+        return;
+    str_addf(out, "  attempt %lld asked the scheduler %s (job %s)", (long long)a->number,
+             a->vain.what, a->job_id);
+    if (a->vain.refused)
+        str_addf(out, ", which it refused: %s\n", a->vain.why);
+    else
+        str_addf(out, ", %lld time%s or more within %s, in vain%s: %s\n",
+                 (long long)a->vain.tries, a->vain.tries == 1 ? "" : "s",
+                 num_format_seconds(a->vain.for_s, within, sizeof within),
+                 a->requeued_at > 0 ? " until it took the job back" : "", a->vain.why);
+}
+
 static void gap_json(const struct run_attempt *a, const struct run_attempt *b, struct json_out *o)
 {
     struct run_gap g = run_gap_of(a, b);
@@ -218,7 +235,8 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
         if (has_gap(s, i))
             gap_text(&s->attempts[i], i + 1 < s->n_attempts ? &s->attempts[i + 1] : NULL, out);
     for (int64_t i = 0; i < s->n_attempts; i++)
-        damage_text(&s->attempts[i], out), space_text(&s->attempts[i], out);
+        damage_text(&s->attempts[i], out), space_text(&s->attempts[i], out),
+            vain_text(&s->attempts[i], out);
 }
 
 static void explain_json(const struct run_state *s, const char *word, const char *waits,

@@ -481,6 +481,7 @@ static int agent_open(struct agent *a, struct err *err)
     if ((rc = work_load(&a->work, a->conf->run_dir, a->conf->home, err)) < 0)
         return rc;
     a->attempt.sched = a->work.sched;
+    a->work.teller = &a->attempt;
     if ((rc = fold_open(a, err)) < 0)
         return rc;
     if ((rc = begin_wait(a, lock_take, err)) < 0)

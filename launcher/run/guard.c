@@ -75,6 +75,7 @@ static int aftermath(const struct agent_conf *conf, int signo, const sigset_t *s
     attempt_init(&attempt, conf->run_dir, &work.self);
     if ((rc = work_load(&work, conf->run_dir, conf->home, err)) < 0)
         goto out;
+    work.teller = &attempt;
     work_ending(&work, false, &ending);
     if ((rc = run_fold_open(conf->run_dir, &fold, err)) < 0)
         goto out;

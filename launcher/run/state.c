@@ -249,6 +249,15 @@ static int apply_agent_time(struct run_state *s, const struct run_attempt *a,
     return 0;
 }
 
+static void apply_vain(struct run_attempt *a, const cJSON *event)
+{
+    text_set(a->vain.what, sizeof a->vain.what, event, "what");
+    text_set(a->vain.why, sizeof a->vain.why, event, "why");
+    a->vain.tries = json_int(event, "tries", 1);
+    a->vain.for_s = json_num(event, "for_s", 0);
+    a->vain.refused = cJSON_IsTrue(json_member(event, "refused"));
+}
+
 static void apply_agent(struct run_attempt *a, const struct told_event *e)
 {
     const char *kind = e->kind;
@@ -262,6 +271,8 @@ static void apply_agent(struct run_attempt *a, const struct told_event *e)
         a->requeued_for = cause ? cause_parse(cause) : CAUSE_NONE;
     } else if (strcmp(kind, "requeue_withheld") == 0) {
         a->withheld = true;
+    } else if (strcmp(kind, "asked_in_vain") == 0) {
+        apply_vain(a, event);
     } else if (strcmp(kind, "held") == 0) {
         a->held_until = json_num(event, "until", 0);
     } else if (strcmp(kind, "node_lost") == 0) {

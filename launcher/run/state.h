@@ -82,6 +82,12 @@ struct run_attempt {
     } space;
     bool done;              /* it published what was the last step then */
     bool withheld;          /* its agent did not give the job back: who stopped it is unknown */
+    struct {                /* what its agent asked the scheduler in vain last; what "" nothing */
+        char what[32], why[STATE_TEXT_BYTES / 2];
+        int64_t tries;
+        double for_s;
+        bool refused;
+    } vain;
     double requeued_at;     /* its agent gave the job back to the scheduler to run again; 0 no */
     enum attempt_cause requeued_for; /* it did so before the end, because of this; NONE: after it */
     double load_s, save_s;  /* checkpoint load; longest save */

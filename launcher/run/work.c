@@ -13,34 +13,76 @@
 #include "launcher/run/next.h"
 #include "launcher/run/trainer.h"
 
-/* So long a requeue is tried, with pauses up to the second figure. The controller may be away,
- * and what asks it may die of the signal that ends all processes of a job; a run without a follower
- * has nobody else to bring it back. */
-static const double REQUEUE_FOR_S = 1800, REQUEUE_PAUSE_S = 30;
+static const double PAUSE_MOST_S = 30;
 
-/* Should the question be put again, after a pause that doubles each time? For want of disk space it
- * is put without end: nobody else would. */
-static bool again_later(int rc, double begun_s, double *pause_s)
+/* A question to the scheduler that is put until it answers, or until it ends the job. The
+ * controller may be away for long, and what asks it may die of the signal that ends all processes
+ * of a job; a run without a follower has nobody else to bring it back. */
+struct quest {
+    const char *what; /* "to requeue the job" */
+    double begun_s, pause_s;
+    int64_t tries;
+};
+
+static struct quest quest_begin(const char *what)
 {
-    if (rc != ERR_FULL &&
-        ((rc != ERR_TEMP && rc != ERR_BUSY) || clock_mono_s() - begun_s >= REQUEUE_FOR_S))
+    return (struct quest){.what = what, .begun_s = clock_mono_s(), .pause_s = 1};
+}
+
+/* Has its owner paused or cancelled the run? If that cannot be read, it counts as wanted. */
+static bool is_unwanted(const char *run_dir)
+{
+    struct run_state now;
+    run_state_init(&now);
+    bool unwanted = run_state_load(run_dir, &now, NULL) == 0 && now.wish != WISH_RUN;
+    run_state_release(&now);
+    return unwanted;
+}
+
+/* Writes down that it was asked so often, and what came of it. */
+static void event_vain(const struct work *w, const struct quest *q, bool refused,
+                       const struct err *why)
+{
+    struct evlog_event e;
+    if (!w->teller || !w->teller->log)
+        return;
+    event_begin(w->teller->log, &e, asked_in_vain);
+    event_text(&e, asked_in_vain, what, q->what);
+    event_text(&e, asked_in_vain, job_id, w->self.id);
+    event_int(&e, asked_in_vain, tries, q->tries);
+    event_num(&e, asked_in_vain, for_s, clock_mono_s() - q->begun_s);
+    event_bool(&e, asked_in_vain, refused, refused);
+    event_text(&e, asked_in_vain, why, why->text);
+    attempt_event(w->teller, &e);
+}
+
+/* Should the question be put again, after a pause that doubles each time? Every second try is told,
+ * then every fourth, and so on. */
+static bool again_later(const struct work *w, struct quest *q, int rc, const struct err *why)
+{
+    if (rc != ERR_FULL && rc != ERR_TEMP && rc != ERR_BUSY)
         return false;
-    clock_sleep_s(*pause_s);
-    *pause_s = fmin(2 * *pause_s, REQUEUE_PAUSE_S);
+    q->tries++;
+    if ((q->tries & (q->tries - 1)) == 0)
+        event_vain(w, q, false, why);
+    clock_sleep_s(q->pause_s);
+    q->pause_s = fmin(2 * q->pause_s, PAUSE_MOST_S);
     return true;
 }
 
 int work_ending(struct work *w, bool patient, struct sched_ending *out)
 {
     struct err err = {0};
-    double begun_s = clock_mono_s(), pause_s = 1;
+    struct quest q = quest_begin("why the job ends");
+    const char *run_dir = w->teller ? w->teller->run_dir : NULL;
     int rc;
     *out = (struct sched_ending){0};
     if (!w->sched)
         return 0;
     do
         rc = sched_ending(w->sched, w->self.id, out, &err);
-    while (patient && again_later(rc, begun_s, &pause_s));
+    while (patient && !(rc < 0 && run_dir && is_unwanted(run_dir)) &&
+           again_later(w, &q, rc, &err));
     if (rc < 0) {
         out->why = SCHED_END_UNKNOWN;
         log_msg(LOG_WARN, "why job %s ends, or when, is not known: %s", w->self.id, err.text);
@@ -123,44 +165,36 @@ out:
 void work_end(struct work *w)
 {
     struct err err = {0};
-    double begun_s = clock_mono_s(), pause_s = 1;
+    struct quest q = quest_begin("to end the job");
     int rc;
     if (!w->sched)
         return;
     do
         rc = own_cancel(w, &err);
-    while (again_later(rc, begun_s, &pause_s));
+    while (again_later(w, &q, rc, &err));
     if (rc < 0)
         log_msg(LOG_WARN, "job %s is left in the queue until its time limit ends it: %s",
                 w->self.id, err.text);
-}
-
-/* Has its owner paused or cancelled the run? If that cannot be read, it counts as wanted. */
-static bool is_unwanted(const char *run_dir)
-{
-    struct run_state now;
-    run_state_init(&now);
-    bool unwanted = run_state_load(run_dir, &now, NULL) == 0 && now.wish != WISH_RUN;
-    run_state_release(&now);
-    return unwanted;
 }
 
 /* Returns whether the scheduler took it. */
 static bool requeue(struct work *w, const char *run_dir)
 {
     struct err err = {0};
-    double begun_s = clock_mono_s(), pause_s = 1;
+    struct quest q = quest_begin("to requeue the job");
     int rc;
     do
         if ((rc = sched_requeue(w->sched, w->self.id, &err)) == ERR_FULL || rc == ERR_TEMP ||
             rc == ERR_BUSY)
             log_msg(LOG_WARN, "cannot requeue job %s yet: %s", w->self.id, err.text);
-    while (again_later(rc, begun_s, &pause_s) && !is_unwanted(run_dir));
-    if (rc < 0)
-        log_msg(LOG_WARN, "cannot requeue job %s: %s", w->self.id, err.text);
-    else
+    while (again_later(w, &q, rc, &err) && !is_unwanted(run_dir));
+    if (rc == 0) {
         w->requeued_mono = clock_mono_s();
-    return rc == 0;
+        return true;
+    }
+    log_msg(LOG_WARN, "cannot requeue job %s: %s", w->self.id, err.text);
+    event_vain(w, &q, rc != ERR_FULL && rc != ERR_TEMP && rc != ERR_BUSY, &err);
+    return false;
 }
 
 void work_requeue(struct work *w, struct attempt *attempt)
@@ -184,13 +218,13 @@ static int requeue_look(struct work *w, bool *forgotten, struct err *err)
 static bool is_forgotten(struct work *w)
 {
     struct err err = {0};
-    double begun_s = clock_mono_s(), pause_s = 1;
+    struct quest q = quest_begin("whether the job runs again");
     bool forgotten = false;
     int rc;
-    clock_sleep_s(fmax(0, w->requeued_mono + w->sched->settle_s - begun_s));
+    clock_sleep_s(fmax(0, w->requeued_mono + w->sched->settle_s - q.begun_s));
     do
         rc = requeue_look(w, &forgotten, &err);
-    while (again_later(rc, begun_s, &pause_s));
+    while (again_later(w, &q, rc, &err));
     if (rc < 0)
         log_msg(LOG_WARN, "whether job %s runs again is not known: %s", w->self.id, err.text);
     return forgotten;

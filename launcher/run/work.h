@@ -25,6 +25,7 @@ struct work {
     struct sched *steps;    /* what starts the trainer */
     struct sched *sched;    /* whose job we are; NULL: started by hand, one attempt here */
     struct sched_self self; /* zeroed when started by hand */
+    struct attempt *teller; /* writes down what the scheduler is asked in vain; NULL: nobody does */
     double requeued_mono;   /* the scheduler took the job back then; 0: it was not asked to */
 };
 
@@ -40,15 +41,16 @@ int work_changes_take(struct work *w, struct attempt *attempt, const struct run_
                       struct err *err);
 void work_release(struct work *w);
 
-/* Asks why the own job is to end: until the scheduler answers when `patient`, as long as a requeue
- * would, else once. SCHED_END_NONE without a job, SCHED_END_UNKNOWN and the error without an
+/* Asks why the own job is to end: until the scheduler answers or nobody wants the run any more when
+ * `patient`, else once. SCHED_END_NONE without a job, SCHED_END_UNKNOWN and the error without an
  * answer. */
 int work_ending(struct work *w, bool patient, struct sched_ending *out);
 
 /* Gives the own job back to the scheduler, with an event if the attempt has a log. Where that
- * cannot be written down for want of disk space it is tried until there is some: nobody else would
- * do it. Any other failure is a warning: then a follower of the run brings it back (`reel launch`
- * with its name; a wrapped run has none, and its owner submits its script again). */
+ * cannot be written down for want of disk space, or the scheduler does not answer, it is tried
+ * until it can, for as long as the job lasts: nobody else would do it. Any other failure is a
+ * warning: then a follower of the run brings it back (`reel launch` with its name; a wrapped run
+ * has none, and its owner submits its script again). */
 void work_requeue(struct work *w, struct attempt *attempt);
 /* Stays, the last thing in its job, until the scheduler has written down that it took the job back,
  * and gives the job back once more if it has forgotten that: a scheduler that was killed knows the

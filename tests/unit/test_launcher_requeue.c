@@ -1,0 +1,259 @@
+/* What an agent asks of a scheduler that does not answer: it asks for as long as its job lasts, and
+ * writes down what it asked. Time passes when somebody sleeps, and only then. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/events.h"
+#include "launcher/run/launch.h"
+#include "launcher/run/mark.h"
+#include "launcher/run/work.h"
+#include "scratch.h"
+
+/* ---- time ---- */
+
+static double slept_s;
+
+int clock_gettime(clockid_t clock, struct timespec *out)
+{
+    int rc = (int)syscall(SYS_clock_gettime, clock, out);
+    if (clock != CLOCK_REALTIME)
+        out->tv_sec += (time_t)slept_s;
+    return rc;
+}
+
+int clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, struct timespec *left)
+{
+    struct timespec now;
+    (void)flags, (void)left;
+    clock_gettime(clock, &now);
+    slept_s += (double)(until->tv_sec - now.tv_sec) + 1e-9 * (double)(until->tv_nsec - now.tv_nsec);
+    return 0;
+}
+
+/* ---- the scheduler ---- */
+
+static double answers_after_s; /* of sleep */
+static int n_asked, n_requeued, n_forgotten, restarts;
+static enum sched_state state_told;
+static const char *wish_at_asking; /* the run's folder: its owner cancels it while this one asks */
+
+static int answer(struct err *err)
+{
+    n_asked++;
+    if (slept_s < answers_after_s)
+        return err_set(err, ERR_TEMP, "the controller does not answer");
+    return 0;
+}
+
+static void wish_put(void)
+{
+    struct run_state s;
+    if (!wish_at_asking)
+        return;
+    run_state_init(&s);
+    assert_int_equal(run_state_load(wish_at_asking, &s, NULL), 0);
+    struct mark m = mark_make(&s, WISH_CANCEL, false);
+    assert_int_equal(mark_put(wish_at_asking, &m, NULL), 0);
+    run_state_release(&s);
+    wish_at_asking = NULL;
+}
+
+static int fake_requeue(struct sched *s, const char *id, struct err *err)
+{
+    (void)s, (void)id;
+    wish_put();
+    int rc = answer(err);
+    n_requeued += rc == 0;
+    return rc;
+}
+
+static int fake_ending(struct sched *s, const char *id, struct sched_ending *out, struct err *err)
+{
+    (void)s, (void)id;
+    wish_put();
+    int rc = answer(err);
+    if (rc == 0)
+        *out = (struct sched_ending){.why = SCHED_END_PREEMPTED};
+    return rc;
+}
+
+/* A scheduler that has forgotten a requeue has the job running as before. */
+static int fake_look(struct sched *s, const char *id, struct sched_jobs *out, struct err *err)
+{
+    (void)s;
+    int rc = answer(err);
+    if (rc < 0)
+        return rc;
+    arena_init(&out->arena, 0);
+    out->jobs = arena_array(&out->arena, 1, sizeof *out->jobs);
+    enum sched_state state = n_forgotten > 0 ? SCHED_RUNNING : state_told;
+    out->jobs[out->n++] = (struct sched_job){.id = id, .token = "", .name = "", .reason = "",
+                                             .state = state, .restarts = restarts};
+    n_forgotten -= n_forgotten > 0;
+    return 0;
+}
+
+static const struct sched_ops ops = {.kind = "local", .requeue = fake_requeue,
+                                     .ending = fake_ending, .look = fake_look};
+static struct sched sched = {.ops = &ops, .settle_s = 10};
+
+/* ---- the run ---- */
+
+static struct launch l;
+static struct attempt attempt;
+static struct work work;
+
+static void begin(void)
+{
+    static const char text[] = "{\"schema\": \"reel.run/1\", \"name\": \"one\", \"model\": "
+                               "\"dit-tiny\", \"stages\": [{\"data\": \"synthetic:1x4x4\", "
+                               "\"gbs\": 2, \"steps\": 4}]}";
+    static const struct attempt_ending untold = {.why = SCHED_END_UNKNOWN};
+    struct evlog_event e;
+    struct run run;
+    static int n_homes;
+    char home[32];
+    struct run_state s;
+    bool existed;
+    snprintf(home, sizeof home, "home%d", n_homes++);
+    slept_s = answers_after_s = 0;
+    assert_int_equal(run_parse(text, strlen(text), "run.json", &run, NULL), 0);
+    struct plan plan = {.layout = layout_default(), .seq = {1, 4, 4}, .gbs = 2,
+                        .dtype = run.dtype, .device = "cpu", .model = "dit-tiny"};
+    assert_int_equal(launch_create(in_scratch(home), "/bin", &run, &plan, NULL, &l, &existed,
+                                   NULL), 0);
+    run_release(&run);
+    work = (struct work){.sched = &sched, .self = {.id = "5", .restarts = 1}, .teller = &attempt};
+    attempt_init(&attempt, l.run_dir, &work.self);
+    run_state_init(&s);
+    assert_int_equal(run_state_load(l.run_dir, &s, NULL), 0);
+    assert_int_equal(attempt_lock(&attempt, NULL), 0);
+    assert_int_equal(attempt_claim(&attempt, &s, &untold, NULL), 0);
+    run_state_release(&s);
+    event_begin(attempt.log, &e, attempt_started);
+    event_text(&e, attempt_started, job_id, work.self.id);
+    attempt_event(&attempt, &e);
+    n_asked = n_requeued = n_forgotten = 0;
+    restarts = 1;
+    state_told = SCHED_REQUEUED;
+    wish_at_asking = NULL;
+}
+
+/* Returns what the log tells of the attempt now, and releases it. */
+static struct run_attempt told(void)
+{
+    struct run_state s;
+    run_state_init(&s);
+    attempt_release(&attempt);
+    assert_int_equal(run_state_load(l.run_dir, &s, NULL), 0);
+    assert_int_equal(s.n_attempts, 1);
+    struct run_attempt a = s.attempts[0];
+    run_state_release(&s);
+    return a;
+}
+
+enum { HOURS_S = 5 * 3600 };
+
+static void a_requeue_is_tried_for_hours(void **state)
+{
+    (void)state;
+    begin();
+    answers_after_s = HOURS_S;
+    work_requeue(&work, &attempt);
+    assert_int_equal(n_requeued, 1);
+    struct run_attempt a = told();
+    assert_true(a.requeued_at > 0);
+    assert_string_equal(a.vain.what, "to requeue the job");
+    assert_string_equal(a.vain.why, "the controller does not answer");
+    assert_in_range(a.vain.tries, n_asked / 2, n_asked);
+    assert_false(a.vain.refused);
+}
+
+static void so_is_the_question_why_it_ends(void **state)
+{
+    struct sched_ending ending;
+    (void)state;
+    begin();
+    answers_after_s = HOURS_S;
+    assert_int_equal(work_ending(&work, true, &ending), 0);
+    assert_int_equal(ending.why, SCHED_END_PREEMPTED);
+    struct run_attempt a = told();
+    assert_string_equal(a.vain.what, "why the job ends");
+    begin();
+    answers_after_s = HOURS_S;
+    assert_int_equal(work_ending(&work, false, &ending), ERR_TEMP);
+    assert_int_equal(n_asked, 1);
+    assert_string_equal(told().vain.what, "");
+}
+
+static void not_for_a_run_that_nobody_wants(void **state)
+{
+    struct sched_ending ending;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        begin();
+        answers_after_s = INFINITY;
+        wish_at_asking = l.run_dir;
+        if (i == 0)
+            work_requeue(&work, &attempt);
+        else
+            assert_int_equal(work_ending(&work, true, &ending), ERR_TEMP);
+        assert_int_equal(n_asked, 1);
+        assert_true(told().requeued_at == 0);
+    }
+}
+
+static void a_forgotten_requeue_is_made_again(void **state)
+{
+    (void)state;
+    begin();
+    n_forgotten = 2;
+    work_requeue(&work, &attempt);
+    told();
+    answers_after_s = slept_s + 600; /* it is away, and comes back without its memory */
+    work_requeue_settle(&work, l.run_dir);
+    assert_int_equal(n_requeued, 3);
+    assert_true(slept_s >= answers_after_s + 2 * sched.settle_s);
+}
+
+static void one_that_is_known_is_not(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        begin();
+        if (i > 0)
+            work_requeue(&work, &attempt);
+        told();
+        if (i == 2) /* its next execution runs, on other nodes */
+            state_told = SCHED_RUNNING, restarts = 2;
+        if (i == 3)
+            state_told = SCHED_CANCELLED;
+        work_requeue_settle(&work, l.run_dir);
+        assert_int_equal(n_requeued, i > 0);
+        assert_true(slept_s < sched.settle_s + 1);
+    }
+}
+
+int main(void)
+{
+#define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
+    const struct CMUnitTest tests[] = {
+        IN_SCRATCH(a_requeue_is_tried_for_hours),
+        IN_SCRATCH(so_is_the_question_why_it_ends),
+        IN_SCRATCH(not_for_a_run_that_nobody_wants),
+        IN_SCRATCH(a_forgotten_requeue_is_made_again),
+        IN_SCRATCH(one_that_is_known_is_not),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
