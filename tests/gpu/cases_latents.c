@@ -34,6 +34,8 @@ static const struct latents_case latents_cases[] = {
     {"no noise in the input", 4, 0, 1, 2, 2, 2, {{1, 2, 2}, {1, 1, 3}}, false, true, 0},
     {"all is padding but one cell", 2, 0, 2, 2, 2, 1, {{1, 2, 2, .less_t = 1, .less_h = 3,
                                                           .less_w = 3}}, false, false, 0},
+    {"many tokens and few", 3, 1, 1, 2, 2, 2, {{3, 16, 18, .less_w = 1}, {1, 5, 7}},
+     false, false, 0},
     {"nobody", 3, 0, 1, 2, 2, 0, {{0}}, false, false, 0},
 };
 

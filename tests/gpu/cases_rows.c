@@ -233,6 +233,7 @@ static const struct table_case table_cases[] = {
     {"odd", 40, 6, 5, 1, LAB_ACT, 0},           {"every third", 40, 6, 37, 3, LAB_ACT, 0.5},
     {"even", 130, 9, 64, 2, LAB_ACT, 1},        {"wide", 40, 6, 37, 1, LAB_WIDE, 0},
     {"one row of the table", 70, 2, 33, 1, LAB_ACT, 0},
+    {"many tokens, long rows", 601, 4, 267, 1, LAB_ACT, 0.5},
     {"no tokens", 0, 3, 33, 1, LAB_ACT, 0.5},   {"no tokens, written", 0, 3, 33, 1, LAB_ACT, 0},
 };
 
