@@ -23,7 +23,7 @@ alignas(256) unsigned char block_memory[SHIM_SHARED];
 
 namespace {
 
-enum { STACK_BYTES = 128 << 10 };
+enum { STACK_BYTES = 128 << 10, TAKES_OF_FAVOURITE = 256 };
 
 struct fiber {
     jmp_buf at;
@@ -49,6 +49,7 @@ struct block {
     fiber *starting;
     jmp_buf out;
     uint64_t seed, draws;
+    int favourite; /* the warp that goes on first when threads are drawn */
 };
 block b;
 unsigned char slots[SHIM_THREADS][16];
@@ -60,12 +61,25 @@ unsigned char slots[SHIM_THREADS][16];
     std::abort();
 }
 
+/* Draws a thread among those that may go on, of the favourite warp if one is there: so a warp runs
+ * far ahead of the others, as none does when each thread has the same chance. */
+size_t ready_draw()
+{
+    size_t n = b.ready.size();
+    philox_block draw = philox_at(b.seed, PHILOX_TEST, 1, b.draws++);
+    size_t first = draw.w[0] % n;
+    for (size_t k = first; draw.w[1] % TAKES_OF_FAVOURITE && k < first + n; k++)
+        if (b.ready[k % n] / SHIM_WARP == b.favourite)
+            return k % n;
+    b.favourite = b.ready[first] / SHIM_WARP;
+    return first;
+}
+
 /* Takes a thread that may go on: the first in their order, or one that the seed draws. */
 int ready_take()
 {
-    size_t n = b.ready.size();
     if (b.seed)
-        std::swap(b.ready[philox_at(b.seed, PHILOX_TEST, 1, b.draws++).w[0] % n], b.ready[n - 1]);
+        std::swap(b.ready[ready_draw()], b.ready.back());
     int t = b.ready.back();
     b.ready.pop_back();
     return t;
