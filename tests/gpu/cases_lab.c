@@ -10,7 +10,10 @@
 enum {
     REGIONS_MAX = 48,
     GUARD_BYTES = 256,  /* at least, on both sides of a tensor */
-    VIEW_BEFORE = 3, VIEW_BEHIND = 2, /* columns beside a view: rows are not aligned */
+    /* Columns beside a view: rows are not aligned. In every other case the first one is, and with
+     * 8 n columns all are. */
+    VIEW_BEFORE = 3, VIEW_BEHIND = 2,
+    VIEW_BEFORE_ALIGNED = 8, VIEW_BEHIND_ALIGNED = 16,
 };
 
 /* One tensor or array with the room around it. */
@@ -114,8 +117,10 @@ struct tensor lab_new(struct lab *l, const char *name, enum lab_class class, int
 {
     struct lab_whole *w = whole(l);
     enum dtype t = type_of(class, case_types_of(l->o));
-    int64_t before = l->c->views ? VIEW_BEFORE : 0, ld = cols + before;
-    ld += l->c->views ? VIEW_BEHIND : 0;
+    bool aligned = l->c->seed / 2 % 2;
+    int64_t before = !l->c->views ? 0 : aligned ? VIEW_BEFORE_ALIGNED : VIEW_BEFORE;
+    int64_t behind = !l->c->views ? 0 : aligned ? VIEW_BEHIND_ALIGNED : VIEW_BEHIND;
+    int64_t ld = before + cols + behind;
     int64_t at = region_take(w, name, rows * ld * dtype_bytes(t), ld * dtype_bytes(t),
                              type_of(class, w->types));
     return (struct tensor){w->device + at + before * dtype_bytes(t), t, rows, cols, ld};

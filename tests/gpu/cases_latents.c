@@ -203,6 +203,10 @@ static const struct draw_case draw_cases[] = {
     {"normal, f32", OPS_DRAW_NORMAL, LAB_F32, 65, 0.02, 5, UINT64_C(3) << 33, 7},
     {"normal, bf16", OPS_DRAW_NORMAL, LAB_BF16, 8193, 0.02, 5, UINT64_C(3) << 33, 7},
     {"normal, far into it", OPS_DRAW_NORMAL, LAB_STAT, 130, 1, 5, 6, (UINT64_C(1) << 34) + 3},
+    /* element 114681 is another number of bf16 by way of f32 than without; and uniform, 9748 */
+    {"normal, bf16 twice rounded", OPS_DRAW_NORMAL, LAB_BF16, 67, 0.02, 5, UINT64_C(3) << 33,
+     114650},
+    {"uniform, bf16 twice rounded", OPS_DRAW_UNIFORM, LAB_BF16, 67, 0.1, 3, 2, 9700},
     {"uniform", OPS_DRAW_UNIFORM, LAB_ACT, 130, 1.5, 3, 2, 0},
     {"uniform, bf16", OPS_DRAW_UNIFORM, LAB_BF16, 8193, 0.1, 3, 2, 5},
     {"uniform, stat", OPS_DRAW_UNIFORM, LAB_STAT, 4099, 0.1, 3, 2, 9},
