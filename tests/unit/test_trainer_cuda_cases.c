@@ -13,7 +13,8 @@ static const char *const ready[] = {
     "colsum", "copy", "axpy", "permute",
     "act_fwd", "act_bwd", "table_fwd", "table_bwd", "sumsq", "finite", "draw", "normal",
     "sinusoid", "rope", "patchify", "unpatchify", "loss",
-    "adaln_fwd", "adaln_bwd", "headnorm_fwd", "headnorm_bwd", "attn_fwd", "lse_merge",
+    "adaln_fwd", "adaln_bwd", "headnorm_fwd", "headnorm_bwd", "attn_fwd",
+    "attn_bwd", "lse_merge",
 };
 
 static char *const *chosen; /* by the command line, NULL behind the last */

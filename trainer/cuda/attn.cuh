@@ -49,17 +49,30 @@ template <class real> struct sums { real at[CHUNKS][tile<real>::EACH][CHUNK_EACH
 struct strip {
     struct tensor t; /* of all heads */
     int64_t row, n;  /* the first, and how many */
-    int64_t col, d;  /* the head's columns */
+    int64_t head, d; /* each head has d columns */
 };
 
 __device__ static inline struct strip strip_of(const struct tensor &t, int64_t row, int64_t n,
                                                int64_t head, int64_t d)
 {
-    return {t, row, n, head * d, d};
+    return {t, row, n, head, d};
 }
 
 __device__ static inline int thread_x(void) { return (int)threadIdx.x % ACROSS; }
 __device__ static inline int thread_y(void) { return (int)threadIdx.x / ACROSS; }
+
+/* Return the number in a row and column of a strip, and store one. */
+template <class real>
+__device__ static inline real strip_get(const struct strip &s, int row, int64_t col)
+{
+    return get<real>(s.t, s.row + row, s.head * s.d + col);
+}
+
+template <class real>
+__device__ static inline void strip_put(const struct strip &s, int row, int64_t col, real x)
+{
+    put<real>(s.t, s.row + row, s.head * s.d + col, x);
+}
 
 /* Copies columns from .. from+CHUNK-1 of a strip, and 0 where it has none. */
 template <class real>
@@ -68,7 +81,7 @@ __device__ static inline void stage(const struct strip &s, int64_t from, real (*
     for (int e = (int)threadIdx.x; e < tile<real>::SIDE * CHUNK; e += THREADS) {
         int row = e / CHUNK, col = e % CHUNK;
         bool is_there = row < s.n && from + col < s.d;
-        to[row][col] = is_there ? get<real>(s.t, s.row + row, s.col + from + col) : (real)0;
+        to[row][col] = is_there ? strip_get<real>(s, row, from + col) : (real)0;
     }
 }
 
@@ -151,8 +164,8 @@ __device__ static inline void sums_put(const struct strip &to, const struct sums
                 int row = thread_y() + i * ACROSS, col = chunk * CHUNK + thread_x() + j * ACROSS;
                 if (row >= to.n || col >= to.d)
                     continue;
-                real was = add ? get<real>(to.t, to.row + row, to.col + col) : (real)0;
-                put<real>(to.t, to.row + row, to.col + col, was + sum.at[chunk][i][j]);
+                real was = add ? strip_get<real>(to, row, col) : (real)0;
+                strip_put(to, row, col, was + sum.at[chunk][i][j]);
             }
 }
 

@@ -50,8 +50,7 @@ __device__ static inline void softmax_row(int i, int64_t n, real scale, struct s
 /* Stores the outputs, and lse. Without keys the sum is 0, top -inf: o is 0, lse -inf. */
 template <class real>
 __device__ static inline void outputs_put(const struct ops_attn &a, const struct strip &q,
-                                          int64_t head, const struct running<real> &r,
-                                          struct sums<real> *out)
+                                          const struct running<real> &r, struct sums<real> *out)
 {
     struct strip o = q;
     o.t = a.o;
@@ -60,7 +59,7 @@ __device__ static inline void outputs_put(const struct ops_attn &a, const struct
         real sum = lanes_sum(r.sum[i]);
         sums_scale(out, i, sum == 0 ? (real)0 : 1 / sum);
         if (row < q.n && thread_x() == 0)
-            put<real>(a.lse, q.row + row, head, r.top[i] + log_of(sum));
+            put<real>(a.lse, q.row + row, q.head, r.top[i] + log_of(sum));
     }
     sums_put(o, *out, false);
 }
@@ -88,7 +87,7 @@ template <class real> static __global__ void attn_fwd(struct ops_attn a, int64_t
         weights_put(m, s);
         sums_add(m, strip_of(a.v, k0 + at, n, kv, a.head_dim), &out);
     }
-    outputs_put(a, q, p.head, r, &out);
+    outputs_put(a, q, r, &out);
 }
 
 template <class real> static void attn_fwd_all(cudaStream_t s, const struct ops_attn *a)
@@ -109,8 +108,8 @@ void kernel_attn_fwd(struct ops_cuda *o, cudaStream_t s, const struct ops_attn *
 
 /* ---- the merge ---- */
 
-/* Does one head of one row a warp, whose lanes take columns. Where neither part has seen keys, o and
- * lse stay. */
+/* Does one head of one row a warp, whose lanes take columns. Where neither part has seen keys, o
+ * and lse stay. */
 template <class real> static __global__ void lse_merge(struct ops_lse_merge a)
 {
     int64_t step = thread_step() / WARP, lane = threadIdx.x % WARP;

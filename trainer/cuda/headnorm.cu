@@ -1,9 +1,9 @@
 /* RMS norm of heads with a learned gain, and rotary positions.
  *
  * An item is one head of one row. A group of lanes of a warp, as few as there are pieces of eight
- * pairs in a head and a power of two, takes an item; so neighbouring groups have neighbouring heads.
- * A thread holds pairs (j, j + half) whole, for a rotation needs both, and reads the item a second
- * time after the sum over it: from a cache.
+ * pairs in a head and a power of two, takes an item; so neighbouring groups have neighbouring
+ * heads. A thread holds pairs (j, j + half) whole, for a rotation needs both, and reads the item a
+ * second time after the sum over it: from a cache.
  *
  * The gain's gradient is summed over items. Each group has a part [d] in memory, to which it adds
  * several items at a time; a block adds its groups' parts in their order, and a second kernel those

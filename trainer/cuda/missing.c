@@ -7,5 +7,4 @@
         (void)o, (void)s, (void)a;                                                   \
         err_bug(__FILE__, __LINE__, "the CUDA table has no kernel for " #op);        \
     }
-MISSING(attn_bwd, ops_attn)
 MISSING(adamw, ops_adamw)

@@ -1,0 +1,175 @@
+/* Plain attention, backward (attn.cuh; Dao et al., FlashAttention, algorithm 4): P = exp(scale q kt
+ * - lse) is made again; with delta = rowsum(dO O), dS = P (dO vt - delta). One kernel owns queries
+ * and sums dq over keys, another owns keys and sums dk and dv over the queries of all heads that
+ * read them, head by head. Scores are made in both: 7 products instead of 5, and no two blocks add
+ * to one number.
+ *
+ * A query that sees one key alone has P = 1 and dS = 0 whatever rounding makes of them. */
+#include "trainer/cuda/attn.cuh"
+
+/* Does a query of this segment see one key at most, wherever keys stand? */
+__device__ static inline bool sees_one(const struct ops_attn &a, int64_t segment)
+{
+    return a.k_len[segment] == 0 || (a.k_all ? a.k_all : a.k_len)[segment] == 1;
+}
+
+/* ---- delta ---- */
+
+/* Does one head of one row a warp, of n rows from q0 on. */
+template <class real>
+static __global__ void attn_delta(struct ops_attn a, int64_t q0, int64_t n)
+{
+    int64_t step = thread_step() / WARP, lane = threadIdx.x % WARP;
+    for (int64_t item = thread_first() / WARP; item < n * a.heads; item += step) {
+        int64_t row = q0 + item / a.heads, head = item % a.heads;
+        real sum = 0;
+        for (int64_t j = lane; j < a.head_dim; j += WARP)
+            sum += get<real>(a.o, row, head * a.head_dim + j) *
+                   get<real>(a.d_o, row, head * a.head_dim + j);
+        sum = warp_sum(sum);
+        if (lane == 0)
+            put<real>(a.delta, row, head, sum);
+    }
+}
+
+/* ---- dq ---- */
+
+/* What backward reads of a query; of one that is not there 0. */
+template <class real> struct query { real lse, delta; };
+
+template <class real>
+__device__ static inline struct query<real> query_of(const struct ops_attn &a,
+                                                     const struct strip &q, int row)
+{
+    if (row >= q.n)
+        return {0, 0};
+    return {get<real>(a.lse, q.row + row, q.head), get<real>(a.delta, q.row + row, q.head)};
+}
+
+/* Turns scores of own queries, and the products of their dO with values, into dS. */
+template <class real>
+__device__ static inline void queries_weigh(const struct ops_attn &a, const struct strip &q,
+                                            const struct scores<real> &products,
+                                            struct scores<real> *s)
+{
+    UNROLL for (int i = 0; i < tile<real>::EACH; i++) {
+        struct query<real> own = query_of<real>(a, q, thread_y() + i * ACROSS);
+        UNROLL for (int j = 0; j < tile<real>::EACH; j++)
+            s->at[i][j] = exp_of((real)a.scale * s->at[i][j] - own.lse) *
+                          (products.at[i][j] - own.delta);
+    }
+}
+
+template <class real> static __global__ void attn_bwd_q(struct ops_attn a, int64_t tiles)
+{
+    struct attn_memory<real> *m = (struct attn_memory<real> *)block_memory;
+    struct attn_place p = place_of(a.heads, tiles);
+    int64_t q0 = a.q_start[p.segment], k0 = a.k_start[p.segment], d = a.head_dim,
+            keys = sees_one(a, p.segment) ? 0 : a.k_len[p.segment],
+            kv = p.head / (a.heads / a.kv_heads);
+    struct sums<real> dq = {};
+    struct scores<real> s, products;
+    place_cut<real>(&p, a.q_start[p.segment + 1] - q0);
+    if (p.n == 0 || (keys == 0 && a.accumulate_dq))
+        return;
+    const struct strip q = strip_of(a.q, q0 + p.first, p.n, p.head, d),
+                       d_o = strip_of(a.d_o, q0 + p.first, p.n, p.head, d);
+    for (int64_t at = 0; at < keys; at += tile<real>::SIDE) {
+        int64_t n = lesser(keys - at, tile<real>::SIDE);
+        const struct strip k = strip_of(a.k, k0 + at, n, kv, d);
+        scores_make(m, q, k, &s);
+        scores_make(m, d_o, strip_of(a.v, k0 + at, n, kv, d), &products);
+        queries_weigh(a, q, products, &s);
+        weights_put(m, s);
+        sums_add(m, k, &dq);
+    }
+    UNROLL for (int i = 0; i < tile<real>::EACH; i++)
+        sums_scale(&dq, i, (real)a.scale);
+    sums_put(strip_of(a.dq, q0 + p.first, p.n, p.head, d), dq, a.accumulate_dq);
+}
+
+/* ---- dk and dv ---- */
+
+/* Turns scores of own keys with other queries into P, and products into dS. */
+template <class real>
+__device__ static inline void keys_weigh(const struct ops_attn &a, const struct strip &q,
+                                         bool one, struct scores<real> *products,
+                                         struct scores<real> *s)
+{
+    UNROLL for (int j = 0; j < tile<real>::EACH; j++) {
+        struct query<real> other = query_of<real>(a, q, thread_x() + j * ACROSS);
+        UNROLL for (int i = 0; i < tile<real>::EACH; i++) {
+            real p = one ? (real)1 : exp_of((real)a.scale * s->at[i][j] - other.lse);
+            s->at[i][j] = p;
+            products->at[i][j] = p * (products->at[i][j] - other.delta);
+        }
+    }
+}
+
+/* Adds what a tile of queries gives to a tile of keys. */
+template <class real>
+__device__ static inline void keys_meet(const struct ops_attn &a, struct attn_memory<real> *m,
+                                        const struct strip &k, const struct strip &v,
+                                        const struct strip &q, bool one,
+                                        struct sums<real> *dk, struct sums<real> *dv)
+{
+    struct scores<real> s, products = {};
+    struct strip d_o = q;
+    d_o.t = a.d_o;
+    scores_make(m, k, q, &s);
+    if (!one)
+        scores_make(m, v, d_o, &products);
+    keys_weigh(a, q, one, &products, &s);
+    weights_put(m, s);
+    sums_add(m, d_o, dv);
+    if (one)
+        return;
+    __syncthreads(); /* all have read P */
+    weights_put(m, products);
+    sums_add(m, q, dk);
+}
+
+template <class real> static __global__ void attn_bwd_k(struct ops_attn a, int64_t tiles)
+{
+    struct attn_memory<real> *m = (struct attn_memory<real> *)block_memory;
+    struct attn_place p = place_of(a.kv_heads, tiles);
+    int64_t q0 = a.q_start[p.segment], q1 = a.q_start[p.segment + 1], d = a.head_dim,
+            group = a.heads / a.kv_heads, k0 = a.k_start[p.segment];
+    bool one = sees_one(a, p.segment);
+    struct sums<real> dk = {}, dv = {};
+    place_cut<real>(&p, a.k_len[p.segment]);
+    if (p.n == 0 || (q0 == q1 && a.accumulate_dkv))
+        return;
+    const struct strip k = strip_of(a.k, k0 + p.first, p.n, p.head, d),
+                       v = strip_of(a.v, k0 + p.first, p.n, p.head, d);
+    for (int64_t head = p.head * group; head < (p.head + 1) * group; head++)
+        for (int64_t at = q0; at < q1; at += tile<real>::SIDE)
+            keys_meet(a, m, k, v, strip_of(a.q, at, lesser(q1 - at, tile<real>::SIDE), head, d),
+                      one, &dk, &dv);
+    UNROLL for (int i = 0; i < tile<real>::EACH; i++)
+        sums_scale(&dk, i, (real)a.scale);
+    sums_put(strip_of(a.dv, k0 + p.first, p.n, p.head, d), dv, a.accumulate_dkv);
+    if (!one || !a.accumulate_dkv)
+        sums_put(strip_of(a.dk, k0 + p.first, p.n, p.head, d), dk, a.accumulate_dkv);
+}
+
+/* ---- the calls ---- */
+
+template <class real> static void attn_bwd_all(cudaStream_t s, const struct ops_attn *a)
+{
+    int64_t q_tiles = tiles_of<real>(longest_q(a)), k_tiles = tiles_of<real>(longest_k(a)),
+            q0 = a->n ? a->host.q_start[0] : 0, rows = a->n ? a->host.q_start[a->n] - q0 : 0,
+            bytes = (int64_t)sizeof(struct attn_memory<real>);
+    launch(s, attn_delta<real>, blocks_for(rows * a->heads * WARP), THREADS, 0, *a, q0, rows);
+    launch(s, attn_bwd_q<real>, a->n * a->heads * q_tiles, THREADS, bytes, *a, q_tiles);
+    launch(s, attn_bwd_k<real>, a->n * a->kv_heads * k_tiles, THREADS, bytes, *a, k_tiles);
+}
+
+void kernel_attn_bwd(struct ops_cuda *o, cudaStream_t s, const struct ops_attn *a)
+{
+    attn_check(a);
+    if (o->ops.stat == DTYPE_F64)
+        attn_bwd_all<double>(s, a);
+    else
+        attn_bwd_all<float>(s, a);
+}
