@@ -466,6 +466,7 @@ int dev_far_open(uint64_t seed, struct dev **out, struct err *err)
         free(f);
         return err_set(err, ERR_NOMEM, "far device: no memory, or no addresses");
     }
+    madvise(base, (size_t)reserved_bytes, MADV_HUGEPAGE); /* fewer pages to open and close */
     *f = (struct far){.dev = table, .seed = seed, .owner = pthread_self(), .base = base};
     *out = &f->dev;
     return 0;
