@@ -222,13 +222,18 @@ CUDA_GEN   := $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) 
 CUDA_WARN  := -Werror all-warnings -Xptxas -warn-spills,-warn-lmem-usage,-Werror
 CXX_FLAGS  := -std=c++17 -D_GNU_SOURCE -I. -fPIC -ffp-contract=off -Wall -Wextra $(if $(CI),-Werror) \
               $(OPT_$(V))
+# cuBLASLt is looked for where it was linked from, and else where the loader looks; NVIDIA's wheels
+# name it by its version alone
+CUDA_LT    := $(firstword $(wildcard $(foreach n,so so.*,$(CUDA_HOME)/lib64/libcublasLt.$(n) \
+                                                         $(CUDA_HOME)/lib/libcublasLt.$(n))))
+CUDA_LIBS  := $(if $(CUDA_LT),-Xlinker $(CUDA_LT) -Xlinker -rpath$(comma)$(dir $(CUDA_LT)),-lcublasLt)
 CUDA_OBJ   := $(patsubst trainer/cuda/%,$(B)/obj/cuda/%.o,$(CUDA_C) $(CUDA_CU))
 SHIM_SRC   := $(wildcard tests/shim/*.c tests/shim/*.cc)
 SHIM_OBJ   := $(patsubst trainer/cuda/%,$(B)/obj/shim/%.o,$(CUDA_C) $(CUDA_CU)) \
               $(patsubst tests/shim/%,$(B)/obj/shim/%.o,$(SHIM_SRC))
 $(B)/libreel-cuda.so: $(CUDA_OBJ) $(B)/cuda-flags
 	$(call say,LINK,$@)
-	$(Q)$(NVCC) -shared -cudart static -o $@ $(CUDA_OBJ)
+	$(Q)$(NVCC) -shared -cudart static -o $@ $(CUDA_OBJ) $(CUDA_LIBS)
 $(B)/obj/cuda/%.c.o: trainer/cuda/%.c $(B)/cuda-flags $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
@@ -262,8 +267,8 @@ define shim-cxx
 endef
 $(B)/cuda-flags: FORCE
 	@mkdir -p $(@D)
-	@printf '%s\n' '$(NVCC) $(CUDA_GEN) $(CUDA_WARN)' | cmp -s - $@ || \
-	  printf '%s\n' '$(NVCC) $(CUDA_GEN) $(CUDA_WARN)' > $@
+	@printf '%s\n' '$(NVCC) $(CUDA_GEN) $(CUDA_WARN) $(CUDA_LIBS)' | cmp -s - $@ || \
+	  printf '%s\n' '$(NVCC) $(CUDA_GEN) $(CUDA_WARN) $(CUDA_LIBS)' > $@
 
 # what --version tells: a source for each program, written anew when the commit or the libraries are
 # other ones

@@ -21,17 +21,30 @@ static uint64_t number_of(const char *name, uint64_t otherwise)
 
 uint64_t shim_seed(void) { return number_of("REEL_SHIM_SEED", 0); }
 
-/* Returns an error of a call: the one that the environment asks for, or `e`. It stays for
- * cudaGetLastError. */
-static cudaError_t result(const char *call, cudaError_t e)
+int shim_failure(const char *call)
 {
+    static char of[128]; /* what `calls` counts */
     static int64_t calls;
     const char *asked = getenv("REEL_SHIM_FAIL");
     size_t n = strlen(call);
     char *rest;
-    if (asked && strncmp(asked, call, n) == 0 && asked[n] == ':' &&
-        ++calls == strtol(asked + n + 1, &rest, 10))
-        e = (cudaError_t)strtol(rest + 1, NULL, 10);
+    if (!asked || strncmp(asked, call, n) != 0 || asked[n] != ':')
+        return 0;
+    if (strncmp(of, asked, sizeof of - 1) != 0)
+        calls = 0;
+    strncpy(of, asked, sizeof of - 1);
+    if (++calls != strtol(asked + n + 1, &rest, 10))
+        return 0;
+    return (int)strtol(rest + 1, NULL, 10);
+}
+
+/* Returns an error of a call: the one that the environment asks for, or `e`. It stays for
+ * cudaGetLastError. */
+static cudaError_t result(const char *call, cudaError_t e)
+{
+    cudaError_t asked = (cudaError_t)shim_failure(call);
+    if (asked != cudaSuccess)
+        e = asked;
     if (e != cudaSuccess)
         gpu.last = e;
     return e;

@@ -31,6 +31,8 @@ enum {
     SHIM_SHARED_PLAIN = 48 << 10, /* what a kernel has without cudaFuncSetAttribute */
 };
 
+/* Returns the error that the environment asks of this call, or 0. */
+int shim_failure(const char *call);
 /* Queues a call, with a copy of its arguments, on a stream. */
 cudaError_t shim_queue(cudaStream_t s, void (*run)(void *args), const void *args, size_t bytes);
 /* Checks a launch as the runtime would, and counts it; what fails stays for cudaGetLastError. */

@@ -4,13 +4,13 @@
  *
  *     test_trainer_cuda_cases [OPERATION...]   these alone */
 #include "tests/gpu/cases.h"
-#include "tests/unit/trainer_fixture.h"
+#include "tests/unit/trainer_cuda.h"
 
 enum { TYPES = 3, ORDERS = 2 };
 static const enum dtype types[TYPES] = {DTYPE_F64, DTYPE_F32, DTYPE_BF16};
 static const char *const orders[ORDERS] = {"0", "5"}; /* of threads, by REEL_SHIM_SEED */
 static const char *const ready[] = {
-    "colsum", "copy", "axpy", "permute",
+    "gemm", "colsum", "copy", "axpy", "permute",
     "act_fwd", "act_bwd", "table_fwd", "table_bwd", "sumsq", "finite", "draw", "normal",
     "sinusoid", "rope", "patchify", "unpatchify", "loss",
     "adaln_fwd", "adaln_bwd", "headnorm_fwd", "headnorm_bwd", "attn_fwd",
@@ -37,14 +37,6 @@ static struct bench near_open(enum dtype dtype)
         b.dev->stream_new(b.dev, "compute", DEV_PRIORITY_NORMAL, &b.stream, &err) < 0 ||
         ops_cpu_open(b.dev, dtype, OPS_BLAS_OWN, &b.ops, &err) < 0)
         fail_msg("%s", err.text);
-    return b;
-}
-
-static struct bench cuda_open(enum dtype dtype)
-{
-    setenv("REEL_DEVICE", "cuda:0", true);
-    struct bench b = bench_open(dtype);
-    unsetenv("REEL_DEVICE");
     return b;
 }
 
@@ -86,7 +78,7 @@ static int check(const struct op_case *c, const struct bench *b, const struct be
 
 static void check_table(enum dtype dtype)
 {
-    struct bench oracle = near_open(DTYPE_F64), cpu = near_open(dtype), b = cuda_open(dtype);
+    struct bench oracle = near_open(DTYPE_F64), cpu = near_open(dtype), b = cuda_bench(dtype);
     int wrong = 0;
     for (int i = 0; i < case_count(); i++) {
         const struct op_case c = case_at(i);
@@ -104,21 +96,11 @@ static void test_cases(void **state)
         check_table(types[k]);
 }
 
-/* Names the library of the shim, which is built beside the folder of this program. */
-static void library_name(const char *self)
-{
-    char path[4096];
-    const char *slash = strrchr(self, '/');
-    snprintf(path, sizeof path, "%.*s/../shim/libreel-cuda.so", slash ? (int)(slash - self) : 1,
-             slash ? self : ".");
-    setenv("REEL_CUDA_LIBRARY", path, false);
-}
-
 int main(int argc, char **argv)
 {
     (void)argc;
     chosen = argv + 1;
-    library_name(argv[0]);
+    cuda_library(argv[0]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

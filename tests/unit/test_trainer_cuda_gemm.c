@@ -1,5 +1,10 @@
 /* Products on the CUDA backend, on the shim's GPU, against a plain triple loop: mixed types, views,
- * forms and the edges of tiles. */
+ * forms and the edges of tiles; and who computes them: cuBLASLt's stand-in or our own kernel, by
+ * which algorithm, from which table. */
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include "tests/shim/cublasLt.h"
 #include "tests/unit/trainer_cuda.h"
 
 #define F64 DTYPE_F64
@@ -63,8 +68,8 @@ static void near(const struct product *p, const char *what, int i, int j, double
                  double within)
 {
     if (!(fabs(got - want) <= within))
-        fail_msg("product %d, %s (%d, %d): %.17g, want %.17g within %g",
-                 (int)(p - products), what, i, j, got, want, within);
+        fail_msg("[%d, %d, %d] of %s, %s (%d, %d): %.17g, want %.17g within %g", p->m, p->n, p->k,
+                 dtype_names[p->a], what, i, j, got, want, within);
 }
 
 static double sum_of(const struct product *p, const struct matrices *x, int i, int j, double *size)
@@ -138,9 +143,10 @@ static void run(const struct bench *b, const struct product *p, int pad, int bef
     pair_free(b, &x.a), pair_free(b, &x.b), pair_free(b, &x.c), pair_free(b, &x.aux);
 }
 
+static const enum dtype tables[] = {F64, F32, B16};
+
 static void test_products(void **state)
 {
-    static const enum dtype tables[] = {F64, F32, B16};
     (void)state;
     for (int t = 0; t < LEN(tables); t++) {
         struct bench b = cuda_bench(tables[t]);
@@ -153,10 +159,234 @@ static void test_products(void **state)
     }
 }
 
+/* ---- who computes them ---- */
+
+/* Asks the stand-in, which is loaded once a table was opened. */
+static struct shim_products library_products(void)
+{
+    void *library = dlopen(getenv("REEL_CUDA_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
+    struct shim_products (*ask)(void);
+    assert_non_null(library);
+    void *symbol = dlsym(library, "shim_products");
+    assert_non_null(symbol);
+    memcpy(&ask, &symbol, sizeof ask);
+    dlclose(library);
+    return ask();
+}
+
+struct choice {
+    struct product p;
+    int pad, before; /* elements between rows, bytes before the first */
+    bool library;
+};
+
+static const struct choice choices[] = {
+    {{F64, F64, F64, F64, DTYPE_FP8, 4, 6, 8, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, true},
+    {{F64, F64, F64, F64, F64, 4, 6, 8, true, true, 1, 0, OPS_ACT_SILU}, 2, 16, true},
+    {{F64, F64, F64, F64, DTYPE_FP8, 4, 6, 8, false, true, 1, 0, OPS_ACT_SILU}, 0, 0, true},
+    {{F64, F64, F64, F64, DTYPE_FP8, 4, 6, 8, false, true, 1, 1, OPS_ACT_NONE}, 1, 0, false},
+    {{F64, F64, F64, F64, DTYPE_FP8, 4, 6, 8, false, true, 1, 1, OPS_ACT_NONE}, 0, 8, false},
+    {{F64, F64, F64, F64, DTYPE_FP8, 4, 6, 0, false, true, 1, 1, OPS_ACT_NONE}, 0, 0, false},
+    {{F64, F64, F64, F64, DTYPE_FP8, 0, 6, 8, false, true, 1, 1, OPS_ACT_NONE}, 0, 0, false},
+    {{F32, F32, F32, F32, F32, 5, 12, 8, false, false, 0.5, 0, OPS_ACT_GELU_ERF}, 0, 0, true},
+    {{F32, F32, F32, F32, DTYPE_FP8, 8, 12, 5, true, false, 1, 1, OPS_ACT_NONE}, 4, 0, true},
+    {{F32, F32, F32, F32, DTYPE_FP8, 8, 12, 5, true, false, 1, 1, OPS_ACT_NONE}, 2, 0, false},
+    {{B16, B16, B16, B16, B16, 5, 24, 80, false, true, 1, 0, OPS_ACT_GELU_TANH}, 0, 0, true},
+    {{B16, B16, B16, B16, DTYPE_FP8, 5, 24, 80, false, true, 1, 0, OPS_ACT_SILU}, 0, 0, false},
+    {{B16, B16, B16, B16, DTYPE_FP8, 5, 24, 80, false, false, 1, 1, OPS_ACT_NONE}, 8, 0, true},
+    {{B16, B16, B16, F32, DTYPE_FP8, 24, 16, 9, true, false, 1, 1, OPS_ACT_NONE}, 0, 0, true},
+    {{B16, B16, B16, F32, B16, 24, 16, 9, true, false, 1, 0, OPS_ACT_SILU}, 0, 0, true},
+    {{B16, F32, F32, F32, DTYPE_FP8, 5, 24, 16, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, true},
+    {{B16, F32, F32, B16, DTYPE_FP8, 5, 24, 16, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, false},
+    {{B16, F32, B16, F32, DTYPE_FP8, 5, 24, 16, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, false},
+    {{B16, B16, B16, B16, DTYPE_FP8, 5, 24, 16, false, true, 1, 0, OPS_ACT_NONE}, 4, 0, false},
+};
+
+static void check_choice(const struct bench *b, int i)
+{
+    const struct choice *c = &choices[i];
+    int64_t before = library_products().n;
+    run(b, &c->p, c->pad, c->before);
+    if (library_products().n - before != c->library)
+        fail_msg("product %d is computed %s cuBLASLt", i, c->library ? "without" : "by");
+}
+
+static void test_choice(void **state)
+{
+    (void)state;
+    for (int t = 0; t < LEN(tables); t++) {
+        struct bench b = cuda_bench(tables[t]);
+        for (int i = 0; i < LEN(choices); i++)
+            if (choices[i].p.table == tables[t])
+                check_choice(&b, i);
+        bench_close(&b);
+    }
+}
+
+/* More products than there are places for their plans, twice: none is taken for another. */
+static void test_many_products(void **state)
+{
+    enum { MOST = 1200, N = 2 };
+    (void)state;
+    struct bench b = cuda_bench(F64);
+    struct pair a = pair_new(&b, F64, MOST, N, N, 0, 1), w = pair_new(&b, F64, N, N, N, 0, 2),
+                c = pair_new(&b, F64, MOST, N, N, 0, 3);
+    int64_t before = library_products().n;
+    for (int m = 1; m <= 2 * MOST; m++) {
+        int rows = (m - 1) % MOST + 1;
+        b.ops->gemm(b.ops, b.stream, &(struct ops_gemm){
+            .a = tensor_rows(a.on, 0, rows), .b = w.on, .c = tensor_rows(c.on, 0, rows),
+            .alpha = 1});
+        double *got = bench_get(&b, c.on.ptr, rows * N * 8), *x = a.host, *y = w.host;
+        for (int i = rows - 1; i < rows * N; i++)
+            assert_true(got[i] == x[i / N * N] * y[i % N] + x[i / N * N + 1] * y[N + i % N]);
+        free(got);
+    }
+    assert_int_equal(library_products().n - before, 2 * MOST);
+    pair_free(&b, &a), pair_free(&b, &w), pair_free(&b, &c);
+    bench_close(&b);
+}
+
+/* ---- failures ---- */
+
+static const struct product split = {F64, F64, F64, F64, DTYPE_FP8, 4, 6, 128, false, true, 1, 0,
+                                     OPS_ACT_NONE};
+
+/* Opens the table of f64 where it must not open. */
+static struct err refused(int code)
+{
+    struct compute c = {0};
+    struct err err = {0};
+    setenv("REEL_DEVICE", "cuda:0", true);
+    assert_int_equal(compute_open(&c, &(struct compute_conf){.dtype = F64}, &err), code);
+    unsetenv("REEL_DEVICE");
+    assert_null(c.ops);
+    assert_int_equal(c.dev->alloc_bytes, 0);
+    compute_close(&c);
+    return err;
+}
+
+static void test_failures(void **state)
+{
+    struct err err;
+    (void)state;
+    setenv("REEL_SHIM_FAIL", "cublasLtCreate:1:1", true);
+    err = refused(ERR_ENV);
+    assert_int_equal(err_exit_code(err.code), 4);
+    assert_non_null(strstr(err.text, "cuBLASLt 130100 does not open: the library was not init"));
+
+    /* a product that the library has no algorithm for */
+    struct bench b = cuda_bench(F64);
+    int64_t before = library_products().n;
+    setenv("REEL_SHIM_FAIL", "cublasLtMatmulAlgoGetHeuristic:1:15", true);
+    run(&b, &split, 0, 0);
+    run(&b, &split, 0, 0);
+    assert_int_equal(library_products().n, before);
+
+    /* an error of the library comes with the next sync */
+    struct pair x = pair_new(&b, F64, 4, 4, 4, 0, 1);
+    setenv("REEL_SHIM_FAIL", "cublasLtMatmul:1:13", true);
+    b.ops->gemm(b.ops, b.stream, &(struct ops_gemm){.a = x.on, .b = x.on, .c = x.on, .alpha = 1});
+    assert_int_equal(b.dev->stream_sync(b.dev, b.stream, &err), ERR_TEMP);
+    assert_non_null(strstr(err.text, "a product by cuBLASLt"));
+    unsetenv("REEL_SHIM_FAIL");
+    pair_free(&b, &x);
+    bench_close(&b);
+}
+
+/* ---- tables ---- */
+
+#define WORDS "0000000000000000 0000000000000000 0000000000000000"
+/* The stand-in's algorithm 2 for f64: who made it, its number, types, alignment, workspace. */
+#define PLAIN "000000000051a1b0 0000000000000002 0000000101010146 0000000000000010 " \
+              "0000000000000000 " WORDS
+#define PRODUCT "f64 f64 nt 4 6 128 128 128 6"
+#define HEAD "reel.gemm/1\n"
+#define LINE(device, version, product, words) device "\t" version "\t" product "\t" words "\n"
+
+static char table_path[64];
+static void table_write(const char *text)
+{
+    FILE *f = fopen(table_path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static const struct { const char *text, *says; } bad_tables[] = {
+    {"", "the first line is not \"reel.gemm/1\""},
+    {"{\"schema\": 1}\n", "the first line is not \"reel.gemm/1\""},
+    {HEAD "shim 130100\n", "line 2: it has not four fields"},
+    {HEAD "#\n\n", "line 3: it has not four fields"},
+    {HEAD LINE("shim", "130100", PRODUCT, PLAIN "\t"), "line 2: it has not four fields"},
+    {HEAD LINE("shim", "13.1", PRODUCT, PLAIN), "line 2: the library's version is no number"},
+    {HEAD LINE("shim", "130100", "f64 f64 nt 4 6 128 128 128", PLAIN), "line 2: the third field"},
+    {HEAD LINE("shim", "130100", PRODUCT " 1", PLAIN), "line 2: the third field"},
+    {HEAD LINE("shim", "130100", "f64 f16 nt 4 6 128 128 128 6", PLAIN), "line 2: the third field"},
+    {HEAD LINE("shim", "130100", "f64 f64 nx 4 6 128 128 128 6", PLAIN), "line 2: the third field"},
+    {HEAD LINE("shim", "130100", "f64 f64 nt 4 6 128 127 128 6", PLAIN), "line 2: the third field"},
+    {HEAD LINE("shim", "130100", PRODUCT, "0 " PLAIN), "line 2: the fourth field"},
+    {HEAD LINE("other", "130100", PRODUCT, WORDS), "line 2: the fourth field"},
+    {HEAD LINE("shim", "130100", PRODUCT, PLAIN) LINE("shim", "130100", PRODUCT, PLAIN),
+     "line 3: its product has a line already"},
+    {HEAD "#\n" LINE("shim", "130100", "f64 f64 nt 4 6 64 64 64 6",
+                     "000000000051a1b0 0000000000000003 0000000101010146 0000000000000010 "
+                     "0000000000000000 " WORDS), "line 3: cuBLASLt does not take this algorithm"},
+};
+
+static void test_bad_tables(void **state)
+{
+    (void)state;
+    setenv("REEL_GEMM_TABLE", table_path, true);
+    for (int i = 0; i < LEN(bad_tables); i++) {
+        table_write(bad_tables[i].text);
+        struct err err = refused(ERR_INPUT);
+        if (!strstr(err.text, bad_tables[i].says) || !strstr(err.text, table_path))
+            fail_msg("table %d: %s", i, err.text);
+    }
+    setenv("REEL_GEMM_TABLE", "/nowhere/table", true);
+    assert_int_equal(err_exit_code(refused(ERR_NOT_FOUND).code), 3);
+    unsetenv("REEL_GEMM_TABLE");
+}
+
+/* Returns which of the stand-in's algorithms computes `split` with this table. */
+static int64_t algorithm_with(const char *text)
+{
+    if (text) {
+        table_write(text);
+        setenv("REEL_GEMM_TABLE", table_path, true);
+    }
+    struct bench b = cuda_bench(F64);
+    run(&b, &split, 0, 0);
+    bench_close(&b);
+    unsetenv("REEL_GEMM_TABLE");
+    return library_products().algo;
+}
+
+static void test_tables(void **state)
+{
+    (void)state;
+    assert_int_equal(algorithm_with(NULL), 1); /* the library's first choice */
+    assert_int_equal(algorithm_with(HEAD), 1);
+    assert_int_equal(algorithm_with(HEAD LINE("shim", "130100", PRODUCT, PLAIN)), 2);
+    assert_int_equal(algorithm_with(HEAD LINE("shim", "130000", PRODUCT, PLAIN)), 1);
+    assert_int_equal(algorithm_with(HEAD LINE("NVIDIA H200", "130100", PRODUCT, PLAIN)), 1);
+    assert_int_equal(algorithm_with(HEAD LINE("NVIDIA H200", "130100", PRODUCT, PLAIN)
+                                    LINE("shim", "130100", "f64 f64 nn 4 6 128 128 6 6", PLAIN)
+                                    LINE("shim", "130100", PRODUCT, PLAIN)), 2);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
     cuda_library(argv[0]);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_products)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    snprintf(table_path, sizeof table_path, "/tmp/reel-gemm-table-%d", (int)getpid());
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_products), cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_many_products), cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_bad_tables), cmocka_unit_test(test_tables),
+    };
+    int rc = cmocka_run_group_tests(tests, NULL, NULL);
+    unlink(table_path);
+    return rc;
 }

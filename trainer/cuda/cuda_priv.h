@@ -25,6 +25,8 @@ struct dev_stream {
 int dev_cuda_count(int *gpus, struct err *err);
 int dev_cuda_describe(int index, struct cuda_gpu *out, struct err *err);
 int dev_cuda_open(int index, bool poison, struct dev **out, struct err *err);
+/* Returns the name of the GPU as the driver says it, borrowed from the device. */
+const char *dev_cuda_name(const struct dev *d);
 /* Keeps a runtime's error for the next stream_sync; the first one stays. `what` is a literal. */
 void dev_cuda_fail(struct dev *d, cudaError_t e, const char *what);
 
@@ -33,11 +35,13 @@ enum {
      * most this many parts of at most OPS_ROW_MAX columns. */
     CUDA_PARTS = 64,
 };
+struct gemm_lt;
 struct ops_cuda {
     struct ops ops; /* first member */
     /* Sums in parts: CUDA_PARTS x OPS_ROW_MAX elements of 8 bytes. Work on one stream at a time
      * holds it. */
     void *parts;
+    struct gemm_lt *lt; /* gemm_lt.h */
 };
 
 int ops_cuda_open(struct dev *dev, enum dtype dtype, struct ops **out, struct err *err);
@@ -47,6 +51,8 @@ int ops_cuda_open(struct dev *dev, enum dtype dtype, struct ops **out, struct er
     void kernel_##name(struct ops_cuda *o, cudaStream_t s, const struct args *a);
 OPS_LIST(CUDA_KERNEL)
 #undef CUDA_KERNEL
+/* Queues a product of any types and forms, with its act, by our own kernel. */
+void gemm_own(struct ops_cuda *o, cudaStream_t s, const struct ops_gemm *g);
 
 #ifdef __cplusplus
 }

@@ -31,6 +31,8 @@ struct dev_event { cudaEvent_t cuda; };
 
 static struct cuda *cuda_of(struct dev *d) { return (struct cuda *)d; }
 
+const char *dev_cuda_name(const struct dev *d) { return ((const struct cuda *)d)->gpu; }
+
 void dev_cuda_fail(struct dev *d, cudaError_t e, const char *what)
 {
     struct cuda *c = cuda_of(d);

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 
 #include "trainer/cuda/cuda_priv.h"
+#include "trainer/cuda/gemm_lt.h"
 
 /* Each call of the table queues an operation's kernels, and keeps an error of their launch for the
  * next stream_sync. */
@@ -16,6 +17,7 @@ OPS_LIST(CALL)
 static void cuda_close(struct ops *o)
 {
     struct ops_cuda *c = (struct ops_cuda *)o;
+    gemm_lt_close(c->lt);
     o->dev->free(o->dev, c->parts);
     free(c);
 }
@@ -40,16 +42,21 @@ int ops_cuda_open(struct dev *dev, enum dtype dtype, struct ops **out, struct er
                        "f32 or bf16", dtype_name(dtype));
     if (!(c = calloc(1, sizeof *c)))
         return err_set(err, ERR_NOMEM, "CUDA operations: no memory for the table");
-    if ((rc = dev->alloc(dev, "sums in parts", bytes, &c->parts, err)) < 0) {
-        free(c);
-        return rc;
-    }
     c->ops = (struct ops){.name = name_of(dtype), .dev = dev, .act = dtype,
-                          .stat = dtype_stat(dtype), .workspace_bytes = bytes, .self = c,
+                          .stat = dtype_stat(dtype),
+                          .workspace_bytes = bytes + GEMM_WORKSPACE_BYTES, .self = c,
                           .close = cuda_close};
 #define FILL(op, args) c->ops.op = op_##op;
     OPS_LIST(FILL)
 #undef FILL
+    if ((rc = dev->alloc(dev, "sums in parts", bytes, &c->parts, err)) < 0)
+        goto out;
+    if ((rc = gemm_lt_open(dev, dev_cuda_name(dev), &c->lt, err)) < 0)
+        goto out;
     *out = &c->ops;
-    return 0;
+    c = NULL; /* the caller's */
+out:
+    if (c)
+        cuda_close(&c->ops);
+    return rc;
 }

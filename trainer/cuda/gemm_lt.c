@@ -1,0 +1,255 @@
+#include "trainer/cuda/gemm_lt.h"
+
+#include <cublasLt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/cuda/gemm_table.h"
+
+/* A product as the library is asked for it. The library counts by columns, and our rows are its
+ * columns: so it is asked for the transpose, dᵀ = op(b)ᵀ op(a)ᵀ, and its A is our b. */
+struct plan {
+    struct gemm_key key;
+    bool made, found; /* found: there is an algorithm */
+    cublasLtMatmulDescOpaque_t desc;
+    cublasLtMatrixLayoutOpaque_t a, b, d; /* of our a, b and d */
+    cublasLtMatmulAlgo_t algo;
+};
+
+struct gemm_lt {
+    struct dev *dev;
+    cublasLtHandle_t handle;
+    void *workspace;
+    struct gemm_table table;
+    struct plan plans[GEMM_PLANS];
+};
+
+/* ---- descriptors ---- */
+
+static cudaDataType_t type_of(int32_t dtype)
+{
+    return dtype == DTYPE_F64 ? CUDA_R_64F : dtype == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF;
+}
+
+static cublasStatus_t layout_init(cublasLtMatrixLayoutOpaque_t *l, int32_t dtype, int64_t rows,
+                                  int64_t cols, int64_t ld)
+{
+    return cublasLtMatrixLayoutInit(l, type_of(dtype), (uint64_t)cols, (uint64_t)rows, ld);
+}
+
+static cublasStatus_t plan_describe(struct plan *p)
+{
+    const struct gemm_key *k = &p->key;
+    int32_t a = k->ta ? CUBLAS_OP_T : CUBLAS_OP_N, b = k->tb ? CUBLAS_OP_T : CUBLAS_OP_N;
+    bool wide = k->in == DTYPE_F64;
+    cublasStatus_t st;
+    if ((st = cublasLtMatmulDescInit(&p->desc, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                                     wide ? CUDA_R_64F : CUDA_R_32F)))
+        return st;
+    if ((st = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &b, sizeof b)))
+        return st;
+    if ((st = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &a, sizeof a)))
+        return st;
+    if ((st = layout_init(&p->a, k->in, k->ta ? k->k : k->m, k->ta ? k->m : k->k, k->lda)))
+        return st;
+    if ((st = layout_init(&p->b, k->in, k->tb ? k->n : k->k, k->tb ? k->k : k->n, k->ldb)))
+        return st;
+    return layout_init(&p->d, k->out, k->m, k->n, k->ldd);
+}
+
+/* ---- algorithms ---- */
+
+static cublasStatus_t preference_set(cublasLtMatmulPreferenceOpaque_t *p,
+                                     cublasLtMatmulPreferenceAttributes_t attribute, uint32_t value)
+{
+    return cublasLtMatmulPreferenceSetAttribute(p, attribute, &value, sizeof value);
+}
+
+/* Says what an algorithm may do: use the workspace; expect no more of pointers than we look at; add
+ * parts of sums as f32 alone; read f32 as what it is. */
+static cublasStatus_t preference_init(cublasLtMatmulPreferenceOpaque_t *p, int32_t in)
+{
+    static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    uint64_t bytes = GEMM_WORKSPACE_BYTES, impl = UINT64_MAX;
+    cublasStatus_t st;
+    if (in == DTYPE_F32)
+        impl &= ~(CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32 |
+                  CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16BF |
+                  CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16F);
+    if ((st = cublasLtMatmulPreferenceInit(p)))
+        return st;
+    if ((st = cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                   &bytes, sizeof bytes)))
+        return st;
+    if ((st = cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_IMPL_MASK, &impl,
+                                                   sizeof impl)))
+        return st;
+    for (int i = 0; i < 4; i++)
+        if ((st = preference_set(p, alignments[i], GEMM_ALIGN_BYTES)))
+            return st;
+    return preference_set(p, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                          CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+}
+
+/* Takes the first algorithm, in the library's order, that can run. */
+static cublasStatus_t plan_guess(struct gemm_lt *lt, struct plan *p)
+{
+    enum { MOST = 8 };
+    cublasLtMatmulPreferenceOpaque_t preference;
+    cublasLtMatmulHeuristicResult_t results[MOST] = {0};
+    cublasStatus_t st;
+    int n = 0;
+    if ((st = preference_init(&preference, p->key.in)))
+        return st;
+    st = cublasLtMatmulAlgoGetHeuristic(lt->handle, &p->desc, &p->b, &p->a, &p->d, &p->d,
+                                        &preference, MOST, results, &n);
+    if (st != CUBLAS_STATUS_SUCCESS)
+        return st == CUBLAS_STATUS_NOT_SUPPORTED ? CUBLAS_STATUS_SUCCESS : st;
+    for (int i = 0; i < n && !p->found; i++)
+        if (results[i].state == CUBLAS_STATUS_SUCCESS &&
+            results[i].workspaceSize <= GEMM_WORKSPACE_BYTES) {
+            p->algo = results[i].algo;
+            p->found = true;
+        }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* Takes the algorithm that a table names, if the library takes it. */
+static cublasStatus_t plan_pin(struct gemm_lt *lt, struct plan *p, const struct gemm_entry *e)
+{
+    cublasLtMatmulHeuristicResult_t result = {0};
+    _Static_assert(sizeof p->algo == sizeof e->algo, "an entry holds an algorithm");
+    memcpy(&p->algo, e->algo, sizeof p->algo);
+    cublasStatus_t st = cublasLtMatmulAlgoCheck(lt->handle, &p->desc, &p->b, &p->a, &p->d, &p->d,
+                                                &p->algo, &result);
+    if (st == CUBLAS_STATUS_SUCCESS && result.workspaceSize > GEMM_WORKSPACE_BYTES)
+        st = CUBLAS_STATUS_NOT_SUPPORTED;
+    p->found = st == CUBLAS_STATUS_SUCCESS;
+    return st;
+}
+
+static cublasStatus_t plan_make(struct gemm_lt *lt, const struct gemm_key *key, struct plan *p)
+{
+    const struct gemm_entry *e = gemm_table_find(&lt->table, key);
+    cublasStatus_t st;
+    *p = (struct plan){.key = *key};
+    if ((st = plan_describe(p)))
+        return st;
+    if ((st = e ? plan_pin(lt, p, e) : plan_guess(lt, p)))
+        return st;
+    p->made = true;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* Returns the place of a product among the plans (FNV-1a of its key). */
+static struct plan *plan_place(struct gemm_lt *lt, const struct gemm_key *key)
+{
+    const unsigned char *bytes = (const unsigned char *)key;
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < sizeof *key; i++)
+        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return &lt->plans[(hash ^ hash >> 32) % GEMM_PLANS];
+}
+
+/* ---- products ---- */
+
+/* Tells the device of an error, as the runtime's error that is nearest. */
+static void keep_error(struct gemm_lt *lt, cublasStatus_t st)
+{
+    dev_cuda_fail(lt->dev,
+                  st == CUBLAS_STATUS_ALLOC_FAILED ? cudaErrorMemoryAllocation
+                  : st == CUBLAS_STATUS_EXECUTION_FAILED ? cudaErrorLaunchFailure
+                  : cudaErrorInvalidValue, "a product by cuBLASLt");
+}
+
+bool gemm_lt_queue(struct gemm_lt *lt, cudaStream_t s, const struct ops_gemm *g)
+{
+    const struct gemm_key key = gemm_key_of(g);
+    const struct tensor *d = gemm_target(g);
+    struct plan *p = plan_place(lt, &key);
+    const double wide[2] = {g->alpha, g->beta};
+    const float narrow[2] = {(float)g->alpha, (float)g->beta};
+    bool f64 = key.in == DTYPE_F64;
+    cublasStatus_t st = CUBLAS_STATUS_SUCCESS;
+    if (!p->made || memcmp(&p->key, &key, sizeof key) != 0)
+        st = plan_make(lt, &key, p);
+    if (st == CUBLAS_STATUS_SUCCESS && p->found)
+        st = cublasLtMatmul(lt->handle, &p->desc, f64 ? (const void *)&wide[0] : &narrow[0],
+                            g->b.ptr, &p->b, g->a.ptr, &p->a,
+                            f64 ? (const void *)&wide[1] : &narrow[1], d->ptr, &p->d, d->ptr,
+                            &p->d, &p->algo, lt->workspace, GEMM_WORKSPACE_BYTES, s);
+    if (st != CUBLAS_STATUS_SUCCESS)
+        keep_error(lt, st);
+    return st != CUBLAS_STATUS_SUCCESS || p->found;
+}
+
+/* ---- life ---- */
+
+/* Asks the library about every algorithm of the table, so that a bad one is told before a run. */
+static int table_check(struct gemm_lt *lt, const char *path, struct err *err)
+{
+    struct plan p;
+    cublasStatus_t st;
+    for (int i = 0; i < lt->table.n; i++)
+        if ((st = plan_make(lt, &lt->table.entries[i].key, &p)))
+            return err_set(err, ERR_INPUT, "%s: line %d: cuBLASLt does not take this algorithm: "
+                           "%s: write the table anew, or leave REEL_GEMM_TABLE unset", path,
+                           lt->table.entries[i].line, cublasLtGetStatusString(st));
+    return 0;
+}
+
+static int table_open(struct gemm_lt *lt, const char *device, struct err *err)
+{
+    const char *path = getenv("REEL_GEMM_TABLE");
+    int rc;
+    if (!path || !*path)
+        return 0;
+    if ((rc = gemm_table_load(path, device, (int64_t)cublasLtGetVersion(), &lt->table, err)) < 0)
+        return rc;
+    return table_check(lt, path, err);
+}
+
+static int library_open(struct gemm_lt *lt, const char *device, struct err *err)
+{
+    cublasStatus_t st = cublasLtCreate(&lt->handle);
+    if (st == CUBLAS_STATUS_SUCCESS)
+        return 0;
+    lt->handle = NULL;
+    return err_set(err, st == CUBLAS_STATUS_ALLOC_FAILED ? ERR_NOMEM : ERR_ENV,
+                   "GPU (%s): cuBLASLt %zu does not open: %s; see that the driver and the library "
+                   "are of one CUDA, or compute on the CPU (--device cpu)",
+                   device, cublasLtGetVersion(), cublasLtGetStatusString(st));
+}
+
+int gemm_lt_open(struct dev *dev, const char *device, struct gemm_lt **out, struct err *err)
+{
+    struct gemm_lt *lt = calloc(1, sizeof *lt);
+    int rc;
+    if (!lt)
+        return err_set(err, ERR_NOMEM, "cuBLASLt: no memory for its plans");
+    lt->dev = dev;
+    if ((rc = library_open(lt, device, err)) < 0)
+        goto out;
+    if ((rc = table_open(lt, device, err)) < 0)
+        goto out;
+    if ((rc = dev->alloc(dev, "cuBLASLt", GEMM_WORKSPACE_BYTES, &lt->workspace, err)) < 0)
+        goto out;
+    *out = lt;
+    lt = NULL; /* the caller's */
+out:
+    gemm_lt_close(lt);
+    return rc;
+}
+
+void gemm_lt_close(struct gemm_lt *lt)
+{
+    if (!lt)
+        return;
+    lt->dev->free(lt->dev, lt->workspace);
+    gemm_table_release(&lt->table);
+    if (lt->handle)
+        cublasLtDestroy(lt->handle);
+    free(lt);
+}

@@ -1,0 +1,34 @@
+/* gemm_lt: products by cuBLASLt.
+ *
+ *     gemm_lt_open(dev, device_name, &lt, err);
+ *     if (!gemm_lt_queue(lt, stream, &g))
+ *         ... the library has no algorithm for it
+ *     gemm_lt_close(lt);
+ *
+ * Descriptors and algorithms of products are kept by their keys in a table of GEMM_PLANS places, in
+ * which a product takes another one's place when both fall on the same. Sums of bf16 that are made
+ * in parts pass through the workspace as f32, never through the result; f32 is multiplied as f32,
+ * not as TF32.
+ */
+#ifndef TRAINER_CUDA_GEMM_LT_H
+#define TRAINER_CUDA_GEMM_LT_H
+
+#include "trainer/cuda/cuda_priv.h"
+#include "trainer/cuda/gemm.h"
+
+enum {
+    GEMM_PLANS = 1024,
+    /* What the library's manual asks for on 9.0. Work on one stream at a time holds it. */
+    GEMM_WORKSPACE_BYTES = 32 << 20,
+};
+
+/* Opens the library on a device, with the table that REEL_GEMM_TABLE names (gemm_table.h). ERR_ENV:
+ * the library does not open; ERR_INPUT: the table is damaged, or names an algorithm that the
+ * library does not take. */
+int gemm_lt_open(struct dev *dev, const char *device, struct gemm_lt **out, struct err *err);
+void gemm_lt_close(struct gemm_lt *lt); /* NULL is fine */
+/* Queues a product that gemm_fits_lt, without its act. Tells whether it did: else the library has
+ * no algorithm. An error of the library is kept for the next stream_sync. */
+bool gemm_lt_queue(struct gemm_lt *lt, cudaStream_t s, const struct ops_gemm *g);
+
+#endif

@@ -1,0 +1,40 @@
+/* gemm_table: which of cuBLASLt's algorithms computes a product, pinned in a file, so that a run
+ * and its resume compute the same bits.
+ *
+ * REEL_GEMM_TABLE names the file. Its first line is "reel.gemm/1"; a line that begins with '#' is a
+ * comment; each other line is a product on a device with a version of the library, in four fields
+ * between which tabs stand:
+ *
+ *     NVIDIA H200	130100	bf16 f32 tn 4096 4096 8192 4096 4096 4096	<8 words of 16 hex digits>
+ *
+ * The device is named as the driver names it, the version as cublasLtGetVersion gives it. The
+ * product is: type of a and b, type of the result, n or t for a and for b (t: transposed), m, n, k,
+ * and the leading dimensions of a, b and the result. The words are the library's
+ * cublasLtMatmulAlgo_t, which it promises to take back in the same version. Lines of other devices
+ * and versions are checked for their form and passed over.
+ */
+#ifndef TRAINER_CUDA_GEMM_TABLE_H
+#define TRAINER_CUDA_GEMM_TABLE_H
+
+#include "trainer/cuda/gemm.h"
+
+enum { GEMM_ALGO_WORDS = 8 };
+struct gemm_entry {
+    struct gemm_key key;
+    uint64_t algo[GEMM_ALGO_WORDS];
+    int line; /* of the file, from 1 */
+};
+struct gemm_table {
+    struct gemm_entry *entries;
+    int n;
+};
+
+/* Loads the lines of a device and a version. ERR_INPUT: the file is no table, or a line is damaged
+ * or names a product again; the sentence says which. The caller releases what it gives. */
+int gemm_table_load(const char *path, const char *device, int64_t version, struct gemm_table *out,
+                    struct err *err);
+void gemm_table_release(struct gemm_table *t); /* is safe on a zeroed struct */
+/* Returns the entry of a product, borrowed from the table, or NULL. */
+const struct gemm_entry *gemm_table_find(const struct gemm_table *t, const struct gemm_key *key);
+
+#endif
