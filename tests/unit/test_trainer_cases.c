@@ -134,11 +134,109 @@ static void test_far(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* ---- what is refused ---- */
+
+static struct op_case case_named(const char *op, const char *name, bool views)
+{
+    int i = 0;
+    struct op_case c = case_at(0);
+    while (strcmp(c.op, op) != 0 || strcmp(c.name, name) != 0 || c.views != views) {
+        assert_true(++i < case_count());
+        c = case_at(i);
+    }
+    return c;
+}
+
+static const struct ops *honest;
+
+/* These add one column too many, take alpha for 1, and do not write y again. */
+static void axpy_beside(struct ops *o, struct dev_stream *s, const struct ops_axpy *a)
+{
+    struct ops_axpy wide = *a;
+    wide.x.cols++, wide.y.cols++;
+    honest->axpy(o, s, &wide);
+}
+static void axpy_plain(struct ops *o, struct dev_stream *s, const struct ops_axpy *a)
+{
+    honest->axpy(o, s, &(struct ops_axpy){a->x, a->y, 1});
+}
+static void act_bwd_lazy(struct ops *o, struct dev_stream *s, const struct ops_act *a)
+{
+    struct ops_act less = *a;
+    less.y = tensor_none();
+    honest->act_bwd(o, s, &less);
+}
+
+static void run_is_refused(struct bench *b, const struct op_case *c, int code, const char *word)
+{
+    struct case_result r = {0};
+    struct err err = {0};
+    assert_int_equal(case_run(b->ops, b->stream, c, case_types_of(b->ops), &r, &err), code);
+    assert_int_equal(r.n, 0);
+    if (!strstr(err.text, word))
+        fail_msg("'%s' does not name %s", err.text, word);
+}
+
+/* A write beside a view, a twin that is not written, a wrong number. */
+static void test_broken_tables(void **state)
+{
+    (void)state;
+    struct bench b = near_open(DTYPE_F32);
+    struct ops keep = *b.ops;
+    struct op_case axpy = case_named("axpy", "of its own", true),
+                   silu = case_named("act_bwd", "silu", false);
+    struct case_result want = run(&b, &axpy, b.ops), got;
+    struct err err = {0};
+    honest = &keep;
+    b.ops->axpy = axpy_beside;
+    run_is_refused(&b, &axpy, ERR_CORRUPT, "memory of 'y'");
+    b.ops->act_bwd = act_bwd_lazy;
+    run_is_refused(&b, &silu, ERR_NO, "'y again'");
+    b.ops->axpy = axpy_plain;
+    got = run(&b, &axpy, b.ops);
+    assert_int_equal(case_near(&got, &want, NULL, &err), ERR_NO);
+    assert_non_null(strstr(err.text, "axpy, of its own, views: output 'y'"));
+    *b.ops = keep;
+    case_release(&got), case_release(&want);
+    bench_close(&b);
+}
+
+/* Distances at what is allowed: one element, all of them, more than the CPU's, NaN, a bit. */
+static void test_distances(void **state)
+{
+    (void)state;
+    struct bench wide = near_open(DTYPE_F64), narrow = near_open(DTYPE_BF16);
+    struct op_case c = case_named("axpy", "even", false);
+    struct case_result want = run(&wide, &c, narrow.ops), cpu = run(&narrow, &c, narrow.ops),
+                       got = run(&narrow, &c, narrow.ops);
+    struct case_output *x = &got.out[0];
+    struct err err = {0};
+    int64_t n = x->rows * x->cols;
+    assert_int_equal(case_near(&got, &want, &cpu, &err), 0);
+    for (int64_t i = 0; i < n; i++) /* 1.4 times the error, and far below 4e-3 */
+        x->x[i] += 0.4 * (x->x[i] - want.out[0].x[i]);
+    assert_int_equal(case_near(&got, &want, NULL, &err), 0);
+    assert_int_equal(case_near(&got, &want, &cpu, &err), ERR_NO);
+    memcpy(x->x, cpu.out[0].x, (size_t)n * sizeof *x->x);
+    x->x[n - 1] = nextafter(x->x[n - 1], 9);
+    assert_int_equal(case_near(&got, &want, &cpu, &err), 0);
+    assert_int_equal(case_same(&got, &cpu, &err), ERR_NO);
+    x->x[n - 1] = want.out[0].x[n - 1] + 0.1; /* 2e-3 of all, 2e-2 of the largest */
+    assert_int_equal(case_near(&got, &want, NULL, &err), ERR_NO);
+    x->x[n - 1] = NAN;
+    assert_int_equal(case_near(&got, &want, NULL, &err), ERR_NO);
+    x->x[n - 1] = want.out[0].x[n - 1], x->exact = true; /* now it is not rounded */
+    assert_int_equal(case_near(&got, &want, NULL, &err), ERR_NO);
+    case_release(&got), case_release(&want), case_release(&cpu);
+    bench_close(&wide), bench_close(&narrow);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_operations), cmocka_unit_test(test_near_f64),
         cmocka_unit_test(test_bf16_is_f32_rounded), cmocka_unit_test(test_far),
+        cmocka_unit_test(test_broken_tables), cmocka_unit_test(test_distances),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
