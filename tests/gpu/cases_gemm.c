@@ -48,6 +48,8 @@ static const struct gemm_case gemm_cases[] = {
      LAB_ACT, LAB_ACT, LAB_ACT, OPS_ACT_GELU_ERF, true},
     {"gelu, tanh, and aux", 5, 130, 31, true, false, 0.2, 0,
      LAB_ACT, LAB_ACT, LAB_ACT, OPS_ACT_GELU_TANH, true},
+    {"aux past the tallest block", 790, 3, 9, false, true, 1, 0, LAB_ACT, LAB_ACT, LAB_ACT,
+     OPS_ACT_SILU, true},
     {"aux alone", 5, 13, 31, false, true, 0.2, 0, LAB_ACT, LAB_ACT, LAB_ACT, OPS_ACT_NONE, true},
 };
 
