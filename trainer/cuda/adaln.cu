@@ -16,6 +16,7 @@ enum {
     SUMS = 3, /* of dshift, dscale, dgate */
     /* Runs of more rows than these make enough blocks for any GPU. */
     RUNS_WANTED = 512,
+    RUNS_EACH = 8, /* that a thread adds before another one helps */
 };
 
 __device__ static inline int64_t sample_of(const struct ops_adaln &a, int64_t row)
@@ -327,6 +328,15 @@ static int64_t group_end(const struct runs &host, int64_t m0, int64_t room)
     return m1;
 }
 
+/* Returns how many threads add runs: few where no sample has many. */
+static int threads_adding(const struct runs &host, int64_t m0, int64_t m1)
+{
+    int64_t most = 0;
+    for (int64_t m = m0; m < m1; m++)
+        most = -lesser(-most, rows_before(host, m) - rows_before(host, m + 1));
+    return WARP * (int)lesser(1 + most / host.each / RUNS_EACH, WARPS);
+}
+
 /* Returns how many rows a run has, so that those of one sample fit into `room` parts. */
 static int64_t rows_each(int64_t rows, int64_t room)
 {
@@ -351,7 +361,8 @@ void kernel_adaln_bwd(struct ops_cuda *o, cudaStream_t s, const struct ops_adaln
         LAUNCH_REAL(o, s, adaln_bwd, runs_before(host, m1) - runs_before(host, m0), THREADS,
                     WARPS * (int64_t)sizeof(struct norm_row<double>), *a, r, m0, m1, parts, even);
         if (summed)
-            LAUNCH_REAL(o, s, adaln_sums, (m1 - m0) * SUMS * ((d + WARP - 1) / WARP), THREADS,
-                        THREADS * (int64_t)sizeof(double), *a, r, m0, parts);
+            LAUNCH_REAL(o, s, adaln_sums, (m1 - m0) * SUMS * ((d + WARP - 1) / WARP),
+                        threads_adding(host, m0, m1), THREADS * (int64_t)sizeof(double), *a, r, m0,
+                        parts);
     }
 }
