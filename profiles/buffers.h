@@ -100,10 +100,11 @@ enum {
     BUFFER_ALIGN_BYTES = 256,
     /* each rank's part of a sum's scratch is aligned to a cache line */
     BUFFER_PART_ALIGN_BYTES = 64,
-    BUFFER_LIST_MAX = 128,
+    BUFFER_LIST_MAX = 160,
     /* elements: tensors begin at multiples of it in a flat buffer, and pieces are multiples of
      * it */
     BUFFER_FLAT_ALIGN = 16,
+    BUFFER_SUMS_FLIGHT = 3, /* units whose gradients are summed at a time, with zero 0 and 1 */
     BUFFER_EXCHANGE_BYTES = 1 << 18,  /* how much of each rank's piece is in flight at a time */
 };
 
@@ -190,6 +191,24 @@ void buffers_scratch(const struct buffer_state *spec, struct buffer_scratch out[
 /* Returns the bytes of one rank's part of one sum; 0 in a group of one. */
 int64_t buffer_scratch_part_bytes(const struct buffer_scratch *s);
 int64_t buffer_scratch_bytes(const struct buffer_scratch *s);
+
+/* Where device memory is not the host's, a message waits in pinned memory. A group needs room for
+ * so many messages at a time. */
+enum buffer_stages {
+    /* of the groups above: weights and gradients of units, sums, what crosses tp and stages */
+    STAGES_GATHER, STAGES_SHARD, STAGES_REPLICA, STAGES_TP, STAGES_KV, STAGES_PP,
+    /* heads or segments that ranks exchange, and what travels round the ring */
+    STAGES_A2A, STAGES_CP, STAGES_RING, BUFFER_STAGES,
+};
+struct buffer_stage { int64_t count, bytes; }; /* messages, bytes of each */
+/* Returns the bytes of the pinned memory in which a message of so many bytes waits. */
+int64_t buffer_stage_bytes(int64_t sent, int64_t received);
+/* Computes them. `dit` has a layout, and `list` begins with what buffers_dit lists for it. */
+void buffers_stages(const struct buffer_state *spec, const struct buffer_spec *dit,
+                    const struct buffer_list *list, struct buffer_stage out[BUFFER_STAGES]);
+/* Adds them to a list. */
+int buffers_stages_add(const struct buffer_stage stages[BUFFER_STAGES], struct buffer_list *list,
+                       struct err *err);
 
 /* Return what a process takes before anything of the list is allocated, and what it grows by in its
  * first steps. The growth is code and stacks touched for the first time, and the part of each

@@ -80,8 +80,8 @@ static int scratch_add(const struct buffer_state *spec, struct buffer_list *list
     int rc;
     buffers_scratch(spec, scratch);
     for (int i = 0; i < BUFFER_GROUPS; i++)
-        if ((rc = buffer_list_add(list, names[i], BUFFER_COMM, DTYPE_BYTE, 1, 1,
-                                  buffer_scratch_bytes(&scratch[i]), err)) < 0)
+        if ((rc = buffer_list_add_host(list, names[i], BUFFER_COMM, BUFFER_ON_HOST, 1,
+                                       buffer_scratch_bytes(&scratch[i]), err)) < 0)
             return rc;
     return 0;
 }
@@ -118,6 +118,104 @@ int buffers_state(const struct buffer_state *spec, struct buffer_list *list, str
                               err)) < 0)
         return rc;
     return scratch_add(spec, list, err);
+}
+
+/* ---- messages that wait in pinned memory ---- */
+
+int64_t buffer_stage_bytes(int64_t sent, int64_t received)
+{
+    return num_round_up(sent, BUFFER_PART_ALIGN_BYTES) +
+           num_round_up(received, BUFFER_PART_ALIGN_BYTES);
+}
+
+/* Returns the bytes of the own part of `elements` that a group gathers or scatters, with those of
+ * all parts. */
+static int64_t parts_bytes(const struct buffer_state *spec, int64_t elements, enum dtype t)
+{
+    int64_t bytes = elements * dtype_bytes(t);
+    return buffer_stage_bytes(bytes / spec->group, bytes);
+}
+
+/* With zero 3 two units' weights arrive while two units' gradients leave; a unit's frozen part
+ * comes by a message of its own. Else gradients leave in backward, and behind it gradients or
+ * weights are gathered, which takes no more. */
+static void shard_stages(const struct buffer_state *spec, struct buffer_stage out[BUFFER_STAGES])
+{
+    bool all = spec->trained == spec->elements;
+    if (spec->group <= 1)
+        return;
+    out[STAGES_SHARD] = (struct buffer_stage){spec->zero < 2 ? BUFFER_SUMS_FLIGHT : 2,
+                                              parts_bytes(spec, spec->trained_unit, spec->stat)};
+    if (spec->zero == 3)
+        out[STAGES_GATHER] =
+            (struct buffer_stage){all ? 2 : 4, parts_bytes(spec, spec->unit, spec->act)};
+}
+
+/* Returns what an all-reduce of so many bytes takes. */
+static int64_t reduce_bytes(int64_t bytes) { return buffer_stage_bytes(bytes, bytes); }
+
+static int64_t copy_bytes(const struct buffer_list *list, enum dit_buffer id)
+{
+    const struct buffer *b = &list->items[id];
+    return b->count ? b->rows * b->cols * dtype_bytes(b->dtype) : 0;
+}
+
+/* Fills what crosses the groups of activations: at tp a sum and the rows that are gathered under
+ * it, or two slices of a sum; between stages two sends and a receive. */
+static void activation_stages(const struct buffer_state *spec, const struct buffer_spec *dit,
+                              const struct buffer_list *list,
+                              struct buffer_stage out[BUFFER_STAGES])
+{
+    const struct layout *l = dit->layout;
+    int64_t stat = dtype_bytes(spec->stat), pack = reduce_bytes(copy_bytes(list, DIT_CP_PACK)),
+            a2a = layout_a2a_group(l, dit->model), ring = l->cp / a2a,
+            tp = num_max_i64(num_max_i64(spec->tp_bytes, copy_bytes(list, DIT_MOD_PARTS)),
+                             spec->pieces[PIECE_SUM_TP] * stat);
+    if (l->tp > 1)
+        out[STAGES_TP] = (struct buffer_stage){2, reduce_bytes(tp)};
+    if (spec->kv > 1)
+        out[STAGES_KV] =
+            (struct buffer_stage){1, reduce_bytes(spec->pieces[PIECE_SUM_KV] * stat)};
+    if (l->pp > 1)
+        out[STAGES_PP] = (struct buffer_stage){
+            3, num_max_i64(buffer_stage_bytes(copy_bytes(list, DIT_X), 0),
+                           reduce_bytes(spec->pieces[PIECE_SUM_PP] * stat))};
+    if (a2a > 1)
+        out[STAGES_A2A] = (struct buffer_stage){1, pack};
+    if (l->cp > 1 && buffers_dealt_tokens(dit) > 0)
+        out[STAGES_CP] = (struct buffer_stage){1, pack};
+    if (ring > 1)
+        out[STAGES_RING] = (struct buffer_stage){
+            2, reduce_bytes(num_max_i64(copy_bytes(list, DIT_CP_KV) / 2,
+                                        copy_bytes(list, DIT_CP_DKV) / 3))};
+}
+
+void buffers_stages(const struct buffer_state *spec, const struct buffer_spec *dit,
+                    const struct buffer_list *list, struct buffer_stage out[BUFFER_STAGES])
+{
+    for (int i = 0; i < BUFFER_STAGES; i++)
+        out[i] = (struct buffer_stage){0, 0};
+    shard_stages(spec, out);
+    if (spec->replicas > 1)
+        out[STAGES_REPLICA] = (struct buffer_stage){
+            BUFFER_SUMS_FLIGHT,
+            reduce_bytes(spec->trained_unit / spec->group * dtype_bytes(spec->stat))};
+    activation_stages(spec, dit, list, out);
+}
+
+int buffers_stages_add(const struct buffer_stage stages[BUFFER_STAGES], struct buffer_list *list,
+                       struct err *err)
+{
+    static const char *const names[BUFFER_STAGES] = {
+        "staged weights of units", "staged gradients of units", "staged sums over replicas",
+        "staged messages of tp", "staged sums of k/v heads", "staged messages of stages",
+        "staged heads", "staged segments", "staged messages of the ring"};
+    int rc;
+    for (int i = 0; i < BUFFER_STAGES; i++)
+        if ((rc = buffer_list_add_host(list, names[i], BUFFER_COMM, BUFFER_PINNED, stages[i].count,
+                                       stages[i].bytes, err)) < 0)
+            return rc;
+    return 0;
 }
 
 enum { KIB = 1024, MIB = 1024 * KIB };

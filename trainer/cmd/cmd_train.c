@@ -49,7 +49,10 @@ static const struct opt opts[] = {
      "trial: end early when even the fastest of two or more counted steps took longer",
      .min = 1e-9, .max = 1e9},
     {"memory-limit", 0, OPT_BYTES, "SIZE",
-     "answer no when a rank's memory plan is larger", .min = 1, .max = 1e18},
+     "answer no when a rank's memory plan is larger; on a device with memory of its own: than "
+     "that", .min = 1, .max = 1e18},
+    {"host-memory-limit", 0, OPT_BYTES, "SIZE",
+     "likewise, for what a rank holds on the host (on the CPU that is all)", .min = 1, .max = 1e18},
     {"verify", 0, OPT_BOOL, NULL,
      "compare the dataset's shards with their checksums first; --no-verify: their sizes only "
      "(default: as data.verify of the run says, which is until they once were whole)"},
@@ -531,6 +534,8 @@ static struct train_conf conf_of(const struct opt_values *v, const struct run *r
         .max_steps = steps_wanted(v), .verify = verify_of(v, run),
         .compute = *compute,
         .memory_limit_bytes = opt_given(v, "memory-limit") ? opt_int(v, "memory-limit") : 0,
+        .host_memory_limit_bytes =
+            opt_given(v, "host-memory-limit") ? opt_int(v, "host-memory-limit") : 0,
         .world = world,
         .stop = &notice->signo, .stop_heard = &notice->heard, .phase = &notice->phase,
         .lines = lines_of(v), .say = opt_bool(v, "quiet") ? NULL : say,

@@ -43,20 +43,22 @@ static bool group_fill(struct comm *c, const int *world_ranks)
 {
     size_t n = (size_t)c->size;
     int *ranks = arena_array(&c->arena, 2 * n, sizeof *ranks);
-    int64_t *ranges = arena_array(&c->arena, 4 * (COMM_WORKS + 1) * n, sizeof *ranges);
+    int64_t *ranges = arena_array(&c->arena, 5 * (COMM_WORKS + 1) * n, sizeof *ranges);
     c->scalars = arena_array(&c->arena, n * COMM_SCALARS, sizeof *c->scalars);
     c->works = arena_array(&c->arena, COMM_WORKS + 1, sizeof *c->works);
-    if (!ranks || !ranges || !c->scalars || !c->works)
+    c->stages = arena_array(&c->arena, COMM_WORKS + 1, sizeof *c->stages);
+    if (!ranks || !ranges || !c->scalars || !c->works || !c->stages)
         return false;
     for (int r = 0; r < c->size; r++)
         ranks[r] = world_ranks ? world_ranks[r] : r;
     c->world_ranks = ranks;
     c->id = group_id(c, ranks + n);
-    for (int i = 0; i <= COMM_WORKS; i++, ranges += 4 * n) {
+    for (int i = 0; i <= COMM_WORKS; i++, ranges += 5 * n) {
         struct comm_work *w = &c->works[i];
         w->c = c;
         w->send_n = ranges, w->send_at = ranges + n,
         w->recv_n = ranges + 2 * n, w->recv_at = ranges + 3 * n;
+        w->real_at = ranges + 4 * n;
     }
     return true;
 }
@@ -273,9 +275,6 @@ static int work_stage(struct comm_work *w, const struct comm_op *op, struct dev_
     if (!s || !dev)
         return work_prepare(w, op, ordered, err);
     if (is_staged(w->c, op, s)) {
-        /* Another stream may still read the last result. */
-        if (w->given && w->given != s && (rc = dev->stream_sync(dev, w->given, err)) < 0)
-            return rc;
         w->staged = s;
         if ((rc = work_prepare(w, op, ordered, err)) < 0)
             return rc;

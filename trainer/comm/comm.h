@@ -10,8 +10,9 @@
  * With a stream the buffers are memory of the device that comm_bind named, with NULL memory of the
  * host. Device memory that is the host's, too, is sent and received as it is. Other device memory
  * is staged: the start copies what is sent to pinned host memory and waits for that, and behind the
- * wait the result is copied back on the wait's stream. A work keeps the pinned memory that it
- * needed until its group is closed, which is before the device is.
+ * wait the result is copied back on the wait's stream. A group keeps the pinned memory that its
+ * works needed until it is closed, which is before the device is; comm_reserve_stages takes it
+ * before the first step.
  *
  * Order. All ranks of a group start the same operations in the same order, and two ranks that share
  * several groups start those of all shared groups in one order. They may wait in any order. In a
@@ -145,6 +146,7 @@ struct comm {
     const struct comm_backend *backend;
     struct comm_world *world;
     struct comm_work *works; /* [COMM_WORKS + 1]: the last is for scalars */
+    struct comm_stage *stages; /* [COMM_WORKS + 1] pinned memory of staged works */
     double *scalars;         /* [size · COMM_SCALARS] */
     uint64_t id;             /* hash of axis and world ranks */
     struct arena arena;
@@ -176,6 +178,11 @@ void comm_close(struct comm *c);
  * this works too, but its reductions make memory resident that the plan does not show. Call it
  * while nothing is in flight. */
 int comm_reserve(struct comm *c, int works, int64_t bytes, struct err *err);
+
+/* Takes pinned memory so that n works whose messages take up to `bytes` each (buffer_stage_bytes of
+ * what is sent and of what comes) can be staged at a time; more for what is larger, or beyond. It
+ * does nothing where no messages are staged. */
+int comm_reserve_stages(struct comm *c, int n, int64_t bytes, struct err *err);
 
 int comm_start(struct comm *c, const struct comm_op *op, struct dev_stream *s,
                struct comm_work **out, struct err *err);

@@ -25,17 +25,23 @@ struct comm_work {
     const char *src;
     char *dst;
     struct comm_message messages[COMM_MESSAGES];
-    /* A work that is covered has src and dst in these copies. The caller's destination begins
-     * dst_first elements after `real`. */
+    /* A work that is covered has src and dst in these copies, in which what goes to each rank and
+     * comes from it lies without gaps. */
     char *src_copy, *dst_copy, *real;
     struct dev_stream *staged; /* the buffers are in its device's memory, out of the host's reach */
-    /* Pinned memory that the copies are in then. The last result has left it when `given` is
-     * synced. */
-    struct comm_stage { void *ptr; int64_t bytes; } stages[2];
-    struct dev_stream *given;
-    int64_t dst_first;
+    struct comm_stage *stage;  /* pinned memory that the copies are in then */
+    int64_t *real_at;          /* [size] elements: where in `real` what comes from each rank goes */
     void *real_bufs[COMM_MESSAGES];
     void *self; /* the backend's own */
+};
+
+/* Pinned memory for the messages of one work. The last result has left it when `given` is
+ * synced. */
+struct comm_stage {
+    void *ptr;
+    int64_t bytes;
+    struct dev_stream *given;
+    bool taken;
 };
 
 /* Lists the calls of a backend. start posts what it can; wait returns with w->done. After an error

@@ -1,7 +1,7 @@
 /* Plans the ranges of an operation (comm_priv.h), and makes the copies that cover its buffers.
  *
  * A work is covered when the host cannot touch the buffers, and in check mode. What is sent is
- * copied when the operation starts, and what comes is collected in memory of the work. In check
+ * copied when the operation starts, and what comes is collected in memory of ours. In check
  * mode the destination holds NaN (0xff bytes) until the wait copies the result there, so a read
  * before the wait is seen whatever the timing.
  */
@@ -133,55 +133,92 @@ void comm_work_own(struct comm_work *w, struct dev_stream *s)
 
 /* ---- covering ---- */
 
-/* Finds the first element of some ranges and the end behind their last; 0, 0 when all are empty. */
-static void extent(const int64_t *n, const int64_t *at, int size, int64_t *first, int64_t *end)
+/* Finds free pinned memory of so many bytes: the smallest that is large enough, else one that is to
+ * grow, at best an empty one. */
+static struct comm_stage *stage_find(const struct comm *c, int64_t bytes)
 {
-    *first = *end = 0;
-    for (int r = 0; r < size; r++) {
-        if (n[r] == 0)
+    struct comm_stage *best = NULL;
+    for (int i = 0; i <= COMM_WORKS; i++) {
+        struct comm_stage *s = &c->stages[i];
+        bool fits = s->bytes >= bytes, had = best && best->bytes >= bytes;
+        if (!s->taken && (!best || (fits && !had) || (fits == had && s->bytes < best->bytes)))
+            best = s;
+    }
+    BUG_ON(!best); /* there are as many as works */
+    return best;
+}
+
+static int stage_grow(struct comm *c, struct comm_stage *s, int64_t bytes, struct err *err)
+{
+    int rc;
+    c->dev->free_host(c->dev, s->ptr);
+    *s = (struct comm_stage){.ptr = NULL};
+    if ((rc = c->dev->alloc_host(c->dev, "staged messages", bytes, &s->ptr, err)) < 0)
+        return rc;
+    s->bytes = bytes;
+    return 0;
+}
+
+int comm_reserve_stages(struct comm *c, int n, int64_t bytes, struct err *err)
+{
+    int rc;
+    if (!c->dev || c->dev->host_memory || c->size == 1)
+        return 0;
+    for (int i = 0; i <= COMM_WORKS && n > 0 && bytes > 0; i++) {
+        if (c->stages[i].bytes > 0)
             continue;
-        *first = *end ? num_min_i64(*first, at[r]) : at[r];
-        *end = num_max_i64(*end, at[r] + n[r]);
+        if ((rc = stage_grow(c, &c->stages[i], bytes, err)) < 0)
+            return rc;
+        n--;
     }
+    BUG_ON(n > 0 && bytes > 0);
+    return 0;
 }
 
-/* Gives host memory of so many bytes, pinned where the work is staged. Returns whether there is. */
-static bool block_take(struct comm_work *w, int which, int64_t bytes, char **out, struct err *err)
+/* Takes pinned memory for a staged work. */
+static int stage_take(struct comm_work *w, int64_t bytes, struct err *err)
 {
-    struct dev *dev = w->c->dev;
-    struct comm_stage *stage = &w->stages[which];
-    if (!w->staged)
-        return (*out = malloc((size_t)bytes + 1)) != NULL;
-    if (stage->bytes < bytes) {
-        dev->free_host(dev, stage->ptr);
-        *stage = (struct comm_stage){0};
-        if (dev->alloc_host(dev, "staged messages", bytes, &stage->ptr, err) < 0)
-            return false;
-        stage->bytes = bytes;
-    }
-    *out = stage->ptr;
-    return true;
+    struct comm *c = w->c;
+    struct comm_stage *s = stage_find(c, bytes);
+    int rc;
+    /* The last result may still be read, where the next operation's source is to be written. */
+    if (s->given && (rc = c->dev->stream_sync(c->dev, s->given, err)) < 0)
+        return rc;
+    s->given = NULL;
+    if (s->bytes < bytes && (rc = stage_grow(c, s, bytes, err)) < 0)
+        return rc;
+    s->taken = true;
+    w->stage = s;
+    return 0;
 }
 
-enum { SENT, RECEIVED }; /* the two blocks of a work */
-
-static bool blocks_take(struct comm_work *w, int64_t sent, int64_t received, struct err *err)
+/* Takes the memory of the copies, of so many elements: pinned where the work is staged. */
+static int blocks_take(struct comm_work *w, int64_t sent, int64_t received, struct err *err)
 {
     int64_t e = dtype_bytes(w->op.dtype);
-    return block_take(w, SENT, sent * e, &w->src_copy, err) &&
-           block_take(w, RECEIVED, received * e, &w->dst_copy, err);
+    int rc;
+    if (w->staged) {
+        if ((rc = stage_take(w, buffer_stage_bytes(sent * e, received * e), err)) < 0)
+            return rc;
+        w->src_copy = w->stage->ptr;
+        w->dst_copy = w->src_copy + buffer_stage_bytes(sent * e, 0);
+        return 0;
+    }
+    w->src_copy = malloc((size_t)(sent * e) + 1);
+    w->dst_copy = malloc((size_t)(received * e) + 1);
+    return w->src_copy && w->dst_copy
+               ? 0
+               : err_set(err, ERR_NOMEM,
+                         "%s '%s': no memory for copies of what is sent and received",
+                         comm_kind_names[w->op.kind], w->op.what);
 }
 
 void comm_stages_free(struct comm *c)
 {
     for (int i = 0; i <= COMM_WORKS; i++) {
-        struct comm_work *w = &c->works[i];
-        for (int k = 0; k < 2; k++) {
-            if (w->stages[k].ptr)
-                c->dev->free_host(c->dev, w->stages[k].ptr);
-            w->stages[k] = (struct comm_stage){0};
-        }
-        w->given = NULL;
+        if (c->stages[i].ptr)
+            c->dev->free_host(c->dev, c->stages[i].ptr);
+        c->stages[i] = (struct comm_stage){.ptr = NULL};
     }
 }
 
@@ -217,20 +254,15 @@ static void result_copy(const struct comm_work *w, void *to, const void *block, 
         memcpy(to, block, (size_t)bytes);
 }
 
-static void shift(int64_t *at, int size, int64_t by)
-{
-    for (int r = 0; r < size; r++)
-        at[r] -= by;
-}
-
 /* Copies what is sent, and lets receives go to a block of our own. */
 static int messages_cover(struct comm_work *w, struct err *err)
 {
     int64_t e = dtype_bytes(w->op.dtype), n[2] = {0, 0};
     for (int i = 0; i < w->op.n_messages; i++)
         n[w->messages[i].send] += w->messages[i].n;
-    if (!blocks_take(w, n[1], n[0], err))
-        return -1;
+    int rc;
+    if ((rc = blocks_take(w, n[1], n[0], err)) < 0)
+        return rc;
     char *at[2] = {w->dst_copy, w->src_copy};
     for (int i = 0; i < w->op.n_messages; i++) {
         struct comm_message *m = &w->messages[i];
@@ -248,25 +280,48 @@ static int messages_cover(struct comm_work *w, struct err *err)
     return 0;
 }
 
-static int ranges_cover(struct comm_work *w, struct err *err)
+/* Copies what is sent to the block, without gaps, and what all ranks get once. With the block NULL
+ * nothing is copied or changed. Returns how many elements that are. */
+static int64_t sources_pack(struct comm_work *w, char *block)
 {
-    struct comm *c = w->c;
-    int64_t e = dtype_bytes(w->op.dtype), src_first, src_end, dst_end;
-    extent(w->send_n, w->send_at, c->size, &src_first, &src_end);
-    extent(w->recv_n, w->recv_at, c->size, &w->dst_first, &dst_end);
-    if (!blocks_take(w, src_end - src_first, dst_end - w->dst_first, err))
-        return -1;
-    /* what all ranks get is copied once */
-    for (int r = 0; r < c->size; r++)
-        if (w->send_n[r] && (r == 0 || w->send_at[r] != w->send_at[r - 1] || w->send_n[r - 1] == 0))
-            source_copy(w, w->src_copy + (w->send_at[r] - src_first) * e,
-                        w->src + w->send_at[r] * e, w->send_n[r] * e);
+    int64_t e = dtype_bytes(w->op.dtype), used = 0, last_at = -1, last_n = 0;
+    for (int r = 0; r < w->c->size; r++) {
+        int64_t n = w->send_n[r], at = w->send_at[r];
+        if (n == 0)
+            continue;
+        bool again = at == last_at && n == last_n;
+        if (!again && block)
+            source_copy(w, block + used * e, w->src + at * e, n * e);
+        used += again ? 0 : n;
+        last_at = at, last_n = n;
+        if (block)
+            w->send_at[r] = used - n;
+    }
+    return used;
+}
+
+/* Lets what comes from each rank go to the block, without gaps. */
+static void destinations_pack(struct comm_work *w)
+{
+    int64_t e = dtype_bytes(w->op.dtype), used = 0;
     const char *own = w->op.kind == COMM_ALL_GATHER ? w->src : NULL;
-    for (int r = 0; r < c->size; r++)
+    for (int r = 0; r < w->c->size; r++) {
         if (w->recv_n[r] && w->dst + w->recv_at[r] * e != own)
             destination_hide(w, w->dst + w->recv_at[r] * e, w->recv_n[r] * e);
-    shift(w->send_at, c->size, src_first);
-    shift(w->recv_at, c->size, w->dst_first);
+        w->real_at[r] = w->recv_at[r];
+        w->recv_at[r] = used;
+        used += w->recv_n[r];
+    }
+}
+
+static int ranges_cover(struct comm_work *w, struct err *err)
+{
+    int64_t received = sum_but(w->recv_n, w->c->size, -1);
+    int rc;
+    if ((rc = blocks_take(w, sources_pack(w, NULL), received, err)) < 0)
+        return rc;
+    sources_pack(w, w->src_copy);
+    destinations_pack(w);
     w->real = w->dst;
     w->src = w->src_copy;
     w->dst = w->dst_copy;
@@ -275,12 +330,12 @@ static int ranges_cover(struct comm_work *w, struct err *err)
 
 int comm_work_cover(struct comm_work *w, struct err *err)
 {
-    if (w->op.kind == COMM_BARRIER ||
-        (w->op.kind == COMM_SEND_RECV ? messages_cover(w, err) : ranges_cover(w, err)) == 0)
+    int rc;
+    if (w->op.kind == COMM_BARRIER)
         return 0;
-    comm_work_uncover(w, false, NULL);
-    return err_set(err, ERR_NOMEM, "%s '%s': no memory for copies of what is sent and received",
-                   comm_kind_names[w->op.kind], w->op.what);
+    if ((rc = w->op.kind == COMM_SEND_RECV ? messages_cover(w, err) : ranges_cover(w, err)) < 0)
+        comm_work_uncover(w, false, NULL);
+    return rc;
 }
 
 static void result_give(struct comm_work *w, struct dev_stream *s)
@@ -291,7 +346,7 @@ static void result_give(struct comm_work *w, struct dev_stream *s)
             result_copy(w, w->real_bufs[i], w->messages[i].buf, w->messages[i].n * e, s);
     for (int r = 0; r < w->c->size && w->op.kind != COMM_SEND_RECV; r++)
         if (w->recv_n[r])
-            result_copy(w, w->real + (w->dst_first + w->recv_at[r]) * e,
+            result_copy(w, w->real + w->real_at[r] * e,
                         w->dst_copy + w->recv_at[r] * e, w->recv_n[r] * e, s);
 }
 
@@ -299,12 +354,14 @@ void comm_work_uncover(struct comm_work *w, bool give, struct dev_stream *s)
 {
     if (give && w->dst_copy)
         result_give(w, s);
-    if (w->staged)
-        w->given = s;
-    else {
+    if (w->stage) {
+        w->stage->given = s;
+        w->stage->taken = false;
+    } else if (!w->staged) {
         free(w->src_copy);
         free(w->dst_copy);
     }
     w->src_copy = w->dst_copy = NULL;
+    w->stage = NULL;
     w->staged = NULL;
 }

@@ -50,8 +50,8 @@ struct dev {
     const char *name;    /* "cpu" */
     /* Calls run at once, and the host may read and write device memory after a stream_sync. */
     bool host_memory;
-    /* The sums of all allocations that are handed out now, and the most that were at one time: by
-     * alloc, and by alloc_host. */
+    /* The sums of all allocations that are handed out now, each rounded up to DEV_ALIGN_BYTES, and
+     * the most that were at one time: by alloc, and by alloc_host. */
     int64_t alloc_bytes, peak_bytes, host_bytes, host_peak_bytes;
     int64_t syncs;       /* calls of stream_sync */
     struct meter *meter; /* meter.h; NULL: nothing is measured */
@@ -99,7 +99,8 @@ struct dev {
  * the table. */
 static inline void dev_count(int64_t *now, int64_t *peak, int64_t bytes)
 {
-    *now += bytes;
+    int64_t whole = ((bytes < 0 ? -bytes : bytes) + DEV_ALIGN_BYTES - 1) / DEV_ALIGN_BYTES;
+    *now += (bytes < 0 ? -whole : whole) * DEV_ALIGN_BYTES;
     *peak = *now > *peak ? *now : *peak;
 }
 

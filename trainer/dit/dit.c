@@ -152,8 +152,7 @@ static int check_config(const struct dit_config *c, struct err *err)
     return 0;
 }
 
-static struct buffer_spec buffer_spec_of(const struct dit_config *c, enum dtype act,
-                                         enum dtype stat)
+struct buffer_spec dit_spec(const struct dit_config *c, enum dtype act, enum dtype stat)
 {
     return (struct buffer_spec){
         .model = c->model, .act = act, .stat = stat,
@@ -166,7 +165,7 @@ static struct buffer_spec buffer_spec_of(const struct dit_config *c, enum dtype 
 
 static struct dit_index_most index_most(const struct dit_config *c)
 {
-    struct buffer_spec spec = buffer_spec_of(c, DTYPE_F64, DTYPE_F64);
+    struct buffer_spec spec = dit_spec(c, DTYPE_F64, DTYPE_F64);
     return (struct dit_index_most){
         .tokens = buffers_span_tokens(&spec, c->layout->cp), .samples = c->max_samples,
         .ring = c->layout->cp / layout_a2a_group(c->layout, c->model),
@@ -176,7 +175,7 @@ static struct dit_index_most index_most(const struct dit_config *c)
 
 int64_t dit_tp_sum_bytes(const struct dit_config *c, enum dtype act, enum dtype stat)
 {
-    struct buffer_spec spec = buffer_spec_of(c, act, stat);
+    struct buffer_spec spec = dit_spec(c, act, stat);
     return buffers_tp_sum_bytes(&spec);
 }
 
@@ -204,7 +203,7 @@ static int host_memory(const struct dit_config *c, const struct buffer_spec *spe
 int dit_memory(const struct dit_config *c, enum dtype act, enum dtype stat,
                struct buffer_list *memory, struct err *err)
 {
-    struct buffer_spec spec = buffer_spec_of(c, act, stat);
+    struct buffer_spec spec = dit_spec(c, act, stat);
     struct dit_index none;
     int rc;
     if ((rc = check_config(c, err)) < 0)

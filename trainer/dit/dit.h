@@ -102,6 +102,8 @@ struct dit_eval_sample {
 
 struct dit;
 
+/* Describes the micro-batches for profiles/buffers.h. */
+struct buffer_spec dit_spec(const struct dit_config *c, enum dtype act, enum dtype stat);
 /* Returns the most bytes that the sums over tp have in flight at a time, over all ranks. */
 int64_t dit_tp_sum_bytes(const struct dit_config *c, enum dtype act, enum dtype stat);
 /* Lists the buffers that dit_new will take. Allocates none of them. */

@@ -3,6 +3,7 @@
 #ifndef TRAINER_OPS_OPS_CPU_TABLE_IMPL_H
 #define TRAINER_OPS_OPS_CPU_TABLE_IMPL_H
 
+#include "base/num.h"
 #include "trainer/ops/ops_cpu_attn_impl.h"
 #include "trainer/ops/ops_cpu_elem_impl.h"
 #include "trainer/ops/ops_cpu_latents_impl.h"
@@ -29,7 +30,7 @@ static inline int64_t workspace_parts(int64_t parts[OPS_CPU_PARTS])
     };
     int64_t total = 0;
     for (int i = 0; i < OPS_CPU_PARTS; i++)
-        total += parts[i] = bytes[i];
+        total += parts[i] = num_round_up(bytes[i], DEV_ALIGN_BYTES);
     return total;
 }
 

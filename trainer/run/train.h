@@ -49,7 +49,9 @@ struct train_conf {
     /* In the run's place: when shards are compared with their checksums before training. */
     enum run_verify verify;
     struct compute_conf compute; /* poison and dtype are the trainer's own */
-    int64_t memory_limit_bytes; /* ERR_NO when the plan is larger; 0: none */
+    /* ERR_NO when the plan is larger; 0: none. The first is for the device's memory, the second for
+     * the host's. Where they are one, both hold the whole plan. */
+    int64_t memory_limit_bytes, host_memory_limit_bytes;
     /* For cadence.h: between failures of the run, and of its saves, as its record has them; 0: none
      * is known. */
     double mtbf_s, save_s;
@@ -96,7 +98,8 @@ struct train_report {
     /* The most syncs of a stream in a step. A device that queues idles behind each of them: without
      * messages over MPI there are two, one for losses and norm, one for the update. */
     int64_t step_syncs;
-    int64_t taken_bytes;   /* of them from the device, at most at one time */
+    /* Of the last leg by the plan, and taken at most at one time: on the device, and pinned. */
+    int64_t device_bytes, pinned_bytes, taken_bytes, taken_pinned_bytes;
     int64_t peak_bytes;    /* resident; the greatest of all ranks */
     /* Of them: growth of MPI's segments of messages since the process was measured, which no plan
      * bounds. peak_bytes less these is the greatest of all ranks' residue beside it. */

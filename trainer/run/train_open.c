@@ -183,9 +183,61 @@ static struct optim_conf optim_conf_of(const struct train *t, const struct dit_c
 static bool writes_async(const struct train *t) { return t->run->ckpt_async && !t->conf->trial; }
 
 static int bytes_add(struct train *t, const char *name, enum buffer_category category,
-                     int64_t bytes, struct err *err)
+                     enum buffer_side side, int64_t bytes, struct err *err)
 {
-    return buffer_list_add(&t->leg.memory, name, category, DTYPE_BYTE, 1, 1, bytes, err);
+    return side == BUFFER_ON_DEVICE
+               ? buffer_list_add(&t->leg.memory, name, category, DTYPE_BYTE, 1, 1, bytes, err)
+               : buffer_list_add_host(&t->leg.memory, name, category, side, 1, bytes, err);
+}
+
+/* Lists the pinned memory in which messages wait. */
+static int stages_list(struct train *t, const struct dit_config *c, struct err *err)
+{
+    struct optim_conf o = optim_conf_of(t, c);
+    struct buffer_spec spec = dit_spec(c, t->leg.compute.ops->act, t->leg.compute.ops->stat);
+    struct buffer_state state;
+    int rc;
+    if (!c->apart)
+        return 0;
+    if ((rc = optim_state(&o, &state, err)) < 0)
+        return rc;
+    buffers_stages(&state, &spec, &t->leg.memory, t->leg.stages);
+    return buffers_stages_add(t->leg.stages, &t->leg.memory, err);
+}
+
+/* Takes it. */
+static int stages_take(struct train *t, struct err *err)
+{
+    const struct comm_grid *g = &t->leg.grid;
+    struct comm *const groups[BUFFER_STAGES] = {
+        [STAGES_GATHER] = g->shard, [STAGES_SHARD] = g->shard, [STAGES_REPLICA] = g->replica,
+        [STAGES_TP] = g->tp, [STAGES_KV] = g->kv, [STAGES_PP] = g->pp,
+        [STAGES_A2A] = g->a2a, [STAGES_CP] = g->cp, [STAGES_RING] = g->ring};
+    int rc;
+    for (int i = 0; i < BUFFER_STAGES; i++)
+        if ((rc = comm_reserve_stages(groups[i], (int)t->leg.stages[i].count,
+                                      t->leg.stages[i].bytes, err)) < 0)
+            return rc;
+    return 0;
+}
+
+/* Lists what is the host's alone, but for the model's and the optimizer's part. */
+static int host_list(struct train *t, struct err *err)
+{
+    int64_t loader = 0;
+    int rc;
+    for (int64_t i = t->leg.first_stage; i < t->leg.end_stage; i++)
+        loader += loader_bytes(t->leg.loaders[i]);
+    if (t->leg.validate.loader)
+        loader += loader_bytes(t->leg.validate.loader);
+    if ((rc = bytes_add(t, "slab of files", BUFFER_WORK, BUFFER_PINNED,
+                        slab_bytes(t->leg.compute.dev), err)) < 0)
+        return rc;
+    if ((rc = bytes_add(t, "trace", BUFFER_WORK, BUFFER_ON_HOST, train_profile_bytes(t), err)) < 0)
+        return rc;
+    if ((rc = bytes_add(t, "loader", BUFFER_LOADER, BUFFER_ON_HOST, loader, err)) < 0)
+        return rc;
+    return bytes_add(t, "process", BUFFER_PROCESS, BUFFER_ON_HOST, t->leg.process_bytes, err);
 }
 
 /* Lists all that a rank will hold: the memory that is said before step 0 and held against a
@@ -194,56 +246,83 @@ static int memory_list(struct train *t, const struct dit_config *c, struct err *
 {
     struct optim_conf o = optim_conf_of(t, c);
     const struct ops *ops = t->leg.compute.ops;
-    int64_t loader = 0;
     int rc;
-    for (int64_t i = t->leg.first_stage; i < t->leg.end_stage; i++)
-        loader += loader_bytes(t->leg.loaders[i]);
-    if (t->leg.validate.loader)
-        loader += loader_bytes(t->leg.validate.loader);
     if ((rc = dit_memory(c, ops->act, ops->stat, &t->leg.memory, err)) < 0)
         return rc;
     if ((rc = optim_memory(&o, &t->leg.memory, err)) < 0)
         return rc;
     if (writes_async(t) &&
-        (rc = bytes_add(t, "copy for checkpoints", BUFFER_WORK, ckpt_async_bytes(&o), err)) < 0)
+        (rc = bytes_add(t, "copy for checkpoints", BUFFER_WORK, BUFFER_PINNED, ckpt_async_bytes(&o),
+                        err)) < 0)
         return rc;
-    if ((rc = bytes_add(t, "gemm and attention tiles", BUFFER_WORK, ops->workspace_bytes, err)) < 0)
+    if ((rc = bytes_add(t, "gemm and attention tiles", BUFFER_WORK, BUFFER_ON_DEVICE,
+                        ops->workspace_bytes, err)) < 0)
         return rc;
-    if ((rc = bytes_add(t, "slab of files", BUFFER_WORK, slab_bytes(t->leg.compute.dev), err)) < 0)
+    if ((rc = scan_memory(&t->leg.memory, err)) < 0)
         return rc;
-    if ((rc = bytes_add(t, "trace", BUFFER_WORK, train_profile_bytes(t), err)) < 0)
+    if ((rc = stages_list(t, c, err)) < 0)
         return rc;
-    if ((rc = bytes_add(t, "loader", BUFFER_LOADER, loader, err)) < 0)
-        return rc;
-    return bytes_add(t, "process", BUFFER_PROCESS, t->leg.process_bytes, err);
+    return host_list(t, err);
 }
 
-static void memory_say(const struct train *t)
+/* Says "  name   bytes". */
+static void bytes_say(const struct train *t, const char *name, int64_t n)
 {
     char line[128], bytes[32];
-    train_say(t, "memory plan of a rank:");
-    for (int c = 0; c <= BUFFER_CATEGORIES; c++) {
-        bool all = c == BUFFER_CATEGORIES;
-        int64_t n = all ? t->leg.memory.total
-                        : buffer_list_bytes(&t->leg.memory, (enum buffer_category)c);
-        snprintf(line, sizeof line, "  %-14s %12s", all ? "total" : buffer_category_names[c],
-                 num_format_bytes(n, bytes, sizeof bytes));
-        train_say(t, line);
-    }
+    snprintf(line, sizeof line, "  %-14s %12s", name, num_format_bytes(n, bytes, sizeof bytes));
+    train_say(t, line);
 }
 
-static int limit_check(const struct train *t, struct err *err)
+static int64_t host_bytes(const struct buffer_list *m)
+{
+    return m->sides[BUFFER_PINNED] + m->sides[BUFFER_ON_HOST];
+}
+
+/* Says the plan by category, and by side where there are two. */
+static void memory_say(const struct train *t)
+{
+    const struct buffer_list *m = &t->leg.memory;
+    train_say(t, "memory plan of a rank:");
+    for (int c = 0; c < BUFFER_CATEGORIES; c++)
+        bytes_say(t, buffer_category_names[c], buffer_list_bytes(m, (enum buffer_category)c));
+    if (!t->leg.compute.dev->host_memory) {
+        bytes_say(t, "on the device", m->sides[BUFFER_ON_DEVICE]);
+        bytes_say(t, "on the host", host_bytes(m));
+        bytes_say(t, "there pinned", m->sides[BUFFER_PINNED]);
+    }
+    bytes_say(t, "total", m->total);
+}
+
+/* Holds what a rank needs against a limit; 0: none. whose: "" or " of the host". */
+static int side_check(const struct train *t, int64_t bytes, int64_t limit, const char *whose,
+                      const char *advice, struct err *err)
 {
     char need[32], have[32], stage[40] = "";
-    if (t->conf->memory_limit_bytes == 0 || t->leg.memory.total <= t->conf->memory_limit_bytes)
+    if (limit == 0 || bytes <= limit)
         return 0;
     if (t->run->n_stages > 1)
         snprintf(stage, sizeof stage, " in stage %lld", (long long)t->leg.first_stage);
     return err_set(err, ERR_NO,
-                   "out of memory by plan%s: a rank needs %s, the limit is %s: give another "
-                   "layout, fewer tokens at a time, or a higher limit",
-                   stage, num_format_bytes(t->leg.memory.total, need, sizeof need),
-                   num_format_bytes(t->conf->memory_limit_bytes, have, sizeof have));
+                   "out of memory by plan%s: a rank needs %s%s, the limit is %s: give %s, or a "
+                   "higher limit",
+                   stage, num_format_bytes(bytes, need, sizeof need), whose,
+                   num_format_bytes(limit, have, sizeof have), advice);
+}
+
+/* On the CPU all memory is the host's, and one sum is held against both limits. */
+static int limit_check(const struct train *t, struct err *err)
+{
+    static const char fewer[] = "another layout, fewer tokens at a time";
+    const struct train_conf *c = t->conf;
+    const struct buffer_list *m = &t->leg.memory;
+    bool apart = !t->leg.compute.dev->host_memory;
+    int rc;
+    if ((rc = side_check(t, apart ? m->sides[BUFFER_ON_DEVICE] : m->total, c->memory_limit_bytes,
+                         apart ? " of the device" : "", fewer, err)) < 0)
+        return rc;
+    return side_check(t, apart ? host_bytes(m) : m->total, c->host_memory_limit_bytes,
+                      apart ? " of the host" : "",
+                      apart ? "smaller micro-batches, checkpoint.async false" : fewer, err);
 }
 
 /* Measures the process. Libraries are loaded, the groups are open and have exchanged messages, and
@@ -287,6 +366,8 @@ static int memory_take(struct train *t, const struct dit_config *c, struct err *
                         l->compute.stream, l->most_micros, err)) < 0)
         return rc;
     if ((rc = scan_open(&l->scan, l->compute.ops, err)) < 0)
+        return rc;
+    if ((rc = stages_take(t, err)) < 0)
         return rc;
     return writes_async(t) ? ckpt_async_open(&l->async, &l->optim, err) : 0;
 }

@@ -43,6 +43,7 @@ struct leg {
     /* The most packs of a step, and the most micro-batches of a replica, over the leg's stages. */
     int64_t most_gbs, most_micros;
     struct buffer_list memory;
+    struct buffer_stage stages[BUFFER_STAGES]; /* of it, for messages that are staged */
     int64_t process_bytes; /* resident before any of the memory plan was taken, and some growth */
     int64_t shared_bytes;  /* of what was resident then, in MPI's shared memory */
 };

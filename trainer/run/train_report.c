@@ -83,8 +83,11 @@ int train_report_make(struct train *t, const struct record_step *last, struct tr
     out->loss = last->loss;
     out->grad_norm = last->grad_norm;
     out->step_syncs = t->step_syncs;
-    out->taken_bytes =
-        t->leg.compute.dev->peak_bytes + t->leg.compute.dev->host_peak_bytes;
+    const struct dev *dev = t->leg.compute.dev;
+    out->taken_bytes = dev->peak_bytes;
+    out->taken_pinned_bytes = dev->host_peak_bytes;
+    out->device_bytes = t->leg.memory.sides[BUFFER_ON_DEVICE];
+    out->pinned_bytes = t->leg.memory.sides[BUFFER_PINNED];
     out->peak_bytes = (int64_t)most[0];
     out->segments_bytes = (int64_t)(most[0] - most[1]);
     char line[160], planned[32], peak[32], segments[32];

@@ -7,12 +7,13 @@
 #include "base/num.h"
 #include "trainer/state/fault.h"
 #include "trainer/state/init.h"
+#include "trainer/state/units.h"
 
 int fault_active = FAULT_POINT_NONE;
 
 /* ---- memory ---- */
 
-static int state_of(const struct optim_conf *c, struct buffer_state *out, struct err *err)
+int optim_state(const struct optim_conf *c, struct buffer_state *out, struct err *err)
 {
     int rc = buffer_state_of(c->sh, c->params, c->layout, out, err);
     out->ema = c->run->adamw.ema_decay > 0;
@@ -23,11 +24,32 @@ static int state_of(const struct optim_conf *c, struct buffer_state *out, struct
     return rc;
 }
 
+/* Lists what a step's numbers take: each block for itself, as it is taken. */
+static int numbers_list(struct buffer_list *memory, struct err *err)
+{
+    static const struct { const char *name; int64_t bytes; } blocks[] = {
+        {"step block", sizeof(struct ops_step)}, {"health", sizeof(struct ops_health)},
+        {"change", sizeof(struct ops_change)}};
+    int rc;
+    for (size_t i = 0; i < ARRAY_LEN(blocks); i++)
+        if ((rc = buffer_list_add(memory, blocks[i].name, BUFFER_WORK, DTYPE_BYTE, 1, 1,
+                                  blocks[i].bytes, err)) < 0)
+            return rc;
+    return buffer_list_add_host(memory, "numbers of a step", BUFFER_WORK, BUFFER_PINNED, 1,
+                                sizeof(struct optim_host), err);
+}
+
 int optim_memory(const struct optim_conf *c, struct buffer_list *memory, struct err *err)
 {
     struct buffer_state state;
-    int rc = state_of(c, &state, err);
-    return rc < 0 ? rc : buffers_state(&state, memory, err);
+    int rc;
+    if ((rc = optim_state(c, &state, err)) < 0)
+        return rc;
+    if ((rc = buffers_state(&state, memory, err)) < 0)
+        return rc;
+    if ((rc = units_memory(c->sh, memory, err)) < 0)
+        return rc;
+    return numbers_list(memory, err);
 }
 
 /* Reserves what the groups hold while they sum. All that will be summed is known here, so it is
@@ -39,7 +61,7 @@ static int scratch_reserve(const struct optim_conf *c, struct err *err)
     struct buffer_scratch scratch[BUFFER_GROUPS];
     struct buffer_state state;
     int rc;
-    if ((rc = state_of(c, &state, err)) < 0)
+    if ((rc = optim_state(c, &state, err)) < 0)
         return rc;
     buffers_scratch(&state, scratch);
     for (int i = 0; i < BUFFER_GROUPS; i++)

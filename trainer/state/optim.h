@@ -94,6 +94,8 @@ struct optim_result {
     bool nonfinite; /* a gradient was not finite; else the norm was past its limit */
 };
 
+/* Describes what the rank keeps from step to step. */
+int optim_state(const struct optim_conf *c, struct buffer_state *out, struct err *err);
 /* Adds to the memory plan what optim_open, units_open, and the groups that optim_open reserves
  * scratch in will take. */
 int optim_memory(const struct optim_conf *c, struct buffer_list *memory, struct err *err);

@@ -19,7 +19,7 @@
 #include "profiles/shard.h"
 #include "trainer/comm/comm.h"
 
-enum { SUMS_AHEAD = 2, SUMS_FLIGHT = SUMS_AHEAD + 1 };
+enum { SUMS_FLIGHT = BUFFER_SUMS_FLIGHT, SUMS_AHEAD = SUMS_FLIGHT - 1 };
 
 /* A queue of one operation a unit, oldest first. */
 struct sums_queue {

@@ -28,19 +28,34 @@ static int slot_take(struct units *u, int i, struct err *err)
                 &u->summed[i], err);
 }
 
+static int64_t health_bytes(const struct shards *sh)
+{
+    return (sh->n_trained + 1) * (int64_t)sizeof(struct ops_health);
+}
+
+int units_memory(const struct shards *sh, struct buffer_list *memory, struct err *err)
+{
+    int rc;
+    if ((rc = buffer_list_add(memory, "health of units", BUFFER_WORK, DTYPE_BYTE, 1, 1,
+                              health_bytes(sh), err)) < 0)
+        return rc;
+    return buffer_list_add_host(memory, "health of units on the host", BUFFER_WORK, BUFFER_PINNED,
+                                1, health_bytes(sh), err);
+}
+
 static int places_take(struct units *u, struct err *err)
 {
     const struct shards *sh = u->sh;
     struct dev *dev = u->ops->dev;
-    int64_t health_bytes = (sh->n_trained + 1) * (int64_t)sizeof *u->health;
     int rc;
     u->written = calloc((size_t)sh->n_trained + 1, sizeof *u->written);
     u->left = calloc((size_t)sh->n_trained + 1, sizeof *u->left);
     if (!u->written || !u->left)
         return err_set(err, ERR_NOMEM, "out of memory for %lld units", (long long)sh->n_units);
-    if ((rc = dev->alloc(dev, "health of units", health_bytes, (void **)&u->health, err)) < 0)
+    if ((rc = dev->alloc(dev, "health of units", health_bytes(sh), (void **)&u->health, err)) < 0)
         return rc;
-    if ((rc = dev->alloc_host(dev, "health of units", health_bytes, (void **)&u->told, err)) < 0)
+    if ((rc = dev->alloc_host(dev, "health of units", health_bytes(sh), (void **)&u->told,
+                              err)) < 0)
         return rc;
     for (int i = 0; i < 2; i++)
         if ((rc = slot_take(u, i, err)) < 0)

@@ -69,6 +69,9 @@ struct units {
     struct err err;
 };
 
+/* Adds to the memory plan what units_open takes beside the working buffers, which buffers_state
+ * lists. */
+int units_memory(const struct shards *sh, struct buffer_list *memory, struct err *err);
 int units_open(struct units *u, const struct shards *sh, int zero, struct comm *shard_group,
                struct ops *ops, struct dev_stream *stream, void *weights, void *grads,
                struct err *err);

@@ -115,6 +115,17 @@ OPS_LIST(CHECK)
     }
 SCANNED_OPS(SCANNED)
 
+int scan_memory(struct buffer_list *memory, struct err *err)
+{
+    int64_t bytes = SIDES * (int64_t)sizeof(int64_t);
+    int rc;
+    if ((rc = buffer_list_add(memory, "counts of a scan", BUFFER_WORK, DTYPE_BYTE, 1, 1, bytes,
+                              err)) < 0)
+        return rc;
+    return buffer_list_add_host(memory, "counts of a scan on the host", BUFFER_WORK, BUFFER_PINNED,
+                                1, bytes, err);
+}
+
 int scan_open(struct scan *s, struct ops *o, struct err *err)
 {
     struct dev *dev = o->dev;

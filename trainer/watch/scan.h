@@ -18,6 +18,7 @@
 #ifndef TRAINER_WATCH_SCAN_H
 #define TRAINER_WATCH_SCAN_H
 
+#include "profiles/buffers.h"
 #include "trainer/watch/meter.h"
 
 struct scan_found {
@@ -37,6 +38,8 @@ struct scan {
     int64_t *bad, *told;
 };
 
+/* Adds to the memory plan what scan_open takes. */
+int scan_memory(struct buffer_list *memory, struct err *err);
 /* Takes memory for looking at a table's calls. After a failure scan_close frees what there is. */
 int scan_open(struct scan *s, struct ops *o, struct err *err);
 void scan_close(struct scan *s); /* Is safe on a zeroed struct. */
