@@ -11,7 +11,6 @@
 #include <ucontext.h>
 #include <vector>
 
-#include "base/philox.h"
 #include "cuda_runtime.h"
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -43,13 +42,14 @@ struct block {
     void *args;
     int threads, current, ended, at_block;
     std::vector<thread> all;
-    std::vector<int> ready; /* threads that may go on */
+    std::vector<std::vector<int>> ready; /* of each warp, the threads that may go on */
+    int n_ready;
     std::vector<int> at_warp;
     std::vector<fiber *> idle;
     fiber *starting;
     jmp_buf out;
-    uint64_t seed, draws;
-    int favourite; /* the warp that goes on first when threads are drawn */
+    uint64_t seed, state; /* of the draws */
+    size_t favourite; /* the warp that goes on first when threads are drawn */
 };
 block b;
 unsigned char slots[SHIM_THREADS][16];
@@ -61,34 +61,50 @@ unsigned char slots[SHIM_THREADS][16];
     std::abort();
 }
 
-/* Draws a thread among those that may go on, of the favourite warp if one is there: so a warp runs
- * far ahead of the others, as none does when each thread has the same chance. */
-size_t ready_draw()
+/* Returns the next number of a draw: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). */
+uint64_t draw()
 {
-    size_t n = b.ready.size();
-    philox_block draw = philox_at(b.seed, PHILOX_TEST, 1, b.draws++);
-    size_t first = draw.w[0] % n;
-    for (size_t k = first; draw.w[1] % TAKES_OF_FAVOURITE && k < first + n; k++)
-        if (b.ready[k % n] / SHIM_WARP == b.favourite)
-            return k % n;
-    b.favourite = b.ready[first] / SHIM_WARP;
-    return first;
+    uint64_t x = b.state += 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+void ready_add(int t)
+{
+    b.ready[(size_t)t / SHIM_WARP].push_back(t);
+    b.n_ready++;
+}
+
+/* Returns the warp whose thread goes on: without a seed the first, else the favourite if one of its
+ * threads is ready, or now and then another, which is drawn. So a warp runs far ahead of the others,
+ * as none does when each thread has the same chance. */
+size_t warp_choose()
+{
+    size_t n = b.ready.size(), w = 0;
+    if (b.seed && draw() % TAKES_OF_FAVOURITE && !b.ready[b.favourite].empty())
+        return b.favourite;
+    for (w = b.seed ? draw() % n : 0; b.ready[w % n].empty(); w++)
+        ;
+    return b.favourite = w % n;
 }
 
 /* Takes a thread that may go on: the first in their order, or one that the seed draws. */
 int ready_take()
 {
+    std::vector<int> &of = b.ready[warp_choose()];
     if (b.seed)
-        std::swap(b.ready[ready_draw()], b.ready.back());
-    int t = b.ready.back();
-    b.ready.pop_back();
+        std::swap(of[draw() % of.size()], of.back());
+    int t = of.back();
+    of.pop_back();
+    b.n_ready--;
     return t;
 }
 
 /* Takes the next thread, or gives -1 when all have ended. */
 int ready_next()
 {
-    if (!b.ready.empty())
+    if (b.n_ready > 0)
         return ready_take();
     if (b.ended < b.threads)
         broken("threads wait at a barrier that others never reach");
@@ -213,10 +229,12 @@ void wait()
 void block_begin()
 {
     b.ended = b.at_block = 0;
-    b.ready.clear();
+    b.n_ready = 0;
+    for (std::vector<int> &of : b.ready)
+        of.clear();
     for (int t = b.threads; t-- > 0;) {
         b.all[t] = {nullptr, thread::RUNS};
-        b.ready.push_back(t);
+        ready_add(t);
     }
     std::fill(b.at_warp.begin(), b.at_warp.end(), 0);
 }
@@ -238,7 +256,7 @@ void shim_wait_block()
     if (++b.at_block == b.threads) {
         b.at_block = 0;
         for (int t = b.threads; t-- > 0;)
-            b.ready.push_back(t);
+            ready_add(t);
     }
     wait();
 }
@@ -251,7 +269,7 @@ void shim_wait_warp()
     if (++b.at_warp[w] == lanes) {
         b.at_warp[w] = 0;
         for (int t = first + lanes; t-- > first;)
-            b.ready.push_back(t);
+            ready_add(t);
     }
     wait();
 }
@@ -268,9 +286,12 @@ void shim_run(const shim_grid *g, void (*body)(void *), void *args)
     b.body = body;
     b.args = args;
     b.threads = (int)g->threads;
-    b.seed = shim_seed();
+    if (b.seed != shim_seed())
+        b.seed = b.state = shim_seed();
     b.all.resize(g->threads);
     b.at_warp.resize((g->threads + SHIM_WARP - 1) / SHIM_WARP);
+    b.ready.resize(b.at_warp.size());
+    b.favourite = 0;
     gridDim = dim3(g->blocks);
     blockDim = dim3(g->threads);
     for (volatile unsigned i = 0; i < g->blocks; i = i + 1) {
