@@ -358,7 +358,9 @@ void kernel_adaln_bwd(struct ops_cuda *o, cudaStream_t s, const struct ops_adaln
     adaln_check(a);
     for (int64_t m0 = 0, m1; m0 < host.n; m0 = m1) {
         m1 = group_end(host, m0, room);
-        LAUNCH_REAL(o, s, adaln_bwd, runs_before(host, m1) - runs_before(host, m0), THREADS,
+        int64_t count = runs_before(host, m1) - runs_before(host, m0);
+        BUG_ON(summed && count > room);
+        LAUNCH_REAL(o, s, adaln_bwd, count, THREADS,
                     WARPS * (int64_t)sizeof(struct norm_row<double>), *a, r, m0, m1, parts, even);
         if (summed)
             LAUNCH_REAL(o, s, adaln_sums, (m1 - m0) * SUMS * ((d + WARP - 1) / WARP),
