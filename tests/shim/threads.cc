@@ -13,6 +13,7 @@
 
 #include "cuda_runtime.h"
 #ifdef __SANITIZE_ADDRESS__
+#include <pthread.h>
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
