@@ -378,6 +378,13 @@ $(B)/obj/tests/unit/test_launcher_%.o: CFLAGS += $(CFLAGS_launcher/machine)
 $(B)/obj/tests/unit/test_db_%.o: CFLAGS += $(CFLAGS_db)
 .PRECIOUS: $(B)/obj/%.o $(B)/gen/build-%.c $(B)/obj/build-%.o
 
+# what a GPU is asked by, on a machine that has one; see tests/gpu/visit
+GPU_BIN := $(patsubst tests/gpu/programs/%.c,$(B)/tests/gpu/%,$(wildcard tests/gpu/programs/*.c))
+$(GPU_BIN): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/programs/%.o $(call objs,$(call src,tests/gpu)) \
+                              $(call lib_objs,trainer/ops) $(B)/flags
+	@mkdir -p $(@D)
+	$(call link,$(filter %.o,$^),$(call lib_libs,trainer/ops))
+
 # programs that scripts start: stand-ins for a trainer, writers and readers of files, questions to a
 # cluster; a source names extra link flags as a unit test does
 HELPERS := $(patsubst tests/lib/%.c,$(B)/tests/lib/%,$(wildcard tests/lib/*.c))
@@ -415,7 +422,8 @@ $(B)/fuzz/%: tests/fuzz/%.c $(FUZZ_LIB)
 	$(Q)clang -std=c17 -D_GNU_SOURCE -I. -O1 -g -fsanitize=fuzzer,address,undefined \
 	  $(CFLAGS_base) -o $@ $^ $(LIBS_base)
 
-TESTS_BIN := $(UNIT_BIN) $(FUZZ_BIN) $(PEERS_BIN) $(PROGRAMS) $(HELPERS) $(B)/shim/libreel-cuda.so
+TESTS_BIN := $(UNIT_BIN) $(FUZZ_BIN) $(PEERS_BIN) $(PROGRAMS) $(HELPERS) $(GPU_BIN) \
+             $(B)/shim/libreel-cuda.so
 tests: $(TESTS_BIN) ## build the programs and the unit tests
 
 # Packages are installed by a first make; what they bring (pkg-config, mpicc) is seen by the second.
@@ -449,6 +457,13 @@ check-peers: tests ## webdataset and Megatron-Energon read our shards and PyTorc
 ## (see tests/peers)
 	@REEL_BIN=$(abspath $(B)) REEL_SRC=$(CURDIR) tests/peers/readers
 	@REEL_BIN=$(abspath $(B)) REEL_SRC=$(CURDIR) tests/peers/torch
+
+# A visit of a machine with a GPU; VISIT= gives further options, such as --budget 500.
+VISIT_NEEDS := $(filter $(B)/reel-train,$(PROGRAMS)) $(BACKEND) $(GPU_BIN)
+no-gpu = nvidia-smi -L > /dev/null 2>&1 || { echo 'skipped: this machine has no NVIDIA GPU'; exit 0; }
+check-gpu: $(VISIT_NEEDS) ## every operation, runs and full sizes on this machine's GPU against the
+## CPU (see tests/gpu/visit); the same command goes on where the last one ended
+	@$(no-gpu); tests/gpu/visit check --bin $(B) $(VISIT)
 
 bench: $(B)/reel-train ## the trainer's tokens/s and memory beside PyTorch's, on one core (see
 ## tests/bench/bench): ROUNDS=5 OUT=file.json
@@ -517,4 +532,4 @@ help: ## this list
 	  /^## /{printf "  %-14s %s\n", "", substr($$0, 4)}' $(MAKEFILE_LIST)
 
 .PHONY: all $(ALL_NAMES) reel-static tests check check-quick check-slow check-faults check-peers \
-        bench bench-db fuzz demo lint install uninstall dist clean help FORCE
+        check-gpu bench bench-db fuzz demo lint install uninstall dist clean help FORCE

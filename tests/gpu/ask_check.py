@@ -1,0 +1,134 @@
+"""ask_check: is what the GPU computes right? Operations first, then runs, then full sizes."""
+import json
+import shutil
+
+from place import Case, Skipped, Wrong
+from runs import STEPS, Runs
+
+LAYOUTS = ("dp=2,zero=1", "tp=2,sp=1", "cp=2,cp_kind=a2a", "pp=2", "cp=2,dp=2,zero=3,fsdp=4",
+           "tp=2,pp=2,vpp=2")
+# of the shim in a minute, and the only ones of four ranks
+FEW_LAYOUTS = ("dp=2,zero=1", "tp=2,pp=2")
+DTYPES = ("f64", "f32", "bf16")
+
+
+def operation(name):
+    def ask(place):
+        p = place.run([place.program("tests/gpu/check"), "op", name])
+        found = [json.loads(x) for x in p.stdout.splitlines()]
+        wrong = sum(x["wrong"] for x in found)
+        worst = ", ".join(f"{x['dtype']} {number(x['worst_l2'])}" for x in found)
+        measured = {"says": f"{sum(x['cases'] for x in found)} cases; L2 {worst}", "types": found}
+        if p.returncode != 0 or len(found) != len(DTYPES):
+            raise Wrong(f"{wrong} cases are wrong, status {p.returncode}: {p.stderr[-1500:]}",
+                        measured)
+        return measured
+    return ask
+
+
+def number(x):
+    return "not finite" if x is None else f"{x:.2g}"
+
+
+def near_cpu(place):
+    """The same run on the CPU and on the GPU."""
+    r = Runs(place, "near-cpu")
+    r.train("cpu", device="cpu")
+    r.train("gpu")
+    return {"says": r.apart("cpu", "gpu", 1e-11)}
+
+
+def first_weights(place):
+    """At a learning rate of 0 the weights stay the first ones."""
+    for dtype in DTYPES:
+        r = Runs(place, "first-" + dtype, dtype, lr=0)
+        r.stop("cpu", 2, device="cpu")
+        r.stop("gpu", 2)
+        if r.weights("cpu", 2) != r.weights("gpu", 2):
+            raise Wrong(f"the first weights in {dtype} are not those of the CPU")
+    return {"says": "the CPU's bits in " + ", ".join(DTYPES)}
+
+
+def twice(place):
+    said = []
+    for dtype in ("f32", "bf16"):
+        r = Runs(place, "twice-" + dtype, dtype)
+        r.train("one")
+        r.train("two")
+        said.append(f"{dtype}: {r.same('one', 'two')}")
+    return {"says": "; ".join(said)}
+
+
+def resumed(place):
+    """N steps in one go, and N/2, a save, and the rest by another process."""
+    said = []
+    for dtype in ("f32", "bf16"):
+        r = Runs(place, "resumed-" + dtype, dtype)
+        r.train("whole")
+        r.stop("parts", STEPS // 2)
+        r.train("parts", "--resume", "--attempt", "2")
+        said.append(f"{dtype}: {r.same('whole', 'parts')}")
+    return {"says": "; ".join(said)}
+
+
+def moved(place):
+    r = Runs(place, "moved")
+    r.train("cpu", device="cpu")
+    r.stop("moved", STEPS // 2, device="cpu")
+    r.train("moved", "--resume", "--attempt", "2")
+    return {"says": r.apart("cpu", "moved", 1e-11)}
+
+
+def layout(text):
+    def ask(place):
+        r = Runs(place, "layout-" + text)
+        r.train("one", device="cpu")
+        r.train("many", layout=text)
+        return {"says": r.apart("one", "many", 1e-11)}
+    return ask
+
+
+def sanitizer(tool):
+    """Small cases of every operation would take minutes: those with the most barriers."""
+    def ask(place):
+        if place.shim:
+            raise Skipped("compute-sanitizer looks at a GPU's kernels, and the shim has none")
+        at = shutil.which("compute-sanitizer") or shutil.which(
+            "/usr/local/cuda/bin/compute-sanitizer")
+        if not at:
+            raise Skipped("this machine has no compute-sanitizer")
+        for op in ("adaln_bwd", "headnorm_bwd", "attn_bwd", "sumsq"):
+            p = place.run([at, "--tool", tool, "--error-exitcode", "9",
+                           place.program("tests/gpu/check"), "op", op])
+            if p.returncode != 0:
+                raise Wrong(f"{op}: status {p.returncode}: {(p.stdout + p.stderr)[-1500:]}")
+        return {"says": "nothing found in four operations"}
+    return ask
+
+
+
+
+def runs():
+    return [
+        Case("run/near-cpu", "f64, 4 steps, checkpoints: max|a-b| / max|a| of a tensor <= 1e-11",
+             near_cpu, 10, 60),
+        Case("run/first-weights", "lr 0: exported weights have the bits of the CPU's",
+             first_weights, 20, 90),
+        Case("run/twice", "two runs, all files of the last checkpoint equal", twice, 20, 90),
+        Case("run/resumed", "4 steps = 2, save, 2 more: all files equal", resumed, 20, 90),
+        Case("run/cpu-to-gpu", "f64, 2 steps on the CPU, 2 on the GPU, as 4 on the CPU: 1e-11",
+             moved, 10, 60)]
+
+
+def cases(place):
+    names = place.must([place.program("tests/gpu/check"), "list"]).split()
+    ops = "outputs against f64 on the CPU: L2 1e-12, 1e-5, 4e-3 and 1.25 x the CPU's bf16; twice " \
+          "the same bits"
+    found = [Case("op/" + n, ops, operation(n), 8, 120 if place.shim else 60) for n in names]
+    found += runs()
+    found += [Case("layout/" + x, "f64, all ranks on one GPU, checkpoint as one rank's on the "
+                   "CPU: 1e-11", layout(x), 15, 90)
+              for x in (FEW_LAYOUTS if place.shim else LAYOUTS)]
+    found += [Case("sanitizer/" + t, f"compute-sanitizer --tool {t} finds nothing", sanitizer(t),
+                   60, 200) for t in ("racecheck", "memcheck")]
+    return found

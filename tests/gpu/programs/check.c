@@ -1,0 +1,162 @@
+/* The operations' cases (tests/gpu/cases.h) on the GPU of this machine, or the one that
+ * REEL_CUDA_LIBRARY stands in for, against the tables of the CPU.
+ *
+ *     check list              the operations, one a line
+ *     check device            opens the device: its name, and its memory in bytes
+ *     check op NAME           all cases of an operation, each twice, in f64, f32 and bf16
+ *
+ * Prints one JSON object a line, and what differs to stderr. Exit status: 0, or 1 when something
+ * differs, 2 for usage, 4 when there is no device. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/gpu/cases.h"
+#include "trainer/ops/compute.h"
+
+enum { TYPES = 3, TIMES = 2 };
+static const enum dtype types[TYPES] = {DTYPE_F64, DTYPE_F32, DTYPE_BF16};
+static const char *const type_names[TYPES] = {"f64", "f32", "bf16"};
+
+/* The tables that a case runs on: the tested one, and the CPU's of f64 and of the same type. */
+struct tables { struct compute gpu, oracle, cpu; };
+
+/* What is known of all cases of an operation in one type. */
+struct tally {
+    int cases, wrong;
+    double worst; /* the largest relative L2 distance of an output from f64 */
+    const char *worst_case;
+};
+
+static int tables_open(struct tables *t, enum dtype dtype, struct err *err)
+{
+    struct compute_conf conf = {.poison = true, .dtype = dtype};
+    int rc;
+    if ((rc = compute_open(&t->cpu, &conf, err)) < 0)
+        return rc;
+    conf.device = COMPUTE_CUDA;
+    if ((rc = compute_open(&t->gpu, &conf, err)) < 0)
+        return rc;
+    return compute_open(&t->oracle, &(struct compute_conf){.poison = true, .dtype = DTYPE_F64},
+                        err);
+}
+
+static void tables_close(struct tables *t)
+{
+    compute_close(&t->gpu), compute_close(&t->cpu), compute_close(&t->oracle);
+}
+
+/* Returns whether a comparison failed, and tells of it. */
+static int told(int rc, const char *what, const struct err *err)
+{
+    if (rc < 0)
+        fprintf(stderr, "check: %s: %s\n", what, err->text);
+    return rc < 0;
+}
+
+static void worst_keep(struct tally *n, const struct case_result *got,
+                       const struct case_result *want)
+{
+    for (int k = 0; k < got->n; k++) {
+        double l2 = case_distance(&got->out[k], &want->out[k]).l2;
+        if (l2 > n->worst)
+            n->worst = l2, n->worst_case = got->c->name;
+    }
+}
+
+/* Runs a case once on each table of the CPU and twice on the GPU. Returns whether it is wrong. */
+static bool case_wrong(const struct tables *t, const struct op_case *c, struct tally *n)
+{
+    struct case_types as = case_types_of(t->gpu.ops);
+    struct case_result want = {0}, beside = {0}, got[TIMES] = {0};
+    struct err err = {0};
+    bool wrong = told(case_run(t->oracle.ops, t->oracle.stream, c, as, &want, &err), "f64", &err) ||
+                 told(case_run(t->cpu.ops, t->cpu.stream, c, as, &beside, &err), "the CPU", &err);
+    for (int k = 0; !wrong && k < TIMES; k++)
+        wrong = told(case_run(t->gpu.ops, t->gpu.stream, c, as, &got[k], &err), "the GPU", &err);
+    if (!wrong) {
+        worst_keep(n, &got[0], &want);
+        wrong = told(case_near(&got[0], &want, &beside, &err), t->gpu.ops->name, &err);
+        wrong |= told(case_same(&got[1], &got[0], &err), "the second time", &err);
+    }
+    for (int k = 0; k < TIMES; k++)
+        case_release(&got[k]);
+    case_release(&want), case_release(&beside);
+    return wrong;
+}
+
+static void tally_print(const struct tally *n, const char *op, const char *type)
+{
+    printf("{\"op\": \"%s\", \"dtype\": \"%s\", \"cases\": %d, \"wrong\": %d, \"worst_l2\": ", op,
+           type, n->cases, n->wrong);
+    printf(isfinite(n->worst) ? "%.3g" : "null", n->worst);
+    printf(", \"worst_case\": \"%s\"}\n", n->worst_case ? n->worst_case : "");
+    fflush(stdout);
+}
+
+static int op_check(const char *op)
+{
+    int wrong = 0;
+    if (!case_count_of(op))
+        return fprintf(stderr, "check: '%s' is no operation: see `check list`\n", op), 2;
+    for (int k = 0; k < TYPES; k++) {
+        struct tables t = {0};
+        struct tally n = {0};
+        struct err err = {0};
+        if (told(tables_open(&t, types[k], &err), "the tables", &err)) {
+            tables_close(&t);
+            return 4;
+        }
+        for (int i = 0; i < case_count(); i++) {
+            const struct op_case c = case_at(i);
+            if (strcmp(c.op, op) == 0)
+                n.cases++, n.wrong += case_wrong(&t, &c, &n);
+        }
+        tally_print(&n, op, type_names[k]);
+        wrong += n.wrong;
+        tables_close(&t);
+    }
+    return wrong > 0;
+}
+
+static int ops_list(void)
+{
+    const char *last = "";
+    for (int i = 0; i < case_count(); i++) {
+        const struct op_case c = case_at(i);
+        if (strcmp(c.op, last) != 0)
+            puts(last = c.op);
+    }
+    return 0;
+}
+
+static int device_tell(void)
+{
+    struct compute c = {0};
+    struct err err = {0};
+    int64_t left = 0, total = 0;
+    int status = 4;
+    if (told(compute_open(&c, &(struct compute_conf){.device = COMPUTE_CUDA, .dtype = DTYPE_F32},
+                          &err), "the device", &err))
+        goto out;
+    if (told(c.dev->memory(c.dev, &left, &total, &err), "its memory", &err))
+        goto out;
+    printf("{\"device\": \"%s\", \"free_bytes\": %ld, \"total_bytes\": %ld}\n", c.dev->name,
+           (long)left, (long)total);
+    status = 0;
+out:
+    compute_close(&c);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && strcmp(argv[1], "list") == 0)
+        return ops_list();
+    if (argc == 2 && strcmp(argv[1], "device") == 0)
+        return device_tell();
+    if (argc == 3 && strcmp(argv[1], "op") == 0)
+        return op_check(argv[2]);
+    fputs("usage: check list | device | op NAME\n", stderr);
+    return 2;
+}
