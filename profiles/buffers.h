@@ -166,6 +166,7 @@ struct buffer_state {
      * trained */
     int64_t unit, trained_unit;
     int64_t tp, kv, pp;              /* sizes of these groups */
+    int64_t span_bytes; /* of the table of updates (buffers_span_bytes) */
     /* elements that each rule's packed sum has at the end of a step (piece_sum_elements) */
     int64_t pieces[PIECE_RULES];
     /* bytes of sums over tp during a step (buffers_tp_sum_bytes) */
@@ -175,6 +176,10 @@ struct buffer_state {
  * moments_bf16 and tp_bytes. */
 int buffer_state_of(const struct shards *sh, const struct param_list *params,
                     const struct layout *l, struct buffer_state *out, struct err *err);
+/* Returns the most bytes that a table of what a rank updates takes: a row of BUFFER_SPAN_BYTES for
+ * each range of rows of each trained tensor. */
+enum { BUFFER_SPAN_BYTES = 96 };
+int64_t buffers_span_bytes(const struct shards *sh);
 int buffers_state(const struct buffer_state *spec, struct buffer_list *list, struct err *err);
 
 /* The groups in which a rank takes part in sums. A sum's scratch holds the other ranks' parts while

@@ -3,6 +3,14 @@
 
 #include "base/num.h"
 
+int64_t buffers_span_bytes(const struct shards *sh)
+{
+    int64_t tensors = 0;
+    for (int64_t i = 0; i < sh->n_tensors; i++)
+        tensors += shards_trained(sh, i);
+    return tensors * SHARD_RANGES * BUFFER_SPAN_BYTES;
+}
+
 int buffer_state_of(const struct shards *sh, const struct param_list *params,
                     const struct layout *l, struct buffer_state *out, struct err *err)
 {
@@ -15,7 +23,8 @@ int buffer_state_of(const struct shards *sh, const struct param_list *params,
                                  .trained_unit = shards_most_trained(sh),
                                  .tp = l->tp,
                                  .kv = sh->kv_copies,
-                                 .pp = l->pp};
+                                 .pp = l->pp,
+                                 .span_bytes = buffers_span_bytes(sh)};
     return piece_sum_elements(sh, params, out->pieces, err);
 }
 
@@ -106,6 +115,7 @@ int buffers_state(const struct buffer_state *spec, struct buffer_list *list, str
         {"ema", BUFFER_EMA, t, spec->ema, states},
         {"exchange of weights and average", BUFFER_WORK, t, spec->ema && !master,
          BUFFER_SWAP_ELEMENTS},
+        {"table of updates", BUFFER_OPTIM, DTYPE_BYTE, 1, spec->span_bytes},
     };
     int rc;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

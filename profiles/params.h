@@ -65,6 +65,11 @@ struct param {
     double lr_scale;
     enum param_part part;
 };
+
+/* Return its rows and columns as a matrix; a vector is one row. */
+static inline int64_t param_rows(const struct param *p) { return p->nd > 1 ? p->dim[0] : 1; }
+static inline int64_t param_cols(const struct param *p) { return p->count / param_rows(p); }
+
 struct param_list {
     struct param *items;
     int64_t n, total; /* tensors, elements */

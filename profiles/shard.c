@@ -47,9 +47,6 @@ static bool name_ends(const struct param *p, const char *end)
     return n >= e && strcmp(p->name + n - e, end) == 0;
 }
 
-static int64_t param_rows(const struct param *p) { return p->nd > 1 ? p->dim[0] : 1; }
-static int64_t param_cols(const struct param *p) { return p->count / param_rows(p); }
-
 /* ---- one tensor ---- */
 
 static void rows_add(struct shard_tensor *t, int64_t first, int64_t n)

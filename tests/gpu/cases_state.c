@@ -77,7 +77,10 @@ struct adamw_case {
     bool ema, weight, weight_is_master, change, skip;
     uint64_t first, update;
     double decay, lr_scale;
+    int64_t cut; /* elements of a span; 0: there is one span */
+    int64_t col, row, others; /* of the numbers */
 };
+enum { SPANS_MAX = 8 };
 static const struct adamw_case adamw_cases[] = {
     {.name = "all", .n = 4133, .counted = 4133, .moments = LAB_STAT, .ema = true, .weight = true,
      .change = true, .update = 3, .decay = 0.1, .lr_scale = 2},
@@ -98,6 +101,14 @@ static const struct adamw_case adamw_cases[] = {
      .weight = true, .change = true, .skip = true, .update = 3, .decay = 0.1, .lr_scale = 2},
     {.name = "skipped, rounded moments", .n = 133, .counted = 133, .moments = LAB_BF16,
      .weight = true, .change = true, .skip = true, .update = 3, .decay = 0.1, .lr_scale = 2},
+    {.name = "spans", .n = 4133, .counted = 3001, .moments = LAB_STAT, .ema = true, .weight = true,
+     .change = true, .update = 3, .decay = 0.1, .lr_scale = 2, .cut = 1030},
+    {.name = "spans, rounded moments", .n = 4133, .counted = 4133, .moments = LAB_BF16,
+     .ema = true, .weight = true, .change = true, .first = 3, .update = 3, .decay = 0.1,
+     .lr_scale = 2, .cut = 1029},
+    {.name = "columns, rounded moments", .n = 2100, .counted = 2000, .moments = LAB_BF16,
+     .weight = true, .change = true, .first = 5, .update = 3, .decay = 0.1, .lr_scale = 2,
+     .cut = 700, .col = 30, .row = 33, .others = 69},
     {.name = "one element", .n = 1, .counted = 1, .moments = LAB_STAT, .ema = true,
      .weight = true, .change = true, .update = 3, .decay = 0.1, .lr_scale = 2},
 };
@@ -121,6 +132,26 @@ static void change_put(struct lab *l, struct ops_adamw *a)
             tensor_of(&a->change->update_sumsq, DTYPE_F64, 1, 1))->judged = l->o->stat;
 }
 
+/* Makes the table of updates. Gradients and weights lie in the other order; each span has a decay
+ * of its own, and counts its share of what is counted. */
+static void spans_put(struct lab *l, const struct adamw_case *c, struct ops_adamw *a)
+{
+    struct ops_adamw_span spans[SPANS_MAX];
+    int64_t cut = c->cut ? c->cut : c->n;
+    for (int64_t at = 0; at < c->n; at += cut, a->n++) {
+        int64_t n = cut < c->n - at ? cut : c->n - at,
+                other = c->weight_is_master ? at : c->n - at - n, counted = c->counted - at;
+        spans[a->n] = (struct ops_adamw_span){
+            .grad = other, .master = at, .state = at, .weight = other,
+            .n = n, .counted = counted < 0 ? 0 : counted < n ? counted : n,
+            .first = c->first + (uint64_t)(at * (a->n + 1)),
+            .col = c->col, .row = c->row, .skip = c->others,
+            .weight_decay = c->decay * (double)(a->n + 1), .lr_scale = c->lr_scale};
+    }
+    a->spans = lab_bytes(l, "spans", spans, a->n * (int64_t)sizeof *spans);
+    a->host_spans = lab_host(l, a->spans);
+}
+
 static void adamw_make(struct lab *l, const void *data)
 {
     const struct adamw_case *c = data;
@@ -130,9 +161,8 @@ static void adamw_make(struct lab *l, const void *data)
                           .grad = lab_in(l, "grad", LAB_STAT, 1, c->n),
                           .master = lab_in(l, "master", LAB_STAT, 1, c->n),
                           .m = lab_in(l, "m", c->moments, 1, c->n), .v = squares_in(l, c),
-                          .first = c->first, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-3,
-                          .weight_decay = c->decay, .lr_scale = c->lr_scale, .ema_decay = 0.95,
-                          .counted = c->counted};
+                          .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-3, .ema_decay = 0.95};
+    spans_put(l, c, &a);
     lab_out(l, "master", 0, a.master);
     lab_out(l, "m", 0, a.m)->at_random = c->moments == LAB_BF16;
     lab_out(l, "v", 0, a.v)->at_random = c->moments == LAB_BF16;

@@ -630,14 +630,15 @@ static void adamw(struct job *j, const struct adamw_case *c)
 {
     static double memory[2][ADAMW_MOST];
     struct ops_change change = {0};
+    struct ops_adamw_span span = {.n = c->n, .counted = c->counted, .first = c->first,
+                                  .weight_decay = c->weight_decay, .lr_scale = c->lr_scale};
     begin(j, "adamw");
-    struct ops_adamw a = {.master = given(j, "master", 1, c->n, 1), .m = moment(memory[0], c),
-                          .v = moment(memory[1], c), .seed = adamw_seed, .first = c->first,
+    struct ops_adamw a = {.spans = &span, .host_spans = &span, .n = 1,
+                          .master = given(j, "master", 1, c->n, 1), .m = moment(memory[0], c),
+                          .v = moment(memory[1], c), .seed = adamw_seed,
                           .ema = given(j, "ema", 1, c->n, 1), .weight = blank(j, 1, c->n),
                           .beta1 = 0.9, .beta2 = 0.99, .eps = c->eps,
-                          .weight_decay = c->weight_decay, .lr_scale = c->lr_scale,
-                          .ema_decay = 0.95, .change = &change,
-                          .counted = c->counted};
+                          .ema_decay = 0.95, .change = &change};
     adamw_steps(j, c, &a);
     dump_vector(&j->d, "in/settings",
                 (double[]){a.beta1, a.beta2, c->eps, c->weight_decay, c->lr_scale, a.ema_decay}, 6);

@@ -36,28 +36,29 @@ static void test_adamw_bf16(void **state)
     static double w[N], parts[N], g[N];
     static uint16_t m[N], v[N], pm[N], pv[N];
     struct ops_step step = {.lr = 1e-3, .grad_scale = 1};
+    struct ops_adamw_span whole = {.n = N, .first = 6, .lr_scale = 1}, cut[N / CUT + 1];
+    for (int i = 0, first = 0; i < LEN(cut); i++, first += CUT)
+        cut[i] = (struct ops_adamw_span){
+            .grad = first, .master = first, .state = first, .first = 6 + (uint64_t)first,
+            .n = first + CUT < N ? CUT : N - first, .lr_scale = 1};
     struct ops_adamw a = {
-        .step = &step, .beta1 = 0.999, .beta2 = 0.999, .eps = 1e-8, .lr_scale = 1, .seed = 7};
+        .step = &step, .spans = &whole, .host_spans = &whole, .n = 1, .grad = f64(g, 1, N),
+        .master = f64(w, 1, N), .m = tensor_of(m, DTYPE_BF16, 1, N),
+        .v = tensor_of(v, DTYPE_BF16, 1, N),
+        .beta1 = 0.999, .beta2 = 0.999, .eps = 1e-8, .seed = 7};
+    struct ops_adamw b_cut = a;
+    b_cut.spans = b_cut.host_spans = cut, b_cut.n = LEN(cut);
+    b_cut.master = f64(parts, 1, N);
+    b_cut.m.ptr = pm, b_cut.v.ptr = pv;
     memset(w, 0, sizeof w), memset(m, 0, sizeof m), memset(v, 0, sizeof v);
     memset(parts, 0, sizeof parts), memset(pm, 0, sizeof pm), memset(pv, 0, sizeof pv);
     for (int i = 0; i < N; i++)
         g[i] = 1;
     for (int t = 1; t <= T; t++) {
         step.bias1 = step.bias2 = 1 - pow(0.999, t);
-        struct ops_adamw whole = a;
-        step.update = (uint64_t)t, whole.first = 6;
-        whole.grad = f64(g, 1, N), whole.master = f64(w, 1, N);
-        whole.m = tensor_of(m, DTYPE_BF16, 1, N), whole.v = tensor_of(v, DTYPE_BF16, 1, N);
-        b.ops->adamw(b.ops, b.stream, &whole);
-        for (int first = 0; first < N; first += CUT) {
-            int64_t n = first + CUT < N ? CUT : N - first;
-            struct ops_adamw part = whole;
-            part.first += (uint64_t)first;
-            part.grad = f64(g + first, 1, n), part.master = f64(parts + first, 1, n);
-            part.m = tensor_of(pm + first, DTYPE_BF16, 1, n),
-            part.v = tensor_of(pv + first, DTYPE_BF16, 1, n);
-            b.ops->adamw(b.ops, b.stream, &part);
-        }
+        step.update = (uint64_t)t;
+        b.ops->adamw(b.ops, b.stream, &a);
+        b.ops->adamw(b.ops, b.stream, &b_cut);
     }
     assert_memory_equal(m, pm, sizeof m);
     assert_memory_equal(v, pv, sizeof v);
@@ -72,6 +73,49 @@ static void test_adamw_bf16(void **state)
     bench_close(&b);
 }
 
+/* A table of tensors in buffers of several orders, in one launch: as each element alone, with its
+ * tensor's constants and its number in the model; what is between the spans stays. */
+static void test_adamw_table(void **state)
+{
+    (void)state;
+    enum { N = 400, ROW = 7, COLS = 20, COL = 3 };
+    /* the second one is columns of a matrix, from the middle of a row on */
+    static const struct ops_adamw_span table[] = {
+        {.grad = 200, .master = 5, .state = 100, .weight = 40, .n = 33, .counted = 33, .first = 9,
+         .weight_decay = 0.5, .lr_scale = 1},
+        {.grad = 30, .master = 90, .state = 0, .weight = 100, .n = 60, .counted = 41, .first = 70,
+         .col = COL, .row = ROW, .skip = COLS - ROW, .lr_scale = 3}};
+    struct bench b = bench_open(DTYPE_F64);
+    double *w[2] = {new_normal(N, 1), new_normal(N, 1)}, *g = new_normal(N, 2), out[2][N] = {{0}};
+    uint16_t m[2][N] = {{0}}, v[2][N] = {{0}};
+    struct ops_change change[2] = {{0}};
+    struct ops_step step = {.lr = 0.1, .bias1 = 0.1, .bias2 = 0.1, .grad_scale = 1, .update = 4};
+    struct ops_adamw a[2];
+    for (int k = 0; k < 2; k++)
+        a[k] = (struct ops_adamw){
+            .step = &step, .spans = table, .host_spans = table, .n = LEN(table),
+            .grad = f64(g, 1, N), .master = f64(w[k], 1, N), .weight = f64(out[k], 1, N),
+            .m = tensor_of(m[k], DTYPE_BF16, 1, N), .v = tensor_of(v[k], DTYPE_BF16, 1, N),
+            .seed = 5, .beta1 = 0.9, .beta2 = 0.9, .eps = 1e-8, .change = &change[k]};
+    b.ops->adamw(b.ops, b.stream, &a[0]);
+    for (int k = 0; k < LEN(table); k++)
+        for (int j = 0; j < table[k].n; j++) {
+            struct ops_adamw_span s = table[k];
+            s.grad += j, s.master += j, s.state += j, s.weight += j;
+            s.first += (uint64_t)(k ? j + (COL + j) / ROW * (COLS - ROW) : j);
+            s.n = 1, s.counted = j < table[k].counted, s.col = s.row = s.skip = 0;
+            a[1].spans = a[1].host_spans = &s, a[1].n = 1;
+            b.ops->adamw(b.ops, b.stream, &a[1]);
+        }
+    assert_memory_equal(w[0], w[1], N * sizeof *g), assert_memory_equal(out[0], out[1], sizeof *out);
+    assert_memory_equal(m[0], m[1], sizeof *m), assert_memory_equal(v[0], v[1], sizeof *v);
+    assert_true(fabs(change[0].weight_sumsq / change[1].weight_sumsq - 1) < 1e-13 &&
+                fabs(change[0].update_sumsq / change[1].update_sumsq - 1) < 1e-13);
+    assert_true(out[0][39] == 0 && out[0][40] == w[0][5] && m[0][99] == 0 && m[0][100] != 0);
+    free(w[0]), free(w[1]), free(g);
+    bench_close(&b);
+}
+
 static void test_adamw(void **state)
 {
     (void)state;
@@ -83,10 +127,13 @@ static void test_adamw(void **state)
     static double m[N], v[N], wm[N], wv[N], before[N], out[N];
     struct ops_change change = {0}, counted = {0};
     struct ops_step step = {0};
-    struct ops_adamw a = {.step = &step, .master = f64(w, 1, N), .m = f64(m, 1, N),
+    struct ops_adamw_span span = {
+        .n = N, .counted = COUNTED, .weight_decay = 0.1, .lr_scale = 2};
+    struct ops_adamw a = {.step = &step, .spans = &span, .host_spans = &span, .n = 1,
+                          .master = f64(w, 1, N), .m = f64(m, 1, N),
                           .v = f64(v, 1, N), .ema = f64(ema, 1, N), .weight = f64(out, 1, N),
-                          .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1,
-                          .lr_scale = 2, .ema_decay = 0.95, .change = &change, .counted = COUNTED};
+                          .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8,
+                          .ema_decay = 0.95, .change = &change};
     for (int t = 1; t <= 3; t++) {
         double *g = new_normal(N, 10 + (uint64_t)t);
         memcpy(before, w, sizeof before);
@@ -127,6 +174,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_adamw),
+        cmocka_unit_test(test_adamw_table),
         cmocka_unit_test(test_adamw_bf16),
         cmocka_unit_test(test_round_random),
     };

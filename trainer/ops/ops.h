@@ -250,25 +250,45 @@ struct ops_step {
     int32_t reserved;
 };
 
-/* AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", algorithm 2) on a row of
- * elements: g = grad_scale · grad; m and v are updated; master -= lr · lr_scale · (m̂ / (sqrt(v̂) +
- * eps) + weight_decay · master); ema = ema_decay · ema + (1 - ema_decay) · master; weight = master
- * in weight's own dtype.
+/* Elements of one tensor of the model that follow one another in every buffer. The places are in
+ * elements: `grad` of the gradients, `state` of m, v and ema, and so on.
  *
- * m and v may be bf16. They are then computed as the rest and rounded at random (base/bf16.h), with
- * e = first + element, by a half of word e mod 4 of philox_at(seed, PHILOX_ROUND, update, e / 4):
- * the low half for m, the high one for v. */
+ * Element j has, in the whole model, the number first + j + (col + j) / row · skip: the tensor's
+ * rows are of row + skip numbers, of which `row` are here, and the span begins at col of one. row
+ * 0: all numbers follow one another. */
+struct ops_adamw_span {
+    int64_t grad, master, state, weight;
+    int64_t n;
+    int64_t counted; /* the first so many go into ops_change */
+    uint64_t first;
+    int64_t col, row, skip;
+    double weight_decay, lr_scale;
+};
+
 /* Sums of squares of the weights before an update, and of what it changes. */
 struct ops_change { double weight_sumsq, update_sumsq; };
+
+/* AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", algorithm 2) on a table of
+ * spans, such as a unit's: g = grad_scale · grad; m and v are updated; master -= lr · lr_scale ·
+ * (m̂ / (sqrt(v̂) + eps) + weight_decay · master); ema = ema_decay · ema + (1 - ema_decay) ·
+ * master; weight = master in weight's own dtype. Elements outside the spans stay as they are.
+ *
+ * m and v may be bf16. They are then computed as the rest and rounded at random (base/bf16.h), for
+ * an element of number e by a half of word e mod 4 of philox_at(seed, PHILOX_ROUND, update, e / 4):
+ * the low half for m, the high one for v.
+ *
+ * `host_spans` is the same table in the host's memory, for the sizes of a launch. It is borrowed
+ * for the call. */
 struct ops_adamw {
     const struct ops_step *step;
-    struct tensor grad, master, m, v; /* [1, count] stat; m and v may be bf16 */
-    uint64_t seed, first; /* of the rounding; element 0's number in the whole model */
+    const struct ops_adamw_span *spans, *host_spans; /* [n] */
+    int64_t n;
+    struct tensor grad, master, m, v; /* [1, elements] stat, whole buffers; m and v may be bf16 */
     struct tensor ema, weight;        /* optional; weight may be master's memory */
-    double beta1, beta2, eps, weight_decay, lr_scale, ema_decay;
-    /* Device memory, to which the master's first `counted` elements are added. Optional. */
+    uint64_t seed;                    /* of the rounding */
+    double beta1, beta2, eps, ema_decay;
+    /* Device memory, to which what is counted is added, span by span. Optional if nothing is. */
     struct ops_change *change;
-    int64_t counted;
 };
 
 /* One read gives the sum of squares (of the finite values) and the count of the others. */

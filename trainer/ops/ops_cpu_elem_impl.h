@@ -280,11 +280,20 @@ static void op_finite(struct ops *o, struct dev_stream *s, const struct ops_fini
         *a->bad += row_bad(tensor_at(&a->x, i, 0), a->x.dtype, a->x.cols);
 }
 
-static void adamw_run(const struct ops_adamw *a, const struct ops_step *t, int64_t n)
+/* Elements of a span that are worked on together. */
+struct adamw_part {
+    const struct ops_adamw *all;
+    int64_t n, counted;
+    void *grad, *master, *m, *v, *ema, *weight;
+    uint64_t first; /* number of the first one */
+    double weight_decay, lr_scale;
+};
+
+static void adamw_run(const struct adamw_part *a, const struct ops_step *t, int64_t n)
 {
-    const REAL *restrict grad = a->grad.ptr;
-    REAL *restrict w = a->master.ptr, *restrict m = a->m.ptr, *restrict v = a->v.ptr;
-    REAL beta1 = (REAL)a->beta1, beta2 = (REAL)a->beta2, eps = (REAL)a->eps,
+    const REAL *restrict grad = a->grad;
+    REAL *restrict w = a->master, *restrict m = a->m, *restrict v = a->v;
+    REAL beta1 = (REAL)a->all->beta1, beta2 = (REAL)a->all->beta2, eps = (REAL)a->all->eps,
          decay = (REAL)a->weight_decay;
     REAL lr = (REAL)(t->lr * a->lr_scale), scale = (REAL)t->grad_scale;
     REAL unbias1 = (REAL)(1 / t->bias1), unbias2 = (REAL)(1 / t->bias2);
@@ -296,12 +305,12 @@ static void adamw_run(const struct ops_adamw *a, const struct ops_step *t, int64
     }
 }
 
-static void adamw_run_bf16(const struct ops_adamw *a, const struct ops_step *t, int64_t n)
+static void adamw_run_bf16(const struct adamw_part *a, const struct ops_step *t, int64_t n)
 {
-    const REAL *restrict grad = a->grad.ptr;
-    REAL *restrict w = a->master.ptr;
-    uint16_t *restrict ms = a->m.ptr, *restrict vs = a->v.ptr;
-    REAL beta1 = (REAL)a->beta1, beta2 = (REAL)a->beta2, eps = (REAL)a->eps,
+    const REAL *restrict grad = a->grad;
+    REAL *restrict w = a->master;
+    uint16_t *restrict ms = a->m, *restrict vs = a->v;
+    REAL beta1 = (REAL)a->all->beta1, beta2 = (REAL)a->all->beta2, eps = (REAL)a->all->eps,
          decay = (REAL)a->weight_decay;
     REAL lr = (REAL)(t->lr * a->lr_scale), scale = (REAL)t->grad_scale;
     REAL unbias1 = (REAL)(1 / t->bias1), unbias2 = (REAL)(1 / t->bias2);
@@ -309,7 +318,7 @@ static void adamw_run_bf16(const struct ops_adamw *a, const struct ops_step *t, 
     for (int64_t i = 0; i < n; i++) {
         uint64_t e = a->first + (uint64_t)i;
         if (i == 0 || e % 4 == 0)
-            bits = philox_at(a->seed, PHILOX_ROUND, t->update, e / 4);
+            bits = philox_at(a->all->seed, PHILOX_ROUND, t->update, e / 4);
         REAL g = scale * grad[i], m = beta1 * (REAL)bf16_value(ms[i]) + (1 - beta1) * g,
              v = beta2 * (REAL)bf16_value(vs[i]) + (1 - beta2) * g * g;
         w[i] -= lr * (m * unbias1 / (real_sqrt(v * unbias2) + eps) + decay * w[i]);
@@ -320,59 +329,89 @@ static void adamw_run_bf16(const struct ops_adamw *a, const struct ops_step *t, 
 
 enum { UPDATE_PIECE = 1024 };
 
-static struct ops_adamw adamw_part(const struct ops_adamw *a, int64_t first, int64_t n)
+/* Returns n elements of a span, from `at` on, whose numbers follow one another. */
+static struct adamw_part part_of(const struct ops_adamw *a, const struct ops_adamw_span *s,
+                                 int64_t at, int64_t n)
 {
-    struct ops_adamw b = *a;
-    struct tensor *all[] = {&b.grad, &b.master, &b.m, &b.v, &b.ema, &b.weight};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        *all[i] = columns(all[i], first, n);
-    b.first += (uint64_t)first;
-    b.counted = a->counted < first ? 0 : a->counted - first < n ? a->counted - first : n;
-    return b;
+    int64_t rows = s->row ? (s->col + at) / s->row : 0, counted = s->counted - at;
+    return (struct adamw_part){
+        .all = a,
+        .n = n,
+        .counted = counted < 0 ? 0 : counted < n ? counted : n,
+        .grad = columns(&a->grad, s->grad + at, n).ptr,
+        .master = columns(&a->master, s->master + at, n).ptr,
+        .m = columns(&a->m, s->state + at, n).ptr,
+        .v = columns(&a->v, s->state + at, n).ptr,
+        .ema = columns(&a->ema, s->state + at, n).ptr,
+        .weight = columns(&a->weight, s->weight + at, n).ptr,
+        .first = s->first + (uint64_t)(at + rows * s->skip),
+        .weight_decay = s->weight_decay,
+        .lr_scale = s->lr_scale,
+    };
 }
 
-static void average_run(const struct ops_adamw *a, int64_t n)
+static void average_run(const struct adamw_part *a)
 {
-    REAL *restrict ema = a->ema.ptr;
-    const REAL *restrict w = a->master.ptr;
-    REAL d = (REAL)a->ema_decay;
-    for (int64_t i = 0; i < n; i++)
+    REAL *restrict ema = a->ema;
+    const REAL *restrict w = a->master;
+    REAL d = (REAL)a->all->ema_decay;
+    for (int64_t i = 0; i < a->n; i++)
         ema[i] = d * ema[i] + (1 - d) * w[i];
 }
 
 /* Updates no more elements than `old` holds: all of them are at hand, in the nearest cache. Squares
  * of a piece are summed in REAL. */
-static void adamw_piece(const struct ops_adamw *a, REAL *restrict old)
+static void adamw_piece(const struct adamw_part *a, REAL *restrict old)
 {
-    const REAL *restrict w = a->master.ptr;
+    const REAL *restrict w = a->master;
+    struct ops_change *change = a->all->change;
     memcpy(old, w, (size_t)a->counted * sizeof *old);
-    (a->m.dtype == DTYPE_BF16 ? adamw_run_bf16 : adamw_run)(a, a->step, a->master.cols);
-    if (a->ema.ptr)
-        average_run(a, a->master.cols);
+    (a->all->m.dtype == DTYPE_BF16 ? adamw_run_bf16 : adamw_run)(a, a->all->step, a->n);
+    if (a->ema)
+        average_run(a);
     if (a->counted == 0)
         return;
-    a->change->weight_sumsq += (double)row_dot(old, old, a->counted);
+    change->weight_sumsq += (double)row_dot(old, old, a->counted);
     for (int64_t i = 0; i < a->counted; i++)
         old[i] = w[i] - old[i];
-    a->change->update_sumsq += (double)row_dot(old, old, a->counted);
+    change->update_sumsq += (double)row_dot(old, old, a->counted);
 }
 
-static void op_adamw(struct ops *o, struct dev_stream *s, const struct ops_adamw *a)
+/* Updates `n` elements of a span, from `first` on, whose numbers follow one another. */
+static void span_update(const struct ops_adamw *a, const struct ops_adamw_span *s, int64_t first,
+                        int64_t n)
 {
-    (void)o, (void)s;
-    int64_t n = a->master.cols;
     REAL old[UPDATE_PIECE];
-    BUG_ON(a->master.rows != 1 || a->grad.cols != n || a->m.cols != n || a->v.cols != n ||
-           a->counted > n || (a->counted && !a->change));
-    BUG_ON(a->m.dtype != a->v.dtype || (a->m.dtype != DTYPE_BF16 && !is_real(&a->m)));
-    BUG_ON(!is_real(&a->master) || !is_real(&a->grad) || (a->ema.ptr && !is_real(&a->ema)));
     for (int64_t at = 0; at < n; at += UPDATE_PIECE) {
-        struct ops_adamw part = adamw_part(a, at, n - at < UPDATE_PIECE ? n - at : UPDATE_PIECE);
+        struct adamw_part part =
+            part_of(a, s, first + at, n - at < UPDATE_PIECE ? n - at : UPDATE_PIECE);
         if (!a->step->skip)
             adamw_piece(&part, old);
-        if (part.weight.ptr && part.weight.ptr != part.master.ptr)
-            convert(part.master.ptr, part.master.dtype, part.weight.ptr, part.weight.dtype,
-                    part.master.cols);
+        if (part.weight && part.weight != part.master)
+            convert(part.master, a->master.dtype, part.weight, a->weight.dtype, part.n);
+    }
+}
+
+static void adamw_check(const struct ops_adamw *a)
+{
+    BUG_ON(a->master.rows != 1 || (a->n > 0 && !a->host_spans));
+    BUG_ON(a->m.dtype != a->v.dtype || (a->m.dtype != DTYPE_BF16 && !is_real(&a->m)));
+    BUG_ON(!is_real(&a->master) || !is_real(&a->grad) || (a->ema.ptr && !is_real(&a->ema)));
+}
+
+static void op_adamw(struct ops *o, struct dev_stream *stream, const struct ops_adamw *a)
+{
+    (void)o, (void)stream;
+    adamw_check(a);
+    for (int64_t k = 0; k < a->n; k++) {
+        const struct ops_adamw_span *s = &a->spans[k];
+        BUG_ON(s->counted > s->n || (s->counted && !a->change));
+        for (int64_t at = 0, n; at < s->n; at += n) {
+            n = s->n - at;
+            if (s->row && s->row - (s->col + at) % s->row < n)
+                n = s->row - (s->col + at) % s->row;
+            span_update(a, s, at, n);
+        }
     }
 }
 

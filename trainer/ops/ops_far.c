@@ -27,29 +27,34 @@ OPS_LIST(FAR_CALL)
 
 /* ---- what the host says of device memory ---- */
 
-enum { SAID = 64 };
+enum { SAID = 256 };
 /* A part of an array as the host has it, to be compared with the device's. */
 struct said {
-    const int32_t *far;
-    int64_t n;
-    int32_t near[SAID];
+    const char *far;
+    int64_t bytes;
+    char near[SAID];
 };
 
 static void said_run(void *args)
 {
     const struct said *p = args;
-    BUG_ON(memcmp(p->far, p->near, (size_t)p->n * sizeof *p->near) != 0);
+    BUG_ON(memcmp(p->far, p->near, (size_t)p->bytes) != 0);
 }
 
 /* Queues the comparison of an array with the host's, which may change behind the call. */
-static void said_queue(struct dev_stream *s, const int32_t *far, const int32_t *near, int64_t n)
+static void said_queue(struct dev_stream *s, const void *far, const void *near, int64_t bytes)
 {
     BUG_ON(!far || !near);
-    for (int64_t at = 0; at < n; at += SAID) {
-        struct said p = {.far = far + at, .n = num_min_i64(SAID, n - at)};
-        memcpy(p.near, near + at, (size_t)p.n * sizeof *p.near);
+    for (int64_t at = 0; at < bytes; at += SAID) {
+        struct said p = {.far = (const char *)far + at, .bytes = num_min_i64(SAID, bytes - at)};
+        memcpy(p.near, (const char *)near + at, (size_t)p.bytes);
         dev_far_queue(s, said_run, &p, sizeof p);
     }
+}
+
+static void index_queue(struct dev_stream *s, const int32_t *far, const int32_t *near, int64_t n)
+{
+    said_queue(s, far, near, n * (int64_t)sizeof *near);
 }
 
 /* Compares what the host has of the segments. Their lengths stay within their bounds. */
@@ -57,12 +62,12 @@ static void attn_check(struct dev_stream *s, const struct ops_attn *a)
 {
     if (a->n == 0)
         return;
-    said_queue(s, a->q_start, a->host.q_start, a->n + 1);
-    said_queue(s, a->k_start, a->host.k_start, a->n);
-    said_queue(s, a->k_len, a->host.k_len, a->n);
+    index_queue(s, a->q_start, a->host.q_start, a->n + 1);
+    index_queue(s, a->k_start, a->host.k_start, a->n);
+    index_queue(s, a->k_len, a->host.k_len, a->n);
     BUG_ON(!a->k_all != !a->host.k_all);
     if (a->k_all)
-        said_queue(s, a->k_all, a->host.k_all, a->n);
+        index_queue(s, a->k_all, a->host.k_all, a->n);
     for (int64_t i = 0; i < a->n; i++)
         BUG_ON(a->host.q_start[i + 1] - a->host.q_start[i] > a->max_q ||
                a->host.k_len[i] > a->max_k);
@@ -71,14 +76,15 @@ static void attn_check(struct dev_stream *s, const struct ops_attn *a)
 /* Compares each row's sample with what follows from the starts of samples. */
 static void samples_check(struct dev_stream *s, const struct ops_adaln *a, int64_t rows)
 {
-    int32_t near[SAID], m = 0;
+    enum { PLACES = 64 };
+    int32_t near[PLACES], m = 0;
     for (int64_t row = 0; row < rows; row++) {
-        int64_t place = row % SAID;
+        int64_t place = row % PLACES;
         while (a->host_row_start[m + 1] <= row)
             m++;
         near[place] = m;
-        if (place == SAID - 1 || row + 1 == rows)
-            said_queue(s, a->sample + row - place, near, place + 1);
+        if (place == PLACES - 1 || row + 1 == rows)
+            index_queue(s, a->sample + row - place, near, place + 1);
     }
 }
 
@@ -88,11 +94,17 @@ static void adaln_check(struct dev_stream *s, const struct ops_adaln *a)
     int64_t rows = a->x.ptr ? a->x.rows : a->dx.rows;
     if (a->n == 0)
         return;
-    said_queue(s, a->row_start, a->host_row_start, a->n + 1);
+    index_queue(s, a->row_start, a->host_row_start, a->n + 1);
     BUG_ON(a->host_row_start[0] != 0 || a->host_row_start[a->n] != rows);
     for (int64_t m = 0; m < a->n; m++)
         BUG_ON(a->host_row_start[m + 1] < a->host_row_start[m]);
     samples_check(s, a, rows);
+}
+
+static void adamw_check(struct dev_stream *s, const struct ops_adamw *a)
+{
+    if (a->n > 0)
+        said_queue(s, a->spans, a->host_spans, a->n * (int64_t)sizeof *a->spans);
 }
 
 #define CHECKED(op, check, args)                                                              \
@@ -105,6 +117,7 @@ CHECKED(attn_fwd, attn_check, ops_attn)
 CHECKED(attn_bwd, attn_check, ops_attn)
 CHECKED(adaln_fwd, adaln_check, ops_adaln)
 CHECKED(adaln_bwd, adaln_check, ops_adaln)
+CHECKED(adamw, adamw_check, ops_adamw)
 
 /* ---- life ---- */
 
@@ -131,6 +144,7 @@ int ops_far_open(struct dev *dev, enum dtype dtype, enum ops_blas blas, struct o
     OPS_LIST(QUEUE)
     f->ops.attn_fwd = checked_attn_fwd, f->ops.attn_bwd = checked_attn_bwd;
     f->ops.adaln_fwd = checked_adaln_fwd, f->ops.adaln_bwd = checked_adaln_bwd;
+    f->ops.adamw = checked_adamw;
     *out = &f->ops;
     f = NULL; /* the caller's */
 out:

@@ -139,6 +139,8 @@ static int parts_open(struct optim *o, struct err *err)
         return rc;
     if ((rc = scratch_reserve(c, err)) < 0)
         return rc;
+    if ((rc = update_open(&o->update, c, err)) < 0)
+        return rc;
     return sums_open(&o->sums, c->sh, (int)c->layout->zero, c->grid->shard, c->grid->replica,
                      c->ops->stat, c->stream, o->grads, err);
 }
@@ -169,6 +171,7 @@ void optim_close(struct optim *o)
         o->c.ops->dev->free(o->c.ops->dev, all[i]);
     o->c.ops->dev->free_host(o->c.ops->dev, o->host);
     slab_free(o->slab);
+    update_close(&o->update);
     sums_close(&o->sums);
     for (int rule = 0; rule < PIECE_RULES; rule++)
         piece_spans_release(&o->spans[rule]);
@@ -496,84 +499,26 @@ static int health_sum(struct optim *o, double *norm, double *bad, struct err *er
 
 /* ---- update ---- */
 
-/* Updates local elements first, first+1 .. of tensor i, span by span of those that follow one
- * another in the model, for the numbers to round by. */
-static void spans_update(struct optim *o, int64_t i, int64_t first, const struct ops_adamw *all)
-{
-    for (int64_t done = 0, n; done < all->master.cols; done += n) {
-        int64_t span, global = shard_to_global(&o->c.sh->tensors[i], &o->c.params->items[i],
-                                               first + done, &span);
-        n = num_min_i64(span, all->master.cols - done);
-        struct ops_adamw args = *all;
-        args.grad = tensor_cols(all->grad, done, n),
-        args.master = tensor_cols(all->master, done, n);
-        args.m = tensor_cols(all->m, done, n), args.v = tensor_cols(all->v, done, n);
-        if (all->ema.ptr)
-            args.ema = tensor_cols(all->ema, done, n);
-        if (all->weight.ptr)
-            args.weight = tensor_cols(all->weight, done, n);
-        args.first += (uint64_t)global;
-        args.counted = num_max_i64(0, num_min_i64(n, all->counted - done));
-        o->c.ops->adamw(o->c.ops, o->c.stream, &args);
-    }
-}
-
-/* Returns how many of n elements, from local element `first` of tensor i on, this rank counts in
- * global norms. Each element of the model is counted on exactly one rank. */
-static int64_t counted(const struct optim *o, int64_t i, int64_t first, int64_t n)
-{
-    const struct shard_tensor *t = &o->c.sh->tensors[i];
-    bool once = o->c.grid->replica->rank == 0 &&
-                (o->c.layout->zero > 0 || o->c.grid->shard->rank == 0);
-    return once ? num_max_i64(0, num_min_i64(n, t->own_rows * t->cols - first)) : 0;
-}
-
-/* Does AdamW on what this rank updates of tensor i, all of it or what lies in the own piece. The
- * tensor's elements have the numbers from `number` on in the model. */
-static void tensor_update(struct optim *o, int64_t i, int64_t number)
-{
-    const struct param *p = &o->c.params->items[i];
-    const struct shard_tensor *t = &o->c.sh->tensors[i];
-    const struct run *r = o->c.run;
-    struct piece own = piece_of(o->c.sh, shards_unit_of(o->c.sh, i), t, 0, t->count);
-    bool all = o->c.layout->zero == 0;
-    int64_t n = all ? t->count : own.n, state = all ? t->offset : own.at;
-    if (n == 0)
-        return;
-    int64_t whole = all ? t->offset : t->offset + own.local;
-    struct tensor weights = weights_of(o, o->c.layout->zero < 3 ? whole : own.at, n);
-    struct ops_adamw args = {
-        .step = o->step,
-        .grad = run_of(o, o->grads, o->c.layout->zero < 2 ? whole : own.at, n),
-        .master = o->master ? run_of(o, o->master, state, n) : weights,
-        .m = moments_of(o, o->m, state, n),
-        .v = moments_of(o, o->v, state, n),
-        .seed = r->seed,
-        .first = (uint64_t)number,
-        .ema = o->ema ? run_of(o, o->ema, state, n) : tensor_none(),
-        .weight = o->master ? weights : tensor_none(),
-        .beta1 = r->adamw.beta1,
-        .beta2 = r->adamw.beta2,
-        .eps = r->adamw.eps,
-        .weight_decay = p->flags & PARAM_DECAY ? r->adamw.weight_decay : 0,
-        .lr_scale = p->lr_scale,
-        .ema_decay = r->adamw.ema_decay,
-        .change = o->change,
-        .counted = counted(o, i, all ? 0 : own.local, n),
-    };
-    if (o->moments == DTYPE_BF16)
-        spans_update(o, i, all ? 0 : own.local, &args);
-    else
-        o->c.ops->adamw(o->c.ops, o->c.stream, &args);
-}
-
 static void unit_update(struct optim *o, int64_t k)
 {
-    const struct shard_unit *u = &o->c.sh->units[k];
-    int64_t number = 0;
-    for (int64_t i = 0; i < u->first_param + u->n_params; number += o->c.params->items[i++].count)
-        if (i >= u->first_param && o->c.sh->tensors[i].unit == k)
-            tensor_update(o, i, number);
+    const struct run *r = o->c.run;
+    struct tensor weights = weights_of(o, 0, o->n_weights);
+    struct ops_adamw args = {
+        .step = o->step,
+        .grad = run_of(o, o->grads, 0, o->n_grads),
+        .master = o->master ? run_of(o, o->master, 0, o->n_state) : weights,
+        .m = moments_of(o, o->m, 0, o->n_state),
+        .v = moments_of(o, o->v, 0, o->n_state),
+        .ema = o->ema ? run_of(o, o->ema, 0, o->n_state) : tensor_none(),
+        .weight = o->master ? weights : tensor_none(),
+        .seed = r->seed,
+        .beta1 = r->adamw.beta1, .beta2 = r->adamw.beta2, .eps = r->adamw.eps,
+        .ema_decay = r->adamw.ema_decay,
+        .change = o->change,
+    };
+    args.n = update_spans(&o->update, k, &args.spans, &args.host_spans);
+    if (args.n > 0)
+        o->c.ops->adamw(o->c.ops, o->c.stream, &args);
 }
 
 /* Updates with zero 0: everybody updates everything, each unit while the next one's gradients

@@ -23,9 +23,9 @@
  * model has done so) and the pieces over the replicas of the shard group (sums.h; mostly that is
  * over by now). Then come the partial sums that tp ranks, copies of k/v heads or pp stages hold, in
  * one packed all-reduce an axis; the global norm, in which every element of the model counts once;
- * clipping; AdamW by tensor (decay, trainable, lr_scale from the parameter list); the average
- * (EMA). With zero 0 the gradients are gathered and everybody updates everything, with 1 and 2 the
- * weights are gathered, with 3 the model gathers them.
+ * clipping; AdamW by unit, in spans of tensors (decay, trainable, lr_scale from the parameter
+ * list); the average (EMA). With zero 0 the gradients are gathered and everybody updates
+ * everything, with 1 and 2 the weights are gathered, with 3 the model gathers them.
  *
  * Sums are formed in rank order whatever zero is. So zero 0 and 1, and zero 2 and 3, give bitwise
  * the same run, and with one micro-batch a step all four do (2 and 3 sum over the ranks micro-batch
@@ -43,6 +43,7 @@
 #include "trainer/ops/ops.h"
 #include "trainer/state/slab.h"
 #include "trainer/state/sums.h"
+#include "trainer/state/update.h"
 
 /* All borrowed. */
 struct optim_conf {
@@ -77,6 +78,7 @@ struct optim {
     struct piece_spans spans[PIECE_RULES];
     /* Sums over data-parallel ranks: optim_step begins what units.c has not begun in backward. */
     struct sums sums;
+    struct update update; /* what one launch a unit updates */
     void *pack;            /* of the longest of the sums over tp, kv, pp; NULL without any */
     struct ops_step *step; /* device-resident step block */
     struct ops_health *health;
