@@ -453,6 +453,7 @@ check-slow: tests ## the long proofs: 310 kills of a training, 300 seeds of shot
 	@REEL_BIN=$(abspath $(B)) tests/slow/static
 	@REEL_BIN=$(abspath $(B)) tests/slow/dist
 	@REEL_BIN=$(abspath $(B)) tests/slow/mpich
+	@REEL_BIN=$(abspath $(B)) tests/slow/gpu-pack
 
 check-peers: tests ## webdataset and Megatron-Energon read our shards and PyTorch computes our model
 ## (see tests/peers)

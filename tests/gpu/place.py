@@ -43,6 +43,7 @@ class Place:
         path = self.program("shim/libreel-cuda.so" if self.shim else "libreel-cuda.so")
         env = {**os.environ, "REEL_CUDA_LIBRARY": path, "OMPI_ALLOW_RUN_AS_ROOT": "1",
                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "REEL_HOME": self.work + "/home"}
+        env.setdefault("HOME", self.work)  # PMIx ends with a fault where nobody has a home
         libraries = machine.library_path()
         if libraries:
             env["LD_LIBRARY_PATH"] = libraries
@@ -77,12 +78,13 @@ class Place:
         return path
 
     def ranks(self, n, argv, env=None, cwd=None):
-        """Runs a program on n ranks of this machine, by shared memory alone."""
+        """Runs a program on n ranks of this machine, by shared memory alone. No other machine is
+        asked for, so that neither ssh nor its settings are looked at."""
         if not shutil.which("mpirun", path=self.environment()["PATH"]):
             raise Skipped("there is no mpirun: not in the pack, and not on this machine")
         return self.must(["mpirun", "--oversubscribe", "--mca", "btl", "self,vader", "--mca",
                           "btl_vader_single_copy_mechanism", "none", "--mca", "pml", "ob1",
-                          "--quiet", "-n", str(n), *argv], env, cwd)
+                          "--mca", "plm", "isolated", "--quiet", "-n", str(n), *argv], env, cwd)
 
     def ask(self, case):
         try:
