@@ -454,6 +454,7 @@ check-slow: tests ## the long proofs: 310 kills of a training, 300 seeds of shot
 	@REEL_BIN=$(abspath $(B)) tests/slow/dist
 	@REEL_BIN=$(abspath $(B)) tests/slow/mpich
 	@REEL_BIN=$(abspath $(B)) tests/slow/gpu-pack
+	@REEL_BIN=$(abspath $(B)) tests/slow/visit
 
 check-peers: tests ## webdataset and Megatron-Energon read our shards and PyTorch computes our model
 ## (see tests/peers)
@@ -466,6 +467,9 @@ no-gpu = nvidia-smi -L > /dev/null 2>&1 || { echo 'skipped: this machine has no 
 check-gpu: $(VISIT_NEEDS) ## every operation, runs and full sizes on this machine's GPU against the
 ## CPU (see tests/gpu/visit); the same command goes on where the last one ended
 	@$(no-gpu); tests/gpu/visit check --bin $(B) $(VISIT)
+
+bench-gpu: $(VISIT_NEEDS) ## rates, steps and memory of this machine's GPU (see tests/gpu/visit)
+	@$(no-gpu); tests/gpu/visit bench --bin $(B) $(VISIT)
 
 bench: $(B)/reel-train ## the trainer's tokens/s and memory beside PyTorch's, on one core (see
 ## tests/bench/bench): ROUNDS=5 OUT=file.json
@@ -534,4 +538,4 @@ help: ## this list
 	  /^## /{printf "  %-14s %s\n", "", substr($$0, 4)}' $(MAKEFILE_LIST)
 
 .PHONY: all $(ALL_NAMES) reel-static tests check check-quick check-slow check-faults check-peers \
-        check-gpu bench bench-db fuzz demo lint install uninstall dist clean help FORCE
+        check-gpu bench-gpu bench bench-db fuzz demo lint install uninstall dist clean help FORCE

@@ -4,6 +4,7 @@ import shutil
 
 from place import Case, Skipped, Wrong
 from runs import STEPS, Runs
+from steps import Point, planned
 
 LAYOUTS = ("dp=2,zero=1", "tp=2,sp=1", "cp=2,cp_kind=a2a", "pp=2", "cp=2,dp=2,zero=3,fsdp=4",
            "tp=2,pp=2,vpp=2")
@@ -129,6 +130,9 @@ def cases(place):
     found += [Case("layout/" + x, "f64, all ranks on one GPU, checkpoint as one rank's on the "
                    "CPU: 1e-11", layout(x), 15, 90)
               for x in (FEW_LAYOUTS if place.shim else LAYOUTS)]
+    found += [Case("memory/plan", "dit-xl, bf16: memory in use while it trains, less an idle "
+                   "process's, is the plan's device side within 2 %",
+                   planned(Point("dit-xl", "8x16x16", 8, 4)), 30, 120)]
     found += [Case("sanitizer/" + t, f"compute-sanitizer --tool {t} finds nothing", sanitizer(t),
                    60, 200) for t in ("racecheck", "memcheck")]
     return found
