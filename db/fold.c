@@ -43,7 +43,7 @@ static enum fold_kind kind_of(const char *name)
     } table[] = {
         {"step", FOLD_STEP},           {"ckpt_saved", FOLD_SAVED},
         {"ckpt_loaded", FOLD_LOADED},  {"attempt_started", FOLD_STARTED},
-        {"attempt_ended", FOLD_ENDED},
+        {"suspended", FOLD_SUSPENDED}, {"attempt_ended", FOLD_ENDED},
     };
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
         if (strcmp(name, table[i].name) == 0)
@@ -58,11 +58,12 @@ static enum fold_kind kind_of(const char *name)
 #define STEP_ORDER(op)                                          \
     "(SELECT 1 FROM step o WHERE o.run = s.run AND o.step = s.step" \
     " AND (o.attempt, o.seq, o.writer) " op " (s.attempt, s.seq, s.writer)"
+#define IS_TIMED " WHEN e.kind GLOB 'ckpt_*' OR e.kind = 'suspended'"
 #define TIMES                                                          \
     ", CASE WHEN e.kind = 'step' THEN s.started_at"                    \
-    " WHEN e.kind GLOB 'ckpt_*' THEN json_extract(e.json, '$.started_at') END," \
+    IS_TIMED " THEN json_extract(e.json, '$.started_at') END,"         \
     " CASE WHEN e.kind = 'step' THEN s.step_s"                         \
-    " WHEN e.kind GLOB 'ckpt_*' THEN json_extract(e.json, '$.seconds') END," \
+    IS_TIMED " THEN json_extract(e.json, '$.seconds') END,"            \
     " CASE WHEN e.kind = 'attempt_ended' THEN json_extract(e.json, '$.cause') END," \
     " coalesce(s.again, 0) OR EXISTS" STEP_ORDER("<") "), s.ended_ago_s"
 #define JOINED " FROM event e LEFT JOIN step s ON s.event = e.id"
@@ -208,7 +209,8 @@ static int activity_take(struct fold *f, const struct fold_event *e, int clock, 
                          double *begin, struct err *err)
 {
     static const int causes[] = {
-        [FOLD_STEP] = C_TRAIN, [FOLD_SAVED] = C_SAVE, [FOLD_LOADED] = C_LOAD};
+        [FOLD_STEP] = C_TRAIN, [FOLD_SAVED] = C_SAVE, [FOLD_LOADED] = C_LOAD,
+        [FOLD_SUSPENDED] = C_SUSPENDED};
     struct fold_writer *w = NULL;
     int rc = writer_get(f, e->attempt, e->writer, &w, err);
     if (rc < 0)
@@ -227,7 +229,8 @@ static int activity_take(struct fold *f, const struct fold_event *e, int clock, 
 static int event_take(struct fold *f, const struct fold_event *e, struct err *err)
 {
     struct fold_attempt *a = NULL;
-    bool activity = (e->kind == FOLD_STEP || e->kind == FOLD_SAVED || e->kind == FOLD_LOADED) &&
+    bool activity = (e->kind == FOLD_STEP || e->kind == FOLD_SAVED || e->kind == FOLD_LOADED ||
+                     e->kind == FOLD_SUSPENDED) &&
                     e->seconds >= 0;
     bool full = f->n_acts == ACTS || e->attempt != f->acts_attempt;
     int rc, clock;

@@ -4,9 +4,9 @@
  * Time is what fold/clock.h makes of the hosts' clocks.
  *
  * Spans. Every activity is an interval with a cause. Where several hold, the first in this order
- * counts: train, replay, save, load, start, queue, down (of several reasons for being down, the
- * first in the alphabet). What no interval covers is `other`. So by construction spans cannot
- * overlap, none is negative, and they add up to (last event - first submission).
+ * counts: suspended, train, replay, save, load, start, queue, down (of several reasons for being
+ * down, the first in the alphabet). What no interval covers is `other`. So by construction spans
+ * cannot overlap, none is negative, and they add up to (last event - first submission).
  */
 #ifndef DB_FOLD_H
 #define DB_FOLD_H

@@ -15,10 +15,12 @@ enum fold_kind {
     FOLD_STEP,
     FOLD_SAVED,
     FOLD_LOADED,
+    FOLD_SUSPENDED,
     FOLD_ENDED
 };
 /* C_DOWN + i is the i-th reason for being down. */
 enum fold_cause {
+    C_SUSPENDED,
     C_TRAIN,
     C_REPLAY,
     C_SAVE,
@@ -35,7 +37,7 @@ struct fold_event { /* its texts are borrowed until the query's next row */
     int64_t attempt, seq;
     const char *writer, *cause; /* cause is set for FOLD_ENDED only */
     struct fold_reading clocks;
-    /* set for steps, saves and loads; NaN where unknown */
+    /* set for what took a time, such as steps and saves; NaN where unknown */
     double started_at, seconds, ended_ago_s;
     bool replayed;
     bool overtakes; /* a step whose later execution is folded already */

@@ -1,9 +1,10 @@
 /* Keeps the table of a run's time by cause up to date while the run goes on.
  *
- * Two kinds of intervals say what a time was spent on. Activities (steps, saves, loads) come with
- * their events and never change. Phases (queue, start, down) follow from the attempts' bounds, are
- * few, and are listed anew each time. Activities come before phases in the order of causes, so the
- * rows themselves tell which activity holds where one does, and new activities are laid over them.
+ * Two kinds of intervals say what a time was spent on. Activities (steps, saves, loads,
+ * suspensions) come with their events and never change. Phases (queue, start, down) follow from the
+ * attempts' bounds, are few, and are listed anew each time. Activities come before phases in the
+ * order of causes, so the rows themselves tell which activity holds where one does, and new
+ * activities are laid over them.
  * Only a window of the rows is read and written: from the row before the first change to the row
  * behind the last. Nothing changed at its two ends, so the new rows join those that stay as if all
  * had been cut together.
@@ -16,7 +17,8 @@
 #include "base/list.h"
 #include "db/fold_priv.h"
 
-static const char *const cause_names[] = {"train", "replay", "save", "load", "start", "queue"};
+static const char *const cause_names[] = {"suspended", "train", "replay", "save",
+                                          "load",      "start", "queue"};
 
 /* ---- phases ---- */
 
@@ -182,7 +184,7 @@ static int rows_read(struct fold *f, const struct window *w, struct cut *c, stru
     store_bind_num(q, 3, w->to);
     while ((rc = store_next(q, err)) > 0) {
         const char *cause = store_text(q, 2);
-        for (int i = C_TRAIN; i <= C_LOAD && rc >= 0; i++)
+        for (int i = C_SUSPENDED; i <= C_LOAD && rc >= 0; i++)
             if (strcmp(cause, cause_names[i]) == 0)
                 rc = cut_add(c, store_num(q, 0), store_num(q, 1), i, err);
         if (rc < 0)

@@ -136,6 +136,7 @@ SELECT
          -- load, save    reading and writing checkpoints, while no step runs
          -- train         steps, the first time each is done
          -- replay        steps done again after a restart
+         -- suspended     the job was suspended by the scheduler, whatever that interrupted
          -- down:CAUSE    from an attempt's end by CAUSE to the start of the next; down:unknown when
          --               nobody said why
          -- other         within an attempt, none of these

@@ -109,6 +109,14 @@ static void space_text(const struct run_attempt *a, struct str *out)
                  (long long)a->number, clock_format_utc(a->held_until, when, sizeof when));
 }
 
+static void suspended_text(const struct run_attempt *a, struct str *out)
+{
+    char text[32];
+    if (a->suspended_s > 0)
+        str_addf(out, "  attempt %lld was suspended by the scheduler for %s\n",
+                 (long long)a->number, num_format_seconds(a->suspended_s, text, sizeof text));
+}
+
 /* Says what the attempt's agent asked the scheduler in vain. */
 static void vain_text(const struct run_attempt *a, struct str *out)
 {
@@ -236,7 +244,7 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
             gap_text(&s->attempts[i], i + 1 < s->n_attempts ? &s->attempts[i + 1] : NULL, out);
     for (int64_t i = 0; i < s->n_attempts; i++)
         damage_text(&s->attempts[i], out), space_text(&s->attempts[i], out),
-            vain_text(&s->attempts[i], out);
+            suspended_text(&s->attempts[i], out), vain_text(&s->attempts[i], out);
 }
 
 static void explain_json(const struct run_state *s, const char *word, const char *waits,

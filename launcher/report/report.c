@@ -40,7 +40,7 @@ static const char style[] =
     "stroke:var(--rule)}\n"
     ".c-train{fill:var(--mark)}.c-replay{fill:url(#h-replay)}.c-save{fill:url(#h-save)}"
     ".c-load{fill:url(#h-load)}.c-start{fill:url(#h-start)}.c-down{fill:url(#h-down)}"
-    ".c-queue,.c-other{fill:none}\n"
+    ".c-queue,.c-other,.c-suspended{fill:none}\n"
     "table{border-collapse:collapse;width:100%;font-size:.87em;font-variant-numeric:tabular-nums}"
     "th{text-align:left;color:var(--soft);font-weight:600}\n"
     "td,th{padding:4px 14px 4px 0;border-bottom:1px solid var(--line);vertical-align:top}"

@@ -197,7 +197,8 @@ static const char patterns[] =
  * one. */
 static const char *cause_class(const char *cause)
 {
-    static const char *const known[] = {"train", "replay", "save", "load", "start", "queue"};
+    static const char *const known[] = {"train", "replay", "save",  "load",
+                                        "start", "queue",  "suspended"};
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (strcmp(cause, known[i]) == 0)
             return known[i];
@@ -378,7 +379,8 @@ int report_time(struct report *r, struct err *err)
              "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"seconds by cause\">\n%s</svg>\n",
              STRIP_WIDTH, 10 + BAR_ROW * b.row, bars.p);
     str_add(r->out, "<p class=\"why\">train: first executions of steps. replay: steps done again. "
-                    "start: from an attempt's start to its first step. down: no attempt ran, after "
+                    "start: from an attempt's start to its first step. suspended: by the "
+                    "scheduler, whatever that interrupted. down: no attempt ran, after "
                     "one ended so. other: within an attempt, none of these.</p>\n</section>\n");
 out:
     str_release(&bars);

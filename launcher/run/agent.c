@@ -1,6 +1,7 @@
 #include "launcher/run/agent_priv.h"
 
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,6 +27,7 @@ enum {
 /* An agent that was taken for lost finds that out within a beat of its lease, and has killed its
  * trainer so long after that. */
 static const double EVICTED_KILL_S = 1;
+static const double SUSPENDED_LEAST_S = 2; /* a shorter silence of our own is a busy machine's */
 
 /* ---- events ---- */
 
@@ -60,6 +62,17 @@ static void event_limit(struct agent *a)
     event_int(&e, signal, number, 0);
     event_text(&e, signal, from, "agent");
     event_num(&e, signal, lead_s, a->limit.ends_mono - clock_mono_s());
+    attempt_event(&a->attempt, &e);
+}
+
+/* Says that all of the job stood still until now. */
+static void event_suspended(struct agent *a, double seconds)
+{
+    struct evlog_event e;
+    log_msg(LOG_INFO, "the job was suspended for %.0f s", seconds);
+    event_begin(a->attempt.log, &e, suspended);
+    event_num(&e, suspended, started_at, clock_wall_s() - seconds);
+    event_num(&e, suspended, seconds, seconds);
     attempt_event(&a->attempt, &e);
 }
 
@@ -143,7 +156,9 @@ static int notices_take(struct agent *a, int wait_ms, struct err *err)
     if (poll(&p, 1, wait_ms) < 0 && errno != EINTR)
         return err_set_errno(err, ERR_IO, "cannot wait for signals");
     while (read(a->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
-        if (info.ssi_signo != SIGCHLD) {
+        if (info.ssi_signo == SIGCONT) {
+            a->continued = true;
+        } else if (info.ssi_signo != SIGCHLD) {
             double heard_at = clock_wall_s();
             agent_stop_request(a, (int)info.ssi_signo, "here");
             if (a->attempt.log) /* else the attempt still waits for room to begin */
@@ -243,6 +258,19 @@ static int trainer_look(struct agent *a, struct sched_step_status *end, struct e
     return 0;
 }
 
+/* Notes that the job was suspended, if it was. Slurm stops and continues all processes of a job,
+ * and this one too: it did not look for a while, and then it was continued. A scheduler continues a
+ * job before it ends it, too; that leaves no gap. */
+static void suspension_look(struct agent *a)
+{
+    double now_s = clock_mono_s(), before_s = a->gap_s;
+    a->gap_s = a->looked_mono > 0 ? now_s - a->looked_mono : 0;
+    a->looked_mono = now_s;
+    if (a->continued && fmax(a->gap_s, before_s) >= SUSPENDED_LEAST_S)
+        event_suspended(a, fmax(a->gap_s, before_s));
+    a->continued = false;
+}
+
 /* Watches until the trainer has ended, or must be ended because a newer attempt has begun: ours
  * sees that by itself, another would write into the newer one's checkpoints. Signals arrive on the
  * descriptor, never in a handler. */
@@ -250,6 +278,7 @@ static int trainer_watch(struct agent *a, struct sched_step_status *end, struct 
 {
     for (;;) {
         int rc = trainer_look(a, end, err);
+        suspension_look(a);
         bool followed = !a->trainer.kind->ours && attempt_is_followed(&a->attempt);
         if (followed)
             return 0;
@@ -279,8 +308,9 @@ static int signals_take(struct agent *a, struct err *err)
 {
     sigset_t set;
     sigemptyset(&set);
-    for (const int *s = (const int[]){SIGTERM, SIGUSR1, SIGUSR2, SIGINT, SIGHUP, SIGCHLD, 0}; *s;
-         s++)
+    for (const int *s = (const int[]){SIGTERM, SIGUSR1, SIGUSR2, SIGINT, SIGHUP, SIGCHLD, SIGCONT,
+                                      0};
+         *s; s++)
         sigaddset(&set, *s);
     if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
         return err_set_errno(err, ERR_IO, "cannot block signals");

@@ -44,6 +44,8 @@ struct agent {
     struct attempt_ending before; /* how the attempt before ended, as the scheduler has it */
     double started_mono;   /* the attempt started */
     struct pulse pulse;    /* of the trainer */
+    double looked_mono, gap_s; /* the trainer was looked at last; so long after the look before */
+    bool continued;        /* SIGCONT came */
     struct owner_watch owner;
     struct arena arena;
 };

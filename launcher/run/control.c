@@ -205,6 +205,17 @@ static int wish_put(const struct launch *l, const struct run_state *s, const cha
     return rc;
 }
 
+/* Is the job suspended? Its agent looks for the owner's wish when it is resumed. */
+static bool is_suspended(struct sched *s, const char *id)
+{
+    struct sched_jobs jobs = {0};
+    const struct sched_job *job = sched_look(s, id, &jobs, NULL) < 0 ? NULL
+                                                                     : sched_jobs_find(&jobs, id);
+    bool suspended = job && job->state == SCHED_SUSPENDED;
+    sched_jobs_release(&jobs);
+    return suspended;
+}
+
 /* Cancels what waits, and tells the job that runs to save; it has all the time it needs. What waits
  * comes first: the other way round it could start in between. */
 static int jobs_stop(struct sched *s, const struct run_state *state, struct err *err)
@@ -223,6 +234,8 @@ static int jobs_stop(struct sched *s, const struct run_state *state, struct err 
     if (!running[0])
         return 0;
     rc = sched_signal(s, running, SIGUSR1, SCHED_TO_BATCH, err);
+    if (rc == ERR_STATE && is_suspended(s, running))
+        return 0;
     if (rc == ERR_STATE) /* it was given back, and waits */
         rc = sched_cancel(s, running, err);
     return rc == ERR_NOT_FOUND ? 0 : rc;

@@ -271,6 +271,8 @@ static void apply_agent(struct run_attempt *a, const struct told_event *e)
         a->requeued_for = cause ? cause_parse(cause) : CAUSE_NONE;
     } else if (strcmp(kind, "requeue_withheld") == 0) {
         a->withheld = true;
+    } else if (strcmp(kind, "suspended") == 0) {
+        a->suspended_s += fmax(0, json_num(event, "seconds", 0));
     } else if (strcmp(kind, "asked_in_vain") == 0) {
         apply_vain(a, event);
     } else if (strcmp(kind, "held") == 0) {

@@ -82,6 +82,7 @@ struct run_attempt {
     } space;
     bool done;              /* it published what was the last step then */
     bool withheld;          /* its agent did not give the job back: who stopped it is unknown */
+    double suspended_s;     /* its job was suspended for so long in all */
     struct {                /* what its agent asked the scheduler in vain last; what "" nothing */
         char what[32], why[STATE_TEXT_BYTES / 2];
         int64_t tries;

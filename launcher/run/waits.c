@@ -182,6 +182,13 @@ static const char *alive_format(const struct look *k, const struct sched_job *jo
 {
     const char *word = run_state_word(k->s, k->budget);
     bool lost = is_lost(k, job);
+    if (job->state == SCHED_SUSPENDED) {
+        snprintf(text, STATE_TEXT_BYTES,
+                 "job %.20s is suspended at the scheduler: nothing of it runs until it is "
+                 "resumed%s",
+                 job->id, strcmp(k->s->sched, "slurm") == 0 ? " (scontrol resume)" : "");
+        return "suspended";
+    }
     bool waits = lost || strcmp(word, "queued") == 0 || strcmp(word, "waiting") == 0;
     if ((job->state == SCHED_PENDING || job->state == SCHED_REQUEUED) && waits && job->reason[0])
         reason_format(k->s->sched, job->id, job->reason, text);

@@ -1,7 +1,8 @@
 /* waits: what the scheduler says of the job of a run that is not over: why it waits, in the
  * scheduler's own words, and what to do where it waits for somebody; that it is being cancelled, or
- * is over or gone and nobody has told the run; that it waits to run again, and the execution that
- * the run's logs tell of was lost. Of a run that no scheduler knows it says who brings it back.
+ * is over or gone and nobody has told the run; that it is suspended; that it waits to run again,
+ * and the execution that the run's logs tell of was lost. Of a run that no scheduler knows it says
+ * who brings it back.
  */
 #ifndef LAUNCHER_RUN_WAITS_H
 #define LAUNCHER_RUN_WAITS_H
@@ -18,7 +19,7 @@ struct waits_silence {
  * the run; that there is no answer is said. Another user's run is not asked about. silence: NULL
  * where one run alone is asked about. Returns the word for the run's state. It is run_state_word's,
  * unless the logs of a run that is to go on do not tell that its execution is over: "interrupted"
- * where the job is over or gone, "waiting" where it is to run again. */
+ * where the job is over or gone, "waiting" where it is to run again; "suspended" where it is. */
 const char *waits_why(const char *home, const struct run_state *s, const struct run_budget *budget,
                       struct waits_silence *silence, char text[STATE_TEXT_BYTES]);
 

@@ -68,6 +68,7 @@
     X(SCHED_UNKNOWN, "unknown", false)       /* not seen, not readable: keep watching */         \
     X(SCHED_PENDING, "pending", false)       /* waits for its first execution */                 \
     X(SCHED_RUNNING, "running", false)                                                           \
+    X(SCHED_SUSPENDED, "suspended", false)   /* its processes are stopped until it is resumed */ \
     X(SCHED_STOPPING, "stopping", false)     /* was asked to stop, or its last processes end */  \
     X(SCHED_REQUEUED, "requeued", false)     /* waits for its next execution */                  \
     X(SCHED_DONE, "done", true)              /* exit code 0 */                                   \

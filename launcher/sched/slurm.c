@@ -31,8 +31,8 @@ static const struct {
     /* squeue(1) JOB STATE CODES, up to 25.11 */
     {"PENDING", SCHED_PENDING},        {"CONFIGURING", SCHED_PENDING},
     {"RUNNING", SCHED_RUNNING},        {"SIGNALING", SCHED_RUNNING},
-    {"RESIZING", SCHED_RUNNING},       {"SUSPENDED", SCHED_RUNNING},
-    {"STOPPED", SCHED_RUNNING},        {"POWER_UP_NODE", SCHED_PENDING},
+    {"RESIZING", SCHED_RUNNING},       {"SUSPENDED", SCHED_SUSPENDED},
+    {"STOPPED", SCHED_SUSPENDED},      {"POWER_UP_NODE", SCHED_PENDING},
     {"COMPLETING", SCHED_STOPPING},    {"STAGE_OUT", SCHED_STOPPING},
     {"PREEMPTED", SCHED_STOPPING},     {"REQUEUED", SCHED_REQUEUED},
     {"REQUEUE_FED", SCHED_REQUEUED},   {"REQUEUE_HOLD", SCHED_REQUEUED},
@@ -115,7 +115,7 @@ enum sched_end slurm_end(const struct slurm_job *j, const struct slurm_site *sit
         return SCHED_END_NODE_FAIL;
     if (strcmp(base, "PENDING") == 0 || state == SCHED_REQUEUED)
         return j->restarts > 0 ? SCHED_END_REQUEUED : SCHED_END_NONE;
-    if (state == SCHED_RUNNING)
+    if (state == SCHED_RUNNING || state == SCHED_SUSPENDED)
         return j->preempted_at > 0 && j->preempted_at >= j->started_at ? SCHED_END_PREEMPTED
                                                                        : SCHED_END_NONE;
     return base[0] || sched_state_ended(state) ? SCHED_END_NONE : SCHED_END_UNKNOWN;

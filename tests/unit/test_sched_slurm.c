@@ -26,7 +26,7 @@ static void test_states(void **state)
         {"PENDING", true, 2, -1, SCHED_REQUEUED},
         {"CONFIGURING", true, 1, -1, SCHED_REQUEUED},
         {"RUNNING", true, 3, -1, SCHED_RUNNING},
-        {"SUSPENDED", true, 0, -1, SCHED_RUNNING},
+        {"SUSPENDED", true, 0, -1, SCHED_SUSPENDED},
         {"COMPLETING", true, 0, 1, SCHED_STOPPING},
         {"REQUEUE_HOLD", true, 1, 1, SCHED_REQUEUED},
         {"REQUEUED", true, 1, 1, SCHED_REQUEUED},
