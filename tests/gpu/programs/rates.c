@@ -9,116 +9,62 @@
  * clocks higher. After one call for warmth come five rounds of about SECONDS each, timed by events
  * on the stream. Prints one JSON object: the median rate, its spread (largest less smallest, over
  * the median), and every round's. Exit status: 0, 2 usage, 4 no device, 5 a failure. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/ops/compute.h"
+#include "tests/gpu/desk.h"
 
-enum { ROUNDS = 5, CALLS_MAX = 100000, BLOCKS_MAX = 16, NUMBERS_MAX = 4 };
+enum { ROUNDS = 5, CALLS_MAX = 100000, NUMBERS_MAX = 4 };
 
 struct rate {
-    struct compute c;
+    struct desk d;
     void (*queue)(struct rate *r);
     double amount; /* of one call */
     const char *unit;
     int64_t number[NUMBERS_MAX];
-    void *block[BLOCKS_MAX];
-    int blocks;
     struct ops_gemm gemm;
     struct ops_attn attn;
-    struct err err;
     double round_s, per_s[ROUNDS];
     int calls;
 };
-
-static void must(struct rate *r, int rc)
-{
-    if (rc == 0)
-        return;
-    fprintf(stderr, "rates: %s\n", r->err.text);
-    exit(5);
-}
-
-static void *block_new(struct rate *r, const char *what, int64_t bytes)
-{
-    void *at;
-    if (r->blocks == BLOCKS_MAX)
-        abort();
-    must(r, r->c.dev->alloc(r->c.dev, what, bytes, &at, &r->err));
-    return r->block[r->blocks++] = at;
-}
-
-/* Returns a tensor of numbers that are uniform in (-1, 1). */
-static struct tensor drawn(struct rate *r, enum dtype dtype, int64_t rows, int64_t cols)
-{
-    void *at = block_new(r, "an operand", rows * cols * dtype_bytes(dtype));
-    struct ops_draw a = {.out = tensor_of(at, dtype, 1, rows * cols), .kind = OPS_DRAW_UNIFORM,
-                         .scale = 1, .seed = 7, .ordinal = (uint64_t)r->blocks};
-    r->c.ops->draw(r->c.ops, r->c.stream, &a);
-    return tensor_of(at, dtype, rows, cols);
-}
 
 /* ---- what is timed ---- */
 
 static void copy_queue(struct rate *r)
 {
-    r->c.dev->copy(r->c.dev, r->block[1], r->block[0], r->number[0], DEV_D2D, r->c.stream);
+    r->d.c.dev->copy(r->d.c.dev, r->d.block[1], r->d.block[0], r->number[0], DEV_D2D, r->d.c.stream);
 }
 
 static void copy_open(struct rate *r)
 {
     int64_t n = r->number[0] / 2;
-    drawn(r, DTYPE_BF16, 1, n), drawn(r, DTYPE_BF16, 1, n);
+    desk_draw(&r->d, DTYPE_BF16, 1, n), desk_draw(&r->d, DTYPE_BF16, 1, n);
     r->amount = 2 * (double)r->number[0], r->unit = "B/s", r->queue = copy_queue;
 }
 
-static void gemm_queue(struct rate *r) { r->c.ops->gemm(r->c.ops, r->c.stream, &r->gemm); }
+static void gemm_queue(struct rate *r) { r->d.c.ops->gemm(r->d.c.ops, r->d.c.stream, &r->gemm); }
 
 static void gemm_open(struct rate *r)
 {
     int64_t m = r->number[0], n = r->number[1], k = r->number[2];
-    r->gemm = (struct ops_gemm){.a = drawn(r, DTYPE_BF16, m, k), .b = drawn(r, DTYPE_BF16, n, k),
-                                .c = drawn(r, DTYPE_BF16, m, n), .tb = true, .alpha = 1};
+    r->gemm = (struct ops_gemm){.a = desk_draw(&r->d, DTYPE_BF16, m, k), .b = desk_draw(&r->d, DTYPE_BF16, n, k),
+                                .c = desk_draw(&r->d, DTYPE_BF16, m, n), .tb = true, .alpha = 1};
     r->amount = 2 * (double)m * (double)n * (double)k, r->unit = "FLOP/s";
     r->queue = gemm_queue;
 }
 
-static void fwd_queue(struct rate *r) { r->c.ops->attn_fwd(r->c.ops, r->c.stream, &r->attn); }
-static void bwd_queue(struct rate *r) { r->c.ops->attn_bwd(r->c.ops, r->c.stream, &r->attn); }
-
-/* Sends where samples of one length begin, and returns it on the device and, in *host, on the
- * host. */
-static const int32_t *segments_send(struct rate *r, int64_t samples, int64_t tokens,
-                                    const int32_t **host)
-{
-    int32_t *x = malloc((size_t)(2 * samples + 1) * sizeof *x), *at;
-    if (!x)
-        abort();
-    for (int64_t i = 0; i <= samples; i++)
-        x[i] = (int32_t)(i * tokens);
-    for (int64_t i = 0; i < samples; i++)
-        x[samples + 1 + i] = (int32_t)tokens;
-    int64_t bytes = (2 * samples + 1) * (int64_t)sizeof *x;
-    at = block_new(r, "segments", bytes);
-    r->c.dev->copy(r->c.dev, at, x, bytes, DEV_H2D, r->c.stream);
-    must(r, r->c.dev->stream_sync(r->c.dev, r->c.stream, &r->err));
-    *host = x; /* stays to the end of the program */
-    return at;
-}
+static void fwd_queue(struct rate *r) { r->d.c.ops->attn_fwd(r->d.c.ops, r->d.c.stream, &r->attn); }
+static void bwd_queue(struct rate *r) { r->d.c.ops->attn_bwd(r->d.c.ops, r->d.c.stream, &r->attn); }
 
 static void attn_open(struct rate *r)
 {
     int64_t n = r->number[0], t = r->number[1], h = r->number[2], d = r->number[3], s = n * t;
-    const int32_t *host, *at = segments_send(r, n, t, &host);
     r->attn = (struct ops_attn){
-        .q = drawn(r, DTYPE_BF16, s, h * d), .k = drawn(r, DTYPE_BF16, s, h * d),
-        .v = drawn(r, DTYPE_BF16, s, h * d), .o = drawn(r, DTYPE_BF16, s, h * d),
-        .lse = drawn(r, DTYPE_F32, s, h), .n = n,
-        .q_start = at, .k_start = at, .k_len = at + n + 1,
-        .host = {.q_start = host, .k_start = host, .k_len = host + n + 1},
-        .max_q = t, .max_k = t, .heads = h, .kv_heads = h, .head_dim = d, .scale = 0.08};
+        .q = desk_draw(&r->d, DTYPE_BF16, s, h * d), .k = desk_draw(&r->d, DTYPE_BF16, s, h * d),
+        .v = desk_draw(&r->d, DTYPE_BF16, s, h * d), .o = desk_draw(&r->d, DTYPE_BF16, s, h * d),
+        .lse = desk_draw(&r->d, DTYPE_F32, s, h), .heads = h, .kv_heads = h, .head_dim = d, .scale = 0.08};
+    desk_segments(&r->d, &r->attn, n, t);
     r->amount = 4 * (double)n * (double)t * (double)t * (double)h * (double)d;
     r->unit = "FLOP/s", r->queue = fwd_queue;
 }
@@ -128,9 +74,9 @@ static void bwd_open(struct rate *r)
     attn_open(r);
     fwd_queue(r);
     int64_t s = r->attn.q.rows, cols = r->attn.q.cols;
-    r->attn.d_o = drawn(r, DTYPE_BF16, s, cols), r->attn.dq = drawn(r, DTYPE_BF16, s, cols);
-    r->attn.dk = drawn(r, DTYPE_BF16, s, cols), r->attn.dv = drawn(r, DTYPE_BF16, s, cols);
-    r->attn.delta = drawn(r, DTYPE_F32, s, r->attn.heads);
+    r->attn.d_o = desk_draw(&r->d, DTYPE_BF16, s, cols), r->attn.dq = desk_draw(&r->d, DTYPE_BF16, s, cols);
+    r->attn.dk = desk_draw(&r->d, DTYPE_BF16, s, cols), r->attn.dv = desk_draw(&r->d, DTYPE_BF16, s, cols);
+    r->attn.delta = desk_draw(&r->d, DTYPE_F32, s, r->attn.heads);
     r->amount *= 2, r->queue = bwd_queue;
 }
 
@@ -146,21 +92,21 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static double calls_time(struct rate *r, int calls, struct dev_event *from, struct dev_event *to)
 {
-    struct dev *dev = r->c.dev;
-    dev->event_record(dev, from, r->c.stream);
+    struct dev *dev = r->d.c.dev;
+    dev->event_record(dev, from, r->d.c.stream);
     for (int i = 0; i < calls; i++)
         r->queue(r);
-    dev->event_record(dev, to, r->c.stream);
-    must(r, dev->stream_sync(dev, r->c.stream, &r->err));
+    dev->event_record(dev, to, r->d.c.stream);
+    desk_sync(&r->d);
     return dev->event_elapsed_s(dev, from, to);
 }
 
 static void measure(struct rate *r)
 {
-    struct dev *dev = r->c.dev;
+    struct dev *dev = r->d.c.dev;
     struct dev_event *from, *to;
-    must(r, dev->event_new(dev, &from, &r->err));
-    must(r, dev->event_new(dev, &to, &r->err));
+    desk_must(&r->d, dev->event_new(dev, &from, &r->d.err));
+    desk_must(&r->d, dev->event_new(dev, &to, &r->d.err));
     calls_time(r, 1, from, to);
     double once = calls_time(r, 1, from, to), wanted = once > 0 ? r->round_s / once : CALLS_MAX;
     r->calls = wanted < 1 ? 1 : wanted > CALLS_MAX ? CALLS_MAX : (int)wanted;
@@ -211,17 +157,10 @@ int main(int argc, char **argv)
               "attn_bwd SAMPLES TOKENS HEADS DIM\n", stderr);
         return 2;
     }
-    struct compute_conf conf = {.device = COMPUTE_CUDA, .dtype = DTYPE_BF16};
-    if (compute_open(&r.c, &conf, &r.err) < 0) {
-        fprintf(stderr, "rates: %s\n", r.err.text);
-        return 4;
-    }
+    desk_open(&r.d, DTYPE_BF16);
     kinds[kind].open(&r);
     measure(&r);
     print(&r);
-    for (int i = 0; i < r.blocks; i++)
-        r.c.dev->free(r.c.dev, r.block[i]);
-    free((void *)r.attn.host.q_start);
-    compute_close(&r.c);
+    desk_close(&r.d);
     return 0;
 }
