@@ -224,6 +224,21 @@ static void test_ending(void **state)
     }
 }
 
+/* A job cancelled in the second in which its grace begins, where preemption cancels jobs, has the
+ * same text as one whose grace is over. Where the base state is told (reel-slurm, a squeue --json that
+ * lists the states) they differ. */
+static void test_ending_by_base(void **state)
+{
+    static const char text[] =
+        LINE_IN("late", "1", "COMPLETING", "None", "0", "0", "1", "81", "109", "109", "", "n");
+    struct slurm_jobs jobs;
+    (void)state;
+    assert_int_equal(slurm_text_jobs(text, &arena, &jobs, NULL), 0);
+    assert_int_equal(slurm_end(&jobs.v[0], NULL, 130), SCHED_END_PREEMPTED);
+    jobs.v[0].base = "CANCELLED";
+    assert_int_equal(slurm_end(&jobs.v[0], NULL, 130), SCHED_END_CANCELLED);
+}
+
 static void test_ending_json(void **state)
 {
     static const struct {
@@ -671,7 +686,8 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, arena_setup, arena_teardown)
     const struct CMUnitTest tests[] = {
         TEST(states), TEST(token), TEST(squeue_text), TEST(squeue_text_refused), TEST(ending),
-        TEST(ending_json), TEST(squeue_json), TEST(site), TEST(durations_and_gpus),
+        TEST(ending_by_base), TEST(ending_json), TEST(squeue_json), TEST(site),
+        TEST(durations_and_gpus),
 #define FAKED(name) cmocka_unit_test_setup_teardown(test_##name, fake_setup, fake_teardown)
         FAKED(forgotten), FAKED(environment), FAKED(after), FAKED(shared_answer),
         FAKED(answer_unshared), FAKED(several_clusters), FAKED(lost_node),
