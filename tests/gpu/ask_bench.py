@@ -45,9 +45,8 @@ def torch_beside(mode, model, seq, gbs):
     """The same sizes in PyTorch, compiled, or eager with all layers recomputed."""
     def ask(place):
         script = os.path.join(machine.ROOT, "tests", "gpu", "torch_dit.py")
-        if not os.path.exists(script):
-            raise Skipped("not built: tests/gpu/torch_dit.py")
-        profile = os.path.join(machine.ROOT, "profiles", "models", model + ".json")
+        profile = os.path.join(machine.ROOT, "profiles", "models",
+                               ("dit-tiny" if place.shim else model) + ".json")
         argv = ["python3", script, profile, "1x2x2" if place.shim else seq,
                 str(1 if place.shim else gbs), "2" if place.shim else "10", mode]
         return torch_answer(place, argv + (["cpu"] if place.shim else []))
@@ -55,7 +54,8 @@ def torch_beside(mode, model, seq, gbs):
 
 
 def torch_answer(place, argv):
-    p = place.run(argv)
+    # PyTorch brings libraries of its own, beside which those of a pack may be too old.
+    p = place.run(argv, {"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")})
     if p.returncode == 4:
         raise Skipped(p.stderr.strip().splitlines()[-1])
     p.check_returncode()
