@@ -9,6 +9,7 @@
 static struct {
     struct dev *far;
     struct dev_stream *none; /* the stream that calls without one use */
+    int index;
     cudaError_t last;
     struct { const void *kernel; int bytes; } shared[64]; /* kernels with more shared memory */
 } gpu;
@@ -90,6 +91,13 @@ cudaError_t cudaSetDevice(int index)
                      gpu.far->stream_new(gpu.far, "none", DEV_PRIORITY_NORMAL, &gpu.none,
                                          &err) < 0))
         return RESULT(cudaErrorMemoryAllocation);
+    gpu.index = index;
+    return RESULT(cudaSuccess);
+}
+
+cudaError_t cudaGetDevice(int *index)
+{
+    *index = gpu.index;
     return RESULT(cudaSuccess);
 }
 
@@ -174,6 +182,11 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
     return RESULT(rc < 0 ? cudaErrorUnknown : cudaSuccess);
 }
 
+cudaError_t cudaStreamQuery(cudaStream_t s)
+{
+    return RESULT(dev_far_try(stream_of(s)) ? cudaSuccess : cudaErrorNotReady);
+}
+
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 {
     (void)flags;
@@ -202,6 +215,12 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
     gpu.far->event_sync(gpu.far, (struct dev_event *)e);
     return RESULT(cudaSuccess);
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+    bool over = dev_far_event_try(gpu.far, (struct dev_event *)e);
+    return RESULT(over ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
@@ -248,6 +267,13 @@ cudaError_t cudaMemset(void *dst, int byte, size_t bytes)
 cudaError_t shim_queue(cudaStream_t s, void (*run)(void *args), const void *args, size_t bytes)
 {
     dev_far_queue(stream_of(s), run, args, (int64_t)bytes);
+    return cudaSuccess;
+}
+
+cudaError_t shim_queue_poll(cudaStream_t s, bool (*poll)(void *args), const void *args,
+                            size_t bytes)
+{
+    dev_far_queue_poll(stream_of(s), poll, args, (int64_t)bytes);
     return cudaSuccess;
 }
 

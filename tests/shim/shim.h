@@ -16,6 +16,7 @@
 #ifndef TESTS_SHIM_SHIM_H
 #define TESTS_SHIM_SHIM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "cuda_runtime_api.h"
@@ -35,6 +36,9 @@ enum {
 int shim_failure(const char *call);
 /* Queues a call, with a copy of its arguments, on a stream. */
 cudaError_t shim_queue(cudaStream_t s, void (*run)(void *args), const void *args, size_t bytes);
+/* The same of a call that holds the stream until it returns true. */
+cudaError_t shim_queue_poll(cudaStream_t s, bool (*poll)(void *args), const void *args,
+                            size_t bytes);
 /* Checks a launch as the runtime would, and counts it; what fails stays for cudaGetLastError. */
 cudaError_t shim_check_launch(const void *kernel, int64_t blocks, int64_t threads, size_t shared);
 uint64_t shim_seed(void);

@@ -253,6 +253,36 @@ static void test_far_event_sync(void **state)
         fail_msg("in %d of 64 orders the other stream waited", late);
 }
 
+static bool is_set(void *args) { return **(bool **)args; }
+static void set(void *args) { **(bool **)args = true; }
+
+/* A polled call holds its own stream until it is over, and other streams go on meanwhile: here to
+ * what it waits for, which nothing else asks for. */
+static void test_far_poll(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 64; seed++) {
+        struct far f = far_open(seed);
+        bool over = false, *at = &over;
+        double out = 0;
+        dev_far_queue_poll(f.a, is_set, &at, sizeof at);
+        f.d->event_record(f.d, f.e, f.a);
+        f.d->fill(f.d, f.x, 0, 8, f.a);
+        f.d->copy(f.d, &out, f.x, 8, DEV_D2H, f.a);
+        assert_false(dev_far_try(f.a)); /* nothing can end it yet */
+        assert_false(dev_far_event_try(f.d, f.e));
+        assert_true(isnan(out)); /* what is behind it has not run */
+        for (int i = 0; i < 20; i++)
+            f.d->fill(f.d, f.x + 1, 0, 8, f.b);
+        dev_far_queue(f.b, set, &at, sizeof at);
+        if (seed % 2)
+            f.d->event_sync(f.d, f.e);
+        sync_stream(&f, f.a);
+        assert_true(over && out == 0 && dev_far_try(f.a) && dev_far_event_try(f.d, f.e));
+        far_close(&f);
+    }
+}
+
 /* An operation waits in the queue with its own arguments, and makes the CPU's bits. */
 static void test_far_ops(void **state)
 {
@@ -518,6 +548,7 @@ int main(void)
                                        cmocka_unit_test(test_far_order),
                                        cmocka_unit_test(test_far_others),
                                        cmocka_unit_test(test_far_event_sync),
+                                       cmocka_unit_test(test_far_poll),
                                        cmocka_unit_test(test_far_ops),
                                        cmocka_unit_test(test_far_index),
                                        cmocka_unit_test_setup_teardown(

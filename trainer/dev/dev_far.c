@@ -1,6 +1,7 @@
 #include "trainer/dev/dev_far.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,12 +12,14 @@
 /* Addresses are reserved once, so that one call opens and closes all memory that is in use. */
 static const int64_t reserved_bytes = INT64_C(1) << 36;
 enum { PAGE_BYTES = 4096, ENTRY_ALIGN = 8, QUEUE_LEAST = 64 << 10 };
+enum { IDLE_POLLS = 32 }; /* in a row, before the processor is left to others */
 
 /* An entry of a queue, before the arguments of its call. Without a call it is an event that is
  * recorded, or waited for. */
 struct entry {
     int64_t bytes; /* with the arguments */
     dev_far_fn *run;
+    dev_far_poll_fn *poll;
     struct dev_event *event;
     int64_t serial; /* of the event's records */
     bool wait;
@@ -236,6 +239,13 @@ void dev_far_queue(struct dev_stream *s, dev_far_fn *run, const void *args, int6
     entry_add(s, (struct entry){.run = run}, args, bytes);
 }
 
+void dev_far_queue_poll(struct dev_stream *s, dev_far_poll_fn *poll, const void *args,
+                        int64_t bytes)
+{
+    far_of(&s->far->dev);
+    entry_add(s, (struct entry){.poll = poll}, args, bytes);
+}
+
 static void event_release(struct dev_event *e)
 {
     if (e->freed && e->entries == 0)
@@ -250,14 +260,18 @@ static void event_pass(const struct entry *e)
     event_release(e->event);
 }
 
-static void head_run(struct dev_stream *s)
+/* Runs a stream's next entry. Returns false when that is polled and not over. */
+static bool head_run(struct dev_stream *s)
 {
     struct entry *e = head(s);
+    if (e->poll && !e->poll(e + 1))
+        return false;
     if (e->run)
         e->run(e + 1);
-    else
+    else if (e->event)
         event_pass(e);
     s->first += e->bytes;
+    return true;
 }
 
 /* Draws one of the streams that could go on, other than `but`; NULL if there is none. */
@@ -272,20 +286,32 @@ static struct dev_stream *other_draw(struct far *f, const struct dev_stream *but
 }
 
 /* Runs a stream's queue. Before each of its entries others go on `eager` times of four, and where
- * it waits for them they must. */
-static void drain(struct far *f, struct dev_stream *s)
+ * it waits for them they must. Returns false when polled entries alone are left to run, of any
+ * stream, and are not over. */
+static bool queue_run(struct far *f, struct dev_stream *s)
 {
-    if (is_empty(s))
-        return;
     uint64_t eager = draw(f, 4);
+    int idle = 0;
     protect(f, 0, blocks_end(f), true);
-    while (!is_empty(s)) {
-        bool others = !is_ready(s) || draw(f, 4) < eager;
+    while (!is_empty(s) && idle < IDLE_POLLS) {
+        bool others = !is_ready(s) || draw(f, 4) < (idle ? 2 : eager);
         struct dev_stream *next = others ? other_draw(f, s) : NULL;
         BUG_ON(!next && !is_ready(s));
-        head_run(next ? next : s);
+        idle = head_run(next ? next : s) ? 0 : idle + 1;
     }
     protect(f, 0, blocks_end(f), false);
+    return is_empty(s);
+}
+
+static void drain(struct far *f, struct dev_stream *s)
+{
+    while (!is_empty(s) && !queue_run(f, s))
+        sched_yield();
+}
+
+bool dev_far_try(struct dev_stream *s)
+{
+    return is_empty(s) || queue_run(far_of(&s->far->dev), s);
 }
 
 /* ---- streams and events ---- */
@@ -359,20 +385,33 @@ static void far_event_wait(struct dev *d, struct dev_stream *s, struct dev_event
     entry_add(s, (struct entry){.event = e, .serial = e->queued, .wait = true}, NULL, 0);
 }
 
-/* Runs entries of any streams, as they are drawn, until the event's last record has run. */
+/* Runs entries of any streams, as they are drawn, until the event's last record has run. Returns
+ * false when polled entries alone are left to run, and are not over. */
+static bool event_run(struct far *f, const struct dev_event *e)
+{
+    int idle = 0;
+    protect(f, 0, blocks_end(f), true);
+    while (e->done < e->queued && idle < IDLE_POLLS) {
+        struct dev_stream *next = other_draw(f, NULL);
+        BUG_ON(!next);
+        idle = head_run(next) ? 0 : idle + 1;
+    }
+    protect(f, 0, blocks_end(f), false);
+    return e->done == e->queued;
+}
+
 static void far_event_sync(struct dev *d, struct dev_event *e)
 {
     struct far *f = far_of(d);
     BUG_ON(e->queued == 0);
-    if (e->done == e->queued)
-        return;
-    protect(f, 0, blocks_end(f), true);
-    while (e->done < e->queued) {
-        struct dev_stream *next = other_draw(f, NULL);
-        BUG_ON(!next);
-        head_run(next);
-    }
-    protect(f, 0, blocks_end(f), false);
+    while (e->done < e->queued && !event_run(f, e))
+        sched_yield();
+}
+
+bool dev_far_event_try(struct dev *d, struct dev_event *e)
+{
+    BUG_ON(e->queued == 0);
+    return e->done == e->queued || event_run(far_of(d), e);
 }
 
 static double far_event_elapsed_s(struct dev *d, const struct dev_event *from,
