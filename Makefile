@@ -226,7 +226,12 @@ CXX_FLAGS  := -std=c++17 -D_GNU_SOURCE -I. -fPIC -ffp-contract=off -Wall -Wextra
 # name it by its version alone
 CUDA_LT    := $(firstword $(wildcard $(foreach n,so so.*,$(CUDA_HOME)/lib64/libcublasLt.$(n) \
                                                          $(CUDA_HOME)/lib/libcublasLt.$(n))))
-CUDA_LIBS  := $(if $(CUDA_LT),-Xlinker $(CUDA_LT) -Xlinker -rpath$(comma)$(dir $(CUDA_LT)),-lcublasLt)
+# NCCL is in the toolkit's folder or in one of its own
+NCCL_HOME  ?= $(CUDA_HOME)
+CUDA_NCCL  := $(firstword $(wildcard $(foreach n,so so.2,$(NCCL_HOME)/lib64/libnccl.$(n) \
+                                                         $(NCCL_HOME)/lib/libnccl.$(n))))
+CUDA_LIBS  := $(if $(CUDA_NCCL),-Xlinker $(CUDA_NCCL) -Xlinker -rpath$(comma)$(dir $(CUDA_NCCL)),-lnccl) \
+              $(if $(CUDA_LT),-Xlinker $(CUDA_LT) -Xlinker -rpath$(comma)$(dir $(CUDA_LT)),-lcublasLt)
 CUDA_OBJ   := $(patsubst trainer/cuda/%,$(B)/obj/cuda/%.o,$(CUDA_C) $(CUDA_CU))
 SHIM_SRC   := $(wildcard tests/shim/*.c tests/shim/*.cc)
 SHIM_OBJ   := $(patsubst trainer/cuda/%,$(B)/obj/shim/%.o,$(CUDA_C) $(CUDA_CU)) \
@@ -237,7 +242,8 @@ $(B)/libreel-cuda.so: $(CUDA_OBJ) $(B)/cuda-flags
 $(B)/obj/cuda/%.c.o: trainer/cuda/%.c $(B)/cuda-flags $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(CFLAGS) -fPIC $(CFLAGS_trainer) -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(CFLAGS) -fPIC $(CFLAGS_trainer) -isystem $(CUDA_HOME)/include \
+	  $(if $(filter-out $(CUDA_HOME),$(NCCL_HOME)),-isystem $(NCCL_HOME)/include) -MMD -MP -c -o $@ $<
 $(B)/obj/cuda/%.cu.o: trainer/cuda/%.cu $(B)/cuda-flags
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
@@ -258,7 +264,7 @@ $(B)/obj/shim/%.cc.o: tests/shim/%.cc $(B)/flags
 define shim-c
 	@mkdir -p $(@D)
 	$(call say,CC,$<:shim)
-	$(Q)$(CC) $(CFLAGS) -fPIC $(CFLAGS_trainer) -Itests/shim -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(CFLAGS) -fPIC $(CFLAGS_trainer) $(CFLAGS_trainer/comm) -Itests/shim -MMD -MP -c -o $@ $<
 endef
 define shim-cxx
 	@mkdir -p $(@D)

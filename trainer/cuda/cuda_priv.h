@@ -51,6 +51,17 @@ int ops_cuda_open(struct dev *dev, enum dtype dtype, struct ops **out, struct er
     void kernel_##name(struct ops_cuda *o, cudaStream_t s, const struct args *a);
 OPS_LIST(CUDA_KERNEL)
 #undef CUDA_KERNEL
+/* Sums of the parts of several ranks: see coll.h. */
+struct sum_parts {
+    const void *parts, *mine;
+    void *out;
+    enum dtype dtype;
+    int64_t stride, n; /* elements */
+    int n_parts, own;
+};
+void kernel_sum_parts(cudaStream_t s, const struct sum_parts *a);
+extern const struct coll_ops coll_nccl; /* nccl.c */
+
 /* Queues a product of any types and forms, with its act, by our own kernel. */
 void gemm_own(struct ops_cuda *o, cudaStream_t s, const struct ops_gemm *g);
 

@@ -1,5 +1,5 @@
 /* Sums over rows, in a fixed order and in two stages: each block adds the rows of its part, and a
- * second kernel adds the parts in their order. */
+ * second kernel adds the parts in their order. And sums of what several ranks have sent. */
 #include "trainer/cuda/kernel.cuh"
 
 /* Part p of the columns' sums: rows p, p + parts, ... would jump; a part is a run of rows. */
@@ -44,4 +44,39 @@ void kernel_colsum(struct ops_cuda *o, cudaStream_t s, const struct ops_colsum *
         colsum<double>(o, s, a);
     else
         colsum<float>(o, s, a);
+}
+
+/* ---- sums over ranks ---- */
+
+/* Returns element i of part p. */
+template <class real>
+static __device__ real of_part(const struct sum_parts &a, int p, int64_t i)
+{
+    const void *from = p == a.own ? a.mine : a.parts;
+    int64_t at = p == a.own ? i : p * a.stride + i;
+    switch (a.dtype) {
+    case DTYPE_F64: return (real)((const double *)from)[at];
+    case DTYPE_F32: return (real)((const float *)from)[at];
+    default: return (real)bf16_value(((const uint16_t *)from)[at]);
+    }
+}
+
+template <class real> static __global__ void sum_parts(struct sum_parts a)
+{
+    struct tensor out = {a.out, a.dtype, 1, a.n, a.n};
+    for (int64_t i = thread_first(); i < a.n; i += thread_step()) {
+        real sum = of_part<real>(a, 0, i);
+        for (int p = 1; p < a.n_parts; p++)
+            sum += of_part<real>(a, p, i);
+        put_at<real>(out, i, sum);
+    }
+}
+
+void kernel_sum_parts(cudaStream_t s, const struct sum_parts *a)
+{
+    BUG_ON(a->n_parts < 1 || a->dtype > DTYPE_BF16);
+    if (a->dtype == DTYPE_F64)
+        launch(s, sum_parts<double>, blocks_for(a->n), THREADS, 0, *a);
+    else
+        launch(s, sum_parts<float>, blocks_for(a->n), THREADS, 0, *a);
 }

@@ -31,7 +31,8 @@ static int library_path(char path[PATH_MAX], struct err *err)
 static bool is_ours(const struct cuda_backend *b)
 {
     return b->dev_bytes == (int64_t)sizeof(struct dev) &&
-           b->ops_bytes == (int64_t)sizeof(struct ops);
+           b->ops_bytes == (int64_t)sizeof(struct ops) &&
+           b->coll_bytes == (int64_t)sizeof(struct coll_ops);
 }
 
 static int library_open(const struct cuda_backend **out, struct err *err)

@@ -12,6 +12,7 @@
 #ifndef TRAINER_OPS_CUDA_LOAD_H
 #define TRAINER_OPS_CUDA_LOAD_H
 
+#include "trainer/dev/coll.h"
 #include "trainer/ops/ops.h"
 
 #ifdef __cplusplus
@@ -27,7 +28,7 @@ struct cuda_gpu {
 
 struct cuda_backend {
     /* The bytes of the structs that both sides know: a library of another build has other ones. */
-    int64_t dev_bytes, ops_bytes;
+    int64_t dev_bytes, ops_bytes, coll_bytes;
     const char *version; /* of the toolkit that it was built with: "CUDA 13.0" */
 
     /* Writes how many GPUs this process may use. ERR_ENV: there is no driver, an old one, or no
@@ -39,6 +40,8 @@ struct cuda_backend {
     int (*dev_open)(int index, bool poison, struct dev **out, struct err *err);
     /* Opens the table whose act is f64, f32 or bf16 (else ERR_INPUT). */
     int (*ops_open)(struct dev *dev, enum dtype dtype, struct ops **out, struct err *err);
+    /* How its devices communicate with each other. */
+    const struct coll_ops *coll;
 };
 
 /* The one function of the library. */

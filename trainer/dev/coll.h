@@ -1,0 +1,86 @@
+/* coll: stream-ordered communication between devices of one kind: for CUDA, NCCL.
+ *
+ * A communicator joins `size` devices, one a rank. One rank makes an id, others get it by other
+ * means, and all open with it; open begins, and coll_ops.ready is asked until it is. Operations are
+ * queued on a stream of the rank's device and return at once; they begin when all ranks concerned
+ * have come to them. A communicator's operations run in the order in which they were queued, so all
+ * ranks queue the same ones in the same order, and on one stream: a message holds what is behind it
+ * until its peer takes it.
+ *
+ * Sends and receives between group_begin and group_end are one operation and run at once; a group
+ * is of one communicator. Behind every operation `ready` is asked until it is, before the stream is
+ * used again: the library may connect to a peer first.
+ *
+ * Errors. ERR_TEMP: a peer, the network or a device failed; the communicator can only be aborted.
+ * ERR_ENV: the library cannot be used, and why. An error that comes later is what `ready` tells.
+ *
+ *     coll->id(&id, err);                              // on one rank; then sent to the others
+ *     coll->open(dev, &id, size, rank, "tp", &c, err); // on all
+ *     do rc = coll->ready(c, &is, err); while (rc == 0 && !is);
+ *     coll->all_gather(c, send, recv, n, DTYPE_BF16, stream, err);
+ *     ...
+ *     dev->stream_sync(dev, stream, err);
+ *     coll->close(c);
+ */
+#ifndef TRAINER_DEV_COLL_H
+#define TRAINER_DEV_COLL_H
+
+#include "base/dtype.h"
+#include "trainer/dev/dev.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct coll_id { char bytes[128]; };
+struct coll;
+
+/* n counts elements. Buffers are device memory; they are borrowed until the operation is over. */
+struct coll_ops {
+    const char *name; /* "NCCL" */
+    /* Makes an id that no other communicator has. ERR_ENV: the library is missing or another
+     * one. */
+    int (*id)(struct coll_id *out, struct err *err);
+    /* Begins to join as `rank`; `what` is a literal, for errors. */
+    int (*open)(struct dev *dev, const struct coll_id *id, int size, int rank, const char *what,
+                struct coll **out, struct err *err);
+    /* Tells whether the opening, or the last operation, has been passed to the device. Returns the
+     * communicator's error, of whatever was queued. */
+    int (*ready)(struct coll *c, bool *ready, struct err *err);
+
+    int (*group_begin)(struct coll *c, struct err *err);
+    int (*group_end)(struct coll *c, struct err *err);
+    int (*send)(struct coll *c, const void *buf, int64_t n, enum dtype dtype, int peer,
+                struct dev_stream *s, struct err *err);
+    int (*recv)(struct coll *c, void *buf, int64_t n, enum dtype dtype, int peer,
+                struct dev_stream *s, struct err *err);
+
+    /* Writes every rank's n elements at rank·n of recv. send may be recv's own part. */
+    int (*all_gather)(struct coll *c, const void *send, void *recv, int64_t n, enum dtype dtype,
+                      struct dev_stream *s, struct err *err);
+    /* Writes the sum over ranks of their n elements at rank·n of send; all-reduce: of all n.
+     * The numbers are f64, f32 or bf16. The order of adding is the library's, and with bf16 so is
+     * how often it rounds. */
+    int (*reduce_scatter)(struct coll *c, const void *send, void *recv, int64_t n,
+                          enum dtype dtype, struct dev_stream *s, struct err *err);
+    int (*all_reduce)(struct coll *c, const void *send, void *recv, int64_t n, enum dtype dtype,
+                      struct dev_stream *s, struct err *err);
+
+    /* Queues out[i] = sum over p of parts[p·stride + i], 0 <= i < n, in the order of p; but part
+     * `own` is read from `mine`, so that it need not be copied. Numbers of f64 are added in f64,
+     * those of f32 and bf16 in f32, and the sum is rounded once, to nearest even. out may be mine.
+     * The device's own kernel, without a communicator. */
+    void (*sum_parts)(struct dev *dev, const void *parts, int64_t stride, int n_parts,
+                      const void *mine, int own, void *out, int64_t n, enum dtype dtype,
+                      struct dev_stream *s);
+
+    /* Ends what is queued or runs, without a word to peers, and the communicator. */
+    void (*abort)(struct coll *c);
+    /* Ends a communicator whose operations are over. */
+    void (*close)(struct coll *c);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif
