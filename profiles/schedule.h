@@ -23,6 +23,11 @@
  * peer began to receive. Starting a receive earlier is always allowed; waiting for a send before
  * the step's receive is started is not. Between two ranks messages are received in the order in
  * which they are sent, both kinds taken together, so no tags are needed to tell them apart.
+ *
+ * Where messages wait in queues that run in their order, as the operations of a NCCL communicator
+ * do, an earlier start of one holds the others back. Each directed edge between two stages then
+ * needs a queue of its own: with one for all messages of a rank, or one for those up and one for
+ * those down, most schedules stand still (tests/unit/test_profiles_schedule.c counts them).
  */
 #ifndef PROFILES_SCHEDULE_H
 #define PROFILES_SCHEDULE_H
