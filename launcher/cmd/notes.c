@@ -101,5 +101,9 @@ const struct opt_note cmd_environment[] = {
     {"REEL_SLURM_ABSENCE_S",
      "a job that the controller has not listed for so many seconds is gone (default 300)",
      RUNS " tune"},
+    {"REEL_SLURM_SETTLE_S",
+     "so many seconds after it took a requeue the controller has that on record, and the job stays "
+     "until then (default 10)",
+     "launch wrap"},
     {NULL, NULL, NULL},
 };
