@@ -193,6 +193,7 @@ all: $(PROGRAMS) $(BACKEND) ## build the programs, each where its libraries are 
 	@$(foreach p,$(LEFT_OUT),$(call without,$(p)) >&2;)
 	@$(if $(NVCC),,$(call without-cuda) >&2)
 .DEFAULT_GOAL := all
+programs: $(PROGRAMS)
 $(NAMES): %: $(B)/%
 $(LEFT_OUT):
 	@$(call without,$@) >&2; exit 4
@@ -227,7 +228,7 @@ CXX_FLAGS  := -std=c++17 -D_GNU_SOURCE -I. -fPIC -ffp-contract=off -Wall -Wextra
 CUDA_LT    := $(firstword $(wildcard $(foreach n,so so.*,$(CUDA_HOME)/lib64/libcublasLt.$(n) \
                                                          $(CUDA_HOME)/lib/libcublasLt.$(n))))
 # NCCL is in the toolkit's folder or in one of its own
-NCCL_HOME  ?= $(CUDA_HOME)
+NCCL_HOME ?= $(CUDA_HOME)
 CUDA_NCCL  := $(firstword $(wildcard $(foreach n,so so.2,$(NCCL_HOME)/lib64/libnccl.$(n) \
                                                          $(NCCL_HOME)/lib/libnccl.$(n))))
 CUDA_LIBS  := $(if $(CUDA_NCCL),-Xlinker $(CUDA_NCCL) -Xlinker -rpath$(comma)$(dir $(CUDA_NCCL)),-lnccl) \
@@ -519,7 +520,7 @@ demo: ## curate, look, tune, launch, preempt, report: the whole pass under build
 ## private Slurm cluster
 	@contrib/deps build
 	$(if $(filter 1,$(SLURM)),@contrib/slurm-cluster unpack)
-	@$(MAKE) --no-print-directory -j$$(nproc) all
+	@$(MAKE) --no-print-directory -j$$(nproc) programs
 	@contrib/demo --bin $(B) --out $(O)/demo $(if $(VIDEO),--video '$(VIDEO)') \
 	  $(if $(filter 1,$(SLURM)),--slurm)
 
@@ -543,5 +544,5 @@ help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2} \
 	  /^## /{printf "  %-14s %s\n", "", substr($$0, 4)}' $(MAKEFILE_LIST)
 
-.PHONY: all $(ALL_NAMES) reel-static tests check check-quick check-slow check-faults check-peers \
+.PHONY: all programs $(ALL_NAMES) reel-static tests check check-quick check-slow check-faults check-peers \
         check-gpu bench-gpu bench bench-db fuzz demo lint install uninstall dist clean help FORCE

@@ -9,6 +9,9 @@ const struct opt_note train_environment[] = {
      "train probe generate"},
     {"REEL_CUDA_LIBRARY",
      "file of the CUDA backend (default: libreel-cuda.so beside the program)", "train generate"},
+    {"REEL_GEMM_TABLE",
+     "file that names cuBLASLt's algorithm for each product on a GPU (default: none, and the first "
+     "that the library proposes)", "train generate"},
     {"OMPI_ALLOW_RUN_AS_ROOT, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
      "both 1: Open MPI's mpirun starts ranks of root, as in containers", "train probe generate"},
     {NULL, NULL, NULL},
