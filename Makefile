@@ -447,11 +447,11 @@ check-slow: tests ## the long proofs: 310 kills of a training, 300 seeds of shot
 ## submitters, every legal layout, memory of larger models, eight clips learnt by heart, MPICH where
 ## it is installed
 	@KILLS=100 SHOT_SEEDS=300 REEL_TEST_KILLS=400 TEST_TIMEOUT=3000 \
-	  tests/run --build $(B) 't6100-resume\|curator_shots\|sched'
+	  tests/run --long --build $(B) 't6100-resume\|curator_shots\|sched'
 	@RANKS=all RESUMES=all LAYOUTS=covering MEMORY=all TEST_TIMEOUT=10000 \
-	  tests/run --build $(B) 't6010\|t6040\|t6050-traffic\|t6060\|t6120-resume'
-	@SEEDS=10 LAYOUTS=all FAR_UNITS="stages layouts" TEST_TIMEOUT=3000 tests/run --build $(B) t6070
-	@SEEDS=3 RUNS=all LAYOUTS=all CUDA_UNITS="train ckpt" TEST_TIMEOUT=3000 tests/run --build $(B) t6080
+	  tests/run --long --build $(B) 't6010\|t6040\|t6050-traffic\|t6060\|t6120-resume'
+	@SEEDS=10 LAYOUTS=all FAR_UNITS="stages layouts" TEST_TIMEOUT=3000 tests/run --long --build $(B) t6070
+	@SEEDS=3 RUNS=all LAYOUTS=all CUDA_UNITS="train ckpt" TEST_TIMEOUT=3000 tests/run --long --build $(B) t6080
 	@for l in tp=2,pp=2,vpp=2 cp=2,dp=2,zero=3,fsdp=4 tp=2,sp=1,cp=2,cp_kind=a2a; do \
 	  COUNT=70 LAYOUT=$$l REEL_BIN=$(abspath $(B)) tests/slow/resume-kill9 || exit 1; done
 	@REEL_BIN=$(abspath $(B)) tests/slow/overlap
@@ -502,7 +502,7 @@ check-faults: tests ## every fault: each allocation, read, write, sync and renam
 ## 60 zombies beside their successors; 50 curations and updates killed; a PyTorch training through
 ## seven faults under reel wrap and under submitit (needs both: see tests/peers/faults)
 	@FAULT_STEP=1 HISTORIES=150 REEL_TEST_KILLS=400 REEL_UPDATE_KILLS=1 EVERY=1 KILLS=100 STOPS=50 \
-	  TEST_TIMEOUT=3000 tests/run --build $(B) \
+	  TEST_TIMEOUT=3000 tests/run --long --build $(B) \
 	  'fault\|db_fold\|trainer_ckpt\|sched_local\|submit-\|curate-update'
 	@contrib/slurm-cluster unpack
 	@REEL_BIN=$(abspath $(B)) tests/slow/notices
