@@ -2,6 +2,7 @@
  * tables of f32 and bf16 are held to that of f64, which the other tests hold to definitions and to
  * central differences. That of bf16 is f32's on the same numbers, each result rounded once. The far
  * device gives the bits of the CPU. */
+// SLOW
 #include "tests/gpu/cases.h"
 #include "tests/unit/trainer_fixture.h"
 

@@ -3,6 +3,7 @@
  * the shim runs threads in, the bits are the same.
  *
  *     test_trainer_cuda_cases [OPERATION...]   these alone */
+// SLOW
 #include "tests/gpu/cases.h"
 #include "tests/unit/trainer_cuda.h"
 
