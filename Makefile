@@ -253,7 +253,7 @@ $(B)/obj/cuda/%.cu.o: trainer/cuda/%.cu $(B)/cuda-flags
 $(B)/shim/libreel-cuda.so: $(SHIM_OBJ) $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CXX) $(LDFLAGS) -shared -o $@ $(SHIM_OBJ)
+	$(Q)$(CXX) $(LDFLAGS) -shared -o $@ $(SHIM_OBJ) $(LIBS_trainer/comm)
 $(B)/obj/shim/%.c.o: trainer/cuda/%.c $(B)/flags
 	$(call shim-c)
 $(B)/obj/shim/%.c.o: tests/shim/%.c $(B)/flags

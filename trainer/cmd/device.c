@@ -17,6 +17,9 @@ int device_take(const struct opt_values *v, int64_t gpus_per_node, struct comm *
     *out = (struct compute_conf){
         .device = device == DEVICE_CUDA ? COMPUTE_CUDA : COMPUTE_CPU,
         .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN};
+    if (device != DEVICE_CUDA && opt_bool(v, "share-gpu"))
+        return err_set(err, ERR_USAGE, "--share-gpu is for ranks that compute on GPUs: leave it "
+                       "out, or add --device cuda");
     if (device != DEVICE_CUDA)
         return 0;
     if (out->blas == OPS_BLAS_OPENBLAS)
