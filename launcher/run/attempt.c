@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "base/str.h"
+#include "launcher/run/home.h"
 
 static const double LET_GO_S = 30; /* for what the attempt before left behind to end */
 static const double SKEW_S = 30;   /* between the clocks of two hosts, at most */
@@ -379,12 +380,32 @@ void attempt_before(const struct attempt *a, const struct run_state *s, struct s
     nodes_ask(a, last, ending.ended_at, sched, out);
 }
 
+/* Checks that the run's folder is there. A file system that is repaired may be unmounted meanwhile,
+ * and what is made in its place would be lost. */
+static int folder_check(struct attempt *a, struct err *err)
+{
+    double now_s = clock_mono_s();
+    if (file_exists(a->run_dir)) {
+        a->gone_mono = 0;
+        return 0;
+    }
+    if (a->gone_mono <= 0) {
+        a->gone_mono = now_s;
+        log_msg(LOG_WARN, "the run's folder '%s' is gone: waiting for it, %d minutes at most",
+                a->run_dir, HOME_WAIT_S / 60);
+    }
+    return err_set(err, now_s - a->gone_mono < HOME_WAIT_S ? ERR_FULL : ERR_NOT_FOUND,
+                   "the run's folder '%s' is gone: bring it back, or mount its disk", a->run_dir);
+}
+
 int attempt_lock(struct attempt *a, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     int rc;
     if (a->lock)
         return 0;
+    if ((rc = folder_check(a, err)) < 0)
+        return rc;
     snprintf(path, sizeof path, "%s/claims", a->run_dir);
     if ((rc = file_mkdirs(path, err)) < 0)
         return rc;
@@ -465,6 +486,8 @@ int attempt_claim(struct attempt *a, const struct run_state *state,
                   const struct attempt_ending *before, struct err *err)
 {
     int rc;
+    if ((rc = folder_check(a, err)) < 0)
+        return rc;
     if (!a->number && (rc = number_take(a, state, before, err)) < 0)
         return rc;
     if ((rc = log_open(a, state->run, a->number, AGENT, &a->log, err)) < 0)
@@ -479,6 +502,8 @@ int attempt_mourn(struct attempt *a, struct run_fold *fold, int signo, enum sche
     const struct attempt_ending ending = {.why = why};
     int rc;
     if ((rc = attempt_lock(a, err)) < 0)
+        return rc;
+    if ((rc = folder_check(a, err)) < 0)
         return rc;
     if ((rc = run_fold_renew(fold, err)) < 0)
         return rc;

@@ -35,6 +35,7 @@ struct attempt {
     struct evlog *log;
     struct lease *lock;
     double evicted_mono; /* the lease was taken from an agent that may live; 0: it was not */
+    double gone_mono;    /* since when the run's folder is gone; 0: it is there */
 };
 
 void attempt_init(struct attempt *a, const char *run_dir, const struct sched_self *self);
@@ -59,7 +60,9 @@ void attempt_before(const struct attempt *a, const struct run_state *s, struct s
  * caller holds the lock and has folded the state since. before: see attempt_before.
  *
  * attempt_lock, attempt_claim and attempt_mourn return ERR_FULL when the disk has no room for a
- * word. The same call, once there is some, goes on from there. */
+ * word. The same call, once there is some, goes on from there. Nor is there room where the run's
+ * folder is gone, as while its disk is being repaired; they make none. After half an hour of that
+ * they return ERR_NOT_FOUND. */
 int attempt_claim(struct attempt *a, const struct run_state *state,
                   const struct attempt_ending *before, struct err *err);
 

@@ -15,6 +15,10 @@
 #include "base/id.h"
 #include "base/limits.h"
 
+/* So long a folder that is gone is waited for: a file system that is mounted late, or a folder that
+ * somebody moves and brings back. */
+enum { HOME_WAIT_S = 1800 };
+
 /* Writes <home>/runs/<id> into buf and returns it. */
 char *home_run_dir(const char *home, const char *run_id, char buf[LIMIT_PATH_BYTES]);
 

@@ -14,9 +14,7 @@
 #include "launcher/run/home.h"
 
 enum { MOST_SAME_NAMES = 10000 };
-/* So long a folder that is gone is waited for: a file system that is mounted late, or a folder that
- * somebody moves and brings back. */
-enum { FOLDER_WAIT_S = 1800, FOLDER_LOOK_S = 1 };
+enum { FOLDER_LOOK_S = 1 };
 
 static const char *base_name(const char *path)
 {
@@ -154,11 +152,11 @@ static int folder_check(const char *home, const char *name, bool again, struct e
  * back if the job failed. A notice to stop ends this process. */
 static int folder_wait(const char *home, const char *name, bool again, struct err *err)
 {
-    double until_s = clock_mono_s() + (again ? FOLDER_WAIT_S : 0);
+    double until_s = clock_mono_s() + (again ? HOME_WAIT_S : 0);
     int rc = folder_check(home, name, again, err);
     if (rc < 0 && again)
         log_msg(LOG_WARN, "waiting for the run's folder, %d minutes at most: %s",
-                FOLDER_WAIT_S / 60, err->text);
+                HOME_WAIT_S / 60, err->text);
     while (rc < 0 && clock_mono_s() < until_s) {
         clock_sleep_s(FOLDER_LOOK_S);
         rc = folder_check(home, name, again, err);
