@@ -42,7 +42,7 @@ enum buffer_category {
 };
 extern const char *const buffer_category_names[];
 
-/* Where a buffer lies: what dev.alloc gives, what dev.alloc_host gives, and all else. */
+/* Say where a buffer lies: in what dev.alloc gives, in what dev.alloc_host gives, or elsewhere. */
 enum buffer_side { BUFFER_ON_DEVICE, BUFFER_PINNED, BUFFER_ON_HOST, BUFFER_SIDES };
 
 /* The buffers of a DiT's micro-batch. buffers.c gives their shapes. */
@@ -197,8 +197,8 @@ void buffers_scratch(const struct buffer_state *spec, struct buffer_scratch out[
 int64_t buffer_scratch_part_bytes(const struct buffer_scratch *s);
 int64_t buffer_scratch_bytes(const struct buffer_scratch *s);
 
-/* Where device memory is not the host's, a message waits in pinned memory. A group needs room for
- * so many messages at a time. */
+/* Messages wait in pinned memory where device memory is not the host's. A group needs room for so
+ * many of them at a time. */
 enum buffer_stages {
     /* of the groups above: weights and gradients of units, sums, what crosses tp and stages */
     STAGES_GATHER, STAGES_SHARD, STAGES_REPLICA, STAGES_TP, STAGES_KV, STAGES_PP,

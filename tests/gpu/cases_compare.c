@@ -122,7 +122,7 @@ static int near_check(const struct case_result *got, int k, const struct case_ou
     return refuse(got, k, at, err);
 }
 
-/* What is rounded at random has the bits of f64's but for a few elements. */
+/* Checks that numbers rounded at random have the bits of f64's, but for a few elements. */
 static int random_check(const struct case_result *got, int k, const struct case_output *want,
                         struct err *err)
 {

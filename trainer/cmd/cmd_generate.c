@@ -9,7 +9,6 @@
 #include "trainer/cmd/main.h"
 #include "trainer/run/generate.h"
 
-
 static const struct opt opts[] = {
     {"run", 0, OPT_TEXT, "FILE",
      "the run the checkpoint is of (default: run.json in the folder above ckpt/)"},

@@ -7,7 +7,7 @@
 #include "trainer/ops/compute.h"
 
 extern const char *const device_kinds[]; /* auto, cpu, cuda */
-extern const char *const device_products[];  /* own, openblas */
+extern const char *const device_products[]; /* own, openblas */
 
 /* Stand in the option table of a command that computes. */
 #define DEVICE_OPTS                                                                              \

@@ -14,19 +14,20 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/num.h"
+#include "trainer/cmd/device.h"
 #include "trainer/cmd/main.h"
 #include "trainer/comm/comm.h"
 #include "trainer/ops/compute.h"
 #include "trainer/ops/fma.h"
 
-static const char *const probe_blas[] = {"own", "openblas", NULL};
 /* They stand in the order of enum dtype. */
 static const char *const probe_dtypes[] = {"f64", "f32", "bf16", NULL};
 static const struct opt opts[] = {
     {"json", 0, OPT_BOOL, NULL, "print one JSON object (the only form there is)"},
     {"dtype", 0, OPT_ENUM, "TYPE", "number format", .fallback = "f32", .choices = probe_dtypes},
     {"blas", 0, OPT_ENUM, "NAME",
-     "matrix products by our own kernels or OpenBLAS", .fallback = "own", .choices = probe_blas},
+     "matrix products by our own kernels or OpenBLAS", .fallback = "own",
+     .choices = device_products},
     {"out", 0, OPT_TEXT, "FILE", "write to this file instead of standard output"},
 };
 const struct opt_cmd train_cmd_probe = {

@@ -333,7 +333,7 @@ static int threads_adding(const struct runs &host, int64_t m0, int64_t m1)
 {
     int64_t most = 0;
     for (int64_t m = m0; m < m1; m++)
-        most = -lesser(-most, rows_before(host, m) - rows_before(host, m + 1));
+        most = greater(most, rows_before(host, m + 1) - rows_before(host, m));
     return WARP * (int)lesser(1 + most / host.each / RUNS_EACH, WARPS);
 }
 

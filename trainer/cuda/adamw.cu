@@ -4,15 +4,10 @@
  * places of a span allow it, a thread works on a pack of elements at a time. The squares of what is
  * counted are added piece by piece, and the pieces in a fixed order by one block, so that no sum
  * depends on how many blocks there are. */
-#include <math.h>
-
 #include "base/philox_impl.h"
 #include "trainer/cuda/pack.cuh"
 
 enum { PIECE = 4 * THREADS * PACK, ADD_THREADS = 1024 };
-
-__device__ static inline float root_of(float x) { return sqrtf(x); }
-__device__ static inline double root_of(double x) { return sqrt(x); }
 
 /* ---- one element ---- */
 
@@ -93,7 +88,7 @@ __device__ static void weights_update(const struct ops_adamw &a, const struct op
         real scaled = r.scale * g[i];
         m[i] = r.beta1 * m[i] + (1 - r.beta1) * scaled;
         v[i] = r.beta2 * v[i] + (1 - r.beta2) * scaled * scaled;
-        w[i] -= r.lr * (m[i] * r.unbias1 / (root_of(v[i] * r.unbias2) + r.eps) + r.decay * w[i]);
+        w[i] -= r.lr * (m[i] * r.unbias1 / (sqrt_of(v[i] * r.unbias2) + r.eps) + r.decay * w[i]);
         if (a.m.dtype == DTYPE_BF16)
             moments_round(a, s, j + i, &d, &m[i], &v[i]);
     }

@@ -198,7 +198,7 @@ static inline int64_t longest_q(const struct ops_attn *a)
 {
     int64_t most = 0;
     for (int64_t i = 0; i < a->n; i++)
-        most = -lesser(-most, a->host.q_start[i] - a->host.q_start[i + 1]);
+        most = greater(most, a->host.q_start[i + 1] - a->host.q_start[i]);
     return most;
 }
 
@@ -206,7 +206,7 @@ static inline int64_t longest_k(const struct ops_attn *a)
 {
     int64_t most = 0;
     for (int64_t i = 0; i < a->n; i++)
-        most = -lesser(-most, -a->host.k_len[i]);
+        most = greater(most, a->host.k_len[i]);
     return most;
 }
 

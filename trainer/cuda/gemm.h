@@ -44,15 +44,10 @@ static inline struct gemm_key gemm_key_of(const struct ops_gemm *g)
     return key;
 }
 
-static inline int64_t gemm_number_bytes(enum dtype d)
-{
-    return d == DTYPE_F64 ? 8 : d == DTYPE_F32 ? 4 : 2;
-}
-
 static inline bool gemm_is_aligned(const struct tensor *t)
 {
     return (uintptr_t)t->ptr % GEMM_ALIGN_BYTES == 0 &&
-           t->ld * gemm_number_bytes(t->dtype) % GEMM_ALIGN_BYTES == 0;
+           t->ld * dtype_bytes(t->dtype) % GEMM_ALIGN_BYTES == 0;
 }
 
 /* Tells whether cuBLASLt may be asked for a product. It has a and b of one type, and a result of

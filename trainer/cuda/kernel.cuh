@@ -8,7 +8,7 @@
  *     template <class real> static __global__ void scale(struct tensor x, real by)
  *     {
  *         for (int64_t e = thread_first(); e < elements(x); e += thread_step())
- *             put<real>(x, e, by * get<real>(x, e));
+ *             put_at<real>(x, e, by * get_at<real>(x, e)); // x is dense
  *     }
  *     LAUNCH_REAL(o, s, scale, blocks_for(n), THREADS, 0, x, 2.0);
  */
@@ -61,6 +61,7 @@ static void launch(cudaStream_t s, void (*kernel)(P...), int64_t blocks, int thr
     } while (0)
 
 HOST_DEVICE static inline int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
+HOST_DEVICE static inline int64_t greater(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Returns blocks of THREADS threads for n elements, at most 2^16: threads go on in steps. */
 static inline int64_t blocks_for(int64_t n)

@@ -1,8 +1,8 @@
 /* Communication of coll.h over NCCL (NCCL 2.28 User Guide, "API").
  *
  * Communicators do not block: a call begins, and ncclCommGetAsyncError tells when it has passed its
- * work to the device or has failed. So nothing here waits without an end, and comm's deadlines hold
- * for what NCCL does, too. */
+ * work to the device or has failed. So nothing here waits for a peer, but for the close of a
+ * communicator whose operations are over. */
 #include <nccl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,8 +43,7 @@ static int check_version(struct err *err)
         return 0;
     return err_set(err, ERR_ENV,
                    "NCCL: the library is of version %d.%d.%d, and this build is for version %d: "
-                   "put libnccl.so.%d first in LD_LIBRARY_PATH, or send messages through the host "
-                   "(--comm staged)",
+                   "put libnccl.so.%d first in LD_LIBRARY_PATH",
                    version / 10000, version % 10000 / 100, version % 100, NCCL_MAJOR, NCCL_MAJOR);
 }
 

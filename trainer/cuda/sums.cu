@@ -2,7 +2,7 @@
  * second kernel adds the parts in their order. And sums of what several ranks have sent. */
 #include "trainer/cuda/kernel.cuh"
 
-/* Part p of the columns' sums: rows p, p + parts, ... would jump; a part is a run of rows. */
+/* Sums the columns over a run of rows: block p does run p. */
 template <class real>
 static __global__ void colsum_part(struct tensor x, int64_t rows_each, real *parts)
 {

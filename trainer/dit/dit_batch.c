@@ -241,7 +241,7 @@ static void staging_begin(struct dit *d)
 {
     struct dit_staging *st = staging_of(d);
     BUG_ON(!d->dev->host_memory && !st->ptr);
-    if (st->used)
+    if (d->staged >= 2)
         d->dev->event_sync(d->dev, st->copied);
     st->taken = 0;
 }
@@ -252,7 +252,6 @@ static void staging_end(struct dit *d)
     if (!st->ptr)
         return;
     d->dev->event_record(d->dev, st->copied, d->stream);
-    st->used = true;
     d->staged++;
 }
 

@@ -101,7 +101,6 @@ struct dit_extent {
 struct dit_staging {
     char *ptr;
     struct dev_event *copied; /* recorded behind the last copy out of it */
-    bool used;                /* it was, once */
     int64_t taken;            /* bytes of this micro-batch */
 };
 

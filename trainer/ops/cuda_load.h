@@ -29,7 +29,6 @@ struct cuda_gpu {
 struct cuda_backend {
     /* The bytes of the structs that both sides know: a library of another build has other ones. */
     int64_t dev_bytes, ops_bytes, coll_bytes;
-    const char *version; /* of the toolkit that it was built with: "CUDA 13.0" */
 
     /* Writes how many GPUs this process may use. ERR_ENV: there is no driver, an old one, or no
      * GPU. */

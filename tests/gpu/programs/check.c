@@ -21,7 +21,7 @@ static const char *const type_names[TYPES] = {"f64", "f32", "bf16"};
 /* The tables that a case runs on: the tested one, and the CPU's of f64 and of the same type. */
 struct tables { struct compute gpu, oracle, cpu; };
 
-/* What is known of all cases of an operation in one type. */
+/* Adds up what the cases of an operation gave in one type. */
 struct tally {
     int cases, wrong;
     double worst; /* the largest relative L2 distance of an output from f64 */
