@@ -235,32 +235,38 @@ CUDA_LIBS  := $(if $(CUDA_NCCL),-Xlinker $(CUDA_NCCL) -Xlinker -rpath$(comma)$(d
               $(if $(CUDA_LT),-Xlinker $(CUDA_LT) -Xlinker -rpath$(comma)$(dir $(CUDA_LT)),-lcublasLt)
 CUDA_OBJ   := $(patsubst trainer/cuda/%,$(B)/obj/cuda/%.o,$(CUDA_C) $(CUDA_CU))
 SHIM_SRC   := $(wildcard tests/shim/*.c tests/shim/*.cc)
-SHIM_OBJ   := $(patsubst trainer/cuda/%,$(B)/obj/shim/%.o,$(CUDA_C) $(CUDA_CU)) \
-              $(patsubst tests/shim/%,$(B)/obj/shim/%.o,$(SHIM_SRC))
-$(B)/libreel-cuda.so: $(CUDA_OBJ) $(B)/cuda-flags
+SHIM_OBJ   := $(patsubst %,$(B)/obj/shim/%.o,$(CUDA_C) $(CUDA_CU) $(SHIM_SRC))
+# each kind of object is made anew when its own flags change, for these take minutes
+FLAGS_cuda-cu   = $(NVCC) $(CUDA_GEN) $(CUDA_WARN)
+FLAGS_cuda-c    = $(CC) $(CFLAGS) $(CFLAGS_trainer) $(CUDA_HOME) $(NCCL_HOME)
+FLAGS_cuda-link = $(NVCC) $(CUDA_LIBS)
+FLAGS_shim      = $(CC) $(CFLAGS) $(CFLAGS_trainer) $(CFLAGS_trainer/comm) $(CXX) $(CXX_FLAGS)
+FLAGS_shim-link = $(CXX) $(LDFLAGS) $(LIBS_trainer/comm)
+$(patsubst %,$(B)/flags-%,cuda-cu cuda-c cuda-link shim shim-link): $(B)/flags-%: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(FLAGS_$*)' | cmp -s - $@ || printf '%s\n' '$(FLAGS_$*)' > $@
+$(B)/libreel-cuda.so: $(CUDA_OBJ) $(B)/flags-cuda-link
 	$(call say,LINK,$@)
 	$(Q)$(NVCC) -shared -cudart static -o $@ $(CUDA_OBJ) $(CUDA_LIBS)
-$(B)/obj/cuda/%.c.o: trainer/cuda/%.c $(B)/cuda-flags $(B)/flags
+$(B)/obj/cuda/%.c.o: trainer/cuda/%.c $(B)/flags-cuda-c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS) -fPIC $(CFLAGS_trainer) -isystem $(CUDA_HOME)/include \
 	  $(if $(filter-out $(CUDA_HOME),$(NCCL_HOME)),-isystem $(NCCL_HOME)/include) -MMD -MP -c -o $@ $<
-$(B)/obj/cuda/%.cu.o: trainer/cuda/%.cu $(B)/cuda-flags
+$(B)/obj/cuda/%.cu.o: trainer/cuda/%.cu $(B)/flags-cuda-cu
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
 	$(Q)$(NVCC) -std=c++17 -O3 -I. -Xcompiler -fPIC -fmad=false $(CUDA_GEN) $(CUDA_WARN) \
 	  -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
-$(B)/shim/libreel-cuda.so: $(SHIM_OBJ) $(B)/flags
+$(B)/shim/libreel-cuda.so: $(SHIM_OBJ) $(B)/flags-shim-link
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CXX) $(LDFLAGS) -shared -o $@ $(SHIM_OBJ) $(LIBS_trainer/comm)
-$(B)/obj/shim/%.c.o: trainer/cuda/%.c $(B)/flags
+$(B)/obj/shim/%.c.o: %.c $(B)/flags-shim
 	$(call shim-c)
-$(B)/obj/shim/%.c.o: tests/shim/%.c $(B)/flags
-	$(call shim-c)
-$(B)/obj/shim/%.cu.o: trainer/cuda/%.cu $(B)/flags
+$(B)/obj/shim/%.cu.o: %.cu $(B)/flags-shim
 	$(call shim-cxx)
-$(B)/obj/shim/%.cc.o: tests/shim/%.cc $(B)/flags
+$(B)/obj/shim/%.cc.o: %.cc $(B)/flags-shim
 	$(call shim-cxx)
 define shim-c
 	@mkdir -p $(@D)
@@ -272,10 +278,6 @@ define shim-cxx
 	$(call say,CXX,$<:shim)
 	$(Q)$(CXX) -x c++ $(CXX_FLAGS) -Itests/shim -MMD -MP -c -o $@ $<
 endef
-$(B)/cuda-flags: FORCE
-	@mkdir -p $(@D)
-	@printf '%s\n' '$(NVCC) $(CUDA_GEN) $(CUDA_WARN) $(CUDA_LIBS)' | cmp -s - $@ || \
-	  printf '%s\n' '$(NVCC) $(CUDA_GEN) $(CUDA_WARN) $(CUDA_LIBS)' > $@
 
 # what --version tells: a source for each program, written anew when the commit or the libraries are
 # other ones
