@@ -11,7 +11,8 @@ const struct opt_note train_environment[] = {
      "file of the CUDA backend (default: libreel-cuda.so beside the program)", "train generate"},
     {"REEL_GEMM_TABLE",
      "file that names cuBLASLt's algorithm for each product on a GPU (default: none, and the first "
-     "that the library proposes)", "train generate"},
+     "that the library proposes); a run keeps the one that it began with, as gemm.table in its "
+     "folder", "train generate"},
     {"OMPI_ALLOW_RUN_AS_ROOT, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
      "both 1: Open MPI's mpirun starts ranks of root, as in containers", "train probe generate"},
     {NULL, NULL, NULL},

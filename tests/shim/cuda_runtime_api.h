@@ -15,9 +15,9 @@ typedef enum cudaError {
     cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2,
     cudaErrorInvalidConfiguration = 9, cudaErrorStubLibrary = 34, cudaErrorInsufficientDriver = 35,
     cudaErrorDevicesUnavailable = 46, cudaErrorNoDevice = 100, cudaErrorInvalidDevice = 101,
-    cudaErrorECCUncorrectable = 214, cudaErrorNvlinkUncorrectable = 220, cudaErrorNotReady = 600,
-    cudaErrorIllegalAddress = 700, cudaErrorHardwareStackError = 714, cudaErrorLaunchFailure = 719,
-    cudaErrorSystemNotReady = 802, cudaErrorUnknown = 999
+    cudaErrorECCUncorrectable = 214, cudaErrorNvlinkUncorrectable = 220, cudaErrorContained = 226,
+    cudaErrorNotReady = 600, cudaErrorIllegalAddress = 700, cudaErrorHardwareStackError = 714,
+    cudaErrorLaunchFailure = 719, cudaErrorSystemNotReady = 802, cudaErrorUnknown = 999
 } cudaError_t;
 
 enum cudaMemcpyKind {

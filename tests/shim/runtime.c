@@ -1,3 +1,4 @@
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,20 @@ int shim_failure(const char *call)
     return (int)strtol(rest + 1, NULL, 10);
 }
 
+/* Has the GPU gone? It does when a file of the pattern that the environment names comes into being,
+ * and does not come back. */
+static bool is_lost(void)
+{
+    static bool lost;
+    const char *pattern = getenv("REEL_SHIM_LOST");
+    if (!lost && pattern) {
+        glob_t found = {0};
+        lost = glob(pattern, GLOB_NOSORT, NULL, &found) == 0;
+        globfree(&found);
+    }
+    return lost;
+}
+
 /* Returns an error of a call: the one that the environment asks for, or `e`. It stays for
  * cudaGetLastError. */
 static cudaError_t result(const char *call, cudaError_t e)
@@ -46,11 +61,19 @@ static cudaError_t result(const char *call, cudaError_t e)
     cudaError_t asked = (cudaError_t)shim_failure(call);
     if (asked != cudaSuccess)
         e = asked;
+    if (is_lost())
+        e = cudaErrorECCUncorrectable;
     if (e != cudaSuccess)
         gpu.last = e;
     return e;
 }
 #define RESULT(e) result(__func__, e)
+/* Ends a call that a lost GPU does not do. */
+#define NOT_LOST                                         \
+    do {                                                 \
+        if (is_lost())                                   \
+            return RESULT(cudaErrorECCUncorrectable);    \
+    } while (0)
 
 cudaError_t cudaGetLastError(void)
 {
@@ -124,6 +147,7 @@ static cudaError_t taken(int rc) { return rc < 0 ? cudaErrorMemoryAllocation : c
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
+    NOT_LOST;
     size_t left, total;
     cudaMemGetInfo(&left, &total);
     cudaError_t e = RESULT(bytes > left ? cudaErrorMemoryAllocation : cudaSuccess);
@@ -133,17 +157,20 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 
 cudaError_t cudaFree(void *ptr)
 {
+    NOT_LOST;
     gpu.far->free(gpu.far, ptr);
     return RESULT(cudaSuccess);
 }
 
 cudaError_t cudaMallocHost(void **out, size_t bytes)
 {
+    NOT_LOST;
     return RESULT(taken(gpu.far->alloc_host(gpu.far, "", (int64_t)bytes, out, NULL)));
 }
 
 cudaError_t cudaFreeHost(void *ptr)
 {
+    NOT_LOST;
     gpu.far->free_host(gpu.far, ptr);
     return RESULT(cudaSuccess);
 }
@@ -164,6 +191,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *lowest, int *highest)
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority)
 {
+    NOT_LOST;
     enum dev_priority p = priority < 0 ? DEV_PRIORITY_HIGH : DEV_PRIORITY_NORMAL;
     if (flags != cudaStreamNonBlocking || priority > 0 || priority < -5)
         return RESULT(cudaErrorInvalidValue);
@@ -172,23 +200,27 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int 
 
 cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
+    NOT_LOST;
     gpu.far->stream_free(gpu.far, stream_of(s));
     return RESULT(cudaSuccess);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
+    NOT_LOST;
     int rc = gpu.far->stream_sync(gpu.far, stream_of(s), NULL);
     return RESULT(rc < 0 ? cudaErrorUnknown : cudaSuccess);
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t s)
 {
+    NOT_LOST;
     return RESULT(dev_far_try(stream_of(s)) ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 {
+    NOT_LOST;
     (void)flags;
     gpu.far->event_wait(gpu.far, stream_of(s), (struct dev_event *)e);
     return RESULT(cudaSuccess);
@@ -196,35 +228,41 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 
 cudaError_t cudaEventCreate(cudaEvent_t *out)
 {
+    NOT_LOST;
     return RESULT(taken(gpu.far->event_new(gpu.far, (struct dev_event **)out, NULL)));
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
+    NOT_LOST;
     gpu.far->event_free(gpu.far, (struct dev_event *)e);
     return RESULT(cudaSuccess);
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
+    NOT_LOST;
     gpu.far->event_record(gpu.far, (struct dev_event *)e, stream_of(s));
     return RESULT(cudaSuccess);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
+    NOT_LOST;
     gpu.far->event_sync(gpu.far, (struct dev_event *)e);
     return RESULT(cudaSuccess);
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t e)
 {
+    NOT_LOST;
     bool over = dev_far_event_try(gpu.far, (struct dev_event *)e);
     return RESULT(over ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
+    NOT_LOST;
     *ms = (float)(gpu.far->event_elapsed_s(gpu.far, (struct dev_event *)from,
                                            (struct dev_event *)to) * 1e3);
     return RESULT(cudaSuccess);
@@ -241,6 +279,7 @@ static enum dev_copy kind_of(enum cudaMemcpyKind kind)
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t s)
 {
+    NOT_LOST;
     gpu.far->copy(gpu.far, dst, src, (int64_t)bytes, kind_of(kind), stream_of(s));
     return RESULT(cudaSuccess);
 }
@@ -248,6 +287,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
 cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size_t src_pitch,
                               size_t width, size_t rows, enum cudaMemcpyKind kind, cudaStream_t s)
 {
+    NOT_LOST;
     gpu.far->copy_2d(gpu.far, dst, (int64_t)dst_pitch, src, (int64_t)src_pitch, (int64_t)width,
                      (int64_t)rows, kind_of(kind), stream_of(s));
     return RESULT(cudaSuccess);
@@ -255,6 +295,7 @@ cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size
 
 cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t s)
 {
+    NOT_LOST;
     gpu.far->fill(gpu.far, dst, (uint8_t)byte, (int64_t)bytes, stream_of(s));
     return RESULT(cudaSuccess);
 }
@@ -266,6 +307,7 @@ cudaError_t cudaMemset(void *dst, int byte, size_t bytes)
 
 cudaError_t shim_queue(cudaStream_t s, void (*run)(void *args), const void *args, size_t bytes)
 {
+    NOT_LOST;
     dev_far_queue(stream_of(s), run, args, (int64_t)bytes);
     return cudaSuccess;
 }
@@ -273,6 +315,7 @@ cudaError_t shim_queue(cudaStream_t s, void (*run)(void *args), const void *args
 cudaError_t shim_queue_poll(cudaStream_t s, bool (*poll)(void *args), const void *args,
                             size_t bytes)
 {
+    NOT_LOST;
     dev_far_queue_poll(stream_of(s), poll, args, (int64_t)bytes);
     return cudaSuccess;
 }

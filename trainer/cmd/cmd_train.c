@@ -373,10 +373,10 @@ static void trial_json(const struct train_report *r, const char *state, struct s
 }
 
 /* Writes reel.trial/1 on stdout and as <run-dir>/trial.json. state is ok, or oom when the plan was
- * past --memory-limit (then the measured fields are null). planned_bytes is that of rank 0, the
- * fullest; peak_bytes the greatest resident memory of all ranks; segments_bytes, part of it, growth
- * of the memory through which MPI passes messages between ranks of a node, which is not in the
- * plan. */
+ * past --memory-limit or the memory that there is (then the measured fields are null).
+ * planned_bytes is that of rank 0, the fullest; peak_bytes the greatest resident memory of all
+ * ranks; segments_bytes, part of it, growth of the memory through which MPI passes messages between
+ * ranks of a node, which is not in the plan. */
 static int trial_print(const struct train_report *r, const char *state, const char *dir,
                        struct err *err)
 {
@@ -395,11 +395,12 @@ out:
     return rc;
 }
 
-/* Ends a trial. ERR_NO stays the answer of one that does not fit. */
+/* Ends a trial. ERR_NO stays the answer of one that is past a limit, ERR_NOMEM that of one that has
+ * not enough. */
 static int trial_end(const struct train_report *r, int status, const char *dir, struct err *err)
 {
     struct err more = {0};
-    if (status != 0 && status != ERR_NO)
+    if (status != 0 && status != ERR_NO && status != ERR_NOMEM)
         return status;
     int rc = trial_print(r, status == 0 ? "ok" : "oom", dir, &more);
     return rc < 0 ? err_set(err, rc, "%s", more.text) : status;

@@ -25,7 +25,7 @@ int device_take(const struct opt_values *v, int64_t gpus_per_node, struct comm *
     if (out->blas == OPS_BLAS_OPENBLAS)
         return err_set(err, ERR_USAGE, "--blas openblas is for the CPU's products: leave it out "
                        "where GPUs compute");
-    if ((rc = gpu_choose(world, opt_bool(v, "share-gpu"), &out->gpu, err)) < 0 && gpus_per_node > 0)
+    if ((rc = gpu_choose(world, opt_bool(v, "share-gpu"), out, err)) < 0 && gpus_per_node > 0)
         return err_context(err, "resources.gpus_per_node is %lld", (long long)gpus_per_node);
     return rc;
 }

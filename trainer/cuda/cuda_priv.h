@@ -44,7 +44,8 @@ struct ops_cuda {
     struct gemm_lt *lt; /* gemm_lt.h */
 };
 
-int ops_cuda_open(struct dev *dev, enum dtype dtype, struct ops **out, struct err *err);
+int ops_cuda_open(struct dev *dev, enum dtype dtype, const char *gemm_table, struct ops **out,
+                  struct err *err);
 
 /* Queue an operation's kernels. */
 #define CUDA_KERNEL(name, args) \

@@ -51,6 +51,7 @@ static int code_of(cudaError_t e)
     case cudaErrorDevicesUnavailable:
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
     case cudaErrorHardwareStackError:
     case cudaErrorLaunchFailure:
     case cudaErrorSystemNotReady:
@@ -214,6 +215,7 @@ static int cuda_stream_sync(struct dev *d, struct dev_stream *s, struct err *err
     dev_cuda_fail(d, cudaStreamSynchronize(s->cuda), "work on the device");
     cudaError_t e = c->kept;
     c->kept = cudaSuccess;
+    d->failed = d->failed || e != cudaSuccess;
     return e == cudaSuccess ? 0 : fail(c, e, c->kept_what, err);
 }
 

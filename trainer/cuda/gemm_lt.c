@@ -200,11 +200,10 @@ static int table_check(struct gemm_lt *lt, const char *path, struct err *err)
     return 0;
 }
 
-static int table_open(struct gemm_lt *lt, const char *device, struct err *err)
+static int table_open(struct gemm_lt *lt, const char *device, const char *path, struct err *err)
 {
-    const char *path = getenv("REEL_GEMM_TABLE");
     int rc;
-    if (!path || !*path)
+    if (!*path)
         return 0;
     if ((rc = gemm_table_load(path, device, (int64_t)cublasLtGetVersion(), &lt->table, err)) < 0)
         return rc;
@@ -223,7 +222,8 @@ static int library_open(struct gemm_lt *lt, const char *device, struct err *err)
                    device, cublasLtGetVersion(), cublasLtGetStatusString(st));
 }
 
-int gemm_lt_open(struct dev *dev, const char *device, struct gemm_lt **out, struct err *err)
+int gemm_lt_open(struct dev *dev, const char *device, const char *table, struct gemm_lt **out,
+                 struct err *err)
 {
     struct gemm_lt *lt = calloc(1, sizeof *lt);
     int rc;
@@ -232,7 +232,7 @@ int gemm_lt_open(struct dev *dev, const char *device, struct gemm_lt **out, stru
     lt->dev = dev;
     if ((rc = library_open(lt, device, err)) < 0)
         goto out;
-    if ((rc = table_open(lt, device, err)) < 0)
+    if ((rc = table_open(lt, device, table, err)) < 0)
         goto out;
     if ((rc = dev->alloc(dev, "cuBLASLt", GEMM_WORKSPACE_BYTES, &lt->workspace, err)) < 0)
         goto out;

@@ -1,6 +1,6 @@
 /* gemm_lt: products by cuBLASLt.
  *
- *     gemm_lt_open(dev, device_name, &lt, err);
+ *     gemm_lt_open(dev, device_name, table, &lt, err);
  *     if (!gemm_lt_queue(lt, stream, &g))
  *         ... the library has no algorithm for it
  *     gemm_lt_close(lt);
@@ -22,10 +22,11 @@ enum {
     GEMM_WORKSPACE_BYTES = 32 << 20,
 };
 
-/* Opens the library on a device, with the table that REEL_GEMM_TABLE names (gemm_table.h). ERR_ENV:
- * the library does not open; ERR_INPUT: the table is damaged, or names an algorithm that the
- * library does not take. */
-int gemm_lt_open(struct dev *dev, const char *device, struct gemm_lt **out, struct err *err);
+/* Opens the library on a device, with the table of a file (gemm_table.h); "": none. ERR_ENV: the
+ * library does not open; ERR_INPUT: the table is damaged, or names an algorithm that the library
+ * does not take. */
+int gemm_lt_open(struct dev *dev, const char *device, const char *table, struct gemm_lt **out,
+                 struct err *err);
 void gemm_lt_close(struct gemm_lt *lt); /* NULL is fine */
 /* Queues a product that gemm_fits_lt, without its act. Tells whether it did: else the library has
  * no algorithm. An error of the library is kept for the next stream_sync. */

@@ -1,9 +1,9 @@
 /* gemm_table: which of cuBLASLt's algorithms computes a product, pinned in a file, so that a run
  * and its resume compute the same bits.
  *
- * REEL_GEMM_TABLE names the file. Its first line is "reel.gemm/1"; a line that begins with '#' is a
- * comment; each other line is a product on a device with a version of the library, in four fields
- * between which tabs stand:
+ * REEL_GEMM_TABLE names the file; a run keeps the one that it began with (trainer/run/gemm_pin.h).
+ * Its first line is "reel.gemm/1"; a line that begins with '#' is a comment; each other line is a
+ * product on a device with a version of the library, in four fields between which tabs stand:
  *
  *     NVIDIA H200	130100	bf16 f32 tn 4096 4096 8192 4096 4096 4096	<8 words of 16 hex digits>
  *

@@ -32,7 +32,8 @@ static const char *name_of(enum dtype dtype)
     }
 }
 
-int ops_cuda_open(struct dev *dev, enum dtype dtype, struct ops **out, struct err *err)
+int ops_cuda_open(struct dev *dev, enum dtype dtype, const char *gemm_table, struct ops **out,
+                  struct err *err)
 {
     int64_t bytes = (int64_t)CUDA_PARTS * OPS_ROW_MAX * 8;
     struct ops_cuda *c;
@@ -51,7 +52,7 @@ int ops_cuda_open(struct dev *dev, enum dtype dtype, struct ops **out, struct er
 #undef FILL
     if ((rc = dev->alloc(dev, "sums in parts", bytes, &c->parts, err)) < 0)
         goto out;
-    if ((rc = gemm_lt_open(dev, dev_cuda_name(dev), &c->lt, err)) < 0)
+    if ((rc = gemm_lt_open(dev, dev_cuda_name(dev), gemm_table, &c->lt, err)) < 0)
         goto out;
     *out = &c->ops;
     c = NULL; /* the caller's */

@@ -54,6 +54,9 @@ struct dev {
      * the most that were at one time: by alloc, and by alloc_host. */
     int64_t alloc_bytes, peak_bytes, host_bytes, host_peak_bytes;
     int64_t syncs;       /* calls of stream_sync */
+    /* A stream_sync gave an error: what the device holds is not to be trusted any more, and other
+     * ranks do not know of it. */
+    bool failed;
     struct meter *meter; /* meter.h; NULL: nothing is measured */
 
     /* the caller frees it by `free`, to which NULL is fine */

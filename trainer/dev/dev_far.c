@@ -352,6 +352,7 @@ static int far_stream_sync(struct dev *d, struct dev_stream *s, struct err *err)
     d->syncs++;
     drain(f, s);
     f->failure = (struct err){0};
+    d->failed = d->failed || failure.code;
     return failure.code ? err_set(err, failure.code, "%s", failure.text) : 0;
 }
 

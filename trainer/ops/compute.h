@@ -18,9 +18,12 @@ enum compute_device { COMPUTE_CPU, COMPUTE_CUDA };
 struct compute_conf {
     enum compute_device device;
     int gpu;            /* of those that this process may use, from 0 */
+    /* Where several ranks may have one GPU, a number that those on the same one share; else 0. */
+    uint64_t gpu_shared;
     bool poison;        /* dev.h */
     enum dtype dtype;   /* of activations */
     enum ops_blas blas; /* of the CPU's products */
+    const char *gemm_table; /* of a GPU's: a file, "": none, NULL: what REEL_GEMM_TABLE names */
 };
 
 struct compute {

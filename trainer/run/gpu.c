@@ -65,7 +65,7 @@ static int seats_fill(struct comm *world, bool shared, struct gpu_seat *seats, s
     return shared ? 0 : gpu_check(seats, world->size, err);
 }
 
-int gpu_choose(struct comm *world, bool shared, int *index, struct err *err)
+int gpu_choose(struct comm *world, bool shared, struct compute_conf *out, struct err *err)
 {
     struct gpu_seat *seats = calloc((size_t)world->size, sizeof *seats);
     int rc;
@@ -74,8 +74,38 @@ int gpu_choose(struct comm *world, bool shared, int *index, struct err *err)
         goto out;
     if ((rc = seats_fill(world, shared, seats, err)) < 0)
         goto out;
-    *index = gpu_index(seats, world->rank);
+    const struct gpu_seat *own = &seats[world->rank];
+    out->gpu = gpu_index(seats, world->rank);
+    out->gpu_shared = shared ? hash_64(own->gpu.uuid, sizeof own->gpu.uuid) | 1 : 0;
 out:
     free(seats);
+    return rc;
+}
+
+/* What a rank wants of a GPU. */
+struct want { uint64_t gpu; int64_t bytes; };
+
+int gpu_wanted(struct comm *world, const struct compute_conf *conf, int64_t bytes, int64_t *all,
+               struct err *err)
+{
+    struct want own = {conf->gpu_shared, bytes}, *wants;
+    int rc;
+    *all = bytes;
+    if (!conf->gpu_shared || world->size == 1)
+        return 0;
+    wants = calloc((size_t)world->size, sizeof *wants);
+    if ((rc = comm_agree(world, wants ? 0 : err_set(err, ERR_NOMEM, "GPUs of ranks: no memory"),
+                         err)) < 0)
+        goto out;
+    struct comm_op gather = {
+        .kind = COMM_ALL_GATHER, .what = "memory of GPUs", .send = &own, .recv = wants,
+        .n = sizeof own, .dtype = DTYPE_BYTE};
+    if ((rc = comm_do(world, &gather, NULL, err)) < 0)
+        goto out;
+    *all = 0;
+    for (int r = 0; r < world->size; r++)
+        *all += wants[r].gpu == own.gpu ? wants[r].bytes : 0;
+out:
+    free(wants);
     return rc;
 }

@@ -9,6 +9,7 @@
 #define TRAINER_RUN_GPU_H
 
 #include "trainer/comm/comm.h"
+#include "trainer/ops/compute.h"
 #include "trainer/ops/cuda_load.h"
 
 /* What a rank tells the others: its host by a hash, how many GPUs it sees, and which it took. */
@@ -24,8 +25,13 @@ int gpu_index(const struct gpu_seat *seats, int rank);
 /* Checks that no two ranks have taken the same GPU. ERR_ENV names the first two who have. */
 int gpu_check(const struct gpu_seat *seats, int ranks, struct err *err);
 
-/* Chooses this rank's GPU; all ranks call it. `shared`: ranks may have the same one. ERR_ENV: no
- * backend, no driver, no GPU, or one for several ranks. */
-int gpu_choose(struct comm *world, bool shared, int *index, struct err *err);
+/* Chooses this rank's GPU and fills in which it is; all ranks call it. `shared`: ranks may have the
+ * same one. ERR_ENV: no backend, no driver, no GPU, or one for several ranks. */
+int gpu_choose(struct comm *world, bool shared, struct compute_conf *out, struct err *err);
+
+/* Gives how much the ranks that have this rank's GPU want to take of its memory, this one `bytes`.
+ * Collective where `conf` says that ranks share GPUs. */
+int gpu_wanted(struct comm *world, const struct compute_conf *conf, int64_t bytes, int64_t *all,
+               struct err *err);
 
 #endif

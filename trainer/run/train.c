@@ -257,6 +257,15 @@ static void attempt_bounds(struct train *t)
         t->end_step = num_min_i64(t->end_step, run_stage_first(t->run, t->leg.end_stage));
 }
 
+/* Notes that this rank's device failed. The others do not know of it and wait for messages that do
+ * not come: they are to be ended at once, not after the deadline. */
+static void device_judge(const struct train *t)
+{
+    const struct dev *dev = t->leg.compute.dev;
+    if (dev && dev->failed && t->conf->world->size > 1)
+        t->conf->world->broken = true;
+}
+
 /* Runs one leg, that of the next step. *more: there are steps left to do, in another one. */
 static int leg_run(struct train *t, struct train_report *out, bool *stop, bool *more,
                    struct err *err)
@@ -271,6 +280,8 @@ static int leg_run(struct train *t, struct train_report *out, bool *stop, bool *
     out->process_bytes = num_max_i64(out->process_bytes, t->leg.process_bytes);
     if (rc < 0)
         goto out;
+    if ((rc = comm_agree(t->conf->world, gemm_pin_keep(&t->gemm, err), err)) < 0)
+        goto out;
     if ((rc = train_state_load(t, err)) < 0)
         goto out;
     /* Otherwise the newest checkpoint was damaged, and an older one lies in another leg. */
@@ -282,6 +293,8 @@ static int leg_run(struct train *t, struct train_report *out, bool *stop, bool *
     }
     *more = !*stop && (t->end_step < 0 || t->next_step < t->end_step);
 out:
+    if (rc < 0)
+        device_judge(t);
     train_close(t);
     return rc;
 }
@@ -326,6 +339,9 @@ static int attempt_open(struct train *t, struct err *err)
     if ((rc = comm_agree(t->conf->world, attempt_take(t, err), err)) < 0)
         return rc;
     if ((rc = train_profile_open(t, err)) < 0)
+        return rc;
+    if (t->conf->compute.device == COMPUTE_CUDA && !t->conf->trial &&
+        (rc = gemm_pin_find(t->conf->world, t->conf->run_dir, &t->gemm, err)) < 0)
         return rc;
     return newest_step(t, err);
 }
@@ -392,6 +408,7 @@ int train_run(const struct train_conf *conf, struct train_report *out, struct er
     if (rc == 0)
         rc = train_profile_end(&t, out, err);
     train_profile_close(&t);
+    gemm_pin_release(&t.gemm);
     record_close(&t.record);
     lease_drop(t.writer.lease);
     free(t.times);

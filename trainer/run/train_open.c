@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/num.h"
+#include "trainer/run/gpu.h"
 
 void train_say(const struct train *t, const char *line)
 {
@@ -325,6 +326,44 @@ static int limit_check(const struct train *t, struct err *err)
                       apart ? "smaller micro-batches, checkpoint.async false" : fewer, err);
 }
 
+/* Holds what the plan has on the device against what is free there, before any of it but the
+ * tables' own is taken. Where memory is the host's, others take of it as they please. */
+static int room_check(const struct train *t, int64_t wanted, struct err *err)
+{
+    struct dev *dev = t->leg.compute.dev;
+    int64_t left, all, plan = t->leg.memory.sides[BUFFER_ON_DEVICE];
+    char need[32], have[32], whole[32], ours[32];
+    int rc;
+    if (dev->host_memory)
+        return 0;
+    if ((rc = dev->memory(dev, &left, &all, err)) < 0)
+        return rc;
+    if (wanted <= left)
+        return 0;
+    return err_set(err, ERR_NOMEM,
+                   "out of memory by plan: a rank needs %s of the device%s and has taken %s of "
+                   "them, and %s of its %s are free: give another layout, fewer tokens at a time, "
+                   "or a device that nobody else uses (nvidia-smi says who does)",
+                   num_format_bytes(plan, need, sizeof need),
+                   wanted > plan ? ", which several share," : "",
+                   num_format_bytes(dev->alloc_bytes, ours, sizeof ours),
+                   num_format_bytes(left, have, sizeof have),
+                   num_format_bytes(all, whole, sizeof whole));
+}
+
+/* Checks the plan on all ranks. */
+static int memory_check(struct train *t, struct err *err)
+{
+    struct comm *world = t->conf->world;
+    int64_t wanted = t->leg.memory.sides[BUFFER_ON_DEVICE] - t->leg.compute.dev->alloc_bytes;
+    int rc;
+    if ((rc = comm_agree(world, limit_check(t, err), err)) < 0)
+        return rc;
+    if ((rc = gpu_wanted(world, &t->conf->compute, wanted, &wanted, err)) < 0)
+        return rc;
+    return comm_agree(world, room_check(t, wanted, err), err);
+}
+
 /* Measures the process. Libraries are loaded, the groups are open and have exchanged messages, and
  * of the memory plan only the tiles are taken. */
 static int process_measure(struct train *t, struct err *err)
@@ -381,6 +420,7 @@ int train_open(struct train *t, int64_t step, struct err *err)
     int rc;
     struct compute_conf compute = t->conf->compute;
     compute.dtype = t->run->dtype;
+    compute.gemm_table = t->gemm.kept[0] ? t->gemm.path : NULL;
     if ((rc = comm_agree(world, compute_open(&t->leg.compute, &compute, err), err)) < 0)
         return rc;
     comm_bind(world, t->leg.compute.dev);
@@ -397,7 +437,7 @@ int train_open(struct train *t, int64_t step, struct err *err)
     if ((rc = comm_agree(world, memory_list(t, &c, err), err)) < 0)
         return rc;
     memory_say(t);
-    if ((rc = comm_agree(world, limit_check(t, err), err)) < 0)
+    if ((rc = memory_check(t, err)) < 0)
         return rc;
     if ((rc = comm_agree(world, memory_take(t, &c, err), err)) < 0)
         return rc;
