@@ -2,6 +2,7 @@
  * the memory, and takes everything a step needs, once. */
 #include "trainer/run/train_priv.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +18,29 @@ void train_say(const struct train *t, const char *line)
         t->conf->say(t->conf->say_ctx, line);
 }
 
+/* Returns what the kernel says of this process's memory under a name such as "VmHWM:", -1 where it
+ * does not say it. It allocates nothing, as it is asked in steps. */
+static int64_t status_bytes(const char *name)
+{
+    char text[4096];
+    long long kib = -1;
+    int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    text[n > 0 ? n : 0] = '\0';
+    if (fd >= 0)
+        close(fd);
+    const char *line = strstr(text, name);
+    return line && sscanf(line + strlen(name), "%lld kB", &kib) == 1 ? kib * 1024 : -1;
+}
+
+/* ru_maxrss also counts what the process was before it became this program, which may have been a
+ * large launcher. */
 int64_t train_resident_peak_bytes(void)
 {
     struct rusage u;
+    int64_t peak = status_bytes("VmHWM:");
+    if (peak >= 0)
+        return peak;
     return getrusage(RUSAGE_SELF, &u) == 0 ? (int64_t)u.ru_maxrss * 1024 : 0;
 }
 
@@ -38,17 +59,7 @@ static int64_t resident_bytes(void)
 
 /* Returns how much of that is memory which processes share, 0 where the system does not say. No
  * buffer of ours is such: it is MPI's segments. */
-static int64_t shared_bytes(void)
-{
-    char line[128];
-    long long kib = 0;
-    FILE *f = fopen("/proc/self/status", "re");
-    while (f && fgets(line, sizeof line, f) && sscanf(line, "RssShmem: %lld kB", &kib) != 1)
-        ;
-    if (f)
-        fclose(f);
-    return kib * 1024;
-}
+static int64_t shared_bytes(void) { return num_max_i64(0, status_bytes("RssShmem:")); }
 
 int64_t train_segments_bytes(const struct train *t)
 {
