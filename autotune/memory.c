@@ -8,6 +8,10 @@
  * it computes with in place of narrow ones. */
 enum { TILE_ELEMENTS = 512 * 1024, WIDENED_ELEMENTS = 768 * 1024 };
 
+/* What the trainer's tables take on a GPU (sums in parts, and the workspace of products), the slab
+ * by which files cross, and what CUDA's libraries take a process, as loading them showed. */
+enum { GPU_TABLE_BYTES = 64 << 20, GPU_SLAB_BYTES = 1 << 20, GPU_LIBRARY_BYTES = 155000000 };
+
 static int state_of(const struct memory_spec *spec, const struct layout *l, int64_t tp_bytes,
                     const struct param_list *params, struct buffer_state *out, struct err *err)
 {
@@ -25,9 +29,37 @@ out:
     return rc;
 }
 
+/* Returns the bytes of the own pieces that a checkpoint has of a rank. */
+static int64_t saved_copy_bytes(const struct memory_spec *spec, const struct buffer_state *s)
+{
+    int64_t stat = dtype_bytes(s->stat),
+            moment = s->moments_bf16 ? dtype_bytes(DTYPE_BF16) : stat;
+    return s->elements / s->group * stat +
+           s->trained / s->group * (2 * moment + (spec->ema ? stat : 0));
+}
+
+/* Adds what ranks on GPUs hold on the host. `list` begins with what buffers_dit lists. */
+static int pinned_add(const struct memory_spec *spec, const struct buffer_spec *dit,
+                      const struct buffer_state *state, struct buffer_list *list, struct err *err)
+{
+    struct buffer_stage stages[BUFFER_STAGES];
+    int64_t copy = spec->ckpt_async ? saved_copy_bytes(spec, state) : 0;
+    int rc;
+    if (!spec->gpus)
+        return 0;
+    buffers_stages(state, dit, list, stages);
+    if ((rc = buffers_stages_add(stages, list, err)) < 0)
+        return rc;
+    if ((rc = buffer_list_add_host(list, "staged micro-batches", BUFFER_INPUT, BUFFER_PINNED, 2,
+                                   buffers_staged_bytes(dit), err)) < 0)
+        return rc;
+    return buffer_list_add_host(list, "files", BUFFER_WORK, BUFFER_PINNED, 1,
+                                GPU_SLAB_BYTES + copy, err);
+}
+
 /* Adds the state of rank 0, which holds the embedding besides its layers. */
-static int state_add(const struct memory_spec *spec, const struct layout *l, int64_t tp_bytes,
-                     struct buffer_list *list, struct err *err)
+static int state_add(const struct memory_spec *spec, const struct layout *l,
+                     const struct buffer_spec *dit, struct buffer_list *list, struct err *err)
 {
     struct param_list params;
     struct buffer_state state = {0};
@@ -35,9 +67,11 @@ static int state_add(const struct memory_spec *spec, const struct layout *l, int
                           : params_build(spec->model, &params, err);
     if (rc < 0)
         return rc;
-    if ((rc = state_of(spec, l, tp_bytes, &params, &state, err)) < 0)
+    if ((rc = state_of(spec, l, buffers_tp_sum_bytes(dit), &params, &state, err)) < 0)
         goto out;
-    rc = buffers_state(&state, list, err);
+    if ((rc = buffers_state(&state, list, err)) < 0)
+        goto out;
+    rc = pinned_add(spec, dit, &state, list, err);
 out:
     params_release(&params);
     return rc;
@@ -67,8 +101,10 @@ static int buffers_add(const struct memory_spec *spec, const struct layout *l,
     int rc;
     if ((rc = buffers_dit(&buffers, list, err)) < 0)
         return rc;
-    if ((rc = state_add(spec, l, buffers_tp_sum_bytes(&buffers), list, err)) < 0)
+    if ((rc = state_add(spec, l, &buffers, list, err)) < 0)
         return rc;
+    if (spec->gpus)
+        return buffer_list_add(list, "tables", BUFFER_WORK, DTYPE_BYTE, 1, 1, GPU_TABLE_BYTES, err);
     return buffer_list_add(list, "tiles", BUFFER_WORK, dtype_stat(spec->dtype), 1, 1, tiles, err);
 }
 
@@ -81,7 +117,8 @@ int memory_predict(const struct memory_spec *spec, const struct layout *l, struc
         return rc;
     int64_t ranks = layout_world(l);
     struct memory_bytes b = {
-        .process = (double)(buffers_process_bytes(ranks) + buffers_process_growth_bytes(ranks))};
+        .process = (double)(buffers_process_bytes(ranks) + buffers_process_growth_bytes(ranks) +
+                            (spec->gpus ? GPU_LIBRARY_BYTES : 0))};
     b.weights = bytes_of(&list, BUFFER_WEIGHT);
     b.gradients = bytes_of(&list, BUFFER_GRAD);
     b.optimizer = bytes_of(&list, BUFFER_OPTIM);
@@ -90,6 +127,8 @@ int memory_predict(const struct memory_spec *spec, const struct layout *l, struc
     b.work = bytes_of(&list, BUFFER_WORK);
     b.comm = bytes_of(&list, BUFFER_COMM);
     b.total = (double)list.total + b.process;
+    b.device = spec->gpus ? (double)list.sides[BUFFER_ON_DEVICE] : 0;
+    b.host = b.total - b.device;
     *out = b;
     return 0;
 }

@@ -1,9 +1,11 @@
 /* memory: predicts the bytes of one rank, by category, and the probability that they fit. Pure.
  *
  * The buffers are the list by which the trainer itself allocates (profiles/buffers), so the two
- * agree. The process (program, libraries, MPI), which the trainer measures, and the trainer's tiles
- * and loader are estimated. A prior stands for all that is missed; once trials have told, the mean
- * of measured minus planned replaces it (memory_learn).
+ * agree. On GPUs some of them are the device's, and the others the host's, pinned or not: there
+ * messages and micro-batches wait, and the copy that is written as a checkpoint. The process
+ * (program, libraries, MPI), which the trainer measures, and the trainer's tiles and loader are
+ * estimated. A prior stands for all that is missed; once trials have told, the mean of measured
+ * minus planned replaces it (memory_learn).
  */
 #ifndef AUTOTUNE_MEMORY_H
 #define AUTOTUNE_MEMORY_H
@@ -15,6 +17,7 @@
 struct memory_bytes { /* bytes of the fullest rank */
     double weights, gradients, optimizer, ema, activations, work, comm, process;
     double total; /* the sum of the eight */
+    double device, host; /* of it, on GPUs; else all is the host's */
 };
 struct memory_spec {
     const struct model *model;
@@ -23,6 +26,8 @@ struct memory_spec {
     bool ema;
     const struct finetune *finetune; /* NULL: everything is trained */
     bool moments_bf16, residual_wide;
+    bool gpus;       /* ranks compute on them */
+    bool ckpt_async; /* checkpoints are written in the background, on GPUs from a copy */
 };
 /* Predicts the bytes of the fullest rank. ERR_INPUT for a model whose buffers are not known (a
  * language model). */

@@ -11,7 +11,8 @@
 
 /* Numbers of bytes; 0 where one is not known. */
 struct budget {
-    double rank, node_ranks, node; /* planned for a rank, for a node's ranks; of this machine */
+    /* planned for a rank, of that on its GPU; for a node's ranks on the host; of this machine */
+    double rank, device, node_ranks, node;
     double ckpt, kept, space;      /* one checkpoint; all that are kept; free where they go */
     char unknown[256];             /* why memory is not planned */
 };
@@ -39,15 +40,17 @@ static void budget_make(const struct launch_dry *d, struct budget *b)
                                run->adamw.ema_decay > 0,
                                &run->finetune,
                                run->moments == MOMENTS_BF16,
-                               run->residual == RESIDUAL_F32};
+                               run->residual == RESIDUAL_F32,
+                               run->resources.gpus_per_node > 0,
+                               run->ckpt_async};
     struct memory_bytes bytes;
     int64_t saved = 0;
     struct err why = {0};
     *b = (struct budget){.node = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE)};
     if (memory_predict(&spec, &d->plan->layout, &bytes, &why) == 0)
-        b->rank = bytes.total;
+        b->rank = bytes.total, b->device = bytes.device;
     snprintf(b->unknown, sizeof b->unknown, "%.255s", why.text);
-    b->node_ranks = b->rank * (double)run->resources.ranks_per_node;
+    b->node_ranks = (b->rank - b->device) * (double)run->resources.ranks_per_node;
     saved_bytes(run, &d->plan->layout, &saved, NULL);
     b->ckpt = (double)saved;
     b->kept = b->ckpt * (double)(run->ckpt_keep > 0 ? run->ckpt_keep : 1);
@@ -85,11 +88,14 @@ static void text_job(const struct launch_dry *d, const struct sched_partition *p
 
 static void text_memory(const struct launch_dry *d, const struct budget *b, struct str *out)
 {
-    char rank[32], ranks[32], node[32], ckpt[32], kept[32], space[32];
+    char rank[32], gpu[32], ranks[32], node[32], ckpt[32], kept[32], space[32];
+    if (b->device > 0)
+        str_addf(out, "memory of a GPU: %s a rank is planned\n", size(b->device, gpu));
     if (b->rank > 0)
         str_addf(out,
-                 "memory: %s a rank is planned, %s for a node's ranks; this machine has %s%s\n",
-                 size(b->rank, rank), size(b->node_ranks, ranks), size(b->node, node),
+                 "memory%s: %s a rank is planned, %s for a node's ranks; this machine has %s%s\n",
+                 b->device > 0 ? " of the host" : "", size(b->rank - b->device, rank),
+                 size(b->node_ranks, ranks), size(b->node, node),
                  b->node_ranks > b->node ? ": TOO LITTLE, if the job's nodes have no more" : "");
     else
         str_addf(out, "memory: not known (%s)\n", b->unknown);
@@ -135,6 +141,7 @@ static void dry_json(const struct launch_dry *d, const struct sched_partition *p
     json_put_int(o, "cores_per_rank", d->run->resources.cores_per_rank);
     json_put_num(o, "time_limit_s", d->run->resources.time_limit_s);
     json_put_int(o, "planned_rank_bytes", (int64_t)b->rank);
+    json_put_int(o, "planned_device_bytes", (int64_t)b->device);
     json_put_int(o, "checkpoint_bytes", (int64_t)b->ckpt);
     json_put_int(o, "checkpoints_kept", d->run->ckpt_keep > 0 ? d->run->ckpt_keep : 1);
     json_put_int(o, "free_bytes", (int64_t)b->space);

@@ -343,6 +343,17 @@ static int plans_load(const struct opt_values *v, const struct run *run, struct 
     return 0;
 }
 
+/* The time of each step of a trial, the first included. */
+static double trial_times_s[TRAIN_TIMES_MAX];
+
+static void times_json(const struct train_report *r, struct json_out *o)
+{
+    json_arr_begin(o, "steps_s");
+    for (int64_t i = 0; i < r->n_times; i++)
+        json_put_num(o, NULL, trial_times_s[i]);
+    json_arr_end(o);
+}
+
 static void trial_json(const struct train_report *r, const char *state, struct str *text)
 {
     struct json_out o;
@@ -355,6 +366,7 @@ static void trial_json(const struct train_report *r, const char *state, struct s
     json_put_num(&o, "step_s", r->median_step_s);
     json_put_num(&o, "min_step_s", r->min_step_s);
     json_put_num(&o, "max_step_s", r->max_step_s);
+    times_json(r, &o);
     json_put_num(&o, "data_s", r->phases.data_s);
     json_put_num(&o, "forward_s", r->phases.forward_s);
     json_put_num(&o, "backward_s", r->phases.backward_s);
@@ -366,6 +378,10 @@ static void trial_json(const struct train_report *r, const char *state, struct s
     json_put_num(&o, "mfu", r->mfu);
     json_put_num(&o, "loss", r->loss);
     json_put_int(&o, "planned_bytes", r->planned_bytes);
+    json_put_int(&o, "device_bytes", r->device_bytes);
+    json_put_int(&o, "pinned_bytes", r->pinned_bytes);
+    json_put_int(&o, "taken_bytes", r->taken_bytes);
+    json_put_int(&o, "taken_pinned_bytes", r->taken_pinned_bytes);
     json_put_int(&o, "peak_bytes", r->peak_bytes);
     json_put_int(&o, "segments_bytes", r->segments_bytes);
     json_obj_end(&o);
@@ -374,8 +390,10 @@ static void trial_json(const struct train_report *r, const char *state, struct s
 
 /* Writes reel.trial/1 on stdout and as <run-dir>/trial.json. state is ok, or oom when the plan was
  * past --memory-limit or the memory that there is (then the measured fields are null).
- * planned_bytes is that of rank 0, the fullest; peak_bytes the greatest resident memory of all
- * ranks; segments_bytes, part of it, growth of the memory through which MPI passes messages between
+ * planned_bytes is that of rank 0, the fullest, of them device_bytes on the device and pinned_bytes
+ * where it copies from, and taken_… what of these was taken at most; steps_s has the time of every
+ * step, the first included; peak_bytes is the greatest resident memory of all ranks;
+ * segments_bytes, part of it, growth of the memory through which MPI passes messages between
  * ranks of a node, which is not in the plan. */
 static int trial_print(const struct train_report *r, const char *state, const char *dir,
                        struct err *err)
@@ -541,6 +559,7 @@ static struct train_conf conf_of(const struct opt_values *v, const struct run *r
         .stop = &notice->signo, .stop_heard = &notice->heard, .phase = &notice->phase,
         .lines = lines_of(v), .say = opt_bool(v, "quiet") ? NULL : say,
         .profile = opt_bool(v, "profile"), .trace = opt_text(v, "trace"),
+        .times_s = opt_bool(v, "trial") ? trial_times_s : NULL,
         .mtbf_s = opt_given(v, "mtbf") ? opt_num(v, "mtbf") : 0,
         .save_s = opt_given(v, "save-took") ? opt_num(v, "save-took") : 0,
         .give_up_s = opt_given(v, "give-up") ? opt_num(v, "give-up") : 0};

@@ -278,6 +278,8 @@ static int leg_run(struct train *t, struct train_report *out, bool *stop, bool *
     /* What was planned is reported in particular when it was too much. */
     out->planned_bytes = num_max_i64(out->planned_bytes, t->leg.memory.total);
     out->process_bytes = num_max_i64(out->process_bytes, t->leg.process_bytes);
+    out->device_bytes = t->leg.memory.sides[BUFFER_ON_DEVICE];
+    out->pinned_bytes = t->leg.memory.sides[BUFFER_PINNED];
     if (rc < 0)
         goto out;
     if ((rc = comm_agree(t->conf->world, gemm_pin_keep(&t->gemm, err), err)) < 0)

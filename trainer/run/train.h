@@ -57,6 +57,7 @@ struct train_conf {
     double mtbf_s, save_s;
     /* A trial ends when even the fastest of two counted steps took longer; 0: never. */
     double give_up_s;
+    double *times_s; /* [TRAIN_TIMES_MAX] gets the time of each step; NULL: nobody wants them */
     bool profile;      /* time by kind: in the events of steps, told at the end */
     const char *trace; /* file for the picture of the last steps; NULL: none; implies profile */
     struct comm *world;
@@ -74,7 +75,7 @@ struct train_conf {
 
 enum train_end { TRAIN_DONE, TRAIN_STOPPED, TRAIN_LIMIT };
 enum {
-    TRAIN_TIMES_MAX = 4096,
+    TRAIN_TIMES_MAX = 4096, /* of the first so many steps */
     TRAIN_GIVE_UP_STEPS = 2 /* counted ones, before a trial gives up */
 };
 /* These are rank 0's. They add up to the step: comm_s is for how long communication and waiting for
@@ -86,6 +87,7 @@ struct train_report {
     int64_t steps;              /* of this attempt */
     int64_t next_step;
     double loss, grad_norm; /* of the last step; NaN when there was none */
+    int64_t n_times; /* of conf's times_s, how many are there */
     double median_step_s, min_step_s, max_step_s; /* without the first step when there are more */
     struct train_phases phases;                   /* means over the same steps */
     double tokens, model_flops; /* of the whole batch: likewise; NaN when there was no step */
@@ -98,7 +100,8 @@ struct train_report {
     /* The most syncs of a stream in a step. A device that queues idles behind each of them: without
      * messages over MPI there are two, one for losses and norm, one for the update. */
     int64_t step_syncs;
-    /* Of the last leg by the plan, and taken at most at one time: on the device, and pinned. */
+    /* Of the last leg by the plan, filled in on ERR_NO and ERR_NOMEM, too; and taken at most at one
+     * time: on the device, and pinned. */
     int64_t device_bytes, pinned_bytes, taken_bytes, taken_pinned_bytes;
     int64_t peak_bytes;    /* resident; the greatest of all ranks */
     /* Of them: growth of MPI's segments of messages since the process was measured, which no plan

@@ -52,8 +52,11 @@ void train_phases_add(struct train *t, const struct record_step *s)
     t->phases.comm_s += s->comm_s;
     t->phases.optim_s += s->optim_s;
     t->phases.other_s += s->other_s;
-    if (t->n_times < TRAIN_TIMES_MAX)
-        t->times[t->n_times++] = s->step_s;
+    if (t->n_times == TRAIN_TIMES_MAX)
+        return;
+    if (t->conf->times_s)
+        t->conf->times_s[t->n_times] = s->step_s;
+    t->times[t->n_times++] = s->step_s;
 }
 
 static void phases_report(const struct train *t, int64_t steps, struct train_report *out)
@@ -69,6 +72,7 @@ static void phases_report(const struct train *t, int64_t steps, struct train_rep
 
 void train_means_report(const struct train *t, struct train_report *out)
 {
+    out->n_times = t->n_times;
     times_report(t, out);
     phases_report(t, out->steps, out);
 }
@@ -86,8 +90,6 @@ int train_report_make(struct train *t, const struct record_step *last, struct tr
     const struct dev *dev = t->leg.compute.dev;
     out->taken_bytes = dev->peak_bytes;
     out->taken_pinned_bytes = dev->host_peak_bytes;
-    out->device_bytes = t->leg.memory.sides[BUFFER_ON_DEVICE];
-    out->pinned_bytes = t->leg.memory.sides[BUFFER_PINNED];
     out->peak_bytes = (int64_t)most[0];
     out->segments_bytes = (int64_t)(most[0] - most[1]);
     char line[160], planned[32], peak[32], segments[32];
