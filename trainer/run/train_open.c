@@ -376,10 +376,13 @@ static int memory_check(struct train *t, struct err *err)
 }
 
 /* Measures the process. Libraries are loaded, the groups are open and have exchanged messages, and
- * of the memory plan only the tiles are taken. */
+ * of the memory plan only the tiles are taken. Those of a device with memory of its own are not
+ * resident here. */
 static int process_measure(struct train *t, struct err *err)
 {
-    double most = (double)(resident_bytes() - t->leg.compute.ops->workspace_bytes);
+    const struct compute *c = &t->leg.compute;
+    int64_t tiles = c->dev->host_memory ? c->ops->workspace_bytes : 0;
+    double most = (double)(resident_bytes() - tiles);
     t->leg.shared_bytes = shared_bytes();
     int rc = comm_max(t->conf->world, &most, 1, err);
     t->leg.process_bytes = (int64_t)most + buffers_process_growth_bytes(t->conf->world->size);
