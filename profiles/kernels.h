@@ -1,0 +1,43 @@
+/* kernels: what a GPU's kernel is for, by its name. Pure.
+ *
+ * A profiler sees kernels of many libraries, and only their names tell what they compute: those of
+ * reel, cuBLASLt and CUTLASS, cuDNN, FlashAttention, Triton and PyTorch, Transformer Engine, NCCL.
+ * A table of patterns gives each name a class; a name that no pattern knows has KERNEL_OTHER, whose
+ * share is always shown. Names may be mangled as C++ mangles them, or not.
+ *
+ *     enum kernel_class c = kernel_class_of("nvjet_tst_192x192_64x3_2x1_v_bz_coopB_NTN", "");
+ */
+#ifndef PROFILES_KERNELS_H
+#define PROFILES_KERNELS_H
+
+/* id, name, what is counted so */
+#define KERNEL_CLASS_LIST(X)                                                                   \
+    X(GEMM, "gemm", "matrix products and convolutions")                                        \
+    X(ATTENTION, "attention", "fused attention, forward and backward")                         \
+    X(NORM, "norm", "layer, RMS, group and head norms, with what is fused into them")          \
+    X(ELEMENTWISE, "elementwise", "activations, rotations, sums of rows, noise, losses")       \
+    X(OPTIMIZER, "optimizer", "updates, their norms and checks")                               \
+    X(OTHER, "other", "kernels that no pattern knows")                                         \
+    X(COMMUNICATION, "communication", "between GPUs, while nothing is computed beside it")     \
+    X(COPY, "copy", "copies, fills and rearranged rows, beside neither of these")
+enum kernel_class {
+#define KERNEL_CLASS_ENUM(id, name, what) KERNEL_##id,
+    KERNEL_CLASS_LIST(KERNEL_CLASS_ENUM)
+#undef KERNEL_CLASS_ENUM
+    KERNEL_CLASSES,
+    KERNEL_COMPUTES = KERNEL_COMMUNICATION /* those before it are computation */
+};
+extern const char *const kernel_class_names[KERNEL_CLASSES];
+
+/* Returns the class that a kernel's name tells, or that of a mark. A mark is what the program calls
+ * the part that queued the kernel: "adamw", "Optimizer.step". */
+enum kernel_class kernel_class_of(const char *name);
+/* Returns the class of a kernel by both: an update is one whatever kernels it is made of, and a
+ * name that is not known gets the mark's class. */
+enum kernel_class kernel_class_marked(enum kernel_class by_name, enum kernel_class by_mark);
+/* Writes the identifier of a kernel, without what C++ adds to it: "gemm" for "_ZL4gemmIfEv6tensor"
+ * and for "void gemm<float>(tensor)". Returns out. */
+enum { KERNEL_NAME_BYTES = 128 };
+const char *kernel_identifier(const char *name, char out[KERNEL_NAME_BYTES]);
+
+#endif

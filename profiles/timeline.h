@@ -1,0 +1,59 @@
+/* timeline: where the time of steps went on a device, from what ran there when. Pure.
+ *
+ * Activities of several streams overlap. Each moment of the steps is given to one thing: to
+ * computation while any kernel computes (in equal shares to the classes that do), else to
+ * communication while any runs, else to copies while any runs, else to nothing: the device is idle.
+ * So the classes and idle_s add up to step_s.
+ *
+ * Communication beside which something is computed is hidden, the rest of it exposed, and both are
+ * lengths of time, not sums over streams: two messages at once count once. What lies outside of the
+ * steps is left out, and what crosses an end is cut there.
+ *
+ * mfu is model_flops / (step_s · peak), as everywhere else. hfu counts the floating-point
+ * operations of recomputation too (Korthikanti et al. 2022, "Reducing Activation Recomputation in
+ * Large Transformer Models", section 5): hardware_flops / (step_s · peak). busy_hfu has in the
+ * place of step_s the time in which a kernel computes: what those kernels reach by themselves.
+ *
+ *     struct timeline t = {.items = items, .n = n, .from_ns = a, .to_ns = b, .steps = 2};
+ *     struct timeline_sum s;
+ *     timeline_sums(&t, &s, err);
+ */
+#ifndef PROFILES_TIMELINE_H
+#define PROFILES_TIMELINE_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "profiles/kernels.h"
+
+/* Something ran on the device from start_ns to before end_ns. */
+struct timeline_item {
+    int64_t start_ns, end_ns;
+    enum kernel_class class;
+};
+
+struct timeline {
+    const struct timeline_item *items; /* [n] in any order */
+    int64_t n;
+    int64_t from_ns, to_ns; /* the steps, without a gap between them */
+    int64_t steps;          /* 1 or more */
+    /* Of one step on this device, and its peak in FLOP/s; 0: not known. hardware_flops has
+     * model_flops in it. */
+    double model_flops, hardware_flops, peak_flops;
+};
+
+/* All times are of one step: means over the steps. */
+struct timeline_sum {
+    double step_s;
+    double class_s[KERNEL_CLASSES]; /* exclusive: communication is what is exposed of it */
+    double idle_s;
+    double comm_s, exposed_s, hidden_s; /* comm_s is the sum of the others */
+    double compute_s;                   /* some kernel computes */
+    double mfu, hfu, busy_hfu;          /* NaN: not known */
+};
+
+/* Computes the sums. ERR_INPUT: the steps have no length, or an activity ends before it starts;
+ * ERR_NOMEM. */
+int timeline_sums(const struct timeline *t, struct timeline_sum *out, struct err *err);
+
+#endif
