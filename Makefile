@@ -27,7 +27,7 @@ MODULES := base profiles fold db launcher/sched launcher/slurm launcher/start au
            launcher/machine launcher/run launcher/report launcher/cmd \
            trainer/dev trainer/ops trainer/comm trainer/watch trainer/state trainer/data \
            trainer/dit \
-           trainer/ckpt trainer/run trainer/cmd trainer/cuda curator
+           trainer/ckpt trainer/run trainer/cmd trainer/cuda trainer/cupti curator
 MAY_base             :=
 MAY_profiles         := base
 MAY_fold             := base
@@ -55,6 +55,7 @@ MAY_trainer/run      := base profiles trainer/dev trainer/ops trainer/comm train
 MAY_trainer/cmd      := base profiles trainer/dev trainer/ops trainer/comm trainer/watch \
                         trainer/state trainer/data trainer/dit trainer/ckpt trainer/run
 MAY_trainer/cuda     := base trainer/dev trainer/ops
+MAY_trainer/cupti    := base profiles trainer/watch
 MAY_curator          := base profiles
 
 # ---- what each module needs from outside ----
@@ -115,6 +116,13 @@ NVCC := $(if $(filter 0,$(CUDA)),,$(wildcard $(CUDA_HOME)/bin/nvcc))
 ifeq ($(CUDA)$(NVCC),1)
 $(error CUDA=1 and no nvcc: install the CUDA toolkit, or give CUDA_HOME=its folder)
 endif
+
+# CUPTI is in a folder of its own, or, of NVIDIA's wheels, in the toolkit's
+CUPTI_H  := $(firstword $(wildcard $(addsuffix /cupti.h,$(CUDA_HOME)/extras/CUPTI/include \
+                                                        $(CUDA_HOME)/include)))
+CUPTI_SO := $(firstword $(wildcard $(foreach d,extras/CUPTI/lib64 lib64 lib,$(foreach n,so so.*,\
+                                             $(CUDA_HOME)/$(d)/libcupti.$(n)))))
+RECORDER := $(if $(NVCC),$(if $(CUPTI_H),$(if $(CUPTI_SO),$(B)/libreel-cupti.so)))
 
 # ---- flags ----
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
@@ -187,7 +195,7 @@ instead = $(if $(filter reel-slurm,$(1)), (reel then asks Slurm by its commands)
 without = echo '  $(1) is not built: $(strip $(call missing,$(1))) not found$(call instead,$(1))'
 
 without-cuda = echo '  the CUDA backend is not built: no nvcc found (see CUDA_HOME)'
-BACKEND := $(if $(NVCC),$(if $(filter reel-train,$(NAMES)),$(B)/libreel-cuda.so))
+BACKEND := $(if $(NVCC),$(if $(filter reel-train,$(NAMES)),$(B)/libreel-cuda.so) $(RECORDER))
 all: $(PROGRAMS) $(BACKEND) ## build the programs, each where its libraries are (default); `make reel` and so
 ## on: one of them
 	@$(foreach p,$(LEFT_OUT),$(call without,$(p)) >&2;)
@@ -240,9 +248,10 @@ SHIM_OBJ   := $(patsubst %,$(B)/obj/shim/%.o,$(CUDA_C) $(CUDA_CU) $(SHIM_SRC))
 FLAGS_cuda-cu   = $(NVCC) $(CUDA_GEN) $(CUDA_WARN)
 FLAGS_cuda-c    = $(CC) $(CFLAGS) $(CFLAGS_trainer) $(CUDA_HOME) $(NCCL_HOME)
 FLAGS_cuda-link = $(NVCC) $(CUDA_LIBS)
+FLAGS_cupti     = $(CC) $(CFLAGS) $(CUPTI_FLAGS) $(CUPTI_H) $(CUPTI_SO)
 FLAGS_shim      = $(CC) $(CFLAGS) $(CFLAGS_trainer) $(CFLAGS_trainer/comm) $(CXX) $(CXX_FLAGS)
 FLAGS_shim-link = $(CXX) $(LDFLAGS) $(LIBS_trainer/comm)
-$(patsubst %,$(B)/flags-%,cuda-cu cuda-c cuda-link shim shim-link): $(B)/flags-%: FORCE
+$(patsubst %,$(B)/flags-%,cuda-cu cuda-c cuda-link cupti shim shim-link): $(B)/flags-%: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(FLAGS_$*)' | cmp -s - $@ || printf '%s\n' '$(FLAGS_$*)' > $@
 $(B)/libreel-cuda.so: $(CUDA_OBJ) $(B)/flags-cuda-link
@@ -278,6 +287,32 @@ define shim-cxx
 	$(call say,CXX,$<:shim)
 	$(Q)$(CXX) -x c++ $(CXX_FLAGS) -Itests/shim -MMD -MP -c -o $@ $<
 endef
+
+# What records a GPU's activity is a shared object of its own, for any CUDA program: it has what it
+# uses of base and profiles inside, and shows two functions. The tests' one asks the shim's CUPTI,
+# which is in the shim's backend.
+CUPTI_SRC   := $(wildcard trainer/cupti/*.c) profiles/kernels.c profiles/timeline.c \
+               $(patsubst %,base/%.c,err str json_out json_scan file clock)
+CUPTI_FLAGS := $(CFLAGS_base) -fPIC -fvisibility=hidden -ffunction-sections
+CUPTI_LINK  := -shared -Wl,--gc-sections,-z,defs,--as-needed
+$(B)/libreel-cupti.so: $(patsubst %.c,$(B)/obj/cupti/%.o,$(CUPTI_SRC)) $(B)/flags-cupti
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) $(CUPTI_LINK) -o $@ $(filter %.o,$^) $(CUPTI_SO) \
+	  -Wl,-rpath,$(dir $(CUPTI_SO)) -lm -lpthread -ldl
+$(B)/obj/cupti/%.o: %.c $(B)/flags-cupti
+	@mkdir -p $(@D)
+	$(call say,CC,$<:cupti)
+	$(Q)$(CC) $(CFLAGS) $(CUPTI_FLAGS) -isystem $(dir $(CUPTI_H)) -isystem $(CUDA_HOME)/include \
+	  -MMD -MP -c -o $@ $<
+$(B)/shim/libreel-cupti.so: $(patsubst %.c,$(B)/obj/shim/cupti/%.o,$(CUPTI_SRC)) \
+                            $(B)/shim/libreel-cuda.so $(B)/flags-shim-link
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,--gc-sections -o $@ $(filter %.o,$^) \
+	  -L$(@D) -l:libreel-cuda.so -Wl,-rpath,'$$ORIGIN' -ldl
+$(B)/obj/shim/cupti/%.o: %.c $(B)/flags-shim
+	@mkdir -p $(@D)
+	$(call say,CC,$<:shim)
+	$(Q)$(CC) $(CFLAGS) $(CUPTI_FLAGS) -Itests/shim -MMD -MP -c -o $@ $<
 
 # what --version tells: a source for each program, written anew when the commit or the libraries are
 # other ones
@@ -387,6 +422,9 @@ $(B)/obj/tests/unit/test_launcher_%.o: CFLAGS += $(CFLAGS_launcher/machine)
 $(B)/obj/tests/unit/test_db_%.o: CFLAGS += $(CFLAGS_db)
 .PRECIOUS: $(B)/obj/%.o $(B)/gen/build-%.c $(B)/obj/build-%.o
 
+# of the recorder of a GPU's activity, what needs no GPU
+$(B)/tests/test_trainer_cupti_records: $(B)/obj/trainer/cupti/records.o
+
 # what a GPU is asked by, on a machine that has one; see tests/gpu/visit
 GPU_BIN := $(patsubst tests/gpu/programs/%.c,$(B)/tests/gpu/%,$(wildcard tests/gpu/programs/*.c))
 $(GPU_BIN): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/programs/%.o $(call objs,$(call src,tests/gpu)) \
@@ -432,7 +470,7 @@ $(B)/fuzz/%: tests/fuzz/%.c $(FUZZ_LIB)
 	  $(CFLAGS_base) -o $@ $^ $(LIBS_base)
 
 TESTS_BIN := $(UNIT_BIN) $(FUZZ_BIN) $(PEERS_BIN) $(PROGRAMS) $(HELPERS) $(GPU_BIN) \
-             $(B)/shim/libreel-cuda.so
+             $(B)/shim/libreel-cuda.so $(B)/shim/libreel-cupti.so
 tests: $(TESTS_BIN) ## build the programs and the unit tests
 
 # Packages are installed by a first make; what they bring (pkg-config, mpicc) is seen by the second.

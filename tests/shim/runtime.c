@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "activity.h"
 #include "shim.h"
 #include "trainer/dev/dev_far.h"
 
@@ -13,6 +14,7 @@ static struct {
     int index;
     cudaError_t last;
     struct { const void *kernel; int bytes; } shared[64]; /* kernels with more shared memory */
+    const void *launching; /* the kernel that the next call to shim_queue is of */
 } gpu;
 
 static uint64_t number_of(const char *name, uint64_t otherwise)
@@ -101,6 +103,7 @@ const char *cudaGetErrorString(cudaError_t e)
 
 cudaError_t cudaGetDeviceCount(int *n)
 {
+    shim_inject();
     *n = (int)number_of("REEL_SHIM_GPUS", 8);
     return RESULT(*n > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
@@ -280,7 +283,9 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
                             cudaStream_t s)
 {
     NOT_LOST;
+    struct shim_activity *a = shim_activity_begin(stream_of(s), SHIM_ACTIVITY_COPY, NULL, "");
     gpu.far->copy(gpu.far, dst, src, (int64_t)bytes, kind_of(kind), stream_of(s));
+    shim_activity_end(stream_of(s), a);
     return RESULT(cudaSuccess);
 }
 
@@ -288,15 +293,19 @@ cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size
                               size_t width, size_t rows, enum cudaMemcpyKind kind, cudaStream_t s)
 {
     NOT_LOST;
+    struct shim_activity *a = shim_activity_begin(stream_of(s), SHIM_ACTIVITY_COPY, NULL, "");
     gpu.far->copy_2d(gpu.far, dst, (int64_t)dst_pitch, src, (int64_t)src_pitch, (int64_t)width,
                      (int64_t)rows, kind_of(kind), stream_of(s));
+    shim_activity_end(stream_of(s), a);
     return RESULT(cudaSuccess);
 }
 
 cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t s)
 {
     NOT_LOST;
+    struct shim_activity *a = shim_activity_begin(stream_of(s), SHIM_ACTIVITY_FILL, NULL, "");
     gpu.far->fill(gpu.far, dst, (uint8_t)byte, (int64_t)bytes, stream_of(s));
+    shim_activity_end(stream_of(s), a);
     return RESULT(cudaSuccess);
 }
 
@@ -308,7 +317,12 @@ cudaError_t cudaMemset(void *dst, int byte, size_t bytes)
 cudaError_t shim_queue(cudaStream_t s, void (*run)(void *args), const void *args, size_t bytes)
 {
     NOT_LOST;
+    /* What is no kernel of the trainer's is a library's product. */
+    struct shim_activity *a = shim_activity_begin(stream_of(s), SHIM_ACTIVITY_KERNEL,
+                                                  gpu.launching, "nvjet_shim");
+    gpu.launching = NULL;
     dev_far_queue(stream_of(s), run, args, (int64_t)bytes);
+    shim_activity_end(stream_of(s), a);
     return cudaSuccess;
 }
 
@@ -316,7 +330,10 @@ cudaError_t shim_queue_poll(cudaStream_t s, bool (*poll)(void *args), const void
                             size_t bytes)
 {
     NOT_LOST;
+    struct shim_activity *a = shim_activity_begin(stream_of(s), SHIM_ACTIVITY_KERNEL, NULL,
+                                                  "ncclDevKernel_shim");
     dev_far_queue_poll(stream_of(s), poll, args, (int64_t)bytes);
+    shim_activity_end(stream_of(s), a);
     return cudaSuccess;
 }
 
@@ -347,5 +364,6 @@ cudaError_t shim_check_launch(const void *kernel, int64_t blocks, int64_t thread
 {
     bool fits = blocks > 0 && blocks <= INT32_MAX && threads > 0 && threads <= SHIM_THREADS &&
                 shared <= shared_allowed(kernel);
+    gpu.launching = fits ? kernel : NULL;
     return result("launch", fits ? cudaSuccess : cudaErrorInvalidConfiguration);
 }

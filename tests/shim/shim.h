@@ -12,7 +12,8 @@
  * many there are (8), and REEL_SHIM_FIRST the number that is in the name of the first;
  * REEL_SHIM_BYTES is the memory of each (64 GiB); REEL_SHIM_FAIL=CALL:N:ERROR lets the Nth call of a
  * function, from 1, fail; REEL_SHIM_LOST=PATTERN loses the GPU for good as soon as there is a
- * file of such a name: every call fails then, and leaves all memory as it is.
+ * file of such a name: every call fails then, and leaves all memory as it is;
+ * REEL_SHIM_PROFILER=NAME: a profiler of this name holds CUPTI (cupti.c).
  */
 #ifndef TESTS_SHIM_SHIM_H
 #define TESTS_SHIM_SHIM_H

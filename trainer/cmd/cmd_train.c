@@ -354,6 +354,35 @@ static void times_json(const struct train_report *r, struct json_out *o)
     json_arr_end(o);
 }
 
+/* Writes what steps were made of on GPUs, means over ranks; null where nothing was recorded. */
+static void activity_json(const struct train_report *r, struct json_out *o)
+{
+    const struct timeline_sum *s = &r->activity.sums;
+    if (r->activity.steps == 0) {
+        json_put_null(o, "activity");
+        json_put_text(o, "activity_refused", r->activity_refused);
+        return;
+    }
+    json_obj_begin(o, "activity");
+    json_put_int(o, "steps", r->activity.steps);
+    json_put_num(o, "step_s", r->activity_step_s);
+    json_obj_begin(o, "class_s");
+    for (int c = 0; c < KERNEL_CLASSES; c++)
+        json_put_num(o, kernel_class_names[c], s->class_s[c]);
+    json_put_num(o, "idle", s->idle_s);
+    json_obj_end(o);
+    json_put_num(o, "exposed_s", s->exposed_s);
+    json_put_num(o, "hidden_s", s->hidden_s);
+    json_put_num(o, "compute_s", s->compute_s);
+    json_put_num(o, "mfu", s->mfu);
+    json_put_num(o, "hfu", s->hfu);
+    json_put_num(o, "busy_hfu", s->busy_hfu);
+    json_put_int(o, "activities", r->activity.activities);
+    json_put_int(o, "dropped", r->activity.dropped);
+    json_put_num(o, "overhead_s", r->activity.overhead_s);
+    json_obj_end(o);
+}
+
 static void trial_json(const struct train_report *r, const char *state, struct str *text)
 {
     struct json_out o;
@@ -384,6 +413,7 @@ static void trial_json(const struct train_report *r, const char *state, struct s
     json_put_int(&o, "taken_pinned_bytes", r->taken_pinned_bytes);
     json_put_int(&o, "peak_bytes", r->peak_bytes);
     json_put_int(&o, "segments_bytes", r->segments_bytes);
+    activity_json(r, &o);
     json_obj_end(&o);
     str_addc(text, '\n');
 }

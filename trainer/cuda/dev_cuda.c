@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "trainer/cuda/cuda_priv.h"
+#include "trainer/cuda/marks.h"
 
 /* What is handed out is counted by the host, as a GPU does not tell the size of an allocation. */
 struct block {
@@ -25,6 +26,7 @@ struct cuda {
     struct block *blocks;
     cudaError_t kept; /* the first error of a queued call */
     const char *kept_what;
+    struct marks marks;
 };
 
 struct dev_event { cudaEvent_t cuda; };
@@ -303,6 +305,12 @@ static void cuda_fill(struct dev *d, void *dst, uint8_t byte, int64_t bytes, str
         dev_cuda_fail(d, cudaMemsetAsync(dst, byte, (size_t)bytes, s->cuda), "a fill");
 }
 
+/* ---- for profilers ---- */
+
+struct marks *dev_cuda_marks(struct dev *d) { return &cuda_of(d)->marks; }
+
+static void cuda_mark_step(struct dev *d, int64_t step) { marks_step(&cuda_of(d)->marks, step); }
+
 /* ---- life ---- */
 
 static void cuda_close(struct dev *d)
@@ -344,7 +352,8 @@ static const struct dev table = {
     .event_new = cuda_event_new, .event_free = cuda_event_free,
     .event_record = cuda_event_record, .event_wait = cuda_event_wait,
     .event_sync = cuda_event_sync, .event_elapsed_s = cuda_event_elapsed_s,
-    .copy = cuda_copy, .copy_2d = cuda_copy_2d, .fill = cuda_fill, .close = cuda_close,
+    .copy = cuda_copy, .copy_2d = cuda_copy_2d, .fill = cuda_fill,
+    .mark_step = cuda_mark_step, .close = cuda_close,
 };
 
 /* Reads what the runtime tells of a GPU that this process may use. */

@@ -95,6 +95,10 @@ struct dev {
                     int64_t width, int64_t rows, enum dev_copy kind, struct dev_stream *s);
     void (*fill)(struct dev *d, void *dst, uint8_t byte, int64_t bytes, struct dev_stream *s);
 
+    /* Tells profilers that what is queued from here on is a step's; -1: no step's. Operations, and
+     * the layers that they are of, tell it themselves. NULL: no profiler knows this device. */
+    void (*mark_step)(struct dev *d, int64_t step);
+
     void (*close)(struct dev *d);
 };
 

@@ -9,8 +9,8 @@
 
 static const char library[] = "libreel-cuda.so";
 
-/* Writes where the library is looked for: beside the program, or where the environment says. */
-static int library_path(char path[PATH_MAX], struct err *err)
+/* Writes where the backend is looked for: beside the program, or where the environment says. */
+static int backend_path(char path[PATH_MAX], struct err *err)
 {
     const char *given = getenv("REEL_CUDA_LIBRARY");
     if (given && *given) {
@@ -27,6 +27,18 @@ static int library_path(char path[PATH_MAX], struct err *err)
     return 0;
 }
 
+int cuda_library_path(const char *name, char path[PATH_MAX], struct err *err)
+{
+    int rc;
+    if ((rc = backend_path(path, err)) < 0)
+        return rc;
+    char *last = strrchr(path, '/'), *at = last ? last + 1 : path;
+    size_t room = PATH_MAX - (size_t)(at - path);
+    return (size_t)snprintf(at, room, "%s", name) < room
+               ? 0
+               : err_set(err, ERR_LIMIT, "REEL_CUDA_LIBRARY: the path is too long");
+}
+
 /* Tells whether the library knows the structs as this program does. */
 static bool is_ours(const struct cuda_backend *b)
 {
@@ -40,7 +52,7 @@ static int library_open(const struct cuda_backend **out, struct err *err)
     char path[PATH_MAX];
     cuda_backend_fn *entry;
     int rc;
-    if ((rc = library_path(path, err)) < 0)
+    if ((rc = backend_path(path, err)) < 0)
         return rc;
     if (access(path, F_OK) < 0)
         return err_set_errno(err, ERR_ENV,

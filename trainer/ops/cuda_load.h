@@ -12,6 +12,8 @@
 #ifndef TRAINER_OPS_CUDA_LOAD_H
 #define TRAINER_OPS_CUDA_LOAD_H
 
+#include <limits.h>
+
 #include "trainer/dev/coll.h"
 #include "trainer/ops/ops.h"
 
@@ -52,6 +54,8 @@ typedef const struct cuda_backend *cuda_backend_fn(void);
 /* Writes the backend, which is loaded at the first call and stays. ERR_ENV: no library, or one of
  * another build; the sentence says which file and what to do. */
 int cuda_load(const struct cuda_backend **out, struct err *err);
+/* Writes the path of another library that stands beside the backend. */
+int cuda_library_path(const char *name, char path[PATH_MAX], struct err *err);
 
 #ifdef __cplusplus
 }

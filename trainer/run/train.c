@@ -239,7 +239,9 @@ static int steps_run(struct train *t, struct train_report *out, bool *stop, stru
         return rc;
     if (t->save_owed && (rc = train_state_save(t, err)) < 0)
         return rc;
-    return train_report_make(t, s, out, err);
+    if ((rc = train_report_make(t, s, out, err)) < 0)
+        return rc;
+    return t->conf->trial && !*stop ? train_activity_run(t, out, err) : 0; /* takes memory */
 }
 
 static bool in_leg(const struct train *t, int64_t step)

@@ -25,6 +25,7 @@
 #include "profiles/run.h"
 #include "trainer/comm/comm.h"
 #include "trainer/ops/compute.h"
+#include "trainer/watch/activity.h"
 
 /* Says which steps are told in lines. The attempt's first and last step are in any case. */
 enum train_lines {
@@ -107,6 +108,12 @@ struct train_report {
     /* Of them: growth of MPI's segments of messages since the process was measured, which no plan
      * bounds. peak_bytes less these is the greatest of all ranks' residue beside it. */
     int64_t segments_bytes;
+    /* Of a trial on GPUs, means over ranks: what two steps behind the timed ones were made of, and
+     * how long the host took for one of them while they were recorded. activity.steps 0: nothing
+     * was recorded; activity_refused says why, "" where that was not tried. */
+    struct activity_result activity;
+    double activity_step_s;
+    char activity_refused[256];
 };
 
 /* Runs an attempt; collective over conf->world. Failures are the same on all ranks, and *err holds

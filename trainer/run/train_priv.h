@@ -164,4 +164,9 @@ void train_profile_step_end(struct train *t, struct record_step *s);
 /* Says the table and writes the trace; collective, after the last leg. */
 int train_profile_end(struct train *t, const struct train_report *r, struct err *err);
 
+/* ---- train_activity.c ---- */
+/* Records two more steps of a trial, behind the others, where a GPU computes; collective. Where
+ * they cannot be recorded, out->activity_refused says why. */
+int train_activity_run(struct train *t, struct train_report *out, struct err *err);
+
 #endif

@@ -339,6 +339,13 @@ static void step_fill(const struct train *t, const struct pass *p, const struct 
     s->peak_bytes = train_resident_peak_bytes();
 }
 
+static void step_mark(const struct train *t, int64_t step)
+{
+    struct dev *dev = t->leg.compute.dev;
+    if (dev->mark_step)
+        dev->mark_step(dev, step);
+}
+
 int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step *s,
                    struct err *err)
 {
@@ -350,6 +357,7 @@ int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step
     if (step == run_stage_first(t->run, run_stage_at(t->run, step)))
         t->spikes.n = 0;
     train_profile_step_begin(t);
+    step_mark(t, step);
     struct meter_mark whole = meter_begin(t->leg.compute.dev->meter);
     *s = (struct record_step){
         .step = step, .started_at = clock_wall_s(), .lr = run_lr_at(t->run, step)};
@@ -358,6 +366,7 @@ int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step
         return err_step(step, rc, err);
     if (p.opt.nonfinite && (rc = pass_again(t, &share, step, facts.norm, s, &p, err)) < 0)
         return err_step(step, rc, err);
+    step_mark(t, -1);
     s->comm_s = comm_waited_s(t->conf->world) - waited;
     meter_span(t->leg.compute.dev->meter, whole, "step", step);
     s->step_s = clock_mono_s() - mono;
