@@ -150,6 +150,21 @@ static void padding_spoil(struct lab *l, struct tensor latent, const struct ops_
     }
 }
 
+/* Does the same to what is predicted there. */
+static void prediction_spoil(struct lab *l, struct tensor tokens, const struct ops_sample *m,
+                             const struct latents_case *c)
+{
+    int64_t nh = m->h / c->ph, nw = m->w / c->pw;
+    for (int64_t i = 0; i < m->n_tokens; i++)
+        for (int64_t k = 0; k < tokens.cols; k++) {
+            int64_t token = m->first + i, w = token % nw * c->pw + k % c->pw,
+                    h = token / nw % nh * c->ph + k / c->pw % c->ph,
+                    t = token / nw / nh * c->pt + k / c->pw / c->ph % c->pt;
+            if (w >= m->valid_w || h >= m->valid_h || t >= m->valid_t)
+                lab_put(l, tokens, m->token + i, k, (double)NAN);
+        }
+}
+
 static void loss_make(struct lab *l, const void *data)
 {
     const struct latents_case *c = data;
@@ -163,6 +178,7 @@ static void loss_make(struct lab *l, const void *data)
     a.loss = loss.ptr;
     for (int i = 0; i < c->n; i++) {
         padding_spoil(l, a.latent, &b.sample[i], c->channels);
+        prediction_spoil(l, a.tokens, &b.sample[i], c);
         lab_out(l, "dtokens", i, rows_of(a.dtokens, &b.sample[i]));
         lab_out(l, "loss", i, tensor_cols(loss, i, 1))->judged = l->o->stat;
     }

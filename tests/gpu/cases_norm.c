@@ -14,6 +14,7 @@ struct adaln_case {
     int32_t first[SAMPLES_MAX]; /* first row of each sample; one may have none */
     bool branch, gate, mod, y, rms;
     bool wide;   /* the residual stream: x, x_out, and dx */
+    bool narrow; /* x_out alone is not of it */
     bool x_out;  /* also where there is no branch */
     double mean; /* added to x */
     double eps;
@@ -37,6 +38,8 @@ static const struct adaln_case adaln_cases[] = {
      .branch = true, .mod = true, .y = true, .eps = 1e-6},
     {.name = "no branch", .s = 9, .d = 16, .n = 2, .first = {0, 4},
      .mod = true, .y = true, .x_out = true, .eps = 1e-6},
+    {.name = "no branch, x_out of another type", .s = 9, .d = 48, .n = 2, .first = {0, 4},
+     .mod = true, .y = true, .wide = true, .narrow = true, .x_out = true, .eps = 1e-6},
     {.name = "no branch, in no other memory", .s = 70, .d = 18, .n = 2, .first = {0, 4},
      .mod = true, .y = true, .eps = 1e-6},
     {.name = "no modulation", .s = 9, .d = 33, .n = 1,
@@ -94,9 +97,10 @@ static void adaln_fwd_make(struct lab *l, const void *data)
     a.x = lab_in(l, "x", residual, c->s, c->d);
     lab_scale(l, a.x, 1, c->mean);
     if (c->branch || c->x_out) {
-        a.x_out = lab_new(l, "x_out", residual, c->s, c->d);
+        a.x_out = lab_new(l, "x_out", c->narrow ? LAB_ACT : residual, c->s, c->d);
         lab_out(l, "x_out", 0, a.x_out);
     }
+    bool rounds = c->branch || c->narrow;
     a.stats = lab_new(l, "stats", LAB_STAT, c->s, 2);
     if (!c->y) {
         lab_working(l, a.stats);
@@ -105,15 +109,15 @@ static void adaln_fwd_make(struct lab *l, const void *data)
     }
     a.y = lab_new(l, "y", LAB_ACT, c->s, c->d);
     struct case_output *stats = lab_out(l, "stats", 0, a.stats), *y = lab_out(l, "y", 0, a.y);
-    stats->rounds_itself = y->rounds_itself = c->branch;
-    stats->judged = c->branch ? a.x.dtype : stats->stored;
+    stats->rounds_itself = y->rounds_itself = rounds;
+    stats->judged = rounds ? a.x_out.dtype : stats->stored;
     struct ops_adaln again = a; /* as recomputation does, from x_out as it is stored */
     again.x = a.x_out.ptr ? a.x_out : a.x;
     again.x_out = again.branch = again.gate = tensor_none();
     again.y = lab_new(l, "y again", LAB_ACT, c->s, c->d);
     again.stats = lab_new(l, "stats again", LAB_STAT, c->s, 2);
     lab_working(l, again.stats);
-    lab_out(l, "y again", 0, again.y)->rounds_itself = c->branch;
+    lab_out(l, "y again", 0, again.y)->rounds_itself = rounds;
     lab_twin(l, "y");
     LAB_CALL(l, adaln_fwd, a);
     LAB_CALL(l, adaln_fwd, again);

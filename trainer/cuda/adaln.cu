@@ -8,7 +8,7 @@
  * threads take columns, and go down the rows. What they add stays in `parts` until a second kernel
  * adds the runs of a sample in their order.
  */
-#include "trainer/cuda/eight.cuh"
+#include "trainer/cuda/pack.cuh"
 #include "trainer/cuda/parts.cuh"
 
 enum {

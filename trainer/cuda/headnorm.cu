@@ -9,7 +9,7 @@
  * several items at a time; a block adds its groups' parts in their order, and a second kernel those
  * of the blocks.
  */
-#include "trainer/cuda/eight.cuh"
+#include "trainer/cuda/pack.cuh"
 #include "trainer/cuda/parts.cuh"
 
 enum {
@@ -263,17 +263,6 @@ static __global__ void headnorm_bwd(struct ops_headnorm a, struct heads h, struc
     groups_sum(h, (real *)parts.ptr + blockIdx.x * (blockDim.x / h.lanes) * h.d);
 }
 
-/* Adds the blocks' sums, `stride` apart; a block has 32 columns. */
-template <class real>
-static __global__ void headnorm_dgain(const real *parts, int64_t n, int64_t stride,
-                                      struct tensor dgain, double beta)
-{
-    int64_t col = (int64_t)blockIdx.x * WARP + threadIdx.x % WARP;
-    real sum = parts_sum(parts + col, stride, n, col < dgain.cols, (real *)block_memory);
-    if (threadIdx.x < WARP && col < dgain.cols)
-        put<real>(dgain, 0, col, sum + (beta == 0 ? 0 : (real)beta * get<real>(dgain, 0, col)));
-}
-
 template <class real>
 static void headnorm_bwd_all(struct ops_cuda *o, cudaStream_t s, const struct ops_headnorm *a)
 {
@@ -287,9 +276,7 @@ static void headnorm_bwd_all(struct ops_cuda *o, cudaStream_t s, const struct op
     BUG_ON(3 * d > OPS_ROW_MAX || (a->dgain.ptr && a->dgain.cols != d));
     launch(s, headnorm_bwd<real>, blocks, THREADS, 0, *a, h, parts);
     if (a->dgain.ptr)
-        launch(s, headnorm_dgain<real>, (d + WARP - 1) / WARP, THREADS,
-               THREADS * (int64_t)sizeof(real), (const real *)o->parts, blocks, groups * d,
-               a->dgain, a->beta);
+        parts_add<real>(o, s, blocks, groups * d, a->dgain, a->beta);
 }
 
 void kernel_headnorm_bwd(struct ops_cuda *o, cudaStream_t s, const struct ops_headnorm *a)

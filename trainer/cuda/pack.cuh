@@ -1,4 +1,4 @@
-/* pack: eight numbers of a row at a time, by accesses of 16 bytes.
+/* pack: eight numbers of a row at a time, by accesses of 16 bytes. There are two ways to use them.
  *
  * A kernel that works element by element is written for N numbers that follow one another in a row:
  * PACK where all tensors have whole packs at places that allow such accesses, and 1 anywhere. Both
@@ -13,6 +13,17 @@
  *             ...
  *             put_pack(x, at, v);
  *     LAUNCH_PACKS(o, s, packs(&x), twice, x.rows * x.cols, x);
+ *
+ * A kernel whose threads keep their columns from tensor to tensor takes eights. A thread has eight
+ * neighbouring columns, threads beside it the next ones. Where is_even holds for all tensors of a
+ * call (`even`) they move as packs; else one by one, and those past the end of the row are 0.
+ *
+ *     for (int64_t col = PACK * threadIdx.x; col < cols; col += PACK * blockDim.x) {
+ *         eight<real> x = get_eight<real>(t, row, col, even);
+ *         UNROLL for (int i = 0; i < PACK; i++)
+ *             x.at[i] *= 2;
+ *         put_eight(t, row, col, even, x);
+ *     }
  */
 #ifndef TRAINER_CUDA_PACK_CUH
 #define TRAINER_CUDA_PACK_CUH
@@ -46,54 +57,60 @@ template <int N> __device__ static inline int64_t place_of(const struct tensor &
     return e / each * t.ld + e % each * N;
 }
 
-/* ---- packs of bf16: two numbers a word, the first one in its low half ---- */
+/* ---- from and to places of 16 bytes ---- */
 
-__device__ static inline void halves_get(unsigned word, float *x)
+template <class real> __device__ static inline void load_pack(const double *from, real (&x)[PACK])
 {
-    x[0] = bf16_value((uint16_t)word);
-    x[1] = bf16_value((uint16_t)(word >> 16));
+    UNROLL for (int i = 0; i < PACK / 2; i++) {
+        double2 two = ((const double2 *)from)[i];
+        x[2 * i] = (real)two.x, x[2 * i + 1] = (real)two.y;
+    }
 }
 
-__device__ static inline unsigned halves_of(const float *x)
+template <class real> __device__ static inline void load_pack(const float *from, real (&x)[PACK])
 {
-    return to_bf16(x[0]) | (unsigned)to_bf16(x[1]) << 16;
+    UNROLL for (int i = 0; i < PACK / 4; i++) {
+        float4 four = ((const float4 *)from)[i];
+        x[4 * i] = (real)four.x, x[4 * i + 1] = (real)four.y;
+        x[4 * i + 2] = (real)four.z, x[4 * i + 3] = (real)four.w;
+    }
 }
 
-__device__ static inline void bf16_pack_get(const uint16_t *from, float (&x)[PACK])
+/* Of bf16 there are two numbers in a word, the first one in its low half. */
+template <class real>
+__device__ static inline void load_pack(const uint16_t *from, real (&x)[PACK])
 {
-    uint4 v = *(const uint4 *)from;
-    halves_get(v.x, x);
-    halves_get(v.y, x + 2);
-    halves_get(v.z, x + 4);
-    halves_get(v.w, x + 6);
+    uint4 all = *(const uint4 *)from;
+    unsigned words[PACK / 2] = {all.x, all.y, all.z, all.w};
+    UNROLL for (int i = 0; i < PACK / 2; i++) {
+        x[2 * i] = (real)bf16_value((uint16_t)words[i]);
+        x[2 * i + 1] = (real)bf16_value((uint16_t)(words[i] >> 16));
+    }
 }
 
-__device__ static inline void bf16_pack_put(uint16_t *to, const float (&x)[PACK])
+template <class real> __device__ static inline void store_pack(double *to, const real (&x)[PACK])
 {
-    uint4 v;
-    v.x = halves_of(x);
-    v.y = halves_of(x + 2);
-    v.z = halves_of(x + 4);
-    v.w = halves_of(x + 6);
-    *(uint4 *)to = v;
+    UNROLL for (int i = 0; i < PACK / 2; i++) {
+        double2 two = {(double)x[2 * i], (double)x[2 * i + 1]};
+        ((double2 *)to)[i] = two;
+    }
 }
 
-/* ---- packs of f32 ---- */
-
-__device__ static inline void f32_pack_get(const float *from, float (&x)[PACK])
+template <class real> __device__ static inline void store_pack(float *to, const real (&x)[PACK])
 {
-    float4 a = ((const float4 *)from)[0], b = ((const float4 *)from)[1];
-    x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
-    x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+    UNROLL for (int i = 0; i < PACK; i += 4) {
+        float4 four = {(float)x[i], (float)x[i + 1], (float)x[i + 2], (float)x[i + 3]};
+        *(float4 *)(to + i) = four;
+    }
 }
 
-__device__ static inline void f32_pack_put(float *to, const float (&x)[PACK])
+template <class real> __device__ static inline void store_pack(uint16_t *to, const real (&x)[PACK])
 {
-    float4 a, b;
-    a.x = x[0], a.y = x[1], a.z = x[2], a.w = x[3];
-    b.x = x[4], b.y = x[5], b.z = x[6], b.w = x[7];
-    ((float4 *)to)[0] = a;
-    ((float4 *)to)[1] = b;
+    unsigned words[PACK / 2];
+    UNROLL for (int i = 0; i < PACK / 2; i++)
+        words[i] = to_bf16(x[2 * i]) | (unsigned)to_bf16(x[2 * i + 1]) << 16;
+    uint4 all = {words[0], words[1], words[2], words[3]};
+    *(uint4 *)to = all;
 }
 
 /* ---- of any tensor ---- */
@@ -101,23 +118,88 @@ __device__ static inline void f32_pack_put(float *to, const float (&x)[PACK])
 template <class real, int N>
 __device__ static inline void get_pack(const struct tensor &t, int64_t place, real (&x)[N])
 {
-    if constexpr (N == 1)
+    if constexpr (N == 1) {
         x[0] = get_at<real>(t, place);
-    else if (t.dtype == DTYPE_BF16)
-        bf16_pack_get((const uint16_t *)t.ptr + place, x);
-    else
-        f32_pack_get((const float *)t.ptr + place, x);
+    } else {
+        switch (t.dtype) {
+        case DTYPE_F64: load_pack((const double *)t.ptr + place, x); break;
+        case DTYPE_F32: load_pack((const float *)t.ptr + place, x); break;
+        default: load_pack((const uint16_t *)t.ptr + place, x);
+        }
+    }
 }
 
 template <class real, int N>
 __device__ static inline void put_pack(const struct tensor &t, int64_t place, const real (&x)[N])
 {
-    if constexpr (N == 1)
+    if constexpr (N == 1) {
         put_at<real>(t, place, x[0]);
-    else if (t.dtype == DTYPE_BF16)
-        bf16_pack_put((uint16_t *)t.ptr + place, x);
+    } else {
+        switch (t.dtype) {
+        case DTYPE_F64: store_pack((double *)t.ptr + place, x); break;
+        case DTYPE_F32: store_pack((float *)t.ptr + place, x); break;
+        default: store_pack((uint16_t *)t.ptr + place, x);
+        }
+    }
+}
+
+/* ---- eights ---- */
+
+template <class real> struct eight { real at[PACK]; };
+
+/* Does each row have packs that begin at multiples of 16 bytes? An absent tensor has. */
+static inline bool is_even(const struct tensor &t)
+{
+    return !t.ptr || ((uintptr_t)t.ptr % PACK_BYTES == 0 &&
+                      t.ld * dtype_bytes(t.dtype) % PACK_BYTES == 0 && t.cols % PACK == 0);
+}
+
+template <class real> __device__ static inline eight<real> eight_of(real x)
+{
+    return {{x, x, x, x, x, x, x, x}};
+}
+
+/* Returns columns col .. col+7 of a row, of which those from `end` on are 0. */
+template <class real>
+__device__ static inline eight<real> get_eight(const struct tensor &t, int64_t row, int64_t col,
+                                               int64_t end, bool even)
+{
+    int64_t place = row * t.ld + col;
+    eight<real> x;
+    if (even)
+        get_pack(t, place, x.at);
     else
-        f32_pack_put((float *)t.ptr + place, x);
+        UNROLL for (int i = 0; i < PACK; i++)
+            x.at[i] = col + i < end ? get_at<real>(t, place + i) : (real)0;
+    return x;
+}
+
+/* Stores columns col .. col+7, without those from `end` on. */
+template <class real>
+__device__ static inline void put_eight(const struct tensor &t, int64_t row, int64_t col,
+                                        int64_t end, bool even, const struct eight<real> &x)
+{
+    int64_t place = row * t.ld + col;
+    if (even)
+        put_pack(t, place, x.at);
+    else
+        UNROLL for (int i = 0; i < PACK; i++)
+            if (col + i < end)
+                put_at<real>(t, place + i, x.at[i]);
+}
+
+template <class real>
+__device__ static inline eight<real> get_eight(const struct tensor &t, int64_t row, int64_t col,
+                                               bool even)
+{
+    return get_eight<real>(t, row, col, t.cols, even);
+}
+
+template <class real>
+__device__ static inline void put_eight(const struct tensor &t, int64_t row, int64_t col,
+                                        bool even, const struct eight<real> &x)
+{
+    put_eight(t, row, col, t.cols, even, x);
 }
 
 #endif

@@ -23,4 +23,25 @@ __device__ static inline real parts_sum(const real *first, int64_t stride, int64
     return sum;
 }
 
+/* Writes to a row the sums of n parts of it, `stride` apart, plus beta times what it holds. A block
+ * has 32 columns. */
+template <class real>
+static __global__ void parts_row(const real *parts, int64_t n, int64_t stride, struct tensor out,
+                                 double beta)
+{
+    int64_t col = (int64_t)blockIdx.x * WARP + threadIdx.x % WARP;
+    real sum = parts_sum(parts + col, stride, n, col < out.cols, (real *)block_memory);
+    if (threadIdx.x < WARP && col < out.cols)
+        put<real>(out, 0, col, sum + (beta == 0 ? 0 : (real)beta * get<real>(out, 0, col)));
+}
+
+/* Queues that for the parts of a table's scratch. */
+template <class real>
+static void parts_add(struct ops_cuda *o, cudaStream_t s, int64_t n, int64_t stride,
+                      const struct tensor &out, double beta)
+{
+    launch(s, parts_row<real>, (out.cols + WARP - 1) / WARP, THREADS,
+           THREADS * (int64_t)sizeof(real), (const real *)o->parts, n, stride, out, beta);
+}
+
 #endif

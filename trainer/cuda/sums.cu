@@ -1,6 +1,6 @@
 /* Sums over rows, in a fixed order and in two stages: each block adds the rows of its part, and a
  * second kernel adds the parts in their order. And sums of what several ranks have sent. */
-#include "trainer/cuda/kernel.cuh"
+#include "trainer/cuda/parts.cuh"
 
 /* Sums the columns over a run of rows: block p does run p. */
 template <class real>
@@ -17,24 +17,12 @@ static __global__ void colsum_part(struct tensor x, int64_t rows_each, real *par
 }
 
 template <class real>
-static __global__ void colsum_add(const real *parts, int n, struct tensor out, double beta)
-{
-    for (int64_t col = thread_first(); col < out.cols; col += thread_step()) {
-        real sum = 0;
-        for (int p = 0; p < n; p++)
-            sum += parts[p * out.cols + col];
-        put<real>(out, 0, col, sum + (beta == 0 ? 0 : (real)beta * get<real>(out, 0, col)));
-    }
-}
-
-template <class real>
 static void colsum(struct ops_cuda *o, cudaStream_t s, const struct ops_colsum *a)
 {
     int64_t rows_each = (a->x.rows + CUDA_PARTS - 1) / CUDA_PARTS;
     int64_t parts = rows_each ? (a->x.rows + rows_each - 1) / rows_each : 0;
     launch(s, colsum_part<real>, parts, THREADS, 0, a->x, rows_each, (real *)o->parts);
-    launch(s, colsum_add<real>, blocks_for(a->out.cols), THREADS, 0, (const real *)o->parts,
-           (int)parts, a->out, a->beta);
+    parts_add<real>(o, s, parts, a->x.cols, a->out, a->beta);
 }
 
 void kernel_colsum(struct ops_cuda *o, cudaStream_t s, const struct ops_colsum *a)

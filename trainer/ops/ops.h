@@ -207,7 +207,7 @@ struct ops_latents {
     struct tensor tokens;
     struct tensor out;           /* unpatchify: [1, cells · C] stat */
     /* Loss: error e = tokens - target; loss[i] = sum e² of sample i, without weight; dtokens = 2 ·
-     * weight · inv_norm · e; in padding e = 0. */
+     * weight · inv_norm · e; in padding e = 0, whatever stands there. */
     struct tensor dtokens;
     double *loss; /* [n] in device memory */
 };

@@ -110,10 +110,9 @@ static int64_t valid_cells(const struct ops_latents *a, const struct ops_sample 
     return left < 0 ? 0 : left < a->patch_w ? left : a->patch_w;
 }
 
-/* Sets the target to the prediction where there is padding, so that there is no error. */
+/* Sets the error to 0 where there is padding, whatever was predicted there. */
 static void forgive_padding(const struct ops_latents *a, const struct ops_sample *m,
-                            const struct patch_walk *p, int64_t token, const REAL *pred,
-                            REAL *target)
+                            const struct patch_walk *p, int64_t token, REAL *error)
 {
     int64_t place = m->first + token, w0 = place % p->nw * a->patch_w,
             h0 = place / p->nw % p->nh * a->patch_h, t0 = place / p->nw / p->nh * a->patch_t;
@@ -124,11 +123,11 @@ static void forgive_padding(const struct ops_latents *a, const struct ops_sample
         for (int64_t t = t0; t < t0 + a->patch_t; t++)
             for (int64_t h = h0; h < h0 + a->patch_h; h++, at += a->patch_w)
                 for (int64_t w = valid_cells(a, m, t, h, w0); w < a->patch_w; w++)
-                    target[at + w] = pred[at + w];
+                    error[at + w] = 0;
 }
 
 /* Computes error, gradient and sum of squares of one token. The row of dtokens first takes the
- * target. */
+ * target, then the error. */
 static double loss_token(const struct ops_cpu *o, const struct ops_latents *a,
                          const struct ops_sample *m, const struct patch_walk *p, int64_t token)
 {
@@ -144,11 +143,12 @@ static double loss_token(const struct ops_cpu *o, const struct ops_latents *a,
         gather_patch(a, p, latent + c * p->cells + at, (REAL)m->out_data, false, out + c * patch);
         gather_patch(a, p, noise + c * p->cells + at, (REAL)m->out_noise, true, out + c * patch);
     }
-    forgive_padding(a, m, p, token, pred, out);
+    for (int64_t j = 0; j < n; j++)
+        out[j] = pred[j] - out[j];
+    forgive_padding(a, m, p, token, out);
     for (int64_t j = 0; j < n; j++) {
-        REAL e = pred[j] - out[j];
-        sum += (double)e * (double)e;
-        out[j] = slope * e;
+        sum += (double)out[j] * (double)out[j];
+        out[j] *= slope;
     }
     row_store(&a->dtokens, m->token + token, out);
     return sum;

@@ -90,6 +90,7 @@ static void op_adaln_fwd(struct ops *o, struct dev_stream *s, const struct ops_a
             x = x_out;
         } else if (x_out && x_out != x) {
             row_store(&a->x_out, i, x);
+            x = row_load(c, &a->x_out, i, ADALN_X_OUT);
         }
         if (!y)
             continue;
