@@ -17,4 +17,39 @@ static inline struct model small(enum model_adaln adaln, int64_t kv_heads, bool 
     return m;
 }
 
+/* Returns new: the gradients, which may lie where the host does not reach. */
+static inline void *grads_get(const struct rig *r)
+{
+    return bench_get(&r->b, r->grads, r->sh.trained * dtype_bytes(r->b.ops->stat));
+}
+
+/* A rig of f64, and its weights as the host has them. */
+struct probe {
+    struct rig *r;
+    double *weights;
+};
+
+static inline double probe_loss(void *ctx)
+{
+    struct probe *p = ctx;
+    bench_put(&p->r->b, p->r->weights, p->weights, p->r->sh.total * (int64_t)sizeof *p->weights);
+    return INV_NORM * step(p->r, 0, SAMPLES, false).loss_sum;
+}
+
+/* Of every tensor that is trained, by central differences. */
+static inline void gradients_check(struct rig *r, const char *what)
+{
+    struct probe p = {r, bench_get(&r->b, r->weights, r->sh.total * (int64_t)sizeof(double))};
+    probe_loss(&p);
+    double *grad = grads_get(r);
+    for (int64_t i = 0; i < r->list.n; i++) {
+        struct fd_slot slot = {r->list.items[i].name, p.weights + r->sh.tensors[i].offset,
+                               grad + r->sh.tensors[i].offset, r->list.items[i].count};
+        if (shards_trained(&r->sh, i))
+            fd_check(what, &slot, 5000 + (uint64_t)i, probe_loss, &p, 1e-7);
+    }
+    free(grad);
+    free(p.weights);
+}
+
 #endif
