@@ -9,6 +9,9 @@ trap 'rm -rf "$dir"' EXIT
 cd "$dir" || exit 4
 export REEL_HOME=$dir/home
 reel=$REEL_BIN/reel
+# A job that was given back stays until the controller has written that down: no more than a second
+# here, since t8146-requeue-forgotten alone kills a controller at that moment.
+export REEL_SLURM_SETTLE_S=1
 n=0
 seed_draw() { # what this script draws from RANDOM is drawn again with the SEED that it prints
     RANDOM=${SEED:=$((RANDOM * 32768 + RANDOM))}; echo "# random moments: SEED=$SEED repeats them"
@@ -40,10 +43,14 @@ refuses() {
     ok $? "$1"
 }
 # wait_for SECONDS COMMAND...: waits until the command succeeds. The seconds are those of a machine
-# that has nothing else to do: three times as many pass before it gives up.
+# that has nothing else to do: three times as many pass before it gives up. What lasts is asked less
+# often, for whoever asks takes the processor from those that are waited for.
 wait_for() {
-    local end=$((SECONDS + 3 * $1)); shift
-    until "$@"; do [ $SECONDS -ge $end ] && return 1; sleep 0.1; done
+    local begun=$SECONDS end=$((SECONDS + 3 * $1)); shift
+    until "$@"; do
+        [ $SECONDS -ge $end ] && return 1
+        [ $((SECONDS - begun)) -lt 5 ] && sleep 0.1 || sleep 0.5
+    done
 }
 # A test may ask Slurm by each of the two backends: its parts of even number by Slurm's commands,
 # the others by reel-slurm, and on every other day the other way round. DRAW=0 or 1 repeats the

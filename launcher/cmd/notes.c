@@ -95,6 +95,8 @@ const struct opt_note cmd_environment[] = {
      "least seconds between two questions to the controller (default 30)", RUNS " tune"},
     {"REEL_SLURM_LOOK_S",
      "and between two looks for a submission that got no answer (default 10.5)", RUNS " tune"},
+    {"REEL_SLURM_WAIT_S",
+     "and for so long each question waits for an answer (default 60)", RUNS " tune topo check-site"},
     {"REEL_LIMIT_LOOK_S",
      "seconds between two looks whether a job's time limit was changed (default 600)",
      "launch wrap"},

@@ -687,7 +687,7 @@ int sched_slurm_open(const char *home, struct sched **out, struct err *err)
     if (!l)
         return err_set(err, ERR_NOMEM, "out of memory for the scheduler");
     l->base.ops = &slurm_ops;
-    if ((rc = settings_take(l, home, err)) < 0)
+    if ((rc = settings_take(l, home, err)) < 0 || (rc = slurm_wait_check(err)) < 0)
         goto out;
     if ((rc = rpc_open(l, err)) < 0)
         goto out;

@@ -17,7 +17,8 @@
  *
  * Settings come from the environment: REEL_SLURM_VIA (auto, commands, helper), REEL_SLURM_HELPER
  * (path of reel-slurm; default: beside this program), REEL_SLURM_POLL_S (30), REEL_SLURM_LOOK_S
- * (10), REEL_SLURM_ABSENCE_S (300) and REEL_SLURM_SETTLE_S (10; less of these three is for tests).
+ * (10), REEL_SLURM_ABSENCE_S (300) and REEL_SLURM_SETTLE_S (10; less of these three is for tests),
+ * REEL_SLURM_WAIT_S (60: so long an answer is waited for).
  *
  * Remembered. A controller saves its jobs five seconds after the last time, and then takes a while
  * (SAVE_MAX_WAIT of slurmctld/state_save.c). One that is killed before has forgotten what it took:

@@ -64,10 +64,10 @@ static int ask_with(const char *const *argv, const char *const *env, const char 
     s.slow_s = SLURM_SLOW_S;
     s.slow = slurm_slow_tell;
     int rc;
-    if ((rc = spawn_run(&s, input, SLURM_DEADLINE_S, out, &said, &end, err)) < 0)
+    if ((rc = spawn_run(&s, input, slurm_wait_s(), out, &said, &end, err)) < 0)
         goto out;
     if (end.timed_out)
-        rc = err_set(err, ERR_TEMP, "%s did not answer within %d s", argv[0], SLURM_DEADLINE_S);
+        rc = err_set(err, ERR_TEMP, "%s did not answer within %d s", argv[0], slurm_wait_s());
     else if (end.signal)
         rc = err_set(err, ERR_TEMP, "%s died of signal %d", argv[0], end.signal);
     else if (end.code != 0)

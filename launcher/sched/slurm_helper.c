@@ -48,8 +48,8 @@ static void stop(struct helper *h)
 /* Reads one line into *line (borrowed until the next call), without its end. */
 static int hear(struct helper *h, char **line, struct err *err)
 {
-    double end_s = clock_mono_s() + SLURM_DEADLINE_S,
-           slow_at = end_s - SLURM_DEADLINE_S + SLURM_SLOW_S;
+    int wait_s = slurm_wait_s();
+    double begun_s = clock_mono_s(), end_s = begun_s + wait_s, slow_at = begun_s + SLURM_SLOW_S;
     for (;;) {
         char *newline = h->in.len ? memchr(h->in.p, '\n', h->in.len) : NULL, buf[32 << 10];
         if (newline) {
@@ -60,8 +60,7 @@ static int hear(struct helper *h, char **line, struct err *err)
         double now_s = clock_mono_s(), until_s = now_s < slow_at ? slow_at : end_s;
         struct pollfd p = {.fd = h->fd, .events = POLLIN};
         if (now_s >= end_s)
-            return err_set(err, ERR_TEMP, "reel-slurm did not answer within %d s",
-                           SLURM_DEADLINE_S);
+            return err_set(err, ERR_TEMP, "reel-slurm did not answer within %d s", wait_s);
         if (now_s >= slow_at)
             slurm_slow_tell();
         if (poll(&p, 1, (int)((until_s - now_s) * 1000) + 1) <= 0)

@@ -97,8 +97,11 @@ struct slurm_submit {
     int nice;
 };
 
-/* An answer is waited for so long, and after so long people are told that it is. */
-enum { SLURM_DEADLINE_S = 60, SLURM_SLOW_S = 3 };
+enum { SLURM_SLOW_S = 3 }; /* after so long people are told that an answer is waited for */
+/* This variable says how long that is, in seconds; 60 where it is not set. */
+#define SLURM_WAIT_ENV "REEL_SLURM_WAIT_S"
+int slurm_wait_s(void);
+int slurm_wait_check(struct err *err); /* ERR_INPUT: it does not hold 1 to 3600 */
 /* Writes a line in the log, unless the controller was silent when the question before was put. */
 void slurm_slow_tell(void);
 /* Notes that a question ended so: anything but ERR_TEMP is an answer. */

@@ -37,6 +37,10 @@ struct conform_case {
 
 static const struct conform_case conform_cases[] = {
     {"zero", "exit 0", .state = SCHED_DONE},
+    /* These last longest, and so they begin first. */
+    {"limit", CONFORM_UP, .limited = true, .state = SCHED_TIME_LIMIT},
+    {"early", "trap 'echo early; exit 9' USR1;" CONFORM_UP, .limited = true, .signal = SIGUSR1,
+     .state = SCHED_FAILED, .code = 9, .log = "early\n"},
     {"three", "exit 3", .state = SCHED_FAILED, .code = 3},
     {"high", "exit 255", .state = SCHED_FAILED, .code = 255},
     {"killed", "kill -9 $$", .state = SCHED_FAILED, .code = -1, .exit_signal = SIGKILL},
@@ -53,9 +57,6 @@ static const struct conform_case conform_cases[] = {
     {"deaf", "trap '' TERM;" CONFORM_UP, .act = ACT_CANCEL, .state = SCHED_CANCELLED},
     {"again", "echo run $REEL_JOB_RESTART; [ $REEL_JOB_RESTART = 1 ] && exit 0;" CONFORM_UP,
      .act = ACT_REQUEUE, .requeue = true, .state = SCHED_DONE, .restarts = 1, .log = "run 1\n"},
-    {"limit", CONFORM_UP, .limited = true, .state = SCHED_TIME_LIMIT},
-    {"early", "trap 'echo early; exit 9' USR1;" CONFORM_UP, .limited = true, .signal = SIGUSR1,
-     .state = SCHED_FAILED, .code = 9, .log = "early\n"},
     {"itself",
      "echo run $REEL_JOB_RESTART; [ $REEL_JOB_RESTART = 2 ] && exit 0; trap '' TERM; "
      "exec \"$1/program\" self-requeue",
