@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/spawn.h"
+#include "launcher/run/job_note.h"
 #include "launcher/run/space.h"
 #include "launcher/run/successor.h"
 
@@ -406,10 +407,13 @@ static int trainer_live(struct agent *a, struct sched_step_status *end, struct e
     return trainer_watch(a, end, err);
 }
 
-/* Makes those who ask the scheduler while the trainer is watched. */
+/* Makes those who ask the scheduler while the trainer is watched. A job of somebody's script is
+ * given a note of its run; ours was submitted with the run's folder. */
 static int askers_open(struct agent *a, struct err *err)
 {
     const char *kind = a->work.sched->ops->kind, *job = a->work.self.id;
+    if (!a->trainer.kind->ours)
+        job_note_leave(kind, a->conf->home, job, a->state->run);
     int rc = asker_new(kind, a->conf->home, job, &a->limit_asker, err);
     return rc < 0 ? rc : asker_new(kind, a->conf->home, job, &a->kill_asker, err);
 }

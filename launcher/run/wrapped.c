@@ -12,6 +12,8 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "launcher/run/home.h"
+#include "launcher/run/job_note.h"
+#include "launcher/run/state.h"
 
 enum { MOST_SAME_NAMES = 10000 };
 enum { FOLDER_LOOK_S = 1 };
@@ -148,22 +150,6 @@ static int folder_check(const char *home, const char *name, bool again, struct e
                    "or give this run another --name", dir, name);
 }
 
-/* Waits for the folder, if the job runs again: it was there before, and nobody would bring the run
- * back if the job failed. A notice to stop ends this process. */
-static int folder_wait(const char *home, const char *name, bool again, struct err *err)
-{
-    double until_s = clock_mono_s() + (again ? HOME_WAIT_S : 0);
-    int rc = folder_check(home, name, again, err);
-    if (rc < 0 && again)
-        log_msg(LOG_WARN, "waiting for the run's folder, %d minutes at most: %s",
-                HOME_WAIT_S / 60, err->text);
-    while (rc < 0 && clock_mono_s() < until_s) {
-        clock_sleep_s(FOLDER_LOOK_S);
-        rc = folder_check(home, name, again, err);
-    }
-    return rc;
-}
-
 /* Names the run of a job that runs again: of the runs whose made-up name it might have got, the
  * last is its own. */
 static void name_last(const char *home, const char *stem, struct wrap *w)
@@ -177,18 +163,91 @@ static void name_last(const char *home, const char *stem, struct wrap *w)
     }
 }
 
-/* Finds out which name the run has, and that its folder is there if the run is. */
-static int place_find(const char *home, const char *stem, struct wrap *w, bool again, bool made_up,
-                      struct err *err)
+/* A job that runs again, and what it has noted of its run (job_note.h): asked for where no run here
+ * knows the job, until that is answered. */
+struct before {
+    const char *job_id;
+    bool known;
+    char run[ID_TEXT_BYTES]; /* "": none */
+};
+
+/* Was this job ever one of the run's? */
+static bool has_job(const char *home, const char *id, const char *job_id)
 {
-    int rc;
-    if (made_up && !again)
-        return home_runs_check(home, err);
-    if (made_up && (rc = folder_wait(home, NULL, again, err)) < 0)
+    char dir[LIMIT_PATH_BYTES];
+    struct run_state s;
+    run_state_init(&s);
+    bool has = run_state_load(home_run_dir(home, id, dir), &s, NULL) == 0 &&
+               strcmp(s.job_id, job_id) == 0;
+    for (int64_t i = 0; i < s.n_attempts; i++)
+        has = has || strcmp(s.attempts[i].job_id, job_id) == 0;
+    run_state_release(&s);
+    return has;
+}
+
+/* Takes the run that the job noted. One that noted none ended before it had any. */
+static int noted_find(const char *home, struct before *b, struct wrap *w, struct err *err)
+{
+    char dir[LIMIT_PATH_BYTES];
+    int rc = b->known ? 0 : job_note_read("slurm", home, b->job_id, b->run, err);
+    if (rc < 0)
         return rc;
-    if (made_up)
+    b->known = true;
+    if (!b->run[0] || (file_exists(home_run_dir(home, b->run, dir)) &&
+                       home_name_of(home, b->run, w->name, NULL) == 0))
+        return 0;
+    return err_set(err, ERR_NOT_FOUND,
+                   "job %s has run before, and its run, %s, is not in %s, where others are: mount "
+                   "its disk, set REEL_HOME to the one where the run lies, or submit the job's "
+                   "script to begin another", b->job_id, b->run, home);
+}
+
+/* Finds the name of a job's run again. made_up: of `stem`, nobody gave it. */
+static int again_check(const char *home, const char *stem, struct wrap *w, bool made_up,
+                       struct before *b, struct err *err)
+{
+    char id[ID_TEXT_BYTES];
+    int rc;
+    if ((rc = folder_check(home, made_up ? NULL : w->name, true, err)) < 0)
+        return rc;
+    if (made_up) {
+        snprintf(w->name, sizeof w->name, "%s", stem);
         name_last(home, stem, w);
-    return folder_wait(home, w->name, again, err);
+        if ((rc = folder_check(home, w->name, true, err)) < 0)
+            return rc;
+    }
+    if (name_look(home, w->name, id, NULL) == 0 && has_job(home, id, b->job_id))
+        return 0;
+    return noted_find(home, b, w, err);
+}
+
+/* Waits for the run of a job that runs again: it was there before, and nobody would bring it back
+ * if the job failed. A notice to stop ends this process. */
+static int again_wait(const char *home, const char *stem, struct wrap *w, bool made_up,
+                      const char *job_id, struct err *err)
+{
+    double until_s = clock_mono_s() + HOME_WAIT_S;
+    struct before b = {.job_id = job_id};
+    char said[sizeof err->text] = "";
+    int rc = again_check(home, stem, w, made_up, &b, err);
+    while (rc < 0 && clock_mono_s() < until_s) {
+        if (strcmp(said, err->text) != 0)
+            log_msg(LOG_WARN, "waiting for the run's folder, %d minutes at most: %s",
+                    HOME_WAIT_S / 60, err->text);
+        snprintf(said, sizeof said, "%s", err->text);
+        clock_sleep_s(FOLDER_LOOK_S);
+        rc = again_check(home, stem, w, made_up, &b, err);
+    }
+    return rc;
+}
+
+/* Finds out which name the run has, and that its folder is there if the run is. */
+static int place_find(const char *home, const char *stem, struct wrap *w, const char *job_id,
+                      bool again, bool made_up, struct err *err)
+{
+    if (again)
+        return again_wait(home, stem, w, made_up, job_id, err);
+    return folder_check(home, made_up ? NULL : w->name, false, err);
 }
 
 int wrapped_open(const char *home, const char *bin_dir, struct wrap *w, const char *job_id,
@@ -198,7 +257,7 @@ int wrapped_open(const char *home, const char *bin_dir, struct wrap *w, const ch
     bool made = false;
     int rc;
     snprintf(stem, sizeof stem, "%s", w->name);
-    if ((rc = place_find(home, stem, w, again, made_up, err)) < 0)
+    if ((rc = place_find(home, stem, w, job_id, again, made_up, err)) < 0)
         return rc;
     rc = ERR_EXISTS;
     for (int i = 2; rc == ERR_EXISTS && i < MOST_SAME_NAMES; i++) {

@@ -319,7 +319,7 @@ static void job_fill(struct sched_job *job, const struct local_rec *r, const cha
         .nodes = 1, .cores_per_node = (int)r->cores,
         .submitted_at = r->submitted_at, .started_at = r->started_at, .ended_at = r->ended_at,
         .exit_code = (int)r->exit_code, .exit_signal = (int)r->exit_signal,
-        .reason = reason};
+        .reason = reason, .run = ""};
 }
 
 static int jobs_fill(const struct local_recs *recs, const struct sched_filter *filter,

@@ -243,6 +243,13 @@ int sched_cancel(struct sched *s, const char *id, struct err *err)
     return s->ops->cancel(s, id, err);
 }
 
+int sched_note(struct sched *s, const char *id, const char *run, struct err *err)
+{
+    if (!s->ops->note)
+        return err_set(err, ERR_STATE, "a job of '%s' keeps no note", s->ops->kind);
+    return s->ops->note(s, id, run, err);
+}
+
 int sched_self(struct sched *s, struct sched_self *out, struct err *err)
 {
     const char *id = getenv("REEL_JOB_ID"), *token = getenv("REEL_RUN_TOKEN"),

@@ -168,6 +168,7 @@ struct sched_job {
     int exit_code;      /* of the last execution; -1: none, killed by a signal, or never started */
     int exit_signal;    /* signal that killed the batch process, or 0 */
     const char *reason; /* why it waits, stops, or ended as it did; "" for nothing to say */
+    const char *run;    /* what sched_note left in it; "": nothing */
 };
 struct sched_jobs {
     struct sched_job *jobs; /* by order of submission */
@@ -292,6 +293,8 @@ struct sched_ops {
     int (*requeue)(struct sched *s, const char *id, struct err *err);
     int (*ending)(struct sched *s, const char *id, struct sched_ending *out, struct err *err);
     int (*cancel)(struct sched *s, const char *id, struct err *err);
+    /* NULL: jobs keep no note. */
+    int (*note)(struct sched *s, const char *id, const char *run, struct err *err);
     int (*step_start)(struct sched *s, const struct sched_step_spec *spec,
                       struct sched_step **out, struct err *err);
     int (*place)(struct sched *s, const struct sched_step_spec *spec, struct arena *arena,
@@ -363,6 +366,10 @@ int sched_ending(struct sched *s, const char *id, struct sched_ending *out, stru
 /* Cancels a job; no effect on one that has ended. Returns when the wish is recorded: poll for the
  * end. */
 int sched_cancel(struct sched *s, const char *id, struct err *err);
+
+/* Leaves in a job which run it has: the run's id, for sched_look in its next executions. ERR_STATE
+ * where jobs keep no note. */
+int sched_note(struct sched *s, const char *id, const char *run, struct err *err);
 
 /* Finds the job that this process runs in; ERR_NOT_FOUND outside a job. */
 int sched_self(struct sched *s, struct sched_self *out, struct err *err);

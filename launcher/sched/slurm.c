@@ -144,11 +144,13 @@ static int job_convert(const struct slurm_job *j, double now, struct arena *aren
     enum sched_state state = slurm_state(j, now);
     bool ended = sched_state_ended(state), ran = j->started_at > 0 && j->started_at <= now;
     int status = ended && ran ? j->exit_status : -1;
+    char run[ID_TEXT_BYTES];
     *out = (struct sched_job){
         .id = arena_strdup(arena, j->id),
         .token = arena_strdup(arena, slurm_token(j->comment)),
         .name = arena_strdup(arena, j->name),
         .reason = arena_strdup(arena, reason_of(j, state)),
+        .run = arena_strdup(arena, slurm_noted(j->comment, run)),
         .state = state,
         .priority = -j->nice / SLURM_NICE,
         .restarts = j->restarts,
@@ -159,13 +161,11 @@ static int job_convert(const struct slurm_job *j, double now, struct arena *aren
         .ended_at = ended ? j->ended_at : 0,
         .exit_code = status < 0 || status & 0x7f ? -1 : status >> 8 & 0xff,
         .exit_signal = status < 0 ? 0 : status & 0x7f};
-    return out->id && out->token && out->name && out->reason
-               ? 0
-               : err_set(err, ERR_NOMEM, "out of memory");
+    bool all = out->id && out->token && out->name && out->reason && out->run;
+    return all ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 
-int slurm_to_sched(const struct slurm_jobs *in, double now, struct sched_jobs *out,
-                   struct err *err)
+int slurm_to_sched(const struct slurm_jobs *in, double now, struct sched_jobs *out, struct err *err)
 {
     int rc;
     out->jobs = arena_array(&out->arena, in->n + 1, sizeof *out->jobs);
@@ -455,8 +455,7 @@ out:
     return rc;
 }
 
-static int signal_(struct sched *s, const char *id, int signo, enum sched_to to,
-                   struct err *err)
+static int signal_(struct sched *s, const char *id, int signo, enum sched_to to, struct err *err)
 {
     struct sched_slurm *l = slurm_of(s);
     enum sched_state state;
@@ -599,6 +598,7 @@ static const struct sched_ops slurm_ops = {
     .requeue = requeue,
     .ending = ending,
     .cancel = cancel,
+    .note = slurm_note,
     .step_start = step_start,
     .place = place,
     .lost_node = lost_node,

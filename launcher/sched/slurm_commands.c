@@ -197,6 +197,22 @@ static int cancel(struct slurm_rpc *r, const char *id, struct err *err)
     return ask(argv, NULL, err);
 }
 
+static int comment(struct slurm_rpc *r, const char *id, const char *text, struct err *err)
+{
+    struct str job = STR_INIT, value = STR_INIT;
+    int rc;
+    (void)r;
+    str_addf(&job, "jobid=%s", id);
+    str_addf(&value, "comment=%s", text);
+    if ((rc = str_check(&job, err)) < 0 || (rc = str_check(&value, err)) < 0)
+        goto out;
+    rc = ask((const char *[]){"scontrol", "update", job.p, value.p, NULL}, NULL, err);
+out:
+    str_release(&job);
+    str_release(&value);
+    return rc;
+}
+
 int slurm_history(const char *const *ids, struct arena *arena, struct slurm_jobs *out,
                   struct err *err)
 {
@@ -334,7 +350,7 @@ static void close_(struct slurm_rpc *r)
 }
 
 static const struct slurm_rpc_ops ops = {"commands", site, net, submit, jobs, signal_, requeue,
-                                         cancel, close_};
+                                         cancel, comment, close_};
 
 int slurm_commands_open(struct slurm_rpc **out, struct err *err)
 {

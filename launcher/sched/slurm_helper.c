@@ -325,9 +325,9 @@ out:
     return rc;
 }
 
-/* Sends a request about one job, answered by nothing. signo 0: none in the request. */
+/* Sends a request about one job, answered by nothing. signo 0, comment NULL: it has none. */
 static int about(struct slurm_rpc *r, const char *op, const char *id, int signo, bool all,
-                 struct err *err)
+                 const char *comment, struct err *err)
 {
     struct str text = STR_INIT;
     struct json_doc doc = {0};
@@ -338,6 +338,8 @@ static int about(struct slurm_rpc *r, const char *op, const char *id, int signo,
         json_put_int(&o, "signal", signo);
         json_put_bool(&o, "all", all);
     }
+    if (comment)
+        json_put_text(&o, "comment", comment);
     json_obj_end(&o);
     int rc = ask(helper_of(r), &text, &doc, err);
     json_release(&doc);
@@ -347,17 +349,22 @@ static int about(struct slurm_rpc *r, const char *op, const char *id, int signo,
 
 static int signal_(struct slurm_rpc *r, const char *id, int signo, bool all, struct err *err)
 {
-    return about(r, "signal", id, signo, all, err);
+    return about(r, "signal", id, signo, all, NULL, err);
 }
 
 static int requeue(struct slurm_rpc *r, const char *id, struct err *err)
 {
-    return about(r, "requeue", id, 0, false, err);
+    return about(r, "requeue", id, 0, false, NULL, err);
 }
 
 static int cancel(struct slurm_rpc *r, const char *id, struct err *err)
 {
-    return about(r, "cancel", id, 0, false, err);
+    return about(r, "cancel", id, 0, false, NULL, err);
+}
+
+static int comment(struct slurm_rpc *r, const char *id, const char *text, struct err *err)
+{
+    return about(r, "comment", id, 0, false, text, err);
 }
 
 static void close_(struct slurm_rpc *r)
@@ -369,7 +376,7 @@ static void close_(struct slurm_rpc *r)
 }
 
 static const struct slurm_rpc_ops ops = {"helper", site, net, submit, jobs, signal_, requeue,
-                                         cancel, close_};
+                                         cancel, comment, close_};
 
 int slurm_helper_open(const char *path, struct slurm_rpc **out, struct err *err)
 {

@@ -2,6 +2,7 @@
 #ifndef LAUNCHER_SCHED_SLURM_PRIV_H
 #define LAUNCHER_SCHED_SLURM_PRIV_H
 
+#include "base/id.h"
 #include "base/limits.h"
 #include "launcher/sched/slurm.h"
 #include "launcher/sched/slurm_rpc.h"
@@ -39,6 +40,8 @@ enum sched_state slurm_state(const struct slurm_job *j, double now);
 enum sched_end slurm_end(const struct slurm_job *j, const struct slurm_site *site, double now);
 /* Returns the token in a comment of ours, "" for anybody else's. */
 const char *slurm_token(const char *comment);
+/* Returns the run that slurm_note left in a comment; "": none. */
+const char *slurm_noted(const char *comment, char run[ID_TEXT_BYTES]);
 /* Converts jobs; copies the texts. */
 int slurm_to_sched(const struct slurm_jobs *in, double now, struct sched_jobs *out,
                    struct err *err);
@@ -71,6 +74,9 @@ void slurm_script(const struct sched_spec *spec, struct str *out);
 /* Submits one job for one token, whatever happened before. */
 int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec,
                       char id[SCHED_ID_BYTES], struct err *err);
+
+/* Leaves the run's id in the job's comment, behind what stands there. */
+int slurm_note(struct sched *s, const char *id, const char *run, struct err *err);
 
 /* ---- the shared answer ---- */
 

@@ -123,6 +123,7 @@ struct slurm_rpc_ops {
     int (*signal)(struct slurm_rpc *r, const char *id, int signo, bool all, struct err *err);
     int (*requeue)(struct slurm_rpc *r, const char *id, struct err *err);
     int (*cancel)(struct slurm_rpc *r, const char *id, struct err *err);
+    int (*comment)(struct slurm_rpc *r, const char *id, const char *text, struct err *err);
     void (*close)(struct slurm_rpc *r);
 };
 struct slurm_rpc {

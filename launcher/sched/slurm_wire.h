@@ -18,7 +18,8 @@
  *      "after": null, "time_limit_min": 0, "signal": 10, "signal_lead_s": 60}
  *                                                     {"id": "123"}
  *     {"op": "signal", "id": "123", "signal": 10, "all": false}, {"op": "requeue", "id": ...},
- *     {"op": "cancel", "id": ...}                     {}
+ *     {"op": "cancel", "id": ...}, {"op": "comment", "id": ..., "comment": ...}
+ *                                                     {}
  *     anything that failed                            {"error": "ERR_TEMP", "text": "..."}
  *
  * Environment entries and paths are bytes, JSON is not: texts of "env", "cwd", "log" and "script"

@@ -162,6 +162,7 @@ static int do_act(const struct json_doc *request, struct arena *arena, struct js
                   struct err *err)
 {
     const char *op = json_text(request->root, "op", ""), *id = json_text(request->root, "id", NULL);
+    const char *comment = json_text(request->root, "comment", NULL);
     int64_t signo = json_int(request->root, "signal", 0);
     (void)arena;
     (void)o;
@@ -171,6 +172,9 @@ static int do_act(const struct json_doc *request, struct arena *arena, struct js
         return api_requeue(id, err);
     if (strcmp(op, "cancel") == 0)
         return api_cancel(id, err);
+    if (strcmp(op, "comment") == 0)
+        return comment ? api_comment(id, comment, err)
+                       : err_set(err, ERR_INPUT, "request: there is no text 'comment'");
     if (signo < 1 || signo > SIGRTMAX)
         return err_set(err, ERR_INPUT, "request: 'signal' is %lld: give 1 to %d", (long long)signo,
                        SIGRTMAX);
@@ -278,13 +282,14 @@ static int dispatch(const struct json_doc *request, struct arena *arena, struct 
         const char *op;
         request_fn *run;
     } ops[] = {{"site", do_site},  {"net", do_net},     {"jobs", do_jobs}, {"submit", do_submit},
-               {"signal", do_act}, {"requeue", do_act}, {"cancel", do_act}};
+               {"signal", do_act}, {"requeue", do_act}, {"cancel", do_act}, {"comment", do_act}};
     const char *op = json_text(request->root, "op", "");
     for (size_t i = 0; i < ARRAY_LEN(ops); i++)
         if (strcmp(ops[i].op, op) == 0)
             return ops[i].run(request, arena, o, err);
     return err_set(err, ERR_INPUT,
-                   "request: op is '%s': give site, net, jobs, submit, signal, requeue or cancel",
+                   "request: op is '%s': give site, net, jobs, submit, signal, requeue, cancel or "
+                   "comment",
                    op);
 }
 
