@@ -151,6 +151,20 @@ static int log_tail_read(const struct trial_conf *c, struct str *out, struct err
     return rc == ERR_NOT_FOUND ? 0 : rc;
 }
 
+/* Reads what steps were made of on GPUs; nothing where it was not recorded. */
+static void activity_read(const cJSON *activity, struct trial_result *r)
+{
+    const cJSON *classes = json_member(activity, "class_s");
+    r->recorded_step_s = json_num(activity, "step_s", 0);
+    for (int c = 0; c < KERNEL_CLASSES; c++)
+        r->class_s[c] = json_num(classes, kernel_class_names[c], 0);
+    r->idle_s = json_num(classes, KERNEL_NONE_NAME, 0);
+    r->exposed_s = json_num(activity, "exposed_s", 0);
+    r->hidden_s = json_num(activity, "hidden_s", 0);
+    r->hfu = json_num(activity, "hfu", NAN);
+    r->dropped = json_int(activity, "dropped", 0);
+}
+
 /* Reads what the trainer reported. A report that is missing or makes no sense is a failed trial,
  * not an error of ours. */
 static void report_read(const struct trial_conf *c, struct trial_result *r)
@@ -167,6 +181,7 @@ static void report_read(const struct trial_conf *c, struct trial_result *r)
         r->peak_bytes = json_int(doc.root, "peak_bytes", 0);
         r->planned_bytes = json_int(doc.root, "planned_bytes", 0);
         r->steps = json_int(doc.root, "steps", 0);
+        activity_read(json_member(doc.root, "activity"), r);
         if (!(r->step_s > 0) || r->steps < 2)
             err_set(&why, ERR_INPUT, "it measured %lld steps: 2 or more are needed",
                     (long long)r->steps);

@@ -15,6 +15,7 @@
 
 #include "autotune/search.h"
 #include "launcher/sched/sched.h"
+#include "profiles/kernels.h"
 #include "profiles/plan.h"
 #include "profiles/run.h"
 
@@ -36,6 +37,10 @@ struct trial_result {
      * unknown */
     double step_s, tokens, model_flops, mfu;
     int64_t peak_bytes, planned_bytes, steps;
+    /* What two more steps were made of, where they were recorded on GPUs: seconds of a step, means
+     * over ranks (profiles/timeline.h). recorded_step_s is how long one then took; 0: none was. */
+    double recorded_step_s, class_s[KERNEL_CLASSES], idle_s, exposed_s, hidden_s, hfu;
+    int64_t dropped;
 };
 int trial_run(const struct trial_conf *conf, const struct run *run, const struct plan *plan,
               struct trial_result *out, struct err *err);

@@ -333,6 +333,23 @@ static int event_predicted(struct tune *t, const struct plan *p, struct err *err
     return evlog_commit(t->log, &e, true, err);
 }
 
+/* Adds what steps were made of on GPUs. */
+static void event_activity(struct evlog_event *e, const struct trial_result *r)
+{
+    if (!(r->recorded_step_s > 0))
+        return;
+    event_num(e, trial_ended, recorded_step_s, r->recorded_step_s);
+    json_obj_begin(&e->out, EVENT_FIELD(trial_ended, class_s, TREE));
+    for (int c = 0; c < KERNEL_CLASSES; c++)
+        json_put_num(&e->out, kernel_class_names[c], r->class_s[c]);
+    json_put_num(&e->out, KERNEL_NONE_NAME, r->idle_s);
+    json_obj_end(&e->out);
+    event_num(e, trial_ended, exposed_comm_s, r->exposed_s);
+    event_num(e, trial_ended, hidden_comm_s, r->hidden_s);
+    event_num(e, trial_ended, hfu, r->hfu);
+    event_int(e, trial_ended, dropped, r->dropped);
+}
+
 static int event_trial_ended(struct tune *t, const struct plan *p, const struct trial_result *r,
                              struct err *err)
 {
@@ -351,6 +368,7 @@ static int event_trial_ended(struct tune *t, const struct plan *p, const struct 
     event_int(&e, trial_ended, peak_bytes, r->peak_bytes);
     event_int(&e, trial_ended, steps, r->steps);
     event_int(&e, trial_ended, gpus, world);
+    event_activity(&e, r);
     return evlog_commit(t->log, &e, true, err);
 }
 
@@ -445,6 +463,19 @@ static int events_open(struct tune *t, struct err *err)
 
 /* ---- the loop ---- */
 
+/* Says how much of a recorded step was no computation. */
+static void say_activity(const struct tune *t, const struct trial_result *r)
+{
+    char line[160];
+    if (!(r->recorded_step_s > 0))
+        return;
+    snprintf(line, sizeof line,
+             "  on the GPUs, of a step: idle %.1f %%, communication %.1f %% exposed and %.1f %% "
+             "hidden", 100 * r->idle_s / r->recorded_step_s,
+             100 * r->exposed_s / r->recorded_step_s, 100 * r->hidden_s / r->recorded_step_s);
+    t->conf.say(t->conf.say_ctx, line);
+}
+
 static void say_trial(const struct tune *t, const struct plan *p, const struct trial_result *r)
 {
     char line[640], predicted[32], measured[32], mfu[32] = "";
@@ -467,6 +498,7 @@ static void say_trial(const struct tune *t, const struct plan *p, const struct t
         snprintf(line + n, sizeof line - (size_t)n, ", %s: %s", trial_state_names[r->state],
                  r->cause);
     t->conf.say(t->conf.say_ctx, line);
+    say_activity(t, r);
 }
 
 /* Returns the trial's run: the first stage alone, long enough. */

@@ -16,9 +16,9 @@
  * new ones (db/fold.c): `run_clock`, the difference between a host's monotonic clock and UTC, and
  * `span`, the run's time by cause. The tables fold* are the fold's memory.
  *
- * Everything else is a view. v_run, v_trial, v_step, v_attempt, v_time, v_notice, v_validation and
- * v_change are public: names, columns, units and meaning stay, and new columns may come behind the
- * old. The other views and all tables may change with any release.
+ * Everything else is a view. v_run, v_trial, v_trial_class, v_step, v_attempt, v_time, v_notice,
+ * v_validation and v_change are public: names, columns, units and meaning stay, and new columns may
+ * come behind the old. The other views and all tables may change with any release.
  *
  * The SQL stands in db/views.sql and in db/migrations/NN.sql, each of which brings user_version NN
  * - 1 to NN. Published migrations never change; a new one is a new file. Views are made anew with

@@ -273,9 +273,30 @@ SELECT
   coalesce(json_extract(l.ey, '$.state'),
            CASE WHEN l.started IS NOT NULL THEN 'running' ELSE 'predicted' END)
     AS state, -- ok, oom, failed, timeout, skipped; running; predicted (never begun)
-  json_extract(l.ey, '$.cause') AS cause -- one sentence, where the state is not ok
+  json_extract(l.ey, '$.cause') AS cause, -- one sentence, where the state is not ok
+  json_extract(l.ey, '$.recorded_step_s')
+    AS recorded_step_s, -- s; while what ran on GPUs was recorded; NULL, as the next ones: it was not
+  json_extract(l.ey, '$.class_s.idle') AS idle_s, -- s of a step
+  json_extract(l.ey, '$.exposed_comm_s') AS exposed_comm_s, -- s of a step, beside no computation
+  json_extract(l.ey, '$.hidden_comm_s') AS hidden_comm_s, -- s of a step, beside computation
+  json_extract(l.ey, '$.hfu') AS hfu, -- as mfu, with what backward computes again
+  json_extract(l.ey, '$.dropped') AS dropped -- records that found no room
 FROM j l
 LEFT JOIN layout k ON k.text = l.layout;
+
+DROP VIEW IF EXISTS v_trial_class;
+CREATE VIEW v_trial_class AS
+-- Where the time of a trial's step went on its GPUs, one row a class; they add up to the step.
+SELECT
+  e.run AS tune, -- id of the tuning
+  json_extract(e.json, '$.trial') AS trial, -- trial id
+  c.key AS class, -- gemm, attention, norm, elementwise, optimizer, other, communication, copy, idle
+  c.value AS seconds -- s of a recorded step, mean over ranks
+FROM event e, json_each(e.json, '$.class_s') c
+WHERE e.kind = 'trial_ended'
+  AND e.seq = (SELECT max(x.seq) FROM trial_event x
+               WHERE x.tune = e.run AND x.kind = 'trial_ended'
+                 AND x.trial = json_extract(e.json, '$.trial'));
 
 DROP VIEW IF EXISTS ckpt;
 CREATE VIEW ckpt AS

@@ -28,6 +28,7 @@ enum kernel_class {
     KERNEL_COMPUTES = KERNEL_COMMUNICATION /* those before it are computation */
 };
 extern const char *const kernel_class_names[KERNEL_CLASSES];
+#define KERNEL_NONE_NAME "idle" /* stands beside these where times add up */
 
 /* Returns the class that a kernel's name tells, or that of a mark. A mark is what the program calls
  * the part that queued the kernel: "adamw", "Optimizer.step". */

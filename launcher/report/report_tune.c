@@ -140,6 +140,59 @@ static void table_row(struct store_query *q, void *ctx)
     str_add(out, "</td></tr>\n");
 }
 
+/* ---- what ran on the GPUs ---- */
+
+/* Lists, by the numbers of the table above, the classes of a recorded step. */
+#define RECORDED                                                                                  \
+    "SELECT t.k, t.recorded_step_s, t.hfu, t.hidden_comm_s, t.dropped, c.class, c.seconds"         \
+    " FROM (SELECT *, row_number() OVER (ORDER BY measured_step_s IS NULL, measured_step_s,"       \
+    " predicted_step_s, trial) AS k FROM v_trial WHERE tune = ?1) t"                               \
+    " JOIN v_trial_class c ON c.tune = t.tune AND c.trial = t.trial ORDER BY t.k, c.seconds DESC"
+enum { R_K, R_STEP, R_HFU, R_HIDDEN, R_DROPPED, R_CLASS, R_SECONDS };
+struct recorded { struct str *out; int64_t k, dropped; };
+
+/* Writes a class of a trial; before its first, what is known of the trial. */
+static void recorded_row(struct store_query *q, void *ctx)
+{
+    struct recorded *r = ctx;
+    bool first = store_int(q, R_K) != r->k;
+    double step_s = store_num(q, R_STEP), seconds = store_num(q, R_SECONDS);
+    if (r->k == 0)
+        str_add(r->out, "<h3>What ran on the GPUs</h3>\n<table class=\"recorded\"><tr>"
+                        "<th class=\"n\">#</th><th class=\"n\">recorded s</th>"
+                        "<th class=\"n\">HFU %</th><th class=\"n\">hidden comm s</th>"
+                        "<th>class</th><th class=\"n\">s</th><th class=\"n\">%</th></tr>\n");
+    r->k = store_int(q, R_K);
+    r->dropped += first ? store_int(q, R_DROPPED) : 0;
+    str_add(r->out, "<tr class=\"recorded-row\">");
+    report_cell_num(r->out, first ? (double)r->k : NAN, "%.0f");
+    report_cell_num(r->out, first ? step_s : NAN, "%.4g");
+    report_cell_num(r->out, first ? 100 * store_num(q, R_HFU) : NAN, "%.1f");
+    report_cell_num(r->out, first ? store_num(q, R_HIDDEN) : NAN, "%.4g");
+    report_cell_text(r->out, store_text(q, R_CLASS));
+    report_cell_num(r->out, seconds, "%.4g");
+    report_cell_num(r->out, 100 * seconds / step_s, "%.1f");
+    str_add(r->out, "</tr>\n");
+}
+
+/* Writes where the time of steps went, of the trials in which it was recorded. */
+static int recorded_table(struct report *report, struct err *err)
+{
+    struct recorded r = {.out = report->out};
+    int rc;
+    if ((rc = store_each(report->db, RECORDED, report->scope->tune, recorded_row, &r, err)) < 0)
+        return rc;
+    if (r.k > 0)
+        str_add(report->out,
+                "</table>\n<p class=\"why\">Of two steps behind the measured ones, means over "
+                "ranks. Communication counts where nothing is computed beside it; what is hidden "
+                "stands for itself. HFU has what backward computes again.</p>\n");
+    if (r.dropped > 0)
+        str_addf(report->out, "<p class=\"why\">%lld records found no room: the shares are too "
+                 "small.</p>\n", (long long)r.dropped);
+    return 0;
+}
+
 static void reason_row(struct store_query *q, void *ctx)
 {
     struct str *out = ctx;
@@ -194,6 +247,8 @@ int report_trials(struct report *r, struct err *err)
     if ((rc = store_each(r->db, TRIALS, tune, table_row, r->out, err)) < 0)
         return rc;
     str_add(r->out, "</table>\n");
+    if ((rc = recorded_table(r, err)) < 0)
+        return rc;
     if ((rc = store_each(r->db, reason, tune, reason_row, r->out, err)) < 0)
         return rc;
     str_add(r->out, "</section>\n");

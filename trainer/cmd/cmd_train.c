@@ -369,7 +369,7 @@ static void activity_json(const struct train_report *r, struct json_out *o)
     json_obj_begin(o, "class_s");
     for (int c = 0; c < KERNEL_CLASSES; c++)
         json_put_num(o, kernel_class_names[c], s->class_s[c]);
-    json_put_num(o, "idle", s->idle_s);
+    json_put_num(o, KERNEL_NONE_NAME, s->idle_s);
     json_obj_end(o);
     json_put_num(o, "exposed_s", s->exposed_s);
     json_put_num(o, "hidden_s", s->hidden_s);

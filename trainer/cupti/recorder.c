@@ -219,10 +219,10 @@ static int sums_make(const struct activity_facts *f, uint64_t to_ns, struct acti
                      struct err *err)
 {
     struct records *r = &rec.records;
-    struct records_steps s = {(int64_t)rec.from_ns, (int64_t)to_ns, f->steps, false};
     records_join(r);
-    if (f->steps == 0)
-        s = records_steps(r);
+    struct records_steps s = records_steps(r);
+    if (f->steps > 0 && !s.marked)
+        s = (struct records_steps){(int64_t)rec.from_ns, (int64_t)to_ns, f->steps, false};
     if (s.n == 0)
         return err_set(err, ERR_STATE, "nothing ran on a GPU while it was recorded");
     *out = (struct activity_result){

@@ -81,7 +81,7 @@ static void sums_put(const struct timeline_sum *s, struct json_out *o)
     json_obj_begin(o, "class_s");
     for (int c = 0; c < KERNEL_CLASSES; c++)
         json_put_num(o, kernel_class_names[c], s->class_s[c]);
-    json_put_num(o, "idle", s->idle_s);
+    json_put_num(o, KERNEL_NONE_NAME, s->idle_s);
     json_obj_end(o);
     json_put_num(o, "compute_s", s->compute_s);
     json_put_num(o, "comm_s", s->comm_s);

@@ -1,0 +1,1 @@
+-- v_trial has six columns more, and v_trial_class is new: where the time of a trial's step went on its GPUs.
