@@ -366,6 +366,8 @@ static int legs_run(struct train *t, struct train_report *out, bool *stop, struc
     int rc;
     if ((rc = attempt_open(t, err)) < 0)
         return rc;
+    if ((rc = train_memory_check(t, err)) < 0)
+        return rc;
     for (bool more = true; more;)
         if ((rc = leg_run(t, out, stop, &more, err)) < 0)
             return rc;

@@ -14,7 +14,8 @@
  *
  * Stages that follow one another under one layout are a leg. Between legs the state goes through a
  * checkpoint, which any layout loads, and everything is set up anew; the run is the same as under
- * one layout throughout.
+ * one layout throughout. Each leg has a memory plan of its own. Where there is a limit, or the
+ * device has memory of its own, all of them are looked at before the first step.
  */
 #ifndef TRAINER_RUN_TRAIN_H
 #define TRAINER_RUN_TRAIN_H

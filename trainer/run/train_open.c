@@ -425,7 +425,10 @@ static int memory_take(struct train *t, const struct dit_config *c, struct err *
     return writes_async(t) ? ckpt_async_open(&l->async, &l->optim, err) : 0;
 }
 
-int train_open(struct train *t, int64_t step, struct err *err)
+/* Opens the leg that step lies in as far as its memory plan, of which nothing is taken yet. again:
+ * it will be opened once more, and has its data verified then. */
+static int leg_plan(struct train *t, int64_t step, bool again, struct dit_config *c,
+                    struct err *err)
 {
     struct comm *world = t->conf->world;
     struct loader_bounds bounds = {0};
@@ -440,20 +443,46 @@ int train_open(struct train *t, int64_t step, struct err *err)
     comm_bind(world, t->leg.compute.dev);
     if ((rc = comm_grid_open(world, t->leg.layout, &t->run->model, &t->leg.grid, err)) < 0)
         return rc;
-    if ((rc = train_verify_decide(t, err)) < 0)
+    if (!again && (rc = train_verify_decide(t, err)) < 0)
         return rc;
     if ((rc = process_measure(t, err)) < 0)
         return rc;
     if ((rc = comm_agree(world, inputs_open(t, &bounds, err), err)) < 0)
         return rc;
-    train_verify_note(t);
-    struct dit_config c = dit_config_of(t, &bounds);
-    if ((rc = comm_agree(world, memory_list(t, &c, err), err)) < 0)
+    *c = dit_config_of(t, &bounds);
+    return comm_agree(world, memory_list(t, c, err), err);
+}
+
+int train_memory_check(struct train *t, struct err *err)
+{
+    const struct train_conf *conf = t->conf;
+    bool limited = conf->memory_limit_bytes > 0 || conf->host_memory_limit_bytes > 0 ||
+                   conf->compute.device != COMPUTE_CPU;
+    struct dit_config c;
+    int rc = 0;
+    leg_take(t, t->next_step);
+    /* The leg at hand is looked at when it is opened. A trial does no other. */
+    for (int64_t stage = t->leg.end_stage;
+         limited && !conf->trial && stage < t->run->n_stages && rc == 0;) {
+        if ((rc = leg_plan(t, run_stage_first(t->run, stage), true, &c, err)) == 0)
+            rc = memory_check(t, err);
+        stage = t->leg.end_stage;
+        train_close(t);
+    }
+    return rc;
+}
+
+int train_open(struct train *t, int64_t step, struct err *err)
+{
+    struct dit_config c;
+    int rc;
+    if ((rc = leg_plan(t, step, false, &c, err)) < 0)
         return rc;
+    train_verify_note(t);
     memory_say(t);
     if ((rc = memory_check(t, err)) < 0)
         return rc;
-    if ((rc = comm_agree(world, memory_take(t, &c, err), err)) < 0)
+    if ((rc = comm_agree(t->conf->world, memory_take(t, &c, err), err)) < 0)
         return rc;
     train_profile_attach(t);
     return 0;

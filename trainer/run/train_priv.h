@@ -86,6 +86,9 @@ bool train_is_replaced(const struct train *t);
 /* ---- train_open.c: each rank's own failures are agreed on before the next collective call ---- */
 /* Checks the plans of all stages, before the first. */
 int train_plans_check(struct train *t, struct err *err);
+/* Holds the memory plans of the legs behind that of next_step against what the device has and
+ * against the limits, so that none is refused when others are done. No leg is open. Collective. */
+int train_memory_check(struct train *t, struct err *err);
 /* Opens the leg that step lies in. */
 int train_open(struct train *t, int64_t step, struct err *err);
 void train_close(struct train *t);
