@@ -77,12 +77,16 @@ static void test_layouts(void **state)
     int k = 1, n = 1;
     const char *wish = getenv("LAYOUTS");
     int64_t drawn = drawn_model();
+    bool used[LEN(models)];
     every = wish && strncmp(wish, "all", 3) == 0;
+    for (int model = 0; model < LEN(models); model++)
+        used[model] = wanted_model(model);
+    wanted_share(used);
     if (every && wish[3] && (sscanf(wish, "all:%d/%d", &k, &n) != 2 || k < 1 || k > n))
         fail_msg("LAYOUTS=%s: give all, or all:K/N with K of 1 to N", wish);
     for (int model = 0; model < LEN(models); model++) {
         struct model m = model_of(&models[model]);
-        if (!wanted_model(model))
+        if (!used[model])
             continue;
         struct candidates all = legal(&m), some = every ? share(all, k, n) : covering(all);
         if (!every)
@@ -138,6 +142,15 @@ static const struct {
     {FAULT_POINT_SEGMENTS_D_OUT, STDIT, "cp=2,cp_kind=a2a"},
 };
 
+/* Does a fault before this one have its model and layout, which then was seen without a fault? */
+static bool met_before(int i)
+{
+    for (int k = 0; k < i; k++)
+        if (faults[k].model == faults[i].model && strcmp(faults[k].layout, faults[i].layout) == 0)
+            return true;
+    return false;
+}
+
 static void fault_run(int i)
 {
     char text[256];
@@ -147,7 +160,8 @@ static void fault_run(int i)
     must(layout_parse(faults[i].layout, &l, &err), &err);
     bool in = world->rank < layout_world(&l);
     must(comm_split(world, "part", !in, world->rank, &part, &err), &err);
-    for (int broken = 0; broken <= 1 && in && layout_world(&l) <= world->size; broken++) {
+    for (int broken = met_before(i); broken <= 1 && in && layout_world(&l) <= world->size;
+         broken++) {
         wanted(faults[i].model, true);
         fault_active = broken ? faults[i].fault : FAULT_POINT_NONE;
         bool bad = layout_differs(part, faults[i].model, &l, true, text);
@@ -277,21 +291,18 @@ static void test_one_key(void **state)
     static const char *const layouts[] = {"cp=3",           "cp=2,cp_kind=a2a", "cp=4,cp_kind=2d",
                                           "tp=2,sp=1,cp=3", "dp=2,cp=3,zero=3", "pp=2,mbs=2"};
     static const int with[] = {LORA, MOVIEGEN, FULL};
+    struct outcome want[LEN(with)] = {{{0}}};
     (void)state;
     text_most = 1;
+    for (int k = world->rank; k < LEN(with); k += world->size)
+        alone(with[k], true, &want[k]);
     for (int k = 0; k < LEN(with); k++) {
-        struct outcome want = {0};
-        struct layout one = layout_default();
-        struct comm *self;
-        struct err err = {0};
-        must(comm_self_open(&self, &err), &err);
-        run_layout(self, &models[with[k]], &one, true, NULL, &want);
-        comm_close(self);
-        nothing_check(with[k], &want);
+        outcome_send(&want[k], with[k], k % world->size);
+        nothing_check(with[k], &want[k]);
         for (int i = 0; i < LEN(layouts); i++)
-            one_key_layout(with[k], layouts[i], &want);
+            one_key_layout(with[k], layouts[i], &want[k]);
         for (int i = 0; i < STATES; i++)
-            free(want.state[i]);
+            free(want[k].state[i]);
     }
     text_most = 4;
 }

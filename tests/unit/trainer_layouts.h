@@ -3,7 +3,8 @@
  * all weights are random and not zero.
  *
  *     world_open(&argc, &argv);
- *     wanted(model, clip) // one rank's outcome, made once by each process
+ *     wanted_share(models_used) // one rank's outcomes, made by the ranks in turn and given to all
+ *     wanted(model, clip)       // one of them; a process makes what was not shared, once
  *     layout_differs(group, model, &layout, clip, text) // three steps of the same under a layout
  *     return world_close(cmocka_run_group_tests(...));
  */
@@ -199,8 +200,9 @@ struct outcome {
     double loss[STEPS_MAX];
     struct optim_result step[STEPS_MAX];
 };
-/* `text` has room for 256 bytes and gets the first difference; without one it stays empty. */
-struct compare { const struct outcome *want; char *text; };
+/* `text` has room for 256 bytes and gets the first difference; without one it stays empty. A run that
+ * is compared `soon` ends behind the first step that differs. */
+struct compare { const struct outcome *want; char *text; bool soon; };
 
 static inline int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *err)
 {
@@ -385,6 +387,15 @@ static inline void compare_states(struct compare *c, struct rig *r, struct outco
                     save ? save->state[k] : NULL);
 }
 
+/* Does a rank of the part differ already? */
+static inline bool differs_already(struct comm *part, const struct compare *c)
+{
+    struct err err = {0};
+    double bad = *c->text != 0;
+    must(comm_max(part, &bad, 1, &err), &err);
+    return bad > 0;
+}
+
 /* Makes the steps on `part`, and compares them with what is wanted or writes them to `save`. */
 static inline void run_layout(struct comm *part, const struct model_case *c, const struct layout *l,
                               bool clip, struct compare *cmp, struct outcome *save)
@@ -394,19 +405,22 @@ static inline void run_layout(struct comm *part, const struct model_case *c, con
     struct rig r;
     struct err err = {0};
     double *gradient = NULL;
+    bool over = false;
     run_init_for(&run, c, clip);
     rig_open_run(&r, part, &m, l, c->objective, DTYPE_F64, &run);
-    for (int64_t s = 0; s < steps; s++) {
+    for (int64_t s = 0; s < steps && !over; s++) {
         double loss;
         struct optim_result done = step_run(&r, part, s, &loss, &gradient);
         if (save)
             save->loss[s] = loss, save->step[s] = done;
         else
             compare_step(cmp, s, loss, &done);
+        over = cmp && cmp->soon && differs_already(part, cmp);
     }
     for (int k = WEIGHTS; k < STATES && save; k++)
         save->state[k] = calloc((size_t)r.list.total, sizeof(double));
-    compare_states(cmp, &r, save);
+    if (!over)
+        compare_states(cmp, &r, save);
     if (save)
         save->state[GRADS] = gradient;
     else
@@ -435,21 +449,65 @@ static inline void moved_check(int model, const struct outcome *o)
     rig_close(&r);
 }
 
-/* Returns what one rank gives, which each process makes once. */
-static inline const struct outcome *wanted(int model, bool clip)
+/* Writes what one rank gives. */
+static inline void alone(int model, bool clip, struct outcome *out)
 {
-    static struct outcome kept[LEN(models)][2];
-    struct outcome *o = &kept[model][clip];
     struct layout one = layout_default();
     struct comm *self;
     struct err err = {0};
+    must(comm_self_open(&self, &err), &err);
+    run_layout(self, &models[model], &one, clip, NULL, out);
+    comm_close(self);
+}
+
+static inline struct outcome *wanted_kept(int model, bool clip)
+{
+    static struct outcome kept[LEN(models)][2];
+    return &kept[model][clip];
+}
+
+/* Returns what one rank gives, which each process makes once. */
+static inline const struct outcome *wanted(int model, bool clip)
+{
+    struct outcome *o = wanted_kept(model, clip);
     if (o->state[0])
         return o;
-    must(comm_self_open(&self, &err), &err);
-    run_layout(self, &models[model], &one, clip, NULL, o);
-    comm_close(self);
+    alone(model, clip, o);
     moved_check(model, o);
     return o;
+}
+
+/* Gives a model's outcome, which is made on the root, to all ranks of the world. */
+static inline void outcome_send(struct outcome *o, int model, int root)
+{
+    struct model m = model_of(&models[model]);
+    struct finetune finetune = finetune_of(models[model].finetune);
+    struct param_list list;
+    struct err err = {0};
+    must(finetune_params(&m, &finetune, &list, &err), &err);
+    int64_t bytes = list.total * (int64_t)sizeof(double);
+    must(comm_broadcast_bytes(world, o->loss, sizeof o->loss, root, &err), &err);
+    must(comm_broadcast_bytes(world, o->step, sizeof o->step, root, &err), &err);
+    for (int k = 0; k < STATES; k++) {
+        if (world->rank != root)
+            o->state[k] = malloc((size_t)bytes);
+        must(comm_broadcast_bytes(world, o->state[k], bytes, root, &err), &err);
+    }
+    params_release(&list);
+}
+
+/* Makes the outcomes of the models that are used, with and without clipping: each rank of the world
+ * some, which all get. */
+static inline void wanted_share(const bool used[LEN(models)])
+{
+    int n = 0;
+    for (int i = 0; i < 2 * LEN(models); i++)
+        if (used[i / 2] && n++ % world->size == world->rank)
+            wanted(i / 2, i % 2);
+    n = 0;
+    for (int i = 0; i < 2 * LEN(models); i++)
+        if (used[i / 2])
+            outcome_send(wanted_kept(i / 2, i % 2), i / 2, n++ % world->size);
 }
 
 static inline const char *layout_text(const struct layout *l)
@@ -462,17 +520,15 @@ static inline const char *layout_text(const struct layout *l)
     return text;
 }
 
-/* Does it differ from one rank's run? All ranks of the part get the same answer. */
+/* Does it differ from one rank's run? All ranks of the part get the same answer, as soon as a step
+ * differs. */
 static inline bool layout_differs(struct comm *part, int model, const struct layout *l, bool clip,
                                   char text[256])
 {
-    struct err err = {0};
-    struct compare c = {wanted(model, clip), text};
+    struct compare c = {.want = wanted(model, clip), .text = text, .soon = true};
     text[0] = 0;
     run_layout(part, &models[model], l, clip, &c, NULL);
-    double bad = *text != 0;
-    must(comm_max(part, &bad, 1, &err), &err);
-    return bad > 0;
+    return differs_already(part, &c);
 }
 
 #endif
