@@ -36,7 +36,7 @@ static inline double probe_loss(void *ctx)
     return INV_NORM * step(p->r, 0, SAMPLES, false).loss_sum;
 }
 
-/* Of every tensor that is trained, by central differences. */
+/* Checks the gradient of every tensor that is trained, by central differences. */
 static inline void gradients_check(struct rig *r, const char *what)
 {
     struct probe p = {r, bench_get(&r->b, r->weights, r->sh.total * (int64_t)sizeof(double))};

@@ -102,13 +102,12 @@ static void resumed_is_bitwise_equal(void **state)
     run_release(&run);
 }
 
-/* A step on a device that queues waits for it twice, however many micro-batches it has, and comes
- * to the bits of the CPU. */
+/* A step on a device that queues waits for it twice, however many micro-batches it has, measured or
+ * not, and comes to the bits of the CPU. */
 static void a_step_waits_twice(void **state)
 {
     static const char *const layouts[] = {"mbs=5", "mbs=2", "mbs=1,recompute=full"};
-    const char *device = getenv("REEL_DEVICE");
-    char *before = device ? strdup(device) : NULL;
+    char *before = getenv("REEL_DEVICE") ? strdup(getenv("REEL_DEVICE")) : NULL;
     bool check = world->conf->check; /* its copies are of the host */
     (void)state;
     for (int i = 0; i < LEN(layouts); i++) {
@@ -122,15 +121,14 @@ static void a_step_waits_twice(void **state)
         setenv("REEL_DEVICE", "cpu", true);
         train(&run, &(struct job){.name = near, .layout = layouts[i]});
         setenv("REEL_DEVICE", i == 0 ? "far:1" : i == 1 ? "far:2" : "far:3", true);
-        struct train_report r = train(&run, &(struct job){.name = far, .layout = layouts[i]});
+        struct job job = {.name = far, .layout = layouts[i], .profile = i > 0};
+        struct train_report r = train(&run, &job);
         world->conf->check = check;
-        if (before)
-            setenv("REEL_DEVICE", before, true);
-        else
-            unsetenv("REEL_DEVICE");
+        before ? setenv("REEL_DEVICE", before, true) : unsetenv("REEL_DEVICE");
         if (r.steps != 6 || r.step_syncs != 2)
             fail_msg("%s: %lld syncs in one of %lld steps", layouts[i], (long long)r.step_syncs,
                      (long long)r.steps);
+        assert_true(i == 0 || (r.named_share > 0 && r.named_share < 1.0001));
         assert_true(difference(near, far, 6) == 0);
         run_release(&run);
     }

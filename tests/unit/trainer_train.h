@@ -20,7 +20,7 @@ static const char *volatile phase; /* of this rank's training */
 struct job {
     const char *name, *layout;
     int64_t attempt, max_steps, memory_limit_bytes;
-    bool trial;
+    bool trial, profile;
     struct plan *plan; /* instead of layout */
     const char *layouts[LIMIT_STAGES]; /* of each stage, instead */
 };
@@ -45,6 +45,7 @@ static inline int try_train(struct run *run, const struct job *j, struct train_r
                               .attempt = j->attempt ? j->attempt : 1, .trial = j->trial,
                               .max_steps = j->max_steps, .verify = VERIFY_ALWAYS,
                               .memory_limit_bytes = j->memory_limit_bytes, .world = group,
+                              .profile = j->profile,
                               .stop = &stop, .phase = &phase};
     if (group) {
         rc = train_run(&conf, report, err);

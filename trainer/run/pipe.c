@@ -1,5 +1,6 @@
 #include "trainer/run/pipe.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +9,78 @@
 int64_t pipe_slots(const struct layout *l, int64_t most_micros, int64_t pp_rank)
 {
     return schedule_in_flight(l->pp, l->vpp, most_micros, pp_rank);
+}
+
+/* ---- when the device ran it ---- */
+
+/* Returns how many spans there are: one a step, and what is behind them. */
+static int64_t spans_most(const struct pipe *p)
+{
+    return schedule_length(p->layout->pp, p->layout->vpp, p->most) + 1;
+}
+
+static int spans_open(struct pipe *p, struct err *err)
+{
+    int64_t n = spans_most(p);
+    int rc;
+    if (p->dev->host_memory)
+        return 0;
+    if (!(p->spans = calloc((size_t)n, sizeof *p->spans)))
+        return err_set(err, ERR_NOMEM, "out of memory for the times of a schedule");
+    for (int64_t i = 0; i < n; i++) {
+        if ((rc = p->dev->event_new(p->dev, &p->spans[i].from, err)) < 0)
+            return rc;
+        if ((rc = p->dev->event_new(p->dev, &p->spans[i].to, err)) < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static void spans_close(struct pipe *p)
+{
+    for (int64_t i = 0; p->spans && i < spans_most(p); i++) {
+        if (p->spans[i].from)
+            p->dev->event_free(p->dev, p->spans[i].from);
+        if (p->spans[i].to)
+            p->dev->event_free(p->dev, p->spans[i].to);
+    }
+    free(p->spans);
+}
+
+static void span_begin(struct pipe *p)
+{
+    if (!p->spans)
+        return;
+    p->spans[p->n_spans].waited_s = -comm_waited_s(p->group);
+    p->dev->event_record(p->dev, p->spans[p->n_spans].from, p->stream);
+}
+
+static void span_end(struct pipe *p, int kind)
+{
+    if (!p->spans)
+        return;
+    p->dev->event_record(p->dev, p->spans[p->n_spans].to, p->stream);
+    p->spans[p->n_spans].waited_s += comm_waited_s(p->group);
+    p->spans[p->n_spans++].kind = kind;
+}
+
+void pipe_mark(struct pipe *p)
+{
+    span_end(p, -1);
+}
+
+/* Adds the spans up; the device has done them. */
+static void spans_read(struct pipe *p)
+{
+    for (int64_t i = 0; i < p->n_spans; i++) {
+        const struct pipe_span *s = &p->spans[i];
+        double took = p->dev->event_elapsed_s(p->dev, s->from, s->to) - s->waited_s;
+        double *to = s->kind == PIPE_FORWARD    ? &p->times.forward_s
+                     : s->kind == PIPE_BACKWARD ? &p->times.backward_s
+                                                : &p->times.behind_s;
+        *to += fmax(took, 0);
+    }
+    p->n_spans = 0;
 }
 
 int pipe_open(struct pipe *p, struct dit *d, const struct layout *l, struct layout_place place,
@@ -19,15 +92,18 @@ int pipe_open(struct pipe *p, struct dit *d, const struct layout *l, struct layo
         .most = most_micros, .slots = pipe_slots(l, most_micros, place.pp)};
     p->steps = calloc((size_t)schedule_length(l->pp, l->vpp, most_micros), sizeof *p->steps);
     p->holder = calloc((size_t)p->slots, sizeof *p->holder);
-    if (p->steps && p->holder)
-        return 0;
-    pipe_close(p);
-    return err_set(err, ERR_NOMEM, "out of memory for the schedule of %lld micro-batches",
-                   (long long)most_micros);
+    int rc = p->steps && p->holder
+                 ? spans_open(p, err)
+                 : err_set(err, ERR_NOMEM, "out of memory for the schedule of %lld micro-batches",
+                           (long long)most_micros);
+    if (rc < 0)
+        pipe_close(p);
+    return rc;
 }
 
 void pipe_close(struct pipe *p)
 {
+    spans_close(p);
     free(p->steps);
     free(p->holder);
     *p = (struct pipe){0};
@@ -107,6 +183,7 @@ static int forward_step(struct pipe *p, const struct pipe_step *s, const struct 
     struct batch b = {0};
     int rc = w->batch(w->ctx, s->micro, &b, err);
     double started = busy_s(p);
+    span_begin(p);
     if (rc < 0 || (rc = dit_begin(p->dit, slot, global_chunk(p, s), &b, w->inv_norm, err)) < 0)
         return rc;
     p->times.stage_s += busy_s(p) - started;
@@ -120,6 +197,7 @@ static int forward_step(struct pipe *p, const struct pipe_step *s, const struct 
     if ((rc = dit_failed(p->dit, err)) < 0)
         return rc;
     p->times.forward_s += busy_s(p) - started;
+    span_end(p, PIPE_FORWARD);
     return has_neighbour(p, s, true)
                ? message(p, s, dit_boundary_out(p->dit, slot), true, &p->sent[PIPE_FORWARD], err)
                : 0;
@@ -148,10 +226,12 @@ static int backward_step(struct pipe *p, const struct pipe_step *s, struct err *
     if (rc < 0 || (rc = sent_wait(p, PIPE_BACKWARD, err)) < 0)
         return rc;
     double started = busy_s(p);
+    span_begin(p);
     dit_chunk_backward(p->dit, slot);
     if ((rc = dit_failed(p->dit, err)) < 0)
         return rc;
     p->times.backward_s += busy_s(p) - started;
+    span_end(p, PIPE_BACKWARD);
     p->holder[slot] = -1;
     return has_neighbour(p, s, false)
                ? message(p, s, dit_gradient_out(p->dit, slot), true, &p->sent[PIPE_BACKWARD], err)
@@ -171,6 +251,7 @@ int pipe_run(struct pipe *p, const struct pipe_task *w, struct err *err)
     const struct layout *l = p->layout;
     int rc;
     p->times = (struct pipe_times){0};
+    p->n_spans = 0;
     BUG_ON(w->micros < 1 || w->micros > p->most);
     schedule_build(l->pp, l->vpp, w->micros, p->place.pp, p->steps);
     for (int64_t i = 0; i < p->slots; i++)
@@ -182,6 +263,7 @@ int pipe_run(struct pipe *p, const struct pipe_task *w, struct err *err)
         if ((rc = sent_wait(p, kind, err)) < 0)
             return rc;
     dit_results_queue(p->dit);
+    span_begin(p);
     return 0;
 }
 
@@ -189,11 +271,13 @@ int pipe_wait(struct pipe *p, struct pipe_result *out, struct err *err)
 {
     struct dev *dev = p->dev;
     struct dit_result done;
-    double started = busy_s(p);
     int rc;
     if ((rc = dev->stream_sync(dev, p->stream, err)) < 0)
         return rc;
-    p->times.backward_s += busy_s(p) - started;
+    if (p->spans) {
+        p->times = (struct pipe_times){0}; /* of the host, which only queued */
+        spans_read(p);
+    }
     dit_results_take(p->dit, &done);
     *out = (struct pipe_result){done.loss_sum, done.loss_x0_sum, p->times};
     return 0;

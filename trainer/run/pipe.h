@@ -12,7 +12,9 @@
  *               err);
  *     // micro-batches 0 .. step.micros-1, the gradients into the dit's units
  *     pipe_run(&p, &step, err);
- *     ...                           // what else the host can do, or queue, meanwhile
+ *     ...                           // what else is queued behind it
+ *     pipe_mark(&p);                // the end of that
+ *     ...                           // what else the host can do meanwhile
  *     pipe_wait(&p, &result, err);
  *     pipe_close(&p);
  */
@@ -21,6 +23,13 @@
 
 #include "profiles/schedule.h"
 #include "trainer/dit/dit.h"
+
+/* When a device that queues ran a chunk, and how long the host waited for messages meanwhile. */
+struct pipe_span {
+    struct dev_event *from, *to;
+    double waited_s;
+    int kind; /* of a pipe_step; -1: what is behind them all */
+};
 
 struct pipe {
     struct dit *dit; /* borrowed, like layout, group, dev, stream */
@@ -33,7 +42,11 @@ struct pipe {
     struct pipe_step *steps;
     int64_t *holder;           /* [slots] chunk · most + micro, or -1 */
     struct comm_work *sent[2]; /* by kind */
-    struct pipe_times { double stage_s, forward_s, backward_s; } times; /* of the present run */
+    /* of the present run: behind_s is what was queued between pipe_run and pipe_mark */
+    struct pipe_times { double stage_s, forward_s, backward_s, behind_s; } times;
+    /* [schedule_length] and what is behind them; NULL where the device runs every call at once */
+    struct pipe_span *spans;
+    int64_t n_spans;
 };
 
 /* Gives micro-batch `micro` of this replica; n 0 means that it is empty. It is called again for
@@ -50,8 +63,8 @@ struct pipe_task {
 };
 struct pipe_result {
     double loss_sum, loss_x0_sum; /* as dit_result; 0 on all but the last stage */
-    /* Of this rank, without what comm_waited_s counts meanwhile. What a device that queues takes
-     * beyond pipe_run is in backward_s. */
+    /* Of this rank, without what comm_waited_s counts meanwhile: the host's time, or that of a
+     * device that queues, whose stage_s is in forward_s; behind_s is its alone. */
     struct pipe_times times;
 };
 
@@ -62,6 +75,8 @@ int pipe_open(struct pipe *p, struct dit *d, const struct layout *l, struct layo
               struct err *err);
 void pipe_close(struct pipe *p); /* safe on a zeroed struct */
 int pipe_run(struct pipe *p, const struct pipe_task *w, struct err *err);
+/* Ends what behind_s measures. */
+void pipe_mark(struct pipe *p);
 /* Waits for the stream, with one sync, and gives the result. */
 int pipe_wait(struct pipe *p, struct pipe_result *out, struct err *err);
 

@@ -159,7 +159,7 @@ int64_t train_profile_bytes(const struct train *t);
 /* Prepares an attempt; collective. */
 int train_profile_open(struct train *t, struct err *err);
 /* Has the device and operations of a leg measured. */
-void train_profile_attach(struct train *t);
+int train_profile_attach(struct train *t, struct err *err);
 void train_profile_close(struct train *t);
 void train_profile_step_begin(struct train *t);
 /* Ends a step's measurement, before its time is kept in `times`. */

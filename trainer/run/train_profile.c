@@ -18,7 +18,8 @@ static void tick(void *ctx)
 
 int64_t train_profile_bytes(const struct train *t)
 {
-    return t->conf->trace ? meter_bytes(METER_SPANS) : 0;
+    int64_t marks = measured(t) && !t->leg.compute.dev->host_memory ? marks_bytes() : 0;
+    return marks + (t->conf->trace ? meter_bytes(METER_SPANS) : 0);
 }
 
 /* Tries, on rank 0 before the first step, whether the file can be made that is written after the
@@ -54,12 +55,13 @@ int train_profile_open(struct train *t, struct err *err)
     return t->conf->trace ? trace_align(t->conf->world, &t->trace_clock, err) : 0;
 }
 
-void train_profile_attach(struct train *t)
+int train_profile_attach(struct train *t, struct err *err)
 {
     t->leg.compute.ops->tick = tick;
     t->leg.compute.ops->tick_ctx = t;
-    if (measured(t))
-        meter_attach(&t->meter, t->leg.compute.ops, t->conf->world);
+    if (!measured(t))
+        return 0;
+    return meter_attach(&t->meter, t->leg.compute.ops, t->leg.compute.stream, t->conf->world, err);
 }
 
 void train_profile_close(struct train *t)

@@ -144,6 +144,7 @@ static int losses_take(struct share *s, double inv_norm, struct record_step *r, 
     r->data_s = s->data_s;
     r->forward_s += out.times.stage_s + out.times.forward_s;
     r->backward_s += out.times.backward_s;
+    r->optim_s += out.times.behind_s;
     return 0;
 }
 
@@ -208,7 +209,7 @@ struct pass {
  * so. */
 enum { SUM_LOSS, SUM_LOSS_X0, SUM_STOP, SUM_FAILED, SUM_WRITTEN, SUM_SPACE_BACK };
 
-/* Begins to measure the optimizer, and ends it: time that goes to optim_s, and a span. */
+/* Begins to measure the optimizer, and ends it: a span, and the time that it took the host. */
 struct part { double at_s, waited_s; struct meter_mark mark; };
 static struct part part_begin(const struct train *t)
 {
@@ -216,11 +217,10 @@ static struct part part_begin(const struct train *t)
                          meter_begin(t->leg.compute.dev->meter)};
 }
 
-static void part_end(const struct train *t, const struct part *p, const char *name,
-                     struct record_step *s)
+static double part_end(const struct train *t, const struct part *p, const char *name, int64_t step)
 {
-    meter_span(t->leg.compute.dev->meter, p->mark, name, s->step);
-    s->optim_s += clock_mono_s() - p->at_s - (comm_waited_s(t->conf->world) - p->waited_s);
+    meter_span(t->leg.compute.dev->meter, p->mark, name, step);
+    return clock_mono_s() - p->at_s - (comm_waited_s(t->conf->world) - p->waited_s);
 }
 
 /* Queues forward, backward and the sums of gradients, and waits for them once, for the losses and
@@ -234,7 +234,9 @@ static int gradients_make(struct train *t, struct share *share, double norm, str
     struct part part = part_begin(t);
     if ((rc = optim_sum(&t->leg.optim, err)) < 0)
         return rc;
-    part_end(t, &part, "sums of gradients", s);
+    pipe_mark(&t->leg.pipe);
+    double took = part_end(t, &part, "sums of gradients", s->step);
+    s->optim_s += t->leg.compute.dev->host_memory ? took : 0; /* else it was queued: behind_s */
     next_read(share, s->step + 1);
     return losses_take(share, 1 / norm, s, p->loss, err);
 }
@@ -278,7 +280,7 @@ static int pass_run(struct train *t, struct share *share, int64_t step, double n
         (p->opt.nonfinite && (rc = train_nonfinite_find(t, s, err)) < 0))
         return rc;
     units_forget(&t->leg.units);
-    part_end(t, &part, "optimizer", s);
+    s->optim_s += part_end(t, &part, "optimizer", s->step);
     return comm_order_check(t->conf->world, err);
 }
 
@@ -325,6 +327,9 @@ static int pass_again(struct train *t, struct share *share, int64_t step, double
 static void step_fill(const struct train *t, const struct pass *p, const struct batch_facts *facts,
                       struct record_step *s)
 {
+    double rest = s->step_s - s->forward_s - s->backward_s - s->comm_s - s->optim_s;
+    if (!t->leg.compute.dev->host_memory) /* what was read meanwhile cost the step nothing */
+        s->data_s = fmin(s->data_s, fmax(rest, 0));
     s->other_s = s->step_s - s->data_s - s->forward_s - s->backward_s - s->comm_s - s->optim_s;
     s->loss = p->loss[0];
     s->loss_x0 = p->loss[1];

@@ -8,7 +8,7 @@
 #define NAME(name, args) #name,
 const char *const meter_kind_names[] = {
     OPS_LIST(NAME)
-    "dev copy", "dev fill", "data", "stage", "progress",
+    "dev copy", "dev fill", "dev wait", "data", "stage", "progress",
     "wait all-gather", "wait reduce-scatter", "wait all-reduce", "wait all-to-all",
     "wait send-recv", "wait broadcast", "wait barrier", NULL
 };
@@ -46,7 +46,7 @@ struct meter_mark meter_begin(struct meter *m)
     return at;
 }
 
-static void span_add(struct meter *m, struct meter_span s)
+void meter_span_add(struct meter *m, struct meter_span s)
 {
     if (m->room)
         m->spans[m->n++ % m->room] = s;
@@ -57,10 +57,13 @@ void meter_end(struct meter *m, struct meter_mark at, enum meter_kind kind, int6
     if (!m)
         return;
     double now = clock_mono_s(), took = now - at.start_s;
-    m->seconds[kind] += took - m->inner_s;
+    if (m->marks.dev)
+        marks_host_add(m, kind, at.start_s, now);
+    else
+        m->seconds[kind] += took - m->inner_s;
     m->calls[kind]++;
     m->inner_s = at.inner_s + took;
-    span_add(m, (struct meter_span){
+    meter_span_add(m, (struct meter_span){
         .name = meter_kind_names[kind], .start_s = at.start_s, .end_s = now,
         .arg = arg, .kind = kind
     });
@@ -71,7 +74,7 @@ void meter_span(struct meter *m, struct meter_mark at, const char *name, int64_t
     if (!m)
         return;
     m->inner_s += at.inner_s;
-    span_add(m, (struct meter_span){
+    meter_span_add(m, (struct meter_span){
         .name = name, .start_s = at.start_s, .end_s = clock_mono_s(),
         .arg = arg, .kind = -1
     });
@@ -80,6 +83,8 @@ void meter_span(struct meter *m, struct meter_mark at, const char *name, int64_t
 double meter_step(struct meter *m, double step_s, double seconds[METER_KINDS])
 {
     double sum = 0;
+    if (m->marks.dev)
+        marks_read(m);
     for (int k = 0; k < METER_KINDS; k++) {
         seconds[k] = m->seconds[k] - m->last[k];
         m->last[k] = m->seconds[k];
@@ -90,56 +95,67 @@ double meter_step(struct meter *m, double step_s, double seconds[METER_KINDS])
 
 /* ---- measured calls ---- */
 
+/* A call under way: on a device that queues its number, on another one when it began. */
+struct measured { int64_t call; struct meter_mark at; };
+
+static struct measured call_begin(struct meter *m, const struct dev_stream *s)
+{
+    return m->marks.dev ? (struct measured){.call = marks_begin(m, s)}
+                        : (struct measured){.at = meter_begin(m)};
+}
+
+static void call_end(struct meter *m, struct measured c, enum meter_kind kind)
+{
+    if (m->marks.dev)
+        marks_end(&m->marks, c.call, kind);
+    else
+        meter_end(m, c.at, kind, -1);
+}
+
 #define MEASURED(op, args)                                                                 \
     static void measured_##op(struct ops *o, struct dev_stream *s, const struct args *a)   \
     {                                                                                      \
         struct meter *m = o->dev->meter;                                                   \
-        struct meter_mark at = meter_begin(m);                                             \
+        struct measured c = call_begin(m, s);                                              \
         m->plain.op(o, s, a);                                                              \
-        queue_wait(m, o->dev, s);                                                          \
-        meter_end(m, at, METER_OP_##op, -1);                                               \
+        call_end(m, c, METER_OP_##op);                                                     \
     }
-
-/* Waits until the device has done the call. An error of the device is kept by it, and the caller's
- * next sync gives it. */
-static void queue_wait(const struct meter *m, struct dev *d, struct dev_stream *s)
-{
-    struct err none;
-    if (!d->host_memory)
-        m->plain_dev.stream_sync(d, s, &none);
-}
-
 OPS_LIST(MEASURED)
 
 static void measured_dev_copy(struct dev *d, void *dst, const void *src, int64_t bytes,
                               enum dev_copy kind, struct dev_stream *s)
 {
-    struct meter *m = d->meter;
-    struct meter_mark at = meter_begin(m);
-    m->plain_dev.copy(d, dst, src, bytes, kind, s);
-    queue_wait(m, d, s);
-    meter_end(m, at, METER_DEV_COPY, -1);
+    struct measured c = call_begin(d->meter, s);
+    d->meter->plain_dev.copy(d, dst, src, bytes, kind, s);
+    call_end(d->meter, c, METER_DEV_COPY);
 }
 
 static void measured_dev_copy_2d(struct dev *d, void *dst, int64_t dst_pitch, const void *src,
                                  int64_t src_pitch, int64_t width, int64_t rows, enum dev_copy kind,
                                  struct dev_stream *s)
 {
-    struct meter *m = d->meter;
-    struct meter_mark at = meter_begin(m);
-    m->plain_dev.copy_2d(d, dst, dst_pitch, src, src_pitch, width, rows, kind, s);
-    queue_wait(m, d, s);
-    meter_end(m, at, METER_DEV_COPY, -1);
+    struct measured c = call_begin(d->meter, s);
+    d->meter->plain_dev.copy_2d(d, dst, dst_pitch, src, src_pitch, width, rows, kind, s);
+    call_end(d->meter, c, METER_DEV_COPY);
 }
 
 static void measured_dev_fill(struct dev *d, void *dst, uint8_t byte, int64_t bytes,
                               struct dev_stream *s)
 {
+    struct measured c = call_begin(d->meter, s);
+    d->meter->plain_dev.fill(d, dst, byte, bytes, s);
+    call_end(d->meter, c, METER_DEV_FILL);
+}
+
+/* The stream may stand still until another one gets somewhere, which may be a message. */
+static void measured_event_wait(struct dev *d, struct dev_stream *s, struct dev_event *e)
+{
     struct meter *m = d->meter;
-    struct meter_mark at = meter_begin(m);
-    m->plain_dev.fill(d, dst, byte, bytes, s);
-    queue_wait(m, d, s);
-    meter_end(m, at, METER_DEV_FILL, -1);
+    int64_t call = marks_begin(m, s);
+    m->plain_dev.event_wait(d, s, e);
+    marks_end(&m->marks, call, METER_DEV_WAIT);
+    m->marks.wait = call;
+    m->marks.wait_s = clock_mono_s();
 }
 
 /* ---- communication ---- */
@@ -155,6 +171,16 @@ void meter_progress(struct meter *m, struct comm *c)
     meter_end(m, at, METER_PROGRESS, -1);
 }
 
+/* Notes what a message had the host wait for, and the stream, while a device computes. */
+static void comm_mark(struct meter *m, int kind, const struct comm_times *t)
+{
+    struct meter_marks *k = &m->marks;
+    if (k->wait >= 0 && k->wait_s >= t->wait_s)
+        k->calls[k->wait].kind = kind;
+    marks_host_add(m, kind, t->start_s, t->started_s);
+    marks_host_add(m, kind, t->wait_s, t->end_s);
+}
+
 /* Adds an operation whose wait is over just now. Its start was in some earlier place, inside no
  * measured call. */
 static void comm_traced(void *ctx, const struct comm *c, const struct comm_op *op,
@@ -162,10 +188,13 @@ static void comm_traced(void *ctx, const struct comm *c, const struct comm_op *o
 {
     struct meter *m = ctx;
     int kind = METER_COMM + op->kind;
-    m->seconds[kind] += t->started_s - t->start_s + t->end_s - t->wait_s;
+    if (m->marks.dev)
+        comm_mark(m, kind, t);
+    else
+        m->seconds[kind] += t->started_s - t->start_s + t->end_s - t->wait_s;
     m->calls[kind]++;
     m->inner_s += t->started_s - t->start_s + t->end_s - t->wait_s;
-    span_add(m, (struct meter_span){
+    meter_span_add(m, (struct meter_span){
         .name = op->what, .group = c->axis,
         .start_s = t->start_s, .wait_s = t->wait_s, .end_s = t->end_s, .late_s = t->late_s,
         .arg = -1, .bytes = t->sent_bytes, .kind = kind
@@ -174,12 +203,17 @@ static void comm_traced(void *ctx, const struct comm *c, const struct comm_op *o
 
 /* ---- attaching ---- */
 
-void meter_attach(struct meter *m, struct ops *o, struct comm *world)
+int meter_attach(struct meter *m, struct ops *o, struct dev_stream *s, struct comm *world,
+                 struct err *err)
 {
     struct dev *d = o->dev;
+    int rc;
     BUG_ON(d->meter || m->ops);
     m->plain = *o;
     m->plain_dev = *d;
+    if (!d->host_memory && (rc = marks_open(&m->marks, d, &m->plain_dev, s, err)) < 0)
+        return rc;
+    m->queues = m->queues || !d->host_memory;
     m->ops = o;
     m->conf = world->conf;
 #define REPLACE(op, args) o->op = measured_##op;
@@ -187,9 +221,12 @@ void meter_attach(struct meter *m, struct ops *o, struct comm *world)
     d->copy = measured_dev_copy;
     d->copy_2d = measured_dev_copy_2d;
     d->fill = measured_dev_fill;
+    if (m->marks.dev)
+        d->event_wait = measured_event_wait;
     d->meter = m;
     world->conf->trace = comm_traced;
     world->conf->trace_ctx = m;
+    return 0;
 }
 
 void meter_detach(struct meter *m)
@@ -202,7 +239,9 @@ void meter_detach(struct meter *m)
     o->dev->copy = m->plain_dev.copy;
     o->dev->copy_2d = m->plain_dev.copy_2d;
     o->dev->fill = m->plain_dev.fill;
+    o->dev->event_wait = m->plain_dev.event_wait;
     o->dev->meter = NULL;
+    marks_close(&m->marks);
     m->conf->trace = NULL;
     m->ops = NULL;
 }

@@ -4,12 +4,13 @@
  * The time of a kind is exclusive: what another measured call inside it took belongs to that call.
  * So the kinds of a step add up to what was measured, and the rest of the step is nobody's
  * ("other"). meter_attach puts measured calls in the place of the plain ones in the tables of
- * device and operations. With a device that queues, each of them then waits for the stream, so that
- * its time is its own. Spans go into a ring that is taken at set-up; when it is full the newest
- * win. A meter that is NULL measures nothing, so callers need not ask.
+ * device and operations. With a device that queues, a call's time is the device's, and the host's
+ * doings count where the device idled (meter_marks.h); nothing waits for a call. Spans go into a
+ * ring that is taken at set-up; when it is full the newest win. A meter that is NULL measures
+ * nothing, so callers need not ask.
  *
  *     meter_open(&m, spans, err);                   // spans 0: no picture
- *     meter_attach(&m, ops, world);                 // from here on ops->dev->meter is m
+ *     meter_attach(&m, ops, stream, world, err);    // from here on ops->dev->meter is m
  *     struct meter_mark at = meter_begin(m);
  *     ...
  *     meter_end(m, at, METER_DATA, -1);
@@ -21,11 +22,13 @@
 
 #include "trainer/comm/comm.h"
 #include "trainer/ops/ops.h"
+#include "trainer/watch/meter_marks.h"
 
 #define METER_KIND(name, args) METER_OP_##name,
 enum meter_kind {
     OPS_LIST(METER_KIND)
     METER_DEV_COPY, METER_DEV_FILL,
+    METER_DEV_WAIT, /* of a stream for an event that belongs to no message */
     METER_DATA,     /* reading samples */
     METER_STAGE,    /* laying a micro-batch out, without the operations that do so */
     METER_PROGRESS, /* moving messages between computations */
@@ -41,6 +44,7 @@ struct meter_span {
     double start_s, end_s, wait_s, late_s;
     int64_t arg, bytes; /* arg: layer, chunk or step; -1: none. bytes: sent in an operation */
     int kind;           /* enum meter_kind; -1: a span that encloses others */
+    bool device;        /* it is what a device did that queues: not in the host's order */
 };
 
 struct meter {
@@ -53,6 +57,8 @@ struct meter {
     struct dev plain_dev;
     struct ops *ops;           /* what it is attached to; NULL: nothing */
     struct comm_conf *conf;
+    struct meter_marks marks;
+    bool queues; /* it has measured a device that queues */
 };
 struct meter_mark { double start_s, inner_s; };
 
@@ -61,11 +67,15 @@ enum { METER_SPANS = 1 << 16 };
 int64_t meter_bytes(int64_t spans);
 int meter_open(struct meter *m, int64_t spans, struct err *err);
 void meter_close(struct meter *m); /* Is safe on a zeroed struct. */
-void meter_attach(struct meter *m, struct ops *o, struct comm *world);
+/* Has the calls of the tables measured; operations are queued on stream `s`. */
+int meter_attach(struct meter *m, struct ops *o, struct dev_stream *s, struct comm *world,
+                 struct err *err);
 void meter_detach(struct meter *m);
 
 struct meter_mark meter_begin(struct meter *m);
 void meter_end(struct meter *m, struct meter_mark at, enum meter_kind kind, int64_t arg);
+/* Puts a span into the ring. */
+void meter_span_add(struct meter *m, struct meter_span s);
 /* Records a span that encloses others and has no time of its own. */
 void meter_span(struct meter *m, struct meter_mark at, const char *name, int64_t arg);
 /* Calls comm_progress, and measures it when there is something to move. */

@@ -20,6 +20,9 @@
  * wait_ts was free for computation. In latency mode late_us is the part of wait_us that was for the
  * latency alone. bytes are those that this rank sent to others.
  *
+ * Lane 2 is there where ranks compute on a device that queues: its events are of cat "op", and say
+ * when the device ran a call or waited. Those of lane 0 say then when the host queued it.
+ *
  * Times are microseconds since the ranks began, by rank 0's clock. Ranks of the same boot of rank
  * 0's host share its clock. For another rank the offset is the median, over some barriers, of what
  * its clock showed right after a barrier less what rank 0's did, so it is good to about a message's
@@ -37,6 +40,7 @@
 #include "base/file.h"
 #include "base/json.h"
 
+enum { LANE_DEVICE = 2 };
 enum { ROUNDS = 9, PIECE_BYTES = 1 << 16, SPAN_BYTES = 1024, BOOT_BYTES = 64 };
 
 static int by_value(const void *a, const void *b)
@@ -92,9 +96,10 @@ static void span_format(const struct writer *w, const struct meter_span *s, int6
         snprintf(index, sizeof index, ", \"args\": {\"index\": %lld}", (long long)s->arg);
     if (!s->group) {
         str_addf(out,
-                 ",\n{\"ph\": \"X\", \"pid\": %d, \"tid\": 0, \"cat\": \"%s\", \"name\": \"%s\", "
-                 "\"ts\": %.3f, \"dur\": %.3f%s}",
-                 w->rank, s->kind < 0 ? "span" : "op", s->name, us(w, s->start_s),
+                 ",\n{\"ph\": \"X\", \"pid\": %d, \"tid\": %d, \"cat\": \"%s\", "
+                 "\"name\": \"%s\", \"ts\": %.3f, \"dur\": %.3f%s}",
+                 w->rank, s->device ? LANE_DEVICE : 0, s->kind < 0 ? "span" : "op", s->name,
+                 us(w, s->start_s),
                  1e6 * (s->end_s - s->start_s), index);
         return;
     }
@@ -119,14 +124,15 @@ static void span_format(const struct writer *w, const struct meter_span *s, int6
 
 static int64_t dropped(const struct meter *m) { return m->n > m->room ? m->n - m->room : 0; }
 
-static void names_format(int rank, struct str *out)
+/* Names a rank's lanes, the device's where there is one that queues. */
+static void names_format(int rank, bool devices, struct str *out)
 {
-    static const char *const lanes[] = {"compute", "comm"};
+    static const char *const lanes[] = {"compute", "comm", [LANE_DEVICE] = "device"};
     str_addf(out,
              "%s\n{\"ph\": \"M\", \"pid\": %d, \"tid\": 0, \"name\": \"process_name\", "
              "\"args\": {\"name\": \"rank %d\"}}",
              rank ? "," : "", rank, rank);
-    for (int lane = 0; lane < 2; lane++)
+    for (int lane = 0; lane < (devices ? LANE_DEVICE + 1 : LANE_DEVICE); lane++)
         str_addf(out,
                  ",\n{\"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"name\": \"thread_name\", "
                  "\"args\": {\"name\": \"%s\"}}",
@@ -140,7 +146,7 @@ static void piece_format(struct writer *w, struct str *out)
     if (!w->begun) {
         w->begun = true;
         w->next = dropped(w->m);
-        names_format(w->rank, out);
+        names_format(w->rank, w->m->queues, out);
     }
     for (; w->next < w->m->n && out->len + SPAN_BYTES < PIECE_BYTES; w->next++)
         span_format(w, &w->m->spans[w->next % w->m->room], w->next, out);
