@@ -228,7 +228,8 @@ CUDA_CU    := $(wildcard trainer/cuda/*.cu)
 CUDA_ARCH  := 90a 100
 CUDA_GEN   := $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
               -gencode arch=compute_90,code=compute_90
-CUDA_WARN  := -Werror all-warnings -Xptxas -warn-spills,-warn-lmem-usage,-Werror
+# what ptxas says of each kernel goes into a file beside the object, see contrib/cuda-registers
+CUDA_WARN  := -Werror all-warnings -Xptxas -v,-warn-spills,-warn-lmem-usage,-Werror
 CXX_FLAGS  := -std=c++17 -D_GNU_SOURCE -I. -fPIC -ffp-contract=off -Wall -Wextra $(if $(CI),-Werror) \
               $(OPT_$(V))
 # cuBLASLt is looked for where it was linked from, and else where the loader looks; NVIDIA's wheels
@@ -266,7 +267,7 @@ $(B)/obj/cuda/%.cu.o: trainer/cuda/%.cu $(B)/flags-cuda-cu
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
 	$(Q)$(NVCC) -std=c++17 -O3 -I. -Xcompiler -fPIC -fmad=false $(CUDA_GEN) $(CUDA_WARN) \
-	  -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+	  -MMD -MP -MF $(@:.o=.d) -c -o $@ $< > $(@:.o=.ptxas) 2>&1 || { cat $(@:.o=.ptxas) >&2; exit 1; }
 $(B)/shim/libreel-cuda.so: $(SHIM_OBJ) $(B)/flags-shim-link
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
@@ -490,7 +491,7 @@ check-slow: tests ## the long proofs: 310 kills of a training, 300 seeds of shot
 	  tests/run --long --build $(B) 't6100-resume\|curator_shots\|sched'
 	@RANKS=all RESUMES=all LAYOUTS=covering MEMORY=all TEST_TIMEOUT=10000 \
 	  tests/run --long --build $(B) 't6010\|t6040\|t6050-traffic\|t6060\|t6120-resume'
-	@SEEDS=10 LAYOUTS=all FAR_UNITS="stages layouts" TEST_TIMEOUT=3000 tests/run --long --build $(B) t6070
+	@SEEDS=10 LAYOUTS=all FAR_UNITS="stages layouts dit" TEST_TIMEOUT=3000 tests/run --long --build $(B) t6070
 	@SEEDS=3 RUNS=all LAYOUTS=all CUDA_UNITS="train ckpt" TEST_TIMEOUT=3000 tests/run --long --build $(B) t6080
 	@for l in tp=2,pp=2,vpp=2 cp=2,dp=2,zero=3,fsdp=4 tp=2,sp=1,cp=2,cp_kind=a2a; do \
 	  COUNT=70 LAYOUT=$$l REEL_BIN=$(abspath $(B)) tests/slow/resume-kill9 || exit 1; done
