@@ -484,7 +484,7 @@ int train_open(struct train *t, int64_t step, struct err *err)
         return rc;
     if ((rc = comm_agree(t->conf->world, memory_take(t, &c, err), err)) < 0)
         return rc;
-    return comm_agree(world, train_profile_attach(t, err), err);
+    return comm_agree(t->conf->world, train_profile_attach(t, err), err);
 }
 
 void train_close(struct train *t)
