@@ -380,9 +380,7 @@ void attempt_before(const struct attempt *a, const struct run_state *s, struct s
     nodes_ask(a, last, ending.ended_at, sched, out);
 }
 
-/* Checks that the run's folder is there. A file system that is repaired may be unmounted meanwhile,
- * and what is made in its place would be lost. */
-static int folder_check(struct attempt *a, struct err *err)
+int attempt_folder_check(struct attempt *a, struct err *err)
 {
     double now_s = clock_mono_s();
     if (file_exists(a->run_dir)) {
@@ -404,7 +402,7 @@ int attempt_lock(struct attempt *a, struct err *err)
     int rc;
     if (a->lock)
         return 0;
-    if ((rc = folder_check(a, err)) < 0)
+    if ((rc = attempt_folder_check(a, err)) < 0)
         return rc;
     snprintf(path, sizeof path, "%s/claims", a->run_dir);
     if ((rc = file_mkdirs(path, err)) < 0)
@@ -486,7 +484,7 @@ int attempt_claim(struct attempt *a, const struct run_state *state,
                   const struct attempt_ending *before, struct err *err)
 {
     int rc;
-    if ((rc = folder_check(a, err)) < 0)
+    if ((rc = attempt_folder_check(a, err)) < 0)
         return rc;
     if (!a->number && (rc = number_take(a, state, before, err)) < 0)
         return rc;
@@ -503,7 +501,7 @@ int attempt_mourn(struct attempt *a, struct run_fold *fold, int signo, enum sche
     int rc;
     if ((rc = attempt_lock(a, err)) < 0)
         return rc;
-    if ((rc = folder_check(a, err)) < 0)
+    if ((rc = attempt_folder_check(a, err)) < 0)
         return rc;
     if ((rc = run_fold_renew(fold, err)) < 0)
         return rc;

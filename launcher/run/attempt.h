@@ -41,6 +41,9 @@ struct attempt {
 void attempt_init(struct attempt *a, const char *run_dir, const struct sched_self *self);
 void attempt_release(struct attempt *a);
 
+/* Checks that the run's folder is there: what is made in its place would be lost. ERR_FULL: it is
+ * gone, and may be brought back; ERR_NOT_FOUND: it has been gone for too long (home.h). */
+int attempt_folder_check(struct attempt *a, struct err *err);
 /* Takes the lease. Waits half a minute for the agent of the attempt before; when that one lived on
  * another host, waits until it has been silent for a minute. Does not wait for an earlier life of
  * this very job, nor for a job that is over, because the scheduler has ended these; where it took

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "launcher/run/successor.h"
@@ -62,9 +63,33 @@ static int mourn(struct attempt *attempt, struct work *work, struct run_fold *fo
     return rc;
 }
 
+/* Reads what the run is, in whose folder the agent lived. A file system that is repaired may be
+ * unmounted meanwhile: it is waited for, and a guard that is told to stop gives the job back. */
+static int work_await(const struct agent_conf *conf, const struct trainer_kind *kind,
+                      struct attempt *attempt, struct work *work, const sigset_t *signals,
+                      struct err *err)
+{
+    int rc, notice = 0;
+    if ((rc = work_job(work, kind, conf->home, err)) < 0)
+        return rc;
+    for (;;) {
+        if ((rc = attempt_folder_check(attempt, err)) == 0) {
+            rc = work_load(work, conf->run_dir, conf->home, err);
+            if (rc == 0 || file_exists(conf->run_dir)) /* else it went just now */
+                return rc;
+        } else if (rc != ERR_FULL || !work->sched) {
+            return rc;
+        }
+        if ((notice = room_wait(signals)) != 0) {
+            work_give_back(work, attempt, notice == SIGTERM);
+            return rc;
+        }
+    }
+}
+
 /* Ends the dead agent's attempt in its name, and brings the run back if it may come back. */
-static int aftermath(const struct agent_conf *conf, int signo, const sigset_t *signals,
-                     int *exit_code, struct err *err)
+static int aftermath(const struct agent_conf *conf, const struct trainer_kind *kind, int signo,
+                     const sigset_t *signals, int *exit_code, struct err *err)
 {
     struct attempt attempt;
     struct work work = {0};
@@ -73,7 +98,7 @@ static int aftermath(const struct agent_conf *conf, int signo, const sigset_t *s
     struct sched_ending ending = {0};
     int rc;
     attempt_init(&attempt, conf->run_dir, &work.self);
-    if ((rc = work_load(&work, conf->run_dir, conf->home, err)) < 0)
+    if ((rc = work_await(conf, kind, &attempt, &work, signals, err)) < 0)
         goto out;
     work.teller = &attempt;
     work_ending(&work, false, &ending);
@@ -113,13 +138,13 @@ static pid_t step_daemon(void)
 
 /* Ends the job at the scheduler: with that daemon killed nobody tells Slurm that the batch process
  * has ended. A run that goes on is given back in any case. */
-static void job_end(const struct agent_conf *conf)
+static void job_end(const struct agent_conf *conf, const struct trainer_kind *kind)
 {
     struct work work = {0};
     struct err err = {0};
     log_msg(LOG_WARN, "the step daemon above this job's batch process was killed: "
                       "the job is ended at the scheduler");
-    if (work_load(&work, conf->run_dir, conf->home, &err) < 0)
+    if (work_job(&work, kind, conf->home, &err) < 0)
         log_msg(LOG_WARN, "the job is left in the queue until its time limit ends it: %s",
                 err.text);
     else
@@ -134,6 +159,7 @@ static bool is_over(int exit_code)
 
 int guard_run(const struct agent_conf *conf, int *exit_code, struct err *err)
 {
+    const struct trainer_kind *kind = work_kind(conf->run_dir); /* its folder may go */
     pid_t daemon = step_daemon();
     sigset_t signals;
     sigemptyset(&signals);
@@ -152,9 +178,10 @@ int guard_run(const struct agent_conf *conf, int *exit_code, struct err *err)
     int status = agent_wait(child, &signals), rc;
     if (!WIFSIGNALED(status))
         *exit_code = WEXITSTATUS(status);
-    else if ((rc = aftermath(conf, WTERMSIG(status), &signals, exit_code, err)) < 0)
+    else if ((rc = aftermath(conf, kind, WTERMSIG(status), &signals, exit_code,
+                             err)) < 0)
         return rc;
     if (is_over(*exit_code) && daemon && getppid() != daemon)
-        job_end(conf);
+        job_end(conf, kind);
     return 0;
 }

@@ -125,13 +125,24 @@ int work_changes_take(struct work *w, struct attempt *attempt, const struct run_
     return w->kind->load(w, attempt->run_dir, err);
 }
 
+const struct trainer_kind *work_kind(const char *run_dir)
+{
+    return wrap_is(run_dir) ? &trainer_foreign : &trainer_ours;
+}
+
+int work_job(struct work *w, const struct trainer_kind *kind, const char *home, struct err *err)
+{
+    w->kind = kind;
+    return w->steps ? 0 : kind->job(w, home, err);
+}
+
 int work_load(struct work *w, const char *run_dir, const char *home, struct err *err)
 {
+    const struct trainer_kind *kind = work_kind(run_dir);
     int rc;
-    w->kind = wrap_is(run_dir) ? &trainer_foreign : &trainer_ours;
-    if ((rc = w->kind->load(w, run_dir, err)) < 0)
+    if ((rc = kind->load(w, run_dir, err)) < 0)
         return rc;
-    if ((rc = w->kind->job(w, home, err)) < 0)
+    if ((rc = work_job(w, kind, home, err)) < 0)
         return rc;
     limit_find(w);
     return 0;

@@ -29,9 +29,14 @@ struct work {
     double requeued_mono;   /* the scheduler took the job back then; 0: it was not asked to */
 };
 
+/* Returns what kind of trainer the run in this folder has. */
+const struct trainer_kind *work_kind(const char *run_dir);
+/* Finds the job alone, for which nothing of the run's folder is needed. *w is zeroed before, or has
+ * its job already. */
+int work_job(struct work *w, const struct trainer_kind *kind, const char *home, struct err *err);
 /* Reads the run's folder and finds the job: at the scheduler that REEL_JOB_SCHED names; for a
- * wrapped command at Slurm, when it runs in a job of Slurm's. *w is zeroed before, and released
- * after failure too. */
+ * wrapped command at Slurm, when it runs in a job of Slurm's. *w is zeroed before, or has its job
+ * already, and is released after failure too. */
 int work_load(struct work *w, const char *run_dir, const char *home, struct err *err);
 /* Was this job submitted with other resources than the run asks for now? */
 bool work_outdated(const struct work *w, const char *run_dir);
