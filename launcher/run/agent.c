@@ -368,7 +368,20 @@ static int begin_wait(struct agent *a, int (*begin)(struct agent *, struct err *
     return rc;
 }
 
-static int lock_take(struct agent *a, struct err *err) { return attempt_lock(&a->attempt, err); }
+/* Is nothing left to do for anybody, so that nothing is to be written? */
+static bool is_over(const struct agent *a)
+{
+    return a->state->done || a->state->wish != WISH_RUN ||
+           run_state_next(a->state, &a->work.budget, NULL) == RUN_NEXT_FAILED;
+}
+
+/* Takes the lock. A run that is over needs none where there is no room for it. */
+static int lock_take(struct agent *a, struct err *err)
+{
+    int rc = attempt_lock(&a->attempt, err);
+    return rc == ERR_FULL && is_over(a) ? 0 : rc;
+}
+
 static int claim(struct agent *a, struct err *err)
 {
     return attempt_claim(&a->attempt, a->state, &a->before, err);
@@ -518,15 +531,19 @@ static int agent_open(struct agent *a, struct err *err)
     a->work.teller = &a->attempt;
     if ((rc = fold_open(a, err)) < 0)
         return rc;
-    if ((rc = begin_wait(a, lock_take, err)) < 0)
-        return rc;
-    return run_fold_renew(a->fold, err);
+    do { /* until it has the lock, or the run is over still */
+        if ((rc = begin_wait(a, lock_take, err)) < 0)
+            return rc;
+        if ((rc = run_fold_renew(a->fold, err)) < 0)
+            return rc;
+    } while (!a->attempt.lock && !is_over(a));
+    return 0;
 }
 
 /* Tells whether nothing is left for this job: the run is over, or another job goes on with it. */
 static bool work_is_over(const struct agent *a, int *exit_code)
 {
-    if (a->state->done || a->state->wish != WISH_RUN) {
+    if (a->state->done || a->state->wish != WISH_RUN || !a->attempt.lock) {
         log_msg(LOG_INFO, "run %s is %s: nothing to do", a->state->run,
                 run_state_word(a->state, &a->work.budget));
         *exit_code = a->state->done ? 0 : 1;
