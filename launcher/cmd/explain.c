@@ -155,6 +155,40 @@ static void gap_json(const struct run_attempt *a, const struct run_attempt *b, s
     json_obj_end(o);
 }
 
+static void suspended_json(const struct run_state *s, struct json_out *o)
+{
+    json_arr_begin(o, "suspended");
+    for (const struct run_attempt *a = s->attempts; a < s->attempts + s->n_attempts; a++) {
+        if (!(a->suspended_s > 0))
+            continue;
+        json_obj_begin(o, NULL);
+        json_put_int(o, "attempt", a->number);
+        json_put_num(o, "seconds", a->suspended_s);
+        json_obj_end(o);
+    }
+    json_arr_end(o);
+}
+
+static void vain_json(const struct run_state *s, struct json_out *o)
+{
+    json_arr_begin(o, "asked_in_vain");
+    for (const struct run_attempt *a = s->attempts; a < s->attempts + s->n_attempts; a++) {
+        if (!a->vain.what[0])
+            continue;
+        json_obj_begin(o, NULL);
+        json_put_int(o, "attempt", a->number);
+        json_put_text(o, "job_id", a->job_id);
+        json_put_text(o, "what", a->vain.what);
+        json_put_int(o, "tries", a->vain.tries);
+        json_put_num(o, "for_s", a->vain.for_s);
+        json_put_bool(o, "refused", a->vain.refused);
+        json_put_bool(o, "taken_back", a->requeued_at > 0);
+        json_put_text(o, "why", a->vain.why);
+        json_obj_end(o);
+    }
+    json_arr_end(o);
+}
+
 /* Says how often the run saves, if its file leaves that open. */
 static void every_text(const struct run_state *s, struct str *out)
 {
@@ -266,6 +300,8 @@ static void explain_json(const struct run_state *s, const char *word, const char
         if (has_gap(s, i))
             gap_json(&s->attempts[i], i + 1 < s->n_attempts ? &s->attempts[i + 1] : NULL, o);
     json_arr_end(o);
+    suspended_json(s, o);
+    vain_json(s, o);
     json_obj_end(o);
 }
 

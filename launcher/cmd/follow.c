@@ -13,6 +13,7 @@
 enum { WAITS_EVERY_S = 5 };
 
 static volatile int interrupted;
+static bool left; /* the user interrupted, and the run goes on */
 
 static void on_interrupt(int signo)
 {
@@ -161,10 +162,24 @@ int cmd_follow(const struct launch *l, struct sched *s, bool json, bool quiet, s
             fprintf(stderr, "run %s goes on by itself: 'reel watch %.8s' follows it again\n",
                     l->run_id, l->run_id);
         next = RUN_NEXT_WAIT;
+        left = interrupted;
     } else if (!quiet) {
         fprintf(stderr, "run %s: %s\n", l->run_id, next == RUN_NEXT_DONE ? "done" : "over");
     }
     if (json && (rc = end_print(l, next, err)) < 0)
         return rc;
     return cmd_follow_verdict(l, next, err);
+}
+
+void cmd_follow_leave(void)
+{
+    if (left)
+        cmd_interrupt_end();
+}
+
+void cmd_interrupt_end(void)
+{
+    fflush(NULL);
+    signal(SIGINT, SIG_DFL);
+    raise(SIGINT);
 }

@@ -12,6 +12,7 @@
 #include "base/id.h"
 #include "base/json.h"
 #include "base/lease.h"
+#include "launcher/cmd/follow.h"
 #include "launcher/start/command.h"
 
 extern char **environ;
@@ -234,6 +235,7 @@ static int follow(struct job *j, struct err *err)
     for (;; clock_sleep_s(FOLLOW_EVERY_S)) {
         if (interrupted) {
             fprintf(stderr, "job %s goes on by itself: the same command follows it again\n", j->id);
+            cmd_interrupt_end();
             return 0;
         }
         log_show(j);

@@ -115,6 +115,7 @@ static int submit(struct wish *w, const struct opt_values *v, struct cmd_env *en
         fprintf(stderr, "%s\n", line);
     rc = cmd_follow(&w->l, w->s, w->json, opt_bool(v, "quiet"), err);
     cmd_ingest(env);
+    cmd_follow_leave();
     return rc;
 }
 
