@@ -8,8 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "trainer/cuda/cuda_priv.h"
 #include "trainer/cuda/marks.h"
+
+/* A watched wait looks again after so long: a little of what it took, so that its end is seen
+ * soon. */
+static const double nap_part = 1. / 64, nap_least_s = 10e-6, nap_most_s = 200e-6;
 
 /* What is handed out is counted by the host, as a GPU does not tell the size of an allocation. */
 struct block {
@@ -26,6 +31,7 @@ struct cuda {
     struct block *blocks;
     cudaError_t kept; /* the first error of a queued call */
     const char *kept_what;
+    struct err given_up; /* why a wait was ended by whoever watches; code 0: none was */
     struct marks marks;
 };
 
@@ -209,15 +215,56 @@ static void cuda_stream_free(struct dev *d, struct dev_stream *s)
     free(s);
 }
 
+/* Tells how far a stream is, or an event where that is not NULL. That it is not ready is no error,
+ * and must not be taken for one of the next call. */
+static cudaError_t state_of(cudaStream_t s, cudaEvent_t e)
+{
+    cudaError_t state = e ? cudaEventQuery(e) : cudaStreamQuery(s);
+    if (state == cudaErrorNotReady)
+        cudaGetLastError();
+    return state;
+}
+
+/* Asks whoever watches. Returns false when that gives the wait up, and keeps why. */
+static bool wait_goes_on(struct cuda *c)
+{
+    struct err why = {0};
+    if (c->dev.watch(c->dev.watch_ctx, &why) >= 0)
+        return true;
+    if (c->given_up.code == 0)
+        c->given_up = why;
+    return false;
+}
+
+/* Waits on the host for a stream, or for an event where that is not NULL. */
+static void wait_for(struct cuda *c, cudaStream_t s, cudaEvent_t event, const char *what)
+{
+    double since = c->dev.watch ? clock_mono_s() : 0;
+    cudaError_t e = cudaErrorNotReady;
+    if (!c->dev.watch)
+        e = event ? cudaEventSynchronize(event) : cudaStreamSynchronize(s);
+    while (e == cudaErrorNotReady && (e = state_of(s, event)) == cudaErrorNotReady) {
+        if (!wait_goes_on(c))
+            return;
+        double nap_s = nap_part * (clock_mono_s() - since);
+        clock_sleep_s(nap_s < nap_least_s ? nap_least_s : nap_s > nap_most_s ? nap_most_s : nap_s);
+    }
+    dev_cuda_fail(&c->dev, e, what);
+}
+
 static int cuda_stream_sync(struct dev *d, struct dev_stream *s, struct err *err)
 {
     struct cuda *c = cuda_of(d);
     BUG_ON(s->dev != d);
     d->syncs++;
-    dev_cuda_fail(d, cudaStreamSynchronize(s->cuda), "work on the device");
+    wait_for(c, s->cuda, NULL, "work on the device");
+    struct err given_up = c->given_up;
     cudaError_t e = c->kept;
+    c->given_up = (struct err){0};
     c->kept = cudaSuccess;
     d->failed = d->failed || e != cudaSuccess;
+    if (given_up.code)
+        return err_set(err, given_up.code, "%s", given_up.text);
     return e == cudaSuccess ? 0 : fail(c, e, c->kept_what, err);
 }
 
@@ -255,7 +302,15 @@ static void cuda_event_wait(struct dev *d, struct dev_stream *s, struct dev_even
 
 static void cuda_event_sync(struct dev *d, struct dev_event *e)
 {
-    dev_cuda_fail(d, cudaEventSynchronize(e->cuda), "the host waits for an event");
+    wait_for(cuda_of(d), NULL, e->cuda, "the host waits for an event");
+}
+
+static bool cuda_event_done(struct dev *d, struct dev_event *e)
+{
+    cudaError_t state = state_of(NULL, e->cuda);
+    if (state != cudaErrorNotReady)
+        dev_cuda_fail(d, state, "an event");
+    return state != cudaErrorNotReady;
 }
 
 static double cuda_event_elapsed_s(struct dev *d, const struct dev_event *from,
@@ -351,7 +406,8 @@ static const struct dev table = {
     .stream_sync = cuda_stream_sync,
     .event_new = cuda_event_new, .event_free = cuda_event_free,
     .event_record = cuda_event_record, .event_wait = cuda_event_wait,
-    .event_sync = cuda_event_sync, .event_elapsed_s = cuda_event_elapsed_s,
+    .event_sync = cuda_event_sync, .event_done = cuda_event_done,
+    .event_elapsed_s = cuda_event_elapsed_s,
     .copy = cuda_copy, .copy_2d = cuda_copy_2d, .fill = cuda_fill,
     .mark_step = cuda_mark_step, .close = cuda_close,
 };

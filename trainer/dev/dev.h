@@ -58,6 +58,12 @@ struct dev {
      * ranks do not know of it. */
     bool failed;
     struct meter *meter; /* meter.h; NULL: nothing is measured */
+    /* Is asked again and again while stream_sync or event_sync waits for the device, for what that
+     * does not tell: that a peer is gone. It may call event_done. An error ends the wait, though
+     * the work may still run, and is given by this stream_sync, or by the next one. NULL: nobody is
+     * asked. */
+    int (*watch)(void *ctx, struct err *err);
+    void *watch_ctx;
 
     /* the caller frees it by `free`, to which NULL is fine */
     int (*alloc)(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err);
@@ -84,6 +90,9 @@ struct dev {
     /* Waits on the host until the event's last record has run: what was queued before it is over.
      * It must have been recorded. A device error is kept. */
     void (*event_sync)(struct dev *d, struct dev_event *e);
+    /* Tells whether the event's last record has run; it must have been recorded. Does not wait. A
+     * device error is kept, and the event counts as over. */
+    bool (*event_done)(struct dev *d, struct dev_event *e);
     /* may be called after a sync */
     double (*event_elapsed_s)(struct dev *d, const struct dev_event *from,
                               const struct dev_event *to);

@@ -162,6 +162,13 @@ static void cpu_event_sync(struct dev *d, struct dev_event *e)
     BUG_ON(!e->recorded);
 }
 
+static bool cpu_event_done(struct dev *d, struct dev_event *e)
+{
+    (void)d;
+    BUG_ON(!e->recorded);
+    return true;
+}
+
 static double cpu_event_elapsed_s(struct dev *d, const struct dev_event *from,
                                   const struct dev_event *to)
 {
@@ -210,7 +217,8 @@ int dev_cpu_open(bool poison, struct dev **out, struct err *err)
         .stream_sync = cpu_stream_sync,
         .event_new = cpu_event_new, .event_free = cpu_event_free,
         .event_record = cpu_event_record, .event_wait = cpu_event_wait,
-        .event_sync = cpu_event_sync, .event_elapsed_s = cpu_event_elapsed_s,
+        .event_sync = cpu_event_sync, .event_done = cpu_event_done,
+        .event_elapsed_s = cpu_event_elapsed_s,
         .copy = cpu_copy, .copy_2d = cpu_copy_2d, .fill = cpu_fill, .close = cpu_close,
     };
     struct cpu *c = malloc(sizeof *c);

@@ -313,6 +313,19 @@ static void drain(struct far *f, struct dev_stream *s)
         sched_yield();
 }
 
+/* Leaves the processor to others while polled calls alone could go on. Returns false when whoever
+ * watches gives the wait up; why is kept. */
+static bool wait_goes_on(struct far *f)
+{
+    struct err why = {0};
+    sched_yield();
+    if (!f->dev.watch || f->dev.watch(f->dev.watch_ctx, &why) >= 0)
+        return true;
+    if (f->failure.code == 0)
+        f->failure = why;
+    return false;
+}
+
 bool dev_far_try(struct dev_stream *s)
 {
     return is_empty(s) || queue_run(far_of(&s->far->dev), s);
@@ -351,10 +364,11 @@ static void far_stream_free(struct dev *d, struct dev_stream *s)
 static int far_stream_sync(struct dev *d, struct dev_stream *s, struct err *err)
 {
     struct far *f = far_of(d);
-    struct err failure = f->failure;
     BUG_ON(s->far != f);
     d->syncs++;
-    drain(f, s);
+    while (!is_empty(s) && !queue_run(f, s) && wait_goes_on(f))
+        ;
+    struct err failure = f->failure;
     f->failure = (struct err){0};
     return failure.code ? err_set(err, failure.code, "%s", failure.text) : 0;
 }
@@ -408,14 +422,19 @@ static void far_event_sync(struct dev *d, struct dev_event *e)
 {
     struct far *f = far_of(d);
     BUG_ON(e->queued == 0);
-    while (e->done < e->queued && !event_run(f, e))
-        sched_yield();
+    while (e->done < e->queued && !event_run(f, e) && wait_goes_on(f))
+        ;
 }
 
 bool dev_far_event_try(struct dev *d, struct dev_event *e)
 {
     BUG_ON(e->queued == 0);
     return e->done == e->queued || event_run(far_of(d), e);
+}
+
+static bool far_event_done(struct dev *d, struct dev_event *e)
+{
+    return dev_far_event_try(d, e);
 }
 
 static double far_event_elapsed_s(struct dev *d, const struct dev_event *from,
@@ -497,7 +516,8 @@ int dev_far_open(uint64_t seed, struct dev **out, struct err *err)
         .stream_sync = far_stream_sync,
         .event_new = far_event_new, .event_free = far_event_free,
         .event_record = far_event_record, .event_wait = far_event_wait,
-        .event_sync = far_event_sync, .event_elapsed_s = far_event_elapsed_s,
+        .event_sync = far_event_sync, .event_done = far_event_done,
+        .event_elapsed_s = far_event_elapsed_s,
         .copy = far_copy, .copy_2d = far_copy_2d, .fill = far_fill, .close = far_close,
     };
     struct far *f = malloc(sizeof *f);
