@@ -106,6 +106,7 @@ enum {
     BUFFER_FLAT_ALIGN = 16,
     BUFFER_SUMS_FLIGHT = 3, /* units whose gradients are summed at a time, with zero 0 and 1 */
     BUFFER_EXCHANGE_BYTES = 1 << 18,  /* how much of each rank's piece is in flight at a time */
+    BUFFER_ORDERED_BYTES = 4 << 20,   /* the same where devices sum in rank order */
 };
 
 struct buffer_list {
@@ -153,6 +154,9 @@ int64_t buffers_tp_sum_bytes(const struct buffer_spec *spec);
  * scratch of sums. */
 /* size of the buffer through which weights without masters swap places with their average */
 enum { BUFFER_SWAP_ELEMENTS = 1 << 14 };
+/* Who forms sums over ranks: the host, or the devices among themselves (trainer/comm/comm_plane.h),
+ * by a library where that keeps the promise of comm.h, or all in rank order. */
+enum buffer_sums { SUMS_OF_HOST, SUMS_OF_LIBRARY, SUMS_IN_ORDER };
 struct buffer_state {
     int64_t elements; /* elements of the flat buffer (struct shards' total), which group divides */
     int64_t trained;  /* how many of them are trained (struct shards' trained) */
@@ -171,9 +175,11 @@ struct buffer_state {
     int64_t pieces[PIECE_RULES];
     /* bytes of sums over tp during a step (buffers_tp_sum_bytes) */
     int64_t tp_bytes;
+    bool tp_uneven; /* their parts may differ in size */
+    enum buffer_sums sums;
 };
 /* Fills what follows from the shards of rank sh->place: all members except ema, act, stat,
- * moments_bf16 and tp_bytes. */
+ * moments_bf16, tp_bytes and sums. */
 int buffer_state_of(const struct shards *sh, const struct param_list *params,
                     const struct layout *l, struct buffer_state *out, struct err *err);
 /* Returns the most bytes that a table of what a rank updates takes: a row of BUFFER_SPAN_BYTES for
@@ -183,7 +189,7 @@ int64_t buffers_span_bytes(const struct shards *sh);
 int buffers_state(const struct buffer_state *spec, struct buffer_list *list, struct err *err);
 
 /* The groups in which a rank takes part in sums. A sum's scratch holds the other ranks' parts while
- * it runs. */
+ * it runs; a library's needs none of ours. */
 enum buffer_group { BUFFER_SHARD, BUFFER_REPLICA, BUFFER_TP, BUFFER_KV, BUFFER_PP, BUFFER_GROUPS };
 struct buffer_scratch {
     int64_t ranks;
@@ -196,6 +202,9 @@ void buffers_scratch(const struct buffer_state *spec, struct buffer_scratch out[
 /* Returns the bytes of one rank's part of one sum; 0 in a group of one. */
 int64_t buffer_scratch_part_bytes(const struct buffer_scratch *s);
 int64_t buffer_scratch_bytes(const struct buffer_scratch *s);
+/* Returns the bytes of device memory in which the ranks' parts of one sum wait that devices form in
+ * rank order. */
+int64_t buffer_ordered_bytes(const struct buffer_scratch *s);
 
 /* Messages wait in pinned memory where device memory is not the host's. A group needs room for so
  * many of them at a time. */

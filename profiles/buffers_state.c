@@ -22,6 +22,7 @@ int buffer_state_of(const struct shards *sh, const struct param_list *params,
                                  .unit = shards_most_elements(sh),
                                  .trained_unit = shards_most_trained(sh),
                                  .tp = l->tp,
+                                 .tp_uneven = l->sp,
                                  .kv = sh->kv_copies,
                                  .pp = l->pp,
                                  .span_bytes = buffers_span_bytes(sh)};
@@ -51,6 +52,16 @@ static int64_t pack_elements(const struct buffer_state *spec)
                        num_max_i64(spec->pieces[PIECE_SUM_KV], spec->pieces[PIECE_SUM_PP]));
 }
 
+/* Leaves out what a library sums: f64 and f32, in even parts. */
+static void library_scratch(const struct buffer_state *spec,
+                            struct buffer_scratch out[BUFFER_GROUPS])
+{
+    for (int i = 0; i < BUFFER_GROUPS; i++)
+        out[i].bytes = 0;
+    if (spec->tp_uneven || spec->act == DTYPE_BF16)
+        out[BUFFER_TP].bytes = spec->tp_bytes;
+}
+
 /* Computes the scratch of each group. With zero 2 and 3 the gradients of two units are summed at a
  * time while others are computed. */
 void buffers_scratch(const struct buffer_state *spec, struct buffer_scratch out[BUFFER_GROUPS])
@@ -63,6 +74,8 @@ void buffers_scratch(const struct buffer_state *spec, struct buffer_scratch out[
                                 num_max_i64(spec->tp_bytes, spec->pieces[PIECE_SUM_TP] * size)};
     out[BUFFER_KV] = (struct buffer_scratch){spec->kv, 0, spec->pieces[PIECE_SUM_KV] * size};
     out[BUFFER_PP] = (struct buffer_scratch){spec->pp, 0, spec->pieces[PIECE_SUM_PP] * size};
+    if (spec->sums == SUMS_OF_LIBRARY)
+        library_scratch(spec, out);
 }
 
 int64_t buffer_scratch_part_bytes(const struct buffer_scratch *s)
@@ -78,6 +91,31 @@ int64_t buffer_scratch_bytes(const struct buffer_scratch *s)
                          : buffer_scratch_part_bytes(s) * (s->ranks - 1) * num_max_i64(1, s->works);
 }
 
+int64_t buffer_ordered_bytes(const struct buffer_scratch *s)
+{
+    int64_t part = s->ranks <= 1 ? 0
+                                 : num_round_up(num_ceil_div(s->bytes, s->ranks),
+                                                BUFFER_PART_ALIGN_BYTES);
+    return num_min_i64(part, BUFFER_ORDERED_BYTES) * s->ranks;
+}
+
+/* Adds what devices need that sum among themselves: a block for each stream of messages. */
+static int blocks_add(const struct buffer_scratch s[BUFFER_GROUPS], struct buffer_list *list,
+                      struct err *err)
+{
+    int64_t sums = num_max_i64(buffer_ordered_bytes(&s[BUFFER_SHARD]),
+                               num_max_i64(buffer_ordered_bytes(&s[BUFFER_REPLICA]),
+                                           buffer_ordered_bytes(&s[BUFFER_PP]))),
+            messages = num_max_i64(buffer_ordered_bytes(&s[BUFFER_TP]),
+                                   buffer_ordered_bytes(&s[BUFFER_KV]));
+    int rc;
+    if ((rc = buffer_list_add(list, "others' parts of sums of gradients", BUFFER_COMM, DTYPE_BYTE,
+                              1, 1, sums, err)) < 0)
+        return rc;
+    return buffer_list_add(list, "others' parts of sums of activations", BUFFER_COMM, DTYPE_BYTE, 1,
+                           1, messages, err);
+}
+
 static int scratch_add(const struct buffer_state *spec, struct buffer_list *list, struct err *err)
 {
     static const char *const names[BUFFER_GROUPS] = {"others' parts of sums in the shard group",
@@ -88,6 +126,8 @@ static int scratch_add(const struct buffer_state *spec, struct buffer_list *list
     struct buffer_scratch scratch[BUFFER_GROUPS];
     int rc;
     buffers_scratch(spec, scratch);
+    if (spec->sums != SUMS_OF_HOST)
+        return blocks_add(scratch, list, err);
     for (int i = 0; i < BUFFER_GROUPS; i++)
         if ((rc = buffer_list_add_host(list, names[i], BUFFER_COMM, BUFFER_ON_HOST, 1,
                                        buffer_scratch_bytes(&scratch[i]), err)) < 0)

@@ -44,10 +44,11 @@ static void test_shared(void **state)
     seats_make(seats, 8);
     for (int r = 0; r < RANKS; r++)
         seats[r].gpu.uuid[15] = (uint8_t)r;
-    assert_int_equal(gpu_check(seats, RANKS, &err), 0);
+    assert_int_equal(gpu_check(seats, RANKS, "rest", &err), 0);
     seats[4].gpu.uuid[15] = 1;
-    assert_int_equal(gpu_check(seats, RANKS, &err), ERR_ENV);
-    assert_non_null(strstr(err.text, "ranks 1 and 4 have the same GPU (H200), of 8"));
+    assert_int_equal(gpu_check(seats, RANKS, "rest", &err), ERR_ENV);
+    assert_non_null(strstr(err.text, "ranks 1 and 4 have the same GPU (H200), of 8 that they see: start as many ranks "
+                           "on a node as it has GPUs, or rest"));
 }
 
 int main(void)

@@ -216,7 +216,7 @@ static inline void rig_open_tuned(struct rig *r, struct comm *world, const struc
     if (!world && comm_self_open(&r->self, &err) < 0)
         fail_msg("%s", err.text);
     r->world = world = world ? world : r->self;
-    comm_bind(world, r->b.dev);
+    comm_bind(world, r->b.dev, NULL, NULL);
     if (finetune_params(&r->m, finetune, &r->list, &err) < 0 ||
         shards_build(&r->m, &r->list, l, world->rank, &r->sh, &err) < 0 ||
         comm_grid_open(world, l, m, &r->grid, &err) < 0)
@@ -283,7 +283,7 @@ static inline void rig_close(struct rig *r)
         r->b.dev->free(r->b.dev, r->grads);
     }
     comm_grid_close(&r->grid);
-    comm_bind(r->world, NULL);
+    comm_bind(r->world, NULL, NULL, NULL);
     comm_close(r->self);
     shards_release(&r->sh);
     params_release(&r->list);

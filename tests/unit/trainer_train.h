@@ -23,6 +23,7 @@ struct job {
     bool trial, profile;
     struct plan *plan; /* instead of layout */
     const char *layouts[LIMIT_STAGES]; /* of each stage, instead */
+    const struct coll_ops *coll;
 };
 
 static inline int try_train(struct run *run, const struct job *j, struct train_report *report,
@@ -45,7 +46,7 @@ static inline int try_train(struct run *run, const struct job *j, struct train_r
                               .attempt = j->attempt ? j->attempt : 1, .trial = j->trial,
                               .max_steps = j->max_steps, .verify = VERIFY_ALWAYS,
                               .memory_limit_bytes = j->memory_limit_bytes, .world = group,
-                              .profile = j->profile,
+                              .profile = j->profile, .coll = j->coll,
                               .stop = &stop, .phase = &phase};
     if (group) {
         rc = train_run(&conf, report, err);

@@ -39,6 +39,10 @@ static const struct opt opts[] = {
      "stop after N steps of this attempt (trial: 5); with --model: length of the run",
      .min = 1, .max = 1e12},
     DEVICE_OPTS,
+    DEVICE_COMM_OPT,
+    {"deterministic", 0, OPT_BOOL, NULL,
+     "form every sum over ranks in rank order: the same bits whatever the network and NCCL, as on "
+     "the CPU (default: on GPUs NCCL's own sums of f32 and f64, which are faster)"},
     {"profile", 0, OPT_BOOL, NULL,
      "measure every kind of computation and waiting: in the events of steps, and as a table at "
      "the end"},
@@ -555,7 +559,8 @@ static int place_prepare(const struct opt_values *v, const struct comm *world, s
 
 static int attempt_prepare(const struct opt_values *v, struct comm *world, struct run *run,
                            struct datasets *set, struct plan plans[LIMIT_STAGES],
-                           struct compute_conf *compute, struct err *err)
+                           struct compute_conf *compute, const struct coll_ops **coll,
+                           struct err *err)
 {
     int rc;
     if ((rc = comm_agree(world, run_inputs_load(v, world, run, set, err), err)) < 0)
@@ -564,7 +569,7 @@ static int attempt_prepare(const struct opt_values *v, struct comm *world, struc
         return rc;
     if ((rc = comm_agree(world, place_prepare(v, world, run, set, plans, err), err)) < 0)
         return rc;
-    if ((rc = device_take(v, run->resources.gpus_per_node, world, compute, err)) < 0)
+    if ((rc = device_comm_take(v, run->resources.gpus_per_node, world, compute, coll, err)) < 0)
         return rc;
     if (opt_bool(v, "trial") || compute->device != COMPUTE_CPU)
         return 0;
@@ -573,7 +578,8 @@ static int attempt_prepare(const struct opt_values *v, struct comm *world, struc
 
 static struct train_conf conf_of(const struct opt_values *v, const struct run *run,
                                  struct datasets *set, const struct plan *plans, struct comm *world,
-                                 const struct compute_conf *compute, struct notice *notice)
+                                 const struct compute_conf *compute, const struct coll_ops *coll,
+                                 struct notice *notice)
 {
     return (struct train_conf){
         .run = run, .plans = plans, .datasets = set,
@@ -581,7 +587,7 @@ static struct train_conf conf_of(const struct opt_values *v, const struct run *r
         .trial = opt_bool(v, "trial"),
         .resume = opt_bool(v, "resume"), .anew = opt_given(v, "resume") && !opt_bool(v, "resume"),
         .max_steps = steps_wanted(v), .verify = verify_of(v, run),
-        .compute = *compute,
+        .compute = *compute, .coll = coll,
         .memory_limit_bytes = opt_given(v, "memory-limit") ? opt_int(v, "memory-limit") : 0,
         .host_memory_limit_bytes =
             opt_given(v, "host-memory-limit") ? opt_int(v, "host-memory-limit") : 0,
@@ -604,8 +610,9 @@ static int train_here(const struct opt_values *v, struct comm *world, struct not
     static struct plan plans[LIMIT_STAGES];
     struct train_report report = {0};
     struct compute_conf compute = {0};
-    int rc = attempt_prepare(v, world, &run, &set, plans, &compute, err);
-    struct train_conf conf = conf_of(v, &run, &set, plans, world, &compute, notice);
+    const struct coll_ops *coll = NULL;
+    int rc = attempt_prepare(v, world, &run, &set, plans, &compute, &coll, err);
+    struct train_conf conf = conf_of(v, &run, &set, plans, world, &compute, coll, notice);
     bool recorded = world->rank == 0 && !conf.trial;
     if (rc < 0) {
         if (recorded)
@@ -637,6 +644,7 @@ int train_cmd_train_run(const struct opt_values *v, int argc, char **argv, struc
     if (rc < 0)
         return rc;
     world->conf->deadline_s = opt_num(v, "comm-deadline");
+    world->conf->ordered = opt_bool(v, "deterministic");
     rc = train_here(v, world, &notice, &end, err);
     if (rc < 0 && world->broken) {
         log_msg(LOG_ERROR, "%s", err->text);

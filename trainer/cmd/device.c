@@ -1,31 +1,76 @@
 #include "trainer/cmd/device.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 
 #include "trainer/run/gpu.h"
 
 enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 const char *const device_kinds[] = {"auto", "cpu", "cuda", NULL};
 const char *const device_products[] = {"own", "openblas", NULL};
+enum { COMM_AUTO, COMM_STAGED, COMM_NCCL };
+const char *const device_comms[] = {"auto", "staged", "nccl", NULL};
+
+static enum compute_device kind_of(const struct opt_values *v, int64_t gpus_per_node)
+{
+    int device = opt_enum(v, "device");
+    if (device == DEVICE_AUTO)
+        device = gpus_per_node > 0 ? DEVICE_CUDA : DEVICE_CPU;
+    return device == DEVICE_CUDA ? COMPUTE_CUDA : COMPUTE_CPU;
+}
+
+/* Takes the device. advice: what else whoever has started several ranks a GPU may do (gpu.h). */
+static int take(const struct opt_values *v, int64_t gpus_per_node, const char *advice,
+                struct comm *world, struct compute_conf *out, struct err *err)
+{
+    int rc;
+    *out = (struct compute_conf){
+        .device = kind_of(v, gpus_per_node),
+        .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN};
+    if (out->device != COMPUTE_CUDA && opt_bool(v, "share-gpu"))
+        return err_set(err, ERR_USAGE, "--share-gpu is for ranks that compute on GPUs: leave it "
+                       "out, or add --device cuda");
+    if (out->device != COMPUTE_CUDA)
+        return 0;
+    /* Streams that share one of a GPU's queues of work wait for each other, and messages then for
+     * what waits for them. There are 8 unless more are asked for (CUDA C++ Programming Guide,
+     * "Environment Variables"). */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    if (out->blas == OPS_BLAS_OPENBLAS)
+        return err_set(err, ERR_USAGE, "--blas openblas is for the CPU's products: leave it out "
+                       "where GPUs compute");
+    if ((rc = gpu_choose(world, advice, out, err)) < 0 && gpus_per_node > 0)
+        return err_context(err, "resources.gpus_per_node is %lld", (long long)gpus_per_node);
+    return rc;
+}
 
 int device_take(const struct opt_values *v, int64_t gpus_per_node, struct comm *world,
                 struct compute_conf *out, struct err *err)
 {
-    int device = opt_enum(v, "device"), rc;
-    if (device == DEVICE_AUTO)
-        device = gpus_per_node > 0 ? DEVICE_CUDA : DEVICE_CPU;
-    *out = (struct compute_conf){
-        .device = device == DEVICE_CUDA ? COMPUTE_CUDA : COMPUTE_CPU,
-        .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN};
-    if (device != DEVICE_CUDA && opt_bool(v, "share-gpu"))
-        return err_set(err, ERR_USAGE, "--share-gpu is for ranks that compute on GPUs: leave it "
-                       "out, or add --device cuda");
-    if (device != DEVICE_CUDA)
+    return take(v, gpus_per_node, opt_bool(v, "share-gpu") ? NULL : "give --share-gpu", world, out,
+                err);
+}
+
+int device_comm_take(const struct opt_values *v, int64_t gpus_per_node, struct comm *world,
+                     struct compute_conf *out, const struct coll_ops **coll, struct err *err)
+{
+    const struct cuda_backend *cuda;
+    int comm = opt_enum(v, "comm"), rc;
+    bool shared = opt_bool(v, "share-gpu"),
+         staged = comm == COMM_STAGED || (comm == COMM_AUTO && shared);
+    const char *advice = comm == COMM_NCCL ? "give --share-gpu with --comm staged"
+                         : shared          ? NULL
+                                           : "give --share-gpu";
+    if (opt_given(v, "comm") && kind_of(v, gpus_per_node) != COMPUTE_CUDA)
+        return err_set(err, ERR_USAGE, "--comm is for ranks that compute on GPUs: leave it out, or "
+                       "add --device cuda");
+    if ((rc = take(v, gpus_per_node, advice, world, out, err)) < 0)
+        return rc;
+    *coll = NULL;
+    if (out->device != COMPUTE_CUDA || staged || world->size == 1)
         return 0;
-    if (out->blas == OPS_BLAS_OPENBLAS)
-        return err_set(err, ERR_USAGE, "--blas openblas is for the CPU's products: leave it out "
-                       "where GPUs compute");
-    if ((rc = gpu_choose(world, opt_bool(v, "share-gpu"), out, err)) < 0 && gpus_per_node > 0)
-        return err_context(err, "resources.gpus_per_node is %lld", (long long)gpus_per_node);
-    return rc;
+    if ((rc = cuda_load(&cuda, err)) < 0)
+        return rc;
+    *coll = cuda->coll;
+    return 0;
 }

@@ -8,6 +8,7 @@
 
 extern const char *const device_kinds[]; /* auto, cpu, cuda */
 extern const char *const device_products[]; /* own, openblas */
+extern const char *const device_comms[]; /* auto, staged, nccl */
 
 /* Stand in the option table of a command that computes. */
 #define DEVICE_OPTS                                                                              \
@@ -19,9 +20,19 @@ extern const char *const device_products[]; /* own, openblas */
      "the CPU's matrix products by our own kernels or OpenBLAS", .fallback = "own",              \
      .choices = device_products}
 
+/* Stands in that of a command whose ranks exchange device memory. */
+#define DEVICE_COMM_OPT                                                                          \
+    {"comm", 0, OPT_ENUM, "NAME",                                                                \
+     "what GPUs exchange goes by NCCL, or is staged: through the host's memory, by MPI; auto: by " \
+     "NCCL, and staged with --share-gpu", .fallback = "auto", .choices = device_comms}
+
 /* Takes the options' device and, of GPUs, this rank's; all ranks of the world call it.
  * gpus_per_node is the run's. ERR_ENV: there is no GPU to compute on, and why. */
 int device_take(const struct opt_values *v, int64_t gpus_per_node, struct comm *world,
                 struct compute_conf *out, struct err *err);
+/* Does the same, and takes --comm: *coll is by what ranks exchange device memory; NULL: by MPI.
+ * ERR_ENV: ranks would share a GPU, which NCCL refuses. */
+int device_comm_take(const struct opt_values *v, int64_t gpus_per_node, struct comm *world,
+                     struct compute_conf *out, const struct coll_ops **coll, struct err *err);
 
 #endif

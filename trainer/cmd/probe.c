@@ -209,7 +209,7 @@ static int probe_open(struct probe *p, enum ops_blas blas, struct err *err)
     if ((rc = compute_open(&p->compute, &conf, err)) < 0)
         return rc;
     dev = p->compute.dev;
-    comm_bind(p->world, dev);
+    comm_bind(p->world, dev, NULL, NULL);
     if ((rc = dev->alloc(dev, "probe a", COPY_BYTES, &p->a, err)) < 0)
         return rc;
     if ((rc = dev->alloc(dev, "probe b", COPY_BYTES, &p->b, err)) < 0)
@@ -222,7 +222,7 @@ static void probe_close(struct probe *p)
     struct dev *dev = p->compute.dev;
     if (!dev)
         return;
-    comm_bind(p->world, NULL);
+    comm_bind(p->world, NULL, NULL, NULL);
     dev->free(dev, p->a);
     dev->free(dev, p->b);
     dev->free(dev, p->c);

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/num.h"
+#include "trainer/comm/comm_plane.h"
 #include "trainer/comm/comm_priv.h"
 
 const char *const comm_kind_names[] = {
@@ -109,10 +110,13 @@ void comm_break(struct comm *c)
         c->broken = true;
 }
 
-void comm_bind(struct comm *c, struct dev *dev)
+int comm_bind(struct comm *c, struct dev *dev, const struct coll_ops *coll, struct err *err)
 {
     comm_stages_free(c);
+    comm_plane_free(c->world->plane);
+    c->world->plane = NULL;
     c->dev = dev;
+    return coll && c->size > 1 ? comm_plane_new(c, dev, coll, &c->world->plane, err) : 0;
 }
 
 /* Waits until all ranks are there, and names whoever is missing. */
@@ -179,6 +183,12 @@ int comm_split(struct comm *c, const char *axis, int color, int key, struct comm
     return rc;
 }
 
+void comm_give_up(struct comm *world, const struct err *why)
+{
+    comm_plane_fail(world->world->plane, why);
+    comm_break(world);
+}
+
 void comm_abort(struct comm *c, int exit_code)
 {
     c->backend->abort(c, exit_code);
@@ -191,6 +201,7 @@ void comm_close(struct comm *c)
         return;
     if (!c->parent && !c->broken)
         all_there(c, "end", &err); /* else c is broken, and its backend does not wait */
+    comm_plane_leave(c);
     c->backend->close(c);
     comm_stages_free(c);
     comm_free(c);
@@ -199,7 +210,8 @@ void comm_close(struct comm *c)
 int comm_reserve(struct comm *c, int works, int64_t bytes, struct err *err)
 {
     BUG_ON(works < 0 || works > COMM_WORKS || bytes < 0);
-    return c->backend->reserve(c, works, bytes, err);
+    return comm_plane_has(c) ? comm_plane_reserve(c, bytes, err)
+                             : c->backend->reserve(c, works, bytes, err);
 }
 
 /* ---- operations ---- */
@@ -251,11 +263,11 @@ static int work_prepare(struct comm_work *w, const struct comm_op *op, bool orde
     bool check = w->c->conf->check;
     int rc;
     comm_work_plan(w, op);
-    if ((rc = counts_check(w, err)) < 0)
+    if (!w->link && (rc = counts_check(w, err)) < 0)
         return rc;
     if (check && ordered && w->c->size > 1 && (rc = comm_order_add(w->c, w, op, err)) < 0)
         return rc;
-    return check || w->staged ? comm_work_cover(w, err) : 0;
+    return (check && !w->link) || w->staged ? comm_work_cover(w, err) : 0;
 }
 
 /* Says whether an operation on a stream's memory goes through pinned memory. What a rank alone
@@ -272,7 +284,7 @@ static int work_stage(struct comm_work *w, const struct comm_op *op, struct dev_
 {
     struct dev *dev = w->c->dev;
     int rc;
-    if (!s || !dev)
+    if (!s || !dev || w->link)
         return work_prepare(w, op, ordered, err);
     if (is_staged(w->c, op, s)) {
         w->staged = s;
@@ -315,6 +327,7 @@ static int work_start(struct comm *c, const struct comm_op *op, struct dev_strea
     int rc;
     struct comm_work *w = work_take(c, scalars);
     w->start_s = started;
+    w->link = comm_plane_link(c, op, s);
     if ((rc = work_stage(w, op, s, ordered, err)) < 0) {
         comm_work_uncover(w, false, NULL);
         w->taken = false;
@@ -323,8 +336,9 @@ static int work_start(struct comm *c, const struct comm_op *op, struct dev_strea
     w->sent_bytes = comm_work_sent_bytes(w);
     c->sent_bytes += w->sent_bytes;
     c->ops++;
-    comm_work_own(w, s);
-    rc = c->backend->start(c, w, err);
+    if (!w->link)
+        comm_work_own(w, s);
+    rc = w->link ? comm_plane_start(w, s, err) : c->backend->start(c, w, err);
     w->started_s = clock_mono_s();
     waited_add(c, w->started_s - started);
     if (rc < 0)
@@ -342,20 +356,19 @@ int comm_start(struct comm *c, const struct comm_op *op, struct dev_stream *s,
 static double latency_of(const struct comm_work *w)
 {
     const struct comm_conf *conf = w->c->conf;
-    return is_scalars(w) || (conf->latency_what && strcmp(conf->latency_what, w->op.what) != 0)
-               ? 0
-               : conf->latency_s;
+    bool another = conf->latency_what && strcmp(conf->latency_what, w->op.what) != 0;
+    return is_scalars(w) || w->link || another ? 0 : conf->latency_s;
 }
 
 int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct err *err)
 {
     if (!w)
         return 0;
-    BUG_ON(w->c != c || !w->taken || (w->staged && !s));
+    BUG_ON(w->c != c || !w->taken || ((w->staged || w->link) && !s));
     if (c->broken && !w->done)
         return broken_error(c, &w->op, err);
     double entered = clock_mono_s(), until = w->start_s + latency_of(w);
-    int rc = w->done ? 0 : c->backend->wait(c, w, err);
+    int rc = w->link ? comm_plane_wait(w, s) : w->done ? 0 : c->backend->wait(c, w, err);
     double there = clock_mono_s(), now = there;
     if (rc == 0 && until > there) {
         clock_sleep_s(until - there);

@@ -12,7 +12,9 @@
  * is staged: the start copies what is sent to pinned host memory and waits for that, and behind the
  * wait the result is copied back on the wait's stream. A group keeps the pinned memory that its
  * works needed until it is closed, which is before the device is; comm_reserve_stages takes it
- * before the first step.
+ * before the first step. Or devices exchange their memory among themselves, by the library that
+ * comm_bind named (comm_plane.h): then neither call waits on the host, and comm_wait lets the
+ * stream wait. What has no stream goes by MPI in any case.
  *
  * Order. All ranks of a group start the same operations in the same order, and two ranks that share
  * several groups start those of all shared groups in one order. They may wait in any order. In a
@@ -24,7 +26,10 @@
  * the group only, never on arrival. An all-reduce is a reduce-scatter and an all-gather of
  * near-equal parts. Sums are of f64, f32 or bf16. Each rank's bf16 numbers are widened, added up in
  * f32 and rounded once, to nearest even, by the owner of the part, so their error does not grow
- * with the ranks.
+ * with the ranks. Devices keep that for bf16 and for parts of several sizes. Sums of f64 and f32 in
+ * even parts, and all-reduces of these, are the library's: its order of adding is the same from run
+ * to run on the same ranks, network and library, and is not that of the ranks. With conf.ordered
+ * the devices form all sums in rank order, and their bits are those of the host's.
  *
  * Deadlines. A wait that lasts longer than conf.deadline_s ends with ERR_TEMP and a sentence that
  * names the operation and the ranks of the world whose data did not come. If the process of one of
@@ -33,10 +38,15 @@
  * ends the others. A failed MPI call does the same. Any other error is this rank's own: share it by
  * comm_agree before going on. With conf.latency_s no operation completes sooner than that long
  * after its start (tests of overlap); scalars are exempt.
+ * Where devices exchange data, the wait is that of whoever syncs a stream (dev.h), or waits for a
+ * message: past the deadline the oldest operation that is not over is named, and the ranks that
+ * have not queued it, which are asked. An error of the library ends the wait, too. No latency
+ * applies, conf.trace is told the host's times, and check mode looks at the order alone.
  *
  * Memory. Works and their requests are taken when a group is opened. comm_reserve takes the scratch
- * of reductions and makes it resident, as much as buffer_scratch_bytes tells the memory plan. A
- * step allocates nothing.
+ * of reductions and makes it resident, as much as buffer_scratch_bytes tells the memory plan, or
+ * buffer_ordered_bytes of device memory, which the groups of one stream of messages share. A step
+ * allocates nothing.
  *
  *     struct comm *world;
  *     comm_mpi_open(&argc, &argv, &world, err);            // or comm_self_open
@@ -57,7 +67,7 @@
 #include "base/arena.h"
 #include "profiles/buffers.h"
 #include "profiles/layout.h"
-#include "trainer/dev/dev.h"
+#include "trainer/dev/coll.h"
 
 enum {
     COMM_CHUNK_BYTES = BUFFER_EXCHANGE_BYTES, /* of one message of a reduction */
@@ -82,7 +92,8 @@ struct comm_message {
 };
 
 /* An operation. Part r is n elements at r·n, or with `counts` it is counts[r] elements at at[r];
- * the counts may differ and may be 0. The arrays are borrowed until comm_start returns.
+ * the counts may differ and may be 0. The arrays are borrowed until comm_start returns; all ranks
+ * of an all-gather or a reduce-scatter give the same ones.
  *   all-gather      recv's part r = rank r's `send`; send may be recv's own part
  *   reduce-scatter  recv (the own part's elements) = sum over ranks of part `rank` of their `send`;
  *                   recv may be send's own part
@@ -122,6 +133,8 @@ struct comm_conf {
     double deadline_s;        /* 0: none */
     double latency_s;         /* of each operation, or */
     const char *latency_what; /* only of those that are called so; borrowed; NULL: of each */
+    /* All sums are formed in rank order, also where a library could be faster (see Sums). */
+    bool ordered;
     bool check;               /* at first true in builds without optimisation */
     /* called on each rank by itself when a work is over; may be NULL */
     void (*trace)(void *ctx, const struct comm *c, const struct comm_op *op,
@@ -136,7 +149,7 @@ struct comm {
     const int *world_ranks;  /* [size] */
     bool broken;             /* see above */
     int64_t sent_bytes, ops; /* by this rank, to others, since opening: see profiles/traffic.h */
-    double wait_s;           /* spent in comm_start and comm_wait */
+    double wait_s;           /* that the host spent in comm_start and comm_wait */
     int64_t scratch_bytes;   /* reserved */
     struct comm *parent;     /* what it was split from */
     struct comm_conf *conf;  /* the world's */
@@ -161,13 +174,18 @@ int comm_mpi_open(int *argc, char ***argv, struct comm **out, struct err *err);
 bool comm_mpi_started(void);
 /* Returns the name and version of the MPI library as it tells them, in one line. */
 const char *comm_mpi_library(void);
-/* Sets the device of the streams that are given to c, and to what is split from it later. NULL is
- * set before the device is closed. */
-void comm_bind(struct comm *c, struct dev *dev);
+/* Sets the device of the streams that are given to c, and to what is split from it later. With
+ * `coll`, which is of that device, the groups that comm_grid_open makes exchange device memory by
+ * it; all ranks call it then. NULL, NULL is set before the device is closed. ERR_ENV: the library
+ * cannot be used. */
+int comm_bind(struct comm *c, struct dev *dev, const struct coll_ops *coll, struct err *err);
 /* Forms a group of the ranks of each color, ordered by key, then by rank in c. axis is a literal.
  * The deadline holds for ranks that do not come. */
 int comm_split(struct comm *c, const char *axis, int color, int key, struct comm **out,
                struct err *err);
+/* Marks the world as broken by a failure of this rank's own of which the others cannot hear, and
+ * ends at once what its device exchanges. */
+void comm_give_up(struct comm *world, const struct err *why);
 void comm_abort(struct comm *c, int exit_code); /* Ends every rank of the world. */
 /* Closes a group; parts are closed before the whole. NULL is fine. */
 void comm_close(struct comm *c);

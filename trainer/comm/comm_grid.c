@@ -3,6 +3,7 @@
 #include "trainer/comm/comm.h"
 
 #include "base/num.h"
+#include "trainer/comm/comm_plane.h"
 #include "trainer/comm/comm_priv.h"
 
 /* Opens one group. `first` is the place of its first rank, `at` the own rank in it. */
@@ -69,6 +70,21 @@ static int parts_open(struct comm *world, const struct layout *l, const struct m
                      data / shard, &g->replica, err);
 }
 
+/* Lets the groups that exchange device memory join the plane, each by what it exchanges. */
+static int plane_join(const struct comm_grid *g, const struct layout *l, struct err *err)
+{
+    struct comm *const messages[] = {g->tp, g->cp, g->kv, g->a2a, g->ring},
+                *const sums[] = {g->shard, g->replica, g->pp};
+    int rc;
+    for (size_t i = 0; i < ARRAY_LEN(messages); i++)
+        if ((rc = comm_plane_join(messages[i], PLANE_MESSAGES, err)) < 0)
+            return rc;
+    for (size_t i = 0; i < ARRAY_LEN(sums); i++)
+        if ((rc = comm_plane_join(sums[i], PLANE_SUMS, err)) < 0)
+            return rc;
+    return comm_plane_edges(g->pp, l->vpp > 1, err);
+}
+
 int comm_grid_open(struct comm *world, const struct layout *l, const struct model *m,
                    struct comm_grid *out, struct err *err)
 {
@@ -80,6 +96,8 @@ int comm_grid_open(struct comm *world, const struct layout *l, const struct mode
     if ((rc = axes_open(world, l, p, &g, err)) < 0)
         goto out;
     if ((rc = parts_open(world, l, m, p, &g, err)) < 0)
+        goto out;
+    if ((rc = plane_join(&g, l, err)) < 0)
         goto out;
     *out = g;
     g = (struct comm_grid){0}; /* the caller's */

@@ -173,7 +173,7 @@ static int mpi_split(struct comm *c, const char *axis, int rank, int size, const
 static const struct comm_backend mpi_backend = {
     "mpi", INT_MAX,
     comm_mpi_start, comm_mpi_wait, comm_mpi_progress, mpi_reserve,
-    mpi_split, mpi_abort, mpi_close
+    mpi_split, mpi_abort, mpi_close, comm_mpi_ask, comm_mpi_answer
 };
 
 /* Gives a group of the front what is the backend's. */

@@ -24,9 +24,9 @@
 #include "base/num.h"
 #include "trainer/comm/comm_mpi_peers.h"
 #include "trainer/comm/comm_mpi_priv.h"
+#include "trainer/comm/comm_plane.h"
 
 enum {
-    TAG_MESSAGE = COMM_MPI_TAGS - 1, /* a send_recv's */
     SUM_BLOCK = 512,   /* elements added up at a time: they stay in the first-level cache */
     NAMED_RANKS = 16,  /* the most ranks that a sentence names */
     /* polls before a wait looks at the clock and gives way: small messages are there by then */
@@ -348,7 +348,8 @@ int comm_mpi_start(struct comm *c, struct comm_work *w, struct err *err)
     struct mpi_work *m = own_of(w);
     bool messages = w->op.kind == COMM_SEND_RECV;
     m->tag = group_of(w)->first_tag +
-             (messages ? TAG_MESSAGE : (int)(group_of(w)->sequence++ % TAG_MESSAGE));
+             (messages ? COMM_TAG_MESSAGE
+                       : (int)(group_of(w)->sequence++ % COMM_TAGS_NUMBERED));
     m->sends.n = m->sends.open = m->recvs.n = m->recvs.open = 0;
     m->sent = m->got = m->arriving = 0;
     m->slot = -1;
@@ -466,6 +467,11 @@ int comm_mpi_wait(struct comm *c, struct comm_work *w, struct err *err)
             return 0;
         if (polls < EAGER_POLLS)
             continue;
+        if (comm_plane_poll(c->world->plane, err) < 0) {
+            comm_break(c);
+            flight_drop(w);
+            return ERR_TEMP;
+        }
         double now = clock_mono_s();
         if (completed != c->world->completed)
             completed = c->world->completed, moved = now;

@@ -12,6 +12,10 @@
 #include "trainer/comm/comm.h"
 #include "trainer/comm/comm_mpi_bells.h"
 
+/* Begins a sentence about a rank and its process number. What this rank was doing follows. */
+#define COMM_GONE \
+    "rank %d of the world is gone: its process %d has ended (killed, or crashed) without a word; "
+
 struct comm_peers;
 /* Opens the descriptors; all ranks of the world call it. *out is new. Where no rank can be watched
  * it knows of none. */

@@ -7,12 +7,15 @@
 
 #include "trainer/comm/comm_priv.h"
 
-/* Begins a sentence about a rank and its process number. What this rank was doing follows. */
-#define COMM_GONE \
-    "rank %d of the world is gone: its process %d has ended (killed, or crashed) without a word; "
-
-/* The tags of a group: far more than can be in flight, so that a number can come again. */
-enum { COMM_MPI_TAGS = 1 << 10 };
+/* The tags of a group: far more than can be in flight, so that a number can come again. The last
+ * ones are of send_recvs and, of the world's, of questions and answers. */
+enum {
+    COMM_MPI_TAGS = 1 << 10,
+    COMM_TAG_MESSAGE = COMM_MPI_TAGS - 1,
+    COMM_TAG_ASK = COMM_MPI_TAGS - 2,
+    COMM_TAG_ANSWER = COMM_MPI_TAGS - 3,
+    COMM_TAGS_NUMBERED = COMM_MPI_TAGS - 3, /* of operations in turn */
+};
 
 /* Holds the messages of one direction of a work that are in flight. */
 struct mpi_batch {
@@ -54,5 +57,9 @@ int comm_mpi_checked(struct comm *c, int status, const char *what, struct err *e
 int comm_mpi_start(struct comm *c, struct comm_work *w, struct err *err);
 int comm_mpi_wait(struct comm *c, struct comm_work *w, struct err *err);
 void comm_mpi_progress(struct comm *c);
+
+/* comm_mpi_ask.c */
+int comm_mpi_ask(struct comm *world, const struct comm_ask *ask);
+bool comm_mpi_answer(struct comm *world);
 
 #endif

@@ -32,7 +32,9 @@ struct comm_work {
     struct comm_stage *stage;  /* pinned memory that the copies are in then */
     int64_t *real_at;          /* [size] elements: where in `real` what comes from each rank goes */
     void *real_bufs[COMM_MESSAGES];
-    void *self; /* the backend's own */
+    struct plane_link *link; /* by which the work goes; NULL: by the backend */
+    int64_t place;           /* among what the link's stream has queued */
+    void *self;              /* the backend's own */
 };
 
 /* Pinned memory for the messages of one work. The last result has left it when `given` is
@@ -42,6 +44,17 @@ struct comm_stage {
     int64_t bytes;
     struct dev_stream *given;
     bool taken;
+};
+
+/* A question to other ranks of the world: how many operations they have queued in the plane's
+ * communicator of this id. */
+enum { COMM_NO_ANSWER = -2 };
+struct comm_ask {
+    uint64_t id;
+    const int *ranks;  /* [n] of the world */
+    int n;
+    int64_t *answers;  /* [n], as comm_plane_queued has it; COMM_NO_ANSWER: none came in time */
+    double seconds;
 };
 
 /* Lists the calls of a backend. start posts what it can; wait returns with w->done. After an error
@@ -59,6 +72,10 @@ struct comm_backend {
                  int64_t number, struct comm **out, struct err *err);
     void (*abort)(struct comm *c, int exit_code);
     void (*close)(struct comm *c); /* closes only the backend's own */
+    /* Asks, and waits for answers. Returns 0, or -1 when it could not ask. */
+    int (*ask)(struct comm *world, const struct comm_ask *ask);
+    /* Answers what others have asked. Returns whether any has. */
+    bool (*answer)(struct comm *world);
 };
 
 /* Holds what a world and all that is split from it have in common. */
@@ -73,6 +90,7 @@ struct comm_world {
     /* the failure of an operation for which nobody waited then: the next call tells it; code 0:
      * none */
     struct err failure;
+    struct comm_plane *plane; /* comm_plane.h; NULL: all goes by the backend */
     struct comm_peers *peers; /* the backend's: which ranks of this host live; NULL: not known */
 };
 

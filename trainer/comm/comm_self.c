@@ -83,10 +83,22 @@ static void self_close(struct comm *c)
     (void)c;
 }
 
+/* There is nobody to ask, and nobody asks. */
+static int self_ask(struct comm *world, const struct comm_ask *ask)
+{
+    (void)world, (void)ask;
+    return 0;
+}
+static bool self_answer(struct comm *world)
+{
+    (void)world;
+    return false;
+}
+
 static const struct comm_backend self_backend = {
     "self", INT64_MAX,
     self_start, self_wait, self_progress, self_reserve,
-    self_split, self_abort, self_close
+    self_split, self_abort, self_close, self_ask, self_answer
 };
 
 int comm_self_new(struct comm *parent, const char *axis, struct comm **out, struct err *err)

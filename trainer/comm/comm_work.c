@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "trainer/comm/comm_plane.h"
 #include "trainer/comm/comm_priv.h"
 
 /* ---- ranges ---- */
@@ -162,7 +163,7 @@ static int stage_grow(struct comm *c, struct comm_stage *s, int64_t bytes, struc
 int comm_reserve_stages(struct comm *c, int n, int64_t bytes, struct err *err)
 {
     int rc;
-    if (!c->dev || c->dev->host_memory || c->size == 1)
+    if (!c->dev || c->dev->host_memory || c->size == 1 || comm_plane_has(c))
         return 0;
     for (int i = 0; i <= COMM_WORKS && n > 0 && bytes > 0; i++) {
         if (c->stages[i].bytes > 0)

@@ -35,7 +35,7 @@ static int checked(const struct coll *c, ncclResult_t e, const char *call, struc
 #define CHECKED(call, ...) checked(c, call(__VA_ARGS__), #call, err)
 
 /* A library of another major version may mean other things by the same calls. */
-static int check_version(struct err *err)
+static int nccl_check(struct err *err)
 {
     int version = 0;
     ncclResult_t e = ncclGetVersion(&version);
@@ -51,9 +51,6 @@ static int check_version(struct err *err)
 
 static int nccl_id(struct coll_id *out, struct err *err)
 {
-    int rc;
-    if ((rc = check_version(err)) < 0)
-        return rc;
     ncclResult_t e = ncclGetUniqueId((ncclUniqueId *)(void *)out);
     return e == ncclSuccess ? 0 : fail(e, "of all", "ncclGetUniqueId", NULL, err);
 }
@@ -68,8 +65,6 @@ static int nccl_open(struct dev *dev, const struct coll_id *id, int size, int ra
     (void)dev;
     conf.blocking = 0;
     conf.commName = what;
-    if ((rc = check_version(err)) < 0)
-        return rc;
     c = calloc(1, sizeof *c);
     if (!c)
         return err_set(err, ERR_NOMEM, "NCCL, group %s: no memory", what);
@@ -175,7 +170,7 @@ static void nccl_sum_parts(struct dev *dev, const void *parts, int64_t stride, i
 }
 
 const struct coll_ops coll_nccl = {
-    .name = "NCCL", .id = nccl_id, .open = nccl_open, .ready = nccl_ready,
+    .name = "NCCL", .check = nccl_check, .id = nccl_id, .open = nccl_open, .ready = nccl_ready,
     .group_begin = nccl_group_begin, .group_end = nccl_group_end,
     .send = nccl_send, .recv = nccl_recv, .all_gather = nccl_all_gather,
     .reduce_scatter = nccl_reduce_scatter, .all_reduce = nccl_all_reduce,

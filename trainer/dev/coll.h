@@ -38,8 +38,9 @@ struct coll;
 /* n counts elements. Buffers are device memory; they are borrowed until the operation is over. */
 struct coll_ops {
     const char *name; /* "NCCL" */
-    /* Makes an id that no other communicator has. ERR_ENV: the library is missing or another
-     * one. */
+    /* ERR_ENV: the library cannot be used, and why. */
+    int (*check)(struct err *err);
+    /* Makes an id that no other communicator has. */
     int (*id)(struct coll_id *out, struct err *err);
     /* Begins to join as `rank`; `what` is a literal, for errors. */
     int (*open)(struct dev *dev, const struct coll_id *id, int size, int rank, const char *what,

@@ -113,7 +113,7 @@ static int groups_open(struct generate *g, struct err *err)
     compute.dtype = g->run.dtype;
     if ((rc = compute_open(&g->compute, &compute, err)) < 0)
         return rc;
-    comm_bind(g->self, g->compute.dev);
+    comm_bind(g->self, g->compute.dev, NULL, NULL);
     return comm_grid_open(g->self, &g->layout, &g->run.model, &g->grid, err);
 }
 
@@ -228,7 +228,7 @@ void generate_close(struct generate *g)
     }
     comm_grid_close(&g->grid);
     if (g->self)
-        comm_bind(g->self, NULL);
+        comm_bind(g->self, NULL, NULL, NULL);
     compute_close(&g->compute);
     comm_close(g->self);
     shards_release(&g->sh);

@@ -14,15 +14,15 @@ int gpu_index(const struct gpu_seat *seats, int rank)
     return (int)(before % seats[rank].gpus);
 }
 
-int gpu_check(const struct gpu_seat *seats, int ranks, struct err *err)
+int gpu_check(const struct gpu_seat *seats, int ranks, const char *advice, struct err *err)
 {
     for (int b = 1; b < ranks; b++)
         for (int a = 0; a < b; a++)
             if (memcmp(seats[a].gpu.uuid, seats[b].gpu.uuid, sizeof seats[a].gpu.uuid) == 0)
                 return err_set(err, ERR_ENV,
                                "ranks %d and %d have the same GPU (%s), of %lld that they see: "
-                               "start as many ranks on a node as it has GPUs, or give --share-gpu",
-                               a, b, seats[b].gpu.name, (long long)seats[b].gpus);
+                               "start as many ranks on a node as it has GPUs, or %s",
+                               a, b, seats[b].gpu.name, (long long)seats[b].gpus, advice);
     return 0;
 }
 
@@ -48,7 +48,8 @@ static int seat_find(const struct cuda_backend **cuda, struct gpu_seat *own, str
     return 0;
 }
 
-static int seats_fill(struct comm *world, bool shared, struct gpu_seat *seats, struct err *err)
+static int seats_fill(struct comm *world, const char *advice, struct gpu_seat *seats,
+                      struct err *err)
 {
     struct gpu_seat *own = &seats[world->rank];
     const struct cuda_backend *cuda = NULL;
@@ -62,21 +63,21 @@ static int seats_fill(struct comm *world, bool shared, struct gpu_seat *seats, s
         return rc;
     if ((rc = seats_share(world, seats, err)) < 0)
         return rc;
-    return shared ? 0 : gpu_check(seats, world->size, err);
+    return advice ? gpu_check(seats, world->size, advice, err) : 0;
 }
 
-int gpu_choose(struct comm *world, bool shared, struct compute_conf *out, struct err *err)
+int gpu_choose(struct comm *world, const char *advice, struct compute_conf *out, struct err *err)
 {
     struct gpu_seat *seats = calloc((size_t)world->size, sizeof *seats);
     int rc;
     if ((rc = comm_agree(world, seats ? 0 : err_set(err, ERR_NOMEM, "GPUs of ranks: no memory"),
                          err)) < 0)
         goto out;
-    if ((rc = seats_fill(world, shared, seats, err)) < 0)
+    if ((rc = seats_fill(world, advice, seats, err)) < 0)
         goto out;
     const struct gpu_seat *own = &seats[world->rank];
     out->gpu = gpu_index(seats, world->rank);
-    out->gpu_shared = shared ? hash_64(own->gpu.uuid, sizeof own->gpu.uuid) | 1 : 0;
+    out->gpu_shared = !advice ? hash_64(own->gpu.uuid, sizeof own->gpu.uuid) | 1 : 0;
 out:
     free(seats);
     return rc;

@@ -22,12 +22,13 @@ struct gpu_seat {
 /* Returns the number, from 0, of the GPU that a rank takes of those it sees: the ranks before it on
  * its host take theirs first, in turn. */
 int gpu_index(const struct gpu_seat *seats, int rank);
-/* Checks that no two ranks have taken the same GPU. ERR_ENV names the first two who have. */
-int gpu_check(const struct gpu_seat *seats, int ranks, struct err *err);
+/* Checks that no two ranks have taken the same GPU. ERR_ENV names the first two who have, and gives
+ * the `advice` to start fewer, "or ...". */
+int gpu_check(const struct gpu_seat *seats, int ranks, const char *advice, struct err *err);
 
-/* Chooses this rank's GPU and fills in which it is; all ranks call it. `shared`: ranks may have the
- * same one. ERR_ENV: no backend, no driver, no GPU, or one for several ranks. */
-int gpu_choose(struct comm *world, bool shared, struct compute_conf *out, struct err *err);
+/* Chooses this rank's GPU and fills in which it is; all ranks call it. advice NULL: ranks may have
+ * the same one. ERR_ENV: no backend, no driver, no GPU, or one for several ranks. */
+int gpu_choose(struct comm *world, const char *advice, struct compute_conf *out, struct err *err);
 
 /* Gives how much the ranks that have this rank's GPU want to take of its memory, this one `bytes`.
  * Collective where `conf` says that ranks share GPUs. */

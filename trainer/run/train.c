@@ -261,11 +261,11 @@ static void attempt_bounds(struct train *t)
 
 /* Notes that this rank's device failed. The others do not know of it and wait for messages that do
  * not come: they are to be ended at once, not after the deadline. */
-static void device_judge(const struct train *t)
+static void device_judge(const struct train *t, const struct err *why)
 {
     const struct dev *dev = t->leg.compute.dev;
     if (dev && dev->failed && t->conf->world->size > 1)
-        t->conf->world->broken = true;
+        comm_give_up(t->conf->world, why);
 }
 
 /* Runs one leg, that of the next step. *more: there are steps left to do, in another one. */
@@ -298,7 +298,7 @@ static int leg_run(struct train *t, struct train_report *out, bool *stop, bool *
     *more = !*stop && (t->end_step < 0 || t->next_step < t->end_step);
 out:
     if (rc < 0)
-        device_judge(t);
+        device_judge(t, err);
     train_close(t);
     return rc;
 }

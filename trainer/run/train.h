@@ -51,6 +51,8 @@ struct train_conf {
     /* In the run's place: when shards are compared with their checksums before training. */
     enum run_verify verify;
     struct compute_conf compute; /* poison and dtype are the trainer's own */
+    /* By which several ranks exchange device memory, of the device's backend; NULL: by MPI. */
+    const struct coll_ops *coll;
     /* ERR_NO when the plan is larger; 0: none. The first is for the device's memory, the second for
      * the host's. Where they are one, both hold the whole plan. */
     int64_t memory_limit_bytes, host_memory_limit_bytes;
@@ -82,7 +84,7 @@ enum {
 };
 /* These are rank 0's. They add up to the step: comm_s is for how long communication and waiting for
  * others kept the rank from computing, wherever in the step that was; the other ones do not contain
- * it. */
+ * it. Where devices exchange data among themselves it is NaN, not known, and in the others. */
 struct train_phases { double data_s, forward_s, backward_s, comm_s, optim_s, other_s; };
 struct train_report {
     enum train_end end;

@@ -183,13 +183,21 @@ static struct dit_config dit_config_of(const struct train *t, const struct loade
         .most_micros = t->leg.most_micros, .apart = !t->leg.compute.dev->host_memory};
 }
 
+static enum buffer_sums sums_of(const struct train *t)
+{
+    if (!train_exchanges(t))
+        return SUMS_OF_HOST;
+    return t->conf->world->conf->ordered ? SUMS_IN_ORDER : SUMS_OF_LIBRARY;
+}
+
 static struct optim_conf optim_conf_of(const struct train *t, const struct dit_config *c)
 {
     return (struct optim_conf){
         .params = &t->leg.params, .sh = &t->leg.sh, .run = t->run, .layout = t->leg.layout,
         .world = t->conf->world, .grid = &t->leg.grid,
         .ops = t->leg.compute.ops, .stream = t->leg.compute.stream,
-        .tp_bytes = dit_tp_sum_bytes(c, t->leg.compute.ops->act, t->leg.compute.ops->stat)};
+        .tp_bytes = dit_tp_sum_bytes(c, t->leg.compute.ops->act, t->leg.compute.ops->stat),
+        .sums = sums_of(t)};
 }
 
 static bool writes_async(const struct train *t) { return t->run->ckpt_async && !t->conf->trial; }
@@ -209,7 +217,7 @@ static int stages_list(struct train *t, const struct dit_config *c, struct err *
     struct buffer_spec spec = dit_spec(c, t->leg.compute.ops->act, t->leg.compute.ops->stat);
     struct buffer_state state;
     int rc;
-    if (!c->apart)
+    if (!c->apart || o.sums != SUMS_OF_HOST)
         return 0;
     if ((rc = optim_state(&o, &state, err)) < 0)
         return rc;
@@ -288,6 +296,18 @@ static void bytes_say(const struct train *t, const char *name, int64_t n)
 static int64_t host_bytes(const struct buffer_list *m)
 {
     return m->sides[BUFFER_PINNED] + m->sides[BUFFER_ON_HOST];
+}
+
+/* Says by what devices exchange data, where they do. */
+static void comm_say(const struct train *t)
+{
+    char line[96];
+    if (t->conf->world->size == 1 || t->leg.compute.dev->host_memory)
+        return;
+    snprintf(line, sizeof line, "messages between devices: %s%s",
+             train_exchanges(t) ? t->conf->coll->name : "through the host's memory, by MPI",
+             sums_of(t) == SUMS_IN_ORDER ? ", all sums in rank order" : "");
+    train_say(t, line);
 }
 
 /* Says the plan by category, and by side where there are two. */
@@ -440,7 +460,8 @@ static int leg_plan(struct train *t, int64_t step, bool again, struct dit_config
     compute.gemm_table = t->gemm.kept[0] ? t->gemm.path : NULL;
     if ((rc = comm_agree(world, compute_open(&t->leg.compute, &compute, err), err)) < 0)
         return rc;
-    comm_bind(world, t->leg.compute.dev);
+    if ((rc = comm_bind(world, t->leg.compute.dev, again ? NULL : t->conf->coll, err)) < 0)
+        return rc;
     if ((rc = comm_grid_open(world, t->leg.layout, &t->run->model, &t->leg.grid, err)) < 0)
         return rc;
     if (!again && (rc = train_verify_decide(t, err)) < 0)
@@ -479,6 +500,7 @@ int train_open(struct train *t, int64_t step, struct err *err)
     if ((rc = leg_plan(t, step, false, &c, err)) < 0)
         return rc;
     train_verify_note(t);
+    comm_say(t);
     memory_say(t);
     if ((rc = memory_check(t, err)) < 0)
         return rc;
@@ -501,7 +523,7 @@ void train_close(struct train *t)
     for (int i = 0; i < LIMIT_STAGES; i++)
         loader_close(t->leg.loaders[i]);
     comm_grid_close(&t->leg.grid);
-    comm_bind(t->conf->world, NULL);
+    comm_bind(t->conf->world, NULL, NULL, NULL);
     compute_close(&t->leg.compute);
     shards_release(&t->leg.sh);
     params_release(&t->leg.params);

@@ -97,6 +97,11 @@ void train_say(const struct train *t, const char *line);
 int64_t train_resident_peak_bytes(void);
 /* Returns what MPI's shared memory has grown by since process_bytes were measured. */
 int64_t train_segments_bytes(const struct train *t);
+/* Do the ranks' devices exchange data among themselves? */
+static inline bool train_exchanges(const struct train *t)
+{
+    return t->conf->coll && t->conf->world->size > 1;
+}
 static inline void train_phase_set(const struct train *t, const char *phase)
 {
     if (t->conf->phase)

@@ -121,7 +121,8 @@ static void table_say(const struct train *t, const struct train_report *r)
     const struct train_phases *p = &r->phases;
     if (!measured(t) || r->steps == 0)
         return;
-    rest = step_s = p->data_s + p->forward_s + p->backward_s + p->comm_s + p->optim_s + p->other_s;
+    rest = step_s = p->data_s + p->forward_s + p->backward_s + p->optim_s + p->other_s +
+                    (isnan(p->comm_s) ? 0 : p->comm_s);
     train_say(t, "time of a step on rank 0, mean:");
     for (int i = 0; i < n; i++) {
         line_say(t, meter_kind_names[kinds[i]], t->kinds_s[kinds[i]], step_s, steps);

@@ -327,10 +327,11 @@ static int pass_again(struct train *t, struct share *share, int64_t step, double
 static void step_fill(const struct train *t, const struct pass *p, const struct batch_facts *facts,
                       struct record_step *s)
 {
-    double rest = s->step_s - s->forward_s - s->backward_s - s->comm_s - s->optim_s;
+    double comm_s = isnan(s->comm_s) ? 0 : s->comm_s;
+    double rest = s->step_s - s->forward_s - s->backward_s - comm_s - s->optim_s;
     if (!t->leg.compute.dev->host_memory) /* what was read meanwhile cost the step nothing */
         s->data_s = fmin(s->data_s, fmax(rest, 0));
-    s->other_s = s->step_s - s->data_s - s->forward_s - s->backward_s - s->comm_s - s->optim_s;
+    s->other_s = s->step_s - s->data_s - s->forward_s - s->backward_s - comm_s - s->optim_s;
     s->loss = p->loss[0];
     s->loss_x0 = p->loss[1];
     s->grad_norm = p->opt.grad_norm;
@@ -372,7 +373,8 @@ int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step
     if (p.opt.nonfinite && (rc = pass_again(t, &share, step, facts.norm, s, &p, err)) < 0)
         return err_step(step, rc, err);
     step_mark(t, -1);
-    s->comm_s = comm_waited_s(t->conf->world) - waited;
+    /* The host does not wait for what devices exchange, and nobody measures it. */
+    s->comm_s = train_exchanges(t) ? NAN : comm_waited_s(t->conf->world) - waited;
     meter_span(t->leg.compute.dev->meter, whole, "step", step);
     s->step_s = clock_mono_s() - mono;
     step_fill(t, &p, &facts, s);

@@ -21,6 +21,7 @@ int optim_state(const struct optim_conf *c, struct buffer_state *out, struct err
     out->stat = c->ops->stat;
     out->moments_bf16 = c->run->moments == MOMENTS_BF16;
     out->tp_bytes = c->tp_bytes;
+    out->sums = c->sums;
     return rc;
 }
 

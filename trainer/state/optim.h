@@ -56,6 +56,7 @@ struct optim_conf {
     struct ops *ops;
     struct dev_stream *stream;
     int64_t tp_bytes; /* dit_tp_sum_bytes */
+    enum buffer_sums sums;
 };
 
 /* What crosses between host and device in a step. */

@@ -1,0 +1,379 @@
+/* The communicators and streams of a plane: how groups join and leave, and how a work gets onto a
+ * stream of messages and back. */
+#include "trainer/comm/comm_plane.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/num.h"
+#include "trainer/comm/comm_plane_priv.h"
+
+int comm_plane_new(struct comm *world, struct dev *dev, const struct coll_ops *coll,
+                   struct comm_plane **out, struct err *err)
+{
+    struct comm_plane *p = calloc(1, sizeof *p);
+    int rc = p ? coll->check(err) : err_set(err, ERR_NOMEM, "no memory for %s", coll->name);
+    if ((rc = comm_agree(world, rc, err)) < 0) {
+        free(p);
+        return rc;
+    }
+    *p = (struct comm_plane){.world = world, .dev = dev, .coll = coll};
+    dev->watch = plane_watch;
+    dev->watch_ctx = p;
+    *out = p;
+    return 0;
+}
+
+/* ---- streams of messages ---- */
+
+static void lane_free(struct comm_plane *p, struct plane_lane *lane)
+{
+    struct dev *dev = p->dev;
+    dev->free(dev, lane->block);
+    for (int i = 0; i < PLANE_DEPTH; i++)
+        if (lane->issued[i].over)
+            dev->event_free(dev, lane->issued[i].over);
+    if (lane->before)
+        dev->event_free(dev, lane->before);
+    if (lane->stream)
+        dev->stream_free(dev, lane->stream);
+    free(lane);
+}
+
+static int lane_fill(struct comm_plane *p, struct plane_lane *lane, const char *name,
+                     enum dev_priority priority, struct err *err)
+{
+    struct dev *dev = p->dev;
+    int rc;
+    if ((rc = dev->stream_new(dev, name, priority, &lane->stream, err)) < 0)
+        return rc;
+    if ((rc = dev->event_new(dev, &lane->before, err)) < 0)
+        return rc;
+    for (int i = 0; i < PLANE_DEPTH; i++)
+        if ((rc = dev->event_new(dev, &lane->issued[i].over, err)) < 0)
+            return rc;
+    return 0;
+}
+
+static int lane_new(struct comm_plane *p, const char *name, enum dev_priority priority,
+                    struct plane_lane **out, struct err *err)
+{
+    struct plane_lane *lane = calloc(1, sizeof *lane);
+    int rc;
+    if (!lane)
+        return err_set(err, ERR_NOMEM, "stream of %s: no memory", name);
+    if ((rc = lane_fill(p, lane, name, priority, err)) < 0) {
+        lane_free(p, lane);
+        return rc;
+    }
+    lane->next = p->lanes;
+    *out = p->lanes = lane;
+    return 0;
+}
+
+static int lane_of(struct comm_plane *p, enum plane_kind kind, struct plane_lane **out,
+                   struct err *err)
+{
+    bool sums = kind == PLANE_SUMS;
+    int rc;
+    if (!p->of[kind] &&
+        (rc = lane_new(p, sums ? "sums" : "messages",
+                       sums ? DEV_PRIORITY_NORMAL : DEV_PRIORITY_HIGH, &p->of[kind], err)) < 0)
+        return rc;
+    *out = p->of[kind];
+    return 0;
+}
+
+void comm_plane_free(struct comm_plane *p)
+{
+    if (!p)
+        return;
+    BUG_ON(p->links);
+    p->dev->watch = NULL;
+    p->dev->watch_ctx = NULL;
+    for (struct plane_lane *lane = p->lanes, *next; lane; lane = next) {
+        next = lane->next;
+        lane_free(p, lane);
+    }
+    free(p);
+}
+
+/* ---- communicators ---- */
+
+static struct plane_link *link_find(const struct comm *c, int from, int to)
+{
+    struct plane_link *l = c->world->plane ? c->world->plane->links : NULL;
+    while (l && (l->c != c || l->from != from || l->to != to))
+        l = l->next;
+    return l;
+}
+
+struct plane_link *comm_plane_link(const struct comm *c, const struct comm_op *op,
+                                   const struct dev_stream *s)
+{
+    if (!s || !c->world->plane || op->kind == COMM_BARRIER)
+        return NULL;
+    if (op->kind == COMM_SEND_RECV && op->n_messages == 1) {
+        const struct comm_message *m = op->messages;
+        struct plane_link *edge = link_find(c, m->send ? c->rank : m->peer,
+                                            m->send ? m->peer : c->rank);
+        if (edge)
+            return edge;
+    }
+    return link_find(c, -1, -1);
+}
+
+bool comm_plane_has(const struct comm *c) { return link_find(c, -1, -1); }
+
+int64_t comm_plane_queued(const struct comm_plane *p, uint64_t id)
+{
+    const struct plane_link *l = p ? p->links : NULL;
+    while (l && l->id != id)
+        l = l->next;
+    return l ? l->queued : -1;
+}
+
+/* Opens a communicator, which all its ranks have the id of. What fails here has made the ranks
+ * disagree. */
+static int link_open(struct comm_plane *p, const struct plane_link *as, const struct coll_id *id,
+                     struct err *err)
+{
+    struct plane_link *l = malloc(sizeof *l);
+    int rc;
+    if (!l)
+        return err_set(err, ERR_NOMEM, "group %s: no memory", as->c->axis);
+    *l = *as;
+    if ((rc = p->coll->open(p->dev, id, l->size, l->rank, l->c->axis, &l->coll, err)) < 0) {
+        free(l);
+        return plane_break(p, err);
+    }
+    uint64_t parts[] = {l->c->id, (uint64_t)l->from, (uint64_t)l->to};
+    l->id = hash_64(parts, sizeof parts);
+    l->next = p->links;
+    p->links = l;
+    if ((rc = plane_settle(p, l, "opens", err)) < 0)
+        return plane_break(p, err);
+    return 0;
+}
+
+/* Closes a communicator, or aborts it where its world is broken. */
+static void link_close(struct comm_plane *p, struct plane_link *l)
+{
+    struct err err = {0};
+    struct plane_link **at = &p->links;
+    if (l->coll && !p->world->broken && p->dev->stream_sync(p->dev, l->lane->stream, &err) < 0)
+        plane_break(p, &err);
+    if (l->coll && !p->world->broken)
+        p->coll->close(l->coll);
+    else if (l->coll)
+        p->coll->abort(l->coll);
+    l->lane->over = l->lane->queued; /* what is remembered names the communicator */
+    while (*at != l)
+        at = &(*at)->next;
+    *at = l->next;
+    free(l);
+}
+
+void comm_plane_leave(struct comm *c)
+{
+    struct comm_plane *p = c->world->plane;
+    for (struct plane_link *l = p ? p->links : NULL, *next; l; l = next) {
+        next = l->next;
+        if (l->c == c)
+            link_close(p, l);
+    }
+}
+
+/* ---- joining ----
+ *
+ * A library connects two ranks when they first need it, and holds the host until both are there. So
+ * each communicator does what it will do, once, with numbers of no meaning, before others count on
+ * the host. */
+
+/* Does one operation of each form. `x` has room for four numbers of each rank. */
+static int group_connect(struct comm *c, struct plane_lane *lane, double *x, int64_t *ones,
+                         struct err *err)
+{
+    int64_t n = c->size, *at = ones + n;
+    for (int64_t r = 0; r < n; r++)
+        ones[r] = 1, at[r] = r;
+    const struct comm_op ops[] = {
+        {.kind = COMM_ALL_REDUCE, .recv = x, .n = n},
+        {.kind = COMM_ALL_GATHER, .send = x, .recv = x + n, .n = 1},
+        {.kind = COMM_REDUCE_SCATTER, .send = x, .recv = x + 2 * n, .n = 1},
+        {.kind = COMM_ALL_TO_ALL, .send = x, .recv = x + 3 * n,
+         .counts = ones, .at = at, .recv_counts = ones, .recv_at = at}};
+    int rc;
+    for (size_t i = 0; i < ARRAY_LEN(ops); i++) {
+        struct comm_op op = ops[i];
+        op.what = "a connection", op.dtype = DTYPE_F64;
+        if ((rc = comm_do(c, &op, lane->stream, err)) < 0)
+            return rc;
+    }
+    return c->dev->stream_sync(c->dev, lane->stream, err);
+}
+
+/* Frees what sums needed until now. */
+static void block_free(struct comm_plane *p, struct plane_lane *lane)
+{
+    p->dev->free(p->dev, lane->block);
+    lane->block = NULL;
+    lane->block_bytes = 0;
+}
+
+static int group_try(struct comm_plane *p, struct comm *c, struct plane_lane *lane,
+                     struct err *err)
+{
+    int64_t *ones = calloc(2 * (size_t)c->size, sizeof *ones);
+    void *x = NULL;
+    int rc = ones ? p->dev->alloc(p->dev, "a connection", 4 * 8 * (int64_t)c->size, &x, err)
+                  : err_set(err, ERR_NOMEM, "group %s: no memory", c->axis);
+    if ((rc = comm_agree(c, rc, err)) == 0)
+        rc = group_connect(c, lane, x, ones, err);
+    p->dev->free(p->dev, x);
+    block_free(p, lane);
+    free(ones);
+    c->ops = c->sent_bytes = 0;
+    return rc;
+}
+
+int comm_plane_join(struct comm *c, enum plane_kind kind, struct err *err)
+{
+    struct comm_plane *p = c->world->plane;
+    struct plane_lane *lane = NULL;
+    struct coll_id id = {{0}};
+    int rc;
+    if (!p || c->size == 1)
+        return 0;
+    rc = c->rank == 0 ? p->coll->id(&id, err) : 0;
+    if (rc == 0)
+        rc = lane_of(p, kind, &lane, err);
+    if ((rc = comm_agree(c, rc, err)) < 0)
+        return rc;
+    if ((rc = comm_broadcast_bytes(c, &id, sizeof id, 0, err)) < 0)
+        return rc;
+    struct plane_link as = {
+        .c = c, .from = -1, .to = -1, .rank = c->rank, .size = c->size, .lane = lane};
+    if ((rc = link_open(p, &as, &id, err)) < 0)
+        return rc;
+    return group_try(p, c, lane, err);
+}
+
+/* Sends one number along an edge. */
+static int edge_connect(struct comm *c, struct plane_lane *lane, int peer, bool send, void *x,
+                        struct err *err)
+{
+    struct comm_message m = {x, 1, peer, send};
+    struct comm_op op = {
+        .kind = COMM_SEND_RECV, .what = "a connection", .dtype = DTYPE_F64,
+        .messages = &m, .n_messages = 1};
+    int rc;
+    if ((rc = comm_do(c, &op, lane->stream, err)) < 0)
+        return rc;
+    return c->dev->stream_sync(c->dev, lane->stream, err);
+}
+
+/* Opens the edge between two ranks of a group, of which this is one. */
+static int edge_open(struct comm_plane *p, struct comm *c, int from, int to, struct err *err)
+{
+    struct coll_id id = {{0}};
+    bool send = c->rank == from;
+    struct comm_message m = {&id, sizeof id, send ? to : from, send};
+    struct comm_op tell = {
+        .kind = COMM_SEND_RECV, .what = "an edge", .dtype = DTYPE_BYTE,
+        .messages = &m, .n_messages = 1};
+    struct plane_link as = {.c = c, .from = from, .to = to, .rank = !send, .size = 2};
+    void *x = NULL;
+    int rc;
+    if (send && (rc = p->coll->id(&id, err)) < 0)
+        return rc;
+    if ((rc = comm_do(c, &tell, NULL, err)) < 0)
+        return rc;
+    if ((rc = lane_new(p, "an edge", DEV_PRIORITY_HIGH, &as.lane, err)) < 0)
+        return rc;
+    if ((rc = link_open(p, &as, &id, err)) < 0)
+        return rc;
+    if ((rc = p->dev->alloc(p->dev, "a connection", 8, &x, err)) < 0)
+        return rc;
+    rc = edge_connect(c, as.lane, send ? to : from, send, x, err);
+    p->dev->free(p->dev, x);
+    return rc;
+}
+
+/* Opens, of the edges up and down between ranks k and k + 1, those that this rank is an end of. */
+static int pair_open(struct comm_plane *p, struct comm *c, int k, struct err *err)
+{
+    int next = (k + 1) % c->size, rc;
+    if (c->rank != k && c->rank != next)
+        return 0;
+    if ((rc = edge_open(p, c, k, next, err)) < 0)
+        return rc;
+    return edge_open(p, c, next, k, err);
+}
+
+/* Opens pairs in one order on all ranks, so that they do not wait in a circle: first those of even
+ * ranks, which run at once. */
+int comm_plane_edges(struct comm *c, bool around, struct err *err)
+{
+    struct comm_plane *p = c->world->plane;
+    int pairs = around && c->size > 2 ? c->size : c->size - 1, rc = 0;
+    if (!p || c->size == 1)
+        return 0;
+    for (int k = 0; k < pairs && rc == 0; k += 2)
+        rc = pair_open(p, c, k, err);
+    for (int k = 1; k < pairs && rc == 0; k += 2)
+        rc = pair_open(p, c, k, err);
+    rc = comm_agree(c, rc, err);
+    c->ops = c->sent_bytes = 0;
+    return rc;
+}
+
+/* ---- works ---- */
+
+/* Remembers what was queued, behind it. */
+static void work_note(struct comm_plane *p, struct plane_link *l, struct comm_work *w)
+{
+    struct plane_lane *lane = l->lane;
+    struct plane_issued *i = &lane->issued[lane->queued % PLANE_DEPTH];
+    w->place = lane->queued++;
+    i->link = l;
+    i->kind = w->op.kind, i->what = w->op.what;
+    i->bytes = w->sent_bytes;
+    i->number = ++l->queued, i->order = p->queued++;
+    i->at_s = clock_mono_s();
+    p->dev->event_record(p->dev, i->over, lane->stream);
+}
+
+int comm_plane_start(struct comm_work *w, struct dev_stream *s, struct err *err)
+{
+    struct comm_plane *p = w->c->world->plane;
+    struct plane_link *l = w->link;
+    int rc;
+    if ((rc = plane_room(p, l->lane, err)) < 0)
+        return rc;
+    p->dev->event_record(p->dev, l->lane->before, s);
+    p->dev->event_wait(p->dev, l->lane->stream, l->lane->before);
+    if ((rc = plane_issue(p, l, w, err)) < 0)
+        return plane_break(p, err);
+    work_note(p, l, w);
+    return 0;
+}
+
+/* What was seen to be over needs no wait, and its event may be another operation's by now. */
+int comm_plane_wait(const struct comm_work *w, struct dev_stream *s)
+{
+    struct comm_plane *p = w->c->world->plane;
+    struct plane_lane *lane = w->link->lane;
+    if (w->place >= lane->over)
+        p->dev->event_wait(p->dev, s, lane->issued[w->place % PLANE_DEPTH].over);
+    return 0;
+}
+
+int comm_plane_reserve(struct comm *c, int64_t bytes, struct err *err)
+{
+    struct buffer_scratch s = {c->size, 0, bytes};
+    return plane_block_take(c->world->plane, link_find(c, -1, -1)->lane, buffer_ordered_bytes(&s),
+                            err);
+}

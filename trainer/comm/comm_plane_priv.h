@@ -1,0 +1,74 @@
+/* comm_plane_priv: what the files of the plane share: communicators and streams (comm_plane.c), how
+ * operations are made of the table's (comm_plane_ops.c), deadlines (comm_plane_watch.c). */
+#ifndef TRAINER_COMM_COMM_PLANE_PRIV_H
+#define TRAINER_COMM_COMM_PLANE_PRIV_H
+
+#include "trainer/comm/comm_plane.h"
+#include "trainer/comm/comm_priv.h"
+#include "trainer/dev/coll.h"
+
+/* How many operations of a stream the host may be ahead of the device. */
+enum { PLANE_DEPTH = 256 };
+
+/* Remembers an operation that was queued. */
+struct plane_issued {
+    struct dev_event *over; /* recorded behind it */
+    const struct plane_link *link;
+    enum comm_kind kind;
+    const char *what;
+    int64_t bytes, number; /* sent by this rank; number: in its communicator, from 1 */
+    int64_t order;         /* among all of this rank */
+    double at_s;
+};
+
+/* A stream of messages. Operation i stands at i mod PLANE_DEPTH of `issued`. */
+struct plane_lane {
+    struct plane_lane *next;
+    struct dev_stream *stream;
+    struct dev_event *before;    /* recorded on the caller's stream */
+    int64_t queued, over;        /* operations; those that were seen to be over */
+    void *block;                 /* others' parts of sums */
+    int64_t block_bytes;
+    struct plane_issued issued[PLANE_DEPTH];
+};
+
+/* A communicator: of all ranks of a group, or of one of its edges. */
+struct plane_link {
+    struct plane_link *next;
+    struct comm *c;
+    int from, to;       /* group ranks of an edge; -1: of all */
+    int rank, size;     /* in the communicator */
+    struct coll *coll;  /* NULL: it was aborted */
+    struct plane_lane *lane;
+    uint64_t id;        /* the same on all its ranks, and no other's */
+    int64_t queued;     /* operations */
+};
+
+struct comm_plane {
+    struct comm *world;
+    struct dev *dev;
+    const struct coll_ops *coll;
+    struct plane_lane *lanes, *of[PLANE_SUMS + 1]; /* all; by kind, NULL until a group joins */
+    struct plane_link *links;
+    int64_t queued;     /* operations, of all */
+    double polled_s, looked_s, moved_s; /* the last poll; thorough look; end of an operation */
+    double asked_s, gone_s; /* when another rank asked last; when one was first seen to be gone */
+    struct err failure; /* code 0: none */
+};
+
+/* ---- comm_plane_ops.c ---- */
+/* Queues what a work consists of. Other errors than ERR_NOMEM are the communicator's. */
+int plane_issue(struct comm_plane *p, struct plane_link *l, struct comm_work *w, struct err *err);
+/* Sees that a stream has a block of so many bytes. */
+int plane_block_take(struct comm_plane *p, struct plane_lane *lane, int64_t bytes, struct err *err);
+
+/* ---- comm_plane_watch.c ---- */
+/* Waits until the library has opened a communicator, or passed on what was queued. */
+int plane_settle(struct comm_plane *p, struct plane_link *l, const char *doing, struct err *err);
+/* Waits until a stream has room for one more operation. */
+int plane_room(struct comm_plane *p, struct plane_lane *lane, struct err *err);
+/* Ends all communicators and breaks the world; *err is why, and its code is returned. */
+int plane_break(struct comm_plane *p, struct err *err);
+int plane_watch(void *plane, struct err *err); /* comm_plane_poll for the device */
+
+#endif
