@@ -200,6 +200,43 @@ static void abort_ends(void **state)
     b.dev->free(b.dev, x);
 }
 
+/* Gives a wait up when it is asked for the fifth time. */
+static int gives_up(void *ctx, struct err *err)
+{
+    int *asked = ctx;
+    return ++*asked < 5 ? 0 : err_set(err, ERR_TEMP, "given up after %d", *asked);
+}
+
+/* Who waits for a message that does not come is let go by whoever watches. */
+static void a_wait_is_watched(void **state)
+{
+    (void)state;
+    for (int events = 0; events < 2; events++) {
+        struct err err = {0};
+        struct coll *c = opened();
+        struct dev_event *e;
+        double *x = taken(8);
+        int asked = 0;
+        must(b.dev->event_new(b.dev, &e, &err), &err);
+        setenv("REEL_SHIM_FAIL", events ? "ncclHang:1:2" : "ncclHang:1:3", true); /* counts anew */
+        must(coll->all_reduce(c, x, x, 1, DTYPE_F64, b.stream, &err), &err);
+        unsetenv("REEL_SHIM_FAIL");
+        b.dev->event_record(b.dev, e, b.stream);
+        assert_false(b.dev->event_done(b.dev, e));
+        b.dev->watch = gives_up;
+        b.dev->watch_ctx = &asked;
+        if (events)
+            b.dev->event_sync(b.dev, e);
+        must_fail(b.dev->stream_sync(b.dev, b.stream, &err), ERR_TEMP, &err, "given up after 5");
+        b.dev->watch = NULL;
+        coll->abort(c);
+        must(b.dev->stream_sync(b.dev, b.stream, &err), &err);
+        assert_true(b.dev->event_done(b.dev, e));
+        b.dev->event_free(b.dev, e);
+        b.dev->free(b.dev, x);
+    }
+}
+
 static void errors_come_later(void **state)
 {
     (void)state;
@@ -260,6 +297,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(collectives), cmocka_unit_test(messages),
         cmocka_unit_test(streams_go_on), cmocka_unit_test(sums_of_parts),
         cmocka_unit_test(another_library), cmocka_unit_test(abort_ends),
+        cmocka_unit_test(a_wait_is_watched),
         cmocka_unit_test(errors_come_later), cmocka_unit_test(one_device_for_two),
     };
     const struct cuda_backend *backend;

@@ -283,6 +283,41 @@ static void test_far_poll(void **state)
     }
 }
 
+/* Gives a wait up when it is asked for the fifth time. */
+static int gives_up(void *ctx, struct err *err)
+{
+    int *asked = ctx;
+    return ++*asked < 5 ? 0 : err_set(err, ERR_TEMP, "given up after %d", *asked);
+}
+
+/* A wait for what never ends is ended by whoever watches, with its sentence, which an event's wait
+ * leaves to the next sync. Then all can go on. */
+static void test_watch(void **state)
+{
+    (void)state;
+    for (int events = 0; events < 2; events++) {
+        struct far f = far_open(3);
+        struct err err = {0};
+        bool over = false, *at = &over;
+        int asked = 0;
+        dev_far_queue_poll(f.a, is_set, &at, sizeof at);
+        f.d->event_record(f.d, f.e, f.a);
+        assert_false(f.d->event_done(f.d, f.e));
+        f.d->watch = gives_up;
+        f.d->watch_ctx = &asked;
+        if (events) {
+            f.d->event_sync(f.d, f.e);
+            over = true;
+        }
+        assert_int_equal(f.d->stream_sync(f.d, f.a, &err), ERR_TEMP);
+        assert_string_equal(err.text, "given up after 5");
+        over = true;
+        sync_stream(&f, f.a);
+        assert_true(f.d->event_done(f.d, f.e) && asked == 5);
+        far_close(&f);
+    }
+}
+
 /* An operation waits in the queue with its own arguments, and makes the CPU's bits. */
 static void test_far_ops(void **state)
 {
@@ -549,6 +584,7 @@ int main(void)
                                        cmocka_unit_test(test_far_others),
                                        cmocka_unit_test(test_far_event_sync),
                                        cmocka_unit_test(test_far_poll),
+                                       cmocka_unit_test(test_watch),
                                        cmocka_unit_test(test_far_ops),
                                        cmocka_unit_test(test_far_index),
                                        cmocka_unit_test_setup_teardown(

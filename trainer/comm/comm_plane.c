@@ -28,58 +28,58 @@ int comm_plane_new(struct comm *world, struct dev *dev, const struct coll_ops *c
 
 /* ---- streams of messages ---- */
 
-static void lane_free(struct comm_plane *p, struct plane_lane *lane)
+static void queue_free(struct comm_plane *p, struct plane_queue *queue)
 {
     struct dev *dev = p->dev;
-    dev->free(dev, lane->block);
+    dev->free(dev, queue->block);
     for (int i = 0; i < PLANE_DEPTH; i++)
-        if (lane->issued[i].over)
-            dev->event_free(dev, lane->issued[i].over);
-    if (lane->before)
-        dev->event_free(dev, lane->before);
-    if (lane->stream)
-        dev->stream_free(dev, lane->stream);
-    free(lane);
+        if (queue->issued[i].over)
+            dev->event_free(dev, queue->issued[i].over);
+    if (queue->before)
+        dev->event_free(dev, queue->before);
+    if (queue->stream)
+        dev->stream_free(dev, queue->stream);
+    free(queue);
 }
 
-static int lane_fill(struct comm_plane *p, struct plane_lane *lane, const char *name,
-                     enum dev_priority priority, struct err *err)
+static int queue_fill(struct comm_plane *p, struct plane_queue *queue, const char *name,
+                      enum dev_priority priority, struct err *err)
 {
     struct dev *dev = p->dev;
     int rc;
-    if ((rc = dev->stream_new(dev, name, priority, &lane->stream, err)) < 0)
+    if ((rc = dev->stream_new(dev, name, priority, &queue->stream, err)) < 0)
         return rc;
-    if ((rc = dev->event_new(dev, &lane->before, err)) < 0)
+    if ((rc = dev->event_new(dev, &queue->before, err)) < 0)
         return rc;
     for (int i = 0; i < PLANE_DEPTH; i++)
-        if ((rc = dev->event_new(dev, &lane->issued[i].over, err)) < 0)
+        if ((rc = dev->event_new(dev, &queue->issued[i].over, err)) < 0)
             return rc;
     return 0;
 }
 
-static int lane_new(struct comm_plane *p, const char *name, enum dev_priority priority,
-                    struct plane_lane **out, struct err *err)
+static int queue_new(struct comm_plane *p, const char *name, enum dev_priority priority,
+                     struct plane_queue **out, struct err *err)
 {
-    struct plane_lane *lane = calloc(1, sizeof *lane);
+    struct plane_queue *queue = calloc(1, sizeof *queue);
     int rc;
-    if (!lane)
+    if (!queue)
         return err_set(err, ERR_NOMEM, "stream of %s: no memory", name);
-    if ((rc = lane_fill(p, lane, name, priority, err)) < 0) {
-        lane_free(p, lane);
+    if ((rc = queue_fill(p, queue, name, priority, err)) < 0) {
+        queue_free(p, queue);
         return rc;
     }
-    lane->next = p->lanes;
-    *out = p->lanes = lane;
+    queue->next = p->queues;
+    *out = p->queues = queue;
     return 0;
 }
 
-static int lane_of(struct comm_plane *p, enum plane_kind kind, struct plane_lane **out,
-                   struct err *err)
+static int queue_of(struct comm_plane *p, enum plane_kind kind, struct plane_queue **out,
+                    struct err *err)
 {
     bool sums = kind == PLANE_SUMS;
     int rc;
     if (!p->of[kind] &&
-        (rc = lane_new(p, sums ? "sums" : "messages",
+        (rc = queue_new(p, sums ? "sums" : "messages",
                        sums ? DEV_PRIORITY_NORMAL : DEV_PRIORITY_HIGH, &p->of[kind], err)) < 0)
         return rc;
     *out = p->of[kind];
@@ -93,9 +93,9 @@ void comm_plane_free(struct comm_plane *p)
     BUG_ON(p->links);
     p->dev->watch = NULL;
     p->dev->watch_ctx = NULL;
-    for (struct plane_lane *lane = p->lanes, *next; lane; lane = next) {
-        next = lane->next;
-        lane_free(p, lane);
+    for (struct plane_queue *queue = p->queues, *next; queue; queue = next) {
+        next = queue->next;
+        queue_free(p, queue);
     }
     free(p);
 }
@@ -163,13 +163,13 @@ static void link_close(struct comm_plane *p, struct plane_link *l)
 {
     struct err err = {0};
     struct plane_link **at = &p->links;
-    if (l->coll && !p->world->broken && p->dev->stream_sync(p->dev, l->lane->stream, &err) < 0)
+    if (l->coll && !p->world->broken && p->dev->stream_sync(p->dev, l->queue->stream, &err) < 0)
         plane_break(p, &err);
     if (l->coll && !p->world->broken)
         p->coll->close(l->coll);
     else if (l->coll)
         p->coll->abort(l->coll);
-    l->lane->over = l->lane->queued; /* what is remembered names the communicator */
+    l->queue->over = l->queue->queued; /* what is remembered names the communicator */
     while (*at != l)
         at = &(*at)->next;
     *at = l->next;
@@ -193,7 +193,7 @@ void comm_plane_leave(struct comm *c)
  * the host. */
 
 /* Does one operation of each form. `x` has room for four numbers of each rank. */
-static int group_connect(struct comm *c, struct plane_lane *lane, double *x, int64_t *ones,
+static int group_connect(struct comm *c, struct plane_queue *queue, double *x, int64_t *ones,
                          struct err *err)
 {
     int64_t n = c->size, *at = ones + n;
@@ -209,21 +209,21 @@ static int group_connect(struct comm *c, struct plane_lane *lane, double *x, int
     for (size_t i = 0; i < ARRAY_LEN(ops); i++) {
         struct comm_op op = ops[i];
         op.what = "a connection", op.dtype = DTYPE_F64;
-        if ((rc = comm_do(c, &op, lane->stream, err)) < 0)
+        if ((rc = comm_do(c, &op, queue->stream, err)) < 0)
             return rc;
     }
-    return c->dev->stream_sync(c->dev, lane->stream, err);
+    return c->dev->stream_sync(c->dev, queue->stream, err);
 }
 
 /* Frees what sums needed until now. */
-static void block_free(struct comm_plane *p, struct plane_lane *lane)
+static void block_free(struct comm_plane *p, struct plane_queue *queue)
 {
-    p->dev->free(p->dev, lane->block);
-    lane->block = NULL;
-    lane->block_bytes = 0;
+    p->dev->free(p->dev, queue->block);
+    queue->block = NULL;
+    queue->block_bytes = 0;
 }
 
-static int group_try(struct comm_plane *p, struct comm *c, struct plane_lane *lane,
+static int group_try(struct comm_plane *p, struct comm *c, struct plane_queue *queue,
                      struct err *err)
 {
     int64_t *ones = calloc(2 * (size_t)c->size, sizeof *ones);
@@ -231,9 +231,9 @@ static int group_try(struct comm_plane *p, struct comm *c, struct plane_lane *la
     int rc = ones ? p->dev->alloc(p->dev, "a connection", 4 * 8 * (int64_t)c->size, &x, err)
                   : err_set(err, ERR_NOMEM, "group %s: no memory", c->axis);
     if ((rc = comm_agree(c, rc, err)) == 0)
-        rc = group_connect(c, lane, x, ones, err);
+        rc = group_connect(c, queue, x, ones, err);
     p->dev->free(p->dev, x);
-    block_free(p, lane);
+    block_free(p, queue);
     free(ones);
     c->ops = c->sent_bytes = 0;
     return rc;
@@ -242,27 +242,27 @@ static int group_try(struct comm_plane *p, struct comm *c, struct plane_lane *la
 int comm_plane_join(struct comm *c, enum plane_kind kind, struct err *err)
 {
     struct comm_plane *p = c->world->plane;
-    struct plane_lane *lane = NULL;
+    struct plane_queue *queue = NULL;
     struct coll_id id = {{0}};
     int rc;
     if (!p || c->size == 1)
         return 0;
     rc = c->rank == 0 ? p->coll->id(&id, err) : 0;
     if (rc == 0)
-        rc = lane_of(p, kind, &lane, err);
+        rc = queue_of(p, kind, &queue, err);
     if ((rc = comm_agree(c, rc, err)) < 0)
         return rc;
     if ((rc = comm_broadcast_bytes(c, &id, sizeof id, 0, err)) < 0)
         return rc;
     struct plane_link as = {
-        .c = c, .from = -1, .to = -1, .rank = c->rank, .size = c->size, .lane = lane};
+        .c = c, .from = -1, .to = -1, .rank = c->rank, .size = c->size, .queue = queue};
     if ((rc = link_open(p, &as, &id, err)) < 0)
         return rc;
-    return group_try(p, c, lane, err);
+    return group_try(p, c, queue, err);
 }
 
 /* Sends one number along an edge. */
-static int edge_connect(struct comm *c, struct plane_lane *lane, int peer, bool send, void *x,
+static int edge_connect(struct comm *c, struct plane_queue *queue, int peer, bool send, void *x,
                         struct err *err)
 {
     struct comm_message m = {x, 1, peer, send};
@@ -270,9 +270,9 @@ static int edge_connect(struct comm *c, struct plane_lane *lane, int peer, bool 
         .kind = COMM_SEND_RECV, .what = "a connection", .dtype = DTYPE_F64,
         .messages = &m, .n_messages = 1};
     int rc;
-    if ((rc = comm_do(c, &op, lane->stream, err)) < 0)
+    if ((rc = comm_do(c, &op, queue->stream, err)) < 0)
         return rc;
-    return c->dev->stream_sync(c->dev, lane->stream, err);
+    return c->dev->stream_sync(c->dev, queue->stream, err);
 }
 
 /* Opens the edge between two ranks of a group, of which this is one. */
@@ -291,13 +291,13 @@ static int edge_open(struct comm_plane *p, struct comm *c, int from, int to, str
         return rc;
     if ((rc = comm_do(c, &tell, NULL, err)) < 0)
         return rc;
-    if ((rc = lane_new(p, "an edge", DEV_PRIORITY_HIGH, &as.lane, err)) < 0)
+    if ((rc = queue_new(p, "an edge", DEV_PRIORITY_HIGH, &as.queue, err)) < 0)
         return rc;
     if ((rc = link_open(p, &as, &id, err)) < 0)
         return rc;
     if ((rc = p->dev->alloc(p->dev, "a connection", 8, &x, err)) < 0)
         return rc;
-    rc = edge_connect(c, as.lane, send ? to : from, send, x, err);
+    rc = edge_connect(c, as.queue, send ? to : from, send, x, err);
     p->dev->free(p->dev, x);
     return rc;
 }
@@ -335,15 +335,15 @@ int comm_plane_edges(struct comm *c, bool around, struct err *err)
 /* Remembers what was queued, behind it. */
 static void work_note(struct comm_plane *p, struct plane_link *l, struct comm_work *w)
 {
-    struct plane_lane *lane = l->lane;
-    struct plane_issued *i = &lane->issued[lane->queued % PLANE_DEPTH];
-    w->place = lane->queued++;
+    struct plane_queue *queue = l->queue;
+    struct plane_issued *i = &queue->issued[queue->queued % PLANE_DEPTH];
+    w->place = queue->queued++;
     i->link = l;
     i->kind = w->op.kind, i->what = w->op.what;
     i->bytes = w->sent_bytes;
     i->number = ++l->queued, i->order = p->queued++;
     i->at_s = clock_mono_s();
-    p->dev->event_record(p->dev, i->over, lane->stream);
+    p->dev->event_record(p->dev, i->over, queue->stream);
 }
 
 int comm_plane_start(struct comm_work *w, struct dev_stream *s, struct err *err)
@@ -351,10 +351,10 @@ int comm_plane_start(struct comm_work *w, struct dev_stream *s, struct err *err)
     struct comm_plane *p = w->c->world->plane;
     struct plane_link *l = w->link;
     int rc;
-    if ((rc = plane_room(p, l->lane, err)) < 0)
+    if ((rc = plane_room(p, l->queue, err)) < 0)
         return rc;
-    p->dev->event_record(p->dev, l->lane->before, s);
-    p->dev->event_wait(p->dev, l->lane->stream, l->lane->before);
+    p->dev->event_record(p->dev, l->queue->before, s);
+    p->dev->event_wait(p->dev, l->queue->stream, l->queue->before);
     if ((rc = plane_issue(p, l, w, err)) < 0)
         return plane_break(p, err);
     work_note(p, l, w);
@@ -365,15 +365,15 @@ int comm_plane_start(struct comm_work *w, struct dev_stream *s, struct err *err)
 int comm_plane_wait(const struct comm_work *w, struct dev_stream *s)
 {
     struct comm_plane *p = w->c->world->plane;
-    struct plane_lane *lane = w->link->lane;
-    if (w->place >= lane->over)
-        p->dev->event_wait(p->dev, s, lane->issued[w->place % PLANE_DEPTH].over);
+    struct plane_queue *queue = w->link->queue;
+    if (w->place >= queue->over)
+        p->dev->event_wait(p->dev, s, queue->issued[w->place % PLANE_DEPTH].over);
     return 0;
 }
 
 int comm_plane_reserve(struct comm *c, int64_t bytes, struct err *err)
 {
     struct buffer_scratch s = {c->size, 0, bytes};
-    return plane_block_take(c->world->plane, link_find(c, -1, -1)->lane, buffer_ordered_bytes(&s),
+    return plane_block_take(c->world->plane, link_find(c, -1, -1)->queue, buffer_ordered_bytes(&s),
                             err);
 }

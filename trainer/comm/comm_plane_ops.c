@@ -10,20 +10,21 @@
 #include "base/num.h"
 #include "trainer/comm/comm_plane_priv.h"
 
-int plane_block_take(struct comm_plane *p, struct plane_lane *lane, int64_t bytes, struct err *err)
+int plane_block_take(struct comm_plane *p, struct plane_queue *queue, int64_t bytes,
+                     struct err *err)
 {
     struct dev *dev = p->dev;
     int rc;
-    if (lane->block_bytes >= bytes)
+    if (queue->block_bytes >= bytes)
         return 0;
-    if ((rc = dev->stream_sync(dev, lane->stream, err)) < 0)
+    if ((rc = dev->stream_sync(dev, queue->stream, err)) < 0)
         return rc;
-    dev->free(dev, lane->block);
-    lane->block = NULL;
-    lane->block_bytes = 0;
-    if ((rc = dev->alloc(dev, "others' parts of sums", bytes, &lane->block, err)) < 0)
+    dev->free(dev, queue->block);
+    queue->block = NULL;
+    queue->block_bytes = 0;
+    if ((rc = dev->alloc(dev, "others' parts of sums", bytes, &queue->block, err)) < 0)
         return rc;
-    lane->block_bytes = bytes;
+    queue->block_bytes = bytes;
     return 0;
 }
 
@@ -38,9 +39,9 @@ static int both_queue(struct comm_plane *p, const struct plane_link *l, enum dty
     const struct coll_ops *o = p->coll;
     int rc;
     if (b->recv_n > 0 &&
-        (rc = o->recv(l->coll, b->recv, b->recv_n, t, peer, l->lane->stream, err)) < 0)
+        (rc = o->recv(l->coll, b->recv, b->recv_n, t, peer, l->queue->stream, err)) < 0)
         return rc;
-    return b->send_n > 0 ? o->send(l->coll, b->send, b->send_n, t, peer, l->lane->stream, err) : 0;
+    return b->send_n > 0 ? o->send(l->coll, b->send, b->send_n, t, peer, l->queue->stream, err) : 0;
 }
 
 /* Ends a group whose messages were queued with the status rc. */
@@ -110,12 +111,12 @@ static int gather(struct comm_plane *p, struct plane_link *l, struct comm_work *
     int rc;
     if (is_even(w, w->recv_n, w->recv_at) && n > 0) {
         const char *own = w->src + w->send_at[l->rank] * dtype_bytes(w->op.dtype);
-        if ((rc = p->coll->all_gather(l->coll, own, w->dst, n, w->op.dtype, l->lane->stream,
+        if ((rc = p->coll->all_gather(l->coll, own, w->dst, n, w->op.dtype, l->queue->stream,
                                       err)) < 0)
             return rc;
         return plane_settle(p, l, "connects", err);
     }
-    comm_work_own(w, l->lane->stream);
+    comm_work_own(w, l->queue->stream);
     return exchange(p, l, w, range_of, NULL, err);
 }
 
@@ -154,7 +155,7 @@ static int pieces_sum(struct comm_plane *p, struct plane_link *l, const struct c
         p->coll->sum_parts(p->dev, s->block, n, l->size,
                            w->src + (w->send_at[l->rank] + s->at) * e, l->rank,
                            w->dst + (w->recv_at[l->rank] + s->at) * e, n, w->op.dtype,
-                           l->lane->stream);
+                           l->queue->stream);
     return 0;
 }
 
@@ -167,10 +168,10 @@ static int ordered_sum(struct comm_plane *p, struct plane_link *l, const struct 
     int rc;
     for (int r = 0; r < l->size; r++)
         most = num_max_i64(most, w->send_n[r]);
-    if ((rc = plane_block_take(p, l->lane, in_pieces(&s, w->recv_n[l->rank]) * e * l->size,
+    if ((rc = plane_block_take(p, l->queue, in_pieces(&s, w->recv_n[l->rank]) * e * l->size,
                                err)) < 0)
         return rc;
-    for (s.block = l->lane->block; s.at < most; s.at += s.most)
+    for (s.block = l->queue->block; s.at < most; s.at += s.most)
         if ((rc = pieces_sum(p, l, w, &s, err)) < 0)
             return rc;
     return 0;
@@ -183,7 +184,7 @@ static int reduce_scatter(struct comm_plane *p, struct plane_link *l, const stru
     int rc;
     if (!is_librarys(w) || !is_even(w, w->send_n, w->send_at) || n == 0)
         return ordered_sum(p, l, w, err);
-    if ((rc = p->coll->reduce_scatter(l->coll, w->src, w->dst, n, w->op.dtype, l->lane->stream,
+    if ((rc = p->coll->reduce_scatter(l->coll, w->src, w->dst, n, w->op.dtype, l->queue->stream,
                                       err)) < 0)
         return rc;
     return plane_settle(p, l, "connects", err);
@@ -195,7 +196,7 @@ static int all_reduce(struct comm_plane *p, struct plane_link *l, struct comm_wo
     int own = l->rank, rc;
     if (is_librarys(w) && w->op.n > 0) {
         if ((rc = p->coll->all_reduce(l->coll, w->dst, w->dst, w->op.n, w->op.dtype,
-                                      l->lane->stream, err)) < 0)
+                                      l->queue->stream, err)) < 0)
             return rc;
         return plane_settle(p, l, "connects", err);
     }
@@ -214,7 +215,7 @@ int plane_issue(struct comm_plane *p, struct plane_link *l, struct comm_work *w,
     case COMM_REDUCE_SCATTER: return reduce_scatter(p, l, w, err);
     case COMM_ALL_REDUCE: return all_reduce(p, l, w, err);
     case COMM_ALL_TO_ALL:
-    case COMM_BROADCAST: comm_work_own(w, l->lane->stream); break;
+    case COMM_BROADCAST: comm_work_own(w, l->queue->stream); break;
     case COMM_BARRIER: break;
     }
     return exchange(p, l, w, range_of, NULL, err);

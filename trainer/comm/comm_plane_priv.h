@@ -22,8 +22,8 @@ struct plane_issued {
 };
 
 /* A stream of messages. Operation i stands at i mod PLANE_DEPTH of `issued`. */
-struct plane_lane {
-    struct plane_lane *next;
+struct plane_queue {
+    struct plane_queue *next;
     struct dev_stream *stream;
     struct dev_event *before;    /* recorded on the caller's stream */
     int64_t queued, over;        /* operations; those that were seen to be over */
@@ -39,7 +39,7 @@ struct plane_link {
     int from, to;       /* group ranks of an edge; -1: of all */
     int rank, size;     /* in the communicator */
     struct coll *coll;  /* NULL: it was aborted */
-    struct plane_lane *lane;
+    struct plane_queue *queue;
     uint64_t id;        /* the same on all its ranks, and no other's */
     int64_t queued;     /* operations */
 };
@@ -48,7 +48,7 @@ struct comm_plane {
     struct comm *world;
     struct dev *dev;
     const struct coll_ops *coll;
-    struct plane_lane *lanes, *of[PLANE_SUMS + 1]; /* all; by kind, NULL until a group joins */
+    struct plane_queue *queues, *of[PLANE_SUMS + 1]; /* all; by kind, NULL until a group joins */
     struct plane_link *links;
     int64_t queued;     /* operations, of all */
     double polled_s, looked_s, moved_s; /* the last poll; thorough look; end of an operation */
@@ -60,13 +60,14 @@ struct comm_plane {
 /* Queues what a work consists of. Other errors than ERR_NOMEM are the communicator's. */
 int plane_issue(struct comm_plane *p, struct plane_link *l, struct comm_work *w, struct err *err);
 /* Sees that a stream has a block of so many bytes. */
-int plane_block_take(struct comm_plane *p, struct plane_lane *lane, int64_t bytes, struct err *err);
+int plane_block_take(struct comm_plane *p, struct plane_queue *queue, int64_t bytes,
+                     struct err *err);
 
 /* ---- comm_plane_watch.c ---- */
 /* Waits until the library has opened a communicator, or passed on what was queued. */
 int plane_settle(struct comm_plane *p, struct plane_link *l, const char *doing, struct err *err);
 /* Waits until a stream has room for one more operation. */
-int plane_room(struct comm_plane *p, struct plane_lane *lane, struct err *err);
+int plane_room(struct comm_plane *p, struct plane_queue *queue, struct err *err);
 /* Ends all communicators and breaks the world; *err is why, and its code is returned. */
 int plane_break(struct comm_plane *p, struct err *err);
 int plane_watch(void *plane, struct err *err); /* comm_plane_poll for the device */

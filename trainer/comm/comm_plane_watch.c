@@ -160,12 +160,12 @@ static int late(struct comm_plane *p, const struct plane_issued *i, double waite
 /* ---- polls ---- */
 
 /* Finds what is over. */
-static void lanes_advance(struct comm_plane *p, double now)
+static void queues_advance(struct comm_plane *p, double now)
 {
-    for (struct plane_lane *lane = p->lanes; lane; lane = lane->next)
-        while (lane->over < lane->queued &&
-               p->dev->event_done(p->dev, lane->issued[lane->over % PLANE_DEPTH].over)) {
-            lane->over++;
+    for (struct plane_queue *queue = p->queues; queue; queue = queue->next)
+        while (queue->over < queue->queued &&
+               p->dev->event_done(p->dev, queue->issued[queue->over % PLANE_DEPTH].over)) {
+            queue->over++;
             p->moved_s = now;
         }
 }
@@ -174,9 +174,9 @@ static void lanes_advance(struct comm_plane *p, double now)
 static const struct plane_issued *oldest(const struct comm_plane *p)
 {
     const struct plane_issued *first = NULL;
-    for (const struct plane_lane *lane = p->lanes; lane; lane = lane->next) {
-        const struct plane_issued *i = &lane->issued[lane->over % PLANE_DEPTH];
-        if (lane->over < lane->queued && (!first || i->order < first->order))
+    for (const struct plane_queue *queue = p->queues; queue; queue = queue->next) {
+        const struct plane_issued *i = &queue->issued[queue->over % PLANE_DEPTH];
+        if (queue->over < queue->queued && (!first || i->order < first->order))
             first = i;
     }
     return first;
@@ -227,7 +227,7 @@ static int look(struct comm_plane *p, struct err *err)
     int rc;
     if (now - p->polled_s > away_s)
         p->moved_s = now;
-    lanes_advance(p, now);
+    queues_advance(p, now);
     p->polled_s = now;
     if (now - p->looked_s < look_s)
         return 0;
@@ -249,13 +249,13 @@ int comm_plane_poll(struct comm_plane *p, struct err *err)
 
 int plane_watch(void *plane, struct err *err) { return comm_plane_poll(plane, err); }
 
-int plane_room(struct comm_plane *p, struct plane_lane *lane, struct err *err)
+int plane_room(struct comm_plane *p, struct plane_queue *queue, struct err *err)
 {
     int rc;
-    while (lane->queued - lane->over == PLANE_DEPTH) {
+    while (queue->queued - queue->over == PLANE_DEPTH) {
         if ((rc = comm_plane_poll(p, err)) < 0)
             return rc;
-        if (lane->queued - lane->over == PLANE_DEPTH)
+        if (queue->queued - queue->over == PLANE_DEPTH)
             clock_sleep_s(settle_nap_s);
     }
     return 0;
