@@ -145,8 +145,8 @@ static void tell(struct trainer *t, const char *shared)
         log_msg(LOG_WARN, "%s", err.text);
     else if (f->told.deaf && !f->deaf_told)
         log_msg(LOG_WARN,
-                "process %ld of the trainer has no handler for signal %lld: it is not told to "
-                "save; see --notice",
+                "process %ld of the trainer has no handler for signal %lld yet: it is told to save "
+                "as soon as it has; see --notice",
                 (long)f->told.deaf_pid, (long long)f->wrap->notice);
     f->deaf_told |= f->told.deaf > 0;
 }

@@ -171,8 +171,8 @@ static void notice_take(struct node *n, int signo)
 static void deaf_note(struct node *n, const struct ranks_told *told)
 {
     n->deaf_said = true;
-    log_msg(LOG_WARN, "%lld ranks (process %ld) have no handler for signal %d: "
-                      "they are not told to save",
+    log_msg(LOG_WARN, "%lld ranks (process %ld) have no handler for signal %d "
+                      "yet: they are told to save as soon as they have",
             (long long)told->deaf, (long)told->deaf_pid, n->conf->signo);
     if (!node_log(n))
         return;

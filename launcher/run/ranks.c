@@ -92,17 +92,20 @@ static int64_t ticks_of(pid_t pid)
     return user + system;
 }
 
-enum hearing { DEAF, HANDLES, HOLDS_BACK, STANDS_STILL };
+enum hearing { DEAF, HANDLES, HOLDS_BACK, STANDS_STILL, GONE };
 
-/* Looks whether the process would hear it. *ticks: its processor time at the look before. */
+/* Looks whether the process would hear it. *ticks: its processor time at the look before. One that
+ * was listed may be gone. */
 static enum hearing look(pid_t pid, int signo, int64_t *ticks)
 {
     struct str status = STR_INIT;
     enum hearing found = DEAF;
     int64_t before = *ticks;
-    if (proc_read(pid, "status", &status) && is_in_mask(status.p, "\nSigCgt:", signo)) {
+    if (!proc_read(pid, "status", &status) || strstr(status.p, "\nState:\tZ")) {
+        found = GONE;
+    } else if (is_in_mask(status.p, "\nSigCgt:", signo)) {
         found = HANDLES;
-    } else if (status.p && is_in_mask(status.p, "\nSigBlk:", signo)) {
+    } else if (is_in_mask(status.p, "\nSigBlk:", signo)) {
         *ticks = ticks_of(pid);
         found = strstr(status.p, "\nState:\tS") || *ticks > before ? HOLDS_BACK : STANDS_STILL;
     }
@@ -110,12 +113,12 @@ static enum hearing look(pid_t pid, int signo, int64_t *ticks)
     return found;
 }
 
-/* Is the signal handled, or held back by a process that waits for it (sigwait in another thread,
- * signalfd)? A shell holds it back for a moment whenever it forks, so that has to last. Where the
+/* Tells whether the signal is handled, or held back by a process that waits for it (sigwait in
+ * another thread, signalfd): HANDLES, else DEAF or GONE. A shell holds it back for a moment whenever it forks, so that has to last. Where the
  * shell gets no processor in that moment it lasts by itself; so a look counts only if the process
  * sleeps, which no shell does within fork, or has computed since the look before. A process that
  * does neither is asked again at the next call. */
-static bool is_heard(pid_t pid, int signo)
+static enum hearing hearing_of(pid_t pid, int signo)
 {
     int64_t ticks = INT64_MAX;
     int counted = 0;
@@ -123,12 +126,14 @@ static bool is_heard(pid_t pid, int signo)
         if (i > 0)
             clock_sleep_s(LOOK_EVERY_S);
         enum hearing now = look(pid, signo, &ticks);
-        if (now == HANDLES || now == DEAF)
-            return now == HANDLES;
+        if (now == HANDLES || now == DEAF || now == GONE)
+            return now;
         counted += now == HOLDS_BACK;
     }
-    return counted == HELD_BACK_LOOKS;
+    return counted == HELD_BACK_LOOKS ? HANDLES : DEAF;
 }
+
+static bool is_heard(pid_t pid, int signo) { return hearing_of(pid, signo) == HANDLES; }
 
 /* Is this a program that starts ranks and takes a signal for its own end? */
 static bool is_starter(pid_t pid)
@@ -265,11 +270,13 @@ static void tell(pid_t pid, int signo, struct ranks_told *told)
     for (size_t i = 0; i < told->n_pids; i++)
         if (told->pids[i] == pid)
             return;
-    if (!is_heard(pid, signo)) {
+    enum hearing hearing = hearing_of(pid, signo);
+    if (hearing == DEAF) {
         told->deaf++;
         told->deaf_pid = pid;
-        return;
     }
+    if (hearing != HANDLES)
+        return;
     pid_t *grown = realloc(told->pids, (told->n_pids + 1) * sizeof *grown);
     told->pids = grown ? grown : told->pids;
     if (!grown) /* there is no memory to remember it: it is told at the next call */
