@@ -527,6 +527,100 @@ static void skipped_by_all(void **state)
         }
 }
 
+/* Puts a number that is not finite into element j of tensor t on one rank, in a step whose gradients
+ * are 0 else. Tells whether the norm sees it, and which unit each rank finds in its own. */
+static bool bad_step(struct rig *r, struct units *u, int64_t t, int64_t j, int rank, int64_t *found)
+{
+    const double bad = j % 2 ? (double)NAN : (double)INFINITY;
+    struct optim_result out;
+    struct err err = {0};
+    units_begin(u, 1, 1);
+    for (int64_t k = 0; k < r->sh.n_trained; k++) {
+        const struct shard_unit *s = &r->sh.units[k];
+        double *g = units_grads(u, k);
+        memset(g, 0, (size_t)s->elements * sizeof *g);
+        if (s == shards_unit_of(&r->sh, t) && world->rank == rank)
+            g[r->sh.tensors[t].offset + j - s->offset] = bad;
+        units_done(u, k);
+    }
+    units_flush(u);
+    must(units_failed(u, &err), &err);
+    must(optim_step(&r->o, 0, INFINITY, &out, &err), &err);
+    if (out.nonfinite)
+        must(units_nonfinite(u, found, &err), &err);
+    return out.nonfinite;
+}
+
+/* A number that is not finite is found by the rank whose it was, and by no other, wherever it stands
+ * and whatever sums are made over it. */
+static void whose_it_was(void **state)
+{
+    (void)state;
+    int64_t seen = 0;
+    for (int i = 0; i < LEN(layouts); i++)
+        for (int zero = 0; zero <= 3 && fits(layouts[i]) && !strstr(layouts[i], "vpp"); zero++) {
+            struct rig r;
+            struct units u;
+            struct err err = {0};
+            rig_open_layout(&r, layouts[i], zero);
+            must(units_open(&u, &r.sh, zero, r.grid.shard, r.b.ops, r.b.stream, r.o.weights,
+                            r.o.grads, &err), &err);
+            u.sums = &r.o.sums, u.spans = r.o.spans;
+            for (int64_t k = 0; k < 3 * r.params.n; k++) {
+                int64_t t = k / 3, n = r.sh.tensors[t].count, found = -1;
+                int rank = (int)(k % world->size);
+                double any = shards_trained(&r.sh, t) && n > 0; /* a stage has not every tensor */
+                must(comm_max(world, &any, 1, &err), &err);
+                if (any == 0 || !bad_step(&r, &u, t, k % 3 * (n - 1) / 2, rank, &found))
+                    continue;
+                seen++;
+                if (world->rank == rank ? found < 0 || &r.sh.units[found] != shards_unit_of(&r.sh, t)
+                                        : found >= 0)
+                    fail_msg("%s, zero %d, tensor %s of rank %d: unit %lld", layouts[i], zero,
+                             r.params.items[t].name, rank, (long long)found);
+            }
+            units_close(&u);
+            rig_close(&r);
+        }
+    assert_true(seen > 0);
+}
+
+/* ---- how much is read for it ---- */
+
+static struct { struct ops real; int64_t elements; } looked;
+static void count_sumsq(struct ops *o, struct dev_stream *s, const struct ops_sumsq *a)
+{
+    looked.elements += a->x.rows * a->x.cols;
+    looked.real.sumsq(o, s, a);
+}
+
+/* The read that makes the norm is the only one where no other rank sums a step's gradients; else
+ * that of the own pieces comes before it. */
+static void gradients_are_read_once(void **state)
+{
+    static const char *const data[] = {"dp=1", "dp=2", "dp=4"};
+    (void)state;
+    for (int i = 0; i < 2 * LEN(data); i++) {
+        struct rig r;
+        struct units u;
+        struct err err = {0};
+        if (!fits(data[i / 2]))
+            continue;
+        rig_open_layout(&r, data[i / 2], i % 2);
+        must(units_open(&u, &r.sh, i % 2, r.grid.shard, r.b.ops, r.b.stream, r.o.weights, r.o.grads,
+                        &err), &err);
+        u.sums = &r.o.sums, u.spans = r.o.spans;
+        looked.real = *r.b.ops, looked.elements = 0;
+        r.b.ops->sumsq = count_sumsq;
+        int64_t found;
+        assert_false(bad_step(&r, &u, 0, 0, -1, &found));
+        *r.b.ops = looked.real;
+        assert_in_range(looked.elements, 1, (world->size == 1 ? 1 : 2) * r.o.own);
+        units_close(&u);
+        rig_close(&r);
+    }
+}
+
 static void plan_is_what_is_taken(void **state)
 {
     (void)state;
@@ -563,6 +657,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(zero_changes_no_bit),
         cmocka_unit_test(masters_walk_like_f32),
         cmocka_unit_test(skipped_by_all),
+        cmocka_unit_test(whose_it_was),
+        cmocka_unit_test(gradients_are_read_once),
         cmocka_unit_test(plan_is_what_is_taken),
     };
     world_open(argc, argv);

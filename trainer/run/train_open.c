@@ -433,6 +433,7 @@ static int memory_take(struct train *t, const struct dit_config *c, struct err *
                          l->compute.stream, l->optim.weights, l->optim.grads, err)) < 0)
         return rc;
     l->units.sums = &l->optim.sums;
+    l->units.spans = l->optim.spans;
     if ((rc = dit_new(c, l->compute.ops, l->compute.stream, &l->units, &l->dit, err)) < 0)
         return rc;
     if ((rc = pipe_open(&l->pipe, l->dit, l->layout, l->sh.place, l->grid.pp, l->compute.dev,

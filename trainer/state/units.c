@@ -255,13 +255,71 @@ double units_beta(const struct units *u, int64_t unit)
     return u->zero < 2 && u->written[unit] ? 1 : 0;
 }
 
-/* Looks for numbers that are not finite, before gradients are summed over ranks: after that nobody
- * knows whose a number was. */
-static void look(struct units *u, int64_t unit, void *grads)
+/* ---- whose numbers were not finite ---- */
+
+/* Looks at n gradients for numbers that are not finite. */
+static void look(struct units *u, int64_t unit, void *grads, int64_t n)
 {
-    u->ops->sumsq(u->ops, u->stream,
-                  &(struct ops_sumsq){row(grads, u->ops->stat, u->sh->units[unit].elements),
-                                      u->health + unit, true});
+    if (n > 0)
+        u->ops->sumsq(u->ops, u->stream,
+                      &(struct ops_sumsq){row(grads, u->ops->stat, n), u->health + unit, true});
+}
+
+/* Does the same between two places of whole gradients. */
+static void look_between(struct units *u, int64_t unit, int64_t first, int64_t end)
+{
+    look(u, unit, at(u->grads, first, u->ops->stat), end - first);
+}
+
+/* Finds the first of a unit's partial sums over tp, kv or pp that reaches beyond `from`, and cuts
+ * off what lies before. Returns false when there is none. */
+static bool partial_find(const struct units *u, int64_t unit, int64_t from, int64_t *first,
+                         int64_t *end)
+{
+    *first = INT64_MAX;
+    for (int rule = PIECE_SUM_TP; rule < PIECE_RULES; rule++)
+        for (int64_t i = 0; i < u->spans[rule].n; i++) {
+            const struct piece_span *s = &u->spans[rule].items[i];
+            int64_t begin = s->unit == unit ? piece_whole(u->sh, unit, s->at) : 0;
+            if (s->unit != unit || begin + s->n <= from || begin >= *first)
+                continue;
+            *first = begin > from ? begin : from;
+            *end = begin + s->n;
+        }
+    return *first < INT64_MAX;
+}
+
+/* Looks at what sums over tp, kv and pp overwrite of a unit whose gradients no data-parallel sum
+ * does, or at all else. */
+static void partials_look(struct units *u, int64_t unit, bool overwritten)
+{
+    const struct shard_unit *s = &u->sh->units[unit];
+    int64_t from = s->offset, first, end;
+    for (; partial_find(u, unit, from, &first, &end); from = end)
+        look_between(u, unit, overwritten ? first : from, overwritten ? end : first);
+    if (!overwritten)
+        look_between(u, unit, from, s->offset + s->elements);
+}
+
+/* Looks at that part of whole gradients which sums over ranks overwrite, before they do: after that
+ * nobody knows whose a number was. Or it looks at all else, which stays this rank's own. */
+static void part_look(struct units *u, int64_t unit, bool overwritten)
+{
+    const struct shard_unit *s = &u->sh->units[unit];
+    int64_t piece = s->elements / u->sh->group, own = s->offset + piece * u->sh->group_rank;
+    if (!u->sums || !u->spans) { /* it is not known what others sum */
+        if (overwritten)
+            look_between(u, unit, s->offset, s->offset + s->elements);
+        return;
+    }
+    if (u->sh->group == 1 && u->sums->replica->size == 1) {
+        partials_look(u, unit, overwritten);
+    } else if (overwritten) {
+        look_between(u, unit, own, own + piece);
+    } else {
+        look_between(u, unit, s->offset, own);
+        look_between(u, unit, own + piece, s->offset + s->elements);
+    }
 }
 
 int units_nonfinite(struct units *u, int64_t *unit, struct err *err)
@@ -269,6 +327,8 @@ int units_nonfinite(struct units *u, int64_t *unit, struct err *err)
     struct dev *dev = u->ops->dev;
     int64_t found = -1, place = INT64_MIN;
     int rc;
+    for (int64_t i = 0; u->zero < 2 && i < u->sh->n_trained; i++)
+        part_look(u, i, false);
     dev->copy(dev, u->told, u->health, u->sh->n_trained * (int64_t)sizeof *u->health, DEV_D2H,
               u->stream);
     if ((rc = dev->stream_sync(dev, u->stream, err)) < 0)
@@ -291,14 +351,14 @@ void units_done(struct units *u, int64_t unit)
     if (u->zero < 2) {
         u->written[unit] = true;
         if (u->left[unit] == 0)
-            look(u, unit, units_grads(u, unit));
+            part_look(u, unit, true);
         complete(u, unit);
         return;
     }
     const struct shard_unit *s = &u->sh->units[unit];
     void *from = units_grads(u, unit);
     int i = from == u->g[1].ptr;
-    look(u, unit, from);
+    look(u, unit, from, s->elements);
     struct comm_op op = {
         .kind = COMM_REDUCE_SCATTER, .what = "gradients of a unit", .dtype = u->ops->stat,
         .send = from, .recv = u->summed[i], .n = s->elements / u->sh->group};
@@ -318,7 +378,7 @@ void units_flush(struct units *u)
     enum dtype t = u->ops->stat;
     for (int64_t i = 0; i < u->sh->n_trained && u->zero < 2; i++)
         if (u->written[i] && u->left[i] != 0) /* it was not known how many there would be */
-            look(u, i, units_grads(u, i));
+            part_look(u, i, true);
     for (int64_t i = 0; i < u->sh->n_trained && u->zero < 2; i++)
         if (!u->written[i]) /* there was not one sample here */
             u->ops->dev->fill(u->ops->dev, at(u->grads, u->sh->units[i].offset, t), 0,

@@ -26,12 +26,19 @@
  *     units_flush(&u);            // after the last micro-batch of a step: own pieces, or whole
  *                                 // buffers, are complete here
  *
+ * A gradient that is not finite is seen by the read that makes the norm (optim.h), of sums over
+ * ranks. Whose it was is asked then, in units_nonfinite, of what the sums have left of this rank's
+ * own gradients: with zero 0 and 1 all but its own pieces, or where no other rank sums them all but
+ * the partial sums over tp, kv and pp. Only what sums overwrite is looked at before, in units_done;
+ * with zero 2 and 3 that is everything.
+ *
  * Calls queue; a failure is kept and given by units_failed. profiles/shard.h says how buffers and
  * pieces are laid out.
  */
 #ifndef TRAINER_STATE_UNITS_H
 #define TRAINER_STATE_UNITS_H
 
+#include "profiles/piece.h"
 #include "profiles/shard.h"
 #include "trainer/comm/comm.h"
 #include "trainer/ops/ops.h"
@@ -55,7 +62,10 @@ struct units {
     /* [n_trained] micro-batches of this step whose gradients are still to come; negative: their
      * number is not known. */
     int64_t *left;
-    struct sums *sums; /* borrowed, set by the owner; NULL: the optimizer starts them all */
+    /* Borrowed, set by the owner; NULL: the optimizer starts them all, and what it sums is not
+     * known. */
+    struct sums *sums;
+    const struct piece_spans *spans; /* [PIECE_RULES] likewise */
     struct unit_buffer w[2], g[2];
     void *summed[2]; /* zero 2, 3: own piece of the sum out of g[i] */
     /* [n_trained] in device memory: health of this rank's gradients of the step, before any sum
@@ -89,8 +99,9 @@ double units_beta(const struct units *u, int64_t unit);
 void units_done(struct units *u, int64_t unit);
 void units_flush(struct units *u);
 int units_failed(struct units *u, struct err *err);
-/* Finds, after a step, the unit in which backward first met a number of this rank's own that is not
- * finite (a failure of the forward shows in the last layer of the stage); -1: none. */
+/* Finds, after a step whose sums are not finite and before anything else is written over the
+ * gradients, the unit in which backward first met a number of this rank's own that is not finite (a
+ * failure of the forward shows in the last layer of the stage); -1: none. */
 int units_nonfinite(struct units *u, int64_t *unit, struct err *err);
 /* Says that the weights have changed, which makes gathered copies void. */
 void units_forget(struct units *u);
