@@ -195,11 +195,12 @@ instead = $(if $(filter reel-slurm,$(1)), (reel then asks Slurm by its commands)
 without = echo '  $(1) is not built: $(strip $(call missing,$(1))) not found$(call instead,$(1))'
 
 without-cuda = echo '  the CUDA backend is not built: no nvcc found (see CUDA_HOME)'
+without-cudnn = echo '  no cudnn.h found (see CUDNN_HOME): on a GPU, attention is computed by slow kernels'
 BACKEND := $(if $(NVCC),$(if $(filter reel-train,$(NAMES)),$(B)/libreel-cuda.so) $(RECORDER))
 all: $(PROGRAMS) $(BACKEND) ## build the programs, each where its libraries are (default); `make reel` and so
 ## on: one of them
 	@$(foreach p,$(LEFT_OUT),$(call without,$(p)) >&2;)
-	@$(if $(NVCC),,$(call without-cuda) >&2)
+	@$(if $(NVCC),$(if $(CUDNN_H),,$(call without-cudnn) >&2),$(call without-cuda) >&2)
 .DEFAULT_GOAL := all
 programs: $(PROGRAMS)
 $(NAMES): %: $(B)/%
@@ -240,14 +241,25 @@ CUDA_LT    := $(firstword $(wildcard $(foreach n,so so.*,$(CUDA_HOME)/lib64/libc
 NCCL_HOME ?= $(CUDA_HOME)
 CUDA_NCCL  := $(firstword $(wildcard $(foreach n,so so.2,$(NCCL_HOME)/lib64/libnccl.$(n) \
                                                          $(NCCL_HOME)/lib/libnccl.$(n))))
+# cuDNN is where the toolkit is, in a folder of its own, or where its packages put it
+CUDNN_HOME ?= $(CUDA_HOME)
+CUDNN_H    := $(if $(NVCC),$(firstword $(wildcard $(CUDNN_HOME)/include/cudnn.h \
+                $(if $(filter $(CUDA_HOME),$(CUDNN_HOME)),/usr/include/cudnn.h \
+                                                          /usr/include/*-linux-gnu/cudnn.h))))
+CUDNN_SO   := $(firstword $(wildcard $(foreach n,so so.9,$(CUDNN_HOME)/lib64/libcudnn.$(n) \
+                                                         $(CUDNN_HOME)/lib/libcudnn.$(n))))
+CUDNN_LIBS := $(if $(CUDNN_SO),$(CUDNN_SO) -Wl$(comma)-rpath$(comma)$(dir $(CUDNN_SO)),-lcudnn)
+# of attention by cuDNN and what stands for it, the one that is not built
+CUDNN_OUT  := $(if $(CUDNN_H),trainer/cuda/attn_dnn_none.c,trainer/cuda/attn_dnn_graph.c trainer/cuda/attn_dnn_run.c)
 CUDA_LIBS  := $(if $(CUDA_NCCL),-Xlinker $(CUDA_NCCL) -Xlinker -rpath$(comma)$(dir $(CUDA_NCCL)),-lnccl) \
-              $(if $(CUDA_LT),-Xlinker $(CUDA_LT) -Xlinker -rpath$(comma)$(dir $(CUDA_LT)),-lcublasLt)
-CUDA_OBJ   := $(patsubst trainer/cuda/%,$(B)/obj/cuda/%.o,$(CUDA_C) $(CUDA_CU))
+              $(if $(CUDA_LT),-Xlinker $(CUDA_LT) -Xlinker -rpath$(comma)$(dir $(CUDA_LT)),-lcublasLt) \
+              $(if $(CUDNN_H),$(if $(CUDNN_SO),-Xlinker $(CUDNN_SO) -Xlinker -rpath$(comma)$(dir $(CUDNN_SO)),-lcudnn))
+CUDA_OBJ   := $(patsubst trainer/cuda/%,$(B)/obj/cuda/%.o,$(filter-out $(CUDNN_OUT),$(CUDA_C)) $(CUDA_CU))
 SHIM_SRC   := $(wildcard tests/shim/*.c tests/shim/*.cc)
-SHIM_OBJ   := $(patsubst %,$(B)/obj/shim/%.o,$(CUDA_C) $(CUDA_CU) $(SHIM_SRC))
+SHIM_OBJ   := $(patsubst %,$(B)/obj/shim/%.o,$(filter-out %/attn_dnn_none.c,$(CUDA_C)) $(CUDA_CU) $(SHIM_SRC))
 # each kind of object is made anew when its own flags change, for these take minutes
 FLAGS_cuda-cu   = $(NVCC) $(CUDA_GEN) $(CUDA_WARN)
-FLAGS_cuda-c    = $(CC) $(CFLAGS) $(CFLAGS_trainer) $(CUDA_HOME) $(NCCL_HOME)
+FLAGS_cuda-c    = $(CC) $(CFLAGS) $(CFLAGS_trainer) $(CUDA_HOME) $(NCCL_HOME) $(CUDNN_H)
 FLAGS_cuda-link = $(NVCC) $(CUDA_LIBS)
 FLAGS_cupti     = $(CC) $(CFLAGS) $(CUPTI_FLAGS) $(CUPTI_H) $(CUPTI_SO)
 FLAGS_shim      = $(CC) $(CFLAGS) $(CFLAGS_trainer) $(CFLAGS_trainer/comm) $(CXX) $(CXX_FLAGS)
@@ -262,7 +274,8 @@ $(B)/obj/cuda/%.c.o: trainer/cuda/%.c $(B)/flags-cuda-c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS) -fPIC $(CFLAGS_trainer) -isystem $(CUDA_HOME)/include \
-	  $(if $(filter-out $(CUDA_HOME),$(NCCL_HOME)),-isystem $(NCCL_HOME)/include) -MMD -MP -c -o $@ $<
+	  $(if $(filter-out $(CUDA_HOME),$(NCCL_HOME)),-isystem $(NCCL_HOME)/include) \
+  $(if $(filter-out $(CUDA_HOME)/include/cudnn.h,$(CUDNN_H)),-isystem $(dir $(CUDNN_H))) -MMD -MP -c -o $@ $<
 $(B)/obj/cuda/%.cu.o: trainer/cuda/%.cu $(B)/flags-cuda-cu
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
@@ -416,6 +429,8 @@ $(B)/obj/tests/unit/%.o $(B)/obj/tests/gpu/%.o: CFLAGS += -O1
 endif
 # the operations' cases, which run on any table
 $(B)/tests/test_trainer_cases $(B)/tests/test_trainer_cuda_cases: $(call objs,$(call src,tests/gpu))
+# and what decides without a GPU
+$(B)/tests/test_trainer_cuda_attn: $(call objs,trainer/cuda/attn_dnn.c)
 $(B)/obj/tests/gpu/%.o: CFLAGS += $(CFLAGS_trainer)
 $(B)/obj/tests/unit/test_trainer_%.o: CFLAGS += $(CFLAGS_trainer) $(CFLAGS_trainer/comm)
 $(B)/obj/tests/unit/test_curator_%.o: CFLAGS += $(CFLAGS_curator)
@@ -432,6 +447,18 @@ $(GPU_BIN): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/programs/%.o $(call objs,$(call
                               $(call lib_objs,trainer/ops) $(B)/flags
 	@mkdir -p $(@D)
 	$(call link,$(filter %.o,$^),$(call lib_libs,trainer/ops))
+
+# cuDNN's plans of attention for GPUs that are not there, with the toolkit's stub as the driver
+CUDA_STUB := $(firstword $(wildcard $(CUDA_HOME)/lib64/stubs/libcuda.so $(CUDA_HOME)/lib/stubs/libcuda.so))
+PLANS_BIN := $(if $(CUDNN_H),$(if $(CUDA_STUB),$(B)/tests/plans/plans))
+$(B)/tests/plans/plans: tests/gpu/plans/plans.c trainer/cuda/attn_dnn_graph.c trainer/cuda/attn_dnn.c \
+                        base/err.c base/dtype.c $(B)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$@)
+	$(Q)ln -sf $(CUDA_STUB) $(@D)/libcuda.so.1
+	$(Q)$(CC) $(filter-out -MMD,$(CFLAGS)) -isystem $(dir $(CUDNN_H)) -isystem $(CUDA_HOME)/include \
+	  -o $@ $(filter %.c,$^) $(CUDNN_LIBS)
+$(B)/tests/plans/plans: $(wildcard trainer/cuda/attn_dnn*.h)
 
 # programs that scripts start: stand-ins for a trainer, writers and readers of files, questions to a
 # cluster; a source names extra link flags as a unit test does
@@ -471,7 +498,7 @@ $(B)/fuzz/%: tests/fuzz/%.c $(FUZZ_LIB)
 	  $(CFLAGS_base) -o $@ $^ $(LIBS_base)
 
 TESTS_BIN := $(UNIT_BIN) $(FUZZ_BIN) $(PEERS_BIN) $(PROGRAMS) $(HELPERS) $(GPU_BIN) \
-             $(B)/shim/libreel-cuda.so $(B)/shim/libreel-cupti.so
+             $(PLANS_BIN) $(B)/shim/libreel-cuda.so $(B)/shim/libreel-cupti.so
 tests: $(TESTS_BIN) ## build the programs and the unit tests
 
 # Packages are installed by a first make; what they bring (pkg-config, mpicc) is seen by the second.
@@ -492,6 +519,7 @@ check-slow: tests ## the long proofs: 310 kills of a training, 300 seeds of shot
 	@RANKS=all RESUMES=all LAYOUTS=covering MEMORY=all TEST_TIMEOUT=10000 \
 	  tests/run --long --build $(B) 't6010\|t6040\|t6050-traffic\|t6060\|t6120-resume'
 	@SEEDS=10 LAYOUTS=all FAR_UNITS="stages layouts dit" TEST_TIMEOUT=3000 tests/run --long --build $(B) t6070
+	@CLASSES=all tests/run --long --build $(B) t6310
 	@SEEDS=3 RUNS=all LAYOUTS=all CUDA_UNITS="train ckpt" TEST_TIMEOUT=3000 tests/run --long --build $(B) t6080
 	@SEEDS=3 LAYOUTS=all PROGRAM=all TEST_TIMEOUT=6000 tests/run --long --build $(B) t6091
 	@for l in tp=2,pp=2,vpp=2 cp=2,dp=2,zero=3,fsdp=4 tp=2,sp=1,cp=2,cp_kind=a2a; do \

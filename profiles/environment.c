@@ -13,6 +13,9 @@ const struct opt_note train_environment[] = {
      "file that names cuBLASLt's algorithm for each product on a GPU (default: none, and the first "
      "that the library proposes); a run keeps the one that it began with, as gemm.table in its "
      "folder", "train generate"},
+    {"REEL_ATTN",
+     "plain: attention on a GPU by our own kernels alone, which are slow (default: by cuDNN, "
+     "wherever it has an engine)", "train generate"},
     {"OMPI_ALLOW_RUN_AS_ROOT, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
      "both 1: Open MPI's mpirun starts ranks of root, as in containers", "train probe generate"},
     {NULL, NULL, NULL},

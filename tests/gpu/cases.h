@@ -65,10 +65,13 @@ struct case_output {
     /* It is rounded at random, by the draws that ops.h names. One element of a thousand may be
      * another neighbour, for a last bit of f32 decides. */
     bool at_random;
+    /* A table may round to bf16 what it is summed of (ops.h, narrow_attn). */
+    bool narrow_inside;
     int twin;              /* the output that must have the same bits, or -1 */
 };
 struct case_result {
     const struct op_case *c; /* borrowed: the case outlives the result */
+    bool narrow;             /* the table is narrow_attn */
     int n;
     struct case_output out[CASE_OUTPUTS_MAX];
 };

@@ -69,6 +69,12 @@ static const struct attn_case attn_cases[] = {
      .wide = true},
     {"one key here, more elsewhere", 2, 2, 8, 2, {3, 4}, {1, 1}, {5, 0}, .ring = true, .gap = 1},
     {"wide sums", 2, 2, 24, 2, {33, 7}, {33, 7}, .wide = true},
+    {"equal segments", 4, 2, 16, 3, {70, 70, 70}, {70, 70, 70}, .packed = true},
+    {"equal segments, keys apart", 2, 2, 24, 2, {66, 66}, {80, 80}, .gap = 3, .wide = true},
+    {"equal segments, added to", 4, 2, 16, 2, {40, 40}, {130, 130}, .add_q = true, .add_kv = true},
+    {"64 and 192 keys, logits near -100", 2, 2, 8, 3, {130, 70, 66}, {64, 192, 100}, .shift = 17},
+    {"320 keys, logits near -100, added to", 4, 2, 8, 1, {20}, {320}, .shift = 17, .add_q = true,
+     .add_kv = true},
 };
 enum { FORWARD_ONLY = 2 };
 
@@ -155,7 +161,9 @@ static void attn_fwd_make(struct lab *l, const void *data)
     a.o = lab_new(l, "o", c->wide ? LAB_WIDE : LAB_ACT, g.s, c->heads * c->d);
     a.lse = lab_new(l, "lse", LAB_STAT, g.s, c->heads);
     for (int i = 0; i < c->n; i++) {
-        lab_out(l, "o", i, tensor_rows(a.o, g.q_start[i], c->q[i]))->roundings = p_roundings(c);
+        struct case_output *o = lab_out(l, "o", i, tensor_rows(a.o, g.q_start[i], c->q[i]));
+        o->roundings = p_roundings(c);
+        o->narrow_inside = true;
         lab_out(l, "lse", i, tensor_rows(a.lse, g.q_start[i], c->q[i]));
     }
     LAB_CALL(l, attn_fwd, a);
@@ -231,7 +239,7 @@ static void gradients_put(struct lab *l, const struct attn_case *c, const struct
             lab_out(l, "dv", i, tensor_rows(a->dv, g->k_start[i], c->k[i])),
         };
         for (int k = 0; k < 3; k++)
-            made[k]->roundings = p_roundings(c);
+            made[k]->roundings = p_roundings(c), made[k]->narrow_inside = true;
         /* The gradients of a query's scores add up to 0, and so does what dq gets of the component
          * that all keys share: one of d, `shift` times as large as the others. */
         made[0]->roundings *= 1 + c->shift / sqrt((double)c->d);

@@ -366,7 +366,7 @@ int case_run(struct ops *o, struct dev_stream *s, const struct op_case *c, struc
              struct case_result *out, struct err *err)
 {
     static char nowhere[1];
-    struct case_result r = {.c = c};
+    struct case_result r = {.c = c, .narrow = o->narrow_attn};
     struct lab_whole w = {.lab = {.o = o, .s = s, .c = c, .err = err}, .types = types, .r = &r};
     int rc;
     room_count(&w, nowhere);

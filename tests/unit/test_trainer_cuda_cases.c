@@ -68,13 +68,15 @@ static int check(const struct op_case *c, const struct bench *b, const struct be
     return wrong;
 }
 
-static void check_table(enum dtype dtype)
+/* `only`: the beginning of the operations' names. */
+static void check_table(enum dtype dtype, bool deterministic, const char *only)
 {
     struct bench oracle = near_open(DTYPE_F64), cpu = near_open(dtype), b = cuda_bench(dtype);
     int wrong = 0;
+    b.ops->deterministic = deterministic;
     for (int i = 0; i < case_count(); i++) {
         const struct op_case c = case_at(i);
-        if (is_chosen(c.op))
+        if (is_chosen(c.op) && strncmp(c.op, only, strlen(only)) == 0)
             wrong += check(&c, &b, &oracle, &cpu);
     }
     bench_close(&b), bench_close(&cpu), bench_close(&oracle);
@@ -85,7 +87,22 @@ static void test_cases(void **state)
 {
     (void)state;
     for (int k = 0; k < TYPES; k++)
-        check_table(types[k]);
+        check_table(types[k], false, "");
+}
+
+static void test_deterministic(void **state)
+{
+    (void)state;
+    check_table(DTYPE_BF16, true, "attn_bwd");
+}
+
+/* Our own attention, without cuDNN's stand-in. */
+static void test_plain(void **state)
+{
+    (void)state;
+    setenv("REEL_ATTN", "plain", true);
+    check_table(DTYPE_BF16, false, "attn");
+    unsetenv("REEL_ATTN");
 }
 
 int main(int argc, char **argv)
@@ -93,6 +110,8 @@ int main(int argc, char **argv)
     (void)argc;
     chosen = argv + 1;
     cuda_library(argv[0]);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases),
+                                        cmocka_unit_test(test_deterministic),
+                                        cmocka_unit_test(test_plain)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,8 +41,9 @@ static const struct opt opts[] = {
     DEVICE_OPTS,
     DEVICE_COMM_OPT,
     {"deterministic", 0, OPT_BOOL, NULL,
-     "form every sum over ranks in rank order: the same bits whatever the network and NCCL, as on "
-     "the CPU (default: on GPUs NCCL's own sums of f32 and f64, which are faster)"},
+     "form every sum in one order, and those over ranks in rank order: the same bits whenever a "
+     "run is repeated, whatever the network and NCCL, as on the CPU (default: on GPUs NCCL's own "
+     "sums of f32 and f64, and cuDNN's of dq of attention in bf16, which are faster)"},
     {"profile", 0, OPT_BOOL, NULL,
      "measure every kind of computation and waiting: in the events of steps, and as a table at "
      "the end"},
@@ -571,6 +572,7 @@ static int attempt_prepare(const struct opt_values *v, struct comm *world, struc
         return rc;
     if ((rc = device_comm_take(v, run->resources.gpus_per_node, world, compute, coll, err)) < 0)
         return rc;
+    compute->deterministic = opt_bool(v, "deterministic");
     if (opt_bool(v, "trial") || compute->device != COMPUTE_CPU)
         return 0;
     return peak_measure(run, world, plans, !opt_bool(v, "quiet"), err);

@@ -1,7 +1,7 @@
 /* attn: what forward and backward of the plain attention share.
  *
- * It takes any types, segments and head dims; it is the path for f64 and for whatever a faster
- * kernel refuses, and what that one is held to.
+ * It takes any types, segments and head dims; it is the path for f64 and for whatever cuDNN does not
+ * take (attn_dnn.h), and what that one is held to.
  *
  * A block owns a tile of SIDE rows, queries or keys, of one head of one segment, and goes through
  * tiles of the rows that these meet, the keys or queries of the segment. For each it makes scores,
@@ -19,6 +19,7 @@
 #ifndef TRAINER_CUDA_ATTN_CUH
 #define TRAINER_CUDA_ATTN_CUH
 
+#include "trainer/cuda/attn_dnn_run.h"
 #include "trainer/cuda/kernel.cuh"
 
 enum {
@@ -179,6 +180,12 @@ __device__ static inline struct attn_place place_of(int64_t heads, int64_t tiles
 {
     int64_t pair = blockIdx.x / tiles;
     return {pair / heads, pair % heads, blockIdx.x % tiles, 0};
+}
+
+/* Tells whether a segment has been done by another kernel: all that are not `left`. */
+__device__ static inline bool is_others(const int32_t *left, const struct attn_place &p)
+{
+    return left && !left[p.segment];
 }
 
 /* Has the place hold its tile of `rows` rows: the block's n rows of at most SIDE. */

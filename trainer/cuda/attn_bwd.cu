@@ -15,13 +15,17 @@ __device__ static inline bool sees_one(const struct ops_attn &a, int64_t segment
 
 /* ---- delta ---- */
 
-/* Does one head of one row a warp, of n rows from q0 on. */
+/* Does one head of one row a warp, of a tile of rows with all heads. */
 template <class real>
-static __global__ void attn_delta(struct ops_attn a, int64_t q0, int64_t n)
+static __global__ void attn_delta(struct ops_attn a, int64_t tiles, const int32_t *left)
 {
-    int64_t step = thread_step() / WARP, lane = threadIdx.x % WARP;
-    for (int64_t item = thread_first() / WARP; item < n * a.heads; item += step) {
-        int64_t row = q0 + item / a.heads, head = item % a.heads;
+    struct attn_place p = place_of(1, tiles);
+    int64_t q0 = a.q_start[p.segment], lane = threadIdx.x % WARP;
+    if (is_others(left, p))
+        return;
+    place_cut<real>(&p, a.q_start[p.segment + 1] - q0);
+    for (int64_t item = threadIdx.x / WARP; item < p.n * a.heads; item += THREADS / WARP) {
+        int64_t row = q0 + p.first + item / a.heads, head = item % a.heads;
         real sum = 0;
         for (int64_t j = lane; j < a.head_dim; j += WARP)
             sum += get<real>(a.o, row, head * a.head_dim + j) *
@@ -60,7 +64,8 @@ __device__ static inline void queries_weigh(const struct ops_attn &a, const stru
     }
 }
 
-template <class real> static __global__ void attn_bwd_q(struct ops_attn a, int64_t tiles)
+template <class real>
+static __global__ void attn_bwd_q(struct ops_attn a, int64_t tiles, const int32_t *left)
 {
     struct attn_memory<real> *m = (struct attn_memory<real> *)block_memory;
     struct attn_place p = place_of(a.heads, tiles);
@@ -70,7 +75,7 @@ template <class real> static __global__ void attn_bwd_q(struct ops_attn a, int64
     struct sums<real> dq = {};
     struct scores<real> s, products;
     place_cut<real>(&p, a.q_start[p.segment + 1] - q0);
-    if (p.n == 0 || (keys == 0 && a.accumulate_dq))
+    if (is_others(left, p) || p.n == 0 || (keys == 0 && a.accumulate_dq))
         return;
     const struct strip q = strip_of(a.q, q0 + p.first, p.n, p.head, d),
                        d_o = strip_of(a.d_o, q0 + p.first, p.n, p.head, d);
@@ -129,7 +134,8 @@ __device__ static inline void keys_meet(const struct ops_attn &a, struct attn_me
     sums_add(m, q, dk);
 }
 
-template <class real> static __global__ void attn_bwd_k(struct ops_attn a, int64_t tiles)
+template <class real>
+static __global__ void attn_bwd_k(struct ops_attn a, int64_t tiles, const int32_t *left)
 {
     struct attn_memory<real> *m = (struct attn_memory<real> *)block_memory;
     struct attn_place p = place_of(a.kv_heads, tiles);
@@ -138,7 +144,7 @@ template <class real> static __global__ void attn_bwd_k(struct ops_attn a, int64
     bool one = sees_one(a, p.segment);
     struct sums<real> dk = {}, dv = {};
     place_cut<real>(&p, a.k_len[p.segment]);
-    if (p.n == 0 || (q0 == q1 && a.accumulate_dkv))
+    if (is_others(left, p) || p.n == 0 || (q0 == q1 && a.accumulate_dkv))
         return;
     const struct strip k = strip_of(a.k, k0 + p.first, p.n, p.head, d),
                        v = strip_of(a.v, k0 + p.first, p.n, p.head, d);
@@ -155,21 +161,24 @@ template <class real> static __global__ void attn_bwd_k(struct ops_attn a, int64
 
 /* ---- the calls ---- */
 
-template <class real> static void attn_bwd_all(cudaStream_t s, const struct ops_attn *a)
+template <class real>
+static void attn_bwd_all(cudaStream_t s, const struct ops_attn *a, const int32_t *left)
 {
     int64_t q_tiles = tiles_of<real>(longest_q(a)), k_tiles = tiles_of<real>(longest_k(a)),
-            q0 = a->n ? a->host.q_start[0] : 0, rows = a->n ? a->host.q_start[a->n] - q0 : 0,
             bytes = (int64_t)sizeof(struct attn_memory<real>);
-    launch(s, attn_delta<real>, blocks_for(rows * a->heads * WARP), THREADS, 0, *a, q0, rows);
-    launch(s, attn_bwd_q<real>, a->n * a->heads * q_tiles, THREADS, bytes, *a, q_tiles);
-    launch(s, attn_bwd_k<real>, a->n * a->kv_heads * k_tiles, THREADS, bytes, *a, k_tiles);
+    launch(s, attn_delta<real>, a->n * q_tiles, THREADS, 0, *a, q_tiles, left);
+    launch(s, attn_bwd_q<real>, a->n * a->heads * q_tiles, THREADS, bytes, *a, q_tiles, left);
+    launch(s, attn_bwd_k<real>, a->n * a->kv_heads * k_tiles, THREADS, bytes, *a, k_tiles, left);
 }
 
 void kernel_attn_bwd(struct ops_cuda *o, cudaStream_t s, const struct ops_attn *a)
 {
+    const int32_t *left = NULL;
     attn_check(a);
+    if (attn_dnn_queue(o->dnn, s, a, true, &left) && !left)
+        return;
     if (o->ops.stat == DTYPE_F64)
-        attn_bwd_all<double>(s, a);
+        attn_bwd_all<double>(s, a, left);
     else
-        attn_bwd_all<float>(s, a);
+        attn_bwd_all<float>(s, a, left);
 }

@@ -64,7 +64,8 @@ __device__ static inline void outputs_put(const struct ops_attn &a, const struct
     sums_put(o, *out, false);
 }
 
-template <class real> static __global__ void attn_fwd(struct ops_attn a, int64_t tiles)
+template <class real>
+static __global__ void attn_fwd(struct ops_attn a, int64_t tiles, const int32_t *left)
 {
     struct attn_memory<real> *m = (struct attn_memory<real> *)block_memory;
     struct attn_place p = place_of(a.heads, tiles);
@@ -74,7 +75,7 @@ template <class real> static __global__ void attn_fwd(struct ops_attn a, int64_t
     struct scores<real> s;
     struct running<real> r;
     place_cut<real>(&p, a.q_start[p.segment + 1] - q0);
-    if (p.n == 0)
+    if (is_others(left, p) || p.n == 0)
         return;
     const struct strip q = strip_of(a.q, q0 + p.first, p.n, p.head, a.head_dim);
     UNROLL for (int i = 0; i < tile<real>::EACH; i++)
@@ -90,20 +91,24 @@ template <class real> static __global__ void attn_fwd(struct ops_attn a, int64_t
     outputs_put(a, q, r, &out);
 }
 
-template <class real> static void attn_fwd_all(cudaStream_t s, const struct ops_attn *a)
+template <class real>
+static void attn_fwd_all(cudaStream_t s, const struct ops_attn *a, const int32_t *left)
 {
     int64_t tiles = tiles_of<real>(longest_q(a));
     launch(s, attn_fwd<real>, a->n * a->heads * tiles, THREADS,
-           (int64_t)sizeof(struct attn_memory<real>), *a, tiles);
+           (int64_t)sizeof(struct attn_memory<real>), *a, tiles, left);
 }
 
 void kernel_attn_fwd(struct ops_cuda *o, cudaStream_t s, const struct ops_attn *a)
 {
+    const int32_t *left = NULL;
     attn_check(a);
+    if (attn_dnn_queue(o->dnn, s, a, false, &left) && !left)
+        return;
     if (o->ops.stat == DTYPE_F64)
-        attn_fwd_all<double>(s, a);
+        attn_fwd_all<double>(s, a, left);
     else
-        attn_fwd_all<float>(s, a);
+        attn_fwd_all<float>(s, a, left);
 }
 
 /* ---- the merge ---- */

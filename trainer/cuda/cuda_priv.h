@@ -39,12 +39,14 @@ enum {
     CUDA_PARTS = 64,
 };
 struct gemm_lt;
+struct attn_dnn;
 struct ops_cuda {
     struct ops ops; /* first member */
     /* Sums in parts: CUDA_PARTS x OPS_ROW_MAX elements of 8 bytes. Work on one stream at a time
      * holds it. */
     void *parts;
-    struct gemm_lt *lt; /* gemm_lt.h */
+    struct gemm_lt *lt;   /* gemm_lt.h */
+    struct attn_dnn *dnn; /* attn_dnn_run.h; NULL: our own kernels do all */
 };
 
 int ops_cuda_open(struct dev *dev, enum dtype dtype, const char *gemm_table, struct ops **out,

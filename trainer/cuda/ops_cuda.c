@@ -1,5 +1,6 @@
 #include <stdlib.h>
 
+#include "trainer/cuda/attn_dnn_run.h"
 #include "trainer/cuda/cuda_priv.h"
 #include "trainer/cuda/gemm_lt.h"
 #include "trainer/cuda/marks.h"
@@ -21,6 +22,7 @@ OPS_LIST(CALL)
 static void cuda_close(struct ops *o)
 {
     struct ops_cuda *c = (struct ops_cuda *)o;
+    attn_dnn_close(c->dnn);
     gemm_lt_close(c->lt);
     o->dev->free(o->dev, c->parts);
     free(c);
@@ -58,6 +60,9 @@ int ops_cuda_open(struct dev *dev, enum dtype dtype, const char *gemm_table, str
         goto out;
     if ((rc = gemm_lt_open(dev, dev_cuda_name(dev), gemm_table, &c->lt, err)) < 0)
         goto out;
+    if ((rc = attn_dnn_open(&c->ops, &c->dnn, err)) < 0)
+        goto out;
+    c->ops.narrow_attn = c->dnn != NULL;
     *out = &c->ops;
     c = NULL; /* the caller's */
 out:

@@ -83,7 +83,10 @@ int compute_open(struct compute *d, const struct compute_conf *conf, struct err 
         return rc;
     if ((rc = d->dev->stream_new(d->dev, "compute", DEV_PRIORITY_NORMAL, &d->stream, err)) < 0)
         return rc;
-    return table_open(w, conf, d->dev, &d->ops, err);
+    if ((rc = table_open(w, conf, d->dev, &d->ops, err)) < 0)
+        return rc;
+    d->ops->deterministic = conf->deterministic;
+    return 0;
 }
 
 void compute_close(struct compute *d)

@@ -23,6 +23,7 @@ struct compute_conf {
     bool poison;        /* dev.h */
     enum dtype dtype;   /* of activations */
     enum ops_blas blas; /* of the CPU's products */
+    bool deterministic; /* ops.h */
     const char *gemm_table; /* of a GPU's: a file, "": none, NULL: what REEL_GEMM_TABLE names */
 };
 

@@ -8,15 +8,17 @@
  * bf16 and stat = f32.
  *
  * With bf16, arithmetic is f32's: numbers are widened exactly, and each result is rounded once, to
- * nearest even, when it is stored; no sum passes through bf16 on its way. With beta or an
- * accumulate flag the old value is read back as stored, that is, already rounded. A tensor of the
- * class act may then also be of f32: products, activations, norms and tables take either wherever
- * they take tensors, each tensor on its own; those marked stat are f32.
+ * nearest even, when it is stored; no sum passes through bf16 on its way. (Attention by a GPU's
+ * library is `narrow_attn`: it rounds P and dS to bf16 before it multiplies with them.) With beta
+ * or an accumulate flag the old value is read back as stored, that is, already rounded. A tensor of
+ * the class act may then also be of f32: products, activations, norms and tables take either
+ * wherever they take tensors, each tensor on its own; those marked stat are f32.
  *
  * Every call takes the table, a stream and one struct of arguments, which is read before the call
  * returns. Calls queue work; they do not fail: errors of a device come with the next stream_sync.
  * Wrong shapes are broken invariants. Optional tensors have ptr NULL. All results are the same for
- * the same inputs whatever the thread or repetition: every sum has a fixed order.
+ * the same inputs whatever the thread or repetition: every sum has a fixed order. There is one
+ * exception, dq of attn_bwd where a GPU's library adds it up; `deterministic` forbids that, too.
  *
  * Letters: s tokens of the micro-batch, n samples, D hidden, H heads, K kv_heads, d head dim, C
  * latent channels, P cells of a patch. Index arrays are int32 in device memory.
@@ -349,7 +351,9 @@ struct ops {
     const char *name;        /* "cpu-f64" */
     struct dev *dev;         /* borrowed; outlives the table */
     enum dtype act, stat;
-    int64_t workspace_bytes; /* taken at opening, for the memory plan */
+    int64_t workspace_bytes; /* taken so far: at opening, and for attention by a GPU's library */
+    bool deterministic;      /* the caller's wish, from opening on: see above */
+    bool narrow_attn;        /* see above */
     void *self;              /* the backend's own */
     /* A table whose calls run at once calls this between the parts of products and attention, so
      * that messages move meanwhile; NULL: it does not. */

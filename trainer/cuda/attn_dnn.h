@@ -1,0 +1,105 @@
+/* attn_dnn: which attention goes to cuDNN, and as what.
+ *
+ * cuDNN computes attention by plans, each for a class of calls: types, heads, strides and extents.
+ * A class has one of two forms.
+ *
+ *     dense    all segments have as many queries, and as many keys, at equal distances
+ *     packed   segments of any lengths; lengths and offsets lie in device memory. The class has the
+ *              numbers of segments and tokens rounded up, so that few classes serve all packs:
+ *              segments that are too many have length 0
+ *
+ * What it does not take our own kernels compute (attn.cuh): whole calls, for the reasons of enum
+ * attn_refusal, and in packed form single segments. The library is then told that such a segment is
+ * empty, and our kernels do those alone. These are segments in which a query or a key stands alone,
+ * or which are small (attn_dnn_segment).
+ *
+ * In backward a segment may be left for its numbers, too. With keys that are 64 more than a
+ * multiple of 128 the library's backward has given NaN in dq for queries with lse < -88.7: keys
+ * that a tile does not have weigh exp(0 - lse), which is infinite there. So for such a number of
+ * keys a kernel looks at lse first, and leaves a segment that has one below ATTN_DNN_LSE. No bound
+ * of gains is needed for it, and the host reads nothing.
+ */
+#ifndef TRAINER_CUDA_ATTN_DNN_H
+#define TRAINER_CUDA_ATTN_DNN_H
+
+#include "base/host_device.h"
+#include "trainer/ops/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    ATTN_DNN_SMALL = 64,  /* tokens: a segment of no more is lost in tiles of 128 */
+    ATTN_DNN_TILE = 128,
+    ATTN_DNN_HAZARD = 64, /* keys beyond whole tiles that make the backward look at lse */
+    ATTN_DNN_LSE = -64,   /* P stays far from the largest float above it */
+};
+
+/* Tensors of a class. DQ_SUM is the library's own sum of dq, in f32. */
+enum attn_tensor {
+    ATTN_Q, ATTN_K, ATTN_V, ATTN_O, ATTN_LSE, ATTN_D_O, ATTN_DQ, ATTN_DK, ATTN_DV, ATTN_DELTA,
+    ATTN_DQ_SUM, ATTN_TENSORS
+};
+
+/* A class has no padding, so that classes compare as bytes. dk and dv have the heads of q; our own
+ * kernel adds those of a group. */
+struct attn_class {
+    int64_t n;                /* segments */
+    int64_t q, k;             /* tokens of a segment, or of the longest */
+    int64_t heads, kv_heads, d;
+    int64_t q_step, k_step;   /* dense: rows from one segment to the next */
+    int64_t ld[ATTN_TENSORS]; /* elements; 0: it has none */
+    int32_t o, dq, dkv;       /* enum dtype */
+    int32_t packed, backward;
+    int32_t deterministic;    /* dq is summed in one order */
+};
+
+/* Why a call is not the library's. */
+enum attn_refusal {
+    ATTN_TAKEN,
+    ATTN_TYPES,       /* q, k, v or dO is not bf16, or another is of a type that it has not */
+    ATTN_HEAD_DIM,    /* is no multiple of 8, or more than 256 */
+    ATTN_ALIGNMENT,   /* a tensor's rows do not begin at multiples of 16 bytes */
+    ATTN_SEGMENTS,    /* there is none that it takes */
+    ATTN_ORDER,       /* keys of segments overlap, or go back; in backward, stand apart */
+    ATTN_ORDER_OF_DQ, /* deterministic, and dq in f32, which it adds up in any order */
+};
+
+HOST_DEVICE static inline bool attn_dnn_is_of_keys(int t)
+{
+    return t == ATTN_K || t == ATTN_V || t == ATTN_DK || t == ATTN_DV;
+}
+
+/* Tells whether the library takes a segment, whatever its numbers are. */
+HOST_DEVICE static inline bool attn_dnn_segment(int64_t queries, int64_t keys)
+{
+    return queries > 1 && keys > 1 && (queries > ATTN_DNN_SMALL || keys > ATTN_DNN_SMALL);
+}
+
+/* Tells whether the backward must look at lse of a segment. */
+HOST_DEVICE static inline bool attn_dnn_hazard(int64_t keys)
+{
+    return keys % ATTN_DNN_TILE == ATTN_DNN_HAZARD;
+}
+
+/* Tells whether a class has a tensor. */
+bool attn_class_has(const struct attn_class *c, enum attn_tensor t);
+/* Is DQ_SUM laid out as dq is, by offsets? It is known to be wrong for head dims that are no
+ * multiple of 16 (cuDNN Frontend), where each segment has room for the longest. */
+bool attn_class_sum_is_packed(const struct attn_class *c);
+
+/* Says whether cuDNN is asked for a call, and writes its class. A pure function of shapes, types,
+ * addresses and the segments that the host knows. */
+enum attn_refusal attn_dnn_takes(const struct ops_attn *a, bool backward, bool deterministic,
+                                 struct attn_class *out);
+/* Tells whether our own kernels must look at the segments of a call that it takes. */
+bool attn_dnn_leaves(const struct ops_attn *a, const struct attn_class *c);
+/* Do dk and dv, or dq, pass through memory of f32 from which our own kernel brings them home? */
+bool attn_dnn_dkv_by_way(const struct ops_attn *a);
+bool attn_dnn_dq_by_way(const struct ops_attn *a);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,357 @@
+#include "trainer/cuda/attn_dnn_run.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/cuda/attn_dnn_graph.h"
+
+enum {
+    OLDEST = 91800, /* 9.18: backward with lengths on 9.0 needs no memory of zeros */
+    ROOM_ALIGN = 256,
+    TENSOR_IDS = ATTN_ID_VIRTUAL,
+};
+
+/* The plan of a class, or the knowledge that there is none. */
+struct kept {
+    struct attn_class c;
+    struct attn_plan plan;
+};
+
+struct attn_dnn {
+    struct ops *ops;
+    cudnnHandle_t handle;
+    cudnnBackendDescriptor_t device;
+    struct kept kept[ATTN_PLANS];
+    int n, oldest; /* the place that a new class takes when all are taken */
+    char *room;
+    int64_t room_bytes;
+};
+
+/* ---- plans ---- */
+
+/* Tells the device of an error, as the runtime's error that is nearest. */
+static void keep_error(struct attn_dnn *d, cudnnStatus_t st)
+{
+    bool memory = st == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED ||
+                  st == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
+    dev_cuda_fail(d->ops->dev,
+                  memory ? cudaErrorMemoryAllocation
+                  : CUDNN_STATUS_CATEGORY(st) == CUDNN_STATUS_EXECUTION_FAILED
+                      ? cudaErrorLaunchFailure : cudaErrorInvalidValue,
+                  "attention by cuDNN");
+}
+
+static struct kept *place_take(struct attn_dnn *d, cudaStream_t s)
+{
+    struct kept *k;
+    if (d->n < ATTN_PLANS)
+        return &d->kept[d->n++];
+    k = &d->kept[d->oldest];
+    d->oldest = (d->oldest + 1) % ATTN_PLANS;
+    dev_cuda_fail(d->ops->dev, cudaStreamSynchronize(s), "the end of a plan");
+    attn_plan_free(&k->plan);
+    return k;
+}
+
+/* Returns the plan of a class; NULL: the library has none. */
+static const struct attn_plan *plan_of(struct attn_dnn *d, cudaStream_t s,
+                                       const struct attn_class *c)
+{
+    char why[ATTN_WHY];
+    struct kept *k = d->kept;
+    cudnnStatus_t st;
+    while (k < d->kept + d->n && memcmp(&k->c, c, sizeof *c) != 0)
+        k++;
+    if (k == d->kept + d->n) {
+        k = place_take(d, s);
+        *k = (struct kept){.c = *c};
+        st = attn_plan_make(c, d->device, &k->plan, why);
+        if (attn_plan_failed(st))
+            keep_error(d, st);
+    }
+    return k->plan.plan ? &k->plan : NULL;
+}
+
+/* ---- memory ---- */
+
+/* Where the parts of a call lie in the room, in bytes. */
+struct parts { int64_t library, offset, q_len, k_len, left, dq_sum, dq, dk, dv, end; };
+
+static int64_t part_take(int64_t *end, int64_t bytes)
+{
+    int64_t at = *end;
+    *end = (at + bytes + ROOM_ALIGN - 1) / ROOM_ALIGN * ROOM_ALIGN;
+    return at;
+}
+
+/* The rows of all segments' queries and keys: the first, and how many. */
+struct rows { int64_t q, n_q, k, n_k; };
+
+static struct rows rows_of(const struct ops_attn *a)
+{
+    struct rows r = {.q = a->host.q_start[0], .k = INT32_MAX};
+    int64_t end = 0;
+    r.n_q = a->host.q_start[a->n] - r.q;
+    for (int64_t i = 0; i < a->n; i++) {
+        int64_t start = a->host.k_start[i], len = a->host.k_len[i];
+        if (len == 0)
+            continue;
+        r.k = start < r.k ? start : r.k;
+        end = start + len > end ? start + len : end;
+    }
+    r.n_k = end - r.k;
+    return r;
+}
+
+static struct parts parts_of(const struct ops_attn *a, const struct attn_class *c,
+                             const struct attn_plan *plan, const struct rows *r)
+{
+    struct parts p = {0};
+    int64_t row = c->heads * c->d * 4, lens = c->packed ? c->n * 4 : 0;
+    p.library = part_take(&p.end, plan->workspace_bytes);
+    p.offset = part_take(&p.end, c->packed ? ATTN_TENSORS * attn_offset_step(c->n) * 8 : 0);
+    p.q_len = part_take(&p.end, lens);
+    p.k_len = part_take(&p.end, lens);
+    p.left = part_take(&p.end, lens);
+    if (attn_class_has(c, ATTN_DQ_SUM))
+        p.dq_sum = part_take(&p.end, c->packed && !attn_class_sum_is_packed(c)
+                                         ? c->n * c->q * row : r->n_q * row);
+    if (c->backward && attn_dnn_dq_by_way(a))
+        p.dq = part_take(&p.end, r->n_q * row);
+    if (c->backward && attn_dnn_dkv_by_way(a)) {
+        p.dk = part_take(&p.end, r->n_k * row);
+        p.dv = part_take(&p.end, r->n_k * row);
+    }
+    return p;
+}
+
+/* Sees that the room has so many bytes. What it held is over. */
+static bool room_take(struct attn_dnn *d, cudaStream_t s, int64_t bytes)
+{
+    struct dev *dev = d->ops->dev;
+    struct err err = {0};
+    if (bytes <= d->room_bytes)
+        return true;
+    dev_cuda_fail(dev, cudaStreamSynchronize(s), "the workspace of attention");
+    dev->free(dev, d->room);
+    d->ops->workspace_bytes -= d->room_bytes;
+    d->room = NULL, d->room_bytes = 0;
+    if (dev->alloc(dev, "attention by cuDNN", bytes, (void **)&d->room, &err) < 0) {
+        dev_cuda_fail(dev, cudaErrorMemoryAllocation, "the workspace of attention");
+        return false;
+    }
+    d->room_bytes = bytes;
+    d->ops->workspace_bytes += bytes;
+    return true;
+}
+
+/* ---- a call ---- */
+
+struct call {
+    const struct ops_attn *a;
+    const struct attn_class *c;
+    const struct attn_plan *plan;
+    struct rows rows;
+    struct parts at;
+    char *room;
+};
+
+/* Returns where a tensor begins: in packed form row 0, from which offsets count, else the first row
+ * of the first segment. */
+static void *start_of(const struct call *c, enum attn_tensor t)
+{
+    const struct ops_attn *a = c->a;
+    const struct tensor *tensors[ATTN_TENSORS] = {&a->q, &a->k, &a->v, &a->o, &a->lse, &a->d_o,
+                                                  &a->dq, &a->dk, &a->dv, &a->delta};
+    if (t == ATTN_DQ_SUM)
+        return c->room + c->at.dq_sum;
+    if (t == ATTN_DQ && attn_dnn_dq_by_way(a))
+        return c->room + c->at.dq;
+    if ((t == ATTN_DK || t == ATTN_DV) && attn_dnn_dkv_by_way(a))
+        return c->room + (t == ATTN_DK ? c->at.dk : c->at.dv);
+    if (c->c->packed)
+        return tensors[t]->ptr;
+    return tensor_at(tensors[t], attn_dnn_is_of_keys((int)t) ? c->rows.k : c->rows.q, 0);
+}
+
+/* Returns the row that stands where a tensor begins. */
+static int64_t first_of(const struct call *c, enum attn_tensor t)
+{
+    if (t == ATTN_DQ_SUM || (t == ATTN_DQ && attn_dnn_dq_by_way(c->a)))
+        return c->rows.q;
+    return (t == ATTN_DK || t == ATTN_DV) && attn_dnn_dkv_by_way(c->a) ? c->rows.k : 0;
+}
+
+static void lay_queue(const struct call *c, cudaStream_t s)
+{
+    const struct ops_attn *a = c->a;
+    struct attn_lay l = {
+        .q_start = a->q_start, .k_start = a->k_start, .k_len = a->k_len,
+        .given = a->n, .n = c->c->n, .lse = c->c->backward ? a->lse : tensor_none(),
+        .heads = a->heads,
+        .offset = (int64_t *)(void *)(c->room + c->at.offset),
+        .step = attn_offset_step(c->c->n),
+        .q_len = (int32_t *)(void *)(c->room + c->at.q_len),
+        .k_len_out = (int32_t *)(void *)(c->room + c->at.k_len),
+        .left = (int32_t *)(void *)(c->room + c->at.left)};
+    for (int t = 0; t < ATTN_TENSORS; t++) {
+        l.ld[t] = c->c->ld[t];
+        l.first[t] = first_of(c, (enum attn_tensor)t);
+    }
+    kernel_attn_lay(s, &l);
+}
+
+/* What a plan is run with: ids, and where each lies. */
+struct pack { int64_t ids[TENSOR_IDS]; void *at[TENSOR_IDS]; int64_t n; };
+
+static void pack_add(struct pack *p, int64_t id, void *at)
+{
+    p->ids[p->n] = id;
+    p->at[p->n++] = at;
+}
+
+static struct pack pack_of(const struct call *c, float numbers[3])
+{
+    struct pack p = {.n = 0};
+    for (int t = 0; t < ATTN_TENSORS; t++) {
+        if (!attn_class_has(c->c, (enum attn_tensor)t))
+            continue;
+        pack_add(&p, ATTN_ID_TENSOR + t, start_of(c, (enum attn_tensor)t));
+        if (c->c->packed && (t != ATTN_DQ_SUM || attn_class_sum_is_packed(c->c)))
+            pack_add(&p, ATTN_ID_OFFSET + t,
+                     c->room + c->at.offset + t * attn_offset_step(c->c->n) * 8);
+    }
+    pack_add(&p, ATTN_ID_SCALE, &numbers[0]);
+    if (c->c->backward)
+        pack_add(&p, ATTN_ID_ONE, &numbers[1]);
+    if (c->c->backward && c->c->packed)
+        pack_add(&p, ATTN_ID_NOTHING, &numbers[2]);
+    if (c->c->packed) {
+        pack_add(&p, ATTN_ID_Q_LEN, c->room + c->at.q_len);
+        pack_add(&p, ATTN_ID_K_LEN, c->room + c->at.k_len);
+    }
+    return p;
+}
+
+static void home_queue(const struct call *c, cudaStream_t s, const int32_t *left)
+{
+    const struct ops_attn *a = c->a;
+    struct attn_home q = {.start = a->q_start, .left = left, .n = a->n, .longest = c->c->q,
+                          .to = a->dq, .from = (const float *)(const void *)(c->room + c->at.dq),
+                          .first = c->rows.q, .heads = a->heads, .group = 1, .d = a->head_dim,
+                          .add = true};
+    struct attn_home k = {.start = a->k_start, .len = a->k_len, .left = left, .n = a->n,
+                          .longest = c->c->k, .to = a->dk,
+                          .from = (const float *)(const void *)(c->room + c->at.dk),
+                          .first = c->rows.k, .heads = a->kv_heads,
+                          .group = a->heads / a->kv_heads, .d = a->head_dim,
+                          .add = a->accumulate_dkv};
+    if (attn_dnn_dq_by_way(a))
+        kernel_attn_home(s, &q);
+    if (!attn_dnn_dkv_by_way(a))
+        return;
+    kernel_attn_home(s, &k);
+    k.to = a->dv, k.from = (const float *)(const void *)(c->room + c->at.dv);
+    kernel_attn_home(s, &k);
+}
+
+static const int32_t *left_of(const struct call *c)
+{
+    return (const int32_t *)(const void *)(c->room + c->at.left);
+}
+
+bool attn_dnn_queue(struct attn_dnn *d, cudaStream_t s, const struct ops_attn *a, bool backward,
+                    const int32_t **left)
+{
+    struct attn_class class;
+    struct call c = {.a = a, .c = &class};
+    float numbers[3] = {(float)a->scale, 1, -INFINITY};
+    struct pack pack;
+    cudnnStatus_t st;
+    *left = NULL;
+    if (!d || attn_dnn_takes(a, backward, d->ops->deterministic, &class) != ATTN_TAKEN)
+        return false;
+    if (!(c.plan = plan_of(d, s, &class)))
+        return false;
+    c.rows = rows_of(a);
+    c.at = parts_of(a, &class, c.plan, &c.rows);
+    if (c.at.end > ATTN_WORKSPACE_MOST || !room_take(d, s, c.at.end))
+        return false;
+    c.room = d->room;
+    if (class.packed)
+        lay_queue(&c, s);
+    pack = pack_of(&c, numbers);
+    st = attn_plan_queue(d->handle, s, c.plan, pack.n, pack.ids, pack.at, c.room);
+    if (st != CUDNN_STATUS_SUCCESS)
+        keep_error(d, st);
+    if (attn_dnn_leaves(a, &class))
+        *left = left_of(&c);
+    if (backward)
+        home_queue(&c, s, class.packed ? left_of(&c) : NULL);
+    return true;
+}
+
+/* ---- life ---- */
+
+static int version_check(struct err *err)
+{
+    size_t v = cudnnGetVersion();
+    if (v >= OLDEST && v / 10000 == CUDNN_MAJOR)
+        return 0;
+    return err_set(err, ERR_ENV,
+                   "cuDNN: the library is of version %zu.%zu.%zu, and this build is for %d.%d and "
+                   "later of %d: put a newer libcudnn.so.%d first in LD_LIBRARY_PATH, or set "
+                   "REEL_ATTN=plain",
+                   v / 10000, v % 10000 / 100, v % 100, OLDEST / 10000, OLDEST % 10000 / 100,
+                   CUDNN_MAJOR, CUDNN_MAJOR);
+}
+
+static int library_open(struct attn_dnn *d, struct err *err)
+{
+    cudnnStatus_t st = cudnnCreate(&d->handle);
+    if (st == CUDNN_STATUS_SUCCESS)
+        st = attn_device_make(d->handle, &d->device);
+    if (st == CUDNN_STATUS_SUCCESS)
+        return 0;
+    return err_set(err, ERR_ENV,
+                   "GPU (%s): cuDNN %zu does not open: %s; see that the driver and the library are "
+                   "of one CUDA, or set REEL_ATTN=plain",
+                   dev_cuda_name(d->ops->dev), cudnnGetVersion(), cudnnGetErrorString(st));
+}
+
+int attn_dnn_open(struct ops *ops, struct attn_dnn **out, struct err *err)
+{
+    const char *wish = getenv("REEL_ATTN");
+    struct attn_dnn *d = NULL;
+    int rc;
+    *out = NULL;
+    if (ops->act != DTYPE_BF16 || (wish && strcmp(wish, "plain") == 0))
+        return 0;
+    if ((rc = version_check(err)) < 0)
+        return rc;
+    if (!(d = calloc(1, sizeof *d)))
+        return err_set(err, ERR_NOMEM, "cuDNN: no memory for its plans");
+    d->ops = ops;
+    if ((rc = library_open(d, err)) < 0)
+        goto out;
+    *out = d;
+    d = NULL; /* the caller's */
+out:
+    attn_dnn_close(d);
+    return rc;
+}
+
+void attn_dnn_close(struct attn_dnn *d)
+{
+    if (!d)
+        return;
+    for (int i = 0; i < d->n; i++)
+        attn_plan_free(&d->kept[i].plan);
+    d->ops->dev->free(d->ops->dev, d->room);
+    if (d->device)
+        cudnnBackendDestroyDescriptor(d->device);
+    if (d->handle)
+        cudnnDestroy(d->handle);
+    free(d);
+}

@@ -1,0 +1,84 @@
+/* Kernels around cuDNN's attention (attn_dnn_run.h): lengths and offsets of segments in the form
+ * that it reads, and sums of what it gives. */
+#include "trainer/cuda/attn_dnn_run.h"
+#include "trainer/cuda/kernel.cuh"
+
+/* ---- lengths and offsets ---- */
+
+/* Tells all threads of the block whether a query of a segment has an lse below the limit. */
+__device__ static bool has_low(const struct attn_lay &a, int64_t segment)
+{
+    float *parts = (float *)block_memory, low = 0;
+    int64_t first = a.q_start[segment],
+            n = (a.q_start[segment + 1] - first) * a.heads;
+    for (int64_t e = threadIdx.x; e < n; e += THREADS)
+        if (get<float>(a.lse, first + e / a.heads, e % a.heads) < ATTN_DNN_LSE)
+            low = 1;
+    return block_sum(low, parts) > 0;
+}
+
+/* Returns the row at which the keys of a segment begin; without keys, that of the next which has
+ * some; behind all, their end. */
+__device__ static int64_t keys_first(const struct attn_lay &a, int64_t segment)
+{
+    int64_t i = segment;
+    while (i < a.given && a.k_len[i] == 0)
+        i++;
+    if (i < a.given)
+        return a.k_start[i];
+    while (i > 0 && a.k_len[i - 1] == 0)
+        i--;
+    return i > 0 ? a.k_start[i - 1] + a.k_len[i - 1] : 0;
+}
+
+/* Does one segment a block, and the end of all with the last. */
+static __global__ void attn_lay(struct attn_lay a)
+{
+    int64_t i = blockIdx.x, q = 0, k = 0;
+    if (i < a.given)
+        q = a.q_start[i + 1] - a.q_start[i], k = a.k_len[i];
+    bool taken = attn_dnn_segment(q, k);
+    if (taken && a.lse.ptr && attn_dnn_hazard(k))
+        taken = !has_low(a, i);
+    for (int t = (int)threadIdx.x; t < ATTN_TENSORS; t += THREADS) {
+        int64_t row = attn_dnn_is_of_keys(t) ? keys_first(a, i) : a.q_start[lesser(i, a.given)];
+        a.offset[t * a.step + i] = (row - a.first[t]) * a.ld[t];
+    }
+    if (i < a.n && threadIdx.x == 0) {
+        a.q_len[i] = taken ? (int32_t)q : 0;
+        a.k_len_out[i] = taken ? (int32_t)k : 0;
+        a.left[i] = !taken;
+    }
+}
+
+void kernel_attn_lay(cudaStream_t s, const struct attn_lay *a)
+{
+    launch(s, attn_lay, a->n + 1, THREADS, THREADS / WARP * (int64_t)sizeof(float), *a);
+}
+
+/* ---- sums ---- */
+
+enum { HOME_ROWS = 32 }; /* of a block */
+
+static __global__ void attn_home(struct attn_home a, int64_t tiles)
+{
+    int64_t segment = blockIdx.x / tiles, at = blockIdx.x % tiles * HOME_ROWS,
+            start = a.start[segment], cols = a.heads * a.d,
+            len = a.len ? a.len[segment] : a.start[segment + 1] - start;
+    if (a.left && a.left[segment])
+        return;
+    for (int64_t e = threadIdx.x; e < lesser(HOME_ROWS, len - at) * cols; e += THREADS) {
+        int64_t row = start + at + e / cols, col = e % cols;
+        const float *from = a.from + ((row - a.first) * a.heads + col / a.d) * a.group * a.d;
+        float sum = a.add ? get<float>(a.to, row, col) : 0;
+        for (int64_t g = 0; g < a.group; g++)
+            sum += from[g * a.d + col % a.d];
+        put<float>(a.to, row, col, sum);
+    }
+}
+
+void kernel_attn_home(cudaStream_t s, const struct attn_home *a)
+{
+    int64_t tiles = (a->longest + HOME_ROWS - 1) / HOME_ROWS;
+    launch(s, attn_home, a->n * tiles, THREADS, 0, *a, tiles);
+}
