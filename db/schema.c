@@ -71,6 +71,18 @@ static const char *migration(int from)
 
 /* ---- the columns of a step ---- */
 
+/* Returns what stands before a column's name: where it comes from. What db/views.sql computes of
+ * the time that the job was suspended is rest_s there. */
+static const char *column_from(const struct step_column *c)
+{
+    if (strcmp(c->name, "step_s") == 0)
+        return "max(0, s.step_s - s.rest_s) AS ";
+    if (strcmp(c->name, "mfu") == 0)
+        return "CASE s.rest_s WHEN 0 THEN s.mfu"
+               " ELSE s.mfu * (s.step_s / nullif(s.step_s - s.rest_s, 0)) END AS ";
+    return "s.";
+}
+
 /* Adds the columns of v_step from *at on, up to the one that is named `last`. If no name is given,
  * it adds all that remain, each behind another column. */
 static void columns_add(struct str *out, const struct step_column **at, const char *last,
@@ -81,8 +93,8 @@ static void columns_add(struct str *out, const struct step_column **at, const ch
         found = last_bytes && strncmp((*at)->name, last, last_bytes) == 0 &&
                 !(*at)->name[last_bytes];
         if ((*at)->shown)
-            str_addf(out, last_bytes ? "  s.%s, -- %s\n" : "  , s.%s -- %s\n", (*at)->name,
-                     (*at)->text);
+            str_addf(out, last_bytes ? "  %s%s, -- %s\n" : "  , %s%s -- %s\n", column_from(*at),
+                     (*at)->name, (*at)->text);
     }
 }
 

@@ -57,7 +57,7 @@ DROP VIEW IF EXISTS v_step;
 CREATE VIEW v_step AS
 -- One row an optimizer step done, replays included; never steps of trials. Of a wrapped trainer one
 -- row a line that it printed, which may cover several steps: step_s, tokens and mfu are then of all
--- of them, step is the last.
+-- of them, step is the last. The time for which the job was suspended is in no step_s and in no mfu.
 SELECT
   s.run, -- run id
   s.attempt, -- from 1
@@ -68,7 +68,13 @@ SELECT
   /* STEP spike */
   coalesce(s.steps, 1) AS steps -- that the row covers, up to step; 1 of our own trainer
   /* STEP */
-FROM step s
+FROM (SELECT *, coalesce(
+        (SELECT sum(max(0, min(y.at - coalesce(w.ended_ago_s, 0), x.at) -
+                           max(y.at - coalesce(w.ended_ago_s, 0) - w.step_s,
+                               x.at - json_extract(x.json, '$.seconds'))))
+         FROM event_time x JOIN event_time y ON y.id = w.event
+         WHERE x.kind = 'suspended' AND x.run = w.run AND x.attempt = w.attempt), 0) AS rest_s
+      FROM step w) s
 WHERE NOT EXISTS (SELECT 1 FROM train_start t
                   WHERE t.run = s.run AND t.attempt = s.attempt AND t.trial);
 

@@ -286,3 +286,8 @@ double fold_ago_s(double lag_s, double least_s, double room_s)
 {
     return lag_s >= least_s && lag_s <= room_s ? lag_s : least_s;
 }
+
+double fold_rest_s(double end, double seconds, double rest_end, double rest_s)
+{
+    return fmax(0, fmin(end, rest_end) - fmax(end - seconds, rest_end - rest_s));
+}

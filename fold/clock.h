@@ -102,6 +102,10 @@ bool fold_clocks_is_run(const struct fold_clocks *c);
  * was stepped in between, and what began is taken to have ended just before its event. */
 double fold_ago_s(double lag_s, double least_s, double room_s);
 
+/* Returns how long of what took `seconds` and ended then the job was suspended, for rest_s until
+ * rest_end. All times are of one clock, or UTC. */
+double fold_rest_s(double end, double seconds, double rest_end, double rest_s);
+
 /* ---- for those who load what they stored: these find a row, or make it ---- */
 /* Find a clock, a difference or a part, and add it where there is none. clock is FOLD_NO_CLOCK
  * where the wall clock is to be believed. */

@@ -61,13 +61,13 @@ const struct opt_cmd cmd_launch = {
     "launch",
     "run a training to its end, through preemption and crashes",
     "RUN.json", opts, ARRAY_LEN(opts), 1, 1,
-    "Submits the run's agent and follows it. Interrupting (exit status 130) or killing this command "
-    "changes nothing: the run goes on, and the same command with the same file takes it up again "
-    "instead of making a second one. What an edited file or other options say of checkpoint, "
-    "budget, validation, resources, plan and priority holds from the run's next attempt and is told "
-    "line by line; a job that waits is replaced where it takes one with other resources. What "
-    "decides the numbers stays: another value is refused, but for what --extend and --change "
-    "allow."};
+    "Submits the run's agent and follows it. Interrupting (exit status 130) or killing this "
+    "command changes nothing: the run goes on, and the same command with the same file takes it "
+    "up again instead of making a second one. What an edited file or other options say of "
+    "checkpoint, budget, validation, resources, plan and priority holds from the run's next "
+    "attempt and is told line by line; a job that waits is replaced where it takes one with "
+    "other resources. What decides the numbers stays: another value is refused, but for what "
+    "--extend and --change allow."};
 
 static int path_resolve(struct run *run, const char **path, const char *what, struct err *err)
 {

@@ -48,7 +48,7 @@ double lead_save_s(const struct cmd_env *env, const char *model)
 static double step_s(const struct cmd_env *env, const char *model)
 {
     return fmax(0, number_ask(env,
-                              "SELECT max((SELECT s.step_s FROM step s WHERE s.run = r.run"
+                              "SELECT max((SELECT s.step_s FROM v_step s WHERE s.run = r.run"
                               " ORDER BY s.step DESC LIMIT 1)) FROM (" RUNS_OF_MODEL ") r",
                               model));
 }

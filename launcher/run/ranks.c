@@ -114,10 +114,10 @@ static enum hearing look(pid_t pid, int signo, int64_t *ticks)
 }
 
 /* Tells whether the signal is handled, or held back by a process that waits for it (sigwait in
- * another thread, signalfd): HANDLES, else DEAF or GONE. A shell holds it back for a moment whenever it forks, so that has to last. Where the
- * shell gets no processor in that moment it lasts by itself; so a look counts only if the process
- * sleeps, which no shell does within fork, or has computed since the look before. A process that
- * does neither is asked again at the next call. */
+ * another thread, signalfd): HANDLES, else DEAF or GONE. A shell holds it back for a moment
+ * whenever it forks, so that has to last. Where the shell gets no processor in that moment it lasts
+ * by itself; so a look counts only if the process sleeps, which no shell does within fork, or has
+ * computed since the look before. A process that does neither is asked again at the next call. */
 static enum hearing hearing_of(pid_t pid, int signo)
 {
     int64_t ticks = INT64_MAX;

@@ -258,6 +258,21 @@ static void apply_vain(struct run_attempt *a, const cJSON *event)
     a->vain.refused = cJSON_IsTrue(json_member(event, "refused"));
 }
 
+/* Keeps when the job was suspended: the last times of many. */
+static void apply_rest(struct run_attempt *a, const struct told_event *e)
+{
+    struct run_rest rest = {e->time, fmax(0, json_num(e->json, "seconds", 0))};
+    int at = a->n_rests;
+    a->suspended_s += rest.seconds;
+    if (at < STATE_RESTS)
+        a->n_rests++;
+    else
+        for (int i = at = 0; i < STATE_RESTS; i++)
+            at = a->rests[i].end.at < a->rests[at].end.at ? i : at;
+    if (at == a->n_rests - 1 || rest.end.at > a->rests[at].end.at)
+        a->rests[at] = rest;
+}
+
 static void apply_agent(struct run_attempt *a, const struct told_event *e)
 {
     const char *kind = e->kind;
@@ -272,7 +287,7 @@ static void apply_agent(struct run_attempt *a, const struct told_event *e)
     } else if (strcmp(kind, "requeue_withheld") == 0) {
         a->withheld = true;
     } else if (strcmp(kind, "suspended") == 0) {
-        a->suspended_s += fmax(0, json_num(event, "seconds", 0));
+        apply_rest(a, e);
     } else if (strcmp(kind, "asked_in_vain") == 0) {
         apply_vain(a, event);
     } else if (strcmp(kind, "held") == 0) {
@@ -317,9 +332,13 @@ static void apply_step(struct run_state *s, struct run_attempt *a, const struct 
     if (step > s->last.step || (step == s->last.step && a->number >= s->last_attempt_of_step)) {
         s->last_attempt_of_step = a->number;
         s->last.step = step;
-        s->last.step_s = json_num(event, "step_s", 0) / (double)covers;
+        s->last.covers = covers;
+        s->last.end = e->time;
+        s->last.end.at -= fmax(0, json_num(event, "ended_ago_s", 0));
+        s->last.told_s = json_num(event, "step_s", 0);
+        s->last.step_s = s->last.told_s / (double)covers;
         s->last.loss = json_num(event, "loss", NAN);
-        s->last.mfu = json_num(event, "mfu", NAN);
+        s->last.mfu = s->last.told_mfu = json_num(event, "mfu", NAN);
         s->last.tokens = json_num(event, "tokens", 0) / (double)covers;
     }
     s->max_step = step > s->max_step ? step : s->max_step;

@@ -54,7 +54,7 @@ extern const char *const attempt_cause_names[]; /* ended by NULL; "" for CAUSE_N
  * stronger wish. */
 enum run_wish { WISH_RUN, WISH_PAUSE, WISH_CANCEL };
 
-enum { STATE_JOB_BYTES = 64, STATE_TEXT_BYTES = 512 };
+enum { STATE_JOB_BYTES = 64, STATE_TEXT_BYTES = 512, STATE_RESTS = 8 };
 
 struct run_attempt {
     int64_t number; /* from 1 */
@@ -83,6 +83,11 @@ struct run_attempt {
     bool done;              /* it published what was the last step then */
     bool withheld;          /* its agent did not give the job back: who stopped it is unknown */
     double suspended_s;     /* its job was suspended for so long in all */
+    struct run_rest {       /* the last times that it was, in no order */
+        struct fold_time end;
+        double seconds;
+    } rests[STATE_RESTS];
+    int n_rests;
     struct {                /* what its agent asked the scheduler in vain last; what "" nothing */
         char what[32], why[STATE_TEXT_BYTES / 2];
         int64_t tries;
@@ -143,8 +148,10 @@ struct run_state {
     bool done;                      /* that is still so: the run was not made longer since */
     double last_event_at;
     struct { /* of the highest step, in its newest execution */
-        int64_t step;
-        double step_s, loss, mfu, tokens;
+        int64_t step, covers;       /* covers: so many steps were told in one */
+        double step_s, loss, mfu, tokens; /* without the time that the job was suspended */
+        struct fold_time end;
+        double told_s, told_mfu;    /* as its event has them */
     } last;
     int64_t last_attempt_of_step;
     char layout[STATE_TEXT_BYTES], device[LIMIT_NAME_BYTES];

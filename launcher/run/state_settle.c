@@ -46,6 +46,24 @@ static void attempt_settle(struct run_state *s, struct run_attempt *a)
         a->ended_at = fold_clocks_utc(&s->clocks, a->end_time.clock, a->end_time.at);
 }
 
+/* Takes the time that the job was suspended out of the last step. */
+static void last_settle(struct run_state *s)
+{
+    double rest_s = 0;
+    if (s->last.step < 0 || !(s->last.told_s > 0))
+        return;
+    double end = fold_clocks_utc(&s->clocks, s->last.end.clock, s->last.end.at);
+    for (const struct run_attempt *a = s->attempts; a < s->attempts + s->n_attempts; a++)
+        for (int i = 0; a->number == s->last_attempt_of_step && i < a->n_rests; i++)
+            rest_s += fold_rest_s(end, s->last.told_s,
+                                  fold_clocks_utc(&s->clocks, a->rests[i].end.clock,
+                                                  a->rests[i].end.at),
+                                  a->rests[i].seconds);
+    double left_s = fmax(0, s->last.told_s - rest_s);
+    s->last.step_s = left_s / (double)s->last.covers;
+    s->last.mfu = left_s > 0 ? s->last.told_mfu * (s->last.told_s / left_s) : NAN;
+}
+
 void run_state_settle(struct run_state *s)
 {
     struct run_attempt *a = s->attempts, *end = a + s->n_attempts;
@@ -56,6 +74,7 @@ void run_state_settle(struct run_state *s)
                                           s->submitted_time.at);
     for (struct run_attempt *each = a; each < end; each++)
         attempt_settle(s, each);
+    last_settle(s);
     for (size_t i = 0; i < s->told.n; i++) {
         const struct told *t = &s->told.list[i];
         double utc = told_utc(&s->clocks, t->attempt, &t->time);

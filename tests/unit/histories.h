@@ -28,6 +28,10 @@ struct ev {
 /* This step is told at t, by a wall clock that had shown `began` when the step began. */
 #define BEGUN(n, t, began, s) \
     {n, "step", t, "\"step\":" #s ",\"started_at\":" #began ",\"step_s\":1,\"loss\":0.5"}
+/* This step took so many seconds, in which the job may have been suspended: for s, until t. */
+#define LONG(n, t, took, s) \
+    {n, "step", t, "\"step\":" #s ",\"started_at\":" #t ",\"step_s\":" #took ",\"mfu\":0.1"}
+#define RESTED(n, t, s) {n, "suspended", t, "\"seconds\":" #s}
 #define SAVED(n, t, s) {n, "ckpt_saved", t, "\"step\":" #s ",\"seconds\":0.1"}
 #define NOTICE(n, t) {n, "signal", t, "\"signal\":\"SIGUSR1\""}
 #define ENDED(n, t, cause) \
@@ -321,6 +325,18 @@ static const struct fold_case {
      "stop_heard", 113, "\"signal\":\"SIGTERM\",\"heard_at\":7312,\"phase\":\"step\""},
      ENDED(1, 114, "preempt")}, RUN_NEXT_REQUEUE, "waiting", 0, -1, 1, 0,
      {HOST(0, "a", 0, 9), HOST(5, "a", -7200, 9)}},
+    {"suspended within a step, from before it, and after the last", {CREATED, INTENT, SUBMITTED,
+     STARTED(1, 110), LONG(1, 125, 13, 0), RESTED(1, 124, 10), RESTED(1, 132, 4),
+     LONG(1, 135, 5, 1), RESTED(1, 150, 10)}, RUN_NEXT_WAIT, "training", 1, -1, 1, 0},
+    {"the last of three steps was", {CREATED, INTENT, SUBMITTED, STARTED(1, 110),
+     LONG(1, 112, 1, 0), RESTED(1, 124, 10), LONG(1, 125, 13, 1)}, RUN_NEXT_WAIT, "training", 1,
+     -1, 1, 0},
+    {"and its clock is set forward by 2 h meanwhile", {CREATED, INTENT, SUBMITTED,
+     STARTED(1, 110), LONG(1, 112, 1, 0), RESTED(1, 124, 10), LONG(1, 125, 13, 1)},
+     RUN_NEXT_WAIT, "training", 1, -1, 1, 0, {HOST(0, "a", 0, 9), HOST(5, "a", 7200, 9)}},
+    {"rank 0 is on a host 90 s behind", {CREATED, INTENT, SUBMITTED, STARTED(1, 110),
+     LONG(1, 112, 1, 0), RESTED(1, 124, 10), LONG(1, 125, 13, 1)}, RUN_NEXT_WAIT, "training", 1,
+     -1, 1, 0, {HOST(0, "a", 0, 9), HOST(4, "b", 0, 50), HOST(5, "a", 0, 9), HOST(6, "b", 0, 50)}},
     {"the clock is set forward during the first step", {CREATED, INTENT, SUBMITTED,
      STARTED(1, 110), BEGUN(1, 113, -7088, 0), BEGUN(1, 114, 113, 1), ENDED(1, 115, "preempt")},
      RUN_NEXT_REQUEUE, "waiting", 1, -1, 1, 0, {HOST(0, "a", 0, 9), HOST(4, "a", 7200, 9)}},

@@ -159,6 +159,22 @@ static void lasted_true(const struct fold_case *c, const struct run_attempt *a)
         same(c->what, a->number, "the time that it lasted", a->ended_at - a->started_at, to - from);
 }
 
+/* The last step took as long, without the time that its job was suspended. */
+static void last_same(const char *what, const char *run, const struct run_state *s)
+{
+    char sql[300];
+    if (s->last.step < 0)
+        return;
+    for (int mfu = 0; mfu < 2; mfu++) {
+        snprintf(sql, sizeof sql, "SELECT coalesce((SELECT %s FROM v_step WHERE run = '%s'"
+                 " AND step = %lld ORDER BY attempt DESC LIMIT 1), -1)", mfu ? "mfu" : "step_s",
+                 run, (long long)s->last.step);
+        double told = mfu ? s->last.mfu : s->last.step_s;
+        same(what, s->last_attempt_of_step, mfu ? "mfu of its last step" : "its last step",
+             isnan(told) ? -1 : told, ask_num(sql));
+    }
+}
+
 static void histories_same(void)
 {
     histories_write();
@@ -169,6 +185,7 @@ static void histories_same(void)
         state_of(i, &s);
         run_of(i, run);
         assert_int_equal(s.n_attempts, cases[i].attempts);
+        last_same(cases[i].what, run, &s);
         for (int64_t k = 0; k < s.n_attempts; k++) {
             attempt_same(cases[i].what, run, &s.attempts[k]);
             notice_same(cases[i].what, run, &s.attempts[k]);
@@ -184,6 +201,32 @@ static void test_histories(void **state)
 {
     (void)state;
     histories_same();
+}
+
+/* What the state says of steps in which the job was suspended. */
+static void test_rests(void **state)
+{
+    static const struct { const char *what; double step_s, mfu; } table[] = {
+        {"suspended within a step, from before it, and after the last", 3, 0.1 * 5 / 3},
+        {"the last of three steps was", 3, 0.1 * 13 / 3},
+        {"and its clock is set forward by 2 h meanwhile", 3, 0.1 * 13 / 3},
+        {"rank 0 is on a host 90 s behind", 3, 0.1 * 13 / 3},
+    };
+    size_t found = 0;
+    (void)state;
+    histories_write();
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        for (size_t k = 0; k < ARRAY_LEN(table); k++) {
+            struct run_state s;
+            if (strcmp(cases[i].what, table[k].what) != 0)
+                continue;
+            found++;
+            state_of(i, &s);
+            same(table[k].what, 1, "the last step", s.last.step_s, table[k].step_s);
+            same(table[k].what, 1, "its MFU", s.last.mfu, table[k].mfu);
+            run_state_release(&s);
+        }
+    assert_int_equal(found, ARRAY_LEN(table));
 }
 
 /* An agent that was taken for lost goes on writing with a number that the next one has used: the
@@ -252,7 +295,7 @@ static void test_clocks_of_two_hosts(void **state)
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {T(test_histories), T(test_two_agents_in_one_log),
+    const struct CMUnitTest tests[] = {T(test_histories), T(test_rests), T(test_two_agents_in_one_log),
                                        T(test_clocks_of_two_hosts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

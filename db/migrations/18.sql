@@ -1,0 +1,1 @@
+-- v_step: the time for which the job was suspended is in no step_s and in no mfu.
