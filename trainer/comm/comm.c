@@ -333,6 +333,8 @@ static int work_start(struct comm *c, const struct comm_op *op, struct dev_strea
         w->taken = false;
         return rc;
     }
+    /* Staging waits for what the device computes before, and for no other rank. */
+    double computed_s = w->staged ? clock_mono_s() - started : 0;
     w->sent_bytes = comm_work_sent_bytes(w);
     c->sent_bytes += w->sent_bytes;
     c->ops++;
@@ -340,7 +342,7 @@ static int work_start(struct comm *c, const struct comm_op *op, struct dev_strea
         comm_work_own(w, s);
     rc = w->link ? comm_plane_start(w, s, err) : c->backend->start(c, w, err);
     w->started_s = clock_mono_s();
-    waited_add(c, w->started_s - started);
+    waited_add(c, w->started_s - started - computed_s);
     if (rc < 0)
         return rc;
     *out = w;

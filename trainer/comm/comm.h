@@ -208,7 +208,8 @@ int comm_start(struct comm *c, const struct comm_op *op, struct dev_stream *s,
 int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct err *err);
 /* Starts an operation and waits for it. */
 int comm_do(struct comm *c, const struct comm_op *op, struct dev_stream *s, struct err *err);
-/* Returns the sum of wait_s over all groups of c's world, closed ones included. */
+/* Returns the sum of wait_s over all groups of c's world, closed ones included: the time that the
+ * host spent on messages, without what a device computed before one could be staged. */
 double comm_waited_s(const struct comm *c);
 /* Says whether something is in flight in any group of c's world. */
 bool comm_busy(const struct comm *c);

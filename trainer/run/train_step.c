@@ -323,15 +323,27 @@ static int pass_again(struct train *t, struct share *share, int64_t step, double
     return 0;
 }
 
+/* Makes the phases of a step add up to it. Those of a device that queues come by its clock, and a
+ * message may have been waited for while a span of it was open: then they share what is left beside
+ * messages. What was read while it computed cost the step nothing. */
+static void phases_close(const struct train *t, struct record_step *s)
+{
+    double comm_s = isnan(s->comm_s) ? 0 : s->comm_s, room = s->step_s - comm_s,
+           busy = s->forward_s + s->backward_s + s->optim_s;
+    if (!t->leg.compute.dev->host_memory) {
+        double share = busy > room ? fmax(room, 0) / busy : 1;
+        s->forward_s *= share, s->backward_s *= share, s->optim_s *= share;
+        busy *= share;
+        s->data_s = fmin(s->data_s, fmax(room - busy, 0));
+    }
+    s->other_s = room - busy - s->data_s;
+}
+
 /* Takes what the step came to into its record. */
 static void step_fill(const struct train *t, const struct pass *p, const struct batch_facts *facts,
                       struct record_step *s)
 {
-    double comm_s = isnan(s->comm_s) ? 0 : s->comm_s;
-    double rest = s->step_s - s->forward_s - s->backward_s - comm_s - s->optim_s;
-    if (!t->leg.compute.dev->host_memory) /* what was read meanwhile cost the step nothing */
-        s->data_s = fmin(s->data_s, fmax(rest, 0));
-    s->other_s = s->step_s - s->data_s - s->forward_s - s->backward_s - comm_s - s->optim_s;
+    phases_close(t, s);
     s->loss = p->loss[0];
     s->loss_x0 = p->loss[1];
     s->grad_norm = p->opt.grad_norm;
