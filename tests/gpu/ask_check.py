@@ -20,7 +20,8 @@ def operation(name):
         wrong = sum(x["wrong"] for x in found)
         worst = ", ".join(f"{x['dtype']} {number(x['worst_l2'])}" for x in found)
         measured = {"says": f"{sum(x['cases'] for x in found)} cases; L2 {worst}", "types": found}
-        if p.returncode != 0 or len(found) != len(DTYPES):
+        # attention in bf16 is asked with cuDNN and without
+        if p.returncode != 0 or len(found) != len(DTYPES) + name.startswith("attn"):
             raise Wrong(f"{wrong} cases are wrong, status {p.returncode}: {p.stderr[-1500:]}",
                         measured)
         return measured
@@ -53,7 +54,7 @@ def first_weights(place):
 def twice(place):
     said = []
     for dtype in ("f32", "bf16"):
-        r = Runs(place, "twice-" + dtype, dtype)
+        r = Runs(place, "twice-" + dtype, dtype, options=("--deterministic",))
         r.train("one")
         r.train("two")
         said.append(f"{dtype}: {r.same('one', 'two')}")
@@ -64,7 +65,7 @@ def resumed(place):
     """N steps in one go, and N/2, a save, and the rest by another process."""
     said = []
     for dtype in ("f32", "bf16"):
-        r = Runs(place, "resumed-" + dtype, dtype)
+        r = Runs(place, "resumed-" + dtype, dtype, options=("--deterministic",))
         r.train("whole")
         r.stop("parts", STEPS // 2)
         r.train("parts", "--resume", "--attempt", "2")
@@ -136,7 +137,8 @@ def runs():
              near_cpu, 10, 60),
         Case("run/first-weights", "lr 0: exported weights have the bits of the CPU's",
              first_weights, 20, 90),
-        Case("run/twice", "two runs, all files of the last checkpoint equal", twice, 20, 90),
+        Case("run/twice", "two runs, --deterministic, all files of the last checkpoint equal", twice,
+             20, 90),
         Case("run/resumed", "4 steps = 2, save, 2 more: all files equal", resumed, 20, 90),
         Case("run/cpu-to-gpu", "f64, 2 steps on the CPU, 2 on the GPU, as 4 on the CPU: 1e-11",
              moved, 10, 60)]
@@ -144,8 +146,8 @@ def runs():
 
 def cases(place):
     names = place.must([place.program("tests/gpu/check"), "list"]).split()
-    ops = "outputs against f64 on the CPU: L2 1e-12, 1e-5, 4e-3 and 1.25 x the CPU's bf16; twice " \
-          "the same bits"
+    ops = "outputs against f64 on the CPU: L2 1e-12, 1e-5, 4e-3 and 1.25 x the CPU's bf16, by " \
+          "cuDNN 8e-3; twice the same bits"
     found = [Case("op/" + n, ops, operation(n), 8, 120 if place.shim else 60) for n in names]
     found += runs()
     found += [Case("full/" + name, f"bf16 {' x '.join(map(str, x[1][:-1]))}: {x[1][-1]} rows against "

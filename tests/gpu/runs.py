@@ -15,8 +15,8 @@ NANO = {"schema": "reel.model/1", "name": "dit-nano", "family": "dit", "layers":
 class Runs:
     """The runs of one case, in a folder of their own, all of one run file."""
 
-    def __init__(self, place, name, dtype="f64", lr=1e-3, more=None):
-        self.place, self.dir = place, place.folder(name)
+    def __init__(self, place, name, dtype="f64", lr=1e-3, more=None, options=()):
+        self.place, self.dir, self.options = place, place.folder(name), list(options)
         model = os.path.join(self.dir, "nano.json")
         if place.shim:
             with open(model, "w") as f:
@@ -34,7 +34,7 @@ class Runs:
 
     def train(self, name, *more, device="cuda", layout=None, env=None):
         argv = [self.place.program("reel-train"), "train", "--run", self.file, "--run-dir",
-                os.path.join(self.dir, name), "--quiet", "--device", device, *more]
+                os.path.join(self.dir, name), "--quiet", "--device", device, *self.options, *more]
         argv += ["--layout", layout] if layout else []
         n = ranks_of(layout)
         if n == 1:
