@@ -70,15 +70,20 @@ static int parts_open(struct comm *world, const struct layout *l, const struct m
                      data / shard, &g->replica, err);
 }
 
-/* Lets the groups that exchange device memory join the plane, each by what it exchanges. */
-static int plane_join(const struct comm_grid *g, const struct layout *l, struct err *err)
+/* Lets the groups that exchange device memory join the plane, each by what it exchanges. A
+ * communicator takes the library's memory, so those that the model does not use are left out. */
+static int plane_join(const struct comm_grid *g, const struct layout *l, const struct model *m,
+                      struct err *err)
 {
-    struct comm *const messages[] = {g->tp, g->cp, g->kv, g->a2a, g->ring},
+    struct comm *const messages[] = {g->tp, g->kv, g->a2a, g->ring},
                 *const sums[] = {g->shard, g->replica, g->pp};
     int rc;
     for (size_t i = 0; i < ARRAY_LEN(messages); i++)
         if ((rc = comm_plane_join(messages[i], PLANE_MESSAGES, err)) < 0)
             return rc;
+    if (model_self_attentions(m) > 1 &&
+        (rc = comm_plane_join(g->cp, PLANE_MESSAGES, err)) < 0)
+        return rc;
     for (size_t i = 0; i < ARRAY_LEN(sums); i++)
         if ((rc = comm_plane_join(sums[i], PLANE_SUMS, err)) < 0)
             return rc;
@@ -97,7 +102,7 @@ int comm_grid_open(struct comm *world, const struct layout *l, const struct mode
         goto out;
     if ((rc = parts_open(world, l, m, p, &g, err)) < 0)
         goto out;
-    if ((rc = plane_join(&g, l, err)) < 0)
+    if ((rc = plane_join(&g, l, m, err)) < 0)
         goto out;
     *out = g;
     g = (struct comm_grid){0}; /* the caller's */
