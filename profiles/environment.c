@@ -16,6 +16,14 @@ const struct opt_note train_environment[] = {
     {"REEL_ATTN",
      "plain: attention on a GPU by our own kernels alone, which are slow (default: by cuDNN, "
      "wherever it has an engine)", "train generate"},
+    {"REEL_CUPTI_DIR",
+     "where activity-RANK.json is written of a CUDA program, ours or another, that runs with "
+     "libreel-cupti.so in LD_PRELOAD or CUDA_INJECTION64_PATH (default: its own folder)", "train"},
+    {"REEL_CUPTI_AFTER, REEL_CUPTI_FOR",
+     "seconds after which that begins to record, and for so many (default: all of its life)",
+     "train"},
+    {"REEL_CUPTI_FLOPS, REEL_CUPTI_PEAK",
+     "FLOPs of a step on one GPU, and that one's FLOP/s, for an MFU there", "train"},
     {"OMPI_ALLOW_RUN_AS_ROOT, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
      "both 1: Open MPI's mpirun starts ranks of root, as in containers", "train probe generate"},
     {NULL, NULL, NULL},
