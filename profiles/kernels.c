@@ -1,6 +1,7 @@
 #include "profiles/kernels.h"
 
 #include <ctype.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,17 +23,19 @@ static const char *mangled_part(const char *p, const char **at, size_t *n)
     return rest + length;
 }
 
-/* Finds the identifier in a name that C++ mangled (Itanium C++ ABI, 5.1): the last part of what may
- * be nested, before its template's arguments. */
+/* Finds the identifier in a name that C++ mangled (Itanium C++ ABI, 5.1): where names are nested
+ * the last one, before its template's arguments. */
 static size_t mangled_find(const char *name, const char **at)
 {
     const char *p = name + 2, *next;
     size_t n = 0;
-    p += *p == 'N';
+    bool nested = *p == 'N';
+    p += nested;
     while (*p == 'L' || *p == 'K')
         p++;
     while ((next = mangled_part(p, at, &n)))
-        p = next + (*next == 'L');
+        if (p = next + (*next == 'L'), !nested)
+            break; /* what follows is a parameter's */
     return n;
 }
 
@@ -69,13 +72,15 @@ static const struct pattern own[] = {
     {"attn_fwd", KERNEL_ATTENTION}, {"attn_bwd", KERNEL_ATTENTION},
     {"attn_bwd_q", KERNEL_ATTENTION}, {"attn_bwd_k", KERNEL_ATTENTION},
     {"attn_delta", KERNEL_ATTENTION}, {"lse_merge", KERNEL_ATTENTION},
+    {"attn_home", KERNEL_ATTENTION}, {"attn_lay", KERNEL_ATTENTION},
     {"adaln_fwd", KERNEL_NORM}, {"adaln_bwd", KERNEL_NORM}, {"adaln_sums", KERNEL_NORM},
     {"headnorm_fwd", KERNEL_NORM}, {"headnorm_bwd", KERNEL_NORM}, {"headnorm_dgain", KERNEL_NORM},
     {"act_fwd", KERNEL_ELEMENTWISE}, {"act_bwd", KERNEL_ELEMENTWISE},
     {"swiglu_fwd", KERNEL_ELEMENTWISE}, {"swiglu_bwd", KERNEL_ELEMENTWISE},
     {"rope", KERNEL_ELEMENTWISE}, {"sinusoid", KERNEL_ELEMENTWISE},
     {"colsum", KERNEL_ELEMENTWISE}, {"colsum_part", KERNEL_ELEMENTWISE},
-    {"colsum_add", KERNEL_ELEMENTWISE}, {"axpy", KERNEL_ELEMENTWISE},
+    {"colsum_add", KERNEL_ELEMENTWISE}, {"parts_row", KERNEL_ELEMENTWISE},
+    {"axpy", KERNEL_ELEMENTWISE},
     {"scale", KERNEL_ELEMENTWISE}, {"twice", KERNEL_ELEMENTWISE},
     {"normal", KERNEL_ELEMENTWISE}, {"draw", KERNEL_ELEMENTWISE},
     {"patchify", KERNEL_ELEMENTWISE}, {"unpatchify", KERNEL_ELEMENTWISE},

@@ -125,16 +125,32 @@ static const char *kernel_name(const void *kernel)
 
 /* ---- what runs ---- */
 
-struct shim_activity { union record r; };
+/* When the work that a stream is at was started. Work of a stream runs in order. */
+static uint64_t *started_at(const struct dev_stream *s)
+{
+    static struct { const struct dev_stream *s; uint64_t at; } streams[64];
+    size_t i = 0;
+    while (i < 63 && streams[i].s && streams[i].s != s)
+        i++;
+    streams[i].s = s;
+    return &streams[i].at;
+}
 
-static void started(void *args) { (*(struct shim_activity **)args)->r.work.start = now(); }
+/* What is queued behind work; a graph may queue it many times. */
+struct stamp { struct dev_stream *s; struct shim_activity a; };
+
+static void started(void *args) { *started_at(((struct stamp *)args)->s) = now(); }
 
 static void done(void *args)
 {
-    struct shim_activity *a = *(struct shim_activity **)args;
-    a->r.work.end = now();
-    record_put(&a->r);
-    free(a);
+    static const CUpti_ActivityKind kinds[] = {
+        [SHIM_ACTIVITY_KERNEL] = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+        [SHIM_ACTIVITY_COPY] = CUPTI_ACTIVITY_KIND_MEMCPY,
+        [SHIM_ACTIVITY_FILL] = CUPTI_ACTIVITY_KIND_MEMSET};
+    const struct stamp *p = args;
+    union record r = {.work = {.kind = kinds[p->a.kind], .start = *started_at(p->s), .end = now(),
+                               .correlationId = p->a.call, .name = p->a.name}};
+    record_put(&r);
 }
 
 /* Notes the call. Returns its correlation id. */
@@ -147,29 +163,25 @@ static uint32_t call_put(void)
     return cupti.calls;
 }
 
-struct shim_activity *shim_activity_begin(struct dev_stream *s, enum shim_activity_kind kind,
-                                          const void *kernel, const char *name)
+static bool graph_records;
+
+void shim_activity_graph(bool records) { graph_records = records; }
+
+struct shim_activity shim_activity_begin(struct dev_stream *s, enum shim_activity_kind kind,
+                                         const void *kernel, const char *name)
 {
-    static const CUpti_ActivityKind kinds[] = {
-        [SHIM_ACTIVITY_KERNEL] = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-        [SHIM_ACTIVITY_COPY] = CUPTI_ACTIVITY_KIND_MEMCPY,
-        [SHIM_ACTIVITY_FILL] = CUPTI_ACTIVITY_KIND_MEMSET};
-    if (!cupti.on[kinds[kind]])
-        return NULL;
-    struct shim_activity *a = calloc(1, sizeof *a);
-    if (!a)
-        return NULL;
-    a->r.work.kind = kinds[kind];
-    a->r.work.correlationId = call_put();
-    a->r.work.name = kernel ? kernel_name(kernel) : name;
-    dev_far_queue(s, started, &a, sizeof a);
-    return a;
+    if (!graph_records && !cupti.on[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL])
+        return (struct shim_activity){0};
+    struct stamp p = {s, {true, kind, call_put(), kernel ? kernel_name(kernel) : name}};
+    dev_far_queue(s, started, &p, sizeof p);
+    return p.a;
 }
 
-void shim_activity_end(struct dev_stream *s, struct shim_activity *a)
+void shim_activity_end(struct dev_stream *s, struct shim_activity a)
 {
-    if (a)
-        dev_far_queue(s, done, &a, sizeof a);
+    struct stamp p = {s, a};
+    if (a.on)
+        dev_far_queue(s, done, &p, sizeof p);
 }
 
 /* ---- marks ---- */

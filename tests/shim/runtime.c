@@ -271,6 +271,59 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
     return RESULT(cudaSuccess);
 }
 
+/* ---- graphs: the far device's; what is recorded is what is launched ---- */
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode)
+{
+    (void)mode;
+    NOT_LOST;
+    cudaError_t e = RESULT(cudaSuccess);
+    if (e == cudaSuccess)
+        gpu.far->graph_begin(gpu.far, stream_of(s), NULL);
+    shim_activity_graph(e == cudaSuccess);
+    return e;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
+{
+    struct dev_graph *graph = NULL;
+    shim_activity_graph(false);
+    NOT_LOST;
+    if (gpu.far->graph_end(gpu.far, stream_of(s), &graph, NULL) < 0)
+        return RESULT(cudaErrorMemoryAllocation);
+    *out = (cudaGraph_t)graph;
+    return RESULT(cudaSuccess);
+}
+
+/* Makes of a graph one that can be launched: the same. */
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
+{
+    (void)flags;
+    NOT_LOST;
+    *out = (cudaGraphExec_t)(void *)graph;
+    return RESULT(cudaSuccess);
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    (void)graph; /* what can be launched lives on */
+    return RESULT(cudaSuccess);
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
+{
+    NOT_LOST;
+    gpu.far->graph_launch(gpu.far, (struct dev_graph *)exec, stream_of(s));
+    return RESULT(cudaSuccess);
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    NOT_LOST;
+    gpu.far->graph_free(gpu.far, (struct dev_graph *)exec);
+    return RESULT(cudaSuccess);
+}
+
 /* ---- work ---- */
 
 static enum dev_copy kind_of(enum cudaMemcpyKind kind)
@@ -283,7 +336,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
                             cudaStream_t s)
 {
     NOT_LOST;
-    struct shim_activity *a = shim_activity_begin(stream_of(s), SHIM_ACTIVITY_COPY, NULL, "");
+    struct shim_activity a = shim_activity_begin(stream_of(s), SHIM_ACTIVITY_COPY, NULL, "");
     gpu.far->copy(gpu.far, dst, src, (int64_t)bytes, kind_of(kind), stream_of(s));
     shim_activity_end(stream_of(s), a);
     return RESULT(cudaSuccess);
@@ -293,7 +346,7 @@ cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size
                               size_t width, size_t rows, enum cudaMemcpyKind kind, cudaStream_t s)
 {
     NOT_LOST;
-    struct shim_activity *a = shim_activity_begin(stream_of(s), SHIM_ACTIVITY_COPY, NULL, "");
+    struct shim_activity a = shim_activity_begin(stream_of(s), SHIM_ACTIVITY_COPY, NULL, "");
     gpu.far->copy_2d(gpu.far, dst, (int64_t)dst_pitch, src, (int64_t)src_pitch, (int64_t)width,
                      (int64_t)rows, kind_of(kind), stream_of(s));
     shim_activity_end(stream_of(s), a);
@@ -303,7 +356,7 @@ cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size
 cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t s)
 {
     NOT_LOST;
-    struct shim_activity *a = shim_activity_begin(stream_of(s), SHIM_ACTIVITY_FILL, NULL, "");
+    struct shim_activity a = shim_activity_begin(stream_of(s), SHIM_ACTIVITY_FILL, NULL, "");
     gpu.far->fill(gpu.far, dst, (uint8_t)byte, (int64_t)bytes, stream_of(s));
     shim_activity_end(stream_of(s), a);
     return RESULT(cudaSuccess);
@@ -318,7 +371,7 @@ cudaError_t shim_queue(cudaStream_t s, void (*run)(void *args), const void *args
 {
     NOT_LOST;
     /* What is no kernel of the trainer's is a library's product. */
-    struct shim_activity *a = shim_activity_begin(stream_of(s), SHIM_ACTIVITY_KERNEL,
+    struct shim_activity a = shim_activity_begin(stream_of(s), SHIM_ACTIVITY_KERNEL,
                                                   gpu.launching, "nvjet_shim");
     gpu.launching = NULL;
     dev_far_queue(stream_of(s), run, args, (int64_t)bytes);
@@ -330,7 +383,7 @@ cudaError_t shim_queue_poll(cudaStream_t s, bool (*poll)(void *args), const void
                             size_t bytes)
 {
     NOT_LOST;
-    struct shim_activity *a = shim_activity_begin(stream_of(s), SHIM_ACTIVITY_KERNEL, NULL,
+    struct shim_activity a = shim_activity_begin(stream_of(s), SHIM_ACTIVITY_KERNEL, NULL,
                                                   "ncclDevKernel_shim");
     dev_far_queue_poll(stream_of(s), poll, args, (int64_t)bytes);
     shim_activity_end(stream_of(s), a);

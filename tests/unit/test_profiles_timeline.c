@@ -180,6 +180,7 @@ static void identifiers(void **state)
 {
     static const struct { const char *name, *want; } rows[] = {
         {"_ZL4gemmIfEv6tensor", "gemm"},
+        {"_ZL8loss_add11ops_latentsPKd", "loss_add"},
         {"_Z10attn_bwd_qIfEv8ops_attn", "attn_bwd_q"},
         {"_ZN38_INTERNAL_1f0a7c2e_8_adaln_cu_2b4c4a5e9adaln_fwdIfLb1EEEvT_", "adaln_fwd"},
         {"void gemm<float>(tensor, tensor)", "gemm"},

@@ -23,6 +23,9 @@ enum { TRIAL_STEPS = 5, RUN_DIR_MAX = LIMIT_PATH_BYTES - 256 };
 /* They stand in the order of enum dtype. */
 static const char *const cli_dtypes[] = {"f64", "f32", "bf16", NULL};
 
+enum { GRAPHS_AUTO, GRAPHS_OFF };
+static const char *const graph_words[] = {"auto", "off", NULL};
+
 static const struct opt opts[] = {
     {"run", 0, OPT_TEXT, "FILE", "what to train (reel.run/1)"},
     {"plan", 0, OPT_TEXT, "FILE", "layout (reel.plan/1)"},
@@ -44,6 +47,9 @@ static const struct opt opts[] = {
      "form every sum in one order, and those over ranks in rank order: the same bits whenever a "
      "run is repeated, whatever the network and NCCL, as on the CPU (default: on GPUs NCCL's own "
      "sums of f32 and f64, and cuDNN's of dq of attention in bf16, which are faster)"},
+    {"graphs", 0, OPT_ENUM, "WORD",
+     "auto: on a GPU, launch what steps repeat as graphs; off: queue each call (the results are "
+     "the same)", .fallback = "auto", .choices = graph_words},
     {"profile", 0, OPT_BOOL, NULL,
      "measure every kind of computation and waiting: in the events of steps, and as a table at "
      "the end"},
@@ -418,6 +424,8 @@ static void trial_json(const struct train_report *r, const char *state, struct s
     json_put_int(&o, "taken_pinned_bytes", r->taken_pinned_bytes);
     json_put_int(&o, "peak_bytes", r->peak_bytes);
     json_put_int(&o, "segments_bytes", r->segments_bytes);
+    json_put_int(&o, "graphs", r->graphs);
+    json_put_int(&o, "graph_launches", r->graph_launches);
     activity_json(r, &o);
     json_obj_end(&o);
     str_addc(text, '\n');
@@ -596,6 +604,7 @@ static struct train_conf conf_of(const struct opt_values *v, const struct run *r
         .world = world,
         .stop = &notice->signo, .stop_heard = &notice->heard, .phase = &notice->phase,
         .lines = lines_of(v), .say = opt_bool(v, "quiet") ? NULL : say,
+        .graphs = opt_enum(v, "graphs") == GRAPHS_AUTO,
         .profile = opt_bool(v, "profile"), .trace = opt_text(v, "trace"),
         .times_s = opt_bool(v, "trial") ? trial_times_s : NULL,
         .mtbf_s = opt_given(v, "mtbf") ? opt_num(v, "mtbf") : 0,

@@ -33,9 +33,11 @@ struct cuda {
     const char *kept_what;
     struct err given_up; /* why a wait was ended by whoever watches; code 0: none was */
     struct marks marks;
+    cudaError_t before_graph; /* what was kept when one began to be recorded */
 };
 
 struct dev_event { cudaEvent_t cuda; };
+struct dev_graph { cudaGraphExec_t cuda; };
 
 static struct cuda *cuda_of(struct dev *d) { return (struct cuda *)d; }
 
@@ -360,6 +362,61 @@ static void cuda_fill(struct dev *d, void *dst, uint8_t byte, int64_t bytes, str
         dev_cuda_fail(d, cudaMemsetAsync(dst, byte, (size_t)bytes, s->cuda), "a fill");
 }
 
+/* ---- graphs ---- */
+
+/* Tells why there is no graph. What the runtime keeps of it is no later call's, and the errors of
+ * calls in it are its own. */
+static int no_graph(struct cuda *c, cudaError_t e, struct err *err)
+{
+    cudaGetLastError();
+    return err_set(err, ERR_STATE, "GPU %d (%s): a graph: %s", c->index, c->gpu,
+                   cudaGetErrorString(e));
+}
+
+static int cuda_graph_begin(struct dev *d, struct dev_stream *s, struct err *err)
+{
+    struct cuda *c = cuda_of(d);
+    cudaError_t e = cudaStreamBeginCapture(s->cuda, cudaStreamCaptureModeThreadLocal);
+    c->before_graph = c->kept;
+    return e == cudaSuccess ? 0 : no_graph(c, e, err);
+}
+
+static int cuda_graph_end(struct dev *d, struct dev_stream *s, struct dev_graph **out,
+                          struct err *err)
+{
+    struct cuda *c = cuda_of(d);
+    struct dev_graph *g = malloc(sizeof *g);
+    cudaGraph_t graph = NULL;
+    cudaError_t e = cudaStreamEndCapture(s->cuda, &graph), failed = c->kept;
+    c->kept = c->before_graph;
+    if (e == cudaSuccess && failed != c->kept)
+        e = failed;
+    if (e == cudaSuccess && !g)
+        e = cudaErrorMemoryAllocation;
+    if (e == cudaSuccess)
+        e = cudaGraphInstantiate(&g->cuda, graph, 0);
+    if (graph)
+        cudaGraphDestroy(graph);
+    if (e != cudaSuccess) {
+        free(g);
+        return no_graph(c, e, err);
+    }
+    *out = g;
+    return 0;
+}
+
+static void cuda_graph_launch(struct dev *d, struct dev_graph *g, struct dev_stream *s)
+{
+    BUG_ON(s->dev != d);
+    dev_cuda_fail(d, cudaGraphLaunch(g->cuda, s->cuda), "the launch of a graph");
+}
+
+static void cuda_graph_free(struct dev *d, struct dev_graph *g)
+{
+    dev_cuda_fail(d, cudaGraphExecDestroy(g->cuda), "the end of a graph");
+    free(g);
+}
+
 /* ---- for profilers ---- */
 
 struct marks *dev_cuda_marks(struct dev *d) { return &cuda_of(d)->marks; }
@@ -409,6 +466,8 @@ static const struct dev table = {
     .event_sync = cuda_event_sync, .event_done = cuda_event_done,
     .event_elapsed_s = cuda_event_elapsed_s,
     .copy = cuda_copy, .copy_2d = cuda_copy_2d, .fill = cuda_fill,
+    .graph_begin = cuda_graph_begin, .graph_end = cuda_graph_end,
+    .graph_launch = cuda_graph_launch, .graph_free = cuda_graph_free,
     .mark_step = cuda_mark_step, .close = cuda_close,
 };
 

@@ -44,7 +44,9 @@ enum dev_priority { DEV_PRIORITY_NORMAL, DEV_PRIORITY_HIGH };
 
 struct dev_stream;
 struct dev_event;
+struct dev_graph;
 struct meter;
+struct graphs;
 
 struct dev {
     const char *name;    /* "cpu" */
@@ -64,6 +66,7 @@ struct dev {
      * asked. */
     int (*watch)(void *ctx, struct err *err);
     void *watch_ctx;
+    struct graphs *graphs; /* graphs.h; NULL: every call is queued at once */
 
     /* the caller frees it by `free`, to which NULL is fine */
     int (*alloc)(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err);
@@ -103,6 +106,15 @@ struct dev {
     void (*copy_2d)(struct dev *d, void *dst, int64_t dst_pitch, const void *src, int64_t src_pitch,
                     int64_t width, int64_t rows, enum dev_copy kind, struct dev_stream *s);
     void (*fill)(struct dev *d, void *dst, uint8_t byte, int64_t bytes, struct dev_stream *s);
+
+    /* Between begin and end what is queued on a stream, work of this device alone without events or
+     * copies from and to the host, is recorded and does not run. Each launch queues all of it, with
+     * the arguments that it had. ERR_STATE, of either: it cannot be recorded, and nothing was
+     * queued. The caller frees it when no launch runs. NULL: the device has none. */
+    int (*graph_begin)(struct dev *d, struct dev_stream *s, struct err *err);
+    int (*graph_end)(struct dev *d, struct dev_stream *s, struct dev_graph **out, struct err *err);
+    void (*graph_launch)(struct dev *d, struct dev_graph *g, struct dev_stream *s);
+    void (*graph_free)(struct dev *d, struct dev_graph *g);
 
     /* Tells profilers that what is queued from here on is a step's; -1: no step's. Operations, and
      * the layers that they are of, tell it themselves. NULL: no profiler knows this device. */

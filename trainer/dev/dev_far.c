@@ -32,7 +32,11 @@ struct dev_stream {
     struct dev_stream *next;
     char *queue;
     int64_t first, end, room; /* bytes */
+    bool records;             /* what is queued is a graph's, which does not run */
+    int64_t graph_first;      /* where that begins */
 };
+
+struct dev_graph { int64_t bytes; char entries[]; };
 
 struct dev_event {
     int64_t queued, done; /* how many records were queued; the last that has run */
@@ -224,6 +228,7 @@ static bool queue_grow(struct dev_stream *s, int64_t bytes)
 
 static void entry_add(struct dev_stream *s, struct entry e, const void *args, int64_t bytes)
 {
+    BUG_ON(s->records && e.event);
     e.bytes = ((int64_t)sizeof e + bytes + ENTRY_ALIGN - 1) / ENTRY_ALIGN * ENTRY_ALIGN;
     if (!queue_grow(s, e.bytes)) {
         err_set(&s->far->failure, ERR_NOMEM, "no memory to queue work of a device");
@@ -296,6 +301,8 @@ static bool queue_run(struct far *f, struct dev_stream *s)
 {
     uint64_t eager = draw(f, 4);
     int idle = 0;
+    for (const struct dev_stream *r = f->streams; r; r = r->next)
+        BUG_ON(r->records);
     protect(f, true);
     while (!is_empty(s) && idle < IDLE_POLLS) {
         bool others = !is_ready(s) || draw(f, 4) < (idle ? 2 : eager);
@@ -496,6 +503,52 @@ static void far_fill(struct dev *d, void *dst, uint8_t byte, int64_t bytes, stru
     dev_far_queue(s, fill_run, &z, sizeof z);
 }
 
+/* ---- graphs: entries of a queue that are queued again ---- */
+
+static int far_graph_begin(struct dev *d, struct dev_stream *s, struct err *err)
+{
+    (void)err;
+    BUG_ON(s->far != far_of(d) || s->records);
+    s->records = true;
+    s->graph_first = s->end - s->first;
+    return 0;
+}
+
+static int far_graph_end(struct dev *d, struct dev_stream *s, struct dev_graph **out,
+                         struct err *err)
+{
+    BUG_ON(s->far != far_of(d) || !s->records);
+    int64_t bytes = s->end - s->first - s->graph_first;
+    struct dev_graph *g = malloc(sizeof *g + (size_t)bytes);
+    s->records = false;
+    s->end = s->first + s->graph_first;
+    if (!g)
+        return err_set(err, ERR_STATE, "a graph: no memory for %lld bytes", (long long)bytes);
+    g->bytes = bytes;
+    if (bytes)
+        memcpy(g->entries, s->queue + s->end, (size_t)bytes);
+    *out = g;
+    return 0;
+}
+
+static void far_graph_launch(struct dev *d, struct dev_graph *g, struct dev_stream *s)
+{
+    struct far *f = far_of(d);
+    BUG_ON(s->far != f || s->records);
+    if (!queue_grow(s, g->bytes)) {
+        err_set(&f->failure, ERR_NOMEM, "no memory to queue work of a device");
+        return;
+    }
+    memcpy(s->queue + s->end, g->entries, (size_t)g->bytes);
+    s->end += g->bytes;
+}
+
+static void far_graph_free(struct dev *d, struct dev_graph *g)
+{
+    far_of(d);
+    free(g);
+}
+
 /* ---- life ---- */
 
 static void far_close(struct dev *d)
@@ -518,7 +571,9 @@ int dev_far_open(uint64_t seed, struct dev **out, struct err *err)
         .event_record = far_event_record, .event_wait = far_event_wait,
         .event_sync = far_event_sync, .event_done = far_event_done,
         .event_elapsed_s = far_event_elapsed_s,
-        .copy = far_copy, .copy_2d = far_copy_2d, .fill = far_fill, .close = far_close,
+        .copy = far_copy, .copy_2d = far_copy_2d, .fill = far_fill,
+        .graph_begin = far_graph_begin, .graph_end = far_graph_end,
+        .graph_launch = far_graph_launch, .graph_free = far_graph_free, .close = far_close,
     };
     struct far *f = malloc(sizeof *f);
     void *mapped = mmap(NULL, (size_t)mapped_bytes, PROT_NONE,

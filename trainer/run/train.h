@@ -62,6 +62,7 @@ struct train_conf {
     /* A trial ends when even the fastest of two counted steps took longer; 0: never. */
     double give_up_s;
     double *times_s; /* [TRAIN_TIMES_MAX] gets the time of each step; NULL: nobody wants them */
+    bool graphs;       /* where the device has them (trainer/ops/graphs.h) */
     bool profile;      /* time by kind: in the events of steps, told at the end */
     const char *trace; /* file for the picture of the last steps; NULL: none; implies profile */
     struct comm *world;
@@ -117,6 +118,7 @@ struct train_report {
     struct activity_result activity;
     double activity_step_s;
     char activity_refused[256];
+    int64_t graphs, graph_launches; /* of the last leg: made, and launched */
 };
 
 /* Runs an attempt; collective over conf->world. Failures are the same on all ranks, and *err holds

@@ -253,6 +253,9 @@ static int host_list(struct train *t, struct err *err)
     if ((rc = bytes_add(t, "slab of files", BUFFER_WORK, BUFFER_PINNED,
                         slab_bytes(t->leg.compute.dev), err)) < 0)
         return rc;
+    if ((rc = bytes_add(t, "calls that graphs are made of", BUFFER_WORK, BUFFER_ON_HOST,
+                        t->conf->graphs ? graphs_bytes(t->leg.compute.dev) : 0, err)) < 0)
+        return rc;
     if ((rc = bytes_add(t, "trace", BUFFER_WORK, BUFFER_ON_HOST, train_profile_bytes(t), err)) < 0)
         return rc;
     if ((rc = bytes_add(t, "loader", BUFFER_LOADER, BUFFER_ON_HOST, loader, err)) < 0)
@@ -513,6 +516,18 @@ int train_memory_check(struct train *t, struct err *err)
     return rc;
 }
 
+/* Has the calls of device and operations measured, or made into graphs. A table of times has each
+ * call by itself. */
+static int calls_replace(struct train *t, struct err *err)
+{
+    struct compute *d = &t->leg.compute;
+    bool graphs = t->conf->graphs && d->dev->graph_begin && !t->conf->profile && !t->conf->trace;
+    int rc;
+    if (graphs && (rc = graphs_open(d->ops, d->stream, &t->leg.graphs, err)) < 0)
+        return rc;
+    return train_profile_attach(t, err);
+}
+
 int train_open(struct train *t, int64_t step, struct err *err)
 {
     struct dit_config c;
@@ -526,13 +541,14 @@ int train_open(struct train *t, int64_t step, struct err *err)
         return rc;
     if ((rc = comm_agree(t->conf->world, memory_take(t, &c, err), err)) < 0)
         return rc;
-    return comm_agree(t->conf->world, train_profile_attach(t, err), err);
+    return comm_agree(t->conf->world, calls_replace(t, err), err);
 }
 
 void train_close(struct train *t)
 {
     cadence_next(&t->cadence);
     meter_detach(&t->meter);
+    graphs_close(t->leg.graphs);
     ckpt_async_close(&t->leg.async);
     validate_close(&t->leg.validate);
     scan_close(&t->leg.scan);

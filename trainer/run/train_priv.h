@@ -6,6 +6,7 @@
 #include "trainer/ckpt/ckpt_async.h"
 #include "trainer/data/loader.h"
 #include "trainer/ops/compute.h"
+#include "trainer/ops/graphs.h"
 #include "trainer/run/cadence.h"
 #include "trainer/run/gemm_pin.h"
 #include "trainer/run/pipe.h"
@@ -30,6 +31,8 @@ struct leg {
     struct dit *dit;
     struct pipe pipe;
     struct scan scan; /* for a step that is computed again */
+    struct graphs *graphs; /* NULL: none */
+    bool graphs_told;      /* why the device makes none */
     struct loader *loaders[LIMIT_STAGES];
     struct validate validate;
     /* For each stage's data, and behind them for the validation's: whether shards are compared with

@@ -87,6 +87,11 @@ int train_report_make(struct train *t, const struct record_step *last, struct tr
     out->loss = last->loss;
     out->grad_norm = last->grad_norm;
     out->step_syncs = t->step_syncs;
+    if (t->leg.graphs) {
+        struct graphs_counts counts = graphs_counts(t->leg.graphs);
+        out->graphs = counts.captures;
+        out->graph_launches = counts.launches;
+    }
     const struct dev *dev = t->leg.compute.dev;
     out->taken_bytes = dev->peak_bytes;
     out->taken_pinned_bytes = dev->host_peak_bytes;

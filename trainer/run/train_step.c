@@ -357,6 +357,17 @@ static void step_fill(const struct train *t, const struct pass *p, const struct 
     s->peak_bytes = train_resident_peak_bytes();
 }
 
+/* Says once that a device makes no graphs: steps are as right as with them. */
+static void graphs_tell(struct train *t)
+{
+    const char *why = t->leg.graphs ? graphs_refused(t->leg.graphs) : NULL;
+    if (!why || t->leg.graphs_told)
+        return;
+    t->leg.graphs_told = true;
+    log_msg(LOG_WARN, "steps are queued call by call (--graphs off does so without a word): %s",
+            why);
+}
+
 static void step_mark(const struct train *t, int64_t step)
 {
     struct dev *dev = t->leg.compute.dev;
@@ -393,6 +404,7 @@ int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step
     spike_after(t, s);
     train_profile_step_end(t, s);
     t->step_syncs = num_max_i64(t->step_syncs, t->leg.compute.dev->syncs - syncs);
+    graphs_tell(t);
     *stop = p.stop;
     t->leg.all_written = p.written;
     t->leg.space_back = p.space_back;
