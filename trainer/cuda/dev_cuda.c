@@ -261,9 +261,8 @@ static int cuda_stream_sync(struct dev *d, struct dev_stream *s, struct err *err
     d->syncs++;
     wait_for(c, s->cuda, NULL, "work on the device");
     struct err given_up = c->given_up;
-    cudaError_t e = c->kept;
+    cudaError_t e = c->kept; /* it stays: who looks away, as a scan does, hides no error */
     c->given_up = (struct err){0};
-    c->kept = cudaSuccess;
     d->failed = d->failed || e != cudaSuccess;
     if (given_up.code)
         return err_set(err, given_up.code, "%s", given_up.text);

@@ -4,7 +4,7 @@
  * order; two streams are ordered only by event_record on one and event_wait on the other. The CPU
  * device runs every call at once, but holds the caller to the same discipline: a wait for an event
  * that was never recorded is a broken invariant. Calls that only queue return nothing: a device
- * error is kept, and the next stream_sync gives it.
+ * error is kept, and every stream_sync behind it gives it.
  *
  * A copy reads its source on the host when it runs, not when it is queued, and its destination on
  * the host holds nothing before the stream_sync behind it. So both stay as they are until then, or

@@ -377,6 +377,7 @@ static int far_stream_sync(struct dev *d, struct dev_stream *s, struct err *err)
         ;
     struct err failure = f->failure;
     f->failure = (struct err){0};
+    d->failed = d->failed || failure.code;
     return failure.code ? err_set(err, failure.code, "%s", failure.text) : 0;
 }
 
