@@ -350,10 +350,10 @@ void kernel_adaln_bwd(struct ops_cuda *o, cudaStream_t s, const struct ops_adaln
     int64_t d = a->dx.cols, room = (int64_t)CUDA_PARTS * OPS_ROW_MAX / (SUMS * d);
     bool even = all_even(a), summed = a->dshift.ptr || a->dgate.ptr;
     struct tensor parts = tensor_of(summed ? o->parts : NULL, o->ops.stat, SUMS, d);
-    struct runs host = {a->host_row_start, a->n ? a->n : 1, a->dx.rows,
+    struct runs host = {a->n ? a->host_row_start : NULL, a->n ? a->n : 1, a->dx.rows,
                         rows_each(a->dx.rows, room)};
     struct runs r = host;
-    r.start = a->row_start;
+    r.start = a->n ? a->row_start : NULL;
     BUG_ON(SUMS * d > OPS_ROW_MAX);
     adaln_check(a);
     for (int64_t m0 = 0, m1; m0 < host.n; m0 = m1) {

@@ -78,7 +78,7 @@ static void attn_complete(struct ops_attn *a, const char *host)
 
 static void adaln_complete(struct ops_adaln *a, const char *host)
 {
-    a->host_row_start = (const int32_t *)(const void *)host;
+    a->host_row_start = a->n ? (const int32_t *)(const void *)host : NULL;
 }
 
 static void adamw_complete(struct ops_adamw *a, const char *host)
