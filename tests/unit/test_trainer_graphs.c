@@ -113,6 +113,21 @@ static void again(void **state)
     }
 }
 
+/* Behind memory that was given back calls are queued again, and then become a graph again. */
+static void freed(void **state)
+{
+    struct bench *b = *state;
+    float other[N] = {0};
+    void *more = far_array(b, other, sizeof other);
+    for (int i = 1; i <= 6; i++) {
+        add(b, 0.5, CALLS);
+        assert_true(value(b) == (float)(0.5 * CALLS * i));
+        assert_counts(b, i, (i > 1) + (i > 4), i < 4 ? i - 1 : i - 2);
+        if (i == 3)
+            b->dev->free(b->dev, more);
+    }
+}
+
 static void others(void **state)
 {
     struct bench *b = *state;
@@ -218,6 +233,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(again, setup, teardown),
+        cmocka_unit_test_setup_teardown(freed, setup, teardown),
         cmocka_unit_test_setup_teardown(others, setup, teardown),
         cmocka_unit_test_setup_teardown(cuts, setup, teardown),
         cmocka_unit_test_setup_teardown(many, setup, teardown),

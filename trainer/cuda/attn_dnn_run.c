@@ -42,6 +42,18 @@ static void keep_error(struct attn_dnn *d, cudnnStatus_t st)
                   "attention by cuDNN");
 }
 
+/* Gives the room back. What was queued is over, and graphs that have it are forgotten
+ * (graphs.h). */
+static void room_give(struct attn_dnn *d, cudaStream_t s)
+{
+    dev_cuda_fail(d->ops->dev, cudaStreamSynchronize(s), "the workspace of attention");
+    d->ops->dev->free(d->ops->dev, d->room);
+    d->ops->workspace_bytes -= d->room_bytes;
+    d->room = NULL, d->room_bytes = 0;
+}
+
+/* Returns a place for a class: when all are taken that of the oldest, whose plan no graph may have
+ * any more. */
 static struct kept *place_take(struct attn_dnn *d, cudaStream_t s)
 {
     struct kept *k;
@@ -49,7 +61,7 @@ static struct kept *place_take(struct attn_dnn *d, cudaStream_t s)
         return &d->kept[d->n++];
     k = &d->kept[d->oldest];
     d->oldest = (d->oldest + 1) % ATTN_PLANS;
-    dev_cuda_fail(d->ops->dev, cudaStreamSynchronize(s), "the end of a plan");
+    room_give(d, s);
     attn_plan_free(&k->plan);
     return k;
 }
@@ -133,10 +145,7 @@ static bool room_take(struct attn_dnn *d, cudaStream_t s, int64_t bytes)
     struct err err = {0};
     if (bytes <= d->room_bytes)
         return true;
-    dev_cuda_fail(dev, cudaStreamSynchronize(s), "the workspace of attention");
-    dev->free(dev, d->room);
-    d->ops->workspace_bytes -= d->room_bytes;
-    d->room = NULL, d->room_bytes = 0;
+    room_give(d, s);
     if (dev->alloc(dev, "attention by cuDNN", bytes, (void **)&d->room, &err) < 0) {
         dev_cuda_fail(dev, cudaErrorMemoryAllocation, "the workspace of attention");
         return false;

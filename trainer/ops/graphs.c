@@ -411,10 +411,26 @@ static void keep_event_wait(struct dev *d, struct dev_stream *s, struct dev_even
     d->graphs->plain_dev.event_wait(d, s, e);
 }
 
-/* Gives memory back behind the calls that may name it. */
+/* Forgets all segments: their graphs may name what is to go. */
+static void all_forget(struct graphs *g)
+{
+    for (int i = 0; i < REMEMBERED; i++) {
+        struct err err = {0};
+        if (g->n_forgotten == REMEMBERED) { /* its error stays for the next sync */
+            g->plain_dev.stream_sync(g->dev, g->stream, &err);
+            forgotten_free(g);
+        }
+        segment_forget(g, &g->segments[i]);
+    }
+}
+
+/* Gives memory back behind the calls that may name it. So may graphs: an operation may have had
+ * memory of its own, of which the arguments tell nothing. */
 static void keep_free(struct dev *d, void *ptr)
 {
     flush(d->graphs);
+    if (ptr)
+        all_forget(d->graphs);
     d->graphs->plain_dev.free(d, ptr);
 }
 

@@ -14,6 +14,9 @@
  * made, arrays of the host with them. Segments are cut at a size, and the number of those that are
  * remembered is bounded; the one that was not met for longest goes first.
  *
+ * When memory of the device is given back, all graphs are forgotten: an operation that replaces
+ * what it works in, or drops what it queued, frees memory and so sees that no graph has it.
+ *
  * A device that refuses to record a segment is not asked again: its calls are queued, as all later
  * ones are, and graphs_refused says why.
  *
