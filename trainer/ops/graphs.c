@@ -70,6 +70,9 @@ static const void *host_take(const char **host, int64_t bytes)
 static void attn_complete(struct ops_attn *a, const char *host)
 {
     int64_t bytes = a->n * (int64_t)sizeof(int32_t);
+    a->host = (struct ops_segments){0};
+    if (a->n == 0)
+        return;
     a->host.q_start = host_take(&host, bytes + (int64_t)sizeof(int32_t));
     a->host.k_start = host_take(&host, bytes);
     a->host.k_len = host_take(&host, bytes);
@@ -83,10 +86,10 @@ static void adaln_complete(struct ops_adaln *a, const char *host)
 
 static void adamw_complete(struct ops_adamw *a, const char *host)
 {
-    a->host_spans = (const struct ops_adamw_span *)(const void *)host;
+    a->host_spans = a->n ? (const struct ops_adamw_span *)(const void *)host : NULL;
 }
 
-/* Gives arguments the host's arrays of a segment. Most have none. */
+/* Gives arguments the host's arrays of a segment. Most have none, and who has n 0 wants none. */
 #define COMPLETE(a, host)                                                        \
     _Generic((a), struct ops_attn *: attn_complete, struct ops_adaln *: adaln_complete, \
              struct ops_adamw *: adamw_complete, default: nothing_complete)(a, host)
