@@ -281,6 +281,8 @@ $(B)/obj/cuda/%.cu.o: trainer/cuda/%.cu $(B)/flags-cuda-cu
 	$(call say,NVCC,$<)
 	$(Q)$(NVCC) -std=c++17 -O3 -I. -Xcompiler -fPIC -fmad=false $(CUDA_GEN) $(CUDA_WARN) \
 	  -MMD -MP -MF $(@:.o=.d) -c -o $@ $< > $(@:.o=.ptxas) 2>&1 || { cat $(@:.o=.ptxas) >&2; exit 1; }
+.PHONY: $(B)/cuda-calls
+$(B)/cuda-calls: $(filter %.c.o,$(CUDA_OBJ)) # all of it but the kernels: a matter of seconds
 $(B)/shim/libreel-cuda.so: $(SHIM_OBJ) $(B)/flags-shim-link
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
