@@ -43,11 +43,12 @@ mute_end() { kill -9 $guards; ok $? "$mute: nobody is left to end their jobs"; }
 pause_held() { # NAME
     wait_for 60 held "$1"; "$reel" pause "$1" > out 2> err; ok $? "$1: pause"
 }
-all_removed() { # NAMES
+removes() { "$reel" rm "$1" > out 2> err; }
+all_removed() { # NAMES: what the scheduler told last, a moment ago, may still have a job
     local r rc=0
     for r; do
-        wait_for 60 no_job "$r"
-        "$reel" rm "$r" > out 2> err && [ ! -e "home/names/$r" ] || { rc=1; break; }
+        wait_for 60 no_job "$r" && wait_for 30 removes "$r" && [ ! -e "home/names/$r" ] ||
+            { rc=1; break; }
     done
     ok $rc "$*: removed"
 }

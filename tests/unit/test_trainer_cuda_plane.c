@@ -193,6 +193,9 @@ static void large_parts(void **state)
 /* Up and down the edges, and round the ring, with all of it in flight. */
 static void edges(void **state)
 {
+    (void)state;
+    if (world->size == 1)
+        return; /* an edge has two ranks */
     struct comm *c = joined("pp", world->rank, PLANE_SUMS);
     struct err err = {0};
     int next = (c->rank + 1) % c->size, before = (c->rank + c->size - 1) % c->size;
@@ -201,7 +204,6 @@ static void edges(void **state)
         {x + 2, 1, before, false}, {x, 1, next, true},
         {x + 3, 1, next, false}, {x + 1, 1, before, true}};
     struct comm_work *works[LEN(list)];
-    (void)state;
     must(comm_plane_edges(c, true, &err), &err);
     for (int i = 0; i < LEN(list); i++)
         must(comm_start(c, &(struct comm_op){

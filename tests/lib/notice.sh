@@ -1,0 +1,64 @@
+# Wrapped trainers that are told to save, on a private cluster of $nodes nodes with a grace time:
+# sourced behind tests/lib.sh. Looked at is each rank's own handler, which writes down that it was
+# told. Half of the cases ask Slurm by its commands, half by reel-slurm.
+cluster() { "$REEL_SRC"/contrib/slurm-cluster "$@"; }
+trap 'cluster down --dir "$dir/c"; rm -rf "$dir"' EXIT
+export ASAN_OPTIONS=detect_leaks=0
+backends_draw
+cat > rank << 'S'
+#!/bin/bash
+# This is a rank at step 90 of 400. It notes that it was told, and ends with 0 once it may; with
+# HEARS=none it dies of the signal. The second attempt is through.
+if [ "$REEL_ATTEMPT" -gt 1 ]; then echo "step 400"; exit 0; fi
+[ "$HEARS" = none ] || trap 'echo "$EPOCHREALTIME" >> "$CASE/told.$SLURM_PROCID"' $HEARS
+[ "$HEARS" != USR1 ] || trap '' TERM
+exec 3<> <(:)
+echo "step 90"; touch "$CASE/up.$SLURM_PROCID"
+until [ -e "$CASE/end" ] && [ -s "$CASE/told.$SLURM_PROCID" ]; do read -t 0.2 -u 3; done
+exit 0
+S
+chmod +x rank
+cluster up --dir "$dir/c" --nodes "$nodes" --cpus 2 --gpus 0 --grace 15 --kill-wait 60 > out 2> err
+ok $? "a cluster"
+eval "$(cluster env --dir "$dir/c")"
+declare -A id_of
+submit() { # NAME NODES SIGNAL-IT-HEARS NUMBER-OF-PART OPTIONS-OF-WRAP...
+    mkdir "$1"; by "$4"
+    printf '#!/bin/bash\nexec %s wrap --name %s %s --step-pattern "%s" --steps 400 -- %s\n' \
+        "$reel" "$1" "${*:5}" 'step ([0-9]+)' "srun --kill-on-bad-exit=0 $dir/rank" > "$1.sh"
+    CASE=$dir/$1 HEARS=$3 sbatch -N"$2" --ntasks-per-node=2 --exclusive --requeue \
+        --open-mode=append \
+        -o "$dir/$1.out" --job-name "$1" "$1.sh" > "$1.sub" 2>&1 || cat "$1.sub" >&2
+    id_of[$1]=$(awk '{print $4}' "$1.sub")
+}
+files() { [ "$(ls "$1/$2".* 2> /dev/null | wc -l)" -eq "$3" ]; }
+run_dir() { echo "$REEL_HOME/runs/$(cat "$REEL_HOME/names/$1" 2> /dev/null)"; }
+events() { cat "$(run_dir "$1")"/events/*.a1.evlog 2> /dev/null | grep -ao "\"ev\": \"$2\"[^}]*"; }
+walls() { events "$1" "$2" | sed -n 's/.*"wall": \([0-9.]*\).*/\1/p' | sort -g; }
+from_to() { awk -v from="$1" -v to="$2" 'BEGIN { printf("%.2f s", to - from) }'; }
+nodes_with() { [ "$(events "$1" "$2" | grep -o '"node": "[^"]*"' | sort -u | wc -l)" -eq "$3" ]; }
+# seen NAME WHAT: tells what came of the command before, with what the run said when it failed.
+seen() { local rc=$?; show "$1"; ok $rc "$1: $2"; }
+show() { cp "$1.out" out 2> /dev/null; events "$1" '[a-z_]*' | cut -c 1-200 > err; }
+# listen NAME NODES
+listen() {
+    [ "$(cat "$(run_dir "$1")/logs/nodes-1.log" 2> /dev/null | grep -c '^listens: ')" -eq "$2" ]
+}
+node_agents() { # NAME
+    local p
+    for p in $(pgrep -f "node-agent --run-dir $(run_dir "$1") "); do
+        [ "/proc/$p/exe" -ef "$reel" ] && echo "$p"
+    done
+}
+# interrupted_once NAME WHAT: it comes back, and is done. It is no matter here that the batch process
+# hears of a time limit in the same way.
+interrupted_once() {
+    local causes
+    wait_for 90 eval '"$reel" status '"$1"' | grep -q " done "'
+    "$reel" db ingest > out 2> err
+    causes=$("$reel" db query \
+            "select a.cause from v_attempt a join run r on r.run = a.run
+                where r.name = '$1' order by a.attempt" | tail -n +2 | tr '\n' ' ')
+    [[ "$causes" =~ ^(preempt|time_limit)\ done\ $ ]]
+    seen "$1" "interrupted once, then done ($causes)"
+}
