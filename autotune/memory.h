@@ -1,37 +1,25 @@
 /* memory: predicts the bytes of one rank, by category, and the probability that they fit. Pure.
  *
- * The buffers are the list by which the trainer itself allocates (profiles/buffers), so the two
- * agree. On GPUs some of them are the device's, and the others the host's, pinned or not: there
- * messages and micro-batches wait, and the copy that is written as a checkpoint. The process
- * (program, libraries, MPI), which the trainer measures, and the trainer's tiles and loader are
- * estimated. A prior stands for all that is missed; once trials have told, the mean of measured
- * minus planned replaces it (memory_learn).
+ * The buffers are those of profiles/held. Under pipelines the stages differ: the first holds the
+ * most micro-batches and the embedding, the last one the head. All are listed, and the fullest
+ * counts. On GPUs some buffers are the device's, and the others the host's, pinned or not. The
+ * process (program, libraries, MPI), which the trainer measures, is estimated. A prior stands for
+ * all that is missed; once trials have told, the mean of measured minus planned replaces it
+ * (memory_learn).
  */
 #ifndef AUTOTUNE_MEMORY_H
 #define AUTOTUNE_MEMORY_H
 
-#include "profiles/buffers.h"
-#include "profiles/layout.h"
-#include "profiles/finetune.h"
+#include "profiles/held.h"
 
 struct memory_bytes { /* bytes of the fullest rank */
     double weights, gradients, optimizer, ema, activations, work, comm, process;
     double total; /* the sum of the eight */
     double device, host; /* of it, on GPUs; else all is the host's */
 };
-struct memory_spec {
-    const struct model *model;
-    struct seq seq;
-    enum dtype dtype;
-    bool ema;
-    const struct finetune *finetune; /* NULL: everything is trained */
-    bool moments_bf16, residual_wide;
-    bool gpus;       /* ranks compute on them */
-    bool ckpt_async; /* checkpoints are written in the background, on GPUs from a copy */
-};
 /* Predicts the bytes of the fullest rank. ERR_INPUT for a model whose buffers are not known (a
  * language model). */
-int memory_predict(const struct memory_spec *spec, const struct layout *l, struct memory_bytes *out,
+int memory_predict(const struct held_spec *spec, const struct layout *l, struct memory_bytes *out,
                    struct err *err);
 
 struct memory_learned { /* A zeroed struct means that nothing was measured. */

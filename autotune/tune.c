@@ -147,8 +147,9 @@ static int items_fit(struct tune *t, struct err *err)
 static int items_plan(struct tune *t, struct err *err)
 {
     const struct run *run = t->conf.run;
-    struct memory_spec memory = {&run->model,
+    struct held_spec memory = {&run->model,
                                  t->conf.seq,
+                                 run->stages[0].gbs,
                                  run->dtype,
                                  run->adamw.ema_decay > 0,
                                  &run->finetune,

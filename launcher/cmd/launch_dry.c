@@ -36,7 +36,7 @@ static double space_free(const char *dir)
 static void budget_make(const struct launch_dry *d, struct budget *b)
 {
     const struct run *run = d->run;
-    struct memory_spec spec = {&run->model, d->plan->seq, run->dtype,
+    struct held_spec spec = {&run->model, d->plan->seq, d->plan->gbs, run->dtype,
                                run->adamw.ema_decay > 0,
                                &run->finetune,
                                run->moments == MOMENTS_BF16,

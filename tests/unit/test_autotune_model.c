@@ -39,7 +39,7 @@ static void memory_orders(void **state)
         {"dp=1", "dp=2"},
     };
     struct model m = tiny();
-    struct memory_spec spec = {&m, {1, 8, 8}, DTYPE_F32, true};
+    struct held_spec spec = {&m, {1, 8, 8}, 8, DTYPE_F32, true};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         struct memory_bytes a, b;
@@ -63,7 +63,7 @@ static void memory_orders(void **state)
 static void units_in_use_are_planned(void **state)
 {
     struct model m = tiny();
-    struct memory_spec spec = {&m, {1, 8, 8}, DTYPE_BF16, false};
+    struct held_spec spec = {&m, {1, 8, 8}, 8, DTYPE_BF16, false};
     struct layout l[] = {layout_of("dp=2,zero=1"), layout_of("dp=2,zero=2"),
                          layout_of("dp=2,zero=3")};
     struct memory_bytes b[3];
@@ -80,6 +80,32 @@ static void units_in_use_are_planned(void **state)
     assert_true(weights > 1e6 && fabs(b[1].work - b[0].work - grads) < 2 * BUFFER_ALIGN_BYTES);
     assert_true(fabs(b[2].work - b[1].work - weights) < 2 * BUFFER_ALIGN_BYTES);
     shards_release(&sh);
+    params_release(&params);
+}
+
+/* The first stage of two holds two micro-batches, which a batch of one sample does not have. The
+ * fullest stage counts. */
+static void pipelines_hold_more(void **state)
+{
+    struct model m = tiny();
+    struct held_spec spec = {&m, {1, 8, 8}, 8, DTYPE_F32, false};
+    struct layout l = layout_of("pp=2");
+    struct memory_bytes many, one;
+    struct buffer_list stages[2];
+    struct param_list params;
+    struct err err;
+    (void)state;
+    assert_ok(params_build(&m, &params, &err), &err);
+    assert_ok(memory_predict(&spec, &l, &many, &err), &err);
+    for (int64_t i = 0; i < 2; i++)
+        assert_ok(held_list(&spec, &l, &params, i, &stages[i], &err), &err);
+    double first = (double)stages[0].total, last = (double)stages[1].total;
+    assert_true(first != last && many.total - many.process == fmax(first, last));
+    spec.gbs = 1;
+    assert_ok(memory_predict(&spec, &l, &one, &err), &err);
+    /* a micro-batch of two layers: input and modulation, qkv, attention, cross-attention, MLP and
+     * residuals of 64 tokens are 16 vectors a token and layer at least */
+    assert_true(many.activations - one.activations > 2 * 16 * 64 * (double)m.hidden * 4);
     params_release(&params);
 }
 
@@ -158,6 +184,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_orders), cmocka_unit_test(units_in_use_are_planned),
-        cmocka_unit_test(cost_properties), cmocka_unit_test(fit_learns)};
+        cmocka_unit_test(pipelines_hold_more), cmocka_unit_test(cost_properties),
+        cmocka_unit_test(fit_learns)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ static struct search_item *items_make(const struct model *m, size_t *n)
     struct space_spec in = {m, {1, 8, 8},   16,         (const int64_t[]){1, 2, 4},
                             3, cost_limits, COST_LIMITS};
     struct cost_spec spec = {m, {1, 8, 8}, 16, DTYPE_F32, 4, true};
-    struct memory_spec memory = {m, {1, 8, 8}, DTYPE_F32, true};
+    struct held_spec memory = {m, {1, 8, 8}, 8, DTYPE_F32, true};
     struct space s = {0};
     struct err err;
     assert_ok(space_build(&in, &s, &err), &err);

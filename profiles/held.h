@@ -1,0 +1,38 @@
+/* held: lists every buffer of a rank of reel's own trainer under any layout, by pure arithmetic.
+ *
+ * The buffers are those by which the trainer itself allocates (buffers.h), so the two agree. What a
+ * rank holds depends on its pipeline stage: how many micro-batches are in flight there
+ * (schedule_in_flight), which layers it has, and whether it has the embedding or the head. It does
+ * not depend on the rank's other places, whose parts have equal sizes or the same bound. Left out
+ * is what the trainer alone knows, and what is small: indices, losses, loaders. The size of its
+ * tiles is estimated. On GPUs some buffers are the device's, and the others the host's, where
+ * messages and micro-batches wait, and the copy that is written as a checkpoint.
+ *
+ *     held_list(&spec, &layout, &params, stage, &list, err);
+ *     list.total      // bytes, without the process
+ */
+#ifndef PROFILES_HELD_H
+#define PROFILES_HELD_H
+
+#include "profiles/buffers.h"
+#include "profiles/finetune.h"
+
+struct held_spec {
+    const struct model *model; /* borrowed, like the other pointer */
+    struct seq seq;            /* tokens of a sample */
+    int64_t gbs; /* samples of a step; 0: as many micro-batches as stages */
+    enum dtype dtype;
+    bool ema;
+    const struct finetune *finetune; /* NULL: everything is trained */
+    bool moments_bf16, residual_wide;
+    bool gpus;       /* ranks compute on them */
+    bool ckpt_async; /* checkpoints are written in the background, on GPUs from a copy */
+};
+/* Lists the buffers of a rank of a pipeline stage. `params` is finetune_params()'s of the spec, or
+ * params_build()'s without one. ERR_INPUT for a model whose buffers are not known (a language
+ * model), ERR_LIMIT past 2^62 bytes or elements, ERR_NOMEM. */
+int held_list(const struct held_spec *spec, const struct layout *l,
+              const struct param_list *params, int64_t stage, struct buffer_list *list,
+              struct err *err);
+
+#endif
