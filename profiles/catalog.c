@@ -10,6 +10,7 @@ const struct catalog_kind catalog_models = {"model", "models", "reel.model/1", c
 const struct catalog_kind catalog_gpus = {"device", "gpus", "reel.gpu/1", catalog_gpu_names};
 const struct catalog_kind catalog_clusters = {"cluster", "clusters", "reel.cluster/1",
                                               catalog_cluster_names};
+const struct catalog_kind catalog_stacks = {"stack", "stacks", "reel.stack/1", catalog_stack_names};
 
 bool catalog_is_path(const char *operand)
 {

@@ -48,7 +48,16 @@ static const struct format cluster = {
     "The tree of switches has two levels: leaf_nodes nodes share a leaf, and all leaves share the "
     "spine.",
     cluster_format};
-const struct format *const formats[] = {&run, &plan, &model, &device, &cluster, NULL};
+static const struct format stack = {
+    "stack", "the software that trains: what it fuses, hides, gathers and keeps",
+    "{\"schema\": \"reel.stack/1\", \"name\": \"mine\", \"source\": \"its manual\",\n"
+    " \"kind\": \"megatron\", \"attention\": \"flash\", \"fused_norm\": true,\n"
+    " \"gradient_bytes\": 4, \"optimizer_bytes\": 12, \"logit_bytes\": 10,\n"
+    " \"gradients_overlap\": true, \"scatter\": true, \"zero\": 1}\n",
+    "These are facts. How much is hidden in fact, and at what speed, are constants that are "
+    "fitted.",
+    stack_format};
+const struct format *const formats[] = {&run, &plan, &model, &device, &cluster, &stack, NULL};
 
 /* ---- what a table says by itself ---- */
 

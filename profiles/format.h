@@ -44,5 +44,6 @@ size_t layout_format_part(struct format_part *out);
 size_t model_format(struct format_part *out);
 size_t device_format(struct format_part *out);
 size_t cluster_format(struct format_part *out);
+size_t stack_format(struct format_part *out);
 
 #endif

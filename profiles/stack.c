@@ -1,0 +1,130 @@
+/* The format reel.stack/1. The table below says what each field means; `reel format stack` is made
+ * from it. Each compiled-in stack names in `source` where its facts are from.
+ */
+#include "profiles/stack.h"
+
+#include <string.h>
+
+#include "profiles/catalog.h"
+#include "profiles/field.h"
+#include "profiles/format.h"
+
+const char *const stack_kind_names[] = {"megatron", "fsdp", "reel", NULL};
+const char *const stack_attention_names[] = {"scores", "fused-scores", "flash1", "flash", NULL};
+
+struct stack_text {
+    const char *name, *frameworks, *source;
+    struct stack s;
+};
+static const struct stack_text stack_defaults = {.frameworks = "", .s = {.reduce_bytes = 4}};
+
+#define AT(field) offsetof(struct stack_text, s.field)
+#define FLAG(field, text) {#field, JSON_BOOL, AT(field), .optional = true, .help = text}
+static const struct json_field stack_fields[] = {
+    {"schema", JSON_ANY, 0, .optional = true, .help = "\"reel.stack/1\""},
+    {"name", JSON_TEXT, offsetof(struct stack_text, name), .help = "of the stack"},
+    {"source", JSON_TEXT, offsetof(struct stack_text, source),
+     .help = "where these facts are from"},
+    {"frameworks", JSON_TEXT, offsetof(struct stack_text, frameworks), .optional = true,
+     .help = "beginnings of what published tables call it, parted by commas"},
+    {"kind", JSON_ENUM, AT(kind), .names = stack_kind_names, .help = "whose account it has"},
+    {"attention", JSON_ENUM, AT(attention), .names = stack_attention_names,
+     .help = "how attention is computed: with the matrix of scores, whose softmax is several "
+             "operations or one, or without it"},
+    FLAG(fused_norm, "a norm is one operation and keeps its input alone"),
+    FLAG(fused_gate, "so is a gated MLP's activation"),
+    FLAG(dropout, "masks of dropout are kept"),
+    {"weight_bytes", JSON_INT, AT(weight_bytes), .optional = true, .min = 0, .max = 8,
+     .help = "of a weight that is kept; 0: as activations"},
+    {"gradient_bytes", JSON_INT, AT(gradient_bytes), .min = 1, .max = 8,
+     .help = "of a gradient in which micro-batches are summed"},
+    {"reduce_bytes", JSON_INT, AT(reduce_bytes), .optional = true, .min = 1, .max = 8,
+     .help = "of a gradient that travels"},
+    {"optimizer_bytes", JSON_INT, AT(optimizer_bytes), .min = 0, .max = 32,
+     .help = "of a weight: its moments, and its master if that is another one"},
+    {"logit_bytes", JSON_INT, AT(logit_bytes), .min = 1, .max = 32,
+     .help = "of a logit in all its copies at the peak"},
+    FLAG(logits_whole, "each tensor-parallel rank has logits of the whole vocabulary"),
+    FLAG(gradients_overlap, "gradients are reduced while the last backward goes on"),
+    FLAG(gathers_overlap, "weights are gathered ahead of their use"),
+    FLAG(sends_overlap, "stages send beside computing"),
+    FLAG(sends_divided, "each tensor-parallel rank sends its part of what a stage sends"),
+    FLAG(regather, "zero 3: weights are dropped after the forward and gathered once more"),
+    FLAG(reduce_each, "zero 2 and 3: gradients are scattered after each micro-batch"),
+    FLAG(scatter, "zero 1: gradients are scattered, not all summed"),
+    {"zero", JSON_INT, AT(zero), .optional = true, .min = 0, .max = 3,
+     .help = "where a table does not say it"},
+    {"units_gathered", JSON_INT, AT(units_gathered), .optional = true, .min = 0, .max = 16,
+     .help = "zero 3: units whose whole weights are held at a time"},
+};
+#undef FLAG
+#undef AT
+
+size_t stack_names(const char *const **names)
+{
+    *names = catalog_stack_names;
+    return catalog_count(&catalog_stacks);
+}
+
+static int stack_read(const struct json_doc *doc, struct stack *out, struct err *err)
+{
+    struct stack_text t = stack_defaults;
+    int rc;
+    if ((rc = json_read(doc, doc->root, "", stack_fields, ARRAY_LEN(stack_fields), NULL, &t,
+                        err)) < 0)
+        return rc;
+    if ((rc = field_copy_text(t.s.name, sizeof t.s.name, t.name, doc, "", "name", err)) < 0)
+        return rc;
+    if (*t.frameworks && (rc = field_copy_text(t.s.frameworks, sizeof t.s.frameworks, t.frameworks,
+                                               doc, "", "frameworks", err)) < 0)
+        return rc;
+    *out = t.s;
+    return 0;
+}
+
+int stack_load(const char *name_or_path, struct stack *out, struct err *err)
+{
+    struct json_doc doc = {0};
+    int rc;
+    if ((rc = catalog_open(&catalog_stacks, name_or_path, &doc, err)) < 0)
+        return rc;
+    rc = stack_read(&doc, out, err);
+    json_release(&doc);
+    return rc;
+}
+
+/* Returns the length of the longest item of a list, parted by ", ", that the text begins with. */
+static size_t beginning(const char *list, const char *text)
+{
+    size_t longest = 0;
+    while (*list) {
+        size_t n = strcspn(list, ",");
+        if (n > longest && strncmp(list, text, n) == 0)
+            longest = n;
+        list += n;
+        list += strspn(list, ", ");
+    }
+    return longest;
+}
+
+const char *stack_of_framework(const char *framework)
+{
+    const char *best = NULL;
+    size_t longest = 0;
+    for (const char *const *name = catalog_stack_names; *name; name++) {
+        struct stack s;
+        BUG_ON(stack_load(*name, &s, NULL) < 0);
+        size_t n = beginning(s.frameworks, framework);
+        if (n > longest) {
+            longest = n;
+            best = *name;
+        }
+    }
+    return best;
+}
+
+size_t stack_format(struct format_part *out)
+{
+    out[0] = (struct format_part){"", stack_fields, ARRAY_LEN(stack_fields), &stack_defaults};
+    return 1;
+}

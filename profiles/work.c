@@ -1,0 +1,486 @@
+/* The account, for stacks of which only facts are known. Symbols as in work.h; Td is T/t with
+ * sequence parallelism, else T; r = D·g/a is the width of keys, A the all-to-all group of cp, s the
+ * sums over tp that a layer has forward: one for each self-attention, one for the MLP and one for
+ * cross-attention. Forward, for each layer:
+ *
+ *     products     [T, D] x [D, (D + 2r)/t],  [T, D/t] x [D/t, D]          each self-attention
+ *                  [T, D] x [D, D/t],  [T, D/t] x [D/t, D],  [b x, D] x [D, 2r/t]        cross
+ *                  [T, D] x [D, F/t] (gated: twice as wide),  [T, F/t] x [F/t, D]          MLP
+ *     attention    q = S A/c queries of b a/(t A) heads to k = S keys; pairs q k, half with a
+ *                  causal mask; stdit: frames and places apart
+ *     elementwise  norms 2 Td D (kept whole in f32 and in several operations: 24 bytes more),
+ *                  residuals 3 Td D, rotation and QK norms 2 T (D + r)/t, activation 2 T F/t, gated
+ *                  3 T F/t; modulation 2 Td D each; all times w
+ *     tp           s sums of T D w: all-reduce 2 (t-1)/t of it, or gather and scatter of half
+ *     cp           ring: (c/A - 1) times 2 A T r/t w, under attention; all-to-all: q, k, v and the
+ *                  result, (A-1)/A of T w (2D + 2r)/t
+ *
+ * Backward: each product twice, for its input and for its weight; attention 2.5 times the forward's
+ * work; elementwise twice; tp again; the ring carries gradients too, twice as much.
+ *
+ * Kept for backward, a layer (Korthikanti et al. 2022, taken apart): whole on each tp rank, or
+ * divided with sp: 4 bytes D for each sub-block's norm and its product's input, 1 for a dropout
+ * mask. Always divided: q 2D, k and v 4r, the result 2D; the MLP 4F, gated 6F, or 8F where its
+ * activation is not one operation. The matrix of scores: 2 bytes a pair (6 where softmax is several
+ * operations), and 3 with dropout. Full recomputation keeps 2 Td D.
+ *
+ * The head multiplies [T, D] x [D, V/t] and keeps logit_bytes for each logit: 2, and f32 copies.
+ */
+#include "profiles/work.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "profiles/params.h"
+
+#define WORK_HELD_NAME(id, name) name,
+const char *const work_held_names[WORK_HELD] = {WORK_HELD_LIST(WORK_HELD_NAME)};
+#undef WORK_HELD_NAME
+const char *const work_part_names[WORK_PARTS] = {
+    "layer forward", "layer backward", "layer again in part", "layer again",
+    "first forward", "first backward", "last forward", "last backward",
+    "each forward", "each backward", "send"};
+
+static enum work_unit_id unit_of(int64_t layer)
+{
+    return layer >= 0                      ? UNIT_LAYER
+           : layer == PARAM_LAYER_EMBED ? UNIT_FIRST
+           : layer == PARAM_LAYER_HEAD  ? UNIT_LAST
+                                        : UNIT_EACH;
+}
+
+int work_weights(const struct model *m, struct work_weights *out, struct err *err)
+{
+    struct param_list list;
+    struct work_weights w = {0};
+    int rc = params_build(m, &list, err);
+    if (rc < 0)
+        return rc;
+    for (int64_t i = 0; i < list.n; i++) {
+        const struct param *p = &list.items[i];
+        enum work_unit_id u = unit_of(p->layer);
+        double n = (double)p->count / (u == UNIT_LAYER ? (double)m->layers : 1);
+        if (p->tp == PARAM_TP_NONE)
+            w.whole[u] += n;
+        else
+            w.split[u] += n;
+    }
+    params_release(&list);
+    *out = w;
+    return 0;
+}
+
+/* What the parts are made of, derived once. */
+struct shape {
+    const struct work_spec *spec;
+    const struct model *m;
+    const struct stack *k;
+    struct work *w;
+    double D, F, r, t, c, A, b, S, x, w_bytes;
+    double T, Td; /* tokens of a rank; of them, those of the residual stream */
+    double blocks, norms; /* sub-blocks of a layer, its norms before them */
+    bool causal;
+};
+
+static struct shape shape_of(const struct work_spec *spec, const struct layout *l, struct work *w)
+{
+    const struct model *m = spec->model;
+    struct shape s = {.spec = spec, .m = m, .k = spec->stack, .w = w};
+    s.D = (double)m->hidden, s.F = (double)m->ffn;
+    s.r = s.D * (double)m->kv_heads / (double)m->heads;
+    s.t = (double)l->tp, s.c = (double)l->cp, s.A = (double)layout_a2a_group(l, m);
+    s.b = (double)l->mbs, s.S = (double)seq_tokens(spec->seq);
+    s.x = model_has_cross(m) ? (double)(spec->text ? spec->text : m->text_len) : 0;
+    s.w_bytes = (double)dtype_bytes(spec->act);
+    s.T = s.b * s.S / s.c;
+    s.Td = l->sp ? s.T / s.t : s.T;
+    s.norms = s.blocks =
+        (double)(model_self_attentions(m) + model_has_cross(m) + 1);
+    s.causal = !model_is_video(m);
+    return s;
+}
+
+/* ---- pieces of parts ---- */
+
+static void gemm_add(struct work_part *p, double m, double n, double k, double count)
+{
+    BUG_ON(p->n_gemms == WORK_GEMMS);
+    p->gemms[p->n_gemms++] = (struct work_gemm){m, n, k, count};
+}
+
+static void attention_add(struct work_part *p, struct work_attention a)
+{
+    BUG_ON(p->n_attentions == WORK_ATTENTIONS);
+    p->attentions[p->n_attentions++] = a;
+}
+
+static void message_add(struct work_part *p, enum traffic_group group, enum traffic_kind kind,
+                        enum work_hide hide, double bytes, double count)
+{
+    BUG_ON(p->n_messages == WORK_MESSAGES);
+    if (bytes > 0 && count > 0)
+        p->messages[p->n_messages++] = (struct work_message){group, kind, hide, bytes, count};
+}
+
+/* Fills the backward of a part from its forward: products twice, elementwise work twice. */
+static void backward_of(const struct work_part *f, struct work_part *p)
+{
+    for (int i = 0; i < f->n_gemms; i++) {
+        const struct work_gemm *g = &f->gemms[i];
+        gemm_add(p, g->m, g->k, g->n, g->count);
+        gemm_add(p, g->k, g->n, g->m, g->count);
+    }
+    for (int i = 0; i < f->n_attentions; i++) {
+        struct work_attention a = f->attentions[i];
+        a.score_bytes *= 2;
+        a.backward = true;
+        attention_add(p, a);
+    }
+    p->bytes = 2 * f->bytes;
+    p->norm_bytes = 2 * f->norm_bytes;
+    p->kernels = 2 * f->kernels;
+}
+
+/* ---- a layer ---- */
+
+static double score_traffic(const struct shape *s)
+{
+    double once = s->k->attention == ATTENTION_SCORES ? 18 : 8;
+    return attention_keeps_scores(s->k->attention) ? once + (s->k->dropout ? 5 : 0) : 0;
+}
+
+static double score_kept(const struct shape *s)
+{
+    double once = s->k->attention == ATTENTION_SCORES ? 6 : 2;
+    return attention_keeps_scores(s->k->attention) ? once + (s->k->dropout ? 3 : 0) : 0;
+}
+
+/* Makes the attention of queries to keys, of which each head of each of `sets` sees its own. */
+static struct work_attention attention_of(const struct shape *s, double q, double k, double sets)
+{
+    struct work_attention a = {.q = q, .k = k, .dim = (double)model_head_dim(s->m), .count = 1};
+    a.heads = sets * (double)s->m->heads / s->t;
+    a.pairs = s->causal ? q * k / 2 : q * k;
+    a.score_bytes = score_traffic(s) * q * k * a.heads;
+    return a;
+}
+
+static void layer_attentions(const struct shape *s, struct work_part *p)
+{
+    const struct seq *e = &s->spec->seq;
+    double frame = (double)(e->h * e->w), frames = (double)e->t;
+    attention_add(p, attention_of(s, s->S * s->A / s->c, s->S, s->b / s->A));
+    if (s->m->family == MODEL_STDIT) {
+        attention_add(p, attention_of(s, frame, frame, s->b * frames / s->c));
+        attention_add(p, attention_of(s, frames, frames, s->b * frame / s->c));
+    }
+    if (s->x > 0) {
+        struct work_attention a = attention_of(s, s->S / s->c, s->x, s->b);
+        a.pairs = a.q * a.k;
+        attention_add(p, a);
+    }
+}
+
+static void layer_gemms(const struct shape *s, struct work_part *p)
+{
+    double selfs = (double)model_self_attentions(s->m);
+    gemm_add(p, s->T, (s->D + 2 * s->r) / s->t, s->D, selfs);
+    gemm_add(p, s->T, s->D, s->D / s->t, selfs);
+    if (s->x > 0) {
+        gemm_add(p, s->T, s->D / s->t, s->D, 1);
+        gemm_add(p, s->T, s->D, s->D / s->t, 1);
+        gemm_add(p, s->b * s->x, 2 * s->r / s->t, (double)s->m->text_width, 1);
+    }
+    gemm_add(p, s->T, (s->m->gated_mlp ? 2 : 1) * s->F / s->t, s->D, 1);
+    gemm_add(p, s->T, s->D, s->F / s->t, 1);
+    if (s->m->adaln == ADALN_FULL)
+        gemm_add(p, s->b, 3 * s->blocks * s->D / s->t, s->D, 1);
+}
+
+static void layer_elementwise(const struct shape *s, struct work_part *p)
+{
+    double selfs = (double)model_self_attentions(s->m), cross = s->x > 0;
+    double stream = (2 * s->norms + 3 * s->blocks + (s->k->dropout ? 1.5 * s->blocks : 0)) * s->D +
+                    2 * (double)model_modulations(s->m) * s->D;
+    double inner = 2 * (selfs * (s->D + s->r) + cross * s->D);
+    double mlp = (s->m->gated_mlp ? (s->k->fused_gate ? 3 : 5) : 2) * s->F;
+    p->bytes = s->w_bytes * (s->Td * stream + s->T * (inner + mlp) / s->t);
+    p->norm_bytes = s->k->fused_norm ? 0 : 24 * s->norms * s->Td * s->D;
+    p->kernels = 8 * s->blocks + (s->k->fused_norm ? 0 : 6 * s->norms) +
+                 (attention_keeps_scores(s->k->attention) ? 5 : 0);
+}
+
+/* Adds the sums over tensor-parallel ranks; `sp` exchanges each for a gather and a scatter. */
+static void layer_sums(const struct shape *s, const struct layout *l, struct work_part *p)
+{
+    double part = (s->t - 1) / s->t * s->T * s->D * s->w_bytes;
+    if (l->sp) {
+        message_add(p, TRAFFIC_TP, TRAFFIC_ALL_GATHER, HIDE_NOTHING, part, s->blocks);
+        message_add(p, TRAFFIC_TP, TRAFFIC_REDUCE_SCATTER, HIDE_NOTHING, part, s->blocks);
+    } else {
+        message_add(p, TRAFFIC_TP, TRAFFIC_ALL_REDUCE, HIDE_NOTHING, 2 * part, s->blocks);
+    }
+}
+
+static void layer_exchanges(const struct shape *s, struct work_part *p, double ring)
+{
+    double selfs = (double)model_self_attentions(s->m);
+    double row = s->T * s->w_bytes / s->t, a2a = (s->A - 1) / s->A * row * (2 * s->D + 2 * s->r);
+    message_add(p, TRAFFIC_A2A, TRAFFIC_ALL_TO_ALL, HIDE_NOTHING, a2a / 4, 4 * selfs);
+    message_add(p, TRAFFIC_RING, TRAFFIC_SEND_RECV, HIDE_ATTENTION, ring * 2 * s->A * row * s->r,
+                selfs * (s->c / s->A - 1));
+}
+
+static void layer_parts(const struct shape *s, const struct layout *l)
+{
+    struct work_part *p = s->w->parts, *f = &p[WORK_LAYER_FORWARD],
+                     *part = &p[WORK_LAYER_SELECTIVE];
+    layer_gemms(s, f);
+    layer_attentions(s, f);
+    layer_elementwise(s, f);
+    backward_of(f, &p[WORK_LAYER_BACKWARD]);
+    p[WORK_LAYER_BACKWARD].bytes +=
+        2 * s->w->unit_elements[UNIT_LAYER] * (double)s->k->gradient_bytes;
+    layer_sums(s, l, f);
+    layer_exchanges(s, f, 1);
+    layer_sums(s, l, &p[WORK_LAYER_BACKWARD]);
+    layer_exchanges(s, &p[WORK_LAYER_BACKWARD], 2);
+    p[WORK_LAYER_FULL] = *f;
+    for (int i = 0; i < f->n_attentions; i++)
+        attention_add(part, f->attentions[i]);
+    part->kernels = 2 * f->n_attentions;
+}
+
+static double scores_bytes(const struct shape *s)
+{
+    const struct work_part *f = &s->w->parts[WORK_LAYER_FORWARD];
+    double pairs = 0;
+    for (int i = 0; i < f->n_attentions; i++)
+        pairs += f->attentions[i].q * f->attentions[i].k * f->attentions[i].heads;
+    return score_kept(s) * pairs;
+}
+
+static void layer_kept(const struct shape *s)
+{
+    double cross = s->x > 0, selfs = (double)model_self_attentions(s->m), e = s->w_bytes;
+    double gate = s->m->gated_mlp ? (s->k->fused_gate ? 3 : 4) : 2;
+    double stream = s->blocks * (2 * e + (s->k->dropout ? 1 : 0)) * s->D +
+                    (s->k->fused_norm ? 0 : s->norms * 4 * s->D) +
+                    (double)model_modulations(s->m) * e * s->D;
+    double inner = selfs * (2 * s->D + 2 * s->r) + cross * 2 * s->D + gate * s->F;
+    struct work_kept *k = &s->w->kept;
+    double scores = scores_bytes(s);
+    k->selective = s->Td * stream + s->T * e * inner / s->t + s->b * s->x * e * 2 * s->r / s->t;
+    k->none = k->selective + scores;
+    k->full = s->Td * e * s->D;
+    s->w->layer_work = 2 * s->Td * e * s->D + s->T * e * gate * s->F / s->t + scores / 2;
+}
+
+/* ---- what stands beside the layers ---- */
+
+static void first_parts(const struct shape *s)
+{
+    struct work_part *f = &s->w->parts[WORK_FIRST_FORWARD];
+    double cells = (double)((s->m->latent_channels + s->m->cond_channels) *
+                            model_patch_cells(s->m));
+    if (model_is_video(s->m))
+        gemm_add(f, s->T, s->D, cells, 1);
+    f->bytes = 2 * s->T * s->D * s->w_bytes;
+    f->kernels = 4;
+    backward_of(f, &s->w->parts[WORK_FIRST_BACKWARD]);
+    s->w->first_kept = s->T * (model_is_video(s->m) ? cells * s->w_bytes : 8) +
+                       (s->k->dropout ? s->Td * s->D : 0);
+}
+
+static void last_parts(const struct shape *s, const struct layout *l)
+{
+    bool whole = s->k->logits_whole;
+    double video = model_is_video(s->m);
+    double n = video ? (double)(s->m->latent_channels * model_patch_cells(s->m))
+                     : (double)s->m->vocab,
+           logits = s->T * n / (whole || video ? 1 : s->t);
+    struct work_part *f = &s->w->parts[WORK_LAST_FORWARD], *p = &s->w->parts[WORK_LAST_BACKWARD];
+    gemm_add(f, s->T, n / (video ? 1 : s->t), s->D, 1);
+    f->bytes = logits * (double)s->k->logit_bytes + 2 * s->Td * s->D * s->w_bytes;
+    f->kernels = 10;
+    backward_of(f, p);
+    p->bytes = f->bytes;
+    s->w->logits = logits * (double)s->k->logit_bytes + (s->Td + s->T) * s->D * s->w_bytes;
+    if (video)
+        return;
+    double part = (s->t - 1) / s->t * s->T * s->w_bytes;
+    if (whole)
+        message_add(f, TRAFFIC_TP, TRAFFIC_ALL_GATHER, HIDE_NOTHING, part * n / s->t, 1);
+    message_add(p, TRAFFIC_TP, l->sp ? TRAFFIC_REDUCE_SCATTER : TRAFFIC_ALL_REDUCE, HIDE_NOTHING,
+                (l->sp ? 1 : 2) * part * s->D, 1);
+}
+
+static void each_parts(const struct shape *s)
+{
+    struct work_part *f = &s->w->parts[WORK_EACH_FORWARD];
+    f->bytes = s->w->unit_elements[UNIT_EACH] * s->w_bytes;
+    f->kernels = s->w->unit_elements[UNIT_EACH] > 0 ? 8 : 0;
+    backward_of(f, &s->w->parts[WORK_EACH_BACKWARD]);
+}
+
+static void send_part(const struct shape *s, const struct layout *l)
+{
+    s->w->boundary = s->Td * s->D * s->w_bytes;
+    double bytes = s->T * s->D * s->w_bytes / (l->sp || s->k->sends_divided ? s->t : 1);
+    if (l->pp > 1)
+        message_add(&s->w->parts[WORK_SEND], TRAFFIC_PP, TRAFFIC_SEND_RECV,
+                    s->k->sends_overlap ? HIDE_FORWARD : HIDE_NOTHING, bytes, 1);
+}
+
+static void elements_of(const struct shape *s, const struct layout *l)
+{
+    for (int u = 0; u < WORK_UNITS; u++)
+        s->w->unit_elements[u] = s->spec->weights->split[u] / s->t + s->spec->weights->whole[u];
+    /* a head that is tied to the embedding is there twice when they are on two stages */
+    if (l->pp > 1 && !model_is_video(s->m) && s->spec->weights->split[UNIT_LAST] == 0)
+        s->w->unit_elements[UNIT_LAST] += (double)s->m->vocab * s->D / s->t;
+}
+
+void work_build(const struct work_spec *spec, const struct layout *l, struct work *out)
+{
+    memset(out, 0, sizeof *out);
+    struct shape s = shape_of(spec, l, out);
+    out->grid = *l, out->stack = spec->stack, out->model = spec->model;
+    out->micro_batches = (double)layout_micro_batches(l, spec->gbs, 0);
+    out->samples = s.b, out->tokens = s.T;
+    out->weight_bytes = spec->stack->weight_bytes ? (double)spec->stack->weight_bytes : s.w_bytes;
+    out->gradient_bytes = (double)spec->stack->gradient_bytes;
+    out->optimizer_bytes = (double)spec->stack->optimizer_bytes;
+    out->ema_bytes = spec->ema ? 4 : 0;
+    out->act_bytes = s.w_bytes;
+    out->encoder_bytes = (double)spec->encoder_bytes;
+    elements_of(&s, l);
+    layer_parts(&s, l);
+    layer_kept(&s);
+    first_parts(&s);
+    last_parts(&s, l);
+    each_parts(&s);
+    send_part(&s, l);
+}
+
+/* ---- sums over parts ---- */
+
+/* Returns how many micro-batches' activations a stage holds, each of all its layers. It is
+ * schedule_in_flight's bound, a share of vpp chunks. */
+static double in_flight(const struct work *w, const struct layout *l, int64_t stage)
+{
+    double pp = (double)l->pp, v = (double)l->vpp, after = pp - (double)stage;
+    double chunks = l->vpp == 1 ? after : 2 * (after - 1) + (v - 1) * pp + 1;
+    return fmin(chunks, v * w->micro_batches) / v;
+}
+
+void work_stage(const struct work *w, const struct layout *l, int64_t stage, struct work_stage *out)
+{
+    int64_t layers = 0, full = 0;
+    for (int64_t c = stage; c < l->pp * l->vpp; c += l->pp) {
+        int64_t n = layout_chunk_first(l, w->model->layers, c + 1) -
+                    layout_chunk_first(l, w->model->layers, c);
+        layers += n;
+        if (l->recompute == RECOMPUTE_FULL)
+            full += l->recompute_layers ? num_min_i64(n, l->recompute_layers) : n;
+    }
+    *out = (struct work_stage){.stage = stage,
+                               .layers = (double)layers,
+                               .full = (double)full,
+                               .selective =
+                                   l->recompute == RECOMPUTE_SELECTIVE ? (double)layers : 0,
+                               .first = stage == 0,
+                               .last = stage == l->pp - 1,
+                               .in_flight = in_flight(w, l, stage)};
+}
+
+static void state_set(struct work_state *s, enum work_state_id id, double bytes,
+                      enum traffic_group group, enum traffic_kind kind, bool each)
+{
+    s->bytes[id] = bytes, s->group[id] = group, s->kind[id] = kind, s->each[id] = each;
+}
+
+/* Adds what happens to gradients when they are not wholly summed by every rank. */
+static void state_scatter(const struct work *w, const struct layout *l, double g, double replicas,
+                          struct work_state *out)
+{
+    double part = (g - 1) / g, reduce = (double)w->stack->reduce_bytes;
+    bool each = l->zero >= 2 && w->stack->reduce_each;
+    if (w->stack->scatter || l->zero >= 2)
+        state_set(out, STATE_REDUCE, part * reduce, TRAFFIC_SHARD, TRAFFIC_REDUCE_SCATTER, each);
+    else
+        state_set(out, STATE_REDUCE, 2 * part * reduce, TRAFFIC_SHARD, TRAFFIC_ALL_REDUCE, each);
+    if (replicas > 1)
+        state_set(out, STATE_REPLICAS, 2 * (replicas - 1) / replicas * reduce / g, TRAFFIC_REPLICA,
+                  TRAFFIC_ALL_REDUCE, false);
+}
+
+void work_state(const struct work *w, const struct layout *l, struct work_state *out)
+{
+    double n = (double)(l->dp * l->cp), g = (double)layout_shard_group(l), part = (g - 1) / g;
+    double gathered = part * w->act_bytes;
+    memset(out, 0, sizeof *out);
+    if (l->zero == 0) {
+        state_set(out, STATE_REDUCE, 2 * (n - 1) / n * (double)w->stack->reduce_bytes,
+                  TRAFFIC_REPLICA, TRAFFIC_ALL_REDUCE, false);
+        return;
+    }
+    state_scatter(w, l, g, n / g, out);
+    if (l->zero == 3) {
+        state_set(out, STATE_GATHER_FORWARD, gathered, TRAFFIC_SHARD, TRAFFIC_ALL_GATHER, true);
+        if (w->stack->regather)
+            state_set(out, STATE_GATHER_BACKWARD, gathered, TRAFFIC_SHARD, TRAFFIC_ALL_GATHER,
+                      true);
+    } else {
+        state_set(out, STATE_GATHER_STEP, gathered, TRAFFIC_SHARD, TRAFFIC_ALL_GATHER, false);
+    }
+}
+
+double work_stage_elements(const struct work *w, const struct work_stage *s)
+{
+    return s->layers * w->unit_elements[UNIT_LAYER] + w->unit_elements[UNIT_EACH] +
+           (s->first ? w->unit_elements[UNIT_FIRST] : 0) +
+           (s->last ? w->unit_elements[UNIT_LAST] : 0);
+}
+
+static double largest_unit(const struct work *w, const struct work_stage *s)
+{
+    double n = w->unit_elements[UNIT_LAYER];
+    if (s->first)
+        n = fmax(n, w->unit_elements[UNIT_FIRST]);
+    return s->last ? fmax(n, w->unit_elements[UNIT_LAST]) : n;
+}
+
+static void held_state(const struct work *w, const struct layout *l, const struct work_stage *s,
+                       double bytes[WORK_HELD])
+{
+    double n = work_stage_elements(w, s), g = l->zero ? (double)layout_shard_group(l) : 1;
+    bytes[HELD_PARAMETERS] = n * w->weight_bytes / (l->zero == 3 ? g : 1);
+    bytes[HELD_GRADIENTS] = n * w->gradient_bytes / (l->zero >= 2 ? g : 1);
+    bytes[HELD_OPTIMIZER] = n * w->optimizer_bytes / g;
+    bytes[HELD_EMA] = n * w->ema_bytes / g;
+    bytes[HELD_GATHERED] = 0;
+    if (l->zero == 3 && g > 1)
+        bytes[HELD_GATHERED] = largest_unit(w, s) * w->act_bytes * (double)w->stack->units_gathered;
+    if (l->zero >= 2 && g > 1)
+        bytes[HELD_GATHERED] += largest_unit(w, s) * (double)w->stack->reduce_bytes;
+}
+
+void work_held(const struct work *w, const struct layout *l, const struct work_stage *s,
+               double bytes[WORK_HELD])
+{
+    const struct work_kept *k = &w->kept;
+    double plain = s->layers - s->full - s->selective;
+    double each = plain * k->none + s->selective * k->selective + s->full * k->full +
+                  (s->first ? w->first_kept : 0);
+    memset(bytes, 0, WORK_HELD * sizeof *bytes);
+    held_state(w, l, s, bytes);
+    bytes[HELD_ACTIVATIONS] = s->in_flight * each;
+    bytes[HELD_LOGITS] = s->last ? w->logits : 0;
+    bytes[HELD_BUFFERS] = l->pp > 1 ? 4 * w->boundary : 0;
+    bytes[HELD_WORKSPACE] = w->layer_work + (s->full > 0        ? k->none - k->full
+                                             : s->selective > 0 ? k->none - k->selective
+                                                                : 0);
+    bytes[HELD_ENCODERS] = w->encoder_bytes;
+}

@@ -1,0 +1,176 @@
+/* work: accounts for what one rank does, sends and holds in a training step. Pure, and without
+ * allocation.
+ *
+ * Time and memory are predicted from this account alone (autotune/), so that CPUs with MPI and
+ * clusters of GPUs, reel's own trainer and other people's, differ in device curves, links and
+ * stacks, not in code. The account is cut into *parts*, each of which is done as a whole: the
+ * forward of a layer, its backward, what the first or the last stage does besides. A grid (tp, sp,
+ * cp, cp_kind, pp, vpp, dp) and a micro-batch size have one account; zero, fsdp, recompute and
+ * recompute_layers only choose how often a part is done and who holds what, and are sums over it.
+ *
+ *     struct work w;
+ *     work_build(&spec, &layout, &w);         // looks at the grid and mbs alone
+ *     for each zero, fsdp, recompute, recompute_layers:
+ *         for each stage of interest:
+ *             work_stage(&w, &layout, stage, &s);          // how often each part is done
+ *             work_state(&w, &layout, &state);             // what sharding the state sends
+ *             work_held(&w, &layout, &s, bytes);           // what the stage's rank holds
+ *
+ * Symbols in the comments: D hidden, F ffn, a heads, g kv_heads, d head dim, V vocab, S tokens of a
+ * sample, x text tokens, b samples of a micro-batch, t tp, c cp, T = b·S/c tokens of a rank, w the
+ * bytes of an activation. The formulas, with their sources, stand at the top of work.c.
+ */
+#ifndef PROFILES_WORK_H
+#define PROFILES_WORK_H
+
+#include "base/dtype.h"
+#include "profiles/layout.h"
+#include "profiles/stack.h"
+#include "profiles/traffic.h"
+
+/* The weights that are gathered and reduced together, by where they are. */
+enum work_unit_id { UNIT_LAYER, UNIT_FIRST, UNIT_LAST, UNIT_EACH, WORK_UNITS };
+/* Elements of a model's units: those that tensor parallelism divides, and those that each of its
+ * ranks has. They come from the parameter list, once for a model, as that list is allocated. */
+struct work_weights { double split[WORK_UNITS], whole[WORK_UNITS]; };
+int work_weights(const struct model *m, struct work_weights *out, struct err *err);
+
+struct work_spec {
+    const struct model *model; /* borrowed, as all pointers here */
+    const struct work_weights *weights;
+    const struct stack *stack;
+    struct seq seq;            /* tokens of a sample */
+    int64_t text;              /* of its caption; 0: the model's text_len */
+    int64_t gbs;
+    enum dtype act;            /* activations, weights in use and messages */
+    bool fp8;                  /* the layers' products are of fp8 */
+    bool ema;                  /* an average of the weights is kept, in f32 */
+    int64_t encoder_bytes;     /* of frozen encoders that stay on each rank */
+};
+
+/* A matrix product [m, k] x [k, n], done `count` times. */
+struct work_gemm { double m, n, k, count; };
+/* The attention of q queries to k keys by `heads` heads (samples times heads of this rank). `pairs`
+ * is how many (query, key) pairs of a head count: q·k, or about half of it with a causal mask.
+ * score_bytes: read and written in the matrix of scores, where that is kept. */
+struct work_attention { double q, k, heads, dim, pairs, score_bytes, count; bool backward; };
+/* What may go on while a message travels. */
+enum work_hide { HIDE_NOTHING, HIDE_ATTENTION, HIDE_FORWARD, HIDE_BACKWARD };
+/* `bytes` leave this rank in each of `count` operations of a group. */
+struct work_message {
+    enum traffic_group group;
+    enum traffic_kind kind;
+    enum work_hide hide;
+    double bytes, count;
+};
+
+enum work_part_id {
+    WORK_LAYER_FORWARD,
+    WORK_LAYER_BACKWARD,
+    WORK_LAYER_SELECTIVE, /* what selective recomputation repeats */
+    WORK_LAYER_FULL,      /* what full recomputation repeats */
+    WORK_FIRST_FORWARD,   /* embedding of tokens or patches */
+    WORK_FIRST_BACKWARD,
+    WORK_LAST_FORWARD,    /* last norm, head and loss */
+    WORK_LAST_BACKWARD,
+    WORK_EACH_FORWARD,    /* conditioning, which every stage computes for itself */
+    WORK_EACH_BACKWARD,
+    WORK_SEND,            /* to the next stage, or back: one boundary, one way */
+    WORK_PARTS
+};
+extern const char *const work_part_names[WORK_PARTS];
+
+enum { WORK_GEMMS = 32, WORK_ATTENTIONS = 4, WORK_MESSAGES = 8 };
+struct work_part {
+    int n_gemms, n_attentions, n_messages;
+    struct work_gemm gemms[WORK_GEMMS];
+    struct work_attention attentions[WORK_ATTENTIONS];
+    struct work_message messages[WORK_MESSAGES];
+    double bytes;      /* read and written by elementwise work: norms, activations, residuals */
+    double norm_bytes; /* of them, by norms that are not one operation */
+    double kernels;    /* operations that the host starts */
+};
+
+/* What the forward of one layer and micro-batch keeps for its backward, in bytes. */
+struct work_kept { double none, selective, full; };
+
+struct work {
+    struct layout grid;        /* with which it was built */
+    const struct stack *stack; /* kept from the spec, as the model is */
+    const struct model *model;
+    double micro_batches;      /* of the busiest replica, m */
+    double samples;            /* of a micro-batch */
+    double tokens;             /* T */
+    struct work_part parts[WORK_PARTS];
+    double unit_elements[WORK_UNITS]; /* weights on this rank, after tp */
+    struct work_kept kept;     /* of a layer */
+    double layer_work;         /* bytes used inside one layer's backward, besides what is kept */
+    double first_kept;         /* by what stands before the layers, for a micro-batch */
+    double logits;             /* bytes of the logits at their peak; of a video model's output */
+    double boundary;           /* bytes of what stages send each other */
+    double weight_bytes, gradient_bytes, optimizer_bytes, ema_bytes, act_bytes; /* of an element */
+    double encoder_bytes;
+};
+/* Accounts for a grid and micro-batch size; every field of the layout is 1 or more. */
+void work_build(const struct work_spec *spec, const struct layout *l, struct work *out);
+
+/* How often a stage does each part, for one micro-batch. */
+struct work_stage {
+    int64_t stage;
+    double layers;      /* in all its chunks */
+    double selective, full; /* of them, repeated in part or as a whole before their backward */
+    bool first, last;   /* it has the embedding, or the head */
+    /* micro-batches whose activations it holds, each of all its layers: kept bytes are in_flight ·
+     * layers · kept */
+    double in_flight;
+};
+void work_stage(const struct work *w, const struct layout *l, int64_t stage,
+                struct work_stage *out);
+
+/* What keeping the state in parts sends for one unit. Each message is of one whole unit; `count` is
+ * in a step, and `each` says whether it comes with every micro-batch. */
+enum work_state_id {
+    STATE_GATHER_FORWARD,  /* weights before the forward */
+    STATE_GATHER_BACKWARD, /* weights before the backward */
+    STATE_REDUCE,          /* gradients over the shard group, or over all replicas */
+    STATE_REPLICAS,        /* own parts of them over the replicas of a shard group */
+    STATE_GATHER_STEP,     /* weights after the update */
+    WORK_STATES
+};
+struct work_state {
+    bool each[WORK_STATES];
+    /* of one element of a unit: bytes that leave this rank; 0: no such message */
+    double bytes[WORK_STATES];
+    enum traffic_group group[WORK_STATES];
+    enum traffic_kind kind[WORK_STATES];
+};
+void work_state(const struct work *w, const struct layout *l, struct work_state *out);
+
+/* The bytes of a rank by what they are for. Those of the account end with encoders; what depends on
+ * the process and its allocator is added by autotune/footprint.h. */
+#define WORK_HELD_LIST(X)                                                                          \
+    X(PARAMETERS, "parameters")                                                                    \
+    X(GRADIENTS, "gradients")                                                                      \
+    X(OPTIMIZER, "optimizer")                                                                      \
+    X(EMA, "ema")                                                                                  \
+    X(ACTIVATIONS, "activations")                                                                  \
+    X(GATHERED, "gathered")                                                                        \
+    X(LOGITS, "logits")                                                                            \
+    X(BUFFERS, "buffers")                                                                          \
+    X(WORKSPACE, "workspace")                                                                      \
+    X(ENCODERS, "encoders")                                                                        \
+    X(FRAGMENTATION, "fragmentation")                                                              \
+    X(PROCESS, "process")
+enum work_held_id {
+#define WORK_HELD_ENUM(id, name) HELD_##id,
+    WORK_HELD_LIST(WORK_HELD_ENUM)
+#undef WORK_HELD_ENUM
+    WORK_HELD
+};
+extern const char *const work_held_names[WORK_HELD];
+void work_held(const struct work *w, const struct layout *l, const struct work_stage *s,
+               double bytes[WORK_HELD]);
+/* Returns the elements of weights that a stage holds whole, after tp. */
+double work_stage_elements(const struct work *w, const struct work_stage *s);
+
+#endif

@@ -1,0 +1,212 @@
+/* The account of a rank's work: the published formulas, computed by hand; parameters against the
+ * list; stacks by name. */
+#include "test_profiles.h"
+
+#include "profiles/params.h"
+#include "profiles/work.h"
+
+enum { D = 64, F = 256, HEADS = 4, V = 1000, S = 128 };
+static const struct model gpt = {.name = "g", .family = MODEL_GPT, .layers = 6, .hidden = D,
+                                 .heads = HEADS, .kv_heads = HEADS, .ffn = F, .vocab = V,
+                                 .patch_t = 1, .patch_h = 1, .patch_w = 1};
+
+struct fixture {
+    struct model m;
+    struct stack k;
+    struct work_weights weights;
+    struct work_spec spec;
+    struct work w;
+};
+
+static void fixture_open(struct fixture *f, const struct model *m, const char *stack)
+{
+    struct err err;
+    f->m = *m;
+    assert_ok(stack_load(stack, &f->k, &err), &err);
+    assert_ok(work_weights(m, &f->weights, &err), &err);
+    f->spec = (struct work_spec){.model = &f->m, .stack = &f->k, .weights = &f->weights,
+                                 .seq = {1, 1, S}, .gbs = 32, .act = DTYPE_BF16};
+}
+
+static struct layout layout_of(const char *text)
+{
+    struct layout l;
+    struct err err;
+    assert_ok(layout_parse(text, &l, &err), &err);
+    return l;
+}
+
+static const struct work *build(struct fixture *f, const char *layout)
+{
+    struct layout l = layout_of(layout);
+    work_build(&f->spec, &l, &f->w);
+    return &f->w;
+}
+
+static double gemm_flops(const struct work_part *p)
+{
+    double sum = 0;
+    for (int i = 0; i < p->n_gemms; i++)
+        sum += 2 * p->gemms[i].m * p->gemms[i].n * p->gemms[i].k * p->gemms[i].count;
+    return sum;
+}
+
+/* Korthikanti et al. 2022: s b h (34 + 5 a s / h) bytes a layer; with tensor parallelism s b h (10
+ * + 24/t + 5 a s / (h t)); with sequence parallelism all of it by t; recomputed, 2 s b h. */
+static void activations(void **state)
+{
+    struct fixture f;
+    double sbh = 2.0 * S * D, scores = 5.0 * HEADS * S / D;
+    (void)state;
+    fixture_open(&f, &gpt, "megatron-2021");
+    assert_close(build(&f, "mbs=2")->kept.none, sbh * (34 + scores), 1e-12, "t 1");
+    assert_close(f.w.kept.selective, sbh * 34, 1e-12, "selective");
+    assert_close(f.w.kept.full, sbh * 2, 1e-12, "full");
+    assert_close(build(&f, "mbs=2,tp=4")->kept.none, sbh * (10 + 24 / 4.0 + scores / 4), 1e-12,
+                 "t 4");
+    assert_close(build(&f, "mbs=2,tp=4,sp=1")->kept.none, sbh * (34 + scores) / 4, 1e-12, "sp");
+}
+
+/* 2 T (4 D^2 + 2 D F) a layer forward and twice that backward, divided by tp and cp; the head 2 T D
+ * V; attention's causal half. */
+static void work_of_layer(void **state)
+{
+    struct fixture f;
+    double once = 2.0 * S * (4 * D * D + 2 * D * F);
+    (void)state;
+    fixture_open(&f, &gpt, "megatron");
+    build(&f, "tp=2,cp=2,dp=2");
+    const struct work_part *p = f.w.parts;
+    assert_close(gemm_flops(&p[WORK_LAYER_FORWARD]), once / 4, 1e-12, "forward");
+    assert_close(gemm_flops(&p[WORK_LAYER_BACKWARD]), once / 2, 1e-12, "backward");
+    assert_close(gemm_flops(&p[WORK_LAST_FORWARD]), 2.0 * S * D * V / 4, 1e-12, "head");
+    assert_int_equal(p[WORK_LAYER_FORWARD].n_attentions, 1);
+    const struct work_attention *a = &p[WORK_LAYER_FORWARD].attentions[0];
+    assert_close(a->pairs * a->heads, S * S / 2 / 2.0 * HEADS / 2, 1e-12, "pairs");
+}
+
+static const struct work_message *message_of(const struct work_part *p, enum traffic_group group)
+{
+    for (int i = 0; i < p->n_messages; i++)
+        if (p->messages[i].group == group)
+            return &p->messages[i];
+    return NULL;
+}
+
+/* Two all-reduces a layer of T D w bytes, 2 (t-1)/t of each; the ring's keys and values. */
+static void messages(void **state)
+{
+    struct fixture f;
+    (void)state;
+    fixture_open(&f, &gpt, "megatron");
+    const struct work_part *p = &build(&f, "tp=4,cp=2")->parts[WORK_LAYER_FORWARD];
+    const struct work_message *tp = message_of(p, TRAFFIC_TP), *ring = message_of(p, TRAFFIC_RING);
+    assert_non_null(tp);
+    assert_non_null(ring);
+    assert_close(tp->bytes, 2 * 3 / 4.0 * S / 2 * D * 2, 1e-12, "all-reduce");
+    assert_true(tp->count == 2 && tp->hide == HIDE_NOTHING);
+    assert_close(ring->bytes, 2.0 * S / 2 * D / 4 * 2, 1e-12, "keys and values");
+    assert_true(ring->count == 1 && ring->hide == HIDE_ATTENTION);
+    p = &build(&f, "cp=2,cp_kind=a2a")->parts[WORK_LAYER_FORWARD];
+    const struct work_message *a2a = message_of(p, TRAFFIC_A2A);
+    assert_non_null(a2a);
+    assert_close(a2a->bytes * a2a->count, 1 / 2.0 * S / 2 * 4 * D * 2, 1e-12, "q, k, v, result");
+    assert_null(message_of(p, TRAFFIC_RING));
+}
+
+/* The parts of zero: 16 bytes and more divided as they say; three messages with zero 3. */
+static void sharded_state(void **state)
+{
+    struct fixture f;
+    struct work_stage s;
+    struct work_state t;
+    double bytes[WORK_HELD];
+    (void)state;
+    fixture_open(&f, &gpt, "megatron");
+    for (int zero = 0; zero <= 3; zero++) {
+        struct layout l = layout_of("dp=8");
+        l.zero = zero;
+        const struct work *w = build(&f, "dp=8");
+        work_stage(w, &l, 0, &s);
+        work_held(w, &l, &s, bytes);
+        work_state(w, &l, &t);
+        double n = work_stage_elements(w, &s);
+        assert_close(bytes[HELD_PARAMETERS], 2 * n / (zero == 3 ? 8 : 1), 1e-12, "parameters");
+        assert_close(bytes[HELD_GRADIENTS], 4 * n / (zero >= 2 ? 8 : 1), 1e-12, "gradients");
+        assert_close(bytes[HELD_OPTIMIZER], 12 * n / (zero ? 8 : 1), 1e-12, "optimizer");
+        assert_close(t.bytes[STATE_REDUCE], (zero ? 1 : 2) * 7 / 8.0 * 4, 1e-12, "reduce");
+        assert_close(t.bytes[STATE_GATHER_FORWARD], zero == 3 ? 7 / 8.0 * 2 : 0, 1e-12, "gather");
+        assert_close(t.bytes[STATE_GATHER_STEP], zero == 1 || zero == 2 ? 7 / 8.0 * 2 : 0, 1e-12,
+                     "after the step");
+    }
+}
+
+/* 1F1B holds min(p - s, m) micro-batches, the interleaved first stage p (1 + (p-1)/(p v)); an
+ * uneven cut gives the first chunks one layer more. */
+static void stages(void **state)
+{
+    struct fixture f;
+    struct work_stage s;
+    struct layout l = layout_of("pp=4,recompute=full,recompute_layers=1");
+    (void)state;
+    fixture_open(&f, &gpt, "megatron");
+    const struct work *w = build(&f, "pp=4");
+    work_stage(w, &l, 0, &s);
+    assert_true(s.layers == 2 && s.full == 1 && s.first && !s.last && s.in_flight == 4);
+    work_stage(w, &l, 3, &s);
+    assert_true(s.layers == 1 && s.full == 1 && !s.first && s.last && s.in_flight == 1);
+    l = layout_of("pp=2,vpp=3");
+    work_stage(build(&f, "pp=2,vpp=3"), &l, 0, &s);
+    assert_close(s.in_flight, 2 * (1 + 1 / 6.0), 1e-12, "interleaved");
+    assert_true(s.layers == 3);
+}
+
+/* The units are the parameter list, whatever the family. */
+static void units(void **state)
+{
+    static const char *const names[] = {"dit-7b", "stdit-tiny", "moviegen-tiny", "dit-28b+full"};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        struct model m;
+        struct fixture f;
+        struct param_list list;
+        struct work_stage s;
+        struct layout l = layout_default();
+        struct err err;
+        assert_ok(model_load(names[i], &m, &err), &err);
+        assert_ok(params_build(&m, &list, &err), &err);
+        fixture_open(&f, &m, "megatron");
+        work_stage(build(&f, ""), &l, 0, &s);
+        assert_close(work_stage_elements(&f.w, &s), (double)list.total, 1e-12, names[i]);
+        params_release(&list);
+    }
+}
+
+static void stacks(void **state)
+{
+    const char *const *names;
+    struct stack s;
+    struct err err;
+    (void)state;
+    assert_true(stack_names(&names) > 0);
+    for (; *names; names++) {
+        assert_ok(stack_load(*names, &s, &err), &err);
+        assert_string_equal(s.name, *names);
+    }
+    assert_fails(stack_load("megatorn", &s, &err), ERR_NOT_FOUND, &err, "mean 'megatron'");
+    assert_string_equal(stack_of_framework("Megatron-LM 0.14"), "megatron");
+    assert_string_equal(stack_of_framework("Megatron-DeepSpeed"), "megatron-deepspeed");
+    assert_string_equal(stack_of_framework("PyTorch FSDP (Composer)"), "fsdp");
+    assert_null(stack_of_framework("nobody's"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(activations),   cmocka_unit_test(work_of_layer),
+        cmocka_unit_test(messages),      cmocka_unit_test(sharded_state),
+        cmocka_unit_test(stages),        cmocka_unit_test(units),
+        cmocka_unit_test(stacks),
+    };
+    return cmocka_run_group_tests_name("profiles_work", tests, NULL, NULL);
+}
