@@ -1,6 +1,7 @@
-# The scripts of tests/cli and tests/slurm source this first. It puts them into a scratch folder and
-# has their functions for TAP lines, refusals and patience. REEL_BIN (the build folder of a variant)
-# and REEL_SRC come from tests/run; without it they point at the release build.
+# The scripts of tests/cli and tests/slurm source this first, and end where that fails: it puts them
+# into a scratch folder. It has their functions for TAP lines, refusals and patience. REEL_BIN (the
+# build folder of a variant) and REEL_SRC come from tests/run; without it they point at the release
+# build.
 set -u
 REEL_SRC=${REEL_SRC:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}
 export REEL_SRC REEL_BIN=${REEL_BIN:-$REEL_SRC/build/release}
