@@ -35,7 +35,9 @@ struct step_reader {
 
 /* This is how the trainers print: Megatron-LM's training_log, torchtitan's MetricsProcessor, NeMo's
  * and Lightning's progress bars and NeMo's text lines, Transformers' ProgressCallback, whose
- * dictionary of losses comes between two drawings of the bar. */
+ * dictionary of losses comes between two drawings of the bar. NeMo's bar rounds its global_step
+ * where that is shorter, 1e+4: then the bar's own count is taken, which begins anew in each epoch.
+ * Lightning's bar is tqdm's or rich's, of which only the first has a colon behind the epoch. */
 #define VALUE(name) "(?<" name ">[-+.0-9a-zA-Z]+)"
 static const struct format {
     const char *patterns[MAX_PATTERNS];
@@ -52,14 +54,16 @@ static const struct format {
       "grad_norm: *" VALUE("grad_norm"),
       "tps: *(?<tps>[0-9.,]+)"},
      false, false},
-    {{"global_step[=:] *(?<index>[0-9.]+)",
+    {{"Epoch 0:.*[ |](?<step>[0-9]+)/[0-9]+[, ].*global_step=[0-9.]+e|"
+      "global_step[=:] *(?<index>[0-9.]+)([^0-9.e]|$)",
       "reduced_train_loss[=:] *" VALUE("loss"),
       "train_step_timing in s[=:] *(?<time_s>[0-9.]+)",
       "grad_norm[=:] *" VALUE("grad_norm"),
       "lr[=:] *" VALUE("lr")},
      false, false},
-    {{"Epoch *(?<epoch>[0-9]+): .*[|] *(?<step>[0-9]+)/(?<total>[0-9]+) *[[]",
-      "[ ,](train_)?loss(_step)?=" VALUE("loss")},
+    {{"Epoch *(?<epoch>[0-9]+)(: .*[|]|(/[0-9-]+)? .*[^ -~]) *(?<step>[0-9]+)/"
+      "(?<total>[0-9]+|[?]|--) *([[]|[0-9-]+:)",
+      "[ ,](train_)?loss(_step)?(=|: )" VALUE("loss")},
      false, false},
     {{"^ *[0-9]+%[|].*[|] *(?<step>[0-9]+)/(?<total>[0-9]+) *[[]",
       "'loss': *'?" VALUE("loss"),
@@ -272,7 +276,7 @@ static int64_t steps_done(struct step_reader *r, const double found[N_GROUPS])
         r->total = r->total > 0 ? r->total : found[G_TOTAL];
         done = found[G_TOTAL] == r->total ? done : NAN;
     }
-    if (!isnan(found[G_EPOCH]) && !isnan(found[G_TOTAL]))
+    if (found[G_EPOCH] > 0 && (r->format || !isnan(found[G_TOTAL])))
         done += found[G_EPOCH] * found[G_TOTAL];
     return done >= 0 && done < 1e15 ? (int64_t)done : -1;
 }

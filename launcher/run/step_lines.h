@@ -11,7 +11,8 @@
  *     tokens               of one step
  *     tps                  tokens a second and device
  * A format is a list of patterns for a trainer known by name; each finds what it can in a line.
- * Lightning's bar counts batches: its steps are optimizer steps where none are accumulated.
+ * Lightning's bar counts batches: its steps are optimizer steps where none are accumulated. Where
+ * it does not know how many an epoch has, the first epoch's are known alone.
  */
 #ifndef LAUNCHER_RUN_STEP_LINES_H
 #define LAUNCHER_RUN_STEP_LINES_H

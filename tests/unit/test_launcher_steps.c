@@ -69,6 +69,15 @@ static const struct line_case {
      "Training epoch 0, iteration 120/149 | lr: 3e-05 | consumed_samples: 121 | global_batch_size: "
      "1 | global_step: 120 | reduced_train_loss: 1.233 | "
      "train_step_timing in s: 0.03146 | val_loss: 4.106", 121, 1.233, 0.03146, NO, NO},
+    {"nemo", "Epoch 0:  795/77225, lr=3e-5, global_step=794.0, reduced_train_loss=3.090", 795, 3.09,
+     NO, NO, NO},
+    /* tqdm rounds where that is shorter */
+    {"nemo", "Epoch 0:  10001/77225, lr=3e-5, global_step=1e+4, reduced_train_loss=3.090", 10001,
+     3.09, NO, NO, NO},
+    {"nemo", "Epoch 0: :  77%|#######   | 123457/160000 [9:07:58<878:01:48, global_step=1.23e+5, "
+     "reduced_train_loss=3.090]", 123457, 3.09, NO, NO, NO},
+    {"nemo", "Epoch 1:  7/160000, global_step=1.23e+5, reduced_train_loss=3.090", -2, NO, NO, NO,
+     NO},
     {"nemo", "Validation DataLoader 0:  50%|#####     | 5/10 [00:01<00:01,  4.9it/s]", -2, NO, NO,
      NO, NO},
     /* Lightning: the bar begins anew in each epoch */
@@ -80,6 +89,18 @@ static const struct line_case {
      "train_loss_epoch=1.2]", 2 * 812 + 9, 1.05, NO, NO, NO},
     {"lightning", "Validation DataLoader 0: 100%|██████████| 10/10 [00:00<00:00, 88.4it/s]", -2, NO,
      NO, NO, NO},
+    /* an epoch of unknown length, of which the first's steps are known */
+    {"lightning", "Epoch 0: |          | 12/? [00:02<00:00,  5.75it/s, train_loss=0.5]", 12, 0.5,
+     NO, NO, NO},
+    {"lightning", "Epoch 1: |          | 12/? [00:02<00:00,  5.75it/s, train_loss=0.5]", -1, 0.5,
+     NO, NO, NO},
+    /* the bar as rich draws it, in colours, and its validation */
+    {"lightning", "Epoch 3/9  ━━━━━━━━━━╸━━━━━━ 50/812 0:00:05 • 0:00:07 9.54it/s v_num: 0.000 "
+     "train_loss: 0.512", 3 * 812 + 50, 0.512, NO, NO, NO},
+    {"lightning", "\r\x1b[2K\x1b[1A\x1b[2K\x1b[37mEpoch 0/-2 \x1b[0m \x1b[90m━━━━━━\x1b[0m 20/-- "
+     "0:00:00 • -:--:-- 45.88it/s v_num: 0.000", 20, NO, NO, NO, NO},
+    {"lightning", "Validation  ━━━━━━━━━━╸━━━━━━ 50/812 0:00:05 • 0:00:07 9.54it/s", -2, NO, NO, NO,
+     NO},
     /* Transformers: the bar, another bar, and the dictionary between, also with its numbers
      * quoted */
     {"hf", "  1%|▏         | 10/1000 [00:05<08:15,  2.00it/s]", 10, NO, NO, NO, NO},
