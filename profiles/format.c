@@ -37,7 +37,13 @@ static const struct format device = {
     " \"peak_flops\": {\"f32\": 67e12, \"bf16\": 990e12}, \"memory_bytes\": 85520809984,\n"
     " \"memory_bytes_per_s\": 3.35e12, \"gemm_efficiency\": 0.8,\n"
     " \"attn_fwd_efficiency\": 0.65, \"attn_bwd_efficiency\": 0.56}\n",
-    "Peaks are dense, of one device. MFU is the share of them that went into the model.",
+    "Peaks are dense, of one device. MFU is the share of them that went into the model.\n\n"
+    "A curve's sizes are FLOPs (gemm_flops), the least side of a product (gemm_side), tokens of a "
+    "sample (attn_fwd, attn_bwd), samples x heads x tokens (attn_*_fill) and bytes of a tensor or "
+    "message (the others). Its values are shares: of the peak in its dtype, with a causal mask "
+    "counted as half the FLOPs and a backward as 2.5 forwards; for attn_*_fill of what enough rows "
+    "reach; for norms, fused or of a framework's own ops, of the memory's bandwidth, with 2 "
+    "tensors moved forward and 3 backward. all_reduce's are bus bandwidth in B/s, inside a node.",
     device_format};
 static const struct format cluster = {
     "cluster", "a cluster: its device, its nodes and the switches between them",

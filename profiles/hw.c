@@ -3,9 +3,21 @@
  *
  * Peaks are dense, per device. A dtype left out, or 0, is unknown, and then no MFU is given for it.
  * Efficiencies are priors in (0, 1]: starting values that measurements replace. Those of matrix
- * products come from ml-engineering's best cases (271, 795, 795, 1745 TFLOP/s). Those of attention
- * come from FlashAttention-3's table (H100), cuDNN 9.19's (H200) and its GB200 rows (B200), and
- * "about 70 %" for FlashAttention-2 on A100.
+ * products come from ml-engineering's best cases (A100 271, H100 and H200 795, B200 1745, B300
+ * 1769, GB200 1822 TFLOP/s; GB300 has B300's share). Those of attention come from
+ * FlashAttention-3's table (H100), cuDNN 9.19's (H200) and its GB200 and GB300 rows (B200, B300
+ * have theirs), and "about 70 %" for FlashAttention-2 on A100.
+ *
+ * Curves name their sources themselves. They are medians: of SimuMax's per-shape efficiencies (A100
+ * PCIe, B200), of cudnn-frontend's attention and norm benchmarks (H200, GB200, GB300), of
+ * nccl-tests' tables in ml-engineering. A device of which nothing was published has the shares of
+ * the one with the same processors, and says so. On B200 the least side of a product tells more
+ * than its FLOPs (held-out error of single shapes 9.4 against 10.5 %, of the nearest of all shapes
+ * 11 %); on A100 its FLOPs do (4.7 against 5.2 %).
+ *
+ * Memory is what nvidia-smi prints. What a driver keeps is that less what PyTorch prints as the
+ * total capacity (79.15, 39.39, 79.10, 139.80, 178.35 GiB on A100 80, A100 40, H100, H200, B200;
+ * B200's for the other Blackwells). It varies between drivers by 0.2 GiB.
  *
  * The switch tree has two levels: nodes [k·leaf_nodes, (k+1)·leaf_nodes) share leaf k, and all
  * leaves share the spine. For DGX, a scalable unit of NVIDIA's reference designs is one leaf group
@@ -52,8 +64,12 @@ static const struct json_field device_fields[] = {
      .help = "object: dense peaks of one device, FLOP/s"},
     {"memory_bytes", JSON_INT, AT(d.memory_bytes), .min = 1, .max = 0x1p50,
      .help = "what the driver reports as total"},
+    {"reserved_bytes", JSON_INT, AT(d.reserved_bytes), .optional = true, .min = 0, .max = 0x1p50,
+     .help = "what the driver keeps of it: the rest is what a program sees as total"},
     {"memory_bytes_per_s", JSON_NUM, AT(d.memory_bytes_per_s), .min = 0, .max = 1e18,
      .help = "the datasheet's"},
+    {"link_bytes_per_s", JSON_NUM, AT(d.link_bytes_per_s), .optional = true, .min = 0, .max = 1e18,
+     .help = "to its peers inside a node, one direction; 0: unknown"},
     {"gemm_efficiency", JSON_NUM, AT(d.gemm_efficiency), .min = 1e-3, .max = 1,
      .help = "share of the peak that large bf16 matrix products reach; a starting value, as "
              "the next two"},
@@ -61,6 +77,9 @@ static const struct json_field device_fields[] = {
      .help = "the same for fused attention, head dim 128, no mask, 8k tokens"},
     {"attn_bwd_efficiency", JSON_NUM, AT(d.attn_bwd_efficiency), .min = 1e-3, .max = 1,
      .help = "and its backward, counted as 2.5 times the forward's FLOPs"},
+    {"curves", JSON_ANY, 0, .optional = true,
+     .help = "array of at most 20 curves: what was reached at each size; where there is none, the "
+             "three shares above hold"},
     {"cpu", JSON_BOOL, AT(d.cpu), .optional = true, .help = "a processor, whose peak is measured"},
 };
 #undef AT
@@ -96,6 +115,14 @@ int device_read(const struct json_doc *doc, const cJSON *obj, const char *path, 
     if ((rc = field_copy_text(t.d.peak_source, sizeof t.d.peak_source, t.peak_source, doc, path,
                               "peak_source", err)) < 0)
         return rc;
+    if (t.d.reserved_bytes >= t.d.memory_bytes)
+        return err_set(err, ERR_INPUT,
+                       "%s: device %s reserves %lld of its %lld bytes: give a reserved_bytes below "
+                       "memory_bytes",
+                       doc->name, t.d.name, (long long)t.d.reserved_bytes,
+                       (long long)t.d.memory_bytes);
+    if ((rc = curves_read(doc, obj, path, &t.d.curves, err)) < 0)
+        return rc;
     *out = t.d;
     return 0;
 }
@@ -111,10 +138,13 @@ void device_write(const struct device *d, struct json_out *o, const char *key)
         json_put_num(o, dtype_names[i], d->peak_flops[i]);
     json_obj_end(o);
     json_put_int(o, "memory_bytes", d->memory_bytes);
+    json_put_int(o, "reserved_bytes", d->reserved_bytes);
     json_put_num(o, "memory_bytes_per_s", d->memory_bytes_per_s);
+    json_put_num(o, "link_bytes_per_s", d->link_bytes_per_s);
     json_put_num(o, "gemm_efficiency", d->gemm_efficiency);
     json_put_num(o, "attn_fwd_efficiency", d->attn_fwd_efficiency);
     json_put_num(o, "attn_bwd_efficiency", d->attn_bwd_efficiency);
+    curves_write(&d->curves, o);
     json_put_bool(o, "cpu", d->cpu);
     json_obj_end(o);
 }
@@ -311,7 +341,8 @@ size_t device_format(struct format_part *out)
     static const struct device_text t;
     out[0] = (struct format_part){"", device_fields, ARRAY_LEN(device_fields), &t};
     out[1] = (struct format_part){"peak_flops", peak_fields, ARRAY_LEN(peak_fields), NULL};
-    return 2;
+    curves_format(&out[2]);
+    return 3;
 }
 
 size_t cluster_format(struct format_part *out)

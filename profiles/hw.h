@@ -1,10 +1,9 @@
 /* hw: describes devices, nodes and clusters (`reel.gpu/1`, `reel.cluster/1`): published peaks,
  * memory, links, switch tree.
  *
- * The program has these compiled in: GPUs a100-sxm, h100-sxm, h200-sxm, b200; clusters dgx-a100,
- * dgx-h100, dgx-h200, dgx-b200, whose number of nodes is given at use. The CPU that the program
- * runs on is a device too: `reel-train probe` measures its peak (FMA rate times the cores
- * allotted). The formats are the tables of hw.c.
+ * Those of profiles/gpus and profiles/clusters are compiled into the program; the number of nodes
+ * of a cluster there is given at use. The CPU that the program runs on is a device too: `reel-train
+ * probe` measures its peak (FMA rate times the cores allotted). The formats are the tables of hw.c.
  */
 #ifndef PROFILES_HW_H
 #define PROFILES_HW_H
@@ -15,6 +14,7 @@
 #include "base/dtype.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "profiles/curve.h"
 
 struct device {
     char name[LIMIT_NAME_BYTES];
@@ -22,10 +22,14 @@ struct device {
     char peak_source[LIMIT_NAME_BYTES];
     /* dense, by enum dtype; 0 = unknown: then no MFU is given */
     double peak_flops[DTYPE_NUMBERS];
-    int64_t memory_bytes;
+    int64_t memory_bytes;   /* what the driver reports as total */
+    int64_t reserved_bytes; /* what the driver keeps of it, so that no program ever sees it */
     double memory_bytes_per_s;
+    /* to its peers inside a node, one direction; 0: unknown */
+    double link_bytes_per_s;
     /* shares of the peak; starting values that measurements replace */
     double gemm_efficiency, attn_fwd_efficiency, attn_bwd_efficiency;
+    struct curves curves; /* what was published by size; rates.h asks them first */
     bool cpu;
 };
 struct node_profile {
@@ -48,6 +52,9 @@ struct cluster {
     int64_t max_nodes;           /* largest size the description holds for; 0 = any */
 };
 
+/* Returns the memory that a program finds on an empty device. */
+static inline int64_t device_usable_bytes(const struct device *d)
+{ return d->memory_bytes - d->reserved_bytes; }
 int device_load(const char *name_or_path, struct device *out, struct err *err);
 int device_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct device *out,
                 struct err *err);

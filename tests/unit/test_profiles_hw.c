@@ -7,9 +7,20 @@
 
 static void devices(void **state)
 {
-    static const struct { const char *name; double bf16, fp8; double gib; } rows[] = {
-        {"a100-sxm", 312e12, 0, 80}, {"h100-sxm", 989.4e12, 1978.9e12, 80},
-        {"h200-sxm", 989.4e12, 1978.9e12, 141}, {"b200", 2250e12, 4500e12, 180},
+    static const struct { const char *name; double bf16, fp8, gib, memory, link; } rows[] = {
+        {"a100-sxm", 312e12, 0, 80, 2.039e12, 300e9},
+        {"a100-sxm-40", 312e12, 0, 40, 1.555e12, 300e9},
+        {"a100-pcie", 312e12, 0, 80, 1.935e12, 31.5e9},
+        {"a100-pcie-40", 312e12, 0, 40, 1.555e12, 31.5e9},
+        {"a800-sxm", 312e12, 0, 80, 2.039e12, 200e9},
+        {"h100-sxm", 989.4e12, 1978.9e12, 80, 3.35e12, 450e9},
+        {"h100-pcie", 756e12, 1513e12, 80, 2.0e12, 63e9},
+        {"h800-sxm", 989.4e12, 1978.9e12, 80, 3.35e12, 200e9},
+        {"h200-sxm", 989.4e12, 1978.9e12, 141, 4.8e12, 450e9},
+        {"b200", 2250e12, 4500e12, 180, 7.7e12, 900e9},
+        {"gb200", 2500e12, 5000e12, 186, 8.0e12, 900e9},
+        {"b300", 2250e12, 4500e12, 270, 8.0e12, 900e9},
+        {"gb300", 2500e12, 5000e12, 279, 8.0e12, 900e9},
     };
     const char *const *names;
     (void)state;
@@ -22,6 +33,9 @@ static void devices(void **state)
         assert_true(d.peak_flops[DTYPE_BF16] == rows[i].bf16);
         assert_true(d.peak_flops[DTYPE_FP8] == rows[i].fp8);
         assert_close((double)d.memory_bytes / 0x1p30, rows[i].gib, 1e-2, rows[i].name);
+        assert_true(d.memory_bytes_per_s == rows[i].memory && d.link_bytes_per_s == rows[i].link);
+        /* every driver keeps something, none of them 2 % */
+        assert_in_range(device_usable_bytes(&d), d.memory_bytes / 100 * 98, d.memory_bytes - 1);
         assert_non_null(strstr(d.peak_source, "dense"));
         assert_false(d.cpu);
     }
@@ -32,6 +46,8 @@ static void clusters(void **state)
     static const struct { const char *spec; int64_t nodes, devices; const char *device; } good[] = {
         {"dgx-h100:8", 8, 64, "h100-sxm"}, {"dgx-a100:1", 1, 8, "a100-sxm"},
         {"dgx-h200:512", 512, 4096, "h200-sxm"}, {"dgx-b200:32", 32, 256, "b200"},
+        {"dgx-a100-40:2", 2, 16, "a100-sxm-40"}, {"dgx-a800:2", 2, 16, "a800-sxm"},
+        {"dgx-h800:256", 256, 2048, "h800-sxm"}, {"dgx-b300:4", 4, 32, "b300"},
     };
     static const struct { const char *spec, *says; } bad[] = {
         {"dgx-h100", "no number of nodes: give it as dgx-h100:N"},
@@ -47,13 +63,14 @@ static void clusters(void **state)
     struct cluster c;
     struct err err;
     (void)state;
-    assert_int_equal(cluster_names(&names), 4);
+    assert_int_equal(cluster_names(&names), ARRAY_LEN(good));
     for (size_t i = 0; i < ARRAY_LEN(good); i++) {
         assert_ok(cluster_load(good[i].spec, &c, &err), &err);
         assert_int_equal(c.nodes, good[i].nodes);
         assert_int_equal(cluster_devices(&c), good[i].devices);
         assert_string_equal(c.device.name, good[i].device);
         assert_true(c.leaf_nodes > 0 && c.spine_oversubscription == 1);
+        assert_true(c.node.link_bytes_per_s == c.device.link_bytes_per_s);
     }
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         struct cluster before = c;
@@ -94,6 +111,8 @@ static void round_trip(void **state)
     (void)state;
     assert_ok(cluster_load("dgx-h100:7", &c, &err), &err);
     c.node.link_latency_s = 1.25e-7;
+    c.device.curves.items[1].of.causal = true;
+    c.device.curves.items[2].value[0] = 0.12345;
     c.device.cpu = true;
     json_out_init(&o, &s, 2);
     cluster_write(&c, &o, NULL);
@@ -118,6 +137,9 @@ static void round_trip(void **state)
     "{\"schema\": \"reel.gpu/1\", \"name\": \"x\", \"peak_source\": \"s\", \"peak_flops\": " peaks \
     ", \"memory_bytes\": 1000, \"memory_bytes_per_s\": 1e9, \"gemm_efficiency\": 0.5, "            \
     "\"attn_fwd_efficiency\": 0.5" rest "}"
+#define CURVE(points)                                                                              \
+    "{\"kind\": \"gemm_flops\", \"source\": \"s\", \"points\": " points "}"
+#define CURVED(curves) GPU("{}", ", \"attn_bwd_efficiency\": 0.5, \"curves\": " curves)
 #define NODE(nics)                                                                                 \
     "{\"devices\": 1, \"link_bytes_per_s\": 1e9, \"link_latency_s\": 0, \"nics\": " nics           \
     ", \"nic_bytes_per_s\": 1e9, \"nic_latency_s\": 0, \"cores\": 2, \"memory_bytes\": 1000}"
@@ -146,6 +168,21 @@ static void refused(void **state)
         {true, CLUSTER("\"b200\"", "1", NODE("-1"), ""), "node.nics is -1"},
         {true, CLUSTER("\"b200\"", "1", NODE("1"), ", \"spine_oversubscription\": 0.5"),
          "spine_oversubscription is 0.5"},
+        {false, GPU("{}", ", \"attn_bwd_efficiency\": 0.5, \"reserved_bytes\": 1000"),
+         "reserves 1000 of its 1000 bytes"},
+        {false, CURVED("7"), "curves is no array"},
+        {false, CURVED("[{}]"), "curves[0].kind is missing"},
+        {false, CURVED("[{\"kind\": \"gemm\", \"source\": \"s\", \"points\": [[1, 1]]}]"),
+         "curves[0].kind is \"gemm\": give one of gemm_flops"},
+        {false, CURVED("[" CURVE("[[1, 0.5]]") ", " CURVE("[]") "]"),
+         "curves[1].points has 0 points"},
+        {false, CURVED("[" CURVE("[[1, 0.5], [1, 0.6]]") "]"),
+         "curves[0].points[1] has size 1 after 1"},
+        {false, CURVED("[" CURVE("[[1, 0.5], [2]]") "]"), "curves[0].points[1] is no pair"},
+        {false, CURVED("[" CURVE("[[1, 1.5]]") "]"), "a value above 0 up to 1"},
+        {false, CURVED("[" CURVE("[[0, 0.5]]") "]"), "a size above 0"},
+        {true, CLUSTER(CURVED("[{\"kind\": 3}]"), "1", NODE("1"), ""),
+         "device.curves[0].kind is 3"},
         {true, GPU("{}", ", \"attn_bwd_efficiency\": 0.5"),
          "give a file of schema 'reel.cluster/1'"},
     };
