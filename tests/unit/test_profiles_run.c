@@ -7,6 +7,7 @@
 #include "profiles/hw.h"
 #include "profiles/plan.h"
 #include "profiles/run.h"
+#include "profiles/stack.h"
 #include "scratch.h"
 
 #define SHORT "{\"schema\": \"reel.run/1\", \"model\": \"dit-tiny\", "
@@ -636,6 +637,15 @@ static void sentences(void **state)
     }
 }
 
+static void stack_example(const char *text)
+{
+    const char *path = in_scratch("stack.json");
+    struct stack k;
+    struct err err;
+    assert_ok(file_publish(path, text, strlen(text), &err), &err);
+    assert_ok(stack_load(path, &k, &err), &err);
+}
+
 /* The example of each format is one. */
 static void examples(void **state)
 {
@@ -657,8 +667,10 @@ static void examples(void **state)
             assert_ok(model_read(&doc, doc.root, "", &m, &err), &err);
         else if (i == 3)
             assert_ok(device_read(&doc, doc.root, "", &d, &err), &err);
-        else
+        else if (i == 4)
             assert_ok(cluster_read(&doc, doc.root, "", &c, &err), &err);
+        else
+            stack_example(formats[i]->example);
         json_release(&doc);
     }
 }
@@ -672,7 +684,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(save_refused, scratch_setup, scratch_teardown),
         cmocka_unit_test(config_hash), cmocka_unit_test(past_hash), cmocka_unit_test(past_taken),
         cmocka_unit_test(the_hash_stays), cmocka_unit_test(mapped_names),
-        cmocka_unit_test(stages), cmocka_unit_test(sentences), cmocka_unit_test(examples),
+        cmocka_unit_test(stages), cmocka_unit_test(sentences),
+        cmocka_unit_test_setup_teardown(examples, scratch_setup, scratch_teardown),
         cmocka_unit_test(batch_ramp), cmocka_unit_test(learning_rates),
         cmocka_unit_test_setup_teardown(bind_data, scratch_setup, scratch_teardown),
     };
