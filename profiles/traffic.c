@@ -226,24 +226,20 @@ static int64_t periodic_before(int64_t token, int64_t period, int64_t first, int
     return token / period * (end - first) + between(token % period, first, end) - first;
 }
 
-/* How many of one sample's tokens are in a rank's segments, and how many of those are in its own
- * span of tokens. */
-struct dealt { int64_t all, own; };
-
-static struct dealt sample_dealt(const struct walk *w, struct seq q, int64_t i, bool spatial)
+struct traffic_dealt traffic_dealt(struct seq q, int64_t cp, int64_t rank, int64_t i, bool spatial)
 {
-    int64_t cp = w->spec->layout->cp, n = seq_tokens(q), frame = q.h * q.w,
-            segments = spatial ? q.t : frame;
-    int64_t turn = (w->place.cp + layout_segment_turn(segments, cp, i)) % cp;
+    int64_t n = seq_tokens(q), frame = q.h * q.w, segments = spatial ? q.t : frame;
+    int64_t turn = (rank + layout_segment_turn(segments, cp, i)) % cp;
     int64_t first = num_ceil_div(turn * segments, cp),
             end = num_ceil_div((turn + 1) * segments, cp);
-    int64_t from = layout_span_first(n, cp, w->place.cp),
-            to = layout_span_first(n, cp, w->place.cp + 1);
+    int64_t from = layout_span_first(n, cp, rank), to = layout_span_first(n, cp, rank + 1);
     if (spatial)
-        return (struct dealt){(end - first) * frame,
-                              between(end * frame, from, to) - between(first * frame, from, to)};
-    return (struct dealt){(end - first) * q.t, periodic_before(to, frame, first, end) -
-                                                   periodic_before(from, frame, first, end)};
+        return (struct traffic_dealt){(end - first) * frame,
+                                      between(end * frame, from, to) -
+                                          between(first * frame, from, to)};
+    return (struct traffic_dealt){(end - first) * q.t,
+                                  periodic_before(to, frame, first, end) -
+                                      periodic_before(from, frame, first, end)};
 }
 
 static void segments(struct walk *w, const struct extent *e, bool spatial, bool back)
@@ -253,7 +249,8 @@ static void segments(struct walk *w, const struct extent *e, bool spatial, bool 
     if (w->spec->layout->cp == 1)
         return;
     for (int64_t i = 0; i < e->micro->n; i++) {
-        struct dealt d = sample_dealt(w, e->micro->samples[i], i, spatial);
+        struct traffic_dealt d = traffic_dealt(e->micro->samples[i], w->spec->layout->cp,
+                                               w->place.cp, i, spatial);
         leave -= d.own;
         come += d.all - d.own;
     }

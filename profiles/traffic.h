@@ -83,6 +83,11 @@ struct traffic_list {
     struct traffic items[TRAFFIC_MAX];
 };
 
+/* How many of a sample's tokens are in the segments that are dealt to a cp rank, and how many of
+ * those are in its own span of tokens. */
+struct traffic_dealt { int64_t all, own; };
+/* Counts them for spatial or temporal attention and sample number i of a micro-batch. */
+struct traffic_dealt traffic_dealt(struct seq q, int64_t cp, int64_t rank, int64_t i, bool spatial);
 int traffic_step(const struct traffic_spec *spec, struct traffic_list *out, struct err *err);
 int64_t traffic_bytes(const struct traffic_list *list, enum traffic_group group);
 int64_t traffic_group_size(const struct layout *l, const struct model *m, enum traffic_group group);

@@ -33,6 +33,8 @@
 
 #include "base/num.h"
 #include "profiles/params.h"
+#include "profiles/work_priv.h"
+#include "profiles/work_reel.h"
 
 #define WORK_HELD_NAME(id, name) name,
 const char *const work_held_names[WORK_HELD] = {WORK_HELD_LIST(WORK_HELD_NAME)};
@@ -103,39 +105,19 @@ static struct shape shape_of(const struct work_spec *spec, const struct layout *
 
 /* ---- pieces of parts ---- */
 
-static void gemm_add(struct work_part *p, double m, double n, double k, double count)
-{
-    BUG_ON(p->n_gemms == WORK_GEMMS);
-    p->gemms[p->n_gemms++] = (struct work_gemm){m, n, k, count};
-}
-
-static void attention_add(struct work_part *p, struct work_attention a)
-{
-    BUG_ON(p->n_attentions == WORK_ATTENTIONS);
-    p->attentions[p->n_attentions++] = a;
-}
-
-static void message_add(struct work_part *p, enum traffic_group group, enum traffic_kind kind,
-                        enum work_hide hide, double bytes, double count)
-{
-    BUG_ON(p->n_messages == WORK_MESSAGES);
-    if (bytes > 0 && count > 0)
-        p->messages[p->n_messages++] = (struct work_message){group, kind, hide, bytes, count};
-}
-
 /* Fills the backward of a part from its forward: products twice, elementwise work twice. */
 static void backward_of(const struct work_part *f, struct work_part *p)
 {
     for (int i = 0; i < f->n_gemms; i++) {
         const struct work_gemm *g = &f->gemms[i];
-        gemm_add(p, g->m, g->k, g->n, g->count);
-        gemm_add(p, g->k, g->n, g->m, g->count);
+        work_gemm_add(p, g->m, g->k, g->n, g->count);
+        work_gemm_add(p, g->k, g->n, g->m, g->count);
     }
     for (int i = 0; i < f->n_attentions; i++) {
         struct work_attention a = f->attentions[i];
         a.score_bytes *= 2;
         a.backward = true;
-        attention_add(p, a);
+        work_attention_add(p, a);
     }
     p->bytes = 2 * f->bytes;
     p->norm_bytes = 2 * f->norm_bytes;
@@ -170,32 +152,32 @@ static void layer_attentions(const struct shape *s, struct work_part *p)
 {
     const struct seq *e = &s->spec->seq;
     double frame = (double)(e->h * e->w), frames = (double)e->t;
-    attention_add(p, attention_of(s, s->S * s->A / s->c, s->S, s->b / s->A));
+    work_attention_add(p, attention_of(s, s->S * s->A / s->c, s->S, s->b / s->A));
     if (s->m->family == MODEL_STDIT) {
-        attention_add(p, attention_of(s, frame, frame, s->b * frames / s->c));
-        attention_add(p, attention_of(s, frames, frames, s->b * frame / s->c));
+        work_attention_add(p, attention_of(s, frame, frame, s->b * frames / s->c));
+        work_attention_add(p, attention_of(s, frames, frames, s->b * frame / s->c));
     }
     if (s->x > 0) {
         struct work_attention a = attention_of(s, s->S / s->c, s->x, s->b);
         a.pairs = a.q * a.k;
-        attention_add(p, a);
+        work_attention_add(p, a);
     }
 }
 
 static void layer_gemms(const struct shape *s, struct work_part *p)
 {
     double selfs = (double)model_self_attentions(s->m);
-    gemm_add(p, s->T, (s->D + 2 * s->r) / s->t, s->D, selfs);
-    gemm_add(p, s->T, s->D, s->D / s->t, selfs);
+    work_gemm_add(p, s->T, (s->D + 2 * s->r) / s->t, s->D, selfs);
+    work_gemm_add(p, s->T, s->D, s->D / s->t, selfs);
     if (s->x > 0) {
-        gemm_add(p, s->T, s->D / s->t, s->D, 1);
-        gemm_add(p, s->T, s->D, s->D / s->t, 1);
-        gemm_add(p, s->b * s->x, 2 * s->r / s->t, (double)s->m->text_width, 1);
+        work_gemm_add(p, s->T, s->D / s->t, s->D, 1);
+        work_gemm_add(p, s->T, s->D, s->D / s->t, 1);
+        work_gemm_add(p, s->b * s->x, 2 * s->r / s->t, (double)s->m->text_width, 1);
     }
-    gemm_add(p, s->T, (s->m->gated_mlp ? 2 : 1) * s->F / s->t, s->D, 1);
-    gemm_add(p, s->T, s->D, s->F / s->t, 1);
+    work_gemm_add(p, s->T, (s->m->gated_mlp ? 2 : 1) * s->F / s->t, s->D, 1);
+    work_gemm_add(p, s->T, s->D, s->F / s->t, 1);
     if (s->m->adaln == ADALN_FULL)
-        gemm_add(p, s->b, 3 * s->blocks * s->D / s->t, s->D, 1);
+        work_gemm_add(p, s->b, 3 * s->blocks * s->D / s->t, s->D, 1);
 }
 
 static void layer_elementwise(const struct shape *s, struct work_part *p)
@@ -216,10 +198,10 @@ static void layer_sums(const struct shape *s, const struct layout *l, struct wor
 {
     double part = (s->t - 1) / s->t * s->T * s->D * s->w_bytes;
     if (l->sp) {
-        message_add(p, TRAFFIC_TP, TRAFFIC_ALL_GATHER, HIDE_NOTHING, part, s->blocks);
-        message_add(p, TRAFFIC_TP, TRAFFIC_REDUCE_SCATTER, HIDE_NOTHING, part, s->blocks);
+        work_message_add(p, TRAFFIC_TP, TRAFFIC_ALL_GATHER, HIDE_NOTHING, part, s->blocks);
+        work_message_add(p, TRAFFIC_TP, TRAFFIC_REDUCE_SCATTER, HIDE_NOTHING, part, s->blocks);
     } else {
-        message_add(p, TRAFFIC_TP, TRAFFIC_ALL_REDUCE, HIDE_NOTHING, 2 * part, s->blocks);
+        work_message_add(p, TRAFFIC_TP, TRAFFIC_ALL_REDUCE, HIDE_NOTHING, 2 * part, s->blocks);
     }
 }
 
@@ -227,9 +209,10 @@ static void layer_exchanges(const struct shape *s, struct work_part *p, double r
 {
     double selfs = (double)model_self_attentions(s->m);
     double row = s->T * s->w_bytes / s->t, a2a = (s->A - 1) / s->A * row * (2 * s->D + 2 * s->r);
-    message_add(p, TRAFFIC_A2A, TRAFFIC_ALL_TO_ALL, HIDE_NOTHING, a2a / 4, 4 * selfs);
-    message_add(p, TRAFFIC_RING, TRAFFIC_SEND_RECV, HIDE_ATTENTION, ring * 2 * s->A * row * s->r,
-                selfs * (s->c / s->A - 1));
+    work_message_add(p, TRAFFIC_A2A, TRAFFIC_ALL_TO_ALL, HIDE_NOTHING, a2a / 4, 4 * selfs);
+    work_message_add(p, TRAFFIC_RING, TRAFFIC_SEND_RECV, HIDE_ATTENTION,
+                     ring * 2 * s->A * row * s->r,
+                     selfs * (s->c / s->A - 1));
 }
 
 static void layer_parts(const struct shape *s, const struct layout *l)
@@ -248,7 +231,7 @@ static void layer_parts(const struct shape *s, const struct layout *l)
     layer_exchanges(s, &p[WORK_LAYER_BACKWARD], 2);
     p[WORK_LAYER_FULL] = *f;
     for (int i = 0; i < f->n_attentions; i++)
-        attention_add(part, f->attentions[i]);
+        work_attention_add(part, f->attentions[i]);
     part->kernels = 2 * f->n_attentions;
 }
 
@@ -285,7 +268,7 @@ static void first_parts(const struct shape *s)
     double cells = (double)((s->m->latent_channels + s->m->cond_channels) *
                             model_patch_cells(s->m));
     if (model_is_video(s->m))
-        gemm_add(f, s->T, s->D, cells, 1);
+        work_gemm_add(f, s->T, s->D, cells, 1);
     f->bytes = 2 * s->T * s->D * s->w_bytes;
     f->kernels = 4;
     backward_of(f, &s->w->parts[WORK_FIRST_BACKWARD]);
@@ -301,7 +284,7 @@ static void last_parts(const struct shape *s, const struct layout *l)
                      : (double)s->m->vocab,
            logits = s->T * n / (whole || video ? 1 : s->t);
     struct work_part *f = &s->w->parts[WORK_LAST_FORWARD], *p = &s->w->parts[WORK_LAST_BACKWARD];
-    gemm_add(f, s->T, n / (video ? 1 : s->t), s->D, 1);
+    work_gemm_add(f, s->T, n / (video ? 1 : s->t), s->D, 1);
     f->bytes = logits * (double)s->k->logit_bytes + 2 * s->Td * s->D * s->w_bytes;
     f->kernels = 10;
     backward_of(f, p);
@@ -311,8 +294,9 @@ static void last_parts(const struct shape *s, const struct layout *l)
         return;
     double part = (s->t - 1) / s->t * s->T * s->w_bytes;
     if (whole)
-        message_add(f, TRAFFIC_TP, TRAFFIC_ALL_GATHER, HIDE_NOTHING, part * n / s->t, 1);
-    message_add(p, TRAFFIC_TP, l->sp ? TRAFFIC_REDUCE_SCATTER : TRAFFIC_ALL_REDUCE, HIDE_NOTHING,
+        work_message_add(f, TRAFFIC_TP, TRAFFIC_ALL_GATHER, HIDE_NOTHING, part * n / s->t, 1);
+    work_message_add(p, TRAFFIC_TP, l->sp ? TRAFFIC_REDUCE_SCATTER : TRAFFIC_ALL_REDUCE,
+                     HIDE_NOTHING,
                 (l->sp ? 1 : 2) * part * s->D, 1);
 }
 
@@ -329,7 +313,7 @@ static void send_part(const struct shape *s, const struct layout *l)
     s->w->boundary = s->Td * s->D * s->w_bytes;
     double bytes = s->T * s->D * s->w_bytes / (l->sp || s->k->sends_divided ? s->t : 1);
     if (l->pp > 1)
-        message_add(&s->w->parts[WORK_SEND], TRAFFIC_PP, TRAFFIC_SEND_RECV,
+        work_message_add(&s->w->parts[WORK_SEND], TRAFFIC_PP, TRAFFIC_SEND_RECV,
                     s->k->sends_overlap ? HIDE_FORWARD : HIDE_NOTHING, bytes, 1);
 }
 
@@ -340,6 +324,17 @@ static void elements_of(const struct shape *s, const struct layout *l)
     /* a head that is tied to the embedding is there twice when they are on two stages */
     if (l->pp > 1 && !model_is_video(s->m) && s->spec->weights->split[UNIT_LAST] == 0)
         s->w->unit_elements[UNIT_LAST] += (double)s->m->vocab * s->D / s->t;
+}
+
+/* Fills the parts of a stack of which only facts are known. */
+static void stack_parts(const struct shape *s, const struct layout *l)
+{
+    layer_parts(s, l);
+    layer_kept(s);
+    first_parts(s);
+    last_parts(s, l);
+    each_parts(s);
+    send_part(s, l);
 }
 
 void work_build(const struct work_spec *spec, const struct layout *l, struct work *out)
@@ -356,12 +351,10 @@ void work_build(const struct work_spec *spec, const struct layout *l, struct wor
     out->act_bytes = s.w_bytes;
     out->encoder_bytes = (double)spec->encoder_bytes;
     elements_of(&s, l);
-    layer_parts(&s, l);
-    layer_kept(&s);
-    first_parts(&s);
-    last_parts(&s, l);
-    each_parts(&s);
-    send_part(&s, l);
+    if (spec->stack->kind == STACK_REEL && model_is_video(spec->model))
+        work_reel_parts(spec, l, out);
+    else
+        stack_parts(&s, l);
 }
 
 /* ---- sums over parts ---- */
@@ -373,6 +366,15 @@ static double in_flight(const struct work *w, const struct layout *l, int64_t st
     double pp = (double)l->pp, v = (double)l->vpp, after = pp - (double)stage;
     double chunks = l->vpp == 1 ? after : 2 * (after - 1) + (v - 1) * pp + 1;
     return fmin(chunks, v * w->micro_batches) / v;
+}
+
+/* Returns how many of a micro-batch's repeated layers are still there when their backward begins.
+ * reel's recomputed layers share a copy, in which the one that ran last stays; its backward comes
+ * next on the last stage, and where there is one micro-batch. */
+static double still_there(const struct work *w, const struct layout *l, int64_t stage)
+{
+    bool next = stage == l->pp - 1 || w->micro_batches == 1;
+    return w->stack->kind == STACK_REEL && l->recompute != RECOMPUTE_NONE && next;
 }
 
 void work_stage(const struct work *w, const struct layout *l, int64_t stage, struct work_stage *out)
@@ -390,6 +392,7 @@ void work_stage(const struct work *w, const struct layout *l, int64_t stage, str
                                .full = (double)full,
                                .selective =
                                    l->recompute == RECOMPUTE_SELECTIVE ? (double)layers : 0,
+                               .there = still_there(w, l, stage),
                                .first = stage == 0,
                                .last = stage == l->pp - 1,
                                .in_flight = in_flight(w, l, stage)};

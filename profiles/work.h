@@ -45,6 +45,7 @@ struct work_spec {
     enum dtype act;            /* activations, weights in use and messages */
     bool fp8;                  /* the layers' products are of fp8 */
     bool ema;                  /* an average of the weights is kept, in f32 */
+    bool residual_wide;        /* reel: the residual stream and its gradient have f32 */
     int64_t encoder_bytes;     /* of frozen encoders that stay on each rank */
 };
 
@@ -80,7 +81,7 @@ enum work_part_id {
 };
 extern const char *const work_part_names[WORK_PARTS];
 
-enum { WORK_GEMMS = 32, WORK_ATTENTIONS = 4, WORK_MESSAGES = 8 };
+enum { WORK_GEMMS = 32, WORK_ATTENTIONS = 4, WORK_MESSAGES = 16 };
 struct work_part {
     int n_gemms, n_attentions, n_messages;
     struct work_gemm gemms[WORK_GEMMS];
@@ -119,6 +120,7 @@ struct work_stage {
     int64_t stage;
     double layers;      /* in all its chunks */
     double selective, full; /* of them, repeated in part or as a whole before their backward */
+    double there;       /* of those repeated, layers that need not be, as they are still there */
     bool first, last;   /* it has the embedding, or the head */
     /* micro-batches whose activations it holds, each of all its layers: kept bytes are in_flight ·
      * layers · kept */

@@ -1,0 +1,399 @@
+/* The account of reel's own trainer. Its operations and their order are those of trainer/dit; the
+ * messages are the table at the top of traffic.c in closed form. Letters:
+ *
+ *     n  samples of a micro-batch      T  tokens of this cp rank      R  its rows: T, with sp T / t
+ *     t, c  tp, cp ranks      a  ranks of an all-to-all group, b = c / a groups in the ring
+ *     u  tokens of such a group, a T      x  caption tokens
+ *     D hidden, d head dim; H, K, F heads, k/v heads and ffn of this tp rank; h, k after the
+ *     exchange
+ *     w, z, f  bytes of an activation, of the residual stream, of a statistic or gradient
+ *     S self-attentions, B sub-blocks of a layer, A of them modulated
+ *
+ * Products of a layer, forward [rows, columns, depth]:
+ *
+ *     qkv [T, (H + 2K) d, D]    out [T, D, H d]                       each self-attention
+ *     q [T, H d, D]    kv [x, 2 K d, c]    out [T, D, H d]            cross-attention
+ *     fc1 [T, F or 2F, D]    fc2 [T, D, F]
+ *     modulation [n, 3 A D / t, D], or by low rank [n, r, D] and [n, 3 A D / t, r]
+ *
+ * Backward has two of each: the input's gradient [rows, depth, columns] and the weight's [columns,
+ * depth, rows]; text has no gradient. A product whose result is summed over tp is made in slices,
+ * and with sp a product of gathered rows begins with the own ones.
+ *
+ * Elementwise bytes, read and written, each counted once for an operation:
+ *
+ *     forward    gate, residual and norm  B (2 z + 2 w) R D
+ *                norms and turns of heads S (2 w (H + K) d + 2 f d) T, cross 2 w (T H + x K) d
+ *                gated activation         3 F w T
+ *     backward   norms made again         B (z + w) R D, those of heads as in forward
+ *                gate, residual and norm  ((3 B + 1) z + 3 B w) R D
+ *                norms and turns of heads 3/2 of forward
+ *                activation               4 F w T, gated 6 F w T
+ *
+ * and what context parallelism copies: each exchange packs and unpacks, 4 w a number, a ring copies
+ * keys and merges outputs.
+ */
+#include "profiles/work_reel.h"
+
+#include "base/num.h"
+#include "profiles/work_priv.h"
+
+struct reel {
+    const struct work_spec *spec;
+    const struct model *m;
+    const struct layout *l;
+    struct work *w;
+    double n, T, R, t, c, a, b, x, D, d, H, K, F, h, k, S, B, A;
+    double act, stream, stat; /* w, z, f */
+    double slices;
+    double mod;  /* 3 A D: columns of a layer's modulation */
+    double cond, shared;
+};
+
+static struct reel reel_of(const struct work_spec *spec, const struct layout *l, struct work *w)
+{
+    const struct model *m = spec->model;
+    struct reel r = {.spec = spec, .m = m, .l = l, .w = w};
+    int64_t a = layout_a2a_group(l, m), tokens = seq_tokens(spec->seq);
+    r.n = (double)l->mbs, r.t = (double)l->tp, r.c = (double)l->cp;
+    r.a = (double)a, r.b = r.c / r.a;
+    r.T = r.n * (double)num_ceil_div(tokens, l->cp);
+    r.R = l->sp ? (double)num_ceil_div((int64_t)r.T, l->tp) : r.T;
+    r.x = model_has_cross(m) ? r.n * (double)(spec->text ? spec->text : m->text_len) : 0;
+    r.D = (double)m->hidden, r.d = (double)model_head_dim(m);
+    r.H = (double)(m->heads / l->tp), r.K = (double)num_max_i64(1, m->kv_heads / l->tp);
+    r.F = (double)(m->ffn / l->tp);
+    r.h = r.H / r.a, r.k = (double)num_max_i64(1, (int64_t)r.K / a);
+    r.S = (double)model_self_attentions(m), r.A = (double)model_modulations(m);
+    r.B = r.S + model_has_cross(m) + 1;
+    r.act = (double)dtype_bytes(spec->act), r.stat = (double)dtype_bytes(dtype_stat(spec->act));
+    r.stream = spec->residual_wide ? r.stat : r.act;
+    r.slices = (double)layout_tp_slices(l, (int64_t)r.T);
+    r.cond = m->adaln != ADALN_NONE, r.shared = r.cond && model_shared_modulation(m);
+    r.mod = r.cond * 3 * r.A * r.D;
+    return r;
+}
+
+/* ---- products ---- */
+
+/* Adds a product and, to `back`, those of its gradients. dx: its input has one. */
+static void product(struct work_part *f, struct work_part *back, double m, double n, double k,
+                    double count, bool dx)
+{
+    work_gemm_add(f, m, n, k, count);
+    if (!back)
+        return;
+    work_gemm_add(back, n, k, m, count);
+    if (dx)
+        work_gemm_add(back, m, k, n, count);
+}
+
+/* Adds a product of gathered rows: the own ones come first. */
+static void rows_product(const struct reel *r, struct work_part *f, struct work_part *back,
+                         double n, double k, double count)
+{
+    if (!r->l->sp) {
+        product(f, back, r->T, n, k, count, true);
+        return;
+    }
+    work_gemm_add(f, r->R, n, k, count);
+    work_gemm_add(f, r->T - r->R, n, k, count);
+    if (back) {
+        work_gemm_add(back, n, k, r->T, count);
+        work_gemm_add(back, r->T, k, n, count);
+    }
+}
+
+/* Adds a product whose result is summed over tp. */
+static void sum_product(const struct reel *r, struct work_part *f, struct work_part *back,
+                        double n, double k, double count)
+{
+    double parts = r->slices * (r->l->sp ? r->t : 1);
+    work_gemm_add(f, r->T / parts, n, k, count * parts);
+    if (back) {
+        work_gemm_add(back, n, k, r->T, count);
+        work_gemm_add(back, r->T, k, n, count);
+    }
+}
+
+/* Adds the products that make `width` columns of a modulation. */
+static void mod_products(const struct reel *r, struct work_part *f, struct work_part *back,
+                         double width, double units)
+{
+    double rank = (double)r->m->adaln_rank, own = width / r->t;
+    if (!r->cond)
+        return;
+    if (r->m->adaln == ADALN_FULL) {
+        product(f, back, r->n, own, r->D, 1, true);
+        return;
+    }
+    if (r->m->adaln == ADALN_LORA_FUSED && units > 1)
+        rank *= units, units = 1;
+    if (r->m->adaln == ADALN_LORA_SINGLE)
+        units = 1;
+    product(f, back, r->n, rank, r->D, units, true);
+    product(f, back, r->n, own / units, rank, units, true);
+}
+
+/* Adds the products of a layer; part: only those that selective recomputation makes again. */
+static void layer_products(const struct reel *r, struct work_part *f, struct work_part *back,
+                           bool part)
+{
+    double Hd = r->H * r->d, Kd = r->K * r->d;
+    if (!part)
+        rows_product(r, f, back, Hd + 2 * Kd, r->D, r->S);
+    sum_product(r, f, back, r->D, Hd, r->S);
+    if (r->x > 0) {
+        rows_product(r, f, back, Hd, r->D, 1);
+        product(f, back, r->x, 2 * Kd, (double)r->m->text_width, 1, false);
+        sum_product(r, f, back, r->D, Hd, 1);
+    }
+    rows_product(r, f, back, (r->m->gated_mlp ? 2 : 1) * r->F, r->D, 1);
+    sum_product(r, f, back, r->D, r->F, 1);
+}
+
+/* ---- attention ---- */
+
+static void attend(struct work_part *p, double q, double k, double heads, double dim, double count,
+                   bool back)
+{
+    work_attention_add(p, (struct work_attention){.q = q, .k = k, .heads = heads, .dim = dim,
+                                                  .pairs = q * k, .count = count,
+                                                  .backward = back});
+}
+
+static void layer_attentions(const struct reel *r, struct work_part *p, bool back)
+{
+    const struct seq *e = &r->spec->seq;
+    double frame = (double)(e->h * e->w), frames = (double)e->t, u = r->a * r->T / r->n;
+    if (r->S > 1) {
+        attend(p, frame, frame, r->n * frames / r->c * r->H, r->d, 1, back);
+        attend(p, frames, frames, r->n * frame / r->c * r->H, r->d, 1, back);
+    }
+    attend(p, u, (double)seq_tokens(*e) / r->b, r->n * r->h, r->d, r->b, back);
+    if (r->x > 0)
+        attend(p, r->T / r->n, r->x / r->n, r->n * r->H, r->d, 1, back);
+}
+
+/* ---- elementwise ---- */
+
+static double head_norm_bytes(const struct reel *r)
+{
+    double turned = model_has_tables(r->m) ? 0 : 2 * r->stat * r->d;
+    double own = r->S * r->T * (2 * r->act * (r->H + r->K) * r->d + turned);
+    return own + (r->x > 0 ? 2 * r->act * (r->T * r->H + r->x * r->K) * r->d : 0);
+}
+
+/* Returns the numbers that attention moves to other places, forward or backward, on this rank. */
+static double moved(const struct reel *r, bool back)
+{
+    double qkv = r->T * (r->h + 2 * r->k) * r->a * r->d, o = r->T * r->H * r->d, sum = 0;
+    if (r->a > 1)
+        sum += back ? 2 * qkv + 2 * o : qkv + o;
+    if (r->S > 1)
+        sum += (r->S - 1) * (back ? 2 * r->T * (r->H + 2 * r->K) * r->d + 2 * o
+                                  : r->T * (r->H + 2 * r->K) * r->d + o);
+    return sum;
+}
+
+/* Returns the bytes of the ring's copies and sums. */
+static double ring_bytes(const struct reel *r, bool back)
+{
+    double u = r->a * r->T, kv = u * 2 * r->k * r->d, o = u * r->h * r->d;
+    if (r->b == 1)
+        return 0;
+    return 2 * r->act * kv + (back ? (r->b - 1) * 3 * r->stat * kv + (r->act + r->stat) * kv
+                                   : (r->b - 1) * 3 * r->stat * o);
+}
+
+static double layer_bytes(const struct reel *r)
+{
+    double gated = r->m->gated_mlp ? 3 * r->F * r->act * r->T : 0;
+    return r->B * (2 * r->stream + 2 * r->act) * r->R * r->D + head_norm_bytes(r) + gated +
+           4 * r->act * moved(r, false) + ring_bytes(r, false);
+}
+
+static double layer_back_bytes(const struct reel *r)
+{
+    double norms = r->B * (r->stream + r->act) +
+                   (3 * r->B + 1) * r->stream + 3 * r->B * r->act;
+    return norms * r->R * r->D + 2.5 * head_norm_bytes(r) +
+           (r->m->gated_mlp ? 6 : 4) * r->F * r->act * r->T + 4 * r->act * moved(r, true) +
+           ring_bytes(r, true);
+}
+
+/* ---- messages ---- */
+
+/* Adds the sum of statistics over tp. */
+static void stat_sum(const struct reel *r, struct work_part *p, double numbers)
+{
+    work_message_add(p, TRAFFIC_TP, TRAFFIC_ALL_REDUCE, HIDE_NOTHING,
+                     2 * (r->t - 1) / r->t * numbers * r->stat, 1);
+}
+
+/* Adds the exchange of `width` columns of a modulation, or of their gradients. */
+static void mod_messages(const struct reel *r, struct work_part *f, struct work_part *back,
+                         double width)
+{
+    double numbers = r->n * width / r->t * (r->t - 1);
+    if (!r->cond)
+        return;
+    work_message_add(f, TRAFFIC_TP, TRAFFIC_ALL_GATHER, HIDE_NOTHING, numbers * r->act, 1);
+    if (r->l->sp)
+        work_message_add(back, TRAFFIC_TP, TRAFFIC_REDUCE_SCATTER, HIDE_NOTHING, numbers * r->stat,
+                         1);
+}
+
+static void rows_gather(const struct reel *r, struct work_part *p, double count)
+{
+    if (r->l->sp)
+        work_message_add(p, TRAFFIC_TP, TRAFFIC_ALL_GATHER, HIDE_NOTHING,
+                         r->R * r->D * (r->t - 1) * r->act, count);
+}
+
+/* Adds `count` sums of all tokens' rows over tp, each in so many slices. */
+static void rows_sum(const struct reel *r, struct work_part *p, double slices, double count)
+{
+    double part = (r->t - 1) / r->t * r->T / slices * r->D * r->act;
+    work_message_add(p, TRAFFIC_TP, r->l->sp ? TRAFFIC_REDUCE_SCATTER : TRAFFIC_ALL_REDUCE,
+                     HIDE_NOTHING, (r->l->sp ? 1 : 2) * part, count * slices);
+}
+
+static void heads_messages(const struct reel *r, struct work_part *p, bool back)
+{
+    double row = r->T * (r->a - 1) * r->d * r->act;
+    work_message_add(p, TRAFFIC_A2A, TRAFFIC_ALL_TO_ALL, HIDE_NOTHING, row * (r->h + 2 * r->k),
+                     back ? 2 : 1);
+    work_message_add(p, TRAFFIC_A2A, TRAFFIC_ALL_TO_ALL, HIDE_NOTHING, row * r->h, back ? 2 : 1);
+}
+
+static void ring_messages(const struct reel *r, struct work_part *p, bool back)
+{
+    double kv = r->a * r->T * 2 * r->k * r->d;
+    if (r->b == 1)
+        return;
+    work_message_add(p, TRAFFIC_RING, TRAFFIC_SEND_RECV, HIDE_ATTENTION, kv * r->act, r->b - 1);
+    if (back)
+        work_message_add(p, TRAFFIC_RING, TRAFFIC_SEND_RECV, HIDE_ATTENTION, kv * r->stat, r->b);
+}
+
+/* Adds the exchange of segments for spatial or for temporal attention. */
+static void segment_messages(const struct reel *r, struct work_part *p, bool spatial, bool back)
+{
+    struct traffic_dealt deal = traffic_dealt(r->spec->seq, r->l->cp, 0, 0, spatial);
+    double leave = r->T - r->n * (double)deal.own, come = r->n * (double)(deal.all - deal.own),
+           qkv = (r->H + 2 * r->K) * r->d * r->act, o = r->H * r->d * r->act;
+    if (r->S == 1 || r->c == 1)
+        return;
+    work_message_add(p, TRAFFIC_CP, TRAFFIC_ALL_TO_ALL, HIDE_NOTHING, leave * qkv, 1);
+    if (back) {
+        work_message_add(p, TRAFFIC_CP, TRAFFIC_ALL_TO_ALL, HIDE_NOTHING, leave * 2 * o, 1);
+        work_message_add(p, TRAFFIC_CP, TRAFFIC_ALL_TO_ALL, HIDE_NOTHING, come * qkv, 1);
+    } else {
+        work_message_add(p, TRAFFIC_CP, TRAFFIC_ALL_TO_ALL, HIDE_NOTHING, come * o, 1);
+    }
+}
+
+static void attention_messages(const struct reel *r, struct work_part *p, bool back)
+{
+    segment_messages(r, p, true, back);
+    segment_messages(r, p, false, back);
+    heads_messages(r, p, back);
+    ring_messages(r, p, back);
+}
+
+/* ---- parts ---- */
+
+static void layer_parts(const struct reel *r)
+{
+    struct work_part *f = &r->w->parts[WORK_LAYER_FORWARD],
+                     *back = &r->w->parts[WORK_LAYER_BACKWARD],
+                     *part = &r->w->parts[WORK_LAYER_SELECTIVE],
+                     *full = &r->w->parts[WORK_LAYER_FULL];
+    layer_products(r, f, back, false);
+    layer_attentions(r, f, false), layer_attentions(r, back, true);
+    f->bytes = layer_bytes(r), back->bytes = layer_back_bytes(r);
+    rows_gather(r, f, r->B), rows_gather(r, back, 2 * r->B);
+    rows_sum(r, f, r->slices, r->B), rows_sum(r, back, 1, r->B);
+    attention_messages(r, f, false), attention_messages(r, back, true);
+    *full = *f; /* all but the modulation, which is kept */
+    mod_products(r, f, back, r->mod, r->A);
+    mod_messages(r, f, back, r->mod);
+    layer_products(r, part, NULL, true);
+    part->bytes = (r->B - 1) * (2 * r->stream + 2 * r->act) * r->R * r->D +
+                  (r->m->gated_mlp ? 3 * r->F * r->act * r->T : 0);
+    rows_gather(r, part, r->B - r->S), rows_sum(r, part, r->slices, r->B);
+}
+
+/* Adds what each cell of the latent takes: noise, target and loss are made of statistics. */
+static void ends_parts(const struct reel *r)
+{
+    struct work_part *p = r->w->parts;
+    double P = (double)model_patch_cells(r->m), C = (double)r->m->latent_channels,
+           in = (C + (double)r->m->cond_channels) * P, out = C * P, norm = r->R * r->D;
+    product(&p[WORK_FIRST_FORWARD], NULL, r->R, r->D, in, 1, false);
+    work_gemm_add(&p[WORK_FIRST_BACKWARD], r->D, in, r->R, 1);
+    p[WORK_FIRST_FORWARD].bytes = r->R * in * (2 * r->stat + r->act);
+    product(&p[WORK_LAST_FORWARD], &p[WORK_LAST_BACKWARD], r->R, out, r->D, 1, true);
+    mod_products(r, &p[WORK_LAST_FORWARD], &p[WORK_LAST_BACKWARD], r->cond * 2 * r->D, 1);
+    mod_messages(r, &p[WORK_LAST_FORWARD], &p[WORK_LAST_BACKWARD], r->cond * 2 * r->D);
+    p[WORK_LAST_FORWARD].bytes = norm * r->act + r->R * out * (2 * r->stat + 2 * r->act);
+    p[WORK_LAST_BACKWARD].bytes = norm * (4 * r->stream + 2 * r->act);
+}
+
+static void each_parts(const struct reel *r)
+{
+    struct work_part *f = &r->w->parts[WORK_EACH_FORWARD], *back = &r->w->parts[WORK_EACH_BACKWARD];
+    double fps = MODEL_FPS_WIDTH, numbers = r->n * r->D, added = fps < r->D ? fps : r->D;
+    if (!r->cond)
+        return;
+    product(f, back, r->n, r->D, r->D, 1, false);
+    product(f, back, r->n, r->shared ? 3 * r->D : r->D, r->D, 1, true);
+    product(f, back, r->n, fps, fps, 1, false);
+    product(f, back, r->n, added, fps, 1, true);
+    f->bytes = 10 * numbers * r->act, back->bytes = 10 * numbers * r->stat;
+    stat_sum(r, back, numbers);
+    if (r->shared)
+        stat_sum(r, back, 3 * numbers);
+}
+
+/* Keeps what buffers.c lists as saved: for every layer its input and modulation, with selective
+ * recomputation what attention needs, without any all of the block. */
+static void layer_kept(const struct reel *r)
+{
+    struct work_kept *k = &r->w->kept;
+    double Hd = r->H * r->d, Kd = r->K * r->d, cross = r->x > 0,
+           lse = (r->S * r->a * (r->S > 1 ? r->H : r->h) + cross * r->H) * r->stat;
+    k->full = r->R * r->D * r->stream + r->n * r->mod * r->act;
+    k->selective = k->full + r->T * ((r->S * (2 * Hd + 2 * Kd) + cross * Hd) * r->act + lse);
+    k->none = k->selective + r->T * (cross * Hd + (r->m->gated_mlp ? 2 : 1) * r->F) * r->act +
+              r->x * 2 * Kd * r->act +
+              r->R * r->D * ((r->B - 1) * r->stream + r->B * r->act);
+}
+
+/* Keeps what buffers.c lists beside the layers: patches, latents and noise, the final input; and
+ * what it lists as used inside a layer's backward. */
+static void beside_kept(const struct reel *r)
+{
+    double P = (double)model_patch_cells(r->m), C = (double)r->m->latent_channels,
+           in = (C + (double)r->m->cond_channels) * P, cells = r->T * r->c;
+    r->w->first_kept = r->R * in * r->act + 2 * cells * C * P * r->stat;
+    r->w->logits = r->R * (r->D * r->stream + 2 * C * P * r->act);
+    r->w->layer_work = r->R * r->D * (r->stream + 3 * r->act) +
+                       r->T * ((3 * r->H + 4 * r->K) * r->d + 2 * r->F) * r->act;
+}
+
+void work_reel_parts(const struct work_spec *spec, const struct layout *l, struct work *out)
+{
+    struct reel r = reel_of(spec, l, out);
+    layer_parts(&r);
+    ends_parts(&r);
+    each_parts(&r);
+    layer_kept(&r);
+    beside_kept(&r);
+    out->tokens = r.T;
+    out->boundary = r.R * r.D * r.stream;
+    if (l->pp > 1)
+        work_message_add(&out->parts[WORK_SEND], TRAFFIC_PP, TRAFFIC_SEND_RECV, HIDE_NOTHING,
+                         out->boundary, 1);
+}

@@ -1,0 +1,13 @@
+/* work_reel: accounts for the parts of reel's own trainer, as trainer/dit does them: exactly what
+ * it sends and multiplies, and the bytes that its elementwise operations read and write. The
+ * formulas stand at the top of work_reel.c. For models of videos, which alone it trains.
+ */
+#ifndef PROFILES_WORK_REEL_H
+#define PROFILES_WORK_REEL_H
+
+#include "profiles/work.h"
+
+/* Fills the parts, which are empty, and what is kept of a layer and beside the layers. */
+void work_reel_parts(const struct work_spec *spec, const struct layout *l, struct work *out);
+
+#endif

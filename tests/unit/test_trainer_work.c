@@ -1,0 +1,272 @@
+/* The account of reel's own trainer: what it sends is traffic_step's, operation by operation, under
+ * every layout of a covering set; what it multiplies is flops_reel's count; what it keeps is
+ * buffers_dit's. */
+#include "tests/unit/layout_set.h"
+
+#include "profiles/flops.h"
+#include "profiles/work.h"
+
+/* of 12 frames and 12 places, which up to four cp ranks divide, and their tokens tp ranks */
+static const struct seq seq = {12, 3, 4};
+static const struct model models[] = {
+    {.name = "full", .family = MODEL_DIT, .layers = 5, .hidden = 64, .heads = 8, .kv_heads = 8,
+     .ffn = 256, .text_width = 32, .text_len = 16, .adaln = ADALN_FULL, .patch_t = 1, .patch_h = 2,
+     .patch_w = 2, .latent_channels = 4, .rope_theta = 100},
+    {.name = "stdit", .family = MODEL_STDIT, .layers = 4, .hidden = 64, .heads = 8, .kv_heads = 4,
+     .ffn = 128, .text_width = 32, .text_len = 16, .adaln = ADALN_LORA_SINGLE, .adaln_rank = 8,
+     .patch_t = 1, .patch_h = 2, .patch_w = 2, .latent_channels = 4, .rope_theta = 100},
+    {.name = "moviegen", .family = MODEL_MOVIEGEN, .layers = 5, .hidden = 96, .heads = 8,
+     .kv_heads = 2, .ffn = 64, .gated_mlp = true, .text_width = 32, .text_len = 16,
+     .adaln = ADALN_LORA_SEPARATE, .adaln_rank = 8, .patch_t = 1, .patch_h = 2, .patch_w = 2,
+     .latent_channels = 4, .cond_channels = 2, .rope_theta = 100, .pos_t = 12, .pos_h = 4,
+     .pos_w = 4},
+};
+
+static void must(int rc, const struct err *err)
+{
+    if (rc < 0)
+        fail_msg("%s", err->text);
+}
+
+static void assert_near(double got, double want, double tolerance, const char *what)
+{
+    if (!(fabs(got - want) <= tolerance * fabs(want)))
+        fail_msg("%s: got %.17g, want %.17g", what, got, want);
+}
+
+struct fixture {
+    struct stack stack;
+    struct work_weights weights;
+    struct param_list params;
+    struct work_spec spec;
+    struct work w;
+};
+
+static void fixture_open(struct fixture *f, const struct model *m, enum dtype act, bool wide)
+{
+    struct err err;
+    must(stack_load("reel", &f->stack, &err), &err);
+    must(work_weights(m, &f->weights, &err), &err);
+    must(params_build(m, &f->params, &err), &err);
+    f->spec = (struct work_spec){.model = m, .stack = &f->stack, .weights = &f->weights, .seq = seq,
+                                 .gbs = SAMPLES, .act = act, .residual_wide = wide};
+}
+
+/* ---- messages ---- */
+
+enum { OF_MICRO = (1 << TRAFFIC_TP) | (1 << TRAFFIC_CP) | (1 << TRAFFIC_A2A) |
+                  (1 << TRAFFIC_RING) | (1 << TRAFFIC_PP) };
+
+struct sent { double bytes[TRAFFIC_GROUPS][5], ops[TRAFFIC_GROUPS][5]; };
+
+static void part_sum(const struct work *w, enum work_part_id id, double times, struct sent *s)
+{
+    const struct work_part *p = &w->parts[id];
+    for (int i = 0; i < p->n_messages; i++) {
+        const struct work_message *m = &p->messages[i];
+        s->bytes[m->group][m->kind] += times * m->count * m->bytes;
+        s->ops[m->group][m->kind] += times * m->count;
+    }
+}
+
+/* Adds up what a stage sends in all micro-batches of a step. */
+static void stage_sum(const struct work *w, const struct layout *l, int64_t stage, struct sent *s)
+{
+    struct work_stage st;
+    double m = w->micro_batches, v = (double)l->vpp;
+    work_stage(w, l, stage, &st);
+    part_sum(w, WORK_LAYER_FORWARD, m * st.layers, s);
+    part_sum(w, WORK_LAYER_BACKWARD, m * st.layers, s);
+    part_sum(w, WORK_LAYER_SELECTIVE, m * (st.selective > 0 ? st.selective - st.there : 0), s);
+    part_sum(w, WORK_LAYER_FULL, m * (st.full > 0 ? st.full - st.there : 0), s);
+    part_sum(w, WORK_EACH_FORWARD, m * v, s);
+    part_sum(w, WORK_EACH_BACKWARD, m * v, s);
+    if (st.first)
+        part_sum(w, WORK_FIRST_FORWARD, m, s), part_sum(w, WORK_FIRST_BACKWARD, m, s);
+    if (st.last)
+        part_sum(w, WORK_LAST_FORWARD, m, s), part_sum(w, WORK_LAST_BACKWARD, m, s);
+    part_sum(w, WORK_SEND, m * (2 * v - st.first - st.last), s);
+}
+
+/* Adds up what traffic_step counts for the first rank of a stage, but for the update and units. */
+static void traffic_sum(const struct fixture *f, const struct layout *l, int64_t stage,
+                        struct sent *s)
+{
+    int64_t rank = layout_rank(l, (struct layout_place){.pp = stage}),
+            n = (int64_t)f->w.micro_batches;
+    struct seq samples[SAMPLES];
+    struct traffic_micro micros[SAMPLES];
+    struct traffic_list list;
+    struct shards sh;
+    struct err err;
+    for (int i = 0; i < SAMPLES; i++)
+        samples[i] = seq, micros[i] = (struct traffic_micro){l->mbs, samples};
+    must(shards_build(f->spec.model, &f->params, l, rank, &sh, &err), &err);
+    struct traffic_spec spec = {.model = f->spec.model, .params = &f->params, .shards = &sh,
+                                .layout = l, .act = f->spec.act, .stat = dtype_stat(f->spec.act),
+                                .micros = micros, .n_micros = n,
+                                .residual_wide = f->spec.residual_wide};
+    must(traffic_step(&spec, &list, &err), &err);
+    for (int64_t i = 0; i < list.n; i++) {
+        const struct traffic *t = &list.items[i];
+        bool update = strstr(t->what, "gradients of") == t->what &&
+                      (strstr(t->what, "replicates") || strstr(t->what, "the conditioning"));
+        if (!(OF_MICRO >> t->group & 1) || update)
+            continue;
+        s->bytes[t->group][t->kind] += (double)t->bytes;
+        s->ops[t->group][t->kind] += (double)t->ops;
+    }
+    shards_release(&sh);
+}
+
+static void layout_check_sums(struct fixture *f, const struct layout *l)
+{
+    for (int64_t stage = 0; stage < l->pp; stage++) {
+        struct sent got = {0}, want = {0};
+        char what[320];
+        struct str text = STR_INIT;
+        work_build(&f->spec, l, &f->w);
+        stage_sum(&f->w, l, stage, &got);
+        traffic_sum(f, l, stage, &want);
+        layout_format(l, &text);
+        for (int g = 0; g < TRAFFIC_GROUPS; g++)
+            for (int k = 0; k < 5; k++) {
+                snprintf(what, sizeof what, "%s, %s, stage %lld: %s of %s", f->spec.model->name,
+                         text.p, (long long)stage, traffic_kind_names[k], traffic_group_names[g]);
+                assert_near(got.bytes[g][k], want.bytes[g][k], 1e-12, what);
+                /* of no bytes are receives, and exchanges of frames that stay */
+                if (g != TRAFFIC_PP && g != TRAFFIC_CP)
+                    assert_near(got.ops[g][k], want.ops[g][k], 1e-12, what);
+            }
+        str_release(&text);
+    }
+}
+
+static void sends_what_traffic_counts(void **state)
+{
+    (void)state;
+    for (int i = 0; i < LEN(models); i++) {
+        struct candidates all = legal(&models[i]), some = covering(all);
+        struct fixture f;
+        fixture_open(&f, &models[i], i == 1 ? DTYPE_BF16 : DTYPE_F32, i == 1);
+        for (int64_t k = 0; k < some.n; k++) {
+            struct layout l = layout_of(some.v[k]);
+            layout_check_sums(&f, &l);
+        }
+        assert_true(some.n > 100);
+        params_release(&f.params);
+        free(all.v);
+        free(some.v);
+    }
+}
+
+/* ---- products and attention ---- */
+
+static double part_flops(const struct work_part *p, bool attention)
+{
+    double sum = 0;
+    for (int i = 0; i < p->n_gemms && !attention; i++)
+        sum += 2 * p->gemms[i].m * p->gemms[i].n * p->gemms[i].k * p->gemms[i].count;
+    for (int i = 0; i < p->n_attentions && attention; i++)
+        sum += 4 * p->attentions[i].pairs * p->attentions[i].dim * p->attentions[i].heads *
+               p->attentions[i].count;
+    return sum;
+}
+
+/* Returns the FLOPs of all layers and what stands beside them, forward and backward, of the ranks
+ * of a replica together. */
+static double all_flops(const struct work *w, const struct layout *l, bool attention)
+{
+    double sum = 0, ranks = (double)(l->tp * l->cp);
+    double backward = attention ? 2 : 1; /* of attention, which is not listed as two */
+    sum += part_flops(&w->parts[WORK_LAYER_FORWARD], attention) * (double)w->model->layers;
+    sum += backward * part_flops(&w->parts[WORK_LAYER_BACKWARD], attention) *
+           (double)w->model->layers;
+    for (int id = WORK_FIRST_FORWARD; id <= WORK_EACH_BACKWARD; id++)
+        sum += part_flops(&w->parts[id], attention);
+    return sum * ranks;
+}
+
+/* Without tp and cp a rank multiplies what flops_reel counts for a micro-batch, but for gradients
+ * that nobody needs: those of patches, of text, and of what goes into the embedders. */
+static void multiplies_what_flops_counts(void **state)
+{
+    (void)state;
+    for (int i = 0; i < LEN(models); i++) {
+        const struct model *m = &models[i];
+        struct fixture f;
+        struct layout l = layout_default();
+        struct flops flops;
+        struct err err;
+        double unneeded = 0, D = (double)m->hidden, n, tokens = (double)seq_tokens(seq);
+        l.mbs = 2, n = 2;
+        fixture_open(&f, m, DTYPE_F32, false);
+        work_build(&f.spec, &l, &f.w);
+        must(flops_reel_sample(m, seq, m->text_len, &flops, &err), &err);
+        double in = (double)((m->latent_channels + m->cond_channels) * model_patch_cells(m));
+        unneeded += 2 * n * tokens * in * D;
+        unneeded += flops.per_text * n / 3;
+        unneeded += 2 * n * (D * D + (double)MODEL_FPS_WIDTH * MODEL_FPS_WIDTH);
+        assert_near(all_flops(&f.w, &l, false),
+                    n * (flops.linear + flops.per_text + flops.per_sample) - unneeded, 1e-12,
+                    m->name);
+        assert_near(all_flops(&f.w, &l, true), n * (flops.self_attn + flops.cross_attn), 1e-12,
+                    m->name);
+        /* tp and cp divide all of a layer's attention */
+        struct layout cut = l;
+        cut.tp = 2, cut.cp = 2;
+        double whole = all_flops(&f.w, &l, true);
+        work_build(&f.spec, &cut, &f.w);
+        assert_near(all_flops(&f.w, &cut, true), whole, 1e-12, m->name);
+        params_release(&f.params);
+    }
+}
+
+/* ---- what is kept ---- */
+
+/* Returns what a layer more keeps, by the trainer's own list. */
+static double listed(const struct model *m, const struct layout *l)
+{
+    struct model more = *m;
+    struct buffer_list a = {0}, b = {0};
+    struct buffer_spec spec = {.model = m, .act = DTYPE_F32, .stat = DTYPE_F32,
+                               .tokens = seq_tokens(seq) * l->mbs, .samples = l->mbs,
+                               .text_tokens = m->text_len * l->mbs, .layout = l, .slots = 1,
+                               .segment_tokens = seq_longest_segment(seq)};
+    struct err err;
+    more.layers = m->layers + 1;
+    must(buffers_dit(&spec, &a, &err), &err);
+    spec.model = &more;
+    must(buffers_dit(&spec, &b, &err), &err);
+    return (double)(b.total - a.total);
+}
+
+static void keeps_what_buffers_list(void **state)
+{
+    static const char *const layouts[] = {"mbs=4", "tp=2,mbs=4", "tp=2,sp=1,mbs=4", "cp=2,mbs=4",
+                                          "cp=2,cp_kind=a2a,mbs=4"};
+    (void)state;
+    for (int i = 0; i < LEN(models); i++)
+        for (int k = 0; k < LEN(layouts); k++) {
+            struct fixture f;
+            struct layout l;
+            struct err err;
+            must(layout_parse(layouts[k], &l, &err), &err);
+            fixture_open(&f, &models[i], DTYPE_F32, false);
+            work_build(&f.spec, &l, &f.w);
+            assert_near(f.w.kept.none, listed(&models[i], &l), 0.02, layouts[k]);
+            l.recompute = RECOMPUTE_SELECTIVE;
+            assert_near(f.w.kept.selective, listed(&models[i], &l), 0.02, layouts[k]);
+            l.recompute = RECOMPUTE_FULL;
+            assert_near(f.w.kept.full, listed(&models[i], &l), 0.02, layouts[k]);
+            params_release(&f.params);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sends_what_traffic_counts),
+                                       cmocka_unit_test(multiplies_what_flops_counts),
+                                       cmocka_unit_test(keeps_what_buffers_list)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
