@@ -52,7 +52,8 @@ static const struct format cluster = {
     "          \"nics\": 8, \"nic_bytes_per_s\": 50e9, \"nic_latency_s\": 14e-6,\n"
     "          \"cores\": 112, \"memory_bytes\": 2199023255552}}\n",
     "The tree of switches has two levels: leaf_nodes nodes share a leaf, and all leaves share the "
-    "spine.",
+    "spine. Where NVLink reaches beyond a node, domain_nodes nodes are one domain: a group of "
+    "ranks inside it uses no network interface.",
     cluster_format};
 static const struct format stack = {
     "stack", "the software that trains: what it fuses, hides, gathers and keeps",

@@ -19,6 +19,8 @@
  * total capacity (79.15, 39.39, 79.10, 139.80, 178.35 GiB on A100 80, A100 40, H100, H200, B200;
  * B200's for the other Blackwells). It varies between drivers by 0.2 GiB.
  *
+ * NVL72 racks have 18 nodes of 4 devices in one NVLink domain; elsewhere a node is a domain.
+ *
  * The switch tree has two levels: nodes [k·leaf_nodes, (k+1)·leaf_nodes) share leaf k, and all
  * leaves share the spine. For DGX, a scalable unit of NVIDIA's reference designs is one leaf group
  * (20 nodes for A100, 32 after). Latencies are NCCL's own tuning constants for its Simple protocol
@@ -179,6 +181,9 @@ static const struct json_field cluster_fields[] = {
     {"max_nodes", JSON_INT, AT(max_nodes), .optional = true, .min = 0, .max = LIMIT_RANKS,
      .help = "the description holds up to so many; 0: any number"},
     {"node", JSON_ANY, 0, .optional = false, .help = "object: one machine"},
+    {"domain_nodes", JSON_INT, AT(domain_nodes), .optional = true, .min = 1, .max = LIMIT_RANKS,
+     .help = "consecutive nodes, counted from node 0, whose devices share one NVLink domain: "
+             "between them link_bytes_per_s holds and no network interface is used"},
     {"leaf_nodes", JSON_INT, AT(leaf_nodes), .optional = true, .min = 0, .max = LIMIT_RANKS,
      .help = "nodes under one leaf switch, counted from node 0; 0: one flat switch"},
     {"spine_oversubscription", JSON_NUM, AT(spine_oversubscription), .optional = true, .min = 1,
@@ -203,7 +208,8 @@ static const struct json_field node_fields[] = {
 };
 #undef AT
 
-static const struct cluster_text cluster_defaults = {.c.spine_oversubscription = 1};
+static const struct cluster_text cluster_defaults = {.c.domain_nodes = 1,
+                                                     .c.spine_oversubscription = 1};
 
 static int cluster_device(const struct json_doc *doc, const cJSON *obj, const char *path,
                           struct device *out, struct err *err)
@@ -224,6 +230,11 @@ static int cluster_rules(const struct cluster *c, const char *where, struct err 
                        "%s: cluster %s has %lld nodes, its description holds for 1 to %lld: give "
                        "fewer",
                        where, c->name, (long long)c->nodes, (long long)c->max_nodes);
+    if (c->leaf_nodes % c->domain_nodes != 0)
+        return err_set(err, ERR_INPUT,
+                       "%s: cluster %s has domains of %lld nodes and leaves of %lld: give a "
+                       "leaf_nodes that domain_nodes divides",
+                       where, c->name, (long long)c->domain_nodes, (long long)c->leaf_nodes);
     if (c->nodes != 1 && (c->node.nics == 0 || c->node.nic_bytes_per_s <= 0))
         return err_set(err, ERR_INPUT,
                        "%s: cluster %s has several nodes but no network: give node.nics and "
@@ -268,6 +279,7 @@ void cluster_write(const struct cluster *c, struct json_out *o, const char *key)
     json_obj_begin(o, "node");
     field_write_table(o, node_fields, ARRAY_LEN(node_fields), &c->node);
     json_obj_end(o);
+    json_put_int(o, "domain_nodes", c->domain_nodes);
     json_put_int(o, "leaf_nodes", c->leaf_nodes);
     json_put_num(o, "spine_oversubscription", c->spine_oversubscription);
     json_obj_end(o);
@@ -327,11 +339,54 @@ int64_t cluster_devices(const struct cluster *c)
     return c->nodes * c->node.devices;
 }
 
+int64_t cluster_domain_devices(const struct cluster *c)
+{
+    return c->domain_nodes * c->node.devices;
+}
+
 int cluster_hops(const struct cluster *c, int64_t node_a, int64_t node_b)
 {
-    if (node_a == node_b)
+    if (node_a / c->domain_nodes == node_b / c->domain_nodes)
         return 0;
     return c->leaf_nodes == 0 || node_a / c->leaf_nodes == node_b / c->leaf_nodes ? 1 : 3;
+}
+
+/* ---- groups of devices ---- */
+
+/* A group's members are first, first + stride, ...; boxes are nodes or domains of so many
+ * devices. */
+struct group { int64_t first, stride, n; };
+
+static int64_t members_below(const struct group *g, int64_t device)
+{
+    return device <= g->first ? 0
+                              : num_min_i64(g->n, num_ceil_div(device - g->first, g->stride));
+}
+
+static int64_t last_member(const struct group *g) { return g->first + g->stride * (g->n - 1); }
+
+static int64_t boxes_met(const struct group *g, int64_t box)
+{
+    return g->stride >= box ? g->n : last_member(g) / box - g->first / box + 1;
+}
+
+static int64_t most_in_box(const struct group *g, int64_t box)
+{
+    int64_t most = 0, at_most = num_min_i64(g->n, num_ceil_div(box, g->stride));
+    for (int64_t b = g->first / box; b <= last_member(g) / box && most < at_most; b++)
+        most = num_max_i64(most, members_below(g, (b + 1) * box) - members_below(g, b * box));
+    return most;
+}
+
+struct cluster_span cluster_span(const struct cluster *c, int64_t first, int64_t stride, int64_t n)
+{
+    const struct group g = {first, stride, n};
+    int64_t node = c->node.devices, domain = cluster_domain_devices(c);
+    return (struct cluster_span){.nodes = boxes_met(&g, node),
+                                 .domains = boxes_met(&g, domain),
+                                 .in_node = most_in_box(&g, node),
+                                 .in_domain = most_in_box(&g, domain),
+                                 .hops = cluster_hops(c, first / node, last_member(&g) / node)};
 }
 
 /* ---- their pages ---- */

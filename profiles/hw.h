@@ -47,6 +47,9 @@ struct cluster {
     struct device device;
     struct node_profile node;
     int64_t nodes;
+    /* consecutive nodes, counted from node 0, whose devices share one NVLink domain: between them
+     * no NIC is used, and node.link_bytes_per_s holds; 1: a node is a domain of its own */
+    int64_t domain_nodes;
     int64_t leaf_nodes;          /* nodes under one leaf switch; 0 = one flat switch */
     double spine_oversubscription; /* 1 = full bisection */
     int64_t max_nodes;           /* largest size the description holds for; 0 = any */
@@ -66,9 +69,20 @@ int cluster_read(const struct json_doc *doc, const cJSON *obj, const char *path,
                  struct cluster *out, struct err *err);
 void cluster_write(const struct cluster *c, struct json_out *o, const char *key);
 int64_t cluster_devices(const struct cluster *c); /* nodes x devices */
-/* Returns the number of switches between two nodes: 0 for the same node, 1 under one leaf (or a
- * flat switch), 3 through the spine. */
+int64_t cluster_domain_devices(const struct cluster *c); /* of a whole NVLink domain */
+/* Returns the number of network switches between two nodes: 0 for the same node and inside one
+ * NVLink domain, 1 under one leaf (or a flat switch), 3 through the spine. */
 int cluster_hops(const struct cluster *c, int64_t node_a, int64_t node_b);
+/* What a group of devices spans whose members stand `stride` apart: first, first + stride, ...
+ * Devices are numbered node by node. */
+struct cluster_span {
+    int64_t nodes, domains;     /* that have a member */
+    int64_t in_node, in_domain; /* the most members that one node, one NVLink domain has */
+    int hops;                   /* the most switches between two members; 0: no NIC is used */
+};
+/* Returns it for n members, 1 or more, at a stride of 1 or more. The time grows with the number of
+ * domains only where the stride does not divide a domain's devices. */
+struct cluster_span cluster_span(const struct cluster *c, int64_t first, int64_t stride, int64_t n);
 /* Sets *names to the compiled-in names, ended by NULL; returns their number. */
 size_t device_names(const char *const **names);
 size_t cluster_names(const char *const **names);

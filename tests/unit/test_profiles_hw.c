@@ -48,6 +48,7 @@ static void clusters(void **state)
         {"dgx-h200:512", 512, 4096, "h200-sxm"}, {"dgx-b200:32", 32, 256, "b200"},
         {"dgx-a100-40:2", 2, 16, "a100-sxm-40"}, {"dgx-a800:2", 2, 16, "a800-sxm"},
         {"dgx-h800:256", 256, 2048, "h800-sxm"}, {"dgx-b300:4", 4, 32, "b300"},
+        {"gb200-nvl72:18", 18, 72, "gb200"}, {"gb300-nvl72:36", 36, 144, "gb300"},
     };
     static const struct { const char *spec, *says; } bad[] = {
         {"dgx-h100", "no number of nodes: give it as dgx-h100:N"},
@@ -100,6 +101,71 @@ static void switch_tree(void **state)
     assert_int_equal(cluster_hops(&c, 0, 511), 1);
 }
 
+/* In a rack of 18 nodes no message meets a switch of the network; racks are nodes' neighbours. */
+static void domains(void **state)
+{
+    static const struct {
+        int64_t a, b;
+        int hops;
+    } rows[] = {
+        {0, 17, 0}, {3, 3, 0}, {17, 18, 1}, {18, 35, 0}, {0, 143, 1}, {143, 144, 3}, {144, 160, 0},
+    };
+    struct cluster c;
+    struct err err;
+    (void)state;
+    assert_ok(cluster_load("gb200-nvl72:288", &c, &err), &err);
+    assert_int_equal(cluster_domain_devices(&c), 72);
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        assert_int_equal(cluster_hops(&c, rows[i].a, rows[i].b), rows[i].hops);
+    assert_ok(cluster_load("dgx-h100:2", &c, &err), &err);
+    assert_int_equal(cluster_domain_devices(&c), 8);
+}
+
+/* Counts by looking at every member. */
+static struct cluster_span span_counted(const struct cluster *c, int64_t first, int64_t stride,
+                                        int64_t n)
+{
+    struct cluster_span s = {0};
+    int64_t node = -1, domain = -1, in_node = 0, in_domain = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = (first + i * stride) / c->node.devices, d = at / c->domain_nodes;
+        s.nodes += at != node, in_node = at != node ? 1 : in_node + 1;
+        s.domains += d != domain, in_domain = d != domain ? 1 : in_domain + 1;
+        s.in_node = in_node > s.in_node ? in_node : s.in_node;
+        s.in_domain = in_domain > s.in_domain ? in_domain : s.in_domain;
+        for (int64_t k = 0; k < i; k++) {
+            int hops = cluster_hops(c, at, (first + k * stride) / c->node.devices);
+            s.hops = hops > s.hops ? hops : s.hops;
+        }
+        node = at, domain = d;
+    }
+    return s;
+}
+
+static void spans(void **state)
+{
+    struct cluster c;
+    struct err err;
+    (void)state;
+    assert_ok(cluster_load("gb200-nvl72:288", &c, &err), &err);
+    for (c.domain_nodes = 1; c.domain_nodes <= 18; c.domain_nodes += 17)
+        for (int64_t stride = 1; stride <= 150; stride += stride < 10 ? 1 : 7)
+            for (int64_t n = 1; n <= 40; n += n < 9 ? 1 : 13)
+                for (int64_t first = 0; first < 80; first += 3) {
+                    struct cluster_span want = span_counted(&c, first, stride, n),
+                                        got = cluster_span(&c, first, stride, n);
+                    assert_int_equal(got.nodes, want.nodes);
+                    assert_int_equal(got.domains, want.domains);
+                    assert_int_equal(got.in_node, want.in_node);
+                    assert_int_equal(got.in_domain, want.in_domain);
+                    assert_int_equal(got.hops, want.hops);
+                }
+    c.domain_nodes = 18;
+    /* a group of 32 in one rack uses no NIC, one of 32 over two racks does */
+    assert_int_equal(cluster_span(&c, 0, 1, 32).hops, 0);
+    assert_int_equal(cluster_span(&c, 64, 1, 32).hops, 1);
+}
+
 static void round_trip(void **state)
 {
     struct cluster c, back;
@@ -111,6 +177,7 @@ static void round_trip(void **state)
     (void)state;
     assert_ok(cluster_load("dgx-h100:7", &c, &err), &err);
     c.node.link_latency_s = 1.25e-7;
+    c.domain_nodes = 4;
     c.device.curves.items[1].of.causal = true;
     c.device.curves.items[2].value[0] = 0.12345;
     c.device.cpu = true;
@@ -168,6 +235,9 @@ static void refused(void **state)
         {true, CLUSTER("\"b200\"", "1", NODE("-1"), ""), "node.nics is -1"},
         {true, CLUSTER("\"b200\"", "1", NODE("1"), ", \"spine_oversubscription\": 0.5"),
          "spine_oversubscription is 0.5"},
+        {true, CLUSTER("\"b200\"", "1", NODE("1"), ", \"domain_nodes\": 0"), "domain_nodes is 0"},
+        {true, CLUSTER("\"b200\"", "8", NODE("1"), ", \"domain_nodes\": 3, \"leaf_nodes\": 4"),
+         "domains of 3 nodes and leaves of 4: give a leaf_nodes that domain_nodes divides"},
         {false, GPU("{}", ", \"attn_bwd_efficiency\": 0.5, \"reserved_bytes\": 1000"),
          "reserves 1000 of its 1000 bytes"},
         {false, CURVED("7"), "curves is no array"},
@@ -222,6 +292,8 @@ int main(void)
         cmocka_unit_test(devices),
         cmocka_unit_test(clusters),
         cmocka_unit_test(switch_tree),
+        cmocka_unit_test(domains),
+        cmocka_unit_test(spans),
         cmocka_unit_test_setup_teardown(round_trip, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(refused, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(one_node, scratch_setup, scratch_teardown),
