@@ -117,14 +117,6 @@ static void differ_count(struct survey *c, struct survey_node *n, const char *on
                slurm == 1 ? one : many, (long long)hwloc);
 }
 
-static int64_t devices_count(const struct topo *t, enum topo_device_kind kind)
-{
-    int64_t n = 0;
-    for (int64_t i = 0; i < t->n_devices; i++)
-        n += t->devices[i].kind == kind;
-    return n;
-}
-
 static void compare(struct survey *c, struct survey_node *n)
 {
     const struct slurm_node *s = n->slurm;
@@ -135,7 +127,7 @@ static void compare(struct survey *c, struct survey_node *n)
     if (n->topo->cores > 0)
         differ_count(c, n, "thread a core", "threads a core", s->threads_per_core,
                      n->topo->pus / n->topo->cores);
-    differ_count(c, n, "GPU", "GPUs", s->gpus, devices_count(n->topo, TOPO_GPU));
+    differ_count(c, n, "GPU", "GPUs", s->gpus, n->topo->n_gpus);
     double share = n->topo->memory_bytes > 0
                        ? (double)s->memory_bytes / (double)n->topo->memory_bytes
                        : 1;
@@ -230,7 +222,7 @@ static void line_shape(const struct survey_node *n, int which, struct str *out)
                  s->gres);
         return;
     }
-    int64_t gpus = devices_count(t, TOPO_GPU), nics = devices_count(t, TOPO_NIC);
+    int64_t gpus = t->n_gpus, nics = t->n_devices - gpus;
     str_addf(out, "%lld core%s, %lld NUMA node%s, %s", (long long)t->cores,
              t->cores == 1 ? "" : "s", (long long)t->n_numa, t->n_numa == 1 ? "" : "s",
              num_format_bytes(t->memory_bytes, bytes, sizeof bytes));

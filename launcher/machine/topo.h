@@ -40,13 +40,33 @@ struct topo_numa {
     int64_t os_index, cores, pus, memory_bytes;
     const char *cpus;
 };
+/* A PCI switch that lies between the processors and two or more of the devices. */
+struct topo_switch {
+    const char *pci;         /* its upper port */
+    double link_bytes_per_s; /* of the way up, which those below share; 0: unknown */
+    int64_t *devices;        /* indices of those below it, also below switches of its own */
+    int64_t n_devices;
+};
+enum { TOPO_GPUS_LINKED = 256 }; /* links of more GPUs in one machine are not read */
+/* Links between GPUs beside PCI. Rates are bytes/s in one direction, 0 where there is no link. */
+struct topo_links {
+    const char *kind;        /* "NVLink", "XGMI", "Xe Link"; NULL: hwloc knows of none */
+    bool switched;           /* a switch joins GPUs: all that reach it reach each other */
+    double *bytes_per_s;     /* [n_gpus][n_gpus], 0 on the diagonal */
+    double *gpu_bytes_per_s; /* [n_gpus]: of all of a GPU's links to other GPUs together */
+    double *cpu_bytes_per_s; /* [n_gpus]: to the processors (POWER) */
+};
 struct topo {
     const char *source; /* "live" or the file's name */
     const char *host, *cpu_model, *arch;
     int64_t packages, cores, pus, memory_bytes;
-    int64_t n_numa, n_devices;
+    int64_t pus_apart;        /* units that no NUMA node has */
+    const char *cpus_apart;   /* they as a list */
+    int64_t n_numa, n_devices, n_gpus, n_switches;
     struct topo_numa *numa;
-    struct topo_device *devices; /* GPUs first, in PCI order, then NICs */
+    struct topo_device *devices; /* n_gpus GPUs first, in PCI order, then NICs */
+    struct topo_switch *switches; /* the upper ones before those below them */
+    struct topo_links links;
     struct arena arena;
 };
 
@@ -71,6 +91,12 @@ int64_t topo_usable_cpus(const struct topo *t, const struct topo_allowed *a);
 /* Returns 0 if all is sound, else ERR_STATE with the first broken invariant as a sentence (a device
  * is near a NIC that is not one, NUMA sums are wrong …). */
 int topo_check(const struct topo *t, struct err *err);
+
+/* Returns the rate of the link that every two GPUs have, if it is the same for all; else 0. */
+double topo_links_even(const struct topo *t);
+/* Returns what each GPU can send to the others of the machine over links, the least of all GPUs; 0
+ * if links do not reach from each to each. */
+double topo_links_bytes_per_s(const struct topo *t);
 
 void topo_format(const struct topo *t, const struct topo_allowed *a, struct str *out);
 /* Writes the object "reel.topo/1". */

@@ -15,9 +15,7 @@
 bool placement_cpus(const struct topo *t, int64_t ranks, int64_t cpus, struct arena *arena,
                     const char **out, bool *gpus)
 {
-    int64_t n_gpus = 0;
-    while (n_gpus < t->n_devices && t->devices[n_gpus].kind == TOPO_GPU)
-        n_gpus++;
+    int64_t n_gpus = t->n_gpus;
     const char **near = arena_array(arena, (size_t)ranks, sizeof *near);
     bool fill = n_gpus ? ranks == n_gpus : t->n_numa > 0 && ranks % t->n_numa == 0;
     if (!near || !fill || (cpus != t->pus && cpus != t->cores))

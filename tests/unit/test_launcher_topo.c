@@ -1,5 +1,5 @@
-/* topo on machines written as hwloc XML: nearness of GPUs and NICs against answers worked out by
- * hand. */
+/* topo on machines written as hwloc XML: nearness of GPUs and NICs, links and switches, against
+ * answers worked out by hand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,10 +14,20 @@
 #include "launcher/run/placement.h"
 
 /* A machine as text: sections of PCI slots. One letter a slot inside a switch: G an NVIDIA GPU, N
- * an InfiniBand card, E an Ethernet card, V a board's VGA, D a disk controller. Switches are
- * separated by '|', NUMA nodes by '/'; a switch in front of the first '/' written as "^" hangs at
- * the machine instead of a NUMA node. */
+ * an InfiniBand card, E an Ethernet card, V a board's VGA, D a disk controller, S an NVSwitch.
+ * Switches are separated by '|', NUMA nodes by '/'; a switch in front of the first '/' written as
+ * "^" hangs at the machine instead of a NUMA node. */
 static int gp = 100;
+/* The objects that may stand in a matrix of links: GPUs, NVSwitches and packages, in this order. */
+enum { GPUS, SWITCHES, PACKAGES, ENDS };
+static struct {
+    int gp[16], n;
+} ends[ENDS];
+
+static void end_note(int kind, int gp_index)
+{
+    ends[kind].gp[ends[kind].n++] = gp_index;
+}
 
 static void open_object(struct str *x, const char *type, int numa, int n_numa)
 {
@@ -35,15 +45,20 @@ static void open_object(struct str *x, const char *type, int numa, int n_numa)
 
 static void add_card(struct str *x, char kind, int bus, int *counts)
 {
-    static const char letters[] = "GNEVD";
+    static const char letters[] = "GNEVDS";
     static const char *const types[] = {"0302 [10de:2330]", "0207 [15b3:1021]", "0200 [8086:1593]",
-                                        "0300 [1a03:2000]", "0108 [144d:a80a]"};
+                                        "0300 [1a03:2000]", "0108 [144d:a80a]",
+                                        "0680 [10de:1ac2]"};
     int k = (int)(strchr(letters, kind) - letters), n = counts[k]++;
     str_addf(x,
              "<object type=\"PCIDev\" gp_index=\"%d\" pci_busid=\"0000:%02x:00.0\" pci_type=\"%s "
              "[0000:0000] 00\" "
-             "pci_link_speed=\"63.000000\">\n",
-             gp++, bus, types[k]);
+             "pci_link_speed=\"63.000000\"%s>\n",
+             gp++, bus, types[k], kind == 'S' ? " subtype=\"NVSwitch\"" : "");
+    if (kind == 'S')
+        end_note(SWITCHES, gp - 1);
+    if (kind == 'G')
+        end_note(GPUS, gp);
     if (kind == 'G')
         str_addf(x,
                  "<object type=\"OSDev\" gp_index=\"%d\" name=\"cuda%d\" subtype=\"CUDA\" "
@@ -86,25 +101,51 @@ static void add_switches(struct str *x, const char *spec, size_t len, int *bus, 
                  "pci_busid=\"0000:%02x:01.0\" pci_type=\"0604 [1000:c010] [0000:0000] b0\" "
                  "pci_link_speed=\"63.0\">\n",
                  gp++, at + 1, at + (int)(stop - p), first);
-        for (; p < stop; p++)
-            add_card(x, *p, (*bus)++, counts);
+        for (; p < stop; p++, (*bus)++) { /* each card behind a lower port of the switch */
+            str_addf(x,
+                     "<object type=\"Bridge\" gp_index=\"%d\" bridge_type=\"1-1\" depth=\"2\" "
+                     "bridge_pci=\"0000:[%02x-%02x]\" pci_busid=\"0000:%02x:%02x.0\" "
+                     "pci_type=\"0604 [1000:c010] [0000:0000] b0\" pci_link_speed=\"63.0\">\n",
+                     gp++, *bus, *bus, at, *bus);
+            add_card(x, *p, *bus, counts);
+            str_addf(x, "</object>\n");
+        }
         str_addf(x, "</object>\n");
         p = stop + 1;
     }
     str_addf(x, "</object>\n");
 }
 
-/* spec: "<at machine>^<node 0>/<node 1>" or "<node 0>". */
-static void machine_xml(const char *spec, struct str *x)
+/* Writes a matrix of links between all that may stand in one. */
+static void add_links(struct str *x, const char *name, const char *values)
+{
+    static const char *const types[] = {"OSDev", "PCIDev", "Package"};
+    struct str ids = STR_INIT;
+    int n = 0;
+    for (int kind = 0; kind < ENDS; kind++)
+        for (int i = 0; i < ends[kind].n; i++, n++)
+            str_addf(&ids, "%s:%d ", types[kind], ends[kind].gp[i]);
+    str_addf(x,
+             "<distances2hetero nbobjs=\"%d\" kind=\"25\" name=\"%s\">\n"
+             "<indexes length=\"%zu\">%s</indexes>\n<u64values length=\"%zu\">%s</u64values>\n"
+             "</distances2hetero>\n",
+             n, name, ids.len, ids.p, strlen(values), values);
+    str_release(&ids);
+}
+
+/* spec: "<at machine>^<node 0>/<node 1>" or "<node 0>"; links: a matrix in MB/s, or NULL. */
+static void linked_xml(const char *spec, const char *kind, const char *links, struct str *x)
 {
     const char *hat = strchr(spec, '^'), *nodes = hat ? hat + 1 : spec, *slash = strchr(nodes, '/');
-    int n_numa = slash ? 2 : 1, bus = 1, counts[5] = {0};
+    int n_numa = slash ? 2 : 1, bus = 1, counts[6] = {0};
     gp = 100;
+    memset(ends, 0, sizeof ends);
     str_addf(x, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM "
                 "\"hwloc2.dtd\">\n<topology version=\"2.0\">\n");
     open_object(x, "Machine", -1, n_numa);
     str_addf(x, "<info name=\"HostName\" value=\"node0\"/>\n");
     for (int n = 0; n < n_numa; n++) {
+        end_note(PACKAGES, gp);
         open_object(x, "Package", n, n_numa);
         unsigned cpus = 0x3u << (2 * n);
         str_addf(x,
@@ -129,7 +170,15 @@ static void machine_xml(const char *spec, struct str *x)
     }
     if (hat)
         add_switches(x, spec, (size_t)(hat - spec), &bus, counts);
-    str_addf(x, "</object>\n</topology>\n");
+    str_addf(x, "</object>\n");
+    if (links)
+        add_links(x, kind, links);
+    str_addf(x, "</topology>\n");
+}
+
+static void machine_xml(const char *spec, struct str *x)
+{
+    linked_xml(spec, NULL, NULL, x);
 }
 
 static const struct machine_case {
@@ -186,6 +235,124 @@ static void machines(void **state)
     }
 }
 
+#define SELF "1000000 " /* hwloc's value of the diagonal */
+static void links(void **state)
+{
+    static const struct {
+        const char *what, *spec, *kind, *values;
+        const char *pairs; /* GB/s of each two GPUs, rows one after the other; NULL: no links */
+        double even, all, cpu; /* GB/s: of every pair, of each GPU in all, to the processors */
+        bool switched;
+    } table[] = {
+        {"POWER8: pairs beside each processor", "G|G/G|G", "NVLinkBandwidth",
+         SELF "40000 0 0 40000 0 40000 " SELF "0 0 40000 0 0 0 " SELF "40000 0 40000 0 0 40000 "
+         SELF "0 40000 40000 40000 0 0 " SELF "0 0 0 40000 40000 0 " SELF,
+         "0 40 0 0 40 0 0 0 0 0 0 40 0 0 40 0", 0, 0, 40, false},
+        {"each GPU reaches one switch by two ports", "G|G|S|S", "NVLinkBandwidth",
+         SELF "0 25000 25000 0 0 " SELF "25000 25000 0 "
+              "25000 25000 0 0 0 25000 25000 0 0 0 0 0 0 0 0 ",
+         "0 50 50 0", 50, 50, 0, true},
+        {"switches are one mesh, and the slower GPU sets the rate", "G|G|S|S", "NVLinkBandwidth",
+         SELF "0 50000 0 0 0 " SELF "0 25000 0 50000 0 0 0 0 0 25000 0 0 0 0 0 0 0 0 ",
+         "0 25 25 0", 25, 25, 0, true},
+        {"a triangle", "GGG", "XGMIBandwidth",
+         SELF "50000 25000 0 50000 " SELF "25000 0 25000 25000 " SELF "0 0 0 0 0 ",
+         "0 50 25 50 0 25 25 25 0", 0, 50, 0, false},
+        {"a chain reaches all", "GGG", "XeLinkBandwidth",
+         SELF "50000 0 0 50000 " SELF "50000 0 0 50000 " SELF "0 0 0 0 0 ",
+         "0 50 0 50 0 50 0 50 0", 0, 50, 0, false},
+        {"no link at all", "GG", "NVLinkBandwidth", SELF "0 0 0 " SELF "0 0 0 0 ", NULL, 0, 0, 0,
+         false},
+        {"another kind of matrix", "GG", "CacheBandwidth", SELF "1 0 1 " SELF "0 0 0 0 ", NULL, 0,
+         0, 0, false},
+        {"no matrix", "GG", NULL, NULL, NULL, 0, 0, 0, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        struct str xml = STR_INIT, pairs = STR_INIT;
+        struct topo t;
+        struct err err = {0};
+        linked_xml(table[i].spec, table[i].kind, table[i].values, &xml);
+        if (topo_parse(xml.p, xml.len, table[i].what, &t, &err) < 0 || topo_check(&t, &err) < 0)
+            fail_msg("%s: %s", table[i].what, err.text);
+        for (int64_t k = 0; t.links.kind && k < t.n_gpus * t.n_gpus; k++)
+            str_addf(&pairs, "%s%g", k ? " " : "", t.links.bytes_per_s[k] / 1e9);
+        if ((t.links.kind != NULL) != (table[i].pairs != NULL) ||
+            (table[i].pairs && strcmp(pairs.p, table[i].pairs) != 0) ||
+            topo_links_even(&t) != table[i].even * 1e9 ||
+            topo_links_bytes_per_s(&t) != table[i].all * 1e9 ||
+            t.links.switched != table[i].switched ||
+            (t.links.kind && t.links.cpu_bytes_per_s[0] != table[i].cpu * 1e9))
+            fail_msg("%s: %s '%s', even %g, all %g", table[i].what,
+                     t.links.kind ? t.links.kind : "no links", pairs.p, topo_links_even(&t),
+                     topo_links_bytes_per_s(&t));
+        topo_release(&t);
+        str_release(&xml);
+        str_release(&pairs);
+    }
+}
+
+static void pci_switches(void **state)
+{
+    static const struct {
+        const char *spec, *wanted; /* the devices below each switch */
+    } table[] = {
+        {"GGNN", "cuda0 cuda1 mlx5_0 mlx5_1"},
+        {"GN|GN/GN", "cuda0 mlx5_0, cuda1 mlx5_1, cuda2 mlx5_2"},
+        {"G|N", ""},   /* each alone behind its bridge */
+        {"GD|VE", ""}, /* nor do a disk and a board's VGA share one with them */
+        {"", ""},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        struct str xml = STR_INIT, got = STR_INIT;
+        struct topo t;
+        machine_xml(table[i].spec, &xml);
+        assert_int_equal(topo_parse(xml.p, xml.len, table[i].spec, &t, NULL), 0);
+        for (int64_t s = 0; s < t.n_switches; s++)
+            for (int64_t d = 0; d < t.switches[s].n_devices; d++)
+                str_addf(&got, "%s%s", d ? " " : s ? ", " : "",
+                         t.devices[t.switches[s].devices[d]].name);
+        str_check(&got, NULL);
+        if (strcmp(got.p ? got.p : "", table[i].wanted) != 0)
+            fail_msg("%s: '%s'", table[i].spec, got.p);
+        if (t.n_switches)
+            assert_true(t.switches[0].link_bytes_per_s == 63e9 && t.switches[0].pci[0] == '0');
+        topo_release(&t);
+        str_release(&xml);
+        str_release(&got);
+    }
+}
+
+static void replace(char *text, const char *from, const char *to)
+{
+    for (char *p = text; (p = strstr(p, from)); p += strlen(to))
+        memcpy(p, to, strlen(to));
+}
+
+/* A cpuset may leave a process units of NUMA nodes that it takes from it. */
+static void units_without_a_node(void **state)
+{
+    struct str xml = STR_INIT;
+    struct topo t;
+    struct err err = {0};
+    (void)state;
+    machine_xml("/", &xml);
+    char *node = strstr(xml.p, "<object type=\"NUMANode\" os_index=\"1\"");
+    memset(node, ' ', strcspn(node, "\n"));
+    replace(xml.p, " nodeset=\"0x00000002", " nodeset=\"0x00000000");
+    replace(xml.p, "nodeset=\"0x00000003", "nodeset=\"0x00000001");
+    if (topo_parse(xml.p, xml.len, "cut", &t, &err) < 0 || topo_check(&t, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(t.pus, 4);
+    assert_int_equal(t.pus_apart, 2);
+    assert_string_equal(t.cpus_apart, "2-3");
+    t.pus_apart = 1;
+    assert_int_equal(topo_check(&t, &err), ERR_STATE);
+    topo_release(&t);
+    str_release(&xml);
+}
+
 /* Two CPUs a NUMA node: which of them each of a node's ranks is bound to; none where the ranks do
  * not fill the machine. */
 static void bound_ranks(void **state)
@@ -235,7 +402,7 @@ static void bound_ranks(void **state)
 static void refuses_what_is_no_topology(void **state)
 {
     static const char *const bad[] = {"", "no xml", "<topology version=\"2.0\"></topology>",
-                                      "<a/>"};
+                                      "<a/>", "<topology version=\"9.0\">"};
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct topo t = {0};
@@ -275,7 +442,10 @@ static void this_machine(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(machines), cmocka_unit_test(bound_ranks),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(machines), cmocka_unit_test(links),
+                                       cmocka_unit_test(pci_switches),
+                                       cmocka_unit_test(units_without_a_node),
+                                       cmocka_unit_test(bound_ranks),
                                        cmocka_unit_test(refuses_what_is_no_topology),
                                        cmocka_unit_test(usable_cpus),
                                        cmocka_unit_test(this_machine)};

@@ -1,0 +1,38 @@
+/* topo_priv: what topo's files share: the readers of an hwloc topology, and the few places where
+ * hwloc 3 differs from 2. */
+#ifndef LAUNCHER_MACHINE_TOPO_PRIV_H
+#define LAUNCHER_MACHINE_TOPO_PRIV_H
+
+#include <hwloc.h>
+
+#include "launcher/machine/topo.h"
+
+#if HWLOC_API_VERSION < 0x00020000
+#error "hwloc 2.0 or newer is needed: XML of 1.x is not read"
+#endif
+
+/* Says whether an OS device is of a kind (HWLOC_OBJ_OSDEV_...). Since hwloc 3 it may be of
+ * several. */
+static inline bool topo_os_is(hwloc_obj_t os, unsigned long kind)
+{
+#if HWLOC_API_VERSION >= 0x00030000
+    return (os->attr->osdev.types & kind) != 0;
+#else
+    return (unsigned long)os->attr->osdev.type == kind;
+#endif
+}
+
+/* Returns what hwloc notes about an object under this key; "": nothing. */
+const char *topo_info(hwloc_obj_t obj, const char *key);
+/* Returns the PCI function that an OS device hangs under; NULL for virtual ones. */
+hwloc_obj_t topo_pci_of(hwloc_obj_t obj);
+/* Returns a set as a list like "0-27,56-83", in the arena; "" for none. */
+const char *topo_cpu_list(struct topo *t, hwloc_const_cpuset_t set);
+
+/* Reads devices, PCI switches and links into *t, in this order. objs[i] becomes the object of
+ * device i: a GPU's PCI function, a NIC's OS device. It has room for every PCI and OS device. */
+int topo_read_devices(hwloc_topology_t top, struct topo *t, hwloc_obj_t *objs, struct err *err);
+int topo_read_switches(hwloc_topology_t top, struct topo *t, hwloc_obj_t *objs, struct err *err);
+int topo_read_links(hwloc_topology_t top, struct topo *t, hwloc_obj_t *objs, struct err *err);
+
+#endif
