@@ -13,9 +13,13 @@ const struct opt_note train_environment[] = {
      "file that names cuBLASLt's algorithm for each product on a GPU (default: none, and the first "
      "that the library proposes); a run keeps the one that it began with, as gemm.table in its "
      "folder", "train generate"},
+    {"REEL_GEMM_PRODUCTS",
+     "file to which each product that cuBLASLt computes on a GPU is added as it is met, for a "
+     "search of algorithms (tests/gpu/visit tune)", "train generate"},
     {"REEL_ATTN",
-     "plain: attention on a GPU by our own kernels alone, which are slow (default: by cuDNN, "
-     "wherever it has an engine)", "train generate"},
+     "plain: attention on a GPU by our own kernels alone, which are slow; 2: by the second engine "
+     "that cuDNN proposes, and so on (default: by the first, wherever it has one)",
+     "train generate"},
     {"REEL_CUPTI_DIR",
      "where activity-RANK.json is written of a CUDA program, ours or another, that runs with "
      "libreel-cupti.so in LD_PRELOAD or CUDA_INJECTION64_PATH (default: its own folder)", "train"},

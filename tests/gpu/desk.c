@@ -68,20 +68,33 @@ void *desk_get(struct desk *d, const struct tensor *t)
     return x;
 }
 
-void desk_segments(struct desk *d, struct ops_attn *a, int64_t samples, int64_t tokens)
+/* Writes the starts of n segments and their end, and their lengths. */
+static void starts_write(int32_t *starts, int32_t *lengths, int64_t n, int64_t most, bool uneven)
 {
-    int64_t bytes = (2 * samples + 1) * (int64_t)sizeof *d->host;
+    starts[0] = 0;
+    for (int64_t i = 0; i < n; i++) {
+        lengths[i] = (int32_t)(most - (uneven ? i % 8 * most / 35 : 0));
+        starts[i + 1] = starts[i] + lengths[i];
+    }
+}
+
+int64_t desk_segments(struct desk *d, struct ops_attn *a, struct desk_samples s)
+{
+    int64_t bytes = (4 * s.n + 2) * (int64_t)sizeof *d->host, pairs = 0;
     int32_t *x = malloc((size_t)bytes), *at;
     BUG_ON(!x || d->host);
-    for (int64_t i = 0; i <= samples; i++)
-        x[i] = (int32_t)(i * tokens);
-    for (int64_t i = 0; i < samples; i++)
-        x[samples + 1 + i] = (int32_t)tokens;
+    int32_t *q_start = x, *k_start = q_start + s.n + 1, *q_len = k_start + s.n + 1,
+            *k_len = q_len + s.n;
+    starts_write(q_start, q_len, s.n, s.tokens, s.uneven);
+    starts_write(k_start, k_len, s.n, s.keys, s.uneven);
+    for (int64_t i = 0; i < s.n; i++)
+        pairs += (int64_t)q_len[i] * k_len[i];
     at = desk_block(d, "segments", bytes);
     d->c.dev->copy(d->c.dev, at, x, bytes, DEV_H2D, d->c.stream);
     desk_sync(d);
     d->host = x;
-    a->n = samples, a->max_q = a->max_k = tokens;
-    a->q_start = a->k_start = at, a->k_len = at + samples + 1;
-    a->host = (struct ops_segments){.q_start = x, .k_start = x, .k_len = x + samples + 1};
+    a->n = s.n, a->max_q = s.tokens, a->max_k = s.keys;
+    a->q_start = at, a->k_start = at + (k_start - x), a->k_len = at + (k_len - x);
+    a->host = (struct ops_segments){.q_start = q_start, .k_start = k_start, .k_len = k_len};
+    return pairs;
 }

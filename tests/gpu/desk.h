@@ -11,7 +11,7 @@
 
 #include "trainer/ops/compute.h"
 
-enum { DESK_BLOCKS_MAX = 16 };
+enum { DESK_BLOCKS_MAX = 24 };
 struct desk {
     struct compute c;
     struct err err;
@@ -32,7 +32,14 @@ struct tensor desk_draw(struct desk *d, enum dtype dtype, int64_t rows, int64_t 
 struct tensor desk_new(struct desk *d, enum dtype dtype, int64_t rows, int64_t cols);
 /* Returns a dense tensor's bytes on the host, new. */
 void *desk_get(struct desk *d, const struct tensor *t);
-/* Sets the segments of an attention of `samples` samples of `tokens` tokens each; once a desk. */
-void desk_segments(struct desk *d, struct ops_attn *a, int64_t samples, int64_t tokens);
+/* Samples of so many tokens and keys, of which the last of each eight, when they are uneven, has a
+ * fifth less than the first. */
+struct desk_samples {
+    int64_t n, tokens, keys;
+    bool uneven;
+};
+/* Sets the segments of an attention, a sample each; once a desk. Returns how many pairs of a query
+ * and a key there are. */
+int64_t desk_segments(struct desk *d, struct ops_attn *a, struct desk_samples s);
 
 #endif

@@ -75,7 +75,7 @@ class Point:
         self.model, self.seq, self.gbs, self.mbs, self.layers = model, seq, gbs, mbs, layers
         self.dtype, self.moments, self.recompute = dtype, moments, recompute
 
-    def trial(self, place, n):
+    def trial(self, place, n, env=None):
         """Runs n steps. Returns reel-train's object with what the device's memory was."""
         folder = place.folder("steps")
         gbs, mbs = (min(self.gbs, 2), 1) if place.shim else (self.gbs, self.mbs)
@@ -91,7 +91,7 @@ class Point:
                 os.path.join(folder, "run"), "--device", "cuda", "--steps", str(n), "--layout",
                 f"mbs={mbs},recompute={self.recompute}"]
         with MemoryWatch() as watch:
-            p = place.run(argv)
+            p = place.run(argv, env)
         if "no memory for" in p.stderr:
             raise Skipped("the device has too little memory: " + p.stderr.strip()[-300:])
         if p.returncode != 0:

@@ -243,6 +243,20 @@ static void test_who_computes(void **state)
     bench_close(&b);
 }
 
+/* The stand-in proposes one engine: who asks for a second gets our own kernels. */
+static void test_other_engine(void **state)
+{
+    (void)state;
+    setenv("REEL_ATTN", "2", true);
+    struct bench b = cuda_bench(DTYPE_BF16);
+    unsetenv("REEL_ATTN");
+    struct shim_attention before = counted(), after;
+    run(&b, &wishes[0]);
+    after = counted();
+    assert_int_equal(after.forward + after.backward, before.forward + before.backward);
+    bench_close(&b);
+}
+
 /* Returns how many bytes a call takes of a table. */
 static int64_t taken_by_call(bool deterministic)
 {
@@ -313,7 +327,9 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_takes), cmocka_unit_test(test_takes_deterministic),
         cmocka_unit_test(test_few_classes), cmocka_unit_test(test_who_computes),
-        cmocka_unit_test(test_deterministic), cmocka_unit_test(test_plans_are_kept), cmocka_unit_test(test_failure)};
+        cmocka_unit_test(test_deterministic), cmocka_unit_test(test_plans_are_kept),
+        cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_other_engine)};
     (void)argc;
     cuda_library(argv[0]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,7 @@
 
 #include "tests/shim/cublasLt.h"
 #include "tests/unit/trainer_cuda.h"
+#include "trainer/ops/cuda_load.h"
 
 #define F64 DTYPE_F64
 #define F32 DTYPE_F32
@@ -377,6 +378,40 @@ static void test_tables(void **state)
                                     LINE("shim", "130100", PRODUCT, PLAIN)), 2);
 }
 
+/* Products are told as the library meets them, each once, and a search writes a line that a table
+ * takes back. */
+static void test_search(void **state)
+{
+    const struct cuda_backend *cuda;
+    struct gemm_found found = {0};
+    struct err err = {0};
+    char text[256] = "";
+    (void)state;
+    table_write("");
+    setenv("REEL_GEMM_PRODUCTS", table_path, true);
+    struct bench b = cuda_bench(F64);
+    unsetenv("REEL_GEMM_PRODUCTS");
+    run(&b, &split, 0, 0);
+    run(&b, &split, 0, 0);
+    FILE *f = fopen(table_path, "r");
+    assert_non_null(f);
+    assert_int_equal(fread(text, 1, sizeof text, f), sizeof PRODUCT);
+    fclose(f);
+    assert_string_equal(text, PRODUCT "\n");
+
+    int64_t taken = b.dev->alloc_bytes;
+    assert_int_equal(cuda_load(&cuda, &err), 0);
+    assert_int_equal(cuda->gemm_search(b.ops, b.stream, text, 1e-6, &found, &err), ERR_INPUT);
+    text[sizeof PRODUCT - 1] = '\0';
+    assert_int_equal(cuda->gemm_search(b.ops, b.stream, text, 1e-6, &found, &err), 0);
+    assert_int_equal(b.dev->alloc_bytes, taken);
+    assert_int_equal(found.proposals, 2);
+    assert_true(found.best_s <= found.first_s && found.flops == 2 * 4 * 6 * 128);
+    bench_close(&b);
+    snprintf(text, sizeof text, HEAD "%s", found.line);
+    assert_int_equal(algorithm_with(text), strstr(found.line, " 0000000000000002 ") ? 2 : 1);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -386,6 +421,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_products), cmocka_unit_test(test_choice),
         cmocka_unit_test(test_many_products), cmocka_unit_test(test_failures),
         cmocka_unit_test(test_bad_tables), cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_search),
     };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(table_path);

@@ -459,11 +459,13 @@ bool attn_plan_failed(cudnnStatus_t st)
 }
 
 /* Asks the library's heuristics for configurations, best first, and takes the first that can be
- * built. Nothing is timed: what is chosen follows from class, device and library. */
-static void plan_choose(struct graph *g, part graph, part device, cudnnBackendHeurMode_t mode,
+ * built, of those from `first` on. Nothing is timed: what is chosen follows from class, device and
+ * library. */
+static void plan_choose(struct graph *g, part graph, part device, int64_t first,
                         struct attn_plan *out, char why[ATTN_WHY])
 {
     part heuristic = made(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR), configs[CONFIGS];
+    const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
     int64_t n = 0;
     set_part(g, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
     set(g, heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
@@ -479,8 +481,10 @@ static void plan_choose(struct graph *g, part graph, part device, cudnnBackendHe
         return;
     }
     g->st = CUDNN_STATUS_NOT_SUPPORTED;
-    for (int64_t i = 0; i < n && g->st != CUDNN_STATUS_SUCCESS && !attn_plan_failed(g->st); i++) {
+    for (int64_t i = first; i < n; i++) {
         char what[40];
+        if (g->st == CUDNN_STATUS_SUCCESS || attn_plan_failed(g->st))
+            break;
         snprintf(what, sizeof what, "engine %lld", (long long)engine_read(configs[i], out));
         if ((g->st = plan_try(configs[i], device, out)) != CUDNN_STATUS_SUCCESS)
             why_keep(g->st, what, why);
@@ -488,7 +492,7 @@ static void plan_choose(struct graph *g, part graph, part device, cudnnBackendHe
 }
 
 cudnnStatus_t attn_plan_make(const struct attn_class *c, cudnnBackendDescriptor_t device,
-                             struct attn_plan *out, char why[ATTN_WHY])
+                             int64_t first, struct attn_plan *out, char why[ATTN_WHY])
 {
     struct graph g = {.c = c, .next_id = ATTN_ID_VIRTUAL};
     part all;
@@ -502,7 +506,7 @@ cudnnStatus_t attn_plan_make(const struct attn_class *c, cudnnBackendDescriptor_
     if (g.st != CUDNN_STATUS_SUCCESS)
         why_keep(g.st, "the graph", why);
     else
-        plan_choose(&g, all, device, CUDNN_HEUR_MODE_A, out, why);
+        plan_choose(&g, all, device, first, out, why);
     parts_free(&g);
     return g.st;
 }

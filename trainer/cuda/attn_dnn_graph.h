@@ -37,10 +37,10 @@ struct attn_plan {
 cudnnStatus_t attn_device_make(cudnnHandle_t handle, cudnnBackendDescriptor_t *out);
 
 enum { ATTN_WHY = 512 };
-/* Makes a plan by the first engine, in the library's order, that takes the graph. Returns the
- * status of what failed last, with the library's sentence in `why`. */
+/* Makes a plan by the first engine, in the library's order from proposal `first` on (0: all), that
+ * takes the graph. Returns the status of what failed last, with the library's sentence in `why`. */
 cudnnStatus_t attn_plan_make(const struct attn_class *c, cudnnBackendDescriptor_t device,
-                             struct attn_plan *out, char why[ATTN_WHY]);
+                             int64_t first, struct attn_plan *out, char why[ATTN_WHY]);
 void attn_plan_free(struct attn_plan *p);
 /* Is it a failure of the machine, and not a refusal of the graph? */
 bool attn_plan_failed(cudnnStatus_t st);

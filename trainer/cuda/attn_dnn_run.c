@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "trainer/cuda/attn_dnn_graph.h"
 
 enum {
@@ -22,6 +23,7 @@ struct attn_dnn {
     struct ops *ops;
     cudnnHandle_t handle;
     cudnnBackendDescriptor_t device;
+    int64_t first; /* of the library's proposals for a plan */
     struct kept kept[ATTN_PLANS];
     int n, oldest; /* the place that a new class takes when all are taken */
     char *room;
@@ -78,7 +80,7 @@ static const struct attn_plan *plan_of(struct attn_dnn *d, cudaStream_t s,
     if (k == d->kept + d->n) {
         k = place_take(d, s);
         *k = (struct kept){.c = *c};
-        st = attn_plan_make(c, d->device, &k->plan, why);
+        st = attn_plan_make(c, d->device, d->first, &k->plan, why);
         if (attn_plan_failed(st))
             keep_error(d, st);
     }
@@ -329,19 +331,38 @@ static int library_open(struct attn_dnn *d, struct err *err)
                    dev_cuda_name(d->ops->dev), cudnnGetVersion(), cudnnGetErrorString(st));
 }
 
-int attn_dnn_open(struct ops *ops, struct attn_dnn **out, struct err *err)
+/* Reads REEL_ATTN. Writes which of the library's proposals is tried first; -1: none is. */
+static int wish_read(int64_t *first, struct err *err)
 {
     const char *wish = getenv("REEL_ATTN");
+    *first = 0;
+    if (!wish || !*wish)
+        return 0;
+    if (strcmp(wish, "plain") == 0) {
+        *first = -1;
+        return 0;
+    }
+    if (num_parse_i64(wish, "REEL_ATTN", first, NULL) < 0 || *first < 1)
+        return err_set(err, ERR_USAGE, "REEL_ATTN is '%s': give plain, or 2 for the second engine "
+                       "that cuDNN proposes and so on, or leave it unset", wish);
+    --*first;
+    return 0;
+}
+
+int attn_dnn_open(struct ops *ops, struct attn_dnn **out, struct err *err)
+{
     struct attn_dnn *d = NULL;
+    int64_t first;
     int rc;
     *out = NULL;
-    if (ops->act != DTYPE_BF16 || (wish && strcmp(wish, "plain") == 0))
-        return 0;
+    if ((rc = wish_read(&first, err)) < 0 || ops->act != DTYPE_BF16 || first < 0)
+        return rc;
     if ((rc = version_check(err)) < 0)
         return rc;
     if (!(d = calloc(1, sizeof *d)))
         return err_set(err, ERR_NOMEM, "cuDNN: no memory for its plans");
     d->ops = ops;
+    d->first = first;
     if ((rc = library_open(d, err)) < 0)
         goto out;
     *out = d;

@@ -29,7 +29,8 @@ enum { ATTN_PLANS = 64 };
 struct attn_dnn;
 
 /* Opens the library on the device of a table of bf16. ERR_ENV: it is older than what the plans
- * need, or does not open. NULL comes back for other tables, and with REEL_ATTN=plain. */
+ * need, or does not open. NULL comes back for other tables, and with REEL_ATTN=plain.
+ * ERR_USAGE: REEL_ATTN is another word. */
 int attn_dnn_open(struct ops *ops, struct attn_dnn **out, struct err *err);
 void attn_dnn_close(struct attn_dnn *d); /* NULL is fine */
 

@@ -52,6 +52,9 @@ struct ops_cuda {
 int ops_cuda_open(struct dev *dev, enum dtype dtype, const char *gemm_table, struct ops **out,
                   struct err *err);
 
+int gemm_search(struct ops *o, struct dev_stream *s, const char *product, double round_s,
+                struct gemm_found *out, struct err *err); /* see cuda_load.h */
+
 /* Queue an operation's kernels. */
 #define CUDA_KERNEL(name, args) \
     void kernel_##name(struct ops_cuda *o, cudaStream_t s, const struct args *a);

@@ -1,10 +1,9 @@
 #include "trainer/cuda/gemm_lt.h"
 
 #include <cublasLt.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "trainer/cuda/gemm_table.h"
 
 /* A product as the library is asked for it. The library counts by columns, and our rows are its
  * columns: so it is asked for the transpose, dᵀ = op(b)ᵀ op(a)ᵀ, and its A is our b. */
@@ -21,6 +20,7 @@ struct gemm_lt {
     cublasLtHandle_t handle;
     void *workspace;
     struct gemm_table table;
+    FILE *products; /* NULL: nobody wants to know them */
     struct plan plans[GEMM_PLANS];
 };
 
@@ -93,26 +93,48 @@ static cublasStatus_t preference_init(cublasLtMatmulPreferenceOpaque_t *p, int32
                           CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 }
 
+/* Returns how many of the algorithms that the library proposes can run, or a negative status. */
+static int proposals(struct gemm_lt *lt, struct plan *p, cublasLtMatmulAlgo_t *out, int most)
+{
+    cublasLtMatmulPreferenceOpaque_t preference;
+    cublasLtMatmulHeuristicResult_t results[GEMM_PROPOSALS] = {0};
+    cublasStatus_t st;
+    int n = 0, fit = 0;
+    if ((st = preference_init(&preference, p->key.in)))
+        return -(int)st;
+    st = cublasLtMatmulAlgoGetHeuristic(lt->handle, &p->desc, &p->b, &p->a, &p->d, &p->d,
+                                        &preference, most, results, &n);
+    if (st != CUBLAS_STATUS_SUCCESS)
+        return st == CUBLAS_STATUS_NOT_SUPPORTED ? 0 : -(int)st;
+    for (int i = 0; i < n; i++)
+        if (results[i].state == CUBLAS_STATUS_SUCCESS &&
+            results[i].workspaceSize <= GEMM_WORKSPACE_BYTES)
+            out[fit++] = results[i].algo;
+    return fit;
+}
+
+static void product_tell(struct gemm_lt *lt, const struct gemm_key *key)
+{
+    struct str line = STR_INIT;
+    if (!lt->products)
+        return;
+    gemm_product_print(key, &line);
+    fprintf(lt->products, "%s\n", line.p);
+    fflush(lt->products);
+    str_release(&line);
+}
+
 /* Takes the first algorithm, in the library's order, that can run. */
 static cublasStatus_t plan_guess(struct gemm_lt *lt, struct plan *p)
 {
     enum { MOST = 8 };
-    cublasLtMatmulPreferenceOpaque_t preference;
-    cublasLtMatmulHeuristicResult_t results[MOST] = {0};
-    cublasStatus_t st;
-    int n = 0;
-    if ((st = preference_init(&preference, p->key.in)))
-        return st;
-    st = cublasLtMatmulAlgoGetHeuristic(lt->handle, &p->desc, &p->b, &p->a, &p->d, &p->d,
-                                        &preference, MOST, results, &n);
-    if (st != CUBLAS_STATUS_SUCCESS)
-        return st == CUBLAS_STATUS_NOT_SUPPORTED ? CUBLAS_STATUS_SUCCESS : st;
-    for (int i = 0; i < n && !p->found; i++)
-        if (results[i].state == CUBLAS_STATUS_SUCCESS &&
-            results[i].workspaceSize <= GEMM_WORKSPACE_BYTES) {
-            p->algo = results[i].algo;
-            p->found = true;
-        }
+    cublasLtMatmulAlgo_t algos[MOST];
+    int n = proposals(lt, p, algos, MOST);
+    if (n < 0)
+        return (cublasStatus_t)-n;
+    p->found = n > 0;
+    if (p->found)
+        p->algo = algos[0], product_tell(lt, &p->key);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -151,6 +173,29 @@ static struct plan *plan_place(struct gemm_lt *lt, const struct gemm_key *key)
     for (size_t i = 0; i < sizeof *key; i++)
         hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
     return &lt->plans[(hash ^ hash >> 32) % GEMM_PLANS];
+}
+
+int gemm_lt_proposals(struct gemm_lt *lt, const struct gemm_key *key, struct gemm_entry *out,
+                      int most)
+{
+    cublasLtMatmulAlgo_t algos[GEMM_PROPOSALS];
+    struct plan p = {.key = *key};
+    cublasStatus_t st = plan_describe(&p);
+    int n = st ? -(int)st : proposals(lt, &p, algos, most < GEMM_PROPOSALS ? most : GEMM_PROPOSALS);
+    for (int i = 0; i < n; i++) {
+        out[i].key = *key;
+        memcpy(out[i].algo, &algos[i], sizeof out[i].algo);
+    }
+    return n;
+}
+
+int gemm_lt_use(struct gemm_lt *lt, const struct gemm_entry *e)
+{
+    struct plan *p = plan_place(lt, &e->key), made = {.key = e->key, .made = true};
+    cublasStatus_t st;
+    if (!(st = plan_describe(&made)) && !(st = plan_pin(lt, &made, e)))
+        *p = made;
+    return (int)st;
 }
 
 /* ---- products ---- */
@@ -222,6 +267,13 @@ static int library_open(struct gemm_lt *lt, const char *device, struct err *err)
                    device, cublasLtGetVersion(), cublasLtGetStatusString(st));
 }
 
+static int products_open(struct gemm_lt *lt, const char *path, struct err *err)
+{
+    if (!path || !*path || (lt->products = fopen(path, "ae")))
+        return 0;
+    return err_set_errno(err, ERR_IO, "REEL_GEMM_PRODUCTS: '%s' does not open", path);
+}
+
 int gemm_lt_open(struct dev *dev, const char *device, const char *table, struct gemm_lt **out,
                  struct err *err)
 {
@@ -233,6 +285,8 @@ int gemm_lt_open(struct dev *dev, const char *device, const char *table, struct 
     if ((rc = library_open(lt, device, err)) < 0)
         goto out;
     if ((rc = table_open(lt, device, table, err)) < 0)
+        goto out;
+    if ((rc = products_open(lt, getenv("REEL_GEMM_PRODUCTS"), err)) < 0)
         goto out;
     if ((rc = dev->alloc(dev, "cuBLASLt", GEMM_WORKSPACE_BYTES, &lt->workspace, err)) < 0)
         goto out;
@@ -249,6 +303,8 @@ void gemm_lt_close(struct gemm_lt *lt)
         return;
     lt->dev->free(lt->dev, lt->workspace);
     gemm_table_release(&lt->table);
+    if (lt->products)
+        fclose(lt->products);
     if (lt->handle)
         cublasLtDestroy(lt->handle);
     free(lt);

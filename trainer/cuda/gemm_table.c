@@ -36,7 +36,7 @@ static bool key_is_sound(const struct gemm_key *k)
            k->ldb >= (k->tb ? k->k : k->n) && k->ldd >= k->n;
 }
 
-static bool product_parse(const char *text, struct gemm_key *key)
+bool gemm_product_parse(const char *text, struct gemm_key *key)
 {
     char in[8], out[8], form[4];
     int end = 0;
@@ -45,6 +45,23 @@ static bool product_parse(const char *text, struct gemm_key *key)
                      &key->ldb, &key->ldd, &end);
     return got == 9 && text[end] == '\0' && type_parse(in, &key->in) &&
            type_parse(out, &key->out) && form_parse(form, key) && key_is_sound(key);
+}
+
+void gemm_product_print(const struct gemm_key *k, struct str *out)
+{
+    str_addf(out, "%s %s %c%c %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64,
+             dtype_names[k->in], dtype_names[k->out], k->ta ? 't' : 'n', k->tb ? 't' : 'n', k->m,
+             k->n, k->k, k->lda, k->ldb, k->ldd);
+}
+
+void gemm_entry_print(const struct gemm_entry *e, const char *device, int64_t version,
+                      struct str *out)
+{
+    str_addf(out, "%s\t%" PRId64 "\t", device, version);
+    gemm_product_print(&e->key, out);
+    for (int i = 0; i < GEMM_ALGO_WORDS; i++)
+        str_addf(out, "%c%016" PRIx64, i ? ' ' : '\t', e->algo[i]);
+    str_addf(out, "\n");
 }
 
 static bool algo_parse(const char *text, uint64_t algo[GEMM_ALGO_WORDS])
@@ -107,7 +124,7 @@ static int line_parse(struct gemm_table *t, char *line, int number, const char *
         return damaged(path, number, "it has not four fields with tabs between them", err);
     if (num_parse_i64(fields[1], "the version", &of, NULL) < 0)
         return damaged(path, number, "the library's version is no number", err);
-    if (!product_parse(fields[2], &e.key))
+    if (!gemm_product_parse(fields[2], &e.key))
         return damaged(path, number, "the third field is no product", err);
     if (!algo_parse(fields[3], e.algo))
         return damaged(path, number, "the fourth field is not eight words of 16 hex digits", err);

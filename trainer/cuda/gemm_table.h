@@ -16,6 +16,7 @@
 #ifndef TRAINER_CUDA_GEMM_TABLE_H
 #define TRAINER_CUDA_GEMM_TABLE_H
 
+#include "base/str.h"
 #include "trainer/cuda/gemm.h"
 
 enum { GEMM_ALGO_WORDS = 8 };
@@ -34,6 +35,12 @@ struct gemm_table {
 int gemm_table_load(const char *path, const char *device, int64_t version, struct gemm_table *out,
                     struct err *err);
 void gemm_table_release(struct gemm_table *t); /* is safe on a zeroed struct */
+/* Reads a product in the form of a table's third field, and writes one, as the field or in a line
+ * of the table. */
+bool gemm_product_parse(const char *text, struct gemm_key *key);
+void gemm_product_print(const struct gemm_key *key, struct str *out);
+void gemm_entry_print(const struct gemm_entry *e, const char *device, int64_t version,
+                      struct str *out);
 /* Returns the entry of a product, borrowed from the table, or NULL. */
 const struct gemm_entry *gemm_table_find(const struct gemm_table *t, const struct gemm_key *key);
 

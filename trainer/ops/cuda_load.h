@@ -28,6 +28,14 @@ struct cuda_gpu {
     int64_t total_bytes; /* of memory */
 };
 
+/* What a search for a product's algorithm found. */
+struct gemm_found {
+    int proposals;
+    double flops, first_s, best_s; /* of a call: its FLOPs, and its time by the library's first */
+                                   /* choice and by the fastest */
+    char line[600];                /* of the fastest, for REEL_GEMM_TABLE's file, with its end */
+};
+
 struct cuda_backend {
     /* The bytes of the structs that both sides know: a library of another build has other ones. */
     int64_t dev_bytes, ops_bytes, coll_bytes;
@@ -43,6 +51,11 @@ struct cuda_backend {
      * says how products are computed; "": none does. */
     int (*ops_open)(struct dev *dev, enum dtype dtype, const char *gemm_table, struct ops **out,
                     struct err *err);
+    /* Times the algorithms that cuBLASLt proposes for a product, each in rounds of about round_s.
+     * `product` is a line of REEL_GEMM_PRODUCTS; the table then computes it by the last of them.
+     * ERR_INPUT: it is no product, or there is no algorithm. */
+    int (*gemm_search)(struct ops *o, struct dev_stream *s, const char *product, double round_s,
+                       struct gemm_found *out, struct err *err);
     /* How its devices communicate with each other. */
     const struct coll_ops *coll;
 };

@@ -17,7 +17,8 @@ enum { TEXT_BYTES = 8192 };
 static const char LETTERS[] =
     "b backward, p packed, x deterministic, c fewer keys than queries, g grouped queries,\n"
     "v q, k, v and their gradients are columns of one matrix, o wide o, q wide dq, k wide dk and dv,\n"
-    "h 192 tokens, l 8192 tokens, n 512 segments, 6 7 2 head dim 64, 72, 256 (else 128)\n";
+    "h 192 tokens, l 8192 tokens, n 512 segments, 6 7 2 head dim 64, 72, 256 (else 128),\n"
+    "e the second proposal\n";
 
 static bool device_read(const char *path, char text[TEXT_BYTES])
 {
@@ -76,7 +77,7 @@ static bool plan_told(const char *letters, cudnnBackendDescriptor_t device)
     const struct attn_class c = class_of(letters);
     struct attn_plan plan = {0};
     char why[ATTN_WHY] = "";
-    cudnnStatus_t st = attn_plan_make(&c, device, &plan, why);
+    cudnnStatus_t st = attn_plan_make(&c, device, has(letters, 'e'), &plan, why);
     bool is_good = st == CUDNN_STATUS_SUCCESS ||
                    (st == CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER &&
                     strstr(why, "cuLibraryLoadData") && strstr(why, "(34)"));

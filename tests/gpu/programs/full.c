@@ -82,7 +82,8 @@ static int64_t row_of(int64_t k, int64_t n, int64_t rows)
 
 static int gemm_check(struct desk *d, const int64_t *n)
 {
-    struct tensor a = desk_draw(d, DTYPE_BF16, n[0], n[2]), b = desk_draw(d, DTYPE_BF16, n[1], n[2]),
+    struct tensor a = desk_draw(d, DTYPE_BF16, n[0], n[2]),
+                  b = desk_draw(d, DTYPE_BF16, n[1], n[2]),
                   c = desk_new(d, DTYPE_BF16, n[0], n[1]);
     struct ops_gemm g = {.a = a, .b = b, .c = c, .tb = true, .alpha = 1};
     d->c.ops->gemm(d->c.ops, d->c.stream, &g);
@@ -174,7 +175,7 @@ static void attn_compute(struct desk *d, struct attn *a, int64_t samples)
                          .heads = a->heads, .kv_heads = a->heads, .head_dim = a->dim,
                          .scale = a->scale, .d_o = t[D_O], .dq = t[DQ], .dk = t[DK], .dv = t[DV],
                          .delta = desk_new(d, DTYPE_F32, s, a->heads)};
-    desk_segments(d, &x, samples, a->tokens);
+    desk_segments(d, &x, (struct desk_samples){samples, a->tokens, a->tokens, false});
     d->c.ops->attn_fwd(d->c.ops, d->c.stream, &x);
     d->c.ops->attn_bwd(d->c.ops, d->c.stream, &x);
     for (int k = 0; k < MATRICES; k++)
