@@ -322,13 +322,24 @@ static void test_failure(void **state)
     bench_close(&b);
 }
 
+/* Short segments are a kernel forward and one backward, whatever their lengths: a third fails. */
+static void test_short(void **state)
+{
+    (void)state;
+    struct bench b = cuda_bench(DTYPE_BF16);
+    setenv("REEL_SHIM_FAIL", "launch:3:700", true);
+    run(&b, &wishes[8]);
+    unsetenv("REEL_SHIM_FAIL");
+    bench_close(&b);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_takes), cmocka_unit_test(test_takes_deterministic),
         cmocka_unit_test(test_few_classes), cmocka_unit_test(test_who_computes),
         cmocka_unit_test(test_deterministic), cmocka_unit_test(test_plans_are_kept),
-        cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_failure), cmocka_unit_test(test_short),
         cmocka_unit_test(test_other_engine)};
     (void)argc;
     cuda_library(argv[0]);

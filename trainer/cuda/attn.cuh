@@ -1,7 +1,7 @@
 /* attn: what forward and backward of the plain attention share.
  *
- * It takes any types, segments and head dims; it is the path for f64 and for whatever cuDNN does not
- * take (attn_dnn.h), and what that one is held to.
+ * It takes any types, segments and head dims; it is the path for f64 and for whatever neither cuDNN
+ * takes (attn_dnn.h) nor the kernels of short segments (attn_short.cu), and what these are held to.
  *
  * A block owns a tile of SIDE rows, queries or keys, of one head of one segment, and goes through
  * tiles of the rows that these meet, the keys or queries of the segment. For each it makes scores,
@@ -182,10 +182,33 @@ __device__ static inline struct attn_place place_of(int64_t heads, int64_t tiles
     return {pair / heads, pair % heads, blockIdx.x % tiles, 0};
 }
 
-/* Tells whether a segment has been done by another kernel: all that are not `left`. */
-__device__ static inline bool is_others(const int32_t *left, const struct attn_place &p)
+/* Tells whether a segment is short. */
+HOST_DEVICE static inline bool attn_is_short(const int32_t *q_start, const int32_t *k_len,
+                                             int64_t segment)
 {
-    return left && !left[p.segment];
+    return q_start[segment + 1] - q_start[segment] <= ATTN_DNN_SMALL &&
+           k_len[segment] <= ATTN_DNN_SMALL;
+}
+
+/* Tells whether short segments of a call are done by kernels of their own. */
+template <class real> HOST_DEVICE static inline bool attn_has_short(const struct ops_attn &a)
+{
+    return sizeof(real) == sizeof(float) && a.heads == a.kv_heads;
+}
+
+/* Tells whether a segment is done by another kernel: all that are not `left`, and short ones. */
+template <class real>
+__device__ static inline bool is_others(const struct ops_attn &a, const int32_t *left,
+                                        const struct attn_place &p)
+{
+    return (left && !left[p.segment]) ||
+           (attn_has_short<real>(a) && attn_is_short(a.q_start, a.k_len, p.segment));
+}
+
+/* Does a query of this segment see one key at most, wherever keys stand? */
+__device__ static inline bool sees_one(const struct ops_attn &a, int64_t segment)
+{
+    return a.k_len[segment] == 0 || (a.k_all ? a.k_all : a.k_len)[segment] == 1;
 }
 
 /* Has the place hold its tile of `rows` rows: the block's n rows of at most SIDE. */
@@ -201,19 +224,17 @@ template <class real> static inline int64_t tiles_of(int64_t longest)
     return (longest + tile<real>::SIDE - 1) / tile<real>::SIDE;
 }
 
-static inline int64_t longest_q(const struct ops_attn *a)
-{
-    int64_t most = 0;
-    for (int64_t i = 0; i < a->n; i++)
-        most = greater(most, a->host.q_start[i + 1] - a->host.q_start[i]);
-    return most;
-}
+/* The most queries and keys of a segment that no kernel of short ones does. */
+struct longest { int64_t q, k; };
 
-static inline int64_t longest_k(const struct ops_attn *a)
+template <class real> static inline struct longest longest_of(const struct ops_attn *a)
 {
-    int64_t most = 0;
+    struct longest most = {0, 0};
     for (int64_t i = 0; i < a->n; i++)
-        most = greater(most, a->host.k_len[i]);
+        if (!attn_has_short<real>(*a) || !attn_is_short(a->host.q_start, a->host.k_len, i)) {
+            most.q = greater(most.q, a->host.q_start[i + 1] - a->host.q_start[i]);
+            most.k = greater(most.k, a->host.k_len[i]);
+        }
     return most;
 }
 
@@ -225,5 +246,8 @@ static inline void attn_check(const struct ops_attn *a)
     BUG_ON(a->n > 0 && (!a->host.q_start || !a->host.k_start || !a->host.k_len ||
                         !a->host.k_all != !a->k_all));
 }
+
+/* Queues the kernels of short segments, where they have some of a call in f32 or bf16. */
+void kernel_attn_short(cudaStream_t s, const struct ops_attn *a, bool backward);
 
 #endif

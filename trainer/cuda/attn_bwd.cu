@@ -7,12 +7,6 @@
  * A query that sees one key alone has P = 1 and dS = 0 whatever rounding makes of them. */
 #include "trainer/cuda/attn.cuh"
 
-/* Does a query of this segment see one key at most, wherever keys stand? */
-__device__ static inline bool sees_one(const struct ops_attn &a, int64_t segment)
-{
-    return a.k_len[segment] == 0 || (a.k_all ? a.k_all : a.k_len)[segment] == 1;
-}
-
 /* ---- delta ---- */
 
 /* Does one head of one row a warp, of a tile of rows with all heads. */
@@ -21,7 +15,7 @@ static __global__ void attn_delta(struct ops_attn a, int64_t tiles, const int32_
 {
     struct attn_place p = place_of(1, tiles);
     int64_t q0 = a.q_start[p.segment], lane = threadIdx.x % WARP;
-    if (is_others(left, p))
+    if (is_others<real>(a, left, p))
         return;
     place_cut<real>(&p, a.q_start[p.segment + 1] - q0);
     for (int64_t item = threadIdx.x / WARP; item < p.n * a.heads; item += THREADS / WARP) {
@@ -75,7 +69,7 @@ static __global__ void attn_bwd_q(struct ops_attn a, int64_t tiles, const int32_
     struct sums<real> dq = {};
     struct scores<real> s, products;
     place_cut<real>(&p, a.q_start[p.segment + 1] - q0);
-    if (is_others(left, p) || p.n == 0 || (keys == 0 && a.accumulate_dq))
+    if (is_others<real>(a, left, p) || p.n == 0 || (keys == 0 && a.accumulate_dq))
         return;
     const struct strip q = strip_of(a.q, q0 + p.first, p.n, p.head, d),
                        d_o = strip_of(a.d_o, q0 + p.first, p.n, p.head, d);
@@ -144,7 +138,7 @@ static __global__ void attn_bwd_k(struct ops_attn a, int64_t tiles, const int32_
     bool one = sees_one(a, p.segment);
     struct sums<real> dk = {}, dv = {};
     place_cut<real>(&p, a.k_len[p.segment]);
-    if (is_others(left, p) || p.n == 0 || (q0 == q1 && a.accumulate_dkv))
+    if (is_others<real>(a, left, p) || p.n == 0 || (q0 == q1 && a.accumulate_dkv))
         return;
     const struct strip k = strip_of(a.k, k0 + p.first, p.n, p.head, d),
                        v = strip_of(a.v, k0 + p.first, p.n, p.head, d);
@@ -164,11 +158,14 @@ static __global__ void attn_bwd_k(struct ops_attn a, int64_t tiles, const int32_
 template <class real>
 static void attn_bwd_all(cudaStream_t s, const struct ops_attn *a, const int32_t *left)
 {
-    int64_t q_tiles = tiles_of<real>(longest_q(a)), k_tiles = tiles_of<real>(longest_k(a)),
+    struct longest most = longest_of<real>(a);
+    int64_t q_tiles = tiles_of<real>(most.q), k_tiles = tiles_of<real>(most.k),
             bytes = (int64_t)sizeof(struct attn_memory<real>);
     launch(s, attn_delta<real>, a->n * q_tiles, THREADS, 0, *a, q_tiles, left);
     launch(s, attn_bwd_q<real>, a->n * a->heads * q_tiles, THREADS, bytes, *a, q_tiles, left);
     launch(s, attn_bwd_k<real>, a->n * a->kv_heads * k_tiles, THREADS, bytes, *a, k_tiles, left);
+    if (attn_has_short<real>(*a))
+        kernel_attn_short(s, a, true);
 }
 
 void kernel_attn_bwd(struct ops_cuda *o, cudaStream_t s, const struct ops_attn *a)

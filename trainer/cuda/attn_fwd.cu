@@ -75,7 +75,7 @@ static __global__ void attn_fwd(struct ops_attn a, int64_t tiles, const int32_t 
     struct scores<real> s;
     struct running<real> r;
     place_cut<real>(&p, a.q_start[p.segment + 1] - q0);
-    if (is_others(left, p) || p.n == 0)
+    if (is_others<real>(a, left, p) || p.n == 0)
         return;
     const struct strip q = strip_of(a.q, q0 + p.first, p.n, p.head, a.head_dim);
     UNROLL for (int i = 0; i < tile<real>::EACH; i++)
@@ -94,9 +94,11 @@ static __global__ void attn_fwd(struct ops_attn a, int64_t tiles, const int32_t 
 template <class real>
 static void attn_fwd_all(cudaStream_t s, const struct ops_attn *a, const int32_t *left)
 {
-    int64_t tiles = tiles_of<real>(longest_q(a));
+    int64_t tiles = tiles_of<real>(longest_of<real>(a).q);
     launch(s, attn_fwd<real>, a->n * a->heads * tiles, THREADS,
            (int64_t)sizeof(struct attn_memory<real>), *a, tiles, left);
+    if (attn_has_short<real>(*a))
+        kernel_attn_short(s, a, false);
 }
 
 void kernel_attn_fwd(struct ops_cuda *o, cudaStream_t s, const struct ops_attn *a)
