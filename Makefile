@@ -78,7 +78,7 @@ CFLAGS_trainer  := -ffp-contract=off -fno-math-errno -fno-trapping-math
 CFLAGS_trainer/comm := $(patsubst -I%,-isystem %,$(filter -I% -pthread,$(call mpi-words,compile)))
 LIBS_base       := $(call pkg-libs,$(PKGS_base)) -lm -lpthread
 LIBS_db         := $(call pkg-libs,$(PKGS_db))
-LIBS_launcher/machine := $(call pkg-libs,$(PKGS_launcher/machine))
+LIBS_launcher/machine := $(call pkg-libs,$(PKGS_launcher/machine)) -ldl
 LIBS_curator    := $(call pkg-libs,$(PKGS_curator))
 LIBS_trainer/comm := $(filter -L% -l% -Wl$(comma)% -pthread,$(call mpi-words,link))
 # the CUDA backend takes functions from the program that loads it

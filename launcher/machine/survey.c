@@ -1,5 +1,6 @@
 #include "launcher/machine/survey.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,16 +118,61 @@ static void differ_count(struct survey *c, struct survey_node *n, const char *on
                slurm == 1 ? one : many, (long long)hwloc);
 }
 
-static void compare(struct survey *c, struct survey_node *n)
+/* Copies the letters and digits of a name, small, so that "NVIDIA A100-SXM4" and "nvidia_a100"
+ * can be compared. */
+static void name_plain(const char *name, size_t len, char *out, size_t size)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < len && n + 1 < size; i++)
+        if (isalnum((unsigned char)name[i]))
+            out[n++] = (char)tolower((unsigned char)name[i]);
+    out[n] = 0;
+}
+
+/* Compares the type in "gpu:h100:8(S:0-1)" with the GPUs' model. Types without a digit, such as
+ * "hopper", are a site's own words. */
+static void compare_gres(struct survey *c, struct survey_node *n)
+{
+    const char *type = strstr(n->slurm->gres, "gpu:"), *model;
+    char told[64], seen[128];
+    if (!type || n->topo->n_gpus == 0 || !*(model = n->topo->devices[0].model))
+        return;
+    type += strlen("gpu:");
+    size_t len = strcspn(type, ":,(");
+    name_plain(type, len, told, sizeof told);
+    name_plain(model, strlen(model), seen, sizeof seen);
+    if (type[len] == ':' && strpbrk(told, "0123456789") && !strstr(seen, told))
+        differ(c, n, "Slurm calls the GPUs %.*s, the driver %s", (int)len, type, model);
+}
+
+static void compare_driver(struct survey *c, struct survey_node *n)
+{
+    struct str lines = STR_INIT;
+    topo_disagree(n->topo, &lines);
+    for (const char *line = lines.p; lines.len && *line; line += strcspn(line, "\n") + 1)
+        differ(c, n, "%.*s", (int)strcspn(line, "\n"), line);
+    str_release(&lines);
+}
+
+static void compare_cpus(struct survey *c, struct survey_node *n)
 {
     const struct slurm_node *s = n->slurm;
     int64_t cores = (int64_t)s->sockets * s->cores_per_socket;
-    char told[32], seen[32];
     differ_count(c, n, "socket", "sockets", s->sockets, n->topo->packages);
     differ_count(c, n, "core", "cores", cores, n->topo->cores);
     if (n->topo->cores > 0)
         differ_count(c, n, "thread a core", "threads a core", s->threads_per_core,
                      n->topo->pus / n->topo->cores);
+    if (s->cpus != n->topo->pus && s->cpus != n->topo->cores)
+        differ(c, n, "Slurm gives out %d CPUs, hwloc sees %lld cores and %lld processing units",
+               s->cpus, (long long)n->topo->cores, (long long)n->topo->pus);
+}
+
+static void compare(struct survey *c, struct survey_node *n)
+{
+    const struct slurm_node *s = n->slurm;
+    char told[32], seen[32];
+    compare_cpus(c, n);
     differ_count(c, n, "GPU", "GPUs", s->gpus, n->topo->n_gpus);
     double share = n->topo->memory_bytes > 0
                        ? (double)s->memory_bytes / (double)n->topo->memory_bytes
@@ -135,6 +181,31 @@ static void compare(struct survey *c, struct survey_node *n)
         differ(c, n, "Slurm says %s of memory, hwloc sees %s",
                num_format_bytes(s->memory_bytes, told, sizeof told),
                num_format_bytes(n->topo->memory_bytes, seen, sizeof seen));
+    compare_gres(c, n);
+    compare_driver(c, n);
+}
+
+/* Names the nodes whose GPUs another driver serves than those of most nodes: a job over both may
+ * hang or lose its NVLinks. */
+static void compare_releases(struct survey *c)
+{
+    const char *most = "";
+    size_t best = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        size_t same = 0;
+        for (size_t k = 0; c->nodes[i].topo && k < c->n; k++)
+            same += c->nodes[k].topo &&
+                    strcmp(c->nodes[i].topo->driver, c->nodes[k].topo->driver) == 0;
+        if (same > best && *c->nodes[i].topo->driver) {
+            best = same;
+            most = c->nodes[i].topo->driver;
+        }
+    }
+    for (size_t i = 0; i < c->n; i++) {
+        struct survey_node *n = &c->nodes[i];
+        if (n->topo && *n->topo->driver && strcmp(n->topo->driver, most) != 0)
+            differ(c, n, "the driver is %s, that of most nodes %s", n->topo->driver, most);
+    }
 }
 
 static void silent_set(struct survey *c, struct survey_node *n, const char *why)
@@ -182,6 +253,7 @@ int survey_read(struct survey *c, const char *const *asked, size_t n_asked, cons
         if (c->nodes[i].asked && (rc = node_read(c, &c->nodes[i], dir, err)) < 0)
             return rc;
     }
+    compare_releases(c);
     return 0;
 }
 
@@ -229,6 +301,8 @@ static void line_shape(const struct survey_node *n, int which, struct str *out)
     if (gpus)
         str_addf(out, ", %lld GPU%s (%s)", (long long)gpus, gpus == 1 ? "" : "s",
                  t->devices[0].model);
+    if (t->links.kind)
+        str_addf(out, " linked by %s%s", t->links.kind, t->links.switched ? " switches" : "");
     str_addf(out, ", %lld NIC%s", (long long)nics, nics == 1 ? "" : "s");
     if (*t->cpu_model)
         str_addf(out, ", %s", t->cpu_model);

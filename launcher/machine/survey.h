@@ -1,5 +1,5 @@
-/* survey: shows the nodes of a Slurm cluster as Slurm and as hwloc see them, their switches, and
- * where the two disagree.
+/* survey: shows the nodes of a Slurm cluster as Slurm, hwloc and the GPUs' driver see them, their
+ * switches, and where the three disagree.
  *
  * Slurm's data comes from one question to the controller. hwloc's comes from a task on every node,
  * which leaves its XML, or the sentence that says why it has none, in a folder: <node>.xml or
@@ -18,8 +18,7 @@
 #include "launcher/sched/place.h"
 #include "launcher/sched/slurm_rpc.h"
 
-/* Sockets, cores, threads, memory and GPUs are compared; one place is spare. */
-enum { SURVEY_DISAGREE = 6 };
+enum { SURVEY_DISAGREE = 24 }; /* so many disagreements of a node are told, which may be most */
 struct survey_node {
     const struct slurm_node *slurm;
     const char *path;        /* switches above it, "spine/leaf0"; "": none */

@@ -34,12 +34,16 @@ int topo_capture(bool whole, struct str *xml, struct err *err)
     int len = 0, rc = topology_init(&t, whole, err);
     if (rc < 0)
         return rc;
-    if (hwloc_topology_load(t) < 0)
+    if (hwloc_topology_load(t) < 0) {
         rc = err_set_errno(err, ERR_ENV, "hwloc cannot read this machine's topology");
-    else if (hwloc_topology_export_xmlbuffer(t, &buffer, &len, XML_FLAGS) < 0)
+        goto out;
+    }
+    topo_note(t);
+    if (hwloc_topology_export_xmlbuffer(t, &buffer, &len, XML_FLAGS) < 0)
         rc = err_set_errno(err, ERR_IO, "hwloc cannot write the topology as XML");
     else
         str_addn(xml, buffer, len > 0 && buffer[len - 1] == 0 ? (size_t)len - 1 : (size_t)len);
+out:
     if (buffer)
         hwloc_free_xmlbuffer(t, buffer);
     hwloc_topology_destroy(t);
@@ -50,6 +54,13 @@ const char *topo_info(hwloc_obj_t obj, const char *key)
 {
     const char *value = obj ? hwloc_obj_get_info_by_name(obj, key) : NULL;
     return value ? value : "";
+}
+
+int64_t topo_info_int(hwloc_obj_t obj, const char *key, int64_t otherwise)
+{
+    const char *text = topo_info(obj, key);
+    int64_t value;
+    return *text && num_parse_i64(text, key, &value, NULL) == 0 ? value : otherwise;
 }
 
 const char *topo_cpu_list(struct topo *t, hwloc_const_cpuset_t set)
@@ -113,6 +124,17 @@ static int read_apart(hwloc_topology_t top, struct topo *t, struct err *err)
     return 0;
 }
 
+/* Returns the GPUs that the driver has and hwloc does not, as a list. */
+static const char *unseen_list(hwloc_topology_t top, struct topo *t)
+{
+    const struct hwloc_obj *root = hwloc_get_root_obj(top);
+    const char *list = "";
+    for (unsigned i = 0; list && i < INFOS_N(root); i++)
+        if (strcmp(INFOS(root)[i].name, TOPO_NOTE_UNSEEN) == 0)
+            list = arena_printf(&t->arena, "%s%s%s", list, *list ? ", " : "", INFOS(root)[i].value);
+    return list;
+}
+
 static int read_machine(hwloc_topology_t top, struct topo *t, struct err *err)
 {
     hwloc_obj_t package = hwloc_get_obj_by_type(top, HWLOC_OBJ_PACKAGE, 0);
@@ -123,7 +145,10 @@ static int read_machine(hwloc_topology_t top, struct topo *t, struct err *err)
     t->host = arena_strdup(&t->arena, machine_info(top, "HostName"));
     t->arch = arena_strdup(&t->arena, machine_info(top, "Architecture"));
     t->cpu_model = arena_strdup(&t->arena, topo_info(package, "CPUModel"));
-    if (!t->host || !t->arch || !t->cpu_model)
+    t->driver = arena_strdup(&t->arena, machine_info(top, TOPO_NOTE_DRIVER));
+    t->driver_error = arena_strdup(&t->arena, machine_info(top, TOPO_NOTE_DRIVER_ERROR));
+    t->unseen = unseen_list(top, t);
+    if (!t->host || !t->arch || !t->cpu_model || !t->driver || !t->driver_error || !t->unseen)
         return err_set(err, ERR_NOMEM, "out of memory reading the topology");
     int rc;
     if ((rc = read_numa(top, t, err)) < 0)

@@ -34,7 +34,13 @@ struct topo_device {
     int64_t near_shared;     /* how many GPUs have that NIC as their nearest */
     const char *near_at;     /* their common ancestor: "PCI bridge", "NUMA node", "machine" */
     double link_bytes_per_s; /* of the PCI link; 0: unknown */
+    double rate_bytes_per_s; /* of a NIC's active ports, one direction; 0: unknown, or all down */
     int64_t memory_bytes;    /* of a GPU; 0: unknown */
+    const char *pci_id;      /* "10de:2330", vendor and device; "" if not PCI */
+    /* The rest is of a GPU, from its driver; see driver.h. */
+    bool driven;             /* the driver has it */
+    int64_t sm_mhz, sm_max_mhz; /* 0: unknown */
+    int64_t ecc, mig;        /* 1 on, 0 off, -1: unknown */
 };
 struct topo_numa {
     int64_t os_index, cores, pus, memory_bytes;
@@ -59,6 +65,9 @@ struct topo_links {
 struct topo {
     const char *source; /* "live" or the file's name */
     const char *host, *cpu_model, *arch;
+    const char *driver;       /* of the GPUs, "550.54.15"; "": there is none, or it gave an error */
+    const char *driver_error; /* that error; "": none */
+    const char *unseen;       /* PCI addresses of GPUs that the driver has and hwloc does not */
     int64_t packages, cores, pus, memory_bytes;
     int64_t pus_apart;        /* units that no NUMA node has */
     const char *cpus_apart;   /* they as a list */
@@ -97,6 +106,9 @@ double topo_links_even(const struct topo *t);
 /* Returns what each GPU can send to the others of the machine over links, the least of all GPUs; 0
  * if links do not reach from each to each. */
 double topo_links_bytes_per_s(const struct topo *t);
+
+/* Adds a line for each thing in which driver and hwloc, or the GPUs of the machine, disagree. */
+void topo_disagree(const struct topo *t, struct str *lines);
 
 void topo_format(const struct topo *t, const struct topo_allowed *a, struct str *out);
 /* Writes the object "reel.topo/1". */

@@ -61,10 +61,12 @@ static void place(hwloc_topology_t top, struct topo *t, hwloc_obj_t obj, struct 
     }
     d->near = -1;
     d->near_at = "";
-    d->pci = "";
+    d->pci = d->pci_id = "";
+    d->ecc = d->mig = -1;
     if (pci) {
         struct hwloc_pcidev_attr_s *a = &pci->attr->pcidev;
         d->pci = arena_printf(&t->arena, "%04x:%02x:%02x.%01x", a->domain, a->bus, a->dev, a->func);
+        d->pci_id = arena_printf(&t->arena, "%04x:%04x", a->vendor_id, a->device_id);
         d->link_bytes_per_s = (double)a->linkspeed * 1e9;
     }
 }
@@ -82,13 +84,20 @@ static void describe_gpu(struct topo *t, hwloc_obj_t pci, struct topo_device *d)
 {
     hwloc_obj_t cuda = os_child(pci, "cuda"), nvml = os_child(pci, "nvml"),
                 any = cuda ? cuda : nvml ? nvml : os_child(pci, "");
-    const char *model = topo_info(cuda ? cuda : nvml, "GPUModel");
+    const char *model = topo_info(pci, TOPO_NOTE_MODEL);
+    if (!*model)
+        model = topo_info(cuda ? cuda : nvml, "GPUModel");
     if (!*model)
         model = pci->name ? pci->name : topo_info(pci, "PCIDevice");
     d->kind = TOPO_GPU;
     d->name = any ? arena_strdup(&t->arena, any->name) : d->pci;
     d->model = arena_strdup(&t->arena, model);
-    d->memory_bytes = gpu_memory(nvml, cuda);
+    d->memory_bytes = topo_info_int(pci, TOPO_NOTE_MEMORY, gpu_memory(nvml, cuda));
+    d->driven = *topo_info(pci, TOPO_NOTE_MEMORY) != 0;
+    d->sm_mhz = topo_info_int(pci, TOPO_NOTE_SM_MHZ, 0);
+    d->sm_max_mhz = topo_info_int(pci, TOPO_NOTE_SM_MAX_MHZ, 0);
+    d->ecc = topo_info_int(pci, TOPO_NOTE_ECC, -1);
+    d->mig = topo_info_int(pci, TOPO_NOTE_MIG, -1);
 }
 
 static void describe_nic(struct topo *t, hwloc_obj_t os, struct topo_device *d)
@@ -96,6 +105,7 @@ static void describe_nic(struct topo *t, hwloc_obj_t os, struct topo_device *d)
     hwloc_obj_t pci = topo_pci_of(os);
     d->kind = TOPO_NIC;
     d->name = arena_strdup(&t->arena, os->name ? os->name : "");
+    d->rate_bytes_per_s = (double)topo_info_int(os, TOPO_NOTE_RATE, 0) * 1e6;
     d->model =
         arena_strdup(&t->arena, pci && pci->name ? pci->name : topo_info(pci, "PCIDevice"));
 }

@@ -1,8 +1,12 @@
 /* The links between GPUs come from hwloc's matrices of bandwidths (hwloc/distances.h): MB/s in one
  * direction between GPUs, ports of switches and processors; 0: no link. GPUs that reach a switch
  * reach each other by it as fast as the slower of the two does, for NVSwitches are a full mesh:
- * hwloc's HWLOC_DISTANCES_TRANSFORM_MERGE_SWITCH_PORTS and _TRANSITIVE_CLOSURE give the same. */
-#include <stdbool.h>
+ * hwloc's HWLOC_DISTANCES_TRANSFORM_MERGE_SWITCH_PORTS and _TRANSITIVE_CLOSURE give the same. An
+ * hwloc that was built without NVML has no matrix: then the driver's word on each GPU's links is
+ * taken, which topo_notes.c has left. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/json.h"
 #include "launcher/machine/topo_priv.h"
@@ -71,6 +75,41 @@ static int matrix_read(struct topo *t, const hwloc_obj_t *objs, const struct hwl
     return 0;
 }
 
+static int64_t gpu_at(const struct topo *t, const char *pci)
+{
+    for (int64_t i = 0; i < t->n_gpus; i++)
+        if (strcmp(t->devices[i].pci, pci) == 0)
+            return i;
+    return END_OTHER;
+}
+
+/* Reads a GPU's links as the driver tells them, "switch*18" or "0000:1c:00.0*4,cpu*2". */
+static void told_read(struct topo *t, int64_t gpu, const char *told, double each,
+                      double *to_switch)
+{
+    char end[24];
+    int links, used;
+    for (; sscanf(told, "%23[^*]*%d%n", end, &links, &used) == 2; told += *told == ',') {
+        int64_t to = strcmp(end, "switch") == 0 ? END_SWITCH
+                     : strcmp(end, "cpu") == 0  ? END_PROCESSOR
+                                                : gpu_at(t, end);
+        link_add(t, gpu, to, links * each, to_switch);
+        told += used;
+    }
+}
+
+static int told_links(struct topo *t, const hwloc_obj_t *objs, struct err *err)
+{
+    double *to_switch = arena_array(&t->arena, (size_t)t->n_gpus, sizeof *to_switch);
+    if (!to_switch)
+        return err_set(err, ERR_NOMEM, "out of memory reading the topology");
+    for (int64_t i = 0; i < t->n_gpus; i++)
+        told_read(t, i, topo_info(objs[i], TOPO_NOTE_LINKS),
+                  (double)topo_info_int(objs[i], TOPO_NOTE_LINK_MBPS, 0) * BYTES_PER_MB, to_switch);
+    switch_join(t, to_switch);
+    return 0;
+}
+
 static int links_alloc(struct topo *t, struct err *err)
 {
     size_t n = (size_t)t->n_gpus;
@@ -109,6 +148,11 @@ int topo_read_links(hwloc_topology_t top, struct topo *t, hwloc_obj_t *objs, str
             return rc;
         t->links.kind = any_link(t) ? matrices[i].kind : NULL;
     }
+    if (t->links.kind)
+        return 0;
+    if ((rc = told_links(t, objs, err)) < 0)
+        return rc;
+    t->links.kind = any_link(t) ? "NVLink" : NULL;
     return 0;
 }
 

@@ -22,6 +22,34 @@ static inline bool topo_os_is(hwloc_obj_t os, unsigned long kind)
 #endif
 }
 
+#if HWLOC_API_VERSION >= 0x00030000
+#define INFOS(obj) ((obj)->infos.array)
+#define INFOS_N(obj) ((obj)->infos.count)
+#else
+#define INFOS(obj) ((obj)->infos)
+#define INFOS_N(obj) ((obj)->infos_count)
+#endif
+
+/* These are notes of ours in the objects of a captured machine: of a NIC MB/s of its ports; of the
+ * machine the driver's release or why it gave none, and each GPU that hwloc does not see; of a
+ * GPU's PCI function what driver.h has. */
+#define TOPO_NOTE_RATE "ReelRateMBps"
+#define TOPO_NOTE_DRIVER "ReelDriver"
+#define TOPO_NOTE_DRIVER_ERROR "ReelDriverError"
+#define TOPO_NOTE_UNSEEN "ReelUnseenGPU"
+#define TOPO_NOTE_MODEL "ReelGPUModel"
+#define TOPO_NOTE_MEMORY "ReelGPUMemoryBytes"
+#define TOPO_NOTE_SM_MHZ "ReelSMClockMHz"
+#define TOPO_NOTE_SM_MAX_MHZ "ReelSMClockMaxMHz"
+#define TOPO_NOTE_ECC "ReelECC"
+#define TOPO_NOTE_MIG "ReelMIG"
+#define TOPO_NOTE_LINKS "ReelLinks"
+#define TOPO_NOTE_LINK_MBPS "ReelLinkMBps"
+
+/* Notes them in a loaded topology of this machine. */
+void topo_note(hwloc_topology_t top);
+/* Returns the whole number noted under this key, else `otherwise`. */
+int64_t topo_info_int(hwloc_obj_t obj, const char *key, int64_t otherwise);
 /* Returns what hwloc notes about an object under this key; "": nothing. */
 const char *topo_info(hwloc_obj_t obj, const char *key);
 /* Returns the PCI function that an OS device hangs under; NULL for virtual ones. */

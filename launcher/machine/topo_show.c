@@ -17,10 +17,76 @@ static void format_device(const struct topo *t, const struct topo_device *d, str
     str_addf(out, "cpus %-16s", *d->cpus ? d->cpus : "-");
     if (d->link_bytes_per_s > 0)
         str_addf(out, " PCI %.1f GB/s", d->link_bytes_per_s / 1e9);
+    if (d->rate_bytes_per_s > 0)
+        str_addf(out, " port %.1f GB/s", d->rate_bytes_per_s / 1e9);
     if (d->near >= 0)
         str_addf(out, " nearest NIC %s (%s%s)", t->devices[d->near].name, d->near_at,
                  d->near_shared > 1 ? ", shared" : "");
     str_addf(out, " %s %s\n", d->model, bytes);
+}
+
+static const char *on_off(int64_t value)
+{
+    return value < 0 ? "unknown" : value ? "on" : "off";
+}
+
+/* Returns the first GPU that the driver tells of, else the first. */
+static const struct topo_device *gpu_first(const struct topo *t)
+{
+    for (int64_t i = 0; i < t->n_gpus; i++)
+        if (t->devices[i].driven)
+            return &t->devices[i];
+    return t->devices;
+}
+
+/* Adds how a GPU differs from the first one, which a fleet of equal GPUs does not. */
+static void gpu_disagree(const struct topo_device *d, const struct topo_device *first,
+                         struct str *lines)
+{
+    if (strcmp(d->model, first->model) != 0)
+        str_addf(lines, "GPU %s is a %s, %s a %s\n", d->name, d->model, first->name, first->model);
+    if (d->memory_bytes != first->memory_bytes)
+        str_addf(lines, "GPU %s has %lld bytes of memory, %s %lld\n", d->name,
+                 (long long)d->memory_bytes, first->name, (long long)first->memory_bytes);
+    if (d->ecc != first->ecc)
+        str_addf(lines, "GPU %s has ECC %s, %s %s\n", d->name, on_off(d->ecc), first->name,
+                 on_off(first->ecc));
+    if (d->sm_mhz != first->sm_mhz)
+        str_addf(lines, "GPU %s may clock to %lld MHz, %s to %lld\n", d->name,
+                 (long long)d->sm_mhz, first->name, (long long)first->sm_mhz);
+}
+
+void topo_disagree(const struct topo *t, struct str *lines)
+{
+    if (*t->driver_error)
+        str_addf(lines, "%s\n", t->driver_error);
+    if (*t->unseen)
+        str_addf(lines, "the driver has GPUs that hwloc does not see: %s\n", t->unseen);
+    for (int64_t i = 0; i < t->n_gpus; i++) {
+        const struct topo_device *d = &t->devices[i];
+        if (*t->driver && !d->driven && str_starts(d->pci_id, "10de:"))
+            str_addf(lines, "hwloc sees GPU %s (%s), the driver does not have it\n", d->name,
+                     d->pci);
+        else
+            gpu_disagree(d, gpu_first(t), lines);
+        if (d->mig == 1)
+            str_addf(lines, "GPU %s is divided by MIG: a rank gets a part of it\n", d->name);
+    }
+}
+
+/* Writes the driver and what it lets the GPUs do, and where that differs among them. */
+static void format_driver(const struct topo *t, struct str *out)
+{
+    struct str lines = STR_INIT;
+    const struct topo_device *d = gpu_first(t);
+    if (*t->driver && t->n_gpus > 0)
+        str_addf(out, "  driver %s: SM clock %lld of %lld MHz, ECC %s, MIG %s\n", t->driver,
+                 (long long)d->sm_mhz, (long long)d->sm_max_mhz, on_off(d->ecc), on_off(d->mig));
+    topo_disagree(t, &lines);
+    for (char *line = lines.p; lines.len && *line; line += strcspn(line, "\n") + 1)
+        str_addf(out, "  disagrees: %.*s\n", (int)strcspn(line, "\n"), line);
+    out->failed |= lines.failed;
+    str_release(&lines);
 }
 
 /* Returns the width of the longest name of a GPU. */
@@ -35,7 +101,7 @@ static int names_width(const struct topo *t)
 static void format_rate(double bytes_per_s, int width, struct str *out)
 {
     if (bytes_per_s > 0)
-        str_addf(out, " %*.*f", width, bytes_per_s < 100e9 ? 1 : 0, bytes_per_s / 1e9);
+        str_addf(out, " %*.1f", width, bytes_per_s / 1e9);
     else
         str_addf(out, " %*s", width, ".");
 }
@@ -109,6 +175,7 @@ void topo_format(const struct topo *t, const struct topo_allowed *a, struct str 
         format_device(t, &t->devices[i], out);
     if (t->n_gpus == 0)
         str_addf(out, "  no GPU seen\n");
+    format_driver(t, out);
     format_links(t, out);
     for (int64_t i = 0; i < t->n_switches; i++)
         format_switch(t, &t->switches[i], out);
@@ -126,6 +193,30 @@ void topo_format(const struct topo *t, const struct topo_allowed *a, struct str 
     str_addc(out, '\n');
 }
 
+static void write_driven(const struct topo_device *d, struct json_out *o)
+{
+    json_obj_begin(o, "driver");
+    json_put_int(o, "sm_mhz", d->sm_mhz);
+    json_put_int(o, "sm_max_mhz", d->sm_max_mhz);
+    json_put_text(o, "ecc", on_off(d->ecc));
+    json_put_text(o, "mig", on_off(d->mig));
+    json_obj_end(o);
+}
+
+static void write_disagreements(const struct topo *t, struct json_out *o)
+{
+    struct str lines = STR_INIT;
+    topo_disagree(t, &lines);
+    json_arr_begin(o, "disagreements");
+    for (char *line = lines.p, *end; lines.len && *line; line = end + 1) {
+        end = line + strcspn(line, "\n");
+        *end = 0;
+        json_put_text(o, NULL, line);
+    }
+    json_arr_end(o);
+    str_release(&lines);
+}
+
 static void write_device(const struct topo *t, const struct topo_device *d, struct json_out *o)
 {
     json_obj_begin(o, NULL);
@@ -133,10 +224,15 @@ static void write_device(const struct topo *t, const struct topo_device *d, stru
     json_put_text(o, "name", d->name);
     json_put_text(o, "model", d->model);
     json_put_text(o, "pci", d->pci);
+    json_put_text(o, "pci_id", d->pci_id);
     json_put_text(o, "cpus", d->cpus);
     json_put_int(o, "numa", d->numa);
     json_put_num(o, "link_bytes_per_s", d->link_bytes_per_s);
+    if (d->kind == TOPO_NIC)
+        json_put_num(o, "rate_bytes_per_s", d->rate_bytes_per_s);
     json_put_int(o, "memory_bytes", d->memory_bytes);
+    if (d->driven)
+        write_driven(d, o);
     if (d->near >= 0) {
         json_put_text(o, "nearest_nic", t->devices[d->near].name);
         json_put_text(o, "nearest_nic_at", d->near_at);
@@ -193,6 +289,7 @@ void topo_write(const struct topo *t, const struct topo_allowed *a, const char *
     json_put_text(o, "host", t->host);
     json_put_text(o, "arch", t->arch);
     json_put_text(o, "cpu_model", t->cpu_model);
+    json_put_text(o, "driver", t->driver);
     json_put_int(o, "packages", t->packages);
     json_put_int(o, "cores", t->cores);
     json_put_int(o, "pus", t->pus);
@@ -216,6 +313,7 @@ void topo_write(const struct topo *t, const struct topo_allowed *a, const char *
     if (t->links.kind)
         write_links(t, o);
     write_switches(t, o);
+    write_disagreements(t, o);
     if (a) {
         json_obj_begin(o, "allowed");
         json_put_int(o, "usable_cpus", topo_usable_cpus(t, a));

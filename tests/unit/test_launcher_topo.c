@@ -5,11 +5,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "base/file.h"
 #include "base/str.h"
+#include "launcher/machine/rate.h"
 #include "launcher/machine/topo.h"
 #include "launcher/run/placement.h"
 
@@ -324,6 +327,46 @@ static void pci_switches(void **state)
     }
 }
 
+/* The rate of a NIC is that of its active ports together. */
+static void nic_rates(void **state)
+{
+    static const struct {
+        const char *path, *text;
+    } files[] = {
+        {"infiniband/mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)\n"},
+        {"infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n"},
+        {"infiniband/mlx4_0/ports/1/rate", "56 Gb/sec (4X FDR)\n"},
+        {"infiniband/mlx4_0/ports/1/state", "4: ACTIVE\n"},
+        {"infiniband/mlx4_0/ports/2/rate", "56 Gb/sec (4X FDR)\n"},
+        {"infiniband/mlx4_0/ports/2/state", "4: ACTIVE\n"},
+        {"infiniband/mlx5_1/ports/1/rate", "10 Gb/sec (4X SDR)\n"},
+        {"infiniband/mlx5_1/ports/1/state", "1: DOWN\n"},
+        {"net/eth0/speed", "25000\n"},
+        {"net/eth1/speed", "-1\n"},
+        {"net/eth2/speed", ""},
+    };
+    static const struct {
+        const char *name;
+        double gbit;
+    } table[] = {{"mlx5_0", 400}, {"mlx4_0", 112}, {"mlx5_1", 0}, {"eth0", 25},
+                 {"eth1", 0},     {"eth2", 0},     {"eth3", 0}};
+    char sys[] = "/tmp/rates.XXXXXX", path[512];
+    struct err err;
+    (void)state;
+    assert_non_null(mkdtemp(sys));
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        snprintf(path, sizeof path, "%s/class/%s", sys, files[i].path);
+        *strrchr(path, '/') = 0;
+        assert_int_equal(file_mkdirs(path, &err), 0);
+        snprintf(path, sizeof path, "%s/class/%s", sys, files[i].path);
+        assert_int_equal(file_publish(path, files[i].text, strlen(files[i].text), &err), 0);
+    }
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (rate_of_nic(sys, table[i].name) != table[i].gbit * 1e9 / 8)
+            fail_msg("%s: %g B/s", table[i].name, rate_of_nic(sys, table[i].name));
+    file_remove_tree(sys, NULL);
+}
+
 static void replace(char *text, const char *from, const char *to)
 {
     for (char *p = text; (p = strstr(p, from)); p += strlen(to))
@@ -444,6 +487,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(machines), cmocka_unit_test(links),
                                        cmocka_unit_test(pci_switches),
+                                       cmocka_unit_test(nic_rates),
                                        cmocka_unit_test(units_without_a_node),
                                        cmocka_unit_test(bound_ranks),
                                        cmocka_unit_test(refuses_what_is_no_topology),

@@ -1,0 +1,39 @@
+/* driver: what NVIDIA's driver tells of its GPUs through its library NVML (libnvidia-ml.so.1): its
+ * release, clocks, ECC, MIG and NVLinks. The library comes with the driver, and is loaded when it
+ * is asked, so reel needs none to be built or to run.
+ *
+ *     struct driver d;
+ *     if (driver_read(&d, &why) == 0)  …  driver_release(&d);
+ */
+#ifndef LAUNCHER_MACHINE_DRIVER_H
+#define LAUNCHER_MACHINE_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+struct driver_gpu {
+    char pci[24]; /* "0000:1b:00.0" */
+    char model[96];
+    int64_t memory_bytes;
+    /* the clock that the driver lets programs have, and the highest one; 0: not told */
+    unsigned sm_mhz, sm_max_mhz;
+    int ecc, mig; /* 1 on, 0 off, -1: not told */
+    /* the other ends of its active NVLinks, "switch*18" or "0000:1c:00.0*4,cpu*2"; "": none */
+    struct str links;
+    unsigned link_mbps; /* of one link, MB/s in one direction; 0: not told */
+};
+struct driver {
+    char release[96]; /* "550.54.15" */
+    struct driver_gpu *gpus;
+    size_t n;
+};
+
+/* Asks the driver. ERR_NOT_FOUND: there is no such library here. ERR_ENV: it gave an error, as it
+ * does where its kernel module is not loaded. */
+int driver_read(struct driver *out, struct err *err);
+void driver_release(struct driver *d);
+
+#endif
