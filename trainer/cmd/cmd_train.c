@@ -80,8 +80,8 @@ static const struct opt opts[] = {
      "exit status 0, not 75, when saved before the last step: for callers that read the run's "
      "events"},
     {"quiet", 'q', OPT_BOOL, NULL,
-     "say nothing of plan and steps (default: a line a step, at most one a second on a terminal, "
-     "else of every tenth)"},
+     "say nothing of plan and steps (default: a line a step, or one a second where steps are "
+     "shorter, and not on a terminal every tenth)"},
     {"model", 0, OPT_TEXT, "MODEL|FILE", "instead of --run: model"},
     {"layout", 0, OPT_TEXT, "TEXT",
      "instead of --plan: 'dp=2,zero=1,mbs=1,recompute=none', keys in any order"},

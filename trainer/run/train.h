@@ -32,7 +32,7 @@
 enum train_lines {
     TRAIN_LINES_NONE,
     TRAIN_LINES_SECOND, /* at most one a second, for who watches */
-    TRAIN_LINES_TEN,    /* every tenth step, for a file */
+    TRAIN_LINES_TEN,    /* and every tenth step, for a file */
 };
 struct train_conf {
     const struct run *run;

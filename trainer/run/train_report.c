@@ -131,8 +131,8 @@ static void step_line_say(struct train *t, const struct record_step *s)
 void train_step_line(struct train *t, const struct record_step *s, bool edge)
 {
     t->line.tokens += s->tokens, t->line.flops += s->model_flops, t->line.seconds += s->step_s;
-    bool due = t->conf->lines == TRAIN_LINES_TEN ? (s->step + 1) % LINE_STEPS == 0
-                                                 : clock_mono_s() - t->line.at_s >= 1;
+    bool due = clock_mono_s() - t->line.at_s >= 1 ||
+               (t->conf->lines == TRAIN_LINES_TEN && (s->step + 1) % LINE_STEPS == 0);
     if (t->conf->lines != TRAIN_LINES_NONE && (due || edge))
         step_line_say(t, s);
 }
