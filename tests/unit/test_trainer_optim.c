@@ -258,6 +258,13 @@ static double run_apart(const char *layout, int zero)
     return most;
 }
 
+/* With RANKS=all everything is tried with everything, else each with some. */
+static bool all_tried(void)
+{
+    const char *ranks = getenv("RANKS");
+    return ranks && strcmp(ranks, "all") == 0;
+}
+
 static bool fits(const char *layout)
 {
     struct layout l;
@@ -314,13 +321,13 @@ static void a_lost_sum_is_seen(void **state)
             }
 }
 
-/* Layouts that differ in zero alone: the same bits everywhere. */
-static void zero_leaves_bits(void)
+/* Layouts that differ in zero alone, every second one of them: the same bits everywhere. */
+static void zero_leaves_bits(int first)
 {
     struct rig a, b;
     struct optim_result ra, rb;
     struct err err = {0};
-    for (int i = 0; i < LEN(layouts); i++)
+    for (int i = all_tried() ? 0 : first % 2; i < LEN(layouts); i += all_tried() ? 1 : 2)
         for (int zero = 1; zero <= 3 && fits(layouts[i]); zero++) {
             rig_open_layout(&a, layouts[i], 0);
             rig_open_layout(&b, layouts[i], zero);
@@ -360,7 +367,7 @@ static void zero_changes_no_bit(void **state)
     (void)state;
     for (number = DTYPE_F64; number <= DTYPE_BF16; number += DTYPE_BF16)
         for (moments = MOMENTS_SAME; moments <= MOMENTS_BF16; moments++)
-            zero_leaves_bits();
+            zero_leaves_bits((number == DTYPE_BF16) + (int)moments);
     number = DTYPE_F64;
     moments = MOMENTS_SAME;
 }
@@ -569,6 +576,8 @@ static void whose_it_was(void **state)
             for (int64_t k = 0; k < 3 * r.params.n; k++) {
                 int64_t t = k / 3, n = r.sh.tensors[t].count, found = -1;
                 int rank = (int)(k % world->size);
+                if (!all_tried() && (k + t + zero + i) % 3 != 0)
+                    continue; /* a tensor's first, middle or last: all of them in three zeros */
                 double any = shards_trained(&r.sh, t) && n > 0; /* a stage has not every tensor */
                 must(comm_max(world, &any, 1, &err), &err);
                 if (any == 0 || !bad_step(&r, &u, t, k % 3 * (n - 1) / 2, rank, &found))
