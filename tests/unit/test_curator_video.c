@@ -19,7 +19,7 @@
 #include "base/limits.h"
 #include "curator/video.h"
 
-enum { WIDE = 96, HIGH = 64, PARTS = 4 /* rows and columns of means */, TEXT = 4096 };
+enum { WIDE = 96, HIGH = 64, PARTS = 4 /* rows and columns of means */, TEXT = 16384 };
 static const double NEAR = 2; /* 8-bit units */
 static char scratch[] = "/tmp/reel-video.XXXXXX";
 
@@ -80,18 +80,38 @@ static struct video_info ours(const char *name, struct means *m)
     return info;
 }
 
-/* The first frame as the command gives it. */
-static void theirs(const char *name, const char *filters, struct means *m)
+/* One file of many that are compared: what makes it of a source that all share, its name, and the
+ * filters by which the command's first frame is to be ours. */
+struct look { char make[256], name[16], filters[256]; };
+
+/* Makes the files, and raw.0, raw.1 ... of their first frames: by two calls of the command for all of
+ * them, because each takes a tenth of a second to begin. */
+static void looks_make(const struct look *looks, int n, const char *source)
 {
-    struct str raw = STR_INIT;
+    struct str make = STR_INIT, inputs = STR_INIT, outputs = STR_INIT;
+    for (int i = 0; i < n; i++) {
+        str_addf(&make, " %s %s", looks[i].make, looks[i].name);
+        str_addf(&inputs, " -noautorotate -i %s", looks[i].name);
+        str_addf(&outputs,
+                " -map %d:v -vf '%s' -frames:v 1 -f rawvideo -pix_fmt rgb24 raw.%d", i,
+                looks[i].filters, i);
+    }
+    shell("ffmpeg -nostdin -v error -y %s%s", source, make.p);
+    shell("ffmpeg -nostdin -v error -y%s%s", inputs.p, outputs.p);
+    str_release(&make), str_release(&inputs), str_release(&outputs);
+}
+
+/* Returns the means of the command's first frame. */
+static struct means theirs(const char *raw)
+{
+    struct str text = STR_INIT;
     struct err err = {0};
-    shell("ffmpeg -nostdin -v error -y -noautorotate -i %s -vf '%s' -frames:v 1 -f rawvideo "
-          "-pix_fmt rgb24 raw",
-          name, filters);
-    assert_int_equal(file_read(in_scratch("raw"), 1 << 20, &raw, &err), 0);
-    assert_int_equal(raw.len, HIGH * WIDE * 3);
-    means_add((const uint8_t *)raw.p, HIGH, WIDE, m);
-    str_release(&raw);
+    struct means m;
+    assert_int_equal(file_read(in_scratch(raw), 1 << 20, &text, &err), 0);
+    assert_int_equal(text.len, HIGH * WIDE * 3);
+    means_add((const uint8_t *)text.p, HIGH, WIDE, &m);
+    str_release(&text);
+    return m;
 }
 
 static void assert_near(const char *what, const struct means *a, const struct means *b)
@@ -104,6 +124,19 @@ static void assert_near(const char *what, const struct means *a, const struct me
                              y, x, c, a->of[y][x][c], b->of[y][x][c]);
 }
 
+static void looks_compare(const struct look *looks, int n, const char *source)
+{
+    looks_make(looks, n, source);
+    for (int i = 0; i < n; i++) {
+        struct means a, b;
+        char raw[16];
+        snprintf(raw, sizeof raw, "raw.%d", i);
+        ours(looks[i].name, &a);
+        b = theirs(raw);
+        assert_near(looks[i].make, &a, &b);
+    }
+}
+
 /* One of each matrix, range and format, marked as it is; scaled by the filter with matrix and range
  * named. */
 static void test_colours(void **state)
@@ -114,25 +147,22 @@ static void test_colours(void **state)
     static const char *const ranges[] = {"tv", "pc"}, *const formats[] = {"yuv420p", "yuv422p",
                                                                           "yuv444p", "yuv420p10le",
                                                                           "yuv422p10le"};
+    enum { LOOKS = 3 * 2 * 5 };
+    struct look looks[LOOKS];
     (void)state;
-    for (size_t m = 0; m < 3; m++)
-        for (size_t r = 0; r < 2; r++)
-            for (size_t f = 0; f < 5; f++) {
-                struct means a, b;
-                char filters[256], what[64];
-                snprintf(what, sizeof what, "%s %s %s", names[m], ranges[r], formats[f]);
-                shell("ffmpeg -nostdin -v error -y -f lavfi -i testsrc2=s=288x192:r=10:d=0.2 "
-                      "-vf format=gbrp,scale=out_color_matrix=%s:out_range=%s,format=%s -c:v ffv1 "
-                      "-colorspace %s -color_range %s c.mkv",
-                      names[m], ranges[r], formats[f], matrices[m], ranges[r]);
-                snprintf(filters, sizeof filters,
-                         "scale=%d:%d:in_color_matrix=%s:in_range=%s:flags=bicubic+accurate_rnd+"
-                         "full_chroma_int",
-                         WIDE, HIGH, names[m], ranges[r]);
-                ours("c.mkv", &a);
-                theirs("c.mkv", filters, &b);
-                assert_near(what, &a, &b);
-            }
+    for (int i = 0; i < LOOKS; i++) {
+        int m = i / 10, r = i / 5 % 2, f = i % 5;
+        snprintf(looks[i].name, sizeof looks[i].name, "c%d.mkv", i);
+        snprintf(looks[i].make, sizeof looks[i].make,
+                 "-vf format=gbrp,scale=out_color_matrix=%s:out_range=%s,format=%s -c:v ffv1 "
+                 "-colorspace %s -color_range %s",
+                 names[m], ranges[r], formats[f], matrices[m], ranges[r]);
+        snprintf(looks[i].filters, sizeof looks[i].filters,
+                 "scale=%d:%d:in_color_matrix=%s:in_range=%s:flags=bicubic+accurate_rnd+"
+                 "full_chroma_int",
+                 WIDE, HIGH, names[m], ranges[r]);
+    }
+    looks_compare(looks, LOOKS, "-f lavfi -i testsrc2=s=288x192:r=10:d=0.2");
 }
 
 /* One colour through encoder and back: the numbers themselves. Unmarked, the size decides. */
@@ -178,21 +208,23 @@ static void test_shape(void **state)
         {"testsrc2=s=288x192", "-aspect 3/4", "crop=288:96,"},      /* pixels of 1/2 */
         {"testsrc2=s=400x192", "", "crop=288:192,"},
     };
+    enum { ROWS = sizeof rows / sizeof *rows };
+    struct look looks[ROWS];
+    struct str flats = STR_INIT;
     (void)state;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct means a, b;
-        char filters[256];
+    for (int i = 0; i < ROWS; i++) {
         shell("ffmpeg -nostdin -v error -y -f lavfi -i %s:r=10:d=0.2 -pix_fmt yuv420p -c:v libx264 "
-              "-qp 0 flat.mp4 && "
-              "ffmpeg -nostdin -v error -y -i flat.mp4 -c copy %s s.mp4",
-              rows[i].input, rows[i].options);
-        snprintf(filters, sizeof filters,
+              "-qp 0 flat%d.mp4",
+              rows[i].input, i);
+        str_addf(&flats, " -i flat%d.mp4", i);
+        snprintf(looks[i].name, sizeof looks[i].name, "s%d.mp4", i);
+        snprintf(looks[i].make, sizeof looks[i].make, "-map %d:v -c copy %s", i, rows[i].options);
+        snprintf(looks[i].filters, sizeof looks[i].filters,
                  "%sscale=%d:%d:in_color_matrix=bt601:flags=bicubic+accurate_rnd+full_chroma_int",
                  rows[i].filters, WIDE, HIGH);
-        ours("s.mp4", &a);
-        theirs("s.mp4", filters, &b);
-        assert_near(rows[i].options, &a, &b);
     }
+    looks_compare(looks, ROWS, flats.p);
+    str_release(&flats);
 }
 
 /* Formats of which a plain crop or the plain range would make another picture: grey that nobody
@@ -211,20 +243,21 @@ static void test_formats(void **state)
         {"400x192", "monow", "format=yuv444p,crop=288:192:56:0:exact=1,"},
         {"192x292", "monob", "format=yuv444p,crop=192:128:0:82:exact=1,"},
     };
+    enum { ROWS = sizeof rows / sizeof *rows };
+    struct look looks[ROWS];
+    struct str sources = STR_INIT;
     (void)state;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct means a, b;
-        char filters[256];
-        shell("ffmpeg -nostdin -v error -y -f lavfi -i testsrc2=s=%s:r=10:d=0.2 -c:v rawvideo "
-              "-pix_fmt %s f.nut",
-              rows[i].size, rows[i].format);
-        snprintf(filters, sizeof filters,
+    for (int i = 0; i < ROWS; i++) {
+        str_addf(&sources, " -f lavfi -i testsrc2=s=%s:r=10:d=0.2", rows[i].size);
+        snprintf(looks[i].name, sizeof looks[i].name, "f%d.nut", i);
+        snprintf(looks[i].make, sizeof looks[i].make, "-map %d:v -c:v rawvideo -pix_fmt %s", i,
+                 rows[i].format);
+        snprintf(looks[i].filters, sizeof looks[i].filters,
                  "%sscale=%d:%d:flags=bicubic+accurate_rnd+full_chroma_int", rows[i].filters, WIDE,
                  HIGH);
-        ours("f.nut", &a);
-        theirs("f.nut", filters, &b);
-        assert_near(rows[i].format, &a, &b);
     }
+    looks_compare(looks, ROWS, sources.p);
+    str_release(&sources);
 }
 
 static int planes_same(void *ctx, const struct video_frame *f, struct err *err)
@@ -245,14 +278,19 @@ static void test_still(void **state)
                                           "pal8", "yuvj420p", "gray"};
     static uint8_t first[SHOTS_BYTES];
     (void)state;
+    struct str outputs = STR_INIT;
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        str_addf(&outputs, " -c:v rawvideo -pix_fmt %s still.%s.nut", formats[i], formats[i]);
+    shell("ffmpeg -nostdin -v error -y -f lavfi -i color=c=0xC03020:s=1280x720:r=10:d=0.3%s",
+          outputs.p);
+    str_release(&outputs);
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         struct video_info info;
         struct err err = {0};
-        shell("ffmpeg -nostdin -v error -y -f lavfi -i color=c=0xC03020:s=1280x720:r=10:d=0.3 -c:v "
-              "rawvideo -pix_fmt %s still.nut",
-              formats[i]);
+        char name[32];
+        snprintf(name, sizeof name, "still.%s.nut", formats[i]);
         assert_int_equal(
-            video_decode(in_scratch("still.nut"), HIGH, WIDE, planes_same, first, &info, &err), 0);
+            video_decode(in_scratch(name), HIGH, WIDE, planes_same, first, &info, &err), 0);
         assert_int_equal(info.frames, 3);
     }
 }
