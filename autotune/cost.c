@@ -1,7 +1,7 @@
 /* The terms of a data-parallel step on the slowest replica: n samples in m micro-batches, S tokens
  * a sample, D hidden, F ffn, L layers, P parameters, w bytes of an activation or weight, f of a
  * gradient or a number of the optimizer's, d replicas. G and A are the model FLOPs of n samples
- * (flops_reel/2: forward and backward) in matrices and in attention.
+ * (flops_reel/3: forward and backward) in matrices and in attention.
  *
  *     gemm         G / gemm_flops
  *     attention    A / attn_flops

@@ -392,11 +392,12 @@ static enum dtype dtype_of(const struct buffer_spec *spec, const struct shape *t
 
 static int buffers_check(const struct buffer_spec *spec, struct err *err)
 {
-    if (!model_is_video(spec->model))
+    if (!model_is_trainable(spec->model))
         return err_set(err, ERR_INPUT,
-                       "model %s: family '%s' has no buffer list: give a model of videos ('reel "
-                       "model' lists them)",
-                       spec->model->name, model_family_names[spec->model->family]);
+                       "model %s: family '%s' with adaln '%s' has no buffer list: give a model "
+                       "that is not for planning only ('reel model' lists them)",
+                       spec->model->name, model_family_names[spec->model->family],
+                       model_adaln_names[spec->model->adaln]);
     if (spec->tokens > INT32_MAX || spec->samples > INT32_MAX || spec->text_tokens > INT32_MAX)
         return err_set(err, ERR_LIMIT,
                        "micro-batch of %lld tokens, %lld samples, %lld text tokens: each must be "

@@ -1,9 +1,9 @@
 /* Two named counts of one training step's floating-point operations. A multiply-add is 2, a step is
  * 3 x forward.
  *
- * flops_reel/2, one sample of s tokens with a caption of c (D hidden, L layers):
+ * flops_reel/3, one sample of s tokens with a caption of c (D hidden, L layers):
  *     linear      6 · W_token · s       W_token: weights flagged PARAM_PER_TOKEN (projections, MLP,
- *                                       patch embedding, head)
+ *                                       patch embedding, head) or PARAM_TIED (a tied head)
  *     per_text    6 · W_text · c        cross-attention's K/V projections, met by text tokens
  *     per_sample  6 · W_sample          AdaLN and the conditioning embedders, met once a sample
  *     self_attn   12 · D · pairs · L    pairs: (query, key) pairs that attend. s² when all tokens
@@ -46,13 +46,13 @@ static void count_weights(const struct param_list *list, double tokens, double t
     for (int64_t i = 0; i < list->n; i++) {
         const struct param *p = &list->items[i];
         double once = 6.0 * (double)p->count, work = 0;
-        if (p->flags & PARAM_PER_TOKEN)
+        if (p->flags & (PARAM_PER_TOKEN | PARAM_TIED))
             f->linear += work = once * tokens;
         else if (p->flags & PARAM_PER_TEXT)
             f->per_text += work = once * text_tokens;
         else if (p->flags & PARAM_PER_SAMPLE)
             f->per_sample += work = once;
-        f->by_part[p->part] += work;
+        f->by_part[p->flags & PARAM_TIED ? PART_HEAD : p->part] += work;
     }
 }
 

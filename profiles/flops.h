@@ -2,11 +2,13 @@
  * named formulas.
  *
  * flops_seed/1 is 84·D²·L + 12·s·D·L per token, the count recovered from NVIDIA's published
- * tokens/s and TFLOPS; it serves to compare with their tables only. flops_reel/2 counts, per token
+ * tokens/s and TFLOPS; it serves to compare with their tables only. flops_reel/3 counts, per token
  * and layer, 6·(weights met by every token) + 12·s·d for bidirectional self-attention (the real
  * mask area when packed or windowed) + 12·s_text·d for cross-attention. Work per sample and per
- * text token is counted where it happens. MFU is computed with flops_reel/2. Recompute never
- * counts. (flops_reel/1 took s_text to be the model's text_len whatever the caption was.)
+ * text token is counted where it happens. MFU is computed with flops_reel/3. Recompute never
+ * counts. Causal attention counts half the pairs, and a vocabulary's head counts whether or not its
+ * matrix is the embedding's. (flops_reel/2 counted no work in a tied head: it differs for gpt
+ * alone. flops_reel/1 took s_text to be the model's text_len whatever the caption was.)
  */
 #ifndef PROFILES_FLOPS_H
 #define PROFILES_FLOPS_H
@@ -30,7 +32,7 @@ int flops_reel_sample(const struct model *m, struct seq s, int64_t text, struct 
 
 /* Returns the two terms of the FLOPs per token of flops_seed/1 (NULL: not wanted). */
 void flops_seed_terms(const struct model *m, double tokens, double *linear, double *attention);
-#define FLOPS_REEL_VERSION "flops_reel/2"
+#define FLOPS_REEL_VERSION "flops_reel/3"
 #define FLOPS_SEED_VERSION "flops_seed/1"
 
 #endif

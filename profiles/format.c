@@ -28,7 +28,8 @@ static const struct format model = {
     "{\"schema\": \"reel.model/1\", \"name\": \"small\", \"family\": \"dit\",\n"
     " \"layers\": 4, \"hidden\": 192, \"heads\": 4, \"latent_channels\": 16,\n"
     " \"text_width\": 64, \"text_len\": 16, \"patch_h\": 2, \"patch_w\": 2}\n",
-    "A name may carry a variant: dit-7b+none, +full, +lora_separate, +lora_fused, +lora_single. "
+    "A name may carry a variant: dit-7b+none, +full, +lora_separate, +lora_fused, +lora_single, "
+    "+global. "
     "'reel model' lists the names that are compiled in, and shows what a model is made of.",
     model_format};
 static const struct format device = {

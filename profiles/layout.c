@@ -6,6 +6,7 @@
  *  - Ranks form a grid tp x cp x dp x pp, so the product is the world.
  *  - TP cuts attention by heads and the MLP by columns. When tp exceeds kv_heads, each K/V head is
  *    copied to tp / kv_heads ranks, hence "one divides the other".
+ *    A vocabulary is padded to a multiple of tp (shard.h), so that any tp will do.
  *  - Sequence parallelism (sp) shards the residual stream over the TP group, so every TP rank needs
  *    a token.
  *  - Ring CP cuts a sample into cp near-equal spans of tokens (uneven is fine, empty is not).
@@ -70,7 +71,6 @@ static bool tp_divides_heads(const struct layout_case *c) { return c->m->heads %
 static bool tp_fits_kv_heads(const struct layout_case *c)
 { return one_divides_other(c->m->kv_heads, c->l->tp); }
 static bool tp_divides_ffn(const struct layout_case *c) { return c->m->ffn % c->l->tp == 0; }
-static bool tp_divides_vocab(const struct layout_case *c) { return c->m->vocab % c->l->tp == 0; }
 static bool sp_needs_tp(const struct layout_case *c) { return !c->l->sp || c->l->tp > 1; }
 static bool tokens_for_cp(const struct layout_case *c) { return c->tokens >= c->l->cp; }
 static bool tokens_for_sp(const struct layout_case *c)
@@ -130,8 +130,6 @@ static const struct {
     {"tp-fits-kv-heads", "tp must divide kv_heads or be a multiple of it: give another tp",
      tp_fits_kv_heads},
     {"tp-divides-ffn", "tp must divide the MLP's width: give a divisor of ffn", tp_divides_ffn},
-    {"tp-divides-vocab", "tp must divide the vocabulary: give a divisor of vocab",
-     tp_divides_vocab},
     {"sp-needs-tp", "sequence parallelism shards over the tp group: give tp 2 or more, or sp=0",
      sp_needs_tp},
     {"tokens-for-cp", "each of the cp ranks needs a token of every sample: give a smaller cp",

@@ -2,7 +2,8 @@
  * from it.
  *
  * Reading is strict: an unknown key, a wrong type or a broken rule (the table below) is one error.
- * The writer writes every field in this order, the tables only where there are any. So two
+ * The writer writes every field in this order, those of tables, tied heads and plain
+ * cross-attention only where there are any. So two
  * descriptions of one network have one text, and model_hash is the hash of that text. Where a model
  * stands inside another file ("model" of run.json), it is a catalog name or such an object, and
  * "schema" may be left out.
@@ -16,8 +17,19 @@
  * DiT for S, B, L, XL. stdit-xl has depth, width and text of Open-Sora 1.2's STDiT3-XL/2; its one
  * modulation for all layers is nearest to lora_single, and the layer's full attention is ours.
  * moviegen-1b is the 1B Llama-shaped MovieGen of NeMo with grouped queries; ours adds its position
- * tables once, to the tokens, where NeMo adds them before every block, and normalizes queries and
- * keys like the other families.
+ * tables once, to the tokens, where NeMo adds them before every block, normalizes queries and keys
+ * like the other families, and modulates cross-attention too. moviegen-5b and moviegen-30b are
+ * NeMo's DiTLlama5BConfig and DiTLlama30BConfig, cross-attention not modulated.
+ *
+ * cosmos-7b and cosmos-14b are the diffusion models of Cosmos 1.0, which are dit-7b and dit-14b
+ * with a padding mask; their learned positions beside the rotary ones (0.02 %) are left out.
+ * wan-14b is Wan 2.1 T2V-14B (github.com/Wan-Video/Wan2.1, wan_t2v_14B.py); biases (0.1 %) and the
+ * MLP that widens text of 4096 to the 5120 that cross-attention reads (0.3 %) are left out.
+ *
+ * llama-3-8b, -70b and -405b are Llama 3.1's (arXiv 2407.21783, table 3); gpt-3-175b is that of
+ * "Language Models are Few-Shot Learners" (arXiv 2005.14165, table 2.1), without biases and its
+ * 2,048 learned positions (0.02 % together). A vocabulary is what the tokenizer has: trainers pad
+ * it, and so does shard.h.
  */
 #include "profiles/model.h"
 
@@ -32,7 +44,7 @@
 
 const char *const model_family_names[] = {"dit", "moviegen", "stdit", "gpt", "llama", NULL};
 const char *const model_adaln_names[] = {
-    "none", "full", "lora_separate", "lora_fused", "lora_single", NULL};
+    "none", "full", "lora_separate", "lora_fused", "lora_single", "global", NULL};
 
 static bool adaln_is_lora(enum model_adaln a)
 {
@@ -48,7 +60,7 @@ int64_t model_modulations(const struct model *m)
 {
     if (m->adaln == ADALN_NONE)
         return 0;
-    return model_self_attentions(m) + (model_has_cross(m) ? 1 : 0) + 1;
+    return model_self_attentions(m) + (model_has_cross(m) && !m->cross_plain ? 1 : 0) + 1;
 }
 
 size_t model_names(const char *const **names)
@@ -71,6 +83,9 @@ static bool video_has_channels(const struct model *m)
 { return model_is_video(m) == (m->latent_channels > 0); }
 static bool language_has_vocab(const struct model *m)
 { return model_is_video(m) == (m->vocab == 0); }
+static bool tied_with_vocab(const struct model *m) { return !m->tied_head || m->vocab > 0; }
+static bool plain_with_modulation(const struct model *m)
+{ return !m->cross_plain || (model_has_cross(m) && m->adaln != ADALN_NONE); }
 static bool language_is_plain(const struct model *m)
 {
     return model_is_video(m) || (m->adaln == ADALN_NONE && m->text_width == 0 &&
@@ -106,6 +121,9 @@ static const struct {
                          "tokenizer's channels"},
     {language_has_vocab, "vocab belongs to gpt and llama and to them only: give the vocabulary's "
                          "size there, 0 elsewhere"},
+    {tied_with_vocab, "tied_head belongs to gpt and llama and to them only: leave it out"},
+    {plain_with_modulation,
+     "cross_plain needs cross-attention and an adaln other than none: leave it out"},
     {tables_together, "pos_t, pos_h and pos_w go together, in the video families: give all above 0 "
                       "(learned tables) or leave them out"},
     {language_is_plain, "gpt and llama have no AdaLN, text conditioning, conditioning channels or "
@@ -167,6 +185,8 @@ static const struct json_field fields[] = {
     {"adaln_rank", JSON_INT, offsetof(struct model_text, m.adaln_rank), .optional = true, .min = 0,
      .max = 1 << 20,
      .help = "of the lora forms, and only there"},
+    {"cross_plain", JSON_BOOL, offsetof(struct model_text, m.cross_plain), .optional = true,
+     .help = "cross-attention is not modulated; planning only"},
     {"patch_t", JSON_INT, offsetof(struct model_text, m.patch_t), .optional = true, .min = 1,
      .max = 64,
      .help = "latent cells of a token, along time"},
@@ -186,6 +206,8 @@ static const struct json_field fields[] = {
     {"vocab", JSON_INT, offsetof(struct model_text, m.vocab), .optional = true, .min = 0,
      .max = 1 << 30,
      .help = "gpt and llama only"},
+    {"tied_head", JSON_BOOL, offsetof(struct model_text, m.tied_head), .optional = true,
+     .help = "the head multiplies by the token embedding; left out: true for gpt, else false"},
     {"rope_theta", JSON_NUM, offsetof(struct model_text, m.rope_theta), .optional = true, .min = 1,
      .max = 1e12,
      .help = "base of the rotary positions"},
@@ -213,6 +235,8 @@ static void defaults_fill(struct model_text *t, const cJSON *obj)
         m->kv_heads = m->heads;
     if (!json_member(obj, "ffn"))
         m->ffn = 4 * m->hidden;
+    if (!json_member(obj, "tied_head"))
+        m->tied_head = m->family == MODEL_GPT;
     if (!json_member(obj, "gated_mlp"))
         m->gated_mlp = m->family == MODEL_MOVIEGEN || m->family == MODEL_LLAMA;
 }
@@ -253,12 +277,16 @@ void model_write(const struct model *m, struct json_out *o, const char *key)
     json_put_int(o, "text_len", m->text_len);
     json_put_text(o, "adaln", model_adaln_names[m->adaln]);
     json_put_int(o, "adaln_rank", m->adaln_rank);
+    if (m->cross_plain)
+        json_put_bool(o, "cross_plain", true);
     json_put_int(o, "patch_t", m->patch_t);
     json_put_int(o, "patch_h", m->patch_h);
     json_put_int(o, "patch_w", m->patch_w);
     json_put_int(o, "latent_channels", m->latent_channels);
     json_put_int(o, "cond_channels", m->cond_channels);
     json_put_int(o, "vocab", m->vocab);
+    if (!model_is_video(m))
+        json_put_bool(o, "tied_head", m->tied_head);
     json_put_num(o, "rope_theta", m->rope_theta);
     if (model_has_tables(m)) {
         json_put_int(o, "pos_t", m->pos_t);
@@ -298,7 +326,7 @@ static int variant_apply(struct model *m, const char *variant, struct err *err)
     const char *near = str_nearest(variant, model_adaln_names);
     return err_set(err, ERR_NOT_FOUND,
                    "model %s: '%s' is no AdaLN variant%s%s: give none, full, lora_separate, "
-                   "lora_fused or lora_single",
+                   "lora_fused, lora_single or global",
                    m->name, variant, near ? ", did you mean " : "", near ? near : "");
 }
 

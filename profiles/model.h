@@ -24,6 +24,9 @@ enum model_adaln {
     ADALN_LORA_SEPARATE,
     ADALN_LORA_FUSED,    /* one D -> 3r -> 9D, the same shared branch (NeMo) */
     ADALN_LORA_SINGLE,   /* one D -> r -> 9D, no shared branch (DFM) */
+    /* one D -> 9D outside the layers, to which each layer adds a learned table of 9D (Wan, PixArt);
+     * planning only */
+    ADALN_GLOBAL,
 };
 extern const char *const model_family_names[];
 extern const char *const model_adaln_names[];
@@ -40,9 +43,12 @@ struct model {
     int64_t text_width, text_len;
     enum model_adaln adaln;
     int64_t adaln_rank;
+    /* cross-attention is not modulated, so that 6D stand where 9D do above; planning only */
+    bool cross_plain;
     int64_t patch_t, patch_h, patch_w; /* latent cells per token */
     int64_t latent_channels, cond_channels;
     int64_t vocab;         /* gpt, llama (planning only) */
+    bool tied_head;        /* their head's matrix is the token embedding */
     double rope_theta;     /* 3D RoPE base, default 10000 */
     /* rows of the learned position tables that replace rotary positions; 0: none */
     int64_t pos_t, pos_h, pos_w;
@@ -51,6 +57,9 @@ struct model {
 static inline int64_t model_head_dim(const struct model *m) { return m->hidden / m->heads; }
 static inline bool model_is_video(const struct model *m)
 { return m->family != MODEL_GPT && m->family != MODEL_LLAMA; }
+/* Says whether the trainer and its account of buffers know the model; others are for planning. */
+static inline bool model_is_trainable(const struct model *m)
+{ return model_is_video(m) && m->adaln != ADALN_GLOBAL && !m->cross_plain; }
 static inline bool model_has_cross(const struct model *m) { return m->text_width > 0; }
 /* Says whether positions come from learned tables, added to the patch embedding, instead of rotary
  * ones. */

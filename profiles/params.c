@@ -145,6 +145,14 @@ static struct param gain(enum param_part part, int64_t n)
                           .part = part};
 }
 
+/* What a layer adds to the modulation of all. */
+static struct param table(enum param_part part, int64_t n)
+{
+    struct param p = gain(part, n);
+    p.init = PARAM_ZERO;
+    return p;
+}
+
 /* ---- outside the layers ---- */
 
 static void add_embedding(struct builder *b)
@@ -152,8 +160,10 @@ static void add_embedding(struct builder *b)
     const struct model *m = b->m;
     b->layer = PARAM_LAYER_EMBED;
     if (!model_is_video(m)) {
-        /* a look-up, not a product: no token "meets" these weights */
-        struct param table = normal_matrix(PART_EMBED, m->vocab, m->hidden, 0);
+        /* a look-up, not a product: no token "meets" these weights, unless the head has them too */
+        struct param table = normal_matrix(PART_EMBED, m->vocab, m->hidden,
+                                           m->tied_head ? PARAM_TIED : 0);
+        table.tp = PARAM_TP_ROW;
         add(b, table, "token_embed.weight");
         return;
     }
@@ -180,6 +190,10 @@ static void add_conditioning(struct builder *b)
             "fps_mlp.2.weight");
         add(b, gain(PART_COND, D), "cond_norm.weight");
     }
+    if (m->adaln == ADALN_GLOBAL)
+        add(b, zero_matrix(PART_MODULATION, 3 * model_modulations(m) * D, D, PARAM_PER_SAMPLE,
+                           PARAM_TP_NONE),
+            "adaln.global.weight");
     if (model_has_cross(m)) {
         struct param null_token = {.nd = 1,
                                    .dim = {m->text_width},
@@ -196,7 +210,9 @@ static void add_head(struct builder *b)
     const struct model *m = b->m;
     int64_t D = m->hidden, r = m->adaln_rank;
     b->layer = PARAM_LAYER_HEAD;
-    if (m->adaln == ADALN_FULL) {
+    if (m->adaln == ADALN_GLOBAL) {
+        add(b, table(PART_HEAD, 2 * D), "final.adaln.table");
+    } else if (m->adaln == ADALN_FULL) {
         add(b, zero_matrix(PART_HEAD, 2 * D, D, PARAM_PER_SAMPLE, PARAM_TP_ROW),
             "final.adaln.weight");
     } else if (m->adaln != ADALN_NONE) {
@@ -206,7 +222,7 @@ static void add_head(struct builder *b)
     }
     if (!model_is_video(m))
         add(b, gain(PART_HEAD, D), "final.norm.weight");
-    if (m->family == MODEL_LLAMA)
+    if (!model_is_video(m) && !m->tied_head)
         add(b, matrix(PART_HEAD, m->vocab, D, PARAM_PER_TOKEN, PARAM_TP_ROW), "final.out.weight");
     if (model_is_video(m)) {
         int64_t out = m->latent_channels * model_patch_cells(m);
@@ -286,7 +302,7 @@ static void add_modulation(struct builder *b)
             add_lora(b, "adaln.temporal", r, 3 * D);
         }
         add_lora(b, "adaln.attn", r, 3 * D);
-        if (model_has_cross(m))
+        if (model_has_cross(m) && !m->cross_plain)
             add_lora(b, "adaln.cross", r, 3 * D);
         add_lora(b, "adaln.mlp", r, 3 * D);
         return;
@@ -295,6 +311,9 @@ static void add_modulation(struct builder *b)
         return;
     case ADALN_LORA_SINGLE:
         add_lora(b, "adaln", r, 3 * n * D);
+        return;
+    case ADALN_GLOBAL:
+        add(b, table(PART_MODULATION, 3 * n * D), "adaln.table");
         return;
     }
 }

@@ -30,6 +30,9 @@ enum {
     PARAM_PER_TOKEN = 4,   /* met by every video token (counted in 6·N of flops_reel) */
     PARAM_PER_SAMPLE = 8,  /* met once per sample (conditioning, AdaLN) */
     PARAM_PER_TEXT = 16,   /* met by every text token (cross K/V) */
+    /* a token embedding that is the head's matrix too: there every token meets it, and with a
+     * pipeline the last stage has a copy */
+    PARAM_TIED = 32,
 };
 /* A run's adapters (finetune.h): A stands behind its base, B behind A. */
 enum param_lora { PARAM_LORA_NONE, PARAM_LORA_A, PARAM_LORA_B };

@@ -315,10 +315,13 @@ int run_check(const struct run *r, const char *where, struct err *err)
         return rc;
     if (r->n_stages < 1)
         return err_set(err, ERR_INPUT, "%s: stages is empty: give at least one stage", where);
-    if (!model_is_video(&r->model))
+    if (!model_is_trainable(&r->model))
         return err_set(err, ERR_INPUT,
-                       "%s: model %s is of family %s, which is for planning only: give a dit model",
-                       where, r->model.name, model_family_names[r->model.family]);
+                       "%s: model %s is of family %s with adaln %s%s, which is for planning only: "
+                       "give a dit model",
+                       where, r->model.name, model_family_names[r->model.family],
+                       model_adaln_names[r->model.adaln],
+                       r->model.cross_plain ? " and cross_plain" : "");
     if ((rc = numerics_check(r, where, err)) < 0)
         return rc;
     if ((rc = averages_check(r, where, err)) < 0)

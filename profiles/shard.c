@@ -6,6 +6,7 @@
  *   cross.q                               heads t·H/T ..                                all
  *   cross.kv                              k, v: heads of the rank                       all
  *   mlp.fc1, gated                        gate: t·F/T ..; up: F + t·F/T ..              all
+ *   token_embed, final.out of a vocabulary  t·ceil(V/T) .., the last ranks have fewer     all
  *   any other cut by rows                 t·R/T ..                                      all
  *   cut by columns (out, fc2)             all                                           t·C/T ..
  *   the rest                              all                                           all
@@ -57,11 +58,13 @@ static void rows_add(struct shard_tensor *t, int64_t first, int64_t n)
     t->rows += n;
 }
 
-/* Adds the rank's part of `n` rows that begin at row `base`. */
+/* Adds the rank's part of `n` rows that begin at row `base`. Only a vocabulary's last ranks have
+ * fewer than the others. */
 static void rows_add_part(const struct cut *c, struct shard_tensor *t, int64_t base, int64_t n)
 {
-    BUG_ON(n % c->l->tp);
-    rows_add(t, base + c->place.tp * (n / c->l->tp), n / c->l->tp);
+    int64_t most = num_ceil_div(n, c->l->tp), first = num_min_i64(n, c->place.tp * most);
+    BUG_ON(n % c->l->tp && n != c->m->vocab);
+    rows_add(t, base + first, num_min_i64(most, n - first));
 }
 
 /* Adds the rank's heads of k, then of v; k begins at row `base`. */
@@ -121,10 +124,14 @@ static unsigned replicated_sums(const struct cut *c, const struct param *p)
     return tp | (conditioning && c->l->pp > 1 ? SHARD_SUM_PP : 0);
 }
 
+/* Says whether this rank's is the last stage's copy of a tied head, beside the first one's. */
+static bool is_copy(const struct cut *c, const struct param *p)
+{ return p->flags & PARAM_TIED && c->place.pp > 0; }
+
 static int64_t own_rows(const struct cut *c, const struct param *p, const struct shard_tensor *t)
 {
     bool first_stage = p->layer != PARAM_LAYER_COND || c->place.pp == 0;
-    if (!first_stage || (p->tp == PARAM_TP_NONE && c->place.tp > 0))
+    if (!first_stage || is_copy(c, p) || (p->tp == PARAM_TP_NONE && c->place.tp > 0))
         return 0;
     return c->place.tp % c->copies == 0 ? t->rows : t->kv_row;
 }
@@ -147,7 +154,10 @@ static struct shard_tensor tensor_cut(const struct cut *c, const struct param *p
     }
     if (t.kv_row < 0)
         t.kv_row = t.rows;
+    if (p->flags & PARAM_TIED && c->l->pp > 1)
+        t.sums |= SHARD_SUM_ENDS;
     t.count = t.rows * t.cols;
+    t.room = p->tp == PARAM_TP_ROW ? num_ceil_div(param_rows(p), c->l->tp) * t.cols : t.count;
     t.own_rows = own_rows(c, p, &t);
     return t;
 }
@@ -165,10 +175,11 @@ static int64_t chunk_of(const struct layout *l, int64_t layers, int64_t layer)
 static bool held(const struct cut *c, int64_t layer)
 {
     const struct layout *l = c->l;
+    bool last = c->place.pp == l->pp - 1;
     switch (layer) {
     case PARAM_LAYER_COND: return true;
-    case PARAM_LAYER_EMBED: return c->place.pp == 0;
-    case PARAM_LAYER_HEAD: return c->place.pp == l->pp - 1;
+    case PARAM_LAYER_EMBED: return c->place.pp == 0 || (last && c->m->tied_head);
+    case PARAM_LAYER_HEAD: return last;
     default: return chunk_of(l, c->m->layers, layer) % l->pp == c->place.pp;
     }
 }
@@ -187,7 +198,7 @@ static void unit_fill(const struct cut *c, const struct param_list *params, stru
         *t = tensor_cut(c, &params->items[i]);
         t->offset = at;
         t->unit = u - sh->units;
-        at += num_round_up(t->count, BUFFER_FLAT_ALIGN);
+        at += num_round_up(t->room, BUFFER_FLAT_ALIGN);
     }
     u->elements = num_round_up(at - u->offset, sh->group * BUFFER_FLAT_ALIGN);
 }

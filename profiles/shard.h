@@ -3,7 +3,8 @@
  *
  * Tensor parallelism cuts matrices by rows or columns (params.h says which). Pipeline stages hold
  * the tensors of their layers; the first chunk's rank also holds the embedding, the last chunk's
- * rank the head, and every stage the conditioning. What a rank holds stands in one flat buffer of
+ * rank the head, and every stage the conditioning. A tied head's matrix is the embedding: the last
+ * stage has a copy of it. What a rank holds stands in one flat buffer of
  * *units*, in the parameter list's order: embedding, conditioning, each held layer, head. A unit is
  * padded so that it divides into the pieces of a shard group (FSDP): rank f of the group owns piece
  * f of every unit. All tp ranks of a stage have the same flat layout, and the conditioning unit has
@@ -39,6 +40,7 @@ enum {
     SHARD_SUM_PP = 2, /* all stages: the tensor belongs to the conditioning */
     /* the tp ranks with a copy of the same k/v heads, for local rows from kv_row on */
     SHARD_SUM_KV = 4,
+    SHARD_SUM_ENDS = 8, /* the first and the last stage: the embedding is a tied head */
 };
 
 /* The local matrix of a tensor: up to three ranges of global rows (q, k, v; gate, up) and one range
@@ -48,6 +50,9 @@ struct shard_tensor {
      * are 0) */
     int64_t offset;
     int64_t rows, cols, count;  /* local */
+    /* elements that it takes in the flat buffer: count, but where tp does not divide a vocabulary
+     * all ranks take the most that one has */
+    int64_t room;
     int n;                      /* row ranges */
     /* first global row and number of rows of each range; local rows follow one another */
     int64_t first[SHARD_RANGES], n_rows[SHARD_RANGES];

@@ -20,12 +20,12 @@ const struct opt_cmd cmd_model = {
     "show a model: parameters, FLOPs per token, bytes of its training state",
     "[MODEL|FILE]", opts, ARRAY_LEN(opts), 0, 1,
     "MODEL is a compiled-in model, with another AdaLN if wanted: dit-7b, dit-7b+none, +full, "
-    "+lora_separate, +lora_fused, +lora_single. FILE is a reel.model/1 profile, with a slash in "
-    "its name or ending in .json. Without either, the compiled-in models are listed. FLOPs need "
-    "--seq, as attention depends on it.\n\n"
+    "+lora_separate, +lora_fused, +lora_single, +global. FILE is a reel.model/1 profile, with a "
+    "slash in its name or ending in .json. Without either, the compiled-in models are listed. "
+    "FLOPs need --seq, as attention depends on it.\n\n"
     "The backbone is the layers alone, which is what published parameter tables of this family "
     "count; what lies outside is listed tensor by tensor. FLOPs are forward and backward, "
-    "recompute not counted, by two formulas: flops_reel/2, the one MFU is computed with, counts "
+    "recompute not counted, by two formulas: flops_reel/3, the one MFU is computed with, counts "
     "each product where it happens; flops_seed/1 is the count behind NVIDIA's published numbers "
     "for this family, for comparison with them only.",
 };
@@ -107,7 +107,12 @@ static void text_heading(const struct report *r, struct str *out)
     if (model_has_cross(m))
         str_addf(out, ", text %lld tokens x %lld", (long long)m->text_len,
                  (long long)m->text_width);
-    if (model_is_video(m))
+    if (m->cross_plain)
+        str_add(out, ", cross-attention not modulated");
+    if (!model_is_video(m))
+        str_addf(out, ", vocabulary %lld, head %s", (long long)m->vocab,
+                 m->tied_head ? "tied to the embedding" : "of its own");
+    else
         str_addf(out, ", patch %lldx%lldx%lld of %lld + %lld channels", (long long)m->patch_t,
                  (long long)m->patch_h, (long long)m->patch_w, (long long)m->latent_channels,
                  (long long)m->cond_channels);
@@ -303,7 +308,7 @@ static int list_models(bool json, struct str *out, struct err *err)
         if (json)
             json_put_int(&o, names[i], r.list.total);
         else
-            str_addf(out, "%-12s %3lld layers x %-5lld %18s parameters, adaln %s\n", names[i],
+            str_addf(out, "%-14s %3lld layers x %-5lld %18s parameters, adaln %s\n", names[i],
                      (long long)r.m.layers, (long long)r.m.hidden,
                      with_commas(r.list.total, count, sizeof count), model_adaln_names[r.m.adaln]);
         params_release(&r.list);

@@ -7,7 +7,7 @@ import machine
 from place import Case, Skipped
 from steps import Point, peak_of, timed
 
-FORMULA = "tokens of a step / median of {} x mean step; MFU = flops_reel/2 of a step / step / " \
+FORMULA = "tokens of a step / median of {} x mean step; MFU = flops_reel/3 of a step / step / " \
           "datasheet's dense peak"
 COPY = ("copy", (2 ** 30,), (2 ** 16,))
 GEMM = ("gemm", (8192, 16384, 4096), (32, 32, 32))

@@ -116,7 +116,7 @@ static inline void fx_train_started(struct evlog *log, int next_step, int total)
              "recompute_layers=0",
              "extent", 't', "4x8x8", "gbs", 'i', 16, "world", 'i', 2, "device", 't', "this CPU",
              "dtype", 't', "f32", "peak_flops", 'n', FX_PEAK, "peak_source", 't',
-             "measured FMA rate x 2 cores", "flops_formula", 't', "flops_reel/2", NULL);
+             "measured FMA rate x 2 cores", "flops_formula", 't', "flops_reel/3", NULL);
 }
 
 static inline void fx_save(struct evlog *log, int steps_done, double seconds)

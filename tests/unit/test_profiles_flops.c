@@ -1,4 +1,4 @@
-/* FLOPs: the published rows of flops_seed/1; flops_reel/2 against a walk over the matrix products
+/* FLOPs: the published rows of flops_seed/1; flops_reel/3 against a walk over the matrix products
  * of a forward pass. */
 #include "test_profiles.h"
 
@@ -116,8 +116,9 @@ static void walk_modulation(const struct model *m, double sub_blocks, struct wal
     case ADALN_LORA_SINGLE:
         w->per_sample += product(1, r, D, L) + product(1, sub_blocks * 3 * D, r, L);
         break;
+    case ADALN_GLOBAL: w->per_sample += product(1, sub_blocks * 3 * D, D, 1); break;
     }
-    if (m->adaln != ADALN_FULL)
+    if (m->adaln != ADALN_FULL && m->adaln != ADALN_GLOBAL)
         w->per_sample += product(1, r, D, 1) + product(1, 2 * D, r, 1); /* final norm */
     bool shared = m->adaln == ADALN_LORA_SEPARATE || m->adaln == ADALN_LORA_FUSED;
     /* noise level */
@@ -146,7 +147,7 @@ static struct walk walk_forward(const struct model *m, struct seq e, int64_t tex
     }
     if (m->text_width > 0) {
         walk_cross_attention(m, s, (double)text, &w);
-        sub_blocks += 1;
+        sub_blocks += m->cross_plain ? 0 : 1;
     }
     w.linear += product(s, (double)m->ffn, D, m->gated_mlp ? 2 * L : L) +
                 product(s, D, (double)m->ffn, L);
@@ -186,7 +187,7 @@ static void reel_against_walk(void **state)
     static const char *const names[] = {"dit-tiny",
                                         "dit-xl", "dit-7b", "dit-7b+full", "dit-7b+lora_fused",
                                         "dit-14b", "dit-28b+lora_single",
-                                        "dit-28b+none"};
+                                        "dit-28b+none", "cosmos-7b", "moviegen-30b", "wan-14b"};
     static const struct seq extents[] = {{1, 1, 8192}, {32, 48, 48}, {5, 8, 8}, {1, 1, 1}};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
@@ -218,19 +219,39 @@ static void reel_against_walk_unusual(void **state)
     assert_walk(&m, s);
 }
 
-/* A language model's mask is causal: half the pairs; its table is looked up, not multiplied. */
+/* A language model's mask is causal: half the pairs; its table is looked up, and multiplied where
+ * it is the head too. A head of its own does the same work. */
 static void causal(void **state)
 {
     struct model m = {.name = "g", .family = MODEL_GPT, .layers = 3, .hidden = 64, .heads = 4,
-                      .kv_heads = 4, .ffn = 256, .vocab = 100, .patch_t = 1, .patch_h = 1,
-                      .patch_w = 1};
+                      .kv_heads = 4, .ffn = 256, .vocab = 100, .tied_head = true, .patch_t = 1,
+                      .patch_h = 1, .patch_w = 1};
     struct flops f;
     struct err err;
     (void)state;
     assert_ok(flops_reel_sample(&m, (struct seq){1, 1, 128}, 0, &f, &err), &err);
-    assert_close(f.linear, 6.0 * 12 * 64 * 64 * 3 * 128, 1e-12, "linear");
+    double head = 6.0 * 100 * 64 * 128;
+    assert_close(f.linear, 6.0 * 12 * 64 * 64 * 3 * 128 + head, 1e-12, "linear");
+    assert_close(f.by_part[PART_HEAD], head, 1e-12, "head");
+    assert_true(f.by_part[PART_EMBED] == 0);
     assert_close(f.self_attn, 12.0 * 64 * 3 * 128 * 128 / 2, 1e-12, "self_attn");
     assert_true(f.cross_attn == 0 && f.per_text == 0 && f.per_sample == 0);
+    double tied = f.total;
+    m.tied_head = false;
+    assert_ok(flops_reel_sample(&m, (struct seq){1, 1, 128}, 0, &f, &err), &err);
+    assert_true(f.total == tied && f.by_part[PART_HEAD] == head);
+}
+
+/* Llama 3 405B's report counts 3.8e25 FLOPs in 15.6 T tokens by 6 N; ours adds attention. */
+static void language(void **state)
+{
+    struct model m = model_of("llama-3-405b");
+    struct flops f;
+    struct err err;
+    (void)state;
+    assert_ok(flops_reel_sample(&m, (struct seq){1, 1, 8192}, 0, &f, &err), &err);
+    assert_close((f.total - f.self_attn) / 8192 * 15.6e12, 3.8e25, 1e-2, "3.8e25");
+    assert_close(f.self_attn / 8192, 6.0 * 8192 * 16384 * 126, 1e-12, "attention");
 }
 
 int main(void)
@@ -241,6 +262,7 @@ int main(void)
         cmocka_unit_test(reel_against_walk),
         cmocka_unit_test(reel_against_walk_unusual),
         cmocka_unit_test(causal),
+        cmocka_unit_test(language),
     };
     return cmocka_run_group_tests_name("profiles_flops", tests, NULL, NULL);
 }

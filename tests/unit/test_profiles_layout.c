@@ -200,7 +200,7 @@ static void rules(void **state)
     }
 }
 
-/* A layout that breaks the two rules the small model cannot, and then: every rule is met by some
+/* A layout that breaks the rule the small model cannot, and then: every rule is met by some
  * case. */
 static void every_rule_is_met(void **state)
 {
@@ -215,9 +215,9 @@ static void every_rule_is_met(void **state)
     m = (struct model){.name = "g", .family = MODEL_GPT, .layers = 2, .hidden = 64, .heads = 4,
                        .kv_heads = 4, .ffn = 256, .vocab = 101, .patch_t = 1, .patch_h = 1,
                        .patch_w = 1};
-    assert_fails(layout_check(&l, &m, s, 1, 4, &err), ERR_INPUT, &err, "tp-divides-vocab");
+    assert_ok(layout_check(&l, &m, s, 1, 4, &err), &err); /* a vocabulary is padded */
     for (int i = 0; i < layout_rule_count(); i++) {
-        bool met = i == rule_index("tp-divides-ffn") || i == rule_index("tp-divides-vocab");
+        bool met = i == rule_index("tp-divides-ffn");
         for (size_t k = 0; k < ARRAY_LEN(cases); k++)
             met |= cases[k].rule && rule_index(cases[k].rule) == i;
         if (!met)

@@ -17,7 +17,7 @@ static void compiled_in(void **state)
     const char *const *names;
     struct err err;
     (void)state;
-    assert_int_equal(model_names(&names), ARRAY_LEN(sizes) + 4); /* and those of other_families */
+    assert_int_equal(model_names(&names), ARRAY_LEN(sizes) + 13); /* and others */
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         struct model m;
         assert_ok(model_load(sizes[i].name, &m, &err), &err);
@@ -136,6 +136,9 @@ static const struct {
      "rope_theta is \"10000\": give a number"},
     {HEAD "\"layers\": 2, \"hidden\": 64, \"heads\": 4}",
      "latent_channels belongs to the video families"},
+    {HEAD SIZE "\"latent_channels\": 16, \"tied_head\": true}", "tied_head belongs to gpt and llama"},
+    {HEAD SIZE "\"latent_channels\": 16, \"cross_plain\": true}",
+     "cross_plain needs cross-attention"},
     {HEAD SIZE "\"latent_channels\": 16, \"vocab\": 7}", "vocab belongs to gpt and llama"},
     {"{\"schema\": \"reel.model/1\", \"name\": \"g\", \"family\": \"gpt\", " SIZE
      "\"vocab\": 100, \"adaln\": \"full\"}",
@@ -174,7 +177,7 @@ static void refused(void **state)
 static void round_trip(void **state)
 {
     static const char *const names[] = {"dit-tiny", "dit-7b+lora_fused", "dit-xl+none",
-                                        "moviegen-1b"};
+                                        "moviegen-1b", "wan-14b", "gpt-3-175b", "llama-3-8b"};
     struct hash128 seen[ARRAY_LEN(names)];
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
@@ -184,7 +187,7 @@ static void round_trip(void **state)
         struct json_out o;
         const char *path = in_scratch("m.json");
         assert_ok(model_load(names[i], &m, &err), &err);
-        m.cond_channels = 1;
+        m.cond_channels = model_is_video(&m);
         m.rope_theta = 12345.678;
         m.gated_mlp = true;
         json_out_init(&o, &s, 2);

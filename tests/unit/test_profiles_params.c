@@ -273,20 +273,68 @@ static void without_text(void **state)
     params_release(&list);
 }
 
+/* Published totals: exact where the source gives every weight, else as near as what we leave out
+ * (biases, learned positions, an MLP on the text). */
+static void published_totals(void **state)
+{
+    static const struct { const char *name; double total, tolerance; } rows[] = {
+        {"llama-3-8b", 8030261248.0, 0},      /* of the published weights' index */
+        {"llama-3-70b", 70553706496.0, 0},
+        {"llama-3-405b", 405853388800.0, 0},
+        {"gpt-3-175b", 174600e6, 5e-4},       /* arXiv 2005.14165, table D.1 */
+        {"wan-14b", 14.29e9, 3e-3},           /* Wan 2.1 T2V-14B */
+        {"cosmos-7b", 7.2e9, 1e-2},
+        {"cosmos-14b", 14.2e9, 1e-2},
+        /* NeMo's layers: 2D²(1 + g/a) + 3DF, cross-attention's 2D² and 2·1024·g·128, AdaLN 6D²;
+         * 0.7 % lie outside them */
+        {"moviegen-5b", 32 * (25165824.0 + 75497472 + 18874368 + 2097152 + 56623104), 7e-3},
+        {"moviegen-30b", 48 * (88080384.0 + 301989888 + 75497472 + 2097152 + 226492416), 7e-3},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct model m = model_of(rows[i].name);
+        struct param_list list = list_of(&m);
+        assert_close((double)list.total, rows[i].total, rows[i].tolerance, rows[i].name);
+        params_release(&list);
+    }
+}
+
+/* One modulation for all layers: a matrix outside, a vector in each; cross-attention has none. */
+static void global_modulation(void **state)
+{
+    struct model m = model_of("wan-14b");
+    struct param_list list = list_of(&m);
+    int64_t D = 5120, at = params_find(&list, "adaln.global.weight");
+    (void)state;
+    assert_true(at >= 0 && list.items[at].count == 6 * D * D &&
+                list.items[at].layer == PARAM_LAYER_COND);
+    assert_int_equal(list.items[params_find(&list, "blocks.39.adaln.table")].count, 6 * D);
+    assert_int_equal(list.items[params_find(&list, "final.adaln.table")].count, 2 * D);
+    assert_int_equal(params_backbone(&list), 40 * (8 * D * D + 2 * D * 13824 + 6 * D + 4 * 128));
+    params_release(&list);
+    m = model_of("dit-7b");
+    m.cross_plain = true;
+    list = list_of(&m);
+    assert_int_equal(params_find(&list, "blocks.0.adaln.cross.a.weight"), -1);
+    params_release(&list);
+}
+
 /* The planning families: 12 h² a layer for gpt; llama's gated MLP and grouped K/V; stdit's two more
  * attentions. */
 static void planning_families(void **state)
 {
     struct model m = {.name = "g", .family = MODEL_GPT, .layers = 2, .hidden = 64, .heads = 4,
-                      .kv_heads = 4, .ffn = 256, .vocab = 100, .patch_t = 1, .patch_h = 1,
-                      .patch_w = 1};
+                      .kv_heads = 4, .ffn = 256, .vocab = 100, .tied_head = true, .patch_t = 1,
+                      .patch_h = 1, .patch_w = 1};
     (void)state;
     struct param_list list = list_of(&m);
+    assert_int_equal(list.items[0].flags & (PARAM_TIED | PARAM_PER_TOKEN), PARAM_TIED);
     assert_int_equal(params_backbone(&list), 2 * (12 * 64 * 64 + 2 * 64));
     assert_int_equal(list.total - params_backbone(&list), 100 * 64 + 64);
     params_release(&list);
 
     m.family = MODEL_LLAMA;
+    m.tied_head = false;
     m.kv_heads = 2;
     m.gated_mlp = true;
     list = list_of(&m);
@@ -324,6 +372,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_table), cmocka_unit_test(compiled_in_rows),
+        cmocka_unit_test(published_totals), cmocka_unit_test(global_modulation),
         cmocka_unit_test(outside_the_layers), cmocka_unit_test(whole_lists),
         cmocka_unit_test(shapes_follow_fields), cmocka_unit_test(position_tables),
         cmocka_unit_test(without_text), cmocka_unit_test(planning_families),

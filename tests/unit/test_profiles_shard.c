@@ -10,13 +10,28 @@
 enum { MOST_RANKS = 8, MOST_LAYOUTS = 2048, GBS = 8 };
 static const struct seq seq = {2, 4, 4};
 
-/* ---- models: three families, five kinds of AdaLN, k/v heads from one per head down to one ---- */
+/* ---- models: three families, five kinds of AdaLN, k/v heads from one per head down to one, and
+ * language models: a tied head with a vocabulary that tp does not divide, a head of its own, a
+ * vocabulary of which some ranks have nothing ---- */
 
-enum { FAMILIES = 3, ADALNS = 5, MODELS = FAMILIES * ADALNS };
+enum { FAMILIES = 3, ADALNS = 5, LANGUAGES = 3, VIDEOS = FAMILIES * ADALNS,
+       MODELS = VIDEOS + LANGUAGES };
+
+static struct model language_at(int i)
+{
+    static const int64_t vocab[LANGUAGES] = {21, 24, 9};
+    struct model m = {.name = "words", .family = i ? MODEL_LLAMA : MODEL_GPT, .layers = 9,
+                      .hidden = 16, .heads = 8, .kv_heads = i ? 2 : 8, .ffn = 24,
+                      .gated_mlp = i > 0, .patch_t = 1, .patch_h = 1, .patch_w = 1,
+                      .vocab = vocab[i], .tied_head = i != 1, .rope_theta = 10000};
+    return m;
+}
 
 static struct model model_at(int i)
 {
     static const int64_t kv_heads[] = {8, 2, 1, 4};
+    if (i >= VIDEOS)
+        return language_at(i - VIDEOS);
     int family = i / ADALNS, adaln = i % ADALNS;
     struct model m = {.name = "small", .layers = 9, .hidden = 16, .heads = 8,
                       .kv_heads = kv_heads[i % 4], .ffn = 24, .text_width = i % 3 ? 3 : 0,
@@ -105,6 +120,8 @@ static bool holds(const struct model *m, const struct param *p, int64_t t, int64
         return head / (H / T) == t;
     if (ends(p, "fc1.weight"))
         return row % m->ffn / (m->ffn / T) == t;
+    if (m->vocab && (ends(p, "token_embed.weight") || ends(p, "final.out.weight")))
+        return row / num_ceil_div(m->vocab, T) == t;
     if (ends(p, "adaln.weight") || ends(p, ".b.weight"))
         return row / (p->dim[0] / T) == t;
     if ((ends(p, ".out.weight") && p->layer >= 0) || ends(p, "fc2.weight"))
@@ -292,6 +309,32 @@ static void sums_table(void **state)
     params_release(&params);
 }
 
+/* The embedding that is the head too lives on both ends of a pipeline, which sum its gradients; the
+ * first owns it. */
+static void tied_ends(void **state)
+{
+    struct model m = model_at(VIDEOS);
+    struct layout l = layout_default();
+    struct param_list params;
+    struct ranks r;
+    (void)state;
+    l.tp = 2, l.pp = 3;
+    params_of(&m, &params);
+    ranks_open(&m, &params, &l, &r);
+    for (int64_t i = 0; i < r.n; i++) {
+        const struct shard_tensor *t = &r.at[i].tensors[params_find(&params, "token_embed.weight")];
+        int64_t rows = i % 2 ? 10 : 11; /* of 21 */
+        bool first = i / 2 == 0, last = i / 2 == 2;
+        assert_int_equal(t->offset >= 0, first || last);
+        assert_int_equal(t->sums, first || last ? SHARD_SUM_ENDS : 0);
+        assert_int_equal(t->count, first || last ? rows * 16 : 0);
+        assert_int_equal(t->room, first || last ? 11 * 16 : 0);
+        assert_int_equal(t->own_rows, first ? rows : 0);
+    }
+    ranks_close(&r);
+    params_release(&params);
+}
+
 /* ---- flat layout ---- */
 
 /* Units follow one another, divide into pieces and hold their tensors one behind the other. */
@@ -306,7 +349,8 @@ static void check_units(const struct shards *sh)
             const struct shard_tensor *t = &sh->tensors[k];
             assert_int_equal(t->offset % BUFFER_FLAT_ALIGN, 0);
             assert_true(t->offset >= at && t->offset - at < BUFFER_FLAT_ALIGN);
-            at = t->offset + t->count;
+            assert_true(t->room >= t->count);
+            at = t->offset + t->room;
         }
         assert_true(u->offset + u->elements - at < (sh->group + 1) * BUFFER_FLAT_ALIGN);
         at = u->offset + u->elements;
@@ -327,7 +371,8 @@ static void check_held(const struct shards *sh, const struct model *m,
                 stage = c % l->pp;
         if (layer == PARAM_LAYER_HEAD)
             stage = l->pp - 1;
-        if (layer == PARAM_LAYER_COND)
+        if (layer == PARAM_LAYER_COND || (layer == PARAM_LAYER_EMBED && m->tied_head &&
+                                          sh->place.pp == l->pp - 1))
             stage = sh->place.pp;
         assert_int_equal(sh->tensors[i].offset >= 0, stage == sh->place.pp);
         assert_int_equal(shards_unit(sh, layer) >= 0, stage == sh->place.pp);
@@ -504,13 +549,14 @@ static void pairs_of(const struct model *m)
     params_release(&params);
 }
 
-/* All pairs of the ways to cut: one model a family, with one, eight and two k/v heads. */
+/* All pairs of the ways to cut: one model a family, with one, eight and two k/v heads, and one of
+ * words. */
 static void every_pair(void **state)
 {
     (void)state;
-    for (int i = 0; i < FAMILIES; i++) {
+    for (int i = 0; i < FAMILIES + 1; i++) {
         struct model m = model_at((const int[]){ADALN_LORA_SEPARATE, ADALNS + ADALN_LORA_FUSED,
-                                                2 * ADALNS + ADALN_LORA_FUSED}[i]);
+                                                2 * ADALNS + ADALN_LORA_FUSED, VIDEOS}[i]);
         pairs_of(&m);
     }
 }
@@ -536,6 +582,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(places_and_runs), cmocka_unit_test(ranges_of_heads),
         cmocka_unit_test(sums_table),      cmocka_unit_test(every_layout),
+        cmocka_unit_test(tied_ends),
         cmocka_unit_test(every_pair),      cmocka_unit_test(too_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
