@@ -147,6 +147,10 @@ static const struct {
     {"{\"schema\": \"reel.run/1\", \"model\": {\"name\": \"g\", \"family\": \"gpt\", \"layers\": "
      "1, \"hidden\": 64, "
      "\"heads\": 4, \"vocab\": 9}, " STAGE "}", "which is for planning only"},
+    {"{\"schema\": \"reel.run/1\", \"model\": \"dit-tiny+global\", " STAGE "}",
+     "of family dit with adaln global, which is for planning only"},
+    {"{\"schema\": \"reel.run/1\", \"model\": \"moviegen-5b\", " STAGE "}",
+     "with adaln full and cross_plain, which is for planning only"},
     {WITH("\"seed\": 1") " x", "run.json:1:"},
 };
 
