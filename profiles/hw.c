@@ -19,6 +19,9 @@
  * total capacity (79.15, 39.39, 79.10, 139.80, 178.35 GiB on A100 80, A100 40, H100, H200, B200;
  * B200's for the other Blackwells). It varies between drivers by 0.2 GiB.
  *
+ * PCI ids are those of the pci.ids database of 2023; what is newer is known by the name that its
+ * driver gives it.
+ *
  * NVL72 racks have 18 nodes of 4 devices in one NVLink domain; elsewhere a node is a domain.
  *
  * The switch tree has two levels: nodes [k·leaf_nodes, (k+1)·leaf_nodes) share leaf k, and all
@@ -52,7 +55,7 @@ size_t cluster_names(const char *const **names)
 /* ---- devices ---- */
 
 struct device_text {
-    const char *name, *peak_source;
+    const char *name, *peak_source, *pci_id, *driver_name;
     struct device d;
 };
 
@@ -62,6 +65,11 @@ static const struct json_field device_fields[] = {
     {"name", JSON_TEXT, AT(name), .optional = false, .help = "of the device"},
     {"peak_source", JSON_TEXT, AT(peak_source), .optional = false,
      .help = "where the peaks are from"},
+    {"pci_id", JSON_TEXT, AT(pci_id), .optional = true,
+     .help = "vendor and device of its PCI function, \"10de:2330\"; several with a comma between; "
+             "reel topo knows it by this"},
+    {"driver_name", JSON_TEXT, AT(driver_name), .optional = true,
+     .help = "what its driver calls it, \"NVIDIA H100 80GB HBM3\"; likewise"},
     {"peak_flops", JSON_ANY, 0, .optional = false,
      .help = "object: dense peaks of one device, FLOP/s"},
     {"memory_bytes", JSON_INT, AT(d.memory_bytes), .min = 1, .max = 0x1p50,
@@ -117,6 +125,12 @@ int device_read(const struct json_doc *doc, const cJSON *obj, const char *path, 
     if ((rc = field_copy_text(t.d.peak_source, sizeof t.d.peak_source, t.peak_source, doc, path,
                               "peak_source", err)) < 0)
         return rc;
+    if (t.pci_id && (rc = field_copy_text(t.d.pci_id, sizeof t.d.pci_id, t.pci_id, doc, path,
+                                          "pci_id", err)) < 0)
+        return rc;
+    if (t.driver_name && (rc = field_copy_text(t.d.driver_name, sizeof t.d.driver_name,
+                                               t.driver_name, doc, path, "driver_name", err)) < 0)
+        return rc;
     if (t.d.reserved_bytes >= t.d.memory_bytes)
         return err_set(err, ERR_INPUT,
                        "%s: device %s reserves %lld of its %lld bytes: give a reserved_bytes below "
@@ -135,6 +149,10 @@ void device_write(const struct device *d, struct json_out *o, const char *key)
     json_put_text(o, "schema", catalog_gpus.schema);
     json_put_text(o, "name", d->name);
     json_put_text(o, "peak_source", d->peak_source);
+    if (d->pci_id[0])
+        json_put_text(o, "pci_id", d->pci_id);
+    if (d->driver_name[0])
+        json_put_text(o, "driver_name", d->driver_name);
     json_obj_begin(o, "peak_flops");
     for (int i = 0; dtype_names[i]; i++)
         json_put_num(o, dtype_names[i], d->peak_flops[i]);
@@ -160,6 +178,37 @@ int device_load(const char *name_or_path, struct device *out, struct err *err)
     rc = device_read(&doc, doc.root, "", out, err);
     json_release(&doc);
     return rc;
+}
+
+/* Says whether a list with commas has this word. */
+static bool in_list(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *p = list; n > 0 && *p; p += strcspn(p, ","), p += *p == ',')
+        if (strncmp(p, word, n) == 0 && (p[n] == ',' || !p[n]))
+            return true;
+    return false;
+}
+
+int device_find(const char *pci_id, const char *driver_name, struct device *out, struct err *err)
+{
+    const char *const *names;
+    char whole[LIMIT_NAME_BYTES];
+    struct device d;
+    size_t n = device_names(&names);
+    int rc;
+    snprintf(whole, sizeof whole, "NVIDIA %s", driver_name);
+    for (int by_name = 0; by_name < 2; by_name++)
+        for (size_t i = 0; i < n; i++) {
+            if ((rc = device_load(names[i], &d, err)) < 0)
+                return rc;
+            if (by_name ? in_list(d.driver_name, driver_name) || in_list(d.driver_name, whole)
+                        : in_list(d.pci_id, pci_id)) {
+                *out = d;
+                return 0;
+            }
+        }
+    return err_set(err, ERR_NOT_FOUND, "no device is known as '%s', PCI %s", driver_name, pci_id);
 }
 
 /* ---- clusters ---- */

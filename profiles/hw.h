@@ -20,6 +20,9 @@ struct device {
     char name[LIMIT_NAME_BYTES];
     /* "NVIDIA H100 datasheet, dense", "measured FMA rate x 2 cores" */
     char peak_source[LIMIT_NAME_BYTES];
+    /* what its PCI function and its driver call it, "10de:2330", "NVIDIA H100 80GB HBM3"; several
+     * with a comma between; "": not known */
+    char pci_id[LIMIT_NAME_BYTES], driver_name[LIMIT_NAME_BYTES];
     /* dense, by enum dtype; 0 = unknown: then no MFU is given */
     double peak_flops[DTYPE_NUMBERS];
     int64_t memory_bytes;   /* what the driver reports as total */
@@ -59,6 +62,9 @@ struct cluster {
 static inline int64_t device_usable_bytes(const struct device *d)
 { return d->memory_bytes - d->reserved_bytes; }
 int device_load(const char *name_or_path, struct device *out, struct err *err);
+/* Finds the compiled-in device with this PCI id, else with this name of the driver's (old ones
+ * leave out the "NVIDIA "). ERR_NOT_FOUND: there is none. */
+int device_find(const char *pci_id, const char *driver_name, struct device *out, struct err *err);
 int device_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct device *out,
                 struct err *err);
 void device_write(const struct device *d, struct json_out *o, const char *key);

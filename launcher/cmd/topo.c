@@ -7,6 +7,7 @@
 #include "base/spawn.h"
 #include "launcher/cmd/cmd.h"
 #include "launcher/cmd/topo_cluster.h"
+#include "launcher/cmd/topo_profile.h"
 #include "launcher/machine/topo.h"
 
 static const struct opt opts[] = {
@@ -27,6 +28,12 @@ static const struct opt opts[] = {
     {"nodes", 0, OPT_INT, "N", "with --cluster: nodes of the job (default: all that may be had)",
      .min = 1, .max = 1 << 20},
     {"no-step", 0, OPT_BOOL, NULL, "with --cluster: Slurm's data alone, nothing runs anywhere"},
+    {"out", 'o', OPT_TEXT, "FILE",
+     "write the profile reel.cluster/1 of what is seen there, to plan for"},
+    {"device", 0, OPT_TEXT, "NAME|FILE",
+     "with -o: the device, where it is a processor or its profile is not found by its PCI id"},
+    {"nic-gbits", 0, OPT_NUM, "N", "with -o: Gbit/s of a NIC's port, where none tells its rate",
+     .min = 0.001, .max = 1e6},
     {"result", 0, OPT_TEXT, "FILE", "print to this file", .flags = OPT_HIDDEN},
     {"probe", 0, OPT_TEXT, "DIR", "leave this machine's topology there, for --cluster",
      .flags = OPT_HIDDEN},
@@ -39,7 +46,11 @@ const struct opt_cmd cmd_topo = {
     "session.\n\n"
     "With --cluster a task on every node of an allocation does so, and what hwloc saw is joined "
     "with what Slurm tells of nodes and switches: equal nodes share a line, and what disagrees is "
-    "named. Exit status 5 when a node gave no answer; the rest is printed.",
+    "named. Exit status 5 when a node gave no answer; the rest is printed.\n\n"
+    "-o joins the machines, their links and NICs and the switches above them into the profile of a "
+    "cluster, of the nodes that may be had and are most alike. What it had to take from a "
+    "datasheet, or leave out, is said on standard error. With --no-step it is made of what was "
+    "seen before.",
 };
 
 /* Reads this machine's XML, which a child of the same program discovers. */
@@ -72,20 +83,26 @@ out:
     return rc;
 }
 
-static int topo_show(const struct topo *t, const struct topo_allowed *allowed, bool json,
-                     struct err *err)
+static int topo_show(const struct opt_values *v, const struct topo *t,
+                     const struct topo_allowed *allowed, struct err *err)
 {
-    struct str text = STR_INIT;
-    if (json) {
+    struct str text = STR_INIT, told = STR_INIT;
+    int rc = opt_given(v, "out") ? topo_profile_machine(v, t, &told, err) : 0;
+    if (rc < 0)
+        goto out;
+    if (opt_bool(v, "json")) {
         struct json_out o;
         json_out_init(&o, &text, 2);
         topo_write(t, allowed, NULL, &o);
         str_addc(&text, '\n');
     } else {
         topo_format(t, allowed, &text);
+        str_addn(&text, told.p, told.len);
     }
-    int rc = cmd_print(&text, err);
+    rc = cmd_print(&text, err);
+out:
     str_release(&text);
+    str_release(&told);
     return rc;
 }
 
@@ -99,16 +116,18 @@ int cmd_topo_run(const struct opt_values *v, struct cmd_env *env, struct err *er
 
     if (opt_given(v, "probe"))
         return topo_probe(v, env, err);
+    if ((rc = topo_profile_check(v, err)) < 0)
+        return rc;
     if (opt_bool(v, "cluster"))
         return topo_cluster_run(v, env, err);
     if (opt_given(v, "nodes") || opt_bool(v, "no-step"))
         return err_set(err, ERR_USAGE,
                        "--nodes and --no-step are about a cluster: give --cluster too");
     if (opt_bool(v, "dump-xml")) {
-        if (path || opt_bool(v, "json"))
+        if (path || opt_bool(v, "json") || opt_given(v, "out"))
             return err_set(
                 err, ERR_USAGE,
-                "--dump-xml prints this machine as XML: give it without --xml and --json");
+                "--dump-xml prints this machine as XML: give it without --xml, --json and -o");
         rc = topo_capture(opt_bool(v, "whole"), &xml, err);
         rc = rc < 0 ? rc : cmd_print(&xml, err);
         goto out;
@@ -119,7 +138,7 @@ int cmd_topo_run(const struct opt_values *v, struct cmd_env *env, struct err *er
         (rc = topo_check(&t, err)) < 0)
         goto out;
     topo_allowed_read(&allowed);
-    rc = topo_show(&t, path ? NULL : &allowed, opt_bool(v, "json"), err);
+    rc = topo_show(v, &t, path ? NULL : &allowed, err);
 out:
     topo_release(&t);
     str_release(&xml);

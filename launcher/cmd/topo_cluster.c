@@ -20,6 +20,7 @@
 #include "launcher/machine/survey.h"
 #include "launcher/cmd/job.h"
 #include "launcher/cmd/lead.h"
+#include "launcher/cmd/topo_profile.h"
 #include "launcher/sched/hosts.h"
 #include "launcher/sched/slurm.h"
 
@@ -240,6 +241,23 @@ static int load(struct look *l, struct err *err)
     return 0;
 }
 
+/* Writes the profile, if one is asked for, also when some nodes gave no answer; so: how the look at
+ * the nodes ended. */
+static int profile(struct look *l, int so, struct err *err)
+{
+    struct err why = {0};
+    struct str told = STR_INIT;
+    if (!opt_given(l->v, "out") || (so < 0 && so != ERR_CHILD))
+        return so;
+    int rc = topo_profile_cluster(l->v, &l->survey, l->home, &told, so < 0 ? &why : err);
+    if (rc == 0 && !opt_bool(l->v, "json"))
+        rc = cmd_print(&told, so < 0 ? &why : err);
+    str_release(&told);
+    if (so < 0 && rc < 0)
+        log_msg(LOG_WARN, "no profile is written: %s", why.text);
+    return so < 0 ? so : rc;
+}
+
 int topo_cluster_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     struct look l = {.v = v, .env = env};
@@ -253,6 +271,7 @@ int topo_cluster_run(const struct opt_values *v, struct cmd_env *env, struct err
         goto out;
     if (!alone && !getenv("SLURM_JOB_ID")) {
         rc = job_ask(&l, err);
+        rc = profile(&l, rc, err);
         goto out;
     }
     if (!alone && (rc = nodes_ask(&l, err)) < 0)
@@ -260,6 +279,7 @@ int topo_cluster_run(const struct opt_values *v, struct cmd_env *env, struct err
     if ((rc = show(&l, err)) < 0)
         goto out;
     rc = verdict(&l, err);
+    rc = profile(&l, rc, err);
 out:
     survey_release(&l.survey);
     sched_close(l.s);
