@@ -11,6 +11,8 @@ const struct catalog_kind catalog_gpus = {"device", "gpus", "reel.gpu/1", catalo
 const struct catalog_kind catalog_clusters = {"cluster", "clusters", "reel.cluster/1",
                                               catalog_cluster_names};
 const struct catalog_kind catalog_stacks = {"stack", "stacks", "reel.stack/1", catalog_stack_names};
+const struct catalog_kind catalog_constants = {"set of constants", "constants",
+                                               "reel.constants/1", catalog_constants_names};
 
 bool catalog_is_path(const char *operand)
 {

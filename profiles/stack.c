@@ -47,6 +47,7 @@ static const struct json_field stack_fields[] = {
     FLAG(logits_whole, "each tensor-parallel rank has logits of the whole vocabulary"),
     FLAG(gradients_overlap, "gradients are reduced while the last backward goes on"),
     FLAG(gathers_overlap, "weights are gathered ahead of their use"),
+    FLAG(sums_overlap, "sums of tensor-parallel ranks go on beside products"),
     FLAG(sends_overlap, "stages send beside computing"),
     FLAG(sends_divided, "each tensor-parallel rank sends its part of what a stage sends"),
     FLAG(regather, "zero 3: weights are dropped after the forward and gathered once more"),
@@ -107,14 +108,15 @@ static size_t beginning(const char *list, const char *text)
     return longest;
 }
 
-const char *stack_of_framework(const char *framework)
+const char *stack_of_framework(const char *framework, int attention)
 {
     const char *best = NULL;
     size_t longest = 0;
     for (const char *const *name = catalog_stack_names; *name; name++) {
         struct stack s;
         BUG_ON(stack_load(*name, &s, NULL) < 0);
-        size_t n = beginning(s.frameworks, framework);
+        size_t n = 2 * beginning(s.frameworks, framework);
+        n += n > 0 && (int)s.attention == (attention < 0 ? ATTENTION_FLASH : attention);
         if (n > longest) {
             longest = n;
             best = *name;

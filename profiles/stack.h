@@ -5,7 +5,7 @@
  * A stack is looked up by name among the compiled-in files (profiles/stacks/NAME.json) or read from
  * a path. It holds facts alone: how many bytes a gradient has, whether gradients are reduced while
  * the backward goes on. How fast, and how much of it is hidden in fact, are constants that are
- * fitted (autotune/constants.h). The format is the table of stack.c.
+ * fitted (profiles/constants.h). The format is the table of stack.c.
  */
 #ifndef PROFILES_STACK_H
 #define PROFILES_STACK_H
@@ -51,6 +51,7 @@ struct stack {
     bool logits_whole;       /* every tensor-parallel rank has the logits of the whole vocabulary */
     bool gradients_overlap;  /* gradients are reduced while the last backward goes on */
     bool gathers_overlap;    /* weights are gathered ahead of their use */
+    bool sums_overlap;       /* sums of tensor-parallel ranks go on beside products */
     bool sends_overlap;      /* what stages send each other is sent beside computing */
     bool sends_divided;      /* each tensor-parallel rank sends its part of what a stage sends */
     bool regather;           /* zero 3: weights are dropped after the forward, gathered once more */
@@ -65,8 +66,9 @@ struct stack {
 /* Loads a stack by name or path. ERR_NOT_FOUND names the nearest known one. */
 int stack_load(const char *name_or_path, struct stack *out, struct err *err);
 /* Returns the name of the compiled-in stack whose `frameworks` have the longest beginning of the
- * text; NULL: none has. */
-const char *stack_of_framework(const char *framework);
+ * text; of several that have, the one with this attention (-1: not known, then flash). NULL: none
+ * has. */
+const char *stack_of_framework(const char *framework, int attention);
 /* Sets *names to the compiled-in names, ended by NULL; returns their number. */
 size_t stack_names(const char *const **names);
 

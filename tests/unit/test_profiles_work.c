@@ -194,10 +194,13 @@ static void stacks(void **state)
         assert_string_equal(s.name, *names);
     }
     assert_fails(stack_load("megatorn", &s, &err), ERR_NOT_FOUND, &err, "mean 'megatron'");
-    assert_string_equal(stack_of_framework("Megatron-LM 0.14"), "megatron");
-    assert_string_equal(stack_of_framework("Megatron-DeepSpeed"), "megatron-deepspeed");
-    assert_string_equal(stack_of_framework("PyTorch FSDP (Composer)"), "fsdp");
-    assert_null(stack_of_framework("nobody's"));
+    assert_string_equal(stack_of_framework("Megatron-LM 0.14", -1), "megatron");
+    assert_string_equal(stack_of_framework("Megatron-LM", ATTENTION_FUSED_SCORES),
+                        "megatron-2021");
+    assert_string_equal(stack_of_framework("Megatron-DeepSpeed", ATTENTION_FLASH),
+                        "megatron-deepspeed");
+    assert_string_equal(stack_of_framework("PyTorch FSDP (Composer)", -1), "fsdp");
+    assert_null(stack_of_framework("nobody's", -1));
 }
 
 int main(void)

@@ -1,0 +1,370 @@
+/* The fit. Unknown are the logarithms theta_k of the constants, each with a prior N(ln prior_k,
+ * sd_k). A row tells
+ *
+ *     time     ln measured - ln predicted(theta), spread TIME_SPREAD, Huber weights beyond two
+ *     peak     the same of bytes, spread PEAK_SPREAD
+ *     fitted   that z = ln(limit / predicted) / memory_sd was above a unit normal draw, or below:
+ *              probit, with the weight of its Fisher information
+ *
+ * Gauss-Newton: (J' W J + diag(1/sd^2)) delta = J' W r - (theta - prior)/sd^2, with derivatives by
+ * differences, and steps no longer than MOST_STEP of a constant. Values stay within a constant's
+ * bounds. The inverse of the matrix gives the interval of nine of ten. time_sd of a stack is the
+ * spread of what is left, with its prior worth SPREAD_ROWS rows. Which micro-batch and
+ * recomputation a row had that does not say is asked anew in each round.
+ */
+#include "autotune/calibrate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "autotune/predict.h"
+
+#define TIME_SPREAD 0.06
+#define PEAK_SPREAD 0.05
+#define MOST_STEP 0.4
+#define SPREAD_ROWS 10.0
+#define INTERVAL 1.645 /* sds to either side that hold nine of ten */
+enum { ROUNDS = 14 };
+
+struct fit_row {
+    const struct table_case *c;
+    struct work_weights weights;
+    struct layout layout;
+    int64_t item[CONSTANTS]; /* index of each constant among the set's */
+};
+struct fit {
+    struct constants *c;
+    struct fit_row *rows;
+    size_t n;
+    struct predict_room *room;
+    double *matrix, *gradient, *step; /* [k][k], [k], [k]; k = c->n */
+};
+
+static double value_of(const struct fit *f, const struct fit_row *r, double v[CONSTANTS])
+{
+    for (int i = 0; i < CONSTANTS; i++)
+        v[i] = f->c->items[r->item[i]].value;
+    return v[CONSTANT_MEMORY_SD];
+}
+
+static int predict_row(struct fit *f, const struct fit_row *r, const double v[CONSTANTS],
+                       struct predicted *out)
+{
+    f->room->weights = r->weights;
+    return predict_layout(r->c, &r->layout, v, false, f->room, out, NULL);
+}
+
+/* ---- what a row tells ---- */
+
+static bool tells_time(const struct table_case *c) { return c->measured_s > 0; }
+static bool says_layout(const struct table_case *c)
+{ return !c->any_mbs && !c->any_vpp && !c->any_recompute; }
+static bool tells_peak(const struct table_case *c)
+{ return c->peak_bytes > 0 && c->status == TABLE_OK && says_layout(c); }
+static bool tells_fit(const struct table_case *c)
+{ return !(c->peak_bytes > 0) && c->status != TABLE_OTHER && says_layout(c); }
+
+/* Returns the predicted bytes that a peak of this kind holds. */
+static double comparable_bytes(const struct table_case *c, const struct predicted *p)
+{
+    const double *b = p->footprint.bytes;
+    return c->allocated ? p->bytes - b[HELD_PROCESS] - b[HELD_FRAGMENTATION] : p->bytes;
+}
+
+static double fit_z(const struct table_case *c, const struct predicted *p, double sd)
+{
+    return log((double)c->cluster.device.memory_bytes / p->bytes) / sd;
+}
+
+/* The three quantities of a row that the fit compares: logarithm of time, of bytes, and z. */
+struct told { double time, bytes, z; };
+
+static struct told told_of(struct fit *f, const struct fit_row *r, const double v[CONSTANTS])
+{
+    struct predicted p = {0};
+    BUG_ON(predict_row(f, r, v, &p) < 0);
+    return (struct told){log(p.seconds), log(comparable_bytes(r->c, &p)),
+                         fit_z(r->c, &p, v[CONSTANT_MEMORY_SD])};
+}
+
+/* ---- one round ---- */
+
+/* Adds a residual with its derivatives J by the row's constants. */
+static void equation_add(struct fit *f, const struct fit_row *r, const double J[CONSTANTS],
+                         double pull, double weight)
+{
+    int64_t k = f->c->n;
+    for (int a = 0; a < CONSTANTS; a++) {
+        if (J[a] == 0)
+            continue;
+        f->gradient[r->item[a]] += J[a] * pull;
+        for (int b = 0; b < CONSTANTS; b++)
+            f->matrix[r->item[a] * k + r->item[b]] += weight * J[a] * J[b];
+    }
+}
+
+static void residual_add(struct fit *f, const struct fit_row *r, const double J[CONSTANTS],
+                         double residual, double spread)
+{
+    double sds = fabs(residual) / spread, weight = (sds <= 2 ? 1 : 2 / sds) / (spread * spread);
+    equation_add(f, r, J, weight * residual, weight);
+}
+
+/* Adds what it tells that the row fitted, or did not: the slope of the log-likelihood and its
+ * information. */
+static void probit_add(struct fit *f, const struct fit_row *r, const double J[CONSTANTS], double z)
+{
+    double y = r->c->status == TABLE_OOM ? -1 : 1, at = fmax(-6, y * z);
+    double density = exp(-at * at / 2) / sqrt(2 * M_PI), below = 0.5 * erfc(-at / sqrt(2));
+    double slope = density / below;
+    equation_add(f, r, J, y * slope, fmax(1e-6, slope * (slope + at)));
+}
+
+static void row_add(struct fit *f, const struct fit_row *r)
+{
+    double v[CONSTANTS], Jt[CONSTANTS], Jb[CONSTANTS], Jz[CONSTANTS];
+    const double h = 1e-3;
+    value_of(f, r, v);
+    struct told at = told_of(f, r, v);
+    for (int i = 0; i < CONSTANTS; i++) {
+        double was = v[i];
+        v[i] = was * exp(h);
+        struct told up = told_of(f, r, v);
+        v[i] = was;
+        Jt[i] = (up.time - at.time) / h, Jb[i] = (up.bytes - at.bytes) / h;
+        Jz[i] = (up.z - at.z) / h;
+    }
+    if (tells_time(r->c))
+        residual_add(f, r, Jt, log(r->c->measured_s) - at.time, TIME_SPREAD);
+    if (tells_peak(r->c))
+        residual_add(f, r, Jb, log(r->c->peak_bytes) - at.bytes, PEAK_SPREAD);
+    if (tells_fit(r->c))
+        probit_add(f, r, Jz, at.z);
+}
+
+static void priors_add(struct fit *f)
+{
+    int64_t k = f->c->n;
+    memset(f->matrix, 0, (size_t)(k * k) * sizeof *f->matrix);
+    for (int64_t i = 0; i < k; i++) {
+        const struct constant *c = &f->c->items[i];
+        double sd = constant_table[c->id].sd;
+        f->matrix[i * k + i] = 1 / (sd * sd);
+        f->gradient[i] = -log(c->value / c->prior) / (sd * sd);
+    }
+}
+
+/* Factors the matrix in place into its lower Cholesky factor. It is positive definite: the priors
+ * are on its diagonal. */
+static void factor(double *a, int64_t k)
+{
+    for (int64_t i = 0; i < k; i++)
+        for (int64_t j = 0; j <= i; j++) {
+            double sum = a[i * k + j];
+            for (int64_t m = 0; m < j; m++)
+                sum -= a[i * k + m] * a[j * k + m];
+            a[i * k + j] = i == j ? sqrt(sum) : sum / a[j * k + j];
+        }
+}
+
+static void solve(const double *a, int64_t k, double *x)
+{
+    for (int64_t i = 0; i < k; i++) {
+        for (int64_t j = 0; j < i; j++)
+            x[i] -= a[i * k + j] * x[j];
+        x[i] /= a[i * k + i];
+    }
+    for (int64_t i = k - 1; i >= 0; i--) {
+        for (int64_t j = i + 1; j < k; j++)
+            x[i] -= a[j * k + i] * x[j];
+        x[i] /= a[i * k + i];
+    }
+}
+
+static void step_take(struct fit *f)
+{
+    int64_t k = f->c->n;
+    memcpy(f->step, f->gradient, (size_t)k * sizeof *f->step);
+    solve(f->matrix, k, f->step);
+    for (int64_t i = 0; i < k; i++) {
+        struct constant *c = &f->c->items[i];
+        const struct constant_info *info = &constant_table[c->id];
+        double by = fmin(fmax(f->step[i], -MOST_STEP), MOST_STEP);
+        c->value = fmin(fmax(c->value * exp(by), info->lo), info->hi);
+    }
+}
+
+/* Asks anew what rows had that they do not say. */
+static int layouts_choose(struct fit *f, struct err *err)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        struct fit_row *r = &f->rows[i];
+        double v[CONSTANTS];
+        struct predicted p;
+        value_of(f, r, v);
+        f->room->weights = r->weights;
+        int rc = predict_case(r->c, v, false, f->room, &p, err);
+        if (rc < 0)
+            return rc;
+        r->layout = p.layout;
+    }
+    return 0;
+}
+
+static int rounds(struct fit *f, struct err *err)
+{
+    for (int i = 0; i < ROUNDS; i++) {
+        int rc = layouts_choose(f, err);
+        if (rc < 0)
+            return rc;
+        priors_add(f);
+        for (size_t k = 0; k < f->n; k++)
+            row_add(f, &f->rows[k]);
+        factor(f->matrix, f->c->n);
+        step_take(f);
+    }
+    return 0;
+}
+
+/* ---- after the fit ---- */
+
+/* Drops what the rows told nothing of: its interval is the prior's, which holds without it. */
+static void untold_drop(struct constants *c)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < c->n; i++) {
+        const struct constant *k = &c->items[i];
+        bool told = log(k->hi / k->lo) < 0.98 * 2 * INTERVAL * constant_table[k->id].sd;
+        if (told || k->id == CONSTANT_TIME_SD)
+            c->items[n++] = *k;
+    }
+    c->n = n;
+}
+
+/* Sets the intervals from the factored matrix of the last round. */
+static void intervals_set(struct fit *f, const char *source)
+{
+    int64_t k = f->c->n;
+    for (int64_t i = 0; i < k; i++) {
+        struct constant *c = &f->c->items[i];
+        memset(f->step, 0, (size_t)k * sizeof *f->step);
+        f->step[i] = 1;
+        solve(f->matrix, k, f->step);
+        double wide = INTERVAL * sqrt(f->step[i]);
+        c->lo = c->value * exp(-wide);
+        c->hi = c->value * exp(wide);
+        snprintf(c->source, sizeof c->source, "%.*s", LIMIT_NAME_BYTES - 1, source);
+    }
+}
+
+/* Sets the spread of times of each stack to what is left over, robustly: by absolute error. */
+static void spreads_set(struct fit *f, struct calibrate_report *out)
+{
+    double squares = 0, squares_bytes = 0;
+    int64_t peaks = 0;
+    for (int64_t k = 0; k < f->c->n; k++) {
+        struct constant *c = &f->c->items[k];
+        double sum = 0, rows = 0;
+        for (size_t i = 0; c->id == CONSTANT_TIME_SD && i < f->n; i++) {
+            const struct fit_row *r = &f->rows[i];
+            double v[CONSTANTS];
+            if (r->item[CONSTANT_TIME_SD] != k || !tells_time(r->c))
+                continue;
+            value_of(f, r, v);
+            double off = log(r->c->measured_s) - told_of(f, r, v).time;
+            sum += fabs(off), rows += 1;
+            squares += off * off;
+            out->timed++;
+        }
+        if (c->id == CONSTANT_TIME_SD)
+            c->value = (sum * sqrt(M_PI / 2) + SPREAD_ROWS * c->prior) / (rows + SPREAD_ROWS);
+    }
+    for (size_t i = 0; i < f->n; i++) {
+        const struct fit_row *r = &f->rows[i];
+        double v[CONSTANTS];
+        if (!tells_peak(r->c))
+            continue;
+        value_of(f, r, v);
+        double off = log(r->c->peak_bytes) - told_of(f, r, v).bytes;
+        squares_bytes += off * off;
+        peaks++;
+    }
+    out->time_rms = out->timed ? sqrt(squares / (double)out->timed) : NAN;
+    out->memory_rms = peaks ? sqrt(squares_bytes / (double)peaks) : NAN;
+}
+
+/* ---- set-up ---- */
+
+static int row_open(struct fit *f, const struct table_case *c, struct err *err)
+{
+    struct fit_row *r = &f->rows[f->n];
+    int rc = work_weights(&c->model, &r->weights, err);
+    if (rc < 0)
+        return rc;
+    r->c = c;
+    r->layout = c->layout;
+    for (int i = 0; i < CONSTANTS; i++) {
+        const struct constant *k =
+            constants_at(f->c, (enum constant_id)i, &c->cluster.device, &c->stack);
+        if (!k)
+            return err_set(err, ERR_LIMIT, "more than %d constants: give fewer tables at a time",
+                           CONSTANTS_MAX);
+        r->item[i] = k - f->c->items;
+    }
+    f->n++;
+    return 0;
+}
+
+static int fit_open(struct fit *f, const struct table *tables, size_t n, struct err *err)
+{
+    size_t rows = 1;
+    int rc;
+    for (size_t i = 0; i < n; i++)
+        rows += tables[i].n;
+    f->rows = calloc(rows, sizeof *f->rows);
+    f->room = calloc(1, sizeof *f->room);
+    f->matrix = calloc((size_t)CONSTANTS_MAX * CONSTANTS_MAX, sizeof *f->matrix);
+    f->gradient = calloc(CONSTANTS_MAX, sizeof *f->gradient);
+    f->step = calloc(CONSTANTS_MAX, sizeof *f->step);
+    if (!f->rows || !f->room || !f->matrix || !f->gradient || !f->step)
+        return err_set(err, ERR_NOMEM, "out of memory for %zu rows", rows);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < tables[i].n; k++)
+            if (!tables[i].cases[k].skipped &&
+                (rc = row_open(f, &tables[i].cases[k], err)) < 0)
+                return rc;
+    return 0;
+}
+
+static void fit_release(struct fit *f)
+{
+    free(f->rows);
+    free(f->room);
+    free(f->matrix);
+    free(f->gradient);
+    free(f->step);
+}
+
+int calibrate_tables(const struct table *tables, size_t n, const char *source,
+                     struct constants *c, struct calibrate_report *out, struct err *err)
+{
+    struct fit f = {.c = c};
+    struct calibrate_report report = {0};
+    int rc;
+    if ((rc = fit_open(&f, tables, n, err)) < 0)
+        goto out;
+    if ((rc = rounds(&f, err)) < 0)
+        goto out;
+    intervals_set(&f, source);
+    spreads_set(&f, &report);
+    for (size_t i = 0; i < f.n; i++)
+        report.fitted_memory += tells_peak(f.rows[i].c) || tells_fit(f.rows[i].c);
+    untold_drop(c);
+    report.constants = c->n;
+    *out = report;
+out:
+    fit_release(&f);
+    return rc;
+}

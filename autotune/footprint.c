@@ -1,0 +1,40 @@
+#include "autotune/footprint.h"
+
+#include <math.h>
+
+static void stage_footprint(const struct work *w, const struct layout *l,
+                            const double v[CONSTANTS], int64_t stage, struct footprint *out)
+{
+    struct work_stage s;
+    work_stage(w, l, stage, &s);
+    work_held(w, l, &s, out->bytes);
+    double *b = out->bytes;
+    out->stage = stage;
+    b[HELD_ACTIVATIONS] *= v[CONSTANT_KEPT];
+    b[HELD_LOGITS] *= v[CONSTANT_LOGITS];
+    b[HELD_FRAGMENTATION] = v[CONSTANT_FRAGMENTATION] *
+                            (b[HELD_ACTIVATIONS] + b[HELD_LOGITS] + b[HELD_WORKSPACE] +
+                             b[HELD_GATHERED] + b[HELD_BUFFERS]);
+    b[HELD_PROCESS] = v[CONSTANT_PROCESS_BYTES];
+    out->total = 0;
+    for (int i = 0; i < WORK_HELD; i++)
+        out->total += b[i];
+}
+
+void footprint_of(const struct work *w, const struct layout *l, const double v[CONSTANTS],
+                  struct footprint *out)
+{
+    struct footprint last;
+    stage_footprint(w, l, v, 0, out);
+    if (l->pp == 1)
+        return;
+    /* stages between hold no more than the first: fewer micro-batches, and no embedding */
+    stage_footprint(w, l, v, l->pp - 1, &last);
+    if (last.total > out->total)
+        *out = last;
+}
+
+double footprint_fits(const struct footprint *f, const double v[CONSTANTS], double limit_bytes)
+{
+    return 0.5 * erfc(log(f->total / limit_bytes) / (v[CONSTANT_MEMORY_SD] * sqrt(2)));
+}

@@ -1,0 +1,30 @@
+/* footprint: predicts the bytes of the fullest rank by category, and the probability that they fit.
+ * Pure.
+ *
+ * The account (profiles/work.h) gives what the formulas know. What they do not know are constants:
+ * by how much a stack keeps more, what its allocator loses, what the process takes.
+ *
+ *     struct footprint f;
+ *     footprint_of(&w, &layout, v, &f);                 // v: constants_resolve()'s
+ *     footprint_fits(&f, v, device.memory_bytes)        // 0..1
+ *
+ * More memory never makes a layout less likely to fit.
+ */
+#ifndef AUTOTUNE_FOOTPRINT_H
+#define AUTOTUNE_FOOTPRINT_H
+
+#include "profiles/constants.h"
+#include "profiles/work.h"
+
+struct footprint {
+    int64_t stage;           /* which stage is the fullest */
+    double bytes[WORK_HELD];
+    double total;            /* their sum */
+};
+void footprint_of(const struct work *w, const struct layout *l, const double v[CONSTANTS],
+                  struct footprint *out);
+/* Returns the probability that a rank with this footprint fits: normal in the logarithm of the
+ * bytes, memory_sd wide. */
+double footprint_fits(const struct footprint *f, const double v[CONSTANTS], double limit_bytes);
+
+#endif

@@ -1,0 +1,41 @@
+/* predict: predicts a row of a table: time, bytes, and the chance that it fits. Pure but for the
+ * memory of a pipeline's replay.
+ *
+ * Where a row does not say its micro-batch, virtual stages or recomputation, they are chosen here:
+ * the least recomputation that fits, then the fastest of the others that does.
+ *
+ *     struct predict_room room;            // large: it belongs into static or heap memory
+ *     predict_case(&c, v, false, &room, &p, err);
+ */
+#ifndef AUTOTUNE_PREDICT_H
+#define AUTOTUNE_PREDICT_H
+
+#include "autotune/footprint.h"
+#include "autotune/price.h"
+#include "autotune/table.h"
+
+struct predicted {
+    struct layout layout;    /* with what the row left out */
+    double seconds;
+    double bytes, p_fits;
+    struct price_step step;
+    struct footprint footprint;
+};
+/* What predictions of one case share while constants change. */
+struct predict_room {
+    struct work_weights weights;
+    struct work work;
+    struct price_machine machine;
+    struct price price;
+};
+/* Fills room->weights for a case. */
+int predict_open(const struct table_case *c, struct predict_room *room, struct err *err);
+/* Predicts with the values of constants_resolve(). replay: by the schedule's replay, not its bound.
+ * room is of predict_open. */
+int predict_case(const struct table_case *c, const double v[CONSTANTS], bool replay,
+                 struct predict_room *room, struct predicted *out, struct err *err);
+/* Predicts with this layout. */
+int predict_layout(const struct table_case *c, const struct layout *l, const double v[CONSTANTS],
+                   bool replay, struct predict_room *room, struct predicted *out, struct err *err);
+
+#endif

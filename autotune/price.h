@@ -1,0 +1,92 @@
+/* price: tells how long the work of a rank takes, as named terms that add up. Pure.
+ *
+ * The account (profiles/work.h) says what is done; the machine (device, links, constants) how fast.
+ * A grid and micro-batch size are priced once, part by part. A layout's step is then a sum over
+ * parts: the busiest stage's compute and messages, the bubble around it, what sharding the state
+ * adds, the update. What is hidden under other work is told apart and is not in the sum. The essay
+ * with the formulas is at the top of price.c.
+ *
+ *     struct price_machine machine;
+ *     price_machine(&cluster, v, dtype, fp8, &machine);    // v: constants_resolve()'s
+ *     struct price p;
+ *     price_parts(&machine, &w, &p);                       // once for a grid and micro-batch size
+ *     price_step(&p, &layout, &step);                      // for each zero, fsdp, recompute
+ *     price_replay(&p, &layout, &step);                    // survivors: the schedule itself
+ *
+ * Invariants: terms are >= 0 and add up to the step; price_step() <= price_replay(); no bandwidth
+ * or rate that grows makes a step longer.
+ */
+#ifndef AUTOTUNE_PRICE_H
+#define AUTOTUNE_PRICE_H
+
+#include "profiles/constants.h"
+#include "profiles/work.h"
+
+/* id, name, what it is */
+#define PRICE_TERM_LIST(X)                                                                         \
+    X(GEMM, "gemm", "matrix products, forward and backward")                                       \
+    X(ATTENTION, "attention", "attention, forward and backward")                                   \
+    X(ELEMENTWISE, "elementwise", "norms, activations, residuals: bytes moved")                    \
+    X(RECOMPUTE, "recompute", "forwards a second time, with their messages")                       \
+    X(LAUNCH, "launch", "operations that the host starts later than the device could")             \
+    X(TP, "tp", "sums of tensor-parallel ranks")                                                   \
+    X(CP, "cp", "heads, keys and values between context-parallel ranks")                           \
+    X(PP, "pp", "messages between stages")                                                         \
+    X(BUBBLE, "bubble", "the busiest stage waits for the others")                                  \
+    X(GATHER, "gather", "weights gathered")                                                        \
+    X(REDUCE, "reduce", "gradients summed over replicas")                                          \
+    X(OPTIMIZER, "optimizer", "the update: bytes moved")                                           \
+    X(SPREAD, "spread", "ranks wait for the slowest")                                              \
+    X(OVERHEAD, "overhead", "once a step: data, logging, agreement")
+enum price_term {
+#define PRICE_ENUM(id, name, what) PRICE_##id,
+    PRICE_TERM_LIST(PRICE_ENUM)
+#undef PRICE_ENUM
+    PRICE_TERMS
+};
+extern const char *const price_term_names[PRICE_TERMS];
+
+struct price_machine {
+    const struct cluster *cluster; /* borrowed */
+    double v[CONSTANTS];
+    double gemm_flops, attention_flops; /* peaks, FLOP/s; of gemm's, the share is applied */
+    double copy_bytes;             /* bytes/s of elementwise work */
+    double score_bytes;            /* bytes/s of the matrix of scores */
+    double act_bytes;              /* of an activation */
+};
+void price_machine(const struct cluster *cluster, const double v[CONSTANTS], enum dtype dtype,
+                   bool fp8, struct price_machine *out);
+
+/* Where a group of ranks lies: `size` ranks, each `stride` behind the one before. */
+struct price_group { double size, stride; };
+struct price_group price_group(const struct layout *l, const struct model *m,
+                               enum traffic_group group);
+/* Returns the seconds of one operation in which `bytes` leave each rank of a group, besides its
+ * fixed cost. All ranks of a node send at the same time and share its NICs. */
+double price_message(const struct price_machine *m, struct price_group g, enum traffic_kind kind,
+                     double bytes);
+
+/* Seconds of one part. */
+struct price_part {
+    double gemm, attention, elementwise, launch;
+    double tp, tp_hidden, cp, cp_hidden, pp, pp_hidden;
+};
+struct price {
+    const struct price_machine *machine;
+    const struct work *work;
+    struct price_part parts[WORK_PARTS];
+};
+void price_parts(const struct price_machine *m, const struct work *w, struct price *out);
+
+struct price_step {
+    double seconds;              /* the sum of the terms */
+    double term[PRICE_TERMS];
+    double hidden[PRICE_TERMS];  /* seconds of each that other work hides */
+};
+/* Prices a layout of the grid in closed form. The result never exceeds the replay's. */
+void price_step(const struct price *p, const struct layout *l, struct price_step *out);
+/* Prices it by replaying the schedule stage by stage. ERR_NOMEM. */
+int price_replay(const struct price *p, const struct layout *l, struct price_step *out,
+                 struct err *err);
+
+#endif

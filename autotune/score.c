@@ -1,0 +1,337 @@
+/* The order of trials in a sweep. What is less likely than SCORE_CUT to fit is not tried at all.
+ * The rest goes by predicted time. One that runs out of memory rules out all of its kind
+ * (attention, norms, recomputation) that need as many bytes by the prediction. The trials end when
+ * a row within 1 % of the sweep's best is in hand; a sweep whose rows of that kind are all cut or
+ * ruled out has lost its winner.
+ */
+#include "autotune/score.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SCORE_CUT 0.02
+#define SCORE_NEAR 1.01
+
+/* ---- ranks ---- */
+
+struct ranked { double value; size_t at; };
+
+static int by_value(const void *a, const void *b)
+{
+    double x = ((const struct ranked *)a)->value, y = ((const struct ranked *)b)->value;
+    return x < y ? -1 : x > y;
+}
+
+/* Sets ranks[i] to the rank of values[i], ties at their mean. */
+static void ranks_of(const double *values, size_t n, struct ranked *work, double *ranks)
+{
+    for (size_t i = 0; i < n; i++)
+        work[i] = (struct ranked){values[i], i};
+    qsort(work, n, sizeof *work, by_value);
+    for (size_t i = 0, j; i < n; i = j) {
+        for (j = i; j < n && work[j].value <= work[i].value;)
+            j++;
+        for (size_t k = i; k < j; k++)
+            ranks[work[k].at] = ((double)i + (double)j - 1) / 2;
+    }
+}
+
+static double correlation(const double *x, const double *y, size_t n)
+{
+    double mean = ((double)n - 1) / 2, xy = 0, xx = 0, yy = 0;
+    for (size_t i = 0; i < n; i++) {
+        xy += (x[i] - mean) * (y[i] - mean);
+        xx += (x[i] - mean) * (x[i] - mean);
+        yy += (y[i] - mean) * (y[i] - mean);
+    }
+    return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : 0;
+}
+
+static int spearman(const double *a, const double *b, size_t n, double *out, struct err *err)
+{
+    struct ranked *work = malloc((n + 1) * sizeof *work);
+    double *ranks = malloc((2 * n + 1) * sizeof *ranks);
+    int rc = 0;
+    if (work && ranks) {
+        ranks_of(a, n, work, ranks);
+        ranks_of(b, n, work, ranks + n);
+        *out = correlation(ranks, ranks + n, n);
+    } else {
+        rc = err_set(err, ERR_NOMEM, "out of memory for %zu ranks", n);
+    }
+    free(work);
+    free(ranks);
+    return rc;
+}
+
+/* ---- time ---- */
+
+static int by_number(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double mean_of(const double *v, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += v[i];
+    return n ? sum / (double)n : NAN;
+}
+
+static bool is_timed(const struct table_case *c)
+{
+    return !c->skipped && c->measured_s > 0;
+}
+
+/* Computes the errors of time. room has 2 · t->n numbers. */
+static void time_score(const struct table *t, const struct score_row *rows, double *room,
+                       struct score *out)
+{
+    double *off = room, *ratio = room + t->n;
+    size_t n = 0;
+    for (size_t i = 0; i < t->n; i++)
+        if (is_timed(&t->cases[i])) {
+            ratio[n] = rows[i].p.seconds / t->cases[i].measured_s;
+            off[n] = 100 * fabs(ratio[n] - 1);
+            n++;
+        }
+    qsort(off, n, sizeof *off, by_number);
+    qsort(ratio, n, sizeof *ratio, by_number);
+    out->mape_pct = mean_of(off, n);
+    out->p90_pct = n ? off[(size_t)ceil(0.9 * (double)n) - 1] : NAN;
+    for (size_t i = 0; i < n; i++)
+        off[i] = 100 * fabs(ratio[i] / ratio[n / 2] - 1);
+    out->mape_scaled_pct = mean_of(off, n);
+}
+
+/* ---- memory ---- */
+
+static void memory_score(const struct table *t, const struct score_row *rows, struct score *out)
+{
+    int64_t caught = 0, good = 0, rejected = 0;
+    for (size_t i = 0; i < t->n; i++) {
+        const struct table_case *c = &t->cases[i];
+        bool fits = rows[i].p.p_fits >= 0.5;
+        if (c->skipped)
+            continue;
+        out->oom_rows += c->status == TABLE_OOM;
+        caught += c->status == TABLE_OOM && !fits;
+        good += c->status == TABLE_OK;
+        rejected += c->status == TABLE_OK && !fits;
+    }
+    out->oom_caught_pct = out->oom_rows ? 100 * (double)caught / (double)out->oom_rows : NAN;
+    out->good_rejected_pct = good ? 100 * (double)rejected / (double)good : NAN;
+}
+
+/* ---- sweeps ---- */
+
+/* The rows of one sweep; measured ones first. */
+struct sweep {
+    const struct table *t;
+    const struct score_row *rows;
+    size_t *at;            /* indices, by predicted time */
+    size_t n;
+    bool *gone;            /* tried, cut or ruled out */
+    double *measured, *predicted; /* of timed rows */
+    size_t timed;
+    double best_s;
+};
+
+static void sweep_fill(struct sweep *s, size_t first)
+{
+    const char *name = s->t->cases[first].sweep;
+    s->n = s->timed = 0;
+    s->best_s = INFINITY;
+    for (size_t i = first; i < s->t->n; i++) {
+        const struct table_case *c = &s->t->cases[i];
+        if (c->skipped || strcmp(c->sweep, name) != 0 ||
+            (!is_timed(c) && c->status != TABLE_OOM))
+            continue;
+        s->at[s->n++] = i;
+        if (is_timed(c)) {
+            s->measured[s->timed] = c->measured_s;
+            s->predicted[s->timed++] = s->rows[i].p.seconds;
+            s->best_s = fmin(s->best_s, c->measured_s);
+        }
+    }
+}
+
+/* Returns the index in s->at of the fastest predicted row that is not gone; s->n: none is left. */
+static size_t next_of(const struct sweep *s, bool timed)
+{
+    size_t best = s->n;
+    for (size_t i = 0; i < s->n; i++) {
+        if (s->gone[i] || (timed && !is_timed(&s->t->cases[s->at[i]])))
+            continue;
+        if (best == s->n ||
+            s->rows[s->at[i]].p.seconds < s->rows[s->at[best]].p.seconds)
+            best = i;
+    }
+    return best;
+}
+
+/* Returns the regret of the best of the first `choices`, in percent. */
+static double regret_of(struct sweep *s, int choices)
+{
+    double best = INFINITY;
+    memset(s->gone, 0, s->n * sizeof *s->gone);
+    for (int i = 0; i < choices; i++) {
+        size_t k = next_of(s, true);
+        if (k == s->n)
+            break;
+        s->gone[k] = true;
+        best = fmin(best, s->t->cases[s->at[k]].measured_s);
+    }
+    return 100 * (best / s->best_s - 1);
+}
+
+static bool is_alike(const struct table_case *a, const struct table_case *b)
+{
+    return a->stack.attention == b->stack.attention &&
+           a->stack.fused_norm == b->stack.fused_norm &&
+           a->layout.recompute == b->layout.recompute;
+}
+
+static void rule_out(struct sweep *s, size_t k)
+{
+    const struct table_case *failed = &s->t->cases[s->at[k]];
+    for (size_t i = 0; i < s->n; i++)
+        if (is_alike(&s->t->cases[s->at[i]], failed) &&
+            s->rows[s->at[i]].p.bytes >= s->rows[s->at[k]].p.bytes)
+            s->gone[i] = true;
+}
+
+/* Returns how many trials it takes; *lost: the winner was never tried. */
+static int64_t trials_of(struct sweep *s, bool *lost)
+{
+    int64_t trials = 0;
+    *lost = false;
+    for (size_t i = 0; i < s->n; i++)
+        s->gone[i] = s->rows[s->at[i]].p.p_fits < SCORE_CUT;
+    for (;;) {
+        size_t k = next_of(s, false);
+        if (k == s->n) {
+            *lost = true;
+            return trials;
+        }
+        const struct table_case *c = &s->t->cases[s->at[k]];
+        s->gone[k] = true;
+        trials++;
+        if (c->status == TABLE_OOM)
+            rule_out(s, k);
+        else if (c->measured_s <= SCORE_NEAR * s->best_s)
+            return trials;
+    }
+}
+
+static int sweep_score(struct sweep *s, struct score *out, struct err *err)
+{
+    double rho = 0;
+    bool lost;
+    int rc = spearman(s->measured, s->predicted, s->timed, &rho, err);
+    if (rc < 0)
+        return rc;
+    double trials = (double)trials_of(s, &lost);
+    bool first = out->sweeps++ == 0;
+    out->spearman_mean = (first ? 0 : out->spearman_mean) + rho;
+    out->spearman_worst = first ? rho : fmin(out->spearman_worst, rho);
+    out->regret1_mean_pct = (first ? 0 : out->regret1_mean_pct) + regret_of(s, 1);
+    out->regret3_mean_pct = (first ? 0 : out->regret3_mean_pct) + regret_of(s, 3);
+    out->trials_mean = (first ? 0 : out->trials_mean) + trials;
+    out->trials_worst = first ? trials : fmax(out->trials_worst, trials);
+    out->winner_pruned += lost;
+    return 0;
+}
+
+static bool is_first_of_sweep(const struct table *t, size_t i)
+{
+    const char *name = t->cases[i].sweep;
+    for (size_t k = 0; k < i; k++)
+        if (strcmp(t->cases[k].sweep, name) == 0)
+            return false;
+    return *name != '\0';
+}
+
+static int sweeps_score(struct sweep *s, struct score *out, struct err *err)
+{
+    int rc;
+    for (size_t i = 0; i < s->t->n; i++) {
+        if (!is_first_of_sweep(s->t, i))
+            continue;
+        sweep_fill(s, i);
+        if (s->timed >= SCORE_SWEEP && (rc = sweep_score(s, out, err)) < 0)
+            return rc;
+    }
+    if (out->sweeps > 0) {
+        double n = (double)out->sweeps;
+        out->spearman_mean /= n, out->trials_mean /= n;
+        out->regret1_mean_pct /= n, out->regret3_mean_pct /= n;
+    }
+    return 0;
+}
+
+/* ---- a table ---- */
+
+static void count_row(const struct table_case *c, struct score *out)
+{
+    out->used += !c->skipped;
+    out->skipped += c->skipped != NULL;
+    out->assumed += !c->skipped && c->assumed;
+    if (!c->skipped)
+        return;
+    int i = 0;
+    while (i < out->n_reasons && strcmp(out->reasons[i].because, c->skipped) != 0)
+        i++;
+    BUG_ON(i == SCORE_REASONS);
+    out->n_reasons = i == out->n_reasons ? i + 1 : out->n_reasons;
+    out->reasons[i].because = c->skipped;
+    out->reasons[i].count++;
+}
+
+static int rows_predict(const struct table *t, const struct constants *c, struct score_row *rows,
+                        struct err *err)
+{
+    struct predict_room *room = malloc(sizeof *room);
+    int rc = room ? 0 : err_set(err, ERR_NOMEM, "out of memory for predictions");
+    for (size_t i = 0; i < t->n && rc == 0; i++) {
+        const struct table_case *k = &t->cases[i];
+        double v[CONSTANTS];
+        if (k->skipped)
+            continue;
+        constants_resolve(c, &k->cluster.device, &k->stack, v);
+        if ((rc = predict_open(k, room, err)) == 0)
+            rc = predict_case(k, v, true, room, &rows[i].p, err);
+    }
+    free(room);
+    return rc;
+}
+
+int score_table(const struct table *t, const struct constants *c, struct score_row *rows,
+                struct score *out, struct err *err)
+{
+    struct score s = {.file = t->name, .spearman_mean = NAN, .spearman_worst = NAN,
+                      .regret1_mean_pct = NAN, .regret3_mean_pct = NAN,
+                      .trials_mean = NAN, .trials_worst = NAN};
+    double *room = malloc((2 * t->n + 1) * sizeof *room);
+    size_t *at = malloc((t->n + 1) * sizeof *at);
+    bool *gone = malloc(t->n + 1);
+    int rc = room && at && gone ? 0 : err_set(err, ERR_NOMEM, "out of memory for %s", t->name);
+    if (rc == 0 && (rc = rows_predict(t, c, rows, err)) == 0) {
+        struct sweep sweep = {.t = t, .rows = rows, .at = at, .gone = gone, .measured = room,
+                              .predicted = room + t->n};
+        for (size_t i = 0; i < t->n; i++)
+            count_row(&t->cases[i], &s);
+        time_score(t, rows, room, &s);
+        memory_score(t, rows, &s);
+        rc = sweeps_score(&sweep, &s, err);
+    }
+    if (rc == 0)
+        *out = s;
+    free(room);
+    free(at);
+    free(gone);
+    return rc;
+}

@@ -1,0 +1,148 @@
+/* Comma-separated lines (RFC 4180): a field in quotes may hold commas, line ends, and quotes twice.
+ * Columns are found by the names in the first line; others than ours are passed over.
+ */
+#include "autotune/table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "autotune/table_priv.h"
+#include "base/file.h"
+
+#define COLUMN_NAME(name) #name,
+static const char *const column_names[] = {TABLE_COLUMN_LIST(COLUMN_NAME) NULL};
+enum { TABLE_BYTES = 64 << 20, TABLE_FIELDS = 256 };
+
+/* A place in a text that is cut into fields where it stands. */
+struct cursor {
+    char *at;
+    int64_t line;
+    bool end_of_line;
+};
+
+/* Returns the next field, terminated in place. */
+static char *field_next(struct cursor *c)
+{
+    char *begin = c->at, *to = c->at;
+    bool quoted = *c->at == '"';
+    if (quoted)
+        begin = to = ++c->at;
+    for (;; c->at++) {
+        if (!*c->at || (!quoted && strchr(",\r\n", *c->at)))
+            break;
+        if (quoted && *c->at == '"') {
+            if (c->at[1] != '"') {
+                c->at++;
+                break;
+            }
+            c->at++;
+        }
+        c->line += *c->at == '\n';
+        *to++ = *c->at;
+    }
+    char ended = *c->at == '\r' ? *++c->at : *c->at;
+    c->end_of_line = ended != ',';
+    c->line += ended == '\n';
+    if (ended)
+        c->at++;
+    *to = '\0';
+    return begin;
+}
+
+static size_t fields_next(struct cursor *c, char *fields[TABLE_FIELDS])
+{
+    size_t n = 0;
+    do {
+        char *f = field_next(c);
+        if (n < TABLE_FIELDS)
+            fields[n++] = f;
+    } while (!c->end_of_line);
+    return n;
+}
+
+static int columns_find(const char *file, char **names, size_t n, size_t at[TABLE_COLUMNS],
+                        struct err *err)
+{
+    for (int c = 0; c < TABLE_COLUMNS; c++) {
+        for (at[c] = 0; at[c] < n && strcmp(names[at[c]], column_names[c]) != 0;)
+            at[c]++;
+        if (at[c] == n)
+            return err_set(err, ERR_INPUT,
+                           "%s:1: there is no column '%s': give the 43 columns that 'reel score "
+                           "--help' names",
+                           file, column_names[c]);
+    }
+    return 0;
+}
+
+static int case_add(struct table *t, size_t *room, const struct table_case *c, struct err *err)
+{
+    if (t->n == *room) {
+        *room = *room ? 2 * *room : 64;
+        struct table_case *cases = realloc(t->cases, *room * sizeof *cases);
+        if (!cases)
+            return err_set(err, ERR_NOMEM, "out of memory for %zu rows of %s", *room, t->name);
+        t->cases = cases;
+    }
+    t->cases[t->n++] = *c;
+    return 0;
+}
+
+static int line_read(struct table *t, size_t *room, const struct table_line *line, struct err *err)
+{
+    struct table_case c = {0};
+    int rc = table_case_read(line, &c, err);
+    if (rc < 0)
+        return rc;
+    c.row = (int64_t)t->n + 1;
+    return case_add(t, room, &c, err);
+}
+
+static int lines_read(struct table *t, char *text, struct err *err)
+{
+    struct cursor c = {text, 1, false};
+    char *fields[TABLE_FIELDS];
+    size_t at[TABLE_COLUMNS], room = 0, n = fields_next(&c, fields);
+    int rc = columns_find(t->name, fields, n, at, err);
+    while (rc == 0 && *c.at) {
+        struct table_line line = {.file = t->name, .number = c.line};
+        size_t got = fields_next(&c, fields);
+        if (got == 1 && !*fields[0])
+            continue; /* an empty line */
+        if (got != n)
+            return err_set(err, ERR_INPUT, "%s:%lld: %zu fields, the header has %zu", t->name,
+                           (long long)line.number, got, n);
+        for (int i = 0; i < TABLE_COLUMNS; i++)
+            line.field[i] = fields[at[i]];
+        rc = line_read(t, &room, &line, err);
+    }
+    return rc;
+}
+
+int table_load(const char *path, struct table *out, struct err *err)
+{
+    struct str text = STR_INIT;
+    struct table t = {.name = strdup(path)};
+    int rc;
+    if (!t.name) {
+        rc = err_set(err, ERR_NOMEM, "out of memory for %s", path);
+        goto out;
+    }
+    if ((rc = file_read(path, TABLE_BYTES, &text, err)) < 0)
+        goto out;
+    if ((rc = lines_read(&t, text.p, err)) < 0)
+        goto out;
+    *out = t;
+    t = (struct table){0}; /* the caller's */
+out:
+    table_release(&t);
+    str_release(&text);
+    return rc;
+}
+
+void table_release(struct table *t)
+{
+    free(t->name);
+    free(t->cases);
+    *t = (struct table){0};
+}

@@ -1,0 +1,50 @@
+/* table: reads tables of published measurements, one training run a line, under one header of 43
+ * columns.
+ *
+ * A row becomes a case: model, extent, batch, layout, stack, cluster, and what was measured. Four
+ * kinds of rows are skipped, each with its reason: mixtures of experts, GPUs without a profile,
+ * shapes that were not published, times that hold the work of encoders; and forecasts, which are no
+ * measurements. Nothing else is. What a row leaves out follows the rules at the top of table.c, and
+ * the row is counted as assumed.
+ *
+ *     struct table t;
+ *     table_load("sweep.csv", &t, err);
+ *     for (size_t i = 0; i < t.n; i++) if (!t.cases[i].skipped) ...;
+ *     table_release(&t);
+ *
+ * Errors: ERR_INPUT names file, line and column.
+ */
+#ifndef AUTOTUNE_TABLE_H
+#define AUTOTUNE_TABLE_H
+
+#include "profiles/work.h"
+#include "profiles/hw.h"
+
+enum table_status { TABLE_OK, TABLE_OOM, TABLE_OTHER };
+struct table_case {
+    int64_t row;             /* of data, from 1 */
+    const char *skipped;     /* static: why; NULL: it is used */
+    bool assumed;            /* something was left out and follows a rule */
+    bool any_mbs, any_vpp, any_recompute; /* not published: chosen in predict.c */
+    struct model model;
+    struct seq seq;
+    int64_t gbs, gpus;
+    struct layout layout;
+    struct stack stack;      /* with the row's own attention and norms */
+    struct cluster cluster;
+    bool fp8;
+    enum table_status status;
+    double measured_s;       /* of a step; 0: not published, or it ran out of memory */
+    double peak_bytes;       /* of a GPU; 0: not published */
+    bool allocated;          /* the peak is of tensors alone, without what the process takes */
+    char sweep[LIMIT_NAME_BYTES]; /* rows of one sweep may be ranked among themselves; "": none */
+};
+struct table {
+    char *name;              /* of the file */
+    struct table_case *cases;
+    size_t n;
+};
+int table_load(const char *path, struct table *out, struct err *err);
+void table_release(struct table *t); /* safe on a zeroed struct */
+
+#endif

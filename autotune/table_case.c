@@ -1,0 +1,383 @@
+/* What a row means, and the rules for what it leaves out. Each rule that is used marks the row as
+ * assumed.
+ *
+ *     gpu          the profile whose name begins with the same word (letters, digits); of several
+ *                  the one whose memory is nearest. Its links are those of the cluster profile that
+ *                  has it, else of one that has its kin
+ *     stack        by framework (reel.stack/1); an unknown one is megatron, or fsdp where zero is 3
+ *     attn, norms  the row's own: torch, megatron-fused, flash1, others; rms_kernel=0|1 in notes
+ *     kv_heads     heads; ffn: 4 hidden; vocab of a language model: 50,000
+ *     text         of a DiT: 512 tokens, in every layer, with one low-rank modulation
+ *     n_gpus       64, or as many as the model's grid takes if those are more
+ *     dp           what tp, cp, pp leave of the GPUs; cp, pp, tp: 1; sp: 0
+ *     zero         the stack's
+ *     mbs, vpp     of 1, 2, 4, 8 the fastest predicted that fits: sources print tuned runs
+ *     gbs          4 pp micro-batches for each replica, or 1 without a pipeline
+ *     recompute    not said: the least that fits, of none, selective, full. "full block K of L
+ *                  layers" and "full on P% of layers" are a number of layers of each virtual stage
+ *
+ * The time is step_time_s; else gbs · seq_len tokens by tokens_per_s_gpu; else the model's FLOPs by
+ * tflops_gpu, whose formula most sources share: 6 for each weight that a token meets, the head
+ * included, and attention without a mask. A peak is in GiB where the source says so, else in GB.
+ */
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "autotune/table_priv.h"
+#include "base/num.h"
+#include "base/str.h"
+#include "profiles/flops.h"
+
+enum { TEXT_TOKENS = 512, ADALN_RANK = 256, VOCAB = 50000, GPUS = 64 };
+
+static const char *text_of(const struct table_line *l, enum table_column c)
+{
+    return l->field[c];
+}
+
+/* Reads a number into *out, or leaves it where the field is empty. */
+static int number_read(const struct table_line *l, enum table_column c, const char *name,
+                       double *out, struct err *err)
+{
+    const char *text = l->field[c];
+    double v;
+    int rc;
+    if (!*text)
+        return 0;
+    if ((rc = num_parse_f64(text, name, &v, err)) < 0)
+        return err_context(err, "%s:%lld", l->file, (long long)l->number);
+    if (v < 0 || v > 1e15)
+        return err_set(err, ERR_INPUT, "%s:%lld: %s is %g: give 0 to 1e15", l->file,
+                       (long long)l->number, name, v);
+    *out = v;
+    return 0;
+}
+
+/* The numbers of a row, -1 where they are missing. */
+struct numbers {
+#define NUMBER(name) double name;
+#define NUMBER_LIST(X)                                                                             \
+    X(gpu_mem_gb) X(n_gpus) X(gpus_per_node) X(layers) X(hidden) X(ffn) X(heads) X(kv_heads)       \
+    X(vocab) X(gated_mlp) X(seq_len) X(tp) X(sp) X(cp) X(pp) X(vpp) X(dp) X(zero) X(fsdp_size)     \
+    X(mbs) X(gbs) X(step_time_s) X(tokens_per_s_gpu) X(tflops_gpu) X(peak_mem_gb)
+    NUMBER_LIST(NUMBER)
+#undef NUMBER
+};
+static const struct number_field { enum table_column column; const char *name; size_t at; }
+    number_fields[] = {
+#define NUMBER(name) {COLUMN_##name, #name, offsetof(struct numbers, name)},
+        NUMBER_LIST(NUMBER)
+#undef NUMBER
+};
+
+static int numbers_read(const struct table_line *l, struct numbers *out, struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(number_fields); i++) {
+        double *at = (double *)((char *)out + number_fields[i].at);
+        *at = -1;
+        int rc = number_read(l, number_fields[i].column, number_fields[i].name, at, err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+/* Returns the value, or the rule's where it is missing, and then marks the case. */
+static int64_t or_rule(struct table_case *c, double value, double rule)
+{
+    c->assumed |= value < 0;
+    return (int64_t)(value < 0 ? rule : value);
+}
+
+/* ---- devices ---- */
+
+/* Returns the length of the first word, and compares such words without regard to case. */
+static size_t word_of(const char *text)
+{
+    size_t n = 0;
+    while (isalnum((unsigned char)text[n]))
+        n++;
+    return n;
+}
+
+static bool is_kin(const char *name, const char *gpu)
+{
+    size_t n = word_of(gpu);
+    return n > 0 && word_of(name) == n && strncasecmp(name, gpu, n) == 0;
+}
+
+static bool gpu_find(const char *gpu, double gb, struct device *out)
+{
+    const char *const *names;
+    double nearest = INFINITY;
+    device_names(&names);
+    for (; *names; names++) {
+        struct device d;
+        if (!is_kin(*names, gpu) || device_load(*names, &d, NULL) < 0)
+            continue;
+        double off = gb > 0 ? fabs((double)d.memory_bytes / 0x1p30 - gb) : 0;
+        if (off < nearest) {
+            nearest = off;
+            *out = d;
+        }
+    }
+    return isfinite(nearest);
+}
+
+static bool is_of_device(const struct cluster *c, const struct device *d)
+{
+    return strcmp(c->device.name, d->name) == 0;
+}
+
+/* Finds the cluster profile of a device, or of its kin: the one with the same link to its fellows
+ * is not known otherwise. */
+static void cluster_find(const struct device *d, struct cluster *out)
+{
+    const char *const *names;
+    bool found = false, own = false;
+    cluster_names(&names);
+    for (; *names && !own; names++) {
+        char spec[LIMIT_NAME_BYTES];
+        struct cluster c;
+        snprintf(spec, sizeof spec, "%s:1", *names);
+        BUG_ON(cluster_load(spec, &c, NULL) < 0);
+        own = is_of_device(&c, d);
+        if (own || !found || (is_kin(c.device.name, d->name) && !is_kin(out->device.name, d->name)))
+            *out = c;
+        found = true;
+    }
+    out->device = *d;
+}
+
+static const char *machine_read(const struct table_line *l, const struct numbers *n,
+                                struct table_case *c)
+{
+    struct device d;
+    double gb = n->gpu_mem_gb;
+    if (!gpu_find(text_of(l, COLUMN_gpu), gb, &d))
+        return "the GPU has no profile";
+    if (gb > 0 && gb < 0.8 * (double)d.memory_bytes / 0x1p30)
+        d.memory_bytes = (int64_t)(gb * 0x1p30 * 0.985);
+    cluster_find(&d, &c->cluster);
+    int64_t devices = or_rule(c, n->gpus_per_node, (double)c->cluster.node.devices);
+    if (devices > 0 && devices != c->cluster.node.devices) {
+        c->cluster.node.nics = num_max_i64(1, c->cluster.node.nics * devices /
+                                                  c->cluster.node.devices);
+        c->cluster.node.devices = devices;
+    }
+    return NULL;
+}
+
+/* ---- software ---- */
+
+static int attention_of(const char *attn)
+{
+    if (!*attn)
+        return -1;
+    if (strcmp(attn, "torch") == 0)
+        return ATTENTION_SCORES;
+    if (strcmp(attn, "megatron-fused") == 0)
+        return ATTENTION_FUSED_SCORES;
+    return strcmp(attn, "flash1") == 0 ? ATTENTION_FLASH1 : ATTENTION_FLASH;
+}
+
+static void stack_find(const struct table_line *l, const struct numbers *n, struct table_case *c)
+{
+    int attention = attention_of(text_of(l, COLUMN_attn));
+    const char *name = stack_of_framework(text_of(l, COLUMN_framework), attention),
+               *notes = text_of(l, COLUMN_notes);
+    c->assumed |= !name;
+    if (!name)
+        name = n->zero == 3 ? "fsdp" : "megatron";
+    BUG_ON(stack_load(name, &c->stack, NULL) < 0);
+    if (attention >= 0)
+        c->stack.attention = (enum stack_attention)attention;
+    if (strstr(notes, "rms_kernel="))
+        c->stack.fused_norm = strstr(notes, "rms_kernel=1") != NULL;
+    c->fp8 = strncasecmp(text_of(l, COLUMN_precision), "fp8", 3) == 0 ||
+             strncasecmp(text_of(l, COLUMN_precision), "mxfp8", 5) == 0;
+}
+
+/* ---- models ---- */
+
+static bool family_of(const char *name, enum model_family *out)
+{
+    static const struct { const char *name; enum model_family family; } families[] = {
+        {"gpt", MODEL_GPT}, {"llama", MODEL_LLAMA}, {"dit", MODEL_DIT},
+        {"st-dit", MODEL_STDIT}, {"moviegen", MODEL_MOVIEGEN}};
+    for (size_t i = 0; i < ARRAY_LEN(families); i++)
+        if (strcmp(families[i].name, name) == 0) {
+            *out = families[i].family;
+            return true;
+        }
+    return false;
+}
+
+static void video_read(struct model *m)
+{
+    m->latent_channels = 16;
+    m->patch_h = m->patch_w = 2;
+    m->text_len = TEXT_TOKENS;
+    m->text_width = m->hidden;
+    m->adaln = ADALN_LORA_SINGLE;
+    m->adaln_rank = ADALN_RANK;
+}
+
+static const char *model_of_row(const struct table_line *l, const struct numbers *n,
+                                struct table_case *c)
+{
+    struct model *m = &c->model;
+    *m = (struct model){.patch_t = 1, .patch_h = 1, .patch_w = 1, .rope_theta = 10000};
+    if (strcmp(text_of(l, COLUMN_family), "moe") == 0)
+        return "it is a mixture of experts";
+    if (!family_of(text_of(l, COLUMN_family), &m->family) || n->layers < 1 || n->hidden < 1 ||
+        n->heads < 1 || n->seq_len < 1)
+        return "its shape was not published";
+    snprintf(m->name, sizeof m->name, "%.*s", LIMIT_NAME_BYTES - 1, text_of(l, COLUMN_model));
+    m->layers = (int64_t)n->layers, m->hidden = (int64_t)n->hidden, m->heads = (int64_t)n->heads;
+    m->kv_heads = or_rule(c, n->kv_heads, n->heads);
+    m->ffn = or_rule(c, n->ffn, 4 * n->hidden);
+    m->gated_mlp = n->gated_mlp > 0;
+    if (model_is_video(m))
+        video_read(m);
+    else
+        m->vocab = or_rule(c, n->vocab, VOCAB);
+    c->seq = (struct seq){1, 1, (int64_t)n->seq_len};
+    return NULL;
+}
+
+/* ---- layouts ---- */
+
+/* Reads "full block 8 of 40 layers" and "full on 83.33% of layers" into layers of a virtual
+ * stage. */
+static void full_read(const char *text, struct table_case *c)
+{
+    const char *block = strstr(text, "block "), *on = strstr(text, "on ");
+    double chunks = (double)(c->layout.pp * c->layout.vpp), layers = (double)c->model.layers;
+    double n = block ? strtod(block + 6, NULL)
+               : on  ? strtod(on + 3, NULL) / 100 * layers
+                     : layers;
+    c->layout.recompute = RECOMPUTE_FULL;
+    c->layout.recompute_layers = n < layers ? (int64_t)ceil(n / chunks) : 0;
+}
+
+static void recompute_read(const char *text, struct table_case *c)
+{
+    if (str_starts(text, "none")) {
+        c->layout.recompute = RECOMPUTE_NONE;
+    } else if (str_starts(text, "selective")) {
+        c->layout.recompute = RECOMPUTE_SELECTIVE;
+    } else if (str_starts(text, "full")) {
+        full_read(text, c);
+    } else {
+        c->any_recompute = c->assumed = true;
+    }
+}
+
+static void batch_read(const struct numbers *n, struct table_case *c)
+{
+    struct layout *k = &c->layout;
+    int64_t least = k->dp * (k->pp > 1 ? 4 * k->pp : 1);
+    c->any_mbs = n->mbs < 1;
+    c->assumed |= c->any_mbs;
+    k->mbs = c->any_mbs ? 1 : (int64_t)n->mbs;
+    c->gbs = num_max_i64(or_rule(c, n->gbs, (double)(least * k->mbs)), k->dp);
+    k->mbs = num_min_i64(k->mbs, num_ceil_div(c->gbs, k->dp));
+}
+
+static void layout_of_row(const struct table_line *l, const struct numbers *n,
+                          struct table_case *c)
+{
+    struct layout *k = &c->layout;
+    *k = layout_default();
+    k->tp = num_max_i64(1, or_rule(c, n->tp, 1)), k->cp = num_max_i64(1, or_rule(c, n->cp, 1));
+    k->pp = num_max_i64(1, or_rule(c, n->pp, 1)), k->vpp = num_max_i64(1, or_rule(c, n->vpp, 1));
+    c->any_vpp = n->vpp < 1 && k->pp > 1;
+    k->sp = k->tp > 1 && or_rule(c, n->sp, 0) > 0;
+    k->vpp = k->pp > 1 ? num_min_i64(k->vpp, num_max_i64(1, c->model.layers / k->pp)) : 1;
+    int64_t grid = k->tp * k->cp * k->pp;
+    c->gpus = or_rule(c, n->n_gpus, (double)(num_ceil_div(GPUS, grid) * grid));
+    k->dp = num_max_i64(1, or_rule(c, n->dp, (double)(c->gpus / grid)));
+    k->zero = num_min_i64(3, or_rule(c, n->zero, (double)c->stack.zero));
+    k->fsdp = n->fsdp_size > 0 ? (int64_t)n->fsdp_size : 0;
+    if (k->fsdp && k->dp * k->cp % k->fsdp != 0)
+        k->fsdp = 0;
+    if (k->cp > 1 && strstr(text_of(l, COLUMN_notes), "A2A"))
+        k->cp_kind = CP_A2A;
+    batch_read(n, c);
+    recompute_read(text_of(l, COLUMN_recompute), c);
+}
+
+/* ---- what was measured ---- */
+
+/* Computes the FLOPs of a step by the formula that most sources share; see the essay. */
+static double published_flops(const struct table_case *c)
+{
+    struct flops f;
+    double S = (double)seq_tokens(c->seq), D = (double)c->model.hidden,
+           L = (double)c->model.layers;
+    if (flops_reel_sample(&c->model, c->seq, c->model.text_len, &f, NULL) < 0)
+        return 0;
+    if (model_is_video(&c->model))
+        return (double)c->gbs * f.total;
+    double weights = L * (D * D * (2 + 2 * (double)c->model.kv_heads / (double)c->model.heads) +
+                          (c->model.gated_mlp ? 3 : 2) * D * (double)c->model.ffn) +
+                     D * (double)c->model.vocab;
+    return (double)c->gbs * (6 * weights * S + 12 * L * D * S * S);
+}
+
+static void measured_read(const struct table_line *l, const struct numbers *n,
+                          struct table_case *c)
+{
+    double tokens = (double)c->gbs * (double)seq_tokens(c->seq), gpus = (double)c->gpus;
+    bool gib = strstr(text_of(l, COLUMN_mem_kind), "GiB") != NULL;
+    const char *status = text_of(l, COLUMN_status);
+    c->status = strcmp(status, "ok") == 0    ? TABLE_OK
+                : strcmp(status, "oom") == 0 ? TABLE_OOM
+                                             : TABLE_OTHER;
+    if (n->peak_mem_gb > 0)
+        c->peak_bytes = n->peak_mem_gb * (gib ? 0x1p30 : 1e9);
+    c->allocated = strstr(text_of(l, COLUMN_mem_kind), "allocated") != NULL;
+    if (c->status != TABLE_OK)
+        return;
+    if (n->step_time_s > 0)
+        c->measured_s = n->step_time_s;
+    else if (n->tokens_per_s_gpu > 0)
+        c->measured_s = tokens / (n->tokens_per_s_gpu * gpus);
+    else if (n->tflops_gpu > 0)
+        c->measured_s = published_flops(c) / (n->tflops_gpu * 1e12 * gpus);
+}
+
+/* Returns why a row is skipped, or NULL. */
+static const char *row_read(const struct table_line *l, const struct numbers *n,
+                            struct table_case *c)
+{
+    const char *why = model_of_row(l, n, c);
+    if (why)
+        return why;
+    if ((why = machine_read(l, n, c)))
+        return why;
+    if (strstr(text_of(l, COLUMN_notes), "encode"))
+        return "its time holds the work of encoders";
+    if (strcmp(text_of(l, COLUMN_status), "predicted") == 0)
+        return "it is a forecast";
+    stack_find(l, n, c);
+    layout_of_row(l, n, c);
+    measured_read(l, n, c);
+    return NULL;
+}
+
+int table_case_read(const struct table_line *line, struct table_case *out, struct err *err)
+{
+    struct numbers n;
+    int rc = numbers_read(line, &n, err);
+    if (rc < 0)
+        return rc;
+    out->skipped = row_read(line, &n, out);
+    snprintf(out->sweep, sizeof out->sweep, "%.*s", LIMIT_NAME_BYTES - 1,
+             line->field[COLUMN_sweep_group]);
+    return 0;
+}

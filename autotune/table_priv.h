@@ -1,0 +1,27 @@
+/* table_priv: what table.c, which reads lines, and table_case.c, which understands them, share. */
+#ifndef AUTOTUNE_TABLE_PRIV_H
+#define AUTOTUNE_TABLE_PRIV_H
+
+#include "autotune/table.h"
+
+#define TABLE_COLUMN_LIST(X)                                                                       \
+    X(source) X(ref) X(gpu) X(gpu_mem_gb) X(n_gpus) X(gpus_per_node) X(framework) X(precision)     \
+    X(task) X(model) X(family) X(n_params_b) X(layers) X(hidden) X(ffn) X(heads) X(kv_heads)       \
+    X(vocab) X(gated_mlp) X(seq_len) X(tp) X(sp) X(cp) X(pp) X(vpp) X(dp) X(zero) X(fsdp_size)     \
+    X(ep) X(mbs) X(gbs) X(recompute) X(attn) X(step_time_s) X(tokens_per_s_gpu) X(tflops_gpu)      \
+    X(mfu_pct) X(hfu_pct) X(peak_mem_gb) X(mem_kind) X(status) X(sweep_group) X(notes)
+enum table_column {
+#define TABLE_COLUMN_ENUM(name) COLUMN_##name,
+    TABLE_COLUMN_LIST(TABLE_COLUMN_ENUM)
+#undef TABLE_COLUMN_ENUM
+    TABLE_COLUMNS
+};
+struct table_line {
+    const char *file;
+    int64_t number;                   /* of the line in the file, from 1 */
+    const char *field[TABLE_COLUMNS]; /* borrowed; "" where it is empty */
+};
+/* Fills a case from a line, all but its row. ERR_INPUT for what is no number where one belongs. */
+int table_case_read(const struct table_line *line, struct table_case *out, struct err *err);
+
+#endif

@@ -1,0 +1,115 @@
+/* reel calibrate: fits the constants of predictions on tables of measurements. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "autotune/calibrate.h"
+#include "base/file.h"
+#include "launcher/cmd/cmd.h"
+
+static const struct opt opts[] = {
+    {"constants", 0, OPT_TEXT, "FILE",
+     "constants that count before, and stay where no row tells otherwise (default: none)"},
+    {"output", 'o', OPT_TEXT, "FILE", "write the fitted constants there (default: print them)"},
+    {"name", 0, OPT_TEXT, "NAME", "of the set, which plans will name", "calibrated"},
+    {"list", 0, OPT_BOOL, NULL, "say which constants there are, and fit none"},
+};
+const struct opt_cmd cmd_calibrate = {
+    "calibrate",
+    "fit the constants of predictions on tables of measurements",
+    "[TABLE.csv...]", opts, ARRAY_LEN(opts), 0, -1,
+    "TABLE is what 'reel score' reads. All constants that its rows depend on are fitted at once, "
+    "each in its own scope: of a device, of a stack, of both or of neither. Time is learnt from "
+    "measured steps; memory from published peaks, and from which rows fitted and which ran out. "
+    "What the rows do not tell keeps its prior.\n\n"
+    "The result is a file reel.constants/1. 'reel score TABLE --constants FILE' says how good it "
+    "is: on rows that it was not fitted on.",
+};
+
+static void list_constants(struct str *out)
+{
+    static const char *const scopes[] = {"all", "device", "stack", "device and stack"};
+    for (int i = 0; i < CONSTANTS; i++) {
+        const struct constant_info *k = &constant_table[i];
+        str_addf(out, "%-20s %-7s of %-17s %s\n", k->name, k->unit, scopes[k->scope], k->what);
+    }
+}
+
+static int set_write(const struct constants *c, const char *path, struct err *err)
+{
+    struct str out = STR_INIT;
+    int rc;
+    constants_format(c, &out);
+    if ((rc = str_check(&out, err)) == 0)
+        rc = path ? file_publish(path, out.p, out.len, err) : cmd_print(&out, err);
+    str_release(&out);
+    return rc;
+}
+
+static int start_read(const char *path, const char *name, struct constants *c, struct err *err)
+{
+    int rc = path ? constants_load(path, c, err) : 0;
+    if (rc == 0 && snprintf(c->name, sizeof c->name, "%s", name) >= (int)sizeof c->name)
+        return err_set(err, ERR_USAGE, "--name is longer than %zu bytes: give a shorter one",
+                       sizeof c->name - 1);
+    return rc;
+}
+
+static void say(const struct calibrate_report *r)
+{
+    fprintf(stderr, "fitted %lld constants on %lld times", (long long)r->constants,
+            (long long)r->timed);
+    if (isfinite(r->time_rms))
+        fprintf(stderr, " (%.1f %% off, root mean square)", 100 * r->time_rms);
+    fprintf(stderr, " and %lld rows of memory", (long long)r->fitted_memory);
+    if (isfinite(r->memory_rms))
+        fprintf(stderr, " (peaks %.1f %% off)", 100 * r->memory_rms);
+    fprintf(stderr, "\n");
+}
+
+static int fit(const struct opt_values *v, const char *const *paths, struct table *tables, size_t n,
+               struct constants *c, struct err *err)
+{
+    struct calibrate_report report;
+    struct str source = STR_INIT;
+    int rc = start_read(opt_text(v, "constants"), opt_text(v, "name"), c, err);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        const char *slash = strrchr(paths[i], '/');
+        str_addf(&source, "%s%s", i ? ", " : "", slash ? slash + 1 : paths[i]);
+        rc = table_load(paths[i], &tables[i], err);
+    }
+    if (rc == 0 && (rc = str_check(&source, err)) == 0)
+        rc = calibrate_tables(tables, n, source.p, c, &report, err);
+    if (rc == 0)
+        say(&report);
+    str_release(&source);
+    return rc < 0 ? rc : set_write(c, opt_text(v, "output"), err);
+}
+
+int cmd_calibrate_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
+{
+    const char *const *paths;
+    size_t n = opt_operands(v, &paths);
+    struct constants *c = calloc(1, sizeof *c);
+    struct table *tables = calloc(n + 1, sizeof *tables);
+    struct str list = STR_INIT;
+    int rc;
+    (void)env;
+    if (!c || !tables) {
+        rc = err_set(err, ERR_NOMEM, "out of memory for %zu tables", n);
+    } else if (opt_bool(v, "list")) {
+        list_constants(&list);
+        rc = cmd_print(&list, err);
+    } else if (n == 0) {
+        rc = err_set(err, ERR_USAGE, "no table to fit on: give TABLE.csv, or --list");
+    } else {
+        rc = fit(v, paths, tables, n, c, err);
+    }
+    for (size_t i = 0; tables && i < n; i++)
+        table_release(&tables[i]);
+    free(tables);
+    free(c);
+    str_release(&list);
+    return rc;
+}

@@ -1,0 +1,222 @@
+/* reel score: holds predictions against tables of published measurements. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "autotune/score.h"
+#include "base/file.h"
+#include "launcher/cmd/cmd.h"
+
+static const struct opt opts[] = {
+    CMD_OPT_JSON,
+    {"constants", 0, OPT_TEXT, "FILE",
+     "constants to predict with (reel.constants/1; default: the compiled-in ones)"},
+    {"rows", 0, OPT_TEXT, "OUT",
+     "write a line for each row of the tables: file, row, measured_s, predicted_s, bytes, p_fits, "
+     "skipped"},
+};
+const struct opt_cmd cmd_score = {
+    "score",
+    "hold predicted times and bytes against tables of measurements",
+    "TABLE.csv...", opts, ARRAY_LEN(opts), 1, -1,
+    "A TABLE has one training run a line, with the columns source, ref, gpu, gpu_mem_gb, n_gpus, "
+    "gpus_per_node, framework, precision, task, model, family, n_params_b, layers, hidden, ffn, "
+    "heads, kv_heads, vocab, gated_mlp, seq_len, tp, sp, cp, pp, vpp, dp, zero, fsdp_size, ep, "
+    "mbs, gbs, recompute, attn, step_time_s, tokens_per_s_gpu, tflops_gpu, mfu_pct, hfu_pct, "
+    "peak_mem_gb, mem_kind, status, sweep_group and notes. Skipped are mixtures of experts, GPUs "
+    "without a profile, shapes that were not published, times that hold the work of encoders, and "
+    "forecasts.\n\n"
+    "MAPE is the mean absolute error in percent; scaled: after one factor for the whole file. "
+    "Spearman's rank correlation is taken within each sweep of 8 measured rows or more, and so are "
+    "the regret of the first choice and of the best of the first three, and the trials until a "
+    "row within 1 % of the sweep's best is in hand. A row is taken to fit where that is more "
+    "likely than not.",
+};
+
+struct scored {
+    struct table table;
+    struct score_row *rows;
+    struct score score;
+};
+
+static int table_score(const char *path, const struct constants *c, struct scored *out,
+                       struct err *err)
+{
+    int rc = table_load(path, &out->table, err);
+    if (rc < 0)
+        return rc;
+    out->rows = calloc(out->table.n + 1, sizeof *out->rows);
+    if (!out->rows)
+        return err_set(err, ERR_NOMEM, "out of memory for %s", path);
+    return score_table(&out->table, c, out->rows, &out->score, err);
+}
+
+/* ---- rows ---- */
+
+static void csv_text(struct str *out, const char *text)
+{
+    bool quotes = strpbrk(text, ",\"\r\n") != NULL;
+    str_add(out, quotes ? "\"" : "");
+    for (; *text; text++)
+        str_addf(out, *text == '"' ? "\"%c" : "%c", *text);
+    str_add(out, quotes ? "\"" : "");
+}
+
+static void csv_number(struct str *out, bool there, double value)
+{
+    char text[JSON_NUM_BYTES];
+    str_addf(out, ",%s", there ? json_format_num(value, text) : "");
+}
+
+static void row_add(const struct scored *s, size_t i, struct str *out)
+{
+    const struct table_case *c = &s->table.cases[i];
+    const struct predicted *p = &s->rows[i].p;
+    csv_text(out, s->table.name);
+    str_addf(out, ",%lld", (long long)c->row);
+    csv_number(out, !c->skipped && c->measured_s > 0, c->measured_s);
+    csv_number(out, !c->skipped, p->seconds);
+    csv_number(out, !c->skipped, p->bytes);
+    csv_number(out, !c->skipped, p->p_fits);
+    str_addc(out, ',');
+    csv_text(out, c->skipped ? c->skipped : "");
+    str_addc(out, '\n');
+}
+
+static int rows_write(const struct scored *tables, size_t n, const char *path, struct err *err)
+{
+    struct str out = STR_INIT;
+    int rc;
+    str_add(&out, "file,row,measured_s,predicted_s,bytes,p_fits,skipped\n");
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < tables[i].table.n; k++)
+            row_add(&tables[i], k, &out);
+    if ((rc = str_check(&out, err)) == 0)
+        rc = file_publish(path, out.p, out.len, err);
+    str_release(&out);
+    return rc;
+}
+
+/* ---- output ---- */
+
+static void skipped_write(const struct score *s, struct json_out *o)
+{
+    json_arr_begin(o, "skipped");
+    for (int i = 0; i < s->n_reasons; i++) {
+        json_obj_begin(o, NULL);
+        json_put_text(o, "because", s->reasons[i].because);
+        json_put_int(o, "count", s->reasons[i].count);
+        json_obj_end(o);
+    }
+    json_arr_end(o);
+}
+
+static void score_write(const struct score *s, struct json_out *o)
+{
+    json_obj_begin(o, NULL);
+    json_put_text(o, "file", s->file);
+    json_put_int(o, "rows_used", s->used);
+    json_put_int(o, "rows_skipped", s->skipped);
+    json_put_int(o, "rows_assumed", s->assumed);
+    skipped_write(s, o);
+    json_put_int(o, "oom_rows", s->oom_rows);
+    json_put_int(o, "sweeps", s->sweeps);
+    json_put_num(o, "mape_pct", s->mape_pct);
+    json_put_num(o, "p90_pct", s->p90_pct);
+    json_put_num(o, "mape_scaled_pct", s->mape_scaled_pct);
+    json_put_num(o, "spearman_mean", s->spearman_mean);
+    json_put_num(o, "spearman_worst", s->spearman_worst);
+    json_put_num(o, "regret1_mean_pct", s->regret1_mean_pct);
+    json_put_num(o, "regret3_mean_pct", s->regret3_mean_pct);
+    json_put_num(o, "oom_caught_pct", s->oom_caught_pct);
+    json_put_num(o, "good_rejected_pct", s->good_rejected_pct);
+    json_put_num(o, "trials_mean", s->trials_mean);
+    json_put_num(o, "trials_worst", s->trials_worst);
+    if (s->sweeps)
+        json_put_int(o, "winner_pruned", s->winner_pruned);
+    else
+        json_put_null(o, "winner_pruned");
+    json_obj_end(o);
+}
+
+static void print_json(const struct scored *tables, size_t n, struct str *out)
+{
+    struct json_out o;
+    json_out_init(&o, out, 2);
+    json_obj_begin(&o, NULL);
+    json_put_text(&o, "schema", "reel.score/1");
+    json_arr_begin(&o, "files");
+    for (size_t i = 0; i < n; i++)
+        score_write(&tables[i].score, &o);
+    json_arr_end(&o);
+    json_obj_end(&o);
+    str_addc(out, '\n');
+}
+
+static void number_add(struct str *out, const char *what, double value, const char *unit)
+{
+    if (isfinite(value))
+        str_addf(out, "%s %.3g%s", what, value, unit);
+}
+
+static void print_text(const struct score *s, struct str *out)
+{
+    str_addf(out, "%s: %lld rows used, %lld with assumptions, %lld skipped\n", s->file,
+             (long long)s->used, (long long)s->assumed, (long long)s->skipped);
+    for (int i = 0; i < s->n_reasons; i++)
+        str_addf(out, "  %lld: %s\n", (long long)s->reasons[i].count, s->reasons[i].because);
+    if (isfinite(s->mape_pct)) {
+        number_add(out, "  time: MAPE", s->mape_pct, " %");
+        number_add(out, ", nine of ten within", s->p90_pct, " %");
+        number_add(out, ", after one factor", s->mape_scaled_pct, " %\n");
+    }
+    if (s->sweeps) {
+        str_addf(out, "  rank: %lld sweeps", (long long)s->sweeps);
+        number_add(out, ", Spearman mean", s->spearman_mean, "");
+        number_add(out, ", worst", s->spearman_worst, "");
+        number_add(out, "; regret of the first choice", s->regret1_mean_pct, " %");
+        number_add(out, ", of three", s->regret3_mean_pct, " %\n");
+        number_add(out, "  trials: mean", s->trials_mean, "");
+        number_add(out, ", worst", s->trials_worst, "");
+        str_addf(out, ", winners lost %lld\n", (long long)s->winner_pruned);
+    }
+    number_add(out, "  memory: caught", s->oom_caught_pct, " % of those that ran out; ");
+    number_add(out, isfinite(s->oom_caught_pct) ? "rejected" : "  memory: rejected",
+               s->good_rejected_pct, " % of those that fit\n");
+}
+
+int cmd_score_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
+{
+    const char *const *paths;
+    size_t n = opt_operands(v, &paths);
+    struct constants *c = calloc(1, sizeof *c);
+    struct scored *tables = calloc(n, sizeof *tables);
+    struct str out = STR_INIT;
+    int rc = 0;
+    (void)env;
+    if (!c || !tables) {
+        rc = err_set(err, ERR_NOMEM, "out of memory for %zu tables", n);
+        goto out;
+    }
+    if ((rc = constants_load(opt_text(v, "constants"), c, err)) < 0)
+        goto out;
+    for (size_t i = 0; i < n; i++)
+        if ((rc = table_score(paths[i], c, &tables[i], err)) < 0)
+            goto out;
+    if (opt_text(v, "rows") && (rc = rows_write(tables, n, opt_text(v, "rows"), err)) < 0)
+        goto out;
+    if (opt_bool(v, "json"))
+        print_json(tables, n, &out);
+    for (size_t i = 0; i < n && !opt_bool(v, "json"); i++)
+        print_text(&tables[i].score, &out);
+    rc = cmd_print(&out, err);
+out:
+    for (size_t i = 0; tables && i < n; i++) {
+        table_release(&tables[i].table);
+        free(tables[i].rows);
+    }
+    free(tables);
+    free(c);
+    str_release(&out);
+    return rc;
+}

@@ -1,0 +1,242 @@
+/* The format reel.constants/1. The tables below say what each field means; `reel format constants`
+ * is made from them.
+ *
+ * Of several constants of one name, the one that names more of the device and the stack counts. A
+ * file needs not have all: what it leaves out has its prior.
+ */
+#include "profiles/constants.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "profiles/catalog.h"
+#include "profiles/field.h"
+#include "profiles/format.h"
+
+#define CONSTANT_INFO(id, name, unit, scope, prior, sd, lo, hi, what)                              \
+    {name, unit, scope, prior, sd, lo, hi, what},
+const struct constant_info constant_table[CONSTANTS] = {CONSTANT_LIST(CONSTANT_INFO)};
+#define CONSTANT_NAME(id, name, unit, scope, prior, sd, lo, hi, what) name,
+static const char *const constant_names[] = {CONSTANT_LIST(CONSTANT_NAME) NULL};
+
+static double constant_prior(enum constant_id id, const struct device *d)
+{
+    double of_device = id == CONSTANT_GEMM_SHARE          ? d->gemm_efficiency
+                       : id == CONSTANT_ATTENTION_FORWARD ? d->attn_fwd_efficiency
+                                                          : d->attn_bwd_efficiency;
+    return constant_table[id].prior > 0 ? constant_table[id].prior : of_device;
+}
+
+/* ---- values ---- */
+
+/* Returns how much of device and stack a constant names, -1 when it is of others. */
+static int match(const struct constant *c, const char *device, const char *stack)
+{
+    int named = 0;
+    if (*c->device && strcmp(c->device, device) != 0)
+        return -1;
+    if (*c->stack && strcmp(c->stack, stack) != 0)
+        return -1;
+    named += *c->device ? 1 : 0;
+    return named + (*c->stack ? 1 : 0);
+}
+
+void constants_resolve(const struct constants *c, const struct device *d, const struct stack *s,
+                       double v[CONSTANTS])
+{
+    int best[CONSTANTS];
+    for (int i = 0; i < CONSTANTS; i++) {
+        v[i] = constant_prior((enum constant_id)i, d);
+        best[i] = -1;
+    }
+    for (int64_t i = 0; i < c->n; i++) {
+        const struct constant *k = &c->items[i];
+        int named = match(k, d->name, s->name);
+        if (named > best[k->id]) {
+            best[k->id] = named;
+            v[k->id] = k->value;
+        }
+    }
+}
+
+static struct constant *constants_find(struct constants *c, enum constant_id id,
+                                       const char *device, const char *stack)
+{
+    for (int64_t i = 0; i < c->n; i++) {
+        struct constant *k = &c->items[i];
+        if (k->id == id && strcmp(k->device, device) == 0 && strcmp(k->stack, stack) == 0)
+            return k;
+    }
+    return NULL;
+}
+
+struct constant *constants_at(struct constants *c, enum constant_id id, const struct device *d,
+                              const struct stack *s)
+{
+    enum constant_scope scope = constant_table[id].scope;
+    const char *device = scope == SCOPE_DEVICE || scope == SCOPE_BOTH ? d->name : "";
+    const char *stack = scope == SCOPE_STACK || scope == SCOPE_BOTH ? s->name : "";
+    struct constant *k = constants_find(c, id, device, stack);
+    if (k || c->n == CONSTANTS_MAX)
+        return k;
+    k = &c->items[c->n++];
+    *k = (struct constant){.id = id, .source = "prior"};
+    snprintf(k->device, sizeof k->device, "%s", device);
+    snprintf(k->stack, sizeof k->stack, "%s", stack);
+    k->prior = k->value = constant_prior(id, d);
+    return k;
+}
+
+/* ---- the file ---- */
+
+struct constant_text {
+    int id;
+    const char *unit, *device, *stack, *source;
+    double prior, value, lo, hi;
+};
+static const struct constant_text item_defaults = {
+    .device = "", .stack = "", .source = "", .unit = ""};
+static const struct json_field set_fields[] = {
+    {"schema", JSON_ANY, 0, .help = "\"reel.constants/1\""},
+    {"name", JSON_TEXT, 0, .help = "of the set, which plans name"},
+    {"constants", JSON_ANY, 0, .help = "array of objects: the constants"},
+};
+#define AT(field) offsetof(struct constant_text, field)
+static const struct json_field item_fields[] = {
+    {"name", JSON_ANY, 0, .help = "which constant; 'reel calibrate --list' tells them"},
+    {"unit", JSON_TEXT, AT(unit), .optional = true, .help = "for readers"},
+    {"device", JSON_TEXT, AT(device), .optional = true, .help = "left out: of any device"},
+    {"stack", JSON_TEXT, AT(stack), .optional = true, .help = "left out: of any stack"},
+    {"prior", JSON_NUM, AT(prior), .optional = true, .help = "its value before any fit"},
+    {"source", JSON_TEXT, AT(source), .optional = true, .help = "what it was fitted on"},
+    {"value", JSON_NUM, AT(value), .help = "which counts"},
+    {"lo", JSON_NUM, AT(lo), .optional = true, .help = "nine of ten lie between it and hi"},
+    {"hi", JSON_NUM, AT(hi), .optional = true, .help = "likewise"},
+};
+#undef AT
+
+static int id_read(const struct json_doc *doc, const cJSON *obj, const char *path, int *out,
+                   struct err *err)
+{
+    const char *name = json_text(obj, "name", "");
+    for (int i = 0; i < CONSTANTS; i++)
+        if (strcmp(name, constant_names[i]) == 0) {
+            *out = i;
+            return 0;
+        }
+    const char *near = str_nearest(name, constant_names);
+    return err_set(err, ERR_INPUT, "%s: %s.name is '%.40s': there is no such constant%s%s%s%s",
+                   doc->name, path, name, near ? " (did you mean '" : "", near ? near : "",
+                   near ? "'?)" : "", near ? "" : ", 'reel calibrate --list' tells them");
+}
+
+static int value_check(const struct json_doc *doc, const char *path, const struct constant *k,
+                       struct err *err)
+{
+    const struct constant_info *info = &constant_table[k->id];
+    if (k->value >= info->lo && k->value <= info->hi)
+        return 0;
+    return err_set(err, ERR_INPUT, "%s: %s.value is %g: %s lies between %g and %g %s", doc->name,
+                   path, k->value, info->name, info->lo, info->hi, info->unit);
+}
+
+static int text_keep(char *dst, size_t size, const char *text, const struct json_doc *doc,
+                     const char *path, const char *field, struct err *err)
+{
+    return *text ? field_copy_text(dst, size, text, doc, path, field, err) : 0;
+}
+
+static int item_read(const struct json_doc *doc, const cJSON *obj, const char *path,
+                     struct constant *out, struct err *err)
+{
+    struct constant_text t = item_defaults;
+    struct constant k = {0};
+    int rc;
+    if ((rc = json_read(doc, obj, path, item_fields, ARRAY_LEN(item_fields), NULL, &t, err)) < 0)
+        return rc;
+    if ((rc = id_read(doc, obj, path, &t.id, err)) < 0)
+        return rc;
+    if ((rc = text_keep(k.device, sizeof k.device, t.device, doc, path, "device", err)) < 0)
+        return rc;
+    if ((rc = text_keep(k.stack, sizeof k.stack, t.stack, doc, path, "stack", err)) < 0)
+        return rc;
+    if ((rc = text_keep(k.source, sizeof k.source, t.source, doc, path, "source", err)) < 0)
+        return rc;
+    k.id = (enum constant_id)t.id;
+    k.prior = t.prior, k.value = t.value, k.lo = t.lo, k.hi = t.hi;
+    if ((rc = value_check(doc, path, &k, err)) < 0)
+        return rc;
+    *out = k;
+    return 0;
+}
+
+static int set_read(const struct json_doc *doc, struct constants *out, struct err *err)
+{
+    const char *name = NULL;
+    const cJSON *list = json_member(doc->root, "constants"), *item;
+    int rc = json_read(doc, doc->root, "", set_fields, ARRAY_LEN(set_fields), NULL, &name, err);
+    if (rc < 0)
+        return rc;
+    if ((rc = field_copy_text(out->name, sizeof out->name, name, doc, "", "name", err)) < 0)
+        return rc;
+    out->n = 0;
+    cJSON_ArrayForEach(item, list)
+    {
+        char path[64];
+        snprintf(path, sizeof path, "constants[%lld]", (long long)out->n);
+        if (out->n == CONSTANTS_MAX)
+            return err_set(err, ERR_LIMIT, "%s: constants has more than %d items: give fewer",
+                           doc->name, CONSTANTS_MAX);
+        if ((rc = item_read(doc, item, path, &out->items[out->n], err)) < 0)
+            return rc;
+        out->n++;
+    }
+    return 0;
+}
+
+int constants_load(const char *name_or_path, struct constants *out, struct err *err)
+{
+    struct json_doc doc = {0};
+    int rc;
+    if ((rc = catalog_open(&catalog_constants, name_or_path ? name_or_path : "published", &doc,
+                           err)) < 0)
+        return rc;
+    rc = set_read(&doc, out, err);
+    json_release(&doc);
+    return rc;
+}
+
+static void item_format(const struct constant *k, struct str *out)
+{
+    struct json_out o;
+    json_out_init(&o, out, 0);
+    json_obj_begin(&o, NULL);
+    json_put_text(&o, "name", constant_table[k->id].name);
+    json_put_text(&o, "unit", constant_table[k->id].unit);
+    if (*k->device)
+        json_put_text(&o, "device", k->device);
+    if (*k->stack)
+        json_put_text(&o, "stack", k->stack);
+    json_put_num(&o, "prior", k->prior);
+    if (*k->source)
+        json_put_text(&o, "source", k->source);
+    json_put_num(&o, "value", k->value);
+    json_put_num(&o, "lo", k->lo);
+    json_put_num(&o, "hi", k->hi);
+    json_obj_end(&o);
+}
+
+void constants_format(const struct constants *c, struct str *out)
+{
+    struct json_out o;
+    str_addf(out, "{\"schema\": \"%s\",\n \"name\": ", catalog_constants.schema);
+    json_out_init(&o, out, 0);
+    json_put_text(&o, NULL, c->name);
+    str_add(out, ",\n \"constants\": [");
+    for (int64_t i = 0; i < c->n; i++) {
+        str_add(out, i ? ",\n  " : "\n  ");
+        item_format(&c->items[i], out);
+    }
+    str_add(out, "]}\n");
+}

@@ -1,0 +1,224 @@
+/* Prices and footprints: each formula computed by hand on a machine of round numbers; terms that add
+ * up; the bound below the replay; what may only make a step shorter, or a layout likelier to fit. */
+#include "test_profiles.h"
+
+#include <math.h>
+
+#include "autotune/footprint.h"
+#include "autotune/price.h"
+
+static const struct model gpt = {.name = "g", .family = MODEL_GPT, .layers = 10, .hidden = 1024,
+                                 .heads = 16, .kv_heads = 16, .ffn = 4096, .vocab = 32000,
+                                 .patch_t = 1, .patch_h = 1, .patch_w = 1};
+
+struct fixture {
+    struct stack k;
+    struct cluster c;
+    struct work_weights weights;
+    struct work_spec spec;
+    double v[CONSTANTS];
+    struct price_machine machine;
+    struct work w;
+    struct price p;
+};
+
+static void fixture_open(struct fixture *f, const char *stack, const char *cluster)
+{
+    static struct constants none;
+    struct err err;
+    *f = (struct fixture){0};
+    assert_ok(stack_load(stack, &f->k, &err), &err);
+    assert_ok(cluster_load(cluster, &f->c, &err), &err);
+    assert_ok(work_weights(&gpt, &f->weights, &err), &err);
+    constants_resolve(&none, &f->c.device, &f->k, f->v);
+    f->spec = (struct work_spec){.model = &gpt, .stack = &f->k, .weights = &f->weights,
+                                 .seq = {1, 1, 2048}, .gbs = 64, .act = DTYPE_BF16};
+}
+
+static struct layout layout_of(const char *text)
+{
+    struct layout l;
+    struct err err;
+    assert_ok(layout_parse(text, &l, &err), &err);
+    return l;
+}
+
+static struct price_step price(struct fixture *f, const char *text)
+{
+    struct layout l = layout_of(text);
+    struct price_step s;
+    work_build(&f->spec, &l, &f->w);
+    price_machine(&f->c, f->v, DTYPE_BF16, false, &f->machine);
+    price_parts(&f->machine, &f->w, &f->p);
+    price_step(&f->p, &l, &s);
+    return s;
+}
+
+/* A group of 8 in a node goes by links; one of 16 over two nodes has all 8 NICs, and one of 2 whose
+ * ranks are 8 apart shares them with the 7 others of its node. */
+static void messages(void **state)
+{
+    struct fixture f;
+    (void)state;
+    fixture_open(&f, "megatron", "dgx-a100:2");
+    f.c.node = (struct node_profile){.devices = 8, .link_bytes_per_s = 200e9, .nics = 8,
+                                     .nic_bytes_per_s = 20e9};
+    f.v[CONSTANT_LINK_SHARE] = f.v[CONSTANT_NIC_SHARE] = 0.5;
+    price_machine(&f.c, f.v, DTYPE_BF16, false, &f.machine);
+    const struct price_machine *m = &f.machine;
+    double inside = price_message(m, (struct price_group){8, 1}, TRAFFIC_ALL_REDUCE, 1e9);
+    double ring = price_message(m, (struct price_group){16, 1}, TRAFFIC_ALL_REDUCE, 1e9);
+    double shared = price_message(m, (struct price_group){2, 8}, TRAFFIC_ALL_REDUCE, 1e9);
+    double exchange = price_message(m, (struct price_group){16, 1}, TRAFFIC_ALL_TO_ALL, 1e9);
+    assert_close(inside, 1e9 / 100e9, 1e-12, "links");
+    assert_close(ring, 1e9 / 80e9, 1e-12, "one ring on all NICs");
+    assert_close(shared, 8e9 / 80e9, 1e-12, "eight groups on all NICs");
+    assert_close(exchange, 8e9 * 8 / 15 / 80e9, 1e-12, "eight of fifteen peers are elsewhere");
+    assert_true(price_message(m, (struct price_group){1, 1}, TRAFFIC_ALL_REDUCE, 1e9) == 0);
+}
+
+/* [2048, 1024] x [1024, 3072] and so on at the peak, twice that backward, with no half sizes. */
+static void products(void **state)
+{
+    struct fixture f;
+    (void)state;
+    fixture_open(&f, "megatron", "dgx-a100:1");
+    f.v[CONSTANT_GEMM_HALF] = 0;
+    f.v[CONSTANT_GEMM_SHARE] = 0.5;
+    f.v[CONSTANT_COMPUTE] = 1;
+    f.c.device.memory_bytes_per_s = 1e18;
+    struct price_step s = price(&f, "dp=8");
+    double layer = 6 * 2048.0 * (4 + 8) * 1024 * 1024, head = 6 * 2048.0 * 1024 * 32000;
+    double peak = f.c.device.peak_flops[DTYPE_BF16];
+    assert_close(s.term[PRICE_GEMM], 8 * (10 * layer + head) / (0.5 * peak), 1e-12, "gemm");
+    f.v[CONSTANT_ATTENTION_HALF] = 0;
+    f.v[CONSTANT_ATTENTION_FORWARD] = f.v[CONSTANT_ATTENTION_BACKWARD] = 0.25;
+    s = price(&f, "dp=8");
+    assert_close(s.term[PRICE_ATTENTION],
+                 8 * 10 * 3.5 * 4 * 2048.0 * 2048 / 2 * 1024 / (0.25 * peak), 1e-12, "attention");
+}
+
+static const char *const layouts[] = {
+    "dp=8", "dp=8,zero=1", "dp=8,zero=3", "dp=8,zero=3,fsdp=4,recompute=full", "tp=8", "tp=4,sp=1,dp=2",
+    "cp=4,dp=2", "cp=4,cp_kind=a2a,dp=2", "pp=4,dp=2", "pp=3,tp=2,recompute=selective",
+    "pp=2,vpp=5,dp=4,mbs=2", "pp=8", "pp=7,recompute=full,recompute_layers=1", "dp=16,zero=2,mbs=4",
+    "tp=2,pp=2,dp=4,zero=1,mbs=2",
+};
+
+static void terms_add_up(void **state)
+{
+    struct fixture f;
+    (void)state;
+    fixture_open(&f, "megatron", "dgx-h100:2");
+    for (size_t i = 0; i < ARRAY_LEN(layouts); i++) {
+        struct price_step s = price(&f, layouts[i]);
+        double sum = 0;
+        for (int t = 0; t < PRICE_TERMS; t++) {
+            assert_true(s.term[t] >= 0 && s.hidden[t] >= 0);
+            sum += s.term[t];
+        }
+        assert_close(sum, s.seconds, 1e-12, layouts[i]);
+    }
+}
+
+/* Equal stages: the bound is the replay, (m + pp - 1) of them. Unequal ones: it is below. */
+static void bound(void **state)
+{
+    struct fixture f;
+    struct price_step r;
+    struct err err;
+    (void)state;
+    fixture_open(&f, "megatron", "dgx-h100:2");
+    for (size_t i = 0; i < ARRAY_LEN(layouts); i++) {
+        struct layout l = layout_of(layouts[i]);
+        struct price_step s = price(&f, layouts[i]);
+        assert_ok(price_replay(&f.p, &l, &r, &err), &err);
+        if (!(s.seconds <= r.seconds * (1 + 1e-12)))
+            fail_msg("%s: bound %g above replay %g", layouts[i], s.seconds, r.seconds);
+        assert_true(s.seconds >= 0.9 * r.seconds);
+    }
+}
+
+/* Faster parts never make a step longer; half of a network's bandwidth moves what crosses it. */
+static void faster_is_not_slower(void **state)
+{
+    struct fixture f;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(layouts); i++) {
+        fixture_open(&f, "fsdp2", "dgx-h100:2");
+        struct price_step base = price(&f, layouts[i]);
+        double *speeds[] = {&f.c.node.link_bytes_per_s, &f.c.node.nic_bytes_per_s,
+                            &f.c.device.memory_bytes_per_s, &f.c.device.peak_flops[DTYPE_BF16]};
+        for (size_t k = 0; k < ARRAY_LEN(speeds); k++) {
+            *speeds[k] *= 2;
+            double fast_s = price(&f, layouts[i]).seconds;
+            if (!(fast_s <= base.seconds * (1 + 1e-12)))
+                fail_msg("%s: %g with speed %zu doubled, %g before", layouts[i], fast_s, k,
+                         base.seconds);
+            *speeds[k] /= 2;
+        }
+        f.c.node.nic_bytes_per_s /= 2;
+        struct price_step slow = price(&f, layouts[i]);
+        assert_true(slow.term[PRICE_GEMM] == base.term[PRICE_GEMM] &&
+                    slow.term[PRICE_ATTENTION] == base.term[PRICE_ATTENTION] &&
+                    slow.term[PRICE_TP] == base.term[PRICE_TP]);
+    }
+}
+
+/* 18 bytes a weight, what is kept, and what the constants add; a limit in the middle is a coin. */
+static void footprints(void **state)
+{
+    struct fixture f;
+    struct footprint p;
+    struct layout l = layout_of("");
+    (void)state;
+    fixture_open(&f, "megatron", "dgx-a100:1");
+    price(&f, "");
+    footprint_of(&f.w, &l, f.v, &p);
+    double n = f.w.unit_elements[UNIT_LAYER] * 10 + f.w.unit_elements[UNIT_FIRST] +
+               f.w.unit_elements[UNIT_LAST];
+    assert_close(p.bytes[HELD_PARAMETERS] + p.bytes[HELD_GRADIENTS] + p.bytes[HELD_OPTIMIZER],
+                 18 * n, 1e-12, "state");
+    assert_close(p.bytes[HELD_ACTIVATIONS], 10 * f.w.kept.none + f.w.first_kept, 1e-12, "kept");
+    assert_close(p.bytes[HELD_LOGITS], 2048.0 * 32000 * 10 + 2 * 2048 * 1024 * 2, 1e-12, "logits");
+    assert_true(p.bytes[HELD_PROCESS] == f.v[CONSTANT_PROCESS_BYTES]);
+    assert_close(footprint_fits(&p, f.v, p.total), 0.5, 1e-12, "at the limit");
+    double before = 0;
+    for (double limit = p.total / 2; limit < 2 * p.total; limit *= 1.01) {
+        double now = footprint_fits(&p, f.v, limit);
+        assert_true(now >= before);
+        before = now;
+    }
+}
+
+/* Of a pipeline the first stage is fullest, with its micro-batches in flight, unless the last one's
+ * logits are more. */
+static void fullest(void **state)
+{
+    struct fixture f;
+    struct footprint p;
+    struct layout l = layout_of("pp=2,mbs=8,recompute=full");
+    (void)state;
+    fixture_open(&f, "megatron", "dgx-a100:1");
+    price(&f, "pp=2,mbs=8,recompute=full");
+    footprint_of(&f.w, &l, f.v, &p);
+    assert_int_equal(p.stage, 1);
+    l.recompute = RECOMPUTE_NONE;
+    f.k.logit_bytes = 2;
+    price(&f, "pp=2,mbs=8");
+    footprint_of(&f.w, &l, f.v, &p);
+    assert_int_equal(p.stage, 0);
+    assert_close(p.bytes[HELD_ACTIVATIONS], 2 * (5 * f.w.kept.none + f.w.first_kept), 1e-12,
+                 "two micro-batches of five layers");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages),     cmocka_unit_test(products),
+        cmocka_unit_test(terms_add_up), cmocka_unit_test(bound),
+        cmocka_unit_test(faster_is_not_slower), cmocka_unit_test(footprints),
+        cmocka_unit_test(fullest),
+    };
+    return cmocka_run_group_tests_name("autotune_price", tests, NULL, NULL);
+}
