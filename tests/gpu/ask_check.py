@@ -1,5 +1,6 @@
 """ask_check: is what the GPU computes right? Operations first, then runs, then full sizes."""
 import json
+import re
 import shutil
 
 from place import Case, Skipped, Wrong
@@ -81,6 +82,44 @@ def moved(place):
     return {"says": r.apart("cpu", "moved", 1e-11)}
 
 
+def graphs(place):
+    """Steps as graphs of the device, and call by call."""
+    said = []
+    for dtype in ("f32", "bf16"):
+        r = Runs(place, "graphs-" + dtype, dtype, options=("--deterministic",))
+        r.train("graphs")
+        r.train("calls", "--graphs", "off")
+        said.append(f"{dtype}: {r.same('graphs', 'calls')}")
+    return {"says": "; ".join(said)}
+
+
+def diverges(place):
+    """Weights leave the range of numbers: steps are looked at again, skipped, and the run ends."""
+    said = {}
+    for device in ("cpu", "cuda"):
+        r = Runs(place, "diverges-" + device, "f32", lr=1000, steps=60,
+                 more={"budget": {"nonfinite_steps": 2}})
+        p = r.tried("run", device=device)
+        if p.returncode != 6 or "2 steps in a row had a gradient that is not finite" not in p.stderr:
+            raise Wrong(f"{device}: status {p.returncode}: {p.stderr.strip()[-800:]}")
+        said[device] = re.findall(r"step (\d+) is skipped: a gradient is not finite", p.stderr)
+    cpu, cuda = (int((said[k] or ["0"])[0]) for k in ("cpu", "cuda"))
+    if not cpu or abs(cpu - cuda) > 1:
+        raise Wrong(f"other steps are skipped: {said}")
+    return {"says": f"status 6, skipped from step {cuda} on, by the CPU from {cpu}"}
+
+
+def nccl(place):
+    p = place.run([place.program("tests/gpu/nccl"), *("1000 1000" if place.shim else
+                                                      f"{2 ** 22 + 3} {2 ** 28}").split()])
+    if p.returncode == 4:
+        raise Skipped(p.stderr.strip()[-300:])
+    if p.returncode != 0:
+        raise Wrong(f"status {p.returncode}: {p.stderr.strip()[-1500:]}")
+    return {"says": "all calls; a late operation is seen and aborted, and the GPU goes on",
+            **json.loads(p.stdout)}
+
+
 def layout(text):
     def ask(place):
         r = Runs(place, "layout-" + text)
@@ -109,12 +148,12 @@ def sanitizer(tool):
 
 
 
-
 # M, N, K of dit-7b's largest products at 8,192 tokens, and a sum that is longest; rows
 FULL = {"gemm-up": ("gemm", (8192, 16384, 4096, 4), (40, 33, 24, 4)),
         "gemm-down": ("gemm", (8192, 4096, 16384, 4), (33, 40, 64, 4)),
         "attn-8k": ("attn", (1, 8192, 32, 128, 16), (1, 40, 2, 16, 4)),
         "attn-74k": ("attn", (1, 73728, 8, 128, 4), (1, 70, 1, 8, 2)),
+        "attn-low": ("attn_low", (1, 8256, 8, 128, 8), (1, 64, 2, 16, 4)),
         "attn-images": ("attn", (64, 256, 16, 72, 16), (3, 16, 2, 24, 4))}
 
 
@@ -140,6 +179,10 @@ def runs():
         Case("run/twice", "two runs, --deterministic, all files of the last checkpoint equal", twice,
              20, 90),
         Case("run/resumed", "4 steps = 2, save, 2 more: all files equal", resumed, 20, 90),
+        Case("run/graphs", "--deterministic, --graphs auto and off: all files of the last checkpoint "
+             "equal", graphs, 20, 90),
+        Case("run/diverges", "f32, lr 1000: skipped from the same step on as on the CPU, or one beside "
+             "it, status 6", diverges, 20, 60),
         Case("run/cpu-to-gpu", "f64, 2 steps on the CPU, 2 on the GPU, as 4 on the CPU: 1e-11",
              moved, 10, 60)]
 
@@ -153,6 +196,9 @@ def cases(place):
     found += [Case("full/" + name, f"bf16 {' x '.join(map(str, x[1][:-1]))}: {x[1][-1]} rows against "
                    "f64, L2 <= 4e-3, attention 8e-3, lse 1e-5; all written", full(x), 20, 90)
               for name, x in FULL.items()]
+    found += [Case("nccl/one-rank", "every call by a communicator of one rank in f64, f32 and bf16, "
+                   "bits; an operation behind 4 s of copies is late after 1 s, and is aborted", nccl,
+                   15, 120)]
     found += [Case("layout/" + x, "f64, all ranks on one GPU, checkpoint as one rank's on the "
                    "CPU: 1e-11", layout(x), 15, 90)
               for x in (FEW_LAYOUTS if place.shim else LAYOUTS)]

@@ -15,7 +15,8 @@ NANO = {"schema": "reel.model/1", "name": "dit-nano", "family": "dit", "layers":
 class Runs:
     """The runs of one case, in a folder of their own, all of one run file."""
 
-    def __init__(self, place, name, dtype="f64", lr=1e-3, more=None, options=()):
+    def __init__(self, place, name, dtype="f64", lr=1e-3, more=None, options=(),
+                 steps=STEPS):
         self.place, self.dir, self.options = place, place.folder(name), list(options)
         model = os.path.join(self.dir, "nano.json")
         if place.shim:
@@ -27,14 +28,21 @@ class Runs:
                "adamw": {"lr": lr, "ema_decay": 0.9},
                "checkpoint": {"every_steps": 2, "keep": 5},
                "stages": [{"data": "synthetic:1x4x4" if place.shim else "synthetic:2x8x8",
-                           "gbs": 4, "steps": STEPS}], **(more or {})}
+                           "gbs": 4, "steps": steps}], **(more or {})}
         self.file = os.path.join(self.dir, "run.json")
         with open(self.file, "w") as f:
             json.dump(run, f)
 
-    def train(self, name, *more, device="cuda", layout=None, env=None):
-        argv = [self.place.program("reel-train"), "train", "--run", self.file, "--run-dir",
+    def argv(self, name, device, *more):
+        return [self.place.program("reel-train"), "train", "--run", self.file, "--run-dir",
                 os.path.join(self.dir, name), "--quiet", "--device", device, *self.options, *more]
+
+    def tried(self, name, device):
+        """Trains, and returns how that ended."""
+        return self.place.run(self.argv(name, device))
+
+    def train(self, name, *more, device="cuda", layout=None, env=None):
+        argv = self.argv(name, device, *more)
         argv += ["--layout", layout] if layout else []
         n = ranks_of(layout)
         if n == 1:

@@ -120,9 +120,21 @@ static int world_rank(void)
     return rank;
 }
 
+static void mpi_end(void) { MPI_Finalize(); }
+
+/* Begins MPI for a program of one rank that has none. */
+static void mpi_begin(void)
+{
+    int begun = 0;
+    MPI_Initialized(&begun);
+    if (!begun && MPI_Init(NULL, NULL) == MPI_SUCCESS)
+        atexit(mpi_end);
+}
+
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     static int made;
+    mpi_begin();
     int rank = world_rank();
     if (made == TAGS_OF_A_RANK)
         return ncclSystemError;
@@ -409,7 +421,7 @@ static ncclResult_t job_queue(struct job *j, cudaStream_t s)
 static void part_add(struct job *j, bool send, int peer, const void *at, int64_t n)
 {
     BUG_ON(j->n_parts == PARTS);
-    if (peer < 0 || peer >= j->c->size || peer == j->c->rank)
+    if (peer < 0 || peer >= j->c->size)
         wrong(j->c, "a message between it and rank %d", peer);
     j->parts[j->n_parts++] = (struct part){send, peer, (char *)(uintptr_t)at, n, NULL,
                                            MPI_REQUEST_NULL};
