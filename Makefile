@@ -522,6 +522,7 @@ check-slow: tests ## the long proofs: 310 kills of a training, 300 seeds of shot
 	  tests/run --long --build $(B) 't6010\|t6040\|t6050-traffic\|t6060\|t6120-resume'
 	@SEEDS=10 LAYOUTS=all FAR_UNITS="stages layouts dit" TEST_TIMEOUT=3000 tests/run --long --build $(B) t6070
 	@CLASSES=all tests/run --long --build $(B) t6310
+	@BARRIERS=all TEST_TIMEOUT=3000 tests/run --long --build $(B) t6088
 	@SEEDS=3 RUNS=all LAYOUTS=all CUDA_UNITS="train ckpt" TEST_TIMEOUT=3000 tests/run --long --build $(B) t6080
 	@SEEDS=3 LAYOUTS=all PROGRAM=all TEST_TIMEOUT=6000 tests/run --long --build $(B) t6091
 	@for l in tp=2,pp=2,vpp=2 cp=2,dp=2,zero=3,fsdp=4 tp=2,sp=1,cp=2,cp_kind=a2a; do \

@@ -132,7 +132,7 @@ static void adaln_check(int64_t n, const int32_t *start, int64_t d)
 static void test_long_samples(void **state)
 {
     (void)state;
-    adaln_check(3, (int32_t[]){0, 4200, 4201, 4300}, 8);
+    adaln_check(3, (int32_t[]){0, 4200, 4201, 4300}, 264); /* two warps have columns */
 }
 
 /* OPS_ROW_MAX / 3 columns leave room for the fewest parts. */
