@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 
-enum { CHUNK_BYTES = 32 << 10 };
+enum { BLOCK_BYTES = 32 << 10 };
 
 /* Says "cannot <verb> '<path>': <reason>", with what to do where errno tells. */
 static int fail(struct err *err, const char *verb, const char *path)
@@ -57,11 +57,11 @@ static int fail_read(struct err *err, const char *verb, const char *path)
 
 static int read_fd(int fd, const char *path, int64_t max_bytes, struct str *out, struct err *err)
 {
-    char chunk[CHUNK_BYTES];
+    char block[BLOCK_BYTES];
     int64_t total = 0;
 
     for (;;) {
-        ssize_t n = read(fd, chunk, sizeof chunk);
+        ssize_t n = read(fd, block, sizeof block);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -73,7 +73,7 @@ static int read_fd(int fd, const char *path, int64_t max_bytes, struct str *out,
             return err_set(err, ERR_LIMIT,
                            "'%s' has more than the %lld bytes allowed: is it the right file?", path,
                            (long long)max_bytes);
-        str_addn(out, chunk, (size_t)n);
+        str_addn(out, block, (size_t)n);
     }
 }
 

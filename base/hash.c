@@ -71,20 +71,20 @@ struct hash128 hash_stream_128(const struct hash_stream *h)
  * end. */
 static int hash_fd(int fd, const char *path, struct hash_stream *h, struct err *err)
 {
-    char chunk[32 << 10];
+    char block[32 << 10];
     struct stat st;
 
     if (fstat(fd, &st) < 0)
         return err_set_errno(err, ERR_IO, "cannot look at '%s'", path);
     for (int64_t left = S_ISREG(st.st_mode) ? st.st_size : INT64_MAX; left > 0;) {
-        ssize_t n = read(fd, chunk, left < (int64_t)sizeof chunk ? (size_t)left : sizeof chunk);
+        ssize_t n = read(fd, block, left < (int64_t)sizeof block ? (size_t)left : sizeof block);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             return err_set_errno(err, ERR_IO, "cannot read '%s'", path);
         if (n == 0)
             return 0;
-        hash_stream_add(h, chunk, (size_t)n);
+        hash_stream_add(h, block, (size_t)n);
         left -= n;
     }
     return 0;

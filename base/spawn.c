@@ -390,10 +390,10 @@ static void close_fd(int *fd)
 /* Takes what is there. Closes the descriptor at end of file. */
 static int capture_read(struct capture *c, struct err *err)
 {
-    char chunk[16 << 10];
+    char block[16 << 10];
 
     while (c->read_fd >= 0) {
-        ssize_t n = read(c->read_fd, chunk, sizeof chunk);
+        ssize_t n = read(c->read_fd, block, sizeof block);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
@@ -408,7 +408,7 @@ static int capture_read(struct capture *c, struct err *err)
             return err_set(err, ERR_LIMIT,
                            "a child wrote more than %d bytes of output: it was killed",
                            LIMIT_CAPTURE_BYTES);
-        str_addn(c->text, chunk, (size_t)n);
+        str_addn(c->text, block, (size_t)n);
     }
     return 0;
 }

@@ -586,19 +586,19 @@ int wds_reader_sample(struct wds_reader *r, int64_t i, struct wds_sample *out, s
 int wds_reader_part(struct wds_reader *r, const struct wds_sample *s, const char *part,
                     struct str *out, struct err *err)
 {
-    char chunk[32 << 10];
+    char block[32 << 10];
 
     for (size_t k = 0; k < s->n_parts; k++) {
         const struct wds_sample_part *p = &s->parts[k];
         struct tar_entry e = {.data_offset = p->data_offset, .bytes = p->bytes};
         if (strcmp(p->name, part) != 0)
             continue;
-        for (int64_t at = 0; at < p->bytes; at += (int64_t)sizeof chunk) {
-            int64_t n = num_min_i64(p->bytes - at, (int64_t)sizeof chunk);
-            int rc = tar_reader_read(r->tar, &e, at, n, chunk, err);
+        for (int64_t at = 0; at < p->bytes; at += (int64_t)sizeof block) {
+            int64_t n = num_min_i64(p->bytes - at, (int64_t)sizeof block);
+            int rc = tar_reader_read(r->tar, &e, at, n, block, err);
             if (rc < 0)
                 return rc;
-            str_addn(out, chunk, (size_t)n);
+            str_addn(out, block, (size_t)n);
         }
         return str_check(out, err);
     }

@@ -15,7 +15,7 @@
  *   tp     modulation                              [n, 3 A D / tp]     1 (cond)  0         0, 0
  *   tp     gradient of a modulation (sp)           [n, 3 A D / tp] *   0         1         0, 0
  *   tp     token rows of tp ranks (sp)             [r, D]              B         2 B       B - S, B
- *   tp     ...'s output, in layout_tp_chunks       [s, D]              1 each    0         1 each
+ *   tp     ...'s output, in layout_tp_slices       [s, D]              1 each    0         1 each
  *   tp     gradient of a branch's input            [s, D]              0         B         0, 0
  *   a2a    q, k, v by heads                        [s, (h + 2k) d] to each   1   1         0, 1
  *   a2a    attention by tokens                     [u - s, h d]        1         0         0, 1
@@ -168,8 +168,8 @@ static void rows_gather(struct walk *w, const struct extent *e)
 }
 
 /* Returns the rows of slice c of a part. */
-static int64_t chunk_rows(int64_t rows, int64_t c, int64_t chunks)
-{ return rows * (c + 1) / chunks - rows * c / chunks; }
+static int64_t slice_rows(int64_t rows, int64_t c, int64_t slices)
+{ return rows * (c + 1) / slices - rows * c / slices; }
 
 static int64_t part_rows(const struct walk *w, const struct extent *e, int64_t r)
 {
@@ -177,18 +177,18 @@ static int64_t part_rows(const struct walk *w, const struct extent *e, int64_t r
     return layout_span_first(e->s, tp, r + 1) - layout_span_first(e->s, tp, r);
 }
 
-static void rows_sum(struct walk *w, const struct extent *e, int64_t chunks, const char *what)
+static void rows_sum(struct walk *w, const struct extent *e, int64_t slices, const char *what)
 {
     const struct layout *l = w->spec->layout;
     int64_t D = w->spec->model->hidden;
-    for (int64_t c = 0; c < chunks; c++) {
+    for (int64_t c = 0; c < slices; c++) {
         int64_t others = 0;
         for (int64_t r = 0; r < l->tp && l->sp; r++)
-            others += r == w->place.tp ? 0 : chunk_rows(part_rows(w, e, r), c, chunks);
+            others += r == w->place.tp ? 0 : slice_rows(part_rows(w, e, r), c, slices);
         if (l->sp)
             sent(w, TRAFFIC_TP, TRAFFIC_REDUCE_SCATTER, what, others * D, w->spec->act);
         else
-            all_reduce(w, TRAFFIC_TP, what, chunk_rows(e->s, c, chunks) * D, w->spec->act);
+            all_reduce(w, TRAFFIC_TP, what, slice_rows(e->s, c, slices) * D, w->spec->act);
     }
 }
 

@@ -55,7 +55,7 @@ void __wrap_clock_sleep_s(double seconds)
     __real_clock_sleep_s(seconds);
 }
 
-enum { CHUNK = COMM_CHUNK_BYTES / 8 };
+enum { PORTION = COMM_MESSAGE_BYTES / 8 };
 static bool is_mpi(void) { return strcmp(world->name, "mpi") == 0; }
 
 static struct comm *copy_of_world(const char *axis)
@@ -113,12 +113,12 @@ static void operations(void **state)
 /* Parts around the length of a message, with scratch for one of them, and for all. */
 static void long_reductions(void **state)
 {
-    static const int64_t most[] = {CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5};
+    static const int64_t most[] = {PORTION - 1, PORTION, PORTION + 1, 3 * PORTION + 5};
     struct err err = {0};
     (void)state;
     for (int scratch_parts = 0; scratch_parts < 3; scratch_parts++) {
         struct comm *c = copy_of_world("dp");
-        must(comm_reserve(c, scratch_parts, scratch_parts * 2LL * COMM_CHUNK_BYTES * c->size, &err),
+        must(comm_reserve(c, scratch_parts, scratch_parts * 2LL * COMM_MESSAGE_BYTES * c->size, &err),
              &err);
         for (unsigned i = 0; i < 4; i++) {
             trial_run(c, COMM_REDUCE_SCATTER, 3 * i, DTYPE_F64, i % 2, most[i]);
@@ -203,14 +203,14 @@ static void waits_in_any_order(void **state)
         struct comm *c = copy_of_world("dp");
         struct trial t[COMM_WORKS];
         must(comm_reserve(c, (int)(round % 3),
-                          (round % 3) * 5 * COMM_CHUNK_BYTES * (int64_t)c->size, &err),
+                          (round % 3) * 5 * COMM_MESSAGE_BYTES * (int64_t)c->size, &err),
              &err);
         for (unsigned i = 0; i < COMM_WORKS; i++) {
             enum comm_kind kind = i % 2 ? (enum comm_kind)(mixed(round, i) % KINDS)
                                         : COMM_ALL_REDUCE;
             bool is_long = i % 2 == 0 || round % 2;
             trial_make(&t[i], c, kind, 9 * round + i, DTYPE_F64, round % 2,
-                       is_long ? 2 * CHUNK + 3 * i : 50);
+                       is_long ? 2 * PORTION + 3 * i : 50);
             must(comm_start(c, &t[i].op, NULL, &t[i].work, &err), &err);
         }
         for (unsigned k = 0; k < COMM_WORKS; k++) {
@@ -265,7 +265,7 @@ static void soak(bool check, unsigned seed)
                          (own = mixed(own, k)) % 3 == 0))
             soak_end(t, &n, (int)((own = mixed(own, 7)) % (unsigned)n));
         trial_make(&t[n], c, kind, k, trial_types[x / 4 % 3], x & 2,
-                   x % 17 == 0 ? CHUNK + 9 : x % 40);
+                   x % 17 == 0 ? PORTION + 9 : x % 40);
         must(comm_start(c, &t[n].op, NULL, &t[n].work, &err), &err);
         n++;
         if (own % 5 == 0)

@@ -1,6 +1,6 @@
 /* Calls that become graphs (trainer/ops/graphs.h), on the far device: what is launched does what
  * the calls would have done, and another argument, another array of the host or a cut is another
- * segment. */
+ * bundle. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -93,11 +93,11 @@ static float value(struct bench *b)
     return y[0];
 }
 
-static void assert_counts(const struct bench *b, int64_t segments, int64_t captures,
+static void assert_counts(const struct bench *b, int64_t bundles, int64_t captures,
                           int64_t launches)
 {
     struct graphs_counts c = graphs_counts(b->graphs);
-    assert_int_equal(c.segments, segments);
+    assert_int_equal(c.bundles, bundles);
     assert_int_equal(c.captures, captures);
     assert_int_equal(c.launches, launches);
 }
@@ -146,7 +146,7 @@ static void others(void **state)
     assert_counts(b, 3, 0, 0);
 }
 
-/* Events and the host's copies cut segments, and see what was queued before them. */
+/* Events and the host's copies cut bundles, and see what was queued before them. */
 static void cuts(void **state)
 {
     struct bench *b = *state;
@@ -168,7 +168,7 @@ static void cuts(void **state)
     b->dev->stream_free(b->dev, other);
 }
 
-/* More kinds of segments than are remembered: the first is forgotten, and right when it comes
+/* More kinds of bundles than are remembered: the first is forgotten, and right when it comes
  * again. */
 static void many(void **state)
 {
@@ -184,7 +184,7 @@ static void many(void **state)
     assert_counts(b, 160, 80, 80);
 }
 
-/* A segment that is longer than what is kept at a time is cut, and all of it runs once. */
+/* A bundle that is longer than what is kept at a time is cut, and all of it runs once. */
 static void large(void **state)
 {
     struct bench *b = *state;
@@ -214,7 +214,7 @@ static void attend(struct bench *b, int32_t first)
     free(host);
 }
 
-/* Lengths of segments on the host are arguments as others: other ones are another segment. The far
+/* Lengths of segments on the host are arguments as others: other ones are another bundle. The far
  * device compares them with its own when a call runs. */
 static void arrays(void **state)
 {

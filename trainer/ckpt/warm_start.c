@@ -11,7 +11,7 @@
 #include "base/safetensors.h"
 #include "trainer/ckpt/ckpt.h"
 
-enum { CHUNK = 512, SHAPE_BYTES = 96, NAMES_TOLD = 4 };
+enum { AT_ONCE = 512, SHAPE_BYTES = 96, NAMES_TOLD = 4 };
 
 /* Describes a tensor of the source, under the model's name for it. */
 struct entry {
@@ -310,7 +310,7 @@ static int whole_read(struct source *s, const struct entry *e, struct err *err)
     return 0;
 }
 
-/* Reads elements first .. first+n-1 of a tensor of the source; n is at most CHUNK. */
+/* Reads elements first .. first+n-1 of a tensor of the source; n is at most AT_ONCE. */
 static int elements_read(struct source *s, const struct entry *e, int64_t first, int64_t n,
                          double *out, struct err *err)
 {
@@ -323,7 +323,7 @@ static int elements_read(struct source *s, const struct entry *e, int64_t first,
     }
     const struct safetensors_tensor *t = &s->file.tensors[e->at];
     int64_t bytes = safetensors_dtype_bytes(t->dtype);
-    double raw[CHUNK];
+    double raw[AT_ONCE];
     if ((rc = safetensors_read(&s->file, t, first * bytes, n * bytes, raw, err)) < 0)
         return rc;
     widen(t->dtype, raw, n, out);
@@ -336,7 +336,7 @@ static int row_between(struct source *s, const struct entry *e, const struct par
 {
     int64_t cols = p->dim[1], col = global % cols, last = e->dim[0] - 1;
     double place = ((double)(global / cols) + 0.5) * (double)e->dim[0] / (double)p->dim[0] - 0.5,
-           next[CHUNK];
+           next[AT_ONCE];
     place = fmin(fmax(place, 0), (double)last);
     int64_t low = (int64_t)place, high = num_min_i64(low + 1, last);
     double share = place - (double)low;

@@ -70,10 +70,10 @@
 #include "trainer/dev/coll.h"
 
 enum {
-    COMM_CHUNK_BYTES = BUFFER_EXCHANGE_BYTES, /* of one message of a reduction */
-    COMM_SCALARS = 32,                        /* the most numbers of comm_sum and comm_max */
-    COMM_MESSAGES = 64,                       /* the most messages of one send_recv */
-    COMM_WORKS = 8,                           /* in flight in one group at a time */
+    COMM_MESSAGE_BYTES = BUFFER_EXCHANGE_BYTES, /* of one message of a reduction */
+    COMM_SCALARS = 32,                          /* the most numbers of comm_sum and comm_max */
+    COMM_MESSAGES = 64,                         /* the most messages of one send_recv */
+    COMM_WORKS = 8,                             /* in flight in one group at a time */
 };
 
 enum comm_kind {
@@ -191,8 +191,8 @@ void comm_abort(struct comm *c, int exit_code); /* Ends every rank of the world.
 void comm_close(struct comm *c);
 
 /* Reserves scratch, so that `works` reductions of up to `bytes` each (all ranks' parts for one
- * rank: size · part) can be in flight whole. Larger or further reductions still work, chunk by
- * chunk, in waits and comm_progress. works 0 reserves room for one such. A group that never calls
+ * rank: size · part) can be in flight whole. Larger or further reductions still work, portion by
+ * portion, in waits and comm_progress. works 0 reserves room for one such. A group that never calls
  * this works too, but its reductions make memory resident that the plan does not show. Call it
  * while nothing is in flight. */
 int comm_reserve(struct comm *c, int works, int64_t bytes, struct err *err);

@@ -65,7 +65,7 @@ static int batch_grow(struct mpi_batch *b, int requests)
     return r && p ? 0 : -1;
 }
 
-/* Takes the requests of every work, for `depth` chunks to and from every other rank. */
+/* Takes the requests of every work, for `depth` portions to and from every other rank. */
 static int requests_take(struct comm *c, int depth)
 {
     struct mpi_group *g = c->self;
@@ -80,7 +80,7 @@ static int requests_take(struct comm *c, int depth)
     return ok ? 0 : -1;
 }
 
-/* Sees to it that there are at least `slots` slots, with room for `depth` chunks of a part. */
+/* Sees to it that there are at least `slots` slots, with room for `depth` portions of a part. */
 static int scratch_take(struct comm *c, int slots, int depth, struct err *err)
 {
     struct mpi_group *g = c->self;
@@ -100,13 +100,13 @@ static int scratch_take(struct comm *c, int slots, int depth, struct err *err)
 }
 
 /* Touches the requested scratch now, so that it is resident from the start: which slots a step
- * fills, and how far, depends on timing. The rest of the last chunk, and the scratch of a group
+ * fills, and how far, depends on timing. The rest of the last portion, and the scratch of a group
  * that requested none, stay untouched address space. */
 static int mpi_reserve(struct comm *c, int works, int64_t bytes, struct err *err)
 {
     struct mpi_group *g = c->self;
     int64_t part = buffer_scratch_part_bytes(&(struct buffer_scratch){c->size, works, bytes});
-    int64_t depth = num_max_i64(1, num_ceil_div(part, COMM_CHUNK_BYTES));
+    int64_t depth = num_max_i64(1, num_ceil_div(part, COMM_MESSAGE_BYTES));
     if (depth > INT_MAX / c->size)
         return err_set(err, ERR_LIMIT, "a reduction of %lld bytes is too large for %d ranks",
                        (long long)bytes, c->size);

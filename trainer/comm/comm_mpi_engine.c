@@ -2,12 +2,12 @@
  * by polling.
  *
  * A work is a small state machine. An exchange posts all its receives and sends at once, and is
- * done when all of them are. A reduction sends each rank's part in messages of COMM_CHUNK_BYTES,
+ * done when all of them are. A reduction sends each rank's part in messages of COMM_MESSAGE_BYTES,
  * `depth` of a part at a time (comm_reserve). It collects what comes in a slot of the group's
- * scratch, [rank but the own][depth · chunk]. When all ranks' messages have come, they are added up
- * in rank order, the own part from where it stands. Sending needs no slot and the two directions
+ * scratch, [rank but the own][depth · portion]. When all ranks' messages have come, they are added
+ * up in rank order, the own part from where it stands. Sending needs no slot and the two directions
  * advance apart, so a work without a slot delays only its own receives. After a reduction's last
- * sum an all-reduce exchanges the sums. Chunks have one size, whatever the ranks reserved.
+ * sum an all-reduce exchanges the sums. Portions have one size, whatever the ranks reserved.
  *
  * A poll advances the works of *all* groups, so two ranks may wait for the same works in different
  * orders. All messages are of MPI's world. Their tag tells the group and the operation's number in
@@ -143,11 +143,11 @@ static int messages_post(struct comm_work *w)
 
 /* ---- reduction ---- */
 
-static int64_t chunk_of(const struct comm_work *w)
+static int64_t portion_of(const struct comm_work *w)
 {
-    return COMM_CHUNK_BYTES / dtype_bytes(w->op.dtype);
+    return COMM_MESSAGE_BYTES / dtype_bytes(w->op.dtype);
 }
-static int64_t window_of(const struct comm_work *w) { return chunk_of(w) * group_of(w)->depth; }
+static int64_t window_of(const struct comm_work *w) { return portion_of(w) * group_of(w)->depth; }
 
 static int64_t longest_part(const struct comm_work *w)
 {
@@ -161,13 +161,13 @@ static int64_t longest_part(const struct comm_work *w)
 static int parts_send(struct comm_work *w)
 {
     struct mpi_work *m = own_of(w);
-    int64_t e = dtype_bytes(w->op.dtype), end = m->sent + window_of(w), chunk = chunk_of(w);
+    int64_t e = dtype_bytes(w->op.dtype), end = m->sent + window_of(w), portion = portion_of(w);
     int status = MPI_SUCCESS;
     m->sends.n = 0;
-    for (int64_t at = m->sent; at < end; at += chunk)
+    for (int64_t at = m->sent; at < end; at += portion)
         for (int step = 1; step < w->c->size && status == MPI_SUCCESS; step++) {
             int r = (w->c->rank + step) % w->c->size;
-            int64_t n = num_min_i64(chunk, w->send_n[r] - at);
+            int64_t n = num_min_i64(portion, w->send_n[r] - at);
             if (n > 0)
                 status = post_send(w, w->src + (w->send_at[r] + at) * e, n, r);
         }
@@ -205,17 +205,17 @@ static void slot_give(struct comm_work *w)
 static int part_receive(struct comm_work *w)
 {
     struct mpi_work *m = own_of(w);
-    int64_t e = dtype_bytes(w->op.dtype), chunk = chunk_of(w);
+    int64_t e = dtype_bytes(w->op.dtype), portion = portion_of(w);
     int status = MPI_SUCCESS;
     if (!slot_take(w))
         return MPI_SUCCESS;
     m->recvs.n = 0;
     m->arriving = num_min_i64(window_of(w), w->recv_n[w->c->rank] - m->got);
-    for (int64_t at = 0; at < m->arriving; at += chunk)
+    for (int64_t at = 0; at < m->arriving; at += portion)
         for (int step = 1; step < w->c->size && status == MPI_SUCCESS; step++) {
             int r = (w->c->rank + w->c->size - step) % w->c->size;
             status = post_recv(w, slot_of(w) + (place_of(r, w->c->rank) * m->arriving + at) * e,
-                               num_min_i64(chunk, m->arriving - at), r);
+                               num_min_i64(portion, m->arriving - at), r);
         }
     return status;
 }

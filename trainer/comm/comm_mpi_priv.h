@@ -38,7 +38,7 @@ struct mpi_group {
     int first_tag; /* of COMM_MPI_TAGS that no other group has between two of its ranks */
     struct mpi_work works[COMM_WORKS + 1];
     unsigned sequence;  /* number of operations started, without send_recv */
-    char *scratch;      /* [slots][size - 1][depth · COMM_CHUNK_BYTES] */
+    char *scratch;      /* [slots][size - 1][depth · COMM_MESSAGE_BYTES] */
     /* resident bytes at the start of each slot, divided by size - 1: as many as were asked for */
     int64_t part_bytes;
     int slots, depth;   /* depth: how many messages of a part are in flight at a time */
@@ -50,7 +50,7 @@ struct mpi_group {
 /* Returns the bytes of a slot's addresses. */
 static inline int64_t comm_mpi_slot_bytes(const struct comm *c, int64_t depth)
 {
-    return (c->size - 1) * depth * COMM_CHUNK_BYTES;
+    return (c->size - 1) * depth * COMM_MESSAGE_BYTES;
 }
 
 int comm_mpi_checked(struct comm *c, int status, const char *what, struct err *err);

@@ -1,20 +1,20 @@
 /* comm_plane: operations on device memory that go through a table of stream-ordered collectives
  * (trainer/dev/coll.h), without the host.
  *
- * A plane belongs to a world, whose backend stays the control plane: ids, questions, and whatever
- * has no stream. A group joins it; its operations on a stream then go like this: an event is
- * recorded on the caller's stream, a stream of messages waits for it, the operation is queued
- * there, an event is recorded behind it, and comm_wait lets the caller's stream wait for that.
+ * A plane belongs to a world, whose backend still carries ids, questions, and whatever has no
+ * stream. A group joins it; its operations on a stream then go like this: an event is recorded on
+ * the caller's stream, a stream of messages waits for it, the operation is queued there, an event
+ * is recorded behind it, and comm_wait lets the caller's stream wait for that.
  *
  * Streams of messages. What tensor and context parallelism exchange has one of high priority, sums
  * of gradients another, and each directed edge of a pipeline a communicator and a stream of its
  * own: with fewer most schedules stand still (profiles/schedule.h). A communicator is used on one
  * stream only.
  *
- * Whoever waits on the host (for the device, or for a message of the control plane) polls the
- * plane. That looks at all communicators, at the ranks of this host, at the oldest operation that
- * is not over, and answers the questions of other ranks. A failure aborts all communicators at
- * once, breaks the world, and is what every later call gives.
+ * Whoever waits on the host (for the device, or for a message of the backend) polls the plane. A
+ * poll looks at all communicators, at the ranks of this host, and at the oldest operation that is
+ * not over, and answers the questions of other ranks. A failure aborts all communicators at once,
+ * breaks the world, and is what every later call gives.
  */
 #ifndef TRAINER_COMM_COMM_PLANE_H
 #define TRAINER_COMM_COMM_PLANE_H
@@ -32,7 +32,7 @@ int comm_plane_new(struct comm *world, struct dev *dev, const struct coll_ops *c
 /* Frees a plane that all groups have left. NULL is fine. */
 void comm_plane_free(struct comm_plane *p);
 
-/* What a group's operations are: they choose its stream. */
+/* What a group exchanges decides which stream it uses. */
 enum plane_kind { PLANE_MESSAGES, PLANE_SUMS };
 /* Opens the communicator of a group and connects its ranks; all of them call it. Does nothing
  * without a plane, or for a rank alone. */

@@ -6,16 +6,16 @@
 #include "base/hash.h"
 
 enum {
-    LEAST_CALLS = 8,       /* of a segment that becomes a graph */
-    SEGMENT_BYTES = 512 << 10,
-    REMEMBERED = 32,       /* segments */
+    LEAST_CALLS = 8, /* of a bundle that becomes a graph */
+    BUNDLE_BYTES = 512 << 10,
+    REMEMBERED = 32, /* bundles */
     ALIGN = 8,
 };
 
 #define CALL_ENUM(op, args) CALL_##op,
 enum call { OPS_LIST(CALL_ENUM) CALL_COPY, CALL_COPY_2D, CALL_FILL, CALLS };
 
-/* A call in a segment. Its arguments stand behind it, and behind these the host's arrays that they
+/* A call in a bundle. Its arguments stand behind it, and behind these the host's arrays that they
  * name, whose addresses are left out. */
 struct entry {
     int64_t args_bytes, host_bytes, layer;
@@ -30,8 +30,8 @@ struct copy_args {
 };
 struct fill_args { void *dst; int64_t byte, bytes; };
 
-struct segment {
-    char *bytes; /* [SEGMENT_BYTES] */
+struct bundle {
+    char *bytes; /* [BUNDLE_BYTES] */
     int64_t n;   /* 0: none */
     struct hash128 hash;
     struct dev_graph *graph; /* NULL: met once */
@@ -44,11 +44,11 @@ struct graphs {
     struct dev_stream *stream;
     struct ops plain; /* the calls that the kept ones become */
     struct dev plain_dev;
-    char *bytes;      /* [SEGMENT_BYTES] of the segment at hand */
+    char *bytes;      /* [BUNDLE_BYTES] of the bundle at hand */
     int64_t used, calls;
     bool running;     /* its calls are being queued */
-    struct segment segments[REMEMBERED];
-    /* Graphs of segments that are forgotten, which may be running until the next sync. */
+    struct bundle bundles[REMEMBERED];
+    /* Graphs of bundles that are forgotten, which may be running until the next sync. */
     struct dev_graph *forgotten[REMEMBERED];
     int n_forgotten;
     struct graphs_counts counts;
@@ -89,7 +89,8 @@ static void adamw_complete(struct ops_adamw *a, const char *host)
     a->host_spans = a->n ? (const struct ops_adamw_span *)(const void *)host : NULL;
 }
 
-/* Gives arguments the host's arrays of a segment. Most have none, and who has n 0 wants none. */
+/* Points arguments at the copies of their host arrays. Most operations have none. One that gets
+ * some needs a line here and one of KEEP_ARRAYS below: nothing else copies what they point to. */
 #define COMPLETE(a, host)                                                        \
     _Generic((a), struct ops_attn *: attn_complete, struct ops_adaln *: adaln_complete, \
              struct ops_adamw *: adamw_complete, default: nothing_complete)(a, host)
@@ -134,7 +135,7 @@ static void run_dev_fill(struct graphs *g, const char *at, const char *host)
 static void (*const runs[CALLS])(struct graphs *, const char *, const char *) = {
     OPS_LIST(RUN_NAME) run_dev_copy, run_dev_copy_2d, run_dev_fill};
 
-/* Queues the calls of the segment at hand, each as of its layer. */
+/* Queues the calls of the bundle at hand, each as of its layer. */
 static void calls_queue(struct graphs *g)
 {
     int64_t layer = g->ops->layer;
@@ -150,12 +151,12 @@ static void calls_queue(struct graphs *g)
     g->ops->layer = layer, g->ops->backward = backward;
 }
 
-/* ---- segments ---- */
+/* ---- bundles ---- */
 
-static struct segment *segment_find(struct graphs *g, struct hash128 hash)
+static struct bundle *bundle_find(struct graphs *g, struct hash128 hash)
 {
     for (int i = 0; i < REMEMBERED; i++) {
-        struct segment *s = &g->segments[i];
+        struct bundle *s = &g->bundles[i];
         if (s->n == g->used && s->hash.hi == hash.hi && s->hash.lo == hash.lo &&
             memcmp(s->bytes, g->bytes, (size_t)g->used) == 0)
             return s;
@@ -163,7 +164,7 @@ static struct segment *segment_find(struct graphs *g, struct hash128 hash)
     return NULL;
 }
 
-static void segment_forget(struct graphs *g, struct segment *s)
+static void bundle_forget(struct graphs *g, struct bundle *s)
 {
     if (s->graph)
         g->forgotten[g->n_forgotten++] = s->graph;
@@ -178,24 +179,24 @@ static void forgotten_free(struct graphs *g)
         g->plain_dev.graph_free(g->dev, g->forgotten[--g->n_forgotten]);
 }
 
-/* Remembers the segment at hand, in the place of the one that was not met for longest. */
-static void segment_remember(struct graphs *g, struct hash128 hash)
+/* Remembers the bundle at hand, in the place of the one that was not met for longest. */
+static void bundle_remember(struct graphs *g, struct hash128 hash)
 {
-    struct segment *s = &g->segments[0];
+    struct bundle *s = &g->bundles[0];
     for (int i = 1; i < REMEMBERED; i++)
-        if (g->segments[i].met < s->met)
-            s = &g->segments[i];
+        if (g->bundles[i].met < s->met)
+            s = &g->bundles[i];
     if (g->n_forgotten == REMEMBERED)
         return;
-    segment_forget(g, s);
+    bundle_forget(g, s);
     memcpy(s->bytes, g->bytes, (size_t)g->used);
     s->n = g->used;
     s->hash = hash;
-    s->met = g->counts.segments;
+    s->met = g->counts.bundles;
 }
 
-/* Makes a graph of the segment at hand. Returns whether there is one. */
-static bool segment_capture(struct graphs *g, struct segment *s)
+/* Makes a graph of the bundle at hand. Returns whether there is one. */
+static bool bundle_capture(struct graphs *g, struct bundle *s)
 {
     if (g->plain_dev.graph_begin(g->dev, g->stream, &g->refused) < 0)
         return false;
@@ -206,17 +207,17 @@ static bool segment_capture(struct graphs *g, struct segment *s)
     return true;
 }
 
-/* Queues the segment at hand: as a graph, if it was met before. */
-static void segment_queue(struct graphs *g)
+/* Queues the bundle at hand: as a graph, if it was met before. */
+static void bundle_queue(struct graphs *g)
 {
     struct hash128 hash = hash_128(g->bytes, (size_t)g->used);
-    struct segment *s = segment_find(g, hash);
-    g->counts.segments++;
+    struct bundle *s = bundle_find(g, hash);
+    g->counts.bundles++;
     if (s)
-        s->met = g->counts.segments;
+        s->met = g->counts.bundles;
     else
-        segment_remember(g, hash);
-    if (s && (s->graph || segment_capture(g, s))) {
+        bundle_remember(g, hash);
+    if (s && (s->graph || bundle_capture(g, s))) {
         g->plain_dev.graph_launch(g->dev, s->graph, g->stream);
         g->counts.launches++;
     } else {
@@ -232,7 +233,7 @@ static void flush(struct graphs *g)
     if (g->calls < LEAST_CALLS || g->refused.code)
         calls_queue(g);
     else
-        segment_queue(g);
+        bundle_queue(g);
     g->running = false;
     g->used = g->calls = 0;
 }
@@ -245,7 +246,7 @@ static char *entry_add(struct graphs *g, enum call call, const void *args, int64
 {
     struct entry e = {args_bytes, host_bytes, g->ops->layer, (int32_t)call, g->ops->backward};
     int64_t bytes = (int64_t)sizeof e + whole(args_bytes) + whole(host_bytes);
-    if (g->used + bytes > SEGMENT_BYTES)
+    if (g->used + bytes > BUNDLE_BYTES)
         flush(g);
     char *at = g->bytes + g->used;
     memset(at, 0, (size_t)bytes);
@@ -259,11 +260,11 @@ static char *entry_add(struct graphs *g, enum call call, const void *args, int64
 /* Tells whether a call is to be kept: of this stream, and small enough. */
 static bool is_kept(const struct graphs *g, const struct dev_stream *s, int64_t host_bytes)
 {
-    return s == g->stream && !g->running && host_bytes < SEGMENT_BYTES / 4;
+    return s == g->stream && !g->running && host_bytes < BUNDLE_BYTES / 4;
 }
 
 /* Clears what lies between the members of a copy of arguments, which says nothing. Where the
- * compiler cannot, fewer segments are found to be the same. */
+ * compiler cannot, fewer bundles are found to be the same. */
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_clear_padding)
 #define CLEAR_PADDING(p) __builtin_clear_padding(p)
@@ -328,7 +329,7 @@ static void adamw_add(struct graphs *g, enum call call, const struct ops_adamw *
     host_add(&host, a->host_spans, n);
 }
 
-/* Calls with arrays of the host; one that is too long for a segment is queued alone. */
+/* Keeps a call with arrays of the host; one that is too long for a bundle is queued alone. */
 #define KEEP_ARRAYS(op, args, add, each)                                                      \
     static void arrays_##op(struct ops *o, struct dev_stream *s, const struct args *a)        \
     {                                                                                         \
@@ -414,7 +415,7 @@ static void keep_event_wait(struct dev *d, struct dev_stream *s, struct dev_even
     d->graphs->plain_dev.event_wait(d, s, e);
 }
 
-/* Forgets all segments: their graphs may name what is to go. */
+/* Forgets all bundles: their graphs may name what is to go. */
 static void all_forget(struct graphs *g)
 {
     for (int i = 0; i < REMEMBERED; i++) {
@@ -423,7 +424,7 @@ static void all_forget(struct graphs *g)
             g->plain_dev.stream_sync(g->dev, g->stream, &err);
             forgotten_free(g);
         }
-        segment_forget(g, &g->segments[i]);
+        bundle_forget(g, &g->bundles[i]);
     }
 }
 
@@ -449,7 +450,7 @@ static void keep_mark_step(struct dev *d, int64_t step)
 int64_t graphs_bytes(const struct dev *dev)
 {
     return dev->graph_begin
-               ? (int64_t)sizeof(struct graphs) + (int64_t)(REMEMBERED + 1) * SEGMENT_BYTES
+               ? (int64_t)sizeof(struct graphs) + (int64_t)(REMEMBERED + 1) * BUNDLE_BYTES
                : 0;
 }
 
@@ -474,7 +475,7 @@ static void tables_replace(struct graphs *g)
 int graphs_open(struct ops *o, struct dev_stream *s, struct graphs **out, struct err *err)
 {
     struct graphs *g = calloc(1, sizeof *g);
-    char *bytes = calloc(REMEMBERED + 1, SEGMENT_BYTES);
+    char *bytes = calloc(REMEMBERED + 1, BUNDLE_BYTES);
     BUG_ON(!o->dev->graph_begin || o->dev->graphs);
     if (!g || !bytes) {
         free(g);
@@ -484,7 +485,7 @@ int graphs_open(struct ops *o, struct dev_stream *s, struct graphs **out, struct
     *g = (struct graphs){.ops = o, .dev = o->dev, .stream = s, .plain = *o, .plain_dev = *o->dev,
                          .bytes = bytes};
     for (int i = 0; i < REMEMBERED; i++)
-        g->segments[i].bytes = bytes + (int64_t)(i + 1) * SEGMENT_BYTES;
+        g->bundles[i].bytes = bytes + (int64_t)(i + 1) * BUNDLE_BYTES;
     tables_replace(g);
     *out = g;
     return 0;
@@ -509,7 +510,7 @@ void graphs_close(struct graphs *g)
     d->graphs = NULL;
     forgotten_free(g);
     for (int i = 0; i < REMEMBERED; i++)
-        segment_forget(g, &g->segments[i]);
+        bundle_forget(g, &g->bundles[i]);
     forgotten_free(g);
     free(g->bytes);
     free(g);

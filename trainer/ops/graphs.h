@@ -2,22 +2,22 @@
  *
  * The calls that go onto a stream are kept, in their order, until the program records an event
  * there, waits for one, syncs, or copies between host and device. The calls since then are a
- * segment: operations with all their arguments, and copies and fills within the device. A segment
+ * bundle: operations with all their arguments, and copies and fills within the device. A bundle
  * that comes for the first time is queued call by call; when it comes again, with the same
  * arguments to the last byte, it is queued into a graph; and from then on the graph is launched in
  * its place. So one graph comes to be for each class of micro-batch (its slot and chunk, its
  * extents and lengths, first or later, which buffer) and for the update, without anybody naming
  * these classes, and what a graph does is what the calls would have done. What is never the same
- * twice, and segments of a few calls, are queued as they are.
+ * twice, and bundles of a few calls, are queued as they are.
  *
  * As with everything that is queued, nobody sees when a call runs: arguments are read when it is
- * made, arrays of the host with them. Segments are cut at a size, and the number of those that are
+ * made, arrays of the host with them. Bundles are cut at a size, and the number of those that are
  * remembered is bounded; the one that was not met for longest goes first.
  *
  * When memory of the device is given back, all graphs are forgotten: an operation that replaces
  * what it works in, or drops what it queued, frees memory and so sees that no graph has it.
  *
- * A device that refuses to record a segment is not asked again: its calls are queued, as all later
+ * A device that refuses to record a bundle is not asked again: its calls are queued, as all later
  * ones are, and graphs_refused says why.
  *
  *     graphs_open(ops, stream, &g, err);       // from here on ops->dev->graphs is g
@@ -32,7 +32,7 @@
 struct graphs;
 
 struct graphs_counts {
-    int64_t segments; /* of enough calls for a graph */
+    int64_t bundles;  /* of enough calls for a graph */
     int64_t captures; /* graphs that were made */
     int64_t launches;
 };
