@@ -19,8 +19,8 @@
  *   6. When the trainer has ended it asks the scheduler why the job is to end: the scheduler may
  *      have told the steps alone, and whoever cancels a job ends its run. It says why the attempt
  *      ended. Unless the run is over, it gives its own job back to the scheduler (sched_requeue)
- *      before it exits, since an exit code alone requeues nothing (DESIGN section 4), or leaves the
- *      run to the successor.
+ *      before it exits, since an exit code alone requeues nothing, or leaves the run to the
+ *      successor.
  * Its parent is the guard (launcher/run/guard.h), which does 6 should the agent be killed. Every
  * step is an event in the run's log; launcher/run/state.h says what follows from them.
  */

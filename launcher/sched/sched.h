@@ -341,8 +341,8 @@ int sched_check(struct sched *s, const struct sched_spec *spec, struct err *err)
 void sched_script(struct sched *s, const struct sched_spec *spec, struct str *out);
 
 /* Lists jobs; filter NULL: all. *out is released first, so one variable can be used over and over.
- * Jobs that the filter names and the scheduler does not know are absent: what that means is the
- * caller's business (DESIGN: truth order). */
+ * Jobs that the filter names and the scheduler does not know are absent: the caller decides what
+ * that means, for a job may be listed late (absence_s). */
 int sched_poll(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out,
                struct err *err);
 
