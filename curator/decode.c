@@ -188,7 +188,7 @@ static void row_put(struct decoding *k, int64_t number, double db, int64_t neare
     json_obj_end(&k->o);
 }
 
-/* The picture of <number>.npy is <number>.png. */
+/* Writes the path of a picture: that of <number>.npy is <number>.png. */
 static void picture_path(const struct decoding *k, const char *name, char path[LIMIT_PATH_BYTES])
 {
     snprintf(path, LIMIT_PATH_BYTES, "%s/%.*s.png", k->out, (int)strcspn(name, "."), name);

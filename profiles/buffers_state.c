@@ -186,9 +186,10 @@ static int64_t parts_bytes(const struct buffer_state *spec, int64_t elements, en
     return buffer_stage_bytes(bytes / spec->group, bytes);
 }
 
-/* With zero 3 two units' weights arrive while two units' gradients leave; a unit's frozen part
- * comes by a message of its own. Else gradients leave in backward, and behind it gradients or
- * weights are gathered, which takes no more. */
+/* Writes how many messages of the shard group are in flight at once, and of how many bytes. With
+ * zero 3 two units' weights arrive while two units' gradients leave; a unit's frozen part comes by
+ * a message of its own. Else gradients leave in backward, and behind it gradients or weights are
+ * gathered, which takes no more. */
 static void shard_stages(const struct buffer_state *spec, struct buffer_stage out[BUFFER_STAGES])
 {
     bool all = spec->trained == spec->elements;

@@ -145,7 +145,7 @@ static struct param gain(enum param_part part, int64_t n)
                           .part = part};
 }
 
-/* What a layer adds to the modulation of all. */
+/* Returns what a layer adds to the modulation of all. */
 static struct param table(enum param_part part, int64_t n)
 {
     struct param p = gain(part, n);

@@ -171,7 +171,7 @@ out:
     return rc;
 }
 
-/* One bad folder must not hide the other runs, nor be passed over. */
+/* Shows a folder that cannot be read: it must not hide the other runs, nor be passed over. */
 static void row_unreadable(const char *id, const char *why, struct str *text,
                            struct json_out *json)
 {

@@ -366,8 +366,8 @@ static int pause_locked(const struct launch *l, struct sched *s, const struct ru
     return rc;
 }
 
-/* Where there is no room for the lock, nobody else can have it and nobody can submit; so the pause
- * goes on without it. */
+/* Pauses a run. Where there is no room for the lock, nobody else can have it and nobody can submit;
+ * so the pause goes on without it. */
 int control_pause(const struct launch *l, struct sched *s, enum launch_kept *kept, struct err *err)
 {
     struct run_state state;

@@ -87,7 +87,7 @@ void snapshot_logs_release(struct snapshot_logs *logs)
     *logs = (struct snapshot_logs){0};
 }
 
-/* damage: of this log. */
+/* Tells whether a log begins with what the snapshot has read of it. damage: of this log. */
 static bool log_goes_on(const char *run_dir, const struct snapshot_log *log,
                         const struct evlog_damage *damage)
 {

@@ -8,7 +8,8 @@
 
 #include "base/num.h"
 
-/* These give squeue's words for states and reasons. libslurm exports but does not declare them. */
+/* Returns squeue's word for a state, and below for a reason. libslurm exports but does not declare
+ * these functions. */
 extern char *slurm_job_state_string(uint32_t state);
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(24, 5, 0)
 extern const char *slurm_job_state_reason_string(enum job_state_reason reason);

@@ -1,5 +1,5 @@
 /* Norms on the CUDA backend where their sums over rows are cut more often than the operations'
- * cases do: a run of rows that is looked at in several pieces, samples that do not all fit into the
+ * cases do: a band of rows that is looked at in several pieces, samples that do not all fit into the
  * memory of the sums, and groups of lanes that take one item after another. They are held to the
  * CPU's table for f64. */
 #include "tests/unit/trainer_cuda.h"

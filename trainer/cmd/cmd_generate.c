@@ -97,7 +97,8 @@ static int conf_make(const struct opt_values *v, const struct comm *world, struc
     return 0;
 }
 
-/* Samples on all ranks. No rank writes before every one has seen that nothing is in the way. */
+/* Generates samples on all ranks. No rank writes before every one has seen that nothing is in the
+ * way. */
 static int generate_all(const struct opt_values *v, struct comm *world, int64_t *made,
                         struct err *err)
 {

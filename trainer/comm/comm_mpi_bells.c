@@ -61,8 +61,8 @@ void comm_bells_close(struct comm_bells *b)
     free(b);
 }
 
-/* The count goes up before the look at who sleeps, and a sleeper says so before the system compares
- * the count: one of the two sees the other. */
+/* Wakes a rank that sleeps. The count goes up before the look at who sleeps, and a sleeper says so
+ * before the system compares the count: one of the two sees the other. */
 void comm_bells_ring(struct comm_bells *b, int rank)
 {
     if (!b)

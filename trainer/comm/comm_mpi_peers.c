@@ -66,7 +66,7 @@ static struct comm_peers *peers_new(int size)
     return NULL;
 }
 
-/* The bells are those of the first rank of this host. */
+/* Adds the ranks of this host. The bells are those of the first one. */
 static void peers_add(struct comm_peers *p, const struct comm *world, const struct place *all)
 {
     const struct place *own = &all[world->rank], *first = NULL;

@@ -361,7 +361,8 @@ int comm_plane_start(struct comm_work *w, struct dev_stream *s, struct err *err)
     return 0;
 }
 
-/* What was seen to be over needs no wait, and its event may be another operation's by now. */
+/* Makes a stream wait for a work. One that was seen to be over needs no wait, and its event may be
+ * another operation's by now. */
 int comm_plane_wait(const struct comm_work *w, struct dev_stream *s)
 {
     struct comm_plane *p = w->c->world->plane;

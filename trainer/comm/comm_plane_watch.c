@@ -18,11 +18,14 @@
 #include "trainer/comm/comm_mpi_peers.h"
 #include "trainer/comm/comm_plane_priv.h"
 
-/* Between thorough looks; between polls, from which on nobody polled meanwhile; for answers. */
-static const double look_s = 0.02, away_s = 1, answer_s = 1;
-/* A rank that was asked leaves it to the asker to say why, and to end all, for so long; and to one
- * that ends by itself, which ends the others, too. */
-static const double asked_s = 3, ending_s = 0.3;
+static const double look_s = 0.02; /* between two looks at every communicator and rank */
+static const double away_s = 1;    /* between two polls: longer, and nobody polled meanwhile */
+static const double answer_s = 1;  /* for the answers to a question */
+/* For so long a rank that was asked leaves it to the asker to say why all end, and to end them. */
+static const double asked_s = 3;
+/* For so long a rank that sees another one gone says nothing: whoever ends by itself ends the
+ * others, too. */
+static const double ending_s = 0.3;
 static const double settle_nap_s = 50e-6;
 /* A peer's connections may end so long before its process does. */
 enum { GONE_WAIT_MS = 1000, NAMED_RANKS = 8 };

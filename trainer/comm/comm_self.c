@@ -83,7 +83,7 @@ static void self_close(struct comm *c)
     (void)c;
 }
 
-/* There is nobody to ask, and nobody asks. */
+/* Does nothing: there is nobody to ask, and nobody asks. */
 static int self_ask(struct comm *world, const struct comm_ask *ask)
 {
     (void)world, (void)ask;

@@ -11,7 +11,8 @@ template <class real> __device__ static inline real exp_minus(real x)
     return exp_of(x < -88 ? (real)88 : -x);
 }
 
-/* With s the logistic function and e = exp(-x), e s is 1 - s without its cancellation near 1. */
+/* Returns the slope of SiLU. With s the logistic function and e = exp(-x), e s is 1 - s without its
+ * cancellation near 1. */
 template <class real> __device__ static inline real silu_slope(real x)
 {
     real e = exp_minus(x), s = 1 / (1 + e);
@@ -123,7 +124,7 @@ void kernel_act_fwd(struct ops_cuda *o, cudaStream_t s, const struct ops_act *a)
         LAUNCH_PACKS(o, s, packed, act_fwd, n, a->kind, a->x, a->y);
 }
 
-/* The kernel of act_fwd writes y again: so it has the same bits. */
+/* Writes y too where it is wanted, by the kernel of act_fwd: so it has the same bits. */
 void kernel_act_bwd(struct ops_cuda *o, cudaStream_t s, const struct ops_act *a)
 {
     int64_t n = a->dy.rows * a->dy.cols;

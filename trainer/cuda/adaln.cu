@@ -3,10 +3,10 @@
  * Forward takes a row a block: it writes x_out, reads what it has stored, which is still in the
  * cache, for the mean and again for the variance, and a last time for y.
  *
- * Backward sums over the rows of each sample as well. A block takes a run of rows of one sample, a
+ * Backward sums over the rows of each sample as well. A block takes a band of rows of one sample, a
  * few at a time: its warps first take a row each for the two sums over its columns; then its
  * threads take columns, and go down the rows. What they add stays in `parts` until a second kernel
- * adds the runs of a sample in their order.
+ * adds the bands of a sample in their order.
  */
 #include "trainer/cuda/pack.cuh"
 #include "trainer/cuda/parts.cuh"
@@ -14,9 +14,8 @@
 enum {
     WARPS = THREADS / WARP,
     SUMS = 3, /* of dshift, dscale, dgate */
-    /* Runs of more rows than these make enough blocks for any GPU. */
-    RUNS_WANTED = 512,
-    RUNS_EACH = 8, /* that a thread adds before another one helps */
+    BANDS_WANTED = 512, /* so many are blocks enough for any GPU */
+    BANDS_EACH = 8,     /* that a thread adds before another one helps */
 };
 
 __device__ static inline int64_t sample_of(const struct ops_adaln &a, int64_t row)
@@ -138,33 +137,34 @@ void kernel_adaln_fwd(struct ops_cuda *o, cudaStream_t s, const struct ops_adaln
                 WARPS * (int64_t)sizeof(double), *a, all_even(a));
 }
 
-/* ---- runs of rows ---- */
+/* ---- bands of rows ---- */
 
-/* Runs of `each` rows, the last one of a sample shorter. The runs of sample m have numbers from
- * runs_before(m) on; some numbers behind them are no run's. `start` is row_start, of the host or of
- * the device; without samples it is NULL, and all rows are one sample's. */
-struct runs {
+/* The rows of each sample are cut into bands of `each` rows, of which the last one may be shorter.
+ * The bands of sample m have numbers from bands_before(m) on; some numbers behind them are no
+ * band's. `start` is row_start, of the host or of the device; without samples it is NULL, and all
+ * rows are one sample's. */
+struct bands {
     const int32_t *start;
     int64_t n, rows, each;
 };
 
-HOST_DEVICE static inline int64_t rows_before(const struct runs &r, int64_t m)
+HOST_DEVICE static inline int64_t rows_before(const struct bands &r, int64_t m)
 {
     return r.start ? r.start[m] : m * r.rows;
 }
 
-HOST_DEVICE static inline int64_t runs_before(const struct runs &r, int64_t m)
+HOST_DEVICE static inline int64_t bands_before(const struct bands &r, int64_t m)
 {
     return rows_before(r, m) / r.each + m;
 }
 
-/* Returns the sample of a run, which is first .. end-1. */
-__device__ static inline int64_t sample_of_run(const struct runs &r, int64_t run, int64_t first,
+/* Returns the sample of a band, which is first .. end-1. */
+__device__ static inline int64_t sample_of_band(const struct bands &r, int64_t band, int64_t first,
                                                int64_t end)
 {
     while (end - first > 1) {
         int64_t middle = (first + end) / 2;
-        if (runs_before(r, middle) <= run)
+        if (bands_before(r, middle) <= band)
             first = middle;
         else
             end = middle;
@@ -249,7 +249,7 @@ __device__ static inline void columns_bwd(const struct ops_adaln &a, int64_t row
     }
 }
 
-/* Writes the sums of a run's first rows to its part [SUMS, D], or adds those of later rows. */
+/* Writes the sums of a band's first rows to its part [SUMS, D], or adds those of later rows. */
 template <class real>
 __device__ static inline void columns_end(const struct tensor &part, int64_t col, bool is_first,
                                           bool even, const struct columns<real> &c)
@@ -285,13 +285,13 @@ __device__ static void rows_bwd(const struct ops_adaln &a, int64_t m, int64_t fi
     __syncthreads();
 }
 
-/* Does one run, of samples m0 .. m1-1, a block. */
+/* Does one band, of samples m0 .. m1-1, a block. */
 template <class real>
-static __global__ void adaln_bwd(struct ops_adaln a, struct runs r, int64_t m0, int64_t m1,
+static __global__ void adaln_bwd(struct ops_adaln a, struct bands r, int64_t m0, int64_t m1,
                                  struct tensor parts, bool even)
 {
-    int64_t run = runs_before(r, m0) + blockIdx.x, m = sample_of_run(r, run, m0, m1);
-    int64_t begin = rows_before(r, m) + (run - runs_before(r, m)) * r.each,
+    int64_t band = bands_before(r, m0) + blockIdx.x, m = sample_of_band(r, band, m0, m1);
+    int64_t begin = rows_before(r, m) + (band - bands_before(r, m)) * r.each,
             end = lesser(begin + r.each, rows_before(r, m + 1));
     if (parts.ptr)
         parts.ptr = (real *)parts.ptr + (int64_t)blockIdx.x * SUMS * parts.ld;
@@ -299,9 +299,9 @@ static __global__ void adaln_bwd(struct ops_adaln a, struct runs r, int64_t m0, 
         rows_bwd<real>(a, m, row, lesser(end - row, WARPS), parts, row == begin, even);
 }
 
-/* Adds the runs of each sample in their order: a block has 32 columns of one sum of one sample. */
+/* Adds the bands of each sample in their order: a block has 32 columns of one sum of one sample. */
 template <class real>
-static __global__ void adaln_sums(struct ops_adaln a, struct runs r, int64_t m0,
+static __global__ void adaln_sums(struct ops_adaln a, struct bands r, int64_t m0,
                                   struct tensor parts)
 {
     int64_t d = a.dx.cols, tiles = (d + WARP - 1) / WARP;
@@ -310,7 +310,7 @@ static __global__ void adaln_sums(struct ops_adaln a, struct runs r, int64_t m0,
     const struct tensor out = which == 0 ? a.dshift : which == 1 ? a.dscale : a.dgate;
     bool made = which == 2 ? a.branch.ptr && a.gate.ptr : a.dy.ptr && a.scale.ptr;
     int64_t rows = rows_before(r, m + 1) - rows_before(r, m), n = (rows + r.each - 1) / r.each,
-            first = runs_before(r, m) - runs_before(r, m0);
+            first = bands_before(r, m) - bands_before(r, m0);
     if (!out.ptr)
         return;
     real sum = parts_sum((const real *)parts.ptr + (first * SUMS + which) * d + col, SUMS * d,
@@ -319,28 +319,28 @@ static __global__ void adaln_sums(struct ops_adaln a, struct runs r, int64_t m0,
         put<real>(out, m, col, sum);
 }
 
-/* Returns the samples' end from m0 on whose runs fit into `room` parts; m0's always do. */
-static int64_t group_end(const struct runs &host, int64_t m0, int64_t room)
+/* Returns the samples' end from m0 on whose bands fit into `room` parts; m0's always do. */
+static int64_t group_end(const struct bands &host, int64_t m0, int64_t room)
 {
     int64_t m1 = m0 + 1;
-    while (m1 < host.n && runs_before(host, m1 + 1) - runs_before(host, m0) <= room)
+    while (m1 < host.n && bands_before(host, m1 + 1) - bands_before(host, m0) <= room)
         m1++;
     return m1;
 }
 
-/* Returns how many threads add runs: few where no sample has many. */
-static int threads_adding(const struct runs &host, int64_t m0, int64_t m1)
+/* Returns how many threads add bands: few where no sample has many. */
+static int threads_adding(const struct bands &host, int64_t m0, int64_t m1)
 {
     int64_t most = 0;
     for (int64_t m = m0; m < m1; m++)
         most = greater(most, rows_before(host, m + 1) - rows_before(host, m));
-    return WARP * (int)lesser(1 + most / host.each / RUNS_EACH, WARPS);
+    return WARP * (int)lesser(1 + most / host.each / BANDS_EACH, WARPS);
 }
 
-/* Returns how many rows a run has, so that those of one sample fit into `room` parts. */
+/* Returns how many rows a band has, so that those of one sample fit into `room` parts. */
 static int64_t rows_each(int64_t rows, int64_t room)
 {
-    int64_t rows_of_all = WARPS * lesser(room / 2, RUNS_WANTED); /* if each run looks once */
+    int64_t rows_of_all = WARPS * lesser(room / 2, BANDS_WANTED); /* if each band looks once */
     int64_t looks = (rows + rows_of_all - 1) / rows_of_all;
     return WARPS * (looks ? looks : 1);
 }
@@ -350,15 +350,15 @@ void kernel_adaln_bwd(struct ops_cuda *o, cudaStream_t s, const struct ops_adaln
     int64_t d = a->dx.cols, room = (int64_t)CUDA_PARTS * OPS_ROW_MAX / (SUMS * d);
     bool even = all_even(a), summed = a->dshift.ptr || a->dgate.ptr;
     struct tensor parts = tensor_of(summed ? o->parts : NULL, o->ops.stat, SUMS, d);
-    struct runs host = {a->n ? a->host_row_start : NULL, a->n ? a->n : 1, a->dx.rows,
+    struct bands host = {a->n ? a->host_row_start : NULL, a->n ? a->n : 1, a->dx.rows,
                         rows_each(a->dx.rows, room)};
-    struct runs r = host;
+    struct bands r = host;
     r.start = a->n ? a->row_start : NULL;
     BUG_ON(SUMS * d > OPS_ROW_MAX);
     adaln_check(a);
     for (int64_t m0 = 0, m1; m0 < host.n; m0 = m1) {
         m1 = group_end(host, m0, room);
-        int64_t count = runs_before(host, m1) - runs_before(host, m0);
+        int64_t count = bands_before(host, m1) - bands_before(host, m0);
         BUG_ON(summed && count > room);
         LAUNCH_REAL(o, s, adaln_bwd, count, THREADS,
                     WARPS * (int64_t)sizeof(struct norm_row<double>), *a, r, m0, m1, parts, even);

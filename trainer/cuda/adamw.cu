@@ -31,7 +31,7 @@ __device__ static struct rates<real> rates_of(const struct ops_adamw &a,
     return r;
 }
 
-/* The bits of a run of elements: those of four that follow one another are drawn together. */
+/* The random bits of a span of elements: those of four neighbours are drawn together. */
 struct draws {
     uint64_t block;
     struct philox_block bits;

@@ -12,7 +12,7 @@
  *     dq        own queries, other keys      weights dS   dq += dS k
  *     dk, dv    own keys, other queries      weights P, dS, transposed   dv += Pt do, dk += dSt q
  *
- * Rows go through shared memory a CHUNK of columns at a time, so that it suffices for any head dim.
+ * Rows go through shared memory a PANEL of columns at a time, so that it suffices for any head dim.
  * The threads are a square of ACROSS x ACROSS: a thread has rows y, y + ACROSS, ... of the tile and
  * columns x, x + ACROSS, ...; the threads of a row are 16 lanes of one warp.
  */
@@ -24,19 +24,19 @@
 
 enum {
     ACROSS = 16,
-    CHUNK = 32,
-    CHUNKS = OPS_HEAD_DIM_MAX / CHUNK,
-    CHUNK_EACH = CHUNK / ACROSS, /* columns of a chunk that a thread has */
+    PANEL = 32,
+    PANELS = OPS_HEAD_DIM_MAX / PANEL,
+    PANEL_EACH = PANEL / ACROSS, /* columns of a panel that a thread has */
 };
-static_assert(ACROSS * ACROSS == THREADS && CHUNK * CHUNKS == OPS_HEAD_DIM_MAX,
-              "threads and chunks cover tiles and heads");
+static_assert(ACROSS * ACROSS == THREADS && PANEL * PANELS == OPS_HEAD_DIM_MAX,
+              "threads and panels cover tiles and heads");
 
 /* Tiles are as large as 48 KB of shared memory allow. */
 template <class real> struct tile {
     enum { SIDE = sizeof(real) == 8 ? 32 : 64, EACH = SIDE / ACROSS };
 };
 template <class real> struct attn_memory {
-    real own[tile<real>::SIDE][CHUNK + 1], other[tile<real>::SIDE][CHUNK + 1]; /* rows */
+    real own[tile<real>::SIDE][PANEL + 1], other[tile<real>::SIDE][PANEL + 1]; /* rows */
     real weight[tile<real>::SIDE][tile<real>::SIDE + 1];                       /* [own][other] */
 };
 static_assert(sizeof(attn_memory<float>) <= 48 << 10 && sizeof(attn_memory<double>) <= 48 << 10,
@@ -44,7 +44,7 @@ static_assert(sizeof(attn_memory<float>) <= 48 << 10 && sizeof(attn_memory<doubl
 
 /* A thread's scores of a tile, and its sums: [own row][column]. */
 template <class real> struct scores { real at[tile<real>::EACH][tile<real>::EACH]; };
-template <class real> struct sums { real at[CHUNKS][tile<real>::EACH][CHUNK_EACH]; };
+template <class real> struct sums { real at[PANELS][tile<real>::EACH][PANEL_EACH]; };
 
 /* Some rows of one head. */
 struct strip {
@@ -75,12 +75,12 @@ __device__ static inline void strip_put(const struct strip &s, int row, int64_t 
     put<real>(s.t, s.row + row, s.head * s.d + col, x);
 }
 
-/* Copies columns from .. from+CHUNK-1 of a strip, and 0 where it has none. */
+/* Copies columns from .. from+PANEL-1 of a strip, and 0 where it has none. */
 template <class real>
-__device__ static inline void stage(const struct strip &s, int64_t from, real (*to)[CHUNK + 1])
+__device__ static inline void stage(const struct strip &s, int64_t from, real (*to)[PANEL + 1])
 {
-    for (int e = (int)threadIdx.x; e < tile<real>::SIDE * CHUNK; e += THREADS) {
-        int row = e / CHUNK, col = e % CHUNK;
+    for (int e = (int)threadIdx.x; e < tile<real>::SIDE * PANEL; e += THREADS) {
+        int row = e / PANEL, col = e % PANEL;
         bool is_there = row < s.n && from + col < s.d;
         to[row][col] = is_there ? strip_get<real>(s, row, from + col) : (real)0;
     }
@@ -93,12 +93,12 @@ __device__ static void scores_make(struct attn_memory<real> *m, const struct str
 {
     enum { EACH = tile<real>::EACH };
     *s = {};
-    for (int64_t from = 0; from < own.d; from += CHUNK) {
+    for (int64_t from = 0; from < own.d; from += PANEL) {
         __syncthreads(); /* all have read what the memory held */
         stage(own, from, m->own);
         stage(other, from, m->other);
         __syncthreads();
-        for (int c = 0; c < lesser(CHUNK, own.d - from); c++) {
+        for (int c = 0; c < lesser(PANEL, own.d - from); c++) {
             real a[EACH], b[EACH];
             UNROLL for (int i = 0; i < EACH; i++) {
                 a[i] = m->own[thread_y() + i * ACROSS][c];
@@ -126,21 +126,21 @@ __device__ static inline void sums_add(struct attn_memory<real> *m, const struct
                                        struct sums<real> *sum)
 {
     enum { EACH = tile<real>::EACH };
-    UNROLL for (int chunk = 0; chunk < CHUNKS; chunk++) {
-        if (chunk * CHUNK >= other.d)
+    UNROLL for (int panel = 0; panel < PANELS; panel++) {
+        if (panel * PANEL >= other.d)
             continue;
         __syncthreads(); /* all have read what the memory held, and stored their weights */
-        stage(other, chunk * CHUNK, m->other);
+        stage(other, panel * PANEL, m->other);
         __syncthreads();
         for (int k = 0; k < other.n; k++) {
-            real w[EACH], x[CHUNK_EACH];
+            real w[EACH], x[PANEL_EACH];
             UNROLL for (int i = 0; i < EACH; i++)
                 w[i] = m->weight[thread_y() + i * ACROSS][k];
-            UNROLL for (int j = 0; j < CHUNK_EACH; j++)
+            UNROLL for (int j = 0; j < PANEL_EACH; j++)
                 x[j] = m->other[k][thread_x() + j * ACROSS];
             UNROLL for (int i = 0; i < EACH; i++)
-                UNROLL for (int j = 0; j < CHUNK_EACH; j++)
-                    sum->at[chunk][i][j] += w[i] * x[j];
+                UNROLL for (int j = 0; j < PANEL_EACH; j++)
+                    sum->at[panel][i][j] += w[i] * x[j];
         }
     }
 }
@@ -149,9 +149,9 @@ __device__ static inline void sums_add(struct attn_memory<real> *m, const struct
 template <class real>
 __device__ static inline void sums_scale(struct sums<real> *sum, int i, real by)
 {
-    UNROLL for (int chunk = 0; chunk < CHUNKS; chunk++)
-        UNROLL for (int j = 0; j < CHUNK_EACH; j++)
-            sum->at[chunk][i][j] *= by;
+    UNROLL for (int panel = 0; panel < PANELS; panel++)
+        UNROLL for (int j = 0; j < PANEL_EACH; j++)
+            sum->at[panel][i][j] *= by;
 }
 
 /* Stores the sums, or adds them to what is there. */
@@ -159,14 +159,14 @@ template <class real>
 __device__ static inline void sums_put(const struct strip &to, const struct sums<real> &sum,
                                        bool add)
 {
-    UNROLL for (int chunk = 0; chunk < CHUNKS; chunk++)
+    UNROLL for (int panel = 0; panel < PANELS; panel++)
         UNROLL for (int i = 0; i < tile<real>::EACH; i++)
-            UNROLL for (int j = 0; j < CHUNK_EACH; j++) {
-                int row = thread_y() + i * ACROSS, col = chunk * CHUNK + thread_x() + j * ACROSS;
+            UNROLL for (int j = 0; j < PANEL_EACH; j++) {
+                int row = thread_y() + i * ACROSS, col = panel * PANEL + thread_x() + j * ACROSS;
                 if (row >= to.n || col >= to.d)
                     continue;
                 real was = add ? strip_get<real>(to, row, col) : (real)0;
-                strip_put(to, row, col, was + sum.at[chunk][i][j]);
+                strip_put(to, row, col, was + sum.at[panel][i][j]);
             }
 }
 

@@ -37,7 +37,8 @@ static bool types_fit(const struct ops_attn *a, bool backward)
                          is_either(&a->dq) && is_either(&a->dk) && a->dv.dtype == a->dk.dtype);
 }
 
-/* The rows of lse and delta are looked at number by number. */
+/* Tells whether a tensor begins where the library can read it; with `rows`, each of its rows, too.
+ * lse and delta are looked at number by number, so their rows may begin anywhere. */
 static bool is_aligned(const struct tensor *t, bool rows)
 {
     return (uintptr_t)t->ptr % ALIGN_BYTES == 0 &&

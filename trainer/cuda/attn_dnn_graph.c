@@ -449,8 +449,8 @@ static cudnnStatus_t plan_try(part config, part device, struct attn_plan *out)
     return g.st;
 }
 
-/* Another engine may not take the place of one that merely found no memory: its bits would be other
- * ones. */
+/* Tells a failure of the machine from a refusal of the graph. Another engine may not take the place
+ * of one that merely found no memory: its bits would be other ones. */
 bool attn_plan_failed(cudnnStatus_t st)
 {
     return CUDNN_STATUS_CATEGORY(st) == CUDNN_STATUS_EXECUTION_FAILED ||

@@ -1,7 +1,7 @@
 /* Attention of short segments: such of SHORT queries and keys at most, of which ST-DiT has one for
  * each place of a picture. In tiles of 64 or 128 rows they are mostly what is not there; here a
  * team of threads does one head of one segment, all of it: scores are made once, nothing is read
- * twice but what a chunk of columns at a time brings through shared memory, and forward and
+ * twice but what a panel of columns at a time brings through shared memory, and forward and
  * backward are a kernel each. Teams of SIDE 16 are a warp, of which a block has several.
  *
  * A team has SIDE x SIDE scores in registers: a thread those of rows y, y + Y, ... and columns x,
@@ -20,11 +20,11 @@ template <int SIDE> struct team {
         IN_BLOCK = SIDE == 16 ? 4 : 1,
         X = 8, Y = SIZE / X,
         EACH_Y = SIDE / Y, EACH_X = SIDE / X,
-        OUT_X = CHUNK / PACK, OUT_Y = SIZE / OUT_X, OUT_EACH = SIDE / OUT_Y,
+        OUT_X = PANEL / PACK, OUT_Y = SIZE / OUT_X, OUT_EACH = SIDE / OUT_Y,
     };
 };
 template <int SIDE> struct short_memory {
-    float own[SIDE][CHUNK + 1], other[SIDE][CHUNK + 1]; /* rows */
+    float own[SIDE][PANEL + 1], other[SIDE][PANEL + 1]; /* rows */
     float weight[SIDE][SIDE + 1];                       /* [query][key] */
 };
 static_assert(sizeof(short_memory<64>) <= 48 << 10, "a block has as much without asking");
@@ -89,14 +89,14 @@ __device__ static inline eight<float> head_get(const struct short_pair &p, const
     return get_eight<float>(t, row, first + col, first + p.a.head_dim, p.even);
 }
 
-/* Copies columns from .. from+CHUNK-1 of n rows, and 0 where there is none. */
+/* Copies columns from .. from+PANEL-1 of n rows, and 0 where there is none. */
 template <int SIDE>
 __device__ static inline void short_stage(const struct short_pair &p, const struct tensor &t,
                                           int64_t row, int64_t n, int64_t from,
-                                          float (*to)[CHUNK + 1])
+                                          float (*to)[PANEL + 1])
 {
-    for (int e = team_thread<SIDE>(); e < SIDE * CHUNK / PACK; e += team<SIDE>::SIZE) {
-        int i = e / (CHUNK / PACK), col = e % (CHUNK / PACK) * PACK;
+    for (int e = team_thread<SIDE>(); e < SIDE * PANEL / PACK; e += team<SIDE>::SIZE) {
+        int i = e / (PANEL / PACK), col = e % (PANEL / PACK) * PACK;
         eight<float> x = i < n ? head_get(p, t, row + i, from + col) : eight_of(0.0f);
         UNROLL for (int j = 0; j < PACK; j++)
             to[i][col + j] = x.at[j];
@@ -111,12 +111,12 @@ __device__ static inline void short_scores(struct short_memory<SIDE> *m,
 {
     using T = team<SIDE>;
     *s = {};
-    for (int64_t from = 0; from < p.a.head_dim; from += CHUNK) {
+    for (int64_t from = 0; from < p.a.head_dim; from += PANEL) {
         team_sync<SIDE>(); /* all have read what the memory held */
         short_stage<SIDE>(p, a, p.q0, p.queries, from, m->own);
         short_stage<SIDE>(p, b, p.k0, p.keys, from, m->other);
         team_sync<SIDE>();
-        for (int c = 0; c < lesser(CHUNK, p.a.head_dim - from); c++) {
+        for (int c = 0; c < lesser(PANEL, p.a.head_dim - from); c++) {
             float x[T::EACH_Y], y[T::EACH_X];
             UNROLL for (int i = 0; i < T::EACH_Y; i++)
                 x[i] = m->own[team_y<SIDE>() + i * T::Y][c];
@@ -173,7 +173,7 @@ __device__ static inline void short_sums(struct short_memory<SIDE> *m, const str
             to = r.of_keys ? p.k0 : p.q0, from = r.of_keys ? p.q0 : p.k0,
             head = p.head * p.a.head_dim, end = head + p.a.head_dim;
     int x = team_thread<SIDE>() % T::OUT_X * PACK, y = team_thread<SIDE>() / T::OUT_X;
-    for (int64_t at = 0; at < p.a.head_dim; at += CHUNK) {
+    for (int64_t at = 0; at < p.a.head_dim; at += PANEL) {
         team_sync<SIDE>(); /* all have read what the memory held, and stored their weights */
         short_stage<SIDE>(p, r.from, from, others, at, m->other);
         team_sync<SIDE>();

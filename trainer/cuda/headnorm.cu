@@ -1,7 +1,7 @@
 /* RMS norm of heads with a learned gain, and rotary positions.
  *
- * An item is one head of one row. A group of lanes of a warp, as few as there are pieces of eight
- * pairs in a head and a power of two, takes an item; so neighbouring groups have neighbouring
+ * An item is one head of one row. A group of lanes of a warp takes an item: eight pairs a lane, so
+ * the least power of two of them that suffices for a head. So neighbouring groups have neighbouring
  * heads. A thread holds pairs (j, j + half) whole, for a rotation needs both, and reads the item a
  * second time after the sum over it: from a cache.
  *
@@ -68,7 +68,7 @@ __device__ static inline void turn(const struct heads &h, const struct ops_headn
     }
 }
 
-/* Where a group begins, and how far it steps to its next item. */
+/* Return the first item of a group, and how far it is to its next one. */
 __device__ static inline int64_t group_first(const struct heads &h)
 {
     return thread_first() / h.lanes;

@@ -127,7 +127,7 @@ __device__ static double loss_element(const struct ops_latents &a, const struct 
     return (double)e * (double)e;
 }
 
-/* Block b makes part b / n of sample b % n. */
+/* Sums the squares of one part of a sample: block b makes part b / n of sample b % n. */
 template <class real> static __global__ void loss_part(struct ops_latents a, double *sums)
 {
     int64_t part = blockIdx.x / a.n, cols = a.channels * patch_of(a);

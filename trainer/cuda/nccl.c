@@ -34,7 +34,7 @@ static int checked(const struct coll *c, ncclResult_t e, const char *call, struc
 }
 #define CHECKED(call, ...) checked(c, call(__VA_ARGS__), #call, err)
 
-/* A library of another major version may mean other things by the same calls. */
+/* Refuses a library of another major version, which may mean other things by the same calls. */
 static int nccl_check(struct err *err)
 {
     int version = 0;

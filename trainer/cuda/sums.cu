@@ -2,7 +2,7 @@
  * second kernel adds the parts in their order. And sums of what several ranks have sent. */
 #include "trainer/cuda/parts.cuh"
 
-/* Sums the columns over a run of rows: block p does run p. */
+/* Sums the columns over a band of rows: block p does band p. */
 template <class real>
 static __global__ void colsum_part(struct tensor x, int64_t rows_each, real *parts)
 {

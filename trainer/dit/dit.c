@@ -75,7 +75,7 @@ double dit_beta(const struct dit *d, int64_t param)
     return dit_trained(d, param) ? units_beta(d->units, d->c.shards->tensors[param].unit) : 0;
 }
 
-/* A model without conditioning has no unit of that name. */
+/* Gets the weights of a layer. A model without conditioning has none for that layer. */
 void dit_use(struct dit *d, int64_t layer, int64_t next)
 {
     int64_t unit = shards_unit(d->c.shards, layer);

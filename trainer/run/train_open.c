@@ -33,8 +33,8 @@ static int64_t status_bytes(const char *name)
     return line && sscanf(line + strlen(name), "%lld kB", &kib) == 1 ? kib * 1024 : -1;
 }
 
-/* ru_maxrss also counts what the process was before it became this program, which may have been a
- * large launcher. */
+/* Returns the most that was resident of this program. ru_maxrss, which is asked second, also counts
+ * what the process was before it became this program: perhaps a large launcher. */
 int64_t train_resident_peak_bytes(void)
 {
     struct rusage u;
@@ -363,7 +363,8 @@ static int side_check(const struct train *t, int64_t bytes, int64_t limit, const
                    num_format_bytes(limit, have, sizeof have), advice);
 }
 
-/* On the CPU all memory is the host's, and one sum is held against both limits. */
+/* Refuses a leg that needs more memory than the limits allow. On the CPU all memory is the host's,
+ * and one sum is held against both limits. */
 static int limit_check(const struct train *t, struct err *err)
 {
     static const char fewer[] = "another layout, fewer tokens at a time";

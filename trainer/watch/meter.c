@@ -147,7 +147,8 @@ static void measured_dev_fill(struct dev *d, void *dst, uint8_t byte, int64_t by
     call_end(d->meter, c, METER_DEV_FILL);
 }
 
-/* The stream may stand still until another one gets somewhere, which may be a message. */
+/* Measures a wait for an event: the stream may stand still until another one gets somewhere, which
+ * may be a message. */
 static void measured_event_wait(struct dev *d, struct dev_stream *s, struct dev_event *e)
 {
     struct meter *m = d->meter;
