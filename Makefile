@@ -525,6 +525,7 @@ check-slow: tests ## the long proofs: 310 kills of a training, 300 seeds of shot
 	@BARRIERS=all TEST_TIMEOUT=3000 tests/run --long --build $(B) t6088
 	@SEEDS=3 RUNS=all LAYOUTS=all CUDA_UNITS="train ckpt" TEST_TIMEOUT=3000 tests/run --long --build $(B) t6080
 	@SEEDS=3 LAYOUTS=all PROGRAM=all TEST_TIMEOUT=6000 tests/run --long --build $(B) t6091
+	@ORDERS=all tests/run --long --build $(B) trainer_cuda_cases
 	@for l in tp=2,pp=2,vpp=2 cp=2,dp=2,zero=3,fsdp=4 tp=2,sp=1,cp=2,cp_kind=a2a; do \
 	  COUNT=70 LAYOUT=$$l REEL_BIN=$(abspath $(B)) tests/slow/resume-kill9 || exit 1; done
 	@REEL_BIN=$(abspath $(B)) tests/slow/overlap
