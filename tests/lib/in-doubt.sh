@@ -6,12 +6,13 @@ trap 'controller -CONT; cluster down --dir "$dir/c"; rm -rf "$dir"' EXIT
 export REEL_SLURM_POLL_S=1 ASAN_OPTIONS=detect_leaks=0
 cat > trainer << 'S'
 #!/bin/bash
+. "$REEL_SRC/tests/lib/nap.sh"
 # It stands at step 90 of 400; ends with 0 when the file end is there, or when it is told. From the
 # second attempt on it is through, but for EARLY.
 trap 'exit 0' TERM
 [ "$REEL_ATTEMPT" -eq 1 ] || { [ -n "$EARLY" ] || echo "step 400"; exit 0; }
 echo "step 90"; touch "$CASE/up"
-until [ -e "$CASE/end" ]; do sleep 0.1; done
+until [ -e "$CASE/end" ]; do $nap 0.1 || :; done
 S
 chmod +x trainer
 cluster up --dir "$dir/c" --nodes "$nodes" --cpus 2 --gpus 0 --grace 300 --kill-wait 60 \

@@ -2,6 +2,7 @@
 # word of a run's name says how its trainer takes what it is told.
 cat > trainer << 'S'
 #!/bin/bash
+. "$REEL_SRC/tests/lib/nap.sh"
 # It is told once by the agent, ahead of the limit, and once by Slurm; the second attempt is quick.
 told() {
     echo "told $((n += 1))"
@@ -15,7 +16,7 @@ n=0 step=0 r=$1
 [ "$REEL_ATTEMPT" -eq 1 ] || exit 0
 trap "told ${1%-*}" TERM
 touch $1.up
-while :; do echo "iteration $((step += 1))/"; sleep 0.3; done
+while :; do echo "iteration $((step += 1))/"; $nap 0.3; done
 S
 chmod +x trainer
 runs=

@@ -12,12 +12,14 @@ cat > bin/trainer << 'S'
 # It saves and ends well when told, or dies of it, or ends when the file go is there.
 told() {
     echo saved
-    [ "$1" != holds ] || until [ -e go ]; do sleep 0.1; done
+    [ "$1" != holds ] || until [ -e go ]; do $nap 0.1; done
     exit 0
 }
-[ "$1" = dies ] || trap 'told "$@"' TERM USR1
+if [ "$1" = dies ]; then nap=sleep
+else . "$REEL_SRC/tests/lib/nap.sh"; trap 'told "$@"' TERM USR1
+fi
 echo "begun $1"
-while :; do sleep 0.1; done
+while :; do $nap 0.1; done
 S
 chmod +x bin/trainer
 cluster up --dir "$dir/c" --nodes 6 --cpus 4 --gpus 0 --kill-wait 60 > out 2> err; ok $? "a cluster"
