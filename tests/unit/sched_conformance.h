@@ -63,8 +63,8 @@ static const struct conform_case conform_cases[] = {
      .requeue = true, .state = SCHED_DONE, .restarts = 2, .log = "run 2\n"},
     {"orphans",
      "(setsid sh -c '(setsid sleep 1000 & sleep 1000 &)' &) ; "
-     "setsid sh -c 'trap \"\" TERM HUP INT; echo escaped; while :; do sleep 0.05; done' & "
-     "until grep -q escaped \"$1/orphans.log\"; do sleep 0.02; done; exit 0",
+     "setsid sh -c 'trap \"\" TERM HUP INT; echo escaped; while :; do sleep 0.2; done' & "
+     "until grep -q escaped \"$1/orphans.log\"; do sleep 0.1; done; exit 0",
      .state = SCHED_DONE, .orphans = true},
 };
 enum { CONFORM_CASES = ARRAY_LEN(conform_cases) };
@@ -356,7 +356,7 @@ static void conform_test_token(void **state)
 static void conform_test_order(void **state)
 {
     struct conform_job holder = {.name = "holder",
-                                 .script = "until [ -e \"$1/go\" ]; do sleep 0.02; done"};
+                                 .script = "until [ -e \"$1/go\" ]; do sleep 0.1; done"};
     struct conform_job first = {.name = "old", .script = "echo $0 >> \"$1/order\""}, second = first,
                        third = first, off = first;
     (void)state;
@@ -399,7 +399,7 @@ static void conform_test_after(void **state)
     struct conform_job first = {
         .name = "first",
         .script = "echo run $REEL_JOB_RESTART; until [ -e \"$1/end$REEL_JOB_RESTART\" ]; do "
-                  "sleep 0.02; done; exit 3",
+                  "sleep 0.1; done; exit 3",
         .spec = {.requeue = true}};
     struct conform_job next = {
         .name = "next", .script = "[ -e \"$1/end1\" ] && echo after", .spec = {.after = first.id}};
@@ -450,7 +450,7 @@ static void conform_test_preempt(void **state)
     struct conform_job once = {.name = "onlyonce",
                                .script = CONFORM_FIRST_RUN "trap '' TERM;" CONFORM_UP};
     struct conform_job urgent = {.name = "urgently",
-                                 .script = "echo here; until [ -e \"$1/on\" ]; do sleep 0.02; done",
+                                 .script = "echo here; until [ -e \"$1/on\" ]; do sleep 0.1; done",
                                  .spec = {.cores_per_node = conform.cores}};
     struct conform_job *low[] = {&saves, &deaf, &noticed, &once};
     struct sched_site site;

@@ -247,6 +247,6 @@ static inline int conform_remove(void)
     return file_remove_tree(conform.dir, NULL);
 }
 
-#define CONFORM_UP "echo up; while :; do sleep 0.05; done"
+#define CONFORM_UP "echo up; while :; do sleep 0.2; done"
 
 #endif

@@ -193,7 +193,7 @@ static void assert_job(const struct conform_job *j, enum sched_state state, int 
 /* ---- lost keepers ---- */
 
 #define RUN_TWICE "echo run $REEL_JOB_RESTART; [ $REEL_JOB_RESTART = 1 ] && exit 0;"
-#define ESCAPE "setsid sh -c 'trap \"\" TERM HUP; echo escaped; while :; do sleep 0.05; done' & "
+#define ESCAPE "setsid sh -c 'trap \"\" TERM HUP; echo escaped; while :; do sleep 0.2; done' & "
 
 static void test_killed_keepers(void **state)
 {
