@@ -56,7 +56,11 @@ wait_for() {
     local begun=$SECONDS end=$((SECONDS + 3 * $1)); shift
     until "$@"; do
         [ $SECONDS -ge $end ] && return 1
-        if [ $((SECONDS - begun)) -lt 5 ]; then nap 0.1; else nap 0.5; fi
+        case $((SECONDS - begun)) in
+        0 | 1) nap 0.1 ;;
+        [2-5]) nap 0.25 ;;
+        *) nap 0.5 ;;
+        esac
     done
 }
 # A test may ask Slurm by each of the two backends: its parts of even number by Slurm's commands,
