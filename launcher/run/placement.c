@@ -12,8 +12,15 @@
 
 /* ---- CPUs ---- */
 
+/* Names the NIC nearest to GPU i, in the arena; "": there is none. */
+static const char *nic_of(const struct topo *t, int64_t i, struct arena *arena)
+{
+    int64_t nic = i < t->n_gpus ? t->devices[i].near : -1;
+    return nic < 0 ? "" : arena_strdup(arena, t->devices[nic].name);
+}
+
 bool placement_cpus(const struct topo *t, int64_t ranks, int64_t cpus, struct arena *arena,
-                    const char **out, bool *gpus)
+                    const char **out, const char **nics, bool *gpus)
 {
     int64_t n_gpus = t->n_gpus;
     const char **near = arena_array(arena, (size_t)ranks, sizeof *near);
@@ -25,7 +32,7 @@ bool placement_cpus(const struct topo *t, int64_t ranks, int64_t cpus, struct ar
     if (place_cpus(near, (size_t)ranks, arena, out, NULL) < 0)
         return false;
     for (int64_t i = 0; i < ranks; i++)
-        if (!out[i][0])
+        if (!out[i][0] || !(nics[i] = nic_of(t, i, arena)))
             return false;
     *gpus = n_gpus > 0;
     return true;
@@ -33,7 +40,7 @@ bool placement_cpus(const struct topo *t, int64_t ranks, int64_t cpus, struct ar
 
 /* Finds the CPUs on one host, from the XML that was left of it. */
 static bool host_cpus(const char *dir, const char *host, int64_t ranks, int64_t cpus,
-                      struct arena *arena, const char **out, bool *gpus)
+                      struct arena *arena, const char **out, const char **nics, bool *gpus)
 {
     char path[LIMIT_PATH_BYTES];
     struct str xml = STR_INIT;
@@ -41,7 +48,7 @@ static bool host_cpus(const char *dir, const char *host, int64_t ranks, int64_t 
     snprintf(path, sizeof path, "%s/%s.xml", dir, host);
     bool good = file_read(path, LIMIT_CAPTURE_BYTES, &xml, NULL) == 0 &&
                 topo_parse(xml.p, xml.len, path, &t, NULL) == 0 &&
-                placement_cpus(&t, ranks, cpus, arena, out, gpus);
+                placement_cpus(&t, ranks, cpus, arena, out, nics, gpus);
     topo_release(&t);
     str_release(&xml);
     return good;
@@ -53,22 +60,25 @@ static void cpus_find(struct placement *p, const char *home, int64_t cpus, struc
     char dir[LIMIT_PATH_BYTES];
     size_t ranks = (size_t)p->on.ranks / p->on.n;
     const char **first = arena_array(arena, ranks + 1, sizeof *first),
-               **other = arena_array(arena, ranks + 1, sizeof *other);
-    if (!cluster || !first || !other || (size_t)p->on.ranks % p->on.n)
+               **other = arena_array(arena, ranks + 1, sizeof *other),
+               **nics = arena_array(arena, ranks + 1, sizeof *nics),
+               **its = arena_array(arena, ranks + 1, sizeof *its);
+    if (!cluster || !first || !other || !nics || !its || (size_t)p->on.ranks % p->on.n)
         return;
     snprintf(dir, sizeof dir, "%.3000s/topo/%.500s", home, cluster);
     for (size_t i = 0; i < p->on.n; i++) {
         bool gpus;
         if (!host_cpus(dir, p->on.nodes[i].name, (int64_t)ranks, cpus, arena, i ? other : first,
-                       &gpus) ||
+                       i ? its : nics, &gpus) ||
             (i && gpus != p->gpus))
             return;
         p->gpus = gpus;
         for (size_t k = 0; i && k < ranks; k++)
-            if (strcmp(first[k], other[k]) != 0)
+            if (strcmp(first[k], other[k]) != 0 || strcmp(nics[k], its[k]) != 0)
                 return;
     }
     p->cpus = first;
+    p->near = nics;
 }
 
 /* ---- where ---- */
@@ -95,6 +105,8 @@ void placement_find(struct placement *p, struct sched *s, const char *home,
         return;
     p->known = true;
     cpus_find(p, home, self->cores_per_node, arena);
+    if (p->on.n == 1 && !p->cpus)
+        *p = (struct placement){0};
 }
 
 /* ---- the file: reel.placement/1 ---- */
@@ -112,6 +124,8 @@ static void node_write(const struct placement *p, size_t i, struct json_out *o)
         json_put_int(o, "local_rank", rank - first);
         if (p->cpus && p->gpus)
             json_put_int(o, "gpu", rank - first);
+        if (p->cpus && p->near[rank - first][0])
+            json_put_text(o, "nic", p->near[rank - first]);
         if (p->cpus)
             json_put_text(o, "cpus", p->cpus[rank - first]);
         json_obj_end(o);

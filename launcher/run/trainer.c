@@ -118,7 +118,10 @@ static int environment(struct trainer *t, const char ***env, struct err *err)
 {
     char mark[LIMIT_NAME_BYTES];
     node_agent_mark(t->attempt->run_dir, t->attempt->number, mark);
-    const char *extra[] = {arena_printf(t->arena, RANKS_VARIABLE "=%s", mark), NULL};
+    /* A rank's GPU is counted as topo counts them, by PCI address, unless a site says otherwise. */
+    const char *extra[] = {arena_printf(t->arena, RANKS_VARIABLE "=%s", mark),
+                           getenv("CUDA_DEVICE_ORDER") ? NULL : "CUDA_DEVICE_ORDER=PCI_BUS_ID",
+                           NULL};
     if (!extra[0])
         return err_set(err, ERR_NOMEM, "out of memory");
     return command_environment((const char *const *)environ, extra, t->arena, env, err);

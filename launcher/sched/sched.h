@@ -262,7 +262,7 @@ struct sched_step_status {
     char node_lost[SCHED_ID_BYTES]; /* a node of it failed; "" none. May be told before the end */
     double started_at, ended_at; /* UTC Unix seconds */
 };
-/* This says where the ranks of a step of several nodes go. */
+/* This says where the ranks of a step go. */
 struct sched_placement {
     /* In the order of their ranks, which are place_first_rank(ranks, n, i) and on. */
     const struct place_node *nodes;

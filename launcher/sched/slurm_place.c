@@ -34,7 +34,8 @@ static int nodes_wanted(const struct sched_step_spec *spec, size_t allotted, siz
                         struct err *err)
 {
     int64_t n = spec->nodes ? spec->nodes : num_min_i64((int64_t)allotted, spec->ranks);
-    if (spec->per_node || n < 2 || n > (int64_t)allotted || n > spec->ranks)
+    bool chosen = n > 1 || allotted == 1; /* else srun takes one of several */
+    if (spec->per_node || !chosen || n > (int64_t)allotted || n > spec->ranks)
         return err_set(err, ERR_NOT_FOUND,
                        "a step of %d ranks on %lld of %zu nodes: there is nothing to place",
                        spec->ranks, (long long)n, allotted);
@@ -54,6 +55,13 @@ int slurm_place(struct sched_slurm *s, const struct sched_step_spec *spec, struc
         return rc;
     if ((rc = nodes_wanted(spec, allotted, &wanted, err)) < 0)
         return rc;
+    if (allotted == 1) { /* whatever the switches are */
+        if (!(nodes = arena_array(arena, 1, sizeof *nodes)))
+            return err_set(err, ERR_NOMEM, "out of memory");
+        *nodes = (struct place_node){names[0], ""};
+        *out = (struct sched_placement){nodes, 1, spec->ranks, "none"};
+        return 0;
+    }
     if ((rc = net_load(s, err)) < 0)
         return rc;
     if ((rc = place_paths(&s->net, names, allotted, arena, &nodes, err)) < 0)

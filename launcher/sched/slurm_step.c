@@ -144,6 +144,8 @@ static int step_place(struct sched_slurm *s, const struct sched_step_spec *spec,
     int rc;
     if ((rc = slurm_place(s, spec, arena, &p, err)) < 0)
         return rc == ERR_NOMEM ? rc : 0;
+    if (p.n == 1)
+        return 0;
     if ((rc = slurm_host_file_write(s, &p, arena, &path, err)) < 0)
         return rc;
     st->host_file = strdup(path);

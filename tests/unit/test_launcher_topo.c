@@ -405,7 +405,9 @@ static void bound_ranks(void **state)
         int ranks, cpus; /* of the job */
         const char *wanted; /* NULL: not bound */
     } table[] = {
-        {"GN|GN/GN|GN", 4, 4, "0 1 2 3"},
+        {"GN|GN/GN|GN", 4, 4, "0@mlx5_0 1@mlx5_1 2@mlx5_2 3@mlx5_3"},
+        {"GG/GGE", 4, 4, "0@eth0 1@eth0 2@eth0 3@eth0"},
+        {"G/GE", 2, 4, "0-1@eth0 2-3@eth0"},
         {"G/G", 2, 4, "0-1 2-3"},
         {"G/G", 4, 4, NULL},
         {"G/G", 1, 4, NULL},
@@ -422,14 +424,15 @@ static void bound_ranks(void **state)
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         struct str xml = STR_INIT, got = STR_INIT;
         struct arena arena = {0};
-        const char *cpus[8];
+        const char *cpus[8], *nics[8];
         struct topo t;
         bool gpus = false;
         machine_xml(table[i].spec, &xml);
         assert_int_equal(topo_parse(xml.p, xml.len, table[i].spec, &t, NULL), 0);
-        bool bound = placement_cpus(&t, table[i].ranks, table[i].cpus, &arena, cpus, &gpus);
+        bool bound = placement_cpus(&t, table[i].ranks, table[i].cpus, &arena, cpus, nics,
+                                    &gpus);
         for (int r = 0; bound && r < table[i].ranks; r++)
-            str_addf(&got, "%s%s", r ? " " : "", cpus[r]);
+            str_addf(&got, *nics[r] ? "%s%s@%s" : "%s%s", r ? " " : "", cpus[r], nics[r]);
         if (bound != (table[i].wanted != NULL) || (bound && strcmp(got.p, table[i].wanted) != 0))
             fail_msg("%s, %d ranks on %d CPUs: '%s'", table[i].spec, table[i].ranks, table[i].cpus,
                      got.p);
