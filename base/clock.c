@@ -60,6 +60,13 @@ double clock_mono_s(void)
     return 1e-9 * (double)clock_mono_ns();
 }
 
+double clock_cpu_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 void clock_sleep_s(double seconds)
 {
     if (!(seconds > 0))

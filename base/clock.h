@@ -1,4 +1,4 @@
-/* clock: wall and monotonic time, boot id, host name. Durations come from the monotonic clock
+/* clock: wall, monotonic and CPU time, boot id, host name. Durations come from the monotonic clock
  * only. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
@@ -9,6 +9,7 @@
 double clock_wall_s(void);          /* UTC Unix seconds */
 int64_t clock_mono_ns(void);        /* CLOCK_BOOTTIME: comparable within one boot of one host */
 double clock_mono_s(void);          /* the same in seconds */
+double clock_cpu_s(void);           /* seconds that this thread has computed */
 void clock_sleep_s(double seconds); /* sleeps the whole time; is restarted after signals */
 const char *clock_boot_id(void);    /* kernel's boot uuid, "unknown" if not readable; static */
 const char *clock_host(void);       /* short host name; static */

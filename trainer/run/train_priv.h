@@ -77,7 +77,7 @@ struct train {
     struct meter meter;
     struct trace_clock trace_clock;
     /* With profile, seconds by kind: sums over the counted steps, and those of the step at hand. */
-    double kinds_s[METER_KINDS], step_kinds_s[METER_KINDS];
+    double kinds_s[METER_KINDS], step_kinds_s[METER_KINDS], kinds_cpu_s[METER_KINDS];
     double *named;     /* with profile, beside times: the share of the step that has a name */
     double peak_flops; /* of the world, by the plan of the last leg; 0 unknown */
     struct leg leg;

@@ -73,19 +73,24 @@ void train_profile_close(struct train *t)
 void train_profile_step_begin(struct train *t)
 {
     double before[METER_KINDS];
-    if (measured(t))
-        meter_step(&t->meter, 1, before); /* takes away what was between the steps */
+    if (!measured(t))
+        return;
+    meter_step(&t->meter, 1, before); /* takes away what was between the steps */
+    meter_cpu_step(&t->meter, before);
 }
 
 void train_profile_step_end(struct train *t, struct record_step *s)
 {
     if (!measured(t))
         return;
-    double share = meter_step(&t->meter, s->step_s, t->step_kinds_s);
+    double share = meter_step(&t->meter, s->step_s, t->step_kinds_s), cpu_s[METER_KINDS];
+    meter_cpu_step(&t->meter, cpu_s);
     s->kinds_s = t->step_kinds_s;
-    for (int k = 0; k < METER_KINDS; k++)
+    for (int k = 0; k < METER_KINDS; k++) {
         /* The first step counts only when it is the only one. */
         t->kinds_s[k] = t->step_kinds_s[k] + (t->n_times > 1 ? t->kinds_s[k] : 0);
+        t->kinds_cpu_s[k] = cpu_s[k] + (t->n_times > 1 ? t->kinds_cpu_s[k] : 0);
+    }
     if (t->n_times < TRAIN_TIMES_MAX)
         t->named[t->n_times] = share;
 }
@@ -105,12 +110,15 @@ static int order(const struct train *t, int kinds[METER_KINDS])
     return n;
 }
 
+/* cpu_s: CPU time of it; 0: not measured. */
 static void line_say(const struct train *t, const char *name, double seconds, double step_s,
-                     double steps)
+                     double steps, double cpu_s)
 {
-    char line[96];
-    snprintf(line, sizeof line, "  %-20s %10.3f ms %5.1f %%", name, 1e3 * seconds / steps,
-             100 * seconds / steps / step_s);
+    char line[128];
+    int n = snprintf(line, sizeof line, "  %-20s %10.3f ms %5.1f %%", name, 1e3 * seconds / steps,
+                     100 * seconds / steps / step_s);
+    if (cpu_s > 0)
+        snprintf(line + n, sizeof line - (size_t)n, " %10.3f ms CPU", 1e3 * cpu_s / steps);
     train_say(t, line);
 }
 
@@ -125,11 +133,12 @@ static void table_say(const struct train *t, const struct train_report *r)
                     (isnan(p->comm_s) ? 0 : p->comm_s);
     train_say(t, "time of a step on rank 0, mean:");
     for (int i = 0; i < n; i++) {
-        line_say(t, meter_kind_names[kinds[i]], t->kinds_s[kinds[i]], step_s, steps);
+        line_say(t, meter_kind_names[kinds[i]], t->kinds_s[kinds[i]], step_s, steps,
+                 t->kinds_cpu_s[kinds[i]]);
         rest -= t->kinds_s[kinds[i]] / steps;
     }
-    line_say(t, "other", rest * steps, step_s, steps);
-    line_say(t, "step", step_s * steps, step_s, steps);
+    line_say(t, "other", rest * steps, step_s, steps, 0);
+    line_say(t, "step", step_s * steps, step_s, steps, 0);
 }
 
 int train_profile_end(struct train *t, const struct train_report *r, struct err *err)

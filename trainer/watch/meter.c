@@ -40,8 +40,9 @@ struct meter_mark meter_begin(struct meter *m)
 {
     struct meter_mark at = {0};
     if (m) {
-        at = (struct meter_mark){clock_mono_s(), m->inner_s};
-        m->inner_s = 0;
+        at = (struct meter_mark){clock_mono_s(), m->inner_s, m->marks.dev ? 0 : clock_cpu_s(),
+                                 m->inner_cpu_s};
+        m->inner_s = m->inner_cpu_s = 0;
     }
     return at;
 }
@@ -52,6 +53,14 @@ void meter_span_add(struct meter *m, struct meter_span s)
         m->spans[m->n++ % m->room] = s;
 }
 
+/* Adds the CPU time of a call that ends. */
+static void cpu_end(struct meter *m, const struct meter_mark *at, enum meter_kind kind)
+{
+    double took = clock_cpu_s() - at->start_cpu_s;
+    m->cpu_s[kind] += took - m->inner_cpu_s;
+    m->inner_cpu_s = at->inner_cpu_s + took;
+}
+
 void meter_end(struct meter *m, struct meter_mark at, enum meter_kind kind, int64_t arg)
 {
     if (!m)
@@ -60,7 +69,7 @@ void meter_end(struct meter *m, struct meter_mark at, enum meter_kind kind, int6
     if (m->marks.dev)
         marks_host_add(m, kind, at.start_s, now);
     else
-        m->seconds[kind] += took - m->inner_s;
+        cpu_end(m, &at, kind), m->seconds[kind] += took - m->inner_s;
     m->calls[kind]++;
     m->inner_s = at.inner_s + took;
     meter_span_add(m, (struct meter_span){
@@ -74,6 +83,7 @@ void meter_span(struct meter *m, struct meter_mark at, const char *name, int64_t
     if (!m)
         return;
     m->inner_s += at.inner_s;
+    m->inner_cpu_s += at.inner_cpu_s;
     meter_span_add(m, (struct meter_span){
         .name = name, .start_s = at.start_s, .end_s = clock_mono_s(),
         .arg = arg, .kind = -1
@@ -91,6 +101,14 @@ double meter_step(struct meter *m, double step_s, double seconds[METER_KINDS])
         sum += seconds[k];
     }
     return sum / step_s;
+}
+
+void meter_cpu_step(struct meter *m, double cpu_s[METER_KINDS])
+{
+    for (int k = 0; k < METER_KINDS; k++) {
+        cpu_s[k] = m->cpu_s[k] - m->last_cpu_s[k];
+        m->last_cpu_s[k] = m->cpu_s[k];
+    }
 }
 
 /* ---- measured calls ---- */

@@ -3,7 +3,8 @@
  *
  * The time of a kind is exclusive: what another measured call inside it took belongs to that call.
  * So the kinds of a step add up to what was measured, and the rest of the step is nobody's
- * ("other"). meter_attach puts measured calls in the place of the plain ones in the tables of
+ * ("other"). CPU time is measured beside it, which a busy machine does not make longer; that of
+ * messages is not, as ranks wait in turn. meter_attach puts measured calls in the place of the plain ones in the tables of
  * device and operations. With a device that queues, a call's time is the device's, and the host's
  * doings count where the device idled (meter_marks.h); nothing waits for a call. Spans go into a
  * ring that is taken at set-up; when it is full the newest win. A meter that is NULL measures
@@ -49,8 +50,9 @@ struct meter_span {
 
 struct meter {
     double seconds[METER_KINDS], last[METER_KINDS]; /* since meter_open; at the last meter_step */
+    double cpu_s[METER_KINDS], last_cpu_s[METER_KINDS]; /* this thread's CPU time; 0 on a device */
     int64_t calls[METER_KINDS];
-    double inner_s;            /* time of measured calls within the open one */
+    double inner_s, inner_cpu_s; /* time of measured calls within the open one */
     struct meter_span *spans;  /* [room] ring */
     int64_t room, n;           /* n: how many were ever recorded */
     struct ops plain;          /* the calls that the measured ones make */
@@ -60,7 +62,7 @@ struct meter {
     struct meter_marks marks;
     bool queues; /* it has measured a device that queues */
 };
-struct meter_mark { double start_s, inner_s; };
+struct meter_mark { double start_s, inner_s, start_cpu_s, inner_cpu_s; };
 
 /* Spans of a trace: 5 MiB hold some hundred steps of a small model, a few of a large one. */
 enum { METER_SPANS = 1 << 16 };
@@ -83,5 +85,7 @@ void meter_progress(struct meter *m, struct comm *c);
 /* Gives seconds[k] of the step that ends here, which took step_s. Returns what share of it has a
  * name. */
 double meter_step(struct meter *m, double step_s, double seconds[METER_KINDS]);
+/* Gives the CPU time of each kind since the last call. */
+void meter_cpu_step(struct meter *m, double cpu_s[METER_KINDS]);
 
 #endif
