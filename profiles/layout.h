@@ -39,6 +39,9 @@ bool layout_equal(const struct layout *a, const struct layout *b);
  * defaults. */
 int layout_parse(const char *text, struct layout *out, struct err *err);
 void layout_format(const struct layout *l, struct str *out); /* canonical, every key */
+/* Writes it for people: "tp=2 dp=4 zero=1 mbs=1 recompute=none". dp, zero, mbs and recompute are
+ * always there, other keys where they have not their default. */
+void layout_brief(const struct layout *l, struct str *out);
 /* Reads the text in JSON, or the object that older plans have. */
 int layout_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct layout *out,
                 struct err *err);

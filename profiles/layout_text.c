@@ -57,15 +57,48 @@ void layout_write(const struct layout *l, struct json_out *o, const char *key)
     str_release(&text);
 }
 
+static int64_t field_value(const struct layout *l, const struct json_field *field)
+{
+    const void *at = (const char *)l + field->offset;
+    return field->type == JSON_ENUM ? *(const int *)at : *(const int64_t *)at;
+}
+
+static void field_add(const struct layout *l, const struct json_field *field, const char *before,
+                      struct str *out)
+{
+    str_addf(out, "%s%s=", before, field->name);
+    if (field->type == JSON_ENUM)
+        str_add(out, field->names[field_value(l, field)]);
+    else
+        str_addf(out, "%lld", (long long)field_value(l, field));
+}
+
 void layout_format(const struct layout *l, struct str *out)
 {
+    for (size_t i = 0; i < ARRAY_LEN(fields); i++)
+        field_add(l, &fields[i], i ? "," : "", out);
+}
+
+/* Says whether a field is named even where it has its default. */
+static bool always_named(const char *name)
+{
+    static const char *const always[] = {"dp", "zero", "mbs", "recompute"};
+    for (size_t i = 0; i < ARRAY_LEN(always); i++)
+        if (strcmp(always[i], name) == 0)
+            return true;
+    return false;
+}
+
+void layout_brief(const struct layout *l, struct str *out)
+{
+    struct layout plain = layout_default();
+    const char *before = "";
     for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
-        const void *at = (const char *)l + fields[i].offset;
-        str_addf(out, "%s%s=", i ? "," : "", fields[i].name);
-        if (fields[i].type == JSON_ENUM)
-            str_add(out, fields[i].names[*(const int *)at]);
-        else
-            str_addf(out, "%lld", (long long)*(const int64_t *)at);
+        if (!always_named(fields[i].name) &&
+            field_value(l, &fields[i]) == field_value(&plain, &fields[i]))
+            continue;
+        field_add(l, &fields[i], before, out);
+        before = " ";
     }
 }
 

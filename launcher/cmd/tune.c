@@ -346,9 +346,35 @@ static void json_items(const struct tune *t, struct json_out *o)
     json_arr_end(o);
 }
 
+/* Returns the item that is predicted to come next behind `before` by time, of those that may fit;
+ * before -1: the fastest; -1: none is left. */
+static int64_t next_fastest(const struct tune *t, int64_t before)
+{
+    double least = INFINITY,
+           from = before >= 0 ? search_predict(&t->search, before, NULL, NULL) : -INFINITY;
+    int64_t at = -1;
+    for (int64_t i = 0; i < (int64_t)t->space.n; i++) {
+        double s = search_predict(&t->search, i, NULL, NULL);
+        bool behind = s > from || (s == from && i > before);
+        if (behind && s < least && search_fits(&t->search, i))
+            least = s, at = i;
+    }
+    return at;
+}
+
+static void text_candidate(const struct tune *t, int64_t at, struct str *out)
+{
+    char time[32], bytes[32];
+    double s = search_predict(&t->search, at, NULL, NULL);
+    str_addf(out, "  %10s  %10s a rank  ", num_format_seconds(s, time, sizeof time),
+             num_format_bytes((int64_t)t->items[at].planned_bytes, bytes, sizeof bytes));
+    layout_brief(&t->items[at].layout, out);
+    str_addc(out, '\n');
+}
+
 static void text_items(const struct tune *t, struct str *out)
 {
-    bool shown[4096] = {false};
+    int64_t at = -1;
     char memory[32];
     str_addf(out, "%zu layouts can run, %lld are left out:\n", t->space.n,
              (long long)(t->space.visited - (int64_t)t->space.n));
@@ -357,24 +383,8 @@ static void text_items(const struct tune *t, struct str *out)
                  t->space.excluded[i].sentence);
     str_addf(out, "%zu of them fit the memory, %s for all ranks; fastest by prediction:\n",
              t->n_fit, num_format_bytes(t->conf.memory_bytes, memory, sizeof memory));
-    for (int k = 0; k < SHOWN; k++) {
-        double least = INFINITY, s;
-        int64_t at = -1;
-        char time[32], bytes[32];
-        for (int64_t i = 0; i < (int64_t)t->space.n && i < 4096; i++)
-            if (!shown[i] && search_fits(&t->search, i) &&
-                (s = search_predict(&t->search, i, NULL, NULL)) < least)
-                least = s, at = i;
-        if (at < 0)
-            break;
-        shown[at] = true;
-        const struct layout *l = &t->items[at].layout;
-        str_addf(out, "  %10s  %10s a rank  dp=%lld zero=%lld mbs=%lld recompute=%s\n",
-                 num_format_seconds(least, time, sizeof time),
-                 num_format_bytes((int64_t)t->items[at].planned_bytes, bytes, sizeof bytes),
-                 (long long)l->dp, (long long)l->zero, (long long)l->mbs,
-                 recompute_names[l->recompute]);
-    }
+    for (int k = 0; k < SHOWN && (at = next_fastest(t, at)) >= 0; k++)
+        text_candidate(t, at, out);
 }
 
 static void text_winner(const struct tune *t, const struct plan *p, const char *path,

@@ -5,6 +5,29 @@
 
 /* ---- text ---- */
 
+static void brief(void **state)
+{
+    static const struct {
+        const char *text, *brief;
+    } rows[] = {
+        {"", "dp=1 zero=0 mbs=1 recompute=none"},
+        {"dp=4,zero=1,recompute=full", "dp=4 zero=1 mbs=1 recompute=full"},
+        {"tp=2,sp=1,cp=2,cp_kind=a2a,pp=2,vpp=2,zero=3,fsdp=2,recompute=full,recompute_layers=1",
+         "tp=2 sp=1 cp=2 cp_kind=a2a pp=2 vpp=2 dp=1 zero=3 fsdp=2 mbs=1 recompute=full "
+         "recompute_layers=1"},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct layout l;
+        struct err err;
+        struct str text = STR_INIT;
+        assert_ok(layout_parse(rows[i].text, &l, &err), &err);
+        layout_brief(&l, &text);
+        assert_string_equal(text.p, rows[i].brief);
+        str_release(&text);
+    }
+}
+
 static void parse_good(void **state)
 {
     static const struct {
@@ -358,7 +381,7 @@ static void a2a_groups(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parse_good),        cmocka_unit_test(parse_bad),
+        cmocka_unit_test(parse_good), cmocka_unit_test(brief),        cmocka_unit_test(parse_bad),
         cmocka_unit_test(json_both_ways),    cmocka_unit_test(rules),
         cmocka_unit_test(every_rule_is_met), cmocka_unit_test(shares),
         cmocka_unit_test(micro_batches),     cmocka_unit_test(places),
