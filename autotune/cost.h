@@ -1,39 +1,45 @@
-/* cost: predicts the time of one training step as named terms that add up. Pure.
+/* cost: predicts the time of one training step on CPUs as named terms that add up. Pure.
  *
- * It uses two sets of numbers, each with name, unit, prior and source. *Rates* are physical
- * (FLOP/s, bytes/s, seconds) and come from the probe. *Scales* multiply the terms (prior 1) and are
- * learnt from trials; the last one, "all", multiplies their sum. A step takes all · sum over terms
- * of scale[t] · term[t](layout, rates). The essay with the formulas is at the top of cost.c.
+ * What is done comes from the account of a rank's work (profiles/work.h), how fast from two sets of
+ * numbers, each with name, unit, prior and source. *Rates* are physical (FLOP/s, bytes/s, seconds)
+ * and come from the probe, which measures the model's own operations. *Scales* multiply the terms
+ * (prior 1) and are learnt from trials; the last one, "all", multiplies their sum. A step takes
+ * all · sum over terms of scale[t] · term[t](layout, rates). The essay with the formulas is at the
+ * top of cost.c.
  *
  *     struct cost_rates rates = cost_rates_prior(&device, dtype);       // then the probe's
+ *     cost_spec_open(&spec, err);                                       // once for a model
  *     cost_terms(&spec, &rates, &layout, terms, err);                   // seconds, before scales
  *     struct cost_fit fit; cost_fit_init(&fit);
  *     double s = cost_step(&fit, terms, &log_sd);                       // prediction, its spread
  *     cost_fit_add(&fit, terms, measured_s);                            // learn
  *
- * Invariants: terms are >= 0; cost_bound() <= the terms' sum.
+ * Invariant: terms are >= 0.
  */
 #ifndef AUTOTUNE_COST_H
 #define AUTOTUNE_COST_H
 
 #include "profiles/hw.h"
 #include "profiles/layout.h"
-#include "profiles/space.h"
+#include "profiles/work.h"
 
 /* name, sd of ln(scale) before any trial, what it is */
 #define COST_TERM_LIST(X)                                                                          \
-    X(GEMM, "gemm", 0.20, "matrix products, forward and backward")                                 \
-    X(ATTENTION, "attention", 0.40, "self- and cross-attention, forward and backward")             \
-    X(ELEMENTWISE, "elementwise", 0.50, "norms, modulation, activations, copies: bytes moved")     \
-    X(WEIGHT_IO, "weight_io", 0.50, "weights read and gradients added once a micro-batch")         \
-    X(RECOMPUTE, "recompute", 0.30, "forward of the blocks a second time")                         \
-    X(CONTENTION, "contention", 1.00,                                                              \
-      "ranks of a machine slowing each other: shared memory, clocks")                              \
-    X(DP_REDUCE, "dp_reduce", 1.00,                                                                \
-      "gradients summed over data-parallel ranks, parameters gathered back")                       \
-    X(OPTIMIZER, "optimizer", 0.50, "norm, clip and AdamW: bytes moved")                           \
-    X(LAUNCH, "launch", 0.70, "cost of starting operations, times operations")                     \
-    X(OVERHEAD, "overhead", 0.70, "loader, agreement on stop, record: once a step")
+    X(GEMM, "gemm", 0.15, "matrix products, forward and backward")                                 \
+    X(ATTENTION, "attention", 0.20, "self- and cross-attention, forward and backward")             \
+    X(ELEMENTWISE, "elementwise", 0.20, "norms, modulation, activations, copies")                  \
+    X(INPUTS, "inputs", 0.30, "samples, noise, positions and loss")                                \
+    X(RECOMPUTE, "recompute", 0.20, "forward of blocks a second time, with their messages")        \
+    X(CONTENTION, "contention", 0.70,                                                              \
+      "ranks of a machine slowing each other: shared cores, memory, clocks")                       \
+    X(TP, "tp", 0.70, "sums and gathers of tensor-parallel ranks")                                 \
+    X(CP, "cp", 0.70, "heads, keys, values and segments between context-parallel ranks")           \
+    X(PP, "pp", 0.70, "messages between stages")                                                   \
+    X(BUBBLE, "bubble", 0.40, "the busiest stage waits for the others")                            \
+    X(GATHER, "gather", 0.70, "weights gathered for each micro-batch")                             \
+    X(DP_REDUCE, "dp_reduce", 0.70, "gradients summed, parameters gathered after the update")      \
+    X(OPTIMIZER, "optimizer", 0.30, "norm, clip and AdamW: bytes moved")                           \
+    X(OVERHEAD, "overhead", 0.70, "agreement on stop, record: once a step")
 enum cost_term {
 #define COST_TERM_ENUM(id, name, sd, what) COST_##id,
     COST_TERM_LIST(COST_TERM_ENUM)
@@ -42,16 +48,27 @@ enum cost_term {
 };
 extern const char *const cost_term_names[COST_TERMS];
 
-/* The rates of one rank, alone on its machine unless said otherwise. */
+/* A class of operations takes flops / FLOP/s + bytes / B/s. */
+struct cost_pair { double flops_s, bytes_s; };
+/* The share of that which micro-batches of so many tokens take: their working set lies in one cache
+ * or another. */
+struct cost_curve_point { double tokens, gemm, attention, elementwise; };
+enum { COST_CURVE = 4 };
+
+/* The rates of one rank, in CPU time, alone on its machine unless said otherwise. */
 struct cost_rates {
-    double gemm_flops;      /* FLOP/s */
-    double attn_flops;      /* FLOP/s */
-    double copy_bytes;      /* bytes/s, read plus written */
-    /* share by which a step's compute time grows for each further rank of the machine */
+    struct cost_pair gemm;              /* bytes: of both operands, and the result twice */
+    struct cost_pair attention;         /* bytes: of queries, keys, values and results */
+    double attention_backward;          /* seconds of a backward pass, those of a forward being 1 */
+    double copy_bytes;                  /* bytes/s of elementwise operations */
+    double input_s;                     /* seconds of one number of a latent */
+    double update_bytes, norm_bytes;    /* bytes/s of AdamW, and of the norm of gradients */
+    int n_curve;                        /* 0: the share is 1 */
+    struct cost_curve_point curve[COST_CURVE]; /* by rising tokens */
+    /* share by which a step's compute time grows for each further core of the machine in use */
     double rank_loss;
     double comm_latency_s;  /* seconds of one message */
-    double comm_bytes;      /* bytes/s of an all-reduce's bus bandwidth */
-    double launch_s;        /* seconds to start one operation */
+    double comm_bytes;      /* bytes/s that leave a rank while all send */
     double overhead_s;      /* seconds of one step */
 };
 /* Describes a rate, for tables. A NULL name ends the list. */
@@ -65,24 +82,26 @@ struct cost_spec {
     enum dtype dtype;
     int64_t cores; /* cores of the machine; when there are more ranks, they share them */
     bool ema, residual_wide;
+    /* filled by cost_spec_open */
+    struct stack stack;
+    struct work_weights weights;
 };
-/* The limits that exclude layouts which cannot be priced, for space_build. */
-enum { COST_LIMITS = 6 };
-extern const struct space_limit cost_limits[COST_LIMITS];
+/* Fills what follows from the model and the trainer. ERR_NOMEM. */
+int cost_spec_open(struct cost_spec *spec, struct err *err);
+/* Accounts for the work of a layout. */
+void cost_work(const struct cost_spec *spec, const struct layout *l, struct work *out);
+/* What operations of a part do: FLOPs and bytes, as cost_pair counts them. */
+struct cost_sums { double gemm_flops, gemm_bytes, attn_flops[2], attn_bytes[2], bytes; };
+struct cost_sums cost_part_sums(const struct work *w, enum work_part_id part);
+
 /* Returns rates that follow from a device's published or measured peak and its priors. */
 struct cost_rates cost_rates_prior(const struct device *d, enum dtype dtype);
-/* Computes the terms in seconds. ERR_INPUT when a rate is not positive and finite, or the layout is
- * not data-parallel only (tp, cp, pp 1). */
+/* Computes the terms in seconds. ERR_INPUT when a rate is not positive and finite. */
 int cost_terms(const struct cost_spec *spec, const struct cost_rates *r, const struct layout *l,
                double terms[COST_TERMS], struct err *err);
-/* Computes a lower bound in closed form: the slowest replica's model FLOPs at the faster of the two
- * FLOP rates. */
-int cost_bound(const struct cost_spec *spec, const struct cost_rates *r, const struct layout *l,
-               double *out, struct err *err);
-
 /* ---- learning the scales: Gauss-Newton on ln(step) with the priors as ridge, Huber weights ----
  */
-enum { COST_SCALES = COST_TERMS + 1, COST_FIT_MAX = 256 };
+enum { COST_SCALES = COST_TERMS + 1, COST_FIT_MAX = 192 };
 struct cost_fit {
     double log_scale[COST_SCALES];               /* 0: as the prior; the last is "all" */
     double cov[COST_SCALES][COST_SCALES];        /* covariance of log_scale */

@@ -7,17 +7,16 @@
 
 #include "base/file.h"
 #include "base/limits.h"
-#include "base/num.h"
 #include "launcher/start/command.h"
 
 enum { PROBE_DEADLINE_S = 120 };
 
 extern char **environ;
 
-static int number(const struct json_doc *doc, const char *key, bool zero_ok, double *out,
-                  struct err *err)
+static int number(const struct json_doc *doc, const cJSON *o, const char *key, bool zero_ok,
+                  double *out, struct err *err)
 {
-    double v = json_num(doc->root, key, NAN);
+    double v = json_num(o, key, NAN);
     if (!isfinite(v) || v < 0 || (v == 0 && !zero_ok))
         return err_set(err, ERR_INPUT,
                        "%s: %s is missing or not a positive number: run 'reel-train probe --json' "
@@ -27,23 +26,60 @@ static int number(const struct json_doc *doc, const char *key, bool zero_ok, dou
     return 0;
 }
 
+static int view_read(const struct json_doc *doc, const cJSON *o, struct probe_view *v,
+                     struct err *err)
+{
+    const struct { const char *key; double *to; } seconds[] = {
+        {"gemm_s", &v->gemm_s}, {"attn_fwd_s", &v->attn_s[0]}, {"attn_bwd_s", &v->attn_s[1]},
+        {"elementwise_s", &v->elementwise_s}, {"inputs_s", &v->inputs_s}};
+    int rc;
+    if ((rc = seq_parse(json_text(o, "seq", ""), "layer[].seq", &v->seq, err)) < 0)
+        return err_context(err, "%s", doc->name);
+    if ((v->samples = json_int(o, "samples", 0)) < 1)
+        return err_set(err, ERR_INPUT, "%s: layer[].samples is missing or below 1", doc->name);
+    for (size_t i = 0; i < ARRAY_LEN(seconds); i++)
+        if ((rc = number(doc, o, seconds[i].key, false, seconds[i].to, err)) < 0)
+            return rc;
+    return 0;
+}
+
+static int views_read(const struct json_doc *doc, struct probe *p, struct err *err)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(doc->root, "layer"), *o;
+    cJSON_ArrayForEach(o, list) {
+        int rc;
+        if (p->n_views == COST_CURVE)
+            break;
+        if ((rc = view_read(doc, o, &p->view[p->n_views++], err)) < 0)
+            return rc;
+    }
+    if (p->n_views == 0)
+        return err_set(err, ERR_INPUT, "%s: layer is missing or empty", doc->name);
+    return 0;
+}
+
 static int probe_read(const struct json_doc *doc, struct probe *p, struct err *err)
 {
+    const cJSON *root = doc->root;
     int rc;
-    if ((rc = json_check_schema(doc, "reel.probe/1", err)) < 0)
+    if ((rc = json_check_schema(doc, "reel.probe/2", err)) < 0)
         return rc;
-    p->ranks = json_int(doc->root, "ranks", 0);
+    p->ranks = json_int(root, "ranks", 0);
     if (p->ranks < 1)
         return err_set(err, ERR_INPUT, "%s: ranks is missing or below 1", doc->name);
-    if ((rc = number(doc, "fma_flops", false, &p->fma_flops, err)) < 0)
+    if ((rc = number(doc, root, "fma_flops", false, &p->fma_flops, err)) < 0)
         return rc;
-    if ((rc = number(doc, "gemm_flops", false, &p->gemm_flops, err)) < 0)
+    if ((rc = number(doc, root, "update_elements", false, &p->update_elements, err)) < 0)
         return rc;
-    if ((rc = number(doc, "copy_bytes_per_s", false, &p->copy_bytes, err)) < 0)
+    if ((rc = number(doc, root, "update_s", false, &p->update_s, err)) < 0)
         return rc;
-    if ((rc = number(doc, "latency_s", p->ranks == 1, &p->latency_s, err)) < 0)
+    if ((rc = number(doc, root, "norm_s", false, &p->norm_s, err)) < 0)
         return rc;
-    return number(doc, "bus_bytes_per_s", p->ranks == 1, &p->bus_bytes, err);
+    if ((rc = number(doc, root, "latency_s", p->ranks == 1, &p->latency_s, err)) < 0)
+        return rc;
+    if ((rc = number(doc, root, "bus_bytes_per_s", p->ranks == 1, &p->bus_bytes, err)) < 0)
+        return rc;
+    return views_read(doc, p, err);
 }
 
 int probe_parse(const char *text, size_t len, const char *name, struct probe *out, struct err *err)
@@ -115,21 +151,42 @@ out:
     return rc;
 }
 
-static int probe_in(struct sched *s, const char *dir, const char *bin_dir, int64_t ranks,
-                    enum dtype dtype, const char *blas, struct probe *out, struct err *err)
+/* Writes the model into the probe's folder, so that one described in a run is measured as one that
+ * has a name. */
+static int model_put(const struct model *m, const char *path, struct err *err)
+{
+    struct str text = STR_INIT;
+    struct json_out o;
+    int rc;
+    json_out_init(&o, &text, 0);
+    model_write(m, &o, NULL);
+    if ((rc = str_check(&text, err)) == 0)
+        rc = file_publish(path, text.p, text.len, err);
+    str_release(&text);
+    return rc;
+}
+
+static int probe_in(struct sched *s, const char *dir, const struct probe_spec *spec, int64_t ranks,
+                    struct probe *out, struct err *err)
 {
     struct arena arena = {0};
     struct command command;
     const char *log = arena_printf(&arena, "%s/log", dir),
-               *json = arena_printf(&arena, "%s/probe.json", dir);
-    const char *args[] = {"probe", "--json", "--dtype", dtype_names[dtype], "--blas", blas,
-                          "--out", json,     NULL};
+               *json = arena_printf(&arena, "%s/probe.json", dir),
+               *model = arena_printf(&arena, "%s/model.json", dir),
+               *seq = arena_printf(&arena, "%lldx%lldx%lld", (long long)spec->seq.t,
+                                   (long long)spec->seq.h, (long long)spec->seq.w);
+    const char *args[] = {"probe", "--json", "--dtype", dtype_names[spec->dtype],
+                          "--blas", spec->blas, "--model", model, "--seq", seq,
+                          "--out", json, NULL};
     int rc;
-    if (!log || !json) {
+    if (!log || !json || !model || !seq) {
         rc = err_set(err, ERR_NOMEM, "out of memory");
         goto out;
     }
-    if ((rc = command_trainer(bin_dir, ranks, s->ops->starts_ranks, args,
+    if ((rc = model_put(spec->model, model, err)) < 0)
+        goto out;
+    if ((rc = command_trainer(spec->bin_dir, ranks, s->ops->starts_ranks, args,
                               (const char *const *)environ, &arena, &command, err)) < 0)
         goto out;
     if ((rc = step_run(s, &command, ranks, log, err)) < 0)
@@ -140,37 +197,150 @@ out:
     return rc;
 }
 
-int probe_run(struct sched *s, const char *bin_dir, int64_t ranks, enum dtype dtype,
-              const char *blas, struct probe *out, struct err *err)
+int probe_run(struct sched *s, const struct probe_spec *spec, int64_t ranks, struct probe *out,
+              struct err *err)
 {
     char dir[LIMIT_PATH_BYTES];
     const char *tmp = getenv("TMPDIR");
     snprintf(dir, sizeof dir, "%s/reel-probe.XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(dir))
         return err_set_errno(err, ERR_IO, "cannot make a folder for the probe: '%s'", dir);
-    int rc = probe_in(s, dir, bin_dir, ranks, dtype, blas, out, err);
+    int rc = probe_in(s, dir, spec, ranks, out, err);
     file_remove_tree(dir, NULL);
     return rc;
 }
 
-void probe_rates(const struct probe *one, const struct probe *many, enum dtype dtype, int64_t cores,
+/* ---- rates ---- */
+
+/* What the account says of a view, in sums over all parts. */
+struct view_work { struct cost_sums sums; double numbers, tokens; };
+
+static struct view_work work_of(const struct cost_spec *cost, const struct probe_view *v)
+{
+    struct cost_spec one = *cost;
+    struct model layer = *cost->model;
+    struct layout l = layout_default();
+    struct work w;
+    struct view_work out = {{0}};
+    layer.layers = 1, l.mbs = v->samples;
+    one.model = &layer, one.seq = v->seq, one.gbs = v->samples;
+    cost_work(&one, &l, &w);
+    for (int id = 0; id < WORK_PARTS; id++) {
+        struct cost_sums p = cost_part_sums(&w, (enum work_part_id)id);
+        if (id == WORK_LAYER_SELECTIVE || id == WORK_LAYER_FULL)
+            continue;
+        out.sums.gemm_flops += p.gemm_flops, out.sums.gemm_bytes += p.gemm_bytes;
+        for (int back = 0; back < 2; back++) {
+            out.sums.attn_flops[back] += p.attn_flops[back];
+            out.sums.attn_bytes[back] += p.attn_bytes[back];
+        }
+        out.sums.bytes += p.bytes;
+    }
+    out.tokens = w.tokens;
+    out.numbers = (double)(v->samples * seq_tokens(v->seq) * layer.latent_channels *
+                           model_patch_cells(&layer));
+    return out;
+}
+
+/* Fits seconds = flops / flops_s + bytes / bytes_s by least squares of relative errors. Neither
+ * rate is negative: one that would be is infinite. */
+static struct cost_pair pair_fit(int n, const double *flops, const double *bytes, const double *s)
+{
+    double ff = 0, fb = 0, bb = 0, f = 0, b = 0;
+    for (int i = 0; i < n; i++) {
+        double x = flops[i] / s[i], y = bytes[i] / s[i];
+        ff += x * x, fb += x * y, bb += y * y, f += x, b += y;
+    }
+    double det = ff * bb - fb * fb, by_flops = f / ff, by_bytes = 0;
+    if (det > 1e-9 * ff * bb) {
+        by_flops = (f * bb - b * fb) / det, by_bytes = (b * ff - f * fb) / det;
+        if (by_bytes < 0)
+            by_flops = f / ff, by_bytes = 0;
+        else if (by_flops < 0)
+            by_flops = 0, by_bytes = b / bb;
+    }
+    return (struct cost_pair){by_flops > 0 ? fmin(1e17, 1 / by_flops) : 1e17,
+                              by_bytes > 0 ? fmin(1e20, 1 / by_bytes) : 1e20};
+}
+
+static double pair_s(const struct cost_pair *p, double flops, double bytes)
+{
+    return flops / p->flops_s + bytes / p->bytes_s;
+}
+
+/* Returns the elementwise bytes a second of the view with most tokens, to which the others are
+ * compared. */
+static double plateau(int n, const struct view_work *w, const struct probe_view *v)
+{
+    return w[n - 1].sums.bytes / v[n - 1].elementwise_s;
+}
+
+/* Fits the rates of computation. */
+static void compute_fit(const struct probe *p, const struct cost_spec *cost, struct cost_rates *r)
+{
+    struct view_work w[COST_CURVE] = {0};
+    double flops[COST_CURVE] = {0}, bytes[COST_CURVE] = {0}, s[COST_CURVE] = {0}, forward = 0,
+           back = 0, input = 0;
+    int n = p->n_views;
+    for (int i = 0; i < n; i++) {
+        w[i] = work_of(cost, &p->view[i]);
+        flops[i] = w[i].sums.gemm_flops, bytes[i] = w[i].sums.gemm_bytes, s[i] = p->view[i].gemm_s;
+    }
+    r->gemm = pair_fit(n, flops, bytes, s);
+    for (int i = 0; i < n; i++) {
+        flops[i] = w[i].sums.attn_flops[0], bytes[i] = w[i].sums.attn_bytes[0];
+        s[i] = p->view[i].attn_s[0];
+        forward += p->view[i].attn_s[0], back += p->view[i].attn_s[1];
+        input += p->view[i].inputs_s / w[i].numbers / n;
+    }
+    r->attention = pair_fit(n, flops, bytes, s);
+    r->attention_backward = back / forward;
+    r->input_s = input;
+    r->copy_bytes = plateau(n, w, p->view);
+    r->n_curve = n;
+    for (int i = 0; i < n; i++) {
+        const struct probe_view *v = &p->view[i];
+        const struct cost_sums *a = &w[i].sums;
+        r->curve[i] = (struct cost_curve_point){
+            w[i].tokens, v->gemm_s / pair_s(&r->gemm, a->gemm_flops, a->gemm_bytes),
+            (v->attn_s[0] + v->attn_s[1]) /
+                ((1 + r->attention_backward) *
+                 pair_s(&r->attention, a->attn_flops[0], a->attn_bytes[0])),
+            v->elementwise_s * r->copy_bytes / a->bytes};
+    }
+}
+
+/* Returns by which share products take longer, for each further core, when others compute. */
+static double loss_of(const struct probe *one, const struct probe *many, int64_t cores)
+{
+    int at = (one->n_views < many->n_views ? one->n_views : many->n_views) - 1;
+    double others = fmin((double)many->ranks, fmax(1, (double)cores)) - 1;
+    double longer = many->view[at].gemm_s / one->view[at].gemm_s - 1;
+    return others > 0 ? fmin(10, fmax(0, longer / others)) : 0;
+}
+
+void probe_rates(const struct probe *one, const struct probe *many, const struct cost_spec *cost,
                  struct device *device, struct cost_rates *out)
 {
-    struct device d = {.name = "cpu", .cpu = true, .memory_bytes_per_s = one->copy_bytes,
-                       .gemm_efficiency = one->gemm_flops / one->fma_flops};
-    d.peak_flops[dtype] = one->fma_flops;
-    d.attn_fwd_efficiency = d.attn_bwd_efficiency = d.gemm_efficiency / 2;
+    double stat = (double)dtype_bytes(dtype_stat(cost->dtype)),
+           w = (double)dtype_bytes(cost->dtype);
+    struct device d = {.name = "cpu", .cpu = true};
+    d.peak_flops[cost->dtype] = one->fma_flops;
     /* of a rank, and a rank computes on one core */
     snprintf(d.peak_source, sizeof d.peak_source, "measured FMA rate x 1 core");
-    struct cost_rates r = cost_rates_prior(&d, dtype);
+    struct cost_rates r = cost_rates_prior(&d, cost->dtype);
+    compute_fit(one, cost, &r);
+    r.update_bytes = one->update_elements * (7 * stat + (w < stat ? w : 0)) / one->update_s;
+    r.norm_bytes = one->update_elements * stat / one->norm_s;
+    r.rank_loss = loss_of(one, many, cost->cores);
     if (many->ranks > 1) {
-        /* cost prices this part as shared cores */
-        double over = cores > 0 ? fmax(1, (double)many->ranks / (double)cores) : 1;
-        r.rank_loss =
-            fmax(0, (one->gemm_flops / many->gemm_flops - over) / (double)(many->ranks - 1));
         r.comm_latency_s = many->latency_s;
         r.comm_bytes = many->bus_bytes;
     }
+    d.memory_bytes_per_s = r.copy_bytes;
+    d.gemm_efficiency = fmin(1, r.gemm.flops_s / one->fma_flops);
+    d.attn_fwd_efficiency = fmin(1, r.attention.flops_s / one->fma_flops);
+    d.attn_bwd_efficiency = d.attn_fwd_efficiency;
     *device = d;
     *out = r;
 }

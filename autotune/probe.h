@@ -1,12 +1,16 @@
-/* probe: measures the machine's constants by running `reel-train probe --json` on one rank and on
- * several.
+/* probe: measures the machine's rates for a model by running `reel-train probe --json` on one rank
+ * and on several.
  *
- *     {"schema": "reel.probe/1", "ranks": 1, "dtype": "f32", "fma_flops": ...,
- *      "gemm": [{"m","n","k","flops"}], "gemm_flops": ..., "copy_bytes_per_s": ...,
- *      "all_reduce": [{"bytes","seconds"}], "latency_s": ..., "bus_bytes_per_s": ...}
+ *     {"schema": "reel.probe/2", "ranks": 1, "dtype": "f32", "model": "dit-s", "fma_flops": ...,
+ *      "layer": [{"seq": "1x16x16", "samples": 1, "gemm_s", "attn_fwd_s", "attn_bwd_s",
+ *                 "elementwise_s", "inputs_s"}, ...],
+ *      "update_elements": ..., "update_s": ..., "norm_s": ..., "latency_s": ...,
+ *      "bus_bytes_per_s": ...}
  *
- * Rates are of one rank while all ranks do the same. all_reduce is there when there are two ranks
- * or more.
+ * "layer" has what micro-batches of several sizes take in a model of one layer, in CPU time of one
+ * rank while all ranks do the same. Rates follow by the account of the same work: seconds of
+ * products and of attention are fitted by FLOPs and bytes, and what the fit leaves is a share by
+ * tokens.
  */
 #ifndef AUTOTUNE_PROBE_H
 #define AUTOTUNE_PROBE_H
@@ -14,18 +18,34 @@
 #include "autotune/cost.h"
 #include "launcher/sched/sched.h"
 
+/* A micro-batch through one layer. */
+struct probe_view {
+    struct seq seq;
+    int64_t samples;
+    double gemm_s, attn_s[2], elementwise_s, inputs_s; /* attn_s: forward, backward */
+};
 struct probe {
     int64_t ranks;
-    double fma_flops, gemm_flops, copy_bytes; /* per rank */
+    double fma_flops; /* per rank */
+    int n_views;
+    struct probe_view view[COST_CURVE];
+    double update_elements, update_s, norm_s;
     double latency_s, bus_bytes;              /* 0 with one rank */
 };
+struct probe_spec {
+    const char *bin_dir; /* borrowed, like all pointers here */
+    const struct model *model;
+    struct seq seq; /* tokens of a sample */
+    enum dtype dtype;
+    const char *blas;
+};
 /* Runs the probe as a step of s, so that on Slurm the ranks lie on the nodes of the allocation. */
-int probe_run(struct sched *s, const char *bin_dir, int64_t ranks, enum dtype dtype,
-              const char *blas, struct probe *out, struct err *err);
+int probe_run(struct sched *s, const struct probe_spec *spec, int64_t ranks, struct probe *out,
+              struct err *err);
 int probe_parse(const char *text, size_t len, const char *name, struct probe *out, struct err *err);
 /* Derives rates and this machine's device from a probe of one rank and one of several (`many` may
- * equal `one`). */
-void probe_rates(const struct probe *one, const struct probe *many, enum dtype dtype, int64_t cores,
+ * equal `one`). `cost` is open, and says of which model. */
+void probe_rates(const struct probe *one, const struct probe *many, const struct cost_spec *cost,
                  struct device *device, struct cost_rates *out);
 
 #endif

@@ -29,7 +29,6 @@ struct search_item {
     struct layout layout;
     double terms[COST_TERMS];     /* before scales, seconds */
     double planned_bytes;         /* bytes that the memory plan of a rank has */
-    double bound_s;
     enum trial_state state;
     double measured_s;            /* TRIAL_OK: the least of its measurements */
     int64_t measures;

@@ -104,21 +104,22 @@ static void probe_say(const struct tune_conf *c, int64_t ranks)
 static int machine_probe(struct tune *t, struct err *err)
 {
     const struct tune_conf *c = &t->conf;
+    struct probe_spec spec = {c->bin_dir, &c->run->model, c->seq, c->run->dtype, c->blas};
     struct probe one, many;
     int64_t most = 1;
     int rc;
     for (size_t i = 0; i < c->n_ranks; i++)
         most = num_max_i64(most, c->ranks[i]);
     probe_say(c, 1);
-    if ((rc = probe_run(c->sched, c->bin_dir, 1, c->run->dtype, c->blas, &one, err)) < 0)
+    if ((rc = probe_run(c->sched, &spec, 1, &one, err)) < 0)
         return rc;
     many = one;
     if (most > 1) {
         probe_say(c, most);
-        if ((rc = probe_run(c->sched, c->bin_dir, most, c->run->dtype, c->blas, &many, err)) < 0)
+        if ((rc = probe_run(c->sched, &spec, most, &many, err)) < 0)
             return rc;
     }
-    probe_rates(&one, &many, c->run->dtype, num_min_i64(most, c->cores), &t->device, &t->rates);
+    probe_rates(&one, &many, &t->cost, &t->device, &t->rates);
     return 0;
 }
 
@@ -174,38 +175,35 @@ static int items_plan(struct tune *t, struct err *err)
     return items_fit(t, err);
 }
 
-static int items_predict(struct tune *t, struct err *err)
+static int cost_open(struct tune *t, struct err *err)
 {
     const struct run *run = t->conf.run;
-    int rc;
-    t->cost = (struct cost_spec){&run->model,
-                                 t->conf.seq,
-                                 run->stages[0].gbs,
-                                 run->dtype,
-                                 t->conf.cores,
-                                 run->adamw.ema_decay > 0,
-                                 run->residual == RESIDUAL_F32};
+    t->cost = (struct cost_spec){.model = &run->model, .seq = t->conf.seq,
+                                 .gbs = run->stages[0].gbs, .dtype = run->dtype,
+                                 .cores = t->conf.cores, .ema = run->adamw.ema_decay > 0,
+                                 .residual_wide = run->residual == RESIDUAL_F32};
+    return cost_spec_open(&t->cost, err);
+}
+
+static int items_predict(struct tune *t, struct err *err)
+{
     for (size_t i = 0; i < t->space.n; i++) {
         struct search_item *item = &t->items[i];
-        if ((rc = cost_terms(&t->cost, &t->rates, &item->layout, item->terms, err)) < 0)
-            return rc;
-        if ((rc = cost_bound(&t->cost, &t->rates, &item->layout, &item->bound_s, err)) < 0)
+        int rc = cost_terms(&t->cost, &t->rates, &item->layout, item->terms, err);
+        if (rc < 0)
             return rc;
     }
     return 0;
 }
 
-/* Makes a space of the one layout that the caller named. If it is not legal or cannot be priced,
- * the error is its rule's sentence. */
+/* Makes a space of the one layout that the caller named. If it is not legal, the error is its
+ * rule's sentence. */
 static int space_of_one(const struct space_spec *spec, const struct layout *l, struct space *out,
                         struct err *err)
 {
     int rc;
     if ((rc = layout_check(l, spec->model, spec->seq, spec->gbs, spec->ranks[0], err)) < 0)
         return rc;
-    for (size_t i = 0; i < spec->n_limits; i++)
-        if (!spec->limits[i].holds(l))
-            return err_set(err, ERR_NO, "--layout: %s", spec->limits[i].sentence);
     struct layout *items = malloc(sizeof *items);
     if (!items)
         return err_set(err, ERR_NOMEM, "out of memory for a layout");
@@ -218,8 +216,7 @@ int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err)
 {
     *t = (struct tune){.conf = *conf, .started_mono = clock_mono_s()};
     struct space_spec spec = {&conf->run->model, conf->seq, conf->run->stages[0].gbs,
-                              conf->ranks, conf->n_ranks,
-                              cost_limits, COST_LIMITS};
+                              conf->ranks, conf->n_ranks, NULL, 0, false};
     int rc = conf->layout ? space_of_one(&spec, conf->layout, &t->space, err)
                           : space_build(&spec, &t->space, err);
     if (rc < 0)
@@ -227,6 +224,8 @@ int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err)
     if ((rc = space_check(&spec, &t->space, err)) < 0)
         return rc;
     if ((rc = items_plan(t, err)) < 0)
+        return rc;
+    if ((rc = cost_open(t, err)) < 0)
         return rc;
     if ((rc = machine_probe(t, err)) < 0)
         return rc;
@@ -479,26 +478,27 @@ static void say_activity(const struct tune *t, const struct trial_result *r)
 
 static void say_trial(const struct tune *t, const struct plan *p, const struct trial_result *r)
 {
-    char line[640], predicted[32], measured[32], mfu[32] = "";
+    struct str line = STR_INIT;
+    char predicted[32], measured[32];
     if (!t->conf.say)
         return;
     num_format_seconds(p->predicted_step_s, predicted, sizeof predicted);
     num_format_seconds(r->step_s, measured, sizeof measured);
-    if (isfinite(r->mfu))
-        snprintf(mfu, sizeof mfu, ", MFU %.1f %%", 100 * r->mfu);
-    int n = snprintf(line, sizeof line,
-                     "trial %lld: dp=%lld zero=%lld mbs=%lld recompute=%s  predicted %s",
-                     (long long)(t->search.trials + t->search.repeated), (long long)p->layout.dp,
-                     (long long)p->layout.zero, (long long)p->layout.mbs,
-                     recompute_names[p->layout.recompute], predicted);
-    if (r->state == TRIAL_OK)
-        snprintf(line + n, sizeof line - (size_t)n, ", measured %s (%+.0f %%)%s%s%s", measured,
-                 100 * (r->step_s / p->predicted_step_s - 1), mfu, r->cause[0] ? ", " : "",
-                 r->cause);
-    else
-        snprintf(line + n, sizeof line - (size_t)n, ", %s: %s", trial_state_names[r->state],
-                 r->cause);
-    t->conf.say(t->conf.say_ctx, line);
+    str_addf(&line, "trial %lld: ", (long long)(t->search.trials + t->search.repeated));
+    layout_brief(&p->layout, &line);
+    str_addf(&line, "  predicted %s", predicted);
+    if (r->state == TRIAL_OK) {
+        str_addf(&line, ", measured %s (%+.0f %%)", measured,
+                 100 * (r->step_s / p->predicted_step_s - 1));
+        if (isfinite(r->mfu))
+            str_addf(&line, ", MFU %.1f %%", 100 * r->mfu);
+        str_addf(&line, "%s%s", r->cause[0] ? ", " : "", r->cause);
+    } else {
+        str_addf(&line, ", %s: %s", trial_state_names[r->state], r->cause);
+    }
+    if (!line.failed)
+        t->conf.say(t->conf.say_ctx, line.p);
+    str_release(&line);
     say_activity(t, r);
 }
 

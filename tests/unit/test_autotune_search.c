@@ -10,25 +10,33 @@
 #include "base/philox.h"
 
 enum { CASES = 20, MAX_TRIALS = 12 };
+static const double NOISE = 0.01;
 
-/* Truth: each term times a factor drawn for the case, each trial 1 % noise. */
+/* Truth: each term times a factor drawn for the case from its prior, each trial NOISE. */
 static double truth_of(uint64_t seed, const double terms[COST_TERMS])
 {
+    struct cost_fit prior;
     double sum = 0;
+    cost_fit_init(&prior);
     for (int t = 0; t < COST_TERMS; t++)
-        sum += terms[t] * exp(0.4 * philox_normal_at(seed, PHILOX_TEST, 0, (uint64_t)t));
+        sum += terms[t] *
+               exp(sqrt(prior.cov[t][t]) * philox_normal_at(seed, PHILOX_TEST, 0, (uint64_t)t));
     return sum;
 }
 
 static struct search_item *items_make(const struct model *m, size_t *n)
 {
-    static const struct cost_rates rates = {5e10, 3e10, 1e10, 0.05, 1e-6, 1e9, 1e-6, 1e-3};
-    struct space_spec in = {m, {1, 8, 8},   16,         (const int64_t[]){1, 2, 4},
-                            3, cost_limits, COST_LIMITS};
-    struct cost_spec spec = {m, {1, 8, 8}, 16, DTYPE_F32, 4, true};
+    static const struct cost_rates rates = {
+        .gemm = {5e10, 1e11}, .attention = {3e10, 1e11}, .attention_backward = 2, .copy_bytes = 1e10,
+        .input_s = 1e-9, .update_bytes = 1e10, .norm_bytes = 1e10, .rank_loss = 0.05,
+        .comm_latency_s = 1e-6, .comm_bytes = 1e9, .overhead_s = 1e-3};
+    struct space_spec in = {m, {1, 8, 8}, 16, (const int64_t[]){1, 2, 4}, 3};
+    struct cost_spec spec = {.model = m, .seq = {1, 8, 8}, .gbs = 16, .dtype = DTYPE_F32,
+                             .cores = 4, .ema = true};
     struct held_spec memory = {m, {1, 8, 8}, 8, DTYPE_F32, true};
     struct space s = {0};
     struct err err;
+    assert_ok(cost_spec_open(&spec, &err), &err);
     assert_ok(space_build(&in, &s, &err), &err);
     struct search_item *items = calloc(s.n, sizeof *items);
     assert_non_null(items);
@@ -49,6 +57,7 @@ static void finds_the_best(void **state)
     struct model m;
     struct err err;
     double trials = 0;
+    size_t layouts = 0;
     int close = 0;
     (void)state;
     assert_ok(model_load("dit-tiny", &m, &err), &err);
@@ -60,12 +69,13 @@ static void finds_the_best(void **state)
         double best = INFINITY;
         int64_t i, first = -1;
         search_init(&s, items, n, &conf);
+        s.fit.noise = NOISE;
         for (size_t k = 0; k < n; k++)
             best = fmin(best, truth_of(seed, items[k].terms));
         while ((i = search_next(&s)) >= 0) {
             first = first < 0 ? i : first;
             assert_int_equal(items[i].state, TRIAL_UNTRIED);
-            double noise = 1 + 0.01 * philox_normal_at(seed, PHILOX_TEST, 1, (uint64_t)i);
+            double noise = 1 + NOISE * philox_normal_at(seed, PHILOX_TEST, 1, (uint64_t)i);
             search_tell(&s, i, TRIAL_OK, truth_of(seed, items[i].terms) * noise, 0, false);
         }
         assert_int_equal(first, search_baseline(&s));
@@ -74,10 +84,11 @@ static void finds_the_best(void **state)
         assert_true(items[s.best].measured_s <= items[first].measured_s);
         close += truth_of(seed, items[s.best].terms) <= best * 1.01;
         trials += (double)s.trials / CASES;
+        layouts = n;
         free(items);
     }
-    print_message("within 1 %% of the best in %d of %d, %.1f trials on average\n", close, CASES,
-                  trials);
+    print_message("within 1 %% of the best of %zu in %d of %d, %.1f trials on average\n", layouts,
+                  close, CASES, trials);
     assert_true(close >= CASES * 9 / 10);
 }
 

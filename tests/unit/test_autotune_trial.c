@@ -139,22 +139,27 @@ static void arguments(void **state)
 
 static void probes(void **state)
 {
-#define RATES "\"fma_flops\": 1e10, \"gemm_flops\": 5e9, \"copy_bytes_per_s\": 1e9"
+#define VIEW "{\"seq\": \"1x4x4\", \"samples\": 2, \"gemm_s\": 1, \"attn_fwd_s\": 2, " \
+             "\"attn_bwd_s\": 3, \"elementwise_s\": 4, \"inputs_s\": 5}"
+#define RATES "\"fma_flops\": 1e10, \"update_elements\": 100, \"update_s\": 2, \"norm_s\": 3"
+#define PROBE(ranks, rest) "{\"schema\": \"reel.probe/2\", \"ranks\": " ranks ", " rest "}"
+#define ALONE RATES ", \"latency_s\": 0, \"bus_bytes_per_s\": 0"
     static const struct {
         const char *text, *says;
     } rows[] = {
-        {"{\"schema\": \"reel.probe/1\", \"ranks\": 1, " RATES
-         ", \"latency_s\": 0, \"bus_bytes_per_s\": 0}", NULL},
-        {"{\"schema\": \"reel.probe/1\", \"ranks\": 2, " RATES
-         ", \"latency_s\": 1e-6, \"bus_bytes_per_s\": 1e9}", NULL},
-        {"{\"schema\": \"reel.probe/1\", \"ranks\": 2, " RATES
-         ", \"latency_s\": 0, \"bus_bytes_per_s\": 1e9}", "latency_s"},
-        {"{\"schema\": \"reel.probe/1\", \"ranks\": 0, " RATES "}", "ranks is missing or below 1"},
-        {"{\"schema\": \"reel.probe/1\", \"ranks\": 1, \"fma_flops\": -1}",
-         "fma_flops is missing or not a positive number"},
-        {"{\"schema\": \"reel.probe/1\", \"ranks\": 1, \"fma_flops\": \"x\"}", "fma_flops"},
-        {"{\"schema\": \"reel.probe/2\", \"ranks\": 1}", "schema"},
-        {"{\"schema\": \"reel.probe/1\", \"ranks\": 1, \"ranks\": 2}", "ranks"},
+        {PROBE("1", ALONE ", \"layer\": [" VIEW ", " VIEW "]"), NULL},
+        {PROBE("2", RATES ", \"latency_s\": 1e-6, \"bus_bytes_per_s\": 1e9, \"layer\": [" VIEW
+                    ", " VIEW "]"), NULL},
+        {PROBE("2", RATES ", \"latency_s\": 0, \"bus_bytes_per_s\": 1e9"), "latency_s"},
+        {PROBE("1", ALONE ", \"layer\": []"), "layer is missing or empty"},
+        {PROBE("1", ALONE ", \"layer\": [{\"seq\": \"1x4x4\"}]"), "layer[].samples is missing"},
+        {PROBE("1", ALONE ", \"layer\": [{\"seq\": \"1x4\"}]"), "layer[].seq"},
+        {PROBE("1", ALONE ", \"layer\": [{\"seq\": \"1x4x4\", \"samples\": 1}]"), "gemm_s"},
+        {PROBE("0", RATES), "ranks is missing or below 1"},
+        {PROBE("1", "\"fma_flops\": -1"), "fma_flops is missing or not a positive number"},
+        {PROBE("1", "\"fma_flops\": \"x\""), "fma_flops"},
+        {"{\"schema\": \"reel.probe/1\", \"ranks\": 1}", "schema"},
+        {PROBE("1", "\"ranks\": 2"), "ranks"},
         {"", "p:1:"},
         {"reel-train: no such device\n", "p:1:"},
     };
@@ -165,7 +170,9 @@ static void probes(void **state)
         int rc = probe_parse(rows[i].text, strlen(rows[i].text), "p", &p, &err);
         if (!rows[i].says) {
             assert_ok(rc, &err);
-            assert_true(p.fma_flops == 1e10 && p.gemm_flops == 5e9 && p.copy_bytes == 1e9);
+            assert_true(p.fma_flops == 1e10 && p.n_views == 2 && p.norm_s == 3);
+            assert_true(p.view[1].samples == 2 && p.view[1].seq.w == 4 &&
+                        p.view[1].attn_s[1] == 3 && p.view[1].inputs_s == 5);
             continue;
         }
         assert_fails(rc, ERR_INPUT, &err, rows[i].says);

@@ -1,9 +1,9 @@
-/* reel-train probe: what this machine's cores, memory and MPI do, measured by the ranks together.
+/* reel-train probe: what this machine's cores and MPI do for a model, measured by the ranks
+ * together.
  *
- * The FMA rate is that of trainer/ops/fma.h. GEMM is the table's own call at shapes of a DiT. Copy
- * goes over 64 MiB, read plus written. Each is the best of some repetitions, which is the machine's
- * rate, not its neighbours'. All ranks measure at the same time, between barriers; the slowest
- * rank's rate is given.
+ * The FMA rate is that of trainer/ops/fma.h. The model's own operations are measured class by class
+ * (probe_model.h). All ranks measure at the same time, between barriers; the slowest rank's figures
+ * are given.
  */
 #include <math.h>
 #include <stdio.h>
@@ -16,6 +16,7 @@
 #include "base/num.h"
 #include "trainer/cmd/device.h"
 #include "trainer/cmd/main.h"
+#include "trainer/cmd/probe_model.h"
 #include "trainer/comm/comm.h"
 #include "trainer/ops/compute.h"
 #include "trainer/ops/fma.h"
@@ -24,6 +25,8 @@
 static const char *const probe_dtypes[] = {"f64", "f32", "bf16", NULL};
 static const struct opt opts[] = {
     {"json", 0, OPT_BOOL, NULL, "print one JSON object (the only form there is)"},
+    {"model", 0, OPT_TEXT, "MODEL|FILE", "whose operations are measured", .fallback = "dit-s"},
+    {"seq", 0, OPT_TEXT, "TxHxW", "tokens of a sample", .fallback = "1x16x16"},
     {"dtype", 0, OPT_ENUM, "TYPE", "number format", .fallback = "f32", .choices = probe_dtypes},
     {"blas", 0, OPT_ENUM, "NAME",
      "matrix products by our own kernels or OpenBLAS", .fallback = "own",
@@ -31,81 +34,45 @@ static const struct opt opts[] = {
     {"out", 0, OPT_TEXT, "FILE", "write to this file instead of standard output"},
 };
 const struct opt_cmd train_cmd_probe = {
-    "probe", "measure FMA, GEMM, copy and all-reduce rates of this machine", "",
+    "probe", "measure what this machine's cores and messages do for a model", "",
     opts, ARRAY_LEN(opts), 0, 0,
     "Started directly or by mpirun; all ranks measure at the same time, and the slowest one's "
-    "rates are printed (reel.probe/1)."};
+    "figures are printed (reel.probe/2): CPU time of a layer of the model by class, for "
+    "micro-batches of several sizes; of the update; messages."};
 
 enum { REPEATS = 7 };
-
-/* ---- GEMM, copy ---- */
-
-/* These are [m, k] x [k, n] of projections and MLP of small and middling models, with tokens in
- * m. */
-static const struct shape { int64_t m, n, k; } shapes[] = {
-    {256, 192, 192}, {256, 768, 192}, {512, 512, 512}, {512, 2048, 512}};
-enum { SHAPES = ARRAY_LEN(shapes) };
 
 struct probe {
     struct comm *world;
     struct compute compute;
-    enum dtype dtype;
-    void *a, *b, *c;
-    double fma, gemm[SHAPES], copy;
-    double latency_s, bus_bytes;
+    struct probe_model_spec spec;
+    struct probe_views views;
+    void *buffer;
+    double fma, latency_s, bus_bytes;
 };
-enum { COPY_BYTES = 64 << 20, REDUCE_BYTES = 8 << 20 };
-
-static double gemm_rate(struct probe *p, const struct shape *s, struct err *err)
-{
-    struct ops_gemm g = {
-        .a = tensor_of(p->a, p->dtype, s->m, s->k), .b = tensor_of(p->b, p->dtype, s->n, s->k),
-        .c = tensor_of(p->c, p->dtype, s->m, s->n), .tb = true, .alpha = 1};
-    double best = 0;
-    for (int i = 0; i < REPEATS; i++) {
-        double start = clock_mono_s();
-        p->compute.ops->gemm(p->compute.ops, p->compute.stream, &g);
-        if (p->compute.dev->stream_sync(p->compute.dev, p->compute.stream, err) < 0)
-            return -1;
-        best = fmax(best, 2.0 * (double)s->m * (double)s->n * (double)s->k /
-                              (clock_mono_s() - start));
-    }
-    return best;
-}
-
-static int copy_rate(struct probe *p, struct err *err)
-{
-    for (int i = 0; i < REPEATS; i++) {
-        double start = clock_mono_s();
-        p->compute.dev->copy(p->compute.dev, p->b, p->a, COPY_BYTES, DEV_D2D, p->compute.stream);
-        int rc = p->compute.dev->stream_sync(p->compute.dev, p->compute.stream, err);
-        if (rc < 0)
-            return rc;
-        p->copy = fmax(p->copy, 2.0 * COPY_BYTES / (clock_mono_s() - start));
-    }
-    return 0;
-}
+enum { REDUCE_BYTES = 8 << 20 };
 
 static int rates_measure(struct probe *p, struct err *err)
 {
     int rc;
     if ((rc = comm_barrier(p->world, err)) < 0)
         return rc;
-    p->compute.dev->fill(p->compute.dev, p->a, 0, COPY_BYTES, p->compute.stream);
-    p->compute.dev->fill(p->compute.dev, p->b, 0, COPY_BYTES, p->compute.stream);
-    p->fma = fma_rate(p->dtype);
-    for (int i = 0; i < SHAPES; i++)
-        if ((p->gemm[i] = gemm_rate(p, &shapes[i], err)) < 0)
-            return err ? err->code : ERR_IO;
-    return copy_rate(p, err);
+    p->compute.dev->fill(p->compute.dev, p->buffer, 0, REDUCE_BYTES, p->compute.stream);
+    p->fma = fma_rate(p->spec.dtype);
+    /* the model's messages are none: they would change what the world is bound to */
+    comm_bind(p->world, NULL, NULL, NULL);
+    rc = probe_model_run(&p->compute, &p->spec, &p->views, err);
+    comm_bind(p->world, p->compute.dev, NULL, NULL);
+    return rc;
 }
 
 /* ---- MPI ---- */
 
 static int reduce_seconds(struct probe *p, int64_t bytes, double *best, struct err *err)
 {
-    struct comm_op op = {.kind = COMM_ALL_REDUCE, .what = "probe", .recv = p->a, .dtype = p->dtype,
-                         .n = num_max_i64(bytes / dtype_bytes(p->dtype), p->world->size)};
+    struct comm_op op = {.kind = COMM_ALL_REDUCE, .what = "probe", .recv = p->buffer,
+                         .dtype = p->spec.dtype,
+                         .n = num_max_i64(bytes / dtype_bytes(p->spec.dtype), p->world->size)};
     int rc;
     *best = INFINITY;
     for (int i = 0; i < REPEATS; i++) {
@@ -139,49 +106,55 @@ static int comm_measure(struct probe *p, struct err *err)
     return 0;
 }
 
-/* Takes over all ranks the least rate and the longest latency. */
+/* Takes over all ranks the least rate and the longest times. All have measured the same views, or
+ * the fewest that one has are left. */
 static int slowest(struct probe *p, struct err *err)
 {
-    double v[SHAPES + 4] = {-p->fma, -p->copy, p->latency_s, -p->bus_bytes};
-    for (int i = 0; i < SHAPES; i++)
-        v[4 + i] = -p->gemm[i];
-    int rc = comm_max(p->world, v, SHAPES + 4, err);
-    p->fma = -v[0], p->copy = -v[1], p->latency_s = v[2], p->bus_bytes = fabs(v[3]);
-    for (int i = 0; i < SHAPES; i++)
-        p->gemm[i] = -v[4 + i];
+    enum { FIXED = 6, ALL = FIXED + PROBE_VIEWS * PROBE_CLASSES };
+    double v[ALL] = {-p->fma, p->latency_s, -p->bus_bytes, p->views.update_s, -p->views.n,
+                     p->views.norm_s};
+    for (int i = 0; i < p->views.n; i++)
+        memcpy(v + FIXED + i * PROBE_CLASSES, p->views.view[i].seconds,
+               sizeof p->views.view[i].seconds);
+    int rc = comm_max(p->world, v, ALL, err);
+    p->fma = -v[0], p->latency_s = v[1], p->bus_bytes = fabs(v[2]), p->views.update_s = v[3];
+    p->views.n = (int)-v[4], p->views.norm_s = v[5];
+    for (int i = 0; i < p->views.n; i++)
+        memcpy(p->views.view[i].seconds, v + FIXED + i * PROBE_CLASSES,
+               sizeof p->views.view[i].seconds);
     return rc;
 }
 
-static void shape_json(const struct shape *s, double flops, struct json_out *o)
+static void view_json(const struct probe_view *v, struct json_out *o)
 {
+    char seq[64];
+    snprintf(seq, sizeof seq, "%lldx%lldx%lld", (long long)v->seq.t, (long long)v->seq.h,
+             (long long)v->seq.w);
     json_obj_begin(o, NULL);
-    json_put_int(o, "m", s->m);
-    json_put_int(o, "n", s->n);
-    json_put_int(o, "k", s->k);
-    json_put_num(o, "flops", flops);
+    json_put_text(o, "seq", seq);
+    json_put_int(o, "samples", v->samples);
+    for (int c = 0; c < PROBE_CLASSES; c++)
+        json_put_num(o, probe_class_names[c], v->seconds[c]);
     json_obj_end(o);
 }
 
 static void probe_json(const struct probe *p, struct str *text)
 {
     struct json_out o;
-    double flops = 0, seconds = 0;
     json_out_init(&o, text, 0);
     json_obj_begin(&o, NULL);
-    json_put_text(&o, "schema", "reel.probe/1");
+    json_put_text(&o, "schema", "reel.probe/2");
     json_put_int(&o, "ranks", p->world->size);
-    json_put_text(&o, "dtype", dtype_names[p->dtype]);
+    json_put_text(&o, "dtype", dtype_names[p->spec.dtype]);
+    json_put_text(&o, "model", p->spec.model.name);
     json_put_num(&o, "fma_flops", p->fma);
-    json_arr_begin(&o, "gemm");
-    for (int i = 0; i < SHAPES; i++) {
-        double done = 2.0 * (double)shapes[i].m * (double)shapes[i].n * (double)shapes[i].k;
-        flops += done;
-        seconds += done / p->gemm[i];
-        shape_json(&shapes[i], p->gemm[i], &o);
-    }
+    json_arr_begin(&o, "layer");
+    for (int i = 0; i < p->views.n; i++)
+        view_json(&p->views.view[i], &o);
     json_arr_end(&o);
-    json_put_num(&o, "gemm_flops", flops / seconds); /* of all the shapes, one after the other */
-    json_put_num(&o, "copy_bytes_per_s", p->copy);
+    json_put_int(&o, "update_elements", p->views.update_elements);
+    json_put_num(&o, "update_s", p->views.update_s);
+    json_put_num(&o, "norm_s", p->views.norm_s);
     json_put_num(&o, "latency_s", p->latency_s);
     json_put_num(&o, "bus_bytes_per_s", p->bus_bytes);
     json_obj_end(&o);
@@ -203,18 +176,12 @@ out:
 
 static int probe_open(struct probe *p, enum ops_blas blas, struct err *err)
 {
-    struct compute_conf conf = {.dtype = p->dtype, .blas = blas};
-    struct dev *dev;
+    struct compute_conf conf = {.dtype = p->spec.dtype, .blas = blas};
     int rc;
     if ((rc = compute_open(&p->compute, &conf, err)) < 0)
         return rc;
-    dev = p->compute.dev;
-    comm_bind(p->world, dev, NULL, NULL);
-    if ((rc = dev->alloc(dev, "probe a", COPY_BYTES, &p->a, err)) < 0)
-        return rc;
-    if ((rc = dev->alloc(dev, "probe b", COPY_BYTES, &p->b, err)) < 0)
-        return rc;
-    return dev->alloc(dev, "probe c", COPY_BYTES, &p->c, err);
+    comm_bind(p->world, p->compute.dev, NULL, NULL);
+    return p->compute.dev->alloc(p->compute.dev, "probe", REDUCE_BYTES, &p->buffer, err);
 }
 
 static void probe_close(struct probe *p)
@@ -223,9 +190,7 @@ static void probe_close(struct probe *p)
     if (!dev)
         return;
     comm_bind(p->world, NULL, NULL, NULL);
-    dev->free(dev, p->a);
-    dev->free(dev, p->b);
-    dev->free(dev, p->c);
+    dev->free(dev, p->buffer);
     compute_close(&p->compute);
 }
 
@@ -243,9 +208,14 @@ static int probe_all(struct probe *p, enum ops_blas blas, struct err *err)
 
 int train_cmd_probe_run(const struct opt_values *v, int argc, char **argv, struct err *err)
 {
-    struct probe p = {.dtype = (enum dtype)opt_enum(v, "dtype")};
+    struct probe p = {.spec.dtype = (enum dtype)opt_enum(v, "dtype")};
     enum ops_blas blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN;
+    struct err why = {0};
     int rc;
+    if (seq_parse(opt_text(v, "seq"), "--seq", &p.spec.seq, &why) < 0)
+        return err_set(err, ERR_USAGE, "%s", why.text);
+    if ((rc = model_load(opt_text(v, "model"), &p.spec.model, err)) < 0)
+        return rc;
     if ((rc = train_world_open(&argc, &argv, &p.world, err)) < 0)
         return rc;
     if ((rc = probe_all(&p, blas, err)) < 0)

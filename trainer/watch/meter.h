@@ -4,11 +4,11 @@
  * The time of a kind is exclusive: what another measured call inside it took belongs to that call.
  * So the kinds of a step add up to what was measured, and the rest of the step is nobody's
  * ("other"). CPU time is measured beside it, which a busy machine does not make longer; that of
- * messages is not, as ranks wait in turn. meter_attach puts measured calls in the place of the plain ones in the tables of
- * device and operations. With a device that queues, a call's time is the device's, and the host's
- * doings count where the device idled (meter_marks.h); nothing waits for a call. Spans go into a
- * ring that is taken at set-up; when it is full the newest win. A meter that is NULL measures
- * nothing, so callers need not ask.
+ * messages is not, as ranks wait in turn. meter_attach puts measured calls in the place of the
+ * plain ones in the tables of device and operations. With a device that queues, a call's time is
+ * the device's, and the host's doings count where the device idled (meter_marks.h); nothing waits
+ * for a call. Spans go into a ring that is taken at set-up; when it is full the newest win. A meter
+ * that is NULL measures nothing, so callers need not ask.
  *
  *     meter_open(&m, spans, err);                   // spans 0: no picture
  *     meter_attach(&m, ops, stream, world, err);    // from here on ops->dev->meter is m

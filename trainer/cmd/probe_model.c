@@ -1,0 +1,317 @@
+#include "trainer/cmd/probe_model.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/num.h"
+#include "trainer/data/loader.h"
+#include "trainer/dit/dit.h"
+#include "trainer/state/units.h"
+#include "trainer/watch/meter.h"
+
+const char *const probe_class_names[] = {
+    "gemm_s", "attn_fwd_s", "attn_bwd_s", "elementwise_s", "inputs_s", NULL};
+
+/* A class is measured until so many repetitions are over, or so long. */
+enum { REPEATS = 5 };
+/* The update goes over so many of the model's elements at most: more than caches hold. */
+enum { UPDATE_ELEMENTS = 1 << 22, UPDATE_PARTS = 5 };
+static const double ENOUGH_S = 0.5;
+/* The weights' bytes: in each format a number that is small and not zero. */
+enum { WEIGHT_BYTE = 0x3c };
+
+/* A model of one layer, alone. */
+struct small {
+    struct compute *compute;
+    struct run run;
+    char data[64];
+    struct layout layout;
+    struct comm *self;
+    struct comm_grid grid;
+    struct param_list params;
+    struct shards sh;
+    struct units units;
+    void *weights, *grads;
+    struct loader *loader;
+    struct dit *dit;
+    struct meter meter;
+};
+
+/* Returns what a kind of operation counts as; PROBE_CLASSES: nothing. */
+static enum probe_class class_of(int kind)
+{
+    switch (kind) {
+    case METER_OP_gemm: return PROBE_GEMM;
+    case METER_OP_attn_fwd: return PROBE_ATTN_FWD;
+    case METER_OP_attn_bwd: return PROBE_ATTN_BWD;
+    case METER_OP_rope: case METER_OP_patchify: case METER_OP_unpatchify: case METER_OP_loss:
+    case METER_OP_normal: case METER_OP_draw: case METER_OP_sinusoid: case METER_DATA:
+    case METER_STAGE: return PROBE_INPUTS;
+    case METER_OP_sumsq: return PROBE_CLASSES; /* of gradients: it belongs to the update */
+    default: return PROBE_ELEMENTWISE;
+    }
+}
+
+/* ---- opening ---- */
+
+static void run_of(struct small *s, const struct probe_model_spec *spec, struct seq seq)
+{
+    const struct model *m = &spec->model;
+    run_init(&s->run);
+    s->run.model = *m;
+    s->run.model.layers = 1;
+    s->run.dtype = spec->dtype;
+    s->run.n_stages = 1;
+    snprintf(s->data, sizeof s->data, "synthetic:%lldx%lldx%lld", (long long)(seq.t * m->patch_t),
+             (long long)(seq.h * m->patch_h), (long long)(seq.w * m->patch_w));
+    s->run.stages[0] = (struct run_stage){.data = s->data, .gbs = 1, .steps = 1};
+}
+
+static int weights_take(struct small *s, struct err *err)
+{
+    struct dev *dev = s->compute->dev;
+    const struct ops *ops = s->compute->ops;
+    int rc;
+    if ((rc = params_build(&s->run.model, &s->params, err)) < 0)
+        return rc;
+    if ((rc = shards_build(&s->run.model, &s->params, &s->layout, 0, &s->sh, err)) < 0)
+        return rc;
+    int64_t weights = s->sh.total * dtype_bytes(ops->act),
+            grads = s->sh.total * dtype_bytes(ops->stat);
+    if ((rc = dev->alloc(dev, "weights", weights, &s->weights, err)) < 0)
+        return rc;
+    if ((rc = dev->alloc(dev, "gradients", grads, &s->grads, err)) < 0)
+        return rc;
+    dev->fill(dev, s->weights, WEIGHT_BYTE, weights, s->compute->stream);
+    return units_open(&s->units, &s->sh, 0, s->grid.shard, s->compute->ops, s->compute->stream,
+                      s->weights, s->grads, err);
+}
+
+static int dit_open(struct small *s, int64_t samples, struct err *err)
+{
+    int rc;
+    if ((rc = loader_open(&s->run, &s->run.stages[0], NULL, samples, false, 0, 1, &s->loader,
+                          err)) < 0)
+        return rc;
+    struct loader_bounds b = loader_bounds(s->loader);
+    struct dit_config c = {
+        .model = &s->run.model, .finetune = &s->run.finetune, .params = &s->params,
+        .shards = &s->sh, .layout = &s->layout, .grid = &s->grid,
+        .objective = s->run.objective, .seed = s->run.seed,
+        .max_tokens = b.tokens, .max_samples = b.samples, .max_text_tokens = b.text_tokens,
+        .max_segment = b.segment, .slots = 1, .most_micros = 1};
+    return dit_new(&c, s->compute->ops, s->compute->stream, &s->units, &s->dit, err);
+}
+
+static int small_open(struct small *s, const struct probe_model_spec *spec,
+                      const struct probe_view *view, struct err *err)
+{
+    int rc;
+    s->layout = layout_default();
+    run_of(s, spec, view->seq);
+    if ((rc = comm_self_open(&s->self, err)) < 0)
+        return rc;
+    comm_bind(s->self, s->compute->dev, NULL, NULL);
+    if ((rc = comm_grid_open(s->self, &s->layout, &s->run.model, &s->grid, err)) < 0)
+        return rc;
+    if ((rc = weights_take(s, err)) < 0)
+        return rc;
+    if ((rc = dit_open(s, view->samples, err)) < 0)
+        return rc;
+    if ((rc = meter_open(&s->meter, 0, err)) < 0)
+        return rc;
+    return meter_attach(&s->meter, s->compute->ops, s->compute->stream, s->self, err);
+}
+
+static void small_close(struct small *s)
+{
+    struct dev *dev = s->compute->dev;
+    meter_close(&s->meter);
+    dit_free(s->dit);
+    loader_close(s->loader);
+    units_close(&s->units);
+    dev->free(dev, s->weights);
+    dev->free(dev, s->grads);
+    comm_grid_close(&s->grid);
+    if (s->self)
+        comm_bind(s->self, NULL, NULL, NULL);
+    comm_close(s->self);
+    shards_release(&s->sh);
+    params_release(&s->params);
+    run_release(&s->run);
+}
+
+/* ---- measuring ---- */
+
+static int micro_batch(struct small *s, int64_t samples, struct err *err)
+{
+    struct dev *dev = s->compute->dev;
+    struct batch batch;
+    struct dit_result result;
+    int rc;
+    struct meter_mark at = meter_begin(&s->meter);
+    if ((rc = loader_read(s->loader, 0, samples, 0, &batch, err)) < 0)
+        return rc;
+    meter_end(&s->meter, at, METER_DATA, -1);
+    units_begin(&s->units, 1, 1);
+    if ((rc = dit_begin(s->dit, 0, 0, &batch, 1, err)) < 0)
+        return rc;
+    dit_chunk_forward(s->dit, 0);
+    dit_chunk_backward(s->dit, 0);
+    if ((rc = dit_failed(s->dit, err)) < 0)
+        return rc;
+    dit_results_queue(s->dit);
+    if ((rc = dev->stream_sync(dev, s->compute->stream, err)) < 0)
+        return rc;
+    dit_results_take(s->dit, &result);
+    units_flush(&s->units);
+    return units_failed(&s->units, err);
+}
+
+/* Keeps of each class the least of what was measured. The first micro-batch touches memory for the
+ * first time and does not count. */
+static int view_repeat(struct small *s, struct probe_view *view, struct err *err)
+{
+    double started_s = clock_mono_s();
+    for (int i = 0; i < REPEATS && (i < 2 || clock_mono_s() - started_s < ENOUGH_S); i++) {
+        double seconds[PROBE_CLASSES + 1] = {0}, cpu_s[METER_KINDS];
+        int rc = micro_batch(s, view->samples, err);
+        if (rc < 0)
+            return rc;
+        meter_cpu_step(&s->meter, cpu_s);
+        for (int k = 0; k < METER_COMM; k++)
+            seconds[class_of(k)] += cpu_s[k];
+        for (int c = 0; c < PROBE_CLASSES; c++)
+            view->seconds[c] = i <= 1 ? seconds[c] : fmin(view->seconds[c], seconds[c]);
+    }
+    return 0;
+}
+
+static int view_measure(struct compute *compute, const struct probe_model_spec *spec,
+                        struct probe_view *view, struct err *err)
+{
+    struct small s = {.compute = compute};
+    int rc = small_open(&s, spec, view, err);
+    if (rc == 0)
+        rc = view_repeat(&s, view, err);
+    small_close(&s);
+    return rc;
+}
+
+/* Returns a quarter of the extent, cut along its longest axis, or as little as there is. */
+static struct seq quarter(struct seq s)
+{
+    int64_t *longest = s.t >= s.h && s.t >= s.w ? &s.t : s.h >= s.w ? &s.h : &s.w;
+    *longest = num_ceil_div(*longest, 4);
+    return s;
+}
+
+static int update_elements(const struct model *m, int64_t *out, struct err *err)
+{
+    struct param_list list;
+    int rc = params_build(m, &list, err);
+    if (rc < 0)
+        return rc;
+    *out = num_min_i64(list.total, UPDATE_ELEMENTS);
+    params_release(&list);
+    return 0;
+}
+
+/* What an update is made of beside the state: lies in memory of the device. */
+struct update_block {
+    struct ops_step step;
+    struct ops_health health;
+    struct ops_change change;
+    struct ops_adamw_span span;
+};
+
+/* Measures norm and update in CPU time. */
+static int update_repeat(struct compute *compute, const struct ops_sumsq *norm,
+                         const struct ops_adamw *update, struct probe_views *out, struct err *err)
+{
+    struct dev *dev = compute->dev;
+    struct ops *ops = compute->ops;
+    int rc;
+    out->update_s = out->norm_s = INFINITY;
+    for (int i = 0; i < REPEATS; i++) {
+        double started_s = clock_cpu_s();
+        ops->sumsq(ops, compute->stream, norm);
+        if ((rc = dev->stream_sync(dev, compute->stream, err)) < 0)
+            return rc;
+        double normed_s = clock_cpu_s();
+        ops->adamw(ops, compute->stream, update);
+        if ((rc = dev->stream_sync(dev, compute->stream, err)) < 0)
+            return rc;
+        out->norm_s = fmin(out->norm_s, normed_s - started_s);
+        out->update_s = fmin(out->update_s, clock_cpu_s() - normed_s);
+    }
+    return 0;
+}
+
+/* Measures norm and update of n elements that follow one another: gradient, weight, moments, and the
+ * compute weight where that is another. */
+static int update_of(struct compute *compute, char *state, struct update_block *block, int64_t n,
+                     struct probe_views *out, struct err *err)
+{
+    struct ops *ops = compute->ops;
+    int64_t bytes = n * dtype_bytes(ops->stat);
+    struct tensor part[UPDATE_PARTS];
+    for (int i = 0; i < UPDATE_PARTS; i++)
+        part[i] = tensor_of(state + i * bytes, i + 1 < UPDATE_PARTS ? ops->stat : ops->act, 1, n);
+    *block = (struct update_block){
+        .step = {.lr = 1e-3, .bias1 = 0.1, .bias2 = 0.1, .grad_scale = 1},
+        .span = {.n = n, .counted = n, .lr_scale = 1}};
+    struct ops_adamw update = {
+        .step = &block->step, .spans = &block->span, .host_spans = &block->span, .n = 1,
+        .grad = part[0], .master = part[1], .m = part[2], .v = part[3],
+        .weight = ops->act == ops->stat ? part[1] : part[4],
+        .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .change = &block->change};
+    struct ops_sumsq norm = {.x = part[0], .out = &block->health};
+    out->update_elements = n;
+    return update_repeat(compute, &norm, &update, out, err);
+}
+
+static int update_measure(struct compute *compute, int64_t n, struct probe_views *out,
+                          struct err *err)
+{
+    struct dev *dev = compute->dev;
+    int64_t bytes = UPDATE_PARTS * n * dtype_bytes(compute->ops->stat);
+    void *state = NULL, *block = NULL;
+    int rc;
+    if ((rc = dev->alloc(dev, "probe update", bytes, &state, err)) < 0)
+        return rc;
+    if ((rc = dev->alloc(dev, "probe step", sizeof(struct update_block), &block, err)) < 0)
+        goto out;
+    dev->fill(dev, state, 0, bytes, compute->stream);
+    rc = update_of(compute, state, block, n, out, err);
+out:
+    dev->free(dev, block);
+    dev->free(dev, state);
+    return rc;
+}
+
+int probe_model_run(struct compute *compute, const struct probe_model_spec *spec,
+                    struct probe_views *out, struct err *err)
+{
+    struct probe_views v = {.n = PROBE_VIEWS};
+    const int64_t samples[PROBE_VIEWS] = {1, 1, 2, 4};
+    int rc;
+    for (int i = 0; i < v.n; i++) {
+        v.view[i] = (struct probe_view){
+            .seq = i == 0 ? quarter(spec->seq) : spec->seq, .samples = samples[i]};
+        double started_s = clock_mono_s();
+        if ((rc = view_measure(compute, spec, &v.view[i], err)) < 0)
+            return rc;
+        /* a larger one would take too long */
+        if (i > 0 && clock_mono_s() - started_s > 4 * ENOUGH_S)
+            v.n = i + 1;
+    }
+    int64_t elements;
+    if ((rc = update_elements(&spec->model, &elements, err)) < 0)
+        return rc;
+    if ((rc = update_measure(compute, elements, &v, err)) < 0)
+        return rc;
+    *out = v;
+    return 0;
+}
