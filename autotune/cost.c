@@ -8,9 +8,10 @@
  *     elementwise  bytes / copy_bytes share(T); with zero 2 and 3 also gradients of units, which
  *                  are cleared, and own pieces added: f (1 + 3 / group) bytes of each element
  *     inputs       numbers of a micro-batch's latents · input_s, for each chunk
- *     tp, cp, pp   messages: count (steps latency + bytes / comm_bytes), where an all-reduce of g
- *                  ranks has 2 (g - 1) steps, a send 1, all others g - 1. Messages move only inside
- *                  MPI's calls, so nothing hides them
+ *     tp, cp, pp   messages: count (steps latency_s + bytes / bytes_s), where an all-reduce of g
+ *                  ranks has 2 (g - 1) steps, a send 1, all others g - 1; by the rates of ranks
+ *                  with a core each, or of ranks that share cores. Messages move only inside MPI's
+ *                  calls, so nothing hides them
  *
  * share(T) is what the probe found of micro-batches of T tokens: their working set lies in one
  * cache or another. Let x be the seconds of a micro-batch on a stage, X those of the busiest one, c
@@ -63,8 +64,13 @@ const struct cost_rate_info cost_rate_table[] = {
     {"update_bytes", "B/s", "probe: AdamW", 1e6, 1e15, AT(update_bytes)},
     {"norm_bytes", "B/s", "probe: the norm of gradients", 1e6, 1e15, AT(norm_bytes)},
     {"rank_loss", "1", "probe: products of one rank alone and among others", 0, 10, AT(rank_loss)},
-    {"comm_latency_s", "s", "probe: all-reduce of 8 bytes", 0, 10, AT(comm_latency_s)},
-    {"comm_bytes", "B/s", "probe: all-reduce of 8 MiB", 1e3, 1e15, AT(comm_bytes)},
+    {"comm_latency_s", "s", "probe: all-reduce of 8 bytes, a core each", 0, 10,
+     AT(comm.latency_s)},
+    {"comm_bytes", "B/s", "probe: all-reduce of 8 MiB, a core each", 1e3, 1e15, AT(comm.bytes_s)},
+    {"shared_latency_s", "s", "probe: all-reduce of 8 bytes, cores shared", 0, 10,
+     AT(comm_shared.latency_s)},
+    {"shared_bytes", "B/s", "probe: all-reduce of 8 MiB, cores shared", 1e3, 1e15,
+     AT(comm_shared.bytes_s)},
     {"overhead_s", "s", "prior", 0, 100, AT(overhead_s)},
     {NULL, NULL, NULL, 0, 0, 0},
 };
@@ -79,8 +85,8 @@ struct cost_rates cost_rates_prior(const struct device *d, enum dtype dtype)
     return (struct cost_rates){.gemm = {gemm, 1e20}, .attention = {attention, 1e20},
                                .attention_backward = 2.5, .copy_bytes = bytes, .input_s = 50e-9,
                                .update_bytes = bytes, .norm_bytes = bytes, .rank_loss = 0.05,
-                               .comm_latency_s = 20e-6,
-                               .comm_bytes = bytes / 8, .overhead_s = 2e-3};
+                               .comm = {20e-6, bytes / 8}, .comm_shared = {20e-6, bytes / 8},
+                               .overhead_s = 2e-3};
 }
 
 static int rates_check(const struct cost_rates *r, struct err *err)
@@ -175,15 +181,27 @@ static double steps_of(enum traffic_kind kind, double ranks)
     return kind == TRAFFIC_SEND_RECV ? 1 : (kind == TRAFFIC_ALL_REDUCE ? 2 : 1) * (ranks - 1);
 }
 
-static double message_s(const struct cost_rates *r, enum traffic_kind kind, double ranks,
+static double message_s(const struct cost_comm *c, enum traffic_kind kind, double ranks,
                         double bytes, double count)
 {
-    return count * (steps_of(kind, ranks) * r->comm_latency_s + bytes / r->comm_bytes);
+    return count * (steps_of(kind, ranks) * c->latency_s + bytes / c->bytes_s);
 }
 
-static struct seconds part_s(const struct cost_rates *r, const struct work *w,
-                             const struct layout *l, enum work_part_id part)
+/* What a step is priced from, once for a layout. */
+struct pricing {
+    const struct cost_spec *spec;
+    const struct cost_rates *r;
+    const struct cost_comm *comm;
+    const struct layout *l;
+    struct work w;
+    struct work_state state;
+    struct seconds parts[WORK_PARTS];
+};
+
+static struct seconds part_s(const struct pricing *pricing, enum work_part_id part)
 {
+    const struct cost_rates *r = pricing->r;
+    const struct work *w = &pricing->w;
     struct cost_curve_point share = share_at(r, w->tokens);
     struct cost_sums sums = cost_part_sums(w, part);
     const struct work_part *p = &w->parts[part];
@@ -195,9 +213,9 @@ static struct seconds part_s(const struct cost_rates *r, const struct work *w,
     s.elementwise = share.elementwise * sums.bytes / r->copy_bytes;
     for (int i = 0; i < p->n_messages; i++) {
         const struct work_message *m = &p->messages[i];
-        double ranks = (double)traffic_group_size(l, w->model, m->group);
+        double ranks = (double)traffic_group_size(pricing->l, w->model, m->group);
         *(m->group == TRAFFIC_TP ? &s.tp : m->group == TRAFFIC_PP ? &s.pp : &s.cp) +=
-            message_s(r, m->kind, ranks, m->bytes, m->count);
+            message_s(pricing->comm, m->kind, ranks, m->bytes, m->count);
     }
     return s;
 }
@@ -214,24 +232,15 @@ static void add(struct seconds *to, struct seconds part, double times)
 
 /* ---- a stage ---- */
 
-/* What a step is priced from, once for a layout. */
-struct pricing {
-    const struct cost_spec *spec;
-    const struct cost_rates *r;
-    const struct layout *l;
-    struct work w;
-    struct work_state state;
-    struct seconds parts[WORK_PARTS];
-};
-
 static void pricing_open(struct pricing *p, const struct cost_spec *spec,
                          const struct cost_rates *r, const struct layout *l)
 {
     p->spec = spec, p->r = r, p->l = l;
+    p->comm = layout_world(l) <= spec->cores ? &r->comm : &r->comm_shared;
     cost_work(spec, l, &p->w);
     work_state(&p->w, l, &p->state);
     for (int id = 0; id < WORK_PARTS; id++)
-        p->parts[id] = part_s(r, &p->w, l, (enum work_part_id)id);
+        p->parts[id] = part_s(p, (enum work_part_id)id);
 }
 
 /* Returns the seconds in which the messages of a stage's state are sent: those of each micro-batch,
@@ -245,7 +254,7 @@ static double state_s(const struct pricing *p, const struct work_stage *s, bool 
         if (p->l->zero == 0 && p->state.group[id] == TRAFFIC_REPLICA)
             ranks = (double)(p->l->dp * p->l->cp);
         if (p->state.each[id] == each && p->state.bytes[id] > 0)
-            seconds += message_s(p->r, p->state.kind[id], ranks,
+            seconds += message_s(p->comm, p->state.kind[id], ranks,
                                  p->state.bytes[id] * elements / units, units);
     }
     return seconds;
@@ -299,9 +308,9 @@ static double partial_s(const struct pricing *p, const struct work_stage *s)
     double tp = s->layers * k->whole[UNIT_LAYER] + tokens, each = p->w.unit_elements[UNIT_EACH],
            seconds = 0;
     if (p->l->tp > 1)
-        seconds += message_s(p->r, TRAFFIC_ALL_REDUCE, t, 2 * (t - 1) / t * tp * stat, 1);
+        seconds += message_s(p->comm, TRAFFIC_ALL_REDUCE, t, 2 * (t - 1) / t * tp * stat, 1);
     if (p->l->pp > 1 && each > 0)
-        seconds += message_s(p->r, TRAFFIC_ALL_REDUCE, pp, 2 * (pp - 1) / pp * each * stat, 1);
+        seconds += message_s(p->comm, TRAFFIC_ALL_REDUCE, pp, 2 * (pp - 1) / pp * each * stat, 1);
     return seconds;
 }
 

@@ -50,6 +50,8 @@ extern const char *const cost_term_names[COST_TERMS];
 
 /* A class of operations takes flops / FLOP/s + bytes / B/s. */
 struct cost_pair { double flops_s, bytes_s; };
+/* Seconds of one message, and bytes/s that leave a rank while all send. */
+struct cost_comm { double latency_s, bytes_s; };
 /* The share of that which micro-batches of so many tokens take: their working set lies in one cache
  * or another. */
 struct cost_curve_point { double tokens, gemm, attention, elementwise; };
@@ -67,8 +69,8 @@ struct cost_rates {
     struct cost_curve_point curve[COST_CURVE]; /* by rising tokens */
     /* share by which a step's compute time grows for each further core of the machine in use */
     double rank_loss;
-    double comm_latency_s;  /* seconds of one message */
-    double comm_bytes;      /* bytes/s that leave a rank while all send */
+    /* of messages among ranks that have a core each, and among ranks that share cores */
+    struct cost_comm comm, comm_shared;
     double overhead_s;      /* seconds of one step */
 };
 /* Describes a rate, for tables. A NULL name ends the list. */

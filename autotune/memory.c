@@ -55,8 +55,11 @@ int memory_predict(const struct held_spec *spec, const struct layout *l, struct 
                    struct err *err)
 {
     struct param_list params;
-    int rc = spec->finetune ? finetune_params(spec->model, spec->finetune, &params, err)
-                            : params_build(spec->model, &params, err);
+    int rc;
+    if (spec->params)
+        return fullest_find(spec, l, spec->params, out, err);
+    rc = spec->finetune ? finetune_params(spec->model, spec->finetune, &params, err)
+                        : params_build(spec->model, &params, err);
     if (rc < 0)
         return rc;
     rc = fullest_find(spec, l, &params, out, err);

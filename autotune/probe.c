@@ -53,7 +53,7 @@ static int views_read(const struct json_doc *doc, struct probe *p, struct err *e
         if ((rc = view_read(doc, o, &p->view[p->n_views++], err)) < 0)
             return rc;
     }
-    if (p->n_views == 0)
+    if (p->n_views == 0 && p->ranks == 1)
         return err_set(err, ERR_INPUT, "%s: layer is missing or empty", doc->name);
     return 0;
 }
@@ -69,17 +69,18 @@ static int probe_read(const struct json_doc *doc, struct probe *p, struct err *e
         return err_set(err, ERR_INPUT, "%s: ranks is missing or below 1", doc->name);
     if ((rc = number(doc, root, "fma_flops", false, &p->fma_flops, err)) < 0)
         return rc;
-    if ((rc = number(doc, root, "update_elements", false, &p->update_elements, err)) < 0)
+    if ((rc = views_read(doc, p, err)) < 0)
         return rc;
-    if ((rc = number(doc, root, "update_s", false, &p->update_s, err)) < 0)
+    bool messages_only = p->n_views == 0;
+    if ((rc = number(doc, root, "update_elements", messages_only, &p->update_elements, err)) < 0)
         return rc;
-    if ((rc = number(doc, root, "norm_s", false, &p->norm_s, err)) < 0)
+    if ((rc = number(doc, root, "update_s", messages_only, &p->update_s, err)) < 0)
+        return rc;
+    if ((rc = number(doc, root, "norm_s", messages_only, &p->norm_s, err)) < 0)
         return rc;
     if ((rc = number(doc, root, "latency_s", p->ranks == 1, &p->latency_s, err)) < 0)
         return rc;
-    if ((rc = number(doc, root, "bus_bytes_per_s", p->ranks == 1, &p->bus_bytes, err)) < 0)
-        return rc;
-    return views_read(doc, p, err);
+    return number(doc, root, "bus_bytes_per_s", p->ranks == 1, &p->bus_bytes, err);
 }
 
 int probe_parse(const char *text, size_t len, const char *name, struct probe *out, struct err *err)
@@ -178,7 +179,7 @@ static int probe_in(struct sched *s, const char *dir, const struct probe_spec *s
                                    (long long)spec->seq.h, (long long)spec->seq.w);
     const char *args[] = {"probe", "--json", "--dtype", dtype_names[spec->dtype],
                           "--blas", spec->blas, "--model", model, "--seq", seq,
-                          "--out", json, NULL};
+                          "--out", json, spec->messages_only ? "--messages" : NULL, NULL};
     int rc;
     if (!log || !json || !model || !seq) {
         rc = err_set(err, ERR_NOMEM, "out of memory");
@@ -311,16 +312,25 @@ static void compute_fit(const struct probe *p, const struct cost_spec *cost, str
 }
 
 /* Returns by which share products take longer, for each further core, when others compute. */
-static double loss_of(const struct probe *one, const struct probe *many, int64_t cores)
+static double loss_of(const struct probe *one, const struct probe *apart)
 {
-    int at = (one->n_views < many->n_views ? one->n_views : many->n_views) - 1;
-    double others = fmin((double)many->ranks, fmax(1, (double)cores)) - 1;
-    double longer = many->view[at].gemm_s / one->view[at].gemm_s - 1;
-    return others > 0 ? fmin(10, fmax(0, longer / others)) : 0;
+    int n = one->n_views < apart->n_views ? one->n_views : apart->n_views;
+    double others = (double)apart->ranks - 1;
+    if (others < 1 || n < 1)
+        return 0;
+    double longer = apart->view[n - 1].gemm_s / one->view[n - 1].gemm_s - 1;
+    return fmin(10, fmax(0, longer / others));
 }
 
-void probe_rates(const struct probe *one, const struct probe *many, const struct cost_spec *cost,
-                 struct device *device, struct cost_rates *out)
+/* Takes what messages take, unless the probe had one rank alone. */
+static void comm_fit(const struct probe *p, struct cost_comm *out)
+{
+    if (p->ranks > 1)
+        *out = (struct cost_comm){p->latency_s, p->bus_bytes};
+}
+
+void probe_rates(const struct probe *one, const struct probe *apart, const struct probe *shared,
+                 const struct cost_spec *cost, struct device *device, struct cost_rates *out)
 {
     double stat = (double)dtype_bytes(dtype_stat(cost->dtype)),
            w = (double)dtype_bytes(cost->dtype);
@@ -332,11 +342,9 @@ void probe_rates(const struct probe *one, const struct probe *many, const struct
     compute_fit(one, cost, &r);
     r.update_bytes = one->update_elements * (7 * stat + (w < stat ? w : 0)) / one->update_s;
     r.norm_bytes = one->update_elements * stat / one->norm_s;
-    r.rank_loss = loss_of(one, many, cost->cores);
-    if (many->ranks > 1) {
-        r.comm_latency_s = many->latency_s;
-        r.comm_bytes = many->bus_bytes;
-    }
+    r.rank_loss = loss_of(one, apart);
+    comm_fit(apart, &r.comm);
+    comm_fit(shared, &r.comm_shared);
     d.memory_bytes_per_s = r.copy_bytes;
     d.gemm_efficiency = fmin(1, r.gemm.flops_s / one->fma_flops);
     d.attn_fwd_efficiency = fmin(1, r.attention.flops_s / one->fma_flops);

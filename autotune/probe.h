@@ -27,7 +27,7 @@ struct probe_view {
 struct probe {
     int64_t ranks;
     double fma_flops; /* per rank */
-    int n_views;
+    int n_views; /* 0: only messages were measured */
     struct probe_view view[COST_CURVE];
     double update_elements, update_s, norm_s;
     double latency_s, bus_bytes;              /* 0 with one rank */
@@ -38,14 +38,16 @@ struct probe_spec {
     struct seq seq; /* tokens of a sample */
     enum dtype dtype;
     const char *blas;
+    bool messages_only; /* computation is not measured: n_views will be 0 */
 };
 /* Runs the probe as a step of s, so that on Slurm the ranks lie on the nodes of the allocation. */
 int probe_run(struct sched *s, const struct probe_spec *spec, int64_t ranks, struct probe *out,
               struct err *err);
 int probe_parse(const char *text, size_t len, const char *name, struct probe *out, struct err *err);
-/* Derives rates and this machine's device from a probe of one rank and one of several (`many` may
- * equal `one`). `cost` is open, and says of which model. */
-void probe_rates(const struct probe *one, const struct probe *many, const struct cost_spec *cost,
-                 struct device *device, struct cost_rates *out);
+/* Derives rates and this machine's device from probes of one rank, of as many as have a core each,
+ * and of more, which share cores. The same probe may stand for several. `cost` is open, and says of
+ * which model. */
+void probe_rates(const struct probe *one, const struct probe *apart, const struct probe *shared,
+                 const struct cost_spec *cost, struct device *device, struct cost_rates *out);
 
 #endif

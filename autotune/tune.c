@@ -105,21 +105,23 @@ static int machine_probe(struct tune *t, struct err *err)
 {
     const struct tune_conf *c = &t->conf;
     struct probe_spec spec = {c->bin_dir, &c->run->model, c->seq, c->run->dtype, c->blas};
-    struct probe one, many;
+    struct probe probes[3];
     int64_t most = 1;
     int rc;
     for (size_t i = 0; i < c->n_ranks; i++)
         most = num_max_i64(most, c->ranks[i]);
-    probe_say(c, 1);
-    if ((rc = probe_run(c->sched, &spec, 1, &one, err)) < 0)
-        return rc;
-    many = one;
-    if (most > 1) {
-        probe_say(c, most);
-        if ((rc = probe_run(c->sched, &spec, most, &many, err)) < 0)
+    /* alone, with a core each, and sharing cores, of which only messages are looked at */
+    const int64_t ranks[] = {1, num_min_i64(most, num_max_i64(1, c->cores)), most};
+    for (int i = 0; i < 3; i++) {
+        probes[i] = probes[i > 0 ? i - 1 : 0];
+        if (i > 0 && ranks[i] == ranks[i - 1])
+            continue;
+        probe_say(c, ranks[i]);
+        spec.messages_only = i == 2;
+        if ((rc = probe_run(c->sched, &spec, ranks[i], &probes[i], err)) < 0)
             return rc;
     }
-    probe_rates(&one, &many, &t->cost, &t->device, &t->rates);
+    probe_rates(&probes[0], &probes[1], &probes[2], &t->cost, &t->device, &t->rates);
     return 0;
 }
 
@@ -145,17 +147,14 @@ static int items_fit(struct tune *t, struct err *err)
 
 /* Finds what needs no measurement: how much memory each layout takes, and whether the machine has
  * it. */
-static int items_plan(struct tune *t, struct err *err)
+static int items_plan(struct tune *t, const struct param_list *params, struct err *err)
 {
     const struct run *run = t->conf.run;
-    struct held_spec memory = {&run->model,
-                                 t->conf.seq,
-                                 run->stages[0].gbs,
-                                 run->dtype,
-                                 run->adamw.ema_decay > 0,
-                                 &run->finetune,
-                                 run->moments == MOMENTS_BF16,
-                                 run->residual == RESIDUAL_F32};
+    struct held_spec memory = {.model = &run->model, .seq = t->conf.seq,
+                               .gbs = run->stages[0].gbs, .dtype = run->dtype,
+                               .ema = run->adamw.ema_decay > 0, .finetune = &run->finetune,
+                               .params = params, .moments_bf16 = run->moments == MOMENTS_BF16,
+                               .residual_wide = run->residual == RESIDUAL_F32};
     t->items = calloc(t->space.n, sizeof *t->items);
     t->trial_ids = calloc(t->space.n, sizeof *t->trial_ids);
     if (!t->items || !t->trial_ids)
@@ -173,6 +172,18 @@ static int items_plan(struct tune *t, struct err *err)
                                MIN_FIT, t->conf.repeats};
     search_init(&t->search, t->items, t->space.n, &conf);
     return items_fit(t, err);
+}
+
+/* Plans the memory of all layouts from one list of parameters. */
+static int memory_plan(struct tune *t, struct err *err)
+{
+    struct param_list params;
+    int rc = finetune_params(&t->conf.run->model, &t->conf.run->finetune, &params, err);
+    if (rc < 0)
+        return rc;
+    rc = items_plan(t, &params, err);
+    params_release(&params);
+    return rc;
 }
 
 static int cost_open(struct tune *t, struct err *err)
@@ -223,7 +234,7 @@ int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err)
         return rc;
     if ((rc = space_check(&spec, &t->space, err)) < 0)
         return rc;
-    if ((rc = items_plan(t, err)) < 0)
+    if ((rc = memory_plan(t, err)) < 0)
         return rc;
     if ((rc = cost_open(t, err)) < 0)
         return rc;

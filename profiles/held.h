@@ -24,6 +24,8 @@ struct held_spec {
     enum dtype dtype;
     bool ema;
     const struct finetune *finetune; /* NULL: everything is trained */
+    /* the model's list, where many layouts are asked for; NULL: it is built for each */
+    const struct param_list *params;
     bool moments_bf16, residual_wide;
     bool gpus;       /* ranks compute on them */
     bool ckpt_async; /* checkpoints are written in the background, on GPUs from a copy */

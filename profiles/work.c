@@ -351,7 +351,7 @@ void work_build(const struct work_spec *spec, const struct layout *l, struct wor
     out->act_bytes = s.w_bytes;
     out->encoder_bytes = (double)spec->encoder_bytes;
     elements_of(&s, l);
-    if (spec->stack->kind == STACK_REEL && model_is_video(spec->model))
+    if (spec->stack->kind == STACK_REEL && model_is_trainable(spec->model))
         work_reel_parts(spec, l, out);
     else
         stack_parts(&s, l);

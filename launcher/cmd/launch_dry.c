@@ -36,13 +36,13 @@ static double space_free(const char *dir)
 static void budget_make(const struct launch_dry *d, struct budget *b)
 {
     const struct run *run = d->run;
-    struct held_spec spec = {&run->model, d->plan->seq, d->plan->gbs, run->dtype,
-                               run->adamw.ema_decay > 0,
-                               &run->finetune,
-                               run->moments == MOMENTS_BF16,
-                               run->residual == RESIDUAL_F32,
-                               run->resources.gpus_per_node > 0,
-                               run->ckpt_async};
+    struct held_spec spec = {.model = &run->model, .seq = d->plan->seq, .gbs = d->plan->gbs,
+                             .dtype = run->dtype, .ema = run->adamw.ema_decay > 0,
+                             .finetune = &run->finetune,
+                             .moments_bf16 = run->moments == MOMENTS_BF16,
+                             .residual_wide = run->residual == RESIDUAL_F32,
+                             .gpus = run->resources.gpus_per_node > 0,
+                             .ckpt_async = run->ckpt_async};
     struct memory_bytes bytes;
     int64_t saved = 0;
     struct err why = {0};

@@ -12,7 +12,7 @@
 static const struct cost_rates rates = {
     .gemm = {5e10, 1e11}, .attention = {3e10, 1e11}, .attention_backward = 2, .copy_bytes = 1e10,
     .input_s = 1e-9, .update_bytes = 1e10, .norm_bytes = 1e10, .rank_loss = 0.05,
-    .comm_latency_s = 1e-6, .comm_bytes = 1e9, .overhead_s = 1e-3};
+    .comm = {1e-6, 1e9}, .comm_shared = {1e-6, 1e9}, .overhead_s = 1e-3};
 
 static struct model tiny(void)
 {
@@ -138,7 +138,7 @@ static void cost_properties(void **state)
         struct cost_fit fit;
         struct cost_rates wide = rates;
         wide.copy_bytes *= 2;
-        wide.comm_bytes *= 2;
+        wide.comm.bytes_s *= 2, wide.comm_shared.bytes_s *= 2;
         assert_ok(cost_terms(&spec, &rates, &s.items[i], terms, &err), &err);
         assert_ok(cost_terms(&spec, &wide, &s.items[i], better, &err), &err);
         cost_fit_init(&fit);
@@ -218,6 +218,28 @@ static void cores_are_shared(void **state)
     assert_true(update <= a[COST_OPTIMIZER]);
 }
 
+/* Half a link's bandwidth moves the terms of messages alone, and that of ranks which share cores only
+ * theirs. */
+static void links_move_their_terms(void **state)
+{
+    struct model m = tiny();
+    struct cost_spec spec = spec_of(&m, 2);
+    struct cost_rates slow = rates;
+    double a[COST_TERMS], b[COST_TERMS];
+    (void)state;
+    slow.comm.bytes_s /= 2;
+    terms_of(&spec, &rates, "tp=3,dp=2,zero=2", a);
+    terms_of(&spec, &slow, "tp=3,dp=2,zero=2", b);
+    for (int t = 0; t < COST_TERMS; t++)
+        assert_true(a[t] == b[t]); /* six ranks on two cores */
+    spec.cores = 6;
+    terms_of(&spec, &rates, "tp=3,dp=2,zero=2", a);
+    terms_of(&spec, &slow, "tp=3,dp=2,zero=2", b);
+    for (int t = 0; t < COST_TERMS; t++)
+        assert_true(t == COST_TP || t == COST_GATHER || t == COST_DP_REDUCE ? b[t] > a[t]
+                                                                          : b[t] == a[t]);
+}
+
 /* What the busiest stage does not do in its own micro-batches is the bubble: of two equal halves,
  * with as much beside the layers, as long as the other's micro-batch. */
 static void bubble_by_hand(void **state)
@@ -266,7 +288,7 @@ static void probe_is_fitted(void **state)
                                  {t[COST_ATTENTION] / 3, t[COST_ATTENTION] * 2 / 3},
                                  t[COST_ELEMENTWISE] * (i == 2 ? 1.5 : 1), t[COST_INPUTS]};
     }
-    probe_rates(&probe, &probe, &spec, &device, &found);
+    probe_rates(&probe, &probe, &probe, &spec, &device, &found);
     assert_close(found.gemm.flops_s, 5e10, 1e-6, "gemm");
     assert_close(found.gemm.bytes_s, 1e11, 1e-6, "gemm's bytes");
     assert_close(found.attention.flops_s, 3e10, 1e-6, "attention");
@@ -304,7 +326,7 @@ int main(void)
         cmocka_unit_test(memory_orders), cmocka_unit_test(units_in_use_are_planned),
         cmocka_unit_test(pipelines_hold_more), cmocka_unit_test(cost_properties),
         cmocka_unit_test(state_by_hand), cmocka_unit_test(cores_are_shared),
-        cmocka_unit_test(bubble_by_hand), cmocka_unit_test(probe_is_fitted),
+        cmocka_unit_test(links_move_their_terms), cmocka_unit_test(bubble_by_hand), cmocka_unit_test(probe_is_fitted),
         cmocka_unit_test(fit_learns)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,7 @@ static struct search_item *items_make(const struct model *m, size_t *n)
     static const struct cost_rates rates = {
         .gemm = {5e10, 1e11}, .attention = {3e10, 1e11}, .attention_backward = 2, .copy_bytes = 1e10,
         .input_s = 1e-9, .update_bytes = 1e10, .norm_bytes = 1e10, .rank_loss = 0.05,
-        .comm_latency_s = 1e-6, .comm_bytes = 1e9, .overhead_s = 1e-3};
+        .comm = {1e-6, 1e9}, .comm_shared = {1e-6, 1e9}, .overhead_s = 1e-3};
     struct space_spec in = {m, {1, 8, 8}, 16, (const int64_t[]){1, 2, 4}, 3};
     struct cost_spec spec = {.model = m, .seq = {1, 8, 8}, .gbs = 16, .dtype = DTYPE_F32,
                              .cores = 4, .ema = true};

@@ -31,6 +31,7 @@ static const struct opt opts[] = {
     {"blas", 0, OPT_ENUM, "NAME",
      "matrix products by our own kernels or OpenBLAS", .fallback = "own",
      .choices = device_products},
+    {"messages", 0, OPT_BOOL, NULL, "measure messages alone"},
     {"out", 0, OPT_TEXT, "FILE", "write to this file instead of standard output"},
 };
 const struct opt_cmd train_cmd_probe = {
@@ -47,6 +48,7 @@ struct probe {
     struct compute compute;
     struct probe_model_spec spec;
     struct probe_views views;
+    bool messages_only;
     void *buffer;
     double fma, latency_s, bus_bytes;
 };
@@ -59,6 +61,8 @@ static int rates_measure(struct probe *p, struct err *err)
         return rc;
     p->compute.dev->fill(p->compute.dev, p->buffer, 0, REDUCE_BYTES, p->compute.stream);
     p->fma = fma_rate(p->spec.dtype);
+    if (p->messages_only)
+        return 0;
     /* the model's messages are none: they would change what the world is bound to */
     comm_bind(p->world, NULL, NULL, NULL);
     rc = probe_model_run(&p->compute, &p->spec, &p->views, err);
@@ -212,6 +216,7 @@ int train_cmd_probe_run(const struct opt_values *v, int argc, char **argv, struc
     enum ops_blas blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN;
     struct err why = {0};
     int rc;
+    p.messages_only = opt_bool(v, "messages");
     if (seq_parse(opt_text(v, "seq"), "--seq", &p.spec.seq, &why) < 0)
         return err_set(err, ERR_USAGE, "%s", why.text);
     if ((rc = model_load(opt_text(v, "model"), &p.spec.model, err)) < 0)

@@ -249,8 +249,8 @@ static int update_repeat(struct compute *compute, const struct ops_sumsq *norm,
     return 0;
 }
 
-/* Measures norm and update of n elements that follow one another: gradient, weight, moments, and the
- * compute weight where that is another. */
+/* Measures norm and update of n elements that follow one another: gradient, weight, moments, and
+ * the compute weight where that is another. */
 static int update_of(struct compute *compute, char *state, struct update_block *block, int64_t n,
                      struct probe_views *out, struct err *err)
 {
