@@ -117,6 +117,16 @@ static void orphans(const struct site_facts *f, struct site_promise *out)
         f->site->proctrack);
 }
 
+static void bound(const struct site_facts *f, struct site_promise *out)
+{
+    bool binds = strstr(f->site->task, "affinity") || strstr(f->site->task, "cgroup");
+    say(out, "ranks are bound", binds ? SITE_HOLDS : SITE_PARTLY,
+        "set TaskPlugin=task/affinity,task/cgroup",
+        binds ? "%s keeps ranks on the processors beside their GPU"
+              : "%s binds nothing: ranks may run far from their GPU and NIC",
+        f->site->task[0] ? f->site->task : "TaskPlugin is not told, and");
+}
+
 static void remembered(const struct site_facts *f, struct site_promise *out)
 {
     bool kept = f->site->accounting[0] &&
@@ -191,7 +201,8 @@ static void one_at_a_time(const struct site_facts *f, struct site_promise *out)
 void site_check(const struct site_facts *f, struct site_promise out[SITE_PROMISES])
 {
     static void (*const checks[SITE_PROMISES])(const struct site_facts *, struct site_promise *) = {
-        comes_back, notice, lead, back_soon, orphans, remembered, mpi, shared, one_at_a_time};
+        comes_back, notice, lead, back_soon, orphans, bound, remembered, mpi, shared,
+        one_at_a_time};
     for (int i = 0; i < SITE_PROMISES; i++)
         checks[i](f, &out[i]);
 }

@@ -29,7 +29,7 @@ struct site_facts {
  * the kill; INFINITY if there is none. */
 double site_lead_s(const struct slurm_site *s, const struct sched_partition *p);
 
-enum { SITE_PROMISES = 9 };
+enum { SITE_PROMISES = 10 };
 void site_check(const struct site_facts *f, struct site_promise out[SITE_PROMISES]);
 
 /* Names the type of a path's file system (f_type of statfs(2)): "local" for disk and memory file

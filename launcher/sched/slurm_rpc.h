@@ -54,6 +54,7 @@ struct slurm_site {
     const char *version;      /* "22.05.8" */
     const char *preempt_type; /* "preempt/partition_prio" */
     const char *proctrack;    /* "proctrack/cgroup" */
+    const char *task;         /* "task/affinity,task/cgroup" */
     const char *topology;     /* "topology/tree" */
     const char *accounting;   /* "accounting_storage/none" */
     bool job_requeue;         /* JobRequeue: jobs may be run again unless they say otherwise */

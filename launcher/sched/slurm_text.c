@@ -447,6 +447,7 @@ int slurm_text_site(const char *config, const char *partitions, const char *node
         .version = setting(config, "SLURM_VERSION", arena),
         .preempt_type = setting(config, "PreemptType", arena),
         .proctrack = setting(config, "ProctrackType", arena),
+        .task = setting(config, "TaskPlugin", arena),
         .topology = setting(config, "TopologyPlugin", arena),
         .accounting = setting(config, "AccountingStorageType", arena),
         .job_requeue = whole(setting(config, "JobRequeue", arena)) == 1,

@@ -78,6 +78,7 @@ void slurm_wire_site_write(const struct slurm_site *s, struct json_out *o)
     json_put_text(o, "version", s->version);
     json_put_text(o, "preempt_type", s->preempt_type);
     json_put_text(o, "proctrack", s->proctrack);
+    json_put_text(o, "task", s->task);
     json_put_text(o, "topology", s->topology);
     json_put_text(o, "accounting", s->accounting);
     json_put_bool(o, "job_requeue", s->job_requeue);
@@ -127,6 +128,7 @@ int slurm_wire_site_read(const cJSON *v, struct arena *arena, struct slurm_site 
         .version = text_of(v, "version", arena, &failed),
         .preempt_type = text_of(v, "preempt_type", arena, &failed),
         .proctrack = text_of(v, "proctrack", arena, &failed),
+        .task = text_of(v, "task", arena, &failed),
         .topology = text_of(v, "topology", arena, &failed),
         .accounting = text_of(v, "accounting", arena, &failed),
         .job_requeue = cJSON_IsTrue(json_member(v, "job_requeue")),

@@ -610,6 +610,7 @@ static void test_site(void **state)
         "300 sec\n"
         "SlurmdTimeout           = 250 sec\nPreemptMode             = REQUEUE\nPreemptType         "
         "    = preempt/partition_prio\n"
+        "TaskPlugin              = task/affinity,task/cgroup\n"
         "ProctrackType           = proctrack/cgroup\nSLURM_VERSION           = 22.05.8\n"
         "SlurmctldParameters     = preempt_send_user_signal\nTopologyPlugin          = "
         "topology/tree\n"
@@ -628,6 +629,7 @@ static void test_site(void **state)
     assert_string_equal(s.site.name, "west");
     assert_string_equal(s.version, "22.05.8");
     assert_string_equal(s.proctrack, "proctrack/cgroup");
+    assert_string_equal(s.task, "task/affinity,task/cgroup");
     assert_true(s.site.kill_wait_s == 30 && s.site.requeue_delay_s == 5 && s.site.user_signal &&
                 s.job_requeue && s.min_job_age_s == 300);
     assert_true(s.site.node_timeout_s == 250);
