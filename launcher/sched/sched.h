@@ -1,5 +1,5 @@
-/* sched: one interface to whatever runs jobs: this machine ("local"), Slurm ("slurm"), later a
- * simulator.
+/* sched: one interface to whatever runs jobs: this machine ("local"), Slurm ("slurm"), and for
+ * tests a simulated cluster (sim.h).
  *
  * The idea: a job is known by a token that the submitter chose before it submitted. Submitting a
  * token twice gives the same job, so a launcher that was killed at any moment submits again and

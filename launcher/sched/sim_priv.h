@@ -1,0 +1,183 @@
+/* sim_priv: what the files of the simulated cluster share: its state, events, transitions. */
+#ifndef LAUNCHER_SCHED_SIM_PRIV_H
+#define LAUNCHER_SCHED_SIM_PRIV_H
+
+#include <stdint.h>
+
+#include "launcher/sched/sim.h"
+
+/* ---- events to come ---- */
+
+enum sim_tick {
+    TICK_READY,     /* a requeued job may start again */
+    TICK_END,       /* an execution ends by itself */
+    TICK_NOTICE,    /* the signal before the time limit is due */
+    TICK_LIMIT,
+    TICK_TERM,      /* the grace of a preemption is over */
+    TICK_KILL,
+    TICK_STEP_END,
+    TICK_STEP_TERM,
+    TICK_STEP_KILL,
+    TICK_NODE_FAIL,
+    TICK_NODE_LOST, /* the controller gives a silent node up */
+    TICK_NODE_BACK
+};
+/* Nothing is taken out of the heap: an event that is not due any more is passed over, because the
+ * job has another execution, or another time stands in it. */
+struct sim_event {
+    double at_s;
+    int64_t order;   /* of events of one moment */
+    enum sim_tick tick;
+    int64_t id, run; /* job, step or node; which execution, or failure, of it */
+};
+struct sim_heap {
+    struct sim_event *v;
+    size_t n, cap;
+};
+
+/* ---- nodes, jobs, steps ---- */
+
+struct sim_node {
+    int cores_free, gpus_free;
+    bool silent;         /* it has failed; nobody knows */
+    bool down;           /* it was given up */
+    int64_t failures;
+    double down_s, booted_s; /* when it was last given up, and last came back; 0: never */
+};
+
+/* Says why a job was asked to stop. A later wish replaces an earlier one only if its value is
+ * higher. */
+enum sim_stop {
+    SIM_STOP_NONE,
+    SIM_STOP_LIMIT,
+    SIM_STOP_PREEMPT,
+    SIM_STOP_REQUEUE,
+    SIM_STOP_CANCEL
+};
+
+struct sim_job {
+    int64_t id;
+    struct sched_spec spec; /* texts in the arena of the cluster */
+    const struct sim_partition *partition;
+    enum sched_state state;
+    enum sim_stop stop;
+    const char *reason;
+    int restarts, exit_code, exit_signal;
+    int64_t run;            /* number of the present execution among all, 0: none */
+    int64_t after;          /* 0: none */
+    double submitted_s, started_s, ended_s; /* 0: not yet */
+    double ready_s;         /* it does not start before */
+    double end_s, limit_s;  /* when it ends by itself; at its limit; INFINITY: never */
+    double end_left_s, limit_left_s; /* while it is suspended */
+    struct sim_outcome outcome;
+    int *where;             /* its nodes, of room for spec.nodes */
+    bool *banned;           /* nodes that it excludes; NULL: none */
+    bool holds;             /* its nodes' cores are taken */
+    bool stuck;             /* a node of it is silent */
+    bool termed;            /* it got SIGTERM, and will be killed */
+    bool noticed;
+};
+
+struct sim;
+struct sim_step {
+    struct sched_step base;
+    struct sim *sim;
+    struct sim_step *next;
+    int64_t id, job;        /* job 0: none */
+    struct sched_step_spec spec; /* while it starts; then its ranks alone */
+    int cores, nodes;
+    int *where;
+    double end_s;
+    bool stuck;
+    struct sim_outcome outcome;
+    struct sched_step_status status;
+};
+
+struct sim {
+    struct sched base;
+    struct sim_conf conf;
+    struct arena arena;     /* owns texts, partitions */
+    struct sched_partition *partitions;
+    double now_s;
+    int64_t orders, runs, calls, steps_made;
+    struct sim_heap heap;
+    struct sim_node *nodes;
+    int nodes_up;
+    struct sim_job **jobs, **queue, **active; /* all by number; those that wait, in order; those
+                                               * with an execution, suspended ones too */
+    size_t n_jobs, n_queue, n_active, cap;
+    bool dirty;             /* something changed that may let a job start */
+    bool answer_lost;       /* of the call that is being served */
+    struct sim_step *steps; /* that have not ended */
+    int64_t self;           /* the job that the caller is in, 0: none */
+    int steps_cores;        /* taken by steps, of each node */
+    int *room;              /* scratch: cores of each node, while room is made */
+    struct sched_site site;
+};
+
+static inline struct sim *sim_of(struct sched *s)
+{
+    return (struct sim *)s;
+}
+
+/* What is drawn, each from numbers of its own. */
+enum sim_draw { SIM_DRAW_NOISE, SIM_DRAW_SILENT, SIM_DRAW_LOST, SIM_DRAW_SLOW, SIM_DRAW_NODE };
+/* Returns a number in (0,1). */
+double sim_draw(const struct sim *s, enum sim_draw what, int64_t i);
+
+/* ---- time (sim_time.c) ---- */
+
+/* Plans an event; at_s INFINITY: none. */
+void sim_plan(struct sim *s, double at_s, enum sim_tick tick, int64_t id, int64_t run);
+/* Lets everything happen that is due until then, and stops there. */
+void sim_run_until(struct sim *s, double until_s);
+void sim_tell(struct sim *s, enum sim_what what, int64_t id, int detail);
+
+/* ---- jobs (sim_job.c) ---- */
+
+int sim_find(const struct sim *s, const char *id, struct sim_job **out, struct err *err);
+
+void sim_job_start(struct sim *s, struct sim_job *j); /* on the nodes of j->where */
+void sim_job_ask(struct sim *s, struct sim_job *j, enum sim_stop stop, const char *reason);
+/* Ends an execution; node: the one that was lost with it, -1: none. */
+void sim_job_end(struct sim *s, struct sim_job *j, int node);
+/* Gives the execution a signal; what it makes of it may change its end. */
+void sim_job_hear(struct sim *s, struct sim_job *j, int signo, bool to_all);
+void sim_job_suspend(struct sim *s, struct sim_job *j);
+void sim_job_resume(struct sim *s, struct sim_job *j);
+void sim_job_event(struct sim *s, const struct sim_event *e);
+
+/* ---- places (sim_pass.c) ---- */
+
+void sim_enqueue(struct sim *s, struct sim_job *j);
+void sim_dequeue(struct sim *s, struct sim_job *j);
+void sim_pass(struct sim *s); /* starts what can start, and has room made */
+void sim_hold(struct sim *s, struct sim_job *j, bool takes);
+
+/* ---- nodes (sim_node.c) ---- */
+
+/* Returns the number of the node of this name, -1: there is none. */
+int sim_node_of(const struct sim *s, const char *name);
+int sim_nodes_start(struct sim *s, struct err *err);
+void sim_node_event(struct sim *s, const struct sim_event *e);
+int sim_lost_node(struct sched *s, const char *nodes, const struct sched_loss *loss,
+                  char node[SCHED_ID_BYTES], struct err *err);
+
+/* ---- steps (sim_step.c) ---- */
+
+int sim_step_start(struct sched *s, const struct sched_step_spec *spec, struct sched_step **out,
+                   struct err *err);
+int sim_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out,
+                  struct err *err);
+int sim_step_signal(struct sched_step *step, int signo, struct err *err);
+void sim_step_free(struct sched_step *step);
+void sim_step_event(struct sim *s, const struct sim_event *e);
+/* Ends what runs of a job's steps; node: on this one alone, -1: all. job 0: of steps outside. */
+void sim_steps_lose(struct sim *s, int64_t job, int node);
+
+/* Returns the outcome that the test gives, with the noise of the duration. */
+struct sim_outcome sim_ask_run(struct sim *s, const struct sim_exec *exec);
+struct sim_outcome sim_ask_hear(struct sim *s, const struct sim_exec *exec, int signo,
+                                const struct sim_outcome *now);
+
+#endif
