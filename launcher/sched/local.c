@@ -572,22 +572,6 @@ out:
 
 /* ---- inside a job ---- */
 
-/* Makes a step's environment. The job's own variables go along, so that a step finds its job and
- * its processes are known by the marker. */
-static int step_env(const struct sched_self *self, const char *const *base, struct arena *texts,
-                    const char ***out, struct err *err)
-{
-    const char *own[6] = {NULL};
-    if (self->id[0]) {
-        own[0] = arena_printf(texts, "REEL_JOB_ID=%s", self->id);
-        own[1] = arena_printf(texts, "REEL_RUN_TOKEN=%s", self->token);
-        own[2] = arena_printf(texts, "REEL_JOB_RESTART=%d", self->restarts);
-        own[3] = arena_printf(texts, "REEL_JOB_CORES=%d", self->cores_per_node);
-        own[4] = "REEL_JOB_SCHED=local";
-    }
-    return local_env_merge(base, own, out, err);
-}
-
 static int local_step_start_op(struct sched *s, const struct sched_step_spec *spec,
                                struct sched_step **out, struct err *err)
 {
@@ -600,7 +584,7 @@ static int local_step_start_op(struct sched *s, const struct sched_step_spec *sp
     if (rc < 0)
         return rc;
     l->steps.cores = sched_self(s, &self, NULL) == 0 ? self.cores_per_node : l->steps.machine.cores;
-    if ((rc = step_env(&self, spec->env, &texts, &env, err)) == 0)
+    if ((rc = local_step_env("local", &self, spec->env, &texts, &env, err)) == 0)
         rc = local_step_start(&l->steps, spec, env, out, err);
     free(env);
     arena_release(&texts);

@@ -147,7 +147,13 @@ int local_step_start(struct local_steps *steps, const struct sched_step_spec *sp
 int local_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out,
                     struct err *err);
 int local_step_signal(struct sched_step *step, int signo, struct err *err);
+void local_step_signal_all(struct sched_step *step, int signo); /* every process of it */
 void local_step_free(struct sched_step *step);
+
+/* Makes a step's environment; *out is new (free the array only). The job's own variables go along,
+ * so that a step finds its job and its processes are known by the marker. */
+int local_step_env(const char *kind, const struct sched_self *self, const char *const *base,
+                   struct arena *texts, const char ***out, struct err *err);
 
 /* Joins a base environment and "K=V" entries of its own, which win; *out is new (free the array
  * only). */

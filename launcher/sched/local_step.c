@@ -178,6 +178,21 @@ static void watcher_main(struct watcher *w, pid_t caller)
 
 /* ---- the caller's side ---- */
 
+int local_step_env(const char *kind, const struct sched_self *self, const char *const *base,
+                   struct arena *texts, const char ***out, struct err *err)
+{
+    const char *own[7] = {NULL};
+    if (self->id[0]) {
+        own[0] = arena_printf(texts, "REEL_JOB_ID=%s", self->id);
+        own[1] = arena_printf(texts, "REEL_RUN_TOKEN=%s", self->token);
+        own[2] = arena_printf(texts, "REEL_JOB_RESTART=%d", self->restarts);
+        own[3] = arena_printf(texts, "REEL_JOB_CORES=%d", self->cores_per_node);
+        own[4] = arena_printf(texts, "REEL_JOB_NODES=%d", self->nodes);
+        own[5] = arena_printf(texts, "REEL_JOB_SCHED=%s", kind);
+    }
+    return local_env_merge(base, own, out, err);
+}
+
 /* Reads one whole message; 0 at end of file. */
 static ssize_t hear(int fd, void *message, size_t n)
 {
@@ -308,6 +323,13 @@ int local_step_signal(struct sched_step *step, int signo, struct err *err)
     struct local_step *st = (struct local_step *)step;
     int rc = st->status.ended ? 0 : proc_signal(st->first, signo, err);
     return rc == ERR_NOT_FOUND ? 0 : rc;
+}
+
+void local_step_signal_all(struct sched_step *step, int signo)
+{
+    struct local_step *st = (struct local_step *)step;
+    if (!st->status.ended)
+        proc_signal_below(st->watcher, signo, local_is_keeper, (void *)st->owner->spool);
 }
 
 void local_step_free(struct sched_step *step)

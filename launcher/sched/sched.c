@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "base/num.h"
 #include "launcher/sched/local.h"
+#include "launcher/sched/sim.h"
 #include "launcher/sched/slurm.h"
 
 static const struct {
@@ -159,6 +160,8 @@ int sched_open(const char *kind, const char *home, struct sched **out, struct er
         return sched_local_open(home, out, err);
     if (strcmp(kind, "slurm") == 0)
         return sched_slurm_open(home, out, err);
+    if (strcmp(kind, "sim") == 0) /* of tests alone: the error does not offer it */
+        return sched_sim_attach(home, out, err);
     return err_set(err, ERR_INPUT, "scheduler '%s' is not known: give local or slurm", kind);
 }
 

@@ -320,8 +320,8 @@ struct sched_step {
 
 /* ---- calls; they check what is common to all implementations ---- */
 
-/* Opens a scheduler. kind: "local" or "slurm". home: REEL_HOME, absolute. Touches nothing on disk
- * until something is submitted. */
+/* Opens a scheduler. kind: "local" or "slurm"; for tests "sim" (sim.h). home: REEL_HOME, absolute.
+ * Touches nothing on disk until something is submitted. */
 int sched_open(const char *kind, const char *home, struct sched **out, struct err *err);
 void sched_close(struct sched *s); /* NULL is fine; jobs go on */
 

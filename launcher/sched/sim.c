@@ -275,7 +275,7 @@ static int job_fill(const struct sim *s, const struct sim_job *j, const char *id
         .state = j->state,
         .priority = j->spec.priority, .restarts = j->restarts,
         .nodes = j->spec.nodes,
-        .cores_per_node = j->spec.cores_per_node ? j->spec.cores_per_node : s->conf.cores_per_node,
+        .cores_per_node = sim_cores_of(s, j),
         .submitted_at = j->submitted_s, .started_at = j->started_s, .ended_at = j->ended_s,
         .exit_code = j->exit_code, .exit_signal = j->exit_signal,
         .reason = reason_of(s, j, &out->arena), .run = ""};

@@ -27,6 +27,7 @@
 #ifndef LAUNCHER_SCHED_SIM_H
 #define LAUNCHER_SCHED_SIM_H
 
+#include <signal.h>
 #include <stdint.h>
 
 #include "launcher/sched/sched.h"
@@ -45,7 +46,7 @@ struct sim_exec {
     int ranks;            /* of a step; 0 for a job */
     int restarts;
     const int *where;     /* numbers of its nodes, ascending */
-    int nodes;
+    int nodes, cores;     /* cores of each */
     double now_s;         /* UTC Unix seconds of the simulation */
 };
 struct sim_outcome {
@@ -134,5 +135,17 @@ void sched_sim_end(struct sched *s, const char *id, int exit_code, int exit_sign
 /* Puts the caller inside this job, for steps; NULL: outside again, where steps have the whole
  * cluster. ERR_STATE when the job does not run. */
 int sched_sim_enter(struct sched *s, const char *id, struct err *err);
+
+/* ---- a cluster with real programs, for tests that need processes ---- */
+
+/* Makes the state folder and listens in it; *fd is the caller's to close. */
+int sched_sim_listen(const char *home, int *fd, struct err *err);
+/* Serves a cluster whose jobs are processes of this machine and whose clock is the machine's, until
+ * *stop is not 0; run, hear and ctx of the conf do not count. Whoever calls sched_open("sim", home)
+ * meanwhile, in any process, asks this server. It forks: call it from a process of its own. */
+int sched_sim_serve(const struct sim_conf *conf, const char *home, int fd,
+                    const volatile sig_atomic_t *stop, struct err *err);
+/* Opens the cluster that is served at this state folder: sched_open("sim", ...). */
+int sched_sim_attach(const char *home, struct sched **out, struct err *err);
 
 #endif

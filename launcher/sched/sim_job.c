@@ -28,6 +28,7 @@ static struct sim_exec exec_of(const struct sim *s, const struct sim_job *j, cha
                              .cwd = j->spec.cwd, .log_path = j->spec.log_path,
                              .restarts = j->restarts,
                              .where = j->where, .nodes = j->spec.nodes,
+                             .cores = sim_cores_of(s, j),
                              .now_s = s->now_s};
 }
 

@@ -41,7 +41,7 @@ static bool uses(const int *where, int n, int node)
     return false;
 }
 
-/* What runs on the node stands still from now on. */
+/* Has what runs on the node stand still from now on. */
 static void fail(struct sim *s, int node)
 {
     struct sim_node *n = &s->nodes[node];

@@ -48,7 +48,7 @@ void sim_dequeue(struct sim *s, struct sim_job *j)
 
 /* ---- places ---- */
 
-static int cores_of(const struct sim *s, const struct sim_job *j)
+int sim_cores_of(const struct sim *s, const struct sim_job *j)
 {
     return j->spec.cores_per_node ? j->spec.cores_per_node : s->conf.cores_per_node;
 }
@@ -57,7 +57,7 @@ static bool node_fits(const struct sim *s, const struct sim_job *j, int node, in
                       int gpus_free)
 {
     return !s->nodes[node].down && !(j->banned && j->banned[node]) &&
-           cores_free >= cores_of(s, j) && gpus_free >= j->spec.gpus_per_node;
+           cores_free >= sim_cores_of(s, j) && gpus_free >= j->spec.gpus_per_node;
 }
 
 void sim_hold(struct sim *s, struct sim_job *j, bool takes)
@@ -66,7 +66,7 @@ void sim_hold(struct sim *s, struct sim_job *j, bool takes)
     if (j->holds == takes)
         return;
     for (int i = 0; i < j->spec.nodes; i++) {
-        s->nodes[j->where[i]].cores_free += sign * cores_of(s, j);
+        s->nodes[j->where[i]].cores_free += sign * sim_cores_of(s, j);
         s->nodes[j->where[i]].gpus_free += sign * j->spec.gpus_per_node;
     }
     j->holds = takes;
@@ -111,7 +111,7 @@ static int by_urgency(const void *a, const void *b)
 static void add_room(const struct sim *s, const struct sim_job *v)
 {
     for (int i = 0; i < v->spec.nodes; i++) {
-        s->room[2 * v->where[i]] += cores_of(s, v);
+        s->room[2 * v->where[i]] += sim_cores_of(s, v);
         s->room[2 * v->where[i] + 1] += v->spec.gpus_per_node;
     }
 }
@@ -198,7 +198,7 @@ static void pass_once(struct sim *s)
     }
 }
 
-/* What a pass does may let more start: an execution that could not begin has ended. */
+/* Passes until nothing changes: an execution that could not begin has ended at once. */
 void sim_pass(struct sim *s)
 {
     while (s->dirty) {

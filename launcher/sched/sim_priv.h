@@ -153,6 +153,7 @@ void sim_enqueue(struct sim *s, struct sim_job *j);
 void sim_dequeue(struct sim *s, struct sim_job *j);
 void sim_pass(struct sim *s); /* starts what can start, and has room made */
 void sim_hold(struct sim *s, struct sim_job *j, bool takes);
+int sim_cores_of(const struct sim *s, const struct sim_job *j); /* of each of its nodes */
 
 /* ---- nodes (sim_node.c) ---- */
 

@@ -73,7 +73,7 @@ static struct sim_exec exec_of(const struct sim_step *st, char id[24])
                              .is_step = true,
                              .ranks = st->spec.ranks,
                              .restarts = j ? j->restarts : 0,
-                             .where = st->where, .nodes = st->nodes,
+                             .where = st->where, .nodes = st->nodes, .cores = st->cores,
                              .now_s = s->now_s};
 }
 

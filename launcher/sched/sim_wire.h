@@ -1,0 +1,43 @@
+/* sim_wire: what the processes of a simulated cluster with real programs say to its server.
+ *
+ * A connection has one request and one reply, each to the end of what is sent. Both are texts that
+ * end in a NUL: numbers as %.17g, texts after '+', a NULL one as '-', a list as its length and its
+ * entries. A request begins with the operation, a reply with the code and the sentence of an error.
+ * Both ends are the same program's: there are no versions.
+ */
+#ifndef LAUNCHER_SCHED_SIM_WIRE_H
+#define LAUNCHER_SCHED_SIM_WIRE_H
+
+#include "launcher/sched/sched.h"
+
+struct sim_wire {
+    const char *p, *end;
+    struct arena *arena; /* owns lists */
+    bool bad;            /* something was missing or no memory was left: what is read is empty */
+};
+
+void sim_put_num(struct str *out, double number);
+void sim_put_text(struct str *out, const char *text);
+void sim_put_list(struct str *out, const char *const *list);
+double sim_take_num(struct sim_wire *w);
+int sim_take_int(struct sim_wire *w);
+const char *sim_take_text(struct sim_wire *w);
+const char *const *sim_take_list(struct sim_wire *w);
+
+void sim_put_spec(struct str *out, const struct sched_spec *spec);
+void sim_take_spec(struct sim_wire *w, struct sched_spec *spec);
+void sim_put_site(struct str *out, const struct sched_site *site);
+void sim_take_site(struct sim_wire *w, struct sched_site *site);
+void sim_put_job(struct str *out, const struct sched_job *job);
+void sim_take_job(struct sim_wire *w, struct sched_job *job);
+void sim_put_ending(struct str *out, const struct sched_ending *e);
+void sim_take_ending(struct sim_wire *w, struct sched_ending *e);
+
+/* Sends all of a text and ends what is sent, reads to the end of what comes. */
+int sim_send(int fd, const struct str *text, struct err *err);
+int sim_receive(int fd, struct str *text, struct err *err);
+
+/* Writes where the server of this state folder listens. */
+int sim_socket_path(const char *home, char out[108], struct err *err);
+
+#endif
