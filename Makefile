@@ -604,7 +604,8 @@ lint: ## layers, length of functions and lines, headers alone, banned calls, com
 
 install: all ## install programs, man pages and completion under PREFIX (DESTDIR honoured)
 	contrib/install-files install '$(B)' '$(DESTDIR)' '$(BINDIR)' '$(MANDIR)' '$(SHAREDIR)' \
-	  $(if $(filter unpacked,$(SLURM_FOUND)),$(filter-out reel-slurm,$(NAMES)),$(NAMES))
+	  $(if $(filter unpacked,$(SLURM_FOUND)),$(filter-out reel-slurm,$(NAMES)),$(NAMES)) \
+	  $(notdir $(BACKEND))
 
 uninstall: ## remove what install has put there
 	contrib/install-files uninstall '$(DESTDIR)' '$(SHAREDIR)'
