@@ -17,7 +17,7 @@
 static const char plan_schema[] = "reel.plan/1";
 
 struct plan_text {
-    const char *model, *model_hash, *device, *peak_source;
+    const char *model, *model_hash, *device, *peak_source, *cluster, *stack, *constants;
     struct plan p;
 };
 
@@ -39,6 +39,12 @@ static const struct json_field top_fields[] = {
      .help = "dense peak of one rank's device, FLOP/s; 0: unknown, and no MFU is given"},
     {"peak_source", JSON_TEXT, offsetof(struct plan_text, peak_source), .optional = true,
      .help = "where that is from"},
+    {"cluster", JSON_TEXT, offsetof(struct plan_text, cluster), .optional = true,
+     .help = "of reel plan: the cluster, as dgx-h100:8, or its file"},
+    {"stack", JSON_TEXT, offsetof(struct plan_text, stack), .optional = true,
+     .help = "of reel plan: the software that trains"},
+    {"constants", JSON_TEXT, offsetof(struct plan_text, constants), .optional = true,
+     .help = "of reel plan: the constants that predicted, a name or a file"},
     {"predicted", JSON_ANY, 0, .optional = true, .help = "object; left out: nothing was predicted"},
     {"terms", JSON_ANY, 0, .optional = true,
      .help = "array of at most 16: what the prediction is made of; their sum is "
@@ -137,13 +143,18 @@ static int texts_read(const struct json_doc *doc, struct plan_text *t, struct er
     if (t->model_hash && (rc = field_read_hash(t->model_hash, doc, "", "model_hash",
                                                &p->model_hash, err)) < 0)
         return rc;
-    if (t->device && (rc = field_copy_text(p->device, sizeof p->device, t->device, doc, "",
-                                           "device", err)) < 0)
-        return rc;
-    if (!t->peak_source)
-        return 0;
-    return field_copy_text(p->peak_source, sizeof p->peak_source, t->peak_source, doc, "",
-                           "peak_source", err);
+    const struct { const char *text, *key; char *to; size_t size; } rest[] = {
+        {t->device, "device", p->device, sizeof p->device},
+        {t->peak_source, "peak_source", p->peak_source, sizeof p->peak_source},
+        {t->cluster, "cluster", p->cluster, sizeof p->cluster},
+        {t->stack, "stack", p->stack, sizeof p->stack},
+        {t->constants, "constants", p->constants, sizeof p->constants},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rest); i++)
+        if (rest[i].text && (rc = field_copy_text(rest[i].to, rest[i].size, rest[i].text, doc, "",
+                                                  rest[i].key, err)) < 0)
+            return rc;
+    return 0;
 }
 
 /* Reads the objects and lists inside the plan. */
@@ -262,6 +273,11 @@ void plan_write(const struct plan *p, struct json_out *o)
     json_put_num(o, "peak_flops", p->peak_flops);
     if (*p->peak_source)
         json_put_text(o, "peak_source", p->peak_source);
+    if (*p->cluster) {
+        json_put_text(o, "cluster", p->cluster);
+        json_put_text(o, "stack", p->stack);
+        json_put_text(o, "constants", p->constants);
+    }
     json_obj_begin(o, "predicted");
     field_write_table(o, predicted_fields, ARRAY_LEN(predicted_fields), p);
     json_obj_end(o);

@@ -30,6 +30,8 @@ struct plan {
     int64_t n_evidence;
     char evidence[PLAN_EVIDENCE][40];   /* trial ids */
     struct hash128 model_hash;          /* model_hash(); zero when the plan is written by hand */
+    /* for what it was planned, not measured: "dgx-h100:8", a stack, a set of constants; else "" */
+    char cluster[LIMIT_NAME_BYTES], stack[LIMIT_NAME_BYTES], constants[LIMIT_NAME_BYTES];
 };
 int plan_load(const char *path, struct plan *out, struct err *err);
 int plan_parse(const char *text, size_t len, const char *name, struct plan *out, struct err *err);

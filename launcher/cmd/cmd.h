@@ -30,7 +30,7 @@ typedef int cmd_run_fn(const struct opt_values *v, struct cmd_env *env, struct e
  * an example, files and variables in cmd/notes.c, and write tests/cli/t*-NAME. The hidden ones are
  * internal entry points. */
 #define CMD_LIST(X) \
-    X(topo) X(model) X(score) X(calibrate) X(curate) X(tune) X(launch) X(wrap) X(status) \
+    X(topo) X(model) X(plan) X(score) X(calibrate) X(curate) X(tune) X(launch) X(wrap) X(status) \
     X(watch) X(pause) X(resume) X(cancel) X(retry) X(rm) X(explain) X(report) X(db) X(config) \
     X(format) X(check_site)
 #define CMD_HIDDEN_LIST(X) X(agent) X(node_agent) X(keeper)

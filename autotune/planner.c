@@ -1,0 +1,285 @@
+#include "autotune/planner.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/num.h"
+#include "profiles/flops.h"
+
+/* How many standard deviations nine of ten values lie within. */
+static const double nine_of_ten = 1.645;
+
+static enum dtype act_of(const struct planner *p)
+{ return p->ask.dtype == DTYPE_FP8 ? DTYPE_BF16 : p->ask.dtype; }
+
+/* ---- inputs ---- */
+
+/* Loads the cluster. Where neither its file nor the text says how many nodes there are, there may
+ * be as many as the description holds for. */
+static int cluster_open(struct planner *p, struct err *err)
+{
+    char one[LIMIT_PATH_BYTES];
+    struct err with_nodes;
+    if (cluster_load(p->ask.cluster, &p->cluster, &with_nodes) == 0) {
+        p->most_nodes = p->cluster.nodes;
+        return 0;
+    }
+    if (strlen(p->ask.cluster) + sizeof ":1" > sizeof one)
+        return err_set(err, ERR_INPUT, "the cluster's name is longer than %zu bytes", sizeof one);
+    snprintf(one, sizeof one, "%s:1", p->ask.cluster);
+    int rc = cluster_load(one, &p->cluster, err);
+    if (rc == 0)
+        p->most_nodes = p->cluster.max_nodes;
+    else if (strchr(p->ask.cluster, ':'))
+        *err = with_nodes;
+    return rc;
+}
+
+static int device_check(const struct planner *p, struct err *err)
+{
+    const struct device *d = &p->cluster.device;
+    if (d->peak_flops[act_of(p)] > 0 && d->memory_bytes_per_s > 0)
+        return 0;
+    return err_set(err, ERR_INPUT,
+                   "the device %s has no %s: nothing can be predicted for %s: give another --dtype "
+                   "or a cluster whose device has it",
+                   d->name, d->memory_bytes_per_s > 0 ? "peak" : "memory bandwidth",
+                   dtype_names[act_of(p)]);
+}
+
+static int inputs_open(struct planner *p, struct err *err)
+{
+    int rc;
+    if ((rc = model_load(p->ask.model, &p->model, err)) < 0)
+        return rc;
+    if ((rc = cluster_open(p, err)) < 0)
+        return rc;
+    if ((rc = stack_load(p->ask.stack, &p->stack, err)) < 0)
+        return rc;
+    if ((rc = constants_load(p->ask.constants, &p->constants, err)) < 0)
+        return rc;
+    if ((rc = device_check(p, err)) < 0)
+        return rc;
+    return work_weights(&p->model, &p->weights, err);
+}
+
+static int planner_open(struct planner *p, struct err *err)
+{
+    struct flops flops;
+    int rc = inputs_open(p, err);
+    if (rc < 0)
+        return rc;
+    if ((rc = flops_reel_sample(&p->model, p->ask.seq, p->model.text_len, &flops, err)) < 0)
+        return rc;
+    p->step_flops = flops.total * (double)p->ask.gbs;
+    constants_resolve(&p->constants, &p->cluster.device, &p->stack, p->v);
+    p->work = (struct work_spec){.model = &p->model,
+                                 .weights = &p->weights,
+                                 .stack = &p->stack,
+                                 .seq = p->ask.seq,
+                                 .gbs = p->ask.gbs,
+                                 .act = act_of(p),
+                                 .fp8 = p->ask.dtype == DTYPE_FP8};
+    price_machine(&p->cluster, p->v, act_of(p), p->work.fp8, &p->machine);
+    return 0;
+}
+
+struct planner *planner_new(const struct plan_ask *ask, struct err *err)
+{
+    struct planner *p = calloc(1, sizeof *p);
+    if (!p) {
+        err_set(err, ERR_NOMEM, "out of memory for a plan");
+        return NULL;
+    }
+    p->ask = *ask;
+    if (planner_open(p, err) < 0) {
+        free(p);
+        return NULL;
+    }
+    return p;
+}
+
+void planner_free(struct planner *p) { free(p); }
+
+/* ---- GPUs ---- */
+
+static int gpus_refuse(const struct planner *p, int64_t gpus, struct err *err)
+{
+    int64_t each = p->cluster.node.devices, below = gpus / each * each, more = below + each;
+    if (gpus < each)
+        return err_set(err, ERR_INPUT,
+                       "%lld GPUs do not divide a node of %s, which has %lld: give a divisor of "
+                       "that, or a multiple",
+                       (long long)gpus, p->cluster.name, (long long)each);
+    return err_set(err, ERR_INPUT,
+                   "%lld GPUs are no whole nodes: those of %s have %lld each: give %lld or %lld",
+                   (long long)gpus, p->cluster.name, (long long)each, (long long)below,
+                   (long long)more);
+}
+
+int planner_gpus(struct planner *p, int64_t gpus, struct err *err)
+{
+    int64_t each = p->cluster.node.devices, nodes = num_max_i64(1, gpus / each);
+    if (gpus < 1 || (gpus < each ? each % gpus : gpus % each))
+        return gpus_refuse(p, num_max_i64(gpus, 1), err);
+    if ((p->most_nodes && nodes > p->most_nodes) || gpus > LIMIT_RANKS)
+        return err_set(err, ERR_INPUT,
+                       "%lld GPUs are %lld nodes of %s, which has %lld at most: give %lld GPUs or "
+                       "fewer",
+                       (long long)gpus, (long long)nodes, p->cluster.name,
+                       (long long)p->most_nodes, (long long)(p->most_nodes * each));
+    if (nodes > 1 && (p->cluster.node.nics == 0 || !(p->cluster.node.nic_bytes_per_s > 0)))
+        return err_set(err, ERR_INPUT, "%s has no network between nodes: give %lld GPUs or fewer",
+                       p->cluster.name, (long long)each);
+    p->cluster.nodes = nodes;
+    p->gpus = gpus;
+    return 0;
+}
+
+double planner_limit_bytes(const struct planner *p)
+{ return (double)device_usable_bytes(&p->cluster.device); }
+
+static struct stream_spec stream_of(const struct planner *p)
+{
+    return (struct stream_spec){&p->work, &p->machine, p->gpus, planner_limit_bytes(p), false};
+}
+
+int planner_least(struct planner *p, struct err *err)
+{
+    int64_t each = p->cluster.node.devices, most = p->most_nodes ? p->most_nodes : 512, gpus = 1;
+    for (; gpus <= most * each; gpus += gpus < each ? 1 : each) {
+        bool fits;
+        int rc;
+        if (gpus < each && each % gpus)
+            continue;
+        if ((rc = planner_gpus(p, gpus, err)) < 0)
+            return rc;
+        struct stream_spec spec = stream_of(p);
+        if ((rc = stream_any_fits(&spec, &fits, err)) < 0 || fits)
+            return rc;
+    }
+    return err_set(err, ERR_NO,
+                   "no layout of %s fits any number of GPUs of %s up to %lld: give a shorter --seq "
+                   "or GPUs with more memory",
+                   p->model.name, p->cluster.name, (long long)(most * each));
+}
+
+/* ---- search ---- */
+
+/* Says why no layout is legal: the rule that excluded most, and what to change. */
+static int none_legal(const struct planner *p, const struct stream_found *found, struct err *err)
+{
+    int most = 0;
+    int64_t all = 0;
+    for (int i = 0; i < layout_rule_count(); i++) {
+        all += found->excluded[i];
+        most = found->excluded[i] > found->excluded[most] ? i : most;
+    }
+    return err_set(err, ERR_NO,
+                   "no layout of %s is left on %lld GPUs with gbs %lld: %lld of %lld break the "
+                   "rule %s: %s",
+                   p->model.name, (long long)p->gpus, (long long)p->ask.gbs,
+                   (long long)found->excluded[most], (long long)all, layout_rule_name(most),
+                   layout_rule_sentence(most));
+}
+
+static int none_fits(const struct planner *p, const struct stream_found *found, struct err *err)
+{
+    const struct stream_item *near = &found->nearest;
+    double limit = planner_limit_bytes(p);
+    char needs[32], has[32], missing[32];
+    struct str text = STR_INIT;
+    layout_format(&near->layout, &text);
+    int rc = err_set(err, ERR_NO,
+                     "no layout of %s fits %lld GPUs of %s: the nearest, %s, needs %s of %s, so %s "
+                     "(%.0f bytes) are missing on each GPU: give more GPUs (--gpus least finds how "
+                     "many), a shorter --seq or GPUs with more memory",
+                     p->model.name, (long long)p->gpus, p->cluster.name, text.p,
+                     num_format_bytes((int64_t)near->bytes, needs, sizeof needs),
+                     num_format_bytes((int64_t)limit, has, sizeof has),
+                     num_format_bytes((int64_t)(near->bytes - limit), missing, sizeof missing),
+                     near->bytes - limit);
+    str_release(&text);
+    return rc;
+}
+
+int planner_search(const struct planner *p, size_t most, struct stream_found *found,
+                   struct err *err)
+{
+    struct stream_spec spec = stream_of(p);
+    int rc = stream_search(&spec, most, found, err);
+    if (rc < 0 || found->n > 0)
+        return rc;
+    return found->legal ? none_fits(p, found, err) : none_legal(p, found, err);
+}
+
+/* ---- one layout ---- */
+
+static int predict(const struct planner *p, struct work *w, struct planned *out, struct err *err)
+{
+    struct price price;
+    int rc;
+    work_build(&p->work, &out->layout, w);
+    price_parts(&p->machine, w, &price);
+    if ((rc = price_replay(&price, &out->layout, &out->step, err)) < 0)
+        return rc;
+    footprint_of(w, &out->layout, p->v, &out->footprint);
+    double s = out->step.seconds, spread = exp(nine_of_ten * p->v[CONSTANT_TIME_SD]),
+           gpus = (double)p->gpus;
+    out->lo_s = s / spread, out->hi_s = s * spread;
+    out->tokens_per_s_gpu = (double)(p->ask.gbs * seq_tokens(p->ask.seq)) / s / gpus;
+    out->mfu = p->step_flops / s / gpus / p->cluster.device.peak_flops[act_of(p)];
+    out->p_fits = footprint_fits(&out->footprint, p->v, planner_limit_bytes(p));
+    return 0;
+}
+
+int planner_predict(const struct planner *p, const struct layout *l, struct planned *out,
+                    struct err *err)
+{
+    struct work *w = malloc(sizeof *w);
+    struct planned planned = {.layout = *l};
+    int rc = w ? layout_check(l, &p->model, p->ask.seq, p->ask.gbs, p->gpus, err)
+               : err_set(err, ERR_NOMEM, "out of memory for a plan");
+    if (rc == 0 && (rc = predict(p, w, &planned, err)) == 0)
+        *out = planned;
+    free(w);
+    return rc;
+}
+
+/* Names the cluster so that it is found again: with its nodes. */
+static void cluster_name(const struct planner *p, char *out, size_t size)
+{
+    const char *slash = strrchr(p->ask.cluster, '/'),
+               *colon = strrchr(slash ? slash : p->ask.cluster, ':');
+    int len = colon ? (int)(colon - p->ask.cluster) : (int)strlen(p->ask.cluster);
+    snprintf(out, size, "%.*s:%lld", len, p->ask.cluster, (long long)p->cluster.nodes);
+}
+
+void planner_plan(const struct planner *p, const struct planned *planned, struct plan *out)
+{
+    const struct device *d = &p->cluster.device;
+    *out = (struct plan){.layout = planned->layout,
+                         .seq = p->ask.seq,
+                         .gbs = p->ask.gbs,
+                         .dtype = p->ask.dtype,
+                         .peak_flops = d->peak_flops[act_of(p)],
+                         .predicted_step_s = planned->step.seconds,
+                         .predicted_at = clock_wall_s(),
+                         .predicted_bytes = (int64_t)planned->footprint.total,
+                         .model_hash = model_hash(&p->model)};
+    snprintf(out->model, sizeof out->model, "%s", p->model.name);
+    snprintf(out->device, sizeof out->device, "%s", d->name);
+    snprintf(out->peak_source, sizeof out->peak_source, "%s", d->peak_source);
+    snprintf(out->stack, sizeof out->stack, "%s", p->ask.stack);
+    snprintf(out->constants, sizeof out->constants, "%s",
+             p->ask.constants ? p->ask.constants : p->constants.name);
+    cluster_name(p, out->cluster, sizeof out->cluster);
+    for (int t = 0; t < PRICE_TERMS; t++) {
+        struct plan_term *term = &out->terms[out->n_terms++];
+        snprintf(term->name, sizeof term->name, "%s", price_term_names[t]);
+        term->seconds = planned->step.term[t];
+    }
+}

@@ -1,0 +1,64 @@
+/* planner: plans the training of a model on a cluster without running anything: which layouts fit
+ * some number of GPUs, how long their steps take, what they hold.
+ *
+ *     struct plan_ask ask = {"dit-7b", "dgx-h100", "reel", NULL, seq, gbs, DTYPE_BF16};
+ *     struct planner *p = planner_new(&ask, err);
+ *     planner_least(p, &gpus, err);                 // or planner_gpus(p, 64, err)
+ *     planner_search(p, 10, &found, err);           // found.items: the best that fit
+ *     planner_predict(p, &found.items[0].layout, &planned, err);
+ *     planner_free(p);
+ *
+ * Errors: ERR_INPUT and ERR_NOT_FOUND for a name that is not known, for GPUs that nodes do not
+ * divide, for a layout that breaks a rule; ERR_NO where no layout is legal or none fits; ERR_NOMEM.
+ */
+#ifndef AUTOTUNE_PLANNER_H
+#define AUTOTUNE_PLANNER_H
+
+#include "autotune/stream.h"
+#include "profiles/plan.h"
+
+struct plan_ask {
+    const char *model, *cluster, *stack, *constants; /* names or paths; constants may be NULL */
+    struct seq seq;    /* tokens of a sample */
+    int64_t gbs;       /* samples of a step */
+    enum dtype dtype;  /* DTYPE_FP8: products in fp8, all else in bf16 */
+};
+struct planner {
+    struct plan_ask ask;        /* its texts are borrowed */
+    struct model model;
+    struct cluster cluster;     /* with the nodes of planner_gpus() */
+    int64_t most_nodes;         /* that the cluster may have; 0: any number */
+    struct stack stack;
+    struct constants constants;
+    double v[CONSTANTS];        /* that hold for the device and the stack */
+    struct work_weights weights;
+    struct work_spec work;
+    struct price_machine machine;
+    int64_t gpus;               /* of planner_gpus() */
+    double step_flops;          /* of the model, by flops_reel_sample */
+};
+struct planned {
+    struct layout layout;
+    struct price_step step;     /* by the schedule's replay */
+    double lo_s, hi_s;          /* nine of ten steps lie between, by the fit of the constants */
+    double tokens_per_s_gpu, mfu;
+    struct footprint footprint;
+    double p_fits;
+};
+
+/* Returns a new planner, or NULL. */
+struct planner *planner_new(const struct plan_ask *ask, struct err *err);
+void planner_free(struct planner *p); /* NULL is fine */
+/* Sets the number of GPUs, and with it the number of nodes. */
+int planner_gpus(struct planner *p, int64_t gpus, struct err *err);
+/* Sets the fewest GPUs on which a layout fits. */
+int planner_least(struct planner *p, struct err *err);
+double planner_limit_bytes(const struct planner *p); /* of one GPU */
+int planner_search(const struct planner *p, size_t most, struct stream_found *found,
+                   struct err *err);
+int planner_predict(const struct planner *p, const struct layout *l, struct planned *out,
+                    struct err *err);
+/* Fills a plan for `reel launch` and `reel explain plan`. */
+void planner_plan(const struct planner *p, const struct planned *planned, struct plan *out);
+
+#endif

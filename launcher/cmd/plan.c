@@ -1,0 +1,228 @@
+/* reel plan: predicts every layout of a model on a cluster, and ranks those that fit. */
+#include "launcher/cmd/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/num.h"
+#include "launcher/cmd/cmd.h"
+
+enum { TOP_MAX = 200 };
+static const char *const dtypes[] = {"bf16", "f32", "fp8", NULL};
+static const char *const objectives[] = {"time", "gpu-hours", NULL};
+
+static const struct opt opts[] = {
+    CMD_OPT_JSON,
+    {"cluster", 0, OPT_TEXT, "NAME[:N]",
+     "cluster, of at most N nodes: a compiled-in name, or a file (reel.cluster/1)",
+     .flags = OPT_REQUIRED},
+    {"gpus", 0, OPT_TEXT, "N|least",
+     "GPUs to train on: whole nodes, or a divisor of one; least: the fewest that fit",
+     .flags = OPT_REQUIRED},
+    {"seq", 0, OPT_TEXT, "S", "tokens of a sample, as 4096 or as frames x rows x columns",
+     .flags = OPT_REQUIRED},
+    {"gbs", 0, OPT_INT, "B", "samples of a step", .flags = OPT_REQUIRED, .min = 1, .max = 1 << 24},
+    {"dtype", 0, OPT_ENUM, "NAME", "of activations; fp8: of products, all else in bf16",
+     .fallback = "bf16", .choices = dtypes},
+    {"stack", 0, OPT_TEXT, "NAME", "software that trains: a compiled-in name, or a file "
+     "(reel.stack/1)", .fallback = "reel"},
+    {"constants", 0, OPT_TEXT, "FILE",
+     "constants to predict with (reel.constants/1; default: the compiled-in ones)"},
+    {"layout", 0, OPT_TEXT, "TEXT", "show this layout beside the best: 'tp=2,dp=4', keys in any "
+     "order"},
+    {"objective", 0, OPT_ENUM, "WHAT",
+     "time: the shortest step on all these GPUs; gpu-hours: the fewest GPU-hours, on these or on "
+     "a half, a quarter, ... of them", .fallback = "time", .choices = objectives},
+    {"tokens", 0, OPT_NUM, "T", "say how long training on T tokens takes, as 1e12", .min = 1,
+     .max = 1e18},
+    {"top", 0, OPT_INT, "K", "layouts to show", .fallback = "5", .min = 1, .max = TOP_MAX},
+    {"output", 'o', OPT_TEXT, "FILE", "write the best one as a plan, for reel launch --plan"},
+};
+const struct opt_cmd cmd_plan = {
+    "plan",
+    "rank the layouts of a model on a cluster by predicted time, without running any",
+    "MODEL", opts, ARRAY_LEN(opts), 1, 1,
+    "All legal layouts are met; those that a faster one dominates are passed over and counted. A "
+    "layout is taken to fit where that is more likely than not. The time is that of the "
+    "pipeline's schedule, replayed; nine of ten steps are expected within its interval. Bytes are "
+    "those of the fullest GPU.\n\n"
+    "What is predicted was fitted on published measurements, as docs/tune.md says. 'reel tune' "
+    "measures where there is a machine."};
+
+struct request {
+    struct plan_ask ask;
+    int64_t gpus;          /* 0: the least */
+    struct layout layout;
+    bool has_layout;
+    size_t top;
+};
+
+/* ---- options ---- */
+
+static int gpus_parse(const char *text, int64_t *out, struct err *err)
+{
+    struct err why;
+    if (strcmp(text, "least") == 0) {
+        *out = 0;
+        return 0;
+    }
+    if (num_parse_i64(text, "--gpus", out, &why) < 0)
+        return err_set(err, ERR_USAGE, "%s, or 'least'", why.text);
+    if (*out < 1 || *out > LIMIT_RANKS)
+        return err_set(err, ERR_USAGE, "--gpus is %s: give 1 to %d, or 'least'", text, LIMIT_RANKS);
+    return 0;
+}
+
+static int layout_take(const struct opt_values *v, struct request *r, struct err *err)
+{
+    struct err why;
+    const char *text = opt_text(v, "layout");
+    r->has_layout = text != NULL;
+    if (text && layout_parse(text, &r->layout, &why) < 0)
+        return err_set(err, ERR_USAGE, "%s", why.text);
+    return 0;
+}
+
+static int request_read(const struct opt_values *v, struct request *r, struct err *err)
+{
+    const char *const *operands;
+    struct err why;
+    int rc;
+    opt_operands(v, &operands);
+    *r = (struct request){.ask = {.model = operands[0],
+                                  .cluster = opt_text(v, "cluster"),
+                                  .stack = opt_text(v, "stack"),
+                                  .constants = opt_text(v, "constants"),
+                                  .gbs = opt_int(v, "gbs")},
+                          .top = (size_t)opt_int(v, "top")};
+    for (int d = 0; d < DTYPE_NUMBERS; d++)
+        if (strcmp(dtype_names[d], opt_text(v, "dtype")) == 0)
+            r->ask.dtype = (enum dtype)d;
+    if (seq_parse(opt_text(v, "seq"), "--seq", &r->ask.seq, &why) < 0)
+        return err_set(err, ERR_USAGE, "%s", why.text);
+    if ((rc = gpus_parse(opt_text(v, "gpus"), &r->gpus, err)) < 0)
+        return rc;
+    return layout_take(v, r, err);
+}
+
+/* ---- search ---- */
+
+/* Returns the fewest GPU-seconds of a step that a search found. */
+static double gpu_seconds(const struct planner *p, const struct stream_found *f)
+{ return f->items[0].seconds * (double)p->gpus; }
+
+/* Searches on half the GPUs and so on, as long as that takes fewer GPU-hours. `spare` is room. */
+static int fewer_search(struct planner *p, size_t top, struct stream_found *best,
+                        struct stream_found *spare, struct err *err)
+{
+    int64_t chosen = p->gpus;
+    double least = gpu_seconds(p, best);
+    int rc = 0;
+    for (int64_t gpus = chosen; gpus % 2 == 0 && rc == 0;) {
+        gpus /= 2;
+        if (planner_gpus(p, gpus, err) < 0)
+            break; /* nodes do not divide so many */
+        rc = planner_search(p, top, spare, err);
+        if (rc == 0 && gpu_seconds(p, spare) < least) {
+            least = gpu_seconds(p, spare), chosen = gpus;
+            *best = *spare;
+        }
+    }
+    if (rc < 0 && rc != ERR_NO)
+        return rc;
+    return planner_gpus(p, chosen, err);
+}
+
+static int best_search(struct planner *p, const struct request *r, bool gpu_hours,
+                       struct stream_found *found, struct err *err)
+{
+    int rc = r->gpus ? planner_gpus(p, r->gpus, err) : planner_least(p, err);
+    if (rc < 0)
+        return rc;
+    if ((rc = planner_search(p, r->top, found, err)) < 0 || !gpu_hours)
+        return rc;
+    struct stream_found *spare = malloc(sizeof *spare);
+    if (!spare)
+        return err_set(err, ERR_NOMEM, "out of memory for a search of layouts");
+    rc = fewer_search(p, r->top, found, spare, err);
+    free(spare);
+    return rc;
+}
+
+/* Predicts what is shown: the best, and the layout that was given where it is not among them. */
+static int items_predict(const struct request *r, struct planned *items, struct plan_answer *a,
+                         struct err *err)
+{
+    int rc;
+    for (; a->n < a->found->n; a->n++) {
+        const struct layout *l = &a->found->items[a->n].layout;
+        if ((rc = planner_predict(a->planner, l, &items[a->n], err)) < 0)
+            return rc;
+        if (r->has_layout && layout_equal(l, &r->layout))
+            a->given = true, a->given_at = a->n;
+    }
+    if (!r->has_layout || a->given)
+        return 0;
+    a->given = true, a->given_at = a->n;
+    return planner_predict(a->planner, &r->layout, &items[a->n++], err);
+}
+
+/* ---- the command ---- */
+
+static int plan_make(const struct opt_values *v, const struct request *r, struct planner *p,
+                     struct stream_found *found, struct planned *items, struct err *err)
+{
+    struct plan_answer a = {.planner = p, .found = found, .items = items,
+                            .tokens = opt_given(v, "tokens") ? opt_num(v, "tokens") : 0};
+    double began = clock_mono_s();
+    bool gpu_hours = strcmp(opt_text(v, "objective"), "gpu-hours") == 0;
+    struct str out = STR_INIT;
+    struct json_out o;
+    struct plan plan;
+    int rc;
+    if ((rc = best_search(p, r, gpu_hours, found, err)) < 0)
+        return rc;
+    a.seconds = clock_mono_s() - began;
+    if ((rc = items_predict(r, items, &a, err)) < 0)
+        return rc;
+    planner_plan(p, &items[0], &plan);
+    if (opt_text(v, "output") && (rc = plan_save(&plan, opt_text(v, "output"), err)) < 0)
+        return rc;
+    if (opt_bool(v, "json")) {
+        json_out_init(&o, &out, 2);
+        plan_json(&a, &o);
+        str_addc(&out, '\n');
+    } else {
+        plan_text(&a, &out);
+    }
+    rc = cmd_print(&out, err);
+    str_release(&out);
+    return rc;
+}
+
+int cmd_plan_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
+{
+    struct request r;
+    struct planner *p = NULL;
+    struct stream_found *found = calloc(1, sizeof *found);
+    struct planned *items = calloc(TOP_MAX + 1, sizeof *items);
+    int rc;
+    (void)env;
+    if (!found || !items) {
+        rc = err_set(err, ERR_NOMEM, "out of memory for a plan");
+        goto out;
+    }
+    if ((rc = request_read(v, &r, err)) < 0)
+        goto out;
+    if (!(p = planner_new(&r.ask, err))) {
+        rc = err->code;
+        goto out;
+    }
+    rc = plan_make(v, &r, p, found, items, err);
+out:
+    planner_free(p);
+    free(items);
+    free(found);
+    return rc;
+}

@@ -1,0 +1,168 @@
+/* The stream of layouts: the best of it is that of a list of the whole space, priced one by one;
+ * what is counted; how many GPUs are enough; what a plan refuses. */
+#include "test_profiles.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "autotune/planner.h"
+#include "profiles/space.h"
+
+static struct stream_found found;
+
+static struct planner *planner_of(const char *model, const char *cluster, const char *stack,
+                                  const char *seq, int64_t gbs)
+{
+    struct plan_ask ask = {.model = model, .cluster = cluster, .stack = stack, .gbs = gbs,
+                           .dtype = DTYPE_BF16};
+    struct err err;
+    assert_ok(seq_parse(seq, "seq", &ask.seq, &err), &err);
+    struct planner *p = planner_new(&ask, &err);
+    if (!p)
+        fail_msg("%s", err.text);
+    return p;
+}
+
+/* The fastest of the listed layouts that fit. */
+static double listed_best(const struct planner *p, double limit, const struct space *space,
+                          int64_t *fit)
+{
+    static struct work w;
+    struct price price;
+    struct price_step step;
+    struct footprint f;
+    struct err err;
+    double best = INFINITY;
+    *fit = 0;
+    for (size_t i = 0; i < space->n; i++) {
+        const struct layout *l = &space->items[i];
+        work_build(&p->work, l, &w);
+        footprint_of(&w, l, p->v, &f);
+        if (f.total > limit)
+            continue;
+        ++*fit;
+        price_parts(&p->machine, &w, &price);
+        price_step(&price, l, &step);
+        if (step.seconds > best)
+            continue; /* its replay takes no less */
+        assert_ok(price_replay(&price, l, &step, &err), &err);
+        best = fmin(best, step.seconds);
+    }
+    return best;
+}
+
+static void best_of_list(const char *model, const char *stack, const char *seq, int64_t gpus,
+                         int64_t gbs, double share)
+{
+    struct planner *p = planner_of(model, "dgx-a100-40:2", stack, seq, gbs);
+    struct space_spec list = {&p->model, p->ask.seq, gbs, &gpus, 1, NULL, 0, true};
+    struct space space = {0};
+    struct err err;
+    int64_t fit;
+    assert_ok(planner_gpus(p, gpus, &err), &err);
+    assert_ok(space_build(&list, &space, &err), &err);
+    struct stream_spec spec = {&p->work, &p->machine, gpus, share * planner_limit_bytes(p), false};
+    double best = listed_best(p, spec.limit_bytes, &space, &fit);
+    assert_ok(stream_search(&spec, 3, &found, &err), &err);
+    assert_int_equal(found.legal, space.n);
+    assert_int_equal(found.n > 0, fit > 0);
+    if (fit)
+        assert_close(found.items[0].seconds, best, 1e-12, stack);
+    for (size_t i = 1; i < found.n; i++)
+        assert_true(found.items[i].seconds >= found.items[i - 1].seconds);
+    bool any;
+    assert_ok(stream_any_fits(&spec, &any, &err), &err);
+    assert_int_equal(any, fit > 0);
+    space_release(&space);
+    planner_free(p);
+}
+
+/* With less and less memory: everything fits, recomputation is needed, nothing fits. */
+static void brute_force(void **state)
+{
+    static const struct {
+        const char *model, *stack, *seq;
+        int64_t gpus, gbs;
+        double share; /* of the memory of a GPU */
+    } cases[] = {
+        {"dit-tiny", "reel", "4x8x8", 4, 12, 1},
+        {"dit-b", "reel", "16x32x32", 8, 9, 1},
+        {"dit-b", "megatron", "16x32x32", 8, 9, 0.2},
+        {"dit-b", "reel", "16x32x32", 8, 9, 0.1},
+        {"moviegen-tiny", "fsdp2", "8x16x16", 4, 10, 0.05},
+        {"stdit-tiny", "reel", "6x8x8", 4, 7, 0.045},
+        {"dit-b", "reel", "16x32x32", 8, 9, 0.01},
+        {"dit-b", "fsdp2", "16x32x32", 16, 5, 0.08},
+        {"dit-b", "reel", "8x16x32", 8, 7, 0.1}, /* virtual stages win here and below */
+        {"dit-b", "reel", "8x16x32", 4, 12, 0.06},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        best_of_list(cases[i].model, cases[i].stack, cases[i].seq, cases[i].gpus, cases[i].gbs,
+                     cases[i].share);
+}
+
+/* The result does not depend on how many are kept. */
+static void prefix(void **state)
+{
+    static struct stream_found few;
+    struct planner *p = planner_of("dit-7b", "dgx-h100", "reel", "16x32x32", 64);
+    struct err err;
+    (void)state;
+    assert_ok(planner_gpus(p, 32, &err), &err);
+    assert_ok(planner_search(p, 20, &found, &err), &err);
+    assert_ok(planner_search(p, 3, &few, &err), &err);
+    assert_int_equal(few.n, 3);
+    for (size_t i = 0; i < few.n; i++)
+        assert_close(few.items[i].seconds, found.items[i].seconds, 1e-12, "its time");
+    planner_free(p);
+}
+
+/* The fewest GPUs fit, and no smaller number that nodes divide. */
+static void least(void **state)
+{
+    struct planner *p = planner_of("dit-14b", "dgx-h100", "reel", "16x32x32", 64);
+    struct err err;
+    (void)state;
+    assert_ok(planner_least(p, &err), &err);
+    int64_t gpus = p->gpus;
+    assert_true(gpus > 1);
+    assert_ok(planner_search(p, 1, &found, &err), &err);
+    assert_ok(planner_gpus(p, gpus > 8 ? gpus - 8 : gpus / 2, &err), &err);
+    assert_int_equal(planner_search(p, 1, &found, &err), ERR_NO);
+    assert_non_null(strstr(err.text, "bytes) are missing"));
+    planner_free(p);
+}
+
+/* What is predicted adds up, and its interval is around it. */
+static void predicted(void **state)
+{
+    struct planner *p = planner_of("dit-7b", "dgx-h100", "reel", "16x32x32", 64);
+    struct planned one;
+    struct plan plan;
+    struct err err;
+    (void)state;
+    assert_ok(planner_gpus(p, 64, &err), &err);
+    assert_ok(planner_search(p, 1, &found, &err), &err);
+    assert_ok(planner_predict(p, &found.items[0].layout, &one, &err), &err);
+    assert_close(one.step.seconds, found.items[0].seconds, 1e-12, "seconds");
+    assert_close(one.footprint.total, found.items[0].bytes, 1e-12, "bytes");
+    assert_true(one.lo_s < one.step.seconds && one.step.seconds < one.hi_s);
+    assert_true(one.mfu > 0.2 && one.mfu < 0.8);
+    planner_plan(p, &one, &plan);
+    assert_string_equal(plan.cluster, "dgx-h100:8");
+    double sum = 0;
+    for (int i = 0; i < plan.n_terms; i++)
+        sum += plan.terms[i].seconds;
+    assert_close(sum, plan.predicted_step_s, 1e-9, "terms");
+    planner_free(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(brute_force), cmocka_unit_test(prefix), cmocka_unit_test(least),
+        cmocka_unit_test(predicted),
+    };
+    return cmocka_run_group_tests_name("autotune_stream", tests, NULL, NULL);
+}
