@@ -17,8 +17,9 @@
  * cache or another. Let x be the seconds of a micro-batch on a stage, X those of the busiest one, c
  * and C the part of them that is computation. N ranks share K cores; d, t, v are dp, tp·cp, vpp.
  *
- *     gather       m times what zero 3 gathers for each micro-batch; with zero 2 and 3 gradients
- *                  are scattered for each one, too
+ *     gather       what zero 3 gathers of weights, as two units are held at a time
+ *                  (work_reel_gathers); with zero 2 and 3 gradients are scattered for each
+ *                  micro-batch, too
  *     bubble       (sum over stages of x - X) / v: the pipeline fills and drains
  *     contention   max(0, d t m' (sum of c) / K - m C - bubble) + rank_loss (min(N, K) - 1) m C
  *                  where m' are the micro-batches of a mean replica: ranks that wait leave their
@@ -43,6 +44,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "profiles/work_reel.h"
 
 #define COST_NAME(id, name, sd, what) name,
 const char *const cost_term_names[COST_TERMS] = {COST_TERM_LIST(COST_NAME)};
@@ -247,9 +249,10 @@ static void pricing_open(struct pricing *p, const struct cost_spec *spec,
  * or those of the step. */
 static double state_s(const struct pricing *p, const struct work_stage *s, bool each)
 {
-    double elements = work_stage_elements(&p->w, s), units = s->layers + 1 + s->first + s->last,
-           seconds = 0;
-    for (int id = 0; id < WORK_STATES; id++) {
+    double more = each ? (double)p->l->vpp - 1 : 0, /* chunks have the conditioning each */
+           elements = work_stage_elements(&p->w, s) + more * p->w.unit_elements[UNIT_EACH],
+           units = s->layers + 1 + s->first + s->last + more, seconds = 0;
+    for (int id = STATE_REDUCE; id < WORK_STATES; id++) {
         double ranks = (double)traffic_group_size(p->l, p->spec->model, p->state.group[id]);
         if (p->l->zero == 0 && p->state.group[id] == TRAFFIC_REPLICA)
             ranks = (double)(p->l->dp * p->l->cp);
@@ -258,6 +261,19 @@ static double state_s(const struct pricing *p, const struct work_stage *s, bool 
                                  p->state.bytes[id] * elements / units, units);
     }
     return seconds;
+}
+
+/* Returns the seconds in which the weights of units are gathered for a micro-batch. */
+static double gathers_s(const struct pricing *p, const struct work_stage *s)
+{
+    double times[WORK_UNITS], each = p->state.bytes[STATE_GATHER_FORWARD], seconds = 0;
+    if (each == 0)
+        return 0;
+    work_reel_gathers(&p->w, p->l, s->stage, times);
+    for (int id = 0; id < WORK_UNITS; id++)
+        seconds += message_s(p->comm, TRAFFIC_ALL_GATHER, (double)layout_shard_group(p->l),
+                             each * p->w.unit_elements[id], times[id]);
+    return seconds / p->w.micro_batches;
 }
 
 /* Returns the seconds in which gradients of units are cleared and own pieces added up, where ranks
@@ -292,7 +308,7 @@ static struct seconds stage_s(const struct pricing *p, const struct work_stage *
     add(&again, p->parts[WORK_LAYER_SELECTIVE], fmax(0, s->selective - s->there));
     sum.again = all(&again);
     sum.elementwise += pieces_s(p, s);
-    sum.gather = state_s(p, s, true);
+    sum.gather = gathers_s(p, s) + state_s(p, s, true);
     return sum;
 }
 

@@ -36,7 +36,6 @@
  */
 #include "profiles/schedule.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/err.h"
@@ -44,22 +43,15 @@
 
 /* ---- one rank's list, step by step ---- */
 
-struct walk {
-    int64_t pp, vpp, m;
-    /* forwards before the first pair; all forwards, absent micro-batches included */
-    int64_t warm, total;
-    int64_t forwards, backwards; /* done so far, absent micro-batches included */
-};
-
-static struct walk walk_start(int64_t pp, int64_t vpp, int64_t m, int64_t rank)
+struct schedule_walk schedule_walk(int64_t pp, int64_t vpp, int64_t m, int64_t rank)
 {
     BUG_ON(pp < 1 || vpp < 1 || m < 1 || rank < 0 || rank >= pp || (pp == 1 && vpp > 1));
-    struct walk w = {.pp = pp, .vpp = vpp, .m = m, .total = num_round_up(m, pp) * vpp};
+    struct schedule_walk w = {.pp = pp, .vpp = vpp, .m = m, .total = num_round_up(m, pp) * vpp};
     w.warm = vpp == 1 ? pp - rank - 1 : 2 * (pp - rank - 1) + (vpp - 1) * pp;
     return w;
 }
 
-static struct pipe_step step_at(const struct walk *w, int kind, int64_t k)
+static struct pipe_step step_at(const struct schedule_walk *w, int kind, int64_t k)
 {
     int64_t group = k / (w->pp * w->vpp), in_group = k % (w->pp * w->vpp), chunk = in_group / w->pp;
     return (struct pipe_step){.kind = kind,
@@ -67,8 +59,7 @@ static struct pipe_step step_at(const struct walk *w, int kind, int64_t k)
                               .micro = group * w->pp + in_group % w->pp};
 }
 
-/* Writes the next step to *out. Returns false at the end and leaves *out untouched. */
-static bool walk_next(struct walk *w, struct pipe_step *out)
+bool schedule_next(struct schedule_walk *w, struct pipe_step *out)
 {
     while (w->backwards < w->total) {
         bool forward = w->forwards < w->total && w->forwards - w->backwards <= w->warm;
@@ -90,17 +81,17 @@ int64_t schedule_length(int64_t pp, int64_t vpp, int64_t m)
 
 void schedule_build(int64_t pp, int64_t vpp, int64_t m, int64_t rank, struct pipe_step *out)
 {
-    struct walk w = walk_start(pp, vpp, m, rank);
-    while (walk_next(&w, out))
+    struct schedule_walk w = schedule_walk(pp, vpp, m, rank);
+    while (schedule_next(&w, out))
         out++;
 }
 
 int64_t schedule_in_flight(int64_t pp, int64_t vpp, int64_t m, int64_t rank)
 {
-    struct walk w = walk_start(pp, vpp, m, rank);
+    struct schedule_walk w = schedule_walk(pp, vpp, m, rank);
     struct pipe_step s;
     int64_t now = 0, most = 0;
-    while (walk_next(&w, &s)) {
+    while (schedule_next(&w, &s)) {
         now += s.kind == PIPE_FORWARD ? 1 : -1;
         most = num_max_i64(most, now);
     }
@@ -117,7 +108,7 @@ struct event {
 };
 
 struct stage {
-    struct walk walk;
+    struct schedule_walk walk;
     struct pipe_step step;     /* the next one */
     bool more;
     double free_s;             /* when the step before it ended */
@@ -186,7 +177,7 @@ static bool stage_advance(const struct replay *r, int64_t rank)
     e->end_s = s->free_s = start_s + r->cost_s[kind][g];
     if (is_sent(r, kind, g))
         s->last[kind] = e;
-    s->more = walk_next(&s->walk, &s->step);
+    s->more = schedule_next(&s->walk, &s->step);
     return true;
 }
 
@@ -195,8 +186,8 @@ static double replay_run(const struct replay *r)
     double end_s = 0;
     bool moved = true;
     for (int64_t i = 0; i < r->pp; i++) {
-        r->stages[i] = (struct stage){.walk = walk_start(r->pp, r->vpp, r->m, i)};
-        r->stages[i].more = walk_next(&r->stages[i].walk, &r->stages[i].step);
+        r->stages[i] = (struct stage){.walk = schedule_walk(r->pp, r->vpp, r->m, i)};
+        r->stages[i].more = schedule_next(&r->stages[i].walk, &r->stages[i].step);
     }
     for (int64_t i = 0; i < 2 * r->pp * r->vpp * r->m; i++)
         r->events[i] = (struct event){-1, -1};

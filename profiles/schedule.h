@@ -32,6 +32,7 @@
 #ifndef PROFILES_SCHEDULE_H
 #define PROFILES_SCHEDULE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { PIPE_FORWARD, PIPE_BACKWARD };
@@ -45,6 +46,16 @@ struct pipe_step {
  * 1. */
 int64_t schedule_length(int64_t pp, int64_t vpp, int64_t m);
 void schedule_build(int64_t pp, int64_t vpp, int64_t m, int64_t rank, struct pipe_step *out);
+/* Walks through the same steps without a list. */
+struct schedule_walk {
+    int64_t pp, vpp, m;
+    /* forwards before the first pair; all forwards, absent micro-batches included */
+    int64_t warm, total;
+    int64_t forwards, backwards; /* done so far, absent micro-batches included */
+};
+struct schedule_walk schedule_walk(int64_t pp, int64_t vpp, int64_t m, int64_t rank);
+/* Writes the next step to *out. Returns false at the end and leaves *out untouched. */
+bool schedule_next(struct schedule_walk *w, struct pipe_step *out);
 /* Returns the largest number of (chunk, micro) whose forward is done or being done and whose
  * backward is not: the activations that a rank must hold. It is at most pp - rank for vpp 1, else
  * 2·(pp - rank - 1) + (vpp - 1)·pp + 1, and never above vpp·m. */

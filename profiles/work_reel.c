@@ -36,6 +36,7 @@
 #include "profiles/work_reel.h"
 
 #include "base/num.h"
+#include "profiles/schedule.h"
 #include "profiles/work_priv.h"
 
 struct reel {
@@ -396,4 +397,76 @@ void work_reel_parts(const struct work_spec *spec, const struct layout *l, struc
     if (l->pp > 1)
         work_message_add(&out->parts[WORK_SEND], TRAFFIC_PP, TRAFFIC_SEND_RECV, HIDE_NOTHING,
                          out->boundary, 1);
+}
+
+/* ---- weights that are gathered ---- */
+
+/* The units in the two working buffers. Layers are 0 and up; others are -1 - their number. */
+struct held { int64_t unit[2]; double *times; };
+enum { NO_UNIT = -100 };
+
+static int64_t beside(enum work_unit_id id) { return -1 - (int64_t)id; }
+
+static void gather(struct held *h, int at, int64_t unit)
+{
+    if (h->unit[at] != unit)
+        h->times[unit >= 0 ? UNIT_LAYER : -1 - unit]++;
+    h->unit[at] = unit;
+}
+
+/* Uses a unit, and fetches the next one into the other buffer. */
+static void use(struct held *h, int64_t unit, int64_t next)
+{
+    int at = h->unit[1] == unit;
+    gather(h, at, unit);
+    if (next != NO_UNIT)
+        gather(h, !at, next);
+}
+
+/* What of a chunk a stage has: layers first .. end - 1, and what stands beside them. */
+struct chunk { int64_t first, end; bool each, embed, opens, last; };
+
+static void forward_uses(struct held *h, const struct chunk *c)
+{
+    int64_t after = c->last ? beside(UNIT_LAST) : NO_UNIT;
+    if (c->each)
+        use(h, beside(UNIT_EACH), c->embed ? beside(UNIT_FIRST) : NO_UNIT);
+    if (c->opens)
+        use(h, beside(UNIT_FIRST), 0);
+    for (int64_t i = c->first; i < c->end; i++)
+        use(h, i, i + 1 < c->end ? i + 1 : after);
+    if (c->last)
+        use(h, beside(UNIT_LAST), NO_UNIT);
+}
+
+static void backward_uses(struct held *h, const struct chunk *c)
+{
+    int64_t after = c->each ? beside(UNIT_EACH) : NO_UNIT;
+    if (c->last)
+        use(h, beside(UNIT_LAST), c->end - 1);
+    for (int64_t i = c->end - 1; i >= c->first; i--)
+        use(h, i, i > c->first ? i - 1 : after);
+    if (c->each)
+        use(h, beside(UNIT_EACH), NO_UNIT);
+}
+
+void work_reel_gathers(const struct work *w, const struct layout *l, int64_t stage,
+                       double times[WORK_UNITS])
+{
+    struct schedule_walk walk = schedule_walk(l->pp, l->vpp, (int64_t)w->micro_batches, stage);
+    struct held h = {{NO_UNIT, NO_UNIT}, times};
+    struct chunk c = {.each = w->unit_elements[UNIT_EACH] > 0, .embed = stage == 0};
+    struct pipe_step step;
+    for (int id = 0; id < WORK_UNITS; id++)
+        times[id] = 0;
+    while (schedule_next(&walk, &step)) {
+        int64_t chunk = step.chunk * l->pp + stage;
+        c.first = layout_chunk_first(l, w->model->layers, chunk);
+        c.end = layout_chunk_first(l, w->model->layers, chunk + 1);
+        c.opens = c.first == 0, c.last = c.end == w->model->layers;
+        if (step.kind == PIPE_FORWARD)
+            forward_uses(&h, &c);
+        else
+            backward_uses(&h, &c);
+    }
 }

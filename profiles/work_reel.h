@@ -9,5 +9,10 @@
 
 /* Fills the parts, which are empty, and what is kept of a layer and beside the layers. */
 void work_reel_parts(const struct work_spec *spec, const struct layout *l, struct work *out);
+/* Counts how often a stage gathers the weights of its units in a step with zero 3; of layers all
+ * together. Two units are held at a time, and what is still held is not gathered again
+ * (trainer/state/units.c). It goes through the stage's schedule. */
+void work_reel_gathers(const struct work *w, const struct layout *l, int64_t stage,
+                       double times[WORK_UNITS]);
 
 #endif

@@ -186,10 +186,26 @@ static void state_by_hand(void **state)
     plain = t[COST_ELEMENTWISE];
     terms_of(&spec, &rates, "dp=2,zero=1", t);
     assert_close(t[COST_OPTIMIZER], P * (14 + 6) / 1e10, 1e-9, "half of it");
-    /* weights of each unit are gathered before forward and backward, gradients scattered, in each
-     * of four micro-batches: half of P goes, three times */
+    /* gradients are scattered in each of four micro-batches: half of P goes */
+    terms_of(&spec, &rates, "dp=2,zero=2", t);
+    assert_close(t[COST_GATHER], 4 * (P * 2 / 1e9 + units * 1e-6), 1e-9, "scatter");
+    /* weights are gathered before forward, but for the conditioning's, with which the backward
+     * before has ended, and before backward, but for the last layer's and the head's */
+    double scattered = t[COST_GATHER], cond = 0, head = 0, layer = 0;
+    for (int64_t i = 0; i < params.n; i++) {
+        const struct param *p = &params.items[i];
+        *(p->layer == PARAM_LAYER_COND   ? &cond
+          : p->layer == PARAM_LAYER_HEAD ? &head
+                                         : &layer) += (double)p->count;
+    }
+    layer -= (double)m.hidden * (double)(model_patch_cells(&m) * m.latent_channels);
+    layer /= (double)m.layers;
     terms_of(&spec, &rates, "dp=2,zero=3", t);
-    assert_close(t[COST_GATHER], 4 * (3 * P * 2 / 1e9 + 3 * units * 1e-6), 1e-9, "gather");
+    double first = (double)m.hidden * (double)(model_patch_cells(&m) * m.latent_channels),
+           numbers = cond + 4 * (first + (double)m.layers * layer + head) +
+                     4 * ((double)(m.layers - 1) * layer + cond);
+    assert_close(t[COST_GATHER] - scattered,
+                 numbers * 2 / 1e9 + (4 * (2 * (double)m.layers + 2) + 1) * 1e-6, 1e-9, "gather");
     assert_close(t[COST_ELEMENTWISE] - plain, 4 * P * 4 * 2.5 / 1e10, 1e-9, "pieces");
     params_release(&params);
 }
