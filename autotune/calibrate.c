@@ -4,7 +4,8 @@
  *     time     ln measured - ln predicted(theta), spread TIME_SPREAD, Huber weights beyond two
  *     peak     the same of bytes, spread PEAK_SPREAD
  *     fitted   that z = ln(limit / predicted) / memory_sd was above a unit normal draw, or below:
- *              probit, with the weight of its Fisher information
+ *              probit, with the weight of its Fisher information; but a few rows end otherwise,
+ *              for no reason that bytes tell
  *
  * Gauss-Newton: (J' W J + diag(1/sd^2)) delta = J' W r - (theta - prior)/sd^2, with derivatives by
  * differences, and steps no longer than MOST_STEP of a constant. Values stay within a constant's
@@ -25,6 +26,8 @@
 #define PEAK_SPREAD 0.05
 #define MOST_STEP 0.4
 #define SPREAD_ROWS 10.0
+#define GOOD_WEIGHT 3.0 /* a good layout that is rejected costs more than a trial that runs out */
+#define OTHERWISE 0.03 /* of rows that fit or not for another reason than their bytes */
 #define INTERVAL 1.645 /* sds to either side that hold nine of ten */
 enum { ROUNDS = 14 };
 
@@ -75,7 +78,7 @@ static double comparable_bytes(const struct table_case *c, const struct predicte
 
 static double fit_z(const struct table_case *c, const struct predicted *p, double sd)
 {
-    return log((double)c->cluster.device.memory_bytes / p->bytes) / sd;
+    return log((double)device_usable_bytes(&c->cluster.device) / p->bytes) / sd;
 }
 
 /* The three quantities of a row that the fit compares: logarithm of time, of bytes, and z. */
@@ -117,9 +120,11 @@ static void residual_add(struct fit *f, const struct fit_row *r, const double J[
 static void probit_add(struct fit *f, const struct fit_row *r, const double J[CONSTANTS], double z)
 {
     double y = r->c->status == TABLE_OOM ? -1 : 1, at = fmax(-6, y * z);
-    double density = exp(-at * at / 2) / sqrt(2 * M_PI), below = 0.5 * erfc(-at / sqrt(2));
-    double slope = density / below;
-    equation_add(f, r, J, y * slope, fmax(1e-6, slope * (slope + at)));
+    double sure = 1 - 2 * OTHERWISE, density = sure * exp(-at * at / 2) / sqrt(2 * M_PI);
+    double told = OTHERWISE + sure * 0.5 * erfc(-at / sqrt(2));
+    double weight = y > 0 ? GOOD_WEIGHT : 1;
+    equation_add(f, r, J, weight * y * density / told,
+                 weight * density * density / (told * (1 - told)));
 }
 
 static void row_add(struct fit *f, const struct fit_row *r)

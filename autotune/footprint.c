@@ -5,13 +5,13 @@
 static void stage_footprint(const struct work *w, const struct layout *l,
                             const double v[CONSTANTS], int64_t stage, struct footprint *out)
 {
+    const struct work_scales scales = {v[CONSTANT_KEPT_STREAM], v[CONSTANT_KEPT_INNER],
+                                       v[CONSTANT_LOGITS]};
     struct work_stage s;
     work_stage(w, l, stage, &s);
-    work_held(w, l, &s, out->bytes);
+    work_held(w, l, &s, &scales, out->bytes);
     double *b = out->bytes;
     out->stage = stage;
-    b[HELD_ACTIVATIONS] *= v[CONSTANT_KEPT];
-    b[HELD_LOGITS] *= v[CONSTANT_LOGITS];
     b[HELD_FRAGMENTATION] = v[CONSTANT_FRAGMENTATION] *
                             (b[HELD_ACTIVATIONS] + b[HELD_LOGITS] + b[HELD_WORKSPACE] +
                              b[HELD_GATHERED] + b[HELD_BUFFERS]);

@@ -18,7 +18,7 @@ int predict_layout(const struct table_case *c, const struct layout *l, const dou
     price_parts(&room->machine, &room->work, &room->price);
     footprint_of(&room->work, l, v, &p.footprint);
     p.bytes = p.footprint.total;
-    p.p_fits = footprint_fits(&p.footprint, v, (double)c->cluster.device.memory_bytes);
+    p.p_fits = footprint_fits(&p.footprint, v, (double)device_usable_bytes(&c->cluster.device));
     if (replay) {
         int rc = price_replay(&room->price, l, &p.step, err);
         if (rc < 0)

@@ -1,17 +1,18 @@
 /* How the terms are made. Symbols as in profiles/work.h; e, h, ... are constants.
  *
  *     gemm         for each product: 2 m n k / (peak e · m/(m+h) · n/(n+h) · k/(k+h)), or its
- *                  operands' bytes by the memory's bandwidth where that is longer; times `compute`
+ *                  operands' bytes by the memory's bandwidth where that is longer; times `compute`;
+ *                  slower where n or k is no multiple of 64, and again where it is none of 8
  *     attention    4 pairs heads d / (peak e · q/(q+h)), 2.5 times the FLOPs backward. Where the
  *                  scores are kept: products of 4 q k heads d, twice backward, and their bytes
  *     elementwise  bytes / (bandwidth · copy_share)
  *     launch       what kernels · launch_s exceed the three above by, part by part
  *
- * A message in which B bytes leave each of n ranks, k of them on each node: inside a node (n = k)
- * B / (link share). Else the n/k nodes form the outer ring, whose edge carries B bytes; the G/k
- * groups of a node with G devices share its NICs, so B (G/k) / (all NICs · share), or the link's
- * time if that is longer; latency of log2(n/k) hops. An all-to-all sends (n-k)/(n-1) of B through
- * the NICs, for each rank.
+ * A message in which B bytes leave each of n ranks, k of them in each NVLink domain, which is a
+ * node or several: inside a domain (n = k) B / (link share). Else the n/k domains form the outer
+ * ring, whose edge carries B bytes; the G/k groups of a domain with G devices share its NICs, so B
+ * (G/k) / (all NICs · share), or the link's time if that is longer; latency of log2(n/k) hops. An
+ * all-to-all sends (n-k)/(n-1) of B through the NICs, for each rank.
  *
  * The pipeline. Stage s takes f_s and b_s for a micro-batch, with its messages. Of m micro-batches,
  * no schedule with the order of schedule.h ends before
@@ -79,38 +80,47 @@ struct price_group price_group(const struct layout *l, const struct model *m,
     return (struct price_group){1, 1};
 }
 
-/* Returns how many ranks of a group are on one node. */
-static double on_node(const struct cluster *c, struct price_group g)
+/* Returns how many ranks of a group are in one NVLink domain of so many devices. */
+static double in_domain(double devices, struct price_group g)
 {
-    double fit = floor((double)c->node.devices / g.stride);
-    return fmin(g.size, fmax(1, fit));
+    return fmin(g.size, fmax(1, floor(devices / g.stride)));
 }
 
 double price_message(const struct price_machine *m, struct price_group g, enum traffic_kind kind,
                      double bytes)
 {
     const struct node_profile *node = &m->cluster->node;
-    double k = on_node(m->cluster, g), nodes = g.size / k;
+    double devices = (double)cluster_domain_devices(m->cluster);
+    double k = in_domain(devices, g), domains = g.size / k;
     double link = bytes / (node->link_bytes_per_s * m->v[CONSTANT_LINK_SHARE]);
     if (g.size <= 1)
         return 0;
-    if (nodes <= 1)
+    if (domains <= 1)
         return link + node->link_latency_s * log2(g.size);
-    double ranks = (double)node->devices, nics = (double)node->nics * node->nic_bytes_per_s *
-                                                 m->v[CONSTANT_NIC_SHARE];
-    double leave = kind == TRAFFIC_ALL_TO_ALL ? bytes * (g.size - k) / (g.size - 1) * ranks
-                                              : bytes * ranks / k;
-    return fmax(leave / nics, k > 1 ? link : 0) + node->nic_latency_s * log2(nodes) +
+    double nics = devices / (double)node->devices * (double)node->nics * node->nic_bytes_per_s *
+                  m->v[CONSTANT_NIC_SHARE];
+    double leave = kind == TRAFFIC_ALL_TO_ALL ? bytes * (g.size - k) / (g.size - 1) * devices
+                                              : bytes * devices / k;
+    return fmax(leave / nics, k > 1 ? link : 0) + node->nic_latency_s * log2(domains) +
            node->link_latency_s * log2(k);
 }
 
 /* ---- parts ---- */
 
+/* Returns by how much a product slows down for a side of this many elements: tensor cores and the
+ * memory's sectors want multiples of 64, and of 8 at the least. */
+static double ragged(const struct price_machine *m, double side)
+{
+    int64_t n = (int64_t)side;
+    double slow = n % 64 == 0 ? 1 : 1 / m->v[CONSTANT_RAGGED];
+    return n % 8 == 0 ? slow : slow / m->v[CONSTANT_RAGGED];
+}
+
 static double gemm_seconds(const struct price_machine *m, const struct work_gemm *g)
 {
     double h = m->v[CONSTANT_GEMM_HALF];
     double flops = 2 * g->m * g->n * g->k / m->gemm_flops * (1 + h / g->m) * (1 + h / g->n) *
-                   (1 + h / g->k);
+                   (1 + h / g->k) * fmax(ragged(m, g->n), ragged(m, g->k));
     double bytes = m->act_bytes * (g->m * g->k + g->k * g->n + g->m * g->n) / m->copy_bytes;
     return g->count * fmax(flops, bytes);
 }
@@ -122,7 +132,7 @@ static double attention_seconds(const struct price_machine *m, enum stack_attent
     if (attention_keeps_scores(kind)) {
         double h = m->v[CONSTANT_GEMM_HALF];
         double products = 4 * a->q * a->k * a->heads * a->dim / m->gemm_flops * (1 + h / a->q) *
-                          (1 + h / a->k);
+                          (1 + h / a->k) * ragged(m, a->dim);
         return a->count * ((a->backward ? 2 : 1) * products + a->score_bytes / m->score_bytes);
     }
     double share = m->v[a->backward ? CONSTANT_ATTENTION_BACKWARD : CONSTANT_ATTENTION_FORWARD];

@@ -2,15 +2,16 @@
  * assumed.
  *
  *     gpu          the profile whose name begins with the same word (letters, digits); of several
- *                  the one whose memory is nearest. Its links are those of the cluster profile that
- *                  has it, else of one that has its kin
+ *                  that of the same form (SXM, PCIe), then of the nearest memory. Its links are
+ *                  those of the cluster profile that has it, else of one that has its kin
  *     stack        by framework (reel.stack/1); an unknown one is megatron, or fsdp where zero is 3
  *     attn, norms  the row's own: torch, megatron-fused, flash1, others; rms_kernel=0|1 in notes
+ *     precision    fp32-grad-acc: gradients of four bytes beside those that the stack has
  *     kv_heads     heads; ffn: 4 hidden; vocab of a language model: 50,000
  *     text         of a DiT: 512 tokens, in every layer, with one low-rank modulation
  *     n_gpus       64, or as many as the model's grid takes if those are more
  *     dp           what tp, cp, pp leave of the GPUs; cp, pp, tp: 1; sp: 0
- *     zero         the stack's
+ *     zero         the stack's; fsdp_size: dp cp, over which these stacks shard
  *     mbs, vpp     of 1, 2, 4, 8 the fastest predicted that fits: sources print tuned runs
  *     gbs          4 pp micro-batches for each replica, or 1 without a pipeline
  *     recompute    not said: the least that fits, of none, selective, full. "full block K of L
@@ -109,22 +110,43 @@ static bool is_kin(const char *name, const char *gpu)
     return n > 0 && word_of(name) == n && strncasecmp(name, gpu, n) == 0;
 }
 
+/* Tells whether a profile's name, behind its first word, has a word that the text has too: sxm. */
+static bool is_form(const char *name, const char *gpu)
+{
+    char word[LIMIT_NAME_BYTES];
+    const char *at = name + word_of(name);
+    at += *at != '\0';
+    snprintf(word, sizeof word, "%.*s", (int)word_of(at), at);
+    return *word && strcasestr(gpu, word);
+}
+
+/* Tells whether a device is a better guess than the best one so far: of the same form; then of the
+ * nearest memory; then with the faster links. */
+static bool is_nearer(const struct device *d, const struct device *best, const char *gpu, double gb)
+{
+    double off = fabs((double)d->memory_bytes / 0x1p30 - gb),
+           best_off = fabs((double)best->memory_bytes / 0x1p30 - gb);
+    if (is_form(d->name, gpu) != is_form(best->name, gpu))
+        return is_form(d->name, gpu);
+    if (gb > 0 && fabs(off - best_off) > 4)
+        return off < best_off;
+    return d->link_bytes_per_s > best->link_bytes_per_s;
+}
+
 static bool gpu_find(const char *gpu, double gb, struct device *out)
 {
     const char *const *names;
-    double nearest = INFINITY;
+    bool found = false;
     device_names(&names);
     for (; *names; names++) {
         struct device d;
         if (!is_kin(*names, gpu) || device_load(*names, &d, NULL) < 0)
             continue;
-        double off = gb > 0 ? fabs((double)d.memory_bytes / 0x1p30 - gb) : 0;
-        if (off < nearest) {
-            nearest = off;
+        if (!found || is_nearer(&d, out, gpu, gb))
             *out = d;
-        }
+        found = true;
     }
-    return isfinite(nearest);
+    return found;
 }
 
 static bool is_of_device(const struct cluster *c, const struct device *d)
@@ -149,6 +171,8 @@ static void cluster_find(const struct device *d, struct cluster *out)
             *out = c;
         found = true;
     }
+    if (!own && d->link_bytes_per_s > 0)
+        out->node.link_bytes_per_s = d->link_bytes_per_s;
     out->device = *d;
 }
 
@@ -197,6 +221,8 @@ static void stack_find(const struct table_line *l, const struct numbers *n, stru
         c->stack.attention = (enum stack_attention)attention;
     if (strstr(notes, "rms_kernel="))
         c->stack.fused_norm = strstr(notes, "rms_kernel=1") != NULL;
+    if (strstr(text_of(l, COLUMN_precision), "fp32-grad"))
+        c->stack.gradient_bytes += 4;
     c->fp8 = strncasecmp(text_of(l, COLUMN_precision), "fp8", 3) == 0 ||
              strncasecmp(text_of(l, COLUMN_precision), "mxfp8", 5) == 0;
 }
@@ -302,8 +328,8 @@ static void layout_of_row(const struct table_line *l, const struct numbers *n,
     c->gpus = or_rule(c, n->n_gpus, (double)(num_ceil_div(GPUS, grid) * grid));
     k->dp = num_max_i64(1, or_rule(c, n->dp, (double)(c->gpus / grid)));
     k->zero = num_min_i64(3, or_rule(c, n->zero, (double)c->stack.zero));
-    k->fsdp = n->fsdp_size > 0 ? (int64_t)n->fsdp_size : 0;
-    if (k->fsdp && k->dp * k->cp % k->fsdp != 0)
+    k->fsdp = n->fsdp_size > 0 ? (int64_t)n->fsdp_size : k->cp > 1 ? k->dp * k->cp : 0;
+    if (k->fsdp && (k->zero == 0 || k->dp * k->cp % k->fsdp != 0))
         k->fsdp = 0;
     if (k->cp > 1 && strstr(text_of(l, COLUMN_notes), "A2A"))
         k->cp_kind = CP_A2A;

@@ -26,6 +26,8 @@ enum constant_scope { SCOPE_ALL, SCOPE_DEVICE, SCOPE_STACK, SCOPE_BOTH };
       "share of the peak that large matrix products reach in training")                            \
     X(GEMM_HALF, "gemm_half", "rows", SCOPE_DEVICE, 128, 0.40, 1, 4096,                            \
       "size of one side of a product at which half of that is reached")                            \
+    X(RAGGED, "ragged", "1", SCOPE_ALL, 0.85, 0.20, 0.3, 1,                                        \
+      "speed of a product of which a side is no multiple of 64, for each factor of 8 amiss")       \
     X(FP8_SHARE, "fp8_share", "1", SCOPE_DEVICE, 0.60, 0.20, 0.05, 1,                              \
       "share of the fp8 peak that products in fp8 reach")                                          \
     X(ATTENTION_FORWARD, "attention_forward", "1", SCOPE_DEVICE, 0, 0.15, 0.02, 1,                 \
@@ -72,8 +74,10 @@ enum constant_scope { SCOPE_ALL, SCOPE_DEVICE, SCOPE_STACK, SCOPE_BOTH };
       "share by which ranks wait for the slowest one, for each doubling of nodes")                 \
     X(TIME_SD, "time_sd", "1", SCOPE_STACK, 0.12, 0.30, 0.005, 1,                                  \
       "standard deviation of ln(measured / predicted) step time")                                  \
-    X(KEPT, "kept", "1", SCOPE_STACK, 1, 0.10, 0.3, 3,                                             \
-      "activations that are kept, those of the account being 1")                                   \
+    X(KEPT_STREAM, "kept_stream", "1", SCOPE_STACK, 1, 0.15, 0.2, 4,                               \
+      "inputs of sub-blocks that are kept, those of the account being 1")                          \
+    X(KEPT_INNER, "kept_inner", "1", SCOPE_STACK, 1, 0.15, 0.2, 4,                                 \
+      "what sub-blocks keep inside, which tp divides, that of the account being 1")                \
     X(LOGITS, "logits", "1", SCOPE_STACK, 1, 0.30, 0.1, 4,                                         \
       "bytes of the logits at their peak, those of the account being 1")                           \
     X(FRAGMENTATION, "fragmentation", "1", SCOPE_STACK, 0.04, 0.60, 1e-4, 0.5,                     \
@@ -97,7 +101,7 @@ struct constant_info {
 };
 extern const struct constant_info constant_table[CONSTANTS];
 /* Tells whether a constant is of memory; the others are of time. */
-static inline bool constant_is_memory(enum constant_id id) { return id >= CONSTANT_KEPT; }
+static inline bool constant_is_memory(enum constant_id id) { return id >= CONSTANT_KEPT_STREAM; }
 
 struct constant {
     enum constant_id id;

@@ -33,6 +33,7 @@ static const struct json_field stack_fields[] = {
              "operations or one, or without it"},
     FLAG(fused_norm, "a norm is one operation and keeps its input alone"),
     FLAG(fused_gate, "so is a gated MLP's activation"),
+    FLAG(keeps_gathered, "sequence parallelism keeps what it gathered for products, whole"),
     FLAG(dropout, "masks of dropout are kept"),
     {"weight_bytes", JSON_INT, AT(weight_bytes), .optional = true, .min = 0, .max = 8,
      .help = "of a weight that is kept; 0: as activations"},

@@ -41,6 +41,7 @@ struct stack {
     bool fused_norm;  /* a norm is one operation, and its input alone is kept */
     bool fused_gate;  /* so is a gated MLP's activation */
     bool dropout;     /* masks of dropout are kept */
+    bool keeps_gathered; /* sequence parallelism keeps what it gathered, whole */
     int64_t weight_bytes;    /* of one element that is kept; 0: as activations */
     int64_t gradient_bytes;  /* of one element, in which micro-batches are summed */
     int64_t reduce_bytes;    /* of one element, in which gradients travel */

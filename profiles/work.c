@@ -235,13 +235,20 @@ static void layer_parts(const struct shape *s, const struct layout *l)
     part->kernels = 2 * f->n_attentions;
 }
 
-static double scores_bytes(const struct shape *s)
+/* Returns the bytes of a score that one layer's backward uses besides what is kept. */
+static double score_work(const struct shape *s)
+{
+    double once = s->k->attention == ATTENTION_SCORES ? 10 : 4;
+    return attention_keeps_scores(s->k->attention) ? once : 0;
+}
+
+static double scored_pairs(const struct shape *s)
 {
     const struct work_part *f = &s->w->parts[WORK_LAYER_FORWARD];
     double pairs = 0;
     for (int i = 0; i < f->n_attentions; i++)
         pairs += f->attentions[i].q * f->attentions[i].k * f->attentions[i].heads;
-    return score_kept(s) * pairs;
+    return pairs;
 }
 
 static void layer_kept(const struct shape *s)
@@ -249,15 +256,17 @@ static void layer_kept(const struct shape *s)
     double cross = s->x > 0, selfs = (double)model_self_attentions(s->m), e = s->w_bytes;
     double gate = s->m->gated_mlp ? (s->k->fused_gate ? 3 : 4) : 2;
     double stream = s->blocks * (2 * e + (s->k->dropout ? 1 : 0)) * s->D +
-                    (s->k->fused_norm ? 0 : s->norms * 4 * s->D) +
+                    (s->k->fused_norm ? 0 : s->norms * 8 * s->D) +
                     (double)model_modulations(s->m) * e * s->D;
     double inner = selfs * (2 * s->D + 2 * s->r) + cross * 2 * s->D + gate * s->F;
     struct work_kept *k = &s->w->kept;
-    double scores = scores_bytes(s);
-    k->selective = s->Td * stream + s->T * e * inner / s->t + s->b * s->x * e * 2 * s->r / s->t;
-    k->none = k->selective + scores;
+    double gathered = s->k->keeps_gathered ? s->blocks * e * s->D : 0;
+    k->stream = s->Td * stream + (s->T - s->Td) * gathered;
+    k->selective = k->stream + s->T * e * inner / s->t + s->b * s->x * e * 2 * s->r / s->t;
+    k->none = k->selective + score_kept(s) * scored_pairs(s);
     k->full = s->Td * e * s->D;
-    s->w->layer_work = 2 * s->Td * e * s->D + s->T * e * gate * s->F / s->t + scores / 2;
+    s->w->layer_work = 2 * s->Td * e * s->D + s->T * e * gate * s->F / s->t +
+                       score_work(s) * scored_pairs(s);
 }
 
 /* ---- what stands beside the layers ---- */
@@ -470,20 +479,34 @@ static void held_state(const struct work *w, const struct layout *l, const struc
         bytes[HELD_GATHERED] += largest_unit(w, s) * (double)w->stack->reduce_bytes;
 }
 
-void work_held(const struct work *w, const struct layout *l, const struct work_stage *s,
-               double bytes[WORK_HELD])
+/* Sets what is alive at the end of the last stage's forward, or in one layer's backward, whichever
+ * is more: the logits are gone when the first layer's backward begins. */
+static void held_peak(const struct work *w, const struct work_kept *k, const struct work_stage *s,
+                      double logits, double bytes[WORK_HELD])
 {
-    const struct work_kept *k = &w->kept;
+    double again = s->full > 0        ? k->none - k->full
+                   : s->selective > 0 ? k->none - k->selective
+                                      : 0;
+    double layer = w->layer_work + fmax(0, again);
+    if (s->last && logits > layer)
+        bytes[HELD_LOGITS] = logits;
+    else
+        bytes[HELD_WORKSPACE] = layer;
+}
+
+void work_held(const struct work *w, const struct layout *l, const struct work_stage *s,
+               const struct work_scales *scales, double bytes[WORK_HELD])
+{
+    struct work_kept k = w->kept;
+    k.none = scales->stream * k.stream + scales->inner * (k.none - k.stream);
+    k.selective = scales->stream * k.stream + scales->inner * (k.selective - k.stream);
     double plain = s->layers - s->full - s->selective;
-    double each = plain * k->none + s->selective * k->selective + s->full * k->full +
+    double each = plain * k.none + s->selective * k.selective + s->full * k.full +
                   (s->first ? w->first_kept : 0);
     memset(bytes, 0, WORK_HELD * sizeof *bytes);
     held_state(w, l, s, bytes);
     bytes[HELD_ACTIVATIONS] = s->in_flight * each;
-    bytes[HELD_LOGITS] = s->last ? w->logits : 0;
     bytes[HELD_BUFFERS] = l->pp > 1 ? 4 * w->boundary : 0;
-    bytes[HELD_WORKSPACE] = w->layer_work + (s->full > 0        ? k->none - k->full
-                                             : s->selective > 0 ? k->none - k->selective
-                                                                : 0);
     bytes[HELD_ENCODERS] = w->encoder_bytes;
+    held_peak(w, &k, s, w->logits * scales->logits, bytes);
 }

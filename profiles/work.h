@@ -93,7 +93,10 @@ struct work_part {
 };
 
 /* What the forward of one layer and micro-batch keeps for its backward, in bytes. */
-struct work_kept { double none, selective, full; };
+struct work_kept {
+    double none, selective, full;
+    double stream; /* of the first two: what each tp rank has whole without sp, and divided with */
+};
 
 struct work {
     struct layout grid;        /* with which it was built */
@@ -170,8 +173,10 @@ enum work_held_id {
     WORK_HELD
 };
 extern const char *const work_held_names[WORK_HELD];
+/* By how much a stack keeps more than the formulas say. */
+struct work_scales { double stream, inner, logits; };
 void work_held(const struct work *w, const struct layout *l, const struct work_stage *s,
-               double bytes[WORK_HELD]);
+               const struct work_scales *scales, double bytes[WORK_HELD]);
 /* Returns the elements of weights that a stage holds whole, after tp. */
 double work_stage_elements(const struct work *w, const struct work_stage *s);
 

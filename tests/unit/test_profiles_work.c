@@ -10,6 +10,8 @@ static const struct model gpt = {.name = "g", .family = MODEL_GPT, .layers = 6, 
                                  .heads = HEADS, .kv_heads = HEADS, .ffn = F, .vocab = V,
                                  .patch_t = 1, .patch_h = 1, .patch_w = 1};
 
+static const struct work_scales as_said = {1, 1, 1};
+
 struct fixture {
     struct model m;
     struct stack k;
@@ -64,6 +66,7 @@ static void activations(void **state)
     assert_close(f.w.kept.full, sbh * 2, 1e-12, "full");
     assert_close(build(&f, "mbs=2,tp=4")->kept.none, sbh * (10 + 24 / 4.0 + scores / 4), 1e-12,
                  "t 4");
+    assert_close(f.w.kept.stream, sbh * 10, 1e-12, "whole");
     assert_close(build(&f, "mbs=2,tp=4,sp=1")->kept.none, sbh * (34 + scores) / 4, 1e-12, "sp");
 }
 
@@ -128,7 +131,7 @@ static void sharded_state(void **state)
         l.zero = zero;
         const struct work *w = build(&f, "dp=8");
         work_stage(w, &l, 0, &s);
-        work_held(w, &l, &s, bytes);
+        work_held(w, &l, &s, &as_said, bytes);
         work_state(w, &l, &t);
         double n = work_stage_elements(w, &s);
         assert_close(bytes[HELD_PARAMETERS], 2 * n / (zero == 3 ? 8 : 1), 1e-12, "parameters");
