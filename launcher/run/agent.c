@@ -36,9 +36,9 @@ static void event_started(struct agent *a)
 {
     struct evlog_event e;
     event_begin(a->attempt.log, &e, attempt_started);
-    event_text(&e, attempt_started, sched, a->work.sched ? a->work.sched->ops->kind : "none");
-    event_text(&e, attempt_started, job_id, a->work.self.id);
-    event_int(&e, attempt_started, restart, a->work.self.restarts);
+    event_text(&e, attempt_started, sched, a->duty.sched ? a->duty.sched->ops->kind : "none");
+    event_text(&e, attempt_started, job_id, a->duty.self.id);
+    event_int(&e, attempt_started, restart, a->duty.self.restarts);
     attempt_event(&a->attempt, &e);
 }
 
@@ -92,11 +92,11 @@ static void event_by_srun(struct agent *a, const char *nodes)
 
 static void nodes_start(struct agent *a)
 {
-    struct node_agent_conf conf = {a->conf->run_dir, a->attempt.number, a->work.notice, NULL};
+    struct node_agent_conf conf = {a->conf->run_dir, a->attempt.number, a->duty.notice, NULL};
     struct err err = {0};
-    if (!a->work.sched || !a->work.sched->ops->starts_ranks || !a->work.node_agents)
+    if (!a->duty.sched || !a->duty.sched->ops->starts_ranks || !a->duty.node_agents)
         return;
-    if (node_agents_start(a->work.sched, &conf, a->conf->bin_dir, &a->nodes, &err) < 0)
+    if (node_agents_start(a->duty.sched, &conf, a->conf->bin_dir, &a->nodes, &err) < 0)
         log_msg(LOG_WARN,
                 "no node agents, ranks on other nodes are told by the scheduler alone: %s",
                 err.text);
@@ -123,7 +123,7 @@ void agent_stop_request(struct agent *a, int signo, const char *where)
     if (a->trainer.step)
         trainer_tell(a);
     log_msg(LOG_INFO, "notice to stop %s: %s", where,
-            a->work.notice ? "asking the trainer to save" : "the trainer is not told");
+            a->duty.notice ? "asking the trainer to save" : "the trainer is not told");
 }
 
 static void limit_tell(struct agent *a)
@@ -139,7 +139,7 @@ static bool hangs(struct agent *a)
 {
     char path[LIMIT_PATH_BYTES];
     struct stat st;
-    double limit_s = a->work.budget.hang_s;
+    double limit_s = a->duty.budget.hang_s;
     int64_t bytes = stat(a->trainer.kind->pulse(&a->trainer, path), &st) == 0 ? st.st_size : 0;
     if (pulse_look(&a->pulse, clock_mono_s(), bytes) <= limit_s || limit_s <= 0)
         return false;
@@ -187,7 +187,7 @@ static int stop_learn(struct agent *a, struct err *err)
     int rc = notices_take(a, 0, err);
     if (rc < 0 || a->stop_requested)
         return rc;
-    bool answered = work_ending(&a->work, false, &a->ending) == 0;
+    bool answered = duty_ending(&a->duty, false, &a->ending) == 0;
     a->learned = a->ending.why != SCHED_END_NONE && (answered || !known);
     if (a->learned)
         agent_stop_request(a, SIGTERM, "at the job");
@@ -254,7 +254,7 @@ static int trainer_look(struct agent *a, struct sched_step_status *end, struct e
     const char *lost = node_agents_lost(a->nodes);
     if (end->node_lost[0] || lost[0])
         agent_node_lost_note(a, end->node_lost[0] ? end->node_lost : lost);
-    if (end->ended && a->work.sched && a->work.sched->ops->starts_ranks)
+    if (end->ended && a->duty.sched && a->duty.sched->ops->starts_ranks)
         return trainer_linger(a, err);
     return 0;
 }
@@ -294,7 +294,7 @@ static int trainer_watch(struct agent *a, struct sched_step_status *end, struct 
         agent_kill_look(a);
         if (hangs(a)) {
             log_msg(LOG_WARN, "no sign of the trainer for %g s: it hangs, and is ended",
-                    a->work.budget.hang_s);
+                    a->duty.budget.hang_s);
             a->hung = true;
             *end = (struct sched_step_status){.ended = true,
                                               .exit_code = -1,
@@ -329,11 +329,11 @@ static int space_wait(struct agent *a, struct err *err)
 {
     double now = clock_wall_s(), from_s = clock_mono_s();
     double until = run_state_not_before(a->state, now), left_s = until - now;
-    const char *saves = a->work.wrap.saves;
+    const char *saves = a->duty.wrap.saves;
     int64_t needed = space_needed(a->state), room = space_left(a->conf->run_dir, saves);
     bool low = room < needed;
     int rc;
-    if (left_s <= 0 || (!a->trainer.kind->ours && !a->work.sched))
+    if (left_s <= 0 || (!a->trainer.kind->ours && !a->duty.sched))
         return 0;
     log_msg(LOG_WARN, "the disk was full: the attempt starts in %.0f s%s", left_s,
             low ? ", or when there is room for a checkpoint" : "");
@@ -347,7 +347,7 @@ static int space_wait(struct agent *a, struct err *err)
 
 bool agent_word_wait(struct agent *a, int rc)
 {
-    if (rc != ERR_FULL || !a->work.sched || a->stop_requested ||
+    if (rc != ERR_FULL || !a->duty.sched || a->stop_requested ||
         notices_take(a, SPACE_LOOK_MS, NULL) < 0)
         return false;
     owner_heed(a); /* a wish needs no room */
@@ -364,7 +364,7 @@ static int begin_wait(struct agent *a, int (*begin)(struct agent *, struct err *
     while (agent_word_wait(a, rc))
         rc = begin(a, err);
     if (rc == ERR_FULL && a->stop_requested)
-        work_give_back(&a->work, &a->attempt, a->term);
+        duty_give_back(&a->duty, &a->attempt, a->term);
     return rc;
 }
 
@@ -372,7 +372,7 @@ static int begin_wait(struct agent *a, int (*begin)(struct agent *, struct err *
 static bool is_over(const struct agent *a)
 {
     return a->state->done || a->state->wish != WISH_RUN ||
-           run_state_next(a->state, &a->work.budget, NULL) == RUN_NEXT_FAILED;
+           run_state_next(a->state, &a->duty.budget, NULL) == RUN_NEXT_FAILED;
 }
 
 /* Takes the lock. A run that is over needs none where there is no room for it. */
@@ -424,7 +424,7 @@ static int trainer_live(struct agent *a, struct sched_step_status *end, struct e
  * given a note of its run; ours was submitted with the run's folder. */
 static int askers_open(struct agent *a, struct err *err)
 {
-    const char *kind = a->work.sched->ops->kind, *job = a->work.self.id;
+    const char *kind = a->duty.sched->ops->kind, *job = a->duty.self.id;
     if (!a->trainer.kind->ours)
         job_note_leave(kind, a->conf->home, job, a->state->run);
     int rc = asker_new(kind, a->conf->home, job, &a->limit_asker, err);
@@ -436,13 +436,13 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
     struct sched_step_status end = {.ended = true};
     int rc;
     a->started_mono = clock_mono_s();
-    limit_init(&a->limit, a->work.sched ? a->work.time_limit_s : 0, a->work.limit_known);
+    limit_init(&a->limit, a->duty.sched ? a->duty.time_limit_s : 0, a->duty.limit_known);
     event_started(a);
-    if (a->work.sched && (rc = askers_open(a, err)) < 0)
+    if (a->duty.sched && (rc = askers_open(a, err)) < 0)
         return agent_fail(a, rc, exit_code, err);
     if (a->trainer.kind->is_through(&a->trainer))
         return agent_finish(a, &end, exit_code, err);
-    successor_prepare(a->conf, &a->work, a->fold);
+    successor_prepare(a->conf, &a->duty, a->fold);
     if ((rc = space_wait(a, err)) < 0)
         return agent_fail(a, rc, exit_code, err);
     if ((rc = evicted_wait(a, err)) < 0)
@@ -469,7 +469,7 @@ static bool is_same_job(const struct agent *a)
 {
     const struct run_state *s = a->state;
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
-    return last && a->work.self.id[0] && strcmp(last->job_id, a->work.self.id) == 0;
+    return last && a->duty.self.id[0] && strcmp(last->job_id, a->duty.self.id) == 0;
 }
 
 /* Looks whether the run's budget is spent: the attempt before may have ended with nobody left to
@@ -480,7 +480,7 @@ static int budget_look(struct agent *a, bool *spent, struct err *err)
     int rc;
     if ((rc = run_fold_renew(a->fold, err)) < 0)
         return rc;
-    enum run_next next = run_state_next(a->state, &a->work.budget, why);
+    enum run_next next = run_state_next(a->state, &a->duty.budget, why);
     *spent = next == RUN_NEXT_FAILED;
     /* A user who submits a script again means the run to go on. */
     if (next == RUN_NEXT_CANCELLED && (a->trainer.kind->ours || is_same_job(a)))
@@ -488,7 +488,7 @@ static int budget_look(struct agent *a, bool *spent, struct err *err)
     if (*spent) {
         log_msg(LOG_WARN, "run %s is over: %s; 'reel retry %s' lets it go on", a->state->run, why,
                 a->state->name);
-        successor_settle(a->conf, &a->work, &a->attempt, a->fold, next);
+        successor_settle(a->conf, &a->duty, &a->attempt, a->fold, next);
     }
     return 0;
 }
@@ -500,8 +500,8 @@ static void agent_release(struct agent *a)
     asker_free(a->kill_asker);
     node_agents_free(a->nodes);
     attempt_release(&a->attempt);
-    work_requeue_settle(&a->work, a->conf->run_dir);
-    work_release(&a->work);
+    duty_requeue_settle(&a->duty, a->conf->run_dir);
+    duty_release(&a->duty);
     run_fold_close(a->fold);
     arena_release(&a->arena);
     if (a->signal_fd >= 0)
@@ -514,7 +514,7 @@ static int fold_open(struct agent *a, struct err *err)
     if (rc < 0)
         return rc;
     a->state = run_fold_state(a->fold);
-    trainer_init(&a->trainer, &a->work, &a->attempt, a->state, a->conf->home, a->conf->bin_dir,
+    trainer_init(&a->trainer, &a->duty, &a->attempt, a->state, a->conf->home, a->conf->bin_dir,
                  &a->arena);
     return 0;
 }
@@ -525,10 +525,10 @@ static int agent_open(struct agent *a, struct err *err)
     int rc;
     if ((rc = signals_take(a, err)) < 0)
         return rc;
-    if ((rc = work_load(&a->work, a->conf->run_dir, a->conf->home, err)) < 0)
+    if ((rc = duty_load(&a->duty, a->conf->run_dir, a->conf->home, err)) < 0)
         return rc;
-    a->attempt.sched = a->work.sched;
-    a->work.teller = &a->attempt;
+    a->attempt.sched = a->duty.sched;
+    a->duty.teller = &a->attempt;
     if ((rc = fold_open(a, err)) < 0)
         return rc;
     do { /* until it has the lock, or the run is over still */
@@ -541,15 +541,15 @@ static int agent_open(struct agent *a, struct err *err)
 }
 
 /* Tells whether nothing is left for this job: the run is over, or another job goes on with it. */
-static bool work_is_over(const struct agent *a, int *exit_code)
+static bool duty_is_over(const struct agent *a, int *exit_code)
 {
     if (a->state->done || a->state->wish != WISH_RUN || !a->attempt.lock) {
         log_msg(LOG_INFO, "run %s is %s: nothing to do", a->state->run,
-                run_state_word(a->state, &a->work.budget));
+                run_state_word(a->state, &a->duty.budget));
         *exit_code = a->state->done ? 0 : 1;
         return true;
     }
-    if (!successor_aside(a->conf, &a->work, a->fold))
+    if (!successor_aside(a->conf, &a->duty, a->fold))
         return false;
     *exit_code = 0;
     return true;
@@ -560,16 +560,16 @@ int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
     struct agent a = {.conf = conf, .signal_fd = -1};
     bool spent = false;
     int rc;
-    attempt_init(&a.attempt, conf->run_dir, &a.work.self);
+    attempt_init(&a.attempt, conf->run_dir, &a.duty.self);
     arena_init(&a.arena, 0);
     if ((rc = agent_open(&a, err)) < 0)
         goto out;
-    if (work_is_over(&a, exit_code))
+    if (duty_is_over(&a, exit_code))
         goto out;
-    attempt_before(&a.attempt, a.state, a.work.sched, &a.before);
+    attempt_before(&a.attempt, a.state, a.duty.sched, &a.before);
     if ((rc = begin_wait(&a, claim, err)) < 0)
         goto out;
-    if ((rc = work_changes_take(&a.work, &a.attempt, a.state, err)) < 0)
+    if ((rc = duty_changes_take(&a.duty, &a.attempt, a.state, err)) < 0)
         goto out;
     if ((rc = budget_look(&a, &spent, err)) < 0)
         goto out;

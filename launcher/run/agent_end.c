@@ -35,13 +35,13 @@ static void event_exited(struct agent *a, const struct sched_step_status *exit)
  * none, Slurm's backfill sets one of a year. */
 static bool near_time_limit(const struct agent *a)
 {
-    double limit = a->work.time_limit_s, early_s = 60 + a->limit.lead_s;
+    double limit = a->duty.time_limit_s, early_s = 60 + a->limit.lead_s;
     struct sched_site site;
     if (a->limit_told)
         return true;
     if (limit <= 0 || a->notice_after_s < limit - fmax(early_s, limit * 0.1))
         return false;
-    struct sched *asked = a->work.sched ? a->work.sched : a->work.steps;
+    struct sched *asked = a->duty.sched ? a->duty.sched : a->duty.steps;
     if (a->notice_signo == SIGUSR1 && sched_describe(asked, &site, NULL) == 0 && !site.user_signal)
         return true;
     return a->notice_after_s >= limit * 0.5;
@@ -54,9 +54,9 @@ static void node_lost_look(struct agent *a)
     static const struct sched_loss till_now = {.booted_after = INFINITY, .down_by = INFINITY};
     char node[SCHED_ID_BYTES];
     struct err err = {0};
-    if (a->node_lost[0] || !a->work.sched)
+    if (a->node_lost[0] || !a->duty.sched)
         return;
-    if (sched_lost_node(a->work.sched, NULL, &till_now, node, &err) < 0)
+    if (sched_lost_node(a->duty.sched, NULL, &till_now, node, &err) < 0)
         log_msg(LOG_WARN, "whether a node was lost is not known: %s", err.text);
     else if (node[0])
         agent_node_lost_note(a, node);
@@ -75,9 +75,9 @@ static void requeue_withhold(struct agent *a)
     struct evlog_event e;
     log_msg(LOG_WARN,
             "job %s is not requeued: it was being ended, and the scheduler does not say who by",
-            a->work.self.id);
+            a->duty.self.id);
     event_begin(a->attempt.log, &e, requeue_withheld);
-    event_text(&e, requeue_withheld, job_id, a->work.self.id);
+    event_text(&e, requeue_withheld, job_id, a->duty.self.id);
     attempt_event(&a->attempt, &e);
 }
 
@@ -88,7 +88,7 @@ static bool goes_on_after(struct agent *a, enum attempt_cause cause)
     if (run_fold_renew(a->fold, &err) < 0 ||
         run_state_end(run_fold_suppose(a->fold), a->attempt.number, cause, "", &err) < 0)
         return false;
-    return run_state_next(a->state, &a->work.budget, NULL) == RUN_NEXT_REQUEUE;
+    return run_state_next(a->state, &a->duty.budget, NULL) == RUN_NEXT_REQUEUE;
 }
 
 /* Gives the job back while the trainer lives. */
@@ -98,7 +98,7 @@ static void give_back_early(struct agent *a, enum attempt_cause cause)
                       "the job is given back before all of it is killed",
             cause == CAUSE_TIME_LIMIT ? "the time limit is over" : "the job is preempted");
     a->attempt.given_back = cause;
-    successor_settle(a->conf, &a->work, &a->attempt, a->fold, RUN_NEXT_REQUEUE);
+    successor_settle(a->conf, &a->duty, &a->attempt, a->fold, RUN_NEXT_REQUEUE);
 }
 
 /* Notes that somebody cancels the job, as long as the scheduler says so: a trainer that gives the
@@ -107,7 +107,7 @@ static void cancelled_note(struct agent *a, const struct sched_ending *ending)
 {
     a->cancelled = *ending;
     log_msg(LOG_INFO, "job %s is cancelled at the scheduler: it is not given back",
-            a->work.self.id);
+            a->duty.self.id);
 }
 
 /* Puts the question why the job ends, when that is due, and takes the answer. */
@@ -154,10 +154,10 @@ void agent_step_aside(const struct agent *a, int *exit_code)
 static void revival_end(struct agent *a)
 {
     struct err err = {0};
-    const char *job = a->work.self.id;
+    const char *job = a->duty.self.id;
     log_msg(LOG_WARN, "job %s was given back after it had been cancelled: it is cancelled again",
             job);
-    if (sched_cancel(a->work.sched, job, &err) < 0)
+    if (sched_cancel(a->duty.sched, job, &err) < 0)
         log_msg(LOG_WARN, "job %s will start and find nothing to do: %s", job, err.text);
 }
 
@@ -180,12 +180,12 @@ static int attempt_settle(struct agent *a, enum attempt_cause cause,
         return rc;
     /* It was told to stop while it waited for room, perhaps by somebody who cancels the job. */
     if (a->stop_requested && a->ending.why == SCHED_END_NONE)
-        work_cancelled(&a->work, a->conf->run_dir, run_fold_suppose(a->fold), &a->ending);
-    enum run_next next = run_state_next(a->state, &a->work.budget, why);
+        duty_cancelled(&a->duty, a->conf->run_dir, run_fold_suppose(a->fold), &a->ending);
+    enum run_next next = run_state_next(a->state, &a->duty.budget, why);
     if (next == RUN_NEXT_REQUEUE && is_unexplained(a))
         requeue_withhold(a);
     else if (next != RUN_NEXT_REQUEUE || a->attempt.given_back == CAUSE_NONE)
-        successor_settle(a->conf, &a->work, &a->attempt, a->fold, next);
+        successor_settle(a->conf, &a->duty, &a->attempt, a->fold, next);
     if (next == RUN_NEXT_CANCELLED && a->revived)
         revival_end(a);
     log_msg(LOG_INFO, "attempt %lld ended: %s%s%s", (long long)a->attempt.number,
@@ -215,7 +215,7 @@ static void kill_answer_await(struct agent *a)
 static void ending_ask(struct agent *a)
 {
     kill_answer_await(a);
-    int rc = work_ending(&a->work, a->stop_requested, &a->ending);
+    int rc = duty_ending(&a->duty, a->stop_requested, &a->ending);
     a->revived = a->cancelled.why == SCHED_END_CANCELLED && a->ending.why == SCHED_END_REQUEUED;
     if (a->cancelled.why == SCHED_END_CANCELLED)
         a->ending = a->cancelled;
@@ -228,7 +228,7 @@ static void ending_ask(struct agent *a)
 /* Did a wrapped trainer exit with 0, unasked, without the file that says it is done? */
 static bool is_unfinished(const struct agent *a, const struct sched_step_status *exit)
 {
-    return !a->trainer.kind->ours && a->work.wrap.done_file && !a->stop_requested &&
+    return !a->trainer.kind->ours && a->duty.wrap.done_file && !a->stop_requested &&
            exit->exit_code == 0 && exit->exit_signal == 0;
 }
 
@@ -246,15 +246,15 @@ static void detail_make(const struct agent *a, const struct sched_step_status *e
     }
     if (a->ending.why == SCHED_END_CANCELLED) {
         snprintf(detail, STATE_TEXT_BYTES, "job %s was cancelled at the scheduler%s%s",
-                 a->work.self.id, *who ? " by " : "", who);
+                 a->duty.self.id, *who ? " by " : "", who);
         return;
     }
     last_words_exit(exit->exit_code, exit->exit_signal, how, sizeof how);
     if (end->is_short)
         snprintf(more, sizeof more, " at step %lld of %lld",
-                 (long long)num_max_i64(0, end->steps), (long long)a->work.wrap.total_steps);
+                 (long long)num_max_i64(0, end->steps), (long long)a->duty.wrap.total_steps);
     else if (is_unfinished(a, exit))
-        snprintf(more, sizeof more, " without its done file '%.300s'", a->work.wrap.done_file);
+        snprintf(more, sizeof more, " without its done file '%.300s'", a->duty.wrap.done_file);
     else if (a->learned)
         attempt_ending_format(a->ending.why, more, sizeof more);
     else
@@ -310,7 +310,7 @@ int agent_fail(struct agent *a, int rc, int *exit_code, struct err *err)
 {
     static const struct sched_step_status none = {.ended = true, .exit_code = -1};
     struct err more = {0};
-    if (!a->work.sched) {
+    if (!a->duty.sched) {
         attempt_end(&a->attempt, CAUSE_CRASH, -1, 0, err->text);
         return rc;
     }

@@ -11,11 +11,11 @@
 #include "launcher/run/owner.h"
 #include "launcher/run/pulse.h"
 #include "launcher/run/trainer.h"
-#include "launcher/run/work.h"
+#include "launcher/run/duty.h"
 
 struct agent {
     const struct agent_conf *conf;
-    struct work work;
+    struct duty duty;
     struct run_fold *fold;         /* the one fold of this attempt, renewed whenever it decides */
     const struct run_state *state; /* what the fold gives */
     struct attempt attempt;

@@ -42,41 +42,41 @@ static const char **environment(const char *run_dir, int64_t attempt, struct are
     return env;
 }
 
-static int load(struct work *w, const char *run_dir, struct err *err)
+static int load(struct duty *d, const char *run_dir, struct err *err)
 {
-    int rc = wrap_load(run_dir, &w->wrap, err);
+    int rc = wrap_load(run_dir, &d->wrap, err);
     if (rc < 0)
         return rc;
-    w->budget = w->wrap.budget;
-    w->node_agents = w->wrap.node_agents;
-    w->notice = (int)w->wrap.notice;
+    d->budget = d->wrap.budget;
+    d->node_agents = d->wrap.node_agents;
+    d->notice = (int)d->wrap.notice;
     return 0;
 }
 
 /* Finds the job of somebody's script, whose command starts its ranks itself. The job is one of
  * Slurm's, or there is none. */
-static int job(struct work *w, const char *home, struct err *err)
+static int job(struct duty *d, const char *home, struct err *err)
 {
     const char *id = getenv("SLURM_JOB_ID"), *restarts = getenv("SLURM_RESTART_COUNT");
     struct err why = {0};
     int64_t n = 0;
-    int rc = sched_open("local", home, &w->steps, err);
+    int rc = sched_open("local", home, &d->steps, err);
     if (rc < 0 || !id || !*id)
         return rc;
-    if (sched_open("slurm", home, &w->sched, &why) < 0) {
+    if (sched_open("slurm", home, &d->sched, &why) < 0) {
         log_msg(LOG_WARN, "job %s is not brought back when it ends early: %s", id, why.text);
         return 0;
     }
     if (restarts && *restarts && (rc = num_parse_i64(restarts, "SLURM_RESTART_COUNT", &n, err)) < 0)
         return rc;
-    w->self.restarts = (int)n;
-    snprintf(w->self.id, sizeof w->self.id, "%s", id);
+    d->self.restarts = (int)n;
+    snprintf(d->self.id, sizeof d->self.id, "%s", id);
     return 0;
 }
 
 static int command(struct trainer *t, struct sched_step_spec *spec, struct err *err)
 {
-    const struct wrap *w = &t->work->wrap;
+    const struct wrap *w = &t->duty->wrap;
     spec->argv = (const char **)w->argv;
     spec->cwd = w->cwd;
     spec->ranks = 1; /* it starts its ranks itself */
@@ -86,7 +86,7 @@ static int command(struct trainer *t, struct sched_step_spec *spec, struct err *
 
 static int place(struct trainer *t, struct sched_step_spec *spec, struct err *err)
 {
-    const struct wrap *w = &t->work->wrap;
+    const struct wrap *w = &t->duty->wrap;
     struct foreign *f = &t->foreign;
     *f = (struct foreign){
         .wrap = w,
@@ -169,7 +169,7 @@ static char *pulse(const struct trainer *t, char buf[LIMIT_PATH_BYTES])
 /* Is its done file there? */
 static bool is_through(const struct trainer *t)
 {
-    const char *file = t->work->wrap.done_file;
+    const char *file = t->duty->wrap.done_file;
     return file && file_exists(file);
 }
 
@@ -208,7 +208,7 @@ static bool is_short(const struct foreign *f, int64_t steps, int64_t total)
 static void judge(const struct trainer *t, const struct sched_step_status *exit, bool stopped,
                   struct trainer_end *end)
 {
-    const struct wrap *w = &t->work->wrap;
+    const struct wrap *w = &t->duty->wrap;
     if (w->done_file || !t->foreign.wrap || exit->exit_code != 0) {
         end->done = is_through(t);
         return;

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "launcher/run/successor.h"
-#include "launcher/run/work.h"
+#include "launcher/run/duty.h"
 
 /* Lives as the agent in the child. Signals stay blocked, and the agent takes them from a
  * descriptor. Its exit status becomes the guard's; what went wrong is told here. */
@@ -50,38 +50,38 @@ static int room_wait(const sigset_t *signals)
 
 /* Ends the dead agent's attempt. With no room for a word it waits, for nobody else would bring the
  * run back; when it is told to stop it gives the job back. */
-static int mourn(struct attempt *attempt, struct work *work, struct run_fold *fold, int signo,
+static int mourn(struct attempt *attempt, struct duty *duty, struct run_fold *fold, int signo,
                  enum sched_end why, const sigset_t *signals, struct err *err)
 {
     int rc = attempt_mourn(attempt, fold, signo, why, err), notice = 0;
     if (rc == ERR_FULL)
         log_msg(LOG_WARN, "the end of a killed agent is not written yet: %s", err->text);
-    while (rc == ERR_FULL && work->sched && (notice = room_wait(signals)) == 0)
+    while (rc == ERR_FULL && duty->sched && (notice = room_wait(signals)) == 0)
         rc = attempt_mourn(attempt, fold, signo, why, err);
     if (rc == ERR_FULL)
-        work_give_back(work, attempt, notice == SIGTERM);
+        duty_give_back(duty, attempt, notice == SIGTERM);
     return rc;
 }
 
 /* Reads what the run is, in whose folder the agent lived. A file system that is repaired may be
  * unmounted meanwhile: it is waited for, and a guard that is told to stop gives the job back. */
-static int work_await(const struct agent_conf *conf, const struct trainer_kind *kind,
-                      struct attempt *attempt, struct work *work, const sigset_t *signals,
+static int duty_await(const struct agent_conf *conf, const struct trainer_kind *kind,
+                      struct attempt *attempt, struct duty *duty, const sigset_t *signals,
                       struct err *err)
 {
     int rc, notice = 0;
-    if ((rc = work_job(work, kind, conf->home, err)) < 0)
+    if ((rc = duty_job(duty, kind, conf->home, err)) < 0)
         return rc;
     for (;;) {
         if ((rc = attempt_folder_check(attempt, err)) == 0) {
-            rc = work_load(work, conf->run_dir, conf->home, err);
+            rc = duty_load(duty, conf->run_dir, conf->home, err);
             if (rc == 0 || file_exists(conf->run_dir)) /* else it went just now */
                 return rc;
-        } else if (rc != ERR_FULL || !work->sched) {
+        } else if (rc != ERR_FULL || !duty->sched) {
             return rc;
         }
         if ((notice = room_wait(signals)) != 0) {
-            work_give_back(work, attempt, notice == SIGTERM);
+            duty_give_back(duty, attempt, notice == SIGTERM);
             return rc;
         }
     }
@@ -92,31 +92,31 @@ static int aftermath(const struct agent_conf *conf, const struct trainer_kind *k
                      const sigset_t *signals, int *exit_code, struct err *err)
 {
     struct attempt attempt;
-    struct work work = {0};
+    struct duty duty = {0};
     struct run_fold *fold = NULL;
     char why[STATE_TEXT_BYTES];
     struct sched_ending ending = {0};
     int rc;
-    attempt_init(&attempt, conf->run_dir, &work.self);
-    if ((rc = work_await(conf, kind, &attempt, &work, signals, err)) < 0)
+    attempt_init(&attempt, conf->run_dir, &duty.self);
+    if ((rc = duty_await(conf, kind, &attempt, &duty, signals, err)) < 0)
         goto out;
-    work.teller = &attempt;
-    work_ending(&work, false, &ending);
+    duty.teller = &attempt;
+    duty_ending(&duty, false, &ending);
     if ((rc = run_fold_open(conf->run_dir, &fold, err)) < 0)
         goto out;
-    if ((rc = mourn(&attempt, &work, fold, signo, ending.why, signals, err)) < 0)
+    if ((rc = mourn(&attempt, &duty, fold, signo, ending.why, signals, err)) < 0)
         goto out;
     if ((rc = run_fold_renew(fold, err)) < 0)
         goto out;
-    enum run_next next = run_state_next(run_fold_state(fold), &work.budget, why);
+    enum run_next next = run_state_next(run_fold_state(fold), &duty.budget, why);
     log_msg(LOG_WARN, "the agent died of signal %d%s%s", signo, *why ? ": " : "", why);
     if (attempt.log)
-        successor_settle(conf, &work, &attempt, fold, next);
+        successor_settle(conf, &duty, &attempt, fold, next);
     *exit_code = next == RUN_NEXT_DONE ? 0 : next == RUN_NEXT_REQUEUE ? 75 : 1;
 out:
     attempt_release(&attempt);
-    work_requeue_settle(&work, conf->run_dir);
-    work_release(&work);
+    duty_requeue_settle(&duty, conf->run_dir);
+    duty_release(&duty);
     run_fold_close(fold);
     return rc;
 }
@@ -140,16 +140,16 @@ static pid_t step_daemon(void)
  * has ended. A run that goes on is given back in any case. */
 static void job_end(const struct agent_conf *conf, const struct trainer_kind *kind)
 {
-    struct work work = {0};
+    struct duty duty = {0};
     struct err err = {0};
     log_msg(LOG_WARN, "the step daemon above this job's batch process was killed: "
                       "the job is ended at the scheduler");
-    if (work_job(&work, kind, conf->home, &err) < 0)
+    if (duty_job(&duty, kind, conf->home, &err) < 0)
         log_msg(LOG_WARN, "the job is left in the queue until its time limit ends it: %s",
                 err.text);
     else
-        work_end(&work);
-    work_release(&work);
+        duty_end(&duty);
+    duty_release(&duty);
 }
 
 static bool is_over(int exit_code)
@@ -159,7 +159,7 @@ static bool is_over(int exit_code)
 
 int guard_run(const struct agent_conf *conf, int *exit_code, struct err *err)
 {
-    const struct trainer_kind *kind = work_kind(conf->run_dir); /* its folder may go */
+    const struct trainer_kind *kind = duty_kind(conf->run_dir); /* its folder may go */
     pid_t daemon = step_daemon();
     sigset_t signals;
     sigemptyset(&signals);

@@ -21,13 +21,13 @@ extern char **environ;
 
 /* ---- either ---- */
 
-void trainer_init(struct trainer *t, struct work *work, struct attempt *attempt,
+void trainer_init(struct trainer *t, struct duty *duty, struct attempt *attempt,
                   const struct run_state *state, const char *home, const char *bin_dir,
                   struct arena *arena)
 {
     *t = (struct trainer){
-        .kind = work->kind,
-        .work = work,
+        .kind = duty->kind,
+        .duty = duty,
         .attempt = attempt,
         .state = state,
         .home = home,
@@ -68,7 +68,7 @@ int trainer_start(struct trainer *t, struct err *err)
     spec.log_path = attempt_output_log(t->attempt, log);
     if ((rc = t->kind->place(t, &spec, err)) < 0)
         return rc;
-    if ((rc = sched_step_start(t->work->steps, &spec, &t->step, err)) < 0)
+    if ((rc = sched_step_start(t->duty->steps, &spec, &t->step, err)) < 0)
         return rc;
     event_started(t, spec.ranks);
     return 0;
@@ -76,31 +76,31 @@ int trainer_start(struct trainer *t, struct err *err)
 
 /* ---- ours ---- */
 
-static int ours_load(struct work *w, const char *run_dir, struct err *err)
+static int ours_load(struct duty *d, const char *run_dir, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     snprintf(path, sizeof path, "%s/run.json", run_dir);
-    int rc = run_load(path, &w->run, err);
+    int rc = run_load(path, &d->run, err);
     snprintf(path, sizeof path, "%s/plan.json", run_dir);
-    if (rc < 0 || (rc = plan_load(path, &w->plan, err)) < 0)
+    if (rc < 0 || (rc = plan_load(path, &d->plan, err)) < 0)
         return rc;
-    w->budget = w->run.budget;
-    w->time_limit_s = w->run.resources.time_limit_s;
-    w->node_agents = w->run.resources.node_agents;
-    w->notice = SIGUSR1;
+    d->budget = d->run.budget;
+    d->time_limit_s = d->run.resources.time_limit_s;
+    d->node_agents = d->run.resources.node_agents;
+    d->notice = SIGUSR1;
     return 0;
 }
 
 /* Finds the job of a run of ours, whose ranks the scheduler itself starts. */
-static int ours_job(struct work *w, const char *home, struct err *err)
+static int ours_job(struct duty *d, const char *home, struct err *err)
 {
     const char *kind = getenv("REEL_JOB_SCHED");
     bool by_hand = !kind || !*kind;
-    int rc = sched_open(by_hand ? "local" : kind, home, &w->steps, err);
+    int rc = sched_open(by_hand ? "local" : kind, home, &d->steps, err);
     if (rc < 0 || by_hand)
         return rc;
-    w->sched = w->steps;
-    return sched_self(w->sched, &w->self, err);
+    d->sched = d->steps;
+    return sched_self(d->sched, &d->self, err);
 }
 
 /* Adds what the trainer chooses the times of its saves by and cannot know itself. */
@@ -144,14 +144,14 @@ static int ours_command(struct trainer *t, struct sched_step_spec *spec, struct 
     size_t n = 10;
     if (t->state->saved_step > 0)
         args[n++] = "--resume";
-    if (t->work->run.ckpt_every_steps == 0)
+    if (t->duty->run.ckpt_every_steps == 0)
         cadence_args(t, args, &n);
-    spec->ranks = (int)layout_world(&t->work->plan.layout);
+    spec->ranks = (int)layout_world(&t->duty->plan.layout);
     spec->cwd = dir;
     int rc;
     if ((rc = environment(t, &env, err)) < 0)
         return rc;
-    if ((rc = command_trainer(t->bin_dir, spec->ranks, t->work->steps->ops->starts_ranks, args,
+    if ((rc = command_trainer(t->bin_dir, spec->ranks, t->duty->steps->ops->starts_ranks, args,
                               (const char *const *)env, t->arena, &command, err)) < 0)
         return rc;
     spec->argv = command.argv;
@@ -163,8 +163,8 @@ static int ours_place(struct trainer *t, struct sched_step_spec *spec, struct er
 {
     struct placement placement;
     (void)err;
-    command_groups(&t->work->plan.layout, spec->groups);
-    placement_find(&placement, t->work->steps, t->home, &t->work->self, spec, t->arena);
+    command_groups(&t->duty->plan.layout, spec->groups);
+    placement_find(&placement, t->duty->steps, t->home, &t->duty->self, spec, t->arena);
     placement_record(&placement, t->attempt);
     spec->cpus = placement.cpus;
     return 0;

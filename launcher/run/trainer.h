@@ -7,7 +7,7 @@
  * how it exits (launcher/run/foreign.h).
  *
  *     struct trainer t;
- *     trainer_init(&t, &work, &attempt, state, home, bin_dir, &arena);
+ *     trainer_init(&t, &duty, &attempt, state, home, bin_dir, &arena);
  *     trainer_start(&t, err);            // then t.step is its step
  *     … t.kind->tell(&t, shared) … t.kind->follow(&t, false) …
  *     t.kind->follow(&t, true);
@@ -22,11 +22,11 @@
 #include "base/lease.h"
 #include "launcher/run/attempt.h"
 #include "launcher/run/foreign.h"
-#include "launcher/run/work.h"
+#include "launcher/run/duty.h"
 
 struct trainer {
     const struct trainer_kind *kind;
-    struct work *work;             /* borrowed, like all up to arena */
+    struct duty *duty;             /* borrowed, like all up to arena */
     struct attempt *attempt;
     const struct run_state *state; /* of the run, as folded last */
     const char *home, *bin_dir;
@@ -49,9 +49,9 @@ struct trainer_kind {
     bool ours;
     bool changes; /* its run may be changed after it was made (launcher/run/next.h) */
     /* Reads the settings from the run's folder. */
-    int (*load)(struct work *w, const char *run_dir, struct err *err);
+    int (*load)(struct duty *d, const char *run_dir, struct err *err);
     /* Finds the schedulers, and the job that this process is. */
-    int (*job)(struct work *w, const char *home, struct err *err);
+    int (*job)(struct duty *d, const char *home, struct err *err);
     /* Fills in what to start, where, and on how many ranks. */
     int (*command)(struct trainer *t, struct sched_step_spec *spec, struct err *err);
     /* Says where its ranks go, and begins to follow it. The rest of spec is filled in. */
@@ -74,7 +74,7 @@ struct trainer_kind {
 };
 extern const struct trainer_kind trainer_ours, trainer_foreign;
 
-void trainer_init(struct trainer *t, struct work *work, struct attempt *attempt,
+void trainer_init(struct trainer *t, struct duty *duty, struct attempt *attempt,
                   const struct run_state *state, const char *home, const char *bin_dir,
                   struct arena *arena);
 /* Kills what is left of its step, and releases it; safe on a zeroed struct. */

@@ -15,7 +15,7 @@
 #include "base/events.h"
 #include "launcher/run/launch.h"
 #include "launcher/run/mark.h"
-#include "launcher/run/work.h"
+#include "launcher/run/duty.h"
 #include "scratch.h"
 
 /* ---- time ---- */
@@ -100,7 +100,7 @@ static struct sched sched = {.ops = &ops, .settle_s = 10};
 
 static struct launch l;
 static struct attempt attempt;
-static struct work work;
+static struct duty duty;
 
 static void begin(void)
 {
@@ -122,15 +122,15 @@ static void begin(void)
     assert_int_equal(launch_create(in_scratch(home), "/bin", &run, &plan, NULL, &l, &existed,
                                    NULL), 0);
     run_release(&run);
-    work = (struct work){.sched = &sched, .self = {.id = "5", .restarts = 1}, .teller = &attempt};
-    attempt_init(&attempt, l.run_dir, &work.self);
+    duty = (struct duty){.sched = &sched, .self = {.id = "5", .restarts = 1}, .teller = &attempt};
+    attempt_init(&attempt, l.run_dir, &duty.self);
     run_state_init(&s);
     assert_int_equal(run_state_load(l.run_dir, &s, NULL), 0);
     assert_int_equal(attempt_lock(&attempt, NULL), 0);
     assert_int_equal(attempt_claim(&attempt, &s, &untold, NULL), 0);
     run_state_release(&s);
     event_begin(attempt.log, &e, attempt_started);
-    event_text(&e, attempt_started, job_id, work.self.id);
+    event_text(&e, attempt_started, job_id, duty.self.id);
     attempt_event(&attempt, &e);
     n_asked = n_requeued = n_forgotten = 0;
     restarts = 1;
@@ -158,7 +158,7 @@ static void a_requeue_is_tried_for_hours(void **state)
     (void)state;
     begin();
     answers_after_s = HOURS_S;
-    work_requeue(&work, &attempt);
+    duty_requeue(&duty, &attempt);
     assert_int_equal(n_requeued, 1);
     struct run_attempt a = told();
     assert_true(a.requeued_at > 0);
@@ -174,13 +174,13 @@ static void so_is_the_question_why_it_ends(void **state)
     (void)state;
     begin();
     answers_after_s = HOURS_S;
-    assert_int_equal(work_ending(&work, true, &ending), 0);
+    assert_int_equal(duty_ending(&duty, true, &ending), 0);
     assert_int_equal(ending.why, SCHED_END_PREEMPTED);
     struct run_attempt a = told();
     assert_string_equal(a.vain.what, "why the job ends");
     begin();
     answers_after_s = HOURS_S;
-    assert_int_equal(work_ending(&work, false, &ending), ERR_TEMP);
+    assert_int_equal(duty_ending(&duty, false, &ending), ERR_TEMP);
     assert_int_equal(n_asked, 1);
     assert_string_equal(told().vain.what, "");
 }
@@ -194,9 +194,9 @@ static void not_for_a_run_that_nobody_wants(void **state)
         answers_after_s = INFINITY;
         wish_at_asking = l.run_dir;
         if (i == 0)
-            work_requeue(&work, &attempt);
+            duty_requeue(&duty, &attempt);
         else
-            assert_int_equal(work_ending(&work, true, &ending), ERR_TEMP);
+            assert_int_equal(duty_ending(&duty, true, &ending), ERR_TEMP);
         assert_int_equal(n_asked, 1);
         assert_true(told().requeued_at == 0);
     }
@@ -207,10 +207,10 @@ static void a_forgotten_requeue_is_made_again(void **state)
     (void)state;
     begin();
     n_forgotten = 2;
-    work_requeue(&work, &attempt);
+    duty_requeue(&duty, &attempt);
     told();
     answers_after_s = slept_s + 600; /* it is away, and comes back without its memory */
-    work_requeue_settle(&work, l.run_dir);
+    duty_requeue_settle(&duty, l.run_dir);
     assert_int_equal(n_requeued, 3);
     assert_true(slept_s >= answers_after_s + 2 * sched.settle_s);
 }
@@ -221,13 +221,13 @@ static void one_that_is_known_is_not(void **state)
     for (int i = 0; i < 4; i++) {
         begin();
         if (i > 0)
-            work_requeue(&work, &attempt);
+            duty_requeue(&duty, &attempt);
         told();
         if (i == 2) /* its next execution runs, on other nodes */
             state_told = SCHED_RUNNING, restarts = 2;
         if (i == 3)
             state_told = SCHED_CANCELLED;
-        work_requeue_settle(&work, l.run_dir);
+        duty_requeue_settle(&duty, l.run_dir);
         assert_int_equal(n_requeued, i > 0);
         assert_true(slept_s < sched.settle_s + 1);
     }

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "launcher/run/work.h"
+#include "launcher/run/duty.h"
 #include "scratch.h"
 
 /* ---- time ---- */
@@ -63,7 +63,7 @@ static int fake_look(struct sched *s, const char *id, struct sched_jobs *out, st
 static const struct sched_ops ops = {
     .kind = "fake", .requeue = fake_requeue, .ending = fake_ending, .look = fake_look};
 static struct sched sched = {.ops = &ops};
-static struct work work = {.sched = &sched, .self = {.id = "7"}};
+static struct duty duty = {.sched = &sched, .self = {.id = "7"}};
 
 /* ---- what asks it ---- */
 
@@ -72,16 +72,16 @@ static void requeue(void)
     struct sched_self self = {.id = "7"};
     struct attempt a;
     attempt_init(&a, scratch, &self);
-    work_requeue(&work, &a);
+    duty_requeue(&duty, &a);
 }
 
 static void end_asked(void)
 {
     struct sched_ending out;
-    work_ending(&work, true, &out);
+    duty_ending(&duty, true, &out);
 }
 
-static void job_end(void) { work_end(&work); }
+static void job_end(void) { duty_end(&duty); }
 
 static void (*const askers[])(void) = {requeue, end_asked, job_end};
 
@@ -153,5 +153,5 @@ int main(void)
     const struct CMUnitTest tests[] = {IN_SCRATCH(it_answers_late), IN_SCRATCH(it_answers_after_hours),
                                        IN_SCRATCH(a_full_disk_is_waited_for),
                                        IN_SCRATCH(a_refusal_is_an_answer)};
-    return cmocka_run_group_tests_name("work", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("duty", tests, NULL, NULL);
 }

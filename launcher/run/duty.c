@@ -1,4 +1,4 @@
-#include "launcher/run/work.h"
+#include "launcher/run/duty.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -40,78 +40,78 @@ static bool is_unwanted(const char *run_dir)
 }
 
 /* Writes down that it was asked so often, and what came of it. */
-static void event_vain(const struct work *w, const struct quest *q, bool refused,
+static void event_vain(const struct duty *d, const struct quest *q, bool refused,
                        const struct err *why)
 {
     struct evlog_event e;
-    if (!w->teller || !w->teller->log)
+    if (!d->teller || !d->teller->log)
         return;
-    event_begin(w->teller->log, &e, asked_in_vain);
+    event_begin(d->teller->log, &e, asked_in_vain);
     event_text(&e, asked_in_vain, what, q->what);
-    event_text(&e, asked_in_vain, job_id, w->self.id);
+    event_text(&e, asked_in_vain, job_id, d->self.id);
     event_int(&e, asked_in_vain, tries, q->tries);
     event_num(&e, asked_in_vain, for_s, clock_mono_s() - q->begun_s);
     event_bool(&e, asked_in_vain, refused, refused);
     event_text(&e, asked_in_vain, why, why->text);
-    attempt_event(w->teller, &e);
+    attempt_event(d->teller, &e);
 }
 
 /* Should the question be put again, after a pause that doubles each time? Every second try is told,
  * then every fourth, and so on. */
-static bool again_later(const struct work *w, struct quest *q, int rc, const struct err *why)
+static bool again_later(const struct duty *d, struct quest *q, int rc, const struct err *why)
 {
     if (rc != ERR_FULL && rc != ERR_TEMP && rc != ERR_BUSY)
         return false;
     q->tries++;
     if ((q->tries & (q->tries - 1)) == 0)
-        event_vain(w, q, false, why);
+        event_vain(d, q, false, why);
     clock_sleep_s(q->pause_s);
     q->pause_s = fmin(2 * q->pause_s, PAUSE_MOST_S);
     return true;
 }
 
-int work_ending(struct work *w, bool patient, struct sched_ending *out)
+int duty_ending(struct duty *d, bool patient, struct sched_ending *out)
 {
     struct err err = {0};
     struct quest q = quest_begin("why the job ends");
-    const char *run_dir = w->teller ? w->teller->run_dir : NULL;
+    const char *run_dir = d->teller ? d->teller->run_dir : NULL;
     int rc;
     *out = (struct sched_ending){0};
-    if (!w->sched)
+    if (!d->sched)
         return 0;
     do
-        rc = sched_ending(w->sched, w->self.id, out, &err);
+        rc = sched_ending(d->sched, d->self.id, out, &err);
     while (patient && !(rc < 0 && run_dir && is_unwanted(run_dir)) &&
-           again_later(w, &q, rc, &err));
+           again_later(d, &q, rc, &err));
     if (rc < 0) {
         out->why = SCHED_END_UNKNOWN;
-        log_msg(LOG_WARN, "why job %s ends, or when, is not known: %s", w->self.id, err.text);
+        log_msg(LOG_WARN, "why job %s ends, or when, is not known: %s", d->self.id, err.text);
     }
     return rc;
 }
 
 /* Finds the job's time limit. What was asked for is one thing, the job's own end another: it may be
  * the partition's limit, or a limit that somebody changed. */
-static void limit_find(struct work *w)
+static void limit_find(struct duty *d)
 {
     struct sched_ending ending;
-    w->limit_known = work_ending(w, false, &ending) == 0;
+    d->limit_known = duty_ending(d, false, &ending) == 0;
     if (ending.limit_at > 0)
-        w->time_limit_s = limit_left_s(&ending, 0);
+        d->time_limit_s = limit_left_s(&ending, 0);
 }
 
-bool work_outdated(const struct work *w, const char *run_dir)
+bool duty_outdated(const struct duty *d, const char *run_dir)
 {
-    return w->sched && w->kind->changes && next_needs_job(run_dir, next_revision_here());
+    return d->sched && d->kind->changes && next_needs_job(run_dir, next_revision_here());
 }
 
-int work_changes_take(struct work *w, struct attempt *attempt, const struct run_state *state,
+int duty_changes_take(struct duty *d, struct attempt *attempt, const struct run_state *state,
                       struct err *err)
 {
     int64_t revision = 0, steps = num_max_i64(state->max_step + 1, state->saved_step);
     struct evlog_event e;
     struct err why = {0};
-    if (!w->kind->changes || work_outdated(w, attempt->run_dir))
+    if (!d->kind->changes || duty_outdated(d, attempt->run_dir))
         return 0;
     if (next_take(attempt->run_dir, steps, &revision, &why) < 0)
         log_msg(LOG_WARN, "what was changed does not hold yet: %s", why.text);
@@ -121,152 +121,152 @@ int work_changes_take(struct work *w, struct attempt *attempt, const struct run_
     event_int(&e, change_taken, revision, revision);
     event_int(&e, change_taken, from_step, steps);
     attempt_event(attempt, &e);
-    run_release(&w->run);
-    return w->kind->load(w, attempt->run_dir, err);
+    run_release(&d->run);
+    return d->kind->load(d, attempt->run_dir, err);
 }
 
-const struct trainer_kind *work_kind(const char *run_dir)
+const struct trainer_kind *duty_kind(const char *run_dir)
 {
     return wrap_is(run_dir) ? &trainer_foreign : &trainer_ours;
 }
 
-int work_job(struct work *w, const struct trainer_kind *kind, const char *home, struct err *err)
+int duty_job(struct duty *d, const struct trainer_kind *kind, const char *home, struct err *err)
 {
-    w->kind = kind;
-    return w->steps ? 0 : kind->job(w, home, err);
+    d->kind = kind;
+    return d->steps ? 0 : kind->job(d, home, err);
 }
 
-int work_load(struct work *w, const char *run_dir, const char *home, struct err *err)
+int duty_load(struct duty *d, const char *run_dir, const char *home, struct err *err)
 {
-    const struct trainer_kind *kind = work_kind(run_dir);
+    const struct trainer_kind *kind = duty_kind(run_dir);
     int rc;
-    if ((rc = kind->load(w, run_dir, err)) < 0)
+    if ((rc = kind->load(d, run_dir, err)) < 0)
         return rc;
-    if ((rc = work_job(w, kind, home, err)) < 0)
+    if ((rc = duty_job(d, kind, home, err)) < 0)
         return rc;
-    limit_find(w);
+    limit_find(d);
     return 0;
 }
 
-void work_release(struct work *w)
+void duty_release(struct duty *d)
 {
-    if (w->sched != w->steps)
-        sched_close(w->sched);
-    sched_close(w->steps);
-    run_release(&w->run);
-    wrap_release(&w->wrap);
-    *w = (struct work){0};
+    if (d->sched != d->steps)
+        sched_close(d->sched);
+    sched_close(d->steps);
+    run_release(&d->run);
+    wrap_release(&d->wrap);
+    *d = (struct duty){0};
 }
 
 /* Cancels the own job. Its next execution may already run under its id: that is not ours to end. */
-static int own_cancel(struct work *w, struct err *err)
+static int own_cancel(struct duty *d, struct err *err)
 {
     struct sched_jobs jobs = {0};
     int rc;
-    if ((rc = sched_look(w->sched, w->self.id, &jobs, err)) < 0)
+    if ((rc = sched_look(d->sched, d->self.id, &jobs, err)) < 0)
         goto out;
-    const struct sched_job *job = sched_jobs_find(&jobs, w->self.id);
-    if (job && job->restarts == w->self.restarts)
-        rc = sched_cancel(w->sched, w->self.id, err);
+    const struct sched_job *job = sched_jobs_find(&jobs, d->self.id);
+    if (job && job->restarts == d->self.restarts)
+        rc = sched_cancel(d->sched, d->self.id, err);
 out:
     sched_jobs_release(&jobs);
     return rc;
 }
 
-void work_end(struct work *w)
+void duty_end(struct duty *d)
 {
     struct err err = {0};
     struct quest q = quest_begin("to end the job");
     int rc;
-    if (!w->sched)
+    if (!d->sched)
         return;
     do
-        rc = own_cancel(w, &err);
-    while (again_later(w, &q, rc, &err));
+        rc = own_cancel(d, &err);
+    while (again_later(d, &q, rc, &err));
     if (rc < 0)
         log_msg(LOG_WARN, "job %s is left in the queue until its time limit ends it: %s",
-                w->self.id, err.text);
+                d->self.id, err.text);
 }
 
 /* Returns whether the scheduler took it. */
-static bool requeue(struct work *w, const char *run_dir)
+static bool requeue(struct duty *d, const char *run_dir)
 {
     struct err err = {0};
     struct quest q = quest_begin("to requeue the job");
     int rc;
     do
-        if ((rc = sched_requeue(w->sched, w->self.id, &err)) == ERR_FULL || rc == ERR_TEMP ||
+        if ((rc = sched_requeue(d->sched, d->self.id, &err)) == ERR_FULL || rc == ERR_TEMP ||
             rc == ERR_BUSY)
-            log_msg(LOG_WARN, "cannot requeue job %s yet: %s", w->self.id, err.text);
-    while (again_later(w, &q, rc, &err) && !is_unwanted(run_dir));
+            log_msg(LOG_WARN, "cannot requeue job %s yet: %s", d->self.id, err.text);
+    while (again_later(d, &q, rc, &err) && !is_unwanted(run_dir));
     if (rc == 0) {
-        w->requeued_mono = clock_mono_s();
+        d->requeued_mono = clock_mono_s();
         return true;
     }
-    log_msg(LOG_WARN, "cannot requeue job %s: %s", w->self.id, err.text);
-    event_vain(w, &q, rc != ERR_FULL && rc != ERR_TEMP && rc != ERR_BUSY, &err);
+    log_msg(LOG_WARN, "cannot requeue job %s: %s", d->self.id, err.text);
+    event_vain(d, &q, rc != ERR_FULL && rc != ERR_TEMP && rc != ERR_BUSY, &err);
     return false;
 }
 
-void work_requeue(struct work *w, struct attempt *attempt)
+void duty_requeue(struct duty *d, struct attempt *attempt)
 {
-    if (w->sched && requeue(w, attempt->run_dir) && attempt->log)
-        attempt_requeued(attempt, w->self.id);
+    if (d->sched && requeue(d, attempt->run_dir) && attempt->log)
+        attempt_requeued(attempt, d->self.id);
 }
 
 /* Does the scheduler have the job in the execution that asked to run again, as if it had not? */
-static int requeue_look(struct work *w, bool *forgotten, struct err *err)
+static int requeue_look(struct duty *d, bool *forgotten, struct err *err)
 {
     struct sched_jobs jobs = {0};
-    int rc = sched_look(w->sched, w->self.id, &jobs, err);
-    const struct sched_job *job = rc < 0 ? NULL : sched_jobs_find(&jobs, w->self.id);
-    *forgotten = job && job->state == SCHED_RUNNING && job->restarts == w->self.restarts;
+    int rc = sched_look(d->sched, d->self.id, &jobs, err);
+    const struct sched_job *job = rc < 0 ? NULL : sched_jobs_find(&jobs, d->self.id);
+    *forgotten = job && job->state == SCHED_RUNNING && job->restarts == d->self.restarts;
     sched_jobs_release(&jobs);
     return rc;
 }
 
 /* Returns whether it is to be asked once more. */
-static bool is_forgotten(struct work *w)
+static bool is_forgotten(struct duty *d)
 {
     struct err err = {0};
     struct quest q = quest_begin("whether the job runs again");
     bool forgotten = false;
     int rc;
-    clock_sleep_s(fmax(0, w->requeued_mono + w->sched->settle_s - q.begun_s));
+    clock_sleep_s(fmax(0, d->requeued_mono + d->sched->settle_s - q.begun_s));
     do
-        rc = requeue_look(w, &forgotten, &err);
-    while (again_later(w, &q, rc, &err));
+        rc = requeue_look(d, &forgotten, &err);
+    while (again_later(d, &q, rc, &err));
     if (rc < 0)
-        log_msg(LOG_WARN, "whether job %s runs again is not known: %s", w->self.id, err.text);
+        log_msg(LOG_WARN, "whether job %s runs again is not known: %s", d->self.id, err.text);
     return forgotten;
 }
 
-void work_requeue_settle(struct work *w, const char *run_dir)
+void duty_requeue_settle(struct duty *d, const char *run_dir)
 {
-    if (!w->sched || w->sched->settle_s <= 0)
+    if (!d->sched || d->sched->settle_s <= 0)
         return;
-    while (w->requeued_mono > 0 && is_forgotten(w) && !is_unwanted(run_dir)) {
+    while (d->requeued_mono > 0 && is_forgotten(d) && !is_unwanted(run_dir)) {
         log_msg(LOG_WARN, "the scheduler does not know any more that job %s is to run again: "
-                          "it is requeued once more", w->self.id);
-        w->requeued_mono = 0;
-        requeue(w, run_dir);
+                          "it is requeued once more", d->self.id);
+        d->requeued_mono = 0;
+        requeue(d, run_dir);
     }
 }
 
-bool work_cancelled(struct work *w, const char *run_dir, struct run_state *s,
+bool duty_cancelled(struct duty *d, const char *run_dir, struct run_state *s,
                     struct sched_ending *ending)
 {
     struct err err = {0};
-    if (work_ending(w, true, ending) < 0 || ending->why != SCHED_END_CANCELLED)
+    if (duty_ending(d, true, ending) < 0 || ending->why != SCHED_END_CANCELLED)
         return false;
     struct mark m = mark_make(s, WISH_CANCEL, true);
     if (s->wish != WISH_CANCEL && mark_put(run_dir, &m, &err) < 0)
-        log_msg(LOG_WARN, "that job %s was cancelled is not on record: %s", w->self.id, err.text);
+        log_msg(LOG_WARN, "that job %s was cancelled is not on record: %s", d->self.id, err.text);
     mark_apply(&m, s);
     return true;
 }
 
-void work_give_back(struct work *w, struct attempt *attempt, bool term)
+void duty_give_back(struct duty *d, struct attempt *attempt, bool term)
 {
     struct run_state state;
     struct sched_ending ending;
@@ -274,13 +274,13 @@ void work_give_back(struct work *w, struct attempt *attempt, bool term)
     int rc = run_state_load(attempt->run_dir, &state, NULL);
     if (rc == 0 && state.wish != WISH_RUN)
         log_msg(LOG_INFO, "run %s is %s: job %s is not requeued", state.run,
-                run_state_word(&state, &w->budget), w->self.id);
-    else if (work_cancelled(w, attempt->run_dir, &state, &ending))
-        log_msg(LOG_INFO, "job %s is not requeued: it was cancelled at the scheduler", w->self.id);
+                run_state_word(&state, &d->budget), d->self.id);
+    else if (duty_cancelled(d, attempt->run_dir, &state, &ending))
+        log_msg(LOG_INFO, "job %s is not requeued: it was cancelled at the scheduler", d->self.id);
     else if (term && ending.why == SCHED_END_UNKNOWN)
         log_msg(LOG_WARN, "job %s is not requeued: it was being ended, and the scheduler does not "
-                          "say who by", w->self.id);
+                          "say who by", d->self.id);
     else
-        work_requeue(w, attempt);
+        duty_requeue(d, attempt);
     run_state_release(&state);
 }
