@@ -147,11 +147,11 @@ void dit_deal(struct dit *d)
 
 /* ---- rows on their way ---- */
 
-enum { SLICES = 3 };
+enum { DEALT = 3 };
 
 /* Views columns that travel together: their rows in the order of the own tokens, and in that of the
  * segments. */
-struct slice { struct tensor tokens, segments; };
+struct dealt { struct tensor tokens, segments; };
 
 static void permute(struct dit *d, struct tensor src, struct tensor dst, const int32_t *index,
                     bool back)
@@ -187,7 +187,7 @@ static void rows_exchange(struct dit *d, enum dit_reach reach, int64_t w, bool i
 }
 
 /* Turns own tokens into whole segments (in), or takes them back. */
-static void regroup(struct dit *d, enum dit_reach reach, const struct slice *s, int n, bool in,
+static void regroup(struct dit *d, enum dit_reach reach, const struct dealt *s, int n, bool in,
                     const char *what, int fault)
 {
     const struct dit_deal_index *x = &d->slot->device.deal[reach];
@@ -238,10 +238,10 @@ static void bring_qkv(struct dit *d, int64_t layer, int64_t self, const struct o
 {
     struct tensor qk = dit_tokens(d, DIT_QK, 0),
                   qkv = dit_copy(d, DIT_QKV, layer, self, d->slot->now.s);
-    struct slice s[SLICES] = {{tensor_cols(qk, 0, d->q_width), a->q},
+    struct dealt s[DEALT] = {{tensor_cols(qk, 0, d->q_width), a->q},
                               {tensor_cols(qk, d->q_width, d->kv_width), a->k},
                               {tensor_cols(qkv, d->q_width + d->kv_width, d->kv_width), a->v}};
-    regroup(d, dit_self_reach(d, self), s, SLICES, true, "q, k, v by segments",
+    regroup(d, dit_self_reach(d, self), s, DEALT, true, "q, k, v by segments",
             FAULT_POINT_SEGMENTS_IN);
 }
 
@@ -249,7 +249,7 @@ void dit_segments_fwd(struct dit *d, int64_t layer, int64_t self)
 {
     enum dit_reach reach = dit_self_reach(d, self);
     struct ops_attn a = attention_of(d, layer, self);
-    struct slice out = {dit_copy(d, DIT_ATTN, layer, self, d->slot->now.s), a.o};
+    struct dealt out = {dit_copy(d, DIT_ATTN, layer, self, d->slot->now.s), a.o};
     if (moves(d, reach))
         bring_qkv(d, layer, self, &a);
     d->o->attn_fwd(d->o, d->stream, &a);
@@ -263,9 +263,9 @@ void dit_segments_bwd(struct dit *d, int64_t layer, int64_t self)
     enum dit_reach reach = dit_self_reach(d, self);
     struct ops_attn a = attention_of(d, layer, self);
     struct tensor dqkv = dit_tokens(d, DIT_DQKV, 0);
-    struct slice in[2] = {{dit_copy(d, DIT_ATTN, layer, self, d->slot->now.s), a.o},
+    struct dealt in[2] = {{dit_copy(d, DIT_ATTN, layer, self, d->slot->now.s), a.o},
                           {dit_tokens(d, DIT_DATTN, 0), a.d_o}};
-    struct slice out[SLICES] = {{tensor_cols(dqkv, 0, d->q_width), a.dq},
+    struct dealt out[DEALT] = {{tensor_cols(dqkv, 0, d->q_width), a.dq},
                                 {tensor_cols(dqkv, d->q_width, d->kv_width), a.dk},
                                 {tensor_cols(dqkv, d->q_width + d->kv_width, d->kv_width), a.dv}};
     if (moves(d, reach)) {
@@ -275,6 +275,6 @@ void dit_segments_bwd(struct dit *d, int64_t layer, int64_t self)
     }
     d->o->attn_bwd(d->o, d->stream, &a);
     if (moves(d, reach))
-        regroup(d, reach, out, SLICES, false, "gradients of q, k, v of segments by tokens",
+        regroup(d, reach, out, DEALT, false, "gradients of q, k, v of segments by tokens",
                 FAULT_POINT_SEGMENTS_D_OUT);
 }

@@ -110,7 +110,7 @@ static int order(const struct train *t, int kinds[METER_KINDS])
     return n;
 }
 
-/* Says what a kind took. cpu_s: CPU time of it; 0: not measured. */
+/* Says what a kind took. CPU time of 0 was not measured. */
 static void line_say(const struct train *t, const char *name, double seconds, double step_s,
                      double steps, double cpu_s)
 {
