@@ -18,11 +18,12 @@ seed_draw() { # what this script draws from RANDOM is drawn again with the SEED 
     RANDOM=${SEED:=$((RANDOM * 32768 + RANDOM))}; echo "# random moments: SEED=$SEED repeats them"
 }
 # Writes ./nano.json: a run of it costs a sixteenth of dit-tiny's, for tests that ask what becomes
-# of a run and not what it computes.
-small_model() {
-    cat > nano.json << 'JSON'
-{"schema": "reel.model/1", "name": "dit-nano", "family": "dit", "layers": 2, "hidden": 32,
- "heads": 2, "ffn": 64, "text_width": 8, "text_len": 4, "adaln": "full",
+# of a run, or whether two are the same, and not how long it takes.
+small_model() { # [LAYERS HEADS WIDTH]
+    local width=${3:-32}
+    cat > nano.json << JSON
+{"schema": "reel.model/1", "name": "dit-nano", "family": "dit", "layers": ${1:-2}, "hidden": $width,
+ "heads": ${2:-2}, "ffn": $((2 * width)), "text_width": 8, "text_len": 4, "adaln": "full",
  "patch_t": 1, "patch_h": 2, "patch_w": 2, "latent_channels": 16}
 JSON
 }
