@@ -428,6 +428,7 @@ $(UNIT_BIN): $(B)/tests/%: $(B)/obj/tests/unit/%.o \
 # what a test itself computes is little: it takes longer to compile than to run
 ifeq ($(V),release)
 $(B)/obj/tests/unit/%.o $(B)/obj/tests/gpu/%.o: CFLAGS += -O1
+$(foreach m,autotune base db fold launcher sched,$(B)/obj/tests/unit/test_$(m)_%.o): CFLAGS += -O0
 endif
 # the operations' cases, which run on any table
 $(B)/tests/test_trainer_cases $(B)/tests/test_trainer_cuda_cases: $(call objs,$(call src,tests/gpu))
