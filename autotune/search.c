@@ -3,7 +3,10 @@
 #include <math.h>
 
 const char *const trial_state_names[] = {
-    "untried", "ok", "oom", "failed", "timeout", "skipped", NULL};
+#define TRIAL_STATE_NAME(id, name) name,
+    TRIAL_STATE_LIST(TRIAL_STATE_NAME)
+#undef TRIAL_STATE_NAME
+    NULL};
 
 void search_init(struct search *s, struct search_item *items, size_t n,
                  const struct search_conf *conf)
@@ -140,6 +143,9 @@ void search_tell(struct search *s, int64_t i, enum trial_state state, double mea
                  double peak_bytes, bool reused)
 {
     struct search_item *item = &s->items[i];
+    bool interrupted = state == TRIAL_NODE || state == TRIAL_PREEMPTED;
+    if (interrupted && item->interrupted++ < SEARCH_INTERRUPTIONS)
+        return;
     if (item->measures > 0) {
         s->repeated += !reused;
         state = state == TRIAL_OK ? TRIAL_OK : TRIAL_FAILED;
@@ -150,7 +156,7 @@ void search_tell(struct search *s, int64_t i, enum trial_state state, double mea
     item->measures++;
     if (peak_bytes > 0)
         memory_learn(&s->memory, item->planned_bytes, peak_bytes);
-    if (state == TRIAL_OOM)
+    if (trial_is_oom(state))
         skip_dominated(s, i);
     if (state != TRIAL_OK)
         return;

@@ -21,9 +21,31 @@
 #include "autotune/cost.h"
 #include "autotune/memory.h"
 
-enum trial_state { TRIAL_UNTRIED, TRIAL_OK, TRIAL_OOM, TRIAL_FAILED, TRIAL_TIMEOUT, TRIAL_SKIPPED };
-/* "untried", "ok", "oom", "failed", "timeout", "skipped" */
-extern const char *const trial_state_names[];
+/* How a layout fared. Only memory that was short and a layout that the trainer refused say
+ * something about layouts; a node that was lost and a step that was told to go are no end of a
+ * trial, and it is tried again. */
+#define TRIAL_STATE_LIST(X)                                                                        \
+    X(UNTRIED, "untried")                                                                          \
+    X(OK, "ok")                                                                                    \
+    X(OOM_DEVICE, "oom_device") /* an accelerator's memory was short */                            \
+    X(OOM_HOST, "oom_host")     /* the host's was, by the trainer's, kernel's or cgroup's word */  \
+    X(ILLEGAL, "illegal")       /* the trainer refused the layout */                               \
+    X(HANG, "hang")             /* it gave no sign of life */                                      \
+    X(NODE, "node")             /* a node of it was lost */                                        \
+    X(PREEMPTED, "preempted")   /* it was told to go */                                            \
+    X(NONFINITE, "nonfinite")   /* its numbers were not finite */                                  \
+    X(FAILED, "failed")                                                                            \
+    X(SKIPPED, "skipped")
+enum trial_state {
+#define TRIAL_STATE_ENUM(id, name) TRIAL_##id,
+    TRIAL_STATE_LIST(TRIAL_STATE_ENUM)
+#undef TRIAL_STATE_ENUM
+};
+extern const char *const trial_state_names[]; /* NULL-ended */
+static inline bool trial_is_oom(enum trial_state s)
+{
+    return s == TRIAL_OOM_DEVICE || s == TRIAL_OOM_HOST;
+}
 
 struct search_item {
     struct layout layout;
@@ -32,6 +54,7 @@ struct search_item {
     enum trial_state state;
     double measured_s;            /* TRIAL_OK: the least of its measurements */
     int64_t measures;
+    int64_t interrupted;          /* trials that a lost node or a preemption ended */
 };
 struct search_conf {
     double margin;         /* share that a better layout must gain to be worth a trial: 0.02 */
@@ -55,13 +78,15 @@ struct search {
 #define SEARCH_SIGMAS 1.5
 #define SEARCH_CONTEST 0.1     /* a contender is slower than the best by no more than this share */
 #define SEARCH_CONTENDERS 4    /* how many layouts are measured again at most */
+#define SEARCH_INTERRUPTIONS 2 /* so many interrupted trials of a layout count as none */
 void search_init(struct search *s, struct search_item *items, size_t n,
                  const struct search_conf *conf);
 /* Returns the index of the layout to measure, or -1 to stop. A layout that was measured already is
  * measured once more. */
 int64_t search_next(struct search *s);
 /* Tells the outcome of a trial. peak_bytes 0: not known. reused: the outcome is from an earlier
- * search and does not count as a trial. */
+ * search and does not count as a trial. A layout whose trial was interrupted (TRIAL_NODE,
+ * TRIAL_PREEMPTED) is as untried as before, SEARCH_INTERRUPTIONS times. */
 void search_tell(struct search *s, int64_t i, enum trial_state state, double measured_s,
                  double peak_bytes, bool reused);
 double search_predict(const struct search *s, int64_t i, double scaled[COST_TERMS], double *log_sd);

@@ -3,27 +3,38 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/pulse.h"
 #include "launcher/start/command.h"
 
 static const double POLL_S = 0.5, WORD_S = 3;
 extern char **environ;
 
-enum { LOG_TAIL_BYTES = 4096, KILLED_STATUS = 128 + SIGKILL };
+enum {
+    LOG_TAIL_BYTES = 4096,
+    KILLED_STATUS = 128 + SIGKILL,
+    TERMINATED_STATUS = 128 + SIGTERM,
+};
 
 /* ---- failure classes ---- */
 
-static const char *const oom_words[] =
-    {"out of memory", "memory plan", "memory limit", "Cannot allocate memory", "bad_alloc",
-     "Out of memory", NULL};
+static const char *const kernel_words[] = {"oom-kill", "oom_kill", "OOM Killed", "OUT_OF_MEMORY",
+                                           "Out Of Memory", NULL};
+static const char *const oom_words[] = {
+    "out of memory", "memory plan", "memory limit", "no memory for", "Cannot allocate memory",
+    "bad_alloc", "Out of memory", NULL};
+static const char *const device_words[] = {"of the device", "CUDA out of memory", "are free and",
+                                           NULL};
 
-static bool says_oom(const char *text)
+static bool says(const char *text, const char *const *words)
 {
-    for (int i = 0; oom_words[i]; i++)
-        if (strstr(text, oom_words[i]))
+    for (int i = 0; words[i]; i++)
+        if (strstr(text, words[i]))
             return true;
     return false;
 }
@@ -40,28 +51,52 @@ static void cause_line(const char *tail, char cause[256])
     snprintf(cause, 256, "%.*s", (int)strcspn(line, "\n"), line);
 }
 
-enum trial_state trial_classify(const struct sched_step_status *end, const char *log_tail,
-                                char cause[256])
+static bool was_killed(const struct sched_step_status *end)
+{
+    return end->exit_signal == SIGKILL || end->exit_code == KILLED_STATUS;
+}
+
+/* Classifies the end of a step that had an exit code or a signal other than success. */
+static enum trial_state failure_class(const struct trial_end *end, const char *tail,
+                                      const char *cause)
+{
+    int code = end->step.exit_code, signo = end->step.exit_signal;
+    bool refused = code == err_exit_code(ERR_USAGE) || code == err_exit_code(ERR_INPUT);
+    if ((was_killed(&end->step) && end->oom_killed) || says(tail, kernel_words))
+        return TRIAL_OOM_HOST;
+    if (says(tail, oom_words))
+        return says(tail, device_words) ? TRIAL_OOM_DEVICE : TRIAL_OOM_HOST;
+    if (code == err_exit_code(ERR_DIVERGED))
+        return TRIAL_NONFINITE;
+    if (refused && strstr(cause, "layout"))
+        return TRIAL_ILLEGAL;
+    if (signo == SIGTERM || code == TERMINATED_STATUS || code == err_exit_code(ERR_TEMP))
+        return TRIAL_PREEMPTED;
+    return TRIAL_FAILED;
+}
+
+enum trial_state trial_classify(const struct trial_end *end, const char *log_tail, char cause[256])
 {
     cause[0] = '\0';
-    if (end->timed_out) {
-        snprintf(cause, 256, "did not end before its deadline");
-        return TRIAL_TIMEOUT;
+    if (end->step.node_lost[0]) {
+        snprintf(cause, 256, "node %s was lost", end->step.node_lost);
+        return TRIAL_NODE;
     }
-    if (end->lost) {
+    if (end->silent_s > 0) {
+        snprintf(cause, 256, "gave no sign of life for %.3g s", end->silent_s);
+        return TRIAL_HANG;
+    }
+    if (end->step.lost) {
         snprintf(cause, 256, "what watched it was killed");
         return TRIAL_FAILED;
     }
-    if (end->exit_code == 0 && end->exit_signal == 0)
+    if (end->step.exit_code == 0 && end->step.exit_signal == 0)
         return TRIAL_OK;
     cause_line(log_tail, cause);
-    if (end->exit_signal == SIGKILL || end->exit_code == KILLED_STATUS || says_oom(log_tail))
-        /* before the deadline only the kernel sends SIGKILL, when memory is short */
-        return TRIAL_OOM;
     if (!cause[0])
-        snprintf(cause, 256, "ended with exit code %d, signal %d and wrote nothing", end->exit_code,
-                 end->exit_signal);
-    return TRIAL_FAILED;
+        snprintf(cause, 256, "ended with exit code %d, signal %d and wrote nothing",
+                 end->step.exit_code, end->step.exit_signal);
+    return failure_class(end, log_tail, cause);
 }
 
 /* ---- running ---- */
@@ -103,28 +138,57 @@ static int command_make(const struct trial_conf *c, const struct plan *plan, str
                            args, (const char *const *)environ, arena, out, err);
 }
 
-/* Waits for the trial's end, or until we are asked to stop. */
-static int step_await(const struct trial_conf *c, struct sched_step *step,
-                      struct sched_step_status *end, struct err *err)
+/* Returns how many processes the kernel has killed for memory; 0 when it does not say. */
+static int64_t kills_count(const struct trial_conf *c)
 {
+    struct str text = STR_INIT;
+    const char *at;
+    int64_t n = 0;
+    if (file_read(c->kills_path ? c->kills_path : "/proc/vmstat", LIMIT_CAPTURE_BYTES, &text,
+                  NULL) == 0 &&
+        text.p && (at = strstr(text.p, "oom_kill ")))
+        n = strtoll(at + strlen("oom_kill "), NULL, 10);
+    str_release(&text);
+    return n;
+}
+
+/* Returns for how long the trial was seen to give no sign, if that is too long; else 0. */
+static double silence_of(const struct trial_conf *c, struct pulse *pulse)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/pulse", c->dir);
+    bool began = stat(path, &st) == 0 && st.st_size > 0;
+    double quiet_s = pulse_look(pulse, clock_mono_s(), began ? (int64_t)st.st_size : 0);
+    return quiet_s > (began ? c->quiet_s : c->start_s) ? quiet_s : 0;
+}
+
+/* Waits until the trial ends or hangs, or until we are asked to stop. */
+static int step_await(const struct trial_conf *c, struct sched_step *step, struct trial_end *end,
+                      struct err *err)
+{
+    struct pulse pulse = {0};
     int rc;
     for (;;) {
-        if ((rc = sched_step_poll(step, POLL_S, end, err)) < 0)
+        if ((rc = sched_step_poll(step, POLL_S, &end->step, err)) < 0)
             return rc;
-        if (end->ended)
+        if (end->step.ended || end->step.node_lost[0])
             return 0;
         if (c->stop && *c->stop)
             return err_set(err, ERR_TEMP, "asked to stop in the middle of a trial");
+        if ((end->silent_s = silence_of(c, &pulse)) > 0)
+            return 0;
     }
 }
 
-static int step_run(const struct trial_conf *c, const struct plan *plan,
-                    struct sched_step_status *end, struct err *err)
+static int step_run(const struct trial_conf *c, const struct plan *plan, struct trial_end *end,
+                    struct err *err)
 {
     struct arena arena = {0};
     struct command command;
     struct sched_step *step = NULL;
     struct sched_step_spec spec = SCHED_STEP_SPEC_INIT;
+    int64_t kills = kills_count(c);
     int rc;
     if ((rc = command_make(c, plan, &arena, &command, &spec.log_path, err)) < 0)
         goto out;
@@ -133,10 +197,10 @@ static int step_run(const struct trial_conf *c, const struct plan *plan,
     spec.ranks = (int)layout_world(&plan->layout);
     command_groups(&plan->layout, spec.groups);
     spec.cores = (int)c->cores;
-    spec.deadline_s = c->deadline_s;
     if ((rc = sched_step_start(c->sched, &spec, &step, err)) < 0)
         goto out;
     rc = step_await(c, step, end, err);
+    end->oom_killed = kills_count(c) > kills;
 out:
     sched_step_free(step);
     arena_release(&arena);
@@ -182,11 +246,15 @@ static void report_read(const struct trial_conf *c, struct trial_result *r)
         r->planned_bytes = json_int(doc.root, "planned_bytes", 0);
         r->steps = json_int(doc.root, "steps", 0);
         activity_read(json_member(doc.root, "activity"), r);
-        if (!(r->step_s > 0) || r->steps < 2)
+        if (cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(doc.root, "loss"))) {
+            r->state = TRIAL_NONFINITE;
+            snprintf(r->cause, sizeof r->cause, "its loss was not finite");
+        } else if (!(r->step_s > 0) || r->steps < 2)
             err_set(&why, ERR_INPUT, "it measured %lld steps: 2 or more are needed",
                     (long long)r->steps);
     }
-    if (!why.code && cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(doc.root, "stopped_early")))
+    if (!why.code && r->state == TRIAL_OK &&
+        cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(doc.root, "stopped_early")))
         snprintf(r->cause, sizeof r->cause, "ended early: each of %lld steps slower than %.4g s",
                  (long long)r->steps - 1, c->give_up_s);
     if (why.code) {
@@ -199,11 +267,11 @@ static void report_read(const struct trial_conf *c, struct trial_result *r)
 /* Waits a moment for our own notice to stop after a trial failed or was killed. Preemption tells
  * the trial and us in either order, and such an end says nothing about the layout when we are told,
  * too. */
-static int word_wait(const struct trial_conf *c, const struct sched_step_status *end,
+static int word_wait(const struct trial_conf *c, const struct trial_end *end,
                      enum trial_state state, struct err *err)
 {
     bool judged =
-        state != TRIAL_FAILED && end->exit_signal != SIGKILL && end->exit_code != KILLED_STATUS;
+        state != TRIAL_FAILED && state != TRIAL_PREEMPTED && !was_killed(&end->step);
     if (!c->stop || judged)
         return 0;
     for (double until = clock_mono_s() + WORD_S; !*c->stop && clock_mono_s() < until;)
@@ -214,7 +282,7 @@ static int word_wait(const struct trial_conf *c, const struct sched_step_status 
 int trial_run(const struct trial_conf *conf, const struct run *run, const struct plan *plan,
               struct trial_result *out, struct err *err)
 {
-    struct sched_step_status end = {0};
+    struct trial_end end = {0};
     struct trial_result r = {.mfu = NAN};
     struct str log = STR_INIT;
     int rc;
@@ -225,7 +293,8 @@ int trial_run(const struct trial_conf *conf, const struct run *run, const struct
     if ((rc = log_tail_read(conf, &log, err)) < 0)
         goto out;
     const char *tail = log.len > LOG_TAIL_BYTES ? log.p + log.len - LOG_TAIL_BYTES : log.p;
-    r.state = trial_classify(&end, tail, r.cause);
+    r.state = trial_classify(&end, tail ? tail : "", r.cause);
+    snprintf(r.node, sizeof r.node, "%s", end.step.node_lost);
     if (r.state == TRIAL_OK)
         report_read(conf, &r);
     rc = word_wait(conf, &end, r.state, err);

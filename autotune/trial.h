@@ -2,10 +2,13 @@
  *
  * A trial has its own folder with run.json, plan.json, log and (written by the trainer) trial.json.
  * It stops early when each of its steps was slower than give_up_s; that is a measurement too, of
- * fewer steps. A trial that hangs is ended at the deadline.
+ * fewer steps. The trainer gives a sign of life (a byte more in the folder's file `pulse`) when it
+ * is ready and after each step; a trial without one for too long hangs, and is ended. Why a trial
+ * ended is one of the classes of search.h: only the kernel's word, or a cgroup's by way of the
+ * scheduler, makes a process that was killed one for which memory was short.
  *
- *     struct trial_conf conf = {sched, bin_dir, dir, steps, give_up_s, deadline_s, limit_bytes,
- *                               cores, "own", NULL};
+ *     struct trial_conf conf = {.sched = sched, .bin_dir = bin_dir, .dir = dir, .steps = 6,
+ *                               .start_s = 120, .quiet_s = 30, .blas = "own"};
  *     trial_run(&conf, &run, &plan, &result, err);    // <0 only when trials cannot be run at all
  */
 #ifndef AUTOTUNE_TRIAL_H
@@ -24,7 +27,9 @@ struct trial_conf {
     const char *bin_dir, *dir; /* the trial makes dir */
     int64_t steps;             /* 2 or more: the first is not counted */
     double give_up_s;          /* 0: measure all steps */
-    double deadline_s;
+    /* Silence that is taken for a hang: before the first sign of life, and after it. */
+    double start_s, quiet_s;
+    const char *kills_path;    /* has a line "oom_kill N" of the kernel; NULL: /proc/vmstat */
     int64_t limit_bytes;       /* of a rank; 0: none */
     int64_t cores;             /* of the allocation, 0: all */
     const char *blas;          /* "own", "openblas" */
@@ -33,6 +38,7 @@ struct trial_conf {
 struct trial_result {
     enum trial_state state;
     char cause[256];           /* one line; "" when ok and all steps measured */
+    char node[SCHED_ID_BYTES]; /* that was lost; "" none */
     /* seconds of the median step; tokens and FLOPs of one step; mfu is NaN when the peak is
      * unknown */
     double step_s, tokens, model_flops, mfu;
@@ -44,8 +50,13 @@ struct trial_result {
 };
 int trial_run(const struct trial_conf *conf, const struct run *run, const struct plan *plan,
               struct trial_result *out, struct err *err);
-/* Classifies a trial from how its step ended and the end of its log, and writes the cause. Pure. */
-enum trial_state trial_classify(const struct sched_step_status *end, const char *log_tail,
-                                char cause[256]);
+/* This is how a trial's step ended. */
+struct trial_end {
+    struct sched_step_status step;
+    double silent_s; /* it was ended after so long without a sign of life; else 0 */
+    bool oom_killed; /* the kernel killed processes for memory while it ran */
+};
+/* Classifies a trial from how it ended and the end of its log, and writes the cause. Pure. */
+enum trial_state trial_classify(const struct trial_end *end, const char *log_tail, char cause[256]);
 
 #endif

@@ -13,9 +13,10 @@
 
 #define MIN_FIT 0.05 /* layouts that fit with a smaller probability are not tried */
 #define GIVE_UP 1.3  /* a trial whose every step is slower than so many times the best ends early */
-/* how long a trial may take before its first step: srun, MPI and the build of the model on a busy
- * machine */
-#define START_S 120
+/* Silence that is taken for a hang: before a trial's first sign of life (srun, MPI and the build of
+ * the model on a busy machine), and later at least. */
+#define START_S 90
+#define QUIET_S 20
 
 /* ---- identity ---- */
 
@@ -371,6 +372,7 @@ static int event_trial_ended(struct tune *t, const struct plan *p, const struct 
     event_text(&e, trial_ended, trial, t->trial);
     event_text(&e, trial_ended, state, trial_state_names[r->state]);
     event_text(&e, trial_ended, cause, r->cause);
+    event_text(&e, trial_ended, node, r->node[0] ? r->node : NULL);
     event_num(&e, trial_ended, measured_step_s, ok ? r->step_s : NAN);
     event_num(&e, trial_ended, tokens, r->tokens);
     event_num(&e, trial_ended, model_flops, r->model_flops);
@@ -416,22 +418,34 @@ static void trial_named(struct tune *t, int64_t i, double measured_s)
         snprintf(t->trial_ids[i], sizeof t->trial_ids[i], "%s", t->trial);
 }
 
+/* Returns the state of that name if it is a verdict about the layout. Others may have been due to
+ * that day's conditions, and are TRIAL_UNTRIED. */
+static enum trial_state verdict_of(const char *name)
+{
+    static const enum trial_state verdicts[] = {TRIAL_OK, TRIAL_OOM_DEVICE, TRIAL_OOM_HOST,
+                                                TRIAL_ILLEGAL};
+    for (size_t i = 0; i < ARRAY_LEN(verdicts); i++)
+        if (strcmp(trial_state_names[verdicts[i]], name) == 0)
+            return verdicts[i];
+    return TRIAL_UNTRIED;
+}
+
 /* Takes over one event of an earlier search. Trials follow one another: a prediction names the
- * layout, and the end that follows tells how it went. Only verdicts about the layout are taken
- * over, because a failure or a deadline may have been due to that day's conditions. */
+ * layout, and the end that follows tells how it went. */
 static void event_reuse(struct tune *t, const cJSON *event, int64_t *i)
 {
-    const char *kind = json_text(event, "ev", ""), *state = json_text(event, "state", "");
-    bool ok = strcmp(state, "ok") == 0, oom = strcmp(state, "oom") == 0;
+    const char *kind = json_text(event, "ev", "");
+    enum trial_state state = verdict_of(json_text(event, "state", ""));
     double measured_s = json_num(event, "measured_step_s", 0);
     if (strcmp(kind, "trial_predicted") == 0) {
         *i = item_of_layout(t, json_text(event, "layout", ""));
         snprintf(t->trial, sizeof t->trial, "%s", json_text(event, "trial", ""));
     }
     if (*i < 0 || strcmp(kind, "trial_ended") != 0 ||
-        strcmp(t->trial, json_text(event, "trial", "")) != 0 || !(oom || (ok && measured_s > 0)))
+        strcmp(t->trial, json_text(event, "trial", "")) != 0 || state == TRIAL_UNTRIED ||
+        (state == TRIAL_OK && !(measured_s > 0)))
         return;
-    search_tell(&t->search, *i, ok ? TRIAL_OK : TRIAL_OOM, measured_s,
+    search_tell(&t->search, *i, state, measured_s,
                 json_num(event, "peak_bytes", 0), true);
     trial_named(t, *i, measured_s);
     t->reused++;
@@ -529,14 +543,13 @@ static double give_up_of(const struct tune *t)
     return t->search.best >= 0 ? GIVE_UP * t->items[t->search.best].measured_s : 0;
 }
 
-/* Returns the deadline of a trial, for those that hang and for first steps that never end. It is
- * generous before anything was measured, because predictions may then be far off. */
-static double deadline_of(const struct tune *t, const struct plan *p)
+/* Returns for how long a trial may be silent between steps. It is generous before anything was
+ * measured, because predictions may then be far off. */
+static double quiet_of(const struct tune *t, const struct plan *p)
 {
-    double steps = (double)t->conf.trial_steps + 1;
     double step_s =
         t->search.best >= 0 ? 4 * t->items[t->search.best].measured_s : 30 * p->predicted_step_s;
-    return START_S + steps * step_s;
+    return QUIET_S + step_s;
 }
 
 static int measure(struct tune *t, int64_t i, struct err *err)
@@ -552,16 +565,16 @@ static int measure(struct tune *t, int64_t i, struct err *err)
     id_format(id, t->trial);
     plan_of(t, i, &plan);
     snprintf(dir, sizeof dir, "%s/trials/%s", t->dir, t->trial);
-    struct trial_conf conf = {t->conf.sched,
-                              t->conf.bin_dir,
-                              dir,
-                              t->conf.trial_steps,
-                              give_up_of(t),
-                              deadline_of(t, &plan),
-                              (int64_t)search_limit(&t->search, i),
-                              0,
-                              t->conf.blas,
-                              t->conf.stop};
+    struct trial_conf conf = {.sched = t->conf.sched,
+                              .bin_dir = t->conf.bin_dir,
+                              .dir = dir,
+                              .steps = t->conf.trial_steps,
+                              .give_up_s = give_up_of(t),
+                              .start_s = START_S,
+                              .quiet_s = quiet_of(t, &plan),
+                              .limit_bytes = (int64_t)search_limit(&t->search, i),
+                              .blas = t->conf.blas,
+                              .stop = t->conf.stop};
     if ((rc = event_predicted(t, &plan, err)) < 0)
         return rc;
     if ((rc = trial_run(&conf, &run, &plan, &result, err)) < 0)

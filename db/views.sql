@@ -278,7 +278,9 @@ SELECT
   json_extract(l.ey, '$.peak_bytes') AS peak_bytes, -- of the fullest rank
   coalesce(json_extract(l.ey, '$.state'),
            CASE WHEN l.started IS NOT NULL THEN 'running' ELSE 'predicted' END)
-    AS state, -- ok, oom, failed, timeout, skipped; running; predicted (never begun)
+    AS state, -- ok; oom_device, oom_host (memory was short), illegal (the trainer refused it), hang
+  -- (no sign of life), node (one was lost), preempted, nonfinite, failed; running; predicted (never
+  -- begun)
   json_extract(l.ey, '$.cause') AS cause, -- one sentence, where the state is not ok
   json_extract(l.ey, '$.recorded_step_s')
     AS recorded_step_s, -- s; while what ran on GPUs was recorded; NULL, as the next ones: it was not

@@ -3,13 +3,13 @@
 #ifndef LAUNCHER_RUN_AGENT_PRIV_H
 #define LAUNCHER_RUN_AGENT_PRIV_H
 
+#include "base/pulse.h"
 #include "launcher/run/agent.h"
 #include "launcher/run/asker.h"
 #include "launcher/run/attempt.h"
 #include "launcher/run/limit.h"
 #include "launcher/run/node_agent.h"
 #include "launcher/run/owner.h"
-#include "launcher/run/pulse.h"
 #include "launcher/run/trainer.h"
 #include "launcher/run/duty.h"
 

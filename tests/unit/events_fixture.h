@@ -216,8 +216,8 @@ static inline void fx_tune(const char *home)
         {"dp=2,zero=1,mbs=2,recompute=none", "ok", "", 1.88, 1.90},
         {"dp=2,zero=1,mbs=1,recompute=none", "ok", "", 2.05, 2.31},
         {"dp=2,zero=1,mbs=2,recompute=full", "ok", "", 2.44, 2.40},
-        {"dp=2,zero=0,mbs=8,recompute=none", "oom", "rank 1 asked for 9.1 GiB of 8 GiB", 1.80, 0},
-        {"dp=1,zero=0,mbs=8,recompute=none", "timeout", "not done in 30 s", 3.3, 0},
+        {"dp=2,zero=0,mbs=8,recompute=none", "oom_host", "rank 1 asked for 9.1 GiB of 8 GiB", 1.80, 0},
+        {"dp=1,zero=0,mbs=8,recompute=none", "hang", "gave no sign of life for 30 s", 3.3, 0},
         {"dp=1,zero=0,mbs=1,recompute=full", NULL, NULL, 5.9, 0},
     };
     char events[512], id[16];

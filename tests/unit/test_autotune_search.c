@@ -131,7 +131,7 @@ static void oom_rules_out(void **state)
     struct search_item *items = items_make(&m, &n);
     search_init(&s, items, n, &conf);
     int64_t base = search_next(&s);
-    search_tell(&s, base, TRIAL_OOM, 0, 0, false);
+    search_tell(&s, base, TRIAL_OOM_HOST, 0, 0, false);
     for (size_t i = 0; i < n; i++)
         if (items[i].layout.dp == items[base].layout.dp)
             assert_int_equal(items[i].state == TRIAL_SKIPPED,
@@ -147,33 +147,74 @@ static void oom_rules_out(void **state)
     free(items);
 }
 
+/* A layout whose trial was interrupted is tried again, but not for ever. */
+static void interrupted(void **state)
+{
+    struct search_item items[2] = {{.terms = {1}}, {.terms = {2}}};
+    struct search_conf conf = {.max_trials = 4};
+    struct search s;
+    (void)state;
+    for (int k = 0; k < 2; k++)
+        items[k].layout = (struct layout){.tp = 1, .cp = 1, .pp = 1, .dp = 2 - k, .mbs = 1};
+    search_init(&s, items, 2, &conf);
+    for (int k = 0; k <= SEARCH_INTERRUPTIONS; k++) {
+        assert_int_equal(search_next(&s), 0);
+        assert_int_equal(s.trials, 0);
+        search_tell(&s, 0, k ? TRIAL_NODE : TRIAL_PREEMPTED, 0, 0, false);
+    }
+    assert_int_equal(items[0].state, TRIAL_NODE);
+    assert_int_equal(search_next(&s), 1);
+}
+
 static void classes(void **state)
 {
     static const struct {
-        struct sched_step_status end;
+        struct trial_end end;
         const char *log;
         enum trial_state state;
         const char *says;
     } rows[] = {
-        {{.ended = true}, "", TRIAL_OK, ""},
-        {{.ended = true, .timed_out = true, .exit_code = -1, .exit_signal = 15}, "x", TRIAL_TIMEOUT,
-         "deadline"},
-        {{.ended = true, .lost = true, .exit_code = -1}, "", TRIAL_FAILED, "watched"},
-        {{.ended = true, .exit_code = -1, .exit_signal = 9}, "step 1\n", TRIAL_OOM, "step 1"},
-        {{.ended = true, .exit_code = 137}, "", TRIAL_OOM, ""},
-        {{.ended = true, .exit_code = 1}, "reel-train: out of memory by plan: a rank needs 2 GiB\n",
-         TRIAL_OOM, "needs 2 GiB"},
-        {{.ended = true, .exit_code = 3}, "a\nreel-train: bad field\nmpirun noise\n", TRIAL_FAILED,
+        {{{.ended = true}}, "", TRIAL_OK, ""},
+        {{{.exit_code = -1}, .silent_s = 31}, "x", TRIAL_HANG, "no sign of life for 31 s"},
+        {{{.node_lost = "n7"}}, "x", TRIAL_NODE, "node n7 was lost"},
+        {{{.ended = true, .lost = true, .exit_code = -1}}, "", TRIAL_FAILED, "watched"},
+        {{{.ended = true, .exit_code = -1, .exit_signal = 9}}, "step 1\n", TRIAL_FAILED, "step 1"},
+        {{{.ended = true, .exit_code = -1, .exit_signal = 9}, .oom_killed = true}, "step 1\n",
+         TRIAL_OOM_HOST, "step 1"},
+        {{{.ended = true, .exit_code = 5}, .oom_killed = true}, "", TRIAL_FAILED, "exit code 5"},
+        {{{.ended = true, .exit_code = 137}}, "", TRIAL_FAILED, "exit code 137"},
+        {{{.ended = true, .exit_code = 137}},
+         "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.\n", TRIAL_OOM_HOST, "oom_kill"},
+        {{{.ended = true, .exit_code = 1}}, "reel-train: out of memory by plan: a rank needs 2 GiB\n",
+         TRIAL_OOM_HOST, "needs 2 GiB"},
+        {{{.ended = true, .exit_code = 1}},
+         "reel-train: out of memory by plan: a rank needs 2 GiB of the device, the limit is 1 GiB\n",
+         TRIAL_OOM_DEVICE, "of the device"},
+        {{{.ended = true, .exit_code = 5}},
+         "reel-train: GPU 0 (H100): blocks: no memory for 7 bytes: 3 of 9 are free and 6 ours\n",
+         TRIAL_OOM_DEVICE, "GPU 0"},
+        {{{.ended = true, .exit_code = 1}}, "torch.OutOfMemoryError: CUDA out of memory.\n",
+         TRIAL_OOM_DEVICE, "CUDA"},
+        {{{.ended = true, .exit_code = 3}}, "a\nreel-train: bad field\nmpirun noise\n", TRIAL_FAILED,
          "bad field"},
-        {{.ended = true, .exit_code = 5}, "", TRIAL_FAILED, "exit code 5"},
-        {{.ended = true, .exit_code = -1, .exit_signal = 11}, "one\ntwo\n", TRIAL_FAILED, "two"},
+        {{{.ended = true, .exit_code = 3}},
+         "reel-train: layout 'tp=3': tp must divide the attention heads (4)\n", TRIAL_ILLEGAL,
+         "must divide"},
+        {{{.ended = true, .exit_code = 6}},
+         "reel-train: 3 steps in a row had a gradient that is not finite\n", TRIAL_NONFINITE,
+         "not finite"},
+        {{{.ended = true, .exit_code = 75}}, "reel-train: told to stop\n", TRIAL_PREEMPTED, "told"},
+        {{{.ended = true, .exit_code = -1, .exit_signal = 15}}, "", TRIAL_PREEMPTED, "signal 15"},
+        {{{.ended = true, .exit_code = 5}}, "", TRIAL_FAILED, "exit code 5"},
+        {{{.ended = true, .exit_code = -1, .exit_signal = 11}}, "one\ntwo\n", TRIAL_FAILED, "two"},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         char cause[256];
-        assert_int_equal(trial_classify(&rows[i].end, rows[i].log, cause), rows[i].state);
-        if (!strstr(cause, rows[i].says))
-            fail_msg("row %zu: '%s' does not say '%s'", i, cause, rows[i].says);
+        enum trial_state got = trial_classify(&rows[i].end, rows[i].log, cause);
+        if (got != rows[i].state || !strstr(cause, rows[i].says))
+            fail_msg("row %zu: %s, '%s' does not say '%s'", i, trial_state_names[got], cause,
+                     rows[i].says);
     }
 }
 
@@ -181,6 +222,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(finds_the_best),
                                        cmocka_unit_test(oom_rules_out),
-                                       cmocka_unit_test(measures_again), cmocka_unit_test(classes)};
+                                       cmocka_unit_test(measures_again),
+                                       cmocka_unit_test(interrupted), cmocka_unit_test(classes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,7 @@ static volatile sig_atomic_t stop;
 static bool stoppable;
 static int status; /* of trial_run; what it says is known if it is 0 */
 
-static struct trial_result trial_of(const char *script, double give_up_s, double deadline_s,
+static struct trial_result trial_of(const char *script, double give_up_s, double quiet_s,
                                     int64_t limit_bytes)
 {
     char bin[LIMIT_PATH_BYTES], path[LIMIT_PATH_BYTES + 16], folder[LIMIT_PATH_BYTES];
@@ -46,8 +46,13 @@ static struct trial_result trial_of(const char *script, double give_up_s, double
     run.stages[0] = (struct run_stage){.data = "synthetic:1x8x8", .gbs = 2, .steps = 4};
     snprintf(plan.model, sizeof plan.model, "dit-tiny");
     assert_ok(sched_open("local", dir, &s, &err), &err);
-    struct trial_conf conf = {s,          bin,         folder, 4,     give_up_s,
-                              deadline_s, limit_bytes, 0,      "own", stoppable ? &stop : NULL};
+    char kills[LIMIT_PATH_BYTES + 8];
+    snprintf(kills, sizeof kills, "%s/kills", dir);
+    assert_ok(file_publish(kills, "pgfault 7\noom_kill 4\n", 21, &err), &err);
+    struct trial_conf conf = {.sched = s, .bin_dir = bin, .dir = folder, .steps = 4,
+                              .give_up_s = give_up_s, .start_s = quiet_s, .quiet_s = quiet_s,
+                              .kills_path = kills, .limit_bytes = limit_bytes, .blas = "own",
+                              .stop = stoppable ? &stop : NULL};
     status = trial_run(&conf, &run, &plan, &r, &err);
     if (status != ERR_TEMP || !stop)
         assert_ok(status, &err);
@@ -97,8 +102,17 @@ static void ends(void **state)
         {REPORT("4", "") "exit 5", TRIAL_FAILED, "exit code 5"},
         {"echo 'reel-train: step 3: bad shard'; echo noise; exit 3", TRIAL_FAILED,
          "reel-train: step 3: bad shard"},
-        {"echo 'reel-train: out of memory by plan: 2 GiB'; exit 1", TRIAL_OOM, "2 GiB"},
-        {"kill -9 $$", TRIAL_OOM, ""},
+        {"echo 'reel-train: out of memory by plan: 2 GiB'; exit 1", TRIAL_OOM_HOST, "2 GiB"},
+        {"echo 'reel-train: out of memory by plan: 2 GiB of the device'; exit 1", TRIAL_OOM_DEVICE,
+         "2 GiB"},
+        {"kill -9 $$", TRIAL_FAILED, "signal 9"},
+        {"echo oom_kill 5 > $d/../kills; kill -9 $$", TRIAL_OOM_HOST, "signal 9"},
+        {"echo \"reel-train: layout 'tp=3': tp must divide the attention heads (4)\"; exit 3",
+         TRIAL_ILLEGAL, "must divide"},
+        {REPORT("4", ", \"loss\": null"), TRIAL_NONFINITE, "its loss was not finite"},
+        {"echo 'reel-train: 3 steps in a row had a gradient that is not finite'; exit 6",
+         TRIAL_NONFINITE, "not finite"},
+        {"kill -TERM $$", TRIAL_PREEMPTED, "signal 15"},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -112,12 +126,16 @@ static void ends(void **state)
     }
 }
 
+/* Some trainers give no sign at all, and some no more of them after the first. */
 static void hangs(void **state)
 {
+    static const char *const scripts[] = {"exec sleep 600", "echo > $d/pulse; exec sleep 600"};
     (void)state;
-    struct trial_result r = trial_of("sleep 600", 0, 0.3, 0);
-    assert_int_equal(r.state, TRIAL_TIMEOUT);
-    assert_non_null(strstr(r.cause, "deadline"));
+    for (size_t i = 0; i < ARRAY_LEN(scripts); i++) {
+        struct trial_result r = trial_of(scripts[i], 0, 0.3, 0);
+        assert_int_equal(r.state, TRIAL_HANG);
+        assert_non_null(strstr(r.cause, "no sign of life"));
+    }
 }
 
 /* The trainer is told what was asked, and finds run and plan in its folder. */

@@ -28,7 +28,7 @@ static void test_views_of_a_whole_home(void **state)
         {"SELECT count(measured_step_s) FROM v_trial", FX_MEASURED},
         {"SELECT count(*) FROM v_trial WHERE predicted_at > 0 AND tp = 1 AND dp IN (1, 2) AND "
          "model = 'dit-tiny' AND seq = '4x8x8'", FX_TRIALS},
-        {"SELECT count(*) FROM v_trial WHERE state = 'oom' AND mbs = 8 AND dp = 2 AND cause LIKE "
+        {"SELECT count(*) FROM v_trial WHERE state = 'oom_host' AND mbs = 8 AND dp = 2 AND cause LIKE "
          "'rank 1%'", 1},
         {"SELECT count(*) FROM v_trial WHERE state = 'predicted'", 1},
         {"SELECT name = 'demo' AND total_steps = 60 FROM run", 1},

@@ -218,6 +218,21 @@ static int step_do(struct train *t, int64_t end, int64_t *saved, struct train_re
     return between_steps(t, end, saved, stop, err);
 }
 
+/* Gives a sign of life: the file `pulse` of a trial gets a byte longer. Where that cannot be
+ * written, there is no sign, and the trial goes on. */
+static void beat(const struct train *t)
+{
+    char path[LIMIT_PATH_BYTES];
+    if (!t->conf->trial || t->conf->world->rank != 0)
+        return;
+    snprintf(path, sizeof path, "%s/pulse", t->conf->run_dir);
+    FILE *f = fopen(path, "a");
+    if (!f)
+        return;
+    fputc('.', f);
+    fclose(f);
+}
+
 /* Runs to the end of the leg, or of the attempt. */
 static int steps_run(struct train *t, struct train_report *out, bool *stop, struct record_step *s,
                      struct err *err)
@@ -231,9 +246,12 @@ static int steps_run(struct train *t, struct train_report *out, bool *stop, stru
     train_phase_set(t, "step");
     if (out->steps == 0 && (rc = validation_owed(t, stop, err)) < 0)
         return rc;
-    while (t->next_step < end && !*stop)
+    beat(t);
+    while (t->next_step < end && !*stop) {
         if ((rc = step_do(t, end, &saved, out, stop, s, err)) < 0)
             return rc;
+        beat(t);
+    }
     /* It was asked to stop while that was begun. */
     if ((rc = train_save_finish(t, err)) < 0)
         return rc;

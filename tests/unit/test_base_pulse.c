@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "launcher/run/pulse.h"
+#include "base/pulse.h"
 
 /* One row a look: its time, the log's size, and the seconds of silence that are known then. */
 static void looks(void **state)

@@ -1,4 +1,4 @@
-#include "launcher/run/pulse.h"
+#include "base/pulse.h"
 
 #include <math.h>
 

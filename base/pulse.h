@@ -4,8 +4,8 @@
  * at, by the looker's own clock. Whoever looks may be suspended, or starved by a busy machine, and
  * the trainer with it: a look counts for a second at most, as in base/lease.h.
  */
-#ifndef LAUNCHER_RUN_PULSE_H
-#define LAUNCHER_RUN_PULSE_H
+#ifndef BASE_PULSE_H
+#define BASE_PULSE_H
 
 #include <stdbool.h>
 #include <stdint.h>

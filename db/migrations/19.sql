@@ -1,0 +1,1 @@
+-- v_trial: the state of a trial that failed is of one of the classes of autotune/search.h.
