@@ -25,7 +25,7 @@
 #define TIME_SPREAD 0.06
 #define PEAK_SPREAD 0.05
 #define MOST_STEP 0.4
-#define SPREAD_ROWS 10.0
+#define SPREAD_ROWS 60.0 /* rows that the fit has not seen lie further off */
 #define GOOD_WEIGHT 3.0 /* a good layout that is rejected costs more than a trial that runs out */
 #define OTHERWISE 0.03 /* of rows that fit or not for another reason than their bytes */
 #define INTERVAL 1.645 /* sds to either side that hold nine of ten */
@@ -45,11 +45,10 @@ struct fit {
     double *matrix, *gradient, *step; /* [k][k], [k], [k]; k = c->n */
 };
 
-static double value_of(const struct fit *f, const struct fit_row *r, double v[CONSTANTS])
+static void values_of(const struct fit *f, const struct fit_row *r, double v[CONSTANTS])
 {
     for (int i = 0; i < CONSTANTS; i++)
         v[i] = f->c->items[r->item[i]].value;
-    return v[CONSTANT_MEMORY_SD];
 }
 
 static int predict_row(struct fit *f, const struct fit_row *r, const double v[CONSTANTS],
@@ -131,7 +130,7 @@ static void row_add(struct fit *f, const struct fit_row *r)
 {
     double v[CONSTANTS], Jt[CONSTANTS], Jb[CONSTANTS], Jz[CONSTANTS];
     const double h = 1e-3;
-    value_of(f, r, v);
+    values_of(f, r, v);
     struct told at = told_of(f, r, v);
     for (int i = 0; i < CONSTANTS; i++) {
         double was = v[i];
@@ -208,7 +207,7 @@ static int layouts_choose(struct fit *f, struct err *err)
         struct fit_row *r = &f->rows[i];
         double v[CONSTANTS];
         struct predicted p;
-        value_of(f, r, v);
+        values_of(f, r, v);
         f->room->weights = r->weights;
         int rc = predict_case(r->c, v, false, f->room, &p, err);
         if (rc < 0)
@@ -242,7 +241,7 @@ static void untold_drop(struct constants *c)
     for (int64_t i = 0; i < c->n; i++) {
         const struct constant *k = &c->items[i];
         bool told = log(k->hi / k->lo) < 0.98 * 2 * INTERVAL * constant_table[k->id].sd;
-        if (told || k->id == CONSTANT_TIME_SD)
+        if (told)
             c->items[n++] = *k;
     }
     c->n = n;
@@ -264,34 +263,42 @@ static void intervals_set(struct fit *f, const char *source)
     }
 }
 
-/* Sets the spread of times of each stack to what is left over, robustly: by absolute error. */
+/* Sets the spread of a stack's times to what is left over, robustly: by absolute error. */
+static void spread_set(struct fit *f, int64_t k, struct calibrate_report *out, double *squares)
+{
+    struct constant *c = &f->c->items[k];
+    double sum = 0, rows = 0;
+    for (size_t i = 0; i < f->n; i++) {
+        const struct fit_row *r = &f->rows[i];
+        double v[CONSTANTS];
+        if (r->item[CONSTANT_TIME_SD] != k || !tells_time(r->c))
+            continue;
+        values_of(f, r, v);
+        double off = log(r->c->measured_s) - told_of(f, r, v).time;
+        sum += fabs(off), rows += 1;
+        *squares += off * off;
+        out->timed++;
+    }
+    if (rows == 0)
+        return;
+    double all = rows + SPREAD_ROWS, wide = INTERVAL / sqrt(2 * all);
+    c->value = (sum * sqrt(M_PI / 2) + SPREAD_ROWS * c->prior) / all;
+    c->lo = c->value * exp(-wide), c->hi = c->value * exp(wide);
+}
+
 static void spreads_set(struct fit *f, struct calibrate_report *out)
 {
     double squares = 0, squares_bytes = 0;
     int64_t peaks = 0;
-    for (int64_t k = 0; k < f->c->n; k++) {
-        struct constant *c = &f->c->items[k];
-        double sum = 0, rows = 0;
-        for (size_t i = 0; c->id == CONSTANT_TIME_SD && i < f->n; i++) {
-            const struct fit_row *r = &f->rows[i];
-            double v[CONSTANTS];
-            if (r->item[CONSTANT_TIME_SD] != k || !tells_time(r->c))
-                continue;
-            value_of(f, r, v);
-            double off = log(r->c->measured_s) - told_of(f, r, v).time;
-            sum += fabs(off), rows += 1;
-            squares += off * off;
-            out->timed++;
-        }
-        if (c->id == CONSTANT_TIME_SD)
-            c->value = (sum * sqrt(M_PI / 2) + SPREAD_ROWS * c->prior) / (rows + SPREAD_ROWS);
-    }
+    for (int64_t k = 0; k < f->c->n; k++)
+        if (f->c->items[k].id == CONSTANT_TIME_SD)
+            spread_set(f, k, out, &squares);
     for (size_t i = 0; i < f->n; i++) {
         const struct fit_row *r = &f->rows[i];
         double v[CONSTANTS];
         if (!tells_peak(r->c))
             continue;
-        value_of(f, r, v);
+        values_of(f, r, v);
         double off = log(r->c->peak_bytes) - told_of(f, r, v).bytes;
         squares_bytes += off * off;
         peaks++;
