@@ -563,6 +563,10 @@ bench-db: $(B)/reel $(B)/tests/lib/step-log ## ingest and status of long runs, o
 ## tests/bench/ingest): STEPS=400000 STATUS_STEPS=1000000 ROUNDS=5
 	@tests/bench/ingest --bin $(B)
 
+bench-plan: $(B)/reel ## layouts/s of reel plan at 4,096 GPUs beside what is published of Calculon
+## (see tests/bench/plan): ROUNDS=5
+	@tests/bench/plan --bin $(B) $(if $(ROUNDS),--rounds $(ROUNDS))
+
 FUZZERS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC))
 fuzz: $(FUZZERS) ## search for inputs that break a parser (clang): FUZZ_S=60 seconds each
 	@mkdir -p $(B)/fuzz/found $(B)/fuzz/tmp
@@ -623,4 +627,4 @@ help: ## this list
 	  /^## /{printf "  %-14s %s\n", "", substr($$0, 4)}' $(MAKEFILE_LIST)
 
 .PHONY: all programs $(ALL_NAMES) reel-static tests check check-quick check-slow check-faults check-peers \
-        check-gpu bench-gpu bench bench-db fuzz demo lint install uninstall dist clean help FORCE
+        check-gpu bench-gpu bench bench-db bench-plan fuzz demo lint install uninstall dist clean help FORCE

@@ -236,15 +236,38 @@ static int predict(const struct planner *p, struct work *w, struct planned *out,
     return 0;
 }
 
+/* Checks a layout and predicts it. w has its account afterwards. */
+static int check_and_predict(const struct planner *p, const struct layout *l, struct work *w,
+                             struct planned *out, struct err *err)
+{
+    struct planned planned = {.layout = *l};
+    int rc = layout_check(l, &p->model, p->ask.seq, p->ask.gbs, p->gpus, err);
+    if (rc == 0 && (rc = predict(p, w, &planned, err)) == 0)
+        *out = planned;
+    return rc;
+}
+
 int planner_predict(const struct planner *p, const struct layout *l, struct planned *out,
                     struct err *err)
 {
     struct work *w = malloc(sizeof *w);
-    struct planned planned = {.layout = *l};
-    int rc = w ? layout_check(l, &p->model, p->ask.seq, p->ask.gbs, p->gpus, err)
+    int rc = w ? check_and_predict(p, l, w, out, err)
                : err_set(err, ERR_NOMEM, "out of memory for a plan");
-    if (rc == 0 && (rc = predict(p, w, &planned, err)) == 0)
-        *out = planned;
+    free(w);
+    return rc;
+}
+
+int planner_explain(const struct planner *p, const struct layout *l, struct explained *out,
+                    struct err *err)
+{
+    struct work *w = malloc(sizeof *w);
+    int rc = w ? check_and_predict(p, l, w, &out->planned, err)
+               : err_set(err, ERR_NOMEM, "out of memory for a plan");
+    if (rc == 0) {
+        price_work(w, l, out->planned.step.stage, out->work);
+        for (int t = 0; t < PRICE_TERMS; t++)
+            out->constant[t] = price_work_constant(&p->machine, w, l, (enum price_term)t);
+    }
     free(w);
     return rc;
 }

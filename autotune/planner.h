@@ -14,6 +14,7 @@
 #ifndef AUTOTUNE_PLANNER_H
 #define AUTOTUNE_PLANNER_H
 
+#include "autotune/price_work.h"
 #include "autotune/stream.h"
 #include "profiles/plan.h"
 
@@ -57,6 +58,14 @@ double planner_limit_bytes(const struct planner *p); /* of one GPU */
 int planner_search(const struct planner *p, size_t most, struct stream_found *found,
                    struct err *err);
 int planner_predict(const struct planner *p, const struct layout *l, struct planned *out,
+                    struct err *err);
+/* What a layout's terms are made of. */
+struct explained {
+    struct planned planned;
+    double work[PRICE_TERMS];   /* of the busiest rank in a step, in price_work_units */
+    int constant[PRICE_TERMS];  /* enum constant_id of what makes it fast or slow; -1: none */
+};
+int planner_explain(const struct planner *p, const struct layout *l, struct explained *out,
                     struct err *err);
 /* Fills a plan for `reel launch` and `reel explain plan`. */
 void planner_plan(const struct planner *p, const struct planned *planned, struct plan *out);

@@ -442,9 +442,11 @@ static void step_of(const struct price *p, const struct layout *l, const struct 
 {
     const struct stage_price *s = busiest(c, n);
     memset(out, 0, sizeof *out);
+    out->stage = s->s.stage;
     busiest_terms(p, l, s, out);
-    out->term[PRICE_BUBBLE] =
-        fmax(0, pipeline_s - p->work->micro_batches * (s->forward + s->backward));
+    if (l->pp > 1)
+        out->term[PRICE_BUBBLE] =
+            fmax(0, pipeline_s - p->work->micro_batches * (s->forward + s->backward));
     once_terms(p, l, st, s, out);
     whole_terms(p, l, out);
 }

@@ -80,6 +80,7 @@ void price_parts(const struct price_machine *m, const struct work *w, struct pri
 
 struct price_step {
     double seconds;              /* the sum of the terms */
+    int64_t stage;               /* the busiest one, whose terms these are */
     double term[PRICE_TERMS];
     double hidden[PRICE_TERMS];  /* seconds of each that other work hides */
 };

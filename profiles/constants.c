@@ -42,21 +42,26 @@ static int match(const struct constant *c, const char *device, const char *stack
     return named + (*c->stack ? 1 : 0);
 }
 
+const struct constant *constants_best(const struct constants *c, enum constant_id id,
+                                      const struct device *d, const struct stack *s)
+{
+    const struct constant *best = NULL;
+    int most = -1;
+    for (int64_t i = 0; i < c->n; i++) {
+        const struct constant *k = &c->items[i];
+        int named = k->id == id ? match(k, d->name, s->name) : -1;
+        if (named > most)
+            most = named, best = k;
+    }
+    return best;
+}
+
 void constants_resolve(const struct constants *c, const struct device *d, const struct stack *s,
                        double v[CONSTANTS])
 {
-    int best[CONSTANTS];
     for (int i = 0; i < CONSTANTS; i++) {
-        v[i] = constant_prior((enum constant_id)i, d);
-        best[i] = -1;
-    }
-    for (int64_t i = 0; i < c->n; i++) {
-        const struct constant *k = &c->items[i];
-        int named = match(k, d->name, s->name);
-        if (named > best[k->id]) {
-            best[k->id] = named;
-            v[k->id] = k->value;
-        }
+        const struct constant *k = constants_best(c, (enum constant_id)i, d, s);
+        v[i] = k ? k->value : constant_prior((enum constant_id)i, d);
     }
 }
 

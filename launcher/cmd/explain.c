@@ -1,10 +1,12 @@
-/* reel explain: says why a run was not training, gap by gap. */
+/* reel explain: says why a run was not training, gap by gap; or what a plan is made of. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/num.h"
 #include "launcher/cmd/cmd.h"
+#include "launcher/cmd/explain_plan.h"
 #include "launcher/run/gap.h"
 #include "launcher/run/launch.h"
 #include "launcher/run/untold.h"
@@ -13,12 +15,18 @@
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,
+    {"against", 0, OPT_TEXT, "LAYOUT|FILE",
+     "with plan: say where this layout, or that of another plan, loses"},
 };
 const struct opt_cmd cmd_explain = {
     "explain",
-    "say why a run was not training: each gap with its cause and its parts",
-    "RUN", opts, ARRAY_LEN(opts), 1, 1,
-    NULL};
+    "say why a run was not training: each gap with its cause and its parts; or what a plan is made "
+    "of",
+    "RUN | plan FILE", opts, ARRAY_LEN(opts), 1, 2,
+    "With 'plan', FILE is a plan that 'reel plan -o' wrote. Each term of its step is shown with "
+    "the work that it does, the rate at which that goes on, and the constant on which the rate "
+    "depends most, with the bounds between which nine of ten lie, and its source. Then comes what "
+    "binds."};
 
 /* Says whether a gap follows attempt i. No gap follows the end of a run that is done, unless the
  * run was made longer. */
@@ -305,7 +313,7 @@ static void explain_json(const struct run_state *s, const char *word, const char
     json_obj_end(o);
 }
 
-int cmd_explain_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
+static int run_explain(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     const char *const *operands;
     struct launch l;
@@ -336,4 +344,19 @@ out:
     run_state_release(&state);
     str_release(&text);
     return rc;
+}
+
+int cmd_explain_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
+{
+    const char *const *operands;
+    size_t n = opt_operands(v, &operands);
+    bool plan = n == 2 && strcmp(operands[0], "plan") == 0;
+    if (plan)
+        return explain_plan(operands[1], opt_text(v, "against"), opt_bool(v, "json"), err);
+    if (n == 2)
+        return err_set(err, ERR_USAGE, "'%s %s' are two operands: give a RUN, or 'plan' and a FILE",
+                       operands[0], operands[1]);
+    if (opt_given(v, "against"))
+        return err_set(err, ERR_USAGE, "--against compares plans: give 'plan' and a FILE");
+    return run_explain(v, env, err);
 }

@@ -41,6 +41,8 @@ const struct opt_note cmd_examples[] = {
     {"reel retry NAME", "let it go on after all", "retry"},
     {"reel rm NAME --dry-run", "what would be removed", "rm"},
     {"reel explain NAME", "why it was not training, gap by gap", "explain"},
+    {"reel explain plan plan.json --against tp=8,dp=8",
+     "what a plan's step is made of, and where another layout loses", "explain"},
     {"reel report NAME -o report.html", "one file that any browser shows", "report"},
     {"reel db query 'select * from v_attempt'", "ask the database of runs and trials", "db"},
     {"reel db schema", "the views, and the unit of each column", "db"},

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "autotune/footprint.h"
-#include "autotune/price.h"
+#include "autotune/price_work.h"
 
 static const struct model gpt = {.name = "g", .family = MODEL_GPT, .layers = 10, .hidden = 1024,
                                  .heads = 16, .kv_heads = 16, .ffn = 4096, .vocab = 32000,
@@ -96,6 +96,31 @@ static void products(void **state)
     s = price(&f, "dp=8");
     assert_close(s.term[PRICE_ATTENTION],
                  8 * 10 * 3.5 * 4 * 2048.0 * 2048 / 2 * 1024 / (0.25 * peak), 1e-12, "attention");
+}
+
+/* What the terms are spent on: the products above, and messages and state by hand. */
+static void amounts(void **state)
+{
+    struct fixture f;
+    struct layout l = layout_of("tp=2,pp=2,dp=2,zero=1");
+    double work[PRICE_TERMS];
+    (void)state;
+    fixture_open(&f, "megatron", "dgx-a100:1");
+    struct price_step s = price(&f, "tp=2,pp=2,dp=2,zero=1");
+    price_work(&f.w, &l, s.stage, work);
+    double layer = 6 * 2048.0 * (4 + 8) * 1024 * 1024, head = 6 * 2048.0 * 1024 * 32000, m = 32;
+    assert_int_equal(s.stage, 1); /* it has the head */
+    assert_close(work[PRICE_GEMM], m * (5 * layer + head) / 2, 1e-12, "FLOPs");
+    /* in each layer two sums forward and two backward; and the head's, of the input's gradient */
+    assert_close(work[PRICE_TP], m * (5 * 4 + 1) * 2048 * 1024 * 2.0, 1e-12, "sums");
+    assert_close(work[PRICE_PP], m * 2 * 2048 * 1024 * 2.0 / (f.k.sends_divided ? 2 : 1), 1e-12,
+                 "sends");
+    struct work_stage stage;
+    work_stage(&f.w, &l, 1, &stage);
+    assert_close(work[PRICE_GATHER], work_stage_elements(&f.w, &stage) / 2 * 2, 1e-12, "gathers");
+    assert_int_equal(price_work_constant(&f.machine, &f.w, &l, PRICE_TP), CONSTANT_LINK_SHARE);
+    l = layout_of("dp=16");
+    assert_int_equal(price_work_constant(&f.machine, &f.w, &l, PRICE_REDUCE), CONSTANT_NIC_SHARE);
 }
 
 static const char *const layouts[] = {
@@ -216,6 +241,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages),     cmocka_unit_test(products),
+        cmocka_unit_test(amounts),
         cmocka_unit_test(terms_add_up), cmocka_unit_test(bound),
         cmocka_unit_test(faster_is_not_slower), cmocka_unit_test(footprints),
         cmocka_unit_test(fullest),

@@ -1,0 +1,133 @@
+#include "autotune/price_work.h"
+
+#include <string.h>
+
+const char *const price_work_units[PRICE_TERMS] = {
+    "FLOP", "FLOP", "B", "FLOP", "operations", "B", "B", "B", "stages", "B", "B", "B", "ranks",
+    "steps"};
+
+static double attention_flops(const struct work_part *p)
+{
+    double sum = 0;
+    for (int i = 0; i < p->n_attentions; i++) {
+        const struct work_attention *a = &p->attentions[i];
+        sum += a->count * (a->backward ? 2.5 : 1) * 4 * a->pairs * a->heads * a->dim;
+    }
+    return sum;
+}
+
+static double gemm_flops(const struct work_part *p)
+{
+    double sum = 0;
+    for (int i = 0; i < p->n_gemms; i++)
+        sum += 2 * p->gemms[i].count * p->gemms[i].m * p->gemms[i].n * p->gemms[i].k;
+    return sum;
+}
+
+static enum price_term term_of(enum traffic_group group)
+{
+    return group == TRAFFIC_TP ? PRICE_TP : group == TRAFFIC_PP ? PRICE_PP : PRICE_CP;
+}
+
+static void part_add(const struct work_part *p, double count, double out[PRICE_TERMS])
+{
+    out[PRICE_GEMM] += count * gemm_flops(p);
+    out[PRICE_ATTENTION] += count * attention_flops(p);
+    out[PRICE_ELEMENTWISE] += count * p->bytes;
+    out[PRICE_LAUNCH] += count * p->kernels;
+    for (int i = 0; i < p->n_messages; i++)
+        out[term_of(p->messages[i].group)] += count * p->messages[i].count * p->messages[i].bytes;
+}
+
+/* Returns how often a stage does a part of each micro-batch, besides those that it repeats. */
+static double part_count(const struct work_stage *s, const struct layout *l, int part)
+{
+    switch (part) {
+    case WORK_LAYER_FORWARD:
+    case WORK_LAYER_BACKWARD: return s->layers;
+    case WORK_FIRST_FORWARD:
+    case WORK_FIRST_BACKWARD: return s->first;
+    case WORK_LAST_FORWARD:
+    case WORK_LAST_BACKWARD: return s->last;
+    case WORK_EACH_FORWARD:
+    case WORK_EACH_BACKWARD: return 1;
+    case WORK_SEND: return l->pp > 1 ? (s->first || s->last ? 2 : 4) * (double)l->vpp : 0;
+    default: return 0;
+    }
+}
+
+static double state_bytes(const struct work_state *s, enum work_state_id id, double elements,
+                          double micro_batches)
+{
+    return s->bytes[id] * elements * (s->each[id] ? micro_batches : 1);
+}
+
+/* Adds what keeping the state in parts sends, and the update. */
+static void state_add(const struct work *w, const struct layout *l, const struct work_stage *s,
+                      double out[PRICE_TERMS])
+{
+    struct work_state st;
+    double n = work_stage_elements(w, s), m = w->micro_batches,
+           g = l->zero ? (double)layout_shard_group(l) : 1;
+    work_state(w, l, &st);
+    out[PRICE_GATHER] = state_bytes(&st, STATE_GATHER_FORWARD, n, m) +
+                        state_bytes(&st, STATE_GATHER_BACKWARD, n, m) +
+                        state_bytes(&st, STATE_GATHER_STEP, n, m);
+    out[PRICE_REDUCE] = state_bytes(&st, STATE_REDUCE, n, m) +
+                        state_bytes(&st, STATE_REPLICAS, n, m);
+    out[PRICE_OPTIMIZER] = n / g * (2 * w->gradient_bytes + w->weight_bytes +
+                                    2 * (w->optimizer_bytes + w->ema_bytes));
+}
+
+void price_work(const struct work *w, const struct layout *l, int64_t stage,
+                double out[PRICE_TERMS])
+{
+    struct work_stage s;
+    double m = w->micro_batches;
+    memset(out, 0, PRICE_TERMS * sizeof *out);
+    work_stage(w, l, stage, &s);
+    for (int i = 0; i < WORK_PARTS; i++)
+        part_add(&w->parts[i], m * part_count(&s, l, i), out);
+    for (int i = WORK_LAYER_SELECTIVE; i <= WORK_LAYER_FULL; i++) {
+        double again = m * (i == WORK_LAYER_FULL ? s.full : s.selective);
+        out[PRICE_RECOMPUTE] += again * (gemm_flops(&w->parts[i]) + attention_flops(&w->parts[i]));
+    }
+    state_add(w, l, &s, out);
+    out[PRICE_BUBBLE] = (double)(l->pp - 1);
+    out[PRICE_SPREAD] = (double)layout_world(l);
+    out[PRICE_OVERHEAD] = 1;
+}
+
+/* Says whether the group leaves a node: then the network decides, else the links. */
+static int link_or_nic(const struct price_machine *m, const struct work *w,
+                       const struct layout *l, enum traffic_group group)
+{
+    struct price_group g = price_group(l, w->model, group);
+    bool leaves = g.size > 1 && g.size * g.stride > (double)m->cluster->node.devices;
+    return leaves ? CONSTANT_NIC_SHARE : CONSTANT_LINK_SHARE;
+}
+
+int price_work_constant(const struct price_machine *m, const struct work *w,
+                        const struct layout *l, enum price_term term)
+{
+    switch (term) {
+    case PRICE_GEMM: return CONSTANT_GEMM_SHARE;
+    case PRICE_ATTENTION:
+        return attention_keeps_scores(w->stack->attention) ? CONSTANT_SCORES_SHARE
+                                                           : CONSTANT_ATTENTION_BACKWARD;
+    case PRICE_ELEMENTWISE:
+    case PRICE_OPTIMIZER: return CONSTANT_COPY_SHARE;
+    case PRICE_RECOMPUTE: return CONSTANT_AGAIN;
+    case PRICE_LAUNCH: return CONSTANT_LAUNCH_S;
+    case PRICE_TP: return link_or_nic(m, w, l, TRAFFIC_TP);
+    case PRICE_CP: return link_or_nic(m, w, l, TRAFFIC_CP);
+    case PRICE_PP: return link_or_nic(m, w, l, TRAFFIC_PP);
+    case PRICE_GATHER:
+    case PRICE_REDUCE: return link_or_nic(m, w, l, l->zero ? TRAFFIC_SHARD : TRAFFIC_REPLICA);
+    case PRICE_SPREAD: return CONSTANT_SPREAD;
+    case PRICE_OVERHEAD: return CONSTANT_STEP_S;
+    case PRICE_BUBBLE:
+    case PRICE_TERMS: break;
+    }
+    return -1;
+}

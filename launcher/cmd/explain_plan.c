@@ -1,0 +1,353 @@
+#include "launcher/cmd/explain_plan.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "autotune/planner.h"
+#include "base/num.h"
+#include "launcher/cmd/cmd.h"
+
+/* A plan explained, and the other one. Other plans are explained on their own number of GPUs. */
+struct explanation {
+    struct plan plan;
+    struct planner *planner;
+    struct explained one, other;
+    bool has_other;
+};
+
+/* ---- what is explained ---- */
+
+static int planner_of(const struct plan *plan, const char *path, struct planner **out,
+                      struct err *err)
+{
+    struct plan_ask ask = {.model = plan->model, .cluster = plan->cluster, .stack = plan->stack,
+                           .seq = plan->seq, .gbs = plan->gbs, .dtype = plan->dtype,
+                           .constants = *plan->constants ? plan->constants : NULL};
+    if (!*plan->cluster || !*plan->stack)
+        return err_set(err, ERR_INPUT,
+                       "%s: the plan names no cluster or no stack, so there is nothing to explain "
+                       "it by: give one that 'reel plan -o' wrote",
+                       path);
+    struct planner *p = planner_new(&ask, err);
+    if (!p)
+        return err_context(err, "%s", path);
+    int rc = planner_gpus(p, layout_world(&plan->layout), err);
+    if (rc < 0)
+        planner_free(p);
+    else
+        *out = p;
+    return rc < 0 ? err_context(err, "%s", path) : 0;
+}
+
+/* Reads the other layout: of a plan where the text names a file, else the text itself. */
+static int other_read(const char *text, struct layout *out, struct err *err)
+{
+    struct plan other;
+    struct err why;
+    int rc;
+    if (access(text, R_OK) == 0) {
+        if ((rc = plan_load(text, &other, err)) == 0)
+            *out = other.layout;
+        return rc;
+    }
+    if (layout_parse(text, out, &why) < 0)
+        return err_set(err, ERR_USAGE, "--against: there is no file '%s', and as a layout: %s",
+                       text, why.text);
+    return 0;
+}
+
+static int other_explain(struct explanation *e, const char *against, struct err *err)
+{
+    struct layout l;
+    int rc = other_read(against, &l, err);
+    if (rc < 0)
+        return rc;
+    e->has_other = true;
+    return planner_explain(e->planner, &l, &e->other, err);
+}
+
+/* ---- what binds ---- */
+
+static int largest_term(const struct explained *e)
+{
+    int most = 0;
+    for (int t = 1; t < PRICE_TERMS; t++)
+        if (e->planned.step.term[t] > e->planned.step.term[most])
+            most = t;
+    return most;
+}
+
+static int largest_held(const struct explained *e)
+{
+    int most = 0;
+    for (int i = 1; i < WORK_HELD; i++)
+        if (e->planned.footprint.bytes[i] > e->planned.footprint.bytes[most])
+            most = i;
+    return most;
+}
+
+static double rate_of(const struct explained *e, int t)
+{
+    double s = e->planned.step.term[t] + e->planned.step.hidden[t];
+    return s > 0 ? e->work[t] / s : NAN;
+}
+
+static double memory_share(const struct explanation *x, const struct explained *e)
+{ return e->planned.footprint.total / planner_limit_bytes(x->planner); }
+
+/* Adds "4.55 PFLOP" or "64 ranks". */
+static void amount_add(double amount, int t, struct str *out)
+{
+    char text[32];
+    num_format_count(amount, text, sizeof text);
+    bool bare = strchr(text, ' ') == NULL;
+    str_addf(out, "%s%s%s", text, bare ? " " : "", price_work_units[t]);
+}
+
+/* Says in a sentence what the time goes into. */
+static void time_because(const struct explained *e, struct str *out)
+{
+    int t = largest_term(e);
+    str_addf(out, "%s takes %.0f %% of the step, at ", price_term_names[t],
+             100 * e->planned.step.term[t] / e->planned.step.seconds);
+    amount_add(rate_of(e, t), t, out);
+    str_add(out, "/s");
+}
+
+static void memory_because(const struct explanation *x, const struct explained *e,
+                           struct str *out)
+{
+    int i = largest_held(e);
+    char has[32];
+    str_addf(out, "%s take %.0f %% of what the fullest GPU holds, which is %.0f %% of %s",
+             work_held_names[i],
+             100 * e->planned.footprint.bytes[i] / e->planned.footprint.total,
+             100 * memory_share(x, e),
+             num_format_bytes((int64_t)planner_limit_bytes(x->planner), has, sizeof has));
+}
+
+/* The constant of a term with the bounds between which nine of ten lie: by the fit, else by its
+ * prior's spread. */
+struct term_constant { const char *name, *source; double value, lo, hi; };
+static const double nine_of_ten = 1.645;
+
+static struct term_constant constant_of(const struct explanation *x, int t)
+{
+    const struct planner *p = x->planner;
+    int id = x->one.constant[t];
+    if (id < 0)
+        return (struct term_constant){NULL, "", NAN, NAN, NAN};
+    const struct constant *k = constants_best(&p->constants, (enum constant_id)id,
+                                              &p->cluster.device, &p->stack);
+    double v = p->v[id], spread = exp(nine_of_ten * constant_table[id].sd);
+    return k ? (struct term_constant){constant_table[id].name, k->source, v, k->lo, k->hi}
+             : (struct term_constant){constant_table[id].name, "prior", v, v / spread, v * spread};
+}
+
+/* ---- JSON ---- */
+
+static void term_json(const struct explanation *x, int t, struct json_out *o)
+{
+    const struct explained *e = &x->one;
+    struct term_constant k = constant_of(x, t);
+    json_obj_begin(o, NULL);
+    json_put_text(o, "name", price_term_names[t]);
+    json_put_num(o, "seconds", e->planned.step.term[t]);
+    json_put_num(o, "hidden_s", e->planned.step.hidden[t]);
+    json_put_num(o, "work", e->work[t]);
+    json_put_text(o, "unit", price_work_units[t]);
+    json_put_num(o, "rate", rate_of(e, t));
+    if (k.name)
+        json_put_text(o, "constant", k.name);
+    else
+        json_put_null(o, "constant");
+    json_put_text(o, "source", k.source);
+    json_put_num(o, "value", k.value);
+    json_put_num(o, "lo", k.lo);
+    json_put_num(o, "hi", k.hi);
+    json_put_null(o, "measured_s"); /* no trial stands behind a plan made without a machine */
+    json_obj_end(o);
+}
+
+static void memory_json(const struct explained *e, struct json_out *o)
+{
+    json_arr_begin(o, "memory");
+    for (int i = 0; i < WORK_HELD; i++) {
+        json_obj_begin(o, NULL);
+        json_put_text(o, "name", work_held_names[i]);
+        json_put_num(o, "bytes", e->planned.footprint.bytes[i]);
+        json_obj_end(o);
+    }
+    json_arr_end(o);
+}
+
+static void binding_json(const struct explanation *x, struct json_out *o)
+{
+    const struct explained *e = &x->one;
+    struct str time = STR_INIT, memory = STR_INIT;
+    time_because(e, &time);
+    memory_because(x, e, &memory);
+    json_arr_begin(o, "binding");
+    json_obj_begin(o, NULL);
+    json_put_text(o, "what", "time");
+    json_put_text(o, "name", price_term_names[largest_term(e)]);
+    json_put_num(o, "share", e->planned.step.term[largest_term(e)] / e->planned.step.seconds);
+    json_put_text(o, "because", time.p);
+    json_obj_end(o);
+    json_obj_begin(o, NULL);
+    json_put_text(o, "what", "memory");
+    json_put_text(o, "name", work_held_names[largest_held(e)]);
+    json_put_num(o, "share", memory_share(x, e));
+    json_put_text(o, "because", memory.p);
+    json_obj_end(o);
+    json_arr_end(o);
+    str_release(&time);
+    str_release(&memory);
+}
+
+/* Writes where the other layout loses, or gains: its seconds and bytes less those of the plan. */
+static void against_json(const struct explanation *x, struct json_out *o)
+{
+    const struct planned *a = &x->one.planned, *b = &x->other.planned;
+    if (!x->has_other) {
+        json_put_null(o, "against");
+        return;
+    }
+    json_obj_begin(o, "against");
+    layout_write(&b->layout, o, "layout");
+    json_put_num(o, "step_s", b->step.seconds);
+    json_put_num(o, "loses_s", b->step.seconds - a->step.seconds);
+    json_put_num(o, "bytes", b->footprint.total);
+    json_put_num(o, "p_fits", b->p_fits);
+    json_arr_begin(o, "terms");
+    for (int t = 0; t < PRICE_TERMS; t++) {
+        json_obj_begin(o, NULL);
+        json_put_text(o, "name", price_term_names[t]);
+        json_put_num(o, "seconds", b->step.term[t]);
+        json_put_num(o, "hidden_s", b->step.hidden[t]);
+        json_put_num(o, "loses_s", b->step.term[t] - a->step.term[t]);
+        json_obj_end(o);
+    }
+    json_arr_end(o);
+    memory_json(&x->other, o);
+    json_obj_end(o);
+}
+
+static void print_json(const struct explanation *x, struct str *out)
+{
+    struct json_out o;
+    json_out_init(&o, out, 2);
+    json_obj_begin(&o, NULL);
+    json_put_text(&o, "schema", "reel.explanation/1");
+    layout_write(&x->one.planned.layout, &o, "layout");
+    json_put_num(&o, "step_s", x->one.planned.step.seconds);
+    json_arr_begin(&o, "terms");
+    for (int t = 0; t < PRICE_TERMS; t++)
+        term_json(x, t, &o);
+    json_arr_end(&o);
+    memory_json(&x->one, &o);
+    binding_json(x, &o);
+    against_json(x, &o);
+    json_obj_end(&o);
+    str_addc(out, '\n');
+}
+
+/* ---- text ---- */
+
+static bool shows(const struct explained *e, int t)
+{
+    const struct price_step *s = &e->planned.step;
+    return s->term[t] > 1e-9 * s->seconds || s->hidden[t] > 1e-9 * s->seconds;
+}
+
+static void term_text(const struct explanation *x, int t, struct str *out)
+{
+    const struct explained *e = &x->one;
+    struct term_constant k = constant_of(x, t);
+    str_addf(out, "  %-12s %10.4g s", price_term_names[t], e->planned.step.term[t]);
+    if (e->planned.step.hidden[t] > 0)
+        str_addf(out, " and %.4g s hidden", e->planned.step.hidden[t]);
+    str_add(out, ": ");
+    amount_add(e->work[t], t, out);
+    str_add(out, " at ");
+    amount_add(rate_of(e, t), t, out);
+    str_add(out, "/s");
+    if (k.name)
+        str_addf(out, "; %s %.4g (%.4g to %.4g, %s)", k.name, k.value, k.lo, k.hi, k.source);
+    str_addc(out, '\n');
+}
+
+/* Tells each term that differs by a thousandth of the step. */
+static void against_text(const struct explanation *x, struct str *out)
+{
+    const struct planned *a = &x->one.planned, *b = &x->other.planned;
+    double loses = b->step.seconds - a->step.seconds;
+    char bytes[32];
+    str_add(out, "against ");
+    layout_brief(&b->layout, out);
+    str_addf(out, ": %.4g s, %.1f %% %s; it holds %s and fits with %.0f %%\n", b->step.seconds,
+             100 * fabs(loses) / a->step.seconds, loses < 0 ? "faster" : "slower",
+             num_format_bytes((int64_t)b->footprint.total, bytes, sizeof bytes), 100 * b->p_fits);
+    for (int t = 0; t < PRICE_TERMS; t++) {
+        double d = b->step.term[t] - a->step.term[t];
+        if (fabs(d) > 1e-3 * a->step.seconds)
+            str_addf(out, "  it %s %.4g s in %s: %.4g in place of %.4g s\n",
+                     d > 0 ? "loses" : "gains", fabs(d), price_term_names[t], b->step.term[t],
+                     a->step.term[t]);
+    }
+}
+
+static void print_text(const struct explanation *x, struct str *out)
+{
+    const struct planned *a = &x->one.planned;
+    str_addf(out, "%s on %lld GPUs of %s: ", x->planner->model.name, (long long)x->planner->gpus,
+             x->planner->cluster.name);
+    layout_brief(&a->layout, out);
+    str_addf(out, ": %.4g s a step (%.4g to %.4g), %.1f %% MFU\n", a->step.seconds, a->lo_s,
+             a->hi_s, 100 * a->mfu);
+    for (int t = 0; t < PRICE_TERMS; t++)
+        if (shows(&x->one, t))
+            term_text(x, t, out);
+    str_add(out, "what binds: ");
+    time_because(&x->one, out);
+    str_add(out, "; ");
+    memory_because(x, &x->one, out);
+    str_addc(out, '\n');
+    if (x->has_other)
+        against_text(x, out);
+}
+
+static int explain(struct explanation *x, const char *path, const char *against, bool json,
+                   struct err *err)
+{
+    struct str out = STR_INIT;
+    int rc;
+    if ((rc = plan_load(path, &x->plan, err)) < 0)
+        return rc;
+    if ((rc = planner_of(&x->plan, path, &x->planner, err)) < 0)
+        return rc;
+    if ((rc = planner_explain(x->planner, &x->plan.layout, &x->one, err)) < 0)
+        return err_context(err, "%s", path);
+    if (against && (rc = other_explain(x, against, err)) < 0)
+        return rc;
+    if (json)
+        print_json(x, &out);
+    else
+        print_text(x, &out);
+    rc = cmd_print(&out, err);
+    str_release(&out);
+    return rc;
+}
+
+int explain_plan(const char *path, const char *against, bool json, struct err *err)
+{
+    struct explanation *x = calloc(1, sizeof *x);
+    if (!x)
+        return err_set(err, ERR_NOMEM, "out of memory for a plan");
+    int rc = explain(x, path, against, json, err);
+    planner_free(x->planner);
+    free(x);
+    return rc;
+}

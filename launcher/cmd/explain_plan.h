@@ -1,0 +1,13 @@
+/* explain_plan: says what a plan's step and memory are made of, what binds, and where another
+ * layout loses: `reel explain plan FILE`. */
+#ifndef LAUNCHER_CMD_EXPLAIN_PLAN_H
+#define LAUNCHER_CMD_EXPLAIN_PLAN_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+
+/* Prints it. against: a layout or a plan's file, NULL: none. */
+int explain_plan(const char *path, const char *against, bool json, struct err *err);
+
+#endif
