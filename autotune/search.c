@@ -11,7 +11,7 @@ const char *const trial_state_names[] = {
 void search_init(struct search *s, struct search_item *items, size_t n,
                  const struct search_conf *conf)
 {
-    *s = (struct search){.items = items, .n = n, .conf = *conf, .best = -1};
+    *s = (struct search){.items = items, .n = n, .conf = *conf, .best = -1, .again = -1};
     cost_fit_init(&s->fit);
 }
 
@@ -74,15 +74,28 @@ static int64_t most_promising(const struct search *s, bool new_ranks, double *op
     return at;
 }
 
-/* Returns the least often measured of the best layout and those close to it; -1 when there is only
- * the best, or each was measured often enough. */
+/* Returns half of a layout's interval, as a logarithm. */
+static double half_interval(const struct search *s, const struct search_item *c)
+{
+    return SEARCH_Z90 * s->fit.noise / sqrt((double)c->measures);
+}
+
+/* Says whether a layout's interval meets the best's. */
+static bool meets_best(const struct search *s, const struct search_item *c)
+{
+    const struct search_item *best = &s->items[s->best];
+    return c->state == TRIAL_OK && log(c->measured_s) - half_interval(s, c) <=
+                                       log(best->measured_s) + half_interval(s, best);
+}
+
+/* Returns the least often measured of the best layout and those whose interval meets its; -1 when
+ * there is only the best, or each was measured often enough. */
 static int64_t contender(const struct search *s)
 {
     int64_t at = -1, n = 0;
     for (int64_t i = 0; i < (int64_t)s->n && s->best >= 0; i++) {
         const struct search_item *c = &s->items[i];
-        if (c->state != TRIAL_OK ||
-            c->measured_s > s->items[s->best].measured_s * (1 + SEARCH_CONTEST))
+        if (!meets_best(s, c))
             continue;
         n++;
         if (c->measures < s->conf.repeats &&
@@ -91,6 +104,14 @@ static int64_t contender(const struct search *s)
             at = i;
     }
     return n > 1 && s->repeated < SEARCH_CONTENDERS * (s->conf.repeats - 1) ? at : -1;
+}
+
+/* Returns the baseline where it was measured once and is not alone; else -1. */
+static int64_t baseline_again(const struct search *s)
+{
+    int64_t base = search_baseline(s);
+    bool once = base >= 0 && s->items[base].state == TRIAL_OK && s->items[base].measures == 1;
+    return once && s->conf.repeats > 1 && s->fit.n > 1 ? base : -1;
 }
 
 static int64_t next_untried(struct search *s)
@@ -122,8 +143,12 @@ static int64_t next_untried(struct search *s)
 
 int64_t search_next(struct search *s)
 {
-    int64_t at = next_untried(s);
-    return at >= 0 ? at : contender(s);
+    int64_t at;
+    if (s->again >= 0)
+        return s->again;
+    if ((at = next_untried(s)) >= 0 || (at = contender(s)) >= 0)
+        return at;
+    return baseline_again(s);
 }
 
 /* Skips every layout that needs as much memory a rank, on as many ranks: it would fail in the same
@@ -139,29 +164,93 @@ static void skip_dominated(struct search *s, int64_t oom)
     }
 }
 
-void search_tell(struct search *s, int64_t i, enum trial_state state, double measured_s,
-                 double peak_bytes, bool reused)
+/* ---- noise ---- */
+
+/* Learns from a difference of two logarithms that would be 0 without noise. */
+static void noise_add(struct search *s, double difference)
+{
+    static const double PRIOR_SD = 0.03, PRIOR_N = 3;
+    s->squares += difference * difference;
+    s->n_squares++;
+    s->fit.noise = sqrt((PRIOR_N * PRIOR_SD * PRIOR_SD + s->squares) / (PRIOR_N + s->n_squares));
+}
+
+/* Returns by how much the median step was slower than the fastest, as a logarithm. */
+static double spread_of(const struct search_outcome *o)
+{
+    return o->fastest_s > 0 ? log(o->measured_s / o->fastest_s) : 0;
+}
+
+bool search_is_disturbed(const struct search *s, int64_t i, const struct search_outcome *o)
+{
+    enum { TAUGHT = 3 }; /* before so many measurements, predictions are not held against one */
+    double log_sd, predicted = search_predict(s, i, NULL, &log_sd);
+    if (o->state != TRIAL_OK || o->reused || s->items[i].measures > 0 || s->conf.repeats < 2)
+        return false;
+    return spread_of(o) > SEARCH_ODD_SIGMAS * s->fit.noise ||
+           (s->fit.n >= TAUGHT &&
+            log(o->measured_s / predicted) > SEARCH_ODD_SIGMAS * log_sd);
+}
+
+/* Learns from the measurement of a layout that was not disturbed, or was made again. */
+static void measure_learn(struct search *s, struct search_item *item,
+                          const struct search_outcome *o)
+{
+    if (o->fastest_s > 0)
+        noise_add(s, spread_of(o));
+    if (item->measures > 1 && !item->disturbed)
+        noise_add(s, log(o->measured_s / item->measured_s) / sqrt(2));
+    item->disturbed = false;
+}
+
+/* ---- outcomes ---- */
+
+/* Takes a layout's measurement. A disturbed one stands until there is another. */
+static void measure_take(struct search *s, int64_t i, const struct search_outcome *o,
+                         bool disturbed)
 {
     struct search_item *item = &s->items[i];
-    bool interrupted = state == TRIAL_NODE || state == TRIAL_PREEMPTED;
+    s->again = disturbed ? i : -1;
+    if (disturbed)
+        item->disturbed = true;
+    else
+        measure_learn(s, item, o);
+    item->measured_s =
+        item->measures > 1 ? fmin(item->measured_s, o->measured_s) : o->measured_s;
+    if (!disturbed)
+        cost_fit_add(&s->fit, item->terms, item->measured_s);
+    if (s->best < 0 || item->measured_s < s->items[s->best].measured_s)
+        s->best = i;
+}
+
+/* Counts an outcome. Returns what it says about the layout. */
+static enum trial_state outcome_count(struct search *s, struct search_item *item,
+                                      const struct search_outcome *o)
+{
+    bool first = item->measures++ == 0;
+    if (first) {
+        item->state = o->state;
+        s->trials += !o->reused;
+        return o->state;
+    }
+    s->repeated += !o->reused;
+    return o->state == TRIAL_OK ? TRIAL_OK : TRIAL_FAILED;
+}
+
+void search_tell(struct search *s, int64_t i, const struct search_outcome *o)
+{
+    struct search_item *item = &s->items[i];
+    bool interrupted = o->state == TRIAL_NODE || o->state == TRIAL_PREEMPTED,
+         disturbed = search_is_disturbed(s, i, o);
     if (interrupted && item->interrupted++ < SEARCH_INTERRUPTIONS)
         return;
-    if (item->measures > 0) {
-        s->repeated += !reused;
-        state = state == TRIAL_OK ? TRIAL_OK : TRIAL_FAILED;
-    } else {
-        item->state = state;
-        s->trials += !reused;
-    }
-    item->measures++;
-    if (peak_bytes > 0)
-        memory_learn(&s->memory, item->planned_bytes, peak_bytes);
+    if (s->again == i)
+        s->again = -1;
+    enum trial_state state = outcome_count(s, item, o);
+    if (o->peak_bytes > 0)
+        memory_learn(&s->memory, item->planned_bytes, o->peak_bytes);
     if (trial_is_oom(state))
         skip_dominated(s, i);
-    if (state != TRIAL_OK)
-        return;
-    item->measured_s = item->measures > 1 ? fmin(item->measured_s, measured_s) : measured_s;
-    cost_fit_add(&s->fit, item->terms, measured_s);
-    if (s->best < 0 || measured_s < s->items[s->best].measured_s)
-        s->best = i;
+    if (state == TRIAL_OK)
+        measure_take(s, i, o, disturbed);
 }

@@ -7,9 +7,12 @@
  * whose *optimistic* end (prediction minus SEARCH_SIGMAS standard deviations of its logarithm) is
  * least. Every measurement is learnt from. The search stops when no untried layout's optimistic end
  * is below the best by the margin. A layout that ran out of memory rules out all that need as much.
- * Machines are noisy, so before it ends the search has the best layout and all that came close to
- * it measured once more. A disturbance only ever makes a step longer, so a layout's time is the
- * least of its measurements.
+ * Machines are noisy, and how much is learnt: from how far a layout's measurements lie apart, and a
+ * trial's steps. A trial that is slower than noise and prediction explain, or whose steps are not
+ * alike, is disturbed: it teaches nothing, and is made again at once. Before the search ends it has
+ * all layouts whose interval meets the best's measured again, and then the baseline, so that a
+ * machine that has changed meanwhile flatters nobody. A disturbance only ever makes a step longer,
+ * so a layout's time is the least of its measurements.
  *
  *     search_init(&s, items, n, &conf);
  *     while ((i = search_next(&s)) >= 0) { measure; search_tell(&s, i, ...); }
@@ -55,13 +58,22 @@ struct search_item {
     double measured_s;            /* TRIAL_OK: the least of its measurements */
     int64_t measures;
     int64_t interrupted;          /* trials that a lost node or a preemption ended */
+    bool disturbed;               /* its only measurement was; it is made again */
+};
+struct search_outcome {
+    enum trial_state state;
+    double measured_s;     /* TRIAL_OK: the median step */
+    double fastest_s;      /* and the fastest one; 0: not known */
+    double peak_bytes;     /* 0: not known */
+    bool reused;           /* it is of an earlier search, and does not count as a trial */
 };
 struct search_conf {
     double margin;         /* share that a better layout must gain to be worth a trial: 0.02 */
     int64_t max_trials;
     double limit_bytes;    /* memory of the machine, shared by all ranks; 0: unknown */
     double min_fit;        /* layouts that fit with less than this probability are not tried */
-    /* measurements of each contender before the search ends; 0, 1: no more than one */
+    /* measurements of each contender before the search ends; 0, 1: no more than one, and of
+     * disturbed layouts, too */
     int64_t repeats;
 };
 struct search {
@@ -73,10 +85,14 @@ struct search {
     int64_t trials;            /* layouts measured, without repeats */
     int64_t repeated;
     int64_t best;              /* index, -1 */
+    int64_t again;             /* a disturbed layout that comes next, -1 */
+    /* what is known of the noise: squares of logarithms' differences, and how many */
+    double squares, n_squares;
     const char *stop_reason;   /* static; set by search_next when it returns -1 */
 };
 #define SEARCH_SIGMAS 1.5
-#define SEARCH_CONTEST 0.1     /* a contender is slower than the best by no more than this share */
+#define SEARCH_Z90 1.645       /* nine of ten lie within so many standard deviations */
+#define SEARCH_ODD_SIGMAS 3.0  /* what lies farther off is disturbed */
 #define SEARCH_CONTENDERS 4    /* how many layouts are measured again at most */
 #define SEARCH_INTERRUPTIONS 2 /* so many interrupted trials of a layout count as none */
 void search_init(struct search *s, struct search_item *items, size_t n,
@@ -84,11 +100,11 @@ void search_init(struct search *s, struct search_item *items, size_t n,
 /* Returns the index of the layout to measure, or -1 to stop. A layout that was measured already is
  * measured once more. */
 int64_t search_next(struct search *s);
-/* Tells the outcome of a trial. peak_bytes 0: not known. reused: the outcome is from an earlier
- * search and does not count as a trial. A layout whose trial was interrupted (TRIAL_NODE,
- * TRIAL_PREEMPTED) is as untried as before, SEARCH_INTERRUPTIONS times. */
-void search_tell(struct search *s, int64_t i, enum trial_state state, double measured_s,
-                 double peak_bytes, bool reused);
+/* Tells the outcome of a trial. A layout whose trial was interrupted (TRIAL_NODE, TRIAL_PREEMPTED)
+ * is as untried as before, SEARCH_INTERRUPTIONS times. */
+void search_tell(struct search *s, int64_t i, const struct search_outcome *o);
+/* Says, before it is told, whether a first measurement of a layout is slower than is explained. */
+bool search_is_disturbed(const struct search *s, int64_t i, const struct search_outcome *o);
 double search_predict(const struct search *s, int64_t i, double scaled[COST_TERMS], double *log_sd);
 int64_t search_baseline(const struct search *s);
 /* Returns the bytes that a rank of item i may take: the machine's, shared by the item's ranks. */

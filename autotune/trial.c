@@ -239,6 +239,7 @@ static void report_read(const struct trial_conf *c, struct trial_result *r)
     snprintf(path, sizeof path, "%s/trial.json", c->dir);
     if (json_load(path, &doc, &why) == 0 && json_check_schema(&doc, "reel.trial/1", &why) == 0) {
         r->step_s = json_num(doc.root, "step_s", NAN);
+        r->min_step_s = json_num(doc.root, "min_step_s", 0);
         r->tokens = json_num(doc.root, "tokens", 0);
         r->model_flops = json_num(doc.root, "model_flops", 0);
         r->mfu = json_num(doc.root, "mfu", NAN);

@@ -39,9 +39,9 @@ struct trial_result {
     enum trial_state state;
     char cause[256];           /* one line; "" when ok and all steps measured */
     char node[SCHED_ID_BYTES]; /* that was lost; "" none */
-    /* seconds of the median step; tokens and FLOPs of one step; mfu is NaN when the peak is
-     * unknown */
-    double step_s, tokens, model_flops, mfu;
+    /* seconds of the median step, and of the fastest; tokens and FLOPs of one step; mfu is NaN when
+     * the peak is unknown */
+    double step_s, min_step_s, tokens, model_flops, mfu;
     int64_t peak_bytes, planned_bytes, steps;
     /* What two more steps were made of, where they were recorded on GPUs: seconds of a step, means
      * over ranks (profiles/timeline.h). recorded_step_s is how long one then took; 0: none was. */

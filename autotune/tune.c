@@ -323,13 +323,27 @@ static int event_tune_started(struct tune *t, struct err *err)
     return evlog_commit(t->log, &e, true, err);
 }
 
-static int event_predicted(struct tune *t, const struct plan *p, struct err *err)
+/* Adds the interval of a prediction, in which nine of ten measurements lie, and what that rests
+ * on. */
+static void event_interval(const struct tune *t, int64_t i, struct evlog_event *e)
+{
+    char constants[80];
+    double log_sd, predicted = search_predict(&t->search, i, NULL, &log_sd);
+    event_num(e, trial_predicted, predicted_lo_s, predicted * exp(-SEARCH_Z90 * log_sd));
+    event_num(e, trial_predicted, predicted_hi_s, predicted * exp(SEARCH_Z90 * log_sd));
+    snprintf(constants, sizeof constants, "the probe's, fitted to %lld measurement%s",
+             (long long)t->search.fit.n, t->search.fit.n == 1 ? "" : "s");
+    event_text(e, trial_predicted, constants, constants);
+}
+
+static int event_predicted(struct tune *t, int64_t i, const struct plan *p, struct err *err)
 {
     struct evlog_event e;
     event_begin(t->log, &e, trial_predicted);
     event_text(&e, trial_predicted, trial, t->trial);
     layout_write(&p->layout, &e.out, EVENT_FIELD(trial_predicted, layout, TEXT));
     event_num(&e, trial_predicted, predicted_step_s, p->predicted_step_s);
+    event_interval(t, i, &e);
     event_num(&e, trial_predicted, predicted_at, p->predicted_at);
     event_int(&e, trial_predicted, predicted_bytes, p->predicted_bytes);
     json_obj_begin(&e.out, EVENT_FIELD(trial_predicted, terms, TREE));
@@ -363,7 +377,7 @@ static void event_activity(struct evlog_event *e, const struct trial_result *r)
 }
 
 static int event_trial_ended(struct tune *t, const struct plan *p, const struct trial_result *r,
-                             struct err *err)
+                             bool disturbed, struct err *err)
 {
     struct evlog_event e;
     int64_t world = layout_world(&p->layout);
@@ -380,6 +394,7 @@ static int event_trial_ended(struct tune *t, const struct plan *p, const struct 
     event_num(&e, trial_ended, mfu, ok ? r->mfu : NAN);
     event_int(&e, trial_ended, peak_bytes, r->peak_bytes);
     event_int(&e, trial_ended, steps, r->steps);
+    event_bool(&e, trial_ended, disturbed, disturbed);
     event_int(&e, trial_ended, gpus, world);
     event_activity(&e, r);
     return evlog_commit(t->log, &e, true, err);
@@ -445,8 +460,10 @@ static void event_reuse(struct tune *t, const cJSON *event, int64_t *i)
         strcmp(t->trial, json_text(event, "trial", "")) != 0 || state == TRIAL_UNTRIED ||
         (state == TRIAL_OK && !(measured_s > 0)))
         return;
-    search_tell(&t->search, *i, state, measured_s,
-                json_num(event, "peak_bytes", 0), true);
+    const struct search_outcome outcome = {.state = state, .measured_s = measured_s,
+                                           .peak_bytes = json_num(event, "peak_bytes", 0),
+                                           .reused = true};
+    search_tell(&t->search, *i, &outcome);
     trial_named(t, *i, measured_s);
     t->reused++;
 }
@@ -575,13 +592,17 @@ static int measure(struct tune *t, int64_t i, struct err *err)
                               .limit_bytes = (int64_t)search_limit(&t->search, i),
                               .blas = t->conf.blas,
                               .stop = t->conf.stop};
-    if ((rc = event_predicted(t, &plan, err)) < 0)
+    if ((rc = event_predicted(t, i, &plan, err)) < 0)
         return rc;
     if ((rc = trial_run(&conf, &run, &plan, &result, err)) < 0)
         return rc;
-    if ((rc = event_trial_ended(t, &plan, &result, err)) < 0)
+    const struct search_outcome outcome = {.state = result.state, .measured_s = result.step_s,
+                                           .fastest_s = result.min_step_s,
+                                           .peak_bytes = (double)result.peak_bytes};
+    bool disturbed = search_is_disturbed(&t->search, i, &outcome);
+    if ((rc = event_trial_ended(t, &plan, &result, disturbed, err)) < 0)
         return rc;
-    search_tell(&t->search, i, result.state, result.step_s, (double)result.peak_bytes, false);
+    search_tell(&t->search, i, &outcome);
     trial_named(t, i, result.step_s);
     say_trial(t, &plan, &result);
     return 0;

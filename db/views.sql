@@ -288,7 +288,13 @@ SELECT
   json_extract(l.ey, '$.exposed_comm_s') AS exposed_comm_s, -- s of a step, beside no computation
   json_extract(l.ey, '$.hidden_comm_s') AS hidden_comm_s, -- s of a step, beside computation
   json_extract(l.ey, '$.hfu') AS hfu, -- as mfu, with what backward computes again
-  json_extract(l.ey, '$.dropped') AS dropped -- records that found no room
+  json_extract(l.ey, '$.dropped') AS dropped, -- records that found no room
+  json_extract(l.px, '$.predicted_lo_s')
+    AS predicted_lo_s, -- s; nine of ten measurements lie between this
+  json_extract(l.px, '$.predicted_hi_s') AS predicted_hi_s, -- s; and this
+  json_extract(l.px, '$.constants') AS constants, -- what the prediction's constants rest on
+  json_extract(l.ey, '$.disturbed')
+    AS disturbed -- 1: slower than noise explains, and made again; NULL: not ended
 FROM j l
 LEFT JOIN layout k ON k.text = l.layout;
 
@@ -304,6 +310,24 @@ FROM event e, json_each(e.json, '$.class_s') c
 WHERE e.kind = 'trial_ended'
   AND e.seq = (SELECT max(x.seq) FROM trial_event x
                WHERE x.tune = e.run AND x.kind = 'trial_ended'
+                 AND x.trial = json_extract(e.json, '$.trial'));
+
+DROP VIEW IF EXISTS v_term;
+CREATE VIEW v_term AS
+-- What a trial's step was predicted to be made of, one row a term; they add up to
+-- v_trial.predicted_step_s.
+SELECT
+  e.run AS tune, -- id of the tuning
+  json_extract(e.json, '$.trial') AS trial, -- trial id
+  c.key AS term, -- gemm, attention, elementwise, ...: those of the plan
+  c.value AS predicted_s, -- s of a step
+  (SELECT m.seconds FROM v_trial_class m
+   WHERE m.tune = e.run AND m.trial = json_extract(e.json, '$.trial') AND m.class = c.key)
+    AS measured_s -- s of a step; NULL where this class was not recorded
+FROM event e, json_each(e.json, '$.terms') c
+WHERE e.kind = 'trial_predicted'
+  AND e.seq = (SELECT max(x.seq) FROM trial_event x
+               WHERE x.tune = e.run AND x.kind = 'trial_predicted'
                  AND x.trial = json_extract(e.json, '$.trial'));
 
 DROP VIEW IF EXISTS ckpt;

@@ -37,7 +37,7 @@ static const struct opt opts[] = {
      .max = 200},
     {"trial-steps", 0, OPT_INT, "N", "steps of a trial; the first is not counted", .fallback = "6",
      .min = 2, .max = 1000},
-    {"repeats", 0, OPT_INT, "N", "measurements of the layouts that come within 10 % of the best",
+    {"repeats", 0, OPT_INT, "N", "measurements of the layouts whose intervals meet the best's",
      .fallback = "2", .min = 1, .max = 10},
     {"margin", 0, OPT_NUM, "SHARE", "gain a further trial must promise", .fallback = "0.02",
      .min = 0, .max = 0.5},

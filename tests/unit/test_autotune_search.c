@@ -24,6 +24,12 @@ static double truth_of(uint64_t seed, const double terms[COST_TERMS])
     return sum;
 }
 
+static void tell(struct search *s, int64_t i, double measured_s, double fastest_s)
+{
+    search_tell(s, i, &(struct search_outcome){.state = TRIAL_OK, .measured_s = measured_s,
+                                               .fastest_s = fastest_s});
+}
+
 static struct search_item *items_make(const struct model *m, size_t *n)
 {
     static const struct cost_rates rates = {
@@ -76,7 +82,7 @@ static void finds_the_best(void **state)
             first = first < 0 ? i : first;
             assert_int_equal(items[i].state, TRIAL_UNTRIED);
             double noise = 1 + NOISE * philox_normal_at(seed, PHILOX_TEST, 1, (uint64_t)i);
-            search_tell(&s, i, TRIAL_OK, truth_of(seed, items[i].terms) * noise, 0, false);
+            tell(&s, i, truth_of(seed, items[i].terms) * noise, 0);
         }
         assert_int_equal(first, search_baseline(&s));
         assert_non_null(s.stop_reason);
@@ -92,6 +98,12 @@ static void finds_the_best(void **state)
     assert_true(close >= CASES * 9 / 10);
 }
 
+static void plain_items(struct search_item items[], int n)
+{
+    for (int k = 0; k < n; k++)
+        items[k].layout = (struct layout){.tp = 1, .cp = 1, .pp = 1, .dp = n - k, .mbs = 1};
+}
+
 /* One layout's first measurement was disturbed: measured again, the search finds that it is the
  * best after all. */
 static void measures_again(void **state)
@@ -103,12 +115,10 @@ static void measures_again(void **state)
     struct search s;
     int64_t i, measured[4] = {0};
     (void)state;
-    for (int64_t k = 0; k < 4; k++)
-        items[k].layout = (struct layout){.tp = 1, .cp = 1, .pp = 1, .dp = 4 - k, .mbs = 1};
+    plain_items(items, 4);
     search_init(&s, items, 4, &conf);
     while ((i = search_next(&s)) >= 0)
-        search_tell(&s, i, TRIAL_OK, truth[i] * (measured[i]++ == 0 && i == 1 ? 1.06 : 1), 0,
-                    false);
+        tell(&s, i, truth[i] * (measured[i]++ == 0 && i == 1 ? 1.06 : 1), 0);
     assert_int_equal(s.best, 1);
     assert_true(items[1].measured_s == 0.97);
     assert_int_equal(measured[0], 3);
@@ -131,7 +141,7 @@ static void oom_rules_out(void **state)
     struct search_item *items = items_make(&m, &n);
     search_init(&s, items, n, &conf);
     int64_t base = search_next(&s);
-    search_tell(&s, base, TRIAL_OOM_HOST, 0, 0, false);
+    search_tell(&s, base, &(struct search_outcome){.state = TRIAL_OOM_HOST});
     for (size_t i = 0; i < n; i++)
         if (items[i].layout.dp == items[base].layout.dp)
             assert_int_equal(items[i].state == TRIAL_SKIPPED,
@@ -147,6 +157,56 @@ static void oom_rules_out(void **state)
     free(items);
 }
 
+/* A trial whose steps differ is made again at once, and teaches nothing; one that is as slow again
+ * is believed, and so is the machine's noise. */
+static void disturbed(void **state)
+{
+    struct search_item items[2] = {{.terms = {1}}, {.terms = {1.1}}};
+    struct search_conf conf = {.max_trials = 2, .repeats = 2};
+    const struct search_outcome odd = {.state = TRIAL_OK, .measured_s = 1.4, .fastest_s = 1};
+    struct search s;
+    (void)state;
+    plain_items(items, 2);
+    search_init(&s, items, 2, &conf);
+    double noise = s.fit.noise;
+    assert_int_equal(search_next(&s), 0);
+    assert_true(search_is_disturbed(&s, 0, &odd));
+    search_tell(&s, 0, &odd);
+    assert_true(s.fit.n == 0 && s.fit.noise == noise && s.best == 0);
+    assert_int_equal(search_next(&s), 0);
+    assert_false(search_is_disturbed(&s, 0, &odd));
+    search_tell(&s, 0, &odd);
+    assert_true(s.fit.n == 1 && s.fit.noise > 2 * noise && items[0].measured_s == 1.4);
+    assert_int_equal(s.trials, 1);
+    assert_int_equal(s.repeated, 1);
+    assert_int_equal(search_next(&s), 1);
+}
+
+/* Noise decides who is a contender, and the baseline is measured again at the end. */
+static void contenders(void **state)
+{
+    static const double truth[] = {2, 1, 1.05};
+    (void)state;
+    for (int quiet = 0; quiet < 2; quiet++) {
+        struct search_item items[3] = {{.terms = {2}}, {.terms = {1}}, {.terms = {1.05}}};
+        struct search_conf conf = {.margin = -0.5, .max_trials = 3, .repeats = 2};
+        struct search s;
+        int64_t i, last = -1, measured[3] = {0};
+        plain_items(items, 3);
+        search_init(&s, items, 3, &conf);
+        for (int k = 0; k < 400 * quiet; k++)
+            s.n_squares++; /* so many differences of 0 */
+        while ((i = search_next(&s)) >= 0) {
+            tell(&s, i, truth[i], quiet ? truth[i] : 0);
+            measured[last = i]++;
+        }
+        assert_int_equal(last, 0);
+        assert_int_equal(measured[0], 2);
+        assert_int_equal(measured[1], quiet ? 1 : 2);
+        assert_int_equal(measured[2], quiet ? 1 : 2);
+    }
+}
+
 /* A layout whose trial was interrupted is tried again, but not for ever. */
 static void interrupted(void **state)
 {
@@ -154,13 +214,13 @@ static void interrupted(void **state)
     struct search_conf conf = {.max_trials = 4};
     struct search s;
     (void)state;
-    for (int k = 0; k < 2; k++)
-        items[k].layout = (struct layout){.tp = 1, .cp = 1, .pp = 1, .dp = 2 - k, .mbs = 1};
+    plain_items(items, 2);
     search_init(&s, items, 2, &conf);
     for (int k = 0; k <= SEARCH_INTERRUPTIONS; k++) {
         assert_int_equal(search_next(&s), 0);
         assert_int_equal(s.trials, 0);
-        search_tell(&s, 0, k ? TRIAL_NODE : TRIAL_PREEMPTED, 0, 0, false);
+        search_tell(&s, 0,
+                    &(struct search_outcome){.state = k ? TRIAL_NODE : TRIAL_PREEMPTED});
     }
     assert_int_equal(items[0].state, TRIAL_NODE);
     assert_int_equal(search_next(&s), 1);
@@ -223,6 +283,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(finds_the_best),
                                        cmocka_unit_test(oom_rules_out),
                                        cmocka_unit_test(measures_again),
-                                       cmocka_unit_test(interrupted), cmocka_unit_test(classes)};
+                                       cmocka_unit_test(interrupted), cmocka_unit_test(disturbed),
+                                       cmocka_unit_test(contenders), cmocka_unit_test(classes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

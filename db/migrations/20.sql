@@ -1,0 +1,1 @@
+-- v_trial: intervals of predictions, what these rest on, and disturbed trials; v_term is new.
