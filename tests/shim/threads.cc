@@ -2,9 +2,12 @@
  *
  * A fiber is a stack. It runs a thread to its end and takes the next one that has not begun, so
  * that a kernel without barriers needs one stack and no switch. A thread that waits keeps its stack
- * until it may go on. Switches are setjmp and longjmp; only a fiber's first step goes through
- * ucontext, whose calls ask the kernel for the signal mask. */
-#include <csetjmp>
+ * until it may go on. Switches are the compiler's own setjmp and longjmp; only a fiber's first
+ * step goes through ucontext, whose calls ask the kernel for the signal mask.
+ *
+ * Before a jump the address sanitizer would forget all that it knows of the stack at hand, each time
+ * with a call of the kernel. But no frame is left by a jump except those of the functions here, so
+ * that there is nothing to forget: they go without it (JUMPS). */
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -25,8 +28,11 @@ namespace {
 
 enum { STACK_BYTES = 128 << 10, TAKES_OF_FAVOURITE = 256 };
 
+#define JUMPS __attribute__((noinline, no_sanitize("address")))
+typedef void *place[5]; /* as the compiler wants it */
+
 struct fiber {
-    jmp_buf at;
+    place at;
     ucontext_t start;
     bool begun;
     int thread; /* that runs on it, or runs next */
@@ -48,7 +54,7 @@ struct block {
     std::vector<int> at_warp;
     std::vector<fiber *> idle;
     fiber *starting;
-    jmp_buf out;
+    place out;
     uint64_t seed, state; /* of the draws */
     size_t favourite; /* the warp that goes on first when threads are drawn */
 };
@@ -144,11 +150,11 @@ void arrived()
 #endif
 }
 
-[[noreturn]] void fiber_go(fiber *f)
+[[noreturn]] JUMPS void fiber_go(fiber *f)
 {
     leave_for(f);
     if (f->begun)
-        _longjmp(f->at, 1);
+        __builtin_longjmp(f->at, 1);
     f->begun = true;
     b.starting = f;
     getcontext(&f->start);
@@ -173,11 +179,11 @@ fiber *idle_take()
 }
 
 /* Goes on with a thread on its own stack, or leaves the block. */
-[[noreturn]] void go_on(int t)
+[[noreturn]] JUMPS void go_on(int t)
 {
     if (t < 0) {
         leave_for(nullptr);
-        _longjmp(b.out, 1);
+        __builtin_longjmp(b.out, 1);
     }
     fiber *f = b.all[t].on ? b.all[t].on : idle_take();
     f->thread = t;
@@ -191,7 +197,7 @@ void thread_enter(int t)
 }
 
 /* Runs threads that have not begun, one after another. */
-void fiber_main()
+JUMPS void fiber_main()
 {
     fiber *const self = b.starting;
     arrived();
@@ -208,18 +214,18 @@ void fiber_main()
             continue;
         }
         b.idle.push_back(self);
-        if (_setjmp(self->at) == 0)
+        if (__builtin_setjmp(self->at) == 0)
             go_on(next);
         arrived();
     }
 }
 
 /* Leaves the thread that runs where it is, until it is ready again. */
-void wait()
+JUMPS void wait()
 {
     int t = b.current;
     fiber *self = b.all[t].on;
-    if (_setjmp(self->at) == 0)
+    if (__builtin_setjmp(self->at) == 0)
         go_on(ready_next());
     arrived();
     thread_enter(t);
@@ -282,7 +288,7 @@ void *shim_lane_slot(unsigned lane)
     return slots[(unsigned)b.current / SHIM_WARP * SHIM_WARP + lane];
 }
 
-void shim_run(const shim_grid *g, void (*body)(void *), void *args)
+JUMPS void shim_run(const shim_grid *g, void (*body)(void *), void *args)
 {
     b.body = body;
     b.args = args;
@@ -299,7 +305,7 @@ void shim_run(const shim_grid *g, void (*body)(void *), void *args)
         blockIdx = dim3(i);
         memory_begin(g->shared_bytes);
         block_begin();
-        if (_setjmp(b.out) == 0)
+        if (__builtin_setjmp(b.out) == 0)
             go_on(ready_next());
         arrived();
     }
