@@ -21,7 +21,7 @@ __device__ static bool has_low(const struct attn_lay &a, int64_t segment)
  * some; behind all, their end. */
 __device__ static int64_t keys_first(const struct attn_lay &a, int64_t segment)
 {
-    int64_t i = segment;
+    int64_t i = lesser(segment, a.given); /* classes have more segments than calls */
     while (i < a.given && a.k_len[i] == 0)
         i++;
     if (i < a.given)
