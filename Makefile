@@ -524,6 +524,10 @@ check-slow: tests ## the long proofs: 310 kills of a training, 300 seeds of shot
 	@SEEDS=10 LAYOUTS=all FAR_UNITS="stages layouts dit" TEST_TIMEOUT=3000 tests/run --long --build $(B) t6070
 	@CLASSES=all tests/run --long --build $(B) t6310
 	@BARRIERS=all TEST_TIMEOUT=3000 tests/run --long --build $(B) t6088
+	@$(MAKE) --no-print-directory V=asan $(O)/asan/shim/libreel-cuda.so \
+	  $(O)/asan/tests/test_trainer_cuda_cases
+	@TEST_TIMEOUT=3000 tests/run --long --build $(O)/asan trainer_cuda_cases
+	@REEL_BIN=$(abspath $(O)/asan) tests/slow/overrun
 	@SEEDS=3 RUNS=all LAYOUTS=all CUDA_UNITS="train ckpt" TEST_TIMEOUT=3000 tests/run --long --build $(B) t6080
 	@SEEDS=3 LAYOUTS=all PROGRAM=all TEST_TIMEOUT=6000 tests/run --long --build $(B) t6091
 	@ORDERS=all tests/run --long --build $(B) trainer_cuda_cases

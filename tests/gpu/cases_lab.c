@@ -6,6 +6,12 @@
 #include <string.h>
 
 #include "base/bf16.h"
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#endif
 
 enum {
     REGIONS_MAX = 48,
@@ -20,6 +26,7 @@ enum {
 struct region {
     const char *name;
     int64_t begin, end; /* bytes in the block */
+    int64_t first, rows, row_bytes, pitch; /* what is the tensor's own, in bytes of the block */
     enum dtype rounded; /* to what its numbers are rounded first */
 };
 
@@ -32,6 +39,7 @@ struct lab_whole {
     char *device, *sent, *back;
     unsigned char *writable;  /* [bytes] 1: may be written by the call */
     bool is_sent;
+    int sending;              /* what became of it: 0 or an error */
     struct case_result *r;
     struct tensor out[CASE_OUTPUTS_MAX];
     bool is_count[CASE_OUTPUTS_MAX];
@@ -89,7 +97,7 @@ static int64_t region_take(struct lab_whole *w, const char *name, int64_t bytes,
     int64_t at = w->bytes + guard;
     BUG_ON(w->n == REGIONS_MAX || w->is_sent);
     w->bytes = (at + bytes + guard + DEV_ALIGN_BYTES - 1) / DEV_ALIGN_BYTES * DEV_ALIGN_BYTES;
-    w->region[w->n++] = (struct region){name, at - guard, w->bytes, round_to};
+    w->region[w->n++] = (struct region){name, at - guard, w->bytes, at, 1, bytes, bytes, round_to};
     return at;
 }
 
@@ -123,6 +131,11 @@ struct tensor lab_new(struct lab *l, const char *name, enum lab_class class, int
     int64_t ld = before + cols + behind;
     int64_t at = region_take(w, name, rows * ld * dtype_bytes(t), ld * dtype_bytes(t),
                              type_of(class, w->types));
+    struct region *r = &w->region[w->n - 1];
+    r->first = at + before * dtype_bytes(t);
+    r->rows = rows;
+    r->row_bytes = cols * dtype_bytes(t);
+    r->pitch = ld * dtype_bytes(t);
     return (struct tensor){w->device + at + before * dtype_bytes(t), t, rows, cols, ld};
 }
 
@@ -246,14 +259,32 @@ void lab_twin(struct lab *l, const char *name)
 
 /* ---- a run ---- */
 
+/* Has the address sanitizer name who touches what is no tensor's, where the device is the processor.
+ * It counts in eights of bytes: of the columns before a view, those next to it may go unseen. */
+static void surroundings_close(const struct lab_whole *w)
+{
+    ASAN_POISON_MEMORY_REGION(w->device, (size_t)w->bytes);
+    for (const struct region *r = w->region; r < w->region + w->n; r++)
+        for (int64_t i = 0; i < r->rows; i++)
+            ASAN_UNPOISON_MEMORY_REGION(w->device + r->first + i * r->pitch, (size_t)r->row_bytes);
+}
+
+static int send(struct lab_whole *w)
+{
+    struct dev *dev = w->lab.o->dev;
+    dev->copy(dev, w->device, w->sent, w->bytes, DEV_H2D, w->lab.s);
+    int rc = dev->stream_sync(dev, w->lab.s, w->lab.err);
+    surroundings_close(w);
+    return rc;
+}
+
 bool lab_ready(struct lab *l)
 {
     struct lab_whole *w = whole(l);
-    struct dev *dev = l->o->dev;
     if (!l->filling)
         return false;
     if (!w->is_sent)
-        dev->copy(dev, w->device, w->sent, w->bytes, DEV_H2D, l->s);
+        w->sending = send(w);
     return w->is_sent = true;
 }
 
@@ -340,7 +371,10 @@ static int twins_look(const struct lab_whole *w)
 static int results_take(struct lab_whole *w)
 {
     struct dev *dev = w->lab.o->dev;
-    int rc;
+    int rc = w->sending < 0 ? w->sending : dev->stream_sync(dev, w->lab.s, w->lab.err);
+    ASAN_UNPOISON_MEMORY_REGION(w->device, (size_t)w->bytes);
+    if (rc < 0)
+        return rc;
     dev->copy(dev, w->back, w->device, w->bytes, DEV_D2H, w->lab.s);
     if ((rc = dev->stream_sync(dev, w->lab.s, w->lab.err)) < 0)
         return rc;

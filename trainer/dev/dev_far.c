@@ -8,6 +8,12 @@
 
 #include "base/clock.h"
 #include "base/philox.h"
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#endif
 
 /* Addresses are reserved once, so that one call opens and closes all memory that is in use. */
 static const int64_t reserved_bytes = INT64_C(1) << 36;
@@ -57,6 +63,7 @@ struct far {
     void *mapped;
     char *base; /* of what is reserved, at a huge page's begin */
     struct block *blocks;
+    int64_t highest; /* end of all blocks that ever were */
     struct dev_stream *streams;
     struct err failure; /* kept for the next stream_sync */
 };
@@ -86,11 +93,17 @@ static void protect(struct far *f, bool open)
                     open ? PROT_READ | PROT_WRITE : PROT_NONE) < 0);
 }
 
-static void poison(struct far *f, const struct block *b)
+/* Fills a block with NaN. The address sanitizer then names who touches more than its first `bytes`:
+ * behind what was asked for there is at least one byte, and of a freed block nothing is left. */
+static void poison(struct far *f, const struct block *b, int64_t bytes)
 {
+    char *begin = f->base + b->first;
+    ASAN_UNPOISON_MEMORY_REGION(begin, (size_t)(b->end - b->first));
     protect(f, true);
-    memset(f->base + b->first, 0xff, (size_t)(b->end - b->first));
+    memset(begin, 0xff, (size_t)(b->end - b->first));
     protect(f, false);
+    ASAN_POISON_MEMORY_REGION(begin + bytes, (size_t)(b->end - b->first - bytes));
+    f->highest = b->end > f->highest ? b->end : f->highest;
 }
 
 static bool is_far(const struct far *f, const void *p)
@@ -126,7 +139,7 @@ static int far_alloc(struct dev *d, const char *what, int64_t bytes, void **out,
                        (long long)bytes);
     *b = (struct block){*link, at, at + size, bytes};
     *link = b;
-    poison(f, b);
+    poison(f, b, bytes);
     dev_count(&d->alloc_bytes, &d->peak_bytes, bytes);
     *out = f->base + at;
     return 0;
@@ -147,7 +160,7 @@ static void far_free(struct dev *d, void *ptr)
         link = &(*link)->next;
     BUG_ON(!*link);
     b = *link;
-    poison(f, b);
+    poison(f, b, 0);
     *link = b->next;
     dev_count(&d->alloc_bytes, &d->peak_bytes, -b->bytes);
     free(b);
@@ -556,6 +569,7 @@ static void far_close(struct dev *d)
 {
     struct far *f = far_of(d);
     BUG_ON(f->streams || f->blocks);
+    ASAN_UNPOISON_MEMORY_REGION(f->base, (size_t)f->highest);
     munmap(f->mapped, (size_t)mapped_bytes);
     free(f);
 }
