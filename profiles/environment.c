@@ -18,7 +18,8 @@ const struct opt_note train_environment[] = {
      "search of algorithms (tests/gpu/visit tune)", "train generate"},
     {"REEL_ATTN",
      "plain: attention on a GPU by our own kernels alone, which are slow; 2: by the second engine "
-     "that cuDNN proposes, and so on (default: by the first, wherever it has one)",
+     "that cuDNN proposes, and so on (default: by the first, wherever it has one); a run keeps to "
+     "what it began with, as attn.engine in its folder",
      "train generate"},
     {"REEL_CUPTI_DIR",
      "where activity-RANK.json is written of a CUDA program, ours or another, that runs with "

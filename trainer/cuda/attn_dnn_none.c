@@ -1,9 +1,9 @@
 /* Stands for cuDNN where this was built without it: nothing is the library's. */
 #include "trainer/cuda/attn_dnn_run.h"
 
-int attn_dnn_open(struct ops *ops, struct attn_dnn **out, struct err *err)
+int attn_dnn_open(struct ops *ops, const char *wish, struct attn_dnn **out, struct err *err)
 {
-    (void)ops, (void)err;
+    (void)ops, (void)wish, (void)err;
     *out = NULL;
     return 0;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/num.h"
 #include "trainer/cuda/attn_dnn_graph.h"
 
@@ -68,6 +69,18 @@ static struct kept *place_take(struct attn_dnn *d, cudaStream_t s)
     return k;
 }
 
+/* Says that our own kernels, which are slow, do what was to be the library's. */
+static void lack_tell(const struct attn_dnn *d, const struct attn_class *c, const char *why)
+{
+    log_msg(LOG_WARN,
+            "attention, %s, %lld segments of %lld queries and %lld keys, %lld heads of %lld: cuDNN "
+            "has no engine from proposal %lld on%s (%s), so that slow kernels of our own "
+            "compute it",
+            c->backward ? "backward" : "forward", (long long)c->n, (long long)c->q,
+            (long long)c->k, (long long)c->heads, (long long)c->d, (long long)d->first + 1,
+            d->first > 0 ? ", as REEL_ATTN asks" : "", why);
+}
+
 /* Returns the plan of a class; NULL: the library has none. */
 static const struct attn_plan *plan_of(struct attn_dnn *d, cudaStream_t s,
                                        const struct attn_class *c)
@@ -83,6 +96,8 @@ static const struct attn_plan *plan_of(struct attn_dnn *d, cudaStream_t s,
         st = attn_plan_make(c, d->device, d->first, &k->plan, why);
         if (attn_plan_failed(st))
             keep_error(d, st);
+        else if (st != CUDNN_STATUS_SUCCESS)
+            lack_tell(d, c, why);
     }
     return k->plan.plan ? &k->plan : NULL;
 }
@@ -331,12 +346,11 @@ static int library_open(struct attn_dnn *d, struct err *err)
                    dev_cuda_name(d->ops->dev), cudnnGetVersion(), cudnnGetErrorString(st));
 }
 
-/* Reads REEL_ATTN. Writes which of the library's proposals is tried first; -1: none is. */
-static int wish_read(int64_t *first, struct err *err)
+/* Reads what REEL_ATTN has. Writes which of the library's proposals is tried first; -1: none is. */
+static int wish_read(const char *wish, int64_t *first, struct err *err)
 {
-    const char *wish = getenv("REEL_ATTN");
     *first = 0;
-    if (!wish || !*wish)
+    if (!*wish)
         return 0;
     if (strcmp(wish, "plain") == 0) {
         *first = -1;
@@ -349,13 +363,13 @@ static int wish_read(int64_t *first, struct err *err)
     return 0;
 }
 
-int attn_dnn_open(struct ops *ops, struct attn_dnn **out, struct err *err)
+int attn_dnn_open(struct ops *ops, const char *wish, struct attn_dnn **out, struct err *err)
 {
     struct attn_dnn *d = NULL;
     int64_t first;
     int rc;
     *out = NULL;
-    if ((rc = wish_read(&first, err)) < 0 || ops->act != DTYPE_BF16 || first < 0)
+    if ((rc = wish_read(wish, &first, err)) < 0 || ops->act != DTYPE_BF16 || first < 0)
         return rc;
     if ((rc = version_check(err)) < 0)
         return rc;

@@ -29,14 +29,15 @@ enum { ATTN_PLANS = 64 };
 struct attn_dnn;
 
 /* Opens the library on the device of a table of bf16. ERR_ENV: it is older than what the plans
- * need, or does not open. NULL comes back for other tables, and with REEL_ATTN=plain.
- * ERR_USAGE: REEL_ATTN is another word. */
-int attn_dnn_open(struct ops *ops, struct attn_dnn **out, struct err *err);
+ * need, or does not open. The wish is as REEL_ATTN has it: NULL comes back for other tables, and
+ * for plain. ERR_USAGE: it is another word. */
+int attn_dnn_open(struct ops *ops, const char *wish, struct attn_dnn **out, struct err *err);
 void attn_dnn_close(struct attn_dnn *d); /* NULL is fine */
 
 /* Queues what the library takes of a call, and returns whether that is anything. `left` is then
  * NULL, or memory of the device with a number a segment, which is not 0 where our own kernels must
- * do it. An error of the library is kept for the next stream_sync. */
+ * do it. An error of the library is kept for the next stream_sync. A class of calls for which it
+ * has no engine is told once, and is our own kernels'. */
 bool attn_dnn_queue(struct attn_dnn *d, cudaStream_t s, const struct ops_attn *a, bool backward,
                     const int32_t **left);
 

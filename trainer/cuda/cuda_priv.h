@@ -49,8 +49,8 @@ struct ops_cuda {
     struct attn_dnn *dnn; /* attn_dnn_run.h; NULL: our own kernels do all */
 };
 
-int ops_cuda_open(struct dev *dev, enum dtype dtype, const char *gemm_table, struct ops **out,
-                  struct err *err);
+int ops_cuda_open(struct dev *dev, enum dtype dtype, const char *gemm_table, const char *attn,
+                  struct ops **out, struct err *err);
 
 int gemm_search(struct ops *o, struct dev_stream *s, const char *product, double round_s,
                 struct gemm_found *out, struct err *err); /* see cuda_load.h */

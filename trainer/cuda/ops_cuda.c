@@ -38,8 +38,8 @@ static const char *name_of(enum dtype dtype)
     }
 }
 
-int ops_cuda_open(struct dev *dev, enum dtype dtype, const char *gemm_table, struct ops **out,
-                  struct err *err)
+int ops_cuda_open(struct dev *dev, enum dtype dtype, const char *gemm_table, const char *attn,
+                  struct ops **out, struct err *err)
 {
     int64_t bytes = (int64_t)CUDA_PARTS * OPS_ROW_MAX * 8;
     struct ops_cuda *c;
@@ -60,7 +60,7 @@ int ops_cuda_open(struct dev *dev, enum dtype dtype, const char *gemm_table, str
         goto out;
     if ((rc = gemm_lt_open(dev, dev_cuda_name(dev), gemm_table, &c->lt, err)) < 0)
         goto out;
-    if ((rc = attn_dnn_open(&c->ops, &c->dnn, err)) < 0)
+    if ((rc = attn_dnn_open(&c->ops, attn, &c->dnn, err)) < 0)
         goto out;
     c->ops.narrow_attn = c->dnn != NULL;
     *out = &c->ops;

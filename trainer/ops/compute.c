@@ -49,11 +49,11 @@ static int dev_open(struct wish w, bool poison, struct dev **out, struct err *er
     return dev_cpu_open(poison, out, err);
 }
 
-/* Returns the table of products that the environment names, "" where it names none. */
-static const char *given_table(void)
+/* Returns what is chosen, or else what the environment names, "" where it names nothing. */
+static const char *chosen(const char *choice, const char *variable)
 {
-    const char *path = getenv("REEL_GEMM_TABLE");
-    return path ? path : "";
+    const char *given = choice ? choice : getenv(variable);
+    return given ? given : "";
 }
 
 static int table_open(struct wish w, const struct compute_conf *conf, struct dev *dev,
@@ -66,8 +66,8 @@ static int table_open(struct wish w, const struct compute_conf *conf, struct dev
     case KIND_CUDA:
         if ((rc = cuda_load(&cuda, err)) < 0)
             return rc;
-        return cuda->ops_open(dev, conf->dtype, conf->gemm_table ? conf->gemm_table : given_table(),
-                              out, err);
+        return cuda->ops_open(dev, conf->dtype, chosen(conf->gemm_table, "REEL_GEMM_TABLE"),
+                              chosen(conf->attn, "REEL_ATTN"), out, err);
     case KIND_CPU: break;
     }
     return ops_cpu_open(dev, conf->dtype, conf->blas, out, err);

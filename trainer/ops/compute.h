@@ -25,6 +25,7 @@ struct compute_conf {
     enum ops_blas blas; /* of the CPU's products */
     bool deterministic; /* ops.h */
     const char *gemm_table; /* of a GPU's: a file, "": none, NULL: what REEL_GEMM_TABLE names */
+    const char *attn;       /* of a GPU's: as REEL_ATTN has it; NULL: what it has */
 };
 
 struct compute {

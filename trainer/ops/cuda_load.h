@@ -7,7 +7,7 @@
  *     const struct cuda_backend *b;
  *     cuda_load(&b, err);
  *     b->dev_open(0, poison, &dev, err);
- *     b->ops_open(dev, DTYPE_BF16, "", &ops, err);
+ *     b->ops_open(dev, DTYPE_BF16, "", "", &ops, err);
  */
 #ifndef TRAINER_OPS_CUDA_LOAD_H
 #define TRAINER_OPS_CUDA_LOAD_H
@@ -48,9 +48,10 @@ struct cuda_backend {
     /* Opens GPU `index`, 0 .. count-1. ERR_ENV: it cannot be used, and why. */
     int (*dev_open)(int index, bool poison, struct dev **out, struct err *err);
     /* Opens the table whose act is f64, f32 or bf16 (else ERR_INPUT). gemm_table is a file that
-     * says how products are computed; "": none does. */
-    int (*ops_open)(struct dev *dev, enum dtype dtype, const char *gemm_table, struct ops **out,
-                    struct err *err);
+     * says how products are computed, attn says how attention is, as REEL_ATTN does (else
+     * ERR_USAGE); "": nothing does. */
+    int (*ops_open)(struct dev *dev, enum dtype dtype, const char *gemm_table, const char *attn,
+                    struct ops **out, struct err *err);
     /* Times the algorithms that cuBLASLt proposes for a product, each in rounds of about round_s.
      * `product` is a line of REEL_GEMM_PRODUCTS; the table then computes it by the last of them.
      * ERR_INPUT: it is no product, or there is no algorithm. */

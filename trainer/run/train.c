@@ -286,6 +286,13 @@ static void device_judge(const struct train *t, const struct err *why)
         comm_give_up(t->conf->world, why);
 }
 
+/* Leaves in the run's folder how it computes, once operations have been opened so. */
+static int pins_keep(struct train *t, struct err *err)
+{
+    int rc = gemm_pin_keep(&t->gemm, err);
+    return rc < 0 ? rc : attn_pin_keep(&t->attn, err);
+}
+
 /* Runs one leg, that of the next step. *more: there are steps left to do, in another one. */
 static int leg_run(struct train *t, struct train_report *out, bool *stop, bool *more,
                    struct err *err)
@@ -302,7 +309,7 @@ static int leg_run(struct train *t, struct train_report *out, bool *stop, bool *
     out->pinned_bytes = t->leg.memory.sides[BUFFER_PINNED];
     if (rc < 0)
         goto out;
-    if ((rc = comm_agree(t->conf->world, gemm_pin_keep(&t->gemm, err), err)) < 0)
+    if ((rc = comm_agree(t->conf->world, pins_keep(t, err), err)) < 0)
         goto out;
     if ((rc = train_state_load(t, err)) < 0)
         goto out;
@@ -355,6 +362,18 @@ static int attempt_take(struct train *t, struct err *err)
     return !t->conf->trial && t->conf->world->rank == 0 ? folder_take(t, err) : 0;
 }
 
+/* Finds what a run on GPUs has kept of how it computes. */
+static int pins_find(struct train *t, struct err *err)
+{
+    const struct train_conf *conf = t->conf;
+    int rc;
+    if (conf->compute.device != COMPUTE_CUDA || conf->trial)
+        return 0;
+    if ((rc = gemm_pin_find(conf->world, conf->run_dir, &t->gemm, err)) < 0)
+        return rc;
+    return attn_pin_find(conf->world, conf->run_dir, &t->attn, err);
+}
+
 static int attempt_open(struct train *t, struct err *err)
 {
     int rc;
@@ -362,8 +381,7 @@ static int attempt_open(struct train *t, struct err *err)
         return rc;
     if ((rc = train_profile_open(t, err)) < 0)
         return rc;
-    if (t->conf->compute.device == COMPUTE_CUDA && !t->conf->trial &&
-        (rc = gemm_pin_find(t->conf->world, t->conf->run_dir, &t->gemm, err)) < 0)
+    if ((rc = pins_find(t, err)) < 0)
         return rc;
     return newest_step(t, err);
 }

@@ -482,6 +482,7 @@ static int leg_plan(struct train *t, int64_t step, bool again, struct dit_config
     struct compute_conf compute = t->conf->compute;
     compute.dtype = t->run->dtype;
     compute.gemm_table = t->gemm.kept[0] ? t->gemm.path : NULL;
+    compute.attn = t->attn.kept[0] ? t->attn.word : NULL;
     if ((rc = comm_agree(world, compute_open(&t->leg.compute, &compute, err), err)) < 0)
         return rc;
     if ((rc = comm_bind(world, t->leg.compute.dev, again ? NULL : t->conf->coll, err)) < 0)

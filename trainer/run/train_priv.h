@@ -7,6 +7,7 @@
 #include "trainer/data/loader.h"
 #include "trainer/ops/compute.h"
 #include "trainer/ops/graphs.h"
+#include "trainer/run/attn_pin.h"
 #include "trainer/run/cadence.h"
 #include "trainer/run/gemm_pin.h"
 #include "trainer/run/pipe.h"
@@ -73,7 +74,8 @@ struct train {
     struct train_phases phases; /* sums */
     double tokens, flops;       /* over the same steps */
     struct hash128 config_hash;
-    struct gemm_pin gemm; /* of a run on GPUs */
+    struct gemm_pin gemm; /* of a run on GPUs, */
+    struct attn_pin attn; /* as this */
     struct meter meter;
     struct trace_clock trace_clock;
     /* With profile, seconds by kind: sums over the counted steps, and those of the step at hand. */
