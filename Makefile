@@ -446,10 +446,13 @@ $(B)/tests/test_trainer_cupti_records: $(B)/obj/trainer/cupti/records.o
 
 # what a GPU is asked by, on a machine that has one; see tests/gpu/visit
 GPU_BIN := $(patsubst tests/gpu/programs/%.c,$(B)/tests/gpu/%,$(wildcard tests/gpu/programs/*.c))
+# the modules that each is made of, with what lies below
+GPU_TOP_block := trainer/dit
+gpu_top = $(or $(GPU_TOP_$(notdir $(1))),trainer/ops)
 $(GPU_BIN): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/programs/%.o $(call objs,$(call src,tests/gpu)) \
-                              $(call lib_objs,trainer/ops) $(B)/flags
+                              $$(call lib_objs,$$(call gpu_top,$$@)) $(B)/flags
 	@mkdir -p $(@D)
-	$(call link,$(filter %.o,$^),$(call lib_libs,trainer/ops))
+	$(call link,$(filter %.o,$^),$(call lib_libs,$(call gpu_top,$@)))
 
 # cuDNN's plans of attention for GPUs that are not there, with the toolkit's stub as the driver
 CUDA_STUB := $(firstword $(wildcard $(CUDA_HOME)/lib64/stubs/libcuda.so $(CUDA_HOME)/lib/stubs/libcuda.so))

@@ -170,6 +170,25 @@ def full(what):
     return ask
 
 
+# Models, of which one layer is computed, and latent cells: at full size, and on the shim.
+BLOCKS = {"dit": (("dit-xl", 4, 28, 28), ("dit-tiny", 2, 8, 8)),
+          "moviegen": (("moviegen-1b", 2, 28, 28), ("moviegen-tiny", 2, 8, 8)),
+          "stdit": (("stdit-xl", 4, 28, 28), ("stdit-tiny", 2, 8, 8))}
+
+
+def block(what):
+    def ask(place):
+        args = [str(x) for x in what[1 if place.shim else 0]]
+        p = place.run([place.program("tests/gpu/block"), *args])
+        off = json.loads(p.stdout) if p.stdout.strip() else {}
+        measured = {"says": off and f"output {number(off['out'])}, gradients "
+                    f"{number(off['gradients'])}; {off['worst']} {number(off['its'])}", "l2": off}
+        if p.returncode != 0:
+            raise Wrong(f"status {p.returncode}: {p.stderr[-1500:]}", measured)
+        return measured
+    return ask
+
+
 def runs():
     return [
         Case("run/near-cpu", "f64, 4 steps, checkpoints: max|a-b| / max|a| of a tensor <= 1e-11",
@@ -196,6 +215,9 @@ def cases(place):
     found += [Case("full/" + name, f"bf16 {' x '.join(map(str, x[1][:-1]))}: {x[1][-1]} rows against "
                    "f64, L2 <= 4e-3, attention 8e-3, lse 1e-5; all written", full(x), 20, 90)
               for name, x in FULL.items()]
+    found += [Case("block/" + name, f"bf16, one layer of {x[0][0]} on {x[0][1]}x{x[0][2]}x{x[0][3]} "
+                   "cells and half as many, against f64 on the CPU: L2 <= 1e-2 of the output, and of "
+                   "the block's gradients together", block(x), 30, 120) for name, x in BLOCKS.items()]
     found += [Case("nccl/one-rank", "every call by a communicator of one rank in f64, f32 and bf16, "
                    "bits; an operation behind 4 s of copies is late after 1 s, and is aborted", nccl,
                    15, 120)]
