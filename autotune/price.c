@@ -138,6 +138,9 @@ static double attention_seconds(const struct price_machine *m, enum stack_attent
     double share = m->v[a->backward ? CONSTANT_ATTENTION_BACKWARD : CONSTANT_ATTENTION_FORWARD];
     if (kind == ATTENTION_FLASH1)
         share *= m->v[CONSTANT_FLASH1_SHARE];
+    /* FlashAttention-2 was written for Ampere; devices with fp8 came later and have faster ones */
+    if (kind == ATTENTION_FLASH2 && m->cluster->device.peak_flops[DTYPE_FP8] > 0)
+        share *= m->v[CONSTANT_FLASH2_SHARE];
     return a->count * (a->backward ? 2.5 : 1) * flops / (m->attention_flops * share) *
            (1 + m->v[CONSTANT_ATTENTION_HALF] / a->q) * m->v[CONSTANT_ATTENTION_PACE];
 }

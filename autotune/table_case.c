@@ -5,7 +5,8 @@
  *                  that of the same form (SXM, PCIe), then of the nearest memory. Its links are
  *                  those of the cluster profile that has it, else of one that has its kin
  *     stack        by framework (reel.stack/1); an unknown one is megatron, or fsdp where zero is 3
- *     attn, norms  the row's own: torch, megatron-fused, flash1, others; rms_kernel=0|1 in notes
+ *     attn, norms  the row's own: torch, megatron-fused, flash1, others; rms_kernel=0|1 in notes;
+ *                  another attn is the stack's
  *     precision    fp32-grad-acc: gradients of four bytes beside those that the stack has
  *     kv_heads     heads; ffn: 4 hidden; vocab of a language model: 50,000
  *     text         of a DiT: 512 tokens, in every layer, with one low-rank modulation
@@ -205,7 +206,9 @@ static int attention_of(const char *attn)
         return ATTENTION_SCORES;
     if (strcmp(attn, "megatron-fused") == 0)
         return ATTENTION_FUSED_SCORES;
-    return strcmp(attn, "flash1") == 0 ? ATTENTION_FLASH1 : ATTENTION_FLASH;
+    if (strcmp(attn, "flash1") == 0)
+        return ATTENTION_FLASH1;
+    return strcmp(attn, "flash2") == 0 ? ATTENTION_FLASH2 : -1;
 }
 
 static void stack_find(const struct table_line *l, const struct numbers *n, struct table_case *c)

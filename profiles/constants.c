@@ -22,10 +22,12 @@ static const char *const constant_names[] = {CONSTANT_LIST(CONSTANT_NAME) NULL};
 
 static double constant_prior(enum constant_id id, const struct device *d)
 {
-    double of_device = id == CONSTANT_GEMM_SHARE          ? d->gemm_efficiency
-                       : id == CONSTANT_ATTENTION_FORWARD ? d->attn_fwd_efficiency
-                                                          : d->attn_bwd_efficiency;
-    return constant_table[id].prior > 0 ? constant_table[id].prior : of_device;
+    switch (id) {
+    case CONSTANT_GEMM_SHARE: return d->gemm_efficiency;
+    case CONSTANT_ATTENTION_FORWARD: return d->attn_fwd_efficiency;
+    case CONSTANT_ATTENTION_BACKWARD: return d->attn_bwd_efficiency;
+    default: return constant_table[id].prior;
+    }
 }
 
 /* ---- values ---- */

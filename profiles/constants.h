@@ -40,6 +40,8 @@ enum constant_scope { SCOPE_ALL, SCOPE_DEVICE, SCOPE_STACK, SCOPE_BOTH };
       "seconds of fused attention of a stack on a device, what the shares say being 1")            \
     X(FLASH1_SHARE, "flash1_share", "1", SCOPE_ALL, 0.60, 0.25, 0.1, 1.5,                          \
       "speed of the first FlashAttention, the second's being 1")                                   \
+    X(FLASH2_SHARE, "flash2_share", "1", SCOPE_DEVICE, 0.55, 0.20, 0.1, 1,                         \
+      "speed of FlashAttention-2 on a device with fp8, that of its fastest kernel being 1")        \
     X(SCORES_SHARE, "scores_share", "1", SCOPE_ALL, 0.70, 0.30, 0.05, 1.5,                         \
       "share of the memory's bandwidth at which the matrix of scores is read and written")         \
     X(COPY_SHARE, "copy_share", "1", SCOPE_DEVICE, 0.75, 0.20, 0.05, 1,                            \

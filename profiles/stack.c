@@ -10,7 +10,8 @@
 #include "profiles/format.h"
 
 const char *const stack_kind_names[] = {"megatron", "fsdp", "reel", NULL};
-const char *const stack_attention_names[] = {"scores", "fused-scores", "flash1", "flash", NULL};
+const char *const stack_attention_names[] = {"scores", "fused-scores", "flash1", "flash2", "flash",
+                                            NULL};
 
 struct stack_text {
     const char *name, *frameworks, *source;

@@ -25,7 +25,8 @@ enum stack_attention {
     ATTENTION_SCORES,
     ATTENTION_FUSED_SCORES,
     ATTENTION_FLASH1,
-    ATTENTION_FLASH,
+    ATTENTION_FLASH2,
+    ATTENTION_FLASH, /* the fastest kernel that the device has: FlashAttention-3, cuDNN's */
 };
 extern const char *const stack_kind_names[], *const stack_attention_names[];
 

@@ -190,6 +190,53 @@ static void faster_is_not_slower(void **state)
     }
 }
 
+/* Of several constants the one counts that names more of device and stack; others' do not. */
+static void special_constants(void **state)
+{
+    static struct constants c;
+    static const struct { const char *device, *stack; double value; } rows[] = {
+        {"", "", 1.1}, {"h100-sxm", "megatron", 1.4}, {"h100-sxm", "", 1.2},
+        {"b200", "megatron", 1.9}, {"", "megatron", 1.3},
+    };
+    struct fixture f;
+    (void)state;
+    fixture_open(&f, "megatron", "dgx-h100:1");
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct constant *k = &c.items[c.n++];
+        k->id = CONSTANT_COMPUTE, k->value = rows[i].value;
+        snprintf(k->device, sizeof k->device, "%s", rows[i].device);
+        snprintf(k->stack, sizeof k->stack, "%s", rows[i].stack);
+    }
+    constants_resolve(&c, &f.c.device, &f.k, f.v);
+    assert_true(f.v[CONSTANT_COMPUTE] == 1.4);
+    snprintf(f.k.name, sizeof f.k.name, "fsdp");
+    constants_resolve(&c, &f.c.device, &f.k, f.v);
+    assert_true(f.v[CONSTANT_COMPUTE] == 1.2);
+    assert_true(f.v[CONSTANT_GEMM_SHARE] == f.c.device.gemm_efficiency);
+    snprintf(f.c.device.name, sizeof f.c.device.name, "a100-sxm");
+    constants_resolve(&c, &f.c.device, &f.k, f.v);
+    assert_true(f.v[CONSTANT_COMPUTE] == 1.1);
+}
+
+/* A node of 72 devices' domain uses no NIC; FlashAttention-2 is slower than the best on fp8's. */
+static void devices(void **state)
+{
+    struct fixture f;
+    struct price_step fast;
+    (void)state;
+    fixture_open(&f, "megatron", "gb200-nvl72:18");
+    price_machine(&f.c, f.v, DTYPE_BF16, false, &f.machine);
+    double wide = price_message(&f.machine, (struct price_group){64, 1}, TRAFFIC_ALL_REDUCE, 1e9);
+    f.c.node.nic_bytes_per_s /= 2;
+    price_machine(&f.c, f.v, DTYPE_BF16, false, &f.machine);
+    assert_true(wide == price_message(&f.machine, (struct price_group){64, 1}, TRAFFIC_ALL_REDUCE,
+                                      1e9));
+    fast = price(&f, "dp=8");
+    f.k.attention = ATTENTION_FLASH2;
+    assert_close(price(&f, "dp=8").term[PRICE_ATTENTION],
+                 fast.term[PRICE_ATTENTION] / f.v[CONSTANT_FLASH2_SHARE], 1e-12, "flash2");
+}
+
 /* 18 bytes a weight, what is kept, and what the constants add; a limit in the middle is a coin. */
 static void footprints(void **state)
 {
@@ -244,7 +291,8 @@ int main(void)
         cmocka_unit_test(amounts),
         cmocka_unit_test(terms_add_up), cmocka_unit_test(bound),
         cmocka_unit_test(faster_is_not_slower), cmocka_unit_test(footprints),
-        cmocka_unit_test(fullest),
+        cmocka_unit_test(fullest),      cmocka_unit_test(special_constants),
+        cmocka_unit_test(devices),
     };
     return cmocka_run_group_tests_name("autotune_price", tests, NULL, NULL);
 }
