@@ -18,13 +18,18 @@
  * - Memory: parts and what is kept grow with b. Only the number of micro-batches in flight may
  *   fall, and not before 2 pp b > n (without a pipeline, b > n). Until then, if nothing fits with
  *   b, nothing fits with more.
+ * - Before the ways to shard are met one by one, the leanest is sized. If it does not fit, none
+ *   does; what it must recompute, all must.
  * - Recomputation takes time and gives memory: where a layout fits without, the others are
  *   dominated. Else `selective` is priced where it fits, and of `full` the smallest
  *   recompute_layers that does, which is solved by halves: bytes fall with each layer more.
  *
- * The stream keeps layouts by price_step(), a bound of the replay. Then the kept ones are replayed
- * in the order of their bounds, until as many as are wanted are no slower than the next bound. If
- * the kept ones do not suffice for that, more are kept.
+ * The stream keeps layouts by price_step(), a bound of the replay. A coarse pass, with few
+ * virtual stages and ways to shard, keeps as many as are wanted: their replays give a time that
+ * none of the best exceeds. The pass over the whole space keeps what has a bound of no more than
+ * that, and replays it in the order of the bounds, until as many as are wanted are no slower than
+ * the next bound. Should more than STREAM_ITEMS lie below that time, those of
+ * the smallest bounds are replayed.
  */
 #include "autotune/stream.h"
 
@@ -34,14 +39,21 @@
 
 #include "base/num.h"
 
-enum { SLACK_ROWS = 8 };
+enum {
+    SLACK_ROWS = 8,
+    GROUPS = 256 /* no number up to LIMIT_RANKS has more divisors */
+};
 
 struct stream {
     const struct stream_spec *spec;
     struct stream_found *found;
     size_t room;       /* layouts that are kept */
+    double cap;        /* what takes longer is not kept */
     bool first_only;   /* one that fits is enough */
+    bool coarse;       /* virtual stages are powers of two, and all ranks shard */
     double floor;      /* n X of the grid at hand */
+    int64_t groups[GROUPS]; /* into which the grid's dp cp ranks divide, from 2 on */
+    int n_groups;
     struct work work;
     struct price price;
 };
@@ -54,13 +66,15 @@ static const struct model *model_of(const struct stream *s) { return s->spec->wo
 static int64_t longest_chunk(const struct stream *s, const struct layout *l)
 { return num_ceil_div(model_of(s)->layers, l->pp * l->vpp); }
 
-/* Returns how many ways there are to shard the state of a grid. */
-static int64_t state_count(const struct layout *l)
+static void groups_find(struct stream *s, const struct layout *l)
 {
-    int64_t ranks = l->dp * l->cp, n = 0;
+    int64_t ranks = l->dp * l->cp;
+    s->n_groups = 0;
     for (int64_t g = 2; g <= ranks; g++)
-        n += ranks % g == 0;
-    return 1 + 3 * n;
+        if (ranks % g == 0) {
+            BUG_ON(s->n_groups == GROUPS);
+            s->groups[s->n_groups++] = g;
+        }
 }
 
 static int64_t most_vpp(const struct stream *s, const struct layout *l)
@@ -70,13 +84,13 @@ static int64_t samples_of(const struct stream *s, const struct layout *l)
 { return num_ceil_div(s->spec->work->gbs, l->dp); }
 
 /* Returns how many layouts a grid has, with all its virtual stages: none, selective and each number
- * of recomputed layers, for each micro-batch size and way to shard. */
+ * of recomputed layers, for each micro-batch size and way to shard: none, or zero 1 to 3. */
 static int64_t layout_count(const struct stream *s, struct layout l)
 {
     int64_t kinds = 0, most = most_vpp(s, &l);
     for (l.vpp = 1; l.vpp <= most; l.vpp++)
         kinds += RECOMPUTE_FULL + longest_chunk(s, &l);
-    return kinds * samples_of(s, &l) * state_count(&l);
+    return kinds * samples_of(s, &l) * (1 + 3 * s->n_groups);
 }
 
 /* ---- the best ---- */
@@ -84,7 +98,7 @@ static int64_t layout_count(const struct stream *s, struct layout l)
 /* Returns the time that a further layout must beat. */
 static double worst_kept(const struct stream *s)
 {
-    return s->found->n < s->room ? INFINITY : s->found->items[s->room - 1].seconds;
+    return s->found->n < s->room ? s->cap : fmin(s->cap, s->found->items[s->room - 1].seconds);
 }
 
 static void keep(struct stream *s, const struct layout *l, double seconds, double bytes)
@@ -145,54 +159,46 @@ static bool recompute_solve(struct stream *s, struct layout *l, double *bytes)
 
 /* ---- what is added over ---- */
 
-/* Prices a layout with the recomputation it needs. Returns whether any fits. */
-static bool state_meet(struct stream *s, struct layout l)
+/* Prices a layout with the recomputation it needs. */
+static void state_meet(struct stream *s, struct layout l)
 {
+    struct layout full = l;
     double bytes;
     if (fits(s, &l, &bytes)) {
         keep(s, &l, price(s, &l), bytes);
-        return true;
+        return;
     }
-    struct layout full = l;
     if (!recompute_solve(s, &full, &bytes))
-        return false;
+        return;
     keep(s, &full, price(s, &full), bytes);
     l.recompute = RECOMPUTE_SELECTIVE;
     if (fits(s, &l, &bytes))
         keep(s, &l, price(s, &l), bytes);
-    return true;
 }
 
 /* Sizes and prices every kind of recomputation. */
-static bool state_meet_all(struct stream *s, struct layout l)
+static void state_meet_all(struct stream *s, struct layout l)
 {
-    bool any = false;
     for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
         double bytes;
         l.recompute = (enum recompute)r;
         double seconds = price(s, &l);
-        if (!fits(s, &l, &bytes))
-            continue;
-        keep(s, &l, seconds, bytes);
-        any = true;
+        if (fits(s, &l, &bytes))
+            keep(s, &l, seconds, bytes);
     }
-    return any;
 }
 
-static bool states_meet(struct stream *s, struct layout l)
+static void states_meet(struct stream *s, struct layout l)
 {
-    int64_t ranks = l.dp * l.cp;
-    bool any = false;
-    for (l.zero = 0; l.zero <= (ranks > 1 ? 3 : 0); l.zero++)
-        for (int64_t g = l.zero ? 2 : 1; g <= (l.zero ? ranks : 1); g++) {
-            if (ranks % g)
-                continue;
-            l.fsdp = l.zero == 0 || g == l.dp ? 0 : g;
-            any |= s->spec->all ? state_meet_all(s, l) : state_meet(s, l);
-            if (any && s->first_only)
-                return true;
+    void (*meet)(struct stream *, struct layout) = s->spec->all ? state_meet_all : state_meet;
+    meet(s, l);
+    for (l.zero = 1; l.zero <= 3; l.zero++)
+        for (int i = s->coarse && s->n_groups ? s->n_groups - 1 : 0; i < s->n_groups; i++) {
+            if (s->first_only && s->found->fit)
+                return;
+            l.fsdp = s->groups[i] == l.dp ? 0 : s->groups[i];
+            meet(s, l);
         }
-    return any;
 }
 
 /* ---- bounds ---- */
@@ -229,6 +235,63 @@ static double vpp_floor(const struct stream *s, const struct layout *l, int64_t 
            (layer_seconds(&s->price) * (double)(model_of(s)->layers / l->pp) + sends);
 }
 
+/* Says whether a layout might fit with some way to shard the state. The leanest has everything
+ * divided by all ranks. Weights that are gathered are left out, for others gather fewer. */
+static bool some_state_fits(struct stream *s, struct layout l)
+{
+    const double *v = s->spec->machine->v;
+    struct footprint f;
+    l.zero = s->n_groups ? 3 : 0;
+    l.fsdp = s->n_groups ? s->groups[s->n_groups - 1] : 0;
+    footprint_of(&s->work, &l, v, &f);
+    s->found->sized++;
+    double lean = f.total - f.bytes[HELD_GATHERED] * (1 + v[CONSTANT_FRAGMENTATION]);
+    if (lean > s->spec->limit_bytes &&
+        (s->found->nearest.bytes <= 0 || f.total < s->found->nearest.bytes))
+        s->found->nearest = (struct stream_item){.layout = l, .bytes = f.total};
+    return lean <= s->spec->limit_bytes;
+}
+
+static double again_seconds(const struct stream *s, enum work_part_id part)
+{
+    const struct price_part *q = &s->price.parts[part];
+    return s->spec->machine->v[CONSTANT_AGAIN] *
+           (q->gemm + q->attention + q->elementwise + q->launch + q->tp + q->cp);
+}
+
+/* Returns the fewest layers of a chunk that some way to shard must recompute wholly to fit. All of
+ * them are enough. */
+static int64_t fewest_recomputed(struct stream *s, struct layout l)
+{
+    int64_t low = 0, high = longest_chunk(s, &l);
+    l.recompute = RECOMPUTE_FULL;
+    while (high - low > 1) {
+        l.recompute_layers = (low + high) / 2;
+        if (some_state_fits(s, l))
+            high = l.recompute_layers;
+        else
+            low = l.recompute_layers;
+    }
+    return high;
+}
+
+/* Returns what the last stage repeats of a micro-batch at least; INFINITY: nothing fits at all. */
+static double least_again(struct stream *s, struct layout l)
+{
+    int64_t chunk = model_of(s)->layers / (l.pp * l.vpp);
+    double selective = INFINITY;
+    if (some_state_fits(s, l))
+        return 0;
+    l.recompute = RECOMPUTE_SELECTIVE;
+    if (some_state_fits(s, l))
+        selective = again_seconds(s, WORK_LAYER_SELECTIVE) * (double)(chunk * l.vpp);
+    l.recompute = RECOMPUTE_FULL;
+    if (!some_state_fits(s, l))
+        return selective;
+    int64_t k = num_min_i64(chunk, fewest_recomputed(s, l));
+    return fmin(selective, again_seconds(s, WORK_LAYER_FULL) * (double)(k * l.vpp));
+}
+
 static void parts_price(struct stream *s, const struct layout *l)
 {
     work_build(s->spec->work, l, &s->work);
@@ -248,21 +311,30 @@ static double floor_of(struct stream *s, struct layout l)
 
 /* ---- grids ---- */
 
+/* Prices the grid's virtual stages. Returns false where it is known that none of them fits. */
 static bool vpps_meet(struct stream *s, struct layout l)
 {
     int64_t most = most_vpp(s, &l);
     double x = layer_seconds(&s->price), m = s->work.micro_batches;
-    bool any = false, bounded = !s->spec->all && !s->first_only;
-    for (l.vpp = 1; l.vpp <= most; l.vpp++) {
-        if (bounded && vpp_floor(s, &l, l.vpp) >= worst_kept(s))
-            return any;
-        if (bounded && grid_bound(s, &l, m * x, x, l.vpp) >= worst_kept(s))
+    bool open = false, bounded = !s->spec->all && !s->first_only;
+    for (l.vpp = 1; l.vpp <= most; l.vpp += s->coarse ? l.vpp : 1) {
+        double floor = vpp_floor(s, &l, l.vpp);
+        if (bounded && floor >= worst_kept(s))
+            return true;
+        if (bounded && grid_bound(s, &l, m * x, x, l.vpp) >= worst_kept(s)) {
+            open = true;
             continue;
-        any |= states_meet(s, l);
-        if (any && s->first_only)
+        }
+        double again = s->spec->all ? 0 : least_again(s, l);
+        if (!isfinite(again))
+            continue;
+        open = true;
+        if (!bounded || floor + m * again < worst_kept(s))
+            states_meet(s, l);
+        if (s->first_only && s->found->fit)
             return true;
     }
-    return any;
+    return open;
 }
 
 /* Says whether nothing that fits is left with more samples in a micro-batch. */
@@ -283,8 +355,10 @@ static bool mbs_meet(struct stream *s, const struct layout *l)
         return false;
     if (bounded && grid_bound(s, l, m * x, x, most) >= worst)
         return true;
-    bool any = vpps_meet(s, *l);
-    return any ? !s->first_only : !memory_closes(s, l);
+    bool open = vpps_meet(s, *l);
+    if (s->first_only && s->found->fit)
+        return false;
+    return open || !memory_closes(s, l);
 }
 
 /* Returns the next size of micro-batch that has fewer of them; past `samples`, samples + 1. */
@@ -297,6 +371,7 @@ static int64_t next_mbs(int64_t samples, int64_t mbs)
 static void grid_meet(struct stream *s, struct layout l)
 {
     const struct work_spec *w = s->spec->work;
+    groups_find(s, &l);
     int64_t samples = samples_of(s, &l), count = layout_count(s, l);
     int rule = layout_broken_rule(&l, w->model, w->seq, w->gbs, s->spec->gpus);
     if (rule >= 0) {
@@ -358,51 +433,60 @@ static void item_settle(struct stream_found *f, size_t i)
     f->items[i] = item;
 }
 
-/* Replays kept layouts until `most` of them are no slower than whatever was not replayed. Returns 1
- * when they are, 0 when more must be kept. */
+/* Replays kept layouts until `most` of them are no slower than whatever was not replayed. */
 static int found_settle(struct stream *s, size_t most, struct err *err)
 {
     struct stream_found *f = s->found;
-    bool whole = f->n < s->room;
     int rc;
     for (size_t i = 0; i < f->n; i++) {
-        if (i >= most && f->items[most - 1].seconds <= f->items[i].seconds) {
-            f->n = most;
-            return 1;
-        }
+        if (i >= most && f->items[most - 1].seconds <= f->items[i].seconds)
+            break;
         if ((rc = item_replay(s, &f->items[i], err)) < 0)
             return rc;
         item_settle(f, i);
     }
     f->n = f->n < most ? f->n : most;
-    return whole || s->room == STREAM_ITEMS;
+    return 0;
 }
 
-static void found_reset(struct stream_found *f)
+/* Finds a time that none of the `most` best exceeds; INFINITY where fewer were found. */
+static int cap_find(struct stream *s, size_t most, struct err *err)
 {
-    int64_t replayed = f->replayed;
+    struct stream_found *f = s->found;
+    int rc;
+    s->room = most, s->cap = INFINITY, s->coarse = true;
+    space_meet(s);
+    if ((rc = found_settle(s, most, err)) < 0)
+        return rc;
+    if (f->n == most) /* equal ones are ordered as they are met */
+        s->cap = f->items[most - 1].seconds * (1 + 1e-9);
     memset(f, 0, sizeof *f);
-    f->replayed = replayed;
+    s->coarse = false;
+    return 0;
+}
+
+static int search(struct stream *s, size_t most, struct err *err)
+{
+    int rc = cap_find(s, most, err);
+    if (rc < 0)
+        return rc;
+    s->room = STREAM_ITEMS;
+    space_meet(s);
+    return found_settle(s, most, err);
 }
 
 int stream_search(const struct stream_spec *spec, size_t most, struct stream_found *found,
                   struct err *err)
 {
     struct stream *s = malloc(sizeof *s);
-    int rc = 0;
-    BUG_ON(most < 1 || most > STREAM_ITEMS / 4);
+    BUG_ON(most < 1 || most > STREAM_ITEMS);
     if (!s)
         return err_set(err, ERR_NOMEM, "out of memory for a search of layouts");
     memset(found, 0, sizeof *found);
     *s = (struct stream){.spec = spec, .found = found};
-    for (size_t room = 4 * most; rc == 0; room *= 4) {
-        s->room = room < STREAM_ITEMS ? room : STREAM_ITEMS;
-        found_reset(found);
-        space_meet(s);
-        rc = found_settle(s, most, err);
-    }
+    int rc = search(s, most, err);
     free(s);
-    return rc < 0 ? rc : 0;
+    return rc;
 }
 
 int stream_any_fits(const struct stream_spec *spec, bool *fits, struct err *err)
@@ -414,7 +498,8 @@ int stream_any_fits(const struct stream_spec *spec, bool *fits, struct err *err)
         rc = err_set(err, ERR_NOMEM, "out of memory for a search of layouts");
         goto out;
     }
-    *s = (struct stream){.spec = spec, .found = found, .room = 1, .first_only = true};
+    *s = (struct stream){
+        .spec = spec, .found = found, .room = 1, .cap = INFINITY, .first_only = true};
     space_meet(s);
     *fits = found->fit > 0;
 out:

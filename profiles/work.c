@@ -388,14 +388,15 @@ static double still_there(const struct work *w, const struct layout *l, int64_t 
 
 void work_stage(const struct work *w, const struct layout *l, int64_t stage, struct work_stage *out)
 {
-    int64_t layers = 0, full = 0;
-    for (int64_t c = stage; c < l->pp * l->vpp; c += l->pp) {
-        int64_t n = layout_chunk_first(l, w->model->layers, c + 1) -
-                    layout_chunk_first(l, w->model->layers, c);
-        layers += n;
-        if (l->recompute == RECOMPUTE_FULL)
-            full += l->recompute_layers ? num_min_i64(n, l->recompute_layers) : n;
-    }
+    int64_t chunks = l->pp * l->vpp, fewest = w->model->layers / chunks,
+            more = w->model->layers % chunks; /* the first chunks have one layer more */
+    int64_t longer = more > stage ? num_ceil_div(more - stage, l->pp) : 0;
+    int64_t layers = l->vpp * fewest + longer, full = 0;
+    if (l->recompute == RECOMPUTE_FULL && l->recompute_layers)
+        full = longer * num_min_i64(fewest + 1, l->recompute_layers) +
+               (l->vpp - longer) * num_min_i64(fewest, l->recompute_layers);
+    else if (l->recompute == RECOMPUTE_FULL)
+        full = layers;
     *out = (struct work_stage){.stage = stage,
                                .layers = (double)layers,
                                .full = (double)full,
