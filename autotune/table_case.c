@@ -40,6 +40,21 @@ static const char *text_of(const struct table_line *l, enum table_column c)
     return l->field[c];
 }
 
+/* Returns the most that a number may be: work and memory of a prediction grow with these. */
+static double most_of(enum table_column c)
+{
+    switch (c) {
+    case COLUMN_layers:
+    case COLUMN_pp:
+    case COLUMN_vpp: return 4096;
+    case COLUMN_n_gpus:
+    case COLUMN_dp: return LIMIT_RANKS;
+    case COLUMN_mbs:
+    case COLUMN_gbs: return 1 << 24;
+    default: return 1e15;
+    }
+}
+
 /* Reads a number into *out, or leaves it where the field is empty. */
 static int number_read(const struct table_line *l, enum table_column c, const char *name,
                        double *out, struct err *err)
@@ -51,9 +66,9 @@ static int number_read(const struct table_line *l, enum table_column c, const ch
         return 0;
     if ((rc = num_parse_f64(text, name, &v, err)) < 0)
         return err_context(err, "%s:%lld", l->file, (long long)l->number);
-    if (v < 0 || v > 1e15)
-        return err_set(err, ERR_INPUT, "%s:%lld: %s is %g: give 0 to 1e15", l->file,
-                       (long long)l->number, name, v);
+    if (v < 0 || v > most_of(c))
+        return err_set(err, ERR_INPUT, "%s:%lld: %s is %g: give 0 to %g", l->file,
+                       (long long)l->number, name, v, most_of(c));
     *out = v;
     return 0;
 }
