@@ -8,10 +8,45 @@ const char *const trial_state_names[] = {
 #undef TRIAL_STATE_NAME
     NULL};
 
+static bool plain(const struct layout *l)
+{
+    return l->zero == 0 && l->mbs == 1 && l->recompute == RECOMPUTE_NONE &&
+           l->tp * l->cp * l->pp == 1;
+}
+
+/* Says whether a layout shards everything over all data-parallel ranks, and does nothing else. */
+static bool fully_sharded(const struct layout *l)
+{
+    struct layout rest = *l;
+    rest.zero = 0;
+    return l->zero == 3 && l->dp > 1 && layout_shard_group(l) == l->dp && plain(&rest);
+}
+
+/* Returns the item of such layouts that has the most ranks; -1: there is none. */
+static int64_t most_ranks(const struct search *s, bool (*such)(const struct layout *l))
+{
+    int64_t at = -1;
+    for (int64_t i = 0; i < (int64_t)s->n; i++)
+        if (such(&s->items[i].layout) &&
+            (at < 0 || s->items[i].layout.dp > s->items[at].layout.dp))
+            at = i;
+    return at;
+}
+
+static int64_t item_of(const struct search *s, const struct layout *l)
+{
+    for (int64_t i = 0; i < (int64_t)s->n; i++)
+        if (layout_equal(&s->items[i].layout, l))
+            return i;
+    return -1;
+}
+
 void search_init(struct search *s, struct search_item *items, size_t n,
                  const struct search_conf *conf)
 {
     *s = (struct search){.items = items, .n = n, .conf = *conf, .best = -1, .again = -1};
+    s->baseline = conf->baseline ? item_of(s, conf->baseline) : most_ranks(s, plain);
+    s->corner = most_ranks(s, fully_sharded);
     cost_fit_init(&s->fit);
 }
 
@@ -25,51 +60,57 @@ double search_limit(const struct search *s, int64_t i)
     return s->conf.limit_bytes / (double)layout_world(&s->items[i].layout);
 }
 
-static bool plain(const struct layout *l)
-{
-    return l->zero == 0 && l->mbs == 1 && l->recompute == RECOMPUTE_NONE &&
-           l->tp * l->cp * l->pp == 1;
-}
-
-int64_t search_baseline(const struct search *s)
-{
-    int64_t at = -1;
-    for (int64_t i = 0; i < (int64_t)s->n; i++)
-        if (plain(&s->items[i].layout) &&
-            (at < 0 || s->items[i].layout.dp > s->items[at].layout.dp))
-            at = i;
-    return at;
-}
-
 bool search_fits(const struct search *s, int64_t i)
 {
     return memory_fits(&s->memory, s->items[i].planned_bytes, search_limit(s, i)) >=
            s->conf.min_fit;
 }
 
-static bool ranks_tried(const struct search *s, int64_t world)
+/* ---- which comes next ---- */
+
+/* Says whether none of the first batch has the same degrees of parallelism. */
+static bool differs(const struct search *s, const struct layout *l)
 {
-    for (size_t i = 0; i < s->n; i++)
-        if (s->items[i].state != TRIAL_UNTRIED && s->items[i].state != TRIAL_SKIPPED &&
-            layout_world(&s->items[i].layout) == world)
-            return true;
-    return false;
+    for (int64_t i = 0; i < s->n_batch; i++) {
+        const struct layout *b = &s->batch[i];
+        if (l->tp == b->tp && l->cp == b->cp && l->pp == b->pp && l->dp == b->dp)
+            return false;
+    }
+    return true;
 }
 
-/* Returns the untried layout whose optimistic end is least; -1 when none is left. new_ranks: looks
- * only among numbers of ranks of which nothing was measured yet. */
-static int64_t most_promising(const struct search *s, bool new_ranks, double *optimistic_s)
+/* Returns the cumulative distribution function of the standard normal distribution. */
+static double normal_below(double z) { return erfc(-z / sqrt(2)) / 2; }
+
+/* Returns the expected improvement of a lognormal time on a limit. */
+static double improvement(double limit_s, double predicted_s, double log_sd)
 {
+    double z = log(limit_s / predicted_s) / log_sd;
+    return limit_s * normal_below(z) -
+           predicted_s * exp(log_sd * log_sd / 2) * normal_below(z - log_sd);
+}
+
+static bool can_be_tried(const struct search *s, int64_t i)
+{
+    return i >= 0 && s->items[i].state == TRIAL_UNTRIED && search_fits(s, i);
+}
+
+/* Returns the untried layout of the greatest expected improvement, of those whose optimistic end
+ * beats the best by the margin; before anything was measured, that whose optimistic end is least;
+ * -1 when there is none. new_degrees: looks only among those that differ from the first batch. */
+static int64_t most_promising(const struct search *s, bool new_degrees)
+{
+    double most = -INFINITY,
+           limit_s = s->best >= 0 ? s->items[s->best].measured_s * (1 - s->conf.margin) : INFINITY;
     int64_t at = -1;
     for (int64_t i = 0; i < (int64_t)s->n; i++) {
-        double log_sd, end = search_predict(s, i, NULL, &log_sd) * exp(-SEARCH_SIGMAS * log_sd);
-        if (s->items[i].state != TRIAL_UNTRIED || !search_fits(s, i) ||
-            (new_ranks && ranks_tried(s, layout_world(&s->items[i].layout))))
+        if (!can_be_tried(s, i) || (new_degrees && !differs(s, &s->items[i].layout)))
             continue;
-        if (at < 0 || end < *optimistic_s) {
-            at = i;
-            *optimistic_s = end;
-        }
+        double log_sd, predicted_s = search_predict(s, i, NULL, &log_sd),
+                       end_s = predicted_s * exp(-SEARCH_SIGMAS * log_sd);
+        double worth = s->best >= 0 ? improvement(limit_s, predicted_s, log_sd) : -end_s;
+        if (end_s <= limit_s && worth > most)
+            most = worth, at = i;
     }
     return at;
 }
@@ -109,35 +150,38 @@ static int64_t contender(const struct search *s)
 /* Returns the baseline where it was measured once and is not alone; else -1. */
 static int64_t baseline_again(const struct search *s)
 {
-    int64_t base = search_baseline(s);
+    int64_t base = s->baseline;
     bool once = base >= 0 && s->items[base].state == TRIAL_OK && s->items[base].measures == 1;
     return once && s->conf.repeats > 1 && s->fit.n > 1 ? base : -1;
 }
 
+/* Says why no layout comes next. */
+static const char *stop_reason(const struct search *s)
+{
+    bool tried = true;
+    for (int64_t i = 0; i < (int64_t)s->n; i++) {
+        if (can_be_tried(s, i))
+            return "no untried layout can beat the best by the margin";
+        tried = tried && s->items[i].state != TRIAL_UNTRIED && s->items[i].state != TRIAL_SKIPPED;
+    }
+    return tried ? "every layout was tried" : "no untried layout fits the memory";
+}
+
 static int64_t next_untried(struct search *s)
 {
-    int64_t base = search_baseline(s), at;
-    double optimistic_s;
+    int64_t at;
     s->stop_reason = "the budget of trials is spent";
     if (s->trials >= s->conf.max_trials)
         return -1;
-    if (base >= 0 && s->items[base].state == TRIAL_UNTRIED)
-        return base;
-    if ((at = most_promising(s, true, &optimistic_s)) >= 0) {
-        s->stop_reason = NULL;
-        return at;
-    }
-    bool tried = true;
-    for (size_t i = 0; i < s->n; i++)
-        tried = tried && s->items[i].state != TRIAL_UNTRIED && s->items[i].state != TRIAL_SKIPPED;
-    s->stop_reason = tried ? "every layout was tried" : "no untried layout fits the memory";
-    at = most_promising(s, false, &optimistic_s);
-    if (at < 0)
-        return -1;
-    s->stop_reason = "no untried layout can beat the best by the margin";
-    if (s->best >= 0 && optimistic_s > s->items[s->best].measured_s * (1 - s->conf.margin))
-        return -1;
     s->stop_reason = NULL;
+    if (s->baseline >= 0 && s->items[s->baseline].state == TRIAL_UNTRIED)
+        return s->baseline;
+    if (can_be_tried(s, s->corner))
+        return s->corner;
+    if (s->n_batch < SEARCH_BATCH && (at = most_promising(s, true)) >= 0)
+        return at;
+    if ((at = most_promising(s, false)) < 0)
+        s->stop_reason = stop_reason(s);
     return at;
 }
 
@@ -229,6 +273,8 @@ static enum trial_state outcome_count(struct search *s, struct search_item *item
 {
     bool first = item->measures++ == 0;
     if (first) {
+        if (s->n_batch < SEARCH_BATCH)
+            s->batch[s->n_batch++] = item->layout;
         item->state = o->state;
         s->trials += !o->reused;
         return o->state;

@@ -1,12 +1,14 @@
 /* search: decides which layout to measure next, and when to stop. Pure: it never runs anything.
  *
- * The idea: it predicts all layouts. It has the baseline measured first (dp = all ranks, zero 0,
- * mbs 1, no recompute), so that the answer is never worse than what one would have run without
- * thinking. Then comes the most promising layout of each other number of ranks, because what ranks
- * do to each other on one machine is the least known of all. From then on it is always the layout
- * whose *optimistic* end (prediction minus SEARCH_SIGMAS standard deviations of its logarithm) is
- * least. Every measurement is learnt from. The search stops when no untried layout's optimistic end
- * is below the best by the margin. A layout that ran out of memory rules out all that need as much.
+ * The idea: it predicts all layouts. It has a first batch measured: the baseline (the caller's, or
+ * dp = all ranks, zero 0, mbs 1, no recompute), so that the answer is never worse than what one
+ * would have run without thinking; the corner where all is sharded over dp; and the most promising
+ * whose degrees of parallelism differ from all before. From then on it is always the layout of the
+ * greatest expected improvement on the best, less the margin (Jones, Schonlau, Welch 1998, eq. 15,
+ * of a lognormal prediction). Every measurement is learnt from. The search stops when the
+ * *optimistic* end (prediction minus SEARCH_SIGMAS standard deviations of its logarithm) of no
+ * untried layout is below the best by the margin. A layout that ran out of memory rules out all
+ * that need as much.
  * Machines are noisy, and how much is learnt: from how far a layout's measurements lie apart, and a
  * trial's steps. A trial that is slower than noise and prediction explain, or whose steps are not
  * alike, is disturbed: it teaches nothing, and is made again at once. Before the search ends it has
@@ -75,7 +77,9 @@ struct search_conf {
     /* measurements of each contender before the search ends; 0, 1: no more than one, and of
      * disturbed layouts, too */
     int64_t repeats;
+    const struct layout *baseline; /* borrowed; NULL: plain data parallelism on the most ranks */
 };
+enum { SEARCH_BATCH = 5 };
 struct search {
     struct search_item *items; /* borrowed */
     size_t n;
@@ -85,6 +89,9 @@ struct search {
     int64_t trials;            /* layouts measured, without repeats */
     int64_t repeated;
     int64_t best;              /* index, -1 */
+    int64_t baseline, corner;  /* indices, -1: there is none such */
+    struct layout batch[SEARCH_BATCH]; /* the first that were tried */
+    int64_t n_batch;
     int64_t again;             /* a disturbed layout that comes next, -1 */
     /* what is known of the noise: squares of logarithms' differences, and how many */
     double squares, n_squares;
@@ -95,6 +102,7 @@ struct search {
 #define SEARCH_ODD_SIGMAS 3.0  /* what lies farther off is disturbed */
 #define SEARCH_CONTENDERS 4    /* how many layouts are measured again at most */
 #define SEARCH_INTERRUPTIONS 2 /* so many interrupted trials of a layout count as none */
+/* Takes items whose layouts are known; their terms may come later. */
 void search_init(struct search *s, struct search_item *items, size_t n,
                  const struct search_conf *conf);
 /* Returns the index of the layout to measure, or -1 to stop. A layout that was measured already is
@@ -106,7 +114,6 @@ void search_tell(struct search *s, int64_t i, const struct search_outcome *o);
 /* Says, before it is told, whether a first measurement of a layout is slower than is explained. */
 bool search_is_disturbed(const struct search *s, int64_t i, const struct search_outcome *o);
 double search_predict(const struct search *s, int64_t i, double scaled[COST_TERMS], double *log_sd);
-int64_t search_baseline(const struct search *s);
 /* Returns the bytes that a rank of item i may take: the machine's, shared by the item's ranks. */
 double search_limit(const struct search *s, int64_t i);
 /* Says whether layout i may fit, by what is known of memory. */

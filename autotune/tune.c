@@ -170,8 +170,13 @@ static int items_plan(struct tune *t, const struct param_list *params, struct er
         item->planned_bytes = bytes.total;
     }
     struct search_conf conf = {t->conf.margin, t->conf.max_trials, (double)t->conf.memory_bytes,
-                               MIN_FIT, t->conf.repeats};
+                               MIN_FIT, t->conf.repeats, t->conf.baseline};
     search_init(&t->search, t->items, t->space.n, &conf);
+    if (t->conf.baseline && t->search.baseline < 0)
+        return err_set(err, ERR_INPUT,
+                       "--default is none of the %zu layouts that are looked at: give one that "
+                       "'reel-train layouts' lists for these numbers of ranks",
+                       t->space.n);
     return items_fit(t, err);
 }
 

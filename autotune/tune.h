@@ -30,6 +30,7 @@ struct tune_conf {
     size_t n_ranks;
     /* the only one that is measured, with as many ranks as ranks[0]; NULL: all are looked at */
     const struct layout *layout;
+    const struct layout *baseline; /* is measured first; NULL: plain data parallelism */
     int64_t max_trials, trial_steps, repeats, cores;
     double margin, budget_s;    /* budget_s 0: none */
     int64_t memory_bytes;       /* of the machine, for all ranks; 0: unknown */

@@ -33,6 +33,9 @@ static const struct opt opts[] = {
     {"layout", 0, OPT_TEXT, "TEXT",
      "measure this layout alone: 'dp=2,zero=1,mbs=1,recompute=none', keys in any order; it says "
      "how many ranks there are"},
+    {"default", 0, OPT_TEXT, "TEXT",
+     "layout that is measured first, and that the winner is held against, written as for --layout "
+     "(default: plain data parallelism)"},
     {"max-trials", 0, OPT_INT, "N", "most layouts measured", .fallback = "12", .min = 1,
      .max = 200},
     {"trial-steps", 0, OPT_INT, "N", "steps of a trial; the first is not counted", .fallback = "6",
@@ -63,8 +66,9 @@ const struct opt_cmd cmd_tune = {
     "find the fastest layout by prediction and a few measured trials",
     "[MODEL]", opts, ARRAY_LEN(opts), 0, 1,
     "Every layout the trainer can run is predicted from the machine's measured rates. Plain data "
-    "parallelism is measured first, then whatever may still be faster; each measurement corrects "
-    "the predictions. The search ends when nothing untried can beat the best by the margin. Each "
+    "parallelism, or --default, is measured first, then the layout that shards all, then whatever "
+    "may still be faster; each measurement corrects the predictions. The search ends when nothing "
+    "untried can beat the best by the margin. Each "
     "prediction is recorded before its measurement, under REEL_HOME/tunes.\n\n"
     "Trials run as steps inside the present job, or on the whole machine outside of one. "
     "--dry-run measures the rates there and shows what it predicts from them. With --nodes the "
@@ -76,7 +80,7 @@ struct inputs {
     struct seq seq;
     int64_t ranks[RANKS_MAX];
     size_t n_ranks;
-    struct layout layout; /* with --layout */
+    struct layout layout, baseline; /* with --layout, --default */
 };
 
 static int ranks_parse(const char *text, struct inputs *in, struct err *err)
@@ -182,7 +186,11 @@ static int inputs_load(const struct opt_values *v, struct inputs *in, struct err
     if (opt_given(v, "ranks") && opt_given(v, "layout"))
         return err_set(err, ERR_USAGE,
                        "--ranks and --layout both say how many ranks there are: give one of them");
+    if (opt_given(v, "default") && opt_given(v, "layout"))
+        return err_set(err, ERR_USAGE, "--layout measures one layout alone, and --default begins a "
+                       "search: give one of them");
     bool one = opt_given(v, "layout");
+    struct err why = {0};
     enum simd ignored; /* whether a processor has it, the trials' machine alone knows */
     int rc;
     if ((rc = simd_named(&ignored, err)) < 0)
@@ -191,6 +199,8 @@ static int inputs_load(const struct opt_values *v, struct inputs *in, struct err
         return rc;
     if (!one && (rc = ranks_parse(opt_text(v, "ranks"), in, err)) < 0)
         return rc;
+    if (opt_given(v, "default") && layout_parse(opt_text(v, "default"), &in->baseline, &why) < 0)
+        return err_set(err, ERR_USAGE, "--default: %s", why.text);
     if (path && (rc = run_load(path, &in->run, err)) < 0)
         return rc;
     if (!path && (rc = run_from_options(v, operands[0], in, err)) < 0)
@@ -290,6 +300,7 @@ static int conf_make(const struct opt_values *v, const struct cmd_env *env, cons
                              .ranks = in->ranks,
                              .n_ranks = in->n_ranks,
                              .layout = opt_given(v, "layout") ? &in->layout : NULL,
+                             .baseline = opt_given(v, "default") ? &in->baseline : NULL,
                              .max_trials = opt_int(v, "max-trials"),
                              .trial_steps = opt_int(v, "trial-steps"),
                              .repeats = opt_int(v, "repeats"),
@@ -387,6 +398,18 @@ static void text_items(const struct tune *t, struct str *out)
         text_candidate(t, at, out);
 }
 
+/* Writes how much faster the winner is than the baseline. */
+static void text_baseline(const struct tune *t, const struct plan *p, struct str *out)
+{
+    int64_t base = t->search.baseline;
+    if (base < 0 || t->items[base].state != TRIAL_OK)
+        return;
+    str_addf(out, "  %.2f times as fast as %s (", t->items[base].measured_s / p->measured_step_s,
+             t->conf.baseline ? "the default" : "plain data parallelism");
+    layout_brief(&t->items[base].layout, out);
+    str_add(out, ")\n");
+}
+
 static void text_winner(const struct tune *t, const struct plan *p, const char *path,
                         struct str *out)
 {
@@ -395,11 +418,7 @@ static void text_winner(const struct tune *t, const struct plan *p, const char *
     layout_format(&p->layout, &layout);
     str_addf(out, "winner: %s a step, %s\n",
              num_format_seconds(p->measured_step_s, measured, sizeof measured), layout.p);
-    int64_t base = search_baseline(&t->search);
-    if (base >= 0 && t->items[base].state == TRIAL_OK)
-        str_addf(out, "  %.2f times as fast as plain data parallelism (dp=%lld zero=0 mbs=1)\n",
-                 t->items[base].measured_s / p->measured_step_s,
-                 (long long)t->items[base].layout.dp);
+    text_baseline(t, p, out);
     str_addf(out, "  %lld layout%s measured, %lld measured again%s, stopped: %s\n",
              (long long)t->search.trials, t->search.trials == 1 ? "" : "s",
              (long long)t->search.repeated,

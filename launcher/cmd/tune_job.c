@@ -42,6 +42,8 @@ static void words_make(struct tune_job *j, const char *cwd)
              arena_printf(&j->arena, "--%s=%lld", numbers[i], (long long)opt_int(v, numbers[i])));
     word(j, arena_printf(&j->arena, "--margin=%.17g", opt_num(v, "margin")));
     word(j, arena_printf(&j->arena, "--blas=%s", opt_enum(v, "blas") == 1 ? "openblas" : "own"));
+    if (opt_given(v, "default"))
+        word(j, arena_printf(&j->arena, "--default=%s", opt_text(v, "default")));
     if (opt_given(v, "time"))
         word(j, arena_printf(&j->arena, "--time=%.17gs", opt_num(v, "time")));
     if (opt_given(v, "memory"))

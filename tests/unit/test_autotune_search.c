@@ -84,7 +84,7 @@ static void finds_the_best(void **state)
             double noise = 1 + NOISE * philox_normal_at(seed, PHILOX_TEST, 1, (uint64_t)i);
             tell(&s, i, truth_of(seed, items[i].terms) * noise, 0);
         }
-        assert_int_equal(first, search_baseline(&s));
+        assert_int_equal(first, s.baseline);
         assert_non_null(s.stop_reason);
         /* never worse than the plain layout */
         assert_true(items[s.best].measured_s <= items[first].measured_s);
@@ -111,7 +111,7 @@ static void measures_again(void **state)
     struct search_item items[4] = {
         {.terms = {1.00}}, {.terms = {1.05}}, {.terms = {1.08}}, {.terms = {1.3}}};
     static const double truth[] = {1.00, 0.97, 1.08, 1.3};
-    struct search_conf conf = {.margin = 0, .max_trials = 4, .repeats = 3};
+    struct search_conf conf = {.margin = -0.5, .max_trials = 4, .repeats = 3}; /* all are tried */
     struct search s;
     int64_t i, measured[4] = {0};
     (void)state;
@@ -207,6 +207,41 @@ static void contenders(void **state)
     }
 }
 
+/* The first batch: the caller's default, the corner that shards all, then what differs most
+ * promisingly; then the greatest expected improvement, which a wide interval may promise. */
+static void first_batch(void **state)
+{
+    static const struct layout layouts[] = {
+        {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .mbs = 1},
+        {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .mbs = 2},
+        {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .mbs = 1, .zero = 3},
+        {.tp = 2, .cp = 1, .pp = 1, .dp = 2, .mbs = 1},
+        {.tp = 2, .cp = 1, .pp = 1, .dp = 2, .mbs = 2},
+        {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .mbs = 1},
+    };
+    static const int64_t order[] = {1, 2, 4, 5};
+    struct search_item items[ARRAY_LEN(layouts)] = {0};
+    struct search_conf conf = {.max_trials = 9, .baseline = &layouts[1]};
+    struct search s;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(layouts); i++) {
+        items[i].layout = layouts[i];
+        items[i].terms[COST_GEMM] = 1 - 0.01 * (double)i;
+    }
+    items[5].terms[COST_GEMM] = 0.985;
+    search_init(&s, items, ARRAY_LEN(items), &conf);
+    for (size_t k = 0; k < ARRAY_LEN(order); k++) {
+        assert_int_equal(search_next(&s), order[k]);
+        tell(&s, order[k], items[order[k]].terms[COST_GEMM], 0);
+    }
+    conf.baseline = NULL;
+    search_init(&s, items, ARRAY_LEN(items), &conf);
+    assert_int_equal(s.baseline, 0);
+    conf.baseline = &(struct layout){.tp = 4, .cp = 1, .pp = 1, .dp = 1, .mbs = 1};
+    search_init(&s, items, ARRAY_LEN(items), &conf);
+    assert_int_equal(s.baseline, -1);
+}
+
 /* A layout whose trial was interrupted is tried again, but not for ever. */
 static void interrupted(void **state)
 {
@@ -284,6 +319,7 @@ int main(void)
                                        cmocka_unit_test(oom_rules_out),
                                        cmocka_unit_test(measures_again),
                                        cmocka_unit_test(interrupted), cmocka_unit_test(disturbed),
-                                       cmocka_unit_test(contenders), cmocka_unit_test(classes)};
+                                       cmocka_unit_test(contenders),
+                                       cmocka_unit_test(first_batch), cmocka_unit_test(classes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
