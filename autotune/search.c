@@ -174,7 +174,7 @@ static int64_t next_untried(struct search *s)
     if (s->trials >= s->conf.max_trials)
         return -1;
     s->stop_reason = NULL;
-    if (s->baseline >= 0 && s->items[s->baseline].state == TRIAL_UNTRIED)
+    if (can_be_tried(s, s->baseline))
         return s->baseline;
     if (can_be_tried(s, s->corner))
         return s->corner;
@@ -195,15 +195,24 @@ int64_t search_next(struct search *s)
     return baseline_again(s);
 }
 
-/* Skips every layout that needs as much memory a rank, on as many ranks: it would fail in the same
- * way. */
+static bool same_grid(const struct layout *a, const struct layout *b)
+{
+    return a->tp == b->tp && a->sp == b->sp && a->cp == b->cp && a->cp_kind == b->cp_kind &&
+           a->pp == b->pp && a->vpp == b->vpp && a->dp == b->dp;
+}
+
+/* Skips what would run out of memory in the same way: what needs as much on the same grid. On
+ * another grid it may hold less of what the plan is wrong about, and has to need more by what such
+ * a plan may be off. */
 static void skip_dominated(struct search *s, int64_t oom)
 {
     const struct search_item *o = &s->items[oom];
     for (size_t i = 0; i < s->n; i++) {
         struct search_item *c = &s->items[i];
-        if (c->state == TRIAL_UNTRIED && layout_world(&c->layout) >= layout_world(&o->layout) &&
-            c->planned_bytes >= o->planned_bytes)
+        if (c->state != TRIAL_UNTRIED || layout_world(&c->layout) < layout_world(&o->layout))
+            continue;
+        if (c->planned_bytes >= SEARCH_OOM * o->planned_bytes ||
+            (c->planned_bytes >= o->planned_bytes && same_grid(&c->layout, &o->layout)))
             c->state = TRIAL_SKIPPED;
     }
 }

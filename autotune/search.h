@@ -1,14 +1,15 @@
 /* search: decides which layout to measure next, and when to stop. Pure: it never runs anything.
  *
  * The idea: it predicts all layouts. It has a first batch measured: the baseline (the caller's, or
- * dp = all ranks, zero 0, mbs 1, no recompute), so that the answer is never worse than what one
- * would have run without thinking; the corner where all is sharded over dp; and the most promising
- * whose degrees of parallelism differ from all before. From then on it is always the layout of the
- * greatest expected improvement on the best, less the margin (Jones, Schonlau, Welch 1998, eq. 15,
- * of a lognormal prediction). Every measurement is learnt from. The search stops when the
- * *optimistic* end (prediction minus SEARCH_SIGMAS standard deviations of its logarithm) of no
- * untried layout is below the best by the margin. A layout that ran out of memory rules out all
- * that need as much.
+ * dp = all ranks, zero 0, mbs 1, no recompute) if it may fit, so that the answer is never worse
+ * than what one would have run without thinking; the corner where all is sharded over dp; and the
+ * most promising whose degrees of parallelism differ from all before. From then on it is always
+ * the layout of the greatest expected improvement on the best, less the margin (Jones, Schonlau,
+ * Welch 1998, eq. 15, of a lognormal prediction). Every measurement is learnt from. The search
+ * stops when the *optimistic* end (prediction minus SEARCH_SIGMAS standard deviations of its
+ * logarithm) of no untried layout is below the best by the margin. A layout that ran out of memory
+ * rules out what needs as much on the same grid, and on other grids what needs SEARCH_OOM times as
+ * much.
  * Machines are noisy, and how much is learnt: from how far a layout's measurements lie apart, and a
  * trial's steps. A trial that is slower than noise and prediction explain, or whose steps are not
  * alike, is disturbed: it teaches nothing, and is made again at once. Before the search ends it has
@@ -100,6 +101,7 @@ struct search {
 #define SEARCH_SIGMAS 1.5
 #define SEARCH_Z90 1.645       /* nine of ten lie within so many standard deviations */
 #define SEARCH_ODD_SIGMAS 3.0  /* what lies farther off is disturbed */
+#define SEARCH_OOM 1.1         /* what needs more by this than what ran out of memory would too */
 #define SEARCH_CONTENDERS 4    /* how many layouts are measured again at most */
 #define SEARCH_INTERRUPTIONS 2 /* so many interrupted trials of a layout count as none */
 /* Takes items whose layouts are known; their terms may come later. */
