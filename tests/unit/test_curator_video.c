@@ -350,7 +350,8 @@ static void test_streams(void **state)
          "-i red.mp4 -i blue.mp4 -map 0 -map 1 -c copy s.ts", "stream 0 (128x96) of 2 video"},
         {"a stream of an unknown codec, the default",
          "-i wide.mp4 -i red.mp4 -map 0 -map 1 -c copy -disposition:v:0 default "
-         "-disposition:v:1 0 s.mkv && LC_ALL=C sed -i 's/V_MPEG4.ISO.AVC/V_MPEG4\\/ISO\\/XXX/' s.mkv",
+         "-disposition:v:1 0 s.mkv && "
+         "LC_ALL=C sed -i '0,/V_MPEG4/s/V_MPEG4.ISO.AVC/V_MPEG4\\/ISO\\/XXX/' s.mkv",
          ""},
     };
     (void)state;
