@@ -423,7 +423,7 @@ static void trial_json(const struct train_report *r, const char *state, struct s
     json_put_int(&o, "taken_bytes", r->taken_bytes);
     json_put_int(&o, "taken_pinned_bytes", r->taken_pinned_bytes);
     json_put_int(&o, "peak_bytes", r->peak_bytes);
-    json_put_int(&o, "segments_bytes", r->segments_bytes);
+    json_put_int(&o, "mpi_bytes", r->mpi_bytes);
     json_put_int(&o, "graphs", r->graphs);
     json_put_int(&o, "graph_launches", r->graph_launches);
     activity_json(r, &o);
@@ -436,7 +436,7 @@ static void trial_json(const struct train_report *r, const char *state, struct s
  * planned_bytes is that of rank 0, the fullest, of them device_bytes on the device and pinned_bytes
  * where it copies from, and taken_… what of these was taken at most; steps_s has the time of every
  * step, the first included; peak_bytes is the greatest resident memory of all ranks;
- * segments_bytes, part of it, growth of the memory through which MPI passes messages between
+ * mpi_bytes, part of it, growth of the memory through which MPI passes messages between
  * ranks of a node, which is not in the plan. */
 static int trial_print(const struct train_report *r, const char *state, const char *dir,
                        struct err *err)

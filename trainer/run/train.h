@@ -111,7 +111,7 @@ struct train_report {
     int64_t peak_bytes;    /* resident; the greatest of all ranks */
     /* Of them: growth of MPI's segments of messages since the process was measured, which no plan
      * bounds. peak_bytes less these is the greatest of all ranks' residue beside it. */
-    int64_t segments_bytes;
+    int64_t mpi_bytes;
     /* Of a trial on GPUs, means over ranks: what two steps behind the timed ones were made of, and
      * how long the host took for one of them while they were recorded. activity.steps 0: nothing
      * was recorded; activity_refused says why, "" where that was not tried. */

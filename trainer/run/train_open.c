@@ -61,7 +61,7 @@ static int64_t resident_bytes(void)
  * buffer of ours is such: it is MPI's segments. */
 static int64_t shared_bytes(void) { return num_max_i64(0, status_bytes("RssShmem:")); }
 
-int64_t train_segments_bytes(const struct train *t)
+int64_t train_mpi_bytes(const struct train *t)
 {
     return num_max_i64(0, shared_bytes() - t->leg.shared_bytes);
 }

@@ -101,7 +101,7 @@ void train_close(struct train *t);
 void train_say(const struct train *t, const char *line);
 int64_t train_resident_peak_bytes(void);
 /* Returns what MPI's shared memory has grown by since process_bytes were measured. */
-int64_t train_segments_bytes(const struct train *t);
+int64_t train_mpi_bytes(const struct train *t);
 /* Do the ranks' devices exchange data among themselves? */
 static inline bool train_exchanges(const struct train *t)
 {

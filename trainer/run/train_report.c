@@ -81,7 +81,7 @@ int train_report_make(struct train *t, const struct record_step *last, struct tr
                       struct err *err)
 {
     double peak_bytes = (double)train_resident_peak_bytes(),
-           most[2] = {peak_bytes, peak_bytes - (double)train_segments_bytes(t)};
+           most[2] = {peak_bytes, peak_bytes - (double)train_mpi_bytes(t)};
     int rc = comm_max(t->conf->world, most, 2, err);
     out->next_step = t->next_step;
     out->loss = last->loss;
@@ -96,14 +96,14 @@ int train_report_make(struct train *t, const struct record_step *last, struct tr
     out->taken_bytes = dev->peak_bytes;
     out->taken_pinned_bytes = dev->host_peak_bytes;
     out->peak_bytes = (int64_t)most[0];
-    out->segments_bytes = (int64_t)(most[0] - most[1]);
-    char line[160], planned[32], peak[32], segments[32];
+    out->mpi_bytes = (int64_t)(most[0] - most[1]);
+    char line[160], planned[32], peak[32], messages[32];
     int n = snprintf(line, sizeof line, "memory of a rank: planned %s, resident at most %s",
                      num_format_bytes(out->planned_bytes, planned, sizeof planned),
                      num_format_bytes(out->peak_bytes, peak, sizeof peak));
-    if (out->segments_bytes > 0)
+    if (out->mpi_bytes > 0)
         snprintf(line + n, sizeof line - (size_t)n, ", of which MPI's messages took %s",
-                 num_format_bytes(out->segments_bytes, segments, sizeof segments));
+                 num_format_bytes(out->mpi_bytes, messages, sizeof messages));
     train_say(t, line);
     return rc;
 }
