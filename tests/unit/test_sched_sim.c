@@ -437,7 +437,8 @@ static uint64_t simulate(uint64_t seed, int jobs_n, bool counted, struct many *m
     struct sched_jobs jobs = {0};
     int of[SCHED_NODE_FAIL + 1] = {0};
     char seconds[24];
-    *m = (struct many){.seed = seed};
+    memset(m, 0, sizeof *m);
+    m->seed = seed;
     conf.seed = seed, conf.nodes = NODES, conf.cores_per_node = CORES;
     conf.partitions = modes, conf.n_partitions = 4;
     conf.noise = 0.1, conf.node_mean_s = 3e7, conf.requeue_delay_s = 120;

@@ -40,8 +40,9 @@ struct meter_mark meter_begin(struct meter *m)
 {
     struct meter_mark at = {0};
     if (m) {
-        at = (struct meter_mark){clock_mono_s(), m->inner_s, m->marks.dev ? 0 : clock_cpu_s(),
-                                 m->inner_cpu_s};
+        at = (struct meter_mark){clock_mono_s(), m->inner_s, 0, m->inner_cpu_s};
+        if (!m->marks.dev)
+            at.start_cpu_s = clock_cpu_s();
         m->inner_s = m->inner_cpu_s = 0;
     }
     return at;
@@ -53,7 +54,8 @@ void meter_span_add(struct meter *m, struct meter_span s)
         m->spans[m->n++ % m->room] = s;
 }
 
-/* Adds the CPU time of a call that ends. */
+/* Adds the CPU time of a call that ends. That clock is read within the call's wall time, or what its
+ * readings take would be nobody's. */
 static void cpu_end(struct meter *m, const struct meter_mark *at, enum meter_kind kind)
 {
     double took = clock_cpu_s() - at->start_cpu_s;
@@ -65,11 +67,13 @@ void meter_end(struct meter *m, struct meter_mark at, enum meter_kind kind, int6
 {
     if (!m)
         return;
+    if (!m->marks.dev)
+        cpu_end(m, &at, kind);
     double now = clock_mono_s(), took = now - at.start_s;
     if (m->marks.dev)
         marks_host_add(m, kind, at.start_s, now);
     else
-        cpu_end(m, &at, kind), m->seconds[kind] += took - m->inner_s;
+        m->seconds[kind] += took - m->inner_s;
     m->calls[kind]++;
     m->inner_s = at.inner_s + took;
     meter_span_add(m, (struct meter_span){
