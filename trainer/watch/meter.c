@@ -54,8 +54,8 @@ void meter_span_add(struct meter *m, struct meter_span s)
         m->spans[m->n++ % m->room] = s;
 }
 
-/* Adds the CPU time of a call that ends. That clock is read within the call's wall time, or what its
- * readings take would be nobody's. */
+/* Adds the CPU time of a call that ends. That clock is read within the call's wall time, or what
+ * its readings take would be nobody's. */
 static void cpu_end(struct meter *m, const struct meter_mark *at, enum meter_kind kind)
 {
     double took = clock_cpu_s() - at->start_cpu_s;
