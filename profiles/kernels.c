@@ -73,6 +73,7 @@ static const struct pattern own[] = {
     {"attn_bwd_q", KERNEL_ATTENTION}, {"attn_bwd_k", KERNEL_ATTENTION},
     {"attn_delta", KERNEL_ATTENTION}, {"lse_merge", KERNEL_ATTENTION},
     {"attn_home", KERNEL_ATTENTION}, {"attn_lay", KERNEL_ATTENTION},
+    {"attn_short_fwd", KERNEL_ATTENTION}, {"attn_short_bwd", KERNEL_ATTENTION},
     {"adaln_fwd", KERNEL_NORM}, {"adaln_bwd", KERNEL_NORM}, {"adaln_sums", KERNEL_NORM},
     {"headnorm_fwd", KERNEL_NORM}, {"headnorm_bwd", KERNEL_NORM}, {"headnorm_dgain", KERNEL_NORM},
     {"act_fwd", KERNEL_ELEMENTWISE}, {"act_bwd", KERNEL_ELEMENTWISE},

@@ -27,7 +27,7 @@ share() { # CATEGORY FILE LEAST MOST: of one rank's, which are in the file that 
         BEGIN { r = a / one; printf "%.3f", r; exit !(one > 0 && r >= least && r <= most) }'
 }
 resident() { # [RANKS]: over what the plan says
-    awk -v a="$(number peak_bytes)" -v b="$(number planned_bytes)" -v s="$(number segments_bytes)" \
+    awk -v a="$(number peak_bytes)" -v b="$(number planned_bytes)" -v s="$(number mpi_bytes)" \
         -v n="${1:-2}" '
         BEGIN { r = (a - s) / b; printf "%.3f", r
             exit !(b > 0 && r < 1.05 && r > 0.95 && s != "" && s <= n * 4198400) }'
