@@ -189,7 +189,7 @@ static double message_s(const struct cost_comm *c, enum traffic_kind kind, doubl
     return count * (steps_of(kind, ranks) * c->latency_s + bytes / c->bytes_s);
 }
 
-/* What a step is priced from, once for a layout. */
+/* A step is priced from this, which is made once for a layout. */
 struct pricing {
     const struct cost_spec *spec;
     const struct cost_rates *r;
@@ -344,7 +344,7 @@ static double optimizer_s(const struct pricing *p, const struct work_stage *s)
            normed * f / p->r->norm_bytes;
 }
 
-/* What all stages together do. */
+/* These are sums over all stages. */
 struct total { double all, computes, optimizer; };
 
 /* Returns how much longer the step takes because ranks share the machine. */

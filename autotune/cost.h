@@ -92,7 +92,7 @@ struct cost_spec {
 int cost_spec_open(struct cost_spec *spec, struct err *err);
 /* Accounts for the work of a layout. */
 void cost_work(const struct cost_spec *spec, const struct layout *l, struct work *out);
-/* What operations of a part do: FLOPs and bytes, as cost_pair counts them. */
+/* Operations of a part do this much: FLOPs and bytes, as cost_pair counts them. */
 struct cost_sums { double gemm_flops, gemm_bytes, attn_flops[2], attn_bytes[2], bytes; };
 struct cost_sums cost_part_sums(const struct work *w, enum work_part_id part);
 

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* What CUDA's libraries take a process, as loading them showed. */
+/* CUDA's libraries take a process so much, as loading them showed. */
 enum { GPU_LIBRARY_BYTES = 155000000 };
 
 static double bytes_of(const struct buffer_list *list, enum buffer_category category)
