@@ -12,10 +12,10 @@
 #include "base/num.h"
 #include "launcher/cmd/cmd.h"
 #include "launcher/run/guard.h"
-#include "launcher/run/step_lines.h"
 #include "launcher/run/waits.h"
 #include "launcher/run/wrap_rate.h"
 #include "launcher/run/wrapped.h"
+#include "profiles/step_lines.h"
 
 static const char *const notices[] = {"USR1", "USR2", "TERM", "INT", "HUP", "none", NULL};
 static const int notice_signals[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP, 0};

@@ -11,7 +11,7 @@
 #ifndef LAUNCHER_RUN_STEP_ROWS_H
 #define LAUNCHER_RUN_STEP_ROWS_H
 
-#include "launcher/run/step_lines.h"
+#include "profiles/step_lines.h"
 
 struct step_row {
     /* It covers the steps behind `from` up to `done` steps. from -1: not yet known. */

@@ -1,4 +1,4 @@
-#include "launcher/run/step_lines.h"
+#include "profiles/step_lines.h"
 
 #include <math.h>
 #include <regex.h>

@@ -14,8 +14,8 @@
  * Lightning's bar counts batches: its steps are optimizer steps where none are accumulated. Where
  * it does not know how many an epoch has, the first epoch's are known alone.
  */
-#ifndef LAUNCHER_RUN_STEP_LINES_H
-#define LAUNCHER_RUN_STEP_LINES_H
+#ifndef PROFILES_STEP_LINES_H
+#define PROFILES_STEP_LINES_H
 
 #include <stdbool.h>
 #include <stddef.h>
