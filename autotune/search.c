@@ -95,6 +95,61 @@ static bool can_be_tried(const struct search *s, int64_t i)
     return i >= 0 && s->items[i].state == TRIAL_UNTRIED && search_fits(s, i);
 }
 
+/* Writes the share of a layout's step that each term has, as it is predicted. Returns the step. */
+static double shares_of(const struct search *s, int64_t i, double shares[COST_TERMS],
+                        double *log_sd)
+{
+    double step_s = search_predict(s, i, shares, log_sd), sum = 0;
+    for (int t = 0; t < COST_TERMS; t++)
+        sum += shares[t];
+    for (int t = 0; t < COST_TERMS && sum > 0; t++)
+        shares[t] /= sum;
+    return step_s;
+}
+
+/* Returns the variance of what no term explains of a layout's time, as a logarithm: learnt from how
+ * far the fit stays from what was measured. */
+static double unexplained(const struct cost_fit *f)
+{
+    static const double PRIOR_SD = 0.02;
+    double squares = PRIOR_SD * PRIOR_SD;
+    for (int64_t i = 0; i < f->n; i++) {
+        double off = f->log_measured[i] - log(cost_step(f, f->terms[i], NULL, NULL));
+        squares += off * off;
+    }
+    return squares / (double)(1 + f->n);
+}
+
+/* The best layout that was measured: what others are held against. */
+struct rival { double step_s, measured_s, unexplained, shares[COST_TERMS]; };
+
+static struct rival rival_of(const struct search *s)
+{
+    struct rival best = {0};
+    if (s->best >= 0) {
+        best.measured_s = s->items[s->best].measured_s;
+        best.step_s = shares_of(s, s->best, best.shares, NULL);
+        best.unexplained = unexplained(&s->fit);
+    }
+    return best;
+}
+
+/* Predicts a layout beside the best, once there is one. An error that both share cannot set them
+ * apart, so *log_sd is how far their difference may be off: by the terms in whose shares they
+ * differ, and by what no term explains. */
+static double predict_beside(const struct search *s, int64_t i, const struct rival *best,
+                             double *log_sd)
+{
+    double shares[COST_TERMS], step_s = shares_of(s, i, shares, log_sd), var = best->unexplained;
+    if (s->best < 0)
+        return step_s;
+    for (int t = 0; t < COST_TERMS; t++)
+        for (int u = 0; u < COST_TERMS; u++)
+            var += (shares[t] - best->shares[t]) * s->fit.cov[t][u] * (shares[u] - best->shares[u]);
+    *log_sd = sqrt(var);
+    return best->measured_s * step_s / best->step_s;
+}
+
 /* Returns the untried layout of the greatest expected improvement, of those whose optimistic end
  * beats the best by the margin; before anything was measured, that whose optimistic end is least;
  * -1 when there is none. new_degrees: looks only among those that differ from the first batch. */
@@ -103,10 +158,11 @@ static int64_t most_promising(const struct search *s, bool new_degrees)
     double most = -INFINITY,
            limit_s = s->best >= 0 ? s->items[s->best].measured_s * (1 - s->conf.margin) : INFINITY;
     int64_t at = -1;
+    struct rival best = rival_of(s);
     for (int64_t i = 0; i < (int64_t)s->n; i++) {
         if (!can_be_tried(s, i) || (new_degrees && !differs(s, &s->items[i].layout)))
             continue;
-        double log_sd, predicted_s = search_predict(s, i, NULL, &log_sd),
+        double log_sd, predicted_s = predict_beside(s, i, &best, &log_sd),
                        end_s = predicted_s * exp(-SEARCH_SIGMAS * log_sd);
         double worth = s->best >= 0 ? improvement(limit_s, predicted_s, log_sd) : -end_s;
         if (end_s <= limit_s && worth > most)

@@ -169,7 +169,8 @@ static void oom_rules_out(void **state)
  * is believed, and so is the machine's noise. */
 static void disturbed(void **state)
 {
-    struct search_item items[2] = {{.terms = {1}}, {.terms = {1.1}}};
+    struct search_item items[2] = {{.terms = {1}},
+                                   {.terms = {[COST_GEMM] = 0.9, [COST_CP] = 0.2}}};
     struct search_conf conf = {.max_trials = 2, .repeats = 2};
     const struct search_outcome odd = {.state = TRIAL_OK, .measured_s = 1.4, .fastest_s = 1};
     struct search s;
@@ -236,11 +237,12 @@ static void first_batch(void **state)
         items[i].layout = layouts[i];
         items[i].terms[COST_GEMM] = 1 - 0.01 * (double)i;
     }
-    items[5].terms[COST_GEMM] = 0.985;
+    items[5].terms[COST_GEMM] = 0.885, items[5].terms[COST_BUBBLE] = 0.1;
     search_init(&s, items, ARRAY_LEN(items), &conf);
     for (size_t k = 0; k < ARRAY_LEN(order); k++) {
         assert_int_equal(search_next(&s), order[k]);
-        tell(&s, order[k], items[order[k]].terms[COST_GEMM], 0);
+        tell(&s, order[k], items[order[k]].terms[COST_GEMM] + items[order[k]].terms[COST_BUBBLE],
+             0);
     }
     conf.baseline = NULL;
     search_init(&s, items, ARRAY_LEN(items), &conf);
@@ -248,6 +250,26 @@ static void first_batch(void **state)
     conf.baseline = &(struct layout){.tp = 4, .cp = 1, .pp = 1, .dp = 1, .mbs = 1};
     search_init(&s, items, ARRAY_LEN(items), &conf);
     assert_int_equal(s.baseline, -1);
+}
+
+/* A machine that is slower than its rates say is so for all layouts: one that is predicted to be
+ * slower than the best by terms of the same shares is not tried, one of other shares is. */
+static void shared_errors_cancel(void **state)
+{
+    struct search_item items[3] = {{.terms = {1}},
+                                   {.terms = {1.1}},
+                                   {.terms = {[COST_GEMM] = 0.7, [COST_TP] = 0.4}}};
+    struct search_conf conf = {.max_trials = 3, .repeats = 1};
+    struct search s;
+    (void)state;
+    plain_items(items, 3);
+    search_init(&s, items, 3, &conf);
+    assert_int_equal(search_next(&s), 0);
+    tell(&s, 0, 1.4, 0);
+    assert_int_equal(search_next(&s), 2);
+    tell(&s, 2, 1.6, 0);
+    assert_int_equal(search_next(&s), -1);
+    assert_int_equal(items[1].state, TRIAL_UNTRIED);
 }
 
 /* A layout whose trial was interrupted is tried again, but not for ever. */
@@ -328,6 +350,8 @@ int main(void)
                                        cmocka_unit_test(measures_again),
                                        cmocka_unit_test(interrupted), cmocka_unit_test(disturbed),
                                        cmocka_unit_test(contenders),
-                                       cmocka_unit_test(first_batch), cmocka_unit_test(classes)};
+                                       cmocka_unit_test(first_batch),
+                                       cmocka_unit_test(shared_errors_cancel),
+                                       cmocka_unit_test(classes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
