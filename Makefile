@@ -443,6 +443,9 @@ $(B)/obj/tests/unit/test_db_%.o: CFLAGS += $(CFLAGS_db)
 
 # of the recorder of a GPU's activity, what needs no GPU
 $(B)/tests/test_trainer_cupti_records: $(B)/obj/trainer/cupti/records.o
+# and of its buffers, with a CUPTI of the test's own
+$(B)/tests/test_trainer_cupti_recorder: \
+  $(patsubst %,$(B)/obj/shim/cupti/trainer/cupti/%.o,recorder records report)
 
 # what a GPU is asked by, on a machine that has one; see tests/gpu/visit
 GPU_BIN := $(patsubst tests/gpu/programs/%.c,$(B)/tests/gpu/%,$(wildcard tests/gpu/programs/*.c))

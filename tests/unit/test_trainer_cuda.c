@@ -9,6 +9,7 @@
 
 #include "base/philox.h"
 #include "trainer/ops/compute.h"
+#include "trainer/state/init.h"
 
 enum { ROWS = 133, COLS = 37 };
 
@@ -80,6 +81,60 @@ static void test_memory(void **state)
     compute_close(&c);
 }
 
+/* Draws a parameter from its element `first` on by an ops table, and brings it to the host. */
+static void first_values(struct compute *c, const struct param *p, int64_t first, void *out)
+{
+    struct err err = {0};
+    int64_t n = p->count - first, bytes = n * dtype_bytes(c->ops->stat);
+    void *at;
+    if (c->dev->alloc(c->dev, "first values", bytes, &at, &err) < 0)
+        fail_msg("%s", err.text);
+    struct ops_draw a = init_draw(p, 7, first, tensor_of(at, c->ops->stat, 1, n));
+    c->ops->draw(c->ops, c->stream, &a);
+    c->dev->copy(c->dev, out, at, bytes, DEV_D2H, c->stream);
+    if (c->dev->stream_sync(c->dev, c->stream, &err) < 0)
+        fail_msg("%s", err.text);
+    c->dev->free(c->dev, at);
+}
+
+/* First weights that the device draws have the bits of those that the host does: every parameter of
+ * a model, whole and from an odd place on. */
+static void first_weights(enum dtype dtype)
+{
+    static double here[1 << 18], there[1 << 18];
+    struct model m;
+    struct param_list list;
+    struct err err = {0};
+    struct compute cuda = {0}, cpu = {0};
+    int64_t drawn = 0;
+    if (model_load("stdit-tiny", &m, &err) < 0 || params_build(&m, &list, &err) < 0 ||
+        compute_open(&cpu, &(struct compute_conf){.dtype = dtype}, &err) < 0)
+        fail_msg("%s", err.text);
+    compute_must(&cuda, dtype);
+    for (int64_t i = 0; i < list.n; i++)
+        for (int64_t first = 0; first < list.items[i].count && first < 6; first += 5) {
+            const struct param *p = &list.items[i];
+            size_t bytes = (size_t)((p->count - first) * dtype_bytes(cpu.ops->stat));
+            assert_true(bytes <= sizeof here);
+            first_values(&cpu, p, first, here);
+            first_values(&cuda, p, first, there);
+            if (memcmp(here, there, bytes) != 0)
+                fail_msg("%s from element %d on has other bits", p->name, (int)first);
+            drawn += p->init == PARAM_NORMAL || p->init == PARAM_XAVIER;
+        }
+    assert_true(drawn > 20);
+    params_release(&list);
+    compute_close(&cuda);
+    compute_close(&cpu);
+}
+
+static void test_first_weights(void **state)
+{
+    (void)state;
+    first_weights(DTYPE_F64);
+    first_weights(DTYPE_BF16);
+}
+
 /* Names the library of the shim, which is built beside the folder of this program. */
 static void library_name(const char *self)
 {
@@ -95,6 +150,7 @@ int main(int argc, char **argv)
     (void)argc;
     library_name(argv[0]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_colsum),
-                                       cmocka_unit_test(test_memory)};
+                                       cmocka_unit_test(test_memory),
+                                       cmocka_unit_test(test_first_weights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
