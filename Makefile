@@ -547,6 +547,7 @@ check-slow: tests ## the long proofs: 310 kills of a training, 300 seeds of shot
 	@REEL_BIN=$(abspath $(B)) tests/slow/dist
 	@REEL_BIN=$(abspath $(B)) tests/slow/mpich
 	@REEL_BIN=$(abspath $(B)) tests/slow/oracle
+	@REEL_BIN=$(abspath $(B)) tests/slow/shim-draws
 	@REEL_BIN=$(abspath $(B)) tests/slow/gpu-pack
 	@REEL_BIN=$(abspath $(B)) tests/slow/visit
 
