@@ -66,7 +66,7 @@ const char *kernel_identifier(const char *name, char out[KERNEL_NAME_BYTES])
 
 struct pattern { const char *text; enum kernel_class class; };
 
-/* Lists identifiers of reel's own kernels, and the operations that its marks name. */
+/* Lists identifiers of reel's own kernels, and the operations that its ranges name. */
 static const struct pattern own[] = {
     {"gemm", KERNEL_GEMM},
     {"attn_fwd", KERNEL_ATTENTION}, {"attn_bwd", KERNEL_ATTENTION},
@@ -179,9 +179,9 @@ enum kernel_class kernel_class_of(const char *name)
     return c;
 }
 
-enum kernel_class kernel_class_marked(enum kernel_class by_name, enum kernel_class by_mark)
+enum kernel_class kernel_class_in_range(enum kernel_class by_name, enum kernel_class by_range)
 {
-    if (by_mark == KERNEL_OPTIMIZER && by_name < KERNEL_COMPUTES)
+    if (by_range == KERNEL_OPTIMIZER && by_name < KERNEL_COMPUTES)
         return KERNEL_OPTIMIZER;
-    return by_name == KERNEL_OTHER && by_mark < KERNEL_COMPUTES ? by_mark : by_name;
+    return by_name == KERNEL_OTHER && by_range < KERNEL_COMPUTES ? by_range : by_name;
 }

@@ -30,12 +30,12 @@ enum kernel_class {
 extern const char *const kernel_class_names[KERNEL_CLASSES];
 #define KERNEL_NONE_NAME "idle" /* stands beside these where times add up */
 
-/* Returns the class that a kernel's name tells, or that of a mark. A mark is what the program calls
- * the part that queued the kernel: "adamw", "Optimizer.step". */
+/* Returns the class that a kernel's name tells, or that of an NVTX range. A range has the name that
+ * the program gives to the part that queued the kernel: "adamw", "Optimizer.step". */
 enum kernel_class kernel_class_of(const char *name);
 /* Returns the class of a kernel by both: an update is one whatever kernels it is made of, and a
- * name that is not known gets the mark's class. */
-enum kernel_class kernel_class_marked(enum kernel_class by_name, enum kernel_class by_mark);
+ * name that is not known gets the range's class. */
+enum kernel_class kernel_class_in_range(enum kernel_class by_name, enum kernel_class by_range);
 /* Writes the identifier of a kernel, without what C++ adds to it: "gemm" for "_ZL4gemmIfEv6tensor"
  * and for "void gemm<float>(tensor)". Returns out. */
 enum { KERNEL_NAME_BYTES = 128 };

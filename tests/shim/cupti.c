@@ -1,6 +1,6 @@
 /* A stand-in for CUPTI's activity API, and for NVTX. The shim's runtime tells what it queues; an
  * activity's times are those at which the far device runs it. Records go into buffers that the
- * subscriber gives, as with CUPTI, and a mark is heard only where NVTX_INJECTION64_PATH stood when
+ * subscriber gives, as with CUPTI, and a range is heard only where NVTX_INJECTION64_PATH stood when
  * the first one was set.
  *
  * Environment: REEL_SHIM_PROFILER=NAME: another tool of this name holds CUPTI. REEL_SHIM_FAIL (see
@@ -28,7 +28,7 @@ static struct {
     CUpti_BuffersCallbackCompleteFunc complete;
     uint8_t *buffer;
     size_t size, used, dropped;
-    uint32_t calls, marks;
+    uint32_t calls, ranges;
 } cupti;
 
 static uint64_t now(void) { return (uint64_t)clock_mono_ns(); }
@@ -184,9 +184,9 @@ void shim_activity_end(struct dev_stream *s, struct shim_activity a)
         dev_far_queue(s, done, &p, sizeof p);
 }
 
-/* ---- marks ---- */
+/* ---- ranges ---- */
 
-static bool marks_lead(void)
+static bool ranges_lead(void)
 {
     static int lead = -1;
     if (lead < 0)
@@ -194,29 +194,29 @@ static bool marks_lead(void)
     return lead;
 }
 
-static uint32_t open_marks[64];
+static uint32_t open_ranges[64];
 static int depth;
 
 int nvtxRangePushA(const char *name)
 {
     union record r = {.marker = {
         .kind = CUPTI_ACTIVITY_KIND_MARKER, .flags = CUPTI_ACTIVITY_FLAG_MARKER_START,
-        .timestamp = now(), .id = ++cupti.marks, .objectId.pt.threadId = thread()}};
-    if (!marks_lead())
+        .timestamp = now(), .id = ++cupti.ranges, .objectId.pt.threadId = thread()}};
+    if (!ranges_lead())
         return -2;
     r.marker.name = strdup(name); /* as with CUPTI, it stays */
-    open_marks[depth % 64] = cupti.marks;
+    open_ranges[depth % 64] = cupti.ranges;
     record_put(&r);
     return depth++;
 }
 
 int nvtxRangePop(void)
 {
-    if (!marks_lead() || depth == 0)
+    if (!ranges_lead() || depth == 0)
         return -2;
     union record r = {.marker = {
         .kind = CUPTI_ACTIVITY_KIND_MARKER, .flags = CUPTI_ACTIVITY_FLAG_MARKER_END,
-        .timestamp = now(), .id = open_marks[--depth % 64], .objectId.pt.threadId = thread()}};
+        .timestamp = now(), .id = open_ranges[--depth % 64], .objectId.pt.threadId = thread()}};
     record_put(&r);
     return depth;
 }

@@ -198,7 +198,7 @@ static void identifiers(void **state)
 
 static void names(void **state)
 {
-    static const struct { const char *name, *mark; enum kernel_class want; } rows[] = {
+    static const struct { const char *name, *range; enum kernel_class want; } rows[] = {
         {"_ZL4copyIfEv6tensorS0_", "", KERNEL_COPY},
         {"_ZL6normalIfEv10ops_normal", "", KERNEL_ELEMENTWISE},
         {"_ZL9adaln_fwdIfEv9ops_adaln", "", KERNEL_NORM},
@@ -241,7 +241,7 @@ static void names(void **state)
         {"ncclSymkDevKernel_AllReduce_RSxLDMC_AGxSTMC_sum_f32", "", KERNEL_COMMUNICATION},
         {"void my_kernel<float>(int)", "", KERNEL_OTHER},
         {"", "", KERNEL_OTHER},
-        /* what a mark adds */
+        /* what a range adds */
         {"void my_kernel<float>(int)", "adamw", KERNEL_OPTIMIZER},
         {"void my_kernel<float>(int)", "gemm", KERNEL_GEMM},
         {"void my_kernel<float>(int)", "forward", KERNEL_OTHER},
@@ -252,10 +252,10 @@ static void names(void **state)
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        enum kernel_class got = kernel_class_marked(kernel_class_of(rows[i].name),
-                                                    kernel_class_of(rows[i].mark));
+        enum kernel_class got = kernel_class_in_range(kernel_class_of(rows[i].name),
+                                                    kernel_class_of(rows[i].range));
         if (got != rows[i].want)
-            fail_msg("'%s', mark '%s': %s instead of %s", rows[i].name, rows[i].mark,
+            fail_msg("'%s', range '%s': %s instead of %s", rows[i].name, rows[i].range,
                      kernel_class_names[got], kernel_class_names[rows[i].want]);
     }
 }

@@ -30,8 +30,8 @@ const char *dev_cuda_name(const struct dev *d);
 /* Keeps a runtime's error for the next stream_sync; the first one stays. `what` is a literal. */
 void dev_cuda_fail(struct dev *d, cudaError_t e, const char *what);
 
-struct marks;
-struct marks *dev_cuda_marks(struct dev *d);
+struct ranges;
+struct ranges *dev_cuda_ranges(struct dev *d);
 
 enum {
     /* Sums over rows are made in parts, one a block of threads, and then added in their order: at

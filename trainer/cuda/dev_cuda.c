@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "trainer/cuda/cuda_priv.h"
-#include "trainer/cuda/marks.h"
+#include "trainer/cuda/ranges.h"
 
 /* A watched wait looks again after so long: a little of what it took, so that its end is seen
  * soon. */
@@ -32,7 +32,7 @@ struct cuda {
     cudaError_t kept; /* the first error of a queued call */
     const char *kept_what;
     struct err given_up; /* why a wait was ended by whoever watches; code 0: none was */
-    struct marks marks;
+    struct ranges ranges;
     cudaError_t before_graph; /* what was kept when one began to be recorded */
 };
 
@@ -418,9 +418,9 @@ static void cuda_graph_free(struct dev *d, struct dev_graph *g)
 
 /* ---- for profilers ---- */
 
-struct marks *dev_cuda_marks(struct dev *d) { return &cuda_of(d)->marks; }
+struct ranges *dev_cuda_ranges(struct dev *d) { return &cuda_of(d)->ranges; }
 
-static void cuda_mark_step(struct dev *d, int64_t step) { marks_step(&cuda_of(d)->marks, step); }
+static void cuda_range_step(struct dev *d, int64_t step) { ranges_step(&cuda_of(d)->ranges, step); }
 
 /* ---- life ---- */
 
@@ -467,7 +467,7 @@ static const struct dev table = {
     .copy = cuda_copy, .copy_2d = cuda_copy_2d, .fill = cuda_fill,
     .graph_begin = cuda_graph_begin, .graph_end = cuda_graph_end,
     .graph_launch = cuda_graph_launch, .graph_free = cuda_graph_free,
-    .mark_step = cuda_mark_step, .close = cuda_close,
+    .range_step = cuda_range_step, .close = cuda_close,
 };
 
 /* Reads what the runtime tells of a GPU that this process may use. */

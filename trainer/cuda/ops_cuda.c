@@ -3,17 +3,17 @@
 #include "trainer/cuda/attn_dnn_run.h"
 #include "trainer/cuda/cuda_priv.h"
 #include "trainer/cuda/gemm_lt.h"
-#include "trainer/cuda/marks.h"
+#include "trainer/cuda/ranges.h"
 
 /* Each call of the table queues an operation's kernels, under its name, and keeps an error of their
  * launch for the next stream_sync. */
 #define CALL(op, args)                                                                 \
     static void op_##op(struct ops *o, struct dev_stream *s, const struct args *a)     \
     {                                                                                  \
-        struct marks *m = dev_cuda_marks(o->dev);                                      \
-        marks_op_begin(m, o->layer, o->backward, #op);                                 \
+        struct ranges *r = dev_cuda_ranges(o->dev);                                    \
+        ranges_op_begin(r, o->layer, o->backward, #op);                                \
         kernel_##op((struct ops_cuda *)o, s->cuda, a);                                 \
-        marks_op_end(m);                                                               \
+        ranges_op_end(r);                                                               \
         dev_cuda_fail(o->dev, cudaGetLastError(), #op);                                \
     }
 OPS_LIST(CALL)

@@ -7,8 +7,8 @@
  * and calls InitializeInjection (CUPTI documentation, "CUPTI injection"). By LD_PRELOAD the library
  * sets that variable itself, so that a process without CUDA is left alone. Recording begins there
  * and ends when the process exits, or REEL_CUPTI_FOR seconds after it has waited REEL_CUPTI_AFTER
- * seconds. Then activity-RANK.json stands in the folder. Stretches that the program marks with NVTX
- * and names "step..." are its steps; without any, all that was recorded counts as one.
+ * seconds. Then activity-RANK.json stands in the folder. NVTX ranges
+ * that the program names "step..." are its steps; without any, all that was recorded is one.
  *
  * It never ends the program it is in: what fails is one sentence on stderr. */
 #include <cupti.h>
@@ -30,9 +30,9 @@ SHOWN int InitializeInjection(void);
 static pthread_once_t ended = PTHREAD_ONCE_INIT;
 static pid_t owner; /* a child that it forks is not recorded */
 
-/* Has the program's marks come to CUPTI, unless they go to another library: NVTX loads the one that
- * the environment names, at the program's first mark (nvtx3/nvtxDetail/nvtxInit.h). */
-static void marks_lead(void)
+/* Has the program's ranges come to CUPTI, unless they go to another library: NVTX loads the one
+ * that the environment names, at the program's first range (nvtx3/nvtxDetail/nvtxInit.h). */
+static void ranges_lead(void)
 {
     CUptiResult (*cupti)(uint64_t *) = cuptiGetTimestamp;
     Dl_info info;
@@ -47,7 +47,7 @@ static int recording_begin(struct err *err)
     int rc;
     if ((rc = recorder_begin(err)) < 0)
         return rc;
-    marks_lead();
+    ranges_lead();
     return 0;
 }
 

@@ -44,9 +44,9 @@ static void CUPTIAPI buffer_give(uint8_t **buffer, size_t *bytes, size_t *most)
 static void marker_take(struct records *r, const CUpti_ActivityMarker2 *m)
 {
     if (m->flags & CUPTI_ACTIVITY_FLAG_MARKER_START)
-        records_mark_begin(r, m->id, m->objectId.pt.threadId, m->name, m->timestamp);
+        records_range_begin(r, m->id, m->objectId.pt.threadId, m->name, m->timestamp);
     else if (m->flags & CUPTI_ACTIVITY_FLAG_MARKER_END)
-        records_mark_end(r, m->id, m->timestamp);
+        records_range_end(r, m->id, m->timestamp);
 }
 
 static void call_take(struct records *r, const CUpti_ActivityAPI *a)
@@ -221,7 +221,7 @@ static int sums_make(const struct activity_facts *f, uint64_t to_ns, struct acti
     struct records *r = &rec.records;
     records_join(r);
     struct records_steps s = records_steps(r);
-    if (f->steps > 0 && !s.marked)
+    if (f->steps > 0 && !s.named)
         s = (struct records_steps){(int64_t)rec.from_ns, (int64_t)to_ns, f->steps, false};
     if (s.n == 0)
         return err_set(err, ERR_STATE, "nothing ran on a GPU while it was recorded");

@@ -8,7 +8,7 @@
 #include "trainer/watch/activity.h"
 
 /* Begin and end a recording, as activity.h says of the library. Without
- * marks, and with facts of no steps, all that was recorded is one. */
+ * ranges, and with facts of no steps, all that was recorded is one. */
 int recorder_begin(struct err *err);
 int recorder_end(const struct activity_facts *facts, const char *path, struct activity_result *out,
                  struct err *err);

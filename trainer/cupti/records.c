@@ -8,10 +8,10 @@ int records_open(struct records *r, struct err *err)
     *r = (struct records){
         .activities = calloc(RECORDS_ACTIVITIES, sizeof *r->activities),
         .calls = calloc(RECORDS_CALLS, sizeof *r->calls),
-        .marks = calloc(RECORDS_MARKS, sizeof *r->marks),
+        .ranges = calloc(RECORDS_RANGES, sizeof *r->ranges),
         .names = calloc(RECORDS_NAMES, sizeof *r->names),
         .slots = calloc(2 * RECORDS_NAMES, sizeof *r->slots)};
-    if (r->activities && r->calls && r->marks && r->names && r->slots &&
+    if (r->activities && r->calls && r->ranges && r->names && r->slots &&
         (r->names[0].text = strdup(""))) {
         r->names[0].class = KERNEL_OTHER;
         r->n_names = 1;
@@ -27,7 +27,7 @@ void records_close(struct records *r)
         free(r->names[i].text);
     free(r->activities);
     free(r->calls);
-    free(r->marks);
+    free(r->ranges);
     free(r->names);
     free(r->slots);
     *r = (struct records){0};
@@ -87,21 +87,21 @@ void records_call(struct records *r, uint32_t id, uint32_t thread, uint64_t at_n
             (struct record_call){.at_ns = (int64_t)at_ns, .id = id, .thread = thread};
 }
 
-void records_mark_begin(struct records *r, uint32_t id, uint32_t thread, const char *name,
+void records_range_begin(struct records *r, uint32_t id, uint32_t thread, const char *name,
                         uint64_t at_ns)
 {
-    if (has_room(r, r->n_marks, RECORDS_MARKS))
-        r->marks[r->n_marks++] = (struct record_mark){
+    if (has_room(r, r->n_ranges, RECORDS_RANGES))
+        r->ranges[r->n_ranges++] = (struct record_range){
             .start_ns = (int64_t)at_ns, .end_ns = INT64_MAX,
             .id = id, .thread = thread, .name = name_of(r, name)};
 }
 
-/* Ends the mark of this id: most often one of the last that were begun. */
-void records_mark_end(struct records *r, uint32_t id, uint64_t at_ns)
+/* Ends the range of this id: most often one of the last that were begun. */
+void records_range_end(struct records *r, uint32_t id, uint64_t at_ns)
 {
-    for (int64_t i = r->n_marks; i-- > 0;)
-        if (r->marks[i].id == id && r->marks[i].end_ns == INT64_MAX) {
-            r->marks[i].end_ns = (int64_t)at_ns;
+    for (int64_t i = r->n_ranges; i-- > 0;)
+        if (r->ranges[i].id == id && r->ranges[i].end_ns == INT64_MAX) {
+            r->ranges[i].end_ns = (int64_t)at_ns;
             return;
         }
 }
@@ -121,10 +121,10 @@ static int calls_by_id(const void *a, const void *b)
     return order(((const struct record_call *)a)->id, ((const struct record_call *)b)->id);
 }
 
-/* Orders marks so that one comes behind those which enclose it. */
-static int marks_by_time(const void *a, const void *b)
+/* Orders ranges so that one comes behind those which enclose it. */
+static int ranges_by_time(const void *a, const void *b)
 {
-    const struct record_mark *x = a, *y = b;
+    const struct record_range *x = a, *y = b;
     if (x->thread != y->thread)
         return order(x->thread, y->thread);
     return x->start_ns != y->start_ns ? order(x->start_ns, y->start_ns)
@@ -136,10 +136,10 @@ static bool begins(const struct records *r, uint32_t name, const char *with)
     return strncmp(r->names[name].text, with, strlen(with)) == 0;
 }
 
-enum { DEPTH = 64 }; /* of marks within marks; deeper ones are left out */
-struct nest { const struct record_mark *open[DEPTH]; int depth; };
+enum { DEPTH = 64 }; /* of ranges within ranges; deeper ones are left out */
+struct nest { const struct record_range *open[DEPTH]; int depth; };
 
-/* Leaves the marks that are over at a moment, or of another thread. */
+/* Leaves the ranges that are over at a moment, or of another thread. */
 static void nest_leave(struct nest *s, uint32_t thread, int64_t at_ns)
 {
     while (s->depth > 0 && (s->open[s->depth - 1]->thread != thread ||
@@ -149,28 +149,28 @@ static void nest_leave(struct nest *s, uint32_t thread, int64_t at_ns)
 
 static void call_name(const struct records *r, const struct nest *s, struct record_call *c)
 {
-    c->mark = s->depth > 0 ? s->open[s->depth - 1]->name : 0;
+    c->range = s->depth > 0 ? s->open[s->depth - 1]->name : 0;
     c->layer = 0;
     for (int i = s->depth; i-- > 0 && !c->layer;)
         if (begins(r, s->open[i]->name, "layer"))
             c->layer = s->open[i]->name;
 }
 
-/* Gives each call the innermost mark of its thread that it lies in, and its layer. */
+/* Gives each call the innermost range of its thread that it lies in, and its layer. */
 static void calls_name(struct records *r)
 {
     struct nest s = {0};
     int64_t m = 0;
     qsort(r->calls, (size_t)r->n_calls, sizeof *r->calls, calls_by_time);
-    qsort(r->marks, (size_t)r->n_marks, sizeof *r->marks, marks_by_time);
+    qsort(r->ranges, (size_t)r->n_ranges, sizeof *r->ranges, ranges_by_time);
     for (int64_t i = 0; i < r->n_calls; i++) {
         struct record_call *c = &r->calls[i];
-        for (; m < r->n_marks && (r->marks[m].thread < c->thread ||
-                                  (r->marks[m].thread == c->thread &&
-                                   r->marks[m].start_ns <= c->at_ns)); m++) {
-            nest_leave(&s, r->marks[m].thread, r->marks[m].start_ns);
+        for (; m < r->n_ranges && (r->ranges[m].thread < c->thread ||
+                                  (r->ranges[m].thread == c->thread &&
+                                   r->ranges[m].start_ns <= c->at_ns)); m++) {
+            nest_leave(&s, r->ranges[m].thread, r->ranges[m].start_ns);
             if (s.depth < DEPTH)
-                s.open[s.depth++] = &r->marks[m];
+                s.open[s.depth++] = &r->ranges[m];
         }
         nest_leave(&s, c->thread, c->at_ns);
         call_name(r, &s, c);
@@ -181,7 +181,7 @@ static enum kernel_class class_of(const struct records *r, const struct record_a
 {
     if (a->kind != RECORD_KERNEL)
         return a->kind == RECORD_PEER_COPY ? KERNEL_COMMUNICATION : KERNEL_COPY;
-    return kernel_class_marked(r->names[a->name].class, r->names[a->mark].class);
+    return kernel_class_in_range(r->names[a->name].class, r->names[a->range].class);
 }
 
 void records_join(struct records *r)
@@ -193,7 +193,7 @@ void records_join(struct records *r)
         const struct record_call key = {.id = a->call},
                                  *c = bsearch(&key, r->calls, (size_t)r->n_calls, sizeof *c,
                                               calls_by_id);
-        a->mark = c ? c->mark : 0;
+        a->range = c ? c->range : 0;
         a->layer = c ? c->layer : 0;
         a->class = class_of(r, a);
     }
@@ -211,10 +211,10 @@ static void steps_widen(struct records_steps *s, int64_t from_ns, int64_t to_ns)
 struct records_steps records_steps(const struct records *r)
 {
     struct records_steps s = {0};
-    for (int64_t i = 0; i < r->n_marks; i++)
-        if (begins(r, r->marks[i].name, "step") && r->marks[i].end_ns != INT64_MAX)
-            steps_widen(&s, r->marks[i].start_ns, r->marks[i].end_ns);
-    if ((s.marked = s.n > 0))
+    for (int64_t i = 0; i < r->n_ranges; i++)
+        if (begins(r, r->ranges[i].name, "step") && r->ranges[i].end_ns != INT64_MAX)
+            steps_widen(&s, r->ranges[i].start_ns, r->ranges[i].end_ns);
+    if ((s.named = s.n > 0))
         return s;
     for (int64_t i = 0; i < r->n_activities; i++)
         steps_widen(&s, r->activities[i].start_ns, r->activities[i].end_ns);

@@ -1,14 +1,14 @@
 /* records: what CUPTI told of one recording, in memory of a fixed size, and what follows from it.
  *
  * Three lists: activities of the device (kernels, copies, fills), calls by which the host queued
- * them, and marks, the stretches of a thread that the program named. A call lies in marks by its
- * thread and time, and an activity has its call's: so a kernel is told by the operation and the
- * layer that queued it, though it ran later. A mark whose name begins with "layer" is a layer, one
- * that begins with "step" a step; the innermost mark is the operation.
+ * them, and NVTX ranges, the stretches of a thread that the program named. A call lies in ranges by
+ * its thread and time, and an activity has its call's: so a kernel is told by the operation and the
+ * layer that queued it, though it ran later. A range whose name begins with "layer" is a layer, one
+ * that begins with "step" a step; the innermost range is the operation.
  *
  *     struct records r;
  *     records_open(&r, err);
- *     records_activity(&r, ...); records_call(&r, ...); records_mark_begin(&r, ...);
+ *     records_activity(&r, ...); records_call(&r, ...); records_range_begin(&r, ...);
  *     records_join(&r);
  *     r.activities[i].class
  *     records_close(&r);
@@ -25,7 +25,7 @@
 enum {
     RECORDS_ACTIVITIES = 1 << 20, /* 20 steps of a model of 7 G parameters, in 16 micro-batches */
     RECORDS_CALLS = 1 << 21,
-    RECORDS_MARKS = 1 << 20,
+    RECORDS_RANGES = 1 << 20,
     RECORDS_NAMES = 1 << 14,
 };
 
@@ -35,21 +35,21 @@ enum record_kind { RECORD_KERNEL, RECORD_COPY, RECORD_PEER_COPY };
 struct record_activity {
     int64_t start_ns, end_ns;
     uint32_t call;                 /* the correlation id of the call that queued it */
-    uint32_t name, mark, layer;
+    uint32_t name, range, layer;
     enum record_kind kind;
     enum kernel_class class;       /* by records_join */
 };
-struct record_call { int64_t at_ns; uint32_t id, thread, mark, layer; };
-struct record_mark { int64_t start_ns, end_ns; uint32_t id, thread, name; };
+struct record_call { int64_t at_ns; uint32_t id, thread, range, layer; };
+struct record_range { int64_t start_ns, end_ns; uint32_t id, thread, name; };
 struct record_name { char *text; enum kernel_class class; };
 
 struct records {
     struct record_activity *activities;
     struct record_call *calls;
-    struct record_mark *marks;
+    struct record_range *ranges;
     struct record_name *names;
     uint32_t *slots; /* [2 RECORDS_NAMES] of a hash table: numbers of names; 0 is none */
-    int64_t n_activities, n_calls, n_marks, n_names;
+    int64_t n_activities, n_calls, n_ranges, n_names;
     int64_t dropped;     /* what found no room here */
     int64_t overhead_ns;
 };
@@ -61,17 +61,17 @@ void records_close(struct records *r); /* safe on a zeroed struct */
 void records_activity(struct records *r, enum record_kind kind, const char *name, uint64_t start_ns,
                       uint64_t end_ns, uint32_t call);
 void records_call(struct records *r, uint32_t id, uint32_t thread, uint64_t at_ns);
-void records_mark_begin(struct records *r, uint32_t id, uint32_t thread, const char *name,
+void records_range_begin(struct records *r, uint32_t id, uint32_t thread, const char *name,
                         uint64_t at_ns);
-void records_mark_end(struct records *r, uint32_t id, uint64_t at_ns);
+void records_range_end(struct records *r, uint32_t id, uint64_t at_ns);
 
-/* Gives each activity its marks and class. A mark that was not ended lasts. Calls and marks lose
+/* Gives each activity its ranges and class. A range that was not ended lasts. Calls and ranges lose
  * their order. */
 void records_join(struct records *r);
-/* Finds the stretch from the first step's start to the last one's end, by the marks, and how many
- * there are. Without such marks it is from the first activity to the end of the last, as one
+/* Finds the stretch from the first step's start to the last one's end, by the ranges, and how many
+ * there are. Without such ranges it is from the first activity to the end of the last, as one
  * step. */
-struct records_steps { int64_t from_ns, to_ns, n; bool marked; };
+struct records_steps { int64_t from_ns, to_ns, n; bool named; };
 struct records_steps records_steps(const struct records *r);
 
 #endif

@@ -10,7 +10,7 @@ enum { LISTED = 60 }; /* kernels, operations or layers, those that take longest 
 
 /* ---- the longest ---- */
 
-/* What all activities of one name, or of one mark, came to. */
+/* What all activities of one name, or of one range, came to. */
 struct total {
     uint32_t name;
     int64_t calls, ns;
@@ -24,7 +24,7 @@ static int longest_first(const void *a, const void *b)
 }
 
 static uint32_t kernel_key(const struct record_activity *a) { return a->name; }
-static uint32_t mark_key(const struct record_activity *a) { return a->mark; }
+static uint32_t range_key(const struct record_activity *a) { return a->range; }
 static uint32_t layer_key(const struct record_activity *a) { return a->layer; }
 
 /* Adds activities up by name. Returns how many names there are; they come first, in order. */
@@ -106,7 +106,7 @@ static void report_put(const struct records *r, const struct activity_facts *fac
     json_put_int(&o, "dropped", result->dropped);
     json_put_num(&o, "overhead_s", result->overhead_s);
     totals_put(r, "kernels", kernel_key, result->steps, totals, &o);
-    totals_put(r, "operations", mark_key, result->steps, totals, &o);
+    totals_put(r, "operations", range_key, result->steps, totals, &o);
     totals_put(r, "layers", layer_key, result->steps, totals, &o);
     json_obj_end(&o);
     str_addc(text, '\n');

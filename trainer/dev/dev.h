@@ -116,9 +116,10 @@ struct dev {
     void (*graph_launch)(struct dev *d, struct dev_graph *g, struct dev_stream *s);
     void (*graph_free)(struct dev *d, struct dev_graph *g);
 
-    /* Tells profilers that what is queued from here on is a step's; -1: no step's. Operations, and
-     * the layers that they are of, tell it themselves. NULL: no profiler knows this device. */
-    void (*mark_step)(struct dev *d, int64_t step);
+    /* Begins a step's range for profilers, of what is queued from here on; -1: it is no step's.
+     * Operations, and the layers that they are of, tell it themselves. NULL: no profiler knows this
+     * device. */
+    void (*range_step)(struct dev *d, int64_t step);
 
     void (*close)(struct dev *d);
 };

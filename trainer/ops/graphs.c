@@ -438,11 +438,11 @@ static void keep_free(struct dev *d, void *ptr)
     d->graphs->plain_dev.free(d, ptr);
 }
 
-static void keep_mark_step(struct dev *d, int64_t step)
+static void keep_range_step(struct dev *d, int64_t step)
 {
     flush(d->graphs);
-    if (d->graphs->plain_dev.mark_step)
-        d->graphs->plain_dev.mark_step(d, step);
+    if (d->graphs->plain_dev.range_step)
+        d->graphs->plain_dev.range_step(d, step);
 }
 
 /* ---- life ---- */
@@ -467,8 +467,8 @@ static void tables_replace(struct graphs *g)
     d->stream_sync = keep_stream_sync;
     d->event_record = keep_event_record, d->event_wait = keep_event_wait;
     d->free = keep_free;
-    if (d->mark_step)
-        d->mark_step = keep_mark_step;
+    if (d->range_step)
+        d->range_step = keep_range_step;
     d->graphs = g;
 }
 
@@ -506,7 +506,7 @@ void graphs_close(struct graphs *g)
     d->stream_sync = g->plain_dev.stream_sync;
     d->event_record = g->plain_dev.event_record, d->event_wait = g->plain_dev.event_wait;
     d->free = g->plain_dev.free;
-    d->mark_step = g->plain_dev.mark_step;
+    d->range_step = g->plain_dev.range_step;
     d->graphs = NULL;
     forgotten_free(g);
     for (int i = 0; i < REMEMBERED; i++)

@@ -142,7 +142,7 @@ int train_activity_run(struct train *t, struct train_report *out, struct err *er
     struct err why = {0}, not_said;
     bool begun = false;
     int rc;
-    if (!t->leg.compute.dev->mark_step || t->n_times == 0)
+    if (!t->leg.compute.dev->range_step || t->n_times == 0)
         return 0;
     if (comm_agree(world, begin(&library, &begun, &why), &why) < 0) {
         if (begun)

@@ -368,11 +368,11 @@ static void graphs_tell(struct train *t)
             why);
 }
 
-static void step_mark(const struct train *t, int64_t step)
+static void step_range(const struct train *t, int64_t step)
 {
     struct dev *dev = t->leg.compute.dev;
-    if (dev->mark_step)
-        dev->mark_step(dev, step);
+    if (dev->range_step)
+        dev->range_step(dev, step);
 }
 
 int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step *s,
@@ -386,7 +386,7 @@ int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step
     if (step == run_stage_first(t->run, run_stage_at(t->run, step)))
         t->spikes.n = 0;
     train_profile_step_begin(t);
-    step_mark(t, step);
+    step_range(t, step);
     struct meter_mark whole = meter_begin(t->leg.compute.dev->meter);
     *s = (struct record_step){
         .step = step, .started_at = clock_wall_s(), .lr = run_lr_at(t->run, step)};
@@ -395,7 +395,7 @@ int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step
         return err_step(step, rc, err);
     if (p.opt.nonfinite && (rc = pass_again(t, &share, step, facts.norm, s, &p, err)) < 0)
         return err_step(step, rc, err);
-    step_mark(t, -1);
+    step_range(t, -1);
     /* The host does not wait for what devices exchange, and nobody measures it. */
     s->comm_s = train_exchanges(t) ? NAN : comm_waited_s(t->conf->world) - waited;
     meter_span(t->leg.compute.dev->meter, whole, "step", step);
