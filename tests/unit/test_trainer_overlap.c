@@ -452,7 +452,7 @@ static void times_are_exclusive(void **state)
     double step_s[METER_KINDS];
     (void)state;
     must(meter_open(&m, 0, &err), &err);
-    struct meter_mark outer = meter_begin(&m), span = meter_begin(&m), inner = meter_begin(&m);
+    struct meter_start outer = meter_begin(&m), span = meter_begin(&m), inner = meter_begin(&m);
     clock_sleep_s(0.01);
     meter_end(&m, inner, METER_OP_gemm, -1);
     meter_span(&m, span, "layer", 0);

@@ -150,7 +150,7 @@ static int micro_batch(struct small *s, int64_t samples, struct err *err)
     struct batch batch;
     struct dit_result result;
     int rc;
-    struct meter_mark at = meter_begin(&s->meter);
+    struct meter_start at = meter_begin(&s->meter);
     if ((rc = loader_read(s->loader, 0, samples, 0, &batch, err)) < 0)
         return rc;
     meter_end(&s->meter, at, METER_DATA, -1);

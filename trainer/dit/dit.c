@@ -447,7 +447,7 @@ static void forward(struct dit *d)
     if (is_first(d))
         embed_fwd(d);
     for (int64_t l = d->slot->first; l < d->slot->end; l++) {
-        struct meter_mark at = meter_begin(d->dev->meter);
+        struct meter_start at = meter_begin(d->dev->meter);
         dit_use(d, l, l + 1 < d->slot->end ? l + 1 : after);
         dit_block_fwd(d, l);
         meter_span(d->dev->meter, at, "layer forward", l);
@@ -535,7 +535,7 @@ static void backward(struct dit *d)
         final_bwd(d);
     }
     for (int64_t l = d->slot->end - 1; l >= d->slot->first; l--) {
-        struct meter_mark at = meter_begin(d->dev->meter);
+        struct meter_start at = meter_begin(d->dev->meter);
         dit_use(d, l,
                 l > d->slot->first ? l - 1
                 : embed_again(d)   ? PARAM_LAYER_EMBED
@@ -564,7 +564,7 @@ int dit_failed(struct dit *d, struct err *err)
 int dit_begin(struct dit *d, int64_t slot, int64_t chunk, const struct batch *b, double inv_norm,
               struct err *err)
 {
-    struct meter_mark at = meter_begin(d->dev->meter);
+    struct meter_start at = meter_begin(d->dev->meter);
     chunk_take(d, slot, chunk);
     d->o->layer = PARAM_LAYER_EMBED;
     int rc = dit_stage(d, b, inv_norm, err);
@@ -598,7 +598,7 @@ struct tensor dit_gradient_out(struct dit *d, int64_t slot)
 
 void dit_chunk_forward(struct dit *d, int64_t slot)
 {
-    struct meter_mark at = meter_begin(d->dev->meter);
+    struct meter_start at = meter_begin(d->dev->meter);
     slot_take(d, slot);
     forward(d);
     if (is_last(d))
@@ -608,7 +608,7 @@ void dit_chunk_forward(struct dit *d, int64_t slot)
 
 void dit_chunk_backward(struct dit *d, int64_t slot)
 {
-    struct meter_mark at = meter_begin(d->dev->meter);
+    struct meter_start at = meter_begin(d->dev->meter);
     slot_take(d, slot);
     d->o->backward = true;
     backward(d);

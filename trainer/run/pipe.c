@@ -64,7 +64,7 @@ static void span_end(struct pipe *p, int kind)
     p->spans[p->n_spans++].kind = kind;
 }
 
-void pipe_mark(struct pipe *p)
+void pipe_behind_end(struct pipe *p)
 {
     span_end(p, -1);
 }

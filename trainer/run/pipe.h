@@ -13,7 +13,7 @@
  *     // micro-batches 0 .. step.micros-1, the gradients into the dit's units
  *     pipe_run(&p, &step, err);
  *     ...                           // what else is queued behind it
- *     pipe_mark(&p);                // the end of that
+ *     pipe_behind_end(&p);          // the end of that
  *     ...                           // what else the host can do meanwhile
  *     pipe_wait(&p, &result, err);
  *     pipe_close(&p);
@@ -42,7 +42,7 @@ struct pipe {
     struct pipe_step *steps;
     int64_t *holder;           /* [slots] chunk · most + micro, or -1 */
     struct comm_work *sent[2]; /* by kind */
-    /* of the present run: behind_s is what was queued between pipe_run and pipe_mark */
+    /* of the present run: behind_s is what was queued between pipe_run and pipe_behind_end */
     struct pipe_times { double stage_s, forward_s, backward_s, behind_s; } times;
     /* [schedule_length] and what is behind them; NULL where the device runs every call at once */
     struct pipe_span *spans;
@@ -76,7 +76,7 @@ int pipe_open(struct pipe *p, struct dit *d, const struct layout *l, struct layo
 void pipe_close(struct pipe *p); /* safe on a zeroed struct */
 int pipe_run(struct pipe *p, const struct pipe_task *w, struct err *err);
 /* Ends what behind_s measures. */
-void pipe_mark(struct pipe *p);
+void pipe_behind_end(struct pipe *p);
 /* Waits for the stream, with one sync, and gives the result. */
 int pipe_wait(struct pipe *p, struct pipe_result *out, struct err *err);
 

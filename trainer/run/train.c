@@ -139,7 +139,7 @@ static int validation_owed(struct train *t, bool *stop, struct err *err)
 /* Saves a checkpoint of the step just done, in the background when training goes on. */
 static int save_due(struct train *t, bool last, struct err *err)
 {
-    struct meter_mark at = meter_begin(t->leg.compute.dev->meter);
+    struct meter_start at = meter_begin(t->leg.compute.dev->meter);
     train_phase_set(t, "save");
     int rc = t->run->ckpt_async && !last ? train_save_begin(t, err) : train_state_save(t, err);
     train_phase_set(t, "step");

@@ -18,8 +18,8 @@ static void tick(void *ctx)
 
 int64_t train_profile_bytes(const struct train *t)
 {
-    int64_t marks = measured(t) && !t->leg.compute.dev->host_memory ? marks_bytes() : 0;
-    return marks + (t->conf->trace ? meter_bytes(METER_SPANS) : 0);
+    int64_t timed = measured(t) && !t->leg.compute.dev->host_memory ? meter_timed_bytes() : 0;
+    return timed + (t->conf->trace ? meter_bytes(METER_SPANS) : 0);
 }
 
 /* Tries, on rank 0 before the first step, whether the file can be made that is written after the

@@ -66,7 +66,7 @@ static int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *
     struct share *s = ctx;
     int64_t n, first = micro_first(s, micro, &n);
     double started = clock_mono_s();
-    struct meter_mark at = meter_begin(s->t->leg.compute.dev->meter);
+    struct meter_start at = meter_begin(s->t->leg.compute.dev->meter);
     struct err why = {0};
     (void)err;
     *out = (struct batch){0};
@@ -101,7 +101,7 @@ static void next_read(struct share *s, int64_t next)
     if (dev->host_memory || next >= t->end_step ||
         next >= run_stage_first(t->run, t->leg.end_stage))
         return;
-    struct meter_mark at = meter_begin(dev->meter);
+    struct meter_start at = meter_begin(dev->meter);
     struct share then = share_of(t, next);
     int64_t n, first = micro_first(&then, 0, &n);
     if (n > 0)
@@ -210,7 +210,7 @@ struct pass {
 enum { SUM_LOSS, SUM_LOSS_X0, SUM_STOP, SUM_FAILED, SUM_WRITTEN, SUM_SPACE_BACK };
 
 /* Begins to measure the optimizer, and ends it: a span, and the time that it took the host. */
-struct part { double at_s, waited_s; struct meter_mark mark; };
+struct part { double at_s, waited_s; struct meter_start began; };
 static struct part part_begin(const struct train *t)
 {
     return (struct part){clock_mono_s(), comm_waited_s(t->conf->world),
@@ -219,7 +219,7 @@ static struct part part_begin(const struct train *t)
 
 static double part_end(const struct train *t, const struct part *p, const char *name, int64_t step)
 {
-    meter_span(t->leg.compute.dev->meter, p->mark, name, step);
+    meter_span(t->leg.compute.dev->meter, p->began, name, step);
     return clock_mono_s() - p->at_s - (comm_waited_s(t->conf->world) - p->waited_s);
 }
 
@@ -234,7 +234,7 @@ static int gradients_make(struct train *t, struct share *share, double norm, str
     struct part part = part_begin(t);
     if ((rc = optim_sum(&t->leg.optim, err)) < 0)
         return rc;
-    pipe_mark(&t->leg.pipe);
+    pipe_behind_end(&t->leg.pipe);
     double took = part_end(t, &part, "sums of gradients", s->step);
     s->optim_s += t->leg.compute.dev->host_memory ? took : 0; /* else it was queued: behind_s */
     next_read(share, s->step + 1);
@@ -387,7 +387,7 @@ int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step
         t->spikes.n = 0;
     train_profile_step_begin(t);
     step_range(t, step);
-    struct meter_mark whole = meter_begin(t->leg.compute.dev->meter);
+    struct meter_start whole = meter_begin(t->leg.compute.dev->meter);
     *s = (struct record_step){
         .step = step, .started_at = clock_wall_s(), .lr = run_lr_at(t->run, step)};
     struct batch_facts facts = facts_of(&share);

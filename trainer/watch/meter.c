@@ -34,14 +34,14 @@ void meter_close(struct meter *m)
     *m = (struct meter){0};
 }
 
-/* ---- marks ---- */
+/* ---- beginnings and ends ---- */
 
-struct meter_mark meter_begin(struct meter *m)
+struct meter_start meter_begin(struct meter *m)
 {
-    struct meter_mark at = {0};
+    struct meter_start at = {0};
     if (m) {
-        at = (struct meter_mark){clock_mono_s(), m->inner_s, 0, m->inner_cpu_s};
-        if (!m->marks.dev)
+        at = (struct meter_start){clock_mono_s(), m->inner_s, 0, m->inner_cpu_s};
+        if (!m->timed.dev)
             at.start_cpu_s = clock_cpu_s();
         m->inner_s = m->inner_cpu_s = 0;
     }
@@ -56,22 +56,22 @@ void meter_span_add(struct meter *m, struct meter_span s)
 
 /* Adds the CPU time of a call that ends. That clock is read within the call's wall time, or what
  * its readings take would be nobody's. */
-static void cpu_end(struct meter *m, const struct meter_mark *at, enum meter_kind kind)
+static void cpu_end(struct meter *m, const struct meter_start *at, enum meter_kind kind)
 {
     double took = clock_cpu_s() - at->start_cpu_s;
     m->cpu_s[kind] += took - m->inner_cpu_s;
     m->inner_cpu_s = at->inner_cpu_s + took;
 }
 
-void meter_end(struct meter *m, struct meter_mark at, enum meter_kind kind, int64_t arg)
+void meter_end(struct meter *m, struct meter_start at, enum meter_kind kind, int64_t arg)
 {
     if (!m)
         return;
-    if (!m->marks.dev)
+    if (!m->timed.dev)
         cpu_end(m, &at, kind);
     double now = clock_mono_s(), took = now - at.start_s;
-    if (m->marks.dev)
-        marks_host_add(m, kind, at.start_s, now);
+    if (m->timed.dev)
+        meter_timed_host(m, kind, at.start_s, now);
     else
         m->seconds[kind] += took - m->inner_s;
     m->calls[kind]++;
@@ -82,7 +82,7 @@ void meter_end(struct meter *m, struct meter_mark at, enum meter_kind kind, int6
     });
 }
 
-void meter_span(struct meter *m, struct meter_mark at, const char *name, int64_t arg)
+void meter_span(struct meter *m, struct meter_start at, const char *name, int64_t arg)
 {
     if (!m)
         return;
@@ -97,8 +97,8 @@ void meter_span(struct meter *m, struct meter_mark at, const char *name, int64_t
 double meter_step(struct meter *m, double step_s, double seconds[METER_KINDS])
 {
     double sum = 0;
-    if (m->marks.dev)
-        marks_read(m);
+    if (m->timed.dev)
+        meter_timed_read(m);
     for (int k = 0; k < METER_KINDS; k++) {
         seconds[k] = m->seconds[k] - m->last[k];
         m->last[k] = m->seconds[k];
@@ -118,18 +118,18 @@ void meter_cpu_step(struct meter *m, double cpu_s[METER_KINDS])
 /* ---- measured calls ---- */
 
 /* A call under way: on a device that queues its number, on another one when it began. */
-struct measured { int64_t call; struct meter_mark at; };
+struct measured { int64_t call; struct meter_start at; };
 
 static struct measured call_begin(struct meter *m, const struct dev_stream *s)
 {
-    return m->marks.dev ? (struct measured){.call = marks_begin(m, s)}
+    return m->timed.dev ? (struct measured){.call = meter_timed_begin(m, s)}
                         : (struct measured){.at = meter_begin(m)};
 }
 
 static void call_end(struct meter *m, struct measured c, enum meter_kind kind)
 {
-    if (m->marks.dev)
-        marks_end(&m->marks, c.call, kind);
+    if (m->timed.dev)
+        meter_timed_end(&m->timed, c.call, kind);
     else
         meter_end(m, c.at, kind, -1);
 }
@@ -174,11 +174,11 @@ static void measured_dev_fill(struct dev *d, void *dst, uint8_t byte, int64_t by
 static void measured_event_wait(struct dev *d, struct dev_stream *s, struct dev_event *e)
 {
     struct meter *m = d->meter;
-    int64_t call = marks_begin(m, s);
+    int64_t call = meter_timed_begin(m, s);
     m->plain_dev.event_wait(d, s, e);
-    marks_end(&m->marks, call, METER_DEV_WAIT);
-    m->marks.wait = call;
-    m->marks.wait_s = clock_mono_s();
+    meter_timed_end(&m->timed, call, METER_DEV_WAIT);
+    m->timed.wait = call;
+    m->timed.wait_s = clock_mono_s();
 }
 
 /* ---- communication ---- */
@@ -189,19 +189,19 @@ void meter_progress(struct meter *m, struct comm *c)
         comm_progress(c);
         return;
     }
-    struct meter_mark at = meter_begin(m);
+    struct meter_start at = meter_begin(m);
     comm_progress(c);
     meter_end(m, at, METER_PROGRESS, -1);
 }
 
 /* Notes what a message had the host wait for, and the stream, while a device computes. */
-static void comm_mark(struct meter *m, int kind, const struct comm_times *t)
+static void comm_call(struct meter *m, int kind, const struct comm_times *t)
 {
-    struct meter_marks *k = &m->marks;
+    struct meter_timed *k = &m->timed;
     if (k->wait >= 0 && k->wait_s >= t->wait_s)
         k->calls[k->wait].kind = kind;
-    marks_host_add(m, kind, t->start_s, t->started_s);
-    marks_host_add(m, kind, t->wait_s, t->end_s);
+    meter_timed_host(m, kind, t->start_s, t->started_s);
+    meter_timed_host(m, kind, t->wait_s, t->end_s);
 }
 
 /* Adds an operation whose wait is over just now. Its start was in some earlier place, inside no
@@ -211,8 +211,8 @@ static void comm_traced(void *ctx, const struct comm *c, const struct comm_op *o
 {
     struct meter *m = ctx;
     int kind = METER_COMM + op->kind;
-    if (m->marks.dev)
-        comm_mark(m, kind, t);
+    if (m->timed.dev)
+        comm_call(m, kind, t);
     else
         m->seconds[kind] += t->started_s - t->start_s + t->end_s - t->wait_s;
     m->calls[kind]++;
@@ -234,7 +234,7 @@ int meter_attach(struct meter *m, struct ops *o, struct dev_stream *s, struct co
     BUG_ON(d->meter || m->ops);
     m->plain = *o;
     m->plain_dev = *d;
-    if (!d->host_memory && (rc = marks_open(&m->marks, d, &m->plain_dev, s, err)) < 0)
+    if (!d->host_memory && (rc = meter_timed_open(&m->timed, d, &m->plain_dev, s, err)) < 0)
         return rc;
     m->queues = m->queues || !d->host_memory;
     m->ops = o;
@@ -244,7 +244,7 @@ int meter_attach(struct meter *m, struct ops *o, struct dev_stream *s, struct co
     d->copy = measured_dev_copy;
     d->copy_2d = measured_dev_copy_2d;
     d->fill = measured_dev_fill;
-    if (m->marks.dev)
+    if (m->timed.dev)
         d->event_wait = measured_event_wait;
     d->meter = m;
     world->conf->trace = comm_traced;
@@ -264,7 +264,7 @@ void meter_detach(struct meter *m)
     o->dev->fill = m->plain_dev.fill;
     o->dev->event_wait = m->plain_dev.event_wait;
     o->dev->meter = NULL;
-    marks_close(&m->marks);
+    meter_timed_close(&m->timed);
     m->conf->trace = NULL;
     m->ops = NULL;
 }

@@ -6,13 +6,13 @@
  * ("other"). CPU time is measured beside it, which a busy machine does not make longer; that of
  * messages is not, as ranks wait in turn. meter_attach puts measured calls in the place of the
  * plain ones in the tables of device and operations. With a device that queues, a call's time is
- * the device's, and the host's doings count where the device idled (meter_marks.h); nothing waits
+ * the device's, and the host's doings count where the device idled (meter_timed.h); nothing waits
  * for a call. Spans go into a ring that is taken at set-up; when it is full the newest win. A meter
  * that is NULL measures nothing, so callers need not ask.
  *
  *     meter_open(&m, spans, err);                   // spans 0: no picture
  *     meter_attach(&m, ops, stream, world, err);    // from here on ops->dev->meter is m
- *     struct meter_mark at = meter_begin(m);
+ *     struct meter_start at = meter_begin(m);
  *     ...
  *     meter_end(m, at, METER_DATA, -1);
  *     meter_step(&m, step_s, per_step);             // the seconds of each kind since the last call
@@ -23,7 +23,7 @@
 
 #include "trainer/comm/comm.h"
 #include "trainer/ops/ops.h"
-#include "trainer/watch/meter_marks.h"
+#include "trainer/watch/meter_timed.h"
 
 #define METER_KIND(name, args) METER_OP_##name,
 enum meter_kind {
@@ -59,10 +59,10 @@ struct meter {
     struct dev plain_dev;
     struct ops *ops;           /* what it is attached to; NULL: nothing */
     struct comm_conf *conf;
-    struct meter_marks marks;
+    struct meter_timed timed;
     bool queues; /* it has measured a device that queues */
 };
-struct meter_mark { double start_s, inner_s, start_cpu_s, inner_cpu_s; };
+struct meter_start { double start_s, inner_s, start_cpu_s, inner_cpu_s; };
 
 /* Spans of a trace: 5 MiB hold some hundred steps of a small model, a few of a large one. */
 enum { METER_SPANS = 1 << 16 };
@@ -74,12 +74,12 @@ int meter_attach(struct meter *m, struct ops *o, struct dev_stream *s, struct co
                  struct err *err);
 void meter_detach(struct meter *m);
 
-struct meter_mark meter_begin(struct meter *m);
-void meter_end(struct meter *m, struct meter_mark at, enum meter_kind kind, int64_t arg);
+struct meter_start meter_begin(struct meter *m);
+void meter_end(struct meter *m, struct meter_start at, enum meter_kind kind, int64_t arg);
 /* Puts a span into the ring. */
 void meter_span_add(struct meter *m, struct meter_span s);
 /* Records a span that encloses others and has no time of its own. */
-void meter_span(struct meter *m, struct meter_mark at, const char *name, int64_t arg);
+void meter_span(struct meter *m, struct meter_start at, const char *name, int64_t arg);
 /* Calls comm_progress, and measures it when there is something to move. */
 void meter_progress(struct meter *m, struct comm *c);
 /* Gives seconds[k] of the step that ends here, which took step_s. Returns what share of it has a

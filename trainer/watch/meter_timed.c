@@ -1,4 +1,4 @@
-#include "trainer/watch/meter_marks.h"
+#include "trainer/watch/meter_timed.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -6,21 +6,21 @@
 #include "base/clock.h"
 #include "trainer/watch/meter.h"
 
-enum { MARKS = 1 << 13 }; /* calls, and doings of the host, that are noted at a time */
+enum { TIMED_MOST = 1 << 13 }; /* calls, and doings of the host, that are noted at a time */
 
-int64_t marks_bytes(void)
+int64_t meter_timed_bytes(void)
 {
-    return MARKS * (int64_t)(sizeof(struct marks_call) + sizeof(struct marks_host));
+    return TIMED_MOST * (int64_t)(sizeof(struct meter_call) + sizeof(struct meter_host));
 }
 
-static int events_take(struct meter_marks *k, struct err *err)
+static int events_take(struct meter_timed *k, struct err *err)
 {
     int rc;
     if ((rc = k->dev->event_new(k->dev, &k->base, err)) < 0)
         return rc;
     if ((rc = k->dev->event_new(k->dev, &k->end, err)) < 0)
         return rc;
-    for (int64_t i = 0; i < MARKS; i++) {
+    for (int64_t i = 0; i < TIMED_MOST; i++) {
         if ((rc = k->dev->event_new(k->dev, &k->calls[i].from, err)) < 0)
             return rc;
         if ((rc = k->dev->event_new(k->dev, &k->calls[i].to, err)) < 0)
@@ -30,7 +30,7 @@ static int events_take(struct meter_marks *k, struct err *err)
 }
 
 /* Begins anew at the present moment: the device has nothing to do. */
-static void base_set(struct meter_marks *k)
+static void base_set(struct meter_timed *k)
 {
     k->plain->event_record(k->dev, k->base, k->stream);
     k->plain->event_sync(k->dev, k->base);
@@ -39,13 +39,13 @@ static void base_set(struct meter_marks *k)
     k->wait = -1;
 }
 
-int marks_open(struct meter_marks *k, struct dev *dev, const struct dev *plain,
+int meter_timed_open(struct meter_timed *k, struct dev *dev, const struct dev *plain,
                struct dev_stream *stream, struct err *err)
 {
     int rc;
-    *k = (struct meter_marks){.dev = dev, .plain = plain, .stream = stream, .wait = -1};
-    k->calls = calloc(MARKS, sizeof *k->calls);
-    k->host = calloc(MARKS, sizeof *k->host);
+    *k = (struct meter_timed){.dev = dev, .plain = plain, .stream = stream, .wait = -1};
+    k->calls = calloc(TIMED_MOST, sizeof *k->calls);
+    k->host = calloc(TIMED_MOST, sizeof *k->host);
     if (!k->calls || !k->host) {
         rc = err_set(err, ERR_NOMEM, "no memory to measure a device with");
         goto out;
@@ -55,7 +55,7 @@ int marks_open(struct meter_marks *k, struct dev *dev, const struct dev *plain,
     base_set(k);
     return 0;
 out:
-    marks_close(k);
+    meter_timed_close(k);
     return rc;
 }
 
@@ -65,33 +65,33 @@ static void event_drop(struct dev *d, struct dev_event *e)
         d->event_free(d, e);
 }
 
-void marks_close(struct meter_marks *k)
+void meter_timed_close(struct meter_timed *k)
 {
     if (!k->dev)
         return;
     event_drop(k->dev, k->base);
     event_drop(k->dev, k->end);
-    for (int64_t i = 0; k->calls && i < MARKS; i++) {
+    for (int64_t i = 0; k->calls && i < TIMED_MOST; i++) {
         event_drop(k->dev, k->calls[i].from);
         event_drop(k->dev, k->calls[i].to);
     }
     free(k->calls);
     free(k->host);
-    *k = (struct meter_marks){0};
+    *k = (struct meter_timed){0};
 }
 
-int64_t marks_begin(struct meter *m, const struct dev_stream *s)
+int64_t meter_timed_begin(struct meter *m, const struct dev_stream *s)
 {
-    struct meter_marks *k = &m->marks;
+    struct meter_timed *k = &m->timed;
     if (s != k->stream)
         return -1;
-    if (k->n_calls == MARKS)
-        marks_read(m);
+    if (k->n_calls == TIMED_MOST)
+        meter_timed_read(m);
     k->plain->event_record(k->dev, k->calls[k->n_calls].from, k->stream);
     return k->n_calls++;
 }
 
-void marks_end(struct meter_marks *k, int64_t call, int kind)
+void meter_timed_end(struct meter_timed *k, int64_t call, int kind)
 {
     if (call < 0)
         return;
@@ -99,19 +99,19 @@ void marks_end(struct meter_marks *k, int64_t call, int kind)
     k->plain->event_record(k->dev, k->calls[call].to, k->stream);
 }
 
-void marks_host_add(struct meter *m, int kind, double start_s, double end_s)
+void meter_timed_host(struct meter *m, int kind, double start_s, double end_s)
 {
-    struct meter_marks *k = &m->marks;
-    if (k->n_host == MARKS)
-        marks_read(m);
-    k->host[k->n_host++] = (struct marks_host){fmax(start_s, k->base_s), end_s, kind};
+    struct meter_timed *k = &m->timed;
+    if (k->n_host == TIMED_MOST)
+        meter_timed_read(m);
+    k->host[k->n_host++] = (struct meter_host){fmax(start_s, k->base_s), end_s, kind};
 }
 
 /* ---- reading ---- */
 
 static int by_start(const void *a, const void *b)
 {
-    const struct marks_host *x = a, *y = b;
+    const struct meter_host *x = a, *y = b;
     return (x->start_s > y->start_s) - (x->start_s < y->start_s);
 }
 
@@ -119,7 +119,7 @@ static int by_start(const void *a, const void *b)
  * doing that may reach so far; what lies before *done was given to one already. */
 static void idle_give(struct meter *m, double from, double to, int64_t *next, double *done)
 {
-    const struct meter_marks *k = &m->marks;
+    const struct meter_timed *k = &m->timed;
     while (*next < k->n_host && k->host[*next].end_s <= from)
         ++*next;
     for (int64_t i = *next; i < k->n_host && k->host[i].start_s < to; i++) {
@@ -143,9 +143,9 @@ static void call_add(struct meter *m, int kind, double from, double to)
     });
 }
 
-void marks_read(struct meter *m)
+void meter_timed_read(struct meter *m)
 {
-    struct meter_marks *k = &m->marks;
+    struct meter_timed *k = &m->timed;
     double busy = k->base_s, done = k->base_s;
     int64_t next = 0;
     k->plain->event_record(k->dev, k->end, k->stream);
@@ -153,7 +153,7 @@ void marks_read(struct meter *m)
     double now = clock_mono_s();
     qsort(k->host, (size_t)k->n_host, sizeof *k->host, by_start);
     for (int64_t i = 0; i < k->n_calls; i++) {
-        const struct marks_call *c = &k->calls[i];
+        const struct meter_call *c = &k->calls[i];
         double from = k->base_s + k->plain->event_elapsed_s(k->dev, k->base, c->from),
                to = k->base_s + k->plain->event_elapsed_s(k->dev, k->base, c->to);
         idle_give(m, busy, from, &next, &done);

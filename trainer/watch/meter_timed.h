@@ -1,55 +1,55 @@
-/* meter_marks: what a device that queues did when, by events before and behind each call.
+/* meter_timed: what a device that queues did when, by events before and behind each call.
  *
  * Such a device computes while the host does something else, so a call's time is the device's, and
  * what the host did is time of the step only where the device idled meanwhile: reading samples,
  * laying a micro-batch out, waiting for messages. Nothing waits for a call. The events are read
  * once a step, or when there are no more of them; then both clocks are aligned.
  *
- * A meter owns the marks of one stream; calls on other streams are not measured.
+ * A meter times the calls of one stream; calls on other streams are not measured.
  */
-#ifndef TRAINER_WATCH_METER_MARKS_H
-#define TRAINER_WATCH_METER_MARKS_H
+#ifndef TRAINER_WATCH_METER_TIMED_H
+#define TRAINER_WATCH_METER_TIMED_H
 
 #include "trainer/dev/dev.h"
 
 struct meter;
 
 /* A call on the stream, and what the host did from when to when. */
-struct marks_call {
+struct meter_call {
     struct dev_event *from, *to;
     int kind;
 };
-struct marks_host {
+struct meter_host {
     double start_s, end_s;
     int kind;
 };
 
-struct meter_marks {
+struct meter_timed {
     struct dev *dev; /* with the plain calls of plain; NULL: the device runs every call at once */
     const struct dev *plain;
     struct dev_stream *stream;
     struct dev_event *base, *end; /* the device had nothing to do at base, and */
     double base_s;                /* this was the host's clock */
-    struct marks_call *calls;
-    struct marks_host *host;
+    struct meter_call *calls;
+    struct meter_host *host;
     int64_t n_calls, n_host;
     int64_t wait; /* the last call that was a wait for an event, when it was queued; or -1 */
     double wait_s;
 };
 
-int64_t marks_bytes(void);
+int64_t meter_timed_bytes(void);
 /* Takes the events of a device, whose plain calls are `plain`. It borrows all three. */
-int marks_open(struct meter_marks *k, struct dev *dev, const struct dev *plain,
+int meter_timed_open(struct meter_timed *k, struct dev *dev, const struct dev *plain,
                struct dev_stream *stream, struct err *err);
-void marks_close(struct meter_marks *k); /* safe on a zeroed struct */
+void meter_timed_close(struct meter_timed *k); /* safe on a zeroed struct */
 
-/* Mark where a call begins and ends; -1 is a call on another stream. */
-int64_t marks_begin(struct meter *m, const struct dev_stream *s);
-void marks_end(struct meter_marks *k, int64_t call, int kind);
+/* Note where a call begins and ends; -1 is a call on another stream. */
+int64_t meter_timed_begin(struct meter *m, const struct dev_stream *s);
+void meter_timed_end(struct meter_timed *k, int64_t call, int kind);
 /* Notes what the host did. */
-void marks_host_add(struct meter *m, int kind, double start_s, double end_s);
+void meter_timed_host(struct meter *m, int kind, double start_s, double end_s);
 /* Waits for the device and adds up what was noted since the last time. An error of the device is
  * kept by it. */
-void marks_read(struct meter *m);
+void meter_timed_read(struct meter *m);
 
 #endif
