@@ -17,7 +17,7 @@ const struct opt_cmd cmd_cancel = {
 /* Tells the user what follows from where the wish is kept. */
 static void kept_say(const struct launch *l, enum launch_kept kept, struct str *out)
 {
-    if (kept == LAUNCH_MARKED)
+    if (kept == LAUNCH_NAMED)
         str_add(out, ": its disk has no room for a word, so that is kept in the name of a file, "
                      "and how its attempt ends may not be on record");
     else if (kept == LAUNCH_UNSAID)
@@ -34,7 +34,7 @@ static void json_begin(struct json_out *o, const struct launch *l, bool dry)
 }
 
 static const char *const kept_names[] = {
-    [LAUNCH_LOGGED] = "log", [LAUNCH_MARKED] = "name", [LAUNCH_UNSAID] = "nowhere"};
+    [LAUNCH_LOGGED] = "log", [LAUNCH_NAMED] = "name", [LAUNCH_UNSAID] = "nowhere"};
 
 static void json_end(struct json_out *o, struct str *text)
 {

@@ -32,7 +32,7 @@ static void consequence(const struct wish *w, enum launch_kept kept, struct str 
     if (kept == LAUNCH_UNSAID)
         str_addf(out, "; %s, so its job is cancelled at the scheduler, and 'reel launch', or 'reel "
                       "retry', brings it back", launch_unsaid_why(&w->l));
-    else if (kept == LAUNCH_MARKED)
+    else if (kept == LAUNCH_NAMED)
         str_add(out, "; its disk has no room for a word, so that is kept in the name of a file, "
                      "and how its attempt ends may not be on record");
     else if (!w->dry_run && is_deaf(&w->l))

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "launcher/run/limit.h"
-#include "launcher/run/mark.h"
+#include "launcher/run/wish_name.h"
 #include "launcher/run/next.h"
 #include "launcher/run/trainer.h"
 
@@ -259,10 +259,10 @@ bool duty_cancelled(struct duty *d, const char *run_dir, struct run_state *s,
     struct err err = {0};
     if (duty_ending(d, true, ending) < 0 || ending->why != SCHED_END_CANCELLED)
         return false;
-    struct mark m = mark_make(s, WISH_CANCEL, true);
-    if (s->wish != WISH_CANCEL && mark_put(run_dir, &m, &err) < 0)
+    struct wish_name m = wish_name_make(s, WISH_CANCEL, true);
+    if (s->wish != WISH_CANCEL && wish_name_put(run_dir, &m, &err) < 0)
         log_msg(LOG_WARN, "that job %s was cancelled is not on record: %s", d->self.id, err.text);
-    mark_apply(&m, s);
+    wish_name_apply(&m, s);
     return true;
 }
 

@@ -64,7 +64,7 @@ void duty_requeue(struct duty *d, struct attempt *attempt);
 void duty_requeue_settle(struct duty *d, const char *run_dir);
 /* Gives back a job that was told to stop while it waited for room, with nothing on record of an
  * attempt or of its end. It is not given back against its owner's wish; nor when it was cancelled
- * at the scheduler, which is kept (launcher/run/mark.h); nor when SIGTERM came (term) and the
+ * at the scheduler, which is kept (launcher/run/wish_name.h); nor when SIGTERM came (term) and the
  * scheduler does not say why. */
 void duty_give_back(struct duty *d, struct attempt *attempt, bool term);
 /* Asks, patiently, whether the own job is cancelled at the scheduler: then that is kept, and

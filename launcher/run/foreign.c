@@ -21,7 +21,7 @@ extern char **environ;
 static const char **environment(const char *run_dir, int64_t attempt, struct arena *arena)
 {
     size_t n = 0, k = 0;
-    char mark[LIMIT_NAME_BYTES];
+    char trainer_id[LIMIT_NAME_BYTES];
     const char *slash = strrchr(run_dir, '/');
     while (environ[n])
         n++;
@@ -29,8 +29,8 @@ static const char **environment(const char *run_dir, int64_t attempt, struct are
     for (size_t i = 0; env && i < n; i++)
         if (strncmp(environ[i], RANKS_VARIABLE "=", strlen(RANKS_VARIABLE "=")) != 0)
             env[k++] = environ[i];
-    node_agent_mark(run_dir, attempt, mark);
-    const char *const added[] = {arena_printf(arena, RANKS_VARIABLE "=%s", mark),
+    node_agent_trainer_id(run_dir, attempt, trainer_id);
+    const char *const added[] = {arena_printf(arena, RANKS_VARIABLE "=%s", trainer_id),
                                  arena_printf(arena, "REEL_RUN_DIR=%s", run_dir),
                                  arena_printf(arena, "REEL_RUN_ID=%s", slash ? slash + 1 : run_dir),
                                  arena_printf(arena, "REEL_ATTEMPT=%lld", (long long)attempt)};
@@ -134,14 +134,14 @@ void foreign_close(struct foreign *f)
 
 static void tell(struct trainer *t, const char *shared)
 {
-    char mark[LIMIT_NAME_BYTES];
+    char trainer_id[LIMIT_NAME_BYTES];
     struct err err = {0};
     struct foreign *f = &t->foreign;
     if (!f->wrap->notice)
         return;
-    node_agent_mark(t->attempt->run_dir, t->attempt->number, mark);
+    node_agent_trainer_id(t->attempt->run_dir, t->attempt->number, trainer_id);
     f->told.shared = shared;
-    if (ranks_tell(mark, (int)f->wrap->notice, &f->told, &err) < 0)
+    if (ranks_tell(trainer_id, (int)f->wrap->notice, &f->told, &err) < 0)
         log_msg(LOG_WARN, "%s", err.text);
     else if (f->told.deaf && !f->deaf_told)
         log_msg(LOG_WARN,
@@ -155,9 +155,9 @@ static void tell(struct trainer *t, const char *shared)
  * are seen here. */
 static bool lives(struct trainer *t, bool told)
 {
-    char mark[LIMIT_NAME_BYTES];
-    node_agent_mark(t->attempt->run_dir, t->attempt->number, mark);
-    return told && ranks_count(mark) > 0;
+    char trainer_id[LIMIT_NAME_BYTES];
+    node_agent_trainer_id(t->attempt->run_dir, t->attempt->number, trainer_id);
+    return told && ranks_count(trainer_id) > 0;
 }
 
 /* Returns the file of what it prints. */

@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "launcher/run/home.h"
 #include "launcher/run/limit.h"
-#include "launcher/run/mark.h"
+#include "launcher/run/wish_name.h"
 #include "launcher/run/next.h"
 #include "launcher/start/command.h"
 
@@ -39,7 +39,7 @@ int launch_log_open(const struct launch *l, const char *token, struct evlog **ou
     struct evlog_ids ids = {l->run_id, 0, writer, token};
     if ((rc = evlog_open(dir, &ids, out, err)) < 0)
         goto out;
-    mark_reserve(dir);
+    wish_name_reserve(dir);
 out:
     free(dir);
     return rc;
@@ -516,15 +516,15 @@ const char *launch_unsaid_why(const struct launch *l)
 int launch_wish_keep(const struct launch *l, const struct run_state *s, enum run_wish wish,
                      enum launch_kept *kept, struct err *err)
 {
-    struct mark m = mark_make(s, wish, false);
+    struct wish_name m = wish_name_make(s, wish, false);
     int rc = wish_log(l, s, wish, err);
     *kept = LAUNCH_LOGGED;
     if (rc != ERR_FULL || s->wish == wish) {
         launch_wish_poke(l); /* an earlier asker may have been killed before the agent could hear */
         return rc == ERR_FULL ? 0 : rc;
     }
-    rc = mark_put(l->run_dir, &m, err);
-    *kept = rc == 0 ? LAUNCH_MARKED : LAUNCH_UNSAID;
+    rc = wish_name_put(l->run_dir, &m, err);
+    *kept = rc == 0 ? LAUNCH_NAMED : LAUNCH_UNSAID;
     if (rc == 0)
         launch_wish_poke(l);
     if (rc == ERR_FULL && l->wrapped) /* its agent hears of the wish by no other way */

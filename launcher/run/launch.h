@@ -105,8 +105,8 @@ int launch_successor(const struct launch *l, struct sched *s, const struct sched
 #define LAUNCH_AGAIN_ENV "REEL_JOB_AGAIN"
 
 /* Says where a wish to cancel or to pause is on record: in the log; without room for that, in a
- * file's name (launcher/run/mark.h); nowhere. */
-enum launch_kept { LAUNCH_LOGGED, LAUNCH_MARKED, LAUNCH_UNSAID };
+ * file's name (launcher/run/wish_name.h); nowhere. */
+enum launch_kept { LAUNCH_LOGGED, LAUNCH_NAMED, LAUNCH_UNSAID };
 /* Says why a wish could not be kept there, for people: "its disk is read-only", or has no room. */
 const char *launch_unsaid_why(const struct launch *l);
 /* Keeps the wish as well as there is room for it, and makes the run's agent look. LAUNCH_UNSAID is

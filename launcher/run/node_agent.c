@@ -97,7 +97,7 @@ static const char *run_id_of(const char *run_dir)
     return slash ? slash + 1 : run_dir;
 }
 
-void node_agent_mark(const char *run_dir, int64_t attempt, char buf[LIMIT_NAME_BYTES])
+void node_agent_trainer_id(const char *run_dir, int64_t attempt, char buf[LIMIT_NAME_BYTES])
 {
     snprintf(buf, LIMIT_NAME_BYTES, "%s.%lld", run_id_of(run_dir), (long long)attempt);
 }
@@ -201,12 +201,12 @@ static void told_note(struct node *n)
 
 static void ranks_pass(struct node *n)
 {
-    char mark[LIMIT_NAME_BYTES];
+    char trainer_id[LIMIT_NAME_BYTES];
     size_t before = n->told.n_pids;
     struct err err = {0};
     n->told_mono = clock_mono_s();
-    node_agent_mark(n->conf->run_dir, n->conf->attempt, mark);
-    if (ranks_tell(mark, n->conf->signo, &n->told, &err) < 0)
+    node_agent_trainer_id(n->conf->run_dir, n->conf->attempt, trainer_id);
+    if (ranks_tell(trainer_id, n->conf->signo, &n->told, &err) < 0)
         log_msg(LOG_WARN, "%s", err.text);
     if (n->told.n_pids > before)
         log_msg(LOG_INFO, "%zu ranks of node %s told to save", n->told.n_pids, node_name());
@@ -241,14 +241,14 @@ static void signals_read(struct node *n, int fd)
 /* Looks for numbered ranks, so that it is known of them when they are gone. */
 static void ranks_watch(struct node *n)
 {
-    char mark[LIMIT_NAME_BYTES];
+    char trainer_id[LIMIT_NAME_BYTES];
     double now_s = clock_mono_s(), pause_s = LOOK_PART * (now_s - n->begun_mono);
     if (n->told.numbered || now_s - n->looked_mono < (pause_s < LOOK_SELDOM_S ? pause_s
                                                                               : LOOK_SELDOM_S))
         return;
     n->looked_mono = now_s;
-    node_agent_mark(n->conf->run_dir, n->conf->attempt, mark);
-    ranks_look(mark, &n->told);
+    node_agent_trainer_id(n->conf->run_dir, n->conf->attempt, trainer_id);
+    ranks_look(trainer_id, &n->told);
 }
 
 /* Looks for words and signals. Signals come last: what was sent before the word to end is taken. */
@@ -341,9 +341,9 @@ static int command_build(const struct node_agent_conf *conf, const char *bin_dir
 {
     const char **env;
     const char **argv = arena_array(arena, 11, sizeof *argv);
-    char mark[LIMIT_NAME_BYTES];
-    node_agent_mark(conf->run_dir, conf->attempt, mark);
-    const char *extra[] = {arena_printf(arena, RANKS_AGENT_VARIABLE "=%s", mark), NULL};
+    char trainer_id[LIMIT_NAME_BYTES];
+    node_agent_trainer_id(conf->run_dir, conf->attempt, trainer_id);
+    const char *extra[] = {arena_printf(arena, RANKS_AGENT_VARIABLE "=%s", trainer_id), NULL};
     int rc = extra[0] ? command_environment((const char *const *)environ, extra, arena, &env, err)
                       : ERR_NOMEM;
     if (rc < 0 || !argv)

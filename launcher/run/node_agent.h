@@ -49,7 +49,7 @@ int node_agent_run(const struct node_agent_conf *conf, struct err *err);
 
 /* Formats what the trainer's processes of this attempt carry in RANKS_VARIABLE:
  * "<run id>.<attempt>". */
-void node_agent_mark(const char *run_dir, int64_t attempt, char buf[LIMIT_NAME_BYTES]);
+void node_agent_trainer_id(const char *run_dir, int64_t attempt, char buf[LIMIT_NAME_BYTES]);
 
 /* ---- in the batch agent ---- */
 

@@ -51,22 +51,22 @@ static bool environ_is(const struct str *environ_text, const char *name, const c
 }
 
 /* Fills in what the environment tells. The numbers stand in an order of our own, for shells shuffle
- * what they export. False for a process without our mark. */
-static bool environ_look(struct process *p, const char *mark)
+ * what they export. False for a process of another trainer. */
+static bool environ_look(struct process *p, const char *trainer_id)
 {
     struct str text = STR_INIT;
     bool readable = proc_read(p->pid, "environ", &text);
-    bool marked = readable && environ_is(&text, RANKS_VARIABLE, mark);
+    bool ours = readable && environ_is(&text, RANKS_VARIABLE, trainer_id);
     /* The batch script has a SLURM_PROCID too, but is in no numbered step. */
-    bool step = marked && environ_get(&text, "SLURM_STEP_ID");
-    p->agent = readable && environ_is(&text, RANKS_AGENT_VARIABLE, mark);
-    const char *node = marked || p->agent ? environ_get(&text, "SLURMD_NODENAME") : NULL, *value;
+    bool step = ours && environ_get(&text, "SLURM_STEP_ID");
+    p->agent = readable && environ_is(&text, RANKS_AGENT_VARIABLE, trainer_id);
+    const char *node = ours || p->agent ? environ_get(&text, "SLURMD_NODENAME") : NULL, *value;
     snprintf(p->node, sizeof p->node, "%s", node ? node : "");
-    for (const char *const *v = rank_variables; marked && *v; v++)
+    for (const char *const *v = rank_variables; ours && *v; v++)
         if ((value = environ_get(&text, *v)) && (step || !str_starts(*v, "SLURM_")))
             str_addf(&p->numbers, "%s=%s\n", *v, value);
     str_release(&text);
-    return marked || p->agent;
+    return ours || p->agent;
 }
 
 /* Is the signal in a mask ("SigBlk", "SigCgt") of the text of /proc/PID/status, proc(5)? */
@@ -208,7 +208,7 @@ static void own_keep(struct process *list, size_t *n)
     *n = kept;
 }
 
-static int processes_read(const char *mark, struct process **out, size_t *n, struct err *err)
+static int processes_read(const char *trainer_id, struct process **out, size_t *n, struct err *err)
 {
     struct proc_row *rows;
     size_t n_rows = proc_list(&rows);
@@ -216,7 +216,7 @@ static int processes_read(const char *mark, struct process **out, size_t *n, str
     *n = 0;
     for (size_t i = 0; list && i < n_rows; i++) {
         struct process p = {.pid = rows[i].pid, .parent = rows[i].parent, .numbers = STR_INIT};
-        if (environ_look(&p, mark))
+        if (environ_look(&p, trainer_id))
             list[(*n)++] = p;
         else
             str_release(&p.numbers);
@@ -314,11 +314,11 @@ static void numbered_keep(struct ranks_told *told, bool seen)
 }
 
 /* Reads the trainer's processes, with what is known of their numbers. */
-static int ranks_read(const char *mark, struct ranks_told *told, struct process **list, size_t *n,
-                      struct err *err)
+static int ranks_read(const char *trainer_id, struct ranks_told *told, struct process **list,
+                      size_t *n, struct err *err)
 {
     bool seen = false;
-    int rc = processes_read(mark, list, n, err);
+    int rc = processes_read(trainer_id, list, n, err);
     if (rc < 0)
         return rc;
     classify(*list, *n);
@@ -328,19 +328,19 @@ static int ranks_read(const char *mark, struct ranks_told *told, struct process 
     return 0;
 }
 
-void ranks_look(const char *mark, struct ranks_told *told)
+void ranks_look(const char *trainer_id, struct ranks_told *told)
 {
     struct process *list;
     size_t n;
-    if (!told->numbered && ranks_read(mark, told, &list, &n, NULL) == 0)
+    if (!told->numbered && ranks_read(trainer_id, told, &list, &n, NULL) == 0)
         list_free(list, n);
 }
 
-int ranks_tell(const char *mark, int signo, struct ranks_told *told, struct err *err)
+int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struct err *err)
 {
     struct process *list;
     size_t n;
-    int rc = ranks_read(mark, told, &list, &n, err);
+    int rc = ranks_read(trainer_id, told, &list, &n, err);
     if (rc < 0)
         return rc;
     told->deaf = 0;
@@ -361,12 +361,12 @@ void ranks_release(struct ranks_told *told)
     *told = (struct ranks_told){.shared = told->shared};
 }
 
-int64_t ranks_count(const char *mark)
+int64_t ranks_count(const char *trainer_id)
 {
     struct process *list;
     size_t n;
     int64_t ranks = 0;
-    if (processes_read(mark, &list, &n, NULL) < 0)
+    if (processes_read(trainer_id, &list, &n, NULL) < 0)
         return -1;
     classify(list, n);
     for (size_t i = 0; i < n; i++)

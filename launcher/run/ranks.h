@@ -1,11 +1,11 @@
 /* ranks: the processes of a trainer on this node, and how they are told to save and stop.
  *
  * Whatever started them (srun, mpirun, torchrun, a script), the trainer's processes carry
- * REEL_TRAINER=<mark> in their environment. A rank is the first process of each rank's own: there
- * the variables by which launchers number ranks differ from the parent's (srun's task, torchrun's
- * worker, mpirun's process). A data-loading child has its parent's numbers and is not one; a
- * launcher that has ranks of its own below it is not one either. Where nothing is numbered, the
- * rank is the topmost process that handles the signal, srun and its like apart. But where ranks
+ * REEL_TRAINER=<trainer's id> in their environment. A rank is the first process of each rank's own:
+ * there the variables by which launchers number ranks differ from the parent's (srun's task,
+ * torchrun's worker, mpirun's process). A data-loading child has its parent's numbers and is not
+ * one; a launcher that has ranks of its own below it is not one either. Where nothing is numbered,
+ * the rank is the topmost process that handles the signal, srun and its like apart. But where ranks
  * have been numbered once and are gone, nobody is told: what is left is their launcher, which may
  * have others on other nodes that still save. A process that would die of the signal, having no
  * handler for it, is not sent it.
@@ -25,7 +25,7 @@
 #include "base/err.h"
 
 #define RANKS_VARIABLE "REEL_TRAINER"
-/* In a node agent's environment this is the mark of the ranks that it tells. */
+/* In a node agent's environment this is the id of the trainer whose ranks it tells. */
 #define RANKS_AGENT_VARIABLE "REEL_NODE_AGENT"
 
 /* This is kept from call to call, and zeroed before the first. A rank is told once, for its handler
@@ -47,15 +47,16 @@ struct ranks_told {
     } *claims;
     size_t n_claims;
 };
-/* Tells the ranks among this user's processes on this machine. mark: RANKS_VARIABLE's value. */
-int ranks_tell(const char *mark, int signo, struct ranks_told *told, struct err *err);
+/* Tells the ranks among this user's processes on this machine. trainer_id: RANKS_VARIABLE's
+ * value (node_agent_trainer_id). */
+int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struct err *err);
 void ranks_release(struct ranks_told *told);
 
 /* Looks, before anybody is to be told, whether the ranks are numbered. Whoever calls this now and
  * then knows it when they are gone. */
-void ranks_look(const char *mark, struct ranks_told *told);
+void ranks_look(const char *trainer_id, struct ranks_told *told);
 
 /* Returns how many ranks live here; -1 when that cannot be told. */
-int64_t ranks_count(const char *mark);
+int64_t ranks_count(const char *trainer_id);
 
 #endif

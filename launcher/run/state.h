@@ -171,8 +171,8 @@ void run_state_release(struct run_state *s);
 int run_state_apply(struct run_state *s, const cJSON *event, struct err *err);
 /* Brings the times up to date with all that was applied. */
 void run_state_settle(struct run_state *s);
-/* Folds what the owner said where there was no room for an event (launcher/run/mark.h). by: how
- * it was said, where not by a command of reel's. */
+/* Folds what the owner said where there was no room for an event (launcher/run/wish_name.h). by:
+ * how it was said, where not by a command of reel's. */
 void run_state_wish(struct run_state *s, enum run_wish wish, int64_t turn, int64_t met_attempt,
                     double at, const char *by);
 /* Folds the end of an attempt that its log could not take (a full disk). Fails only for lack of

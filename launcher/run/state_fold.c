@@ -11,7 +11,7 @@
 #include "base/evlog.h"
 #include "base/file.h"
 #include "base/str.h"
-#include "launcher/run/mark.h"
+#include "launcher/run/wish_name.h"
 #include "launcher/run/snapshot.h"
 
 enum { SNAPSHOT_EVENTS = 2000 }; /* reading so many takes longer than writing a snapshot */
@@ -195,15 +195,15 @@ const struct run_state *run_fold_state(const struct run_fold *f)
 
 static int log_select(const struct dirent *d)
 {
-    return str_ends(d->d_name, ".evlog") || mark_is(d->d_name);
+    return str_ends(d->d_name, ".evlog") || wish_name_is(d->d_name);
 }
 
 /* Folds what stands in the name alone; it is read at each look. */
-static void mark_fold(struct run_fold *f, const char *name)
+static void wish_name_fold(struct run_fold *f, const char *name)
 {
-    struct mark m;
-    if (mark_parse(name, &m))
-        mark_apply(&m, &f->state);
+    struct wish_name m;
+    if (wish_name_parse(name, &m))
+        wish_name_apply(&m, &f->state);
 }
 
 static int logs_find(struct run_fold *f, struct err *err)
@@ -213,8 +213,8 @@ static int logs_find(struct run_fold *f, struct err *err)
     if (n < 0)
         return errno == ENOENT ? 0 : err_set_errno(err, ERR_IO, "cannot list '%s'", f->events_dir);
     for (int i = 0; i < n; i++) {
-        if (mark_is(names[i]->d_name))
-            mark_fold(f, names[i]->d_name);
+        if (wish_name_is(names[i]->d_name))
+            wish_name_fold(f, names[i]->d_name);
         else if (rc == 0)
             rc = log_add(f, names[i]->d_name, err);
         free(names[i]);

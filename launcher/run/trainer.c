@@ -113,13 +113,13 @@ static void cadence_args(struct trainer *t, const char *args[], size_t *n)
         args[(*n)++] = arena_printf(t->arena, "--save-took=%.6gs", save_s);
 }
 
-/* Makes the trainer's environment: ours, and the mark by which its ranks are found. */
+/* Makes the trainer's environment: ours, and the id by which its ranks are found. */
 static int environment(struct trainer *t, const char ***env, struct err *err)
 {
-    char mark[LIMIT_NAME_BYTES];
-    node_agent_mark(t->attempt->run_dir, t->attempt->number, mark);
+    char trainer_id[LIMIT_NAME_BYTES];
+    node_agent_trainer_id(t->attempt->run_dir, t->attempt->number, trainer_id);
     /* A rank's GPU is counted as topo counts them, by PCI address, unless a site says otherwise. */
-    const char *extra[] = {arena_printf(t->arena, RANKS_VARIABLE "=%s", mark),
+    const char *extra[] = {arena_printf(t->arena, RANKS_VARIABLE "=%s", trainer_id),
                            getenv("CUDA_DEVICE_ORDER") ? NULL : "CUDA_DEVICE_ORDER=PCI_BUS_ID",
                            NULL};
     if (!extra[0])

@@ -1,4 +1,4 @@
-#include "launcher/run/mark.h"
+#include "launcher/run/wish_name.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 enum { TRIES = 10 };
 static const char prefix[] = "wish.", spare[] = "wish.none";
 
-bool mark_is(const char *name) { return str_starts(name, prefix); }
+bool wish_name_is(const char *name) { return str_starts(name, prefix); }
 
 /* These are the words by which the name says it. */
 static const struct {
@@ -26,7 +26,7 @@ static const struct {
 } kinds[] = {{"cancel", WISH_CANCEL, false}, {"pause", WISH_PAUSE, false},
              {"scancel", WISH_CANCEL, true}};
 
-static const char *word_of(const struct mark *m)
+static const char *word_of(const struct wish_name *m)
 {
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
         if (kinds[i].wish == m->wish && kinds[i].at_scheduler == m->at_scheduler)
@@ -35,7 +35,7 @@ static const char *word_of(const struct mark *m)
     return "";
 }
 
-bool mark_parse(const char *name, struct mark *out)
+bool wish_name_parse(const char *name, struct wish_name *out)
 {
     char word[16];
     long long turn, met, at_ms;
@@ -43,20 +43,20 @@ bool mark_parse(const char *name, struct mark *out)
         return false;
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
         if (strcmp(kinds[i].word, word) == 0) {
-            *out = (struct mark){kinds[i].wish, kinds[i].at_scheduler, turn, met,
+            *out = (struct wish_name){kinds[i].wish, kinds[i].at_scheduler, turn, met,
                                  (double)at_ms / 1e3};
             return true;
         }
     return false;
 }
 
-struct mark mark_make(const struct run_state *s, enum run_wish wish, bool at_scheduler)
+struct wish_name wish_name_make(const struct run_state *s, enum run_wish wish, bool at_scheduler)
 {
     int64_t met = s->n_attempts ? s->attempts[s->n_attempts - 1].number : 0;
-    return (struct mark){wish, at_scheduler, s->wish_turn + 1, met, clock_wall_s()};
+    return (struct wish_name){wish, at_scheduler, s->wish_turn + 1, met, clock_wall_s()};
 }
 
-void mark_apply(const struct mark *m, struct run_state *s)
+void wish_name_apply(const struct wish_name *m, struct run_state *s)
 {
     const char *by = m->at_scheduler ? "its job was cancelled at the scheduler" : "";
     run_state_wish(s, m->wish, m->turn, m->met_attempt, m->at, by);
@@ -69,7 +69,7 @@ static bool file_find(const char *events_dir, char name[LIMIT_NAME_BYTES])
     DIR *dir = opendir(events_dir);
     bool found = false;
     for (struct dirent *d; dir && !found && (d = readdir(dir));)
-        if ((found = mark_is(d->d_name)))
+        if ((found = wish_name_is(d->d_name)))
             snprintf(name, LIMIT_NAME_BYTES, "%.*s", LIMIT_NAME_BYTES - 1, d->d_name);
     if (dir)
         closedir(dir);
@@ -85,7 +85,7 @@ static int file_make(const char *path, struct err *err)
     return 0;
 }
 
-void mark_reserve(const char *events_dir)
+void wish_name_reserve(const char *events_dir)
 {
     char name[LIMIT_NAME_BYTES], path[LIMIT_PATH_BYTES];
     snprintf(path, sizeof path, "%.4000s/%s", events_dir, spare);
@@ -93,13 +93,13 @@ void mark_reserve(const char *events_dir)
         file_make(path, NULL);
 }
 
-static bool is_older(const char *name, const struct mark *m)
+static bool is_older(const char *name, const struct wish_name *m)
 {
-    struct mark kept;
-    return !mark_parse(name, &kept) || kept.turn < m->turn;
+    struct wish_name kept;
+    return !wish_name_parse(name, &kept) || kept.turn < m->turn;
 }
 
-int mark_put(const char *run_dir, const struct mark *m, struct err *err)
+int wish_name_put(const char *run_dir, const struct wish_name *m, struct err *err)
 {
     char events[LIMIT_PATH_BYTES], name[LIMIT_NAME_BYTES];
     char from[LIMIT_PATH_BYTES], to[LIMIT_PATH_BYTES];

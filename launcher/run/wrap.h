@@ -1,9 +1,9 @@
 /* wrap: somebody else's trainer kept alive like ours: what is known of it, <run_dir>/wrap.json
  * (schema reel.wrap/1).
  *
- * The agent starts its command as it is, and adds nothing but the marks of launcher/run/ranks.h to
- * its environment. It copies what the command prints to the job's own output, and passes notices on
- * as the signal that the command wants. How it ended is said by the first of these that holds:
+ * The agent starts its command as it is, and adds nothing but the variables of launcher/run/ranks.h
+ * to its environment. It copies what the command prints to the job's own output, and passes notices
+ * on as the signal that the command wants. How it ended is said by the first of these that holds:
  *     a done file is named                 done if it is there, whatever the exit status
  *     exit 0, and --steps are reached      done, though it may have been asked to stop: by what it
  *                                          printed, or its newest checkpoint

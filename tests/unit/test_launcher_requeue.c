@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/events.h"
 #include "launcher/run/launch.h"
-#include "launcher/run/mark.h"
+#include "launcher/run/wish_name.h"
 #include "launcher/run/duty.h"
 #include "scratch.h"
 
@@ -51,8 +51,8 @@ static void wish_put(void)
         return;
     run_state_init(&s);
     assert_int_equal(run_state_load(wish_at_asking, &s, NULL), 0);
-    struct mark m = mark_make(&s, WISH_CANCEL, false);
-    assert_int_equal(mark_put(wish_at_asking, &m, NULL), 0);
+    struct wish_name m = wish_name_make(&s, WISH_CANCEL, false);
+    assert_int_equal(wish_name_put(wish_at_asking, &m, NULL), 0);
     run_state_release(&s);
     wish_at_asking = NULL;
 }

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/evlog.h"
-#include "launcher/run/mark.h"
+#include "launcher/run/wish_name.h"
 #include "scratch.h"
 
 static const char run_id[] = "0123456789abcdef0123456789abcdef";
@@ -52,17 +52,18 @@ static void kept_in_one_file(void **state)
     struct err err = {0};
     (void)state;
     assert_int_equal(mkdir(in_scratch("events"), 0777), 0);
-    mark_reserve(in_scratch("events"));
-    mark_reserve(in_scratch("events"));
+    wish_name_reserve(in_scratch("events"));
+    wish_name_reserve(in_scratch("events"));
     assert_int_equal(files(in_scratch("events")), 1);
     assert_int_equal(folded(&s), WISH_RUN);
-    struct mark pause = mark_make(&s, WISH_PAUSE, false), rival = mark_make(&s, WISH_CANCEL, false);
-    assert_int_equal(mark_put(scratch, &pause, &err), 0);
-    assert_int_equal(mark_put(scratch, &rival, &err), ERR_BUSY); /* of the same turn, and later */
+    struct wish_name pause = wish_name_make(&s, WISH_PAUSE, false);
+    struct wish_name rival = wish_name_make(&s, WISH_CANCEL, false);
+    assert_int_equal(wish_name_put(scratch, &pause, &err), 0);
+    assert_int_equal(wish_name_put(scratch, &rival, &err), ERR_BUSY); /* of the same turn, and later */
     assert_int_equal(folded(&s), WISH_PAUSE);
     assert_true(s.last_event_at > 0);
-    struct mark cancel = mark_make(&s, WISH_CANCEL, true);
-    assert_int_equal(mark_put(scratch, &cancel, &err), 0);
+    struct wish_name cancel = wish_name_make(&s, WISH_CANCEL, true);
+    assert_int_equal(wish_name_put(scratch, &cancel, &err), 0);
     assert_int_equal(folded(&s), WISH_CANCEL);
     assert_non_null(strstr(s.cancel_by, "cancelled at the scheduler"));
     assert_int_equal(files(in_scratch("events")), 1);
@@ -75,16 +76,16 @@ static void overruled_by_the_log(void **state)
     (void)state;
     assert_int_equal(mkdir(in_scratch("events"), 0777), 0);
     run_state_init(&s);
-    struct mark cancel = mark_make(&s, WISH_CANCEL, false);
+    struct wish_name cancel = wish_name_make(&s, WISH_CANCEL, false);
     /* a run of an older version has no file yet */
-    assert_int_equal(mark_put(scratch, &cancel, NULL), 0);
+    assert_int_equal(wish_name_put(scratch, &cancel, NULL), 0);
     assert_int_equal(folded(&s), WISH_CANCEL);
     event_put("retry_requested", s.wish_turn + 1);
     run_state_release(&s);
     assert_int_equal(folded(&s), WISH_RUN);
-    struct mark again = mark_make(&s, WISH_PAUSE, false);
+    struct wish_name again = wish_name_make(&s, WISH_PAUSE, false);
     run_state_release(&s);
-    assert_int_equal(mark_put(scratch, &again, NULL), 0);
+    assert_int_equal(wish_name_put(scratch, &again, NULL), 0);
     assert_int_equal(folded(&s), WISH_PAUSE);
     assert_int_equal(files(in_scratch("events")), 2);
     run_state_release(&s);
@@ -92,13 +93,13 @@ static void overruled_by_the_log(void **state)
 
 static void names(void **state)
 {
-    struct mark m;
+    struct wish_name m;
     (void)state;
-    assert_true(mark_is("wish.none") && !mark_parse("wish.none", &m));
-    assert_true(mark_parse("wish.pause.3.2.1700000000123", &m));
+    assert_true(wish_name_is("wish.none") && !wish_name_parse("wish.none", &m));
+    assert_true(wish_name_parse("wish.pause.3.2.1700000000123", &m));
     assert_true(m.wish == WISH_PAUSE && m.turn == 3 && m.met_attempt == 2 && m.at > 1700000000.1);
-    assert_false(mark_parse("wish.sleep.3.2.1", &m));
-    assert_false(mark_is("submit-x.a0.evlog"));
+    assert_false(wish_name_parse("wish.sleep.3.2.1", &m));
+    assert_false(wish_name_is("submit-x.a0.evlog"));
 }
 
 #define IN_SCRATCH(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
@@ -106,5 +107,5 @@ int main(void)
 {
     const struct CMUnitTest all[] = {IN_SCRATCH(kept_in_one_file), IN_SCRATCH(overruled_by_the_log),
                                      IN_SCRATCH(names)};
-    return cmocka_run_group_tests_name("marks", all, NULL, NULL);
+    return cmocka_run_group_tests_name("wish names", all, NULL, NULL);
 }
