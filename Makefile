@@ -305,11 +305,11 @@ define shim-cxx
 endef
 
 # What records a GPU's activity is a shared object of its own, for any CUDA program: it has what it
-# uses of base and profiles inside, and shows two functions. The tests' one asks the shim's CUPTI,
-# which is in the shim's backend.
+# uses of base, profiles and xxHash inside, and shows two functions. The tests' one asks the shim's
+# CUPTI, which is in the shim's backend.
 CUPTI_SRC   := $(wildcard trainer/cupti/*.c) profiles/kernels.c profiles/timeline.c \
-               $(patsubst %,base/%.c,err str json_out json_scan file clock)
-CUPTI_FLAGS := $(CFLAGS_base) -fPIC -fvisibility=hidden -ffunction-sections
+               $(patsubst %,base/%.c,err str hash json_out json_scan file clock)
+CUPTI_FLAGS := $(CFLAGS_base) -DXXH_INLINE_ALL -fPIC -fvisibility=hidden -ffunction-sections
 CUPTI_LINK  := -shared -Wl,--gc-sections,-z,defs,--as-needed
 $(B)/libreel-cupti.so: $(patsubst %.c,$(B)/obj/cupti/%.o,$(CUPTI_SRC)) $(B)/flags-cupti
 	$(call say,LINK,$@)

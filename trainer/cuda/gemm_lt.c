@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 /* A product as the library is asked for it. The library counts by columns, and our rows are its
  * columns: so it is asked for the transpose, dᵀ = op(b)ᵀ op(a)ᵀ, and its A is our b. */
 struct plan {
@@ -165,14 +167,10 @@ static cublasStatus_t plan_make(struct gemm_lt *lt, const struct gemm_key *key, 
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Returns the place of a product among the plans (FNV-1a of its key). */
+/* Returns the place of a product among the plans. */
 static struct plan *plan_place(struct gemm_lt *lt, const struct gemm_key *key)
 {
-    const unsigned char *bytes = (const unsigned char *)key;
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < sizeof *key; i++)
-        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
-    return &lt->plans[(hash ^ hash >> 32) % GEMM_PLANS];
+    return &lt->plans[hash_64(key, sizeof *key) % GEMM_PLANS];
 }
 
 int gemm_lt_proposals(struct gemm_lt *lt, const struct gemm_key *key, struct gemm_entry *out,

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 int records_open(struct records *r, struct err *err)
 {
     *r = (struct records){
@@ -35,21 +37,12 @@ void records_close(struct records *r)
 
 /* ---- names ---- */
 
-/* Hashes a text (FNV-1a, 32 bits). */
-static uint32_t hash(const char *text)
-{
-    uint32_t h = 2166136261U;
-    for (; *text; text++)
-        h = (h ^ (unsigned char)*text) * 16777619U;
-    return h;
-}
-
 /* Returns the number of a name. One more than there is room for is "". */
 static uint32_t name_of(struct records *r, const char *text)
 {
     if (!text || !*text)
         return 0;
-    uint32_t at = hash(text) % (2 * RECORDS_NAMES);
+    uint32_t at = (uint32_t)(hash_64(text, strlen(text)) % (2 * RECORDS_NAMES));
     while (r->slots[at] && strcmp(r->names[r->slots[at]].text, text) != 0)
         at = (at + 1) % (2 * RECORDS_NAMES);
     if (r->slots[at])
