@@ -42,7 +42,7 @@ def ceilings(when):
 
 
 def torch_beside(mode, model, seq, gbs):
-    """The same sizes in PyTorch, compiled, or eager with all layers recomputed."""
+    """The same model in PyTorch, compiled, or eager with all layers recomputed."""
     def ask(place):
         script = os.path.join(machine.ROOT, "tests", "gpu", "torch_dit.py")
         profile = os.path.join(machine.ROOT, "profiles", "models",
@@ -77,8 +77,8 @@ def cases(place):
     five, one = FORMULA.format("5 processes"), FORMULA.format("1 process")
     steps = [Case("step/" + name, five if n == 5 else one, timed(p, rounds=n), expected, limit)
              for name, p, n, expected, limit in POINTS]
-    beside = [Case(f"torch/{mode}-{model}", "tokens/s of PyTorch's step at these sizes, median of "
-                   "10 steps", torch_beside(mode, model, seq, gbs), 60, 200)
+    beside = [Case(f"torch/{mode}-{model}", "tokens/s of PyTorch's step of the same model, median "
+                   "of 10 steps", torch_beside(mode, model, seq, gbs), 60, 200)
               for mode, model, seq, gbs in (("compiled", "dit-xl", "8x16x16", 4),
                                             ("eager", "dit-xl", "8x16x16", 4))]
     return ceilings("first") + steps + beside + ceilings("last")
