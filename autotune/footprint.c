@@ -38,3 +38,13 @@ double footprint_fits(const struct footprint *f, const double v[CONSTANTS], doub
 {
     return 0.5 * erfc(log(f->total / limit_bytes) / (v[CONSTANT_MEMORY_SD] * sqrt(2)));
 }
+
+double footprint_room(const double v[CONSTANTS], double limit_bytes, double p)
+{
+    double low = -8, high = 8; /* standard deviations: below low it is likelier than p to fit */
+    for (int i = 0; i < 60; i++) {
+        double middle = (low + high) / 2;
+        *(0.5 * erfc(middle / sqrt(2)) >= p ? &low : &high) = middle;
+    }
+    return limit_bytes * exp(low * v[CONSTANT_MEMORY_SD]);
+}

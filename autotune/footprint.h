@@ -26,5 +26,7 @@ void footprint_of(const struct work *w, const struct layout *l, const double v[C
 /* Returns the probability that a rank with this footprint fits: normal in the logarithm of the
  * bytes, memory_sd wide. */
 double footprint_fits(const struct footprint *f, const double v[CONSTANTS], double limit_bytes);
+/* Returns the most bytes that a footprint may have to fit with probability p, 0 < p < 1. */
+double footprint_room(const double v[CONSTANTS], double limit_bytes, double p);
 
 #endif

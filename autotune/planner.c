@@ -144,7 +144,8 @@ double planner_limit_bytes(const struct planner *p)
 
 static struct stream_spec stream_of(const struct planner *p)
 {
-    return (struct stream_spec){&p->work, &p->machine, p->gpus, planner_limit_bytes(p), false};
+    double room = footprint_room(p->v, planner_limit_bytes(p), p->ask.fits);
+    return (struct stream_spec){&p->work, &p->machine, p->gpus, room, false};
 }
 
 int planner_least(struct planner *p, struct err *err)
@@ -189,19 +190,22 @@ static int none_legal(const struct planner *p, const struct stream_found *found,
 static int none_fits(const struct planner *p, const struct stream_found *found, struct err *err)
 {
     const struct stream_item *near = &found->nearest;
-    double limit = planner_limit_bytes(p);
+    double limit = stream_of(p).limit_bytes,
+           fits = footprint_fits(&(struct footprint){.total = near->bytes}, p->v,
+                                 planner_limit_bytes(p));
     char needs[32], has[32], missing[32];
     struct str text = STR_INIT;
     layout_format(&near->layout, &text);
     int rc = err_set(err, ERR_NO,
                      "no layout of %s fits %lld GPUs of %s: the nearest, %s, needs %s of %s, so %s "
-                     "(%.0f bytes) are missing on each GPU: give more GPUs (--gpus least finds how "
-                     "many), a shorter --seq or GPUs with more memory",
+                     "(%.0f bytes) are missing on each GPU (it fits with probability %.2g, --fits "
+                     "asks for %.3g): give more GPUs (--gpus least finds how many), a shorter "
+                     "--seq or GPUs with more memory",
                      p->model.name, (long long)p->gpus, p->cluster.name, text.p,
                      num_format_bytes((int64_t)near->bytes, needs, sizeof needs),
                      num_format_bytes((int64_t)limit, has, sizeof has),
                      num_format_bytes((int64_t)(near->bytes - limit), missing, sizeof missing),
-                     near->bytes - limit);
+                     near->bytes - limit, fits, p->ask.fits);
     str_release(&text);
     return rc;
 }

@@ -1,7 +1,7 @@
 /* planner: plans the training of a model on a cluster without running anything: which layouts fit
  * some number of GPUs, how long their steps take, what they hold.
  *
- *     struct plan_ask ask = {"dit-7b", "dgx-h100", "reel", NULL, seq, gbs, DTYPE_BF16};
+ *     struct plan_ask ask = {"dit-7b", "dgx-h100", "reel", NULL, seq, gbs, DTYPE_BF16, 0.9};
  *     struct planner *p = planner_new(&ask, err);
  *     planner_least(p, &gpus, err);                 // or planner_gpus(p, 64, err)
  *     planner_search(p, 10, &found, err);           // found.items: the best that fit
@@ -23,6 +23,7 @@ struct plan_ask {
     struct seq seq;    /* tokens of a sample */
     int64_t gbs;       /* samples of a step */
     enum dtype dtype;  /* DTYPE_FP8: products in fp8, all else in bf16 */
+    double fits;       /* the least probability of fitting that a search accepts, 0 to 1 */
 };
 struct planner {
     struct plan_ask ask;        /* its texts are borrowed */

@@ -24,7 +24,7 @@ struct stream_spec {
     const struct work_spec *work; /* borrowed, as the machine */
     const struct price_machine *machine;
     int64_t gpus;
-    double limit_bytes;           /* of one GPU */
+    double limit_bytes;           /* that a GPU's footprint may have */
     bool all; /* every layout that a grid has is priced and nothing is closed: the bench's */
 };
 struct stream_item {
@@ -39,7 +39,7 @@ struct stream_found {
     int64_t grids;             /* legal ones, with their virtual stages */
     int64_t legal;             /* layouts on them: priced, or passed over as dominated */
     int64_t sized, priced;     /* layouts whose bytes and whose time were computed */
-    int64_t fit;               /* of the sized ones, those that are more likely to fit than not */
+    int64_t fit;               /* of the sized ones, those within limit_bytes */
     int64_t replayed;
     int64_t excluded[STREAM_RULES]; /* layouts that break rule i of layout.h */
     struct stream_item nearest; /* where nothing fits: the layout of the fewest bytes */

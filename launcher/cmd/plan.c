@@ -34,6 +34,8 @@ static const struct opt opts[] = {
     {"objective", 0, OPT_ENUM, "WHAT",
      "time: the shortest step on all these GPUs; gpu-hours: the fewest GPU-hours, on these or on "
      "a half, a quarter, ... of them", .fallback = "time", .choices = objectives},
+    {"fits", 0, OPT_NUM, "P", "rank the layouts that fit with this probability or a higher one; "
+     "0.5: more likely than not", .fallback = "0.9", .min = 0.01, .max = 0.999},
     {"tokens", 0, OPT_NUM, "T", "say how long training on T tokens takes, as 1e12", .min = 1,
      .max = 1e18},
     {"top", 0, OPT_INT, "K", "layouts to show", .fallback = "5", .min = 1, .max = TOP_MAX},
@@ -44,7 +46,7 @@ const struct opt_cmd cmd_plan = {
     "rank the layouts of a model on a cluster by predicted time, without running any",
     "MODEL", opts, ARRAY_LEN(opts), 1, 1,
     "All legal layouts are met; those that a faster one dominates are passed over and counted. A "
-    "layout is taken to fit where that is more likely than not. The time is that of the "
+    "layout is ranked where it fits with the probability of --fits. The time is that of the "
     "pipeline's schedule, replayed; nine of ten steps are expected within its interval. Bytes are "
     "those of the fullest GPU.\n\n"
     "What is predicted was fitted on published measurements, as docs/tune.md says. 'reel tune' "
@@ -94,7 +96,8 @@ static int request_read(const struct opt_values *v, struct request *r, struct er
                                   .cluster = opt_text(v, "cluster"),
                                   .stack = opt_text(v, "stack"),
                                   .constants = opt_text(v, "constants"),
-                                  .gbs = opt_int(v, "gbs")},
+                                  .gbs = opt_int(v, "gbs"),
+                                  .fits = opt_num(v, "fits")},
                           .top = (size_t)opt_int(v, "top")};
     for (int d = 0; d < DTYPE_NUMBERS; d++)
         if (strcmp(dtype_names[d], opt_text(v, "dtype")) == 0)

@@ -14,7 +14,7 @@ static struct planner *planner_of(const char *model, const char *cluster, const 
                                   const char *seq, int64_t gbs)
 {
     struct plan_ask ask = {.model = model, .cluster = cluster, .stack = stack, .gbs = gbs,
-                           .dtype = DTYPE_BF16};
+                           .dtype = DTYPE_BF16, .fits = 0.9};
     struct err err;
     assert_ok(seq_parse(seq, "seq", &ask.seq, &err), &err);
     struct planner *p = planner_new(&ask, &err);
@@ -147,6 +147,9 @@ static void predicted(void **state)
     assert_ok(planner_predict(p, &found.items[0].layout, &one, &err), &err);
     assert_close(one.step.seconds, found.items[0].seconds, 1e-12, "seconds");
     assert_close(one.footprint.total, found.items[0].bytes, 1e-12, "bytes");
+    assert_true(one.p_fits >= 0.9);
+    one.footprint.total = footprint_room(p->v, planner_limit_bytes(p), 0.9);
+    assert_close(footprint_fits(&one.footprint, p->v, planner_limit_bytes(p)), 0.9, 1e-9, "room");
     assert_true(one.lo_s < one.step.seconds && one.step.seconds < one.hi_s);
     assert_true(one.mfu > 0.2 && one.mfu < 0.8);
     planner_plan(p, &one, &plan);
