@@ -381,8 +381,9 @@ $(B)/obj/%.v3.o: %.c $(B)/flags
 $(B)/obj/%.v4.o: %.c $(B)/flags
 	$(call compile,v4)
 
-# the profiles in profiles/**/*.json are compiled in, so that a plan needs no installed files
-PROFILE_JSON := $(sort $(wildcard profiles/*/*.json))
+# the profiles in profiles/**/*.json, and the adapters, are compiled in, so that a plan needs no
+# installed files
+PROFILE_JSON := $(sort $(wildcard profiles/*/*.json contrib/adapters/*.json))
 $(B)/gen/profiles/embedded.c: $(PROFILE_JSON) contrib/embed-profiles
 	@mkdir -p $(@D)
 	$(Q)contrib/embed-profiles $(PROFILE_JSON) > $@

@@ -145,7 +145,8 @@ double planner_limit_bytes(const struct planner *p)
 static struct stream_spec stream_of(const struct planner *p)
 {
     double room = footprint_room(p->v, planner_limit_bytes(p), p->ask.fits);
-    return (struct stream_spec){&p->work, &p->machine, p->gpus, room, false};
+    return (struct stream_spec){.work = &p->work, .machine = &p->machine, .gpus = p->gpus,
+                                .limit_bytes = room, .adapter = p->ask.adapter};
 }
 
 int planner_least(struct planner *p, struct err *err)
@@ -187,6 +188,28 @@ static int none_legal(const struct planner *p, const struct stream_found *found,
                    layout_rule_sentence(most));
 }
 
+static bool all_refused(const struct stream_found *found)
+{
+    int64_t refused = 0;
+    for (int i = 0; i < ADAPTER_RULES; i++)
+        refused += found->refused[i];
+    return refused > 0 && found->able == 0;
+}
+
+/* Says why the trainer at hand can run none of the legal layouts. */
+static int none_can_run(const struct planner *p, const struct stream_found *found, struct err *err)
+{
+    const struct adapter *a = p->ask.adapter;
+    int64_t most = 0;
+    for (int64_t i = 0; i < a->n_rules; i++)
+        most = found->refused[i] > found->refused[most] ? i : most;
+    return err_set(err, ERR_NO,
+                   "adapter %s can run no layout of %s on %lld GPUs with gbs %lld: most are "
+                   "excluded by %s: %s",
+                   a->name, p->model.name, (long long)p->gpus, (long long)p->ask.gbs,
+                   a->rules[most].rule, a->rules[most].because);
+}
+
 static int none_fits(const struct planner *p, const struct stream_found *found, struct err *err)
 {
     const struct stream_item *near = &found->nearest;
@@ -217,7 +240,9 @@ int planner_search(const struct planner *p, size_t most, struct stream_found *fo
     int rc = stream_search(&spec, most, found, err);
     if (rc < 0 || found->n > 0)
         return rc;
-    return found->legal ? none_fits(p, found, err) : none_legal(p, found, err);
+    if (!found->legal)
+        return none_legal(p, found, err);
+    return all_refused(found) ? none_can_run(p, found, err) : none_fits(p, found, err);
 }
 
 /* ---- one layout ---- */

@@ -24,6 +24,7 @@ struct plan_ask {
     int64_t gbs;       /* samples of a step */
     enum dtype dtype;  /* DTYPE_FP8: products in fp8, all else in bf16 */
     double fits;       /* the least probability of fitting that a search accepts, 0 to 1 */
+    const struct adapter *adapter; /* what cannot run is left out; borrowed, may be NULL */
 };
 struct planner {
     struct plan_ask ask;        /* its texts are borrowed */

@@ -159,20 +159,40 @@ static bool recompute_solve(struct stream *s, struct layout *l, double *bytes)
 
 /* ---- what is added over ---- */
 
+/* Says whether the trainer at hand can run the layout. */
+static bool can_run(struct stream *s, const struct layout *l)
+{
+    const struct work_spec *w = s->spec->work;
+    struct adapter_facts facts = {l, w->model, w->seq, w->gbs, 0, NULL};
+    int rule = s->spec->adapter ? adapter_broken_rule(s->spec->adapter, &facts) : -1;
+    if (rule >= 0)
+        s->found->refused[rule]++;
+    else
+        s->found->able++;
+    return rule < 0;
+}
+
 /* Prices a layout with the recomputation it needs. */
 static void state_meet(struct stream *s, struct layout l)
 {
     struct layout full = l;
     double bytes;
+    if (!can_run(s, &l))
+        return;
     if (fits(s, &l, &bytes)) {
         keep(s, &l, price(s, &l), bytes);
         return;
     }
     if (!recompute_solve(s, &full, &bytes))
         return;
-    keep(s, &full, price(s, &full), bytes);
+    if (!can_run(s, &full)) {
+        full.recompute_layers = 0;
+        fits(s, &full, &bytes);
+    }
+    if (can_run(s, &full))
+        keep(s, &full, price(s, &full), bytes);
     l.recompute = RECOMPUTE_SELECTIVE;
-    if (fits(s, &l, &bytes))
+    if (can_run(s, &l) && fits(s, &l, &bytes))
         keep(s, &l, price(s, &l), bytes);
 }
 

@@ -19,6 +19,7 @@
 
 #include "autotune/footprint.h"
 #include "autotune/price.h"
+#include "profiles/adapter.h"
 
 struct stream_spec {
     const struct work_spec *work; /* borrowed, as the machine */
@@ -26,6 +27,7 @@ struct stream_spec {
     int64_t gpus;
     double limit_bytes;           /* that a GPU's footprint may have */
     bool all; /* every layout that a grid has is priced and nothing is closed: the bench's */
+    const struct adapter *adapter; /* of the trainer that must be able to run it; NULL: any can */
 };
 struct stream_item {
     struct layout layout;
@@ -42,6 +44,8 @@ struct stream_found {
     int64_t fit;               /* of the sized ones, those within limit_bytes */
     int64_t replayed;
     int64_t excluded[STREAM_RULES]; /* layouts that break rule i of layout.h */
+    /* of those that were met: the adapter's rule i excludes so many, and no rule of it so many */
+    int64_t refused[ADAPTER_RULES], able;
     struct stream_item nearest; /* where nothing fits: the layout of the fewest bytes */
 };
 /* Finds the `most` best. found->n is 0 where no layout fits, found->legal is 0 where none is

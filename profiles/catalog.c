@@ -13,6 +13,8 @@ const struct catalog_kind catalog_clusters = {"cluster", "clusters", "reel.clust
 const struct catalog_kind catalog_stacks = {"stack", "stacks", "reel.stack/1", catalog_stack_names};
 const struct catalog_kind catalog_constants = {"set of constants", "constants",
                                                "reel.constants/1", catalog_constants_names};
+const struct catalog_kind catalog_adapters = {"adapter", "adapters", "reel.adapter/1",
+                                              catalog_adapter_names};
 
 bool catalog_is_path(const char *operand)
 {

@@ -22,7 +22,8 @@ extern const struct catalog_entry catalog_table[]; /* ended by a NULL name */
 extern const char *const catalog_model_names[], *const catalog_gpu_names[],
                                                     *const catalog_cluster_names[],
                                                     *const catalog_stack_names[],
-                                                    *const catalog_constants_names[];
+                                                    *const catalog_constants_names[],
+                                                    *const catalog_adapter_names[];
 
 struct catalog_kind {
     const char *word;         /* "model", for errors */
@@ -31,7 +32,7 @@ struct catalog_kind {
     const char *const *names; /* ended by NULL */
 };
 extern const struct catalog_kind catalog_models, catalog_gpus, catalog_clusters,
-    catalog_stacks, catalog_constants;
+    catalog_stacks, catalog_constants, catalog_adapters;
 
 bool catalog_is_path(const char *operand);
 /* Parses the profile and checks its schema. ERR_NOT_FOUND names the nearest known name. The caller

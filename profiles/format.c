@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/opt.h"
+#include "profiles/adapter.h"
 
 static const struct format run = {
     "run", "what a run trains: the file that 'reel launch' and 'reel-train train' take",
@@ -65,7 +66,27 @@ static const struct format stack = {
     "These are facts. How much is hidden in fact, and at what speed, are constants that are "
     "fitted.",
     stack_format};
-const struct format *const formats[] = {&run, &plan, &model, &device, &cluster, &stack, NULL};
+#define ADAPTER_KEY_TEXT(id, name, what) name " (" what "), "
+#define ADAPTER_KEYS_TEXT ADAPTER_KEY_LIST(ADAPTER_KEY_TEXT)
+static const struct format adapter = {
+    "adapter", "somebody else's trainer: how it is told a layout, and how its log is read",
+    "{\"schema\": \"reel.adapter/1\", \"name\": \"mine\", \"source\": \"my trainer 1.2\",\n"
+    " \"stack\": \"fsdp\",\n"
+    " \"step_pattern\": \"step (?<step>[0-9]+) took (?<time_s>[0-9.]+) s\",\n"
+    " \"arguments\": [{\"words\": [\"--tp\", \"{tp}\"]},\n"
+    "               {\"words\": [\"--shard\", \"{shard}\"], \"when\": \"zero=3\"},\n"
+    "               {\"words\": [\"--steps={steps}\"], \"trial\": true}],\n"
+    " \"excludes\": [{\"rule\": \"no-stages\", \"when\": \"pp>1\",\n"
+    "               \"because\": \"it has no pipeline: pp must be 1\"}],\n"
+    " \"oom_device\": [\"CUDA out of memory\"]}\n",
+    "An expression is made of keys, whole numbers, and * / % from left to right, as in "
+    "{layers/pp/vpp}; a division in braces must be exact. A condition is comparisons by = != < <= "
+    "> >=, with & between them. {dir}, the folder of a trial, is for trials alone.\n\n"
+    "The keys are " ADAPTER_KEYS_TEXT "and no others. cp_kind is compared with ring, a2a or 2d, "
+    "and recompute with none, selective or full.",
+    adapter_format};
+const struct format *const formats[] = {&run, &plan, &model, &device, &cluster, &stack, &adapter,
+                                        NULL};
 
 /* ---- what a table says by itself ---- */
 

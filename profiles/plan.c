@@ -17,7 +17,8 @@
 static const char plan_schema[] = "reel.plan/1";
 
 struct plan_text {
-    const char *model, *model_hash, *device, *peak_source, *cluster, *stack, *constants;
+    const char *model, *model_hash, *device, *peak_source, *cluster, *stack, *constants, *adapter,
+        *flags;
     struct plan p;
 };
 
@@ -45,6 +46,10 @@ static const struct json_field top_fields[] = {
      .help = "of reel plan: the software that trains"},
     {"constants", JSON_TEXT, offsetof(struct plan_text, constants), .optional = true,
      .help = "of reel plan: the constants that predicted, a name or a file"},
+    {"adapter", JSON_TEXT, offsetof(struct plan_text, adapter), .optional = true,
+     .help = "of another trainer: the adapter that knows it"},
+    {"flags", JSON_TEXT, offsetof(struct plan_text, flags), .optional = true,
+     .help = "of another trainer: the layout in its own flags"},
     {"predicted", JSON_ANY, 0, .optional = true, .help = "object; left out: nothing was predicted"},
     {"terms", JSON_ANY, 0, .optional = true,
      .help = "array of at most 16: what the prediction is made of; their sum is "
@@ -149,6 +154,8 @@ static int texts_read(const struct json_doc *doc, struct plan_text *t, struct er
         {t->cluster, "cluster", p->cluster, sizeof p->cluster},
         {t->stack, "stack", p->stack, sizeof p->stack},
         {t->constants, "constants", p->constants, sizeof p->constants},
+        {t->adapter, "adapter", p->adapter, sizeof p->adapter},
+        {t->flags, "flags", p->flags, sizeof p->flags},
     };
     for (size_t i = 0; i < ARRAY_LEN(rest); i++)
         if (rest[i].text && (rc = field_copy_text(rest[i].to, rest[i].size, rest[i].text, doc, "",
@@ -277,6 +284,10 @@ void plan_write(const struct plan *p, struct json_out *o)
         json_put_text(o, "cluster", p->cluster);
         json_put_text(o, "stack", p->stack);
         json_put_text(o, "constants", p->constants);
+    }
+    if (*p->adapter) {
+        json_put_text(o, "adapter", p->adapter);
+        json_put_text(o, "flags", p->flags);
     }
     json_obj_begin(o, "predicted");
     field_write_table(o, predicted_fields, ARRAY_LEN(predicted_fields), p);

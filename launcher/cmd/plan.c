@@ -40,6 +40,9 @@ static const struct opt opts[] = {
      .max = 1e18},
     {"top", 0, OPT_INT, "K", "layouts to show", .fallback = "5", .min = 1, .max = TOP_MAX},
     {"output", 'o', OPT_TEXT, "FILE", "write the best one as a plan, for reel launch --plan"},
+    {"export", 0, OPT_TEXT, "ADAPTER",
+     "print the best one that this trainer can run, as its own flags: megatron, megatron-bridge, "
+     "torchtitan, generic, or a file (reel.adapter/1); the stack is then its"},
 };
 const struct opt_cmd cmd_plan = {
     "plan",
@@ -58,6 +61,7 @@ struct request {
     struct layout layout;
     bool has_layout;
     size_t top;
+    struct adapter *adapter; /* of --export; NULL: none */
 };
 
 /* ---- options ---- */
@@ -73,6 +77,20 @@ static int gpus_parse(const char *text, int64_t *out, struct err *err)
         return err_set(err, ERR_USAGE, "%s, or 'least'", why.text);
     if (*out < 1 || *out > LIMIT_RANKS)
         return err_set(err, ERR_USAGE, "--gpus is %s: give 1 to %d, or 'least'", text, LIMIT_RANKS);
+    return 0;
+}
+
+/* Loads the adapter of --export. Its stack is predicted, unless --stack names another. */
+static int export_take(const struct opt_values *v, struct request *r, struct err *err)
+{
+    int rc;
+    if (!opt_given(v, "export"))
+        return 0;
+    if ((rc = adapter_load(opt_text(v, "export"), &r->adapter, err)) < 0)
+        return rc;
+    r->ask.adapter = r->adapter;
+    if (!opt_given(v, "stack"))
+        r->ask.stack = r->adapter->stack;
     return 0;
 }
 
@@ -105,6 +123,8 @@ static int request_read(const struct opt_values *v, struct request *r, struct er
     if (seq_parse(opt_text(v, "seq"), "--seq", &r->ask.seq, &why) < 0)
         return err_set(err, ERR_USAGE, "%s", why.text);
     if ((rc = gpus_parse(opt_text(v, "gpus"), &r->gpus, err)) < 0)
+        return rc;
+    if ((rc = export_take(v, r, err)) < 0)
         return rc;
     return layout_take(v, r, err);
 }
@@ -173,6 +193,18 @@ static int items_predict(const struct request *r, struct planned *items, struct 
 
 /* ---- the command ---- */
 
+/* Makes a plan of the best one, and writes it where that is wanted. */
+static int best_write(const struct opt_values *v, const struct request *r, struct plan_answer *a,
+                      struct err *err)
+{
+    const char *output = opt_text(v, "output");
+    int rc;
+    planner_plan(a->planner, &a->items[0], &a->best);
+    if (r->adapter && (rc = adapter_plan(r->adapter, &a->planner->model, &a->best, err)) < 0)
+        return rc;
+    return output ? plan_save(&a->best, output, err) : 0;
+}
+
 static int plan_make(const struct opt_values *v, const struct request *r, struct planner *p,
                      struct stream_found *found, struct planned *items, struct err *err)
 {
@@ -182,20 +214,20 @@ static int plan_make(const struct opt_values *v, const struct request *r, struct
     bool gpu_hours = strcmp(opt_text(v, "objective"), "gpu-hours") == 0;
     struct str out = STR_INIT;
     struct json_out o;
-    struct plan plan;
     int rc;
     if ((rc = best_search(p, r, gpu_hours, found, err)) < 0)
         return rc;
     a.seconds = clock_mono_s() - began;
     if ((rc = items_predict(r, items, &a, err)) < 0)
         return rc;
-    planner_plan(p, &items[0], &plan);
-    if (opt_text(v, "output") && (rc = plan_save(&plan, opt_text(v, "output"), err)) < 0)
+    if ((rc = best_write(v, r, &a, err)) < 0)
         return rc;
     if (opt_bool(v, "json")) {
         json_out_init(&o, &out, 2);
         plan_json(&a, &o);
         str_addc(&out, '\n');
+    } else if (r->adapter) {
+        str_addf(&out, "%s\n", a.best.flags);
     } else {
         plan_text(&a, &out);
     }
@@ -206,7 +238,7 @@ static int plan_make(const struct opt_values *v, const struct request *r, struct
 
 int cmd_plan_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
-    struct request r;
+    struct request r = {0};
     struct planner *p = NULL;
     struct stream_found *found = calloc(1, sizeof *found);
     struct planned *items = calloc(TOP_MAX + 1, sizeof *items);
@@ -225,6 +257,7 @@ int cmd_plan_run(const struct opt_values *v, struct cmd_env *env, struct err *er
     rc = plan_make(v, &r, p, found, items, err);
 out:
     planner_free(p);
+    adapter_free(r.adapter);
     free(items);
     free(found);
     return rc;

@@ -166,18 +166,26 @@ static void item_json(const struct plan_answer *a, const struct planned *p, stru
     json_obj_end(o);
 }
 
-static void excluded_json(const struct stream_found *f, struct json_out *o)
+static void rule_json(const char *rule, const char *because, int64_t count, struct json_out *o)
+{
+    json_obj_begin(o, NULL);
+    json_put_text(o, "rule", rule);
+    json_put_int(o, "count", count);
+    json_put_text(o, "because", because);
+    json_obj_end(o);
+}
+
+/* Adds what breaks a rule of layouts, or one of the adapter, which may be NULL. */
+static void excluded_json(const struct stream_found *f, const struct adapter *a,
+                          struct json_out *o)
 {
     json_arr_begin(o, "excluded");
-    for (int i = 0; i < layout_rule_count(); i++) {
-        if (!f->excluded[i])
-            continue;
-        json_obj_begin(o, NULL);
-        json_put_text(o, "rule", layout_rule_name(i));
-        json_put_int(o, "count", f->excluded[i]);
-        json_put_text(o, "because", layout_rule_sentence(i));
-        json_obj_end(o);
-    }
+    for (int i = 0; i < layout_rule_count(); i++)
+        if (f->excluded[i])
+            rule_json(layout_rule_name(i), layout_rule_sentence(i), f->excluded[i], o);
+    for (int64_t i = 0; a && i < a->n_rules; i++)
+        if (f->refused[i])
+            rule_json(a->rules[i].rule, a->rules[i].because, f->refused[i], o);
     json_arr_end(o);
 }
 
@@ -197,6 +205,10 @@ void plan_json(const struct plan_answer *a, struct json_out *o)
     for (size_t i = 0; i < a->n; i++)
         item_json(a, &a->items[i], o);
     json_arr_end(o);
-    excluded_json(a->found, o);
+    excluded_json(a->found, p->ask.adapter, o);
+    if (*a->best.adapter) {
+        json_put_text(o, "adapter", a->best.adapter);
+        json_put_text(o, "flags", a->best.flags);
+    }
     json_obj_end(o);
 }

@@ -512,7 +512,7 @@ int cmd_tune_run(const struct opt_values *v, struct cmd_env *env, struct err *er
     struct tune_conf conf;
     struct tune t = {0};
     struct sched *s = NULL;
-    struct plan winner;
+    static struct plan winner; /* larger than belongs on a stack */
     bool dry = opt_bool(v, "dry-run");
     const char *path = opt_text(v, "output");
     int rc;

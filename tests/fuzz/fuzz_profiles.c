@@ -1,4 +1,6 @@
-/* Runs, plans and models: what is taken is written in full and reads back as the same text. */
+/* Runs, plans and models: what is taken is written in full and reads back as the same text.
+ * Adapters: what is taken makes a command line, or a sentence why not. */
+#include "profiles/adapter.h"
 #include "profiles/plan.h"
 #include "profiles/run.h"
 #include "tests/fuzz/fuzz.h"
@@ -49,6 +51,21 @@ static char *model_text(const char *text, size_t n)
     return str_detach(&s);
 }
 
+static void adapter_try(const uint8_t *data, size_t n)
+{
+    struct layout l = layout_default();
+    struct model m = {.layers = 4, .heads = 4};
+    struct adapter_facts facts = {&l, &m, {1, 4, 4}, 8, 4, "dir"};
+    struct arena arena = {0};
+    struct adapter *a = NULL;
+    struct err err = {0};
+    const char **words;
+    if (fuzz_told(adapter_load(fuzz_file("adapter.json", data, n), &a, &err), &err) == 0)
+        fuzz_told(adapter_words(a, &facts, true, &arena, &words, &err), &err);
+    arena_release(&arena);
+    adapter_free(a);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     static char *(*const kinds[])(const char *, size_t) = {run_text, plan_text, model_text};
@@ -59,5 +76,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         free(first);
         free(second);
     }
+    adapter_try(data, n);
     return 0;
 }

@@ -1,0 +1,456 @@
+/* The format reel.adapter/1. The tables below say what each field means; `reel format adapter` is
+ * made from them. Each compiled-in adapter names in `source` the version that its flags and lines
+ * are those of.
+ */
+#include "profiles/adapter.h"
+
+#include <regex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "profiles/adapter_text.h"
+#include "profiles/catalog.h"
+#include "profiles/field.h"
+#include "profiles/format.h"
+#include "profiles/stack.h"
+#include "profiles/step_lines.h"
+
+static const char *const class_names[] = {
+#define CLASS_NAME(id, name, what) name,
+    KERNEL_CLASS_LIST(CLASS_NAME)
+#undef CLASS_NAME
+    NULL};
+
+/* ---- tables ---- */
+
+struct head_text { const char *name, *source, *stack, *format, *step_pattern; double start_s; };
+static const struct head_text head_defaults = {.start_s = 600};
+#define AT(field) offsetof(struct head_text, field)
+static const struct json_field head_fields[] = {
+    {"schema", JSON_ANY, 0, .help = "\"reel.adapter/1\""},
+    {"name", JSON_TEXT, AT(name), .help = "of the adapter"},
+    {"source", JSON_TEXT, AT(source),
+     .help = "of which version of the trainer these flags and lines are"},
+    {"stack", JSON_TEXT, AT(stack),
+     .help = "a stack, by name or as a file: by which the trainer is predicted"},
+    {"format", JSON_TEXT, AT(format), .optional = true,
+     .help = "how it prints its steps: megatron, torchtitan, nemo, lightning or hf, as for 'reel "
+             "wrap'; left out: step_pattern says it"},
+    {"step_pattern", JSON_TEXT, AT(step_pattern), .optional = true,
+     .help = "a POSIX extended expression with names, as for 'reel wrap'; left out: format says "
+             "it"},
+    {"start_s", JSON_NUM, AT(start_s), .optional = true, .min = 1, .max = 86400,
+     .help = "seconds without a printed byte, before its first step, that are a hang"},
+    {"arguments", JSON_ANY, 0, .help = "a list of what is added to its command, in order"},
+    {"excludes", JSON_ANY, 0, .optional = true, .help = "a list of the layouts that it cannot run"},
+    {"memory", JSON_ANY, 0, .optional = true,
+     .help = "an object: how its log tells the peak of a device's memory"},
+    {"oom_device", JSON_ANY, 0, .optional = true,
+     .help = "a list of expressions: a device's memory was short"},
+    {"oom_host", JSON_ANY, 0, .optional = true,
+     .help = "a list of expressions: the host's was"},
+    {"timers", JSON_ANY, 0, .optional = true,
+     .help = "a list of its own timers, where its log has them"},
+};
+#undef AT
+struct argument_text { const char *when; bool trial; };
+static const struct argument_text argument_defaults = {.when = ""};
+static const struct json_field argument_fields[] = {
+    {"words", JSON_ANY, 0, .help = "a list of 1 to 8 texts, each one argument, with expressions "
+                                   "in braces"},
+    {"when", JSON_TEXT, offsetof(struct argument_text, when), .optional = true,
+     .help = "a condition; left out: always"},
+    {"trial", JSON_BOOL, offsetof(struct argument_text, trial), .optional = true,
+     .help = "in trials alone, and not among the flags of the winner"},
+};
+struct rule_text { const char *rule, *when, *because; };
+static const struct json_field rule_fields[] = {
+    {"rule", JSON_TEXT, offsetof(struct rule_text, rule), .help = "a name for it"},
+    {"when", JSON_TEXT, offsetof(struct rule_text, when), .help = "a condition"},
+    {"because", JSON_TEXT, offsetof(struct rule_text, because),
+     .help = "what the trainer lacks, as a sentence"},
+};
+struct memory_text { const char *pattern; double unit_bytes; };
+static const struct json_field memory_fields[] = {
+    {"pattern", JSON_TEXT, offsetof(struct memory_text, pattern),
+     .help = "a POSIX extended expression, whose first group is the number"},
+    {"unit_bytes", JSON_NUM, offsetof(struct memory_text, unit_bytes), .min = 1, .max = 1e15,
+     .help = "bytes of its unit"},
+};
+struct timer_text { const char *pattern; double unit_s; int class; };
+static const struct json_field timer_fields[] = {
+    {"pattern", JSON_TEXT, offsetof(struct timer_text, pattern),
+     .help = "a POSIX extended expression, whose first group is the number"},
+    {"unit_s", JSON_NUM, offsetof(struct timer_text, unit_s), .min = 1e-12, .max = 1e6,
+     .help = "seconds of its unit"},
+    {"class", JSON_ENUM, offsetof(struct timer_text, class), .names = class_names,
+     .help = "what the time is counted as; other: computation that it does not tell apart"},
+};
+
+size_t adapter_format(struct format_part *out)
+{
+    size_t n = 0;
+#define PART(path, fields, defaults)                                                               \
+    out[n++] = (struct format_part){path, fields, ARRAY_LEN(fields), defaults}
+    PART("", head_fields, &head_defaults);
+    PART("arguments[]", argument_fields, &argument_defaults);
+    PART("excludes[]", rule_fields, NULL);
+    PART("memory", memory_fields, NULL);
+    PART("timers[]", timer_fields, NULL);
+#undef PART
+    return n;
+}
+
+/* ---- reading ---- */
+
+struct place { const struct json_doc *doc; char path[96]; };
+
+static int text_fail(const struct place *p, const char *field, const char *text,
+                     const struct err *why, struct err *err)
+{
+    return err_set(err, ERR_INPUT, "%s: %s%s%s is '%s': %s", p->doc->name, p->path,
+                   *p->path && *field ? "." : "", field, text, why->text);
+}
+
+/* Checks that a text is an expression with a group. */
+static int pattern_check(const struct place *p, const char *field, const char *pattern,
+                         struct err *err)
+{
+    regex_t compiled;
+    char text[128];
+    struct err why = {0};
+    int status = regcomp(&compiled, pattern, REG_EXTENDED);
+    if (status != 0) {
+        regerror(status, &compiled, text, sizeof text);
+        err_set(&why, ERR_INPUT, "it is no POSIX extended regular expression: %s", text);
+        return text_fail(p, field, pattern, &why, err);
+    }
+    size_t groups = compiled.re_nsub;
+    regfree(&compiled);
+    if (groups > 0)
+        return 0;
+    err_set(&why, ERR_INPUT, "it has no group: put the number in parentheses, like ([0-9.]+)");
+    return text_fail(p, field, pattern, &why, err);
+}
+
+static int condition_read(const struct place *p, const char *text, struct adapter_condition *out,
+                          struct err *err)
+{
+    struct err why;
+    return adapter_condition_parse(text, out, &why) < 0 ? text_fail(p, "when", text, &why, err) : 0;
+}
+
+/* Reads a list of texts. A list that is left out is empty. */
+static int texts_read(const struct place *p, const char *field, const cJSON *list, int64_t most,
+                      struct arena *arena, const char **out, int64_t *n, struct err *err)
+{
+    const cJSON *item;
+    *n = 0;
+    if (!list)
+        return 0;
+    if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) < 1 || cJSON_GetArraySize(list) > most)
+        return err_set(err, ERR_INPUT, "%s: %s%s%s is no list of 1 to %lld texts: give one",
+                       p->doc->name, p->path, *p->path ? "." : "", field, (long long)most);
+    cJSON_ArrayForEach(item, list)
+    {
+        if (!cJSON_IsString(item) || !*item->valuestring)
+            return err_set(err, ERR_INPUT, "%s: %s%s%s[%lld] is no text: give one that is not "
+                           "empty", p->doc->name, p->path, *p->path ? "." : "", field,
+                           (long long)*n);
+        if (!(out[*n] = arena_strdup(arena, item->valuestring)))
+            return err_set(err, ERR_NOMEM, "out of memory for an adapter");
+        ++*n;
+    }
+    return 0;
+}
+
+static int argument_read(struct adapter *a, const struct place *p, const cJSON *obj,
+                         struct err *err)
+{
+    struct argument_text t = argument_defaults;
+    struct adapter_argument *out = &a->arguments[a->n_arguments++];
+    struct err why;
+    int rc;
+    if ((rc = json_read(p->doc, obj, p->path, argument_fields, ARRAY_LEN(argument_fields),
+                        &a->arena, &t, err)) < 0)
+        return rc;
+    if ((rc = condition_read(p, t.when, &out->when, err)) < 0)
+        return rc;
+    if ((rc = texts_read(p, "words", json_member(obj, "words"), ADAPTER_WORDS, &a->arena,
+                         out->words, &out->n, err)) < 0)
+        return rc;
+    out->trial = t.trial;
+    for (int64_t i = 0; i < out->n; i++) {
+        if (adapter_word_check(out->words[i], &why) < 0)
+            return text_fail(p, "words", out->words[i], &why, err);
+        if (!t.trial && strstr(out->words[i], "{dir}")) {
+            err_set(&why, ERR_INPUT, "only a trial has a folder: give \"trial\": true, or leave "
+                    "{dir} out");
+            return text_fail(p, "words", out->words[i], &why, err);
+        }
+    }
+    return 0;
+}
+
+static int rule_read(struct adapter *a, const struct place *p, const cJSON *obj, struct err *err)
+{
+    struct rule_text t = {0};
+    struct adapter_rule *out = &a->rules[a->n_rules++];
+    int rc;
+    if ((rc = json_read(p->doc, obj, p->path, rule_fields, ARRAY_LEN(rule_fields), &a->arena, &t,
+                        err)) < 0)
+        return rc;
+    out->rule = t.rule, out->because = t.because;
+    return condition_read(p, t.when, &out->when, err);
+}
+
+static int timer_read(struct adapter *a, const struct place *p, const cJSON *obj, struct err *err)
+{
+    struct timer_text t = {0};
+    struct adapter_timer *out = &a->timers[a->n_timers++];
+    int rc;
+    if ((rc = json_read(p->doc, obj, p->path, timer_fields, ARRAY_LEN(timer_fields), &a->arena, &t,
+                        err)) < 0)
+        return rc;
+    *out = (struct adapter_timer){t.pattern, t.unit_s, (enum kernel_class)t.class};
+    return pattern_check(p, "pattern", t.pattern, err);
+}
+
+typedef int read_fn(struct adapter *a, const struct place *p, const cJSON *obj, struct err *err);
+
+/* Reads the objects of a list. A list that is left out is empty. */
+static int list_read(struct adapter *a, const struct json_doc *doc, const char *name, int most,
+                     read_fn *read, struct err *err)
+{
+    const cJSON *list = json_member(doc->root, name), *item;
+    struct place p = {.doc = doc};
+    int rc, i = 0;
+    if (!list)
+        return 0;
+    if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) > most)
+        return err_set(err, ERR_INPUT, "%s: %s is no list of up to %d objects: give one", doc->name,
+                       name, most);
+    cJSON_ArrayForEach(item, list)
+    {
+        snprintf(p.path, sizeof p.path, "%s[%d]", name, i++);
+        if ((rc = read(a, &p, item, err)) < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int memory_read(struct adapter *a, const struct json_doc *doc, struct err *err)
+{
+    struct memory_text t = {0};
+    struct place p = {doc, "memory"};
+    const cJSON *obj = json_member(doc->root, "memory");
+    int rc;
+    if (!obj)
+        return 0;
+    if ((rc = json_read(doc, obj, p.path, memory_fields, ARRAY_LEN(memory_fields), &a->arena, &t,
+                        err)) < 0)
+        return rc;
+    a->memory_pattern = t.pattern, a->memory_unit_bytes = t.unit_bytes;
+    return pattern_check(&p, "pattern", t.pattern, err);
+}
+
+/* Reads a list of expressions, which need no group. */
+static int oom_read(struct adapter *a, const struct json_doc *doc, const char *field,
+                    const char **out, int64_t *n, struct err *err)
+{
+    struct place p = {.doc = doc};
+    regex_t compiled;
+    int rc;
+    if ((rc = texts_read(&p, field, json_member(doc->root, field), ADAPTER_PATTERNS, &a->arena,
+                         out, n, err)) < 0)
+        return rc;
+    for (int64_t i = 0; i < *n; i++) {
+        if (regcomp(&compiled, out[i], REG_EXTENDED | REG_NOSUB) != 0)
+            return err_set(err, ERR_INPUT, "%s: %s[%lld] is '%s': it is no POSIX extended regular "
+                           "expression: give one", doc->name, field, (long long)i, out[i]);
+        regfree(&compiled);
+    }
+    return 0;
+}
+
+/* Takes what tells steps: a format or a pattern, one of them. */
+static int steps_read(struct adapter *a, const struct json_doc *doc, const struct head_text *t,
+                      struct err *err)
+{
+    struct step_reader *reader = NULL;
+    struct place p = {.doc = doc};
+    struct err why;
+    if (!t->format == !t->step_pattern)
+        return err_set(err, ERR_INPUT, "%s: give format or step_pattern, one of them", doc->name);
+    if (step_reader_new(t->step_pattern, t->format, 0, &reader, &why) < 0)
+        return text_fail(&p, t->format ? "format" : "step_pattern",
+                         t->format ? t->format : t->step_pattern, &why, err);
+    step_reader_free(reader);
+    a->format = t->format, a->step_pattern = t->step_pattern;
+    return 0;
+}
+
+static int head_read(struct adapter *a, const struct json_doc *doc, struct err *err)
+{
+    struct head_text t = head_defaults;
+    struct place p = {.doc = doc};
+    struct stack stack;
+    struct err why;
+    int rc;
+    if ((rc = json_read(doc, doc->root, "", head_fields, ARRAY_LEN(head_fields), &a->arena, &t,
+                        err)) < 0)
+        return rc;
+    if ((rc = field_copy_text(a->name, sizeof a->name, t.name, doc, "", "name", err)) < 0)
+        return rc;
+    if ((rc = field_copy_text(a->stack, sizeof a->stack, t.stack, doc, "", "stack", err)) < 0)
+        return rc;
+    if (stack_load(t.stack, &stack, &why) < 0)
+        return text_fail(&p, "stack", t.stack, &why, err);
+    a->start_s = t.start_s;
+    return steps_read(a, doc, &t, err);
+}
+
+static int adapter_read(struct adapter *a, const struct json_doc *doc, struct err *err)
+{
+    int rc;
+    if ((rc = head_read(a, doc, err)) < 0)
+        return rc;
+    if ((rc = list_read(a, doc, "arguments", ADAPTER_ARGUMENTS, argument_read, err)) < 0)
+        return rc;
+    if ((rc = list_read(a, doc, "excludes", ADAPTER_RULES, rule_read, err)) < 0)
+        return rc;
+    if ((rc = list_read(a, doc, "timers", ADAPTER_TIMERS, timer_read, err)) < 0)
+        return rc;
+    if ((rc = memory_read(a, doc, err)) < 0)
+        return rc;
+    if ((rc = oom_read(a, doc, "oom_device", a->oom_device, &a->n_oom_device, err)) < 0)
+        return rc;
+    return oom_read(a, doc, "oom_host", a->oom_host, &a->n_oom_host, err);
+}
+
+int adapter_load(const char *name_or_path, struct adapter **out, struct err *err)
+{
+    struct json_doc doc = {0};
+    const char *name = strcmp(name_or_path, "megatron") == 0 ? "megatron-lm" : name_or_path;
+    struct adapter *a = calloc(1, sizeof *a);
+    int rc;
+    if (!a)
+        return err_set(err, ERR_NOMEM, "out of memory for an adapter");
+    if ((rc = catalog_open(&catalog_adapters, name, &doc, err)) < 0)
+        goto out;
+    if ((rc = adapter_read(a, &doc, err)) < 0)
+        goto out;
+    *out = a;
+    a = NULL;
+out:
+    adapter_free(a);
+    json_release(&doc);
+    return rc;
+}
+
+void adapter_free(struct adapter *a)
+{
+    if (a)
+        arena_release(&a->arena);
+    free(a);
+}
+
+/* ---- command lines ---- */
+
+int adapter_broken_rule(const struct adapter *a, const struct adapter_facts *f)
+{
+    struct adapter_values v = adapter_values(f);
+    for (int64_t i = 0; i < a->n_rules; i++)
+        if (adapter_condition_holds(&a->rules[i].when, &v))
+            return (int)i;
+    return -1;
+}
+
+/* Adds the words of one argument to a list. */
+static int argument_add(const struct adapter *a, const struct adapter_argument *g,
+                        const struct adapter_facts *f, const struct adapter_values *v,
+                        struct arena *arena, const char **words, struct err *err)
+{
+    struct err why;
+    struct str text = STR_INIT;
+    int rc = 0;
+    for (int64_t i = 0; i < g->n && rc == 0; i++) {
+        str_clear(&text);
+        if (adapter_word_add(g->words[i], v, f->dir, &text, &why) < 0)
+            rc = err_set(err, ERR_INPUT, "adapter %s: the argument '%s': %s", a->name, g->words[i],
+                         why.text);
+        else if (!(words[i] = arena_strdup(arena, text.p ? text.p : "")))
+            rc = err_set(err, ERR_NOMEM, "out of memory for a command line");
+    }
+    str_release(&text);
+    return rc;
+}
+
+int adapter_words(const struct adapter *a, const struct adapter_facts *f, bool trial,
+                  struct arena *arena, const char ***out, struct err *err)
+{
+    int broken = adapter_broken_rule(a, f), rc;
+    if (broken >= 0)
+        return err_set(err, ERR_INPUT, "adapter %s cannot have this layout: %s: %s", a->name,
+                       a->rules[broken].rule, a->rules[broken].because);
+    struct adapter_values v = adapter_values(f);
+    const char **words = arena_array(arena, ADAPTER_ARGUMENTS * ADAPTER_WORDS + 1, sizeof *words);
+    if (!words)
+        return err_set(err, ERR_NOMEM, "out of memory for a command line");
+    int64_t n = 0;
+    for (int64_t i = 0; i < a->n_arguments; i++) {
+        const struct adapter_argument *g = &a->arguments[i];
+        if ((g->trial && !trial) || !adapter_condition_holds(&g->when, &v))
+            continue;
+        if ((rc = argument_add(a, g, f, &v, arena, words + n, err)) < 0)
+            return rc;
+        n += g->n;
+    }
+    *out = words;
+    return 0;
+}
+
+/* Adds a word as a shell reads it. */
+static void word_quote(const char *word, struct str *out)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_-+=.,/:@%";
+    if (*word && word[strspn(word, plain)] == '\0') {
+        str_add(out, word);
+        return;
+    }
+    str_addc(out, '\'');
+    for (; *word; word++)
+        str_add(out, *word == '\'' ? "'\\''" : (char[]){*word, '\0'});
+    str_addc(out, '\'');
+}
+
+int adapter_plan(const struct adapter *a, const struct model *m, struct plan *p, struct err *err)
+{
+    struct adapter_facts facts = {&p->layout, m, p->seq, p->gbs, 0, NULL};
+    struct arena arena = {0};
+    struct str flags = STR_INIT;
+    const char **words;
+    int rc;
+    if ((rc = adapter_words(a, &facts, false, &arena, &words, err)) < 0)
+        goto out;
+    for (size_t i = 0; words[i]; i++) {
+        if (i > 0)
+            str_addc(&flags, ' ');
+        word_quote(words[i], &flags);
+    }
+    if ((rc = str_check(&flags, err)) < 0)
+        goto out;
+    if (flags.len >= sizeof p->flags) {
+        rc = err_set(err, ERR_LIMIT, "adapter %s: the flags have %zu bytes, and a plan holds %zu",
+                     a->name, flags.len, sizeof p->flags - 1);
+        goto out;
+    }
+    snprintf(p->adapter, sizeof p->adapter, "%s", a->name);
+    snprintf(p->flags, sizeof p->flags, "%s", flags.len ? flags.p : "");
+out:
+    str_release(&flags);
+    arena_release(&arena);
+    return rc;
+}

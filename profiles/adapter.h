@@ -1,0 +1,127 @@
+/* adapter: describes somebody else's trainer to the tuner (`reel.adapter/1`): how a layout becomes
+ * its command line, which layouts it cannot run, and how its log tells steps, memory and failures.
+ *
+ * An adapter is data, as a stack is, and names the stack that it is. It is looked up by name among
+ * the compiled-in files (contrib/adapters/NAME.json) or read from a path. Nothing of it is ever
+ * given to a shell: each word of an argument is one element of an argument vector.
+ *
+ * Words hold expressions in braces, "{layers/pp/vpp}"; conditions compare them, "zero=1 & dp>1". An
+ * expression is made of keys (ADAPTER_KEY_LIST), whole numbers, and * / % from left to right. A
+ * division in braces must be exact. What cp_kind and recompute are compared with are their words,
+ * and in braces they are written as words. {dir} is the folder of a trial.
+ *
+ *     struct adapter *a;
+ *     adapter_load("megatron-lm", &a, err);
+ *     struct adapter_facts facts = {&layout, &model, seq, gbs, steps, dir};
+ *     if ((i = adapter_broken_rule(a, &facts)) < 0)
+ *         adapter_words(a, &facts, true, &arena, &words, err);
+ *     adapter_free(a);
+ *
+ * Errors: ERR_NOT_FOUND names the nearest adapter; ERR_INPUT names file, field and value.
+ */
+#ifndef PROFILES_ADAPTER_H
+#define PROFILES_ADAPTER_H
+
+#include "base/arena.h"
+#include "profiles/kernels.h"
+#include "profiles/layout.h"
+#include "profiles/plan.h"
+
+/* id, name, what it is */
+#define ADAPTER_KEY_LIST(X)                                                                        \
+    X(TP, "tp", "tensor-parallel ranks")                                                           \
+    X(SP, "sp", "1 with sequence parallelism")                                                     \
+    X(CP, "cp", "context-parallel ranks")                                                          \
+    X(CP_KIND, "cp_kind", "ring, a2a or 2d")                                                       \
+    X(A2A_RANKS, "a2a_ranks", "those of cp that exchange heads")                                   \
+    X(PP, "pp", "pipeline stages")                                                                 \
+    X(VPP, "vpp", "virtual stages of a stage")                                                     \
+    X(DP, "dp", "replicas")                                                                        \
+    X(ZERO, "zero", "what is sharded, 0 to 3")                                                     \
+    X(SHARD, "shard", "ranks that share one copy of it, of dp x cp; 1 with zero=0")                \
+    X(MBS, "mbs", "samples of a micro-batch")                                                      \
+    X(RECOMPUTE, "recompute", "none, selective or full")                                           \
+    X(RECOMPUTE_LAYERS, "recompute_layers", "of each virtual stage with full; 0: all")             \
+    X(RANKS, "ranks", "tp x cp x pp x dp")                                                         \
+    X(GBS, "gbs", "samples of a step")                                                             \
+    X(SEQ, "seq", "tokens of a sample")                                                            \
+    X(LAYERS, "layers", "of the model")                                                            \
+    X(STEPS, "steps", "of a trial")
+enum adapter_key {
+#define ADAPTER_KEY_ENUM(id, name, what) ADAPTER_##id,
+    ADAPTER_KEY_LIST(ADAPTER_KEY_ENUM)
+#undef ADAPTER_KEY_ENUM
+    ADAPTER_KEYS
+};
+
+enum {
+    ADAPTER_ARGUMENTS = 64, ADAPTER_WORDS = 8, ADAPTER_RULES = 32, ADAPTER_PATTERNS = 16,
+    ADAPTER_TIMERS = 32,
+    ADAPTER_OPERANDS = 6, ADAPTER_COMPARISONS = 6
+};
+/* Operands from left to right; op of the first is '*'. */
+struct adapter_expression {
+    int n;
+    struct { char op; int key; int64_t number; } operand[ADAPTER_OPERANDS]; /* key -1: a number */
+};
+struct adapter_condition { /* all comparisons hold; none always does */
+    int n;
+    struct {
+        char op[3];
+        struct adapter_expression left, right;
+    } comparison[ADAPTER_COMPARISONS];
+};
+/* Words that are added where the condition holds. */
+struct adapter_argument {
+    struct adapter_condition when;
+    bool trial; /* in trials only */
+    int64_t n;
+    const char *words[ADAPTER_WORDS];
+};
+/* Layouts that the trainer cannot run, and why. */
+struct adapter_rule {
+    struct adapter_condition when;
+    const char *rule, *because;
+};
+/* A timer of the trainer's own. The group of its pattern is its time in a step. */
+struct adapter_timer {
+    const char *pattern;
+    double unit_s;
+    enum kernel_class class;
+};
+
+struct adapter {
+    char name[LIMIT_NAME_BYTES], stack[LIMIT_NAME_BYTES];
+    const char *format, *step_pattern; /* of step_lines.h; one of them is NULL */
+    const char *memory_pattern;        /* its group is a peak of bytes in units; NULL: none */
+    double memory_unit_bytes;
+    double start_s;                    /* silence before the first step that is no hang */
+    int64_t n_arguments, n_rules, n_timers, n_oom_device, n_oom_host;
+    struct adapter_argument arguments[ADAPTER_ARGUMENTS];
+    struct adapter_rule rules[ADAPTER_RULES];
+    struct adapter_timer timers[ADAPTER_TIMERS];
+    const char *oom_device[ADAPTER_PATTERNS], *oom_host[ADAPTER_PATTERNS];
+    struct arena arena; /* of the texts */
+};
+/* What a command line is made for. */
+struct adapter_facts {
+    const struct layout *layout; /* borrowed, as the model is */
+    const struct model *model;
+    struct seq seq;
+    int64_t gbs, steps;
+    const char *dir; /* of a trial; NULL: none */
+};
+
+/* Loads an adapter by name or path; "megatron" is megatron-lm. Returns new in *out. */
+int adapter_load(const char *name_or_path, struct adapter **out, struct err *err);
+void adapter_free(struct adapter *a); /* NULL is fine */
+/* Returns the index of the first rule that excludes the layout, -1: none does. */
+int adapter_broken_rule(const struct adapter *a, const struct adapter_facts *f);
+/* Makes the trainer's flags of a layout, NULL-ended, in the arena; for a trial with what only
+ * trials have. ERR_INPUT: a rule excludes the layout, or a division is not exact. */
+int adapter_words(const struct adapter *a, const struct adapter_facts *f, bool trial,
+                  struct arena *arena, const char ***out, struct err *err);
+/* Writes a plan's layout into it as the trainer's flags. */
+int adapter_plan(const struct adapter *a, const struct model *m, struct plan *p, struct err *err);
+
+#endif
