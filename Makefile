@@ -131,7 +131,7 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototyp
 ifdef CI
 WARN += -Werror
 endif
-OPT_release := -O2 -g
+OPT_release := -O2 -g1
 OPT_debug   := -O0 -g3
 OPT_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined \
                -fno-omit-frame-pointer
