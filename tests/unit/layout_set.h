@@ -1,8 +1,8 @@
 /* A set of layouts for tests: settings and their values, all legal combinations of up to eight
- * ranks, and few of them in which every legal combination of three settings' values occurs.
+ * ranks, and few of them in which every legal combination of two or of three settings' values occurs.
  * Included after trainer_model.h.
  *
- *     struct candidates all = legal(&model), some = covering(all); // or share(all, k, n)
+ *     struct candidates all = legal(&model), some = covering(all, 3); // or share(all, k, n)
  *     struct layout l = layout_of(some.v[i]);
  */
 #ifndef TESTS_LAYOUT_SET_H
@@ -83,8 +83,7 @@ static inline struct candidates legal(const struct model *m)
     return c;
 }
 
-/* ---- the covering set: greedily, the candidate with the most triples of values not met yet
- * ---- */
+/* ---- the covering set: greedily, the candidate with the most tuples of values not met yet ---- */
 
 enum { VALUES = 5, TRIPLES = SETTINGS * SETTINGS * SETTINGS * VALUES * VALUES * VALUES };
 static inline int64_t triple(const int *v, int a, int b, int c)
@@ -93,12 +92,14 @@ static inline int64_t triple(const int *v, int a, int b, int c)
            v[b] * VALUES + v[c];
 }
 
-static inline int64_t triples(const int *v, bool *met, bool mark)
+/* Returns how many tuples of `ways` settings' values, 2 or 3, were not met before; a pair is a triple
+ * whose second setting stands twice. */
+static inline int64_t tuples(const int *v, int ways, bool *met, bool mark)
 {
     int64_t n = 0;
     for (int a = 0; a < SETTINGS; a++)
         for (int b = a + 1; b < SETTINGS; b++)
-            for (int c = b + 1; c < SETTINGS; c++) {
+            for (int c = ways == 2 ? b : b + 1; c < (ways == 2 ? b + 1 : SETTINGS); c++) {
                 bool *m = &met[triple(v, a, b, c)];
                 n += !*m;
                 *m |= mark;
@@ -106,22 +107,22 @@ static inline int64_t triples(const int *v, bool *met, bool mark)
     return n;
 }
 
-static inline struct candidates covering(struct candidates all)
+static inline struct candidates covering(struct candidates all, int ways)
 {
     struct candidates c = {.v = calloc((size_t)all.n, sizeof *c.v)};
     bool *met = calloc(TRIPLES, sizeof *met);
     /* an upper bound: what was not met when it was last looked at */
     int64_t *left = malloc((size_t)all.n * sizeof *left);
     for (int64_t i = 0; i < all.n; i++)
-        left[i] = triples(all.v[i], met, false);
+        left[i] = tuples(all.v[i], ways, met, false);
     for (;;) {
         int64_t best = 0, most = 0;
         for (int64_t i = 0; i < all.n; i++)
-            if (left[i] > most && (left[i] = triples(all.v[i], met, false)) > most)
+            if (left[i] > most && (left[i] = tuples(all.v[i], ways, met, false)) > most)
                 most = left[i], best = i;
         if (most == 0)
             break;
-        triples(all.v[best], met, true);
+        tuples(all.v[best], ways, met, true);
         memcpy(c.v[c.n++], all.v[best], sizeof *c.v);
     }
     free(met);

@@ -95,7 +95,7 @@ static double layout_off(struct bench *b, const struct run *run, const struct pa
 /* Checks a covering set of the model's layouts; wide: bf16 with the residual stream in f32. */
 static void model_check_all(const struct model *m, bool wide)
 {
-    struct candidates all = legal(m), some = covering(all);
+    struct candidates all = legal(m), some = covering(all, 3);
     struct bench b = bench_open(wide ? DTYPE_BF16 : DTYPE_F32);
     struct run run;
     struct param_list params;

@@ -199,7 +199,7 @@ static void fits(struct candidates *c)
 static void model_resumes(int model, bool all, uint64_t *seed)
 {
     struct model m = model_of(&models[model]);
-    struct candidates legal_ones = legal(&m), some = covering(legal_ones);
+    struct candidates legal_ones = legal(&m), some = covering(legal_ones, 3);
     struct err err = {0};
     fits(&some);
     int64_t n = all ? some.n : num_min_i64(some.n, CHOSEN),

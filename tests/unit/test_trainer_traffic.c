@@ -248,7 +248,7 @@ static void test_covering(void **state)
     (void)state;
     for (int model = 0; model < LEN(models); model++) {
         struct model m = model_of(&models[model]);
-        struct candidates all = legal(&m), some = covering(all);
+        struct candidates all = legal(&m), some = covering(all, 3);
         for (int64_t i = 0; i < some.n; i++) {
             struct layout l = layout_of(some.v[i]);
             layout_run(model, &l, (struct number_format){DTYPE_F64, 0});

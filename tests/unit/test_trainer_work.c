@@ -152,7 +152,7 @@ static void sends_what_traffic_counts(void **state)
 {
     (void)state;
     for (int i = 0; i < LEN(models); i++) {
-        struct candidates all = legal(&models[i]), some = covering(all);
+        struct candidates all = legal(&models[i]), some = covering(all, 3);
         struct fixture f;
         fixture_open(&f, &models[i], i == 1 ? DTYPE_BF16 : DTYPE_F32, i == 1);
         for (int64_t k = 0; k < some.n; k++) {
@@ -192,7 +192,7 @@ static void sends_its_state(void **state)
 {
     (void)state;
     for (int i = 0; i < LEN(models); i++) {
-        struct candidates all = legal(&models[i]), some = covering(all);
+        struct candidates all = legal(&models[i]), some = covering(all, 3);
         struct fixture f;
         fixture_open(&f, &models[i], DTYPE_F32, false);
         for (int64_t k = 0; k < some.n; k++) {
