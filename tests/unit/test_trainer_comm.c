@@ -121,6 +121,8 @@ static void long_reductions(void **state)
         must(comm_reserve(c, scratch_parts, scratch_parts * 2LL * COMM_MESSAGE_BYTES * c->size, &err),
              &err);
         for (unsigned i = 0; i < 4; i++) {
+            if (!dealt(scratch_parts + i, 2))
+                continue;
             trial_run(c, COMM_REDUCE_SCATTER, 3 * i, DTYPE_F64, i % 2, most[i]);
             trial_run(c, COMM_REDUCE_SCATTER, 3 * i + 1, DTYPE_F32, i % 2, 2 * most[i]);
             trial_run(c, COMM_REDUCE_SCATTER, 3 * i + 2, DTYPE_BF16, i % 2, 4 * most[i]);
@@ -200,6 +202,8 @@ static void waits_in_any_order(void **state)
     struct err err = {0};
     (void)state;
     for (unsigned round = 0; round < 6; round++) {
+        if (!dealt(round, 3))
+            continue;
         struct comm *c = copy_of_world("dp");
         struct trial t[COMM_WORKS];
         must(comm_reserve(c, (int)(round % 3),

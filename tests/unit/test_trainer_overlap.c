@@ -30,9 +30,9 @@ struct size { int64_t layers, hidden, heads; const char *data; };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
 #define MIDDLE "synthetic:1x4x4" /* all is slower there */
 #else
-#define MIDDLE "synthetic:1x32x32"
+#define MIDDLE "synthetic:1x16x16"
 #endif
-static const struct size small = {4, 48, 4, "synthetic:1x8x8"}, middle = {2, 384, 6, MIDDLE},
+static const struct size small = {4, 48, 4, "synthetic:1x8x8"}, middle = {2, 256, 4, MIDDLE},
                          large = {4, 384, 6, "synthetic:1x64x64"};
 
 static void run_make_size(struct run *run, const struct size *s, int64_t gbs)

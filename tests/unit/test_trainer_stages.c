@@ -128,7 +128,7 @@ static void async_is_the_same(void **state)
     for (int i = 0; i < LEN(layouts); i++) {
         char waits[32], async[32];
         struct plan plan = plan_make_text(&run, layouts[i]);
-        if (layout_world(&plan.layout) > world->size)
+        if (layout_world(&plan.layout) > world->size || !dealt(i, 2))
             continue;
         snprintf(waits, sizeof waits, "waits-%d", i);
         snprintf(async, sizeof async, "async-%d", i);
@@ -185,7 +185,7 @@ static void validation_is_the_same(void **state)
     }
     for (int i = 0; i < LEN(layouts); i++) {
         struct plan plan = plan_make_text(&run, layouts[i]);
-        if (layout_world(&plan.layout) > world->size)
+        if (layout_world(&plan.layout) > world->size || !dealt(i, 3))
             continue;
         char name[32];
         snprintf(name, sizeof name, "val-%d", i);

@@ -61,6 +61,8 @@ static void a_step_allocates_nothing(void **state)
     world->conf->check = false; /* whose copies are allocated */
     run_allocations("alloc-once", layouts[0], 2);
     for (int i = 0; i < LEN(layouts); i++) {
+        if (!dealt(i, 3))
+            continue;
         char name[2][32];
         snprintf(name[0], sizeof name[0], "alloc-%d-0", i);
         snprintf(name[1], sizeof name[1], "alloc-%d-1", i);
@@ -169,7 +171,7 @@ static void layouts_agree(void **state)
             char name[32];
             snprintf(name, sizeof name, "many-%d-%d", k, i);
             struct plan plan = plan_make_text(&run, layouts[i]);
-            if (layout_world(&plan.layout) > world->size)
+            if (layout_world(&plan.layout) > world->size || !dealt(i + k, 2))
                 continue;
             train(&run, &(struct job){.name = name, .layout = layouts[i]});
             double d = difference(base, name, 6);
@@ -616,7 +618,7 @@ static void the_plan_is_what_is_taken(void **state)
         struct err err = {0};
         struct layout l;
         must(layout_parse(layouts[i / 2], &l, &err), &err);
-        if (layout_world(&l) > world->size)
+        if (layout_world(&l) > world->size || !dealt(i, 3))
             continue;
         run_make(&run, data_dir(), 4, 4);
         run.model.layers = 4;

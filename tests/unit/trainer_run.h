@@ -8,6 +8,7 @@
 #define TESTS_TRAINER_RUN_H
 
 #include <fcntl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "scratch.h"
@@ -74,6 +75,21 @@ static inline int shared_teardown(void **state)
     struct err err = {0};
     comm_barrier(world, &err);
     return world->rank == 0 ? scratch_teardown(state) : 0;
+}
+
+/* Is item i of a list tried today? With RANKS=all each is, else one of n, beginning with another one
+ * on each day; DRAW=K is day K's choice. It is collective over the world the first time, for ranks
+ * may start on both sides of midnight. */
+static inline bool dealt(int64_t i, int64_t n)
+{
+    static int64_t day = -1;
+    const char *ranks = getenv("RANKS"), *draw = getenv("DRAW");
+    struct err err = {0};
+    if (day < 0) {
+        day = draw ? atoi(draw) : time(NULL) / (24 * 3600);
+        must(comm_broadcast_bytes(world, &day, sizeof day, 0, &err), &err);
+    }
+    return (ranks && strcmp(ranks, "all") == 0) || (i + day) % n == 0;
 }
 
 /* Returns a group of the first n ranks of the world; NULL on the others. It is collective over the
