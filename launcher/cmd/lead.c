@@ -7,7 +7,7 @@
 #include "base/num.h"
 #include "db/store.h"
 #include "launcher/machine/site.h"
-#include "launcher/run/limit.h"
+#include "launcher/run/pace.h"
 #include "launcher/sched/slurm.h"
 
 /* Returns the one number that a query gives for a model; NaN if there is none, or no database. */
@@ -77,7 +77,7 @@ static int limit_check(double save_s, double step_s, double limit_s, enum lead_r
                        struct err *err)
 {
     char save[32], step[32], half[32], said[256];
-    if (limit_s <= 0 || limit_lead_s(limit_s, save_s, step_s) >= 2 * save_s + step_s)
+    if (limit_s <= 0 || pace_lead_s(limit_s, save_s, step_s) >= 2 * save_s + step_s)
         return 0;
     num_format_seconds(save_s, save, sizeof save);
     num_format_seconds(step_s, step, sizeof step);

@@ -15,7 +15,7 @@
 #include "base/lease.h"
 #include "base/log.h"
 #include "launcher/run/home.h"
-#include "launcher/run/limit.h"
+#include "launcher/run/pace.h"
 #include "launcher/run/wish_name.h"
 #include "launcher/run/next.h"
 #include "launcher/start/command.h"
@@ -138,7 +138,7 @@ static void place_fill(const struct run *run, double save_s, struct sched_spec *
     spec->requeue = true;
     spec->signal = SIGUSR1;
     /* The agent's own notice knows more, and comes first. */
-    spec->signal_lead_s = limit_lead_s(run->resources.time_limit_s, save_s, 0);
+    spec->signal_lead_s = pace_lead_s(run->resources.time_limit_s, save_s, 0);
 }
 
 /* Decides how the run comes back. A partition that is not there is left to the submission to

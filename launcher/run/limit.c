@@ -8,15 +8,10 @@
 #include "base/num.h"
 #include "launcher/run/pace.h"
 
-static const double LEAST_S = 60, LOOK_EVERY_S = 600;
+static const double LOOK_EVERY_S = 600;
 /* So long an answer is waited for when a look is due, and so long after a look without one comes
  * the next. */
 static const double ANSWER_S = 5, AGAIN_S = 30;
-
-double limit_lead_s(double time_limit_s, double save_s, double step_s)
-{
-    return fmin(fmax(LEAST_S, 2 * save_s + step_s), time_limit_s / 2);
-}
 
 double limit_left_s(const struct sched_ending *e, double lasted_s)
 {
@@ -39,7 +34,7 @@ void limit_init(struct limit *l, double time_limit_s, bool known)
 {
     double now = clock_mono_s();
     *l = (struct limit){.begun_mono = now,
-                        .lead_s = limit_lead_s(time_limit_s, 0, 0),
+                        .lead_s = pace_lead_s(time_limit_s, 0, 0),
                         .every_s = seconds_of(LIMIT_LOOK_ENV, LOOK_EVERY_S)};
     l->look_mono = known ? now + l->every_s : now;
     if (time_limit_s > 0) {
@@ -70,7 +65,7 @@ static double lead_now(const struct limit *l, struct run_fold *fold)
     const struct run_state *s = run_fold_state(fold);
     double submitted_s = seconds_of(LIMIT_SAVE_ENV, 0), lead_s = l->lead_s;
     if (run_fold_renew(fold, NULL) == 0)
-        lead_s = limit_lead_s(l->ends_mono - l->begun_mono, fmax(submitted_s, pace_save_s(s)),
+        lead_s = pace_lead_s(l->ends_mono - l->begun_mono, fmax(submitted_s, pace_save_s(s)),
                               s->last.step >= 0 ? s->last.step_s : 0);
     return lead_s;
 }

@@ -18,10 +18,6 @@
 #include "launcher/run/asker.h"
 #include "launcher/run/state.h"
 
-/* Returns how long before the end the notice comes, s: a minute, or twice the save and a step,
- * where these took longer; at most half of the limit. Unknown times are 0. */
-double limit_lead_s(double time_limit_s, double save_s, double step_s);
-
 /* So often it looks whether the limit was changed, s. This is for tests. */
 #define LIMIT_LOOK_ENV "REEL_LIMIT_LOOK_S"
 /* A job finds this in its environment: the 99th percentile of the saves of its model when it was

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+static const double LEAD_LEAST_S = 60;
+
 static int by_size(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -48,4 +50,9 @@ double pace_mtbf_s(const struct run_state *s)
         failures += is_failure(a);
     }
     return failures ? fmax(least_s, trained_s / (double)failures) : 0;
+}
+
+double pace_lead_s(double time_limit_s, double save_s, double step_s)
+{
+    return fmin(fmax(LEAD_LEAST_S, 2 * save_s + step_s), time_limit_s / 2);
 }

@@ -12,4 +12,8 @@ double pace_save_s(const struct run_state *s);
  * and preemptions and time limits that came before the run had saved. 0: there was none. */
 double pace_mtbf_s(const struct run_state *s);
 
+/* Returns how long before the end of a time limit the notice comes, s: a minute, or twice the save
+ * and a step, where these took longer; at most half of the limit. Unknown times are 0. */
+double pace_lead_s(double time_limit_s, double save_s, double step_s);
+
 #endif

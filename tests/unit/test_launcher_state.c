@@ -287,7 +287,7 @@ static void leads(void **state)
     struct run_state s = {.attempts = attempts, .n_attempts = ARRAY_LEN(attempts)}, none = {0};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
-        assert_true(limit_lead_s(table[i].limit_s, table[i].save_s, table[i].step_s) ==
+        assert_true(pace_lead_s(table[i].limit_s, table[i].save_s, table[i].step_s) ==
                     table[i].lead_s);
     assert_true(pace_save_s(&s) == 9 && pace_save_s(&none) == 0);
 }
