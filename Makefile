@@ -24,7 +24,8 @@ MAKEFLAGS += --no-builtin-rules
 # ---- modules, each after those it may include ----
 # A MAY_ line names the modules that one may include; what is linked follows from them.
 MODULES := base profiles fold db launcher/sched launcher/slurm launcher/start autotune \
-           launcher/machine launcher/run launcher/report launcher/cmd \
+           launcher/machine launcher/wrap launcher/state launcher/submit launcher/run \
+           launcher/report launcher/cmd \
            trainer/dev trainer/ops trainer/comm trainer/watch trainer/state trainer/data \
            trainer/dit \
            trainer/ckpt trainer/run trainer/cmd trainer/cuda trainer/cupti curator
@@ -37,10 +38,16 @@ MAY_launcher/slurm   := base launcher/sched
 MAY_launcher/start   := base profiles launcher/sched
 MAY_autotune         := base profiles launcher/sched launcher/start
 MAY_launcher/machine := base profiles launcher/sched
-MAY_launcher/run     := base profiles fold launcher/sched launcher/start launcher/machine
+MAY_launcher/wrap    := base profiles
+MAY_launcher/state   := base profiles fold launcher/sched launcher/wrap
+MAY_launcher/submit  := base profiles fold launcher/sched launcher/start launcher/wrap \
+                        launcher/state
+MAY_launcher/run     := base profiles fold launcher/sched launcher/start launcher/machine \
+                        launcher/wrap launcher/state launcher/submit
 MAY_launcher/report  := base db
 MAY_launcher/cmd     := base profiles fold db launcher/sched launcher/start autotune \
-                        launcher/machine launcher/run launcher/report
+                        launcher/machine launcher/wrap launcher/state launcher/submit \
+                        launcher/run launcher/report
 MAY_trainer/dev      := base
 MAY_trainer/ops      := base trainer/dev
 MAY_trainer/comm     := base profiles trainer/dev

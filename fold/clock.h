@@ -24,9 +24,9 @@
  * A host that hides its boot id has a monotonic clock that nobody can relate to its former one.
  * There the wall clock is believed (FOLD_NO_CLOCK).
  *
- * The state of a run (launcher/run/state.h) and the database (db/fold.h) both ask these functions,
- * and each stores the three lists in its own way. The views read what the database's fold has
- * stored.
+ * The state of a run (launcher/state/state.h) and the database (db/fold.h) both ask these
+ * functions, and each stores the three lists in its own way. The views read what the database's
+ * fold has stored.
  */
 #ifndef FOLD_CLOCK_H
 #define FOLD_CLOCK_H

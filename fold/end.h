@@ -9,7 +9,7 @@
  * share even the name had two processes writing at once, or the log lost its tail and grew again:
  * the later one counts, as it does in db/ingest.h.
  *
- * The state of a run (launcher/run/state.h) and the database (db/fold.h) both ask this function.
+ * The state of a run (launcher/state/state.h) and the database (db/fold.h) both ask this function.
  * The views read what the database's fold has stored.
  */
 #ifndef FOLD_END_H

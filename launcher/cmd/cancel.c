@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "launcher/cmd/cmd.h"
-#include "launcher/run/control.h"
+#include "launcher/submit/control.h"
 
 static const struct opt opts[] = {
     CMD_OPT_DRY_RUN,

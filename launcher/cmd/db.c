@@ -12,7 +12,7 @@
 #include "db/schema.h"
 #include "db/store.h"
 #include "launcher/cmd/cmd.h"
-#include "launcher/run/home.h"
+#include "launcher/state/home.h"
 
 enum { MOST_COLUMNS = 256 };
 

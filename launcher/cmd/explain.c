@@ -7,11 +7,11 @@
 #include "base/num.h"
 #include "launcher/cmd/cmd.h"
 #include "launcher/cmd/explain_plan.h"
-#include "launcher/run/gap.h"
-#include "launcher/run/launch.h"
-#include "launcher/run/untold.h"
-#include "launcher/run/waits.h"
-#include "launcher/run/wrap.h"
+#include "launcher/state/gap.h"
+#include "launcher/state/untold.h"
+#include "launcher/submit/launch.h"
+#include "launcher/submit/waits.h"
+#include "launcher/wrap/wrap.h"
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/num.h"
 #include "base/progress.h"
-#include "launcher/run/waits.h"
+#include "launcher/submit/waits.h"
 
 enum { WAITS_EVERY_S = 5 };
 

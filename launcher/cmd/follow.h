@@ -3,7 +3,7 @@
 #define LAUNCHER_CMD_FOLLOW_H
 
 #include "launcher/cmd/cmd.h"
-#include "launcher/run/launch.h"
+#include "launcher/submit/launch.h"
 
 /* Follows a run on stderr until it is over or the user interrupts. Returns 0 if the run is done,
  * ERR_NO with the reason if it failed or was cancelled or paused, and 0 after an interrupt, when it

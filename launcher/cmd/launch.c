@@ -13,11 +13,11 @@
 #include "launcher/cmd/follow.h"
 #include "launcher/cmd/launch_dry.h"
 #include "launcher/cmd/lead.h"
-#include "launcher/run/change.h"
-#include "launcher/run/control.h"
-#include "launcher/run/home.h"
-#include "launcher/run/next.h"
 #include "launcher/start/command.h"
+#include "launcher/state/home.h"
+#include "launcher/state/next.h"
+#include "launcher/submit/change.h"
+#include "launcher/submit/control.h"
 #include "profiles/dataset.h"
 
 static const struct opt opts[] = {

@@ -4,7 +4,7 @@
 #define LAUNCHER_CMD_LAUNCH_DRY_H
 
 #include "launcher/cmd/cmd.h"
-#include "launcher/run/change.h"
+#include "launcher/submit/change.h"
 
 struct launch_dry {
     const struct run *run; /* as it would be submitted */

@@ -7,8 +7,8 @@
 #include "base/num.h"
 #include "db/store.h"
 #include "launcher/machine/site.h"
-#include "launcher/run/pace.h"
 #include "launcher/sched/slurm.h"
+#include "launcher/state/pace.h"
 
 /* Returns the one number that a query gives for a model; NaN if there is none, or no database. */
 static double number_ask(const struct cmd_env *env, const char *sql, const char *model)

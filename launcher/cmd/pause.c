@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "launcher/cmd/wish.h"
-#include "launcher/run/wrap.h"
+#include "launcher/wrap/wrap.h"
 
 static const struct opt opts[] = {
     CMD_OPT_DRY_RUN,

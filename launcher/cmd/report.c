@@ -6,8 +6,8 @@
 #include "db/ingest.h"
 #include "launcher/cmd/cmd.h"
 #include "launcher/report/report.h"
-#include "launcher/run/home.h"
-#include "launcher/run/state.h"
+#include "launcher/state/home.h"
+#include "launcher/state/state.h"
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,

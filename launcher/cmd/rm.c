@@ -9,8 +9,8 @@
 #include "base/lease.h"
 #include "base/num.h"
 #include "launcher/cmd/cmd.h"
-#include "launcher/run/control.h"
-#include "launcher/run/home.h"
+#include "launcher/state/home.h"
+#include "launcher/submit/control.h"
 
 static const struct opt opts[] = {
     CMD_OPT_DRY_RUN,

@@ -7,11 +7,11 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "launcher/cmd/cmd.h"
-#include "launcher/run/home.h"
-#include "launcher/run/launch.h"
-#include "launcher/run/space.h"
-#include "launcher/run/untold.h"
-#include "launcher/run/waits.h"
+#include "launcher/state/home.h"
+#include "launcher/state/space.h"
+#include "launcher/state/untold.h"
+#include "launcher/submit/launch.h"
+#include "launcher/submit/waits.h"
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,

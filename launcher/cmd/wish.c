@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "launcher/cmd/follow.h"
 #include "launcher/cmd/lead.h"
-#include "launcher/run/waits.h"
+#include "launcher/submit/waits.h"
 
 static const double PATIENCE_S = 60, LOOK_EVERY_S = 0.5;
 

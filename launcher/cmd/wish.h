@@ -4,7 +4,7 @@
 #define LAUNCHER_CMD_WISH_H
 
 #include "launcher/cmd/cmd.h"
-#include "launcher/run/control.h"
+#include "launcher/submit/control.h"
 
 struct wish {
     struct launch l;

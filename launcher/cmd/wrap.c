@@ -12,9 +12,9 @@
 #include "base/num.h"
 #include "launcher/cmd/cmd.h"
 #include "launcher/run/guard.h"
-#include "launcher/run/waits.h"
-#include "launcher/run/wrap_rate.h"
-#include "launcher/run/wrapped.h"
+#include "launcher/submit/waits.h"
+#include "launcher/submit/wrapped.h"
+#include "launcher/wrap/wrap_rate.h"
 #include "profiles/step_lines.h"
 
 static const char *const notices[] = {"USR1", "USR2", "TERM", "INT", "HUP", "none", NULL};

@@ -15,9 +15,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/spawn.h"
-#include "launcher/run/job_note.h"
-#include "launcher/run/space.h"
 #include "launcher/run/successor.h"
+#include "launcher/state/space.h"
+#include "launcher/submit/job_note.h"
 
 enum {
     LOOK_EVERY_MS = 250,  /* for the word of a node agent, and for the trainer's end */

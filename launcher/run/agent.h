@@ -22,13 +22,13 @@
  *      before it exits, since an exit code alone requeues nothing, or leaves the run to the
  *      successor.
  * Its parent is the guard (launcher/run/guard.h), which does 6 should the agent be killed. Every
- * step is an event in the run's log; launcher/run/state.h says what follows from them.
+ * step is an event in the run's log; launcher/state/state.h says what follows from them.
  */
 #ifndef LAUNCHER_RUN_AGENT_H
 #define LAUNCHER_RUN_AGENT_H
 
 #include "base/err.h"
-#include "launcher/run/state.h"
+#include "launcher/state/state.h"
 
 struct agent_conf {
     const char *run_dir; /* absolute; run.json, plan.json, events/, claims/, logs/ */

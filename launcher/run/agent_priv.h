@@ -6,12 +6,12 @@
 #include "base/pulse.h"
 #include "launcher/run/agent.h"
 #include "launcher/run/asker.h"
-#include "launcher/run/attempt.h"
+#include "launcher/run/duty.h"
 #include "launcher/run/limit.h"
 #include "launcher/run/node_agent.h"
 #include "launcher/run/owner.h"
 #include "launcher/run/trainer.h"
-#include "launcher/run/duty.h"
+#include "launcher/state/attempt.h"
 
 struct agent {
     const struct agent_conf *conf;

@@ -9,9 +9,9 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "launcher/run/limit.h"
-#include "launcher/run/wish_name.h"
-#include "launcher/run/next.h"
 #include "launcher/run/trainer.h"
+#include "launcher/state/next.h"
+#include "launcher/state/wish_name.h"
 
 static const double PAUSE_MOST_S = 30;
 

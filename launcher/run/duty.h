@@ -4,9 +4,9 @@
 #define LAUNCHER_RUN_DUTY_H
 
 #include "base/err.h"
-#include "launcher/run/attempt.h"
-#include "launcher/run/wrap.h"
 #include "launcher/sched/sched.h"
+#include "launcher/state/attempt.h"
+#include "launcher/wrap/wrap.h"
 #include "profiles/plan.h"
 #include "profiles/run.h"
 
@@ -40,7 +40,7 @@ int duty_job(struct duty *d, const struct trainer_kind *kind, const char *home, 
 int duty_load(struct duty *d, const char *run_dir, const char *home, struct err *err);
 /* Was this job submitted with other resources than the run asks for now? */
 bool duty_outdated(const struct duty *d, const char *run_dir);
-/* Takes what was changed of the run (launcher/run/next.h), with an event: it holds from this
+/* Takes what was changed of the run (launcher/state/next.h), with an event: it holds from this
  * attempt on, which is claimed. If that fails the run goes on as it was. */
 int duty_changes_take(struct duty *d, struct attempt *attempt, const struct run_state *state,
                       struct err *err);
@@ -64,8 +64,8 @@ void duty_requeue(struct duty *d, struct attempt *attempt);
 void duty_requeue_settle(struct duty *d, const char *run_dir);
 /* Gives back a job that was told to stop while it waited for room, with nothing on record of an
  * attempt or of its end. It is not given back against its owner's wish; nor when it was cancelled
- * at the scheduler, which is kept (launcher/run/wish_name.h); nor when SIGTERM came (term) and the
- * scheduler does not say why. */
+ * at the scheduler, which is kept (launcher/state/wish_name.h); nor when SIGTERM came (term) and
+ * the scheduler does not say why. */
 void duty_give_back(struct duty *d, struct attempt *attempt, bool term);
 /* Asks, patiently, whether the own job is cancelled at the scheduler: then that is kept, and
  * applied to this state. *ending is what the scheduler said. */

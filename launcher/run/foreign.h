@@ -1,14 +1,14 @@
-/* foreign: what an attempt keeps of a wrapped command (launcher/run/wrap.h). How it is started,
+/* foreign: what an attempt keeps of a wrapped command (launcher/wrap/wrap.h). How it is started,
  * told, followed and judged is trainer_foreign of launcher/run/trainer.h. */
 #ifndef LAUNCHER_RUN_FOREIGN_H
 #define LAUNCHER_RUN_FOREIGN_H
 
-#include "launcher/run/attempt.h"
 #include "launcher/run/foreign_steps.h"
 #include "launcher/run/ranks.h"
-#include "launcher/run/space.h"
-#include "launcher/run/tail.h"
-#include "launcher/run/wrap.h"
+#include "launcher/state/attempt.h"
+#include "launcher/state/space.h"
+#include "launcher/wrap/tail.h"
+#include "launcher/wrap/wrap.h"
 
 struct foreign {
     const struct wrap *wrap;   /* borrowed */

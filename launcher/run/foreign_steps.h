@@ -1,11 +1,12 @@
 /* foreign_steps: what a wrapped trainer prints of its steps, as the events of our own:
- * train_started, and a step event for each row (launcher/run/step_rows.h), written by the agent. */
+ * train_started, and a step event for each row (launcher/wrap/step_rows.h), written by the
+ * agent. */
 #ifndef LAUNCHER_RUN_FOREIGN_STEPS_H
 #define LAUNCHER_RUN_FOREIGN_STEPS_H
 
-#include "launcher/run/attempt.h"
-#include "launcher/run/step_rows.h"
-#include "launcher/run/wrap.h"
+#include "launcher/state/attempt.h"
+#include "launcher/wrap/step_rows.h"
+#include "launcher/wrap/wrap.h"
 
 struct foreign_steps {
     const struct wrap *wrap;     /* borrowed */

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/num.h"
-#include "launcher/run/pace.h"
+#include "launcher/state/pace.h"
 
 static const double LOOK_EVERY_S = 600;
 /* So long an answer is waited for when a look is due, and so long after a look without one comes
@@ -63,7 +63,7 @@ static bool ends_take(struct limit *l, struct asker *asker, double now)
 static double lead_now(const struct limit *l, struct run_fold *fold)
 {
     const struct run_state *s = run_fold_state(fold);
-    double submitted_s = seconds_of(LIMIT_SAVE_ENV, 0), lead_s = l->lead_s;
+    double submitted_s = seconds_of(PACE_SAVE_ENV, 0), lead_s = l->lead_s;
     if (run_fold_renew(fold, NULL) == 0)
         lead_s = pace_lead_s(l->ends_mono - l->begun_mono, fmax(submitted_s, pace_save_s(s)),
                               s->last.step >= 0 ? s->last.step_s : 0);

@@ -16,13 +16,10 @@
 #define LAUNCHER_RUN_LIMIT_H
 
 #include "launcher/run/asker.h"
-#include "launcher/run/state.h"
+#include "launcher/state/state.h"
 
 /* So often it looks whether the limit was changed, s. This is for tests. */
 #define LIMIT_LOOK_ENV "REEL_LIMIT_LOOK_S"
-/* A job finds this in its environment: the 99th percentile of the saves of its model when it was
- * submitted, s. */
-#define LIMIT_SAVE_ENV "REEL_JOB_SAVE_S"
 
 struct limit {
     double begun_mono, ends_mono; /* 0: no limit */

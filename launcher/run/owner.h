@@ -1,12 +1,12 @@
-/* owner: what an agent hears of its run's owner while it runs (launcher/run/control.h). It is the
- * second way to the agent beside a signal of the scheduler's, and the only one for a run whose job
- * nobody can prove to be ours. */
+/* owner: what an agent hears of its run's owner while it runs (launcher/submit/control.h). It is
+ * the second way to the agent beside a signal of the scheduler's, and the only one for a run whose
+ * job nobody can prove to be ours. */
 #ifndef LAUNCHER_RUN_OWNER_H
 #define LAUNCHER_RUN_OWNER_H
 
 #include <time.h>
 
-#include "launcher/run/state.h"
+#include "launcher/state/state.h"
 
 struct owner_watch { /* begins zeroed */
     /* Of the run's folder of logs: it changes with each wish, see launch_wish_poke. */

@@ -16,8 +16,8 @@
 #define LAUNCHER_RUN_PLACEMENT_H
 
 #include "launcher/machine/topo.h"
-#include "launcher/run/attempt.h"
 #include "launcher/sched/sched.h"
+#include "launcher/state/attempt.h"
 
 struct placement {
     bool known;                /* else Slurm's own order, or there is nothing to place */

@@ -6,7 +6,7 @@
 
 #include "base/events.h"
 #include "base/log.h"
-#include "launcher/run/launch.h"
+#include "launcher/submit/launch.h"
 
 static bool wanted(const struct duty *d)
 {

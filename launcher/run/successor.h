@@ -26,8 +26,8 @@
 void successor_prepare(const struct agent_conf *conf, const struct duty *d, struct run_fold *fold);
 
 /* Decides before an attempt whether the job makes room for one that was submitted with what the run
- * asks for now (launcher/run/next.h). That one is submitted if it is not there yet, and starts when
- * this job has ended. */
+ * asks for now (launcher/state/next.h). That one is submitted if it is not there yet, and starts
+ * when this job has ended. */
 bool successor_aside(const struct agent_conf *conf, const struct duty *d, struct run_fold *fold);
 
 /* Brings the run back at the end, if that is what is next, by the successor or by a requeue, with

@@ -7,11 +7,11 @@
 #include "base/events.h"
 #include "base/owner.h"
 #include "launcher/run/node_agent.h"
-#include "launcher/run/pace.h"
 #include "launcher/run/placement.h"
 #include "launcher/run/ranks.h"
-#include "launcher/run/space.h"
 #include "launcher/start/command.h"
+#include "launcher/state/pace.h"
+#include "launcher/state/space.h"
 
 /* So long rank 0 on another node must be silent before it counts as gone: what it still publishes
  * the next attempt may load. */

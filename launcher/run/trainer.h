@@ -1,5 +1,5 @@
 /* trainer: the program that an attempt keeps alive: reel's own, or somebody else's
- * (launcher/run/wrap.h).
+ * (launcher/wrap/wrap.h).
  *
  * What is different between the two stands in a table of two, struct trainer_kind; the agent asks
  * it and never which one it has. Ours writes events, is told by its step, and holds a lease as long
@@ -20,9 +20,9 @@
 
 #include "base/arena.h"
 #include "base/lease.h"
-#include "launcher/run/attempt.h"
-#include "launcher/run/foreign.h"
 #include "launcher/run/duty.h"
+#include "launcher/run/foreign.h"
+#include "launcher/state/attempt.h"
 
 struct trainer {
     const struct trainer_kind *kind;
@@ -47,7 +47,7 @@ struct trainer_end {
 
 struct trainer_kind {
     bool ours;
-    bool changes; /* its run may be changed after it was made (launcher/run/next.h) */
+    bool changes; /* its run may be changed after it was made (launcher/state/next.h) */
     /* Reads the settings from the run's folder. */
     int (*load)(struct duty *d, const char *run_dir, struct err *err);
     /* Finds the schedulers, and the job that this process is. */

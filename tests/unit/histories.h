@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "launcher/run/state.h"
+#include "launcher/state/state.h"
 
 enum { MAX_EVENTS = 32, MAX_CLOCKS = 8 };
 

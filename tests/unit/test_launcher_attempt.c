@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/lease.h"
-#include "launcher/run/attempt.h"
-#include "launcher/run/control.h"
+#include "launcher/state/attempt.h"
+#include "launcher/submit/control.h"
 #include "tests/unit/scratch.h"
 
 /* What the agent of job 7 left on another host, of which nothing is known. */

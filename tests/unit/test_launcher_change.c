@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-#include "launcher/run/attempt.h"
-#include "launcher/run/change.h"
-#include "launcher/run/next.h"
+#include "launcher/state/attempt.h"
+#include "launcher/state/next.h"
+#include "launcher/submit/change.h"
 #include "scratch.h"
 
 /* Every value that is changed below is said in the file. */

@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-#include "launcher/run/home.h"
-#include "launcher/run/launch.h"
-#include "launcher/run/state.h"
+#include "launcher/state/home.h"
+#include "launcher/state/state.h"
+#include "launcher/submit/launch.h"
 #include "profiles/plan.h"
 #include "tests/unit/fault.h"
 #include "tests/unit/scratch.h"

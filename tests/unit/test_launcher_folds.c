@@ -1,8 +1,8 @@
 /* The table of histories, folded by the run's state and by the database: both say the same of every
  * attempt. */
 // LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host
+#include "launcher/state/gap.h"
 #include "tests/unit/db_fixture.h"
-#include "launcher/run/gap.h"
 #include "tests/unit/histories.h"
 
 static const char *writer_of(const struct ev *e)

@@ -13,9 +13,9 @@
 
 #include "base/clock.h"
 #include "base/lease.h"
-#include "launcher/run/home.h"
-#include "launcher/run/launch.h"
-#include "launcher/run/state.h"
+#include "launcher/state/home.h"
+#include "launcher/state/state.h"
+#include "launcher/submit/launch.h"
 #include "profiles/plan.h"
 #include "tests/unit/scratch.h"
 

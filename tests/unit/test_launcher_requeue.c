@@ -13,9 +13,9 @@
 
 #include "base/clock.h"
 #include "base/events.h"
-#include "launcher/run/launch.h"
-#include "launcher/run/wish_name.h"
 #include "launcher/run/duty.h"
+#include "launcher/state/wish_name.h"
+#include "launcher/submit/launch.h"
 #include "scratch.h"
 
 /* ---- time ---- */

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/run/state.h"
+#include "launcher/state/state.h"
 
 enum { STEPS = 3000 };
 static char *run_dir, events[300], snapshot[300];

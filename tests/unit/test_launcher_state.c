@@ -10,10 +10,10 @@
 #include <cmocka.h>
 
 #include "base/str.h"
-#include "launcher/run/attempt.h"
 #include "launcher/run/limit.h"
-#include "launcher/run/pace.h"
-#include "launcher/run/state.h"
+#include "launcher/state/attempt.h"
+#include "launcher/state/pace.h"
+#include "launcher/state/state.h"
 #include "tests/unit/histories.h"
 
 /* Applies an event whose log says this before its own fields, its times later by later_s. */

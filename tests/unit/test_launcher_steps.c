@@ -13,9 +13,9 @@
 #include <cmocka.h>
 
 #include "base/str.h"
-#include "launcher/run/last_words.h"
-#include "launcher/run/step_rows.h"
-#include "launcher/run/tail.h"
+#include "launcher/wrap/last_words.h"
+#include "launcher/wrap/step_rows.h"
+#include "launcher/wrap/tail.h"
 
 /* ---- lines ---- */
 

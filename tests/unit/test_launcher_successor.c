@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "launcher/run/attempt.h"
-#include "launcher/run/launch.h"
+#include "launcher/state/attempt.h"
+#include "launcher/submit/launch.h"
 #include "scratch.h"
 
 /* ---- the scheduler ---- */

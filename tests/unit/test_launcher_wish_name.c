@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/evlog.h"
-#include "launcher/run/wish_name.h"
+#include "launcher/state/wish_name.h"
 #include "scratch.h"
 
 static const char run_id[] = "0123456789abcdef0123456789abcdef";

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "launcher/run/wrap.h"
+#include "launcher/wrap/wrap.h"
 #include "scratch.h"
 
 static void names(void **state)

@@ -1,0 +1,513 @@
+#include "launcher/state/attempt.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/events.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/num.h"
+#include "base/str.h"
+#include "launcher/state/home.h"
+
+static const double LET_GO_S = 30; /* for what the attempt before left behind to end */
+static const double SKEW_S = 30;   /* between the clocks of two hosts, at most */
+enum { KEEP_BYTES = 16 << 20 };    /* for events that wait for room on the disk */
+
+enum attempt_cause attempt_cause_of(const struct attempt_evidence *e)
+{
+    if (e->done)
+        return CAUSE_DONE;
+    if (e->cancel_requested || e->ending == SCHED_END_CANCELLED)
+        return CAUSE_CANCEL;
+    if (e->pause_requested)
+        return CAUSE_PAUSE;
+    if (e->hung)
+        return CAUSE_HANG;
+    if (e->node_lost || e->ending == SCHED_END_NODE_FAIL)
+        return CAUSE_NODE_FAIL;
+    if (e->ending == SCHED_END_TIME_LIMIT || (e->stop_requested && e->time_limit_near))
+        return CAUSE_TIME_LIMIT;
+    if (e->stop_requested || e->ending == SCHED_END_PREEMPTED || e->ending == SCHED_END_REQUEUED)
+        return CAUSE_PREEMPT;
+    if (e->is_short)
+        return CAUSE_EARLY_EXIT;
+    if (e->disk_full)
+        return CAUSE_DISK_FULL;
+    return e->ours && e->exit_code == err_exit_code(ERR_DIVERGED) ? CAUSE_DIVERGED : CAUSE_CRASH;
+}
+
+void attempt_ending_format(enum sched_end why, char *out, size_t size)
+{
+    const char *name = sched_end_name(why);
+    snprintf(out, size, ", the job was being ended%s%s%s", *name ? " (" : "", name,
+             *name ? ")" : "");
+}
+
+void attempt_told_format(const struct attempt *a, const struct run_attempt *told, bool failed,
+                         char out[ATTEMPT_ENDING_BYTES])
+{
+    char words[LAST_WORDS_BYTES] = "", log[LIMIT_PATH_BYTES], needed[32], left[32];
+    out[0] = 0;
+    if (told && told->disk_full && told->space.any) {
+        snprintf(out, ATTEMPT_ENDING_BYTES,
+                 ": a checkpoint needs %s and the run's disk has %s left",
+                 num_format_bytes(told->space.needed_bytes, needed, sizeof needed),
+                 num_format_bytes(told->space.free_bytes, left, sizeof left));
+    } else if (told && told->failed[0]) {
+        str_cut(words, sizeof words, told->failed);
+        snprintf(out, ATTEMPT_ENDING_BYTES, " (%s)", words);
+    } else if (failed) {
+        last_words_read(attempt_output_log(a, log), words, sizeof words);
+        snprintf(out, ATTEMPT_ENDING_BYTES, "%s%s", *words ? ": " : "", words);
+    }
+}
+
+const struct run_attempt *attempt_told(const struct run_state *s, int64_t number)
+{
+    for (int64_t i = 0; i < s->n_attempts; i++)
+        if (s->attempts[i].number == number)
+            return &s->attempts[i];
+    return NULL;
+}
+
+void attempt_init(struct attempt *a, const char *run_dir, const struct sched_self *self)
+{
+    *a = (struct attempt){.run_dir = run_dir, .self = self};
+}
+
+void attempt_release(struct attempt *a)
+{
+    evlog_close(a->log);
+    lease_drop(a->lock);
+    attempt_init(a, NULL, NULL);
+}
+
+/* ---- events ---- */
+
+/* Writers of an attempt's events: its agent, or the guard after it; and the attempt that follows,
+ * which tells the end of one that may live unseen and still write its own log. */
+static const char AGENT[] = "agent", FOLLOWER[] = "follower";
+
+static int log_open(const struct attempt *a, const char *run, int64_t number, const char *writer,
+                    struct evlog **out, struct err *err)
+{
+    char *dir = file_join(a->run_dir, "events");
+    struct evlog_ids ids = {run, number, writer, a->self->token};
+    int rc = dir ? evlog_open(dir, &ids, out, err) : err_set(err, ERR_NOMEM, "out of memory");
+    free(dir);
+    return rc;
+}
+
+static void commit(struct evlog *log, struct evlog_event *e, bool durable)
+{
+    struct err err = {0};
+    bool kept = evlog_keeps(log);
+    if (evlog_commit(log, e, durable, &err) < 0 && !kept)
+        log_msg(LOG_WARN, "event %s: %s", evlog_keeps(log) ? "not written yet" : "lost", err.text);
+}
+
+void attempt_event(struct attempt *a, struct evlog_event *e)
+{
+    commit(a->log, e, true);
+}
+
+void attempt_event_soon(struct attempt *a, struct evlog_event *e)
+{
+    commit(a->log, e, false);
+}
+
+static int end_put(struct evlog *log, enum attempt_cause cause, int exit_code, int exit_signal,
+                   const char *detail, struct err *err)
+{
+    struct evlog_event e;
+    event_begin(log, &e, attempt_ended);
+    event_text(&e, attempt_ended, cause, attempt_cause_names[cause]);
+    event_int(&e, attempt_ended, exit_code, exit_code);
+    event_int(&e, attempt_ended, signal, exit_signal);
+    event_text(&e, attempt_ended, detail, detail);
+    return evlog_commit(log, &e, true, err);
+}
+
+int attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int exit_signal,
+                const char *detail)
+{
+    struct err err = {0};
+    int rc = end_put(a->log, cause, exit_code, exit_signal, detail, &err);
+    if (rc < 0)
+        log_msg(LOG_WARN, "the attempt's end is not written%s: %s",
+                evlog_keeps(a->log) ? " yet" : "", err.text);
+    return rc;
+}
+
+void attempt_requeued(struct attempt *a, const char *job_id)
+{
+    struct evlog_event e;
+    event_begin(a->log, &e, requeue);
+    event_text(&e, requeue, job_id, job_id);
+    if (a->given_back != CAUSE_NONE)
+        event_text(&e, requeue, cause, attempt_cause_names[a->given_back]);
+    attempt_event(a, &e);
+}
+
+int attempt_flush(struct attempt *a) { return evlog_flush(a->log, NULL); }
+
+/* ---- its files ---- */
+
+char *attempt_rank0_log(const struct attempt *a, char buf[LIMIT_PATH_BYTES])
+{
+    snprintf(buf, LIMIT_PATH_BYTES, "%s/events/rank0.a%lld.evlog", a->run_dir,
+             (long long)a->number);
+    return buf;
+}
+
+char *attempt_output_log(const struct attempt *a, char buf[LIMIT_PATH_BYTES])
+{
+    snprintf(buf, LIMIT_PATH_BYTES, "%s/logs/attempt-%lld.log", a->run_dir, (long long)a->number);
+    return buf;
+}
+
+/* ---- a trainer that refuses ---- */
+
+void attempt_misunderstood_note(struct attempt *a, int exit_code)
+{
+    char path[LIMIT_PATH_BYTES], said[STATE_TEXT_BYTES];
+    struct evlog_event e;
+    if (exit_code != err_exit_code(ERR_USAGE) || file_exists(attempt_rank0_log(a, path)))
+        return;
+    last_words_of(attempt_output_log(a, path), "reel-train: ", said, sizeof said);
+    if (!said[0])
+        return;
+    event_begin(a->log, &e, train_ended);
+    event_text(&e, train_ended, reason, "refused");
+    event_text(&e, train_ended, detail, said);
+    attempt_event(a, &e);
+}
+
+/* ---- the attempt before us ---- */
+
+/* Returns why an attempt ended of which nobody said it. One that was told to stop and did not come
+ * to its end was stopped; the others ended with their agent. But when a node is lost Slurm tells
+ * the job's other nodes to stop, and a requeued job does not remember why: the loss of a node
+ * counts before any notice. If the notice came to the trainer's step alone, in a job that the
+ * scheduler says it neither preempted nor cancelled, it was the clean-up after its batch process.
+ * agent_signal: what the agent died of, 0 unknown. */
+static enum attempt_cause cause_of_silent(const struct run_attempt *last, int agent_signal,
+                                          const struct attempt_ending *ending,
+                                          char detail[STATE_TEXT_BYTES])
+{
+    const char *lost = last->node_lost[0] ? last->node_lost : ending->node_lost;
+    if (ending->why == SCHED_END_CANCELLED) {
+        snprintf(detail, STATE_TEXT_BYTES, "job %s was cancelled at the scheduler", last->job_id);
+        return CAUSE_CANCEL;
+    }
+    if (*lost || ending->why == SCHED_END_NODE_FAIL) {
+        snprintf(detail, STATE_TEXT_BYTES, "node %s was lost", *lost ? lost : "of its job");
+        return CAUSE_NODE_FAIL;
+    }
+    if (last->requeued_for != CAUSE_NONE) {
+        snprintf(detail, STATE_TEXT_BYTES, "killed %s, before it had finished stopping",
+                 last->requeued_for == CAUSE_TIME_LIMIT ? "at the end of its time limit"
+                                                        : "by a preemption");
+        return last->requeued_for;
+    }
+    if (last->signal_at > 0 && last->signal_at_step && ending->why == SCHED_END_NONE &&
+        !agent_signal) {
+        snprintf(detail, STATE_TEXT_BYTES, "its job's batch process was killed, and the scheduler "
+                                           "ended what was left of it");
+        return CAUSE_CRASH;
+    }
+    if (last->signal_at > 0) {
+        bool open = ending->why == SCHED_END_UNKNOWN && !ending->nodes_told && !agent_signal;
+        snprintf(detail, STATE_TEXT_BYTES, "killed before it had finished stopping%s",
+                 open ? "; the scheduler does not say whether a node was lost" : "");
+        return ending->why == SCHED_END_TIME_LIMIT ? CAUSE_TIME_LIMIT : CAUSE_PREEMPT;
+    }
+    if (agent_signal) {
+        snprintf(detail, STATE_TEXT_BYTES, "its agent died of signal %d", agent_signal);
+        return CAUSE_CRASH;
+    }
+    snprintf(detail, STATE_TEXT_BYTES, "its agent was killed, or its node was lost");
+    return CAUSE_NODE_FAIL;
+}
+
+/* Returns whether a pause or a cancel ended the attempt, and tells how. */
+static enum attempt_cause stopped_cause(const struct run_state *s, char detail[STATE_TEXT_BYTES])
+{
+    enum run_wish by = s->wish != WISH_RUN ? s->wish : s->stopped_by;
+    snprintf(detail, STATE_TEXT_BYTES, "%s",
+             by != WISH_CANCEL ? "paused"
+             : s->cancel_by[0] ? s->cancel_by
+                               : "cancelled by 'reel cancel'");
+    return by == WISH_CANCEL ? CAUSE_CANCEL : CAUSE_PAUSE;
+}
+
+/* Opens this writer's log of the newest attempt, NULL if there is none, and ends the attempt there
+ * if its end is open. ERR_FULL: there is no room for that. */
+static int silent_close(const struct attempt *a, const struct run_state *state, const char *writer,
+                        int agent_signal, const struct attempt_ending *ending, struct evlog **log,
+                        struct err *err)
+{
+    const struct run_attempt *last = state->n_attempts ? &state->attempts[state->n_attempts - 1]
+                                                       : NULL;
+    char detail[STATE_TEXT_BYTES];
+    bool open = last && last->cause == CAUSE_NONE;
+    int rc = open || (last && writer == AGENT)
+                 ? log_open(a, state->run, last->number, writer, log, err)
+                 : 0;
+    if (rc < 0 || !open)
+        return rc;
+    bool stopped = state->wish != WISH_RUN || last->number <= state->stopped_attempt;
+    enum attempt_cause cause = stopped ? stopped_cause(state, detail)
+                                       : cause_of_silent(last, agent_signal, ending, detail);
+    return end_put(*log, cause, -1, agent_signal, detail, err) == ERR_FULL ? ERR_FULL : 0;
+}
+
+/* ---- claiming ---- */
+
+struct claim {
+    char token[ID_TEXT_BYTES], job_id[SCHED_ID_BYTES], host[64];
+    char nodes[LIMIT_PATH_BYTES]; /* of the job, as the scheduler writes them; "": not known */
+    int64_t pid, restart;
+    double made_at; /* by the clock of whoever keeps the files */
+};
+
+/* Reads the claim of this attempt; zeroed if there is none, or it cannot be read. */
+static void claim_load(const struct attempt *a, int64_t number, struct claim *out)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct json_doc doc = {0};
+    struct stat st;
+    *out = (struct claim){.pid = 0};
+    snprintf(path, sizeof path, "%s/claims/attempt-%lld", a->run_dir, (long long)number);
+    if (stat(path, &st) == 0 && json_load(path, &doc, NULL) == 0) {
+        out->made_at = (double)st.st_mtim.tv_sec;
+        const char *nodes = json_text(doc.root, "nodes", "");
+        snprintf(out->nodes, sizeof out->nodes, "%s",
+                 strlen(nodes) < sizeof out->nodes ? nodes : "");
+        snprintf(out->token, sizeof out->token, "%s", json_text(doc.root, "token", ""));
+        snprintf(out->job_id, sizeof out->job_id, "%s", json_text(doc.root, "job_id", ""));
+        snprintf(out->host, sizeof out->host, "%s", json_text(doc.root, "host", ""));
+        out->pid = json_int(doc.root, "pid", 0);
+        out->restart = json_int(doc.root, "restart", 0);
+    }
+    json_release(&doc);
+}
+
+/* Has the scheduler ended the job of this claim, though its agent lives? It has where it lost sight
+ * of the job's node. A job that it has under the same id, and that is not this one, did not run
+ * when the claim was made. */
+static bool job_is_over(const struct attempt *a, const struct claim *c)
+{
+    struct sched_jobs jobs = {0};
+    if (!a->sched || !c->job_id[0] || sched_look(a->sched, c->job_id, &jobs, NULL) < 0)
+        return false;
+    const struct sched_job *job = sched_jobs_find(&jobs, c->job_id);
+    bool over = job && sched_state_ended(job->state) && strcmp(job->token, c->token) == 0 &&
+                job->started_at > 0 && c->made_at >= job->started_at - SKEW_S &&
+                c->made_at <= job->ended_at + SKEW_S;
+    sched_jobs_release(&jobs);
+    return over;
+}
+
+/* Takes the lease from an agent of an earlier life of this very job, or of another job that is
+ * over. Otherwise one would have to wait until that lease has been silent for long, or would not
+ * get it at all: the scheduler has ended that life, or has lost sight of it. */
+static int former_evict(struct attempt *a, const char *lock, struct err *err)
+{
+    struct claim c;
+    struct lease_holder h;
+    struct lease_watch once = {.quiet_s = 0};
+    claim_load(a, run_state_claimed(a->run_dir), &c);
+    bool held = lease_look(lock, &h) && h.pid == c.pid && strcmp(h.host, c.host) == 0;
+    bool same = a->self->id[0] && strcmp(c.job_id, a->self->id) == 0;
+    if (!held || (same ? c.restart >= a->self->restarts : !job_is_over(a, &c)))
+        return 0;
+    if (lease_lives(&once, lock, LEASE_SILENT_S)) /* on this host one knows, of others nothing */
+        a->evicted_mono = clock_mono_s();
+    return lease_evict(lock, &h, err);
+}
+
+/* Returns by when a node was given up for lost with which this attempt ended: before the others
+ * heard of it, or before the scheduler ended the job. Where neither is known, a scheduler that
+ * hears nothing gives a node up a while after the attempt's last word. What is lost later has
+ * another reason. */
+static double lost_by(const struct run_attempt *last, double ended_at, struct sched *sched)
+{
+    struct sched_site site = {.node_timeout_s = 0};
+    if (last->signal_at > 0 || ended_at > 0)
+        return (last->signal_at > 0 ? last->signal_at : ended_at) + SKEW_S;
+    sched_describe(sched, &site, NULL); /* without an answer: at once */
+    return last->last_event_at + site.node_timeout_s + SKEW_S;
+}
+
+/* Asks about the nodes of this attempt. They worked when its job began: one that was lost with it
+ * is why it ended. ended_at: of its job; 0 not known. */
+static void nodes_ask(const struct attempt *a, const struct run_attempt *last, double ended_at,
+                      struct sched *sched, struct attempt_ending *out)
+{
+    struct err err = {0};
+    struct claim claim;
+    claim_load(a, last->number, &claim);
+    if (!claim.nodes[0])
+        return;
+    bool dated = last->started_at > 0;
+    struct sched_loss loss = {.booted_after = dated ? last->started_at + SKEW_S : INFINITY,
+                              .down_by = lost_by(last, ended_at, sched)};
+    out->nodes_told = sched_lost_node(sched, claim.nodes, &loss, out->node_lost, &err) == 0;
+    if (!out->nodes_told)
+        log_msg(LOG_WARN, "whether attempt %lld lost a node is not known: %s",
+                (long long)last->number, err.text);
+}
+
+void attempt_before(const struct attempt *a, const struct run_state *s, struct sched *sched,
+                    struct attempt_ending *out)
+{
+    const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
+    struct sched_ending ending = {.why = SCHED_END_UNKNOWN};
+    *out = (struct attempt_ending){.why = SCHED_END_UNKNOWN};
+    if (!last || last->cause != CAUSE_NONE || !last->job_id[0] || !sched)
+        return;
+    bool again = strcmp(last->job_id, a->self->id) == 0;
+    if (!again && sched_ending(sched, last->job_id, &ending, NULL) == 0)
+        out->why = ending.why;
+    nodes_ask(a, last, ending.ended_at, sched, out);
+}
+
+int attempt_folder_check(struct attempt *a, struct err *err)
+{
+    double now_s = clock_mono_s();
+    if (file_exists(a->run_dir)) {
+        a->gone_mono = 0;
+        return 0;
+    }
+    if (a->gone_mono <= 0) {
+        a->gone_mono = now_s;
+        log_msg(LOG_WARN, "the run's folder '%s' is gone: waiting for it, %d minutes at most",
+                a->run_dir, HOME_WAIT_S / 60);
+    }
+    return err_set(err, now_s - a->gone_mono < HOME_WAIT_S ? ERR_FULL : ERR_NOT_FOUND,
+                   "the run's folder '%s' is gone: bring it back, or mount its disk", a->run_dir);
+}
+
+int attempt_lock(struct attempt *a, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    int rc;
+    if (a->lock)
+        return 0;
+    if ((rc = attempt_folder_check(a, err)) < 0)
+        return rc;
+    snprintf(path, sizeof path, "%s/claims", a->run_dir);
+    if ((rc = file_mkdirs(path, err)) < 0)
+        return rc;
+    snprintf(path, sizeof path, "%s/claims/lock", a->run_dir);
+    if ((rc = former_evict(a, path, err)) < 0)
+        return rc;
+    return lease_take(path, LET_GO_S, &a->lock, err);
+}
+
+bool attempt_is_newest(const struct attempt *a)
+{
+    return run_state_claimed(a->run_dir) <= a->number;
+}
+
+bool attempt_is_followed(const struct attempt *a)
+{
+    return a->lock && lease_is_lost(a->lock) && !attempt_is_newest(a);
+}
+
+/* Creates the claim exclusively: of two agents on different hosts that fold the same state only one
+ * gets the number. */
+static int claim_create(const struct attempt *a, int64_t number, struct err *err)
+{
+    char name[LIMIT_PATH_BYTES];
+    const char *nodes = getenv("SLURM_JOB_NODELIST");
+    struct str text = STR_INIT;
+    struct json_out o;
+    int rc;
+    snprintf(name, sizeof name, "%s/claims/attempt-%lld", a->run_dir, (long long)number);
+    json_out_init(&o, &text, 0);
+    json_obj_begin(&o, NULL);
+    json_put_text(&o, "job_id", a->self->id);
+    json_put_text(&o, "token", a->self->token);
+    json_put_int(&o, "restart", a->self->restarts);
+    json_put_text(&o, "host", clock_host());
+    json_put_int(&o, "pid", getpid());
+    json_put_text(&o, "nodes", nodes ? nodes : "");
+    json_obj_end(&o);
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    rc = file_create_exclusive(name, text.p, text.len, err);
+out:
+    str_release(&text);
+    return rc;
+}
+
+/* Was this job replaced by a newer submission? A job that comes back while its successor waits may
+ * go on; once the successor has begun it may not. */
+static bool is_replaced(const struct attempt *a, const struct run_state *state)
+{
+    struct claim newest;
+    if (!a->self->token[0] || !state->token[0] || strcmp(a->self->token, state->token) == 0)
+        return false;
+    claim_load(a, run_state_claimed(a->run_dir), &newest);
+    return strcmp(a->self->token, state->after) != 0 || strcmp(newest.token, state->token) == 0;
+}
+
+static int number_take(struct attempt *a, const struct run_state *state,
+                       const struct attempt_ending *before, struct err *err)
+{
+    if (is_replaced(a, state))
+        return err_set(err, ERR_BUSY,
+                       "this job (token %s) was replaced by a newer submission (token %s)",
+                       a->self->token, state->token);
+    struct evlog *log = NULL;
+    int rc = silent_close(a, state, FOLLOWER, 0, before, &log, err);
+    evlog_close(log);
+    if (rc < 0)
+        return rc;
+    int64_t number = run_state_claimed(a->run_dir) + 1;
+    if ((rc = claim_create(a, number, err)) < 0)
+        return rc;
+    a->number = number;
+    return 0;
+}
+
+int attempt_claim(struct attempt *a, const struct run_state *state,
+                  const struct attempt_ending *before, struct err *err)
+{
+    int rc;
+    if ((rc = attempt_folder_check(a, err)) < 0)
+        return rc;
+    if (!a->number && (rc = number_take(a, state, before, err)) < 0)
+        return rc;
+    if ((rc = log_open(a, state->run, a->number, AGENT, &a->log, err)) < 0)
+        return rc;
+    evlog_keep(a->log, KEEP_BYTES);
+    return 0;
+}
+
+int attempt_mourn(struct attempt *a, struct run_fold *fold, int signo, enum sched_end why,
+                  struct err *err)
+{
+    const struct attempt_ending ending = {.why = why};
+    int rc;
+    if ((rc = attempt_lock(a, err)) < 0)
+        return rc;
+    if ((rc = attempt_folder_check(a, err)) < 0)
+        return rc;
+    if ((rc = run_fold_renew(fold, err)) < 0)
+        return rc;
+    if ((rc = silent_close(a, run_fold_state(fold), AGENT, signo, &ending, &a->log, err)) < 0) {
+        evlog_close(a->log);
+        a->log = NULL;
+    }
+    return rc;
+}

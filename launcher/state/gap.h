@@ -1,0 +1,23 @@
+/* gap: the time between the training of two attempts, taken apart.
+ *
+ * Attempts run on hosts whose clocks differ. Their times are those of the run's one clock
+ * (fold/clock.h), which the view v_time has too, and the whole is the sum of its parts.
+ */
+#ifndef LAUNCHER_STATE_GAP_H
+#define LAUNCHER_STATE_GAP_H
+
+#include "launcher/state/state.h"
+
+struct run_gap {     /* seconds; NAN where an event is missing */
+    double total;    /* from the notice to stop, else the end, to the next first step */
+    double stopping; /* from the notice to the end */
+    double waiting;  /* to the start of the next attempt */
+    double starting; /* to its first step */
+    double load;     /* of which its checkpoint took */
+    int64_t replayed; /* steps done again; -1: not known yet */
+};
+
+/* Returns the gap behind attempt `a`, which has ended. b: the next one; NULL: there is none yet. */
+struct run_gap run_gap_of(const struct run_attempt *a, const struct run_attempt *b);
+
+#endif

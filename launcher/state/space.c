@@ -1,0 +1,109 @@
+#include "launcher/state/space.h"
+
+#include <sys/statvfs.h>
+
+#include "base/clock.h"
+#include "base/events.h"
+#include "base/file.h"
+#include "base/num.h"
+#include "launcher/wrap/last_words.h"
+
+enum { A_WORD_BYTES = 64 << 10, FULL_WITH_ROOM_MOST = 8 };
+
+int64_t space_needed(const struct run_state *s)
+{
+    for (int64_t i = s->n_attempts - 1; i >= 0; i--)
+        if (s->attempts[i].space.any)
+            return s->attempts[i].space.needed_bytes;
+    return 0;
+}
+
+int64_t space_left(const char *run_dir, const char *saves)
+{
+    int64_t here = file_space(run_dir), there = saves ? file_space(saves) : -1;
+    return here < 0 || (there >= 0 && there < here) ? there : here;
+}
+
+void space_event_held(struct attempt *a, double until, int64_t needed_bytes, int64_t free_bytes)
+{
+    struct evlog_event e;
+    event_begin(a->log, &e, held);
+    event_text(&e, held, reason, attempt_cause_names[CAUSE_DISK_FULL]);
+    event_num(&e, held, until, until);
+    event_int(&e, held, needed_bytes, needed_bytes);
+    event_int(&e, held, free_bytes, free_bytes);
+    attempt_event(a, &e);
+}
+
+bool space_is_out(const char *run_dir)
+{
+    int64_t left = file_space(run_dir);
+    return left >= 0 && left < A_WORD_BYTES;
+}
+
+const char *space_shut(const char *run_dir)
+{
+    struct statvfs st;
+    if (file_is_read_only(run_dir))
+        return "is mounted read-only";
+    if (space_is_out(run_dir))
+        return "is on a full disk";
+    if (statvfs(run_dir, &st) == 0 && st.f_files > 0 && st.f_favail == 0)
+        return "is on a disk without a free inode";
+    return "";
+}
+
+bool space_for_words(struct attempt *a)
+{
+    struct evlog_event e;
+    if (space_is_out(a->run_dir))
+        return false;
+    event_begin(a->log, &e, silence);
+    attempt_event(a, &e);
+    return attempt_flush(a) != ERR_FULL;
+}
+
+bool space_missed(struct attempt *a, const struct run_attempt *told, int exit_code)
+{
+    if (told && told->disk_full)
+        return true;
+    return exit_code == err_exit_code(ERR_FULL) &&
+           (space_is_out(a->run_dir) || attempt_flush(a) == ERR_FULL);
+}
+
+void space_foreign_begin(struct space_foreign *f, const char *run_dir, const struct wrap *w,
+                         const struct run_state *before)
+{
+    int64_t left = space_left(run_dir, w->saves);
+    *f = (struct space_foreign){.needed_bytes = num_max_i64(wrap_save_bytes(w), A_WORD_BYTES),
+                                .free_bytes = left};
+    f->doubted = run_state_full_with_room(before) >= FULL_WITH_ROOM_MOST;
+    f->tight = left >= 0 && left < f->needed_bytes &&
+               run_state_not_before(before, clock_wall_s()) <= 0;
+}
+
+bool space_foreign_missed(struct space_foreign *f, const char *run_dir, const struct wrap *w,
+                          const struct sched_step_status *end, const char *log)
+{
+    bool failed = end->exit_code != 0 || end->exit_signal,
+         by_signal = end->exit_signal || end->exit_code > 128;
+    int64_t left = space_left(run_dir, w->saves);
+    f->needed_bytes = num_max_i64(f->needed_bytes, wrap_save_bytes(w));
+    f->free_bytes = left;
+    bool low = left >= 0 && left < f->needed_bytes;
+    bool told = failed && last_words_tell_full(log);
+    f->disbelieved = told && f->doubted && left >= f->needed_bytes;
+    return (told && !f->disbelieved) || (failed && low && !f->tight && !by_signal);
+}
+
+void space_event_low(struct attempt *a, const struct space_foreign *f, int64_t steps)
+{
+    struct evlog_event e;
+    event_begin(a->log, &e, space_low);
+    event_int(&e, space_low, step, num_max_i64(steps, 0));
+    event_int(&e, space_low, needed_bytes, f->needed_bytes);
+    event_int(&e, space_low, free_bytes, f->free_bytes);
+    event_int(&e, space_low, removed, 0);
+    event_bool(&e, space_low, enough, false);
+    attempt_event(a, &e);
+}

@@ -1,0 +1,691 @@
+#include "launcher/state/state.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fold/end.h"
+
+const char *const attempt_cause_names[] = {
+    "", "done", "preempt", "time_limit", "crash", "node_fail", "cancel", "hang", "diverged",
+    "early_exit", "pause", "disk_full", NULL};
+
+static const double FULL_PAUSE_S = 60, FULL_PAUSE_MOST_S = 1800;
+
+/* An event that is being folded, and when it was. */
+struct told_event {
+    const cJSON *json;
+    const char *kind;
+    double wall;
+    struct fold_time time;
+};
+
+void run_state_init(struct run_state *s)
+{
+    memset(s, 0, sizeof *s);
+    s->max_step = s->saved_step = s->last.step = s->done_steps = -1;
+}
+
+void run_state_release(struct run_state *s)
+{
+    free(s->attempts);
+    fold_clocks_release(&s->clocks);
+    told_release(&s->told);
+    run_state_init(s);
+}
+
+/* Returns the attempt with this number; makes it (in its sorted place) if it is new. NULL when out
+ * of memory. */
+static struct run_attempt *attempt_get(struct run_state *s, int64_t number)
+{
+    int64_t at = s->n_attempts;
+    while (at > 0 && s->attempts[at - 1].number >= number)
+        at--;
+    if (at < s->n_attempts && s->attempts[at].number == number)
+        return &s->attempts[at];
+    struct run_attempt *grown = realloc(s->attempts, (size_t)(s->n_attempts + 1) * sizeof *grown);
+    if (!grown)
+        return NULL;
+    s->attempts = grown;
+    memmove(grown + at + 1, grown + at, (size_t)(s->n_attempts - at) * sizeof *grown);
+    s->n_attempts++;
+    grown[at] = (struct run_attempt){
+        .number = number,
+        .first_step = -1, .last_step = -1,
+        .saved_step = -1, .loaded_step = -1};
+    return &grown[at];
+}
+
+static void text_set(char *to, size_t size, const cJSON *event, const char *key)
+{
+    const char *value = json_text(event, key, NULL);
+    if (value)
+        snprintf(to, size, "%s", value);
+}
+
+static bool is_newer(int64_t order, double wall, int64_t than_order, double than_wall)
+{
+    return order != than_order ? order > than_order : wall >= than_wall;
+}
+
+static void apply_intent(struct run_state *s, const cJSON *event, int64_t order, double wall)
+{
+    s->intent_wall = wall;
+    s->intent_order = order;
+    s->after[0] = s->after_job[0] = '\0';
+    text_set(s->token, sizeof s->token, event, "token");
+    text_set(s->after, sizeof s->after, event, "after");
+    text_set(s->after_job, sizeof s->after_job, event, "after_job");
+    text_set(s->sched, sizeof s->sched, event, "sched");
+    s->job_revision = json_int(event, "revision", 0);
+}
+
+static void length_raise(struct run_state *s, const cJSON *event)
+{
+    int64_t steps = json_int(event, "total_steps", 0);
+    s->total_steps = steps > s->total_steps ? steps : s->total_steps;
+}
+
+void run_state_wish(struct run_state *s, enum run_wish wish, int64_t turn, int64_t met, double at,
+                    const char *by)
+{
+    bool stronger = turn == s->wish_turn && at == s->wish_at && wish > s->wish;
+    if (stronger || turn > s->wish_turn || (turn == s->wish_turn && at > s->wish_at)) {
+        s->wish = wish;
+        s->wish_turn = turn;
+        s->wish_at = at;
+        snprintf(s->cancel_by, sizeof s->cancel_by, "%s", wish == WISH_CANCEL ? by : "");
+    }
+    if (wish != WISH_RUN &&
+        (met > s->stopped_attempt || (met == s->stopped_attempt && wish > s->stopped_by))) {
+        s->stopped_attempt = met;
+        s->stopped_by = wish;
+    }
+}
+
+static void apply_retry(struct run_state *s, const cJSON *event)
+{
+    int64_t after = json_int(event, "after_attempt", 0);
+    s->retried_after = after > s->retried_after ? after : s->retried_after;
+    if (cJSON_IsTrue(json_member(event, "reset_budget")))
+        s->budget_from = after > s->budget_from ? after : s->budget_from;
+}
+
+/* Folds an event of the run's owner. False: this kind is none. */
+static bool apply_owner(struct run_state *s, const char *kind, const cJSON *event, double wall)
+{
+    static const struct {
+        const char *kind;
+        enum run_wish wish;
+    } table[] = {{"cancel_requested", WISH_CANCEL},
+                 {"pause_requested", WISH_PAUSE},
+                 {"resume_requested", WISH_RUN},
+                 {"retry_requested", WISH_RUN}};
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        if (strcmp(kind, table[i].kind) == 0) {
+            run_state_wish(s, table[i].wish, json_int(event, "turn", 0),
+                           json_int(event, "met_attempt", 0), wall, json_text(event, "by", ""));
+            if (strcmp(kind, "retry_requested") == 0)
+                apply_retry(s, event);
+            return true;
+        }
+    return false;
+}
+
+/* Notes when something was. text: the signal's name, for a notice. */
+static int time_note(struct run_state *s, int64_t attempt, enum told_kind kind,
+                     struct told_time time, const char *text, struct err *err)
+{
+    struct told t = {.attempt = attempt, .kind = kind, .time = time};
+    snprintf(t.text, sizeof t.text, "%s", text);
+    return told_add(&s->told, &t, err);
+}
+
+/* Returns the time of the event itself. */
+static struct told_time time_now(const struct told_event *e)
+{
+    return (struct told_time){.event = e->time};
+}
+
+/* Returns a time that the event tells by the wall clock. */
+static struct told_time time_of(const struct told_event *e, const char *key)
+{
+    return (struct told_time){.event = e->time, .ago_s = e->wall - json_num(e->json, key, NAN)};
+}
+
+/* Folds an event of the submitting side. The newest wins, so that the order of folding does not
+ * matter. */
+static int apply_submission(struct run_state *s, const struct told_event *e, struct err *err)
+{
+    const char *kind = e->kind;
+    const cJSON *event = e->json;
+    int64_t order = json_int(event, "order", 0);
+    if (strcmp(kind, "submit_refused") == 0)
+        s->refused_order = order > s->refused_order ? order : s->refused_order;
+    if (apply_owner(s, kind, event, e->wall))
+        return 0;
+    if (strcmp(kind, "run_created") == 0) {
+        text_set(s->name, sizeof s->name, event, "name");
+        text_set(s->model, sizeof s->model, event, "model");
+        length_raise(s, event);
+        return time_note(s, 0, TOLD_CREATED, time_now(e), "", err);
+    } else if (strcmp(kind, "extended") == 0) {
+        length_raise(s, event);
+    } else if (strcmp(kind, "changed") == 0) {
+        s->revision = json_int(event, "revision", 0) > s->revision
+                          ? json_int(event, "revision", 0)
+                          : s->revision;
+    } else if (strcmp(kind, "submit_intent") == 0 &&
+               is_newer(order, e->wall, s->intent_order, s->intent_wall)) {
+        apply_intent(s, event, order, e->wall);
+    } else if (strcmp(kind, "submitted") == 0 &&
+               is_newer(order, e->wall, s->submitted_order, s->submitted_wall)) {
+        s->submitted_wall = e->wall;
+        s->submitted_time = e->time;
+        s->submitted_order = order;
+        text_set(s->job_id, sizeof s->job_id, event, "job_id");
+        text_set(s->job_token, sizeof s->job_token, event, "token");
+        text_set(s->sched, sizeof s->sched, event, "sched");
+    }
+    return 0;
+}
+
+static enum attempt_cause cause_parse(const char *text)
+{
+    for (int i = 1; attempt_cause_names[i]; i++)
+        if (strcmp(attempt_cause_names[i], text) == 0)
+            return (enum attempt_cause)i;
+    return CAUSE_CRASH; /* a newer version wrote another cause: the careful reading is a crash */
+}
+
+static int apply_notice(struct run_state *s, const struct run_attempt *a,
+                        const struct told_event *e, enum told_kind kind, struct told_time time,
+                        struct err *err)
+{
+    return time_note(s, a->number, kind, time, json_text(e->json, "signal", ""), err);
+}
+
+static void apply_end(struct run_attempt *a, const struct told_event *e)
+{
+    const cJSON *event = e->json;
+    double wall = e->wall;
+    struct fold_end known = {a->end_told.writer, a->end_told.seq, a->end_told.wall};
+    struct fold_end told = {json_text(event, "writer", ""), json_int(event, "seq", 0), wall};
+    if (a->cause != CAUSE_NONE && !fold_end_counts(&told, &known))
+        return;
+    a->end_told.seq = told.seq;
+    a->end_told.wall = wall;
+    snprintf(a->end_told.writer, sizeof a->end_told.writer, "%s", told.writer);
+    a->end_time = e->time;
+    a->cause = cause_parse(json_text(event, "cause", ""));
+    a->exit_code = (int)json_int(event, "exit_code", 0);
+    text_set(a->detail, sizeof a->detail, event, "detail");
+}
+
+/* Folds the times that an event of the agent tells. */
+static int apply_agent_time(struct run_state *s, const struct run_attempt *a,
+                            const struct told_event *e, struct err *err)
+{
+    /* A foreign trainer of which nobody said how it prints its steps counts as training from its
+     * start. */
+    bool moves = strcmp(e->kind, "progress") == 0 ||
+                 (strcmp(e->kind, "trainer_started") == 0 &&
+                  cJSON_IsTrue(json_member(e->json, "foreign")) &&
+                  !cJSON_IsTrue(json_member(e->json, "prints_steps")));
+    int rc;
+    if (moves && (rc = time_note(s, a->number, TOLD_MOVING, time_now(e), "", err)) < 0)
+        return rc;
+    if (strcmp(e->kind, "attempt_started") == 0)
+        return time_note(s, a->number, TOLD_STARTED, time_now(e), "", err);
+    if (strcmp(e->kind, "trainer_started") == 0)
+        return time_note(s, a->number, TOLD_TRAINER_STARTED, time_now(e), "", err);
+    if (strcmp(e->kind, "requeue") == 0)
+        return time_note(s, a->number, TOLD_REQUEUED, time_now(e), "", err);
+    if (strcmp(e->kind, "signal") == 0)
+        return apply_notice(s, a, e, json_text(e->json, "node", NULL) ? TOLD_NOTICE_NODE
+                                                                      : TOLD_NOTICE_AGENT,
+                            time_of(e, "heard_at"), err); /* an older log has the event's own */
+    return 0;
+}
+
+static void apply_vain(struct run_attempt *a, const cJSON *event)
+{
+    text_set(a->vain.what, sizeof a->vain.what, event, "what");
+    text_set(a->vain.why, sizeof a->vain.why, event, "why");
+    a->vain.tries = json_int(event, "tries", 1);
+    a->vain.for_s = json_num(event, "for_s", 0);
+    a->vain.refused = cJSON_IsTrue(json_member(event, "refused"));
+}
+
+/* Keeps when the job was suspended: the last times of many. */
+static void apply_rest(struct run_attempt *a, const struct told_event *e)
+{
+    struct run_rest rest = {e->time, fmax(0, json_num(e->json, "seconds", 0))};
+    int at = a->n_rests;
+    a->suspended_s += rest.seconds;
+    if (at < STATE_RESTS)
+        a->n_rests++;
+    else
+        for (int i = at = 0; i < STATE_RESTS; i++)
+            at = a->rests[i].end.at < a->rests[at].end.at ? i : at;
+    if (at == a->n_rests - 1 || rest.end.at > a->rests[at].end.at)
+        a->rests[at] = rest;
+}
+
+static void apply_agent(struct run_attempt *a, const struct told_event *e)
+{
+    const char *kind = e->kind;
+    const cJSON *event = e->json;
+    if (strcmp(kind, "attempt_started") == 0) {
+        text_set(a->job_id, sizeof a->job_id, event, "job_id");
+        text_set(a->token, sizeof a->token, event, "token");
+        a->restart = json_int(event, "restart", 0);
+    } else if (strcmp(kind, "requeue") == 0) {
+        const char *cause = json_text(event, "cause", NULL);
+        a->requeued_for = cause ? cause_parse(cause) : CAUSE_NONE;
+    } else if (strcmp(kind, "requeue_withheld") == 0) {
+        a->withheld = true;
+    } else if (strcmp(kind, "suspended") == 0) {
+        apply_rest(a, e);
+    } else if (strcmp(kind, "asked_in_vain") == 0) {
+        apply_vain(a, event);
+    } else if (strcmp(kind, "held") == 0) {
+        a->held_until = json_num(event, "until", 0);
+    } else if (strcmp(kind, "node_lost") == 0) {
+        text_set(a->node_lost, sizeof a->node_lost, event, "node");
+    } else if (strcmp(kind, "told_by_srun") == 0) {
+        text_set(a->told_by_srun, sizeof a->told_by_srun, event, "node");
+    } else if (strcmp(kind, "progress") == 0) {
+        a->progressed = true;
+    } else if (strcmp(kind, "attempt_ended") == 0) {
+        apply_end(a, e);
+    }
+}
+
+/* Returns when a step began. A foreign trainer's says by the agent's monotonic clock when it
+ * ended. */
+static struct told_time step_began(const struct told_event *e)
+{
+    struct told_time began = time_of(e, "started_at");
+    double step_s = fmax(0, json_num(e->json, "step_s", 0));
+    double ended_ago_s = json_num(e->json, "ended_ago_s", -1);
+    began.least_s = step_s;
+    began.exact = ended_ago_s >= 0;
+    if (began.exact)
+        began.ago_s = ended_ago_s + step_s;
+    return began;
+}
+
+static void apply_step(struct run_state *s, struct run_attempt *a, const struct told_event *e)
+{
+    const cJSON *event = e->json;
+    /* A foreign trainer's line may cover several steps. */
+    int64_t step = json_int(event, "step", -1), covers = json_int(event, "steps", 1);
+    if (step < 0 || covers < 1)
+        return;
+    if (a->first_step < 0 || step - covers + 1 < a->first_step) {
+        a->first_step = step - covers + 1;
+        a->first_step_time = step_began(e);
+    }
+    a->last_step = step > a->last_step ? step : a->last_step;
+    if (step > s->last.step || (step == s->last.step && a->number >= s->last_attempt_of_step)) {
+        s->last_attempt_of_step = a->number;
+        s->last.step = step;
+        s->last.covers = covers;
+        s->last.end = e->time;
+        s->last.end.at -= fmax(0, json_num(event, "ended_ago_s", 0));
+        s->last.told_s = json_num(event, "step_s", 0);
+        s->last.step_s = s->last.told_s / (double)covers;
+        s->last.loss = json_num(event, "loss", NAN);
+        s->last.mfu = s->last.told_mfu = json_num(event, "mfu", NAN);
+        s->last.tokens = json_num(event, "tokens", 0) / (double)covers;
+    }
+    s->max_step = step > s->max_step ? step : s->max_step;
+}
+
+static void apply_every(struct run_state *s, const struct run_attempt *a, const cJSON *event)
+{
+    int64_t step = json_int(event, "step", 0);
+    if (a->number < s->every.attempt || (a->number == s->every.attempt && step < s->every.step))
+        return;
+    s->every.attempt = a->number;
+    s->every.step = step;
+    s->every.steps = json_int(event, "every_steps", 0);
+    s->every.step_s = json_num(event, "step_s", 0);
+    s->every.save_s = json_num(event, "save_s", 0);
+    s->every.mtbf_s = json_num(event, "mtbf_s", 0);
+    s->every.save_measured = cJSON_IsTrue(json_member(event, "save_measured"));
+    s->every.mtbf_measured = cJSON_IsTrue(json_member(event, "mtbf_measured"));
+}
+
+/* Folds the times that an event of the trainer tells, but for those of its steps. */
+static int apply_trainer_time(struct run_state *s, const struct run_attempt *a,
+                              const struct told_event *e, struct err *err)
+{
+    struct told_time heard = time_of(e, "heard_at");
+    int rc;
+    if (strcmp(e->kind, "stop_heard") == 0)
+        return apply_notice(s, a, e, TOLD_NOTICE_HEARD, heard, err);
+    if (strcmp(e->kind, "stop_seen") != 0)
+        return 0;
+    if ((rc = time_note(s, a->number, TOLD_STOP_SEEN, time_of(e, "seen_at"), "", err)) < 0)
+        return rc;
+    return isnan(heard.ago_s) ? 0 : apply_notice(s, a, e, TOLD_NOTICE_SEEN, heard, err);
+}
+
+static void apply_saved(struct run_state *s, struct run_attempt *a, const cJSON *event)
+{
+    int64_t step = json_int(event, "step", -1);
+    a->saved_step = step > a->saved_step ? step : a->saved_step;
+    s->saved_step = step > s->saved_step ? step : s->saved_step;
+    a->save_s = fmax(a->save_s, json_num(event, "seconds", 0));
+}
+
+static void apply_space_low(struct run_attempt *a, const cJSON *event)
+{
+    a->space.any = true;
+    a->space.enough = cJSON_IsTrue(json_member(event, "enough"));
+    a->space.step = json_int(event, "step", 0);
+    a->space.needed_bytes = json_int(event, "needed_bytes", 0);
+    a->space.free_bytes = json_int(event, "free_bytes", -1);
+    a->space.removed += json_int(event, "removed", 0);
+}
+
+static void apply_train_ended(struct run_state *s, struct run_attempt *a, const cJSON *event)
+{
+    const char *reason = json_text(event, "reason", "");
+    a->done |= strcmp(reason, "done") == 0;
+    a->disk_full |= strcmp(reason, "disk_full") == 0;
+    if (a->done) { /* a wrapped trainer says no number of steps: what it calls done is done */
+        int64_t steps = json_int(event, "next_step", INT64_MAX);
+        s->done_steps = steps > s->done_steps ? steps : s->done_steps;
+    }
+    a->stopped |= strcmp(reason, "stop") == 0;
+    a->refused_input |= strcmp(reason, "refused") == 0;
+    text_set(a->failed, sizeof a->failed, event, "detail");
+}
+
+static void apply_trainer(struct run_state *s, struct run_attempt *a, const struct told_event *e)
+{
+    const char *kind = e->kind;
+    const cJSON *event = e->json;
+    if (strcmp(kind, "step") == 0) {
+        apply_step(s, a, e);
+    } else if (strcmp(kind, "progress") == 0) { /* steps done, as it printed them */
+        int64_t last = json_int(event, "step", 0) - 1;
+        a->last_step = last > a->last_step ? last : a->last_step;
+        s->max_step = last > s->max_step ? last : s->max_step;
+    } else if (strcmp(kind, "train_started") == 0) {
+        text_set(s->layout, sizeof s->layout, event, "layout");
+        text_set(s->device, sizeof s->device, event, "device");
+        length_raise(s, event);
+    } else if (strcmp(kind, "ckpt_saved") == 0) {
+        apply_saved(s, a, event);
+    } else if (strcmp(kind, "ckpt_every") == 0) {
+        apply_every(s, a, event);
+    } else if (strcmp(kind, "ckpt_loaded") == 0) {
+        a->loaded_step = json_int(event, "step", -1);
+        a->load_s = json_num(event, "seconds", 0);
+    } else if (strcmp(kind, "ckpt_damaged") == 0) {
+        a->damaged++;
+    } else if (strcmp(kind, "space_low") == 0) {
+        apply_space_low(a, event);
+    } else if (strcmp(kind, "ckpt_refused") == 0) {
+        text_set(a->refused, sizeof a->refused, event, "reason");
+    } else if (strcmp(kind, "train_ended") == 0) {
+        apply_train_ended(s, a, event);
+    }
+}
+
+/* Returns how far the run had come after this attempt: its highest executed or saved step. */
+static int64_t attempt_reach(const struct run_attempt *a)
+{
+    return a->last_step + 1 > a->saved_step ? a->last_step + 1 : a->saved_step;
+}
+
+/* Decides whether the run is done. One that was made longer is not done any more. Where the
+ * trainer's word that it was done is lost, its agent's word stands for it, and so does how far the
+ * run had come. */
+static void done_judge(struct run_state *s)
+{
+    const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
+    bool by_agent = last && last->cause == CAUSE_DONE && !last->done;
+    int64_t steps = by_agent && attempt_reach(last) > s->done_steps ? attempt_reach(last)
+                                                                    : s->done_steps;
+    s->done = steps >= 0 && steps >= s->total_steps;
+}
+
+/* Adds an event to the clocks, and tells its time. */
+static int event_time(struct run_state *s, struct told_event *e, int64_t attempt, struct err *err)
+{
+    struct fold_reading reading = {.kind = e->kind,
+                                   .host = json_text(e->json, "host", "unknown"),
+                                   .boot = json_text(e->json, "boot", "unknown"),
+                                   .mono = json_num(e->json, "mono", NAN),
+                                   .wall = e->wall};
+    return fold_clocks_add(&s->clocks, &reading, attempt, &e->time, err);
+}
+
+static int apply_attempt(struct run_state *s, struct run_attempt *a, const struct told_event *e,
+                         struct err *err)
+{
+    int rc;
+    apply_agent(a, e);
+    apply_trainer(s, a, e);
+    if ((rc = apply_agent_time(s, a, e, err)) < 0)
+        return rc;
+    return apply_trainer_time(s, a, e, err);
+}
+
+int run_state_apply(struct run_state *s, const cJSON *event, struct err *err)
+{
+    struct told_event e = {.json = event,
+                           .kind = json_text(event, "ev", ""),
+                           .wall = json_num(event, "wall", 0)};
+    int64_t number = json_int(event, "attempt", 0);
+    int rc;
+
+    text_set(s->run, sizeof s->run, event, "run");
+    s->last_event_at = fmax(s->last_event_at, e.wall);
+    struct run_attempt *a = number < 1 ? NULL : attempt_get(s, number);
+    if (!a && number >= 1)
+        return err_set(err, ERR_NOMEM, "out of memory folding attempt %lld", (long long)number);
+    if ((rc = event_time(s, &e, number, err)) < 0)
+        return rc;
+    rc = a ? apply_attempt(s, a, &e, err) : apply_submission(s, &e, err);
+    done_judge(s);
+    return rc;
+}
+
+int run_state_end(struct run_state *s, int64_t attempt, enum attempt_cause cause,
+                  const char *detail, struct err *err)
+{
+    struct run_attempt *a = attempt_get(s, attempt);
+    if (!a)
+        return err_set(err, ERR_NOMEM, "out of memory folding attempt %lld", (long long)attempt);
+    if (a->cause != CAUSE_NONE)
+        return 0;
+    a->cause = cause;
+    a->ended_at = s->last_event_at;
+    a->end_time = (struct fold_time){FOLD_NO_CLOCK, s->last_event_at};
+    snprintf(a->detail, sizeof a->detail, "%s", detail);
+    if (cause == CAUSE_DONE && s->done_steps < 0)
+        s->done_steps = INT64_MAX;
+    done_judge(s);
+    return 0;
+}
+
+static enum attempt_cause budget_of(enum attempt_cause cause)
+{
+    return cause == CAUSE_HANG || cause == CAUSE_EARLY_EXIT ? CAUSE_CRASH : cause;
+}
+
+/* Returns what a budget counts; NULL for causes that have none. */
+static const char *budget_name(enum attempt_cause cause)
+{
+    switch (budget_of(cause)) {
+    case CAUSE_CRASH: return "crashes";
+    case CAUSE_NODE_FAIL: return "lost nodes";
+    case CAUSE_PREEMPT: return "preemptions";
+    case CAUSE_TIME_LIMIT: return "time limits";
+    case CAUSE_DONE: return "ends before the last step of a run that was made longer";
+    default: return NULL;
+    }
+}
+
+int64_t run_state_without_progress(const struct run_state *s)
+{
+    int64_t count = 0, reach_before = 0;
+    const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
+    if (!last || !budget_name(last->cause))
+        return 0;
+    for (int64_t i = 0; i < s->n_attempts; i++) {
+        const struct run_attempt *a = &s->attempts[i];
+        bool further = attempt_reach(a) > reach_before || a->progressed;
+        reach_before = attempt_reach(a) > reach_before ? attempt_reach(a) : reach_before;
+        count = further ? 0 : count;
+        if (a->number > s->budget_from && budget_of(a->cause) == budget_of(last->cause) &&
+            (!further || budget_of(a->cause) == CAUSE_CRASH))
+            count++;
+    }
+    return count;
+}
+
+static int64_t budget_for(const struct run_budget *b, enum attempt_cause cause)
+{
+    switch (budget_of(cause)) {
+    case CAUSE_CRASH:
+    case CAUSE_DONE: return b->crash;
+    case CAUSE_NODE_FAIL: return b->node_fail;
+    case CAUSE_PREEMPT: return b->preempt;
+    case CAUSE_TIME_LIMIT: return b->time_limit;
+    default: return 0;
+    }
+}
+
+/* Has anything been submitted since this attempt ended, other than its own job and its waiting
+ * successor? Tokens tell, since the clocks of hosts differ; times do where there is no token. */
+static bool is_submitted_since(const struct run_state *s, const struct run_attempt *a)
+{
+    if (a->token[0] && s->job_token[0])
+        return strcmp(a->token, s->job_token) != 0 && strcmp(a->token, s->after) != 0;
+    return s->submitted_at > a->ended_at;
+}
+
+/* Returns the seconds since the first attempt that counts began. Both ends are told by clocks of
+ * nodes that attempts ran on: the host where the run was made, changed or cancelled may have
+ * another time. */
+static double lasted_s(const struct run_state *s, const struct run_attempt *last)
+{
+    for (int64_t i = 0; i < s->n_attempts; i++)
+        if (s->attempts[i].number > s->budget_from && s->attempts[i].started_at > 0)
+            return last->ended_at - s->attempts[i].started_at;
+    return 0;
+}
+
+/* Does the end of its newest attempt end the run? It does not when the owner has had it tried again
+ * since. */
+static bool is_failed(const struct run_state *s, const struct run_attempt *last,
+                      const struct run_budget *budget, char *text)
+{
+    int64_t bound = budget_for(budget, last->cause), count = run_state_without_progress(s);
+    if (last->number <= s->retried_after)
+        return false;
+    if (last->cause == CAUSE_DIVERGED) /* the same numbers would come again */
+        snprintf(text, STATE_TEXT_BYTES, "training diverged: %.450s", last->detail);
+    else if (last->cause == CAUSE_CRASH && last->refused_input) /* and so would the same refusal */
+        snprintf(text, STATE_TEXT_BYTES, "%s", last->failed);
+    else if (bound > 0 && count >= bound)
+        snprintf(text, STATE_TEXT_BYTES, "%lld %s in a row without progress: %.450s",
+                 (long long)count, budget_name(last->cause), last->detail);
+    else if (budget->wall_s > 0 && lasted_s(s, last) > budget->wall_s)
+        snprintf(text, STATE_TEXT_BYTES, "the wall-clock budget of %.0f s is spent",
+                 budget->wall_s);
+    return text[0] != 0;
+}
+
+enum run_next run_state_next(const struct run_state *s, const struct run_budget *budget,
+                             char why[STATE_TEXT_BYTES])
+{
+    char scratch[STATE_TEXT_BYTES];
+    char *text = why ? why : scratch;
+    const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
+    text[0] = 0;
+    if (s->done)
+        return RUN_NEXT_DONE;
+    if (s->wish != WISH_RUN) {
+        snprintf(text, STATE_TEXT_BYTES, "%s", s->wish == WISH_CANCEL ? s->cancel_by : "");
+        return s->wish == WISH_CANCEL ? RUN_NEXT_CANCELLED : RUN_NEXT_PAUSED;
+    }
+    /* A submitter may die before it can say that it has submitted. */
+    if (s->submitted_at == 0 && !last)
+        return RUN_NEXT_SUBMIT;
+    if (!last || last->cause == CAUSE_NONE || is_submitted_since(s, last))
+        return RUN_NEXT_WAIT;
+    /* This was done by somebody who asked the scheduler, not us. */
+    if (last->cause == CAUSE_CANCEL && last->number > s->retried_after) {
+        snprintf(text, STATE_TEXT_BYTES, "%s", last->detail);
+        return RUN_NEXT_CANCELLED;
+    }
+    if (is_failed(s, last, budget, text))
+        return RUN_NEXT_FAILED;
+    snprintf(text, STATE_TEXT_BYTES, "attempt %lld ended by %s", (long long)last->number,
+             attempt_cause_names[last->cause]);
+    return last->requeued_at > 0 ? RUN_NEXT_WAIT : RUN_NEXT_REQUEUE;
+}
+
+int64_t run_state_full_with_room(const struct run_state *s)
+{
+    int64_t count = 0, reach = 0;
+    for (int64_t i = 0; i < s->n_attempts; i++) {
+        const struct run_attempt *a = &s->attempts[i];
+        if (attempt_reach(a) > reach || a->progressed)
+            count = 0;
+        reach = attempt_reach(a) > reach ? attempt_reach(a) : reach;
+        if (a->cause == CAUSE_DISK_FULL && a->space.any &&
+            a->space.free_bytes >= a->space.needed_bytes)
+            count++;
+    }
+    return count;
+}
+
+double run_state_not_before(const struct run_state *s, double now)
+{
+    double pause_s = 0, last = 0;
+    int64_t reach = 0;
+    for (int64_t i = 0; i < s->n_attempts; i++) {
+        const struct run_attempt *a = &s->attempts[i];
+        if (attempt_reach(a) > reach)
+            pause_s = last = 0;
+        reach = attempt_reach(a) > reach ? attempt_reach(a) : reach;
+        if (a->cause == CAUSE_DISK_FULL) {
+            pause_s = pause_s > 0 ? fmin(2 * pause_s, FULL_PAUSE_MOST_S) : FULL_PAUSE_S;
+            last = a->ended_at;
+        }
+    }
+    return last > 0 ? fmin(last, now) + pause_s : 0;
+}
+
+const char *run_state_word(const struct run_state *s, const struct run_budget *budget)
+{
+    const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
+    switch (run_state_next(s, budget, NULL)) {
+    case RUN_NEXT_DONE: return "done";
+    case RUN_NEXT_FAILED: return "failed";
+    case RUN_NEXT_CANCELLED: return "cancelled";
+    case RUN_NEXT_PAUSED: return last && last->cause == CAUSE_NONE ? "stopping" : "paused";
+    case RUN_NEXT_SUBMIT: return "created";
+    case RUN_NEXT_REQUEUE: return "waiting";
+    case RUN_NEXT_WAIT: break;
+    }
+    if (!last)
+        return "queued";
+    if (last->requeued_at > 0) /* before it was killed, if it has not told its end */
+        return "waiting";
+    if (last->cause != CAUSE_NONE || (last->held_until > 0 && last->trainer_started_at == 0))
+        return "waiting";
+    if (last->signal_at > 0)
+        return "stopping";
+    return last->first_step_at > 0 ? "training" : "starting";
+}

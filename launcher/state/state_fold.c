@@ -1,0 +1,322 @@
+/* This file folds a run's logs as files: each is read once, and on from where a snapshot
+ * (launcher/state/snapshot.h) or the last look stopped. */
+#include "launcher/state/state.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/evlog.h"
+#include "base/file.h"
+#include "base/str.h"
+#include "launcher/state/snapshot.h"
+#include "launcher/state/wish_name.h"
+
+enum { SNAPSHOT_EVENTS = 2000 }; /* reading so many takes longer than writing a snapshot */
+
+struct fold_log {
+    char *name;
+    struct evlog_reader *reader;
+};
+struct run_fold {
+    char *run_dir, *events_dir;
+    struct run_state state;
+    struct fold_log *logs;
+    size_t n_logs;
+    struct snapshot_logs notes; /* how far the logs were read; list NULL: to be read anew */
+    int64_t events; /* read by this fold */
+    bool begun;     /* it has been renewed before */
+    bool spoilt;    /* an event may have been read and not folded, or another was made up */
+};
+
+/* ---- the snapshot ---- */
+
+static void logs_close(struct run_fold *f)
+{
+    for (size_t i = 0; i < f->n_logs; i++) {
+        evlog_reader_close(f->logs[i].reader);
+        free(f->logs[i].name);
+    }
+    f->n_logs = 0;
+}
+
+static int log_add(struct run_fold *f, const char *name, struct err *err)
+{
+    for (size_t i = 0; i < f->n_logs; i++)
+        if (strcmp(f->logs[i].name, name) == 0)
+            return 0;
+    struct fold_log *grown = realloc(f->logs, (f->n_logs + 1) * sizeof *grown);
+    if (grown)
+        f->logs = grown;
+    char *path = file_join(f->events_dir, name), *copy = strdup(name);
+    int rc;
+    if (!grown || !path || !copy) {
+        rc = err_set(err, ERR_NOMEM, "out of memory reading '%s'", f->events_dir);
+        goto out;
+    }
+    f->logs[f->n_logs] = (struct fold_log){.name = copy};
+    if ((rc = evlog_reader_open(path, &f->logs[f->n_logs].reader, err)) < 0)
+        goto out;
+    f->n_logs++;
+    copy = NULL;
+out:
+    free(copy);
+    free(path);
+    return rc;
+}
+
+static int readers_resume(struct run_fold *f, const struct snapshot_logs *logs)
+{
+    const struct evlog_damage *damage = logs->damage;
+    int rc;
+    for (size_t i = 0; i < logs->n; i++) {
+        const struct snapshot_log *log = &logs->list[i];
+        size_t n = (size_t)log->n_damage;
+        if ((rc = log_add(f, log->name, NULL)) < 0)
+            return rc;
+        if ((rc = evlog_reader_resume(f->logs[i].reader, log->offset, log->seq, damage, n,
+                                      NULL)) < 0)
+            return rc;
+        damage += n;
+    }
+    return 0;
+}
+
+/* Opens the logs where reading them stopped. If that fails nothing of the run is kept. */
+static void logs_resume(struct run_fold *f, const struct snapshot_logs *logs)
+{
+    if (readers_resume(f, logs) == 0)
+        return;
+    logs_close(f);
+    run_state_release(&f->state);
+}
+
+/* Goes on from the snapshot, if there is one that can be used; begins with nothing otherwise. */
+static void snapshot_take(struct run_fold *f)
+{
+    struct snapshot_logs logs = {0};
+    if (snapshot_load(f->run_dir, &f->state, &logs))
+        logs_resume(f, &logs);
+    snapshot_logs_release(&logs);
+}
+
+/* Adds the places before the end of what was read that could not be read. What is unfinished at the
+ * end may be an append in progress. False when out of memory, or when the log was cut while we read
+ * it. */
+static bool damage_note(const struct evlog_damage *list, size_t n, struct snapshot_log *log,
+                        struct snapshot_logs *out)
+{
+    struct evlog_damage *grown = realloc(out->damage, (out->n_damage + n + 1) * sizeof *grown);
+    if (!grown)
+        return false;
+    out->damage = grown;
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(list[i].reason, "file truncated") == 0)
+            return false;
+        if (list[i].offset < log->offset) {
+            out->damage[out->n_damage++] = list[i];
+            log->n_damage++;
+        }
+    }
+    return true;
+}
+
+/* Notes how far a log was read. False for one that a snapshot cannot stand on. */
+static bool log_note(const struct fold_log *log, struct snapshot_logs *out)
+{
+    const struct evlog_damage *list;
+    struct snapshot_log *note = &out->list[out->n++];
+    size_t n = evlog_reader_damage(log->reader, &list);
+    *note = (struct snapshot_log){.offset = evlog_reader_offset(log->reader),
+                                  .seq = evlog_reader_seq(log->reader)};
+    return (size_t)snprintf(note->name, sizeof note->name, "%s", log->name) < sizeof note->name &&
+           damage_note(list, n, note, out);
+}
+
+/* Notes how far the logs were read, if every one can be gone on with from there. */
+static void logs_note(struct run_fold *f)
+{
+    snapshot_logs_release(&f->notes);
+    f->notes.list = calloc(f->n_logs + 1, sizeof *f->notes.list);
+    bool good = f->notes.list && !f->spoilt;
+    for (size_t i = 0; i < f->n_logs && good; i++)
+        good = log_note(&f->logs[i], &f->notes);
+    if (!good || !snapshot_logs_hash(f->run_dir, &f->notes))
+        snapshot_logs_release(&f->notes);
+}
+
+/* Keeps what was folded for the next one who asks, if it was much. */
+static void snapshot_keep(struct run_fold *f)
+{
+    if (f->spoilt || f->events < SNAPSHOT_EVENTS)
+        return;
+    logs_note(f);
+    if (f->notes.list)
+        snapshot_save(f->run_dir, &f->state, &f->notes);
+    f->events = 0;
+}
+
+/* ---- folding files ---- */
+
+int run_fold_open(const char *run_dir, struct run_fold **out, struct err *err)
+{
+    struct run_fold *f = calloc(1, sizeof *f);
+    if (f)
+        run_state_init(&f->state);
+    if (!f || !(f->events_dir = file_join(run_dir, "events")) || !(f->run_dir = strdup(run_dir))) {
+        run_fold_close(f);
+        return err_set(err, ERR_NOMEM, "out of memory reading run '%s'", run_dir);
+    }
+    snapshot_take(f);
+    *out = f;
+    return 0;
+}
+
+void run_fold_close(struct run_fold *f)
+{
+    if (!f)
+        return;
+    snapshot_keep(f);
+    logs_close(f);
+    free(f->logs);
+    snapshot_logs_release(&f->notes);
+    free(f->events_dir);
+    free(f->run_dir);
+    run_state_release(&f->state);
+    free(f);
+}
+
+const struct run_state *run_fold_state(const struct run_fold *f)
+{
+    return &f->state;
+}
+
+static int log_select(const struct dirent *d)
+{
+    return str_ends(d->d_name, ".evlog") || wish_name_is(d->d_name);
+}
+
+/* Folds what stands in the name alone; it is read at each look. */
+static void wish_name_fold(struct run_fold *f, const char *name)
+{
+    struct wish_name m;
+    if (wish_name_parse(name, &m))
+        wish_name_apply(&m, &f->state);
+}
+
+static int logs_find(struct run_fold *f, struct err *err)
+{
+    struct dirent **names = NULL;
+    int n = scandir(f->events_dir, &names, log_select, alphasort), rc = 0;
+    if (n < 0)
+        return errno == ENOENT ? 0 : err_set_errno(err, ERR_IO, "cannot list '%s'", f->events_dir);
+    for (int i = 0; i < n; i++) {
+        if (wish_name_is(names[i]->d_name))
+            wish_name_fold(f, names[i]->d_name);
+        else if (rc == 0)
+            rc = log_add(f, names[i]->d_name, err);
+        free(names[i]);
+    }
+    free(names);
+    return rc;
+}
+
+int64_t run_state_claimed(const char *run_dir)
+{
+    char path[LIMIT_PATH_BYTES];
+    int64_t highest = 0;
+    snprintf(path, sizeof path, "%s/claims", run_dir);
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && (d = readdir(dir));) {
+        long long n;
+        if (sscanf(d->d_name, "attempt-%lld", &n) == 1 && n > highest)
+            highest = n;
+    }
+    if (dir)
+        closedir(dir);
+    return highest;
+}
+
+int64_t run_fold_events(const struct run_fold *f)
+{
+    return f->events;
+}
+
+static int log_fold(struct run_fold *f, struct fold_log *log, struct err *err)
+{
+    const cJSON *event;
+    int rc;
+    while ((rc = evlog_reader_next(log->reader, &event, err)) == 1) {
+        f->events++;
+        if ((rc = run_state_apply(&f->state, event, err)) < 0)
+            break;
+    }
+    return rc;
+}
+
+int run_fold_update(struct run_fold *f, struct err *err)
+{
+    int rc = logs_find(f, err);
+    f->state.damaged_records = 0;
+    f->state.claimed = run_state_claimed(f->run_dir);
+    for (size_t i = 0; i < f->n_logs && rc >= 0; i++) {
+        const struct evlog_damage *list;
+        rc = log_fold(f, &f->logs[i], err);
+        f->state.damaged_records += (int64_t)evlog_reader_damage(f->logs[i].reader, &list);
+    }
+    run_state_settle(&f->state);
+    f->spoilt = f->spoilt || rc < 0;
+    return rc;
+}
+
+/* Opens the logs anew where they were left; opens them, or the state, from the beginning if that
+ * part of them has changed. */
+static void fold_reopen(struct run_fold *f)
+{
+    bool goes_on = f->notes.list && !f->spoilt && snapshot_logs_go_on(f->run_dir, &f->notes);
+    logs_close(f);
+    if (goes_on) {
+        logs_resume(f, &f->notes);
+        return;
+    }
+    run_state_release(&f->state);
+    f->spoilt = false;
+    snapshot_take(f);
+}
+
+int run_fold_renew(struct run_fold *f, struct err *err)
+{
+    if (f->begun)
+        fold_reopen(f);
+    f->begun = true;
+    int rc = run_fold_update(f, err);
+    if (rc == 0)
+        snapshot_keep(f);
+    logs_note(f);
+    return rc;
+}
+
+struct run_state *run_fold_suppose(struct run_fold *f)
+{
+    f->spoilt = true;
+    return &f->state;
+}
+
+int run_state_load(const char *run_dir, struct run_state *s, struct err *err)
+{
+    struct run_fold *f = NULL;
+    int rc;
+    if ((rc = run_fold_open(run_dir, &f, err)) < 0)
+        return rc;
+    if ((rc = run_fold_update(f, err)) < 0)
+        goto out;
+    snapshot_keep(f);
+    run_state_release(s);
+    *s = f->state;
+    run_state_init(&f->state);
+out:
+    run_fold_close(f);
+    return rc;
+}

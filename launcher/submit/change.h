@@ -1,0 +1,49 @@
+/* change: a run file that says something else than the run of that name.
+ *
+ * What may change holds from the next attempt on and waits until then (launcher/state/next.h). What
+ * may not is refused with its key and both values.
+ *
+ *     may change         checkpoint, budget, validation, resources; the plan, of the run or of a
+ *                        stage; where the data lie and what the weights began with
+ *     with --extend      more steps of the last stage, stages behind it
+ *     with --change lr   adamw.lr, schedule: for the steps after those that the run has done by
+ *                        then
+ *     never              everything else: model, data, batches, objective, optimizer, seed,
+ *                        numerics, groups, adapters
+ *
+ * A run that is done takes a change only together with more steps, because no other attempt of it
+ * is to come. Of what may change only that counts which file or options say: a key that is left out
+ * stays as it is, and the user is told so.
+ *
+ * Events: "changed" (revision, changes), "extended" (revision, from_steps, total_steps), the
+ * agent's "change_taken" (revision).
+ */
+#ifndef LAUNCHER_SUBMIT_CHANGE_H
+#define LAUNCHER_SUBMIT_CHANGE_H
+
+#include "base/str.h"
+#include "launcher/submit/launch.h"
+
+struct change_ask {
+    const struct run *run;     /* as file and options give it; paths absolute, data bound */
+    const struct plan *plan;
+    bool plan_given;           /* by an option; else it is what is made without one */
+    const cJSON *file;         /* the run file */
+    const char *const *options; /* keys that options said, "resources.priority", NULL-ended */
+    bool extend, rate;         /* --extend, --change lr */
+    bool dry;                  /* only compare, and write nothing */
+};
+/* lines tell people what has changed, a line each. attempt: the first from which it holds. The
+ * caller releases lines. */
+struct change_told { struct str lines; int64_t n, attempt; };
+
+/* Compares and, where something changed, leaves it to the next attempt. ERR_INPUT: the change may
+ * not be made, or not without an option, or the run is done. */
+int change_apply(const struct launch *l, const struct change_ask *ask, struct change_told *told,
+                 struct err *err);
+
+/* Is the plan the one that is made when none is given: data parallelism, nothing measured? It
+ * follows the number of ranks; any other stays with its run. */
+bool change_plan_is_plain(const struct plan *p);
+
+#endif

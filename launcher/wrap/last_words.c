@@ -1,0 +1,180 @@
+#include "launcher/wrap/last_words.h"
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/spawn.h"
+#include "base/str.h"
+
+enum { END_BYTES = 64 << 10, TASK_BYTES = 80 };
+
+void last_words_exit(int code, int signo, char *out, size_t size)
+{
+    char name[SIGNAL_NAME_BYTES];
+    if (signo)
+        snprintf(out, size, "died of %s (signal %d)", signal_name(signo, name), signo);
+    else if (code > 128 && code <= 128 + 64)
+        snprintf(out, size, "exited with %d (128 + %s)", code, signal_name(code - 128, name));
+    else
+        snprintf(out, size, "exited with %d", code);
+}
+
+/* Is this how srun names the task that ended it, or torchrun the one it saw fail first? */
+static bool names_task(const char *line)
+{
+    return (str_starts(line, "srun: error: ") && strstr(line, "task")) ||
+           strstr(line, "exitcode  :") ||
+           strstr(line, "failed (exitcode:");
+}
+
+static bool tells_error(const char *line)
+{
+    static const char *const words[] = {
+        "Error:", "Error(", "error:", "Exception:", "out of memory", "No space left",
+        "Address already in use", "Killed", "Segmentation fault", "Bus error", "oom-kill",
+        "OOM Killed"};
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (strstr(line, words[i]))
+            return true;
+    return false;
+}
+
+/* Is this what a rank says when another one, which may say more, has ended? */
+static bool tells_of_another(const char *line)
+{
+    static const char *const words[] = {
+        "of the world is gone", "hangs or is gone", "onnection reset", "onnection closed",
+        "onnection refused", "ConnectionError", "roken pipe", "remote process exited",
+        "DistBackendError"};
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (strstr(line, words[i]))
+            return true;
+    return false;
+}
+
+/* Does this line tell more of why it ended than the one found so far? What comes behind the task
+ * that failed first follows from that failure. */
+static bool tells_more(const char *line, const char *error, const char *task)
+{
+    if (!tells_error(line) || str_starts(line, "srun: ") || str_starts(line, "slurmstepd"))
+        return false;
+    if (!error || tells_of_another(line))
+        return !error;
+    return !task || tells_of_another(error);
+}
+
+/* Returns the bytes of the character at p that a terminal prints, of which n may be read; 0: it
+ * prints none. */
+static size_t printed(const char *p, size_t n)
+{
+    size_t bytes = json_utf8_len(p, n);
+    bool second_controls = bytes == 2 && (unsigned char)p[0] == 0xc2 && (unsigned char)p[1] < 0xa0;
+    bool line_end = *p == '\n' || *p == '\r';
+    return line_end || ((unsigned char)*p >= ' ' && *p != 0x7f && !second_controls) ? bytes : 0;
+}
+
+/* Makes one text of the lines: whatever a terminal would not print is replaced. */
+static void text_clean(char *text, size_t n)
+{
+    for (size_t i = 0; i < n;) {
+        size_t bytes = printed(text + i, n - i);
+        if (bytes == 0)
+            text[i] = (unsigned char)text[i] < ' ' ? ' ' : '?';
+        i += bytes ? bytes : 1;
+    }
+}
+
+/* Puts both lines together. The task's is short and has its room; the error takes the rest. */
+static void words_put(const char *error, const char *task, char *out, size_t size)
+{
+    char who[TASK_BYTES] = "";
+    if (task)
+        str_cut(who, sizeof who, task);
+    str_cut(out, error && task ? size - strlen(who) - strlen("; ") : size, error ? error : who);
+    if (error && task)
+        snprintf(out + strlen(out), size - strlen(out), "; %s", who);
+}
+
+void last_words_find(char *text, size_t n, char *out, size_t size)
+{
+    const char *task = NULL, *error = NULL;
+    char *save = NULL;
+    text_clean(text, n);
+    for (char *line = strtok_r(text, "\r\n", &save); line; line = strtok_r(NULL, "\r\n", &save)) {
+        line += strspn(line, " ");
+        if (names_task(line))
+            task = task ? task : line;
+        else if (tells_more(line, error, task))
+            error = line;
+    }
+    words_put(error, task, out, size);
+}
+
+/* Reads the last END_BYTES of a log; "" when there is none. Returns new; NULL when out of
+ * memory. */
+static char *end_read(const char *path)
+{
+    char *text = calloc(1, END_BYTES + 1);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    off_t bytes = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+    ssize_t n = text && fd >= 0
+                    ? pread(fd, text, END_BYTES, bytes > END_BYTES ? bytes - END_BYTES : 0)
+                    : 0;
+    for (ssize_t i = 0; i < n; i++)
+        text[i] = text[i] ? text[i] : ' ';
+    if (fd >= 0)
+        close(fd);
+    return text;
+}
+
+void last_words_read(const char *path, char *out, size_t size)
+{
+    char *text = end_read(path);
+    out[0] = 0;
+    if (text)
+        last_words_find(text, strlen(text), out, size);
+    free(text);
+}
+
+void last_words_of(const char *path, const char *name, char *out, size_t size)
+{
+    static const char error[] = "error: ";
+    char *text = end_read(path), *save = NULL;
+    out[0] = 0;
+    for (char *line = text ? strtok_r(text, "\r\n", &save) : NULL; line;
+         line = strtok_r(NULL, "\r\n", &save))
+        if (str_starts(line, name)) {
+            line += strlen(name);
+            snprintf(out, size, "%s", str_starts(line, error) ? line + strlen(error) : line);
+        }
+    free(text);
+}
+
+bool last_words_find_full(const char *text)
+{
+    static const char *const full[] = {"No space left on device", "Disk quota exceeded"};
+    static const char *const memory[] = {"/dev/shm", "</torch_", "shared memory"};
+    bool found = false;
+    while (*text && !found) {
+        size_t n = strcspn(text, "\r\n");
+        for (size_t i = 0; i < ARRAY_LEN(full); i++)
+            found |= memmem(text, n, full[i], strlen(full[i])) != NULL;
+        for (size_t i = 0; i < ARRAY_LEN(memory); i++)
+            found &= memmem(text, n, memory[i], strlen(memory[i])) == NULL;
+        text += n + strspn(text + n, "\r\n");
+    }
+    return found;
+}
+
+bool last_words_tell_full(const char *path)
+{
+    char *text = end_read(path);
+    bool full = text && last_words_find_full(text);
+    free(text);
+    return full;
+}

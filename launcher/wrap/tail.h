@@ -1,0 +1,36 @@
+/* tail: a log followed while it grows: copied on, and given out line by line. */
+#ifndef LAUNCHER_WRAP_TAIL_H
+#define LAUNCHER_WRAP_TAIL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+/* Takes a line without its end; it may be changed. Progress bars end theirs by a carriage return;
+ * zero bytes have become spaces; what is longer than TAIL_LINE_BYTES comes in pieces. */
+typedef void tail_line_fn(void *context, char *line, size_t n);
+enum { TAIL_LINE_BYTES = 4096, TAIL_LOOK_BYTES = 8 << 20 };
+
+struct tail {
+    char *path;
+    int fd, out_fd;
+    tail_line_fn *fn;
+    void *context;
+    struct str line; /* it has begun, and its end is not yet there */
+};
+
+/* Follows a log; what it holds already is passed over. fn NULL: nobody wants the lines. out_fd -1:
+ * nothing is copied. */
+int tail_open(const char *path, int out_fd, tail_line_fn *fn, void *context, struct tail *out,
+              struct err *err);
+/* Takes what was appended since, from the log's beginning when it was emptied; at one look no more
+ * than TAIL_LOOK_BYTES and what comes within a fifth of a second. Never waits for whoever reads
+ * out_fd: while that one stands still nothing is taken. `last`: takes it all, and copies no more to
+ * one who stands still. */
+void tail_pump(struct tail *t, bool last);
+void tail_close(struct tail *t); /* safe on a zeroed struct */
+
+#endif
