@@ -1,5 +1,5 @@
-/* The fit. Unknown are the logarithms theta_k of the constants, each with a prior N(ln prior_k,
- * sd_k). A row tells
+/* The fit looks for the logarithms theta_k of the constants, each of which has a prior N(ln
+ * prior_k, sd_k). A row tells
  *
  *     time     ln measured - ln predicted(theta), spread TIME_SPREAD, Huber weights beyond two
  *     peak     the same of bytes, spread PEAK_SPREAD
@@ -10,8 +10,8 @@
  * Gauss-Newton: (J' W J + diag(1/sd^2)) delta = J' W r - (theta - prior)/sd^2, with derivatives by
  * differences, and steps no longer than MOST_STEP of a constant. Values stay within a constant's
  * bounds. The inverse of the matrix gives the interval of nine of ten. time_sd of a stack is the
- * spread of what is left, with its prior worth SPREAD_ROWS rows. Which micro-batch and
- * recomputation a row had that does not say is asked anew in each round.
+ * spread of what is left, with its prior worth SPREAD_ROWS rows. Where a
+ * row does not say its micro-batch or recomputation, each round predicts it anew.
  */
 #include "autotune/calibrate.h"
 
@@ -80,7 +80,8 @@ static double fit_z(const struct table_case *c, const struct predicted *p, doubl
     return log((double)device_usable_bytes(&c->cluster.device) / p->bytes) / sd;
 }
 
-/* The three quantities of a row that the fit compares: logarithm of time, of bytes, and z. */
+/* Holds the three quantities of a row that the fit compares: logarithms of time and bytes, and
+ * z. */
 struct told { double time, bytes, z; };
 
 static struct told told_of(struct fit *f, const struct fit_row *r, const double v[CONSTANTS])
@@ -200,7 +201,7 @@ static void step_take(struct fit *f)
     }
 }
 
-/* Asks anew what rows had that they do not say. */
+/* Predicts anew the micro-batches and recomputation of rows that do not say theirs. */
 static int layouts_choose(struct fit *f, struct err *err)
 {
     for (size_t i = 0; i < f->n; i++) {
@@ -234,7 +235,8 @@ static int rounds(struct fit *f, struct err *err)
 
 /* ---- after the fit ---- */
 
-/* Drops what the rows told nothing of: its interval is the prior's, which holds without it. */
+/* Drops constants of which the rows told nothing. Their interval is that of their prior, which
+ * holds without them too. */
 static void untold_drop(struct constants *c)
 {
     int64_t n = 0;

@@ -9,7 +9,7 @@
 #include "base/num.h"
 #include "profiles/flops.h"
 
-/* How many standard deviations nine of ten values lie within. */
+/* Nine of ten values lie within so many standard deviations. */
 static const double nine_of_ten = 1.645;
 
 static enum dtype act_of(const struct planner *p)

@@ -61,7 +61,7 @@ int planner_search(const struct planner *p, size_t most, struct stream_found *fo
                    struct err *err);
 int planner_predict(const struct planner *p, const struct layout *l, struct planned *out,
                     struct err *err);
-/* What a layout's terms are made of. */
+/* Tells what a layout's terms are made of. */
 struct explained {
     struct planned planned;
     double work[PRICE_TERMS];   /* of the busiest rank in a step, in price_work_units */

@@ -21,14 +21,14 @@ struct predicted {
     struct price_step step;
     struct footprint footprint;
 };
-/* What predictions of one case share while constants change. */
+/* Holds what predictions of one case share while constants change. */
 struct predict_room {
     struct work_weights weights;
     struct work work;
     struct price_machine machine;
     struct price price;
 };
-/* Fills room->weights for a case. */
+/* Fills room->weights for a case. They do not depend on constants. */
 int predict_open(const struct table_case *c, struct predict_room *room, struct err *err);
 /* Predicts with the values of constants_resolve(). replay: by the schedule's replay, not its bound.
  * room is of predict_open. */

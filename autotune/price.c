@@ -327,7 +327,7 @@ static int classes_of(const struct price *p, const struct layout *l, const struc
     return n;
 }
 
-/* Returns the bound of the essay. */
+/* Returns the greater of the two bounds that stand at the top of this file. */
 static double pipeline_bound(const struct work *w, const struct layout *l,
                              const struct stage_class *c, int n)
 {

@@ -1,8 +1,8 @@
-/* The order of trials in a sweep. What is less likely than SCORE_CUT to fit is not tried at all.
- * The rest goes by predicted time. One that runs out of memory rules out all of its kind
- * (attention, norms, recomputation) that need as many bytes by the prediction. The trials end when
- * a row within 1 % of the sweep's best is in hand; a sweep whose rows of that kind are all cut or
- * ruled out has lost its winner.
+/* The trials of a sweep go in this order. A row that is less likely than SCORE_CUT to fit is cut:
+ * it is not tried at all. The others are tried by predicted time, the fastest first. A row that
+ * runs out of memory rules out all rows of its kind (attention, norms, recomputation) for which at
+ * least as many bytes are predicted. The trials end when a row within 1 % of the sweep's best is
+ * found. A sweep in which all such rows are cut or ruled out has lost its winner.
  */
 #include "autotune/score.h"
 
@@ -128,7 +128,7 @@ static void memory_score(const struct table *t, const struct score_row *rows, st
 
 /* ---- sweeps ---- */
 
-/* The rows of one sweep; measured ones first. */
+/* Holds the rows of one sweep, measured ones first. */
 struct sweep {
     const struct table *t;
     const struct score_row *rows;
@@ -204,7 +204,7 @@ static void rule_out(struct sweep *s, size_t k)
             s->gone[i] = true;
 }
 
-/* Returns how many trials it takes; *lost: the winner was never tried. */
+/* Returns how many trials a sweep takes. *lost says that its winner was never tried. */
 static int64_t trials_of(struct sweep *s, bool *lost)
 {
     int64_t trials = 0;

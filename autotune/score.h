@@ -3,12 +3,12 @@
  *     struct score s;
  *     score_table(&table, &constants, rows, &s, err);   // rows: table.n, the caller's
  *
- * Time: absolute percentage error of the rows that have one, its mean and 90th percentile; again
- * after one factor for the whole file (the median of measured by predicted). Rank: Spearman within
- * each sweep of SCORE_SWEEP measured rows or more; regret is the measured time of the first choice,
- * or of the best of the first three, over the sweep's best. Memory: a row is taken to fit where
- * that is more likely than not. Trials: how many of a sweep's rows are tried, in the order of
- * score.c, until one within 1 % of the best is in hand.
+ * Time is scored by the absolute percentage error of the rows that have one: its mean and its 90th
+ * percentile, and both again after one factor for the whole file (the median of measured by
+ * predicted). Rank is Spearman's within each sweep of SCORE_SWEEP measured rows or more. Regret is
+ * the measured time of the first choice, or of the best of the first three, over the sweep's best.
+ * For memory, a row is taken to fit where that is more likely than not. Trials are how many of a
+ * sweep's rows are tried, in the order of score.c, until one within 1 % of the best is found.
  */
 #ifndef AUTOTUNE_SCORE_H
 #define AUTOTUNE_SCORE_H
@@ -20,7 +20,7 @@ struct score_row {
     struct predicted p;  /* of a row that is not skipped */
 };
 struct score_skipped { const char *because; int64_t count; };
-/* NAN where nothing applies. */
+/* A number is NAN where no row tells of it. */
 struct score {
     const char *file; /* borrowed from the table */
     int64_t used, skipped, assumed, oom_rows, sweeps;

@@ -1,4 +1,4 @@
-/* How the space is walked, and what may be passed over.
+/* This is how the space is walked, and why some of it may be passed over.
  *
  * Symbols: n samples of the busiest replica, b of a micro-batch, m = ceil(n/b) micro-batches, L
  * layers, v virtual stages; x(b) seconds of a layer's forward and backward for a micro-batch, F =

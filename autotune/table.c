@@ -13,7 +13,7 @@
 static const char *const column_names[] = {TABLE_COLUMN_LIST(COLUMN_NAME) NULL};
 enum { TABLE_BYTES = 64 << 20, TABLE_FIELDS = 256 };
 
-/* A place in a text that is cut into fields where it stands. */
+/* Points into a text, which is cut into fields where it stands. */
 struct cursor {
     char *at;
     int64_t line;

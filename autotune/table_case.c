@@ -73,7 +73,7 @@ static int number_read(const struct table_line *l, enum table_column c, const ch
     return 0;
 }
 
-/* The numbers of a row, -1 where they are missing. */
+/* Holds the numbers of a row, -1 where they are missing. */
 struct numbers {
 #define NUMBER(name) double name;
 #define NUMBER_LIST(X)                                                                             \
@@ -170,8 +170,8 @@ static bool is_of_device(const struct cluster *c, const struct device *d)
     return strcmp(c->device.name, d->name) == 0;
 }
 
-/* Finds the cluster profile of a device, or of its kin: the one with the same link to its fellows
- * is not known otherwise. */
+/* Finds the cluster profile that has this device, else one that has its kin, else any: how such
+ * devices are linked inside a node and between nodes is known from such a profile alone. */
 static void cluster_find(const struct device *d, struct cluster *out)
 {
     const char *const *names;

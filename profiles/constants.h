@@ -127,7 +127,7 @@ void constants_format(const struct constants *c, struct str *out);
 /* Finds the values that hold for a stack on a device: the set's most special ones, else priors. */
 void constants_resolve(const struct constants *c, const struct device *d, const struct stack *s,
                        double v[CONSTANTS]);
-/* Returns the one whose value that is; NULL: the prior holds. Borrowed from the set. */
+/* Returns the constant whose value that is, borrowed from the set; NULL: the prior holds. */
 const struct constant *constants_best(const struct constants *c, enum constant_id id,
                                       const struct device *d, const struct stack *s);
 /* Returns the set's constant of the scope's device and stack, added at its prior where it was

@@ -49,7 +49,7 @@ extern const char *const curve_kind_names[];
 
 enum { CURVE_POINTS = 12, CURVES = 20, CURVE_SOURCE_BYTES = 64 };
 
-/* What a curve is of. dtype, causal and head_dim tell curves of one kind apart. */
+/* Says what a curve is of. dtype, causal and head_dim tell curves of one kind apart. */
 struct curve_case {
     int kind;  /* enum curve_kind */
     int dtype; /* enum dtype */

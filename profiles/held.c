@@ -1,16 +1,16 @@
-/* What a list needs besides the model's buffers and the state: tiles and tables by estimate, and on
- * GPUs what is pinned. */
+/* A list has more than the model's buffers and the state: tiles and tables, whose sizes are
+ * estimated, and on GPUs what is pinned. */
 #include "profiles/held.h"
 
 #include "profiles/schedule.h"
 #include "profiles/shard.h"
 
-/* Elements of the trainer's tiles for matrix products and attention, and of the wider numbers that
- * it computes with in place of narrow ones. */
+/* So many elements have the trainer's tiles for matrix products and attention, and the wider
+ * numbers that it computes with in place of narrow ones. */
 enum { TILE_ELEMENTS = 512 * 1024, WIDENED_ELEMENTS = 768 * 1024 };
 
-/* What the trainer's tables take on a GPU (sums in parts, and the workspace of products), and the
- * slab by which files cross. */
+/* So many bytes take the trainer's tables on a GPU (sums in parts, and the workspace of products),
+ * and the slab by which files cross. */
 enum { GPU_TABLE_BYTES = 64 << 20, GPU_SLAB_BYTES = 1 << 20 };
 
 /* Finds what rank 0 of a pipeline stage keeps. */

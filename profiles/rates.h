@@ -13,7 +13,7 @@
  * or its least side. */
 double device_gemm_share(const struct device *d, enum dtype dtype, double m, double n, double k);
 
-/* Fused attention on one rank. */
+/* Describes fused attention on one rank. */
 struct attn_shape {
     enum dtype dtype;
     double tokens; /* of a sample: keys that a query may see, were there no mask */

@@ -73,7 +73,7 @@ int work_weights(const struct model *m, struct work_weights *out, struct err *er
     return 0;
 }
 
-/* What the parts are made of, derived once. */
+/* Holds what the parts are made of, derived once. */
 struct shape {
     const struct work_spec *spec;
     const struct model *m;

@@ -173,7 +173,7 @@ enum work_held_id {
     WORK_HELD
 };
 extern const char *const work_held_names[WORK_HELD];
-/* By how much a stack keeps more than the formulas say. */
+/* Says by how much a stack keeps more than the formulas say. */
 struct work_scales { double stream, inner, logits; };
 void work_held(const struct work *w, const struct layout *l, const struct work_stage *s,
                const struct work_scales *scales, double bytes[WORK_HELD]);

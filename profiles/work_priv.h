@@ -1,4 +1,4 @@
-/* work_priv: puts operations and messages into a part. What accounts of different stacks share. */
+/* work_priv: puts operations and messages into a part. The accounts of all stacks share it. */
 #ifndef PROFILES_WORK_PRIV_H
 #define PROFILES_WORK_PRIV_H
 

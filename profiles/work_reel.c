@@ -401,7 +401,8 @@ void work_reel_parts(const struct work_spec *spec, const struct layout *l, struc
 
 /* ---- weights that are gathered ---- */
 
-/* The units in the two working buffers. Layers are 0 and up; others are -1 - their number. */
+/* Tells which units are in the two working buffers. Layers are 0 and up; others are -1 - their
+ * number. */
 struct held { int64_t unit[2]; double *times; };
 enum { NO_UNIT = -100 };
 
@@ -423,7 +424,7 @@ static void use(struct held *h, int64_t unit, int64_t next)
         gather(h, !at, next);
 }
 
-/* What of a chunk a stage has: layers first .. end - 1, and what stands beside them. */
+/* Tells what of a chunk a stage has: layers first .. end - 1, and what stands beside them. */
 struct chunk { int64_t first, end; bool each, embed, opens, last; };
 
 static void forward_uses(struct held *h, const struct chunk *c)

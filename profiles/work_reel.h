@@ -1,6 +1,6 @@
 /* work_reel: accounts for the parts of reel's own trainer, as trainer/dit does them: exactly what
  * it sends and multiplies, and the bytes that its elementwise operations read and write. The
- * formulas stand at the top of work_reel.c. For models of videos, which alone it trains.
+ * formulas stand at the top of work_reel.c. They hold for models of videos, which alone it trains.
  */
 #ifndef PROFILES_WORK_REEL_H
 #define PROFILES_WORK_REEL_H
@@ -9,8 +9,8 @@
 
 /* Fills the parts, which are empty, and what is kept of a layer and beside the layers. */
 void work_reel_parts(const struct work_spec *spec, const struct layout *l, struct work *out);
-/* Counts how often a stage gathers the weights of its units in a step with zero 3; of layers all
- * together. Two units are held at a time, and what is still held is not gathered again
+/* Counts how often a stage gathers the weights of its units in a step with zero 3, those of all
+ * layers together. Two units are held at a time, and what is still held is not gathered again
  * (trainer/state/units.c). It goes through the stage's schedule. */
 void work_reel_gathers(const struct work *w, const struct layout *l, int64_t stage,
                        double times[WORK_UNITS]);

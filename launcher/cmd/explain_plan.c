@@ -9,7 +9,7 @@
 #include "base/num.h"
 #include "launcher/cmd/cmd.h"
 
-/* A plan explained, and the other one. Other plans are explained on their own number of GPUs. */
+/* Holds the plan that is explained, and the other one, which has its own number of GPUs. */
 struct explanation {
     struct plan plan;
     struct planner *planner;
@@ -128,8 +128,8 @@ static void memory_because(const struct explanation *x, const struct explained *
              num_format_bytes((int64_t)planner_limit_bytes(x->planner), has, sizeof has));
 }
 
-/* The constant of a term with the bounds between which nine of ten lie: by the fit, else by its
- * prior's spread. */
+/* Holds the constant of a term with the bounds between which nine of ten lie: by the fit, else by
+ * its prior's spread. */
 struct term_constant { const char *name, *source; double value, lo, hi; };
 static const double nine_of_ten = 1.645;
 

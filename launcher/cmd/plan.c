@@ -135,7 +135,8 @@ static int request_read(const struct opt_values *v, struct request *r, struct er
 static double gpu_seconds(const struct planner *p, const struct stream_found *f)
 { return f->items[0].seconds * (double)p->gpus; }
 
-/* Searches on half the GPUs and so on, as long as that takes fewer GPU-hours. `spare` is room. */
+/* Searches on half of the GPUs, then on half of those and so on, while any layout fits, and keeps
+ * what trains for the fewest GPU-hours. `spare` is room for a search. */
 static int fewer_search(struct planner *p, size_t top, struct stream_found *best,
                         struct stream_found *spare, struct err *err)
 {

@@ -1,4 +1,5 @@
-/* GPUs and NICs, which of them are near each other, and the PCI switches that they share. */
+/* These functions find GPUs and NICs, which of them are near each other, and the PCI switches that
+ * they share. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

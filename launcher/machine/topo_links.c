@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "launcher/machine/topo_priv.h"
 
-/* The ends of a link that are no GPU. */
+/* These ends of a link are no GPU. */
 enum { END_PROCESSOR = -1, END_SWITCH = -2, END_OTHER = -3 };
 static const double BYTES_PER_MB = 1e6;
 

@@ -1,4 +1,4 @@
-/* A machine for people, and as the object reel.topo/1 for programs. */
+/* Shows a machine to people, and writes it for programs as the object reel.topo/1. */
 #include <string.h>
 
 #include "base/num.h"

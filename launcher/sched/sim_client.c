@@ -1,5 +1,5 @@
-/* The scheduler "sim" as other processes have it: they ask the server of a simulated cluster with
- * real programs. Steps are the caller's own, as on the local scheduler. */
+/* This is the scheduler "sim" as other processes have it: they ask the server of a simulated
+ * cluster with real programs. Steps are the caller's own, as on the local scheduler. */
 #include "launcher/sched/sim.h"
 
 #include <stdio.h>

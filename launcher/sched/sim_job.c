@@ -1,4 +1,4 @@
-/* What becomes of a simulated job.
+/* A simulated job goes through these states.
  *
  *     from                to                     by
  *     pending, requeued   running                a pass

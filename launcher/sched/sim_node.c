@@ -1,4 +1,4 @@
-/* Nodes that fail, are given up, and come back. */
+/* Nodes fail, are given up, and come back. */
 #include "launcher/sched/sim_priv.h"
 
 #include <math.h>

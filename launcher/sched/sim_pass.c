@@ -1,4 +1,4 @@
-/* Who starts, where, and who gives way. */
+/* A pass decides which jobs start, on which nodes, and which jobs give way to them. */
 #include "launcher/sched/sim_priv.h"
 
 #include <math.h>

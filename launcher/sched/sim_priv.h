@@ -120,14 +120,14 @@ static inline struct sim *sim_of(struct sched *s)
     return (struct sim *)s;
 }
 
-/* What is drawn, each from numbers of its own. */
+/* Names what is drawn. Each has a sequence of random numbers of its own. */
 enum sim_draw { SIM_DRAW_NOISE, SIM_DRAW_SILENT, SIM_DRAW_LOST, SIM_DRAW_SLOW, SIM_DRAW_NODE };
 /* Returns a number in (0,1). */
 double sim_draw(const struct sim *s, enum sim_draw what, int64_t i);
 
 /* ---- time (sim_time.c) ---- */
 
-/* Plans an event; at_s INFINITY: none. */
+/* Plans an event. With at_s INFINITY there is none. */
 void sim_plan(struct sim *s, double at_s, enum sim_tick tick, int64_t id, int64_t run);
 /* Lets everything happen that is due until then, and stops there. */
 void sim_run_until(struct sim *s, double until_s);
@@ -173,7 +173,7 @@ int sim_step_poll(struct sched_step *step, double wait_s, struct sched_step_stat
 int sim_step_signal(struct sched_step *step, int signo, struct err *err);
 void sim_step_free(struct sched_step *step);
 void sim_step_event(struct sim *s, const struct sim_event *e);
-/* Ends what runs of a job's steps; node: on this one alone, -1: all. job 0: of steps outside. */
+/* Ends what runs of a job's steps on a node, -1: on all of them. job 0: of steps outside jobs. */
 void sim_steps_lose(struct sim *s, int64_t job, int node);
 
 /* Returns the outcome that the test gives, with the noise of the duration. */

@@ -1,6 +1,6 @@
-/* A simulated cluster with real programs: its clock is the machine's, jobs are processes of this
- * machine, and every process that has the state folder can ask it. Each execution is a step of the
- * local scheduler (local_step.c), whose watcher leaves no process behind. */
+/* This is a simulated cluster with real programs: its clock is the machine's, jobs are processes of
+ * this machine, and every process that has the state folder can ask it. Each execution is a step of
+ * the local scheduler (local_step.c), whose watcher leaves no process behind. */
 #include "launcher/sched/sim.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* Steps of the simulated cluster: programs inside a job, or outside one on all of the cluster. */
+/* A step of the simulated cluster is a program inside a job, or outside one on all of the
+ * cluster. */
 #include "launcher/sched/sim_priv.h"
 
 #include <math.h>

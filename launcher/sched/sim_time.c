@@ -1,4 +1,5 @@
-/* The clock of the simulated cluster: a heap of events, and what is drawn. */
+/* The clock of the simulated cluster goes from event to event of a heap. Random times are drawn
+ * here. */
 #include "launcher/sched/sim_priv.h"
 
 #include <math.h>
