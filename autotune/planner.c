@@ -53,7 +53,9 @@ static int device_check(const struct planner *p, struct err *err)
 static int inputs_open(struct planner *p, struct err *err)
 {
     int rc;
-    if ((rc = model_load(p->ask.model, &p->model, err)) < 0)
+    if (p->ask.loaded)
+        p->model = *p->ask.loaded;
+    else if ((rc = model_load(p->ask.model, &p->model, err)) < 0)
         return rc;
     if ((rc = cluster_open(p, err)) < 0)
         return rc;
@@ -74,7 +76,7 @@ static int planner_open(struct planner *p, struct err *err)
         return rc;
     if ((rc = flops_reel_sample(&p->model, p->ask.seq, p->model.text_len, &flops, err)) < 0)
         return rc;
-    p->step_flops = flops.total * (double)p->ask.gbs;
+    p->sample_flops = flops.total;
     constants_resolve(&p->constants, &p->cluster.device, &p->stack, p->v);
     p->work = (struct work_spec){.model = &p->model,
                                  .weights = &p->weights,
@@ -138,6 +140,8 @@ int planner_gpus(struct planner *p, int64_t gpus, struct err *err)
     p->gpus = gpus;
     return 0;
 }
+
+void planner_gbs(struct planner *p, int64_t gbs) { p->ask.gbs = p->work.gbs = gbs; }
 
 double planner_limit_bytes(const struct planner *p)
 { return (double)device_usable_bytes(&p->cluster.device); }
@@ -260,7 +264,8 @@ static int predict(const struct planner *p, struct work *w, struct planned *out,
            gpus = (double)p->gpus;
     out->lo_s = s / spread, out->hi_s = s * spread;
     out->tokens_per_s_gpu = (double)(p->ask.gbs * seq_tokens(p->ask.seq)) / s / gpus;
-    out->mfu = p->step_flops / s / gpus / p->cluster.device.peak_flops[act_of(p)];
+    out->mfu = p->sample_flops * (double)p->ask.gbs / s / gpus /
+               p->cluster.device.peak_flops[act_of(p)];
     out->p_fits = footprint_fits(&out->footprint, p->v, planner_limit_bytes(p));
     return 0;
 }

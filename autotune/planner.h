@@ -1,7 +1,7 @@
 /* planner: plans the training of a model on a cluster without running anything: which layouts fit
  * some number of GPUs, how long their steps take, what they hold.
  *
- *     struct plan_ask ask = {"dit-7b", "dgx-h100", "reel", NULL, seq, gbs, DTYPE_BF16, 0.9};
+ *     struct plan_ask ask = {"dit-7b", "dgx-h100", "reel", NULL, NULL, seq, gbs, DTYPE_BF16, 0.9};
  *     struct planner *p = planner_new(&ask, err);
  *     planner_least(p, &gpus, err);                 // or planner_gpus(p, 64, err)
  *     planner_search(p, 10, &found, err);           // found.items: the best that fit
@@ -20,6 +20,7 @@
 
 struct plan_ask {
     const char *model, *cluster, *stack, *constants; /* names or paths; constants may be NULL */
+    const struct model *loaded; /* instead of the name; borrowed, NULL: none */
     struct seq seq;    /* tokens of a sample */
     int64_t gbs;       /* samples of a step */
     enum dtype dtype;  /* DTYPE_FP8: products in fp8, all else in bf16 */
@@ -38,7 +39,7 @@ struct planner {
     struct work_spec work;
     struct price_machine machine;
     int64_t gpus;               /* of planner_gpus() */
-    double step_flops;          /* of the model, by flops_reel_sample */
+    double sample_flops;        /* of the model, by flops_reel_sample */
 };
 struct planned {
     struct layout layout;
@@ -54,6 +55,8 @@ struct planner *planner_new(const struct plan_ask *ask, struct err *err);
 void planner_free(struct planner *p); /* NULL is fine */
 /* Sets the number of GPUs, and with it the number of nodes. */
 int planner_gpus(struct planner *p, int64_t gpus, struct err *err);
+/* Sets the samples of a step. */
+void planner_gbs(struct planner *p, int64_t gbs);
 /* Sets the fewest GPUs on which a layout fits. */
 int planner_least(struct planner *p, struct err *err);
 double planner_limit_bytes(const struct planner *p); /* of one GPU */

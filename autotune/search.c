@@ -55,8 +55,33 @@ double search_predict(const struct search *s, int64_t i, double scaled[COST_TERM
     return cost_step(&s->fit, s->items[i].terms, scaled, log_sd);
 }
 
+double search_predict_trial(const struct search *s, int64_t i, double scaled[COST_TERMS],
+                            double *log_sd)
+{
+    const struct search_item *c = &s->items[i];
+    return cost_step(&s->fit, c->trial_terms ? c->trial_terms : c->terms, scaled, log_sd);
+}
+
+double search_time(const struct search *s, int64_t i)
+{
+    const struct search_item *c = &s->items[i];
+    if (!c->trial_terms)
+        return c->measured_s;
+    double more_s = search_predict(s, i, NULL, NULL) - search_predict_trial(s, i, NULL, NULL);
+    return fmax(c->measured_s + more_s, 0.1 * c->measured_s);
+}
+
+double search_weighted(const struct search *s, int64_t i, double seconds)
+{ return s->conf.gpu_hours ? seconds * (double)layout_world(&s->items[i].layout) : seconds; }
+
+/* Returns what a measured layout counts. */
+static double count_of(const struct search *s, int64_t i)
+{ return search_weighted(s, i, search_time(s, i)); }
+
 double search_limit(const struct search *s, int64_t i)
 {
+    if (s->conf.rank_bytes > 0)
+        return s->conf.rank_bytes;
     return s->conf.limit_bytes / (double)layout_world(&s->items[i].layout);
 }
 
@@ -121,14 +146,15 @@ static double unexplained(const struct cost_fit *f)
 }
 
 /* The best layout that was measured: what others are held against. */
-struct rival { double step_s, measured_s, unexplained, shares[COST_TERMS]; };
+struct rival { double predicted, counts, unexplained, shares[COST_TERMS]; };
 
 static struct rival rival_of(const struct search *s)
 {
     struct rival best = {0};
     if (s->best >= 0) {
-        best.measured_s = s->items[s->best].measured_s;
-        best.step_s = shares_of(s, s->best, best.shares, NULL);
+        best.counts = count_of(s, s->best);
+        best.predicted =
+            search_weighted(s, s->best, shares_of(s, s->best, best.shares, NULL));
         best.unexplained = unexplained(&s->fit);
     }
     return best;
@@ -140,14 +166,15 @@ static struct rival rival_of(const struct search *s)
 static double predict_beside(const struct search *s, int64_t i, const struct rival *best,
                              double *log_sd)
 {
-    double shares[COST_TERMS], step_s = shares_of(s, i, shares, log_sd), var = best->unexplained;
+    double shares[COST_TERMS], var = best->unexplained,
+           predicted = search_weighted(s, i, shares_of(s, i, shares, log_sd));
     if (s->best < 0)
-        return step_s;
+        return predicted;
     for (int t = 0; t < COST_TERMS; t++)
         for (int u = 0; u < COST_TERMS; u++)
             var += (shares[t] - best->shares[t]) * s->fit.cov[t][u] * (shares[u] - best->shares[u]);
     *log_sd = sqrt(var);
-    return best->measured_s * step_s / best->step_s;
+    return best->counts * predicted / best->predicted;
 }
 
 /* Returns the untried layout of the greatest expected improvement, of those whose optimistic end
@@ -156,7 +183,7 @@ static double predict_beside(const struct search *s, int64_t i, const struct riv
 static int64_t most_promising(const struct search *s, bool new_degrees)
 {
     double most = -INFINITY,
-           limit_s = s->best >= 0 ? s->items[s->best].measured_s * (1 - s->conf.margin) : INFINITY;
+           limit_s = s->best >= 0 ? count_of(s, s->best) * (1 - s->conf.margin) : INFINITY;
     int64_t at = -1;
     struct rival best = rival_of(s);
     for (int64_t i = 0; i < (int64_t)s->n; i++) {
@@ -178,11 +205,11 @@ static double half_interval(const struct search *s, const struct search_item *c)
 }
 
 /* Says whether a layout's interval meets the best's. */
-static bool meets_best(const struct search *s, const struct search_item *c)
+static bool meets_best(const struct search *s, int64_t i)
 {
-    const struct search_item *best = &s->items[s->best];
-    return c->state == TRIAL_OK && log(c->measured_s) - half_interval(s, c) <=
-                                       log(best->measured_s) + half_interval(s, best);
+    const struct search_item *c = &s->items[i], *best = &s->items[s->best];
+    return c->state == TRIAL_OK && log(count_of(s, i)) - half_interval(s, c) <=
+                                       log(count_of(s, s->best)) + half_interval(s, best);
 }
 
 /* Returns the least often measured of the best layout and those whose interval meets its; -1 when
@@ -192,7 +219,7 @@ static int64_t contender(const struct search *s)
     int64_t at = -1, n = 0;
     for (int64_t i = 0; i < (int64_t)s->n && s->best >= 0; i++) {
         const struct search_item *c = &s->items[i];
-        if (!meets_best(s, c))
+        if (!meets_best(s, i))
             continue;
         n++;
         if (c->measures < s->conf.repeats &&
@@ -293,7 +320,7 @@ static double spread_of(const struct search_outcome *o)
 bool search_is_disturbed(const struct search *s, int64_t i, const struct search_outcome *o)
 {
     enum { TAUGHT = 3 }; /* before so many measurements, predictions are not held against one */
-    double log_sd, predicted = search_predict(s, i, NULL, &log_sd);
+    double log_sd, predicted = search_predict_trial(s, i, NULL, &log_sd);
     if (o->state != TRIAL_OK || o->reused || s->items[i].measures > 0 || s->conf.repeats < 2)
         return false;
     return spread_of(o) > SEARCH_ODD_SIGMAS * s->fit.noise ||
@@ -327,8 +354,9 @@ static void measure_take(struct search *s, int64_t i, const struct search_outcom
     item->measured_s =
         item->measures > 1 ? fmin(item->measured_s, o->measured_s) : o->measured_s;
     if (!disturbed)
-        cost_fit_add(&s->fit, item->terms, item->measured_s);
-    if (s->best < 0 || item->measured_s < s->items[s->best].measured_s)
+        cost_fit_add(&s->fit, item->trial_terms ? item->trial_terms : item->terms,
+                     item->measured_s);
+    if (s->best < 0 || count_of(s, i) < count_of(s, s->best))
         s->best = i;
 }
 

@@ -13,6 +13,8 @@
  * untried layout is below the best by the margin. A layout that ran out of memory
  * rules out what needs as much on the same grid, and on other grids what needs SEARCH_OOM times as
  * much.
+ * Trials may be smaller than the layouts that are looked for (item.trial_terms): then predictions
+ * are learnt from what ran, and layouts are compared by search_time().
  * Machines are noisy, and how much is learnt: from how far a layout's measurements lie apart, and a
  * trial's steps. A trial that is slower than noise and prediction explain, or whose steps are not
  * alike, is disturbed: it teaches nothing, and is made again at once. Before the search ends it has
@@ -59,7 +61,9 @@ static inline bool trial_is_oom(enum trial_state s)
 struct search_item {
     struct layout layout;
     double terms[COST_TERMS];     /* before scales, seconds */
-    double planned_bytes;         /* bytes that the memory plan of a rank has */
+    /* Those of what a trial of it runs, where that is smaller; NULL: the same. Borrowed. */
+    const double *trial_terms;
+    double planned_bytes;         /* bytes that the memory plan of a rank has, in a trial */
     enum trial_state state;
     double measured_s;            /* TRIAL_OK: the least of its measurements */
     int64_t measures;
@@ -82,6 +86,8 @@ struct search_conf {
      * disturbed layouts, too */
     int64_t repeats;
     const struct layout *baseline; /* borrowed; NULL: plain data parallelism on the most ranks */
+    double rank_bytes;     /* of each rank, however many there are; 0: limit_bytes is shared */
+    bool gpu_hours;        /* the least time of all ranks together counts, not that of a step */
 };
 enum { SEARCH_BATCH = 5 };
 struct search {
@@ -119,6 +125,14 @@ void search_tell(struct search *s, int64_t i, const struct search_outcome *o);
 /* Says, before it is told, whether a first measurement of a layout is slower than is explained. */
 bool search_is_disturbed(const struct search *s, int64_t i, const struct search_outcome *o);
 double search_predict(const struct search *s, int64_t i, double scaled[COST_TERMS], double *log_sd);
+/* Predicts what a trial of item i takes. */
+double search_predict_trial(const struct search *s, int64_t i, double scaled[COST_TERMS],
+                            double *log_sd);
+/* Returns the step time of item i that was measured: where its trial was smaller, with what the
+ * model adds for the whole layout. */
+double search_time(const struct search *s, int64_t i);
+/* Returns what a step of so long counts for item i: itself, or the time of all ranks together. */
+double search_weighted(const struct search *s, int64_t i, double seconds);
 /* Returns the bytes that a rank of item i may take: the machine's, shared by the item's ranks. */
 double search_limit(const struct search *s, int64_t i);
 /* Says whether layout i may fit, by what is known of memory. */

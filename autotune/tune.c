@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "autotune/tune_priv.h"
 #include "base/clock.h"
-#include "base/events.h"
 #include "base/file.h"
 #include "base/id.h"
 #include "base/num.h"
@@ -65,6 +65,9 @@ static void key_add(const struct tune_conf *c, struct hash128 trainer, struct st
         str_addf(key, " %lld", (long long)c->ranks[i]);
     if (c->layout)
         layout_format(c->layout, key);
+    if (c->cluster)
+        str_addf(key, " cluster %s stack %s scale-down %lld", c->cluster, c->stack,
+                 (long long)c->scale_down);
     finetune_key(&r->finetune, key);
 }
 
@@ -133,7 +136,8 @@ static int items_fit(struct tune *t, struct err *err)
     double bytes = INFINITY;
     t->n_fit = 0;
     for (size_t i = 0; i < t->space.n; i++) {
-        t->n_fit += t->conf.memory_bytes == 0 || search_fits(&t->search, (int64_t)i);
+        t->n_fit += (t->conf.memory_bytes == 0 && !t->described) ||
+                    search_fits(&t->search, (int64_t)i);
         bytes = fmin(bytes, t->items[i].planned_bytes);
     }
     if (t->n_fit > 0 || t->space.n == 0)
@@ -143,7 +147,40 @@ static int items_fit(struct tune *t, struct err *err)
                    "%s together; take more ranks with memory of their own, a smaller model or "
                    "extent, or give --memory",
                    t->space.n, num_format_bytes((int64_t)bytes, least, sizeof least),
-                   num_format_bytes(t->conf.memory_bytes, all, sizeof all));
+                   num_format_bytes((int64_t)(search_limit(&t->search, 0) *
+                                              (double)layout_world(&t->items[0].layout)),
+                                    all, sizeof all));
+}
+
+static int items_make(struct tune *t, struct err *err)
+{
+    t->items = calloc(t->space.n, sizeof *t->items);
+    t->trial_ids = calloc(t->space.n, sizeof *t->trial_ids);
+    for (size_t i = 0; i < t->space.n && t->items; i++)
+        t->items[i].layout = t->space.items[i];
+    return t->items && t->trial_ids
+               ? 0 : err_set(err, ERR_NOMEM, "out of memory for %zu layouts", t->space.n);
+}
+
+/* Begins the search over items whose memory is planned. */
+static int search_begin(struct tune *t, struct err *err)
+{
+    struct search_conf conf = {.margin = t->conf.margin,
+                               .max_trials = t->conf.max_trials,
+                               .limit_bytes = (double)t->conf.memory_bytes,
+                               .gpu_hours = t->conf.gpu_hours,
+                               .min_fit = MIN_FIT,
+                               .repeats = t->conf.repeats,
+                               .baseline = t->conf.baseline};
+    if (t->described && t->conf.memory_bytes == 0)
+        conf.rank_bytes = described_limit_bytes(t->described);
+    search_init(&t->search, t->items, t->space.n, &conf);
+    if (t->conf.baseline && t->search.baseline < 0)
+        return err_set(err, ERR_INPUT,
+                       "--default is none of the %zu layouts that are looked at: give one that "
+                       "'reel-train layouts' lists for these numbers of ranks",
+                       t->space.n);
+    return items_fit(t, err);
 }
 
 /* Finds what needs no measurement: how much memory each layout takes, and whether the machine has
@@ -156,28 +193,14 @@ static int items_plan(struct tune *t, const struct param_list *params, struct er
                                .ema = run->adamw.ema_decay > 0, .finetune = &run->finetune,
                                .params = params, .moments_bf16 = run->moments == MOMENTS_BF16,
                                .residual_wide = run->residual == RESIDUAL_F32};
-    t->items = calloc(t->space.n, sizeof *t->items);
-    t->trial_ids = calloc(t->space.n, sizeof *t->trial_ids);
-    if (!t->items || !t->trial_ids)
-        return err_set(err, ERR_NOMEM, "out of memory for %zu layouts", t->space.n);
-    for (size_t i = 0; i < t->space.n; i++) {
-        struct search_item *item = &t->items[i];
+    int rc = items_make(t, err);
+    for (size_t i = 0; i < t->space.n && rc == 0; i++) {
         struct memory_bytes bytes;
-        item->layout = t->space.items[i];
-        int rc = memory_predict(&memory, &item->layout, &bytes, err);
-        if (rc < 0)
-            return rc;
-        item->planned_bytes = bytes.total;
+        rc = memory_predict(&memory, &t->items[i].layout, &bytes, err);
+        if (rc == 0)
+            t->items[i].planned_bytes = bytes.total;
     }
-    struct search_conf conf = {t->conf.margin, t->conf.max_trials, (double)t->conf.memory_bytes,
-                               MIN_FIT, t->conf.repeats, t->conf.baseline};
-    search_init(&t->search, t->items, t->space.n, &conf);
-    if (t->conf.baseline && t->search.baseline < 0)
-        return err_set(err, ERR_INPUT,
-                       "--default is none of the %zu layouts that are looked at: give one that "
-                       "'reel-train layouts' lists for these numbers of ranks",
-                       t->space.n);
-    return items_fit(t, err);
+    return rc < 0 ? rc : search_begin(t, err);
 }
 
 /* Plans the memory of all layouts from one list of parameters. */
@@ -229,17 +252,90 @@ static int space_of_one(const struct space_spec *spec, const struct layout *l, s
     return 0;
 }
 
+/* ---- open: predict for a cluster that is described ---- */
+
+/* Lists the layouts that are looked at on the cluster: the one that was given, or the fastest, and
+ * those with which a search begins. */
+static int described_list(struct tune *t, const struct space_spec *spec, struct err *err)
+{
+    struct layout always[2 * TUNE_RANKS + 1];
+    size_t n = 0;
+    if (t->conf.layout)
+        return space_of_one(spec, t->conf.layout, &t->space, err);
+    if (t->conf.baseline)
+        always[n++] = *t->conf.baseline;
+    for (size_t i = 0; i < t->conf.n_ranks && i < TUNE_RANKS; i++) {
+        always[n] = layout_default(), always[n].dp = t->conf.ranks[i];
+        always[n + 1] = always[n], always[n + 1].zero = 3;
+        n += 2;
+    }
+    int rc = described_space(t->described, always, n, &t->space, err);
+    return rc < 0 ? rc : space_check(spec, &t->space, err);
+}
+
+static int described_items(struct tune *t, struct err *err)
+{
+    int rc = items_make(t, err);
+    if (rc == 0 && t->conf.scale_down &&
+        !(t->trial_terms = calloc(t->space.n, sizeof *t->trial_terms)))
+        rc = err_set(err, ERR_NOMEM, "out of memory for %zu layouts", t->space.n);
+    for (size_t i = 0; i < t->space.n && rc == 0; i++) {
+        struct search_item *item = &t->items[i];
+        struct described_item d;
+        if ((rc = described_predict(t->described, &item->layout, &d, err)) < 0)
+            break;
+        memcpy(item->terms, d.terms, sizeof d.terms);
+        item->planned_bytes = d.bytes;
+        if (t->trial_terms) {
+            memcpy(t->trial_terms[i], d.trial_terms, sizeof d.trial_terms);
+            item->trial_terms = t->trial_terms[i];
+        }
+    }
+    return rc;
+}
+
+static int described_open(struct tune *t, const struct space_spec *spec, struct err *err)
+{
+    const struct tune_conf *c = &t->conf;
+    const struct described_spec described = {.cluster = c->cluster,
+                                             .stack = c->stack,
+                                             .model = spec->model,
+                                             .seq = spec->seq,
+                                             .gbs = spec->gbs,
+                                             .dtype = c->run->dtype,
+                                             .ranks = c->ranks,
+                                             .n_ranks = c->n_ranks,
+                                             .scale_down = c->scale_down};
+    int rc;
+    if (!(t->described = described_new(&described, err)))
+        return err->code;
+    t->device = described_cluster(t->described)->device;
+    if ((rc = described_list(t, spec, err)) < 0)
+        return rc;
+    t->legal = t->conf.layout ? 1 : t->space.visited;
+    for (size_t i = 0; i < t->space.n_excluded; i++)
+        t->legal -= t->space.excluded[i].count;
+    if ((rc = described_items(t, err)) < 0)
+        return rc;
+    if ((rc = search_begin(t, err)) < 0)
+        return rc;
+    return identity_make(t, err);
+}
+
 int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err)
 {
     *t = (struct tune){.conf = *conf, .started_mono = clock_mono_s()};
     struct space_spec spec = {&conf->run->model, conf->seq, conf->run->stages[0].gbs,
                               conf->ranks, conf->n_ranks, NULL, 0, false};
+    if (conf->cluster)
+        return described_open(t, &spec, err);
     int rc = conf->layout ? space_of_one(&spec, conf->layout, &t->space, err)
                           : space_build(&spec, &t->space, err);
     if (rc < 0)
         return rc;
     if ((rc = space_check(&spec, &t->space, err)) < 0)
         return rc;
+    t->legal = (int64_t)t->space.n;
     if ((rc = memory_plan(t, err)) < 0)
         return rc;
     if ((rc = cost_open(t, err)) < 0)
@@ -258,14 +354,26 @@ void tune_release(struct tune *t)
     space_release(&t->space);
     free(t->items);
     free(t->trial_ids);
+    free(t->trial_terms);
+    described_free(t->described);
     *t = (struct tune){0};
 }
 
 /* ---- plans ---- */
 
-/* Returns the dense peak of one rank: a core's, or its share of one when ranks outnumber cores. */
+/* Writes what a trial of item i runs, and returns its samples of a step. */
+static int64_t trial_layout(const struct tune *t, int64_t i, struct layout *out)
+{
+    return described_trial(&t->items[i].layout, t->conf.run->stages[0].gbs, t->conf.scale_down,
+                           out);
+}
+
+/* Returns the dense peak of one rank: a device's, or on a probed machine a core's, or its share of
+ * one when ranks outnumber cores. */
 static double rank_peak(const struct tune *t, const struct layout *l)
 {
+    if (t->described)
+        return t->device.peak_flops[t->conf.run->dtype];
     double ranks = (double)layout_world(l), cores = (double)t->conf.cores;
     return t->device.peak_flops[t->conf.run->dtype] * fmin(1, cores / ranks);
 }
@@ -274,6 +382,38 @@ static void evidence_add(struct plan *p, const char *trial)
 {
     if (trial[0] && p->n_evidence < PLAN_EVIDENCE)
         snprintf(p->evidence[p->n_evidence++], sizeof p->evidence[0], "%s", trial);
+}
+
+/* Adds what a plan says of the cluster that it was predicted for. */
+static void plan_describe(const struct tune *t, const struct plan *p, struct plan *out)
+{
+    if (!t->described)
+        return;
+    snprintf(out->cluster, sizeof out->cluster, "%s", t->conf.cluster);
+    snprintf(out->stack, sizeof out->stack, "%s", t->conf.stack);
+    snprintf(out->constants, sizeof out->constants, "%s", described_constants(t->described));
+    out->scaled_dp = t->conf.scale_down && p->layout.dp > t->conf.scale_down ? t->conf.scale_down
+                                                                               : 0;
+}
+
+/* Writes what item i is predicted to take now: the layout, or what a trial of it runs. */
+static void plan_predict(const struct tune *t, int64_t i, bool trial, struct plan *p)
+{
+    double scaled[COST_TERMS], sum = 0;
+    if (trial)
+        search_predict_trial(&t->search, i, scaled, NULL);
+    else
+        search_predict(&t->search, i, scaled, NULL);
+    for (int k = 0; k < COST_TERMS; k++) {
+        snprintf(p->terms[k].name, sizeof p->terms[k].name, "%s",
+                 t->described ? described_term_name((enum cost_term)k) : cost_term_names[k]);
+        sum += p->terms[k].seconds = scaled[k];
+    }
+    p->n_terms = COST_TERMS;
+    p->predicted_step_s = sum;
+    p->predicted_at = clock_wall_s();
+    p->predicted_bytes =
+        (int64_t)memory_peak(&t->search.memory, t->items[i].planned_bytes);
 }
 
 /* Writes the plan of item i as predicted now. */
@@ -286,21 +426,13 @@ static void plan_of(const struct tune *t, int64_t i, struct plan *out)
                      .gbs = run->stages[0].gbs,
                      .dtype = run->dtype,
                      .peak_flops = rank_peak(t, &item->layout),
-                     .predicted_at = clock_wall_s(),
-                     .measured_step_s = item->measured_s,
-                     .model_hash = model_hash(&run->model),
-                     .n_terms = COST_TERMS};
-    double scaled[COST_TERMS], sum = 0;
+                     .measured_step_s = item->measured_s > 0 ? search_time(&t->search, i) : 0,
+                     .model_hash = model_hash(&run->model)};
     snprintf(p.model, sizeof p.model, "%s", run->model.name);
     snprintf(p.device, sizeof p.device, "%s", t->device.name);
     snprintf(p.peak_source, sizeof p.peak_source, "%s", t->device.peak_source);
-    search_predict(&t->search, i, scaled, NULL);
-    for (int k = 0; k < COST_TERMS; k++) {
-        snprintf(p.terms[k].name, sizeof p.terms[k].name, "%s", cost_term_names[k]);
-        sum += p.terms[k].seconds = scaled[k];
-    }
-    p.predicted_step_s = sum;
-    p.predicted_bytes = (int64_t)memory_peak(&t->search.memory, item->planned_bytes);
+    plan_predict(t, i, false, &p);
+    plan_describe(t, &p, &p);
     evidence_add(&p, t->trial_ids[i]);
     for (size_t k = 0; k < t->space.n; k++)
         if ((int64_t)k != i)
@@ -308,110 +440,12 @@ static void plan_of(const struct tune *t, int64_t i, struct plan *out)
     *out = p;
 }
 
-/* ---- events ---- */
-
-static int event_tune_started(struct tune *t, struct err *err)
+/* Makes of an item's plan that of its trial, where that is smaller. */
+static void plan_trial(const struct tune *t, int64_t i, struct plan *p)
 {
-    struct evlog_event e;
-    char seq[64];
-    snprintf(seq, sizeof seq, "%lldx%lldx%lld", (long long)t->conf.seq.t, (long long)t->conf.seq.h,
-             (long long)t->conf.seq.w);
-    event_begin(t->log, &e, tune_started);
-    event_text(&e, tune_started, model, t->conf.run->model.name);
-    event_text(&e, tune_started, extent, seq);
-    event_int(&e, tune_started, gbs, t->conf.run->stages[0].gbs);
-    event_text(&e, tune_started, device, t->device.name);
-    event_int(&e, tune_started, ranks, t->conf.ranks[t->conf.n_ranks - 1]);
-    event_text(&e, tune_started, dtype, dtype_names[t->conf.run->dtype]);
-    event_num(&e, tune_started, peak_flops, t->device.peak_flops[t->conf.run->dtype]);
-    event_text(&e, tune_started, peak_source, t->device.peak_source);
-    return evlog_commit(t->log, &e, true, err);
-}
-
-/* Adds the interval of a prediction, in which nine of ten measurements lie, and what that rests
- * on. */
-static void event_interval(const struct tune *t, int64_t i, struct evlog_event *e)
-{
-    char constants[80];
-    double log_sd, predicted = search_predict(&t->search, i, NULL, &log_sd);
-    event_num(e, trial_predicted, predicted_lo_s, predicted * exp(-SEARCH_Z90 * log_sd));
-    event_num(e, trial_predicted, predicted_hi_s, predicted * exp(SEARCH_Z90 * log_sd));
-    snprintf(constants, sizeof constants, "the probe's, fitted to %lld measurement%s",
-             (long long)t->search.fit.n, t->search.fit.n == 1 ? "" : "s");
-    event_text(e, trial_predicted, constants, constants);
-}
-
-static int event_predicted(struct tune *t, int64_t i, const struct plan *p, struct err *err)
-{
-    struct evlog_event e;
-    event_begin(t->log, &e, trial_predicted);
-    event_text(&e, trial_predicted, trial, t->trial);
-    layout_write(&p->layout, &e.out, EVENT_FIELD(trial_predicted, layout, TEXT));
-    event_num(&e, trial_predicted, predicted_step_s, p->predicted_step_s);
-    event_interval(t, i, &e);
-    event_num(&e, trial_predicted, predicted_at, p->predicted_at);
-    event_int(&e, trial_predicted, predicted_bytes, p->predicted_bytes);
-    json_obj_begin(&e.out, EVENT_FIELD(trial_predicted, terms, TREE));
-    for (int64_t k = 0; k < p->n_terms; k++)
-        json_put_num(&e.out, p->terms[k].name, p->terms[k].seconds);
-    json_obj_end(&e.out);
-    int rc = evlog_commit(t->log, &e, true, err);
-    if (rc < 0)
-        return rc;
-    event_begin(t->log, &e, trial_started);
-    event_text(&e, trial_started, trial, t->trial);
-    event_num(&e, trial_started, started_at, clock_wall_s());
-    return evlog_commit(t->log, &e, true, err);
-}
-
-/* Adds what steps were made of on GPUs. */
-static void event_activity(struct evlog_event *e, const struct trial_result *r)
-{
-    if (!(r->recorded_step_s > 0))
-        return;
-    event_num(e, trial_ended, recorded_step_s, r->recorded_step_s);
-    json_obj_begin(&e->out, EVENT_FIELD(trial_ended, class_s, TREE));
-    for (int c = 0; c < KERNEL_CLASSES; c++)
-        json_put_num(&e->out, kernel_class_names[c], r->class_s[c]);
-    json_put_num(&e->out, KERNEL_NONE_NAME, r->idle_s);
-    json_obj_end(&e->out);
-    event_num(e, trial_ended, exposed_comm_s, r->exposed_s);
-    event_num(e, trial_ended, hidden_comm_s, r->hidden_s);
-    event_num(e, trial_ended, hfu, r->hfu);
-    event_int(e, trial_ended, dropped, r->dropped);
-}
-
-static int event_trial_ended(struct tune *t, const struct plan *p, const struct trial_result *r,
-                             bool disturbed, struct err *err)
-{
-    struct evlog_event e;
-    int64_t world = layout_world(&p->layout);
-    bool ok = r->state == TRIAL_OK;
-    event_begin(t->log, &e, trial_ended);
-    event_text(&e, trial_ended, trial, t->trial);
-    event_text(&e, trial_ended, state, trial_state_names[r->state]);
-    event_text(&e, trial_ended, cause, r->cause);
-    event_text(&e, trial_ended, node, r->node[0] ? r->node : NULL);
-    event_num(&e, trial_ended, measured_step_s, ok ? r->step_s : NAN);
-    event_num(&e, trial_ended, tokens, r->tokens);
-    event_num(&e, trial_ended, model_flops, r->model_flops);
-    event_num(&e, trial_ended, peak_flops, p->peak_flops * (double)world);
-    event_num(&e, trial_ended, mfu, ok ? r->mfu : NAN);
-    event_int(&e, trial_ended, peak_bytes, r->peak_bytes);
-    event_int(&e, trial_ended, steps, r->steps);
-    event_bool(&e, trial_ended, disturbed, disturbed);
-    event_int(&e, trial_ended, gpus, world);
-    event_activity(&e, r);
-    return evlog_commit(t->log, &e, true, err);
-}
-
-static int event_tune_ended(struct tune *t, struct err *err)
-{
-    struct evlog_event e;
-    event_begin(t->log, &e, tune_ended);
-    event_text(&e, tune_ended, winner, t->search.best >= 0 ? t->trial_ids[t->search.best] : NULL);
-    event_text(&e, tune_ended, reason, t->search.stop_reason);
-    return evlog_commit(t->log, &e, true, err);
+    p->gbs = trial_layout(t, i, &p->layout);
+    p->scaled_dp = 0;
+    plan_predict(t, i, true, p);
 }
 
 /* ---- earlier trials of the same question ---- */
@@ -421,8 +455,10 @@ static int64_t item_of_layout(const struct tune *t, const char *text)
     struct str s = STR_INIT;
     int64_t at = -1;
     for (size_t i = 0; i < t->space.n && at < 0; i++) {
+        struct layout trial;
         str_clear(&s);
-        layout_format(&t->items[i].layout, &s);
+        trial_layout(t, (int64_t)i, &trial);
+        layout_format(&trial, &s);
         if (strcmp(s.p, text) == 0)
             at = (int64_t)i;
     }
@@ -550,19 +586,25 @@ static void say_trial(const struct tune *t, const struct plan *p, const struct t
 }
 
 /* Returns the trial's run: the first stage alone, long enough. */
-static struct run trial_run_of(const struct tune *t)
+static struct run trial_run_of(const struct tune *t, const struct plan *plan)
 {
     struct run run = *t->conf.run;
     run.n_stages = 1;
+    run.stages[0].gbs = plan->gbs;
     run.stages[0].steps =
         num_max_i64(run.stages[0].steps, num_max_i64(t->conf.trial_steps, run.warmup_steps));
     return run;
 }
 
-/* Returns the step time above which a trial gives up: its remaining steps are not worth it. */
-static double give_up_of(const struct tune *t)
+/* Returns the step time above which a trial gives up: its remaining steps are not worth it. Smaller
+ * trials measure all, because what the model adds to them is not the same. */
+static double give_up_of(const struct tune *t, int64_t i)
 {
-    return t->search.best >= 0 ? GIVE_UP * t->items[t->search.best].measured_s : 0;
+    int64_t best = t->search.best;
+    if (best < 0 || t->trial_terms)
+        return 0;
+    return GIVE_UP * search_weighted(&t->search, best, t->items[best].measured_s) /
+           search_weighted(&t->search, i, 1);
 }
 
 /* Returns for how long a trial may be silent between steps. It is generous before anything was
@@ -579,25 +621,26 @@ static int measure(struct tune *t, int64_t i, struct err *err)
     char dir[LIMIT_PATH_BYTES + 64];
     struct id id;
     struct plan plan;
-    struct run run = trial_run_of(t);
     struct trial_result result;
     int rc;
     if ((rc = id_random(&id, err)) < 0)
         return rc;
     id_format(id, t->trial);
     plan_of(t, i, &plan);
+    plan_trial(t, i, &plan);
+    struct run run = trial_run_of(t, &plan);
     snprintf(dir, sizeof dir, "%s/trials/%s", t->dir, t->trial);
     struct trial_conf conf = {.sched = t->conf.sched,
                               .bin_dir = t->conf.bin_dir,
                               .dir = dir,
                               .steps = t->conf.trial_steps,
-                              .give_up_s = give_up_of(t),
+                              .give_up_s = give_up_of(t, i),
                               .start_s = START_S,
                               .quiet_s = quiet_of(t, &plan),
                               .limit_bytes = (int64_t)search_limit(&t->search, i),
                               .blas = t->conf.blas,
                               .stop = t->conf.stop};
-    if ((rc = event_predicted(t, i, &plan, err)) < 0)
+    if ((rc = tune_event_predicted(t, i, &plan, err)) < 0)
         return rc;
     if ((rc = trial_run(&conf, &run, &plan, &result, err)) < 0)
         return rc;
@@ -605,7 +648,7 @@ static int measure(struct tune *t, int64_t i, struct err *err)
                                            .fastest_s = result.min_step_s,
                                            .peak_bytes = (double)result.peak_bytes};
     bool disturbed = search_is_disturbed(&t->search, i, &outcome);
-    if ((rc = event_trial_ended(t, &plan, &result, disturbed, err)) < 0)
+    if ((rc = tune_event_trial_ended(t, &plan, &result, disturbed, err)) < 0)
         return rc;
     search_tell(&t->search, i, &outcome);
     trial_named(t, i, result.step_s);
@@ -637,11 +680,11 @@ int tune_search(struct tune *t, struct plan *winner, struct err *err)
     int rc;
     if ((rc = events_open(t, err)) < 0)
         return rc;
-    if ((rc = event_tune_started(t, err)) < 0)
+    if ((rc = tune_event_started(t, err)) < 0)
         return rc;
     if ((rc = trials_run(t, err)) < 0)
         return rc;
-    if ((rc = event_tune_ended(t, err)) < 0)
+    if ((rc = tune_event_ended(t, err)) < 0)
         return rc;
     if (t->search.best < 0)
         return err_set(err, ERR_NO, "no trial came to its end (%s): see the logs under %s/trials",

@@ -15,6 +15,7 @@
 
 #include <signal.h>
 
+#include "autotune/described.h"
 #include "autotune/probe.h"
 #include "profiles/space.h"
 #include "autotune/trial.h"
@@ -22,6 +23,7 @@
 #include "base/id.h"
 #include "base/lease.h"
 
+enum { TUNE_RANKS = 16 }; /* so many numbers of ranks at most */
 struct tune_conf {
     const char *home, *bin_dir; /* borrowed */
     const struct run *run;      /* its first stage is tuned; data paths absolute */
@@ -31,6 +33,11 @@ struct tune_conf {
     /* the only one that is measured, with as many ranks as ranks[0]; NULL: all are looked at */
     const struct layout *layout;
     const struct layout *baseline; /* is measured first; NULL: plain data parallelism */
+    /* The machine that predictions are for, by described.h, and what trains on it; NULL: it is
+     * probed. */
+    const char *cluster, *stack;
+    bool gpu_hours;             /* the least time of all ranks together is looked for */
+    int64_t scale_down;         /* with cluster: replicas of a trial, 0: its layout's */
     int64_t max_trials, trial_steps, repeats, cores;
     double margin, budget_s;    /* budget_s 0: none */
     int64_t memory_bytes;       /* of the machine, for all ranks; 0: unknown */
@@ -62,9 +69,13 @@ struct tune {
     char trial[40];         /* the present trial */
     int64_t reused;
     size_t n_fit;           /* layouts whose memory plan may fit */
+    int64_t legal;          /* that can run; space has all, or of a cluster the fastest */
+    struct described *described;            /* of conf.cluster; else NULL */
+    double (*trial_terms)[COST_TERMS];      /* with scale_down, for each item */
 };
-/* Probes and predicts, but starts nothing: it is what --dry-run shows. ERR_NO before the probe when
- * no layout fits the memory. Call tune_release in any case. */
+/* Probes, or reads the description of a cluster, and predicts, but starts nothing: it is what
+ * --dry-run shows. ERR_NO before the probe when no layout fits the memory. Call tune_release in any
+ * case. */
 int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err);
 /* Measures until the search stops. ERR_NO when no trial came to its end. */
 int tune_search(struct tune *t, struct plan *winner, struct err *err);

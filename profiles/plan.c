@@ -41,11 +41,11 @@ static const struct json_field top_fields[] = {
     {"peak_source", JSON_TEXT, offsetof(struct plan_text, peak_source), .optional = true,
      .help = "where that is from"},
     {"cluster", JSON_TEXT, offsetof(struct plan_text, cluster), .optional = true,
-     .help = "of reel plan: the cluster, as dgx-h100:8, or its file"},
+     .help = "described, not probed: the cluster, as dgx-h100:8, or its file"},
     {"stack", JSON_TEXT, offsetof(struct plan_text, stack), .optional = true,
-     .help = "of reel plan: the software that trains"},
+     .help = "on which it was planned: the software that trains"},
     {"constants", JSON_TEXT, offsetof(struct plan_text, constants), .optional = true,
-     .help = "of reel plan: the constants that predicted, a name or a file"},
+     .help = "with it: the constants that predicted, a name or a file"},
     {"adapter", JSON_TEXT, offsetof(struct plan_text, adapter), .optional = true,
      .help = "of another trainer: the adapter that knows it"},
     {"flags", JSON_TEXT, offsetof(struct plan_text, flags), .optional = true,
@@ -56,6 +56,9 @@ static const struct json_field top_fields[] = {
              "predicted.step_s"},
     {"measured_step_s", JSON_NUM, AT(measured_step_s), .optional = true, .min = 0, .max = 1e9,
      .help = "the winning trial's, s; 0: not measured"},
+    {"scaled_dp", JSON_INT, AT(scaled_dp), .optional = true, .min = 0, .max = LIMIT_RANKS,
+     .help = "the trial had so many replicas, and what the others add is predicted; 0: it ran this "
+             "layout"},
     {"evidence", JSON_ANY, 0, .optional = true,
      .help = "array of at most 32 ids of trials on which the plan rests"},
 };
@@ -294,6 +297,8 @@ void plan_write(const struct plan *p, struct json_out *o)
     json_obj_end(o);
     terms_write(p, o);
     json_put_num(o, "measured_step_s", p->measured_step_s);
+    if (p->scaled_dp > 0)
+        json_put_int(o, "scaled_dp", p->scaled_dp);
     json_arr_begin(o, "evidence");
     for (int64_t i = 0; i < p->n_evidence; i++)
         json_put_text(o, NULL, p->evidence[i]);

@@ -25,6 +25,8 @@ struct plan {
     double predicted_step_s, predicted_at; /* UTC s; 0 when the plan is written by hand */
     int64_t predicted_bytes;    /* peak per rank */
     double measured_step_s;     /* of the winning trial; 0 if never measured */
+    /* The trial had so many replicas, and what the others add is predicted; 0: it ran this. */
+    int64_t scaled_dp;
     int64_t n_terms;
     struct plan_term terms[PLAN_TERMS]; /* add up to predicted_step_s */
     int64_t n_evidence;

@@ -16,10 +16,12 @@
 #include "base/simd_kind.h"
 #include "launcher/cmd/cmd.h"
 #include "launcher/cmd/tune_job.h"
+#include "launcher/cmd/tune_show.h"
 #include "profiles/dataset.h"
 
 #define MEMORY_SHARE 0.9 /* share of the machine's memory that all ranks get without --memory */
-enum { RANKS_MAX = 16, SHOWN = 8 };
+enum { RANKS_MAX = TUNE_RANKS };
+static const char *const objectives[] = {"time", "gpu-hours", NULL};
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,
@@ -36,6 +38,17 @@ static const struct opt opts[] = {
     {"default", 0, OPT_TEXT, "TEXT",
      "layout that is measured first, and that the winner is held against, written as for --layout "
      "(default: plain data parallelism)"},
+    {"cluster", 0, OPT_TEXT, "NAME|FILE",
+     "predict for this cluster instead of probing the machine: a compiled-in name, or a file "
+     "(reel.cluster/1)"},
+    {"stack", 0, OPT_TEXT, "NAME", "with --cluster: software that trains there: a compiled-in "
+     "name, or a file (reel.stack/1)", .fallback = "reel"},
+    {"objective", 0, OPT_ENUM, "WHAT",
+     "time: the shortest step; gpu-hours: the least time of all ranks together", .fallback = "time",
+     .choices = objectives},
+    {"scale-down", 0, OPT_INT, "DP",
+     "with --cluster: trials run no more than DP replicas, with as few samples; what the others "
+     "add is predicted", .min = 1, .max = LIMIT_RANKS},
     {"max-trials", 0, OPT_INT, "N", "most layouts measured", .fallback = "12", .min = 1,
      .max = 200},
     {"trial-steps", 0, OPT_INT, "N", "steps of a trial; the first is not counted", .fallback = "6",
@@ -170,6 +183,43 @@ static int run_from_options(const struct opt_values *v, const char *model, struc
                                : err_set(err, ERR_NOMEM, "out of memory");
 }
 
+/* Checks the description, before a job is submitted for it. */
+static int cluster_check(const struct opt_values *v, const struct inputs *in, struct err *err)
+{
+    const struct described_spec spec = {.cluster = opt_text(v, "cluster"),
+                                        .stack = opt_text(v, "stack"),
+                                        .model = &in->run.model,
+                                        .seq = in->seq,
+                                        .gbs = in->run.stages[0].gbs,
+                                        .dtype = in->run.dtype,
+                                        .ranks = in->ranks,
+                                        .n_ranks = in->n_ranks};
+    struct described *d = described_new(&spec, err);
+    described_free(d);
+    return d ? 0 : err->code;
+}
+
+/* Refuses options that do not go together. */
+static int options_check(const struct opt_values *v, struct err *err)
+{
+    static const char *const described[] = {"stack", "scale-down"};
+    if (opt_given(v, "nodes") && opt_bool(v, "dry-run") && !opt_given(v, "cluster"))
+        return err_set(err, ERR_USAGE, "--dry-run predicts from rates measured here, which say "
+                       "nothing of the nodes that --nodes takes: leave --nodes out, give "
+                       "--cluster, or --dry-run inside an allocation of such nodes");
+    if (opt_given(v, "ranks") && opt_given(v, "layout"))
+        return err_set(err, ERR_USAGE,
+                       "--ranks and --layout both say how many ranks there are: give one of them");
+    if (opt_given(v, "default") && opt_given(v, "layout"))
+        return err_set(err, ERR_USAGE, "--layout measures one layout alone, and --default begins a "
+                       "search: give one of them");
+    for (size_t i = 0; i < ARRAY_LEN(described); i++)
+        if (opt_given(v, described[i]) && !opt_given(v, "cluster"))
+            return err_set(err, ERR_USAGE, "--%s is about a cluster that is described: give "
+                           "--cluster too", described[i]);
+    return 0;
+}
+
 static int inputs_load(const struct opt_values *v, struct inputs *in, struct err *err)
 {
     const char *const *operands, *path = opt_text(v, "run");
@@ -179,20 +229,12 @@ static int inputs_load(const struct opt_values *v, struct inputs *in, struct err
     if (path && (opt_given(v, "seq") || opt_given(v, "gbs") || opt_given(v, "data")))
         return err_set(err, ERR_USAGE,
                        "--seq, --gbs and --data describe a MODEL: with --run they are the file's");
-    if (opt_given(v, "nodes") && opt_bool(v, "dry-run"))
-        return err_set(err, ERR_USAGE, "--dry-run predicts from rates measured here, which say "
-                       "nothing of the nodes that --nodes takes: leave --nodes out, or give "
-                       "--dry-run inside an allocation of such nodes");
-    if (opt_given(v, "ranks") && opt_given(v, "layout"))
-        return err_set(err, ERR_USAGE,
-                       "--ranks and --layout both say how many ranks there are: give one of them");
-    if (opt_given(v, "default") && opt_given(v, "layout"))
-        return err_set(err, ERR_USAGE, "--layout measures one layout alone, and --default begins a "
-                       "search: give one of them");
+    int rc = options_check(v, err);
+    if (rc < 0)
+        return rc;
     bool one = opt_given(v, "layout");
     struct err why = {0};
     enum simd ignored; /* whether a processor has it, the trials' machine alone knows */
-    int rc;
     if ((rc = simd_named(&ignored, err)) < 0)
         return rc;
     if (one && (rc = layout_take(opt_text(v, "layout"), in, err)) < 0)
@@ -205,7 +247,9 @@ static int inputs_load(const struct opt_values *v, struct inputs *in, struct err
         return rc;
     if (!path && (rc = run_from_options(v, operands[0], in, err)) < 0)
         return rc;
-    return data_bind(&in->run, &in->seq, err);
+    if ((rc = data_bind(&in->run, &in->seq, err)) < 0)
+        return rc;
+    return opt_given(v, "cluster") ? cluster_check(v, in, err) : 0;
 }
 
 static volatile sig_atomic_t stop;
@@ -248,7 +292,9 @@ static void say(void *ctx, const char *line)
 static int ranks_check(const struct opt_values *v, const struct inputs *in, int64_t cores,
                        struct err *err)
 {
-    for (size_t i = 0; i < in->n_ranks && !opt_bool(v, "oversubscribe"); i++)
+    bool here = !opt_bool(v, "oversubscribe") && !opt_given(v, "scale-down") &&
+                !(opt_given(v, "cluster") && opt_bool(v, "dry-run"));
+    for (size_t i = 0; i < in->n_ranks && here; i++)
         if (in->ranks[i] > cores)
             return err_set(err, ERR_LIMIT,
                            "%lld ranks are more than the %lld core%s here: give fewer, --nodes for "
@@ -301,14 +347,20 @@ static int conf_make(const struct opt_values *v, const struct cmd_env *env, cons
                              .n_ranks = in->n_ranks,
                              .layout = opt_given(v, "layout") ? &in->layout : NULL,
                              .baseline = opt_given(v, "default") ? &in->baseline : NULL,
+                             .cluster = opt_text(v, "cluster"),
+                             .stack = opt_text(v, "stack"),
+                             .gpu_hours = opt_enum(v, "objective") == 1,
+                             .scale_down = opt_given(v, "scale-down") ? opt_int(v, "scale-down")
+                                                                      : 0,
                              .max_trials = opt_int(v, "max-trials"),
                              .trial_steps = opt_int(v, "trial-steps"),
                              .repeats = opt_int(v, "repeats"),
                              .cores = p.cores,
                              .margin = opt_num(v, "margin"),
                              .budget_s = opt_given(v, "time") ? opt_num(v, "time") : 0,
-                             .memory_bytes = opt_given(v, "memory") ? opt_int(v, "memory")
-                                                                    : (int64_t)machine,
+                             .memory_bytes = opt_given(v, "memory")    ? opt_int(v, "memory")
+                                             : opt_given(v, "cluster") ? 0
+                                                                       : (int64_t)machine,
                              .blas = opt_enum(v, "blas") == 1 ? "openblas" : "own",
                              .fresh = opt_bool(v, "fresh"),
                              .where = p.in_job && cluster ? cluster : clock_host(),
@@ -321,140 +373,14 @@ static int conf_make(const struct opt_values *v, const struct cmd_env *env, cons
     return 0;
 }
 
-/* ---- what is shown ---- */
-
-static void json_space(const struct tune *t, struct json_out *o)
-{
-    json_put_int(o, "layouts", (int64_t)t->space.n);
-    json_put_int(o, "fit", (int64_t)t->n_fit);
-    json_arr_begin(o, "excluded");
-    for (size_t i = 0; i < t->space.n_excluded; i++) {
-        json_obj_begin(o, NULL);
-        json_put_text(o, "rule", t->space.excluded[i].rule);
-        json_put_int(o, "count", t->space.excluded[i].count);
-        json_put_text(o, "because", t->space.excluded[i].sentence);
-        json_obj_end(o);
-    }
-    json_arr_end(o);
-}
-
-static void json_items(const struct tune *t, struct json_out *o)
-{
-    json_arr_begin(o, "candidates");
-    for (size_t i = 0; i < t->space.n; i++) {
-        double log_sd, predicted = search_predict(&t->search, (int64_t)i, NULL, &log_sd);
-        const struct search_item *item = &t->items[i];
-        json_obj_begin(o, NULL);
-        layout_write(&item->layout, o, "layout");
-        json_put_text(o, "state", trial_state_names[item->state]);
-        json_put_text(o, "trial", t->trial_ids[i][0] ? t->trial_ids[i] : NULL);
-        json_put_num(o, "predicted_step_s", predicted);
-        json_put_num(o, "optimistic_step_s", predicted * exp(-SEARCH_SIGMAS * log_sd));
-        json_put_num(o, "measured_step_s", item->state == TRIAL_OK ? item->measured_s : NAN);
-        json_put_num(o, "planned_bytes", item->planned_bytes);
-        json_obj_end(o);
-    }
-    json_arr_end(o);
-}
-
-/* Returns the item that is predicted to come next behind `before` by time, of those that may fit;
- * before -1: the fastest; -1: none is left. */
-static int64_t next_fastest(const struct tune *t, int64_t before)
-{
-    double least = INFINITY,
-           from = before >= 0 ? search_predict(&t->search, before, NULL, NULL) : -INFINITY;
-    int64_t at = -1;
-    for (int64_t i = 0; i < (int64_t)t->space.n; i++) {
-        double s = search_predict(&t->search, i, NULL, NULL);
-        bool behind = s > from || (s == from && i > before);
-        if (behind && s < least && search_fits(&t->search, i))
-            least = s, at = i;
-    }
-    return at;
-}
-
-static void text_candidate(const struct tune *t, int64_t at, struct str *out)
-{
-    char time[32], bytes[32];
-    double s = search_predict(&t->search, at, NULL, NULL);
-    str_addf(out, "  %10s  %10s a rank  ", num_format_seconds(s, time, sizeof time),
-             num_format_bytes((int64_t)t->items[at].planned_bytes, bytes, sizeof bytes));
-    layout_brief(&t->items[at].layout, out);
-    str_addc(out, '\n');
-}
-
-static void text_items(const struct tune *t, struct str *out)
-{
-    int64_t at = -1;
-    char memory[32];
-    str_addf(out, "%zu layouts can run, %lld are left out:\n", t->space.n,
-             (long long)(t->space.visited - (int64_t)t->space.n));
-    for (size_t i = 0; i < t->space.n_excluded; i++)
-        str_addf(out, "  %8lld  %s\n", (long long)t->space.excluded[i].count,
-                 t->space.excluded[i].sentence);
-    str_addf(out, "%zu of them fit the memory, %s for all ranks; fastest by prediction:\n",
-             t->n_fit, num_format_bytes(t->conf.memory_bytes, memory, sizeof memory));
-    for (int k = 0; k < SHOWN && (at = next_fastest(t, at)) >= 0; k++)
-        text_candidate(t, at, out);
-}
-
-/* Writes how much faster the winner is than the baseline. */
-static void text_baseline(const struct tune *t, const struct plan *p, struct str *out)
-{
-    int64_t base = t->search.baseline;
-    if (base < 0 || t->items[base].state != TRIAL_OK)
-        return;
-    str_addf(out, "  %.2f times as fast as %s (", t->items[base].measured_s / p->measured_step_s,
-             t->conf.baseline ? "the default" : "plain data parallelism");
-    layout_brief(&t->items[base].layout, out);
-    str_add(out, ")\n");
-}
-
-static void text_winner(const struct tune *t, const struct plan *p, const char *path,
-                        struct str *out)
-{
-    char measured[32];
-    struct str layout = STR_INIT;
-    layout_format(&p->layout, &layout);
-    str_addf(out, "winner: %s a step, %s\n",
-             num_format_seconds(p->measured_step_s, measured, sizeof measured), layout.p);
-    text_baseline(t, p, out);
-    str_addf(out, "  %lld layout%s measured, %lld measured again%s, stopped: %s\n",
-             (long long)t->search.trials, t->search.trials == 1 ? "" : "s",
-             (long long)t->search.repeated,
-             t->reused ? ", beside those of an earlier search" : "", t->search.stop_reason);
-    str_addf(out, "plan written to %s; records in %s\n", path, t->dir);
-    str_release(&layout);
-}
-
 static int tune_print(const struct tune *t, const struct plan *winner, const char *path,
                       const struct opt_values *v, struct err *err)
 {
+    const struct tune_answer a = {t, winner, path};
     struct str text = STR_INIT;
-    struct json_out o;
-    json_out_init(&o, &text, 2);
-    if (opt_bool(v, "json")) {
-        json_obj_begin(&o, NULL);
-        json_put_text(&o, "schema", "reel.tune/1");
-        json_put_bool(&o, "dry_run", winner == NULL);
-        json_put_text(&o, "tune", t->id);
-        json_put_text(&o, "winner", winner ? t->trial_ids[t->search.best] : NULL);
-        json_put_text(&o, "plan", winner ? path : NULL);
-        json_put_num(&o, "measured_step_s", winner ? winner->measured_step_s : NAN);
-        json_put_text(&o, "reason", t->search.stop_reason);
-        json_put_int(&o, "trials", t->search.trials);
-        json_put_int(&o, "repeated", t->search.repeated);
-        json_put_int(&o, "reused", t->reused);
-        json_space(t, &o);
-        json_items(t, &o);
-        json_obj_end(&o);
-        str_addc(&text, '\n');
-    } else if (winner) {
-        text_winner(t, winner, path, &text);
-    } else {
-        text_items(t, &text);
-    }
-    int rc;
+    int rc = opt_bool(v, "json") ? tune_json(&a, &text, err) : tune_text(&a, &text, err);
+    if (rc < 0)
+        goto out;
     if ((rc = str_check(&text, err)) < 0)
         goto out;
     rc = opt_given(v, "result") ? file_publish(opt_text(v, "result"), text.p, text.len, err)

@@ -28,6 +28,21 @@ static void word(struct tune_job *j, const char *text)
     j->argv[j->argc++] = text;
 }
 
+/* Adds what the options say of a described cluster. Files are found from the job's folder too. */
+static void words_described(struct tune_job *j, const char *cwd)
+{
+    static const char *const names[] = {"cluster", "stack"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        const char *text = opt_text(j->v, names[i]);
+        bool below = text[0] != '/' && (strchr(text, '/') || strstr(text, ".json"));
+        word(j, arena_printf(&j->arena, "--%s=%s%s%s", names[i], below ? cwd : "",
+                             below ? "/" : "", text));
+    }
+    if (opt_given(j->v, "scale-down"))
+        word(j, arena_printf(&j->arena, "--scale-down=%lld",
+                             (long long)opt_int(j->v, "scale-down")));
+}
+
 /* Makes the job's command of the options that were given here. */
 static void words_make(struct tune_job *j, const char *cwd)
 {
@@ -42,6 +57,10 @@ static void words_make(struct tune_job *j, const char *cwd)
              arena_printf(&j->arena, "--%s=%lld", numbers[i], (long long)opt_int(v, numbers[i])));
     word(j, arena_printf(&j->arena, "--margin=%.17g", opt_num(v, "margin")));
     word(j, arena_printf(&j->arena, "--blas=%s", opt_enum(v, "blas") == 1 ? "openblas" : "own"));
+    if (opt_given(v, "cluster"))
+        words_described(j, cwd);
+    if (opt_enum(v, "objective") > 0)
+        word(j, "--objective=gpu-hours");
     if (opt_given(v, "default"))
         word(j, arena_printf(&j->arena, "--default=%s", opt_text(v, "default")));
     if (opt_given(v, "time"))
@@ -62,7 +81,7 @@ static int question_make(struct tune_job *j, const char *run_text, struct err *e
     char cwd[LIMIT_PATH_BYTES] = "";
     struct str key = STR_INIT;
     int rc;
-    if (opt_text(j->v, "output")[0] != '/' && !getcwd(cwd, sizeof cwd))
+    if (!getcwd(cwd, sizeof cwd))
         return err_set_errno(err, ERR_ENV, "cannot find the working folder");
     words_make(j, cwd);
     for (int i = 0; i < j->argc; i++)

@@ -272,6 +272,47 @@ static void shared_errors_cancel(void **state)
     assert_int_equal(items[1].state, TRIAL_UNTRIED);
 }
 
+/* By GPU-hours the slower step on half of the ranks is the better one. */
+static void gpu_hours(void **state)
+{
+    static const double truth[] = {1, 1.5};
+    (void)state;
+    for (int hours = 0; hours < 2; hours++) {
+        struct search_item items[2] = {{.terms = {1}}, {.terms = {1.5}}};
+        struct search_conf conf = {.margin = -0.9, .max_trials = 2, .gpu_hours = hours};
+        struct search s;
+        int64_t i;
+        plain_items(items, 2);
+        search_init(&s, items, 2, &conf);
+        while ((i = search_next(&s)) >= 0)
+            tell(&s, i, truth[i], 0);
+        assert_int_equal(s.trials, 2);
+        assert_int_equal(s.best, hours);
+    }
+}
+
+/* A trial that is smaller than its layout teaches what ran, and the model adds what is missing. */
+static void smaller_trials(void **state)
+{
+    static const double one[COST_TERMS] = {0.8}, two[COST_TERMS] = {1};
+    struct search_item items[2] = {
+        {.terms = {[COST_GEMM] = 0.8, [COST_DP_REDUCE] = 0.6}, .trial_terms = one},
+        {.terms = {[COST_GEMM] = 1}, .trial_terms = two}};
+    struct search_conf conf = {.margin = -0.9, .max_trials = 2};
+    struct search s;
+    int64_t i;
+    (void)state;
+    plain_items(items, 2);
+    search_init(&s, items, 2, &conf);
+    while ((i = search_next(&s)) >= 0)
+        tell(&s, i, 2 * items[i].trial_terms[COST_GEMM], 0);
+    assert_int_equal(s.trials, 2);
+    assert_int_equal(s.best, 1); /* although its trial was the slower one */
+    assert_true(search_time(&s, 1) == 2);
+    assert_true(search_time(&s, 0) > 1.6 + 0.6 && search_time(&s, 0) < 1.6 + 1.3);
+    assert_true(search_predict_trial(&s, 0, NULL, NULL) < search_predict(&s, 0, NULL, NULL));
+}
+
 /* A layout whose trial was interrupted is tried again, but not for ever. */
 static void interrupted(void **state)
 {
@@ -352,6 +393,8 @@ int main(void)
                                        cmocka_unit_test(contenders),
                                        cmocka_unit_test(first_batch),
                                        cmocka_unit_test(shared_errors_cancel),
+                                       cmocka_unit_test(gpu_hours),
+                                       cmocka_unit_test(smaller_trials),
                                        cmocka_unit_test(classes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,215 @@
+#include "autotune/described.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* So many layouts are looked at for each number of ranks. */
+enum { EACH = STREAM_ITEMS };
+
+struct described {
+    struct described_spec spec;
+    struct planner *planner;
+};
+
+/* The price's term of each that the search has. */
+static const enum price_term price_of[COST_TERMS] = {
+    [COST_GEMM] = PRICE_GEMM,           [COST_ATTENTION] = PRICE_ATTENTION,
+    [COST_ELEMENTWISE] = PRICE_ELEMENTWISE, [COST_INPUTS] = PRICE_LAUNCH,
+    [COST_RECOMPUTE] = PRICE_RECOMPUTE, [COST_CONTENTION] = PRICE_SPREAD,
+    [COST_TP] = PRICE_TP,               [COST_CP] = PRICE_CP,
+    [COST_PP] = PRICE_PP,               [COST_BUBBLE] = PRICE_BUBBLE,
+    [COST_GATHER] = PRICE_GATHER,       [COST_DP_REDUCE] = PRICE_REDUCE,
+    [COST_OPTIMIZER] = PRICE_OPTIMIZER, [COST_OVERHEAD] = PRICE_OVERHEAD};
+const char *described_term_name(enum cost_term t) { return price_term_names[price_of[t]]; }
+
+int64_t described_trial(const struct layout *l, int64_t gbs, int64_t scale_down,
+                        struct layout *out)
+{
+    struct layout trial = *l;
+    if (scale_down == 0 || l->dp <= scale_down) {
+        *out = trial;
+        return gbs;
+    }
+    int64_t by = l->dp / scale_down;
+    if (l->dp % scale_down || gbs % by || (l->fsdp && l->fsdp < scale_down && scale_down % l->fsdp))
+        return 0;
+    trial.dp = scale_down;
+    if (trial.fsdp >= scale_down)
+        trial.fsdp = 0;
+    *out = trial;
+    return gbs / by;
+}
+
+/* ---- opening ---- */
+
+static int ranks_check(struct described *d, struct err *err)
+{
+    for (size_t i = 0; i < d->spec.n_ranks; i++) {
+        int rc = planner_gpus(d->planner, d->spec.ranks[i], err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+struct described *described_new(const struct described_spec *spec, struct err *err)
+{
+    struct described *d = calloc(1, sizeof *d);
+    if (!d) {
+        err_set(err, ERR_NOMEM, "out of memory for a plan");
+        return NULL;
+    }
+    d->spec = *spec;
+    const struct plan_ask ask = {.loaded = spec->model, .cluster = spec->cluster,
+                                 .stack = spec->stack, .seq = spec->seq, .gbs = spec->gbs,
+                                 .dtype = spec->dtype, .fits = 0.5};
+    d->planner = planner_new(&ask, err);
+    if (!d->planner || ranks_check(d, err) < 0) {
+        described_free(d);
+        return NULL;
+    }
+    return d;
+}
+
+void described_free(struct described *d)
+{
+    if (d)
+        planner_free(d->planner);
+    free(d);
+}
+
+const struct cluster *described_cluster(const struct described *d) { return &d->planner->cluster; }
+
+const char *described_constants(const struct described *d) { return d->planner->constants.name; }
+
+double described_limit_bytes(const struct described *d) { return planner_limit_bytes(d->planner); }
+
+/* ---- which layouts ---- */
+
+/* Says whether a trial of the layout can be run. */
+static bool can_be_tried(const struct described *d, const struct layout *l)
+{
+    struct layout trial;
+    struct err ignored;
+    int64_t gbs = described_trial(l, d->spec.gbs, d->spec.scale_down, &trial);
+    return gbs > 0 && planner_gpus(d->planner, layout_world(&trial), &ignored) == 0 &&
+           layout_broken_rule(&trial, d->spec.model, d->spec.seq, gbs,
+                                         layout_world(&trial)) < 0;
+}
+
+static void space_add(struct space *s, const struct layout *l)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (layout_equal(&s->items[i], l))
+            return;
+    s->items[s->n++] = *l;
+}
+
+/* Counts what each rule excluded, under the rule's own class. */
+static void excluded_count(struct space *s, const struct stream_found *f)
+{
+    for (int rule = 0; rule < layout_rule_count() && rule < SPACE_CLASSES; rule++) {
+        struct space_excluded *e = &s->excluded[rule];
+        e->rule = layout_rule_name(rule), e->sentence = layout_rule_sentence(rule);
+        e->count += f->excluded[rule];
+        s->visited += f->excluded[rule];
+    }
+    s->visited += f->legal;
+}
+
+/* Leaves the classes that excluded something. */
+static void excluded_close(struct space *s)
+{
+    for (int rule = 0; rule < SPACE_CLASSES; rule++)
+        if (s->excluded[rule].count > 0)
+            s->excluded[s->n_excluded++] = s->excluded[rule];
+}
+
+/* Adds the fastest layouts on some number of ranks. */
+static int fastest_add(const struct described *d, int64_t ranks, struct stream_found *found,
+                       struct space *s, struct err *err)
+{
+    int rc = planner_gpus(d->planner, ranks, err);
+    if (rc < 0)
+        return rc;
+    if ((rc = planner_search(d->planner, EACH, found, err)) < 0)
+        return rc;
+    excluded_count(s, found);
+    for (size_t i = 0; i < found->n; i++)
+        if (can_be_tried(d, &found->items[i].layout))
+            space_add(s, &found->items[i].layout);
+    return 0;
+}
+
+/* Adds a layout of the caller's to those that are looked at where it is legal. */
+static void always_add(const struct described *d, const struct layout *l, struct space *s)
+{
+    int64_t world = layout_world(l);
+    for (size_t i = 0; i < d->spec.n_ranks; i++)
+        if (world == d->spec.ranks[i] && can_be_tried(d, l) &&
+            layout_broken_rule(l, d->spec.model, d->spec.seq, d->spec.gbs, world) < 0)
+            space_add(s, l);
+}
+
+int described_space(const struct described *d, const struct layout *always, size_t n,
+                    struct space *out, struct err *err)
+{
+    struct space s = {.room = n + d->spec.n_ranks * EACH};
+    struct stream_found *found = malloc(sizeof *found);
+    int rc = 0;
+    s.items = calloc(s.room, sizeof *s.items);
+    if (!found || !s.items)
+        rc = err_set(err, ERR_NOMEM, "out of memory for a search of layouts");
+    for (size_t i = 0; i < n && rc == 0; i++)
+        always_add(d, &always[i], &s);
+    for (size_t i = 0; i < d->spec.n_ranks && rc == 0; i++)
+        rc = fastest_add(d, d->spec.ranks[i], found, &s, err);
+    free(found);
+    excluded_close(&s);
+    if (rc < 0)
+        space_release(&s);
+    else
+        *out = s;
+    return rc;
+}
+
+/* ---- predictions ---- */
+
+static int terms_of(struct planner *p, const struct layout *l, int64_t gbs,
+                    double terms[COST_TERMS], double *bytes, struct err *err)
+{
+    struct planned planned;
+    int rc;
+    planner_gbs(p, gbs);
+    if ((rc = planner_gpus(p, layout_world(l), err)) < 0)
+        return rc;
+    if ((rc = planner_predict(p, l, &planned, err)) < 0)
+        return rc;
+    for (int t = 0; t < COST_TERMS; t++)
+        terms[t] = planned.step.term[price_of[t]];
+    *bytes = planned.footprint.total;
+    return 0;
+}
+
+int described_predict(const struct described *d, const struct layout *l, struct described_item *out,
+                      struct err *err)
+{
+    struct described_item item;
+    struct layout trial;
+    int64_t gbs = described_trial(l, d->spec.gbs, d->spec.scale_down, &trial);
+    int rc;
+    if (gbs == 0)
+        return err_set(err, ERR_INPUT, "--scale-down %lld does not divide the dp=%lld of a layout "
+                       "and its samples: give another number",
+                       (long long)d->spec.scale_down, (long long)l->dp);
+    if ((rc = terms_of(d->planner, l, d->spec.gbs, item.terms, &item.bytes, err)) < 0)
+        return rc;
+    memcpy(item.trial_terms, item.terms, sizeof item.terms);
+    if (!layout_equal(l, &trial))
+        rc = terms_of(d->planner, &trial, gbs, item.trial_terms, &item.bytes, err);
+    planner_gbs(d->planner, d->spec.gbs);
+    if (rc == 0)
+        *out = item;
+    return rc;
+}

@@ -1,0 +1,112 @@
+/* Writes what a tuning records; base/events.def lists the fields. */
+#include <math.h>
+#include <stdio.h>
+
+#include "autotune/tune_priv.h"
+#include "base/clock.h"
+#include "base/events.h"
+
+int tune_event_started(struct tune *t, struct err *err)
+{
+    struct evlog_event e;
+    char seq[64];
+    snprintf(seq, sizeof seq, "%lldx%lldx%lld", (long long)t->conf.seq.t, (long long)t->conf.seq.h,
+             (long long)t->conf.seq.w);
+    event_begin(t->log, &e, tune_started);
+    event_text(&e, tune_started, model, t->conf.run->model.name);
+    event_text(&e, tune_started, extent, seq);
+    event_int(&e, tune_started, gbs, t->conf.run->stages[0].gbs);
+    event_text(&e, tune_started, device, t->device.name);
+    event_int(&e, tune_started, ranks, t->conf.ranks[t->conf.n_ranks - 1]);
+    event_text(&e, tune_started, dtype, dtype_names[t->conf.run->dtype]);
+    event_num(&e, tune_started, peak_flops, t->device.peak_flops[t->conf.run->dtype]);
+    event_text(&e, tune_started, peak_source, t->device.peak_source);
+    return evlog_commit(t->log, &e, true, err);
+}
+
+/* Adds the interval of a prediction, in which nine of ten measurements lie, and what that rests
+ * on. */
+static void event_interval(const struct tune *t, int64_t i, struct evlog_event *e)
+{
+    char constants[80];
+    double log_sd, predicted = search_predict_trial(&t->search, i, NULL, &log_sd);
+    event_num(e, trial_predicted, predicted_lo_s, predicted * exp(-SEARCH_Z90 * log_sd));
+    event_num(e, trial_predicted, predicted_hi_s, predicted * exp(SEARCH_Z90 * log_sd));
+    snprintf(constants, sizeof constants, "%s, fitted to %lld measurement%s",
+             t->described ? described_constants(t->described) : "the probe's",
+             (long long)t->search.fit.n, t->search.fit.n == 1 ? "" : "s");
+    event_text(e, trial_predicted, constants, constants);
+}
+
+int tune_event_predicted(struct tune *t, int64_t i, const struct plan *p, struct err *err)
+{
+    struct evlog_event e;
+    event_begin(t->log, &e, trial_predicted);
+    event_text(&e, trial_predicted, trial, t->trial);
+    layout_write(&p->layout, &e.out, EVENT_FIELD(trial_predicted, layout, TEXT));
+    event_num(&e, trial_predicted, predicted_step_s, p->predicted_step_s);
+    event_interval(t, i, &e);
+    event_num(&e, trial_predicted, predicted_at, p->predicted_at);
+    event_int(&e, trial_predicted, predicted_bytes, p->predicted_bytes);
+    json_obj_begin(&e.out, EVENT_FIELD(trial_predicted, terms, TREE));
+    for (int64_t k = 0; k < p->n_terms; k++)
+        json_put_num(&e.out, p->terms[k].name, p->terms[k].seconds);
+    json_obj_end(&e.out);
+    int rc = evlog_commit(t->log, &e, true, err);
+    if (rc < 0)
+        return rc;
+    event_begin(t->log, &e, trial_started);
+    event_text(&e, trial_started, trial, t->trial);
+    event_num(&e, trial_started, started_at, clock_wall_s());
+    return evlog_commit(t->log, &e, true, err);
+}
+
+/* Adds what steps were made of on GPUs. */
+static void event_activity(struct evlog_event *e, const struct trial_result *r)
+{
+    if (!(r->recorded_step_s > 0))
+        return;
+    event_num(e, trial_ended, recorded_step_s, r->recorded_step_s);
+    json_obj_begin(&e->out, EVENT_FIELD(trial_ended, class_s, TREE));
+    for (int c = 0; c < KERNEL_CLASSES; c++)
+        json_put_num(&e->out, kernel_class_names[c], r->class_s[c]);
+    json_put_num(&e->out, KERNEL_NONE_NAME, r->idle_s);
+    json_obj_end(&e->out);
+    event_num(e, trial_ended, exposed_comm_s, r->exposed_s);
+    event_num(e, trial_ended, hidden_comm_s, r->hidden_s);
+    event_num(e, trial_ended, hfu, r->hfu);
+    event_int(e, trial_ended, dropped, r->dropped);
+}
+
+int tune_event_trial_ended(struct tune *t, const struct plan *p, const struct trial_result *r,
+                             bool disturbed, struct err *err)
+{
+    struct evlog_event e;
+    int64_t world = layout_world(&p->layout);
+    bool ok = r->state == TRIAL_OK;
+    event_begin(t->log, &e, trial_ended);
+    event_text(&e, trial_ended, trial, t->trial);
+    event_text(&e, trial_ended, state, trial_state_names[r->state]);
+    event_text(&e, trial_ended, cause, r->cause);
+    event_text(&e, trial_ended, node, r->node[0] ? r->node : NULL);
+    event_num(&e, trial_ended, measured_step_s, ok ? r->step_s : NAN);
+    event_num(&e, trial_ended, tokens, r->tokens);
+    event_num(&e, trial_ended, model_flops, r->model_flops);
+    event_num(&e, trial_ended, peak_flops, p->peak_flops * (double)world);
+    event_num(&e, trial_ended, mfu, ok ? r->mfu : NAN);
+    event_int(&e, trial_ended, peak_bytes, r->peak_bytes);
+    event_int(&e, trial_ended, steps, r->steps);
+    event_bool(&e, trial_ended, disturbed, disturbed);
+    event_int(&e, trial_ended, gpus, world);
+    event_activity(&e, r);
+    return evlog_commit(t->log, &e, true, err);
+}
+
+int tune_event_ended(struct tune *t, struct err *err)
+{
+    struct evlog_event e;
+    event_begin(t->log, &e, tune_ended);
+    event_text(&e, tune_ended, winner, t->search.best >= 0 ? t->trial_ids[t->search.best] : NULL);
+    event_text(&e, tune_ended, reason, t->search.stop_reason);
+    return evlog_commit(t->log, &e, true, err);
+}

@@ -1,0 +1,16 @@
+/* tune_show: what `reel tune` found, as text and as JSON (`reel.tune/1`). */
+#ifndef LAUNCHER_CMD_TUNE_SHOW_H
+#define LAUNCHER_CMD_TUNE_SHOW_H
+
+#include "autotune/tune.h"
+
+/* What is shown: the winner's plan and the file it went to; winner NULL: a dry run. */
+struct tune_answer {
+    const struct tune *tune;
+    const struct plan *winner;
+    const char *path;
+};
+int tune_text(const struct tune_answer *a, struct str *out, struct err *err);
+int tune_json(const struct tune_answer *a, struct str *out, struct err *err);
+
+#endif

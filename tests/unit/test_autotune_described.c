@@ -1,0 +1,123 @@
+/* Predictions for a cluster that is described: which layouts are looked at, and trials that are
+ * smaller than they are. */
+#include "test_profiles.h"
+
+#include <math.h>
+
+#include "autotune/described.h"
+
+static const int64_t ranks[] = {64};
+
+static struct described_spec spec_of(const struct model *m, int64_t scale_down)
+{
+    return (struct described_spec){.cluster = "dgx-h100",
+                                   .stack = "megatron",
+                                   .model = m,
+                                   .seq = {1, 128, 128},
+                                   .gbs = 128,
+                                   .dtype = DTYPE_BF16,
+                                   .ranks = ranks,
+                                   .n_ranks = 1,
+                                   .scale_down = scale_down};
+}
+
+static void trials(void **state)
+{
+    static const struct {
+        const char *layout;
+        int64_t gbs, scale_down;
+        const char *trial; /* NULL: none can be run */
+        int64_t trial_gbs;
+    } rows[] = {
+        {"tp=2,dp=8,mbs=2", 64, 0, "tp=2,dp=8,mbs=2", 64},
+        {"tp=2,dp=8,mbs=2", 64, 2, "tp=2,dp=2,mbs=2", 16},
+        {"tp=2,dp=2", 64, 4, "tp=2,dp=2", 64},
+        {"dp=8,zero=3", 8, 1, "dp=1,zero=3", 1},
+        {"dp=8,zero=3,fsdp=4", 64, 4, "dp=4,zero=3", 32},
+        {"dp=8,zero=3,fsdp=2", 64, 4, "dp=4,zero=3,fsdp=2", 32},
+        {"dp=8,zero=3,fsdp=4", 64, 2, "dp=2,zero=3", 16},
+        {"dp=6", 64, 4, NULL, 0},
+        {"dp=8", 10, 2, NULL, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct layout l, trial, wanted;
+        struct err err;
+        assert_ok(layout_parse(rows[i].layout, &l, &err), &err);
+        int64_t gbs = described_trial(&l, rows[i].gbs, rows[i].scale_down, &trial);
+        if (gbs != rows[i].trial_gbs)
+            fail_msg("row %zu: %lld samples", i, (long long)gbs);
+        if (!rows[i].trial)
+            continue;
+        assert_ok(layout_parse(rows[i].trial, &wanted, &err), &err);
+        if (!layout_equal(&trial, &wanted))
+            fail_msg("row %zu: another trial", i);
+    }
+}
+
+static void looked_at(void **state)
+{
+    struct layout always[2] = {layout_default(), layout_default()};
+    struct space space;
+    struct model m;
+    struct err err;
+    (void)state;
+    always[0].dp = 64, always[1].dp = 63;
+    assert_ok(model_load("dit-7b", &m, &err), &err);
+    struct described_spec spec = spec_of(&m, 0);
+    struct described *d = described_new(&spec, &err);
+    assert_non_null(d);
+    assert_ok(described_space(d, always, 2, &space, &err), &err);
+    assert_true(space.n > 100 && space.visited > (int64_t)space.n);
+    assert_true(layout_equal(&space.items[0], &always[0])); /* and none of 63 ranks */
+    double before = 0;
+    for (size_t i = 1; i < space.n; i++) {
+        struct described_item item;
+        double sum = 0;
+        assert_int_equal(layout_world(&space.items[i]), 64);
+        assert_ok(described_predict(d, &space.items[i], &item, &err), &err);
+        for (int t = 0; t < COST_TERMS; t++)
+            sum += item.terms[t];
+        assert_true(sum >= before * (1 - 1e-9) && item.bytes <= described_limit_bytes(d));
+        assert_memory_equal(item.terms, item.trial_terms, sizeof item.terms);
+        before = sum;
+    }
+    space_release(&space);
+    described_free(d);
+}
+
+/* A smaller trial does the same work on each rank; what its fewer replicas lack is what they send
+ * each other and what they share. */
+static void smaller(void **state)
+{
+    static const enum cost_term same[] = {COST_GEMM, COST_ATTENTION, COST_ELEMENTWISE, COST_INPUTS,
+                                          COST_RECOMPUTE, COST_TP, COST_PP};
+    struct described_item item;
+    struct layout l;
+    struct model m;
+    struct err err;
+    (void)state;
+    assert_ok(model_load("dit-7b", &m, &err), &err);
+    assert_ok(layout_parse("tp=4,sp=1,pp=2,dp=8,zero=1", &l, &err), &err);
+    struct described_spec spec = spec_of(&m, 2);
+    struct described *d = described_new(&spec, &err);
+    assert_non_null(d);
+    assert_ok(described_predict(d, &l, &item, &err), &err);
+    for (size_t k = 0; k < ARRAY_LEN(same); k++)
+        if (fabs(item.terms[same[k]] - item.trial_terms[same[k]]) > 1e-9 * item.terms[same[k]])
+            fail_msg("%s is not the same", described_term_name(same[k]));
+    assert_true(item.terms[COST_DP_REDUCE] > item.trial_terms[COST_DP_REDUCE]);
+    assert_true(item.terms[COST_CONTENTION] > item.trial_terms[COST_CONTENTION]);
+    assert_true(item.terms[COST_OPTIMIZER] < item.trial_terms[COST_OPTIMIZER]);
+    l.dp = 3;
+    assert_int_equal(described_predict(d, &l, &item, &err), ERR_INPUT);
+    assert_non_null(strstr(err.text, "--scale-down 2 does not divide"));
+    described_free(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(trials), cmocka_unit_test(looked_at),
+                                       cmocka_unit_test(smaller)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
