@@ -11,7 +11,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <ucontext.h>
+#include <utility>
 #include <vector>
 
 #include "cuda_runtime.h"
@@ -36,7 +38,8 @@ struct fiber {
     ucontext_t start;
     bool begun;
     int thread; /* that runs on it, or runs next */
-    std::vector<char> stack;
+    /* not cleared: a thread touches the upper end alone */
+    std::unique_ptr<char[]> stack{new char[STACK_BYTES]};
 };
 
 struct thread {
@@ -44,12 +47,16 @@ struct thread {
     enum { RUNS, AT_BLOCK, AT_WARP, ENDED } state;
 };
 
+struct warp {
+    int n, ready[SHIM_WARP]; /* its threads that may go on */
+};
+
 struct block {
     void (*body)(void *);
     void *args;
     int threads, current, ended, at_block;
     std::vector<thread> all;
-    std::vector<std::vector<int>> ready; /* of each warp, the threads that may go on */
+    std::vector<warp> warps;
     int n_ready;
     std::vector<int> at_warp;
     std::vector<fiber *> idle;
@@ -79,33 +86,34 @@ uint64_t draw()
 
 void ready_add(int t)
 {
-    b.ready[(size_t)t / SHIM_WARP].push_back(t);
+    warp &w = b.warps[(size_t)t / SHIM_WARP];
+    w.ready[w.n++] = t;
     b.n_ready++;
 }
 
 /* Returns the warp whose thread goes on: without a seed the first, else the favourite if one of its
  * threads is ready, or now and then another, which is drawn. So a warp runs far ahead of the others,
  * as none does when each thread has the same chance. */
-size_t warp_choose()
+warp &warp_choose(uint64_t drawn)
 {
-    size_t n = b.ready.size(), w = 0;
-    if (b.seed && draw() % TAKES_OF_FAVOURITE && !b.ready[b.favourite].empty())
-        return b.favourite;
-    for (w = b.seed ? draw() % n : 0; b.ready[w % n].empty(); w++)
+    size_t n = b.warps.size(), w = 0;
+    if (b.seed && drawn % TAKES_OF_FAVOURITE && b.warps[b.favourite].n)
+        return b.warps[b.favourite];
+    for (w = b.seed ? draw() % n : 0; !b.warps[w % n].n; w++)
         ;
-    return b.favourite = w % n;
+    return b.warps[b.favourite = w % n];
 }
 
-/* Takes a thread that may go on: the first in their order, or one that the seed draws. */
+/* Takes a thread that may go on: the first in their order, or one that the seed draws. This is half
+ * of what a switch costs: one draw has both choices, in its lower and its upper bits. */
 int ready_take()
 {
-    std::vector<int> &of = b.ready[warp_choose()];
+    uint64_t drawn = b.seed ? draw() : 0;
+    warp &w = warp_choose(drawn);
     if (b.seed)
-        std::swap(of[draw() % of.size()], of.back());
-    int t = of.back();
-    of.pop_back();
+        std::swap(w.ready[(drawn >> 32) * (uint64_t)w.n >> 32], w.ready[w.n - 1]);
     b.n_ready--;
-    return t;
+    return w.ready[--w.n];
 }
 
 /* Takes the next thread, or gives -1 when all have ended. */
@@ -136,8 +144,8 @@ void leave_for(const fiber *to)
         pthread_attr_destroy(&attr);
         own_bottom = at;
     }
-    __sanitizer_start_switch_fiber(nullptr, to ? to->stack.data() : own_bottom,
-                                   to ? to->stack.size() : own_size);
+    __sanitizer_start_switch_fiber(nullptr, to ? to->stack.get() : own_bottom,
+                                   to ? (size_t)STACK_BYTES : own_size);
 #else
     (void)to;
 #endif
@@ -158,8 +166,8 @@ void arrived()
     f->begun = true;
     b.starting = f;
     getcontext(&f->start);
-    f->start.uc_stack.ss_sp = f->stack.data();
-    f->start.uc_stack.ss_size = f->stack.size();
+    f->start.uc_stack.ss_sp = f->stack.get();
+    f->start.uc_stack.ss_size = STACK_BYTES;
     f->start.uc_link = nullptr;
     makecontext(&f->start, fiber_main, 0);
     setcontext(&f->start);
@@ -168,11 +176,8 @@ void arrived()
 
 fiber *idle_take()
 {
-    if (b.idle.empty()) {
-        fiber *f = new fiber(); /* kept from launch to launch */
-        f->stack.resize(STACK_BYTES);
-        return f;
-    }
+    if (b.idle.empty())
+        return new fiber(); /* kept from launch to launch */
     fiber *f = b.idle.back();
     b.idle.pop_back();
     return f;
@@ -237,8 +242,8 @@ void block_begin()
 {
     b.ended = b.at_block = 0;
     b.n_ready = 0;
-    for (std::vector<int> &of : b.ready)
-        of.clear();
+    for (warp &w : b.warps)
+        w.n = 0;
     for (int t = b.threads; t-- > 0;) {
         b.all[t] = {nullptr, thread::RUNS};
         ready_add(t);
@@ -297,7 +302,7 @@ JUMPS void shim_run(const shim_grid *g, void (*body)(void *), void *args)
         b.seed = b.state = shim_seed();
     b.all.resize(g->threads);
     b.at_warp.resize((g->threads + SHIM_WARP - 1) / SHIM_WARP);
-    b.ready.resize(b.at_warp.size());
+    b.warps.resize(b.at_warp.size());
     b.favourite = 0;
     gridDim = dim3(g->blocks);
     blockDim = dim3(g->threads);
