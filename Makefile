@@ -528,13 +528,13 @@ check: ## install what the tests need, build, run every ordinary test and the li
 check-quick: tests ## a part of check for while one works: unit programs and fast scripts
 	@tests/run --build $(B) --quick $(T)
 
-check-slow: tests ## the long proofs: 310 kills of a training, 300 seeds of shots, 400 killed
+check-slow: tests ## the long proofs: 410 kills of a training, 300 seeds of shots, 400 killed
 ## submitters, 200 simulated clusters, every legal layout, memory of larger models, eight clips
 ## learnt by heart, MPICH where it is installed
 	@KILLS=100 SHOT_SEEDS=300 REEL_TEST_KILLS=400 TEST_TIMEOUT=3000 \
-	  tests/run --long --build $(B) 't6100-resume\|curator_shots\|sched'
+	  tests/run --long --build $(B) 't61[01]0-resume\|curator_shots\|sched'
 	@RANKS=all RESUMES=all LAYOUTS=covering MEMORY=all TEST_TIMEOUT=10000 \
-	  tests/run --long --build $(B) 't6010\|t6040\|t6050-traffic\|t6060\|t6120-resume'
+	  tests/run --long --build $(B) 't6010\|t6020\|t6040\|t6060\|t6050-traffic\|t6120-resume'
 	@SEEDS=10 LAYOUTS=all FAR_UNITS="stages layouts dit" TEST_TIMEOUT=3000 tests/run --long --build $(B) t6070
 	@WORLDS=200 tests/run --long --build $(B) autotune_worlds
 	@CLASSES=all tests/run --long --build $(B) t6310
