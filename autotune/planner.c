@@ -41,6 +41,10 @@ static int cluster_open(struct planner *p, struct err *err)
 static int device_check(const struct planner *p, struct err *err)
 {
     const struct device *d = &p->cluster.device;
+    if (p->ask.dtype == DTYPE_FP8 && !(d->peak_flops[DTYPE_FP8] > 0))
+        return err_set(err, ERR_INPUT,
+                       "the device %s has no fp8: give --dtype bf16, or a cluster whose device has "
+                       "it", d->name);
     if (d->peak_flops[act_of(p)] > 0 && d->memory_bytes_per_s > 0)
         return 0;
     return err_set(err, ERR_INPUT,

@@ -23,7 +23,12 @@
  * The first: a stage's first forward needs those of the stages before it, and the first stage's
  * last backward those of the same. The second: until its first backward, which all forwards and the
  * later backwards precede, stage s does no more than pp - s forwards. The larger is the price; the
- * stage with the most work gives the other terms, and what is missing is the bubble.
+ * stage with the most work gives the other terms, and what is missing is the bubble. What a step
+ * does once is that of the stage which takes longest for it.
+ *
+ * A replay has as many events as the pipeline has chunks and micro-batches. Of very many
+ * micro-batches some pp · k fewer are replayed, and what the bound of all is above theirs is then
+ * added.
  *
  * State in parts. Gathers of weights hide under the compute of their unit (gather_hidden of it),
  * scattered gradients too; what a step reduces once hides under reduce_hidden of the last
@@ -38,6 +43,8 @@
 #include "base/num.h"
 #include "profiles/schedule.h"
 
+enum { REPLAY_EVENTS = 1 << 16 };
+
 #define PRICE_NAME(id, name, what) name,
 const char *const price_term_names[PRICE_TERMS] = {PRICE_TERM_LIST(PRICE_NAME)};
 #undef PRICE_NAME
@@ -50,6 +57,7 @@ void price_machine(const struct cluster *cluster, const double v[CONSTANTS], enu
     memcpy(m.v, v, sizeof m.v);
     fp8 = fp8 && d->peak_flops[DTYPE_FP8] > 0;
     m.attention_flops = d->peak_flops[dtype];
+    m.peak_flops = d->peak_flops[fp8 ? DTYPE_FP8 : dtype];
     m.gemm_flops = fp8 ? d->peak_flops[DTYPE_FP8] * v[CONSTANT_FP8_SHARE]
                        : d->peak_flops[dtype] * v[CONSTANT_GEMM_SHARE];
     m.copy_bytes = d->memory_bytes_per_s * v[CONSTANT_COPY_SHARE];
@@ -125,6 +133,10 @@ static double gemm_seconds(const struct price_machine *m, const struct work_gemm
     return g->count * fmax(flops, bytes);
 }
 
+/* Returns what no product takes less than: constants were fitted on other shapes. */
+static double peak_seconds(const struct price_machine *m, const struct work_gemm *g)
+{ return g->count * 2 * g->m * g->n * g->k / m->peak_flops; }
+
 static double attention_seconds(const struct price_machine *m, enum stack_attention kind,
                                 const struct work_attention *a)
 {
@@ -172,7 +184,7 @@ static void part_price(const struct price_machine *m, const struct work *w,
     double slow = m->v[CONSTANT_COMPUTE];
     memset(p, 0, sizeof *p);
     for (int i = 0; i < part->n_gemms; i++)
-        p->gemm += slow * gemm_seconds(m, &part->gemms[i]);
+        p->gemm += fmax(slow * gemm_seconds(m, &part->gemms[i]), peak_seconds(m, &part->gemms[i]));
     for (int i = 0; i < part->n_attentions; i++)
         p->attention += slow * attention_seconds(m, w->stack->attention, &part->attentions[i]);
     p->elementwise = slow *
@@ -328,11 +340,9 @@ static int classes_of(const struct price *p, const struct layout *l, const struc
 }
 
 /* Returns the greater of the two bounds that stand at the top of this file. */
-static double pipeline_bound(const struct work *w, const struct layout *l,
-                             const struct stage_class *c, int n)
+static double pipeline_bound(double m, const struct layout *l, const struct stage_class *c, int n)
 {
-    double m = w->micro_batches, v = (double)l->vpp, pp = (double)l->pp, all = 0, before = 0,
-           most = 0;
+    double v = (double)l->vpp, pp = (double)l->pp, all = 0, before = 0, most = 0;
     for (int i = 0; i < n; i++)
         all += (double)(c[i].to - c[i].from) * (c[i].price.forward + c[i].price.backward);
     for (int i = 0; i < n; i++) {
@@ -410,11 +420,28 @@ static void once_terms(const struct price *p, const struct layout *l,
     out->hidden[PRICE_REDUCE] += hidden;
     out->term[PRICE_GATHER] += gather - hidden_gather;
     out->hidden[PRICE_GATHER] += hidden_gather;
-    out->term[PRICE_OPTIMIZER] = n *
+    out->term[PRICE_OPTIMIZER] += n *
                                  (2 * p->work->gradient_bytes +
                                   2 * (p->work->optimizer_bytes + p->work->ema_bytes) +
                                   p->work->weight_bytes) /
                                  g / p->machine->copy_bytes;
+}
+
+/* Finds the stage whose updates end last, when all have left the pipeline together. */
+static void slowest_once(const struct price *p, const struct layout *l,
+                         const struct state_seconds *st, const struct stage_class *c, int n,
+                         struct price_step *out)
+{
+    struct price_step best = {.seconds = -1};
+    for (int i = 0; i < n; i++) {
+        struct price_step one = {0};
+        once_terms(p, l, st, &c[i].price, &one);
+        one.seconds = one.term[PRICE_REDUCE] + one.term[PRICE_GATHER] + one.term[PRICE_OPTIMIZER];
+        if (one.seconds > best.seconds)
+            best = one;
+    }
+    for (int t = 0; t < PRICE_TERMS; t++)
+        out->term[t] += best.term[t], out->hidden[t] += best.hidden[t];
 }
 
 static void whole_terms(const struct price *p, const struct layout *l, struct price_step *out)
@@ -450,7 +477,7 @@ static void step_of(const struct price *p, const struct layout *l, const struct 
     if (l->pp > 1)
         out->term[PRICE_BUBBLE] =
             fmax(0, pipeline_s - p->work->micro_batches * (s->forward + s->backward));
-    once_terms(p, l, st, s, out);
+    slowest_once(p, l, st, c, n, out);
     whole_terms(p, l, out);
 }
 
@@ -460,7 +487,33 @@ void price_step(const struct price *p, const struct layout *l, struct price_step
     struct stage_class c[4];
     state_price(p, l, &st);
     int n = classes_of(p, l, &st, c);
-    step_of(p, l, &st, c, n, pipeline_bound(p->work, l, c, n), out);
+    step_of(p, l, &st, c, n, pipeline_bound(p->work->micro_batches, l, c, n), out);
+}
+
+/* Returns how many of m micro-batches are replayed: all, or as many less a multiple of pp as leave
+ * the replay short. */
+static int64_t replayed_batches(const struct layout *l, int64_t m)
+{
+    int64_t most = num_max_i64(REPLAY_EVENTS / (2 * l->pp * l->vpp), 4 * l->pp);
+    return m <= most ? m : m - num_ceil_div(m - most, l->pp) * l->pp;
+}
+
+/* Replays the schedule. Returns its seconds, or -1: out of memory. `cost` is room for two seconds a
+ * chunk. */
+static double pipeline_replay(const struct layout *l, int64_t m, const struct stage_class *c,
+                              int n, double *cost)
+{
+    int64_t chunks = l->pp * l->vpp, some = replayed_batches(l, m);
+    for (int i = 0; i < n; i++)
+        for (int64_t s = c[i].from; s < c[i].to; s++)
+            for (int64_t v = 0; v < l->vpp; v++) {
+                cost[v * l->pp + s] = c[i].price.forward / (double)l->vpp;
+                cost[chunks + v * l->pp + s] = c[i].price.backward / (double)l->vpp;
+            }
+    double s = schedule_replay(l->pp, l->vpp, some, cost, cost + chunks, 0);
+    if (s < 0 || some == m)
+        return s;
+    return s + pipeline_bound((double)m, l, c, n) - pipeline_bound((double)some, l, c, n);
 }
 
 int price_replay(const struct price *p, const struct layout *l, struct price_step *out,
@@ -475,14 +528,7 @@ int price_replay(const struct price *p, const struct layout *l, struct price_ste
                        (long long)chunks);
     state_price(p, l, &st);
     int n = classes_of(p, l, &st, c);
-    for (int i = 0; i < n; i++)
-        for (int64_t s = c[i].from; s < c[i].to; s++)
-            for (int64_t v = 0; v < l->vpp; v++) {
-                cost[v * l->pp + s] = c[i].price.forward / (double)l->vpp;
-                cost[chunks + v * l->pp + s] = c[i].price.backward / (double)l->vpp;
-            }
-    double s = schedule_replay(l->pp, l->vpp, (int64_t)p->work->micro_batches, cost, cost + chunks,
-                               0);
+    double s = pipeline_replay(l, (int64_t)p->work->micro_batches, c, n, cost);
     free(cost);
     if (s < 0)
         return err_set(err, ERR_NOMEM, "out of memory for the replay of a pipeline");

@@ -3,8 +3,8 @@
  * The account (profiles/work.h) says what is done; the machine (device, links, constants) how fast.
  * A grid and micro-batch size are priced once, part by part. A layout's step is then a sum over
  * parts: the busiest stage's compute and messages, the bubble around it, what sharding the state
- * adds, the update. What is hidden under other work is told apart and is not in the sum. The essay
- * with the formulas is at the top of price.c.
+ * adds, the slowest stage's update. What is hidden under other work is told apart and is not in the
+ * sum. The essay with the formulas is at the top of price.c.
  *
  *     struct price_machine machine;
  *     price_machine(&cluster, v, dtype, fp8, &machine);    // v: constants_resolve()'s
@@ -50,6 +50,7 @@ struct price_machine {
     const struct cluster *cluster; /* borrowed */
     double v[CONSTANTS];
     double gemm_flops, attention_flops; /* peaks, FLOP/s; of gemm's, the share is applied */
+    double peak_flops;             /* of products, whole */
     double copy_bytes;             /* bytes/s of elementwise work */
     double score_bytes;            /* bytes/s of the matrix of scores */
     double act_bytes;              /* of an activation */

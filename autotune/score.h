@@ -8,7 +8,9 @@
  * predicted). Rank is Spearman's within each sweep of SCORE_SWEEP measured rows or more. Regret is
  * the measured time of the first choice, or of the best of the first three, over the sweep's best.
  * For memory, a row is taken to fit where that is more likely than not. Trials are how many of a
- * sweep's rows are tried, in the order of score.c, until one within 1 % of the best is found.
+ * sweep's rows are tried, in the order of score.c, until one within 1 % of the best is found. One
+ * that fits with a probability of less than 0.02 is not tried, nor one that an earlier failure
+ * rules out.
  */
 #ifndef AUTOTUNE_SCORE_H
 #define AUTOTUNE_SCORE_H

@@ -28,8 +28,8 @@
  * virtual stages and ways to shard, keeps as many as are wanted: their replays give a time that
  * none of the best exceeds. The pass over the whole space keeps what has a bound of no more than
  * that, and replays it in the order of the bounds, until as many as are wanted are no slower than
- * the next bound. Should more than STREAM_ITEMS lie below that time, those of
- * the smallest bounds are replayed.
+ * the next bound. Whenever STREAM_ITEMS are kept, they are replayed so at once, and only the best
+ * stay: the time to beat falls, and none is lost.
  */
 #include "autotune/stream.h"
 
@@ -56,6 +56,11 @@ struct stream {
     int n_groups;
     struct work work;
     struct price price;
+    size_t most;       /* layouts that are wanted */
+    struct work replay_work;   /* of the layout that is replayed, while the walk goes on */
+    struct price replay_price;
+    int rc;            /* of a replay on the walk */
+    struct err err;
 };
 
 static const struct model *model_of(const struct stream *s) { return s->spec->work->model; }
@@ -101,9 +106,60 @@ static double worst_kept(const struct stream *s)
     return s->found->n < s->room ? s->cap : fmin(s->cap, s->found->items[s->room - 1].seconds);
 }
 
+/* ---- replays ---- */
+
+static int item_replay(struct stream *s, struct stream_item *item, struct err *err)
+{
+    struct price_step step;
+    work_build(s->spec->work, &item->layout, &s->replay_work);
+    price_parts(s->spec->machine, &s->replay_work, &s->replay_price);
+    int rc = price_replay(&s->replay_price, &item->layout, &step, err);
+    item->seconds = step.seconds;
+    s->found->replayed++;
+    return rc;
+}
+
+/* Moves item i, whose time has grown, to its place among the first i. */
+static void item_settle(struct stream_found *f, size_t i)
+{
+    struct stream_item item = f->items[i];
+    for (; i > 0 && f->items[i - 1].seconds > item.seconds; i--)
+        f->items[i] = f->items[i - 1];
+    f->items[i] = item;
+}
+
+/* Replays kept layouts until `most` of them are no slower than whatever was not replayed. */
+static int found_settle(struct stream *s, struct err *err)
+{
+    struct stream_found *f = s->found;
+    int rc;
+    for (size_t i = 0; i < f->n; i++) {
+        if (i >= s->most && f->items[s->most - 1].seconds <= f->items[i].seconds)
+            break;
+        if ((rc = item_replay(s, &f->items[i], err)) < 0)
+            return rc;
+        item_settle(f, i);
+    }
+    f->n = f->n < s->most ? f->n : s->most;
+    return 0;
+}
+
+/* Makes room, and lowers the time to beat. Equal times are ordered as they are met. */
+static void room_make(struct stream *s)
+{
+    if (s->rc == 0)
+        s->rc = found_settle(s, &s->err);
+    s->found->n = num_min_i64((int64_t)s->found->n, (int64_t)s->most);
+    s->cap = fmin(s->cap, s->found->items[s->most - 1].seconds * (1 + 1e-9));
+}
+
+/* ---- what is kept ---- */
+
 static void keep(struct stream *s, const struct layout *l, double seconds, double bytes)
 {
     struct stream_found *f = s->found;
+    if (f->n == STREAM_ITEMS && s->most < STREAM_ITEMS)
+        room_make(s);
     if (!(seconds < worst_kept(s)))
         return;
     size_t i = f->n < s->room ? f->n++ : s->room - 1;
@@ -432,51 +488,16 @@ static void space_meet(struct stream *s)
             }
 }
 
-/* ---- replays ---- */
-
-static int item_replay(struct stream *s, struct stream_item *item, struct err *err)
-{
-    struct price_step step;
-    parts_price(s, &item->layout);
-    int rc = price_replay(&s->price, &item->layout, &step, err);
-    item->seconds = step.seconds;
-    s->found->replayed++;
-    return rc;
-}
-
-/* Moves item i, whose time has grown, to its place among the first i. */
-static void item_settle(struct stream_found *f, size_t i)
-{
-    struct stream_item item = f->items[i];
-    for (; i > 0 && f->items[i - 1].seconds > item.seconds; i--)
-        f->items[i] = f->items[i - 1];
-    f->items[i] = item;
-}
-
-/* Replays kept layouts until `most` of them are no slower than whatever was not replayed. */
-static int found_settle(struct stream *s, size_t most, struct err *err)
-{
-    struct stream_found *f = s->found;
-    int rc;
-    for (size_t i = 0; i < f->n; i++) {
-        if (i >= most && f->items[most - 1].seconds <= f->items[i].seconds)
-            break;
-        if ((rc = item_replay(s, &f->items[i], err)) < 0)
-            return rc;
-        item_settle(f, i);
-    }
-    f->n = f->n < most ? f->n : most;
-    return 0;
-}
+/* ---- the search ---- */
 
 /* Finds a time that none of the `most` best exceeds; INFINITY where fewer were found. */
 static int cap_find(struct stream *s, size_t most, struct err *err)
 {
     struct stream_found *f = s->found;
     int rc;
-    s->room = most, s->cap = INFINITY, s->coarse = true;
+    s->room = s->most = most, s->cap = INFINITY, s->coarse = true;
     space_meet(s);
-    if ((rc = found_settle(s, most, err)) < 0)
+    if ((rc = found_settle(s, err)) < 0)
         return rc;
     if (f->n == most) /* equal ones are ordered as they are met */
         s->cap = f->items[most - 1].seconds * (1 + 1e-9);
@@ -492,7 +513,9 @@ static int search(struct stream *s, size_t most, struct err *err)
         return rc;
     s->room = STREAM_ITEMS;
     space_meet(s);
-    return found_settle(s, most, err);
+    if (s->rc < 0)
+        *err = s->err;
+    return s->rc < 0 ? s->rc : found_settle(s, err);
 }
 
 int stream_search(const struct stream_spec *spec, size_t most, struct stream_found *found,

@@ -177,7 +177,7 @@ static void memory_json(const struct explained *e, struct json_out *o)
     for (int i = 0; i < WORK_HELD; i++) {
         json_obj_begin(o, NULL);
         json_put_text(o, "name", work_held_names[i]);
-        json_put_num(o, "bytes", e->planned.footprint.bytes[i]);
+        json_put_int(o, "bytes", llround(e->planned.footprint.bytes[i]));
         json_obj_end(o);
     }
     json_arr_end(o);
@@ -219,7 +219,7 @@ static void against_json(const struct explanation *x, struct json_out *o)
     layout_write(&b->layout, o, "layout");
     json_put_num(o, "step_s", b->step.seconds);
     json_put_num(o, "loses_s", b->step.seconds - a->step.seconds);
-    json_put_num(o, "bytes", b->footprint.total);
+    json_put_int(o, "bytes", llround(b->footprint.total));
     json_put_num(o, "p_fits", b->p_fits);
     json_arr_begin(o, "terms");
     for (int t = 0; t < PRICE_TERMS; t++) {

@@ -51,7 +51,8 @@ const struct opt_cmd cmd_plan = {
     "All legal layouts are met; those that a faster one dominates are passed over and counted. A "
     "layout is ranked where it fits with the probability of --fits. The time is that of the "
     "pipeline's schedule, replayed; nine of ten steps are expected within its interval. Bytes are "
-    "those of the fullest GPU.\n\n"
+    "those of the fullest GPU; MFU is of the peak of the activations' type, which is bf16's "
+    "with --dtype fp8.\n\n"
     "What is predicted was fitted on published measurements, as docs/tune.md says. 'reel tune' "
     "measures where there is a machine."};
 

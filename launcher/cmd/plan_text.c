@@ -140,7 +140,7 @@ static void memory_json(const struct footprint *f, struct json_out *o)
     for (int i = 0; i < WORK_HELD; i++) {
         json_obj_begin(o, NULL);
         json_put_text(o, "name", work_held_names[i]);
-        json_put_num(o, "bytes", f->bytes[i]);
+        json_put_int(o, "bytes", llround(f->bytes[i]));
         json_obj_end(o);
     }
     json_arr_end(o);
@@ -155,7 +155,7 @@ static void item_json(const struct plan_answer *a, const struct planned *p, stru
     json_put_num(o, "hi_s", p->hi_s);
     json_put_num(o, "tokens_per_s_gpu", p->tokens_per_s_gpu);
     json_put_num(o, "mfu", p->mfu);
-    json_put_num(o, "bytes", p->footprint.total);
+    json_put_int(o, "bytes", llround(p->footprint.total));
     json_put_num(o, "p_fits", p->p_fits);
     if (a->tokens > 0) {
         json_put_num(o, "days", train_seconds(a, p) / 86400);

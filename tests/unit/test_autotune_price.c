@@ -284,6 +284,50 @@ static void fullest(void **state)
                  "two micro-batches of five layers");
 }
 
+/* A pipeline with a million micro-batches is priced at once: the busiest stage never waits long. */
+static void many_batches(void **state)
+{
+    struct fixture f;
+    struct layout l = layout_of("pp=4,vpp=2,dp=2");
+    struct price_step s;
+    struct err err;
+    (void)state;
+    fixture_open(&f, "megatron", "dgx-a100:2");
+    f.spec.gbs = 2000000;
+    struct price_step bound = price(&f, "pp=4,vpp=2,dp=2");
+    assert_ok(price_replay(&f.p, &l, &s, &err), &err);
+    assert_true(s.seconds >= bound.seconds * (1 - 1e-12));
+    assert_true(s.term[PRICE_BUBBLE] < 1e-3 * s.seconds);
+    struct price_step short1, short2; /* these are replayed whole; as many more add as much again */
+    f.spec.gbs = 2 * 2000;
+    price(&f, "pp=4,vpp=2,dp=2");
+    assert_ok(price_replay(&f.p, &l, &short1, &err), &err);
+    f.spec.gbs = 2 * 4000;
+    price(&f, "pp=4,vpp=2,dp=2");
+    assert_ok(price_replay(&f.p, &l, &short2, &err), &err);
+    f.spec.gbs = 2 * 6000;
+    price(&f, "pp=4,vpp=2,dp=2");
+    assert_ok(price_replay(&f.p, &l, &s, &err), &err);
+    assert_close(s.seconds, 2 * short2.seconds - short1.seconds, 1e-9, "six thousand");
+}
+
+/* Constants that were fitted elsewhere make no product faster than the device. */
+static void no_faster_than_peak(void **state)
+{
+    struct fixture f;
+    (void)state;
+    fixture_open(&f, "megatron", "dgx-a100:2");
+    double flops = 0;
+    f.v[CONSTANT_COMPUTE] = 0.1;
+    struct price_step s = price(&f, "dp=8");
+    for (int part = WORK_LAYER_FORWARD; part <= WORK_LAYER_BACKWARD; part++)
+        for (int i = 0; i < f.w.parts[part].n_gemms; i++) {
+            const struct work_gemm *g = &f.w.parts[part].gemms[i];
+            flops += 10 * g->count * 2 * g->m * g->n * g->k * f.w.micro_batches;
+        }
+    assert_true(flops > 0 && s.term[PRICE_GEMM] >= flops / f.c.device.peak_flops[DTYPE_BF16]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -292,7 +336,8 @@ int main(void)
         cmocka_unit_test(terms_add_up), cmocka_unit_test(bound),
         cmocka_unit_test(faster_is_not_slower), cmocka_unit_test(footprints),
         cmocka_unit_test(fullest),      cmocka_unit_test(special_constants),
-        cmocka_unit_test(devices),
+        cmocka_unit_test(devices),      cmocka_unit_test(many_batches),
+        cmocka_unit_test(no_faster_than_peak),
     };
     return cmocka_run_group_tests_name("autotune_price", tests, NULL, NULL);
 }

@@ -118,6 +118,51 @@ static void prefix(void **state)
     planner_free(p);
 }
 
+static double predicted_s(const struct planner *p, const char *text)
+{
+    struct layout l;
+    struct planned one;
+    struct err err;
+    assert_ok(layout_parse(text, &l, &err), &err);
+    assert_ok(planner_predict(p, &l, &one, &err), &err);
+    return one.step.seconds;
+}
+
+/* Thousands of layouts have a bound below the best one's time: none of them is lost. */
+static void crowded(void **state)
+{
+    struct planner *p = planner_of("cosmos-7b", "dgx-h100", "megascale", "1x16x16", 64);
+    struct err err;
+    (void)state;
+    p->cluster.node.nic_bytes_per_s = 100e9;
+    assert_ok(planner_gpus(p, 32, &err), &err);
+    assert_ok(planner_search(p, 1, &found, &err), &err);
+    double best = found.items[0].seconds;
+    assert_true(best <= predicted_s(p, "tp=2,pp=4,vpp=7,dp=4,zero=1,mbs=4"));
+    p->cluster.node.nic_bytes_per_s = 50e9;
+    assert_ok(planner_search(p, 1, &found, &err), &err);
+    assert_true(best <= found.items[0].seconds);
+    planner_free(p);
+}
+
+/* With less latency another stage is the busiest, and the step is no longer for that. */
+static void less_latency(void **state)
+{
+    struct planner *p = planner_of("llama-3-8b", "dgx-h100", "colossalai", "512", 64);
+    const char *text = "tp=2,pp=4,vpp=4,dp=16,zero=1,mbs=1";
+    struct err err;
+    (void)state;
+    assert_ok(planner_gpus(p, 128, &err), &err);
+    double before = INFINITY;
+    for (double latency = 20e-6; latency > 1e-6; latency *= 0.8) {
+        p->cluster.node.nic_latency_s = latency;
+        double s = predicted_s(p, text);
+        assert_true(s <= before);
+        before = s;
+    }
+    planner_free(p);
+}
+
 /* The fewest GPUs fit, and no smaller number that nodes divide. */
 static void least(void **state)
 {
@@ -165,6 +210,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(brute_force), cmocka_unit_test(prefix), cmocka_unit_test(least),
+        cmocka_unit_test(crowded), cmocka_unit_test(less_latency),
         cmocka_unit_test(predicted),
     };
     return cmocka_run_group_tests_name("autotune_stream", tests, NULL, NULL);
