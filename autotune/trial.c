@@ -7,12 +7,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "autotune/trial_other.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/pulse.h"
 #include "launcher/start/command.h"
 
-static const double POLL_S = 0.5, WORD_S = 3;
+static const double POLL_S = 0.5, LOOK_S = 0.05, WORD_S = 3;
 extern char **environ;
 
 enum {
@@ -86,6 +87,8 @@ enum trial_state trial_classify(const struct trial_end *end, const char *log_tai
         snprintf(cause, 256, "gave no sign of life for %.3g s", end->silent_s);
         return TRIAL_HANG;
     }
+    if (end->slow)
+        return TRIAL_OK;
     if (end->step.lost) {
         snprintf(cause, 256, "what watched it was killed");
         return TRIAL_FAILED;
@@ -109,7 +112,7 @@ static int files_save(const struct trial_conf *c, const struct run *run, const s
     if ((rc = file_mkdirs(c->dir, err)) < 0)
         return rc;
     snprintf(path, sizeof path, "%s/run.json", c->dir);
-    if ((rc = run_save(run, path, err)) < 0)
+    if (!c->other && (rc = run_save(run, path, err)) < 0)
         return rc;
     snprintf(path, sizeof path, "%s/plan.json", c->dir);
     return plan_save(plan, path, err);
@@ -118,12 +121,14 @@ static int files_save(const struct trial_conf *c, const struct run *run, const s
 static int command_make(const struct trial_conf *c, const struct plan *plan, struct arena *arena,
                         struct command *out, const char **log, struct err *err)
 {
+    *log = arena_printf(arena, "%s/log", c->dir);
+    if (c->other && *log)
+        return other_command(c->other, plan, c->steps, c->dir, arena, out, err);
     const char *run_json = arena_printf(arena, "%s/run.json", c->dir),
                *plan_json = arena_printf(arena, "%s/plan.json", c->dir);
     const char *steps = arena_printf(arena, "%lld", (long long)c->steps);
     const char *limit = arena_printf(arena, "%lld", (long long)c->limit_bytes);
     const char *give_up = arena_printf(arena, "%.9gs", c->give_up_s);
-    *log = arena_printf(arena, "%s/log", c->dir);
     if (!run_json || !plan_json || !steps || !limit || !give_up || !*log)
         return err_set(err, ERR_NOMEM, "out of memory");
     const char *args[20] = {
@@ -152,37 +157,52 @@ static int64_t kills_count(const struct trial_conf *c)
     return n;
 }
 
-/* Returns for how long the trial was seen to give no sign, if that is too long; else 0. */
-static double silence_of(const struct trial_conf *c, struct pulse *pulse)
+/* Returns for how long the trial was seen to give no sign, if that is too long; else 0. Ours writes
+ * them; those of another trainer are what it prints. */
+static double silence_of(const struct trial_conf *c, const struct other_log *log,
+                         struct pulse *pulse)
 {
     char path[LIMIT_PATH_BYTES];
     struct stat st;
     snprintf(path, sizeof path, "%s/pulse", c->dir);
-    bool began = stat(path, &st) == 0 && st.st_size > 0;
-    double quiet_s = pulse_look(pulse, clock_mono_s(), began ? (int64_t)st.st_size : 0);
+    int64_t signs = log                       ? other_log_bytes(log)
+                    : stat(path, &st) == 0 ? (int64_t)st.st_size
+                                           : 0;
+    bool began = log ? other_log_steps(log) > 0 : signs > 0;
+    double quiet_s = pulse_look(pulse, clock_mono_s(), signs);
     return quiet_s > (began ? c->quiet_s : c->start_s) ? quiet_s : 0;
 }
 
-/* Waits until the trial ends or hangs, or until we are asked to stop. */
-static int step_await(const struct trial_conf *c, struct sched_step *step, struct trial_end *end,
-                      struct err *err)
+/* Reads another trainer's log. Says whether it is slow enough to be ended. */
+static bool log_look(const struct trial_conf *c, struct other_log *log)
+{
+    if (log)
+        other_log_look(log, clock_mono_s());
+    return log && c->give_up_s > 0 && other_log_slower(log, c->give_up_s);
+}
+
+/* Waits until the trial ends, hangs or is too slow, or until we are asked to stop. */
+static int step_await(const struct trial_conf *c, struct sched_step *step, struct other_log *log,
+                      struct trial_end *end, struct err *err)
 {
     struct pulse pulse = {0};
     int rc;
     for (;;) {
-        if ((rc = sched_step_poll(step, POLL_S, &end->step, err)) < 0)
+        if ((rc = sched_step_poll(step, log ? LOOK_S : POLL_S, &end->step, err)) < 0)
             return rc;
+        if ((end->slow = log_look(c, log)))
+            return 0;
         if (end->step.ended || end->step.node_lost[0])
             return 0;
         if (c->stop && *c->stop)
             return err_set(err, ERR_TEMP, "asked to stop in the middle of a trial");
-        if ((end->silent_s = silence_of(c, &pulse)) > 0)
+        if ((end->silent_s = silence_of(c, log, &pulse)) > 0)
             return 0;
     }
 }
 
-static int step_run(const struct trial_conf *c, const struct plan *plan, struct trial_end *end,
-                    struct err *err)
+static int step_run(const struct trial_conf *c, const struct plan *plan, struct other_log *log,
+                    struct trial_end *end, struct err *err)
 {
     struct arena arena = {0};
     struct command command;
@@ -194,12 +214,13 @@ static int step_run(const struct trial_conf *c, const struct plan *plan, struct 
         goto out;
     spec.argv = command.argv;
     spec.env = command.env;
-    spec.ranks = (int)layout_world(&plan->layout);
-    command_groups(&plan->layout, spec.groups);
+    spec.ranks = log ? 1 : (int)layout_world(&plan->layout); /* another's command starts them */
+    if (!log)
+        command_groups(&plan->layout, spec.groups);
     spec.cores = (int)c->cores;
     if ((rc = sched_step_start(c->sched, &spec, &step, err)) < 0)
         goto out;
-    rc = step_await(c, step, end, err);
+    rc = step_await(c, step, log, end, err);
     end->oom_killed = kills_count(c) > kills;
 out:
     sched_step_free(step);
@@ -280,27 +301,48 @@ static int word_wait(const struct trial_conf *c, const struct trial_end *end,
     return *c->stop ? err_set(err, ERR_TEMP, "asked to stop in the middle of a trial") : 0;
 }
 
+/* Takes what another trainer's log says, whole by now. */
+static void other_read(const struct trial_conf *c, struct other_log *log,
+                       const struct trial_end *end, struct trial_result *r)
+{
+    other_log_look(log, clock_mono_s());
+    if (r->state != TRIAL_OK)
+        other_log_judge(log, &r->state, r->cause, r->node);
+    else
+        other_log_report(log, r);
+    if (r->state == TRIAL_OK && end->slow)
+        snprintf(r->cause, sizeof r->cause, "ended early: each of %lld steps slower than %.4g s",
+                 (long long)r->steps - 1, c->give_up_s);
+}
+
 int trial_run(const struct trial_conf *conf, const struct run *run, const struct plan *plan,
               struct trial_result *out, struct err *err)
 {
     struct trial_end end = {0};
     struct trial_result r = {.mfu = NAN};
     struct str log = STR_INIT;
+    struct other_log *lines = NULL;
     int rc;
     if ((rc = files_save(conf, run, plan, err)) < 0)
         return rc;
-    if ((rc = step_run(conf, plan, &end, err)) < 0)
+    if (conf->other &&
+        (rc = other_log_new(conf->other, plan, conf->steps, conf->dir, &lines, err)) < 0)
         return rc;
+    if ((rc = step_run(conf, plan, lines, &end, err)) < 0)
+        goto out;
     if ((rc = log_tail_read(conf, &log, err)) < 0)
         goto out;
     const char *tail = log.len > LOG_TAIL_BYTES ? log.p + log.len - LOG_TAIL_BYTES : log.p;
     r.state = trial_classify(&end, tail ? tail : "", r.cause);
     snprintf(r.node, sizeof r.node, "%s", end.step.node_lost);
-    if (r.state == TRIAL_OK)
+    if (lines)
+        other_read(conf, lines, &end, &r);
+    else if (r.state == TRIAL_OK)
         report_read(conf, &r);
     rc = word_wait(conf, &end, r.state, err);
     *out = r;
 out:
+    other_log_free(lines);
     str_release(&log);
     return rc;
 }

@@ -22,6 +22,7 @@
 #include "profiles/plan.h"
 #include "profiles/run.h"
 
+struct trial_other;
 struct trial_conf {
     struct sched *sched;
     const char *bin_dir, *dir; /* the trial makes dir */
@@ -34,6 +35,8 @@ struct trial_conf {
     int64_t cores;             /* of the allocation, 0: all */
     const char *blas;          /* "own", "openblas" */
     const volatile sig_atomic_t *stop; /* not 0: end the trial, ERR_TEMP; may be NULL */
+    /* somebody else's trainer (trial_other.h); NULL: ours, and run may be NULL only with another */
+    const struct trial_other *other;
 };
 struct trial_result {
     enum trial_state state;
@@ -53,6 +56,7 @@ int trial_run(const struct trial_conf *conf, const struct run *run, const struct
 /* This is how a trial's step ended. */
 struct trial_end {
     struct sched_step_status step;
+    bool slow;       /* it was ended because its steps were */
     double silent_s; /* it was ended after so long without a sign of life; else 0 */
     bool oom_killed; /* the kernel killed processes for memory while it ran */
 };

@@ -27,6 +27,8 @@ const struct opt_note train_environment[] = {
     {"REEL_CUPTI_AFTER, REEL_CUPTI_FOR",
      "seconds after which that begins to record, and for so many (default: all of its life)",
      "train"},
+    {"REEL_CUPTI_WHILE",
+     "a file: that records while it is there"},
     {"REEL_CUPTI_FLOPS, REEL_CUPTI_PEAK",
      "FLOPs of a step on one GPU, and that one's FLOP/s, for an MFU there", "train"},
     {"OMPI_ALLOW_RUN_AS_ROOT, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",

@@ -257,7 +257,8 @@ static double number_read(const char *line, regmatch_t m)
     return n && (!*end || strcmp(end, ".") == 0) && isfinite(value) ? value : NAN;
 }
 
-static void found_read(const struct pattern *p, const char *line, double found[N_GROUPS], bool *any)
+static void found_read(const struct pattern *p, const char *line, double found[N_GROUPS],
+                       bool *any, bool *odd_loss)
 {
     regmatch_t m[MAX_PARENS + 1];
     if (regexec(&p->compiled, line, MAX_PARENS + 1, m, 0) != 0)
@@ -266,6 +267,7 @@ static void found_read(const struct pattern *p, const char *line, double found[N
         if (p->group[i] && m[i].rm_so >= 0) {
             found[p->group[i]] = number_read(line, m[i]);
             *any = true;
+            *odd_loss = *odd_loss || (p->group[i] == G_LOSS && isnan(found[G_LOSS]));
         }
 }
 
@@ -284,18 +286,18 @@ static int64_t steps_done(struct step_reader *r, const double found[N_GROUPS])
 bool step_reader_take(struct step_reader *r, char *line, size_t *n, struct step_line *out)
 {
     double found[N_GROUPS];
-    bool any = false;
+    bool any = false, odd_loss = false;
     *n = escapes_strip(line, *n);
     for (int g = 0; g < N_GROUPS; g++)
         found[g] = NAN;
     for (int i = 0; i < r->n; i++) {
-        found_read(&r->patterns[i], line, found, &any);
+        found_read(&r->patterns[i], line, found, &any, &odd_loss);
         if (!any && !step_reader_loss_follows(r))
             return false; /* the first pattern is the one that tells the step */
     }
     *out = (struct step_line){steps_done(r, found),
                               found[G_LOSS], found[G_GRAD_NORM], found[G_LR],
                               isnan(found[G_TIME_MS]) ? found[G_TIME_S] : 1e-3 * found[G_TIME_MS],
-                              found[G_TOKENS], found[G_TPS]};
+                              found[G_TOKENS], found[G_TPS], odd_loss};
     return any && (out->done >= 0 || !isnan(out->loss));
 }

@@ -26,6 +26,7 @@
 struct step_line {
     int64_t done; /* steps done; -1 the line tells none */
     double loss, grad_norm, lr, time_s, tokens, tps; /* of one step; NaN: not told, not finite */
+    bool loss_nonfinite; /* a loss is told, and is no finite number */
 };
 
 /* megatron, torchtitan, nemo, lightning, hf; ended by NULL */

@@ -7,14 +7,16 @@
  * and calls InitializeInjection (CUPTI documentation, "CUPTI injection"). By LD_PRELOAD the library
  * sets that variable itself, so that a process without CUDA is left alone. Recording begins there
  * and ends when the process exits, or REEL_CUPTI_FOR seconds after it has waited REEL_CUPTI_AFTER
- * seconds. Then activity-RANK.json stands in the folder. NVTX ranges
- * that the program names "step..." are its steps; without any, all that was recorded is one.
+ * seconds; or it goes on while there is the file that REEL_CUPTI_WHILE names. Then
+ * activity-RANK.json stands in the folder. NVTX ranges that the program names "step..." are its
+ * steps; without any, all that was recorded is one.
  *
  * It never ends the program it is in: what fails is one sentence on stderr. */
 #include <cupti.h>
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,10 +131,25 @@ static void sleep_s(double s)
         usleep((useconds_t)(s < 4000 ? s * 1e6 : 4e9));
 }
 
+/* Waits until a file is there, or is no longer. */
+static void file_await(const char *path, bool there)
+{
+    while ((access(path, F_OK) == 0) != there)
+        sleep_s(0.01);
+}
+
 /* Records a stretch of the program's life. */
 static void *stretch(void *unused)
 {
+    const char *file = getenv("REEL_CUPTI_WHILE");
     (void)unused;
+    if (file) {
+        file_await(file, true);
+        begin();
+        file_await(file, false);
+        at_end();
+        return NULL;
+    }
     sleep_s(seconds_of("REEL_CUPTI_AFTER"));
     begin();
     if (seconds_of("REEL_CUPTI_FOR") > 0) {
@@ -145,7 +162,8 @@ static void *stretch(void *unused)
 int InitializeInjection(void)
 {
     pthread_t thread;
-    if (seconds_of("REEL_CUPTI_AFTER") > 0 || seconds_of("REEL_CUPTI_FOR") > 0) {
+    if (getenv("REEL_CUPTI_WHILE") || seconds_of("REEL_CUPTI_AFTER") > 0 ||
+        seconds_of("REEL_CUPTI_FOR") > 0) {
         if (pthread_create(&thread, NULL, stretch, NULL) == 0)
             pthread_detach(thread);
         else

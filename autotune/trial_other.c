@@ -1,0 +1,428 @@
+#include "autotune/trial_other.h"
+
+#include <math.h>
+#include <regex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/num.h"
+#include "profiles/step_lines.h"
+
+extern char **environ;
+
+enum { RECORDED = 2, LINE_BYTES = 1 << 16, STEPS_MAX = 1024, RANKS_FILES = 4096 };
+
+/* ---- the command ---- */
+
+static int64_t steps_run(const struct trial_other *o, int64_t steps)
+{ return o->recorder ? steps + RECORDED : steps; }
+
+static size_t count(const char *const *list)
+{
+    size_t n = 0;
+    while (list[n])
+        n++;
+    return n;
+}
+
+/* Returns the word with the number of ranks in place of {ranks}. */
+static const char *word_of(const char *word, int64_t ranks, struct arena *arena)
+{
+    const char *at = strstr(word, "{ranks}");
+    return at ? arena_printf(arena, "%.*s%lld%s", (int)(at - word), word, (long long)ranks,
+                             at + strlen("{ranks}"))
+              : arena_strdup(arena, word);
+}
+
+/* Makes the environment: ours, and what the recorder heeds. */
+static int environment_make(const struct trial_other *o, const char *dir, struct arena *arena,
+                            const char ***out, struct err *err)
+{
+    size_t n = count((const char *const *)environ);
+    const char **env = arena_array(arena, n + 4, sizeof *env);
+    if (!env)
+        return err_set(err, ERR_NOMEM, "out of memory for a trial's environment");
+    memcpy(env, environ, n * sizeof *env);
+    if (o->recorder && !getenv("CUDA_INJECTION64_PATH")) {
+        env[n++] = arena_printf(arena, "CUDA_INJECTION64_PATH=%s", o->recorder);
+        env[n++] = arena_printf(arena, "REEL_CUPTI_DIR=%s", dir);
+        env[n++] = arena_printf(arena, "REEL_CUPTI_WHILE=%s/record", dir);
+    }
+    *out = env;
+    return 0;
+}
+
+int other_command(const struct trial_other *o, const struct plan *plan, int64_t steps,
+                  const char *dir, struct arena *arena, struct command *out, struct err *err)
+{
+    struct adapter_facts facts = {&plan->layout, o->model, plan->seq, plan->gbs,
+                                  steps_run(o, steps), dir};
+    const char **flags;
+    int rc;
+    if ((rc = adapter_words(o->adapter, &facts, true, arena, &flags, err)) < 0)
+        return rc;
+    size_t own = count(o->argv), more = count(flags);
+    const char **argv = arena_array(arena, own + more + 1, sizeof *argv);
+    for (size_t i = 0; argv && i < own; i++)
+        if (!(argv[i] = word_of(o->argv[i], layout_world(&plan->layout), arena)))
+            argv = NULL;
+    if (!argv)
+        return err_set(err, ERR_NOMEM, "out of memory for a trial's command");
+    memcpy(argv + own, flags, more * sizeof *argv);
+    if ((rc = environment_make(o, dir, arena, &out->env, err)) < 0)
+        return rc;
+    out->argv = argv;
+    return 0;
+}
+
+/* ---- the log ---- */
+
+struct other_log {
+    const struct trial_other *other;
+    char dir[LIMIT_PATH_BYTES];
+    double tokens; /* of a step */
+    int64_t ranks, steps;
+    FILE *file;
+    struct str line;
+    int64_t bytes;
+    struct step_reader *reader;
+    regex_t memory, timers[ADAPTER_TIMERS], oom_device[ADAPTER_PATTERNS],
+        oom_host[ADAPTER_PATTERNS];
+    int64_t n_memory, n_timers, n_oom_device, n_oom_host; /* that are compiled */
+    /* what was read */
+    int64_t n_steps, last_done;
+    double step_s[STEPS_MAX], last_at, peak_bytes;
+    double timer_s[ADAPTER_TIMERS];
+    int64_t timer_n[ADAPTER_TIMERS];
+    bool nonfinite, recording;
+    enum trial_state oom;   /* TRIAL_UNTRIED: no line says so */
+    char cause[256];        /* the line that says it, or the first that tells of an error */
+    char node[SCHED_ID_BYTES];
+};
+
+/* Compiles expressions that the adapter's reader has compiled before. */
+static int64_t compile(regex_t *out, const char *const *patterns, int64_t n, int flags)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (regcomp(&out[i], patterns[i], REG_EXTENDED | flags) != 0)
+            return i;
+    return n;
+}
+
+static int patterns_compile(struct other_log *l, struct err *err)
+{
+    const struct adapter *a = l->other->adapter;
+    const char *timers[ADAPTER_TIMERS];
+    for (int64_t i = 0; i < a->n_timers; i++)
+        timers[i] = a->timers[i].pattern;
+    int64_t memory = a->memory_pattern ? 1 : 0;
+    l->n_memory = compile(&l->memory, &a->memory_pattern, memory, 0);
+    l->n_timers = compile(l->timers, timers, a->n_timers, 0);
+    l->n_oom_device = compile(l->oom_device, a->oom_device, a->n_oom_device, REG_NOSUB);
+    l->n_oom_host = compile(l->oom_host, a->oom_host, a->n_oom_host, REG_NOSUB);
+    bool all = l->n_memory == memory && l->n_timers == a->n_timers &&
+               l->n_oom_device == a->n_oom_device && l->n_oom_host == a->n_oom_host;
+    return all ? 0 : err_set(err, ERR_NOMEM, "out of memory for an adapter's expressions");
+}
+
+int other_log_new(const struct trial_other *o, const struct plan *plan, int64_t steps,
+                  const char *dir, struct other_log **out, struct err *err)
+{
+    struct other_log *l = calloc(1, sizeof *l);
+    int rc;
+    if (!l)
+        return err_set(err, ERR_NOMEM, "out of memory for a trial's log");
+    l->other = o;
+    l->tokens = (double)plan->gbs * (double)seq_tokens(plan->seq);
+    l->ranks = layout_world(&plan->layout);
+    l->steps = steps;
+    l->last_done = -1;
+    l->last_at = NAN;
+    snprintf(l->dir, sizeof l->dir, "%s", dir);
+    if ((rc = step_reader_new(o->adapter->step_pattern, o->adapter->format, steps_run(o, steps),
+                              &l->reader, err)) < 0)
+        goto out;
+    if ((rc = patterns_compile(l, err)) < 0)
+        goto out;
+    *out = l;
+    l = NULL;
+out:
+    other_log_free(l);
+    return rc;
+}
+
+static void free_all(regex_t *list, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        regfree(&list[i]);
+}
+
+void other_log_free(struct other_log *l)
+{
+    if (!l)
+        return;
+    if (l->file)
+        fclose(l->file);
+    free_all(&l->memory, l->n_memory);
+    free_all(l->timers, l->n_timers);
+    free_all(l->oom_device, l->n_oom_device);
+    free_all(l->oom_host, l->n_oom_host);
+    step_reader_free(l->reader);
+    str_release(&l->line);
+    free(l);
+}
+
+/* ---- a line ---- */
+
+/* Returns the number of the expression's first group, NaN where the line has none. */
+static double group_read(const regex_t *pattern, const char *line)
+{
+    regmatch_t m[2];
+    char *end;
+    if (regexec(pattern, line, 2, m, 0) != 0 || m[1].rm_so < 0)
+        return NAN;
+    double value = strtod(line + m[1].rm_so, &end);
+    return end > line + m[1].rm_so && isfinite(value) ? value : NAN;
+}
+
+static bool any_matches(const regex_t *patterns, int64_t n, const char *line)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (regexec(&patterns[i], line, 0, NULL, 0) == 0)
+            return true;
+    return false;
+}
+
+/* Returns what a step took: what the line says, what its rate says, or else the time since the line
+ * before. */
+static double line_seconds(const struct other_log *l, const struct step_line *line, double now)
+{
+    if (!isnan(line->time_s))
+        return line->time_s;
+    if (line->tps > 0)
+        return l->tokens / line->tps / (double)l->ranks;
+    return (now - l->last_at) / (double)num_max_i64(1, line->done - l->last_done);
+}
+
+static void step_take(struct other_log *l, const struct step_line *line, double now)
+{
+    l->nonfinite = l->nonfinite || line->loss_nonfinite;
+    if (line->done < 0 || line->done <= l->last_done)
+        return;
+    if (l->n_steps < STEPS_MAX)
+        l->step_s[l->n_steps++] = line_seconds(l, line, now);
+    l->last_done = line->done, l->last_at = now;
+}
+
+/* Keeps the first line that tells of an error; one that tells of memory is better. */
+static void cause_take(struct other_log *l, const char *line)
+{
+    static const char lost[] = "Node failure on ";
+    const char *at = strstr(line, lost);
+    enum trial_state oom =
+        any_matches(l->oom_device, l->n_oom_device, line) ? TRIAL_OOM_DEVICE
+        : any_matches(l->oom_host, l->n_oom_host, line)   ? TRIAL_OOM_HOST
+                                                          : TRIAL_UNTRIED;
+    if (at && !l->node[0])
+        snprintf(l->node, sizeof l->node, "%.*s", (int)strcspn(at + strlen(lost), " ,."),
+                 at + strlen(lost));
+    if (oom != TRIAL_UNTRIED && l->oom == TRIAL_UNTRIED) {
+        l->oom = oom;
+        snprintf(l->cause, sizeof l->cause, "%s", line);
+    } else if (!l->cause[0] && (strstr(line, "Error:") || strstr(line, "error:"))) {
+        snprintf(l->cause, sizeof l->cause, "%s", line);
+    }
+}
+
+static void line_take(struct other_log *l, double now)
+{
+    struct step_line step;
+    size_t n = l->line.len;
+    if (n == 0 || l->line.failed)
+        return;
+    if (step_reader_take(l->reader, l->line.p, &n, &step))
+        step_take(l, &step, now);
+    double bytes = l->n_memory ? group_read(&l->memory, l->line.p) : NAN;
+    l->peak_bytes = fmax(l->peak_bytes, bytes * l->other->adapter->memory_unit_bytes);
+    for (int64_t i = 0; i < l->n_timers; i++) {
+        double t = group_read(&l->timers[i], l->line.p);
+        if (isnan(t) || l->n_steps < 2) /* the first step is not counted */
+            continue;
+        l->timer_s[i] += t * l->other->adapter->timers[i].unit_s;
+        l->timer_n[i]++;
+    }
+    cause_take(l, l->line.p);
+}
+
+/* Has the recorder record from the last measured step to the last one of all. */
+static void recorder_lead(struct other_log *l)
+{
+    char path[LIMIT_PATH_BYTES + 16];
+    bool wanted = l->other->recorder && l->last_done >= l->steps &&
+                  l->last_done < steps_run(l->other, l->steps);
+    if (wanted == l->recording)
+        return;
+    snprintf(path, sizeof path, "%s/record", l->dir);
+    if (wanted)
+        file_publish(path, "", 0, NULL);
+    else
+        unlink(path);
+    l->recording = wanted;
+}
+
+void other_log_look(struct other_log *l, double now)
+{
+    char path[LIMIT_PATH_BYTES + 16], block[8192];
+    size_t n;
+    snprintf(path, sizeof path, "%s/log", l->dir);
+    if (!l->file && !(l->file = fopen(path, "re")))
+        return;
+    while ((n = fread(block, 1, sizeof block, l->file)) > 0) {
+        l->bytes += (int64_t)n;
+        for (size_t i = 0; i < n; i++) {
+            bool ends = block[i] == '\n' || block[i] == '\r';
+            if (ends)
+                line_take(l, now);
+            if (ends)
+                str_clear(&l->line);
+            else if (l->line.len < LINE_BYTES && block[i])
+                str_addc(&l->line, block[i]);
+        }
+    }
+    clearerr(l->file);
+    recorder_lead(l);
+}
+
+/* ---- what it comes to ---- */
+
+int64_t other_log_bytes(const struct other_log *l) { return l->bytes; }
+int64_t other_log_steps(const struct other_log *l) { return l->n_steps; }
+
+/* Returns how many steps count: all but the first, and but those that were recorded. */
+static int64_t counted(const struct other_log *l)
+{
+    return num_max_i64(0, num_min_i64(l->n_steps, l->steps) - 1);
+}
+
+bool other_log_slower(const struct other_log *l, double than_s)
+{
+    int64_t n = counted(l);
+    for (int64_t i = 1; i <= n; i++)
+        if (l->step_s[i] <= than_s)
+            return false;
+    return n >= 2;
+}
+
+void other_log_judge(const struct other_log *l, enum trial_state *state, char cause[256],
+                     char node[SCHED_ID_BYTES])
+{
+    if (l->node[0]) {
+        *state = TRIAL_NODE;
+        snprintf(node, SCHED_ID_BYTES, "%s", l->node);
+        snprintf(cause, 256, "node %s was lost", l->node);
+    } else if (l->oom != TRIAL_UNTRIED) {
+        *state = l->oom;
+        snprintf(cause, 256, "%s", l->cause);
+    } else if (*state == TRIAL_FAILED && l->cause[0]) {
+        snprintf(cause, 256, "%s", l->cause);
+    }
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Takes what steps were made of from the trainer's own timers; nothing where it printed none. */
+static void timers_read(const struct other_log *l, struct trial_result *r)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < l->n_timers; i++) {
+        if (l->timer_n[i] == 0)
+            continue;
+        double s = l->timer_s[i] / (double)l->timer_n[i];
+        r->class_s[l->other->adapter->timers[i].class] += s;
+        sum += s;
+    }
+    if (sum > 0) {
+        r->recorded_step_s = fmax(r->step_s, sum);
+        r->idle_s = r->recorded_step_s - sum;
+        r->exposed_s = r->class_s[KERNEL_COMMUNICATION];
+        r->hfu = NAN;
+    }
+}
+
+/* Adds the shares of a recorded stretch that its classes have. Returns whether there is a file. */
+static bool activity_add(const struct other_log *l, int64_t rank, struct trial_result *r)
+{
+    char path[LIMIT_PATH_BYTES + 48];
+    struct json_doc doc = {0};
+    snprintf(path, sizeof path, "%s/activity-%lld.json", l->dir, (long long)rank);
+    if (json_load(path, &doc, NULL) < 0)
+        return false;
+    const cJSON *classes = json_member(doc.root, "class_s");
+    double whole_s = json_num(doc.root, "step_s", 0);
+    bool good = whole_s > 0;
+    for (int c = 0; good && c < KERNEL_CLASSES; c++)
+        r->class_s[c] += json_num(classes, kernel_class_names[c], 0) / whole_s;
+    if (good) {
+        r->idle_s += json_num(classes, KERNEL_NONE_NAME, 0) / whole_s;
+        r->exposed_s += json_num(doc.root, "exposed_s", 0) / whole_s;
+        r->hidden_s += json_num(doc.root, "hidden_s", 0) / whole_s;
+        r->dropped += json_int(doc.root, "dropped", 0);
+    }
+    json_release(&doc);
+    return good;
+}
+
+/* Takes what steps were made of from the recorder's files: the shares of a recorded stretch, of a
+ * step that was not recorded. */
+static void activity_read(const struct other_log *l, struct trial_result *r)
+{
+    int64_t n = 0;
+    for (int64_t rank = 0; rank < l->ranks && rank < RANKS_FILES; rank++)
+        n += activity_add(l, rank, r);
+    if (n == 0)
+        return;
+    double scale = r->step_s / (double)n;
+    for (int c = 0; c < KERNEL_CLASSES; c++)
+        r->class_s[c] *= scale;
+    r->idle_s *= scale, r->exposed_s *= scale, r->hidden_s *= scale;
+    r->recorded_step_s = r->step_s;
+    r->hfu = NAN;
+}
+
+void other_log_report(const struct other_log *l, struct trial_result *r)
+{
+    double sorted[STEPS_MAX];
+    int64_t n = counted(l);
+    r->steps = n + 1;
+    if (l->nonfinite) {
+        r->state = TRIAL_NONFINITE;
+        snprintf(r->cause, sizeof r->cause, "its loss was not finite");
+    } else if (n < 1) {
+        r->state = TRIAL_FAILED;
+        snprintf(r->cause, sizeof r->cause,
+                 "its log tells %lld steps by the adapter %s: 2 or more are needed",
+                 (long long)l->n_steps, l->other->adapter->name);
+    }
+    if (r->state != TRIAL_OK)
+        return;
+    memcpy(sorted, l->step_s + 1, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, ascending);
+    r->step_s = (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
+    r->min_step_s = sorted[0];
+    r->tokens = l->tokens;
+    r->model_flops = l->other->model_flops;
+    double peak = l->other->peak_flops * (double)l->ranks;
+    r->mfu = peak > 0 && r->model_flops > 0 ? r->model_flops / r->step_s / peak : NAN;
+    r->peak_bytes = (int64_t)l->peak_bytes;
+    if (l->other->recorder)
+        activity_read(l, r);
+    if (!(r->recorded_step_s > 0))
+        timers_read(l, r);
+}

@@ -1,0 +1,187 @@
+/* Trials of other people's trainers: stand-ins that print what Megatron-LM (core_r0.14), torchtitan
+ * (v0.2.0) and a script for the generic adapter print. */
+#include "test_profiles.h"
+
+#include <math.h>
+#include <sys/stat.h>
+
+#include "autotune/trial_other.h"
+#include "base/file.h"
+#include "scratch.h"
+
+struct trial_case {
+    const char *adapter, *script;
+    double give_up_s;
+    const char *recorder;
+};
+
+/* Runs the script, which finds the trial's folder in $d. */
+static struct trial_result trial_of(const struct trial_case *c, const char *dir)
+{
+    struct trial_result r = {0};
+    struct adapter *a;
+    struct model model;
+    struct sched *s;
+    struct err err;
+    struct str text = STR_INIT;
+    struct plan plan = {.layout = layout_default(), .seq = {1, 1, 8192}, .gbs = 8};
+    plan.layout.dp = 2, plan.layout.zero = 0;
+    str_addf(&text, "#!/bin/sh\nd=%s\n%s\n", dir, c->script);
+    assert_ok(file_mkdirs(dir, &err), &err);
+    assert_ok(file_publish(in_scratch("script"), text.p, text.len, &err), &err);
+    assert_int_equal(chmod(in_scratch("script"), 0755), 0);
+    assert_ok(model_load("llama-3-8b", &model, &err), &err);
+    assert_ok(adapter_load(c->adapter, &a, &err), &err);
+    assert_ok(sched_open("local", scratch, &s, &err), &err);
+    char script[512];
+    snprintf(script, sizeof script, "%s", in_scratch("script"));
+    const char *argv[] = {script, "--nproc={ranks}", "a'b c", NULL};
+    struct trial_other other = {.adapter = a, .argv = argv, .model = &model, .model_flops = 4e12,
+                                .peak_flops = 1e13, .recorder = c->recorder};
+    struct trial_conf conf = {.sched = s, .dir = dir, .steps = 4, .start_s = 60, .quiet_s = 60,
+                              .give_up_s = c->give_up_s, .blas = "own", .other = &other};
+    assert_ok(trial_run(&conf, NULL, &plan, &r, &err), &err);
+    sched_close(s);
+    adapter_free(a);
+    str_release(&text);
+    return r;
+}
+
+#define MEGATRON(step, ms)                                                                         \
+    " [2025-10-02 09:53:12] iteration        " step "/       4 | consumed samples:           32 "  \
+    "| elapsed time per iteration (ms): " ms " | throughput per GPU (TFLOP/s/GPU): 402.1 | "       \
+    "learning rate: 1.0E-05 | global batch size:     8 | lm loss: 1.189E+01 | loss scale: 1.0 | "  \
+    "grad norm: 8.2 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+#define TIMERS(forward)                                                                            \
+    "(min, max) time across ranks (ms):\n"                                                         \
+    "    forward-backward ...............................: (700.11, 702.90)\n"                     \
+    "    forward-compute ................................: (180.00, " forward ")\n"                \
+    "    backward-compute ...............................: (390.00, 400.00)\n"                     \
+    "    all-grads-sync .................................: (50.00, 90.00)\n"                       \
+    "    optimizer ......................................: (40.00, 50.00)\n"
+static const char megatron[] =
+    "cat << 'END'\n"
+    "using world size: 2, data-parallel size: 2, context-parallel size: 1\n"
+    "training ...\n" MEGATRON("1", "9000.0") TIMERS("8000.00")
+    "[Rank 1] (after 1 iterations) memory (MB) | allocated: 20000.0 | max allocated: 30000.0 | "
+    "reserved: 31000.0 | max reserved: 31000.0\n"
+    "[Rank 0] (after 1 iterations) memory (MB) | allocated: 20000.0 | max allocated: 30000.5 | "
+    "reserved: 32000.0 | max reserved: 32768.0\n" MEGATRON("2", "810.0") TIMERS("200.00")
+    MEGATRON("3", "800.0") TIMERS("200.00") MEGATRON("4", "830.0") TIMERS("200.00") "END\n";
+
+static void megatron_log(void **state)
+{
+    struct trial_case c = {"megatron", megatron, 0, NULL};
+    struct trial_result r = trial_of(&c, in_scratch("m"));
+    (void)state;
+    assert_int_equal(r.state, TRIAL_OK);
+    assert_int_equal(r.steps, 4);
+    assert_close(r.step_s, 0.81, 1e-12, "median without the first");
+    assert_close(r.min_step_s, 0.8, 1e-12, "fastest");
+    assert_close(r.mfu, 4e12 / 0.81 / 2e13, 1e-12, "MFU");
+    assert_close(r.tokens, 8 * 8192, 1e-12, "tokens");
+    assert_true(r.peak_bytes == 32768LL << 20);
+    assert_close(r.class_s[KERNEL_OTHER], 0.6, 1e-9, "computation");
+    assert_close(r.class_s[KERNEL_OPTIMIZER], 0.05, 1e-9, "optimizer");
+    assert_close(r.class_s[KERNEL_COMMUNICATION], 0.05, 1e-9, "communication, the least rank's");
+    assert_close(r.recorded_step_s, 0.81, 1e-9, "classes and idle add up to the step");
+    assert_close(r.idle_s, 0.11, 1e-9, "idle");
+    assert_close(r.exposed_s, 0.05, 1e-9, "exposed");
+}
+
+#define TITAN(step, tps)                                                                           \
+    "[rank0]:[titan] 2025-10-10 16:04:46,338 - root - INFO - \033[31mstep:  " step                 \
+    "  \033[32mloss: 11.2441  \033[38;2;180;60;0mgrad_norm:  0.8319  \033[33mmemory: 40.50GiB"     \
+    "(51.20%)  \033[34mtps: " tps "  \033[36mtflops: 381.20  \033[35mmfu: 38.54%\033[39m\n"
+
+/* torchtitan tells tokens a second of a GPU: 2 GPUs do 65,536 tokens. */
+static void torchtitan_log(void **state)
+{
+    struct trial_case c = {"torchtitan",
+                           "cat << 'END'\n" TITAN("1", "1,024") TITAN("2", "8,192")
+                           TITAN("3", "8,192") TITAN("4", "16,384") "END\n", 0, NULL};
+    struct trial_result r = trial_of(&c, in_scratch("t"));
+    (void)state;
+    assert_int_equal(r.state, TRIAL_OK);
+    assert_close(r.step_s, 4, 1e-12, "from tokens a second");
+    assert_close(r.min_step_s, 2, 1e-12, "fastest");
+    assert_true(r.peak_bytes == (int64_t)(40.5 * 0x1p30));
+    assert_true(r.recorded_step_s == 0);
+}
+
+#define STEPS(n) "for i in $(seq " n "); do echo \"step: $i time_ms: 20.5 loss: 2.1\"; done\n"
+
+static void ends(void **state)
+{
+    static const struct {
+        struct trial_case c;
+        enum trial_state state;
+        const char *says;
+    } rows[] = {
+        {{"generic", STEPS("4")}, TRIAL_OK, ""},
+        {{"generic", STEPS("1")}, TRIAL_FAILED, "tells 1 steps by the adapter generic"},
+        {{"generic", "echo hello"}, TRIAL_FAILED, "tells 0 steps"},
+        {{"generic", STEPS("3") "echo 'step: 4 time_ms: 20 loss: nan'"}, TRIAL_NONFINITE, "loss"},
+        {{"generic", STEPS("4") "exec sleep 1000", .give_up_s = 0.01}, TRIAL_OK,
+         "ended early: each of"},
+        {{"generic", STEPS("2") "echo 'ValueError: no such recipe'; echo bye; exit 1"},
+         TRIAL_FAILED, "ValueError: no such recipe"},
+        {{"torchtitan", "echo '[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to "
+          "allocate 2.00 GiB.'; i=0; while [ $i -lt 400 ]; do echo 'W1010 torch elastic agent'; "
+          "i=$((i + 1)); done; exit 1"}, TRIAL_OOM_DEVICE, "Tried to allocate 2.00 GiB"},
+        {{"megatron", "echo 'RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. "
+          "'; exit 1"}, TRIAL_OOM_HOST, "is killed by signal"},
+        {{"megatron", "echo 'srun: error: Node failure on n3'; kill -9 $$"}, TRIAL_NODE,
+         "node n3 was lost"},
+        {{"generic", "[ \"$1\" = --nproc=2 ] && [ \"$2\" = \"a'b c\" ] && [ \"$5\" = --cp=1 ] &&"
+          "[ \"${16}\" = --steps=4 ] && " STEPS("4")}, TRIAL_OK, ""},
+    };
+    char name[16];
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        snprintf(name, sizeof name, "e%zu", i);
+        struct trial_result r = trial_of(&rows[i].c, in_scratch(name));
+        if (r.state != rows[i].state || !strstr(r.cause, rows[i].says))
+            fail_msg("%zu: %s: %s", i, trial_state_names[r.state], r.cause);
+    }
+}
+
+/* The file that the recorder waits for is there behind the measured steps, until the last one. The
+ * shares of what it wrote are told of a step that was not recorded. */
+static void recorded(void **state)
+{
+    struct trial_case c = {
+        "generic",
+        "for r in 0 1; do echo '{\"schema\": \"reel.activity/1\", \"step_s\": 8, \"class_s\": "
+        "{\"gemm\": 4, \"communication\": 2, \"idle\": 2}, \"exposed_s\": 2, \"hidden_s\": 1, "
+        "\"dropped\": 1}' > $d/activity-$r.json; done\n"
+        "[ -e $d/record ] && exit 7\n" STEPS("4")
+        "until [ -e $d/record ]; do sleep 0.01; done\n"
+        "echo 'step: 5 time_ms: 99 loss: 1'; echo 'step: 6 time_ms: 99 loss: 1'\n"
+        "while [ -e $d/record ]; do sleep 0.01; done\n"
+        "[ \"$REEL_CUPTI_DIR\" = $d ] && [ \"$CUDA_INJECTION64_PATH\" = /x.so ] && "
+        "[ \"${16}\" = --steps=6 ]",
+        0, "/x.so"};
+    (void)state;
+    unsetenv("CUDA_INJECTION64_PATH");
+    struct trial_result r = trial_of(&c, in_scratch("r"));
+    if (r.state != TRIAL_OK)
+        fail_msg("%s", r.cause);
+    assert_close(r.step_s, 0.0205, 1e-12, "recorded steps do not count");
+    assert_close(r.recorded_step_s, r.step_s, 1e-12, "of a step that was not recorded");
+    assert_close(r.class_s[KERNEL_GEMM], r.step_s / 2, 1e-12, "products");
+    assert_close(r.idle_s, r.step_s / 4, 1e-12, "idle");
+    assert_close(r.hidden_s, r.step_s / 8, 1e-12, "hidden");
+    assert_int_equal(r.dropped, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(megatron_log, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(torchtitan_log, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(ends, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(recorded, scratch_setup, scratch_teardown),
+    };
+    return cmocka_run_group_tests_name("autotune_trial_other", tests, NULL, NULL);
+}
