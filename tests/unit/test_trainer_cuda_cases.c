@@ -4,14 +4,15 @@
  * in a second order in one of these.
  *
  *     test_trainer_cuda_cases [OPERATION...]   these alone
- *     ORDERS=all test_trainer_cuda_cases       in both orders in all types */
+ *     ORDERS=all test_trainer_cuda_cases       in four orders, in all types */
 // SLOW
 #include "tests/gpu/cases.h"
 #include "tests/unit/trainer_cuda.h"
 
-enum { TYPES = 3, ORDERS = 2 };
+enum { TYPES = 3, ORDERS = 4, FEW_ORDERS = 2 };
 static const enum dtype types[TYPES] = {DTYPE_F64, DTYPE_F32, DTYPE_BF16};
-static const char *const orders[ORDERS] = {"0", "5"}; /* of threads, by REEL_SHIM_SEED */
+/* of threads, by REEL_SHIM_SEED */
+static const char *const orders[ORDERS] = {"0", "5", "17", "4242"};
 
 static char *const *chosen; /* by the command line, NULL behind the last */
 
@@ -87,7 +88,7 @@ static void check_table(enum dtype dtype, bool deterministic, const char *only)
     for (int i = 0; i < case_count(); i++) {
         const struct op_case c = case_at(i);
         bool whole = *only || all_orders();
-        int n = whole || i % TYPES == type ? ORDERS : 1;
+        int n = all_orders() ? ORDERS : *only || i % TYPES == type ? FEW_ORDERS : 1;
         if (!whole && (i + 1) % TYPES == type)
             continue;
         if (is_chosen(c.op) && strncmp(c.op, only, strlen(only)) == 0)
