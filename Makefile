@@ -534,7 +534,8 @@ check-slow: tests ## the long proofs: 410 kills of a training, 300 seeds of shot
 	@KILLS=100 SHOT_SEEDS=300 REEL_TEST_KILLS=400 TEST_TIMEOUT=3000 \
 	  tests/run --long --build $(B) 't61[01]0-resume\|curator_shots\|sched'
 	@RANKS=all RESUMES=all LAYOUTS=covering MEMORY=all TEST_TIMEOUT=10000 \
-	  tests/run --long --build $(B) 't6010\|t6020\|t6040\|t6060\|t6050-traffic\|t6120-resume'
+	  tests/run --long --build $(B) \
+	  't6010\|t6020\|t6040\|t6060\|t6050-traffic\|t6120-resume\|trainer_reshard'
 	@SEEDS=10 LAYOUTS=all FAR_UNITS="stages layouts dit" TEST_TIMEOUT=3000 tests/run --long --build $(B) t6070
 	@WORLDS=200 tests/run --long --build $(B) autotune_worlds
 	@CLASSES=all tests/run --long --build $(B) t6310
