@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/num.h"
+#include "profiles/catalog.h"
 #include "profiles/flops.h"
 
 /* Nine of ten values lie within so many standard deviations. */
@@ -310,16 +311,53 @@ int planner_explain(const struct planner *p, const struct layout *l, struct expl
     return rc;
 }
 
-/* Names the cluster so that it is found again: with its nodes. */
-static void cluster_name(const struct planner *p, char *out, size_t size)
+/* ---- as a plan ---- */
+
+/* Names the cluster so that it is found again: with its nodes. Returns the length, as snprintf. */
+static int cluster_name(const struct planner *p, char *out, size_t size)
 {
     const char *slash = strrchr(p->ask.cluster, '/'),
                *colon = strrchr(slash ? slash : p->ask.cluster, ':');
     int len = colon ? (int)(colon - p->ask.cluster) : (int)strlen(p->ask.cluster);
-    snprintf(out, size, "%.*s:%lld", len, p->ask.cluster, (long long)p->cluster.nodes);
+    return snprintf(out, size, "%.*s:%lld", len, p->ask.cluster, (long long)p->cluster.nodes);
 }
 
-void planner_plan(const struct planner *p, const struct planned *planned, struct plan *out)
+/* Names the file of the model, from any folder. */
+static int model_file(const struct planner *p, char *out, size_t size, struct err *err)
+{
+    *out = '\0';
+    if (!catalog_is_path(p->ask.model))
+        return 0;
+    char *real = realpath(p->ask.model, NULL);
+    bool fits = real && strlen(real) < size;
+    if (fits)
+        memcpy(out, real, strlen(real) + 1);
+    free(real);
+    return fits ? 0
+                : err_set(err, ERR_INPUT, "the place of the model %s cannot be told: give a path "
+                          "that exists and has fewer than %zu bytes", p->ask.model, size);
+}
+
+/* Names all that a prediction is made of, so that it can be made again. */
+static int inputs_name(const struct planner *p, struct plan *out, struct err *err)
+{
+    const char *set = p->ask.constants ? p->ask.constants : p->constants.name;
+    int size = sizeof out->stack;
+    int rc = model_file(p, out->model_file, sizeof out->model_file, err);
+    if (rc < 0)
+        return rc;
+    if (snprintf(out->stack, sizeof out->stack, "%s", p->ask.stack) >= size ||
+        snprintf(out->constants, sizeof out->constants, "%s", set) >= size ||
+        cluster_name(p, out->cluster, sizeof out->cluster) >= size)
+        return err_set(err, ERR_INPUT,
+                       "a plan names its cluster, stack and constants in fewer than %d bytes each, "
+                       "and here are '%s', '%s' and '%s': give shorter paths",
+                       size, p->ask.cluster, p->ask.stack, set);
+    return 0;
+}
+
+int planner_plan(const struct planner *p, const struct planned *planned, struct plan *out,
+                 struct err *err)
 {
     const struct device *d = &p->cluster.device;
     *out = (struct plan){.layout = planned->layout,
@@ -334,13 +372,10 @@ void planner_plan(const struct planner *p, const struct planned *planned, struct
     snprintf(out->model, sizeof out->model, "%s", p->model.name);
     snprintf(out->device, sizeof out->device, "%s", d->name);
     snprintf(out->peak_source, sizeof out->peak_source, "%s", d->peak_source);
-    snprintf(out->stack, sizeof out->stack, "%s", p->ask.stack);
-    snprintf(out->constants, sizeof out->constants, "%s",
-             p->ask.constants ? p->ask.constants : p->constants.name);
-    cluster_name(p, out->cluster, sizeof out->cluster);
     for (int t = 0; t < PRICE_TERMS; t++) {
         struct plan_term *term = &out->terms[out->n_terms++];
         snprintf(term->name, sizeof term->name, "%s", price_term_names[t]);
         term->seconds = planned->step.term[t];
     }
+    return inputs_name(p, out, err);
 }

@@ -72,7 +72,9 @@ struct explained {
 };
 int planner_explain(const struct planner *p, const struct layout *l, struct explained *out,
                     struct err *err);
-/* Fills a plan for `reel launch` and `reel explain plan`. */
-void planner_plan(const struct planner *p, const struct planned *planned, struct plan *out);
+/* Fills a plan for `reel launch` and `reel explain plan`. ERR_INPUT: the name of an input is longer
+ * than a plan holds. */
+int planner_plan(const struct planner *p, const struct planned *planned, struct plan *out,
+                 struct err *err);
 
 #endif

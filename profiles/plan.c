@@ -17,8 +17,8 @@
 static const char plan_schema[] = "reel.plan/1";
 
 struct plan_text {
-    const char *model, *model_hash, *device, *peak_source, *cluster, *stack, *constants, *adapter,
-        *flags;
+    const char *model, *model_hash, *model_file, *device, *peak_source;
+    const char *cluster, *stack, *constants, *adapter, *flags;
     struct plan p;
 };
 
@@ -31,6 +31,8 @@ static const struct json_field top_fields[] = {
      .help = "name of the model"},
     {"model_hash", JSON_TEXT, offsetof(struct plan_text, model_hash), .optional = true,
      .help = "of the model's canonical text; left out: not checked"},
+    {"model_file", JSON_TEXT, offsetof(struct plan_text, model_file), .optional = true,
+     .help = "of reel plan: the file that describes it; left out: a compiled-in model"},
     {"seq", JSON_ANY, 0, .optional = false, .help = "object: tokens of one sample"},
     {"gbs", JSON_INT, AT(gbs), .min = 1, .max = 1 << 30, .help = "samples of a step"},
     {"dtype", JSON_ENUM, AT(dtype), .names = dtype_names, .help = "of weights and activations"},
@@ -152,6 +154,7 @@ static int texts_read(const struct json_doc *doc, struct plan_text *t, struct er
                                                &p->model_hash, err)) < 0)
         return rc;
     const struct { const char *text, *key; char *to; size_t size; } rest[] = {
+        {t->model_file, "model_file", p->model_file, sizeof p->model_file},
         {t->device, "device", p->device, sizeof p->device},
         {t->peak_source, "peak_source", p->peak_source, sizeof p->peak_source},
         {t->cluster, "cluster", p->cluster, sizeof p->cluster},
@@ -273,6 +276,8 @@ void plan_write(const struct plan *p, struct json_out *o)
     json_put_text(o, "model", p->model);
     if (p->model_hash.hi || p->model_hash.lo)
         json_put_text(o, "model_hash", hash_format(p->model_hash, hex));
+    if (*p->model_file)
+        json_put_text(o, "model_file", p->model_file);
     json_obj_begin(o, "seq");
     field_write_table(o, seq_fields, ARRAY_LEN(seq_fields), p);
     json_obj_end(o);

@@ -16,6 +16,7 @@ struct plan_term { char name[32]; double seconds; };
 struct plan {
     struct layout layout;
     char model[LIMIT_NAME_BYTES];
+    char model_file[LIMIT_PATH_BYTES]; /* of a planned one that is not compiled in; else "" */
     struct seq seq;             /* tokens */
     int64_t gbs;
     enum dtype dtype;

@@ -19,11 +19,25 @@ struct explanation {
 
 /* ---- what is explained ---- */
 
+/* Checks that the model is still the one that was planned for. */
+static int model_check_hash(const struct plan *plan, const struct planner *p, const char *path,
+                            struct err *err)
+{
+    struct hash128 now = model_hash(&p->model), then = plan->model_hash;
+    if ((!then.hi && !then.lo) || (then.hi == now.hi && then.lo == now.lo))
+        return 0;
+    return err_set(err, ERR_INPUT,
+                   "%s: the plan is for another model '%s' than %s describes now (model_hash): "
+                   "make it again with 'reel plan -o'",
+                   path, plan->model, *plan->model_file ? plan->model_file : "this reel");
+}
+
 static int planner_of(const struct plan *plan, const char *path, struct planner **out,
                       struct err *err)
 {
-    struct plan_ask ask = {.model = plan->model, .cluster = plan->cluster, .stack = plan->stack,
-                           .seq = plan->seq, .gbs = plan->gbs, .dtype = plan->dtype,
+    struct plan_ask ask = {.model = *plan->model_file ? plan->model_file : plan->model,
+                           .cluster = plan->cluster, .stack = plan->stack, .seq = plan->seq,
+                           .gbs = plan->gbs, .dtype = plan->dtype,
                            .constants = *plan->constants ? plan->constants : NULL};
     if (!*plan->cluster || !*plan->stack)
         return err_set(err, ERR_INPUT,
@@ -33,11 +47,11 @@ static int planner_of(const struct plan *plan, const char *path, struct planner 
     struct planner *p = planner_new(&ask, err);
     if (!p)
         return err_context(err, "%s", path);
-    int rc = planner_gpus(p, layout_world(&plan->layout), err);
+    *out = p; /* the caller's, also after an error */
+    int rc = model_check_hash(plan, p, path, err);
     if (rc < 0)
-        planner_free(p);
-    else
-        *out = p;
+        return rc;
+    rc = planner_gpus(p, layout_world(&plan->layout), err);
     return rc < 0 ? err_context(err, "%s", path) : 0;
 }
 

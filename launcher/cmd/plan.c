@@ -201,7 +201,10 @@ static int best_write(const struct opt_values *v, const struct request *r, struc
 {
     const char *output = opt_text(v, "output");
     int rc;
-    planner_plan(a->planner, &a->items[0], &a->best);
+    if (!output && !r->adapter)
+        return 0;
+    if ((rc = planner_plan(a->planner, &a->items[0], &a->best, err)) < 0)
+        return rc;
     if (r->adapter && (rc = adapter_plan(r->adapter, &a->planner->model, &a->best, err)) < 0)
         return rc;
     return output ? plan_save(&a->best, output, err) : 0;

@@ -197,7 +197,7 @@ static void predicted(void **state)
     assert_close(footprint_fits(&one.footprint, p->v, planner_limit_bytes(p)), 0.9, 1e-9, "room");
     assert_true(one.lo_s < one.step.seconds && one.step.seconds < one.hi_s);
     assert_true(one.mfu > 0.2 && one.mfu < 0.8);
-    planner_plan(p, &one, &plan);
+    assert_ok(planner_plan(p, &one, &plan, &err), &err);
     assert_string_equal(plan.cluster, "dgx-h100:8");
     double sum = 0;
     for (int i = 0; i < plan.n_terms; i++)
