@@ -67,50 +67,107 @@ void price_machine(const struct cluster *cluster, const double v[CONSTANTS], enu
 
 /* ---- messages ---- */
 
+struct price_group price_row(double size, double stride)
+{ return (struct price_group){{size, 1}, {stride, stride}}; }
+
+static struct price_group rows(double n, double stride, double more, double more_stride)
+{
+    return stride <= more_stride ? (struct price_group){{n, more}, {stride, more_stride}}
+                                 : (struct price_group){{more, n}, {more_stride, stride}};
+}
+
+static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
+
+/* Returns the stride of an axis: a place one further along it is so many ranks further. */
+static double stride_of(const struct layout *l, struct layout_place one)
+{ return (double)layout_rank(l, one); }
+
+/* Returns the group of every `step`th of the dp·cp ranks that share a state, n of them. Where cp
+ * and dp are neighbours in the order, with cp first, they are one row. Else step and n, of which
+ * one is 1 or divides the rest, are dealt to cp as far as they go. */
+static struct price_group data_group(const struct layout *l, int64_t step, int64_t n)
+{
+    double cp = stride_of(l, (struct layout_place){.cp = 1}),
+           dp = stride_of(l, (struct layout_place){.dp = 1});
+    if (dp == cp * (double)l->cp)
+        return price_row((double)n, cp * (double)step);
+    int64_t skip = gcd(step, l->cp), in_cp = gcd(n, l->cp / skip);
+    return rows((double)in_cp, cp * (double)skip, (double)(n / in_cp), dp * (double)(step / skip));
+}
+
 struct price_group price_group(const struct layout *l, const struct model *m,
                                enum traffic_group group)
 {
-    double a = (double)layout_a2a_group(l, m), tp = (double)l->tp, cp = (double)l->cp;
-    double shard = (double)layout_shard_group(l);
+    int64_t shard = layout_shard_group(l), data = l->dp * l->cp;
+    double cp = stride_of(l, (struct layout_place){.cp = 1});
     switch (group) {
-    case TRAFFIC_TP: return (struct price_group){tp, 1};
-    case TRAFFIC_CP: return (struct price_group){cp, tp};
-    case TRAFFIC_A2A: return (struct price_group){a, tp};
-    case TRAFFIC_RING: return (struct price_group){cp / a, tp * a};
-    case TRAFFIC_PP: return (struct price_group){(double)l->pp, tp * cp * (double)l->dp};
-    case TRAFFIC_SHARD: return (struct price_group){shard, tp};
+    case TRAFFIC_TP:
+        return price_row((double)l->tp, stride_of(l, (struct layout_place){.tp = 1}));
+    case TRAFFIC_CP: return price_row((double)l->cp, cp);
+    case TRAFFIC_A2A: return price_row((double)layout_a2a_group(l, m), cp);
+    case TRAFFIC_RING: {
+        int64_t a = layout_a2a_group(l, m);
+        return price_row((double)(l->cp / a), (double)a * cp);
+    }
+    case TRAFFIC_PP:
+        return price_row((double)l->pp, stride_of(l, (struct layout_place){.pp = 1}));
+    case TRAFFIC_SHARD: return data_group(l, 1, shard);
     case TRAFFIC_REPLICA: /* with zero 0 no rank shards anything */
-        return l->zero ? (struct price_group){(double)l->dp * cp / shard, tp * shard}
-                       : (struct price_group){(double)l->dp * cp, tp};
+        return l->zero ? data_group(l, shard, data / shard) : data_group(l, 1, data);
     case TRAFFIC_KV:
     case TRAFFIC_GROUPS: break;
     }
-    return (struct price_group){1, 1};
+    return price_row(1, 1);
 }
 
-/* Returns how many ranks of a group are in one NVLink domain of so many devices. */
+/* Returns how many ranks of a group are in one NVLink domain of so many devices. A row that does
+ * not fit into it leaves no room for another, as rows lie further apart than they are long. */
 static double in_domain(double devices, struct price_group g)
 {
-    return fmin(g.size, fmax(1, floor(devices / g.stride)));
+    double n = 1;
+    for (int i = 0; i < 2; i++)
+        n *= fmin(g.size[i], fmax(1, floor(devices / g.stride[i])));
+    return n;
 }
+
+bool price_group_leaves(struct price_group g, double box)
+{
+    for (int i = 0; i < 2; i++)
+        if (g.size[i] > 1 && g.size[i] * g.stride[i] > box)
+            return true;
+    return false;
+}
+
+/* What a byte that leaves each rank takes on the links and on the NICs, the slower of which counts,
+ * and what a message takes besides. */
+struct route { double link_s, nic_s, latency_s; };
+
+static struct route route_of(const struct price_machine *m, struct price_group g,
+                             enum traffic_kind kind)
+{
+    const struct node_profile *node = &m->cluster->node;
+    double devices = (double)cluster_domain_devices(m->cluster), size = g.size[0] * g.size[1];
+    double k = in_domain(devices, g), domains = size / k;
+    double link = 1 / (node->link_bytes_per_s * m->v[CONSTANT_LINK_SHARE]);
+    if (size <= 1)
+        return (struct route){0, 0, 0};
+    if (domains <= 1)
+        return (struct route){link, 0, node->link_latency_s * log2(size)};
+    double nics = devices / (double)node->devices * (double)node->nics * node->nic_bytes_per_s *
+                  m->v[CONSTANT_NIC_SHARE];
+    double leave = kind == TRAFFIC_ALL_TO_ALL ? (size - k) / (size - 1) * devices : devices / k;
+    return (struct route){k > 1 ? link : 0, leave / nics,
+                          node->nic_latency_s * log2(domains) + node->link_latency_s * log2(k)};
+}
+
+static double route_seconds(const struct route *r, double bytes)
+{ return fmax(bytes * r->link_s, bytes * r->nic_s) + r->latency_s; }
 
 double price_message(const struct price_machine *m, struct price_group g, enum traffic_kind kind,
                      double bytes)
 {
-    const struct node_profile *node = &m->cluster->node;
-    double devices = (double)cluster_domain_devices(m->cluster);
-    double k = in_domain(devices, g), domains = g.size / k;
-    double link = bytes / (node->link_bytes_per_s * m->v[CONSTANT_LINK_SHARE]);
-    if (g.size <= 1)
-        return 0;
-    if (domains <= 1)
-        return link + node->link_latency_s * log2(g.size);
-    double nics = devices / (double)node->devices * (double)node->nics * node->nic_bytes_per_s *
-                  m->v[CONSTANT_NIC_SHARE];
-    double leave = kind == TRAFFIC_ALL_TO_ALL ? bytes * (g.size - k) / (g.size - 1) * devices
-                                              : bytes * devices / k;
-    return fmax(leave / nics, k > 1 ? link : 0) + node->nic_latency_s * log2(domains) +
-           node->link_latency_s * log2(k);
+    struct route r = route_of(m, g, kind);
+    return route_seconds(&r, bytes);
 }
 
 /* ---- parts ---- */
@@ -242,10 +299,11 @@ static void state_price(const struct price *p, const struct layout *l, struct st
     for (int i = 0; i < WORK_STATES; i++) {
         if (st.bytes[i] <= 0)
             continue;
-        struct price_group g = price_group(l, p->work->model, st.group[i]);
+        struct route r = route_of(p->machine, price_group(l, p->work->model, st.group[i]),
+                                  st.kind[i]);
         for (int u = 0; u < WORK_UNITS; u++) {
             double n = p->work->unit_elements[u];
-            double s = n > 0 ? price_message(p->machine, g, st.kind[i], n * st.bytes[i]) : 0;
+            double s = n > 0 ? route_seconds(&r, n * st.bytes[i]) : 0;
             (st.each[i] ? out->each : out->step)[i][u] = s;
         }
     }

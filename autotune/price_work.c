@@ -103,7 +103,7 @@ static int link_or_nic(const struct price_machine *m, const struct work *w,
                        const struct layout *l, enum traffic_group group)
 {
     struct price_group g = price_group(l, w->model, group);
-    bool leaves = g.size > 1 && g.size * g.stride > (double)m->cluster->node.devices;
+    bool leaves = price_group_leaves(g, (double)m->cluster->node.devices);
     return leaves ? CONSTANT_NIC_SHARE : CONSTANT_LINK_SHARE;
 }
 

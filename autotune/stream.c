@@ -14,6 +14,10 @@
  *   shared; m b >= n. So with X = x(n)/n the bounds hold for all b' >= b as n X L/pp and n X F +
  *   x(b) (L - F)/v, v being the most there are. Where rows are dealt in whole ones, x(b)/b may grow
  *   by one row in as many as a rank has: X is taken smaller by some rows.
+ * - The order of ranks changes no work, but which messages leave a domain. Orders that put as many
+ *   neighbours of each axis into a domain take the same time, so one of them is priced. The coarse
+ *   pass knows the default alone; the bounds, which hold for each order's own x(b), close most of
+ *   the others.
  * - Larger v: messages between stages grow with it.
  * - Memory: parts and what is kept grow with b. Only the number of micro-batches in flight may
  *   fall, and not before 2 pp b > n (without a pipeline, b > n). Until then, if nothing fits with
@@ -44,6 +48,15 @@ enum {
     GROUPS = 256 /* no number up to LIMIT_RANKS has more divisors */
 };
 
+/* An order of the grid's ranks: it shares the work and the bytes of all orders. */
+struct stream_order {
+    int order;
+    double floor;      /* n X */
+    bool closed;       /* for this micro-batch size and all larger ones */
+    bool open;         /* for what is met now */
+    struct price price;
+};
+
 struct stream {
     const struct stream_spec *spec;
     struct stream_found *found;
@@ -51,11 +64,12 @@ struct stream {
     double cap;        /* what takes longer is not kept */
     bool first_only;   /* one that fits is enough */
     bool coarse;       /* virtual stages are powers of two, and all ranks shard */
-    double floor;      /* n X of the grid at hand */
+    struct stream_order orders[LAYOUT_ORDERS]; /* those that differ in time, the default first */
+    int n_orders;
+    int64_t all_orders;     /* of the grid's ranks, with those that do not */
     int64_t groups[GROUPS]; /* into which the grid's dp cp ranks divide, from 2 on */
     int n_groups;
     struct work work;
-    struct price price;
     size_t most;       /* layouts that are wanted */
     struct work replay_work;   /* of the layout that is replayed, while the walk goes on */
     struct price replay_price;
@@ -82,6 +96,47 @@ static void groups_find(struct stream *s, const struct layout *l)
         }
 }
 
+/* What of an order tells the time: how many neighbours along each axis a domain holds, and whether
+ * dp follows cp, so that their ranks are one row. */
+struct order_sight { int64_t near[4]; bool one_row; };
+
+static struct order_sight sight_of(const struct layout *l, int64_t devices)
+{
+    const struct layout_place one[4] = {{.tp = 1}, {.cp = 1}, {.dp = 1}, {.pp = 1}};
+    const int64_t sizes[4] = {l->tp, l->cp, l->dp, l->pp};
+    struct order_sight sight = {{0}, false};
+    for (int i = 0; i < 4; i++)
+        sight.near[i] = num_min_i64(sizes[i], num_max_i64(1, devices / layout_rank(l, one[i])));
+    sight.one_row = layout_rank(l, one[2]) == layout_rank(l, one[1]) * l->cp;
+    return sight;
+}
+
+static bool sight_equal(const struct order_sight *a, const struct order_sight *b)
+{
+    return memcmp(a->near, b->near, sizeof a->near) == 0 && a->one_row == b->one_row;
+}
+
+/* Lists the orders of a grid's ranks; of those that look alike the first. Other trainers have the
+ * default one. */
+static void orders_find(struct stream *s, const struct layout *grid)
+{
+    struct order_sight sights[LAYOUT_ORDERS];
+    int orders[LAYOUT_ORDERS];
+    struct layout l = *grid;
+    bool default_only = s->coarse || s->first_only || s->spec->adapter;
+    s->all_orders = layout_orders(grid, orders);
+    s->n_orders = 0;
+    for (int i = 0; i < s->all_orders; i++) {
+        int k = 0, n = s->n_orders;
+        l.order = orders[i];
+        sights[n] = sight_of(&l, cluster_domain_devices(s->spec->machine->cluster));
+        while (!sight_equal(&sights[k], &sights[n]))
+            k++;
+        if (k == n && !(n && default_only))
+            s->orders[s->n_orders++].order = orders[i];
+    }
+}
+
 static int64_t most_vpp(const struct stream *s, const struct layout *l)
 { return l->pp > 1 ? num_max_i64(1, model_of(s)->layers / l->pp) : 1; }
 
@@ -89,13 +144,14 @@ static int64_t samples_of(const struct stream *s, const struct layout *l)
 { return num_ceil_div(s->spec->work->gbs, l->dp); }
 
 /* Returns how many layouts a grid has, with all its virtual stages: none, selective and each number
- * of recomputed layers, for each micro-batch size and way to shard: none, or zero 1 to 3. */
+ * of recomputed layers, for each micro-batch size, each order of ranks and each way to shard: none,
+ * or zero 1 to 3. */
 static int64_t layout_count(const struct stream *s, struct layout l)
 {
     int64_t kinds = 0, most = most_vpp(s, &l);
     for (l.vpp = 1; l.vpp <= most; l.vpp++)
         kinds += RECOMPUTE_FULL + longest_chunk(s, &l);
-    return kinds * samples_of(s, &l) * (1 + 3 * s->n_groups);
+    return kinds * samples_of(s, &l) * (1 + 3 * s->n_groups) * s->all_orders;
 }
 
 /* ---- the best ---- */
@@ -168,12 +224,19 @@ static void keep(struct stream *s, const struct layout *l, double seconds, doubl
     f->items[i] = (struct stream_item){*l, seconds, bytes};
 }
 
-static double price(struct stream *s, const struct layout *l)
+/* Prices a layout under each order that is open, and keeps it. */
+static void price_and_keep(struct stream *s, struct layout l, double bytes)
 {
-    struct price_step step;
-    price_step(&s->price, l, &step);
-    s->found->priced++;
-    return step.seconds;
+    for (int i = 0; i < s->n_orders; i++) {
+        struct price_step step;
+        if (!s->orders[i].open)
+            continue;
+        l.order = s->orders[i].order;
+        price_step(&s->orders[i].price, &l, &step);
+        s->found->priced++;
+        if (bytes <= s->spec->limit_bytes)
+            keep(s, &l, step.seconds, bytes);
+    }
 }
 
 /* ---- memory ---- */
@@ -236,7 +299,7 @@ static void state_meet(struct stream *s, struct layout l)
     if (!can_run(s, &l))
         return;
     if (fits(s, &l, &bytes)) {
-        keep(s, &l, price(s, &l), bytes);
+        price_and_keep(s, l, bytes);
         return;
     }
     if (!recompute_solve(s, &full, &bytes))
@@ -246,10 +309,10 @@ static void state_meet(struct stream *s, struct layout l)
         fits(s, &full, &bytes);
     }
     if (can_run(s, &full))
-        keep(s, &full, price(s, &full), bytes);
+        price_and_keep(s, full, bytes);
     l.recompute = RECOMPUTE_SELECTIVE;
     if (can_run(s, &l) && fits(s, &l, &bytes))
-        keep(s, &l, price(s, &l), bytes);
+        price_and_keep(s, l, bytes);
 }
 
 /* Sizes and prices every kind of recomputation. */
@@ -258,9 +321,8 @@ static void state_meet_all(struct stream *s, struct layout l)
     for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
         double bytes;
         l.recompute = (enum recompute)r;
-        double seconds = price(s, &l);
-        if (fits(s, &l, &bytes))
-            keep(s, &l, seconds, bytes);
+        fits(s, &l, &bytes);
+        price_and_keep(s, l, bytes);
     }
 }
 
@@ -304,11 +366,12 @@ static double grid_bound(const struct stream *s, const struct layout *l, double 
 
 /* Returns what no step with this many virtual stages or more takes less than: the last stage's
  * compute and messages. */
-static double vpp_floor(const struct stream *s, const struct layout *l, int64_t vpp)
+static double vpp_floor(const struct stream *s, const struct price *p, const struct layout *l,
+                        int64_t vpp)
 {
-    double sends = l->pp > 1 ? 2 * (double)vpp * s->price.parts[WORK_SEND].pp : 0;
+    double sends = l->pp > 1 ? 2 * (double)vpp * p->parts[WORK_SEND].pp : 0;
     return s->work.micro_batches *
-           (layer_seconds(&s->price) * (double)(model_of(s)->layers / l->pp) + sends);
+           (layer_seconds(p) * (double)(model_of(s)->layers / l->pp) + sends);
 }
 
 /* Says whether a layout might fit with some way to shard the state. The leanest has everything
@@ -328,11 +391,16 @@ static bool some_state_fits(struct stream *s, struct layout l)
     return lean <= s->spec->limit_bytes;
 }
 
+/* Returns what a forward of a layer takes a second time, in the fastest order. */
 static double again_seconds(const struct stream *s, enum work_part_id part)
 {
-    const struct price_part *q = &s->price.parts[part];
-    return s->spec->machine->v[CONSTANT_AGAIN] *
-           (q->gemm + q->attention + q->elementwise + q->launch + q->tp + q->cp);
+    double least = INFINITY;
+    for (int i = 0; i < s->n_orders; i++) {
+        const struct price_part *q = &s->orders[i].price.parts[part];
+        double all = q->gemm + q->attention + q->elementwise + q->launch + q->tp + q->cp;
+        least = s->orders[i].open ? fmin(least, all) : least;
+    }
+    return s->spec->machine->v[CONSTANT_AGAIN] * least;
 }
 
 /* Returns the fewest layers of a chunk that some way to shard must recompute wholly to fit. All of
@@ -368,36 +436,88 @@ static double least_again(struct stream *s, struct layout l)
     return fmin(selective, again_seconds(s, WORK_LAYER_FULL) * (double)(k * l.vpp));
 }
 
+static bool is_bounded(const struct stream *s) { return !s->spec->all && !s->first_only; }
+
+/* Builds the account of a layout and prices its parts in each order that is not closed. */
 static void parts_price(struct stream *s, const struct layout *l)
 {
     work_build(s->spec->work, l, &s->work);
-    price_parts(s->spec->machine, &s->work, &s->price);
+    for (int i = 0; i < s->n_orders; i++) {
+        s->work.grid.order = s->orders[i].order;
+        if (!s->orders[i].closed)
+            price_parts(s->spec->machine, &s->work, &s->orders[i].price);
+    }
 }
 
-/* Returns n X for the grid of l. */
-static double floor_of(struct stream *s, struct layout l)
+/* Closes the orders that no micro-batch size makes fast enough. Sets n X of the others. */
+static void floors_set(struct stream *s, struct layout l)
 {
     double rows = (double)seq_tokens(s->spec->work->seq) / (double)(l.cp * (l.sp ? l.tp : 1));
-    if (s->spec->all || s->first_only || model_of(s)->family == MODEL_STDIT)
-        return 0; /* frames are dealt in whole ones, and they may be few */
+    for (int i = 0; i < s->n_orders; i++)
+        s->orders[i].floor = 0, s->orders[i].closed = false;
+    if (!is_bounded(s) || model_of(s)->family == MODEL_STDIT)
+        return; /* frames are dealt in whole ones, and they may be few */
     l.mbs = samples_of(s, &l);
     parts_price(s, &l);
-    return layer_seconds(&s->price) * fmax(0, 1 - SLACK_ROWS / rows);
+    for (int i = 0; i < s->n_orders; i++) {
+        struct stream_order *o = &s->orders[i];
+        o->floor = layer_seconds(&o->price) * fmax(0, 1 - SLACK_ROWS / rows);
+        o->closed = grid_bound(s, &l, o->floor, 0, 1) >= worst_kept(s);
+    }
 }
 
 /* ---- grids ---- */
+
+/* Opens the orders that may be fast enough with this many virtual stages, or returns false. */
+static bool orders_open(struct stream *s, const struct layout *l)
+{
+    double m = s->work.micro_batches, worst = worst_kept(s);
+    bool any = false;
+    for (int i = 0; i < s->n_orders; i++) {
+        struct stream_order *o = &s->orders[i];
+        double x = o->closed ? 0 : layer_seconds(&o->price);
+        o->open = !o->closed &&
+                  (!is_bounded(s) || (vpp_floor(s, &o->price, l, l->vpp) < worst &&
+                                      grid_bound(s, l, m * x, x, l->vpp) < worst));
+        any = any || o->open;
+    }
+    return any;
+}
+
+/* Closes those that are not, as what some state must repeat is known. */
+static bool orders_narrow(struct stream *s, const struct layout *l, double again)
+{
+    bool any = false;
+    for (int i = 0; is_bounded(s) && i < s->n_orders; i++) {
+        struct stream_order *o = &s->orders[i];
+        o->open = o->open && vpp_floor(s, &o->price, l, l->vpp) + s->work.micro_batches * again <
+                                 worst_kept(s);
+        any = any || o->open;
+    }
+    return any || !is_bounded(s);
+}
+
+/* Says whether no order is fast enough with so many virtual stages or more. */
+static bool vpp_closes(const struct stream *s, const struct layout *l)
+{
+    if (!is_bounded(s))
+        return false;
+    for (int i = 0; i < s->n_orders; i++)
+        if (!s->orders[i].closed &&
+            vpp_floor(s, &s->orders[i].price, l, l->vpp) < worst_kept(s))
+            return false;
+    return true;
+}
 
 /* Prices the grid's virtual stages. Returns false where it is known that none of them fits. */
 static bool vpps_meet(struct stream *s, struct layout l)
 {
     int64_t most = most_vpp(s, &l);
-    double x = layer_seconds(&s->price), m = s->work.micro_batches;
-    bool open = false, bounded = !s->spec->all && !s->first_only;
+    bool open = false;
     for (l.vpp = 1; l.vpp <= most; l.vpp += s->coarse ? l.vpp : 1) {
-        double floor = vpp_floor(s, &l, l.vpp);
-        if (bounded && floor >= worst_kept(s))
+        if (vpp_closes(s, &l))
             return true;
-        if (bounded && grid_bound(s, &l, m * x, x, l.vpp) >= worst_kept(s)) {
+        if (!orders_open(s, &l)) {
             open = true;
             continue;
         }
@@ -405,7 +525,7 @@ static bool vpps_meet(struct stream *s, struct layout l)
         if (!isfinite(again))
             continue;
         open = true;
-        if (!bounded || floor + m * again < worst_kept(s))
+        if (orders_narrow(s, &l, again))
             states_meet(s, l);
         if (s->first_only && s->found->fit)
             return true;
@@ -420,16 +540,33 @@ static bool memory_closes(const struct stream *s, const struct layout *l)
     return !s->spec->all && held * l->mbs <= samples_of(s, l);
 }
 
+/* Closes the orders that are not fast enough with this size of micro-batch or a larger one. Returns
+ * how many are left; *now: some are with this one. */
+static int orders_left(struct stream *s, const struct layout *l, bool *now)
+{
+    double m = s->work.micro_batches, worst = worst_kept(s);
+    int left = 0;
+    *now = false;
+    for (int i = 0; i < s->n_orders; i++) {
+        struct stream_order *o = &s->orders[i];
+        double x = o->closed ? 0 : layer_seconds(&o->price);
+        int64_t most = most_vpp(s, l);
+        o->closed = o->closed || (is_bounded(s) && grid_bound(s, l, o->floor, x, most) >= worst);
+        left += !o->closed;
+        *now = *now || (!o->closed &&
+                        (!is_bounded(s) || grid_bound(s, l, m * x, x, most) < worst));
+    }
+    return left;
+}
+
 /* Prices the grid with one size of micro-batch. Returns false when larger ones are closed. */
 static bool mbs_meet(struct stream *s, const struct layout *l)
 {
-    int64_t most = most_vpp(s, l);
+    bool now;
     parts_price(s, l);
-    double x = layer_seconds(&s->price), m = s->work.micro_batches, worst = worst_kept(s);
-    bool bounded = !s->spec->all && !s->first_only;
-    if (bounded && grid_bound(s, l, s->floor, x, most) >= worst)
+    if (orders_left(s, l, &now) == 0)
         return false;
-    if (bounded && grid_bound(s, l, m * x, x, most) >= worst)
+    if (!now)
         return true;
     bool open = vpps_meet(s, *l);
     if (s->first_only && s->found->fit)
@@ -456,9 +593,7 @@ static void grid_meet(struct stream *s, struct layout l)
     }
     s->found->grids += most_vpp(s, &l);
     s->found->legal += count;
-    s->floor = floor_of(s, l);
-    if (grid_bound(s, &l, s->floor, 0, 1) >= worst_kept(s))
-        return;
+    floors_set(s, l);
     for (l.mbs = 1; l.mbs <= samples && mbs_meet(s, &l);)
         l.mbs = next_mbs(samples, l.mbs);
 }
@@ -484,6 +619,7 @@ static void space_meet(struct stream *s)
                 if (gpus / l.tp / l.cp % l.pp)
                     continue;
                 l.dp = gpus / l.tp / l.cp / l.pp;
+                orders_find(s, &l);
                 kinds_meet(s, l);
             }
 }

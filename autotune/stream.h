@@ -1,11 +1,11 @@
 /* stream: meets every legal layout of a model on some number of GPUs, grid by grid, and keeps the
  * best few that fit. No array over the space exists.
  *
- * A grid is (tp, sp, cp, cp_kind, pp, dp). Its parts are priced once for each micro-batch size, and
- * are added up over vpp, zero, fsdp and recompute. Micro-batch sizes and virtual stages are not
- * taken from a list: an admissible bound closes them. What is passed over is dominated, that is, a
- * kept layout is at least as fast and fits, or nothing of the kind fits; it is counted among the
- * legal layouts. The essay with the bounds stands at the top of stream.c.
+ * A grid is (tp, sp, cp, cp_kind, pp, dp, order). Its parts are priced once for each micro-batch
+ * size, and are added up over vpp, zero, fsdp and recompute. Micro-batch sizes and virtual stages
+ * are not taken from a list: an admissible bound closes them. What is passed over is dominated,
+ * that is, a kept layout is at least as fast and fits, or nothing of the kind fits; it is counted
+ * among the legal layouts. The essay with the bounds stands at the top of stream.c.
  *
  *     struct stream_spec spec = {&work, &machine, gpus, limit_bytes};
  *     struct stream_found found;                  // large: it belongs into static or heap memory

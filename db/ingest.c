@@ -469,7 +469,8 @@ static int layout_row_write(struct store *db, const char *text, struct err *err)
 {
     static const char update[] =
         "UPDATE layout SET tp = ?2, sp = ?3, cp = ?4, pp = ?5, vpp = ?6, dp = ?7, zero = ?8,"
-        " fsdp = ?9, mbs = ?10, recompute_layers = ?11, cp_kind = ?12, recompute = ?13"
+        " fsdp = ?9, mbs = ?10, recompute_layers = ?11, cp_kind = ?12, recompute = ?13,"
+        " rank_order = ?14"
         " WHERE text = ?1";
     struct layout l;
     struct store_query *q = NULL;
@@ -485,6 +486,7 @@ static int layout_row_write(struct store *db, const char *text, struct err *err)
         store_bind_int(q, 2 + i, numbers[i]);
     store_bind_text(q, 2 + n, cp_kind_names[l.cp_kind]);
     store_bind_text(q, 3 + n, recompute_names[l.recompute]);
+    store_bind_text(q, 4 + n, layout_order_names[l.order]);
     rc = store_next(q, err);
     store_end(q);
     return rc < 0 ? rc : 0;

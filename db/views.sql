@@ -270,6 +270,7 @@ SELECT
   k.mbs, -- samples of a micro-batch
   k.recompute, -- activations that backward computes again: none, selective, full
   k.recompute_layers, -- in so many layers
+  k.rank_order, -- which ranks are neighbours: those of the axis named first, then of the next
   json_extract(l.px, '$.predicted_step_s') AS predicted_step_s, -- s
   json_extract(l.px, '$.predicted_at') AS predicted_at, -- UTC s, before the measurement
   json_extract(l.ey, '$.measured_step_s') AS measured_step_s, -- s; NULL if it was not measured

@@ -394,6 +394,11 @@ int adapter_words(const struct adapter *a, const struct adapter_facts *f, bool t
     if (broken >= 0)
         return err_set(err, ERR_INPUT, "adapter %s cannot have this layout: %s: %s", a->name,
                        a->rules[broken].rule, a->rules[broken].because);
+    if (f->layout->order)
+        return err_set(err, ERR_INPUT,
+                       "adapter %s cannot have order=%s, as other trainers place ranks by "
+                       "themselves: leave the order out",
+                       a->name, layout_order_names[f->layout->order]);
     struct adapter_values v = adapter_values(f);
     const char **words = arena_array(arena, ADAPTER_ARGUMENTS * ADAPTER_WORDS + 1, sizeof *words);
     if (!words)

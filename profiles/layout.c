@@ -29,6 +29,12 @@
 
 const char *const cp_kind_names[] = {"ring", "a2a", "2d", NULL};
 const char *const recompute_names[] = {"none", "selective", "full", NULL};
+const char *const layout_order_names[] = {
+    "tp-cp-dp-pp", "tp-cp-pp-dp", "tp-dp-cp-pp", "tp-dp-pp-cp", "tp-pp-cp-dp", "tp-pp-dp-cp",
+    "cp-tp-dp-pp", "cp-tp-pp-dp", "cp-dp-tp-pp", "cp-dp-pp-tp", "cp-pp-tp-dp", "cp-pp-dp-tp",
+    "dp-tp-cp-pp", "dp-tp-pp-cp", "dp-cp-tp-pp", "dp-cp-pp-tp", "dp-pp-tp-cp", "dp-pp-cp-tp",
+    "pp-tp-cp-dp", "pp-tp-dp-cp", "pp-cp-tp-dp", "pp-cp-dp-tp", "pp-dp-tp-cp", "pp-dp-cp-tp",
+    NULL};
 
 struct layout layout_default(void)
 {
@@ -226,17 +232,68 @@ int64_t layout_micro_batch_samples(const struct layout *l, int64_t gbs, int64_t 
 
 /* ---- who stands where ---- */
 
+enum { AXES = 4, AXIS_TEXT = 3 /* an axis in an order's name, with what parts it from the next */ };
+
+/* Returns the axis that stands at `i` in an order, by its first letter: t, c, d or p. */
+static char axis_at(int order, int i) { return layout_order_names[order][AXIS_TEXT * i]; }
+
+static int64_t axis_size(const struct layout *l, char axis)
+{ return axis == 't' ? l->tp : axis == 'c' ? l->cp : axis == 'd' ? l->dp : l->pp; }
+
+static int64_t *axis_of(struct layout_place *p, char axis)
+{ return axis == 't' ? &p->tp : axis == 'c' ? &p->cp : axis == 'd' ? &p->dp : &p->pp; }
+
 struct layout_place layout_place(const struct layout *l, int64_t rank)
 {
-    return (struct layout_place){.tp = rank % l->tp,
-                                 .cp = rank / l->tp % l->cp,
-                                 .dp = rank / (l->tp * l->cp) % l->dp,
-                                 .pp = rank / (l->tp * l->cp * l->dp)};
+    struct layout_place p;
+    for (int i = 0; i < AXES; i++) {
+        int64_t n = axis_size(l, axis_at(l->order, i));
+        *axis_of(&p, axis_at(l->order, i)) = rank % n;
+        rank /= n;
+    }
+    return p;
 }
 
 int64_t layout_rank(const struct layout *l, struct layout_place p)
 {
-    return p.tp + l->tp * (p.cp + l->cp * (p.dp + l->dp * p.pp));
+    int64_t rank = 0;
+    for (int i = AXES - 1; i >= 0; i--) {
+        char axis = axis_at(l->order, i);
+        rank = rank * axis_size(l, axis) + *axis_of(&p, axis);
+    }
+    return rank;
+}
+
+/* Returns a number that two orders share when they differ in axes of one rank alone. */
+static int order_key(const struct layout *l, int order)
+{
+    int key = 0;
+    for (int i = 0; i < AXES; i++)
+        if (axis_size(l, axis_at(order, i)) > 1)
+            key = key * 128 + axis_at(order, i);
+    return key;
+}
+
+int layout_order_plain(const struct layout *l)
+{
+    int order = 0;
+    while (order_key(l, order) != order_key(l, l->order))
+        order++;
+    return order;
+}
+
+int layout_orders(const struct layout *l, int out[LAYOUT_ORDERS])
+{
+    int keys[LAYOUT_ORDERS], n = 0;
+    for (int order = 0; order < LAYOUT_ORDERS; order++) {
+        int i = 0;
+        keys[n] = order_key(l, order);
+        while (keys[i] != keys[n])
+            i++;
+        if (i == n)
+            out[n++] = order;
+    }
+    return n;
 }
 
 int64_t layout_data_rank(const struct layout *l, struct layout_place p)

@@ -1,8 +1,9 @@
 /* layout: says how a run is spread over ranks, and whether that is legal.
  *
- * World = tp·cp·pp·dp, tp fastest, then cp, dp, pp. `zero` 0..3 says what is sharded over
- * data-parallel ranks (0 nothing, 1 optimizer, 2 + gradients, 3 + parameters). `fsdp` is the shard
- * group's size and divides dp·cp; it is unused when zero is 0.
+ * World = tp·cp·pp·dp. `order` says which group is contiguous on nodes and switches: the axis that
+ * it names first is fastest, by default tp, then cp, dp, pp. No loss depends on it. `zero` 0..3
+ * says what is sharded over data-parallel ranks (0 nothing, 1 optimizer, 2 + gradients, 3 +
+ * parameters). `fsdp` is the shard group's size and divides dp·cp; it is unused when zero is 0.
  *
  * Legality is a table of named rules (layout.c), each with a sentence. The tuner excludes layouts
  * by it, the trainer refuses them by it. The rules say what the mathematics allows; what the
@@ -22,6 +23,8 @@ enum cp_kind { CP_RING, CP_A2A, CP_2D };
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
 extern const char *const cp_kind_names[];
 extern const char *const recompute_names[];
+enum { LAYOUT_ORDERS = 24 };
+extern const char *const layout_order_names[]; /* "tp-cp-dp-pp", the default, and 23 others */
 
 struct layout {
     int64_t tp, sp, cp, pp, vpp, dp; /* sp is 0 or 1 */
@@ -31,14 +34,17 @@ struct layout {
     enum recompute recompute;
     /* with RECOMPUTE_FULL, how many first layers of each virtual stage are recomputed; 0 = all */
     int64_t recompute_layers;
+    int order; /* index among layout_order_names */
 };
 struct layout layout_default(void); /* all ones, sp 0, zero 0, fsdp 0 (= dp), recompute none */
 bool layout_equal(const struct layout *a, const struct layout *b);
 
 /* Reads "tp=2,dp=4,zero=1,recompute=full". Keys come in any order; those left out have their
- * defaults. */
+ * defaults. Of several orders that place all ranks alike the first of the names is taken. */
 int layout_parse(const char *text, struct layout *out, struct err *err);
-void layout_format(const struct layout *l, struct str *out); /* canonical, every key */
+/* Writes it canonically, with every key; the order only where it is not the default one, so that
+ * the text of a layout is what it was before there were orders. */
+void layout_format(const struct layout *l, struct str *out);
 /* Writes it for people: "tp=2 dp=4 zero=1 mbs=1 recompute=none". dp, zero, mbs and recompute are
  * always there, other keys where they have not their default. */
 void layout_brief(const struct layout *l, struct str *out);
@@ -73,10 +79,16 @@ int64_t layout_micro_batches(const struct layout *l, int64_t gbs, int64_t replic
 int64_t layout_micro_batch_samples(const struct layout *l, int64_t gbs, int64_t replica,
                                    int64_t micro_batch);
 
-/* The place of a rank along the axes: tp fastest, then cp, dp, pp. */
+/* The place of a rank along the axes. These two alone know the order; layout_rank() of a place with
+ * 1 on one axis and 0 elsewhere is the axis's stride. */
 struct layout_place { int64_t tp, cp, dp, pp; };
 struct layout_place layout_place(const struct layout *l, int64_t rank);
 int64_t layout_rank(const struct layout *l, struct layout_place p);
+/* Returns the first order that places all ranks as l's: axes of one rank may stand anywhere. */
+int layout_order_plain(const struct layout *l);
+/* Lists the orders under which ranks of a grid stand differently, each in its plain form; returns
+ * how many. The first is the default. l->order is not looked at. */
+int layout_orders(const struct layout *l, int out[LAYOUT_ORDERS]);
 /* Returns the rank's place in its data group, place.dp · cp + place.cp. Ranks that share a tp and a
  * pp place form a data group of dp·cp ranks, cp fastest. layout_shard_group() consecutive ones of
  * them form a shard group. */

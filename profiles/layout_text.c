@@ -31,6 +31,8 @@ static const struct json_field fields[] = {
      .help = "activations that backward computes again"},
     {"recompute_layers", JSON_INT, AT(recompute_layers), .optional = true, .min = 0, .max = 4096,
      .help = "in so many layers of a virtual stage; 0: in all"},
+    {"order", JSON_ENUM, AT(order), .optional = true, .names = layout_order_names,
+     .help = "which ranks are neighbours: those of the axis named first, then of the next"},
 };
 
 int layout_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct layout *out,
@@ -45,6 +47,7 @@ int layout_read(const struct json_doc *doc, const cJSON *obj, const char *path, 
         return rc;
     }
     *out = l;
+    out->order = layout_order_plain(out);
     return 0;
 }
 
@@ -76,7 +79,8 @@ static void field_add(const struct layout *l, const struct json_field *field, co
 void layout_format(const struct layout *l, struct str *out)
 {
     for (size_t i = 0; i < ARRAY_LEN(fields); i++)
-        field_add(l, &fields[i], i ? "," : "", out);
+        if (l->order || fields[i].offset != AT(order))
+            field_add(l, &fields[i], i ? "," : "", out);
 }
 
 /* Says whether a field is named even where it has its default. */
@@ -156,7 +160,7 @@ static int unknown_key(const char *key, struct err *err)
     const char *near = str_nearest(key, names);
     return err_set(err, ERR_INPUT,
                    "layout: '%s' is no key%s%s: give tp, sp, cp, cp_kind, pp, vpp, dp, zero, fsdp, "
-                   "mbs, recompute or recompute_layers as key=value, separated by commas",
+                   "mbs, recompute, recompute_layers or order as key=value, separated by commas",
                    key, near ? ", did you mean " : "", near ? near : "");
 }
 
@@ -190,6 +194,7 @@ int layout_parse(const char *text, struct layout *out, struct err *err)
         if ((rc = pair_set(pair, &l, &seen, err)) < 0)
             goto out;
     *out = l;
+    out->order = layout_order_plain(out);
 out:
     free(copy);
     return rc;

@@ -55,12 +55,14 @@ static int consider(const struct space_spec *spec, struct space *s, const struct
 
 /* ---- the axes of which not every value is worth a look ---- */
 
-const char *const space_axis_names[SPACE_THINNED] = {"vpp", "mbs", "recompute_layers"};
+const char *const space_axis_names[SPACE_THINNED] = {"vpp", "mbs", "recompute_layers",
+                                                      "order"};
 const char *const space_axis_sentences[SPACE_THINNED] = {
     "virtual stages other than 1, 2 and 4",
     "micro-batches beyond 8 samples that are neither a power of two nor a divisor of a replica's "
     "share",
     "full recomputation of the first layers only",
+    "orders of ranks other than tp-cp-dp-pp",
 };
 
 static bool vpp_worth(int64_t vpp) { return vpp == 1 || vpp == 2 || vpp == 4; }
@@ -77,6 +79,12 @@ static int64_t recompute_counts(const struct space_spec *spec, const struct layo
     return num_ceil_div(spec->model->layers, l->pp * l->vpp) - 1;
 }
 
+static int64_t orders_of(const struct layout *l)
+{
+    int orders[LAYOUT_ORDERS];
+    return layout_orders(l, orders);
+}
+
 /* Counts the legal layouts of one grid and sharding that are passed over. No rule looks at mbs or
  * recompute once mbs is within the share and recompute_layers within the layers, so either all of
  * them are legal or none is. */
@@ -84,19 +92,20 @@ static void thinned_count(const struct space_spec *spec, struct space *s, struct
                           int64_t world)
 {
     int64_t share = num_ceil_div(spec->gbs, l.dp), partial = recompute_counts(spec, &l),
-            kinds = RECOMPUTE_FULL + 1 + partial, worth = 0;
+            kinds = RECOMPUTE_FULL + 1 + partial, worth = 0, orders = orders_of(&l);
     l.mbs = 1;
     if (spec->all || layout_broken_rule(&l, spec->model, spec->seq, spec->gbs, world) >= 0 ||
         (l.zero && layout_shard_group(&l) == 1))
         return;
     if (!vpp_worth(l.vpp)) {
-        s->thinned[SPACE_VPP] += share * kinds;
+        s->thinned[SPACE_VPP] += share * kinds * orders;
         return;
     }
     for (int64_t mbs = 1; mbs <= share; mbs++)
         worth += mbs_worth(mbs, share);
-    s->thinned[SPACE_MBS] += (share - worth) * kinds;
-    s->thinned[SPACE_RECOMPUTE_LAYERS] += worth * partial;
+    s->thinned[SPACE_MBS] += (share - worth) * kinds * orders;
+    s->thinned[SPACE_RECOMPUTE_LAYERS] += worth * partial * orders;
+    s->thinned[SPACE_ORDER] += worth * (kinds - partial) * (orders - 1);
 }
 
 /* ---- the grid ---- */
@@ -162,6 +171,18 @@ static int consider_grid(const struct space_spec *spec, struct space *s, struct 
     return 0;
 }
 
+static int consider_orders(const struct space_spec *spec, struct space *s, struct layout l,
+                           int64_t world, struct err *err)
+{
+    int orders[LAYOUT_ORDERS], n = layout_orders(&l, orders), rc;
+    for (int i = 0; i < (spec->all ? n : 1); i++) {
+        l.order = orders[i];
+        if ((rc = consider_grid(spec, s, l, world, err)) < 0)
+            return rc;
+    }
+    return 0;
+}
+
 static int consider_world(const struct space_spec *spec, struct space *s, int64_t world,
                           struct err *err)
 {
@@ -173,7 +194,7 @@ static int consider_world(const struct space_spec *spec, struct space *s, int64_
                 if (world / l.tp / l.cp % l.pp != 0)
                     continue;
                 l.dp = world / l.tp / l.cp / l.pp;
-                if ((rc = consider_grid(spec, s, l, world, err)) < 0)
+                if ((rc = consider_orders(spec, s, l, world, err)) < 0)
                     return rc;
             }
     return 0;

@@ -3,12 +3,13 @@
  *
  * The idea: enumerate the whole grid, ask layout_broken_rule() for legality and the caller's named
  * limits for what it cannot use, and count each excluded class under the rule that excluded it.
- * Each legal layout is met once. Unless `all` is set, three axes are thinned out: vpp to 1, 2 and
- * 4, micro-batches beyond 8 samples to powers of two and divisors of a replica's share,
- * recompute_layers to 0. Legal layouts that are passed over in this way, limits not considered, are
- * counted under the first axis, in that order, that passes over them. A layout with two names has
- * one here: fsdp=0 stands for fsdp=dp and under zero=0, recompute_layers=0 for as many as the
- * longest virtual stage has, zero=0 for sharding over one rank.
+ * Each legal layout is met once. Unless `all` is set, four axes are thinned out: vpp to 1, 2 and 4,
+ * micro-batches beyond 8 samples to powers of two and divisors of a replica's share,
+ * recompute_layers to 0, the order of ranks to the default one. Legal layouts that are passed over
+ * in this way, limits not considered, are counted under the first axis, in that order, that passes
+ * over them. A layout with two names has one here: fsdp=0 stands for fsdp=dp and under zero=0,
+ * recompute_layers=0 for as many as the longest virtual stage has, zero=0 for sharding over one
+ * rank.
  *
  *     struct space_spec spec = {&model, seq, gbs, ranks, n_ranks, limits, n_limits};
  *     struct space space = {0};
@@ -46,7 +47,9 @@ struct space_excluded {
     int64_t count;
 };
 enum { SPACE_CLASSES = 64 };
-enum space_thinned { SPACE_VPP, SPACE_MBS, SPACE_RECOMPUTE_LAYERS, SPACE_THINNED };
+enum space_thinned {
+    SPACE_VPP, SPACE_MBS, SPACE_RECOMPUTE_LAYERS, SPACE_ORDER, SPACE_THINNED
+};
 /* Names of the axes, and which of their values are passed over. */
 extern const char *const space_axis_names[SPACE_THINNED],
     *const space_axis_sentences[SPACE_THINNED];

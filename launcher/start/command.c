@@ -67,9 +67,17 @@ int command_environment(const char *const *environ_list, const char *const *extr
 
 void command_groups(const struct layout *l, int64_t groups[PLACE_GROUPS])
 {
-    groups[0] = l->tp;
-    groups[1] = l->tp * l->cp;
-    groups[2] = l->tp * l->cp * l->dp;
+    static const struct layout_place one[PLACE_GROUPS + 1] = {
+        {.tp = 1}, {.cp = 1}, {.dp = 1}, {.pp = 1}};
+    int64_t strides[PLACE_GROUPS + 1];
+    for (int n = 0; n <= PLACE_GROUPS; n++) {
+        int i = n;
+        int64_t stride = layout_rank(l, one[n]);
+        for (; i > 0 && strides[i - 1] > stride; i--)
+            strides[i] = strides[i - 1];
+        strides[i] = stride;
+    }
+    memcpy(groups, strides + 1, PLACE_GROUPS * sizeof *groups); /* the first is 1 */
 }
 
 /* How several ranks start on one machine: without binding (the scheduler's cores are the limit),

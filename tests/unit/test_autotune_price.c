@@ -66,15 +66,57 @@ static void messages(void **state)
     f.v[CONSTANT_LINK_SHARE] = f.v[CONSTANT_NIC_SHARE] = 0.5;
     price_machine(&f.c, f.v, DTYPE_BF16, false, &f.machine);
     const struct price_machine *m = &f.machine;
-    double inside = price_message(m, (struct price_group){8, 1}, TRAFFIC_ALL_REDUCE, 1e9);
-    double ring = price_message(m, (struct price_group){16, 1}, TRAFFIC_ALL_REDUCE, 1e9);
-    double shared = price_message(m, (struct price_group){2, 8}, TRAFFIC_ALL_REDUCE, 1e9);
-    double exchange = price_message(m, (struct price_group){16, 1}, TRAFFIC_ALL_TO_ALL, 1e9);
+    double inside = price_message(m, price_row(8, 1), TRAFFIC_ALL_REDUCE, 1e9);
+    double ring = price_message(m, price_row(16, 1), TRAFFIC_ALL_REDUCE, 1e9);
+    double shared = price_message(m, price_row(2, 8), TRAFFIC_ALL_REDUCE, 1e9);
+    double exchange = price_message(m, price_row(16, 1), TRAFFIC_ALL_TO_ALL, 1e9);
     assert_close(inside, 1e9 / 100e9, 1e-12, "links");
     assert_close(ring, 1e9 / 80e9, 1e-12, "one ring on all NICs");
     assert_close(shared, 8e9 / 80e9, 1e-12, "eight groups on all NICs");
     assert_close(exchange, 8e9 * 8 / 15 / 80e9, 1e-12, "eight of fifteen peers are elsewhere");
-    assert_true(price_message(m, (struct price_group){1, 1}, TRAFFIC_ALL_REDUCE, 1e9) == 0);
+    assert_true(price_message(m, price_row(1, 1), TRAFFIC_ALL_REDUCE, 1e9) == 0);
+}
+
+static bool with_rank_0(const struct layout *l, struct layout_place p, enum traffic_group group)
+{
+    int64_t data = layout_data_rank(l, p), shard = layout_shard_group(l);
+    switch (group) {
+    case TRAFFIC_TP: return !p.cp && !p.dp && !p.pp;
+    case TRAFFIC_CP: return !p.tp && !p.dp && !p.pp;
+    case TRAFFIC_PP: return !p.tp && !p.cp && !p.dp;
+    case TRAFFIC_SHARD: return !p.tp && !p.pp && data < shard;
+    default: return !p.tp && !p.pp && data % shard == 0;
+    }
+}
+
+/* In every order, what leaves a domain follows from how many of a group's ranks are in it. */
+static void orders(void **state)
+{
+    static const enum traffic_group groups[] = {TRAFFIC_TP, TRAFFIC_CP, TRAFFIC_PP, TRAFFIC_SHARD,
+                                                TRAFFIC_REPLICA};
+    static const int64_t shards[] = {0, 2, 8};
+    struct layout l = layout_default();
+    struct fixture f;
+    (void)state;
+    fixture_open(&f, "megatron", "dgx-a100:4");
+    f.c.node = (struct node_profile){.devices = 8, .link_bytes_per_s = 1e20, .nics = 8,
+                                     .nic_bytes_per_s = 10e9};
+    f.v[CONSTANT_LINK_SHARE] = f.v[CONSTANT_NIC_SHARE] = 1;
+    price_machine(&f.c, f.v, DTYPE_BF16, false, &f.machine);
+    l.tp = 2, l.cp = 2, l.dp = 4, l.pp = 2, l.zero = 1;
+    for (l.order = 0; l.order < LAYOUT_ORDERS; l.order++)
+        for (size_t i = 0; i < ARRAY_LEN(groups) * ARRAY_LEN(shards); i++) {
+            enum traffic_group group = groups[i % ARRAY_LEN(groups)];
+            double near = 0, all = 0;
+            l.fsdp = shards[i / ARRAY_LEN(groups)];
+            for (int64_t r = 0; r < 32; r++)
+                if (with_rank_0(&l, layout_place(&l, r), group))
+                    near += r < 8, all++;
+            double s = price_message(&f.machine, price_group(&l, &gpt, group), TRAFFIC_ALL_REDUCE,
+                                     1e9);
+            assert_close(s, near == all ? 1e-11 * (all > 1) : 1e9 * 8 / near / 80e9, 1e-12,
+                         layout_order_names[l.order]);
+        }
 }
 
 /* [2048, 1024] x [1024, 3072] and so on at the peak, twice that backward, with no half sizes. */
@@ -226,10 +268,10 @@ static void devices(void **state)
     (void)state;
     fixture_open(&f, "megatron", "gb200-nvl72:18");
     price_machine(&f.c, f.v, DTYPE_BF16, false, &f.machine);
-    double wide = price_message(&f.machine, (struct price_group){64, 1}, TRAFFIC_ALL_REDUCE, 1e9);
+    double wide = price_message(&f.machine, price_row(64, 1), TRAFFIC_ALL_REDUCE, 1e9);
     f.c.node.nic_bytes_per_s /= 2;
     price_machine(&f.c, f.v, DTYPE_BF16, false, &f.machine);
-    assert_true(wide == price_message(&f.machine, (struct price_group){64, 1}, TRAFFIC_ALL_REDUCE,
+    assert_true(wide == price_message(&f.machine, price_row(64, 1), TRAFFIC_ALL_REDUCE,
                                       1e9));
     fast = price(&f, "dp=8");
     f.k.attention = ATTENTION_FLASH2;
@@ -332,6 +374,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages),     cmocka_unit_test(products),
+        cmocka_unit_test(orders),
         cmocka_unit_test(amounts),
         cmocka_unit_test(terms_add_up), cmocka_unit_test(bound),
         cmocka_unit_test(faster_is_not_slower), cmocka_unit_test(footprints),

@@ -52,7 +52,7 @@ static double listed_best(const struct planner *p, double limit, const struct sp
 }
 
 static void best_of_list(const char *model, const char *stack, const char *seq, int64_t gpus,
-                         int64_t gbs, double share)
+                         int64_t gbs, double share, int64_t node)
 {
     struct planner *p = planner_of(model, "dgx-a100-40:2", stack, seq, gbs);
     struct space_spec list = {&p->model, p->ask.seq, gbs, &gpus, 1, NULL, 0, true};
@@ -60,6 +60,8 @@ static void best_of_list(const char *model, const char *stack, const char *seq, 
     struct err err;
     int64_t fit;
     assert_ok(planner_gpus(p, gpus, &err), &err);
+    if (node)
+        p->cluster.node.devices = p->cluster.node.nics = node, p->cluster.nodes = gpus / node;
     assert_ok(space_build(&list, &space, &err), &err);
     struct stream_spec spec = {&p->work, &p->machine, gpus, share * planner_limit_bytes(p), false};
     double best = listed_best(p, spec.limit_bytes, &space, &fit);
@@ -68,6 +70,7 @@ static void best_of_list(const char *model, const char *stack, const char *seq, 
     assert_int_equal(found.n > 0, fit > 0);
     if (fit)
         assert_close(found.items[0].seconds, best, 1e-12, stack);
+    assert_int_equal(node > 0, found.n > 0 && found.items[0].layout.order > 0);
     for (size_t i = 1; i < found.n; i++)
         assert_true(found.items[i].seconds >= found.items[i - 1].seconds);
     bool any;
@@ -84,6 +87,7 @@ static void brute_force(void **state)
         const char *model, *stack, *seq;
         int64_t gpus, gbs;
         double share; /* of the memory of a GPU */
+        int64_t node; /* GPUs of one; 0: eight */
     } cases[] = {
         {"dit-tiny", "reel", "4x8x8", 4, 12, 1},
         {"dit-b", "reel", "16x32x32", 8, 9, 1},
@@ -95,11 +99,13 @@ static void brute_force(void **state)
         {"dit-b", "fsdp2", "16x32x32", 16, 5, 0.08},
         {"dit-b", "reel", "8x16x32", 8, 7, 0.1}, /* virtual stages win here and below */
         {"dit-b", "reel", "8x16x32", 4, 12, 0.06},
+        {"dit-b", "megatron", "16x32x32", 8, 1, 0.06, 2}, /* another order wins here and below */
+        {"dit-l", "reel", "32x64x64", 8, 2, 1, 2},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++)
         best_of_list(cases[i].model, cases[i].stack, cases[i].seq, cases[i].gpus, cases[i].gbs,
-                     cases[i].share);
+                     cases[i].share, cases[i].node);
 }
 
 /* The result does not depend on how many are kept. */

@@ -316,6 +316,58 @@ static void places(void **state)
                 }
 }
 
+/* Every order gives each rank a place of its own, with the axis that it names first fastest. */
+static void orders(void **state)
+{
+    static const struct layout_place one[] = {{.tp = 1}, {.cp = 1}, {.dp = 1}, {.pp = 1}};
+    struct layout l = layout_default();
+    (void)state;
+    l.tp = 2, l.cp = 3, l.dp = 4, l.pp = 5;
+    for (l.order = 0; layout_order_names[l.order]; l.order++) {
+        const char *name = layout_order_names[l.order];
+        int64_t stride = 1;
+        for (int i = 0; i < 4; i++, name += 3) {
+            int axis = *name == 't' ? 0 : *name == 'c' ? 1 : *name == 'd' ? 2 : 3;
+            assert_int_equal(layout_rank(&l, one[axis]), stride);
+            stride *= axis + 2;
+        }
+        for (int64_t rank = 0; rank < layout_world(&l); rank++) {
+            struct layout_place p = layout_place(&l, rank);
+            assert_true(p.tp < 2 && p.cp < 3 && p.dp < 4 && p.pp < 5);
+            assert_int_equal(layout_rank(&l, p), rank);
+        }
+    }
+    assert_int_equal(l.order, LAYOUT_ORDERS);
+}
+
+/* Axes of one rank may stand anywhere: the first of the names that mean the same is taken. */
+static void order_names(void **state)
+{
+    static const struct { const char *text, *name; int orders; } rows[] = {
+        {"tp=2,dp=2", "tp-cp-dp-pp", 2},
+        {"tp=2,dp=2,order=tp-dp-pp-cp", "tp-cp-dp-pp", 2},
+        {"order=pp-dp-cp-tp,tp=4", "tp-cp-dp-pp", 1},
+        {"order=pp-dp-cp-tp", "tp-cp-dp-pp", 1},
+        {"tp=2,dp=2,order=pp-dp-cp-tp", "cp-dp-tp-pp", 2},
+        {"tp=2,dp=2,pp=2,order=tp-pp-dp-cp", "tp-cp-pp-dp", 6},
+        {"tp=2,cp=2,dp=2,pp=2,order=pp-dp-cp-tp", "pp-dp-cp-tp", 24},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct layout l;
+        struct err err;
+        int all[LAYOUT_ORDERS];
+        struct str text = STR_INIT;
+        assert_ok(layout_parse(rows[i].text, &l, &err), &err);
+        assert_string_equal(layout_order_names[l.order], rows[i].name);
+        assert_int_equal(layout_orders(&l, all), rows[i].orders);
+        assert_int_equal(all[0], 0);
+        layout_format(&l, &text);
+        assert_int_equal(strstr(text.p, ",order=") != NULL, l.order != 0);
+        str_release(&text);
+    }
+}
+
 /* Runs of layers: all of them, in order, none empty, the longer ones first and by one layer. */
 static void chunks_of_layers(void **state)
 {
@@ -384,7 +436,8 @@ int main(void)
         cmocka_unit_test(parse_good), cmocka_unit_test(brief),        cmocka_unit_test(parse_bad),
         cmocka_unit_test(json_both_ways),    cmocka_unit_test(rules),
         cmocka_unit_test(every_rule_is_met), cmocka_unit_test(shares),
-        cmocka_unit_test(micro_batches),     cmocka_unit_test(places),
+        cmocka_unit_test(micro_batches),     cmocka_unit_test(places), cmocka_unit_test(orders),
+        cmocka_unit_test(order_names),
         cmocka_unit_test(chunks_of_layers),  cmocka_unit_test(spans_of_tokens),
         cmocka_unit_test(a2a_groups),
     };

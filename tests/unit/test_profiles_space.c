@@ -142,7 +142,7 @@ static int64_t key(const struct layout *l)
     const int64_t fields[] = {l->tp,
                               l->sp, l->cp, (int64_t)l->cp_kind, l->pp, l->vpp, l->dp, l->zero,
                               l->fsdp, l->mbs, (int64_t)l->recompute,
-                              l->recompute_layers};
+                              l->recompute_layers, l->order};
     int64_t n = 0;
     for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
         assert_in_range(fields[i], 0, 22);
@@ -191,7 +191,10 @@ static void keys_of_all(struct keys *k, const struct space_spec *spec)
         l.cp_kind = (enum cp_kind)kind, l.recompute = (enum recompute)r;
         if (layout_broken_rule(&l, spec->model, spec->seq, spec->gbs, world) < 0 &&
             named_so(&l, spec->model))
-            keys_add(k, &l);
+            for (l.order = 0; l.order < LAYOUT_ORDERS; l.order++)
+                if (layout_order_plain(&l) == l.order)
+                    keys_add(k, &l);
+        l.order = 0;
     }
 }
 
@@ -200,7 +203,8 @@ static bool listed(const struct layout *l, int64_t gbs)
 {
     int64_t share = num_ceil_div(gbs, l->dp);
     bool vpp = l->vpp == 1 || l->vpp == 2 || l->vpp == 4;
-    return vpp && (l->mbs <= 8 || l->mbs == 16 || share % l->mbs == 0) && l->recompute_layers == 0;
+    return vpp && (l->mbs <= 8 || l->mbs == 16 || share % l->mbs == 0) && l->recompute_layers == 0 &&
+           l->order == 0;
 }
 
 static void nothing_is_dropped(void **state)
@@ -233,12 +237,14 @@ static void nothing_is_dropped(void **state)
         assert_int_equal(thin.n, kept);
         assert_int_equal(all.n,
                          thin.n + (size_t)(thin.thinned[SPACE_VPP] + thin.thinned[SPACE_MBS] +
-                                           thin.thinned[SPACE_RECOMPUTE_LAYERS]));
-        /* one rank has no virtual stages, and some batches are thin */
+                                           thin.thinned[SPACE_RECOMPUTE_LAYERS] +
+                                           thin.thinned[SPACE_ORDER]));
+        /* one rank has no virtual stages, some batches are thin, and two axes make an order */
         for (int axis = 0; axis < SPACE_THINNED; axis++)
             assert_true(all.thinned[axis] == 0 &&
                         (thin.thinned[axis] > 0 || (axis == SPACE_VPP && rows[i].ranks == 1) ||
-                         (axis == SPACE_MBS && rows[i].gbs < 9)));
+                         (axis == SPACE_MBS && rows[i].gbs < 9) ||
+                         (axis == SPACE_ORDER && rows[i].ranks < 4)));
         space_release(&all);
         space_release(&thin);
         test_free(want.of);

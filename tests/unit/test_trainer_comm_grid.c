@@ -66,7 +66,7 @@ static bool in_replica(const struct layout *l, const struct model *m, struct lay
     return (void)m, in_data(a, b) && (a.dp * l->cp + a.cp) % n == (b.dp * l->cp + b.cp) % n;
 }
 
-/* The group holds just the ranks that belong together, in the order of the world, and works. */
+/* The group holds just the ranks that belong together, ordered by their places, and works. */
 static void group_check(struct comm *c, const char *axis, const struct layout *l,
                         const struct model *m, together_fn *together)
 {
@@ -80,7 +80,10 @@ static void group_check(struct comm *c, const char *axis, const struct layout *l
                                    .recv = members, .n = 1, .dtype = DTYPE_F64},
                  NULL, &err),
          &err);
-    for (int r = 0; r < world->size; r++) {
+    struct layout plain = *l;
+    plain.order = 0;
+    for (int k = 0; k < world->size; k++) {
+        int r = (int)layout_rank(l, layout_place(&plain, k));
         if (!together(l, m, here, layout_place(l, r)))
             continue;
         if (n >= c->size || members[n] != r || c->world_ranks[n] != r)
@@ -100,6 +103,9 @@ static void grid(void **state)
         "cp=4,cp_kind=2d", "cp=4,cp_kind=a2a", "dp=4,zero=3,fsdp=2", "cp=2,dp=2,zero=3,fsdp=4",
         "cp=2,dp=2,zero=1", "dp=6,fsdp=3,zero=2", "tp=2,cp=2,dp=2,zero=3", "tp=4,dp=2",
         "cp=4,dp=2,zero=3,fsdp=4,cp_kind=2d", "tp=2,cp=2,pp=2", "dp=8,fsdp=2,zero=3",
+        "cp=2,dp=2,zero=3,fsdp=4,order=dp-cp-tp-pp", "tp=2,cp=2,pp=2,order=pp-cp-dp-tp",
+        "cp=4,dp=2,zero=3,fsdp=4,cp_kind=2d,order=dp-tp-cp-pp",
+        "tp=2,cp=2,dp=2,zero=1,fsdp=2,order=dp-tp-cp-pp",
     };
     struct model m = run_model();
     (void)state;

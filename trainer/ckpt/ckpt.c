@@ -488,10 +488,10 @@ static int publish(const struct ckpt_writer *w, const char *tmp, const char *fin
     return rc < 0 ? rc : file_remove_tree(tmp, err);
 }
 
-/* Takes every rank's file into rank 0's manifest, in the order of the ranks, and publishes. Ranks
- * that write no file have n = 0. */
-static int manifest_publish(const struct ckpt_save *s, const char *final, struct ckpt_file *files,
-                            struct err *err)
+/* Takes every rank's file into rank 0's manifest, in the order of ckpt_file_of, and publishes.
+ * Ranks that write no file have n = 0. */
+static int manifest_publish(const struct ckpt_save *s, const char *final,
+                            const struct ckpt_file *files, struct err *err)
 {
     const struct optim *o = s->o;
     struct ckpt_manifest m = {
@@ -501,16 +501,17 @@ static int manifest_publish(const struct ckpt_save *s, const char *final, struct
         .moments = o->c.run->moments, .residual = o->c.run->residual,
         .objective = o->c.run->objective, .condition_frames = o->c.run->condition_frames,
         .seed = o->c.run->seed,
-        .ema = o->ema != NULL, .files = files
+        .ema = o->ema != NULL
     };
+    if (!(m.files = calloc((size_t)ckpt_files(o->c.layout), sizeof *m.files)))
+        return err_set(err, ERR_NOMEM, "out of memory for the names of a checkpoint's files");
     for (int i = 0; i < o->c.world->size; i++)
         if (files[i].n)
-            files[m.n_files++] = files[i];
+            m.files[ckpt_file_of_rank(o->c.layout, i)] = files[i], m.n_files++;
     BUG_ON(m.n_files != ckpt_files(o->c.layout));
-    int rc;
-    if ((rc = ckpt_manifest_write(s->tmp, &m, o->c.params, err)) < 0)
-        return rc;
-    return publish(s->w, s->tmp, final, err);
+    int rc = ckpt_manifest_write(s->tmp, &m, o->c.params, err);
+    free(m.files);
+    return rc < 0 ? rc : publish(s->w, s->tmp, final, err);
 }
 
 int ckpt_save_begin(const struct ckpt_writer *w, const struct optim *o,

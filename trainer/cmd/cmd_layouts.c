@@ -21,7 +21,8 @@ const struct opt_cmd train_cmd_layouts = {
     "many of the layouts tried each rule left out, and how many legal ones are not listed without "
     "--all, by axis. Exit status 1 when none is left, or --layout is not legal. Of two names for "
     "one layout the simpler stands: fsdp=0 for fsdp=dp and under zero=0, recompute_layers=0 for "
-    "all layers of a virtual stage, zero=0 over one rank."};
+    "all layers of a virtual stage, zero=0 over one rank, the first of the orders that place all "
+    "ranks alike."};
 
 static int64_t thinned(const struct space *s)
 {
