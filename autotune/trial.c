@@ -11,26 +11,29 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/pulse.h"
+#include "base/spawn.h"
+#include "base/str.h"
 #include "launcher/start/command.h"
 
 static const double POLL_S = 0.5, LOOK_S = 0.05, WORD_S = 3;
 extern char **environ;
 
-enum {
-    LOG_TAIL_BYTES = 4096,
-    KILLED_STATUS = 128 + SIGKILL,
-    TERMINATED_STATUS = 128 + SIGTERM,
-};
+enum { LOG_TAIL_BYTES = 4096 };
 
 /* ---- failure classes ---- */
 
-static const char *const kernel_words[] = {"oom-kill", "oom_kill", "OOM Killed", "OUT_OF_MEMORY",
-                                           "Out Of Memory", NULL};
-static const char *const oom_words[] = {
-    "out of memory", "memory plan", "memory limit", "no memory for", "Cannot allocate memory",
-    "bad_alloc", "Out of memory", NULL};
-static const char *const device_words[] = {"of the device", "CUDA out of memory", "are free and",
-                                           NULL};
+/* These say that memory was short: the scheduler, of a cgroup; our trainer, in an error; and what
+ * other programs and libraries print. The words of our trainer's device are beside those. */
+static const char *const scheduler_names[] = {"slurmstepd: ", "srun: ", NULL};
+static const char *const scheduler_words[] = {"oom-kill", "oom_kill", "OOM Killed", "OUT_OF_MEMORY",
+                                              "Out Of Memory", NULL};
+static const char *const refusal_words[] = {"out of memory", "no memory", "cannot take ",
+                                            "Cannot allocate memory", NULL};
+static const char *const device_words[] = {"of the device", " are free and ", NULL};
+static const char *const gpu_words[] = {"CUDA out of memory", "CUDA error: out of memory",
+                                        "CUDA_ERROR_OUT_OF_MEMORY", NULL};
+static const char *const host_words[] = {"bad_alloc", NULL};
+static const char trainer_name[] = "reel-train: ", layout_word[] = ": layout ";
 
 static bool says(const char *text, const char *const *words)
 {
@@ -40,44 +43,111 @@ static bool says(const char *text, const char *const *words)
     return false;
 }
 
-/* Finds the first line that our trainer wrote as its error, "reel-train: …", or else the last
- * line. */
-static void cause_line(const char *tail, char cause[256])
+/* Tells whether our trainer wrote the line as an error: without a level, or with that one. What it
+ * says on its way names memory, too. */
+static bool is_error(const char *line)
 {
-    const char *at = strstr(tail, "reel-train: "), *last = tail;
-    for (const char *p = tail; *p; p++)
-        if (*p == '\n' && p[1])
-            last = p + 1;
-    const char *line = at ? at : last;
-    snprintf(cause, 256, "%.*s", (int)strcspn(line, "\n"), line);
+    static const char *const levels[] = {"info: ", "warning: ", "debug: "};
+    const char *at = strstr(line, trainer_name);
+    for (size_t i = 0; at && i < ARRAY_LEN(levels); i++)
+        if (str_starts(at + strlen(trainer_name), levels[i]))
+            return false;
+    return at != NULL;
+}
+
+/* Returns which memory was short by this line; TRIAL_UNTRIED where it says nothing of it. */
+static enum trial_state line_class(const char *line)
+{
+    if (says(line, scheduler_names))
+        return says(line, scheduler_words) ? TRIAL_OOM_HOST : TRIAL_UNTRIED;
+    if (is_error(line)) {
+        if (!says(line, refusal_words))
+            return TRIAL_UNTRIED;
+        return says(line, device_words) ? TRIAL_OOM_DEVICE : TRIAL_OOM_HOST;
+    }
+    if (strstr(line, trainer_name))
+        return TRIAL_UNTRIED;
+    if (says(line, gpu_words))
+        return TRIAL_OOM_DEVICE;
+    return says(line, host_words) ? TRIAL_OOM_HOST : TRIAL_UNTRIED;
+}
+
+/* What a log says: the first error of our trainer, the last line of anybody else, and which memory
+ * was short by the first line that says so. */
+struct log_words {
+    char error[256], last[256];
+    enum trial_state memory;
+};
+
+static void line_take(const char *line, struct log_words *w)
+{
+    if (w->memory == TRIAL_UNTRIED)
+        w->memory = line_class(line);
+    if (is_error(line) && !w->error[0])
+        snprintf(w->error, sizeof w->error, "%s", line);
+    if (!strstr(line, trainer_name) && strpbrk(line, "abcdefghijklmnopqrstuvwxyz"))
+        snprintf(w->last, sizeof w->last, "%s", line);
+}
+
+static void log_words(const char *tail, struct log_words *out)
+{
+    char line[ERR_TEXT_BYTES + 64];
+    *out = (struct log_words){.memory = TRIAL_UNTRIED};
+    for (size_t n; *tail; tail += n + (tail[n] != '\0')) {
+        n = strcspn(tail, "\n");
+        snprintf(line, sizeof line, "%.*s", (int)n, tail);
+        line_take(line, out);
+    }
+}
+
+/* Returns the signal that ended the trial, where a shell or MPI says so by a status too; else 0. */
+static int signal_of(const struct sched_step_status *end)
+{
+    return end->exit_signal ? end->exit_signal : end->exit_code > 128 ? end->exit_code - 128 : 0;
+}
+
+static void cause_say(const struct sched_step_status *end, const struct log_words *w,
+                      char cause[256])
+{
+    char name[SIGNAL_NAME_BYTES];
+    int signo = signal_of(end);
+    if (w->error[0])
+        snprintf(cause, 256, "%s", w->error);
+    else if (signo)
+        snprintf(cause, 256, "killed by %s%s%.200s", signal_name(signo, name),
+                 w->last[0] ? ", after: " : "", w->last);
+    else if (w->last[0])
+        snprintf(cause, 256, "%s", w->last);
+    else
+        snprintf(cause, 256, "ended with exit code %d and wrote no error", end->exit_code);
 }
 
 static bool was_killed(const struct sched_step_status *end)
 {
-    return end->exit_signal == SIGKILL || end->exit_code == KILLED_STATUS;
+    return signal_of(end) == SIGKILL;
 }
 
 /* Classifies the end of a step that had an exit code or a signal other than success. */
-static enum trial_state failure_class(const struct trial_end *end, const char *tail,
-                                      const char *cause)
+static enum trial_state failure_class(const struct trial_end *end, const struct log_words *w)
 {
-    int code = end->step.exit_code, signo = end->step.exit_signal;
+    int code = end->step.exit_code;
     bool refused = code == err_exit_code(ERR_USAGE) || code == err_exit_code(ERR_INPUT);
-    if ((was_killed(&end->step) && end->oom_killed) || says(tail, kernel_words))
+    if (was_killed(&end->step) && end->oom_killed)
         return TRIAL_OOM_HOST;
-    if (says(tail, oom_words))
-        return says(tail, device_words) ? TRIAL_OOM_DEVICE : TRIAL_OOM_HOST;
+    if (w->memory != TRIAL_UNTRIED)
+        return w->memory;
     if (code == err_exit_code(ERR_DIVERGED))
         return TRIAL_NONFINITE;
-    if (refused && strstr(cause, "layout"))
+    if (refused && strstr(w->error, layout_word))
         return TRIAL_ILLEGAL;
-    if (signo == SIGTERM || code == TERMINATED_STATUS || code == err_exit_code(ERR_TEMP))
+    if (signal_of(&end->step) == SIGTERM || code == err_exit_code(ERR_TEMP))
         return TRIAL_PREEMPTED;
     return TRIAL_FAILED;
 }
 
 enum trial_state trial_classify(const struct trial_end *end, const char *log_tail, char cause[256])
 {
+    struct log_words words;
     cause[0] = '\0';
     if (end->step.node_lost[0]) {
         snprintf(cause, 256, "node %s was lost", end->step.node_lost);
@@ -95,11 +165,9 @@ enum trial_state trial_classify(const struct trial_end *end, const char *log_tai
     }
     if (end->step.exit_code == 0 && end->step.exit_signal == 0)
         return TRIAL_OK;
-    cause_line(log_tail, cause);
-    if (!cause[0])
-        snprintf(cause, 256, "ended with exit code %d, signal %d and wrote nothing",
-                 end->step.exit_code, end->step.exit_signal);
-    return failure_class(end, log_tail, cause);
+    log_words(log_tail, &words);
+    cause_say(&end->step, &words, cause);
+    return failure_class(end, &words);
 }
 
 /* ---- running ---- */

@@ -332,6 +332,11 @@ static void interrupted(void **state)
     assert_int_equal(search_next(&s), 1);
 }
 
+/* Every rank that comes so far says this. */
+#define PLANNED                                                                                    \
+    "reel-train: info: memory plan of a rank:\nreel-train: info:   activations        3.88 MiB\n" \
+    "reel-train: info:   total              73.3 MiB\n"
+
 static void classes(void **state)
 {
     static const struct {
@@ -348,7 +353,7 @@ static void classes(void **state)
         {{{.ended = true, .exit_code = -1, .exit_signal = 9}, .oom_killed = true}, "step 1\n",
          TRIAL_OOM_HOST, "step 1"},
         {{{.ended = true, .exit_code = 5}, .oom_killed = true}, "", TRIAL_FAILED, "exit code 5"},
-        {{{.ended = true, .exit_code = 137}}, "", TRIAL_FAILED, "exit code 137"},
+        {{{.ended = true, .exit_code = 137}}, "", TRIAL_FAILED, "killed by SIGKILL"},
         {{{.ended = true, .exit_code = 137}},
          "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.\n", TRIAL_OOM_HOST, "oom_kill"},
         {{{.ended = true, .exit_code = 1}}, "reel-train: out of memory by plan: a rank needs 2 GiB\n",
@@ -370,9 +375,26 @@ static void classes(void **state)
          "reel-train: 3 steps in a row had a gradient that is not finite\n", TRIAL_NONFINITE,
          "not finite"},
         {{{.ended = true, .exit_code = 75}}, "reel-train: told to stop\n", TRIAL_PREEMPTED, "told"},
-        {{{.ended = true, .exit_code = -1, .exit_signal = 15}}, "", TRIAL_PREEMPTED, "signal 15"},
+        {{{.ended = true, .exit_code = -1, .exit_signal = 15}}, "", TRIAL_PREEMPTED, "SIGTERM"},
         {{{.ended = true, .exit_code = 5}}, "", TRIAL_FAILED, "exit code 5"},
-        {{{.ended = true, .exit_code = -1, .exit_signal = 11}}, "one\ntwo\n", TRIAL_FAILED, "two"},
+        {{{.ended = true, .exit_code = -1, .exit_signal = 11}}, "one\ntwo\n", TRIAL_FAILED,
+         "killed by SIGSEGV, after: two"},
+        {{{.ended = true, .exit_code = -1, .exit_signal = 9}}, PLANNED, TRIAL_FAILED,
+         "killed by SIGKILL"},
+        {{{.ended = true, .exit_code = 139}}, PLANNED "[n1:7] Signal: Segmentation fault (11)\n",
+         TRIAL_FAILED, "killed by SIGSEGV, after: [n1:7] Signal"},
+        {{{.ended = true, .exit_code = 5}}, PLANNED, TRIAL_FAILED, "exit code 5"},
+        {{{.ended = true, .exit_code = 5}}, PLANNED "reel-train: error: disk: no memory for 9\n",
+         TRIAL_OOM_HOST, "disk"},
+        {{{.ended = true, .exit_code = 5}},
+         PLANNED "reel-train: warning: no memory for 9 bytes of cache\nreel-train: bad disk\n",
+         TRIAL_FAILED, "bad disk"},
+        {{{.ended = true, .exit_code = 1}}, "RuntimeError: CUDA_ERROR_OUT_OF_MEMORY\n",
+         TRIAL_OOM_DEVICE, "RuntimeError"},
+        {{{.ended = true, .exit_code = 1}}, "W0 cache oom_kill OUT_OF_MEMORY, out of memory\n",
+         TRIAL_FAILED, "cache"},
+        {{{.ended = true, .exit_code = 3}},
+         "reel-train: error: the layout needs 4 ranks, 3 started\n", TRIAL_FAILED, "3 started"},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
