@@ -247,3 +247,13 @@ void constants_format(const struct constants *c, struct str *out)
     }
     str_add(out, "]}\n");
 }
+
+/* ---- its page ---- */
+
+size_t constants_format_parts(struct format_part *out)
+{
+    out[0] = (struct format_part){"", set_fields, ARRAY_LEN(set_fields), NULL};
+    out[1] = (struct format_part){"constants[]", item_fields, ARRAY_LEN(item_fields),
+                                  &item_defaults};
+    return 2;
+}

@@ -85,8 +85,19 @@ static const struct format adapter = {
     "The keys are " ADAPTER_KEYS_TEXT "and no others. cp_kind is compared with ring, a2a or 2d, "
     "and recompute with none, selective or full.",
     adapter_format};
+static const struct format constants = {
+    "constants", "what predictions rest on that is fitted, and not derived",
+    "{\"schema\": \"reel.constants/1\", \"name\": \"mine\",\n"
+    " \"constants\": [\n"
+    "  {\"name\": \"gemm_share\", \"device\": \"h100-sxm\", \"value\": 0.72,\n"
+    "   \"lo\": 0.70, \"hi\": 0.74},\n"
+    "  {\"name\": \"step_s\", \"stack\": \"reel\", \"value\": 0.02}]}\n",
+    "'reel calibrate' writes such a file, and '--constants FILE' uses it. Of several constants of "
+    "one name, the one that names more of the device and the stack counts; what the file leaves "
+    "out has its prior.",
+    constants_format_parts};
 const struct format *const formats[] = {&run, &plan, &model, &device, &cluster, &stack, &adapter,
-                                        NULL};
+                                        &constants, NULL};
 
 /* ---- what a table says by itself ---- */
 

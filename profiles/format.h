@@ -46,6 +46,7 @@ size_t device_format(struct format_part *out);
 size_t cluster_format(struct format_part *out);
 size_t stack_format(struct format_part *out);
 size_t adapter_format(struct format_part *out);
+size_t constants_format_parts(struct format_part *out);
 void curves_format(struct format_part *out); /* one part of device_format's */
 
 #endif

@@ -16,7 +16,8 @@ const struct opt_cmd cmd_format = {
     "format",
     "say what may stand in a file: run, plan, model, and where files lie",
     "[PAGE]", opts, ARRAY_LEN(opts), 0, 1,
-    "PAGE is run, plan, model, device, cluster, stack or adapter, which are files in JSON; "
+    "PAGE is run, plan, model, device, cluster, stack, adapter or constants, which are files in "
+    "JSON; "
     "dataset, config, environment or files. "
     "Without it the names are listed, with what they are.\n\n"
     "Reading is strict: a field that is not known, one that is given twice and a value outside its "
