@@ -63,7 +63,8 @@ struct described *described_new(const struct described_spec *spec, struct err *e
     d->spec = *spec;
     const struct plan_ask ask = {.loaded = spec->model, .cluster = spec->cluster,
                                  .stack = spec->stack, .seq = spec->seq, .gbs = spec->gbs,
-                                 .dtype = spec->dtype, .fits = 0.5};
+                                 .dtype = spec->dtype, .fits = 0.5,
+                                 .adapter = spec->adapter};
     d->planner = planner_new(&ask, err);
     if (!d->planner || ranks_check(d, err) < 0) {
         described_free(d);
@@ -93,6 +94,9 @@ static bool can_be_tried(const struct described *d, const struct layout *l)
     struct layout trial;
     struct err ignored;
     int64_t gbs = described_trial(l, d->spec.gbs, d->spec.scale_down, &trial);
+    const struct adapter_facts facts = {&trial, d->spec.model, d->spec.seq, gbs, 0, NULL};
+    if (gbs > 0 && d->spec.adapter && adapter_broken_rule(d->spec.adapter, &facts) >= 0)
+        return false;
     return gbs > 0 && planner_gpus(d->planner, layout_world(&trial), &ignored) == 0 &&
            layout_broken_rule(&trial, d->spec.model, d->spec.seq, gbs,
                                          layout_world(&trial)) < 0;
@@ -107,8 +111,13 @@ static void space_add(struct space *s, const struct layout *l)
 }
 
 /* Counts what each rule excluded, under the rule's own class. */
-static void excluded_count(struct space *s, const struct stream_found *f)
+static void excluded_count(struct space *s, const struct adapter *a, const struct stream_found *f)
 {
+    for (int64_t i = 0; a && i < a->n_rules; i++) {
+        struct space_excluded *e = &s->excluded[SPACE_CLASSES - 1 - i];
+        e->rule = a->rules[i].rule, e->sentence = a->rules[i].because;
+        e->count += f->refused[i];
+    }
     for (int rule = 0; rule < layout_rule_count() && rule < SPACE_CLASSES; rule++) {
         struct space_excluded *e = &s->excluded[rule];
         e->rule = layout_rule_name(rule), e->sentence = layout_rule_sentence(rule);
@@ -135,7 +144,7 @@ static int fastest_add(const struct described *d, int64_t ranks, struct stream_f
         return rc;
     if ((rc = planner_search(d->planner, EACH, found, err)) < 0)
         return rc;
-    excluded_count(s, found);
+    excluded_count(s, d->spec.adapter, found);
     for (size_t i = 0; i < found->n; i++)
         if (can_be_tried(d, &found->items[i].layout))
             space_add(s, &found->items[i].layout);

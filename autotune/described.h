@@ -30,6 +30,7 @@ struct described_spec {
     const int64_t *ranks;
     size_t n_ranks;
     int64_t scale_down;        /* replicas of a trial; 0: those of its layout */
+    const struct adapter *adapter; /* of the trainer that must be able to run it; NULL: ours */
 };
 struct described;
 struct described_item {

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/num.h"
+#include "profiles/flops.h"
 #include "profiles/step_lines.h"
 
 extern char **environ;
@@ -17,8 +18,27 @@ enum { RECORDED = 2, LINE_BYTES = 1 << 16, STEPS_MAX = 1024, RANKS_FILES = 4096 
 
 /* ---- the command ---- */
 
+int other_trial(struct trial_other *o, const struct model *m, const struct plan *plan,
+                struct sched *sched, struct trial_conf *conf, struct err *err)
+{
+    struct flops flops;
+    int rc;
+    if ((rc = flops_reel_sample(m, plan->seq, m->text_len, &flops, err)) < 0)
+        return rc;
+    o->model = m;
+    o->model_flops = flops.total * (double)plan->gbs;
+    o->peak_flops = plan->peak_flops;
+    snprintf(o->recorder, sizeof o->recorder, "%s/libreel-cupti.so", conf->bin_dir);
+    if (!file_exists(o->recorder))
+        o->recorder[0] = '\0';
+    conf->other = o;
+    conf->sched = sched;
+    conf->start_s = o->adapter->start_s;
+    return 0;
+}
+
 static int64_t steps_run(const struct trial_other *o, int64_t steps)
-{ return o->recorder ? steps + RECORDED : steps; }
+{ return *o->recorder ? steps + RECORDED : steps; }
 
 static size_t count(const char *const *list)
 {
@@ -46,7 +66,7 @@ static int environment_make(const struct trial_other *o, const char *dir, struct
     if (!env)
         return err_set(err, ERR_NOMEM, "out of memory for a trial's environment");
     memcpy(env, environ, n * sizeof *env);
-    if (o->recorder && !getenv("CUDA_INJECTION64_PATH")) {
+    if (*o->recorder && !getenv("CUDA_INJECTION64_PATH")) {
         env[n++] = arena_printf(arena, "CUDA_INJECTION64_PATH=%s", o->recorder);
         env[n++] = arena_printf(arena, "REEL_CUPTI_DIR=%s", dir);
         env[n++] = arena_printf(arena, "REEL_CUPTI_WHILE=%s/record", dir);
@@ -261,7 +281,7 @@ static void line_take(struct other_log *l, double now)
 static void recorder_lead(struct other_log *l)
 {
     char path[LIMIT_PATH_BYTES + 16];
-    bool wanted = l->other->recorder && l->last_done >= l->steps &&
+    bool wanted = *l->other->recorder && l->last_done >= l->steps &&
                   l->last_done < steps_run(l->other, l->steps);
     if (wanted == l->recording)
         return;
@@ -421,7 +441,7 @@ void other_log_report(const struct other_log *l, struct trial_result *r)
     double peak = l->other->peak_flops * (double)l->ranks;
     r->mfu = peak > 0 && r->model_flops > 0 ? r->model_flops / r->step_s / peak : NAN;
     r->peak_bytes = (int64_t)l->peak_bytes;
-    if (l->other->recorder)
+    if (*l->other->recorder)
         activity_read(l, r);
     if (!(r->recorded_step_s > 0))
         timers_read(l, r);

@@ -25,8 +25,12 @@ struct trial_other {
     const char *const *argv;       /* the user's command, NULL-ended */
     const struct model *model;
     double model_flops, peak_flops; /* of a step, and of a rank's device; 0: unknown */
-    const char *recorder;           /* path of libreel-cupti.so; NULL: none */
+    char recorder[LIMIT_PATH_BYTES]; /* path of libreel-cupti.so; "": none */
 };
+/* Completes a trainer, of which adapter and command are known, and has a trial run it by `sched`,
+ * which starts the command as it is. */
+int other_trial(struct trial_other *o, const struct model *m, const struct plan *plan,
+                struct sched *sched, struct trial_conf *conf, struct err *err);
 /* Makes the command and its environment, which is ours. */
 int other_command(const struct trial_other *o, const struct plan *plan, int64_t steps,
                   const char *dir, struct arena *arena, struct command *out, struct err *err);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "autotune/trial_other.h"
 #include "autotune/tune_priv.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -66,8 +67,9 @@ static void key_add(const struct tune_conf *c, struct hash128 trainer, struct st
     if (c->layout)
         layout_format(c->layout, key);
     if (c->cluster)
-        str_addf(key, " cluster %s stack %s scale-down %lld", c->cluster, c->stack,
-                 (long long)c->scale_down);
+        str_addf(key, " cluster %s stack %s/%lld", c->cluster, c->stack, (long long)c->scale_down);
+    for (size_t i = 0; c->adapter && c->argv[i]; i++)
+        str_addf(key, " %s %s", i ? "" : c->adapter_name, c->argv[i]);
     finetune_key(&r->finetune, key);
 }
 
@@ -297,15 +299,15 @@ static int described_items(struct tune *t, struct err *err)
 static int described_open(struct tune *t, const struct space_spec *spec, struct err *err)
 {
     const struct tune_conf *c = &t->conf;
-    const struct described_spec described = {.cluster = c->cluster,
-                                             .stack = c->stack,
+    const struct described_spec described = {.cluster = c->cluster, .stack = c->stack,
                                              .model = spec->model,
                                              .seq = spec->seq,
                                              .gbs = spec->gbs,
                                              .dtype = c->run->dtype,
                                              .ranks = c->ranks,
                                              .n_ranks = c->n_ranks,
-                                             .scale_down = c->scale_down};
+                                             .scale_down = c->scale_down,
+                                             .adapter = c->adapter};
     int rc;
     if (!(t->described = described_new(&described, err)))
         return err->code;
@@ -630,6 +632,7 @@ static int measure(struct tune *t, int64_t i, struct err *err)
     plan_trial(t, i, &plan);
     struct run run = trial_run_of(t, &plan);
     snprintf(dir, sizeof dir, "%s/trials/%s", t->dir, t->trial);
+    struct trial_other other = {.adapter = t->conf.adapter, .argv = t->conf.argv};
     struct trial_conf conf = {.sched = t->conf.sched,
                               .bin_dir = t->conf.bin_dir,
                               .dir = dir,
@@ -640,6 +643,9 @@ static int measure(struct tune *t, int64_t i, struct err *err)
                               .limit_bytes = (int64_t)search_limit(&t->search, i),
                               .blas = t->conf.blas,
                               .stop = t->conf.stop};
+    if (other.adapter &&
+        (rc = other_trial(&other, &run.model, &plan, t->conf.own_sched, &conf, err)) < 0)
+        return rc;
     if ((rc = tune_event_predicted(t, i, &plan, err)) < 0)
         return rc;
     if ((rc = trial_run(&conf, &run, &plan, &result, err)) < 0)

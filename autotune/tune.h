@@ -36,6 +36,11 @@ struct tune_conf {
     /* The machine that predictions are for, by described.h, and what trains on it; NULL: it is
      * probed. */
     const char *cluster, *stack;
+    /* The trainer of trials, with its command, and a scheduler that starts it as it is; NULL: ours.
+     * Needs a cluster; the stack is then the adapter's. */
+    const struct adapter *adapter;
+    const char *adapter_name, *const *argv;
+    struct sched *own_sched;
     bool gpu_hours;             /* the least time of all ranks together is looked for */
     int64_t scale_down;         /* with cluster: replicas of a trial, 0: its layout's */
     int64_t max_trials, trial_steps, repeats, cores;

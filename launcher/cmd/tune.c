@@ -16,6 +16,7 @@
 #include "base/simd_kind.h"
 #include "launcher/cmd/cmd.h"
 #include "launcher/cmd/tune_job.h"
+#include "launcher/cmd/tune_other.h"
 #include "launcher/cmd/tune_show.h"
 #include "profiles/dataset.h"
 
@@ -46,6 +47,13 @@ static const struct opt opts[] = {
     {"objective", 0, OPT_ENUM, "WHAT",
      "time: the shortest step; gpu-hours: the least time of all ranks together", .fallback = "time",
      .choices = objectives},
+    {"adapter", 0, OPT_TEXT, "NAME|FILE",
+     "with --cluster: try another trainer, by the command behind --: megatron, megatron-bridge, "
+     "torchtitan, generic, or a file (reel.adapter/1)"},
+    {"export", 0, OPT_TEXT, "ADAPTER", "tell the winner in this trainer's flags too (default: "
+     "those of --adapter)"},
+    {"dtype", 0, OPT_ENUM, "NAME", "with --adapter: of activations", .fallback = "bf16",
+     .choices = (const char *const[]){"bf16", "f32", NULL}},
     {"scale-down", 0, OPT_INT, "DP",
      "with --cluster: trials run no more than DP replicas, with as few samples; what the others "
      "add is predicted", .min = 1, .max = LIMIT_RANKS},
@@ -77,7 +85,7 @@ static const struct opt opts[] = {
 const struct opt_cmd cmd_tune = {
     "tune",
     "find the fastest layout by prediction and a few measured trials",
-    "[MODEL]", opts, ARRAY_LEN(opts), 0, 1,
+    "[MODEL] [-- COMMAND [ARGUMENT...]]", opts, ARRAY_LEN(opts), 0, -1,
     "Every layout the trainer can run is predicted from the machine's measured rates. Plain data "
     "parallelism, or --default, is measured first, then the layout that shards all, then whatever "
     "may still be faster; each measurement corrects the predictions. The search ends when nothing "
@@ -94,6 +102,7 @@ struct inputs {
     int64_t ranks[RANKS_MAX];
     size_t n_ranks;
     struct layout layout, baseline; /* with --layout, --default */
+    struct tune_other other;
 };
 
 static int ranks_parse(const char *text, struct inputs *in, struct err *err)
@@ -179,15 +188,25 @@ static int run_from_options(const struct opt_values *v, const char *model, struc
                                              (long long)(in->seq.t * m->patch_t),
                                              (long long)(in->seq.h * m->patch_h),
                                              (long long)(in->seq.w * m->patch_w));
-    return run->stages[0].data ? run_check(run, "options", err)
-                               : err_set(err, ERR_NOMEM, "out of memory");
+    if (!run->stages[0].data)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    if (in->other.adapter) /* another trainer has rules of its own */
+        run->dtype = opt_enum(v, "dtype") == 1 ? DTYPE_F32 : DTYPE_BF16;
+    return in->other.adapter ? 0 : run_check(run, "options", err);
+}
+
+/* Returns the stack that is predicted: the trainer's. */
+static const char *stack_of(const struct opt_values *v, const struct inputs *in)
+{
+    return in->other.adapter ? in->other.adapter->stack : opt_text(v, "stack");
 }
 
 /* Checks the description, before a job is submitted for it. */
 static int cluster_check(const struct opt_values *v, const struct inputs *in, struct err *err)
 {
     const struct described_spec spec = {.cluster = opt_text(v, "cluster"),
-                                        .stack = opt_text(v, "stack"),
+                                        .stack = stack_of(v, in),
+                                        .adapter = in->other.adapter,
                                         .model = &in->run.model,
                                         .seq = in->seq,
                                         .gbs = in->run.stages[0].gbs,
@@ -224,7 +243,7 @@ static int inputs_load(const struct opt_values *v, struct inputs *in, struct err
 {
     const char *const *operands, *path = opt_text(v, "run");
     size_t n = opt_operands(v, &operands);
-    if ((n == 1) == (path != NULL))
+    if ((n >= 1) == (path != NULL))
         return err_set(err, ERR_USAGE, "give a MODEL or --run RUN.json, one of them");
     if (path && (opt_given(v, "seq") || opt_given(v, "gbs") || opt_given(v, "data")))
         return err_set(err, ERR_USAGE,
@@ -247,7 +266,7 @@ static int inputs_load(const struct opt_values *v, struct inputs *in, struct err
         return rc;
     if (!path && (rc = run_from_options(v, operands[0], in, err)) < 0)
         return rc;
-    if ((rc = data_bind(&in->run, &in->seq, err)) < 0)
+    if (!in->other.adapter && (rc = data_bind(&in->run, &in->seq, err)) < 0)
         return rc;
     return opt_given(v, "cluster") ? cluster_check(v, in, err) : 0;
 }
@@ -292,7 +311,8 @@ static void say(void *ctx, const char *line)
 static int ranks_check(const struct opt_values *v, const struct inputs *in, int64_t cores,
                        struct err *err)
 {
-    bool here = !opt_bool(v, "oversubscribe") && !opt_given(v, "scale-down") &&
+    bool here = !opt_bool(v, "oversubscribe") && !in->other.adapter &&
+                !opt_given(v, "scale-down") &&
                 !(opt_given(v, "cluster") && opt_bool(v, "dry-run"));
     for (size_t i = 0; i < in->n_ranks && here; i++)
         if (in->ranks[i] > cores)
@@ -333,6 +353,7 @@ static int conf_make(const struct opt_values *v, const struct cmd_env *env, cons
                      struct sched *s, struct tune_conf *out, struct err *err)
 {
     struct place p;
+    bool scaled = opt_given(v, "scale-down");
     int rc;
     if ((rc = place_find(v, in, s, &p, err)) < 0)
         return rc;
@@ -348,10 +369,9 @@ static int conf_make(const struct opt_values *v, const struct cmd_env *env, cons
                              .layout = opt_given(v, "layout") ? &in->layout : NULL,
                              .baseline = opt_given(v, "default") ? &in->baseline : NULL,
                              .cluster = opt_text(v, "cluster"),
-                             .stack = opt_text(v, "stack"),
+                             .stack = stack_of(v, in),
                              .gpu_hours = opt_enum(v, "objective") == 1,
-                             .scale_down = opt_given(v, "scale-down") ? opt_int(v, "scale-down")
-                                                                      : 0,
+                             .scale_down = scaled ? opt_int(v, "scale-down") : 0,
                              .max_trials = opt_int(v, "max-trials"),
                              .trial_steps = opt_int(v, "trial-steps"),
                              .repeats = opt_int(v, "repeats"),
@@ -367,9 +387,10 @@ static int conf_make(const struct opt_values *v, const struct cmd_env *env, cons
                              .stop = &stop,
                              .sched = s,
                              .say = opt_bool(v, "quiet") ? NULL : say};
-    /* A job that comes back means the same search. */
-    snprintf(conf.salt, sizeof conf.salt, "%s", p.in_job ? p.self.token : "");
-    *out = conf;
+    conf.adapter = in->other.adapter, conf.adapter_name = opt_text(v, "adapter");
+    conf.argv = in->other.argv, conf.own_sched = in->other.sched;
+    *out = conf; /* a job that comes back means the same search */
+    snprintf(out->salt, sizeof out->salt, "%s", p.in_job ? p.self.token : "");
     return 0;
 }
 
@@ -424,10 +445,13 @@ static int scheduler_open(const struct cmd_env *env, struct sched **s, struct er
 }
 
 /* Searches for the fastest layout and saves its plan. */
-static int winner_find(struct tune *t, const char *path, struct plan *winner, struct err *err)
+static int winner_find(struct tune *t, const struct inputs *in, const char *path,
+                       struct plan *winner, struct err *err)
 {
     int rc;
     if ((rc = tune_search(t, winner, err)) < 0)
+        return rc;
+    if ((rc = tune_other_flags(&in->other, &in->run.model, winner, err)) < 0)
         return rc;
     return plan_save(winner, path, err);
 }
@@ -442,6 +466,8 @@ int cmd_tune_run(const struct opt_values *v, struct cmd_env *env, struct err *er
     bool dry = opt_bool(v, "dry-run");
     const char *path = opt_text(v, "output");
     int rc;
+    if ((rc = tune_other_open(v, env->home, &in.other, err)) < 0)
+        goto out;
     if ((rc = inputs_load(v, &in, err)) < 0)
         goto out;
     if (!dry && (rc = output_check(path, opt_bool(v, "force"), err)) < 0)
@@ -458,7 +484,7 @@ int cmd_tune_run(const struct opt_values *v, struct cmd_env *env, struct err *er
         goto out;
     if ((rc = tune_open(&t, &conf, err)) < 0)
         goto out;
-    if (!dry && (rc = winner_find(&t, path, &winner, err)) < 0)
+    if (!dry && (rc = winner_find(&t, &in, path, &winner, err)) < 0)
         goto out;
     rc = tune_print(&t, dry ? NULL : &winner, path, v, err);
 out:
@@ -469,5 +495,6 @@ out:
     tune_release(&t);
     sched_close(s);
     run_release(&in.run);
+    tune_other_release(&in.other);
     return rc;
 }

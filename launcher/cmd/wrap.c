@@ -15,6 +15,7 @@
 #include "launcher/submit/waits.h"
 #include "launcher/submit/wrapped.h"
 #include "launcher/wrap/wrap_rate.h"
+#include "launcher/start/command.h"
 #include "profiles/step_lines.h"
 
 static const char *const notices[] = {"USR1", "USR2", "TERM", "INT", "HUP", "none", NULL};
@@ -120,32 +121,6 @@ static void name_make(const struct opt_values *v, const char *job_id, const char
             *c = '_';
 }
 
-/* Finds a program as the shell would, because the first word of a step must be a path. */
-static int program_find(const char *name, struct arena *arena, const char **out, struct err *err)
-{
-    const char *path = getenv("PATH");
-    char *copy = arena_strdup(arena, path ? path : "/usr/bin:/bin"), *save = NULL,
-         cwd[LIMIT_PATH_BYTES];
-    if (strchr(name, '/')) {
-        *out = name[0] == '/'             ? name
-               : getcwd(cwd, sizeof cwd) ? arena_printf(arena, "%s/%s", cwd, name)
-                                          : NULL;
-        return *out ? 0 : err_set(err, ERR_NOMEM, "out of memory");
-    }
-    for (char *dir = copy ? strtok_r(copy, ":", &save) : NULL; dir;
-         dir = strtok_r(NULL, ":", &save)) {
-        char *at = arena_printf(arena, "%s/%s", dir, name);
-        if (at && at[0] == '/' && access(at, X_OK) == 0) {
-            *out = at;
-            return 0;
-        }
-    }
-    return err_set(
-        err, ERR_ENV,
-        "cannot find the command '%s' on PATH: give its path, or load the module that brings it",
-        name);
-}
-
 /* Makes a path absolute, because the agent works in another folder. */
 static const char *path_absolute(const char *path, const char *cwd, struct arena *arena)
 {
@@ -231,7 +206,7 @@ static int wrap_make(const struct opt_values *v, const char *job_id, struct wrap
         return rc;
     if ((rc = wrap_rate_fill(w, &rate, err)) < 0)
         return rc;
-    return program_find(operands[0], &w->arena, &argv[0], err);
+    return command_find(operands[0], &w->arena, &argv[0], err);
 }
 
 /* Says what lets the run go on where no scheduler starts the command again. */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/limits.h"
 #include "base/str.h"
 
 static const char *const inherited_names[] = {"PATH", "HOME", "USER",   "LOGNAME",         "SHELL",
@@ -148,4 +149,29 @@ int command_trainer(const char *bin_dir, int64_t ranks, bool starts_ranks, const
         return rc;
     out->argv = argv;
     return 0;
+}
+
+int command_find(const char *name, struct arena *arena, const char **out, struct err *err)
+{
+    const char *path = getenv("PATH");
+    char *copy = arena_strdup(arena, path ? path : "/usr/bin:/bin"), *save = NULL,
+         cwd[LIMIT_PATH_BYTES];
+    if (strchr(name, '/')) {
+        *out = name[0] == '/'             ? name
+               : getcwd(cwd, sizeof cwd) ? arena_printf(arena, "%s/%s", cwd, name)
+                                          : NULL;
+        return *out ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+    }
+    for (char *dir = copy ? strtok_r(copy, ":", &save) : NULL; dir;
+         dir = strtok_r(NULL, ":", &save)) {
+        char *at = arena_printf(arena, "%s/%s", dir, name);
+        if (at && at[0] == '/' && access(at, X_OK) == 0) {
+            *out = at;
+            return 0;
+        }
+    }
+    return err_set(
+        err, ERR_ENV,
+        "cannot find the command '%s' on PATH: give its path, or load the module that brings it",
+        name);
 }

@@ -33,6 +33,9 @@ int command_trainer(const char *bin_dir, int64_t ranks, bool starts_ranks, const
 /* Checks that there is what starts so many ranks. ERR_ENV: there is no mpirun. */
 int command_ranks_check(int64_t ranks, bool starts_ranks, struct err *err);
 
+/* Finds a program as the shell would, as a path. ERR_ENV: there is none on PATH. */
+int command_find(const char *name, struct arena *arena, const char **out, struct err *err);
+
 /* Computes the sizes of a layout's groups of ranks. The innermost group comes first: its ranks talk
  * most with each other (sched_step_spec.groups). */
 void command_groups(const struct layout *l, int64_t groups[PLACE_GROUPS]);

@@ -37,7 +37,8 @@ static struct trial_result trial_of(const struct trial_case *c, const char *dir)
     snprintf(script, sizeof script, "%s", in_scratch("script"));
     const char *argv[] = {script, "--nproc={ranks}", "a'b c", NULL};
     struct trial_other other = {.adapter = a, .argv = argv, .model = &model, .model_flops = 4e12,
-                                .peak_flops = 1e13, .recorder = c->recorder};
+                                .peak_flops = 1e13};
+    snprintf(other.recorder, sizeof other.recorder, "%s", c->recorder ? c->recorder : "");
     struct trial_conf conf = {.sched = s, .dir = dir, .steps = 4, .start_s = 60, .quiet_s = 60,
                               .give_up_s = c->give_up_s, .blas = "own", .other = &other};
     assert_ok(trial_run(&conf, NULL, &plan, &r, &err), &err);

@@ -1,0 +1,26 @@
+/* tune_other: what `reel tune` takes for trials of somebody else's trainer (--adapter, and the
+ * command behind --), and the flags in which a winner is told (--export). */
+#ifndef LAUNCHER_CMD_TUNE_OTHER_H
+#define LAUNCHER_CMD_TUNE_OTHER_H
+
+#include "base/opt.h"
+#include "launcher/sched/sched.h"
+#include "profiles/adapter.h"
+
+struct tune_other {
+    struct adapter *adapter; /* NULL: trials are our own trainer's */
+    struct adapter *told;    /* of --export; NULL: the adapter */
+    const char **argv;       /* the user's command, its first word a path */
+    /* This machine's: the command starts its ranks itself, by srun inside a job. */
+    struct sched *sched;
+    struct arena arena;
+};
+/* Checks the options, loads the adapters and finds the command. */
+int tune_other_open(const struct opt_values *v, const char *home, struct tune_other *o,
+                    struct err *err);
+void tune_other_release(struct tune_other *o); /* safe on a zeroed struct */
+/* Adds the winner's flags to its plan, where there is whoever has them. */
+int tune_other_flags(const struct tune_other *o, const struct model *m, struct plan *winner,
+                     struct err *err);
+
+#endif
