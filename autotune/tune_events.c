@@ -48,6 +48,7 @@ int tune_event_predicted(struct tune *t, int64_t i, const struct plan *p, struct
     event_interval(t, i, &e);
     event_num(&e, trial_predicted, predicted_at, p->predicted_at);
     event_int(&e, trial_predicted, predicted_bytes, p->predicted_bytes);
+    event_int(&e, trial_predicted, limit_bytes, (int64_t)search_limit(&t->search, i));
     json_obj_begin(&e.out, EVENT_FIELD(trial_predicted, terms, TREE));
     for (int64_t k = 0; k < p->n_terms; k++)
         json_put_num(&e.out, p->terms[k].name, p->terms[k].seconds);

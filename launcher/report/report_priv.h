@@ -23,6 +23,8 @@ int report_validation(struct report *r, struct err *err); /* writes nothing if t
 int report_time(struct report *r, struct err *err);
 int report_attempts(struct report *r, struct err *err);
 int report_trials(struct report *r, struct err *err);
+int report_terms(struct report *r, struct err *err);    /* a part of the trials' section */
+int report_headroom(struct report *r, struct err *err); /* so is this */
 int report_curation(struct report *r, struct err *err);
 
 #endif

@@ -13,9 +13,10 @@
     "SELECT row_number() OVER (ORDER BY measured_step_s IS NULL, measured_step_s," \
     " predicted_step_s, trial) AS k, predicted_step_s AS p, measured_step_s AS m, mfu," \
     " peak_bytes, state, cause, trial, layout, trial = (SELECT json_extract(json, '$.winner')" \
-    " FROM event WHERE run = ?1 AND kind = 'tune_ended' ORDER BY seq DESC LIMIT 1) AS winner" \
-    " FROM v_trial WHERE tune = ?1 ORDER BY k"
-enum { T_K, T_PREDICTED, T_MEASURED, T_MFU, T_PEAK, T_STATE, T_CAUSE, T_TRIAL, T_LAYOUT, T_WINNER };
+    " FROM event WHERE run = ?1 AND kind = 'tune_ended' ORDER BY seq DESC LIMIT 1) AS winner," \
+    " predicted_lo_s, predicted_hi_s FROM v_trial WHERE tune = ?1 ORDER BY k"
+enum { T_K, T_PREDICTED, T_MEASURED, T_MFU, T_PEAK, T_STATE, T_CAUSE, T_TRIAL, T_LAYOUT, T_WINNER,
+       T_LO, T_HI };
 
 /* Says whether a key of a layout has the value that says nothing. Tables hide such keys. */
 static bool key_is_default(const char *item, size_t n)
@@ -81,6 +82,18 @@ static void mark_row(struct store_query *q, void *ctx)
     str_release(&title);
 }
 
+/* Draws the interval of a prediction as far as the axis goes. */
+static void interval_row(struct store_query *q, void *ctx)
+{
+    struct chart *c = ctx;
+    double lo = store_num(q, T_LO), hi = fmin(store_num(q, T_HI), c->x.hi),
+           m = store_num(q, T_MEASURED);
+    if (isfinite(lo) && isfinite(hi) && isfinite(m) && lo < hi)
+        str_addf(c->out,
+                 "<line class=\"interval\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
+                 chart_x(c, lo), chart_y(c, m), chart_x(c, hi), chart_y(c, m));
+}
+
 static void label_row(struct store_query *q, void *ctx)
 {
     char text[48];
@@ -106,6 +119,8 @@ static int chart_draw(struct report *r, double hi, struct err *err)
     str_addf(r->out, "<line class=\"ideal\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
              chart_x(&c, 0), chart_y(&c, 0), chart_x(&c, c.x.hi), chart_y(&c, c.y.hi));
     int rc;
+    if ((rc = store_each(r->db, TRIALS, r->scope->tune, interval_row, &c, err)) < 0)
+        return rc;
     if ((rc = store_each(r->db, TRIALS, r->scope->tune, mark_row, &c, err)) < 0)
         return rc;
     if ((rc = store_each(r->db, TRIALS, r->scope->tune, label_row, &c, err)) < 0)
@@ -235,7 +250,8 @@ int report_trials(struct report *r, struct err *err)
     str_add(r->out, "<p class=\"why\">Tuning ");
     html_escape(r->out, tune);
     str_add(r->out, ". Each prediction was stored before its measurement; error is predicted over "
-                    "measured, less one. Numbers are the table's.</p>\n");
+                    "measured, less one. A line is where nine of ten measurements were expected. "
+                    "Numbers are the table's.</p>\n");
     if ((rc = trials_chart(r, err)) < 0)
         return rc;
     str_add(
@@ -247,6 +263,10 @@ int report_trials(struct report *r, struct err *err)
     if ((rc = store_each(r->db, TRIALS, tune, table_row, r->out, err)) < 0)
         return rc;
     str_add(r->out, "</table>\n");
+    if ((rc = report_terms(r, err)) < 0)
+        return rc;
+    if ((rc = report_headroom(r, err)) < 0)
+        return rc;
     if ((rc = recorded_table(r, err)) < 0)
         return rc;
     if ((rc = store_each(r->db, reason, tune, reason_row, r->out, err)) < 0)
