@@ -460,9 +460,9 @@ int cmd_tune_run(const struct opt_values *v, struct cmd_env *env, struct err *er
 {
     struct inputs in = {0};
     struct tune_conf conf;
-    struct tune t = {0};
     struct sched *s = NULL;
-    static struct plan winner; /* larger than belongs on a stack */
+    static struct tune t; /* as the plan, larger than belongs on a stack */
+    static struct plan winner;
     bool dry = opt_bool(v, "dry-run");
     const char *path = opt_text(v, "output");
     int rc;
