@@ -657,7 +657,7 @@ int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *
 {
     const char *const *operands;
     struct run run = {0};
-    struct plan plan;
+    static struct plan plan; /* as a run, larger than belongs on a stack with one */
     struct sched *s = NULL;
     struct str script = STR_INIT;
     bool dry = opt_bool(v, "dry-run");
