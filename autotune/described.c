@@ -12,17 +12,6 @@ struct described {
     struct planner *planner;
 };
 
-/* The price's term of each that the search has. */
-static const enum price_term price_of[COST_TERMS] = {
-    [COST_GEMM] = PRICE_GEMM,           [COST_ATTENTION] = PRICE_ATTENTION,
-    [COST_ELEMENTWISE] = PRICE_ELEMENTWISE, [COST_INPUTS] = PRICE_LAUNCH,
-    [COST_RECOMPUTE] = PRICE_RECOMPUTE, [COST_CONTENTION] = PRICE_SPREAD,
-    [COST_TP] = PRICE_TP,               [COST_CP] = PRICE_CP,
-    [COST_PP] = PRICE_PP,               [COST_BUBBLE] = PRICE_BUBBLE,
-    [COST_GATHER] = PRICE_GATHER,       [COST_DP_REDUCE] = PRICE_REDUCE,
-    [COST_OPTIMIZER] = PRICE_OPTIMIZER, [COST_OVERHEAD] = PRICE_OVERHEAD};
-const char *described_term_name(enum cost_term t) { return price_term_names[price_of[t]]; }
-
 int64_t described_trial(const struct layout *l, int64_t gbs, int64_t scale_down,
                         struct layout *out)
 {
@@ -186,7 +175,7 @@ int described_space(const struct described *d, const struct layout *always, size
 /* ---- predictions ---- */
 
 static int terms_of(struct planner *p, const struct layout *l, int64_t gbs,
-                    double terms[COST_TERMS], double *bytes, struct err *err)
+                    double terms[PRICE_TERMS], double *bytes, struct err *err)
 {
     struct planned planned;
     int rc;
@@ -195,8 +184,7 @@ static int terms_of(struct planner *p, const struct layout *l, int64_t gbs,
         return rc;
     if ((rc = planner_predict(p, l, &planned, err)) < 0)
         return rc;
-    for (int t = 0; t < COST_TERMS; t++)
-        terms[t] = planned.step.term[price_of[t]];
+    memcpy(terms, planned.step.term, sizeof planned.step.term);
     *bytes = planned.footprint.total;
     return 0;
 }

@@ -17,7 +17,6 @@
 #ifndef AUTOTUNE_DESCRIBED_H
 #define AUTOTUNE_DESCRIBED_H
 
-#include "autotune/cost.h"
 #include "autotune/planner.h"
 #include "profiles/space.h"
 
@@ -34,13 +33,10 @@ struct described_spec {
 };
 struct described;
 struct described_item {
-    double terms[COST_TERMS];
-    double trial_terms[COST_TERMS]; /* of what a trial runs: the same without scale_down */
+    double terms[PRICE_TERMS];
+    double trial_terms[PRICE_TERMS]; /* of what a trial runs: the same without scale_down */
     double bytes;                   /* of a rank of the trial, the fullest one */
 };
-/* Returns what such a prediction calls a term of the search: those of price.h. */
-const char *described_term_name(enum cost_term t);
-
 /* Returns a new one, or NULL: checks the cluster, the stack and that nodes divide the ranks. */
 struct described *described_new(const struct described_spec *spec, struct err *err);
 void described_free(struct described *d); /* NULL is fine */

@@ -4,7 +4,7 @@
  * A grid and micro-batch size are priced once, part by part. A layout's step is then a sum over
  * parts: the busiest stage's compute and messages, the bubble around it, what sharding the state
  * adds, the slowest stage's update. What is hidden under other work is told apart and is not in the
- * sum. The essay with the formulas is at the top of price.c.
+ * sum. The essays with the formulas are at the tops of price_part.c and price.c.
  *
  *     struct price_machine machine;
  *     price_machine(&cluster, v, dtype, fp8, &machine);    // v: constants_resolve()'s
@@ -20,6 +20,7 @@
 #define AUTOTUNE_PRICE_H
 
 #include "profiles/constants.h"
+#include "profiles/speed.h"
 #include "profiles/work.h"
 
 /* id, name, what it is */
@@ -27,6 +28,7 @@
     X(GEMM, "gemm", "matrix products, forward and backward")                                       \
     X(ATTENTION, "attention", "attention, forward and backward")                                   \
     X(ELEMENTWISE, "elementwise", "norms, activations, residuals: bytes moved")                    \
+    X(INPUTS, "inputs", "samples, noise and loss, where they were measured apart")                 \
     X(RECOMPUTE, "recompute", "forwards a second time, with their messages")                       \
     X(LAUNCH, "launch", "operations that the host starts later than the device could")             \
     X(TP, "tp", "sums of tensor-parallel ranks")                                                   \
@@ -36,6 +38,7 @@
     X(GATHER, "gather", "weights gathered")                                                        \
     X(REDUCE, "reduce", "gradients summed over replicas")                                          \
     X(OPTIMIZER, "optimizer", "the update: bytes moved")                                           \
+    X(CONTENTION, "contention", "ranks that share cores, memory and clocks slow each other")       \
     X(SPREAD, "spread", "ranks wait for the slowest")                                              \
     X(OVERHEAD, "overhead", "once a step: data, logging, agreement")
 enum price_term {
@@ -53,7 +56,12 @@ struct price_machine {
     double peak_flops;             /* of products, whole */
     double copy_bytes;             /* bytes/s of elementwise work */
     double score_bytes;            /* bytes/s of the matrix of scores */
+    double norm_bytes, update_bytes; /* bytes/s of norms of gradients, and of the update */
     double act_bytes;              /* of an activation */
+    const struct speed *speed;     /* what a probe measured of it, borrowed; NULL: peaks hold */
+    bool overlaps;                 /* messages travel while a rank computes */
+    bool rings;                    /* a message's latency is that of each step of a ring */
+    double cores, rank_loss;       /* which ranks share, speed.h's; 0: each has its own device */
 };
 void price_machine(const struct cluster *cluster, const double v[CONSTANTS], enum dtype dtype,
                    bool fp8, struct price_machine *out);
@@ -68,6 +76,12 @@ struct price_group price_group(const struct layout *l, const struct model *m,
                                enum traffic_group group);
 /* Says whether some group of the kind has ranks in more than one box of so many neighbours. */
 bool price_group_leaves(struct price_group g, double box);
+/* What a byte that leaves each rank takes on the links and on the NICs, the slower of which counts,
+ * and what a message takes besides. */
+struct price_route { double link_s, nic_s, latency_s; };
+struct price_route price_route(const struct price_machine *m, struct price_group g,
+                               enum traffic_kind kind);
+double price_route_seconds(const struct price_route *r, double bytes);
 /* Returns the seconds of one operation in which `bytes` leave each rank of a group, besides its
  * fixed cost. All ranks of a node send at the same time and share its NICs. */
 double price_message(const struct price_machine *m, struct price_group g, enum traffic_kind kind,
@@ -75,13 +89,18 @@ double price_message(const struct price_machine *m, struct price_group g, enum t
 
 /* Seconds of one part. */
 struct price_part {
-    double gemm, attention, elementwise, launch;
+    double gemm, attention, elementwise, inputs, launch;
     double tp, tp_hidden, cp, cp_hidden, pp, pp_hidden;
 };
+enum { PRICE_STAGES = 4 };
 struct price {
     const struct price_machine *machine;
     const struct work *work;
     struct price_part parts[WORK_PARTS];
+    int64_t cuts[PRICE_STAGES + 1]; /* kind i are the stages from cuts[i] on, alike in work */
+    /* of gathers before each forward and backward, the share that there is: others find the weights
+     * still there */
+    double gathered[PRICE_STAGES][WORK_UNITS];
 };
 void price_parts(const struct price_machine *m, const struct work *w, struct price *out);
 

@@ -1,10 +1,11 @@
 #include "autotune/price_work.h"
 
+#include <math.h>
 #include <string.h>
 
 const char *const price_work_units[PRICE_TERMS] = {
-    "FLOP", "FLOP", "B", "FLOP", "operations", "B", "B", "B", "stages", "B", "B", "B", "ranks",
-    "steps"};
+    "FLOP", "FLOP", "B", "numbers", "FLOP", "operations", "B", "B", "B", "stages", "B", "B", "B",
+    "ranks", "ranks", "steps"};
 
 static double attention_flops(const struct work_part *p)
 {
@@ -34,6 +35,7 @@ static void part_add(const struct work_part *p, double count, double out[PRICE_T
     out[PRICE_GEMM] += count * gemm_flops(p);
     out[PRICE_ATTENTION] += count * attention_flops(p);
     out[PRICE_ELEMENTWISE] += count * p->bytes;
+    out[PRICE_INPUTS] += count * p->numbers;
     out[PRICE_LAUNCH] += count * p->kernels;
     for (int i = 0; i < p->n_messages; i++)
         out[term_of(p->messages[i].group)] += count * p->messages[i].count * p->messages[i].bytes;
@@ -50,7 +52,7 @@ static double part_count(const struct work_stage *s, const struct layout *l, int
     case WORK_LAST_FORWARD:
     case WORK_LAST_BACKWARD: return s->last;
     case WORK_EACH_FORWARD:
-    case WORK_EACH_BACKWARD: return 1;
+    case WORK_EACH_BACKWARD: return s->each;
     case WORK_SEND: return l->pp > 1 ? (s->first || s->last ? 2 : 4) * (double)l->vpp : 0;
     default: return 0;
     }
@@ -67,16 +69,17 @@ static void state_add(const struct work *w, const struct layout *l, const struct
                       double out[PRICE_TERMS])
 {
     struct work_state st;
-    double n = work_stage_elements(w, s), m = w->micro_batches,
-           g = l->zero ? (double)layout_shard_group(l) : 1;
+    struct work_moved moved;
+    double n = work_stage_elements(w, s), m = w->micro_batches;
     work_state(w, l, &st);
     out[PRICE_GATHER] = state_bytes(&st, STATE_GATHER_FORWARD, n, m) +
                         state_bytes(&st, STATE_GATHER_BACKWARD, n, m) +
                         state_bytes(&st, STATE_GATHER_STEP, n, m);
     out[PRICE_REDUCE] = state_bytes(&st, STATE_REDUCE, n, m) +
                         state_bytes(&st, STATE_REPLICAS, n, m);
-    out[PRICE_OPTIMIZER] = n / g * (2 * w->gradient_bytes + w->weight_bytes +
-                                    2 * (w->optimizer_bytes + w->ema_bytes));
+    work_moved(w, l, s, &moved);
+    out[PRICE_OPTIMIZER] = moved.norm + moved.update;
+    out[PRICE_ELEMENTWISE] += m * moved.each;
 }
 
 void price_work(const struct work *w, const struct layout *l, int64_t stage,
@@ -89,12 +92,12 @@ void price_work(const struct work *w, const struct layout *l, int64_t stage,
     for (int i = 0; i < WORK_PARTS; i++)
         part_add(&w->parts[i], m * part_count(&s, l, i), out);
     for (int i = WORK_LAYER_SELECTIVE; i <= WORK_LAYER_FULL; i++) {
-        double again = m * (i == WORK_LAYER_FULL ? s.full : s.selective);
+        double again = m * fmax(0, (i == WORK_LAYER_FULL ? s.full : s.selective) - s.there);
         out[PRICE_RECOMPUTE] += again * (gemm_flops(&w->parts[i]) + attention_flops(&w->parts[i]));
     }
     state_add(w, l, &s, out);
     out[PRICE_BUBBLE] = (double)(l->pp - 1);
-    out[PRICE_SPREAD] = (double)layout_world(l);
+    out[PRICE_CONTENTION] = out[PRICE_SPREAD] = (double)layout_world(l);
     out[PRICE_OVERHEAD] = 1;
 }
 
@@ -126,6 +129,8 @@ int price_work_constant(const struct price_machine *m, const struct work *w,
     case PRICE_REDUCE: return link_or_nic(m, w, l, l->zero ? TRAFFIC_SHARD : TRAFFIC_REPLICA);
     case PRICE_SPREAD: return CONSTANT_SPREAD;
     case PRICE_OVERHEAD: return CONSTANT_STEP_S;
+    case PRICE_INPUTS:
+    case PRICE_CONTENTION:
     case PRICE_BUBBLE:
     case PRICE_TERMS: break;
     }

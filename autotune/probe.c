@@ -48,7 +48,7 @@ static int views_read(const struct json_doc *doc, struct probe *p, struct err *e
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(doc->root, "layer"), *o;
     cJSON_ArrayForEach(o, list) {
         int rc;
-        if (p->n_views == COST_CURVE)
+        if (p->n_views == SPEED_POINTS)
             break;
         if ((rc = view_read(doc, o, &p->view[p->n_views++], err)) < 0)
             return rc;
@@ -214,20 +214,20 @@ int probe_run(struct sched *s, const struct probe_spec *spec, int64_t ranks, str
 /* ---- rates ---- */
 
 /* What the account says of a view, in sums over all parts. */
-struct view_work { struct cost_sums sums; double numbers, tokens; };
+struct view_work { struct speed_sums sums; double tokens; };
 
-static struct view_work work_of(const struct cost_spec *cost, const struct probe_view *v)
+static struct view_work work_of(const struct work_spec *spec, const struct probe_view *v)
 {
-    struct cost_spec one = *cost;
-    struct model layer = *cost->model;
+    struct work_spec one = *spec;
+    struct model layer = *spec->model;
     struct layout l = layout_default();
     struct work w;
     struct view_work out = {{0}};
     layer.layers = 1, l.mbs = v->samples;
     one.model = &layer, one.seq = v->seq, one.gbs = v->samples;
-    cost_work(&one, &l, &w);
+    work_build(&one, &l, &w);
     for (int id = 0; id < WORK_PARTS; id++) {
-        struct cost_sums p = cost_part_sums(&w, (enum work_part_id)id);
+        struct speed_sums p = speed_sums(&w, (enum work_part_id)id);
         if (id == WORK_LAYER_SELECTIVE || id == WORK_LAYER_FULL)
             continue;
         out.sums.gemm_flops += p.gemm_flops, out.sums.gemm_bytes += p.gemm_bytes;
@@ -235,17 +235,15 @@ static struct view_work work_of(const struct cost_spec *cost, const struct probe
             out.sums.attn_flops[back] += p.attn_flops[back];
             out.sums.attn_bytes[back] += p.attn_bytes[back];
         }
-        out.sums.bytes += p.bytes;
+        out.sums.bytes += p.bytes, out.sums.numbers += p.numbers;
     }
     out.tokens = w.tokens;
-    out.numbers = (double)(v->samples * seq_tokens(v->seq) * layer.latent_channels *
-                           model_patch_cells(&layer));
     return out;
 }
 
 /* Fits seconds = flops / flops_s + bytes / bytes_s by least squares of relative errors. Neither
  * rate is negative: one that would be is infinite. */
-static struct cost_pair pair_fit(int n, const double *flops, const double *bytes, const double *s)
+static struct speed_pair pair_fit(int n, const double *flops, const double *bytes, const double *s)
 {
     double ff = 0, fb = 0, bb = 0, f = 0, b = 0;
     for (int i = 0; i < n; i++) {
@@ -260,13 +258,8 @@ static struct cost_pair pair_fit(int n, const double *flops, const double *bytes
         else if (by_flops < 0)
             by_flops = 0, by_bytes = b / bb;
     }
-    return (struct cost_pair){by_flops > 0 ? fmin(1e17, 1 / by_flops) : 1e17,
+    return (struct speed_pair){by_flops > 0 ? fmin(1e17, 1 / by_flops) : 1e17,
                               by_bytes > 0 ? fmin(1e20, 1 / by_bytes) : 1e20};
-}
-
-static double pair_s(const struct cost_pair *p, double flops, double bytes)
-{
-    return flops / p->flops_s + bytes / p->bytes_s;
 }
 
 /* Returns the elementwise bytes a second of the view with most tokens, to which the others are
@@ -277,14 +270,14 @@ static double plateau(int n, const struct view_work *w, const struct probe_view 
 }
 
 /* Fits the rates of computation. */
-static void compute_fit(const struct probe *p, const struct cost_spec *cost, struct cost_rates *r)
+static void compute_fit(const struct probe *p, const struct work_spec *work, struct speed *r)
 {
-    struct view_work w[COST_CURVE] = {0};
-    double flops[COST_CURVE] = {0}, bytes[COST_CURVE] = {0}, s[COST_CURVE] = {0}, forward = 0,
+    struct view_work w[SPEED_POINTS] = {0};
+    double flops[SPEED_POINTS] = {0}, bytes[SPEED_POINTS] = {0}, s[SPEED_POINTS] = {0}, forward = 0,
            back = 0, input = 0;
     int n = p->n_views;
     for (int i = 0; i < n; i++) {
-        w[i] = work_of(cost, &p->view[i]);
+        w[i] = work_of(work, &p->view[i]);
         flops[i] = w[i].sums.gemm_flops, bytes[i] = w[i].sums.gemm_bytes, s[i] = p->view[i].gemm_s;
     }
     r->gemm = pair_fit(n, flops, bytes, s);
@@ -292,21 +285,21 @@ static void compute_fit(const struct probe *p, const struct cost_spec *cost, str
         flops[i] = w[i].sums.attn_flops[0], bytes[i] = w[i].sums.attn_bytes[0];
         s[i] = p->view[i].attn_s[0];
         forward += p->view[i].attn_s[0], back += p->view[i].attn_s[1];
-        input += p->view[i].inputs_s / w[i].numbers / n;
+        input += p->view[i].inputs_s / w[i].sums.numbers / n;
     }
     r->attention = pair_fit(n, flops, bytes, s);
     r->attention_backward = back / forward;
     r->input_s = input;
     r->copy_bytes = plateau(n, w, p->view);
-    r->n_curve = n;
+    r->n_points = n;
     for (int i = 0; i < n; i++) {
         const struct probe_view *v = &p->view[i];
-        const struct cost_sums *a = &w[i].sums;
-        r->curve[i] = (struct cost_curve_point){
-            w[i].tokens, v->gemm_s / pair_s(&r->gemm, a->gemm_flops, a->gemm_bytes),
+        const struct speed_sums *a = &w[i].sums;
+        r->points[i] = (struct speed_point){
+            w[i].tokens, v->gemm_s / speed_seconds(&r->gemm, a->gemm_flops, a->gemm_bytes),
             (v->attn_s[0] + v->attn_s[1]) /
                 ((1 + r->attention_backward) *
-                 pair_s(&r->attention, a->attn_flops[0], a->attn_bytes[0])),
+                 speed_seconds(&r->attention, a->attn_flops[0], a->attn_bytes[0])),
             v->elementwise_s * r->copy_bytes / a->bytes};
     }
 }
@@ -323,28 +316,28 @@ static double loss_of(const struct probe *one, const struct probe *apart)
 }
 
 /* Takes what messages take, unless the probe had one rank alone. */
-static void comm_fit(const struct probe *p, struct cost_comm *out)
+static void comm_fit(const struct probe *p, struct speed_link *out)
 {
     if (p->ranks > 1)
-        *out = (struct cost_comm){p->latency_s, p->bus_bytes};
+        *out = (struct speed_link){p->latency_s, p->bus_bytes};
 }
 
 void probe_rates(const struct probe *one, const struct probe *apart, const struct probe *shared,
-                 const struct cost_spec *cost, struct device *device, struct cost_rates *out)
+                 const struct work_spec *work, struct device *device, struct speed *out)
 {
-    double stat = (double)dtype_bytes(dtype_stat(cost->dtype)),
-           w = (double)dtype_bytes(cost->dtype);
+    double stat = (double)dtype_bytes(dtype_stat(work->act)),
+           w = (double)dtype_bytes(work->act);
     struct device d = {.name = "cpu", .cpu = true};
-    d.peak_flops[cost->dtype] = one->fma_flops;
+    d.peak_flops[work->act] = one->fma_flops;
     /* of a rank, and a rank computes on one core */
     snprintf(d.peak_source, sizeof d.peak_source, "measured FMA rate x 1 core");
-    struct cost_rates r = cost_rates_prior(&d, cost->dtype);
-    compute_fit(one, cost, &r);
+    struct speed r = speed_prior(&d, work->act);
+    compute_fit(one, work, &r);
     r.update_bytes = one->update_elements * (7 * stat + (w < stat ? w : 0)) / one->update_s;
     r.norm_bytes = one->update_elements * stat / one->norm_s;
     r.rank_loss = loss_of(one, apart);
-    comm_fit(apart, &r.comm);
-    comm_fit(shared, &r.comm_shared);
+    comm_fit(apart, &r.link);
+    comm_fit(shared, &r.link_shared);
     d.memory_bytes_per_s = r.copy_bytes;
     d.gemm_efficiency = fmin(1, r.gemm.flops_s / one->fma_flops);
     d.attn_fwd_efficiency = fmin(1, r.attention.flops_s / one->fma_flops);

@@ -15,8 +15,8 @@
 #ifndef AUTOTUNE_PROBE_H
 #define AUTOTUNE_PROBE_H
 
-#include "autotune/cost.h"
 #include "launcher/sched/sched.h"
+#include "profiles/speed.h"
 
 /* A micro-batch through one layer. */
 struct probe_view {
@@ -28,7 +28,7 @@ struct probe {
     int64_t ranks;
     double fma_flops; /* per rank */
     int n_views; /* 0: only messages were measured */
-    struct probe_view view[COST_CURVE];
+    struct probe_view view[SPEED_POINTS];
     double update_elements, update_s, norm_s;
     double latency_s, bus_bytes;              /* 0 with one rank */
 };
@@ -45,9 +45,9 @@ int probe_run(struct sched *s, const struct probe_spec *spec, int64_t ranks, str
               struct err *err);
 int probe_parse(const char *text, size_t len, const char *name, struct probe *out, struct err *err);
 /* Derives rates and this machine's device from probes of one rank, of as many as have a core each,
- * and of more, which share cores. The same probe may stand for several. `cost` is open, and says of
- * which model. */
+ * and of more, which share cores. The same probe may stand for several. `work` says of which
+ * model. */
 void probe_rates(const struct probe *one, const struct probe *apart, const struct probe *shared,
-                 const struct cost_spec *cost, struct device *device, struct cost_rates *out);
+                 const struct work_spec *work, struct device *device, struct speed *out);
 
 #endif

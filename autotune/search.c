@@ -47,19 +47,20 @@ void search_init(struct search *s, struct search_item *items, size_t n,
     *s = (struct search){.items = items, .n = n, .conf = *conf, .best = -1, .again = -1};
     s->baseline = conf->baseline ? item_of(s, conf->baseline) : most_ranks(s, plain);
     s->corner = most_ranks(s, fully_sharded);
-    cost_fit_init(&s->fit);
+    fit_init(&s->fit);
 }
 
-double search_predict(const struct search *s, int64_t i, double scaled[COST_TERMS], double *log_sd)
+double search_predict(const struct search *s, int64_t i, double scaled[PRICE_TERMS],
+                      double *log_sd)
 {
-    return cost_step(&s->fit, s->items[i].terms, scaled, log_sd);
+    return fit_step(&s->fit, s->items[i].terms, scaled, log_sd);
 }
 
-double search_predict_trial(const struct search *s, int64_t i, double scaled[COST_TERMS],
+double search_predict_trial(const struct search *s, int64_t i, double scaled[PRICE_TERMS],
                             double *log_sd)
 {
     const struct search_item *c = &s->items[i];
-    return cost_step(&s->fit, c->trial_terms ? c->trial_terms : c->terms, scaled, log_sd);
+    return fit_step(&s->fit, c->trial_terms ? c->trial_terms : c->terms, scaled, log_sd);
 }
 
 double search_time(const struct search *s, int64_t i)
@@ -121,32 +122,32 @@ static bool can_be_tried(const struct search *s, int64_t i)
 }
 
 /* Writes the share of a layout's step that each term has, as it is predicted. Returns the step. */
-static double shares_of(const struct search *s, int64_t i, double shares[COST_TERMS],
+static double shares_of(const struct search *s, int64_t i, double shares[PRICE_TERMS],
                         double *log_sd)
 {
     double step_s = search_predict(s, i, shares, log_sd), sum = 0;
-    for (int t = 0; t < COST_TERMS; t++)
+    for (int t = 0; t < PRICE_TERMS; t++)
         sum += shares[t];
-    for (int t = 0; t < COST_TERMS && sum > 0; t++)
+    for (int t = 0; t < PRICE_TERMS && sum > 0; t++)
         shares[t] /= sum;
     return step_s;
 }
 
 /* Returns the variance of what no term explains of a layout's time, as a logarithm: learnt from how
  * far the fit stays from what was measured. */
-static double unexplained(const struct cost_fit *f)
+static double unexplained(const struct fit *f)
 {
     static const double PRIOR_SD = 0.02;
     double squares = PRIOR_SD * PRIOR_SD;
     for (int64_t i = 0; i < f->n; i++) {
-        double off = f->log_measured[i] - log(cost_step(f, f->terms[i], NULL, NULL));
+        double off = f->log_measured[i] - log(fit_step(f, f->terms[i], NULL, NULL));
         squares += off * off;
     }
     return squares / (double)(1 + f->n);
 }
 
 /* The best layout that was measured: what others are held against. */
-struct rival { double predicted, counts, unexplained, shares[COST_TERMS]; };
+struct rival { double predicted, counts, unexplained, shares[PRICE_TERMS]; };
 
 static struct rival rival_of(const struct search *s)
 {
@@ -166,12 +167,12 @@ static struct rival rival_of(const struct search *s)
 static double predict_beside(const struct search *s, int64_t i, const struct rival *best,
                              double *log_sd)
 {
-    double shares[COST_TERMS], var = best->unexplained,
+    double shares[PRICE_TERMS], var = best->unexplained,
            predicted = search_weighted(s, i, shares_of(s, i, shares, log_sd));
     if (s->best < 0)
         return predicted;
-    for (int t = 0; t < COST_TERMS; t++)
-        for (int u = 0; u < COST_TERMS; u++)
+    for (int t = 0; t < PRICE_TERMS; t++)
+        for (int u = 0; u < PRICE_TERMS; u++)
             var += (shares[t] - best->shares[t]) * s->fit.cov[t][u] * (shares[u] - best->shares[u]);
     *log_sd = sqrt(var);
     return best->counts * predicted / best->predicted;
@@ -354,7 +355,7 @@ static void measure_take(struct search *s, int64_t i, const struct search_outcom
     item->measured_s =
         item->measures > 1 ? fmin(item->measured_s, o->measured_s) : o->measured_s;
     if (!disturbed)
-        cost_fit_add(&s->fit, item->trial_terms ? item->trial_terms : item->terms,
+        fit_add(&s->fit, item->trial_terms ? item->trial_terms : item->terms,
                      item->measured_s);
     if (s->best < 0 || count_of(s, i) < count_of(s, s->best))
         s->best = i;

@@ -29,7 +29,7 @@
 #ifndef AUTOTUNE_SEARCH_H
 #define AUTOTUNE_SEARCH_H
 
-#include "autotune/cost.h"
+#include "autotune/fit.h"
 #include "autotune/memory.h"
 
 /* How a layout fared. Only memory that was short and a layout that the trainer refused say
@@ -60,7 +60,7 @@ static inline bool trial_is_oom(enum trial_state s)
 
 struct search_item {
     struct layout layout;
-    double terms[COST_TERMS];     /* before scales, seconds */
+    double terms[PRICE_TERMS];    /* before scales, seconds */
     /* Those of what a trial of it runs, where that is smaller; NULL: the same. Borrowed. */
     const double *trial_terms;
     double planned_bytes;         /* bytes that the memory plan of a rank has, in a trial */
@@ -94,7 +94,7 @@ struct search {
     struct search_item *items; /* borrowed */
     size_t n;
     struct search_conf conf;
-    struct cost_fit fit;
+    struct fit fit;
     struct memory_learned memory;
     int64_t trials;            /* layouts measured, without repeats */
     int64_t repeated;
@@ -124,9 +124,10 @@ int64_t search_next(struct search *s);
 void search_tell(struct search *s, int64_t i, const struct search_outcome *o);
 /* Says, before it is told, whether a first measurement of a layout is slower than is explained. */
 bool search_is_disturbed(const struct search *s, int64_t i, const struct search_outcome *o);
-double search_predict(const struct search *s, int64_t i, double scaled[COST_TERMS], double *log_sd);
+double search_predict(const struct search *s, int64_t i, double scaled[PRICE_TERMS],
+                      double *log_sd);
 /* Predicts what a trial of item i takes. */
-double search_predict_trial(const struct search *s, int64_t i, double scaled[COST_TERMS],
+double search_predict_trial(const struct search *s, int64_t i, double scaled[PRICE_TERMS],
                             double *log_sd);
 /* Returns the step time of item i that was measured: where its trial was smaller, with what the
  * model adds for the whole layout. */

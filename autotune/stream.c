@@ -424,16 +424,20 @@ static double least_again(struct stream *s, struct layout l)
 {
     int64_t chunk = model_of(s)->layers / (l.pp * l.vpp);
     double selective = INFINITY;
+    struct work_stage last;
     if (some_state_fits(s, l))
         return 0;
     l.recompute = RECOMPUTE_SELECTIVE;
+    work_stage(&s->work, &l, l.pp - 1, &last);
     if (some_state_fits(s, l))
-        selective = again_seconds(s, WORK_LAYER_SELECTIVE) * (double)(chunk * l.vpp);
+        selective = again_seconds(s, WORK_LAYER_SELECTIVE) *
+                    fmax(0, (double)(chunk * l.vpp) - last.there);
     l.recompute = RECOMPUTE_FULL;
     if (!some_state_fits(s, l))
         return selective;
     int64_t k = num_min_i64(chunk, fewest_recomputed(s, l));
-    return fmin(selective, again_seconds(s, WORK_LAYER_FULL) * (double)(k * l.vpp));
+    return fmin(selective, again_seconds(s, WORK_LAYER_FULL) *
+                               fmax(0, (double)(k * l.vpp) - last.there));
 }
 
 static bool is_bounded(const struct stream *s) { return !s->spec->all && !s->first_only; }

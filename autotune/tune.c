@@ -127,8 +127,9 @@ static int machine_probe(struct tune *t, struct err *err)
         if ((rc = probe_run(c->sched, &spec, ranks[i], &probes[i], err)) < 0)
             return rc;
     }
-    probe_rates(&probes[0], &probes[1], &probes[2], &t->cost, &t->device, &t->rates);
-    return 0;
+    struct speed speed;
+    probe_rates(&probes[0], &probes[1], &probes[2], &t->host->spec, &t->device, &speed);
+    return host_set(t->host, &speed, c->cores, err);
 }
 
 /* Checks that the memory fits at least one layout. Otherwise the machine need not be measured. */
@@ -217,23 +218,25 @@ static int memory_plan(struct tune *t, struct err *err)
     return rc;
 }
 
-static int cost_open(struct tune *t, struct err *err)
+static int host_make(struct tune *t, struct err *err)
 {
     const struct run *run = t->conf.run;
-    t->cost = (struct cost_spec){.model = &run->model, .seq = t->conf.seq,
-                                 .gbs = run->stages[0].gbs, .dtype = run->dtype,
-                                 .cores = t->conf.cores, .ema = run->adamw.ema_decay > 0,
-                                 .residual_wide = run->residual == RESIDUAL_F32};
-    return cost_spec_open(&t->cost, err);
+    const struct work_spec spec = {
+        .model = &run->model, .seq = t->conf.seq, .gbs = run->stages[0].gbs, .act = run->dtype,
+        .ema = run->adamw.ema_decay > 0, .residual_wide = run->residual == RESIDUAL_F32};
+    if (!(t->host = calloc(1, sizeof *t->host)))
+        return err_set(err, ERR_NOMEM, "out of memory");
+    return host_open(t->host, &spec, err);
 }
 
 static int items_predict(struct tune *t, struct err *err)
 {
     for (size_t i = 0; i < t->space.n; i++) {
-        struct search_item *item = &t->items[i];
-        int rc = cost_terms(&t->cost, &t->rates, &item->layout, item->terms, err);
+        struct price_step step;
+        int rc = host_price(t->host, &t->items[i].layout, &step, err);
         if (rc < 0)
             return rc;
+        memcpy(t->items[i].terms, step.term, sizeof step.term);
     }
     return 0;
 }
@@ -340,7 +343,7 @@ int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err)
     t->legal = (int64_t)t->space.n;
     if ((rc = memory_plan(t, err)) < 0)
         return rc;
-    if ((rc = cost_open(t, err)) < 0)
+    if ((rc = host_make(t, err)) < 0)
         return rc;
     if ((rc = machine_probe(t, err)) < 0)
         return rc;
@@ -358,6 +361,7 @@ void tune_release(struct tune *t)
     free(t->trial_ids);
     free(t->trial_terms);
     described_free(t->described);
+    free(t->host);
     *t = (struct tune){0};
 }
 
@@ -401,21 +405,19 @@ static void plan_describe(const struct tune *t, const struct plan *p, struct pla
 /* Writes what item i is predicted to take now: the layout, or what a trial of it runs. */
 static void plan_predict(const struct tune *t, int64_t i, bool trial, struct plan *p)
 {
-    double scaled[COST_TERMS], sum = 0;
+    double scaled[PRICE_TERMS], sum = 0;
     if (trial)
         search_predict_trial(&t->search, i, scaled, NULL);
     else
         search_predict(&t->search, i, scaled, NULL);
-    for (int k = 0; k < COST_TERMS; k++) {
-        snprintf(p->terms[k].name, sizeof p->terms[k].name, "%s",
-                 t->described ? described_term_name((enum cost_term)k) : cost_term_names[k]);
+    for (int k = 0; k < PRICE_TERMS; k++) {
+        snprintf(p->terms[k].name, sizeof p->terms[k].name, "%s", price_term_names[k]);
         sum += p->terms[k].seconds = scaled[k];
     }
-    p->n_terms = COST_TERMS;
+    p->n_terms = PRICE_TERMS;
     p->predicted_step_s = sum;
     p->predicted_at = clock_wall_s();
-    p->predicted_bytes =
-        (int64_t)memory_peak(&t->search.memory, t->items[i].planned_bytes);
+    p->predicted_bytes = (int64_t)memory_peak(&t->search.memory, t->items[i].planned_bytes);
 }
 
 /* Writes the plan of item i as predicted now. */
@@ -454,18 +456,16 @@ static void plan_trial(const struct tune *t, int64_t i, struct plan *p)
 
 static int64_t item_of_layout(const struct tune *t, const char *text)
 {
-    struct str s = STR_INIT;
-    int64_t at = -1;
-    for (size_t i = 0; i < t->space.n && at < 0; i++) {
-        struct layout trial;
-        str_clear(&s);
+    struct layout tried, trial;
+    struct err none;
+    if (layout_parse(text, &tried, &none) < 0)
+        return -1;
+    for (size_t i = 0; i < t->space.n; i++) {
         trial_layout(t, (int64_t)i, &trial);
-        layout_format(&trial, &s);
-        if (strcmp(s.p, text) == 0)
-            at = (int64_t)i;
+        if (layout_equal(&trial, &tried))
+            return (int64_t)i;
     }
-    str_release(&s);
-    return at;
+    return -1;
 }
 
 /* Remembers this trial as the evidence for layout i, unless an earlier, faster trial of it

@@ -16,6 +16,7 @@
 #include <signal.h>
 
 #include "autotune/described.h"
+#include "autotune/host.h"
 #include "autotune/probe.h"
 #include "profiles/space.h"
 #include "autotune/trial.h"
@@ -65,8 +66,7 @@ struct tune {
     struct search_item *items;
     struct search search;
     struct device device;   /* peak of one core */
-    struct cost_rates rates;
-    struct cost_spec cost;
+    struct host *host;      /* the machine as the probe found it; owned */
     struct evlog *log;
     struct lease *lease; /* held on the folder as long as the log is open */
     double started_mono;
@@ -76,7 +76,7 @@ struct tune {
     size_t n_fit;           /* layouts whose memory plan may fit */
     int64_t legal;          /* that can run; space has all, or of a cluster the fastest */
     struct described *described;            /* of conf.cluster; else NULL */
-    double (*trial_terms)[COST_TERMS];      /* with scale_down, for each item */
+    double (*trial_terms)[PRICE_TERMS];      /* with scale_down, for each item */
 };
 /* Probes, or reads the description of a cluster, and predicts, but starts nothing: it is what
  * --dry-run shows. ERR_NO before the probe when no layout fits the memory. Call tune_release in any

@@ -116,8 +116,10 @@ int64_t traffic_bytes(const struct traffic_list *list, enum traffic_group group)
 
 /* ---- groups ---- */
 
-int64_t traffic_group_size(const struct layout *l, const struct model *m, enum traffic_group group)
+static int64_t size_of(const struct walk *w, enum traffic_group group)
 {
+    const struct layout *l = w->spec->layout;
+    const struct model *m = w->spec->model;
     switch (group) {
     case TRAFFIC_TP: return l->tp;
     case TRAFFIC_CP: return l->cp;
@@ -130,11 +132,6 @@ int64_t traffic_group_size(const struct layout *l, const struct model *m, enum t
     case TRAFFIC_GROUPS: break;
     }
     BUG_ON(true);
-}
-
-static int64_t size_of(const struct walk *w, enum traffic_group group)
-{
-    return traffic_group_size(w->spec->layout, w->spec->model, group);
 }
 
 /* Returns the rank's place in a group that is summed over. */

@@ -90,6 +90,5 @@ struct traffic_dealt { int64_t all, own; };
 struct traffic_dealt traffic_dealt(struct seq q, int64_t cp, int64_t rank, int64_t i, bool spatial);
 int traffic_step(const struct traffic_spec *spec, struct traffic_list *out, struct err *err);
 int64_t traffic_bytes(const struct traffic_list *list, enum traffic_group group);
-int64_t traffic_group_size(const struct layout *l, const struct model *m, enum traffic_group group);
 
 #endif

@@ -352,12 +352,12 @@ void work_build(const struct work_spec *spec, const struct layout *l, struct wor
     struct shape s = shape_of(spec, l, out);
     out->grid = *l, out->stack = spec->stack, out->model = spec->model;
     out->micro_batches = (double)layout_micro_batches(l, spec->gbs, 0);
-    out->samples = s.b, out->tokens = s.T;
+    out->samples = s.b, out->samples_of_step = (double)spec->gbs, out->tokens = s.T;
     out->weight_bytes = spec->stack->weight_bytes ? (double)spec->stack->weight_bytes : s.w_bytes;
     out->gradient_bytes = (double)spec->stack->gradient_bytes;
     out->optimizer_bytes = (double)spec->stack->optimizer_bytes;
     out->ema_bytes = spec->ema ? 4 : 0;
-    out->act_bytes = s.w_bytes;
+    out->act_bytes = s.w_bytes, out->stat_bytes = (double)dtype_bytes(dtype_stat(spec->act));
     out->encoder_bytes = (double)spec->encoder_bytes;
     elements_of(&s, l);
     if (spec->stack->kind == STACK_REEL && model_is_trainable(spec->model))
@@ -399,6 +399,7 @@ void work_stage(const struct work *w, const struct layout *l, int64_t stage, str
         full = layers;
     *out = (struct work_stage){.stage = stage,
                                .layers = (double)layers,
+                               .each = w->stack->kind == STACK_REEL ? (double)l->vpp : 1,
                                .full = (double)full,
                                .selective =
                                    l->recompute == RECOMPUTE_SELECTIVE ? (double)layers : 0,
@@ -455,6 +456,52 @@ double work_stage_elements(const struct work *w, const struct work_stage *s)
     return s->layers * w->unit_elements[UNIT_LAYER] + w->unit_elements[UNIT_EACH] +
            (s->first ? w->unit_elements[UNIT_FIRST] : 0) +
            (s->last ? w->unit_elements[UNIT_LAST] : 0);
+}
+
+int work_once(const struct work *w, const struct layout *l, const struct work_stage *s,
+              struct work_message out[WORK_ONCE])
+{
+    double t = (double)l->tp, pp = (double)l->pp, tp = s->layers * w->partial[UNIT_LAYER] +
+           s->first * w->partial[UNIT_FIRST] + s->last * w->partial[UNIT_LAST];
+    double each = w->stack->kind == STACK_REEL ? w->unit_elements[UNIT_EACH] : 0;
+    int n = 0;
+    if (l->tp > 1 && tp > 0)
+        out[n++] = (struct work_message){TRAFFIC_TP, TRAFFIC_ALL_REDUCE, HIDE_NOTHING,
+                                         2 * (t - 1) / t * tp * w->stat_bytes, 1};
+    if (l->pp > 1 && each > 0)
+        out[n++] = (struct work_message){TRAFFIC_PP, TRAFFIC_ALL_REDUCE, HIDE_NOTHING,
+                                         2 * (pp - 1) / pp * each * w->stat_bytes, 1};
+    return n;
+}
+
+/* Fills what reel's AdamW moves: it reads gradient, moments and master, and writes the last three.
+ * Norms are taken once more before gradients are summed, with zero 2 and 3 after each
+ * micro-batch. */
+static void reel_moved(const struct work *w, const struct layout *l, double n, double g,
+                       struct work_moved *out)
+{
+    double f = w->stat_bytes, own = n / g, normed = n;
+    if (l->zero >= 1)
+        normed = n * (l->zero >= 2 ? w->micro_batches : 1) + own;
+    else if (l->dp * l->cp > 1)
+        normed = 2 * n;
+    out->each = l->zero >= 2 ? n * f * (1 + 3 / g) : 0;
+    out->norm = normed * f;
+    out->update = own * ((w->ema_bytes > 0 ? 9 : 7) * f + (w->act_bytes < f ? w->act_bytes : 0));
+}
+
+void work_moved(const struct work *w, const struct layout *l, const struct work_stage *s,
+                struct work_moved *out)
+{
+    double n = work_stage_elements(w, s), g = l->zero ? (double)layout_shard_group(l) : 1;
+    *out = (struct work_moved){0};
+    if (w->stack->kind == STACK_REEL) {
+        reel_moved(w, l, n, g, out);
+        return;
+    }
+    out->norm = n / g * w->gradient_bytes;
+    out->update = n / g * (w->gradient_bytes + 2 * (w->optimizer_bytes + w->ema_bytes) +
+                           w->weight_bytes);
 }
 
 static double largest_unit(const struct work *w, const struct work_stage *s)

@@ -90,6 +90,7 @@ struct work_part {
     double bytes;      /* read and written by elementwise work: norms, activations, residuals */
     double norm_bytes; /* of them, by norms that are not one operation */
     double kernels;    /* operations that the host starts */
+    double numbers;    /* of latents that are laid out: samples, noise, loss */
 };
 
 /* What the forward of one layer and micro-batch keeps for its backward, in bytes. */
@@ -104,6 +105,7 @@ struct work {
     const struct model *model;
     double micro_batches;      /* of the busiest replica, m */
     double samples;            /* of a micro-batch */
+    double samples_of_step;
     double tokens;             /* T */
     struct work_part parts[WORK_PARTS];
     double unit_elements[WORK_UNITS]; /* weights on this rank, after tp */
@@ -112,8 +114,12 @@ struct work {
     double first_kept;         /* by what stands before the layers, for a micro-batch */
     double logits;             /* bytes of the logits at their peak; of a video model's output */
     double boundary;           /* bytes of what stages send each other */
-    double weight_bytes, gradient_bytes, optimizer_bytes, ema_bytes, act_bytes; /* of an element */
+    double weight_bytes, gradient_bytes, optimizer_bytes, ema_bytes, act_bytes,
+        stat_bytes; /* of an element; the last of a gradient or moment */
     double encoder_bytes;
+    /* of reel's trainer, elements of gradients that tp ranks have in part; in the first and last
+     * unit with sp alone */
+    double partial[WORK_UNITS];
 };
 /* Accounts for a grid and micro-batch size; every field of the layout is 1 or more. */
 void work_build(const struct work_spec *spec, const struct layout *l, struct work *out);
@@ -122,6 +128,7 @@ void work_build(const struct work_spec *spec, const struct layout *l, struct wor
 struct work_stage {
     int64_t stage;
     double layers;      /* in all its chunks */
+    double each;        /* conditionings: of reel's trainer each chunk has one, with inputs */
     double selective, full; /* of them, repeated in part or as a whole before their backward */
     double there;       /* of those repeated, layers that need not be, as they are still there */
     bool first, last;   /* it has the embedding, or the head */
@@ -150,6 +157,19 @@ struct work_state {
     enum traffic_kind kind[WORK_STATES];
 };
 void work_state(const struct work *w, const struct layout *l, struct work_state *out);
+/* Fills what a stage sends once a step besides: sums of gradients that tensor-parallel ranks, or
+ * stages, have in part. Returns how many messages that is. Of reel's trainer alone. */
+enum { WORK_ONCE = 2 };
+int work_once(const struct work *w, const struct layout *l, const struct work_stage *s,
+              struct work_message out[WORK_ONCE]);
+/* Bytes of the state that a stage reads and writes. */
+struct work_moved {
+    double each;   /* with each micro-batch: gradients cleared, and added to own pieces */
+    double norm;   /* in a step's norms of gradients */
+    double update; /* in the update */
+};
+void work_moved(const struct work *w, const struct layout *l, const struct work_stage *s,
+                struct work_moved *out);
 
 /* The bytes of a rank by what they are for. Those of the account end with encoders; what depends on
  * the process and its allocator is added by autotune/footprint.h. */

@@ -346,6 +346,8 @@ static void each_parts(const struct reel *r)
 {
     struct work_part *f = &r->w->parts[WORK_EACH_FORWARD], *back = &r->w->parts[WORK_EACH_BACKWARD];
     double fps = MODEL_FPS_WIDTH, numbers = r->n * r->D, added = fps < r->D ? fps : r->D;
+    f->numbers = r->n * (double)(seq_tokens(r->spec->seq) * r->m->latent_channels *
+                                 model_patch_cells(r->m));
     if (!r->cond)
         return;
     product(f, back, r->n, r->D, r->D, 1, false);
@@ -394,6 +396,9 @@ void work_reel_parts(const struct work_spec *spec, const struct layout *l, struc
     beside_kept(&r);
     out->tokens = r.T;
     out->boundary = r.R * r.D * r.stream;
+    out->partial[UNIT_LAYER] = spec->weights->whole[UNIT_LAYER];
+    for (int id = UNIT_FIRST; id <= UNIT_LAST && l->sp; id++)
+        out->partial[id] = spec->weights->whole[id];
     if (l->pp > 1)
         work_message_add(&out->parts[WORK_SEND], TRAFFIC_PP, TRAFFIC_SEND_RECV, HIDE_NOTHING,
                          out->boundary, 1);
@@ -404,7 +409,7 @@ void work_reel_parts(const struct work_spec *spec, const struct layout *l, struc
 /* Tells which units are in the two working buffers. Layers are 0 and up; others are -1 - their
  * number. */
 struct held { int64_t unit[2]; double *times; };
-enum { NO_UNIT = -100 };
+enum { NO_UNIT = -100, MICRO_BATCHES = 8 };
 
 static int64_t beside(enum work_unit_id id) { return -1 - (int64_t)id; }
 
@@ -451,10 +456,11 @@ static void backward_uses(struct held *h, const struct chunk *c)
         use(h, beside(UNIT_EACH), NO_UNIT);
 }
 
-void work_reel_gathers(const struct work *w, const struct layout *l, int64_t stage,
-                       double times[WORK_UNITS])
+/* Counts the gathers of m micro-batches. */
+static void gathers_count(const struct work *w, const struct layout *l, int64_t stage, int64_t m,
+                          double times[WORK_UNITS])
 {
-    struct schedule_walk walk = schedule_walk(l->pp, l->vpp, (int64_t)w->micro_batches, stage);
+    struct schedule_walk walk = schedule_walk(l->pp, l->vpp, m, stage);
     struct held h = {{NO_UNIT, NO_UNIT}, times};
     struct chunk c = {.each = w->unit_elements[UNIT_EACH] > 0, .embed = stage == 0};
     struct pipe_step step;
@@ -470,4 +476,16 @@ void work_reel_gathers(const struct work *w, const struct layout *l, int64_t sta
         else
             backward_uses(&h, &c);
     }
+}
+
+void work_reel_gather_share(const struct work *w, const struct layout *l, int64_t stage,
+                            double share[WORK_UNITS])
+{
+    int64_t m = num_min_i64((int64_t)w->micro_batches, num_max_i64(MICRO_BATCHES, 2 * l->pp));
+    struct work_stage s;
+    work_stage(w, l, stage, &s);
+    const double units[WORK_UNITS] = {s.layers, s.first, s.last, s.each};
+    gathers_count(w, l, stage, m, share);
+    for (int id = 0; id < WORK_UNITS; id++)
+        share[id] = units[id] > 0 ? share[id] / (2 * (double)m * units[id]) : 0;
 }

@@ -9,10 +9,11 @@
 
 /* Fills the parts, which are empty, and what is kept of a layer and beside the layers. */
 void work_reel_parts(const struct work_spec *spec, const struct layout *l, struct work *out);
-/* Counts how often a stage gathers the weights of its units in a step with zero 3, those of all
- * layers together. Two units are held at a time, and what is still held is not gathered again
- * (trainer/state/units.c). It goes through the stage's schedule. */
-void work_reel_gathers(const struct work *w, const struct layout *l, int64_t stage,
-                       double times[WORK_UNITS]);
+/* Returns how often a stage gathers the weights of each unit with zero 3, as a share of once before
+ * each forward and each backward: two units are held at a time, and what is still held is not
+ * gathered again (trainer/state/units.c). It goes through the stage's schedule, of many
+ * micro-batches only through the first ones, which the others repeat. */
+void work_reel_gather_share(const struct work *w, const struct layout *l, int64_t stage,
+                            double share[WORK_UNITS]);
 
 #endif

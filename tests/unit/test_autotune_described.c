@@ -76,7 +76,7 @@ static void looked_at(void **state)
         double sum = 0;
         assert_int_equal(layout_world(&space.items[i]), 64);
         assert_ok(described_predict(d, &space.items[i], &item, &err), &err);
-        for (int t = 0; t < COST_TERMS; t++)
+        for (int t = 0; t < PRICE_TERMS; t++)
             sum += item.terms[t];
         assert_true(sum >= before * (1 - 1e-9) && item.bytes <= described_limit_bytes(d));
         assert_memory_equal(item.terms, item.trial_terms, sizeof item.terms);
@@ -90,8 +90,8 @@ static void looked_at(void **state)
  * each other and what they share. */
 static void smaller(void **state)
 {
-    static const enum cost_term same[] = {COST_GEMM, COST_ATTENTION, COST_ELEMENTWISE, COST_INPUTS,
-                                          COST_RECOMPUTE, COST_TP, COST_PP};
+    static const enum price_term same[] = {PRICE_GEMM, PRICE_ATTENTION, PRICE_ELEMENTWISE, PRICE_LAUNCH,
+                                          PRICE_RECOMPUTE, PRICE_TP, PRICE_PP};
     struct described_item item;
     struct layout l;
     struct model m;
@@ -105,10 +105,10 @@ static void smaller(void **state)
     assert_ok(described_predict(d, &l, &item, &err), &err);
     for (size_t k = 0; k < ARRAY_LEN(same); k++)
         if (fabs(item.terms[same[k]] - item.trial_terms[same[k]]) > 1e-9 * item.terms[same[k]])
-            fail_msg("%s is not the same", described_term_name(same[k]));
-    assert_true(item.terms[COST_DP_REDUCE] > item.trial_terms[COST_DP_REDUCE]);
-    assert_true(item.terms[COST_CONTENTION] > item.trial_terms[COST_CONTENTION]);
-    assert_true(item.terms[COST_OPTIMIZER] < item.trial_terms[COST_OPTIMIZER]);
+            fail_msg("%s is not the same", price_term_names[same[k]]);
+    assert_true(item.terms[PRICE_REDUCE] > item.trial_terms[PRICE_REDUCE]);
+    assert_true(item.terms[PRICE_SPREAD] > item.trial_terms[PRICE_SPREAD]);
+    assert_true(item.terms[PRICE_OPTIMIZER] < item.trial_terms[PRICE_OPTIMIZER]);
     l.dp = 3;
     assert_int_equal(described_predict(d, &l, &item, &err), ERR_INPUT);
     assert_non_null(strstr(err.text, "--scale-down 2 does not divide"));

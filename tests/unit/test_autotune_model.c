@@ -3,16 +3,17 @@
 
 #include <math.h>
 
-#include "autotune/cost.h"
+#include "autotune/fit.h"
+#include "autotune/host.h"
 #include "autotune/memory.h"
 #include "autotune/probe.h"
 #include "profiles/shard.h"
 #include "profiles/space.h"
 
-static const struct cost_rates rates = {
+static const struct speed rates = {
     .gemm = {5e10, 1e11}, .attention = {3e10, 1e11}, .attention_backward = 2, .copy_bytes = 1e10,
     .input_s = 1e-9, .update_bytes = 1e10, .norm_bytes = 1e10, .rank_loss = 0.05,
-    .comm = {1e-6, 1e9}, .comm_shared = {1e-6, 1e9}, .overhead_s = 1e-3};
+    .link = {1e-6, 1e9}, .link_shared = {1e-6, 1e9}, .step_s = 1e-3};
 
 static struct model tiny(void)
 {
@@ -113,57 +114,67 @@ static void pipelines_hold_more(void **state)
     params_release(&params);
 }
 
-static struct cost_spec spec_of(const struct model *m, int64_t cores)
+/* Opens a host for steps of eight samples. There is one at a time. */
+static struct host *host_of(const struct model *m)
 {
-    struct cost_spec spec = {.model = m, .seq = {1, 8, 8}, .gbs = 8, .dtype = DTYPE_F32,
-                             .cores = cores};
+    static struct host h;
+    const struct work_spec spec = {.model = m, .seq = {1, 8, 8}, .gbs = 8, .act = DTYPE_F32};
     struct err err;
-    assert_ok(cost_spec_open(&spec, &err), &err);
-    return spec;
+    assert_ok(host_open(&h, &spec, &err), &err);
+    return &h;
+}
+
+static struct price_step step_of(struct host *h, const struct speed *r, int64_t cores,
+                                 const struct layout *l)
+{
+    struct price_step step;
+    struct err err;
+    assert_ok(host_set(h, r, cores, &err), &err);
+    assert_ok(host_price(h, l, &step, &err), &err);
+    return step;
 }
 
 /* Over every layout of a space: all terms are >= 0, and a better rate never costs time. */
-static void cost_properties(void **state)
+static void host_properties(void **state)
 {
     struct model m = tiny();
     struct space_spec in = {&m, {1, 8, 8}, 8, (const int64_t[]){1, 2, 4}, 3};
-    struct cost_spec spec = spec_of(&m, 2);
+    struct host *h = host_of(&m);
+    struct speed wide = rates;
     struct space s = {0};
     struct err err;
     (void)state;
+    wide.copy_bytes *= 2;
+    wide.link.bytes_s *= 2, wide.link_shared.bytes_s *= 2;
     assert_ok(space_build(&in, &s, &err), &err);
     assert_true(s.n > 100);
     for (size_t i = 0; i < s.n; i++) {
-        double terms[COST_TERMS], better[COST_TERMS], sum = 0, less = 0, scaled[COST_TERMS];
-        struct cost_fit fit;
-        struct cost_rates wide = rates;
-        wide.copy_bytes *= 2;
-        wide.comm.bytes_s *= 2, wide.comm_shared.bytes_s *= 2;
-        assert_ok(cost_terms(&spec, &rates, &s.items[i], terms, &err), &err);
-        assert_ok(cost_terms(&spec, &wide, &s.items[i], better, &err), &err);
-        cost_fit_init(&fit);
-        for (int t = 0; t < COST_TERMS; t++) {
-            assert_true(terms[t] >= 0);
-            sum += terms[t], less += better[t];
+        double sum = 0, scaled[PRICE_TERMS];
+        struct fit fit;
+        struct price_step step = step_of(h, &rates, 2, &s.items[i]), bound,
+                          better = step_of(h, &wide, 2, &s.items[i]);
+        price_step(&h->price, &s.items[i], &bound);
+        assert_true(bound.seconds <= better.seconds * (1 + 1e-12));
+        fit_init(&fit);
+        for (int t = 0; t < PRICE_TERMS; t++) {
+            assert_true(step.term[t] >= 0);
+            sum += step.term[t];
         }
-        assert_true(less <= sum);
-        assert_true(fabs(cost_step(&fit, terms, scaled, NULL) / sum - 1) < 1e-12);
+        assert_true(fabs(step.seconds / sum - 1) < 1e-12 && better.seconds <= sum);
+        assert_true(fabs(fit_step(&fit, step.term, scaled, NULL) / sum - 1) < 1e-12);
     }
     space_release(&s);
-    struct cost_rates broken = rates;
-    struct layout plain = layout_of("");
-    double terms[COST_TERMS];
+    struct speed broken = rates;
     broken.gemm.flops_s = NAN;
-    assert_fails(cost_terms(&spec, &broken, &plain, terms, &err), ERR_INPUT, &err,
-                 "gemm_flops is nan");
+    assert_fails(host_set(h, &broken, 2, &err), ERR_INPUT, &err, "gemm_flops is nan");
 }
 
-static void terms_of(const struct cost_spec *spec, const struct cost_rates *r, const char *layout,
-                     double terms[COST_TERMS])
+static void terms_of(struct host *h, const struct speed *r, int64_t cores, const char *layout,
+                     double terms[PRICE_TERMS])
 {
     struct layout l = layout_of(layout);
-    struct err err;
-    assert_ok(cost_terms(spec, r, &l, terms, &err), &err);
+    struct price_step step = step_of(h, r, cores, &l);
+    memcpy(terms, step.term, sizeof step.term);
 }
 
 /* Two replicas send each gradient once, as sum and as summed: 2 (n - 1) / n of P elements of four
@@ -172,26 +183,27 @@ static void terms_of(const struct cost_spec *spec, const struct cost_rates *r, c
 static void state_by_hand(void **state)
 {
     struct model m = tiny();
-    struct cost_spec spec = spec_of(&m, 2);
+    struct host *h = host_of(&m);
     struct param_list params;
     struct err err;
-    double t[COST_TERMS];
+    double t[PRICE_TERMS];
     (void)state;
     assert_ok(params_build(&m, &params, &err), &err);
     double P = (double)params.total, units = (double)m.layers + 3, plain;
-    terms_of(&spec, &rates, "dp=2", t);
-    assert_close(t[COST_DP_REDUCE], P * 4 / 1e9 + 2 * units * 1e-6, 1e-9, "reduce");
-    assert_close(t[COST_OPTIMIZER], P * (28 + 8) / 1e10, 1e-9, "optimizer");
-    assert_true(t[COST_GATHER] == 0);
-    plain = t[COST_ELEMENTWISE];
-    terms_of(&spec, &rates, "dp=2,zero=1", t);
-    assert_close(t[COST_OPTIMIZER], P * (14 + 6) / 1e10, 1e-9, "half of it");
+    terms_of(h, &rates, 2, "dp=2", t);
+    assert_close(t[PRICE_REDUCE], P * 4 / 1e9 + 2 * units * 1e-6, 1e-9, "reduce");
+    assert_close(t[PRICE_OPTIMIZER], P * (28 + 8) / 1e10, 1e-9, "optimizer");
+    assert_true(t[PRICE_GATHER] == 0);
+    plain = t[PRICE_ELEMENTWISE];
+    terms_of(h, &rates, 2, "dp=2,zero=1", t);
+    assert_close(t[PRICE_OPTIMIZER], P * (14 + 6) / 1e10, 1e-9, "half of it");
     /* gradients are scattered in each of four micro-batches: half of P goes */
-    terms_of(&spec, &rates, "dp=2,zero=2", t);
-    assert_close(t[COST_GATHER], 4 * (P * 2 / 1e9 + units * 1e-6), 1e-9, "scatter");
+    terms_of(h, &rates, 2, "dp=2,zero=2", t);
+    assert_close(t[PRICE_REDUCE], 4 * (P * 2 / 1e9 + units * 1e-6), 1e-9, "scatter");
+    assert_close(t[PRICE_GATHER], P * 2 / 1e9 + units * 1e-6, 1e-9, "the weights after the update");
     /* weights are gathered before forward, but for the conditioning's, with which the backward
      * before has ended, and before backward, but for the last layer's and the head's */
-    double scattered = t[COST_GATHER], cond = 0, head = 0, layer = 0;
+    double cond = 0, head = 0, layer = 0;
     for (int64_t i = 0; i < params.n; i++) {
         const struct param *p = &params.items[i];
         *(p->layer == PARAM_LAYER_COND   ? &cond
@@ -200,14 +212,49 @@ static void state_by_hand(void **state)
     }
     layer -= (double)m.hidden * (double)(model_patch_cells(&m) * m.latent_channels);
     layer /= (double)m.layers;
-    terms_of(&spec, &rates, "dp=2,zero=3", t);
+    terms_of(h, &rates, 2, "dp=2,zero=3", t);
     double first = (double)m.hidden * (double)(model_patch_cells(&m) * m.latent_channels),
            numbers = cond + 4 * (first + (double)m.layers * layer + head) +
                      4 * ((double)(m.layers - 1) * layer + cond);
-    assert_close(t[COST_GATHER] - scattered,
+    assert_close(t[PRICE_GATHER],
                  numbers * 2 / 1e9 + (4 * (2 * (double)m.layers + 2) + 1) * 1e-6, 1e-9, "gather");
-    assert_close(t[COST_ELEMENTWISE] - plain, 4 * P * 4 * 2.5 / 1e10, 1e-9, "pieces");
+    assert_close(t[PRICE_ELEMENTWISE] - plain, 4 * P * 4 * 2.5 / 1e10, 1e-9, "pieces");
     params_release(&params);
+}
+
+/* Of the layers that are recomputed, one is still there when its backward begins; a stage that is
+ * not the last repeats it. */
+static void recomputed_by_hand(void **state)
+{
+    struct model m = tiny();
+    struct host *h = host_of(&m);
+    double full[PRICE_TERMS], plain[PRICE_TERMS], forward;
+    (void)state;
+    terms_of(h, &rates, 8, "mbs=2", plain);
+    terms_of(h, &rates, 8, "mbs=2,recompute=full", full);
+    const struct price_part *layer = &h->price.parts[WORK_LAYER_FULL];
+    forward = layer->gemm + layer->attention + layer->elementwise;
+    assert_true(plain[PRICE_RECOMPUTE] == 0 && plain[PRICE_GEMM] == full[PRICE_GEMM]);
+    assert_close(full[PRICE_RECOMPUTE], 4 * (double)(m.layers - 1) * forward, 1e-9, "all but one");
+    terms_of(h, &rates, 8, "mbs=2,recompute=selective", full);
+    assert_true(full[PRICE_RECOMPUTE] > 0 &&
+                full[PRICE_RECOMPUTE] < 4 * (double)(m.layers - 1) * forward);
+}
+
+/* With tp the gains of q and k norms and the like are partial sums, once a step; between stages the
+ * conditioning's gradients. */
+static void partial_sums_by_hand(void **state)
+{
+    struct model m = tiny();
+    struct host *h = host_of(&m);
+    double t[PRICE_TERMS];
+    (void)state;
+    terms_of(h, &rates, 8, "tp=2", t);
+    assert_close(t[PRICE_REDUCE],
+                 (double)m.layers * h->weights.whole[UNIT_LAYER] * 4 / 1e9 + 2e-6, 1e-9, "of tp");
+    terms_of(h, &rates, 8, "pp=2", t);
+    assert_close(t[PRICE_REDUCE], h->work.unit_elements[UNIT_EACH] * 4 / 1e9 + 2e-6, 1e-9,
+                 "of stages");
 }
 
 /* Four ranks on two cores take twice as long, and those that wait in a pipeline leave their cores
@@ -215,23 +262,23 @@ static void state_by_hand(void **state)
 static void cores_are_shared(void **state)
 {
     struct model m = tiny();
-    struct cost_spec two = spec_of(&m, 2), four = spec_of(&m, 4);
-    struct cost_rates alone = rates;
-    double a[COST_TERMS], b[COST_TERMS], compute = 0;
+    struct host *h = host_of(&m);
+    struct speed alone = rates;
+    double a[PRICE_TERMS], b[PRICE_TERMS], compute = 0;
     (void)state;
     alone.rank_loss = 0;
-    terms_of(&two, &alone, "dp=4", a);
-    terms_of(&four, &alone, "dp=4", b);
-    for (int t = COST_GEMM; t <= COST_INPUTS; t++)
+    terms_of(h, &alone, 2, "dp=4", a);
+    terms_of(h, &alone, 4, "dp=4", b);
+    for (int t = PRICE_GEMM; t <= PRICE_INPUTS; t++)
         compute += a[t];
-    assert_true(b[COST_CONTENTION] == 0);
-    assert_close(a[COST_CONTENTION], compute + a[COST_OPTIMIZER], 1e-9, "twice as long");
+    assert_true(b[PRICE_CONTENTION] == 0);
+    assert_close(a[PRICE_CONTENTION], compute + a[PRICE_OPTIMIZER], 1e-9, "twice as long");
     /* one micro-batch goes through four stages one after the other: a core is enough */
-    two.gbs = 1;
-    terms_of(&two, &alone, "pp=4", a);
-    double update = fmax(0, a[COST_CONTENTION]);
-    assert_true(a[COST_BUBBLE] > 2.5 * (a[COST_GEMM] + a[COST_ATTENTION]));
-    assert_true(update <= a[COST_OPTIMIZER]);
+    h->spec.gbs = 1;
+    terms_of(h, &alone, 2, "pp=4", a);
+    double update = fmax(0, a[PRICE_CONTENTION]);
+    assert_true(a[PRICE_BUBBLE] > 2.5 * (a[PRICE_GEMM] + a[PRICE_ATTENTION]));
+    assert_true(update <= a[PRICE_OPTIMIZER]);
 }
 
 /* Half a link's bandwidth moves the terms of messages alone, and that of ranks which share cores only
@@ -239,20 +286,19 @@ static void cores_are_shared(void **state)
 static void links_move_their_terms(void **state)
 {
     struct model m = tiny();
-    struct cost_spec spec = spec_of(&m, 2);
-    struct cost_rates slow = rates;
-    double a[COST_TERMS], b[COST_TERMS];
+    struct host *h = host_of(&m);
+    struct speed slow = rates;
+    double a[PRICE_TERMS], b[PRICE_TERMS];
     (void)state;
-    slow.comm.bytes_s /= 2;
-    terms_of(&spec, &rates, "tp=3,dp=2,zero=2", a);
-    terms_of(&spec, &slow, "tp=3,dp=2,zero=2", b);
-    for (int t = 0; t < COST_TERMS; t++)
+    slow.link.bytes_s /= 2;
+    terms_of(h, &rates, 2, "tp=3,dp=2,zero=2", a);
+    terms_of(h, &slow, 2, "tp=3,dp=2,zero=2", b);
+    for (int t = 0; t < PRICE_TERMS; t++)
         assert_true(a[t] == b[t]); /* six ranks on two cores */
-    spec.cores = 6;
-    terms_of(&spec, &rates, "tp=3,dp=2,zero=2", a);
-    terms_of(&spec, &slow, "tp=3,dp=2,zero=2", b);
-    for (int t = 0; t < COST_TERMS; t++)
-        assert_true(t == COST_TP || t == COST_GATHER || t == COST_DP_REDUCE ? b[t] > a[t]
+    terms_of(h, &rates, 6, "tp=3,dp=2,zero=2", a);
+    terms_of(h, &slow, 6, "tp=3,dp=2,zero=2", b);
+    for (int t = 0; t < PRICE_TERMS; t++)
+        assert_true(t == PRICE_TP || t == PRICE_GATHER || t == PRICE_REDUCE ? b[t] > a[t]
                                                                           : b[t] == a[t]);
 }
 
@@ -261,21 +307,21 @@ static void links_move_their_terms(void **state)
 static void bubble_by_hand(void **state)
 {
     struct model m = tiny();
-    struct cost_spec spec = spec_of(&m, 8);
-    struct cost_rates r = rates;
-    double one[COST_TERMS], many[COST_TERMS];
+    struct host *h = host_of(&m);
+    struct speed r = rates;
+    double one[PRICE_TERMS], many[PRICE_TERMS];
     (void)state;
-    r.overhead_s = 0;
-    spec.gbs = 2;
-    terms_of(&spec, &r, "pp=2", one);
-    spec.gbs = 16;
-    terms_of(&spec, &r, "pp=2", many);
-    assert_true(one[COST_BUBBLE] > 0);
-    assert_close(many[COST_BUBBLE], one[COST_BUBBLE], 1e-9, "it does not grow with the batch");
-    assert_close(many[COST_GEMM], 8 * one[COST_GEMM], 1e-9, "work does");
-    terms_of(&spec, &r, "pp=2,vpp=2", one);
-    assert_true(one[COST_BUBBLE] < 0.7 * many[COST_BUBBLE]);
-    assert_true(one[COST_PP] > 1.4 * many[COST_PP]);
+    r.step_s = 0;
+    h->spec.gbs = 2;
+    terms_of(h, &r, 8, "pp=2", one);
+    h->spec.gbs = 16;
+    terms_of(h, &r, 8, "pp=2", many);
+    assert_true(one[PRICE_BUBBLE] > 0);
+    assert_close(many[PRICE_BUBBLE], one[PRICE_BUBBLE], 1e-9, "it does not grow with the batch");
+    assert_close(many[PRICE_GEMM], 8 * one[PRICE_GEMM], 1e-9, "work does");
+    terms_of(h, &r, 8, "pp=2,vpp=2", one);
+    assert_true(one[PRICE_BUBBLE] < 0.7 * many[PRICE_BUBBLE]);
+    assert_true(one[PRICE_PP] > 1.4 * many[PRICE_PP]);
 }
 
 /* Rates that a probe's seconds were made with are found again, and a share that no such rates have
@@ -283,28 +329,27 @@ static void bubble_by_hand(void **state)
 static void probe_is_fitted(void **state)
 {
     struct model m = tiny();
-    struct cost_spec spec = spec_of(&m, 2);
+    struct host *h = host_of(&m);
     struct probe probe = {.ranks = 1, .fma_flops = 1e11, .n_views = 3, .update_elements = 1e6,
                           .update_s = 28e6 / 1e10, .norm_s = 4e6 / 2e10};
     struct device device;
-    struct cost_rates found, made = rates;
+    struct speed found, made = rates;
     (void)state;
     made.attention.bytes_s = 1e20;
     for (int i = 0; i < 3; i++) {
         struct probe_view *v = &probe.view[i];
         struct model one = m;
-        struct cost_spec layer = spec;
         struct layout l = layout_of("");
-        double t[COST_TERMS];
-        struct err err;
         one.layers = 1, l.mbs = 1 << i;
-        layer.model = &one, layer.gbs = l.mbs;
-        assert_ok(cost_terms(&layer, &made, &l, t, &err), &err);
-        *v = (struct probe_view){spec.seq, l.mbs, t[COST_GEMM],
-                                 {t[COST_ATTENTION] / 3, t[COST_ATTENTION] * 2 / 3},
-                                 t[COST_ELEMENTWISE] * (i == 2 ? 1.5 : 1), t[COST_INPUTS]};
+        h->spec.model = &one, h->spec.gbs = l.mbs;
+        struct price_step step = step_of(h, &made, 2, &l);
+        const double *t = step.term;
+        *v = (struct probe_view){h->spec.seq, l.mbs, t[PRICE_GEMM],
+                                 {t[PRICE_ATTENTION] / 3, t[PRICE_ATTENTION] * 2 / 3},
+                                 t[PRICE_ELEMENTWISE] * (i == 2 ? 1.5 : 1), t[PRICE_INPUTS]};
     }
-    probe_rates(&probe, &probe, &probe, &spec, &device, &found);
+    h->spec.model = &m;
+    probe_rates(&probe, &probe, &probe, &h->spec, &device, &found);
     assert_close(found.gemm.flops_s, 5e10, 1e-6, "gemm");
     assert_close(found.gemm.bytes_s, 1e11, 1e-6, "gemm's bytes");
     assert_close(found.attention.flops_s, 3e10, 1e-6, "attention");
@@ -313,26 +358,26 @@ static void probe_is_fitted(void **state)
     assert_close(found.update_bytes, 1e10, 1e-9, "update");
     assert_close(found.norm_bytes, 2e10, 1e-9, "norm");
     assert_close(found.copy_bytes, 1e10 / 1.5, 1e-9, "elementwise of the largest");
-    assert_close(found.curve[0].elementwise, 1 / 1.5, 1e-9, "which takes longer than the others");
-    assert_close(found.curve[1].gemm, 1, 1e-6, "share");
-    assert_true(found.curve[2].tokens == 256 && found.n_curve == 3);
+    assert_close(found.points[0].elementwise, 1 / 1.5, 1e-9, "which takes longer than the others");
+    assert_close(found.points[1].gemm, 1, 1e-6, "share");
+    assert_true(found.points[2].tokens == 256 && found.n_points == 3);
 }
 
 /* A machine three times slower than the priors say is learnt from one measurement, and the interval
  * narrows. */
 static void fit_learns(void **state)
 {
-    struct cost_fit fit;
-    double terms[COST_TERMS] = {1, 0.5, 0.3, 0.1, 0, 0.1, 0.1, 0.1, 0.01, 0.01}, before, after;
+    struct fit fit;
+    double terms[PRICE_TERMS] = {1, 0.5, 0.3, 0.1, 0, 0.1, 0.1, 0.1, 0.01, 0.01}, before, after;
     (void)state;
-    cost_fit_init(&fit);
-    double sum = cost_step(&fit, terms, NULL, &before);
-    cost_fit_add(&fit, terms, 3 * sum);
-    double learnt = cost_step(&fit, terms, NULL, &after);
+    fit_init(&fit);
+    double sum = fit_step(&fit, terms, NULL, &before);
+    fit_add(&fit, terms, 3 * sum);
+    double learnt = fit_step(&fit, terms, NULL, &after);
     assert_true(fabs(learnt / (3 * sum) - 1) < 0.05);
     assert_true(after < before / 3);
-    cost_fit_add(&fit, terms, NAN);
-    cost_fit_add(&fit, terms, 0);
+    fit_add(&fit, terms, NAN);
+    fit_add(&fit, terms, 0);
     assert_int_equal(fit.n, 1);
 }
 
@@ -340,9 +385,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_orders), cmocka_unit_test(units_in_use_are_planned),
-        cmocka_unit_test(pipelines_hold_more), cmocka_unit_test(cost_properties),
+        cmocka_unit_test(pipelines_hold_more), cmocka_unit_test(host_properties),
         cmocka_unit_test(state_by_hand), cmocka_unit_test(cores_are_shared),
-        cmocka_unit_test(links_move_their_terms), cmocka_unit_test(bubble_by_hand), cmocka_unit_test(probe_is_fitted),
-        cmocka_unit_test(fit_learns)};
+        cmocka_unit_test(recomputed_by_hand), cmocka_unit_test(partial_sums_by_hand),
+        cmocka_unit_test(links_move_their_terms), cmocka_unit_test(bubble_by_hand),
+        cmocka_unit_test(probe_is_fitted), cmocka_unit_test(fit_learns)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,21 +4,22 @@
 
 #include <math.h>
 
+#include "autotune/host.h"
 #include "autotune/search.h"
 #include "profiles/space.h"
 #include "autotune/trial.h"
 #include "base/philox.h"
 
-enum { CASES = 20, MAX_TRIALS = 12 };
+enum { CASES = 100, MAX_TRIALS = 12 };
 static const double NOISE = 0.01;
 
 /* Truth: each term times a factor drawn for the case from its prior, each trial NOISE. */
-static double truth_of(uint64_t seed, const double terms[COST_TERMS])
+static double truth_of(uint64_t seed, const double terms[PRICE_TERMS])
 {
-    struct cost_fit prior;
+    struct fit prior;
     double sum = 0;
-    cost_fit_init(&prior);
-    for (int t = 0; t < COST_TERMS; t++)
+    fit_init(&prior);
+    for (int t = 0; t < PRICE_TERMS; t++)
         sum += terms[t] *
                exp(sqrt(prior.cov[t][t]) * philox_normal_at(seed, PHILOX_TEST, 0, (uint64_t)t));
     return sum;
@@ -32,24 +33,28 @@ static void tell(struct search *s, int64_t i, double measured_s, double fastest_
 
 static struct search_item *items_make(const struct model *m, size_t *n)
 {
-    static const struct cost_rates rates = {
+    static const struct speed rates = {
         .gemm = {5e10, 1e11}, .attention = {3e10, 1e11}, .attention_backward = 2, .copy_bytes = 1e10,
         .input_s = 1e-9, .update_bytes = 1e10, .norm_bytes = 1e10, .rank_loss = 0.05,
-        .comm = {1e-6, 1e9}, .comm_shared = {1e-6, 1e9}, .overhead_s = 1e-3};
+        .link = {1e-6, 1e9}, .link_shared = {1e-6, 1e9}, .step_s = 1e-3};
     struct space_spec in = {m, {1, 8, 8}, 16, (const int64_t[]){1, 2, 4}, 3};
-    struct cost_spec spec = {.model = m, .seq = {1, 8, 8}, .gbs = 16, .dtype = DTYPE_F32,
-                             .cores = 4, .ema = true};
+    struct work_spec spec = {.model = m, .seq = {1, 8, 8}, .gbs = 16, .act = DTYPE_F32,
+                             .ema = true};
+    static struct host host;
     struct held_spec memory = {m, {1, 8, 8}, 8, DTYPE_F32, true};
     struct space s = {0};
     struct err err;
-    assert_ok(cost_spec_open(&spec, &err), &err);
+    assert_ok(host_open(&host, &spec, &err), &err);
+    assert_ok(host_set(&host, &rates, 4, &err), &err);
     assert_ok(space_build(&in, &s, &err), &err);
     struct search_item *items = calloc(s.n, sizeof *items);
     assert_non_null(items);
     for (size_t i = 0; i < s.n; i++) {
         struct memory_bytes bytes;
+        struct price_step step;
         items[i].layout = s.items[i];
-        assert_ok(cost_terms(&spec, &rates, &s.items[i], items[i].terms, &err), &err);
+        assert_ok(host_price(&host, &s.items[i], &step, &err), &err);
+        memcpy(items[i].terms, step.term, sizeof step.term);
         assert_ok(memory_predict(&memory, &s.items[i], &bytes, &err), &err);
         items[i].planned_bytes = bytes.total;
     }
@@ -170,7 +175,7 @@ static void oom_rules_out(void **state)
 static void disturbed(void **state)
 {
     struct search_item items[2] = {{.terms = {1}},
-                                   {.terms = {[COST_GEMM] = 0.9, [COST_CP] = 0.2}}};
+                                   {.terms = {[PRICE_GEMM] = 0.9, [PRICE_CP] = 0.2}}};
     struct search_conf conf = {.max_trials = 2, .repeats = 2};
     const struct search_outcome odd = {.state = TRIAL_OK, .measured_s = 1.4, .fastest_s = 1};
     struct search s;
@@ -235,13 +240,13 @@ static void first_batch(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(layouts); i++) {
         items[i].layout = layouts[i];
-        items[i].terms[COST_GEMM] = 1 - 0.01 * (double)i;
+        items[i].terms[PRICE_GEMM] = 1 - 0.01 * (double)i;
     }
-    items[5].terms[COST_GEMM] = 0.885, items[5].terms[COST_BUBBLE] = 0.1;
+    items[5].terms[PRICE_GEMM] = 0.885, items[5].terms[PRICE_BUBBLE] = 0.1;
     search_init(&s, items, ARRAY_LEN(items), &conf);
     for (size_t k = 0; k < ARRAY_LEN(order); k++) {
         assert_int_equal(search_next(&s), order[k]);
-        tell(&s, order[k], items[order[k]].terms[COST_GEMM] + items[order[k]].terms[COST_BUBBLE],
+        tell(&s, order[k], items[order[k]].terms[PRICE_GEMM] + items[order[k]].terms[PRICE_BUBBLE],
              0);
     }
     conf.baseline = NULL;
@@ -258,7 +263,7 @@ static void shared_errors_cancel(void **state)
 {
     struct search_item items[3] = {{.terms = {1}},
                                    {.terms = {1.1}},
-                                   {.terms = {[COST_GEMM] = 0.7, [COST_TP] = 0.4}}};
+                                   {.terms = {[PRICE_GEMM] = 0.7, [PRICE_TP] = 0.4}}};
     struct search_conf conf = {.max_trials = 3, .repeats = 1};
     struct search s;
     (void)state;
@@ -294,10 +299,10 @@ static void gpu_hours(void **state)
 /* A trial that is smaller than its layout teaches what ran, and the model adds what is missing. */
 static void smaller_trials(void **state)
 {
-    static const double one[COST_TERMS] = {0.8}, two[COST_TERMS] = {1};
+    static const double one[PRICE_TERMS] = {0.8}, two[PRICE_TERMS] = {1};
     struct search_item items[2] = {
-        {.terms = {[COST_GEMM] = 0.8, [COST_DP_REDUCE] = 0.6}, .trial_terms = one},
-        {.terms = {[COST_GEMM] = 1}, .trial_terms = two}};
+        {.terms = {[PRICE_GEMM] = 0.8, [PRICE_REDUCE] = 0.6}, .trial_terms = one},
+        {.terms = {[PRICE_GEMM] = 1}, .trial_terms = two}};
     struct search_conf conf = {.margin = -0.9, .max_trials = 2};
     struct search s;
     int64_t i;
@@ -305,7 +310,7 @@ static void smaller_trials(void **state)
     plain_items(items, 2);
     search_init(&s, items, 2, &conf);
     while ((i = search_next(&s)) >= 0)
-        tell(&s, i, 2 * items[i].trial_terms[COST_GEMM], 0);
+        tell(&s, i, 2 * items[i].trial_terms[PRICE_GEMM], 0);
     assert_int_equal(s.trials, 2);
     assert_int_equal(s.best, 1); /* although its trial was the slower one */
     assert_true(search_time(&s, 1) == 2);

@@ -7,16 +7,6 @@
 
 enum { WORLDS_USUAL = 14, TRIALS_MAX = 12 };
 
-/* The search's term for each of the price's; two share a neighbour's. */
-static const enum cost_term cost_of[PRICE_TERMS] = {
-    [PRICE_GEMM] = COST_GEMM,           [PRICE_ATTENTION] = COST_ATTENTION,
-    [PRICE_ELEMENTWISE] = COST_ELEMENTWISE, [PRICE_RECOMPUTE] = COST_RECOMPUTE,
-    [PRICE_LAUNCH] = COST_INPUTS,       [PRICE_TP] = COST_TP,
-    [PRICE_CP] = COST_CP,               [PRICE_PP] = COST_PP,
-    [PRICE_BUBBLE] = COST_BUBBLE,       [PRICE_GATHER] = COST_GATHER,
-    [PRICE_REDUCE] = COST_DP_REDUCE,    [PRICE_OPTIMIZER] = COST_OPTIMIZER,
-    [PRICE_SPREAD] = COST_CONTENTION,   [PRICE_OVERHEAD] = COST_OVERHEAD};
-
 struct tally {
     int worlds, found, kept;   /* a layout within 1 % was in hand; was the search's answer */
     int64_t trials;            /* until it was in hand; never: one more than there may be */
@@ -33,8 +23,7 @@ static struct search_item *items_of(const struct world *w)
     for (size_t i = 0; i < w->n; i++) {
         items[i].layout = w->layouts[i];
         items[i].planned_bytes = w->known->bytes[i];
-        for (int t = 0; t < PRICE_TERMS; t++)
-            items[i].terms[cost_of[t]] += w->known->steps[i].term[t];
+        memcpy(items[i].terms, w->known->steps[i].term, sizeof items[i].terms);
     }
     return items;
 }

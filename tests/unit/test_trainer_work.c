@@ -173,16 +173,18 @@ static double state_bytes(const struct work *w, const struct layout *l, int64_t 
 {
     struct work_stage st;
     struct work_state state;
-    double sum = 0, times[WORK_UNITS];
+    double sum = 0, share[WORK_UNITS];
     work_stage(w, l, stage, &st);
     work_state(w, l, &state);
-    work_reel_gathers(w, l, stage, times);
+    work_reel_gather_share(w, l, stage, share);
+    const double units[WORK_UNITS] = {st.layers, st.first, st.last, st.each};
     double once = work_stage_elements(w, &st),
            each = once + ((double)l->vpp - 1) * w->unit_elements[UNIT_EACH];
     for (int id = STATE_REDUCE; id < WORK_STATES; id++)
         sum += state.bytes[id] * (state.each[id] ? w->micro_batches * each : once);
     for (int u = 0; u < WORK_UNITS; u++)
-        sum += state.bytes[STATE_GATHER_FORWARD] * times[u] * w->unit_elements[u];
+        sum += state.bytes[STATE_GATHER_FORWARD] * 2 * w->micro_batches * units[u] * share[u] *
+               w->unit_elements[u];
     return sum;
 }
 

@@ -1,0 +1,34 @@
+/* fit: learns from trials by what each term of a price is off. Pure.
+ *
+ * *Scales* multiply the terms of price.h (prior 1); the last one, "all", multiplies their sum. A
+ * step takes all · sum over terms of scale[t] · term[t]. Scales are learnt by Gauss-Newton on
+ * ln(step), with the priors as ridge and Huber weights.
+ *
+ *     struct fit fit;
+ *     fit_init(&fit);
+ *     double s = fit_step(&fit, terms, NULL, &log_sd);   // prediction, its spread
+ *     fit_add(&fit, terms, measured_s);                  // learn
+ */
+#ifndef AUTOTUNE_FIT_H
+#define AUTOTUNE_FIT_H
+
+#include "autotune/price.h"
+
+enum { FIT_SCALES = PRICE_TERMS + 1, FIT_MAX = 160 };
+struct fit {
+    double log_scale[FIT_SCALES];            /* 0: as the prior; the last is "all" */
+    double cov[FIT_SCALES][FIT_SCALES];      /* covariance of log_scale */
+    int64_t n;
+    double terms[FIT_MAX][PRICE_TERMS], log_measured[FIT_MAX];
+    double noise;                            /* sd of ln(measured) around the truth */
+};
+void fit_init(struct fit *f);
+/* Learns from a measurement. It never forgets one. It ignores what is not positive and finite, and
+ * whatever comes after FIT_MAX measurements. */
+void fit_add(struct fit *f, const double terms[PRICE_TERMS], double measured_s);
+/* Returns the predicted seconds; *log_sd (may be NULL) is the sd of their logarithm. scaled (may be
+ * NULL) takes the terms as they add up. */
+double fit_step(const struct fit *f, const double terms[PRICE_TERMS], double scaled[PRICE_TERMS],
+                double *log_sd);
+
+#endif

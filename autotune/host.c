@@ -1,0 +1,57 @@
+#include "autotune/host.h"
+
+#include <string.h>
+
+#include "base/num.h"
+
+int host_open(struct host *h, const struct work_spec *spec, struct err *err)
+{
+    int rc;
+    h->spec = *spec;
+    if ((rc = stack_load("reel", &h->stack, err)) < 0)
+        return rc;
+    if ((rc = work_weights(spec->model, &h->weights, err)) < 0)
+        return rc;
+    h->spec.stack = &h->stack, h->spec.weights = &h->weights;
+    return 0;
+}
+
+/* Makes a machine whose rates are measured whole, so that no constant takes a share of them. */
+static void machine_make(struct host *h, const struct speed_link *link, struct cluster *cluster,
+                         struct price_machine *out)
+{
+    double v[CONSTANTS] = {0};
+    *cluster = (struct cluster){
+        .name = "host", .nodes = 1, .domain_nodes = 1,
+        .node = {.devices = LIMIT_RANKS, .link_bytes_per_s = link->bytes_s,
+                 .link_latency_s = link->latency_s}};
+    cluster->device = (struct device){.name = "cpu", .cpu = true,
+                                      .memory_bytes_per_s = h->speed.copy_bytes};
+    v[CONSTANT_LINK_SHARE] = v[CONSTANT_COPY_SHARE] = v[CONSTANT_AGAIN] = 1;
+    v[CONSTANT_STEP_S] = h->speed.step_s;
+    price_machine(cluster, v, h->spec.act, false, out);
+    out->speed = &h->speed;
+    out->norm_bytes = h->speed.norm_bytes, out->update_bytes = h->speed.update_bytes;
+    out->overlaps = false, out->rings = true;
+    out->cores = h->cores, out->rank_loss = h->speed.rank_loss;
+}
+
+int host_set(struct host *h, const struct speed *speed, int64_t cores, struct err *err)
+{
+    int rc = speed_check(speed, err);
+    if (rc < 0)
+        return rc;
+    h->speed = *speed;
+    h->cores = (double)num_max_i64(1, cores);
+    machine_make(h, &speed->link, &h->cluster[0], &h->machine[0]);
+    machine_make(h, &speed->link_shared, &h->cluster[1], &h->machine[1]);
+    return 0;
+}
+
+int host_price(struct host *h, const struct layout *l, struct price_step *out, struct err *err)
+{
+    bool shared = (double)layout_world(l) > h->cores;
+    work_build(&h->spec, l, &h->work);
+    price_parts(&h->machine[shared], &h->work, &h->price);
+    return price_replay(&h->price, l, out, err);
+}

@@ -1,0 +1,291 @@
+/* How long a part and a message take. Symbols as in profiles/work.h; e, h, ... are constants.
+ *
+ *     gemm         for each product: 2 m n k / (peak e · m/(m+h) · n/(n+h) · k/(k+h)), or its
+ *                  operands' bytes by the memory's bandwidth where that is longer; times `compute`;
+ *                  slower where n or k is no multiple of 64, and again where it is none of 8
+ *     attention    4 pairs heads d / (peak e · q/(q+h)), 2.5 times the FLOPs backward. Where the
+ *                  scores are kept: products of 4 q k heads d, twice backward, and their bytes
+ *     elementwise  bytes / (bandwidth · copy_share)
+ *     launch       what kernels · launch_s exceed the three above by, part by part
+ *
+ * On a device that a probe measured (profiles/speed.h) products and attention take FLOPs and bytes
+ * by their rates, each class times its share for a micro-batch of T tokens, and what is laid out of
+ * latents takes input_s a number.
+ *
+ * A message in which B bytes leave each of n ranks, k of them in each NVLink domain, which is a
+ * node or several: inside a domain (n = k) B / (link share). Else the n/k domains form the outer
+ * ring, whose edge carries B bytes; the G/k groups of a domain with G devices share its NICs, so B
+ * (G/k) / (all NICs · share), or the link's time if that is longer; latency of log2(n/k) hops. An
+ * all-to-all sends (n-k)/(n-1) of B through the NICs, for each rank.
+ *
+ * Where messages go round a ring, one by one, each of its steps has the latency: 2 (n - 1) of an
+ * all-reduce, 1 of a send, n - 1 of all others.
+ */
+#include "autotune/price.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "profiles/work_reel.h"
+
+void price_machine(const struct cluster *cluster, const double v[CONSTANTS], enum dtype dtype,
+                   bool fp8, struct price_machine *out)
+{
+    const struct device *d = &cluster->device;
+    struct price_machine m = {.cluster = cluster, .act_bytes = (double)dtype_bytes(dtype)};
+    memcpy(m.v, v, sizeof m.v);
+    fp8 = fp8 && d->peak_flops[DTYPE_FP8] > 0;
+    m.attention_flops = d->peak_flops[dtype];
+    m.peak_flops = d->peak_flops[fp8 ? DTYPE_FP8 : dtype];
+    m.gemm_flops = fp8 ? d->peak_flops[DTYPE_FP8] * v[CONSTANT_FP8_SHARE]
+                       : d->peak_flops[dtype] * v[CONSTANT_GEMM_SHARE];
+    m.copy_bytes = d->memory_bytes_per_s * v[CONSTANT_COPY_SHARE];
+    m.score_bytes = d->memory_bytes_per_s * v[CONSTANT_SCORES_SHARE];
+    m.norm_bytes = m.update_bytes = m.copy_bytes;
+    m.overlaps = true;
+    *out = m;
+}
+
+/* ---- messages ---- */
+
+struct price_group price_row(double size, double stride)
+{ return (struct price_group){{size, 1}, {stride, stride}}; }
+
+static struct price_group rows(double n, double stride, double more, double more_stride)
+{
+    return stride <= more_stride ? (struct price_group){{n, more}, {stride, more_stride}}
+                                 : (struct price_group){{more, n}, {more_stride, stride}};
+}
+
+static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
+
+/* Returns the stride of an axis: a place one further along it is so many ranks further. */
+static double stride_of(const struct layout *l, struct layout_place one)
+{ return (double)layout_rank(l, one); }
+
+/* Returns the group of every `step`th of the dp·cp ranks that share a state, n of them. Where cp
+ * and dp are neighbours in the order, with cp first, they are one row. Else step and n, of which
+ * one is 1 or divides the rest, are dealt to cp as far as they go. */
+static struct price_group data_group(const struct layout *l, int64_t step, int64_t n)
+{
+    double cp = stride_of(l, (struct layout_place){.cp = 1}),
+           dp = stride_of(l, (struct layout_place){.dp = 1});
+    if (dp == cp * (double)l->cp)
+        return price_row((double)n, cp * (double)step);
+    int64_t skip = gcd(step, l->cp), in_cp = gcd(n, l->cp / skip);
+    return rows((double)in_cp, cp * (double)skip, (double)(n / in_cp), dp * (double)(step / skip));
+}
+
+struct price_group price_group(const struct layout *l, const struct model *m,
+                               enum traffic_group group)
+{
+    int64_t shard = layout_shard_group(l), data = l->dp * l->cp;
+    double cp = stride_of(l, (struct layout_place){.cp = 1});
+    switch (group) {
+    case TRAFFIC_TP:
+        return price_row((double)l->tp, stride_of(l, (struct layout_place){.tp = 1}));
+    case TRAFFIC_CP: return price_row((double)l->cp, cp);
+    case TRAFFIC_A2A: return price_row((double)layout_a2a_group(l, m), cp);
+    case TRAFFIC_RING: {
+        int64_t a = layout_a2a_group(l, m);
+        return price_row((double)(l->cp / a), (double)a * cp);
+    }
+    case TRAFFIC_PP:
+        return price_row((double)l->pp, stride_of(l, (struct layout_place){.pp = 1}));
+    case TRAFFIC_SHARD: return data_group(l, 1, shard);
+    case TRAFFIC_REPLICA: /* with zero 0 no rank shards anything */
+        return l->zero ? data_group(l, shard, data / shard) : data_group(l, 1, data);
+    case TRAFFIC_KV:
+    case TRAFFIC_GROUPS: break;
+    }
+    return price_row(1, 1);
+}
+
+/* Returns how many ranks of a group are in one NVLink domain of so many devices. A row that does
+ * not fit into it leaves no room for another, as rows lie further apart than they are long. */
+static double in_domain(double devices, struct price_group g)
+{
+    double n = 1;
+    for (int i = 0; i < 2; i++)
+        n *= fmin(g.size[i], fmax(1, floor(devices / g.stride[i])));
+    return n;
+}
+
+bool price_group_leaves(struct price_group g, double box)
+{
+    for (int i = 0; i < 2; i++)
+        if (g.size[i] > 1 && g.size[i] * g.stride[i] > box)
+            return true;
+    return false;
+}
+
+static double ring_steps(enum traffic_kind kind, double ranks)
+{
+    return kind == TRAFFIC_SEND_RECV ? 1 : (kind == TRAFFIC_ALL_REDUCE ? 2 : 1) * (ranks - 1);
+}
+
+struct price_route price_route(const struct price_machine *m, struct price_group g,
+                               enum traffic_kind kind)
+{
+    const struct node_profile *node = &m->cluster->node;
+    double devices = (double)cluster_domain_devices(m->cluster), size = g.size[0] * g.size[1];
+    double k = in_domain(devices, g), domains = size / k;
+    double link = 1 / (node->link_bytes_per_s * m->v[CONSTANT_LINK_SHARE]);
+    if (size <= 1)
+        return (struct price_route){0, 0, 0};
+    if (m->rings)
+        return (struct price_route){link, 0, node->link_latency_s * ring_steps(kind, size)};
+    if (domains <= 1)
+        return (struct price_route){link, 0, node->link_latency_s * log2(size)};
+    double nics = devices / (double)node->devices * (double)node->nics * node->nic_bytes_per_s *
+                  m->v[CONSTANT_NIC_SHARE];
+    double leave = kind == TRAFFIC_ALL_TO_ALL ? (size - k) / (size - 1) * devices : devices / k;
+    return (struct price_route){k > 1 ? link : 0, leave / nics,
+                          node->nic_latency_s * log2(domains) + node->link_latency_s * log2(k)};
+}
+
+double price_route_seconds(const struct price_route *r, double bytes)
+{ return fmax(bytes * r->link_s, bytes * r->nic_s) + r->latency_s; }
+
+double price_message(const struct price_machine *m, struct price_group g, enum traffic_kind kind,
+                     double bytes)
+{
+    struct price_route r = price_route(m, g, kind);
+    return price_route_seconds(&r, bytes);
+}
+
+/* ---- parts ---- */
+
+/* Returns by how much a product slows down for a side of this many elements: tensor cores and the
+ * memory's sectors want multiples of 64, and of 8 at the least. */
+static double ragged(const struct price_machine *m, double side)
+{
+    int64_t n = (int64_t)side;
+    double slow = n % 64 == 0 ? 1 : 1 / m->v[CONSTANT_RAGGED];
+    return n % 8 == 0 ? slow : slow / m->v[CONSTANT_RAGGED];
+}
+
+static double gemm_seconds(const struct price_machine *m, const struct work_gemm *g)
+{
+    double h = m->v[CONSTANT_GEMM_HALF];
+    double flops = 2 * g->m * g->n * g->k / m->gemm_flops * (1 + h / g->m) * (1 + h / g->n) *
+                   (1 + h / g->k) * fmax(ragged(m, g->n), ragged(m, g->k));
+    double bytes = m->act_bytes * (g->m * g->k + g->k * g->n + g->m * g->n) / m->copy_bytes;
+    return g->count * fmax(flops, bytes);
+}
+
+/* Returns what no product takes less than: constants were fitted on other shapes. */
+static double peak_seconds(const struct price_machine *m, const struct work_gemm *g)
+{ return g->count * 2 * g->m * g->n * g->k / m->peak_flops; }
+
+static double attention_seconds(const struct price_machine *m, enum stack_attention kind,
+                                const struct work_attention *a)
+{
+    double flops = 4 * a->pairs * a->heads * a->dim;
+    if (attention_keeps_scores(kind)) {
+        double h = m->v[CONSTANT_GEMM_HALF];
+        double products = 4 * a->q * a->k * a->heads * a->dim / m->gemm_flops * (1 + h / a->q) *
+                          (1 + h / a->k) * ragged(m, a->dim);
+        return a->count * ((a->backward ? 2 : 1) * products + a->score_bytes / m->score_bytes);
+    }
+    double share = m->v[a->backward ? CONSTANT_ATTENTION_BACKWARD : CONSTANT_ATTENTION_FORWARD];
+    if (kind == ATTENTION_FLASH1)
+        share *= m->v[CONSTANT_FLASH1_SHARE];
+    /* FlashAttention-2 was written for Ampere; devices with fp8 came later and have faster ones */
+    if (kind == ATTENTION_FLASH2 && m->cluster->device.peak_flops[DTYPE_FP8] > 0)
+        share *= m->v[CONSTANT_FLASH2_SHARE];
+    return a->count * (a->backward ? 2.5 : 1) * flops / (m->attention_flops * share) *
+           (1 + m->v[CONSTANT_ATTENTION_HALF] / a->q) * m->v[CONSTANT_ATTENTION_PACE];
+}
+
+static void message_price(const struct price_machine *m, const struct work *w,
+                          const struct work_message *g, struct price_part *p)
+{
+    double one = price_message(m, price_group(&w->grid, w->model, g->group), g->kind, g->bytes);
+    if (g->group == TRAFFIC_TP) {
+        double hidden = m->overlaps && w->stack->sums_overlap ? m->v[CONSTANT_SUM_HIDDEN] * one : 0;
+        p->tp += g->count * (one - hidden + m->v[CONSTANT_SUM_S]);
+        p->tp_hidden += g->count * hidden;
+    } else if (g->group == TRAFFIC_PP) {
+        bool hides = m->overlaps && g->hide != HIDE_NOTHING;
+        p->pp += g->count * (m->v[CONSTANT_SEND_S] + (hides ? 0 : one));
+        p->pp_hidden += hides ? g->count * one : 0;
+    } else if (m->overlaps && g->hide == HIDE_ATTENTION) {
+        double hidden = fmin(g->count * one, p->attention + p->launch);
+        p->cp += g->count * (one + m->v[CONSTANT_SUM_S]) - hidden;
+        p->cp_hidden += hidden;
+    } else {
+        p->cp += g->count * (one + m->v[CONSTANT_SUM_S]);
+    }
+}
+
+/* Prices what a part computes by peaks and constants. */
+static void peaks_price(const struct price_machine *m, const struct work *w,
+                        const struct work_part *part, struct price_part *p)
+{
+    double slow = m->v[CONSTANT_COMPUTE];
+    for (int i = 0; i < part->n_gemms; i++)
+        p->gemm += fmax(slow * gemm_seconds(m, &part->gemms[i]), peak_seconds(m, &part->gemms[i]));
+    for (int i = 0; i < part->n_attentions; i++)
+        p->attention += slow * attention_seconds(m, w->stack->attention, &part->attentions[i]);
+    p->elementwise = slow *
+                     (part->bytes * m->v[CONSTANT_ELEMENTWISE] +
+                      part->norm_bytes * m->v[CONSTANT_NORM_PASSES]) /
+                     m->copy_bytes;
+    p->launch = fmax(0, part->kernels * m->v[CONSTANT_LAUNCH_S] - p->gemm - p->attention -
+                            p->elementwise);
+}
+
+/* Prices it by what a probe measured. */
+static void speed_price(const struct speed *speed, const struct work *w, enum work_part_id id,
+                        struct price_part *p)
+{
+    struct speed_sums sums = speed_sums(w, id);
+    struct speed_point share = speed_share(speed, w->tokens);
+    p->gemm = share.gemm * speed_seconds(&speed->gemm, sums.gemm_flops, sums.gemm_bytes);
+    for (int back = 0; back < 2; back++)
+        p->attention += share.attention * (back ? speed->attention_backward : 1) *
+                        speed_seconds(&speed->attention, sums.attn_flops[back],
+                                      sums.attn_bytes[back]);
+    p->elementwise = share.elementwise * sums.bytes / speed->copy_bytes;
+    p->inputs = sums.numbers * speed->input_s;
+}
+
+static void part_price(const struct price_machine *m, const struct work *w, enum work_part_id id,
+                       struct price_part *p)
+{
+    const struct work_part *part = &w->parts[id];
+    memset(p, 0, sizeof *p);
+    if (m->speed)
+        speed_price(m->speed, w, id, p);
+    else
+        peaks_price(m, w, part, p);
+    for (int i = 0; i < part->n_messages; i++)
+        message_price(m, w, &part->messages[i], p);
+}
+
+/* Finds where kinds of stages begin: those between the first and the last are alike but for one
+ * layer. */
+static void cuts_find(const struct work *w, int64_t cuts[PRICE_STAGES + 1])
+{
+    int64_t pp = w->grid.pp, more = w->model->layers % pp;
+    cuts[0] = 0, cuts[PRICE_STAGES] = pp;
+    cuts[1] = num_min_i64(1, pp), cuts[3] = num_max_i64(cuts[1], pp - 1);
+    cuts[2] = num_min_i64(num_max_i64(more, cuts[1]), cuts[3]);
+}
+
+void price_parts(const struct price_machine *m, const struct work *w, struct price *out)
+{
+    out->machine = m;
+    out->work = w;
+    for (int i = 0; i < WORK_PARTS; i++)
+        part_price(m, w, (enum work_part_id)i, &out->parts[i]);
+    cuts_find(w, out->cuts);
+    for (int i = 0; i < PRICE_STAGES; i++) {
+        for (int u = 0; u < WORK_UNITS; u++)
+            out->gathered[i][u] = 1;
+        if (w->stack->kind == STACK_REEL && out->cuts[i] < out->cuts[i + 1])
+            work_reel_gather_share(w, &w->grid, out->cuts[i], out->gathered[i]);
+    }
+}

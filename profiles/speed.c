@@ -1,0 +1,94 @@
+#include "profiles/speed.h"
+
+#include <math.h>
+#include <string.h>
+
+#define AT(field) offsetof(struct speed, field)
+const struct speed_info speed_table[] = {
+    {"gemm_flops", "FLOP/s", "probe: the model's products", 1e6, 1e17, AT(gemm.flops_s)},
+    {"gemm_bytes", "B/s", "probe: the same, of operands and results", 1e6, 1e20, AT(gemm.bytes_s)},
+    {"attention_flops", "FLOP/s", "probe: the model's attention", 1e6, 1e17, AT(attention.flops_s)},
+    {"attention_bytes", "B/s", "probe: the same, of operands and results", 1e6, 1e20,
+     AT(attention.bytes_s)},
+    {"attention_backward", "1", "probe: backward, forward being 1", 0.1, 100,
+     AT(attention_backward)},
+    {"copy_bytes", "B/s", "probe: the model's elementwise operations", 1e6, 1e15, AT(copy_bytes)},
+    {"input_s", "s", "probe: noise, samples and loss, for a number of a latent", 0, 1,
+     AT(input_s)},
+    {"update_bytes", "B/s", "probe: AdamW", 1e6, 1e15, AT(update_bytes)},
+    {"norm_bytes", "B/s", "probe: the norm of gradients", 1e6, 1e15, AT(norm_bytes)},
+    {"rank_loss", "1", "probe: products of one rank alone and among others", 0, 10, AT(rank_loss)},
+    {"link_latency_s", "s", "probe: all-reduce of 8 bytes, a core each", 0, 10,
+     AT(link.latency_s)},
+    {"link_bytes", "B/s", "probe: all-reduce of 8 MiB, a core each", 1e3, 1e15, AT(link.bytes_s)},
+    {"shared_latency_s", "s", "probe: all-reduce of 8 bytes, cores shared", 0, 10,
+     AT(link_shared.latency_s)},
+    {"shared_bytes", "B/s", "probe: all-reduce of 8 MiB, cores shared", 1e3, 1e15,
+     AT(link_shared.bytes_s)},
+    {"step_s", "s", "prior", 0, 100, AT(step_s)},
+    {NULL, NULL, NULL, 0, 0, 0},
+};
+#undef AT
+
+struct speed speed_prior(const struct device *d, enum dtype dtype)
+{
+    double peak = d->peak_flops[dtype] > 0 ? d->peak_flops[dtype] : 1e10;
+    double bytes = d->memory_bytes_per_s > 0 ? d->memory_bytes_per_s : 1e10;
+    double gemm = peak * (d->gemm_efficiency > 0 ? d->gemm_efficiency : 0.5),
+           attention = peak * (d->attn_fwd_efficiency > 0 ? d->attn_fwd_efficiency : 0.25);
+    return (struct speed){.gemm = {gemm, 1e20}, .attention = {attention, 1e20},
+                          .attention_backward = 2.5, .copy_bytes = bytes, .input_s = 50e-9,
+                          .update_bytes = bytes, .norm_bytes = bytes, .rank_loss = 0.05,
+                          .link = {20e-6, bytes / 8}, .link_shared = {20e-6, bytes / 8},
+                          .step_s = 2e-3};
+}
+
+int speed_check(const struct speed *s, struct err *err)
+{
+    for (const struct speed_info *i = speed_table; i->name; i++) {
+        double v;
+        memcpy(&v, (const char *)s + i->offset, sizeof v);
+        if (!(v >= i->lo && v <= i->hi))
+            return err_set(err, ERR_INPUT, "the rate %s is %g %s: give %g to %g", i->name, v,
+                           i->unit, i->lo, i->hi);
+    }
+    return 0;
+}
+
+struct speed_sums speed_sums(const struct work *w, enum work_part_id part)
+{
+    const struct work_part *p = &w->parts[part];
+    /* what the embedding reads and writes is in the inputs' time */
+    struct speed_sums s = {.bytes = part == WORK_FIRST_FORWARD ? 0 : p->bytes,
+                           .numbers = p->numbers};
+    for (int i = 0; i < p->n_gemms; i++) {
+        const struct work_gemm *g = &p->gemms[i];
+        s.gemm_flops += 2 * g->m * g->n * g->k * g->count;
+        s.gemm_bytes += (g->m * g->k + g->k * g->n + 2 * g->m * g->n) * g->count * w->act_bytes;
+    }
+    for (int i = 0; i < p->n_attentions; i++) {
+        const struct work_attention *a = &p->attentions[i];
+        double width = a->dim * a->heads * a->count;
+        s.attn_flops[a->backward] += 4 * a->pairs * width;
+        s.attn_bytes[a->backward] += 2 * (a->q + a->k) * width * w->act_bytes;
+    }
+    return s;
+}
+
+static double mix(double a, double b, double at) { return a + (b - a) * at; }
+
+struct speed_point speed_share(const struct speed *s, double tokens)
+{
+    int i = 1;
+    if (s->n_points == 0)
+        return (struct speed_point){tokens, 1, 1, 1};
+    while (i < s->n_points - 1 && s->points[i].tokens < tokens)
+        i++;
+    const struct speed_point *a = &s->points[s->n_points > 1 ? i - 1 : 0],
+                             *b = &s->points[s->n_points > 1 ? i : 0];
+    double at = b->tokens > a->tokens ? log(tokens / a->tokens) / log(b->tokens / a->tokens) : 0;
+    at = fmin(1, fmax(0, at));
+    return (struct speed_point){tokens, mix(a->gemm, b->gemm, at),
+                                mix(a->attention, b->attention, at),
+                                mix(a->elementwise, b->elementwise, at)};
+}
