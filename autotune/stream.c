@@ -116,15 +116,15 @@ static bool sight_equal(const struct order_sight *a, const struct order_sight *b
     return memcmp(a->near, b->near, sizeof a->near) == 0 && a->one_row == b->one_row;
 }
 
-/* Lists the orders of a grid's ranks; of those that look alike the first. Other trainers have the
- * default one. */
+/* Lists the orders of a grid's ranks; of those that look alike the first. */
 static void orders_find(struct stream *s, const struct layout *grid)
 {
     struct order_sight sights[LAYOUT_ORDERS];
     int orders[LAYOUT_ORDERS];
     struct layout l = *grid;
-    bool default_only = s->coarse || s->first_only || s->spec->adapter;
-    s->all_orders = layout_orders(grid, orders);
+    bool default_only = s->coarse || s->first_only;
+    int n_orders = layout_orders(grid, orders); /* the default is the first */
+    s->all_orders = s->spec->one_order ? 1 : n_orders;
     s->n_orders = 0;
     for (int i = 0; i < s->all_orders; i++) {
         int k = 0, n = s->n_orders;

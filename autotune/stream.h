@@ -26,6 +26,7 @@ struct stream_spec {
     const struct price_machine *machine;
     int64_t gpus;
     double limit_bytes;           /* that a GPU's footprint may have */
+    bool one_order; /* ranks stand in the default order alone */
     bool all; /* every layout that a grid has is priced and nothing is closed: the bench's */
     const struct adapter *adapter; /* of the trainer that must be able to run it; NULL: any can */
 };

@@ -63,7 +63,7 @@ static void best_of_list(const char *model, const char *stack, const char *seq, 
     if (node)
         p->cluster.node.devices = p->cluster.node.nics = node, p->cluster.nodes = gpus / node;
     assert_ok(space_build(&list, &space, &err), &err);
-    struct stream_spec spec = {&p->work, &p->machine, gpus, share * planner_limit_bytes(p), false};
+    struct stream_spec spec = {&p->work, &p->machine, gpus, share * planner_limit_bytes(p)};
     double best = listed_best(p, spec.limit_bytes, &space, &fit);
     assert_ok(stream_search(&spec, 3, &found, &err), &err);
     assert_int_equal(found.legal, space.n);
@@ -185,6 +185,25 @@ static void least(void **state)
     planner_free(p);
 }
 
+/* Only our own trainer places its ranks as it is told. */
+static void other_trainers(void **state)
+{
+    struct planner *ours = planner_of("dit-b", "dgx-a100", "reel", "16x32x32", 64),
+                   *theirs = planner_of("dit-b", "dgx-a100", "megatron", "16x32x32", 64);
+    struct err err;
+    (void)state;
+    assert_ok(planner_gpus(ours, 32, &err), &err);
+    assert_ok(planner_gpus(theirs, 32, &err), &err);
+    assert_ok(planner_search(ours, 1, &found, &err), &err);
+    int64_t legal = found.legal;
+    assert_ok(planner_search(theirs, 1000, &found, &err), &err);
+    assert_true(found.legal < legal);
+    for (size_t i = 0; i < found.n; i++)
+        assert_int_equal(found.items[i].layout.order, 0);
+    planner_free(ours);
+    planner_free(theirs);
+}
+
 /* What is predicted adds up, and its interval is around it. */
 static void predicted(void **state)
 {
@@ -217,7 +236,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(brute_force), cmocka_unit_test(prefix), cmocka_unit_test(least),
         cmocka_unit_test(crowded), cmocka_unit_test(less_latency),
-        cmocka_unit_test(predicted),
+        cmocka_unit_test(predicted), cmocka_unit_test(other_trainers),
     };
     return cmocka_run_group_tests_name("autotune_stream", tests, NULL, NULL);
 }
