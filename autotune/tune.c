@@ -523,10 +523,13 @@ static int events_reuse(struct tune *t, struct err *err)
     if (rc < 0)
         return rc;
     int64_t i = -1;
-    while ((rc = evlog_reader_next(reader, &event, err)) == 1)
+    bool runs = false;
+    while ((rc = evlog_reader_next(reader, &event, err)) == 1) {
         event_reuse(t, event, &i);
+        runs = tune_event_runs(event, runs);
+    }
     evlog_reader_close(reader);
-    return rc;
+    return rc == 0 && runs ? tune_event_trial_left(t, err) : rc;
 }
 
 static int events_open(struct tune *t, struct err *err)
@@ -648,8 +651,10 @@ static int measure(struct tune *t, int64_t i, struct err *err)
         return rc;
     if ((rc = tune_event_predicted(t, i, &plan, err)) < 0)
         return rc;
-    if ((rc = trial_run(&conf, &run, &plan, &result, err)) < 0)
+    if ((rc = trial_run(&conf, &run, &plan, &result, err)) < 0) {
+        tune_event_trial_left(t, NULL);
         return rc;
+    }
     const struct search_outcome outcome = {.state = result.state, .measured_s = result.step_s,
                                            .fastest_s = result.min_step_s,
                                            .peak_bytes = (double)result.peak_bytes};

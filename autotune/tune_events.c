@@ -1,6 +1,7 @@
 /* Writes what a tuning records; base/events.def lists the fields. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "autotune/tune_priv.h"
 #include "base/clock.h"
@@ -101,6 +102,22 @@ int tune_event_trial_ended(struct tune *t, const struct plan *p, const struct tr
     event_int(&e, trial_ended, gpus, world);
     event_activity(&e, r);
     return evlog_commit(t->log, &e, true, err);
+}
+
+int tune_event_trial_left(struct tune *t, struct err *err)
+{
+    struct evlog_event e;
+    event_begin(t->log, &e, trial_ended);
+    event_text(&e, trial_ended, trial, t->trial);
+    event_text(&e, trial_ended, state, trial_state_names[TRIAL_PREEMPTED]);
+    event_text(&e, trial_ended, cause, "the tuning ended before the trial did");
+    return evlog_commit(t->log, &e, true, err);
+}
+
+bool tune_event_runs(const cJSON *event, bool before)
+{
+    const char *kind = json_text(event, "ev", "");
+    return strcmp(kind, "trial_started") == 0 || (before && strcmp(kind, "trial_ended") != 0);
 }
 
 int tune_event_ended(struct tune *t, struct err *err)

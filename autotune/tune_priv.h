@@ -9,6 +9,11 @@ int tune_event_started(struct tune *t, struct err *err);
 int tune_event_predicted(struct tune *t, int64_t i, const struct plan *p, struct err *err);
 int tune_event_trial_ended(struct tune *t, const struct plan *p, const struct trial_result *r,
                            bool disturbed, struct err *err);
+/* Records of the trial that started last that the tuning ended before it: it says nothing about its
+ * layout. A tuning that was killed could not; the next one of the same question does. */
+int tune_event_trial_left(struct tune *t, struct err *err);
+/* Tells whether a trial runs after this event, when before it one did or not. */
+bool tune_event_runs(const cJSON *event, bool before);
 int tune_event_ended(struct tune *t, struct err *err);
 
 #endif
