@@ -73,7 +73,12 @@ static int fit(const struct opt_values *v, const char *const *paths, struct tabl
 {
     struct calibrate_report report;
     struct str source = STR_INIT;
-    int rc = start_read(opt_text(v, "constants"), opt_text(v, "name"), c, err);
+    const char *output = opt_text(v, "output"), *from = opt_text(v, "constants");
+    int rc = cmd_spare("-o", output, paths, n, err);
+    if (rc == 0)
+        rc = cmd_spare("-o", output, &from, 1, err);
+    if (rc == 0)
+        rc = start_read(from, opt_text(v, "name"), c, err);
     for (size_t i = 0; i < n && rc == 0; i++) {
         const char *slash = strrchr(paths[i], '/');
         str_addf(&source, "%s%s", i ? ", " : "", slash ? slash + 1 : paths[i]);
@@ -84,7 +89,7 @@ static int fit(const struct opt_values *v, const char *const *paths, struct tabl
     if (rc == 0)
         say(&report);
     str_release(&source);
-    return rc < 0 ? rc : set_write(c, opt_text(v, "output"), err);
+    return rc < 0 ? rc : set_write(c, output, err);
 }
 
 int cmd_calibrate_run(const struct opt_values *v, struct cmd_env *env, struct err *err)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -29,6 +30,32 @@ extern char **environ;
 int cmd_print(const struct str *text, struct err *err)
 {
     return program_print(text, err);
+}
+
+/* Finds the file that an input names, with or without ":N" behind it. */
+static bool input_find(const char *input, struct stat *out)
+{
+    char file[LIMIT_PATH_BYTES];
+    const char *colon = strrchr(input, ':');
+    if (stat(input, out) == 0 || !colon)
+        return stat(input, out) == 0;
+    snprintf(file, sizeof file, "%.*s", (int)(colon - input), input);
+    return stat(file, out) == 0;
+}
+
+int cmd_spare(const char *option, const char *output, const char *const *inputs, size_t n,
+              struct err *err)
+{
+    struct stat to, from;
+    if (!output || stat(output, &to) < 0)
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        if (inputs[i] && input_find(inputs[i], &from) && from.st_dev == to.st_dev &&
+            from.st_ino == to.st_ino)
+            return err_set(err, ERR_USAGE,
+                           "%s '%s' would write over what is read as '%s': give another file",
+                           option, output, inputs[i]);
+    return 0;
 }
 
 static cmd_run_fn *run_of(const struct opt_cmd *table)

@@ -241,6 +241,14 @@ static int plan_make(const struct opt_values *v, const struct request *r, struct
     return rc;
 }
 
+/* Refuses an output that would be written over what is read. */
+static int output_check(const struct opt_values *v, const struct request *r, struct err *err)
+{
+    const char *inputs[] = {r->ask.model, r->ask.cluster, r->ask.stack, r->ask.constants,
+                            opt_text(v, "export")};
+    return cmd_spare("-o", opt_text(v, "output"), inputs, ARRAY_LEN(inputs), err);
+}
+
 int cmd_plan_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     struct request r = {0};
@@ -254,6 +262,8 @@ int cmd_plan_run(const struct opt_values *v, struct cmd_env *env, struct err *er
         goto out;
     }
     if ((rc = request_read(v, &r, err)) < 0)
+        goto out;
+    if ((rc = output_check(v, &r, err)) < 0)
         goto out;
     if (!(p = planner_new(&r.ask, err))) {
         rc = err->code;

@@ -187,6 +187,15 @@ static void print_text(const struct score *s, struct str *out)
                s->good_rejected_pct, " % of those that fit\n");
 }
 
+/* Refuses rows that would be written over what is read. */
+static int rows_check(const struct opt_values *v, const char *const *tables, size_t n,
+                      struct err *err)
+{
+    const char *rows = opt_text(v, "rows"), *constants = opt_text(v, "constants");
+    int rc = cmd_spare("--rows", rows, tables, n, err);
+    return rc < 0 ? rc : cmd_spare("--rows", rows, &constants, 1, err);
+}
+
 int cmd_score_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     const char *const *paths;
@@ -200,6 +209,8 @@ int cmd_score_run(const struct opt_values *v, struct cmd_env *env, struct err *e
         rc = err_set(err, ERR_NOMEM, "out of memory for %zu tables", n);
         goto out;
     }
+    if ((rc = rows_check(v, paths, n, err)) < 0)
+        goto out;
     if ((rc = constants_load(opt_text(v, "constants"), c, err)) < 0)
         goto out;
     for (size_t i = 0; i < n; i++)

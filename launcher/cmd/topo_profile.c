@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "launcher/cmd/cmd.h"
 #include "launcher/machine/profile.h"
 #include "launcher/sched/hosts.h"
 
@@ -14,7 +15,11 @@ static const double BYTES_PER_GBIT = 1e9 / 8;
 
 int topo_profile_check(const struct opt_values *v, struct err *err)
 {
+    const char *inputs[] = {opt_text(v, "xml"), opt_text(v, "device")};
     struct device device;
+    int rc;
+    if ((rc = cmd_spare("-o", opt_text(v, "out"), inputs, ARRAY_LEN(inputs), err)) < 0)
+        return rc;
     if (!opt_given(v, "out") && (opt_given(v, "device") || opt_given(v, "nic-gbits")))
         return err_set(err, ERR_USAGE, "--device and --nic-gbits are about a profile: give -o too");
     return opt_given(v, "device") ? device_load(opt_text(v, "device"), &device, err) : 0;

@@ -456,6 +456,17 @@ static int winner_find(struct tune *t, const struct inputs *in, const char *path
     return plan_save(winner, path, err);
 }
 
+/* Refuses, with --force too, an output that would be written over what is read. */
+static int inputs_spare(const struct opt_values *v, const char *path, struct err *err)
+{
+    const char *named[] = {opt_text(v, "run"), opt_text(v, "cluster"), opt_text(v, "stack"),
+                           opt_text(v, "adapter")};
+    const char *const *operands;
+    size_t n = opt_operands(v, &operands);
+    int rc = cmd_spare("-o", path, operands, n, err);
+    return rc < 0 ? rc : cmd_spare("-o", path, named, ARRAY_LEN(named), err);
+}
+
 int cmd_tune_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     struct inputs in = {0};
@@ -469,6 +480,8 @@ int cmd_tune_run(const struct opt_values *v, struct cmd_env *env, struct err *er
     if ((rc = tune_other_open(v, env->home, &in.other, err)) < 0)
         goto out;
     if ((rc = inputs_load(v, &in, err)) < 0)
+        goto out;
+    if (!dry && (rc = inputs_spare(v, path, err)) < 0)
         goto out;
     if (!dry && (rc = output_check(path, opt_bool(v, "force"), err)) < 0)
         goto out;
