@@ -551,45 +551,6 @@ static int events_open(struct tune *t, struct err *err)
 
 /* ---- the loop ---- */
 
-/* Says how much of a recorded step was no computation. */
-static void say_activity(const struct tune *t, const struct trial_result *r)
-{
-    char line[160];
-    if (!(r->recorded_step_s > 0))
-        return;
-    snprintf(line, sizeof line,
-             "  on the GPUs, of a step: idle %.1f %%, communication %.1f %% exposed and %.1f %% "
-             "hidden", 100 * r->idle_s / r->recorded_step_s,
-             100 * r->exposed_s / r->recorded_step_s, 100 * r->hidden_s / r->recorded_step_s);
-    t->conf.say(t->conf.say_ctx, line);
-}
-
-static void say_trial(const struct tune *t, const struct plan *p, const struct trial_result *r)
-{
-    struct str line = STR_INIT;
-    char predicted[32], measured[32];
-    if (!t->conf.say)
-        return;
-    num_format_seconds(p->predicted_step_s, predicted, sizeof predicted);
-    num_format_seconds(r->step_s, measured, sizeof measured);
-    str_addf(&line, "trial %lld: ", (long long)(t->search.trials + t->search.repeated));
-    layout_brief(&p->layout, &line);
-    str_addf(&line, "  predicted %s", predicted);
-    if (r->state == TRIAL_OK) {
-        str_addf(&line, ", measured %s (%+.0f %%)", measured,
-                 100 * (r->step_s / p->predicted_step_s - 1));
-        if (isfinite(r->mfu))
-            str_addf(&line, ", MFU %.1f %%", 100 * r->mfu);
-        str_addf(&line, "%s%s", r->cause[0] ? ", " : "", r->cause);
-    } else {
-        str_addf(&line, ", %s: %s", trial_state_names[r->state], r->cause);
-    }
-    if (!line.failed)
-        t->conf.say(t->conf.say_ctx, line.p);
-    str_release(&line);
-    say_activity(t, r);
-}
-
 /* Returns the trial's run: the first stage alone, long enough. */
 static struct run trial_run_of(const struct tune *t, const struct plan *plan)
 {
@@ -619,6 +580,23 @@ static double quiet_of(const struct tune *t, const struct plan *p)
     double step_s =
         t->search.best >= 0 ? 4 * t->items[t->search.best].measured_s : 30 * p->predicted_step_s;
     return QUIET_S + step_s;
+}
+
+/* Records how item i's trial ended, and searches on from there. */
+static int result_take(struct tune *t, int64_t i, const struct plan *plan,
+                       const struct trial_result *r, struct err *err)
+{
+    const struct search_outcome outcome = {.state = r->state, .measured_s = r->step_s,
+                                           .fastest_s = r->min_step_s,
+                                           .peak_bytes = (double)r->peak_bytes};
+    int rc;
+    bool disturbed = search_is_disturbed(&t->search, i, &outcome);
+    if ((rc = tune_event_trial_ended(t, plan, r, disturbed, err)) < 0)
+        return rc;
+    search_tell(&t->search, i, &outcome);
+    trial_named(t, i, r->step_s);
+    tune_say_trial(t, plan, r);
+    return 0;
 }
 
 static int measure(struct tune *t, int64_t i, struct err *err)
@@ -655,16 +633,7 @@ static int measure(struct tune *t, int64_t i, struct err *err)
         tune_event_trial_left(t, NULL);
         return rc;
     }
-    const struct search_outcome outcome = {.state = result.state, .measured_s = result.step_s,
-                                           .fastest_s = result.min_step_s,
-                                           .peak_bytes = (double)result.peak_bytes};
-    bool disturbed = search_is_disturbed(&t->search, i, &outcome);
-    if ((rc = tune_event_trial_ended(t, &plan, &result, disturbed, err)) < 0)
-        return rc;
-    search_tell(&t->search, i, &outcome);
-    trial_named(t, i, result.step_s);
-    say_trial(t, &plan, &result);
-    return 0;
+    return result_take(t, i, &plan, &result, err);
 }
 
 /* Measures one layout after the other until the search, the time or the user ends it. */

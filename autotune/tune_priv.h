@@ -1,4 +1,4 @@
-/* tune_priv: the events that a tuning records, for tune.c. They are durable when a call returns. */
+/* tune_priv: what a tuning records and says, for tune.c. Events are durable when a call returns. */
 #ifndef AUTOTUNE_TUNE_PRIV_H
 #define AUTOTUNE_TUNE_PRIV_H
 
@@ -15,5 +15,7 @@ int tune_event_trial_left(struct tune *t, struct err *err);
 /* Tells whether a trial runs after this event, when before it one did or not. */
 bool tune_event_runs(const cJSON *event, bool before);
 int tune_event_ended(struct tune *t, struct err *err);
+/* Says how the trial of this plan went, where somebody listens. */
+void tune_say_trial(const struct tune *t, const struct plan *p, const struct trial_result *r);
 
 #endif

@@ -411,9 +411,20 @@ out:
     return rc;
 }
 
+/* Refuses, with --force too, an output that would be written over what is read. */
+static int inputs_spare(const struct opt_values *v, const char *path, struct err *err)
+{
+    const char *named[] = {opt_text(v, "run"), opt_text(v, "cluster"), opt_text(v, "stack"),
+                           opt_text(v, "adapter")};
+    const char *const *operands;
+    size_t n = opt_operands(v, &operands);
+    int rc = cmd_spare("-o", path, operands, n, err);
+    return rc < 0 ? rc : cmd_spare("-o", path, named, ARRAY_LEN(named), err);
+}
+
 /* Checks, before hours of trials, that the winner can be written where it is wanted, and that
  * nothing is lost there. */
-static int output_check(const char *path, bool force, struct err *err)
+static int output_check(const struct opt_values *v, const char *path, struct err *err)
 {
     char dir[LIMIT_PATH_BYTES];
     const char *slash = strrchr(path, '/');
@@ -427,14 +438,14 @@ static int output_check(const char *path, bool force, struct err *err)
         return err_set(err, ERR_USAGE, "--output is empty: give a file");
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
         return err_set(err, ERR_USAGE, "--output '%s' is a folder: give a file", path);
-    if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && !force)
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && !opt_bool(v, "force"))
         return err_set(err, ERR_EXISTS,
                        "'%s' exists already: give another --output, or --force to write over what "
                        "is there",
                        path);
     if (access(dir, W_OK) != 0)
         return err_set_errno(err, ERR_IO, "cannot write --output '%s'", path);
-    return 0;
+    return inputs_spare(v, path, err);
 }
 
 /* Opens the scheduler that starts the trials: inside a job that job's, else this machine's. */
@@ -456,17 +467,6 @@ static int winner_find(struct tune *t, const struct inputs *in, const char *path
     return plan_save(winner, path, err);
 }
 
-/* Refuses, with --force too, an output that would be written over what is read. */
-static int inputs_spare(const struct opt_values *v, const char *path, struct err *err)
-{
-    const char *named[] = {opt_text(v, "run"), opt_text(v, "cluster"), opt_text(v, "stack"),
-                           opt_text(v, "adapter")};
-    const char *const *operands;
-    size_t n = opt_operands(v, &operands);
-    int rc = cmd_spare("-o", path, operands, n, err);
-    return rc < 0 ? rc : cmd_spare("-o", path, named, ARRAY_LEN(named), err);
-}
-
 int cmd_tune_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     struct inputs in = {0};
@@ -481,9 +481,7 @@ int cmd_tune_run(const struct opt_values *v, struct cmd_env *env, struct err *er
         goto out;
     if ((rc = inputs_load(v, &in, err)) < 0)
         goto out;
-    if (!dry && (rc = inputs_spare(v, path, err)) < 0)
-        goto out;
-    if (!dry && (rc = output_check(path, opt_bool(v, "force"), err)) < 0)
+    if (!dry && (rc = output_check(v, path, err)) < 0)
         goto out;
     if (!dry && opt_given(v, "nodes")) {
         rc = tune_job_run(v, env, &in.run, err);

@@ -1,0 +1,44 @@
+/* Says to whoever waits for a tuning how its trials went. */
+#include <math.h>
+
+#include "autotune/tune_priv.h"
+#include "base/num.h"
+
+/* Says how much of a recorded step was no computation. */
+static void say_activity(const struct tune *t, const struct trial_result *r)
+{
+    char line[160];
+    if (!(r->recorded_step_s > 0))
+        return;
+    snprintf(line, sizeof line,
+             "  on the GPUs, of a step: idle %.1f %%, communication %.1f %% exposed and %.1f %% "
+             "hidden", 100 * r->idle_s / r->recorded_step_s,
+             100 * r->exposed_s / r->recorded_step_s, 100 * r->hidden_s / r->recorded_step_s);
+    t->conf.say(t->conf.say_ctx, line);
+}
+
+void tune_say_trial(const struct tune *t, const struct plan *p, const struct trial_result *r)
+{
+    struct str line = STR_INIT;
+    char predicted[32], measured[32];
+    if (!t->conf.say)
+        return;
+    num_format_seconds(p->predicted_step_s, predicted, sizeof predicted);
+    num_format_seconds(r->step_s, measured, sizeof measured);
+    str_addf(&line, "trial %lld: ", (long long)(t->search.trials + t->search.repeated));
+    layout_brief(&p->layout, &line);
+    str_addf(&line, "  predicted %s", predicted);
+    if (r->state == TRIAL_OK) {
+        str_addf(&line, ", measured %s (%+.0f %%)", measured,
+                 100 * (r->step_s / p->predicted_step_s - 1));
+        if (isfinite(r->mfu))
+            str_addf(&line, ", MFU %.1f %%", 100 * r->mfu);
+        str_addf(&line, "%s%s", r->cause[0] ? ", " : "", r->cause);
+    } else {
+        str_addf(&line, ", %s: %s", trial_state_names[r->state], r->cause);
+    }
+    if (!line.failed)
+        t->conf.say(t->conf.say_ctx, line.p);
+    str_release(&line);
+    say_activity(t, r);
+}
