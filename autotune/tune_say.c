@@ -1,5 +1,6 @@
 /* Says to whoever waits for a tuning how its trials went. */
 #include <math.h>
+#include <stdio.h>
 
 #include "autotune/tune_priv.h"
 #include "base/num.h"
