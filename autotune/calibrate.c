@@ -66,7 +66,7 @@ static bool says_layout(const struct table_case *c)
 static bool tells_peak(const struct table_case *c)
 { return c->peak_bytes > 0 && c->status == TABLE_OK && says_layout(c); }
 static bool tells_fit(const struct table_case *c)
-{ return !(c->peak_bytes > 0) && c->status != TABLE_OTHER && says_layout(c); }
+{ return !(c->peak_bytes > 0) && says_layout(c); }
 
 /* Returns the predicted bytes that a peak of this kind holds. */
 static double comparable_bytes(const struct table_case *c, const struct predicted *p)

@@ -8,10 +8,13 @@
 
 #include "autotune/table_priv.h"
 #include "base/file.h"
+#include "base/str.h"
 
 #define COLUMN_NAME(name) #name,
 static const char *const column_names[] = {TABLE_COLUMN_LIST(COLUMN_NAME) NULL};
 enum { TABLE_BYTES = 64 << 20, TABLE_FIELDS = 256 };
+
+#define BYTE_ORDER_MARK "\xEF\xBB\xBF" /* spreadsheets begin UTF-8 with it */
 
 /* Points into a text, which is cut into fields where it stands. */
 struct cursor {
@@ -130,7 +133,8 @@ int table_load(const char *path, struct table *out, struct err *err)
     }
     if ((rc = file_read(path, TABLE_BYTES, &text, err)) < 0)
         goto out;
-    if ((rc = lines_read(&t, text.p, err)) < 0)
+    char *begin = text.p + (str_starts(text.p, BYTE_ORDER_MARK) ? strlen(BYTE_ORDER_MARK) : 0);
+    if ((rc = lines_read(&t, begin, err)) < 0)
         goto out;
     *out = t;
     t = (struct table){0}; /* the caller's */

@@ -12,7 +12,8 @@
  *     for (size_t i = 0; i < t.n; i++) if (!t.cases[i].skipped) ...;
  *     table_release(&t);
  *
- * Errors: ERR_INPUT names file, line and column.
+ * Errors: ERR_INPUT names file, line and column, also of a number that no run can have: a count of 0
+ * or of a half, a grid that does not divide the GPUs, a state of no name.
  */
 #ifndef AUTOTUNE_TABLE_H
 #define AUTOTUNE_TABLE_H
@@ -20,7 +21,7 @@
 #include "profiles/work.h"
 #include "profiles/hw.h"
 
-enum table_status { TABLE_OK, TABLE_OOM, TABLE_OTHER };
+enum table_status { TABLE_OK, TABLE_OOM };
 struct table_case {
     int64_t row;             /* of data, from 1 */
     const char *skipped;     /* static: why; NULL: it is used */

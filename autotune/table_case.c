@@ -44,15 +44,35 @@ static const char *text_of(const struct table_line *l, enum table_column c)
 static double most_of(enum table_column c)
 {
     switch (c) {
+    case COLUMN_gated_mlp:
+    case COLUMN_sp: return 1;
+    case COLUMN_zero: return 3;
     case COLUMN_layers:
     case COLUMN_pp:
     case COLUMN_vpp: return 4096;
     case COLUMN_n_gpus:
+    case COLUMN_tp:
+    case COLUMN_cp:
+    case COLUMN_fsdp_size:
     case COLUMN_dp: return LIMIT_RANKS;
     case COLUMN_mbs:
     case COLUMN_gbs: return 1 << 24;
     default: return 1e15;
     }
+}
+
+/* Tells whether a number is a quantity, which is above 0. The others are whole, and count from 1
+ * on, but for switches and stages of sharding. */
+static bool is_quantity(enum table_column c)
+{
+    return c == COLUMN_gpu_mem_gb || c == COLUMN_step_time_s || c == COLUMN_tokens_per_s_gpu ||
+           c == COLUMN_tflops_gpu || c == COLUMN_peak_mem_gb;
+}
+
+static double least_of(enum table_column c)
+{
+    bool from_zero = c == COLUMN_gated_mlp || c == COLUMN_sp || c == COLUMN_zero;
+    return from_zero || is_quantity(c) ? 0 : 1;
 }
 
 /* Reads a number into *out, or leaves it where the field is empty. */
@@ -66,9 +86,12 @@ static int number_read(const struct table_line *l, enum table_column c, const ch
         return 0;
     if ((rc = num_parse_f64(text, name, &v, err)) < 0)
         return err_context(err, "%s:%lld", l->file, (long long)l->number);
-    if (v < 0 || v > most_of(c))
-        return err_set(err, ERR_INPUT, "%s:%lld: %s is %g: give 0 to %g", l->file,
-                       (long long)l->number, name, v, most_of(c));
+    if (is_quantity(c) ? !(v > 0 && v <= most_of(c))
+                       : v < least_of(c) || v > most_of(c) || v != floor(v))
+        return err_set(err, ERR_INPUT, "%s:%lld: %s is %s: give %s%.15g to %.15g", l->file,
+                       (long long)l->number, name, text,
+                       is_quantity(c) ? "a number above " : "a whole number from ", least_of(c),
+                       most_of(c));
     *out = v;
     return 0;
 }
@@ -378,10 +401,7 @@ static void measured_read(const struct table_line *l, const struct numbers *n,
 {
     double tokens = (double)c->gbs * (double)seq_tokens(c->seq), gpus = (double)c->gpus;
     bool gib = strstr(text_of(l, COLUMN_mem_kind), "GiB") != NULL;
-    const char *status = text_of(l, COLUMN_status);
-    c->status = strcmp(status, "ok") == 0    ? TABLE_OK
-                : strcmp(status, "oom") == 0 ? TABLE_OOM
-                                             : TABLE_OTHER;
+    c->status = strcmp(text_of(l, COLUMN_status), "oom") == 0 ? TABLE_OOM : TABLE_OK;
     if (n->peak_mem_gb > 0)
         c->peak_bytes = n->peak_mem_gb * (gib ? 0x1p30 : 1e9);
     c->allocated = strstr(text_of(l, COLUMN_mem_kind), "allocated") != NULL;
@@ -414,13 +434,65 @@ static const char *row_read(const struct table_line *l, const struct numbers *n,
     return NULL;
 }
 
+/* ---- what cannot be ---- */
+
+/* Refuses a count that a product of other columns does not divide. */
+static int divides_check(const struct table_line *l, const char *name, int64_t value,
+                         const char *by, int64_t divisor, struct err *err)
+{
+    if (value % divisor == 0)
+        return 0;
+    return err_set(err, ERR_INPUT, "%s:%lld: %s is %lld, which %s of %lld does not divide: give "
+                   "what was run", l->file, (long long)l->number, name, (long long)value, by,
+                   (long long)divisor);
+}
+
+/* Refuses a row whose numbers cannot be of one run. Those that it leaves out follow a rule. */
+static int case_check(const struct table_line *l, const struct numbers *n,
+                      const struct table_case *c, struct err *err)
+{
+    const struct layout *k = &c->layout;
+    int64_t grid = k->tp * k->cp * k->pp, vpp = n->vpp > 0 && k->pp > 1 ? (int64_t)n->vpp : 1;
+    int rc;
+    if ((rc = divides_check(l, "heads", c->model.heads, "tp", k->tp, err)) < 0)
+        return rc;
+    if (c->model.layers < k->pp * vpp)
+        return err_set(err, ERR_INPUT, "%s:%lld: layers is %lld, less than pp x vpp of %lld: give "
+                       "what was run", l->file, (long long)l->number, (long long)c->model.layers,
+                       (long long)(k->pp * vpp));
+    if (n->n_gpus > 0 &&
+        (rc = divides_check(l, "n_gpus", c->gpus, "tp x cp x pp", grid, err)) < 0)
+        return rc;
+    if (n->n_gpus > 0 && n->dp > 0 && c->gpus != grid * k->dp)
+        return err_set(err, ERR_INPUT, "%s:%lld: n_gpus is %lld, and tp x cp x pp x dp %lld: give "
+                       "what was run", l->file, (long long)l->number, (long long)c->gpus,
+                       (long long)(grid * k->dp));
+    if (n->gbs > 0 && n->dp > 0)
+        return divides_check(l, "gbs", (int64_t)n->gbs, "dp", k->dp, err);
+    return 0;
+}
+
+static int status_check(const struct table_line *l, struct err *err)
+{
+    static const char *const known[] = {"ok", "oom", "predicted"};
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (strcmp(text_of(l, COLUMN_status), known[i]) == 0)
+            return 0;
+    return err_set(err, ERR_INPUT, "%s:%lld: status is '%.40s': give ok, oom or predicted", l->file,
+                   (long long)l->number, text_of(l, COLUMN_status));
+}
+
 int table_case_read(const struct table_line *line, struct table_case *out, struct err *err)
 {
     struct numbers n;
-    int rc = numbers_read(line, &n, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = status_check(line, err)) < 0)
+        return rc;
+    if ((rc = numbers_read(line, &n, err)) < 0)
         return rc;
     out->skipped = row_read(line, &n, out);
+    if (!out->skipped && (rc = case_check(line, &n, out, err)) < 0)
+        return rc;
     snprintf(out->sweep, sizeof out->sweep, "%.*s", LIMIT_NAME_BYTES - 1,
              line->field[COLUMN_sweep_group]);
     return 0;
