@@ -12,8 +12,8 @@
  *     for (size_t i = 0; i < t.n; i++) if (!t.cases[i].skipped) ...;
  *     table_release(&t);
  *
- * Errors: ERR_INPUT names file, line and column, also of a number that no run can have: a count of 0
- * or of a half, a grid that does not divide the GPUs, a state of no name.
+ * Errors: ERR_INPUT names file, line and column, also of a number that no run can have: a count of
+ * 0 or of a half, a grid that does not divide the GPUs, a state of no name.
  */
 #ifndef AUTOTUNE_TABLE_H
 #define AUTOTUNE_TABLE_H

@@ -53,8 +53,9 @@ void cmd_format_pages(struct str *out);
 /* Prints text to stdout. A failed write (full disk, closed pipe) is ERR_IO. */
 int cmd_print(const struct str *text, struct err *err);
 
-/* Refuses an output that is the same file as one of n inputs, which may be NULL, names of what is
- * compiled in, or "FILE:N". option: the output's, for the sentence; an output of NULL is fine. */
+/* Refuses an output "-", which names no file, and one that is the same file as one of n inputs.
+ * These may be NULL, names of what is compiled in, or "FILE:N". option: the output's, for the
+ * sentence; an output of NULL is fine. */
 int cmd_spare(const char *option, const char *output, const char *const *inputs, size_t n,
               struct err *err);
 

@@ -117,7 +117,9 @@ static void amount_add(double amount, int t, struct str *out)
     char text[32];
     num_format_count(amount, text, sizeof text);
     bool bare = strchr(text, ' ') == NULL;
-    str_addf(out, "%s%s%s", text, bare ? " " : "", price_work_units[t]);
+    size_t n = strlen(price_work_units[t]);
+    n -= strcmp(text, "1") == 0 && str_ends(price_work_units[t], "s"); /* 1 stage */
+    str_addf(out, "%s%s%.*s", text, bare ? " " : "", (int)n, price_work_units[t]);
 }
 
 /* Says in a sentence what the time goes into. */

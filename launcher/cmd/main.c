@@ -47,6 +47,10 @@ int cmd_spare(const char *option, const char *output, const char *const *inputs,
               struct err *err)
 {
     struct stat to, from;
+    if (output && strcmp(output, "-") == 0)
+        return err_set(err, ERR_USAGE,
+                       "%s -: it takes a file, and - stands for none here: give its name (./- for "
+                       "one that is named so)", option);
     if (!output || stat(output, &to) < 0)
         return 0;
     for (size_t i = 0; i < n; i++)

@@ -119,6 +119,9 @@ static int device_fill(const struct profile_ask *ask, const struct topo *t, stru
     const struct topo_device *gpu = t->devices;
     if (ask->device) {
         *out = *ask->device;
+        if (t->n_gpus == 0)
+            str_addf(notes, "no GPU is seen: each of the %lld cores is taken for one %s\n",
+                     (long long)t->cores, out->name);
         return 0;
     }
     if (t->n_gpus == 0)
