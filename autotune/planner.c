@@ -159,26 +159,6 @@ static struct stream_spec stream_of(const struct planner *p)
                                 .adapter = p->ask.adapter};
 }
 
-int planner_least(struct planner *p, struct err *err)
-{
-    int64_t each = p->cluster.node.devices, most = p->most_nodes ? p->most_nodes : 512, gpus = 1;
-    for (; gpus <= most * each; gpus += gpus < each ? 1 : each) {
-        bool fits;
-        int rc;
-        if (gpus < each && each % gpus)
-            continue;
-        if ((rc = planner_gpus(p, gpus, err)) < 0)
-            return rc;
-        struct stream_spec spec = stream_of(p);
-        if ((rc = stream_any_fits(&spec, &fits, err)) < 0 || fits)
-            return rc;
-    }
-    return err_set(err, ERR_NO,
-                   "no layout of %s fits any number of GPUs of %s up to %lld: give a shorter --seq "
-                   "or GPUs with more memory",
-                   p->model.name, p->cluster.name, (long long)(most * each));
-}
-
 /* ---- search ---- */
 
 /* Says why no layout is legal: the rule that excluded most, and what to change. */
@@ -220,6 +200,10 @@ static int none_can_run(const struct planner *p, const struct stream_found *foun
                    a->rules[most].rule, a->rules[most].because);
 }
 
+/* Returns the most GPUs that --gpus least tries. */
+static int64_t gpus_most(const struct planner *p)
+{ return (p->most_nodes ? p->most_nodes : 512) * p->cluster.node.devices; }
+
 static int none_fits(const struct planner *p, const struct stream_found *found, struct err *err)
 {
     const struct stream_item *near = &found->nearest;
@@ -232,13 +216,14 @@ static int none_fits(const struct planner *p, const struct stream_found *found, 
     int rc = err_set(err, ERR_NO,
                      "no layout of %s fits %lld GPUs of %s: the nearest, %s, needs %s of %s, so %s "
                      "(%.0f bytes) are missing on each GPU (it fits with probability %.2g, --fits "
-                     "asks for %.3g): give more GPUs (--gpus least finds how many), a shorter "
-                     "--seq or GPUs with more memory",
+                     "asks for %.3g): give %s, a shorter --seq or GPUs with more memory",
                      p->model.name, (long long)p->gpus, p->cluster.name, text.p,
                      num_format_bytes((int64_t)near->bytes, needs, sizeof needs),
                      num_format_bytes((int64_t)limit, has, sizeof has),
                      num_format_bytes((int64_t)(near->bytes - limit), missing, sizeof missing),
-                     near->bytes - limit, fits, p->ask.fits);
+                     near->bytes - limit, fits, p->ask.fits,
+                     p->gpus < gpus_most(p) ? "more GPUs (--gpus least finds how many)"
+                                            : "a cluster of more nodes");
     str_release(&text);
     return rc;
 }
@@ -253,6 +238,33 @@ int planner_search(const struct planner *p, size_t most, struct stream_found *fo
     if (!found->legal)
         return none_legal(p, found, err);
     return all_refused(found) ? none_can_run(p, found, err) : none_fits(p, found, err);
+}
+
+/* Says what is missing on all GPUs that --gpus least tried. */
+static int none_enough(const struct planner *p, struct err *err)
+{
+    struct stream_found *found = calloc(1, sizeof *found);
+    int rc = found ? planner_search(p, 1, found, err)
+                   : err_set(err, ERR_NOMEM, "out of memory for a search of layouts");
+    free(found);
+    return rc;
+}
+
+int planner_least(struct planner *p, struct err *err)
+{
+    int64_t each = p->cluster.node.devices, gpus = 1;
+    for (; gpus <= gpus_most(p); gpus += gpus < each ? 1 : each) {
+        bool fits;
+        int rc;
+        if (gpus < each && each % gpus)
+            continue;
+        if ((rc = planner_gpus(p, gpus, err)) < 0)
+            return rc;
+        struct stream_spec spec = stream_of(p);
+        if ((rc = stream_any_fits(&spec, &fits, err)) < 0 || fits)
+            return rc;
+    }
+    return none_enough(p, err);
 }
 
 /* ---- one layout ---- */

@@ -193,6 +193,23 @@ static int items_predict(const struct request *r, struct planned *items, struct 
     return planner_predict(a->planner, &r->layout, &items[a->n++], err);
 }
 
+/* Adds to the sentence that nothing fits what the given layout needs, if it is one. */
+static int given_say(const struct planner *p, const struct layout *given, struct err *err)
+{
+    char needs[32], has[32];
+    struct err why;
+    struct planned item;
+    int rc = err->code;
+    if (planner_predict(p, given, &item, &why) < 0)
+        return rc;
+    why = *err;
+    return err_set(err, rc,
+                   "%s; --layout needs %s of %s (it fits with probability %.2g) and takes %.4g s",
+                   why.text, num_format_bytes((int64_t)item.footprint.total, needs, sizeof needs),
+                   num_format_bytes((int64_t)planner_limit_bytes(p), has, sizeof has), item.p_fits,
+                   item.step.seconds);
+}
+
 /* ---- the command ---- */
 
 /* Makes a plan of the best one, and writes it where that is wanted. */
@@ -221,7 +238,7 @@ static int plan_make(const struct opt_values *v, const struct request *r, struct
     struct json_out o;
     int rc;
     if ((rc = best_search(p, r, gpu_hours, found, err)) < 0)
-        return rc;
+        return rc == ERR_NO && r->has_layout ? given_say(p, &r->layout, err) : rc;
     a.seconds = clock_mono_s() - began;
     if ((rc = items_predict(r, items, &a, err)) < 0)
         return rc;

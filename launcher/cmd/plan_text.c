@@ -33,6 +33,14 @@ static void bytes_add(double bytes, struct str *out)
     str_addf(out, "%10s", num_format_bytes((int64_t)bytes, text, sizeof text));
 }
 
+/* Says how the given layout stands to the best of those that fit, which it may be ahead of where it
+ * does not. */
+static void slower_add(double slower, struct str *out)
+{
+    str_addf(out, "  (--layout: %.1f %% %s than the best)", 100 * fabs(slower),
+             slower < 0 ? "faster" : "slower");
+}
+
 static void item_text(const struct plan_answer *a, size_t i, struct str *out)
 {
     const struct planned *p = &a->items[i];
@@ -47,8 +55,7 @@ static void item_text(const struct plan_answer *a, size_t i, struct str *out)
     str_addf(out, "] fits %3.0f %%  ", 100 * p->p_fits);
     layout_brief(&p->layout, out);
     if (a->given && a->given_at == i)
-        str_addf(out, "  (--layout: %.1f %% slower than the best)",
-                 100 * (p->step.seconds / a->items[0].step.seconds - 1));
+        slower_add(p->step.seconds / a->items[0].step.seconds - 1, out);
     str_addc(out, '\n');
     if (a->tokens > 0)
         str_addf(out, "    %.4g days, %.4g GPU-hours\n", train_seconds(a, p) / 86400,
