@@ -2,10 +2,10 @@
  * none.
  *
  * The constants were made by this program, which prints them when REEL_STORED is set. They do not
- * depend on the width of vectors. They depend on whether the trainer is built for processors that
- * multiply and add in one rounding (MARCH=x86-64-v3 and above) or not (MARCH=x86-64, and every
- * variant but release), so each run has two. Whoever changes numbers on purpose prints them anew
- * with both builds and says so in the commit. Alone, this program makes the runs of one rank; under
+ * depend on the width of vectors. They depend on whether the arithmetic that the processor chose
+ * multiplies and adds in one rounding (v3 and v4 of trainer/ops/simd.h) or not (generic, which
+ * REEL_SIMD=generic asks for), so each run has two. Whoever changes numbers on purpose prints them
+ * anew with both and says so in the commit. Alone, this program makes the runs of one rank; under
  * mpirun it makes those of as many ranks as there are, or fewer. */
 #include "trainer_train.h"
 
