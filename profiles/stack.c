@@ -63,12 +63,6 @@ static const struct json_field stack_fields[] = {
 #undef FLAG
 #undef AT
 
-size_t stack_names(const char *const **names)
-{
-    *names = catalog_stack_names;
-    return catalog_count(&catalog_stacks);
-}
-
 static int stack_read(const struct json_doc *doc, struct stack *out, struct err *err)
 {
     struct stack_text t = stack_defaults;

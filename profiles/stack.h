@@ -71,7 +71,5 @@ int stack_load(const char *name_or_path, struct stack *out, struct err *err);
  * text; of several that have, the one with this attention (-1: not known, then flash). NULL: none
  * has. */
 const char *stack_of_framework(const char *framework, int attention);
-/* Sets *names to the compiled-in names, ended by NULL; returns their number. */
-size_t stack_names(const char *const **names);
 
 #endif

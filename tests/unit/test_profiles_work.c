@@ -2,6 +2,7 @@
  * list; stacks by name. */
 #include "test_profiles.h"
 
+#include "profiles/catalog.h"
 #include "profiles/params.h"
 #include "profiles/work.h"
 
@@ -187,11 +188,11 @@ static void units(void **state)
 
 static void stacks(void **state)
 {
-    const char *const *names;
+    const char *const *names = catalog_stack_names;
     struct stack s;
     struct err err;
     (void)state;
-    assert_true(stack_names(&names) > 0);
+    assert_non_null(*names);
     for (; *names; names++) {
         assert_ok(stack_load(*names, &s, &err), &err);
         assert_string_equal(s.name, *names);
