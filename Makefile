@@ -536,7 +536,7 @@ check-slow: tests ## the long proofs: 410 kills of a training, 300 seeds of shot
 	@RANKS=all RESUMES=all LAYOUTS=covering MEMORY=all TEST_TIMEOUT=10000 \
 	  tests/run --long --build $(B) \
 	  't6010\|t6020\|t6040\|t6060\|t6050-traffic\|t6120-resume\|trainer_reshard'
-	@SEEDS=10 RANKS=all LAYOUTS=all FAR_UNITS="stages layouts dit" TEST_TIMEOUT=3000 \
+	@SEEDS=10 RANKS=all LAYOUTS=all FAR_UNITS="stages layouts dit numerics overlap" TEST_TIMEOUT=3000 \
 	  tests/run --long --build $(B) t6070
 	@WORLDS=200 tests/run --long --build $(B) autotune_worlds
 	@CLASSES=all tests/run --long --build $(B) t6310

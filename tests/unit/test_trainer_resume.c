@@ -30,10 +30,8 @@ static void *buffer_of(const struct rig *r, int b)
 
 static void held_take(struct held *h, const struct rig *r)
 {
-    for (int b = 0; b < BUFFERS; b++) {
-        h->buffers[b] = malloc((size_t)buffer_bytes(r, b));
-        memcpy(h->buffers[b], buffer_of(r, b), (size_t)buffer_bytes(r, b));
-    }
+    for (int b = 0; b < BUFFERS; b++)
+        h->buffers[b] = bench_get(&r->b, buffer_of(r, b), buffer_bytes(r, b));
 }
 
 static void held_release(struct held *h)
@@ -46,9 +44,12 @@ static void held_differs(const struct held *h, const struct held *now, const str
                          char text[256])
 {
     static const char *const names[BUFFERS] = {"weights", "m", "v", "average"};
-    for (int b = 0; b < BUFFERS && !*text; b++)
-        if (memcmp(h->buffers[b], buffer_of(r, b), (size_t)buffer_bytes(r, b)) != 0)
+    for (int b = 0; b < BUFFERS && !*text; b++) {
+        void *is = bench_get(&r->b, buffer_of(r, b), buffer_bytes(r, b));
+        if (memcmp(h->buffers[b], is, (size_t)buffer_bytes(r, b)) != 0)
             snprintf(text, 256, "%s are not the same bit for bit", names[b]);
+        free(is);
+    }
     for (int s = HALF; s < WHOLE && !*text; s++) {
         const double was[] = {h->loss[s], h->step[s].grad_norm, h->step[s].weight_norm,
                               h->step[s].update_norm};
