@@ -35,8 +35,8 @@ struct record_step {
      * of several (-1: a sum over ranks made them so), and where it met that: 0.. or
      * PARAM_LAYER_*. */
     int64_t bad_rank, bad_layer;
-    /* Of a step that still is not finite: the operation by which it came, and on which rank; -1: by
-     * none. */
+    /* The operation that made the step's second computation not finite, and the rank where it did;
+     * -1: none did. */
     struct scan_found found;
     int64_t found_rank;
     const double *kinds_s; /* [METER_KINDS] seconds by kind; NULL: not measured */

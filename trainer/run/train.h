@@ -48,16 +48,16 @@ struct train_conf {
      * saved. */
     bool anew;
     int64_t max_steps; /* this attempt stops after so many (trial, tests); 0: at the run's end */
-    /* In the run's place: when shards are compared with their checksums before training. */
+    /* Says, in the run's place, when shards are compared with their checksums before training. */
     enum run_verify verify;
     struct compute_conf compute; /* poison and dtype are the trainer's own */
-    /* By which several ranks exchange device memory, of the device's backend; NULL: by MPI. */
+    /* The backend's table by which ranks exchange device memory. NULL: they do so by MPI. */
     const struct coll_ops *coll;
     /* ERR_NO when the plan is larger; 0: none. The first is for the device's memory, the second for
      * the host's. Where they are one, both hold the whole plan. */
     int64_t memory_limit_bytes, host_memory_limit_bytes;
-    /* For cadence.h: between failures of the run, and of its saves, as its record has them; 0: none
-     * is known. */
+    /* cadence.h takes these from the run's record: the mean seconds between failures, and those
+     * that a save takes; 0: not known. */
     double mtbf_s, save_s;
     /* A trial ends when even the fastest of two counted steps took longer; 0: never. */
     double give_up_s;
@@ -105,16 +105,17 @@ struct train_report {
     /* The most syncs of a stream in a step. A device that queues idles behind each of them: without
      * messages over MPI there are two, one for losses and norm, one for the update. */
     int64_t step_syncs;
-    /* Of the last leg by the plan, filled in on ERR_NO and ERR_NOMEM, too; and taken at most at one
-     * time: on the device, and pinned. */
+    /* What the plan of the last leg asks for, filled in on ERR_NO and ERR_NOMEM, too; and the most
+     * that was taken at one time: on the device, and pinned on the host. */
     int64_t device_bytes, pinned_bytes, taken_bytes, taken_pinned_bytes;
     int64_t peak_bytes;    /* resident; the greatest of all ranks */
-    /* Of them: growth of MPI's segments of messages since the process was measured, which no plan
-     * bounds. peak_bytes less these is the greatest of all ranks' residue beside it. */
+    /* Part of peak_bytes: by how much MPI's shared memory grew after process_bytes was measured,
+     * which no plan bounds. peak_bytes - mpi_bytes is the most over ranks of everything else. */
     int64_t mpi_bytes;
-    /* Of a trial on GPUs, means over ranks: what two steps behind the timed ones were made of, and
-     * how long the host took for one of them while they were recorded. activity.steps 0: nothing
-     * was recorded; activity_refused says why, "" where that was not tried. */
+    /* A trial on GPUs fills these in with means over ranks: what two steps behind the timed ones
+     * were made of, and how long the host took for one of them while they were recorded.
+     * activity.steps 0: nothing was recorded; activity_refused says why, "" where that was not
+     * tried. */
     struct activity_result activity;
     double activity_step_s;
     char activity_refused[256];
