@@ -10,5 +10,7 @@ int build_programs_check(const char *bin_dir, struct err *err);
  * backend beside it, and those that no rank would take. ERR_INPUT. */
 int build_gpus_check(const char *bin_dir, const struct run *run, const char *run_path,
                      struct err *err);
+/* Refuses GPUs that this machine does not have, for jobs that run on it. ERR_INPUT. */
+int build_here_check(const struct run *run, const char *run_path, struct err *err);
 
 #endif

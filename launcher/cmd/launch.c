@@ -314,6 +314,8 @@ static int checks_run(const struct opt_values *v, const struct cmd_env *env, str
         return rc;
     if ((rc = build_gpus_check(env->bin_dir, run, run_path, err)) < 0)
         return rc;
+    if (strcmp(s->ops->kind, "local") == 0 && (rc = build_here_check(run, run_path, err)) < 0)
+        return rc;
     if ((rc = command_ranks_check(layout_world(&plan->layout), s->ops->starts_ranks, err)) < 0)
         return rc;
     if ((rc = launch_plans_check(run, layout_world(&plan->layout), err)) < 0)

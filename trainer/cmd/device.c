@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "trainer/run/gpu.h"
 
 enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
@@ -44,6 +45,14 @@ static int take(const struct opt_values *v, int64_t gpus_per_node, const char *a
     return rc;
 }
 
+/* Says that what the run has asked for stands idle. */
+static void idle_tell(const struct opt_values *v, int64_t gpus_per_node, const struct comm *world)
+{
+    if (world->rank == 0 && gpus_per_node > 0 && kind_of(v, gpus_per_node) == COMPUTE_CPU)
+        log_msg(LOG_WARN, "resources.gpus_per_node is %lld, and with --device cpu no GPU computes: "
+                "leave out one of them", (long long)gpus_per_node);
+}
+
 int device_take(const struct opt_values *v, int64_t gpus_per_node, struct comm *world,
                 struct compute_conf *out, struct err *err)
 {
@@ -66,6 +75,7 @@ int device_comm_take(const struct opt_values *v, int64_t gpus_per_node, struct c
                        "add --device cuda");
     if ((rc = take(v, gpus_per_node, advice, world, out, err)) < 0)
         return rc;
+    idle_tell(v, gpus_per_node, world);
     *coll = NULL;
     if (out->device != COMPUTE_CUDA || staged || world->size == 1)
         return 0;
