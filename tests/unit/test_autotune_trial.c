@@ -105,14 +105,14 @@ static void ends(void **state)
         {"echo 'reel-train: out of memory by plan: 2 GiB'; exit 1", TRIAL_OOM_HOST, "2 GiB"},
         {"echo 'reel-train: out of memory by plan: 2 GiB of the device'; exit 1", TRIAL_OOM_DEVICE,
          "2 GiB"},
-        {"kill -9 $$", TRIAL_FAILED, "signal 9"},
-        {"echo oom_kill 5 > $d/../kills; kill -9 $$", TRIAL_OOM_HOST, "signal 9"},
+        {"kill -9 $$", TRIAL_FAILED, "killed by SIGKILL"},
+        {"echo oom_kill 5 > $d/../kills; kill -9 $$", TRIAL_OOM_HOST, "killed by SIGKILL"},
         {"echo \"reel-train: layout 'tp=3': tp must divide the attention heads (4)\"; exit 3",
          TRIAL_ILLEGAL, "must divide"},
         {REPORT("4", ", \"loss\": null"), TRIAL_NONFINITE, "its loss was not finite"},
         {"echo 'reel-train: 3 steps in a row had a gradient that is not finite'; exit 6",
          TRIAL_NONFINITE, "not finite"},
-        {"kill -TERM $$", TRIAL_PREEMPTED, "signal 15"},
+        {"kill -TERM $$", TRIAL_PREEMPTED, "killed by SIGTERM"},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {

@@ -2,6 +2,8 @@
  * bound data. */
 #include "test_profiles.h"
 
+#include "profiles/adapter.h"
+#include "profiles/constants.h"
 #include "profiles/dataset.h"
 #include "profiles/format.h"
 #include "profiles/hw.h"
@@ -641,41 +643,83 @@ static void sentences(void **state)
     }
 }
 
-static void stack_example(const char *text)
+/* Reads one of a format by its name or path. */
+static int run_read(const char *path, struct err *err)
 {
-    const char *path = in_scratch("stack.json");
+    struct run r;
+    int rc = run_load(path, &r, err);
+    if (rc == 0)
+        run_release(&r);
+    return rc;
+}
+
+static int plan_read_it(const char *path, struct err *err)
+{
+    static struct plan p;
+    return plan_load(path, &p, err);
+}
+
+static int model_read_it(const char *path, struct err *err)
+{
+    struct model m;
+    return model_load(path, &m, err);
+}
+
+static int device_read_it(const char *path, struct err *err)
+{
+    struct device d;
+    return device_load(path, &d, err);
+}
+
+static int cluster_read_it(const char *path, struct err *err)
+{
+    struct cluster c;
+    return cluster_load(path, &c, err);
+}
+
+static int stack_read_it(const char *path, struct err *err)
+{
     struct stack k;
-    struct err err;
-    assert_ok(file_publish(path, text, strlen(text), &err), &err);
-    assert_ok(stack_load(path, &k, &err), &err);
+    return stack_load(path, &k, err);
+}
+
+static int adapter_read_it(const char *path, struct err *err)
+{
+    struct adapter *a;
+    int rc = adapter_load(path, &a, err);
+    if (rc == 0)
+        adapter_free(a);
+    return rc;
+}
+
+static int constants_read_it(const char *path, struct err *err)
+{
+    static struct constants c;
+    return constants_load(path, &c, err);
 }
 
 /* The example of each format is one. */
 static void examples(void **state)
 {
+    static const struct {
+        const char *name;
+        int (*read)(const char *path, struct err *err);
+    } readers[] = {
+        {"run", run_read},           {"plan", plan_read_it},       {"model", model_read_it},
+        {"device", device_read_it},  {"cluster", cluster_read_it}, {"stack", stack_read_it},
+        {"adapter", adapter_read_it}, {"constants", constants_read_it},
+    };
     struct err err;
-    struct run r;
-    struct plan p;
-    struct json_doc doc = {0};
-    struct model m;
-    struct device d;
-    struct cluster c;
     (void)state;
-    assert_ok(run_parse(formats[0]->example, strlen(formats[0]->example), "run", &r, &err), &err);
-    run_release(&r);
-    assert_ok(plan_parse(formats[1]->example, strlen(formats[1]->example), "plan", &p, &err), &err);
-    for (size_t i = 2; formats[i]; i++) {
-        assert_ok(json_parse(formats[i]->example, strlen(formats[i]->example), "it", &doc, &err),
-                  &err);
-        if (i == 2)
-            assert_ok(model_read(&doc, doc.root, "", &m, &err), &err);
-        else if (i == 3)
-            assert_ok(device_read(&doc, doc.root, "", &d, &err), &err);
-        else if (i == 4)
-            assert_ok(cluster_read(&doc, doc.root, "", &c, &err), &err);
-        else
-            stack_example(formats[i]->example);
-        json_release(&doc);
+    for (size_t i = 0; formats[i]; i++) {
+        const char *path = in_scratch("example.json"), *text = formats[i]->example;
+        size_t k = 0;
+        while (k < ARRAY_LEN(readers) && strcmp(readers[k].name, formats[i]->name) != 0)
+            k++;
+        if (k == ARRAY_LEN(readers))
+            fail_msg("nothing reads the example of '%s'", formats[i]->name);
+        assert_ok(file_publish(path, text, strlen(text), &err), &err);
+        assert_ok(readers[k].read(path, &err), &err);
     }
 }
 
