@@ -292,8 +292,8 @@ static int cluster_rules(const struct cluster *c, const char *where, struct err 
     return 0;
 }
 
-int cluster_read(const struct json_doc *doc, const cJSON *obj, const char *path,
-                 struct cluster *out, struct err *err)
+static int cluster_read(const struct json_doc *doc, const cJSON *obj, const char *path,
+                        struct cluster *out, struct err *err)
 {
     struct cluster_text t = cluster_defaults;
     char node[LIMIT_NAME_BYTES];

@@ -71,8 +71,6 @@ void device_write(const struct device *d, struct json_out *o, const char *key);
 /* Loads "dgx-h100:8", "site.json" or "site.json:8". When the file says 0 nodes, the number must be
  * given. */
 int cluster_load(const char *spec, struct cluster *out, struct err *err);
-int cluster_read(const struct json_doc *doc, const cJSON *obj, const char *path,
-                 struct cluster *out, struct err *err);
 void cluster_write(const struct cluster *c, struct json_out *o, const char *key);
 int64_t cluster_devices(const struct cluster *c); /* nodes x devices */
 int64_t cluster_domain_devices(const struct cluster *c); /* of a whole NVLink domain */
