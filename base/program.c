@@ -17,6 +17,22 @@
 #define COMPILER "gcc " __VERSION__
 #endif
 
+/* The vectors that the compiler takes for granted, in code that is compiled once for all
+ * processors. */
+#if defined(__AVX512F__)
+#define VECTORS "AVX-512"
+#elif defined(__AVX2__)
+#define VECTORS "AVX2"
+#elif defined(__AVX__)
+#define VECTORS "AVX"
+#elif defined(__SSE2__)
+#define VECTORS "SSE2"
+#elif defined(__ARM_NEON)
+#define VECTORS "NEON"
+#else
+#define VECTORS "no vectors"
+#endif
+
 enum { MOST_COMMANDS = 64, STACK_LEAST_BYTES = 512 << 10 };
 
 int program_print(const struct str *text, struct err *err)
@@ -247,6 +263,12 @@ static int version(const struct program *p, const struct build *b, struct err *e
     str_addf(&text, "libraries: %s\n", b->libraries);
     if (p->about)
         p->about(&text);
+    str_add(&text, "SIMD: ");
+    if (p->simd)
+        p->simd(&text);
+    else
+        str_add(&text, "none of its own, compiled for " VECTORS);
+    str_addc(&text, '\n');
     int rc = program_print(&text, err);
     str_release(&text);
     return rc;

@@ -3,7 +3,7 @@
  *
  *     reel-x COMMAND [OPTION...]                runs it; a wrong name is answered with the nearest
  *     reel-x | help | --help | -h               the overview; with a command behind it, its help
- *     reel-x --version | -V | version           version, commit, compiler, libraries
+ *     reel-x --version | -V | version           version, commit, compiler, libraries, SIMD
  *     reel-x help --man|--complete [COMMAND]    roff, and "word<TAB>meaning" a line, for packagers
  *     reel-x help --words [WORD...]             what may stand for the last word, for shells
  *
@@ -43,6 +43,8 @@ struct program {
     /* Runs a command. It is not called when help was asked for, which is then printed. */
     int (*run)(const struct program_call *call, struct err *err);
     void (*about)(struct str *out); /* adds lines to --version; may be NULL */
+    /* Adds which SIMD kind its arithmetic runs on here, and of which; NULL: it is compiled once. */
+    void (*simd)(struct str *out);
     /* Adds the values of an argument like RUN or MODEL, one a line; may be NULL. */
     void (*words)(const char *kind, struct str *out);
 };

@@ -41,16 +41,19 @@ static const struct opt_note files[] = {
 };
 static void about(struct str *out)
 {
+    str_addf(out, "MPI: %s\n", comm_mpi_library());
+}
+
+static void simd_about(struct str *out)
+{
     enum simd simd = SIMD_GENERIC;
     struct err err = {0};
-    str_addf(out, "MPI: %s\n", comm_mpi_library());
     if (simd_choose(&simd, &err) == 0)
-        str_addf(out, "SIMD: %s, of", simd_names[simd]);
+        str_addf(out, "%s, of", simd_names[simd]);
     else
-        str_addf(out, "SIMD: none (%s), of", err.text);
+        str_addf(out, "none (%s), of", err.text);
     for (int i = 0; simd_names[i]; i++)
         str_addf(out, " %s", simd_names[i]);
-    str_addc(out, '\n');
 }
 
 static void words(const char *kind, struct str *out)
@@ -80,6 +83,7 @@ static const struct program program = {
     .n_commands = ARRAY_LEN(commands),
     .run = command_run,
     .about = about,
+    .simd = simd_about,
     .words = words,
 };
 
