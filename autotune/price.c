@@ -56,7 +56,8 @@ static double seconds_of(const struct price_part *p)
 
 /* ---- a stage ---- */
 
-/* What gathering and scattering in every micro-batch exposes, for one unit. */
+/* Holds the seconds for which gathers and reductions in every micro-batch are exposed, and those
+ * for which compute hides them. */
 struct unit_price {
     double gather, gather_hidden, reduce, reduce_hidden;
     double under_backward; /* of what is hidden */

@@ -66,8 +66,8 @@ struct price_machine {
 void price_machine(const struct cluster *cluster, const double v[CONSTANTS], enum dtype dtype,
                    bool fp8, struct price_machine *out);
 
-/* Where a group of ranks lies: size[0] ranks, each stride[0] behind the one before, and size[1]
- * such rows, each stride[1] behind the one before. stride[0] <= stride[1]. */
+/* Says where a group of ranks lies: size[0] ranks, each stride[0] behind the one before, and
+ * size[1] such rows, each stride[1] behind the one before. stride[0] <= stride[1]. */
 struct price_group { double size[2], stride[2]; };
 struct price_group price_row(double size, double stride); /* of one row */
 /* Returns it for a layout's group. Of shard groups that cut through rows of cp ranks, some lie less
@@ -76,8 +76,8 @@ struct price_group price_group(const struct layout *l, const struct model *m,
                                enum traffic_group group);
 /* Says whether some group of the kind has ranks in more than one box of so many neighbours. */
 bool price_group_leaves(struct price_group g, double box);
-/* What a byte that leaves each rank takes on the links and on the NICs, the slower of which counts,
- * and what a message takes besides. */
+/* Holds the seconds that a byte leaving each rank takes on the links and on the NICs, the slower of
+ * which counts, and those that a message takes besides. */
 struct price_route { double link_s, nic_s, latency_s; };
 struct price_route price_route(const struct price_machine *m, struct price_group g,
                                enum traffic_kind kind);

@@ -213,7 +213,7 @@ int probe_run(struct sched *s, const struct probe_spec *spec, int64_t ranks, str
 
 /* ---- rates ---- */
 
-/* What the account says of a view, in sums over all parts. */
+/* Holds the work that the account counts for a view, in sums over all parts. */
 struct view_work { struct speed_sums sums; double tokens; };
 
 static struct view_work work_of(const struct work_spec *spec, const struct probe_view *v)

@@ -32,9 +32,9 @@
 #include "autotune/fit.h"
 #include "autotune/memory.h"
 
-/* How a layout fared. Only memory that was short and a layout that the trainer refused say
- * something about layouts; a node that was lost and a step that was told to go are no end of a
- * trial, and it is tried again. */
+/* These states say how a layout fared. Only memory that was short and a layout that the trainer
+ * refused say something about layouts; a node that was lost and a step that was told to go are no
+ * end of a trial, and it is tried again. */
 #define TRIAL_STATE_LIST(X)                                                                        \
     X(UNTRIED, "untried")                                                                          \
     X(OK, "ok")                                                                                    \

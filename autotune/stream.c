@@ -96,8 +96,8 @@ static void groups_find(struct stream *s, const struct layout *l)
         }
 }
 
-/* What of an order tells the time: how many neighbours along each axis a domain holds, and whether
- * dp follows cp, so that their ranks are one row. */
+/* Holds the facts of an order on which the time depends: how many neighbours along each axis a
+ * domain holds, and whether dp follows cp, so that their ranks are one row. */
 struct order_sight { int64_t near[4]; bool one_row; };
 
 static struct order_sight sight_of(const struct layout *l, int64_t devices)

@@ -72,8 +72,8 @@ static enum trial_state line_class(const char *line)
     return says(line, host_words) ? TRIAL_OOM_HOST : TRIAL_UNTRIED;
 }
 
-/* What a log says: the first error of our trainer, the last line of anybody else, and which memory
- * was short by the first line that says so. */
+/* Holds the findings in a log: the first error of our trainer, the last line of anybody else, and
+ * which memory was short by the first line that says so. */
 struct log_words {
     char error[256], last[256];
     enum trial_state memory;

@@ -46,8 +46,9 @@ struct trial_result {
      * the peak is unknown */
     double step_s, min_step_s, tokens, model_flops, mfu;
     int64_t peak_bytes, planned_bytes, steps;
-    /* What two more steps were made of, where they were recorded on GPUs: seconds of a step, means
-     * over ranks (profiles/timeline.h). recorded_step_s is how long one then took; 0: none was. */
+    /* These are the parts of two more steps, if those were recorded on GPUs: seconds of a step,
+     * means over ranks (profiles/timeline.h). recorded_step_s is how long one then took; 0: none
+     * was. */
     double recorded_step_s, class_s[KERNEL_CLASSES], idle_s, exposed_s, hidden_s, hfu;
     int64_t dropped;
 };

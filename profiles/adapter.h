@@ -103,7 +103,7 @@ struct adapter {
     const char *oom_device[ADAPTER_PATTERNS], *oom_host[ADAPTER_PATTERNS];
     struct arena arena; /* of the texts */
 };
-/* What a command line is made for. */
+/* Holds the facts for which a command line is made. */
 struct adapter_facts {
     const struct layout *layout; /* borrowed, as the model is */
     const struct model *model;

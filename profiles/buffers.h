@@ -147,15 +147,16 @@ int64_t buffers_staged_bytes(const struct buffer_spec *spec);
  * activations, or of the conditioning's gradients. 0 without tp. */
 int64_t buffers_tp_sum_bytes(const struct buffer_spec *spec);
 
-/* What a rank keeps from step to step: weights, their masters when act is not stat, gradients,
+/* A rank keeps these from step to step: weights, their masters when act is not stat, gradients,
  * moments and the average (EMA). Each is whole, or only the rank's own pieces, as zero says
  * (trainer/state/optim.h). Ranks that own pieces also hold the units in use
  * (trainer/state/units.h). Added to that are the buffer in which partial sums are packed, and the
  * scratch of sums. */
 /* size of the buffer through which weights without masters swap places with their average */
 enum { BUFFER_SWAP_ELEMENTS = 1 << 14 };
-/* Who forms sums over ranks: the host, or the devices among themselves (trainer/comm/comm_plane.h),
- * by a library where that keeps the promise of comm.h, or all in rank order. */
+/* Names who forms sums over ranks: the host, or the devices among themselves
+ * (trainer/comm/comm_plane.h), by a library where that keeps the promise of comm.h, or all in rank
+ * order. */
 enum buffer_sums { SUMS_OF_HOST, SUMS_OF_LIBRARY, SUMS_IN_ORDER };
 struct buffer_state {
     int64_t elements; /* elements of the flat buffer (struct shards' total), which group divides */

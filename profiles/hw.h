@@ -77,8 +77,8 @@ int64_t cluster_domain_devices(const struct cluster *c); /* of a whole NVLink do
 /* Returns the number of network switches between two nodes: 0 for the same node and inside one
  * NVLink domain, 1 under one leaf (or a flat switch), 3 through the spine. */
 int cluster_hops(const struct cluster *c, int64_t node_a, int64_t node_b);
-/* What a group of devices spans whose members stand `stride` apart: first, first + stride, ...
- * Devices are numbered node by node. */
+/* Counts the parts of a cluster over which a group of devices is spread. Its members stand `stride`
+ * apart: first, first + stride, ... Devices are numbered node by node. */
 struct cluster_span {
     int64_t nodes, domains;     /* that have a member */
     int64_t in_node, in_domain; /* the most members that one node, one NVLink domain has */

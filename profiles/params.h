@@ -36,11 +36,11 @@ enum {
 };
 /* A run's adapters (finetune.h): A stands behind its base, B behind A. */
 enum param_lora { PARAM_LORA_NONE, PARAM_LORA_A, PARAM_LORA_B };
-/* Which axis is split over TP: none, dim 0 (out), dim 1 (in), dim 0 by heads. */
+/* Names the axis that is split over TP: none, dim 0 (out), dim 1 (in), dim 0 by heads. */
 enum param_tp { PARAM_TP_NONE, PARAM_TP_ROW, PARAM_TP_COL, PARAM_TP_HEADS };
 
-/* What a tensor is for, in the words of `reel model`. The four between COND and HEAD live in the
- * layers. */
+/* Says what a tensor is for, in the words of `reel model`. The four between COND and HEAD live in
+ * the layers. */
 enum param_part {
     PART_EMBED,
     PART_COND,

@@ -28,10 +28,11 @@ enum run_residual { RESIDUAL_SAME, RESIDUAL_F32 };
 /* "same", "bf16"; "same", "f32" */
 extern const char *const moments_names[], *const residual_names[];
 enum lr_schedule { LR_CONSTANT, LR_COSINE, LR_LINEAR };
-/* When checksums are compared: until they passed once; in each attempt; never. */
+/* Says when checksums are compared: until they passed once; in each attempt; never. */
 enum run_verify { VERIFY_FIRST, VERIFY_ALWAYS, VERIFY_NEVER };
 extern const char *const verify_names[];
-/* How a run comes back: its own job again, or another job that waits for the end of this one. */
+/* Says how a run comes back: its own job again, or another job that waits for the end of this
+ * one. */
 enum run_again { AGAIN_AUTO, AGAIN_REQUEUE, AGAIN_SUCCESSOR };
 enum level_dist { LEVEL_NORMAL, LEVEL_LOGISTIC, LEVEL_UNIFORM, LEVEL_MODE, LEVEL_COSINE };
 extern const char *const again_names[], *const level_dist_names[];
@@ -41,8 +42,8 @@ enum { RUN_BINS_MAX = 15, RUN_NEVER = -1 };
 /* The bound of packs that all stages draw together; their ordinals leave room for a sample's number
  * inside its pack. */
 #define RUN_DRAWS_MAX (INT64_C(1) << 48)
-/* How the noise level L = ln(sigma / alpha) of a sample is drawn; trainer/data/objective.h has the
- * formulas. */
+/* Says how the noise level L = ln(sigma / alpha) of a sample is drawn; trainer/data/objective.h has
+ * the formulas. */
 struct run_level {
     enum level_dist dist;
     double mean, std;      /* normal, logistic */
@@ -55,8 +56,8 @@ struct run_level {
     double shift_power;
 };
 
-/* When a run is given up. Each count is of attempts that ended in that way and brought no new step,
- * since the last attempt that did bring one; 0: no bound. */
+/* Says when a run is given up. Each count is of attempts that ended in that way and brought no new
+ * step, since the last attempt that did bring one; 0: no bound. */
 struct run_budget {
     int64_t crash;      /* crashes and hangs */
     int64_t node_fail, preempt, time_limit;

@@ -100,8 +100,8 @@ int64_t schedule_in_flight(int64_t pp, int64_t vpp, int64_t m, int64_t rank)
 
 /* ---- replay ---- */
 
-/* What is known of one step of one global chunk and micro-batch. Times are in seconds, negative:
- * not known yet. */
+/* Holds the times, as far as they are known, of one step of one global chunk and micro-batch. They
+ * are in seconds; a negative one is not known yet. */
 struct event {
     double end_s,
         taken_s; /* when the step is done; when its output has reached the next chunk's rank */

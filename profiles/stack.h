@@ -19,7 +19,7 @@
 
 /* Whose account of a rank's work a stack has (profiles/work.h). */
 enum stack_kind { STACK_MEGATRON, STACK_FSDP, STACK_REEL };
-/* How attention is computed. The first two keep the matrix of scores, whose softmax is several
+/* Says how attention is computed. The first two keep the matrix of scores, whose softmax is several
  * operations or one; the others do not. */
 enum stack_attention {
     ATTENTION_SCORES,

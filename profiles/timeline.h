@@ -37,8 +37,8 @@ struct timeline {
     int64_t n;
     int64_t from_ns, to_ns; /* the steps, without a gap between them */
     int64_t steps;          /* 1 or more */
-    /* Of one step on this device, and its peak in FLOP/s; 0: not known. hardware_flops has
-     * model_flops in it. */
+    /* They are the FLOPs of one step on this device, and its peak in FLOP/s; 0: not known.
+     * hardware_flops has model_flops in it. */
     double model_flops, hardware_flops, peak_flops;
 };
 

@@ -83,8 +83,8 @@ struct traffic_list {
     struct traffic items[TRAFFIC_MAX];
 };
 
-/* How many of a sample's tokens are in the segments that are dealt to a cp rank, and how many of
- * those are in its own span of tokens. */
+/* Counts how many of a sample's tokens are in the segments that are dealt to a cp rank, and how
+ * many of those are in its own span of tokens. */
 struct traffic_dealt { int64_t all, own; };
 /* Counts them for spatial or temporal attention and sample number i of a micro-batch. */
 struct traffic_dealt traffic_dealt(struct seq q, int64_t cp, int64_t rank, int64_t i, bool spatial);

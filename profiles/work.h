@@ -55,7 +55,7 @@ struct work_gemm { double m, n, k, count; };
  * is how many (query, key) pairs of a head count: q·k, or about half of it with a causal mask.
  * score_bytes: read and written in the matrix of scores, where that is kept. */
 struct work_attention { double q, k, heads, dim, pairs, score_bytes, count; bool backward; };
-/* What may go on while a message travels. */
+/* Names the compute that may go on while a message travels. */
 enum work_hide { HIDE_NOTHING, HIDE_ATTENTION, HIDE_FORWARD, HIDE_BACKWARD };
 /* `bytes` leave this rank in each of `count` operations of a group. */
 struct work_message {
@@ -93,7 +93,7 @@ struct work_part {
     double numbers;    /* of latents that are laid out: samples, noise, loss */
 };
 
-/* What the forward of one layer and micro-batch keeps for its backward, in bytes. */
+/* Holds the bytes that the forward of one layer and micro-batch keeps for its backward. */
 struct work_kept {
     double none, selective, full;
     double stream; /* of the first two: what each tp rank has whole without sp, and divided with */
@@ -124,7 +124,7 @@ struct work {
 /* Accounts for a grid and micro-batch size; every field of the layout is 1 or more. */
 void work_build(const struct work_spec *spec, const struct layout *l, struct work *out);
 
-/* How often a stage does each part, for one micro-batch. */
+/* Counts how often a stage does each part, for one micro-batch. */
 struct work_stage {
     int64_t stage;
     double layers;      /* in all its chunks */
@@ -139,8 +139,8 @@ struct work_stage {
 void work_stage(const struct work *w, const struct layout *l, int64_t stage,
                 struct work_stage *out);
 
-/* What keeping the state in parts sends for one unit. Each message is of one whole unit; `count` is
- * in a step, and `each` says whether it comes with every micro-batch. */
+/* Names the messages of one unit that are sent because the state is kept in parts. Each is of one
+ * whole unit; `count` is in a step, and `each` says whether it comes with every micro-batch. */
 enum work_state_id {
     STATE_GATHER_FORWARD,  /* weights before the forward */
     STATE_GATHER_BACKWARD, /* weights before the backward */

@@ -40,8 +40,8 @@ struct report {
     double seed_linear, seed_attention; /* per token */
 };
 
-/* How many bytes a parameter holds while AdamW trains it, by the type in which the weights are
- * stored */
+/* The table says how many bytes a parameter holds while AdamW trains it, by the type in which the
+ * weights are stored. */
 static const struct state_row {
     const char *dtype;
     int weight, gradient, master, moments, ema;

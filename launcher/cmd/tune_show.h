@@ -4,7 +4,7 @@
 
 #include "autotune/tune.h"
 
-/* What is shown: the winner's plan and the file it went to; winner NULL: a dry run. */
+/* Names what is shown: the winner's plan and the file it went to; winner NULL: a dry run. */
 struct tune_answer {
     const struct tune *tune;
     const struct plan *winner;

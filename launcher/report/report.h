@@ -21,7 +21,7 @@
 #include "base/limits.h"
 #include "db/store.h"
 
-/* What a report is about; "": none */
+/* Names the run, the tuning and the curation that a report is about; "": none. */
 struct report_scope {
     char run[LIMIT_NAME_BYTES], tune[LIMIT_NAME_BYTES], curation[LIMIT_NAME_BYTES];
     /* The newest attempt that the run's folder knows of; 0: nobody has looked. The caller fills it

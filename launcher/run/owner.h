@@ -9,7 +9,8 @@
 #include "launcher/state/state.h"
 
 struct owner_watch { /* begins zeroed */
-    /* Of the run's folder of logs: it changes with each wish, see launch_wish_poke. */
+    /* The run's folder of logs had this time, which changes with each wish, see
+     * launch_wish_poke. */
     struct timespec mtime;
     int looks; /* how many are left since it changed */
 };

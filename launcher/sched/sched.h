@@ -87,7 +87,7 @@ bool sched_state_ended(enum sched_state state);                  /* terminal */
 
 /* ---- what there is ---- */
 
-/* What a partition does with a job when something more urgent needs its place. */
+/* Says what a partition does with a job when something more urgent needs its place. */
 enum sched_preempt {
     SCHED_PREEMPT_OFF,
     SCHED_PREEMPT_CANCEL,
@@ -200,7 +200,8 @@ enum sched_end {
 const char *sched_end_name(enum sched_end end);
 struct sched_ending {
     enum sched_end why;
-    /* When its time limit ends the execution that runs, UTC Unix seconds; 0: none, or none runs. */
+    /* The time limit ends the execution that runs at this time, UTC Unix seconds; 0: there is none,
+     * or none runs. */
     double limit_at;
     double limit_s; /* how long that execution may last in all, where limit_at is known */
     /* It is told to end, with no grace: what is left of it is killed when the kill wait is over. */

@@ -62,7 +62,7 @@ struct sim_partition {
     double grace_s, max_time_s;
 };
 
-/* What goes wrong with the controller, for each call a draw of its own. */
+/* Says how often the controller fails, and how; each call draws for itself. */
 struct sim_faults {
     double silent;        /* share of calls that do nothing: ERR_TEMP after silent_s */
     double silent_s;
@@ -70,7 +70,7 @@ struct sim_faults {
     double slow_s;        /* mean time of an answer; 0: at once */
 };
 
-/* What happens, as it is told to the test. Texts for people. */
+/* These are the happenings of which the test is told. Their texts are for people. */
 #define SIM_WHAT_LIST(X)                                                                         \
     X(SIM_SUBMITTED, "submitted") X(SIM_STARTED, "started") X(SIM_SIGNALLED, "signalled")        \
     X(SIM_KILLED, "killed") X(SIM_ENDED, "ended") X(SIM_REQUEUED, "requeued")                    \

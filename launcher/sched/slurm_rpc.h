@@ -39,7 +39,8 @@ struct slurm_job {
     /* It was asked to make room, in the execution that runs or ended last; within a grace it still
      * runs; 0: it was not. */
     double preempted_at;
-    /* Where it runs or ran; where it waits, maybe several: "low,high"; "" when it is not told. */
+    /* It runs or ran in this partition, or waits for it, then maybe for several: "low,high"; ""
+     * when it is not told. */
     const char *partition;
     const char *cwd; /* its working folder, as it was submitted; "" when it is not told */
 };

@@ -81,9 +81,9 @@ void command_groups(const struct layout *l, int64_t groups[PLACE_GROUPS])
     memcpy(groups, strides + 1, PLACE_GROUPS * sizeof *groups); /* the first is 1 */
 }
 
-/* How several ranks start on one machine: without binding (the scheduler's cores are the limit),
- * with more ranks than cores allowed (for tests and laptops), and without busy waiting, which
- * starves ranks that share a core. */
+/* These words start several ranks on one machine: without binding (the scheduler's cores are the
+ * limit), with more ranks than cores allowed (for tests and laptops), and without busy waiting,
+ * which starves ranks that share a core. */
 static const char *const mpirun_words[] = {"mpirun", "--oversubscribe",     "--bind-to", "none",
                                            "--mca",  "mpi_yield_when_idle", "1",         "-n",
                                            NULL};

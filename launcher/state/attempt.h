@@ -49,7 +49,7 @@ int attempt_folder_check(struct attempt *a, struct err *err);
  * this very job, nor for a job that is over, because the scheduler has ended these; where it took
  * one for lost that may live unseen for a while, see evicted_mono. */
 int attempt_lock(struct attempt *a, struct err *err);
-/* What the scheduler says of how an attempt ended whose end nobody told. */
+/* Holds what the scheduler says of the end of an attempt whose end nobody told. */
 struct attempt_ending {
     enum sched_end why; /* NONE: for no reason of the scheduler's; UNKNOWN: it does not say */
     char node_lost[SCHED_ID_BYTES]; /* a node of its job that was given up for lost; "" none */

@@ -31,7 +31,8 @@ struct next {
     int64_t extended_from; /* steps that the run had before it was made longer; 0: it was not */
     struct run run;
     struct plan plan;
-    /* What next.json holds; zeroed when nothing waits. "changes" is an array of objects. */
+    /* It holds the text of next.json, and is zeroed when nothing waits. "changes" is an array of
+     * objects. */
     struct json_doc doc;
 };
 

@@ -17,7 +17,7 @@ enum { ATTEMPTS, CLOCKS, DIFFS, PARTS, TOLD, LOGS, DAMAGE, N_LISTS };
 /* The file holds this, the state, the lists, and a hash of all before it. */
 struct head {
     char magic[8];
-    /* Who wrote it: the layout of what follows is that program's own. */
+    /* They name the program that wrote the file: the layout of what follows is its own. */
     int64_t program_bytes, program_mtime_ns, state_bytes;
     struct { int64_t n, size; } lists[N_LISTS]; /* elements, and bytes of one */
 };

@@ -10,7 +10,8 @@
 
 #include "fold/clock.h"
 
-/* When two notices were heard at one time, the one of the lesser kind counts. */
+/* The order matters: of two notices that were heard at one time, the one of the lesser kind
+ * counts. */
 enum told_kind {
     TOLD_CREATED,      /* the run, in attempt 0 */
     TOLD_STARTED,

@@ -250,7 +250,7 @@ static int pause_may(const struct run_state *state, const struct run_budget *bud
     return 0;
 }
 
-/* How a run goes on. */
+/* Names the ways in which a run goes on. */
 enum way { WAY_ITSELF, WAY_RETRY, WAY_RESUME, WAY_SCRIPT, WAY_LONGER };
 
 /* Finds it. A run that waits to be brought back had a retry before, killed before it could submit;

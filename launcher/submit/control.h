@@ -35,7 +35,8 @@ int control_pause(const struct launch *l, struct sched *s, enum launch_kept *kep
 int control_resume(const struct launch *l, struct sched *s, struct err *err);
 
 struct control_retry {
-    /* What ended it is forgotten altogether; else it has one attempt before that counts again. */
+    /* If true, the end of the run is forgotten for good; else it gets one attempt before that
+     * counts again. */
     bool reset_budget;
     const char *exclude; /* nodes added to resources.exclude; NULL: none */
 };
@@ -46,8 +47,8 @@ struct control_retry {
 int control_retry(const struct launch *l, struct sched *s, const struct control_retry *how,
                   struct err *err);
 
-/* How it stands with the jobs of a run. UNSURE: the one that may live is ending, or is too new to
- * be listed. */
+/* Tells whether a job of a run lives. UNSURE: the one that may live is ending, or is too new to be
+ * listed. */
 enum control_life { CONTROL_DEAD, CONTROL_UNSURE, CONTROL_LIVES };
 /* Asks whether a job of the run lives, as far as its log and its scheduler tell. `what` names for
  * people the one that does, or may. s: the scheduler of the run's newest submission, NULL: none. */

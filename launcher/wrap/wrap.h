@@ -44,7 +44,7 @@ struct wrap {
     int64_t total_steps;      /* 0: not known */
     bool node_agents;
     struct run_budget budget;
-    /* What a step is worth (wrap_rate.h); 0 and NULL where not known. */
+    /* They say what a step is worth (wrap_rate.h); 0 and NULL where not known. */
     const char *model, *device, *flops_formula, *peak_source;
     const char *no_mfu;       /* why there is no MFU; NULL: there is */
     int64_t gpus;
@@ -64,8 +64,9 @@ int wrap_save(const struct wrap *w, const char *run_dir, struct err *err); /* at
  * is none. */
 double wrap_newest_save(const struct wrap *w);
 
-/* How the checkpoint folder that --saves names is, of a trainer that has ended. One that ended in
- * order (it was through, or stopped because it was asked to) should have saved something. */
+/* Says how the checkpoint folder that --saves names looks when its trainer has ended. One that
+ * ended in order (it was through, or stopped because it was asked to) should have saved
+ * something. */
 enum wrap_saves { WRAP_SAVES_GOOD, WRAP_SAVES_MISSING, WRAP_SAVES_EMPTY };
 enum wrap_saves wrap_saves_look(const struct wrap *w, bool in_order);
 /* Returns what to say of a folder that is not good, before its name. */

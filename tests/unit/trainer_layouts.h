@@ -295,7 +295,7 @@ static inline void compare_whole(struct compare *c, const struct param_list *lis
                 largest(want + at, NULL, list->items[i].count));
 }
 
-/* Of n flat elements from e on, all of unit u, this rank holds some in a buffer of pieces or of
+/* This rank holds some of n flat elements from e on, all of unit u, in a buffer of pieces or of
  * everything: `skip` stand before these, and `n` are here, from `at` on. */
 struct held_run { int64_t skip, n, at; };
 

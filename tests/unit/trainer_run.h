@@ -241,8 +241,8 @@ static inline void made_index(struct wds_reader *r, int64_t s, uint32_t shard, u
                                    .key_hash = (uint64_t)s};
 }
 
-/* What dataset_make can write to <scratch>/data: `shards` shards of `each` samples. One rank calls
- * it. */
+/* These bound what dataset_make can write to <scratch>/data: `shards` shards of `each` samples. One
+ * rank calls it. */
 enum { MADE_SHARDS_MAX = 8, MADE_SAMPLES_MAX = 64 };
 static inline void dataset_make(int64_t shards, int64_t each)
 {

@@ -40,7 +40,7 @@ static const struct world_case world_cases[] = {
 };
 enum { WORLD_CASES = ARRAY_LEN(world_cases), WORLD_STEPS = 5 };
 
-/* What is the same for all seeds of a case. */
+/* Holds the facts that are the same for all seeds of a case. */
 struct world_known {
     bool made;
     struct model model;
@@ -150,7 +150,7 @@ static const struct sim_partition world_partitions[] = {
 
 enum { WORLD_START_S = 60, WORLD_GPUS = 8, WORLD_SILENT_S = 3600 };
 
-/* What goes wrong with a trial that is not the layout's fault. */
+/* Names the troubles of a trial that are not the layout's fault. */
 enum world_trouble { TROUBLE_NONE, TROUBLE_HANG, TROUBLE_NODE, TROUBLE_PREEMPTED };
 
 static enum world_trouble world_trouble(const struct world *w)

@@ -171,8 +171,8 @@ static int pieces_visit(const struct shards *sh, char *buffer, enum dtype t, boo
     return 0;
 }
 
-/* What is done with the pieces of a buffer: `stored` gets them where they stand, and `host` what of
- * them was widened, in host memory. */
+/* A visitor gets the pieces of a buffer: `stored` those that are passed on where they stand, and
+ * `host` those that were widened, in host memory. */
 struct visitor {
     piece_fn *stored, *host;
     void *ctx;

@@ -87,7 +87,8 @@ struct ckpt_manifest {
     enum dtype run_dtype; /* numerics.dtype of the run that wrote */
     enum run_moments moments;
     enum run_residual residual; /* of the run that wrote */
-    /* What samples depend on besides, of the run that wrote. An older one does not say it. */
+    /* Samples depend on these besides, as the run that wrote had them. An older one does not say
+     * them. */
     bool says_objective;
     enum objective objective;
     int64_t condition_frames;

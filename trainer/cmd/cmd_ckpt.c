@@ -131,7 +131,7 @@ static void diff_json(const struct ckpt_diff *d, double tol, double floor_value,
     json_arr_end(j);
 }
 
-/* What one or several comparisons say. */
+/* Collects the findings of one or several comparisons. */
 struct diffs {
     struct str text;
     struct json_out json;
@@ -298,7 +298,7 @@ static int adapters_merge(struct ckpt_source *source, const struct ckpt_manifest
     return 0;
 }
 
-/* What is exported, and how. */
+/* Says what is exported, and how. */
 struct export {
     const char *dir, *path;
     const struct ckpt_manifest *m;

@@ -287,7 +287,8 @@ static int run_inputs_load(const struct opt_values *v, const struct comm *world,
     return run_bind_data(run, set, err);
 }
 
-/* What a run's stages and, last, its validation are bound to; zero: synthetic. */
+/* Holds the generations to which a run's stages and, last, its validation are bound; zero:
+ * synthetic. */
 struct generations { struct hash128 of[LIMIT_STAGES + 1]; };
 
 static struct generations generations_of(const struct run *run)

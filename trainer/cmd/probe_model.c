@@ -218,7 +218,7 @@ static int update_elements(const struct model *m, int64_t *out, struct err *err)
     return 0;
 }
 
-/* What an update is made of beside the state: lies in memory of the device. */
+/* An update reads and writes these beside the state; they lie in memory of the device. */
 struct update_block {
     struct ops_step step;
     struct ops_health health;

@@ -14,8 +14,8 @@
 #include "profiles/model.h"
 #include "trainer/ops/compute.h"
 
-/* What operations count as: products; attention forward, backward; norms, activations and copies;
- * samples, noise, positions and loss. */
+/* Names the classes under which operations are counted: products; attention forward, backward;
+ * norms, activations and copies; samples, noise, positions and loss. */
 enum probe_class {
     PROBE_GEMM, PROBE_ATTN_FWD, PROBE_ATTN_BWD, PROBE_ELEMENTWISE, PROBE_INPUTS, PROBE_CLASSES
 };

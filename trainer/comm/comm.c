@@ -126,7 +126,7 @@ static int all_there(struct comm *c, const char *what, struct err *err)
                    NULL, err);
 }
 
-/* What a rank says when a group is split: c->scalars hold it. `groups` is its world's. */
+/* Holds what a rank says when a group is split: c->scalars hold it. `groups` is its world's. */
 struct member { double color, key, groups; };
 enum { MEMBER_SCALARS = sizeof(struct member) / sizeof(double) };
 

@@ -32,7 +32,7 @@ int comm_plane_new(struct comm *world, struct dev *dev, const struct coll_ops *c
 /* Frees a plane that all groups have left. NULL is fine. */
 void comm_plane_free(struct comm_plane *p);
 
-/* What a group exchanges decides which stream it uses. */
+/* The kind of data that a group exchanges decides which stream it uses. */
 enum plane_kind { PLANE_MESSAGES, PLANE_SUMS };
 /* Opens the communicator of a group and connects its ranks; all of them call it. Does nothing
  * without a plane, or for a rank alone. */

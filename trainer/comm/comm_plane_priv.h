@@ -7,7 +7,7 @@
 #include "trainer/comm/comm_priv.h"
 #include "trainer/dev/coll.h"
 
-/* How many operations of a stream the host may be ahead of the device. */
+/* The host may be so many operations of a stream ahead of the device. */
 enum { PLANE_DEPTH = 256 };
 
 /* Remembers an operation that was queued. */

@@ -11,7 +11,7 @@ enum { PIECE = 4 * THREADS * PACK, ADD_THREADS = 1024 };
 
 /* ---- one element ---- */
 
-/* What is the same for all elements of a span, in the type of arithmetic. */
+/* Holds the numbers that are the same for all elements of a span, in the type of arithmetic. */
 template <class real> struct rates {
     real scale, beta1, beta2, eps, lr, decay, unbias1, unbias2, ema_decay;
 };

@@ -32,7 +32,7 @@ static __global__ void attn_delta(struct ops_attn a, int64_t tiles, const int32_
 
 /* ---- dq ---- */
 
-/* What backward reads of a query; of one that is not there 0. */
+/* Holds the numbers of a query that backward reads. They are 0 for a query that is not there. */
 template <class real> struct query { real lse, delta; };
 
 template <class real>

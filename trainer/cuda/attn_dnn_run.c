@@ -104,7 +104,7 @@ static const struct attn_plan *plan_of(struct attn_dnn *d, cudaStream_t s,
 
 /* ---- memory ---- */
 
-/* Where the parts of a call lie in the room, in bytes. */
+/* Says where the parts of a call lie in the room, in bytes. */
 struct parts { int64_t library, offset, q_len, k_len, left, dq_sum, dq, dk, dv, end; };
 
 static int64_t part_take(int64_t *end, int64_t bytes)
@@ -228,7 +228,7 @@ static void lay_queue(const struct call *c, cudaStream_t s)
     kernel_attn_lay(s, &l);
 }
 
-/* What a plan is run with: ids, and where each lies. */
+/* Holds the tensors with which a plan is run: their ids, and where each lies. */
 struct pack { int64_t ids[TENSOR_IDS]; void *at[TENSOR_IDS]; int64_t n; };
 
 static void pack_add(struct pack *p, int64_t id, void *at)

@@ -47,7 +47,7 @@ bool attn_dnn_queue(struct attn_dnn *d, cudaStream_t s, const struct ops_attn *a
  * bytes. */
 static inline int64_t attn_offset_step(int64_t n) { return (n + 2) / 2 * 2; }
 
-/* What the library reads of segments: [n] lengths, [n + 1] offsets of each tensor. */
+/* The library reads segments in this form: [n] lengths, [n + 1] offsets of each tensor. */
 struct attn_lay {
     const int32_t *q_start, *k_start, *k_len; /* of the call's `given` segments */
     int64_t given, n;

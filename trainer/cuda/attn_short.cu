@@ -31,7 +31,7 @@ static_assert(sizeof(short_memory<64>) <= 48 << 10, "a block has as much without
 
 template <int SIDE> struct team_scores { float at[team<SIDE>::EACH_Y][team<SIDE>::EACH_X]; };
 
-/* What a team does: n queries and keys of a head of a segment. */
+/* A team does one of these: n queries and keys of a head of a segment. */
 struct short_pair {
     struct ops_attn a;
     int64_t q0, k0, queries, keys, head;

@@ -16,7 +16,8 @@
  * soon. */
 static const double nap_part = 1. / 64, nap_least_s = 10e-6, nap_most_s = 200e-6;
 
-/* What is handed out is counted by the host, as a GPU does not tell the size of an allocation. */
+/* The host counts the memory that it hands out, as a GPU does not tell the size of an
+ * allocation. */
 struct block {
     struct block *next;
     void *ptr;

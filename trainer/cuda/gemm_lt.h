@@ -23,7 +23,8 @@
 enum {
     GEMM_PLANS = 1024,
     GEMM_PROPOSALS = 32, /* of algorithms, at most */
-    /* What the library's manual asks for on 9.0. Work on one stream at a time holds it. */
+    /* The library's manual asks for this much on compute capability 9.0. Work on one stream at a
+     * time holds it. */
     GEMM_WORKSPACE_BYTES = 32 << 20,
 };
 

@@ -17,7 +17,7 @@ enum {
     BLOCKS_SUM = 512,  /* that sum a gain's gradient, at most */
 };
 
-/* How the work is cut. */
+/* Says how the work is cut. */
 struct heads {
     int64_t items, heads, d;
     int64_t half;  /* pairs; with an odd d the last one has one number */

@@ -13,7 +13,7 @@ static inline int64_t blocks_for_samples(int64_t n, int64_t all)
     return n ? n * ((blocks_for(all) + n - 1) / n) : 0;
 }
 
-/* What a thread does: elements first, first + step, ... of a sample. */
+/* A thread does this share of a sample: elements first, first + step, ... */
 struct share { int64_t sample, first, step; };
 
 /* Returns this thread's share of n samples; the grid has a multiple of n blocks. */

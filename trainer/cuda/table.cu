@@ -22,8 +22,8 @@ void kernel_table_fwd(struct ops_cuda *o, cudaStream_t s, const struct ops_table
     LAUNCH_PACKS(o, s, packs(&a->x) && packs(&a->table), table_fwd, a->x.rows * a->x.cols, *a);
 }
 
-/* What a block knows of the THREADS rows of dx that it looks at: those that have the index it
- * sums, in their order. */
+/* A block looks at THREADS rows of dx and finds those that have the index it sums. They stand here
+ * in their order. */
 struct matches {
     int of_warp[THREADS / WARP]; /* how many each warp found */
     int row[THREADS];            /* row - first */

@@ -10,7 +10,7 @@ enum { LISTED = 60 }; /* kernels, operations or layers, those that take longest 
 
 /* ---- the longest ---- */
 
-/* What all activities of one name, or of one range, came to. */
+/* Adds up all activities of one name, or of one range. */
 struct total {
     uint32_t name;
     int64_t calls, ns;

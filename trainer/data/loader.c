@@ -28,7 +28,7 @@ struct loader {
     int64_t segment;
     float *latents, *conds, *texts; /* payloads of mbs packs, sample after sample */
     struct batch_sample *samples;
-    /* What loader_ahead has read; n 0: nothing. */
+    /* It holds what loader_ahead has read; n 0: nothing. */
     struct loader_ahead { int64_t first, n, samples; uint64_t ordinal_base; } ahead;
     int64_t bytes;
 };

@@ -45,7 +45,8 @@ struct loader_bounds loader_bounds(const struct loader *l);
 /* Returns the bytes of host memory that the loader holds, for the memory plan. */
 int64_t loader_bytes(const struct loader *l);
 
-/* What is known of a draw without reading it. elements: those of latents that count in the loss. */
+/* Holds what is known of a draw without reading it. elements: those of latents that count in the
+ * loss. */
 struct loader_draw { int64_t pack, samples, elements, tokens; };
 /* Describes a draw, given by its number within the stage. */
 struct loader_draw loader_draw(const struct loader *l, int64_t draw);

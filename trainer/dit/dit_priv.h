@@ -104,8 +104,8 @@ struct dit_staging {
     int64_t taken;            /* bytes of this micro-batch */
 };
 
-/* What a sample's sum of squares is multiplied by, for the loss and for that of clean latents, and
- * the objective's w and the sample's elements for its mean. */
+/* A sample's sum of squares is multiplied by `loss` for the loss and by `loss_x0` for that of clean
+ * latents. w is the objective's, and `elements` are the sample's, for its mean. */
 struct dit_factors { double loss, loss_x0, w, elements; };
 
 /* Holds the losses of the last chunks of some micro-batches until the host reads them. */

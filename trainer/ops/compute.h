@@ -18,7 +18,7 @@ enum compute_device { COMPUTE_CPU, COMPUTE_CUDA };
 struct compute_conf {
     enum compute_device device;
     int gpu;            /* of those that this process may use, from 0 */
-    /* Where several ranks may have one GPU, a number that those on the same one share; else 0. */
+    /* It is a number that ranks on the same GPU share, where several may have one; else 0. */
     uint64_t gpu_shared;
     bool poison;        /* dev.h */
     enum dtype dtype;   /* of activations */

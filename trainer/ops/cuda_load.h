@@ -28,7 +28,7 @@ struct cuda_gpu {
     int64_t total_bytes; /* of memory */
 };
 
-/* What a search for a product's algorithm found. */
+/* Holds the outcome of a search for a product's algorithm. */
 struct gemm_found {
     int proposals;
     double flops, first_s, best_s; /* of a call: its FLOPs, and its time by the library's first */
@@ -57,7 +57,7 @@ struct cuda_backend {
      * ERR_INPUT: it is no product, or there is no algorithm. */
     int (*gemm_search)(struct ops *o, struct dev_stream *s, const char *product, double round_s,
                        struct gemm_found *out, struct err *err);
-    /* How its devices communicate with each other. */
+    /* Its devices communicate with each other through these calls. */
     const struct coll_ops *coll;
 };
 

@@ -61,7 +61,7 @@ struct ops_gemm {
     struct tensor aux;
 };
 
-/* What the host knows of segments: the arrays of ops_attn whose names these are. */
+/* The host knows these arrays of segments; they are those of ops_attn with the same names. */
 struct ops_segments { const int32_t *q_start, *k_start, *k_len, *k_all; };
 
 /* Softmax attention over packed segments: queries q_start[i] .. q_start[i+1]-1 see keys k_start[i]
@@ -188,7 +188,7 @@ struct ops_sample {
     /* Its first latent cell: element cell · C of the latent and noise buffers, [C, t, h, w]. */
     int64_t cell;
     int32_t t, h, w; /* latent cells */
-    /* How many of these, the first ones, count in the loss; the rest is padding. */
+    /* The first valid_t, valid_h, valid_w of these count in the loss; the rest is padding. */
     int32_t valid_t, valid_h, valid_w;
     uint64_t ordinal;
     double in_data, in_noise, out_data, out_noise;
@@ -242,7 +242,8 @@ struct ops_sinusoid {
     struct tensor out;    /* [n, width] */
 };
 
-/* What changes from step to step lies in device memory, so that a captured graph stays valid. */
+/* The numbers that change from step to step lie in device memory, so that a captured graph stays
+ * valid. */
 struct ops_step {
     double lr;
     double bias1, bias2; /* 1 - beta1^t, 1 - beta2^t, t from 1 */

@@ -83,7 +83,7 @@ out:
     return rc;
 }
 
-/* What a rank wants of a GPU. */
+/* Says which GPU a rank wants, and how many bytes of it. */
 struct want { uint64_t gpu; int64_t bytes; };
 
 int gpu_wanted(struct comm *world, const struct compute_conf *conf, int64_t bytes, int64_t *all,

@@ -12,7 +12,7 @@
 #include "trainer/ops/compute.h"
 #include "trainer/ops/cuda_load.h"
 
-/* What a rank tells the others: its host by a hash, how many GPUs it sees, and which it took. */
+/* A rank tells the others this: its host by a hash, how many GPUs it sees, and which it took. */
 struct gpu_seat {
     uint64_t host;
     int64_t gpus;

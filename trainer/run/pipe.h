@@ -24,7 +24,8 @@
 #include "profiles/schedule.h"
 #include "trainer/dit/dit.h"
 
-/* When a device that queues ran a chunk, and how long the host waited for messages meanwhile. */
+/* Says when a device that queues ran a chunk, and how long the host waited for messages
+ * meanwhile. */
 struct pipe_span {
     struct dev_event *from, *to;
     double waited_s;
@@ -63,8 +64,8 @@ struct pipe_task {
 };
 struct pipe_result {
     double loss_sum, loss_x0_sum; /* as dit_result; 0 on all but the last stage */
-    /* Of this rank, without what comm_waited_s counts meanwhile: the host's time, or that of a
-     * device that queues, whose stage_s is in forward_s; behind_s is its alone. */
+    /* They are this rank's, without what comm_waited_s counts meanwhile: times of the host, or of a
+     * device that queues. Such a device has stage_s in forward_s, and it alone has behind_s. */
     struct pipe_times times;
 };
 

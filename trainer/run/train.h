@@ -105,8 +105,9 @@ struct train_report {
     /* The most syncs of a stream in a step. A device that queues idles behind each of them: without
      * messages over MPI there are two, one for losses and norm, one for the update. */
     int64_t step_syncs;
-    /* What the plan of the last leg asks for, filled in on ERR_NO and ERR_NOMEM, too; and the most
-     * that was taken at one time: on the device, and pinned on the host. */
+    /* The plan of the last leg asks for device_bytes and pinned_bytes, which are filled in on
+     * ERR_NO and ERR_NOMEM, too. The taken ones are the most that was taken at one time, on the
+     * device and pinned on the host. */
     int64_t device_bytes, pinned_bytes, taken_bytes, taken_pinned_bytes;
     int64_t peak_bytes;    /* resident; the greatest of all ranks */
     /* Part of peak_bytes: by how much MPI's shared memory grew after process_bytes was measured,

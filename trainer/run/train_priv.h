@@ -17,8 +17,8 @@
 #include "trainer/watch/meter.h"
 #include "trainer/watch/trace.h"
 
-/* What train_open makes and train_close ends: the stages that follow one another under one
- * layout. */
+/* A leg consists of the stages that follow one another under one layout. train_open makes it and
+ * train_close ends it. */
 struct leg {
     int64_t first_stage, end_stage;
     const struct plan *plan; /* of its first stage */

@@ -24,7 +24,7 @@ struct share {
     struct err err;
 };
 
-/* What is known of the global batch, from metadata and coins alone. */
+/* Holds what is known of the global batch from metadata and coins alone. */
 struct batch_facts { double norm, tokens, flops; };
 
 /* Tells whether sample i of the batch counts in what the loss is divided by. All do: ranks divide

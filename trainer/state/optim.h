@@ -59,7 +59,7 @@ struct optim_conf {
     enum buffer_sums sums;
 };
 
-/* What crosses between host and device in a step. */
+/* These cross between host and device in a step. */
 struct optim_host {
     struct ops_step step;
     struct ops_health health;
@@ -91,7 +91,8 @@ struct optim {
 
 struct optim_result {
     double grad_norm; /* of the global batch, before clipping */
-    /* Of what is trained before the update, and of its change; NaN when skipped. */
+    /* These are the norms of what is trained, before the update, and of its change; NaN when
+     * skipped. */
     double weight_norm, update_norm;
     bool skipped;   /* nothing was changed: */
     bool nonfinite; /* a gradient was not finite; else the norm was past its limit */

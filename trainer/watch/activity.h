@@ -19,9 +19,9 @@
 
 #include "profiles/timeline.h"
 
-/* What the recorder cannot know. Steps are the ranges that the program names so; `steps` is how
- * many there are where it names none. Numbers of FLOPs are those of a step on this device; 0: not
- * known. */
+/* The recorder cannot know these facts. Steps are the ranges that the program names so; `steps` is
+ * how many there are where it names none. Numbers of FLOPs are those of a step on this device; 0:
+ * not known. */
 struct activity_facts {
     int64_t rank, steps;
     double model_flops, hardware_flops, peak_flops;
