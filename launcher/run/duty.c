@@ -29,7 +29,9 @@ static struct quest quest_begin(const char *what)
     return (struct quest){.what = what, .begun_s = clock_mono_s(), .pause_s = 1};
 }
 
-/* Has its owner paused or cancelled the run? If that cannot be read, it counts as wanted. */
+/* Has its owner paused or cancelled the run? If that cannot be read, it counts as wanted. The run
+ * is read anew: another process writes the wish while we ask, and to renew the caller's fold would
+ * take back what was added to it (run_fold_suppose) in the middle of a decision. */
 static bool is_unwanted(const char *run_dir)
 {
     struct run_state now;
@@ -266,6 +268,8 @@ bool duty_cancelled(struct duty *d, const char *run_dir, struct run_state *s,
     return true;
 }
 
+/* Reads the run anew, because the wish may have been written since the caller last looked, and a
+ * guard that cannot read yet what the run is has no fold. */
 void duty_give_back(struct duty *d, struct attempt *attempt, bool term)
 {
     struct run_state state;
