@@ -174,25 +174,20 @@ int described_space(const struct described *d, const struct layout *always, size
 
 /* ---- predictions ---- */
 
-static int terms_of(struct planner *p, const struct layout *l, int64_t gbs,
-                    double terms[PRICE_TERMS], double *bytes, struct err *err)
+static int planned_of(struct planner *p, const struct layout *l, int64_t gbs, struct planned *out,
+                      struct err *err)
 {
-    struct planned planned;
     int rc;
     planner_gbs(p, gbs);
     if ((rc = planner_gpus(p, layout_world(l), err)) < 0)
         return rc;
-    if ((rc = planner_predict(p, l, &planned, err)) < 0)
-        return rc;
-    memcpy(terms, planned.step.term, sizeof planned.step.term);
-    *bytes = planned.footprint.total;
-    return 0;
+    return planner_predict(p, l, out, err);
 }
 
 int described_predict(const struct described *d, const struct layout *l, struct described_item *out,
                       struct err *err)
 {
-    struct described_item item;
+    struct planned planned;
     struct layout trial;
     int64_t gbs = described_trial(l, d->spec.gbs, d->spec.scale_down, &trial);
     int rc;
@@ -200,13 +195,14 @@ int described_predict(const struct described *d, const struct layout *l, struct 
         return err_set(err, ERR_INPUT, "--scale-down %lld does not divide the dp=%lld of a layout "
                        "and its samples: give another number",
                        (long long)d->spec.scale_down, (long long)l->dp);
-    if ((rc = terms_of(d->planner, l, d->spec.gbs, item.terms, &item.bytes, err)) < 0)
+    if ((rc = planned_of(d->planner, l, d->spec.gbs, &planned, err)) < 0)
         return rc;
-    memcpy(item.trial_terms, item.terms, sizeof item.terms);
+    memcpy(out->terms, planned.step.term, sizeof out->terms);
     if (!layout_equal(l, &trial))
-        rc = terms_of(d->planner, &trial, gbs, item.trial_terms, &item.bytes, err);
+        rc = planned_of(d->planner, &trial, gbs, &planned, err);
     planner_gbs(d->planner, d->spec.gbs);
-    if (rc == 0)
-        *out = item;
+    memcpy(out->trial_terms, planned.step.term, sizeof out->trial_terms);
+    price_classes(&planned.step, out->class_s);
+    out->bytes = planned.footprint.total;
     return rc;
 }

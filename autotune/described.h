@@ -35,6 +35,7 @@ struct described;
 struct described_item {
     double terms[PRICE_TERMS];
     double trial_terms[PRICE_TERMS]; /* of what a trial runs: the same without scale_down */
+    double class_s[PRICE_TERMS];     /* price_classes() of what a trial runs */
     double bytes;                   /* of a rank of the trial, the fullest one */
 };
 /* Returns a new one, or NULL: checks the cluster, the stack and that nodes divide the ranks. */

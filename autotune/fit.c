@@ -1,7 +1,9 @@
 /* The fit takes y_i = ln measured_i and f_i(theta) = ln(e^theta_all sum_t e^theta_t term_it). It is
  * a ridge regression with theta_k ~ N(0, sd_k): eight Gauss-Newton steps of (J' W J / noise^2 +
  * diag(1/sd^2)) delta = J' W r / noise^2 - theta / sd^2, where W are Huber weights at two sd of
- * noise. The inverse of the matrix is the covariance from which prediction intervals come.
+ * noise. What a class took is a measurement of its theta alone: r_t = ln(measured / priced) with
+ * CLASS_SD, in which the account of a layout may be off. The inverse of the matrix is the
+ * covariance from which prediction intervals come.
  */
 #include "autotune/fit.h"
 
@@ -56,12 +58,28 @@ static void invert(double a[FIT_SCALES][FIT_SCALES], double out[FIT_SCALES][FIT_
     }
 }
 
+#define CLASS_SD 0.1
+
+void fit_classes(struct fit *f, const double priced_s[PRICE_TERMS],
+                 const double measured_s[PRICE_TERMS])
+{
+    for (int t = 0; t < PRICE_TERMS; t++)
+        if (priced_s[t] > 0 && measured_s[t] > 0 && isfinite(measured_s[t])) {
+            f->class_log[t] += log(measured_s[t] / priced_s[t]);
+            f->class_n[t]++;
+        }
+}
+
 static void gauss_newton(struct fit *f)
 {
     double A[FIT_SCALES][FIT_SCALES] = {{0}}, g[FIT_SCALES], J[FIT_SCALES];
     for (int k = 0; k < FIT_SCALES; k++) {
         A[k][k] = 1 / (prior_sd[k] * prior_sd[k]);
         g[k] = -f->log_scale[k] * A[k][k];
+    }
+    for (int t = 0; t < PRICE_TERMS; t++) {
+        A[t][t] += f->class_n[t] / (CLASS_SD * CLASS_SD);
+        g[t] += (f->class_log[t] - f->class_n[t] * f->log_scale[t]) / (CLASS_SD * CLASS_SD);
     }
     for (int64_t i = 0; i < f->n; i++) {
         double residual =

@@ -2,7 +2,8 @@
  *
  * *Scales* multiply the terms of price.h (prior 1); the last one, "all", multiplies their sum. A
  * step takes all · sum over terms of scale[t] · term[t]. Scales are learnt by Gauss-Newton on
- * ln(step), with the priors as ridge and Huber weights.
+ * ln(step), with the priors as ridge and Huber weights, and class by class where a trial measured
+ * what its steps are made of.
  *
  *     struct fit fit;
  *     fit_init(&fit);
@@ -20,12 +21,17 @@ struct fit {
     double cov[FIT_SCALES][FIT_SCALES];      /* covariance of log_scale */
     int64_t n;
     double terms[FIT_MAX][PRICE_TERMS], log_measured[FIT_MAX];
+    /* of each class: sums of ln(measured / priced), and how many */
+    double class_log[PRICE_TERMS], class_n[PRICE_TERMS];
     double noise;                            /* sd of ln(measured) around the truth */
 };
 void fit_init(struct fit *f);
 /* Learns from a measurement. It never forgets one. It ignores what is not positive and finite, and
  * whatever comes after FIT_MAX measurements. */
 void fit_add(struct fit *f, const double terms[PRICE_TERMS], double measured_s);
+/* Learns what classes took, each of its own: 0 is not known. fit_add comes next, and solves. */
+void fit_classes(struct fit *f, const double priced_s[PRICE_TERMS],
+                 const double measured_s[PRICE_TERMS]);
 /* Returns the predicted seconds; *log_sd (may be NULL) is the sd of their logarithm. scaled (may be
  * NULL) takes the terms as they add up. */
 double fit_step(const struct fit *f, const double terms[PRICE_TERMS], double scaled[PRICE_TERMS],

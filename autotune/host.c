@@ -1,5 +1,6 @@
 #include "autotune/host.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/num.h"
@@ -54,4 +55,13 @@ int host_price(struct host *h, const struct layout *l, struct price_step *out, s
     work_build(&h->spec, l, &h->work);
     price_parts(&h->machine[shared], &h->work, &h->price);
     return price_replay(&h->price, l, out, err);
+}
+
+void host_classes(const struct host *h, const struct layout *l, const struct price_step *step,
+                  double class_s[PRICE_TERMS])
+{
+    double loss = 1 + h->speed.rank_loss * (fmin((double)layout_world(l), h->cores) - 1);
+    price_classes(step, class_s);
+    for (int t = 0; t < PRICE_TERMS; t++)
+        class_s[t] *= loss;
 }

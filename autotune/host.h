@@ -33,5 +33,10 @@ int host_open(struct host *h, const struct work_spec *spec, struct err *err);
 int host_set(struct host *h, const struct speed *speed, int64_t cores, struct err *err);
 /* Prices a layout by its schedule's replay. ERR_NOMEM. */
 int host_price(struct host *h, const struct layout *l, struct price_step *out, struct err *err);
+/* Writes the CPU time of each class that a trial measures, of the busiest rank of a step that was
+ * priced; 0: none. It has what is recomputed, and what ranks with a core each lose to one another.
+ */
+void host_classes(const struct host *h, const struct layout *l, const struct price_step *step,
+                  double class_s[PRICE_TERMS]);
 
 #endif

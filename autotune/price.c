@@ -227,6 +227,22 @@ static void part_terms(const struct price_part *p, double count, struct price_st
     out->hidden[PRICE_CP] += count * p->cp_hidden;
 }
 
+static void again_terms(const struct price_part *p, double count, struct price_step *out)
+{
+    out->again[PRICE_GEMM] += count * p->gemm;
+    out->again[PRICE_ATTENTION] += count * p->attention;
+    out->again[PRICE_ELEMENTWISE] += count * p->elementwise;
+}
+
+void price_classes(const struct price_step *step, double class_s[PRICE_TERMS])
+{
+    static const enum price_term classes[] = {PRICE_GEMM, PRICE_ATTENTION, PRICE_ELEMENTWISE,
+                                              PRICE_INPUTS, PRICE_OPTIMIZER};
+    memset(class_s, 0, PRICE_TERMS * sizeof *class_s);
+    for (size_t i = 0; i < ARRAY_LEN(classes); i++)
+        class_s[classes[i]] = step->term[classes[i]] + step->again[classes[i]];
+}
+
 /* Splits the busiest stage's micro-batches into terms. */
 static void busiest_terms(const struct price *p, const struct layout *l,
                           const struct stage_price *s, struct price_step *out)
@@ -244,6 +260,9 @@ static void busiest_terms(const struct price *p, const struct layout *l,
     out->hidden[PRICE_PP] = m * sends * q[WORK_SEND].pp_hidden;
     out->term[PRICE_ELEMENTWISE] += m * s->pieces;
     out->term[PRICE_RECOMPUTE] = m * s->again;
+    double again = m * p->machine->v[CONSTANT_AGAIN];
+    again_terms(&q[WORK_LAYER_FULL], again * fmax(0, s->s.full - s->s.there), out);
+    again_terms(&q[WORK_LAYER_SELECTIVE], again * fmax(0, s->s.selective - s->s.there), out);
     out->term[PRICE_GATHER] = m * s->units.gather;
     out->hidden[PRICE_GATHER] = m * s->units.gather_hidden;
     out->term[PRICE_REDUCE] = m * s->units.reduce;

@@ -109,7 +109,11 @@ struct price_step {
     int64_t stage;               /* the busiest one, whose terms these are */
     double term[PRICE_TERMS];
     double hidden[PRICE_TERMS];  /* seconds of each that other work hides */
+    double again[PRICE_TERMS];   /* of `recompute`, what each class computes */
 };
+/* Writes what each class computes in a step that was priced, recomputed or not; 0: none. These are
+ * the classes that a trial on CPUs measures. */
+void price_classes(const struct price_step *step, double class_s[PRICE_TERMS]);
 /* Prices a layout of the grid in closed form. The result never exceeds the replay's. */
 void price_step(const struct price *p, const struct layout *l, struct price_step *out);
 /* Prices it by replaying the schedule stage by stage. ERR_NOMEM. */

@@ -354,6 +354,8 @@ static void measure_take(struct search *s, int64_t i, const struct search_outcom
         measure_learn(s, item, o);
     item->measured_s =
         item->measures > 1 ? fmin(item->measured_s, o->measured_s) : o->measured_s;
+    if (!disturbed && o->class_s)
+        fit_classes(&s->fit, item->class_s, o->class_s);
     if (!disturbed)
         fit_add(&s->fit, item->trial_terms ? item->trial_terms : item->terms,
                      item->measured_s);

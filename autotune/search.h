@@ -63,6 +63,7 @@ struct search_item {
     double terms[PRICE_TERMS];    /* before scales, seconds */
     /* Those of what a trial of it runs, where that is smaller; NULL: the same. Borrowed. */
     const double *trial_terms;
+    double class_s[PRICE_TERMS];  /* CPU time of what a trial measures by class; 0: none */
     double planned_bytes;         /* bytes that the memory plan of a rank has, in a trial */
     enum trial_state state;
     double measured_s;            /* TRIAL_OK: the least of its measurements */
@@ -75,6 +76,7 @@ struct search_outcome {
     double measured_s;     /* TRIAL_OK: the median step */
     double fastest_s;      /* and the fastest one; 0: not known */
     double peak_bytes;     /* 0: not known */
+    const double *class_s; /* CPU time of each class, by price's terms; borrowed, NULL: not known */
     bool reused;           /* it is of an earlier search, and does not count as a trial */
 };
 struct search_conf {

@@ -336,6 +336,9 @@ static void report_read(const struct trial_conf *c, struct trial_result *r)
         r->planned_bytes = json_int(doc.root, "planned_bytes", 0);
         r->steps = json_int(doc.root, "steps", 0);
         activity_read(json_member(doc.root, "activity"), r);
+        for (int t = 0; t < PRICE_TERMS; t++)
+            r->class_cpu_s[t] =
+                json_num(json_member(doc.root, "class_cpu_s"), price_term_names[t], 0);
         if (cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(doc.root, "loss"))) {
             r->state = TRIAL_NONFINITE;
             snprintf(r->cause, sizeof r->cause, "its loss was not finite");

@@ -51,6 +51,8 @@ struct trial_result {
      * was. */
     double recorded_step_s, class_s[KERNEL_CLASSES], idle_s, exposed_s, hidden_s, hfu;
     int64_t dropped;
+    /* CPU time of each class in a step, by price's terms; 0: not measured */
+    double class_cpu_s[PRICE_TERMS];
 };
 int trial_run(const struct trial_conf *conf, const struct run *run, const struct plan *plan,
               struct trial_result *out, struct err *err);

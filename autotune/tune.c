@@ -237,6 +237,7 @@ static int items_predict(struct tune *t, struct err *err)
         if (rc < 0)
             return rc;
         memcpy(t->items[i].terms, step.term, sizeof step.term);
+        host_classes(t->host, &t->items[i].layout, &step, t->items[i].class_s);
     }
     return 0;
 }
@@ -290,6 +291,7 @@ static int described_items(struct tune *t, struct err *err)
         if ((rc = described_predict(t->described, &item->layout, &d, err)) < 0)
             break;
         memcpy(item->terms, d.terms, sizeof d.terms);
+        memcpy(item->class_s, d.class_s, sizeof d.class_s);
         item->planned_bytes = d.bytes;
         if (t->trial_terms) {
             memcpy(t->trial_terms[i], d.trial_terms, sizeof d.trial_terms);
@@ -503,8 +505,11 @@ static void event_reuse(struct tune *t, const cJSON *event, int64_t *i)
         strcmp(t->trial, json_text(event, "trial", "")) != 0 || state == TRIAL_UNTRIED ||
         (state == TRIAL_OK && !(measured_s > 0)))
         return;
+    double class_s[PRICE_TERMS];
+    tune_event_classes_read(event, class_s);
     const struct search_outcome outcome = {.state = state, .measured_s = measured_s,
                                            .peak_bytes = json_num(event, "peak_bytes", 0),
+                                           .class_s = class_s,
                                            .reused = true};
     search_tell(&t->search, *i, &outcome);
     trial_named(t, *i, measured_s);
@@ -588,7 +593,8 @@ static int result_take(struct tune *t, int64_t i, const struct plan *plan,
 {
     const struct search_outcome outcome = {.state = r->state, .measured_s = r->step_s,
                                            .fastest_s = r->min_step_s,
-                                           .peak_bytes = (double)r->peak_bytes};
+                                           .peak_bytes = (double)r->peak_bytes,
+                                           .class_s = r->class_cpu_s};
     int rc;
     bool disturbed = search_is_disturbed(&t->search, i, &outcome);
     if ((rc = tune_event_trial_ended(t, plan, r, disturbed, err)) < 0)

@@ -80,8 +80,27 @@ static void event_activity(struct evlog_event *e, const struct trial_result *r)
     event_int(e, trial_ended, dropped, r->dropped);
 }
 
+/* Adds what a step was made of on CPUs. */
+static void event_classes(struct evlog_event *e, const struct trial_result *r)
+{
+    if (!(r->class_cpu_s[PRICE_GEMM] > 0))
+        return;
+    json_obj_begin(&e->out, EVENT_FIELD(trial_ended, class_s, TREE));
+    for (int t = 0; t < PRICE_TERMS; t++)
+        if (r->class_cpu_s[t] > 0)
+            json_put_num(&e->out, price_term_names[t], r->class_cpu_s[t]);
+    json_obj_end(&e->out);
+}
+
+void tune_event_classes_read(const cJSON *event, double class_s[PRICE_TERMS])
+{
+    bool cpu = !json_member(event, "recorded_step_s");
+    for (int t = 0; t < PRICE_TERMS; t++)
+        class_s[t] = cpu ? json_num(json_member(event, "class_s"), price_term_names[t], 0) : 0;
+}
+
 int tune_event_trial_ended(struct tune *t, const struct plan *p, const struct trial_result *r,
-                             bool disturbed, struct err *err)
+                           bool disturbed, struct err *err)
 {
     struct evlog_event e;
     int64_t world = layout_world(&p->layout);
@@ -101,6 +120,7 @@ int tune_event_trial_ended(struct tune *t, const struct plan *p, const struct tr
     event_bool(&e, trial_ended, disturbed, disturbed);
     event_int(&e, trial_ended, gpus, world);
     event_activity(&e, r);
+    event_classes(&e, r);
     return evlog_commit(t->log, &e, true, err);
 }
 

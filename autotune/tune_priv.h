@@ -9,6 +9,8 @@ int tune_event_started(struct tune *t, struct err *err);
 int tune_event_predicted(struct tune *t, int64_t i, const struct plan *p, struct err *err);
 int tune_event_trial_ended(struct tune *t, const struct plan *p, const struct trial_result *r,
                            bool disturbed, struct err *err);
+/* Reads from the end of a trial what its classes took on CPUs, by price's terms; 0: not known. */
+void tune_event_classes_read(const cJSON *event, double class_s[PRICE_TERMS]);
 /* Records of the trial that started last that the tuning ended before it: it says nothing about its
  * layout. A tuning that was killed could not; the next one of the same question does. */
 int tune_event_trial_left(struct tune *t, struct err *err);

@@ -301,12 +301,12 @@ LEFT JOIN layout k ON k.text = l.layout;
 
 DROP VIEW IF EXISTS v_trial_class;
 CREATE VIEW v_trial_class AS
--- Where the time of a trial's step went on its GPUs, one row a class; they add up to the step.
+-- Where the time of a trial's step went, one row a class; on GPUs they add up to the step.
 SELECT
   e.run AS tune, -- id of the tuning
   json_extract(e.json, '$.trial') AS trial, -- trial id
   c.key AS class, -- gemm, attention, norm, elementwise, optimizer, other, communication, copy, idle
-  c.value AS seconds -- s of a recorded step, mean over ranks
+  c.value AS seconds -- s of a recorded step, mean over ranks; on CPUs the busiest rank's CPU time
 FROM event e, json_each(e.json, '$.class_s') c
 WHERE e.kind = 'trial_ended'
   AND e.seq = (SELECT max(x.seq) FROM trial_event x
@@ -324,7 +324,7 @@ SELECT
   c.value AS predicted_s, -- s of a step
   (SELECT m.seconds FROM v_trial_class m
    WHERE m.tune = e.run AND m.trial = json_extract(e.json, '$.trial') AND m.class = c.key)
-    AS measured_s -- s of a step; NULL where this class was not recorded
+    AS measured_s -- s of a step, as v_trial_class has it, recomputed or not; NULL: not recorded
 FROM event e, json_each(e.json, '$.terms') c
 WHERE e.kind = 'trial_predicted'
   AND e.seq = (SELECT max(x.seq) FROM trial_event x

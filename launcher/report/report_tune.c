@@ -162,7 +162,8 @@ static void table_row(struct store_query *q, void *ctx)
     "SELECT t.k, t.recorded_step_s, t.hfu, t.hidden_comm_s, t.dropped, c.class, c.seconds"         \
     " FROM (SELECT *, row_number() OVER (ORDER BY measured_step_s IS NULL, measured_step_s,"       \
     " predicted_step_s, trial) AS k FROM v_trial WHERE tune = ?1) t"                               \
-    " JOIN v_trial_class c ON c.tune = t.tune AND c.trial = t.trial ORDER BY t.k, c.seconds DESC"
+    " JOIN v_trial_class c ON c.tune = t.tune AND c.trial = t.trial"                               \
+    " WHERE t.recorded_step_s > 0 ORDER BY t.k, c.seconds DESC"
 enum { R_K, R_STEP, R_HFU, R_HIDDEN, R_DROPPED, R_CLASS, R_SECONDS };
 struct recorded { struct str *out; int64_t k, dropped; };
 

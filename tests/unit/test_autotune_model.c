@@ -381,6 +381,28 @@ static void fit_learns(void **state)
     assert_int_equal(fit.n, 1);
 }
 
+/* What a class took teaches its own term: the others stay where they were, and its interval is
+ * narrower than a step alone makes it. */
+static void classes_teach_their_terms(void **state)
+{
+    static const double terms[PRICE_TERMS] = {[PRICE_GEMM] = 1, [PRICE_ATTENTION] = 1};
+    static const double priced[PRICE_TERMS] = {[PRICE_GEMM] = 1, [PRICE_ATTENTION] = 1},
+                        measured[PRICE_TERMS] = {[PRICE_GEMM] = 1, [PRICE_ATTENTION] = 2};
+    struct fit step, both;
+    double by_step[PRICE_TERMS], by_both[PRICE_TERMS];
+    (void)state;
+    fit_init(&step), fit_init(&both);
+    fit_add(&step, terms, 3);
+    fit_classes(&both, priced, measured);
+    fit_add(&both, terms, 3);
+    fit_step(&step, terms, by_step, NULL);
+    fit_step(&both, terms, by_both, NULL);
+    assert_true(by_step[PRICE_ATTENTION] < 1.3 * by_step[PRICE_GEMM]);
+    assert_true(by_both[PRICE_ATTENTION] > 1.6 * by_both[PRICE_GEMM]);
+    assert_true(both.cov[PRICE_ATTENTION][PRICE_ATTENTION] <
+                step.cov[PRICE_ATTENTION][PRICE_ATTENTION]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -389,6 +411,7 @@ int main(void)
         cmocka_unit_test(state_by_hand), cmocka_unit_test(cores_are_shared),
         cmocka_unit_test(recomputed_by_hand), cmocka_unit_test(partial_sums_by_hand),
         cmocka_unit_test(links_move_their_terms), cmocka_unit_test(bubble_by_hand),
+        cmocka_unit_test(classes_teach_their_terms),
         cmocka_unit_test(probe_is_fitted), cmocka_unit_test(fit_learns)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -395,6 +395,23 @@ static void activity_json(const struct train_report *r, struct json_out *o)
     json_obj_end(o);
 }
 
+/* Writes the CPU time of a step by the terms of a price; null where it was not measured. */
+static void classes_json(const struct train_report *r, struct json_out *o)
+{
+    const double *s = r->class_cpu_s;
+    if (!(s[METER_CLASS_GEMM] > 0)) {
+        json_put_null(o, "class_cpu_s");
+        return;
+    }
+    json_obj_begin(o, "class_cpu_s");
+    json_put_num(o, "gemm", s[METER_CLASS_GEMM]);
+    json_put_num(o, "attention", s[METER_CLASS_ATTN_FWD] + s[METER_CLASS_ATTN_BWD]);
+    json_put_num(o, "elementwise", s[METER_CLASS_ELEMENTWISE]);
+    json_put_num(o, "inputs", s[METER_CLASS_INPUTS]);
+    json_put_num(o, "optimizer", s[METER_CLASS_UPDATE]);
+    json_obj_end(o);
+}
+
 static void trial_json(const struct train_report *r, const char *state, struct str *text)
 {
     struct json_out o;
@@ -408,6 +425,7 @@ static void trial_json(const struct train_report *r, const char *state, struct s
     json_put_num(&o, "min_step_s", r->min_step_s);
     json_put_num(&o, "max_step_s", r->max_step_s);
     times_json(r, &o);
+    classes_json(r, &o);
     json_put_num(&o, "data_s", r->phases.data_s);
     json_put_num(&o, "forward_s", r->phases.forward_s);
     json_put_num(&o, "backward_s", r->phases.backward_s);

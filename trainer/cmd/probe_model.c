@@ -9,6 +9,7 @@
 #include "trainer/dit/dit.h"
 #include "trainer/state/units.h"
 #include "trainer/watch/meter.h"
+#include "trainer/watch/meter_class.h"
 
 const char *const probe_class_names[] = {
     "gemm_s", "attn_fwd_s", "attn_bwd_s", "elementwise_s", "inputs_s", NULL};
@@ -37,21 +38,6 @@ struct small {
     struct dit *dit;
     struct meter meter;
 };
-
-/* Returns what a kind of operation counts as; PROBE_CLASSES: nothing. */
-static enum probe_class class_of(int kind)
-{
-    switch (kind) {
-    case METER_OP_gemm: return PROBE_GEMM;
-    case METER_OP_attn_fwd: return PROBE_ATTN_FWD;
-    case METER_OP_attn_bwd: return PROBE_ATTN_BWD;
-    case METER_OP_rope: case METER_OP_patchify: case METER_OP_unpatchify: case METER_OP_loss:
-    case METER_OP_normal: case METER_OP_draw: case METER_OP_sinusoid: case METER_DATA:
-    case METER_STAGE: return PROBE_INPUTS;
-    case METER_OP_sumsq: return PROBE_CLASSES; /* of gradients: it belongs to the update */
-    default: return PROBE_ELEMENTWISE;
-    }
-}
 
 /* ---- opening ---- */
 
@@ -175,13 +161,13 @@ static int view_repeat(struct small *s, struct probe_view *view, struct err *err
 {
     double started_s = clock_mono_s();
     for (int i = 0; i < REPEATS && (i < 2 || clock_mono_s() - started_s < ENOUGH_S); i++) {
-        double seconds[PROBE_CLASSES + 1] = {0}, cpu_s[METER_KINDS];
+        double seconds[METER_CLASSES + 1] = {0}, cpu_s[METER_KINDS];
         int rc = micro_batch(s, view->samples, err);
         if (rc < 0)
             return rc;
         meter_cpu_step(&s->meter, cpu_s);
-        for (int k = 0; k < METER_COMM; k++)
-            seconds[class_of(k)] += cpu_s[k];
+        for (int k = 0; k < METER_KINDS; k++)
+            seconds[meter_class_of(k)] += cpu_s[k];
         for (int c = 0; c < PROBE_CLASSES; c++)
             view->seconds[c] = i <= 1 ? seconds[c] : fmin(view->seconds[c], seconds[c]);
     }

@@ -259,7 +259,11 @@ static int steps_run(struct train *t, struct train_report *out, bool *stop, stru
         return rc;
     if ((rc = train_report_make(t, s, out, err)) < 0)
         return rc;
-    return t->conf->trial && !*stop ? train_activity_run(t, out, err) : 0; /* takes memory */
+    if (!t->conf->trial || *stop)
+        return 0;
+    if ((rc = train_classes_run(t, out, err)) < 0)
+        return rc;
+    return train_activity_run(t, out, err); /* takes memory */
 }
 
 static bool in_leg(const struct train *t, int64_t step)

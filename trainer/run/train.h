@@ -24,6 +24,7 @@
 
 #include "profiles/plan.h"
 #include "profiles/run.h"
+#include "trainer/watch/meter_class.h"
 #include "trainer/comm/comm.h"
 #include "trainer/ops/compute.h"
 #include "trainer/watch/activity.h"
@@ -119,6 +120,9 @@ struct train_report {
      * tried. */
     struct activity_result activity;
     double activity_step_s;
+    /* Of a trial on CPUs: CPU time of each class in a step behind the timed ones, of the rank that
+     * computes most; 0: not measured. */
+    double class_cpu_s[METER_CLASSES];
     char activity_refused[256];
     int64_t graphs, graph_launches; /* of the last leg: made, and launched */
 };

@@ -182,4 +182,9 @@ int train_profile_end(struct train *t, const struct train_report *r, struct err 
  * they cannot be recorded, out->activity_refused says why. */
 int train_activity_run(struct train *t, struct train_report *out, struct err *err);
 
+/* ---- train_classes.c ---- */
+/* Measures one more step of a trial, behind the others, where CPUs compute; collective. Does
+ * nothing where steps are measured anyway (--profile). */
+int train_classes_run(struct train *t, struct train_report *out, struct err *err);
+
 #endif

@@ -1,0 +1,71 @@
+/* train_classes: what a trial's step is made of on CPUs. Behind the timed steps one more is run
+ * with a meter, so that what is timed is not disturbed: the CPU time of each class, of the rank
+ * that computes most. The prices of `reel tune` learn from it class by class. */
+#include <string.h>
+
+#include "base/num.h"
+#include "trainer/run/train_priv.h"
+#include "trainer/watch/meter_class.h"
+
+/* Has a step measured that no other time is taken from, on the data of the next one, or of the last
+ * one where there is none. */
+static int step_measure(struct train *t, double class_s[METER_CLASSES + 1], struct err *err)
+{
+    int64_t last = run_stage_first(t->run, t->leg.end_stage) - 1;
+    double cpu_s[METER_KINDS];
+    struct record_step s;
+    bool stop;
+    meter_cpu_step(&t->meter, cpu_s);
+    int rc = train_step_run(t, num_min_i64(t->next_step, last), &stop, &s, err);
+    if (rc < 0)
+        return rc;
+    meter_cpu_step(&t->meter, cpu_s);
+    for (int k = 0; k < METER_KINDS; k++)
+        class_s[meter_class_of(k)] += cpu_s[k];
+    return 0;
+}
+
+/* Keeps those of the rank whose sum is the most; of several such ranks the mean. */
+static int busiest_keep(struct comm *world, double class_s[METER_CLASSES + 1], struct err *err)
+{
+    double sum = 0, most;
+    int rc;
+    for (int c = 0; c < METER_CLASSES; c++)
+        sum += class_s[c];
+    most = sum;
+    if ((rc = comm_max(world, &most, 1, err)) < 0)
+        return rc;
+    class_s[METER_CLASSES] = 1;
+    if (sum < most)
+        memset(class_s, 0, (METER_CLASSES + 1) * sizeof *class_s);
+    if ((rc = comm_sum(world, class_s, METER_CLASSES + 1, err)) < 0)
+        return rc;
+    for (int c = 0; c < METER_CLASSES; c++)
+        class_s[c] /= class_s[METER_CLASSES];
+    return 0;
+}
+
+static int meter_take(struct train *t, struct err *err)
+{
+    int rc = meter_open(&t->meter, 0, err);
+    if (rc < 0)
+        return rc;
+    return meter_attach(&t->meter, t->leg.compute.ops, t->leg.compute.stream, t->conf->world, err);
+}
+
+int train_classes_run(struct train *t, struct train_report *out, struct err *err)
+{
+    double class_s[METER_CLASSES + 1] = {0};
+    int rc;
+    if (!t->leg.compute.dev->host_memory || t->n_times == 0 || t->conf->profile || t->conf->trace)
+        return 0;
+    if ((rc = comm_agree(t->conf->world, meter_take(t, err), err)) < 0)
+        return rc;
+    if ((rc = step_measure(t, class_s, err)) < 0)
+        return rc;
+    meter_detach(&t->meter);
+    if ((rc = busiest_keep(t->conf->world, class_s, err)) < 0)
+        return rc;
+    memcpy(out->class_cpu_s, class_s, sizeof out->class_cpu_s);
+    return 0;
+}
