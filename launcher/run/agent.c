@@ -280,7 +280,7 @@ static int trainer_watch(struct agent *a, struct sched_step_status *end, struct 
     for (;;) {
         int rc = trainer_look(a, end, err);
         suspension_look(a);
-        bool followed = !a->trainer.kind->ours && attempt_is_followed(&a->attempt);
+        bool followed = !a->trainer.kind->yields && attempt_is_followed(&a->attempt);
         if (followed)
             return 0;
         a->trainer.kind->follow(&a->trainer, end->ended);
@@ -333,7 +333,7 @@ static int space_wait(struct agent *a, struct err *err)
     int64_t needed = space_needed(a->state), room = space_left(a->conf->run_dir, saves);
     bool low = room < needed;
     int rc;
-    if (left_s <= 0 || (!a->trainer.kind->ours && !a->duty.sched))
+    if (left_s <= 0 || (!a->trainer.kind->waits_by_hand && !a->duty.sched))
         return 0;
     log_msg(LOG_WARN, "the disk was full: the attempt starts in %.0f s%s", left_s,
             low ? ", or when there is room for a checkpoint" : "");
@@ -395,7 +395,7 @@ static int evicted_wait(struct agent *a, struct err *err)
 {
     double until_s = a->attempt.evicted_mono + LEASE_BEAT_S + EVICTED_KILL_S;
     int rc;
-    if (a->attempt.evicted_mono <= 0 || a->trainer.kind->ours)
+    if (a->attempt.evicted_mono <= 0 || a->trainer.kind->yields)
         return 0;
     log_msg(LOG_INFO,
             "the attempt before was lost and may still run: the trainer starts in %.0f s, "
@@ -425,7 +425,7 @@ static int trainer_live(struct agent *a, struct sched_step_status *end, struct e
 static int askers_open(struct agent *a, struct err *err)
 {
     const char *kind = a->duty.sched->ops->kind, *job = a->duty.self.id;
-    if (!a->trainer.kind->ours)
+    if (a->trainer.kind->needs_note)
         job_note_leave(kind, a->conf->home, job, a->state->run);
     int rc = asker_new(kind, a->conf->home, job, &a->limit_asker, err);
     return rc < 0 ? rc : asker_new(kind, a->conf->home, job, &a->kill_asker, err);
@@ -483,7 +483,7 @@ static int budget_look(struct agent *a, bool *spent, struct err *err)
     enum run_next next = run_state_next(a->state, &a->duty.budget, why);
     *spent = next == RUN_NEXT_FAILED;
     /* A user who submits a script again means the run to go on. */
-    if (next == RUN_NEXT_CANCELLED && (a->trainer.kind->ours || is_same_job(a)))
+    if (next == RUN_NEXT_CANCELLED && (a->trainer.kind->stays_cancelled || is_same_job(a)))
         *spent = true;
     if (*spent) {
         log_msg(LOG_WARN, "run %s is over: %s; 'reel retry %s' lets it go on", a->state->run, why,

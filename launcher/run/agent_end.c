@@ -228,8 +228,8 @@ static void ending_ask(struct agent *a)
 /* Did a wrapped trainer exit with 0, unasked, without the file that says it is done? */
 static bool is_unfinished(const struct agent *a, const struct sched_step_status *exit)
 {
-    return !a->trainer.kind->ours && a->duty.wrap.done_file && !a->stop_requested &&
-           exit->exit_code == 0 && exit->exit_signal == 0;
+    return a->duty.wrap.done_file && !a->stop_requested && exit->exit_code == 0 &&
+           exit->exit_signal == 0;
 }
 
 /* Tells for people why the attempt ended. */
@@ -296,7 +296,7 @@ int agent_finish(struct agent *a, const struct sched_step_status *exit, int *exi
         .time_limit_near = a->stop_requested && near_time_limit(a),
         .hung = a->hung,
         .node_lost = a->node_lost[0] != 0,
-        .ours = kind->ours,
+        .ours = kind->tells_divergence,
         .disk_full = end.disk_full,
         .is_short = end.is_short,
         .exit_code = exit->exit_code,

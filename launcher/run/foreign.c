@@ -254,7 +254,8 @@ static void ended(struct trainer *t, const struct sched_step_status *exit, bool 
 }
 
 const struct trainer_kind trainer_foreign = {
-    .ours = false,
+    .foreign = true,
+    .needs_note = true,
     .load = load,
     .job = job,
     .command = command,

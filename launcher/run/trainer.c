@@ -53,7 +53,7 @@ static void event_started(struct trainer *t, int ranks)
     struct evlog_event e;
     event_begin(t->attempt->log, &e, trainer_started);
     event_int(&e, trainer_started, ranks, ranks);
-    event_bool(&e, trainer_started, foreign, !t->kind->ours);
+    event_bool(&e, trainer_started, foreign, t->kind->foreign);
     event_bool(&e, trainer_started, prints_steps, t->foreign.steps.reader != NULL);
     attempt_event(t->attempt, &e);
 }
@@ -216,8 +216,11 @@ static void ours_ended(struct trainer *t, const struct sched_step_status *exit, 
 }
 
 const struct trainer_kind trainer_ours = {
-    .ours = true,
     .changes = true,
+    .yields = true,
+    .waits_by_hand = true,
+    .stays_cancelled = true,
+    .tells_divergence = true,
     .load = ours_load,
     .job = ours_job,
     .command = ours_command,

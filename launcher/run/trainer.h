@@ -46,8 +46,13 @@ struct trainer_end {
 };
 
 struct trainer_kind {
-    bool ours;
+    bool foreign; /* the record calls it so */
     bool changes; /* its run may be changed after it was made (launcher/state/next.h) */
+    bool yields;  /* it sees by itself that a newer attempt has begun, and saves nothing then */
+    bool waits_by_hand;    /* started by hand, it waits for room on a disk that was full */
+    bool needs_note;       /* its job is somebody's script, and a note says which run that has */
+    bool stays_cancelled;  /* a cancelled run of it is over for every job, not for its own alone */
+    bool tells_divergence; /* its exit status 6 says that training diverged */
     /* Reads the settings from the run's folder. */
     int (*load)(struct duty *d, const char *run_dir, struct err *err);
     /* Finds the schedulers, and the job that this process is. */
