@@ -10,8 +10,8 @@
  * Gauss-Newton: (J' W J + diag(1/sd^2)) delta = J' W r - (theta - prior)/sd^2, with derivatives by
  * differences, and steps no longer than MOST_STEP of a constant. Values stay within a constant's
  * bounds. The inverse of the matrix gives the interval of nine of ten. time_sd of a stack is the
- * spread of what is left, with its prior worth SPREAD_ROWS rows. Where a
- * row does not say its micro-batch or recomputation, each round predicts it anew.
+ * spread of what is left, with its prior worth SPREAD_ROWS rows. Where a row does not say its
+ * micro-batch or recomputation, each round predicts it anew.
  */
 #include "autotune/calibrate.h"
 

@@ -87,8 +87,7 @@ static bool can_be_tried(const struct described *d, const struct layout *l)
     if (gbs > 0 && d->spec.adapter && adapter_broken_rule(d->spec.adapter, &facts) >= 0)
         return false;
     return gbs > 0 && planner_gpus(d->planner, layout_world(&trial), &ignored) == 0 &&
-           layout_broken_rule(&trial, d->spec.model, d->spec.seq, gbs,
-                                         layout_world(&trial)) < 0;
+           layout_broken_rule(&trial, d->spec.model, d->spec.seq, gbs, layout_world(&trial)) < 0;
 }
 
 static void space_add(struct space *s, const struct layout *l)

@@ -61,7 +61,7 @@ static inline bool trial_is_oom(enum trial_state s)
 struct search_item {
     struct layout layout;
     double terms[PRICE_TERMS];    /* before scales, seconds */
-    /* Those of what a trial of it runs, where that is smaller; NULL: the same. Borrowed. */
+    /* They are the terms of what a trial runs, where that is smaller; NULL: the same. Borrowed. */
     const double *trial_terms;
     double class_s[PRICE_TERMS];  /* CPU time of what a trial measures by class; 0: none */
     double planned_bytes;         /* bytes that the memory plan of a rank has, in a trial */

@@ -222,8 +222,8 @@ static void state_by_hand(void **state)
     params_release(&params);
 }
 
-/* Of the layers that are recomputed, one is still there when its backward begins; a stage that is
- * not the last repeats it. */
+/* One of the recomputed layers is still there when its backward begins; a stage that is not the
+ * last repeats it. */
 static void recomputed_by_hand(void **state)
 {
     struct model m = tiny();
@@ -381,7 +381,7 @@ static void fit_learns(void **state)
     assert_int_equal(fit.n, 1);
 }
 
-/* What a class took teaches its own term: the others stay where they were, and its interval is
+/* The time of a class teaches its own term: the others stay where they were, and its interval is
  * narrower than a step alone makes it. */
 static void classes_teach_their_terms(void **state)
 {

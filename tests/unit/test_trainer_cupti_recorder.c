@@ -136,7 +136,7 @@ static void buffers_are_bounded(void **state)
     assert_int_equal(r.dropped, MORE + 1);
 }
 
-/* What CUPTI tells goes before what was counted here; a new recording begins at none. */
+/* CUPTI's own count of drops goes before ours; a new recording begins at none. */
 static void drops_are_counted(void **state)
 {
     (void)state;
