@@ -288,13 +288,26 @@ static int predict(const struct planner *p, struct work *w, struct planned *out,
     return 0;
 }
 
+/* Refuses a layout that the trainer of the adapter, where there is one, cannot run. */
+static int adapter_check(const struct planner *p, const struct layout *l, struct err *err)
+{
+    const struct adapter *a = p->ask.adapter;
+    struct adapter_facts facts = {l, &p->model, p->ask.seq, p->ask.gbs, 0, NULL};
+    int rule = a ? adapter_broken_rule(a, &facts) : -1;
+    if (rule < 0)
+        return 0;
+    return err_set(err, ERR_INPUT, "adapter %s cannot run the layout: rule %s: %s", a->name,
+                   a->rules[rule].rule, a->rules[rule].because);
+}
+
 /* Checks a layout and predicts it. w has its account afterwards. */
 static int check_and_predict(const struct planner *p, const struct layout *l, struct work *w,
                              struct planned *out, struct err *err)
 {
     struct planned planned = {.layout = *l};
     int rc = layout_check(l, &p->model, p->ask.seq, p->ask.gbs, p->gpus, err);
-    if (rc == 0 && (rc = predict(p, w, &planned, err)) == 0)
+    if (rc == 0 && (rc = adapter_check(p, l, err)) == 0 &&
+        (rc = predict(p, w, &planned, err)) == 0)
         *out = planned;
     return rc;
 }

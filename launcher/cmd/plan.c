@@ -30,7 +30,7 @@ static const struct opt opts[] = {
     {"constants", 0, OPT_TEXT, "FILE",
      "constants to predict with (reel.constants/1; default: the compiled-in ones)"},
     {"layout", 0, OPT_TEXT, "TEXT", "show this layout beside the best: 'tp=2,dp=4', keys in any "
-     "order"},
+     "order; -o and --export then take it"},
     {"objective", 0, OPT_ENUM, "WHAT",
      "time: the shortest step on all these GPUs; gpu-hours: the fewest GPU-hours, on these or on "
      "a half, a quarter, ... of them", .fallback = "time", .choices = objectives},
@@ -212,19 +212,21 @@ static int given_say(const struct planner *p, const struct layout *given, struct
 
 /* ---- the command ---- */
 
-/* Makes a plan of the best one, and writes it where that is wanted. */
-static int best_write(const struct opt_values *v, const struct request *r, struct plan_answer *a,
-                      struct err *err)
+/* Makes a plan of the layout that was given, or else of the best one, and writes it where that is
+ * wanted. */
+static int chosen_write(const struct opt_values *v, const struct request *r, struct plan_answer *a,
+                        struct err *err)
 {
     const char *output = opt_text(v, "output");
     int rc;
     if (!output && !r->adapter)
         return 0;
-    if ((rc = planner_plan(a->planner, &a->items[0], &a->best, err)) < 0)
+    const struct planned *chosen = &a->items[a->given ? a->given_at : 0];
+    if ((rc = planner_plan(a->planner, chosen, &a->chosen, err)) < 0)
         return rc;
-    if (r->adapter && (rc = adapter_plan(r->adapter, &a->planner->model, &a->best, err)) < 0)
+    if (r->adapter && (rc = adapter_plan(r->adapter, &a->planner->model, &a->chosen, err)) < 0)
         return rc;
-    return output ? plan_save(&a->best, output, err) : 0;
+    return output ? plan_save(&a->chosen, output, err) : 0;
 }
 
 static int plan_make(const struct opt_values *v, const struct request *r, struct planner *p,
@@ -242,14 +244,14 @@ static int plan_make(const struct opt_values *v, const struct request *r, struct
     a.seconds = clock_mono_s() - began;
     if ((rc = items_predict(r, items, &a, err)) < 0)
         return rc;
-    if ((rc = best_write(v, r, &a, err)) < 0)
+    if ((rc = chosen_write(v, r, &a, err)) < 0)
         return rc;
     if (opt_bool(v, "json")) {
         json_out_init(&o, &out, 2);
         plan_json(&a, &o);
         str_addc(&out, '\n');
     } else if (r->adapter) {
-        str_addf(&out, "%s\n", a.best.flags);
+        str_addf(&out, "%s\n", a.chosen.flags);
     } else {
         plan_text(&a, &out);
     }

@@ -13,7 +13,7 @@ struct plan_answer {
     size_t given_at;
     double tokens;                 /* of --tokens; 0: not asked */
     double seconds;                /* that the search took */
-    struct plan best;              /* the first item as a plan */
+    struct plan chosen;            /* the given item as a plan, or else the first */
 };
 void plan_text(const struct plan_answer *a, struct str *out);
 void plan_json(const struct plan_answer *a, struct json_out *o);

@@ -213,9 +213,9 @@ void plan_json(const struct plan_answer *a, struct json_out *o)
         item_json(a, &a->items[i], o);
     json_arr_end(o);
     excluded_json(a->found, p->ask.adapter, o);
-    if (*a->best.adapter) {
-        json_put_text(o, "adapter", a->best.adapter);
-        json_put_text(o, "flags", a->best.flags);
+    if (*a->chosen.adapter) {
+        json_put_text(o, "adapter", a->chosen.adapter);
+        json_put_text(o, "flags", a->chosen.flags);
     }
     json_obj_end(o);
 }
