@@ -38,6 +38,7 @@ static void rig_open(struct rig *r, const char *layout)
     must(layout_parse(layout, &r->layout, &err), &err);
     must(finetune_params(&r->run.model, &r->run.finetune, &r->params, &err), &err);
     must(shards_build(&r->run.model, &r->params, &r->layout, world->rank, &r->sh, &err), &err);
+    must(comm_bind(world, r->b.dev, NULL, &err), &err);
     must(comm_grid_open(world, &r->layout, &r->run.model, &r->grid, &err), &err);
     struct optim_conf conf = {&r->params, &r->sh,   &r->run,  &r->layout,
                               world,      &r->grid, r->b.ops, r->b.stream};
@@ -48,6 +49,7 @@ static void rig_close(struct rig *r)
 {
     optim_close(&r->o);
     comm_grid_close(&r->grid);
+    comm_bind(world, NULL, NULL, NULL);
     shards_release(&r->sh);
     params_release(&r->params);
     run_release(&r->run);
@@ -158,6 +160,8 @@ static double as_numbered(const struct rig *r, int64_t tensor, int64_t element)
 /* All that this rank holds of weights and average. */
 static void weights_check(const struct rig *r, expected_fn *expected)
 {
+    double *weights = bench_get(&r->b, r->o.weights, r->o.n_weights * 8),
+           *ema = bench_get(&r->b, r->o.ema, r->o.n_state * 8);
     int64_t seen = 0;
     for (int64_t i = 0; i < r->params.n; i++)
         for (int64_t j = 0; j < r->sh.tensors[i].count; j++) {
@@ -167,12 +171,14 @@ static void weights_check(const struct rig *r, expected_fn *expected)
                          at = r->sh.tensors[i].offset + j;
             double want = expected(r, i, global);
             if (r->layout.zero < 3 || own.n)
-                assert_true(((double *)r->o.weights)[r->layout.zero < 3 ? at : own.at] == want),
+                assert_true(weights[r->layout.zero < 3 ? at : own.at] == want),
                     seen++;
             if (r->layout.zero < 1 || own.n)
-                assert_true(((double *)r->o.ema)[r->layout.zero < 1 ? at : own.at] == want);
+                assert_true(ema[r->layout.zero < 1 ? at : own.at] == want);
         }
     assert_true(seen > 0);
+    free(weights);
+    free(ema);
 }
 
 static void map_set(struct rig *r, const char *from, const char *to)

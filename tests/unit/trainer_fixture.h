@@ -68,17 +68,21 @@ static inline void *bench_get(const struct bench *b, const void *from, int64_t b
     return to;
 }
 
-/* Computes elements first .. first+n-1 of the first values of parameter p. */
+/* Computes elements first .. first+n-1 of the first values of parameter p, on the device. */
 static inline void first_values(const struct param *p, uint64_t seed, int64_t first, int64_t n,
                                 double *out)
 {
     static struct compute c; /* for all of a process */
     struct err err = {0};
-    struct ops_draw args = init_draw(p, seed, first, tensor_of(out, DTYPE_F64, 1, n));
+    void *x;
     if (!c.ops && compute_open(&c, &(struct compute_conf){.poison = true, .dtype = DTYPE_F64}, &err) < 0)
         fail_msg("%s", err.text);
+    assert_int_equal(c.dev->alloc(c.dev, "first values", n * 8, &x, &err), 0);
+    struct ops_draw args = init_draw(p, seed, first, tensor_of(x, DTYPE_F64, 1, n));
     c.ops->draw(c.ops, c.stream, &args);
+    c.dev->copy(c.dev, out, x, n * 8, DEV_D2H, c.stream);
     assert_int_equal(c.dev->stream_sync(c.dev, c.stream, &err), 0);
+    c.dev->free(c.dev, x);
 }
 
 /* Fills x with N(0, 1) numbers that depend on `id` only. */
