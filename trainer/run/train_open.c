@@ -395,9 +395,10 @@ static int room_check(const struct train *t, int64_t wanted, struct err *err)
     if (wanted <= left)
         return 0;
     return err_set(err, ERR_NOMEM,
-                   "out of memory by plan: a rank needs %s of the device%s and has taken %s of "
-                   "them, and %s of its %s are free: give another layout, fewer tokens at a time, "
-                   "or a device that nobody else uses (nvidia-smi says who does)",
+                   "out of memory by plan: a rank needs %s of the device%s, of which its "
+                   "operations hold %s from the start, and %s of the device's %s are free: give "
+                   "another layout, fewer tokens at a time, or a device that nobody else uses "
+                   "(nvidia-smi says who does)",
                    num_format_bytes(plan, need, sizeof need),
                    wanted > plan ? ", which several share," : "",
                    num_format_bytes(dev->alloc_bytes, ours, sizeof ours),
