@@ -27,6 +27,8 @@ int other_trial(struct trial_other *o, const struct model *m, const struct plan 
         return rc;
     o->model = m;
     o->model_flops = flops.total * (double)plan->gbs;
+    if (plan->layout.recompute != RECOMPUTE_SELECTIVE)
+        o->hardware_flops = o->model_flops * (1 + flops_again(&flops, m, &plan->layout));
     o->peak_flops = plan->peak_flops;
     snprintf(o->recorder, sizeof o->recorder, "%s/libreel-cupti.so", conf->bin_dir);
     if (!file_exists(o->recorder))
@@ -372,7 +374,6 @@ static void timers_read(const struct other_log *l, struct trial_result *r)
         r->recorded_step_s = fmax(r->step_s, sum);
         r->idle_s = r->recorded_step_s - sum;
         r->exposed_s = r->class_s[KERNEL_COMMUNICATION];
-        r->hfu = NAN;
     }
 }
 
@@ -413,7 +414,13 @@ static void activity_read(const struct other_log *l, struct trial_result *r)
         r->class_s[c] *= scale;
     r->idle_s *= scale, r->exposed_s *= scale, r->hidden_s *= scale;
     r->recorded_step_s = r->step_s;
-    r->hfu = NAN;
+}
+
+/* Returns which share of the devices' peak so many FLOPs in a step are; NaN: not known. */
+static double utilization(const struct other_log *l, double flops, double step_s)
+{
+    double peak = l->other->peak_flops * (double)l->ranks;
+    return peak > 0 && flops > 0 && step_s > 0 ? flops / step_s / peak : NAN;
 }
 
 void other_log_report(const struct other_log *l, struct trial_result *r)
@@ -438,11 +445,11 @@ void other_log_report(const struct other_log *l, struct trial_result *r)
     r->min_step_s = sorted[0];
     r->tokens = l->tokens;
     r->model_flops = l->other->model_flops;
-    double peak = l->other->peak_flops * (double)l->ranks;
-    r->mfu = peak > 0 && r->model_flops > 0 ? r->model_flops / r->step_s / peak : NAN;
+    r->mfu = utilization(l, r->model_flops, r->step_s);
     r->peak_bytes = (int64_t)l->peak_bytes;
     if (*l->other->recorder)
         activity_read(l, r);
     if (!(r->recorded_step_s > 0))
         timers_read(l, r);
+    r->hfu = utilization(l, l->other->hardware_flops, r->recorded_step_s);
 }

@@ -25,6 +25,9 @@ struct trial_other {
     const char *const *argv;       /* the user's command, NULL-ended */
     const struct model *model;
     double model_flops, peak_flops; /* of a step, and of a rank's device; 0: unknown */
+    /* With what backward computes again. 0: unknown, as what selective recomputation repeats is
+     * each trainer's own choice. */
+    double hardware_flops;
     char recorder[LIMIT_PATH_BYTES]; /* path of libreel-cupti.so; "": none */
 };
 /* Completes a trainer, of which adapter and command are known, and has a trial run it by `sched`,

@@ -30,7 +30,8 @@ const struct opt_note train_environment[] = {
     {"REEL_CUPTI_WHILE",
      "a file: that records while it is there"},
     {"REEL_CUPTI_FLOPS, REEL_CUPTI_PEAK",
-     "FLOPs of a step on one GPU, and that one's FLOP/s, for an MFU there", "train"},
+     "FLOPs of a step on one GPU, and that one's FLOP/s, for an MFU there; what is computed "
+     "again is not known, and no HFU is told", "train"},
     {"OMPI_ALLOW_RUN_AS_ROOT, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
      "both 1: Open MPI's mpirun starts ranks of root, as in containers", "train probe generate"},
     {NULL, NULL, NULL},

@@ -75,3 +75,14 @@ int flops_reel_sample(const struct model *m, struct seq s, int64_t text, struct 
     *out = f;
     return 0;
 }
+
+double flops_again(const struct flops *f, const struct model *m, const struct layout *l)
+{
+    int64_t chunk = m->layers / (l->pp * l->vpp);
+    if (l->recompute != RECOMPUTE_FULL)
+        return 0;
+    double layers = f->by_part[PART_ATTN] + f->by_part[PART_CROSS] + f->by_part[PART_MLP],
+           share = l->recompute_layers > 0 && l->recompute_layers < chunk
+                       ? (double)l->recompute_layers / (double)chunk : 1;
+    return layers / f->total * share / 3;
+}

@@ -13,6 +13,7 @@
 #ifndef PROFILES_FLOPS_H
 #define PROFILES_FLOPS_H
 
+#include "profiles/layout.h"
 #include "profiles/model.h"
 #include "profiles/params.h"
 
@@ -29,6 +30,12 @@ struct flops {
  * at most the model's text_len; a dropped caption is the null token, 1. */
 int flops_reel_sample(const struct model *m, struct seq s, int64_t text, struct flops *out,
                       struct err *err);
+
+/* Returns what share of f, the model FLOPs of a step, are those of layers that backward computes
+ * again with the layout's full recomputation: one forward, which is a third, of their matrices and
+ * attention. Norms and activations, which is all that our trainer repeats with the selective one,
+ * do not count. */
+double flops_again(const struct flops *f, const struct model *m, const struct layout *l);
 
 /* Returns the two terms of the FLOPs per token of flops_seed/1 (NULL: not wanted). */
 void flops_seed_terms(const struct model *m, double tokens, double *linear, double *attention);

@@ -37,7 +37,7 @@ static struct trial_result trial_of(const struct trial_case *c, const char *dir)
     snprintf(script, sizeof script, "%s", in_scratch("script"));
     const char *argv[] = {script, "--nproc={ranks}", "a'b c", NULL};
     struct trial_other other = {.adapter = a, .argv = argv, .model = &model, .model_flops = 4e12,
-                                .peak_flops = 1e13};
+                                .hardware_flops = 5e12, .peak_flops = 1e13};
     snprintf(other.recorder, sizeof other.recorder, "%s", c->recorder ? c->recorder : "");
     struct trial_conf conf = {.sched = s, .dir = dir, .steps = 4, .start_s = 60, .quiet_s = 60,
                               .give_up_s = c->give_up_s, .blas = "own", .other = &other};
@@ -80,6 +80,7 @@ static void megatron_log(void **state)
     assert_close(r.step_s, 0.81, 1e-12, "median without the first");
     assert_close(r.min_step_s, 0.8, 1e-12, "fastest");
     assert_close(r.mfu, 4e12 / 0.81 / 2e13, 1e-12, "MFU");
+    assert_close(r.hfu, 5e12 / 0.81 / 2e13, 1e-12, "HFU, of the steps that the timers tell of");
     assert_close(r.tokens, 8 * 8192, 1e-12, "tokens");
     assert_true(r.peak_bytes == 32768LL << 20);
     assert_close(r.class_s[KERNEL_OTHER], 0.6, 1e-9, "computation");
@@ -107,7 +108,7 @@ static void torchtitan_log(void **state)
     assert_close(r.step_s, 4, 1e-12, "from tokens a second");
     assert_close(r.min_step_s, 2, 1e-12, "fastest");
     assert_true(r.peak_bytes == (int64_t)(40.5 * 0x1p30));
-    assert_true(r.recorded_step_s == 0);
+    assert_true(r.recorded_step_s == 0 && isnan(r.hfu));
 }
 
 #define STEPS(n) "for i in $(seq " n "); do echo \"step: $i time_ms: 20.5 loss: 2.1\"; done\n"
@@ -173,7 +174,31 @@ static void recorded(void **state)
     assert_close(r.class_s[KERNEL_GEMM], r.step_s / 2, 1e-12, "products");
     assert_close(r.idle_s, r.step_s / 4, 1e-12, "idle");
     assert_close(r.hidden_s, r.step_s / 8, 1e-12, "hidden");
+    assert_close(r.hfu, 5e12 / r.step_s / 2e13, 1e-12, "HFU");
     assert_int_equal(r.dropped, 2);
+}
+
+/* What backward computes again follows from the layout, but for what a trainer may choose. */
+static void hardware_flops(void **state)
+{
+    static const struct { const char *layout; double least, most; } rows[] = {
+        {"dp=2", 1, 1}, {"dp=2,recompute=full", 1.2, 4.0 / 3}, {"dp=2,recompute=selective", 0, 0}};
+    struct trial_conf conf = {.bin_dir = "/nowhere"};
+    struct adapter *a;
+    struct model model;
+    struct err err;
+    (void)state;
+    assert_ok(model_load("llama-3-8b", &model, &err), &err);
+    assert_ok(adapter_load("generic", &a, &err), &err);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct plan plan = {.seq = {1, 1, 8192}, .gbs = 8};
+        struct trial_other other = {.adapter = a};
+        assert_ok(layout_parse(rows[i].layout, &plan.layout, &err), &err);
+        assert_ok(other_trial(&other, &model, &plan, NULL, &conf, &err), &err);
+        assert_true(other.hardware_flops >= rows[i].least * other.model_flops &&
+                    other.hardware_flops <= rows[i].most * other.model_flops);
+    }
+    adapter_free(a);
 }
 
 int main(void)
@@ -183,6 +208,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(torchtitan_log, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(ends, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(recorded, scratch_setup, scratch_teardown),
+        cmocka_unit_test(hardware_flops),
     };
     return cmocka_run_group_tests_name("autotune_trial_other", tests, NULL, NULL);
 }

@@ -254,6 +254,30 @@ static void language(void **state)
     assert_close(f.self_attn / 8192, 6.0 * 8192 * 16384 * 126, 1e-12, "attention");
 }
 
+/* A third of what the recomputed layers do is done once more. */
+static void computed_again(void **state)
+{
+    struct model m = {.name = "g", .family = MODEL_GPT, .layers = 8, .hidden = 64, .heads = 4,
+                      .kv_heads = 4, .ffn = 256, .vocab = 100, .patch_t = 1, .patch_h = 1,
+                      .patch_w = 1};
+    static const struct { const char *layout; double layers; } rows[] = {
+        {"dp=1", 0}, {"recompute=selective", 0}, {"recompute=full", 8}, {"pp=2,recompute=full", 8},
+        {"recompute=full,recompute_layers=2", 2}, {"pp=2,recompute=full,recompute_layers=1", 2},
+        {"pp=2,vpp=2,recompute=full,recompute_layers=1", 4},
+        {"pp=2,vpp=2,recompute=full,recompute_layers=3", 8}};
+    struct flops f;
+    struct err err;
+    (void)state;
+    assert_ok(flops_reel_sample(&m, (struct seq){1, 1, 128}, 0, &f, &err), &err);
+    double of_layers = (f.total - f.by_part[PART_HEAD]) / f.total;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct layout l;
+        assert_ok(layout_parse(rows[i].layout, &l, &err), &err);
+        assert_close(flops_again(&f, &m, &l), of_layers * rows[i].layers / 8 / 3, 1e-12,
+                     rows[i].layout);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,6 +287,7 @@ int main(void)
         cmocka_unit_test(reel_against_walk_unusual),
         cmocka_unit_test(causal),
         cmocka_unit_test(language),
+        cmocka_unit_test(computed_again),
     };
     return cmocka_run_group_tests_name("profiles_flops", tests, NULL, NULL);
 }

@@ -93,7 +93,6 @@ static void recording_end(void)
     char path[LIMIT_PATH_BYTES];
     struct activity_facts facts = {
         .rank = rank_find(), .model_flops = flops_of("REEL_CUPTI_FLOPS"),
-        .hardware_flops = flops_of("REEL_CUPTI_FLOPS"),
         .peak_flops = flops_of("REEL_CUPTI_PEAK")};
     struct activity_result r;
     struct err err = {0};

@@ -12,23 +12,15 @@
 
 enum { STEPS = 2 };
 
-/* Returns what share of a step's model FLOPs are those of layers that backward computes again: one
- * forward, which is a third, of their matrices and attention. Norms and activations do not
- * count. */
+/* Returns what share of a step's model FLOPs backward computes again. */
 static double computed_again(const struct train *t)
 {
-    const struct layout *l = t->leg.layout;
     const struct model *m = &t->run->model;
     struct flops f;
     struct err none;
-    int64_t chunk = m->layers / (l->pp * l->vpp);
-    if (l->recompute != RECOMPUTE_FULL ||
-        flops_reel_sample(m, t->leg.plan->seq, m->text_len, &f, &none) < 0)
+    if (flops_reel_sample(m, t->leg.plan->seq, m->text_len, &f, &none) < 0)
         return 0;
-    double layers = f.by_part[PART_ATTN] + f.by_part[PART_CROSS] + f.by_part[PART_MLP],
-           share = l->recompute_layers > 0 && l->recompute_layers < chunk
-                       ? (double)l->recompute_layers / (double)chunk : 1;
-    return layers / f.total * share / 3;
+    return flops_again(&f, m, t->leg.layout);
 }
 
 static struct activity_facts facts_of(const struct train *t)
