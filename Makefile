@@ -563,10 +563,11 @@ check-slow: tests ## the long proofs: 410 kills of a training, 300 seeds of shot
 	@REEL_BIN=$(abspath $(B)) tests/slow/visit
 
 check-peers: tests ## webdataset and Megatron-Energon read our shards, PyTorch computes our model,
-## reel topo loads hwloc's machines (see tests/peers)
+## reel topo loads hwloc's machines, Megatron-LM and torchtitan parse our flags (see tests/peers)
 	@REEL_BIN=$(abspath $(B)) REEL_SRC=$(CURDIR) tests/peers/readers
 	@REEL_BIN=$(abspath $(B)) REEL_SRC=$(CURDIR) tests/peers/torch
 	@REEL_BIN=$(abspath $(B)) tests/peers/machines
+	@REEL_BIN=$(abspath $(B)) REEL_SRC=$(CURDIR) tests/peers/adapters
 
 # A visit of a machine with a GPU; VISIT= gives further options, such as --budget 500.
 VISIT_NEEDS := $(filter $(B)/reel-train,$(PROGRAMS)) $(BACKEND) $(GPU_BIN)

@@ -46,6 +46,7 @@
     X(GBS, "gbs", "samples of a step")                                                             \
     X(SEQ, "seq", "tokens of a sample")                                                            \
     X(LAYERS, "layers", "of the model")                                                            \
+    X(KV_HEADS, "kv_heads", "of the model")                                                        \
     X(STEPS, "steps", "of a trial")
 enum adapter_key {
 #define ADAPTER_KEY_ENUM(id, name, what) ADAPTER_##id,

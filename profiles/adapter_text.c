@@ -37,7 +37,8 @@ struct adapter_values adapter_values(const struct adapter_facts *f)
          [ADAPTER_RECOMPUTE] = l->recompute, [ADAPTER_RECOMPUTE_LAYERS] = l->recompute_layers,
          [ADAPTER_RANKS] = layout_world(l),
          [ADAPTER_GBS] = f->gbs, [ADAPTER_SEQ] = seq_tokens(f->seq),
-         [ADAPTER_LAYERS] = f->model->layers, [ADAPTER_STEPS] = f->steps}};
+         [ADAPTER_LAYERS] = f->model->layers, [ADAPTER_KV_HEADS] = f->model->kv_heads,
+         [ADAPTER_STEPS] = f->steps}};
 }
 
 /* ---- expressions ---- */
