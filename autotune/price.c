@@ -5,12 +5,15 @@
  *
  *     for each s:  sum over i < s of (f_i + b_i)/v + m (f_s + b_s)
  *     v = 1:       sum of all (f_i + b_i) + (m - 1) b_s + max(0, m - pp + s) f_s
+ *     any v:       sum of all (f_i + b_i) + (m - 1) max(f_0, b_0)/v
  *
  * The first: a stage's first forward needs those of the stages before it, and the first stage's
  * last backward those of the same. The second: until its first backward, which all forwards and the
- * later backwards precede, stage s does no more than pp - s forwards. The larger is the price; the
- * stage with the most work gives the other terms, and what is missing is the bubble. What a step
- * does once is that of the stage which takes longest for it.
+ * later backwards precede, stage s does no more than pp - s forwards. The third: one micro-batch
+ * after the other enters the first chunk and leaves it, and between the two each goes through all
+ * stages, however short its chunks are. The largest is the price; the stage with the most work
+ * gives the other terms, and what is missing is the bubble. What a step does once is that of the
+ * stage which takes longest for it.
  *
  * A replay has as many events as the pipeline has chunks and micro-batches. Of very many
  * micro-batches some pp · k fewer are replayed, and what the bound of all is above theirs is then
@@ -195,12 +198,13 @@ static int classes_of(const struct price *p, const struct layout *l, const struc
     return n;
 }
 
-/* Returns the greater of the two bounds that stand at the top of this file. */
+/* Returns the greatest of the bounds that stand at the top of this file. */
 static double pipeline_bound(double m, const struct layout *l, const struct stage_class *c, int n)
 {
     double v = (double)l->vpp, pp = (double)l->pp, all = 0, before = 0, most = 0;
     for (int i = 0; i < n; i++)
         all += (double)(c[i].to - c[i].from) * (c[i].price.forward + c[i].price.backward);
+    most = all + (m - 1) * fmax(c[0].price.forward, c[0].price.backward) / v;
     for (int i = 0; i < n; i++) {
         double f = c[i].price.forward, b = c[i].price.backward, last = (double)(c[i].to - 1);
         double alike = last - (double)c[i].from;
@@ -399,6 +403,39 @@ void price_step(const struct price *p, const struct layout *l, struct price_step
     state_price(p, l, &st);
     int n = classes_of(p, l, &st, c);
     step_of(p, l, &st, c, n, pipeline_bound(p->work->micro_batches, l, c, n), out);
+}
+
+/* Returns what a stage does for a micro-batch apart from its state. */
+static struct stage_price bare_stage(const struct price *p, const struct layout *l, int64_t stage)
+{
+    struct stage_price r = {0};
+    work_stage(p->work, l, stage, &r.s);
+    double sends = l->pp > 1 ? (r.s.first || r.s.last ? 1 : 2) * (double)l->vpp *
+                                   seconds_of(&p->parts[WORK_SEND])
+                             : 0;
+    r.forward = stage_sum(p, &r.s, 0, seconds_of) + sends;
+    r.backward = stage_sum(p, &r.s, 1, seconds_of) + sends;
+    return r;
+}
+
+double price_least(const struct price *p, const struct layout *l, double again)
+{
+    struct stage_class c[PRICE_STAGES];
+    struct layout bare = *l;
+    struct price_step step = {0};
+    double m = p->work->micro_batches;
+    int n = 0;
+    bare.recompute = RECOMPUTE_NONE, bare.recompute_layers = 0;
+    for (int i = 0; i < PRICE_STAGES; i++)
+        if (p->cuts[i] < p->cuts[i + 1])
+            c[n++] = (struct stage_class){p->cuts[i], p->cuts[i + 1],
+                                          bare_stage(p, &bare, p->cuts[i])};
+    c[n - 1].price.backward += again;
+    step.term[PRICE_GEMM] = l->pp > 1
+                                ? pipeline_bound(m, l, c, n)
+                                : m * (c[0].price.forward + c[0].price.backward);
+    whole_terms(p, l, &step);
+    return step.seconds;
 }
 
 /* Returns how many of m micro-batches are replayed: all, or as many less a multiple of pp as leave

@@ -103,6 +103,9 @@ struct price {
     double gathered[PRICE_STAGES][WORK_UNITS];
 };
 void price_parts(const struct price_machine *m, const struct work *w, struct price *out);
+/* Prices the same work once more, after the order of its grid was changed: messages alone take
+ * another time. */
+void price_reorder(const struct price *other, struct price *out);
 
 struct price_step {
     double seconds;              /* the sum of the terms */
@@ -116,6 +119,9 @@ struct price_step {
 void price_classes(const struct price_step *step, double class_s[PRICE_TERMS]);
 /* Prices a layout of the grid in closed form. The result never exceeds the replay's. */
 void price_step(const struct price *p, const struct layout *l, struct price_step *out);
+/* Returns what no way to keep the state takes less than: the grid's step without messages of the
+ * state, updates and recomputation, but for `again` seconds a micro-batch on the last stage. */
+double price_least(const struct price *p, const struct layout *l, double again);
 /* Prices it by replaying the schedule stage by stage. ERR_NOMEM. */
 int price_replay(const struct price *p, const struct layout *l, struct price_step *out,
                  struct err *err);

@@ -220,6 +220,14 @@ static void message_price(const struct price_machine *m, const struct work *w,
     }
 }
 
+static void messages_price(const struct price_machine *m, const struct work *w,
+                           const struct work_part *part, struct price_part *p)
+{
+    p->tp = p->tp_hidden = p->cp = p->cp_hidden = p->pp = p->pp_hidden = 0;
+    for (int i = 0; i < part->n_messages; i++)
+        message_price(m, w, &part->messages[i], p);
+}
+
 /* Prices what a part computes by peaks and constants. */
 static void peaks_price(const struct price_machine *m, const struct work *w,
                         const struct work_part *part, struct price_part *p)
@@ -261,8 +269,7 @@ static void part_price(const struct price_machine *m, const struct work *w, enum
         speed_price(m->speed, w, id, p);
     else
         peaks_price(m, w, part, p);
-    for (int i = 0; i < part->n_messages; i++)
-        message_price(m, w, &part->messages[i], p);
+    messages_price(m, w, part, p);
 }
 
 /* Finds where kinds of stages begin: those between the first and the last are alike but for one
@@ -288,4 +295,11 @@ void price_parts(const struct price_machine *m, const struct work *w, struct pri
         if (w->stack->kind == STACK_REEL && out->cuts[i] < out->cuts[i + 1])
             work_reel_gather_share(w, &w->grid, out->cuts[i], out->gathered[i]);
     }
+}
+
+void price_reorder(const struct price *other, struct price *out)
+{
+    *out = *other;
+    for (int i = 0; i < WORK_PARTS; i++)
+        messages_price(out->machine, out->work, &out->work->parts[i], &out->parts[i]);
 }

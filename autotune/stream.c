@@ -18,7 +18,11 @@
  *   neighbours of each axis into a domain take the same time, so one of them is priced. The coarse
  *   pass knows the default alone; the bounds, which hold for each order's own x(b), close most of
  *   the others.
- * - Larger v: messages between stages grow with it.
+ * - Before ways to shard are met, their grid is priced as if its state were not kept in parts:
+ *   price_least().
+ * - Larger v: messages between stages grow with it, and of a step nothing shrinks but the wait for
+ *   other stages. A way to shard whose step is too long even without that is closed for this b and
+ *   all larger v.
  * - Memory: parts and what is kept grow with b. Only the number of micro-batches in flight may
  *   fall, and not before 2 pp b > n (without a pipeline, b > n). Until then, if nothing fits with
  *   b, nothing fits with more.
@@ -28,14 +32,14 @@
  *   dominated. Else `selective` is priced where it fits, and of `full` the smallest
  *   recompute_layers that does, which is solved by halves: bytes fall with each layer more.
  *
- * The stream keeps layouts by price_step(), a bound of the replay. A coarse pass, with few
- * virtual stages and ways to shard, keeps as many as are wanted: their replays give a time that
- * none of the best exceeds. The pass over the whole space keeps what has a bound of no more than
- * that, and replays it in the order of the bounds, until as many as are wanted are no slower than
- * the next bound. Whenever STREAM_ITEMS are kept, they are replayed so at once, and only the best
- * stay: the time to beat falls, and none is lost.
+ * The stream keeps layouts by price_step(), a bound of the replay. A coarse pass, with few virtual
+ * stages and ways to shard, replays until as many as are wanted are no slower than the next bound:
+ * they give a time that none of the best exceeds. The pass over the whole space keeps what has a
+ * bound of no more than that, and replays it in the order of the bounds, until as many as are
+ * wanted are no slower than the next bound. Whenever STREAM_ITEMS are kept, they are replayed so at
+ * once, and only the best stay: the time to beat falls, and none is lost.
  */
-#include "autotune/stream.h"
+#include "autotune/stream_priv.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -43,39 +47,7 @@
 
 #include "base/num.h"
 
-enum {
-    SLACK_ROWS = 8,
-    GROUPS = 256 /* no number up to LIMIT_RANKS has more divisors */
-};
-
-/* An order of the grid's ranks: it shares the work and the bytes of all orders. */
-struct stream_order {
-    int order;
-    double floor;      /* n X */
-    bool closed;       /* for this micro-batch size and all larger ones */
-    bool open;         /* for what is met now */
-    struct price price;
-};
-
-struct stream {
-    const struct stream_spec *spec;
-    struct stream_found *found;
-    size_t room;       /* layouts that are kept */
-    double cap;        /* what takes longer is not kept */
-    bool first_only;   /* one that fits is enough */
-    bool coarse;       /* virtual stages are powers of two, and all ranks shard */
-    struct stream_order orders[LAYOUT_ORDERS]; /* those that differ in time, the default first */
-    int n_orders;
-    int64_t all_orders;     /* of the grid's ranks, with those that do not */
-    int64_t groups[GROUPS]; /* into which the grid's dp cp ranks divide, from 2 on */
-    int n_groups;
-    struct work work;
-    size_t most;       /* layouts that are wanted */
-    struct work replay_work;   /* of the layout that is replayed, while the walk goes on */
-    struct price replay_price;
-    int rc;            /* of a replay on the walk */
-    struct err err;
-};
+enum { SLACK_ROWS = 8 };
 
 static const struct model *model_of(const struct stream *s) { return s->spec->work->model; }
 
@@ -91,7 +63,7 @@ static void groups_find(struct stream *s, const struct layout *l)
     s->n_groups = 0;
     for (int64_t g = 2; g <= ranks; g++)
         if (ranks % g == 0) {
-            BUG_ON(s->n_groups == GROUPS);
+            BUG_ON(s->n_groups == STREAM_GROUPS);
             s->groups[s->n_groups++] = g;
         }
 }
@@ -154,88 +126,48 @@ static int64_t layout_count(const struct stream *s, struct layout l)
     return kinds * samples_of(s, &l) * (1 + 3 * s->n_groups) * s->all_orders;
 }
 
-/* ---- the best ---- */
+/* ---- prices ---- */
 
-/* Returns the time that a further layout must beat. */
-static double worst_kept(const struct stream *s)
+/* Says whether no step with as many virtual stages or more is fast enough: all but the wait for
+ * other stages only grows with them. */
+static bool is_slow(const struct stream *s, const struct layout *l, const struct price_step *step)
 {
-    return s->found->n < s->room ? s->cap : fmin(s->cap, s->found->items[s->room - 1].seconds);
+    double spread = step->term[PRICE_SPREAD], sum = step->seconds - spread -
+                    step->term[PRICE_OVERHEAD];
+    double wait = step->term[PRICE_BUBBLE] * (1 + spread / sum);
+    return !s->spec->all && l->recompute == RECOMPUTE_NONE &&
+           step->seconds - wait >= stream_worst(s);
 }
 
-/* ---- replays ---- */
-
-static int item_replay(struct stream *s, struct stream_item *item, struct err *err)
+/* Prices a layout under each order that is open. Says whether one of them is fast enough. */
+static bool orders_price(struct stream *s, struct layout l)
 {
-    struct price_step step;
-    work_build(s->spec->work, &item->layout, &s->replay_work);
-    price_parts(s->spec->machine, &s->replay_work, &s->replay_price);
-    int rc = price_replay(&s->replay_price, &item->layout, &step, err);
-    item->seconds = step.seconds;
-    s->found->replayed++;
-    return rc;
-}
-
-/* Moves item i, whose time has grown, to its place among the first i. */
-static void item_settle(struct stream_found *f, size_t i)
-{
-    struct stream_item item = f->items[i];
-    for (; i > 0 && f->items[i - 1].seconds > item.seconds; i--)
-        f->items[i] = f->items[i - 1];
-    f->items[i] = item;
-}
-
-/* Replays kept layouts until `most` of them are no slower than whatever was not replayed. */
-static int found_settle(struct stream *s, struct err *err)
-{
-    struct stream_found *f = s->found;
-    int rc;
-    for (size_t i = 0; i < f->n; i++) {
-        if (i >= s->most && f->items[s->most - 1].seconds <= f->items[i].seconds)
-            break;
-        if ((rc = item_replay(s, &f->items[i], err)) < 0)
-            return rc;
-        item_settle(f, i);
+    double worst = stream_worst(s);
+    bool any = false;
+    for (int i = 0; i < s->n_orders; i++) {
+        struct stream_order *o = &s->orders[i];
+        struct price_step step;
+        if (!o->open || s->slow[i]) {
+            o->seconds = INFINITY;
+            continue;
+        }
+        l.order = o->order;
+        price_step(&o->price, &l, &step);
+        o->seconds = step.seconds;
+        s->slow[i] = is_slow(s, &l, &step);
+        any = any || o->seconds < worst;
+        s->found->priced++;
     }
-    f->n = f->n < s->most ? f->n : s->most;
-    return 0;
+    return any;
 }
 
-/* Makes room, and lowers the time to beat. Equal times are ordered as they are met. */
-static void room_make(struct stream *s)
-{
-    if (s->rc == 0)
-        s->rc = found_settle(s, &s->err);
-    s->found->n = num_min_i64((int64_t)s->found->n, (int64_t)s->most);
-    s->cap = fmin(s->cap, s->found->items[s->most - 1].seconds * (1 + 1e-9));
-}
-
-/* ---- what is kept ---- */
-
-static void keep(struct stream *s, const struct layout *l, double seconds, double bytes)
-{
-    struct stream_found *f = s->found;
-    if (f->n == STREAM_ITEMS && s->most < STREAM_ITEMS)
-        room_make(s);
-    if (!(seconds < worst_kept(s)))
-        return;
-    size_t i = f->n < s->room ? f->n++ : s->room - 1;
-    for (; i > 0 && f->items[i - 1].seconds > seconds; i--)
-        f->items[i] = f->items[i - 1];
-    f->items[i] = (struct stream_item){*l, seconds, bytes};
-}
-
-/* Prices a layout under each order that is open, and keeps it. */
-static void price_and_keep(struct stream *s, struct layout l, double bytes)
+/* Keeps a layout under each order in which it was just priced. */
+static void orders_keep(struct stream *s, struct layout l, double bytes)
 {
     for (int i = 0; i < s->n_orders; i++) {
-        struct price_step step;
-        if (!s->orders[i].open)
-            continue;
         l.order = s->orders[i].order;
-        price_step(&s->orders[i].price, &l, &step);
-        s->found->priced++;
-        if (bytes <= s->spec->limit_bytes)
-            keep(s, &l, step.seconds, bytes);
+        if (s->orders[i].open && !s->slow[i])
+            stream_keep(s, &l, s->orders[i].seconds, bytes);
     }
 }
 
@@ -256,14 +188,12 @@ static bool fits(struct stream *s, const struct layout *l, double *bytes)
     return false;
 }
 
-/* Finds the fewest layers whose full recomputation makes the layout fit; false: not even all do. */
-static bool recompute_solve(struct stream *s, struct layout *l, double *bytes)
+/* Finds the fewest layers whose full recomputation makes the layout fit. All of them do, and none
+ * does not. */
+static void recompute_solve(struct stream *s, struct layout *l, double *bytes)
 {
-    int64_t low = 0, high = longest_chunk(s, l); /* low does not fit, high does */
+    int64_t all = longest_chunk(s, l), low = 0, high = all; /* low does not fit, high does */
     double b;
-    l->recompute = RECOMPUTE_FULL, l->recompute_layers = 0;
-    if (!fits(s, l, bytes))
-        return false;
     while (high - low > 1) {
         int64_t middle = (low + high) / 2;
         l->recompute_layers = middle;
@@ -272,8 +202,7 @@ static bool recompute_solve(struct stream *s, struct layout *l, double *bytes)
         else
             low = middle;
     }
-    l->recompute_layers = high == longest_chunk(s, l) ? 0 : high;
-    return true;
+    l->recompute_layers = high == all ? 0 : high;
 }
 
 /* ---- what is added over ---- */
@@ -291,28 +220,37 @@ static bool can_run(struct stream *s, const struct layout *l)
     return rule < 0;
 }
 
-/* Prices a layout with the recomputation it needs. */
-static void state_meet(struct stream *s, struct layout l)
+/* Keeps a layout with the recomputation that it needs, where some is enough. */
+static void recomputed_meet(struct stream *s, struct layout l)
 {
     struct layout full = l;
     double bytes;
-    if (!can_run(s, &l))
+    full.recompute = RECOMPUTE_FULL;
+    /* what it takes without recomputation is the least that it takes with any */
+    if (!fits(s, &full, &bytes) || (!s->first_only && !orders_price(s, l)))
         return;
-    if (fits(s, &l, &bytes)) {
-        price_and_keep(s, l, bytes);
-        return;
-    }
-    if (!recompute_solve(s, &full, &bytes))
-        return;
+    recompute_solve(s, &full, &bytes);
     if (!can_run(s, &full)) {
         full.recompute_layers = 0;
         fits(s, &full, &bytes);
     }
-    if (can_run(s, &full))
-        price_and_keep(s, full, bytes);
+    if (can_run(s, &full) && orders_price(s, full))
+        orders_keep(s, full, bytes);
     l.recompute = RECOMPUTE_SELECTIVE;
-    if (can_run(s, &l) && fits(s, &l, &bytes))
-        price_and_keep(s, l, bytes);
+    if (can_run(s, &l) && fits(s, &l, &bytes) && orders_price(s, l))
+        orders_keep(s, l, bytes);
+}
+
+/* Meets a way to shard. */
+static void state_meet(struct stream *s, struct layout l)
+{
+    double bytes;
+    if (!can_run(s, &l))
+        return;
+    if (!fits(s, &l, &bytes))
+        recomputed_meet(s, l);
+    else if (orders_price(s, l))
+        orders_keep(s, l, bytes);
 }
 
 /* Sizes and prices every kind of recomputation. */
@@ -321,21 +259,35 @@ static void state_meet_all(struct stream *s, struct layout l)
     for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
         double bytes;
         l.recompute = (enum recompute)r;
-        fits(s, &l, &bytes);
-        price_and_keep(s, l, bytes);
+        bool fast = orders_price(s, l);
+        if (fits(s, &l, &bytes) && fast)
+            orders_keep(s, l, bytes);
     }
+}
+
+/* Says whether a way to shard is too slow in each order that is open. */
+static bool all_slow(const struct stream *s)
+{
+    for (int i = 0; i < s->n_orders; i++)
+        if (s->orders[i].open && !s->slow[i])
+            return false;
+    return true;
 }
 
 static void states_meet(struct stream *s, struct layout l)
 {
     void (*meet)(struct stream *, struct layout) = s->spec->all ? state_meet_all : state_meet;
-    meet(s, l);
+    s->slow = s->slow_states[0];
+    if (!all_slow(s))
+        meet(s, l);
     for (l.zero = 1; l.zero <= 3; l.zero++)
         for (int i = s->coarse && s->n_groups ? s->n_groups - 1 : 0; i < s->n_groups; i++) {
             if (s->first_only && s->found->fit)
                 return;
             l.fsdp = s->groups[i] == l.dp ? 0 : s->groups[i];
-            meet(s, l);
+            s->slow = s->slow_states[1 + (l.zero - 1) * s->n_groups + i];
+            if (!all_slow(s))
+                meet(s, l);
         }
 }
 
@@ -445,11 +397,18 @@ static bool is_bounded(const struct stream *s) { return !s->spec->all && !s->fir
 /* Builds the account of a layout and prices its parts in each order that is not closed. */
 static void parts_price(struct stream *s, const struct layout *l)
 {
+    const struct price *first = NULL;
     work_build(s->spec->work, l, &s->work);
     for (int i = 0; i < s->n_orders; i++) {
-        s->work.grid.order = s->orders[i].order;
-        if (!s->orders[i].closed)
-            price_parts(s->spec->machine, &s->work, &s->orders[i].price);
+        struct stream_order *o = &s->orders[i];
+        s->work.grid.order = o->order;
+        if (o->closed)
+            continue;
+        if (first)
+            price_reorder(first, &o->price);
+        else
+            price_parts(s->spec->machine, &s->work, &o->price);
+        first = &o->price;
     }
 }
 
@@ -466,7 +425,7 @@ static void floors_set(struct stream *s, struct layout l)
     for (int i = 0; i < s->n_orders; i++) {
         struct stream_order *o = &s->orders[i];
         o->floor = layer_seconds(&o->price) * fmax(0, 1 - SLACK_ROWS / rows);
-        o->closed = grid_bound(s, &l, o->floor, 0, 1) >= worst_kept(s);
+        o->closed = grid_bound(s, &l, o->floor, 0, 1) >= stream_worst(s);
     }
 }
 
@@ -475,14 +434,14 @@ static void floors_set(struct stream *s, struct layout l)
 /* Opens the orders that may be fast enough with this many virtual stages, or returns false. */
 static bool orders_open(struct stream *s, const struct layout *l)
 {
-    double m = s->work.micro_batches, worst = worst_kept(s);
+    double m = s->work.micro_batches, worst = stream_worst(s);
     bool any = false;
     for (int i = 0; i < s->n_orders; i++) {
         struct stream_order *o = &s->orders[i];
         double x = o->closed ? 0 : layer_seconds(&o->price);
         o->open = !o->closed &&
-                  (!is_bounded(s) || (vpp_floor(s, &o->price, l, l->vpp) < worst &&
-                                      grid_bound(s, l, m * x, x, l->vpp) < worst));
+                  (!is_bounded(s) || (grid_bound(s, l, m * x, x, l->vpp) < worst &&
+                                      price_least(&o->price, l, 0) < worst));
         any = any || o->open;
     }
     return any;
@@ -494,8 +453,7 @@ static bool orders_narrow(struct stream *s, const struct layout *l, double again
     bool any = false;
     for (int i = 0; is_bounded(s) && i < s->n_orders; i++) {
         struct stream_order *o = &s->orders[i];
-        o->open = o->open && vpp_floor(s, &o->price, l, l->vpp) + s->work.micro_batches * again <
-                                 worst_kept(s);
+        o->open = o->open && price_least(&o->price, l, again) < stream_worst(s);
         any = any || o->open;
     }
     return any || !is_bounded(s);
@@ -508,7 +466,7 @@ static bool vpp_closes(const struct stream *s, const struct layout *l)
         return false;
     for (int i = 0; i < s->n_orders; i++)
         if (!s->orders[i].closed &&
-            vpp_floor(s, &s->orders[i].price, l, l->vpp) < worst_kept(s))
+            vpp_floor(s, &s->orders[i].price, l, l->vpp) < stream_worst(s))
             return false;
     return true;
 }
@@ -548,7 +506,7 @@ static bool memory_closes(const struct stream *s, const struct layout *l)
  * how many are left; *now: some are with this one. */
 static int orders_left(struct stream *s, const struct layout *l, bool *now)
 {
-    double m = s->work.micro_batches, worst = worst_kept(s);
+    double m = s->work.micro_batches, worst = stream_worst(s);
     int left = 0;
     *now = false;
     for (int i = 0; i < s->n_orders; i++) {
@@ -572,6 +530,7 @@ static bool mbs_meet(struct stream *s, const struct layout *l)
         return false;
     if (!now)
         return true;
+    memset(s->slow_states, 0, (size_t)(1 + 3 * s->n_groups) * sizeof *s->slow_states);
     bool open = vpps_meet(s, *l);
     if (s->first_only && s->found->fit)
         return false;
@@ -635,9 +594,9 @@ static int cap_find(struct stream *s, size_t most, struct err *err)
 {
     struct stream_found *f = s->found;
     int rc;
-    s->room = s->most = most, s->cap = INFINITY, s->coarse = true;
+    s->room = STREAM_ITEMS, s->most = most, s->cap = INFINITY, s->coarse = true;
     space_meet(s);
-    if ((rc = found_settle(s, err)) < 0)
+    if ((rc = stream_settle(s, err)) < 0)
         return rc;
     if (f->n == most) /* equal ones are ordered as they are met */
         s->cap = f->items[most - 1].seconds * (1 + 1e-9);
@@ -651,11 +610,10 @@ static int search(struct stream *s, size_t most, struct err *err)
     int rc = cap_find(s, most, err);
     if (rc < 0)
         return rc;
-    s->room = STREAM_ITEMS;
     space_meet(s);
     if (s->rc < 0)
         *err = s->err;
-    return s->rc < 0 ? s->rc : found_settle(s, err);
+    return s->rc < 0 ? s->rc : stream_settle(s, err);
 }
 
 int stream_search(const struct stream_spec *spec, size_t most, struct stream_found *found,

@@ -429,6 +429,21 @@ static void use(struct held *h, int64_t unit, int64_t next)
         gather(h, !at, next);
 }
 
+/* Uses n layers, `from` first and each `step` behind the one before. Of those between the first and
+ * the last each fetches the next one, which nobody has. */
+static void layers_use(struct held *h, int64_t from, int64_t n, int step, int64_t after)
+{
+    int64_t last = from + (n - 1) * step;
+    if (n > 1)
+        use(h, from, from + step);
+    if (n > 2) {
+        h->times[UNIT_LAYER] += (double)(n - 2);
+        h->unit[0] = last - step, h->unit[1] = last;
+    }
+    if (n > 0)
+        use(h, last, after);
+}
+
 /* Tells what of a chunk a stage has: layers first .. end - 1, and what stands beside them. */
 struct chunk { int64_t first, end; bool each, embed, opens, last; };
 
@@ -439,8 +454,7 @@ static void forward_uses(struct held *h, const struct chunk *c)
         use(h, beside(UNIT_EACH), c->embed ? beside(UNIT_FIRST) : NO_UNIT);
     if (c->opens)
         use(h, beside(UNIT_FIRST), 0);
-    for (int64_t i = c->first; i < c->end; i++)
-        use(h, i, i + 1 < c->end ? i + 1 : after);
+    layers_use(h, c->first, c->end - c->first, 1, after);
     if (c->last)
         use(h, beside(UNIT_LAST), NO_UNIT);
 }
@@ -450,8 +464,7 @@ static void backward_uses(struct held *h, const struct chunk *c)
     int64_t after = c->each ? beside(UNIT_EACH) : NO_UNIT;
     if (c->last)
         use(h, beside(UNIT_LAST), c->end - 1);
-    for (int64_t i = c->end - 1; i >= c->first; i--)
-        use(h, i, i > c->first ? i - 1 : after);
+    layers_use(h, c->end - 1, c->end - c->first, -1, after);
     if (c->each)
         use(h, beside(UNIT_EACH), NO_UNIT);
 }

@@ -203,7 +203,24 @@ static void bound(void **state)
         if (!(s.seconds <= r.seconds * (1 + 1e-12)))
             fail_msg("%s: bound %g above replay %g", layouts[i], s.seconds, r.seconds);
         assert_true(s.seconds >= 0.9 * r.seconds);
+        assert_true(price_least(&f.p, &l, 0) <= s.seconds && price_least(&f.p, &l, 0) > 0);
     }
+}
+
+/* However short its chunks are, one micro-batch goes through all stages. */
+static void few_batches(void **state)
+{
+    static const char text[] = "pp=5,vpp=2,dp=64";
+    struct fixture f;
+    struct layout l = layout_of(text);
+    struct price_step r;
+    struct err err;
+    (void)state;
+    fixture_open(&f, "megatron", "dgx-h100:40");
+    struct price_step s = price(&f, text);
+    assert_close(f.w.micro_batches, 1, 0, "one micro-batch");
+    assert_ok(price_replay(&f.p, &l, &r, &err), &err);
+    assert_close(s.seconds, r.seconds, 1e-9, "bound and replay");
 }
 
 /* Faster parts never make a step longer; half of a network's bandwidth moves what crosses it. */
@@ -377,6 +394,7 @@ int main(void)
         cmocka_unit_test(orders),
         cmocka_unit_test(amounts),
         cmocka_unit_test(terms_add_up), cmocka_unit_test(bound),
+        cmocka_unit_test(few_batches),
         cmocka_unit_test(faster_is_not_slower), cmocka_unit_test(footprints),
         cmocka_unit_test(fullest),      cmocka_unit_test(special_constants),
         cmocka_unit_test(devices),      cmocka_unit_test(many_batches),

@@ -1,0 +1,72 @@
+/* The layouts that a stream keeps: by the bounds of their steps, and which of them are replayed. */
+#include "autotune/stream_priv.h"
+
+#include <math.h>
+
+#include "base/num.h"
+
+double stream_worst(const struct stream *s)
+{
+    return s->found->n < s->room ? s->cap : fmin(s->cap, s->found->items[s->room - 1].seconds);
+}
+
+/* ---- replays ---- */
+
+static int item_replay(struct stream *s, struct stream_item *item, struct err *err)
+{
+    struct price_step step;
+    work_build(s->spec->work, &item->layout, &s->replay_work);
+    price_parts(s->spec->machine, &s->replay_work, &s->replay_price);
+    int rc = price_replay(&s->replay_price, &item->layout, &step, err);
+    item->seconds = step.seconds;
+    s->found->replayed++;
+    return rc;
+}
+
+/* Moves item i, whose time has grown, to its place among the first i. */
+static void item_settle(struct stream_found *f, size_t i)
+{
+    struct stream_item item = f->items[i];
+    for (; i > 0 && f->items[i - 1].seconds > item.seconds; i--)
+        f->items[i] = f->items[i - 1];
+    f->items[i] = item;
+}
+
+int stream_settle(struct stream *s, struct err *err)
+{
+    struct stream_found *f = s->found;
+    int rc;
+    for (size_t i = 0; i < f->n; i++) {
+        if (i >= s->most && f->items[s->most - 1].seconds <= f->items[i].seconds)
+            break;
+        if ((rc = item_replay(s, &f->items[i], err)) < 0)
+            return rc;
+        item_settle(f, i);
+    }
+    f->n = f->n < s->most ? f->n : s->most;
+    return 0;
+}
+
+/* Makes room, and lowers the time to beat. Equal times are ordered as they are met. */
+static void room_make(struct stream *s)
+{
+    if (s->rc == 0)
+        s->rc = stream_settle(s, &s->err);
+    s->found->n = num_min_i64((int64_t)s->found->n, (int64_t)s->most);
+    s->cap = fmin(s->cap, s->found->items[s->most - 1].seconds * (1 + 1e-9));
+}
+
+/* ---- what is kept ---- */
+
+void stream_keep(struct stream *s, const struct layout *l, double seconds, double bytes)
+{
+    struct stream_found *f = s->found;
+    if (f->n == STREAM_ITEMS && s->most < STREAM_ITEMS)
+        room_make(s);
+    if (!(seconds < stream_worst(s)))
+        return;
+    size_t i = f->n < s->room ? f->n++ : s->room - 1;
+    for (; i > 0 && f->items[i - 1].seconds > seconds; i--)
+        f->items[i] = f->items[i - 1];
+    f->items[i] = (struct stream_item){*l, seconds, bytes};
+}
