@@ -44,7 +44,7 @@ MAY_launcher/submit  := base profiles fold launcher/sched launcher/start launche
                         launcher/state
 MAY_launcher/run     := base profiles fold launcher/sched launcher/start launcher/machine \
                         launcher/wrap launcher/state launcher/submit
-MAY_launcher/report  := base db
+MAY_launcher/report  := base profiles db
 MAY_launcher/cmd     := base profiles fold db launcher/sched launcher/start autotune \
                         launcher/machine launcher/wrap launcher/state launcher/submit \
                         launcher/run launcher/report

@@ -205,6 +205,7 @@ void plan_json(const struct plan_answer *a, struct json_out *o)
     json_put_text(o, "cluster", p->cluster.name);
     json_put_int(o, "gpus", p->gpus);
     json_put_text(o, "constants", p->constants.name);
+    json_put_int(o, "limit_bytes", llround(planner_limit_bytes(p)));
     json_put_int(o, "searched", a->found->legal);
     json_put_int(o, "fit", a->found->fit);
     json_put_num(o, "seconds", a->seconds);

@@ -6,6 +6,7 @@
 #include "db/ingest.h"
 #include "launcher/cmd/cmd.h"
 #include "launcher/report/report.h"
+#include "launcher/report/report_plan.h"
 #include "launcher/state/home.h"
 #include "launcher/state/state.h"
 
@@ -17,6 +18,9 @@ static const struct opt opts[] = {
      .fallback = "report.html"},
     {"tune", 0, OPT_TEXT, "ID",
      "show this tuning's trials (default: the newest of the run's model)"},
+    {"plan", 0, OPT_TEXT, "FILE",
+     "show these planned layouts: what 'reel plan -o' or 'reel plan --json' wrote (default: the "
+     "run's own plan)"},
     {"curation", 0, OPT_TEXT, "ID",
      "show this curation (default: the one that made the run's dataset)"},
 };
@@ -24,9 +28,9 @@ const struct opt_cmd cmd_report = {
     "report",
     "write a report: MFU, loss, where the time went, trials, data",
     "[RUN]", opts, ARRAY_LEN(opts), 0, 1,
-    "RUN is a name, an id or its beginning; without it --tune ID reports a tuning alone. Reads "
-    "what is new in the logs first. One HTML file without outside assets; with --json the same "
-    "numbers as one object on standard output."};
+    "RUN is a name, an id or its beginning; without it --tune ID reports a tuning alone, and "
+    "--plan FILE planned layouts alone. Reads what is new in the logs first. One HTML file without "
+    "outside assets; with --json the same numbers as one object on standard output."};
 
 /* Finds what the report is about. A name is looked up under REEL_HOME first; what is not there any
  * more may still be in the database. */
@@ -91,44 +95,97 @@ static int database_check(const struct cmd_env *env, const char *run, const char
                    "there is no folder '%s' for a database: make it, or give another --db", path);
 }
 
-int cmd_report_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
+/* Holds what is reported, and from where. */
+struct request {
+    struct store *db;
+    struct report_scope scope;
+    struct report_numbers numbers;
+    struct report_plans *plans;
+    bool dry, stale, json;
+    const char *page;
+};
+
+/* Opens the database, after what is new in the logs was read. Finds what the report is about. */
+static int database_read(const struct opt_values *v, const struct cmd_env *env, struct request *r,
+                         struct err *err)
 {
     const char *const *operands, *const dirs[] = {env->home};
-    struct store *db = NULL;
-    struct report_scope scope;
-    struct report_numbers n;
-    char run_dir[LIMIT_PATH_BYTES];
-    bool stale = false, json = opt_bool(v, "json");
-    if (!opt_operands(v, &operands) && !opt_given(v, "tune"))
-        return err_set(err, ERR_USAGE,
-                       "reel report: give a RUN ('reel status' lists them) or --tune ID");
-    bool dry = opt_bool(v, "dry-run");
     const char *run = opt_operands(v, &operands) ? operands[0] : NULL;
+    char run_dir[LIMIT_PATH_BYTES];
     int rc;
     if ((rc = database_check(env, run, opt_text(v, "tune"), err)) < 0)
         return rc;
-    if (dry && (rc = store_open(env->db_path, STORE_READ, &db, err)) < 0)
+    if (r->dry && (rc = store_open(env->db_path, STORE_READ, &r->db, err)) < 0)
         return rc;
-    if (!dry && (rc = ingest_open(env->db_path, dirs, 1, 5, &db, &stale, err)) < 0)
+    if (!r->dry && (rc = ingest_open(env->db_path, dirs, 1, 5, &r->db, &r->stale, err)) < 0)
         return rc;
-    if (stale)
+    if (r->stale)
         fprintf(stderr, "reel: another process fills the database, or it may only be read: the "
                         "report may lack the newest events\n");
-    if ((rc = scope_find(v, env, db, &scope, err)) < 0)
+    if ((rc = scope_find(v, env, r->db, &r->scope, err)) < 0)
+        return rc;
+    if (!r->dry && !r->stale)
+        r->scope.claimed = run_state_claimed(home_run_dir(env->home, r->scope.run, run_dir));
+    return 0;
+}
+
+/* Loads the planned layouts: of --plan, else those of the run, whose plan may have gone with its
+ * folder. No output goes over what is read. */
+static int plans_read(const struct opt_values *v, const struct cmd_env *env, struct request *r,
+                      struct err *err)
+{
+    char path[LIMIT_PATH_BYTES + 16], dir[LIMIT_PATH_BYTES];
+    const char *plan = opt_text(v, "plan");
+    int rc;
+    snprintf(path, sizeof path, "%s/plan.json", home_run_dir(env->home, r->scope.run, dir));
+    if (!plan && *r->scope.run && file_exists(path))
+        plan = path;
+    const char *inputs[] = {plan, env->db_path};
+    if ((rc = cmd_spare("-o", r->page, inputs, ARRAY_LEN(inputs), err)) < 0)
+        return rc;
+    if (plan && (rc = report_plans_load(plan, &r->plans, err)) < 0)
+        return rc;
+    r->scope.plans = r->plans;
+    if (opt_given(v, "plan") && r->plans->n == 0)
+        return err_set(err, ERR_INPUT,
+                       "%s: nothing is predicted in it: give what 'reel plan' or 'reel tune' wrote",
+                       plan);
+    return 0;
+}
+
+static int request_answer(const struct opt_values *v, const struct cmd_env *env,
+                          struct request *r, struct err *err)
+{
+    bool paged = !r->dry && (!r->json || opt_given(v, "out"));
+    int rc;
+    if ((rc = report_numbers_read(r->db, &r->scope, &r->numbers, err)) < 0)
+        return rc;
+    if (r->dry)
+        fprintf(stderr, "would write %s from %s as it is\n", r->page,
+                r->db ? env->db_path : opt_text(v, "plan"));
+    if (paged && (rc = page_publish(r->db, &r->scope, &r->numbers, r->page, err)) < 0)
+        return rc;
+    /* a dry run prints numbers too, because that changes nothing */
+    return r->json ? json_print(r->db, &r->scope, &r->numbers, err) : 0;
+}
+
+int cmd_report_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
+{
+    const char *const *operands;
+    struct request r = {.dry = opt_bool(v, "dry-run"), .json = opt_bool(v, "json"),
+                        .page = opt_text(v, "out")};
+    bool recorded = opt_operands(v, &operands) || opt_given(v, "tune");
+    int rc;
+    if (!recorded && !opt_given(v, "plan"))
+        return err_set(err, ERR_USAGE, "reel report: give a RUN ('reel status' lists them), --tune "
+                                       "ID or --plan FILE");
+    if (recorded && (rc = database_read(v, env, &r, err)) < 0)
         goto out;
-    if (!dry && !stale)
-        scope.claimed = run_state_claimed(home_run_dir(env->home, scope.run, run_dir));
-    if ((rc = report_numbers_read(db, &scope, &n, err)) < 0)
+    if ((rc = plans_read(v, env, &r, err)) < 0)
         goto out;
-    const char *page = opt_text(v, "out");
-    bool paged = !dry && (!json || opt_given(v, "out"));
-    if (dry)
-        fprintf(stderr, "would write %s from %s as it is\n", page, env->db_path);
-    if (paged && (rc = page_publish(db, &scope, &n, page, err)) < 0)
-        goto out;
-    if (json) /* a dry run prints numbers too, because that changes nothing */
-        rc = json_print(db, &scope, &n, err);
+    rc = request_answer(v, env, &r, err);
 out:
-    store_close(db);
+    report_plans_free(r.plans);
+    store_close(r.db);
     return rc;
 }

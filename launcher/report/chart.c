@@ -94,7 +94,8 @@ void chart_begin(struct chart *c)
 {
     str_addf(
         c->out,
-        "<svg viewBox=\"0 0 %d %d\" style=\"max-width:%dpx\" role=\"img\" aria-label=\"%s\">\n",
+        "<div class=\"wide\"><svg viewBox=\"0 0 %d %d\" style=\"max-width:%dpx\" role=\"img\" "
+        "aria-label=\"%s\">\n",
         width(c), height(c), width(c), c->label);
     for (int i = 0; i < CHART_LABEL_ROWS; i++)
         c->row_end[i] = 0;
@@ -105,7 +106,7 @@ void chart_begin(struct chart *c)
 
 void chart_end(struct chart *c)
 {
-    str_add(c->out, "</svg>\n");
+    str_add(c->out, "</svg></div>\n");
 }
 
 void chart_mark(struct chart *c, enum chart_shape shape, double x, double y, const char *class_name,

@@ -6,6 +6,7 @@
 
 #include "base/num.h"
 #include "launcher/report/chart.h"
+#include "launcher/report/report_plan.h"
 #include "launcher/report/report_priv.h"
 
 static const char style[] =
@@ -37,7 +38,7 @@ static const char style[] =
     ".ideal{stroke:var(--rule);stroke-dasharray:2 4}.interval{stroke:var(--mark);"
     "stroke-opacity:.45}"
     ".term{fill:var(--mark);stroke:var(--paper)}.measured{stroke:var(--ink);stroke-width:3}"
-    ".within{fill:var(--ink)}\n"
+    ".within{fill:var(--ink)}.between{fill:none;stroke:var(--ink);stroke-width:1.2}\n"
     ".bar,.span{stroke:var(--mark);stroke-width:.6}.span{stroke:none;shape-rendering:crispEdges}"
     ".hatch{stroke:var(--mark);stroke-width:1.5;fill:none}.dots{fill:var(--mark)}.frame{fill:none;"
     "stroke:var(--rule)}\n"
@@ -48,6 +49,8 @@ static const char style[] =
     "th{text-align:left;color:var(--soft);font-weight:600}\n"
     "td,th{padding:4px 14px 4px 0;border-bottom:1px solid var(--line);vertical-align:top}"
     "td.n,th.n{text-align:right;white-space:nowrap}tr.best td{font-weight:600}\n"
+    ".wide{overflow-x:auto}@media screen and (max-width:760px){body{padding:0 12px}"
+    "table{display:block;overflow-x:auto}.wide svg{min-width:520px}td,th{padding-right:9px}}\n"
     "</style>\n";
 
 /* ---- asking ---- */
@@ -347,7 +350,8 @@ static void mfu_sentence(const struct report_numbers *n, struct str *out)
 
 static void head(const struct report_scope *scope, const struct report_numbers *n, struct str *out)
 {
-    const char *id = *scope->run ? scope->run : scope->tune, *name = *n->name ? n->name : id;
+    const char *id = *scope->run ? scope->run : scope->tune,
+               *name = *n->name ? n->name : *id ? id : scope->plans->model;
     str_add(out, "<!doctype html>\n"
                  "<html lang=\"en\"><head><meta charset=\"utf-8\">"
                  "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
@@ -356,8 +360,8 @@ static void head(const struct report_scope *scope, const struct report_numbers *
     str_addf(out, " – reel report</title>\n%s</head><body>\n<h1>", style);
     html_escape(out, name);
     str_add(out, "</h1>\n<p class=\"sub\">");
-    html_escape(out, n->model);
-    str_addf(out, " · %s ", *scope->run ? "run" : "tuning");
+    html_escape(out, *id ? n->model : scope->plans->cluster);
+    str_add(out, *scope->run ? " · run " : *id ? " · tuning " : "");
     html_escape(out, id);
     if (*n->layout) {
         str_add(out, "<br>");
@@ -389,7 +393,9 @@ int report_html(struct store *db, const struct report_scope *scope, const struct
     head(scope, n, out);
     if (*scope->run && (rc = run_html(&r, err)) < 0)
         return rc;
-    if ((rc = report_trials(&r, err)) < 0)
+    if ((rc = report_planned(&r, err)) < 0)
+        return rc;
+    if ((*scope->run || *scope->tune) && (rc = report_trials(&r, err)) < 0)
         return rc;
     if ((rc = report_curation(&r, err)) < 0)
         return rc;

@@ -1,8 +1,8 @@
 /* report: writes a run, its tuning and its data from the database as one HTML file: headline
- * numbers, MFU and loss over steps with every interruption and its cause, trials predicted against
- * measured, and where the time went. The file is self-contained: no script, no outside asset. What
- * is not in the database is a sentence instead of a chart. The same numbers are available as one
- * JSON object.
+ * numbers, MFU and loss over steps with every interruption and its cause, layouts planned,
+ * trials predicted against measured, and where the time went. The file is self-contained: no
+ * script, no outside asset. What is not in the database is a sentence instead of a chart. The
+ * same numbers are available as one JSON object.
  *
  *     struct report_scope scope;
  *     struct report_numbers n;
@@ -12,7 +12,8 @@
  *
  * Marks carry a class and data. In the charts of steps, path.step and path.replay have data-rows,
  * which add up to the rows of v_step that have the value. rect.span has data-rows that add up to
- * the rows of v_time. tr.trial-row and tr.attempt-row stand for one row of their views each.
+ * the rows of v_time. tr.trial-row and tr.attempt-row stand for one row of their views each,
+ * tr.plan-row for a planned layout.
  */
 #ifndef LAUNCHER_REPORT_REPORT_H
 #define LAUNCHER_REPORT_REPORT_H
@@ -21,12 +22,15 @@
 #include "base/limits.h"
 #include "db/store.h"
 
+struct report_plans; /* report_plan.h */
+
 /* Names the run, the tuning and the curation that a report is about; "": none. */
 struct report_scope {
     char run[LIMIT_NAME_BYTES], tune[LIMIT_NAME_BYTES], curation[LIMIT_NAME_BYTES];
     /* The newest attempt that the run's folder knows of; 0: nobody has looked. The caller fills it
      * in. */
     int64_t claimed;
+    const struct report_plans *plans; /* borrowed, by the caller; NULL: none */
 };
 
 /* Finds what a report is about. Each name may be NULL. `run` is an id, its unique beginning, or a
@@ -55,6 +59,7 @@ struct report_numbers {
 int report_numbers_read(struct store *db, const struct report_scope *scope,
                         struct report_numbers *out, struct err *err);
 
+/* Writes the page, or the object. The database may be NULL where only plans are reported. */
 int report_html(struct store *db, const struct report_scope *scope, const struct report_numbers *n,
                 struct str *out, struct err *err);
 /* Writes "reel.report/1": the numbers, and the rows behind the charts' summaries. */

@@ -56,7 +56,8 @@ static int lists_put(struct store *db, const struct report_scope *scope, struct 
     int rc;
     for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
         json_arr_begin(o, lists[i].key);
-        if ((rc = store_each(db, lists[i].sql, lists[i].of, row_put, o, err)) < 0)
+        if (*lists[i].of &&
+            (rc = store_each(db, lists[i].sql, lists[i].of, row_put, o, err)) < 0)
             return rc;
         json_arr_end(o);
     }
@@ -77,6 +78,7 @@ int report_json(struct store *db, const struct report_scope *scope, const struct
     json_put_text(&o, "curation", scope->curation);
     numbers_put(n, &o);
     json_put_int(&o, "claimed_attempt", scope->claimed);
+    report_planned_json(scope->plans, &o);
     if ((rc = lists_put(db, scope, &o, err)) < 0)
         return rc;
     json_obj_end(&o);

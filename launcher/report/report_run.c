@@ -317,8 +317,8 @@ static int strip_draw(struct report *r, struct err *err)
     if ((rc = store_each(r->db, range, run, strip_range_row, &s, err)) < 0 || !(s.to > s.from))
         return rc;
     str_addf(r->out,
-             "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"the run's time from left to "
-             "right, by cause\">\n"
+             "<div class=\"wide\"><svg viewBox=\"0 0 %d %d\" role=\"img\" "
+             "aria-label=\"the run's time from left to right, by cause\">\n"
              "%s",
              STRIP_WIDTH, STRIP_TOP + STRIP_HEIGHT + 44, patterns);
     if ((rc = store_each(r->db, spans, run, strip_row, &s, err)) < 0)
@@ -329,7 +329,7 @@ static int strip_draw(struct report *r, struct err *err)
     if ((rc = store_each(r->db, attempts, run, strip_attempt_row, &s, err)) < 0)
         return rc;
     strip_axis(&s);
-    str_add(r->out, "</svg>\n");
+    str_add(r->out, "</svg></div>\n");
     return 0;
 }
 
@@ -376,7 +376,8 @@ int report_time(struct report *r, struct err *err)
     if ((rc = strip_draw(r, err)) < 0)
         goto out;
     str_addf(r->out,
-             "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"seconds by cause\">\n%s</svg>\n",
+             "<div class=\"wide\"><svg viewBox=\"0 0 %d %d\" role=\"img\" "
+             "aria-label=\"seconds by cause\">\n%s</svg></div>\n",
              STRIP_WIDTH, 10 + BAR_ROW * b.row, bars.p);
     str_add(r->out, "<p class=\"why\">train: first executions of steps. replay: steps done again. "
                     "start: from an attempt's start to its first step. suspended: by the "

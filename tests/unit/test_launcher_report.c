@@ -6,6 +6,7 @@
 #include "db/ingest.h"
 #include "launcher/report/chart.h"
 #include "launcher/report/report.h"
+#include "launcher/report/report_plan.h"
 
 static char *home;
 static struct store *db;
@@ -402,6 +403,79 @@ static void test_events_stay_dashed(void **state)
     str_release(&out);
 }
 
+/* ---- plans ---- */
+
+static struct report_plans *plans_of(const char *text)
+{
+    struct report_plans *plans = NULL;
+    struct err err = {0};
+    char path[400];
+    snprintf(path, sizeof path, "%s/plans.json", home);
+    if (file_publish(path, text, strlen(text), &err) < 0 ||
+        report_plans_load(path, &plans, &err) < 0)
+        fail_msg("%s", err.text);
+    return plans;
+}
+
+#define PLANNED(layout, bytes)                                                                     \
+    "{\"layout\": \"" layout "\", \"step_s\": 2, \"lo_s\": 1.8, \"hi_s\": 2.4, "                       \
+    "\"tokens_per_s_gpu\": 100, \"mfu\": 0.4, \"bytes\": " bytes ", \"p_fits\": 0.9, \"terms\": "      \
+    "[{\"name\": \"tp\", \"seconds\": 0.5, \"hidden_s\": 0}, {\"name\": \"gemm\", \"seconds\": 1.5, "   \
+    "\"hidden_s\": 0}], \"memory\": []}"
+
+/* Plans alone need no database: a row, a bar and a mark for each layout, and what they are of. */
+static void test_plans_alone(void **state)
+{
+    struct report_numbers n;
+    struct str out = STR_INIT;
+    struct err err = {0};
+    (void)state;
+    struct report_plans *plans = plans_of(
+        "{\"schema\": \"reel.plans/1\", \"model\": \"a<b\", \"cluster\": \"c\", \"gpus\": 8, "
+        "\"constants\": \"k\", \"limit_bytes\": 4000, \"searched\": 9, \"fit\": 3, \"seconds\": 1, "
+        "\"layouts\": [" PLANNED("tp=8", "3000") ", " PLANNED("dp=8", "2000") "], \"excluded\": []}");
+    struct report_scope scope = {.run = "", .plans = plans};
+    assert_int_equal(report_numbers_read(NULL, &scope, &n, &err), 0);
+    assert_int_equal(report_html(NULL, &scope, &n, &out, &err), 0);
+    assert_int_equal(count(out.p, "<tr class=\"plan-row"), 2);
+    assert_int_equal(count(out.p, "class=\"between\""), 2);
+    assert_int_equal(count(out.p, "class=\"term\""), 4);
+    assert_int_equal(count(out.p, "class=\"room\""), 2);
+    assert_int_equal(count(out.p, "class=\"measured\"") + count(out.p, "measured s"), 0);
+    assert_non_null(strstr(out.p, "a&lt;b on 8 ranks of c by the constants k"));
+    assert_non_null(strstr(out.p, "From the left: gemm, tp."));
+    assert_null(strstr(out.p, "nan"));
+    str_release(&out);
+    report_plans_free(plans);
+}
+
+/* Where a run had a planned layout, its step in the middle stands beside the prediction. */
+static void test_plan_of_a_run(void **state)
+{
+    struct report_scope scope;
+    struct report_numbers n;
+    struct str out = STR_INIT;
+    struct err err = {0};
+    char text[512];
+    (void)state;
+    fx_home(home);
+    ingest();
+    assert_int_equal(report_scope_find(db, "demo", NULL, NULL, &scope, &err), 0);
+    assert_int_equal(report_numbers_read(db, &scope, &n, &err), 0);
+    snprintf(text, sizeof text,
+             "{\"schema\": \"reel.plan/1\", \"layout\": \"%s\", \"model\": \"dit-tiny\", \"seq\": "
+             "{\"t\": 2, \"h\": 8, \"w\": 8}, \"gbs\": 4, \"dtype\": \"f32\", \"predicted\": "
+             "{\"step_s\": 1, \"at\": 1, \"bytes\": 9}, \"terms\": [{\"name\": \"gemm\", "
+             "\"seconds\": 1}]}", n.layout);
+    struct report_plans *plans = plans_of(text);
+    scope.plans = plans;
+    assert_int_equal(report_html(db, &scope, &n, &out, &err), 0);
+    assert_int_equal(count(out.p, "<tr class=\"plan-row"), 1);
+    assert_int_equal(count(out.p, "<th class=\"n\">measured s</th>"), 2); /* the trials', too */
+    str_release(&out);
+    report_plans_free(plans);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "--write") == 0) {
@@ -415,6 +489,7 @@ int main(int argc, char **argv)
         T(test_ends_at_one_step),    T(test_labels_of_attempts),    cmocka_unit_test(test_axes),
         cmocka_unit_test(test_last_tick),
         cmocka_unit_test(test_events_stay_dashed),
+        T(test_plans_alone), T(test_plan_of_a_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

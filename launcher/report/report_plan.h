@@ -1,0 +1,35 @@
+/* report_plan: reads layouts that were planned, from what `reel plan -o` (`reel.plan/1`) or `reel
+ * plan --json` (`reel.plans/1`) wrote, for a report.
+ *
+ *     report_plans_load("plans.json", &plans, err);
+ *     scope.plans = plans;                              // the page then shows them
+ *     report_plans_free(plans);
+ *
+ * Errors: ERR_INPUT names the file and what is wrong in it, ERR_NOT_FOUND, ERR_NOMEM.
+ */
+#ifndef LAUNCHER_REPORT_REPORT_PLAN_H
+#define LAUNCHER_REPORT_REPORT_PLAN_H
+
+#include "profiles/layout.h"
+#include "profiles/plan.h"
+
+struct report_planned {
+    struct layout layout;
+    /* NaN: the file does not say. Nine of ten steps lie between lo_s and hi_s. */
+    double step_s, lo_s, hi_s, tokens_per_s_gpu, mfu, p_fits;
+    double measured_s; /* of the trial that the plan rests on */
+    int64_t bytes;     /* of the fullest GPU; 0: not known */
+    int64_t n_terms;
+    struct plan_term terms[PLAN_TERMS];
+};
+struct report_plans {
+    char model[LIMIT_NAME_BYTES], cluster[LIMIT_NAME_BYTES], constants[LIMIT_NAME_BYTES];
+    int64_t gpus, limit_bytes; /* limit_bytes of a GPU; 0: not known */
+    struct report_planned *items;
+    size_t n;
+};
+/* Returns new in *out. */
+int report_plans_load(const char *path, struct report_plans **out, struct err *err);
+void report_plans_free(struct report_plans *p); /* NULL is fine */
+
+#endif
