@@ -130,6 +130,25 @@ static size_t digits_at(const char *name)
     return i;
 }
 
+int hosts_remove(const char **names, size_t *n, const char *without, struct arena *arena,
+                 struct err *err)
+{
+    const char **gone;
+    size_t n_gone, left = 0;
+    int rc = hosts_expand(without ? without : "", arena, &gone, &n_gone, err);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < *n; i++) {
+        size_t k = 0;
+        while (k < n_gone && strcmp(names[i], gone[k]) != 0)
+            k++;
+        if (k == n_gone)
+            names[left++] = names[i];
+    }
+    names[*n = left] = NULL;
+    return 0;
+}
+
 /* May b stand in one pair of brackets with a? It may with the same head, and numbers of equal width
  * or without leading zeros. */
 static bool same_head(const char *a, const char *b)

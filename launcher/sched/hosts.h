@@ -20,6 +20,10 @@ enum { HOSTS_MAX = 1 << 20 }; /* more than any cluster has; it stops a damaged l
 int hosts_expand(const char *list, struct arena *arena, const char ***names, size_t *n,
                  struct err *err);
 
+/* Takes the names that stand in the list `without` out of these. */
+int hosts_remove(const char **names, size_t *n, const char *without, struct arena *arena,
+                 struct err *err);
+
 /* Writes the shortest such list of these names, in natural order; names that stand twice are named
  * once. */
 void hosts_fold(const char *const *names, size_t n, struct str *out);

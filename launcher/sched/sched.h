@@ -140,6 +140,8 @@ struct sched_spec {
     int gpus_per_node;
     double time_limit_s;     /* of one execution; 0: none */
     bool requeue;            /* the scheduler may run it again */
+    /* It goes on when it loses a node that is not its batch process's; else it is ended then. */
+    bool outlives_nodes;
     int signal;              /* early notice, 0: none */
     double signal_lead_s;    /* `signal` is sent so long before the time limit; 0: not sent there */
     /* A job of ours: this one starts only when that has ended, however it ends (a requeue is no
@@ -241,6 +243,7 @@ struct sched_step_spec {
      * count. */
     bool per_node;
     int nodes;               /* of the allocation; 0: all of them when there are that many ranks */
+    const char *exclude;     /* nodes of the allocation that are not used, "n1,n3"; NULL: none */
     int cores;               /* of the allocation, 0: all */
     /* The sizes of the layout's nested groups of ranks, the innermost first, 0: none; see
      * sched_place. */

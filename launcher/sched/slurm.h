@@ -42,4 +42,12 @@ int sched_slurm_site(struct sched *s, struct slurm_site *out, struct err *err);
 /* Tells the nodes and switches of the cluster; in the arena. */
 int sched_slurm_net(struct sched *s, struct arena *arena, struct slurm_net *out, struct err *err);
 
+/* Makes of the environment of a process in an allocation that of a command which starts steps
+ * itself, and knows these nodes as lost ("n1,n3"; "": none): as after 'scontrol update job', whose
+ * script does the same. What a job of ours says of its one task is taken out, as the command's own
+ * ranks are to be others. Outside of an allocation it is the same. *out in the arena borrows the
+ * entries. */
+int slurm_allocation_env(const char *const *env, const char *lost, struct arena *arena,
+                         const char ***out, struct err *err);
+
 #endif

@@ -280,6 +280,8 @@ static void args_fill(struct args *a, const struct slurm_submit *w)
     arg(a, "--export=ALL");
     arg(a, "--nice=%d", w->nice);
     arg(a, s->requeue ? "--requeue" : "--no-requeue");
+    if (s->outlives_nodes)
+        arg(a, "--no-kill");
     arg(a, "--nodes=%d", s->nodes);
     arg(a, "--ntasks-per-node=1");
     if (s->cores_per_node > 0)

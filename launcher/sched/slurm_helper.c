@@ -289,6 +289,7 @@ static void submit_write(const struct slurm_submit *w, struct json_out *o)
     json_arr_end(o);
     json_put_int(o, "nice", w->nice);
     json_put_bool(o, "requeue", s->requeue);
+    json_put_bool(o, "outlives_nodes", s->outlives_nodes);
     json_put_int(o, "nodes", s->nodes);
     json_put_int(o, "cores_per_node", s->cores_per_node);
     json_put_int(o, "gpus_per_node", s->gpus_per_node);

@@ -53,6 +53,8 @@ int slurm_place(struct sched_slurm *s, const struct sched_step_spec *spec, struc
     int rc;
     if ((rc = hosts_expand(list ? list : "", arena, &names, &allotted, err)) < 0)
         return rc;
+    if ((rc = hosts_remove(names, &allotted, spec->exclude, arena, err)) < 0)
+        return rc;
     if ((rc = nodes_wanted(spec, allotted, &wanted, err)) < 0)
         return rc;
     if (allotted == 1) { /* whatever the switches are */

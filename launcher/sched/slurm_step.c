@@ -13,6 +13,7 @@
 
 #include "base/id.h"
 #include "base/num.h"
+#include "launcher/sched/hosts.h"
 #include "launcher/sched/local_priv.h"
 #include "launcher/sched/slurm_priv.h"
 
@@ -42,8 +43,28 @@ static int from_env(const char *name, int64_t fallback, int64_t *out, struct err
     return text && *text ? num_parse_i64(text, name, out, err) : 0;
 }
 
-/* Counts the cores of all nodes of the allocation we are in. */
-static int allocation(int64_t *nodes, int64_t *cores, struct err *err)
+/* Counts the nodes of the allocation we are in that the step does not exclude. Slurm does not tell
+ * a job that goes on without a node how many it has left. */
+static int nodes_left(const char *exclude, int64_t *nodes, struct err *err)
+{
+    const char *list = getenv("SLURM_JOB_NODELIST"), **names;
+    struct arena arena;
+    size_t n;
+    int rc;
+    if (!exclude || !list)
+        return 0;
+    arena_init(&arena, 0);
+    if ((rc = hosts_expand(list, &arena, &names, &n, err)) == 0 &&
+        (rc = hosts_remove(names, &n, exclude, &arena, err)) == 0)
+        *nodes = (int64_t)n;
+    arena_release(&arena);
+    if (rc == 0 && *nodes < 1)
+        rc = err_set(err, ERR_LIMIT, "all nodes of the job, %s, are excluded from its steps", list);
+    return rc;
+}
+
+/* Counts the nodes of the allocation we are in that a step may use, and their cores. */
+static int allocation(const char *exclude, int64_t *nodes, int64_t *cores, struct err *err)
 {
     int rc;
     if (!getenv("SLURM_JOB_ID"))
@@ -51,6 +72,8 @@ static int allocation(int64_t *nodes, int64_t *cores, struct err *err)
                        "this process runs in no Slurm job: steps need an allocation ('reel tune "
                        "--nodes N' asks for one)");
     if ((rc = from_env("SLURM_JOB_NUM_NODES", 1, nodes, err)) < 0)
+        return rc;
+    if ((rc = nodes_left(exclude, nodes, err)) < 0)
         return rc;
     if ((rc = from_env("SLURM_CPUS_ON_NODE", 1, cores, err)) < 0)
         return rc;
@@ -98,6 +121,8 @@ static const char **srun_argv(const struct sched_step_spec *spec, int64_t nodes,
     v[k++] = !spec->per_node && ranks > 1 ? "--mpi=pmix" : "--mpi=none";
     if (spec->per_node)
         v[k++] = "--gres=none";
+    if (spec->exclude)
+        v[k++] = arena_printf(arena, "--exclude=%s", spec->exclude);
     if (placed)
         v[k++] = "--distribution=arbitrary";
     if (spec->cpus)
@@ -110,6 +135,64 @@ static const char **srun_argv(const struct sched_step_spec *spec, int64_t nodes,
             return NULL;
     memcpy(v + k, spec->argv, n * sizeof *v);
     return v;
+}
+
+/* Says whether the entry sets one of these variables. */
+static bool sets_any(const char *entry, const char *const *names)
+{
+    size_t n = strcspn(entry, "=");
+    for (; *names; names++)
+        if (strlen(*names) == n && memcmp(entry, *names, n) == 0)
+            return true;
+    return false;
+}
+
+/* Adds what says which nodes there are without those that were lost. */
+static int nodes_env(const char *lost, struct arena *arena, const char **out, struct err *err)
+{
+    const char *list = getenv("SLURM_JOB_NODELIST"), **names;
+    struct str left = STR_INIT;
+    size_t n;
+    int rc;
+    if ((rc = hosts_expand(list ? list : "", arena, &names, &n, err)) < 0)
+        return rc;
+    if ((rc = hosts_remove(names, &n, lost, arena, err)) < 0)
+        return rc;
+    hosts_fold(names, n, &left);
+    if ((rc = str_check(&left, err)) < 0)
+        goto out;
+    out[0] = arena_printf(arena, "SLURM_JOB_NODELIST=%s", left.p ? left.p : "");
+    out[1] = arena_printf(arena, "SLURM_NODELIST=%s", left.p ? left.p : "");
+    out[2] = arena_printf(arena, "SLURM_JOB_NUM_NODES=%zu", n);
+    out[3] = arena_printf(arena, "SLURM_NNODES=%zu", n);
+    for (int i = 0; i < 4 && rc == 0; i++)
+        if (!out[i])
+            rc = err_set(err, ERR_NOMEM, "out of memory");
+out:
+    str_release(&left);
+    return rc;
+}
+
+int slurm_allocation_env(const char *const *env, const char *lost, struct arena *arena,
+                         const char ***out, struct err *err)
+{
+    static const char *const nodes[] = {"SLURM_JOB_NODELIST", "SLURM_NODELIST",
+                                        "SLURM_JOB_NUM_NODES", "SLURM_NNODES",
+                                        "SLURM_JOB_CPUS_PER_NODE", NULL},
+                      *const tasks[] = {"SLURM_NTASKS", "SLURM_NPROCS", "SLURM_TASKS_PER_NODE",
+                                        "SLURM_NTASKS_PER_NODE", NULL};
+    size_t n = 0, k = 0;
+    while (env[n])
+        n++;
+    const char **v = arena_array(arena, n + 5, sizeof *v);
+    if (!v)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    for (size_t i = 0; i < n; i++)
+        if (!(*lost && sets_any(env[i], nodes)) &&
+            !((*lost || getenv("REEL_JOB_ID")) && sets_any(env[i], tasks)))
+            v[k++] = env[i];
+    *out = v;
+    return *lost && getenv("SLURM_JOB_ID") ? nodes_env(lost, arena, v + k, err) : 0;
 }
 
 /* Joins the step's own environment and what srun needs to find its job, and its hosts. */
@@ -184,7 +267,7 @@ int slurm_step_start(struct sched_slurm *s, const struct sched_step_spec *spec,
     struct arena arena;
     int64_t nodes, cores;
     int rc;
-    if ((rc = allocation(&nodes, &cores, err)) < 0)
+    if ((rc = allocation(spec->exclude, &nodes, &cores, err)) < 0)
         return rc;
     if (spec->cores <= cores && access(spec->argv[0], X_OK) != 0)
         return err_set_errno(err, ERR_ENV, "cannot run '%s'", spec->argv[0]);

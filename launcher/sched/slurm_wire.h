@@ -13,9 +13,9 @@
  *     {"op": "net", "nodes": true | false}            {"net": {...}}
  *     {"op": "jobs", "id": null | "123"}              {"jobs": [{...}, ...]}
  *     {"op": "submit", "name": ..., "comment": ..., "cwd": ..., "log": ..., "script": ...,
- *      "env": ["K=V", ...], "nice": -5, "requeue": true, "nodes": 1, "cores_per_node": 0,
- *      "gpus_per_node": 0, "partition": null, "account": null, "qos": null, "exclude": null,
- *      "after": null, "time_limit_min": 0, "signal": 10, "signal_lead_s": 60}
+ *      "env": ["K=V", ...], "nice": -5, "requeue": true, "outlives_nodes": false, "nodes": 1,
+ *      "cores_per_node": 0, "gpus_per_node": 0, "partition": null, "account": null, "qos": null,
+ *      "exclude": null, "after": null, "time_limit_min": 0, "signal": 10, "signal_lead_s": 60}
  *                                                     {"id": "123"}
  *     {"op": "signal", "id": "123", "signal": 10, "all": false}, {"op": "requeue", "id": ...},
  *     {"op": "cancel", "id": ...}, {"op": "comment", "id": ..., "comment": ...}

@@ -151,6 +151,7 @@ static void desc_fill(const struct slurm_submit *w, job_desc_msg_t *d)
     d->open_mode = OPEN_MODE_APPEND;
     d->nice = (uint32_t)(NICE_OFFSET + w->nice);
     d->requeue = s->requeue;
+    d->kill_on_node_fail = !s->outlives_nodes;
     d->contiguous = 0;
     d->mail_type = 0;
     d->mem_bind_type = 0;

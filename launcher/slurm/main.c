@@ -183,7 +183,7 @@ static int do_act(const struct json_doc *request, struct arena *arena, struct js
 
 struct numbers {
     int64_t nice, nodes, cores, gpus, minutes, signal, lead_s;
-    bool requeue;
+    bool requeue, outlives_nodes;
 };
 #define NUMBER(key, member, low, high) \
     {key, JSON_INT, offsetof(struct numbers, member), .min = (low), .max = (high)}
@@ -196,6 +196,7 @@ static const struct json_field submit_fields[] = {
     NUMBER("signal", signal, 0, 127),
     NUMBER("signal_lead_s", lead_s, 0, UINT16_MAX),
     {"requeue", JSON_BOOL, offsetof(struct numbers, requeue)},
+    {"outlives_nodes", JSON_BOOL, offsetof(struct numbers, outlives_nodes), .optional = true},
     {"op", JSON_ANY},
     {"name", JSON_ANY},
     {"comment", JSON_ANY},
@@ -243,7 +244,7 @@ static int do_submit(const struct json_doc *request, struct arena *arena, struct
                      struct err *err)
 {
     const cJSON *root = request->root;
-    struct numbers n;
+    struct numbers n = {0};
     struct sched_spec spec = SCHED_SPEC_INIT;
     struct slurm_submit what = {.spec = &spec, .comment = json_text(root, "comment", NULL)};
     char id[SCHED_ID_BYTES];
@@ -264,6 +265,7 @@ static int do_submit(const struct json_doc *request, struct arena *arena, struct
     spec.gpus_per_node = (int)n.gpus;
     spec.time_limit_s = (double)n.minutes * 60;
     spec.requeue = n.requeue;
+    spec.outlives_nodes = n.outlives_nodes;
     spec.signal = (int)n.signal;
     spec.signal_lead_s = (double)n.lead_s;
     what.nice = (int)n.nice;
