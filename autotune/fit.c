@@ -22,8 +22,10 @@ static const double prior_sd[FIT_SCALES] = {
 void fit_init(struct fit *f)
 {
     *f = (struct fit){.noise = 0.03};
-    for (int k = 0; k < FIT_SCALES; k++)
+    for (int k = 0; k < FIT_SCALES; k++) {
         f->cov[k][k] = prior_sd[k] * prior_sd[k];
+        f->begin_info[k][k] = 1 / f->cov[k][k];
+    }
 }
 
 /* Returns the sum of the scaled terms without "all". J takes the derivative of its logarithm. */
@@ -58,6 +60,23 @@ static void invert(double a[FIT_SCALES][FIT_SCALES], double out[FIT_SCALES][FIT_
     }
 }
 
+/* By how much of its prior a scale differs from one model to another, and from day to day. */
+#define OTHER_MODEL 0.3
+
+void fit_begin(struct fit *f, const struct fit *earlier)
+{
+    double cov[FIT_SCALES][FIT_SCALES];
+    if (earlier->n == 0)
+        return;
+    memcpy(cov, earlier->cov, sizeof cov);
+    for (int k = 0; k < FIT_SCALES; k++)
+        cov[k][k] += OTHER_MODEL * OTHER_MODEL * prior_sd[k] * prior_sd[k];
+    memcpy(f->cov, cov, sizeof cov);
+    memcpy(f->begin, earlier->log_scale, sizeof f->begin);
+    memcpy(f->log_scale, earlier->log_scale, sizeof f->log_scale);
+    invert(cov, f->begin_info);
+}
+
 #define CLASS_SD 0.1
 
 void fit_classes(struct fit *f, const double priced_s[PRICE_TERMS],
@@ -72,10 +91,12 @@ void fit_classes(struct fit *f, const double priced_s[PRICE_TERMS],
 
 static void gauss_newton(struct fit *f)
 {
-    double A[FIT_SCALES][FIT_SCALES] = {{0}}, g[FIT_SCALES], J[FIT_SCALES];
-    for (int k = 0; k < FIT_SCALES; k++) {
-        A[k][k] = 1 / (prior_sd[k] * prior_sd[k]);
-        g[k] = -f->log_scale[k] * A[k][k];
+    double A[FIT_SCALES][FIT_SCALES], g[FIT_SCALES], J[FIT_SCALES];
+    memcpy(A, f->begin_info, sizeof A);
+    for (int a = 0; a < FIT_SCALES; a++) {
+        g[a] = 0;
+        for (int b = 0; b < FIT_SCALES; b++)
+            g[a] += A[a][b] * (f->begin[b] - f->log_scale[b]);
     }
     for (int t = 0; t < PRICE_TERMS; t++) {
         A[t][t] += f->class_n[t] / (CLASS_SD * CLASS_SD);

@@ -19,6 +19,8 @@ enum { FIT_SCALES = PRICE_TERMS + 1, FIT_MAX = 160 };
 struct fit {
     double log_scale[FIT_SCALES];            /* 0: as the prior; the last is "all" */
     double cov[FIT_SCALES][FIT_SCALES];      /* covariance of log_scale */
+    /* what it begins from: log_scale, and the inverse of its covariance */
+    double begin[FIT_SCALES], begin_info[FIT_SCALES][FIT_SCALES];
     int64_t n;
     double terms[FIT_MAX][PRICE_TERMS], log_measured[FIT_MAX];
     /* of each class: sums of ln(measured / priced), and how many */
@@ -26,6 +28,10 @@ struct fit {
     double noise;                            /* sd of ln(measured) around the truth */
 };
 void fit_init(struct fit *f);
+/* Begins from what was learnt of other models on the same machine: each scale may be off that by a
+ * part of what it may be off before anything is known. An earlier fit of no measurements changes
+ * nothing. */
+void fit_begin(struct fit *f, const struct fit *earlier);
 /* Learns from a measurement. It never forgets one. It ignores what is not positive and finite, and
  * whatever comes after FIT_MAX measurements. */
 void fit_add(struct fit *f, const double terms[PRICE_TERMS], double measured_s);
