@@ -1,5 +1,6 @@
 #include "autotune/trial.h"
 
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -7,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "autotune/oom.h"
 #include "autotune/trial_other.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -15,10 +17,10 @@
 #include "base/str.h"
 #include "launcher/start/command.h"
 
-static const double POLL_S = 0.5, LOOK_S = 0.05, WORD_S = 3;
+static const double POLL_S = 0.5, LOOK_S = 0.05, WORD_S = 3, LEAVE_S = 10;
 extern char **environ;
 
-enum { LOG_TAIL_BYTES = 4096 };
+enum { LOG_TAIL_BYTES = 1 << 16 };
 
 /* ---- failure classes ---- */
 
@@ -73,16 +75,16 @@ static enum trial_state line_class(const char *line)
 }
 
 /* Holds the findings in a log: the first error of our trainer, the last line of anybody else, and
- * which memory was short by the first line that says so. */
+ * which memory was short by the first line that says so, with that line. */
 struct log_words {
-    char error[256], last[256];
+    char error[256], last[256], proof[OOM_EVIDENCE_BYTES];
     enum trial_state memory;
 };
 
 static void line_take(const char *line, struct log_words *w)
 {
-    if (w->memory == TRIAL_UNTRIED)
-        w->memory = line_class(line);
+    if (w->memory == TRIAL_UNTRIED && (w->memory = line_class(line)) != TRIAL_UNTRIED)
+        snprintf(w->proof, sizeof w->proof, "%s", line);
     if (is_error(line) && !w->error[0])
         snprintf(w->error, sizeof w->error, "%s", line);
     if (!strstr(line, trainer_name) && strpbrk(line, "abcdefghijklmnopqrstuvwxyz"))
@@ -127,12 +129,19 @@ static bool was_killed(const struct sched_step_status *end)
     return signal_of(end) == SIGKILL;
 }
 
+/* Says whether memory was short by the kernel's word. Our cgroup's says so of whichever rank it
+ * was, and the others may have ended by themselves then. */
+static bool kernel_says(const struct trial_end *end)
+{
+    return end->oom_evidence[0] && (end->oom_own || was_killed(&end->step));
+}
+
 /* Classifies the end of a step that had an exit code or a signal other than success. */
 static enum trial_state failure_class(const struct trial_end *end, const struct log_words *w)
 {
     int code = end->step.exit_code;
     bool refused = code == err_exit_code(ERR_USAGE) || code == err_exit_code(ERR_INPUT);
-    if (was_killed(&end->step) && end->oom_killed)
+    if (kernel_says(end))
         return TRIAL_OOM_HOST;
     if (w->memory != TRIAL_UNTRIED)
         return w->memory;
@@ -145,10 +154,11 @@ static enum trial_state failure_class(const struct trial_end *end, const struct 
     return TRIAL_FAILED;
 }
 
-enum trial_state trial_classify(const struct trial_end *end, const char *log_tail, char cause[256])
+enum trial_state trial_classify(const struct trial_end *end, const char *log_tail, char cause[256],
+                                char evidence[OOM_EVIDENCE_BYTES])
 {
     struct log_words words;
-    cause[0] = '\0';
+    cause[0] = evidence[0] = '\0';
     if (end->step.node_lost[0]) {
         snprintf(cause, 256, "node %s was lost", end->step.node_lost);
         return TRIAL_NODE;
@@ -167,7 +177,11 @@ enum trial_state trial_classify(const struct trial_end *end, const char *log_tai
         return TRIAL_OK;
     log_words(log_tail, &words);
     cause_say(&end->step, &words, cause);
-    return failure_class(end, &words);
+    enum trial_state state = failure_class(end, &words);
+    if (trial_is_oom(state))
+        snprintf(evidence, OOM_EVIDENCE_BYTES, "%s",
+                 kernel_says(end) ? end->oom_evidence : words.proof);
+    return state;
 }
 
 /* ---- running ---- */
@@ -191,7 +205,7 @@ static int command_make(const struct trial_conf *c, const struct plan *plan, str
 {
     *log = arena_printf(arena, "%s/log", c->dir);
     if (c->other && *log)
-        return other_command(c->other, plan, c->steps, c->dir, arena, out, err);
+        return other_command(c, plan, arena, out, err);
     const char *run_json = arena_printf(arena, "%s/run.json", c->dir),
                *plan_json = arena_printf(arena, "%s/plan.json", c->dir);
     const char *steps = arena_printf(arena, "%lld", (long long)c->steps);
@@ -211,20 +225,6 @@ static int command_make(const struct trial_conf *c, const struct plan *plan, str
                            args, (const char *const *)environ, arena, out, err);
 }
 
-/* Returns how many processes the kernel has killed for memory; 0 when it does not say. */
-static int64_t kills_count(const struct trial_conf *c)
-{
-    struct str text = STR_INIT;
-    const char *at;
-    int64_t n = 0;
-    if (file_read(c->kills_path ? c->kills_path : "/proc/vmstat", LIMIT_CAPTURE_BYTES, &text,
-                  NULL) == 0 &&
-        text.p && (at = strstr(text.p, "oom_kill ")))
-        n = strtoll(at + strlen("oom_kill "), NULL, 10);
-    str_release(&text);
-    return n;
-}
-
 /* Returns for how long the trial was seen to give no sign, if that is too long; else 0. Ours writes
  * them; those of another trainer are what it prints. */
 static double silence_of(const struct trial_conf *c, const struct other_log *log,
@@ -241,12 +241,14 @@ static double silence_of(const struct trial_conf *c, const struct other_log *log
     return quiet_s > (began ? c->quiet_s : c->start_s) ? quiet_s : 0;
 }
 
-/* Reads another trainer's log. Says whether it is slow enough to be ended. */
-static bool log_look(const struct trial_conf *c, struct other_log *log)
+/* Reads another trainer's log: whether it is slow enough to be ended, and which node it lost. */
+static void log_look(const struct trial_conf *c, struct other_log *log, struct trial_end *end)
 {
-    if (log)
-        other_log_look(log, clock_mono_s());
-    return log && c->give_up_s > 0 && other_log_slower(log, c->give_up_s);
+    if (!log)
+        return;
+    other_log_look(log, clock_mono_s());
+    end->slow = c->give_up_s > 0 && other_log_slower(log, c->give_up_s);
+    snprintf(end->step.node_lost, sizeof end->step.node_lost, "%s", other_log_node(log));
 }
 
 /* Waits until the trial ends, hangs or is too slow, or until we are asked to stop. */
@@ -258,15 +260,23 @@ static int step_await(const struct trial_conf *c, struct sched_step *step, struc
     for (;;) {
         if ((rc = sched_step_poll(step, log ? LOOK_S : POLL_S, &end->step, err)) < 0)
             return rc;
-        if ((end->slow = log_look(c, log)))
-            return 0;
-        if (end->step.ended || end->step.node_lost[0])
+        log_look(c, log, end);
+        if (end->slow || end->step.ended || end->step.node_lost[0])
             return 0;
         if (c->stop && *c->stop)
             return err_set(err, ERR_TEMP, "asked to stop in the middle of a trial");
         if ((end->silent_s = silence_of(c, log, &pulse)) > 0)
             return 0;
     }
+}
+
+/* Asks another trainer's command to end, and waits for it: killed at once, srun or torchrun would
+ * leave its ranks on other nodes. */
+static void other_stop(struct sched_step *step)
+{
+    struct sched_step_status status;
+    sched_step_signal(step, SIGTERM, NULL);
+    sched_step_poll(step, LEAVE_S, &status, NULL);
 }
 
 static int step_run(const struct trial_conf *c, const struct plan *plan, struct other_log *log,
@@ -276,7 +286,7 @@ static int step_run(const struct trial_conf *c, const struct plan *plan, struct 
     struct command command;
     struct sched_step *step = NULL;
     struct sched_step_spec spec = SCHED_STEP_SPEC_INIT;
-    int64_t kills = kills_count(c);
+    struct oom_watch watch;
     int rc;
     if ((rc = command_make(c, plan, &arena, &command, &spec.log_path, err)) < 0)
         goto out;
@@ -286,22 +296,37 @@ static int step_run(const struct trial_conf *c, const struct plan *plan, struct 
     if (!log)
         command_groups(&plan->layout, spec.groups);
     spec.cores = (int)c->cores;
-    if ((rc = sched_step_start(c->sched, &spec, &step, err)) < 0)
-        goto out;
-    rc = step_await(c, step, log, end, err);
-    end->oom_killed = kills_count(c) > kills;
+    spec.exclude = c->exclude;
+    oom_watch_begin(&watch, c->kernel_root ? c->kernel_root : "", log ? NULL : "reel-train");
+    if ((rc = sched_step_start(c->sched, &spec, &step, err)) == 0)
+        rc = step_await(c, step, log, end, err);
+    if (step && log && !end->step.ended)
+        other_stop(step);
+    end->oom_own = watch.own;
+    oom_watch_end(&watch, end->oom_evidence);
 out:
     sched_step_free(step);
     arena_release(&arena);
     return rc;
 }
 
-static int log_tail_read(const struct trial_conf *c, struct str *out, struct err *err)
+/* Reads the end of the trial's log, however long that is. */
+static int log_tail_read(const struct trial_conf *c, char tail[LOG_TAIL_BYTES + 1], struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
+    size_t n = 0;
     snprintf(path, sizeof path, "%s/log", c->dir);
-    int rc = file_read(path, LIMIT_CAPTURE_BYTES, out, err);
-    return rc == ERR_NOT_FOUND ? 0 : rc;
+    FILE *f = fopen(path, "re");
+    if (!f && errno != ENOENT)
+        return err_set_errno(err, ERR_IO, "cannot read '%s'", path);
+    if (f) {
+        if (fseek(f, -LOG_TAIL_BYTES, SEEK_END) < 0) /* it is shorter */
+            rewind(f);
+        n = fread(tail, 1, LOG_TAIL_BYTES, f);
+        fclose(f);
+    }
+    tail[n] = '\0';
+    return 0;
 }
 
 /* Reads what steps were made of on GPUs; nothing where it was not recorded. */
@@ -378,7 +403,7 @@ static void other_read(const struct trial_conf *c, struct other_log *log,
 {
     other_log_look(log, clock_mono_s());
     if (r->state != TRIAL_OK)
-        other_log_judge(log, &r->state, r->cause, r->node);
+        other_log_judge(log, r);
     else
         other_log_report(log, r);
     if (r->state == TRIAL_OK && end->slow)
@@ -386,12 +411,32 @@ static void other_read(const struct trial_conf *c, struct other_log *log,
                  (long long)r->steps - 1, c->give_up_s);
 }
 
+/* Judges how the trial ended, by its end, its log and what our trainer reported. */
+static int result_judge(const struct trial_conf *c, struct other_log *lines,
+                        const struct trial_end *end, struct trial_result *r, struct err *err)
+{
+    char *tail = malloc(LOG_TAIL_BYTES + 1);
+    int rc;
+    if (!tail)
+        return err_set(err, ERR_NOMEM, "out of memory for a trial's log");
+    if ((rc = log_tail_read(c, tail, err)) < 0)
+        goto out;
+    r->state = trial_classify(end, tail, r->cause, r->evidence);
+    snprintf(r->node, sizeof r->node, "%s", end->step.node_lost);
+    if (lines)
+        other_read(c, lines, end, r);
+    else if (r->state == TRIAL_OK)
+        report_read(c, r);
+out:
+    free(tail);
+    return rc;
+}
+
 int trial_run(const struct trial_conf *conf, const struct run *run, const struct plan *plan,
               struct trial_result *out, struct err *err)
 {
     struct trial_end end = {0};
     struct trial_result r = {.mfu = NAN};
-    struct str log = STR_INIT;
     struct other_log *lines = NULL;
     int rc;
     if ((rc = files_save(conf, run, plan, err)) < 0)
@@ -401,19 +446,11 @@ int trial_run(const struct trial_conf *conf, const struct run *run, const struct
         return rc;
     if ((rc = step_run(conf, plan, lines, &end, err)) < 0)
         goto out;
-    if ((rc = log_tail_read(conf, &log, err)) < 0)
+    if ((rc = result_judge(conf, lines, &end, &r, err)) < 0)
         goto out;
-    const char *tail = log.len > LOG_TAIL_BYTES ? log.p + log.len - LOG_TAIL_BYTES : log.p;
-    r.state = trial_classify(&end, tail ? tail : "", r.cause);
-    snprintf(r.node, sizeof r.node, "%s", end.step.node_lost);
-    if (lines)
-        other_read(conf, lines, &end, &r);
-    else if (r.state == TRIAL_OK)
-        report_read(conf, &r);
     rc = word_wait(conf, &end, r.state, err);
     *out = r;
 out:
     other_log_free(lines);
-    str_release(&log);
     return rc;
 }

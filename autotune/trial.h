@@ -16,6 +16,7 @@
 
 #include <signal.h>
 
+#include "autotune/oom.h"
 #include "autotune/search.h"
 #include "launcher/sched/sched.h"
 #include "profiles/kernels.h"
@@ -30,9 +31,10 @@ struct trial_conf {
     double give_up_s;          /* 0: measure all steps */
     /* Silence that is taken for a hang: before the first sign of life, and after it. */
     double start_s, quiet_s;
-    const char *kills_path;    /* has a line "oom_kill N" of the kernel; NULL: /proc/vmstat */
+    const char *kernel_root;   /* stands before the kernel's files (oom.h); NULL: "" */
     int64_t limit_bytes;       /* of a rank; 0: none */
     int64_t cores;             /* of the allocation, 0: all */
+    const char *exclude;       /* nodes that are not used, "n1,n3"; NULL: none */
     const char *blas;          /* "own", "openblas" */
     const volatile sig_atomic_t *stop; /* not 0: end the trial, ERR_TEMP; may be NULL */
     /* somebody else's trainer (trial_other.h); NULL: ours, and run may be NULL only with another */
@@ -41,6 +43,7 @@ struct trial_conf {
 struct trial_result {
     enum trial_state state;
     char cause[256];           /* one line; "" when ok and all steps measured */
+    char evidence[OOM_EVIDENCE_BYTES]; /* who says that memory was short; "" where it was not */
     char node[SCHED_ID_BYTES]; /* that was lost; "" none */
     /* seconds of the median step, and of the fastest; tokens and FLOPs of one step; mfu is NaN when
      * the peak is unknown */
@@ -61,9 +64,14 @@ struct trial_end {
     struct sched_step_status step;
     bool slow;       /* it was ended because its steps were */
     double silent_s; /* it was ended after so long without a sign of life; else 0 */
-    bool oom_killed; /* the kernel killed processes for memory while it ran */
+    /* The kernel killed processes for memory while it ran, by this word of it, "" if it did not;
+     * and that counts our cgroup alone. */
+    char oom_evidence[OOM_EVIDENCE_BYTES];
+    bool oom_own;
 };
-/* Classifies a trial from how it ended and the end of its log, and writes the cause. Pure. */
-enum trial_state trial_classify(const struct trial_end *end, const char *log_tail, char cause[256]);
+/* Classifies a trial from how it ended and the end of its log, and writes the cause, and who says
+ * that memory was short. Pure. */
+enum trial_state trial_classify(const struct trial_end *end, const char *log_tail, char cause[256],
+                                char evidence[OOM_EVIDENCE_BYTES]);
 
 #endif

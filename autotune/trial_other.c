@@ -5,10 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/num.h"
+#include "launcher/sched/slurm.h"
 #include "profiles/flops.h"
 #include "profiles/step_lines.h"
 
@@ -50,54 +52,98 @@ static size_t count(const char *const *list)
     return n;
 }
 
-/* Returns the word with the number of ranks in place of {ranks}. */
-static const char *word_of(const char *word, int64_t ranks, struct arena *arena)
+/* A name in braces that a word of the user's command may hold. */
+struct hole { const char *name; int64_t value; };
+enum { HOLES = 3 };
+
+/* Returns the word with numbers in place of what stands in braces. */
+static const char *word_of(const char *word, const struct hole holes[HOLES], struct arena *arena)
 {
-    const char *at = strstr(word, "{ranks}");
-    return at ? arena_printf(arena, "%.*s%lld%s", (int)(at - word), word, (long long)ranks,
-                             at + strlen("{ranks}"))
-              : arena_strdup(arena, word);
+    for (int i = 0; i < HOLES && word; i++)
+        for (const char *at; word && (at = strstr(word, holes[i].name));)
+            word = arena_printf(arena, "%.*s%lld%s", (int)(at - word), word,
+                                (long long)holes[i].value, at + strlen(holes[i].name));
+    return word;
 }
 
-/* Makes the environment: ours, and what the recorder heeds. */
-static int environment_make(const struct trial_other *o, const char *dir, struct arena *arena,
-                            const char ***out, struct err *err)
+/* Makes the environment: ours, as the scheduler has it for who starts steps, and what the recorder
+ * heeds. */
+static int environment_make(const struct trial_conf *c, struct arena *arena, const char ***out,
+                            struct err *err)
 {
-    size_t n = count((const char *const *)environ);
+    const struct trial_other *o = c->other;
+    const char **ours;
+    int rc = slurm_allocation_env((const char *const *)environ, c->exclude ? c->exclude : "",
+                                  arena, &ours, err);
+    if (rc < 0)
+        return rc;
+    size_t n = count(ours);
     const char **env = arena_array(arena, n + 4, sizeof *env);
     if (!env)
         return err_set(err, ERR_NOMEM, "out of memory for a trial's environment");
-    memcpy(env, environ, n * sizeof *env);
+    memcpy(env, ours, n * sizeof *env);
     if (*o->recorder && !getenv("CUDA_INJECTION64_PATH")) {
         env[n++] = arena_printf(arena, "CUDA_INJECTION64_PATH=%s", o->recorder);
-        env[n++] = arena_printf(arena, "REEL_CUPTI_DIR=%s", dir);
-        env[n++] = arena_printf(arena, "REEL_CUPTI_WHILE=%s/record", dir);
+        env[n++] = arena_printf(arena, "REEL_CUPTI_DIR=%s", c->dir);
+        env[n++] = arena_printf(arena, "REEL_CUPTI_WHILE=%s/record", c->dir);
     }
     *out = env;
     return 0;
 }
 
-int other_command(const struct trial_other *o, const struct plan *plan, int64_t steps,
-                  const char *dir, struct arena *arena, struct command *out, struct err *err)
+int other_command(const struct trial_conf *c, const struct plan *plan, struct arena *arena,
+                  struct command *out, struct err *err)
 {
+    const struct trial_other *o = c->other;
     struct adapter_facts facts = {&plan->layout, o->model, plan->seq, plan->gbs,
-                                  steps_run(o, steps), dir};
+                                  steps_run(o, c->steps), c->dir};
     const char **flags;
     int rc;
     if ((rc = adapter_words(o->adapter, &facts, true, arena, &flags, err)) < 0)
         return rc;
+    int64_t ranks = layout_world(&plan->layout),
+            node = num_max_i64(1, num_min_i64(o->node_ranks, ranks));
+    const struct hole holes[HOLES] = {
+        {"{ranks}", ranks}, {"{nodes}", num_ceil_div(ranks, node)}, {"{ranks_per_node}", node}};
     size_t own = count(o->argv), more = count(flags);
     const char **argv = arena_array(arena, own + more + 1, sizeof *argv);
     for (size_t i = 0; argv && i < own; i++)
-        if (!(argv[i] = word_of(o->argv[i], layout_world(&plan->layout), arena)))
+        if (!(argv[i] = word_of(o->argv[i], holes, arena)))
             argv = NULL;
     if (!argv)
         return err_set(err, ERR_NOMEM, "out of memory for a trial's command");
     memcpy(argv + own, flags, more * sizeof *argv);
-    if ((rc = environment_make(o, dir, arena, &out->env, err)) < 0)
+    if ((rc = environment_make(c, arena, &out->env, err)) < 0)
         return rc;
     out->argv = argv;
     return 0;
+}
+
+/* Says whether the word names a file that may be a program: data are larger. */
+static bool may_be_program(const char *word)
+{
+    enum { MOST_BYTES = 16 << 20 };
+    struct stat st;
+    return stat(word, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= MOST_BYTES;
+}
+
+int other_hash(const struct adapter *a, const char *const *argv, struct hash128 *out,
+               struct err *err)
+{
+    char hex[HASH_TEXT_BYTES];
+    struct str key = STR_INIT;
+    struct hash128 file;
+    int rc = 0;
+    str_add(&key, hash_format(a->hash, hex));
+    for (size_t i = 0; argv[i] && rc == 0; i++) {
+        str_addf(&key, " %s", argv[i]);
+        if (may_be_program(argv[i]) && (rc = hash_file(argv[i], &file, err)) == 0)
+            str_addf(&key, " %s", hash_format(file, hex));
+    }
+    if (rc == 0 && (rc = str_check(&key, err)) == 0)
+        *out = hash_128(key.p, key.len);
+    str_release(&key);
+    return rc;
 }
 
 /* ---- the log ---- */
@@ -322,6 +368,7 @@ void other_log_look(struct other_log *l, double now)
 
 int64_t other_log_bytes(const struct other_log *l) { return l->bytes; }
 int64_t other_log_steps(const struct other_log *l) { return l->n_steps; }
+const char *other_log_node(const struct other_log *l) { return l->node; }
 
 /* Returns how many steps count: all but the first, and but those that were recorded. */
 static int64_t counted(const struct other_log *l)
@@ -338,18 +385,18 @@ bool other_log_slower(const struct other_log *l, double than_s)
     return n >= 2;
 }
 
-void other_log_judge(const struct other_log *l, enum trial_state *state, char cause[256],
-                     char node[SCHED_ID_BYTES])
+void other_log_judge(const struct other_log *l, struct trial_result *r)
 {
     if (l->node[0]) {
-        *state = TRIAL_NODE;
-        snprintf(node, SCHED_ID_BYTES, "%s", l->node);
-        snprintf(cause, 256, "node %s was lost", l->node);
+        r->state = TRIAL_NODE;
+        snprintf(r->node, sizeof r->node, "%s", l->node);
+        snprintf(r->cause, sizeof r->cause, "node %s was lost", l->node);
     } else if (l->oom != TRIAL_UNTRIED) {
-        *state = l->oom;
-        snprintf(cause, 256, "%s", l->cause);
-    } else if (*state == TRIAL_FAILED && l->cause[0]) {
-        snprintf(cause, 256, "%s", l->cause);
+        r->state = l->oom;
+        snprintf(r->cause, sizeof r->cause, "%s", l->cause);
+        snprintf(r->evidence, sizeof r->evidence, "%s", l->cause);
+    } else if (r->state == TRIAL_FAILED && l->cause[0]) {
+        snprintf(r->cause, sizeof r->cause, "%s", l->cause);
     }
 }
 

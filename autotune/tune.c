@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "autotune/learnt.h"
 #include "autotune/trial_other.h"
 #include "autotune/tune_priv.h"
 #include "base/clock.h"
@@ -18,82 +19,6 @@
  * the model on a busy machine), and later at least. */
 #define START_S 90
 #define QUIET_S 20
-
-/* ---- identity ---- */
-
-/* Adds what of the model is trained to the key, because it decides memory. */
-static void finetune_key(const struct finetune *finetune, struct str *key)
-{
-    struct json_out o;
-    json_out_init(&o, key, 0);
-    json_obj_begin(&o, NULL);
-    finetune_write(finetune, &o);
-    json_obj_end(&o);
-}
-
-/* Adds to the key what makes a fresh search another one than those before. */
-static int fresh_add(const struct tune_conf *c, struct str *key, struct err *err)
-{
-    struct id random;
-    int rc;
-    if (!c->fresh)
-        return 0;
-    if (c->salt[0]) {
-        str_addf(key, " fresh %s", c->salt);
-        return 0;
-    }
-    if ((rc = id_random(&random, err)) < 0)
-        return rc;
-    str_addf(key, " fresh %016llx%016llx", (unsigned long long)random.hi,
-             (unsigned long long)random.lo);
-    return 0;
-}
-
-static void key_add(const struct tune_conf *c, struct hash128 trainer, struct str *key)
-{
-    const struct run *r = c->run;
-    char model[HASH_TEXT_BYTES], data[HASH_TEXT_BYTES], binary[HASH_TEXT_BYTES];
-    str_addf(key,
-             "%s %lldx%lldx%lld gbs %lld %s moments %s residual %s cpu %s %lld cores, %lld bytes, "
-             "steps %lld blas %s trainer %s data %s %s ema %d ranks",
-             hash_format(model_hash(&r->model), model), (long long)c->seq.t, (long long)c->seq.h,
-             (long long)c->seq.w, (long long)r->stages[0].gbs, dtype_names[r->dtype],
-             moments_names[r->moments], residual_names[r->residual], c->where, (long long)c->cores,
-             (long long)c->memory_bytes, (long long)c->trial_steps, c->blas,
-             hash_format(trainer, binary), r->stages[0].data,
-             hash_format(r->stages[0].data_fingerprint, data), r->adamw.ema_decay > 0);
-    for (size_t i = 0; i < c->n_ranks; i++)
-        str_addf(key, " %lld", (long long)c->ranks[i]);
-    if (c->layout)
-        layout_format(c->layout, key);
-    if (c->cluster)
-        str_addf(key, " cluster %s stack %s/%lld", c->cluster, c->stack, (long long)c->scale_down);
-    for (size_t i = 0; c->adapter && c->argv[i]; i++)
-        str_addf(key, " %s %s", i ? "" : c->adapter_name, c->argv[i]);
-    finetune_key(&r->finetune, key);
-}
-
-static int identity_make(struct tune *t, struct err *err)
-{
-    const struct tune_conf *c = &t->conf;
-    struct str key = STR_INIT;
-    char path[LIMIT_PATH_BYTES];
-    struct hash128 trainer;
-    int rc;
-    snprintf(path, sizeof path, "%s/reel-train", c->bin_dir);
-    if ((rc = hash_file(path, &trainer, err)) < 0)
-        return rc;
-    key_add(c, trainer, &key);
-    if ((rc = fresh_add(c, &key, err)) < 0)
-        goto out;
-    if ((rc = str_check(&key, err)) < 0)
-        goto out;
-    hash_format(hash_128(key.p, key.len), t->id);
-    snprintf(t->dir, sizeof t->dir, "%s/tunes/%s", c->home, t->id);
-out:
-    str_release(&key);
-    return rc;
-}
 
 /* ---- open: probe, enumerate, predict ---- */
 
@@ -326,21 +251,17 @@ static int described_open(struct tune *t, const struct space_spec *spec, struct 
         return rc;
     if ((rc = search_begin(t, err)) < 0)
         return rc;
-    return identity_make(t, err);
+    return tune_identify(t, err);
 }
 
-int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err)
+/* Lists and predicts what is looked at on this machine, which is probed for it. */
+static int probed_open(struct tune *t, const struct space_spec *spec, struct err *err)
 {
-    *t = (struct tune){.conf = *conf, .started_mono = clock_mono_s()};
-    struct space_spec spec = {&conf->run->model, conf->seq, conf->run->stages[0].gbs,
-                              conf->ranks, conf->n_ranks, NULL, 0, false};
-    if (conf->cluster)
-        return described_open(t, &spec, err);
-    int rc = conf->layout ? space_of_one(&spec, conf->layout, &t->space, err)
-                          : space_build(&spec, &t->space, err);
+    int rc = t->conf.layout ? space_of_one(spec, t->conf.layout, &t->space, err)
+                            : space_build(spec, &t->space, err);
     if (rc < 0)
         return rc;
-    if ((rc = space_check(&spec, &t->space, err)) < 0)
+    if ((rc = space_check(spec, &t->space, err)) < 0)
         return rc;
     t->legal = (int64_t)t->space.n;
     if ((rc = memory_plan(t, err)) < 0)
@@ -349,9 +270,33 @@ int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err)
         return rc;
     if ((rc = machine_probe(t, err)) < 0)
         return rc;
-    if ((rc = identity_make(t, err)) < 0)
+    if ((rc = tune_identify(t, err)) < 0)
         return rc;
     return items_predict(t, err);
+}
+
+/* Begins from what earlier tunings learnt of the same host, stack and binary. */
+static int learnt_take(struct tune *t, struct err *err)
+{
+    struct fit *earlier = calloc(1, sizeof *earlier);
+    int rc;
+    if (!earlier)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    if ((rc = learnt_read(t->conf.home, t->id, t->learns, earlier, err)) == 0) {
+        fit_begin(&t->search.fit, earlier);
+        t->learnt = earlier->n;
+    }
+    free(earlier);
+    return rc;
+}
+
+int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err)
+{
+    *t = (struct tune){.conf = *conf, .started_mono = clock_mono_s()};
+    const struct space_spec spec = {&conf->run->model, conf->seq, conf->run->stages[0].gbs,
+                                    conf->ranks, conf->n_ranks, NULL, 0, false};
+    int rc = conf->cluster ? described_open(t, &spec, err) : probed_open(t, &spec, err);
+    return rc < 0 ? rc : learnt_take(t, err);
 }
 
 void tune_release(struct tune *t)
@@ -369,8 +314,7 @@ void tune_release(struct tune *t)
 
 /* ---- plans ---- */
 
-/* Writes what a trial of item i runs, and returns its samples of a step. */
-static int64_t trial_layout(const struct tune *t, int64_t i, struct layout *out)
+int64_t tune_trial_layout(const struct tune *t, int64_t i, struct layout *out)
 {
     return described_trial(&t->items[i].layout, t->conf.run->stages[0].gbs, t->conf.scale_down,
                            out);
@@ -449,93 +393,12 @@ static void plan_of(const struct tune *t, int64_t i, struct plan *out)
 /* Makes of an item's plan that of its trial, where that is smaller. */
 static void plan_trial(const struct tune *t, int64_t i, struct plan *p)
 {
-    p->gbs = trial_layout(t, i, &p->layout);
+    p->gbs = tune_trial_layout(t, i, &p->layout);
     p->scaled_dp = 0;
     plan_predict(t, i, true, p);
 }
 
-/* ---- earlier trials of the same question ---- */
-
-static int64_t item_of_layout(const struct tune *t, const char *text)
-{
-    struct layout tried, trial;
-    struct err none;
-    if (layout_parse(text, &tried, &none) < 0)
-        return -1;
-    for (size_t i = 0; i < t->space.n; i++) {
-        trial_layout(t, (int64_t)i, &trial);
-        if (layout_equal(&trial, &tried))
-            return (int64_t)i;
-    }
-    return -1;
-}
-
-/* Remembers this trial as the evidence for layout i, unless an earlier, faster trial of it
- * stands. */
-static void trial_named(struct tune *t, int64_t i, double measured_s)
-{
-    if (!t->trial_ids[i][0] || t->items[i].measured_s == measured_s)
-        snprintf(t->trial_ids[i], sizeof t->trial_ids[i], "%s", t->trial);
-}
-
-/* Returns the state of that name if it is a verdict about the layout. Others may have been due to
- * that day's conditions, and are TRIAL_UNTRIED. */
-static enum trial_state verdict_of(const char *name)
-{
-    static const enum trial_state verdicts[] = {TRIAL_OK, TRIAL_OOM_DEVICE, TRIAL_OOM_HOST,
-                                                TRIAL_ILLEGAL};
-    for (size_t i = 0; i < ARRAY_LEN(verdicts); i++)
-        if (strcmp(trial_state_names[verdicts[i]], name) == 0)
-            return verdicts[i];
-    return TRIAL_UNTRIED;
-}
-
-/* Takes over one event of an earlier search. Trials follow one another: a prediction names the
- * layout, and the end that follows tells how it went. */
-static void event_reuse(struct tune *t, const cJSON *event, int64_t *i)
-{
-    const char *kind = json_text(event, "ev", "");
-    enum trial_state state = verdict_of(json_text(event, "state", ""));
-    double measured_s = json_num(event, "measured_step_s", 0);
-    if (strcmp(kind, "trial_predicted") == 0) {
-        *i = item_of_layout(t, json_text(event, "layout", ""));
-        snprintf(t->trial, sizeof t->trial, "%s", json_text(event, "trial", ""));
-    }
-    if (*i < 0 || strcmp(kind, "trial_ended") != 0 ||
-        strcmp(t->trial, json_text(event, "trial", "")) != 0 || state == TRIAL_UNTRIED ||
-        (state == TRIAL_OK && !(measured_s > 0)))
-        return;
-    double class_s[PRICE_TERMS];
-    tune_event_classes_read(event, class_s);
-    const struct search_outcome outcome = {.state = state, .measured_s = measured_s,
-                                           .peak_bytes = json_num(event, "peak_bytes", 0),
-                                           .class_s = class_s,
-                                           .reused = true};
-    search_tell(&t->search, *i, &outcome);
-    trial_named(t, *i, measured_s);
-    t->reused++;
-}
-
-static int events_reuse(struct tune *t, struct err *err)
-{
-    char path[LIMIT_PATH_BYTES + 32];
-    struct evlog_reader *reader;
-    const cJSON *event;
-    snprintf(path, sizeof path, "%s/events/tune.a0.evlog", t->dir);
-    if (!file_exists(path))
-        return 0;
-    int rc = evlog_reader_open(path, &reader, err);
-    if (rc < 0)
-        return rc;
-    int64_t i = -1;
-    bool runs = false;
-    while ((rc = evlog_reader_next(reader, &event, err)) == 1) {
-        event_reuse(t, event, &i);
-        runs = tune_event_runs(event, runs);
-    }
-    evlog_reader_close(reader);
-    return rc == 0 && runs ? tune_event_trial_left(t, err) : rc;
-}
+/* ---- the loop ---- */
 
 static int events_open(struct tune *t, struct err *err)
 {
@@ -551,10 +414,8 @@ static int events_open(struct tune *t, struct err *err)
         return rc;
     if ((rc = evlog_open(events, &ids, &t->log, err)) < 0)
         return rc;
-    return events_reuse(t, err);
+    return tune_reuse(t, err);
 }
-
-/* ---- the loop ---- */
 
 /* Returns the trial's run: the first stage alone, long enough. */
 static struct run trial_run_of(const struct tune *t, const struct plan *plan)
@@ -584,7 +445,40 @@ static double quiet_of(const struct tune *t, const struct plan *p)
 {
     double step_s =
         t->search.best >= 0 ? 4 * t->items[t->search.best].measured_s : 30 * p->predicted_step_s;
-    return QUIET_S + step_s;
+    return t->conf.quiet_s > 0 ? t->conf.quiet_s : QUIET_S + step_s;
+}
+
+/* Leaves a node that was lost out of later trials. */
+static void node_mark(struct tune *t, const char *node)
+{
+    size_t n = strlen(t->lost);
+    if (!node[0] || n + strlen(node) + 2 > sizeof t->lost)
+        return;
+    snprintf(t->lost + n, sizeof t->lost - n, "%s%s", n ? "," : "", node);
+    t->n_lost++;
+}
+
+/* Returns how many nodes the ranks of a trial take. */
+static int64_t nodes_taken(const struct tune *t, const struct layout *l)
+{
+    int64_t ranks = layout_world(l), each = 1;
+    if (t->described)
+        each = num_max_i64(1, described_cluster(t->described)->node.devices);
+    return num_min_i64(t->conf.nodes, num_ceil_div(ranks, each));
+}
+
+/* Checks that the nodes that are left are enough for a trial. On fewer it would measure something
+ * else. */
+static int nodes_check(struct tune *t, const struct layout *l, struct err *err)
+{
+    int64_t left = t->conf.nodes - t->n_lost, taken = nodes_taken(t, l);
+    t->short_of_nodes = t->conf.nodes > 0 && t->n_lost > 0 && taken > left;
+    return !t->short_of_nodes
+               ? 0
+               : err_set(err, ERR_TEMP,
+                         "%lld of %lld nodes are left, without %s, and the next trial takes %lld: "
+                         "ask again in another allocation, where what was measured is taken over",
+                         (long long)left, (long long)t->conf.nodes, t->lost, (long long)taken);
 }
 
 /* Records how item i's trial ended, and searches on from there. */
@@ -600,7 +494,8 @@ static int result_take(struct tune *t, int64_t i, const struct plan *plan,
     if ((rc = tune_event_trial_ended(t, plan, r, disturbed, err)) < 0)
         return rc;
     search_tell(&t->search, i, &outcome);
-    trial_named(t, i, r->step_s);
+    tune_trial_name(t, i, r->step_s);
+    node_mark(t, r->node);
     tune_say_trial(t, plan, r);
     return 0;
 }
@@ -617,17 +512,22 @@ static int measure(struct tune *t, int64_t i, struct err *err)
     id_format(id, t->trial);
     plan_of(t, i, &plan);
     plan_trial(t, i, &plan);
+    if ((rc = nodes_check(t, &plan.layout, err)) < 0)
+        return rc;
     struct run run = trial_run_of(t, &plan);
     snprintf(dir, sizeof dir, "%s/trials/%s", t->dir, t->trial);
     struct trial_other other = {.adapter = t->conf.adapter, .argv = t->conf.argv};
+    if (t->described)
+        other.node_ranks = described_cluster(t->described)->node.devices;
     struct trial_conf conf = {.sched = t->conf.sched,
                               .bin_dir = t->conf.bin_dir,
                               .dir = dir,
                               .steps = t->conf.trial_steps,
                               .give_up_s = give_up_of(t, i),
-                              .start_s = START_S,
+                              .start_s = t->conf.start_s > 0 ? t->conf.start_s : START_S,
                               .quiet_s = quiet_of(t, &plan),
                               .limit_bytes = (int64_t)search_limit(&t->search, i),
+                              .exclude = t->n_lost > 0 ? t->lost : NULL,
                               .blas = t->conf.blas,
                               .stop = t->conf.stop};
     if (other.adapter &&

@@ -2,10 +2,14 @@
  * is recorded in the tune's event log.
  *
  * A tune's folder is <home>/tunes/<id>. Its id is the hash of what the answer depends on: model,
- * extent, gbs, dtype, host or cluster, memory, ranks, trial steps, BLAS, the trainer's binary, the
- * dataset's fingerprint. So the same question asked again finds its trials and measures only what
- * is missing. `fresh` takes a random id. A prediction is durable in the log before its trial
- * starts.
+ * extent, gbs, dtype, host or cluster, memory, ranks, trial steps, BLAS, the trainer's binary
+ * (another one's command, the programs that it names, and all that its adapter says), the dataset's
+ * fingerprint. So the same question asked again finds its trials and measures only what is missing.
+ * `fresh` takes a random id. A prediction is durable in the log before its trial starts.
+ *
+ * A search begins from what earlier ones learnt of the same host, stack and binary (learnt.h). A
+ * node that a trial lost is left out of later trials. Where too few are left, tune_search returns
+ * ERR_TEMP and t->short_of_nodes: in another allocation the same search goes on.
  *
  * The events are tune_started, trial_predicted, trial_started, trial_ended and tune_ended;
  * base/events.def lists their fields.
@@ -21,6 +25,7 @@
 #include "profiles/space.h"
 #include "autotune/trial.h"
 #include "base/evlog.h"
+#include "base/hash.h"
 #include "base/id.h"
 #include "base/lease.h"
 
@@ -40,13 +45,16 @@ struct tune_conf {
     /* The trainer of trials, with its command, and a scheduler that starts it as it is; NULL: ours.
      * Needs a cluster; the stack is then the adapter's. */
     const struct adapter *adapter;
-    const char *adapter_name, *const *argv;
+    const char *const *argv;
     struct sched *own_sched;
     bool gpu_hours;             /* the least time of all ranks together is looked for */
     int64_t scale_down;         /* with cluster: replicas of a trial, 0: its layout's */
     int64_t max_trials, trial_steps, repeats, cores;
+    int64_t nodes;              /* of the allocation with the cores; 0: not known */
     double margin, budget_s;    /* budget_s 0: none */
     int64_t memory_bytes;       /* of the machine, for all ranks; 0: unknown */
+    /* Silence that is taken for a hang, before a trial's first sign and after it; 0: tune.c's. */
+    double start_s, quiet_s;
     const char *blas;
     const char *where;          /* whose measurements these are: a host's or a cluster's */
     /* takes over no earlier trials, except those of a search with the same salt */
@@ -65,6 +73,12 @@ struct tune {
     struct space space;
     struct search_item *items;
     struct search search;
+    struct hash128 program; /* of the trainer: ours, or another's with its adapter and command */
+    char learns[HASH_TEXT_BYTES]; /* by which other tunings know that their trials teach this one */
+    int64_t learnt;         /* measurements of those, from which it began */
+    char lost[1024];        /* nodes that trials lost, "n1,n3": later ones leave them out */
+    int64_t n_lost;
+    bool short_of_nodes;    /* too few are left for the trial that comes next */
     struct device device;   /* peak of one core */
     struct host *host;      /* the machine as the probe found it; owned */
     struct evlog *log;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "autotune/learnt.h"
 #include "autotune/tune_priv.h"
 #include "base/clock.h"
 #include "base/events.h"
@@ -22,6 +23,9 @@ int tune_event_started(struct tune *t, struct err *err)
     event_text(&e, tune_started, dtype, dtype_names[t->conf.run->dtype]);
     event_num(&e, tune_started, peak_flops, t->device.peak_flops[t->conf.run->dtype]);
     event_text(&e, tune_started, peak_source, t->device.peak_source);
+    event_text(&e, tune_started, cluster, t->conf.cluster);
+    event_text(&e, tune_started, stack, t->conf.stack);
+    event_text(&e, tune_started, learns, t->learns);
     return evlog_commit(t->log, &e, true, err);
 }
 
@@ -29,13 +33,16 @@ int tune_event_started(struct tune *t, struct err *err)
  * on. */
 static void event_interval(const struct tune *t, int64_t i, struct evlog_event *e)
 {
-    char constants[80];
+    char constants[160];
     double log_sd, predicted = search_predict_trial(&t->search, i, NULL, &log_sd);
     event_num(e, trial_predicted, predicted_lo_s, predicted * exp(-SEARCH_Z90 * log_sd));
     event_num(e, trial_predicted, predicted_hi_s, predicted * exp(SEARCH_Z90 * log_sd));
     snprintf(constants, sizeof constants, "%s, fitted to %lld measurement%s",
              t->described ? described_constants(t->described) : "the probe's",
              (long long)t->search.fit.n, t->search.fit.n == 1 ? "" : "s");
+    if (t->learnt > 0)
+        snprintf(constants + strlen(constants), sizeof constants - strlen(constants),
+                 " and %lld of earlier tunings", (long long)t->learnt);
     event_text(e, trial_predicted, constants, constants);
 }
 
@@ -54,6 +61,10 @@ int tune_event_predicted(struct tune *t, int64_t i, const struct plan *p, struct
     for (int64_t k = 0; k < p->n_terms; k++)
         json_put_num(&e.out, p->terms[k].name, p->terms[k].seconds);
     json_obj_end(&e.out);
+    const struct search_item *item = &t->items[i];
+    learnt_terms_write(EVENT_FIELD(trial_predicted, priced, TREE),
+                       item->trial_terms ? item->trial_terms : item->terms, &e.out);
+    learnt_terms_write(EVENT_FIELD(trial_predicted, priced_class_s, TREE), item->class_s, &e.out);
     int rc = evlog_commit(t->log, &e, true, err);
     if (rc < 0)
         return rc;
@@ -109,6 +120,7 @@ int tune_event_trial_ended(struct tune *t, const struct plan *p, const struct tr
     event_text(&e, trial_ended, trial, t->trial);
     event_text(&e, trial_ended, state, trial_state_names[r->state]);
     event_text(&e, trial_ended, cause, r->cause);
+    event_text(&e, trial_ended, evidence, r->evidence[0] ? r->evidence : NULL);
     event_text(&e, trial_ended, node, r->node[0] ? r->node : NULL);
     event_num(&e, trial_ended, measured_step_s, ok ? r->step_s : NAN);
     event_num(&e, trial_ended, tokens, r->tokens);

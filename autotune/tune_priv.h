@@ -1,8 +1,19 @@
-/* tune_priv: what a tuning records and says, for tune.c. Events are durable when a call returns. */
+/* tune_priv: the parts of a tuning that tune.c puts together: its name, earlier trials, records and
+ * what it says. Events are durable when a call returns. */
 #ifndef AUTOTUNE_TUNE_PRIV_H
 #define AUTOTUNE_TUNE_PRIV_H
 
 #include "autotune/tune.h"
+
+/* Fills in program, learns, id and dir. */
+int tune_identify(struct tune *t, struct err *err);
+/* Takes over what an earlier search for the same question has on record. */
+int tune_reuse(struct tune *t, struct err *err);
+/* Writes what a trial of item i runs, and returns its samples of a step. */
+int64_t tune_trial_layout(const struct tune *t, int64_t i, struct layout *out);
+/* Remembers the present trial as the evidence for layout i, unless an earlier, faster trial of it
+ * stands. */
+void tune_trial_name(struct tune *t, int64_t i, double measured_s);
 
 int tune_event_started(struct tune *t, struct err *err);
 /* Records the prediction of item i's trial, whose plan this is, and that the trial starts. */

@@ -329,6 +329,17 @@ static int adapter_read(struct adapter *a, const struct json_doc *doc, struct er
     return oom_read(a, doc, "oom_host", a->oom_host, &a->n_oom_host, err);
 }
 
+/* Hashes what the file says, however it is written. */
+static int hash_make(struct adapter *a, const struct json_doc *doc, struct err *err)
+{
+    char *text = cJSON_PrintUnformatted(doc->root);
+    if (!text)
+        return err_set(err, ERR_NOMEM, "out of memory for an adapter");
+    a->hash = hash_128(text, strlen(text));
+    cJSON_free(text);
+    return 0;
+}
+
 int adapter_load(const char *name_or_path, struct adapter **out, struct err *err)
 {
     struct json_doc doc = {0};
@@ -340,6 +351,8 @@ int adapter_load(const char *name_or_path, struct adapter **out, struct err *err
     if ((rc = catalog_open(&catalog_adapters, name, &doc, err)) < 0)
         goto out;
     if ((rc = adapter_read(a, &doc, err)) < 0)
+        goto out;
+    if ((rc = hash_make(a, &doc, err)) < 0)
         goto out;
     *out = a;
     a = NULL;

@@ -23,6 +23,7 @@
 #define PROFILES_ADAPTER_H
 
 #include "base/arena.h"
+#include "base/hash.h"
 #include "profiles/kernels.h"
 #include "profiles/layout.h"
 #include "profiles/plan.h"
@@ -102,7 +103,8 @@ struct adapter {
     struct adapter_rule rules[ADAPTER_RULES];
     struct adapter_timer timers[ADAPTER_TIMERS];
     const char *oom_device[ADAPTER_PATTERNS], *oom_host[ADAPTER_PATTERNS];
-    struct arena arena; /* of the texts */
+    struct hash128 hash; /* of all that its file says */
+    struct arena arena;  /* of the texts */
 };
 /* Holds the facts for which a command line is made. */
 struct adapter_facts {

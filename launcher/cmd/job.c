@@ -99,6 +99,24 @@ static int look(struct job *j, bool *live, struct sched_job *out, struct err *er
     return rc;
 }
 
+/* Makes an environment of all that we have, and one more entry, which replaces ours. */
+static int environment_whole(const char *more, struct arena *arena, const char ***out,
+                             struct err *err)
+{
+    size_t n = 0, k = 0, name = strcspn(more, "=") + 1;
+    while (environ[n])
+        n++;
+    const char **env = arena_array(arena, n + 2, sizeof *env);
+    if (!env)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(environ[i], more, name) != 0)
+            env[k++] = environ[i];
+    env[k] = more;
+    *out = env;
+    return 0;
+}
+
 static int submit(struct job *j, struct err *err)
 {
     char log[LIMIT_PATH_BYTES + 32], result[LIMIT_PATH_BYTES + 32];
@@ -112,12 +130,14 @@ static int submit(struct job *j, struct err *err)
     if (!argv || !extra[0])
         return err_set(err, ERR_NOMEM, "out of memory");
     argv[k++] = arena_printf(&j->arena, "%s/reel", j->env->bin_dir);
-    memcpy(argv + k, j->q->argv, n * sizeof *argv);
-    k += n;
+    argv[k++] = j->q->argv[0];
     argv[k++] = arena_printf(&j->arena, "--result=%s", in_dir(j, "result", result));
-    if (!argv[0] || !argv[k - 1])
+    memcpy(argv + k, j->q->argv + 1, (n - 1) * sizeof *argv);
+    if (!argv[0] || !argv[2])
         return err_set(err, ERR_NOMEM, "out of memory");
-    int rc = command_environment((const char *const *)environ, extra, &j->arena, &env, err);
+    int rc = j->q->whole_env
+                 ? environment_whole(extra[0], &j->arena, &env, err)
+                 : command_environment((const char *const *)environ, extra, &j->arena, &env, err);
     if (rc < 0)
         return rc;
     spec.token = j->token;

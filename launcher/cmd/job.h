@@ -19,9 +19,11 @@
 
 struct job_question {
     const char *dir;         /* from job_dir; it is made if it does not exist */
-    const char *const *argv; /* arguments of reel, NULL-ended; "--result=FILE" is added */
+    /* arguments of reel, NULL-ended; "--result=FILE" is added behind the command's name */
+    const char *const *argv;
     struct sched_spec spec;  /* name, nodes, partition, ...: all that job_run does not fill in */
     bool quiet;              /* print nothing on stderr */
+    bool whole_env;          /* the job gets all of our environment: its command is the user's */
 };
 
 /* Names the folder of a question, which is a text of everything that the answer depends on. */

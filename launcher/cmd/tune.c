@@ -80,6 +80,7 @@ static const struct opt opts[] = {
     {"account", 0, OPT_TEXT, "NAME", "with --nodes: Slurm account", .flags = OPT_SETTING},
     {"qos", 0, OPT_TEXT, "NAME", "with --nodes: Slurm quality of service", .flags = OPT_SETTING},
     {"quiet", 'q', OPT_BOOL, NULL, "no progress"},
+    {"chdir", 0, OPT_TEXT, "DIR", "work in this folder", .flags = OPT_HIDDEN},
     {"result", 0, OPT_TEXT, "FILE", "print to this file, when all is done", .flags = OPT_HIDDEN},
 };
 const struct opt_cmd cmd_tune = {
@@ -239,17 +240,22 @@ static int options_check(const struct opt_values *v, struct err *err)
     return 0;
 }
 
-static int inputs_load(const struct opt_values *v, struct inputs *in, struct err *err)
+static int inputs_load(const struct opt_values *v, const char *home, struct inputs *in,
+                       struct err *err)
 {
     const char *const *operands, *path = opt_text(v, "run");
     size_t n = opt_operands(v, &operands);
+    int rc;
+    if (opt_given(v, "chdir") && chdir(opt_text(v, "chdir")) != 0)
+        return err_set_errno(err, ERR_ENV, "cannot work in '%s'", opt_text(v, "chdir"));
+    if ((rc = tune_other_open(v, home, &in->other, err)) < 0)
+        return rc;
     if ((n >= 1) == (path != NULL))
         return err_set(err, ERR_USAGE, "give a MODEL or --run RUN.json, one of them");
     if (path && (opt_given(v, "seq") || opt_given(v, "gbs") || opt_given(v, "data")))
         return err_set(err, ERR_USAGE,
                        "--seq, --gbs and --data describe a MODEL: with --run they are the file's");
-    int rc = options_check(v, err);
-    if (rc < 0)
+    if ((rc = options_check(v, err)) < 0)
         return rc;
     bool one = opt_given(v, "layout");
     struct err why = {0};
@@ -295,9 +301,8 @@ static int come_back(struct sched *s, struct err *err)
         return rc;
     if ((rc = sched_requeue(s, self.id, err)) < 0)
         return rc;
-    return err_set(err, ERR_TEMP,
-                   "asked to stop: job %s goes on with the remaining trials when it runs again",
-                   self.id);
+    return err_set(err, ERR_TEMP, "%s: job %s goes on with the remaining trials when it runs again",
+                   stop ? "asked to stop" : "nodes were lost", self.id);
 }
 
 static void say(void *ctx, const char *line)
@@ -328,15 +333,18 @@ struct place {
     bool in_job;
     struct sched_self self;
     int64_t cores;
+    int64_t nodes; /* of the job that this is, or of an allocation of the user's; 0: of none */
 };
 
 static int place_find(const struct opt_values *v, const struct inputs *in, struct sched *s,
                       struct place *out, struct err *err)
 {
-    struct place p = {.self = {.nodes = 1}, .cores = 1};
+    struct place p = {.self = {.nodes = 1}, .cores = 1, .nodes = 0};
+    const char *allotted = getenv("SLURM_JOB_NUM_NODES");
     struct sched_site site;
     int rc;
     p.in_job = sched_self(s, &p.self, NULL) == 0;
+    p.nodes = p.in_job ? p.self.nodes : allotted ? strtoll(allotted, NULL, 10) : 0;
     if (!p.in_job && (rc = sched_describe(s, &site, err)) < 0)
         return rc;
     if (p.in_job)
@@ -375,7 +383,7 @@ static int conf_make(const struct opt_values *v, const struct cmd_env *env, cons
                              .max_trials = opt_int(v, "max-trials"),
                              .trial_steps = opt_int(v, "trial-steps"),
                              .repeats = opt_int(v, "repeats"),
-                             .cores = p.cores,
+                             .cores = p.cores, .nodes = p.nodes,
                              .margin = opt_num(v, "margin"),
                              .budget_s = opt_given(v, "time") ? opt_num(v, "time") : 0,
                              .memory_bytes = opt_given(v, "memory")    ? opt_int(v, "memory")
@@ -387,7 +395,7 @@ static int conf_make(const struct opt_values *v, const struct cmd_env *env, cons
                              .stop = &stop,
                              .sched = s,
                              .say = opt_bool(v, "quiet") ? NULL : say};
-    conf.adapter = in->other.adapter, conf.adapter_name = opt_text(v, "adapter");
+    conf.adapter = in->other.adapter;
     conf.argv = in->other.argv, conf.own_sched = in->other.sched;
     *out = conf; /* a job that comes back means the same search */
     snprintf(out->salt, sizeof out->salt, "%s", p.in_job ? p.self.token : "");
@@ -477,14 +485,12 @@ int cmd_tune_run(const struct opt_values *v, struct cmd_env *env, struct err *er
     bool dry = opt_bool(v, "dry-run");
     const char *path = opt_text(v, "output");
     int rc;
-    if ((rc = tune_other_open(v, env->home, &in.other, err)) < 0)
-        goto out;
-    if ((rc = inputs_load(v, &in, err)) < 0)
+    if ((rc = inputs_load(v, env->home, &in, err)) < 0)
         goto out;
     if (!dry && (rc = output_check(v, path, err)) < 0)
         goto out;
     if (!dry && opt_given(v, "nodes")) {
-        rc = tune_job_run(v, env, &in.run, err);
+        rc = tune_job_run(v, env, &in.run, &in.other, err);
         goto out;
     }
     if ((rc = scheduler_open(env, &s, err)) < 0)
@@ -499,7 +505,7 @@ int cmd_tune_run(const struct opt_values *v, struct cmd_env *env, struct err *er
         goto out;
     rc = tune_print(&t, dry ? NULL : &winner, path, v, err);
 out:
-    if (rc == ERR_TEMP && stop)
+    if (rc == ERR_TEMP && (stop || (t.short_of_nodes && getenv("REEL_JOB_ID"))))
         rc = come_back(s, err);
     if (t.log)
         cmd_ingest(env);

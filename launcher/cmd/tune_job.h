@@ -3,13 +3,15 @@
 #define LAUNCHER_CMD_TUNE_JOB_H
 
 #include "launcher/cmd/cmd.h"
+#include "launcher/cmd/tune_other.h"
 #include "launcher/sched/sched.h"
 #include "profiles/run.h"
 
 /* Submits the job that searches, or finds it, follows it and prints its result. `run` is what is
- * tuned, with its data bound. Returns ERR_NO if the search found no layout, and ERR_TEMP if the job
- * ended without a result; the same command then goes on. */
+ * tuned, with its data bound, and `other` whoever trains instead of us. Returns ERR_NO if the
+ * search found no layout, and ERR_TEMP if the job ended without a result; the same command then
+ * goes on. */
 int tune_job_run(const struct opt_values *v, struct cmd_env *env, const struct run *run,
-                 struct err *err);
+                 const struct tune_other *other, struct err *err);
 
 #endif

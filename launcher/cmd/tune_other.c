@@ -7,7 +7,7 @@
 /* Refuses what does not go together with another trainer. */
 static int options_check(const struct opt_values *v, size_t n, struct err *err)
 {
-    static const char *const ours[] = {"run", "data", "nodes"};
+    static const char *const ours[] = {"run", "data"};
     if (!opt_given(v, "adapter"))
         return n <= 1 ? 0
                       : err_set(err, ERR_USAGE, "a command behind the model is of another trainer: "
@@ -15,8 +15,8 @@ static int options_check(const struct opt_values *v, size_t n, struct err *err)
     for (size_t i = 0; i < ARRAY_LEN(ours); i++)
         if (opt_given(v, ours[i]))
             return err_set(err, ERR_USAGE, "--%s is for trials of reel's own trainer: with "
-                           "--adapter, run reel tune inside a job, and give a MODEL and the "
-                           "trainer's command behind --", ours[i]);
+                           "--adapter give a MODEL, and the trainer's command behind --, which "
+                           "names its own data", ours[i]);
     if (!opt_given(v, "cluster"))
         return err_set(err, ERR_USAGE, "--adapter needs --cluster, by which it predicts: give a "
                        "name, or the file that 'reel topo --cluster' writes");

@@ -342,25 +342,42 @@ static void interrupted(void **state)
     "reel-train: info: memory plan of a rank:\nreel-train: info:   activations        3.88 MiB\n" \
     "reel-train: info:   total              73.3 MiB\n"
 
+struct class_row {
+    struct trial_end end;
+    const char *log;
+    enum trial_state state;
+    const char *says, *evidence;
+};
+
+static void class_check(size_t i, const struct class_row *r)
+{
+    char cause[256], evidence[OOM_EVIDENCE_BYTES];
+    enum trial_state got = trial_classify(&r->end, r->log, cause, evidence);
+    if (got != r->state || !strstr(cause, r->says))
+        fail_msg("row %zu: %s, '%s' does not say '%s'", i, trial_state_names[got], cause, r->says);
+    if (trial_is_oom(got) != (evidence[0] != '\0') ||
+        !strstr(evidence, r->evidence ? r->evidence : ""))
+        fail_msg("row %zu: evidence is '%s'", i, evidence);
+}
+
 static void classes(void **state)
 {
-    static const struct {
-        struct trial_end end;
-        const char *log;
-        enum trial_state state;
-        const char *says;
-    } rows[] = {
+    static const struct class_row rows[] = {
         {{{.ended = true}}, "", TRIAL_OK, ""},
         {{{.exit_code = -1}, .silent_s = 31}, "x", TRIAL_HANG, "no sign of life for 31 s"},
         {{{.node_lost = "n7"}}, "x", TRIAL_NODE, "node n7 was lost"},
         {{{.ended = true, .lost = true, .exit_code = -1}}, "", TRIAL_FAILED, "watched"},
         {{{.ended = true, .exit_code = -1, .exit_signal = 9}}, "step 1\n", TRIAL_FAILED, "step 1"},
-        {{{.ended = true, .exit_code = -1, .exit_signal = 9}, .oom_killed = true}, "step 1\n",
-         TRIAL_OOM_HOST, "step 1"},
-        {{{.ended = true, .exit_code = 5}, .oom_killed = true}, "", TRIAL_FAILED, "exit code 5"},
+        {{{.ended = true, .exit_code = -1, .exit_signal = 9}, .oom_evidence = "the kernel says"},
+         "step 1\n", TRIAL_OOM_HOST, "step 1", "the kernel says"},
+        {{{.ended = true, .exit_code = 5}, .oom_evidence = "vmstat"}, "", TRIAL_FAILED,
+         "exit code 5"},
+        {{{.ended = true, .exit_code = 75}, .oom_evidence = "memory.events", .oom_own = true},
+         "reel-train: rank 1 is gone\n", TRIAL_OOM_HOST, "rank 1", "memory.events"},
         {{{.ended = true, .exit_code = 137}}, "", TRIAL_FAILED, "killed by SIGKILL"},
         {{{.ended = true, .exit_code = 137}},
-         "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.\n", TRIAL_OOM_HOST, "oom_kill"},
+         "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.\n", TRIAL_OOM_HOST, "oom_kill",
+         "Detected 1 oom_kill"},
         {{{.ended = true, .exit_code = 1}}, "reel-train: out of memory by plan: a rank needs 2 GiB\n",
          TRIAL_OOM_HOST, "needs 2 GiB"},
         {{{.ended = true, .exit_code = 1}},
@@ -402,13 +419,8 @@ static void classes(void **state)
          "reel-train: error: the layout needs 4 ranks, 3 started\n", TRIAL_FAILED, "3 started"},
     };
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        char cause[256];
-        enum trial_state got = trial_classify(&rows[i].end, rows[i].log, cause);
-        if (got != rows[i].state || !strstr(cause, rows[i].says))
-            fail_msg("row %zu: %s, '%s' does not say '%s'", i, trial_state_names[got], cause,
-                     rows[i].says);
-    }
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        class_check(i, &rows[i]);
 }
 
 int main(void)

@@ -17,6 +17,26 @@ static volatile sig_atomic_t stop;
 static bool stoppable;
 static int status; /* of trial_run; what it says is known if it is 0 */
 
+/* What the kernel shows: the files of `kernel_files`, "NAME\0TEXT\0" each. */
+static char kernel[LIMIT_PATH_BYTES - 32];
+static const char *kernel_files = "proc/vmstat\0pgfault 7\noom_kill 4\n\0";
+
+static void kernel_make(void)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct err err;
+    assert_ok(file_remove_tree(kernel, &err), &err);
+    for (const char *name = kernel_files; *name;) {
+        const char *text = name + strlen(name) + 1;
+        snprintf(path, sizeof path, "%s/%s", kernel, name);
+        *strrchr(path, '/') = '\0';
+        assert_ok(file_mkdirs(path, &err), &err);
+        snprintf(path, sizeof path, "%s/%s", kernel, name);
+        assert_ok(file_publish(path, text, strlen(text), &err), &err);
+        name = text + strlen(text) + 1;
+    }
+}
+
 static struct trial_result trial_of(const char *script, double give_up_s, double quiet_s,
                                     int64_t limit_bytes)
 {
@@ -46,12 +66,10 @@ static struct trial_result trial_of(const char *script, double give_up_s, double
     run.stages[0] = (struct run_stage){.data = "synthetic:1x8x8", .gbs = 2, .steps = 4};
     snprintf(plan.model, sizeof plan.model, "dit-tiny");
     assert_ok(sched_open("local", dir, &s, &err), &err);
-    char kills[LIMIT_PATH_BYTES + 8];
-    snprintf(kills, sizeof kills, "%s/kills", dir);
-    assert_ok(file_publish(kills, "pgfault 7\noom_kill 4\n", 21, &err), &err);
+    kernel_make();
     struct trial_conf conf = {.sched = s, .bin_dir = bin, .dir = folder, .steps = 4,
                               .give_up_s = give_up_s, .start_s = quiet_s, .quiet_s = quiet_s,
-                              .kills_path = kills, .limit_bytes = limit_bytes, .blas = "own",
+                              .kernel_root = kernel, .limit_bytes = limit_bytes, .blas = "own",
                               .stop = stoppable ? &stop : NULL};
     status = trial_run(&conf, &run, &plan, &r, &err);
     if (status != ERR_TEMP || !stop)
@@ -106,7 +124,8 @@ static void ends(void **state)
         {"echo 'reel-train: out of memory by plan: 2 GiB of the device'; exit 1", TRIAL_OOM_DEVICE,
          "2 GiB"},
         {"kill -9 $$", TRIAL_FAILED, "killed by SIGKILL"},
-        {"echo oom_kill 5 > $d/../kills; kill -9 $$", TRIAL_OOM_HOST, "killed by SIGKILL"},
+        {"echo oom_kill 5 > $d/../kernel/proc/vmstat; kill -9 $$", TRIAL_OOM_HOST,
+         "killed by SIGKILL"},
         {"echo \"reel-train: layout 'tp=3': tp must divide the attention heads (4)\"; exit 3",
          TRIAL_ILLEGAL, "must divide"},
         {REPORT("4", ", \"loss\": null"), TRIAL_NONFINITE, "its loss was not finite"},
@@ -124,6 +143,60 @@ static void ends(void **state)
             assert_true(r.step_s == 0.25 && r.tokens == 32 && r.model_flops == 1e9 &&
                         r.mfu == 0.5 && r.peak_bytes == 7 && r.planned_bytes == 6);
     }
+}
+
+#define V1 "proc/self/cgroup\0004:memory:/a/b\n0::/\n\0" \
+           "sys/fs/cgroup/memory/a/b/memory.oom_control\0under_oom 0\noom_kill 2\n\0"
+#define V2 "proc/self/cgroup\0000::/a\n\0sys/fs/cgroup/a/memory.events\0oom 1\noom_kill 2\n\0"
+#define INSIDE "proc/self/cgroup\0000::/x\n\0sys/fs/cgroup/memory.events\0oom_kill 2\n\0"
+#define KMSG "dev/kmsg\0006,1,0,-;Killed process 5 (reel-train)\n\0proc/vmstat\0oom_kill 4\n\0"
+#define COUNT(path, n) "echo oom_kill " n " > $d/../kernel/sys/fs/cgroup/" path "; "
+#define SAY(words) "echo '" words "' >> $d/../kernel/dev/kmsg; "
+
+/* Memory counts as short by the kernel's own word alone, of the trial's cgroup where it has one. */
+static void kernel_words(void **state)
+{
+    static const struct {
+        const char *files, *script;
+        enum trial_state state;
+        const char *evidence;
+    } rows[] = {
+        {V1, "kill -9 $$", TRIAL_FAILED, ""},
+        {V1, COUNT("memory/a/b/memory.oom_control", "3") "kill -9 $$", TRIAL_OOM_HOST,
+         "/a/b/memory.oom_control went from 2 to 3"},
+        {V1, COUNT("memory/a/b/memory.oom_control", "3") "exit 75", TRIAL_OOM_HOST, "from 2 to 3"},
+        {V2, COUNT("a/memory.events", "4") "kill -9 $$", TRIAL_OOM_HOST,
+         "/a/memory.events went from 2 to 4"},
+        {V2 KMSG, SAY("6,2,0,-;Killed process 7 (reel-train)") "kill -9 $$", TRIAL_FAILED, ""},
+        {INSIDE, COUNT("memory.events", "3") "kill -9 $$", TRIAL_OOM_HOST, "memory.events went"},
+        {KMSG, "kill -9 $$", TRIAL_FAILED, ""},
+        {KMSG, SAY("6,2,0,-;Out of memory: Killed process 7 (reel-train) total-vm:9kB") "kill -9 $$",
+         TRIAL_OOM_HOST, "the kernel says: Killed process 7 (reel-train)"},
+        {KMSG, SAY("6,2,0,-;Out of memory: Killed process 7 (firefox) total-vm:9kB") "kill -9 $$",
+         TRIAL_FAILED, ""},
+        {KMSG, SAY("6,2,0,-;Killed process 7 (reel-train)") "exit 5", TRIAL_FAILED, ""},
+        {"", "kill -9 $$", TRIAL_FAILED, ""},
+    };
+    const char *before = kernel_files;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        kernel_files = rows[i].files;
+        struct trial_result r = trial_of(rows[i].script, 0, 60, 0);
+        if (r.state != rows[i].state || !strstr(r.evidence, rows[i].evidence) ||
+            (r.evidence[0] != '\0') != (rows[i].evidence[0] != '\0'))
+            fail_msg("row %zu: %s, '%s'", i, trial_state_names[r.state], r.evidence);
+    }
+    kernel_files = before;
+}
+
+/* A log may be longer than what is read of it: its end counts. */
+static void long_log(void **state)
+{
+    (void)state;
+    struct trial_result r = trial_of("head -c 20000000 /dev/zero | tr '\\0' x; echo; "
+                                     "echo 'torch.OutOfMemoryError: CUDA out of memory.'; exit 1",
+                                     0, 60, 0);
+    assert_int_equal(r.state, TRIAL_OOM_DEVICE);
 }
 
 /* Some trainers give no sign at all, and some no more of them after the first. */
@@ -203,13 +276,17 @@ static int setup(void **state)
     const char *tmp = getenv("TMPDIR");
     (void)state;
     snprintf(dir, sizeof dir, "%s/trial.XXXXXX", tmp ? tmp : "/tmp");
-    return mkdtemp(dir) ? 0 : -1;
+    if (!mkdtemp(dir))
+        return -1;
+    snprintf(kernel, sizeof kernel, "%s/kernel", dir);
+    return 0;
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ends), cmocka_unit_test(ends_before_the_word), cmocka_unit_test(hangs),
+        cmocka_unit_test(kernel_words), cmocka_unit_test(long_log),
         cmocka_unit_test(arguments), cmocka_unit_test(probes)};
     return cmocka_run_group_tests(tests, setup, NULL);
 }

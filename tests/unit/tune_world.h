@@ -235,14 +235,15 @@ static struct world_outcome world_trial(struct world *w, int64_t i)
 {
     w->at = i;
     for (;;) {
-        char cause[256];
+        char cause[256], evidence[OOM_EVIDENCE_BYTES];
         world_enter(w);
         w->tries++;
         struct sched_step_status st = world_step(w);
         bool oom = !st.lost && st.exit_code == 1;
         struct trial_end end = {.step = st, .silent_s = st.timed_out ? WORLD_SILENT_S : 0};
         enum trial_state state =
-            trial_classify(&end, oom ? "torch.OutOfMemoryError: CUDA out of memory.\n" : "", cause);
+            trial_classify(&end, oom ? "torch.OutOfMemoryError: CUDA out of memory.\n" : "", cause,
+                           evidence);
         w->nodes_lost += state == TRIAL_NODE;
         w->preempted += st.lost && state != TRIAL_NODE;
         w->hangs += state == TRIAL_HANG;
