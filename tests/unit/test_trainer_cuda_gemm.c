@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "tests/shim/cublasLt.h"
 #include "tests/unit/trainer_cuda.h"
 #include "trainer/ops/cuda_load.h"
@@ -365,6 +366,49 @@ static int64_t algorithm_with(const char *text)
     return library_products().algo;
 }
 
+struct said { enum log_level level; char text[600]; int times; };
+
+static void said_keep(void *ctx, enum log_level level, const char *text)
+{
+    struct said *s = ctx;
+    s->level = level, s->times++;
+    snprintf(s->text, sizeof s->text, "%s", text);
+}
+
+/* Returns what is said while a table is opened. */
+static struct said said_with(const char *text)
+{
+    struct said s = {0};
+    log_set_level(LOG_INFO);
+    log_set_sink(said_keep, &s);
+    algorithm_with(text);
+    log_set_sink(NULL, NULL);
+    log_set_level(LOG_WARN);
+    return s;
+}
+
+static void test_foreign(void **state)
+{
+    char want[600];
+    (void)state;
+    struct said s = said_with(HEAD LINE("shim", "130100", PRODUCT, PLAIN));
+    assert_int_equal(s.times, 0);
+    s = said_with(HEAD "#\n" LINE("shim", "130000", PRODUCT, PLAIN)
+                  LINE("NVIDIA H200", "130100", PRODUCT, PLAIN));
+    snprintf(want, sizeof want, "%s: 2 of 2 products are of another device or library and not "
+             "used: line 3 is of 'shim' with cuBLASLt 130000, and here is 'shim' with 130100; the "
+             "library chooses all algorithms", table_path);
+    assert_string_equal(s.text, want);
+    assert_true(s.times == 1 && s.level == LOG_WARN);
+    s = said_with(HEAD LINE("shim", "130100", PRODUCT, PLAIN)
+                  LINE("NVIDIA H200", "130100", PRODUCT, PLAIN));
+    snprintf(want, sizeof want, "%s: 1 of 2 products are of another device or library and not "
+             "used: line 3 is of 'NVIDIA H200' with cuBLASLt 130100, and here is 'shim' with "
+             "130100", table_path);
+    assert_string_equal(s.text, want);
+    assert_true(s.times == 1 && s.level == LOG_INFO);
+}
+
 static void test_tables(void **state)
 {
     (void)state;
@@ -421,7 +465,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_products), cmocka_unit_test(test_choice),
         cmocka_unit_test(test_many_products), cmocka_unit_test(test_failures),
         cmocka_unit_test(test_bad_tables), cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_search),
+        cmocka_unit_test(test_foreign), cmocka_unit_test(test_search),
     };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(table_path);

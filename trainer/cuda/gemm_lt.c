@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/log.h"
 
 /* A product as the library is asked for it. The library counts by columns, and our rows are its
  * columns: so it is asked for the transpose, dᵀ = op(b)ᵀ op(a)ᵀ, and its A is our b. */
@@ -243,6 +244,19 @@ static int table_check(struct gemm_lt *lt, const char *path, struct err *err)
     return 0;
 }
 
+/* Says how much of a table is of another device or library. A table that is of others alone is told
+ * as a warning: all products are then computed by the library's own choice. */
+static void foreign_tell(const struct gemm_table *t, const char *device, const char *path)
+{
+    const struct gemm_foreign *f = &t->foreign;
+    if (f->n > 0)
+        log_msg(t->n > 0 ? LOG_INFO : LOG_WARN,
+                "%s: %d of %d products are of another device or library and not used: line %d is "
+                "of '%s' with cuBLASLt %lld, and here is '%s' with %zu%s",
+                path, f->n, f->n + t->n, f->line, f->device, (long long)f->version, device,
+                cublasLtGetVersion(), t->n > 0 ? "" : "; the library chooses all algorithms");
+}
+
 static int table_open(struct gemm_lt *lt, const char *device, const char *path, struct err *err)
 {
     int rc;
@@ -250,6 +264,7 @@ static int table_open(struct gemm_lt *lt, const char *device, const char *path, 
         return 0;
     if ((rc = gemm_table_load(path, device, (int64_t)cublasLtGetVersion(), &lt->table, err)) < 0)
         return rc;
+    foreign_tell(&lt->table, device, path);
     return table_check(lt, path, err);
 }
 

@@ -28,9 +28,9 @@ enum {
     GEMM_WORKSPACE_BYTES = 32 << 20,
 };
 
-/* Opens the library on a device, with the table of a file (gemm_table.h); "": none. ERR_ENV: the
- * library does not open; ERR_INPUT: the table is damaged, or names an algorithm that the library
- * does not take. */
+/* Opens the library on a device, with the table of a file (gemm_table.h); "": none. It logs what of
+ * the table is of other devices or versions. ERR_ENV: the library does not open; ERR_INPUT: the
+ * table is damaged, or names an algorithm that the library does not take. */
 int gemm_lt_open(struct dev *dev, const char *device, const char *table, struct gemm_lt **out,
                  struct err *err);
 void gemm_lt_close(struct gemm_lt *lt); /* NULL is fine */

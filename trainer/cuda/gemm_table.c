@@ -112,6 +112,16 @@ static int entry_add(struct gemm_table *t, const struct gemm_entry *e, const cha
     return 0;
 }
 
+/* Counts a line that is not of this device and version. */
+static void foreign_note(struct gemm_foreign *f, int line, const char *device, int64_t version)
+{
+    if (f->n++ > 0)
+        return;
+    f->line = line;
+    f->version = version;
+    snprintf(f->device, sizeof f->device, "%s", device);
+}
+
 static int line_parse(struct gemm_table *t, char *line, int number, const char *path,
                       const char *device, int64_t version, struct err *err)
 {
@@ -128,8 +138,10 @@ static int line_parse(struct gemm_table *t, char *line, int number, const char *
         return damaged(path, number, "the third field is no product", err);
     if (!algo_parse(fields[3], e.algo))
         return damaged(path, number, "the fourth field is not eight words of 16 hex digits", err);
-    if (of != version || strcmp(fields[0], device) != 0)
+    if (of != version || strcmp(fields[0], device) != 0) {
+        foreign_note(&t->foreign, number, fields[0], of);
         return 0;
+    }
     return entry_add(t, &e, path, err);
 }
 

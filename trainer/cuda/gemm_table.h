@@ -11,7 +11,8 @@
  * product is: type of a and b, type of the result, n or t for a and for b (t: transposed), m, n, k,
  * and the leading dimensions of a, b and the result. The words are the library's
  * cublasLtMatmulAlgo_t, which it promises to take back in the same version. Lines of other devices
- * and versions are checked for their form and passed over.
+ * and versions are checked for their form, counted and passed over; the first of them is kept, to
+ * be named.
  */
 #ifndef TRAINER_CUDA_GEMM_TABLE_H
 #define TRAINER_CUDA_GEMM_TABLE_H
@@ -25,9 +26,17 @@ struct gemm_entry {
     uint64_t algo[GEMM_ALGO_WORDS];
     int line; /* of the file, from 1 */
 };
+/* The lines of a file that are of another device or version. */
+struct gemm_foreign {
+    int n;
+    int line;          /* the first of them, with its device and version */
+    char device[256];
+    int64_t version;
+};
 struct gemm_table {
     struct gemm_entry *entries;
     int n;
+    struct gemm_foreign foreign;
 };
 
 /* Loads the lines of a device and a version. ERR_INPUT: the file is no table, or a line is damaged
