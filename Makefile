@@ -116,13 +116,19 @@ endif
 endif
 
 # The CUDA toolkit: where nvcc is, or where CUDA_HOME says. CUDA=0: none is looked for; CUDA=1: an
-# error when there is none.
-CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(shell command -v nvcc 2> /dev/null) \
-                                                 $(wildcard /usr/local/cuda/bin/nvcc)))
-NVCC := $(if $(filter 0,$(CUDA)),,$(wildcard $(CUDA_HOME)/bin/nvcc))
+# error when there is none. A variable that is set to nothing is as one that is not set.
+override CUDA_HOME := $(or $(CUDA_HOME),$(patsubst %/bin/nvcc,%,$(firstword \
+    $(shell command -v nvcc 2> /dev/null) $(wildcard /usr/local/cuda/bin/nvcc))))
+LT_H := $(wildcard $(CUDA_HOME)/include/cublasLt.h)
+NVCC := $(if $(filter 0,$(CUDA)),,$(if $(LT_H),$(wildcard $(CUDA_HOME)/bin/nvcc)))
+CUDA_LACKS := $(if $(wildcard $(CUDA_HOME)/bin/nvcc),no $(CUDA_HOME)/include/cublasLt.h,no nvcc found)
 ifeq ($(CUDA)$(NVCC),1)
-$(error CUDA=1 and no nvcc: install the CUDA toolkit, or give CUDA_HOME=its folder)
+$(error CUDA=1 and $(CUDA_LACKS): install the CUDA toolkit, or give CUDA_HOME=its folder)
 endif
+# the header of a library that is where the toolkit is, in a folder of its own, or where its packages
+# put it
+cuda-header = $(if $(NVCC),$(firstword $(wildcard $(2)/include/$(1) \
+                $(if $(filter $(CUDA_HOME),$(2)),/usr/include/$(1) /usr/include/*-linux-gnu/$(1)))))
 
 # CUPTI is in a folder of its own, or, of NVIDIA's wheels, in the toolkit's
 CUPTI_H  := $(firstword $(wildcard $(addsuffix /cupti.h,$(CUDA_HOME)/extras/CUPTI/include \
@@ -201,13 +207,10 @@ PROGRAMS   := $(addprefix $(B)/,$(NAMES))
 instead = $(if $(filter reel-slurm,$(1)), (reel then asks Slurm by its commands))
 without = echo '  $(1) is not built: $(strip $(call missing,$(1))) not found$(call instead,$(1))'
 
-without-cuda = echo '  the CUDA backend is not built: no nvcc found (see CUDA_HOME)'
-without-cudnn = echo '  no cudnn.h found (see CUDNN_HOME): on a GPU, attention is computed by slow kernels'
 BACKEND := $(if $(NVCC),$(if $(filter reel-train,$(NAMES)),$(B)/libreel-cuda.so) $(RECORDER))
 all: $(PROGRAMS) $(BACKEND) ## build the programs, each where its libraries are (default); `make reel` and so
 ## on: one of them
 	@$(foreach p,$(LEFT_OUT),$(call without,$(p)) >&2;)
-	@$(if $(NVCC),$(if $(CUDNN_H),,$(call without-cudnn) >&2),$(call without-cuda) >&2)
 .DEFAULT_GOAL := all
 programs: $(PROGRAMS)
 $(NAMES): %: $(B)/%
@@ -244,33 +247,46 @@ CXX_FLAGS  := -std=c++17 -D_GNU_SOURCE -I. -fPIC -ffp-contract=off -Wall -Wextra
 # name it by its version alone
 CUDA_LT    := $(firstword $(wildcard $(foreach n,so so.*,$(CUDA_HOME)/lib64/libcublasLt.$(n) \
                                                          $(CUDA_HOME)/lib/libcublasLt.$(n))))
-# NCCL is in the toolkit's folder or in one of its own
-NCCL_HOME ?= $(CUDA_HOME)
+# NCCL and cuDNN
+override NCCL_HOME := $(or $(NCCL_HOME),$(CUDA_HOME))
+override CUDNN_HOME := $(or $(CUDNN_HOME),$(CUDA_HOME))
+NCCL_H     := $(call cuda-header,nccl.h,$(NCCL_HOME))
+CUDNN_H    := $(call cuda-header,cudnn.h,$(CUDNN_HOME))
 CUDA_NCCL  := $(firstword $(wildcard $(foreach n,so so.2,$(NCCL_HOME)/lib64/libnccl.$(n) \
                                                          $(NCCL_HOME)/lib/libnccl.$(n))))
-# cuDNN is where the toolkit is, in a folder of its own, or where its packages put it
-CUDNN_HOME ?= $(CUDA_HOME)
-CUDNN_H    := $(if $(NVCC),$(firstword $(wildcard $(CUDNN_HOME)/include/cudnn.h \
-                $(if $(filter $(CUDA_HOME),$(CUDNN_HOME)),/usr/include/cudnn.h \
-                                                          /usr/include/*-linux-gnu/cudnn.h))))
 CUDNN_SO   := $(firstword $(wildcard $(foreach n,so so.9,$(CUDNN_HOME)/lib64/libcudnn.$(n) \
                                                          $(CUDNN_HOME)/lib/libcudnn.$(n))))
 CUDNN_LIBS := $(if $(CUDNN_SO),$(CUDNN_SO) -Wl$(comma)-rpath$(comma)$(dir $(CUDNN_SO)),-lcudnn)
-# of attention by cuDNN and what stands for it, the one that is not built
-CUDNN_OUT  := $(if $(CUDNN_H),trainer/cuda/attn_dnn_none.c,trainer/cuda/attn_dnn_graph.c trainer/cuda/attn_dnn_run.c)
-CUDA_LIBS  := $(if $(CUDA_NCCL),-Xlinker $(CUDA_NCCL) -Xlinker -rpath$(comma)$(dir $(CUDA_NCCL)),-lnccl) \
-              $(if $(CUDA_LT),-Xlinker $(CUDA_LT) -Xlinker -rpath$(comma)$(dir $(CUDA_LT)),-lcublasLt) \
-              $(if $(CUDNN_H),$(if $(CUDNN_SO),-Xlinker $(CUDNN_SO) -Xlinker -rpath$(comma)$(dir $(CUDNN_SO)),-lcudnn))
-CUDA_OBJ   := $(patsubst trainer/cuda/%,$(B)/obj/cuda/%.o,$(filter-out $(CUDNN_OUT),$(CUDA_C)) $(CUDA_CU))
+# of attention by cuDNN, of NCCL, and of what stands for each of them, those that are not built
+CUDA_OUT   := $(patsubst %,trainer/cuda/%.c,$(if $(CUDNN_H),attn_dnn_none,attn_dnn_graph attn_dnn_run) \
+                                            $(if $(NCCL_H),nccl_none,nccl))
+# a library where it was found, or by its name; and where the loader finds it
+cuda-lib = $(if $(1),-Xlinker $(1) -Xlinker -rpath$(comma)$(dir $(1)),-l$(2))
+CUDA_LIBS  := $(if $(NCCL_H),$(call cuda-lib,$(CUDA_NCCL),nccl)) $(call cuda-lib,$(CUDA_LT),cublasLt) \
+              $(if $(CUDNN_H),$(call cuda-lib,$(CUDNN_SO),cudnn))
+CUDA_OBJ   := $(patsubst trainer/cuda/%,$(B)/obj/cuda/%.o,$(filter-out $(CUDA_OUT),$(CUDA_C)) $(CUDA_CU))
 SHIM_SRC   := $(wildcard tests/shim/*.c tests/shim/*.cc)
-SHIM_OBJ   := $(patsubst %,$(B)/obj/shim/%.o,$(filter-out %/attn_dnn_none.c,$(CUDA_C)) $(CUDA_CU) $(SHIM_SRC))
+SHIM_OBJ   := $(patsubst %,$(B)/obj/shim/%.o,$(filter-out %_none.c,$(CUDA_C)) $(CUDA_CU) $(SHIM_SRC))
+# what it is where a toolkit has neither cuDNN nor NCCL
+BARE_OBJ   := $(patsubst %,$(B)/obj/shim/trainer/cuda/%.c.o,attn_dnn_none nccl_none) \
+              $(filter-out %/attn_dnn_graph.c.o %/attn_dnn_run.c.o %/nccl.c.o,$(SHIM_OBJ))
 # each kind of object is made anew when its own flags change, for these take minutes
 FLAGS_cuda-cu   = $(NVCC) $(CUDA_GEN) $(CUDA_WARN)
-FLAGS_cuda-c    = $(CC) $(CFLAGS) $(CFLAGS_trainer) $(CUDA_HOME) $(NCCL_HOME) $(CUDNN_H)
+FLAGS_cuda-c    = $(CC) $(CFLAGS) $(CFLAGS_trainer) $(CUDA_HOME) $(NCCL_H) $(CUDNN_H)
 FLAGS_cuda-link = $(NVCC) $(CUDA_LIBS)
 FLAGS_cupti     = $(CC) $(CFLAGS) $(CUPTI_FLAGS) $(CUPTI_H) $(CUPTI_SO)
 FLAGS_shim      = $(CC) $(CFLAGS) $(CFLAGS_trainer) $(CFLAGS_trainer/comm) $(CXX) $(CXX_FLAGS)
 FLAGS_shim-link = $(CXX) $(LDFLAGS) $(LIBS_trainer/comm)
+# What was found of CUDA is said once, by whatever is built first, and again when it is another.
+found = ; $(if $(2),with $(1),without $(1)$(if $(3), (see $(3))): $(4))
+CUDA_FOUND = $(if $(NVCC),of $(CUDA_HOME)$(call found,NCCL,$(NCCL_H),NCCL_HOME,what GPUs exchange goes \
+through the host's memory)$(call found,cuDNN,$(CUDNN_H),CUDNN_HOME,attention is computed by slow \
+kernels)$(call found,CUPTI,$(RECORDER),,nothing records a GPU's activity),$(if $(filter 0,$(CUDA)),left \
+out (CUDA=0),$(CUDA_LACKS) (see CUDA_HOME): the backend is not built))
+$(B)/cuda-found: FORCE
+	@mkdir -p $(@D)
+	@echo "$(CUDA_FOUND)" | cmp -s - $@ || echo "$(CUDA_FOUND)" | tee $@ | sed 's/^/  CUDA   /'
+$(B)/flags $(patsubst %,$(B)/flags-%,cuda-cu cuda-c cuda-link cupti shim shim-link): | $(B)/cuda-found
 $(patsubst %,$(B)/flags-%,cuda-cu cuda-c cuda-link cupti shim shim-link): $(B)/flags-%: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(FLAGS_$*)' | cmp -s - $@ || printf '%s\n' '$(FLAGS_$*)' > $@
@@ -281,8 +297,8 @@ $(B)/obj/cuda/%.c.o: trainer/cuda/%.c $(B)/flags-cuda-c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS) -fPIC $(CFLAGS_trainer) -isystem $(CUDA_HOME)/include \
-	  $(if $(filter-out $(CUDA_HOME),$(NCCL_HOME)),-isystem $(NCCL_HOME)/include) \
-  $(if $(filter-out $(CUDA_HOME)/include/cudnn.h,$(CUDNN_H)),-isystem $(dir $(CUDNN_H))) -MMD -MP -c -o $@ $<
+	  $(patsubst %,-isystem %,$(sort $(filter-out $(CUDA_HOME)/include/ /usr/include/,\
+	                                              $(dir $(NCCL_H) $(CUDNN_H))))) -MMD -MP -c -o $@ $<
 $(B)/obj/cuda/%.cu.o: trainer/cuda/%.cu $(B)/flags-cuda-cu
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
@@ -291,9 +307,11 @@ $(B)/obj/cuda/%.cu.o: trainer/cuda/%.cu $(B)/flags-cuda-cu
 .PHONY: $(B)/cuda-calls
 $(B)/cuda-calls: $(filter %.c.o,$(CUDA_OBJ)) # all of it but the kernels: a matter of seconds
 $(B)/shim/libreel-cuda.so: $(SHIM_OBJ) $(B)/flags-shim-link
+$(B)/shim/bare/libreel-cuda.so: $(BARE_OBJ) $(B)/flags-shim-link
+$(B)/shim/libreel-cuda.so $(B)/shim/bare/libreel-cuda.so:
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CXX) $(LDFLAGS) -shared -o $@ $(SHIM_OBJ) $(LIBS_trainer/comm)
+	$(Q)$(CXX) $(LDFLAGS) -shared -o $@ $(filter %.o,$^) $(LIBS_trainer/comm)
 $(B)/obj/shim/%.c.o: %.c $(B)/flags-shim
 	$(call shim-c)
 $(B)/obj/shim/%.cu.o: %.cu $(B)/flags-shim
@@ -515,7 +533,8 @@ $(B)/fuzz/%: tests/fuzz/%.c $(FUZZ_LIB)
 	  $(CFLAGS_base) -o $@ $^ $(LIBS_base)
 
 TESTS_BIN := $(UNIT_BIN) $(FUZZ_BIN) $(PEERS_BIN) $(PROGRAMS) $(HELPERS) $(GPU_BIN) \
-             $(PLANS_BIN) $(B)/shim/libreel-cuda.so $(B)/shim/libreel-cupti.so
+             $(PLANS_BIN) $(B)/shim/libreel-cuda.so $(B)/shim/bare/libreel-cuda.so \
+             $(B)/shim/libreel-cupti.so
 tests: $(TESTS_BIN) ## build the programs and the unit tests
 
 # Packages are installed by a first make; what they bring (pkg-config, mpicc) is seen by the second.

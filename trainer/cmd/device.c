@@ -60,6 +60,15 @@ int device_take(const struct opt_values *v, int64_t gpus_per_node, struct comm *
                 err);
 }
 
+/* Says that this build has nothing faster. */
+static void staged_tell(const struct comm *world)
+{
+    if (world->rank == 0)
+        log_msg(LOG_WARN, "the CUDA backend was built without NCCL: what GPUs exchange goes "
+                "through the host's memory, which is slow (--comm staged asks for it without a "
+                "word)");
+}
+
 int device_comm_take(const struct opt_values *v, int64_t gpus_per_node, struct comm *world,
                      struct compute_conf *out, const struct coll_ops **coll, struct err *err)
 {
@@ -81,6 +90,10 @@ int device_comm_take(const struct opt_values *v, int64_t gpus_per_node, struct c
         return 0;
     if ((rc = cuda_load(&cuda, err)) < 0)
         return rc;
+    if (!cuda->coll->open && comm == COMM_AUTO) {
+        staged_tell(world);
+        return 0;
+    }
     *coll = cuda->coll;
     return 0;
 }

@@ -1,9 +1,16 @@
 /* Stands for cuDNN where this was built without it: nothing is the library's. */
 #include "trainer/cuda/attn_dnn_run.h"
 
+#include <string.h>
+
+#include "base/log.h"
+
 int attn_dnn_open(struct ops *ops, const char *wish, struct attn_dnn **out, struct err *err)
 {
-    (void)ops, (void)wish, (void)err;
+    (void)err;
+    if (ops->act == DTYPE_BF16 && strcmp(wish, "plain") != 0)
+        log_msg(LOG_WARN, "the CUDA backend was built without cuDNN: attention is computed by slow "
+                "kernels of our own (REEL_ATTN=plain asks for them without a word)");
     *out = NULL;
     return 0;
 }

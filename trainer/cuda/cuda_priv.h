@@ -69,7 +69,7 @@ struct sum_parts {
     int n_parts, own;
 };
 void kernel_sum_parts(cudaStream_t s, const struct sum_parts *a);
-extern const struct coll_ops coll_nccl; /* nccl.c */
+extern const struct coll_ops coll_nccl; /* nccl.c, or nccl_none.c */
 
 /* Queues a product of any types and forms, with its act, by our own kernel. */
 void gemm_own(struct ops_cuda *o, cudaStream_t s, const struct ops_gemm *g);

@@ -36,6 +36,7 @@ struct coll_id { char bytes[128]; };
 struct coll;
 
 /* n counts elements. Buffers are device memory; they are borrowed until the operation is over. */
+/* A build without the library has only name and check, which fails. */
 struct coll_ops {
     const char *name; /* "NCCL" */
     /* ERR_ENV: the library cannot be used, and why. */
