@@ -13,7 +13,8 @@
  *
  *     f64    relative L2 distance of 1e-12
  *     f32    1e-5
- *     bf16   4e-3, and 1.25 times that of the CPU's table for bf16
+ *     bf16   4e-3, and 1.25 times that of the CPU's table for bf16; twice that where the table
+ *            rounds P and dS of attention to bf16, also of what it stores in f32
  *
  * The largest error of one element, relative to the largest number there, may be four times that.
  * Where numbers cancel on the way, it says how many roundings the result may be off.

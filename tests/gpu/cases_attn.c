@@ -22,7 +22,8 @@ struct attn_case {
     bool loose;       /* max_q and max_k are larger than any length */
     bool not_finite;  /* one key is NaN: forward only */
     double sharp;     /* times 1 / sqrt(d): scale; 0: 1 */
-    double shift;     /* taken off the first component of q, added to that of k */
+    double shift;     /* taken off the first component of q, added to that of k, */
+    bool in_one;      /* of the first segment alone */
 };
 
 static const struct attn_case attn_cases[] = {
@@ -81,6 +82,10 @@ static const struct attn_case attn_cases[] = {
     {"64 and 192 keys, logits near -100", 2, 2, 8, 3, {130, 70, 66}, {64, 192, 100}, .shift = 17},
     {"320 keys, logits near -100, added to", 4, 2, 8, 1, {20}, {320}, .shift = 17, .add_q = true,
      .add_kv = true},
+    {"equal segments, logits near -100 in one", 2, 2, 8, 3, {70, 70, 70}, {192, 192, 192},
+     .shift = 17, .in_one = true},
+    {"logits near 100 in one, added to", 4, 2, 8, 2, {70, 66}, {130, 90}, .shift = 17, .sharp = -1,
+     .in_one = true, .add_q = true, .add_kv = true},
 };
 enum { FORWARD_ONLY = 2 };
 
@@ -142,10 +147,12 @@ static struct ops_attn attn_common(struct lab *l, const struct attn_case *c,
         a.q = lab_in(l, "q", LAB_ACT, g->s, wq);
         a.k = lab_in(l, "k", LAB_ACT, g->keys, wk), a.v = lab_in(l, "v", LAB_ACT, g->keys, wk);
     }
+    const struct tensor q = c->in_one ? tensor_rows(a.q, g->q_start[0], c->q[0]) : a.q,
+                        k = c->in_one ? tensor_rows(a.k, g->k_start[0], c->k[0]) : a.k;
     for (int64_t h = 0; h < c->heads && c->shift != 0; h++)
-        lab_scale(l, tensor_cols(a.q, h * c->d, 1), 1, -c->shift);
+        lab_scale(l, tensor_cols(q, h * c->d, 1), 1, -c->shift);
     for (int64_t h = 0; h < c->kv_heads && c->shift != 0; h++)
-        lab_scale(l, tensor_cols(a.k, h * c->d, 1), 1, c->shift);
+        lab_scale(l, tensor_cols(k, h * c->d, 1), 1, c->shift);
     if (c->not_finite)
         lab_put(l, a.k, 3, 0, (double)NAN);
     return a;

@@ -8,9 +8,8 @@
 /* The relative distance that a result may have from that of f64, and of one element, relative to
  * the largest, so many times that. Of bf16 it may be so many times that of the CPU's table. */
 static const double ONE_ELEMENT = 4, BESIDE_CPU = 1.25;
-/* The same of what is summed of numbers that were rounded to bf16. Another table's error is no
- * measure of it. */
-static const double NARROW_INSIDE = 8e-3;
+/* So many times where a table has summed what it rounded to bf16: two roundings, not one, and chance. */
+static const double NARROW_BESIDE_CPU = 2;
 
 static double l2_allowed(enum dtype t, double roundings)
 {
@@ -107,15 +106,38 @@ static int exact_check(const struct case_result *got, int k, const struct case_o
     return 0;
 }
 
+/* Returns the relative L2 distance of an output from itself, rounded to bf16. */
+static double rounding_of(const struct case_output *want)
+{
+    double apart = 0, size = 0;
+    for (int64_t i = 0; i < want->rows * want->cols; i++) {
+        double w = want->x[i], off = (double)bf16_value(bf16_round_double(w)) - w;
+        if (isfinite(w))
+            apart += off * off, size += w * w;
+    }
+    return size > 0 ? sqrt(apart / size) : 0;
+}
+
+/* Returns the distance that an output of bf16 may have beside the CPU's table for bf16. Where that
+ * stores f32 of what another table rounds inside, its own error is that of bf16. */
+static double beside_cpu(const struct case_output *cpu, const struct case_output *want, bool narrow)
+{
+    if (!narrow)
+        return BESIDE_CPU * case_distance(cpu, want).l2;
+    return NARROW_BESIDE_CPU *
+           (cpu->stored == DTYPE_BF16 ? case_distance(cpu, want).l2 : rounding_of(want));
+}
+
 static int near_check(const struct case_result *got, int k, const struct case_output *want,
                       const struct case_output *cpu, struct err *err)
 {
     const struct case_output *x = &got->out[k];
     bool narrow = got->narrow && x->narrow_inside;
-    double most = narrow ? NARROW_INSIDE : l2_allowed(x->judged, x->roundings), allowed = most;
+    enum dtype judged = narrow ? DTYPE_BF16 : x->judged;
+    double most = l2_allowed(judged, x->roundings), allowed = most;
     struct case_distance d = case_distance(x, want);
-    if (cpu && !narrow && x->judged == DTYPE_BF16)
-        allowed = fmin(most, fmax(BESIDE_CPU * case_distance(cpu, want).l2,
+    if (cpu && judged == DTYPE_BF16)
+        allowed = fmin(most, fmax(beside_cpu(cpu, want, narrow),
                                   l2_allowed(DTYPE_F32, x->roundings)));
     if (d.l2 <= allowed && d.largest <= ONE_ELEMENT * most)
         return 0;

@@ -1,6 +1,6 @@
 /* Runs the graph of a plan, one segment after another: each operation makes all numbers of its
  * result before the next begins. Sums are of f32, in the order of their terms; a number is rounded
- * to the type of its tensor.
+ * to the type of its tensor, and a factor of a product to bf16, which is all that tensor cores take.
  *
  * As on a GPU, tiles go past the end of a segment: some rows and columns more are computed, and what
  * a tensor of the caller's has there is taken to be JUNK, so that a mask that is missing shows.
@@ -250,9 +250,17 @@ static void pointwise_run(struct segment *s, const struct run_op *op)
     store(s, &op->y, y);
 }
 
+/* Rounds a factor that no tensor holds: P or dS. */
+static void factor_round(const struct segment *s, const struct run_tensor *t, float *x)
+{
+    for (int64_t e = 0; t->is_virtual && t->type == CUDNN_DATA_FLOAT && e < numbers(s, t); e++)
+        x[e] = bf16_value(bf16_round(x[e]));
+}
+
 static void matmul_run(struct segment *s, const struct run_op *op)
 {
     struct operand a = operand_of(s, &op->a), b = operand_of(s, &op->b);
+    factor_round(s, &op->a, a.x);
     int64_t heads = op->y.dim[1], rows = computed(s, &op->y, 2), cols = computed(s, &op->y, 3);
     bool is_dq = !op->y.is_virtual && op->a.stride[3] == 1;
     float *y = room(s, &op->y);

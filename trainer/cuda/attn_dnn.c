@@ -98,7 +98,7 @@ static bool is_dense(const struct ops_attn *a, bool backward)
     if (a->n == 0 || !rows_begin_well(a, backward))
         return false;
     for (int64_t i = 0; i < a->n; i++) {
-        if (!is_taken(a, i) || (backward && attn_dnn_hazard(h->k_len[i])))
+        if (!is_taken(a, i))
             return false;
         if (queries_of(a, i) != queries_of(a, 0) || h->k_len[i] != h->k_len[0])
             return false;
@@ -192,9 +192,8 @@ enum attn_refusal attn_dnn_takes(const struct ops_attn *a, bool backward, bool d
 
 bool attn_dnn_leaves(const struct ops_attn *a, const struct attn_class *c)
 {
-    bool leaves = false;
+    bool leaves = c->backward;
     for (int64_t i = 0; c->packed && i < a->n; i++)
-        leaves = leaves || !is_taken(a, i) ||
-                 (c->backward && attn_dnn_hazard(a->host.k_len[i]));
+        leaves = leaves || !is_taken(a, i);
     return leaves;
 }

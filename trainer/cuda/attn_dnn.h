@@ -13,11 +13,20 @@
  * empty, and our kernels do those alone. These are segments in which a query or a key stands alone,
  * or which are small (attn_dnn_segment).
  *
- * In backward a segment may be left for its numbers, too. With keys that are 64 more than a
- * multiple of 128 the library's backward has given NaN in dq for queries with lse < -88.7: keys
- * that a tile does not have weigh exp(0 - lse), which is infinite there. So for such a number of
- * keys a kernel looks at lse first, and leaves a segment that has one below ATTN_DNN_LSE. No bound
- * of gains is needed for it, and the host reads nothing.
+ * In backward a segment is left for its numbers, too: a kernel looks at lse first, and one with an
+ * lse beyond ATTN_DNN_LSE, below or above, is our kernels' to write, whatever the library made of
+ * it. There are two reasons.
+ *
+ *     precision  the library rounds dS to bf16 before dq = dS k and dk = dSᵀ q, for tensor cores
+ *                multiply nothing wider by bf16. The dS of a query add up to 0, so what its keys
+ *                have in common gives nothing to dq, but the roundings of dS times that stay. Large
+ *                logits are made by large common components: where they are near -100 or 100 dq
+ *                was 5 to 9 times as far off as with dS in f32, which our kernels have
+ *     a hazard   with keys that are 64 more than a multiple of 128 the library has given NaN in dq
+ *                for queries with lse < -88.7: keys that a tile does not have weigh exp(0 - lse),
+ *                which is infinite there
+ *
+ * No bound of gains is needed for it, and the host reads nothing.
  */
 #ifndef TRAINER_CUDA_ATTN_DNN_H
 #define TRAINER_CUDA_ATTN_DNN_H
@@ -30,10 +39,9 @@ extern "C" {
 #endif
 
 enum {
-    ATTN_DNN_SMALL = 64,  /* tokens: a segment of no more is lost in tiles of 128 */
+    ATTN_DNN_SMALL = 64, /* tokens: a segment of no more is lost in tiles of 128 */
     ATTN_DNN_TILE = 128,
-    ATTN_DNN_HAZARD = 64, /* keys beyond whole tiles that make the backward look at lse */
-    ATTN_DNN_LSE = -64,   /* P stays far from the largest float above it */
+    ATTN_DNN_LSE = 64, /* of what a network learns logits stay far below it */
 };
 
 /* Tensors of a class. DQ_SUM is the library's own sum of dq, in f32. */
@@ -77,12 +85,6 @@ HOST_DEVICE static inline bool attn_dnn_segment(int64_t queries, int64_t keys)
     return queries > 1 && keys > 1 && (queries > ATTN_DNN_SMALL || keys > ATTN_DNN_SMALL);
 }
 
-/* Tells whether the backward must look at lse of a segment. */
-HOST_DEVICE static inline bool attn_dnn_hazard(int64_t keys)
-{
-    return keys % ATTN_DNN_TILE == ATTN_DNN_HAZARD;
-}
-
 /* Tells whether a class has a tensor. */
 bool attn_class_has(const struct attn_class *c, enum attn_tensor t);
 /* Is DQ_SUM laid out as dq is, by offsets? It is known to be wrong for head dims that are no
@@ -93,7 +95,8 @@ bool attn_class_sum_is_packed(const struct attn_class *c);
  * addresses and the segments that the host knows. */
 enum attn_refusal attn_dnn_takes(const struct ops_attn *a, bool backward, bool deterministic,
                                  struct attn_class *out);
-/* Tells whether our own kernels must look at the segments of a call that it takes. */
+/* Tells whether our own kernels must look at the segments of a call that it takes: in backward
+ * always. */
 bool attn_dnn_leaves(const struct ops_attn *a, const struct attn_class *c);
 /* Do dk and dv, or dq, pass through memory of f32 from which our own kernel brings them home? */
 bool attn_dnn_dkv_by_way(const struct ops_attn *a);

@@ -142,7 +142,7 @@ static struct parts parts_of(const struct ops_attn *a, const struct attn_class *
     p.offset = part_take(&p.end, c->packed ? ATTN_TENSORS * attn_offset_step(c->n) * 8 : 0);
     p.q_len = part_take(&p.end, lens);
     p.k_len = part_take(&p.end, lens);
-    p.left = part_take(&p.end, lens);
+    p.left = part_take(&p.end, c->packed || c->backward ? c->n * 4 : 0);
     if (attn_class_has(c, ATTN_DQ_SUM))
         p.dq_sum = part_take(&p.end, c->packed && !attn_class_sum_is_packed(c)
                                          ? c->n * c->q * row : r->n_q * row);
@@ -209,18 +209,32 @@ static int64_t first_of(const struct call *c, enum attn_tensor t)
     return (t == ATTN_DK || t == ATTN_DV) && attn_dnn_dkv_by_way(c->a) ? c->rows.k : 0;
 }
 
+static int32_t *left_of(const struct call *c)
+{
+    return (int32_t *)(void *)(c->room + c->at.left);
+}
+
+/* Finds the segments whose backward is not the library's for their numbers. */
+static cudaError_t look_queue(const struct call *c, cudaStream_t s)
+{
+    struct attn_look l = {.q_start = c->a->q_start, .n = c->a->n, .longest = c->c->q,
+                          .lse = c->a->lse, .beyond = left_of(c)};
+    cudaError_t e = cudaMemsetAsync(l.beyond, 0, (size_t)c->c->n * sizeof *l.beyond, s);
+    kernel_attn_look(s, &l);
+    return e;
+}
+
 static void lay_queue(const struct call *c, cudaStream_t s)
 {
     const struct ops_attn *a = c->a;
     struct attn_lay l = {
         .q_start = a->q_start, .k_start = a->k_start, .k_len = a->k_len,
-        .given = a->n, .n = c->c->n, .lse = c->c->backward ? a->lse : tensor_none(),
-        .heads = a->heads,
+        .given = a->n, .n = c->c->n, .looked = c->c->backward,
         .offset = (int64_t *)(void *)(c->room + c->at.offset),
         .step = attn_offset_step(c->c->n),
         .q_len = (int32_t *)(void *)(c->room + c->at.q_len),
         .k_len_out = (int32_t *)(void *)(c->room + c->at.k_len),
-        .left = (int32_t *)(void *)(c->room + c->at.left)};
+        .left = left_of(c)};
     for (int t = 0; t < ATTN_TENSORS; t++) {
         l.ld[t] = c->c->ld[t];
         l.first[t] = first_of(c, (enum attn_tensor)t);
@@ -282,11 +296,6 @@ static void home_queue(const struct call *c, cudaStream_t s, const int32_t *left
     kernel_attn_home(s, &k);
 }
 
-static const int32_t *left_of(const struct call *c)
-{
-    return (const int32_t *)(const void *)(c->room + c->at.left);
-}
-
 bool attn_dnn_queue(struct attn_dnn *d, cudaStream_t s, const struct ops_attn *a, bool backward,
                     const int32_t **left)
 {
@@ -305,6 +314,8 @@ bool attn_dnn_queue(struct attn_dnn *d, cudaStream_t s, const struct ops_attn *a
     if (c.at.end > ATTN_WORKSPACE_MOST || !room_take(d, s, c.at.end))
         return false;
     c.room = d->room;
+    if (backward)
+        dev_cuda_fail(d->ops->dev, look_queue(&c, s), "what attention looks at");
     if (class.packed)
         lay_queue(&c, s);
     pack = pack_of(&c, numbers);
@@ -314,7 +325,7 @@ bool attn_dnn_queue(struct attn_dnn *d, cudaStream_t s, const struct ops_attn *a
     if (attn_dnn_leaves(a, &class))
         *left = left_of(&c);
     if (backward)
-        home_queue(&c, s, class.packed ? left_of(&c) : NULL);
+        home_queue(&c, s, left_of(&c));
     return true;
 }
 

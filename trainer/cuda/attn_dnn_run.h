@@ -47,12 +47,21 @@ bool attn_dnn_queue(struct attn_dnn *d, cudaStream_t s, const struct ops_attn *a
  * bytes. */
 static inline int64_t attn_offset_step(int64_t n) { return (n + 2) / 2 * 2; }
 
+/* Writes 1 for each segment that has an lse beyond ATTN_DNN_LSE, or NaN. The others are as they
+ * were. */
+struct attn_look {
+    const int32_t *q_start; /* [n + 1] */
+    int64_t n, longest;
+    struct tensor lse;
+    int32_t *beyond; /* [n] */
+};
+void kernel_attn_look(cudaStream_t s, const struct attn_look *a);
+
 /* The library reads segments in this form: [n] lengths, [n + 1] offsets of each tensor. */
 struct attn_lay {
     const int32_t *q_start, *k_start, *k_len; /* of the call's `given` segments */
     int64_t given, n;
-    struct tensor lse; /* looked at before a backward; else its ptr is NULL */
-    int64_t heads;
+    bool looked; /* `left` tells which segments are left for their numbers */
     int64_t ld[ATTN_TENSORS], first[ATTN_TENSORS]; /* elements a row; the row at the pointer */
     int64_t *offset, step;                         /* [ATTN_TENSORS, step], of which n + 1 */
     int32_t *q_len, *k_len_out, *left;             /* [n] */

@@ -5,16 +5,25 @@
 
 /* ---- lengths and offsets ---- */
 
-/* Tells all threads of the block whether a query of a segment has an lse below the limit. */
-__device__ static bool has_low(const struct attn_lay &a, int64_t segment)
+enum { LOOK_ROWS = 64 }; /* of a block */
+
+/* Marks a segment; whoever finds a number in it writes the same. */
+static __global__ void attn_look(struct attn_look a, int64_t tiles)
 {
-    float *parts = (float *)block_memory, low = 0;
-    int64_t first = a.q_start[segment],
-            n = (a.q_start[segment + 1] - first) * a.heads;
-    for (int64_t e = threadIdx.x; e < n; e += THREADS)
-        if (get<float>(a.lse, first + e / a.heads, e % a.heads) < ATTN_DNN_LSE)
-            low = 1;
-    return block_sum(low, parts) > 0;
+    int64_t segment = blockIdx.x / tiles, at = blockIdx.x % tiles * LOOK_ROWS,
+            first = a.q_start[segment] + at, heads = a.lse.cols,
+            n = lesser(LOOK_ROWS, a.q_start[segment + 1] - first) * heads;
+    for (int64_t e = threadIdx.x; e < n; e += THREADS) {
+        float lse = get<float>(a.lse, first + e / heads, e % heads);
+        if (!(lse >= -ATTN_DNN_LSE && lse <= ATTN_DNN_LSE))
+            a.beyond[segment] = 1;
+    }
+}
+
+void kernel_attn_look(cudaStream_t s, const struct attn_look *a)
+{
+    int64_t tiles = (a->longest + LOOK_ROWS - 1) / LOOK_ROWS;
+    launch(s, attn_look, a->n * tiles, THREADS, 0, *a, tiles);
 }
 
 /* Returns the row at which the keys of a segment begin; without keys, that of the next which has
@@ -37,9 +46,7 @@ static __global__ void attn_lay(struct attn_lay a)
     int64_t i = blockIdx.x, q = 0, k = 0;
     if (i < a.given)
         q = a.q_start[i + 1] - a.q_start[i], k = a.k_len[i];
-    bool taken = attn_dnn_segment(q, k);
-    if (taken && a.lse.ptr && attn_dnn_hazard(k))
-        taken = !has_low(a, i);
+    bool taken = attn_dnn_segment(q, k) && !(a.looked && a.left[i]);
     for (int t = (int)threadIdx.x; t < ATTN_TENSORS; t += THREADS) {
         int64_t row = attn_dnn_is_of_keys(t) ? keys_first(a, i) : a.q_start[lesser(i, a.given)];
         a.offset[t * a.step + i] = (row - a.first[t]) * a.ld[t];
@@ -53,7 +60,7 @@ static __global__ void attn_lay(struct attn_lay a)
 
 void kernel_attn_lay(cudaStream_t s, const struct attn_lay *a)
 {
-    launch(s, attn_lay, a->n + 1, THREADS, THREADS / WARP * (int64_t)sizeof(float), *a);
+    launch(s, attn_lay, a->n + 1, THREADS, 0, *a);
 }
 
 /* ---- sums ---- */
