@@ -18,6 +18,9 @@ enum { HELD_BACK_LOOKS = 4, LOOKS_AT_MOST = 100 };
 static const double LOOK_EVERY_S = 0.003;
 /* Telling a rank follows its taking on within microseconds; after this nobody is about to do it. */
 static const double FORSAKEN_S = 2;
+/* A look reads two files of each process of the machine. For so long every call looks; then the
+ * next look waits for a part of the time that has passed, and never longer than SELDOM_S. */
+static const double EAGER_S = 10, SELDOM_PART = 0.1, SELDOM_S = 5;
 
 /* These variables say which rank a process is: those of torchrun and many others, Open MPI,
  * PMIx, PMI, and of Slurm the task of a numbered step. */
@@ -336,10 +339,25 @@ void ranks_look(const char *trainer_id, struct ranks_told *told)
         list_free(list, n);
 }
 
+/* Is it time to look for ranks again? Most were there at the first look. */
+static bool is_due(struct ranks_told *told)
+{
+    double now_s = clock_mono_s();
+    if (told->begun_mono == 0)
+        told->begun_mono = now_s;
+    double since_s = now_s - told->begun_mono, pause_s = SELDOM_PART * since_s;
+    if (since_s > EAGER_S && now_s - told->looked_mono < (pause_s < SELDOM_S ? pause_s : SELDOM_S))
+        return false;
+    told->looked_mono = now_s;
+    return true;
+}
+
 int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struct err *err)
 {
     struct process *list;
     size_t n;
+    if (!is_due(told))
+        return 0;
     int rc = ranks_read(trainer_id, told, &list, &n, err);
     if (rc < 0)
         return rc;

@@ -35,6 +35,7 @@ struct ranks_told {
     /* Borrowed: a folder where those who tell the same ranks note whom they told, so that each is
      * told by one; NULL: nobody else tells them. */
     const char *shared;
+    double begun_mono, looked_mono; /* when the first and the last look of ranks_tell were */
     bool numbered;  /* ranks with a number have been seen here, by us or by one who shares */
     int64_t deaf;   /* ranks without a handler, at the last call */
     pid_t deaf_pid; /* one of those */
@@ -48,7 +49,9 @@ struct ranks_told {
     size_t n_claims;
 };
 /* Tells the ranks among this user's processes on this machine. trainer_id: RANKS_VARIABLE's
- * value (node_agent_trainer_id). */
+ * value (node_agent_trainer_id). Called every second it looks at each call for ten seconds, and
+ * then more and more seldom: a rank that is there or has a handler only later than that hears of it
+ * 5 s later at most. */
 int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struct err *err);
 void ranks_release(struct ranks_told *told);
 
