@@ -621,13 +621,14 @@ fuzz: $(FUZZERS) ## search for inputs that break a parser (clang): FUZZ_S=60 sec
 	  sed -n "s/.*executed_units: */  $$n: inputs tried: /p" $(B)/fuzz/$$n.log; done
 
 check-faults: tests ## every fault: each allocation, read, write, sync and rename fails once;
-## submitters killed 400 times, and at every system call; 240 notices timed, 200 interruptions, 100
-## cancelled jobs; 300 kills under three kinds of file locks, 4 leases of which silence alone tells,
-## 60 zombies beside their successors; 50 curations and updates killed; a PyTorch training through
-## seven faults under reel wrap and under submitit (needs both: see tests/peers/faults)
+## submitters killed 400 times, and at every system call; 16 preemptions of 8 kinds; 240 notices
+## timed, 200 interruptions, 100 cancelled jobs; 300 kills under three kinds of file locks, 4 leases
+## of which silence alone tells, 60 zombies beside their successors; 50 curations and updates killed;
+## a PyTorch training through seven faults under reel wrap and under submitit (needs both: see
+## tests/peers/faults)
 	@FAULT_STEP=1 HISTORIES=150 REEL_TEST_KILLS=400 REEL_UPDATE_KILLS=1 EVERY=1 KILLS=100 STOPS=50 \
-	  TEST_TIMEOUT=3000 tests/run --long --build $(B) \
-	  'fault\|db_fold\|trainer_ckpt\|sched_local\|submit-\|curate-update'
+	  KINDS=all TEST_TIMEOUT=3000 tests/run --long --build $(B) \
+	  'fault\|db_fold\|trainer_ckpt\|sched_local\|submit-\|curate-update\|t8050'
 	@contrib/slurm-cluster unpack
 	@REEL_BIN=$(abspath $(B)) tests/slow/notices
 	@REEL_BIN=$(abspath $(B)) tests/slow/false-done
