@@ -5,10 +5,12 @@
  * bundle: operations with all their arguments, and copies and fills within the device. A bundle
  * that comes for the first time is queued call by call; when it comes again, with the same
  * arguments to the last byte, it is queued into a graph; and from then on the graph is launched in
- * its place. So one graph comes to be for each class of micro-batch (its slot and chunk, its
- * extents and lengths, first or later, which buffer) and for the update, without anybody naming
- * these classes, and what a graph does is what the calls would have done. What is never the same
- * twice, and bundles of a few calls, are queued as they are.
+ * its place. So each class of micro-batch (its slot and chunk, its extents and lengths, first or
+ * later, which buffer) becomes two graphs, of its forward and of its backward, whose times are
+ * taken by events between them, and the update two, between which the host decides. Messages of
+ * ranks cut these again: a graph for each stretch between two. Nobody names the classes, and what a
+ * graph does is what the calls would have done. What is never the same twice, and bundles of a few
+ * calls, are queued as they are.
  *
  * As with everything that is queued, nobody sees when a call runs: arguments are read when it is
  * made, arrays of the host with them. Bundles are cut at a size, and the number of those that are
