@@ -555,8 +555,9 @@ check-slow: tests ## the long proofs: 410 kills of a training, 300 seeds of shot
 	@RANKS=all RESUMES=all LAYOUTS=covering MEMORY=all TEST_TIMEOUT=10000 \
 	  tests/run --long --build $(B) \
 	  't6010\|t6020\|t6040\|t6060\|t6050-traffic\|t6120-resume\|trainer_reshard'
-	@SEEDS=10 RANKS=all LAYOUTS=all FAR_UNITS="stages layouts dit numerics overlap" TEST_TIMEOUT=3000 \
-	  tests/run --long --build $(B) t6070
+	@SEEDS=10 RANKS=all LAYOUTS=covering TEST_TIMEOUT=9000 FAR_UNITS="stages stages:4 dit numerics \
+	  numerics:2 overlap optim:4 optim_skip:4 warm warm:4 train:4 ckpt:4 ckpt_go init held reshard \
+	  stored:4 traffic:2 work" tests/run --long --build $(B) t6070
 	@WORLDS=200 tests/run --long --build $(B) autotune_worlds
 	@CLASSES=all tests/run --long --build $(B) t6310
 	@BARRIERS=all TEST_TIMEOUT=3000 tests/run --long --build $(B) t6088
@@ -564,9 +565,9 @@ check-slow: tests ## the long proofs: 410 kills of a training, 300 seeds of shot
 	  $(O)/asan/tests/test_trainer_cuda_cases
 	@ORDERS=all TEST_TIMEOUT=3000 tests/run --long --build $(O)/asan trainer_cuda_cases
 	@REEL_BIN=$(abspath $(O)/asan) tests/slow/overrun
-	@SEEDS=3 RUNS=all RANKS=all LAYOUTS=all CUDA_UNITS="train ckpt" TEST_TIMEOUT=3000 \
+	@SEEDS=3 RUNS=all RANKS=all LAYOUTS=covering CUDA_UNITS="train ckpt" TEST_TIMEOUT=9000 \
 	  tests/run --long --build $(B) t6080
-	@SEEDS=3 LAYOUTS=all PROGRAM=all TEST_TIMEOUT=6000 tests/run --long --build $(B) t6091
+	@SEEDS=3 LAYOUTS=covering PROGRAM=all TEST_TIMEOUT=9000 tests/run --long --build $(B) t6091
 	@ORDERS=all tests/run --long --build $(B) trainer_cuda_cases
 	@for l in tp=2,pp=2,vpp=2 cp=2,dp=2,zero=3,fsdp=4 tp=2,sp=1,cp=2,cp_kind=a2a; do \
 	  COUNT=70 LAYOUT=$$l REEL_BIN=$(abspath $(B)) tests/slow/resume-kill9 || exit 1; done

@@ -4,6 +4,16 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export ASAN_OPTIONS=detect_leaks=0 # Open MPI keeps memory to its end
 mpi() { # RANKS COMMAND…
     local ranks=$1; shift
-    timeout -k 2 1500 mpirun --oversubscribe --mca btl self,vader \
+    timeout -k 2 "${SECONDS_MOST:-1500}" mpirun --oversubscribe --mca btl self,vader \
         --mca btl_vader_single_copy_mechanism none --quiet -n "$ranks" "$@" > out 2> err
+}
+# covering NAME: each combination of two settings' values, in a layout of up to eight ranks; gradients
+# and state in f64 to 1e-11 of one rank's, on the device that REEL_DEVICE or PLANE names
+covering() {
+    LAYOUTS=pairs CMOCKA_MESSAGE_OUTPUT=TAP TMPDIR=$dir GLIBC_TUNABLES=${HEAP_KEPT:-} \
+        SECONDS_MOST=6000 mpi 8 "$REEL_BIN/tests/test_trainer_layouts"
+    rc=$?
+    [ $rc -eq 0 ] && grep -q '^ok' out && ! grep -q '^not ok' out
+    ok $? "a covering set of layouts, $1"
+    grep '^# .* layouts$' out
 }

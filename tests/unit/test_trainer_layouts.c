@@ -7,9 +7,12 @@
  *                                          day
  *     DRAW=1 mpirun -n 8 …                 by that draw of 0, 1, 2
  *     LAYOUTS=covering mpirun -n 8 …       a set for every combination of three, for each of them
+ *     LAYOUTS=pairs mpirun -n 8 …          the first set, of the first three models, and nothing else
  *     LAYOUTS=all mpirun -n 8 … all layouts of the first three models, and nothing else
  *     LAYOUTS=all:3/40 mpirun -n 8 …                the third of forty shares of them
  *     MODEL=groups mpirun -n 8 …                    of the models whose name begins so
+ *     PLANE=nccl mpirun -n 8 …             each rank on a GPU of its own, which exchange by NCCL;
+ *     PLANE=staged                         by messages of the host
  *
  * Compared are the raw gradients of the first step, then losses, norms before clipping, weights,
  * moments and the average: every tensor to 1e-11 of its largest element. All weights are random and
@@ -19,6 +22,7 @@
 #include <time.h>
 
 #include "tests/unit/trainer_layouts.h"
+#include "trainer/ops/cuda_load.h"
 
 /* ---- all of a model's layouts ---- */
 
@@ -43,10 +47,18 @@ static void layouts_of(int64_t w, int model, const struct candidates *c)
     comm_close(part);
 }
 
+/* Are layouts alone asked for, of the first models? */
+static bool wanted_pairs(void)
+{
+    const char *wish = getenv("LAYOUTS");
+    return wish && strcmp(wish, "pairs") == 0;
+}
+
 static bool wanted_model(int model)
 {
     const char *name = getenv("MODEL");
-    return name ? strncmp(models[model].name, name, strlen(name)) == 0 : !every || model < COVERED;
+    return name ? strncmp(models[model].name, name, strlen(name)) == 0
+                : model < COVERED || !(every || wanted_pairs());
 }
 
 /* Who is dealt the first layout: rank 0's day, for ranks may start on both sides of midnight. */
@@ -330,14 +342,28 @@ static void test_one_key(void **state)
     text_most = 4;
 }
 
+/* Gives this rank the GPU of its number, whose memory the ranks exchange by what PLANE names. */
+static void plane_open(void)
+{
+    const struct cuda_backend *backend;
+    struct err err = {0};
+    char device[32];
+    snprintf(device, sizeof device, "cuda:%d", world->rank);
+    setenv("REEL_DEVICE", device, true);
+    must(cuda_load(&backend, &err), &err);
+    if (strcmp(getenv("PLANE"), "nccl") == 0)
+        rig_coll = backend->coll;
+}
+
 int main(int argc, char **argv)
 {
     world_open(&argc, &argv);
-    const struct CMUnitTest layouts[] = {cmocka_unit_test(test_layouts),
-                                         cmocka_unit_test(test_one_key)},
-                            sums[] = {cmocka_unit_test(test_faults),
+    if (getenv("PLANE"))
+        plane_open();
+    const struct CMUnitTest layouts[] = {cmocka_unit_test(test_layouts)},
+                            sums[] = {cmocka_unit_test(test_one_key), cmocka_unit_test(test_faults),
                                       cmocka_unit_test(test_partial_sums)};
     int failed = cmocka_run_group_tests_name("layouts", layouts, NULL, NULL);
-    return world_close(failed || every ? failed
-                                       : cmocka_run_group_tests_name("sums", sums, NULL, NULL));
+    return world_close(failed || every || wanted_pairs()
+                           ? failed : cmocka_run_group_tests_name("sums", sums, NULL, NULL));
 }

@@ -58,6 +58,9 @@ static inline void data_init(struct data *d)
 
 /* ---- one rank's part of a model with random weights ---- */
 
+/* The devices of ranks exchange memory by this; NULL: by pinned memory and messages of the host. */
+static const struct coll_ops *rig_coll;
+
 struct rig {
     struct bench b;
     struct model m;
@@ -216,7 +219,8 @@ static inline void rig_open_tuned(struct rig *r, struct comm *world, const struc
     if (!world && comm_self_open(&r->self, &err) < 0)
         fail_msg("%s", err.text);
     r->world = world = world ? world : r->self;
-    comm_bind(world, r->b.dev, NULL, NULL);
+    if (comm_bind(world, r->b.dev, rig_coll, &err) < 0)
+        fail_msg("%s", err.text);
     if (finetune_params(&r->m, finetune, &r->list, &err) < 0 ||
         shards_build(&r->m, &r->list, l, world->rank, &r->sh, &err) < 0 ||
         comm_grid_open(world, l, m, &r->grid, &err) < 0)
