@@ -5,6 +5,7 @@
 
 #include "autotune/learnt.h"
 #include "autotune/tune_priv.h"
+#include "autotune/tune_story.h"
 #include "base/clock.h"
 #include "base/events.h"
 
@@ -137,14 +138,7 @@ int tune_event_trial_ended(struct tune *t, const struct plan *p, const struct tr
 }
 
 int tune_event_trial_left(struct tune *t, struct err *err)
-{
-    struct evlog_event e;
-    event_begin(t->log, &e, trial_ended);
-    event_text(&e, trial_ended, trial, t->trial);
-    event_text(&e, trial_ended, state, trial_state_names[TRIAL_PREEMPTED]);
-    event_text(&e, trial_ended, cause, "the tuning ended before the trial did");
-    return evlog_commit(t->log, &e, true, err);
-}
+{ return tune_story_left(t->log, t->trial, err); }
 
 bool tune_event_runs(const cJSON *event, bool before)
 {

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "autotune/tune_story.h"
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -132,6 +133,8 @@ static int ingest(const struct opt_values *v, const struct cmd_env *env, const c
     memcpy(all + 1, dirs, n * sizeof *dirs);
     if (home_check(env, n, err) < 0)
         return err->code;
+    if (!opt_bool(v, "dry-run"))
+        tunes_close(env->home);
     if (opt_bool(v, "dry-run"))
         return dry_print(env, all, n + 1, rebuild, json, err);
     int rc;
@@ -153,6 +156,7 @@ void cmd_ingest(const struct cmd_env *env)
     struct store *db = NULL;
     struct err err = {0};
     bool stale;
+    tunes_close(env->home);
     if (ingest_open(env->db_path, dirs, 1, 5, &db, &stale, &err) < 0)
         fprintf(stderr,
                 "reel: the records stay in the event logs, 'reel db ingest' reads them: %s\n",

@@ -7,6 +7,7 @@
 #include "base/num.h"
 #include "launcher/cmd/cmd.h"
 #include "launcher/cmd/explain_plan.h"
+#include "launcher/cmd/tune_told.h"
 #include "launcher/state/gap.h"
 #include "launcher/state/untold.h"
 #include "launcher/submit/launch.h"
@@ -21,12 +22,13 @@ static const struct opt opts[] = {
 const struct opt_cmd cmd_explain = {
     "explain",
     "say why a run was not training: each gap with its cause and its parts; or what a plan is made "
-    "of",
-    "RUN | plan FILE", opts, ARRAY_LEN(opts), 1, 2,
+    "of, or what became of a tuning",
+    "RUN | plan FILE | tune TUNE", opts, ARRAY_LEN(opts), 1, 2,
     "With 'plan', FILE is a plan that 'reel plan -o' wrote. Each term of its step is shown with "
     "the work that it does, the rate at which that goes on, and the constant on which the rate "
     "depends most, with the bounds between which nine of ten lie, and its source. Then comes what "
-    "binds."};
+    "binds. With 'tune', TUNE is the id of a tuning, or how it begins: each trial is shown with "
+    "how it ended and why, and whether the tuning goes on, ended or died."};
 
 /* Says whether a gap follows attempt i. No gap follows the end of a run that is done, unless the
  * run was made longer. */
@@ -353,10 +355,13 @@ int cmd_explain_run(const struct opt_values *v, struct cmd_env *env, struct err 
     bool plan = n == 2 && strcmp(operands[0], "plan") == 0;
     if (plan)
         return explain_plan(operands[1], opt_text(v, "against"), opt_bool(v, "json"), err);
-    if (n == 2)
-        return err_set(err, ERR_USAGE, "'%s %s' are two operands: give a RUN, or 'plan' and a FILE",
-                       operands[0], operands[1]);
     if (opt_given(v, "against"))
         return err_set(err, ERR_USAGE, "--against compares plans: give 'plan' and a FILE");
+    if (n == 2 && strcmp(operands[0], "tune") == 0)
+        return explain_tune(env->home, operands[1], opt_bool(v, "json"), err);
+    if (n == 2)
+        return err_set(err, ERR_USAGE,
+                       "'%s %s' are two operands: give a RUN, 'plan' and a FILE, or 'tune' and a "
+                       "TUNE", operands[0], operands[1]);
     return run_explain(v, env, err);
 }

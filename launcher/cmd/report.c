@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "autotune/tune_story.h"
 #include "base/file.h"
 #include "db/ingest.h"
 #include "launcher/cmd/cmd.h"
@@ -117,6 +118,8 @@ static int database_read(const struct opt_values *v, const struct cmd_env *env, 
         return rc;
     if (r->dry && (rc = store_open(env->db_path, STORE_READ, &r->db, err)) < 0)
         return rc;
+    if (!r->dry)
+        tunes_close(env->home);
     if (!r->dry && (rc = ingest_open(env->db_path, dirs, 1, 5, &r->db, &r->stale, err)) < 0)
         return rc;
     if (r->stale)

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "launcher/cmd/cmd.h"
+#include "launcher/cmd/tune_told.h"
 #include "launcher/state/home.h"
 #include "launcher/state/space.h"
 #include "launcher/state/untold.h"
@@ -20,6 +21,7 @@ const struct opt_cmd cmd_status = {
     "status",
     "show the runs: state, step, MFU, attempts",
     "[RUN]", opts, ARRAY_LEN(opts), 0, 1,
+    "Tunings that have not ended, or died, stand behind the runs. "
     "Read from the runs' own event logs; of a run that waits the scheduler is asked why. A run is "
     "'interrupted' when its job is over and nothing brings it back by itself: what does stands "
     "beside it."};
@@ -186,6 +188,14 @@ static void row_unreadable(const char *id, const char *why, struct str *text,
     json_obj_end(json);
 }
 
+static void nothing_text(const char *home, struct str *text)
+{
+    str_addf(text, "no runs under %s%s\n", home,
+             !file_exists(home)    ? ", which is not there"
+             : home_is_there(home) ? ""
+                                   : ", in which there is nothing");
+}
+
 int cmd_status_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     const char *const *operands;
@@ -212,15 +222,15 @@ int cmd_status_run(const struct opt_values *v, struct cmd_env *env, struct err *
     for (size_t i = 0; i < n_ids; i++)
         if (row_add(env, ids[i], &silence, &text, json ? &o : NULL, err) < 0)
             row_unreadable(ids[i], err->text, &text, json ? &o : NULL);
-    if (json) {
+    if (json)
         json_arr_end(&o);
+    if (!n && (rc = tunes_list(env->home, &text, json ? &o : NULL, err)) < 0)
+        goto out;
+    if (json) {
         json_obj_end(&o);
         str_addc(&text, '\n');
-    } else if (!n && !n_ids) {
-        str_addf(&text, "no runs under %s%s\n", env->home,
-                 !file_exists(env->home)    ? ", which is not there"
-                 : home_is_there(env->home) ? ""
-                                            : ", in which there is nothing");
+    } else if (!n && !n_ids && !text.len) {
+        nothing_text(env->home, &text);
     }
     rc = cmd_print(&text, err);
 out:
