@@ -26,6 +26,7 @@ int tune_event_started(struct tune *t, struct err *err)
     event_text(&e, tune_started, peak_source, t->device.peak_source);
     event_text(&e, tune_started, cluster, t->conf.cluster);
     event_text(&e, tune_started, stack, t->conf.stack);
+    model_write(&t->conf.run->model, &e.out, EVENT_FIELD(tune_started, model_profile, TREE));
     event_text(&e, tune_started, learns, t->learns);
     return evlog_commit(t->log, &e, true, err);
 }
@@ -53,6 +54,7 @@ int tune_event_predicted(struct tune *t, int64_t i, const struct plan *p, struct
     event_begin(t->log, &e, trial_predicted);
     event_text(&e, trial_predicted, trial, t->trial);
     layout_write(&p->layout, &e.out, EVENT_FIELD(trial_predicted, layout, TEXT));
+    event_int(&e, trial_predicted, gbs, p->gbs);
     event_num(&e, trial_predicted, predicted_step_s, p->predicted_step_s);
     event_interval(t, i, &e);
     event_num(&e, trial_predicted, predicted_at, p->predicted_at);

@@ -6,12 +6,14 @@
 
 #include "autotune/calibrate.h"
 #include "base/file.h"
+#include "launcher/cmd/calibrate_db.h"
 #include "launcher/cmd/cmd.h"
 
 static const struct opt opts[] = {
     {"constants", 0, OPT_TEXT, "FILE",
      "constants that count before, and stay where no row tells otherwise (default: none)"},
     {"output", 'o', OPT_TEXT, "FILE", "write the fitted constants there (default: print them)"},
+    {"db", 0, OPT_BOOL, NULL, "fit on the trials of the database too"},
     {"name", 0, OPT_TEXT, "NAME", "of the set, which plans will name", "calibrated"},
     {"list", 0, OPT_BOOL, NULL, "say which constants there are, and fit none"},
 };
@@ -22,7 +24,8 @@ const struct opt_cmd cmd_calibrate = {
     "TABLE is what 'reel score' reads. All constants that its rows depend on are fitted at once, "
     "each in its own scope: of a device, of a stack, of both or of neither. Time is learnt from "
     "measured steps; memory from published peaks, and from which rows fitted and which ran out. "
-    "What the rows do not tell keeps its prior.\n\n"
+    "What the rows do not tell keeps its prior. With --db the trials of 'reel tune --cluster' are "
+    "rows too: each knows its model, layout, stack and cluster.\n\n"
     "The result is a file reel.constants/1. 'reel score TABLE --constants FILE' says how good it "
     "is: on rows that it was not fitted on.",
 };
@@ -68,12 +71,13 @@ static void say(const struct calibrate_report *r)
     fprintf(stderr, "\n");
 }
 
-static int fit(const struct opt_values *v, const char *const *paths, struct table *tables, size_t n,
-               struct constants *c, struct err *err)
+static int fit(const struct opt_values *v, const struct cmd_env *env, const char *const *paths,
+               struct table *tables, size_t n, struct constants *c, struct err *err)
 {
     struct calibrate_report report;
     struct str source = STR_INIT;
     const char *output = opt_text(v, "output"), *from = opt_text(v, "constants");
+    bool db = opt_bool(v, "db");
     int rc = cmd_spare("-o", output, paths, n, err);
     if (rc == 0)
         rc = cmd_spare("-o", output, &from, 1, err);
@@ -84,8 +88,12 @@ static int fit(const struct opt_values *v, const char *const *paths, struct tabl
         str_addf(&source, "%s%s", i ? ", " : "", slash ? slash + 1 : paths[i]);
         rc = table_load(paths[i], &tables[i], err);
     }
+    if (rc == 0 && db) {
+        str_addf(&source, "%strials", n ? ", " : "");
+        rc = calibrate_db(env, &tables[n], err);
+    }
     if (rc == 0 && (rc = str_check(&source, err)) == 0)
-        rc = calibrate_tables(tables, n, source.p, c, &report, err);
+        rc = calibrate_tables(tables, n + db, source.p, c, &report, err);
     if (rc == 0)
         say(&report);
     str_release(&source);
@@ -100,18 +108,17 @@ int cmd_calibrate_run(const struct opt_values *v, struct cmd_env *env, struct er
     struct table *tables = calloc(n + 1, sizeof *tables);
     struct str list = STR_INIT;
     int rc;
-    (void)env;
     if (!c || !tables) {
         rc = err_set(err, ERR_NOMEM, "out of memory for %zu tables", n);
     } else if (opt_bool(v, "list")) {
         list_constants(&list);
         rc = cmd_print(&list, err);
-    } else if (n == 0) {
-        rc = err_set(err, ERR_USAGE, "no table to fit on: give TABLE.csv, or --list");
+    } else if (n == 0 && !opt_bool(v, "db")) {
+        rc = err_set(err, ERR_USAGE, "no table to fit on: give TABLE.csv, --db, or --list");
     } else {
-        rc = fit(v, paths, tables, n, c, err);
+        rc = fit(v, env, paths, tables, n, c, err);
     }
-    for (size_t i = 0; tables && i < n; i++)
+    for (size_t i = 0; tables && i <= n; i++)
         table_release(&tables[i]);
     free(tables);
     free(c);

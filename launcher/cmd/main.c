@@ -146,7 +146,7 @@ static void db_path_find(const struct opt_cmd *table, const struct opt_values *v
 {
     const char *given = NULL;
     for (size_t k = 0; k < table->n_opts; k++)
-        if (strcmp(table->opts[k].name, "db") == 0)
+        if (strcmp(table->opts[k].name, "db") == 0 && table->opts[k].type == OPT_TEXT)
             given = opt_text(v, "db");
     if (!given)
         given = getenv("REEL_DB");
