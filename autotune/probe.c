@@ -269,6 +269,16 @@ static double plateau(int n, const struct view_work *w, const struct probe_view 
     return w[n - 1].sums.bytes / v[n - 1].elementwise_s;
 }
 
+struct probe_pace probe_pace(const struct probe *p, const struct work_spec *work)
+{
+    const struct probe_view *v = &p->view[p->n_views - 1];
+    struct view_work w = work_of(work, v);
+    return (struct probe_pace){w.sums.gemm_flops / v->gemm_s,
+                               {w.sums.attn_flops[0] / v->attn_s[0],
+                                w.sums.attn_flops[1] / v->attn_s[1]},
+                               w.sums.bytes / v->elementwise_s};
+}
+
 /* Fits the rates of computation. */
 static void compute_fit(const struct probe *p, const struct work_spec *work, struct speed *r)
 {

@@ -44,6 +44,11 @@ struct probe_spec {
 int probe_run(struct sched *s, const struct probe_spec *spec, int64_t ranks, struct probe *out,
               struct err *err);
 int probe_parse(const char *text, size_t len, const char *name, struct probe *out, struct err *err);
+/* Says how fast the micro-batch of most tokens went: FLOPs/s, forward and backward apart in
+ * attention, and elementwise bytes a second. */
+struct probe_pace { double gemm_flops_s, attn_flops_s[2], copy_bytes_s; };
+/* Returns that of a probe which measured computation. `work` says of which model. */
+struct probe_pace probe_pace(const struct probe *p, const struct work_spec *work);
 /* Derives rates and this machine's device from probes of one rank, of as many as have a core each,
  * and of more, which share cores. The same probe may stand for several. `work` says of which
  * model. */

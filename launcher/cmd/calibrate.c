@@ -7,6 +7,7 @@
 #include "autotune/calibrate.h"
 #include "base/file.h"
 #include "launcher/cmd/calibrate_db.h"
+#include "launcher/cmd/calibrate_probe.h"
 #include "launcher/cmd/cmd.h"
 
 static const struct opt opts[] = {
@@ -14,6 +15,12 @@ static const struct opt opts[] = {
      "constants that count before, and stay where no row tells otherwise (default: none)"},
     {"output", 'o', OPT_TEXT, "FILE", "write the fitted constants there (default: print them)"},
     {"db", 0, OPT_BOOL, NULL, "fit on the trials of the database too"},
+    {"probe", 0, OPT_TEXT, "MODEL",
+     "measure this model's shapes here, and set the constants of --cluster's device by that"},
+    {"cluster", 0, OPT_TEXT, "NAME|FILE", "with --probe: whose device this machine has"},
+    {"seq", 0, OPT_TEXT, "TxHxW", "with --probe: tokens of a sample", .fallback = "1x16x16"},
+    {"dtype", 0, OPT_ENUM, "NAME", "with --probe: of activations", .fallback = "f32",
+     .choices = (const char *const[]){"bf16", "f32", NULL}},
     {"name", 0, OPT_TEXT, "NAME", "of the set, which plans will name", "calibrated"},
     {"list", 0, OPT_BOOL, NULL, "say which constants there are, and fit none"},
 };
@@ -25,7 +32,7 @@ const struct opt_cmd cmd_calibrate = {
     "each in its own scope: of a device, of a stack, of both or of neither. Time is learnt from "
     "measured steps; memory from published peaks, and from which rows fitted and which ran out. "
     "What the rows do not tell keeps its prior. With --db the trials of 'reel tune --cluster' are "
-    "rows too: each knows its model, layout, stack and cluster.\n\n"
+    "rows too: each knows its model, layout, stack and cluster. --probe measures this machine.\n\n"
     "The result is a file reel.constants/1. 'reel score TABLE --constants FILE' says how good it "
     "is: on rows that it was not fitted on.",
 };
@@ -71,6 +78,24 @@ static void say(const struct calibrate_report *r)
     fprintf(stderr, "\n");
 }
 
+/* Measures this machine. What is measured on it counts more than what was fitted. */
+static int probe(const struct opt_values *v, const struct cmd_env *env, struct constants *c,
+                 struct err *err)
+{
+    struct calibrate_probe p = {.model = opt_text(v, "probe"), .cluster = opt_text(v, "cluster"),
+                                .dtype = opt_enum(v, "dtype") == 1 ? DTYPE_F32 : DTYPE_BF16};
+    struct err why;
+    if (!p.model)
+        return 0;
+    if (!p.cluster)
+        return err_set(err, ERR_USAGE,
+                       "--probe measures shares of a device's peaks: give --cluster, which has "
+                       "them");
+    if (seq_parse(opt_text(v, "seq"), "--seq", &p.seq, &why) < 0)
+        return err_set(err, ERR_USAGE, "%s", why.text);
+    return calibrate_probe(env, &p, c, err);
+}
+
 static int fit(const struct opt_values *v, const struct cmd_env *env, const char *const *paths,
                struct table *tables, size_t n, struct constants *c, struct err *err)
 {
@@ -92,10 +117,11 @@ static int fit(const struct opt_values *v, const struct cmd_env *env, const char
         str_addf(&source, "%strials", n ? ", " : "");
         rc = calibrate_db(env, &tables[n], err);
     }
-    if (rc == 0 && (rc = str_check(&source, err)) == 0)
-        rc = calibrate_tables(tables, n + db, source.p, c, &report, err);
-    if (rc == 0)
+    if (rc == 0 && (rc = str_check(&source, err)) == 0 && n + db > 0 &&
+        (rc = calibrate_tables(tables, n + db, source.p, c, &report, err)) == 0)
         say(&report);
+    if (rc == 0)
+        rc = probe(v, env, c, err);
     str_release(&source);
     return rc < 0 ? rc : set_write(c, output, err);
 }
@@ -113,8 +139,9 @@ int cmd_calibrate_run(const struct opt_values *v, struct cmd_env *env, struct er
     } else if (opt_bool(v, "list")) {
         list_constants(&list);
         rc = cmd_print(&list, err);
-    } else if (n == 0 && !opt_bool(v, "db")) {
-        rc = err_set(err, ERR_USAGE, "no table to fit on: give TABLE.csv, --db, or --list");
+    } else if (n == 0 && !opt_bool(v, "db") && !opt_given(v, "probe")) {
+        rc = err_set(err, ERR_USAGE,
+                     "no table to fit on: give TABLE.csv, --db, --probe, or --list");
     } else {
         rc = fit(v, env, paths, tables, n, c, err);
     }

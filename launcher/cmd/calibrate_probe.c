@@ -1,0 +1,93 @@
+#include "launcher/cmd/calibrate_probe.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "autotune/host.h"
+#include "autotune/probe.h"
+
+/* The probe has one rank: of a node whose devices all work a share may be off by so much. */
+static const double PROBE_SD = 0.1, Z90 = 1.645;
+
+/* Sets a constant of the device to what was measured. */
+static int share_set(struct constants *c, enum constant_id id, const struct device *d,
+                     const struct stack *s, double share, struct err *err)
+{
+    const struct constant_info *info = &constant_table[id];
+    struct constant *k = constants_at(c, id, d, s);
+    if (!k)
+        return err_set(err, ERR_LIMIT, "more than %d constants: give fewer tables at a time",
+                       CONSTANTS_MAX);
+    k->value = fmin(fmax(share, info->lo), info->hi);
+    if (k->value != share)
+        fprintf(stderr, "%s was measured as %.3g, which is out of its bounds: is the peak of %s "
+                "right, and its model's extent?\n", info->name, share, d->name);
+    k->lo = fmax(info->lo, k->value * exp(-Z90 * PROBE_SD));
+    k->hi = fmin(info->hi, k->value * exp(Z90 * PROBE_SD));
+    snprintf(k->source, sizeof k->source, "probe");
+    return 0;
+}
+
+static int shares_set(struct constants *c, const struct device *d, const struct stack *s,
+                      const struct probe_pace *at, enum dtype dtype, struct err *err)
+{
+    double peak = d->peak_flops[dtype];
+    const struct { enum constant_id id; double share; } shares[] = {
+        {CONSTANT_GEMM_SHARE, at->gemm_flops_s / peak},
+        {CONSTANT_ATTENTION_FORWARD, at->attn_flops_s[0] / peak},
+        /* which counts 2.5 times the forward; the account counts both alike */
+        {CONSTANT_ATTENTION_BACKWARD, 2.5 * at->attn_flops_s[1] / peak},
+        {CONSTANT_COPY_SHARE, at->copy_bytes_s / d->memory_bytes_per_s}};
+    for (size_t i = 0; i < ARRAY_LEN(shares); i++) {
+        int rc = share_set(c, shares[i].id, d, s, shares[i].share, err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+/* Runs the probe on this machine, with one rank. */
+static int pace_measure(const struct cmd_env *env, const struct calibrate_probe *p,
+                         const struct model *model, struct probe_pace *out, struct err *err)
+{
+    const struct probe_spec spec = {env->bin_dir, model, p->seq, p->dtype, "own", false};
+    static struct host host; /* larger than belongs on a stack */
+    struct sched *s = NULL;
+    struct probe probe;
+    const struct work_spec work = {.model = model, .seq = p->seq, .gbs = 1, .act = p->dtype};
+    int rc;
+    if ((rc = host_open(&host, &work, err)) < 0)
+        return rc;
+    if ((rc = sched_open("local", env->home, &s, err)) < 0)
+        return rc;
+    if ((rc = probe_run(s, &spec, 1, &probe, err)) == 0)
+        *out = probe_pace(&probe, &host.spec);
+    sched_close(s);
+    return rc;
+}
+
+int calibrate_probe(const struct cmd_env *env, const struct calibrate_probe *p,
+                    struct constants *c, struct err *err)
+{
+    char sized[LIMIT_PATH_BYTES];
+    struct cluster cluster;
+    struct stack stack;
+    struct model model;
+    struct probe_pace pace;
+    int rc;
+    snprintf(sized, sizeof sized, "%s:1", p->cluster); /* a description may leave the number open */
+    if (cluster_load(p->cluster, &cluster, NULL) < 0 &&
+        (rc = cluster_load(sized, &cluster, err)) < 0)
+        return rc;
+    if (!(cluster.device.peak_flops[p->dtype] > 0))
+        return err_set(err, ERR_INPUT,
+                       "%s says no peak of %s: give --dtype, or a device that has one", p->cluster,
+                       dtype_names[p->dtype]);
+    if ((rc = stack_load("reel", &stack, err)) < 0)
+        return rc;
+    if ((rc = model_load(p->model, &model, err)) < 0)
+        return rc;
+    if ((rc = pace_measure(env, p, &model, &pace, err)) < 0)
+        return rc;
+    return shares_set(c, &cluster.device, &stack, &pace, p->dtype, err);
+}
