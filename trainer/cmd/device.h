@@ -24,14 +24,15 @@ extern const char *const device_comms[]; /* auto, staged, nccl */
 #define DEVICE_COMM_OPT                                                                          \
     {"comm", 0, OPT_ENUM, "NAME",                                                                \
      "what GPUs exchange goes by NCCL, or is staged: through the host's memory, by MPI; auto: by " \
-     "NCCL, and staged with --share-gpu", .fallback = "auto", .choices = device_comms}
+     "NCCL, and staged with --share-gpu or where this build has no NCCL",                        \
+     .fallback = "auto", .choices = device_comms}
 
 /* Takes the options' device and, of GPUs, this rank's; all ranks of the world call it.
  * gpus_per_node is the run's. ERR_ENV: there is no GPU to compute on, and why. */
 int device_take(const struct opt_values *v, int64_t gpus_per_node, struct comm *world,
                 struct compute_conf *out, struct err *err);
 /* Does the same, and takes --comm: *coll is by what ranks exchange device memory; NULL: by MPI.
- * ERR_ENV: ranks would share a GPU, which NCCL refuses. */
+ * ERR_ENV: ranks would share a GPU, which NCCL refuses. That a build has no NCCL is logged. */
 int device_comm_take(const struct opt_values *v, int64_t gpus_per_node, struct comm *world,
                      struct compute_conf *out, const struct coll_ops **coll, struct err *err);
 
