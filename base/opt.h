@@ -90,7 +90,8 @@ int opt_check(const struct opt_cmd *cmd, struct err *err);
 struct opt_note {
     const char *name;
     const char *text; /* one clause, no full stop */
-    const char *of;   /* the commands it concerns, parted by spaces; NULL: all of the program */
+    /* the commands and pages that it concerns, as in "tune plan(5)"; NULL: all of the program */
+    const char *of;
 };
 
 /* These tables hold what the pages of a program say beside its options. Each ends with an entry
@@ -115,6 +116,9 @@ void opt_man(const struct opt_cmd *cmd, const struct opt_page *page, struct str 
 void opt_help_end(const struct opt_page *page, struct str *out);
 void opt_man_head(const char *title, int section, const char *summary, struct str *out);
 void opt_man_end(const struct opt_cmd *cmd, const struct opt_page *page, struct str *out);
+/* Adds a section with those of the notes that concern `of`, a command or page (NULL: with all). */
+void opt_man_notes(const char *heading, const char *of, const struct opt_note *notes,
+                   struct str *out);
 void opt_roff(struct str *out, const char *text);
 /* Adds {"steps":{"value":…,"origin":"flag"},…}. */
 void opt_json(const struct opt_values *v, struct str *out);

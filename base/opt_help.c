@@ -208,25 +208,25 @@ void opt_help(const struct opt_cmd *cmd, const char *program, struct str *out)
         wrap(out, setting_note, sizeof setting_note - 1, 0, 0);
 }
 
-/* Tells whether a note concerns the command; cmd NULL stands for the program as a whole. */
-static bool concerns(const struct opt_note *note, const struct opt_cmd *cmd)
+/* Tells whether a note concerns this command or page; NULL stands for the program as a whole. */
+static bool concerns(const struct opt_note *note, const char *of)
 {
-    size_t n = cmd != NULL ? strlen(cmd->name) : 0;
-    for (const char *at = note->of; cmd != NULL && at != NULL && *at != '\0';
+    size_t n = of != NULL ? strlen(of) : 0;
+    for (const char *at = note->of; of != NULL && at != NULL && *at != '\0';
          at += strspn(at, " ")) {
         size_t width = strcspn(at, " ");
-        if (width == n && strncmp(at, cmd->name, n) == 0)
+        if (width == n && strncmp(at, of, n) == 0)
             return true;
         at += width;
     }
-    return cmd == NULL || note->of == NULL;
+    return of == NULL || note->of == NULL;
 }
 
 void opt_help_examples(const struct opt_cmd *cmd, const struct opt_page *page, struct str *out)
 {
     bool first = true;
     for (const struct opt_note *note = page->examples; note != NULL && note->name != NULL; note++) {
-        if (!concerns(note, cmd))
+        if (!concerns(note, cmd->name))
             continue;
         str_addf(out, "%s  %s\n", first ? "\nExamples:\n" : "", note->name);
         pad(out, 6);
@@ -319,11 +319,11 @@ static void add_man_note(struct str *out, const char *name, const char *text)
     str_addc(out, '\n');
 }
 
-/* Adds those of the notes that concern cmd (NULL: all). */
-static void add_man_notes(const struct opt_cmd *cmd, const struct opt_note *notes, struct str *out)
+/* Adds those of the notes that concern `of` (NULL: all). */
+static void add_man_notes(const char *of, const struct opt_note *notes, struct str *out)
 {
     for (const struct opt_note *note = notes; note != NULL && note->name != NULL; note++)
-        if (concerns(note, cmd))
+        if (concerns(note, of))
             add_man_note(out, note->name, note->text);
 }
 
@@ -331,6 +331,15 @@ static void add_man_section(const char *heading, const struct str *content, stru
 {
     str_addf(out, ".SH %s\n%s", heading, content->len > 0 ? content->p : "None.\n");
     out->failed |= content->failed;
+}
+
+void opt_man_notes(const char *heading, const char *of, const struct opt_note *notes,
+                   struct str *out)
+{
+    struct str content = STR_INIT;
+    add_man_notes(of, notes, &content);
+    add_man_section(heading, &content, out);
+    str_release(&content);
 }
 
 /* Adds the variables that stand in for options: REEL_MIN_GAIN for --min-gain. */
@@ -353,19 +362,18 @@ static void add_man_settings(const struct opt_cmd *cmd, struct str *out)
 
 void opt_man_end(const struct opt_cmd *cmd, const struct opt_page *page, struct str *out)
 {
-    static const char *const headings[] = {"EXAMPLES", "FILES", "ENVIRONMENT"};
-    const struct opt_note *const notes[] = {page->examples, page->files, page->environment};
-    for (size_t i = 0; i < ARRAY_LEN(headings); i++) {
-        struct str content = STR_INIT;
-        add_man_notes(cmd, notes[i], &content);
-        if (cmd != NULL && i == 2)
-            add_man_settings(cmd, &content);
-        add_man_section(headings[i], &content, out);
-        str_release(&content);
-    }
+    const char *of = cmd != NULL ? cmd->name : NULL;
+    struct str variables = STR_INIT;
+    opt_man_notes("EXAMPLES", of, page->examples, out);
+    opt_man_notes("FILES", of, page->files, out);
+    add_man_notes(of, page->environment, &variables);
+    if (cmd != NULL)
+        add_man_settings(cmd, &variables);
+    add_man_section("ENVIRONMENT", &variables, out);
     str_add(out, ".SH EXIT STATUS\n");
     opt_roff(out, page->exit_status != NULL ? page->exit_status : exit_note);
     str_addc(out, '\n');
+    str_release(&variables);
 }
 
 void opt_man(const struct opt_cmd *cmd, const struct opt_page *page, struct str *out)

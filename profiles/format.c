@@ -269,7 +269,7 @@ void format_man(const struct format *f, struct str *out)
     }
     str_add(out, ".SH EXAMPLES\n.nf\n");
     opt_roff(out, f->example);
-    str_add(out, ".fi\n.SH SEE ALSO\n.BR reel (1)\n");
+    str_add(out, ".fi\n");
     out->failed |= title.failed;
     str_release(&title);
 }

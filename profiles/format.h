@@ -26,7 +26,7 @@ struct format {
 };
 extern const struct format *const formats[]; /* ended by NULL */
 
-/* Add the page to `out`. */
+/* Add the page to `out`; man's is up to and with its examples. */
 void format_markdown(const struct format *f, struct str *out);
 void format_man(const struct format *f, struct str *out);
 

@@ -159,16 +159,39 @@ static void own_markdown(const struct own_page *page, struct str *out)
     entries_add(page, out, markdown_entry, markdown_head);
 }
 
+/* Adds the sections that end a page of the manual. One page holds all the files, one all the
+ * variables. */
+static void man_end(const char *name, int section, struct str *out)
+{
+    bool files = strcmp(name, "files") == 0, variables = strcmp(name, "environment") == 0;
+    char of[64];
+    snprintf(of, sizeof of, "%s(%d)", name, section);
+    opt_man_notes("FILES", files ? NULL : of, cmd_files, out);
+    opt_man_notes("ENVIRONMENT", variables ? NULL : of, cmd_environment, out);
+    for (const struct opt_note *note = train_environment; variables && note->name; note++)
+        man_entry(out, note->name, note->text);
+    str_add(out, ".SH SEE ALSO\n.BR reel (1)\n");
+}
+
 static void own_man(const struct own_page *page, struct str *out)
 {
-    char title[64];
+    char title[64], of[64];
     snprintf(title, sizeof title, "reel-%s", page->name);
+    snprintf(of, sizeof of, "%s(%d)", page->name, page->section);
     opt_man_head(title, page->section, page->title, out);
     str_add(out, ".SH DESCRIPTION\n");
     opt_roff(out, page->text);
     str_addc(out, '\n');
-    entries_add(page, out, man_entry, man_head);
-    str_add(out, ".SH SEE ALSO\n.BR reel (1)\n");
+    if (!page->notes)
+        entries_add(page, out, man_entry, man_head);
+    opt_man_notes("EXAMPLES", of, cmd_examples, out);
+    man_end(page->name, page->section, out);
+}
+
+static void page_man(const struct format *f, struct str *out)
+{
+    format_man(f, out);
+    man_end(f->name, 5, out);
 }
 
 void cmd_format_pages(struct str *out)
@@ -183,7 +206,7 @@ static int page_add(const char *name, bool man, struct str *out, struct err *err
 {
     for (size_t i = 0; formats[i]; i++)
         if (strcmp(name, formats[i]->name) == 0)
-            return (man ? format_man : format_markdown)(formats[i], out), 0;
+            return (man ? page_man : format_markdown)(formats[i], out), 0;
     for (size_t i = 0; i < ARRAY_LEN(own_pages); i++)
         if (strcmp(name, own_pages[i].name) == 0)
             return (man ? own_man : own_markdown)(&own_pages[i], out), 0;

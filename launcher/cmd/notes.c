@@ -1,5 +1,5 @@
-/* notes: examples, files and variables for the manual pages of reel's commands. A test holds that
- * each page has an example. */
+/* notes: examples, files and variables for the manual pages of reel's commands and formats. A test
+ * holds that each page has an example. */
 #include "launcher/cmd/cmd.h"
 
 #define RUNS "launch wrap status watch pause resume cancel retry rm explain report agent node-agent"
@@ -21,7 +21,7 @@ const struct opt_note cmd_examples[] = {
      "how well predictions agree with measurements, and each row's", "score"},
     {"reel calibrate mine.csv -o mine.json", "constants of your own machines", "calibrate"},
     {"reel curate videos -o data --size 256x256 --frames 17",
-     "a dataset of 17 frames a clip", "curate"},
+     "a dataset of 17 frames a clip", "curate dataset(5)"},
     {"reel tune dit-tiny --seq 4x8x8 --gbs 8 -o plan.json",
      "the fastest layout of this machine's cores", "tune"},
     {"reel tune dit-tiny --seq 4x8x8 --gbs 8 --dry-run",
@@ -33,20 +33,24 @@ const struct opt_note cmd_examples[] = {
     {"exec reel wrap --format megatron -- srun python train.py",
      "the last line of a job script", "wrap"},
     {"reel status", "all runs, a line each", "status"},
+    {"REEL_HOME=/shared/$USER/reel reel status", "the runs of another folder", "environment(7)"},
     {"reel status NAME --json", "one run, for programs", "status"},
     {"reel watch NAME", "follow a run from any login node", "watch"},
     {"reel pause NAME", "have it save and give its machine back", "pause"},
     {"reel resume NAME", "let it go on where it stopped", "resume"},
     {"reel cancel NAME", "have it save and end", "cancel"},
     {"reel retry NAME", "let it go on after all", "retry"},
-    {"reel rm NAME --dry-run", "what would be removed", "rm"},
+    {"reel rm NAME --dry-run", "what would be removed", "rm files(7)"},
     {"reel explain NAME", "why it was not training, gap by gap", "explain"},
     {"reel explain plan plan.json --against tp=8,dp=8",
      "what a plan's step is made of, and where another layout loses", "explain"},
     {"reel report NAME -o report.html", "one file that any browser shows", "report"},
     {"reel db query 'select * from v_attempt'", "ask the database of runs and trials", "db"},
     {"reel db schema", "the views, and the unit of each column", "db"},
-    {"reel config", "every setting, with where it comes from", "config"},
+    {"reel config", "every setting, with where it comes from", "config config(5)"},
+    {"partition = gpu", "a line of a file of settings: the partition of each launch", "config(5)"},
+    {"REEL_PARTITION=debug reel launch run.json", "another partition, for once",
+     "config(5) environment(7)"},
     {"reel format run", "every field of a run's file", "format"},
     {"reel format environment", "every variable, and how settings are found", "format"},
     {"reel check-site", "which promises hold on this Slurm site", "check-site"},
@@ -57,7 +61,9 @@ const struct opt_note cmd_examples[] = {
 };
 
 const struct opt_note cmd_files[] = {
-    {"REEL_HOME/runs/ID/run.json", "the run as it was launched, see reel-run(5)", RUNS},
+    {"REEL_HOME/runs/ID/run.json", "the run as it was launched, see reel-run(5)", RUNS " run(5)"},
+    {"REEL_HOME/runs/ID/plan.json", "the plan that it is trained by, see reel-plan(5)",
+     "launch plan(5)"},
     {"REEL_HOME/runs/ID/events/",
      "what happened to it; all else that is said of it is read from there", RUNS},
     {"REEL_HOME/runs/ID/ckpt/", "its checkpoints", RUNS},
@@ -67,9 +73,21 @@ const struct opt_note cmd_files[] = {
     {"REEL_HOME/sched/local/HOST/", "without Slurm: jobs and their logs", "launch tune keeper"},
     {"REEL_HOME/reel.db",
      "the database, which 'reel db rebuild' makes anew from the logs", "db report curate tune"},
-    {"OUT/.reel/events/", "what was done to the dataset OUT", "curate"},
-    {"MODEL.json",
-     "a model, see reel-model(5); the compiled-in ones need no file", "model tune"},
+    {"DATASET/.reel/index", "what there is in a dataset, see reel-dataset(5)",
+     "curate launch dataset(5)"},
+    {"DATASET/.reel/generations/", "the indexes of before an update", "curate dataset(5)"},
+    {"DATASET/.reel/events/", "what was done to the dataset", "curate"},
+    {"MODEL.json", "a model, see reel-model(5); the compiled-in ones need no file",
+     "model plan tune model(5)"},
+    {"CLUSTER.json", "a cluster, see reel-cluster(5); the compiled-in ones need no file",
+     "plan tune cluster(5) device(5)"},
+    {"STACK.json", "the software that trains, see reel-stack(5); the compiled-in ones need no file",
+     "plan tune stack(5)"},
+    {"ADAPTER.json",
+     "how a trainer is told a layout, see reel-adapter(5); the compiled-in ones need no file",
+     "plan tune adapter(5)"},
+    {"CONSTANTS.json", "what predictions rest on, see reel-constants(5)",
+     "plan score calibrate constants(5)"},
     {"/sys", "what the kernel tells of processors and devices", "topo"},
     {"slurm.conf",
      "Slurm's configuration, where SLURM_CONF or the cluster says", "topo check-site"},
@@ -83,10 +101,10 @@ const struct opt_note cmd_environment[] = {
     {"REEL_HOME",
      "folder of runs, tunings and database (default $XDG_STATE_HOME/reel, else "
      "~/.local/state/reel); on Slurm one that login and compute nodes see", NULL},
-    {"REEL_DB", "database (default REEL_HOME/reel.db)", "db report curate tune"},
+    {"REEL_DB", "database (default REEL_HOME/reel.db)", "db report curate tune files(7)"},
     {"REEL_SCHEDULER, ...",
      "any setting of 'reel config', which also come from $XDG_CONFIG_HOME/reel/config, else "
-     "~/.config/reel/config, and from the site's file", "config"},
+     "~/.config/reel/config, and from the site's file", "config config(5)"},
     {"REEL_SITE_CONFIG", "the site's file of settings (default /etc/reel/config)", NULL},
     {"REEL_BIN_DIR",
      "where reel-train, reel-curate and the reel that jobs run lie (default: beside reel)",
