@@ -5,8 +5,10 @@
  * depend on the width of vectors. They depend on whether the arithmetic that the processor chose
  * multiplies and adds in one rounding (v3 and v4 of trainer/ops/simd.h) or not (generic, which
  * REEL_SIMD=generic asks for), so each run has two. Whoever changes numbers on purpose prints them
- * anew with both and says so in the commit. Alone, this program makes the runs of one rank; under
- * mpirun it makes those of as many ranks as there are, or fewer. */
+ * anew with both and says so in the commit. They are also those of before the trainer's files moved
+ * into rooms: this program, built in the tree of then (4e37f4b), printed the same. Alone, this
+ * program makes the runs of one rank; under mpirun it makes those of as many ranks as there are, or
+ * fewer. */
 #include "trainer_train.h"
 
 enum { STORED_STEPS = 3 };
