@@ -1,36 +1,52 @@
-/* How the terms of a step are made; those of parts and messages stand in price_part.c.
+/* This is how the seconds of a step are put together, from those of the parts and messages that
+ * price_part.c gives. Each heading below is about one kind of term (the list is in price.h).
  *
- * The pipeline. Stage s takes f_s and b_s for a micro-batch, with its messages. Of m micro-batches,
- * no schedule with the order of schedule.h ends before
+ * The pipeline. There are pp stages and m micro-batches, and the layers of a stage are cut into v
+ * chunks. Stage s takes f_s seconds for the forward of a micro-batch and b_s for its backward, each
+ * with the messages that belong to it. A schedule that keeps the order of schedule.h cannot end
+ * before any of these times:
  *
  *     for each s:  sum over i < s of (f_i + b_i)/v + m (f_s + b_s)
  *     v = 1:       sum of all (f_i + b_i) + (m - 1) b_s + max(0, m - pp + s) f_s
  *     any v:       sum of all (f_i + b_i) + (m - 1) max(f_0, b_0)/v
  *
- * The first: a stage's first forward needs those of the stages before it, and the first stage's
- * last backward those of the same. The second: until its first backward, which all forwards and the
- * later backwards precede, stage s does no more than pp - s forwards. The third: one micro-batch
- * after the other enters the first chunk and leaves it, and between the two each goes through all
- * stages, however short its chunks are. The largest is the price; the stage with the most work
- * gives the other terms, and what is missing is the bubble. What a step does once is that of the
- * stage which takes longest for it.
+ * The first holds because a stage has m forwards and m backwards to do, and must wait at both ends.
+ * Before its first forward the stages before it each do one for a chunk, and after its last
+ * backward each of them does one more.
  *
- * A replay has as many events as the pipeline has chunks and micro-batches. Of very many
- * micro-batches some pp · k fewer are replayed, and what the bound of all is above theirs is then
- * added.
+ * The second holds because the first backward of stage s comes late: the micro-batch must first
+ * have gone forward through all stages, and back through those behind s. Until then stage s can do
+ * no more than pp - s of its forwards. All others, and m - 1 backwards, are still to come.
  *
- * State in parts. Gathers of weights hide under the compute of their unit (gather_hidden of it),
- * scattered gradients too; what a step reduces once hides under reduce_hidden of the last
- * micro-batch's backward, but for one unit. What is left over is exposed.
+ * The third holds because micro-batches enter the first chunk, and leave it, one after the other.
+ * Between the two each goes through all stages, however short their chunks are.
  *
- * Ranks over cores. N ranks share K cores. In a pipeline some wait and leave their cores to others,
- * so the step takes as long as the busiest rank, or as all computation on all cores, whichever is
- * more; c_s being what stage s computes for a micro-batch, m' the micro-batches of a mean replica:
+ * price_step() takes the largest of them for the time of the pipeline. The terms for compute and
+ * messages are those of the stage that has the most work. What is missing from them to the time of
+ * the pipeline is the bubble. Work that is done once a step, like the update, counts with the stage
+ * that takes longest for it.
+ *
+ * price_replay() plays the schedule itself, event by event, and is never less than price_step().
+ * There are two events for each chunk and micro-batch. Where these are very many, it plays fewer
+ * micro-batches (by a multiple of pp) and adds the difference between the bound for all of them and
+ * the bound for those that were played.
+ *
+ * Sharded state. Weights that are gathered for a unit can travel while another unit computes. The
+ * constant gather_hidden says how much of that compute they can hide under. The same holds for
+ * gradients that are scattered in every micro-batch. Gradients that are summed once a step hide
+ * under the backward of the last micro-batch (the constant reduce_hidden says under how much of
+ * it), except for those of the last unit. What does not fit there is exposed, and is in the sum.
+ *
+ * Ranks that share cores. On CPUs, N ranks may have only K cores between them. A rank that waits in
+ * a pipeline then leaves its core to the others. So the step takes as long as the busiest rank, or
+ * as long as all computation takes on K cores, whichever is longer. Ranks that work at the same
+ * time also slow each other, by the share rank_loss for each rank more. With c_s for what stage s
+ * computes for a micro-batch, and m' for the micro-batches of a mean replica:
  *
  *     contention   max(0, dp tp cp m' sum of c_s / K - m c_s - bubble) + rank_loss (min(N, K) - 1)
  *                  m c_s
  *
- * The update is shared likewise. Ranks with a device each have none of it.
+ * The update shares the cores in the same way. Ranks that have a device each have no contention.
  */
 #include "autotune/price.h"
 

@@ -1,43 +1,49 @@
-/* This is how the space is walked, and why some of it may be passed over.
+/* This is how the space of layouts is walked, and why parts of it can be passed over without
+ * missing one of the best. "Dominated" means: another layout is at least as fast and holds no more
+ * bytes, so nobody would want this one.
  *
- * Symbols: n samples of the busiest replica, b of a micro-batch, m = ceil(n/b) micro-batches, L
- * layers, v virtual stages; x(b) seconds of a layer's forward and backward for a micro-batch, F =
- * floor(L/pp). A stage has F layers or one more, and the last one has the fewest. So no step of a
- * grid is shorter than each of
+ * The busiest replica has n samples. With b samples in a micro-batch it has m = ceil(n/b)
+ * micro-batches. The model has L layers, pp stages of v virtual stages each, and x(b) is the time
+ * that one layer takes, forward and backward, for a micro-batch. A stage has F = floor(L/pp) layers
+ * or one more, and the last stage never has more than another. So no step of a grid is shorter than
+ * either of
  *
  *     m x(b) L/pp                               the stage with the most layers
  *     m x(b) F + x(b) (L - F)/v                 the last one, and what goes before it (price.c)
  *
- * - Micro-batch sizes with an equal m: the smallest is dominated by none of the others, which
+ * - Micro-batch sizes. Of the sizes that give the same m only the smallest is met: the others
  *   compute and hold more. So b goes from one m to the next.
- * - Larger b: x(b)/b does not grow with b, as products only get more efficient and latencies are
- *   shared; m b >= n. So with X = x(n)/n the bounds hold for all b' >= b as n X L/pp and n X F +
- *   x(b) (L - F)/v, v being the most there are. Where rows are dealt in whole ones, x(b)/b may grow
- *   by one row in as many as a rank has: X is taken smaller by some rows.
- * - The order of ranks changes no work, but which messages leave a domain. Orders that put as many
- *   neighbours of each axis into a domain take the same time, so one of them is priced. The coarse
- *   pass knows the default alone; the bounds, which hold for each order's own x(b), close most of
- *   the others.
- * - Before ways to shard are met, their grid is priced as if its state were not kept in parts:
- *   price_least().
- * - Larger v: messages between stages grow with it, and of a step nothing shrinks but the wait for
- *   other stages. A way to shard whose step is too long even without that is closed for this b and
- *   all larger v.
- * - Memory: parts and what is kept grow with b. Only the number of micro-batches in flight may
+ * - Bounds for larger micro-batches. Products get more efficient with b, and latencies are shared,
+ *   so x(b)/b does not grow with b. As also m b >= n, the bounds hold for every larger size b' if
+ *   m x(b) is replaced by n X, with X = x(n)/n, and v by the largest there is: n X L/pp, and
+ *   n X F + x(b) (L - F)/v. Once either is slower than the time to beat, all larger sizes
+ *   are passed over. Where rows are dealt to ranks in whole ones, x(b)/b may grow a little; X is
+ *   made smaller by some rows (SLACK_ROWS) to allow for that.
+ * - Orders of ranks. These change no work, only which messages leave a domain of fast links. Orders
+ *   that put as many neighbours of each axis into a domain take the same time, so one of them is
+ *   priced. The coarse pass knows the default order alone. Each order has bounds with its own
+ *   x(b), and these close most of the others.
+ * - Virtual stages. With v the messages between stages grow, and nothing in a step shrinks but the
+ *   wait for other stages. A way to shard whose step is too slow even without that wait is passed
+ *   over for this b and all larger v.
+ * - Ways to shard the state. Before any is met, the grid is priced as if its state were not sharded
+ *   (price_least()): none can be faster.
+ * - Memory. Parts and kept activations grow with b. Only the number of micro-batches in flight may
  *   fall, and not before 2 pp b > n (without a pipeline, b > n). Until then, if nothing fits with
  *   b, nothing fits with more.
- * - Before the ways to shard are met one by one, the leanest is sized. If it does not fit, none
- *   does; what it must recompute, all must.
- * - Recomputation takes time and gives memory: where a layout fits without, the others are
- *   dominated. Else `selective` is priced where it fits, and of `full` the smallest
- *   recompute_layers that does, which is solved by halves: bytes fall with each layer more.
+ * - The leanest. Before ways to shard are met one by one, the one that holds the fewest bytes is
+ *   sized. If it does not fit, none does; and what it has to recompute, all have to.
+ * - Recomputation costs time and saves memory. A layout that fits without it dominates those with
+ *   it. Where it does not fit, `selective` is priced if that fits, and of `full` the smallest
+ *   recompute_layers that fits. That number is found by halving, as each layer more saves bytes.
  *
- * The stream keeps layouts by price_step(), a bound of the replay. A coarse pass, with few virtual
- * stages and ways to shard, replays until as many as are wanted are no slower than the next bound:
- * they give a time that none of the best exceeds. The pass over the whole space keeps what has a
- * bound of no more than that, and replays it in the order of the bounds, until as many as are
- * wanted are no slower than the next bound. Whenever STREAM_ITEMS are kept, they are replayed so at
- * once, and only the best stay: the time to beat falls, and none is lost.
+ * Which layouts are kept. price_step() never exceeds the time of the replay, price_replay(), and is
+ * much cheaper. A first, coarse pass looks at few virtual stages and ways to shard, and replays
+ * until as many as are wanted are no slower than the next bound. None of the best can be slower
+ * than the slowest of these. A second pass, over the whole space, keeps every layout whose
+ * price_step() is below that time, and replays them in the order of price_step(), until as many as
+ * are wanted are no slower than the next one's price_step(). When there are STREAM_ITEMS, they are
+ * replayed at once, and only the best stay: the time to beat falls, and none of the best is lost.
  */
 #include "autotune/stream_priv.h"
 

@@ -1,30 +1,52 @@
-/* The account, for stacks of which only facts are known. Symbols as in work.h; Td is T/t with
- * sequence parallelism, else T; r = D·g/a is the width of keys, A the all-to-all group of cp, s the
- * sums over tp that a layer has forward: one for each self-attention, one for the MLP and one for
- * cross-attention. Forward, for each layer:
+/* These are the formulas of the account (work.h), for trainers of which only the facts of their
+ * stack are known. reel's own trainer has an account of its own, in work_reel.c.
  *
- *     products     [T, D] x [D, (D + 2r)/t],  [T, D/t] x [D/t, D]          each self-attention
- *                  [T, D] x [D, D/t],  [T, D/t] x [D/t, D],  [b x, D] x [D, 2r/t]        cross
- *                  [T, D] x [D, F/t] (gated: twice as wide),  [T, F/t] x [F/t, D]          MLP
- *     attention    q = S A/c queries of b a/(t A) heads to k = S keys; pairs q k, half with a
- *                  causal mask; stdit: frames and places apart
- *     elementwise  norms 2 Td D (kept whole in f32 and in several operations: 24 bytes more),
- *                  residuals 3 Td D, rotation and QK norms 2 T (D + r)/t, activation 2 T F/t, gated
- *                  3 T F/t; modulation 2 Td D each; all times w
- *     tp           s sums of T D w: all-reduce 2 (t-1)/t of it, or gather and scatter of half
- *     cp           ring: (c/A - 1) times 2 A T r/t w, under attention; all-to-all: q, k, v and the
- *                  result, (A-1)/A of T w (2D + 2r)/t
+ * Letters are those of work.h, and these:
  *
- * Backward: each product twice, for its input and for its weight; attention 2.5 times the forward's
- * work; elementwise twice; tp again; the ring carries gradients too, twice as much.
+ *     Td   tokens of which a rank has norms and residuals: T/t with sequence parallelism, else T
+ *     r    width of the keys, D·g/a: with fewer key heads than query heads it is less than D
+ *     A    ranks of the all-to-all group, a part of cp
+ *     s    sums over tp ranks in the forward of a layer: one for each self-attention, one for the
+ *          MLP and one for cross-attention
  *
- * Kept for backward, a layer (Korthikanti et al. 2022, taken apart): whole on each tp rank, or
- * divided with sp: 4 bytes D for each sub-block's norm and its product's input, 1 for a dropout
- * mask. Always divided: q 2D, k and v 4r, the result 2D; the MLP 4F, gated 6F, or 8F where its
- * activation is not one operation. The matrix of scores: 2 bytes a pair (6 where softmax is several
- * operations), and 3 with dropout. Full recomputation keeps 2 Td D.
+ * The forward of a layer has these matrix products, [rows, depth] x [depth, columns]. Tensor
+ * parallelism divides the columns of the first of a pair and the depth of the second:
  *
- * The head multiplies [T, D] x [D, V/t] and keeps logit_bytes for each logit: 2, and f32 copies.
+ *     self-attention    [T, D] x [D, (D + 2r)/t],  [T, D/t] x [D/t, D]
+ *     cross-attention   [T, D] x [D, D/t],  [T, D/t] x [D/t, D],  [b x, D] x [D, 2r/t]
+ *     MLP               [T, D] x [D, F/t] (gated: twice as wide),  [T, F/t] x [F/t, D]
+ *
+ * Attention itself: the queries of S A/c tokens meet S keys, in b a/(t A) heads. There are q k
+ * pairs, or half of them with a causal mask. The family stdit attends along frames and places
+ * apart.
+ *
+ * Elementwise work counts numbers that are read or written, of w bytes each:
+ *
+ *     norms 2 Td D          residuals 3 Td D          rotation and QK norms 2 T (D + r)/t
+ *     activation 2 T F/t, gated 3 T F/t               modulation 2 Td D for each
+ *
+ * Norms that a stack does in several operations, with their numbers kept in f32, move 24 bytes more
+ * for each number.
+ *
+ * Messages. Over tp each of the s sums is of T D w bytes: an all-reduce moves 2 (t-1)/t of these;
+ * with sequence parallelism it is a gather and a scatter, of half of that each. Over cp, the ring
+ * sends keys and values on c/A - 1 times, 2 A T r/t w bytes each, while attention computes. The
+ * all-to-all moves q, k, v and the result: (A-1)/A of T w (2D + 2r)/t bytes.
+ *
+ * The backward of a layer does each product twice, for the gradient of its input and of its weight.
+ * Attention takes 2.5 times its forward's work, elementwise work twice. The sums over tp come
+ * again. The ring carries gradients beside the keys and values: twice as much.
+ *
+ * What the forward of a layer keeps for its backward is the sum of Korthikanti et al. 2022, taken
+ * apart. These bytes for each token are whole on each tp rank, or divided with sequence
+ * parallelism: for each sub-block 4 D, of its norm and of its product's input, and D for a dropout
+ * mask. These are divided by t in any case: the queries 2D, keys and values 4r, the attention's
+ * result 2D; for the MLP 4F, or 6F where it is gated, or 8F where its activation is not one
+ * operation. Where the matrix of scores is kept: 2 bytes for each pair (6 where softmax is several
+ * operations), and 3 more with dropout. With full recomputation only 2 Td D bytes are kept.
+ *
+ * The head multiplies [T, D] x [D, V/t]. For each logit it keeps the stack's logit_bytes: 2, and
+ * those of copies in f32.
  */
 #include "profiles/work.h"
 
