@@ -305,11 +305,15 @@ static int check_and_predict(const struct planner *p, const struct layout *l, st
                              struct planned *out, struct err *err)
 {
     struct planned planned = {.layout = *l};
-    int rc = layout_check(l, &p->model, p->ask.seq, p->ask.gbs, p->gpus, err);
-    if (rc == 0 && (rc = adapter_check(p, l, err)) == 0 &&
-        (rc = predict(p, w, &planned, err)) == 0)
-        *out = planned;
-    return rc;
+    int rc;
+    if ((rc = layout_check(l, &p->model, p->ask.seq, p->ask.gbs, p->gpus, err)) < 0)
+        return rc;
+    if ((rc = adapter_check(p, l, err)) < 0)
+        return rc;
+    if ((rc = predict(p, w, &planned, err)) < 0)
+        return rc;
+    *out = planned;
+    return 0;
 }
 
 int planner_predict(const struct planner *p, const struct layout *l, struct planned *out,

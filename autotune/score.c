@@ -318,18 +318,23 @@ int score_table(const struct table *t, const struct constants *c, struct score_r
     double *room = malloc((2 * t->n + 1) * sizeof *room);
     size_t *at = malloc((t->n + 1) * sizeof *at);
     bool *gone = malloc(t->n + 1);
-    int rc = room && at && gone ? 0 : err_set(err, ERR_NOMEM, "out of memory for %s", t->name);
-    if (rc == 0 && (rc = rows_predict(t, c, rows, err)) == 0) {
-        struct sweep sweep = {.t = t, .rows = rows, .at = at, .gone = gone, .measured = room,
-                              .predicted = room + t->n};
-        for (size_t i = 0; i < t->n; i++)
-            count_row(&t->cases[i], &s);
-        time_score(t, rows, room, &s);
-        memory_score(t, rows, &s);
-        rc = sweeps_score(&sweep, &s, err);
+    struct sweep sweep = {.t = t, .rows = rows, .at = at, .gone = gone, .measured = room};
+    int rc;
+    if (!room || !at || !gone) {
+        rc = err_set(err, ERR_NOMEM, "out of memory for %s", t->name);
+        goto out;
     }
-    if (rc == 0)
-        *out = s;
+    if ((rc = rows_predict(t, c, rows, err)) < 0)
+        goto out;
+    sweep.predicted = room + t->n;
+    for (size_t i = 0; i < t->n; i++)
+        count_row(&t->cases[i], &s);
+    time_score(t, rows, room, &s);
+    memory_score(t, rows, &s);
+    if ((rc = sweeps_score(&sweep, &s, err)) < 0)
+        goto out;
+    *out = s;
+out:
     free(room);
     free(at);
     free(gone);

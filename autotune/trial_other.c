@@ -133,15 +133,20 @@ int other_hash(const struct adapter *a, const char *const *argv, struct hash128 
     char hex[HASH_TEXT_BYTES];
     struct str key = STR_INIT;
     struct hash128 file;
-    int rc = 0;
+    int rc;
     str_add(&key, hash_format(a->hash, hex));
-    for (size_t i = 0; argv[i] && rc == 0; i++) {
+    for (size_t i = 0; argv[i]; i++) {
         str_addf(&key, " %s", argv[i]);
-        if (may_be_program(argv[i]) && (rc = hash_file(argv[i], &file, err)) == 0)
-            str_addf(&key, " %s", hash_format(file, hex));
+        if (!may_be_program(argv[i]))
+            continue;
+        if ((rc = hash_file(argv[i], &file, err)) < 0)
+            goto out;
+        str_addf(&key, " %s", hash_format(file, hex));
     }
-    if (rc == 0 && (rc = str_check(&key, err)) == 0)
-        *out = hash_128(key.p, key.len);
+    if ((rc = str_check(&key, err)) < 0)
+        goto out;
+    *out = hash_128(key.p, key.len);
+out:
     str_release(&key);
     return rc;
 }

@@ -128,7 +128,9 @@ static int items_plan(struct tune *t, const struct param_list *params, struct er
         if (rc == 0)
             t->items[i].planned_bytes = bytes.total;
     }
-    return rc < 0 ? rc : search_begin(t, err);
+    if (rc < 0)
+        return rc;
+    return search_begin(t, err);
 }
 
 /* Plans the memory of all layouts from one list of parameters. */
@@ -200,8 +202,10 @@ static int described_list(struct tune *t, const struct space_spec *spec, struct 
         always[n + 1] = always[n], always[n + 1].zero = 3;
         n += 2;
     }
-    int rc = described_space(t->described, always, n, &t->space, err);
-    return rc < 0 ? rc : space_check(spec, &t->space, err);
+    int rc;
+    if ((rc = described_space(t->described, always, n, &t->space, err)) < 0)
+        return rc;
+    return space_check(spec, &t->space, err);
 }
 
 static int described_items(struct tune *t, struct err *err)
@@ -296,7 +300,9 @@ int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err)
     const struct space_spec spec = {&conf->run->model, conf->seq, conf->run->stages[0].gbs,
                                     conf->ranks, conf->n_ranks, NULL, 0, false};
     int rc = conf->cluster ? described_open(t, &spec, err) : probed_open(t, &spec, err);
-    return rc < 0 ? rc : learnt_take(t, err);
+    if (rc < 0)
+        return rc;
+    return learnt_take(t, err);
 }
 
 void tune_release(struct tune *t)

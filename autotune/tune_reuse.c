@@ -84,7 +84,9 @@ int tune_reuse(struct tune *t, struct err *err)
         runs = tune_event_runs(event, runs);
     }
     evlog_reader_close(reader);
-    if (rc == 0 && runs && t->conf.say)
+    if (rc < 0 || !runs)
+        return rc;
+    if (t->conf.say)
         t->conf.say(t->conf.say_ctx, "the last tuning of this question died in a trial");
-    return rc == 0 && runs ? tune_event_trial_left(t, err) : rc;
+    return tune_event_trial_left(t, err);
 }

@@ -234,19 +234,25 @@ static int sync_log(const struct evlog *log, struct err *err)
     return 0;
 }
 
+static int record_write(const struct evlog *log, const char *p, size_t n, bool durable, bool *seen,
+                        struct err *err)
+{
+    int rc;
+    *seen = false;
+    if ((rc = file_write_all(log->fd, p, n, log->path, err)) < 0)
+        return rc;
+    *seen = true;
+    return durable ? sync_log(log, err) : 0;
+}
+
 /* Appends a record. *seen becomes true when a reader may have seen it, whatever the result is. */
 static int append(const struct evlog *log, const char *p, size_t n, bool durable, bool *seen,
                   struct err *err)
 {
     struct stat before;
-    int rc;
-
     if (fstat(log->fd, &before) < 0)
         return err_set_errno(err, ERR_IO, "cannot look at event log '%s'", log->path);
-    rc = file_write_all(log->fd, p, n, log->path, err);
-    *seen = rc == 0;
-    if (rc == 0)
-        rc = durable ? sync_log(log, err) : 0;
+    int rc = record_write(log, p, n, durable, seen, err);
     if (rc < 0 && ftruncate(log->fd, before.st_size) < 0)
         return rc; /* readers pass over what is left */
     return rc;
@@ -305,14 +311,15 @@ static void keep(struct evlog *log, const struct str *record)
 
 int evlog_commit(struct evlog *log, struct evlog_event *e, bool durable, struct err *err)
 {
-    bool seen = false;
-    int rc = seal(log, e, err);
-    bool sealed = rc == 0;
-
-    if (rc == 0)
-        rc = evlog_flush(log, err);
-    if (rc == 0)
-        rc = append(log, e->text.p, e->text.len, durable, &seen, err);
+    bool seen = false, sealed = false;
+    int rc;
+    if ((rc = seal(log, e, err)) < 0)
+        goto out;
+    sealed = true;
+    if ((rc = evlog_flush(log, err)) < 0)
+        goto out;
+    rc = append(log, e->text.p, e->text.len, durable, &seen, err);
+out:
     log->next_seq += seen;
     if (sealed && rc == ERR_FULL && log->keep_bytes)
         keep(log, &e->text);

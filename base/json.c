@@ -204,9 +204,11 @@ static void add_place(struct str *s, const struct reading *r, const char *key)
 
 static int send(struct reading *r, struct str *text)
 {
-    int rc = str_check(text, r->err);
-    if (rc == 0)
-        rc = err_set(r->err, ERR_INPUT, "%s: %s", r->doc->name, text->p);
+    int rc;
+    if ((rc = str_check(text, r->err)) < 0)
+        goto out;
+    rc = err_set(r->err, ERR_INPUT, "%s: %s", r->doc->name, text->p);
+out:
     str_release(text);
     return rc;
 }

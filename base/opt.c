@@ -97,7 +97,9 @@ static int convert(const struct opt *o, const char *text, const char *what,
     case OPT_SECONDS: rc = num_parse_seconds(text, what, &value->d, err); break;
     }
     bool whole = o->type == OPT_INT || o->type == OPT_BYTES;
-    return rc < 0 ? rc : check_bounds(o, what, whole ? (double)value->i : value->d, text, err);
+    if (rc < 0)
+        return rc;
+    return check_bounds(o, what, whole ? (double)value->i : value->d, text, err);
 }
 
 /* Does the same for a setting that `origin` gave. */
@@ -164,22 +166,30 @@ static int say_once(struct parser *p, const struct opt *o, const char *what, con
     return 0;
 }
 
+static int flag_convert(struct parser *p, const struct opt *o, const char *what, const char *text)
+{
+    char *copy = arena_strdup(&p->v->arena, text);
+    int rc;
+    if (copy == NULL)
+        return no_memory(p->err);
+    if ((rc = convert(o, copy, what, value_of(p->v, o), p->err)) < 0)
+        return rc;
+    return say_once(p, o, what, copy);
+}
+
 /* Sets a flag to its text. A bad value on the command line is wrong usage. */
 static int set_flag(struct parser *p, const struct opt *o, const char *what, const char *text)
 {
-    char *copy = arena_strdup(&p->v->arena, text);
-    struct opt_value *value = value_of(p->v, o);
-    int rc = copy != NULL ? convert(o, copy, what, value, p->err) : no_memory(p->err);
-    if (rc == 0)
-        rc = say_once(p, o, what, copy);
+    int rc = flag_convert(p, o, what, text);
     if (rc == ERR_INPUT) {
         rc = ERR_USAGE;
         if (p->err != NULL)
             p->err->code = rc;
     }
-    if (rc == 0)
-        mark(value, "flag");
-    return rc;
+    if (rc < 0)
+        return rc;
+    mark(value_of(p->v, o), "flag");
+    return 0;
 }
 
 static int set_bool(struct parser *p, const struct opt *o, bool on)

@@ -296,8 +296,10 @@ static int help(const struct program *p, int argc, char **argv, struct err *err)
         rc = err_set(err, ERR_USAGE,
                      "%s help: --%s is not a form: give --man, --complete or --words",
                      p->page.program, form);
-    if (rc == 0)
-        rc = program_print(&text, err);
+    if (rc < 0)
+        goto out;
+    rc = program_print(&text, err);
+out:
     str_release(&text);
     return rc;
 }
@@ -377,9 +379,11 @@ int program_main(const struct program *p, const struct build *b, int argc, char 
     signal(SIGXFSZ, SIG_IGN);
     if (p->alone && argc > 0)
         argv[0] = name;
-    int rc = stack_check(&err);
-    if (rc == 0)
-        rc = dispatch(p, b, argc, argv, &err);
+    int rc;
+    if ((rc = stack_check(&err)) < 0)
+        goto out;
+    rc = dispatch(p, b, argc, argv, &err);
+out:
     if (rc < 0 && err.text[0]) {
         /* The errors of an `alone` command's options begin with its name. */
         size_t n = strlen(name);

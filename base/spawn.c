@@ -197,11 +197,10 @@ int spawn_start(const struct spawn *s, pid_t *pid, struct err *err)
     sigset_t all, before;
     char *program = NULL;
     pid_t parent = getpid(), child;
-    int report[2], rc;
+    int report[] = {-1, -1}, rc;
 
     BUG_ON(!s->argv || !s->argv[0]);
-    rc = find_program(s->argv[0], &program, err);
-    if (rc < 0)
+    if ((rc = find_program(s->argv[0], &program, err)) < 0)
         return rc;
     if (pipe2(report, O_CLOEXEC) < 0) {
         rc = err_set_errno(err, ERR_IO, "cannot start '%s': no pipe", program);
@@ -215,12 +214,14 @@ int spawn_start(const struct spawn *s, pid_t *pid, struct err *err)
     rc = child < 0 ? err_set_errno(err, ERR_TEMP, "cannot start '%s': no new process", program) : 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     close(report[1]);
-    if (rc == 0)
-        rc = read_report(report[0], s, program, child, err);
-    close(report[0]);
-    if (rc == 0)
-        *pid = child;
+    if (rc < 0)
+        goto out;
+    if ((rc = read_report(report[0], s, program, child, err)) < 0)
+        goto out;
+    *pid = child;
 out:
+    if (report[0] >= 0)
+        close(report[0]);
     free(program);
     return rc;
 }

@@ -440,8 +440,10 @@ static int take_extension(struct tar_reader *r, const struct header *h, struct e
     else if (h->typeflag == 'L')
         rc = set_text(r, &x->path, text, (size_t)n, err);
     free(text);
-    if (rc == 0 && global.path)
-        rc = set_text(r, &r->global_path, global.path, strlen(global.path), err);
+    if (rc < 0 || !global.path)
+        goto out;
+    rc = set_text(r, &r->global_path, global.path, strlen(global.path), err);
+out:
     free(global.path);
     if (h->typeflag != 'g' && x->first_header < 0)
         x->first_header = r->next;
@@ -519,7 +521,7 @@ int tar_reader_next(struct tar_reader *r, struct tar_entry *out, struct err *err
         if (rc < 0)
             break;
     }
-    if (rc == 0 && x.first_header >= 0)
+    if (rc == 0 && x.first_header >= 0) /* the archive has ended */
         rc = corrupt(r, x.first_header, "an extension header with no file behind it", err);
     free(x.path);
     return rc;

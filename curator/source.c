@@ -472,8 +472,8 @@ int source_process(const struct source_conf *c, const struct source *s, struct s
     *out = (struct source_result){0};
     if ((rc = frames_take(&f, s, &info, &why, err)) < 0)
         goto out;
-    if (rc == 0 && (rc = source_finish(&f, s, &info, out, &why, err)) < 0)
-        goto out;
+    if (rc == 0) /* 1: it is bad */
+        rc = source_finish(&f, s, &info, out, &why, err);
     if (rc == 1)
         rc = bad_save(c, s, info.frames, why.text, out, err);
 out:

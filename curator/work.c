@@ -199,7 +199,7 @@ static int round_run(struct pool *p, int try, struct err *err)
 {
     int64_t jobs = try < TRIES ? p->k->jobs : 1;
     int rc = tries_start(p, try, jobs, false, err);
-    if (rc == 0)
+    if (rc == 0) /* in either case those at work are waited for */
         rc = tries_start(p, try, jobs, true, err);
     while (p->running > 0) {
         int ended = one_wait(p, rc == 0 ? err : NULL);

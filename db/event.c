@@ -46,14 +46,18 @@ static int insert_ask(struct store *db, const char *table, const struct str *nam
                       struct store_query **out, struct err *err)
 {
     struct str text = STR_INIT;
-    int rc = str_check(names, err);
+    int rc;
+    if ((rc = str_check(names, err)) < 0)
+        return rc;
     str_addf(&text, "INSERT INTO %s(event, run, attempt, writer, seq%s) VALUES (?, ?, ?, ?, ?",
              table, names->p ? names->p : "");
     for (int i = 0; i < n; i++)
         str_add(&text, ", ?");
     str_addc(&text, ')');
-    if (rc == 0 && (rc = str_check(&text, err)) == 0)
-        rc = store_ask(db, text.p, out, err);
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    rc = store_ask(db, text.p, out, err);
+out:
     str_release(&text);
     return rc;
 }

@@ -445,7 +445,7 @@ int store_ask_int(struct store *db, const char *sql, int64_t *out, struct err *e
         return rc;
     if ((rc = store_next(q, err)) > 0)
         *out = store_int(q, 0);
-    else if (rc == 0)
+    else if (rc == 0) /* there is none */
         rc = err_set(err, ERR_NOT_FOUND, "%s: no row for: %s", db->path, sql);
     store_end(q);
     return rc < 0 ? rc : 0;

@@ -186,8 +186,10 @@ static int stage_check(const struct run *r, int64_t i, const char *where, struct
 {
     char what[LIMIT_PATH_BYTES];
     snprintf(what, sizeof what, "%s: stages[%lld].data", where, (long long)i);
-    int rc = data_check(r, r->stages[i].data, what, err);
-    return rc < 0 ? rc : ramp_check(&r->stages[i], i, where, err);
+    int rc;
+    if ((rc = data_check(r, r->stages[i].data, what, err)) < 0)
+        return rc;
+    return ramp_check(&r->stages[i], i, where, err);
 }
 
 static int validation_check(const struct run *r, const char *where, struct err *err)
@@ -410,8 +412,10 @@ static int data_bind(const struct run *r, const char *name, const char *data, in
     int64_t thw[3];
     int rc;
     snprintf(what, sizeof what, "%s '%.3900s'", name, data);
-    if ((rc = run_synthetic(data, "data", thw, err)) != 0)
-        return rc < 0 ? rc : pack_fits(r, what, most, thw, err);
+    if ((rc = run_synthetic(data, "data", thw, err)) < 0)
+        return rc;
+    if (rc > 0)
+        return pack_fits(r, what, most, thw, err);
     if ((rc = datasets_open(set, data, want, &d, err)) < 0)
         return rc;
     if ((rc = data_fits(r, what, want, d, err)) < 0)
@@ -449,8 +453,10 @@ int run_bind_data(struct run *r, struct datasets *set, struct err *err)
         if (rc < 0)
             return rc;
     }
-    int rc = validation_bind(r, set, err);
-    return rc < 0 ? rc : warm_bind(&r->warm, err);
+    int rc;
+    if ((rc = validation_bind(r, set, err)) < 0)
+        return rc;
+    return warm_bind(&r->warm, err);
 }
 
 struct hash128 run_validation_generation(const struct run *r)

@@ -622,6 +622,8 @@ int traffic_step(const struct traffic_spec *spec, struct traffic_list *out, stru
     BUG_ON(spec->n_micros < 1);
     w.ring = l->cp / w.a;
     *out = (struct traffic_list){0};
-    int rc = micros_run(&w, err);
-    return rc < 0 ? rc : update_run(&w, err);
+    int rc;
+    if ((rc = micros_run(&w, err)) < 0)
+        return rc;
+    return update_run(&w, err);
 }

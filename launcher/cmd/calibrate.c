@@ -59,11 +59,13 @@ static int set_write(const struct constants *c, const char *path, struct err *er
 
 static int start_read(const char *path, const char *name, struct constants *c, struct err *err)
 {
-    int rc = path ? constants_load(path, c, err) : 0;
-    if (rc == 0 && snprintf(c->name, sizeof c->name, "%s", name) >= (int)sizeof c->name)
+    int rc;
+    if (path && (rc = constants_load(path, c, err)) < 0)
+        return rc;
+    if (snprintf(c->name, sizeof c->name, "%s", name) >= (int)sizeof c->name)
         return err_set(err, ERR_USAGE, "--name is longer than %zu bytes: give a shorter one",
                        sizeof c->name - 1);
-    return rc;
+    return 0;
 }
 
 static void say(const struct calibrate_report *r)
@@ -103,27 +105,36 @@ static int fit(const struct opt_values *v, const struct cmd_env *env, const char
     struct str source = STR_INIT;
     const char *output = opt_text(v, "output"), *from = opt_text(v, "constants");
     bool db = opt_bool(v, "db");
-    int rc = cmd_spare("-o", output, paths, n, err);
-    if (rc == 0)
-        rc = cmd_spare("-o", output, &from, 1, err);
-    if (rc == 0)
-        rc = start_read(from, opt_text(v, "name"), c, err);
-    for (size_t i = 0; i < n && rc == 0; i++) {
+    int rc;
+    if ((rc = cmd_spare("-o", output, paths, n, err)) < 0)
+        return rc;
+    if ((rc = cmd_spare("-o", output, &from, 1, err)) < 0)
+        return rc;
+    if ((rc = start_read(from, opt_text(v, "name"), c, err)) < 0)
+        return rc;
+    for (size_t i = 0; i < n; i++) {
         const char *slash = strrchr(paths[i], '/');
         str_addf(&source, "%s%s", i ? ", " : "", slash ? slash + 1 : paths[i]);
-        rc = table_load(paths[i], &tables[i], err);
+        if ((rc = table_load(paths[i], &tables[i], err)) < 0)
+            goto out;
     }
-    if (rc == 0 && db) {
+    if (db)
         str_addf(&source, "%strials", n ? ", " : "");
-        rc = calibrate_db(env, &tables[n], err);
-    }
-    if (rc == 0 && (rc = str_check(&source, err)) == 0 && n + db > 0 &&
-        (rc = calibrate_tables(tables, n + db, source.p, c, &report, err)) == 0)
+    if (db && (rc = calibrate_db(env, &tables[n], err)) < 0)
+        goto out;
+    if ((rc = str_check(&source, err)) < 0)
+        goto out;
+    if (n + db > 0) {
+        if ((rc = calibrate_tables(tables, n + db, source.p, c, &report, err)) < 0)
+            goto out;
         say(&report);
-    if (rc == 0)
-        rc = probe(v, env, c, err);
+    }
+    if ((rc = probe(v, env, c, err)) < 0)
+        goto out;
+    rc = set_write(c, output, err);
+out:
     str_release(&source);
-    return rc < 0 ? rc : set_write(c, output, err);
+    return rc;
 }
 
 int cmd_calibrate_run(const struct opt_values *v, struct cmd_env *env, struct err *err)

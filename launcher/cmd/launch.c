@@ -155,10 +155,10 @@ static int plan_make(const char *layout, struct run *run, struct plan *plan, str
     snprintf(plan->model, sizeof plan->model, "%s", run->model.name);
     snprintf(plan->device, sizeof plan->device, "cpu");
     plan->model_hash = model_hash(&run->model);
-    rc = run_stage_seq(run, 0, NULL, &plan->seq, err);
-    return rc < 0 ? rc
-                  : layout_check(&plan->layout, &run->model, plan->seq, plan->gbs,
-                                 layout_world(&plan->layout), err);
+    if ((rc = run_stage_seq(run, 0, NULL, &plan->seq, err)) < 0)
+        return rc;
+    return layout_check(&plan->layout, &run->model, plan->seq, plan->gbs,
+                        layout_world(&plan->layout), err);
 }
 
 /* Loads a tuned plan, which must have been made for this model and batch. */

@@ -192,8 +192,10 @@ static int rows_check(const struct opt_values *v, const char *const *tables, siz
                       struct err *err)
 {
     const char *rows = opt_text(v, "rows"), *constants = opt_text(v, "constants");
-    int rc = cmd_spare("--rows", rows, tables, n, err);
-    return rc < 0 ? rc : cmd_spare("--rows", rows, &constants, 1, err);
+    int rc;
+    if ((rc = cmd_spare("--rows", rows, tables, n, err)) < 0)
+        return rc;
+    return cmd_spare("--rows", rows, &constants, 1, err);
 }
 
 int cmd_score_run(const struct opt_values *v, struct cmd_env *env, struct err *err)

@@ -249,9 +249,13 @@ static int profile(struct look *l, int so, struct err *err)
     struct str told = STR_INIT;
     if (!opt_given(l->v, "out") || (so < 0 && so != ERR_CHILD))
         return so;
-    int rc = topo_profile_cluster(l->v, &l->survey, l->home, &told, so < 0 ? &why : err);
-    if (rc == 0 && !opt_bool(l->v, "json"))
-        rc = cmd_print(&told, so < 0 ? &why : err);
+    struct err *says = so < 0 ? &why : err;
+    int rc;
+    if ((rc = topo_profile_cluster(l->v, &l->survey, l->home, &told, says)) < 0 ||
+        opt_bool(l->v, "json"))
+        goto out;
+    rc = cmd_print(&told, says);
+out:
     str_release(&told);
     if (so < 0 && rc < 0)
         log_msg(LOG_WARN, "no profile is written: %s", why.text);

@@ -127,17 +127,24 @@ int topo_profile_cluster(const struct opt_values *v, const struct survey *s, con
     struct profile_node *nodes = calloc(s->n + 1, sizeof *nodes);
     struct str notes = STR_INIT;
     size_t n = 0;
-    int rc = topos && nodes ? 0 : err_set(err, ERR_NOMEM, "out of memory for %zu nodes", s->n);
-    if (rc == 0)
-        rc = nodes_read(s, dir, topos, nodes, &n, &notes, err);
-    if (rc == 0 && n == 0)
+    struct profile_ask ask = {.name = s->site->site.name, .nodes = nodes};
+    int rc;
+    if (!topos || !nodes) {
+        rc = err_set(err, ERR_NOMEM, "out of memory for %zu nodes", s->n);
+        goto out;
+    }
+    if ((rc = nodes_read(s, dir, topos, nodes, &n, &notes, err)) < 0)
+        goto out;
+    if (n == 0) {
         rc = err_set(err, ERR_INPUT,
                      "no node of cluster %s is known yet: give -o without --no-step, so that the "
                      "nodes are asked",
                      s->site->site.name);
-    struct profile_ask ask = {.name = s->site->site.name, .nodes = nodes, .n = n};
-    if (rc == 0)
-        rc = write_profile(v, &ask, &notes, told, err);
+        goto out;
+    }
+    ask.n = n;
+    rc = write_profile(v, &ask, &notes, told, err);
+out:
     for (size_t i = 0; i < n; i++)
         topo_release(&topos[i]);
     free(topos);

@@ -162,8 +162,9 @@ static int data_bind(struct run *run, struct seq *seq, struct err *err)
             return err_set(err, ERR_NOMEM, "out of memory");
     }
     run->n_stages = 1; /* only the first stage is tuned */
-    rc = run_stage_seq(run, 0, NULL, seq, err);
-    return rc < 0 ? rc : run_bind_data(run, NULL, err);
+    if ((rc = run_stage_seq(run, 0, NULL, seq, err)) < 0)
+        return rc;
+    return run_bind_data(run, NULL, err);
 }
 
 static int run_from_options(const struct opt_values *v, const char *model, struct inputs *in,
@@ -426,8 +427,10 @@ static int inputs_spare(const struct opt_values *v, const char *path, struct err
                            opt_text(v, "adapter")};
     const char *const *operands;
     size_t n = opt_operands(v, &operands);
-    int rc = cmd_spare("-o", path, operands, n, err);
-    return rc < 0 ? rc : cmd_spare("-o", path, named, ARRAY_LEN(named), err);
+    int rc;
+    if ((rc = cmd_spare("-o", path, operands, n, err)) < 0)
+        return rc;
+    return cmd_spare("-o", path, named, ARRAY_LEN(named), err);
 }
 
 /* Checks, before hours of trials, that the winner can be written where it is wanted, and that

@@ -149,8 +149,10 @@ int explain_tune(const char *home, const char *id, bool json, struct err *err)
                        "no tuning '%s' under %s: 'reel status' lists those that have not ended, "
                        "'reel db query \"select distinct tune from v_trial\"' all", id, home);
     rc = json ? story_json(&wanted.found, &out, err) : story_text(&wanted.found, &out, err);
-    if (rc == 0)
-        rc = cmd_print(&out, err);
+    if (rc < 0)
+        goto out;
+    rc = cmd_print(&out, err);
+out:
     str_release(&out);
     return rc;
 }

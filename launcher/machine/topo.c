@@ -47,7 +47,9 @@ out:
     if (buffer)
         hwloc_free_xmlbuffer(t, buffer);
     hwloc_topology_destroy(t);
-    return rc < 0 ? rc : str_check(xml, err);
+    if (rc < 0)
+        return rc;
+    return str_check(xml, err);
 }
 
 const char *topo_info(hwloc_obj_t obj, const char *key)

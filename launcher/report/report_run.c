@@ -95,7 +95,9 @@ static int marks_draw(struct report *r, const char *column, int64_t bin, struct 
              " WHERE run = ?1 AND %s IS NOT NULL GROUP BY replayed, attempt, step / %lld"
              " ORDER BY replayed, 1, attempt",
              column, column, (long long)bin);
-    return rc < 0 ? rc : store_each(r->db, sql, r->scope->run, mark_row, c, err);
+    if (rc < 0)
+        return rc;
+    return store_each(r->db, sql, r->scope->run, mark_row, c, err);
 }
 
 struct step_chart {
@@ -445,18 +447,16 @@ static int newest_untold(struct report *r, struct err *err)
 /* Says what the logs do not tell. */
 static int untold(struct report *r, struct err *err)
 {
-    int rc = newest_untold(r, err);
-    if (rc < 0)
+    static const char damaged[] = "SELECT count(*), coalesce(sum(bytes), 0) FROM damage"
+                                  " WHERE instr(file, '/' || ?1 || '/events/') > 0",
+                      missing[] = "SELECT count(*), max(attempt) FROM v_attempt WHERE run = ?1"
+                                  " HAVING count(*) < max(attempt)";
+    int rc;
+    if ((rc = newest_untold(r, err)) < 0)
         return rc;
-    rc = store_each(r->db,
-                    "SELECT count(*), coalesce(sum(bytes), 0) FROM damage"
-                    " WHERE instr(file, '/' || ?1 || '/events/') > 0",
-                    r->scope->run, damage_row, r->out, err);
-    return rc < 0 ? rc
-                  : store_each(r->db,
-                               "SELECT count(*), max(attempt) FROM v_attempt WHERE run = ?1"
-                               " HAVING count(*) < max(attempt)",
-                               r->scope->run, missing_row, r->out, err);
+    if ((rc = store_each(r->db, damaged, r->scope->run, damage_row, r->out, err)) < 0)
+        return rc;
+    return store_each(r->db, missing, r->scope->run, missing_row, r->out, err);
 }
 
 int report_attempts(struct report *r, struct err *err)

@@ -427,8 +427,10 @@ static int askers_open(struct agent *a, struct err *err)
     const char *kind = a->duty.sched->ops->kind, *job = a->duty.self.id;
     if (a->trainer.kind->needs_note)
         job_note_leave(kind, a->conf->home, job, a->state->run);
-    int rc = asker_new(kind, a->conf->home, job, &a->limit_asker, err);
-    return rc < 0 ? rc : asker_new(kind, a->conf->home, job, &a->kill_asker, err);
+    int rc;
+    if ((rc = asker_new(kind, a->conf->home, job, &a->limit_asker, err)) < 0)
+        return rc;
+    return asker_new(kind, a->conf->home, job, &a->kill_asker, err);
 }
 
 static int attempt_run(struct agent *a, int *exit_code, struct err *err)

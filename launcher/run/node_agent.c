@@ -346,8 +346,10 @@ static int command_build(const struct node_agent_conf *conf, const char *bin_dir
     const char *extra[] = {arena_printf(arena, RANKS_AGENT_VARIABLE "=%s", trainer_id), NULL};
     int rc = extra[0] ? command_environment((const char *const *)environ, extra, arena, &env, err)
                       : ERR_NOMEM;
-    if (rc < 0 || !argv)
-        return rc < 0 ? rc : err_set(err, ERR_NOMEM, "out of memory");
+    if (rc < 0)
+        return rc;
+    if (!argv)
+        return err_set(err, ERR_NOMEM, "out of memory");
     argv[0] = arena_printf(arena, "%s/reel", bin_dir);
     argv[1] = "node-agent";
     argv[2] = "--run-dir";

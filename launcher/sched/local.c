@@ -231,8 +231,10 @@ static int local_check(struct sched *s, const struct sched_spec *spec, struct er
 {
     struct local_machine m;
     bool changed;
-    int rc = local_machine_now(&local_of(s)->spool, &m, &changed, err);
-    return rc < 0 ? rc : check_fits(spec, &m, err);
+    int rc;
+    if ((rc = local_machine_now(&local_of(s)->spool, &m, &changed, err)) < 0)
+        return rc;
+    return check_fits(spec, &m, err);
 }
 
 static void local_script(const struct sched_spec *spec, struct str *out)

@@ -64,8 +64,10 @@ static int job_path(const struct local_spool *sp, int64_t id, const char *what,
 int local_lock(const struct local_spool *sp, double wait_s, struct lease **lock, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
-    int rc = local_spool_path(sp, "lock", path, err);
-    return rc < 0 ? rc : lease_take(path, wait_s, lock, err);
+    int rc;
+    if ((rc = local_spool_path(sp, "lock", path, err)) < 0)
+        return rc;
+    return lease_take(path, wait_s, lock, err);
 }
 
 /* ---- records ---- */

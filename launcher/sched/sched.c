@@ -179,14 +179,18 @@ int sched_describe(struct sched *s, struct sched_site *out, struct err *err)
 int sched_submit(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES],
                  struct err *err)
 {
-    int rc = check_spec(spec, err);
-    return rc < 0 ? rc : s->ops->submit(s, spec, id, err);
+    int rc;
+    if ((rc = check_spec(spec, err)) < 0)
+        return rc;
+    return s->ops->submit(s, spec, id, err);
 }
 
 int sched_check(struct sched *s, const struct sched_spec *spec, struct err *err)
 {
-    int rc = check_spec(spec, err);
-    return rc < 0 ? rc : s->ops->check(s, spec, err);
+    int rc;
+    if ((rc = check_spec(spec, err)) < 0)
+        return rc;
+    return s->ops->check(s, spec, err);
 }
 
 void sched_script(struct sched *s, const struct sched_spec *spec, struct str *out)
@@ -213,8 +217,10 @@ int sched_look(struct sched *s, const char *id, struct sched_jobs *out, struct e
 
 int sched_signal(struct sched *s, const char *id, int signo, enum sched_to to, struct err *err)
 {
-    int rc = check_signal(signo, err);
-    return rc < 0 ? rc : s->ops->signal(s, id, signo, to, err);
+    int rc;
+    if ((rc = check_signal(signo, err)) < 0)
+        return rc;
+    return s->ops->signal(s, id, signo, to, err);
 }
 
 int sched_requeue(struct sched *s, const char *id, struct err *err)
@@ -295,8 +301,10 @@ static int check_step(const struct sched_step_spec *spec, struct err *err)
 int sched_step_start(struct sched *s, const struct sched_step_spec *spec, struct sched_step **out,
                      struct err *err)
 {
-    int rc = check_step(spec, err);
-    return rc < 0 ? rc : s->ops->step_start(s, spec, out, err);
+    int rc;
+    if ((rc = check_step(spec, err)) < 0)
+        return rc;
+    return s->ops->step_start(s, spec, out, err);
 }
 
 int sched_place(struct sched *s, const struct sched_step_spec *spec, struct arena *arena,
@@ -319,8 +327,10 @@ int sched_step_poll(struct sched_step *step, double wait_s, struct sched_step_st
 
 int sched_step_signal(struct sched_step *step, int signo, struct err *err)
 {
-    int rc = check_signal(signo, err);
-    return rc < 0 ? rc : step->ops->step_signal(step, signo, err);
+    int rc;
+    if ((rc = check_signal(signo, err)) < 0)
+        return rc;
+    return step->ops->step_signal(step, signo, err);
 }
 
 void sched_step_free(struct sched_step *step)

@@ -44,10 +44,13 @@ static int answer(const struct sim *s, int rc, struct err *err)
 static int describe(struct sched *sched, struct sched_site *out, struct err *err)
 {
     struct sim *s = sim_of(sched);
-    int rc = call(s, err);
-    if (rc == 0 && (rc = answer(s, 0, err)) == 0)
-        *out = s->site;
-    return rc;
+    int rc;
+    if ((rc = call(s, err)) < 0)
+        return rc;
+    if ((rc = answer(s, 0, err)) < 0)
+        return rc;
+    *out = s->site;
+    return 0;
 }
 
 static const struct sim_partition *partition_of(const struct sim *s, const char *name)
@@ -290,22 +293,28 @@ static int poll_(struct sched *sched, const struct sched_filter *f, struct sched
 {
     struct sim *s = sim_of(sched);
     struct sched_jobs jobs = {0};
-    int rc = call(s, err);
     bool all = !f || (!f->ids && !f->tokens);
-    if (rc == 0 && !(jobs.jobs = arena_array(&jobs.arena, s->n_jobs + 1, sizeof *jobs.jobs)))
+    int rc;
+    if ((rc = call(s, err)) < 0)
+        return rc;
+    if (!(jobs.jobs = arena_array(&jobs.arena, s->n_jobs + 1, sizeof *jobs.jobs))) {
         rc = err_set(err, ERR_NOMEM, "out of memory while listing %zu jobs", s->n_jobs);
-    for (size_t i = 0; rc == 0 && i < s->n_jobs; i++) {
+        goto out;
+    }
+    for (size_t i = 0; i < s->n_jobs; i++) {
         const struct sim_job *j = s->jobs[i];
         const char *id = arena_printf(&jobs.arena, "%lld", (long long)j->id);
-        if (id && (all || listed(f->ids, id) || listed(f->tokens, j->spec.token)))
-            rc = job_fill(s, j, id, &jobs, err);
+        if (!id || !(all || listed(f->ids, id) || listed(f->tokens, j->spec.token)))
+            continue;
+        if ((rc = job_fill(s, j, id, &jobs, err)) < 0)
+            goto out;
     }
-    if (rc == 0)
-        rc = answer(s, 0, err);
-    if (rc < 0)
-        sched_jobs_release(&jobs);
-    else
-        *out = jobs;
+    if ((rc = answer(s, 0, err)) < 0)
+        goto out;
+    *out = jobs;
+    jobs = (struct sched_jobs){0};
+out:
+    sched_jobs_release(&jobs);
     return rc;
 }
 

@@ -54,12 +54,15 @@ static int nodes_left(const char *exclude, int64_t *nodes, struct err *err)
     if (!exclude || !list)
         return 0;
     arena_init(&arena, 0);
-    if ((rc = hosts_expand(list, &arena, &names, &n, err)) == 0 &&
-        (rc = hosts_remove(names, &n, exclude, &arena, err)) == 0)
-        *nodes = (int64_t)n;
-    arena_release(&arena);
-    if (rc == 0 && *nodes < 1)
+    if ((rc = hosts_expand(list, &arena, &names, &n, err)) < 0)
+        goto out;
+    if ((rc = hosts_remove(names, &n, exclude, &arena, err)) < 0)
+        goto out;
+    *nodes = (int64_t)n;
+    if (n < 1)
         rc = err_set(err, ERR_LIMIT, "all nodes of the job, %s, are excluded from its steps", list);
+out:
+    arena_release(&arena);
     return rc;
 }
 

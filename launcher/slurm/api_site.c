@@ -76,8 +76,10 @@ static int write_both(partition_info_msg_t *p, const node_info_msg_t *n, struct 
         slurm_print_partition_info(f, &p->partition_array[i], 1);
         nodes_write(&p->partition_array[i], n, nodes);
     }
-    int rc = printed(f, &text, partitions, err);
-    return rc < 0 ? rc : str_check(nodes, err);
+    int rc;
+    if ((rc = printed(f, &text, partitions, err)) < 0)
+        return rc;
+    return str_check(nodes, err);
 }
 
 /* Loads partitions and nodes; the caller frees them after a failure too. */

@@ -215,7 +215,7 @@ static int logs_find(struct run_fold *f, struct err *err)
     for (int i = 0; i < n; i++) {
         if (wish_name_is(names[i]->d_name))
             wish_name_fold(f, names[i]->d_name);
-        else if (rc == 0)
+        else if (rc == 0) /* the loop goes on, to free all names */
             rc = log_add(f, names[i]->d_name, err);
         free(names[i]);
     }

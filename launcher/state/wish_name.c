@@ -117,6 +117,8 @@ int wish_name_put(const char *run_dir, const struct wish_name *m, struct err *er
         if (errno != ENOENT) /* renamed by another process */
             return err_set_errno(err, ERR_IO, "cannot rename '%s'", from);
     }
-    int rc = file_make(to, err);
-    return rc < 0 ? rc : file_fsync_dir(events, err);
+    int rc;
+    if ((rc = file_make(to, err)) < 0)
+        return rc;
+    return file_fsync_dir(events, err);
 }

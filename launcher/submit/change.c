@@ -378,8 +378,10 @@ static int plan_choose(struct comparison *c, const struct plan *old, struct run 
                        "run '%s' gets %lld ranks and its plan is for %lld: "
                        "give a --layout or --plan for as many",
                        run->name, (long long)world, (long long)layout_world(&out->layout));
-    int rc = layout_check(&out->layout, &run->model, out->seq, out->gbs, world, err);
-    return rc < 0 ? rc : plan_differ(c, "plan", old, out, &differs, err);
+    int rc;
+    if ((rc = layout_check(&out->layout, &run->model, out->seq, out->gbs, world, err)) < 0)
+        return rc;
+    return plan_differ(c, "plan", old, out, &differs, err);
 }
 
 /* Compares a stage's plan by what stands in it, and writes a new one to a file of this revision in

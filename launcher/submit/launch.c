@@ -294,8 +294,10 @@ static int lock_take(const struct launch *l, struct lease **lock, struct err *er
 int launch_lock(const struct launch *l, struct lease **lock, struct run_state *state,
                 struct err *err)
 {
-    int rc = lock_take(l, lock, err);
-    return rc < 0 ? rc : run_state_load(l->run_dir, state, err);
+    int rc;
+    if ((rc = lock_take(l, lock, err)) < 0)
+        return rc;
+    return run_state_load(l->run_dir, state, err);
 }
 
 /* Submits the run's job; the caller holds the lock. self: the job that it comes after; own: that is
@@ -318,10 +320,11 @@ static int submit_locked(const struct launch *l, struct sched *s, const struct r
         intent.after_job[0] = '\0';
         rc = submit_now(l, s, &intent, &next.run, id, err);
     }
-    if (rc == 0)
-        rc = event_submitted(log, &intent, s->ops->kind, id, err);
-    else if (rc == ERR_INPUT || rc == ERR_LIMIT)
+    if (rc == ERR_INPUT || rc == ERR_LIMIT)
         event_refused(log, &intent, err);
+    if (rc < 0)
+        goto out;
+    rc = event_submitted(log, &intent, s->ops->kind, id, err);
 out:
     evlog_close(log);
     next_release(&next);

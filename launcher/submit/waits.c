@@ -69,8 +69,10 @@ static int look_ask(struct look *k, struct err *err)
 {
     const char *ids[] = {k->s->job_id, k->holder ? k->holder->job_id : "", NULL};
     struct sched_filter filter = {.ids = ids};
-    int rc = sched_open(k->s->sched, k->home, &k->sched, err);
-    return rc < 0 ? rc : sched_poll(k->sched, &filter, &k->jobs, err);
+    int rc;
+    if ((rc = sched_open(k->s->sched, k->home, &k->sched, err)) < 0)
+        return rc;
+    return sched_poll(k->sched, &filter, &k->jobs, err);
 }
 
 /* Asks, unless this scheduler did not answer before. */

@@ -485,7 +485,9 @@ static int publish(const struct ckpt_writer *w, const char *tmp, const char *fin
     if (rc == ERR_NOT_FOUND && (rc = ckpt_writer_check(w, err)) == 0 &&
         (rc = file_publish_dir(tmp, final, err)) == ERR_EXISTS)
         rc = folder_check(final, err);
-    return rc < 0 ? rc : file_remove_tree(tmp, err);
+    if (rc < 0)
+        return rc;
+    return file_remove_tree(tmp, err);
 }
 
 /* Takes every rank's file into rank 0's manifest, in the order of ckpt_file_of, and publishes.
@@ -511,7 +513,9 @@ static int manifest_publish(const struct ckpt_save *s, const char *final,
     BUG_ON(m.n_files != ckpt_files(o->c.layout));
     int rc = ckpt_manifest_write(s->tmp, &m, o->c.params, err);
     free(m.files);
-    return rc < 0 ? rc : publish(s->w, s->tmp, final, err);
+    if (rc < 0)
+        return rc;
+    return publish(s->w, s->tmp, final, err);
 }
 
 int ckpt_save_begin(const struct ckpt_writer *w, const struct optim *o,

@@ -57,7 +57,7 @@ int ckpt_async_begin(struct ckpt_async *a, const struct ckpt_writer *w,
     a->err = (struct err){0};
     atomic_store(&a->written, false);
     rc = a->copy ? ckpt_state_copy(&state, a->copy, &a->state, err) : 0;
-    if (rc == 0)
+    if (rc == 0) /* all ranks agree on it below */
         rc = thread_start(a, err);
     a->under_way = rc == 0;
     return comm_agree(a->o->c.world, rc, err);

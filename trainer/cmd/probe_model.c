@@ -178,9 +178,11 @@ static int view_measure(struct compute *compute, const struct probe_model_spec *
                         struct probe_view *view, struct err *err)
 {
     struct small s = {.compute = compute};
-    int rc = small_open(&s, spec, view, err);
-    if (rc == 0)
-        rc = view_repeat(&s, view, err);
+    int rc;
+    if ((rc = small_open(&s, spec, view, err)) < 0)
+        goto out;
+    rc = view_repeat(&s, view, err);
+out:
     small_close(&s);
     return rc;
 }

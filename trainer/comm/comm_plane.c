@@ -248,7 +248,7 @@ int comm_plane_join(struct comm *c, enum plane_kind kind, struct err *err)
     if (!p || c->size == 1)
         return 0;
     rc = c->rank == 0 ? p->coll->id(&id, err) : 0;
-    if (rc == 0)
+    if (rc == 0) /* all ranks agree on it below */
         rc = queue_of(p, kind, &queue, err);
     if ((rc = comm_agree(c, rc, err)) < 0)
         return rc;

@@ -247,8 +247,10 @@ static int text_read(struct loader_source *s, const struct dataset_sample *d, fl
     const int64_t shape[] = {d->text_len, s->model->text_width};
     if (d->text_len == 0 || s->model->text_width == 0)
         return 0;
-    int rc = payload_read(s, d, d->text_offset, d->text_bytes, err);
-    return rc < 0 ? rc : npy_parse(s->raw, d->text_bytes, shape, 2, "text.npy", out, err);
+    int rc;
+    if ((rc = payload_read(s, d, d->text_offset, d->text_bytes, err)) < 0)
+        return rc;
+    return npy_parse(s->raw, d->text_bytes, shape, 2, "text.npy", out, err);
 }
 
 static void made_read(const struct loader_source *s, uint64_t sample, float *latent, float *text)

@@ -157,8 +157,10 @@ static int message(struct pipe *p, const struct pipe_step *s, struct tensor t, b
 static int receive(struct pipe *p, const struct pipe_step *s, struct tensor t, struct err *err)
 {
     struct comm_work *work = NULL;
-    int rc = message(p, s, t, false, &work, err);
-    return rc < 0 ? rc : comm_wait(p->group, work, p->stream, err);
+    int rc;
+    if ((rc = message(p, s, t, false, &work, err)) < 0)
+        return rc;
+    return comm_wait(p->group, work, p->stream, err);
 }
 
 /* Waits for the send that last left this kind of buffer, before that is written again. It waits for

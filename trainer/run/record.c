@@ -33,8 +33,10 @@ int record_log_open(const char *run_dir, int64_t attempt, const char *writer, st
     struct evlog_ids ids = {slash && slash[1] ? slash + 1 : run, attempt, writer,
                             getenv("REEL_RUN_TOKEN")};
     snprintf(dir, sizeof dir, "%s/events", run_dir);
-    int rc = file_mkdirs(dir, err);
-    return rc < 0 ? rc : evlog_open(dir, &ids, out, err);
+    int rc;
+    if ((rc = file_mkdirs(dir, err)) < 0)
+        return rc;
+    return evlog_open(dir, &ids, out, err);
 }
 
 int record_open(struct record *r, const char *run_dir, int64_t attempt, struct err *err)

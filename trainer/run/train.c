@@ -67,7 +67,7 @@ static int average_measure(struct train *t, struct validate_loss *out, struct er
     train_phase_set(t, "validate average");
     int rc = optim_average_swap(&t->leg.optim, err), back = 0;
     units_forget(&t->leg.units);
-    if (rc == 0)
+    if (rc == 0) /* what was swapped is swapped back below */
         rc = loss_measure(t, out, err);
     if (rc >= 0)
         back = optim_average_swap(&t->leg.optim, err);
@@ -82,7 +82,7 @@ static int validation(struct train *t, bool *stop, struct err *err)
     char line[160];
     train_phase_set(t, "validate");
     int rc = loss_measure(t, &loss, err);
-    if (rc == 0 && t->leg.optim.ema)
+    if (rc == 0 && t->leg.optim.ema) /* 1: it was given up */
         rc = average_measure(t, &average, err);
     train_phase_set(t, "step");
     t->owed = *stop = rc == 1;
@@ -293,8 +293,10 @@ static void device_judge(const struct train *t, const struct err *why)
 /* Leaves in the run's folder how it computes, once operations have been opened so. */
 static int pins_keep(struct train *t, struct err *err)
 {
-    int rc = gemm_pin_keep(&t->gemm, err);
-    return rc < 0 ? rc : attn_pin_keep(&t->attn, err);
+    int rc;
+    if ((rc = gemm_pin_keep(&t->gemm, err)) < 0)
+        return rc;
+    return attn_pin_keep(&t->attn, err);
 }
 
 /* Runs one leg, that of the next step. *more: there are steps left to do, in another one. */
@@ -451,8 +453,10 @@ int train_run(const struct train_conf *conf, struct train_report *out, struct er
                    : stop                                          ? TRAIN_STOPPED
                                                                    : TRAIN_LIMIT;
     end_tell(&t, out, rc, err);
-    if (rc == 0)
-        rc = train_profile_end(&t, out, err);
+    if (rc < 0)
+        goto out;
+    rc = train_profile_end(&t, out, err);
+out:
     train_profile_close(&t);
     gemm_pin_release(&t.gemm);
     record_close(&t.record);

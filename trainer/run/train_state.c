@@ -47,8 +47,10 @@ static int anew_check(const struct train *t, struct err *err)
 static int ckpt_find(struct train *t, struct ckpt_meta *meta, bool *found, struct err *err)
 {
     int rc = ckpt_load(&t->writer, &t->leg.optim, t->config_hash, damage_told, t, meta, found, err);
-    if (rc == 0 && !*found && !t->conf->anew)
-        rc = comm_agree(t->conf->world, anew_check(t, err), err);
+    if (rc < 0 || *found || t->conf->anew)
+        goto out;
+    rc = comm_agree(t->conf->world, anew_check(t, err), err);
+out:
     if (rc == ERR_INPUT)
         record_refused(&t->record, err->text);
     return rc;
