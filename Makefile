@@ -436,6 +436,9 @@ FORCE:
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
 UNIT_BIN := $(patsubst tests/unit/%.c,$(B)/tests/%,$(UNIT_SRC))
 TEST_LIBS := -lcmocka
+# Of two linkers gold takes half the time, and there are many unit programs. What is installed has the
+# ordinary one.
+TEST_LD := $(if $(filter release,$(V)),$(if $(shell command -v ld.gold),-fuse-ld=gold))
 # of several modules under one name, those at the top of what is tested
 TESTED_sched    := launcher/sched
 TESTED_launcher := launcher/run launcher/report
@@ -449,7 +452,7 @@ $(UNIT_BIN): $(B)/tests/%: $(B)/obj/tests/unit/%.o \
                            $$(call lib_objs,$$(call test_module,$$@)) $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) $(call test_link,tests/unit/$*.c) -o $@ $(filter %.o,$^) \
+	$(Q)$(CC) $(LDFLAGS) $(TEST_LD) $(call test_link,tests/unit/$*.c) -o $@ $(filter %.o,$^) \
 	  $(call lib_libs,$(call test_module,$@)) $(TEST_LIBS)
 # what a test itself computes is little: it takes longer to compile than to run
 ifeq ($(V),release)
