@@ -86,11 +86,12 @@ double search_limit(const struct search *s, int64_t i)
     return s->conf.limit_bytes / (double)layout_world(&s->items[i].layout);
 }
 
+/* Returns the probability that a layout fits, by what is known of memory. */
+static double fit_chance(const struct search *s, int64_t i)
+{ return memory_fits(&s->memory, s->items[i].planned_bytes, search_limit(s, i)); }
+
 bool search_fits(const struct search *s, int64_t i)
-{
-    return memory_fits(&s->memory, s->items[i].planned_bytes, search_limit(s, i)) >=
-           s->conf.min_fit;
-}
+{ return fit_chance(s, i) >= s->conf.min_fit; }
 
 /* ---- which comes next ---- */
 
@@ -163,14 +164,19 @@ static struct rival rival_of(const struct search *s)
 
 /* Predicts a layout beside the best, once there is one. An error that both share cannot set them
  * apart, so *log_sd is how far their difference may be off: by the terms in whose shares they
- * differ, and by what no term explains. */
+ * differ, and by what no term explains, of which layouts with almost the same shares have most in
+ * common. */
 static double predict_beside(const struct search *s, int64_t i, const struct rival *best,
                              double *log_sd)
 {
-    double shares[PRICE_TERMS], var = best->unexplained,
+    static const double UNLIKE = 0.1; /* so much of a step stands elsewhere: nothing is in common */
+    double shares[PRICE_TERMS], apart = 0, var = 0,
            predicted = search_weighted(s, i, shares_of(s, i, shares, log_sd));
     if (s->best < 0)
         return predicted;
+    for (int t = 0; t < PRICE_TERMS; t++)
+        apart += fabs(shares[t] - best->shares[t]);
+    var = best->unexplained * fmin(1, apart / UNLIKE);
     for (int t = 0; t < PRICE_TERMS; t++)
         for (int u = 0; u < PRICE_TERMS; u++)
             var += (shares[t] - best->shares[t]) * s->fit.cov[t][u] * (shares[u] - best->shares[u]);
@@ -178,13 +184,27 @@ static double predict_beside(const struct search *s, int64_t i, const struct riv
     return best->counts * predicted / best->predicted;
 }
 
+/* Returns the least optimistic end of what can be tried; INFINITY: there is nothing. */
+static double least_end(const struct search *s)
+{
+    double least_s = INFINITY, log_sd;
+    for (int64_t i = 0; i < (int64_t)s->n; i++)
+        if (can_be_tried(s, i)) {
+            double predicted_s = search_weighted(s, i, search_predict(s, i, NULL, &log_sd));
+            least_s = fmin(least_s, predicted_s * exp(-SEARCH_SIGMAS * log_sd));
+        }
+    return least_s;
+}
+
 /* Returns the untried layout of the greatest expected improvement, of those whose optimistic end
- * beats the best by the margin; before anything was measured, that whose optimistic end is least;
- * -1 when there is none. new_degrees: looks only among those that differ from the first batch. */
+ * beats the best by the margin; before anything was measured, it improves on half as much again as
+ * the least optimistic end. What runs out of memory improves nothing. Returns -1 when there is
+ * none. new_degrees: looks only among those that differ from the first batch. */
 static int64_t most_promising(const struct search *s, bool new_degrees)
 {
     double most = -INFINITY,
-           limit_s = s->best >= 0 ? count_of(s, s->best) * (1 - s->conf.margin) : INFINITY;
+           limit_s = s->best >= 0 ? count_of(s, s->best) * (1 - s->conf.margin)
+                                  : 1.5 * least_end(s);
     int64_t at = -1;
     struct rival best = rival_of(s);
     for (int64_t i = 0; i < (int64_t)s->n; i++) {
@@ -192,8 +212,9 @@ static int64_t most_promising(const struct search *s, bool new_degrees)
             continue;
         double log_sd, predicted_s = predict_beside(s, i, &best, &log_sd),
                        end_s = predicted_s * exp(-SEARCH_SIGMAS * log_sd);
-        double worth = s->best >= 0 ? improvement(limit_s, predicted_s, log_sd) : -end_s;
-        if (end_s <= limit_s && worth > most)
+        double gain = s->best >= 0 ? improvement(limit_s, predicted_s, log_sd) : limit_s - end_s;
+        double worth = gain * fit_chance(s, i);
+        if ((end_s <= limit_s || s->best < 0) && worth > most)
             most = worth, at = i;
     }
     return at;

@@ -3,16 +3,16 @@
  * The idea: it predicts all layouts. It has a first batch measured: the baseline (the caller's, or
  * dp = all ranks, zero 0, mbs 1, no recompute) if it may fit, so that the answer is never worse
  * than what one would have run without thinking; the corner where all is sharded over dp; and the
- * most promising whose degrees of parallelism differ from all before. From then on it is always
- * the layout of the greatest expected improvement on the best, less the margin (Jones, Schonlau,
- * Welch 1998, eq. 15, of a lognormal prediction). Candidates are predicted by their difference to
- * the best: an error that both share, such as a machine that is slower than its rates say, changes
- * nothing of which is faster, and what is left is the spread of the terms in whose shares they
- * differ, and of what no term explains. Every measurement is learnt from. The search stops when the
- * *optimistic* end (prediction minus SEARCH_SIGMAS standard deviations of its logarithm) of no
- * untried layout is below the best by the margin. A layout that ran out of memory
- * rules out what needs as much on the same grid, and on other grids what needs SEARCH_OOM times as
- * much.
+ * most promising whose degrees of parallelism differ from all before. From then on it is always the
+ * layout of the greatest expected improvement on the best, less the margin (Jones, Schonlau, Welch
+ * 1998, eq. 15, of a lognormal prediction), times the probability that it fits. Candidates are
+ * predicted by their difference to the best: an error that both share, such as a machine that is
+ * slower than its rates say, changes nothing of which is faster, and what is left is the spread of
+ * the terms in whose shares they differ, and of what no term explains. Every measurement is learnt
+ * from. The search stops when the *optimistic* end (prediction minus SEARCH_SIGMAS standard
+ * deviations of its logarithm) of no untried layout is below the best by the margin. A layout that
+ * ran out of memory rules out what needs as much on the same grid, and on other grids what needs
+ * SEARCH_OOM times as much.
  * Trials may be smaller than the layouts that are looked for (item.trial_terms): then predictions
  * are learnt from what ran, and layouts are compared by search_time().
  * Machines are noisy, and how much is learnt: from how far a layout's measurements lie apart, and a

@@ -423,9 +423,29 @@ static void classes(void **state)
         class_check(i, &rows[i]);
 }
 
+/* What hardly fits is not tried for a small gain: it would most likely run out of memory. */
+static void doubtful_waits(void **state)
+{
+    static const char *const layouts[] = {"tp=2,dp=2", "tp=4"};
+    struct search_item items[2] = {0};
+    struct search s;
+    struct err err;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        assert_ok(layout_parse(layouts[i], &items[i].layout, &err), &err);
+        items[i].terms[PRICE_GEMM] = i ? 1 : 0.97;
+        items[i].planned_bytes = i ? 5e10 : 10.5e10; /* one in three, and surely */
+    }
+    struct search_conf conf = {.margin = 0.02, .max_trials = 5, .rank_bytes = 1e11, .min_fit = 0.05};
+    search_init(&s, items, 2, &conf);
+    assert_true(search_fits(&s, 0));
+    assert_int_equal(search_next(&s), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(finds_the_best),
+                                       cmocka_unit_test(doubtful_waits),
                                        cmocka_unit_test(oom_rules_out),
                                        cmocka_unit_test(measures_again),
                                        cmocka_unit_test(interrupted), cmocka_unit_test(disturbed),
