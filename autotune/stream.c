@@ -75,7 +75,8 @@ static void groups_find(struct stream *s, const struct layout *l)
 }
 
 /* Holds the facts of an order on which the time depends: how many neighbours along each axis a
- * domain holds, and whether dp follows cp, so that their ranks are one row. */
+ * domain holds, and whether dp follows cp, so that their ranks are one row, which does not
+ * matter within a domain. */
 struct order_sight { int64_t near[4]; bool one_row; };
 
 static struct order_sight sight_of(const struct layout *l, int64_t devices)
@@ -85,7 +86,8 @@ static struct order_sight sight_of(const struct layout *l, int64_t devices)
     struct order_sight sight = {{0}, false};
     for (int i = 0; i < 4; i++)
         sight.near[i] = num_min_i64(sizes[i], num_max_i64(1, devices / layout_rank(l, one[i])));
-    sight.one_row = layout_rank(l, one[2]) == layout_rank(l, one[1]) * l->cp;
+    sight.one_row = layout_world(l) <= devices ||
+                    layout_rank(l, one[2]) == layout_rank(l, one[1]) * l->cp;
     return sight;
 }
 

@@ -86,6 +86,35 @@ static void looked_at(void **state)
     described_free(d);
 }
 
+/* Returns how many of the layouts that are looked at have not the default order of ranks. */
+static int64_t other_orders(int64_t on)
+{
+    struct space space;
+    struct model m;
+    struct err err;
+    int64_t n = 0;
+    assert_ok(model_load("dit-7b", &m, &err), &err);
+    struct described_spec spec = spec_of(&m, 0);
+    spec.stack = "reel", spec.ranks = &on, spec.gbs = 16;
+    struct described *d = described_new(&spec, &err);
+    assert_non_null(d);
+    assert_ok(described_space(d, NULL, 0, &space, &err), &err);
+    for (size_t i = 0; i < space.n; i++)
+        n += space.items[i].order != 0;
+    assert_true(space.n > 100);
+    space_release(&space);
+    described_free(d);
+    return n;
+}
+
+/* Which ranks are neighbours matters where they are on several nodes, and is looked at there. */
+static void orders(void **state)
+{
+    (void)state;
+    assert_int_equal(other_orders(8), 0);
+    assert_true(other_orders(16) > 0);
+}
+
 /* A smaller trial does the same work on each rank; what its fewer replicas lack is what they send
  * each other and what they share. */
 static void smaller(void **state)
@@ -118,6 +147,6 @@ static void smaller(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(trials), cmocka_unit_test(looked_at),
-                                       cmocka_unit_test(smaller)};
+                                       cmocka_unit_test(orders), cmocka_unit_test(smaller)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
