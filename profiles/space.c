@@ -235,13 +235,28 @@ out:
     return rc;
 }
 
+/* Returns the class that excluded the most, NULL: none did. */
+static const struct space_excluded *most_excluded(const struct space *s)
+{
+    const struct space_excluded *most = NULL;
+    for (size_t i = 0; i < s->n_excluded; i++)
+        if (!most || s->excluded[i].count > most->count)
+            most = &s->excluded[i];
+    return most;
+}
+
 int space_check(const struct space_spec *spec, const struct space *s, struct err *err)
 {
+    const struct space_excluded *most = most_excluded(s);
     if (s->n > 0)
         return 0;
-    return err_set(err, ERR_NO, "no layout is left for model '%s', gbs %lld: %s", spec->model->name,
-                   (long long)spec->gbs,
-                   s->n_excluded ? s->excluded[s->n_excluded - 1].sentence : "the grid is empty");
+    if (!most)
+        return err_set(err, ERR_NO, "no layout is left for model '%s', gbs %lld: the grid is empty",
+                       spec->model->name, (long long)spec->gbs);
+    return err_set(err, ERR_NO,
+                   "no layout is left for model '%s', gbs %lld: %lld of %lld break the rule %s: %s",
+                   spec->model->name, (long long)spec->gbs, (long long)most->count,
+                   (long long)s->visited, most->rule, most->sentence);
 }
 
 void space_release(struct space *s)

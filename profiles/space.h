@@ -62,7 +62,7 @@ struct space {
     int64_t thinned[SPACE_THINNED]; /* legal layouts that were not visited, by axis */
 };
 int space_build(const struct space_spec *spec, struct space *out, struct err *err);
-/* Returns ERR_NO when no layout is left. */
+/* Returns ERR_NO, and names the rule that excluded the most, when no layout is left. */
 int space_check(const struct space_spec *spec, const struct space *s, struct err *err);
 void space_release(struct space *s); /* safe on a zeroed struct */
 

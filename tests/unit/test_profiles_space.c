@@ -63,7 +63,7 @@ static void counts(void **state)
         {4, {2}, 1, 8, 0, NULL}, /* mbs 1, 2 */
         {4, {1, 2}, 2, 16, 0, NULL},
         {9, {1}, 1, 18, 0, NULL}, /* mbs 1..8, 9 */
-        {2, {4}, 1, 0, ERR_NO, "no layout is left for model 'dit-tiny', gbs 2"},
+        {2, {4}, 1, 0, ERR_NO, "gbs 2: 468 of 1218 break the rule tp-divides"},
         {0, {1}, 1, 0, ERR_INPUT, "gbs is 0"},
         {4, {0}, 1, 0, ERR_INPUT, "ranks is 0"},
         {4, {2, 2}, 2, 0, ERR_INPUT, "ranks has 2 twice"},
