@@ -60,7 +60,8 @@ wait_for() {
         case $((SECONDS - begun)) in
         0 | 1) nap 0.1 ;;
         [2-5]) nap 0.25 ;;
-        *) nap 0.5 ;;
+        ? | 1?) nap 0.5 ;;
+        *) nap 1 ;;
         esac
     done
 }
