@@ -439,20 +439,31 @@ TEST_LIBS := -lcmocka
 # Of two linkers gold takes half the time, and there are many unit programs. What is installed has the
 # ordinary one.
 TEST_LD := $(if $(filter release,$(V)),$(if $(shell command -v ld.gold),-fuse-ld=gold))
-# of several modules under one name, those at the top of what is tested
-TESTED_sched    := launcher/sched
+# What several of them share is compiled once, and each takes what it calls from the archive: a
+# source calls nothing above the modules of those that call it. It has a header beside it, which
+# tells it from a program that scripts start.
+SHARED_SRC := $(patsubst %.h,%.c,$(wildcard tests/lib/*.h))
+SHARED     := $(B)/tests/lib/shared.a
+$(SHARED): $(call objs,$(SHARED_SRC))
+	@mkdir -p $(@D)
+	$(call say,AR,$@)
+	$(Q)rm -f $@; ar rcs $@ $^
+$(call objs,$(SHARED_SRC)): CFLAGS += $(if $(filter release,$(V)),-O1) -fvisibility=hidden \
+  $(CFLAGS_trainer) $(CFLAGS_trainer/comm) $(CFLAGS_db)
+# the module of that name, or the room; of several rooms those at the top of what is tested
 TESTED_launcher := launcher/run launcher/report
 TESTED_trainer  := trainer/cmd
 test_word   = $(word 2,$(subst _, ,$(notdir $(1))))
-test_module = $(or $(TESTED_$(call test_word,$(1))),$(call test_word,$(1)))
+test_module = $(or $(TESTED_$(call test_word,$(1))),$(filter $(call test_word,$(1)) \
+                %/$(call test_word,$(1)),$(MODULES)))
 # a test names extra link flags in a line `// LINK: -Wl,--wrap=malloc`
 test_link   = $(shell sed -n 's|^// LINK: ||p' $(1))
 .SECONDEXPANSION:
 $(UNIT_BIN): $(B)/tests/%: $(B)/obj/tests/unit/%.o \
-                           $$(call lib_objs,$$(call test_module,$$@)) $(B)/flags
+                           $$(call lib_objs,$$(call test_module,$$@)) $(SHARED) $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) $(TEST_LD) $(call test_link,tests/unit/$*.c) -o $@ $(filter %.o,$^) \
+	$(Q)$(CC) $(LDFLAGS) $(TEST_LD) $(call test_link,tests/unit/$*.c) -o $@ $(filter %.o,$^) $(SHARED) \
 	  $(call lib_libs,$(call test_module,$@)) $(TEST_LIBS)
 # what a test itself computes is little: it takes longer to compile than to run
 ifeq ($(V),release)
@@ -500,10 +511,11 @@ $(B)/tests/plans/plans: $(wildcard trainer/cuda/attn_dnn*.h)
 
 # programs that scripts start: stand-ins for a trainer, writers and readers of files, questions to a
 # cluster; a source names extra link flags as a unit test does
-HELPERS := $(patsubst tests/lib/%.c,$(B)/tests/lib/%,$(wildcard tests/lib/*.c))
-$(B)/tests/lib/%: $(B)/obj/tests/lib/%.o $(call lib_objs,profiles launcher/sched) $(B)/flags
+HELPERS := $(patsubst tests/lib/%.c,$(B)/tests/lib/%,$(filter-out $(SHARED_SRC),$(wildcard tests/lib/*.c)))
+$(HELPERS): $(B)/tests/lib/%: $(B)/obj/tests/lib/%.o $(call lib_objs,profiles launcher/sched) \
+                              $(SHARED) $(B)/flags
 	@mkdir -p $(@D)
-	$(call link,$(filter %.o,$^),$(call lib_libs,profiles launcher/sched) \
+	$(call link,$(filter %.o,$^) $(SHARED),$(call lib_libs,profiles launcher/sched) $(TEST_LIBS) \
 	  $(call test_link,tests/lib/$*.c))
 
 # libraries that are put into a program to hold it, kill it or fail its calls at a named place
@@ -515,9 +527,10 @@ $(B)/tests/lib/%.so: tests/lib/preload/%.c
 
 # what the trainer makes of small cases, for PyTorch to make the same of; see tests/peers/torch
 PEERS_BIN := $(patsubst tests/peers/%.c,$(B)/tests/peers/%,$(sort $(wildcard tests/peers/*.c)))
-$(PEERS_BIN): $(B)/tests/peers/%: $(B)/obj/tests/peers/%.o $(call lib_objs,trainer/cmd) $(B)/flags
+$(PEERS_BIN): $(B)/tests/peers/%: $(B)/obj/tests/peers/%.o $(call lib_objs,trainer/cmd) $(SHARED) \
+                                  $(B)/flags
 	@mkdir -p $(@D)
-	$(call link,$(filter %.o,$^),$(call lib_libs,trainer/cmd) $(TEST_LIBS))
+	$(call link,$(filter %.o,$^) $(SHARED),$(call lib_libs,trainer/cmd) $(TEST_LIBS))
 $(B)/obj/tests/peers/%.o: CFLAGS += $(CFLAGS_trainer) $(CFLAGS_trainer/comm)
 
 # parsers behind libFuzzer's entry; the ordinary build replays files through them, `make fuzz` looks

@@ -12,7 +12,7 @@
  *
  * The model's fields, the objective and the finetune (profiles/finetune.c, with ' for ") are texts.
  */
-#include "tests/unit/trainer_model.h"
+#include "tests/lib/trainer_model.h"
 
 #include "tests/peers/dump.h"
 

@@ -1,7 +1,7 @@
 /* ops_dump DIR: single operations of the trainer's table (trainer/ops/ops.h) on random numbers in
  * float64, one file a case, for a reference to make the same of. Each case runs on dense tensors,
  * and again ("-strided") on views whose rows stand apart, with NaN between them. */
-#include "tests/unit/trainer_fixture.h"
+#include "tests/lib/trainer_fixture.h"
 
 #include "base/bf16.h"
 #include "tests/peers/dump.h"

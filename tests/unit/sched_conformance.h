@@ -19,7 +19,7 @@
 #ifndef TESTS_SCHED_CONFORMANCE_H
 #define TESTS_SCHED_CONFORMANCE_H
 
-#include "sched_helpers.h"
+#include "tests/lib/sched_helpers.h"
 
 /* ---- jobs that need nothing of each other ---- */
 

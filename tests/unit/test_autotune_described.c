@@ -1,6 +1,6 @@
 /* Predictions for a cluster that is described: which layouts are looked at, and trials that are
  * smaller than they are. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* Memory and cost: what may only grow or shrink, terms that add up, a fit that recovers. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include <math.h>
 

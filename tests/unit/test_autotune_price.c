@@ -1,6 +1,6 @@
 /* Prices and footprints: each formula computed by hand on a machine of round numbers; terms that add
  * up; the bound below the replay; what may only make a step shorter, or a layout likelier to fit. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include <math.h>
 

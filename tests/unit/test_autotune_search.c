@@ -1,6 +1,6 @@
 /* The search against a simulated machine (the model with other constants, plus noise), and how a
  * trial's end is classed. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include <math.h>
 

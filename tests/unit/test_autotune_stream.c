@@ -1,6 +1,6 @@
 /* The stream of layouts: the best of it is that of a list of the whole space, priced one by one;
  * what is counted; how many GPUs are enough; what a plan refuses. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* A trial against stand-in trainers (shell scripts that write what a trainer might), and what the
  * probe may have said. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include <math.h>
 #include <signal.h>

@@ -1,13 +1,13 @@
 /* Trials of other people's trainers: stand-ins that print what Megatron-LM (core_r0.14), torchtitan
  * (v0.2.0) and a script for the generic adapter print. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include <math.h>
 #include <sys/stat.h>
 
 #include "autotune/trial_other.h"
 #include "base/file.h"
-#include "scratch.h"
+#include "tests/lib/scratch.h"
 
 struct trial_case {
     const char *adapter, *script;

@@ -1,6 +1,6 @@
 /* Whole searches with a stand-in for the trainer, a shell script that does what a test wants of it:
  * what is said and done after each failure, what is taken over, what is learnt. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include <math.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include "autotune/tune.h"
 #include "base/clock.h"
 #include "base/events.h"
-#include "scratch.h"
+#include "tests/lib/scratch.h"
 
 static const char cluster[] =
     "{\"schema\": \"reel.cluster/1\", \"name\": \"cores\", \"nodes\": 1, \"leaf_nodes\": 0,"

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/evlog.h"
 #include "base/hash.h"
-#include "tests/unit/scratch.h"
+#include "tests/lib/scratch.h"
 
 /* ---- faults ---- */
 

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/unit/scratch.h"
+#include "tests/lib/scratch.h"
 
 /* ---- the n-th of these calls fails; writes may be short ---- */
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "tests/unit/scratch.h"
+#include "tests/lib/scratch.h"
 
 /* Empty input: published in xxHash's documentation; they fix algorithm, seed and byte order of the
  * text. */

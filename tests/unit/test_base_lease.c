@@ -22,7 +22,7 @@
 #include "base/lease.h"
 #include "base/limits.h"
 #include "base/process.h"
-#include "tests/unit/scratch.h"
+#include "tests/lib/scratch.h"
 
 /* ---- what a file system may do to us ---- */
 

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/lease.h"
-#include "tests/unit/scratch.h"
+#include "tests/lib/scratch.h"
 
 static _Thread_local volatile char of_a_library[256 << 10];
 

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "fault.h"
-#include "scratch.h"
+#include "tests/lib/scratch.h"
 
 #include "base/file.h"
 #include "base/safetensors.h"

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/spawn.h"
-#include "tests/unit/scratch.h"
+#include "tests/lib/scratch.h"
 
 enum { PATIENCE_S = 60 }; /* a deadline that only a hang meets */
 

@@ -11,7 +11,7 @@
 
 #include "base/spawn.h"
 #include "base/tar.h"
-#include "tests/unit/scratch.h"
+#include "tests/lib/scratch.h"
 
 static void read_whole(const char *path, struct str *out)
 {

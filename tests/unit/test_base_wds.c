@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "base/spawn.h"
 #include "base/wds.h"
-#include "tests/unit/scratch.h"
+#include "tests/lib/scratch.h"
 
 #define PART(part, text) {part, text, sizeof(text) - 1}
 

@@ -7,7 +7,7 @@
 // LINK: -Wl,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir
 // LINK: -Wl,--wrap=link,--wrap=read,--wrap=pread
 // SLOW
-#include "tests/unit/events_fixture.h"
+#include "tests/lib/events_fixture.h"
 
 #include <signal.h>
 #include <sqlite3.h>

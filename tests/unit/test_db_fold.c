@@ -2,7 +2,7 @@
  * comes of it is what one reading of all logs gives, and costs what is new. HISTORIES=n tries so
  * many. */
 // LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host
-#include "tests/unit/db_fixture.h"
+#include "tests/lib/db_fixture.h"
 
 #include "db/fold.h"
 #include "db/store_priv.h"
@@ -333,7 +333,7 @@ static void test_work_is_that_of_the_news(void **state)
 
 int main(void)
 {
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define T(name) cmocka_unit_test_setup_teardown(name, db_setup, db_teardown)
     const struct CMUnitTest tests[] = {
         T(test_time_by_cause), T(test_time_under_clock_steps), T(test_sweep),
         T(test_random_histories_in_random_pieces), T(test_listed_runs_are_folded_anew),

@@ -1,7 +1,7 @@
 // LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host
 #include "base/lease.h"
 #include "db/schema.h"
-#include "tests/unit/db_fixture.h"
+#include "tests/lib/db_fixture.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -515,7 +515,7 @@ static void test_curation_link(void **state)
 
 int main(void)
 {
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define T(name) cmocka_unit_test_setup_teardown(name, db_setup, db_teardown)
     const struct CMUnitTest tests[] = {
         T(test_views_of_a_whole_home), T(test_ingest_again_changes_nothing),
         T(test_any_order_of_files_and_copies), T(test_reading_on_while_the_log_grows),

@@ -10,7 +10,7 @@
 #include "base/lease.h"
 #include "launcher/state/attempt.h"
 #include "launcher/submit/control.h"
-#include "tests/unit/scratch.h"
+#include "tests/lib/scratch.h"
 
 /* What the agent of job 7 left on another host, of which nothing is known. */
 static void left_behind(int64_t restart)

@@ -13,7 +13,7 @@
 #include "launcher/state/attempt.h"
 #include "launcher/state/next.h"
 #include "launcher/submit/change.h"
-#include "scratch.h"
+#include "tests/lib/scratch.h"
 
 /* Every value that is changed below is said in the file. */
 static const char base[] =

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "launcher/run/duty.h"
-#include "scratch.h"
+#include "tests/lib/scratch.h"
 
 /* ---- time ---- */
 

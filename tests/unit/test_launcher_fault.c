@@ -15,7 +15,7 @@
 #include "launcher/submit/launch.h"
 #include "profiles/plan.h"
 #include "tests/unit/fault.h"
-#include "tests/unit/scratch.h"
+#include "tests/lib/scratch.h"
 
 static const char run_text[] =
     "{\"schema\": \"reel.run/1\", \"name\": \"one\", \"model\": \"dit-tiny\", "

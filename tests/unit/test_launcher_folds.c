@@ -2,7 +2,7 @@
  * attempt. */
 // LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host
 #include "launcher/state/gap.h"
-#include "tests/unit/db_fixture.h"
+#include "tests/lib/db_fixture.h"
 #include "tests/unit/histories.h"
 
 static const char *writer_of(const struct ev *e)
@@ -294,7 +294,7 @@ static void test_clocks_of_two_hosts(void **state)
 
 int main(void)
 {
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define T(name) cmocka_unit_test_setup_teardown(name, db_setup, db_teardown)
     const struct CMUnitTest tests[] = {T(test_histories), T(test_rests), T(test_two_agents_in_one_log),
                                        T(test_clocks_of_two_hosts)};
     return cmocka_run_group_tests(tests, NULL, NULL);

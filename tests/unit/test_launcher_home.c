@@ -17,7 +17,7 @@
 #include "launcher/state/state.h"
 #include "launcher/submit/launch.h"
 #include "profiles/plan.h"
-#include "tests/unit/scratch.h"
+#include "tests/lib/scratch.h"
 
 static const char run_text[] =
     "{\"schema\": \"reel.run/1\", \"name\": \"one\", \"model\": \"dit-tiny\", "

@@ -1,7 +1,7 @@
 // LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host
 /* `test_launcher_report --write DIR` fills DIR as a REEL_HOME with the fixture's logs: for looking
  * at a page. */
-#include "tests/unit/events_fixture.h"
+#include "tests/lib/events_fixture.h"
 
 #include "db/ingest.h"
 #include "launcher/report/chart.h"

@@ -16,7 +16,7 @@
 #include "launcher/run/duty.h"
 #include "launcher/state/wish_name.h"
 #include "launcher/submit/launch.h"
-#include "scratch.h"
+#include "tests/lib/scratch.h"
 
 /* ---- time ---- */
 

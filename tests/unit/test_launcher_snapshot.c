@@ -1,7 +1,7 @@
 /* The snapshot beside a run's logs: what is folded with it is what is folded without, and only what
  * came since is read. */
 // LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host
-#include "tests/unit/events_fixture.h"
+#include "tests/lib/events_fixture.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "launcher/state/attempt.h"
 #include "launcher/submit/launch.h"
-#include "scratch.h"
+#include "tests/lib/scratch.h"
 
 /* ---- the scheduler ---- */
 

@@ -12,7 +12,7 @@
 
 #include "base/evlog.h"
 #include "launcher/state/wish_name.h"
-#include "scratch.h"
+#include "tests/lib/scratch.h"
 
 static const char run_id[] = "0123456789abcdef0123456789abcdef";
 

@@ -13,7 +13,7 @@
 
 #include "base/file.h"
 #include "launcher/wrap/wrap.h"
-#include "scratch.h"
+#include "tests/lib/scratch.h"
 
 static void names(void **state)
 {

@@ -1,9 +1,9 @@
 /* Adapters of other trainers: the flags of a layout, which layouts they exclude, bad files. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include "profiles/adapter.h"
 #include "profiles/adapter_text.h"
-#include "scratch.h"
+#include "tests/lib/scratch.h"
 
 static struct model model;
 static const struct seq seq = {1, 1, 8192};

@@ -1,12 +1,12 @@
 /* The dataset index: round trip, equal bytes, every truncation and every flipped bit, the rules of
  * its fields. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include <math.h>
 #include <unistd.h>
 
 #include "profiles/datasets.h"
-#include "scratch.h"
+#include "tests/lib/scratch.h"
 
 /* Two shards, three samples, every field at a value of its own. */
 static struct dataset_sample sample(uint32_t shard, uint32_t index, int64_t offset,

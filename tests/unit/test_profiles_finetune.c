@@ -1,6 +1,6 @@
 /* Groups of parameters and adapters: which tensor gets what, their place in a rank's buffers, and
  * what is refused. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include "profiles/shard.h"
 #include "profiles/finetune.h"

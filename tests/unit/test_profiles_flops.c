@@ -1,6 +1,6 @@
 /* FLOPs: the published rows of flops_seed/1; flops_reel/3 against a walk over the matrix products
  * of a forward pass. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include "profiles/flops.h"
 

@@ -1,5 +1,5 @@
 /* Formats of files: each field has its sentence, and each example is read by its format's reader. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include "profiles/adapter.h"
 #include "profiles/constants.h"
@@ -9,7 +9,7 @@
 #include "profiles/plan.h"
 #include "profiles/run.h"
 #include "profiles/stack.h"
-#include "scratch.h"
+#include "tests/lib/scratch.h"
 
 /* Each field of each format has its sentence, for the pages that are made of the tables. */
 static void sentences(void **state)

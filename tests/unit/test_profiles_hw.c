@@ -1,9 +1,9 @@
 /* Devices and clusters: the compiled-in ones, sizes given at use, the switch tree, strict reading,
  * round trips. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include "profiles/hw.h"
-#include "scratch.h"
+#include "tests/lib/scratch.h"
 
 static void devices(void **state)
 {

@@ -1,5 +1,5 @@
 /* Layouts: both spellings, each rule met from both sides, who gets which samples. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include "profiles/layout.h"
 

@@ -1,8 +1,8 @@
 /* Models: the compiled-in ones, variants, strict reading, the canonical text, extents. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include "profiles/model.h"
-#include "scratch.h"
+#include "tests/lib/scratch.h"
 
 static void compiled_in(void **state)
 {

@@ -1,6 +1,6 @@
 /* Packs: every sample once, no pack above its tokens, little room wasted, the same whatever is
  * asked twice. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include "base/philox.h"
 #include "profiles/pack.h"

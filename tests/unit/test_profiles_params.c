@@ -1,6 +1,6 @@
 /* The parameter list: published totals, every name and shape of each variant, rules all lists
  * keep. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include "profiles/params.h"
 

@@ -1,8 +1,8 @@
 /* Plans: round trip, what a hand-written one needs, what is refused. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include "profiles/plan.h"
-#include "scratch.h"
+#include "tests/lib/scratch.h"
 
 #define NEEDED "{\"schema\": \"reel.plan/1\", \"layout\": {\"dp\": 2}, \"model\": \"dit-tiny\", " \
                "\"seq\": {\"t\": 5, \"h\": 8, \"w\": 8}, \"gbs\": 16, \"dtype\": \"f32\""

@@ -1,6 +1,6 @@
 /* Rates by size: the value between two points, the choice among curves, shares of the compiled-in
  * devices. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include "profiles/rates.h"
 

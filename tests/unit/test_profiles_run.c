@@ -1,12 +1,12 @@
 /* Runs: defaults, strictness, the canonical text, what the config hash covers, learning rates,
  * bound data. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include "profiles/dataset.h"
 #include "profiles/hw.h"
 #include "profiles/plan.h"
 #include "profiles/run.h"
-#include "scratch.h"
+#include "tests/lib/scratch.h"
 
 #define SHORT "{\"schema\": \"reel.run/1\", \"model\": \"dit-tiny\", "
 #define STAGE "\"stages\": [{\"data\": \"synthetic:5x16x16\", \"gbs\": 4, \"steps\": 2000}]"

@@ -2,7 +2,7 @@
  * with sends that end only when the receiver asks. No choice is ever open in it (each wait is for
  * one event, each event has one cause), so one execution stands for all: what gets stuck in one
  * order of the ranks gets stuck in every order, and times follow from the lists alone. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* Shards: every element of every tensor has its place under every layout of up to 8 ranks, and one
  * owner. What a rank holds is checked element by element against a rule written down once more here
  * (holds). */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include "base/num.h"
 #include "profiles/buffers.h"

@@ -1,5 +1,5 @@
 /* Space: hand-counted layouts, every legal layout of the grid met once, the reasons add up. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include "base/num.h"
 #include "profiles/space.h"

@@ -1,6 +1,6 @@
 /* Timelines of activities: hand-made ones with known sums, drawn ones against a raster of
  * microseconds; and classes of kernels by names as profilers have shown them. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* Traffic worked out by hand for plain layouts. That the trainer sends what the formulas say:
  * test_trainer_traffic.c. */
-#include "tests/unit/test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include "profiles/traffic.h"
 

@@ -1,6 +1,6 @@
 /* The account of a rank's work: the published formulas, computed by hand; parameters against the
  * list; stacks by name. */
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include "profiles/catalog.h"
 #include "profiles/params.h"

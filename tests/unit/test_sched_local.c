@@ -1,6 +1,6 @@
 /* The local scheduler's own promises: decisions, settlement, loss of submitters, keepers and the
  * machine, damaged files. */
-#include "sched_helpers.h"
+#include "tests/lib/sched_helpers.h"
 
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "arena_fixture.h"
+#include "tests/lib/arena_fixture.h"
 
 #include "base/json.h"
 #include "base/str.h"

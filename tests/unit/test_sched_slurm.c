@@ -2,8 +2,8 @@
  * errors, records, the shared answer. */
 #include <math.h>
 
-#include "sched_helpers.h"
-#include "arena_fixture.h"
+#include "tests/lib/sched_helpers.h"
+#include "tests/lib/arena_fixture.h"
 
 #include "base/str.h"
 #include "launcher/sched/slurm_priv.h"

@@ -1,7 +1,7 @@
 /* What the scheduler "slurm" makes of Slurm's accounting and of the errors of its commands, and how
  * jobs come over the wire from reel-slurm. */
-#include "sched_helpers.h"
-#include "arena_fixture.h"
+#include "tests/lib/sched_helpers.h"
+#include "tests/lib/arena_fixture.h"
 
 #include "base/str.h"
 #include "launcher/sched/slurm_priv.h"

@@ -1,6 +1,6 @@
 /* Attention in f64 against its definition and central differences (1e-7), in parts as the ring does
  * it. */
-#include "tests/unit/trainer_fixture.h"
+#include "tests/lib/trainer_fixture.h"
 
 static const double TOL = 1e-7;
 

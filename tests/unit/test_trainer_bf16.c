@@ -1,7 +1,7 @@
 /* The bf16 table: its rounding, conversions, products and sums that have one right answer, and
  * what it refuses. What else it is held to: test_trainer_cases.c. */
 #include "base/bf16.h"
-#include "tests/unit/trainer_fixture.h"
+#include "tests/lib/trainer_fixture.h"
 
 /* ---- three tables on the same numbers ---- */
 

@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "tests/gpu/cases.h"
-#include "tests/unit/trainer_fixture.h"
+#include "tests/lib/trainer_fixture.h"
 
 #include "base/bf16.h"
 #include "trainer/dev/dev_far.h"

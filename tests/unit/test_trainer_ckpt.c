@@ -4,7 +4,7 @@
 // LINK: -Wl,--wrap=run_past_hash
 // LINK: -Wl,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir
 // LINK: -Wl,--wrap=link,--wrap=read,--wrap=pread
-#include "trainer_ckpt.h"
+#include "tests/lib/trainer_ckpt.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -32,9 +32,9 @@ static void group_write(const char *layout, int64_t step)
     if (!group)
         return;
     struct rig r;
-    rig_open(&r, layout, group);
+    ckpt_rig_open(&r, layout, group);
     save(&r, step, 1);
-    rig_close(&r);
+    ckpt_rig_close(&r);
     comm_close(group);
 }
 
@@ -48,10 +48,10 @@ static void group_read(const char *layout, int64_t step)
         return;
     struct rig r;
     struct told told;
-    rig_open(&r, layout, group);
+    ckpt_rig_open(&r, layout, group);
     load_expect(&r, step, &told);
     assert_int_equal(told.n, 0);
-    rig_close(&r);
+    ckpt_rig_close(&r);
     comm_close(group);
 }
 
@@ -113,7 +113,7 @@ static void any_damage_is_passed_over(void **state)
     static const char *const files[] = {"manifest.json", "rank-00000.bin"};
     struct rig r;
     (void)state;
-    rig_open(&r, "dp=1", world);
+    ckpt_rig_open(&r, "dp=1", world);
     save(&r, 1, 9);
     save(&r, 2, 9);
     copy_tree(step_file(2, ""), in_scratch("copy"));
@@ -135,7 +135,7 @@ static void any_damage_is_passed_over(void **state)
     struct told told;
     load_expect(&r, 2, &told); /* unharmed it is taken */
     assert_int_equal(told.n, 0);
-    rig_close(&r);
+    ckpt_rig_close(&r);
 }
 
 static void all_damaged_is_a_fresh_start(void **state)
@@ -143,7 +143,7 @@ static void all_damaged_is_a_fresh_start(void **state)
     struct rig r;
     struct told told;
     (void)state;
-    rig_open(&r, "dp=1", world);
+    ckpt_rig_open(&r, "dp=1", world);
     load_expect(&r, -1, &told); /* no folder at all */
     for (int64_t step = 1; step <= 3; step++) {
         save(&r, step, 9);
@@ -153,7 +153,7 @@ static void all_damaged_is_a_fresh_start(void **state)
     assert_int_equal(told.n, 3);
     for (int64_t step = 1; step <= 3; step++)
         assert_true(exists(step, ".damaged") && !exists(step, ""));
-    rig_close(&r);
+    ckpt_rig_close(&r);
 }
 
 /* ---- what no other checkpoint mends ---- */
@@ -167,7 +167,7 @@ static void refused(struct rig *r, struct hash128 hash, const char *says)
     must_fail(ckpt_load(&here, &r->o, hash, on_damage, &told, &meta, &found, &err), ERR_INPUT, &err,
               says);
     assert_true(told.n == 0 && !found && exists(4, ""));
-    rig_close(r);
+    ckpt_rig_close(r);
 }
 
 static void another_run_is_refused(void **state)
@@ -220,7 +220,7 @@ static void unreadable_is_not_damaged(void **state)
         {"\"family\":", "\"experts\": 8, \"family\":", "experts"}};
     struct rig r;
     (void)state;
-    rig_open(&r, "dp=1", world);
+    ckpt_rig_open(&r, "dp=1", world);
     for (int i = 0; i < LEN(forged); i++) {
         struct told told = {0};
         struct ckpt_meta meta;
@@ -236,7 +236,7 @@ static void unreadable_is_not_damaged(void **state)
         assert_non_null(strstr(err.text, "it is whole, and is left as it is"));
         must(file_remove_tree(step_file(2, ""), &err), &err);
     }
-    rig_close(&r);
+    ckpt_rig_close(&r);
 }
 
 /* ---- saving under difficulties ---- */
@@ -248,7 +248,7 @@ static void full_disk_leaves_the_old_ones(void **state)
     struct told told;
     (void)state;
     signal(SIGXFSZ, SIG_IGN);
-    rig_open(&r, "dp=1", world);
+    ckpt_rig_open(&r, "dp=1", world);
     save(&r, 1, 2);
     save(&r, 2, 2);
     int64_t bytes = file_bytes(step_file(2, "rank-00000.bin"));
@@ -267,7 +267,7 @@ static void full_disk_leaves_the_old_ones(void **state)
     }
     save(&r, 3, 2);
     load_expect(&r, 3, &told);
-    rig_close(&r);
+    ckpt_rig_close(&r);
 }
 
 static void unwritable_folder(void **state)
@@ -275,17 +275,17 @@ static void unwritable_folder(void **state)
     struct rig r;
     struct err err = {0};
     (void)state;
-    rig_open(&r, "dp=1", world);
+    ckpt_rig_open(&r, "dp=1", world);
     must(file_publish(in_scratch("ckpt"), "a file", 6, &err), &err);
     must_fail(try_save(&r, 3, 2, &err), ERR_EXISTS, &err, "/ckpt'");
-    rig_close(&r);
+    ckpt_rig_close(&r);
 }
 
 static void keeps_the_newest_good_ones(void **state)
 {
     struct rig r;
     (void)state;
-    rig_open(&r, "dp=1", world);
+    ckpt_rig_open(&r, "dp=1", world);
     for (int64_t step = 1; step <= 5; step++)
         save(&r, step, 2);
     assert_true(!exists(3, "") && exists(4, "") && exists(5, ""));
@@ -302,7 +302,7 @@ static void keeps_the_newest_good_ones(void **state)
     save(&r, 123456793, 3);
     assert_true(exists(123456793, "") && exists(123456792, "") && exists(123456791, "") &&
                 exists(123456790, "") && !exists(123456789, ""));
-    rig_close(&r);
+    ckpt_rig_close(&r);
 }
 
 static void leftovers_and_strangers(void **state)
@@ -313,7 +313,7 @@ static void leftovers_and_strangers(void **state)
     struct told told;
     struct err err = {0};
     (void)state;
-    rig_open(&r, "dp=1", world);
+    ckpt_rig_open(&r, "dp=1", world);
     /* of a save that was killed */
     must(file_mkdirs(in_scratch("ckpt/.tmp-step-00000007/x"), &err), &err);
     for (int i = 0; i < LEN(strangers); i++) {
@@ -326,7 +326,7 @@ static void leftovers_and_strangers(void **state)
     save(&r, 3, 1);
     assert_false(file_exists(in_scratch("ckpt/.tmp-step-00000007")));
     assert_int_equal(count_entries(in_scratch("ckpt")), LEN(strangers) + 1);
-    rig_close(&r);
+    ckpt_rig_close(&r);
 }
 
 /* A good one of the same step stays, a damaged one is set aside. */
@@ -336,7 +336,7 @@ static void the_same_step_again(void **state)
     struct stat before, after;
     struct told told;
     (void)state;
-    rig_open(&r, "dp=1", world);
+    ckpt_rig_open(&r, "dp=1", world);
     save(&r, 3, 2);
     assert_int_equal(stat(step_file(3, "rank-00000.bin"), &before), 0);
     save(&r, 3, 2);
@@ -348,7 +348,7 @@ static void the_same_step_again(void **state)
     assert_int_equal(count_entries(in_scratch("ckpt")), 2);
     load_expect(&r, 3, &told);
     assert_int_equal(told.n, 0);
-    rig_close(&r);
+    ckpt_rig_close(&r);
 }
 
 /* ---- every call that can fail, failing once ---- */
@@ -441,7 +441,7 @@ static void moments_in_bf16_come_back(void **state)
     (void)state;
     snprintf(layout, sizeof layout, "dp=%d,zero=1", world->size);
     moments = MOMENTS_BF16;
-    rig_open(&r, layout, world);
+    ckpt_rig_open(&r, layout, world);
     moments = MOMENTS_SAME;
     must(optim_init(&r.o, &err), &err);
     size_t n = (size_t)r.o.n_state;
@@ -463,7 +463,7 @@ static void moments_in_bf16_come_back(void **state)
     }
     assert_int_equal(other, 0);
     free(kept), free(m), free(v);
-    rig_close(&r);
+    ckpt_rig_close(&r);
 }
 
 /* ---- weights of bf16: masters in the files, of what is frozen the weights ---- */
@@ -505,7 +505,7 @@ static void narrow_write(const char *layout, int64_t step, bool async)
     } else {
         must(ckpt_save(&here, &r.o, &meta, 1, &written, &err), &err);
     }
-    rig_close(&r);
+    ckpt_rig_close(&r);
     comm_close(group);
 }
 
@@ -537,8 +537,8 @@ static void narrow_read(const char *layout, int64_t step)
     device_equal(&r, r.o.weights, &want, want.o.weights, r.o.n_weights * 2);
     device_equal(&r, r.o.master, &want, want.o.master, r.o.n_state * 4);
     device_equal(&r, r.o.ema, &want, want.o.ema, r.o.n_state * 4);
-    rig_close(&r);
-    rig_close(&want);
+    ckpt_rig_close(&r);
+    ckpt_rig_close(&want);
     comm_close(group);
 }
 
@@ -565,7 +565,7 @@ static void weights_of_bf16_come_back(void **state)
         rig_open_as(&r, "dp=1", world, DTYPE_F32, 0.9);
         must_fail(ckpt_load(&here, &r.o, config, NULL, NULL, &meta, &found, &err), ERR_INPUT, &err,
                   "by a run in bf16, this one is in f32");
-        rig_close(&r);
+        ckpt_rig_close(&r);
     }
     some_frozen = false;
 }
@@ -581,7 +581,7 @@ static void any_fault(void **state)
                   {"load", load_fails_at, true}};
     struct rig r;
     (void)state;
-    rig_open(&r, "dp=1", world);
+    ckpt_rig_open(&r, "dp=1", world);
     save(&r, 1, 9);
     save(&r, 2, 9);
     for (int i = 0; i < LEN(scenes); i++)
@@ -596,7 +596,7 @@ static void any_fault(void **state)
             if (expected && !hits)
                 fail_msg("%s: met no %s", scenes[i].name, fault_names[kind]);
         }
-    rig_close(&r);
+    ckpt_rig_close(&r);
 }
 
 #define ALONE(f) cmocka_unit_test_setup_teardown(f, shared_setup, shared_teardown)

@@ -1,7 +1,7 @@
 /* Which checkpoints go: what is damaged, what killed saves left, what must make room; and that one
  * who was replaced removes nothing. */
 // LINK: -Wl,--wrap=statvfs
-#include "trainer_ckpt.h"
+#include "tests/lib/trainer_ckpt.h"
 
 #include <sys/statvfs.h>
 
@@ -19,14 +19,14 @@ static void damaged_ones_go_by_the_same_rule(void **state)
 {
     struct rig r;
     (void)state;
-    rig_open(&r, "dp=1", world);
+    ckpt_rig_open(&r, "dp=1", world);
     for (int64_t step = 1; step < 9; step += 2)
         damaged_make(step);
     for (int64_t step = 2; step <= 6; step += 2)
         save(&r, step, 2);
     assert_true(!exists(1, ".damaged") && !exists(3, ".damaged") && exists(5, ".damaged") &&
                 exists(7, ".damaged"));
-    rig_close(&r);
+    ckpt_rig_close(&r);
 }
 
 static bool disk_is_full;
@@ -49,7 +49,7 @@ static void room_is_never_made_of_the_newest_whole_one(void **state)
     struct ckpt_room room;
     struct err err = {0};
     (void)state;
-    rig_open(&r, "dp=1", world);
+    ckpt_rig_open(&r, "dp=1", world);
     for (int64_t step = 1; step <= 3; step++)
         save(&r, step, 9);
     file_flip(step_file(3, "rank-00000.bin"), 5);
@@ -57,7 +57,7 @@ static void room_is_never_made_of_the_newest_whole_one(void **state)
     assert_int_equal(ckpt_room_make(&here, &r.o, false, &room, &err), ERR_FULL);
     disk_is_full = false;
     assert_true(room.removed == 1 && !exists(1, "") && exists(2, "") && exists(3, ""));
-    rig_close(&r);
+    ckpt_rig_close(&r);
 }
 
 static bool has(const char *name)
@@ -74,7 +74,7 @@ static void one_that_was_replaced_changes_nothing(void **state)
     struct lease *first = NULL, *second = NULL;
     struct err err = {0};
     (void)state;
-    rig_open(&r, "dp=1", world);
+    ckpt_rig_open(&r, "dp=1", world);
     save(&r, 1, 2);
     must(owner_take(scratch, 1, &first, &err), &err);
     must(owner_take(scratch, 2, &second, &err), &err);
@@ -88,7 +88,7 @@ static void one_that_was_replaced_changes_nothing(void **state)
     assert_true(has("ckpt/step-00000001") && has("ckpt/.tmp-step-00000003.a1.00000000") &&
                 count_entries(in_scratch("ckpt")) == 2);
     lease_drop(second), lease_drop(first);
-    rig_close(&r);
+    ckpt_rig_close(&r);
 }
 
 /* Of an older attempt nobody waits for what it half made; a newer one's is still being made. */

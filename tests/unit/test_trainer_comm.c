@@ -3,7 +3,7 @@
  * in flight together; late, failed and out of order. */
 // LINK: -Wl,--wrap=MPI_Irecv -Wl,--wrap=MPI_Testsome -Wl,--wrap=clock_sleep_s
 // LINK: -Wl,--wrap=comm_peers_disturbed
-#include "comm_trial.h"
+#include "tests/lib/comm_trial.h"
 
 #include <limits.h>
 #include <mpi.h>

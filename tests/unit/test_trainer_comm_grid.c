@@ -1,6 +1,6 @@
 /* The groups of a layout hold just the ranks that belong together, on one rank and on as many as
  * mpirun starts (tests/cli/t6010-train-mpi). */
-#include "comm_trial.h"
+#include "tests/lib/comm_trial.h"
 
 typedef bool together_fn(const struct layout *l, const struct model *m, struct layout_place a,
                          struct layout_place b);

@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 
 #include "tests/shim/cudnn.h"
-#include "tests/unit/trainer_cuda.h"
+#include "tests/lib/trainer_cuda.h"
 #include "trainer/cuda/attn_dnn.h"
 
 enum { SEGMENTS = 4, HEADS = 4, D = 16 };

@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "tests/gpu/cases.h"
-#include "tests/unit/trainer_cuda.h"
+#include "tests/lib/trainer_cuda.h"
 
 enum { TYPES = 3, ORDERS = 4, FEW_ORDERS = 2 };
 static const enum dtype types[TYPES] = {DTYPE_F64, DTYPE_F32, DTYPE_BF16};

@@ -3,8 +3,8 @@
  * mpirun's ranks. COLL_CASE names a case that is to end the program. */
 #include <string.h>
 
-#include "tests/unit/trainer_cuda.h"
-#include "tests/unit/trainer_run.h"
+#include "tests/lib/trainer_cuda.h"
+#include "tests/lib/trainer_run.h"
 #include "trainer/ops/cuda_load.h"
 
 enum { N = 5 };

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "tests/shim/cublasLt.h"
-#include "tests/unit/trainer_cuda.h"
+#include "tests/lib/trainer_cuda.h"
 #include "trainer/ops/cuda_load.h"
 
 #define F64 DTYPE_F64

@@ -2,7 +2,7 @@
  * cases do: a band of rows that is looked at in several pieces, samples that do not all fit into the
  * memory of the sums, and groups of lanes that take one item after another. They are held to the
  * CPU's table for f64. */
-#include "tests/unit/trainer_cuda.h"
+#include "tests/lib/trainer_cuda.h"
 
 enum { TENSORS = 16, ORDERS = 2 };
 static const char *const orders[ORDERS] = {"0", "5"}; /* of threads, by REEL_SHIM_SEED */

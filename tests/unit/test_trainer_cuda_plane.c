@@ -3,9 +3,9 @@
  * mpirun. PLANE_CASE names a case that is to end the program: see tests/cli/t6091-plane. */
 #include <signal.h>
 
-#include "tests/unit/comm_trial.h"
-#include "tests/unit/trainer_cuda.h"
-#include "tests/unit/trainer_train.h"
+#include "tests/lib/comm_trial.h"
+#include "tests/lib/trainer_cuda.h"
+#include "tests/lib/trainer_train.h"
 #include "trainer/comm/comm_plane.h"
 #include "trainer/ops/cuda_load.h"
 

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "tests/unit/scratch.h"
-#include "tests/unit/trainer_fixture.h"
+#include "tests/lib/scratch.h"
+#include "tests/lib/trainer_fixture.h"
 #include "trainer/dev/dev_far.h"
 #include "trainer/dev/host_memory.h"
 

@@ -4,7 +4,7 @@
 // LINK: -Wl,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir
 // LINK: -Wl,--wrap=link,--wrap=read,--wrap=pread
 #include "fault.h"
-#include "trainer_state.h"
+#include "tests/lib/trainer_state.h"
 
 #include "trainer/ckpt/ckpt_diff.h"
 
@@ -22,7 +22,7 @@ static void put_small(double *element, double number)
 
 static void folder_of(const char *name, const struct model *m, const char *layout)
 {
-    struct layout l = layout_of(layout);
+    struct layout l = layout_of_text(layout);
     struct param_list params;
     struct err err = {0};
     char dir[LIMIT_PATH_BYTES];

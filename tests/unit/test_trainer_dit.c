@@ -1,10 +1,10 @@
 /* The whole model: gradients against central differences for every tensor of every variant,
  * grouping, recompute, f32, memory. */
 // LINK: -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc -Wl,--wrap=aligned_alloc
-#include "tests/unit/trainer_model.h"
+#include "tests/lib/trainer_model.h"
 
 #include "allocations.h"
-#include "dit_small.h"
+#include "tests/lib/dit_small.h"
 
 /* ---- models ---- */
 

@@ -1,6 +1,6 @@
 /* The matrix product against a plain triple loop: shapes around every block edge, all forms,
  * strides, epilogue. */
-#include "tests/unit/trainer_fixture.h"
+#include "tests/lib/trainer_fixture.h"
 
 static const int64_t shapes[][3] = {
     /* m, n, k */

@@ -1,6 +1,6 @@
 /* What profiles/held.h lists of a rank is what the trainer plans for it: under every layout of a
  * covering set, on every stage, pipelines included. Nothing is allocated: both are lists. */
-#include "tests/unit/layout_set.h"
+#include "tests/lib/layout_set.h"
 
 #include "profiles/held.h"
 #include "trainer/data/loader.h"

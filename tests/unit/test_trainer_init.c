@@ -1,6 +1,6 @@
 /* First values: each tensor has the deviation that its kind asks for, and any part of it has the
  * values of the whole. */
-#include "dit_small.h"
+#include "tests/lib/dit_small.h"
 
 
 static void test_init(void **state)

@@ -1,6 +1,6 @@
 /* The loader: what .npy it takes, which sample each draw is, what it reads, and what it says of
  * damaged data. */
-#include "trainer_run.h"
+#include "tests/lib/trainer_run.h"
 
 #include "base/npy.h"
 #include "base/num.h"

@@ -6,7 +6,7 @@
  * places are each that far from f32, so at most twice as far from one another: that is the bound
  * for layouts that cut sums (tp, cp). A sum that is left out must be past it. With the residual
  * stream in f32 beside bf16 a run is nearer to f32's. */
-#include "trainer_train.h"
+#include "tests/lib/trainer_train.h"
 
 #include "base/num.h"
 #include "trainer/state/fault.h"

@@ -1,6 +1,6 @@
 /* The objective table: EDM's published coefficients, and the identities that make each row an
  * objective. */
-#include "tests/unit/trainer_fixture.h"
+#include "tests/lib/trainer_fixture.h"
 
 #include "trainer/data/objective.h"
 

@@ -1,7 +1,7 @@
 /* Every operation but attention and the matrix product, in f64, against central differences (1e-7,
  * one random direction a tensor), and against its definition where it has no gradient; f32's own
  * functions against libm. */
-#include "tests/unit/trainer_fixture.h"
+#include "tests/lib/trainer_fixture.h"
 
 static const double TOL = 1e-7;
 

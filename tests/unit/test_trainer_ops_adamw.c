@@ -1,6 +1,6 @@
 /* The optimizer's step against its definition in f64: AdamW with an average of the weights, moments
  * in bf16, and the random rounding that they need. */
-#include "tests/unit/trainer_fixture.h"
+#include "tests/lib/trainer_fixture.h"
 
 #include "base/bf16.h"
 

@@ -1,7 +1,7 @@
 /* The optimizer against AdamW written out, under the layouts of as many ranks as mpirun started:
  * groups of tensors, clipping, average, every ZeRO, every sum over an axis and what happens without
  * it, weights of bf16 beside their masters, and the memory that all of it takes. */
-#include "tests/unit/trainer_optim.h"
+#include "tests/lib/trainer_optim.h"
 
 #include "base/bf16.h"
 #include "trainer/state/fault.h"
@@ -125,7 +125,7 @@ static double run_apart(const char *layout, int zero)
     struct reference x;
     struct err err = {0};
     double most = 0;
-    rig_open_layout(&r, layout, zero);
+    optim_rig_open_layout(&r, layout, zero);
     reference_open(&r, &x);
     for (int64_t step = 0; step < STEPS; step++) {
         struct optim_result out;
@@ -141,7 +141,7 @@ static double run_apart(const char *layout, int zero)
     assert_int_equal(r.o.updates, STEPS);
     must(comm_max(world, &most, 1, &err), &err);
     reference_close(&x);
-    rig_close(&r);
+    optim_rig_close(&r);
     return most;
 }
 
@@ -222,8 +222,8 @@ static void zero_leaves_bits(int first)
     struct err err = {0};
     for (int i = 0; i < LEN(layouts); i++)
         for (int zero = 1; zero <= 3 && fits(layouts[i]) && dealt(i + first, 2); zero++) {
-            rig_open_layout(&a, layouts[i], 0);
-            rig_open_layout(&b, layouts[i], zero);
+            optim_rig_open_layout(&a, layouts[i], 0);
+            optim_rig_open_layout(&b, layouts[i], zero);
             for (int64_t step = 0; step < STEPS; step++) {
                 grads_fill(&a, step);
                 grads_fill(&b, step);
@@ -232,8 +232,8 @@ static void zero_leaves_bits(int first)
                 assert_true(ra.grad_norm == rb.grad_norm);
             }
             same_bits(&a, &b);
-            rig_close(&a);
-            rig_close(&b);
+            optim_rig_close(&a);
+            optim_rig_close(&b);
         }
 }
 
@@ -242,10 +242,10 @@ static void zero_changes_no_bit(void **state)
 {
     (void)state;
     for (number = DTYPE_F64; number <= DTYPE_BF16; number += DTYPE_BF16)
-        for (moments = MOMENTS_SAME; moments <= MOMENTS_BF16; moments++)
-            zero_leaves_bits((number == DTYPE_BF16) + (int)moments);
+        for (rig_moments = MOMENTS_SAME; rig_moments <= MOMENTS_BF16; rig_moments++)
+            zero_leaves_bits((number == DTYPE_BF16) + (int)rig_moments);
     number = DTYPE_F64;
-    moments = MOMENTS_SAME;
+    rig_moments = MOMENTS_SAME;
 }
 
 /* ---- weights of bf16 ---- */
@@ -327,9 +327,9 @@ static void masters_walk(const char *layout, int zero)
     struct rig wide, narrow;
     struct err err = {0};
     number = DTYPE_F32;
-    rig_open_layout(&wide, layout, zero);
+    optim_rig_open_layout(&wide, layout, zero);
     number = DTYPE_BF16;
-    rig_open_layout(&narrow, layout, zero);
+    optim_rig_open_layout(&narrow, layout, zero);
     number = DTYPE_F64;
     int64_t bytes = wide.o.n_weights * (int64_t)sizeof(float);
     float *before = bench_get(&wide.b, wide.o.weights, bytes);
@@ -356,8 +356,8 @@ static void masters_walk(const char *layout, int zero)
     rig_step_like(&narrow, 1, SMALL_STEPS);
     follows_f32(&wide, &narrow);
     free(before);
-    rig_close(&wide);
-    rig_close(&narrow);
+    optim_rig_close(&wide);
+    optim_rig_close(&narrow);
 }
 
 static void masters_walk_like_f32(void **state)
@@ -381,7 +381,7 @@ static void plan_is_what_is_taken(void **state)
             struct rig r;
             struct err err = {0};
             number = i % 2 ? DTYPE_BF16 : DTYPE_F64;
-            rig_open_layout(&r, layouts[i / 2], zero);
+            optim_rig_open_layout(&r, layouts[i / 2], zero);
             number = DTYPE_F64;
             must(optim_memory(&r.o.c, &plan, &err), &err);
             struct units u;
@@ -396,7 +396,7 @@ static void plan_is_what_is_taken(void **state)
             assert_in_range(plan.total, taken - 20 * BUFFER_ALIGN_BYTES,
                             taken + 20 * BUFFER_ALIGN_BYTES);
             units_close(&u);
-            rig_close(&r);
+            optim_rig_close(&r);
         }
 }
 

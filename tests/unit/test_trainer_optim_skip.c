@@ -1,7 +1,7 @@
 /* Gradients that are not finite, or too large, under the layouts of as many ranks as mpirun started:
  * a step that all ranks skip, the rank whose gradient it was, and how often gradients are read for
  * that. */
-#include "tests/unit/trainer_optim.h"
+#include "tests/lib/trainer_optim.h"
 
 #include "trainer/state/units.h"
 
@@ -42,8 +42,8 @@ static void skipped_by_all(void **state)
             struct rig r, fresh;
             struct optim_result out;
             struct err err = {0};
-            rig_open(&r, zero);
-            rig_open(&fresh, zero);
+            optim_rig_open(&r, zero);
+            optim_rig_open(&fresh, zero);
             grads_fill(&r, 0);
             if (world->rank == world->size - 1)
                 bench_put(&r.b, (double *)r.o.grads + grad_any(&r), &rows[k].gradient, 8);
@@ -59,8 +59,8 @@ static void skipped_by_all(void **state)
             assert_false(out.skipped);
             must(optim_step(&fresh.o, 0, INFINITY, &out, &err), &err);
             same_numbers(&r, r.o.weights, &fresh, fresh.o.weights, r.o.n_weights);
-            rig_close(&r);
-            rig_close(&fresh);
+            optim_rig_close(&r);
+            optim_rig_close(&fresh);
         }
 }
 
@@ -101,7 +101,7 @@ static void whose_it_was(void **state)
             struct rig r;
             struct units u;
             struct err err = {0};
-            rig_open_layout(&r, layouts[i], zero);
+            optim_rig_open_layout(&r, layouts[i], zero);
             must(units_open(&u, &r.sh, zero, r.grid.shard, r.b.ops, r.b.stream, r.o.weights,
                             r.o.grads, &err), &err);
             u.sums = &r.o.sums, u.spans = r.o.spans;
@@ -121,7 +121,7 @@ static void whose_it_was(void **state)
                              r.params.items[t].name, rank, (long long)found);
             }
             units_close(&u);
-            rig_close(&r);
+            optim_rig_close(&r);
         }
     assert_true(seen > 0);
 }
@@ -147,7 +147,7 @@ static void gradients_are_read_once(void **state)
         struct err err = {0};
         if (!fits(data[i / 2]))
             continue;
-        rig_open_layout(&r, data[i / 2], i % 2);
+        optim_rig_open_layout(&r, data[i / 2], i % 2);
         must(units_open(&u, &r.sh, i % 2, r.grid.shard, r.b.ops, r.b.stream, r.o.weights, r.o.grads,
                         &err), &err);
         u.sums = &r.o.sums, u.spans = r.o.spans;
@@ -158,7 +158,7 @@ static void gradients_are_read_once(void **state)
         *r.b.ops = looked.real;
         assert_in_range(looked.elements, 1, (world->size == 1 ? 1 : 2) * r.o.own);
         units_close(&u);
-        rig_close(&r);
+        optim_rig_close(&r);
     }
 }
 

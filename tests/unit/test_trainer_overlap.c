@@ -7,7 +7,7 @@
  *     OVERLAP=timed mpirun -n 2 … and: with a latency put on what is hidden a step hardly grows
  *     (CLAIM=tp: of layouts with that alone)
  */
-#include "trainer_run.h"
+#include "tests/lib/trainer_run.h"
 
 #include <math.h>
 #include <signal.h>

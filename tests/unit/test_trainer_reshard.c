@@ -1,12 +1,12 @@
 /* Checkpoints of any layout under any other, without a group: every rank's file written by itself,
  * every rank's state read by itself, every element looked at. */
 // SLOW
-#include "trainer_run.h"
+#include "tests/lib/trainer_run.h"
 
 #include <unistd.h>
 
 #include "base/num.h"
-#include "trainer_state.h"
+#include "tests/lib/trainer_state.h"
 
 /* As rank `rank` of l: all elements, and zeros between them. */
 static void folder_read(const char *dir, const struct model *m, const struct param_list *params,
@@ -55,12 +55,12 @@ static void pairs(const struct model *m, const struct finetune *finetune, int st
     struct err err = {0};
     must(finetune_params(m, finetune, &params, &err), &err);
     for (int a = 0; a < LEN(layouts); a++) {
-        struct layout from = layout_of(layouts[a]);
+        struct layout from = layout_of_text(layouts[a]);
         char path[LIMIT_PATH_BYTES];
         snprintf(path, sizeof path, "%s", in_scratch("folder"));
         folder_write(path, m, finetune, &params, &from, a + 1, state_put);
         for (int b = a % stride; b < LEN(layouts); b += stride) {
-            struct layout to = layout_of(layouts[b]);
+            struct layout to = layout_of_text(layouts[b]);
             for (int64_t rank = 0; rank < layout_world(&to); rank++)
                 folder_read(path, m, &params, &to, rank, a + 1);
         }
@@ -100,7 +100,7 @@ static void the_old_layout_reads_its_own_files(void **state)
     (void)state;
     must(params_build(&m, &params, &err), &err);
     for (int a = 0; a < LEN(alone); a++) {
-        struct layout l = layout_of(alone[a]);
+        struct layout l = layout_of_text(alone[a]);
         char dir[LIMIT_PATH_BYTES];
         snprintf(dir, sizeof dir, "%s", in_scratch("folder"));
         for (int64_t rank = 0; rank < layout_world(&l); rank++) {
@@ -128,7 +128,7 @@ static void a_source_reads_whole_tensors(void **state)
     must(finetune_params(&m, &finetune, &params, &err), &err);
     double *all = malloc((size_t)params.total * sizeof *all);
     for (int a = 0; a < LEN(layouts); a++) {
-        struct layout l = layout_of(layouts[a]);
+        struct layout l = layout_of_text(layouts[a]);
         struct ckpt_manifest manifest;
         struct ckpt_source *source;
         char dir[LIMIT_PATH_BYTES];

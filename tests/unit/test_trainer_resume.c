@@ -8,7 +8,7 @@
 #include "tests/unit/trainer_layouts.h"
 
 #include "base/id.h"
-#include "tests/unit/scratch.h"
+#include "tests/lib/scratch.h"
 #include "trainer/ckpt/ckpt.h"
 
 enum { HALF = 2, WHOLE = 4, CHOSEN = 2 };

@@ -1,6 +1,6 @@
 /* The samplers on data whose denoiser is known: exact end points, orders of convergence,
  * evaluations counted, levels as published. */
-#include "tests/unit/trainer_fixture.h"
+#include "tests/lib/trainer_fixture.h"
 
 #include "trainer/data/sampler.h"
 

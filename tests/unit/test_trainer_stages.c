@@ -1,6 +1,6 @@
 /* Stages under layouts of their own, batches that grow, packs; validation. On mpirun's ranks, or
  * one. */
-#include "trainer_train.h"
+#include "tests/lib/trainer_train.h"
 
 #include <sys/time.h>
 

@@ -9,7 +9,7 @@
  * into rooms: this program, built in the tree of then (4e37f4b), printed the same. Alone, this
  * program makes the runs of one rank; under mpirun it makes those of as many ranks as there are, or
  * fewer. */
-#include "trainer_train.h"
+#include "tests/lib/trainer_train.h"
 
 enum { STORED_STEPS = 3 };
 

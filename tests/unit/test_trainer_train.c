@@ -2,7 +2,7 @@
  * layouts change nothing; how training ends. Under mpirun the layouts spread over its ranks. */
 // LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=strdup
 // LINK: -Wl,--wrap=strndup,--wrap=fopen,--wrap=opendir
-#include "trainer_train.h"
+#include "tests/lib/trainer_train.h"
 
 #include <dirent.h>
 #include <sys/time.h>

@@ -1,6 +1,6 @@
 /* First weights from a file or a checkpoint: every number where it belongs, under whatever layout
  * the ranks have; names, lacks, tables of other sizes, and what is refused. */
-#include "trainer_run.h"
+#include "tests/lib/trainer_run.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

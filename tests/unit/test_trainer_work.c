@@ -1,7 +1,7 @@
 /* The account of reel's own trainer: what it sends is traffic_step's, operation by operation, under
  * every layout of a covering set; what it multiplies is flops_reel's count; what it keeps is
  * buffers_dit's. */
-#include "tests/unit/layout_set.h"
+#include "tests/lib/layout_set.h"
 
 #include "profiles/flops.h"
 #include "profiles/work_reel.h"

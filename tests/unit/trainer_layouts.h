@@ -11,8 +11,8 @@
 #ifndef TESTS_TRAINER_LAYOUTS_H
 #define TESTS_TRAINER_LAYOUTS_H
 
-#include "tests/unit/layout_set.h"
-#include "tests/unit/optim_step.h"
+#include "tests/lib/layout_set.h"
+#include "tests/lib/optim_step.h"
 #include "trainer/state/fault.h"
 #include "trainer/watch/scan.h"
 

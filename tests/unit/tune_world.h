@@ -13,7 +13,7 @@
 #ifndef TESTS_TUNE_WORLD_H
 #define TESTS_TUNE_WORLD_H
 
-#include "test_profiles.h"
+#include "tests/lib/test_profiles.h"
 
 #include <math.h>
 

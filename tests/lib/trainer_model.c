@@ -1,36 +1,8 @@
-/* What the tests of the model share: small models, a batch of mixed shapes, and a rig that holds
- * one rank's part of a model with random weights, the same whatever the layout. */
-#ifndef TESTS_TRAINER_MODEL_H
-#define TESTS_TRAINER_MODEL_H
+#include "tests/lib/trainer_model.h"
 
-#include "trainer_fixture.h"
+int32_t text_most = 4;
 
-#include "profiles/shard.h"
-#include "trainer/data/objective.h"
-#include "trainer/dit/dit.h"
-#include "trainer/run/pipe.h"
-#include "trainer/state/init.h"
-#include "trainer/state/optim.h"
-
-enum { CHANNELS = 3, TEXT_WIDTH = 5, SEED = 1 };
-
-/* ---- samples: mixed shapes, captions of 0 to 4 tokens; with seed 1 and probability 0.5 some
- * captions drop ---- */
-
-enum { SAMPLES = 4, MAX_CELLS = 24, BATCH_TOKENS = 24, BATCH_TEXT = 8 };
-static const struct { int32_t t, h, w, text_len; double fps; } shapes[SAMPLES] = {
-    {2, 4, 2, 3, 24}, {1, 2, 4, 0, 30}, {3, 4, 2, 1, 12}, {1, 4, 6, 4, 30},
-};
-
-static int32_t text_most = 4; /* captions are cut to so many tokens */
-
-struct data {
-    struct batch_sample samples[SAMPLES];
-    float latent[SAMPLES][CHANNELS * MAX_CELLS], cond[SAMPLES][2 * MAX_CELLS],
-        text[SAMPLES][4 * TEXT_WIDTH];
-};
-
-static inline void fill_float(float *out, int n, uint64_t id)
+void fill_float(float *out, int n, uint64_t id)
 {
     double x[128];
     fill_normal(x, n, id);
@@ -38,9 +10,7 @@ static inline void fill_float(float *out, int n, uint64_t id)
         out[i] = (float)x[i];
 }
 
-static const struct run_level batch_level = {.mean = -0.3, .std = 0.8, .shift = 1};
-
-static inline void data_init(struct data *d)
+void data_init(struct data *d)
 {
     for (int i = 0; i < SAMPLES; i++) {
         fill_float(d->latent[i], CHANNELS * MAX_CELLS, 100 + (uint64_t)i);
@@ -56,41 +26,15 @@ static inline void data_init(struct data *d)
     }
 }
 
-/* ---- one rank's part of a model with random weights ---- */
+const struct coll_ops *rig_coll;
 
-/* The devices of ranks exchange memory by this; NULL: by pinned memory and messages of the host. */
-static const struct coll_ops *rig_coll;
-
-struct rig {
-    struct bench b;
-    struct model m;
-    struct finetune finetune;
-    struct layout layout;
-    struct comm *self; /* opened here: a world of one */
-    struct comm *world;
-    struct param_list list;
-    struct shards sh;
-    struct comm_grid grid;
-    struct units units;
-    struct optim optim;    /* zeroed without a run */
-    void *weights, *grads; /* device */
-    struct dit_config config;
-    struct dit *dit;
-    struct pipe pipe;
-    struct data data;
-};
-
-/* Returns the elements of a device buffer that zero shards from `level` on: of the weights with 3,
- * else of what is trained. */
-static inline int64_t rig_elements(const struct rig *r, int level)
+int64_t rig_elements(const struct rig *r, int level)
 {
     int64_t all = level == 3 ? r->sh.total : r->sh.trained;
     return r->layout.zero >= level ? all / r->sh.group : all;
 }
 
-/* Draws tensor i of the whole model. All numbers are random and not zero, because gates and outputs
- * of zero would hide a broken attention. */
-static inline double *rig_tensor_draw(const struct param *p, int64_t i)
+double *rig_tensor_draw(const struct param *p, int64_t i)
 {
     double *w = new_normal(p->count, 1000 + (uint64_t)i);
     double scale = p->nd > 1 ? 0.8 / sqrt((double)p->dim[1]) : 0.3;
@@ -99,9 +43,7 @@ static inline double *rig_tensor_draw(const struct param *p, int64_t i)
     return w;
 }
 
-/* Returns the same, drawn once for all the layouts of a process. It belongs to this function until
- * another model's tensor i takes its place. */
-static inline const double *rig_tensor(const struct rig *r, int64_t i)
+const double *rig_tensor(const struct rig *r, int64_t i)
 {
     static struct { struct param as; double *w; } kept[1024];
     const struct param *p = &r->list.items[i];
@@ -114,8 +56,7 @@ static inline const double *rig_tensor(const struct rig *r, int64_t i)
     return kept[i].w = rig_tensor_draw(p, i);
 }
 
-/* Returns this rank's whole flat buffer of weights, new. */
-static inline double *rig_flat(const struct rig *r)
+double *rig_flat(const struct rig *r)
 {
     double *flat = calloc((size_t)r->sh.total, sizeof *flat);
     for (int64_t i = 0; i < r->list.n; i++) {
@@ -129,9 +70,8 @@ static inline double *rig_flat(const struct rig *r)
     return flat;
 }
 
-/* Puts n flat numbers at element `at` of a device buffer. */
-static inline void rig_put_run(const struct rig *r, const double *flat, int64_t n, void *buffer,
-                               enum dtype dtype, int64_t at)
+void rig_put_run(const struct rig *r, const double *flat, int64_t n, void *buffer,
+                 enum dtype dtype, int64_t at)
 {
     int64_t bytes = n * dtype_bytes(dtype);
     void *stored = malloc((size_t)bytes + 1);
@@ -141,10 +81,8 @@ static inline void rig_put_run(const struct rig *r, const double *flat, int64_t 
     free(stored);
 }
 
-/* Puts units 0 .. n-1 of the flat numbers into a buffer of this rank's pieces, or into a buffer of
- * everything. */
-static inline void rig_put(const struct rig *r, const double *flat, int64_t n, void *buffer,
-                           enum dtype dtype, bool whole)
+void rig_put(const struct rig *r, const double *flat, int64_t n, void *buffer,
+             enum dtype dtype, bool whole)
 {
     for (int64_t u = 0; u < n; u++) {
         const struct shard_unit *s = &r->sh.units[u];
@@ -157,8 +95,7 @@ static inline void rig_put(const struct rig *r, const double *flat, int64_t n, v
     }
 }
 
-/* Sets the weights, and the masters where there are any. */
-static inline void rig_weights(struct rig *r)
+void rig_weights(struct rig *r)
 {
     double *flat = rig_flat(r);
     rig_put(r, flat, r->sh.n_units, r->weights, r->b.ops->act, r->layout.zero < 3);
@@ -167,11 +104,9 @@ static inline void rig_weights(struct rig *r)
     free(flat);
 }
 
-/* The optimizer is not told that the sums of this tensor are partial ones over ranks; -1: it is
- * told of all. */
-static int64_t rig_unsummed = -1;
+int64_t rig_unsummed = -1;
 
-static inline int rig_optim(struct rig *r, const struct optim_conf *c, struct err *err)
+int rig_optim(struct rig *r, const struct optim_conf *c, struct err *err)
 {
     struct shard_tensor *t = rig_unsummed < 0 ? NULL : &r->sh.tensors[rig_unsummed];
     unsigned sums = t ? t->sums : 0;
@@ -183,7 +118,7 @@ static inline int rig_optim(struct rig *r, const struct optim_conf *c, struct er
     return rc;
 }
 
-static inline void rig_memory(struct rig *r, struct comm *world, const struct run *run)
+void rig_memory(struct rig *r, struct comm *world, const struct run *run)
 {
     struct err err = {0};
     int64_t weights = rig_elements(r, 3) * dtype_bytes(r->b.ops->act),
@@ -203,12 +138,10 @@ static inline void rig_memory(struct rig *r, struct comm *world, const struct ru
     r->b.dev->fill(r->b.dev, r->grads, 0, grads, r->b.stream);
 }
 
-/* Opens a rig. world NULL: it is alone. run: it has an optimizer, and its weights and gradients are
- * the optimizer's. */
-static inline void rig_open_tuned(struct rig *r, struct comm *world, const struct model *m,
-                                  const struct layout *l, enum objective objective,
-                                  enum dtype dtype, const struct run *run,
-                                  const struct finetune *finetune)
+void rig_open_tuned(struct rig *r, struct comm *world, const struct model *m,
+                    const struct layout *l, enum objective objective,
+                    enum dtype dtype, const struct run *run,
+                    const struct finetune *finetune)
 {
     struct err err = {0};
     memset(r, 0, sizeof *r);
@@ -245,17 +178,15 @@ static inline void rig_open_tuned(struct rig *r, struct comm *world, const struc
         fail_msg("%s", err.text);
 }
 
-static inline void rig_open_run(struct rig *r, struct comm *world, const struct model *m,
-                                const struct layout *l, enum objective objective, enum dtype dtype,
-                                const struct run *run)
+void rig_open_run(struct rig *r, struct comm *world, const struct model *m,
+                  const struct layout *l, enum objective objective, enum dtype dtype,
+                  const struct run *run)
 {
     static const struct finetune plain;
     rig_open_tuned(r, world, m, l, objective, dtype, run, run ? &run->finetune : &plain);
 }
 
-/* Returns what an object with the members "groups" and "lora" says is trained; of NULL, an empty
- * one. */
-static inline struct finetune finetune_of(const char *text)
+struct finetune finetune_of(const char *text)
 {
     struct json_doc doc;
     struct finetune t = {0};
@@ -269,13 +200,13 @@ static inline struct finetune finetune_of(const char *text)
     return t;
 }
 
-static inline void rig_open(struct rig *r, struct comm *world, const struct model *m,
-                            const struct layout *l, enum objective objective, enum dtype dtype)
+void rig_open(struct rig *r, struct comm *world, const struct model *m,
+              const struct layout *l, enum objective objective, enum dtype dtype)
 {
     rig_open_run(r, world, m, l, objective, dtype, NULL);
 }
 
-static inline void rig_close(struct rig *r)
+void rig_close(struct rig *r)
 {
     pipe_close(&r->pipe);
     dit_free(r->dit);
@@ -294,11 +225,8 @@ static inline void rig_close(struct rig *r)
     bench_close(&r->b);
 }
 
-static const double INV_NORM = 1.0 / 37;
-
-/* Computes a micro-batch with a dit of the rig, as a pipeline of one stage does. */
-static inline int step_try(const struct rig *r, struct dit *d, const struct batch *b,
-                           struct dit_result *out, struct err *err)
+int step_try(const struct rig *r, struct dit *d, const struct batch *b,
+             struct dit_result *out, struct err *err)
 {
     int rc;
     if ((rc = dit_begin(d, 0, 0, b, INV_NORM, err)) < 0)
@@ -314,8 +242,7 @@ static inline int step_try(const struct rig *r, struct dit *d, const struct batc
     return 0;
 }
 
-/* Computes a micro-batch of the rig. `accumulate`: it is not the first of its step. */
-static inline struct dit_result step(struct rig *r, int first, int n, bool accumulate)
+struct dit_result step(struct rig *r, int first, int n, bool accumulate)
 {
     struct err err = {0};
     struct dit_result out = {0};
@@ -329,5 +256,3 @@ static inline struct dit_result step(struct rig *r, int first, int n, bool accum
         fail_msg("%s", err.text);
     return out;
 }
-
-#endif

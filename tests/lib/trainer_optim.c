@@ -1,34 +1,12 @@
-/* What the tests of the optimizer share: a rank's part of a small model with its optimizer, and
- * gradients that add up, over the ranks that hold parts of them, to numbers that no layout knows of.
- * Each rank's device is the world's, so that groups exchange its memory; a test reads and writes it
- * by copies.
- */
-#ifndef TESTS_TRAINER_OPTIM_H
-#define TESTS_TRAINER_OPTIM_H
+#include "tests/lib/trainer_optim.h"
 
-#include "trainer_run.h"
+bool conditioned;
 
-#include "tests/unit/optim_step.h"
-#include "trainer/state/optim.h"
+enum run_moments rig_moments;
 
-struct rig {
-    struct bench b;
-    struct run run;
-    struct param_list params;
-    struct layout layout;
-    struct shards sh;
-    struct comm_grid grid;
-    struct optim o;
-};
+enum dtype number = DTYPE_F64;
 
-/* The conditioning's 70 000 elements are most of a small model, and slow to check one by one: only
- * some tests have them. */
-static bool conditioned;
-static enum run_moments moments;
-static enum dtype number = DTYPE_F64;
-
-/* Makes a run of a model with two heads of k and v, so that tp 4 copies them. */
-static inline void run_make_wide(struct run *run)
+void run_make_wide(struct run *run)
 {
     run_make(run, "synthetic:1x4x4", 8, 20);
     run->model.hidden = 16, run->model.heads = 4, run->model.ffn = 12;
@@ -37,14 +15,13 @@ static inline void run_make_wide(struct run *run)
     run->model.adaln_rank = conditioned ? 3 : 0;
 }
 
-/* Opens a rig under `layout`, which is without its zero. */
-static inline void rig_open_layout(struct rig *r, const char *layout, int zero)
+void optim_rig_open_layout(struct rig *r, const char *layout, int zero)
 {
     struct err err = {0};
     char text[128];
     r->b = bench_open(number);
     run_make_wide(&r->run);
-    r->run.moments = moments;
+    r->run.moments = rig_moments;
     r->run.adamw.clip_norm = 0.5; /* odd steps have gradients a thousand times smaller: below it */
     snprintf(text, sizeof text, "%s,zero=%d", layout, zero);
     must(layout_parse(text, &r->layout, &err), &err);
@@ -61,14 +38,14 @@ static inline void rig_open_layout(struct rig *r, const char *layout, int zero)
     must(optim_init(&r->o, &err), &err);
 }
 
-static inline void rig_open(struct rig *r, int zero)
+void optim_rig_open(struct rig *r, int zero)
 {
     char layout[32];
     snprintf(layout, sizeof layout, "dp=%d", world->size);
-    rig_open_layout(r, layout, zero);
+    optim_rig_open_layout(r, layout, zero);
 }
 
-static inline void rig_close(struct rig *r)
+void optim_rig_close(struct rig *r)
 {
     optim_close(&r->o);
     comm_grid_close(&r->grid);
@@ -79,12 +56,7 @@ static inline void rig_close(struct rig *r)
     bench_close(&r->b);
 }
 
-/* ---- gradients: what adds up, over the ranks that hold parts of it, to a number that no layout
- * knows of ---- */
-
-/* Returns any number from -1 to 1, small in odd steps, of so few digits that sums of them are
- * exact. */
-static inline double grad_number(uint64_t seed, int64_t step, int64_t id, int64_t global)
+double grad_number(uint64_t seed, int64_t step, int64_t id, int64_t global)
 {
     uint64_t x = seed * 0x9e3779b97f4a7c15 ^ (uint64_t)step << 56 ^ (uint64_t)id << 32 ^
                  (uint64_t)global;
@@ -93,13 +65,12 @@ static inline double grad_number(uint64_t seed, int64_t step, int64_t id, int64_
     return ((double)(x >> 33) - 0x1p30) * (step % 2 ? 0x1p-40 : 0x1p-30);
 }
 
-static inline double grad_whole(int64_t step, int64_t t, int64_t global)
+double grad_whole(int64_t step, int64_t t, int64_t global)
 {
     return grad_number(3, step, t, global);
 }
 
-/* Returns part i of n: random ones, and a last one that makes the sum right. */
-static inline double grad_part(int64_t step, int64_t t, int64_t global, int64_t i, int64_t n)
+double grad_part(int64_t step, int64_t t, int64_t global, int64_t i, int64_t n)
 {
     double rest = grad_whole(step, t, global);
     if (i < n - 1)
@@ -109,8 +80,7 @@ static inline double grad_part(int64_t step, int64_t t, int64_t global, int64_t 
     return rest;
 }
 
-/* Returns what the model on data rank `data` of our tp and pp place leaves for local element j. */
-static inline double grad_local(const struct rig *r, int64_t step, int64_t t, int64_t j, int64_t data)
+double grad_local(const struct rig *r, int64_t step, int64_t t, int64_t j, int64_t data)
 {
     const struct shard_tensor *s = &r->sh.tensors[t];
     int64_t n = 1, i = 0, run, global = shard_to_global(s, &r->params.items[t], j, &run);
@@ -124,7 +94,7 @@ static inline double grad_local(const struct rig *r, int64_t step, int64_t t, in
     return grad_part(step, t, global, i * ranks + data, n * ranks);
 }
 
-static inline void grad_add(const struct rig *r, void *grads, int64_t at, double g)
+void grad_add(const struct rig *r, void *grads, int64_t at, double g)
 {
     if (r->b.ops->stat == DTYPE_F64)
         ((double *)grads)[at] += g;
@@ -132,9 +102,7 @@ static inline void grad_add(const struct rig *r, void *grads, int64_t at, double
         ((float *)grads)[at] += (float)g;
 }
 
-/* Fills the gradients as the model leaves them: whole buffers hold this rank's; own pieces (zero 2,
- * 3) the sum over the shard group; gaps zero. */
-static inline void grads_fill(const struct rig *r, int64_t step)
+void grads_fill(const struct rig *r, int64_t step)
 {
     int64_t data = layout_data_rank(&r->layout, r->sh.place), first = data - r->sh.group_rank,
             bytes = r->o.n_grads * dtype_bytes(r->b.ops->stat);
@@ -153,18 +121,8 @@ static inline void grads_fill(const struct rig *r, int64_t step)
     free(grads);
 }
 
-static inline bool fits(const char *layout)
+bool fits(const char *layout)
 {
     struct layout l;
     return layout_parse(layout, &l, NULL) == 0 && layout_world(&l) == world->size;
 }
-
-static const char *const layouts[] = {"dp=1",
-                                      "dp=2", "cp=2,fsdp=2", "cp=2", "tp=2", "tp=2,sp=1", "pp=2",
-                                      "pp=2,vpp=2", "dp=3", "dp=4", "dp=4,fsdp=2", "dp=4,fsdp=1",
-                                      "cp=2,dp=2", "cp=2,dp=2,fsdp=4", "tp=2,dp=2",
-                                      "tp=2,sp=1,cp=2", "tp=4", "tp=4,sp=1", "pp=2,dp=2", "pp=4",
-                                      "tp=2,pp=2", "tp=2,pp=2,dp=2", "tp=4,dp=2", "tp=4,pp=2,vpp=2",
-                                      "tp=2,sp=1,cp=2,dp=2,fsdp=2"};
-
-#endif

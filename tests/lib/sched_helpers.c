@@ -1,31 +1,6 @@
-/* sched_helpers: what tests of launcher/sched share: a scratch scheduler, jobs that are shell
- * scripts, waiting. */
-#ifndef TESTS_SCHED_HELPERS_H
-#define TESTS_SCHED_HELPERS_H
+#include "tests/lib/sched_helpers.h"
 
-#include <errno.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#include "base/clock.h"
-#include "base/file.h"
-#include "base/id.h"
-#include "base/json.h"
-#include "launcher/sched/proc.h"
-#include "launcher/sched/sched.h"
-
-/* Returns the job of a token; NULL when there is none. */
-static inline const struct sched_job *job_of_token(const struct sched_jobs *jobs, const char *token)
+const struct sched_job *job_of_token(const struct sched_jobs *jobs, const char *token)
 {
     for (size_t i = 0; i < jobs->n; i++)
         if (strcmp(jobs->jobs[i].token, token) == 0)
@@ -33,28 +8,9 @@ static inline const struct sched_job *job_of_token(const struct sched_jobs *jobs
     return NULL;
 }
 
-struct conform {
-    struct sched *s;
-    const char *kind, *home;
-    const char *dir;              /* scratch folder that jobs see too, absolute */
-    const char *low_partition;    /* its jobs give way to ... */
-    const char *urgent_partition; /* ... those of this one; NULL: the default partition */
-    int low_priority, urgent_priority;
-    int cores;                    /* of the one node; the suite needs 4 or more */
-    double time_limit_s;          /* shortest time limit the scheduler keeps */
-    double signal_lead_s;         /* of the signal before a time limit; 0: half the limit */
-    double step_deadline_s;       /* in which a step has surely come to its trap; 0: 2 s */
-    double patience_s;
-    /* The site tracks a job's processes by ancestry alone, so those that left it outlive the job. */
-    bool orphans_escape;
-    /* Before steps it puts this process inside a job. NULL: steps work without one. */
-    void (*allocate)(void);
-};
-static struct conform conform;
+struct conform conform;
 
-/* ---- files, tokens, jobs ---- */
-
-static inline const char *conform_path(const char *name)
+const char *conform_path(const char *name)
 {
     static char paths[8][LIMIT_PATH_BYTES];
     static int next;
@@ -63,7 +19,7 @@ static inline const char *conform_path(const char *name)
     return p;
 }
 
-static inline const char *conform_read(const char *name)
+const char *conform_read(const char *name)
 {
     static struct str text = STR_INIT;
     str_clear(&text);
@@ -72,32 +28,21 @@ static inline const char *conform_read(const char *name)
     return text.p;
 }
 
-static inline void conform_touch(const char *name)
+void conform_touch(const char *name)
 {
     struct err err = {0};
     if (file_publish(conform_path(name), "", 0, &err) < 0)
         fail_msg("%s", err.text);
 }
 
-static inline const char *conform_token(char buf[ID_TEXT_BYTES])
+const char *conform_token(char buf[ID_TEXT_BYTES])
 {
     struct id id;
     assert_int_equal(id_random(&id, NULL), 0);
     return id_format(id, buf);
 }
 
-/* One job of the suite is a shell script. Its log is <dir>/<name>.log. */
-struct conform_job {
-    const char *name, *script;
-    struct sched_spec spec; /* limits and permissions; the rest is filled in */
-    char token[ID_TEXT_BYTES], id[SCHED_ID_BYTES];
-};
-
-static const char *const conform_env[] = {
-    "PATH=/usr/bin:/bin", "PLAIN=value",    "SPACES= a  b ",    "EMPTY=",
-    "BYTES=\xff\xfe\x01", "LINES=one\ntwo", "QUOTES='\"$HOME`", NULL};
-
-static inline int conform_submit_try(struct conform_job *j, bool urgent, struct err *err)
+int conform_submit_try(struct conform_job *j, bool urgent, struct err *err)
 {
     const char *argv[] = {"/bin/sh", "-c", j->script, j->name, conform.dir, NULL};
     char log[64];
@@ -118,17 +63,14 @@ static inline int conform_submit_try(struct conform_job *j, bool urgent, struct 
     return sched_submit(conform.s, &spec, j->id, err);
 }
 
-static inline void conform_submit(struct conform_job *j, bool urgent)
+void conform_submit(struct conform_job *j, bool urgent)
 {
     struct err err = {0};
     if (conform_submit_try(j, urgent, &err) < 0)
         fail_msg("%s: %s", j->name, err.text);
 }
 
-/* ---- waiting ---- */
-
-/* Polls into *jobs and returns the job as it is; NULL when the scheduler does not know it. */
-static inline const struct sched_job *conform_look(const char *id, struct sched_jobs *jobs)
+const struct sched_job *conform_look(const char *id, struct sched_jobs *jobs)
 {
     struct err err = {0};
     const char *const ids[] = {id, NULL};
@@ -138,7 +80,7 @@ static inline const struct sched_job *conform_look(const char *id, struct sched_
     return sched_jobs_find(jobs, id);
 }
 
-static inline enum sched_state conform_state(const char *id)
+enum sched_state conform_state(const char *id)
 {
     struct sched_jobs jobs = {0};
     const struct sched_job *job = conform_look(id, &jobs);
@@ -147,8 +89,7 @@ static inline enum sched_state conform_state(const char *id)
     return state;
 }
 
-/* Waits until the job's state is in the set, which has a bit for each state. */
-static inline void conform_wait(const struct conform_job *j, unsigned states)
+void conform_wait(const struct conform_job *j, unsigned states)
 {
     double end_s = clock_mono_s() + conform.patience_s;
     enum sched_state state;
@@ -160,7 +101,7 @@ static inline void conform_wait(const struct conform_job *j, unsigned states)
     }
 }
 
-static inline unsigned conform_ended_set(void)
+unsigned conform_ended_set(void)
 {
     unsigned set = 0;
     for (int s = 0; s < 32; s++)
@@ -168,8 +109,7 @@ static inline unsigned conform_ended_set(void)
     return set;
 }
 
-/* Cancels what a failed test left running. */
-static inline int conform_cancel_all(void **state)
+int conform_cancel_all(void **state)
 {
     (void)state;
     struct sched_jobs jobs = {0};
@@ -188,7 +128,7 @@ static inline int conform_cancel_all(void **state)
     return 0;
 }
 
-static inline void conform_wait_text(const char *file, const char *text)
+void conform_wait_text(const char *file, const char *text)
 {
     double end_s = clock_mono_s() + conform.patience_s;
     while (!strstr(conform_read(file), text)) {
@@ -198,7 +138,7 @@ static inline void conform_wait_text(const char *file, const char *text)
     }
 }
 
-static inline int conform_count(const char *text, const char *word)
+int conform_count(const char *text, const char *word)
 {
     int n = 0;
     for (const char *p = text; (p = strstr(p, word)); p += strlen(word))
@@ -206,9 +146,7 @@ static inline int conform_count(const char *text, const char *word)
     return n;
 }
 
-/* Counts the processes that carry the job's token. The kernel hides the environment of a process
- * that is dying, so only live ones are seen. */
-static inline int conform_marked(const char *token)
+int conform_marked(const char *token)
 {
     char command[256], line[32] = "";
     snprintf(command, sizeof command,
@@ -221,9 +159,7 @@ static inline int conform_marked(const char *token)
     return atoi(line);
 }
 
-/* Counts the processes that were given the scheduler's folder. These are keepers, which write there
- * until they end. */
-static inline int conform_keepers(void)
+int conform_keepers(void)
 {
     struct proc_row *rows;
     size_t n = proc_list(&rows);
@@ -238,15 +174,10 @@ static inline int conform_keepers(void)
     return found;
 }
 
-/* Removes the whole scratch folder of a local scheduler, once nobody writes there. */
-static inline int conform_remove(void)
+int conform_remove(void)
 {
     double until = clock_mono_s() + conform.patience_s;
     while (conform_keepers() > 0 && clock_mono_s() < until)
         clock_sleep_s(0.02);
     return file_remove_tree(conform.dir, NULL);
 }
-
-#define CONFORM_UP "echo up; while :; do sleep 0.2; done"
-
-#endif

@@ -1,24 +1,14 @@
-/* A rank's state with numbers that say where they belong: every element of the weights and moments
- * of a model has a number of its own, the same under every layout. */
-#ifndef TESTS_TRAINER_STATE_H
-#define TESTS_TRAINER_STATE_H
+#include "tests/lib/trainer_state.h"
 
-#include "trainer_run.h"
-
-#include "trainer/ckpt/ckpt.h"
-
-/* Returns a whole number below 2^52, which is exact in f64. `salt` tells states apart. */
-static inline double state_number(int64_t salt, int buffer, int64_t tensor, int64_t global)
+double state_number(int64_t salt, int buffer, int64_t tensor, int64_t global)
 {
     assert_true(tensor < 1 << 10 && global < 1 << 28);
     return (double)(((salt % 4096 * 4 + buffer) * 1024 + tensor) * (INT64_C(1) << 28) + global);
 }
 
-/* Returns the place in a buffer of element `local` of tensor t of unit u; -1 when it is in the
- * piece of another rank. The formula is written out once more, to be a check. */
-static inline int64_t state_place(const struct ckpt_state *s, int buffer,
-                                  const struct shard_unit *u, const struct shard_tensor *t,
-                                  int64_t local)
+int64_t state_place(const struct ckpt_state *s, int buffer,
+                    const struct shard_unit *u, const struct shard_tensor *t,
+                    int64_t local)
 {
     int64_t in_unit = t->offset + local - u->offset, each = u->elements / s->sh->group;
     if (buffer == CKPT_WEIGHTS ? s->zero < 3 : s->zero < 1)
@@ -26,9 +16,9 @@ static inline int64_t state_place(const struct ckpt_state *s, int buffer,
     return in_unit / each == s->sh->group_rank ? u->offset / s->sh->group + in_unit % each : -1;
 }
 
-typedef void state_fn(double *element, double number);
-static inline void state_put(double *element, double number) { *element = number; }
-static inline void state_compare(double *element, double number)
+void state_put(double *element, double number) { *element = number; }
+
+void state_compare(double *element, double number)
 {
     if (*element != number)
         fail_msg("%.0f instead of %.0f: buffer %d, tensor %d, element %d", *element, number,
@@ -36,8 +26,7 @@ static inline void state_compare(double *element, double number)
                  (int)((int64_t)number & ((1 << 28) - 1)));
 }
 
-/* Visits all elements that a rank holds, which are f64, and returns how many they are. */
-static inline int64_t state_visit(const struct ckpt_state *s, int64_t salt, state_fn *fn)
+int64_t state_visit(const struct ckpt_state *s, int64_t salt, state_fn *fn)
 {
     int64_t visited = 0;
     for (int b = 0; b < CKPT_BUFFERS; b++)
@@ -57,18 +46,9 @@ static inline int64_t state_visit(const struct ckpt_state *s, int64_t salt, stat
     return visited;
 }
 
-/* ---- ranks without a group ---- */
-
-/* This is one rank of a layout, and what it holds, in memory of its own. */
-struct holder {
-    struct shards sh;
-    struct ckpt_state s;
-    int64_t bytes[CKPT_BUFFERS];
-};
-
-static inline void holder_open(struct holder *h, const struct model *m,
-                               const struct param_list *params, const struct layout *l,
-                               int64_t rank)
+void holder_open(struct holder *h, const struct model *m,
+                 const struct param_list *params, const struct layout *l,
+                 int64_t rank)
 {
     struct err err = {0};
     *h = (struct holder){0};
@@ -84,16 +64,14 @@ static inline void holder_open(struct holder *h, const struct model *m,
     }
 }
 
-static inline void holder_close(struct holder *h)
+void holder_close(struct holder *h)
 {
     for (int b = 0; b < CKPT_BUFFERS; b++)
         free(h->s.buffers[b]);
     shards_release(&h->sh);
 }
 
-/* Returns a model of eight small heads, for many layouts. It has two k/v heads, which are copied
- * from tp 4 on. */
-static inline struct model wide_model(enum model_family family, enum model_adaln adaln)
+struct model wide_model(enum model_family family, enum model_adaln adaln)
 {
     return (struct model){.name = "wide", .family = family, .layers = 4, .hidden = 16, .heads = 8,
                           .kv_heads = 2, .ffn = 24, .gated_mlp = family == MODEL_MOVIEGEN,
@@ -103,7 +81,7 @@ static inline struct model wide_model(enum model_family family, enum model_adaln
                           .rope_theta = 100};
 }
 
-static inline struct layout layout_of(const char *text)
+struct layout layout_of_text(const char *text)
 {
     struct layout l;
     struct err err = {0};
@@ -111,10 +89,9 @@ static inline struct layout layout_of(const char *text)
     return l;
 }
 
-/* Writes a folder as the ranks of l would leave it. Its salt is its step. */
-static inline void folder_write(const char *dir, const struct model *m,
-                                const struct finetune *finetune, const struct param_list *params,
-                                const struct layout *l, int64_t step, state_fn *put)
+void folder_write(const char *dir, const struct model *m,
+                  const struct finetune *finetune, const struct param_list *params,
+                  const struct layout *l, int64_t step, state_fn *put)
 {
     struct ckpt_file files[64];
     struct ckpt_manifest manifest = {.meta = {.step = step}, .model = *m, .finetune = *finetune,
@@ -136,5 +113,3 @@ static inline void folder_write(const char *dir, const struct model *m,
     assert_int_equal(manifest.n_files, ckpt_files(l));
     must(ckpt_manifest_write(dir, &manifest, params, &err), &err);
 }
-
-#endif

@@ -1,12 +1,7 @@
-/* dit_small: the model whose gradients and first values the tests of dit/ look at. */
-#ifndef TESTS_UNIT_DIT_SMALL_H
-#define TESTS_UNIT_DIT_SMALL_H
+#include "tests/lib/dit_small.h"
 
-#include "tests/unit/trainer_model.h"
-
-/* Returns a model of two layers. Its heads have 12 dimensions: six pairs, two for each axis. */
-static inline struct model small(enum model_adaln adaln, int64_t kv_heads, bool gated, bool text,
-                                 int64_t cond_channels)
+struct model small(enum model_adaln adaln, int64_t kv_heads, bool gated, bool text,
+                   int64_t cond_channels)
 {
     struct model m = {.name = "small", .family = MODEL_DIT, .layers = 2, .hidden = 24, .heads = 2,
                       .kv_heads = kv_heads, .ffn = 20, .gated_mlp = gated,
@@ -17,27 +12,19 @@ static inline struct model small(enum model_adaln adaln, int64_t kv_heads, bool 
     return m;
 }
 
-/* Returns new: the gradients, which may lie where the host does not reach. */
-static inline void *grads_get(const struct rig *r)
+void *grads_get(const struct rig *r)
 {
     return bench_get(&r->b, r->grads, r->sh.trained * dtype_bytes(r->b.ops->stat));
 }
 
-/* A rig of f64, and its weights as the host has them. */
-struct probe {
-    struct rig *r;
-    double *weights;
-};
-
-static inline double probe_loss(void *ctx)
+double probe_loss(void *ctx)
 {
     struct probe *p = ctx;
     bench_put(&p->r->b, p->r->weights, p->weights, p->r->sh.total * (int64_t)sizeof *p->weights);
     return INV_NORM * step(p->r, 0, SAMPLES, false).loss_sum;
 }
 
-/* Checks the gradient of every tensor that is trained, by central differences. */
-static inline void gradients_check(struct rig *r, const char *what)
+void gradients_check(struct rig *r, const char *what)
 {
     struct probe p = {r, bench_get(&r->b, r->weights, r->sh.total * (int64_t)sizeof(double))};
     probe_loss(&p);
@@ -51,5 +38,3 @@ static inline void gradients_check(struct rig *r, const char *what)
     free(grad);
     free(p.weights);
 }
-
-#endif

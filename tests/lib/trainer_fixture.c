@@ -1,32 +1,6 @@
-/* What the trainer's unit tests share: an opened CPU table, random tensors, and gradients by
- * central differences. */
-#ifndef TESTS_TRAINER_FIXTURE_H
-#define TESTS_TRAINER_FIXTURE_H
+#include "tests/lib/trainer_fixture.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/philox.h"
-#include "trainer/state/init.h"
-#include "trainer/ops/compute.h"
-
-#define LEN(a) ((int)(sizeof(a) / sizeof((a)[0])))
-
-struct bench {
-    struct dev *dev;
-    struct dev_stream *stream;
-    struct ops *ops;
-};
-
-static inline struct bench bench_open(enum dtype dtype)
+struct bench bench_open(enum dtype dtype)
 {
     struct compute d = {0};
     struct err err = {0};
@@ -35,7 +9,7 @@ static inline struct bench bench_open(enum dtype dtype)
     return (struct bench){d.dev, d.stream, d.ops};
 }
 
-static inline void bench_close(struct bench *b)
+void bench_close(struct bench *b)
 {
     b->ops->close(b->ops);
     b->dev->stream_free(b->dev, b->stream);
@@ -44,23 +18,21 @@ static inline void bench_close(struct bench *b)
     b->dev->close(b->dev);
 }
 
-/* Sets device memory. */
-static inline void bench_put(const struct bench *b, void *to, const void *from, int64_t bytes)
+void bench_put(const struct bench *b, void *to, const void *from, int64_t bytes)
 {
     struct err err = {0};
     b->dev->copy(b->dev, to, from, bytes, DEV_H2D, b->stream);
     assert_int_equal(b->dev->stream_sync(b->dev, b->stream, &err), 0);
 }
 
-static inline void bench_get_to(const struct bench *b, void *to, const void *from, int64_t bytes)
+void bench_get_to(const struct bench *b, void *to, const void *from, int64_t bytes)
 {
     struct err err = {0};
     b->dev->copy(b->dev, to, from, bytes, DEV_D2H, b->stream);
     assert_int_equal(b->dev->stream_sync(b->dev, b->stream, &err), 0);
 }
 
-/* Returns what device memory holds, new. */
-static inline void *bench_get(const struct bench *b, const void *from, int64_t bytes)
+void *bench_get(const struct bench *b, const void *from, int64_t bytes)
 {
     void *to = malloc((size_t)bytes + 1);
     assert_non_null(to);
@@ -68,9 +40,8 @@ static inline void *bench_get(const struct bench *b, const void *from, int64_t b
     return to;
 }
 
-/* Computes elements first .. first+n-1 of the first values of parameter p, on the device. */
-static inline void first_values(const struct param *p, uint64_t seed, int64_t first, int64_t n,
-                                double *out)
+void first_values(const struct param *p, uint64_t seed, int64_t first, int64_t n,
+                  double *out)
 {
     static struct compute c; /* for all of a process */
     struct err err = {0};
@@ -85,13 +56,12 @@ static inline void first_values(const struct param *p, uint64_t seed, int64_t fi
     c.dev->free(c.dev, x);
 }
 
-/* Fills x with N(0, 1) numbers that depend on `id` only. */
-static inline void fill_normal(double *x, int64_t n, uint64_t id)
+void fill_normal(double *x, int64_t n, uint64_t id)
 {
     philox_normal_fill(7, PHILOX_TEST, id, 0, (size_t)n, x);
 }
 
-static inline double *new_normal(int64_t n, uint64_t id)
+double *new_normal(int64_t n, uint64_t id)
 {
     double *x = malloc((size_t)(n ? n : 1) * sizeof *x);
     assert_non_null(x);
@@ -99,7 +69,7 @@ static inline double *new_normal(int64_t n, uint64_t id)
     return x;
 }
 
-static inline double *new_nan(int64_t n)
+double *new_nan(int64_t n)
 {
     double *x = malloc((size_t)(n ? n : 1) * sizeof *x);
     assert_non_null(x);
@@ -108,7 +78,7 @@ static inline double *new_nan(int64_t n)
     return x;
 }
 
-static inline double dot(const double *a, const double *b, int64_t n)
+double dot(const double *a, const double *b, int64_t n)
 {
     double s = 0;
     for (int64_t i = 0; i < n; i++)
@@ -116,24 +86,13 @@ static inline double dot(const double *a, const double *b, int64_t n)
     return s;
 }
 
-static inline struct tensor f64(double *p, int64_t rows, int64_t cols)
+struct tensor f64(double *p, int64_t rows, int64_t cols)
 {
     return tensor_of(p, DTYPE_F64, rows, cols);
 }
 
-/* This is one tensor whose gradient is checked. */
-struct fd_slot {
-    const char *name;
-    double *x;
-    const double *grad;
-    int64_t n;
-};
-
-/* Compares the derivative of f along one random direction of x with grad · direction, to the
- * relative tolerance `tol`. The derivative is taken by central differences of fourth order: (8
- * (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h. */
-static inline void fd_check(const char *what, const struct fd_slot *s, uint64_t id,
-                            double (*f)(void *), void *ctx, double tol)
+void fd_check(const char *what, const struct fd_slot *s, uint64_t id,
+              double (*f)(void *), void *ctx, double tol)
 {
     static const double step[4] = {1, -1, 2, -2}, weight[4] = {8, -8, -1, 1};
     const double h = 5e-4;
@@ -155,5 +114,3 @@ static inline void fd_check(const char *what, const struct fd_slot *s, uint64_t 
     free(v);
     free(keep);
 }
-
-#endif

@@ -1,33 +1,11 @@
-/* What the tests of training share: runs into folders of the scratch, what their checkpoints and
- * events say. */
-#ifndef TESTS_TRAINER_TRAIN_H
-#define TESTS_TRAINER_TRAIN_H
+#include "tests/lib/trainer_train.h"
 
-#include "trainer_run.h"
+volatile sig_atomic_t stop;
 
-#include <signal.h>
+const char *volatile phase;
 
-#include "base/evlog.h"
-#include "trainer/ckpt/ckpt_diff.h"
-#include "trainer/ckpt/ckpt_priv.h"
-#include "trainer/run/train.h"
-
-/* ---- training into <scratch>/<name>, by the first ranks of the world ---- */
-
-static volatile sig_atomic_t stop;
-static const char *volatile phase; /* of this rank's training */
-
-struct job {
-    const char *name, *layout;
-    int64_t attempt, max_steps, memory_limit_bytes;
-    bool trial, profile;
-    struct plan *plan; /* instead of layout */
-    const char *layouts[LIMIT_STAGES]; /* of each stage, instead */
-    const struct coll_ops *coll;
-};
-
-static inline int try_train(struct run *run, const struct job *j, struct train_report *report,
-                            struct err *err)
+int try_train(struct run *run, const struct job *j, struct train_report *report,
+              struct err *err)
 {
     struct plan plans[LIMIT_STAGES];
     for (int64_t i = 0; i < run->n_stages; i++) {
@@ -57,7 +35,7 @@ static inline int try_train(struct run *run, const struct job *j, struct train_r
     return rc;
 }
 
-static inline struct train_report train(struct run *run, const struct job *j)
+struct train_report train(struct run *run, const struct job *j)
 {
     struct train_report report = {0};
     struct err err = {0};
@@ -67,9 +45,7 @@ static inline struct train_report train(struct run *run, const struct job *j)
     return report;
 }
 
-/* ---- comparing ---- */
-
-static inline void ckpt_open(const char *name, int64_t step, char dir[600], struct ckpt_manifest *m)
+void ckpt_open(const char *name, int64_t step, char dir[600], struct ckpt_manifest *m)
 {
     struct err err = {0};
     snprintf(dir, 600, "%s/ckpt/step-%08lld", in_scratch(name), (long long)step);
@@ -77,9 +53,7 @@ static inline void ckpt_open(const char *name, int64_t step, char dir[600], stru
     must(ckpt_verify(dir, m, 0, 1, &err), &err);
 }
 
-/* Returns the largest relative difference over tensors of weights, moments and average. Rank 0
- * looks, and the others get 0. */
-static inline double difference(const char *name_a, const char *name_b, int64_t step)
+double difference(const char *name_a, const char *name_b, int64_t step)
 {
     struct ckpt_manifest a, b;
     struct ckpt_diff d;
@@ -99,19 +73,7 @@ static inline double difference(const char *name_a, const char *name_b, int64_t 
     return most;
 }
 
-enum { STEPS_MAX = 100 };
-struct told_steps {
-    double loss[STEPS_MAX], loss_x0[STEPS_MAX], norm[STEPS_MAX];
-    int64_t bad_rank[STEPS_MAX];
-    bool was_skipped[STEPS_MAX];
-    char spike[STEPS_MAX][16], bad_in[STEPS_MAX][40], bad_op[STEPS_MAX][80];
-    int64_t n, skipped, loaded, saved;
-    char end[16];
-};
-
-/* Checks that the phases of a step are parts of it: they do not overlap, and leave no more than all
- * of it. */
-static inline void phases_check(const cJSON *e)
+void phases_check(const cJSON *e)
 {
     static const char *const names[] = {"data_s", "forward_s", "backward_s",
                                         "comm_s", "optim_s",   "other_s"};
@@ -126,8 +88,7 @@ static inline void phases_check(const cJSON *e)
     assert_true(fabs(sum - step) <= 1e-9);
 }
 
-/* Returns what rank 0's log of one attempt says. */
-static inline struct told_steps told(const char *name, int64_t attempt)
+struct told_steps told(const char *name, int64_t attempt)
 {
     struct told_steps t = {0};
     struct evlog_reader *r;
@@ -165,9 +126,8 @@ static inline struct told_steps told(const char *name, int64_t attempt)
     evlog_reader_close(r);
     return t;
 }
-/* ---- each test in a folder of its own, with a dataset ---- */
 
-static inline int setup(void **state)
+int train_setup(void **state)
 {
     struct err err;
     if (shared_setup(state) < 0)
@@ -176,7 +136,3 @@ static inline int setup(void **state)
         dataset_make(3, 4);
     return comm_barrier(world, &err);
 }
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, shared_teardown)
-
-#endif

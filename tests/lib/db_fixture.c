@@ -1,21 +1,10 @@
-/* db_fixture: a home with logs in it, its database, and everything a query can give of it as one
- * text.
- *
- * A test that includes this links as events_fixture.h says.
- */
-#ifndef TESTS_UNIT_DB_FIXTURE_H
-#define TESTS_UNIT_DB_FIXTURE_H
+#include "tests/lib/db_fixture.h"
 
-#include "tests/unit/events_fixture.h"
+char *home, db_path[300];
 
-#include <sys/stat.h>
-
-#include "db/ingest.h"
-
-static char *home, db_path[300];
 static int fresh_count;
 
-static inline int setup(void **state)
+int db_setup(void **state)
 {
     (void)state;
     home = fx_dir();
@@ -24,13 +13,13 @@ static inline int setup(void **state)
     return 0;
 }
 
-static inline int teardown(void **state)
+int db_teardown(void **state)
 {
     (void)state;
     return file_remove_tree(home, NULL);
 }
 
-static inline struct ingest_report ingest_at(const char *path, const char *const *dirs, size_t n)
+struct ingest_report ingest_at(const char *path, const char *const *dirs, size_t n)
 {
     struct ingest_report r = {0};
     struct store *db = NULL;
@@ -41,12 +30,12 @@ static inline struct ingest_report ingest_at(const char *path, const char *const
     return r;
 }
 
-static inline struct ingest_report ingest(void)
+struct ingest_report ingest(void)
 {
     return ingest_at(db_path, (const char *const[]){home}, 1);
 }
 
-static inline void rows_dump(struct store *db, const char *sql, struct str *out)
+void rows_dump(struct store *db, const char *sql, struct str *out)
 {
     struct store_query *q = NULL;
     struct err err = {0};
@@ -65,9 +54,7 @@ static inline void rows_dump(struct store *db, const char *sql, struct str *out)
     store_end(q);
 }
 
-/* Returns everything that a query can give, but for raw row ids and the file table. The text is
- * new. */
-static inline char *dump(const char *path)
+char *dump(const char *path)
 {
     static const char *const sql[] = {
         "SELECT * FROM v_trial ORDER BY tune, trial",
@@ -98,7 +85,7 @@ static inline char *dump(const char *path)
     return str_detach(&out);
 }
 
-static inline double ask_num(const char *sql)
+double ask_num(const char *sql)
 {
     struct store *db = NULL;
     struct store_query *q = NULL;
@@ -112,7 +99,7 @@ static inline double ask_num(const char *sql)
     return value;
 }
 
-static inline void same_text(const char *a, const char *b)
+void same_text(const char *a, const char *b)
 {
     if (strcmp(a, b) == 0)
         return;
@@ -124,8 +111,7 @@ static inline void same_text(const char *a, const char *b)
     fail_msg("differ at:\n  %.200s\n  %.200s", a + i, b + i);
 }
 
-/* Checks that a database made anew from the files has the content of the one at db_path. */
-static inline void equals_fresh(void)
+void equals_fresh(void)
 {
     char other[320];
     snprintf(other, sizeof other, "%s/fresh%d.db", home, fresh_count++);
@@ -136,11 +122,9 @@ static inline void equals_fresh(void)
     free(b);
 }
 
-static inline int64_t file_size(const char *path)
+int64_t file_size(const char *path)
 {
     struct stat st;
     assert_int_equal(stat(path, &st), 0);
     return st.st_size;
 }
-
-#endif

@@ -1,38 +1,8 @@
-/* A set of layouts for tests: settings and their values, all legal combinations of up to eight
- * ranks, and few of them in which every legal combination of two or of three settings' values occurs.
- * Included after trainer_model.h.
- *
- *     struct candidates all = legal(&model), some = covering(all, 3); // or share(all, k, n)
- *     struct layout l = layout_of(some.v[i]);
- */
-#ifndef TESTS_LAYOUT_SET_H
-#define TESTS_LAYOUT_SET_H
+#include "tests/lib/layout_set.h"
 
-#include "tests/unit/trainer_model.h"
+bool every;
 
-#include "base/num.h"
-
-/* ---- layouts: settings and their values ---- */
-
-enum { SETTINGS = 11 };
-static const int64_t values[SETTINGS][5] = {
-    {1, 2, 4, 8, 0},       /* tp */
-    {0, 1, -1},            /* sp */
-    {1, 2, 3, 4, 8},       /* cp; 8 when all are wanted */
-    {0, 1, 2, -1},         /* cp_kind */
-    {1, 2, 3, 4, 5},       /* pp; 5 likewise */
-    {1, 2, 0},             /* vpp */
-    {1, 2, 3, 4, 0},       /* dp: four samples; 4 likewise */
-    {0, 1, 2, 3, -1},      /* zero */
-    {0, 1, 2, -1},         /* shard group: dp, 2, dp·cp */
-    {1, 2, 3, 0},          /* mbs */
-    {0, 1, 2, 3, -1},      /* recompute: none, selective, full, full of one layer */
-};
-static const int counts[SETTINGS] = {4, 2, 5, 3, 5, 2, 4, 4, 3, 3, 4},
-                 few_counts[SETTINGS] = {4, 2, 4, 3, 4, 2, 3, 4, 3, 2, 4};
-static bool every; /* all values, not the few */
-
-static inline struct layout layout_of(const int *v)
+struct layout layout_of(const int *v)
 {
     struct layout l = layout_default();
     l.tp = values[0][v[0]], l.sp = values[1][v[1]], l.cp = values[2][v[2]],
@@ -45,8 +15,7 @@ static inline struct layout layout_of(const int *v)
     return l;
 }
 
-/* Is this layout not legal, or another one's second spelling? Such a one is left out. */
-static inline bool left_out(const struct layout *l, const struct model *m, const int *v)
+bool left_out(const struct layout *l, const struct model *m, const int *v)
 {
     bool zero_alone = l->zero > 0 && layout_shard_group(l) == 1,
          group = v[8] > 0 && (l->zero == 0 || l->fsdp == l->dp || l->fsdp == 1);
@@ -55,9 +24,7 @@ static inline bool left_out(const struct layout *l, const struct model *m, const
            layout_broken_rule(l, m, (struct seq){1, 1, 8}, SAMPLES, w) >= 0;
 }
 
-struct candidates { int (*v)[SETTINGS]; int64_t n; };
-
-static inline bool next(int *v)
+bool next(int *v)
 {
     for (int i = 0; i < SETTINGS; i++) {
         if (++v[i] < (every ? counts : few_counts)[i])
@@ -67,7 +34,7 @@ static inline bool next(int *v)
     return false;
 }
 
-static inline struct candidates legal(const struct model *m)
+struct candidates legal(const struct model *m)
 {
     struct candidates c = {0};
     int v[SETTINGS] = {0};
@@ -83,18 +50,13 @@ static inline struct candidates legal(const struct model *m)
     return c;
 }
 
-/* ---- the covering set: greedily, the candidate with the most tuples of values not met yet ---- */
-
-enum { VALUES = 5, TRIPLES = SETTINGS * SETTINGS * SETTINGS * VALUES * VALUES * VALUES };
-static inline int64_t triple(const int *v, int a, int b, int c)
+int64_t triple(const int *v, int a, int b, int c)
 {
     return ((((int64_t)a * SETTINGS + b) * SETTINGS + c) * VALUES + v[a]) * VALUES * VALUES +
            v[b] * VALUES + v[c];
 }
 
-/* Returns how many tuples of `ways` settings' values, 2 or 3, were not met before; a pair is a triple
- * whose second setting stands twice. */
-static inline int64_t tuples(const int *v, int ways, bool *met, bool mark)
+int64_t tuples(const int *v, int ways, bool *met, bool mark)
 {
     int64_t n = 0;
     for (int a = 0; a < SETTINGS; a++)
@@ -107,7 +69,7 @@ static inline int64_t tuples(const int *v, int ways, bool *met, bool mark)
     return n;
 }
 
-static inline struct candidates covering(struct candidates all, int ways)
+struct candidates covering(struct candidates all, int ways)
 {
     struct candidates c = {.v = calloc((size_t)all.n, sizeof *c.v)};
     bool *met = calloc(TRIPLES, sizeof *met);
@@ -130,13 +92,10 @@ static inline struct candidates covering(struct candidates all, int ways)
     return c;
 }
 
-/* Returns every n-th candidate from the k-th on, k 1 .. n: an n-th of all, and of each kind. */
-static inline struct candidates share(struct candidates all, int64_t k, int64_t n)
+struct candidates share(struct candidates all, int64_t k, int64_t n)
 {
     struct candidates c = {.v = calloc((size_t)all.n, sizeof *c.v)};
     for (int64_t i = k - 1; i < all.n; i += n)
         memcpy(c.v[c.n++], all.v[i], sizeof *c.v);
     return c;
 }
-
-#endif

@@ -1,29 +1,11 @@
-/* What the tests of checkpoints share: a rig with a model and its optimizer, whose state tells
- * which step it is of; saving, loading, looking. */
-#ifndef TESTS_UNIT_TRAINER_CKPT_H
-#define TESTS_UNIT_TRAINER_CKPT_H
+#include "tests/lib/trainer_ckpt.h"
 
-#include "trainer_run.h"
+enum run_moments moments;
 
-#include "trainer/ckpt/ckpt_priv.h"
-#include "trainer_state.h"
+bool some_frozen;
 
-struct rig {
-    struct bench b;
-    struct run run;
-    struct param_list params;
-    struct layout layout;
-    struct shards sh;
-    struct comm_grid grid;
-    struct optim o;
-};
-
-static enum run_moments moments;
-static bool some_frozen;
-
-/* Opens a rig under this layout. `group` has all ranks of the layout. */
-static inline void rig_open_as(struct rig *r, const char *layout, struct comm *group,
-                               enum dtype dtype, double ema)
+void rig_open_as(struct rig *r, const char *layout, struct comm *group,
+                 enum dtype dtype, double ema)
 {
     struct err err = {0};
     r->b = bench_open(dtype);
@@ -42,12 +24,12 @@ static inline void rig_open_as(struct rig *r, const char *layout, struct comm *g
     must(optim_open(&r->o, &conf, &err), &err);
 }
 
-static inline void rig_open(struct rig *r, const char *layout, struct comm *group)
+void ckpt_rig_open(struct rig *r, const char *layout, struct comm *group)
 {
     rig_open_as(r, layout, group, DTYPE_F64, 0.9);
 }
 
-static inline void rig_close(struct rig *r)
+void ckpt_rig_close(struct rig *r)
 {
     optim_close(&r->o);
     comm_grid_close(&r->grid);
@@ -57,18 +39,14 @@ static inline void rig_close(struct rig *r)
     bench_close(&r->b);
 }
 
-enum { STATE_MOST = 1 << 18 };
-
-static inline int64_t buffer_bytes(const struct rig *r, int buffer)
+int64_t buffer_bytes(const struct rig *r, int buffer)
 {
     int64_t n = buffer == CKPT_WEIGHTS ? r->o.n_weights : r->o.n_state;
     assert_true(n <= STATE_MOST);
     return n * dtype_bytes(ckpt_buffer_dtype(DTYPE_F64, r->run.moments, (enum ckpt_buffer)buffer));
 }
 
-/* Returns a state of f64 in memory of the host, which lasts until the next call. It takes none, as
- * allocations may fail here by intention. */
-static inline struct ckpt_state state_get(const struct rig *r)
+struct ckpt_state state_get(const struct rig *r)
 {
     static double held[CKPT_BUFFERS][STATE_MOST];
     struct ckpt_state s = ckpt_state_of(&r->o);
@@ -81,7 +59,7 @@ static inline struct ckpt_state state_get(const struct rig *r)
     return s;
 }
 
-static inline void state_set(struct rig *r, int64_t salt)
+void state_set(struct rig *r, int64_t salt)
 {
     struct err err = {0};
     must(optim_zero(&r->o, &err), &err);
@@ -93,18 +71,14 @@ static inline void state_set(struct rig *r, int64_t salt)
     r->o.updates = 1000 + salt;
 }
 
-static inline void state_check(const struct rig *r, int64_t salt)
+void state_check(const struct rig *r, int64_t salt)
 {
     struct ckpt_state s = state_get(r);
     assert_true(state_visit(&s, salt, state_compare) > 0);
     assert_int_equal(r->o.updates, 1000 + salt);
 }
 
-static const struct hash128 config = {0x1234, 0x5678}, other_config = {0x1234, 0x5679};
-
-static const struct ckpt_writer here = {.run_dir = scratch}; /* with nobody else */
-
-static inline int try_save(struct rig *r, int64_t step, int64_t keep, struct err *err)
+int try_save(struct rig *r, int64_t step, int64_t keep, struct err *err)
 {
     struct ckpt_meta meta = {.step = step, .ordinal = (uint64_t)step * 8, .config_hash = config},
                      written = {0};
@@ -119,15 +93,13 @@ static inline int try_save(struct rig *r, int64_t step, int64_t keep, struct err
     return rc;
 }
 
-static inline void save(struct rig *r, int64_t step, int64_t keep)
+void save(struct rig *r, int64_t step, int64_t keep)
 {
     struct err err = {0};
     must(try_save(r, step, keep, &err), &err);
 }
 
-struct told { int n; char dir[LIMIT_PATH_BYTES], reason[ERR_TEXT_BYTES]; };
-
-static inline void on_damage(void *ctx, const char *dir, const char *reason)
+void on_damage(void *ctx, const char *dir, const char *reason)
 {
     struct told *t = ctx;
     t->n++;
@@ -135,8 +107,7 @@ static inline void on_damage(void *ctx, const char *dir, const char *reason)
     snprintf(t->reason, sizeof t->reason, "%s", reason);
 }
 
-/* Loads, and expects the state of `step`; with -1 it expects that nothing is found. */
-static inline void load_expect(struct rig *r, int64_t step, struct told *told)
+void load_expect(struct rig *r, int64_t step, struct told *told)
 {
     struct ckpt_meta meta = {0};
     bool found = false;
@@ -151,18 +122,16 @@ static inline void load_expect(struct rig *r, int64_t step, struct told *told)
     state_check(r, step);
 }
 
-static inline const char *step_file(int64_t step, const char *file)
+const char *step_file(int64_t step, const char *file)
 {
     char name[128];
     snprintf(name, sizeof name, "ckpt/step-%08lld/%s", (long long)step, file);
     return in_scratch(name);
 }
 
-static inline bool exists(int64_t step, const char *suffix)
+bool exists(int64_t step, const char *suffix)
 {
     char name[128];
     snprintf(name, sizeof name, "ckpt/step-%08lld%s", (long long)step, suffix);
     return file_exists(in_scratch(name));
 }
-
-#endif

@@ -1,66 +1,27 @@
-/* One operation of a group with known numbers, and the answer worked out apart from it: what tests
- * of communication share.
- *
- *     struct trial t;
- *     trial_make(&t, group, kind, seed, DTYPE_F64, in_place, most); // the same seed on all ranks
- *     of the group
- *     comm_start(group, &t.op, NULL, &t.work, &err);
- *     comm_wait(group, t.work, NULL, &err);
- *     trial_verify(&t); // and the gaps between parts are as before
- *     trial_release(&t);
- */
-#ifndef TESTS_COMM_TRIAL_H
-#define TESTS_COMM_TRIAL_H
+#include "tests/lib/comm_trial.h"
 
-#include <math.h>
-#include <stdlib.h>
-
-#include "trainer_run.h"
-
-#include "base/bf16.h"
-
-enum { RANKS = 16, KINDS = 7 };
-static const double gap = -77;
-static const enum dtype trial_types[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16};
-
-struct trial {
-    struct comm *c;
-    struct comm_op op;
-    struct comm_work *work;
-    unsigned seed;
-    bool in_place;
-    int64_t counts[RANKS], at[RANKS], recv_counts[RANKS], recv_at[RANKS];
-    int64_t send_total, recv_total; /* elements of the buffers, gaps included */
-    char *send, *recv;              /* one buffer when in place */
-    struct comm_message list[6];
-};
-
-static inline unsigned mixed(unsigned a, unsigned b)
+unsigned mixed(unsigned a, unsigned b)
 {
     uint32_t x = (a * 2654435761u) ^ (b * 0x9e3779b9u + 0x85ebca6bu);
     x ^= x >> 15, x *= 0x2c1b3c6du, x ^= x >> 12, x *= 0x297a2d39u, x ^= x >> 15;
     return x;
 }
 
-/* Returns a number whose sum with others depends on the order of adding. */
-static inline double rough(unsigned seed, int rank, int64_t i)
+double rough(unsigned seed, int rank, int64_t i)
 {
     static const double sizes[] = {1e16, 1, -1e16, 3, 1e-9, -7e15};
     return sizes[((unsigned)rank * 5 + i + seed) % 6] * (1 + 0.125 * (double)((i + seed) % 11)) +
            rank;
 }
 
-static inline double get(const void *buf, int64_t i, enum dtype t)
+double get(const void *buf, int64_t i, enum dtype t)
 {
     return t == DTYPE_F64   ? ((const double *)buf)[i]
            : t == DTYPE_F32 ? (double)((const float *)buf)[i]
                             : (double)bf16_value(((const uint16_t *)buf)[i]);
 }
 
-/* Returns the number of a type nearest to v. That of bf16 has 8 bits of precision, ties to even:
- * Veltkamp's splitting of a float in doubles, which rounds as the hardware does and shares nothing
- * with how the trainer rounds. */
-static inline double nearest(double v, enum dtype t)
+double nearest(double v, enum dtype t)
 {
     double f = (double)(float)v;
     if (t != DTYPE_BF16)
@@ -69,7 +30,7 @@ static inline double nearest(double v, enum dtype t)
     return c - (c - f);
 }
 
-static inline void put(void *buf, int64_t i, double v, enum dtype t)
+void put(void *buf, int64_t i, double v, enum dtype t)
 {
     float f = (float)nearest(v, t);
     uint32_t bits;
@@ -82,9 +43,7 @@ static inline void put(void *buf, int64_t i, double v, enum dtype t)
         ((uint16_t *)buf)[i] = (uint16_t)(bits >> 16);
 }
 
-/* Returns element i of the sum over the group's ranks, in their order and in the type itself. A sum
- * of bf16 is made in f32 and rounded at the end. */
-static inline double rank_order_sum(const struct trial *t, int64_t i)
+double rank_order_sum(const struct trial *t, int64_t i)
 {
     double d = rough(t->seed, t->c->world_ranks[0], i);
     float f = (float)nearest(d, t->op.dtype);
@@ -96,15 +55,13 @@ static inline double rank_order_sum(const struct trial *t, int64_t i)
     return t->op.dtype == DTYPE_F64 ? d : nearest((double)f, t->op.dtype);
 }
 
-/* Returns how many elements go from one place of the group to another, which is often none. */
-static inline int64_t pair_count(unsigned seed, int from, int to, int64_t most)
+int64_t pair_count(unsigned seed, int from, int to, int64_t most)
 {
     unsigned x = mixed(seed, (unsigned)(from * 64 + to));
     return x % 4 == 0 ? 0 : (int64_t)(x / 4) % (most + 1);
 }
 
-/* Lays out the parts one after the other, with a gap of one element. */
-static inline int64_t lay_out(const int64_t *counts, int64_t *at, int size)
+int64_t lay_out(const int64_t *counts, int64_t *at, int size)
 {
     int64_t n = 1;
     for (int r = 0; r < size; r++)
@@ -112,7 +69,7 @@ static inline int64_t lay_out(const int64_t *counts, int64_t *at, int size)
     return n;
 }
 
-static inline char *filled(int64_t n, enum dtype t)
+char *filled(int64_t n, enum dtype t)
 {
     char *p = malloc((size_t)(n * 8));
     for (int64_t i = 0; i < n; i++)
@@ -120,18 +77,17 @@ static inline char *filled(int64_t n, enum dtype t)
     return p;
 }
 
-static inline char *element(const struct trial *t, char *buf, int64_t i)
+char *element(const struct trial *t, char *buf, int64_t i)
 {
     return buf + i * dtype_bytes(t->op.dtype);
 }
 
-/* Returns element i of the message from one place to another. */
-static inline double sent_number(const struct trial *t, int from, int to, int64_t i)
+double sent_number(const struct trial *t, int from, int to, int64_t i)
 {
     return rough(t->seed + 13 * (unsigned)to, from, i);
 }
 
-static inline void make_parts(struct trial *t, int64_t most)
+void make_parts(struct trial *t, int64_t most)
 {
     struct comm *c = t->c;
     bool same = t->seed % 3 == 0; /* equal parts, given by n */
@@ -147,7 +103,7 @@ static inline void make_parts(struct trial *t, int64_t most)
     t->op.at = same ? NULL : t->at;
 }
 
-static inline void make_all_gather(struct trial *t, int64_t most)
+void make_all_gather(struct trial *t, int64_t most)
 {
     int r = t->c->rank;
     make_parts(t, most);
@@ -157,7 +113,7 @@ static inline void make_all_gather(struct trial *t, int64_t most)
         put(t->send, i, rough(t->seed, t->c->world_ranks[r], i), t->op.dtype);
 }
 
-static inline void make_reduction(struct trial *t, int64_t most)
+void make_reduction(struct trial *t, int64_t most)
 {
     make_parts(t, most);
     bool all = t->op.kind == COMM_ALL_REDUCE;
@@ -173,7 +129,7 @@ static inline void make_reduction(struct trial *t, int64_t most)
         t->op.n = t->send_total, t->op.counts = t->op.at = NULL;
 }
 
-static inline void make_all_to_all(struct trial *t, int64_t most)
+void make_all_to_all(struct trial *t, int64_t most)
 {
     struct comm *c = t->c;
     t->in_place = false;
@@ -189,9 +145,7 @@ static inline void make_all_to_all(struct trial *t, int64_t most)
     t->op.recv_at = t->recv_at;
 }
 
-/* Makes two messages to the next rank and one to the rank before. The k-th from a to b has a seed
- * of its own. */
-static inline void make_messages(struct trial *t, int64_t most)
+void make_messages(struct trial *t, int64_t most)
 {
     struct comm *c = t->c;
     int next = (c->rank + 1) % c->size, before = (c->rank + c->size - 1) % c->size;
@@ -212,8 +166,8 @@ static inline void make_messages(struct trial *t, int64_t most)
     t->op.messages = t->list, t->op.n_messages = 6;
 }
 
-static inline void trial_make(struct trial *t, struct comm *c, enum comm_kind kind, unsigned seed,
-                              enum dtype dtype, bool in_place, int64_t most)
+void trial_make(struct trial *t, struct comm *c, enum comm_kind kind, unsigned seed,
+                enum dtype dtype, bool in_place, int64_t most)
 {
     *t = (struct trial){.c = c, .seed = seed, .in_place = in_place,
                         .op = {.kind = kind, .what = "a trial", .dtype = dtype}};
@@ -237,7 +191,7 @@ static inline void trial_make(struct trial *t, struct comm *c, enum comm_kind ki
     t->op.send = t->send, t->op.recv = t->recv;
 }
 
-static inline void trial_release(struct trial *t)
+void trial_release(struct trial *t)
 {
     bool gather = t->op.kind == COMM_ALL_GATHER;
     free(gather ? t->recv : t->send);
@@ -245,10 +199,7 @@ static inline void trial_release(struct trial *t)
         free(gather ? t->send : t->recv);
 }
 
-/* Calls f(t, place in recv, the number that must be there, who wrote it) for all that the operation
- * writes here. */
-typedef void trial_fn(struct trial *t, const void *buf, int64_t at, double want, bool own);
-static inline void trial_each(struct trial *t, trial_fn *f)
+void trial_each(struct trial *t, trial_fn *f)
 {
     struct comm *c = t->c;
     int64_t first = t->op.kind == COMM_REDUCE_SCATTER ? t->at[c->rank] : 0;
@@ -270,7 +221,7 @@ static inline void trial_each(struct trial *t, trial_fn *f)
         f(t, t->recv, i, rough(t->seed, 0, i), c->rank == t->op.root);
 }
 
-static inline void must_equal(struct trial *t, const void *buf, int64_t at, double want, bool own)
+void must_equal(struct trial *t, const void *buf, int64_t at, double want, bool own)
 {
     double have = get(buf, at, t->op.dtype), expected = nearest(want, t->op.dtype);
     if (have != expected)
@@ -280,7 +231,7 @@ static inline void must_equal(struct trial *t, const void *buf, int64_t at, doub
             t->c->rank, t->c->size, (long long)at, own ? " (own)" : "", have, expected);
 }
 
-static inline void must_be_nan(struct trial *t, const void *buf, int64_t at, double want, bool own)
+void must_be_nan(struct trial *t, const void *buf, int64_t at, double want, bool own)
 {
     double have = get(buf, at, t->op.dtype);
     if (own ? isnan(have) : !isnan(have))
@@ -290,8 +241,8 @@ static inline void must_be_nan(struct trial *t, const void *buf, int64_t at, dou
                  (long long)at, own ? " (own)" : "", have, want);
 }
 
-static inline void gaps_stand(const struct trial *t, const char *buf, const int64_t *counts,
-                              const int64_t *at, double want)
+void gaps_stand(const struct trial *t, const char *buf, const int64_t *counts,
+                const int64_t *at, double want)
 {
     for (int r = 0; r < t->c->size; r++)
         if (get(buf, at[r] + counts[r], t->op.dtype) != want)
@@ -299,7 +250,7 @@ static inline void gaps_stand(const struct trial *t, const char *buf, const int6
                      t->seed, r);
 }
 
-static inline void trial_verify(struct trial *t)
+void trial_verify(struct trial *t)
 {
     trial_each(t, must_equal);
     if (t->op.kind == COMM_ALL_GATHER && t->op.counts)
@@ -312,8 +263,7 @@ static inline void trial_verify(struct trial *t)
             must_equal(t, t->send, i, rough(t->seed, t->c->world_ranks[t->c->rank], i), true);
 }
 
-/* Returns how many bytes this rank gives to others, by the formulas of the cost model. */
-static inline int64_t trial_sent_bytes(const struct trial *t)
+int64_t trial_sent_bytes(const struct trial *t)
 {
     int64_t n = 0, size = t->c->size, rank = t->c->rank, total = t->send_total;
     int64_t own = total / size + (rank < total % size);
@@ -331,5 +281,3 @@ static inline int64_t trial_sent_bytes(const struct trial *t)
         n = (size - 1) * t->op.n;
     return n * dtype_bytes(t->op.dtype);
 }
-
-#endif

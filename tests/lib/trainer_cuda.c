@@ -1,13 +1,6 @@
-/* What unit tests of the CUDA backend share: its library on the shim's GPU, and tensors that cross
- * between host and device. */
-#ifndef TESTS_TRAINER_CUDA_H
-#define TESTS_TRAINER_CUDA_H
+#include "tests/lib/trainer_cuda.h"
 
-#include "base/bf16.h"
-#include "tests/unit/trainer_fixture.h"
-
-/* Names the library of the shim, which is built beside the folder of this program. */
-static inline void cuda_library(const char *self)
+void cuda_library(const char *self)
 {
     char path[4096];
     const char *slash = strrchr(self, '/');
@@ -16,7 +9,7 @@ static inline void cuda_library(const char *self)
     setenv("REEL_CUDA_LIBRARY", path, false);
 }
 
-static inline struct bench cuda_bench(enum dtype dtype)
+struct bench cuda_bench(enum dtype dtype)
 {
     setenv("REEL_DEVICE", "cuda:0", true);
     struct bench b = bench_open(dtype);
@@ -24,15 +17,7 @@ static inline struct bench cuda_bench(enum dtype dtype)
     return b;
 }
 
-/* A matrix on both sides. Elements of the host's are of the device's type; between rows lies what
- * the device must leave alone. */
-struct pair {
-    struct tensor on; /* the device's */
-    void *host, *block;
-    int64_t bytes;
-};
-
-static inline double pair_at(const void *host, const struct tensor *t, int64_t i, int64_t j)
+double pair_at(const void *host, const struct tensor *t, int64_t i, int64_t j)
 {
     int64_t at = i * t->ld + j;
     switch (t->dtype) {
@@ -42,7 +27,7 @@ static inline double pair_at(const void *host, const struct tensor *t, int64_t i
     }
 }
 
-static inline void pair_set(void *host, enum dtype dtype, int64_t at, double x)
+void pair_set(void *host, enum dtype dtype, int64_t at, double x)
 {
     switch (dtype) {
     case DTYPE_F64: ((double *)host)[at] = x; break;
@@ -51,10 +36,8 @@ static inline void pair_set(void *host, enum dtype dtype, int64_t at, double x)
     }
 }
 
-/* Draws a matrix of normal numbers, and NaN between its rows. The first number on the device lies
- * `before` bytes behind an aligned place. */
-static inline struct pair pair_new(const struct bench *b, enum dtype dtype, int64_t rows,
-                                   int64_t cols, int64_t ld, int64_t before, uint64_t id)
+struct pair pair_new(const struct bench *b, enum dtype dtype, int64_t rows,
+                     int64_t cols, int64_t ld, int64_t before, uint64_t id)
 {
     struct pair p = {.bytes = rows * ld * dtype_bytes(dtype)};
     struct err err = {0};
@@ -70,10 +53,8 @@ static inline struct pair pair_new(const struct bench *b, enum dtype dtype, int6
     return p;
 }
 
-static inline void pair_free(const struct bench *b, struct pair *p)
+void pair_free(const struct bench *b, struct pair *p)
 {
     b->dev->free(b->dev, p->block);
     free(p->host);
 }
-
-#endif

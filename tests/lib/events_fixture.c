@@ -1,48 +1,24 @@
-/* events_fixture: event logs as the real writers make them, under a clock the test sets.
- *
- * A test that includes this has the line
- * `// LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host`.
- * fx_pass() moves fx.wall and fx.mono together. A test steps the clock by fx.wall += 3600 and goes
- * to another host by fx.host = "b".
- */
-#ifndef TESTS_UNIT_EVENTS_FIXTURE_H
-#define TESTS_UNIT_EVENTS_FIXTURE_H
+#include "tests/lib/events_fixture.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/evlog.h"
-#include "base/file.h"
-
-static struct {
-    double wall, mono;
-    const char *host, *boot;
-} fx = {1.8e9, 5000.0, "node1", "boot-1"};
+struct fx fx = {1.8e9, 5000.0, "node1", "boot-1"};
 
 double __wrap_clock_wall_s(void);
 double __wrap_clock_mono_s(void);
 const char *__wrap_clock_boot_id(void);
 const char *__wrap_clock_host(void);
+
 double __wrap_clock_wall_s(void) { return fx.wall; }
 double __wrap_clock_mono_s(void) { return fx.mono; }
 const char *__wrap_clock_boot_id(void) { return fx.boot; }
 const char *__wrap_clock_host(void) { return fx.host; }
 
-static inline void fx_pass(double seconds)
+void fx_pass(double seconds)
 {
     fx.wall += seconds;
     fx.mono += seconds;
 }
 
-static inline void fx_reset(void)
+void fx_reset(void)
 {
     fx.wall = 1.8e9;
     fx.mono = 5000.0;
@@ -50,8 +26,7 @@ static inline void fx_reset(void)
     fx.boot = "boot-1";
 }
 
-/* Makes a folder of the test's own below $TMPDIR and returns its path. */
-static inline char *fx_dir(void)
+char *fx_dir(void)
 {
     static char path[256];
     snprintf(path, sizeof path, "%s/reel-fx.XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
@@ -59,8 +34,8 @@ static inline char *fx_dir(void)
     return path;
 }
 
-static inline struct evlog *fx_open(const char *dir, const char *run, int64_t attempt,
-                                    const char *writer)
+struct evlog *fx_open(const char *dir, const char *run, int64_t attempt,
+                      const char *writer)
 {
     struct evlog_ids ids = {run, attempt, writer, NULL};
     struct evlog *log = NULL;
@@ -70,9 +45,7 @@ static inline struct evlog *fx_open(const char *dir, const char *run, int64_t at
     return log;
 }
 
-/* Writes an event: fx_event(log, "step", "step", 'i', 7, "loss", 'n', 0.5, "cause", 't', "x",
- * NULL). Behind a name stands the type: i for int, n for double, t for text. */
-static inline void fx_event(struct evlog *log, const char *kind, ...)
+void fx_event(struct evlog *log, const char *kind, ...)
 {
     struct evlog_event e;
     struct err err = {0};
@@ -92,13 +65,7 @@ static inline void fx_event(struct evlog *log, const char *kind, ...)
         fail_msg("%s", err.text);
 }
 
-#define FX_TOKENS 4096
-#define FX_STEP_FLOPS 2.5e11 /* model FLOPs of a step */
-#define FX_DATA "0123456789abcdef0123456789abcdef" /* the fingerprint of its dataset */
-#define FX_PEAK 2.4e11       /* of all ranks */
-
-/* Writes the event of one step that took `seconds`, right behind the step. */
-static inline void fx_step(struct evlog *log, int step, double seconds, double loss)
+void fx_step(struct evlog *log, int step, double seconds, double loss)
 {
     double started = fx.wall;
     fx_pass(seconds);
@@ -108,7 +75,7 @@ static inline void fx_step(struct evlog *log, int step, double seconds, double l
              "data_s", 'n', 0.01 * seconds, "peak_bytes", 'i', 1 << 20, NULL);
 }
 
-static inline void fx_train_started(struct evlog *log, int next_step, int total)
+void fx_train_started(struct evlog *log, int next_step, int total)
 {
     fx_event(log, "train_started", "next_step", 'i', next_step, "total_steps", 'i', total, "model",
              't', "dit-tiny", "layout", 't',
@@ -119,7 +86,7 @@ static inline void fx_train_started(struct evlog *log, int next_step, int total)
              "measured FMA rate x 2 cores", "flops_formula", 't', "flops_reel/3", NULL);
 }
 
-static inline void fx_save(struct evlog *log, int steps_done, double seconds)
+void fx_save(struct evlog *log, int steps_done, double seconds)
 {
     double started = fx.wall;
     fx_pass(seconds);
@@ -127,7 +94,7 @@ static inline void fx_save(struct evlog *log, int steps_done, double seconds)
              1 << 22, "seconds", 'n', seconds, "started_at", 'n', started, NULL);
 }
 
-static inline void fx_load(struct evlog *log, int step, double seconds)
+void fx_load(struct evlog *log, int step, double seconds)
 {
     double started = fx.wall;
     fx_pass(seconds);
@@ -135,19 +102,18 @@ static inline void fx_load(struct evlog *log, int step, double seconds)
              "started_at", 'n', started, NULL);
 }
 
-static inline double fx_step_s(int step)
+double fx_step_s(int step)
 {
     return 1.9 + 0.12 * sin(step * 1.7) + (step % 17 == 3 ? 0.5 : 0.0);
 }
-static inline double fx_loss(int step)
+
+double fx_loss(int step)
 {
     return 0.35 + 0.9 * exp(-step / 18.0) + 0.02 * sin(step * 2.3);
 }
 
-/* Writes one attempt of a run: steps [first, last], saves every ten steps and, unless it crashes,
- * at the end, and the agent's events around them. */
-static inline void fx_attempt(const char *events, const char *run, int n, int first, int last,
-                              int total, const char *cause)
+void fx_attempt(const char *events, const char *run, int n, int first, int last,
+                int total, const char *cause)
 {
     struct evlog *agent = fx_open(events, run, n, "agent"), *rank0;
     char job[16];
@@ -180,11 +146,7 @@ static inline void fx_attempt(const char *events, const char *run, int n, int fi
     evlog_close(agent);
 }
 
-#define FX_RUN "0123456789abcdef0123456789abcdef"
-#define FX_TUNE "feedfacefeedfacefeedfacefeedface"
-enum { FX_TOTAL = 60, FX_EXECUTED = 63, FX_REPLAYED = 3, FX_TRIALS = 8, FX_MEASURED = 5 };
-
-static inline void fx_run(const char *home)
+void fx_run(const char *home)
 {
     char events[512];
     snprintf(events, sizeof events, "%s/runs/" FX_RUN "/events", home);
@@ -205,7 +167,7 @@ static inline void fx_run(const char *home)
     fx_attempt(events, FX_RUN, 3, 40, FX_TOTAL - 1, FX_TOTAL, "done");
 }
 
-static inline void fx_tune(const char *home)
+void fx_tune(const char *home)
 {
     static const struct {
         const char *layout, *state, *cause;
@@ -254,8 +216,7 @@ static inline void fx_tune(const char *home)
     fx_pass(3);
 }
 
-
-static inline void fx_curation(const char *home)
+void fx_curation(const char *home)
 {
     static const struct {
         const char *name;
@@ -280,13 +241,10 @@ static inline void fx_curation(const char *home)
     fx_pass(2);
 }
 
-/* Writes a whole home: a curation, a tuning, and a run of three attempts. */
-static inline void fx_home(const char *home)
+void fx_home(const char *home)
 {
     fx_reset();
     fx_curation(home);
     fx_tune(home);
     fx_run(home);
 }
-
-#endif

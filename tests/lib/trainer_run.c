@@ -1,42 +1,21 @@
-/* What the tests of running share: a world of one or of mpirun's ranks, a small model and run, a
- * dataset made on the spot.
- *
- * Started by mpirun, a program runs its tests on all ranks together: the scratch folder is shared,
- * and rank 0 alone speaks.
- */
-#ifndef TESTS_TRAINER_RUN_H
-#define TESTS_TRAINER_RUN_H
+#include "tests/lib/trainer_run.h"
 
-#include <fcntl.h>
-#include <time.h>
-#include <unistd.h>
+struct comm *world;
 
-#include "scratch.h"
-#include "trainer_fixture.h"
-
-#include "base/hash.h"
-#include "base/wds.h"
-#include "profiles/dataset.h"
-#include "profiles/plan.h"
-#include "profiles/run.h"
-#include "trainer/comm/comm.h"
-
-static struct comm *world;
-
-static inline void must(int rc, const struct err *err)
+void must(int rc, const struct err *err)
 {
     if (rc < 0)
         fail_msg("rank %d: %s", world ? world->rank : 0, err->text);
 }
 
-static inline void must_fail(int rc, int code, const struct err *err, const char *wanted)
+void must_fail(int rc, int code, const struct err *err, const char *wanted)
 {
     if (rc != code || !strstr(err->text, wanted))
         fail_msg("%s instead of %s for '%s': %s", err_name(rc), err_name(code), wanted,
                  rc < 0 ? err->text : "");
 }
 
-static inline void world_open(int argc, char **argv)
+void world_open(int argc, char **argv)
 {
     struct err err = {0};
     int rc = getenv("OMPI_COMM_WORLD_SIZE") ? comm_mpi_open(&argc, &argv, &world, &err)
@@ -49,8 +28,7 @@ static inline void world_open(int argc, char **argv)
         exit(1);
 }
 
-/* Closes the world and returns the exit status of all ranks: a failure anywhere is one. */
-static inline int world_close(int failures)
+int world_close(int failures)
 {
     struct err err = {0};
     double worst = failures;
@@ -62,7 +40,7 @@ static inline int world_close(int failures)
     return worst > 0;
 }
 
-static inline int shared_setup(void **state)
+int shared_setup(void **state)
 {
     struct err err = {0};
     if (world->rank == 0 && scratch_setup(state) < 0)
@@ -70,17 +48,14 @@ static inline int shared_setup(void **state)
     return comm_broadcast_bytes(world, scratch, sizeof scratch, 0, &err);
 }
 
-static inline int shared_teardown(void **state)
+int shared_teardown(void **state)
 {
     struct err err = {0};
     comm_barrier(world, &err);
     return world->rank == 0 ? scratch_teardown(state) : 0;
 }
 
-/* Is item i of a list tried today? With RANKS=all each is, else one of n, beginning with another one
- * on each day; DRAW=K is day K's choice. It is collective over the world the first time, for ranks
- * may start on both sides of midnight. */
-static inline bool dealt(int64_t i, int64_t n)
+bool dealt(int64_t i, int64_t n)
 {
     static int64_t day = -1;
     const char *ranks = getenv("RANKS"), *draw = getenv("DRAW");
@@ -92,9 +67,7 @@ static inline bool dealt(int64_t i, int64_t n)
     return (ranks && strcmp(ranks, "all") == 0) || (i + day) % n == 0;
 }
 
-/* Returns a group of the first n ranks of the world; NULL on the others. It is collective over the
- * world. */
-static inline struct comm *first_ranks(int n)
+struct comm *first_ranks(int n)
 {
     struct comm *c = NULL;
     struct err err = {0};
@@ -105,11 +78,7 @@ static inline struct comm *first_ranks(int n)
     return NULL;
 }
 
-/* ---- model and run ---- */
-
-enum { RUN_CHANNELS = 3, RUN_TEXT_WIDTH = 5, RUN_TEXT_LEN = 6 };
-
-static inline struct model run_model(void)
+struct model run_model(void)
 {
     return (struct model){.name = "small", .family = MODEL_DIT, .layers = 2, .hidden = 24,
                           .heads = 2, .kv_heads = 2, .ffn = 20, .text_width = RUN_TEXT_WIDTH,
@@ -117,9 +86,7 @@ static inline struct model run_model(void)
                           .patch_w = 2, .latent_channels = RUN_CHANNELS, .rope_theta = 100};
 }
 
-/* Makes a run. Its lr is so large that a few steps change every number that a mistake would have to
- * hide in. `data` is kept. */
-static inline void run_make(struct run *r, const char *data, int64_t gbs, int64_t steps)
+void run_make(struct run *r, const char *data, int64_t gbs, int64_t steps)
 {
     struct err err = {0};
     run_init(r);
@@ -135,7 +102,7 @@ static inline void run_make(struct run *r, const char *data, int64_t gbs, int64_
     must(run_check(r, "test", &err), &err);
 }
 
-static inline struct plan plan_make_text(const struct run *r, const char *layout)
+struct plan plan_make_text(const struct run *r, const char *layout)
 {
     struct plan p = {.gbs = r->stages[0].gbs, .dtype = r->dtype, .device = "cpu", .seq = {1, 2, 2}};
     struct err err = {0};
@@ -143,20 +110,14 @@ static inline struct plan plan_make_text(const struct run *r, const char *layout
     return p;
 }
 
-/* ---- a dataset: shards of samples with known numbers ---- */
-
-/* Returns <scratch>/data, as a text that stays. */
-static inline const char *data_dir(void)
+const char *data_dir(void)
 {
     static char dir[512];
     snprintf(dir, sizeof dir, "%s/data", scratch);
     return dir;
 }
 
-static const double made_mean = 0.25, made_std = 1.5;
-
-/* Writes a header of NPY version 1.0, padded to 64 bytes. */
-static inline void npy_header(struct str *out, const char *descr, const char *shape)
+void npy_header(struct str *out, const char *descr, const char *shape)
 {
     char dict[256];
     int n = snprintf(dict, sizeof dict, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }",
@@ -171,22 +132,24 @@ static inline void npy_header(struct str *out, const char *descr, const char *sh
     str_addc(out, '\n');
 }
 
-/* Returns element j of sample s's latent, before normalisation. It is exact in float32. */
-static inline float made_latent(int64_t s, int64_t j)
+float made_latent(int64_t s, int64_t j)
 {
     return (float)(((s * 31 + j * 7) % 64) - 32) / 16;
 }
-static inline float made_text(int64_t s, int64_t j) { return (float)((s + j) % 8) / 8; }
-/* Return the extents of sample s, so that images and videos stand beside each other. */
-static inline int32_t made_t(int64_t s) { return 1 + (int32_t)(s / 2 % 3); }
-enum { MADE_H = 2 };
-static inline int32_t made_w(int64_t s) { return s % 3 == 0 ? 4 : 2; }
-static inline int64_t made_cells(int64_t s) { return (int64_t)made_t(s) * MADE_H * made_w(s); }
-/* Returns the frames a second; 0 means that they are not known. */
-static inline float made_fps(int64_t s) { return s % 5 == 4 ? 0 : 10 + 3.5f * (float)(s % 5); }
-static inline int32_t made_text_len(int64_t s) { return (int32_t)(s % 4); }
 
-static inline void made_parts(int64_t s, struct str *latent, struct str *text)
+float made_text(int64_t s, int64_t j) { return (float)((s + j) % 8) / 8; }
+
+int32_t made_t(int64_t s) { return 1 + (int32_t)(s / 2 % 3); }
+
+int32_t made_w(int64_t s) { return s % 3 == 0 ? 4 : 2; }
+
+int64_t made_cells(int64_t s) { return (int64_t)made_t(s) * MADE_H * made_w(s); }
+
+float made_fps(int64_t s) { return s % 5 == 4 ? 0 : 10 + 3.5f * (float)(s % 5); }
+
+int32_t made_text_len(int64_t s) { return (int32_t)(s % 4); }
+
+void made_parts(int64_t s, struct str *latent, struct str *text)
 {
     char shape[64];
     int64_t n = RUN_CHANNELS * made_cells(s);
@@ -204,7 +167,7 @@ static inline void made_parts(int64_t s, struct str *latent, struct str *text)
     }
 }
 
-static inline void made_shard(const char *path, int64_t first, int64_t n)
+void made_shard(const char *path, int64_t first, int64_t n)
 {
     struct wds_writer *w;
     struct err err = {0};
@@ -223,8 +186,8 @@ static inline void made_shard(const char *path, int64_t first, int64_t n)
     must(wds_writer_close(w, NULL, &err), &err);
 }
 
-static inline void made_index(struct wds_reader *r, int64_t s, uint32_t shard, uint32_t i,
-                              struct dataset_sample *out)
+void made_index(struct wds_reader *r, int64_t s, uint32_t shard, uint32_t i,
+                struct dataset_sample *out)
 {
     struct wds_sample at;
     struct err err = {0};
@@ -241,10 +204,7 @@ static inline void made_index(struct wds_reader *r, int64_t s, uint32_t shard, u
                                    .key_hash = (uint64_t)s};
 }
 
-/* These bound what dataset_make can write to <scratch>/data: `shards` shards of `each` samples. One
- * rank calls it. */
-enum { MADE_SHARDS_MAX = 8, MADE_SAMPLES_MAX = 64 };
-static inline void dataset_make(int64_t shards, int64_t each)
+void dataset_make(int64_t shards, int64_t each)
 {
     struct dataset_shard list[MADE_SHARDS_MAX];
     struct dataset_sample samples[MADE_SAMPLES_MAX];
@@ -275,8 +235,7 @@ static inline void dataset_make(int64_t shards, int64_t each)
     must(dataset_save(in_scratch("data"), &d, &err), &err);
 }
 
-/* Turns over one bit of a byte of a file. */
-static inline void file_flip(const char *path, int64_t at)
+void file_flip(const char *path, int64_t at)
 {
     unsigned char b;
     int fd = open(path, O_RDWR);
@@ -286,7 +245,7 @@ static inline void file_flip(const char *path, int64_t at)
     close(fd);
 }
 
-static inline int64_t file_bytes(const char *path)
+int64_t file_bytes(const char *path)
 {
     int fd = open(path, O_RDONLY);
     int64_t n = lseek(fd, 0, SEEK_END);
@@ -294,5 +253,3 @@ static inline int64_t file_bytes(const char *path)
     close(fd);
     return n;
 }
-
-#endif

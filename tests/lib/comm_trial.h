@@ -1,0 +1,89 @@
+/* One operation of a group with known numbers, and the answer worked out apart from it: what tests
+ * of communication share.
+ *
+ *     struct trial t;
+ *     trial_make(&t, group, kind, seed, DTYPE_F64, in_place, most); // the same seed on all ranks
+ *     of the group
+ *     comm_start(group, &t.op, NULL, &t.work, &err);
+ *     comm_wait(group, t.work, NULL, &err);
+ *     trial_verify(&t); // and the gaps between parts are as before
+ *     trial_release(&t);
+ */
+#ifndef TESTS_COMM_TRIAL_H
+#define TESTS_COMM_TRIAL_H
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "tests/lib/trainer_run.h"
+
+#include "base/bf16.h"
+
+enum { RANKS = 16, KINDS = 7 };
+static const double gap = -77;
+static const enum dtype trial_types[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16};
+
+struct trial {
+    struct comm *c;
+    struct comm_op op;
+    struct comm_work *work;
+    unsigned seed;
+    bool in_place;
+    int64_t counts[RANKS], at[RANKS], recv_counts[RANKS], recv_at[RANKS];
+    int64_t send_total, recv_total; /* elements of the buffers, gaps included */
+    char *send, *recv;              /* one buffer when in place */
+    struct comm_message list[6];
+};
+
+unsigned mixed(unsigned a, unsigned b);
+
+/* Returns a number whose sum with others depends on the order of adding. */
+double rough(unsigned seed, int rank, int64_t i);
+double get(const void *buf, int64_t i, enum dtype t);
+
+/* Returns the number of a type nearest to v. That of bf16 has 8 bits of precision, ties to even:
+ * Veltkamp's splitting of a float in doubles, which rounds as the hardware does and shares nothing
+ * with how the trainer rounds. */
+double nearest(double v, enum dtype t);
+void put(void *buf, int64_t i, double v, enum dtype t);
+
+/* Returns element i of the sum over the group's ranks, in their order and in the type itself. A sum
+ * of bf16 is made in f32 and rounded at the end. */
+double rank_order_sum(const struct trial *t, int64_t i);
+
+/* Returns how many elements go from one place of the group to another, which is often none. */
+int64_t pair_count(unsigned seed, int from, int to, int64_t most);
+
+/* Lays out the parts one after the other, with a gap of one element. */
+int64_t lay_out(const int64_t *counts, int64_t *at, int size);
+char *filled(int64_t n, enum dtype t);
+char *element(const struct trial *t, char *buf, int64_t i);
+
+/* Returns element i of the message from one place to another. */
+double sent_number(const struct trial *t, int from, int to, int64_t i);
+void make_parts(struct trial *t, int64_t most);
+void make_all_gather(struct trial *t, int64_t most);
+void make_reduction(struct trial *t, int64_t most);
+void make_all_to_all(struct trial *t, int64_t most);
+
+/* Makes two messages to the next rank and one to the rank before. The k-th from a to b has a seed
+ * of its own. */
+void make_messages(struct trial *t, int64_t most);
+void trial_make(struct trial *t, struct comm *c, enum comm_kind kind, unsigned seed,
+                enum dtype dtype, bool in_place, int64_t most);
+void trial_release(struct trial *t);
+
+/* Calls f(t, place in recv, the number that must be there, who wrote it) for all that the operation
+ * writes here. */
+typedef void trial_fn(struct trial *t, const void *buf, int64_t at, double want, bool own);
+void trial_each(struct trial *t, trial_fn *f);
+void must_equal(struct trial *t, const void *buf, int64_t at, double want, bool own);
+void must_be_nan(struct trial *t, const void *buf, int64_t at, double want, bool own);
+void gaps_stand(const struct trial *t, const char *buf, const int64_t *counts,
+                const int64_t *at, double want);
+void trial_verify(struct trial *t);
+
+/* Returns how many bytes this rank gives to others, by the formulas of the cost model. */
+int64_t trial_sent_bytes(const struct trial *t);
+
+#endif

@@ -1,0 +1,10 @@
+/* optim_step: an optimizer's step in one call. */
+#ifndef TESTS_UNIT_OPTIM_STEP_H
+#define TESTS_UNIT_OPTIM_STEP_H
+
+#include "trainer/state/optim.h"
+
+int optim_step(struct optim *o, int64_t step, double norm_limit,
+               struct optim_result *out, struct err *err);
+
+#endif

@@ -1,0 +1,99 @@
+/* sched_helpers: what tests of launcher/sched share: a scratch scheduler, jobs that are shell
+ * scripts, waiting. */
+#ifndef TESTS_SCHED_HELPERS_H
+#define TESTS_SCHED_HELPERS_H
+
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/id.h"
+#include "base/json.h"
+#include "launcher/sched/proc.h"
+#include "launcher/sched/sched.h"
+
+/* Returns the job of a token; NULL when there is none. */
+const struct sched_job *job_of_token(const struct sched_jobs *jobs, const char *token);
+
+struct conform {
+    struct sched *s;
+    const char *kind, *home;
+    const char *dir;              /* scratch folder that jobs see too, absolute */
+    const char *low_partition;    /* its jobs give way to ... */
+    const char *urgent_partition; /* ... those of this one; NULL: the default partition */
+    int low_priority, urgent_priority;
+    int cores;                    /* of the one node; the suite needs 4 or more */
+    double time_limit_s;          /* shortest time limit the scheduler keeps */
+    double signal_lead_s;         /* of the signal before a time limit; 0: half the limit */
+    double step_deadline_s;       /* in which a step has surely come to its trap; 0: 2 s */
+    double patience_s;
+    /* The site tracks a job's processes by ancestry alone, so those that left it outlive the job. */
+    bool orphans_escape;
+    /* Before steps it puts this process inside a job. NULL: steps work without one. */
+    void (*allocate)(void);
+};
+extern struct conform conform;
+
+/* ---- files, tokens, jobs ---- */
+
+const char *conform_path(const char *name);
+const char *conform_read(const char *name);
+void conform_touch(const char *name);
+const char *conform_token(char buf[ID_TEXT_BYTES]);
+
+/* One job of the suite is a shell script. Its log is <dir>/<name>.log. */
+struct conform_job {
+    const char *name, *script;
+    struct sched_spec spec; /* limits and permissions; the rest is filled in */
+    char token[ID_TEXT_BYTES], id[SCHED_ID_BYTES];
+};
+
+static const char *const conform_env[] = {
+    "PATH=/usr/bin:/bin", "PLAIN=value",    "SPACES= a  b ",    "EMPTY=",
+    "BYTES=\xff\xfe\x01", "LINES=one\ntwo", "QUOTES='\"$HOME`", NULL};
+
+int conform_submit_try(struct conform_job *j, bool urgent, struct err *err);
+void conform_submit(struct conform_job *j, bool urgent);
+
+/* ---- waiting ---- */
+
+/* Polls into *jobs and returns the job as it is; NULL when the scheduler does not know it. */
+const struct sched_job *conform_look(const char *id, struct sched_jobs *jobs);
+
+enum sched_state conform_state(const char *id);
+
+/* Waits until the job's state is in the set, which has a bit for each state. */
+void conform_wait(const struct conform_job *j, unsigned states);
+unsigned conform_ended_set(void);
+
+/* Cancels what a failed test left running. */
+int conform_cancel_all(void **state);
+void conform_wait_text(const char *file, const char *text);
+int conform_count(const char *text, const char *word);
+
+/* Counts the processes that carry the job's token. The kernel hides the environment of a process
+ * that is dying, so only live ones are seen. */
+int conform_marked(const char *token);
+
+/* Counts the processes that were given the scheduler's folder. These are keepers, which write there
+ * until they end. */
+int conform_keepers(void);
+
+/* Removes the whole scratch folder of a local scheduler, once nobody writes there. */
+int conform_remove(void);
+
+#define CONFORM_UP "echo up; while :; do sleep 0.2; done"
+
+#endif

@@ -1,0 +1,27 @@
+/* What the tests of profiles/ share: cmocka's includes, and looking for a piece of an error
+ * sentence. */
+#ifndef TESTS_UNIT_TEST_PROFILES_H
+#define TESTS_UNIT_TEST_PROFILES_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/str.h"
+
+void assert_says(const struct err *err, const char *wanted);
+void assert_fails(int rc, int code, const struct err *err, const char *wanted);
+void assert_ok(int rc, const struct err *err);
+
+/* Fails unless |got / want - 1| <= tolerance. */
+void assert_close(double got, double want, double tolerance, const char *what);
+
+#endif
