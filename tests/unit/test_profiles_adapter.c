@@ -67,6 +67,7 @@ static void flags(void **state)
          "model.recompute_granularity=null"},
         {"torchtitan", "tp=2,sp=1,cp=2,dp=8,zero=3,fsdp=4,mbs=2,recompute=full",
          "--parallelism.tensor_parallel_degree 2 --parallelism.context_parallel_degree 2 "
+         "--parallelism.context_parallel_rotate_method alltoall "
          "--parallelism.pipeline_parallel_degree 1 --parallelism.data_parallel_shard_degree 2 "
          "--parallelism.data_parallel_replicate_degree 4 "
          "--parallelism.fsdp_reshard_after_forward always --training.local_batch_size 2 "
