@@ -16,7 +16,9 @@
  * node or several: inside a domain (n = k) B / (link share). Else the n/k domains form the outer
  * ring, whose edge carries B bytes; the G/k groups of a domain with G devices share its NICs, so B
  * (G/k) / (all NICs · share), or the link's time if that is longer; latency of log2(n/k) hops. An
- * all-to-all sends (n-k)/(n-1) of B through the NICs, for each rank.
+ * all-to-all sends (n-k)/(n-1) of B through the NICs, for each rank. So it is with leaves of
+ * switches: of K of a group's ranks under a leaf of H devices, B (H/K) cross its uplinks, which are
+ * its NICs by the oversubscription, and log2(n/K) hops take two switches more.
  *
  * Where messages go round a ring, one by one, each of its steps has the latency: 2 (n - 1) of an
  * all-reduce, 1 of a send, n - 1 of all others.
@@ -102,9 +104,10 @@ struct price_group price_group(const struct layout *l, const struct model *m,
     return price_row(1, 1);
 }
 
-/* Returns how many ranks of a group are in one NVLink domain of so many devices. A row that does
- * not fit into it leaves no room for another, as rows lie further apart than they are long. */
-static double in_domain(double devices, struct price_group g)
+/* Returns how many ranks of a group are in one box of so many devices: an NVLink domain, a leaf. A
+ * row that does not fit into it leaves no room for another, as rows lie further apart than they are
+ * long. */
+static double in_box(double devices, struct price_group g)
 {
     double n = 1;
     for (int i = 0; i < 2; i++)
@@ -125,12 +128,21 @@ static double ring_steps(enum traffic_kind kind, double ranks)
     return kind == TRAFFIC_SEND_RECV ? 1 : (kind == TRAFFIC_ALL_REDUCE ? 2 : 1) * (ranks - 1);
 }
 
+/* Returns how often the bytes that leave each rank cross the border of a box of so many devices. */
+static double crossings(double devices, struct price_group g, enum traffic_kind kind)
+{
+    double size = g.size[0] * g.size[1], k = in_box(devices, g);
+    if (k >= size)
+        return 0;
+    return kind == TRAFFIC_ALL_TO_ALL ? (size - k) / (size - 1) * devices : devices / k;
+}
+
 struct price_route price_route(const struct price_machine *m, struct price_group g,
                                enum traffic_kind kind)
 {
     const struct node_profile *node = &m->cluster->node;
     double devices = (double)cluster_domain_devices(m->cluster), size = g.size[0] * g.size[1];
-    double k = in_domain(devices, g), domains = size / k;
+    double k = in_box(devices, g), domains = size / k;
     double link = 1 / (node->link_bytes_per_s * m->v[CONSTANT_LINK_SHARE]);
     if (size <= 1)
         return (struct price_route){0, 0, 0};
@@ -138,11 +150,17 @@ struct price_route price_route(const struct price_machine *m, struct price_group
         return (struct price_route){link, 0, node->link_latency_s * ring_steps(kind, size)};
     if (domains <= 1)
         return (struct price_route){link, 0, node->link_latency_s * log2(size)};
-    double nics = devices / (double)node->devices * (double)node->nics * node->nic_bytes_per_s *
-                  m->v[CONSTANT_NIC_SHARE];
-    double leave = kind == TRAFFIC_ALL_TO_ALL ? (size - k) / (size - 1) * devices : devices / k;
-    return (struct price_route){k > 1 ? link : 0, leave / nics,
-                          node->nic_latency_s * log2(domains) + node->link_latency_s * log2(k)};
+    double leaf = (double)cluster_leaf_devices(m->cluster);
+    double nic = (double)node->nics * node->nic_bytes_per_s * m->v[CONSTANT_NIC_SHARE] /
+                 (double)node->devices; /* a device's share of them */
+    double nic_s = crossings(devices, g, kind) / (devices * nic);
+    double latency_s = node->nic_latency_s * log2(domains) + node->link_latency_s * log2(k);
+    if (leaf > 0 && in_box(leaf, g) < size) {
+        double up = leaf * nic / m->cluster->spine_oversubscription;
+        nic_s = fmax(nic_s, crossings(leaf, g, kind) / up);
+        latency_s += 2 * m->cluster->switch_latency_s * log2(size / in_box(leaf, g));
+    }
+    return (struct price_route){k > 1 ? link : 0, nic_s, latency_s};
 }
 
 double price_route_seconds(const struct price_route *r, double bytes)

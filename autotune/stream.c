@@ -75,18 +75,21 @@ static void groups_find(struct stream *s, const struct layout *l)
 }
 
 /* Holds the facts of an order on which the time depends: how many neighbours along each axis a
- * domain holds, and whether dp follows cp, so that their ranks are one row, which does not
- * matter within a domain. */
-struct order_sight { int64_t near[4]; bool one_row; };
+ * domain holds, and a leaf, and whether dp follows cp, so that their ranks are one row, which does
+ * not matter within a domain. */
+struct order_sight { int64_t near[2][4]; bool one_row; };
 
-static struct order_sight sight_of(const struct layout *l, int64_t devices)
+static struct order_sight sight_of(const struct layout *l, const struct cluster *c)
 {
     const struct layout_place one[4] = {{.tp = 1}, {.cp = 1}, {.dp = 1}, {.pp = 1}};
     const int64_t sizes[4] = {l->tp, l->cp, l->dp, l->pp};
-    struct order_sight sight = {{0}, false};
+    const int64_t boxes[2] = {cluster_domain_devices(c), cluster_leaf_devices(c)};
+    struct order_sight sight = {{{0}}, false};
     for (int i = 0; i < 4; i++)
-        sight.near[i] = num_min_i64(sizes[i], num_max_i64(1, devices / layout_rank(l, one[i])));
-    sight.one_row = layout_world(l) <= devices ||
+        for (int k = 0; k < 2; k++)
+            sight.near[k][i] =
+                num_min_i64(sizes[i], num_max_i64(1, boxes[k] / layout_rank(l, one[i])));
+    sight.one_row = layout_world(l) <= boxes[0] ||
                     layout_rank(l, one[2]) == layout_rank(l, one[1]) * l->cp;
     return sight;
 }
@@ -109,7 +112,7 @@ static void orders_find(struct stream *s, const struct layout *grid)
     for (int i = 0; i < s->all_orders; i++) {
         int k = 0, n = s->n_orders;
         l.order = orders[i];
-        sights[n] = sight_of(&l, cluster_domain_devices(s->spec->machine->cluster));
+        sights[n] = sight_of(&l, s->spec->machine->cluster);
         while (!sight_equal(&sights[k], &sights[n]))
             k++;
         if (k == n && !(n && default_only))

@@ -55,6 +55,7 @@ struct cluster {
     int64_t domain_nodes;
     int64_t leaf_nodes;          /* nodes under one leaf switch; 0 = one flat switch */
     double spine_oversubscription; /* 1 = full bisection */
+    double switch_latency_s;       /* of one more switch on the way; 0: not known */
     int64_t max_nodes;           /* largest size the description holds for; 0 = any */
 };
 
@@ -74,6 +75,7 @@ int cluster_load(const char *spec, struct cluster *out, struct err *err);
 void cluster_write(const struct cluster *c, struct json_out *o, const char *key);
 int64_t cluster_devices(const struct cluster *c); /* nodes x devices */
 int64_t cluster_domain_devices(const struct cluster *c); /* of a whole NVLink domain */
+int64_t cluster_leaf_devices(const struct cluster *c); /* under one leaf; 0: the switch is flat */
 /* Returns the number of network switches between two nodes: 0 for the same node and inside one
  * NVLink domain, 1 under one leaf (or a flat switch), 3 through the spine. */
 int cluster_hops(const struct cluster *c, int64_t node_a, int64_t node_b);

@@ -77,6 +77,33 @@ static void messages(void **state)
     assert_true(price_message(m, price_row(1, 1), TRAFFIC_ALL_REDUCE, 1e9) == 0);
 }
 
+/* Eight nodes of 8 under leaves of 4, whose uplinks are a third of their downlinks: of a row of 64,
+ * one rank in 32 sends what leaves a leaf, of pairs 32 apart each one. */
+static void leaves(void **state)
+{
+    struct fixture f;
+    (void)state;
+    fixture_open(&f, "megatron", "dgx-a100:8");
+    f.c.node = (struct node_profile){.devices = 8, .link_bytes_per_s = 1e20, .nics = 8,
+                                     .nic_bytes_per_s = 10e9};
+    f.c.leaf_nodes = 4, f.c.spine_oversubscription = 3, f.c.switch_latency_s = 0;
+    f.v[CONSTANT_LINK_SHARE] = f.v[CONSTANT_NIC_SHARE] = 1;
+    price_machine(&f.c, f.v, DTYPE_BF16, false, &f.machine);
+    const struct price_machine *m = &f.machine;
+    double row = price_message(m, price_row(64, 1), TRAFFIC_ALL_REDUCE, 1e9);
+    double near = price_message(m, price_row(4, 8), TRAFFIC_ALL_REDUCE, 1e9);
+    double pair = price_message(m, price_row(2, 32), TRAFFIC_ALL_REDUCE, 1e9);
+    double exchange = price_message(m, price_row(64, 1), TRAFFIC_ALL_TO_ALL, 1e9);
+    assert_close(row, 1e9 / 80e9, 1e-12, "one ring crosses once");
+    assert_close(near, 8e9 / 80e9, 1e-12, "eight groups under one leaf");
+    assert_close(pair, 32e9 / (320e9 / 3), 1e-12, "thirty-two groups on the uplinks");
+    assert_close(exchange, 32e9 * 32 / 63 / (320e9 / 3), 1e-12, "half of the peers");
+    f.c.switch_latency_s = 1e-3;
+    assert_close(price_message(m, price_row(4, 8), TRAFFIC_ALL_REDUCE, 1e9), near, 1e-12, "leaf");
+    assert_close(price_message(m, price_row(2, 32), TRAFFIC_ALL_REDUCE, 1e9), pair + 2e-3, 1e-12,
+                 "two switches more");
+}
+
 static bool with_rank_0(const struct layout *l, struct layout_place p, enum traffic_group group)
 {
     int64_t data = layout_data_rank(l, p), shard = layout_shard_group(l);
@@ -249,6 +276,36 @@ static void faster_is_not_slower(void **state)
     }
 }
 
+/* A slower link, network or spine makes the terms longer whose messages it carries, and no other. */
+static void slower_alone(void **state)
+{
+    struct fixture f;
+    (void)state;
+    fixture_open(&f, "fsdp2", "dgx-h100:4"); /* tp in a node, replicas under a leaf, stages above */
+    f.c.leaf_nodes = 2, f.v[CONSTANT_SPREAD] = 0;
+    const char *text = "tp=8,pp=2,dp=2,zero=1";
+    struct price_step base = price(&f, text);
+    struct { double *value, by; enum price_term moves[4]; int n; } parts[] = {
+        {&f.c.node.link_bytes_per_s, 0.5, {PRICE_TP}, 1},
+        {&f.c.node.nic_bytes_per_s, 0.5, {PRICE_PP, PRICE_GATHER, PRICE_REDUCE}, 3},
+        {&f.c.spine_oversubscription, 16, {PRICE_PP}, 1},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        *parts[i].value *= parts[i].by;
+        struct price_step slow = price(&f, text);
+        *parts[i].value /= parts[i].by;
+        for (int t = 0; t < PRICE_TERMS; t++) {
+            bool moves = false, is = slow.term[t] + slow.hidden[t] >
+                                     (base.term[t] + base.hidden[t]) * (1 + 1e-9);
+            for (int k = 0; k < parts[i].n; k++)
+                moves = moves || t == (int)parts[i].moves[k];
+            if (is != moves && t != PRICE_BUBBLE) /* the bubble is of all of them */
+                fail_msg("part %zu: %s went from %g to %g", i, price_term_names[t], base.term[t],
+                         slow.term[t]);
+        }
+    }
+}
+
 /* Of several constants the one counts that names more of device and stack; others' do not. */
 static void special_constants(void **state)
 {
@@ -391,7 +448,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages),     cmocka_unit_test(products),
-        cmocka_unit_test(orders),
+        cmocka_unit_test(orders),       cmocka_unit_test(leaves),
+        cmocka_unit_test(slower_alone),
         cmocka_unit_test(amounts),
         cmocka_unit_test(terms_add_up), cmocka_unit_test(bound),
         cmocka_unit_test(few_batches),
