@@ -273,7 +273,9 @@ enum { KIB = 1024, MIB = 1024 * KIB };
 
 int64_t buffers_process_bytes(int64_t ranks)
 {
-    return ranks == 1 ? 7 * MIB / 2 : 15 * MIB / 2 + ranks * 7 * MIB / 4;
+    if (ranks <= 2)
+        return ranks == 1 ? 19 * MIB / 4 : 99 * MIB / 8;
+    return 61 * MIB / 4 + ranks * MIB / 8;
 }
 
 int64_t buffers_process_growth_bytes(int64_t ranks)
