@@ -139,14 +139,14 @@ static void failures(void **state)
         {"echo 'torch.OutOfMemoryError: CUDA out of memory.'; exit 1", TRIAL_OOM_DEVICE,
          "oom_device: torch.OutOfMemoryError"},
         {"echo 'slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.'; kill -9 $$",
-         TRIAL_OOM_HOST, "oom_host: killed by SIGKILL", 4},
+         TRIAL_OOM_HOST, "oom_host: killed by SIGKILL"},
         {"kill -9 $$", TRIAL_FAILED, "failed: killed by SIGKILL"},
         {"echo \"reel-train: layout 'mbs=9': mbs must divide\"; exit 3", TRIAL_ILLEGAL,
          "illegal: reel-train: layout"},
         {"echo > $d/pulse; exec sleep 1000", TRIAL_HANG, "hang: gave no sign of life for 0.5"},
         {"kill -TERM $$", TRIAL_UNTRIED, "preempted: killed by SIGTERM"},
         {"echo 'reel-train: 3 steps in a row had a gradient that is not finite'; exit 6",
-         TRIAL_NONFINITE, "nonfinite: reel-train: 3 steps", 4},
+         TRIAL_NONFINITE, "nonfinite: reel-train: 3 steps"},
         {"exit 5", TRIAL_FAILED, "failed: ended with exit code 5"},
     };
     (void)state;
