@@ -1,7 +1,7 @@
 /* An arena for each test, or for a group of them:
  * cmocka_unit_test_setup_teardown(test, arena_setup, arena_teardown). */
-#ifndef TESTS_UNIT_ARENA_FIXTURE_H
-#define TESTS_UNIT_ARENA_FIXTURE_H
+#ifndef TESTS_ARENA_FIXTURE_H
+#define TESTS_ARENA_FIXTURE_H
 
 #include "base/arena.h"
 

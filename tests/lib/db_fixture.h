@@ -3,8 +3,8 @@
  *
  * A test that includes this links as events_fixture.h says.
  */
-#ifndef TESTS_UNIT_DB_FIXTURE_H
-#define TESTS_UNIT_DB_FIXTURE_H
+#ifndef TESTS_DB_FIXTURE_H
+#define TESTS_DB_FIXTURE_H
 
 #include "tests/lib/events_fixture.h"
 

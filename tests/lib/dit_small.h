@@ -1,6 +1,6 @@
 /* dit_small: the model whose gradients and first values the tests of dit/ look at. */
-#ifndef TESTS_UNIT_DIT_SMALL_H
-#define TESTS_UNIT_DIT_SMALL_H
+#ifndef TESTS_DIT_SMALL_H
+#define TESTS_DIT_SMALL_H
 
 #include "tests/lib/trainer_model.h"
 

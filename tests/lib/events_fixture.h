@@ -5,8 +5,8 @@
  * fx_pass() moves fx.wall and fx.mono together. A test steps the clock by fx.wall += 3600 and goes
  * to another host by fx.host = "b".
  */
-#ifndef TESTS_UNIT_EVENTS_FIXTURE_H
-#define TESTS_UNIT_EVENTS_FIXTURE_H
+#ifndef TESTS_EVENTS_FIXTURE_H
+#define TESTS_EVENTS_FIXTURE_H
 
 #include <math.h>
 #include <setjmp.h>

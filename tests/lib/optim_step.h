@@ -1,6 +1,6 @@
 /* optim_step: an optimizer's step in one call. */
-#ifndef TESTS_UNIT_OPTIM_STEP_H
-#define TESTS_UNIT_OPTIM_STEP_H
+#ifndef TESTS_OPTIM_STEP_H
+#define TESTS_OPTIM_STEP_H
 
 #include "trainer/state/optim.h"
 

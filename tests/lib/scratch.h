@@ -1,6 +1,6 @@
 /* scratch: a folder of its own for each test, under TMPDIR, removed behind it. */
-#ifndef TESTS_UNIT_SCRATCH_H
-#define TESTS_UNIT_SCRATCH_H
+#ifndef TESTS_SCRATCH_H
+#define TESTS_SCRATCH_H
 
 #include <dirent.h>
 #include <stdio.h>

@@ -1,7 +1,6 @@
-/* What the tests of profiles/ share: cmocka's includes, and looking for a piece of an error
- * sentence. */
-#ifndef TESTS_UNIT_TEST_PROFILES_H
-#define TESTS_UNIT_TEST_PROFILES_H
+/* Tests of profiles/ share cmocka's includes, and look for a piece of an error sentence. */
+#ifndef TESTS_TEST_PROFILES_H
+#define TESTS_TEST_PROFILES_H
 
 #include <setjmp.h>
 #include <stdarg.h>

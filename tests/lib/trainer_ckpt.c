@@ -29,16 +29,6 @@ void ckpt_rig_open(struct rig *r, const char *layout, struct comm *group)
     rig_open_as(r, layout, group, DTYPE_F64, 0.9);
 }
 
-void ckpt_rig_close(struct rig *r)
-{
-    optim_close(&r->o);
-    comm_grid_close(&r->grid);
-    shards_release(&r->sh);
-    params_release(&r->params);
-    run_release(&r->run);
-    bench_close(&r->b);
-}
-
 int64_t buffer_bytes(const struct rig *r, int buffer)
 {
     int64_t n = buffer == CKPT_WEIGHTS ? r->o.n_weights : r->o.n_state;

@@ -1,22 +1,12 @@
-/* What the tests of checkpoints share: a rig with a model and its optimizer, whose state tells
- * which step it is of; saving, loading, looking. */
-#ifndef TESTS_UNIT_TRAINER_CKPT_H
-#define TESTS_UNIT_TRAINER_CKPT_H
+/* Tests of checkpoints share a rig whose state tells which step it is of, and ways to save it, to
+ * load it and to look. */
+#ifndef TESTS_TRAINER_CKPT_H
+#define TESTS_TRAINER_CKPT_H
 
-#include "tests/lib/trainer_run.h"
+#include "tests/lib/trainer_rig.h"
 
 #include "trainer/ckpt/ckpt_priv.h"
 #include "tests/lib/trainer_state.h"
-
-struct rig {
-    struct bench b;
-    struct run run;
-    struct param_list params;
-    struct layout layout;
-    struct shards sh;
-    struct comm_grid grid;
-    struct optim o;
-};
 
 extern enum run_moments moments;
 extern bool some_frozen;
@@ -25,7 +15,6 @@ extern bool some_frozen;
 void rig_open_as(struct rig *r, const char *layout, struct comm *group,
                  enum dtype dtype, double ema);
 void ckpt_rig_open(struct rig *r, const char *layout, struct comm *group);
-void ckpt_rig_close(struct rig *r);
 
 enum { STATE_MOST = 1 << 18 };
 

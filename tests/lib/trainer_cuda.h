@@ -1,5 +1,5 @@
-/* What unit tests of the CUDA backend share: its library on the shim's GPU, and tensors that cross
- * between host and device. */
+/* Unit tests of the CUDA backend share its library on the shim's GPU, and tensors that cross between
+ * host and device. */
 #ifndef TESTS_TRAINER_CUDA_H
 #define TESTS_TRAINER_CUDA_H
 

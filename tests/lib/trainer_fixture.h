@@ -1,5 +1,5 @@
-/* What the trainer's unit tests share: an opened CPU table, random tensors, and gradients by
- * central differences. */
+/* The trainer's unit tests share an opened CPU table, random tensors, and gradients by central
+ * differences. */
 #ifndef TESTS_TRAINER_FIXTURE_H
 #define TESTS_TRAINER_FIXTURE_H
 

@@ -1,4 +1,4 @@
-/* What the tests of the model share: small models, a batch of mixed shapes, and a rig that holds
+/* Tests of the model share small models, a batch of mixed shapes, and a rig that holds
  * one rank's part of a model with random weights, the same whatever the layout. */
 #ifndef TESTS_TRAINER_MODEL_H
 #define TESTS_TRAINER_MODEL_H

@@ -45,17 +45,6 @@ void optim_rig_open(struct rig *r, int zero)
     optim_rig_open_layout(r, layout, zero);
 }
 
-void optim_rig_close(struct rig *r)
-{
-    optim_close(&r->o);
-    comm_grid_close(&r->grid);
-    comm_bind(world, NULL, NULL, NULL);
-    shards_release(&r->sh);
-    params_release(&r->params);
-    run_release(&r->run);
-    bench_close(&r->b);
-}
-
 double grad_number(uint64_t seed, int64_t step, int64_t id, int64_t global)
 {
     uint64_t x = seed * 0x9e3779b97f4a7c15 ^ (uint64_t)step << 56 ^ (uint64_t)id << 32 ^

@@ -1,25 +1,14 @@
-/* What the tests of the optimizer share: a rank's part of a small model with its optimizer, and
- * gradients that add up, over the ranks that hold parts of them, to numbers that no layout knows of.
+/* Tests of the optimizer share a rank's part of a small model with its optimizer, and gradients
+ * that add up, over the ranks that hold parts of them, to numbers that no layout knows of.
  * Each rank's device is the world's, so that groups exchange its memory; a test reads and writes it
  * by copies.
  */
 #ifndef TESTS_TRAINER_OPTIM_H
 #define TESTS_TRAINER_OPTIM_H
 
-#include "tests/lib/trainer_run.h"
+#include "tests/lib/trainer_rig.h"
 
 #include "tests/lib/optim_step.h"
-#include "trainer/state/optim.h"
-
-struct rig {
-    struct bench b;
-    struct run run;
-    struct param_list params;
-    struct layout layout;
-    struct shards sh;
-    struct comm_grid grid;
-    struct optim o;
-};
 
 /* The conditioning's 70 000 elements are most of a small model, and slow to check one by one: only
  * some tests have them. */
@@ -33,7 +22,6 @@ void run_make_wide(struct run *run);
 /* Opens a rig under `layout`, which is without its zero. */
 void optim_rig_open_layout(struct rig *r, const char *layout, int zero);
 void optim_rig_open(struct rig *r, int zero);
-void optim_rig_close(struct rig *r);
 
 /* ---- gradients: what adds up, over the ranks that hold parts of it, to a number that no layout
  * knows of ---- */

@@ -1,5 +1,5 @@
-/* What the tests of running share: a world of one or of mpirun's ranks, a small model and run, a
- * dataset made on the spot.
+/* Tests of running share a world of one or of mpirun's ranks, a small model and run, and a dataset
+ * made on the spot.
  *
  * Started by mpirun, a program runs its tests on all ranks together: the scratch folder is shared,
  * and rank 0 alone speaks.

@@ -1,4 +1,4 @@
-/* What the tests of training share: runs into folders of the scratch, what their checkpoints and
+/* Tests of training share runs into folders of the scratch, what their checkpoints and
  * events say. */
 #ifndef TESTS_TRAINER_TRAIN_H
 #define TESTS_TRAINER_TRAIN_H

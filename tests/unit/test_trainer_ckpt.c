@@ -34,7 +34,7 @@ static void group_write(const char *layout, int64_t step)
     struct rig r;
     ckpt_rig_open(&r, layout, group);
     save(&r, step, 1);
-    ckpt_rig_close(&r);
+    optim_rig_close(&r);
     comm_close(group);
 }
 
@@ -51,7 +51,7 @@ static void group_read(const char *layout, int64_t step)
     ckpt_rig_open(&r, layout, group);
     load_expect(&r, step, &told);
     assert_int_equal(told.n, 0);
-    ckpt_rig_close(&r);
+    optim_rig_close(&r);
     comm_close(group);
 }
 
@@ -135,7 +135,7 @@ static void any_damage_is_passed_over(void **state)
     struct told told;
     load_expect(&r, 2, &told); /* unharmed it is taken */
     assert_int_equal(told.n, 0);
-    ckpt_rig_close(&r);
+    optim_rig_close(&r);
 }
 
 static void all_damaged_is_a_fresh_start(void **state)
@@ -153,7 +153,7 @@ static void all_damaged_is_a_fresh_start(void **state)
     assert_int_equal(told.n, 3);
     for (int64_t step = 1; step <= 3; step++)
         assert_true(exists(step, ".damaged") && !exists(step, ""));
-    ckpt_rig_close(&r);
+    optim_rig_close(&r);
 }
 
 /* ---- what no other checkpoint mends ---- */
@@ -167,7 +167,7 @@ static void refused(struct rig *r, struct hash128 hash, const char *says)
     must_fail(ckpt_load(&here, &r->o, hash, on_damage, &told, &meta, &found, &err), ERR_INPUT, &err,
               says);
     assert_true(told.n == 0 && !found && exists(4, ""));
-    ckpt_rig_close(r);
+    optim_rig_close(r);
 }
 
 static void another_run_is_refused(void **state)
@@ -236,7 +236,7 @@ static void unreadable_is_not_damaged(void **state)
         assert_non_null(strstr(err.text, "it is whole, and is left as it is"));
         must(file_remove_tree(step_file(2, ""), &err), &err);
     }
-    ckpt_rig_close(&r);
+    optim_rig_close(&r);
 }
 
 /* ---- saving under difficulties ---- */
@@ -267,7 +267,7 @@ static void full_disk_leaves_the_old_ones(void **state)
     }
     save(&r, 3, 2);
     load_expect(&r, 3, &told);
-    ckpt_rig_close(&r);
+    optim_rig_close(&r);
 }
 
 static void unwritable_folder(void **state)
@@ -278,7 +278,7 @@ static void unwritable_folder(void **state)
     ckpt_rig_open(&r, "dp=1", world);
     must(file_publish(in_scratch("ckpt"), "a file", 6, &err), &err);
     must_fail(try_save(&r, 3, 2, &err), ERR_EXISTS, &err, "/ckpt'");
-    ckpt_rig_close(&r);
+    optim_rig_close(&r);
 }
 
 static void keeps_the_newest_good_ones(void **state)
@@ -302,7 +302,7 @@ static void keeps_the_newest_good_ones(void **state)
     save(&r, 123456793, 3);
     assert_true(exists(123456793, "") && exists(123456792, "") && exists(123456791, "") &&
                 exists(123456790, "") && !exists(123456789, ""));
-    ckpt_rig_close(&r);
+    optim_rig_close(&r);
 }
 
 static void leftovers_and_strangers(void **state)
@@ -326,7 +326,7 @@ static void leftovers_and_strangers(void **state)
     save(&r, 3, 1);
     assert_false(file_exists(in_scratch("ckpt/.tmp-step-00000007")));
     assert_int_equal(count_entries(in_scratch("ckpt")), LEN(strangers) + 1);
-    ckpt_rig_close(&r);
+    optim_rig_close(&r);
 }
 
 /* A good one of the same step stays, a damaged one is set aside. */
@@ -348,7 +348,7 @@ static void the_same_step_again(void **state)
     assert_int_equal(count_entries(in_scratch("ckpt")), 2);
     load_expect(&r, 3, &told);
     assert_int_equal(told.n, 0);
-    ckpt_rig_close(&r);
+    optim_rig_close(&r);
 }
 
 /* ---- every call that can fail, failing once ---- */
@@ -463,7 +463,7 @@ static void moments_in_bf16_come_back(void **state)
     }
     assert_int_equal(other, 0);
     free(kept), free(m), free(v);
-    ckpt_rig_close(&r);
+    optim_rig_close(&r);
 }
 
 /* ---- weights of bf16: masters in the files, of what is frozen the weights ---- */
@@ -505,7 +505,7 @@ static void narrow_write(const char *layout, int64_t step, bool async)
     } else {
         must(ckpt_save(&here, &r.o, &meta, 1, &written, &err), &err);
     }
-    ckpt_rig_close(&r);
+    optim_rig_close(&r);
     comm_close(group);
 }
 
@@ -537,8 +537,8 @@ static void narrow_read(const char *layout, int64_t step)
     device_equal(&r, r.o.weights, &want, want.o.weights, r.o.n_weights * 2);
     device_equal(&r, r.o.master, &want, want.o.master, r.o.n_state * 4);
     device_equal(&r, r.o.ema, &want, want.o.ema, r.o.n_state * 4);
-    ckpt_rig_close(&r);
-    ckpt_rig_close(&want);
+    optim_rig_close(&r);
+    optim_rig_close(&want);
     comm_close(group);
 }
 
@@ -565,7 +565,7 @@ static void weights_of_bf16_come_back(void **state)
         rig_open_as(&r, "dp=1", world, DTYPE_F32, 0.9);
         must_fail(ckpt_load(&here, &r.o, config, NULL, NULL, &meta, &found, &err), ERR_INPUT, &err,
                   "by a run in bf16, this one is in f32");
-        ckpt_rig_close(&r);
+        optim_rig_close(&r);
     }
     some_frozen = false;
 }
@@ -596,7 +596,7 @@ static void any_fault(void **state)
             if (expected && !hits)
                 fail_msg("%s: met no %s", scenes[i].name, fault_names[kind]);
         }
-    ckpt_rig_close(&r);
+    optim_rig_close(&r);
 }
 
 #define ALONE(f) cmocka_unit_test_setup_teardown(f, shared_setup, shared_teardown)

@@ -26,7 +26,7 @@ static void damaged_ones_go_by_the_same_rule(void **state)
         save(&r, step, 2);
     assert_true(!exists(1, ".damaged") && !exists(3, ".damaged") && exists(5, ".damaged") &&
                 exists(7, ".damaged"));
-    ckpt_rig_close(&r);
+    optim_rig_close(&r);
 }
 
 static bool disk_is_full;
@@ -57,7 +57,7 @@ static void room_is_never_made_of_the_newest_whole_one(void **state)
     assert_int_equal(ckpt_room_make(&here, &r.o, false, &room, &err), ERR_FULL);
     disk_is_full = false;
     assert_true(room.removed == 1 && !exists(1, "") && exists(2, "") && exists(3, ""));
-    ckpt_rig_close(&r);
+    optim_rig_close(&r);
 }
 
 static bool has(const char *name)
@@ -88,7 +88,7 @@ static void one_that_was_replaced_changes_nothing(void **state)
     assert_true(has("ckpt/step-00000001") && has("ckpt/.tmp-step-00000003.a1.00000000") &&
                 count_entries(in_scratch("ckpt")) == 2);
     lease_drop(second), lease_drop(first);
-    ckpt_rig_close(&r);
+    optim_rig_close(&r);
 }
 
 /* Of an older attempt nobody waits for what it half made; a newer one's is still being made. */

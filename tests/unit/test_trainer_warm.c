@@ -1,6 +1,6 @@
 /* First weights from a file or a checkpoint: every number where it belongs, under whatever layout
  * the ranks have; names, lacks, tables of other sizes, and what is refused. */
-#include "tests/lib/trainer_run.h"
+#include "tests/lib/trainer_rig.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,16 +10,6 @@
 #include "base/safetensors.h"
 #include "trainer/ckpt/ckpt.h"
 #include "trainer/ckpt/warm_start.h"
-
-struct rig {
-    struct bench b;
-    struct run run;
-    struct param_list params;
-    struct layout layout;
-    struct shards sh;
-    struct comm_grid grid;
-    struct optim o;
-};
 
 static struct str told;
 static void tell(void *ctx, const char *line) { (void)ctx, str_addf(&told, "%s\n", line); }
@@ -43,17 +33,6 @@ static void rig_open(struct rig *r, const char *layout)
     struct optim_conf conf = {&r->params, &r->sh,   &r->run,  &r->layout,
                               world,      &r->grid, r->b.ops, r->b.stream};
     must(optim_open(&r->o, &conf, &err), &err);
-}
-
-static void rig_close(struct rig *r)
-{
-    optim_close(&r->o);
-    comm_grid_close(&r->grid);
-    comm_bind(world, NULL, NULL, NULL);
-    shards_release(&r->sh);
-    params_release(&r->params);
-    run_release(&r->run);
-    bench_close(&r->b);
 }
 
 /* Numbers that f16 and bf16 have: up to 8 bits, of both signs. */
@@ -215,7 +194,7 @@ static void every_number_in_its_place(void **state)
         must(warm_start(&r.o, NULL, NULL, NULL, &err), &err);
         weights_check(&r, as_numbered);
         assert_int_equal(r.o.updates, 0);
-        rig_close(&r);
+        optim_rig_close(&r);
     }
 }
 
@@ -246,7 +225,7 @@ static void what_is_missing(void **state)
     assert_non_null(strstr(
         told.p,
         "1 tensors that the source has not keep their first values: 'blocks.0.mlp.fc1.weight'"));
-    rig_close(&r);
+    optim_rig_close(&r);
 }
 
 /* A tensor of the source that the model has no place for is part of what the source computes. */
@@ -274,7 +253,7 @@ static void what_is_not_used(void **state)
     map_set(&r, "net.4.bias", "pos_w.weight");
     must_fail(warm_start(&r.o, tell, NULL, &count, &err), ERR_INPUT, &err,
               "are both mapped to 'pos_w.weight'");
-    rig_close(&r);
+    optim_rig_close(&r);
 }
 
 /* Two rows a, b of the source become four: a, (3a + b) / 4, (a + 3b) / 4, b. */
@@ -298,7 +277,7 @@ static void a_table_of_other_rows(void **state)
     r.run.warm.from = file_of(&r, (struct make){"", -1, 2, false});
     must(warm_start(&r.o, NULL, NULL, NULL, &err), &err);
     weights_check(&r, four_of_two);
-    rig_close(&r);
+    optim_rig_close(&r);
 }
 
 static void refused(void **state)
@@ -343,7 +322,7 @@ static void refused(void **state)
     }
     must(comm_max(world, &turn, 1, &err), &err);
     must_fail(warm_start(&r.o, NULL, NULL, NULL, &err), ERR_CORRUPT, &err, "w.safetensors");
-    rig_close(&r);
+    optim_rig_close(&r);
 }
 
 #define SHARED(f) cmocka_unit_test_setup_teardown(f, shared_setup, shared_teardown)
