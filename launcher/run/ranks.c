@@ -30,6 +30,7 @@ static const char *const rank_variables[] = {
 
 struct process {
     pid_t pid, parent;
+    int64_t start;      /* with the number it names the process, see base/process.h */
     struct str numbers; /* "RANK=3\n...", "" for a process that is no rank */
     char node[LIMIT_NAME_BYTES]; /* Slurm's name of its node, "" where it has none */
     bool agent;         /* a node agent, and no process of the trainer */
@@ -218,7 +219,10 @@ static int processes_read(const char *trainer_id, struct process **out, size_t *
     struct process *list = calloc(n_rows + 1, sizeof *list);
     *n = 0;
     for (size_t i = 0; list && i < n_rows; i++) {
-        struct process p = {.pid = rows[i].pid, .parent = rows[i].parent, .numbers = STR_INIT};
+        struct process p = {.pid = rows[i].pid,
+                            .parent = rows[i].parent,
+                            .start = rows[i].start,
+                            .numbers = STR_INIT};
         if (environ_look(&p, trainer_id))
             list[(*n)++] = p;
         else
@@ -231,13 +235,18 @@ static int processes_read(const char *trainer_id, struct process **out, size_t *
     return list ? 0 : err_set(err, ERR_NOMEM, "out of memory looking for the trainer's processes");
 }
 
+static bool is_same(struct proc_id a, struct proc_id b)
+{
+    return a.pid == b.pid && a.start == b.start;
+}
+
 /* Has somebody else had this process for so long without telling it that he must have been
  * killed? */
-static bool is_forsaken(struct ranks_told *told, pid_t pid)
+static bool is_forsaken(struct ranks_told *told, struct proc_id pid)
 {
     double now_s = clock_mono_s();
     for (size_t i = 0; i < told->n_claims; i++)
-        if (told->claims[i].pid == pid)
+        if (is_same(told->claims[i].pid, pid))
             return now_s - told->claims[i].seen_mono >= FORSAKEN_S;
     struct ranks_claim *grown = realloc(told->claims, (told->n_claims + 1) * sizeof *grown);
     if (grown) {
@@ -252,12 +261,12 @@ enum claim { CLAIM_OURS, CLAIM_TOLD, CLAIM_OPEN };
 /* Decides who tells a process. Of those who share the telling it is the one that makes the
  * process's folder (path), and makes <path>.told when it has told. What cannot be noted is told,
  * for twice is better than never. */
-static enum claim claim(struct ranks_told *told, pid_t pid, char path[LIMIT_PATH_BYTES])
+static enum claim claim(struct ranks_told *told, struct proc_id pid, char path[LIMIT_PATH_BYTES])
 {
     if (!told->shared)
         return CLAIM_OURS;
-    snprintf(path, LIMIT_PATH_BYTES, "%s/%ld.%lld.told", told->shared, (long)pid,
-             (long long)proc_identify(pid).start);
+    snprintf(path, LIMIT_PATH_BYTES, "%s/%lld.%lld.told", told->shared, (long long)pid.pid,
+             (long long)pid.start);
     if (access(path, F_OK) == 0)
         return CLAIM_TOLD;
     char *ending = path + strlen(path) - strlen(".told");
@@ -267,25 +276,27 @@ static enum claim claim(struct ranks_told *told, pid_t pid, char path[LIMIT_PATH
     return ours || is_forsaken(told, pid) ? CLAIM_OURS : CLAIM_OPEN;
 }
 
-static void tell(pid_t pid, int signo, struct ranks_told *told)
+/* Tells a process that was listed. Its number may be another's by now, who is not meant. */
+static void tell(const struct process *p, int signo, struct ranks_told *told)
 {
+    struct proc_id pid = {p->pid, p->start};
     char path[LIMIT_PATH_BYTES];
     for (size_t i = 0; i < told->n_pids; i++)
-        if (told->pids[i] == pid)
+        if (is_same(told->pids[i], pid))
             return;
-    enum hearing hearing = hearing_of(pid, signo);
+    enum hearing hearing = hearing_of(p->pid, signo);
     if (hearing == DEAF) {
         told->deaf++;
-        told->deaf_pid = pid;
+        told->deaf_pid = p->pid;
     }
     if (hearing != HANDLES)
         return;
-    pid_t *grown = realloc(told->pids, (told->n_pids + 1) * sizeof *grown);
+    struct proc_id *grown = realloc(told->pids, (told->n_pids + 1) * sizeof *grown);
     told->pids = grown ? grown : told->pids;
     if (!grown) /* there is no memory to remember it: it is told at the next call */
         return;
     enum claim whose = claim(told, pid, path);
-    if (whose == CLAIM_OPEN || (whose == CLAIM_OURS && kill(pid, signo) < 0))
+    if (whose == CLAIM_OPEN || (whose == CLAIM_OURS && proc_signal(pid, signo, NULL) < 0))
         return;
     if (whose == CLAIM_OURS && told->shared)
         mkdir(path, 0777);
@@ -364,10 +375,10 @@ int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struc
     told->deaf = 0;
     for (size_t i = 0; i < n; i++)
         if (told->numbered ? is_rank(&list[i]) : hears_first(list, n, &list[i], signo))
-            tell(list[i].pid, signo, told);
+            tell(&list[i], signo, told);
     for (size_t i = 0; i < n && !told->numbered && !told->n_pids && !told->deaf; i++)
         if (!find(list, n, list[i].parent) && !is_starter(list[i].pid))
-            tell(list[i].pid, signo, told); /* nobody hears: the first is the one that is deaf */
+            tell(&list[i], signo, told); /* nobody hears: the first is the one that is deaf */
     list_free(list, n);
     return 0;
 }

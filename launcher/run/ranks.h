@@ -23,6 +23,7 @@
 #include <sys/types.h>
 
 #include "base/err.h"
+#include "base/process.h"
 
 #define RANKS_VARIABLE "REEL_TRAINER"
 /* In a node agent's environment this is the id of the trainer whose ranks it tells. */
@@ -39,11 +40,11 @@ struct ranks_told {
     bool numbered;  /* ranks with a number have been seen here, by us or by one who shares */
     int64_t deaf;   /* ranks without a handler, at the last call */
     pid_t deaf_pid; /* one of those */
-    pid_t *pids;    /* those told so far */
+    struct proc_id *pids; /* those told so far */
     size_t n_pids;
     /* Those that somebody else took on to tell and has not told yet, and when that was seen. */
     struct ranks_claim {
-        pid_t pid;
+        struct proc_id pid;
         double seen_mono;
     } *claims;
     size_t n_claims;

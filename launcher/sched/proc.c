@@ -95,7 +95,7 @@ size_t proc_list(struct proc_row **out)
             rows = more;
             cap = cap ? 2 * cap : 256;
         }
-        rows[n++] = (struct proc_row){.pid = pid, .parent = s.parent};
+        rows[n++] = (struct proc_row){.pid = pid, .parent = s.parent, .start = s.start};
     }
     if (d)
         closedir(d);

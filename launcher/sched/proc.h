@@ -17,7 +17,8 @@
  * how many there are. */
 struct proc_row {
     pid_t pid, parent;
-    bool marked; /* the caller's */
+    int64_t start; /* as in proc_id */
+    bool marked;   /* the caller's */
 };
 size_t proc_list(struct proc_row **out);
 
