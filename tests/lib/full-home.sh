@@ -38,7 +38,7 @@ attempts() { "$reel" status "$1" --json | grep -c '"attempt":'; }
 job_is() { squeue -h -n "$1" -o %T | grep -qx "$2"; }
 no_job() { ! squeue -h -n "$1" -t PD,R,CG,S | grep -q .; }
 said() { grep -qs "$2" "$(folder "$1")/logs/agent.log"; }
-pids() { pgrep -f "reel agent --run-dir .*$(cat "home/names/$1")" | tr '\n' ' '; }
+pids() { pgrep -f "reel agent --run-dir $dir/home/runs/$(cat "home/names/$1")" | tr '\n' ' '; }
 # The agent is the process whose parent is the guard.
 agent() {
     for p in $(pids "$1"); do
