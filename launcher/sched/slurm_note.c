@@ -29,10 +29,14 @@ const char *slurm_noted(const char *comment, char run[ID_TEXT_BYTES])
     return run;
 }
 
-/* Writes the comment anew: one job has one run. */
+/* Writes the comment anew: one job has one run. With no run it stays as it is. */
 static void comment_make(const char *before, const char *run, struct str *out)
 {
     const char *at = noted_at(before);
+    if (!*run) {
+        str_add(out, before);
+        return;
+    }
     size_t kept = at ? (size_t)(at - before) - strlen(mark) : strlen(before);
     str_addn(out, before, kept);
     str_addf(out, "%s%s%s%s", kept && before[kept - 1] != ' ' ? " " : "", mark, run,
@@ -54,12 +58,12 @@ int slurm_note(struct sched *s, const char *id, const char *run, struct err *err
         rc = err_set(err, ERR_NOT_FOUND, "Slurm knows no job %s", id);
         goto out;
     }
-    if (strcmp(slurm_noted(jobs.v[0].comment, now), run) == 0)
+    if (*run && strcmp(slurm_noted(jobs.v[0].comment, now), run) == 0)
         goto out;
     comment_make(jobs.v[0].comment, run, &comment);
     if ((rc = str_check(&comment, err)) < 0)
         goto out;
-    rc = rpc->ops->comment(rpc, id, comment.p, err);
+    rc = rpc->ops->comment(rpc, id, comment.p ? comment.p : "", err);
 out:
     str_release(&comment);
     arena_release(&arena);

@@ -17,15 +17,21 @@ struct note {
     char kind[16], home[LIMIT_PATH_BYTES], job_id[SCHED_ID_BYTES], run[ID_TEXT_BYTES];
 };
 
-static int leave(const struct note *n, struct err *err)
+static int leave(const char *kind, const char *home, const char *job_id, const char *run,
+                 struct err *err)
 {
     struct sched *s = NULL;
-    int rc = sched_open(n->kind, n->home, &s, err);
+    int rc = sched_open(kind, home, &s, err);
     if (rc < 0)
         return rc;
-    rc = sched_note(s, n->job_id, n->run, err);
+    rc = sched_note(s, job_id, run, err);
     sched_close(s);
     return rc;
+}
+
+int job_note_try(const char *kind, const char *home, const char *job_id, struct err *err)
+{
+    return leave(kind, home, job_id, "", err);
 }
 
 static void *note_main(void *arg)
@@ -34,7 +40,7 @@ static void *note_main(void *arg)
     struct err err = {0};
     double pause_s = PAUSE_S;
     int rc;
-    while ((rc = leave(n, &err)) == ERR_TEMP || rc == ERR_BUSY) {
+    while ((rc = leave(n->kind, n->home, n->job_id, n->run, &err)) == ERR_TEMP || rc == ERR_BUSY) {
         clock_sleep_s(pause_s);
         pause_s = fmin(2 * pause_s, PAUSE_MOST_S);
     }

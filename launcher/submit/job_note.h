@@ -18,4 +18,8 @@ void job_note_leave(const char *kind, const char *home, const char *job_id, cons
 int job_note_read(const char *kind, const char *home, const char *job_id, char run[ID_TEXT_BYTES],
                   struct err *err);
 
+/* Checks that a note of the job would be taken, by writing its comment as it is: at a site that
+ * refuses that, a job without a note may have had a run all the same. */
+int job_note_try(const char *kind, const char *home, const char *job_id, struct err *err);
+
 #endif

@@ -133,14 +133,11 @@ static int name_look(const char *home, const char *name, char id[ID_TEXT_BYTES],
     return rc < 0 && rc != ERR_NOT_FOUND ? err_set(err, rc, "%s", why.text) : rc;
 }
 
-/* Checks that the folder of the run that has the name is there; without a name, the home's. A home
- * in which a job has run before is not one that was never used. */
-static int folder_check(const char *home, const char *name, bool again, struct err *err)
+/* Checks that the folder of the run that has the name is there; without a name, the home's. */
+static int folder_check(const char *home, const char *name, struct err *err)
 {
     char id[ID_TEXT_BYTES], dir[LIMIT_PATH_BYTES];
     int rc;
-    if ((rc = again ? home_used_check(home, err) : 0) < 0)
-        return rc;
     if ((rc = home_runs_check(home, err)) < 0)
         return rc;
     if (!name || name_look(home, name, id, NULL) != 0 || file_exists(home_run_dir(home, id, dir)))
@@ -167,7 +164,7 @@ static void name_last(const char *home, const char *stem, struct wrap *w)
  * knows the job, until that is answered. */
 struct before {
     const char *job_id;
-    bool known;
+    bool known, had_none; /* the latter: it surely never had a run */
     char run[ID_TEXT_BYTES]; /* "": none */
 };
 
@@ -202,18 +199,33 @@ static int noted_find(const char *home, struct before *b, struct wrap *w, struct
                    "script to begin another", b->job_id, b->run, home);
 }
 
+/* Checks that the home was used before, as by the run of a job that runs again. It need not be
+ * where the job ended before it had one: it noted none, and might have. */
+static int used_check(const char *home, struct before *b, struct err *err)
+{
+    char run[ID_TEXT_BYTES];
+    int rc = home_used_check(home, err);
+    if (rc == 0 || b->had_none)
+        return 0;
+    b->had_none = job_note_read("slurm", home, b->job_id, run, NULL) == 0 && !run[0] &&
+                  job_note_try("slurm", home, b->job_id, NULL) == 0;
+    return b->had_none ? 0 : rc;
+}
+
 /* Finds the name of a job's run again. made_up: of `stem`, nobody gave it. */
 static int again_check(const char *home, const char *stem, struct wrap *w, bool made_up,
                        struct before *b, struct err *err)
 {
     char id[ID_TEXT_BYTES];
     int rc;
-    if ((rc = folder_check(home, made_up ? NULL : w->name, true, err)) < 0)
+    if ((rc = used_check(home, b, err)) < 0)
+        return rc;
+    if ((rc = folder_check(home, made_up ? NULL : w->name, err)) < 0)
         return rc;
     if (made_up) {
         snprintf(w->name, sizeof w->name, "%s", stem);
         name_last(home, stem, w);
-        if ((rc = folder_check(home, w->name, true, err)) < 0)
+        if ((rc = folder_check(home, w->name, err)) < 0)
             return rc;
     }
     if (name_look(home, w->name, id, NULL) == 0 && has_job(home, id, b->job_id))
@@ -247,7 +259,7 @@ static int place_find(const char *home, const char *stem, struct wrap *w, const 
 {
     if (again)
         return again_wait(home, stem, w, made_up, job_id, err);
-    return folder_check(home, made_up ? NULL : w->name, false, err);
+    return folder_check(home, made_up ? NULL : w->name, err);
 }
 
 int wrapped_open(const char *home, const char *bin_dir, struct wrap *w, const char *job_id,
