@@ -38,6 +38,16 @@ static double free_of(const struct report_plans *plans, const struct report_plan
                ? 1 - (double)p->bytes / (double)plans->limit_bytes : NAN;
 }
 
+/* Says whether any layout has times between which its steps are expected: a run's own plan has
+ * none. */
+static bool has_interval(const struct report_plans *plans)
+{
+    for (size_t i = 0; i < plans->n; i++)
+        if (isfinite(plans->items[i].lo_s) && isfinite(plans->items[i].hi_s))
+            return true;
+    return false;
+}
+
 static void head_write(const struct report_plans *plans, struct str *out)
 {
     str_add(out, "<section><h2>Layouts planned</h2>\n<p class=\"why\">Predicted for ");
@@ -48,7 +58,8 @@ static void head_write(const struct report_plans *plans, struct str *out)
         str_add(out, " by the constants ");
         html_escape(out, plans->constants);
     }
-    str_add(out, ". Nine of ten steps are expected between the two times.</p>\n");
+    str_addf(out, ".%s</p>\n",
+             has_interval(plans) ? " Nine of ten steps are expected between the two times." : "");
 }
 
 static void row_write(const struct report *r, size_t i, double measured, bool with_measured)
@@ -62,8 +73,10 @@ static void row_write(const struct report *r, size_t i, double measured, bool wi
     report_cell_text(out, layout.p);
     str_release(&layout);
     report_cell_num(out, p->step_s, "%.4g");
-    report_cell_num(out, p->lo_s, "%.4g");
-    report_cell_num(out, p->hi_s, "%.4g");
+    if (has_interval(plans)) {
+        report_cell_num(out, p->lo_s, "%.4g");
+        report_cell_num(out, p->hi_s, "%.4g");
+    }
     if (with_measured) {
         report_cell_num(out, measured, "%.4g");
         report_cell_num(out, 100 * (p->step_s / measured - 1), "%+.1f");
@@ -82,10 +95,10 @@ static void table_write(const struct report *r, double run_s)
     for (size_t i = 0; i < plans->n; i++)
         measured = measured || isfinite(measured_of(r, &plans->items[i], run_s));
     str_addf(r->out, "<table class=\"plans\"><tr><th class=\"n\">#</th><th>layout</th>"
-                     "<th class=\"n\">predicted s</th><th class=\"n\">from</th>"
-                     "<th class=\"n\">to</th>%s<th class=\"n\">MFU %%</th>"
+                     "<th class=\"n\">predicted s</th>%s%s<th class=\"n\">MFU %%</th>"
                      "<th class=\"n\">GiB</th><th class=\"n\">free %%</th>"
                      "<th class=\"n\">fits %%</th></tr>\n",
+             has_interval(plans) ? "<th class=\"n\">from</th><th class=\"n\">to</th>" : "",
              measured ? "<th class=\"n\">measured s</th><th class=\"n\">error %</th>" : "");
     for (size_t i = 0; i < plans->n; i++)
         row_write(r, i, measured_of(r, &plans->items[i], run_s), measured);

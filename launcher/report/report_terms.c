@@ -86,7 +86,8 @@ static double term_draw(const struct stack *s, int64_t k, int name, const struct
     return at + t->seconds;
 }
 
-/* Draws a bar with its number; over it what was measured, and the interval. */
+/* Draws a bar with its number, a line over it where its step was measured to end, and one below it
+ * along the interval. */
 static void bar_draw(const struct stack *s, const struct report_bar *b, int y)
 {
     double at = 0;
@@ -119,6 +120,27 @@ static void axis_draw(const struct stack *s, int height)
                  i ? "" : " s");
 }
 
+/* Writes what the bars show: of measurements and intervals only where there are some. */
+static void bars_explain(const struct stack *s, const struct report_bar *bars, int n)
+{
+    bool measured = false, expected = false;
+    for (int i = 0; i < n; i++) {
+        measured = measured || isfinite(bars[i].measured_s);
+        expected = expected || (isfinite(bars[i].lo_s) && isfinite(bars[i].hi_s));
+    }
+    str_add(s->out, "<p class=\"why\">The bars have the table's numbers.");
+    if (measured)
+        str_add(s->out, " An upright line is what was measured.");
+    if (expected)
+        str_add(s->out, " Nine of ten steps are expected along the line below a bar.");
+    str_add(s->out, " From the left: ");
+    for (int i = 0; i < s->n; i++) {
+        str_add(s->out, i ? ", " : "");
+        html_escape(s->out, s->names[i]);
+    }
+    str_add(s->out, ".</p>\n");
+}
+
 void report_bars(struct str *out, const char *label, const struct report_bar *bars, int n)
 {
     struct stack s = {.out = out};
@@ -132,14 +154,8 @@ void report_bars(struct str *out, const char *label, const struct report_bar *ba
     axis_draw(&s, height);
     for (int i = 0; i < n; i++)
         bar_draw(&s, &bars[i], i * ROW);
-    str_add(out, "</svg></div>\n<p class=\"why\">By the table's numbers; an upright line is what "
-                 "was measured, and nine of ten steps are expected along the one below a bar. From "
-                 "the left: ");
-    for (int i = 0; i < s.n; i++) {
-        str_add(out, i ? ", " : "");
-        html_escape(out, s.names[i]);
-    }
-    str_add(out, ".</p>\n");
+    str_add(out, "</svg></div>\n");
+    bars_explain(&s, bars, n);
 }
 
 /* ---- speed against memory headroom ---- */

@@ -444,12 +444,15 @@ static void test_plans_alone(void **state)
     assert_int_equal(count(out.p, "class=\"measured\"") + count(out.p, "measured s"), 0);
     assert_non_null(strstr(out.p, "a&lt;b on 8 ranks of c by the constants k"));
     assert_non_null(strstr(out.p, "From the left: gemm, tp."));
+    assert_int_equal(count(out.p, "Nine of ten steps"), 2); /* above the table, and below the bars */
+    assert_null(strstr(out.p, "what was measured"));
     assert_null(strstr(out.p, "nan"));
     str_release(&out);
     report_plans_free(plans);
 }
 
-/* Where a run had a planned layout, its step in the middle stands beside the prediction. */
+/* Where a run had a planned layout, its step in the middle stands beside the prediction. A plan that
+ * has no interval is shown without one, and no word of the page speaks of it. */
 static void test_plan_of_a_run(void **state)
 {
     struct report_scope scope;
@@ -472,6 +475,8 @@ static void test_plan_of_a_run(void **state)
     assert_int_equal(report_html(db, &scope, &n, &out, &err), 0);
     assert_int_equal(count(out.p, "<tr class=\"plan-row"), 1);
     assert_int_equal(count(out.p, "<th class=\"n\">measured s</th>"), 2); /* the trials', too */
+    assert_non_null(strstr(out.p, "An upright line is what was measured. From the left: gemm."));
+    assert_int_equal(count(out.p, "Nine of ten steps") + count(out.p, "<th class=\"n\">from</th>"), 0);
     str_release(&out);
     report_plans_free(plans);
 }
