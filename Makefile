@@ -450,12 +450,11 @@ $(SHARED): $(call objs,$(SHARED_SRC))
 	$(Q)rm -f $@; ar rcs $@ $^
 $(call objs,$(SHARED_SRC)): CFLAGS += $(if $(filter release,$(V)),-O1) -fvisibility=hidden \
   $(CFLAGS_trainer) $(CFLAGS_trainer/comm) $(CFLAGS_db)
-# the module of that name, or the room; of several rooms those at the top of what is tested
-TESTED_launcher := launcher/run launcher/report
-TESTED_trainer  := trainer/cmd
+# the module of that name, or the room; else the rooms of that folder below a program's commands
 test_word   = $(word 2,$(subst _, ,$(notdir $(1))))
-test_module = $(or $(TESTED_$(call test_word,$(1))),$(filter $(call test_word,$(1)) \
-                %/$(call test_word,$(1)),$(MODULES)))
+module_of_word = $(or $(filter $(1) %/$(1),$(MODULES)),\
+                      $(foreach p,$(ALL_NAMES),$(filter $(1)/%,$(MAY_$(TOP_$(p))))))
+test_module = $(call module_of_word,$(call test_word,$(1)))
 # a test names extra link flags in a line `// LINK: -Wl,--wrap=malloc`
 test_link   = $(shell sed -n 's|^// LINK: ||p' $(1))
 .SECONDEXPANSION:
