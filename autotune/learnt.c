@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/limits.h"
 
-/* A trial: what was priced, and what was measured. */
+/* Holds what was priced of a trial, and what was measured of it. */
 struct row {
     double at, measured_s, terms[PRICE_TERMS], priced_class_s[PRICE_TERMS], class_s[PRICE_TERMS];
 };

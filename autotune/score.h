@@ -32,7 +32,7 @@ struct score {
     double spearman_mean, spearman_worst, regret1_mean_pct, regret3_mean_pct;
     double oom_caught_pct, good_rejected_pct;
     double trials_mean, trials_worst;
-    int64_t winner_pruned; /* sweeps whose best row the cut by memory loses */
+    int64_t winner_pruned; /* sweeps whose best row is not tried, as too large for the memory */
 };
 int score_table(const struct table *t, const struct constants *c, struct score_row *rows,
                 struct score *out, struct err *err);

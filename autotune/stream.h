@@ -8,7 +8,7 @@
  * among the legal layouts. The essay with the bounds stands at the top of stream.c.
  *
  *     struct stream_spec spec = {&work, &machine, gpus, limit_bytes};
- *     struct stream_found found;                  // large: it belongs into static or heap memory
+ *     struct stream_found found;                  // large: it belongs in static or heap memory
  *     stream_search(&spec, 10, &found, err);      // found.items[0..n), the fastest first
  *
  * Layouts of equal time are ordered as they are met: the result does not depend on how many are

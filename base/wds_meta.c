@@ -1,4 +1,4 @@
-/* The sidecars of a WebDataset folder, `<root>/.nv-meta/`, as Megatron-Energon 7 reads them
+/* The sidecars of a WebDataset folder, `<root>/.nv-meta/`, as Megatron-Energon 7 reads them:
  *
  *     .info.json    {"energon_version": "…", "shard_counts": {"<path>": samples, …}}: no other key
  *                   is allowed, and the order of the shards is their number
@@ -6,7 +6,8 @@
  *                   into train.
  *     dataset.yaml  CrudeWebdataset: the parts as they are
  *     index.uuid    a name for the content, in the form of a random uuid: from a hash of .info.json
- *                   and all .tar.idx files, so it tells layouts apart, not payloads of equal sizes
+ *                   and all .tar.idx files. It changes with names, counts and offsets, but not with
+ *                   a payload that keeps its size.
  *
  * split.yaml is published last, so that the others know what it lists. index.sqlite is left to
  * `energon prepare`.

@@ -27,12 +27,13 @@
 
 enum { CRASHES = 2 };
 
-/* The next try begins at due_s of the monotonic clock or later. */
-struct trial { bool done; int tries, crashes; double due_s; char why[160]; };
+/* Says how far the work on a source is. The next try begins at due_s of the monotonic clock or
+ * later. */
+struct handled { bool done; int tries, crashes; double due_s; char why[160]; };
 struct slot { pid_t pid; int64_t source; };
 struct pool {
     struct curation *k;
-    struct trial *trials; /* [k->n] */
+    struct handled *handled; /* [k->n] */
     struct slot *slots;
     int64_t running, done;
     struct progress progress;
@@ -86,19 +87,19 @@ static bool is_crash(int signal)
 
 static void source_done(struct pool *p, int64_t i)
 {
-    p->trials[i].done = true;
+    p->handled[i].done = true;
     progress_step(&p->progress, ++p->done, p->k->sources[i].name);
 }
 
 /* Begins a pause: the cause of the failure may be gone a little later. */
-static void pause_begin(struct trial *t)
+static void pause_begin(struct handled *t)
 {
     t->due_s = clock_mono_s() + try_pause_s(t->tries);
 }
 
 static void killed(struct pool *p, int64_t i, int signal)
 {
-    struct trial *t = &p->trials[i];
+    struct handled *t = &p->handled[i];
     t->crashes += is_crash(signal);
     if (!is_crash(signal))
         pause_begin(t);
@@ -123,8 +124,8 @@ static int child_ended(struct pool *p, int64_t i, int status, struct err *err)
     if (WIFSIGNALED(status)) {
         killed(p, i, WTERMSIG(status));
     } else if (code == err_exit_code(ERR_TEMP)) {
-        error_read(k, i, "no memory, or a read error", p->trials[i].why, sizeof p->trials[i].why);
-        pause_begin(&p->trials[i]);
+        error_read(k, i, "no memory, or a read error", p->handled[i].why, sizeof p->handled[i].why);
+        pause_begin(&p->handled[i]);
     } else if (code != 0) {
         error_read(k, i, "it gave no reason", why, sizeof why);
         return err_set(err, code == 3 ? ERR_INPUT : ERR_IO,
@@ -137,8 +138,8 @@ static int child_ended(struct pool *p, int64_t i, int status, struct err *err)
         if (k->results[i].frames > 0)
             k->sources[i].maybe = false; /* a picture came out of it, so it is a video */
     }
-    if (!p->trials[i].done)
-        log_msg(LOG_WARN, "%s: %s", k->sources[i].name, p->trials[i].why);
+    if (!p->handled[i].done)
+        log_msg(LOG_WARN, "%s: %s", k->sources[i].name, p->handled[i].why);
     return 0;
 }
 
@@ -173,12 +174,12 @@ static int one_start(struct pool *p, int64_t i, struct err *err)
 }
 
 /* Starts try number `try` of each source that is not done and whose pause is over; with `waits`
- * also of those whose pause is not. */
+ * also of those whose pause is not over: it waits until it is. */
 static int tries_start(struct pool *p, int try, int64_t jobs, bool waits, struct err *err)
 {
     int rc;
     for (int64_t i = 0; i < p->k->n; i++) {
-        struct trial *t = &p->trials[i];
+        struct handled *t = &p->handled[i];
         if (t->done || t->tries == try || (!waits && t->due_s > clock_mono_s()))
             continue;
         while (p->running >= jobs)
@@ -212,7 +213,7 @@ static int unfinished_say(const struct pool *p, struct err *err)
 {
     int64_t n = 0, first = -1;
     for (int64_t i = 0; i < p->k->n; i++)
-        if (!p->trials[i].done && n++ == 0)
+        if (!p->handled[i].done && n++ == 0)
             first = i;
     return n == 0 ? 0
                   : err_set(err, ERR_TEMP,
@@ -220,17 +221,17 @@ static int unfinished_say(const struct pool *p, struct err *err)
                             "this need not be the video's fault, so nothing was published (%lld "
                             "such sources); what is finished is kept: give it more memory, or "
                             "fewer --jobs, and run it again",
-                            p->k->sources[first].name, TRIES, p->trials[first].why, (long long)n);
+                            p->k->sources[first].name, TRIES, p->handled[first].why, (long long)n);
 }
 
 int sources_work(struct curation *k, struct err *err)
 {
-    struct pool p = {.k = k, .trials = calloc((size_t)k->n + 1, sizeof *p.trials),
+    struct pool p = {.k = k, .handled = calloc((size_t)k->n + 1, sizeof *p.handled),
                      .slots = calloc((size_t)k->jobs, sizeof *p.slots)};
     struct err why = {0};
     int rc;
     progress_start(&p.progress, "curate", k->n, k->quiet);
-    if (!p.trials || !p.slots) {
+    if (!p.handled || !p.slots) {
         rc = err_set(&why, ERR_NOMEM, "out of memory");
         goto out;
     }
@@ -240,7 +241,7 @@ int sources_work(struct curation *k, struct err *err)
     rc = unfinished_say(&p, &why);
 out:
     progress_end(&p.progress, NULL);
-    free(p.trials);
+    free(p.handled);
     free(p.slots);
     return rc < 0 ? err_set(err, rc, "%s", why.text) : 0;
 }

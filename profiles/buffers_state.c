@@ -52,7 +52,7 @@ static int64_t pack_elements(const struct buffer_state *spec)
                        num_max_i64(spec->pieces[PIECE_SUM_KV], spec->pieces[PIECE_SUM_PP]));
 }
 
-/* Leaves out what a library sums: f64 and f32, in even parts. */
+/* Takes away the scratch of the sums that a library makes: those of f64 and f32, in even parts. */
 static void library_scratch(const struct buffer_state *spec,
                             struct buffer_scratch out[BUFFER_GROUPS])
 {
@@ -178,8 +178,8 @@ int64_t buffer_stage_bytes(int64_t sent, int64_t received)
            num_round_up(received, BUFFER_PART_ALIGN_BYTES);
 }
 
-/* Returns the bytes of the own part of `elements` that a group gathers or scatters, with those of
- * all parts. */
+/* Returns the bytes that a gather or scatter of `elements` in the shard group stages: this rank's
+ * part on one side, all parts on the other. */
 static int64_t parts_bytes(const struct buffer_state *spec, int64_t elements, enum dtype t)
 {
     int64_t bytes = elements * dtype_bytes(t);

@@ -2,7 +2,7 @@
  * is made from them.
  *
  * Of several constants of one name, the one that names more of the device and the stack counts. A
- * file needs not have all: what it leaves out has its prior.
+ * file need not have all of them: what it leaves out has its prior.
  */
 #include "profiles/constants.h"
 
@@ -117,7 +117,7 @@ static const struct json_field item_fields[] = {
     {"stack", JSON_TEXT, AT(stack), .optional = true, .help = "left out: of any stack"},
     {"prior", JSON_NUM, AT(prior), .optional = true, .help = "its value before any fit"},
     {"source", JSON_TEXT, AT(source), .optional = true, .help = "what it was fitted on"},
-    {"value", JSON_NUM, AT(value), .help = "which counts"},
+    {"value", JSON_NUM, AT(value), .help = "what predictions use"},
     {"lo", JSON_NUM, AT(lo), .optional = true, .help = "nine of ten lie between it and hi"},
     {"hi", JSON_NUM, AT(hi), .optional = true, .help = "likewise"},
 };

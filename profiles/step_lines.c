@@ -30,7 +30,7 @@ struct step_reader {
     struct pattern patterns[MAX_PATTERNS];
     int n;
     const struct format *format; /* NULL: the user's own pattern */
-    double total; /* of the training's bar, 0 not yet known: bars with another are others' */
+    double total; /* of the training's bar, 0: not known yet. Other bars have other totals. */
 };
 
 /* This is how the trainers print: Megatron-LM's training_log, torchtitan's MetricsProcessor, NeMo's

@@ -9,9 +9,10 @@
 
 struct tune_other {
     struct adapter *adapter; /* NULL: trials are our own trainer's */
-    struct adapter *told;    /* of --export; NULL: the adapter */
+    struct adapter *told;    /* writes the winner's flags (--export); NULL: `adapter` does */
     const char **argv;       /* the user's command, its first word a path */
-    /* This machine's: the command starts its ranks itself, by srun inside a job. */
+    /* Starts the command on this machine. The command starts its ranks itself, inside a job by
+     * srun. */
     struct sched *sched;
     struct arena arena;
 };
@@ -19,7 +20,7 @@ struct tune_other {
 int tune_other_open(const struct opt_values *v, const char *home, struct tune_other *o,
                     struct err *err);
 void tune_other_release(struct tune_other *o); /* safe on a zeroed struct */
-/* Adds the winner's flags to its plan, where there is whoever has them. */
+/* Adds the winner's flags to its plan. Without any adapter it adds nothing. */
 int tune_other_flags(const struct tune_other *o, const struct model *m, struct plan *winner,
                      struct err *err);
 

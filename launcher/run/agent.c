@@ -20,8 +20,8 @@
 #include "launcher/submit/job_note.h"
 
 enum {
-    LOOK_EVERY_MS = 250,  /* for the word of a node agent, and for the trainer's end */
-    HELD_LOOK_MS = 100,   /* for the end of those that outlive their step */
+    LOOK_EVERY_MS = 250,  /* between two looks for a node agent's word and the trainer's end */
+    HELD_LOOK_MS = 100,   /* between two looks for the end of ranks that outlive their step */
     TELL_EVERY_S = 1,     /* a trainer that starts up may not hear yet: it is told until it ends */
     SPACE_LOOK_MS = 1000, /* between two looks whether the disk has room again */
 };
@@ -194,7 +194,7 @@ static int stop_learn(struct agent *a, struct err *err)
     return 0;
 }
 
-/* Waits for what is left of the trainer behind its step. */
+/* Waits for the ranks that outlive the trainer's step. */
 static int rest_wait(struct agent *a, struct err *err)
 {
     int rc;
@@ -420,8 +420,8 @@ static int trainer_live(struct agent *a, struct sched_step_status *end, struct e
     return trainer_watch(a, end, err);
 }
 
-/* Makes those who ask the scheduler while the trainer is watched. A job of somebody's script is
- * given a note of its run; ours was submitted with the run's folder. */
+/* Opens the threads that ask the scheduler while the trainer is watched (asker.h). A job that runs
+ * somebody's script is given a note of its run; one of ours was submitted with the run's folder. */
 static int askers_open(struct agent *a, struct err *err)
 {
     const char *kind = a->duty.sched->ops->kind, *job = a->duty.self.id;

@@ -196,7 +196,7 @@ static bool is_full(struct trainer *t, const struct sched_step_status *exit, int
 
 /* Is it clearly short of its steps? One that prints every tenth step, or counts from 0, ends within
  * one line of the last. What an attempt before printed counts too, since a trainer that starts at
- * its end prints nothing. With nothing to tell steps by nobody can say so. */
+ * its end prints nothing. Where steps cannot be read the answer is no. */
 static bool is_short(const struct foreign *f, int64_t steps, int64_t total)
 {
     steps = num_max_i64(steps, f->steps_before);

@@ -1,6 +1,6 @@
-/* foreign_steps: what a wrapped trainer prints of its steps, as the events of our own:
- * train_started, and a step event for each row (launcher/wrap/step_rows.h), written by the
- * agent. */
+/* foreign_steps: makes events of what a wrapped trainer prints of its steps. They are those of our
+ * own trainer: train_started, and a step event for each row (launcher/wrap/step_rows.h). The agent
+ * writes them. */
 #ifndef LAUNCHER_RUN_FOREIGN_STEPS_H
 #define LAUNCHER_RUN_FOREIGN_STEPS_H
 
@@ -13,8 +13,8 @@ struct foreign_steps {
     struct attempt *attempt;     /* borrowed; where steps are told */
     struct step_reader *reader;  /* NULL: nobody said how its steps are printed */
     struct step_rows rows;
-    int64_t stride;              /* between the last two printed, 0: there were none */
-    double now;                  /* of the look, on the monotonic clock */
+    int64_t stride;              /* steps between the last two lines; 0: there were no two */
+    double now;                  /* when its output was looked at, on the monotonic clock */
 };
 
 /* Writes train_started, if it is known how steps are printed. state: the run's, before this
@@ -22,11 +22,12 @@ struct foreign_steps {
 int foreign_steps_open(struct foreign_steps *s, const struct wrap *w,
                        const struct run_state *state, struct attempt *attempt, struct err *err);
 void foreign_steps_close(struct foreign_steps *s); /* safe on a zeroed struct */
-/* These take one look at its output: begin, each line, end; `last`: the trainer has ended. */
+/* These take one look at its output: begin, then a call for each line, then end. `last` says that
+ * the trainer has ended. */
 void foreign_steps_begin(struct foreign_steps *s);
 void foreign_steps_line(void *steps, char *line, size_t n); /* a tail_line_fn */
 void foreign_steps_end(struct foreign_steps *s, bool last);
-/* Returns the most steps that it printed in this attempt, -1 none. */
+/* Returns the highest number of steps that it printed in this attempt; -1: it printed none. */
 int64_t foreign_steps_done(const struct foreign_steps *s);
 
 #endif

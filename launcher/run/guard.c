@@ -13,7 +13,7 @@
 #include "launcher/run/successor.h"
 #include "launcher/run/duty.h"
 
-/* Lives as the agent in the child. Signals stay blocked, and the agent takes them from a
+/* Runs the agent in the child. Signals stay blocked, and the agent takes them from a
  * descriptor. Its exit status becomes the guard's; what went wrong is told here. */
 static void agent_live(const struct agent_conf *conf, pid_t parent)
 {
@@ -48,8 +48,8 @@ static int room_wait(const sigset_t *signals)
     return signo <= 0 || signo == SIGCHLD ? 0 : signo;
 }
 
-/* Ends the dead agent's attempt. With no room for a word it waits, for nobody else would bring the
- * run back; when it is told to stop it gives the job back. */
+/* Writes the end of the dead agent's attempt. On a disk without room for that it waits, for nobody
+ * else would bring the run back; when it is told to stop it gives the job back. */
 static int mourn(struct attempt *attempt, struct duty *duty, struct run_fold *fold, int signo,
                  enum sched_end why, const sigset_t *signals, struct err *err)
 {
@@ -121,7 +121,7 @@ out:
     return rc;
 }
 
-/* ---- whom the scheduler hears of our end by ---- */
+/* ---- by whom the scheduler learns that this process has ended ---- */
 
 /* Returns the slurmstepd that started this process as the batch process of a Slurm job. 0: the
  * process is none, but was started by hand or in a step. */

@@ -13,10 +13,10 @@
 #include "base/err.h"
 #include "base/str.h"
 
-enum { HOSTS_MAX = 1 << 20 }; /* more than any cluster has; it stops a damaged list */
+enum { HOSTS_MAX = 1 << 20 }; /* more than any cluster has: a list of more is damaged */
 
-/* Expands a list into its names, in its order, NULL-ended, in the arena. "" has none. ERR_INPUT
- * names the list that is none. */
+/* Expands a list into its names, in its order, NULL-ended, in the arena. "" has none. A text
+ * that is no such list is ERR_INPUT, with the text. */
 int hosts_expand(const char *list, struct arena *arena, const char ***names, size_t *n,
                  struct err *err);
 

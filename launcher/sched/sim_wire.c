@@ -77,7 +77,7 @@ const char *const *sim_take_list(struct sim_wire *w)
     return list;
 }
 
-/* ---- what the interface has ---- */
+/* ---- the structs of sched.h ---- */
 
 void sim_put_spec(struct str *out, const struct sched_spec *s)
 {
@@ -173,7 +173,7 @@ void sim_put_job(struct str *out, const struct sched_job *j)
         sim_put_num(out, numbers[i]);
 }
 
-/* Takes a text into the arena; of a job none is NULL. */
+/* Copies a text into the arena. In a job no text is NULL: a missing one becomes "". */
 static const char *take_kept(struct sim_wire *w)
 {
     const char *text = sim_take_text(w), *kept = arena_strdup(w->arena, text ? text : "");

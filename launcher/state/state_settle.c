@@ -1,4 +1,4 @@
-/* This file makes UTC of the times that a run's events told. */
+/* This file turns the times of a run's events, each by its writer's clock, into UTC. */
 #include <math.h>
 #include <stdio.h>
 

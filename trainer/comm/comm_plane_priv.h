@@ -17,7 +17,7 @@ struct plane_issued {
     enum comm_kind kind;
     const char *what;
     int64_t bytes, number; /* sent by this rank; number: in its communicator, from 1 */
-    int64_t order;         /* among all of this rank */
+    int64_t order;         /* among all operations of this rank */
     double at_s;
 };
 
@@ -27,7 +27,7 @@ struct plane_queue {
     struct dev_stream *stream;
     struct dev_event *before;    /* recorded on the caller's stream */
     int64_t queued, over;        /* operations; those that were seen to be over */
-    void *block;                 /* others' parts of sums */
+    void *block;                 /* holds the parts of sums that other ranks sent */
     int64_t block_bytes;
     struct plane_issued issued[PLANE_DEPTH];
 };

@@ -8,25 +8,26 @@
  *              numbers of segments and tokens rounded up, so that few classes serve all packs:
  *              segments that are too many have length 0
  *
- * What it does not take our own kernels compute (attn.cuh): whole calls, for the reasons of enum
+ * Our own kernels (attn.cuh) compute what it does not take: whole calls, for the reasons of enum
  * attn_refusal, and in packed form single segments. The library is then told that such a segment is
  * empty, and our kernels do those alone. These are segments in which a query or a key stands alone,
  * or which are small (attn_dnn_segment).
  *
- * In backward a segment is left for its numbers, too: a kernel looks at lse first, and one with an
- * lse beyond ATTN_DNN_LSE, below or above, is our kernels' to write, whatever the library made of
+ * In backward the numbers of a segment count, too. A kernel looks at its lse first. If one lies
+ * beyond ATTN_DNN_LSE, below or above, our kernels write the segment, whatever the library made of
  * it. There are two reasons.
  *
  *     precision  the library rounds dS to bf16 before dq = dS k and dk = dSᵀ q, for tensor cores
- *                multiply nothing wider by bf16. The dS of a query add up to 0, so what its keys
- *                have in common gives nothing to dq, but the roundings of dS times that stay. Large
- *                logits are made by large common components: where they are near -100 or 100 dq
- *                was 5 to 9 times as far off as with dS in f32, which our kernels have
+ *                multiply nothing wider by bf16. The dS of a query add up to 0, so a part that all
+ *                its keys have in common should add nothing to dq. But what rounding has changed in
+ *                each dS is multiplied by that part, and stays. Large logits come from large common
+ *                parts: where they are near -100 or 100, dq was 5 to 9 times as far off as with dS
+ *                in f32, which our kernels have
  *     a hazard   with keys that are 64 more than a multiple of 128 the library has given NaN in dq
  *                for queries with lse < -88.7: keys that a tile does not have weigh exp(0 - lse),
  *                which is infinite there
  *
- * No bound of gains is needed for it, and the host reads nothing.
+ * The host reads nothing for it.
  */
 #ifndef TRAINER_CUDA_ATTN_DNN_H
 #define TRAINER_CUDA_ATTN_DNN_H
@@ -39,9 +40,9 @@ extern "C" {
 #endif
 
 enum {
-    ATTN_DNN_SMALL = 64, /* tokens: a segment of no more is lost in tiles of 128 */
+    ATTN_DNN_SMALL = 64, /* tokens: a segment of no more leaves most of a tile of 128 empty */
     ATTN_DNN_TILE = 128,
-    ATTN_DNN_LSE = 64, /* of what a network learns logits stay far below it */
+    ATTN_DNN_LSE = 64, /* the logits of a trained network stay far below it */
 };
 
 /* Tensors of a class. DQ_SUM is the library's own sum of dq, in f32. */
@@ -98,7 +99,8 @@ enum attn_refusal attn_dnn_takes(const struct ops_attn *a, bool backward, bool d
 /* Tells whether our own kernels must look at the segments of a call that it takes: in backward
  * always. */
 bool attn_dnn_leaves(const struct ops_attn *a, const struct attn_class *c);
-/* Do dk and dv, or dq, pass through memory of f32 from which our own kernel brings them home? */
+/* Do dk and dv, or dq, pass through memory of f32 from which our own kernel copies them to their
+ * tensors? */
 bool attn_dnn_dkv_by_way(const struct ops_attn *a);
 bool attn_dnn_dq_by_way(const struct ops_attn *a);
 

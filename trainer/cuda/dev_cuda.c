@@ -12,8 +12,8 @@
 #include "trainer/cuda/cuda_priv.h"
 #include "trainer/cuda/ranges.h"
 
-/* A watched wait looks again after so long: a little of what it took, so that its end is seen
- * soon. */
+/* A watched wait looks again after so long: a small part of what it has taken so far, so that its
+ * end is seen soon. */
 static const double nap_part = 1. / 64, nap_least_s = 10e-6, nap_most_s = 200e-6;
 
 /* The host counts the memory that it hands out, as a GPU does not tell the size of an

@@ -42,7 +42,7 @@ struct cadence {
     int64_t n_steps;
     int64_t every_steps; /* 0: not decided yet */
     double step_s;       /* by which it was decided */
-    bool due;            /* for a decision */
+    bool due;            /* a decision is due */
 };
 
 /* Begins. mtbf_s or save_s 0 means that it was not measured. */

@@ -25,7 +25,7 @@ static int step_measure(struct train *t, double class_s[METER_CLASSES + 1], stru
     return 0;
 }
 
-/* Keeps those of the rank whose sum is the most; of several such ranks the mean. */
+/* Keeps the times of the rank whose sum is the largest; of several such ranks their mean. */
 static int busiest_keep(struct comm *world, double class_s[METER_CLASSES + 1], struct err *err)
 {
     double sum = 0, most;

@@ -17,7 +17,8 @@ static int64_t layer_at(int64_t place)
     return place == PLACE_HEAD ? PARAM_LAYER_HEAD : place - PLACE_OF_LAYER_0;
 }
 
-/* Finds the rank whose numbers are greatest, the first number first; of equals the lowest rank.
+/* Finds the rank whose numbers are greatest, where the first number that differs decides; of equals
+ * the lowest rank.
  * `found` says whether this rank has any. The numbers become that rank's; *rank is -1, and they
  * mean nothing, when none has any. */
 static int rank_first(const struct train *t, bool found, double numbers[], int n, int64_t *rank,

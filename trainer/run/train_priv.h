@@ -68,14 +68,14 @@ struct train {
     bool save_owed;              /* the disk had no room for the last save that was due */
     struct ckpt_room room;       /* found before the last save */
     bool owed;                   /* a validation that is due was given up, or not begun */
-    struct { double at_s, tokens, flops, seconds; } line; /* when one was last said; since then */
+    struct { double at_s, tokens, flops, seconds; } line; /* last printed at at_s; sums since */
     double *times;               /* step_s of this attempt, up to TRAIN_TIMES_MAX */
     int64_t n_times;
     struct train_phases phases; /* sums */
     double tokens, flops;       /* over the same steps */
     struct hash128 config_hash;
-    struct gemm_pin gemm; /* of a run on GPUs, */
-    struct attn_pin attn; /* as this */
+    struct gemm_pin gemm; /* on GPUs: by which algorithms products are computed in this run, */
+    struct attn_pin attn; /* and by which engine attention is */
     struct meter meter;
     struct trace_clock trace_clock;
     /* With profile, seconds by kind: sums over the counted steps, and those of the step at hand. */

@@ -54,8 +54,8 @@ void meter_span_add(struct meter *m, struct meter_span s)
         m->spans[m->n++ % m->room] = s;
 }
 
-/* Adds the CPU time of a call that ends. That clock is read within the call's wall time, or what
- * its readings take would be nobody's. */
+/* Adds the CPU time of a call that ends. That clock is read within the call's wall time:
+ * otherwise the time that reading it takes would belong to no call. */
 static void cpu_end(struct meter *m, const struct meter_start *at, enum meter_kind kind)
 {
     double took = clock_cpu_s() - at->start_cpu_s;
@@ -117,7 +117,7 @@ void meter_cpu_step(struct meter *m, double cpu_s[METER_KINDS])
 
 /* ---- measured calls ---- */
 
-/* A call under way: on a device that queues its number, on another one when it began. */
+/* Stands for a call under way: by its number on a device that queues, else by when it began. */
 struct measured { int64_t call; struct meter_start at; };
 
 static struct measured call_begin(struct meter *m, const struct dev_stream *s)

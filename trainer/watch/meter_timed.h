@@ -25,11 +25,11 @@ struct meter_host {
 };
 
 struct meter_timed {
-    struct dev *dev; /* with the plain calls of plain; NULL: the device runs every call at once */
+    struct dev *dev; /* its unmeasured calls are in `plain`; NULL: it runs every call at once */
     const struct dev *plain;
     struct dev_stream *stream;
-    struct dev_event *base, *end; /* the device had nothing to do at base, and */
-    double base_s;                /* this was the host's clock */
+    struct dev_event *base, *end; /* at base the device had nothing to do */
+    double base_s;                /* the host's clock at base */
     struct meter_call *calls;
     struct meter_host *host;
     int64_t n_calls, n_host;

@@ -33,8 +33,8 @@ struct scan {
     struct ops plain; /* the calls that the scanned ones make */
     struct scan_found found;
     int64_t calls;
-    /* They count what the operation at hand has read, and written, that is not finite: in device
-     * memory, and in its pinned copy. */
+    /* Of what the current operation has read, and of what it has written, these count the numbers
+     * that are not finite: in device memory, and in a pinned copy. */
     int64_t *bad, *told;
 };
 
