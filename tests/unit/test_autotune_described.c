@@ -1,5 +1,6 @@
 /* Predictions for a cluster that is described: which layouts are looked at, and trials that are
  * smaller than they are. */
+// SLOW
 #include "tests/lib/test_profiles.h"
 
 #include <math.h>
