@@ -34,11 +34,9 @@ static inline void __syncwarp(unsigned = ~0u) { shim_wait_warp(); }
 template <class T> static inline T shim_shuffle(T v, unsigned from)
 {
     T got;
-    static_assert(sizeof(T) <= 16, "a lane shows at most 16 bytes");
-    std::memcpy(shim_lane_slot(shim_lane()), &v, sizeof v);
-    shim_wait_warp();
-    std::memcpy(&got, shim_lane_slot(from % SHIM_WARP), sizeof got);
-    shim_wait_warp();
+    static_assert(sizeof(T) <= SHIM_SHOWN, "a lane shows no more at a time");
+    shim_show(&v, sizeof v);
+    std::memcpy(&got, shim_shown(from % SHIM_WARP), sizeof got);
     return got;
 }
 template <class T> static inline T __shfl_xor_sync(unsigned, T v, int mask)
@@ -59,11 +57,9 @@ template <class T> static inline T __shfl_down_sync(unsigned, T v, unsigned by)
 static inline unsigned __ballot_sync(unsigned, int predicate)
 {
     unsigned bits = 0;
-    *(int *)shim_lane_slot(shim_lane()) = predicate;
-    shim_wait_warp();
+    shim_show(&predicate, sizeof predicate);
     for (unsigned lane = 0; lane < SHIM_WARP; lane++)
-        bits |= (unsigned)(*(int *)shim_lane_slot(lane) != 0) << lane;
-    shim_wait_warp();
+        bits |= (unsigned)(*(const int *)shim_shown(lane) != 0) << lane;
     return bits;
 }
 static inline int __popc(unsigned bits) { return __builtin_popcount(bits); }

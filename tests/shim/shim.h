@@ -30,6 +30,7 @@ extern "C" {
 enum {
     SHIM_WARP = 32,
     SHIM_THREADS = 1024,        /* of a block, at most */
+    SHIM_SHOWN = 16,            /* bytes that a lane shows the others at a time, at most */
     SHIM_SHARED = 227 << 10,    /* shared memory of a block on sm_90 */
     SHIM_SHARED_PLAIN = 48 << 10, /* what a kernel has without cudaFuncSetAttribute */
 };
@@ -52,9 +53,12 @@ void shim_run(const struct shim_grid *g, void (*body)(void *args), void *args);
 /* Waits for all threads of the block, or of the warp. */
 void shim_wait_block(void);
 void shim_wait_warp(void);
-/* Returns where lanes of this thread's warp leave what they show each other; 16 bytes each. */
-void *shim_lane_slot(unsigned lane);
 unsigned shim_lane(void);
+/* Shows a value of at most SHIM_SHOWN bytes to this thread's warp, and waits until all lanes have
+ * shown one. */
+void shim_show(const void *value, size_t bytes);
+/* Returns what a lane has shown last, until this thread shows something again. */
+const void *shim_shown(unsigned lane);
 
 #ifdef __cplusplus
 }

@@ -28,7 +28,10 @@ alignas(256) unsigned char block_memory[SHIM_SHARED];
 
 namespace {
 
-enum { STACK_BYTES = 128 << 10, TAKES_OF_FAVOURITE = 256 };
+enum {
+    STACK_BYTES = 128 << 10, TAKES_OF_FAVOURITE = 256,
+    LINE_BYTES = 64, PLACES = 64 /* of the processor's first cache */
+};
 
 #define JUMPS __attribute__((noinline, no_sanitize("address")))
 typedef void *place[5]; /* as the compiler wants it */
@@ -40,11 +43,15 @@ struct fiber {
     int thread; /* that runs on it, or runs next */
     /* not cleared: a thread touches the upper end alone */
     std::unique_ptr<char[]> stack{new char[STACK_BYTES]};
+    /* Stacks that end at the same place of a page would have the same few places of the cache. */
+    size_t used_bytes = STACK_BYTES - made++ % PLACES * LINE_BYTES;
+    static inline size_t made;
 };
 
 struct thread {
     fiber *on; /* NULL: has not begun */
     enum { RUNS, AT_BLOCK, AT_WARP, ENDED } state;
+    unsigned shows; /* how often it has shown something to its warp */
 };
 
 struct warp {
@@ -66,7 +73,10 @@ struct block {
     size_t favourite; /* the warp that goes on first when threads are drawn */
 };
 block b;
-unsigned char slots[SHIM_THREADS][16];
+/* What lanes show in turns: who reads one has come to it, and who shows the next but one has come to
+ * the next, behind all that read this one. */
+enum { TURNS = 2 };
+unsigned char slots[TURNS][SHIM_THREADS][SHIM_SHOWN];
 
 [[noreturn]] void broken(const char *what)
 {
@@ -167,7 +177,7 @@ void arrived()
     b.starting = f;
     getcontext(&f->start);
     f->start.uc_stack.ss_sp = f->stack.get();
-    f->start.uc_stack.ss_size = STACK_BYTES;
+    f->start.uc_stack.ss_size = f->used_bytes;
     f->start.uc_link = nullptr;
     makecontext(&f->start, fiber_main, 0);
     setcontext(&f->start);
@@ -245,7 +255,7 @@ void block_begin()
     for (warp &w : b.warps)
         w.n = 0;
     for (int t = b.threads; t-- > 0;) {
-        b.all[t] = {nullptr, thread::RUNS};
+        b.all[t] = {nullptr, thread::RUNS, 0};
         ready_add(t);
     }
     std::fill(b.at_warp.begin(), b.at_warp.end(), 0);
@@ -288,9 +298,16 @@ void shim_wait_warp()
 
 unsigned shim_lane() { return (unsigned)b.current % SHIM_WARP; }
 
-void *shim_lane_slot(unsigned lane)
+void shim_show(const void *value, size_t bytes)
 {
-    return slots[(unsigned)b.current / SHIM_WARP * SHIM_WARP + lane];
+    std::memcpy(slots[++b.all[b.current].shows % TURNS][b.current], value, bytes);
+    shim_wait_warp();
+}
+
+const void *shim_shown(unsigned lane)
+{
+    unsigned first = (unsigned)b.current / SHIM_WARP * SHIM_WARP;
+    return slots[b.all[b.current].shows % TURNS][first + lane];
 }
 
 JUMPS void shim_run(const shim_grid *g, void (*body)(void *), void *args)
