@@ -2,8 +2,10 @@
  * each block looks at its share of the elements, and one block adds the shares in their order. */
 #include "trainer/cuda/pack.cuh"
 
-/* So many blocks look at a tensor: several times those that a GPU runs at once. */
-enum { SHARES = 1024 };
+enum {
+    SHARES = 1024, /* the most blocks that look at a tensor: more than a GPU runs at once */
+    LOOKS = 8      /* at packs or elements, of each thread, before there is a further block */
+};
 
 __device__ static inline void look(double v, struct ops_health *h)
 {
@@ -72,7 +74,7 @@ enum { SUM_BYTES = THREADS / WARP * 8 }; /* shared memory of block_sum */
 static int shares_make(struct ops_cuda *o, cudaStream_t s, const struct tensor *x)
 {
     int64_t n = x->rows * x->cols / (packs(x) ? PACK : 1);
-    int64_t blocks = blocks_for(n) < SHARES ? blocks_for(n) : (int64_t)SHARES;
+    int64_t blocks = lesser(blocks_for((n + LOOKS - 1) / LOOKS), SHARES);
     struct ops_health *shares = (struct ops_health *)o->parts;
     if (x->dtype == DTYPE_F64)
         launch(s, health_share<double, 1>, blocks, THREADS, SUM_BYTES, *x, shares);
