@@ -20,6 +20,9 @@ static const int64_t reserved_bytes = INT64_C(1) << 36;
 static const int64_t mapped_bytes = (INT64_C(1) << 36) + (2 << 20); /* and room to align them */
 enum { PAGE_BYTES = 4096, HUGE_BYTES = 2 << 20, ENTRY_ALIGN = 8, QUEUE_LEAST = 64 << 10 };
 enum { IDLE_POLLS = 32 }; /* in a row, before the processor is left to others */
+/* A wait for another process naps for this part of the time in which nothing moved, up to a limit:
+ * it ends late by little, and ranks that wait leave the processor to those that compute. */
+static const double nap_part = 0.125, nap_least_s = 20e-6, nap_most_s = 1e-3;
 
 /* An entry of a queue, before the arguments of its call. Without a call it is an event that is
  * recorded, or waited for. */
@@ -65,6 +68,8 @@ struct far {
     struct block *blocks;
     int64_t highest; /* end of all blocks that ever were */
     struct dev_stream *streams;
+    int64_t entries_run, entries_seen; /* of queues; by the last wait that gave way */
+    double still_since_s;              /* since when they are the same */
     struct err failure; /* kept for the next stream_sync */
 };
 
@@ -293,6 +298,7 @@ static bool head_run(struct dev_stream *s)
     else if (e->event)
         event_pass(e);
     s->first += e->bytes;
+    s->far->entries_run++;
     return true;
 }
 
@@ -327,10 +333,23 @@ static bool queue_run(struct far *f, struct dev_stream *s)
     return is_empty(s);
 }
 
+/* Leaves the processor to others until queues are run again. */
+static void give_way(struct far *f)
+{
+    double now = clock_mono_s(), nap_s;
+    if (f->entries_run != f->entries_seen)
+        f->entries_seen = f->entries_run, f->still_since_s = now;
+    nap_s = nap_part * (now - f->still_since_s);
+    if (nap_s < nap_least_s)
+        sched_yield();
+    else
+        clock_sleep_s(nap_s < nap_most_s ? nap_s : nap_most_s);
+}
+
 static void drain(struct far *f, struct dev_stream *s)
 {
     while (!is_empty(s) && !queue_run(f, s))
-        sched_yield();
+        give_way(f);
 }
 
 /* Leaves the processor to others while polled calls alone could go on. Returns false when whoever
@@ -338,7 +357,7 @@ static void drain(struct far *f, struct dev_stream *s)
 static bool wait_goes_on(struct far *f)
 {
     struct err why = {0};
-    sched_yield();
+    give_way(f);
     if (!f->dev.watch || f->dev.watch(f->dev.watch_ctx, &why) >= 0)
         return true;
     if (f->failure.code == 0)
