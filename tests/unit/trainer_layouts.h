@@ -55,6 +55,7 @@ static inline int world_close(int failed)
 
 enum { STEPS_MAX = 4 };
 static int64_t steps = 3; /* of a run; a program may set another number before its first one */
+static bool scanned = true; /* by operation, in the first step; likewise */
 static const double TOLERANCE = 1e-11, MOVED = 1e-6;
 
 /* ---- models: heads and widths that eight tp ranks divide ---- */
@@ -235,7 +236,8 @@ static inline double gradients(struct rig *r, struct comm *part)
 }
 
 /* Does the same, and checks that no operation reads or makes a number that is not finite. Fresh
- * memory is NaN: who reads it before it is written is seen. */
+ * memory is NaN: who reads it before it is written is seen. Without the scan results alone show it,
+ * and nobody is named. */
 static inline double gradients_scanned(struct rig *r, struct comm *part)
 {
     struct scan scan;
@@ -368,7 +370,7 @@ static inline struct optim_result step_run(struct rig *r, struct comm *part, int
     struct err err = {0};
     /* the first step's gradients are read before their sums */
     r->units.sums = s == 0 && gradient ? NULL : &r->optim.sums;
-    *loss = s == 0 ? gradients_scanned(r, part) : gradients(r, part);
+    *loss = s == 0 && scanned ? gradients_scanned(r, part) : gradients(r, part);
     if (s == 0 && gradient)
         *gradient = whole_gradient(r, part);
     must(optim_step(&r->optim, s, INFINITY, &done, &err), &err);
@@ -466,14 +468,23 @@ static inline struct outcome *wanted_kept(int model, bool clip)
     return &kept[model][clip];
 }
 
-/* Returns what one rank gives, which each process makes once. */
+/* Returns what one rank gives on the CPU, whatever device is tried; each process makes it once. */
 static inline const struct outcome *wanted(int model, bool clip)
 {
     struct outcome *o = wanted_kept(model, clip);
-    if (o->state[0])
-        return o;
-    alone(model, clip, o);
-    moved_check(model, o);
+    const struct coll_ops *coll = rig_coll;
+    const char *named = getenv("REEL_DEVICE");
+    char *device = named ? strdup(named) : NULL;
+    if (!o->state[0]) {
+        unsetenv("REEL_DEVICE");
+        rig_coll = NULL;
+        alone(model, clip, o);
+        moved_check(model, o);
+        rig_coll = coll;
+        if (device)
+            setenv("REEL_DEVICE", device, true);
+    }
+    free(device);
     return o;
 }
 
