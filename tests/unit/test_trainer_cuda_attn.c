@@ -292,7 +292,7 @@ static void test_plans_are_kept(void **state)
     after = counted();
     assert_int_equal(after.plans - before.plans, 2);
     assert_int_equal(after.forward - before.forward, 3);
-    for (int32_t n = 66; n < 66 + 33; n++) { /* and the first is gone */
+    for (int32_t n = 66; n < 66 + 65; n++) { /* and the first is gone */
         for (int i = 0; i < SEGMENTS; i++)
             w.q[i] = n, w.k[i] = 2;
         run(&b, &w);
@@ -301,6 +301,56 @@ static void test_plans_are_kept(void **state)
     run(&b, &wishes[0]);
     assert_int_equal(counted().plans - before.plans, 2);
     bench_close(&b);
+}
+
+/* Of a call that was told of nothing is made when it comes; another one is late. */
+static void test_told(void **state)
+{
+    (void)state;
+    struct bench b = cuda_bench(DTYPE_BF16);
+    const struct ops_attn_plans *plans = &b.ops->attn_plans;
+    struct places p = places_of(&wishes[0]);
+    struct ops_attn a = call_of(&wishes[0], &p);
+    struct err err = {0};
+    for (int turn = 0; turn < 2; turn++)
+        for (int back = 0; back < 2; back++)
+            assert_int_equal(b.ops->attn_plan(b.ops, &a, back, &err), 0);
+    assert_int_equal(plans->made, 2);
+    int64_t before = b.ops->workspace_bytes, made = counted().plans;
+    assert_int_equal(b.ops->attn_reserve(b.ops, b.stream, &err), 0);
+    assert_true(plans->bytes > 0 && b.ops->workspace_bytes == before + plans->bytes);
+    run(&b, &wishes[0]);
+    assert_int_equal(b.ops->workspace_bytes, before + plans->bytes);
+    assert_int_equal(counted().plans, made);
+    assert_true(plans->used == 2 && plans->late == 0);
+    run(&b, &wishes[5]);
+    assert_int_equal(counted().plans, made + 2);
+    assert_true(plans->used == 4 && plans->late == 2 && plans->made == 2);
+    bench_close(&b);
+}
+
+/* Captions of any lengths are of few classes, alone in a call or not; equal samples have one of
+ * their own for each length. */
+static void test_uneven(void **state)
+{
+    (void)state;
+    struct wish w = wishes[0];
+    struct attn_class last[2] = {{0}};
+    int classes[2] = {0};
+    for (int32_t k = 2; k <= 512; k++)
+        for (int uneven = 0; uneven < 2; uneven++) {
+            struct attn_class c;
+            for (int i = 0; i < SEGMENTS; i++)
+                w.k[i] = k;
+            struct places p = places_of(&w);
+            struct ops_attn a = call_of(&w, &p);
+            a.n = 1, a.uneven = uneven;
+            assert_int_equal(attn_dnn_takes(&a, true, false, &c), ATTN_TAKEN);
+            classes[uneven] += memcmp(&c, &last[uneven], sizeof c) != 0;
+            last[uneven] = c;
+        }
+    assert_int_equal(classes[0], 511);
+    assert_int_equal(classes[1], 4);
 }
 
 /* A plan that fails when it is run is an error of the device, told at the next sync. */
@@ -337,7 +387,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_takes), cmocka_unit_test(test_takes_deterministic),
         cmocka_unit_test(test_few_classes), cmocka_unit_test(test_who_computes),
         cmocka_unit_test(test_deterministic), cmocka_unit_test(test_plans_are_kept),
-        cmocka_unit_test(test_failure), cmocka_unit_test(test_short),
+        cmocka_unit_test(test_told), cmocka_unit_test(test_uneven), cmocka_unit_test(test_failure), cmocka_unit_test(test_short),
         cmocka_unit_test(test_other_engine)};
     (void)argc;
     cuda_library(argv[0]);

@@ -91,11 +91,11 @@ static bool rows_begin_well(const struct ops_attn *a, bool backward)
     return is_aligned(&lse, false) && is_aligned(&delta, false);
 }
 
-/* Are all segments the library's, equal, and at equal distances? */
+/* Are all segments the library's, equal, and at equal distances, and in other calls, too? */
 static bool is_dense(const struct ops_attn *a, bool backward)
 {
     const struct ops_segments *h = &a->host;
-    if (a->n == 0 || !rows_begin_well(a, backward))
+    if (a->n == 0 || a->uneven || !rows_begin_well(a, backward))
         return false;
     for (int64_t i = 0; i < a->n; i++) {
         if (!is_taken(a, i))

@@ -6,7 +6,9 @@
  *     dense    all segments have as many queries, and as many keys, at equal distances
  *     packed   segments of any lengths; lengths and offsets lie in device memory. The class has the
  *              numbers of segments and tokens rounded up, so that few classes serve all packs:
- *              segments that are too many have length 0
+ *              segments that are too many have length 0. Where lengths of keys differ from call to
+ *              call (ops_attn.uneven) equal ones are packed, too: each length of a caption would
+ *              else be a class
  *
  * Our own kernels (attn.cuh) compute what it does not take: whole calls, for the reasons of enum
  * attn_refusal, and in packed form single segments. The library is then told that such a segment is

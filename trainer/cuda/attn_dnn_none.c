@@ -17,6 +17,20 @@ int attn_dnn_open(struct ops *ops, const char *wish, struct attn_dnn **out, stru
 
 void attn_dnn_close(struct attn_dnn *d) { BUG_ON(d); }
 
+int attn_dnn_plan(struct attn_dnn *d, const struct ops_attn *a, bool backward, struct err *err)
+{
+    (void)a, (void)backward, (void)err;
+    BUG_ON(d);
+    return 0;
+}
+
+int attn_dnn_reserve(struct attn_dnn *d, cudaStream_t s, struct err *err)
+{
+    (void)s, (void)err;
+    BUG_ON(d);
+    return 0;
+}
+
 bool attn_dnn_queue(struct attn_dnn *d, cudaStream_t s, const struct ops_attn *a, bool backward,
                     const int32_t **left)
 {

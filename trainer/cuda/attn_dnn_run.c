@@ -11,6 +11,7 @@
 enum {
     OLDEST = 91800, /* 9.18: backward with lengths on 9.0 needs no memory of zeros */
     ROOM_ALIGN = 256,
+    LATE_TOLD = 4,
     TENSOR_IDS = ATTN_ID_VIRTUAL,
 };
 
@@ -18,6 +19,7 @@ enum {
 struct kept {
     struct attn_class c;
     struct attn_plan plan;
+    bool used;
 };
 
 struct attn_dnn {
@@ -27,19 +29,25 @@ struct attn_dnn {
     int64_t first; /* of the library's proposals for a plan */
     struct kept kept[ATTN_PLANS];
     int n, oldest; /* the place that a new class takes when all are taken */
+    bool reserved; /* who tells of calls has told of all */
+    int64_t dropped; /* plans, each for a new class */
     char *room;
     int64_t room_bytes;
 };
 
 /* ---- plans ---- */
 
+static bool is_of_memory(cudnnStatus_t st)
+{
+    return st == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED ||
+           st == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
+}
+
 /* Tells the device of an error, as the runtime's error that is nearest. */
 static void keep_error(struct attn_dnn *d, cudnnStatus_t st)
 {
-    bool memory = st == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED ||
-                  st == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
     dev_cuda_fail(d->ops->dev,
-                  memory ? cudaErrorMemoryAllocation
+                  is_of_memory(st) ? cudaErrorMemoryAllocation
                   : CUDNN_STATUS_CATEGORY(st) == CUDNN_STATUS_EXECUTION_FAILED
                       ? cudaErrorLaunchFailure : cudaErrorInvalidValue,
                   "attention by cuDNN");
@@ -49,6 +57,8 @@ static void keep_error(struct attn_dnn *d, cudnnStatus_t st)
  * (graphs.h). */
 static void room_give(struct attn_dnn *d, cudaStream_t s)
 {
+    if (!d->room)
+        return;
     dev_cuda_fail(d->ops->dev, cudaStreamSynchronize(s), "the workspace of attention");
     d->ops->dev->free(d->ops->dev, d->room);
     d->ops->workspace_bytes -= d->room_bytes;
@@ -62,6 +72,7 @@ static struct kept *place_take(struct attn_dnn *d, cudaStream_t s)
     struct kept *k;
     if (d->n < ATTN_PLANS)
         return &d->kept[d->n++];
+    d->dropped++;
     k = &d->kept[d->oldest];
     d->oldest = (d->oldest + 1) % ATTN_PLANS;
     room_give(d, s);
@@ -81,25 +92,48 @@ static void lack_tell(const struct attn_dnn *d, const struct attn_class *c, cons
             d->first > 0 ? ", as REEL_ATTN asks" : "", why);
 }
 
-/* Returns the plan of a class; NULL: the library has none. */
-static const struct attn_plan *plan_of(struct attn_dnn *d, cudaStream_t s,
-                                       const struct attn_class *c)
+/* Says that a call came of which nobody had told, for the first few. */
+static void late_tell(const struct attn_dnn *d, const struct attn_class *c)
+{
+    if (d->ops->attn_plans.late > LATE_TOLD)
+        return;
+    log_msg(LOG_WARN,
+            "attention, %s, %lld segments of %lld queries and %lld keys was not among what this "
+            "run was seen to need: its plan is made in mid-run, which takes a moment",
+            c->backward ? "backward" : "forward", (long long)c->n, (long long)c->q,
+            (long long)c->k);
+}
+
+/* Makes the plan of a class. Returns the library's status when the machine failed. */
+static cudnnStatus_t plan_make(struct attn_dnn *d, struct kept *k, const struct attn_class *c)
 {
     char why[ATTN_WHY];
+    *k = (struct kept){.c = *c};
+    cudnnStatus_t st = attn_plan_make(c, d->device, d->first, &k->plan, why);
+    if (attn_plan_failed(st))
+        return st;
+    if (st != CUDNN_STATUS_SUCCESS)
+        lack_tell(d, c, why);
+    else if (d->reserved)
+        d->ops->attn_plans.late++, late_tell(d, c);
+    else
+        d->ops->attn_plans.made++;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+/* Returns the plan of a class, or that there is none. */
+static struct kept *plan_of(struct attn_dnn *d, cudaStream_t s, const struct attn_class *c,
+                            cudnnStatus_t *st)
+{
     struct kept *k = d->kept;
-    cudnnStatus_t st;
+    *st = CUDNN_STATUS_SUCCESS;
     while (k < d->kept + d->n && memcmp(&k->c, c, sizeof *c) != 0)
         k++;
     if (k == d->kept + d->n) {
         k = place_take(d, s);
-        *k = (struct kept){.c = *c};
-        st = attn_plan_make(c, d->device, d->first, &k->plan, why);
-        if (attn_plan_failed(st))
-            keep_error(d, st);
-        else if (st != CUDNN_STATUS_SUCCESS)
-            lack_tell(d, c, why);
+        *st = plan_make(d, k, c);
     }
-    return k->plan.plan ? &k->plan : NULL;
+    return k;
 }
 
 /* ---- memory ---- */
@@ -156,20 +190,28 @@ static struct parts parts_of(const struct ops_attn *a, const struct attn_class *
 }
 
 /* Sees that the room has so many bytes. What it held is over. */
-static bool room_take(struct attn_dnn *d, cudaStream_t s, int64_t bytes)
+static int room_take(struct attn_dnn *d, cudaStream_t s, int64_t bytes, struct err *err)
 {
     struct dev *dev = d->ops->dev;
-    struct err err = {0};
+    int rc;
     if (bytes <= d->room_bytes)
-        return true;
+        return 0;
     room_give(d, s);
-    if (dev->alloc(dev, "attention by cuDNN", bytes, (void **)&d->room, &err) < 0) {
-        dev_cuda_fail(dev, cudaErrorMemoryAllocation, "the workspace of attention");
-        return false;
-    }
+    if ((rc = dev->alloc(dev, "attention by cuDNN", bytes, (void **)&d->room, err)) < 0)
+        return rc;
     d->room_bytes = bytes;
     d->ops->workspace_bytes += bytes;
-    return true;
+    return 0;
+}
+
+/* Says that a call wants more memory than it may have. */
+static void room_lack_tell(const struct attn_class *c, int64_t bytes)
+{
+    log_msg(LOG_WARN,
+            "attention, %s, %lld segments of %lld queries and %lld keys: cuDNN wants %lld bytes "
+            "for it, and may have %lld, so that slow kernels of our own compute it",
+            c->backward ? "backward" : "forward", (long long)c->n, (long long)c->q,
+            (long long)c->k, (long long)bytes, (long long)ATTN_WORKSPACE_MOST);
 }
 
 /* ---- a call ---- */
@@ -296,36 +338,102 @@ static void home_queue(const struct call *c, cudaStream_t s, const int32_t *left
     kernel_attn_home(s, &k);
 }
 
+/* Finds the plan of a call that is the library's. */
+static struct kept *call_plan(struct attn_dnn *d, cudaStream_t s, bool backward, struct call *c,
+                              struct attn_class *class, cudnnStatus_t *st)
+{
+    *st = CUDNN_STATUS_SUCCESS;
+    if (attn_dnn_takes(c->a, backward, d->ops->deterministic, class) != ATTN_TAKEN)
+        return NULL;
+    struct kept *k = plan_of(d, s, class, st);
+    if (!k->plan.plan)
+        return NULL;
+    c->c = class;
+    c->plan = &k->plan;
+    c->rows = rows_of(c->a);
+    c->at = parts_of(c->a, class, c->plan, &c->rows);
+    return k;
+}
+
+int attn_dnn_plan(struct attn_dnn *d, const struct ops_attn *a, bool backward, struct err *err)
+{
+    struct ops_attn_plans *p = &d->ops->attn_plans;
+    struct attn_class class;
+    struct call c = {.a = a};
+    cudnnStatus_t st;
+    struct kept *k = call_plan(d, NULL, backward, &c, &class, &st);
+    if (st != CUDNN_STATUS_SUCCESS)
+        return err_set(err, is_of_memory(st) ? ERR_NOMEM : ERR_ENV,
+                       "GPU (%s): cuDNN %zu makes no plan of attention: %s; see that the driver "
+                       "and the library are of one CUDA, or set REEL_ATTN=plain",
+                       dev_cuda_name(d->ops->dev), cudnnGetVersion(), cudnnGetErrorString(st));
+    if (k && c.at.end <= ATTN_WORKSPACE_MOST)
+        p->bytes = c.at.end > p->bytes ? c.at.end : p->bytes;
+    else if (k)
+        room_lack_tell(&class, c.at.end);
+    return 0;
+}
+
+int attn_dnn_reserve(struct attn_dnn *d, cudaStream_t s, struct err *err)
+{
+    if (d->dropped > 0)
+        log_msg(LOG_WARN,
+                "attention is of %lld classes of calls, and cuDNN's plans are kept for %d: they "
+                "will be made again and again, about a second each; give samples fewer shapes",
+                (long long)d->ops->attn_plans.made, ATTN_PLANS);
+    d->reserved = true;
+    return room_take(d, s, d->ops->attn_plans.bytes, err);
+}
+
+/* Sees that a call has its workspace. */
+static bool call_room(struct attn_dnn *d, cudaStream_t s, struct call *c)
+{
+    struct err none = {0};
+    if (c->at.end > ATTN_WORKSPACE_MOST)
+        return false;
+    if (room_take(d, s, c->at.end, &none) < 0) {
+        dev_cuda_fail(d->ops->dev, cudaErrorMemoryAllocation, "the workspace of attention");
+        return false;
+    }
+    c->room = d->room;
+    return true;
+}
+
+static void call_queue(struct attn_dnn *d, cudaStream_t s, const struct call *c)
+{
+    float numbers[3] = {(float)c->a->scale, 1, -INFINITY};
+    struct pack pack = pack_of(c, numbers);
+    cudnnStatus_t st;
+    if (c->c->backward)
+        dev_cuda_fail(d->ops->dev, look_queue(c, s), "what attention looks at");
+    if (c->c->packed)
+        lay_queue(c, s);
+    st = attn_plan_queue(d->handle, s, c->plan, pack.n, pack.ids, pack.at, c->room);
+    if (st != CUDNN_STATUS_SUCCESS)
+        keep_error(d, st);
+    if (c->c->backward)
+        home_queue(c, s, left_of(c));
+}
+
 bool attn_dnn_queue(struct attn_dnn *d, cudaStream_t s, const struct ops_attn *a, bool backward,
                     const int32_t **left)
 {
     struct attn_class class;
-    struct call c = {.a = a, .c = &class};
-    float numbers[3] = {(float)a->scale, 1, -INFINITY};
-    struct pack pack;
+    struct call c = {.a = a};
     cudnnStatus_t st;
     *left = NULL;
-    if (!d || attn_dnn_takes(a, backward, d->ops->deterministic, &class) != ATTN_TAKEN)
+    if (!d)
         return false;
-    if (!(c.plan = plan_of(d, s, &class)))
-        return false;
-    c.rows = rows_of(a);
-    c.at = parts_of(a, &class, c.plan, &c.rows);
-    if (c.at.end > ATTN_WORKSPACE_MOST || !room_take(d, s, c.at.end))
-        return false;
-    c.room = d->room;
-    if (backward)
-        dev_cuda_fail(d->ops->dev, look_queue(&c, s), "what attention looks at");
-    if (class.packed)
-        lay_queue(&c, s);
-    pack = pack_of(&c, numbers);
-    st = attn_plan_queue(d->handle, s, c.plan, pack.n, pack.ids, pack.at, c.room);
+    struct kept *k = call_plan(d, s, backward, &c, &class, &st);
     if (st != CUDNN_STATUS_SUCCESS)
         keep_error(d, st);
+    if (!k || !call_room(d, s, &c))
+        return false;
+    d->ops->attn_plans.used += !k->used;
+    k->used = true;
+    call_queue(d, s, &c);
     if (attn_dnn_leaves(a, &class))
         *left = left_of(&c);
-    if (backward)
-        home_queue(&c, s, left_of(&c));
     return true;
 }
 

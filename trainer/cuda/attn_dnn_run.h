@@ -1,12 +1,16 @@
 /* attn_dnn_run: attention by cuDNN, for the table of operations.
  *
  *     attn_dnn_open(ops, &dnn, err);
+ *     attn_dnn_plan(dnn, a, backward, err);     // of all calls that will come
+ *     attn_dnn_reserve(dnn, stream, err);
  *     if (attn_dnn_queue(dnn, stream, a, backward, &left) && !left)
  *         ... all is queued; else our own kernels do all, or the segments of `left`
  *     attn_dnn_close(dnn);
  *
- * Plans are made when a class is first seen, which takes about a second, and kept for the last
- * ATTN_PLANS classes. The workspace grows with what is seen; it counts as the table's.
+ * A plan takes about a second to make. Those of the calls that were told of are made before them,
+ * and the workspace is taken once. A call of a class that was not among them is no error, for the
+ * plan follows from the call alone and so do its bits: it is made then, counted as late, and told;
+ * the workspace may grow with it. Plans are kept for the last ATTN_PLANS classes.
  *
  * Where no cuDNN was found when this was built, attn_dnn_none.c stands in its place: attn_dnn_open
  * gives NULL.
@@ -21,7 +25,7 @@
 extern "C" {
 #endif
 
-enum { ATTN_PLANS = 64 };
+enum { ATTN_PLANS = 128 };
 /* Calls that want more are left to our own kernels: a deterministic backward holds dS, of 2 bytes a
  * query, key and head. */
 #define ATTN_WORKSPACE_MOST (INT64_C(8) << 30)
@@ -33,6 +37,10 @@ struct attn_dnn;
  * for plain. ERR_USAGE: it is another word. */
 int attn_dnn_open(struct ops *ops, const char *wish, struct attn_dnn **out, struct err *err);
 void attn_dnn_close(struct attn_dnn *d); /* NULL is fine */
+
+/* Do what ops.h says of attn_plan and attn_reserve. */
+int attn_dnn_plan(struct attn_dnn *d, const struct ops_attn *a, bool backward, struct err *err);
+int attn_dnn_reserve(struct attn_dnn *d, cudaStream_t s, struct err *err);
 
 /* Queues what the library takes of a call, and returns whether that is anything. `left` is then
  * NULL, or memory of the device with a number a segment, which is not 0 where our own kernels must

@@ -19,6 +19,16 @@
 OPS_LIST(CALL)
 #undef CALL
 
+static int attn_plan(struct ops *o, const struct ops_attn *a, bool backward, struct err *err)
+{
+    return attn_dnn_plan(((struct ops_cuda *)o)->dnn, a, backward, err);
+}
+
+static int attn_reserve(struct ops *o, struct dev_stream *s, struct err *err)
+{
+    return attn_dnn_reserve(((struct ops_cuda *)o)->dnn, s->cuda, err);
+}
+
 static void cuda_close(struct ops *o)
 {
     struct ops_cuda *c = (struct ops_cuda *)o;
@@ -63,6 +73,8 @@ int ops_cuda_open(struct dev *dev, enum dtype dtype, const char *gemm_table, con
     if ((rc = attn_dnn_open(&c->ops, attn, &c->dnn, err)) < 0)
         goto out;
     c->ops.narrow_attn = c->dnn != NULL;
+    if (c->dnn)
+        c->ops.attn_plan = attn_plan, c->ops.attn_reserve = attn_reserve;
     *out = &c->ops;
     c = NULL; /* the caller's */
 out:

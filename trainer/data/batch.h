@@ -30,4 +30,8 @@ struct batch {
     int64_t n;
 };
 
+struct err;
+/* Is told of a micro-batch whose samples have shapes and coins, and no payloads. */
+typedef int batch_shapes_fn(void *ctx, const struct batch *b, struct err *err);
+
 #endif

@@ -357,6 +357,14 @@ static int fill(struct loader *l, int64_t sample, const struct batch_sample *b, 
     return 0;
 }
 
+void loader_describe(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_base,
+                     struct batch *out)
+{
+    BUG_ON(n > l->mbs);
+    l->ahead.n = 0;
+    *out = (struct batch){l->samples, describe_all(l, first, n, ordinal_base)};
+}
+
 void loader_ahead(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_base)
 {
     struct batch b;

@@ -65,6 +65,11 @@ int64_t loader_sample(const struct loader *l, int64_t pack, int64_t member);
 int loader_read(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_base,
                 struct batch *out, struct err *err);
 
+/* Describes draws first .. first+n-1 as loader_read does, by the index alone: *out has no
+ * payloads. */
+void loader_describe(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_base,
+                     struct batch *out);
+
 /* Reads already what the next loader_read will ask for, while a device computes; batches that were
  * given before are no longer borrowed. That call then gives it at once, and reads anew what failed
  * here or what is asked for otherwise. */

@@ -286,19 +286,31 @@ static void slot_open(struct dit *d, int64_t i)
     dit_index_bind(&s->device, s->device_block, &most);
 }
 
-static int allocate(struct dit *d, struct err *err)
+/* Takes what a step reads and writes. */
+static int arena_take(struct dit *d, struct err *err)
 {
     int rc;
     if ((rc = d->dev->alloc(d->dev, "activations of a micro-batch",
                             d->memory.sides[BUFFER_ON_DEVICE], &d->arena, err)) < 0)
         return rc;
-    if ((rc = pinned_take(d, ITEM_HOST_INDEX, &d->host_block, err)) < 0)
-        return rc;
-    memset(d->host_block, 0, (size_t)d->memory.items[ITEM_HOST_INDEX].cols);
     if ((rc = losses_open(d, err)) < 0)
         return rc;
-    if ((rc = staging_open(d, err)) < 0)
+    return staging_open(d, err);
+}
+
+/* Stands for the arena of a dit without memory: it is never read. */
+static void *const NO_ARENA = (void *)(uintptr_t)DEV_ALIGN_BYTES;
+
+static int allocate(struct dit *d, struct err *err)
+{
+    int rc = 0;
+    if (d->c.bare)
+        d->arena = NO_ARENA;
+    else
+        rc = arena_take(d, err);
+    if (rc < 0 || (rc = pinned_take(d, ITEM_HOST_INDEX, &d->host_block, err)) < 0)
         return rc;
+    memset(d->host_block, 0, (size_t)d->memory.items[ITEM_HOST_INDEX].cols);
     if ((rc = tables_make(d, err)) < 0)
         return rc;
     for (int64_t i = 0; i < d->c.slots; i++)
@@ -368,7 +380,7 @@ void dit_free(struct dit *d)
 {
     if (!d)
         return;
-    d->dev->free(d->dev, d->arena);
+    d->dev->free(d->dev, d->c.bare ? NULL : d->arena);
     d->dev->free_host(d->dev, d->host_block);
     d->dev->free_host(d->dev, d->losses.host);
     for (int i = 0; i < 2; i++) {
@@ -395,8 +407,7 @@ static void slot_take(struct dit *d, int64_t slot)
 static bool is_first(const struct dit *d) { return d->slot->first == 0; }
 static bool is_last(const struct dit *d) { return d->slot->end == d->m->layers; }
 
-/* Takes a slot in hand for a chunk. Every chunk has at least one layer. */
-static void chunk_take(struct dit *d, int64_t slot, int64_t chunk)
+void dit_chunk_take(struct dit *d, int64_t slot, int64_t chunk)
 {
     d->slots[slot].first = layout_chunk_first(d->c.layout, d->m->layers, chunk);
     d->slots[slot].end = layout_chunk_first(d->c.layout, d->m->layers, chunk + 1);
@@ -565,7 +576,7 @@ int dit_begin(struct dit *d, int64_t slot, int64_t chunk, const struct batch *b,
               struct err *err)
 {
     struct meter_start at = meter_begin(d->dev->meter);
-    chunk_take(d, slot, chunk);
+    dit_chunk_take(d, slot, chunk);
     d->o->layer = PARAM_LAYER_EMBED;
     int rc = dit_stage(d, b, inv_norm, err);
     meter_end(d->dev->meter, at, METER_STAGE, chunk);
@@ -652,7 +663,7 @@ void dit_results_take(struct dit *d, struct dit_result *out)
 int dit_forward(struct dit *d, const struct dit_eval_sample *samples, int64_t n, struct err *err)
 {
     BUG_ON(d->c.layout->sp || d->c.layout->cp > 1 || d->c.layout->pp > 1);
-    chunk_take(d, 0, 0);
+    dit_chunk_take(d, 0, 0);
     int rc;
     if ((rc = dit_stage_eval(d, samples, n, err)) < 0)
         return rc;

@@ -74,6 +74,7 @@ struct dit_config {
     int64_t most_micros;
     /* Device memory is not the host's: batches are staged. (dit_forward does without.) */
     bool apart;
+    bool bare; /* takes no memory of the device: for dit_attn_plan alone */
 };
 
 /* Gives the result of some micro-batches, for the tokens in this rank's residual stream. It is to
@@ -142,6 +143,10 @@ int dit_failed(struct dit *d, struct err *err);
 void dit_results_queue(struct dit *d);
 /* Gives them, after a sync of the stream. */
 void dit_results_take(struct dit *d, struct dit_result *out);
+/* Tells the table of operations of the attention of a micro-batch that will come: forward, and
+ * backward, too, if asked for. Shapes and coins of the batch are read. The table wants to be told
+ * (ops->attn_plan). ERR_INPUT as of dit_begin. */
+int dit_attn_plan(struct dit *d, const struct batch *b, bool backward, struct err *err);
 /* Runs the network on given noised latents, and waits for it with a sync. Wants a layout without
  * sp, cp and pp, because a rank knows only its own tokens' output. */
 int dit_forward(struct dit *d, const struct dit_eval_sample *samples, int64_t n, struct err *err);

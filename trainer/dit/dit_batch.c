@@ -119,30 +119,35 @@ static void add_ring(struct dit *d, int64_t tokens, int64_t i)
 }
 
 /* Adds this rank's span of a sample. */
-static void add_tokens(struct dit *d, const struct dit_view *v, int64_t i)
+static void add_span(struct dit *d, const struct dit_view *v, int64_t i)
 {
-    const struct model *m = d->m;
     struct dit_extent *e = &d->slot->now;
     struct ops_sample *s = &d->slot->host.samples[i];
-    int32_t nt = v->t / (int32_t)m->patch_t, nh = v->h / (int32_t)m->patch_h,
-            nw = v->w / (int32_t)m->patch_w;
-    int64_t tokens = (int64_t)nt * nh * nw, cp = d->c.layout->cp,
-            end = layout_span_first(tokens, cp, d->place.cp + 1);
+    int64_t tokens = (int64_t)v->t * v->h * v->w / model_patch_cells(d->m),
+            cp = d->c.layout->cp, end = layout_span_first(tokens, cp, d->place.cp + 1);
     *s = (struct ops_sample){
         .first = layout_span_first(tokens, cp, d->place.cp), .cell = e->cells,
         .t = v->t, .h = v->h, .w = v->w
     };
     d->slot->host.q_start[i] = (int32_t)e->s;
-    for (int64_t k = s->first; k < end; k++, e->s++) {
-        d->slot->host.sample[e->s] = (int32_t)i;
-        memcpy(d->slot->host.pos + 3 * e->s,
-               (int32_t[3]){(int32_t)(k / nw / nh), (int32_t)(k / nw % nh), (int32_t)(k % nw)}, 12);
-    }
+    e->s += end - s->first;
     d->slot->host.q_start[i + 1] = (int32_t)e->s;
     e->cells += (int64_t)v->t * v->h * v->w;
     e->max_q = num_max_i64(e->max_q, end - s->first);
     d->slot->host.fps[i] = v->fps;
     add_ring(d, tokens, i);
+}
+
+/* Notes of each token of a span whose it is, and where it stands. */
+static void add_tokens(struct dit *d, const struct dit_view *v, int64_t i)
+{
+    int64_t cp = d->c.layout->cp, nh = v->h / d->m->patch_h, nw = v->w / d->m->patch_w,
+            k = layout_span_first(v->t / d->m->patch_t * nh * nw, cp, d->place.cp);
+    for (int64_t at = d->slot->host.q_start[i]; at < d->slot->host.q_start[i + 1]; at++, k++) {
+        d->slot->host.sample[at] = (int32_t)i;
+        memcpy(d->slot->host.pos + 3 * at,
+               (int32_t[3]){(int32_t)(k / nw / nh), (int32_t)(k / nw % nh), (int32_t)(k % nw)}, 12);
+    }
 }
 
 void dit_parts(struct dit *d)
@@ -214,15 +219,15 @@ static int check_bounds(const struct dit *d, const struct dit_view *v, int64_t n
     return 0;
 }
 
-/* Fills the index arrays of the whole micro-batch. */
-static void lay_out(struct dit *d, const struct dit_view *v, int64_t n)
+/* Finds the extents of the whole micro-batch, and the segments of all attentions. */
+static void lay_segments(struct dit *d, const struct dit_view *v, int64_t n)
 {
     d->slot->now = (struct dit_extent){.n = n};
     d->slot->host.q_start[0] = d->slot->host.u_start[0] = 0;
     for (int64_t i = 0; i < n; i++)
-        add_tokens(d, &v[i], i);
+        add_span(d, &v[i], i);
     cut_rows(d);
-    dit_deal(d);
+    dit_deal_segments(d);
     for (int pass = 0; pass < 2 && model_has_cross(d->m); pass++) {
         for (int64_t i = 0; i < n; i++)
             if (is_null(d, &v[i]) == (pass == 0))
@@ -230,6 +235,15 @@ static void lay_out(struct dit *d, const struct dit_view *v, int64_t n)
         if (pass == 0)
             d->slot->now.null_rows = d->slot->now.text;
     }
+}
+
+/* Fills the index arrays of the whole micro-batch. */
+static void lay_out(struct dit *d, const struct dit_view *v, int64_t n)
+{
+    lay_segments(d, v, n);
+    for (int64_t i = 0; i < n; i++)
+        add_tokens(d, &v[i], i);
+    dit_deal_rows(d);
 }
 
 /* ---- upload ---- */
@@ -390,6 +404,25 @@ static void losses_take(struct dit *d)
     l->samples[l->n++] = d->slot->now.n;
 }
 
+/* Takes the samples of a batch that fits. */
+static int views_take(struct dit *d, const struct batch *b, struct err *err)
+{
+    for (int64_t i = 0; i < b->n && i < d->c.max_samples; i++) {
+        const struct batch_sample *s = &b->samples[i];
+        d->views[i] = (struct dit_view){s->cond, s->text, s->t, s->h, s->w,
+                                        s->text_len, s->fps, s->drop_text};
+    }
+    return check_bounds(d, d->views, b->n, err);
+}
+
+int dit_lay_segments(struct dit *d, const struct batch *b, struct err *err)
+{
+    int rc = views_take(d, b, err);
+    if (rc == 0)
+        lay_segments(d, d->views, b->n);
+    return rc;
+}
+
 int dit_stage(struct dit *d, const struct batch *b, double inv_norm, struct err *err)
 {
     struct dit_view *v = d->views;
@@ -397,13 +430,8 @@ int dit_stage(struct dit *d, const struct batch *b, double inv_norm, struct err 
     struct dit_factors *f = last ? d->losses.factors + d->losses.n * d->c.max_samples : NULL;
     int64_t channels = d->m->latent_channels;
     BUG_ON(last && d->losses.n == d->c.most_micros);
-    for (int64_t i = 0; i < b->n && i < d->c.max_samples; i++) {
-        const struct batch_sample *s = &b->samples[i];
-        v[i] = (struct dit_view){s->cond, s->text, s->t, s->h, s->w,
-                                 s->text_len, s->fps, s->drop_text};
-    }
     int rc;
-    if ((rc = check_bounds(d, v, b->n, err)) < 0)
+    if ((rc = views_take(d, b, err)) < 0)
         return rc;
     lay_out(d, v, b->n);
     staging_begin(d);

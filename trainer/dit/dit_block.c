@@ -145,7 +145,7 @@ struct ops_attn dit_attn(const struct dit *d)
     };
 }
 
-struct ops_attn dit_cross_attn(const struct dit *d, int64_t layer)
+struct ops_attn dit_cross_attn(const struct dit *d, int64_t layer, bool backward)
 {
     struct ops_attn a = dit_attn(d);
     a.q = dit_tokens(d, DIT_CROSS_QN, 0);
@@ -157,6 +157,13 @@ struct ops_attn dit_cross_attn(const struct dit *d, int64_t layer)
     a.k_start = d->slot->device.k_start, a.host.k_start = d->slot->host.k_start;
     a.k_len = d->slot->device.k_len, a.host.k_len = d->slot->host.k_len;
     a.max_k = d->slot->now.max_k;
+    a.uneven = true;
+    if (!backward)
+        return a;
+    struct tensor dkv = dit_buffer(d, DIT_DCROSS_KV, 0, d->slot->now.text);
+    a.dq = dit_tokens(d, DIT_DCROSS_Q, 0);
+    a.dk = tensor_cols(dkv, 0, d->kv_width);
+    a.dv = tensor_cols(dkv, d->kv_width, d->kv_width);
     return a;
 }
 
@@ -200,7 +207,7 @@ static void cross_attention(struct dit *d, int64_t layer, struct tensor out, boo
                dit_buffer(d, DIT_CROSS_KV, layer, d->slot->now.text));
     if (!kept) {
         dit_cross_qk_again(d, layer);
-        struct ops_attn a = dit_cross_attn(d, layer);
+        struct ops_attn a = dit_cross_attn(d, layer, false);
         d->o->attn_fwd(d->o, d->stream, &a);
     }
     branch_out(d, dit_tokens(d, DIT_CROSS_ATTN, layer), p->cross_out, out,

@@ -94,14 +94,11 @@ static void headnorm_bwd(struct dit *d, struct tensor src, int64_t gain, struct 
 static void cross_attention_bwd(struct dit *d, int64_t layer, int64_t sub)
 {
     const struct dit_block_params *p = &d->p.blocks[layer];
-    struct ops_attn a = dit_cross_attn(d, layer);
+    struct ops_attn a = dit_cross_attn(d, layer, true);
     struct comm_work *rows;
     struct tensor dout = dbranch_all(d, &rows),
                   dkv = dit_buffer(d, DIT_DCROSS_KV, 0, d->slot->now.text);
     struct tensor kv = dit_buffer(d, DIT_CROSS_KV, layer, d->slot->now.text);
-    a.dq = dit_tokens(d, DIT_DCROSS_Q, 0);
-    a.dk = tensor_cols(dkv, 0, d->kv_width);
-    a.dv = tensor_cols(dkv, d->kv_width, d->kv_width);
     dit_cross_qk_again(d, layer);
     dit_rows_wait(d, rows);
     dit_linear_dw(d, dout, a.o, p->cross_out);

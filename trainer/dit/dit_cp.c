@@ -220,53 +220,83 @@ static struct tensor sum_of(const struct dit *d, struct tensor out, enum dit_buf
     return out.dtype == d->o->stat ? out : dit_buffer(d, id, 0, out.rows);
 }
 
-static void ring_fwd(struct dit *d, struct ops_attn a)
+/* Returns the keys and values of a step of the ring. */
+static struct tensor keys_at(const struct dit *d, int64_t step)
 {
-    struct tensor kv = travelling(d, DIT_CP_KV, 0, d->ring_rank, 2), o = a.o;
-    struct ops_lse_merge merge = {
-        .o = sum_of(d, o, DIT_CP_O_SUM), .lse = a.lse,
+    return travelling(d, DIT_CP_KV, step % 2, ring_group(d, step), 2);
+}
+
+static struct ops_lse_merge merge_of(const struct dit *d, const struct ops_attn *a)
+{
+    return (struct ops_lse_merge){
+        .o = sum_of(d, a->o, DIT_CP_O_SUM), .lse = a->lse,
         .o_part = dit_buffer(d, DIT_CP_O_PART, 0, d->slot->now.u),
         .lse_part = dit_buffer(d, DIT_CP_LSE_PART, 0, d->slot->now.u),
-        .heads = a.heads, .head_dim = a.head_dim
+        .heads = a->heads, .head_dim = a->head_dim
     };
+}
+
+/* Makes of the attention over whole samples that of a step of the ring. */
+static struct ops_attn fwd_at(const struct dit *d, struct ops_attn a, int64_t step)
+{
+    const struct ops_lse_merge merge = merge_of(d, &a);
+    keys_of(d, &a, step, keys_at(d, step));
+    a.o = step ? merge.o_part : merge.o;
+    a.lse = step ? merge.lse_part : merge.lse;
+    return a;
+}
+
+static void ring_fwd(struct dit *d, struct ops_attn a)
+{
+    struct tensor kv = keys_at(d, 0);
+    struct ops_lse_merge merge = merge_of(d, &a);
     copy(d, a.k, tensor_cols(kv, 0, a.k.cols), false);
     copy(d, a.v, tensor_cols(kv, a.k.cols, a.v.cols), false);
     for (int64_t j = 0; j < d->ring; j++) {
-        struct tensor next = travelling(d, DIT_CP_KV, (j + 1) % 2, ring_group(d, j + 1), 2);
         struct comm_work *work =
-            j + 1 < d->ring ? pass_on(d, kv, next, "keys and values of the ring") : NULL;
-        keys_of(d, &a, j, kv);
-        a.o = j ? merge.o_part : merge.o;
-        a.lse = j ? merge.lse_part : merge.lse;
-        d->o->attn_fwd(d->o, d->stream, &a);
+            j + 1 < d->ring ? pass_on(d, keys_at(d, j), keys_at(d, j + 1),
+                                      "keys and values of the ring") : NULL;
+        struct ops_attn step = fwd_at(d, a, j);
+        d->o->attn_fwd(d->o, d->stream, &step);
         if (j && fault_active != FAULT_POINT_RING_MERGE)
             d->o->lse_merge(d->o, d->stream, &merge);
         arrive(d, work);
-        kv = next;
     }
-    if (merge.o.dtype != o.dtype)
-        copy(d, merge.o, o, false);
+    if (merge.o.dtype != a.o.dtype)
+        copy(d, merge.o, a.o, false);
+}
+
+/* Returns the gradients of a step's keys and values that this rank makes. */
+static struct tensor part_at(const struct dit *d, int64_t step)
+{
+    return travelling(d, DIT_CP_DKV, step ? 2 : 0, ring_group(d, step), 3);
+}
+
+static struct ops_attn bwd_at(const struct dit *d, struct ops_attn a, int64_t step)
+{
+    struct tensor part = part_at(d, step);
+    keys_of(d, &a, step, keys_at(d, step));
+    a.dq = sum_of(d, a.dq, DIT_CP_DQ);
+    a.dk = tensor_cols(part, 0, a.dk.cols);
+    a.dv = tensor_cols(part, a.dk.cols, a.dv.cols);
+    a.accumulate_dq = step > 0;
+    return a;
 }
 
 static void ring_bwd(struct dit *d, struct ops_attn a)
 {
-    struct tensor kv = travelling(d, DIT_CP_KV, 0, d->ring_rank, 2), dq = a.dq, dk = a.dk,
-                  dv = a.dv, sum = tensor_none();
+    struct tensor kv = keys_at(d, 0), dq = a.dq, dk = a.dk, dv = a.dv, sum = tensor_none(),
+                  wide = sum_of(d, dq, DIT_CP_DQ);
     struct comm_work *sums = NULL;
-    a.dq = sum_of(d, dq, DIT_CP_DQ);
     copy(d, a.k, tensor_cols(kv, 0, dk.cols), false);
     copy(d, a.v, tensor_cols(kv, dk.cols, dv.cols), false);
     for (int64_t j = 0; j < d->ring; j++) {
-        int64_t group = ring_group(d, j);
-        struct tensor next = travelling(d, DIT_CP_KV, (j + 1) % 2, ring_group(d, j + 1), 2);
         struct comm_work *work =
-            j + 1 < d->ring ? pass_on(d, kv, next, "keys and values of the ring") : NULL;
-        struct tensor part = travelling(d, DIT_CP_DKV, j ? 2 : 0, group, 3), more;
-        keys_of(d, &a, j, kv);
-        a.dk = tensor_cols(part, 0, dk.cols);
-        a.dv = tensor_cols(part, dk.cols, dv.cols);
-        a.accumulate_dq = j > 0;
-        d->o->attn_bwd(d->o, d->stream, &a);
+            j + 1 < d->ring ? pass_on(d, keys_at(d, j), keys_at(d, j + 1),
+                                      "keys and values of the ring") : NULL;
+        struct ops_attn step = bwd_at(d, a, j);
+        struct tensor part = part_at(d, j), more;
+        d->o->attn_bwd(d->o, d->stream, &step);
         if (j) {
             arrive(d, sums);
             d->o->axpy(d->o, d->stream, &(struct ops_axpy){
@@ -278,12 +308,11 @@ static void ring_bwd(struct dit *d, struct ops_attn a)
         more = travelling(d, DIT_CP_DKV, (j + 1) % 2, ring_group(d, j + 1), 3);
         sums = pass_on(d, sum, more, "gradients of the ring's keys and values");
         arrive(d, work);
-        kv = next;
         sum = more;
     }
     arrive(d, sums);
-    if (a.dq.dtype != dq.dtype)
-        copy(d, a.dq, dq, false);
+    if (wide.dtype != dq.dtype)
+        copy(d, wide, dq, false);
     copy(d, tensor_cols(sum, 0, dk.cols), dk, false);
     copy(d, tensor_cols(sum, dk.cols, dv.cols), dv, false);
 }
@@ -331,6 +360,21 @@ static struct ops_attn attention_of(const struct dit *d, int64_t layer, int64_t 
     keys_stand(d, &a, d->ring_rank);
     a.max_q = a.max_k = d->slot->now.max_u;
     return a;
+}
+
+int dit_attention_plan(struct dit *d, int64_t layer, int64_t self, bool backward, struct err *err)
+{
+    if (dit_self_reach(d, self) != DIT_FULL)
+        return dit_segments_plan(d, layer, self, backward, err);
+    const struct ops_attn whole = attention_of(d, layer, self);
+    int rc = 0;
+    for (int64_t j = 0; j < d->ring && rc == 0; j++) {
+        struct ops_attn a = d->ring == 1 ? whole
+                            : backward   ? bwd_at(d, whole, j)
+                                         : fwd_at(d, whole, j);
+        rc = d->o->attn_plan(d->o, &a, backward, err);
+    }
+    return rc;
 }
 
 static void exchange_qkv(struct dit *d, struct tensor qkv, const struct ops_attn *a)

@@ -250,18 +250,28 @@ struct tensor dit_cp_block(const struct dit *d, enum dit_buffer id, int64_t at, 
 void dit_attention_tensors(const struct dit *d, struct ops_attn *a, int64_t layer, int64_t self,
                            bool moved, int64_t rows);
 /* dit_segments.c: self-attention inside frames or along time. */
-void dit_deal(struct dit *d); /* Fills the index arrays of the micro-batch in hand. */
+/* Fill the index arrays of the micro-batch in hand: where segments stand, and whence their rows. */
+void dit_deal_segments(struct dit *d);
+void dit_deal_rows(struct dit *d);
 void dit_segments_fwd(struct dit *d, int64_t layer, int64_t self);
 void dit_segments_bwd(struct dit *d, int64_t layer, int64_t self);
+/* Tell the table of the calls of a self-attention: see dit_attn_plan. */
+int dit_segments_plan(struct dit *d, int64_t layer, int64_t self, bool backward, struct err *err);
+int dit_attention_plan(struct dit *d, int64_t layer, int64_t self, bool backward, struct err *err);
 /* dit_params.c */
 int dit_params_find(const struct model *m, const struct param_list *list, struct dit_params *out,
                     struct err *err);
+/* dit.c: takes a slot in hand for a chunk. Every chunk has at least one layer. */
+void dit_chunk_take(struct dit *d, int64_t slot, int64_t chunk);
 /* dit_batch.c: checks, lays out and uploads a micro-batch; fills the slot in hand
  * and the input buffers. */
 /* Points the arrays of *x into a block, or at nothing when the block is NULL. Returns the bytes
  * that the arrays take. */
 int64_t dit_index_bind(struct dit_index *x, void *block, const struct dit_index_most *most);
 int64_t dit_staging_bytes(const struct dit *d); /* Returns the size of one of the two. */
+/* Finds extents and segments of a batch of which the shapes are known alone. ERR_INPUT: it does not
+ * fit. */
+int dit_lay_segments(struct dit *d, const struct batch *b, struct err *err);
 void dit_parts(struct dit *d); /* Fills part_n and part_at for the micro-batch in hand. */
 int dit_stage(struct dit *d, const struct batch *b, double inv_norm, struct err *err);
 int dit_stage_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t n,
@@ -298,7 +308,7 @@ struct tensor dit_mod(const struct dit *d, int64_t layer, int64_t sub, int64_t p
 /* Returns what all calls of AdaLN have in common. */
 struct ops_adaln dit_adaln(const struct dit *d);
 struct ops_attn dit_attn(const struct dit *d); /* Returns what all attentions have in common. */
-struct ops_attn dit_cross_attn(const struct dit *d, int64_t layer);
+struct ops_attn dit_cross_attn(const struct dit *d, int64_t layer, bool backward);
 struct ops_headnorm dit_headnorm(const struct dit *d, struct tensor src, struct tensor dst,
                                  int64_t gain, struct tensor rstd, bool positions);
 

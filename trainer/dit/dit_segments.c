@@ -135,11 +135,17 @@ static void deal_come(struct dit *d, enum dit_reach reach)
     come_walk(d, reach, true);
 }
 
-void dit_deal(struct dit *d)
+void dit_deal_segments(struct dit *d)
+{
+    for (enum dit_reach reach = DIT_SPATIAL; reach < DIT_FULL && d->slot->host.deal[reach].send;
+         reach++)
+        deal_segments(d, reach);
+}
+
+void dit_deal_rows(struct dit *d)
 {
     for (enum dit_reach reach = DIT_SPATIAL; reach < DIT_FULL && d->slot->host.deal[reach].send;
          reach++) {
-        deal_segments(d, reach);
         deal_send(d, reach);
         deal_come(d, reach);
     }
@@ -232,6 +238,12 @@ static struct ops_attn attention_of(const struct dit *d, int64_t layer, int64_t 
     a.host.k_len = d->slot->host.deal[reach].len;
     a.max_q = a.max_k = e->longest;
     return a;
+}
+
+int dit_segments_plan(struct dit *d, int64_t layer, int64_t self, bool backward, struct err *err)
+{
+    struct ops_attn a = attention_of(d, layer, self);
+    return d->o->attn_plan(d->o, &a, backward, err);
 }
 
 static void bring_qkv(struct dit *d, int64_t layer, int64_t self, const struct ops_attn *a)

@@ -1,5 +1,6 @@
 #include "trainer/ops/compute.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,6 +88,16 @@ int compute_open(struct compute *d, const struct compute_conf *conf, struct err 
         return rc;
     d->ops->deterministic = conf->deterministic;
     return 0;
+}
+
+bool compute_attn_format(const struct compute *d, char *line, size_t n)
+{
+    const struct ops_attn_plans *p = &d->ops->attn_plans;
+    snprintf(line, n,
+             "attention by cuDNN: %lld plans were made beforehand, %lld when a call came; %lld of "
+             "them were used",
+             (long long)p->made, (long long)p->late, (long long)p->used);
+    return d->ops->attn_plan != NULL;
 }
 
 void compute_close(struct compute *d)

@@ -36,6 +36,9 @@ struct compute {
 
 /* Opens what it can: after a failure the caller closes it, too. */
 int compute_open(struct compute *d, const struct compute_conf *conf, struct err *err);
+/* Writes a sentence on the plans by which attention was computed. Returns false where there are
+ * none. */
+bool compute_attn_format(const struct compute *d, char *line, size_t n);
 void compute_close(struct compute *d); /* is safe on a zeroed struct */
 
 #endif

@@ -73,6 +73,8 @@ struct ops_segments { const int32_t *q_start, *k_start, *k_len, *k_all; };
  * those of this call are a part of them. A query that sees one key alone does not depend on it: its
  * dq and that key's dk are exactly 0, and not what rounding leaves of a difference.
  *
+ * uneven: the lengths of keys differ from call to call, as those of captions do.
+ *
  * `host` has the same four arrays in the host's memory, so that a device chooses its kernels by the
  * lengths of segments without reading its memory. They are borrowed for the call, and n > 0 wants
  * them.
@@ -95,6 +97,7 @@ struct ops_attn {
     struct tensor d_o, dq, dk, dv; /* backward */
     struct tensor delta;           /* [s, H] stat, working */
     bool accumulate_dq, accumulate_dkv;
+    bool uneven;
 };
 
 /* Makes one of two partial attentions over disjoint keys, in o and lse. The weights are exp(lse -
@@ -347,14 +350,30 @@ struct ops_axpy { struct tensor x, y; double alpha; };
     X(axpy, ops_axpy) X(permute, ops_permute) \
     X(table_fwd, ops_table) X(table_bwd, ops_table)
 
+/* Plans by which a library computes attention, one for each class of calls. `made` are those of the
+ * calls that attn_plan was told of; `late` are those of calls that came without. `used` of both
+ * have computed something. */
+struct ops_attn_plans {
+    int64_t made, late, used;
+    int64_t bytes; /* the most that a call wants of the device, of those that were told of */
+};
+
 struct scan;
 struct ops {
     const char *name;        /* "cpu-f64" */
     struct dev *dev;         /* borrowed; outlives the table */
     enum dtype act, stat;
-    int64_t workspace_bytes; /* taken so far: at opening, and for attention by a GPU's library */
+    int64_t workspace_bytes; /* taken so far: at opening, and by attn_reserve */
     bool deterministic;      /* the caller's wish, from opening on: see above */
     bool narrow_attn;        /* see above */
+    /* Tells of a call of attn_fwd or attn_bwd that will come, before anything is computed: what
+     * takes long is done. Of its tensors types, strides and the alignment of addresses are read,
+     * of its segments what the host knows. A call that nobody told of is computed just so, and its
+     * plan made then. ERR_ENV: the library failed. NULL: nothing takes long. */
+    int (*attn_plan)(struct ops *o, const struct ops_attn *a, bool backward, struct err *err);
+    /* Takes the memory of all that was told of; no more is needed in a step. ERR_NOMEM. */
+    int (*attn_reserve)(struct ops *o, struct dev_stream *s, struct err *err);
+    struct ops_attn_plans attn_plans;
     void *self;              /* the backend's own */
     /* A table whose calls run at once calls this between the parts of products and attention, so
      * that messages move meanwhile; NULL: it does not. */

@@ -459,6 +459,24 @@ int generate_open(const struct generate_conf *conf, struct generate **out, struc
     return rc;
 }
 
+/* Tells a device that plans attention of all that will come, and has it take the memory. Where
+ * captions are dropped a query sees one key, which no library computes. */
+static int attn_prepare(struct generate *g, int64_t samples, struct err *err)
+{
+    const struct generate_conf *c = g->conf;
+    struct ops *ops = g->compute.ops;
+    int rc;
+    if (!ops->attn_plan)
+        return 0;
+    for (int64_t i = c->rank * c->batch; i < samples; i += c->ranks * c->batch) {
+        int64_t n = num_min_i64(c->batch, samples - i);
+        loader_describe(g->loader, c->first + i, n, 0, &g->batch);
+        if ((rc = dit_attn_plan(g->dit, &g->batch, false, err)) < 0)
+            return rc;
+    }
+    return ops->attn_reserve(ops, g->compute.stream, err);
+}
+
 int generate_make(struct generate *g, int64_t *made, struct err *err)
 {
     const struct generate_conf *c = g->conf;
@@ -473,12 +491,16 @@ int generate_make(struct generate *g, int64_t *made, struct err *err)
              (long long)samples, (long long)c->first);
     if (samples < c->samples && c->say)
         c->say(c->say_ctx, line);
+    if ((rc = attn_prepare(g, samples, err)) < 0)
+        return rc;
     for (int64_t i = c->rank * c->batch, done = 0; i < samples; i += step) {
         int64_t n = num_min_i64(c->batch, samples - i);
         if ((rc = batch_run(g, c->first + i, n, err)) < 0)
             return rc;
         progress_say(c, done += n, own);
     }
+    if (c->say && compute_attn_format(&g->compute, line, sizeof line))
+        c->say(c->say_ctx, line);
     *made = own;
     return 0;
 }

@@ -263,25 +263,6 @@ static int host_list(struct train *t, struct err *err)
     return bytes_add(t, "process", BUFFER_PROCESS, BUFFER_ON_HOST, t->leg.process_bytes, err);
 }
 
-static int64_t numbers_of(const struct buffer *b) { return b->count > 0 ? b->rows * b->cols : 0; }
-
-/* Returns what attention by a GPU's library takes when it is first seen: sums in f32 as large as
- * dO, for dq, for what a ring adds to dq, and for dk and dv where heads share them; and little for
- * each segment. A deterministic one takes dS as well, of which only the calls know the size. */
-static int64_t attention_bytes(const struct train *t, const struct dit_config *c)
-{
-    enum { ALWAYS = 64 << 10, SEGMENT = 1 << 10 };
-    const struct buffer *b = t->leg.memory.items;
-    const struct ops *ops = t->leg.compute.ops;
-    int64_t own = numbers_of(&b[DIT_DATTN]), exchanged = numbers_of(&b[DIT_CP_D_O]),
-            sums = !ops->deterministic + (c->layout->cp > 1) +
-                   (c->model->heads != c->model->kv_heads ? 2 : 0);
-    if (!ops->narrow_attn)
-        return 0;
-    return ALWAYS + c->max_samples * SEGMENT +
-           sums * num_max_i64(own, exchanged) * (int64_t)sizeof(float);
-}
-
 /* Lists all that a rank will hold: the memory that is said before step 0 and held against a
  * limit. */
 static int memory_list(struct train *t, const struct dit_config *c, struct err *err)
@@ -298,7 +279,7 @@ static int memory_list(struct train *t, const struct dit_config *c, struct err *
                         err)) < 0)
         return rc;
     if ((rc = bytes_add(t, "gemm and attention tiles", BUFFER_WORK, BUFFER_ON_DEVICE,
-                        ops->workspace_bytes + attention_bytes(t, c), err)) < 0)
+                        ops->workspace_bytes + ops->attn_plans.bytes, err)) < 0)
         return rc;
     if ((rc = scan_memory(&t->leg.memory, err)) < 0)
         return rc;
@@ -467,6 +448,9 @@ static int memory_take(struct train *t, const struct dit_config *c, struct err *
         return rc;
     if ((rc = stages_take(t, err)) < 0)
         return rc;
+    if (l->compute.ops->attn_reserve &&
+        (rc = l->compute.ops->attn_reserve(l->compute.ops, l->compute.stream, err)) < 0)
+        return rc;
     return writes_async(t) ? ckpt_async_open(&l->async, &l->optim, err) : 0;
 }
 
@@ -497,6 +481,8 @@ static int leg_plan(struct train *t, int64_t step, bool again, struct dit_config
     if ((rc = comm_agree(world, inputs_open(t, &bounds, err), err)) < 0)
         return rc;
     *c = dit_config_of(t, &bounds);
+    if ((rc = comm_agree(world, train_attn_plan(t, step, c, err), err)) < 0)
+        return rc;
     return comm_agree(world, memory_list(t, c, err), err);
 }
 

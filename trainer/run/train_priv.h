@@ -113,10 +113,17 @@ static inline void train_phase_set(const struct train *t, const char *phase)
         *t->conf->phase = phase;
 }
 
+/* ---- train_attn.c ---- */
+/* Has what attention takes long for done for the leg at hand, from a step on. */
+int train_attn_plan(struct train *t, int64_t step, const struct dit_config *c, struct err *err);
+
 /* ---- train_step.c: collective ---- */
 /* Runs a step and tells of it in *s. *stop becomes true when a rank was asked to stop. */
 int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step *s,
                    struct err *err);
+/* Tells of this replica's micro-batches of a step. */
+int train_step_shapes(struct train *t, int64_t step, batch_shapes_fn *tell, void *ctx,
+                      struct err *err);
 /* Fails with ERR_DIVERGED, after a save, when too many steps in a row were not finite. */
 int train_health_check(struct train *t, const struct record_step *s, struct err *err);
 

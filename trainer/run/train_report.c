@@ -105,6 +105,8 @@ int train_report_make(struct train *t, const struct record_step *last, struct tr
         snprintf(line + n, sizeof line - (size_t)n, ", of which MPI's messages took %s",
                  num_format_bytes(out->mpi_bytes, messages, sizeof messages));
     train_say(t, line);
+    if (compute_attn_format(&t->leg.compute, line, sizeof line))
+        train_say(t, line);
     return rc;
 }
 

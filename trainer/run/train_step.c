@@ -127,6 +127,21 @@ static int micro_batches(struct share *s, double inv_norm, struct err *err)
     return units_failed(&t->leg.units, err);
 }
 
+int train_step_shapes(struct train *t, int64_t step, batch_shapes_fn *tell, void *ctx,
+                      struct err *err)
+{
+    struct share s = share_of(t, step);
+    int64_t micros = layout_micro_batches(t->leg.layout, s.gbs, t->leg.sh.place.dp);
+    int rc = 0;
+    for (int64_t micro = 0; micro < micros && rc == 0; micro++) {
+        struct batch b;
+        int64_t n, first = micro_first(&s, micro, &n);
+        loader_describe(s.loader, first, n, s.ordinal, &b);
+        rc = tell(ctx, &b, err);
+    }
+    return rc;
+}
+
 /* Waits for what is queued. loss[] gets this rank's part of the loss and of that of clean
  * estimates. */
 static int losses_take(struct share *s, double inv_norm, struct record_step *r, double loss[2],

@@ -47,12 +47,17 @@ static struct batch_sample fixed(const struct validate *v, const struct batch_sa
     return out;
 }
 
+/* Returns the first draw and the number of draws of a micro-batch of this replica. */
+static int64_t micro_first(const struct validate *v, int64_t micro, int64_t *n)
+{
+    *n = layout_micro_batch_samples(v->layout, v->n, v->place.dp, micro);
+    return v->first + layout_replica_first(v->layout, v->n, v->place.dp) + micro * v->layout->mbs;
+}
+
 static int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *err)
 {
     struct validate *v = ctx;
-    int64_t n = layout_micro_batch_samples(v->layout, v->n, v->place.dp, micro);
-    int64_t first = v->first + layout_replica_first(v->layout, v->n, v->place.dp) +
-                    micro * v->layout->mbs;
+    int64_t n, first = micro_first(v, micro, &n);
     struct batch b = {0};
     struct err why = {0};
     (void)err;
@@ -65,6 +70,25 @@ static int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *
         v->samples[i] = fixed(v, &b.samples[i]);
     *out = (struct batch){v->samples, b.n};
     return 0;
+}
+
+int validate_shapes(struct validate *v, batch_shapes_fn *tell, void *ctx, struct err *err)
+{
+    int64_t samples = v->run->validation.samples;
+    int rc = 0;
+    for (v->first = v->bin = 0; v->first < samples; v->first += v->n) {
+        v->n = num_min_i64(v->most, samples - v->first);
+        int64_t micros = layout_micro_batches(v->layout, v->n, v->place.dp);
+        for (int64_t micro = 0; micro < micros && rc == 0; micro++) {
+            struct batch b;
+            int64_t n, first = micro_first(v, micro, &n);
+            loader_describe(v->loader, first, n, LOADER_FIXED_ORDINAL, &b);
+            for (int64_t i = 0; i < b.n; i++)
+                v->samples[i] = fixed(v, &b.samples[i]);
+            rc = tell(ctx, &(struct batch){v->samples, b.n}, err);
+        }
+    }
+    return rc;
 }
 
 /* Runs draws first .. first+n-1 of the bin in hand, and adds this rank's share of their losses to

@@ -35,6 +35,8 @@ int validate_open(struct validate *v, const struct run *run, struct datasets *se
                   const struct layout *layout, struct layout_place place, int64_t most, bool verify,
                   const struct comm *world, struct err *err);
 void validate_close(struct validate *v); /* safe on a zeroed struct */
+/* Tells of this replica's micro-batches. */
+int validate_shapes(struct validate *v, batch_shapes_fn *tell, void *ctx, struct err *err);
 /* Measures; collective over the world. `counted` says whether this rank's loss counts (else tp
  * ranks have the same). Returns 1 on all ranks when it was given up, as *stop was set on one of
  * them. */
