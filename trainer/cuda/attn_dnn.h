@@ -30,6 +30,13 @@
  *                which is infinite there
  *
  * The host reads nothing for it.
+ *
+ * Keys may have much in common where logits are small, too, if queries lie across it. There dS's
+ * roundings are again the most that the library does wrong, and nobody looks: k was rounded to bf16
+ * before, and that is as bad. With k off by e_j k_j and dS by e'_j dS_j, dq is off by the sums over
+ * j of e_j dS_j k_j and of e'_j dS_j k_j, component by component, where e and e' have one bound and
+ * spread. Against a network that rounds nothing a wide dS would save a factor of about sqrt(2)
+ * (test_common_keys).
  */
 #ifndef TRAINER_CUDA_ATTN_DNN_H
 #define TRAINER_CUDA_ATTN_DNN_H
