@@ -8,9 +8,17 @@
  * its place. So each class of micro-batch (its slot and chunk, its extents and lengths, first or
  * later, which buffer) becomes two graphs, of its forward and of its backward, whose times are
  * taken by events between them, and the update two, between which the host decides. Messages of
- * ranks cut these again: a graph for each stretch between two. Nobody names the classes, and what a
- * graph does is what the calls would have done. What is never the same twice, and bundles of a few
- * calls, are queued as they are.
+ * ranks cut these again: a graph for each stretch between two.
+ *
+ * Forward and backward of a class could be one graph, with the events recorded inside it. They are
+ * not: validation runs the forward alone, and in a pipeline each is followed by another
+ * micro-batch's, so that there would be a graph for each pair that meets; and an event belongs to a
+ * micro-batch of the step, not to its class, so that one graph would have to be given others before
+ * each launch. To be saved is one launch a micro-batch, of microseconds. The host reads norms
+ * between the parts of the update, and so no graph has both.
+ *
+ * Nobody names the classes, and what a graph does is what the calls would have done. What is never
+ * the same twice, and bundles of a few calls, are queued as they are.
  *
  * As with everything that is queued, nobody sees when a call runs: arguments are read when it is
  * made, arrays of the host with them. Bundles are cut at a size, and the number of those that are
