@@ -3,8 +3,8 @@
  *
  * The pipeline. There are pp stages and m micro-batches, and the layers of a stage are cut into v
  * chunks. Stage s takes f_s seconds for the forward of a micro-batch and b_s for its backward, each
- * with the messages that belong to it. A schedule that keeps the order of schedule.h cannot end
- * before any of these times:
+ * with the messages that it sends: who receives one waits for the sender, and not for the message
+ * once more. A schedule that keeps the order of schedule.h cannot end before any of these times:
  *
  *     for each s:  sum over i < s of (f_i + b_i)/v + m (f_s + b_s)
  *     v = 1:       sum of all (f_i + b_i) + (m - 1) b_s + max(0, m - pp + s) f_s
@@ -185,15 +185,13 @@ static void stage_price(const struct price *p, const struct layout *l,
     moved_price(p, l, &r);
     double f = stage_sum(p, &r.s, 0, seconds_of),
            b = stage_sum(p, &r.s, 1, seconds_of) + r.again + r.pieces;
-    double send = (double)l->vpp * seconds_of(&p->parts[WORK_SEND]);
+    double send = seconds_of(&p->parts[WORK_SEND]);
     stage_units(p, st, p->gathered[kind], &r);
     r.forward_compute = f, r.backward_compute = b;
     r.computes = stage_sum(p, &r.s, 0, compute_of) + stage_sum(p, &r.s, 1, compute_of) + r.again +
                  r.pieces;
-    /* a stage waits for what it sends and what it receives */
-    double sends = l->pp > 1 ? (r.s.first || r.s.last ? 1 : 2) * send : 0;
-    r.forward = f + sends + 0.5 * (r.units.gather);
-    r.backward = b + sends + 0.5 * (r.units.gather) + r.units.reduce;
+    r.forward = f + r.s.sends[0] * send + 0.5 * (r.units.gather);
+    r.backward = b + r.s.sends[1] * send + 0.5 * (r.units.gather) + r.units.reduce;
     *out = r;
 }
 
@@ -264,8 +262,8 @@ void price_classes(const struct price_step *step, double class_s[PRICE_TERMS])
 }
 
 /* Splits the busiest stage's micro-batches into terms. */
-static void busiest_terms(const struct price *p, const struct layout *l,
-                          const struct stage_price *s, struct price_step *out)
+static void busiest_terms(const struct price *p, const struct stage_price *s,
+                          struct price_step *out)
 {
     const struct price_part *q = p->parts;
     double m = p->work->micro_batches;
@@ -275,7 +273,7 @@ static void busiest_terms(const struct price *p, const struct layout *l,
         part_terms(&q[WORK_FIRST_FORWARD + back], s->s.first ? m : 0, out);
         part_terms(&q[WORK_LAST_FORWARD + back], s->s.last ? m : 0, out);
     }
-    double sends = l->pp > 1 ? (s->s.first || s->s.last ? 2 : 4) * (double)l->vpp : 0;
+    double sends = s->s.sends[0] + s->s.sends[1];
     out->term[PRICE_PP] = m * sends * seconds_of(&q[WORK_SEND]);
     out->hidden[PRICE_PP] = m * sends * q[WORK_SEND].pp_hidden;
     out->term[PRICE_ELEMENTWISE] += m * s->pieces;
@@ -403,7 +401,7 @@ static void step_of(const struct price *p, const struct layout *l, const struct 
     const struct stage_price *s = busiest(c, n);
     memset(out, 0, sizeof *out);
     out->stage = s->s.stage;
-    busiest_terms(p, l, s, out);
+    busiest_terms(p, s, out);
     if (l->pp > 1)
         out->term[PRICE_BUBBLE] =
             fmax(0, pipeline_s - p->work->micro_batches * (s->forward + s->backward));
@@ -426,11 +424,9 @@ static struct stage_price bare_stage(const struct price *p, const struct layout 
 {
     struct stage_price r = {0};
     work_stage(p->work, l, stage, &r.s);
-    double sends = l->pp > 1 ? (r.s.first || r.s.last ? 1 : 2) * (double)l->vpp *
-                                   seconds_of(&p->parts[WORK_SEND])
-                             : 0;
-    r.forward = stage_sum(p, &r.s, 0, seconds_of) + sends;
-    r.backward = stage_sum(p, &r.s, 1, seconds_of) + sends;
+    double send = seconds_of(&p->parts[WORK_SEND]);
+    r.forward = stage_sum(p, &r.s, 0, seconds_of) + r.s.sends[0] * send;
+    r.backward = stage_sum(p, &r.s, 1, seconds_of) + r.s.sends[1] * send;
     return r;
 }
 

@@ -30,7 +30,7 @@
     X(ELEMENTWISE, "elementwise", "norms, activations, residuals: bytes moved")                    \
     X(INPUTS, "inputs", "samples, noise and loss, where they were measured apart")                 \
     X(RECOMPUTE, "recompute", "forwards a second time, with their messages")                       \
-    X(LAUNCH, "launch", "operations that the host starts later than the device could")             \
+    X(LAUNCH, "launch", "operations beside their work: each one's own, and waits for the host")    \
     X(TP, "tp", "sums of tensor-parallel ranks")                                                   \
     X(CP, "cp", "heads, keys and values between context-parallel ranks")                           \
     X(PP, "pp", "messages between stages")                                                         \

@@ -6,22 +6,24 @@
  *     attention    4 pairs heads d / (peak e · q/(q+h)), 2.5 times the FLOPs backward. Where the
  *                  scores are kept: products of 4 q k heads d, twice backward, and their bytes
  *     elementwise  bytes / (bandwidth · copy_share)
- *     launch       what kernels · launch_s exceed the three above by, part by part
+ *                  gradients that are added up beside, at the same bandwidth
+ *     launch       kernels · kernel_s, and what kernels · launch_s exceed that and the three above
+ *                  by, part by part
  *
  * On a device that a probe measured (profiles/speed.h) products and attention take FLOPs and bytes
  * by their rates, each class times its share for a micro-batch of T tokens, and what is laid out of
  * latents takes input_s a number.
  *
  * A message in which B bytes leave each of n ranks, k of them in each NVLink domain, which is a
- * node or several: inside a domain (n = k) B / (link share). Else the n/k domains form the outer
- * ring, whose edge carries B bytes; the G/k groups of a domain with G devices share its NICs, so B
- * (G/k) / (all NICs · share), or the link's time if that is longer; latency of log2(n/k) hops. An
- * all-to-all sends (n-k)/(n-1) of B through the NICs, for each rank. So it is with leaves of
+ * node or several: inside a domain (n = k) B / (link share), and the latency of each step of the
+ * ring: 2 (n - 1) of an all-reduce, 1 of a send, n - 1 of all others. Else the n/k domains form the
+ * outer ring, whose edge carries B bytes; the G/k groups of a domain with G devices share its NICs,
+ * so B (G/k) / (all NICs · share), or the link's time if that is longer; latency of log2(n/k) hops.
+ * An all-to-all sends (n-k)/(n-1) of B through the NICs, for each rank. So it is with leaves of
  * switches: of K of a group's ranks under a leaf of H devices, B (H/K) cross its uplinks, which are
  * its NICs by the oversubscription, and log2(n/K) hops take two switches more.
  *
- * Where messages go round a ring, one by one, each of its steps has the latency: 2 (n - 1) of an
- * all-reduce, 1 of a send, n - 1 of all others.
+ * Where messages go one by one between processes, they do so everywhere as inside a domain.
  */
 #include "autotune/price.h"
 
@@ -45,6 +47,8 @@ void price_machine(const struct cluster *cluster, const double v[CONSTANTS], enu
     m.copy_bytes = d->memory_bytes_per_s * v[CONSTANT_COPY_SHARE];
     m.score_bytes = d->memory_bytes_per_s * v[CONSTANT_SCORES_SHARE];
     m.norm_bytes = m.update_bytes = m.copy_bytes;
+    if (d->cpu) /* a core has nothing that an operation must fill */
+        m.v[CONSTANT_KERNEL_S] = 0;
     m.overlaps = true;
     *out = m;
 }
@@ -146,10 +150,8 @@ struct price_route price_route(const struct price_machine *m, struct price_group
     double link = 1 / (node->link_bytes_per_s * m->v[CONSTANT_LINK_SHARE]);
     if (size <= 1)
         return (struct price_route){0, 0, 0};
-    if (m->rings)
+    if (m->rings || domains <= 1)
         return (struct price_route){link, 0, node->link_latency_s * ring_steps(kind, size)};
-    if (domains <= 1)
-        return (struct price_route){link, 0, node->link_latency_s * log2(size)};
     double leaf = (double)cluster_leaf_devices(m->cluster);
     double nic = (double)node->nics * node->nic_bytes_per_s * m->v[CONSTANT_NIC_SHARE] /
                  (double)node->devices; /* a device's share of them */
@@ -257,10 +259,11 @@ static void peaks_price(const struct price_machine *m, const struct work *w,
         p->attention += slow * attention_seconds(m, w->stack->attention, &part->attentions[i]);
     p->elementwise = slow *
                      (part->bytes * m->v[CONSTANT_ELEMENTWISE] +
-                      part->norm_bytes * m->v[CONSTANT_NORM_PASSES]) /
+                      part->norm_bytes * m->v[CONSTANT_NORM_PASSES] + part->sum_bytes) /
                      m->copy_bytes;
-    p->launch = fmax(0, part->kernels * m->v[CONSTANT_LAUNCH_S] - p->gemm - p->attention -
-                            p->elementwise);
+    double starts = part->kernels * m->v[CONSTANT_KERNEL_S];
+    double busy = p->gemm + p->attention + p->elementwise + starts;
+    p->launch = starts + fmax(0, part->kernels * m->v[CONSTANT_LAUNCH_S] - busy);
 }
 
 /* Prices it by what a probe measured. */

@@ -34,7 +34,7 @@ static void part_add(const struct work_part *p, double count, double out[PRICE_T
 {
     out[PRICE_GEMM] += count * gemm_flops(p);
     out[PRICE_ATTENTION] += count * attention_flops(p);
-    out[PRICE_ELEMENTWISE] += count * p->bytes;
+    out[PRICE_ELEMENTWISE] += count * (p->bytes + p->sum_bytes);
     out[PRICE_INPUTS] += count * p->numbers;
     out[PRICE_LAUNCH] += count * p->kernels;
     for (int i = 0; i < p->n_messages; i++)
@@ -42,7 +42,7 @@ static void part_add(const struct work_part *p, double count, double out[PRICE_T
 }
 
 /* Returns how often a stage does a part of each micro-batch, besides those that it repeats. */
-static double part_count(const struct work_stage *s, const struct layout *l, int part)
+static double part_count(const struct work_stage *s, int part)
 {
     switch (part) {
     case WORK_LAYER_FORWARD:
@@ -53,7 +53,7 @@ static double part_count(const struct work_stage *s, const struct layout *l, int
     case WORK_LAST_BACKWARD: return s->last;
     case WORK_EACH_FORWARD:
     case WORK_EACH_BACKWARD: return s->each;
-    case WORK_SEND: return l->pp > 1 ? (s->first || s->last ? 2 : 4) * (double)l->vpp : 0;
+    case WORK_SEND: return s->sends[0] + s->sends[1];
     default: return 0;
     }
 }
@@ -90,7 +90,7 @@ void price_work(const struct work *w, const struct layout *l, int64_t stage,
     memset(out, 0, PRICE_TERMS * sizeof *out);
     work_stage(w, l, stage, &s);
     for (int i = 0; i < WORK_PARTS; i++)
-        part_add(&w->parts[i], m * part_count(&s, l, i), out);
+        part_add(&w->parts[i], m * part_count(&s, i), out);
     for (int i = WORK_LAYER_SELECTIVE; i <= WORK_LAYER_FULL; i++) {
         double again = m * fmax(0, (i == WORK_LAYER_FULL ? s.full : s.selective) - s.there);
         out[PRICE_RECOMPUTE] += again * (gemm_flops(&w->parts[i]) + attention_flops(&w->parts[i]));
@@ -121,7 +121,7 @@ int price_work_constant(const struct price_machine *m, const struct work *w,
     case PRICE_ELEMENTWISE:
     case PRICE_OPTIMIZER: return CONSTANT_COPY_SHARE;
     case PRICE_RECOMPUTE: return CONSTANT_AGAIN;
-    case PRICE_LAUNCH: return CONSTANT_LAUNCH_S;
+    case PRICE_LAUNCH: return CONSTANT_KERNEL_S;
     case PRICE_TP: return link_or_nic(m, w, l, TRAFFIC_TP);
     case PRICE_CP: return link_or_nic(m, w, l, TRAFFIC_CP);
     case PRICE_PP: return link_or_nic(m, w, l, TRAFFIC_PP);

@@ -332,7 +332,7 @@ static double grid_bound(const struct stream *s, const struct layout *l, double 
 static double vpp_floor(const struct stream *s, const struct price *p, const struct layout *l,
                         int64_t vpp)
 {
-    double sends = l->pp > 1 ? 2 * (double)vpp * p->parts[WORK_SEND].pp : 0;
+    double sends = l->pp > 1 ? (2 * (double)vpp - 1) * p->parts[WORK_SEND].pp : 0;
     return s->work.micro_batches *
            (layer_seconds(p) * (double)(model_of(s)->layers / l->pp) + sends);
 }

@@ -24,7 +24,7 @@ enum constant_scope { SCOPE_ALL, SCOPE_DEVICE, SCOPE_STACK, SCOPE_BOTH };
 #define CONSTANT_LIST(X)                                                                           \
     X(GEMM_SHARE, "gemm_share", "1", SCOPE_DEVICE, 0, 0.05, 0.05, 1,                               \
       "share of the peak that large matrix products reach in training")                            \
-    X(GEMM_HALF, "gemm_half", "rows", SCOPE_DEVICE, 128, 0.40, 1, 4096,                            \
+    X(GEMM_HALF, "gemm_half", "rows", SCOPE_DEVICE, 64, 0.40, 1, 4096,                             \
       "size of one side of a product at which half of that is reached")                            \
     X(RAGGED, "ragged", "1", SCOPE_ALL, 0.85, 0.20, 0.3, 1,                                        \
       "speed of a product of which a side is no multiple of 64, for each factor of 8 amiss")       \
@@ -70,6 +70,8 @@ enum constant_scope { SCOPE_ALL, SCOPE_DEVICE, SCOPE_STACK, SCOPE_BOTH };
       "share of compute under which weights are gathered, where the stack does that")              \
     X(LAUNCH_S, "launch_s", "s", SCOPE_STACK, 8e-6, 0.50, 1e-7, 1e-3,                              \
       "seconds in which the host starts one operation")                                            \
+    X(KERNEL_S, "kernel_s", "s", SCOPE_DEVICE, 6e-6, 0.30, 1e-8, 1e-3,                             \
+      "seconds in which an operation fills the device and drains it, besides its work")            \
     X(STEP_S, "step_s", "s", SCOPE_STACK, 0.03, 1.00, 1e-5, 5,                                     \
       "seconds of a step in which nothing computes: data, logging, agreement")                     \
     X(SPREAD, "spread", "1", SCOPE_STACK, 0.004, 0.80, 1e-5, 0.1,                                  \

@@ -237,6 +237,10 @@ static void layer_exchanges(const struct shape *s, struct work_part *p, double r
                      selfs * (s->c / s->A - 1));
 }
 
+/* Returns what adding up the gradients of a unit's weights reads and writes. */
+static double sums_of(const struct shape *s, enum work_unit_id u)
+{ return 2 * s->w->unit_elements[u] * (double)s->k->gradient_bytes; }
+
 static void layer_parts(const struct shape *s, const struct layout *l)
 {
     struct work_part *p = s->w->parts, *f = &p[WORK_LAYER_FORWARD],
@@ -245,8 +249,7 @@ static void layer_parts(const struct shape *s, const struct layout *l)
     layer_attentions(s, f);
     layer_elementwise(s, f);
     backward_of(f, &p[WORK_LAYER_BACKWARD]);
-    p[WORK_LAYER_BACKWARD].bytes +=
-        2 * s->w->unit_elements[UNIT_LAYER] * (double)s->k->gradient_bytes;
+    p[WORK_LAYER_BACKWARD].sum_bytes = sums_of(s, UNIT_LAYER);
     layer_sums(s, l, f);
     layer_exchanges(s, f, 1);
     layer_sums(s, l, &p[WORK_LAYER_BACKWARD]);
@@ -303,6 +306,7 @@ static void first_parts(const struct shape *s)
     f->bytes = 2 * s->T * s->D * s->w_bytes;
     f->kernels = 4;
     backward_of(f, &s->w->parts[WORK_FIRST_BACKWARD]);
+    s->w->parts[WORK_FIRST_BACKWARD].sum_bytes = sums_of(s, UNIT_FIRST);
     s->w->first_kept = s->T * (model_is_video(s->m) ? cells * s->w_bytes : 8) +
                        (s->k->dropout ? s->Td * s->D : 0);
 }
@@ -320,6 +324,7 @@ static void last_parts(const struct shape *s, const struct layout *l)
     f->kernels = 10;
     backward_of(f, p);
     p->bytes = f->bytes;
+    p->sum_bytes = sums_of(s, UNIT_LAST);
     s->w->logits = logits * (double)s->k->logit_bytes + (s->Td + s->T) * s->D * s->w_bytes;
     if (video)
         return;
@@ -414,6 +419,7 @@ void work_stage(const struct work *w, const struct layout *l, int64_t stage, str
             more = w->model->layers % chunks; /* the first chunks have one layer more */
     int64_t longer = more > stage ? num_ceil_div(more - stage, l->pp) : 0;
     int64_t layers = l->vpp * fewest + longer, full = 0;
+    bool first = stage == 0, last = stage == l->pp - 1;
     if (l->recompute == RECOMPUTE_FULL && l->recompute_layers)
         full = longer * num_min_i64(fewest + 1, l->recompute_layers) +
                (l->vpp - longer) * num_min_i64(fewest, l->recompute_layers);
@@ -426,8 +432,10 @@ void work_stage(const struct work *w, const struct layout *l, int64_t stage, str
                                .selective =
                                    l->recompute == RECOMPUTE_SELECTIVE ? (double)layers : 0,
                                .there = still_there(w, l, stage),
-                               .first = stage == 0,
-                               .last = stage == l->pp - 1,
+                               .first = first,
+                               .last = last,
+                               .sends = {l->pp > 1 ? (double)(l->vpp - last) : 0,
+                                         l->pp > 1 ? (double)(l->vpp - first) : 0},
                                .in_flight = in_flight(w, l, stage)};
 }
 

@@ -89,6 +89,7 @@ struct work_part {
     struct work_message messages[WORK_MESSAGES];
     double bytes;      /* read and written by elementwise work: norms, activations, residuals */
     double norm_bytes; /* of them, by norms that are not one operation */
+    double sum_bytes;  /* besides, by gradients of weights that are added up */
     double kernels;    /* operations that the host starts */
     double numbers;    /* of latents that are laid out: samples, noise, loss */
 };
@@ -132,6 +133,7 @@ struct work_stage {
     double selective, full; /* of them, repeated in part or as a whole before their backward */
     double there;       /* of those repeated, layers that need not be, as they are still there */
     bool first, last;   /* it has the embedding, or the head */
+    double sends[2];    /* messages that it sends to other stages: forward, backward */
     /* micro-batches whose activations it holds, each of all its layers: kept bytes are in_flight ·
      * layers · kept */
     double in_flight;

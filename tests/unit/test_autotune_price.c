@@ -70,6 +70,13 @@ static void messages(void **state)
     double ring = price_message(m, price_row(16, 1), TRAFFIC_ALL_REDUCE, 1e9);
     double shared = price_message(m, price_row(2, 8), TRAFFIC_ALL_REDUCE, 1e9);
     double exchange = price_message(m, price_row(16, 1), TRAFFIC_ALL_TO_ALL, 1e9);
+    f.c.node.link_latency_s = 1e-6;
+    assert_close(price_message(m, price_row(8, 1), TRAFFIC_ALL_REDUCE, 1e9), inside + 14e-6, 1e-12,
+                 "two rounds of the ring, of seven steps");
+    assert_close(price_message(m, price_row(8, 1), TRAFFIC_ALL_GATHER, 1e9), inside + 7e-6, 1e-12,
+                 "one round");
+    assert_close(price_message(m, price_row(8, 1), TRAFFIC_SEND_RECV, 1e9), inside + 1e-6, 1e-12,
+                 "one step");
     assert_close(inside, 1e9 / 100e9, 1e-12, "links");
     assert_close(ring, 1e9 / 80e9, 1e-12, "one ring on all NICs");
     assert_close(shared, 8e9 / 80e9, 1e-12, "eight groups on all NICs");
@@ -182,14 +189,61 @@ static void amounts(void **state)
     assert_close(work[PRICE_GEMM], m * (5 * layer + head) / 2, 1e-12, "FLOPs");
     /* in each layer two sums forward and two backward; and the head's, of the input's gradient */
     assert_close(work[PRICE_TP], m * (5 * 4 + 1) * 2048 * 1024 * 2.0, 1e-12, "sums");
-    assert_close(work[PRICE_PP], m * 2 * 2048 * 1024 * 2.0 / (f.k.sends_divided ? 2 : 1), 1e-12,
-                 "sends");
+    assert_close(work[PRICE_PP], m * 2048 * 1024 * 2.0 / (f.k.sends_divided ? 2 : 1), 1e-12,
+                 "the last stage sends gradients alone");
+    /* what is added up is read and written, of the layers and of the head, beside activations */
+    double added = 5 * f.w.parts[WORK_LAYER_BACKWARD].sum_bytes +
+                   f.w.parts[WORK_LAST_BACKWARD].sum_bytes;
+    assert_close(added, 2 * 4 * (5 * f.w.unit_elements[UNIT_LAYER] +
+                                 f.w.unit_elements[UNIT_LAST]), 1e-12, "gradients");
     struct work_stage stage;
     work_stage(&f.w, &l, 1, &stage);
     assert_close(work[PRICE_GATHER], work_stage_elements(&f.w, &stage) / 2 * 2, 1e-12, "gathers");
     assert_int_equal(price_work_constant(&f.machine, &f.w, &l, PRICE_TP), CONSTANT_LINK_SHARE);
     l = layout_of("dp=16");
     assert_int_equal(price_work_constant(&f.machine, &f.w, &l, PRICE_REDUCE), CONSTANT_NIC_SHARE);
+}
+
+/* An operation takes kernel_s besides its work; where work is less than the host needs to start
+ * operations, that decides. */
+static void operations(void **state)
+{
+    struct fixture f;
+    (void)state;
+    fixture_open(&f, "megatron", "dgx-a100:1");
+    f.v[CONSTANT_LAUNCH_S] = 1e-12, f.v[CONSTANT_KERNEL_S] = 1e-6;
+    struct price_step s = price(&f, "dp=8");
+    double n = 0;
+    for (int i = WORK_LAYER_FORWARD; i <= WORK_LAYER_BACKWARD; i++)
+        n += 10 * f.w.parts[i].kernels;
+    n += f.w.parts[WORK_FIRST_FORWARD].kernels + f.w.parts[WORK_FIRST_BACKWARD].kernels +
+         f.w.parts[WORK_LAST_FORWARD].kernels + f.w.parts[WORK_LAST_BACKWARD].kernels;
+    assert_close(s.term[PRICE_LAUNCH], 8 * n * 1e-6, 1e-12, "the device's own");
+    f.v[CONSTANT_LAUNCH_S] = 1;
+    s = price(&f, "dp=8");
+    assert_close(s.term[PRICE_LAUNCH] + s.term[PRICE_GEMM] + s.term[PRICE_ATTENTION] +
+                     s.term[PRICE_ELEMENTWISE], 8 * n, 1e-12, "the host's");
+}
+
+/* Of a middle stage's messages both ways count, with each of its chunks; the first sends no
+ * gradient of its first chunk, and the last no activation of its last one. */
+static void senders(void **state)
+{
+    static const struct { int64_t stage; double sends[2]; } rows[] = {
+        {0, {3, 2}}, {1, {3, 3}}, {3, {2, 3}}};
+    struct fixture f;
+    struct work_stage s;
+    struct layout l = layout_of("pp=4,vpp=3");
+    (void)state;
+    fixture_open(&f, "megatron", "dgx-a100:1");
+    price(&f, "pp=4");
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        work_stage(&f.w, &l, rows[i].stage, &s);
+        assert_true(s.sends[0] == rows[i].sends[0] && s.sends[1] == rows[i].sends[1]);
+    }
+    l = layout_of("");
+    work_stage(&f.w, &l, 0, &s);
+    assert_true(s.sends[0] == 0 && s.sends[1] == 0);
 }
 
 static const char *const layouts[] = {
@@ -450,7 +504,8 @@ int main(void)
         cmocka_unit_test(messages),     cmocka_unit_test(products),
         cmocka_unit_test(orders),       cmocka_unit_test(leaves),
         cmocka_unit_test(slower_alone),
-        cmocka_unit_test(amounts),
+        cmocka_unit_test(amounts),      cmocka_unit_test(operations),
+        cmocka_unit_test(senders),
         cmocka_unit_test(terms_add_up), cmocka_unit_test(bound),
         cmocka_unit_test(few_batches),
         cmocka_unit_test(faster_is_not_slower), cmocka_unit_test(footprints),

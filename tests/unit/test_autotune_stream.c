@@ -99,7 +99,8 @@ static void brute_force(void **state)
         {"dit-b", "fsdp2", "16x32x32", 16, 5, 0.08},
         {"dit-b", "reel", "8x16x32", 8, 7, 0.1}, /* virtual stages win here and below */
         {"dit-b", "reel", "8x16x32", 4, 12, 0.06},
-        {"dit-b", "megatron", "16x32x32", 8, 1, 0.06, 2}, /* another order wins here and below */
+        /* another order of ranks wins here and below */
+        {"dit-b", "megatron-bridge", "16x32x32", 8, 1, 0.06, 2},
         {"dit-l", "reel", "32x64x64", 8, 2, 1, 2},
     };
     (void)state;

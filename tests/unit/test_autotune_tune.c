@@ -12,7 +12,8 @@
 
 static const char cluster[] =
     "{\"schema\": \"reel.cluster/1\", \"name\": \"cores\", \"nodes\": 1, \"leaf_nodes\": 0,"
-    " \"device\": {\"name\": \"core\", \"peak_source\": \"a guess\", \"peak_flops\": {\"f32\": 5e10},"
+    " \"device\": {\"name\": \"core\", \"peak_source\": \"a guess\", \"peak_flops\": {\"f32\": 2e10},"
+    "  \"cpu\": true,"
     "  \"memory_bytes\": 4000000000, \"memory_bytes_per_s\": 1e10, \"link_bytes_per_s\": 1e9,"
     "  \"gemm_efficiency\": 0.8, \"attn_fwd_efficiency\": 0.5, \"attn_bwd_efficiency\": 0.5},"
     " \"node\": {\"devices\": 1, \"link_bytes_per_s\": 1e9, \"link_latency_s\": 1e-5, \"nics\": 1,"
