@@ -7,10 +7,12 @@ mpi() { # RANKS COMMAND…
     timeout -k 2 "${SECONDS_MOST:-1500}" mpirun --oversubscribe --mca btl self,vader \
         --mca btl_vader_single_copy_mechanism none --quiet -n "$ranks" "$@" > out 2> err
 }
-# covering NAME: each combination of two settings' values, in a layout of up to eight ranks; gradients
-# and state in f64 to 1e-11 of one rank's, on the device that REEL_DEVICE or PLANE names
+# covering NAME N: each combination of two settings' values, in a layout of up to eight ranks, on the
+# device that REEL_DEVICE or PLANE names: gradients and state in f64 to 1e-11 of one rank's on the CPU.
+# An Nth of these layouts, another one each day; with LAYOUTS=covering all.
 covering() {
-    LAYOUTS=pairs CMOCKA_MESSAGE_OUTPUT=TAP TMPDIR=$dir GLIBC_TUNABLES=${HEAP_KEPT:-} \
+    local part=:$2; [ "${LAYOUTS:-}" != covering ] || part=
+    LAYOUTS=pairs$part CMOCKA_MESSAGE_OUTPUT=TAP TMPDIR=$dir GLIBC_TUNABLES=${HEAP_KEPT:-} \
         SECONDS_MOST=6000 mpi 8 "$REEL_BIN/tests/test_trainer_layouts"
     rc=$?
     [ $rc -eq 0 ] && grep -q '^ok' out && ! grep -q '^not ok' out

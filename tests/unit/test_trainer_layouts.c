@@ -5,9 +5,10 @@
  *                                          settings' values occurs: its layouts are dealt to the
  *                                          first three models in turn, to another one first each
  *                                          day
- *     DRAW=1 mpirun -n 8 …                 by that draw of 0, 1, 2
+ *     DRAW=1 mpirun -n 8 …                 by what is drawn on day 1 of a year
  *     LAYOUTS=covering mpirun -n 8 …       a set for every combination of three, for each of them
  *     LAYOUTS=pairs mpirun -n 8 …          the first set, of the first three models, and nothing else
+ *     LAYOUTS=pairs:19 mpirun -n 8 …       a nineteenth of it, which is another one each day
  *     LAYOUTS=all mpirun -n 8 … all layouts of the first three models, and nothing else
  *     LAYOUTS=all:3/40 mpirun -n 8 …                the third of forty shares of them
  *     MODEL=groups mpirun -n 8 …                    of the models whose name begins so
@@ -52,7 +53,17 @@ static void layouts_of(int64_t w, int model, const struct candidates *c)
 static bool wanted_pairs(void)
 {
     const char *wish = getenv("LAYOUTS");
-    return wish && strcmp(wish, "pairs") == 0;
+    return wish && strncmp(wish, "pairs", 5) == 0;
+}
+
+/* Returns of how many layouts of these one is tried today. */
+static int64_t wanted_part(void)
+{
+    int n = 1;
+    const char *wish = getenv("LAYOUTS");
+    if (wanted_pairs() && wish[5] && (sscanf(wish, "pairs:%d", &n) != 1 || n < 1))
+        fail_msg("LAYOUTS=%s: give pairs, or pairs:N for an Nth of them", wish);
+    return n;
 }
 
 static bool wanted_model(int model)
@@ -62,16 +73,16 @@ static bool wanted_model(int model)
                 : model < COVERED || !(every || wanted_pairs());
 }
 
-/* Who is dealt the first layout: rank 0's day, for ranks may start on both sides of midnight. */
-static int64_t drawn_model(void)
+/* Returns what is dealt by: rank 0's day, for ranks may start on both sides of midnight. */
+static int64_t drawn_day(void)
 {
     const char *draw = getenv("DRAW");
     time_t now = time(NULL);
     struct tm day;
     struct err err = {0};
-    int64_t model = draw ? atoi(draw) : gmtime_r(&now, &day) ? day.tm_yday : 0;
-    must(comm_broadcast_bytes(world, &model, sizeof model, 0, &err), &err);
-    return model % COVERED;
+    int64_t drawn = draw ? atoi(draw) : gmtime_r(&now, &day) ? day.tm_yday : 0;
+    must(comm_broadcast_bytes(world, &drawn, sizeof drawn, 0, &err), &err);
+    return drawn;
 }
 
 /* Are whole sets of all combinations of three settings' values asked for? */
@@ -90,7 +101,7 @@ static bool is_dealt(int model, int64_t i, int64_t drawn)
     if (wanted_whole())
         return model < COVERED || i < 12;
     if (model < COVERED)
-        return (i + drawn) % COVERED == model;
+        return (i + drawn) % COVERED == model && (i + drawn) % wanted_part() == 0;
     return i < 4 * OTHERS && i % OTHERS == model - COVERED;
 }
 
@@ -108,7 +119,7 @@ static void test_layouts(void **state)
     (void)state;
     int k = 1, n = 1;
     const char *wish = getenv("LAYOUTS");
-    int64_t drawn = drawn_model();
+    int64_t drawn = drawn_day();
     bool used[LEN(models)];
     every = wish && strncmp(wish, "all", 3) == 0;
     for (int model = 0; model < LEN(models); model++)
@@ -269,7 +280,7 @@ static void test_partial_sums(void **state)
     struct comm *part;
     struct err err = {0};
     int parts = world->size / 2, mine = world->rank / 2, n = 0;
-    int64_t drawn = drawn_model();
+    int64_t drawn = drawn_day();
     (void)state;
     must(comm_split(world, "part", mine, world->rank, &part, &err), &err);
     for (int i = 0; i < LEN(partial) && mine < parts; i++)
@@ -329,7 +340,7 @@ static void test_one_key(void **state)
                                           "tp=2,sp=1,cp=3", "dp=2,cp=3,zero=3", "pp=2,mbs=2"};
     static const int with[] = {LORA, MOVIEGEN, FULL};
     struct outcome want[LEN(with)] = {{{0}}};
-    int64_t drawn = drawn_model();
+    int64_t drawn = drawn_day();
     (void)state;
     text_most = 1;
     for (int k = world->rank; k < LEN(with); k += world->size)
