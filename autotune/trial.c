@@ -405,7 +405,7 @@ static void other_read(const struct trial_conf *c, struct other_log *log,
     if (r->state != TRIAL_OK)
         other_log_judge(log, r);
     else
-        other_log_report(log, r);
+        other_log_report(log, end->slow, r);
     if (r->state == TRIAL_OK && end->slow)
         snprintf(r->cause, sizeof r->cause, "ended early: each of %lld steps slower than %.4g s",
                  (long long)r->steps - 1, c->give_up_s);

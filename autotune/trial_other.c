@@ -273,7 +273,7 @@ static bool any_matches(const regex_t *patterns, int64_t n, const char *line)
  * before. */
 static double line_seconds(const struct other_log *l, const struct step_line *line, double now)
 {
-    if (!isnan(line->time_s))
+    if (line->time_s > 0)
         return line->time_s;
     if (line->tps > 0)
         return l->tokens / line->tps / (double)l->ranks;
@@ -475,26 +475,46 @@ static double utilization(const struct other_log *l, double flops, double step_s
     return peak > 0 && flops > 0 && step_s > 0 ? flops / step_s / peak : NAN;
 }
 
-void other_log_report(const struct other_log *l, struct trial_result *r)
+/* Says whether the log tells all steps that were asked for; their numbers may begin at 0, and lines
+ * may be left out before the last. */
+static bool all_told(const struct other_log *l)
+{
+    return counted(l) > 0 && (l->n_steps >= l->steps || l->last_done >= l->steps);
+}
+
+/* Takes the median of the steps that count, and the fastest. */
+static void times_read(const struct other_log *l, struct trial_result *r)
 {
     double sorted[STEPS_MAX];
     int64_t n = counted(l);
-    r->steps = n + 1;
-    if (l->nonfinite) {
-        r->state = TRIAL_NONFINITE;
-        snprintf(r->cause, sizeof r->cause, "its loss was not finite");
-    } else if (n < 1) {
-        r->state = TRIAL_FAILED;
-        snprintf(r->cause, sizeof r->cause,
-                 "its log tells %lld steps by the adapter %s: 2 or more are needed",
-                 (long long)l->n_steps, l->other->adapter->name);
-    }
-    if (r->state != TRIAL_OK)
-        return;
     memcpy(sorted, l->step_s + 1, (size_t)n * sizeof *sorted);
     qsort(sorted, (size_t)n, sizeof *sorted, ascending);
     r->step_s = (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
     r->min_step_s = sorted[0];
+    if (r->step_s > 0)
+        return;
+    r->state = TRIAL_FAILED;
+    snprintf(r->cause, sizeof r->cause,
+             "its log tells no times, and its steps all at once: have it print each when it is "
+             "done (PYTHONUNBUFFERED=1)");
+}
+
+void other_log_report(const struct other_log *l, bool early, struct trial_result *r)
+{
+    r->steps = counted(l) + 1;
+    if (l->nonfinite) {
+        r->state = TRIAL_NONFINITE;
+        snprintf(r->cause, sizeof r->cause, "its loss was not finite");
+    } else if (!early && !all_told(l)) {
+        r->state = TRIAL_FAILED;
+        snprintf(r->cause, sizeof r->cause, "its log tells %lld of %lld steps by the adapter %s",
+                 (long long)l->n_steps, (long long)l->steps, l->other->adapter->name);
+        other_log_judge(l, r);
+    }
+    if (r->state == TRIAL_OK)
+        times_read(l, r);
+    if (r->state != TRIAL_OK)
+        return;
     r->tokens = l->tokens;
     r->model_flops = l->other->model_flops;
     r->mfu = utilization(l, r->model_flops, r->step_s);

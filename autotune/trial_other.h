@@ -11,7 +11,7 @@
  *     other_log_new(&other, plan, steps, dir, &log, err);
  *     while it runs: other_log_look(log, now);
  *     other_log_judge(log, &result);                 // of one that failed
- *     other_log_report(log, &result);                // of one that did not
+ *     other_log_report(log, early, &result);         // of one that did not
  *     other_log_free(log);
  */
 #ifndef AUTOTUNE_TRIAL_OTHER_H
@@ -58,7 +58,8 @@ const char *other_log_node(const struct other_log *l);
 bool other_log_slower(const struct other_log *l, double than_s);
 /* Says why a trial failed, where the log says it better than its end. */
 void other_log_judge(const struct other_log *l, struct trial_result *r);
-/* Fills what was measured; a log without two steps is a failed trial. */
-void other_log_report(const struct other_log *l, struct trial_result *r);
+/* Fills what was measured. A trial that was not ended early has failed, whatever it exits with,
+ * where its log tells fewer steps than were asked for, and where they took no time. */
+void other_log_report(const struct other_log *l, bool early, struct trial_result *r);
 
 #endif

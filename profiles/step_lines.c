@@ -1,5 +1,6 @@
 #include "profiles/step_lines.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <regex.h>
 #include <stdio.h>
@@ -257,6 +258,42 @@ static double number_read(const char *line, regmatch_t m)
     return n && (!*end || strcmp(end, ".") == 0) && isfinite(value) ? value : NAN;
 }
 
+/* Returns where the number ends whose digits end there: behind their exponent, if they have one. */
+static regoff_t exponent_end(const char *line, regoff_t at)
+{
+    const char *c = line + at;
+    if (*c != 'e' && *c != 'E')
+        return at;
+    c += c[1] == '-' || c[1] == '+' ? 2 : 1;
+    if (!isdigit((unsigned char)*c))
+        return at;
+    while (isdigit((unsigned char)*c))
+        c++;
+    return (regoff_t)(c - line);
+}
+
+/* Says whether what stands directly behind a number gives it another unit than its group has. */
+static bool other_unit(enum group g, const char *behind)
+{
+    if (g == G_TOKENS || g == G_TPS)
+        return *behind && strchr("kKmMgGB", *behind);
+    if (g == G_TIME_MS)
+        return isalpha((unsigned char)*behind) && !str_starts(behind, "ms");
+    return g == G_TIME_S && isalpha((unsigned char)*behind) && *behind != 's';
+}
+
+/* Returns a group's number. Those of times and rates are often matched by their digits alone: what
+ * stands behind them counts, too. NaN if it is none, or of another unit. */
+static double group_read(const char *line, regmatch_t m, enum group g)
+{
+    if (g == G_TIME_MS || g == G_TIME_S || g == G_TOKENS || g == G_TPS) {
+        m.rm_eo = exponent_end(line, m.rm_eo);
+        if (other_unit(g, line + m.rm_eo))
+            return NAN;
+    }
+    return number_read(line, m);
+}
+
 static void found_read(const struct pattern *p, const char *line, double found[N_GROUPS],
                        bool *any, bool *odd_loss)
 {
@@ -265,7 +302,7 @@ static void found_read(const struct pattern *p, const char *line, double found[N
         return;
     for (int i = 1; i <= MAX_PARENS; i++)
         if (p->group[i] && m[i].rm_so >= 0) {
-            found[p->group[i]] = number_read(line, m[i]);
+            found[p->group[i]] = group_read(line, m[i], p->group[i]);
             *any = true;
             *odd_loss = *odd_loss || (p->group[i] == G_LOSS && isnan(found[G_LOSS]));
         }

@@ -121,8 +121,14 @@ static void ends(void **state)
         const char *says;
     } rows[] = {
         {{"generic", STEPS("4")}, TRIAL_OK, ""},
-        {{"generic", STEPS("1")}, TRIAL_FAILED, "tells 1 steps by the adapter generic"},
-        {{"generic", "echo hello"}, TRIAL_FAILED, "tells 0 steps"},
+        {{"generic", STEPS("1")}, TRIAL_FAILED, "tells 1 of 4 steps by the adapter generic"},
+        {{"generic", "echo hello"}, TRIAL_FAILED, "tells 0 of 4 steps"},
+        {{"generic", STEPS("3") "echo bye"}, TRIAL_FAILED, "tells 3 of 4 steps"},
+        {{"generic", STEPS("3") "echo 'KeyError: x'"}, TRIAL_FAILED, "KeyError: x"},
+        {{"generic", STEPS("3") "echo 'CUDA out of memory.'"}, TRIAL_OOM_DEVICE, "out of memory."},
+        {{"generic", "for i in 2 4; do echo \"step: $i time_ms: 1,020.5\"; done"}, TRIAL_OK, ""},
+        {{"generic", "for i in 1 2 3 4; do echo \"step: $i time_ms: 0\"; done"}, TRIAL_FAILED,
+         "its steps all at once"},
         {{"generic", STEPS("3") "echo 'step: 4 time_ms: 20 loss: nan'"}, TRIAL_NONFINITE, "loss"},
         {{"generic", STEPS("4") "exec sleep 1000", .give_up_s = 0.01}, TRIAL_OK,
          "ended early: each of"},

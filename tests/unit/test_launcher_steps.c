@@ -176,6 +176,15 @@ static void test_patterns_with_names(void **state)
         {"[]()[:digit:]]x\\((?<step>[0-9]+)", ")x(3", 3, NO, NO, NO},
         {"step (?<step>[0-9]+)", "step\t9", 9, NO, NO, NO},
         {"step.(?<step>[0-9]+)", "\x1b]0;title\x07step\t9", 9, NO, NO, NO},
+        /* exponents and units stand behind the digits that a pattern asks for */
+        {"n (?<step>[0-9]+) ms=(?<time_ms>[0-9.]+)", "n 3 ms=1.25e+03", 3, NO, 1.25, NO},
+        {"n (?<step>[0-9]+) ms=(?<time_ms>[0-9.]+)", "n 3 ms=1e400", 3, NO, NO, NO},
+        {"n (?<step>[0-9]+) ms=(?<time_ms>[0-9.]+)", "n 3 ms=250ms/it", 3, NO, 0.25, NO},
+        {"n (?<step>[0-9]+) ms=(?<time_ms>[0-9.]+)", "n 3 ms=0.25s", 3, NO, NO, NO},
+        {"n (?<step>[0-9]+) s=(?<time_s>[0-9.]+)", "n 3 s=0.25s", 3, NO, 0.25, NO},
+        {"n (?<step>[0-9]+) s=(?<time_s>[0-9.]+)", "n 3 s=250ms", 3, NO, NO, NO},
+        {"n (?<step>[0-9]+) t=(?<tokens>[0-9.]+)", "n 3 t=8.2e3tok", 3, NO, NO, 8200},
+        {"n (?<step>[0-9]+) t=(?<tokens>[0-9.]+)", "n 3 t=8.2k", 3, NO, NO, NO},
         {"step (?<step>[0-9a-f.]+)", "step 1a", -2, NO, NO, NO},
         {"step (?<step>[0-9]+)", "step 99999999999999999999", -2, NO, NO, NO},
     };
