@@ -10,12 +10,11 @@
 #include <math.h>
 #include <string.h>
 
-/* By how much a term may be off before any trial: sd of ln(scale). Messages of layers are known by
- * the device's links, whose share has a prior of 0.30. */
+/* By how much a term may be off before any trial: sd of ln(scale). */
 static const double prior_sd[FIT_SCALES] = {
     [PRICE_GEMM] = 0.15,        [PRICE_ATTENTION] = 0.20, [PRICE_ELEMENTWISE] = 0.20,
     [PRICE_INPUTS] = 0.30,      [PRICE_RECOMPUTE] = 0.20, [PRICE_LAUNCH] = 0.30,
-    [PRICE_TP] = 0.40,          [PRICE_CP] = 0.40,        [PRICE_PP] = 0.50,
+    [PRICE_TP] = 0.65,          [PRICE_CP] = 0.40,        [PRICE_PP] = 0.50,
     [PRICE_BUBBLE] = 0.40,      [PRICE_GATHER] = 0.70,       [PRICE_REDUCE] = 0.70,
     [PRICE_OPTIMIZER] = 0.30,   [PRICE_CONTENTION] = 0.70, [PRICE_SPREAD] = 0.70,
     [PRICE_OVERHEAD] = 0.70,    [PRICE_TERMS] = 0.25};

@@ -5,7 +5,7 @@
 
 #include "autotune/search.h"
 
-enum { WORLDS_USUAL = 14, TRIALS_MAX = 12 };
+enum { WORLDS_USUAL = 21, TRIALS_MAX = 12 };
 
 struct tally {
     int worlds, found, kept;   /* a layout within 1 % was in hand; was the search's answer */
