@@ -153,11 +153,13 @@ OPT_cov     := -O0 -g --coverage
 ifeq ($(OPT_$(V)),)
 $(error V=$(V) is not a variant: use release, debug, asan, tsan or cov)
 endif
-# Copies of functions for constant arguments were measured to make the arithmetic no faster, and the
-# tracking of variables for a debugger changes no code; both cost half of the time that the longest
-# of these sources takes to compile. Only gcc knows them.
+# Copies of functions for constant arguments, and loops of a few passes written out whole where they
+# are long, were measured to make the arithmetic no faster, and the tracking of variables for a
+# debugger changes no code; they cost most of the time that the longest of these sources takes to
+# compile. Only gcc knows them.
 OPT_trainer := $(if $(filter release,$(V)),-O3 \
-    $(if $(findstring clang,$(CC)),,-fno-ipa-cp-clone -fno-var-tracking-assignments))
+    $(if $(findstring clang,$(CC)),,-fno-ipa-cp-clone -fno-var-tracking-assignments \
+                                    --param max-completely-peeled-insns=100))
 # The arithmetic is compiled for three kinds of processors, of which one is chosen when the trainer
 # runs (trainer/ops/simd.h asks the processor for just these); all other code is for any x86-64.
 SIMD_v3 := -mavx2 -mfma

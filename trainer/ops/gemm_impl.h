@@ -231,15 +231,19 @@ static inline __attribute__((always_inline)) void pack_panel(struct operand b, i
     pack_panel_of(b, k, n, width, false, out);
 }
 
-/* Packs panels of MR rows, k-major, with zero rows below m. */
-static void pack_a(struct operand a, int64_t m, int64_t k, REAL *restrict out)
+/* Packs panels of MR rows, k-major, with zero rows below m. This function, the next one and
+ * gemm_packed are called: inlined wherever attention multiplies, they were a third of what this
+ * table takes to compile, and no faster. */
+static __attribute__((noinline)) void pack_a(struct operand a, int64_t m, int64_t k,
+                                             REAL *restrict out)
 {
     for (int64_t i = 0; i < m; i += MR, out += MR * k)
         pack_panel(operand_turned(operand_at(a, i, 0)), k, m - i, MR, out);
 }
 
 /* Packs panels of NR columns, k-major, with zero columns past n. */
-static void pack_b(struct operand b, int64_t k, int64_t n, REAL *restrict out)
+static __attribute__((noinline)) void pack_b(struct operand b, int64_t k, int64_t n,
+                                             REAL *restrict out)
 {
     for (int64_t j = 0; j < n; j += NR, out += NR * k)
         pack_panel(operand_at(b, 0, j), k, n - j, NR, out);
@@ -278,8 +282,9 @@ static struct left left_of(struct operand a, int64_t m, int64_t k, REAL *packed)
 }
 
 /* Multiplies with packed B: any m and n, k <= KC. */
-static void gemm_packed(struct left a, const REAL *pb, int64_t m, int64_t n, int64_t k, REAL alpha,
-                        REAL beta, REAL *c, int64_t ldc)
+static __attribute__((noinline)) void gemm_packed(struct left a, const REAL *pb, int64_t m,
+                                                  int64_t n, int64_t k, REAL alpha, REAL beta,
+                                                  REAL *c, int64_t ldc)
 {
     REAL tile[MR * NR] __attribute__((aligned(64)));
     for (int64_t i = 0; i < m; i += MR)
