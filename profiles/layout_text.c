@@ -202,13 +202,10 @@ out:
 
 bool layout_equal(const struct layout *a, const struct layout *b)
 {
-    struct str x = STR_INIT, y = STR_INIT;
-    layout_format(a, &x);
-    layout_format(b, &y);
-    bool equal = str_check(&x, NULL) == 0 && str_check(&y, NULL) == 0 && strcmp(x.p, y.p) == 0;
-    str_release(&x);
-    str_release(&y);
-    return equal;
+    for (size_t i = 0; i < ARRAY_LEN(fields); i++)
+        if (field_value(a, &fields[i]) != field_value(b, &fields[i]))
+            return false;
+    return true;
 }
 
 size_t layout_format_part(struct format_part *out)

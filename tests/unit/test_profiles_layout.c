@@ -90,6 +90,24 @@ static void parse_bad(void **state)
     }
 }
 
+/* Layouts that differ in one key are not equal. */
+static void equal(void **state)
+{
+    static const char *const others[] = {
+        "tp=4", "sp=1", "cp=2", "cp_kind=2d", "pp=2", "vpp=2", "dp=3", "zero=1", "fsdp=2", "mbs=2",
+        "recompute=full", "recompute_layers=1", "dp=2,tp=2,order=dp-tp-cp-pp"};
+    struct layout l, other;
+    struct err err;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        const char *from = strstr(others[i], "order") ? "dp=2,tp=2" : "";
+        assert_ok(layout_parse(from, &l, &err), &err);
+        assert_ok(layout_parse(others[i], &other, &err), &err);
+        if (layout_equal(&l, &other) || !layout_equal(&l, &l) || !layout_equal(&other, &other))
+            fail_msg("'%s' and '%s'", from, others[i]);
+    }
+}
+
 static void json_both_ways(void **state)
 {
     static const struct { const char *text, *says; } bad[] = {
@@ -434,6 +452,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parse_good), cmocka_unit_test(brief),        cmocka_unit_test(parse_bad),
+        cmocka_unit_test(equal),
         cmocka_unit_test(json_both_ways),    cmocka_unit_test(rules),
         cmocka_unit_test(every_rule_is_met), cmocka_unit_test(shares),
         cmocka_unit_test(micro_batches),     cmocka_unit_test(places), cmocka_unit_test(orders),
