@@ -113,13 +113,29 @@ static int lines_read(struct table *t, char *text, struct err *err)
         if (got == 1 && !*fields[0])
             continue; /* an empty line */
         if (got != n)
-            return err_set(err, ERR_INPUT, "%s:%lld: %zu fields, the header has %zu", t->name,
-                           (long long)line.number, got, n);
+            return err_set(err, ERR_INPUT,
+                           "%s:%lld: %zu fields, the header has %zu: is the line whole, and each "
+                           "quote closed?",
+                           t->name, (long long)line.number, got, n);
         for (int i = 0; i < TABLE_COLUMNS; i++)
             line.field[i] = fields[at[i]];
         rc = line_read(t, &room, &line, err);
     }
     return rc;
+}
+
+/* Refuses bytes of value 0, as a disk that was full or lost power leaves in a file: the rows behind
+ * them would be passed over. */
+static int nul_check(const char *path, const struct str *text, struct err *err)
+{
+    long long line = 1;
+    size_t whole = strlen(text->p);
+    if (whole == text->len)
+        return 0;
+    for (size_t i = 0; i < whole; i++)
+        line += text->p[i] == '\n';
+    return err_set(err, ERR_INPUT, "%s:%lld: has a byte of value 0: write the table anew", path,
+                   line);
 }
 
 int table_load(const char *path, struct table *out, struct err *err)
@@ -132,6 +148,8 @@ int table_load(const char *path, struct table *out, struct err *err)
         goto out;
     }
     if ((rc = file_read(path, TABLE_BYTES, &text, err)) < 0)
+        goto out;
+    if ((rc = nul_check(path, &text, err)) < 0)
         goto out;
     char *begin = text.p + (str_starts(text.p, BYTE_ORDER_MARK) ? strlen(BYTE_ORDER_MARK) : 0);
     if ((rc = lines_read(&t, begin, err)) < 0)

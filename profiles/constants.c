@@ -112,7 +112,8 @@ static const struct json_field set_fields[] = {
 #define AT(field) offsetof(struct constant_text, field)
 static const struct json_field item_fields[] = {
     {"name", JSON_ANY, 0, .help = "which constant; 'reel calibrate --list' tells them"},
-    {"unit", JSON_TEXT, AT(unit), .optional = true, .help = "for readers"},
+    {"unit", JSON_TEXT, AT(unit), .optional = true,
+     .help = "that of 'reel calibrate --list'; left out: the same"},
     {"device", JSON_TEXT, AT(device), .optional = true, .help = "left out: of any device"},
     {"stack", JSON_TEXT, AT(stack), .optional = true, .help = "left out: of any stack"},
     {"prior", JSON_NUM, AT(prior), .optional = true, .help = "its value before any fit"},
@@ -142,10 +143,28 @@ static int value_check(const struct json_doc *doc, const char *path, const struc
                        struct err *err)
 {
     const struct constant_info *info = &constant_table[k->id];
-    if (k->value >= info->lo && k->value <= info->hi)
+    bool interval = k->lo != 0 || k->hi != 0;
+    if (!(k->value >= info->lo && k->value <= info->hi))
+        return err_set(err, ERR_INPUT, "%s: %s.value is %g: %s lies between %g and %g%s%s",
+                       doc->name, path, k->value, info->name, info->lo, info->hi,
+                       strcmp(info->unit, "1") == 0 ? "" : " ",
+                       strcmp(info->unit, "1") == 0 ? "" : info->unit);
+    if (interval && !(k->lo <= k->value && k->value <= k->hi))
+        return err_set(err, ERR_INPUT,
+                       "%s: %s.value is %g, which does not lie between lo, %g, and hi, %g: change "
+                       "them, or leave both out",
+                       doc->name, path, k->value, k->lo, k->hi);
+    return 0;
+}
+
+/* Checks that a constant is in its own unit, which need not be told. */
+static int unit_check(const struct json_doc *doc, const char *path, const char *unit,
+                      const struct constant_info *info, struct err *err)
+{
+    if (!*unit || strcmp(unit, info->unit) == 0)
         return 0;
-    return err_set(err, ERR_INPUT, "%s: %s.value is %g: %s lies between %g and %g %s", doc->name,
-                   path, k->value, info->name, info->lo, info->hi, info->unit);
+    return err_set(err, ERR_INPUT, "%s: %s.unit is '%.40s': %s has the unit '%s': give it in that",
+                   doc->name, path, unit, info->name, info->unit);
 }
 
 static int text_keep(char *dst, size_t size, const char *text, const struct json_doc *doc,
@@ -172,7 +191,8 @@ static int item_read(const struct json_doc *doc, const cJSON *obj, const char *p
         return rc;
     k.id = (enum constant_id)t.id;
     k.prior = t.prior, k.value = t.value, k.lo = t.lo, k.hi = t.hi;
-    if ((rc = value_check(doc, path, &k, err)) < 0)
+    if ((rc = unit_check(doc, path, t.unit, &constant_table[k.id], err)) < 0 ||
+        (rc = value_check(doc, path, &k, err)) < 0)
         return rc;
     *out = k;
     return 0;
@@ -195,8 +215,13 @@ static int set_read(const struct json_doc *doc, struct constants *out, struct er
         if (out->n == CONSTANTS_MAX)
             return err_set(err, ERR_LIMIT, "%s: constants has more than %d items: give fewer",
                            doc->name, CONSTANTS_MAX);
-        if ((rc = item_read(doc, item, path, &out->items[out->n], err)) < 0)
+        struct constant *k = &out->items[out->n];
+        if ((rc = item_read(doc, item, path, k, err)) < 0)
             return rc;
+        if (constants_find(out, k->id, k->device, k->stack))
+            return err_set(err, ERR_INPUT,
+                           "%s: %s is %s of the same device and stack as one before: give it once",
+                           doc->name, path, constant_table[k->id].name);
         out->n++;
     }
     return 0;
