@@ -66,22 +66,40 @@ static const char *word_of(const char *word, const struct hole holes[HOLES], str
     return word;
 }
 
-/* Makes the environment: ours, as the scheduler has it for who starts steps, and what the recorder
- * heeds. */
-static int environment_make(const struct trial_conf *c, struct arena *arena, const char ***out,
-                            struct err *err)
+/* Copies those that the adapter leaves as they are, and then what it sets. Returns their number. */
+static size_t environment_join(const char *const *ours, const char *const *own, const char **out)
+{
+    size_t n = 0;
+    for (size_t i = 0, k; ours[i]; i++) {
+        for (k = 0; own[k] && !adapter_same_variable(own[k], ours[i]);)
+            k++;
+        if (!own[k])
+            out[n++] = ours[i];
+    }
+    for (size_t k = 0; own[k]; k++)
+        if (strchr(own[k], '='))
+            out[n++] = own[k];
+    return n;
+}
+
+/* Makes the environment: ours, as the scheduler has it for who starts steps, what the adapter asks
+ * for this layout, and what the recorder heeds. */
+static int environment_make(const struct trial_conf *c, const struct adapter_facts *facts,
+                            struct arena *arena, const char ***out, struct err *err)
 {
     const struct trial_other *o = c->other;
-    const char **ours;
-    int rc = slurm_allocation_env((const char *const *)environ, c->exclude ? c->exclude : "",
+    const char **ours, **own;
+    int rc;
+    if ((rc = adapter_environment(o->adapter, facts, arena, &own, err)) < 0)
+        return rc;
+    rc = slurm_allocation_env((const char *const *)environ, c->exclude ? c->exclude : "",
                                   arena, &ours, err);
     if (rc < 0)
         return rc;
-    size_t n = count(ours);
-    const char **env = arena_array(arena, n + 4, sizeof *env);
+    const char **env = arena_array(arena, count(ours) + count(own) + 4, sizeof *env);
     if (!env)
         return err_set(err, ERR_NOMEM, "out of memory for a trial's environment");
-    memcpy(env, ours, n * sizeof *env);
+    size_t n = environment_join(ours, own, env);
     if (*o->recorder && !getenv("CUDA_INJECTION64_PATH")) {
         env[n++] = arena_printf(arena, "CUDA_INJECTION64_PATH=%s", o->recorder);
         env[n++] = arena_printf(arena, "REEL_CUPTI_DIR=%s", c->dir);
@@ -113,7 +131,7 @@ int other_command(const struct trial_conf *c, const struct plan *plan, struct ar
     if (!argv)
         return err_set(err, ERR_NOMEM, "out of memory for a trial's command");
     memcpy(argv + own, flags, more * sizeof *argv);
-    if ((rc = environment_make(c, arena, &out->env, err)) < 0)
+    if ((rc = environment_make(c, &facts, arena, &out->env, err)) < 0)
         return rc;
     out->argv = argv;
     return 0;

@@ -43,6 +43,8 @@ static const struct json_field head_fields[] = {
     {"start_s", JSON_NUM, AT(start_s), .optional = true, .min = 1, .max = 86400,
      .help = "seconds without a printed byte, before its first step, that are a hang"},
     {"arguments", JSON_ANY, 0, .help = "a list of what is added to its command, in order"},
+    {"environment", JSON_ANY, 0, .optional = true,
+     .help = "a list of variables that it needs, or must not have, in its environment"},
     {"excludes", JSON_ANY, 0, .optional = true, .help = "a list of the layouts that it cannot run"},
     {"memory", JSON_ANY, 0, .optional = true,
      .help = "an object: how its log tells the peak of a device's memory"},
@@ -63,6 +65,16 @@ static const struct json_field argument_fields[] = {
      .help = "a condition; left out: always"},
     {"trial", JSON_BOOL, offsetof(struct argument_text, trial), .optional = true,
      .help = "in trials alone, and not among the flags of the winner"},
+};
+struct variable_text { const char *name, *value, *when; };
+static const struct variable_text variable_defaults = {.when = ""};
+static const struct json_field variable_fields[] = {
+    {"name", JSON_TEXT, offsetof(struct variable_text, name),
+     .help = "of letters, digits and _; of two entries of one name that hold, the last one counts"},
+    {"value", JSON_TEXT, offsetof(struct variable_text, value), .optional = true,
+     .help = "with expressions in braces; left out: the variable is taken out of the environment"},
+    {"when", JSON_TEXT, offsetof(struct variable_text, when), .optional = true,
+     .help = "a condition; left out: always"},
 };
 struct rule_text { const char *rule, *when, *because; };
 static const struct json_field rule_fields[] = {
@@ -95,6 +107,7 @@ size_t adapter_format(struct format_part *out)
     out[n++] = (struct format_part){path, fields, ARRAY_LEN(fields), defaults}
     PART("", head_fields, &head_defaults);
     PART("arguments[]", argument_fields, &argument_defaults);
+    PART("environment[]", variable_fields, &variable_defaults);
     PART("excludes[]", rule_fields, NULL);
     PART("memory", memory_fields, NULL);
     PART("timers[]", timer_fields, NULL);
@@ -165,12 +178,25 @@ static int texts_read(const struct place *p, const char *field, const cJSON *lis
     return 0;
 }
 
+/* Checks a word's expressions. The folder of a trial is for trials alone. */
+static int word_check(const struct place *p, const char *field, const char *word, bool trial,
+                      struct err *err)
+{
+    struct err why;
+    if (adapter_word_check(word, &why) < 0)
+        return text_fail(p, field, word, &why, err);
+    if (trial || !strstr(word, "{dir}"))
+        return 0;
+    err_set(&why, ERR_INPUT, "only a trial has a folder: %sleave {dir} out",
+            strcmp(field, "words") == 0 ? "give \"trial\": true, or " : "");
+    return text_fail(p, field, word, &why, err);
+}
+
 static int argument_read(struct adapter *a, const struct place *p, const cJSON *obj,
                          struct err *err)
 {
     struct argument_text t = argument_defaults;
     struct adapter_argument *out = &a->arguments[a->n_arguments++];
-    struct err why;
     int rc;
     if ((rc = json_read(p->doc, obj, p->path, argument_fields, ARRAY_LEN(argument_fields),
                         &a->arena, &t, err)) < 0)
@@ -181,16 +207,36 @@ static int argument_read(struct adapter *a, const struct place *p, const cJSON *
                          out->words, &out->n, err)) < 0)
         return rc;
     out->trial = t.trial;
-    for (int64_t i = 0; i < out->n; i++) {
-        if (adapter_word_check(out->words[i], &why) < 0)
-            return text_fail(p, "words", out->words[i], &why, err);
-        if (!t.trial && strstr(out->words[i], "{dir}")) {
-            err_set(&why, ERR_INPUT, "only a trial has a folder: give \"trial\": true, or leave "
-                    "{dir} out");
-            return text_fail(p, "words", out->words[i], &why, err);
-        }
-    }
+    for (int64_t i = 0; i < out->n; i++)
+        if ((rc = word_check(p, "words", out->words[i], t.trial, err)) < 0)
+            return rc;
     return 0;
+}
+
+static int variable_read(struct adapter *a, const struct place *p, const cJSON *obj,
+                         struct err *err)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_",
+                      digits[] = "0123456789";
+    struct variable_text t = variable_defaults;
+    struct adapter_variable *out = &a->variables[a->n_variables++];
+    struct err why;
+    int rc;
+    if ((rc = json_read(p->doc, obj, p->path, variable_fields, ARRAY_LEN(variable_fields),
+                        &a->arena, &t, err)) < 0)
+        return rc;
+    const char *rest = t.name + strspn(t.name, letters);
+    if (rest == t.name || rest[strspn(rest, digits)]) {
+        err_set(&why, ERR_INPUT, "it is no name of a variable: give letters, digits and _, no "
+                "digit first");
+        return text_fail(p, "name", t.name, &why, err);
+    }
+    if (t.value && (rc = word_check(p, "value", t.value, false, err)) < 0)
+        return rc;
+    out->text = t.value ? arena_printf(&a->arena, "%s=%s", t.name, t.value) : t.name;
+    if (!out->text)
+        return err_set(err, ERR_NOMEM, "out of memory for an adapter");
+    return condition_read(p, t.when, &out->when, err);
 }
 
 static int rule_read(struct adapter *a, const struct place *p, const cJSON *obj, struct err *err)
@@ -318,6 +364,8 @@ static int adapter_read(struct adapter *a, const struct json_doc *doc, struct er
         return rc;
     if ((rc = list_read(a, doc, "arguments", ADAPTER_ARGUMENTS, argument_read, err)) < 0)
         return rc;
+    if ((rc = list_read(a, doc, "environment", ADAPTER_VARIABLES, variable_read, err)) < 0)
+        return rc;
     if ((rc = list_read(a, doc, "excludes", ADAPTER_RULES, rule_read, err)) < 0)
         return rc;
     if ((rc = list_read(a, doc, "timers", ADAPTER_TIMERS, timer_read, err)) < 0)
@@ -380,22 +428,18 @@ int adapter_broken_rule(const struct adapter *a, const struct adapter_facts *f)
     return -1;
 }
 
-/* Adds the words of one argument to a list. */
-static int argument_add(const struct adapter *a, const struct adapter_argument *g,
-                        const struct adapter_facts *f, const struct adapter_values *v,
-                        struct arena *arena, const char **words, struct err *err)
+/* Computes the expressions of a word, or of a variable. Returns new in the arena. */
+static int word_make(const struct adapter *a, const char *word, const struct adapter_facts *f,
+                     struct arena *arena, const char **out, struct err *err)
 {
+    struct adapter_values v = adapter_values(f);
     struct err why;
     struct str text = STR_INIT;
     int rc = 0;
-    for (int64_t i = 0; i < g->n && rc == 0; i++) {
-        str_clear(&text);
-        if (adapter_word_add(g->words[i], v, f->dir, &text, &why) < 0)
-            rc = err_set(err, ERR_INPUT, "adapter %s: the argument '%s': %s", a->name, g->words[i],
-                         why.text);
-        else if (!(words[i] = arena_strdup(arena, text.p ? text.p : "")))
-            rc = err_set(err, ERR_NOMEM, "out of memory for a command line");
-    }
+    if (adapter_word_add(word, &v, f->dir, &text, &why) < 0)
+        rc = err_set(err, ERR_INPUT, "adapter %s: '%s': %s", a->name, word, why.text);
+    else if (!(*out = arena_strdup(arena, text.p ? text.p : "")))
+        rc = err_set(err, ERR_NOMEM, "out of memory for a command line");
     str_release(&text);
     return rc;
 }
@@ -421,11 +465,40 @@ int adapter_words(const struct adapter *a, const struct adapter_facts *f, bool t
         const struct adapter_argument *g = &a->arguments[i];
         if ((g->trial && !trial) || !adapter_condition_holds(&g->when, &v))
             continue;
-        if ((rc = argument_add(a, g, f, &v, arena, words + n, err)) < 0)
-            return rc;
-        n += g->n;
+        for (int64_t k = 0; k < g->n; k++)
+            if ((rc = word_make(a, g->words[k], f, arena, &words[n++], err)) < 0)
+                return rc;
     }
     *out = words;
+    return 0;
+}
+
+bool adapter_same_variable(const char *a, const char *b)
+{
+    size_t n = strcspn(a, "=");
+    return n == strcspn(b, "=") && strncmp(a, b, n) == 0;
+}
+
+int adapter_environment(const struct adapter *a, const struct adapter_facts *f,
+                        struct arena *arena, const char ***out, struct err *err)
+{
+    struct adapter_values v = adapter_values(f);
+    const char **list = arena_array(arena, ADAPTER_VARIABLES + 1, sizeof *list);
+    int64_t n = 0;
+    int rc;
+    if (!list)
+        return err_set(err, ERR_NOMEM, "out of memory for an environment");
+    for (int64_t i = 0; i < a->n_variables; i++) {
+        int64_t at = 0;
+        if (!adapter_condition_holds(&a->variables[i].when, &v))
+            continue;
+        while (at < n && !adapter_same_variable(list[at], a->variables[i].text))
+            at++;
+        if ((rc = word_make(a, a->variables[i].text, f, arena, &list[at], err)) < 0)
+            return rc;
+        n += at == n;
+    }
+    *out = list;
     return 0;
 }
 
@@ -444,31 +517,61 @@ static void word_quote(const char *word, struct str *out)
     str_addc(out, '\'');
 }
 
+/* Adds words, parted by blanks, each behind `before`, as a shell reads them. */
+static void words_quote(const char *before, const char *const *words, struct str *out)
+{
+    for (size_t i = 0; words[i]; i++) {
+        str_addf(out, "%s%s", out->len ? " " : "", before);
+        word_quote(words[i], out);
+    }
+}
+
+/* Writes the environment as words of env(1), which takes variables out before it sets others. */
+static void environment_quote(const char *const *list, struct str *out)
+{
+    const char *one[2] = {NULL};
+    for (int set = 0; set < 2; set++)
+        for (size_t i = 0; (one[0] = list[i]); i++)
+            if ((strchr(list[i], '=') != NULL) == set)
+                words_quote(set ? "" : "-u ", one, out);
+}
+
+/* Copies a text into a plan. */
+static int plan_take(const struct adapter *a, const char *what, struct str *text, char *out,
+                     size_t size, struct err *err)
+{
+    int rc = str_check(text, err);
+    if (rc < 0)
+        return rc;
+    if (text->len >= size)
+        return err_set(err, ERR_LIMIT, "adapter %s: the %s %zu bytes, and a plan holds %zu",
+                       a->name, what, text->len, size - 1);
+    snprintf(out, size, "%s", text->len ? text->p : "");
+    return 0;
+}
+
 int adapter_plan(const struct adapter *a, const struct model *m, struct plan *p, struct err *err)
 {
     struct adapter_facts facts = {&p->layout, m, p->seq, p->gbs, 0, NULL};
     struct arena arena = {0};
-    struct str flags = STR_INIT;
-    const char **words;
+    struct str text = STR_INIT;
+    const char **words, **environment;
     int rc;
     if ((rc = adapter_words(a, &facts, false, &arena, &words, err)) < 0)
         goto out;
-    for (size_t i = 0; words[i]; i++) {
-        if (i > 0)
-            str_addc(&flags, ' ');
-        word_quote(words[i], &flags);
-    }
-    if ((rc = str_check(&flags, err)) < 0)
+    if ((rc = adapter_environment(a, &facts, &arena, &environment, err)) < 0)
         goto out;
-    if (flags.len >= sizeof p->flags) {
-        rc = err_set(err, ERR_LIMIT, "adapter %s: the flags have %zu bytes, and a plan holds %zu",
-                     a->name, flags.len, sizeof p->flags - 1);
+    words_quote("", words, &text);
+    if ((rc = plan_take(a, "flags have", &text, p->flags, sizeof p->flags, err)) < 0)
         goto out;
-    }
+    str_clear(&text);
+    environment_quote(environment, &text);
+    if ((rc = plan_take(a, "environment has", &text, p->environment, sizeof p->environment, err)) <
+        0)
+        goto out;
     snprintf(p->adapter, sizeof p->adapter, "%s", a->name);
-    snprintf(p->flags, sizeof p->flags, "%s", flags.len ? flags.p : "");
 out:
-    str_release(&flags);
+    str_release(&text);
     arena_release(&arena);
     return rc;
 }

@@ -1,5 +1,6 @@
 /* adapter: describes somebody else's trainer to the tuner (`reel.adapter/1`): how a layout becomes
- * its command line, which layouts it cannot run, and how its log tells steps, memory and failures.
+ * its command line and environment, which layouts it cannot run, and how its log tells steps,
+ * memory and failures.
  *
  * An adapter is data, as a stack is, and names the stack that it is. It is looked up by name among
  * the compiled-in files (contrib/adapters/NAME.json) or read from a path. Nothing of it is ever
@@ -58,7 +59,7 @@ enum adapter_key {
 
 enum {
     ADAPTER_ARGUMENTS = 64, ADAPTER_WORDS = 8, ADAPTER_RULES = 32, ADAPTER_PATTERNS = 16,
-    ADAPTER_TIMERS = 32,
+    ADAPTER_TIMERS = 32, ADAPTER_VARIABLES = 16,
     ADAPTER_OPERANDS = 6, ADAPTER_COMPARISONS = 6
 };
 /* Operands from left to right; op of the first is '*'. */
@@ -80,6 +81,12 @@ struct adapter_argument {
     int64_t n;
     const char *words[ADAPTER_WORDS];
 };
+/* A variable of the trainer's environment, where the condition holds: NAME=VALUE, or NAME alone for
+ * one that must not be set. */
+struct adapter_variable {
+    struct adapter_condition when;
+    const char *text;
+};
 /* Layouts that the trainer cannot run, and why. */
 struct adapter_rule {
     struct adapter_condition when;
@@ -98,8 +105,9 @@ struct adapter {
     const char *memory_pattern;        /* its group is a peak of bytes in units; NULL: none */
     double memory_unit_bytes;
     double start_s;                    /* silence before the first step that is no hang */
-    int64_t n_arguments, n_rules, n_timers, n_oom_device, n_oom_host;
+    int64_t n_arguments, n_variables, n_rules, n_timers, n_oom_device, n_oom_host;
     struct adapter_argument arguments[ADAPTER_ARGUMENTS];
+    struct adapter_variable variables[ADAPTER_VARIABLES];
     struct adapter_rule rules[ADAPTER_RULES];
     struct adapter_timer timers[ADAPTER_TIMERS];
     const char *oom_device[ADAPTER_PATTERNS], *oom_host[ADAPTER_PATTERNS];
@@ -124,7 +132,13 @@ int adapter_broken_rule(const struct adapter *a, const struct adapter_facts *f);
  * trials have. ERR_INPUT: a rule excludes the layout, or a division is not exact. */
 int adapter_words(const struct adapter *a, const struct adapter_facts *f, bool trial,
                   struct arena *arena, const char ***out, struct err *err);
-/* Writes a plan's layout into it as the trainer's flags. */
+/* Makes what the trainer's environment must have for a layout, NULL-ended, in the arena: NAME=VALUE
+ * is set, a NAME alone is taken out. No name comes twice. */
+int adapter_environment(const struct adapter *a, const struct adapter_facts *f,
+                        struct arena *arena, const char ***out, struct err *err);
+/* Says whether both are of the same variable: "A=1" and "A" are. */
+bool adapter_same_variable(const char *a, const char *b);
+/* Writes a plan's layout into it as the trainer's flags and environment. */
 int adapter_plan(const struct adapter *a, const struct model *m, struct plan *p, struct err *err);
 
 #endif

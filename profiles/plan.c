@@ -18,7 +18,7 @@ static const char plan_schema[] = "reel.plan/1";
 
 struct plan_text {
     const char *model, *model_hash, *model_file, *device, *peak_source;
-    const char *cluster, *stack, *constants, *adapter, *flags;
+    const char *cluster, *stack, *constants, *adapter, *flags, *environment;
     struct plan p;
 };
 
@@ -52,6 +52,8 @@ static const struct json_field top_fields[] = {
      .help = "of another trainer: the adapter that knows it"},
     {"flags", JSON_TEXT, offsetof(struct plan_text, flags), .optional = true,
      .help = "of another trainer: the layout in its own flags"},
+    {"environment", JSON_TEXT, offsetof(struct plan_text, environment), .optional = true,
+     .help = "of another trainer: what its environment needs for them, as words of env(1)"},
     {"predicted", JSON_ANY, 0, .optional = true, .help = "object; left out: nothing was predicted"},
     {"terms", JSON_ANY, 0, .optional = true,
      .help = "array of at most 16: what the prediction is made of; their sum is "
@@ -162,6 +164,7 @@ static int texts_read(const struct json_doc *doc, struct plan_text *t, struct er
         {t->constants, "constants", p->constants, sizeof p->constants},
         {t->adapter, "adapter", p->adapter, sizeof p->adapter},
         {t->flags, "flags", p->flags, sizeof p->flags},
+        {t->environment, "environment", p->environment, sizeof p->environment},
     };
     for (size_t i = 0; i < ARRAY_LEN(rest); i++)
         if (rest[i].text && (rc = field_copy_text(rest[i].to, rest[i].size, rest[i].text, doc, "",
@@ -267,6 +270,22 @@ static void terms_write(const struct plan *p, struct json_out *o)
     json_arr_end(o);
 }
 
+/* Writes for what it was planned, and what it is called there. */
+static void planned_write(const struct plan *p, struct json_out *o)
+{
+    if (*p->cluster) {
+        json_put_text(o, "cluster", p->cluster);
+        json_put_text(o, "stack", p->stack);
+        json_put_text(o, "constants", p->constants);
+    }
+    if (*p->adapter) {
+        json_put_text(o, "adapter", p->adapter);
+        json_put_text(o, "flags", p->flags);
+    }
+    if (*p->environment)
+        json_put_text(o, "environment", p->environment);
+}
+
 void plan_write(const struct plan *p, struct json_out *o)
 {
     char hex[HASH_TEXT_BYTES];
@@ -288,15 +307,7 @@ void plan_write(const struct plan *p, struct json_out *o)
     json_put_num(o, "peak_flops", p->peak_flops);
     if (*p->peak_source)
         json_put_text(o, "peak_source", p->peak_source);
-    if (*p->cluster) {
-        json_put_text(o, "cluster", p->cluster);
-        json_put_text(o, "stack", p->stack);
-        json_put_text(o, "constants", p->constants);
-    }
-    if (*p->adapter) {
-        json_put_text(o, "adapter", p->adapter);
-        json_put_text(o, "flags", p->flags);
-    }
+    planned_write(p, o);
     json_obj_begin(o, "predicted");
     field_write_table(o, predicted_fields, ARRAY_LEN(predicted_fields), p);
     json_obj_end(o);

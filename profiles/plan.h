@@ -11,7 +11,8 @@
 #include "profiles/hw.h"
 #include "profiles/layout.h"
 
-enum { PLAN_TERMS = 16, PLAN_EVIDENCE = 32, PLAN_FLAGS_BYTES = 2048 };
+enum { PLAN_TERMS = 16, PLAN_EVIDENCE = 32, PLAN_FLAGS_BYTES = 2048,
+       PLAN_ENVIRONMENT_BYTES = 1024 };
 struct plan_term { char name[32]; double seconds; };
 struct plan {
     struct layout layout;
@@ -35,9 +36,9 @@ struct plan {
     struct hash128 model_hash;          /* model_hash(); zero when the plan is written by hand */
     /* for what it was planned, not measured: "dgx-h100:8", a stack, a set of constants; else "" */
     char cluster[LIMIT_NAME_BYTES], stack[LIMIT_NAME_BYTES], constants[LIMIT_NAME_BYTES];
-    /* of another trainer: its adapter, and the layout as flags of its own, quoted for a shell where
-     * that is needed; else "" */
-    char adapter[LIMIT_NAME_BYTES], flags[PLAN_FLAGS_BYTES];
+    /* of another trainer: its adapter, the layout as flags of its own, and as words of env(1) what
+     * they need of its environment, both quoted for a shell where that is needed; else "" */
+    char adapter[LIMIT_NAME_BYTES], flags[PLAN_FLAGS_BYTES], environment[PLAN_ENVIRONMENT_BYTES];
 };
 int plan_load(const char *path, struct plan *out, struct err *err);
 int plan_parse(const char *text, size_t len, const char *name, struct plan *out, struct err *err);

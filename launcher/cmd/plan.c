@@ -252,6 +252,8 @@ static int plan_make(const struct opt_values *v, const struct request *r, struct
         str_addc(&out, '\n');
     } else if (r->adapter) {
         str_addf(&out, "%s\n", a.chosen.flags);
+        if (*a.chosen.environment)
+            fprintf(stderr, "in the environment: env %s\n", a.chosen.environment);
     } else {
         plan_text(&a, &out);
     }

@@ -218,5 +218,7 @@ void plan_json(const struct plan_answer *a, struct json_out *o)
         json_put_text(o, "adapter", a->chosen.adapter);
         json_put_text(o, "flags", a->chosen.flags);
     }
+    if (*a->chosen.environment)
+        json_put_text(o, "environment", a->chosen.environment);
     json_obj_end(o);
 }

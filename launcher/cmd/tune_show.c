@@ -170,6 +170,8 @@ static void text_winner(const struct tune *t, const struct plan *p, const char *
              t->reused ? ", beside those of an earlier search" : "", t->search.stop_reason);
     if (*p->adapter)
         str_addf(out, "  as flags of %s: %s\n", p->adapter, p->flags);
+    if (*p->environment)
+        str_addf(out, "  in the environment: env %s\n", p->environment);
     str_addf(out, "plan written to %s; records in %s\n", path, t->dir);
     str_release(&layout);
 }
@@ -196,6 +198,8 @@ int tune_json(const struct tune_answer *a, struct str *out, struct err *err)
     json_put_text(&o, "plan", winner ? a->path : NULL);
     if (winner && *winner->adapter)
         json_put_text(&o, "flags", winner->flags);
+    if (winner && *winner->environment)
+        json_put_text(&o, "environment", winner->environment);
     json_put_num(&o, "measured_step_s", winner ? winner->measured_step_s : NAN);
     json_put_text(&o, "reason", t->search.stop_reason);
     json_put_int(&o, "trials", t->search.trials);

@@ -10,7 +10,7 @@
 /* ---- reel.plans/1 ---- */
 
 struct plans_text {
-    const char *model, *cluster, *constants, *adapter, *flags;
+    const char *model, *cluster, *constants, *adapter, *flags, *environment;
     int64_t gpus, limit_bytes, searched, fit;
     double seconds;
 };
@@ -29,6 +29,7 @@ static const struct json_field top_fields[] = {
     {"excluded", JSON_ANY, 0},
     {"adapter", JSON_TEXT, AT(adapter), .optional = true},
     {"flags", JSON_TEXT, AT(flags), .optional = true},
+    {"environment", JSON_TEXT, AT(environment), .optional = true},
 };
 #undef AT
 

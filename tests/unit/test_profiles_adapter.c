@@ -102,6 +102,61 @@ static void flags(void **state)
     str_release(&out);
 }
 
+/* Writes what the environment must have, and checks what a plan says of it. */
+static void environment_check(const struct adapter *a, const char *layout, const char *list,
+                              const char *told)
+{
+    struct plan plan = {.seq = seq, .gbs = 64};
+    struct arena arena = {0};
+    struct str out = STR_INIT;
+    const char **words;
+    struct err err;
+    assert_ok(model_load("llama-3-8b", &model, &err), &err);
+    assert_ok(layout_parse(layout, &plan.layout, &err), &err);
+    struct adapter_facts facts = facts_of(&plan.layout);
+    assert_ok(adapter_environment(a, &facts, &arena, &words, &err), &err);
+    str_add(&out, "");
+    for (size_t i = 0; words[i]; i++)
+        str_addf(&out, "%s%s", i ? " " : "", words[i]);
+    assert_string_equal(out.p, list);
+    assert_ok(adapter_plan(a, &model, &plan, &err), &err);
+    assert_string_equal(plan.environment, told);
+    str_release(&out);
+    arena_release(&arena);
+}
+
+static void environment(void **state)
+{
+    static const struct { const char *layout, *list, *told; } rows[] = {
+        {"dp=8", "", ""},
+        {"dp=8,zero=1", "", ""},
+        {"tp=2", "CUDA_DEVICE_MAX_CONNECTIONS=1", "CUDA_DEVICE_MAX_CONNECTIONS=1"},
+        {"cp=2", "CUDA_DEVICE_MAX_CONNECTIONS=1", "CUDA_DEVICE_MAX_CONNECTIONS=1"},
+        {"tp=2,sp=1,cp=2,pp=2,dp=2,zero=1", "CUDA_DEVICE_MAX_CONNECTIONS=1",
+         "CUDA_DEVICE_MAX_CONNECTIONS=1"},
+        {"dp=8,zero=3", "CUDA_DEVICE_MAX_CONNECTIONS", "-u CUDA_DEVICE_MAX_CONNECTIONS"},
+        {"tp=2,cp=2,dp=2,zero=2,fsdp=4", "CUDA_DEVICE_MAX_CONNECTIONS",
+         "-u CUDA_DEVICE_MAX_CONNECTIONS"},
+    };
+    static const char own[] =
+        "{\"schema\": \"reel.adapter/1\", \"name\": \"x\", \"source\": \"s\", \"stack\": "
+        "\"fsdp\", \"format\": \"hf\", \"arguments\": [], \"environment\": [{\"name\": \"A\", "
+        "\"value\": \"{tp}x {recompute}\"}, {\"name\": \"B\"}, {\"name\": \"A_2\", \"value\": "
+        "\"\"}, {\"name\": \"A\", \"value\": \"last\", \"when\": \"dp>1\"}]}";
+    struct adapter *a;
+    struct err err;
+    (void)state;
+    assert_ok(adapter_load("megatron", &a, &err), &err);
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        environment_check(a, rows[i].layout, rows[i].list, rows[i].told);
+    adapter_free(a);
+    assert_ok(file_publish(in_scratch("e.json"), own, strlen(own), &err), &err);
+    assert_ok(adapter_load(in_scratch("e.json"), &a, &err), &err);
+    environment_check(a, "tp=4", "A=4x none B A_2=", "-u B 'A=4x none' A_2=");
+    environment_check(a, "dp=2", "A=last B A_2=", "-u B A=last A_2=");
+    adapter_free(a);
+}
+
 static void excluded(void **state)
 {
     static const struct {
@@ -221,6 +276,23 @@ static void refused(void **state)
         {GOOD "\"arguments\": [], \"excludes\": [{\"rule\": \"r\", \"when\": \"recompute=some\", "
               "\"because\": \"b\"}]}", "excludes[0].when is 'recompute=some': 'some' is no key"},
         {GOOD "\"arguments\": [], \"excludes\": [{\"rule\": \"r\"}]}", "excludes[0].when is missing"},
+        {GOOD "\"arguments\": [], \"environment\": \"A=1\"}",
+         "a.json: environment is no list of up to 16 objects"},
+        {GOOD "\"arguments\": [], \"environment\": [{\"value\": \"1\"}]}",
+         "environment[0].name is missing"},
+        {GOOD "\"arguments\": [], \"environment\": [{\"name\": \"2A\"}]}",
+         "a.json: environment[0].name is '2A': it is no name of a variable"},
+        {GOOD "\"arguments\": [], \"environment\": [{\"name\": \"A=1\"}]}",
+         "environment[0].name is 'A=1'"},
+        {GOOD "\"arguments\": [], \"environment\": [{\"name\": \"\"}]}", "environment[0].name is ''"},
+        {GOOD "\"arguments\": [], \"environment\": [{\"name\": \"A\", \"value\": 1}]}",
+         "environment[0].value is"},
+        {GOOD "\"arguments\": [], \"environment\": [{\"name\": \"A\", \"value\": \"{tq}\"}]}",
+         "environment[0].value is '{tq}': 'tq' is no key"},
+        {GOOD "\"arguments\": [], \"environment\": [{\"name\": \"A\", \"value\": \"{dir}\"}]}",
+         "only a trial has a folder: leave {dir} out"},
+        {GOOD "\"arguments\": [], \"environment\": [{\"name\": \"A\", \"when\": \"tp\"}]}",
+         "environment[0].when is 'tp': a comparison is missing"},
         {GOOD "\"arguments\": [], \"memory\": {\"pattern\": \"[0-9\", \"unit_bytes\": 1}}",
          "a.json: memory.pattern is '[0-9': it is no POSIX extended regular expression"},
         {GOOD "\"arguments\": [], \"memory\": {\"pattern\": \"mb\", \"unit_bytes\": 1}}",
@@ -276,6 +348,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flags),          cmocka_unit_test(excluded),
         cmocka_unit_test(all_have_flags), cmocka_unit_test(conditions),
+        cmocka_unit_test_setup_teardown(environment, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(refused, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests_name("profiles_adapter", tests, NULL, NULL);
