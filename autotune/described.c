@@ -73,6 +73,18 @@ const struct cluster *described_cluster(const struct described *d) { return &d->
 
 const char *described_constants(const struct described *d) { return d->planner->constants.name; }
 
+void described_key(const struct described *d, struct str *out)
+{
+    struct json_out o;
+    json_out_init(&o, out, 0);
+    cluster_write(&d->planner->cluster, &o, NULL);
+    str_addc(out, ' ');
+    json_out_init(&o, out, 0);
+    stack_write(&d->planner->stack, &o);
+    str_addc(out, ' ');
+    constants_format(&d->planner->constants, out);
+}
+
 double described_limit_bytes(const struct described *d) { return planner_limit_bytes(d->planner); }
 
 /* ---- which layouts ---- */

@@ -49,6 +49,9 @@ int described_predict(const struct described *d, const struct layout *l, struct 
                       struct err *err);
 const struct cluster *described_cluster(const struct described *d); /* borrowed */
 const char *described_constants(const struct described *d);            /* their name, borrowed */
+/* Adds all that predictions rest on beside the model: cluster, stack and constants as they were
+ * read, whatever the files are called. */
+void described_key(const struct described *d, struct str *out);
 double described_limit_bytes(const struct described *d);               /* of a rank */
 
 /* Writes what a trial of the layout runs, and returns its samples of a step; 0: replicas or samples

@@ -68,16 +68,19 @@ static int program_hash(struct tune *t, struct err *err)
 }
 
 /* Names what constants that are learnt hold for. What they correct belongs to it: rates that were
- * measured, or those of a description. */
+ * measured, or what a description says, so that an edited one is another. */
 static int learns_make(struct tune *t, struct err *err)
 {
     const struct tune_conf *c = &t->conf;
     struct str key = STR_INIT;
     char binary[HASH_TEXT_BYTES];
     int rc;
-    str_addf(&key, "%s %s %s %s %s %s", c->where, c->cluster ? c->cluster : "probed",
-             c->stack ? c->stack : "reel", hash_format(t->program, binary), c->blas,
+    str_addf(&key, "%s %s %s %s ", c->where, hash_format(t->program, binary), c->blas,
              dtype_names[c->run->dtype]);
+    if (t->described)
+        described_key(t->described, &key);
+    else
+        str_add(&key, "probed");
     if ((rc = str_check(&key, err)) == 0)
         hash_format(hash_128(key.p, key.len), t->learns);
     str_release(&key);

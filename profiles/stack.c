@@ -90,6 +90,14 @@ int stack_load(const char *name_or_path, struct stack *out, struct err *err)
     return rc;
 }
 
+void stack_write(const struct stack *s, struct json_out *o)
+{
+    const struct stack_text t = {.name = s->name, .frameworks = s->frameworks, .s = *s};
+    json_obj_begin(o, NULL);
+    field_write_table(o, stack_fields, ARRAY_LEN(stack_fields), &t);
+    json_obj_end(o);
+}
+
 /* Returns the length of the longest item of a list, parted by ", ", that the text begins with. */
 static size_t beginning(const char *list, const char *text)
 {

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/json.h"
 #include "base/limits.h"
 
 /* Whose account of a rank's work a stack has (profiles/work.h). */
@@ -67,6 +68,8 @@ struct stack {
 
 /* Loads a stack by name or path. ERR_NOT_FOUND names the nearest known one. */
 int stack_load(const char *name_or_path, struct stack *out, struct err *err);
+/* Writes all but its source. */
+void stack_write(const struct stack *s, struct json_out *o);
 /* Returns the name of the compiled-in stack whose `frameworks` have the longest beginning of the
  * text; of several that have, the one with this attention (-1: not known, then flash). NULL: none
  * has. */

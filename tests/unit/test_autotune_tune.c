@@ -58,7 +58,7 @@ struct asked {
 };
 
 /* Opens a search of at most four trials on one rank. */
-static struct asked *ask(const char *model, const char *where)
+static struct asked *ask_stack(const char *model, const char *where, const char *stack)
 {
     struct asked *a = calloc(1, sizeof *a);
     struct err err;
@@ -77,12 +77,15 @@ static struct asked *ask(const char *model, const char *where)
     assert_ok(sched_open("local", a->home, &a->sched, &err), &err);
     a->conf = (struct tune_conf){
         .home = a->home, .bin_dir = a->bin, .run = &a->run, .seq = {1, 4, 4}, .ranks = a->ranks,
-        .n_ranks = 1, .cluster = a->file, .stack = "reel", .max_trials = 4, .trial_steps = 3,
+        .n_ranks = 1, .cluster = a->file, .stack = stack, .max_trials = 4, .trial_steps = 3,
         .repeats = 1, .margin = 0, .cores = 1, .blas = "own", .where = where, .start_s = 20,
         .quiet_s = 0.5, .sched = a->sched, .say = say};
     assert_ok(tune_open(&a->tune, &a->conf, &err), &err);
     return a;
 }
+
+static struct asked *ask(const char *model, const char *where)
+{ return ask_stack(model, where, "reel"); }
 
 static void leave(struct asked *a)
 {
@@ -267,12 +270,59 @@ static void learns(void **state)
     free(winner);
 }
 
+#define STACK(name, overlap)                                                                       \
+    "{\"schema\": \"reel.stack/1\", \"name\": \"" name "\", \"source\": \"a guess\", \"kind\": "      \
+    "\"fsdp\", \"attention\": \"flash\", \"gradient_bytes\": 4, \"optimizer_bytes\": 12, "            \
+    "\"logit_bytes\": 10, \"gradients_overlap\": " overlap ", \"zero\": 3}\n"
+
+static int64_t learnt_by(const char *stack)
+{
+    struct asked *a = ask_stack("dit-s", "h", stack);
+    int64_t n = a->tune.learnt;
+    leave(a);
+    return n;
+}
+
+/* What is learnt corrects a prediction, and holds no longer where that rests on something else: on
+ * another stack, or on a file that was edited. A file that only lies elsewhere says the same. */
+static void learns_by_content(void **state)
+{
+    char mine[512], moved[512], edited[sizeof cluster + 8];
+    struct plan *winner = calloc(1, sizeof *winner);
+    struct err err;
+    (void)state;
+    snprintf(mine, sizeof mine, "%s", in_scratch("mine.json"));
+    snprintf(moved, sizeof moved, "%s", in_scratch("moved.json"));
+    put("mine.json", STACK("mine", "true"), 0644);
+    put("moved.json", STACK("mine", "true"), 0644);
+    struct asked *a = ask_stack("dit-tiny", "h", mine);
+    assert_ok(tune_search(&a->tune, winner, &err), &err);
+    int64_t measured = a->tune.search.trials;
+    leave(a);
+    assert_true(measured > 0);
+    assert_int_equal(learnt_by(mine), measured);
+    assert_int_equal(learnt_by(moved), measured);
+    assert_int_equal(learnt_by("reel"), 0);
+    assert_int_equal(learnt_by("fsdp"), 0);
+    put("mine.json", STACK("mine", "false"), 0644);
+    assert_int_equal(learnt_by(mine), 0);
+    put("mine.json", STACK("mine", "true"), 0644);
+    assert_int_equal(learnt_by(mine), measured);
+
+    const char *at = strstr(cluster, "1e10");
+    snprintf(edited, sizeof edited, "%.*s2%s", (int)(at - cluster), cluster, at + 1);
+    put("cores.json", edited, 0644);
+    assert_int_equal(learnt_by(mine), 0);
+    free(winner);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(failures, setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(old_verdicts, setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(learns, setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(learns_by_content, setup, scratch_teardown),
     };
     return cmocka_run_group_tests_name("autotune_tune", tests, NULL, NULL);
 }
