@@ -308,18 +308,28 @@ static void step_take(struct other_log *l, const struct step_line *line, double 
     l->last_done = line->done, l->last_at = now;
 }
 
+/* Returns where srun's line names a node that is lost: the controller said so, or the node's daemon
+ * could not be reached to start tasks. NULL: it names none. */
+static const char *lost_find(const char *line)
+{
+    static const char failure[] = "Node failure on ", launch[] = " failed on node ";
+    const char *at = strstr(line, failure);
+    if (at)
+        return at + strlen(failure);
+    at = strstr(line, "Task launch for ") ? strstr(line, launch) : NULL;
+    return at && strstr(at, ": Communication connection failure") ? at + strlen(launch) : NULL;
+}
+
 /* Keeps the first line that tells of an error; one that tells of memory is better. */
 static void cause_take(struct other_log *l, const char *line)
 {
-    static const char lost[] = "Node failure on ";
-    const char *at = strstr(line, lost);
+    const char *lost = lost_find(line);
     enum trial_state oom =
         any_matches(l->oom_device, l->n_oom_device, line) ? TRIAL_OOM_DEVICE
         : any_matches(l->oom_host, l->n_oom_host, line)   ? TRIAL_OOM_HOST
                                                           : TRIAL_UNTRIED;
-    if (at && !l->node[0])
-        snprintf(l->node, sizeof l->node, "%.*s", (int)strcspn(at + strlen(lost), " ,."),
-                 at + strlen(lost));
+    if (lost && !l->node[0])
+        snprintf(l->node, sizeof l->node, "%.*s", (int)strcspn(lost, " ,.:"), lost);
     if (oom != TRIAL_UNTRIED && l->oom == TRIAL_UNTRIED) {
         l->oom = oom;
         snprintf(l->cause, sizeof l->cause, "%s", line);

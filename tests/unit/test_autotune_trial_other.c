@@ -141,6 +141,10 @@ static void ends(void **state)
           "'; exit 1"}, TRIAL_OOM_HOST, "is killed by signal"},
         {{"megatron", "echo 'srun: error: Node failure on n3'; kill -9 $$"}, TRIAL_NODE,
          "node n3 was lost"},
+        {{"megatron", "echo 'srun: error: Task launch for StepId=3.2 failed on node n1: Communication "
+          "connection failure'; exit 1"}, TRIAL_NODE, "node n1 was lost"},
+        {{"megatron", "echo 'srun: error: Task launch for StepId=3.2 failed on node n1: Slurmd could "
+          "not execve job'; exit 1"}, TRIAL_FAILED, "could not execve"},
         {{"generic", "[ \"$1\" = --nproc=2 ] && [ \"$2\" = \"a'b c\" ] && [ \"$5\" = --cp=1 ] &&"
           "[ \"${16}\" = --steps=4 ] && " STEPS("4")}, TRIAL_OK, ""},
     };
