@@ -11,11 +11,12 @@ mpi() { # RANKS COMMAND…
 # device that REEL_DEVICE or PLANE names: gradients and state in f64 to 1e-11 of one rank's on the CPU.
 # An Nth of these layouts, another one each day; with LAYOUTS=covering all.
 covering() {
-    local part=:$2; [ "${LAYOUTS:-}" != covering ] || part=
+    local part=:$2 tried="a part of the covering set of layouts"
+    [ "${LAYOUTS:-}" != covering ] || { part= tried="the covering set of layouts"; }
     LAYOUTS=pairs$part CMOCKA_MESSAGE_OUTPUT=TAP TMPDIR=$dir GLIBC_TUNABLES=${HEAP_KEPT:-} \
         SECONDS_MOST=6000 mpi 8 "$REEL_BIN/tests/test_trainer_layouts"
     rc=$?
     [ $rc -eq 0 ] && grep -q '^ok' out && ! grep -q '^not ok' out
-    ok $? "a covering set of layouts, $1"
+    ok $? "$tried, $1"
     grep '^# .* layouts$' out
 }
