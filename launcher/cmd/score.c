@@ -182,9 +182,12 @@ static void print_text(const struct score *s, struct str *out)
         number_add(out, ", worst", s->trials_worst, "");
         str_addf(out, ", winners lost %lld\n", (long long)s->winner_pruned);
     }
-    number_add(out, "  memory: caught", s->oom_caught_pct, " % of those that ran out; ");
-    number_add(out, isfinite(s->oom_caught_pct) ? "rejected" : "  memory: rejected",
-               s->good_rejected_pct, " % of those that fit\n");
+    bool caught = isfinite(s->oom_caught_pct);
+    number_add(out, "  memory: caught", s->oom_caught_pct, " % of those that ran out");
+    number_add(out, caught ? "; rejected" : "  memory: rejected", s->good_rejected_pct,
+               " % of those that fit");
+    if (caught || isfinite(s->good_rejected_pct))
+        str_addc(out, '\n');
 }
 
 /* Refuses rows that would be written over what is read. */
