@@ -18,6 +18,7 @@ struct attn_case {
     bool packed;      /* q, k and v are columns of one matrix */
     bool wide;        /* o, or dq, dk and dv, are not rounded */
     bool add_q, add_kv;
+    bool ones_first;  /* segments of one key have theirs before all others, as dropped captions */
     bool shared;      /* all segments see the first one's keys: forward only */
     bool loose;       /* max_q and max_k are larger than any length */
     bool not_finite;  /* one key is NaN: forward only */
@@ -79,6 +80,10 @@ static const struct attn_case attn_cases[] = {
     {"equal segments", 4, 2, 16, 3, {70, 70, 70}, {70, 70, 70}, .packed = true},
     {"equal segments, keys apart", 2, 2, 24, 2, {66, 66}, {80, 80}, .gap = 3, .wide = true},
     {"equal segments, added to", 4, 2, 16, 2, {40, 40}, {130, 130}, .add_q = true, .add_kv = true},
+    {"dropped captions behind others", 2, 2, 16, 5, {130, 70, 9, 66, 80}, {70, 1, 5, 1, 90},
+     .ones_first = true},
+    {"a dropped caption first, one last, added to", 4, 2, 8, 4, {70, 66, 3, 9}, {1, 80, 90, 1},
+     .ones_first = true, .add_q = true, .add_kv = true},
     {"64 and 192 keys, logits near -100", 2, 2, 8, 3, {130, 70, 66}, {64, 192, 100}, .shift = 17},
     {"320 keys, logits near -100, added to", 4, 2, 8, 1, {20}, {320}, .shift = 17, .add_q = true,
      .add_kv = true},
@@ -97,17 +102,26 @@ struct segments {
     int64_t s, keys, max_q, max_k;
 };
 
+/* Places the keys of a segment behind those that have their places. */
+static void keys_place(const struct attn_case *c, int64_t i, struct segments *g)
+{
+    g->keys += c->gap;
+    g->all_start[i] = c->shared ? 0 : (int32_t)g->keys;
+    g->k_start[i] = g->all_start[i] + c->elsewhere[i] / 2;
+    g->k_len[i] = c->k[i];
+    g->k_all[i] = c->k[i] + c->elsewhere[i];
+    g->keys = g->all_start[i] + g->k_all[i];
+}
+
 static struct segments segments_of(const struct attn_case *c)
 {
     struct segments g = {.q_start = {c->gap}};
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t i = 0; i < c->n; i++)
+            if ((c->ones_first && c->k[i] == 1) == (pass == 0))
+                keys_place(c, i, &g);
     for (int64_t i = 0; i < c->n; i++) {
         g.q_start[i + 1] = g.q_start[i] + c->q[i];
-        g.keys += c->gap;
-        g.all_start[i] = c->shared ? 0 : (int32_t)g.keys;
-        g.k_start[i] = g.all_start[i] + c->elsewhere[i] / 2;
-        g.k_len[i] = c->k[i];
-        g.k_all[i] = c->k[i] + c->elsewhere[i];
-        g.keys = g.all_start[i] + g.k_all[i];
         g.max_q = c->q[i] > g.max_q ? c->q[i] : g.max_q;
         g.max_k = c->k[i] > g.max_k ? c->k[i] : g.max_k;
     }

@@ -112,8 +112,9 @@ static int64_t numbers(const struct segment *s, const struct run_tensor *t)
 static int64_t place(const struct segment *s, const struct run_tensor *t, int64_t h, int64_t i,
                      int64_t j)
 {
-    int64_t first = t->offset ? ((const int64_t *)s->r->at[t->offset])[s->at]
-                              : s->at * t->stride[0];
+    const int64_t *offset = t->offset ? (const int64_t *)s->r->at[t->offset] + s->at : NULL;
+    int64_t first = offset ? *offset : s->at * t->stride[0];
+    BUG_ON(offset && offset[1] < offset[0]); /* they may not go back */
     return first + h * t->stride[1] + i * t->stride[2] + j * t->stride[3];
 }
 

@@ -15,13 +15,14 @@ enum { SEGMENTS = 4, HEADS = 4, D = 16 };
 /* A call of four segments, and one thing that is otherwise. */
 struct wish {
     const char *name;
-    enum attn_refusal forward, backward;
+    enum ops_attn_own forward, backward;
     int32_t packed; /* 1: forward, 2: backward */
     int32_t q[SEGMENTS], k[SEGMENTS], gap;
     int64_t d, kv_heads;
     enum dtype q_type, o_type, dq_type, d_o_type;
     int64_t before; /* bytes of a tensor behind an aligned place */
     bool back;      /* keys stand in the other order */
+    bool ones_first; /* segments with one key have theirs before all others, as dropped captions */
 };
 #define EQUAL {130, 130, 130, 130}, {80, 80, 80, 80}
 #define MIXED {130, 1, 7, 300}, {130, 5, 0, 64}
@@ -34,25 +35,27 @@ static const struct wish wishes[] = {
     {"64 keys", 0, 0, 0, {130, 130, 130, 130}, {64, 64, 64, 64}, 0, 16, 4, TYPES, 0, false},
     {"192 keys", 0, 0, 0, {9, 9, 9, 9}, {192, 192, 192, 192}, 0, 16, 4, TYPES, 0, false},
     {"mixed", 0, 0, 3, MIXED, 0, 16, 4, TYPES, 0, false},
-    {"mixed, keys apart", 0, ATTN_ORDER, 1, MIXED, 5, 16, 4, TYPES, 0, false},
-    {"mixed, keys go back", ATTN_ORDER, ATTN_ORDER, 0, MIXED, 0, 16, 4, TYPES, 0, true},
-    {"all small", ATTN_SEGMENTS, ATTN_SEGMENTS, 0, {64, 64, 1, 2}, {64, 3, 64, 2}, 0, 16, 4, TYPES,
+    {"mixed, keys apart", 0, OPS_ATTN_ORDER, 1, MIXED, 5, 16, 4, TYPES, 0, false},
+    {"mixed, keys go back", OPS_ATTN_ORDER, OPS_ATTN_ORDER, 0, MIXED, 0, 16, 4, TYPES, 0, true},
+    {"dropped captions between", 0, 0, 3, {130, 130, 7, 300}, {80, 1, 5, 64}, 0, 16, 4, TYPES, 0,
+     false, true},
+    {"all small", OPS_ATTN_SEGMENTS, OPS_ATTN_SEGMENTS, 0, {64, 64, 1, 2}, {64, 3, 64, 2}, 0, 16, 4, TYPES,
      0, false},
-    {"one query or one key each", ATTN_SEGMENTS, ATTN_SEGMENTS, 0, {1, 900, 1, 1}, {900, 1, 1, 0}, 0,
+    {"one query or one key each", OPS_ATTN_SEGMENTS, OPS_ATTN_SEGMENTS, 0, {1, 900, 1, 1}, {900, 1, 1, 0}, 0,
      16, 4, TYPES, 0, false},
-    {"no keys", ATTN_SEGMENTS, ATTN_SEGMENTS, 0, {130, 130, 1, 2}, {0, 0, 0, 0}, 0, 16, 4, TYPES, 0,
+    {"no keys", OPS_ATTN_SEGMENTS, OPS_ATTN_SEGMENTS, 0, {130, 130, 1, 2}, {0, 0, 0, 0}, 0, 16, 4, TYPES, 0,
      false},
-    {"head dim 12", ATTN_HEAD_DIM, ATTN_HEAD_DIM, 0, EQUAL, 0, 12, 4, TYPES, 0, false},
-    {"head dim 264", ATTN_HEAD_DIM, ATTN_HEAD_DIM, 0, EQUAL, 0, 264, 4, TYPES, 0, false},
-    {"rows between alignments", ATTN_ALIGNMENT, ATTN_ALIGNMENT, 0, EQUAL, 0, 16, 4, TYPES, 2, false},
-    {"f32 q", ATTN_TYPES, ATTN_TYPES, 0, EQUAL, 0, 16, 4, DTYPE_F32, DTYPE_BF16, DTYPE_BF16,
+    {"head dim 12", OPS_ATTN_HEAD_DIM, OPS_ATTN_HEAD_DIM, 0, EQUAL, 0, 12, 4, TYPES, 0, false},
+    {"head dim 264", OPS_ATTN_HEAD_DIM, OPS_ATTN_HEAD_DIM, 0, EQUAL, 0, 264, 4, TYPES, 0, false},
+    {"rows between alignments", OPS_ATTN_ALIGNMENT, OPS_ATTN_ALIGNMENT, 0, EQUAL, 0, 16, 4, TYPES, 2, false},
+    {"f32 q", OPS_ATTN_TYPES, OPS_ATTN_TYPES, 0, EQUAL, 0, 16, 4, DTYPE_F32, DTYPE_BF16, DTYPE_BF16,
      DTYPE_BF16, 0, false},
-    {"wide o", 0, ATTN_TYPES, 0, EQUAL, 0, 16, 4, DTYPE_BF16, DTYPE_F32, DTYPE_BF16, DTYPE_BF16, 0,
+    {"wide o", 0, OPS_ATTN_TYPES, 0, EQUAL, 0, 16, 4, DTYPE_BF16, DTYPE_F32, DTYPE_BF16, DTYPE_BF16, 0,
      false},
     {"wide dq", 0, 0, 0, EQUAL, 0, 16, 4, DTYPE_BF16, DTYPE_BF16, DTYPE_F32, DTYPE_BF16, 0, false},
-    {"f64 dq", 0, ATTN_TYPES, 0, EQUAL, 0, 16, 4, DTYPE_BF16, DTYPE_BF16, DTYPE_F64, DTYPE_BF16, 0,
+    {"f64 dq", 0, OPS_ATTN_TYPES, 0, EQUAL, 0, 16, 4, DTYPE_BF16, DTYPE_BF16, DTYPE_F64, DTYPE_BF16, 0,
      false},
-    {"wide dO", 0, ATTN_TYPES, 0, EQUAL, 0, 16, 4, DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, DTYPE_F32, 0,
+    {"wide dO", 0, OPS_ATTN_TYPES, 0, EQUAL, 0, 16, 4, DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, DTYPE_F32, 0,
      false},
 };
 
@@ -61,12 +64,16 @@ struct places { int32_t q_start[SEGMENTS + 1], k_start[SEGMENTS], keys; };
 static struct places places_of(const struct wish *w)
 {
     struct places p = {.keys = w->gap};
-    for (int i = 0; i < SEGMENTS; i++) {
-        int at = w->back ? SEGMENTS - 1 - i : i;
+    for (int i = 0; i < SEGMENTS; i++)
         p.q_start[i + 1] = p.q_start[i] + w->q[i];
-        p.k_start[at] = p.keys;
-        p.keys += w->k[at] + w->gap;
-    }
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < SEGMENTS; i++) {
+            int at = w->back ? SEGMENTS - 1 - i : i;
+            if ((w->ones_first && w->k[at] == 1) != (pass == 0))
+                continue;
+            p.k_start[at] = p.keys;
+            p.keys += w->k[at] + w->gap;
+        }
     return p;
 }
 
@@ -94,10 +101,10 @@ static void test_takes(void **state)
             struct places p = places_of(w);
             struct ops_attn a = call_of(w, &p);
             struct attn_class c = {0};
-            enum attn_refusal got = attn_dnn_takes(&a, back, false, &c);
+            enum ops_attn_own got = attn_dnn_takes(&a, back, false, &c);
             if (got != (back ? w->backward : w->forward))
                 fail_msg("%s, %s: refusal %d", w->name, back ? "backward" : "forward", got);
-            if (got == ATTN_TAKEN && c.packed != (w->packed >> back & 1))
+            if (got == OPS_ATTN_TAKEN && c.packed != (w->packed >> back & 1))
                 fail_msg("%s, %s: packed is %d", w->name, back ? "backward" : "forward", c.packed);
         }
 }
@@ -108,16 +115,16 @@ static void test_takes_deterministic(void **state)
     struct places p = places_of(&wishes[0]);
     struct ops_attn a = call_of(&wishes[0], &p);
     struct attn_class c;
-    assert_int_equal(attn_dnn_takes(&a, true, true, &c), ATTN_TAKEN);
+    assert_int_equal(attn_dnn_takes(&a, true, true, &c), OPS_ATTN_TAKEN);
     assert_true(c.deterministic);
     assert_false(attn_class_has(&c, ATTN_DQ_SUM));
     a.accumulate_dq = true; /* by way of f32 */
-    assert_int_equal(attn_dnn_takes(&a, true, true, &c), ATTN_ORDER_OF_DQ);
-    assert_int_equal(attn_dnn_takes(&a, true, false, &c), ATTN_TAKEN);
+    assert_int_equal(attn_dnn_takes(&a, true, true, &c), OPS_ATTN_ORDER_OF_DQ);
+    assert_int_equal(attn_dnn_takes(&a, true, false, &c), OPS_ATTN_TAKEN);
     assert_int_equal(c.dq, DTYPE_F32);
-    assert_int_equal(attn_dnn_takes(&a, false, true, &c), ATTN_TAKEN);
+    assert_int_equal(attn_dnn_takes(&a, false, true, &c), OPS_ATTN_TAKEN);
     a.n = 0;
-    assert_int_equal(attn_dnn_takes(&a, true, false, &c), ATTN_SEGMENTS);
+    assert_int_equal(attn_dnn_takes(&a, true, false, &c), OPS_ATTN_SEGMENTS);
 }
 
 static struct attn_class class_of_lengths(int32_t q, int32_t k)
@@ -127,7 +134,7 @@ static struct attn_class class_of_lengths(int32_t q, int32_t k)
     w.q[0] = q, w.k[0] = k;
     struct places p = places_of(&w);
     struct ops_attn a = call_of(&w, &p);
-    assert_int_equal(attn_dnn_takes(&a, true, false, &c), ATTN_TAKEN);
+    assert_int_equal(attn_dnn_takes(&a, true, false, &c), OPS_ATTN_TAKEN);
     return c;
 }
 
@@ -228,14 +235,14 @@ static void test_who_computes(void **state)
     (void)state;
     struct bench b = cuda_bench(DTYPE_BF16);
     assert_true(b.ops->narrow_attn);
-    for (int i = 0; i < 4; i++) {
-        static const int which[4] = {0, 3, 5, 8};
+    for (int i = 0; i < 5; i++) {
+        static const int which[5] = {0, 3, 5, 8, 9};
         const struct wish *w = &wishes[which[i]];
         struct shim_attention before = counted(), after;
         run(&b, w);
         after = counted();
-        assert_int_equal(after.forward - before.forward, w->forward == ATTN_TAKEN);
-        assert_int_equal(after.backward - before.backward, w->backward == ATTN_TAKEN);
+        assert_int_equal(after.forward - before.forward, w->forward == OPS_ATTN_TAKEN);
+        assert_int_equal(after.backward - before.backward, w->backward == OPS_ATTN_TAKEN);
         assert_int_equal(after.packed - before.packed, (w->packed & 1) + (w->packed >> 1));
     }
     assert_int_equal(b.dev->alloc_bytes, b.ops->workspace_bytes); /* what it takes is counted */
@@ -253,6 +260,7 @@ static void test_other_engine(void **state)
     run(&b, &wishes[0]);
     after = counted();
     assert_int_equal(after.forward + after.backward, before.forward + before.backward);
+    assert_int_equal(b.ops->attn_plans.own[OPS_ATTN_ENGINE], 2);
     bench_close(&b);
 }
 
@@ -330,6 +338,30 @@ static void test_told(void **state)
     bench_close(&b);
 }
 
+/* A call that our own kernels compute is counted by its reason, and a line says so. */
+static void test_own_is_told(void **state)
+{
+    (void)state;
+    struct compute c = {0};
+    struct err err = {0};
+    char line[COMPUTE_OWN_ATTN_LINE];
+    const struct compute_conf conf = {.device = COMPUTE_CUDA, .dtype = DTYPE_BF16};
+    assert_int_equal(compute_open(&c, &conf, &err), 0);
+    struct bench b = {c.dev, c.stream, c.ops};
+    run(&b, &wishes[0]);
+    assert_false(compute_own_attn_format(&c, line, sizeof line));
+    run(&b, &wishes[6]); /* keys apart: backward */
+    run(&b, &wishes[7]); /* they go back: both */
+    run(&b, &wishes[9]); /* all are short */
+    assert_true(compute_own_attn_format(&c, line, sizeof line));
+    assert_string_equal(line, "attention by kernels of our own: 2 calls with short segments alone, "
+                        "3 calls for the order of keys");
+    for (int i = OPS_ATTN_TAKEN + 1; i < OPS_ATTN_REASONS; i++)
+        b.ops->attn_plans.own[i] = INT64_MAX;
+    assert_true(compute_own_attn_format(&c, line, sizeof line)); /* there is room for all */
+    compute_close(&c);
+}
+
 /* Captions of any lengths are of few classes, alone in a call or not; equal samples have one of
  * their own for each length. */
 static void test_uneven(void **state)
@@ -346,7 +378,7 @@ static void test_uneven(void **state)
             struct places p = places_of(&w);
             struct ops_attn a = call_of(&w, &p);
             a.n = 1, a.uneven = uneven;
-            assert_int_equal(attn_dnn_takes(&a, true, false, &c), ATTN_TAKEN);
+            assert_int_equal(attn_dnn_takes(&a, true, false, &c), OPS_ATTN_TAKEN);
             classes[uneven] += memcmp(&c, &last[uneven], sizeof c) != 0;
             last[uneven] = c;
         }
@@ -377,7 +409,7 @@ static void test_short(void **state)
     (void)state;
     struct bench b = cuda_bench(DTYPE_BF16);
     setenv("REEL_SHIM_FAIL", "launch:3:700", true);
-    run(&b, &wishes[8]);
+    run(&b, &wishes[9]);
     unsetenv("REEL_SHIM_FAIL");
     bench_close(&b);
 }
@@ -502,7 +534,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_takes), cmocka_unit_test(test_takes_deterministic),
         cmocka_unit_test(test_few_classes), cmocka_unit_test(test_who_computes),
         cmocka_unit_test(test_deterministic), cmocka_unit_test(test_plans_are_kept),
-        cmocka_unit_test(test_told), cmocka_unit_test(test_uneven),
+        cmocka_unit_test(test_told), cmocka_unit_test(test_own_is_told),
+        cmocka_unit_test(test_uneven),
         cmocka_unit_test(test_common_keys), cmocka_unit_test(test_failure), cmocka_unit_test(test_short),
         cmocka_unit_test(test_other_engine)};
     (void)argc;

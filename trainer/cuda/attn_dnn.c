@@ -66,18 +66,19 @@ static bool is_taken(const struct ops_attn *a, int64_t i)
     return attn_dnn_segment(queries_of(a, i), a->host.k_len[i]);
 }
 
-/* Are the keys of segments in their order? In backward they stand one behind another, so that what
- * lies between is nobody's to write. Those without keys stand nowhere. */
+/* Are the keys of the library's segments in their order? In backward they stand one behind another,
+ * but for those of segments between them: what lies between is nobody's to write, or is written
+ * again. Other segments may have theirs anywhere: the library is not told where (attn_lay.cu). */
 static bool keys_in_order(const struct ops_attn *a, bool backward)
 {
     int64_t end = -1;
     for (int64_t i = 0; i < a->n; i++) {
         int64_t start = a->host.k_start[i];
-        if (a->host.k_len[i] == 0)
-            continue;
-        if (end >= 0 && (backward ? start != end : start < end))
+        bool taken = is_taken(a, i);
+        if (taken && end >= 0 && (backward ? start != end : start < end))
             return false;
-        end = start + a->host.k_len[i];
+        if (taken || start == end)
+            end = start + a->host.k_len[i];
     }
     return true;
 }
@@ -162,32 +163,32 @@ static void tensors_note(const struct ops_attn *a, struct attn_class *c)
     c->dkv = (int32_t)(c->backward ? dkv ? DTYPE_F32 : a->dk.dtype : DTYPE_BF16);
 }
 
-enum attn_refusal attn_dnn_takes(const struct ops_attn *a, bool backward, bool deterministic,
+enum ops_attn_own attn_dnn_takes(const struct ops_attn *a, bool backward, bool deterministic,
                                  struct attn_class *out)
 {
     bool dense = is_dense(a, backward);
     int64_t taken = 0;
     if (!types_fit(a, backward))
-        return ATTN_TYPES;
+        return OPS_ATTN_TYPES;
     if (a->head_dim % D_STEP != 0 || a->head_dim > OPS_HEAD_DIM_MAX)
-        return ATTN_HEAD_DIM;
+        return OPS_ATTN_HEAD_DIM;
     if (!all_aligned(a, backward))
-        return ATTN_ALIGNMENT;
+        return OPS_ATTN_ALIGNMENT;
     for (int64_t i = 0; i < a->n; i++)
         taken += is_taken(a, i);
     if (taken == 0)
-        return ATTN_SEGMENTS;
+        return OPS_ATTN_SEGMENTS;
     if (!dense && !keys_in_order(a, backward))
-        return ATTN_ORDER;
+        return OPS_ATTN_ORDER;
     memset(out, 0, sizeof *out);
     out->heads = a->heads, out->kv_heads = a->kv_heads, out->d = a->head_dim;
     out->backward = backward;
     out->deterministic = backward && deterministic;
     tensors_note(a, out);
     if (out->deterministic && out->dq != DTYPE_BF16)
-        return ATTN_ORDER_OF_DQ;
+        return OPS_ATTN_ORDER_OF_DQ;
     (dense ? extents_dense : extents_packed)(a, out);
-    return ATTN_TAKEN;
+    return OPS_ATTN_TAKEN;
 }
 
 bool attn_dnn_leaves(const struct ops_attn *a, const struct attn_class *c)

@@ -11,7 +11,7 @@
  *              else be a class
  *
  * Our own kernels (attn.cuh) compute what it does not take: whole calls, for the reasons of enum
- * attn_refusal, and in packed form single segments. The library is then told that such a segment is
+ * ops_attn_own, and in packed form single segments. The library is then told that such a segment is
  * empty, and our kernels do those alone. These are segments in which a query or a key stands alone,
  * or which are small (attn_dnn_segment).
  *
@@ -73,17 +73,6 @@ struct attn_class {
     int32_t deterministic;    /* dq is summed in one order */
 };
 
-/* Why a call is not the library's. */
-enum attn_refusal {
-    ATTN_TAKEN,
-    ATTN_TYPES,       /* q, k, v or dO is not bf16, or another is of a type that it has not */
-    ATTN_HEAD_DIM,    /* is no multiple of 8, or more than 256 */
-    ATTN_ALIGNMENT,   /* a tensor's rows do not begin at multiples of 16 bytes */
-    ATTN_SEGMENTS,    /* there is none that it takes */
-    ATTN_ORDER,       /* keys of segments overlap, or go back; in backward, stand apart */
-    ATTN_ORDER_OF_DQ, /* deterministic, and dq in f32, which it adds up in any order */
-};
-
 HOST_DEVICE static inline bool attn_dnn_is_of_keys(int t)
 {
     return t == ATTN_K || t == ATTN_V || t == ATTN_DK || t == ATTN_DV;
@@ -103,7 +92,7 @@ bool attn_class_sum_is_packed(const struct attn_class *c);
 
 /* Says whether cuDNN is asked for a call, and writes its class. A pure function of shapes, types,
  * addresses and the segments that the host knows. */
-enum attn_refusal attn_dnn_takes(const struct ops_attn *a, bool backward, bool deterministic,
+enum ops_attn_own attn_dnn_takes(const struct ops_attn *a, bool backward, bool deterministic,
                                  struct attn_class *out);
 /* Tells whether our own kernels must look at the segments of a call that it takes: in backward
  * always. */

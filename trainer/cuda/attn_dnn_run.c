@@ -338,21 +338,24 @@ static void home_queue(const struct call *c, cudaStream_t s, const int32_t *left
     kernel_attn_home(s, &k);
 }
 
-/* Finds the plan of a call that is the library's. */
-static struct kept *call_plan(struct attn_dnn *d, cudaStream_t s, bool backward, struct call *c,
-                              struct attn_class *class, cudnnStatus_t *st)
+/* Finds the plan of a call, and its parts, or says why it is not the library's. */
+static enum ops_attn_own call_plan(struct attn_dnn *d, cudaStream_t s, bool backward,
+                                   struct call *c, struct attn_class *class, struct kept **out,
+                                   cudnnStatus_t *st)
 {
+    enum ops_attn_own why = attn_dnn_takes(c->a, backward, d->ops->deterministic, class);
     *st = CUDNN_STATUS_SUCCESS;
-    if (attn_dnn_takes(c->a, backward, d->ops->deterministic, class) != ATTN_TAKEN)
-        return NULL;
+    if (why != OPS_ATTN_TAKEN)
+        return why;
     struct kept *k = plan_of(d, s, class, st);
     if (!k->plan.plan)
-        return NULL;
+        return OPS_ATTN_ENGINE;
     c->c = class;
     c->plan = &k->plan;
     c->rows = rows_of(c->a);
     c->at = parts_of(c->a, class, c->plan, &c->rows);
-    return k;
+    *out = k;
+    return c->at.end > ATTN_WORKSPACE_MOST ? OPS_ATTN_ROOM : OPS_ATTN_TAKEN;
 }
 
 int attn_dnn_plan(struct attn_dnn *d, const struct ops_attn *a, bool backward, struct err *err)
@@ -361,15 +364,16 @@ int attn_dnn_plan(struct attn_dnn *d, const struct ops_attn *a, bool backward, s
     struct attn_class class;
     struct call c = {.a = a};
     cudnnStatus_t st;
-    struct kept *k = call_plan(d, NULL, backward, &c, &class, &st);
+    struct kept *k = NULL;
+    enum ops_attn_own why = call_plan(d, NULL, backward, &c, &class, &k, &st);
     if (st != CUDNN_STATUS_SUCCESS)
         return err_set(err, is_of_memory(st) ? ERR_NOMEM : ERR_ENV,
                        "GPU (%s): cuDNN %zu makes no plan of attention: %s; see that the driver "
                        "and the library are of one CUDA, or set REEL_ATTN=plain",
                        dev_cuda_name(d->ops->dev), cudnnGetVersion(), cudnnGetErrorString(st));
-    if (k && c.at.end <= ATTN_WORKSPACE_MOST)
+    if (why == OPS_ATTN_TAKEN)
         p->bytes = c.at.end > p->bytes ? c.at.end : p->bytes;
-    else if (k)
+    else if (why == OPS_ATTN_ROOM)
         room_lack_tell(&class, c.at.end);
     return 0;
 }
@@ -389,8 +393,6 @@ int attn_dnn_reserve(struct attn_dnn *d, cudaStream_t s, struct err *err)
 static bool call_room(struct attn_dnn *d, cudaStream_t s, struct call *c)
 {
     struct err none = {0};
-    if (c->at.end > ATTN_WORKSPACE_MOST)
-        return false;
     if (room_take(d, s, c->at.end, &none) < 0) {
         dev_cuda_fail(d->ops->dev, cudaErrorMemoryAllocation, "the workspace of attention");
         return false;
@@ -420,14 +422,19 @@ bool attn_dnn_queue(struct attn_dnn *d, cudaStream_t s, const struct ops_attn *a
 {
     struct attn_class class;
     struct call c = {.a = a};
+    struct kept *k = NULL;
     cudnnStatus_t st;
     *left = NULL;
     if (!d)
         return false;
-    struct kept *k = call_plan(d, s, backward, &c, &class, &st);
+    enum ops_attn_own why = call_plan(d, s, backward, &c, &class, &k, &st);
     if (st != CUDNN_STATUS_SUCCESS)
         keep_error(d, st);
-    if (!k || !call_room(d, s, &c))
+    if (why != OPS_ATTN_TAKEN) {
+        d->ops->attn_plans.own[why]++;
+        return false;
+    }
+    if (!call_room(d, s, &c))
         return false;
     d->ops->attn_plans.used += !k->used;
     k->used = true;

@@ -26,34 +26,40 @@ void kernel_attn_look(cudaStream_t s, const struct attn_look *a)
     launch(s, attn_look, a->n * tiles, THREADS, 0, *a, tiles);
 }
 
-/* Returns the row at which the keys of a segment begin; without keys, that of the next which has
- * some; behind all, their end. */
+__device__ static bool is_taken(const struct attn_lay &a, int64_t segment)
+{
+    return attn_dnn_segment(a.q_start[segment + 1] - a.q_start[segment], a.k_len[segment]);
+}
+
+/* Returns the row at which the keys of a segment begin for the library. One that it does not take,
+ * and the end of all, has the place behind the last one before that it takes, or that of the first
+ * one: such keys may stand anywhere, and the library wants offsets that do not go back. */
 __device__ static int64_t keys_first(const struct attn_lay &a, int64_t segment)
 {
     int64_t i = lesser(segment, a.given); /* classes have more segments than calls */
-    while (i < a.given && a.k_len[i] == 0)
-        i++;
-    if (i < a.given)
+    if (i < a.given && is_taken(a, i))
         return a.k_start[i];
-    while (i > 0 && a.k_len[i - 1] == 0)
+    while (i > 0 && !is_taken(a, i - 1))
         i--;
-    return i > 0 ? a.k_start[i - 1] + a.k_len[i - 1] : 0;
+    if (i > 0)
+        return a.k_start[i - 1] + a.k_len[i - 1];
+    while (i < a.given && !is_taken(a, i))
+        i++;
+    return i < a.given ? a.k_start[i] : 0;
 }
 
 /* Does one segment a block, and the end of all with the last. */
 static __global__ void attn_lay(struct attn_lay a)
 {
-    int64_t i = blockIdx.x, q = 0, k = 0;
-    if (i < a.given)
-        q = a.q_start[i + 1] - a.q_start[i], k = a.k_len[i];
-    bool taken = attn_dnn_segment(q, k) && !(a.looked && a.left[i]);
+    int64_t i = blockIdx.x;
+    bool taken = i < a.given && is_taken(a, i) && !(a.looked && a.left[i]);
     for (int t = (int)threadIdx.x; t < ATTN_TENSORS; t += THREADS) {
         int64_t row = attn_dnn_is_of_keys(t) ? keys_first(a, i) : a.q_start[lesser(i, a.given)];
         a.offset[t * a.step + i] = (row - a.first[t]) * a.ld[t];
     }
     if (i < a.n && threadIdx.x == 0) {
-        a.q_len[i] = taken ? (int32_t)q : 0;
-        a.k_len_out[i] = taken ? (int32_t)k : 0;
+        a.q_len[i] = taken ? a.q_start[i + 1] - a.q_start[i] : 0;
+        a.k_len_out[i] = taken ? a.k_len[i] : 0;
         a.left[i] = !taken;
     }
 }

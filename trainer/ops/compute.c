@@ -100,6 +100,29 @@ bool compute_attn_format(const struct compute *d, char *line, size_t n)
     return d->ops->attn_plan != NULL;
 }
 
+bool compute_own_attn_format(const struct compute *d, char *line, size_t n)
+{
+    static const char *const why[OPS_ATTN_REASONS] = {
+        [OPS_ATTN_TYPES] = "for types", [OPS_ATTN_HEAD_DIM] = "for the size of heads",
+        [OPS_ATTN_ALIGNMENT] = "for rows that are not aligned",
+        [OPS_ATTN_SEGMENTS] = "with short segments alone",
+        [OPS_ATTN_ORDER] = "for the order of keys",
+        [OPS_ATTN_ORDER_OF_DQ] = "for the order of sums",
+        [OPS_ATTN_ENGINE] = "without an engine", [OPS_ATTN_ROOM] = "for too large a workspace"};
+    int used = snprintf(line, n, "attention by kernels of our own");
+    const char *between = ":";
+    for (int i = OPS_ATTN_TAKEN + 1; i < OPS_ATTN_REASONS; i++) {
+        int64_t calls = d->ops->attn_plans.own[i];
+        if (calls == 0)
+            continue;
+        used += snprintf(line + used, n - (size_t)used, "%s %lld call%s %s", between,
+                         (long long)calls, calls == 1 ? "" : "s", why[i]);
+        BUG_ON(used >= (int)n);
+        between = ",";
+    }
+    return *between == ',';
+}
+
 void compute_close(struct compute *d)
 {
     if (d->ops)

@@ -39,6 +39,10 @@ int compute_open(struct compute *d, const struct compute_conf *conf, struct err 
 /* Writes a sentence on the plans by which attention was computed. Returns false where there are
  * none. */
 bool compute_attn_format(const struct compute *d, char *line, size_t n);
+enum { COMPUTE_OWN_ATTN_LINE = 512 };
+/* Writes how many calls of attention were not the library's, by reason. Returns false where all
+ * were, or there is no library. */
+bool compute_own_attn_format(const struct compute *d, char *line, size_t n);
 void compute_close(struct compute *d); /* is safe on a zeroed struct */
 
 #endif

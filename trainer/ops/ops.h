@@ -350,11 +350,26 @@ struct ops_axpy { struct tensor x, y; double alpha; };
     X(axpy, ops_axpy) X(permute, ops_permute) \
     X(table_fwd, ops_table) X(table_bwd, ops_table)
 
+/* Why a library does not compute a call of attention, so that own kernels do. */
+enum ops_attn_own {
+    OPS_ATTN_TAKEN,       /* it does */
+    OPS_ATTN_TYPES,       /* q, k, v or dO is not bf16, or another is of a type that it has not */
+    OPS_ATTN_HEAD_DIM,    /* is no multiple of 8, or more than 256 */
+    OPS_ATTN_ALIGNMENT,   /* a tensor's rows do not begin at multiples of 16 bytes */
+    OPS_ATTN_SEGMENTS,    /* there is none that it takes */
+    OPS_ATTN_ORDER,       /* keys of its segments overlap, or go back; in backward, stand apart */
+    OPS_ATTN_ORDER_OF_DQ, /* deterministic, and dq in f32, which it adds up in any order */
+    OPS_ATTN_ENGINE,      /* it has none for the class */
+    OPS_ATTN_ROOM,        /* it wants more memory than it may have */
+    OPS_ATTN_REASONS
+};
+
 /* Plans by which a library computes attention, one for each class of calls. `made` are those of the
  * calls that attn_plan was told of; `late` are those of calls that came without. `used` of both
- * have computed something. */
+ * have computed something. `own` counts the calls, by reason, that were not the library's as they
+ * were queued: those of a graph once, when it was recorded. */
 struct ops_attn_plans {
-    int64_t made, late, used;
+    int64_t made, late, used, own[OPS_ATTN_REASONS];
     int64_t bytes; /* the most that a call wants of the device, of those that were told of */
 };
 

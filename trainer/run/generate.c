@@ -481,7 +481,7 @@ int generate_make(struct generate *g, int64_t *made, struct err *err)
 {
     const struct generate_conf *c = g->conf;
     int64_t samples = samples_of(g), own = share(c, samples), step = c->ranks * c->batch;
-    char line[160];
+    char line[COMPUTE_OWN_ATTN_LINE];
     int rc;
     if ((rc = file_mkdirs(c->out, err)) < 0)
         return rc;
@@ -500,6 +500,8 @@ int generate_make(struct generate *g, int64_t *made, struct err *err)
         progress_say(c, done += n, own);
     }
     if (c->say && compute_attn_format(&g->compute, line, sizeof line))
+        c->say(c->say_ctx, line);
+    if (c->say && compute_own_attn_format(&g->compute, line, sizeof line))
         c->say(c->say_ctx, line);
     *made = own;
     return 0;

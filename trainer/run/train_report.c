@@ -97,7 +97,7 @@ int train_report_make(struct train *t, const struct record_step *last, struct tr
     out->taken_pinned_bytes = dev->host_peak_bytes;
     out->peak_bytes = (int64_t)most[0];
     out->mpi_bytes = (int64_t)(most[0] - most[1]);
-    char line[160], planned[32], peak[32], messages[32];
+    char line[COMPUTE_OWN_ATTN_LINE], planned[32], peak[32], messages[32];
     int n = snprintf(line, sizeof line, "memory of a rank: planned %s, resident at most %s",
                      num_format_bytes(out->planned_bytes, planned, sizeof planned),
                      num_format_bytes(out->peak_bytes, peak, sizeof peak));
@@ -106,6 +106,8 @@ int train_report_make(struct train *t, const struct record_step *last, struct tr
                  num_format_bytes(out->mpi_bytes, messages, sizeof messages));
     train_say(t, line);
     if (compute_attn_format(&t->leg.compute, line, sizeof line))
+        train_say(t, line);
+    if (compute_own_attn_format(&t->leg.compute, line, sizeof line))
         train_say(t, line);
     return rc;
 }
