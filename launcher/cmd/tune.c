@@ -466,16 +466,26 @@ static int scheduler_open(const struct cmd_env *env, struct sched **s, struct er
     return sched_open(kind && *kind ? kind : "local", env->home, s, err);
 }
 
-/* Searches for the fastest layout and saves its plan. */
-static int winner_find(struct tune *t, const struct inputs *in, const char *path,
-                       struct plan *winner, struct err *err)
+/* Searches for the fastest layout. */
+static int winner_find(struct tune *t, const struct inputs *in, struct plan *winner,
+                       struct err *err)
 {
     int rc;
     if ((rc = tune_search(t, winner, err)) < 0)
         return rc;
-    if ((rc = tune_other_flags(&in->other, &in->run.model, winner, err)) < 0)
-        return rc;
-    return plan_save(winner, path, err);
+    return tune_other_flags(&in->other, &in->run.model, winner, err);
+}
+
+/* Saves the winner's plan. Where that fails the search's answer, which may have taken hours, is
+ * told all the same, and the failure is what the caller gets. */
+static int winner_save(const struct tune *t, const struct plan *winner, const char *path,
+                       const struct opt_values *v, struct err *err)
+{
+    struct err unsaid = {0};
+    int rc = plan_save(winner, path, err);
+    if (rc < 0)
+        tune_print(t, winner, NULL, v, &unsaid);
+    return rc;
 }
 
 int cmd_tune_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
@@ -504,7 +514,9 @@ int cmd_tune_run(const struct opt_values *v, struct cmd_env *env, struct err *er
         goto out;
     if ((rc = tune_open(&t, &conf, err)) < 0)
         goto out;
-    if (!dry && (rc = winner_find(&t, &in, path, &winner, err)) < 0)
+    if (!dry && (rc = winner_find(&t, &in, &winner, err)) < 0)
+        goto out;
+    if (!dry && (rc = winner_save(&t, &winner, path, v, err)) < 0)
         goto out;
     rc = tune_print(&t, dry ? NULL : &winner, path, v, err);
 out:

@@ -172,7 +172,10 @@ static void text_winner(const struct tune *t, const struct plan *p, const char *
         str_addf(out, "  as flags of %s: %s\n", p->adapter, p->flags);
     if (*p->environment)
         str_addf(out, "  in the environment: env %s\n", p->environment);
-    str_addf(out, "plan written to %s; records in %s\n", path, t->dir);
+    if (path)
+        str_addf(out, "plan written to %s; records in %s\n", path, t->dir);
+    else
+        str_addf(out, "no plan is written; records in %s\n", t->dir);
     str_release(&layout);
 }
 
