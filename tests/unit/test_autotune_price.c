@@ -225,8 +225,8 @@ static void operations(void **state)
                      s.term[PRICE_ELEMENTWISE], 8 * n, 1e-12, "the host's");
 }
 
-/* Of a middle stage's messages both ways count, with each of its chunks; the first sends no
- * gradient of its first chunk, and the last no activation of its last one. */
+/* A middle stage sends both ways with each of its chunks; the first sends no gradient of its first
+ * chunk, and the last no activation of its last one. */
 static void senders(void **state)
 {
     static const struct { int64_t stage; double sends[2]; } rows[] = {

@@ -283,7 +283,7 @@ static int64_t learnt_by(const char *stack)
     return n;
 }
 
-/* What is learnt corrects a prediction, and holds no longer where that rests on something else: on
+/* A correction that was learnt holds no longer where the prediction rests on something else: on
  * another stack, or on a file that was edited. A file that only lies elsewhere says the same. */
 static void learns_by_content(void **state)
 {

@@ -451,8 +451,8 @@ static void test_plans_alone(void **state)
     report_plans_free(plans);
 }
 
-/* Where a run had a planned layout, its step in the middle stands beside the prediction. A plan that
- * has no interval is shown without one, and no word of the page speaks of it. */
+/* The median step of a run with a planned layout stands beside the prediction. A plan that has no
+ * interval is shown without one, and no word of the page speaks of it. */
 static void test_plan_of_a_run(void **state)
 {
     struct report_scope scope;

@@ -312,7 +312,8 @@ static void test_plans_are_kept(void **state)
     bench_close(&b);
 }
 
-/* Of a call that was told of nothing is made when it comes; another one is late. */
+/* A plan is made when its call is told of. That of a call which was not is made when it comes, and
+ * is late. */
 static void test_told(void **state)
 {
     (void)state;
