@@ -127,12 +127,15 @@ static void excluded_count(struct space *s, const struct adapter *a, const struc
     s->visited += f->legal;
 }
 
-/* Leaves the classes that excluded something. */
+/* Leaves the classes that excluded something, and counts what they left. */
 static void excluded_close(struct space *s)
 {
     for (int rule = 0; rule < SPACE_CLASSES; rule++)
         if (s->excluded[rule].count > 0)
             s->excluded[s->n_excluded++] = s->excluded[rule];
+    s->legal = s->visited;
+    for (size_t i = 0; i < s->n_excluded; i++)
+        s->legal -= s->excluded[i].count;
 }
 
 /* Adds the fastest layouts on some number of ranks. */
@@ -161,9 +164,10 @@ static void always_add(const struct described *d, const struct layout *l, struct
             space_add(s, l);
 }
 
-int described_space(const struct described *d, const struct layout *always, size_t n,
-                    struct space *out, struct err *err)
+static int list(const void *target, const struct layout *always, size_t n, struct space *out,
+                struct err *err)
 {
+    const struct described *d = target;
     struct space s = {.room = n + d->spec.n_ranks * EACH};
     struct stream_found *found = malloc(sizeof *found);
     int rc = 0;
@@ -195,9 +199,9 @@ static int planned_of(struct planner *p, const struct layout *l, int64_t gbs, st
     return planner_predict(p, l, out, err);
 }
 
-int described_predict(const struct described *d, const struct layout *l, struct described_item *out,
-                      struct err *err)
+static int predict(void *target, const struct layout *l, struct target_item *out, struct err *err)
 {
+    const struct described *d = target;
     struct planned planned;
     struct layout trial;
     int64_t gbs = described_trial(l, d->spec.gbs, d->spec.scale_down, &trial);
@@ -216,4 +220,10 @@ int described_predict(const struct described *d, const struct layout *l, struct 
     price_classes(&planned.step, out->class_s);
     out->bytes = planned.footprint.total;
     return rc;
+}
+
+struct target described_target(struct described *d)
+{
+    static const struct target_ops ops = {list, predict};
+    return (struct target){&ops, d};
 }

@@ -8,8 +8,7 @@
  * the difference of two predictions.
  *
  *     struct described *d = described_new(&spec, err);
- *     described_space(d, always, n, &space, err);       // space_release() as any other
- *     described_predict(d, &space.items[i], &item, err);
+ *     struct target t = described_target(d);     // target.h lists and predicts
  *     described_free(d);
  *
  * Errors: those of planner.h.
@@ -18,7 +17,7 @@
 #define AUTOTUNE_DESCRIBED_H
 
 #include "autotune/planner.h"
-#include "profiles/space.h"
+#include "autotune/target.h"
 
 struct described_spec {
     const char *cluster, *stack;
@@ -32,21 +31,10 @@ struct described_spec {
     const struct adapter *adapter; /* of the trainer that must be able to run it; NULL: ours */
 };
 struct described;
-struct described_item {
-    double terms[PRICE_TERMS];
-    double trial_terms[PRICE_TERMS]; /* of what a trial runs: the same without scale_down */
-    double class_s[PRICE_TERMS];     /* price_classes() of what a trial runs */
-    double bytes;                   /* of a rank of the trial, the fullest one */
-};
 /* Returns a new one, or NULL: checks the cluster, the stack and that nodes divide the ranks. */
 struct described *described_new(const struct described_spec *spec, struct err *err);
 void described_free(struct described *d); /* NULL is fine */
-/* Lists the fastest layouts for each number of ranks, and before them those of `always` that are
- * legal. */
-int described_space(const struct described *d, const struct layout *always, size_t n,
-                    struct space *out, struct err *err);
-int described_predict(const struct described *d, const struct layout *l, struct described_item *out,
-                      struct err *err);
+struct target described_target(struct described *d);
 const struct cluster *described_cluster(const struct described *d); /* borrowed */
 const char *described_constants(const struct described *d);            /* their name, borrowed */
 /* Adds all that predictions rest on beside the model: cluster, stack and constants as they were

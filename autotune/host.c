@@ -49,11 +49,17 @@ int host_set(struct host *h, const struct speed *speed, int64_t cores, struct er
     return 0;
 }
 
-int host_price(struct host *h, const struct layout *l, struct price_step *out, struct err *err)
+void host_parts(const struct host *h, const struct layout *l, struct work *work,
+                struct price *price)
 {
     bool shared = (double)layout_world(l) > h->cores;
-    work_build(&h->spec, l, &h->work);
-    price_parts(&h->machine[shared], &h->work, &h->price);
+    work_build(&h->spec, l, work);
+    price_parts(&h->machine[shared], work, price);
+}
+
+int host_price(struct host *h, const struct layout *l, struct price_step *out, struct err *err)
+{
+    host_parts(h, l, &h->work, &h->price);
     return price_replay(&h->price, l, out, err);
 }
 

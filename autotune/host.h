@@ -31,6 +31,10 @@ struct host {
 int host_open(struct host *h, const struct work_spec *spec, struct err *err);
 /* Takes the probe's rates. ERR_INPUT when one is not positive and finite. */
 int host_set(struct host *h, const struct speed *speed, int64_t cores, struct err *err);
+/* Builds a layout's account and prices its parts, which all layouts of its grid and micro-batch
+ * size share. They stay where they are, as the host does. */
+void host_parts(const struct host *h, const struct layout *l, struct work *work,
+                struct price *price);
 /* Prices a layout by its schedule's replay. ERR_NOMEM. */
 int host_price(struct host *h, const struct layout *l, struct price_step *out, struct err *err);
 /* Writes the CPU time of each class that a trial measures, of the busiest rank of a step that was

@@ -1,6 +1,7 @@
 #include "autotune/memory.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* CUDA's libraries take a process so much, as loading them showed. */
 enum { GPU_LIBRARY_BYTES = 155000000 };
@@ -35,13 +36,46 @@ static bool fuller(const struct held_spec *spec, const struct memory_bytes *a,
                    const struct memory_bytes *b)
 { return spec->gpus ? a->device > b->device : a->total > b->total; }
 
+/* Says whether two layouts keep the same from step to step. */
+static bool same_kept(struct layout a, struct layout b)
+{
+    a.mbs = b.mbs, a.recompute = b.recompute, a.recompute_layers = b.recompute_layers;
+    return layout_equal(&a, &b);
+}
+
+void memory_kept_release(struct memory_kept *kept)
+{
+    free(kept->stages);
+    *kept = (struct memory_kept){0};
+}
+
+static int kept_find(const struct held_spec *spec, const struct layout *l,
+                     const struct param_list *params, struct memory_kept *kept, struct err *err)
+{
+    int rc = 0;
+    if (kept->stages && same_kept(kept->of, *l))
+        return 0;
+    memory_kept_release(kept);
+    struct buffer_state *stages = calloc((size_t)l->pp, sizeof *stages);
+    if (!stages)
+        return err_set(err, ERR_NOMEM, "out of memory for %lld stages", (long long)l->pp);
+    for (int64_t stage = 0; stage < l->pp; stage++)
+        if ((rc = held_state(spec, l, params, stage, &stages[stage], err)) < 0)
+            goto out;
+    *kept = (struct memory_kept){*l, stages};
+    stages = NULL;
+out:
+    free(stages);
+    return rc;
+}
+
 static int fullest_find(const struct held_spec *spec, const struct layout *l,
-                        const struct param_list *params, struct memory_bytes *out, struct err *err)
+                        const struct memory_kept *kept, struct memory_bytes *out, struct err *err)
 {
     struct memory_bytes most = {0};
     struct buffer_list list;
     for (int64_t stage = 0; stage < l->pp; stage++) {
-        int rc = held_list(spec, l, params, stage, &list, err);
+        int rc = held_list(spec, l, &kept->stages[stage], stage, &list, err);
         if (rc < 0)
             return rc;
         struct memory_bytes b = bytes_sum(spec, l, &list);
@@ -51,18 +85,38 @@ static int fullest_find(const struct held_spec *spec, const struct layout *l,
     return 0;
 }
 
+int memory_predict_next(const struct held_spec *spec, const struct layout *l,
+                        struct memory_kept *kept, struct memory_bytes *out, struct err *err)
+{
+    int rc = kept_find(spec, l, spec->params, kept, err);
+    if (rc < 0)
+        return rc;
+    return fullest_find(spec, l, kept, out, err);
+}
+
+static int predict_with(const struct held_spec *spec, const struct layout *l,
+                        const struct param_list *params, struct memory_bytes *out, struct err *err)
+{
+    struct held_spec with = *spec;
+    struct memory_kept kept = {0};
+    with.params = params;
+    int rc = memory_predict_next(&with, l, &kept, out, err);
+    memory_kept_release(&kept);
+    return rc;
+}
+
 int memory_predict(const struct held_spec *spec, const struct layout *l, struct memory_bytes *out,
                    struct err *err)
 {
     struct param_list params;
     int rc;
     if (spec->params)
-        return fullest_find(spec, l, spec->params, out, err);
+        return predict_with(spec, l, spec->params, out, err);
     rc = spec->finetune ? finetune_params(spec->model, spec->finetune, &params, err)
                         : params_build(spec->model, &params, err);
     if (rc < 0)
         return rc;
-    rc = fullest_find(spec, l, &params, out, err);
+    rc = predict_with(spec, l, &params, out, err);
     params_release(&params);
     return rc;
 }

@@ -17,6 +17,16 @@ struct memory_bytes { /* bytes of the fullest rank */
     double total; /* the sum of the eight */
     double device, host; /* of it, on GPUs; else all is the host's */
 };
+/* Remembers what the stages of a layout keep from step to step. Layouts that differ from the one
+ * before in mbs and recomputation alone have the same. A zeroed struct remembers nothing. */
+struct memory_kept {
+    struct layout of;
+    struct buffer_state *stages;
+};
+void memory_kept_release(struct memory_kept *kept);
+/* Predicts as memory_predict() does, with spec->params. */
+int memory_predict_next(const struct held_spec *spec, const struct layout *l,
+                        struct memory_kept *kept, struct memory_bytes *out, struct err *err);
 /* Predicts the bytes of the fullest rank. ERR_INPUT for a model whose buffers are not known (a
  * language model). */
 int memory_predict(const struct held_spec *spec, const struct layout *l, struct memory_bytes *out,

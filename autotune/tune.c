@@ -20,7 +20,7 @@
 #define START_S 90
 #define QUIET_S 20
 
-/* ---- open: probe, enumerate, predict ---- */
+/* ---- open: probe, list, predict ---- */
 
 /* Says that the machine is being measured, which loads it for a while. */
 static void probe_say(const struct tune_conf *c, int64_t ranks)
@@ -36,6 +36,7 @@ static int machine_probe(struct tune *t, struct err *err)
 {
     const struct tune_conf *c = &t->conf;
     struct probe_spec spec = {c->bin_dir, &c->run->model, c->seq, c->run->dtype, c->blas};
+    struct host *host = host_space_host(t->host);
     struct probe probes[3];
     int64_t most = 1;
     int rc;
@@ -53,44 +54,71 @@ static int machine_probe(struct tune *t, struct err *err)
             return rc;
     }
     struct speed speed;
-    probe_rates(&probes[0], &probes[1], &probes[2], &t->host->spec, &t->device, &speed);
-    return host_set(t->host, &speed, c->cores, err);
+    probe_rates(&probes[0], &probes[1], &probes[2], &host->spec, &t->device, &speed);
+    return host_set(host, &speed, c->cores, err);
 }
 
-/* Checks that the memory fits at least one layout. Otherwise the machine need not be measured. */
-static int items_fit(struct tune *t, struct err *err)
+/* Checks that the memory fits at least one of the layouts. Otherwise the machine need not be
+ * measured. */
+static int fit_check(const struct tune *t, int64_t layouts, struct err *err)
 {
     char least[32], all[32];
-    double bytes = INFINITY;
-    t->n_fit = 0;
-    for (size_t i = 0; i < t->space.n; i++) {
-        t->n_fit += (t->conf.memory_bytes == 0 && !t->described) ||
-                    search_fits(&t->search, (int64_t)i);
-        bytes = fmin(bytes, t->items[i].planned_bytes);
-    }
-    if (t->n_fit > 0 || t->space.n == 0)
+    double memory = (double)t->conf.memory_bytes;
+    if (t->n_fit > 0 || layouts == 0)
         return 0;
+    if (memory <= 0)
+        memory = described_limit_bytes(t->described) * (double)t->conf.ranks[0];
     return err_set(err, ERR_NO,
-                   "0 of %zu layouts fit the memory: the least takes %s a rank, and all ranks have "
-                   "%s together; take more ranks with memory of their own, a smaller model or "
+                   "0 of %lld layouts fit the memory: the least takes %s a rank, and all ranks "
+                   "have %s together; take more ranks with memory of their own, a smaller model or "
                    "extent, or give --memory",
-                   t->space.n, num_format_bytes((int64_t)bytes, least, sizeof least),
-                   num_format_bytes((int64_t)(search_limit(&t->search, 0) *
-                                              (double)layout_world(&t->items[0].layout)),
-                                    all, sizeof all));
+                   (long long)layouts,
+                   num_format_bytes((int64_t)t->least_bytes, least, sizeof least),
+                   num_format_bytes((int64_t)memory, all, sizeof all));
 }
 
 static int items_make(struct tune *t, struct err *err)
 {
     t->items = calloc(t->space.n, sizeof *t->items);
     t->trial_ids = calloc(t->space.n, sizeof *t->trial_ids);
+    if (t->conf.scale_down)
+        t->trial_terms = calloc(t->space.n, sizeof *t->trial_terms);
     for (size_t i = 0; i < t->space.n && t->items; i++)
         t->items[i].layout = t->space.items[i];
-    return t->items && t->trial_ids
+    return t->items && t->trial_ids && (t->trial_terms || !t->conf.scale_down)
                ? 0 : err_set(err, ERR_NOMEM, "out of memory for %zu layouts", t->space.n);
 }
 
-/* Begins the search over items whose memory is planned. */
+/* Predicts what is looked at. */
+static int items_predict(struct tune *t, struct err *err)
+{
+    int rc;
+    if ((rc = items_make(t, err)) < 0)
+        return rc;
+    for (size_t i = 0; i < t->space.n; i++) {
+        struct search_item *item = &t->items[i];
+        struct target_item p;
+        if ((rc = target_predict(&t->target, &item->layout, &p, err)) < 0)
+            return rc;
+        memcpy(item->terms, p.terms, sizeof p.terms);
+        memcpy(item->class_s, p.class_s, sizeof p.class_s);
+        item->planned_bytes = p.bytes;
+        if (t->trial_terms) {
+            memcpy(t->trial_terms[i], p.trial_terms, sizeof p.trial_terms);
+            item->trial_terms = t->trial_terms[i];
+        }
+    }
+    return 0;
+}
+
+static int baseline_refuse(int64_t layouts, struct err *err)
+{
+    return err_set(err, ERR_INPUT,
+                   "--default is none of the %lld layouts that are looked at: give one that "
+                   "'reel-train layouts' lists for these numbers of ranks", (long long)layouts);
+}
+
+/* Begins the search over items that are predicted. */
 static int search_begin(struct tune *t, struct err *err)
 {
     struct search_conf conf = {.margin = t->conf.margin,
@@ -104,129 +132,53 @@ static int search_begin(struct tune *t, struct err *err)
         conf.rank_bytes = described_limit_bytes(t->described);
     search_init(&t->search, t->items, t->space.n, &conf);
     if (t->conf.baseline && t->search.baseline < 0)
-        return err_set(err, ERR_INPUT,
-                       "--default is none of the %zu layouts that are looked at: give one that "
-                       "'reel-train layouts' lists for these numbers of ranks",
-                       t->space.n);
-    return items_fit(t, err);
-}
-
-/* Finds what needs no measurement: how much memory each layout takes, and whether the machine has
- * it. */
-static int items_plan(struct tune *t, const struct param_list *params, struct err *err)
-{
-    const struct run *run = t->conf.run;
-    struct held_spec memory = {.model = &run->model, .seq = t->conf.seq,
-                               .gbs = run->stages[0].gbs, .dtype = run->dtype,
-                               .ema = run->adamw.ema_decay > 0, .finetune = &run->finetune,
-                               .params = params, .moments_bf16 = run->moments == MOMENTS_BF16,
-                               .residual_wide = run->residual == RESIDUAL_F32};
-    int rc = items_make(t, err);
-    for (size_t i = 0; i < t->space.n && rc == 0; i++) {
-        struct memory_bytes bytes;
-        rc = memory_predict(&memory, &t->items[i].layout, &bytes, err);
-        if (rc == 0)
-            t->items[i].planned_bytes = bytes.total;
-    }
-    if (rc < 0)
-        return rc;
-    return search_begin(t, err);
-}
-
-/* Plans the memory of all layouts from one list of parameters. */
-static int memory_plan(struct tune *t, struct err *err)
-{
-    struct param_list params;
-    int rc = finetune_params(&t->conf.run->model, &t->conf.run->finetune, &params, err);
-    if (rc < 0)
-        return rc;
-    rc = items_plan(t, &params, err);
-    params_release(&params);
-    return rc;
-}
-
-static int host_make(struct tune *t, struct err *err)
-{
-    const struct run *run = t->conf.run;
-    const struct work_spec spec = {
-        .model = &run->model, .seq = t->conf.seq, .gbs = run->stages[0].gbs, .act = run->dtype,
-        .ema = run->adamw.ema_decay > 0, .residual_wide = run->residual == RESIDUAL_F32};
-    if (!(t->host = calloc(1, sizeof *t->host)))
-        return err_set(err, ERR_NOMEM, "out of memory");
-    return host_open(t->host, &spec, err);
-}
-
-static int items_predict(struct tune *t, struct err *err)
-{
-    for (size_t i = 0; i < t->space.n; i++) {
-        struct price_step step;
-        int rc = host_price(t->host, &t->items[i].layout, &step, err);
-        if (rc < 0)
-            return rc;
-        memcpy(t->items[i].terms, step.term, sizeof step.term);
-        host_classes(t->host, &t->items[i].layout, &step, t->items[i].class_s);
-    }
+        return baseline_refuse((int64_t)t->space.n, err);
     return 0;
 }
 
-/* Makes a space of the one layout that the caller named. If it is not legal, the error is its
- * rule's sentence. */
-static int space_of_one(const struct space_spec *spec, const struct layout *l, struct space *out,
-                        struct err *err)
+/* Lists the layouts with which a search begins, and where the machine was probed, so that its rates
+ * are not an earlier search's, those that one of the same question measured. *out is the caller's.
+ */
+static int always_make(const struct tune *t, struct layout **out, size_t *n, struct err *err)
 {
+    const struct tune_conf *c = &t->conf;
+    struct layout *list = NULL, plain = layout_default(), corner;
     int rc;
-    if ((rc = layout_check(l, spec->model, spec->seq, spec->gbs, spec->ranks[0], err)) < 0)
+    *n = 0;
+    if (t->host && (rc = tune_recorded(t, &list, n, err)) < 0)
         return rc;
-    struct layout *items = malloc(sizeof *items);
-    if (!items)
-        return err_set(err, ERR_NOMEM, "out of memory for a layout");
-    *items = *l;
-    *out = (struct space){.items = items, .n = 1, .room = 1, .visited = 1};
+    struct layout *all = realloc(list, (*n + 1 + 2 * c->n_ranks) * sizeof *all);
+    if (!all) {
+        free(list);
+        return err_set(err, ERR_NOMEM, "out of memory for %zu layouts", *n);
+    }
+    if (c->baseline)
+        all[(*n)++] = *c->baseline;
+    for (size_t i = 0; i < c->n_ranks; i++) {
+        plain.dp = c->ranks[i], corner = plain, corner.zero = 3;
+        all[(*n)++] = plain, all[(*n)++] = corner;
+    }
+    *out = all;
     return 0;
 }
 
-/* ---- open: predict for a cluster that is described ---- */
-
-/* Lists the layouts that are looked at on the cluster: the one that was given, or the fastest, and
- * those with which a search begins. */
-static int described_list(struct tune *t, const struct space_spec *spec, struct err *err)
+/* Lists what is looked at: the one layout that was given, or the fastest and those that always are.
+ */
+static int layouts_list(struct tune *t, const struct space_spec *spec, struct err *err)
 {
-    struct layout always[2 * TUNE_RANKS + 1];
-    size_t n = 0;
-    if (t->conf.layout)
-        return space_of_one(spec, t->conf.layout, &t->space, err);
-    if (t->conf.baseline)
-        always[n++] = *t->conf.baseline;
-    for (size_t i = 0; i < t->conf.n_ranks && i < TUNE_RANKS; i++) {
-        always[n] = layout_default(), always[n].dp = t->conf.ranks[i];
-        always[n + 1] = always[n], always[n + 1].zero = 3;
-        n += 2;
-    }
+    struct layout *always = NULL;
+    size_t n;
     int rc;
-    if ((rc = described_space(t->described, always, n, &t->space, err)) < 0)
+    space_release(&t->space);
+    if (spec->only)
+        return space_build(spec, &t->space, err);
+    if ((rc = always_make(t, &always, &n, err)) < 0)
         return rc;
-    return space_check(spec, &t->space, err);
-}
-
-static int described_items(struct tune *t, struct err *err)
-{
-    int rc = items_make(t, err);
-    if (rc == 0 && t->conf.scale_down &&
-        !(t->trial_terms = calloc(t->space.n, sizeof *t->trial_terms)))
-        rc = err_set(err, ERR_NOMEM, "out of memory for %zu layouts", t->space.n);
-    for (size_t i = 0; i < t->space.n && rc == 0; i++) {
-        struct search_item *item = &t->items[i];
-        struct described_item d;
-        if ((rc = described_predict(t->described, &item->layout, &d, err)) < 0)
-            break;
-        memcpy(item->terms, d.terms, sizeof d.terms);
-        memcpy(item->class_s, d.class_s, sizeof d.class_s);
-        item->planned_bytes = d.bytes;
-        if (t->trial_terms) {
-            memcpy(t->trial_terms[i], d.trial_terms, sizeof d.trial_terms);
-            item->trial_terms = t->trial_terms[i];
-        }
-    }
+    if ((rc = target_list(&t->target, always, n, &t->space, err)) < 0)
+        goto out;
+    rc = space_check(spec, &t->space, err);
+out:
+    free(always);
     return rc;
 }
 
@@ -242,41 +194,44 @@ static int described_open(struct tune *t, const struct space_spec *spec, struct 
                                              .n_ranks = c->n_ranks,
                                              .scale_down = c->scale_down,
                                              .adapter = c->adapter};
-    int rc;
     if (!(t->described = described_new(&described, err)))
         return err->code;
+    t->target = described_target(t->described);
     t->device = described_cluster(t->described)->device;
-    if ((rc = described_list(t, spec, err)) < 0)
-        return rc;
-    t->legal = t->conf.layout ? 1 : t->space.visited;
-    for (size_t i = 0; i < t->space.n_excluded; i++)
-        t->legal -= t->space.excluded[i].count;
-    if ((rc = described_items(t, err)) < 0)
-        return rc;
-    if ((rc = search_begin(t, err)) < 0)
-        return rc;
-    return tune_identify(t, err);
+    return 0;
 }
 
-/* Lists and predicts what is looked at on this machine, which is probed for it. */
+/* Counts how many of a cluster's layouts that are looked at may fit. */
+static int described_fit(struct tune *t, struct err *err)
+{
+    t->n_fit = 0, t->least_bytes = INFINITY;
+    for (size_t i = 0; i < t->space.n; i++) {
+        t->n_fit += search_fits(&t->search, (int64_t)i);
+        t->least_bytes = fmin(t->least_bytes, t->items[i].planned_bytes);
+    }
+    return fit_check(t, (int64_t)t->space.n, err);
+}
+
+/* Opens the machine here: it is probed, unless no layout fits its memory. */
 static int probed_open(struct tune *t, const struct space_spec *spec, struct err *err)
 {
-    int rc = t->conf.layout ? space_of_one(spec, t->conf.layout, &t->space, err)
-                            : space_build(spec, &t->space, err);
-    if (rc < 0)
+    const struct host_space_spec host = {.space = *spec, .run = t->conf.run,
+                                         .baseline = t->conf.baseline,
+                                         .memory_bytes = (double)t->conf.memory_bytes,
+                                         .min_fit = MIN_FIT};
+    struct host_space_survey survey;
+    int rc;
+    if (!(t->host = host_space_new(&host, err)))
+        return err->code;
+    t->target = host_space_target(t->host);
+    if ((rc = host_space_survey(t->host, &t->space, &survey, err)) < 0)
         return rc;
-    if ((rc = space_check(spec, &t->space, err)) < 0)
+    t->n_fit = survey.fit, t->least_bytes = survey.least_bytes;
+    if ((rc = fit_check(t, t->space.legal, err)) < 0)
         return rc;
-    t->legal = (int64_t)t->space.n;
-    if ((rc = memory_plan(t, err)) < 0)
-        return rc;
-    if ((rc = host_make(t, err)) < 0)
-        return rc;
-    if ((rc = machine_probe(t, err)) < 0)
-        return rc;
-    if ((rc = tune_identify(t, err)) < 0)
-        return rc;
-    return items_predict(t, err);
+    if (t->conf.baseline && !survey.baseline)
+        return baseline_refuse(t->space.legal, err);
+    return machine_probe(t, err);
 }
 
 /* Begins from what earlier tunings learnt of the same host, stack and binary. */
@@ -298,9 +253,19 @@ int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err)
 {
     *t = (struct tune){.conf = *conf, .started_mono = clock_mono_s()};
     const struct space_spec spec = {&conf->run->model, conf->seq, conf->run->stages[0].gbs,
-                                    conf->ranks, conf->n_ranks, NULL, 0, false};
-    int rc = conf->cluster ? described_open(t, &spec, err) : probed_open(t, &spec, err);
-    if (rc < 0)
+                                    conf->ranks, conf->n_ranks, .only = conf->layout};
+    int rc;
+    if ((rc = conf->cluster ? described_open(t, &spec, err) : probed_open(t, &spec, err)) < 0)
+        return rc;
+    if ((rc = tune_identify(t, err)) < 0)
+        return rc;
+    if ((rc = layouts_list(t, &spec, err)) < 0)
+        return rc;
+    if ((rc = items_predict(t, err)) < 0)
+        return rc;
+    if ((rc = search_begin(t, err)) < 0)
+        return rc;
+    if (t->described && (rc = described_fit(t, err)) < 0)
         return rc;
     return learnt_take(t, err);
 }
@@ -314,7 +279,7 @@ void tune_release(struct tune *t)
     free(t->trial_ids);
     free(t->trial_terms);
     described_free(t->described);
-    free(t->host);
+    host_space_free(t->host);
     *t = (struct tune){0};
 }
 

@@ -20,7 +20,7 @@
 #include <signal.h>
 
 #include "autotune/described.h"
-#include "autotune/host.h"
+#include "autotune/host_space.h"
 #include "autotune/probe.h"
 #include "profiles/space.h"
 #include "autotune/trial.h"
@@ -80,16 +80,19 @@ struct tune {
     int64_t n_lost;
     bool short_of_nodes;    /* too few are left for the trial that comes next */
     struct device device;   /* peak of one core */
-    struct host *host;      /* the machine as the probe found it; owned */
     struct evlog *log;
     struct lease *lease; /* held on the folder as long as the log is open */
     double started_mono;
     char (*trial_ids)[40];  /* for each item, the trial whose measurement stands; "" before */
     char trial[40];         /* the present trial */
     int64_t reused;
-    size_t n_fit;           /* layouts whose memory plan may fit */
-    int64_t legal;          /* that can run; space has all, or of a cluster the fastest */
+    /* layouts whose memory plan may fit, and the bytes of a rank of the one that takes the fewest:
+     * of all that can run, or of a cluster's that are looked at */
+    int64_t n_fit;
+    double least_bytes;
     struct described *described;            /* of conf.cluster; else NULL */
+    struct host_space *host;                /* the machine here as the probe found it; else NULL */
+    struct target target;                   /* the one of these that there is */
     double (*trial_terms)[PRICE_TERMS];      /* with scale_down, for each item */
 };
 /* Probes, or reads the description of a cluster, and predicts, but starts nothing: it is what

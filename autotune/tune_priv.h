@@ -7,6 +7,9 @@
 
 /* Fills in program, learns, id and dir. */
 int tune_identify(struct tune *t, struct err *err);
+/* Lists the layouts that an earlier search for the same question has on record. *out is the
+ * caller's. */
+int tune_recorded(const struct tune *t, struct layout **out, size_t *n, struct err *err);
 /* Takes over what an earlier search for the same question has on record. */
 int tune_reuse(struct tune *t, struct err *err);
 /* Writes what a trial of item i runs, and returns its samples of a step. */

@@ -1,23 +1,58 @@
 /* Takes over the trials of an earlier search for the same question, from its event log. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "autotune/tune_priv.h"
 #include "base/file.h"
 
-static int64_t item_of_layout(const struct tune *t, const char *text)
+/* ---- finding the item of a trial ---- */
+
+/* A trial's layout, and the first item that it measures. */
+struct tried { struct layout trial; int64_t item; };
+struct index { struct tried *tried; size_t n; };
+
+static int by_trial(const void *a, const void *b)
 {
-    struct layout tried, trial;
-    struct err none;
-    if (layout_parse(text, &tried, &none) < 0)
-        return -1;
-    for (size_t i = 0; i < t->space.n; i++) {
-        tune_trial_layout(t, (int64_t)i, &trial);
-        if (layout_equal(&trial, &tried))
-            return (int64_t)i;
-    }
-    return -1;
+    const struct tried *x = a, *y = b;
+    int order = layout_compare(&x->trial, &y->trial);
+    return order ? order : (x->item > y->item) - (x->item < y->item);
 }
+
+static int index_make(const struct tune *t, struct index *out, struct err *err)
+{
+    struct tried *tried = calloc(t->space.n + 1, sizeof *tried);
+    if (!tried)
+        return err_set(err, ERR_NOMEM, "out of memory for %zu layouts", t->space.n);
+    for (size_t i = 0; i < t->space.n; i++) {
+        tune_trial_layout(t, (int64_t)i, &tried[i].trial);
+        tried[i].item = (int64_t)i;
+    }
+    qsort(tried, t->space.n, sizeof *tried, by_trial);
+    *out = (struct index){tried, t->space.n};
+    return 0;
+}
+
+/* Returns the first item whose trial runs this layout; -1: there is none. */
+static int64_t item_of(const struct index *index, const char *text)
+{
+    struct layout l;
+    struct err none;
+    size_t low = 0, high = index->n;
+    if (layout_parse(text, &l, &none) < 0)
+        return -1;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (layout_compare(&index->tried[middle].trial, &l) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < index->n && layout_equal(&index->tried[low].trial, &l) ? index->tried[low].item
+                                                                        : -1;
+}
+
+/* ---- taking over ---- */
 
 void tune_trial_name(struct tune *t, int64_t i, double measured_s)
 {
@@ -42,13 +77,14 @@ static enum trial_state verdict_of(const cJSON *event)
 
 /* Takes over one event of an earlier search. Trials follow one another: a prediction names the
  * layout, and the end that follows tells how it went. */
-static void event_reuse(struct tune *t, const cJSON *event, int64_t *i)
+static void event_reuse(struct tune *t, const struct index *index, const cJSON *event,
+                        int64_t *i)
 {
     const char *kind = json_text(event, "ev", "");
     enum trial_state state = verdict_of(event);
     double measured_s = json_num(event, "measured_step_s", 0);
     if (strcmp(kind, "trial_predicted") == 0) {
-        *i = item_of_layout(t, json_text(event, "layout", ""));
+        *i = item_of(index, json_text(event, "layout", ""));
         snprintf(t->trial, sizeof t->trial, "%s", json_text(event, "trial", ""));
     }
     if (*i < 0 || strcmp(kind, "trial_ended") != 0 ||
@@ -66,27 +102,83 @@ static void event_reuse(struct tune *t, const cJSON *event, int64_t *i)
     t->reused++;
 }
 
-int tune_reuse(struct tune *t, struct err *err)
+/* Opens the log of an earlier search. *out: NULL where there was none. */
+static int log_open(const struct tune *t, struct evlog_reader **out, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32];
-    struct evlog_reader *reader;
-    const cJSON *event;
+    *out = NULL;
     snprintf(path, sizeof path, "%s/events/tune.a0.evlog", t->dir);
-    if (!file_exists(path))
-        return 0;
-    int rc = evlog_reader_open(path, &reader, err);
-    if (rc < 0)
-        return rc;
+    return file_exists(path) ? evlog_reader_open(path, out, err) : 0;
+}
+
+static int log_reuse(struct tune *t, struct evlog_reader *reader, bool *runs, struct err *err)
+{
+    struct index index = {0};
+    const cJSON *event;
     int64_t i = -1;
-    bool runs = false;
+    int rc;
+    if ((rc = index_make(t, &index, err)) < 0)
+        return rc;
     while ((rc = evlog_reader_next(reader, &event, err)) == 1) {
-        event_reuse(t, event, &i);
-        runs = tune_event_runs(event, runs);
+        event_reuse(t, &index, event, &i);
+        *runs = tune_event_runs(event, *runs);
     }
+    free(index.tried);
+    return rc;
+}
+
+int tune_reuse(struct tune *t, struct err *err)
+{
+    struct evlog_reader *reader;
+    bool runs = false;
+    int rc;
+    if ((rc = log_open(t, &reader, err)) < 0 || !reader)
+        return rc;
+    rc = log_reuse(t, reader, &runs, err);
     evlog_reader_close(reader);
     if (rc < 0 || !runs)
         return rc;
     if (t->conf.say)
         t->conf.say(t->conf.say_ctx, "the last tuning of this question died in a trial");
     return tune_event_trial_left(t, err);
+}
+
+/* ---- what is on record ---- */
+
+/* Adds the layout of a prediction to a list. */
+static int recorded_add(const cJSON *event, struct layout **list, size_t *n, struct err *err)
+{
+    struct layout l;
+    struct err none;
+    if (strcmp(json_text(event, "ev", ""), "trial_predicted") != 0 ||
+        layout_parse(json_text(event, "layout", ""), &l, &none) < 0)
+        return 0;
+    struct layout *longer = realloc(*list, (*n + 1) * sizeof *longer);
+    if (!longer)
+        return err_set(err, ERR_NOMEM, "out of memory for %zu layouts", *n + 1);
+    longer[(*n)++] = l;
+    *list = longer;
+    return 0;
+}
+
+int tune_recorded(const struct tune *t, struct layout **out, size_t *n, struct err *err)
+{
+    struct layout *list = NULL;
+    struct evlog_reader *reader;
+    const cJSON *event;
+    size_t found = 0;
+    int rc;
+    if ((rc = log_open(t, &reader, err)) < 0)
+        return rc;
+    while (reader && (rc = evlog_reader_next(reader, &event, err)) == 1)
+        if ((rc = recorded_add(event, &list, &found, err)) < 0)
+            goto out;
+    if (rc < 0)
+        goto out;
+    *out = list, *n = found;
+    list = NULL; /* the caller's */
+out:
+    evlog_reader_close(reader);
+    free(list);
+    return rc;
 }

@@ -353,7 +353,7 @@ static int list_add(struct buffer_list *list, const char *name, enum buffer_cate
         .count = count, .rows = rows, .cols = cols,
         .bytes = bytes, .offset = list->sides[side]
     };
-    snprintf(b->name, sizeof b->name, "%s", name);
+    memcpy(b->name, name, strnlen(name, sizeof b->name - 1));
     list->total += bytes;
     list->sides[side] += bytes;
     return 0;

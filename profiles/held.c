@@ -2,6 +2,8 @@
  * estimated, and on GPUs what is pinned. */
 #include "profiles/held.h"
 
+#include <string.h>
+
 #include "profiles/schedule.h"
 #include "profiles/shard.h"
 
@@ -13,10 +15,9 @@ enum { TILE_ELEMENTS = 512 * 1024, WIDENED_ELEMENTS = 768 * 1024 };
  * and the slab by which files cross. */
 enum { GPU_TABLE_BYTES = 64 << 20, GPU_SLAB_BYTES = 1 << 20 };
 
-/* Finds what rank 0 of a pipeline stage keeps. */
-static int state_of(const struct held_spec *spec, const struct layout *l, int64_t stage,
-                    int64_t tp_bytes, const struct param_list *params, struct buffer_state *out,
-                    struct err *err)
+int held_state(const struct held_spec *spec, const struct layout *l,
+               const struct param_list *params, int64_t stage, struct buffer_state *out,
+               struct err *err)
 {
     struct shards sh = {0};
     int64_t rank = layout_rank(l, (struct layout_place){.pp = stage});
@@ -27,7 +28,6 @@ static int state_of(const struct held_spec *spec, const struct layout *l, int64_
         goto out;
     out->ema = spec->ema, out->moments_bf16 = spec->moments_bf16;
     out->act = spec->dtype, out->stat = dtype_stat(spec->dtype);
-    out->tp_bytes = tp_bytes;
 out:
     shards_release(&sh);
     return rc;
@@ -90,16 +90,16 @@ static int tables_add(const struct held_spec *spec, struct buffer_list *list, st
 }
 
 int held_list(const struct held_spec *spec, const struct layout *l,
-              const struct param_list *params, int64_t stage, struct buffer_list *list,
+              const struct buffer_state *kept, int64_t stage, struct buffer_list *list,
               struct err *err)
 {
     struct buffer_spec micro = micro_of(spec, l, stage);
-    struct buffer_state state = {0};
+    struct buffer_state state = *kept;
     int rc;
-    *list = (struct buffer_list){0};
+    list->n = list->total = 0; /* what is behind n is never read */
+    memset(list->sides, 0, sizeof list->sides);
+    state.tp_bytes = buffers_tp_sum_bytes(&micro);
     if ((rc = buffers_dit(&micro, list, err)) < 0)
-        return rc;
-    if ((rc = state_of(spec, l, stage, buffers_tp_sum_bytes(&micro), params, &state, err)) < 0)
         return rc;
     if ((rc = buffers_state(&state, list, err)) < 0)
         return rc;

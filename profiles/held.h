@@ -8,7 +8,8 @@
  * tiles is estimated. On GPUs some buffers are the device's, and the others the host's, where
  * messages and micro-batches wait, and the copy that is written as a checkpoint.
  *
- *     held_list(&spec, &layout, &params, stage, &list, err);
+ *     held_state(&spec, &layout, &params, stage, &kept, err);
+ *     held_list(&spec, &layout, &kept, stage, &list, err);
  *     list.total      // bytes, without the process
  */
 #ifndef PROFILES_HELD_H
@@ -30,11 +31,16 @@ struct held_spec {
     bool gpus;       /* ranks compute on them */
     bool ckpt_async; /* checkpoints are written in the background, on GPUs from a copy */
 };
-/* Lists the buffers of a rank of a pipeline stage. `params` is finetune_params()'s of the spec, or
- * params_build()'s without one. ERR_INPUT for a model whose buffers are not known (a language
- * model), ERR_LIMIT past 2^62 bytes or elements, ERR_NOMEM. */
+/* Finds what a rank of a pipeline stage keeps from step to step, which does not depend on the
+ * layout's mbs and recomputation. `params` is finetune_params()'s of the spec, or params_build()'s
+ * without one. ERR_LIMIT past 2^62 elements, ERR_NOMEM. */
+int held_state(const struct held_spec *spec, const struct layout *l,
+               const struct param_list *params, int64_t stage, struct buffer_state *out,
+               struct err *err);
+/* Lists the buffers of such a rank, which keeps this. ERR_INPUT for a model whose buffers are not
+ * known (a language model), ERR_LIMIT past 2^62 bytes. */
 int held_list(const struct held_spec *spec, const struct layout *l,
-              const struct param_list *params, int64_t stage, struct buffer_list *list,
+              const struct buffer_state *kept, int64_t stage, struct buffer_list *list,
               struct err *err);
 
 #endif

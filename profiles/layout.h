@@ -38,6 +38,7 @@ struct layout {
 };
 struct layout layout_default(void); /* all ones, sp 0, zero 0, fsdp 0 (= dp), recompute none */
 bool layout_equal(const struct layout *a, const struct layout *b);
+int layout_compare(const struct layout *a, const struct layout *b); /* some order, as qsort's */
 
 /* Reads "tp=2,dp=4,zero=1,recompute=full". Keys come in any order; those left out have their
  * defaults. Of several orders that place all ranks alike the first of the names is taken. */

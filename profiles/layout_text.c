@@ -200,13 +200,18 @@ out:
     return rc;
 }
 
-bool layout_equal(const struct layout *a, const struct layout *b)
+int layout_compare(const struct layout *a, const struct layout *b)
 {
-    for (size_t i = 0; i < ARRAY_LEN(fields); i++)
-        if (field_value(a, &fields[i]) != field_value(b, &fields[i]))
-            return false;
-    return true;
+    for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
+        int64_t x = field_value(a, &fields[i]), y = field_value(b, &fields[i]);
+        if (x != y)
+            return (x > y) - (x < y);
+    }
+    return 0;
 }
+
+bool layout_equal(const struct layout *a, const struct layout *b)
+{ return layout_compare(a, b) == 0; }
 
 size_t layout_format_part(struct format_part *out)
 {

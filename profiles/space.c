@@ -16,8 +16,18 @@ static void exclude(struct space *s, const char *rule, const char *sentence)
     s->excluded[s->n_excluded++] = (struct space_excluded){rule, sentence, 1};
 }
 
-static int layout_add(struct space *s, const struct layout *l, struct err *err)
+/* A walk over the grid: whom it tells of the layouts, and what it counts. */
+struct walk {
+    const struct space_spec *spec;
+    struct space *s;
+    int (*meet)(void *ctx, const struct layout *l, struct err *err);
+    void *ctx;
+};
+
+/* Adds a layout to the list of a space, which is the walk's own. */
+static int layout_add(void *space, const struct layout *l, struct err *err)
 {
+    struct space *s = space;
     if (s->n == s->room) {
         size_t room = s->room ? 2 * s->room : 256;
         struct layout *items = realloc(s->items, room * sizeof *items);
@@ -30,9 +40,10 @@ static int layout_add(struct space *s, const struct layout *l, struct err *err)
     return 0;
 }
 
-static int consider(const struct space_spec *spec, struct space *s, const struct layout *l,
-                    int64_t world, struct err *err)
+static int consider(struct walk *w, const struct layout *l, int64_t world, struct err *err)
 {
+    const struct space_spec *spec = w->spec;
+    struct space *s = w->s;
     int rule = layout_broken_rule(l, spec->model, spec->seq, spec->gbs, world);
     s->visited++;
     if (rule >= 0) {
@@ -50,7 +61,8 @@ static int consider(const struct space_spec *spec, struct space *s, const struct
                 "is 1");
         return 0;
     }
-    return layout_add(s, l, err);
+    s->legal++;
+    return w->meet(w->ctx, l, err);
 }
 
 /* ---- the axes of which not every value is worth a look ---- */
@@ -88,9 +100,10 @@ static int64_t orders_of(const struct layout *l)
 /* Counts the legal layouts of one grid and sharding that are passed over. No rule looks at mbs or
  * recompute once mbs is within the share and recompute_layers within the layers, so either all of
  * them are legal or none is. */
-static void thinned_count(const struct space_spec *spec, struct space *s, struct layout l,
-                          int64_t world)
+static void thinned_count(struct walk *w, struct layout l, int64_t world)
 {
+    const struct space_spec *spec = w->spec;
+    struct space *s = w->s;
     int64_t share = num_ceil_div(spec->gbs, l.dp), partial = recompute_counts(spec, &l),
             kinds = RECOMPUTE_FULL + 1 + partial, worth = 0, orders = orders_of(&l);
     l.mbs = 1;
@@ -110,35 +123,32 @@ static void thinned_count(const struct space_spec *spec, struct space *s, struct
 
 /* ---- the grid ---- */
 
-static int consider_recompute(const struct space_spec *spec, struct space *s, struct layout l,
-                              int64_t world, struct err *err)
+static int consider_recompute(struct walk *w, struct layout l, int64_t world, struct err *err)
 {
     int rc;
     for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
-        int64_t partial = spec->all && r == RECOMPUTE_FULL ? recompute_counts(spec, &l) : 0;
+        int64_t partial = w->spec->all && r == RECOMPUTE_FULL ? recompute_counts(w->spec, &l) : 0;
         l.recompute = (enum recompute)r;
         for (l.recompute_layers = 0; l.recompute_layers <= partial; l.recompute_layers++)
-            if ((rc = consider(spec, s, &l, world, err)) < 0)
+            if ((rc = consider(w, &l, world, err)) < 0)
                 return rc;
     }
     return 0;
 }
 
-static int consider_mbs(const struct space_spec *spec, struct space *s, struct layout l,
-                        int64_t world, struct err *err)
+static int consider_mbs(struct walk *w, struct layout l, int64_t world, struct err *err)
 {
-    int64_t share = num_ceil_div(spec->gbs, l.dp);
+    int64_t share = num_ceil_div(w->spec->gbs, l.dp);
     int rc;
     for (l.mbs = 1; l.mbs <= share; l.mbs++)
-        if ((spec->all || mbs_worth(l.mbs, share)) &&
-            (rc = consider_recompute(spec, s, l, world, err)) < 0)
+        if ((w->spec->all || mbs_worth(l.mbs, share)) &&
+            (rc = consider_recompute(w, l, world, err)) < 0)
             return rc;
     return 0;
 }
 
 /* Considers the ways to shard the state. */
-static int consider_state(const struct space_spec *spec, struct space *s, struct layout l,
-                          int64_t world, struct err *err)
+static int consider_state(struct walk *w, struct layout l, int64_t world, struct err *err)
 {
     int64_t group = l.dp * l.cp;
     int rc;
@@ -147,44 +157,41 @@ static int consider_state(const struct space_spec *spec, struct space *s, struct
             if (fsdp == 1 || (fsdp && group % fsdp) || (fsdp && fsdp == l.dp))
                 continue; /* one rank shards nothing; dp is spelt 0 */
             l.fsdp = fsdp;
-            thinned_count(spec, s, l, world);
-            if ((spec->all || vpp_worth(l.vpp)) &&
-                (rc = consider_mbs(spec, s, l, world, err)) < 0)
+            thinned_count(w, l, world);
+            if ((w->spec->all || vpp_worth(l.vpp)) &&
+                (rc = consider_mbs(w, l, world, err)) < 0)
                 return rc;
         }
     return 0;
 }
 
 /* Considers the ways to write one grid: sp, the kind of cp, virtual stages. */
-static int consider_grid(const struct space_spec *spec, struct space *s, struct layout l,
-                         int64_t world, struct err *err)
+static int consider_grid(struct walk *w, struct layout l, int64_t world, struct err *err)
 {
-    int64_t vpp = l.pp > 1 ? num_max_i64(4, spec->model->layers / l.pp) : 1;
+    int64_t vpp = l.pp > 1 ? num_max_i64(4, w->spec->model->layers / l.pp) : 1;
     int rc;
     for (l.sp = 0; l.sp <= (l.tp > 1); l.sp++)
         for (int k = CP_RING; k <= (l.cp > 1 ? CP_2D : CP_RING); k++)
             for (l.vpp = 1; l.vpp <= vpp; l.vpp++) {
                 l.cp_kind = (enum cp_kind)k;
-                if ((rc = consider_state(spec, s, l, world, err)) < 0)
+                if ((rc = consider_state(w, l, world, err)) < 0)
                     return rc;
             }
     return 0;
 }
 
-static int consider_orders(const struct space_spec *spec, struct space *s, struct layout l,
-                           int64_t world, struct err *err)
+static int consider_orders(struct walk *w, struct layout l, int64_t world, struct err *err)
 {
     int orders[LAYOUT_ORDERS], n = layout_orders(&l, orders), rc;
-    for (int i = 0; i < (spec->all ? n : 1); i++) {
+    for (int i = 0; i < (w->spec->all ? n : 1); i++) {
         l.order = orders[i];
-        if ((rc = consider_grid(spec, s, l, world, err)) < 0)
+        if ((rc = consider_grid(w, l, world, err)) < 0)
             return rc;
     }
     return 0;
 }
 
-static int consider_world(const struct space_spec *spec, struct space *s, int64_t world,
-                          struct err *err)
+static int consider_world(struct walk *w, int64_t world, struct err *err)
 {
     struct layout l = layout_default();
     int rc;
@@ -194,7 +201,7 @@ static int consider_world(const struct space_spec *spec, struct space *s, int64_
                 if (world / l.tp / l.cp % l.pp != 0)
                     continue;
                 l.dp = world / l.tp / l.cp / l.pp;
-                if ((rc = consider_orders(spec, s, l, world, err)) < 0)
+                if ((rc = consider_orders(w, l, world, err)) < 0)
                     return rc;
             }
     return 0;
@@ -219,15 +226,40 @@ static int spec_check(const struct space_spec *spec, struct err *err)
     return 0;
 }
 
+/* Meets the one layout that the caller named. */
+static int only_meet(struct walk *w, struct err *err)
+{
+    const struct space_spec *spec = w->spec;
+    int rc = layout_check(spec->only, spec->model, spec->seq, spec->gbs, spec->ranks[0], err);
+    if (rc < 0)
+        return rc;
+    w->s->visited++;
+    w->s->legal++;
+    return w->meet(w->ctx, spec->only, err);
+}
+
+int space_walk(const struct space_spec *spec,
+               int (*meet)(void *ctx, const struct layout *l, struct err *err), void *ctx,
+               struct space *counts, struct err *err)
+{
+    struct walk w = {spec, counts, meet, ctx};
+    int rc;
+    if ((rc = spec_check(spec, err)) < 0)
+        return rc;
+    if (spec->only)
+        return only_meet(&w, err);
+    for (size_t i = 0; i < spec->n_ranks; i++)
+        if ((rc = consider_world(&w, spec->ranks[i], err)) < 0)
+            return rc;
+    return 0;
+}
+
 int space_build(const struct space_spec *spec, struct space *out, struct err *err)
 {
     struct space s = {0};
     int rc;
-    if ((rc = spec_check(spec, err)) < 0)
-        return rc;
-    for (size_t i = 0; i < spec->n_ranks; i++)
-        if ((rc = consider_world(spec, &s, spec->ranks[i], err)) < 0)
-            goto out;
+    if ((rc = space_walk(spec, layout_add, &s, &s, err)) < 0)
+        goto out;
     *out = s;
     s = (struct space){0}; /* the caller's */
 out:

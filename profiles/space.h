@@ -1,5 +1,5 @@
-/* space: lists every layout worth a thought for a model, a batch and some numbers of ranks, and
- * tells why the others were left out. The tuner searches the list, the trainer prints it.
+/* space: meets every layout worth a thought for a model, a batch and some numbers of ranks, and
+ * tells why the others were left out. The tuner looks at each, the trainer lists them.
  *
  * The idea: enumerate the whole grid, ask layout_broken_rule() for legality and the caller's named
  * limits for what it cannot use, and count each excluded class under the rule that excluded it.
@@ -13,6 +13,7 @@
  *
  *     struct space_spec spec = {&model, seq, gbs, ranks, n_ranks, limits, n_limits};
  *     struct space space = {0};
+ *     space_walk(&spec, meet, ctx, &space, err);   // the counts alone; meet has each layout
  *     space_build(&spec, &space, err);       // space.items[0..n), space.excluded[0..n_excluded)
  *     space_check(&spec, &space, err);       // where none left is an error
  *     space_release(&space);
@@ -41,6 +42,9 @@ struct space_spec {
     const struct space_limit *limits; /* borrowed; NULL: none */
     size_t n_limits;
     bool all; /* no axis is thinned out */
+    /* the only one that is looked at, on ranks[0]; where it is not legal the error is its rule's.
+     * NULL: all are. Borrowed. */
+    const struct layout *only;
 };
 struct space_excluded {
     const char *rule, *sentence; /* static */
@@ -54,13 +58,20 @@ enum space_thinned {
 extern const char *const space_axis_names[SPACE_THINNED],
     *const space_axis_sentences[SPACE_THINNED];
 struct space {
-    struct layout *items; /* ordered by number of ranks, then as the grid is enumerated */
+    /* all layouts, or those that somebody picked: by number of ranks, then as they are met */
+    struct layout *items;
     size_t n, room;
+    int64_t legal; /* layouts that can run */
     struct space_excluded excluded[SPACE_CLASSES];
     size_t n_excluded;
-    int64_t visited; /* n + the sum of the counts */
+    int64_t visited; /* legal + the sum of the counts */
     int64_t thinned[SPACE_THINNED]; /* legal layouts that were not visited, by axis */
 };
+/* Calls `meet` for each layout in turn, which ends the walk by a negative code. Adds to the counts
+ * of a zeroed space, and no items. */
+int space_walk(const struct space_spec *spec,
+               int (*meet)(void *ctx, const struct layout *l, struct err *err), void *ctx,
+               struct space *counts, struct err *err);
 int space_build(const struct space_spec *spec, struct space *out, struct err *err);
 /* Returns ERR_NO, and names the rule that excluded the most, when no layout is left. */
 int space_check(const struct space_spec *spec, const struct space *s, struct err *err);

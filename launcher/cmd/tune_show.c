@@ -10,8 +10,8 @@ enum { SHOWN = 8, NEXT = 100 };
 
 static void json_space(const struct tune *t, struct json_out *o)
 {
-    json_put_int(o, "layouts", t->legal);
-    json_put_int(o, "fit", (int64_t)t->n_fit);
+    json_put_int(o, "layouts", t->space.legal);
+    json_put_int(o, "fit", t->n_fit);
     json_arr_begin(o, "excluded");
     for (size_t i = 0; i < t->space.n_excluded; i++) {
         json_obj_begin(o, NULL);
@@ -99,12 +99,13 @@ static void text_candidate(const struct tune *t, int64_t at, struct str *out)
 static void text_space(const struct tune *t, struct str *out)
 {
     char memory[32];
-    str_addf(out, "%lld layouts can run, %lld are left out:\n", (long long)t->legal,
-             (long long)(t->space.visited - t->legal));
+    str_addf(out, "%lld layouts can run, %lld are left out:\n", (long long)t->space.legal,
+             (long long)(t->space.visited - t->space.legal));
     for (size_t i = 0; i < t->space.n_excluded; i++)
         str_addf(out, "  %8lld  %s\n", (long long)t->space.excluded[i].count,
                  t->space.excluded[i].sentence);
-    str_addf(out, "%zu of %s fit the memory, %s for %s; fastest by prediction:\n", t->n_fit,
+    str_addf(out, "%lld of %s fit the memory, %s for %s; fastest by prediction:\n",
+             (long long)t->n_fit,
              t->described ? "those that are looked at" : "them",
              num_format_bytes(t->search.conf.rank_bytes > 0 ? (int64_t)t->search.conf.rank_bytes
                                                             : t->conf.memory_bytes,

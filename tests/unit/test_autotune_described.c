@@ -68,15 +68,16 @@ static void looked_at(void **state)
     struct described_spec spec = spec_of(&m, 0);
     struct described *d = described_new(&spec, &err);
     assert_non_null(d);
-    assert_ok(described_space(d, always, 2, &space, &err), &err);
+    struct target target = described_target(d);
+    assert_ok(target_list(&target, always, 2, &space, &err), &err);
     assert_true(space.n > 100 && space.visited > (int64_t)space.n);
     assert_true(layout_equal(&space.items[0], &always[0])); /* and none of 63 ranks */
     double before = 0;
     for (size_t i = 1; i < space.n; i++) {
-        struct described_item item;
+        struct target_item item;
         double sum = 0;
         assert_int_equal(layout_world(&space.items[i]), 64);
-        assert_ok(described_predict(d, &space.items[i], &item, &err), &err);
+        assert_ok(target_predict(&target, &space.items[i], &item, &err), &err);
         for (int t = 0; t < PRICE_TERMS; t++)
             sum += item.terms[t];
         assert_true(sum >= before * (1 - 1e-9) && item.bytes <= described_limit_bytes(d));
@@ -99,7 +100,8 @@ static int64_t other_orders(int64_t on)
     spec.stack = "reel", spec.ranks = &on, spec.gbs = 16;
     struct described *d = described_new(&spec, &err);
     assert_non_null(d);
-    assert_ok(described_space(d, NULL, 0, &space, &err), &err);
+    struct target target = described_target(d);
+    assert_ok(target_list(&target, NULL, 0, &space, &err), &err);
     for (size_t i = 0; i < space.n; i++)
         n += space.items[i].order != 0;
     assert_true(space.n > 100);
@@ -122,7 +124,7 @@ static void smaller(void **state)
 {
     static const enum price_term same[] = {PRICE_GEMM, PRICE_ATTENTION, PRICE_ELEMENTWISE, PRICE_LAUNCH,
                                           PRICE_RECOMPUTE, PRICE_TP, PRICE_PP};
-    struct described_item item;
+    struct target_item item;
     struct layout l;
     struct model m;
     struct err err;
@@ -132,7 +134,8 @@ static void smaller(void **state)
     struct described_spec spec = spec_of(&m, 2);
     struct described *d = described_new(&spec, &err);
     assert_non_null(d);
-    assert_ok(described_predict(d, &l, &item, &err), &err);
+    struct target target = described_target(d);
+    assert_ok(target_predict(&target, &l, &item, &err), &err);
     for (size_t k = 0; k < ARRAY_LEN(same); k++)
         if (fabs(item.terms[same[k]] - item.trial_terms[same[k]]) > 1e-9 * item.terms[same[k]])
             fail_msg("%s is not the same", price_term_names[same[k]]);
@@ -140,7 +143,7 @@ static void smaller(void **state)
     assert_true(item.terms[PRICE_SPREAD] > item.trial_terms[PRICE_SPREAD]);
     assert_true(item.terms[PRICE_OPTIMIZER] < item.trial_terms[PRICE_OPTIMIZER]);
     l.dp = 3;
-    assert_int_equal(described_predict(d, &l, &item, &err), ERR_INPUT);
+    assert_int_equal(target_predict(&target, &l, &item, &err), ERR_INPUT);
     assert_non_null(strstr(err.text, "--scale-down 2 does not divide"));
     described_free(d);
 }

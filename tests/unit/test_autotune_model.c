@@ -102,8 +102,11 @@ static void pipelines_hold_more(void **state)
     (void)state;
     assert_ok(params_build(&m, &params, &err), &err);
     assert_ok(memory_predict(&spec, &l, &many, &err), &err);
-    for (int64_t i = 0; i < 2; i++)
-        assert_ok(held_list(&spec, &l, &params, i, &stages[i], &err), &err);
+    for (int64_t i = 0; i < 2; i++) {
+        struct buffer_state kept;
+        assert_ok(held_state(&spec, &l, &params, i, &kept, &err), &err);
+        assert_ok(held_list(&spec, &l, &kept, i, &stages[i], &err), &err);
+    }
     double first = (double)stages[0].total, last = (double)stages[1].total;
     assert_true(first != last && many.total - many.process == fmax(first, last));
     spec.gbs = 1;

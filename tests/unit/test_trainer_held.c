@@ -84,7 +84,10 @@ static double layout_off(struct bench *b, const struct run *run, const struct pa
     double most = 0;
     struct err err = {0};
     for (int64_t rank = 0; rank < layout_world(l); rank++) {
-        if (held_list(&spec, l, params, layout_place(l, rank).pp, &held, &err) < 0)
+        int64_t stage = layout_place(l, rank).pp;
+        struct buffer_state kept;
+        if (held_state(&spec, l, params, stage, &kept, &err) < 0 ||
+            held_list(&spec, l, &kept, stage, &held, &err) < 0)
             fail_msg("%s", err.text);
         plan(b, run, params, l, rank, &planned);
         most = fmax(most, fabs((double)held.total / (double)planned.total - 1));

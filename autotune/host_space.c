@@ -1,0 +1,387 @@
+#include "autotune/host_space.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "autotune/memory.h"
+
+struct host_space {
+    struct host_space_spec spec;
+    struct param_list params;
+    struct held_spec held;
+    struct memory_kept kept; /* of the layout that was predicted last */
+    struct host host;
+};
+
+/* ---- opening ---- */
+
+static int space_open(struct host_space *h, struct err *err)
+{
+    const struct space_spec *in = &h->spec.space;
+    const struct run *run = h->spec.run;
+    const struct work_spec work = {
+        .model = in->model, .seq = in->seq, .gbs = in->gbs, .act = run->dtype,
+        .ema = run->adamw.ema_decay > 0, .residual_wide = run->residual == RESIDUAL_F32};
+    int rc;
+    if ((rc = finetune_params(in->model, &run->finetune, &h->params, err)) < 0)
+        return rc;
+    h->held = (struct held_spec){.model = in->model, .seq = in->seq, .gbs = in->gbs,
+                                 .dtype = run->dtype, .ema = run->adamw.ema_decay > 0,
+                                 .finetune = &run->finetune, .params = &h->params,
+                                 .moments_bf16 = run->moments == MOMENTS_BF16,
+                                 .residual_wide = run->residual == RESIDUAL_F32};
+    return host_open(&h->host, &work, err);
+}
+
+struct host_space *host_space_new(const struct host_space_spec *spec, struct err *err)
+{
+    struct host_space *h = calloc(1, sizeof *h);
+    if (!h) {
+        err_set(err, ERR_NOMEM, "out of memory for a search of layouts");
+        return NULL;
+    }
+    h->spec = *spec;
+    if (space_open(h, err) < 0) {
+        host_space_free(h);
+        return NULL;
+    }
+    return h;
+}
+
+void host_space_free(struct host_space *h)
+{
+    if (!h)
+        return;
+    memory_kept_release(&h->kept);
+    params_release(&h->params);
+    free(h);
+}
+
+struct host *host_space_host(struct host_space *h) { return &h->host; }
+
+/* ---- memory ---- */
+
+static int fits(const struct host_space *h, const struct layout *l, struct memory_kept *kept,
+                double *bytes, bool *out, struct err *err)
+{
+    static const struct memory_learned nothing;
+    struct memory_bytes b;
+    int rc = memory_predict_next(&h->held, l, kept, &b, err);
+    if (rc < 0)
+        return rc;
+    double limit = h->spec.memory_bytes / (double)layout_world(l);
+    *bytes = b.total;
+    *out = h->spec.memory_bytes <= 0 || memory_fits(&nothing, b.total, limit) >= h->spec.min_fit;
+    return 0;
+}
+
+struct survey {
+    const struct host_space *h;
+    struct memory_kept kept;
+    struct host_space_survey out;
+};
+
+static int layout_size(void *ctx, const struct layout *l, struct err *err)
+{
+    struct survey *s = ctx;
+    double bytes;
+    bool may_fit;
+    int rc = fits(s->h, l, &s->kept, &bytes, &may_fit, err);
+    if (rc < 0)
+        return rc;
+    s->out.fit += may_fit;
+    s->out.least_bytes = fmin(s->out.least_bytes, bytes);
+    s->out.baseline = s->out.baseline ||
+                      (s->h->spec.baseline && layout_equal(s->h->spec.baseline, l));
+    return 0;
+}
+
+int host_space_survey(const struct host_space *h, struct space *counts,
+                      struct host_space_survey *out, struct err *err)
+{
+    struct survey survey = {.h = h, .out.least_bytes = INFINITY};
+    struct space s = {0};
+    int rc;
+    if ((rc = space_walk(&h->spec.space, layout_size, &survey, &s, err)) < 0)
+        goto out;
+    if (s.legal == 0 && (rc = space_check(&h->spec.space, &s, err)) < 0)
+        goto out;
+    *counts = s;
+    *out = survey.out;
+out:
+    memory_kept_release(&survey.kept);
+    return rc;
+}
+
+/* ---- the best few ---- */
+
+/* A layout that was met: when, and its time. */
+struct met { struct layout layout; double seconds; int64_t at; };
+/* Holds the fastest of what was put in, the slowest of them at the top of a heap. Of equal ones
+ * those that were met first stay. */
+struct best { struct met *items; size_t n, room; };
+
+static bool slower(const struct met *a, const struct met *b)
+{ return a->seconds != b->seconds ? a->seconds > b->seconds : a->at > b->at; }
+
+/* Returns the time that a further layout must beat. */
+static double best_limit(const struct best *b)
+{ return b->n < b->room ? INFINITY : b->items[0].seconds; }
+
+static void swap(struct met *a, struct met *b)
+{
+    struct met other = *a;
+    *a = *b, *b = other;
+}
+
+static void sink(struct best *b)
+{
+    for (size_t i = 0, k; (k = 2 * i + 1) < b->n; i = k) {
+        k += k + 1 < b->n && slower(&b->items[k + 1], &b->items[k]);
+        if (!slower(&b->items[k], &b->items[i]))
+            return;
+        swap(&b->items[k], &b->items[i]);
+    }
+}
+
+static void best_put(struct best *b, const struct met *m)
+{
+    if (b->n == b->room) {
+        if (slower(&b->items[0], m)) {
+            b->items[0] = *m;
+            sink(b);
+        }
+        return;
+    }
+    b->items[b->n] = *m;
+    for (size_t i = b->n++; i > 0 && slower(&b->items[i], &b->items[(i - 1) / 2]); i = (i - 1) / 2)
+        swap(&b->items[i], &b->items[(i - 1) / 2]);
+}
+
+/* ---- listing ---- */
+
+/* Holds what a grid's layouts with one size of micro-batch share. */
+struct parts { int64_t mbs; struct work work; struct price price; };
+
+struct listing {
+    const struct host_space *h;
+    const struct layout *always; /* sorted */
+    size_t n_always;
+    struct layout now;           /* the last that was met */
+    struct memory_kept kept;
+    int64_t at;                  /* how many were met */
+    struct best best, of_degrees;
+    struct met *picked;          /* of ranks and degrees that are done, and what is always wanted */
+    size_t n_picked, room;
+    struct parts **parts;        /* of the present grid, by rising mbs; room for more behind them */
+    size_t n_parts, parts_room;
+};
+
+static int picked_add(struct listing *s, const struct met *items, size_t n, struct err *err)
+{
+    if (s->n_picked + n > s->room) {
+        size_t room = 2 * (s->n_picked + n);
+        struct met *picked = realloc(s->picked, room * sizeof *picked);
+        if (!picked)
+            return err_set(err, ERR_NOMEM, "out of memory for %zu layouts", room);
+        s->picked = picked, s->room = room;
+    }
+    memcpy(s->picked + s->n_picked, items, n * sizeof *items);
+    s->n_picked += n;
+    return 0;
+}
+
+static int best_close(struct listing *s, struct best *b, struct err *err)
+{
+    int rc = picked_add(s, b->items, b->n, err);
+    b->n = 0;
+    return rc;
+}
+
+static bool degrees_equal(const struct layout *a, const struct layout *b)
+{ return a->tp == b->tp && a->cp == b->cp && a->pp == b->pp && a->dp == b->dp; }
+
+/* Ends what the layouts before this one had in common. */
+static int change_take(struct listing *s, const struct layout *l, struct err *err)
+{
+    const struct layout *now = &s->now;
+    int rc;
+    if (!degrees_equal(now, l) || now->sp != l->sp || now->cp_kind != l->cp_kind)
+        s->n_parts = 0;
+    if (!degrees_equal(now, l) && (rc = best_close(s, &s->of_degrees, err)) < 0)
+        return rc;
+    if (layout_world(now) != layout_world(l) && (rc = best_close(s, &s->best, err)) < 0)
+        return rc;
+    s->now = *l;
+    return 0;
+}
+
+static int parts_more(struct listing *s, struct err *err)
+{
+    struct parts **parts = realloc(s->parts, (s->parts_room + 1) * sizeof *parts);
+    if (parts)
+        s->parts = parts, parts[s->parts_room] = malloc(sizeof **parts);
+    if (!parts || !parts[s->parts_room])
+        return err_set(err, ERR_NOMEM, "out of memory for the prices of a grid");
+    s->parts_room++;
+    return 0;
+}
+
+/* Finds the priced parts of a layout's grid and micro-batch size. */
+static int parts_find(struct listing *s, const struct layout *l, const struct parts **out,
+                      struct err *err)
+{
+    size_t i = 0;
+    int rc;
+    while (i < s->n_parts && s->parts[i]->mbs != l->mbs)
+        i++;
+    if (i == s->parts_room && (rc = parts_more(s, err)) < 0)
+        return rc;
+    struct parts *p = s->parts[i];
+    if (i == s->n_parts) {
+        p->mbs = l->mbs;
+        host_parts(&s->h->host, l, &p->work, &p->price);
+        s->n_parts++;
+    }
+    *out = p;
+    return 0;
+}
+
+static int by_fields(const void *a, const void *b) { return layout_compare(a, b); }
+
+/* Puts a layout among the fastest where it is one of them and fits. */
+static int layout_meet(void *ctx, const struct layout *l, struct err *err)
+{
+    static const double ROUNDING = 1 - 1e-9;
+    struct listing *s = ctx;
+    struct met met = {*l, 0, s->at++};
+    const struct parts *p;
+    struct price_step step;
+    double bytes;
+    bool may_fit;
+    int rc;
+    if ((rc = change_take(s, l, err)) < 0)
+        return rc;
+    if (bsearch(l, s->always, s->n_always, sizeof *l, by_fields) &&
+        (rc = picked_add(s, &met, 1, err)) < 0)
+        return rc;
+    if ((rc = parts_find(s, l, &p, err)) < 0)
+        return rc;
+    price_step(&p->price, l, &step);
+    if (step.seconds * ROUNDING >= fmax(best_limit(&s->best), best_limit(&s->of_degrees)))
+        return 0;
+    if ((rc = fits(s->h, l, &s->kept, &bytes, &may_fit, err)) < 0 || !may_fit)
+        return rc;
+    if ((rc = price_replay(&p->price, l, &step, err)) < 0)
+        return rc;
+    met.seconds = step.seconds;
+    best_put(&s->best, &met);
+    best_put(&s->of_degrees, &met);
+    return 0;
+}
+
+static int by_at(const void *a, const void *b)
+{
+    const struct met *x = a, *y = b;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+/* Makes of what was picked the items of the space, in the order in which they were met. */
+static int items_take(struct listing *s, struct space *out, struct err *err)
+{
+    if (s->n_picked > 0)
+        qsort(s->picked, s->n_picked, sizeof *s->picked, by_at);
+    out->room = s->n_picked + 1;
+    if (!(out->items = malloc(out->room * sizeof *out->items)))
+        return err_set(err, ERR_NOMEM, "out of memory for %zu layouts", out->room);
+    for (size_t i = 0; i < s->n_picked; i++)
+        if (i == 0 || s->picked[i].at != s->picked[i - 1].at)
+            out->items[out->n++] = s->picked[i].layout;
+    return 0;
+}
+
+static int listing_open(struct listing *s, struct layout *always, size_t n, struct err *err)
+{
+    if (n > 0)
+        qsort(always, n, sizeof *always, by_fields);
+    s->always = always, s->n_always = n;
+    const struct host_space_spec *spec = &s->h->spec;
+    s->best.room = spec->best ? spec->best : HOST_SPACE_BEST;
+    s->of_degrees.room = spec->of_degrees ? spec->of_degrees : HOST_SPACE_OF_DEGREES;
+    s->best.items = malloc(s->best.room * sizeof *s->best.items);
+    s->of_degrees.items = malloc(s->of_degrees.room * sizeof *s->of_degrees.items);
+    return s->best.items && s->of_degrees.items
+               ? 0 : err_set(err, ERR_NOMEM, "out of memory for a search of layouts");
+}
+
+static void listing_close(struct listing *s)
+{
+    for (size_t i = 0; i < s->parts_room; i++)
+        free(s->parts[i]);
+    memory_kept_release(&s->kept);
+    free(s->parts);
+    free(s->picked);
+    free(s->best.items);
+    free(s->of_degrees.items);
+}
+
+static int list_into(struct listing *s, struct space *out, struct err *err)
+{
+    int rc;
+    if ((rc = space_walk(&s->h->spec.space, layout_meet, s, out, err)) < 0)
+        return rc;
+    if ((rc = best_close(s, &s->of_degrees, err)) < 0)
+        return rc;
+    if ((rc = best_close(s, &s->best, err)) < 0)
+        return rc;
+    return items_take(s, out, err);
+}
+
+static int list(const void *target, const struct layout *always, size_t n, struct space *out,
+                struct err *err)
+{
+    struct listing s = {.h = target};
+    struct space space = {0};
+    struct layout *sorted = malloc((n + 1) * sizeof *sorted);
+    int rc;
+    if (!sorted)
+        return err_set(err, ERR_NOMEM, "out of memory for %zu layouts", n);
+    memcpy(sorted, always, n * sizeof *sorted);
+    if ((rc = listing_open(&s, sorted, n, err)) < 0)
+        goto out;
+    if ((rc = list_into(&s, &space, err)) < 0)
+        goto out;
+    *out = space;
+    space = (struct space){0}; /* the caller's */
+out:
+    space_release(&space);
+    listing_close(&s);
+    free(sorted);
+    return rc;
+}
+
+/* ---- one layout ---- */
+
+static int predict(void *target, const struct layout *l, struct target_item *out, struct err *err)
+{
+    struct host_space *h = target;
+    struct memory_bytes bytes;
+    struct price_step step;
+    int rc;
+    if ((rc = memory_predict_next(&h->held, l, &h->kept, &bytes, err)) < 0)
+        return rc;
+    if ((rc = host_price(&h->host, l, &step, err)) < 0)
+        return rc;
+    memcpy(out->terms, step.term, sizeof out->terms);
+    memcpy(out->trial_terms, step.term, sizeof out->trial_terms);
+    host_classes(&h->host, l, &step, out->class_s);
+    out->bytes = bytes.total;
+    return 0;
+}
+
+struct target host_space_target(struct host_space *h)
+{
+    static const struct target_ops ops = {list, predict};
+    return (struct target){&ops, h};
+}

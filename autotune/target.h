@@ -1,0 +1,33 @@
+/* target: the machine that a search predicts for: which layouts are looked at on it, and what is
+ * predicted of each. There are two kinds: one that is described (described.h), and the machine
+ * here, which is probed (host_space.h). Neither holds the space of layouts in memory.
+ */
+#ifndef AUTOTUNE_TARGET_H
+#define AUTOTUNE_TARGET_H
+
+#include "autotune/price.h"
+#include "profiles/space.h"
+
+struct target_item {
+    double terms[PRICE_TERMS];
+    double trial_terms[PRICE_TERMS]; /* of what a trial runs, which may be smaller */
+    double class_s[PRICE_TERMS];     /* price_classes() of what a trial runs */
+    double bytes;                    /* of a rank of the trial, the fullest one */
+};
+struct target_ops {
+    /* Lists the layouts that are looked at: the fastest for each number of ranks, and those of
+     * `always` that are among the target's. */
+    int (*list)(const void *target, const struct layout *always, size_t n, struct space *out,
+                struct err *err);
+    int (*predict)(void *target, const struct layout *l, struct target_item *out, struct err *err);
+};
+struct target { const struct target_ops *ops; void *of; /* borrowed */ };
+
+static inline int target_list(const struct target *t, const struct layout *always, size_t n,
+                              struct space *out, struct err *err)
+{ return t->ops->list(t->of, always, n, out, err); }
+static inline int target_predict(const struct target *t, const struct layout *l,
+                                 struct target_item *out, struct err *err)
+{ return t->ops->predict(t->of, l, out, err); }
+
+#endif
