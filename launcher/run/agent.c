@@ -420,13 +420,10 @@ static int trainer_live(struct agent *a, struct sched_step_status *end, struct e
     return trainer_watch(a, end, err);
 }
 
-/* Opens the threads that ask the scheduler while the trainer is watched (asker.h). A job that runs
- * somebody's script is given a note of its run; one of ours was submitted with the run's folder. */
+/* Opens the threads that ask the scheduler while the trainer is watched (asker.h). */
 static int askers_open(struct agent *a, struct err *err)
 {
     const char *kind = a->duty.sched->ops->kind, *job = a->duty.self.id;
-    if (a->trainer.kind->needs_note)
-        job_note_leave(kind, a->conf->home, job, a->state->run);
     int rc;
     if ((rc = asker_new(kind, a->conf->home, job, &a->limit_asker, err)) < 0)
         return rc;
@@ -518,7 +515,16 @@ static int fold_open(struct agent *a, struct err *err)
     a->state = run_fold_state(a->fold);
     trainer_init(&a->trainer, &a->duty, &a->attempt, a->state, a->conf->home, a->conf->bin_dir,
                  &a->arena);
-    return 0;
+    return run_fold_renew(a->fold, err);
+}
+
+/* Leaves a note of its run in a job that runs somebody's script; one of ours was submitted with the
+ * run's folder. The job may be given back before any attempt of it has begun, as one that waits for
+ * room is: without the note it would begin another run where its home is away then. */
+static void note_leave(const struct agent *a)
+{
+    if (a->duty.sched && a->trainer.kind->needs_note)
+        job_note_leave(a->duty.sched->ops->kind, a->conf->home, a->duty.self.id, a->state->run);
 }
 
 /* Takes what one needs to look at the run, and the lock on it. */
@@ -533,6 +539,7 @@ static int agent_open(struct agent *a, struct err *err)
     a->duty.teller = &a->attempt;
     if ((rc = fold_open(a, err)) < 0)
         return rc;
+    note_leave(a);
     do { /* until it has the lock, or the run is over still */
         if ((rc = begin_wait(a, lock_take, err)) < 0)
             return rc;
