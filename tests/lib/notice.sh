@@ -7,14 +7,15 @@ export ASAN_OPTIONS=detect_leaks=0
 backends_draw
 cat > rank << 'S'
 #!/bin/bash
-# This is a rank at step 90 of 400. It notes that it was told, and ends with 0 once it may; with
-# HEARS=none it dies of the signal. The second attempt is through.
+# This is a rank at step 90 of 400. It notes that it was told, and when it saves, and ends with 0 once
+# it may; with HEARS=none it dies of the signal. The second attempt is through.
 if [ "$REEL_ATTEMPT" -gt 1 ]; then echo "step 400"; exit 0; fi
 [ "$HEARS" = none ] || trap 'echo "$EPOCHREALTIME" >> "$CASE/told.$SLURM_PROCID"' $HEARS
 [ "$HEARS" != USR1 ] || trap '' TERM
 exec 3<> <(:)
 echo "step 90"; touch "$CASE/up.$SLURM_PROCID"
 until [ -e "$CASE/end" ] && [ -s "$CASE/told.$SLURM_PROCID" ]; do read -t 0.2 -u 3; done
+echo "$EPOCHREALTIME" > "$CASE/saved.$SLURM_PROCID"
 exit 0
 S
 chmod +x rank
