@@ -1,15 +1,19 @@
 #include "autotune/probe.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "launcher/start/command.h"
 
 enum { PROBE_DEADLINE_S = 120 };
+/* Signals are looked for so often, and after so long it is said that the probe goes on. */
+static const double LOOK_S = 0.2, SAY_S = 5;
 
 extern char **environ;
 
@@ -111,8 +115,51 @@ static int failed(const struct sched_step_status *end, int64_t ranks, const char
     return rc;
 }
 
-static int step_run(struct sched *s, const struct command *command, int64_t ranks, const char *log,
-                    struct err *err)
+/* These ask a program to leave. */
+static void leave_signals(sigset_t *out)
+{
+    sigemptyset(out);
+    sigaddset(out, SIGINT);
+    sigaddset(out, SIGTERM);
+    sigaddset(out, SIGHUP);
+}
+
+static bool asked_to_leave(void)
+{
+    sigset_t pending;
+    return sigpending(&pending) == 0 && (sigismember(&pending, SIGINT) == 1 ||
+                                         sigismember(&pending, SIGTERM) == 1 ||
+                                         sigismember(&pending, SIGHUP) == 1);
+}
+
+static void say_on(const struct probe_spec *spec, int64_t ranks, double since_s)
+{
+    char line[128];
+    snprintf(line, sizeof line, "still measuring the machine with %lld rank%s, for %.0f s",
+             (long long)ranks, ranks == 1 ? "" : "s", since_s);
+    if (spec->say)
+        spec->say(spec->say_ctx, line);
+}
+
+/* Waits for the end of the step, or until the program is asked to leave. */
+static int step_wait(struct sched_step *step, const struct probe_spec *spec, int64_t ranks,
+                     struct sched_step_status *end, struct err *err)
+{
+    double started_s = clock_mono_s(), said_s = started_s;
+    int rc;
+    while ((rc = sched_step_poll(step, LOOK_S, end, err)) == 0 && !end->ended) {
+        if (asked_to_leave())
+            return err_set(err, ERR_TEMP, "asked to stop while the machine was measured");
+        if (clock_mono_s() - said_s < SAY_S)
+            continue;
+        said_s = clock_mono_s();
+        say_on(spec, ranks, said_s - started_s);
+    }
+    return rc;
+}
+
+static int step_run(struct sched *s, const struct probe_spec *probe, const struct command *command,
+                    int64_t ranks, const char *log, struct err *err)
 {
     struct sched_step_spec spec = SCHED_STEP_SPEC_INIT;
     struct sched_step_status end;
@@ -125,13 +172,16 @@ static int step_run(struct sched *s, const struct command *command, int64_t rank
     spec.deadline_s = PROBE_DEADLINE_S;
     if ((rc = sched_step_start(s, &spec, &step, err)) < 0)
         return rc;
-    rc = sched_step_poll(step, -1, &end, err);
+    rc = step_wait(step, probe, ranks, &end, err);
     sched_step_free(step);
     if (rc < 0)
         return rc;
     if (end.timed_out)
-        return err_set(err, ERR_TIMEOUT, "the probe on %lld ranks did not end within %d s",
-                       (long long)ranks, PROBE_DEADLINE_S);
+        return err_set(err, ERR_TIMEOUT,
+                       "the probe on %lld ranks did not end within %d s: this machine is too busy, "
+                       "or one layer of model '%s' too large, to be measured: ask again when it is "
+                       "idle, or describe it and give --cluster",
+                       (long long)ranks, PROBE_DEADLINE_S, probe->model->name);
     return end.exit_code != 0 ? failed(&end, ranks, log, err) : 0;
 }
 
@@ -190,7 +240,7 @@ static int probe_in(struct sched *s, const char *dir, const struct probe_spec *s
     if ((rc = command_trainer(spec->bin_dir, ranks, s->ops->starts_ranks, args,
                               (const char *const *)environ, &arena, &command, err)) < 0)
         goto out;
-    if ((rc = step_run(s, &command, ranks, log, err)) < 0)
+    if ((rc = step_run(s, spec, &command, ranks, log, err)) < 0)
         goto out;
     rc = result_load(json, ranks, out, err);
 out:
@@ -203,11 +253,15 @@ int probe_run(struct sched *s, const struct probe_spec *spec, int64_t ranks, str
 {
     char dir[LIMIT_PATH_BYTES];
     const char *tmp = getenv("TMPDIR");
+    sigset_t leave, before;
+    leave_signals(&leave);
     snprintf(dir, sizeof dir, "%s/reel-probe.XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(dir))
-        return err_set_errno(err, ERR_IO, "cannot make a folder for the probe: '%s'", dir);
-    int rc = probe_in(s, dir, spec, ranks, out, err);
+    pthread_sigmask(SIG_BLOCK, &leave, &before);
+    int rc = mkdtemp(dir) ? probe_in(s, dir, spec, ranks, out, err)
+                          : err_set_errno(err, ERR_IO, "cannot make a folder for the probe: '%s'",
+                                          dir);
     file_remove_tree(dir, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL); /* what came meanwhile is delivered now */
     return rc;
 }
 

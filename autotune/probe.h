@@ -10,7 +10,8 @@
  * "layer" has what micro-batches of several sizes take in a model of one layer, in CPU time of one
  * rank while all ranks do the same. Rates follow by the account of the same work: seconds of
  * products and of attention are fitted by FLOPs and bytes, and what the fit leaves is a share by
- * tokens.
+ * tokens. The trainer measures as large micro-batches as a few seconds allow; larger ones take what
+ * their FLOPs and bytes do at the rate of the largest measured.
  */
 #ifndef AUTOTUNE_PROBE_H
 #define AUTOTUNE_PROBE_H
@@ -39,8 +40,12 @@ struct probe_spec {
     enum dtype dtype;
     const char *blas;
     bool messages_only; /* computation is not measured: n_views will be 0 */
+    /* is told every few seconds that it goes on; may be NULL */
+    void (*say)(void *ctx, const char *line);
+    void *say_ctx;
 };
-/* Runs the probe as a step of s, so that on Slurm the ranks lie on the nodes of the allocation. */
+/* Runs the probe as a step of s, so that on Slurm the ranks lie on the nodes of the allocation.
+ * SIGINT, SIGTERM and SIGHUP end it with ERR_TEMP, and are delivered when nothing is left of it. */
 int probe_run(struct sched *s, const struct probe_spec *spec, int64_t ranks, struct probe *out,
               struct err *err);
 int probe_parse(const char *text, size_t len, const char *name, struct probe *out, struct err *err);

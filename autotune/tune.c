@@ -35,7 +35,8 @@ static void probe_say(const struct tune_conf *c, int64_t ranks)
 static int machine_probe(struct tune *t, struct err *err)
 {
     const struct tune_conf *c = &t->conf;
-    struct probe_spec spec = {c->bin_dir, &c->run->model, c->seq, c->run->dtype, c->blas};
+    struct probe_spec spec = {c->bin_dir, &c->run->model, c->seq, c->run->dtype, c->blas,
+                              .say = c->say, .say_ctx = c->say_ctx};
     struct host *host = host_space_host(t->host);
     struct probe probes[3];
     int64_t most = 1;

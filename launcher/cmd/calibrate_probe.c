@@ -46,11 +46,18 @@ static int shares_set(struct constants *c, const struct device *d, const struct 
     return 0;
 }
 
+static void say(void *ctx, const char *line)
+{
+    (void)ctx;
+    fprintf(stderr, "%s\n", line);
+}
+
 /* Runs the probe on this machine, with one rank. */
 static int pace_measure(const struct cmd_env *env, const struct calibrate_probe *p,
                          const struct model *model, struct probe_pace *out, struct err *err)
 {
-    const struct probe_spec spec = {env->bin_dir, model, p->seq, p->dtype, "own", false};
+    const struct probe_spec spec = {env->bin_dir, model, p->seq, p->dtype, "own",
+                                    .say = say};
     static struct host host; /* larger than belongs on a stack */
     struct sched *s = NULL;
     struct probe probe;

@@ -39,9 +39,11 @@ const struct opt_cmd train_cmd_probe = {
     opts, ARRAY_LEN(opts), 0, 0,
     "Started directly or by mpirun; all ranks measure at the same time, and the slowest one's "
     "figures are printed (reel.probe/2): CPU time of a layer of the model by class, for "
-    "micro-batches of several sizes; of the update; messages."};
+    "micro-batches of several sizes; of the update; messages. A size that would take more than 8 s "
+    "by the next smaller one is left out, and so are those after 20 s: the rates of the largest "
+    "measured hold for them."};
 
-enum { REPEATS = 7 };
+enum { REPEATS = 7, TOLD = 4 /* of the sizes measured, the largest are told */ };
 
 struct probe {
     struct comm *world;
@@ -110,33 +112,48 @@ static int comm_measure(struct probe *p, struct err *err)
     return 0;
 }
 
-/* Takes over all ranks the least rate and the longest times. All have measured the same views, or
- * the fewest that one has are left. */
+/* Leaves the largest of the sizes that all ranks have measured. */
+static int views_agree(struct probe *p, struct err *err)
+{
+    double fewer = -p->views.n;
+    int rc = comm_max(p->world, &fewer, 1, err);
+    if (rc < 0)
+        return rc;
+    int n = (int)-fewer, told = (int)num_min_i64(n, TOLD);
+    memmove(p->views.view, p->views.view + n - told, (size_t)told * sizeof p->views.view[0]);
+    p->views.n = told;
+    return 0;
+}
+
+/* Takes over all ranks the least rate and the longest times. */
 static int slowest(struct probe *p, struct err *err)
 {
-    enum { FIXED = 6, ALL = FIXED + PROBE_VIEWS * PROBE_CLASSES };
-    double v[ALL] = {-p->fma, p->latency_s, -p->bus_bytes, p->views.update_s, -p->views.n,
-                     p->views.norm_s};
+    enum { FIXED = 5, ALL = FIXED + TOLD * PROBE_CLASSES };
+    double v[ALL] = {-p->fma, p->latency_s, -p->bus_bytes, p->views.update_s, p->views.norm_s};
+    int rc;
+    if ((rc = views_agree(p, err)) < 0)
+        return rc;
     for (int i = 0; i < p->views.n; i++)
         memcpy(v + FIXED + i * PROBE_CLASSES, p->views.view[i].seconds,
                sizeof p->views.view[i].seconds);
-    int rc = comm_max(p->world, v, ALL, err);
+    if ((rc = comm_max(p->world, v, ALL, err)) < 0)
+        return rc;
     p->fma = -v[0], p->latency_s = v[1], p->bus_bytes = fabs(v[2]), p->views.update_s = v[3];
-    p->views.n = (int)-v[4], p->views.norm_s = v[5];
+    p->views.norm_s = v[4];
     for (int i = 0; i < p->views.n; i++)
         memcpy(p->views.view[i].seconds, v + FIXED + i * PROBE_CLASSES,
                sizeof p->views.view[i].seconds);
-    return rc;
+    return 0;
 }
 
 static void view_json(const struct probe_view *v, struct json_out *o)
 {
     char seq[64];
-    snprintf(seq, sizeof seq, "%lldx%lldx%lld", (long long)v->seq.t, (long long)v->seq.h,
-             (long long)v->seq.w);
+    snprintf(seq, sizeof seq, "%lldx%lldx%lld", (long long)v->size.seq.t, (long long)v->size.seq.h,
+             (long long)v->size.seq.w);
     json_obj_begin(o, NULL);
     json_put_text(o, "seq", seq);
-    json_put_int(o, "samples", v->samples);
+    json_put_int(o, "samples", v->size.samples);
     for (int c = 0; c < PROBE_CLASSES; c++)
         json_put_num(o, probe_class_names[c], v->seconds[c]);
     json_obj_end(o);

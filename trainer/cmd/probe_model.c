@@ -19,6 +19,8 @@ enum { REPEATS = 5 };
 /* The update goes over so many of the model's elements at most: more than caches hold. */
 enum { UPDATE_ELEMENTS = 1 << 22, UPDATE_PARTS = 5 };
 static const double ENOUGH_S = 0.5;
+/* No size is begun that takes longer, or with which all of them do. */
+static const double VIEW_S = 8, ALL_S = 20;
 /* The weights' bytes: in each format a number that is small and not zero. */
 enum { WEIGHT_BYTE = 0x3c };
 
@@ -95,7 +97,7 @@ static int small_open(struct small *s, const struct probe_model_spec *spec,
 {
     int rc;
     s->layout = layout_default();
-    run_of(s, spec, view->seq);
+    run_of(s, spec, view->size.seq);
     if ((rc = comm_self_open(&s->self, err)) < 0)
         return rc;
     comm_bind(s->self, s->compute->dev, NULL, NULL);
@@ -103,7 +105,7 @@ static int small_open(struct small *s, const struct probe_model_spec *spec,
         return rc;
     if ((rc = weights_take(s, err)) < 0)
         return rc;
-    if ((rc = dit_open(s, view->samples, err)) < 0)
+    if ((rc = dit_open(s, view->size.samples, err)) < 0)
         return rc;
     if ((rc = meter_open(&s->meter, 0, err)) < 0)
         return rc;
@@ -162,9 +164,12 @@ static int view_repeat(struct small *s, struct probe_view *view, struct err *err
     double started_s = clock_mono_s();
     for (int i = 0; i < REPEATS && (i < 2 || clock_mono_s() - started_s < ENOUGH_S); i++) {
         double seconds[METER_CLASSES + 1] = {0}, cpu_s[METER_KINDS];
-        int rc = micro_batch(s, view->samples, err);
+        double begun_s = clock_mono_s();
+        int rc = micro_batch(s, view->size.samples, err);
         if (rc < 0)
             return rc;
+        view->wall_s = i <= 1 ? clock_mono_s() - begun_s
+                              : fmax(view->wall_s, clock_mono_s() - begun_s);
         meter_cpu_step(&s->meter, cpu_s);
         for (int k = 0; k < METER_KINDS; k++)
             seconds[meter_class_of(k)] += cpu_s[k];
@@ -185,14 +190,6 @@ static int view_measure(struct compute *compute, const struct probe_model_spec *
 out:
     small_close(&s);
     return rc;
-}
-
-/* Returns a quarter of the extent, cut along its longest axis, or as little as there is. */
-static struct seq quarter(struct seq s)
-{
-    int64_t *longest = s.t >= s.h && s.t >= s.w ? &s.t : s.h >= s.w ? &s.h : &s.w;
-    *longest = num_ceil_div(*longest, 4);
-    return s;
 }
 
 static int update_elements(const struct model *m, int64_t *out, struct err *err)
@@ -279,23 +276,52 @@ out:
     return rc;
 }
 
+/* ---- which sizes ---- */
+
+static double attention_share(const struct probe_view *v)
+{
+    double attention = v->seconds[PROBE_ATTN_FWD] + v->seconds[PROBE_ATTN_BWD], all = 0;
+    for (int c = 0; c < PROBE_CLASSES; c++)
+        all += v->seconds[c];
+    return all > 0 ? attention / all : 1;
+}
+
+/* Says whether a size is too much, by the one before it and what all took. A micro-batch that
+ * touches memory first comes before those that count. */
+static bool too_long(const struct probe_view *last, const struct probe_view *next, double spent_s)
+{
+    double s = 2 * last->wall_s * probe_size_growth(&last->size, &next->size,
+                                                    attention_share(last));
+    return s > VIEW_S || spent_s + s > ALL_S;
+}
+
+static int views_measure(struct compute *compute, const struct probe_model_spec *spec,
+                         struct probe_views *v, struct err *err)
+{
+    double started_s = clock_mono_s();
+    struct probe_size sizes[PROBE_SIZES];
+    int all, rc;
+    if ((rc = probe_sizes(&spec->model, spec->seq, sizes, &all, err)) < 0)
+        return rc;
+    for (v->n = 0; v->n < all; v->n++) {
+        struct probe_view *view = &v->view[v->n];
+        view->size = sizes[v->n];
+        if (v->n > 0 && too_long(view - 1, view, clock_mono_s() - started_s))
+            break;
+        if ((rc = view_measure(compute, spec, view, err)) < 0)
+            return rc;
+    }
+    return 0;
+}
+
 int probe_model_run(struct compute *compute, const struct probe_model_spec *spec,
                     struct probe_views *out, struct err *err)
 {
-    struct probe_views v = {.n = PROBE_VIEWS};
-    const int64_t samples[PROBE_VIEWS] = {1, 1, 2, 4};
-    int rc;
-    for (int i = 0; i < v.n; i++) {
-        v.view[i] = (struct probe_view){
-            .seq = i == 0 ? quarter(spec->seq) : spec->seq, .samples = samples[i]};
-        double started_s = clock_mono_s();
-        if ((rc = view_measure(compute, spec, &v.view[i], err)) < 0)
-            return rc;
-        /* a larger one would take too long */
-        if (i > 0 && clock_mono_s() - started_s > 4 * ENOUGH_S)
-            v.n = i + 1;
-    }
+    struct probe_views v = {0};
     int64_t elements;
+    int rc;
+    if ((rc = views_measure(compute, spec, &v, err)) < 0)
+        return rc;
     if ((rc = update_elements(&spec->model, &elements, err)) < 0)
         return rc;
     if ((rc = update_measure(compute, elements, &v, err)) < 0)

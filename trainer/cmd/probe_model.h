@@ -6,12 +6,16 @@
  * took (watch/meter.h); the least of some repetitions counts. CPU time and not wall time is taken,
  * so that ranks which share cores measure their own work.
  *
+ * Sizes go from small to large (profiles/probe_size.h). None is begun that by the one before takes
+ * more than a few seconds, or with which all of them would take more than some. What is left out is
+ * predicted at the rates of the largest that was measured.
+ *
  *     probe_model_run(&compute, &spec, &views, err);
  */
 #ifndef TRAINER_CMD_PROBE_MODEL_H
 #define TRAINER_CMD_PROBE_MODEL_H
 
-#include "profiles/model.h"
+#include "profiles/probe_size.h"
 #include "trainer/ops/compute.h"
 
 /* Names the classes under which operations are counted: products; attention forward, backward;
@@ -23,14 +27,13 @@ extern const char *const probe_class_names[]; /* "gemm_s", … */
 
 /* A micro-batch and what it took. */
 struct probe_view {
-    struct seq seq; /* tokens of a sample */
-    int64_t samples;
+    struct probe_size size;
     double seconds[PROBE_CLASSES];
+    double wall_s; /* of a micro-batch on this rank, the longest of those that count */
 };
-enum { PROBE_VIEWS = 4 };
 struct probe_views {
     int n;
-    struct probe_view view[PROBE_VIEWS];
+    struct probe_view view[PROBE_SIZES];
     int64_t update_elements;
     double update_s, norm_s; /* of AdamW, and of the norm of gradients, over so many elements */
 };
