@@ -119,14 +119,29 @@ static void gauss_newton(struct fit *f)
             f->log_scale[a] += f->cov[a][b] * g[b];
 }
 
+static void solve(struct fit *f)
+{
+    for (int i = 0; i < 8; i++)
+        gauss_newton(f);
+}
+
 void fit_add(struct fit *f, const double terms[PRICE_TERMS], double measured_s)
 {
     if (!(measured_s > 0) || !isfinite(measured_s) || f->n == FIT_MAX)
         return;
     memcpy(f->terms[f->n], terms, sizeof f->terms[0]);
     f->log_measured[f->n++] = log(measured_s);
-    for (int i = 0; i < 8; i++)
-        gauss_newton(f);
+    solve(f);
+}
+
+void fit_without(const struct fit *f, int64_t left_out, struct fit *out)
+{
+    int64_t last = f->n - 1;
+    *out = *f;
+    memcpy(out->terms[left_out], f->terms[last], sizeof f->terms[last]);
+    out->log_measured[left_out] = f->log_measured[last];
+    out->n = last;
+    solve(out);
 }
 
 double fit_step(const struct fit *f, const double terms[PRICE_TERMS],

@@ -35,6 +35,9 @@ void fit_begin(struct fit *f, const struct fit *earlier);
 /* Learns from a measurement. It never forgets one. It ignores what is not positive and finite, and
  * whatever comes after FIT_MAX measurements. */
 void fit_add(struct fit *f, const double terms[PRICE_TERMS], double measured_s);
+/* Fits anew without the measurement of this number. What classes took stays: each was measured by
+ * itself. */
+void fit_without(const struct fit *f, int64_t left_out, struct fit *out);
 /* Learns what classes took, each of its own: 0 is not known. fit_add comes next, and solves. */
 void fit_classes(struct fit *f, const double priced_s[PRICE_TERMS],
                  const double measured_s[PRICE_TERMS]);

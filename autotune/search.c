@@ -199,14 +199,16 @@ static double least_end(const struct search *s)
 /* Returns the untried layout of the greatest expected improvement, of those whose optimistic end
  * beats the best by the margin; before anything was measured, it improves on half as much again as
  * the least optimistic end. What runs out of memory improves nothing. Returns -1 when there is
- * none. new_degrees: looks only among those that differ from the first batch. */
-static int64_t most_promising(const struct search *s, bool new_degrees)
+ * none. new_degrees: looks only among those that differ from the first batch. *most takes what it
+ * is expected to improve. */
+static int64_t most_promising(const struct search *s, bool new_degrees, double *most)
 {
-    double most = -INFINITY,
+    double
            limit_s = s->best >= 0 ? count_of(s, s->best) * (1 - s->conf.margin)
                                   : 1.5 * least_end(s);
     int64_t at = -1;
     struct rival best = rival_of(s);
+    *most = -INFINITY;
     for (int64_t i = 0; i < (int64_t)s->n; i++) {
         if (!can_be_tried(s, i) || (new_degrees && !differs(s, &s->items[i].layout)))
             continue;
@@ -214,7 +216,26 @@ static int64_t most_promising(const struct search *s, bool new_degrees)
                        end_s = predicted_s * exp(-SEARCH_SIGMAS * log_sd);
         double gain = s->best >= 0 ? improvement(limit_s, predicted_s, log_sd) : limit_s - end_s;
         double worth = gain * fit_chance(s, i);
-        if ((end_s <= limit_s || s->best < 0) && worth > most)
+        if ((end_s <= limit_s || s->best < 0) && worth > *most)
+            *most = worth, at = i;
+    }
+    return at;
+}
+
+/* Returns the most promising layout if one of the measurements is not believed, and it improves on
+ * the best by a part of the margin; -1: there is none. A layout may be slow for a reason that no
+ * other of its class shares, and then it alone must not keep the search from all of them. One of
+ * many measurements decides nothing. */
+static int64_t promising_without_one(const struct search *s)
+{
+    static const double ENOUGH = 0.3;
+    enum { MANY = 12 };
+    double most = s->best >= 0 ? ENOUGH * s->conf.margin * count_of(s, s->best) : INFINITY, worth;
+    struct search other = *s;
+    int64_t at = -1, i;
+    for (int64_t k = 0; s->fit.n > 1 && s->fit.n <= MANY && k < s->fit.n; k++) {
+        fit_without(&s->fit, k, &other.fit);
+        if ((i = most_promising(&other, false, &worth)) >= 0 && worth > most)
             most = worth, at = i;
     }
     return at;
@@ -275,6 +296,7 @@ static const char *stop_reason(const struct search *s)
 static int64_t next_untried(struct search *s)
 {
     int64_t at;
+    double most;
     s->stop_reason = "the budget of trials is spent";
     if (s->trials >= s->conf.max_trials)
         return -1;
@@ -283,11 +305,12 @@ static int64_t next_untried(struct search *s)
         return s->baseline;
     if (can_be_tried(s, s->corner))
         return s->corner;
-    if (s->n_batch < SEARCH_BATCH && (at = most_promising(s, true)) >= 0)
+    if (s->n_batch < SEARCH_BATCH && (at = most_promising(s, true, &most)) >= 0)
         return at;
-    if ((at = most_promising(s, false)) < 0)
-        s->stop_reason = stop_reason(s);
-    return at;
+    if ((at = most_promising(s, false, &most)) >= 0 || (at = promising_without_one(s)) >= 0)
+        return at;
+    s->stop_reason = stop_reason(s);
+    return -1;
 }
 
 int64_t search_next(struct search *s)

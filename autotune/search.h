@@ -10,7 +10,8 @@
  * slower than its rates say, changes nothing of which is faster, and what is left is the spread of
  * the terms in whose shares they differ, and of what no term explains. Every measurement is learnt
  * from. The search stops when the *optimistic* end (prediction minus SEARCH_SIGMAS standard
- * deviations of its logarithm) of no untried layout is below the best by the margin. A layout that
+ * deviations of its logarithm) of no untried layout is below the best by the margin, whichever one
+ * of its measurements is left out: a single slow layout does not condemn its class. A layout that
  * ran out of memory rules out what needs as much on the same grid, and on other grids what needs
  * SEARCH_OOM times as much.
  * Trials may be smaller than the layouts that are looked for (item.trial_terms): then predictions
