@@ -43,6 +43,7 @@ struct fit {
     size_t n;
     struct predict_room *room;
     double *matrix, *gradient, *step; /* [k][k], [k], [k]; k = c->n */
+    const struct told_rows *told; /* borrowed; NULL: nobody hears */
 };
 
 static void values_of(const struct fit *f, const struct fit_row *r, double v[CONSTANTS])
@@ -220,13 +221,16 @@ static int layouts_choose(struct fit *f, struct err *err)
 
 static int rounds(struct fit *f, struct err *err)
 {
+    int64_t done = 0;
     for (int i = 0; i < ROUNDS; i++) {
         int rc = layouts_choose(f, err);
         if (rc < 0)
             return rc;
         priors_add(f);
-        for (size_t k = 0; k < f->n; k++)
+        for (size_t k = 0; k < f->n; k++) {
             row_add(f, &f->rows[k]);
+            table_told(f->told, ++done, ROUNDS * (int64_t)f->n);
+        }
         factor(f->matrix, f->c->n);
         step_take(f);
     }
@@ -362,13 +366,20 @@ static void fit_release(struct fit *f)
 }
 
 int calibrate_tables(const struct table *tables, size_t n, const char *source,
-                     struct constants *c, struct calibrate_report *out, struct err *err)
+                     const struct told_rows *told, struct constants *c,
+                     struct calibrate_report *out, struct err *err)
 {
-    struct fit f = {.c = c};
+    struct fit f = {.c = c, .told = told};
     struct calibrate_report report = {0};
     int rc;
     if ((rc = fit_open(&f, tables, n, err)) < 0)
         goto out;
+    if (f.n == 0) {
+        rc = err_set(err, ERR_INPUT,
+                     "%s: there is no row to learn from: give a table with rows that 'reel score' "
+                     "does not skip", source);
+        goto out;
+    }
     if ((rc = rounds(&f, err)) < 0)
         goto out;
     intervals_set(&f, source);

@@ -6,7 +6,7 @@
  * published peaks and from which rows fitted and which ran out. The essay is at the top of
  * calibrate.c.
  *
- *     calibrate_tables(tables, n, "my tables", &constants, &report, err);
+ *     calibrate_tables(tables, n, "my tables", NULL, &constants, &report, err);
  *
  * constants holds what counts before, and takes the fitted values with their intervals.
  */
@@ -21,7 +21,10 @@ struct calibrate_report {
     int64_t constants;            /* that were fitted */
     double time_rms, memory_rms;  /* of the logarithms, after the fit; NAN: nothing was learnt */
 };
+/* Fits them. `told` hears of each row in each round; NULL: nobody does. ERR_INPUT when all rows are
+ * skipped. */
 int calibrate_tables(const struct table *tables, size_t n, const char *source,
-                     struct constants *c, struct calibrate_report *out, struct err *err);
+                     const struct told_rows *told, struct constants *c,
+                     struct calibrate_report *out, struct err *err);
 
 #endif

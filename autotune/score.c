@@ -291,14 +291,15 @@ static void count_row(const struct table_case *c, struct score *out)
     out->reasons[i].count++;
 }
 
-static int rows_predict(const struct table *t, const struct constants *c, struct score_row *rows,
-                        struct err *err)
+static int rows_predict(const struct table *t, const struct constants *c,
+                        const struct told_rows *told, struct score_row *rows, struct err *err)
 {
     struct predict_room *room = malloc(sizeof *room);
     int rc = room ? 0 : err_set(err, ERR_NOMEM, "out of memory for predictions");
     for (size_t i = 0; i < t->n && rc == 0; i++) {
         const struct table_case *k = &t->cases[i];
         double v[CONSTANTS];
+        table_told(told, (int64_t)i + 1, (int64_t)t->n);
         if (k->skipped)
             continue;
         constants_resolve(c, &k->cluster.device, &k->stack, v);
@@ -309,8 +310,8 @@ static int rows_predict(const struct table *t, const struct constants *c, struct
     return rc;
 }
 
-int score_table(const struct table *t, const struct constants *c, struct score_row *rows,
-                struct score *out, struct err *err)
+int score_table(const struct table *t, const struct constants *c, const struct told_rows *told,
+                struct score_row *rows, struct score *out, struct err *err)
 {
     struct score s = {.file = t->name, .spearman_mean = NAN, .spearman_worst = NAN,
                       .regret1_mean_pct = NAN, .regret3_mean_pct = NAN,
@@ -324,7 +325,7 @@ int score_table(const struct table *t, const struct constants *c, struct score_r
         rc = err_set(err, ERR_NOMEM, "out of memory for %s", t->name);
         goto out;
     }
-    if ((rc = rows_predict(t, c, rows, err)) < 0)
+    if ((rc = rows_predict(t, c, told, rows, err)) < 0)
         goto out;
     sweep.predicted = room + t->n;
     for (size_t i = 0; i < t->n; i++)

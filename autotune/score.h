@@ -1,7 +1,7 @@
 /* score: says how well predictions agree with tables of measurements (`reel score`). Pure.
  *
  *     struct score s;
- *     score_table(&table, &constants, rows, &s, err);   // rows: table.n, the caller's
+ *     score_table(&table, &constants, NULL, rows, &s, err);   // rows: table.n, the caller's
  *
  * Time is scored by the absolute percentage error of the rows that have one: its mean and its 90th
  * percentile, and both again after one factor for the whole file (the median of measured by
@@ -34,7 +34,8 @@ struct score {
     double trials_mean, trials_worst;
     int64_t winner_pruned; /* sweeps whose best row is not tried, as too large for the memory */
 };
-int score_table(const struct table *t, const struct constants *c, struct score_row *rows,
-                struct score *out, struct err *err);
+/* Scores a table. `told` hears of each row; NULL: nobody does. */
+int score_table(const struct table *t, const struct constants *c, const struct told_rows *told,
+                struct score_row *rows, struct score *out, struct err *err);
 
 #endif

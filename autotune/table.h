@@ -48,4 +48,15 @@ struct table {
 int table_load(const char *path, struct table *out, struct err *err);
 void table_release(struct table *t); /* safe on a zeroed struct */
 
+/* Hears how many rows are done, of how many, of work that may take minutes. */
+struct told_rows {
+    void (*tell)(void *ctx, int64_t done, int64_t all);
+    void *ctx;
+};
+static inline void table_told(const struct told_rows *told, int64_t done, int64_t all)
+{
+    if (told)
+        told->tell(told->ctx, done, all);
+}
+
 #endif

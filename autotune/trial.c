@@ -57,6 +57,15 @@ static bool is_error(const char *line)
     return at != NULL;
 }
 
+bool trial_goes_on(const char *line)
+{
+    static const char *const words[] = {"warn", "retry", "fall back", "falling back", NULL};
+    for (int i = 0; words[i]; i++)
+        if (strcasestr(line, words[i]))
+            return true;
+    return false;
+}
+
 /* Returns which memory was short by this line; TRIAL_UNTRIED where it says nothing of it. */
 static enum trial_state line_class(const char *line)
 {
@@ -67,7 +76,7 @@ static enum trial_state line_class(const char *line)
             return TRIAL_UNTRIED;
         return says(line, device_words) ? TRIAL_OOM_DEVICE : TRIAL_OOM_HOST;
     }
-    if (strstr(line, trainer_name))
+    if (strstr(line, trainer_name) || trial_goes_on(line))
         return TRIAL_UNTRIED;
     if (says(line, gpu_words))
         return TRIAL_OOM_DEVICE;

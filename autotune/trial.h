@@ -69,6 +69,9 @@ struct trial_end {
     char oom_evidence[OOM_EVIDENCE_BYTES];
     bool oom_own;
 };
+/* Says whether a line of a log tells of a trouble after which the program goes on: a warning, a
+ * retry, another way that is taken. */
+bool trial_goes_on(const char *line);
 /* Classifies a trial from how it ended and the end of its log, and writes the cause, and who says
  * that memory was short. Pure. */
 enum trial_state trial_classify(const struct trial_end *end, const char *log_tail, char cause[256],

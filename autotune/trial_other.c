@@ -325,9 +325,10 @@ static void cause_take(struct other_log *l, const char *line)
 {
     const char *lost = lost_find(line);
     enum trial_state oom =
-        any_matches(l->oom_device, l->n_oom_device, line) ? TRIAL_OOM_DEVICE
-        : any_matches(l->oom_host, l->n_oom_host, line)   ? TRIAL_OOM_HOST
-                                                          : TRIAL_UNTRIED;
+        trial_goes_on(line)                                 ? TRIAL_UNTRIED
+        : any_matches(l->oom_device, l->n_oom_device, line) ? TRIAL_OOM_DEVICE
+        : any_matches(l->oom_host, l->n_oom_host, line)     ? TRIAL_OOM_HOST
+                                                            : TRIAL_UNTRIED;
     if (lost && !l->node[0])
         snprintf(l->node, sizeof l->node, "%.*s", (int)strcspn(lost, " ,.:"), lost);
     if (oom != TRIAL_UNTRIED && l->oom == TRIAL_UNTRIED) {

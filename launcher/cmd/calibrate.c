@@ -6,6 +6,7 @@
 
 #include "autotune/calibrate.h"
 #include "base/file.h"
+#include "base/progress.h"
 #include "launcher/cmd/calibrate_db.h"
 #include "launcher/cmd/calibrate_probe.h"
 #include "launcher/cmd/cmd.h"
@@ -62,6 +63,8 @@ static int start_read(const char *path, const char *name, struct constants *c, s
     int rc;
     if (path && (rc = constants_load(path, c, err)) < 0)
         return rc;
+    if (path)
+        cmd_constants_note(path, c, NULL);
     if (snprintf(c->name, sizeof c->name, "%s", name) >= (int)sizeof c->name)
         return err_set(err, ERR_USAGE, "--name is longer than %zu bytes: give a shorter one",
                        sizeof c->name - 1);
@@ -98,6 +101,15 @@ static int probe(const struct opt_values *v, const struct cmd_env *env, struct c
     return calibrate_probe(env, &p, c, err);
 }
 
+static int tables_fit(const struct table *tables, size_t n, const char *source, struct constants *c,
+                      struct calibrate_report *out, struct err *err)
+{
+    struct progress progress;
+    progress_start(&progress, "calibrate", 0, false);
+    return calibrate_tables(tables, n, source, &(struct told_rows){cmd_rows_tell, &progress}, c,
+                            out, err);
+}
+
 static int fit(const struct opt_values *v, const struct cmd_env *env, const char *const *paths,
                struct table *tables, size_t n, struct constants *c, struct err *err)
 {
@@ -109,6 +121,8 @@ static int fit(const struct opt_values *v, const struct cmd_env *env, const char
     if ((rc = cmd_spare("-o", output, paths, n, err)) < 0)
         return rc;
     if ((rc = cmd_spare("-o", output, &from, 1, err)) < 0)
+        return rc;
+    if (output && (rc = cmd_output_check("--output", output, err)) < 0)
         return rc;
     if ((rc = start_read(from, opt_text(v, "name"), c, err)) < 0)
         return rc;
@@ -125,7 +139,7 @@ static int fit(const struct opt_values *v, const struct cmd_env *env, const char
     if ((rc = str_check(&source, err)) < 0)
         goto out;
     if (n + db > 0) {
-        if ((rc = calibrate_tables(tables, n + db, source.p, c, &report, err)) < 0)
+        if ((rc = tables_fit(tables, n + db, source.p, c, &report, err)) < 0)
             goto out;
         say(&report);
     }

@@ -15,6 +15,7 @@
 #include "base/opt.h"
 #include "base/settings.h"
 #include "base/str.h"
+#include "profiles/constants.h"
 
 struct cmd_env {
     const char *home;    /* REEL_HOME, as an absolute path */
@@ -58,6 +59,16 @@ int cmd_print(const struct str *text, struct err *err);
  * sentence; an output of NULL is fine. */
 int cmd_spare(const char *option, const char *output, const char *const *inputs, size_t n,
               struct err *err);
+
+/* Checks, before work that takes long, that a file can be made at `output`, which the option
+ * names. */
+int cmd_output_check(const char *option, const char *output, struct err *err);
+/* Says on stderr how rows come on, every few seconds of what takes longer than that: told_rows'
+ * tell, with a struct progress. */
+void cmd_rows_tell(void *progress, int64_t done, int64_t all);
+/* Says on stderr which device a set of constants names that is neither `here`, NULL: none, nor
+ * known. */
+void cmd_constants_note(const char *path, const struct constants *c, const struct device *here);
 
 /* Returns the result that makes the program exit as an agent did. What went wrong has been told
  * already. */

@@ -11,11 +11,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/program.h"
+#include "base/progress.h"
 #include "profiles/catalog.h"
+#include "profiles/hw.h"
 
 #define CMD_TABLE(name) &cmd_##name,
 #define CMD_RUN(name) cmd_##name##_run,
@@ -60,6 +63,56 @@ int cmd_spare(const char *option, const char *output, const char *const *inputs,
                            "%s '%s' would write over what is read as '%s': give another file",
                            option, output, inputs[i]);
     return 0;
+}
+
+int cmd_output_check(const char *option, const char *output, struct err *err)
+{
+    char dir[LIMIT_PATH_BYTES];
+    const char *slash = strrchr(output, '/');
+    struct stat st;
+    snprintf(dir, sizeof dir, "%.*s",
+             slash == output ? 1
+             : slash         ? (int)(slash - output)
+                             : 1,
+             slash ? output : ".");
+    if (!*output)
+        return err_set(err, ERR_USAGE, "%s is empty: give a file", option);
+    if (stat(output, &st) == 0 && S_ISDIR(st.st_mode))
+        return err_set(err, ERR_USAGE, "%s '%s' is a folder: give a file", option, output);
+    return access(dir, W_OK) == 0 ? 0
+                                  : err_set_errno(err, ERR_IO, "cannot write %s '%s'", option,
+                                                  output);
+}
+
+/* Work that takes less time is done without a word. */
+static const double ROWS_QUIET_S = 2;
+
+void cmd_rows_tell(void *progress, int64_t done, int64_t all)
+{
+    struct progress *p = progress;
+    p->total = all;
+    if (clock_mono_s() - p->started_s > ROWS_QUIET_S)
+        progress_step(p, done, NULL);
+    if (done == all && p->done > 0)
+        progress_end(p, NULL);
+}
+
+void cmd_constants_note(const char *path, const struct constants *c, const struct device *here)
+{
+    for (int64_t i = 0; i < c->n; i++) {
+        const char *device = c->items[i].device, *const *known;
+        size_t n = device_names(&known);
+        bool found = !*device || (here && strcmp(device, here->name) == 0);
+        for (size_t k = 0; k < n && !found; k++)
+            found = strcmp(device, known[k]) == 0;
+        if (found)
+            continue;
+        const char *near = str_nearest(device, known);
+        fprintf(stderr, "%s: constants of '%s', a device that has no profile%s%s%s, count for "
+                "nothing here\n", path, device, near ? " (did you mean '" : "", near ? near : "",
+                near ? "'?)" : "");
+        return;
+    }
 }
 
 static cmd_run_fn *run_of(const struct opt_cmd *table)

@@ -5,6 +5,7 @@
 
 #include "autotune/score.h"
 #include "base/file.h"
+#include "base/progress.h"
 #include "launcher/cmd/cmd.h"
 
 static const struct opt opts[] = {
@@ -44,13 +45,16 @@ struct scored {
 static int table_score(const char *path, const struct constants *c, struct scored *out,
                        struct err *err)
 {
+    struct progress progress;
     int rc = table_load(path, &out->table, err);
     if (rc < 0)
         return rc;
+    progress_start(&progress, "score", 0, false);
     out->rows = calloc(out->table.n + 1, sizeof *out->rows);
     if (!out->rows)
         return err_set(err, ERR_NOMEM, "out of memory for %s", path);
-    return score_table(&out->table, c, out->rows, &out->score, err);
+    return score_table(&out->table, c, &(struct told_rows){cmd_rows_tell, &progress}, out->rows,
+                       &out->score, err);
 }
 
 /* ---- rows ---- */
@@ -218,6 +222,8 @@ int cmd_score_run(const struct opt_values *v, struct cmd_env *env, struct err *e
         goto out;
     if ((rc = constants_load(opt_text(v, "constants"), c, err)) < 0)
         goto out;
+    if (opt_given(v, "constants"))
+        cmd_constants_note(opt_text(v, "constants"), c, NULL);
     for (size_t i = 0; i < n; i++)
         if ((rc = table_score(paths[i], c, &tables[i], err)) < 0)
             goto out;

@@ -437,25 +437,15 @@ static int inputs_spare(const struct opt_values *v, const char *path, struct err
  * nothing is lost there. */
 static int output_check(const struct opt_values *v, const char *path, struct err *err)
 {
-    char dir[LIMIT_PATH_BYTES];
-    const char *slash = strrchr(path, '/');
-    snprintf(dir, sizeof dir, "%.*s",
-             slash == path ? 1
-             : slash       ? (int)(slash - path)
-                           : 1,
-             slash ? path : ".");
     struct stat st;
-    if (!*path)
-        return err_set(err, ERR_USAGE, "--output is empty: give a file");
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        return err_set(err, ERR_USAGE, "--output '%s' is a folder: give a file", path);
+    int rc;
+    if ((rc = cmd_output_check("--output", path, err)) < 0)
+        return rc;
     if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && !opt_bool(v, "force"))
         return err_set(err, ERR_EXISTS,
                        "'%s' exists already: give another --output, or --force to write over what "
                        "is there",
                        path);
-    if (access(dir, W_OK) != 0)
-        return err_set_errno(err, ERR_IO, "cannot write --output '%s'", path);
     return inputs_spare(v, path, err);
 }
 

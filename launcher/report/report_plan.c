@@ -141,6 +141,12 @@ static int plans_read(const struct json_doc *doc, struct report_plans *p, struct
     {
         if ((rc = item_read(doc, item, p->n, &p->items[p->n], err)) < 0)
             return rc;
+        int64_t world = layout_world(&p->items[p->n].layout);
+        if (world != p->gpus)
+            return err_set(err, ERR_INPUT,
+                           "%s: layouts[%zu].layout is one of %lld ranks, and gpus is %lld: give "
+                           "the file as 'reel plan --json' wrote it",
+                           doc->name, p->n, (long long)world, (long long)p->gpus);
         p->n++;
     }
     return 0;

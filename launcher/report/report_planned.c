@@ -48,6 +48,36 @@ static bool has_interval(const struct report_plans *plans)
     return false;
 }
 
+/* The columns that a file may say nothing of. */
+enum column { COLUMN_MFU, COLUMN_BYTES, COLUMN_FREE, COLUMN_FITS, COLUMNS };
+static const struct { const char *head, *format; } columns[COLUMNS] = {
+    {"MFU %", "%.1f"}, {"GiB", "%.3g"}, {"free %", "%.0f"}, {"fits %", "%.0f"}};
+
+/* Returns what a layout has in a column; NaN: it is not known. */
+static double column_of(const struct report_plans *plans, const struct report_planned *p,
+                        enum column c)
+{
+    switch (c) {
+    case COLUMN_MFU:
+        return 100 * p->mfu;
+    case COLUMN_BYTES:
+        return p->bytes > 0 ? (double)p->bytes / 0x1p30 : NAN;
+    case COLUMN_FREE:
+        return 100 * free_of(plans, p);
+    default:
+        return 100 * p->p_fits;
+    }
+}
+
+/* Says whether any layout has something in a column. */
+static bool has_column(const struct report_plans *plans, enum column c)
+{
+    for (size_t i = 0; i < plans->n; i++)
+        if (isfinite(column_of(plans, &plans->items[i], c)))
+            return true;
+    return false;
+}
+
 static void head_write(const struct report_plans *plans, struct str *out)
 {
     str_add(out, "<section><h2>Layouts planned</h2>\n<p class=\"why\">Predicted for ");
@@ -81,10 +111,9 @@ static void row_write(const struct report *r, size_t i, double measured, bool wi
         report_cell_num(out, measured, "%.4g");
         report_cell_num(out, 100 * (p->step_s / measured - 1), "%+.1f");
     }
-    report_cell_num(out, 100 * p->mfu, "%.1f");
-    report_cell_num(out, p->bytes > 0 ? (double)p->bytes / 0x1p30 : NAN, "%.3g");
-    report_cell_num(out, 100 * free_of(plans, p), "%.0f");
-    report_cell_num(out, 100 * p->p_fits, "%.0f");
+    for (int c = 0; c < COLUMNS; c++)
+        if (has_column(plans, (enum column)c))
+            report_cell_num(out, column_of(plans, p, (enum column)c), columns[c].format);
     str_add(out, "</tr>\n");
 }
 
@@ -95,11 +124,13 @@ static void table_write(const struct report *r, double run_s)
     for (size_t i = 0; i < plans->n; i++)
         measured = measured || isfinite(measured_of(r, &plans->items[i], run_s));
     str_addf(r->out, "<table class=\"plans\"><tr><th class=\"n\">#</th><th>layout</th>"
-                     "<th class=\"n\">predicted s</th>%s%s<th class=\"n\">MFU %%</th>"
-                     "<th class=\"n\">GiB</th><th class=\"n\">free %%</th>"
-                     "<th class=\"n\">fits %%</th></tr>\n",
+                     "<th class=\"n\">predicted s</th>%s%s",
              has_interval(plans) ? "<th class=\"n\">from</th><th class=\"n\">to</th>" : "",
              measured ? "<th class=\"n\">measured s</th><th class=\"n\">error %</th>" : "");
+    for (int c = 0; c < COLUMNS; c++)
+        if (has_column(plans, (enum column)c))
+            str_addf(r->out, "<th class=\"n\">%s</th>", columns[c].head);
+    str_add(r->out, "</tr>\n");
     for (size_t i = 0; i < plans->n; i++)
         row_write(r, i, measured_of(r, &plans->items[i], run_s), measured);
     str_add(r->out, "</table>\n");

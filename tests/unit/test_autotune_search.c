@@ -424,6 +424,16 @@ static void classes(void **state)
          TRIAL_OOM_DEVICE, "RuntimeError"},
         {{{.ended = true, .exit_code = 1}}, "W0 cache oom_kill OUT_OF_MEMORY, out of memory\n",
          TRIAL_FAILED, "cache"},
+        /* it went on after these, and ended of something else */
+        {{{.ended = true, .exit_code = 1}},
+         "WARNING: CUDA out of memory while a workspace grew\nTypeError: no such key\n",
+         TRIAL_FAILED, "no such key"},
+        {{{.ended = true, .exit_code = 1}},
+         "CUDA out of memory, falling back to a smaller one\nbad_alloc: will retry\nKeyError: x\n",
+         TRIAL_FAILED, "KeyError"},
+        {{{.ended = true, .exit_code = 1}},
+         "CUDA out of memory, retrying\ntorch.OutOfMemoryError: CUDA out of memory.\n",
+         TRIAL_OOM_DEVICE, "OutOfMemoryError", "torch.OutOfMemoryError"},
         {{{.ended = true, .exit_code = 3}},
          "reel-train: error: the layout needs 4 ranks, 3 started\n", TRIAL_FAILED, "3 started"},
     };
