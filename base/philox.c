@@ -73,20 +73,28 @@ double philox_normal_at(uint64_t seed, enum philox_stream stream, uint64_t ordin
     return philox_normal_from_uniform(philox_uniform_at(seed, stream, ordinal, index));
 }
 
-void philox_normal_fill(uint64_t seed, enum philox_stream stream, uint64_t ordinal, uint64_t first,
-                        size_t n, double *out)
+void philox_uniform_fill(uint64_t seed, enum philox_stream stream, uint64_t ordinal, uint64_t first,
+                         size_t n, double *out)
 {
     size_t i = 0;
 
     if (n > 0 && first % 2 == 1)
-        out[i++] = philox_normal_at(seed, stream, ordinal, first);
+        out[i++] = philox_uniform_at(seed, stream, ordinal, first);
     for (; i + 1 < n; i += 2) {
         struct philox_block b = philox_at(seed, stream, ordinal, (first + i) / 2);
-        out[i] = philox_normal_from_uniform(philox_uniform(b.w[0], b.w[1]));
-        out[i + 1] = philox_normal_from_uniform(philox_uniform(b.w[2], b.w[3]));
+        out[i] = philox_uniform(b.w[0], b.w[1]);
+        out[i + 1] = philox_uniform(b.w[2], b.w[3]);
     }
     if (i < n)
-        out[i] = philox_normal_at(seed, stream, ordinal, first + i);
+        out[i] = philox_uniform_at(seed, stream, ordinal, first + i);
+}
+
+void philox_normal_fill(uint64_t seed, enum philox_stream stream, uint64_t ordinal, uint64_t first,
+                        size_t n, double *out)
+{
+    philox_uniform_fill(seed, stream, ordinal, first, n, out);
+    for (size_t i = 0; i < n; i++)
+        out[i] = philox_normal_from_uniform(out[i]);
 }
 
 enum { FEISTEL_ROUNDS = 8 };

@@ -45,10 +45,12 @@ double philox_uniform(uint32_t hi, uint32_t lo);
 double philox_normal_from_uniform(double u);
 
 /* Return element `index` of the draw, one 64-bit pair an element and two elements a block.
- * philox_normal_fill writes elements first .. first + n. */
+ * The fills write elements first .. first + n, and make each block once. */
 double philox_uniform_at(uint64_t seed, enum philox_stream stream, uint64_t ordinal,
                          uint64_t index);
 double philox_normal_at(uint64_t seed, enum philox_stream stream, uint64_t ordinal, uint64_t index);
+void philox_uniform_fill(uint64_t seed, enum philox_stream stream, uint64_t ordinal, uint64_t first,
+                         size_t n, double *out);
 void philox_normal_fill(uint64_t seed, enum philox_stream stream, uint64_t ordinal, uint64_t first,
                         size_t n, double *out);
 

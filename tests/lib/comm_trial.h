@@ -19,7 +19,7 @@
 
 #include "base/bf16.h"
 
-enum { RANKS = 16, KINDS = 7 };
+enum { RANKS = 16, KINDS = 7, ROUGH_PERIOD = 6 * 11 };
 static const double gap = -77;
 static const enum dtype trial_types[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16};
 
@@ -33,11 +33,15 @@ struct trial {
     int64_t send_total, recv_total; /* elements of the buffers, gaps included */
     char *send, *recv;              /* one buffer when in place */
     struct comm_message list[6];
+    /* What a reduction must give: sums over the group's ranks, in their order and in the type itself.
+     * A sum of bf16 is made in f32 and rounded at the end. */
+    double sums[ROUGH_PERIOD];
 };
 
 unsigned mixed(unsigned a, unsigned b);
 
-/* Returns a number whose sum with others depends on the order of adding. */
+/* Returns a number whose sum with others depends on the order of adding. A rank's numbers come again
+ * after ROUGH_PERIOD elements, so that those of long messages are looked up. */
 double rough(unsigned seed, int rank, int64_t i);
 double get(const void *buf, int64_t i, enum dtype t);
 
@@ -46,10 +50,6 @@ double get(const void *buf, int64_t i, enum dtype t);
  * with how the trainer rounds. */
 double nearest(double v, enum dtype t);
 void put(void *buf, int64_t i, double v, enum dtype t);
-
-/* Returns element i of the sum over the group's ranks, in their order and in the type itself. A sum
- * of bf16 is made in f32 and rounded at the end. */
-double rank_order_sum(const struct trial *t, int64_t i);
 
 /* Returns how many elements go from one place of the group to another, which is often none. */
 int64_t pair_count(unsigned seed, int from, int to, int64_t most);

@@ -152,11 +152,14 @@ static void fill_equals_single(void **state)
     (void)state;
     for (uint64_t first = 0; first < 4; first++)
         for (size_t n = 0; n < 10; n++) {
-            out[n] = -77;
+            double even[10] = {0};
+            out[n] = even[n] = -77;
             philox_normal_fill(9, PHILOX_NOISE, 3, first, n, out);
+            philox_uniform_fill(9, PHILOX_NOISE, 3, first, n, even);
             for (size_t i = 0; i < n; i++)
-                assert_true(out[i] == philox_normal_at(9, PHILOX_NOISE, 3, first + i));
-            assert_true(out[n] == -77);
+                assert_true(out[i] == philox_normal_at(9, PHILOX_NOISE, 3, first + i) &&
+                            even[i] == philox_uniform_at(9, PHILOX_NOISE, 3, first + i));
+            assert_true(out[n] == -77 && even[n] == -77);
         }
 }
 

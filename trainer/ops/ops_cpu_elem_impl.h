@@ -78,16 +78,25 @@ static void op_rope(struct ops *o, struct dev_stream *s, const struct ops_rope *
     }
 }
 
-static double drawn(const struct ops_draw *a, uint64_t at)
+/* Draws elements `first` to first + n. */
+static void draw_piece(const struct ops_draw *a, uint64_t first, int64_t n, double *out)
 {
     switch (a->kind) {
     case OPS_DRAW_NORMAL:
-        return a->scale * philox_normal_at(a->seed, PHILOX_INIT, a->ordinal, at);
+        philox_normal_fill(a->seed, PHILOX_INIT, a->ordinal, first, (size_t)n, out);
+        break;
     case OPS_DRAW_UNIFORM:
-        return a->scale * (2 * philox_uniform_at(a->seed, PHILOX_INIT, a->ordinal, at) - 1);
-    case OPS_DRAW_ONE: break;
+        philox_uniform_fill(a->seed, PHILOX_INIT, a->ordinal, first, (size_t)n, out);
+        for (int64_t j = 0; j < n; j++)
+            out[j] = 2 * out[j] - 1;
+        break;
+    case OPS_DRAW_ONE:
+        for (int64_t j = 0; j < n; j++)
+            out[j] = 1;
+        break;
     }
-    return a->scale;
+    for (int64_t j = 0; j < n; j++)
+        out[j] *= a->scale;
 }
 
 static void op_draw(struct ops *o, struct dev_stream *s, const struct ops_draw *a)
@@ -99,8 +108,7 @@ static void op_draw(struct ops *o, struct dev_stream *s, const struct ops_draw *
     for (int64_t at = 0; at < a->out.cols; at += ROW_PIECE) {
         int64_t n = piece_of(a->out.cols, at);
         void *to = tensor_at(&a->out, 0, at);
-        for (int64_t j = 0; j < n; j++)
-            values[j] = drawn(a, a->first + (uint64_t)(at + j));
+        draw_piece(a, a->first + (uint64_t)at, n, values);
         convert(values, DTYPE_F64, narrow_values, DTYPE_F32, n);
         if (a->out.dtype == DTYPE_F64)
             convert(values, DTYPE_F64, to, DTYPE_F64, n);
