@@ -566,7 +566,7 @@ check-quick: tests ## a part of check for while one works: unit programs and fas
 
 check-slow: tests ## the long proofs: 410 kills of a training, 300 seeds of shots, 400 killed
 ## submitters, 200 simulated clusters, every legal layout, memory of larger models, eight clips
-## learnt by heart, MPICH where it is installed
+## learnt by heart, pictures of 1.3 GB, MPICH where it is installed
 	@KILLS=100 SHOT_SEEDS=300 REEL_TEST_KILLS=400 TEST_TIMEOUT=3000 \
 	  tests/run --long --build $(B) 't61[01]0-resume\|curator_shots\|sched'
 	@RANKS=all RESUMES=all LAYOUTS=covering MEMORY=all TEST_TIMEOUT=10000 \
@@ -589,6 +589,7 @@ check-slow: tests ## the long proofs: 410 kills of a training, 300 seeds of shot
 	@for l in tp=2,pp=2,vpp=2 cp=2,dp=2,zero=3,fsdp=4 tp=2,sp=1,cp=2,cp_kind=a2a; do \
 	  COUNT=70 LAYOUT=$$l REEL_BIN=$(abspath $(B)) tests/slow/resume-kill9 || exit 1; done
 	@REEL_BIN=$(abspath $(B)) tests/slow/overlap
+	@REEL_BIN=$(abspath $(B)) tests/slow/curate-long
 	@REEL_BIN=$(abspath $(B)) tests/slow/learning
 	@REEL_BIN=$(abspath $(B)) tests/slow/all-layouts
 	@REEL_BIN=$(abspath $(B)) tests/slow/static

@@ -1,4 +1,5 @@
 # Five films of a second, and what a curation took of them: sourced behind tests/lib.sh.
+. "$REEL_SRC/tests/lib/footage.sh"
 curate=$REEL_BIN/reel-curate dump=$REEL_BIN/tests/lib/wds-dump
 opts=(--size 32x32 --frames 9 -q)
 value() { sed -n "s/.*\"$1\": \([0-9.]*\).*/\1/p" "$2"; }
@@ -6,7 +7,7 @@ film() { # HUE FILE...
     ffmpeg -nostdin -v error -y -f lavfi -t 1 -i "testsrc2=s=96x64:r=24,hue=h=$1" \
         -pix_fmt yuv420p "${@:2}"
 }
-for i in 0 1 2 3 4; do film $((i * 70)) film-$i.mp4 || exit 1; done
+films 4 || exit 1
 taken() { # DATASET: its sources
     rm -rf got; mkdir got; "$dump" "$1"/*.tar got > keys
     cat got/*.json | grep -o '"source": "[^"]*"' | sort -u | cut -d'"' -f4 | paste -sd' '

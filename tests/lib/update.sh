@@ -2,10 +2,8 @@
 # more.
 curate=$REEL_BIN/reel-curate
 opts=(--size 32x32 --frames 9 -q --shard-bytes 40K)
-for i in 0 1 2 3 4; do
-    ffmpeg -nostdin -v error -f lavfi -t 1 -i "testsrc2=s=96x64:r=24,hue=h=$((i * 70))" \
-        -pix_fmt yuv420p "film-$i.mp4" || exit 1
-done
+. "$REEL_SRC/tests/lib/footage.sh"
+films 4 || exit 1
 mkdir a ab; cp film-1.mp4 film-3.mp4 a; cp film-[0-3].mp4 ab
 whole() { # DATASET: each shard that Energon is told of is there, with its index and its count
     local shard
