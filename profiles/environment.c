@@ -10,11 +10,12 @@ const struct opt_note train_environment[] = {
     {"REEL_CUDA_LIBRARY",
      "file of the CUDA backend (default: libreel-cuda.so beside the program)", "train generate"},
     {"REEL_GEMM_TABLE",
-     "file that names cuBLASLt's algorithm for each product on a GPU (default: none, and the first "
-     "that the library proposes); a run keeps the one that it began with, as gemm.table in its "
-     "folder", "train generate"},
+     "file that names cuBLASLt's algorithm, or our own kernel, for each product on a GPU (default: "
+     "none; our kernel computes products of up to 16 rows, and the library's first proposal "
+     "others); a run keeps the one that it began with, as gemm.table in its folder",
+     "train generate"},
     {"REEL_GEMM_PRODUCTS",
-     "file to which each product that cuBLASLt computes on a GPU is added as it is met, for a "
+     "file to which each product that cuBLASLt can compute on a GPU is added as it is met, for a "
      "search of algorithms (tests/gpu/visit tune)", "train generate"},
     {"REEL_ATTN",
      "plain: attention on a GPU by our own kernels alone, which are slow; 2: by the second engine "

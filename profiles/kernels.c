@@ -68,7 +68,7 @@ struct pattern { const char *text; enum kernel_class class; };
 
 /* Lists identifiers of reel's own kernels, and the operations that its ranges name. */
 static const struct pattern own[] = {
-    {"gemm", KERNEL_GEMM},
+    {"gemm", KERNEL_GEMM}, {"gemm_few", KERNEL_GEMM}, {"gemm_few_back", KERNEL_GEMM},
     {"attn_fwd", KERNEL_ATTENTION}, {"attn_bwd", KERNEL_ATTENTION},
     {"attn_bwd_q", KERNEL_ATTENTION}, {"attn_bwd_k", KERNEL_ATTENTION},
     {"attn_delta", KERNEL_ATTENTION}, {"lse_merge", KERNEL_ATTENTION},

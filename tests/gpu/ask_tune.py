@@ -24,7 +24,7 @@ def search(point):
         first, best = (sum(x["flops"] / x[name] for x in found) for name in ("first", "best"))
         with open(table) as f:
             lines = f.read().splitlines()[1:]
-        return {"value": first / best, "unit": "x the rate of the library's first choices",
+        return {"value": first / best, "unit": "x the rate without a table",
                 "products": found, "gemm_table": lines}
     return ask
 
@@ -38,6 +38,29 @@ def kernel(name, rows, cols):
     return ask
 
 
+def few(rows, backward):
+    """The product of few rows that makes a layer's modulation in dit-7b, by our own kernel, beside a
+    copy at that moment and the fastest of cuBLASLt's of the same shape, which has no f32 by bf16."""
+    def ask(place):
+        n, k = (FEW_SMALL if place.shim else FEW)[::-1 if backward else 1]
+        measured = rate(("few_bwd" if backward else "few", (rows, n, k), (rows, n, k)), None,
+                        {"REEL_GEMM_TABLE": ""})(place)
+        peak = rate(COPY)(place)["value"]
+        folder = place.folder("few")
+        products = os.path.join(folder, "products")
+        with open(products, "w") as f:
+            f.write(f"bf16 bf16 n{'n' if backward else 't'} {rows} {n} {k} {k} "
+                    f"{n if backward else k} {n}\n")
+        found = json.loads(place.must([place.program("tests/gpu/tune"),
+                                       "0.00001" if place.shim else "0.01", products,
+                                       os.path.join(folder, "gemm.table")]))
+        moved = 2 * (n * k + rows * (n + k)) / found["flops"]  # bytes of bf16 a FLOP
+        return {**measured, "peak": peak, "share": measured["value"] / peak, "peak_name": "a copy",
+                "bf16": {name: found[way] * moved for name, way in
+                         (("own", "first"), ("library", "library"))}}
+    return ask
+
+
 def attention(what, sizes, engine):
     """By the first or second engine that cuDNN proposes, or "plain": by our own kernels."""
     def ask(place):
@@ -45,6 +68,8 @@ def attention(what, sizes, engine):
     return ask
 
 
+# columns and terms of the modulation of a layer of dit-7b
+FEW, FEW_SMALL = (24576, 4096), (72, 40)
 # samples, tokens, keys, heads, head dim
 ATTENTION = {"8k": ("attn", (1, 8192, 8192, 32, 128)), "pack": ("pack", (8, 2048, 2048, 16, 128)),
              "cross": ("pack", (8, 2048, 512, 16, 128)), "images": ("attn", (64, 256, 256, 16, 72))}
@@ -83,10 +108,14 @@ def cases(place):
     found = [Case("gemm/" + name, "bf16 m x n x k = " + " x ".join(map(str, mnk)) +
                   ", 2mnk / s, median of 5, by the heuristic's first algorithm",
                   rate(("gemm", mnk, GEMM[2]), "bf16"), 8, 60) for name, mnk in PRODUCTS.items()]
-    found += [Case("search/" + name, "sum over products of 2mnk / rate: by the library's first choice,"
-                   " over that by the fastest of up to 32, each the median of 5", search(point), 40, 200)
+    found += [Case("search/" + name, "sum over products of 2mnk / rate: without a table, over that by"
+                   " the fastest of up to 33, each the median of 5", search(point), 40, 200)
               for name, point, *_ in POINTS]
     found += [Case("kernel/" + name, f"bytes that it must read and write / s, 8192 x {cols}, beside a "
                    "copy's at once", kernel(name, 8192, cols), 8, 60) for name, cols in KERNELS.items()]
+    found += [Case(f"few/{rows}{way}", "bytes that it must read and write / s, bf16 " +
+                   " x ".join(map(str, FEW)) + f" by {rows} rows, f32 ones backward; beside a copy's at "
+                   "once; bf16 rows by our kernel and by cuBLASLt", few(rows, bool(way)), 10, 60)
+              for rows in (1, 4, 16) for way in ("", "_bwd")]
     return [Case("copy", "1 GiB on the device, bytes read + written / s", rate(COPY), 8, 60),
             *found, *engines()]

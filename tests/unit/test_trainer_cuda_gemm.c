@@ -1,5 +1,5 @@
 /* Products on the CUDA backend, on the shim's GPU, against a plain triple loop: mixed types, views,
- * forms and the edges of tiles; and who computes them: cuBLASLt's stand-in or our own kernel, by
+ * forms and the edges of tiles; and who computes them: cuBLASLt's stand-in or our own kernels, by
  * which algorithm, from which table. */
 #include <dlfcn.h>
 #include <unistd.h>
@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "tests/shim/cublasLt.h"
 #include "tests/lib/trainer_cuda.h"
+#include "trainer/cuda/gemm.h"
 #include "trainer/ops/cuda_load.h"
 
 #define F64 DTYPE_F64
@@ -42,6 +43,20 @@ static const struct product products[] = {
     {B16, B16, F32, B16, F32, 9, 20, 33, false, true, 0.5, 0, OPS_ACT_SILU},
     {B16, B16, B16, F32, B16, 9, 20, 33, true, true, 0.5, 0, OPS_ACT_GELU_TANH},
     {B16, B16, B16, B16, DTYPE_FP8, 9, 20, 33, false, false, 1, 1, OPS_ACT_NONE},
+    /* of few rows: a strip and more, terms of several turns, columns behind those of a block */
+    {F64, F64, F64, F64, F64, 16, 37, 521, false, true, 0.5, 0, OPS_ACT_SILU},
+    {F64, F64, F64, F64, DTYPE_FP8, 5, 67, 521, false, false, 1, 0.5, OPS_ACT_NONE},
+    {F32, F32, F32, F32, DTYPE_FP8, 16, 72, 520, false, true, 1, 1, OPS_ACT_NONE},
+    {F32, F32, F32, F32, F32, 9, 72, 520, false, false, 1, 0, OPS_ACT_GELU_ERF},
+    {B16, B16, B16, B16, DTYPE_FP8, 1, 8, 8, false, true, 1, 0, OPS_ACT_NONE},
+    {B16, B16, B16, B16, DTYPE_FP8, 16, 136, 520, false, true, 1, -0.5, OPS_ACT_NONE},
+    {B16, B16, B16, B16, B16, 8, 40, 264, false, true, 1, 0, OPS_ACT_GELU_TANH},
+    {B16, B16, B16, F32, DTYPE_FP8, 3, 72, 520, false, false, 2, 0, OPS_ACT_NONE},
+    {B16, F32, B16, F32, DTYPE_FP8, 16, 72, 1032, false, false, 1, 1, OPS_ACT_NONE},
+    {B16, F32, B16, B16, B16, 10, 24, 512, false, true, 1, 0, OPS_ACT_SILU},
+    {B16, B16, B16, B16, DTYPE_FP8, 2, 24, 0, false, false, 1, 0.5, OPS_ACT_NONE},
+    {B16, B16, B16, B16, DTYPE_FP8, 2, 0, 24, false, true, 1, 0, OPS_ACT_NONE},
+    {B16, B16, B16, B16, DTYPE_FP8, 0, 24, 24, false, true, 1, 1, OPS_ACT_NONE},
 };
 
 /* Returns how far a number may be off: a sum of k terms, whose squares' sum has the root `size`, and
@@ -156,7 +171,41 @@ static void test_products(void **state)
             if (products[i].table == tables[t]) {
                 run(&b, &products[i], 0, 0);
                 run(&b, &products[i], 3, 8);
+                run(&b, &products[i], 8, 16);
             }
+        bench_close(&b);
+    }
+}
+
+/* A product of few rows gives each row the bits that it has alone. */
+static void rows_alone(const struct bench *b, enum dtype in, bool tb)
+{
+    enum { N = 40, K = 520 };
+    enum dtype act = b->ops->act;
+    struct pair a = pair_new(b, in, GEMM_FEW, K, K, 0, 1),
+                w = pair_new(b, act, tb ? N : K, tb ? K : N, tb ? K : N, 0, 2),
+                c = pair_new(b, act, GEMM_FEW, N, N, 0, 3);
+    struct ops_gemm g = {.a = a.on, .b = w.on, .c = c.on, .tb = tb, .alpha = 1};
+    b->ops->gemm(b->ops, b->stream, &g);
+    char *all = bench_get(b, c.on.ptr, c.bytes);
+    for (int i = 0; i < GEMM_FEW; i++) {
+        g.a = tensor_rows(a.on, i, 1), g.c = tensor_rows(c.on, 0, 1);
+        b->ops->gemm(b->ops, b->stream, &g);
+        void *one = bench_get(b, c.on.ptr, c.bytes / GEMM_FEW);
+        assert_memory_equal(one, all + i * (c.bytes / GEMM_FEW), (size_t)(c.bytes / GEMM_FEW));
+        free(one);
+    }
+    free(all);
+    pair_free(b, &a), pair_free(b, &w), pair_free(b, &c);
+}
+
+static void test_rows_alone(void **state)
+{
+    (void)state;
+    for (int t = 0; t < LEN(tables); t++) {
+        struct bench b = cuda_bench(tables[t]);
+        rows_alone(&b, b.ops->act, true), rows_alone(&b, b.ops->act, false);
+        rows_alone(&b, b.ops->stat, true), rows_alone(&b, b.ops->stat, false);
         bench_close(&b);
     }
 }
@@ -183,25 +232,32 @@ struct choice {
 };
 
 static const struct choice choices[] = {
-    {{F64, F64, F64, F64, DTYPE_FP8, 4, 6, 8, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, true},
+    {{F64, F64, F64, F64, DTYPE_FP8, 20, 6, 8, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, true},
     {{F64, F64, F64, F64, F64, 4, 6, 8, true, true, 1, 0, OPS_ACT_SILU}, 2, 16, true},
-    {{F64, F64, F64, F64, DTYPE_FP8, 4, 6, 8, false, true, 1, 0, OPS_ACT_SILU}, 0, 0, true},
+    {{F64, F64, F64, F64, DTYPE_FP8, 20, 6, 8, false, true, 1, 0, OPS_ACT_SILU}, 0, 0, true},
     {{F64, F64, F64, F64, DTYPE_FP8, 4, 6, 8, false, true, 1, 1, OPS_ACT_NONE}, 1, 0, false},
     {{F64, F64, F64, F64, DTYPE_FP8, 4, 6, 8, false, true, 1, 1, OPS_ACT_NONE}, 0, 8, false},
     {{F64, F64, F64, F64, DTYPE_FP8, 4, 6, 0, false, true, 1, 1, OPS_ACT_NONE}, 0, 0, false},
     {{F64, F64, F64, F64, DTYPE_FP8, 0, 6, 8, false, true, 1, 1, OPS_ACT_NONE}, 0, 0, false},
-    {{F32, F32, F32, F32, F32, 5, 12, 8, false, false, 0.5, 0, OPS_ACT_GELU_ERF}, 0, 0, true},
+    {{F32, F32, F32, F32, F32, 17, 12, 8, false, false, 0.5, 0, OPS_ACT_GELU_ERF}, 0, 0, true},
     {{F32, F32, F32, F32, DTYPE_FP8, 8, 12, 5, true, false, 1, 1, OPS_ACT_NONE}, 4, 0, true},
     {{F32, F32, F32, F32, DTYPE_FP8, 8, 12, 5, true, false, 1, 1, OPS_ACT_NONE}, 2, 0, false},
-    {{B16, B16, B16, B16, B16, 5, 24, 80, false, true, 1, 0, OPS_ACT_GELU_TANH}, 0, 0, true},
+    {{B16, B16, B16, B16, B16, 17, 24, 80, false, true, 1, 0, OPS_ACT_GELU_TANH}, 0, 0, true},
     {{B16, B16, B16, B16, DTYPE_FP8, 5, 24, 80, false, true, 1, 0, OPS_ACT_SILU}, 0, 0, false},
-    {{B16, B16, B16, B16, DTYPE_FP8, 5, 24, 80, false, false, 1, 1, OPS_ACT_NONE}, 8, 0, true},
+    {{B16, B16, B16, B16, DTYPE_FP8, 17, 24, 80, false, false, 1, 1, OPS_ACT_NONE}, 8, 0, true},
     {{B16, B16, B16, F32, DTYPE_FP8, 24, 16, 9, true, false, 1, 1, OPS_ACT_NONE}, 0, 0, true},
     {{B16, B16, B16, F32, B16, 24, 16, 9, true, false, 1, 0, OPS_ACT_SILU}, 0, 0, true},
-    {{B16, F32, F32, F32, DTYPE_FP8, 5, 24, 16, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, true},
+    {{B16, F32, F32, F32, DTYPE_FP8, 17, 24, 16, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, true},
     {{B16, F32, F32, B16, DTYPE_FP8, 5, 24, 16, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, false},
     {{B16, F32, B16, F32, DTYPE_FP8, 5, 24, 16, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, false},
     {{B16, B16, B16, B16, DTYPE_FP8, 5, 24, 16, false, true, 1, 0, OPS_ACT_NONE}, 4, 0, false},
+    /* of few rows */
+    {{F64, F64, F64, F64, DTYPE_FP8, 16, 6, 8, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, false},
+    {{F32, F32, F32, F32, DTYPE_FP8, 1, 12, 8, false, false, 1, 0, OPS_ACT_NONE}, 0, 0, false},
+    {{B16, B16, B16, B16, DTYPE_FP8, 16, 24, 80, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, false},
+    {{B16, B16, B16, B16, DTYPE_FP8, 17, 24, 80, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, true},
+    {{B16, B16, B16, F32, DTYPE_FP8, 16, 24, 8, false, false, 1, 0, OPS_ACT_NONE}, 0, 0, false},
+    {{B16, B16, B16, F32, DTYPE_FP8, 16, 24, 8, true, false, 1, 0, OPS_ACT_NONE}, 0, 0, true},
 };
 
 static void check_choice(const struct bench *b, int i)
@@ -231,11 +287,12 @@ static void test_many_products(void **state)
     enum { MOST = 1200, N = 2 };
     (void)state;
     struct bench b = cuda_bench(F64);
-    struct pair a = pair_new(&b, F64, MOST, N, N, 0, 1), w = pair_new(&b, F64, N, N, N, 0, 2),
-                c = pair_new(&b, F64, MOST, N, N, 0, 3);
+    struct pair a = pair_new(&b, F64, GEMM_FEW + MOST, N, N, 0, 1),
+                w = pair_new(&b, F64, N, N, N, 0, 2),
+                c = pair_new(&b, F64, GEMM_FEW + MOST, N, N, 0, 3);
     int64_t before = library_products().n;
     for (int m = 1; m <= 2 * MOST; m++) {
-        int rows = (m - 1) % MOST + 1;
+        int rows = GEMM_FEW + (m - 1) % MOST + 1;
         b.ops->gemm(b.ops, b.stream, &(struct ops_gemm){
             .a = tensor_rows(a.on, 0, rows), .b = w.on, .c = tensor_rows(c.on, 0, rows),
             .alpha = 1});
@@ -251,7 +308,7 @@ static void test_many_products(void **state)
 
 /* ---- failures ---- */
 
-static const struct product split = {F64, F64, F64, F64, DTYPE_FP8, 4, 6, 128, false, true, 1, 0,
+static const struct product split = {F64, F64, F64, F64, DTYPE_FP8, 20, 6, 128, false, true, 1, 0,
                                      OPS_ACT_NONE};
 
 /* Opens the table of f64 where it must not open. */
@@ -286,7 +343,7 @@ static void test_failures(void **state)
     assert_int_equal(library_products().n, before);
 
     /* an error of the library comes with the next sync */
-    struct pair x = pair_new(&b, F64, 4, 4, 4, 0, 1);
+    struct pair x = pair_new(&b, F64, 20, 20, 20, 0, 1);
     setenv("REEL_SHIM_FAIL", "cublasLtMatmul:1:13", true);
     b.ops->gemm(b.ops, b.stream, &(struct ops_gemm){.a = x.on, .b = x.on, .c = x.on, .alpha = 1});
     b.dev->stream_sync(b.dev, b.stream, NULL); /* who looks away hides nothing */
@@ -303,7 +360,7 @@ static void test_failures(void **state)
 /* The stand-in's algorithm 2 for f64: who made it, its number, types, alignment, workspace. */
 #define PLAIN "000000000051a1b0 0000000000000002 0000000101010146 0000000000000010 " \
               "0000000000000000 " WORDS
-#define PRODUCT "f64 f64 nt 4 6 128 128 128 6"
+#define PRODUCT "f64 f64 nt 20 6 128 128 128 6"
 #define HEAD "reel.gemm/1\n"
 #define LINE(device, version, product, words) device "\t" version "\t" product "\t" words "\n"
 
@@ -323,16 +380,16 @@ static const struct { const char *text, *says; } bad_tables[] = {
     {HEAD "#\n\n", "line 3: it has not four fields"},
     {HEAD LINE("shim", "130100", PRODUCT, PLAIN "\t"), "line 2: it has not four fields"},
     {HEAD LINE("shim", "13.1", PRODUCT, PLAIN), "line 2: the library's version is no number"},
-    {HEAD LINE("shim", "130100", "f64 f64 nt 4 6 128 128 128", PLAIN), "line 2: the third field"},
+    {HEAD LINE("shim", "130100", "f64 f64 nt 20 6 128 128 128", PLAIN), "line 2: the third field"},
     {HEAD LINE("shim", "130100", PRODUCT " 1", PLAIN), "line 2: the third field"},
-    {HEAD LINE("shim", "130100", "f64 f16 nt 4 6 128 128 128 6", PLAIN), "line 2: the third field"},
-    {HEAD LINE("shim", "130100", "f64 f64 nx 4 6 128 128 128 6", PLAIN), "line 2: the third field"},
-    {HEAD LINE("shim", "130100", "f64 f64 nt 4 6 128 127 128 6", PLAIN), "line 2: the third field"},
+    {HEAD LINE("shim", "130100", "f64 f16 nt 20 6 128 128 128 6", PLAIN), "line 2: the third field"},
+    {HEAD LINE("shim", "130100", "f64 f64 nx 20 6 128 128 128 6", PLAIN), "line 2: the third field"},
+    {HEAD LINE("shim", "130100", "f64 f64 nt 20 6 128 127 128 6", PLAIN), "line 2: the third field"},
     {HEAD LINE("shim", "130100", PRODUCT, "0 " PLAIN), "line 2: the fourth field"},
     {HEAD LINE("other", "130100", PRODUCT, WORDS), "line 2: the fourth field"},
     {HEAD LINE("shim", "130100", PRODUCT, PLAIN) LINE("shim", "130100", PRODUCT, PLAIN),
      "line 3: its product has a line already"},
-    {HEAD "#\n" LINE("shim", "130100", "f64 f64 nt 4 6 64 64 64 6",
+    {HEAD "#\n" LINE("shim", "130100", "f64 f64 nt 20 6 64 64 64 6",
                      "000000000051a1b0 0000000000000003 0000000101010146 0000000000000010 "
                      "0000000000000000 " WORDS), "line 3: cuBLASLt does not take this algorithm"},
 };
@@ -418,8 +475,41 @@ static void test_tables(void **state)
     assert_int_equal(algorithm_with(HEAD LINE("shim", "130000", PRODUCT, PLAIN)), 1);
     assert_int_equal(algorithm_with(HEAD LINE("NVIDIA H200", "130100", PRODUCT, PLAIN)), 1);
     assert_int_equal(algorithm_with(HEAD LINE("NVIDIA H200", "130100", PRODUCT, PLAIN)
-                                    LINE("shim", "130100", "f64 f64 nn 4 6 128 128 6 6", PLAIN)
+                                    LINE("shim", "130100", "f64 f64 nn 20 6 128 128 6 6", PLAIN)
                                     LINE("shim", "130100", PRODUCT, PLAIN)), 2);
+}
+
+static const struct product few = {F64, F64, F64, F64, DTYPE_FP8, 4, 6, 128, false, true, 1, 0,
+                                   OPS_ACT_NONE};
+#define FEW "f64 f64 nt 4 6 128 128 128 6"
+#define OWN "0000000000000000 0000000000000000 0000000000000000 0000000000000000 " \
+            "0000000000000000 " WORDS
+
+/* Tells whether the library computes a product with this table, by the algorithm PLAIN. */
+static bool library_has(const struct product *p, const char *text)
+{
+    table_write(text);
+    setenv("REEL_GEMM_TABLE", table_path, true);
+    struct bench b = cuda_bench(F64);
+    int64_t before = library_products().n;
+    run(&b, p, 0, 0);
+    bool has = library_products().n > before;
+    assert_true(!has || library_products().algo == 2);
+    bench_close(&b);
+    unsetenv("REEL_GEMM_TABLE");
+    return has;
+}
+
+/* A table gives a product of few rows to the library, and any product to our own kernels. */
+static void test_own(void **state)
+{
+    (void)state;
+    assert_false(library_has(&few, HEAD));
+    assert_true(library_has(&few, HEAD LINE("shim", "130100", FEW, PLAIN)));
+    assert_false(library_has(&few, HEAD LINE("shim", "130100", FEW, OWN)));
+    assert_false(library_has(&few, HEAD LINE("other", "130100", FEW, PLAIN)));
+    assert_true(library_has(&split, HEAD LINE("shim", "130100", PRODUCT, PLAIN)));
+    assert_false(library_has(&split, HEAD LINE("shim", "130100", PRODUCT, OWN)));
 }
 
 /* Products are told as the library meets them, each once, and a search writes a line that a table
@@ -450,10 +540,33 @@ static void test_search(void **state)
     assert_int_equal(cuda->gemm_search(b.ops, b.stream, text, 1e-6, &found, &err), 0);
     assert_int_equal(b.dev->alloc_bytes, taken);
     assert_int_equal(found.proposals, 2);
-    assert_true(found.best_s <= found.first_s && found.flops == 2 * 4 * 6 * 128);
+    assert_true(found.best_s <= found.first_s && found.best_s == found.lt_s);
+    assert_true(found.flops == 2 * 20 * 6 * 128);
     bench_close(&b);
     snprintf(text, sizeof text, HEAD "%s", found.line);
     assert_int_equal(algorithm_with(text), strstr(found.line, " 0000000000000002 ") ? 2 : 1);
+}
+
+/* Of few rows our own kernel is among what is tried, and may be what the line names. */
+static void test_few_search(void **state)
+{
+    const struct cuda_backend *cuda;
+    struct gemm_found found = {0};
+    struct err err = {0};
+    char text[700];
+    (void)state;
+    struct bench b = cuda_bench(F64);
+    assert_int_equal(cuda_load(&cuda, &err), 0);
+    assert_int_equal(cuda->gemm_search(b.ops, b.stream, FEW, 1e-6, &found, &err), 0);
+    bench_close(&b);
+    assert_int_equal(found.proposals, 3);
+    assert_true(found.best_s == fmin(found.first_s, found.lt_s));
+    bool is_own = strstr(found.line, OWN) != NULL;
+    assert_true(is_own || found.lt_s <= found.first_s);
+    /* a line that names the library's other algorithm is as good, but not what library_has asks */
+    snprintf(text, sizeof text, HEAD "%s", found.line);
+    if (is_own || strstr(found.line, " 0000000000000002 "))
+        assert_true(library_has(&few, text) != is_own);
 }
 
 int main(int argc, char **argv)
@@ -462,7 +575,8 @@ int main(int argc, char **argv)
     cuda_library(argv[0]);
     snprintf(table_path, sizeof table_path, "/tmp/reel-gemm-table-%d", (int)getpid());
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products), cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_products), cmocka_unit_test(test_rows_alone),
+        cmocka_unit_test(test_own), cmocka_unit_test(test_few_search), cmocka_unit_test(test_choice),
         cmocka_unit_test(test_many_products), cmocka_unit_test(test_failures),
         cmocka_unit_test(test_bad_tables), cmocka_unit_test(test_tables),
         cmocka_unit_test(test_foreign), cmocka_unit_test(test_search),

@@ -71,8 +71,10 @@ struct sum_parts {
 void kernel_sum_parts(cudaStream_t s, const struct sum_parts *a);
 extern const struct coll_ops coll_nccl; /* nccl.c, or nccl_none.c */
 
-/* Queues a product of any types and forms, with its act, by our own kernel. */
+/* Queue a product with its act by our own kernels: of any types and forms, and of any types whose
+ * result has few rows (gemm_is_few). */
 void gemm_own(struct ops_cuda *o, cudaStream_t s, const struct ops_gemm *g);
+void gemm_few_rows(struct ops_cuda *o, cudaStream_t s, const struct ops_gemm *g);
 
 #ifdef __cplusplus
 }

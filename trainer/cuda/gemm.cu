@@ -4,7 +4,7 @@
  * at a time of the rows of op(a) and the columns of op(b) lie in shared memory. Every element is
  * one sum from the first term to the last, in `real`: it does not depend on how many rows or
  * columns there are, or where in c it stands. */
-#include "trainer/cuda/act.cuh"
+#include "trainer/cuda/gemm.cuh"
 
 enum { TILE = 64, DEPTH = 16, EACH = 4, SIDE = TILE / EACH, PITCH = TILE + 1 };
 static_assert(SIDE * SIDE == THREADS, "the threads of a block cover its tile");
@@ -39,21 +39,6 @@ __device__ static void tile_add(const real *a, const real *b, real (&sum)[EACH][
             UNROLL
             for (int j = 0; j < EACH; j++)
                 sum[i][j] += at[p * PITCH + i] * bt[p * PITCH + j * SIDE];
-}
-
-/* Goes from a sum to what is stored. The act is that of the number that aux holds, so that
- * backward, which has only aux, makes the same again. */
-template <class real>
-__device__ static void element_put(const struct ops_gemm &g, int64_t row, int64_t col, real sum)
-{
-    real x = (real)g.alpha * sum;
-    if (g.beta != 0)
-        x += (real)g.beta * get<real>(g.c, row, col);
-    if (g.aux.ptr) {
-        put(g.aux, row, col, x);
-        x = get<real>(g.aux, row, col);
-    }
-    put(g.c, row, col, act_of(g.act, x));
 }
 
 template <class real>

@@ -1,4 +1,4 @@
-/* gemm: a product goes to cuBLASLt where that has it, else to our own kernel.
+/* gemm: a product goes to cuBLASLt where that has it, else to our own kernels.
  *
  * cuBLASLt (cuBLAS library, "Using the cuBLASLt API") has no product of f32 by bf16, and wants
  * pointers and leading dimensions that are multiples of 16 bytes; gemm_fits_lt tells which products
@@ -7,8 +7,9 @@
  * act_fwd runs behind it.
  *
  * Which algorithm computes a product is a function of the product, the device and the library: the
- * one that a table names (gemm_table.h), else the first that the library's heuristic gives for
- * fixed preferences. Nothing is timed here: bits that depend on noise could not be made again.
+ * one that a table names (gemm_table.h); else, of few rows, our own kernel for such; else the first
+ * that the library's heuristic gives for fixed preferences. Nothing is timed here: bits that depend
+ * on noise could not be made again.
  */
 #ifndef TRAINER_CUDA_GEMM_H
 #define TRAINER_CUDA_GEMM_H
@@ -27,7 +28,10 @@ struct gemm_key {
     int32_t ta, tb;
 };
 
-enum { GEMM_ALIGN_BYTES = 16 };
+enum {
+    GEMM_ALIGN_BYTES = 16,
+    GEMM_FEW = 16, /* rows: see gemm_is_few */
+};
 
 /* Returns where a product itself is written, before its act: aux, or c. */
 static inline const struct tensor *gemm_target(const struct ops_gemm *g)
@@ -43,6 +47,10 @@ static inline struct gemm_key gemm_key_of(const struct ops_gemm *g)
                            g->a.dtype, d->dtype, g->ta, g->tb};
     return key;
 }
+
+/* Has the result so few rows that what bounds the product is how fast memory gives b? So have those
+ * of AdaLN, with one a sample of the micro-batch. */
+static inline bool gemm_is_few(const struct gemm_key *k) { return !k->ta && k->m <= GEMM_FEW; }
 
 static inline bool gemm_is_aligned(const struct tensor *t)
 {

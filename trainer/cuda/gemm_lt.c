@@ -12,7 +12,7 @@
  * columns: so it is asked for the transpose, dᵀ = op(b)ᵀ op(a)ᵀ, and its A is our b. */
 struct plan {
     struct gemm_key key;
-    bool made, found; /* found: there is an algorithm */
+    bool made, found; /* found: there is an algorithm; else our own kernel computes it */
     cublasLtMatmulDescOpaque_t desc;
     cublasLtMatrixLayoutOpaque_t a, b, d; /* of our a, b and d */
     cublasLtMatmulAlgo_t algo;
@@ -127,17 +127,20 @@ static void product_tell(struct gemm_lt *lt, const struct gemm_key *key)
     str_release(&line);
 }
 
-/* Takes the first algorithm, in the library's order, that can run. */
+/* Takes the first algorithm, in the library's order, that can run; none of few rows. */
 static cublasStatus_t plan_guess(struct gemm_lt *lt, struct plan *p)
 {
     enum { MOST = 8 };
     cublasLtMatmulAlgo_t algos[MOST];
-    int n = proposals(lt, p, algos, MOST);
+    bool is_few = gemm_is_few(&p->key);
+    int n = is_few ? 0 : proposals(lt, p, algos, MOST);
     if (n < 0)
         return (cublasStatus_t)-n;
     p->found = n > 0;
     if (p->found)
-        p->algo = algos[0], product_tell(lt, &p->key);
+        p->algo = algos[0];
+    if (p->found || is_few)
+        product_tell(lt, &p->key);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -146,6 +149,8 @@ static cublasStatus_t plan_pin(struct gemm_lt *lt, struct plan *p, const struct 
 {
     cublasLtMatmulHeuristicResult_t result = {0};
     _Static_assert(sizeof p->algo == sizeof e->algo, "an entry holds an algorithm");
+    if (gemm_entry_is_own(e))
+        return CUBLAS_STATUS_SUCCESS;
     memcpy(&p->algo, e->algo, sizeof p->algo);
     cublasStatus_t st = cublasLtMatmulAlgoCheck(lt->handle, &p->desc, &p->b, &p->a, &p->d, &p->d,
                                                 &p->algo, &result);

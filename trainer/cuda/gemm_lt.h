@@ -10,7 +10,7 @@
  * in parts pass through the workspace as f32, never through the result; f32 is multiplied as f32,
  * not as TF32.
  *
- * With REEL_GEMM_PRODUCTS=FILE each product that the library is asked for, and no table names, is
+ * With REEL_GEMM_PRODUCTS=FILE each product that the library could compute, and no table names, is
  * added to FILE as it is met, a line each, in the form that gemm_search takes.
  */
 #ifndef TRAINER_CUDA_GEMM_LT_H
@@ -34,14 +34,16 @@ enum {
 int gemm_lt_open(struct dev *dev, const char *device, const char *table, struct gemm_lt **out,
                  struct err *err);
 void gemm_lt_close(struct gemm_lt *lt); /* NULL is fine */
-/* Queues a product that gemm_fits_lt, without its act. Tells whether it did: else the library has
- * no algorithm. An error of the library is kept for the next stream_sync. */
+/* Queues a product that gemm_fits_lt, without its act. Tells whether it did: else it is our own
+ * kernels', because a table says so, because it has few rows and no table names it, or because the
+ * library has no algorithm. An error of the library is kept for the next stream_sync. */
 bool gemm_lt_queue(struct gemm_lt *lt, cudaStream_t s, const struct ops_gemm *g);
 /* Writes the algorithms that the library proposes for a product, its first choice first. Returns
  * how many there are, at most `most`, or a negative status of the library. */
 int gemm_lt_proposals(struct gemm_lt *lt, const struct gemm_key *key, struct gemm_entry *out,
                       int most);
-/* Has a product computed by this algorithm from here on. Returns the library's status. */
+/* Has a product computed by this algorithm, or our own kernel, from here on. Returns the library's
+ * status. */
 int gemm_lt_use(struct gemm_lt *lt, const struct gemm_entry *e);
 
 #endif

@@ -196,3 +196,11 @@ const struct gemm_entry *gemm_table_find(const struct gemm_table *t, const struc
             return &t->entries[i];
     return NULL;
 }
+
+bool gemm_entry_is_own(const struct gemm_entry *e)
+{
+    uint64_t all = 0;
+    for (int i = 0; i < GEMM_ALGO_WORDS; i++)
+        all |= e->algo[i];
+    return all == 0;
+}

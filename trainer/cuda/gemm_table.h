@@ -1,5 +1,5 @@
-/* gemm_table: which of cuBLASLt's algorithms computes a product, pinned in a file, so that a run
- * and its resume compute the same bits.
+/* gemm_table: which of cuBLASLt's algorithms, or our own kernel, computes a product, pinned in a
+ * file, so that a run and its resume compute the same bits.
  *
  * REEL_GEMM_TABLE names the file; a run keeps the one that it began with (trainer/run/gemm_pin.h).
  * Its first line is "reel.gemm/1"; a line that begins with '#' is a comment; each other line is a
@@ -10,9 +10,9 @@
  * The device is named as the driver names it, the version as cublasLtGetVersion gives it. The
  * product is: type of a and b, type of the result, n or t for a and for b (t: transposed), m, n, k,
  * and the leading dimensions of a, b and the result. The words are the library's
- * cublasLtMatmulAlgo_t, which it promises to take back in the same version. Lines of other devices
- * and versions are checked for their form, counted and passed over; the first of them is kept, to
- * be named.
+ * cublasLtMatmulAlgo_t, which it promises to take back in the same version; eight zeros name our
+ * own kernel. Lines of other devices and versions are checked for their form, counted and passed
+ * over; the first of them is kept, to be named.
  */
 #ifndef TRAINER_CUDA_GEMM_TABLE_H
 #define TRAINER_CUDA_GEMM_TABLE_H
@@ -50,6 +50,8 @@ bool gemm_product_parse(const char *text, struct gemm_key *key);
 void gemm_product_print(const struct gemm_key *key, struct str *out);
 void gemm_entry_print(const struct gemm_entry *e, const char *device, int64_t version,
                       struct str *out);
+/* Does an entry name our own kernel? */
+bool gemm_entry_is_own(const struct gemm_entry *e);
 /* Returns the entry of a product, borrowed from the table, or NULL. */
 const struct gemm_entry *gemm_table_find(const struct gemm_table *t, const struct gemm_key *key);
 

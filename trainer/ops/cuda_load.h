@@ -30,10 +30,12 @@ struct cuda_gpu {
 
 /* Holds the outcome of a search for a product's algorithm. */
 struct gemm_found {
-    int proposals;
-    double flops, first_s, best_s; /* of a call: its FLOPs, and its time by the library's first */
-                                   /* choice and by the fastest */
-    char line[600];                /* of the fastest, for REEL_GEMM_TABLE's file, with its end */
+    int proposals;    /* the library's, and our kernel's where the product has few rows */
+    double flops;     /* of a call, and its time: */
+    double first_s,   /* by what computes it without a table, */
+           lt_s,      /* by the fastest of the library's, */
+           best_s;    /* by the fastest of all */
+    char line[600];   /* of the fastest, for REEL_GEMM_TABLE's file, with its end */
 };
 
 struct cuda_backend {
@@ -52,7 +54,8 @@ struct cuda_backend {
      * ERR_USAGE); "": nothing does. */
     int (*ops_open)(struct dev *dev, enum dtype dtype, const char *gemm_table, const char *attn,
                     struct ops **out, struct err *err);
-    /* Times the algorithms that cuBLASLt proposes for a product, each in rounds of about round_s.
+    /* Times the algorithms that cuBLASLt proposes for a product, and our own kernel if it has few
+     * rows, each in rounds of about round_s.
      * `product` is a line of REEL_GEMM_PRODUCTS; the table then computes it by the last of them.
      * ERR_INPUT: it is no product, or there is no algorithm. */
     int (*gemm_search)(struct ops *o, struct dev_stream *s, const char *product, double round_s,

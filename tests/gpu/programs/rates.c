@@ -2,6 +2,8 @@
  *
  *     rates SECONDS copy BYTES                  bytes read plus bytes written
  *     rates SECONDS gemm M N K                  bf16 [M, K] x [N, K]ᵀ, 2 M N K
+ *     rates SECONDS few M N K                   the same, bytes of what it must read and write;
+ *                                                few_bwd: f32 [M, K] x bf16 [K, N], added to f32
  *     rates SECONDS attn SAMPLES TOKENS KEYS HEADS DIM    forward, 4 TOKENS KEYS DIM a head
  *     rates SECONDS pack SAMPLES TOKENS KEYS HEADS DIM    samples of several lengths (desk.h)
  *     rates SECONDS adaln|headnorm|gelu|swiglu|adamw|sumsq|permute ROWS COLS    bytes that it must
@@ -66,6 +68,32 @@ static void gemm_open(struct rate *r)
                                 .c = desk_draw(&r->d, DTYPE_BF16, m, n), .tb = true, .alpha = 1};
     r->amount = 2 * (double)m * (double)n * (double)k, r->unit = "FLOP/s";
     r->queue = gemm_queue;
+}
+
+/* Counts bytes that a product must move, and returns their operand. */
+static struct tensor few_operand(struct rate *r, enum dtype dtype, int64_t rows, int64_t cols,
+                                 int times)
+{
+    r->amount += (double)(times * rows * cols * dtype_bytes(dtype));
+    return desk_draw(&r->d, dtype, rows, cols);
+}
+
+static void few_open(struct rate *r)
+{
+    int64_t m = r->number[0], n = r->number[1], k = r->number[2];
+    r->gemm = (struct ops_gemm){.a = few_operand(r, DTYPE_BF16, m, k, 1),
+                                .b = few_operand(r, DTYPE_BF16, n, k, 1),
+                                .c = few_operand(r, DTYPE_BF16, m, n, 1), .tb = true, .alpha = 1};
+    r->unit = "B/s", r->queue = gemm_queue;
+}
+
+static void few_bwd_open(struct rate *r)
+{
+    int64_t m = r->number[0], n = r->number[1], k = r->number[2];
+    r->gemm = (struct ops_gemm){.a = few_operand(r, DTYPE_F32, m, k, 1),
+                                .b = few_operand(r, DTYPE_BF16, k, n, 1),
+                                .c = few_operand(r, DTYPE_F32, m, n, 2), .alpha = 1, .beta = 1};
+    r->unit = "B/s", r->queue = gemm_queue;
 }
 
 static void fwd_queue(struct rate *r) { r->d.c.ops->attn_fwd(r->d.c.ops, r->d.c.stream, &r->attn); }
@@ -252,6 +280,7 @@ static const struct {
     {"copy", 1, copy_open}, {"gemm", 3, gemm_open},
     {"attn", 5, attn_open}, {"attn_bwd", 5, attn_bwd_open},
     {"pack", 5, pack_open}, {"pack_bwd", 5, pack_bwd_open},
+    {"few", 3, few_open}, {"few_bwd", 3, few_bwd_open},
     {"adaln", 2, adaln_open}, {"adaln_bwd", 2, adaln_bwd_open},
     {"headnorm", 2, headnorm_open}, {"headnorm_bwd", 2, headnorm_bwd_open},
     {"gelu", 2, gelu_open}, {"gelu_bwd", 2, gelu_bwd_open},
@@ -324,7 +353,7 @@ int main(int argc, char **argv)
     struct rate r = {0};
     int kind;
     if (!wish_read(&r, argc, argv, &kind)) {
-        fputs("usage: rates SECONDS copy BYTES | gemm M N K | attn|pack[_bwd] SAMPLES TOKENS KEYS "
+        fputs("usage: rates SECONDS copy BYTES | gemm|few[_bwd] M N K | attn|pack[_bwd] SAMPLES TOKENS KEYS "
               "HEADS DIM | KERNEL ROWS COLS\n", stderr);
         return 2;
     }
