@@ -573,7 +573,7 @@ check-slow: tests ## the long proofs: 410 kills of a training, 300 seeds of shot
 	  tests/run --long --build $(B) \
 	  't6010\|t6020\|t6040\|t6060\|t6050-traffic\|t6120-resume\|trainer_reshard'
 	@SEEDS=10 RANKS=all LAYOUTS=covering TEST_TIMEOUT=9000 FAR_UNITS="stages stages:4 dit numerics \
-	  numerics:2 overlap optim:4 optim_skip:4 warm warm:4 train:4 ckpt:4 ckpt_go init held reshard \
+	  numerics:2 overlap overlap:2 optim:4 optim_skip:4 warm warm:4 train:4 ckpt:4 ckpt_go init held reshard \
 	  stored:4 traffic:2 work" tests/run --long --build $(B) t6070
 	@WORLDS=200 tests/run --long --build $(B) autotune_worlds
 	@CLASSES=all tests/run --long --build $(B) t6310

@@ -41,8 +41,9 @@ extern const char *const meter_kind_names[]; /* "gemm", …, "wait all-gather" *
 struct meter_span {
     const char *name;   /* a literal; for communication the operation's `what` */
     const char *group;  /* for communication the axis of the operation's group; else NULL */
-    /* wait_s: when an operation's wait was entered; late_s: comm.h explains it */
-    double start_s, end_s, wait_s, late_s;
+    /* wait_s: when an operation's wait was entered; late_s: comm.h explains it; queued_s: when the
+     * host queued what a device did */
+    double start_s, end_s, wait_s, late_s, queued_s;
     int64_t arg, bytes; /* arg: layer, chunk or step; -1: none. bytes: sent in an operation */
     int kind;           /* enum meter_kind; -1: a span that encloses others */
     bool device;        /* it is what a device did that queues: not in the host's order */

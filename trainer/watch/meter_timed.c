@@ -87,6 +87,7 @@ int64_t meter_timed_begin(struct meter *m, const struct dev_stream *s)
         return -1;
     if (k->n_calls == TIMED_MOST)
         meter_timed_read(m);
+    k->calls[k->n_calls].queued_s = clock_mono_s();
     k->plain->event_record(k->dev, k->calls[k->n_calls].from, k->stream);
     return k->n_calls++;
 }
@@ -133,13 +134,13 @@ static void idle_give(struct meter *m, double from, double to, int64_t *next, do
 }
 
 /* Adds a call that ran from..to. */
-static void call_add(struct meter *m, int kind, double from, double to)
+static void call_add(struct meter *m, const struct meter_call *c, double from, double to)
 {
-    m->seconds[kind] += to - from;
-    m->calls[kind]++;
+    m->seconds[c->kind] += to - from;
+    m->calls[c->kind]++;
     meter_span_add(m, (struct meter_span){
-        .name = meter_kind_names[kind], .start_s = from, .end_s = to,
-        .arg = -1, .kind = kind, .device = true
+        .name = meter_kind_names[c->kind], .start_s = from, .end_s = to, .queued_s = c->queued_s,
+        .arg = -1, .kind = c->kind, .device = true
     });
 }
 
@@ -157,7 +158,7 @@ void meter_timed_read(struct meter *m)
         double from = k->base_s + k->plain->event_elapsed_s(k->dev, k->base, c->from),
                to = k->base_s + k->plain->event_elapsed_s(k->dev, k->base, c->to);
         idle_give(m, busy, from, &next, &done);
-        call_add(m, c->kind, from, to);
+        call_add(m, c, from, to);
         busy = to;
     }
     idle_give(m, busy, now, &next, &done);

@@ -14,9 +14,10 @@
 
 struct meter;
 
-/* A call on the stream, and what the host did from when to when. */
+/* A call on the stream, and when the host queued it; what the host did from when to when. */
 struct meter_call {
     struct dev_event *from, *to;
+    double queued_s;
     int kind;
 };
 struct meter_host {

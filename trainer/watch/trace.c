@@ -21,7 +21,8 @@
  * latency alone. bytes are those that this rank sent to others.
  *
  * Lane 2 is there where ranks compute on a device that queues: its events are of cat "op", and say
- * when the device ran a call or waited. Those of lane 0 say then when the host queued it.
+ * when the device ran a call or waited; args.queued_ts is when the host queued it. Lane 0 has then
+ * what the host did besides.
  *
  * Times are microseconds since the ranks began, by rank 0's clock. Ranks of the same boot of rank
  * 0's host share its clock. For another rank the offset is the median, over some barriers, of what
@@ -91,16 +92,18 @@ static double us(const struct writer *w, double at_s)
 static void span_format(const struct writer *w, const struct meter_span *s, int64_t id,
                         struct str *out)
 {
-    char index[40] = "", late[40] = "";
-    if (s->arg >= 0)
-        snprintf(index, sizeof index, ", \"args\": {\"index\": %lld}", (long long)s->arg);
+    char args[64] = "", late[40] = "";
+    if (s->device)
+        snprintf(args, sizeof args, ", \"args\": {\"queued_ts\": %.3f}", us(w, s->queued_s));
+    else if (s->arg >= 0)
+        snprintf(args, sizeof args, ", \"args\": {\"index\": %lld}", (long long)s->arg);
     if (!s->group) {
         str_addf(out,
                  ",\n{\"ph\": \"X\", \"pid\": %d, \"tid\": %d, \"cat\": \"%s\", "
                  "\"name\": \"%s\", \"ts\": %.3f, \"dur\": %.3f%s}",
                  w->rank, s->device ? LANE_DEVICE : 0, s->kind < 0 ? "span" : "op", s->name,
                  us(w, s->start_s),
-                 1e6 * (s->end_s - s->start_s), index);
+                 1e6 * (s->end_s - s->start_s), args);
         return;
     }
     if (s->late_s > 0)
