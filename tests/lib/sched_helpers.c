@@ -1,5 +1,7 @@
 #include "tests/lib/sched_helpers.h"
 
+#include <math.h>
+
 const struct sched_job *job_of_token(const struct sched_jobs *jobs, const char *token)
 {
     for (size_t i = 0; i < jobs->n; i++)
@@ -89,15 +91,21 @@ enum sched_state conform_state(const char *id)
     return state;
 }
 
+/* What lasts is asked less often: each question reads and parses the shared answer. */
+static void wait_nap(double begun_s)
+{
+    clock_sleep_s(fmin(0.25, fmax(0.02, (clock_mono_s() - begun_s) / 20)));
+}
+
 void conform_wait(const struct conform_job *j, unsigned states)
 {
-    double end_s = clock_mono_s() + conform.patience_s;
+    double begun_s = clock_mono_s(), end_s = begun_s + conform.patience_s;
     enum sched_state state;
     while (!(states >> (state = conform_state(j->id)) & 1)) {
         if (clock_mono_s() > end_s)
             fail_msg("job %s (%s) is still %s; its log: %s", j->id, j->name,
                      sched_state_name(state), conform_read(j->name));
-        clock_sleep_s(0.02);
+        wait_nap(begun_s);
     }
 }
 
@@ -130,11 +138,11 @@ int conform_cancel_all(void **state)
 
 void conform_wait_text(const char *file, const char *text)
 {
-    double end_s = clock_mono_s() + conform.patience_s;
+    double begun_s = clock_mono_s(), end_s = begun_s + conform.patience_s;
     while (!strstr(conform_read(file), text)) {
         if (clock_mono_s() > end_s)
             fail_msg("'%s' does not appear in %s: %s", text, file, conform_read(file));
-        clock_sleep_s(0.02);
+        wait_nap(begun_s);
     }
 }
 

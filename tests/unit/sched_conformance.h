@@ -38,7 +38,7 @@ struct conform_case {
 static const struct conform_case conform_cases[] = {
     {"zero", "exit 0", .state = SCHED_DONE},
     /* These last longest, and so they begin first. */
-    {"limit", CONFORM_UP, .limited = true, .state = SCHED_TIME_LIMIT},
+    {"limit", "echo up; exec sleep 1000", .limited = true, .state = SCHED_TIME_LIMIT},
     {"early", "trap 'echo early; exit 9' USR1;" CONFORM_UP, .limited = true, .signal = SIGUSR1,
      .state = SCHED_FAILED, .code = 9, .log = "early\n"},
     {"three", "exit 3", .state = SCHED_FAILED, .code = 3},
