@@ -103,6 +103,10 @@ struct price {
     double gathered[PRICE_STAGES][WORK_UNITS];
 };
 void price_parts(const struct price_machine *m, const struct work *w, struct price *out);
+/* Do the same in two calls: price_least() wants the first alone, and walks of the schedule are most
+ * of the second. */
+void price_terms(const struct price_machine *m, const struct work *w, struct price *out);
+void price_gathers(struct price *p);
 /* Prices the same work once more, after the order of its grid was changed: messages alone take
  * another time. */
 void price_reorder(const struct price *other, struct price *out);

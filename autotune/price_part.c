@@ -219,10 +219,27 @@ static double attention_seconds(const struct price_machine *m, enum stack_attent
            (1 + m->v[CONSTANT_ATTENTION_HALF] / a->q) * m->v[CONSTANT_ATTENTION_PACE];
 }
 
-static void message_price(const struct price_machine *m, const struct work *w,
-                          const struct work_message *g, struct price_part *p)
+/* Holds the routes of a grid's messages: parts have many messages of one group and kind. */
+struct routes {
+    bool known[TRAFFIC_GROUPS][TRAFFIC_SEND_RECV + 1];
+    struct price_route of[TRAFFIC_GROUPS][TRAFFIC_SEND_RECV + 1];
+};
+
+static double message_seconds(const struct price_machine *m, const struct work *w,
+                              const struct work_message *g, struct routes *routes)
 {
-    double one = price_message(m, price_group(&w->grid, w->model, g->group), g->kind, g->bytes);
+    struct price_route *r = &routes->of[g->group][g->kind];
+    if (!routes->known[g->group][g->kind])
+        *r = price_route(m, price_group(&w->grid, w->model, g->group), g->kind);
+    routes->known[g->group][g->kind] = true;
+    return price_route_seconds(r, g->bytes);
+}
+
+static void message_price(const struct price_machine *m, const struct work *w,
+                          const struct work_message *g, struct routes *routes,
+                          struct price_part *p)
+{
+    double one = message_seconds(m, w, g, routes);
     if (g->group == TRAFFIC_TP) {
         double hidden = m->overlaps && w->stack->sums_overlap ? m->v[CONSTANT_SUM_HIDDEN] * one : 0;
         p->tp += g->count * (one - hidden + m->v[CONSTANT_SUM_S]);
@@ -241,11 +258,12 @@ static void message_price(const struct price_machine *m, const struct work *w,
 }
 
 static void messages_price(const struct price_machine *m, const struct work *w,
-                           const struct work_part *part, struct price_part *p)
+                           const struct work_part *part, struct routes *routes,
+                           struct price_part *p)
 {
     p->tp = p->tp_hidden = p->cp = p->cp_hidden = p->pp = p->pp_hidden = 0;
     for (int i = 0; i < part->n_messages; i++)
-        message_price(m, w, &part->messages[i], p);
+        message_price(m, w, &part->messages[i], routes, p);
 }
 
 /* Prices what a part computes by peaks and constants. */
@@ -282,7 +300,7 @@ static void speed_price(const struct speed *speed, const struct work *w, enum wo
 }
 
 static void part_price(const struct price_machine *m, const struct work *w, enum work_part_id id,
-                       struct price_part *p)
+                       struct routes *routes, struct price_part *p)
 {
     const struct work_part *part = &w->parts[id];
     memset(p, 0, sizeof *p);
@@ -290,7 +308,7 @@ static void part_price(const struct price_machine *m, const struct work *w, enum
         speed_price(m->speed, w, id, p);
     else
         peaks_price(m, w, part, p);
-    messages_price(m, w, part, p);
+    messages_price(m, w, part, routes, p);
 }
 
 /* Finds where kinds of stages begin: those between the first and the last are alike but for one
@@ -303,24 +321,39 @@ static void cuts_find(const struct work *w, int64_t cuts[PRICE_STAGES + 1])
     cuts[2] = num_min_i64(num_max_i64(more, cuts[1]), cuts[3]);
 }
 
-void price_parts(const struct price_machine *m, const struct work *w, struct price *out)
+void price_terms(const struct price_machine *m, const struct work *w, struct price *out)
 {
+    struct routes routes;
+    memset(routes.known, 0, sizeof routes.known);
     out->machine = m;
     out->work = w;
     for (int i = 0; i < WORK_PARTS; i++)
-        part_price(m, w, (enum work_part_id)i, &out->parts[i]);
+        part_price(m, w, (enum work_part_id)i, &routes, &out->parts[i]);
     cuts_find(w, out->cuts);
+}
+
+void price_gathers(struct price *p)
+{
+    const struct work *w = p->work;
     for (int i = 0; i < PRICE_STAGES; i++) {
         for (int u = 0; u < WORK_UNITS; u++)
-            out->gathered[i][u] = 1;
-        if (w->stack->kind == STACK_REEL && out->cuts[i] < out->cuts[i + 1])
-            work_reel_gather_share(w, &w->grid, out->cuts[i], out->gathered[i]);
+            p->gathered[i][u] = 1;
+        if (w->stack->kind == STACK_REEL && p->cuts[i] < p->cuts[i + 1])
+            work_reel_gather_share(w, &w->grid, p->cuts[i], p->gathered[i]);
     }
+}
+
+void price_parts(const struct price_machine *m, const struct work *w, struct price *out)
+{
+    price_terms(m, w, out);
+    price_gathers(out);
 }
 
 void price_reorder(const struct price *other, struct price *out)
 {
+    struct routes routes;
+    memset(routes.known, 0, sizeof routes.known);
     *out = *other;
     for (int i = 0; i < WORK_PARTS; i++)
-        messages_price(out->machine, out->work, &out->work->parts[i], &out->parts[i]);
+        messages_price(out->machine, out->work, &out->work->parts[i], &routes, &out->parts[i]);
 }

@@ -285,9 +285,27 @@ static bool all_slow(const struct stream *s)
     return true;
 }
 
+/* Prices what the orders gather, which is the same in each order. */
+static void gathers_price(struct stream *s)
+{
+    const struct price *first = NULL;
+    for (int i = 0; !s->gathers_priced && i < s->n_orders; i++) {
+        struct price *p = &s->orders[i].price;
+        if (s->orders[i].closed)
+            continue;
+        if (first)
+            memcpy(p->gathered, first->gathered, sizeof p->gathered);
+        else
+            price_gathers(p);
+        first = p;
+    }
+    s->gathers_priced = true;
+}
+
 static void states_meet(struct stream *s, struct layout l)
 {
     void (*meet)(struct stream *, struct layout) = s->spec->all ? state_meet_all : state_meet;
+    gathers_price(s);
     s->slow = s->slow_states[0];
     if (!all_slow(s))
         meet(s, l);
@@ -405,11 +423,24 @@ static double least_again(struct stream *s, struct layout l)
 
 static bool is_bounded(const struct stream *s) { return !s->spec->all && !s->first_only; }
 
-/* Builds the account of a layout and prices its parts in each order that is not closed. */
-static void parts_price(struct stream *s, const struct layout *l)
+/* Builds the account of a layout. Returns false where it is known that nothing fits with these
+ * micro-batches: more virtual stages never hold less. */
+static bool some_fits(struct stream *s, struct layout l)
+{
+    static const enum recompute kinds[] = {RECOMPUTE_FULL, RECOMPUTE_NONE, RECOMPUTE_SELECTIVE};
+    work_build(s->spec->work, &l, &s->work);
+    bool fits = s->spec->all;
+    for (int i = 0; i < 3 && !fits; i++) {
+        l.recompute = kinds[i];
+        fits = some_state_fits(s, l);
+    }
+    return fits;
+}
+
+/* Prices the parts of the account in each order that is not closed. */
+static void parts_price(struct stream *s)
 {
     const struct price *first = NULL;
-    work_build(s->spec->work, l, &s->work);
     for (int i = 0; i < s->n_orders; i++) {
         struct stream_order *o = &s->orders[i];
         s->work.grid.order = o->order;
@@ -418,9 +449,10 @@ static void parts_price(struct stream *s, const struct layout *l)
         if (first)
             price_reorder(first, &o->price);
         else
-            price_parts(s->spec->machine, &s->work, &o->price);
+            price_terms(s->spec->machine, &s->work, &o->price);
         first = &o->price;
     }
+    s->gathers_priced = false;
 }
 
 /* Closes the orders that no micro-batch size makes fast enough. Sets n X of the others. */
@@ -432,7 +464,8 @@ static void floors_set(struct stream *s, struct layout l)
     if (!is_bounded(s) || model_of(s)->family == MODEL_STDIT)
         return; /* frames are dealt in whole ones, and they may be few */
     l.mbs = samples_of(s, &l);
-    parts_price(s, &l);
+    work_build(s->spec->work, &l, &s->work);
+    parts_price(s);
     for (int i = 0; i < s->n_orders; i++) {
         struct stream_order *o = &s->orders[i];
         o->floor = layer_seconds(&o->price) * fmax(0, 1 - SLACK_ROWS / rows);
@@ -536,7 +569,9 @@ static int orders_left(struct stream *s, const struct layout *l, bool *now)
 static bool mbs_meet(struct stream *s, const struct layout *l)
 {
     bool now;
-    parts_price(s, l);
+    if (!some_fits(s, *l))
+        return !memory_closes(s, l);
+    parts_price(s);
     if (orders_left(s, l, &now) == 0)
         return false;
     if (!now)
@@ -567,8 +602,12 @@ static void grid_meet(struct stream *s, struct layout l)
     }
     s->found->grids += most_vpp(s, &l);
     s->found->legal += count;
-    floors_set(s, l);
-    for (l.mbs = 1; l.mbs <= samples && mbs_meet(s, &l);)
+    for (l.mbs = 1; l.mbs <= samples && !some_fits(s, l); l.mbs = next_mbs(samples, l.mbs))
+        if (memory_closes(s, &l))
+            return;
+    if (l.mbs <= samples)
+        floors_set(s, l);
+    while (l.mbs <= samples && mbs_meet(s, &l))
         l.mbs = next_mbs(samples, l.mbs);
 }
 

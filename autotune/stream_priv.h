@@ -26,6 +26,7 @@ struct stream {
     bool coarse;       /* virtual stages are powers of two, and all ranks shard */
     struct stream_order orders[LAYOUT_ORDERS]; /* those that differ in time, the default first */
     int n_orders;
+    bool gathers_priced; /* of this size of micro-batch, in all that are not closed */
     int64_t all_orders;     /* of the grid's ranks, with those that do not */
     int64_t groups[STREAM_GROUPS]; /* into which the grid's dp cp ranks divide, from 2 on */
     int n_groups;

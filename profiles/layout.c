@@ -329,7 +329,7 @@ int64_t layout_a2a_group(const struct layout *l, const struct model *m)
     if (l->cp_kind == CP_A2A)
         return l->cp;
     struct layout_case c = {.l = l, .m = m};
-    for (int64_t a = l->cp / 2; a > 1; a--)
+    for (int64_t a = num_min_i64(l->cp / 2, m->heads / l->tp); a > 1; a--)
         if (l->cp % a == 0 && heads_for_a2a(&c, a))
             return a;
     return 1; /* the rule cp-2d-splits is broken */
