@@ -8,12 +8,14 @@ mpi() { # RANKS COMMAND…
         --mca btl_vader_single_copy_mechanism none --quiet -n "$ranks" "$@" > out 2> err
 }
 # covering NAME N: each combination of two settings' values, in a layout of up to eight ranks, on the
-# device that REEL_DEVICE or PLANE names: gradients and state in f64 to 1e-11 of one rank's on the CPU.
-# An Nth of these layouts, another one each day; with LAYOUTS=covering all.
+# device that REEL_DEVICE or PLANE names: state in f64 to 1e-11 of one rank's on the CPU, behind one
+# step. An Nth of these layouts, another one each day; with LAYOUTS=covering all, several steps, and
+# gradients too.
 covering() {
-    local part=:$2 tried="a part of the covering set of layouts"
-    [ "${LAYOUTS:-}" != covering ] || { part= tried="the covering set of layouts"; }
-    LAYOUTS=pairs$part CMOCKA_MESSAGE_OUTPUT=TAP TMPDIR=$dir GLIBC_TUNABLES=${HEAP_KEPT:-} \
+    local part=:$2 steps=1 tried="a part of the covering set of layouts"
+    [ "$2" -ne 1 ] || tried="the covering set of layouts"
+    [ "${LAYOUTS:-}" != covering ] || { part= steps= tried="the covering set of layouts"; }
+    LAYOUTS=pairs$part STEPS=$steps CMOCKA_MESSAGE_OUTPUT=TAP TMPDIR=$dir GLIBC_TUNABLES=${HEAP_KEPT:-} \
         SECONDS_MOST=6000 mpi 8 "$REEL_BIN/tests/test_trainer_layouts"
     rc=$?
     [ $rc -eq 0 ] && grep -q '^ok' out && ! grep -q '^not ok' out

@@ -9,6 +9,12 @@ struct bench bench_open(enum dtype dtype)
     return (struct bench){d.dev, d.stream, d.ops};
 }
 
+void bench_is_idle(const struct bench *b)
+{
+    assert_int_equal(b->dev->alloc_bytes, b->ops->workspace_bytes);
+    assert_int_equal(b->dev->host_bytes, 0);
+}
+
 void bench_close(struct bench *b)
 {
     b->ops->close(b->ops);

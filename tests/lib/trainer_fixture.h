@@ -29,6 +29,9 @@ struct bench {
 struct bench bench_open(enum dtype dtype);
 void bench_close(struct bench *b);
 
+/* Checks that nothing is left on a bench but what it opened with. */
+void bench_is_idle(const struct bench *b);
+
 /* Sets device memory. */
 void bench_put(const struct bench *b, void *to, const void *from, int64_t bytes);
 void bench_get_to(const struct bench *b, void *to, const void *from, int64_t bytes);

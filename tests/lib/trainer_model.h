@@ -41,8 +41,12 @@ void data_init(struct data *d);
 /* The devices of ranks exchange memory by this; NULL: by pinned memory and messages of the host. */
 extern const struct coll_ops *rig_coll;
 
+/* Rigs stand on this bench, which they leave open and as it was; NULL: each opens one of its own. */
+extern const struct bench *rig_bench;
+
 struct rig {
     struct bench b;
+    bool is_lent; /* the bench */
     struct model m;
     struct finetune finetune;
     struct layout layout;

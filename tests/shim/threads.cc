@@ -36,17 +36,15 @@ enum {
 #define JUMPS __attribute__((noinline, no_sanitize("address")))
 typedef void *place[5]; /* as the compiler wants it */
 
-struct fiber {
+/* A switch touches one line of the cache of each. */
+struct alignas(LINE_BYTES) fiber {
     place at;
-    ucontext_t start;
-    bool begun;
-    int thread; /* that runs on it, or runs next */
     /* not cleared: a thread touches the upper end alone */
     std::unique_ptr<char[]> stack{new char[STACK_BYTES]};
-    /* Stacks that end at the same place of a page would have the same few places of the cache. */
-    size_t used_bytes = STACK_BYTES - made++ % PLACES * LINE_BYTES;
-    static inline size_t made;
+    int thread; /* that runs on it, or runs next */
+    bool begun;
 };
+static_assert(sizeof(fiber) == LINE_BYTES, "of one line");
 
 struct thread {
     fiber *on; /* NULL: has not begun */
@@ -173,14 +171,17 @@ void arrived()
     leave_for(f);
     if (f->begun)
         __builtin_longjmp(f->at, 1);
+    static ucontext_t start;
+    static size_t made;
     f->begun = true;
     b.starting = f;
-    getcontext(&f->start);
-    f->start.uc_stack.ss_sp = f->stack.get();
-    f->start.uc_stack.ss_size = f->used_bytes;
-    f->start.uc_link = nullptr;
-    makecontext(&f->start, fiber_main, 0);
-    setcontext(&f->start);
+    getcontext(&start);
+    start.uc_stack.ss_sp = f->stack.get();
+    /* Stacks that end at the same place of a page would have the same few places of the cache. */
+    start.uc_stack.ss_size = STACK_BYTES - made++ % PLACES * LINE_BYTES;
+    start.uc_link = nullptr;
+    makecontext(&start, fiber_main, 0);
+    setcontext(&start);
     std::abort();
 }
 

@@ -14,7 +14,9 @@
  *     LAYOUTS=all:3/40 mpirun -n 8 …                the third of forty shares of them
  *     MODEL=groups mpirun -n 8 …                    of the models whose name begins so
  *     PLANE=nccl mpirun -n 8 …             each rank on a GPU of its own, which exchange by NCCL;
- *     PLANE=staged                         by messages of the host
+ *     PLANE=staged                         by messages of the host;
+ *     PLANE=both                           a layout by the one and the next by the other
+ *     STEPS=1 mpirun -n 8 …                one step of four layers for each layout
  *
  * Compared are the raw gradients of the first step, then losses, norms before clipping, weights,
  * moments and the average: every tensor to 1e-11 of its largest element. All weights are random and
@@ -29,27 +31,6 @@
 
 /* ---- all of a model's layouts ---- */
 
-/* Those of w ranks, by parts of the world; the rest of it has nothing to do. */
-static void layouts_of(int64_t w, int model, const struct candidates *c)
-{
-    struct comm *part;
-    struct err err = {0};
-    int parts = world->size / (int)w, mine = world->rank / (int)w, k = 0;
-    must(comm_split(world, "part", mine < parts ? mine : parts, world->rank, &part, &err), &err);
-    for (int64_t i = 0; i < c->n; i++) {
-        struct layout l = layout_of(c->v[i]);
-        if (layout_world(&l) != w)
-            continue;
-        if (world->rank == 0)
-            print_message("# %s: %s\n", models[model].name, layout_text(&l));
-        char text[256];
-        if (k++ % parts == mine && layout_differs(part, model, &l, i % 2, text))
-            fail_msg("%s, %s, clip %s: %s", models[model].name, layout_text(&l),
-                     i % 2 ? "on" : "off", *text ? text : "(see another rank)");
-    }
-    comm_close(part);
-}
-
 /* Are layouts alone asked for, of the first models? */
 static bool wanted_pairs(void)
 {
@@ -62,9 +43,39 @@ static int64_t wanted_part(void)
 {
     int n = 1;
     const char *wish = getenv("LAYOUTS");
-    if (wanted_pairs() && wish[5] && (sscanf(wish, "pairs:%d", &n) != 1 || n < 1))
-        fail_msg("LAYOUTS=%s: give pairs, or pairs:N for an Nth of them", wish);
+    if (wanted_pairs() && wish[5] &&
+        (sscanf(wish, "pairs:%d", &n) != 1 || n < 1 || (n > 1 && n % COVERED == 0)))
+        fail_msg("LAYOUTS=%s: give pairs, or pairs:N for an Nth of them, N no multiple of the "
+                 "models that they are dealt to", wish);
     return n;
+}
+
+/* Every other layout's ranks exchange by this, the rest by messages of the host, and the other way
+ * round when they are tried next; NULL: all by one of these. */
+static const struct coll_ops *plane_both;
+
+/* Those of w ranks, by parts of the world; the rest of it has nothing to do. */
+static void layouts_of(int64_t w, int model, const struct candidates *c, int64_t drawn)
+{
+    struct comm *part;
+    struct err err = {0};
+    int parts = world->size / (int)w, mine = world->rank / (int)w, k = 0;
+    must(comm_split(world, "part", mine < parts ? mine : parts, world->rank, &part, &err), &err);
+    for (int64_t i = 0; i < c->n; i++) {
+        struct layout l = layout_of(c->v[i]);
+        if (layout_world(&l) != w)
+            continue;
+        if (plane_both)
+            rig_coll = (i + drawn / wanted_part()) % 2 ? plane_both : NULL; /* in turns */
+        if (world->rank == 0)
+            print_message("# %s: %s%s\n", models[model].name, layout_text(&l),
+                          rig_coll ? ", NCCL" : "");
+        char text[256];
+        if (k++ % parts == mine && layout_differs(part, model, &l, i % 2, text))
+            fail_msg("%s, %s, clip %s: %s", models[model].name, layout_text(&l),
+                     i % 2 ? "on" : "off", *text ? text : "(see another rank)");
+    }
+    comm_close(part);
 }
 
 static bool wanted_model(int model)
@@ -140,7 +151,7 @@ static void test_layouts(void **state)
             print_message("# %s: %lld of %lld layouts\n", models[model].name, (long long)some.n,
                           (long long)all.n);
         for (int64_t w = 1; w <= world->size; w++)
-            layouts_of(w, model, &some);
+            layouts_of(w, model, &some, drawn);
         free(some.v);
         free(all.v);
     }
@@ -308,7 +319,7 @@ static void nothing_check(int model, const struct outcome *o)
         for (int k = 0; k < LEN(parts); k++)
             if (strstr(list.items[i].name, parts[k]) && (list.items[i].flags & PARAM_TRAINABLE)) {
                 for (int state = GRADS; state <= MOMENT2; state++)
-                    if (state != WEIGHTS &&
+                    if (state != WEIGHTS && o->state[state] &&
                         largest(o->state[state] + at, NULL, list.items[i].count) != 0)
                         fail_msg("%s: %s of %s is not 0", models[model].name, state_names[state],
                                  list.items[i].name);
@@ -370,16 +381,35 @@ static void plane_open(void)
     must(cuda_load(&backend, &err), &err);
     if (strcmp(getenv("PLANE"), "nccl") == 0)
         rig_coll = backend->coll;
+    else if (strcmp(getenv("PLANE"), "both") == 0)
+        plane_both = backend->coll;
     scanned = false;
+}
+
+/* Opens the device once for all layouts, for it fills its workspace with poison each time. STEPS=1
+ * asks for the least that has every part of a step: its moments tell of its gradients, and four
+ * layers suffice for any layout. */
+static void device_open(void)
+{
+    static struct bench bench;
+    const char *wish = getenv("STEPS");
+    if (!wanted_whole() || getenv("PLANE"))
+        steps = 2;
+    if (getenv("PLANE"))
+        plane_open();
+    if (wish && strcmp(wish, "1") == 0) {
+        steps = 1;
+        scanned = raw = false;
+        layers_most = 4;
+    }
+    bench = bench_open(DTYPE_F64);
+    rig_bench = &bench;
 }
 
 int main(int argc, char **argv)
 {
     world_open(&argc, &argv);
-    if (!wanted_whole() || getenv("PLANE"))
-        steps = 2;
-    if (getenv("PLANE"))
-        plane_open();
+    device_open();
     const struct CMUnitTest layouts[] = {cmocka_unit_test(test_layouts)},
                             sums[] = {cmocka_unit_test(test_one_key), cmocka_unit_test(test_faults),
                                       cmocka_unit_test(test_partial_sums)};
