@@ -114,6 +114,28 @@ static void stages_under_their_own_layouts(void **state)
     run_release(&run);
 }
 
+/* Packs that have images, clips and captions of unlike lengths beside each other, cut by every
+ * kind of parallelism. */
+static void packs_of_unlike_samples(void **state)
+{
+    static const char *const layouts[] = {"dp=2,mbs=2,zero=3", "cp=2", "cp=2,cp_kind=a2a",
+                                          "tp=2,sp=1,recompute=full", "pp=2"};
+    struct run run;
+    (void)state;
+    run_make(&run, data_dir(), 4, 3);
+    run.stages[0].pack_tokens = 9;
+    train(&run, &(struct job){.name = "one"});
+    for (int i = 0; i < LEN(layouts) && world->size >= 2; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "packs-%d", i);
+        train(&run, &(struct job){.name = name, .layout = layouts[i]});
+        double d = difference("one", name, 3);
+        if (!(d <= 1e-11))
+            fail_msg("%s: %.3g", layouts[i], d);
+    }
+    run_release(&run);
+}
+
 /* Checkpoints written in the background: those of a run that waits for each, and the same after a
  * stop. */
 static void async_is_the_same(void **state)
@@ -331,7 +353,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         CASE(stages_follow_each_other),       CASE(draws_go_on_over_stages),
-        CASE(stages_under_their_own_layouts), CASE(async_is_the_same),
+        CASE(stages_under_their_own_layouts), CASE(packs_of_unlike_samples),
+        CASE(async_is_the_same),
         CASE(validation_is_the_same),         CASE(validation_bins),
         CASE(a_validation_is_given_up),       CASE(validated_once),
     };
