@@ -203,8 +203,7 @@ static double least_end(const struct search *s)
  * is expected to improve. */
 static int64_t most_promising(const struct search *s, bool new_degrees, double *most)
 {
-    double
-           limit_s = s->best >= 0 ? count_of(s, s->best) * (1 - s->conf.margin)
+    double limit_s = s->best >= 0 ? count_of(s, s->best) * (1 - s->conf.margin)
                                   : 1.5 * least_end(s);
     int64_t at = -1;
     struct rival best = rival_of(s);
