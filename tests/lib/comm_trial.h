@@ -33,8 +33,8 @@ struct trial {
     int64_t send_total, recv_total; /* elements of the buffers, gaps included */
     char *send, *recv;              /* one buffer when in place */
     struct comm_message list[6];
-    /* What a reduction must give: sums over the group's ranks, in their order and in the type itself.
-     * A sum of bf16 is made in f32 and rounded at the end. */
+    /* These are what a reduction must give. They are sums over the group's ranks, in their order
+     * and in the type itself; one of bf16 is made in f32 and rounded at the end. */
     double sums[ROUGH_PERIOD];
 };
 

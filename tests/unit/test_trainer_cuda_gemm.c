@@ -547,7 +547,7 @@ static void test_search(void **state)
     assert_int_equal(algorithm_with(text), strstr(found.line, " 0000000000000002 ") ? 2 : 1);
 }
 
-/* Of few rows our own kernel is among what is tried, and may be what the line names. */
+/* A search of a product of few rows tries our own kernel too, and the line may name it. */
 static void test_few_search(void **state)
 {
     const struct cuda_backend *cuda;
