@@ -77,13 +77,13 @@ _Noreturn static void wrong(const struct ncclComm *c, const char *text, ...)
     __attribute__((format(printf, 2, 3)));
 static void wrong(const struct ncclComm *c, const char *text, ...)
 {
+    char what[512];
     va_list args;
     va_start(args, text);
-    fprintf(stderr, "NCCL's stand-in, rank %d of %d of communicator %d: ", c->rank, c->size,
-            c->tag - FIRST_TAG);
-    vfprintf(stderr, text, args);
-    fputc('\n', stderr);
+    vsnprintf(what, sizeof what, text, args);
     va_end(args);
+    fprintf(stderr, "NCCL's stand-in, rank %d of %d of communicator %d: %s\n", c->rank, c->size,
+            c->tag - FIRST_TAG, what);
     abort();
 }
 
