@@ -584,7 +584,7 @@ check-slow: tests ## the long proofs: 410 kills of a training, 300 seeds of shot
 	@REEL_BIN=$(abspath $(O)/asan) tests/slow/overrun
 	@SEEDS=3 RUNS=all RANKS=all LAYOUTS=covering CUDA_UNITS="train ckpt" TEST_TIMEOUT=9000 \
 	  tests/run --long --build $(B) t6080
-	@SEEDS=3 LAYOUTS=covering PROGRAM=all TEST_TIMEOUT=9000 tests/run --long --build $(B) t6091
+	@SEEDS=3 RANKS=all LAYOUTS=covering PROGRAM=all TEST_TIMEOUT=9000 tests/run --long --build $(B) t6091
 	@ORDERS=all tests/run --long --build $(B) 'trainer_cases\|trainer_cuda_cases'
 	@for l in tp=2,pp=2,vpp=2 cp=2,dp=2,zero=3,fsdp=4 tp=2,sp=1,cp=2,cp_kind=a2a; do \
 	  COUNT=70 LAYOUT=$$l REEL_BIN=$(abspath $(B)) tests/slow/resume-kill9 || exit 1; done
