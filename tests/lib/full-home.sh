@@ -1,8 +1,8 @@
 # Runs whose home has no room for a word, and who ends their jobs: sourced behind tests/lib.sh. A name
 # in `all` says when it is asked and for what: in "trains" while it trains, in "waits" while its agent
-# waits for room, in "mourns" while the guard of its killed agent does. What is full is a quota
-# (EDQUOT), in bytes and in files, which tells nobody how much is left; tests/cli/t4713 does the like
-# on a disk.
+# waits for room to begin an attempt, in "ends" while its agent waits for room to say how one ended,
+# in "mourns" while the guard of its killed agent does. What is full is a quota (EDQUOT), in bytes and
+# in files, which tells nobody how much is left; tests/cli/t4713 does the like on a disk.
 cluster() { "$REEL_SRC"/contrib/slurm-cluster "$@"; }
 mkdir -p home/runs
 controller=0
@@ -50,11 +50,12 @@ guard() {
         case " $(pids "$1") " in *" $(awk '{print $4}' "/proc/$p/stat") "*) ;; *) echo "$p" ;; esac
     done
 }
+trainer() { pgrep -f "reel-train train .*/runs/$(cat "home/names/$1")"; }
 model='{"schema": "reel.model/1", "name": "mini", "family": "dit", "layers": 2, "hidden": 64,
  "heads": 2, "kv_heads": 2, "ffn": 128,
  "text_width": 16, "text_len": 4, "adaln": "full", "patch_t": 1, "patch_h": 2, "patch_w": 2,
  "latent_channels": 16}'
-declare -A id way
+declare -A id way launched
 i=0
 for r in $all; do
     by $((i += 1)); way[$r]=$REEL_SLURM_VIA
@@ -69,10 +70,11 @@ for r in $all; do
     --scheduler slurm -dq > out 2> err < /dev/null ;;
     *) "$reel" launch $r.json --scheduler slurm -dq > out 2> err < /dev/null ;;
     esac
-    ok $? "$r: launched by ${way[$r]}"
+    launched[$r]=$?
 done
 for r in $all; do
-    wait_for 90 state_is $r training; ok $? "$r: trains"; id[$r]=$(squeue -h -n $r -o %i)
+    [ ${launched[$r]} -eq 0 ] && wait_for 90 state_is $r training
+    ok $? "$r: launched by ${way[$r]}, and trains"; id[$r]=$(squeue -h -n $r -o %i)
 done
 fill; ! "$reel" launch $r.json --name late --scheduler slurm -dq > out 2> err < /dev/null &&
     grep -q 'Disk quota exceeded' err; ok $? "the quota is used up"
@@ -81,13 +83,16 @@ fill; ! "$reel" launch $r.json --name late --scheduler slurm -dq > out 2> err < 
 for r in $all; do
     case $r in
     waits-*) scontrol requeue ${id[$r]} ;;
+    ends-*) kill -9 $(trainer $r) ;;
     mourns-*) kill -9 $(agent $r) ;;
     esac
-done > out 2> err; ok $? "some are requeued, of others the agent is killed"
+done > out 2> err; ok $? "some are requeued, of others the trainer or the agent is killed"
 for r in $all; do
     case $r in
     waits-*) wait_for 120 said $r 'no attempt can be begun yet'; ok $? \
     "$r: its agent waits for room" ;;
+    ends-*) wait_for 60 said $r "the attempt's end is not written yet"; ok $? \
+    "$r: its agent waits for room to say how the attempt ended" ;;
     mourns-*) wait_for 60 said $r 'of a killed agent is not written yet'; ok $? \
     "$r: its guard waits for room" ;;
     esac
