@@ -32,7 +32,7 @@ void __wrap_clock_sleep_s(double seconds) { slept_s += fmax(0, seconds); }
 /* ---- the scheduler ---- */
 
 static double answers_after_s; /* of sleep */
-static int n_asked, n_requeued, n_forgotten, restarts;
+static int n_asked, n_requeued, n_forgotten, n_cancelled, restarts;
 static enum sched_state state_told;
 static const char *wish_at_asking; /* the run's folder: its owner cancels it while this one asks */
 
@@ -92,8 +92,17 @@ static int fake_look(struct sched *s, const char *id, struct sched_jobs *out, st
     return 0;
 }
 
+static int fake_cancel(struct sched *s, const char *id, struct err *err)
+{
+    (void)s, (void)err;
+    assert_string_equal(id, "5");
+    n_cancelled++;
+    return 0;
+}
+
 static const struct sched_ops ops = {.kind = "local", .requeue = fake_requeue,
-                                     .ending = fake_ending, .look = fake_look};
+                                     .ending = fake_ending, .look = fake_look,
+                                     .cancel = fake_cancel};
 static struct sched sched = {.ops = &ops, .settle_s = 10};
 
 /* ---- the run ---- */
@@ -132,7 +141,7 @@ static void begin(void)
     event_begin(attempt.log, &e, attempt_started);
     event_text(&e, attempt_started, job_id, duty.self.id);
     attempt_event(&attempt, &e);
-    n_asked = n_requeued = n_forgotten = 0;
+    n_asked = n_requeued = n_forgotten = n_cancelled = 0;
     restarts = 1;
     state_told = SCHED_REQUEUED;
     wish_at_asking = NULL;
@@ -233,6 +242,21 @@ static void one_that_is_known_is_not(void **state)
     }
 }
 
+/* A job that runs again has its id still: its next execution is not ended with this one. */
+static void only_its_own_execution_is_ended(void **state)
+{
+    (void)state;
+    begin();
+    state_told = SCHED_RUNNING;
+    restarts = 2;
+    duty_end(&duty);
+    assert_int_equal(n_cancelled, 0);
+    restarts = 1;
+    duty_end(&duty);
+    assert_int_equal(n_cancelled, 1);
+    told();
+}
+
 int main(void)
 {
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
@@ -241,7 +265,7 @@ int main(void)
         IN_SCRATCH(so_is_the_question_why_it_ends),
         IN_SCRATCH(not_for_a_run_that_nobody_wants),
         IN_SCRATCH(a_forgotten_requeue_is_made_again),
-        IN_SCRATCH(one_that_is_known_is_not),
+        IN_SCRATCH(one_that_is_known_is_not), IN_SCRATCH(only_its_own_execution_is_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
