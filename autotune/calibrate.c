@@ -1,17 +1,18 @@
 /* The fit looks for the logarithms theta_k of the constants, each of which has a prior N(ln
- * prior_k, sd_k). A row tells
+ * prior_k, sd_k). A row gives one or two of these pieces of evidence:
  *
- *     time     ln measured - ln predicted(theta), spread TIME_SPREAD, Huber weights beyond two
- *     peak     the same of bytes, spread PEAK_SPREAD
- *     fitted   that z = ln(limit / predicted) / memory_sd was above a unit normal draw, or below:
- *              probit, with the weight of its Fisher information; but a few rows end otherwise,
- *              for no reason that bytes tell
+ *     time     ln measured - ln predicted(theta), with spread TIME_SPREAD, and Huber weights beyond
+ *              two spreads
+ *     peak     the same of bytes, with spread PEAK_SPREAD
+ *     fitted   whether the row fitted or ran out of memory: a probit of z = ln(limit / predicted) /
+ *              memory_sd, weighted by its Fisher information. A share OTHERWISE of rows fits, or
+ *              does not, for reasons other than bytes
  *
  * Gauss-Newton: (J' W J + diag(1/sd^2)) delta = J' W r - (theta - prior)/sd^2, with derivatives by
  * differences, and steps no longer than MOST_STEP of a constant. Values stay within a constant's
- * bounds. The inverse of the matrix gives the interval of nine of ten. time_sd of a stack is the
- * spread of what is left, with its prior worth SPREAD_ROWS rows. Where a row does not say its
- * micro-batch or recomputation, each round predicts it anew.
+ * bounds. The inverse of the matrix gives the interval that holds with probability 0.9. time_sd of
+ * a stack is the spread of the residuals, and its prior counts like SPREAD_ROWS rows. Where a row
+ * leaves open its micro-batch, virtual stages or recomputation, each round chooses them anew.
  */
 #include "autotune/calibrate.h"
 
@@ -25,17 +26,17 @@
 #define TIME_SPREAD 0.06
 #define PEAK_SPREAD 0.05
 #define MOST_STEP 0.4
-#define SPREAD_ROWS 60.0 /* rows that the fit has not seen lie further off */
+#define SPREAD_ROWS 60.0 /* rows outside the fit have larger errors */
 #define GOOD_WEIGHT 3.0 /* a good layout that is rejected costs more than a trial that runs out */
-#define OTHERWISE 0.03 /* of rows that fit or not for another reason than their bytes */
-#define INTERVAL 1.645 /* sds to either side that hold nine of ten */
+#define OTHERWISE 0.03 /* share of rows that fit, or not, for reasons other than bytes */
+#define INTERVAL 1.645 /* 90 % of a normal lie within so many sds of its mean */
 enum { ROUNDS = 14 };
 
 struct fit_row {
     const struct table_case *c;
     struct work_weights weights;
     struct layout layout;
-    int64_t item[CONSTANTS]; /* index of each constant among the set's */
+    int64_t item[CONSTANTS]; /* index of each constant in f->c->items */
 };
 struct fit {
     struct constants *c;
@@ -43,7 +44,7 @@ struct fit {
     size_t n;
     struct predict_room *room;
     double *matrix, *gradient, *step; /* [k][k], [k], [k]; k = c->n */
-    const struct told_rows *told; /* borrowed; NULL: nobody hears */
+    const struct told_rows *told; /* borrowed; NULL: no progress is reported */
 };
 
 static void values_of(const struct fit *f, const struct fit_row *r, double v[CONSTANTS])
@@ -69,7 +70,8 @@ static bool tells_peak(const struct table_case *c)
 static bool tells_fit(const struct table_case *c)
 { return !(c->peak_bytes > 0) && says_layout(c); }
 
-/* Returns the predicted bytes that a peak of this kind holds. */
+/* Returns the predicted bytes that correspond to the row's peak. A peak of allocated tensors has
+ * neither the process nor fragmentation. */
 static double comparable_bytes(const struct table_case *c, const struct predicted *p)
 {
     const double *b = p->footprint.bytes;
@@ -95,7 +97,8 @@ static struct told told_of(struct fit *f, const struct fit_row *r, const double 
 
 /* ---- one round ---- */
 
-/* Adds a residual with its derivatives J by the row's constants. */
+/* Adds one equation to the normal equations: J are the derivatives by the row's constants, `pull`
+ * is the weighted residual. */
 static void equation_add(struct fit *f, const struct fit_row *r, const double J[CONSTANTS],
                          double pull, double weight)
 {
@@ -116,8 +119,8 @@ static void residual_add(struct fit *f, const struct fit_row *r, const double J[
     equation_add(f, r, J, weight * residual, weight);
 }
 
-/* Adds what it tells that the row fitted, or did not: the slope of the log-likelihood and its
- * information. */
+/* Adds the evidence that the row fitted, or ran out of memory: the slope of the log-likelihood and
+ * its information. */
 static void probit_add(struct fit *f, const struct fit_row *r, const double J[CONSTANTS], double z)
 {
     double y = r->c->status == TABLE_OOM ? -1 : 1, at = fmax(-6, y * z);
@@ -202,7 +205,7 @@ static void step_take(struct fit *f)
     }
 }
 
-/* Predicts anew the micro-batches and recomputation of rows that do not say theirs. */
+/* Chooses micro-batch, virtual stages and recomputation anew for rows that leave them open. */
 static int layouts_choose(struct fit *f, struct err *err)
 {
     for (size_t i = 0; i < f->n; i++) {
@@ -239,8 +242,8 @@ static int rounds(struct fit *f, struct err *err)
 
 /* ---- after the fit ---- */
 
-/* Drops constants of which the rows told nothing. Their interval is that of their prior, which
- * holds without them too. */
+/* Drops the constants about which the rows say nothing. Their interval is still that of the prior,
+ * and a prior holds without an entry too. */
 static void untold_drop(struct constants *c)
 {
     int64_t n = 0;
@@ -269,7 +272,8 @@ static void intervals_set(struct fit *f, const char *source)
     }
 }
 
-/* Sets the spread of a stack's times to what is left over, robustly: by absolute error. */
+/* Sets a stack's time_sd to the spread of the residuals, computed from their absolute values, so
+ * that outliers change it little. */
 static void spread_set(struct fit *f, int64_t k, struct calibrate_report *out, double *squares)
 {
     struct constant *c = &f->c->items[k];

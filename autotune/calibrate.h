@@ -1,14 +1,15 @@
 /* calibrate: fits constants on tables of measurements (`reel calibrate`). Pure.
  *
  * Every constant that a used row depends on is fitted at once, in its own scope: one of a stack on
- * the rows of all devices, one of a device on those of all stacks. Error is robust and relative,
- * and priors hold what the rows do not tell. Time is learnt from measured steps, memory from
- * published peaks and from which rows fitted and which ran out. The essay is at the top of
- * calibrate.c.
+ * the rows of all devices, one of a device on those of all stacks. Errors are relative, and
+ * outliers weigh less (Huber). Where rows say little about a constant, its prior decides. Time is
+ * learnt from measured steps, memory from published peaks and from which rows fitted and which ran
+ * out. The essay is at the top of calibrate.c.
  *
  *     calibrate_tables(tables, n, "my tables", NULL, &constants, &report, err);
  *
- * constants holds what counts before, and takes the fitted values with their intervals.
+ * `constants` holds the values in force before the call. The fitted values and their intervals
+ * replace them.
  */
 #ifndef AUTOTUNE_CALIBRATE_H
 #define AUTOTUNE_CALIBRATE_H
@@ -17,12 +18,12 @@
 #include "autotune/table.h"
 
 struct calibrate_report {
-    int64_t timed, fitted_memory; /* rows that were learnt from */
-    int64_t constants;            /* that were fitted */
-    double time_rms, memory_rms;  /* of the logarithms, after the fit; NAN: nothing was learnt */
+    int64_t timed, fitted_memory; /* rows from which time, and memory, were learnt */
+    int64_t constants;            /* how many were fitted */
+    double time_rms, memory_rms;  /* of ln(measured / predicted), after the fit; NAN: no rows */
 };
-/* Fits them. `told` hears of each row in each round; NULL: nobody does. ERR_INPUT when all rows are
- * skipped. */
+/* Fits the constants. `told` is called after each row of each round; NULL: no progress is reported.
+ * ERR_INPUT when all rows are skipped. */
 int calibrate_tables(const struct table *tables, size_t n, const char *source,
                      const struct told_rows *told, struct constants *c,
                      struct calibrate_report *out, struct err *err);

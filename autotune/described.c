@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* So many layouts are looked at for each number of ranks. */
+/* The search considers this many candidates for each number of ranks. */
 enum { EACH = STREAM_ITEMS };
 
 struct described {
@@ -110,7 +110,8 @@ static void space_add(struct space *s, const struct layout *l)
     s->items[s->n++] = *l;
 }
 
-/* Counts what each rule excluded, under the rule's own class. */
+/* Counts the layouts that each rule excluded, in the rule's own class. Those of an adapter's rules
+ * stand at the end. */
 static void excluded_count(struct space *s, const struct adapter *a, const struct stream_found *f)
 {
     for (int64_t i = 0; a && i < a->n_rules; i++) {
@@ -127,7 +128,7 @@ static void excluded_count(struct space *s, const struct adapter *a, const struc
     s->visited += f->legal;
 }
 
-/* Leaves the classes that excluded something, and counts what they left. */
+/* Keeps only the classes that excluded something, and counts the layouts that are left. */
 static void excluded_close(struct space *s)
 {
     for (int rule = 0; rule < SPACE_CLASSES; rule++)
@@ -138,7 +139,7 @@ static void excluded_close(struct space *s)
         s->legal -= s->excluded[i].count;
 }
 
-/* Adds the fastest layouts on some number of ranks. */
+/* Adds the fastest layouts on this number of ranks. */
 static int fastest_add(const struct described *d, int64_t ranks, struct stream_found *found,
                        struct space *s, struct err *err)
 {
@@ -154,7 +155,7 @@ static int fastest_add(const struct described *d, int64_t ranks, struct stream_f
     return 0;
 }
 
-/* Adds a layout of the caller's to those that are looked at where it is legal. */
+/* Adds a layout of the caller to the candidates, where it is legal. */
 static void always_add(const struct described *d, const struct layout *l, struct space *s)
 {
     int64_t world = layout_world(l);

@@ -1,11 +1,11 @@
 /* described: predicts the layouts of a search for a cluster that is described (`reel.cluster/1`)
  * instead of probed, in the search's terms.
  *
- * What is looked at are the layouts that the planner has for the fastest, of those that more likely
- * fit than not, and the caller's own; no array over the space exists. Trials may be smaller than
- * what is looked for: with scale_down they keep tp, cp and pp of a layout, have that many replicas
- * and as few samples, so that each rank has the same micro-batches. What the other replicas add is
- * the difference of two predictions.
+ * The candidates are the layouts that the planner predicts to be the fastest, among those that more
+ * likely fit than not, and the caller's own. No array over the space exists. A trial may be smaller
+ * than its layout: with scale_down it keeps tp, cp and pp, and has that many replicas with
+ * proportionally fewer samples, so that each rank has the same micro-batches. What the other
+ * replicas would add is the difference of two predictions.
  *
  *     struct described *d = described_new(&spec, err);
  *     struct target t = described_target(d);     // target.h lists and predicts
@@ -21,29 +21,31 @@
 
 struct described_spec {
     const char *cluster, *stack;
-    const struct model *model; /* borrowed, as the ranks */
+    const struct model *model; /* borrowed, like ranks */
     struct seq seq;            /* tokens of a sample */
     int64_t gbs;
     enum dtype dtype;
     const int64_t *ranks;
     size_t n_ranks;
     int64_t scale_down;        /* replicas of a trial; 0: those of its layout */
-    const struct adapter *adapter; /* of the trainer that must be able to run it; NULL: ours */
+    /* of the trainer that must be able to run the layouts; NULL: ours */
+    const struct adapter *adapter;
 };
 struct described;
-/* Returns a new one, or NULL: checks the cluster, the stack and that nodes divide the ranks. */
+/* Returns a new one, or NULL. Checks the cluster, the stack, and that each number of ranks divides
+ * a node or is a multiple of it. */
 struct described *described_new(const struct described_spec *spec, struct err *err);
 void described_free(struct described *d); /* NULL is fine */
 struct target described_target(struct described *d);
 const struct cluster *described_cluster(const struct described *d); /* borrowed */
-const char *described_constants(const struct described *d);            /* their name, borrowed */
-/* Adds all that predictions rest on beside the model: cluster, stack and constants as they were
- * read, whatever the files are called. */
+const char *described_constants(const struct described *d); /* name of the set, borrowed */
+/* Appends the content of everything besides the model on which predictions depend: cluster, stack
+ * and constants. File names do not matter. */
 void described_key(const struct described *d, struct str *out);
 double described_limit_bytes(const struct described *d);               /* of a rank */
 
-/* Writes what a trial of the layout runs, and returns its samples of a step; 0: replicas or samples
- * cannot be divided so. scale_down 0: the layout itself. */
+/* Writes the layout that a trial of *l runs, and returns the samples of its step; 0: scale_down
+ * does not divide the replicas or samples. With scale_down 0, a trial runs *l itself. */
 int64_t described_trial(const struct layout *l, int64_t gbs, int64_t scale_down,
                         struct layout *out);
 

@@ -1,8 +1,9 @@
 /* The fit takes y_i = ln measured_i and f_i(theta) = ln(e^theta_all sum_t e^theta_t term_it). It is
  * a ridge regression with theta_k ~ N(0, sd_k): eight Gauss-Newton steps of (J' W J / noise^2 +
  * diag(1/sd^2)) delta = J' W r / noise^2 - theta / sd^2, where W are Huber weights at two sd of
- * noise. What a class took is a measurement of its theta alone: r_t = ln(measured / priced) with
- * CLASS_SD, in which the account of a layout may be off. The inverse of the matrix is the
+ * noise. fit_begin may set another mean and covariance for the prior. The measured time of a class
+ * is a measurement of its theta alone: r_t = ln(measured / priced), with standard deviation
+ * CLASS_SD, because the account of a layout's work may be wrong. The inverse of the matrix is the
  * covariance from which prediction intervals come.
  */
 #include "autotune/fit.h"
@@ -10,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-/* By how much a term may be off before any trial: sd of ln(scale). */
+/* Says by how much a term may be wrong before any trial: the standard deviation of ln(scale). */
 static const double prior_sd[FIT_SCALES] = {
     [PRICE_GEMM] = 0.15,        [PRICE_ATTENTION] = 0.20, [PRICE_ELEMENTWISE] = 0.20,
     [PRICE_INPUTS] = 0.30,      [PRICE_RECOMPUTE] = 0.20, [PRICE_LAUNCH] = 0.30,
@@ -60,7 +61,8 @@ static void invert(double a[FIT_SCALES][FIT_SCALES], double out[FIT_SCALES][FIT_
     }
 }
 
-/* By how much of its prior a scale differs from one model to another, and from day to day. */
+/* Between models, and between days, a scale differs by this share of its prior's standard
+ * deviation. */
 #define OTHER_MODEL 0.3
 
 void fit_begin(struct fit *f, const struct fit *earlier)

@@ -28,7 +28,7 @@ void footprint_of(const struct work *w, const struct layout *l, const double v[C
     stage_footprint(w, l, v, 0, out);
     if (l->pp == 1)
         return;
-    /* stages between hold no more than the first: fewer micro-batches, and no embedding */
+    /* The stages in between hold no more than the first: fewer micro-batches, and no embedding. */
     stage_footprint(w, l, v, l->pp - 1, &last);
     if (last.total > out->total)
         *out = last;
@@ -41,7 +41,7 @@ double footprint_fits(const struct footprint *f, const double v[CONSTANTS], doub
 
 double footprint_room(const double v[CONSTANTS], double limit_bytes, double p)
 {
-    double low = -8, high = 8; /* standard deviations: below low it is likelier than p to fit */
+    double low = -8, high = 8; /* standard deviations; at `low` the chance to fit is p or more */
     for (int i = 0; i < 60; i++) {
         double middle = (low + high) / 2;
         *(0.5 * erfc(middle / sqrt(2)) >= p ? &low : &high) = middle;

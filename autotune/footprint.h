@@ -1,11 +1,11 @@
 /* footprint: predicts the bytes of the fullest rank by category, and the probability that they fit.
  * Pure.
  *
- * The account (profiles/work.h) gives what the formulas know. What they do not know are constants:
- * by how much a stack keeps more, what its allocator loses, what the process takes.
+ * The account (profiles/work.h) gives the bytes that formulas know. Constants stand for what they
+ * do not know: how much more a stack keeps, what its allocator loses, what the process takes.
  *
  *     struct footprint f;
- *     footprint_of(&w, &layout, v, &f);                 // v: constants_resolve()'s
+ *     footprint_of(&w, &layout, v, &f);                 // v: from constants_resolve()
  *     footprint_fits(&f, v, device.memory_bytes)        // 0..1
  *
  * More memory never makes a layout less likely to fit.

@@ -17,7 +17,8 @@ int host_open(struct host *h, const struct work_spec *spec, struct err *err)
     return 0;
 }
 
-/* Makes a machine whose rates are measured whole, so that no constant takes a share of them. */
+/* Makes a machine whose rates were measured as they are reached, so that no constant takes a share
+ * of them. */
 static void machine_make(struct host *h, const struct speed_link *link, struct cluster *cluster,
                          struct price_machine *out)
 {

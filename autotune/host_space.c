@@ -10,7 +10,7 @@ struct host_space {
     struct host_space_spec spec;
     struct param_list params;
     struct held_spec held;
-    struct memory_kept kept; /* of the layout that was predicted last */
+    struct memory_kept kept; /* state of the layout that was predicted last */
     struct host host;
 };
 
@@ -116,9 +116,9 @@ out:
 
 /* ---- the best few ---- */
 
-/* A layout that was met: when, and its time. */
+/* Holds a layout of the walk, its seconds, and its ordinal in the walk. */
 struct met { struct layout layout; double seconds; int64_t at; };
-/* Holds the fastest of what was put in, the slowest of them at the top of a heap. Of equal ones
+/* Is a heap of the fastest layouts so far, the slowest of them at the top. Of equally fast ones
  * those that were met first stay. */
 struct best { struct met *items; size_t n, room; };
 
@@ -161,20 +161,20 @@ static void best_put(struct best *b, const struct met *m)
 
 /* ---- listing ---- */
 
-/* Holds what a grid's layouts with one size of micro-batch share. */
+/* Holds what the layouts of one grid and micro-batch size share. */
 struct parts { int64_t mbs; struct work work; struct price price; };
 
 struct listing {
     const struct host_space *h;
     const struct layout *always; /* sorted */
     size_t n_always;
-    struct layout now;           /* the last that was met */
+    struct layout now;           /* the layout that was met last */
     struct memory_kept kept;
-    int64_t at;                  /* how many were met */
+    int64_t at;                  /* the number of layouts met so far */
     struct best best, of_degrees;
-    struct met *picked;          /* of ranks and degrees that are done, and what is always wanted */
+    struct met *picked;          /* of finished numbers of ranks and degrees, and of `always` */
     size_t n_picked, room;
-    struct parts **parts;        /* of the present grid, by rising mbs; room for more behind them */
+    struct parts **parts;        /* n_parts of the present grid, with room for parts_room */
     size_t n_parts, parts_room;
 };
 
@@ -202,7 +202,8 @@ static int best_close(struct listing *s, struct best *b, struct err *err)
 static bool degrees_equal(const struct layout *a, const struct layout *b)
 { return a->tp == b->tp && a->cp == b->cp && a->pp == b->pp && a->dp == b->dp; }
 
-/* Ends what the layouts before this one had in common. */
+/* Closes the lists of the grid, degrees or number of ranks that this layout no longer shares with
+ * the one before. */
 static int change_take(struct listing *s, const struct layout *l, struct err *err)
 {
     const struct layout *now = &s->now;
@@ -228,7 +229,7 @@ static int parts_more(struct listing *s, struct err *err)
     return 0;
 }
 
-/* Finds the priced parts of a layout's grid and micro-batch size. */
+/* Finds the priced parts of a layout's grid and micro-batch size, or prices them. */
 static int parts_find(struct listing *s, const struct layout *l, const struct parts **out,
                       struct err *err)
 {
@@ -287,7 +288,8 @@ static int by_at(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* Makes of what was picked the items of the space, in the order in which they were met. */
+/* Makes the picked layouts the items of the space, in the order in which they were met, each of
+ * them once. */
 static int items_take(struct listing *s, struct space *out, struct err *err)
 {
     if (s->n_picked > 0)
@@ -353,7 +355,7 @@ static int list(const void *target, const struct layout *always, size_t n, struc
     if ((rc = list_into(&s, &space, err)) < 0)
         goto out;
     *out = space;
-    space = (struct space){0}; /* the caller's */
+    space = (struct space){0}; /* the caller owns it now */
 out:
     space_release(&space);
     listing_close(&s);

@@ -1,10 +1,11 @@
-/* host_space: lists and predicts the layouts of a search on the machine here.
+/* host_space: lists and predicts the layouts of a search on this machine.
  *
- * The layouts are those of profiles/space, met one after the other; none but the fastest is kept.
- * Parts are priced once for a grid and size of micro-batch, price_step()'s bound passes over what
- * cannot be among the fastest, and the others are replayed. As a search learns that one kind of
- * work is slower than was predicted, other degrees of parallelism come forward: so beside the
- * fastest for each number of ranks, the fastest few of each tp, cp, pp and dp are kept.
+ * It walks the layouts of profiles/space one after the other and keeps only the fastest. Parts are
+ * priced once for a grid and micro-batch size. Layouts that cannot be among the fastest by the
+ * bound of price_step() are passed over, and the others are replayed. When a search learns that
+ * one kind of work is slower than predicted, layouts with other degrees of parallelism become the
+ * best. So the fastest few of each (tp, cp, pp, dp) are kept too, besides the fastest for each
+ * number of ranks.
  *
  *     struct host_space *h = host_space_new(&spec, err);
  *     host_space_survey(h, &counts, err);        // before the probe: does any layout fit?
@@ -21,29 +22,30 @@
 #include "autotune/target.h"
 #include "profiles/run.h"
 
-/* So many of the fastest are kept for each number of ranks, and of each tp, cp, pp and dp. */
+/* This many of the fastest layouts are kept for each number of ranks, and for each (tp, cp, pp,
+ * dp). */
 enum { HOST_SPACE_BEST = 16384, HOST_SPACE_OF_DEGREES = 256 };
 
 struct host_space_spec {
-    struct space_spec space; /* borrows, as below */
-    const struct run *run;   /* what of it decides work and memory */
-    const struct layout *baseline; /* the caller's; NULL: none */
+    struct space_spec space; /* its pointers are borrowed, like those below */
+    const struct run *run;   /* its data types, EMA and finetuning decide work and memory */
+    const struct layout *baseline; /* of the caller; NULL: none */
     double memory_bytes;     /* of the machine, shared by all ranks; 0: not known, all fit */
     double min_fit;          /* layouts that fit with a smaller probability are not listed */
-    size_t best, of_degrees; /* so many are kept; 0: as above */
+    size_t best, of_degrees; /* numbers of layouts kept; 0: the values above */
 };
 struct host_space;
-/* Says what the legal layouts are like, all of them. */
+/* Sums up all legal layouts. */
 struct host_space_survey {
-    int64_t fit;             /* that many may fit */
-    double least_bytes;      /* of a rank of the layout that takes the fewest */
-    bool baseline;           /* the caller's is among them */
+    int64_t fit;             /* how many may fit */
+    double least_bytes;      /* of a rank of the smallest layout */
+    bool baseline;           /* the caller's baseline is among the legal ones */
 };
 struct host_space *host_space_new(const struct host_space_spec *spec, struct err *err);
 void host_space_free(struct host_space *h); /* NULL is fine */
 struct host *host_space_host(struct host_space *h);
-/* Counts the layouts and sizes each, by memory plans alone. *counts has no items. ERR_NO, with the
- * rule that excluded most, when none can run. */
+/* Counts the layouts and sizes each, from memory plans, without a probe. *counts has no items.
+ * ERR_NO, with the rule that excluded most, when no layout can run. */
 int host_space_survey(const struct host_space *h, struct space *counts,
                       struct host_space_survey *out, struct err *err);
 struct target host_space_target(struct host_space *h);

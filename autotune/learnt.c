@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/limits.h"
 
-/* Holds what was priced of a trial, and what was measured of it. */
+/* Holds the price of a trial and its measurements, in seconds; `at` is when it ended. */
 struct row {
     double at, measured_s, terms[PRICE_TERMS], priced_class_s[PRICE_TERMS], class_s[PRICE_TERMS];
 };
@@ -27,7 +27,7 @@ void learnt_terms_write(const char *name, const double terms[PRICE_TERMS], struc
     json_obj_end(o);
 }
 
-/* Reads seconds by their terms, 0 where there are none. */
+/* Reads the seconds of each term; 0 where the event has none. */
 static void terms_read(const cJSON *event, const char *name, double terms[PRICE_TERMS])
 {
     const cJSON *member = json_member(event, name);
@@ -48,7 +48,8 @@ static int row_add(struct rows *rows, const struct row *row, struct err *err)
     return 0;
 }
 
-/* Takes an event of a tuning. Trials follow one another: a prediction, then its end. */
+/* Reads one event of a tuning. Each trial has a trial_predicted and then a trial_ended, before the
+ * next trial begins. */
 static int event_take(const cJSON *event, struct row *row, struct rows *rows, struct err *err)
 {
     const char *kind = json_text(event, "ev", "");
@@ -68,7 +69,7 @@ static int event_take(const cJSON *event, struct row *row, struct rows *rows, st
     return priced > 0 && row->measured_s > 0 ? row_add(rows, row, err) : 0;
 }
 
-/* Reads a tuning's log, if it says that its constants hold for this key. */
+/* Reads a tuning's log, if its tune_started has this key. */
 static int log_read(const char *path, const char *key, struct rows *rows, struct err *err)
 {
     struct evlog_reader *reader;
@@ -76,7 +77,7 @@ static int log_read(const char *path, const char *key, struct rows *rows, struct
     const cJSON *event;
     bool same = false;
     if (evlog_reader_open(path, &reader, NULL) < 0)
-        return 0; /* it has none yet */
+        return 0; /* the tuning has no log yet */
     int rc;
     while ((rc = evlog_reader_next(reader, &event, err)) == 1) {
         if (strcmp(json_text(event, "ev", ""), "tune_started") == 0)

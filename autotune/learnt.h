@@ -1,10 +1,10 @@
-/* learnt: what earlier tunings measured, for a later one to begin from.
+/* learnt: reads what earlier tunings measured, so that a later one begins from it.
  *
- * The records of a home's tunings (<home>/tunes/<id>/events) have for each trial the terms of its
- * price, as the machine's rates and the account of its work give them, and what was measured. How
- * far the two lie apart is a matter of the host, the stack and the trainer's binary, and less of
- * the model. So tunings whose three are the same, by the key in tune_started, teach each other.
- * There is no file beside the records that could say something else than they do.
+ * The event logs of a home's tunings (<home>/tunes/<id>/events) hold for each trial the terms of
+ * its price, computed from the machine's rates and the account of its work, and the measured times.
+ * The ratio of the two depends on the host, the stack and the trainer's binary, and less on the
+ * model. So tunings in which these three are the same, by the key `learns` in tune_started, teach
+ * each other. Nothing is stored besides the logs, so nothing can contradict them.
  *
  *     struct fit *earlier = calloc(1, sizeof *earlier);
  *     learnt_read(home, id, key, earlier, err);     // of other tunings than `id`
@@ -18,11 +18,11 @@
 #include "autotune/fit.h"
 
 enum { LEARNT_MOST = 80 };
-/* Fits what the others measured. A home without tunings teaches nothing; a damaged log teaches what
- * can be read of it. */
+/* Fits the measurements of all tunings but own_id that have this key. A home without tunings gives
+ * none; of a damaged log, the readable records count. */
 int learnt_read(const char *home, const char *own_id, const char *key, struct fit *out,
                 struct err *err);
-/* Writes seconds by their terms as a member of an event. */
+/* Writes the seconds of each term as an object in an event; terms of 0 are left out. */
 void learnt_terms_write(const char *name, const double terms[PRICE_TERMS], struct json_out *o);
 
 #endif

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* CUDA's libraries take a process so much, as loading them showed. */
+/* CUDA's libraries add this much to a process; it was measured by loading them. */
 enum { GPU_LIBRARY_BYTES = 155000000 };
 
 static double bytes_of(const struct buffer_list *list, enum buffer_category category)
@@ -31,12 +31,13 @@ static struct memory_bytes bytes_sum(const struct held_spec *spec, const struct 
     return b;
 }
 
-/* Says whether one rank is fuller than another where memory is scarce. */
+/* Says whether rank a is fuller than b: in the device's memory on GPUs, in all its memory on
+ * CPUs. */
 static bool fuller(const struct held_spec *spec, const struct memory_bytes *a,
                    const struct memory_bytes *b)
 { return spec->gpus ? a->device > b->device : a->total > b->total; }
 
-/* Says whether two layouts keep the same from step to step. */
+/* Says whether the ranks of two layouts keep the same buffers from step to step. */
 static bool same_kept(struct layout a, struct layout b)
 {
     a.mbs = b.mbs, a.recompute = b.recompute, a.recompute_layers = b.recompute_layers;

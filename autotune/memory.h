@@ -3,9 +3,9 @@
  * The buffers are those of profiles/held. Under pipelines the stages differ: the first holds the
  * most micro-batches and the embedding, the last one the head. All are listed, and the fullest
  * counts. On GPUs some buffers are the device's, and the others the host's, pinned or not. The
- * process (program, libraries, MPI), which the trainer measures, is estimated. A prior stands for
- * all that is missed; once trials have told, the mean of measured minus planned replaces it
- * (memory_learn).
+ * process itself (program, libraries, MPI) is estimated here; the trainer measures it. A prior
+ * stands for everything that this account misses. Once trials have measured peaks, the mean of
+ * measured minus planned bytes replaces it (memory_learn).
  */
 #ifndef AUTOTUNE_MEMORY_H
 #define AUTOTUNE_MEMORY_H
@@ -15,16 +15,17 @@
 struct memory_bytes { /* bytes of the fullest rank */
     double weights, gradients, optimizer, ema, activations, work, comm, process;
     double total; /* the sum of the eight */
-    double device, host; /* of it, on GPUs; else all is the host's */
+    double device, host; /* shares of the total on GPUs; on CPUs all is the host's */
 };
-/* Remembers what the stages of a layout keep from step to step. Layouts that differ from the one
- * before in mbs and recomputation alone have the same. A zeroed struct remembers nothing. */
+/* Caches what the stages of a layout keep from step to step. It serves all layouts that differ only
+ * in mbs and recomputation. A zeroed struct is an empty cache. */
 struct memory_kept {
     struct layout of;
     struct buffer_state *stages;
 };
 void memory_kept_release(struct memory_kept *kept);
-/* Predicts as memory_predict() does, with spec->params. */
+/* Predicts as memory_predict() does, with the cache `kept`, and with spec->params, which must be
+ * set. */
 int memory_predict_next(const struct held_spec *spec, const struct layout *l,
                         struct memory_kept *kept, struct memory_bytes *out, struct err *err);
 /* Predicts the bytes of the fullest rank. ERR_INPUT for a model whose buffers are not known (a

@@ -25,8 +25,9 @@ static bool counter_read(const char *path, int64_t *out)
     return found;
 }
 
-/* Takes the file that counts for the cgroup of this line of /proc/self/cgroup, ID:CONTROLLERS:PATH,
- * if it can be read. Where a container shows only its own part, that part is the mount itself. */
+/* Selects the counter of the cgroup in this line of /proc/self/cgroup, ID:CONTROLLERS:PATH, if it
+ * can be read. In a container that sees only its own part of the tree, that part is the mount
+ * itself. */
 static bool cgroup_take(struct oom_watch *w, const char *root, const char *line)
 {
     static const char *const v1[] = {"memory", "memory.oom_control"},
@@ -62,7 +63,7 @@ static bool cgroup_find(struct oom_watch *w, const char *root)
     return found;
 }
 
-/* Opens the kernel's messages behind those that are there. */
+/* Opens the kernel's messages, positioned after the last of them. */
 static int messages_open(const char *root)
 {
     char path[LIMIT_PATH_BYTES];
@@ -87,7 +88,7 @@ void oom_watch_begin(struct oom_watch *w, const char *root, const char *program)
         w->counter[0] = '\0';
 }
 
-/* Looks in a text of the kernel for a process of the program that it killed. */
+/* Looks in a message of the kernel for a killed process of this program (NULL: of any). */
 static bool kill_find(const char *text, const char *program, char evidence[OOM_EVIDENCE_BYTES])
 {
     static const char said[] = "Killed process ";
@@ -105,7 +106,7 @@ static bool kill_find(const char *text, const char *program, char evidence[OOM_E
     return false;
 }
 
-/* Reads what the kernel said meanwhile, a record at a time. */
+/* Reads the messages since the watch began, one record at a time. */
 static bool messages_read(struct oom_watch *w, char evidence[OOM_EVIDENCE_BYTES])
 {
     char record[RECORD_BYTES + 1];

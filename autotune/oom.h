@@ -1,15 +1,15 @@
 /* oom: asks the kernel whether it killed processes for memory while a trial ran.
  *
- * A process that was killed tells nothing by that: whoever may can kill it. So memory counts as
- * short only by the kernel's own word. The first of these that can be read decides:
+ * A killed process alone proves nothing, because a user or a scheduler can kill it too. So a trial
+ * counts as out of memory only if the kernel says so. The first of these that can be read decides:
  *
  *     memory.events            of our cgroup, v2: "oom_kill N" (cgroup-v2.rst)
  *     memory.oom_control       of our cgroup, v1: "oom_kill N" (cgroup-v1/memory.rst)
  *     /dev/kmsg                "Killed process 7 (reel-train)", of any cgroup
  *     /proc/vmstat             "oom_kill N", of the whole machine
  *
- * The first two count our cgroup alone. On Slurm a step may have another one, of which Slurm tells
- * in the step's log (trial.c).
+ * The first two count our cgroup alone. On Slurm a step may have its own cgroup; then Slurm writes
+ * into the step's log that memory was short (trial.c).
  *
  *     oom_watch_begin(&w, "", "reel-train");   // whose processes are meant; NULL: anybody's
  *     ... the trial runs ...
@@ -29,9 +29,9 @@ struct oom_watch {
     const char *program;            /* borrowed */
     bool own;                       /* the file counts our cgroup alone */
     int64_t before;
-    int messages;                   /* of /dev/kmsg, or -1 */
+    int messages;                   /* descriptor of /dev/kmsg, or -1 */
 };
-/* Begins the watch. root stands before each path: "" but in tests. */
+/* Begins the watch. root is put before each path; it is "" except in tests. */
 void oom_watch_begin(struct oom_watch *w, const char *root, const char *program);
 /* Ends the watch. Says whether the kernel killed such processes meanwhile, and who says so. */
 bool oom_watch_end(struct oom_watch *w, char evidence[OOM_EVIDENCE_BYTES]);

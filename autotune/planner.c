@@ -10,7 +10,7 @@
 #include "profiles/catalog.h"
 #include "profiles/flops.h"
 
-/* Nine of ten values lie within so many standard deviations. */
+/* 90 % of normally distributed values lie within this many standard deviations of the mean. */
 static const double nine_of_ten = 1.645;
 
 static enum dtype act_of(const struct planner *p)
@@ -18,8 +18,8 @@ static enum dtype act_of(const struct planner *p)
 
 /* ---- inputs ---- */
 
-/* Loads the cluster. Where neither its file nor the text says how many nodes there are, there may
- * be as many as the description holds for. */
+/* Loads the cluster. If neither its file nor its name ("NAME:NODES") gives a number of nodes, the
+ * description's max_nodes is the limit. */
 static int cluster_open(struct planner *p, struct err *err)
 {
     char one[LIMIT_PATH_BYTES];
@@ -240,7 +240,7 @@ int planner_search(const struct planner *p, size_t most, struct stream_found *fo
     return all_refused(found) ? none_can_run(p, found, err) : none_fits(p, found, err);
 }
 
-/* Says what is missing on all GPUs that --gpus least tried. */
+/* Says why not even the greatest number of GPUs that --gpus least tried is enough. */
 static int none_enough(const struct planner *p, struct err *err)
 {
     struct stream_found *found = calloc(1, sizeof *found);
@@ -300,7 +300,7 @@ static int adapter_check(const struct planner *p, const struct layout *l, struct
                    a->rules[rule].rule, a->rules[rule].because);
 }
 
-/* Checks a layout and predicts it. w has its account afterwards. */
+/* Checks a layout and predicts it. Afterwards *w is its account. */
 static int check_and_predict(const struct planner *p, const struct layout *l, struct work *w,
                              struct planned *out, struct err *err)
 {
@@ -343,7 +343,8 @@ int planner_explain(const struct planner *p, const struct layout *l, struct expl
 
 /* ---- as a plan ---- */
 
-/* Names the cluster so that it is found again: with its nodes. Returns the length, as snprintf. */
+/* Writes the cluster's name with its nodes, so that it can be loaded again. Returns the length, as
+ * snprintf does. */
 static int cluster_name(const struct planner *p, char *out, size_t size)
 {
     const char *slash = strrchr(p->ask.cluster, '/'),
@@ -352,7 +353,7 @@ static int cluster_name(const struct planner *p, char *out, size_t size)
     return snprintf(out, size, "%.*s:%lld", len, p->ask.cluster, (long long)p->cluster.nodes);
 }
 
-/* Names the file of the model, from any folder. */
+/* Writes the absolute path of the model's file, or "" where the model comes from the catalog. */
 static int model_file(const struct planner *p, char *out, size_t size, struct err *err)
 {
     *out = '\0';
@@ -368,7 +369,7 @@ static int model_file(const struct planner *p, char *out, size_t size, struct er
                           "that exists and has fewer than %zu bytes", p->ask.model, size);
 }
 
-/* Names all that a prediction is made of, so that it can be made again. */
+/* Writes the names of all inputs of a prediction, so that it can be repeated. */
 static int inputs_name(const struct planner *p, struct plan *out, struct err *err)
 {
     const char *set = p->ask.constants ? p->ask.constants : p->constants.name;

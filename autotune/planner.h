@@ -1,5 +1,5 @@
 /* planner: plans the training of a model on a cluster without running anything: which layouts fit
- * some number of GPUs, how long their steps take, what they hold.
+ * a number of GPUs, how long their steps take, how many bytes they hold.
  *
  *     struct plan_ask ask = {"dit-7b", "dgx-h100", "reel", NULL, NULL, seq, gbs, DTYPE_BF16, 0.9};
  *     struct planner *p = planner_new(&ask, err);
@@ -25,7 +25,8 @@ struct plan_ask {
     int64_t gbs;       /* samples of a step */
     enum dtype dtype;  /* DTYPE_FP8: products in fp8, all else in bf16 */
     double fits;       /* the least probability of fitting that a search accepts, 0 to 1 */
-    const struct adapter *adapter; /* what cannot run is left out; borrowed, may be NULL */
+    /* what its trainer cannot run is left out; borrowed, may be NULL */
+    const struct adapter *adapter;
 };
 struct planner {
     struct plan_ask ask;        /* its texts are borrowed */
@@ -34,11 +35,11 @@ struct planner {
     int64_t most_nodes;         /* that the cluster may have; 0: any number */
     struct stack stack;
     struct constants constants;
-    double v[CONSTANTS];        /* that hold for the device and the stack */
+    double v[CONSTANTS];        /* of this device and stack */
     struct work_weights weights;
     struct work_spec work;
     struct price_machine machine;
-    int64_t gpus;               /* of planner_gpus() */
+    int64_t gpus;               /* set by planner_gpus() */
     double sample_flops;        /* of the model, by flops_reel_sample */
 };
 struct planned {
@@ -57,7 +58,7 @@ void planner_free(struct planner *p); /* NULL is fine */
 int planner_gpus(struct planner *p, int64_t gpus, struct err *err);
 /* Sets the samples of a step. */
 void planner_gbs(struct planner *p, int64_t gbs);
-/* Sets the fewest GPUs on which a layout fits. */
+/* Sets the smallest number of GPUs on which a layout fits. */
 int planner_least(struct planner *p, struct err *err);
 double planner_limit_bytes(const struct planner *p); /* of one GPU */
 int planner_search(const struct planner *p, size_t most, struct stream_found *found,

@@ -1,10 +1,10 @@
 /* predict: predicts a row of a table: time, bytes, and the chance that it fits. Pure but for the
  * memory of a pipeline's replay.
  *
- * Where a row does not say its micro-batch, virtual stages or recomputation, they are chosen here:
- * the least recomputation that fits, then the fastest of the others that does.
+ * Where a row leaves open its micro-batch, virtual stages or recomputation, they are chosen here:
+ * for each of the others the least recomputation that fits, and of those the fastest that fits.
  *
- *     struct predict_room room;            // large: it belongs into static or heap memory
+ *     struct predict_room room;            // large: keep it in static or heap memory
  *     predict_case(&c, v, false, &room, &p, err);
  */
 #ifndef AUTOTUNE_PREDICT_H
@@ -21,7 +21,7 @@ struct predicted {
     struct price_step step;
     struct footprint footprint;
 };
-/* Holds what predictions of one case share while constants change. */
+/* Holds what predictions of one case share while constants change, and room for their work. */
 struct predict_room {
     struct work_weights weights;
     struct work work;
@@ -30,11 +30,11 @@ struct predict_room {
 };
 /* Fills room->weights for a case. They do not depend on constants. */
 int predict_open(const struct table_case *c, struct predict_room *room, struct err *err);
-/* Predicts with the values of constants_resolve(). replay: by the schedule's replay, not its bound.
- * room is of predict_open. */
+/* Predicts with v, the values of constants_resolve(). With `replay` the schedule is replayed, else
+ * its bound is taken. `room` was filled by predict_open. */
 int predict_case(const struct table_case *c, const double v[CONSTANTS], bool replay,
                  struct predict_room *room, struct predicted *out, struct err *err);
-/* Predicts with this layout. */
+/* Predicts the case with this layout. */
 int predict_layout(const struct table_case *c, const struct layout *l, const double v[CONSTANTS],
                    bool replay, struct predict_room *room, struct predicted *out, struct err *err);
 

@@ -3,8 +3,8 @@
  *
  * The pipeline. There are pp stages and m micro-batches, and the layers of a stage are cut into v
  * chunks. Stage s takes f_s seconds for the forward of a micro-batch and b_s for its backward, each
- * with the messages that it sends: who receives one waits for the sender, and not for the message
- * once more. A schedule that keeps the order of schedule.h cannot end before any of these times:
+ * with the messages that it sends: the receiver waits for the sender, and does not pay for the
+ * message again. No schedule that keeps the order of schedule.h can end before any of these times:
  *
  *     for each s:  sum over i < s of (f_i + b_i)/v + m (f_s + b_s)
  *     v = 1:       sum of all (f_i + b_i) + (m - 1) b_s + max(0, m - pp + s) f_s
@@ -79,15 +79,15 @@ static double seconds_of(const struct price_part *p)
  * for which compute hides them. */
 struct unit_price {
     double gather, gather_hidden, reduce, reduce_hidden;
-    double under_backward; /* of what is hidden */
+    double under_backward; /* seconds that backwards hide */
 };
 
 struct stage_price {
     struct work_stage s;
     double forward, backward;      /* seconds of a micro-batch, all of it */
-    double again;                  /* of `backward`, forwards a second time */
-    double pieces;                 /* of `backward`, gradients cleared and added to own pieces */
-    double computes;               /* of both, without messages */
+    double again;                  /* of `backward`: recomputed forwards */
+    double pieces; /* of `backward`: gradients are cleared, and added to own pieces */
+    double computes;               /* forward and backward without messages */
     double update;                 /* seconds of the update, once a step */
     double forward_compute, backward_compute;
     struct unit_price units;       /* summed over its units, of a micro-batch */
@@ -95,7 +95,7 @@ struct stage_price {
 
 struct state_seconds { double each[WORK_STATES][WORK_UNITS], step[WORK_STATES][WORK_UNITS]; };
 
-/* Computes what each message of the state takes for each unit. */
+/* Computes the seconds of each message of the state, for each unit. */
 static void state_price(const struct price *p, const struct layout *l, struct state_seconds *out)
 {
     struct work_state st;
@@ -157,7 +157,8 @@ static void stage_units(const struct price *p, const struct state_seconds *st,
                  compute_of(&q[WORK_LAST_BACKWARD]), &out->units);
 }
 
-/* Sums what a stage does for a micro-batch, forward (0) or backward (1), but for repeats. */
+/* Sums `of` over a stage's parts of a micro-batch, forward (back 0) or backward (1), without
+ * recomputation. */
 static double stage_sum(const struct price *p, const struct work_stage *s, int back,
                         double (*of)(const struct price_part *))
 {
@@ -287,7 +288,7 @@ static void busiest_terms(const struct price *p, const struct stage_price *s,
     out->hidden[PRICE_REDUCE] = m * s->units.reduce_hidden;
 }
 
-/* Sums what a stage's units send once a step. */
+/* Sums the seconds of one message of the state over a stage's units, if it is sent once a step. */
 static double step_state(const struct state_seconds *st, const struct work_stage *s,
                          enum work_state_id id)
 {
@@ -295,7 +296,8 @@ static double step_state(const struct state_seconds *st, const struct work_stage
            (s->first ? st->step[id][UNIT_FIRST] : 0) + (s->last ? st->step[id][UNIT_LAST] : 0);
 }
 
-/* Adds the sums once a step of what ranks of other groups than replicas have in part. */
+/* Returns the seconds of sums done once a step over groups other than the replicas, for gradients
+ * of which each rank has a part. */
 static double once_seconds(const struct price *p, const struct layout *l,
                            const struct work_stage *s)
 {
@@ -333,7 +335,8 @@ static void once_terms(const struct price *p, const struct layout *l,
     out->term[PRICE_OPTIMIZER] += s->update;
 }
 
-/* Finds the stage whose updates end last, when all have left the pipeline together. */
+/* Adds the once-a-step terms of the stage where they take longest, as if all stages had left the
+ * pipeline together. */
 static void slowest_once(const struct price *p, const struct layout *l,
                          const struct state_seconds *st, const struct stage_class *c, int n,
                          struct price_step *out)
@@ -419,7 +422,7 @@ void price_step(const struct price *p, const struct layout *l, struct price_step
     step_of(p, l, &st, c, n, pipeline_bound(p->work->micro_batches, l, c, n), out);
 }
 
-/* Returns what a stage does for a micro-batch apart from its state. */
+/* Returns the seconds of a stage for a micro-batch, without those of its state. */
 static struct stage_price bare_stage(const struct price *p, const struct layout *l, int64_t stage)
 {
     struct stage_price r = {0};
@@ -450,16 +453,16 @@ double price_least(const struct price *p, const struct layout *l, double again)
     return step.seconds;
 }
 
-/* Returns how many of m micro-batches are replayed: all, or as many less a multiple of pp as leave
- * the replay short. */
+/* Returns how many of m micro-batches are replayed: all, or m less the multiple of pp that makes
+ * the replay short enough. */
 static int64_t replayed_batches(const struct layout *l, int64_t m)
 {
     int64_t most = num_max_i64(REPLAY_EVENTS / (2 * l->pp * l->vpp), 4 * l->pp);
     return m <= most ? m : m - num_ceil_div(m - most, l->pp) * l->pp;
 }
 
-/* Replays the schedule. Returns its seconds, or -1: out of memory. `cost` is room for two seconds a
- * chunk. */
+/* Replays the schedule. Returns its seconds, or -1: out of memory. `cost` has room for two numbers
+ * a chunk: seconds forward and backward. */
 static double pipeline_replay(const struct layout *l, int64_t m, const struct stage_class *c,
                               int n, double *cost)
 {

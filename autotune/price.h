@@ -3,18 +3,18 @@
  * The account (profiles/work.h) says what is done; the machine (device, links, constants) how fast.
  * A grid and micro-batch size are priced once, part by part. A layout's step is then a sum over
  * parts: the busiest stage's compute and messages, the bubble around it, what sharding the state
- * adds, the slowest stage's update. What is hidden under other work is told apart and is not in the
- * sum. The essays with the formulas are at the tops of price_part.c and price.c.
+ * adds, the slowest stage's update. Seconds hidden under other work are given separately and are
+ * not in the sum. The essays with the formulas are at the tops of price_part.c and price.c.
  *
  *     struct price_machine machine;
- *     price_machine(&cluster, v, dtype, fp8, &machine);    // v: constants_resolve()'s
+ *     price_machine(&cluster, v, dtype, fp8, &machine);    // v: from constants_resolve()
  *     struct price p;
  *     price_parts(&machine, &w, &p);                       // once for a grid and micro-batch size
  *     price_step(&p, &layout, &step);                      // for each zero, fsdp, recompute
- *     price_replay(&p, &layout, &step);                    // survivors: the schedule itself
+ *     price_replay(&p, &layout, &step, err);               // exact: replays the schedule
  *
- * Invariants: terms are >= 0 and add up to the step; price_step() <= price_replay(); no bandwidth
- * or rate that grows makes a step longer.
+ * Invariants: terms are >= 0 and add up to the step; price_step() <= price_replay(); a higher
+ * bandwidth or rate never makes a step longer.
  */
 #ifndef AUTOTUNE_PRICE_H
 #define AUTOTUNE_PRICE_H
@@ -52,16 +52,16 @@ extern const char *const price_term_names[PRICE_TERMS];
 struct price_machine {
     const struct cluster *cluster; /* borrowed */
     double v[CONSTANTS];
-    double gemm_flops, attention_flops; /* peaks, FLOP/s; of gemm's, the share is applied */
-    double peak_flops;             /* of products, whole */
+    double gemm_flops, attention_flops; /* FLOP/s: gemm's peak times its share; the whole peak */
+    double peak_flops;             /* of matrix products: the whole peak, FLOP/s */
     double copy_bytes;             /* bytes/s of elementwise work */
     double score_bytes;            /* bytes/s of the matrix of scores */
     double norm_bytes, update_bytes; /* bytes/s of norms of gradients, and of the update */
-    double act_bytes;              /* of an activation */
-    const struct speed *speed;     /* what a probe measured of it, borrowed; NULL: peaks hold */
+    double act_bytes;              /* bytes of an activation's element */
+    const struct speed *speed;     /* what a probe measured; borrowed; NULL: use the peaks */
     bool overlaps;                 /* messages travel while a rank computes */
-    bool rings;                    /* a message's latency is that of each step of a ring */
-    double cores, rank_loss;       /* which ranks share, speed.h's; 0: each has its own device */
+    bool rings;                    /* each step of a ring adds a message's latency */
+    double cores, rank_loss;       /* shared by ranks, and speed.h's; cores 0: a device each */
 };
 void price_machine(const struct cluster *cluster, const double v[CONSTANTS], enum dtype dtype,
                    bool fp8, struct price_machine *out);
@@ -70,14 +70,14 @@ void price_machine(const struct cluster *cluster, const double v[CONSTANTS], enu
  * size[1] such rows, each stride[1] behind the one before. stride[0] <= stride[1]. */
 struct price_group { double size[2], stride[2]; };
 struct price_group price_row(double size, double stride); /* of one row */
-/* Returns it for a layout's group. Of shard groups that cut through rows of cp ranks, some lie less
- * close together than is said. */
+/* Returns where a layout's group lies. Shard groups that cut through rows of cp ranks may have
+ * ranks that lie further apart than this says. */
 struct price_group price_group(const struct layout *l, const struct model *m,
                                enum traffic_group group);
-/* Says whether some group of the kind has ranks in more than one box of so many neighbours. */
+/* Says whether a group of this shape has ranks in more than one box of `box` neighbouring ranks. */
 bool price_group_leaves(struct price_group g, double box);
-/* Holds the seconds that a byte leaving each rank takes on the links and on the NICs, the slower of
- * which counts, and those that a message takes besides. */
+/* Holds the seconds of each byte that leaves a rank, on the links and on the NICs (the slower of
+ * the two counts), and the latency of a message. */
 struct price_route { double link_s, nic_s, latency_s; };
 struct price_route price_route(const struct price_machine *m, struct price_group g,
                                enum traffic_kind kind);
@@ -87,7 +87,7 @@ double price_route_seconds(const struct price_route *r, double bytes);
 double price_message(const struct price_machine *m, struct price_group g, enum traffic_kind kind,
                      double bytes);
 
-/* Seconds of one part. */
+/* Holds the seconds of one part. */
 struct price_part {
     double gemm, attention, elementwise, inputs, launch;
     double tp, tp_hidden, cp, cp_hidden, pp, pp_hidden;
@@ -97,18 +97,18 @@ struct price {
     const struct price_machine *machine;
     const struct work *work;
     struct price_part parts[WORK_PARTS];
-    int64_t cuts[PRICE_STAGES + 1]; /* kind i are the stages from cuts[i] on, alike in work */
-    /* of gathers before each forward and backward, the share that there is: others find the weights
-     * still there */
+    int64_t cuts[PRICE_STAGES + 1]; /* kind i: stages cuts[i] to cuts[i + 1] - 1, of equal work */
+    /* The share of forwards and backwards that must gather the weights first: the others find them
+     * still gathered. */
     double gathered[PRICE_STAGES][WORK_UNITS];
 };
 void price_parts(const struct price_machine *m, const struct work *w, struct price *out);
-/* Do the same in two calls: price_least() wants the first alone, and walks of the schedule are most
- * of the second. */
+/* Do the same as price_parts() in two calls. price_least() needs only the first. Most of the
+ * second's time goes into walks of the schedule. */
 void price_terms(const struct price_machine *m, const struct work *w, struct price *out);
 void price_gathers(struct price *p);
-/* Prices the same work once more, after the order of its grid was changed: messages alone take
- * another time. */
+/* Prices the same work again after the order of its grid has changed: only messages take another
+ * time. */
 void price_reorder(const struct price *other, struct price *out);
 
 struct price_step {
@@ -116,17 +116,18 @@ struct price_step {
     int64_t stage;               /* the busiest one, whose terms these are */
     double term[PRICE_TERMS];
     double hidden[PRICE_TERMS];  /* seconds of each that other work hides */
-    double again[PRICE_TERMS];   /* of `recompute`, what each class computes */
+    double again[PRICE_TERMS];   /* seconds of `recompute`, by class */
 };
-/* Writes what each class computes in a step that was priced, recomputed or not; 0: none. These are
- * the classes that a trial on CPUs measures. */
+/* Writes the seconds that each class computes in a priced step, recomputation included; 0: none.
+ * The classes are those that a trial on CPUs measures. */
 void price_classes(const struct price_step *step, double class_s[PRICE_TERMS]);
 /* Prices a layout of the grid in closed form. The result never exceeds the replay's. */
 void price_step(const struct price *p, const struct layout *l, struct price_step *out);
-/* Returns what no way to keep the state takes less than: the grid's step without messages of the
- * state, updates and recomputation, but for `again` seconds a micro-batch on the last stage. */
+/* Returns a lower bound on the step for every way to shard the state: the grid's step without
+ * messages of the state, updates and recomputation, except for `again` seconds of recomputation for
+ * each micro-batch on the last stage. */
 double price_least(const struct price *p, const struct layout *l, double again);
-/* Prices it by replaying the schedule stage by stage. ERR_NOMEM. */
+/* Prices a layout by replaying the schedule stage by stage. ERR_NOMEM. */
 int price_replay(const struct price *p, const struct layout *l, struct price_step *out,
                  struct err *err);
 

@@ -1,29 +1,32 @@
-/* How long a part and a message take. Symbols as in profiles/work.h; e, h, ... are constants.
+/* This file computes how long a part and a message take. Symbols are those of profiles/work.h; e,
+ * h, ... are constants.
  *
  *     gemm         for each product: 2 m n k / (peak e · m/(m+h) · n/(n+h) · k/(k+h)), or its
- *                  operands' bytes by the memory's bandwidth where that is longer; times `compute`;
- *                  slower where n or k is no multiple of 64, and again where it is none of 8
+ *                  operands' bytes / the memory's bandwidth if that is longer; times `compute`;
+ *                  slower where n or k is no multiple of 64, and slower again where it is no
+ *                  multiple of 8
  *     attention    4 pairs heads d / (peak e · q/(q+h)), 2.5 times the FLOPs backward. Where the
  *                  scores are kept: products of 4 q k heads d, twice backward, and their bytes
- *     elementwise  bytes / (bandwidth · copy_share)
- *                  gradients that are added up beside, at the same bandwidth
- *     launch       kernels · kernel_s, and what kernels · launch_s exceed that and the three above
- *                  by, part by part
+ *     elementwise  bytes / (bandwidth · copy_share); adding up gradients counts as bytes too
+ *     launch       kernels · kernel_s; and if kernels · launch_s is longer than that and the three
+ *                  above together, also the difference, computed part by part
  *
- * On a device that a probe measured (profiles/speed.h) products and attention take FLOPs and bytes
- * by their rates, each class times its share for a micro-batch of T tokens, and what is laid out of
- * latents takes input_s a number.
+ * On a device that a probe measured (profiles/speed.h), products and attention take FLOPs and bytes
+ * divided by the measured rates, times a factor of the class for a micro-batch of T tokens; and
+ * the inputs made from latents take input_s a number.
  *
- * A message in which B bytes leave each of n ranks, k of them in each NVLink domain, which is a
- * node or several: inside a domain (n = k) B / (link share), and the latency of each step of the
- * ring: 2 (n - 1) of an all-reduce, 1 of a send, n - 1 of all others. Else the n/k domains form the
- * outer ring, whose edge carries B bytes; the G/k groups of a domain with G devices share its NICs,
- * so B (G/k) / (all NICs · share), or the link's time if that is longer; latency of log2(n/k) hops.
- * An all-to-all sends (n-k)/(n-1) of B through the NICs, for each rank. So it is with leaves of
- * switches: of K of a group's ranks under a leaf of H devices, B (H/K) cross its uplinks, which are
- * its NICs by the oversubscription, and log2(n/K) hops take two switches more.
+ * A message: B bytes leave each of n ranks, of which k are in each NVLink domain (a node or several
+ * nodes). Inside one domain (n = k) it takes B / (link · share), and the latency of each step of
+ * the ring: 2 (n - 1) steps for an all-reduce, 1 for a send, n - 1 for all others. Otherwise the
+ * n/k domains form the outer ring, each edge of which carries B bytes. The G/k groups of a domain
+ * with G devices share its NICs, so it takes B (G/k) / (all NICs · share), or the link's time if
+ * that is longer, and the latency of log2(n/k) hops. In an all-to-all, each rank sends (n-k)/(n-1)
+ * of B through the NICs. The same holds for leaf switches: if K of a group's ranks are under a leaf
+ * of H devices, B (H/K) cross its uplinks, whose bandwidth is that of its NICs divided by the
+ * oversubscription, and log2(n/K) hops pass two more switches.
  *
- * Where messages go one by one between processes, they do so everywhere as inside a domain.
+ * On a machine with `rings` (processes that exchange messages one by one), every group is priced
+ * like one inside a domain.
  */
 #include "autotune/price.h"
 
@@ -47,7 +50,7 @@ void price_machine(const struct cluster *cluster, const double v[CONSTANTS], enu
     m.copy_bytes = d->memory_bytes_per_s * v[CONSTANT_COPY_SHARE];
     m.score_bytes = d->memory_bytes_per_s * v[CONSTANT_SCORES_SHARE];
     m.norm_bytes = m.update_bytes = m.copy_bytes;
-    if (d->cpu) /* a core has nothing that an operation must fill */
+    if (d->cpu) /* a core needs no time to start an operation */
         m.v[CONSTANT_KERNEL_S] = 0;
     m.overlaps = true;
     *out = m;
@@ -66,13 +69,13 @@ static struct price_group rows(double n, double stride, double more, double more
 
 static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
 
-/* Returns the stride of an axis: a place one further along it is so many ranks further. */
+/* Returns the stride of an axis: the distance in ranks between neighbours along it. */
 static double stride_of(const struct layout *l, struct layout_place one)
 { return (double)layout_rank(l, one); }
 
 /* Returns the group of every `step`th of the dp·cp ranks that share a state, n of them. Where cp
- * and dp are neighbours in the order, with cp first, they are one row. Else step and n, of which
- * one is 1 or divides the rest, are dealt to cp as far as they go. */
+ * and dp are neighbours in the order, with cp first, they form one row. Otherwise step and n, of
+ * which one is 1 or divides the rest, go along cp as far as possible and then along dp. */
 static struct price_group data_group(const struct layout *l, int64_t step, int64_t n)
 {
     double cp = stride_of(l, (struct layout_place){.cp = 1}),
@@ -100,7 +103,7 @@ struct price_group price_group(const struct layout *l, const struct model *m,
     case TRAFFIC_PP:
         return price_row((double)l->pp, stride_of(l, (struct layout_place){.pp = 1}));
     case TRAFFIC_SHARD: return data_group(l, 1, shard);
-    case TRAFFIC_REPLICA: /* with zero 0 no rank shards anything */
+    case TRAFFIC_REPLICA: /* with zero 0 nothing is sharded */
         return l->zero ? data_group(l, shard, data / shard) : data_group(l, 1, data);
     case TRAFFIC_KV:
     case TRAFFIC_GROUPS: break;
@@ -108,9 +111,9 @@ struct price_group price_group(const struct layout *l, const struct model *m,
     return price_row(1, 1);
 }
 
-/* Returns how many ranks of a group are in one box of so many devices: an NVLink domain, a leaf. A
- * row that does not fit into it leaves no room for another, as rows lie further apart than they are
- * long. */
+/* Returns how many ranks of a group are in one box (an NVLink domain, or a leaf) of this many
+ * devices. A row that does not fit into the box leaves no room for another, because rows lie
+ * further apart than they are long. */
 static double in_box(double devices, struct price_group g)
 {
     double n = 1;
@@ -132,7 +135,8 @@ static double ring_steps(enum traffic_kind kind, double ranks)
     return kind == TRAFFIC_SEND_RECV ? 1 : (kind == TRAFFIC_ALL_REDUCE ? 2 : 1) * (ranks - 1);
 }
 
-/* Returns how often the bytes that leave each rank cross the border of a box of so many devices. */
+/* Returns how often the bytes that leave each rank cross the border of a box of this many
+ * devices. */
 static double crossings(double devices, struct price_group g, enum traffic_kind kind)
 {
     double size = g.size[0] * g.size[1], k = in_box(devices, g);
@@ -177,8 +181,8 @@ double price_message(const struct price_machine *m, struct price_group g, enum t
 
 /* ---- parts ---- */
 
-/* Returns by how much a product slows down for a side of this many elements: tensor cores and the
- * memory's sectors want multiples of 64, and of 8 at the least. */
+/* Returns the factor by which a side of this many elements slows a product: tensor cores and the
+ * memory's sectors want multiples of 64, and at least of 8. */
 static double ragged(const struct price_machine *m, double side)
 {
     int64_t n = (int64_t)side;
@@ -195,7 +199,8 @@ static double gemm_seconds(const struct price_machine *m, const struct work_gemm
     return g->count * fmax(flops, bytes);
 }
 
-/* Returns what no product takes less than: constants were fitted on other shapes. */
+/* Returns the seconds at the full peak, below which no product can be: constants were fitted on
+ * other shapes. */
 static double peak_seconds(const struct price_machine *m, const struct work_gemm *g)
 { return g->count * 2 * g->m * g->n * g->k / m->peak_flops; }
 
@@ -219,7 +224,8 @@ static double attention_seconds(const struct price_machine *m, enum stack_attent
            (1 + m->v[CONSTANT_ATTENTION_HALF] / a->q) * m->v[CONSTANT_ATTENTION_PACE];
 }
 
-/* Holds the routes of a grid's messages: parts have many messages of one group and kind. */
+/* Caches the routes of a grid's messages, because parts have many messages of one group and
+ * kind. */
 struct routes {
     bool known[TRAFFIC_GROUPS][TRAFFIC_SEND_RECV + 1];
     struct price_route of[TRAFFIC_GROUPS][TRAFFIC_SEND_RECV + 1];
@@ -266,7 +272,7 @@ static void messages_price(const struct price_machine *m, const struct work *w,
         message_price(m, w, &part->messages[i], routes, p);
 }
 
-/* Prices what a part computes by peaks and constants. */
+/* Prices the computation of a part from peaks and constants. */
 static void peaks_price(const struct price_machine *m, const struct work *w,
                         const struct work_part *part, struct price_part *p)
 {
@@ -284,7 +290,7 @@ static void peaks_price(const struct price_machine *m, const struct work *w,
     p->launch = starts + fmax(0, part->kernels * m->v[CONSTANT_LAUNCH_S] - busy);
 }
 
-/* Prices it by what a probe measured. */
+/* Prices the computation of a part from what a probe measured. */
 static void speed_price(const struct speed *speed, const struct work *w, enum work_part_id id,
                         struct price_part *p)
 {
@@ -311,8 +317,8 @@ static void part_price(const struct price_machine *m, const struct work *w, enum
     messages_price(m, w, part, routes, p);
 }
 
-/* Finds where kinds of stages begin: those between the first and the last are alike but for one
- * layer. */
+/* Finds where each kind of stages begins. The stages between the first and the last are equal,
+ * except that some have one layer more. */
 static void cuts_find(const struct work *w, int64_t cuts[PRICE_STAGES + 1])
 {
     int64_t pp = w->grid.pp, more = w->model->layers % pp;

@@ -41,7 +41,7 @@ static void part_add(const struct work_part *p, double count, double out[PRICE_T
         out[term_of(p->messages[i].group)] += count * p->messages[i].count * p->messages[i].bytes;
 }
 
-/* Returns how often a stage does a part of each micro-batch, besides those that it repeats. */
+/* Returns how often a stage does a part for each micro-batch, without recomputation. */
 static double part_count(const struct work_stage *s, int part)
 {
     switch (part) {
@@ -64,7 +64,7 @@ static double state_bytes(const struct work_state *s, enum work_state_id id, dou
     return s->bytes[id] * elements * (s->each[id] ? micro_batches : 1);
 }
 
-/* Adds what keeping the state in parts sends, and the update. */
+/* Adds the bytes that sharding the state sends, and those of the update. */
 static void state_add(const struct work *w, const struct layout *l, const struct work_stage *s,
                       double out[PRICE_TERMS])
 {
@@ -101,7 +101,7 @@ void price_work(const struct work *w, const struct layout *l, int64_t stage,
     out[PRICE_OVERHEAD] = 1;
 }
 
-/* Says whether the group leaves a node: then the network decides, else the links. */
+/* Returns the constant of the network if the group spans nodes, else that of the links. */
 static int link_or_nic(const struct price_machine *m, const struct work *w,
                        const struct layout *l, enum traffic_group group)
 {

@@ -12,7 +12,7 @@
 #include "launcher/start/command.h"
 
 enum { PROBE_DEADLINE_S = 120 };
-/* Signals are looked for so often, and after so long it is said that the probe goes on. */
+/* Every LOOK_S seconds it looks for signals, and every SAY_S it says that the probe goes on. */
 static const double LOOK_S = 0.2, SAY_S = 5;
 
 extern char **environ;
@@ -102,7 +102,7 @@ out:
     return rc;
 }
 
-/* Says of a probe that failed what the first line of its log does. */
+/* Reports a failed probe with the first line of its log. */
 static int failed(const struct sched_step_status *end, int64_t ranks, const char *log,
                   struct err *err)
 {
@@ -115,7 +115,7 @@ static int failed(const struct sched_step_status *end, int64_t ranks, const char
     return rc;
 }
 
-/* These ask a program to leave. */
+/* Fills the set with the signals that ask a program to end. */
 static void leave_signals(sigset_t *out)
 {
     sigemptyset(out);
@@ -185,7 +185,7 @@ static int step_run(struct sched *s, const struct probe_spec *probe, const struc
     return end.exit_code != 0 ? failed(&end, ranks, log, err) : 0;
 }
 
-/* Loads what the probe on so many ranks wrote. */
+/* Loads what the probe on this many ranks wrote. */
 static int result_load(const char *path, int64_t ranks, struct probe *out, struct err *err)
 {
     struct str text = STR_INIT;
@@ -202,8 +202,8 @@ out:
     return rc;
 }
 
-/* Writes the model into the probe's folder, so that one described in a run is measured as one that
- * has a name. */
+/* Writes the model into the probe's folder, so that a model described in a run file can be measured
+ * like one of the catalog. */
 static int model_put(const struct model *m, const char *path, struct err *err)
 {
     struct str text = STR_INIT;
@@ -261,13 +261,14 @@ int probe_run(struct sched *s, const struct probe_spec *spec, int64_t ranks, str
                           : err_set_errno(err, ERR_IO, "cannot make a folder for the probe: '%s'",
                                           dir);
     file_remove_tree(dir, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL); /* what came meanwhile is delivered now */
+    /* signals that arrived meanwhile are delivered now */
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc;
 }
 
 /* ---- rates ---- */
 
-/* Holds the work that the account counts for a view, in sums over all parts. */
+/* Holds the work of a view by the account, summed over all parts. */
 struct view_work { struct speed_sums sums; double tokens; };
 
 static struct view_work work_of(const struct work_spec *spec, const struct probe_view *v)
@@ -295,8 +296,8 @@ static struct view_work work_of(const struct work_spec *spec, const struct probe
     return out;
 }
 
-/* Fits seconds = flops / flops_s + bytes / bytes_s by least squares of relative errors. Neither
- * rate is negative: one that would be is infinite. */
+/* Fits seconds = flops / flops_s + bytes / bytes_s by least squares of relative errors. A rate that
+ * would be negative becomes infinite. */
 static struct speed_pair pair_fit(int n, const double *flops, const double *bytes, const double *s)
 {
     double ff = 0, fb = 0, bb = 0, f = 0, b = 0;
@@ -316,8 +317,8 @@ static struct speed_pair pair_fit(int n, const double *flops, const double *byte
                               by_bytes > 0 ? fmin(1e20, 1 / by_bytes) : 1e20};
 }
 
-/* Returns the elementwise bytes a second of the view with most tokens, to which the others are
- * compared. */
+/* Returns the elementwise bytes a second of the view with the most tokens, relative to which the
+ * others are given. */
 static double plateau(int n, const struct view_work *w, const struct probe_view *v)
 {
     return w[n - 1].sums.bytes / v[n - 1].elementwise_s;
@@ -368,7 +369,7 @@ static void compute_fit(const struct probe *p, const struct work_spec *work, str
     }
 }
 
-/* Returns by which share products take longer, for each further core, when others compute. */
+/* Returns the share by which products slow down for each further core that computes. */
 static double loss_of(const struct probe *one, const struct probe *apart)
 {
     int n = one->n_views < apart->n_views ? one->n_views : apart->n_views;
@@ -379,7 +380,7 @@ static double loss_of(const struct probe *one, const struct probe *apart)
     return fmin(10, fmax(0, longer / others));
 }
 
-/* Takes what messages take, unless the probe had one rank alone. */
+/* Sets the latency and bandwidth of messages, if the probe had more than one rank. */
 static void comm_fit(const struct probe *p, struct speed_link *out)
 {
     if (p->ranks > 1)
@@ -393,7 +394,7 @@ void probe_rates(const struct probe *one, const struct probe *apart, const struc
            w = (double)dtype_bytes(work->act);
     struct device d = {.name = "cpu", .cpu = true};
     d.peak_flops[work->act] = one->fma_flops;
-    /* of a rank, and a rank computes on one core */
+    /* The peak is that of a rank, which computes on one core. */
     snprintf(d.peak_source, sizeof d.peak_source, "measured FMA rate x 1 core");
     struct speed r = speed_prior(&d, work->act);
     compute_fit(one, work, &r);

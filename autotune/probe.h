@@ -7,11 +7,11 @@
  *      "update_elements": ..., "update_s": ..., "norm_s": ..., "latency_s": ...,
  *      "bus_bytes_per_s": ...}
  *
- * "layer" has what micro-batches of several sizes take in a model of one layer, in CPU time of one
- * rank while all ranks do the same. Rates follow by the account of the same work: seconds of
- * products and of attention are fitted by FLOPs and bytes, and what the fit leaves is a share by
- * tokens. The trainer measures as large micro-batches as a few seconds allow; larger ones take what
- * their FLOPs and bytes do at the rate of the largest measured.
+ * "layer" holds the CPU seconds of one rank for micro-batches of several sizes in a model of one
+ * layer, while all ranks do the same. The rates follow from the account of the same work: seconds
+ * of products and of attention are fitted to FLOPs and bytes, and the rest is a factor that depends
+ * on the tokens. The trainer measures micro-batches as large as a few seconds allow. Larger ones
+ * are predicted from their FLOPs and bytes at the rate of the largest that was measured.
  */
 #ifndef AUTOTUNE_PROBE_H
 #define AUTOTUNE_PROBE_H
@@ -19,7 +19,7 @@
 #include "launcher/sched/sched.h"
 #include "profiles/speed.h"
 
-/* A micro-batch through one layer. */
+/* Holds the seconds of a micro-batch in a model of one layer. */
 struct probe_view {
     struct seq seq;
     int64_t samples;
@@ -40,23 +40,24 @@ struct probe_spec {
     enum dtype dtype;
     const char *blas;
     bool messages_only; /* computation is not measured: n_views will be 0 */
-    /* is told every few seconds that it goes on; may be NULL */
+    /* called every few seconds with a line that says that the probe goes on; may be NULL */
     void (*say)(void *ctx, const char *line);
     void *say_ctx;
 };
-/* Runs the probe as a step of s, so that on Slurm the ranks lie on the nodes of the allocation.
- * SIGINT, SIGTERM and SIGHUP end it with ERR_TEMP, and are delivered when nothing is left of it. */
+/* Runs the probe as a step of s, so that on Slurm the ranks run on the nodes of the allocation.
+ * SIGINT, SIGTERM and SIGHUP end it with ERR_TEMP, and are delivered after it is cleaned up. */
 int probe_run(struct sched *s, const struct probe_spec *spec, int64_t ranks, struct probe *out,
               struct err *err);
 int probe_parse(const char *text, size_t len, const char *name, struct probe *out, struct err *err);
-/* Says how fast the micro-batch of most tokens went: FLOPs/s, forward and backward apart in
- * attention, and elementwise bytes a second. */
+/* Holds the rates that the micro-batch with the most tokens reached: FLOP/s, for attention forward
+ * and backward, and elementwise bytes a second. */
 struct probe_pace { double gemm_flops_s, attn_flops_s[2], copy_bytes_s; };
-/* Returns that of a probe which measured computation. `work` says of which model. */
+/* Returns the rates of a probe that measured computation. `work` names the model and its data
+ * types. */
 struct probe_pace probe_pace(const struct probe *p, const struct work_spec *work);
-/* Derives rates and this machine's device from probes of one rank, of as many as have a core each,
- * and of more, which share cores. The same probe may stand for several. `work` says of which
- * model. */
+/* Derives the rates and the device of this machine from three probes: of one rank (`one`), of at
+ * most one rank a core (`apart`), and of all ranks, which may share cores (`shared`). The same
+ * probe may serve as several of them. */
 void probe_rates(const struct probe *one, const struct probe *apart, const struct probe *shared,
                  const struct work_spec *work, struct device *device, struct speed *out);
 

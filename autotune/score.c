@@ -23,7 +23,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Sets ranks[i] to the rank of values[i], ties at their mean. */
+/* Sets ranks[i] to the rank of values[i]; equal values get the mean of their ranks. */
 static void ranks_of(const double *values, size_t n, struct ranked *work, double *ranks)
 {
     for (size_t i = 0; i < n; i++)
@@ -86,7 +86,7 @@ static bool is_timed(const struct table_case *c)
     return !c->skipped && c->measured_s > 0;
 }
 
-/* Computes the errors of time. room has 2 · t->n numbers. */
+/* Computes the errors of predicted times. `room` has space for 2 · t->n numbers. */
 static void time_score(const struct table *t, const struct score_row *rows, double *room,
                        struct score *out)
 {
@@ -128,11 +128,11 @@ static void memory_score(const struct table *t, const struct score_row *rows, st
 
 /* ---- sweeps ---- */
 
-/* Holds the rows of one sweep, measured ones first. */
+/* Holds the rows of one sweep: the timed ones and those that ran out of memory. */
 struct sweep {
     const struct table *t;
     const struct score_row *rows;
-    size_t *at;            /* indices, by predicted time */
+    size_t *at;            /* indices of its rows in the table */
     size_t n;
     bool *gone;            /* tried, cut or ruled out */
     double *measured, *predicted; /* of timed rows */
@@ -159,7 +159,8 @@ static void sweep_fill(struct sweep *s, size_t first)
     }
 }
 
-/* Returns the index in s->at of the fastest predicted row that is not gone; s->n: none is left. */
+/* Returns the index in s->at of the row with the shortest predicted time that is not gone; s->n:
+ * none is left. timed: only rows with a measured time. */
 static size_t next_of(const struct sweep *s, bool timed)
 {
     size_t best = s->n;
@@ -173,7 +174,7 @@ static size_t next_of(const struct sweep *s, bool timed)
     return best;
 }
 
-/* Returns the regret of the best of the first `choices`, in percent. */
+/* Returns the regret, in percent, of the best among the first `choices` by prediction. */
 static double regret_of(struct sweep *s, int choices)
 {
     double best = INFINITY;

@@ -1,16 +1,17 @@
 /* score: says how well predictions agree with tables of measurements (`reel score`). Pure.
  *
  *     struct score s;
- *     score_table(&table, &constants, NULL, rows, &s, err);   // rows: table.n, the caller's
+ *     score_table(&table, &constants, NULL, rows, &s, err);   // rows: room for table.n
  *
- * Time is scored by the absolute percentage error of the rows that have one: its mean and its 90th
- * percentile, and both again after one factor for the whole file (the median of measured by
- * predicted). Rank is Spearman's within each sweep of SCORE_SWEEP measured rows or more. Regret is
- * the measured time of the first choice, or of the best of the first three, over the sweep's best.
- * For memory, a row is taken to fit where that is more likely than not. Trials are how many of a
- * sweep's rows are tried, in the order of score.c, until one within 1 % of the best is found. One
- * that fits with a probability of less than 0.02 is not tried, nor one that an earlier failure
- * rules out.
+ * Time is scored by the absolute percentage error of the rows with a measured time: its mean and
+ * its 90th percentile, and its mean again after all predictions of the file are divided by one
+ * factor (the median of predicted / measured). Ranking is scored by Spearman's correlation within
+ * each sweep that has SCORE_SWEEP measured rows or more. Regret is by how many percent the measured
+ * time of the first choice, or of the best of the first three, exceeds that of the sweep's best.
+ * For memory, a row is predicted to fit if that is more likely than not. Trials count how many rows
+ * of a sweep are tried, in the order of score.c, until one within 1 % of the best is found. A row
+ * that fits with a probability below 0.02 is not tried, nor is one that an earlier failure rules
+ * out.
  */
 #ifndef AUTOTUNE_SCORE_H
 #define AUTOTUNE_SCORE_H
@@ -19,10 +20,10 @@
 
 enum { SCORE_SWEEP = 8, SCORE_REASONS = 8 };
 struct score_row {
-    struct predicted p;  /* of a row that is not skipped */
+    struct predicted p;  /* set for rows that are not skipped */
 };
 struct score_skipped { const char *because; int64_t count; };
-/* A number is NAN where no row tells of it. */
+/* A number is NAN where no row contributes to it. */
 struct score {
     const char *file; /* borrowed from the table */
     int64_t used, skipped, assumed, oom_rows, sweeps;
@@ -32,9 +33,9 @@ struct score {
     double spearman_mean, spearman_worst, regret1_mean_pct, regret3_mean_pct;
     double oom_caught_pct, good_rejected_pct;
     double trials_mean, trials_worst;
-    int64_t winner_pruned; /* sweeps whose best row is not tried, as too large for the memory */
+    int64_t winner_pruned; /* sweeps whose best rows are never tried, because they seem too large */
 };
-/* Scores a table. `told` hears of each row; NULL: nobody does. */
+/* Scores a table. `told` is called for each row; NULL: no progress is reported. */
 int score_table(const struct table *t, const struct constants *c, const struct told_rows *told,
                 struct score_row *rows, struct score *out, struct err *err);
 

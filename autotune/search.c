@@ -14,7 +14,8 @@ static bool plain(const struct layout *l)
            l->tp * l->cp * l->pp == 1;
 }
 
-/* Says whether a layout shards everything over all data-parallel ranks, and does nothing else. */
+/* Says whether a layout shards everything (ZeRO 3) over all data-parallel ranks and uses no other
+ * technique. */
 static bool fully_sharded(const struct layout *l)
 {
     struct layout rest = *l;
@@ -22,7 +23,7 @@ static bool fully_sharded(const struct layout *l)
     return l->zero == 3 && l->dp > 1 && layout_shard_group(l) == l->dp && plain(&rest);
 }
 
-/* Returns the item of such layouts that has the most ranks; -1: there is none. */
+/* Returns the item with the most ranks of which such() is true; -1: there is none. */
 static int64_t most_ranks(const struct search *s, bool (*such)(const struct layout *l))
 {
     int64_t at = -1;
@@ -75,7 +76,7 @@ double search_time(const struct search *s, int64_t i)
 double search_weighted(const struct search *s, int64_t i, double seconds)
 { return s->conf.gpu_hours ? seconds * (double)layout_world(&s->items[i].layout) : seconds; }
 
-/* Returns what a measured layout counts. */
+/* Returns the objective that a measured layout reaches. */
 static double count_of(const struct search *s, int64_t i)
 { return search_weighted(s, i, search_time(s, i)); }
 
@@ -86,7 +87,7 @@ double search_limit(const struct search *s, int64_t i)
     return s->conf.limit_bytes / (double)layout_world(&s->items[i].layout);
 }
 
-/* Returns the probability that a layout fits, by what is known of memory. */
+/* Returns the probability that a layout fits, given the peaks measured so far. */
 static double fit_chance(const struct search *s, int64_t i)
 { return memory_fits(&s->memory, s->items[i].planned_bytes, search_limit(s, i)); }
 
@@ -95,7 +96,7 @@ bool search_fits(const struct search *s, int64_t i)
 
 /* ---- which comes next ---- */
 
-/* Says whether none of the first batch has the same degrees of parallelism. */
+/* Says whether no layout of the first batch has the same degrees of parallelism. */
 static bool differs(const struct search *s, const struct layout *l)
 {
     for (int64_t i = 0; i < s->n_batch; i++) {
@@ -109,7 +110,7 @@ static bool differs(const struct search *s, const struct layout *l)
 /* Returns the cumulative distribution function of the standard normal distribution. */
 static double normal_below(double z) { return erfc(-z / sqrt(2)) / 2; }
 
-/* Returns the expected improvement of a lognormal time on a limit. */
+/* Returns the expected improvement of a lognormally distributed time on limit_s. */
 static double improvement(double limit_s, double predicted_s, double log_sd)
 {
     double z = log(limit_s / predicted_s) / log_sd;
@@ -122,7 +123,7 @@ static bool can_be_tried(const struct search *s, int64_t i)
     return i >= 0 && s->items[i].state == TRIAL_UNTRIED && search_fits(s, i);
 }
 
-/* Writes the share of a layout's step that each term has, as it is predicted. Returns the step. */
+/* Writes the predicted share of each term in a layout's step. Returns the predicted step. */
 static double shares_of(const struct search *s, int64_t i, double shares[PRICE_TERMS],
                         double *log_sd)
 {
@@ -134,8 +135,8 @@ static double shares_of(const struct search *s, int64_t i, double shares[PRICE_T
     return step_s;
 }
 
-/* Returns the variance of what no term explains of a layout's time, as a logarithm: learnt from how
- * far the fit stays from what was measured. */
+/* Returns the variance of the part of ln(time) that no term explains, learnt from the residuals of
+ * the fit. */
 static double unexplained(const struct fit *f)
 {
     static const double PRIOR_SD = 0.02;
@@ -147,7 +148,7 @@ static double unexplained(const struct fit *f)
     return squares / (double)(1 + f->n);
 }
 
-/* The best layout that was measured: what others are held against. */
+/* Holds the best measured layout, with which others are compared. */
 struct rival { double predicted, counts, unexplained, shares[PRICE_TERMS]; };
 
 static struct rival rival_of(const struct search *s)
@@ -162,14 +163,14 @@ static struct rival rival_of(const struct search *s)
     return best;
 }
 
-/* Predicts a layout beside the best, once there is one. An error that both share cannot set them
- * apart, so *log_sd is how far their difference may be off: by the terms in whose shares they
- * differ, and by what no term explains, of which layouts with almost the same shares have most in
- * common. */
+/* Predicts a layout relative to the best, once there is one. An error that both share does not
+ * change their order, so *log_sd is the uncertainty of their difference. It comes from the terms
+ * that have different shares in the two, and from the part that no term explains. Layouts with
+ * almost the same shares have most of that part in common. */
 static double predict_beside(const struct search *s, int64_t i, const struct rival *best,
                              double *log_sd)
 {
-    static const double UNLIKE = 0.1; /* so much of a step stands elsewhere: nothing is in common */
+    static const double UNLIKE = 0.1; /* this difference of shares: nothing is in common */
     double shares[PRICE_TERMS], apart = 0, var = 0,
            predicted = search_weighted(s, i, shares_of(s, i, shares, log_sd));
     if (s->best < 0)
@@ -184,7 +185,7 @@ static double predict_beside(const struct search *s, int64_t i, const struct riv
     return best->counts * predicted / best->predicted;
 }
 
-/* Returns the least optimistic end of what can be tried; INFINITY: there is nothing. */
+/* Returns the smallest optimistic end of all layouts that can be tried; INFINITY: there is none. */
 static double least_end(const struct search *s)
 {
     double least_s = INFINITY, log_sd;
@@ -196,11 +197,10 @@ static double least_end(const struct search *s)
     return least_s;
 }
 
-/* Returns the untried layout of the greatest expected improvement, of those whose optimistic end
- * beats the best by the margin; before anything was measured, it improves on half as much again as
- * the least optimistic end. What runs out of memory improves nothing. Returns -1 when there is
- * none. new_degrees: looks only among those that differ from the first batch. *most takes what it
- * is expected to improve. */
+/* Returns the untried layout with the greatest expected improvement, times its probability of
+ * fitting, among those whose optimistic end beats the best by the margin; -1: there is none. Before
+ * anything was measured, it compares with 1.5 times the smallest optimistic end. new_degrees: only
+ * layouts whose degrees differ from the first batch's. *most takes the improvement. */
 static int64_t most_promising(const struct search *s, bool new_degrees, double *most)
 {
     double limit_s = s->best >= 0 ? count_of(s, s->best) * (1 - s->conf.margin)
@@ -221,10 +221,10 @@ static int64_t most_promising(const struct search *s, bool new_degrees, double *
     return at;
 }
 
-/* Returns the most promising layout if one of the measurements is not believed, and it improves on
- * the best by a part of the margin; -1: there is none. A layout may be slow for a reason that no
- * other of its class shares, and then it alone must not keep the search from all of them. One of
- * many measurements decides nothing. */
+/* Returns the most promising layout when any one measurement is ignored, if it then improves on the
+ * best by a share of the margin; -1: there is none. A layout may be slow for a reason that no
+ * similar one shares, and must not keep the search away from all of them. With many measurements a
+ * single one decides nothing. */
 static int64_t promising_without_one(const struct search *s)
 {
     static const double ENOUGH = 0.3;
@@ -240,13 +240,13 @@ static int64_t promising_without_one(const struct search *s)
     return at;
 }
 
-/* Returns half of a layout's interval, as a logarithm. */
+/* Returns half the width of the 90 % interval of a layout's ln(time). */
 static double half_interval(const struct search *s, const struct search_item *c)
 {
     return SEARCH_Z90 * s->fit.noise / sqrt((double)c->measures);
 }
 
-/* Says whether a layout's interval meets the best's. */
+/* Says whether a layout's interval overlaps that of the best. */
 static bool meets_best(const struct search *s, int64_t i)
 {
     const struct search_item *c = &s->items[i], *best = &s->items[s->best];
@@ -254,8 +254,8 @@ static bool meets_best(const struct search *s, int64_t i)
                                        log(count_of(s, s->best)) + half_interval(s, best);
 }
 
-/* Returns the least often measured of the best layout and those whose interval meets its; -1 when
- * there is only the best, or each was measured often enough. */
+/* Returns the layout measured least often among the best and those whose interval overlaps its; -1:
+ * there is only the best, or all were measured often enough. */
 static int64_t contender(const struct search *s)
 {
     int64_t at = -1, n = 0;
@@ -272,7 +272,8 @@ static int64_t contender(const struct search *s)
     return n > 1 && s->repeated < SEARCH_CONTENDERS * (s->conf.repeats - 1) ? at : -1;
 }
 
-/* Returns the baseline where it was measured once and is not alone; else -1. */
+/* Returns the baseline if it was measured exactly once and other layouts were measured too; else
+ * -1. */
 static int64_t baseline_again(const struct search *s)
 {
     int64_t base = s->baseline;
@@ -328,9 +329,9 @@ static bool same_grid(const struct layout *a, const struct layout *b)
            a->pp == b->pp && a->vpp == b->vpp && a->dp == b->dp;
 }
 
-/* Skips what would run out of memory in the same way: what needs as much on the same grid. On
- * another grid it may hold less of what the plan is wrong about, and has to need more by what such
- * a plan may be off. */
+/* Skips layouts that would run out of memory too: on the same grid those that need as much. On
+ * another grid, the part that the plan underestimates may be smaller, so only those are skipped
+ * that need SEARCH_OOM times as much. */
 static void skip_dominated(struct search *s, int64_t oom)
 {
     const struct search_item *o = &s->items[oom];
@@ -346,7 +347,7 @@ static void skip_dominated(struct search *s, int64_t oom)
 
 /* ---- noise ---- */
 
-/* Learns from a difference of two logarithms that would be 0 without noise. */
+/* Updates the noise with a difference of two logarithms that would be 0 without noise. */
 static void noise_add(struct search *s, double difference)
 {
     static const double PRIOR_SD = 0.03, PRIOR_N = 3;
@@ -363,7 +364,7 @@ static double spread_of(const struct search_outcome *o)
 
 bool search_is_disturbed(const struct search *s, int64_t i, const struct search_outcome *o)
 {
-    enum { TAUGHT = 3 }; /* before so many measurements, predictions are not held against one */
+    enum { TAUGHT = 3 }; /* measurements before predictions are trusted */
     double log_sd, predicted = search_predict_trial(s, i, NULL, &log_sd);
     if (o->state != TRIAL_OK || o->reused || s->items[i].measures > 0 || s->conf.repeats < 2)
         return false;
@@ -372,7 +373,7 @@ bool search_is_disturbed(const struct search *s, int64_t i, const struct search_
             log(o->measured_s / predicted) > SEARCH_ODD_SIGMAS * log_sd);
 }
 
-/* Learns from the measurement of a layout that was not disturbed, or was made again. */
+/* Updates the noise from a measurement that is not disturbed, or from a repetition. */
 static void measure_learn(struct search *s, struct search_item *item,
                           const struct search_outcome *o)
 {
@@ -385,7 +386,7 @@ static void measure_learn(struct search *s, struct search_item *item,
 
 /* ---- outcomes ---- */
 
-/* Takes a layout's measurement. A disturbed one stands until there is another. */
+/* Records a layout's measurement. A disturbed one stands until the next. */
 static void measure_take(struct search *s, int64_t i, const struct search_outcome *o,
                          bool disturbed)
 {
@@ -406,7 +407,8 @@ static void measure_take(struct search *s, int64_t i, const struct search_outcom
         s->best = i;
 }
 
-/* Counts an outcome. Returns what it says about the layout. */
+/* Counts an outcome. Returns the state to act on: only a first measurement, or a good one, sets
+ * it. */
 static enum trial_state outcome_count(struct search *s, struct search_item *item,
                                       const struct search_outcome *o)
 {

@@ -59,7 +59,7 @@ static const struct model *model_of(const struct stream *s) { return s->spec->wo
 
 /* ---- counting ---- */
 
-/* Returns into how many longest-stage layers full recomputation can be divided. */
+/* Returns the layers of the longest chunk: as many or 0 in recompute_layers means all. */
 static int64_t longest_chunk(const struct stream *s, const struct layout *l)
 { return num_ceil_div(model_of(s)->layers, l->pp * l->vpp); }
 
@@ -74,9 +74,9 @@ static void groups_find(struct stream *s, const struct layout *l)
         }
 }
 
-/* Holds the facts of an order on which the time depends: how many neighbours along each axis a
- * domain holds, and a leaf, and whether dp follows cp, so that their ranks are one row, which does
- * not matter within a domain. */
+/* Holds the facts of an order that decide the time: how many neighbours along each axis are in one
+ * domain and under one leaf, and (beyond one domain) whether dp follows cp: then their ranks form
+ * one row. */
 struct order_sight { int64_t near[2][4]; bool one_row; };
 
 static struct order_sight sight_of(const struct layout *l, const struct cluster *c)
@@ -99,7 +99,7 @@ static bool sight_equal(const struct order_sight *a, const struct order_sight *b
     return memcmp(a->near, b->near, sizeof a->near) == 0 && a->one_row == b->one_row;
 }
 
-/* Lists the orders of a grid's ranks; of those that look alike the first. */
+/* Lists the orders of a grid's ranks, and of those with equal facts only the first. */
 static void orders_find(struct stream *s, const struct layout *grid)
 {
     struct order_sight sights[LAYOUT_ORDERS];
@@ -126,9 +126,9 @@ static int64_t most_vpp(const struct stream *s, const struct layout *l)
 static int64_t samples_of(const struct stream *s, const struct layout *l)
 { return num_ceil_div(s->spec->work->gbs, l->dp); }
 
-/* Returns how many layouts a grid has, with all its virtual stages: none, selective and each number
- * of recomputed layers, for each micro-batch size, each order of ranks and each way to shard: none,
- * or zero 1 to 3. */
+/* Returns how many layouts a grid has over all virtual stages: recomputation none, selective, or
+ * each number of layers; times micro-batch sizes, orders of ranks and ways to shard (none, or ZeRO
+ * 1 to 3 over each group). */
 static int64_t layout_count(const struct stream *s, struct layout l)
 {
     int64_t kinds = 0, most = most_vpp(s, &l);
@@ -139,8 +139,8 @@ static int64_t layout_count(const struct stream *s, struct layout l)
 
 /* ---- prices ---- */
 
-/* Says whether no step with as many virtual stages or more is fast enough: all but the wait for
- * other stages only grows with them. */
+/* Says whether no step with this many virtual stages or more is fast enough. Everything except the
+ * wait for other stages only grows with their number. */
 static bool is_slow(const struct stream *s, const struct layout *l, const struct price_step *step)
 {
     double spread = step->term[PRICE_SPREAD], sum = step->seconds - spread -
@@ -150,7 +150,7 @@ static bool is_slow(const struct stream *s, const struct layout *l, const struct
            step->seconds - wait >= stream_worst(s);
 }
 
-/* Prices a layout under each order that is open. Says whether one of them is fast enough. */
+/* Prices a layout for each open order. Says whether it is fast enough in any. */
 static bool orders_price(struct stream *s, struct layout l)
 {
     double worst = stream_worst(s);
@@ -172,7 +172,7 @@ static bool orders_price(struct stream *s, struct layout l)
     return any;
 }
 
-/* Keeps a layout under each order in which it was just priced. */
+/* Keeps a layout for each order in which it was just priced. */
 static void orders_keep(struct stream *s, struct layout l, double bytes)
 {
     for (int i = 0; i < s->n_orders; i++) {
@@ -199,8 +199,8 @@ static bool fits(struct stream *s, const struct layout *l, double *bytes)
     return false;
 }
 
-/* Finds the fewest layers whose full recomputation makes the layout fit. All of them do, and none
- * does not. */
+/* Finds the fewest layers whose full recomputation makes the layout fit. The caller knows that it
+ * fits with all of them and does not fit with none. */
 static void recompute_solve(struct stream *s, struct layout *l, double *bytes)
 {
     int64_t all = longest_chunk(s, l), low = 0, high = all; /* low does not fit, high does */
@@ -218,7 +218,7 @@ static void recompute_solve(struct stream *s, struct layout *l, double *bytes)
 
 /* ---- what is added over ---- */
 
-/* Says whether the trainer at hand can run the layout. */
+/* Says whether the adapter's trainer can run the layout, and counts the answer. */
 static bool can_run(struct stream *s, const struct layout *l)
 {
     const struct work_spec *w = s->spec->work;
@@ -231,13 +231,13 @@ static bool can_run(struct stream *s, const struct layout *l)
     return rule < 0;
 }
 
-/* Keeps a layout with the recomputation that it needs, where some is enough. */
+/* Keeps a layout that does not fit with the recomputation that it needs, if that suffices. */
 static void recomputed_meet(struct stream *s, struct layout l)
 {
     struct layout full = l;
     double bytes;
     full.recompute = RECOMPUTE_FULL;
-    /* what it takes without recomputation is the least that it takes with any */
+    /* Its time without recomputation is a lower bound on its time with any. */
     if (!fits(s, &full, &bytes) || (!s->first_only && !orders_price(s, l)))
         return;
     recompute_solve(s, &full, &bytes);
@@ -252,7 +252,7 @@ static void recomputed_meet(struct stream *s, struct layout l)
         orders_keep(s, l, bytes);
 }
 
-/* Meets a way to shard. */
+/* Considers one way to shard. */
 static void state_meet(struct stream *s, struct layout l)
 {
     double bytes;
@@ -285,7 +285,7 @@ static bool all_slow(const struct stream *s)
     return true;
 }
 
-/* Prices what the orders gather, which is the same in each order. */
+/* Computes the shares of gathers once, and copies them: they are equal in all orders. */
 static void gathers_price(struct stream *s)
 {
     const struct price *first = NULL;
@@ -322,7 +322,7 @@ static void states_meet(struct stream *s, struct layout l)
 
 /* ---- bounds ---- */
 
-/* Returns the seconds of a layer's forward and backward, of a micro-batch. */
+/* Returns the seconds of a layer's forward and backward for a micro-batch. */
 static double layer_seconds(const struct price *p)
 {
     double s = 0;
@@ -333,8 +333,8 @@ static double layer_seconds(const struct price *p)
     return s;
 }
 
-/* Bounds the step of a grid by what its layers compute in all, `work` for a layer, and by what goes
- * before the last stage, `once` for a layer. */
+/* Returns a lower bound on the step of a grid: `work` is a layer's seconds for all micro-batches,
+ * `once` those for the micro-batch that must reach the last stage first. */
 static double grid_bound(const struct stream *s, const struct layout *l, double work, double once,
                          int64_t vpp)
 {
@@ -345,8 +345,7 @@ static double grid_bound(const struct stream *s, const struct layout *l, double 
                       : fmax(most, work * fewest + once * (layers - fewest) / (double)vpp);
 }
 
-/* Returns what no step with this many virtual stages or more takes less than: the last stage's
- * compute and messages. */
+/* Returns a lower bound on steps with vpp or more virtual stages: the last stage's work alone. */
 static double vpp_floor(const struct stream *s, const struct price *p, const struct layout *l,
                         int64_t vpp)
 {
@@ -355,8 +354,8 @@ static double vpp_floor(const struct stream *s, const struct price *p, const str
            (layer_seconds(p) * (double)(model_of(s)->layers / l->pp) + sends);
 }
 
-/* Says whether a layout might fit with some way to shard the state. The leanest has everything
- * divided by all ranks. Weights that are gathered are left out, for others gather fewer. */
+/* Says whether a layout might fit with some way to shard the state. The leanest way divides
+ * everything over all ranks. Its gathered weights are left out, because other ways gather fewer. */
 static bool some_state_fits(struct stream *s, struct layout l)
 {
     const double *v = s->spec->machine->v;
@@ -372,7 +371,7 @@ static bool some_state_fits(struct stream *s, struct layout l)
     return lean <= s->spec->limit_bytes;
 }
 
-/* Returns what a forward of a layer takes a second time, in the fastest order. */
+/* Returns the seconds of recomputing a layer's forward, in the fastest order. */
 static double again_seconds(const struct stream *s, enum work_part_id part)
 {
     double least = INFINITY;
@@ -384,8 +383,8 @@ static double again_seconds(const struct stream *s, enum work_part_id part)
     return s->spec->machine->v[CONSTANT_AGAIN] * least;
 }
 
-/* Returns the fewest layers of a chunk that some way to shard must recompute wholly to fit. All of
- * them are enough. */
+/* Returns the fewest layers of a chunk that must be recomputed fully so that some way to shard
+ * fits. With all of them it fits. */
 static int64_t fewest_recomputed(struct stream *s, struct layout l)
 {
     int64_t low = 0, high = longest_chunk(s, &l);
@@ -400,7 +399,8 @@ static int64_t fewest_recomputed(struct stream *s, struct layout l)
     return high;
 }
 
-/* Returns what the last stage repeats of a micro-batch at least; INFINITY: nothing fits at all. */
+/* Returns the least seconds that the last stage recomputes a micro-batch; INFINITY: nothing
+ * fits. */
 static double least_again(struct stream *s, struct layout l)
 {
     int64_t chunk = model_of(s)->layers / (l.pp * l.vpp);
@@ -423,8 +423,8 @@ static double least_again(struct stream *s, struct layout l)
 
 static bool is_bounded(const struct stream *s) { return !s->spec->all && !s->first_only; }
 
-/* Builds the account of a layout. Returns false where it is known that nothing fits with these
- * micro-batches: more virtual stages never hold less. */
+/* Builds the account of a layout. Returns false if nothing fits with this micro-batch size; more
+ * virtual stages never hold less. */
 static bool some_fits(struct stream *s, struct layout l)
 {
     static const enum recompute kinds[] = {RECOMPUTE_FULL, RECOMPUTE_NONE, RECOMPUTE_SELECTIVE};
@@ -455,14 +455,14 @@ static void parts_price(struct stream *s)
     s->gathers_priced = false;
 }
 
-/* Closes the orders that no micro-batch size makes fast enough. Sets n X of the others. */
+/* Closes the orders that are too slow with every micro-batch size. Sets n X of the others. */
 static void floors_set(struct stream *s, struct layout l)
 {
     double rows = (double)seq_tokens(s->spec->work->seq) / (double)(l.cp * (l.sp ? l.tp : 1));
     for (int i = 0; i < s->n_orders; i++)
         s->orders[i].floor = 0, s->orders[i].closed = false;
     if (!is_bounded(s) || model_of(s)->family == MODEL_STDIT)
-        return; /* frames are dealt in whole ones, and they may be few */
+        return; /* ranks get whole frames, of which there may be few */
     l.mbs = samples_of(s, &l);
     work_build(s->spec->work, &l, &s->work);
     parts_price(s);
@@ -491,7 +491,7 @@ static bool orders_open(struct stream *s, const struct layout *l)
     return any;
 }
 
-/* Closes those that are not, as what some state must repeat is known. */
+/* Closes the orders that are too slow once the least recomputation of any way to shard is added. */
 static bool orders_narrow(struct stream *s, const struct layout *l, double again)
 {
     bool any = false;
@@ -503,7 +503,7 @@ static bool orders_narrow(struct stream *s, const struct layout *l, double again
     return any || !is_bounded(s);
 }
 
-/* Says whether no order is fast enough with so many virtual stages or more. */
+/* Says whether no order is fast enough with this many virtual stages or more. */
 static bool vpp_closes(const struct stream *s, const struct layout *l)
 {
     if (!is_bounded(s))
@@ -515,7 +515,7 @@ static bool vpp_closes(const struct stream *s, const struct layout *l)
     return true;
 }
 
-/* Prices the grid's virtual stages. Returns false where it is known that none of them fits. */
+/* Considers each number of virtual stages of the grid. Returns false if none of them fits. */
 static bool vpps_meet(struct stream *s, struct layout l)
 {
     int64_t most = most_vpp(s, &l);
@@ -539,15 +539,15 @@ static bool vpps_meet(struct stream *s, struct layout l)
     return open;
 }
 
-/* Says whether nothing that fits is left with more samples in a micro-batch. */
+/* Says whether larger micro-batches cannot fit, given that nothing fits with this size. */
 static bool memory_closes(const struct stream *s, const struct layout *l)
 {
     int64_t held = l->pp == 1 ? 1 : 2 * l->pp;
     return !s->spec->all && held * l->mbs <= samples_of(s, l);
 }
 
-/* Closes the orders that are not fast enough with this size of micro-batch or a larger one. Returns
- * how many are left; *now: some are with this one. */
+/* Closes the orders that are too slow with this micro-batch size and all larger ones. Returns how
+ * many are left; *now: some of them may be fast enough with this one. */
 static int orders_left(struct stream *s, const struct layout *l, bool *now)
 {
     double m = s->work.micro_batches, worst = stream_worst(s);
@@ -565,7 +565,7 @@ static int orders_left(struct stream *s, const struct layout *l, bool *now)
     return left;
 }
 
-/* Prices the grid with one size of micro-batch. Returns false when larger ones are closed. */
+/* Considers the grid with one micro-batch size. Returns false when all larger ones are closed. */
 static bool mbs_meet(struct stream *s, const struct layout *l)
 {
     bool now;
@@ -583,7 +583,7 @@ static bool mbs_meet(struct stream *s, const struct layout *l)
     return open || !memory_closes(s, l);
 }
 
-/* Returns the next size of micro-batch that has fewer of them; past `samples`, samples + 1. */
+/* Returns the next micro-batch size that gives fewer micro-batches; samples + 1 after the last. */
 static int64_t next_mbs(int64_t samples, int64_t mbs)
 {
     int64_t m = num_ceil_div(samples, mbs);
@@ -648,7 +648,7 @@ static int cap_find(struct stream *s, size_t most, struct err *err)
     space_meet(s);
     if ((rc = stream_settle(s, err)) < 0)
         return rc;
-    if (f->n == most) /* equal ones are ordered as they are met */
+    if (f->n == most) /* the factor lets layouts of equal time in */
         s->cap = f->items[most - 1].seconds * (1 + 1e-9);
     memset(f, 0, sizeof *f);
     s->coarse = false;

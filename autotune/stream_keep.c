@@ -1,4 +1,5 @@
-/* The layouts that a stream keeps: by the bounds of their steps, and which of them are replayed. */
+/* This file holds the list of the layouts that a stream keeps, ordered by the bounds of their
+ * steps, and decides which of them are replayed. */
 #include "autotune/stream_priv.h"
 
 #include <math.h>
@@ -47,7 +48,8 @@ int stream_settle(struct stream *s, struct err *err)
     return 0;
 }
 
-/* Makes room, and lowers the time to beat. Equal times are ordered as they are met. */
+/* Makes room by replaying what is kept, and lowers the time to beat. Layouts of equal time keep
+ * their order, so the factor lets them in. */
 static void room_make(struct stream *s)
 {
     if (s->rc == 0)

@@ -7,46 +7,47 @@
 
 enum { STREAM_GROUPS = 256 /* no number up to LIMIT_RANKS has more divisors */ };
 
-/* An order of the grid's ranks: it shares the work and the bytes of all orders. */
+/* Holds the prices of one order of the grid's ranks. All orders have the same work and bytes. */
 struct stream_order {
     int order;
-    double floor;      /* n X */
+    double floor;      /* lower bound on a layer's seconds in a step: n X of stream.c */
     bool closed;       /* for this micro-batch size and all larger ones */
-    bool open;         /* for what is met now */
-    double seconds;    /* of the layout that was priced last, while it is open */
+    bool open;         /* for the layouts considered now */
+    double seconds;    /* of the layout that was priced last; INFINITY: closed */
     struct price price;
 };
 
 struct stream {
     const struct stream_spec *spec;
     struct stream_found *found;
-    size_t room;       /* layouts that are kept */
-    double cap;        /* what takes longer is not kept */
-    bool first_only;   /* one that fits is enough */
+    size_t room;       /* room for this many kept layouts */
+    double cap;        /* slower layouts are not kept */
+    bool first_only;   /* stop at the first layout that fits */
     bool coarse;       /* virtual stages are powers of two, and all ranks shard */
     struct stream_order orders[LAYOUT_ORDERS]; /* those that differ in time, the default first */
     int n_orders;
-    bool gathers_priced; /* of this size of micro-batch, in all that are not closed */
-    int64_t all_orders;     /* of the grid's ranks, with those that do not */
-    int64_t groups[STREAM_GROUPS]; /* into which the grid's dp cp ranks divide, from 2 on */
+    bool gathers_priced; /* for this micro-batch size, in all orders not closed */
+    int64_t all_orders;     /* all orders, with those of equal time */
+    int64_t groups[STREAM_GROUPS]; /* divisors of dp·cp from 2 on: sizes of shard groups */
     int n_groups;
-    /* of each way to shard and order: it is too slow with this micro-batch size and any further
-     * virtual stages; *slow is the way that is met now */
+    /* For each way to shard and each order: is it too slow with this micro-batch size, whatever
+     * further virtual stages it has? *slow is the row of the way considered now. */
     bool slow_states[1 + 3 * STREAM_GROUPS][LAYOUT_ORDERS];
     bool *slow;
     struct work work;
-    size_t most;       /* layouts that are wanted */
+    size_t most;       /* how many layouts the caller wants */
     struct work replay_work;   /* of the layout that is replayed, while the walk goes on */
     struct price replay_price;
-    int rc;            /* of a replay on the walk */
+    int rc;            /* result of a replay during the walk */
     struct err err;
 };
 
 /* Returns the time that a further layout must beat. */
 double stream_worst(const struct stream *s);
-/* Keeps a layout whose step takes no less than so many seconds, if that beats the worst. */
+/* Keeps a layout if `seconds`, a lower bound on its step, beats stream_worst(). */
 void stream_keep(struct stream *s, const struct layout *l, double seconds, double bytes);
-/* Replays kept layouts until `most` of them are no slower than whatever was not replayed. */
+/* Replays kept layouts until `most` of them are no slower than the bounds of all that were not
+ * replayed. */
 int stream_settle(struct stream *s, struct err *err);
 
 #endif

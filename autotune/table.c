@@ -1,5 +1,5 @@
-/* Comma-separated lines (RFC 4180): a field in quotes may hold commas, line ends, and quotes twice.
- * Columns are found by the names in the first line; others than ours are passed over.
+/* The format is comma-separated lines (RFC 4180): a field in quotes may hold commas, line ends, and
+ * doubled quotes. Columns are found by the names in the first line; unknown columns are ignored.
  */
 #include "autotune/table.h"
 
@@ -14,9 +14,9 @@
 static const char *const column_names[] = {TABLE_COLUMN_LIST(COLUMN_NAME) NULL};
 enum { TABLE_BYTES = 64 << 20, TABLE_FIELDS = 256 };
 
-#define BYTE_ORDER_MARK "\xEF\xBB\xBF" /* spreadsheets begin UTF-8 with it */
+#define BYTE_ORDER_MARK "\xEF\xBB\xBF" /* some spreadsheets write it first */
 
-/* Points into a text, which is cut into fields where it stands. */
+/* Points into a text that is cut into fields in place. */
 struct cursor {
     char *at;
     int64_t line;
@@ -124,8 +124,8 @@ static int lines_read(struct table *t, char *text, struct err *err)
     return rc;
 }
 
-/* Refuses bytes of value 0, as a disk that was full or lost power leaves in a file: the rows behind
- * them would be passed over. */
+/* Refuses bytes of value 0, which a full disk or a power loss leaves in a file: the rows after them
+ * would be lost without a word. */
 static int nul_check(const char *path, const struct str *text, struct err *err)
 {
     long long line = 1;
@@ -155,7 +155,7 @@ int table_load(const char *path, struct table *out, struct err *err)
     if ((rc = lines_read(&t, begin, err)) < 0)
         goto out;
     *out = t;
-    t = (struct table){0}; /* the caller's */
+    t = (struct table){0}; /* the caller owns it now */
 out:
     table_release(&t);
     str_release(&text);

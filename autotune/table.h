@@ -1,19 +1,19 @@
 /* table: reads tables of published measurements, one training run a line, under one header of 43
  * columns.
  *
- * A row becomes a case: model, extent, batch, layout, stack, cluster, and what was measured. Four
+ * A row becomes a case: model, extent, batch, layout, stack, cluster, and what was measured. Five
  * kinds of rows are skipped, each with its reason: mixtures of experts, GPUs without a profile,
- * shapes that were not published, times that hold the work of encoders; and forecasts, which are no
- * measurements. Nothing else is. What a row leaves out follows the rules at the top of table.c, and
- * the row is counted as assumed.
+ * shapes that were not published, times that include the work of encoders, and forecasts, which are
+ * no measurements. All others are used. Values that a row leaves out follow the rules at the top of
+ * table_case.c, and the row counts as assumed.
  *
  *     struct table t;
  *     table_load("sweep.csv", &t, err);
  *     for (size_t i = 0; i < t.n; i++) if (!t.cases[i].skipped) ...;
  *     table_release(&t);
  *
- * Errors: ERR_INPUT names file, line and column, also of a number that no run can have: a count of
- * 0 or of a half, a grid that does not divide the GPUs, a state of no name.
+ * Errors: ERR_INPUT names file, line and column. It also refuses values that no run can have: a
+ * count of 0 or of a half, a grid that does not divide the GPUs, an unknown status.
  */
 #ifndef AUTOTUNE_TABLE_H
 #define AUTOTUNE_TABLE_H
@@ -23,8 +23,8 @@
 
 enum table_status { TABLE_OK, TABLE_OOM };
 struct table_case {
-    int64_t row;             /* of data, from 1 */
-    const char *skipped;     /* static: why; NULL: it is used */
+    int64_t row;             /* number of the row, from 1 */
+    const char *skipped;     /* the reason, static; NULL: the row is used */
     bool assumed;            /* something was left out and follows a rule */
     bool any_mbs, any_vpp, any_recompute; /* not published: chosen in predict.c */
     struct model model;
@@ -35,10 +35,10 @@ struct table_case {
     struct cluster cluster;
     bool fp8;
     enum table_status status;
-    double measured_s;       /* of a step; 0: not published, or it ran out of memory */
+    double measured_s;       /* seconds of a step; 0: not published, or out of memory */
     double peak_bytes;       /* of a GPU; 0: not published */
-    bool allocated;          /* the peak is of tensors alone, without what the process takes */
-    char sweep[LIMIT_NAME_BYTES]; /* rows of one sweep may be ranked among themselves; "": none */
+    bool allocated;          /* the peak counts tensors only, not the rest of the process */
+    char sweep[LIMIT_NAME_BYTES]; /* rows of one sweep can be ranked; "": none */
 };
 struct table {
     char *name;              /* of the file */
@@ -48,7 +48,7 @@ struct table {
 int table_load(const char *path, struct table *out, struct err *err);
 void table_release(struct table *t); /* safe on a zeroed struct */
 
-/* Hears how many rows are done, of how many, of work that may take minutes. */
+/* Receives progress of work that may take minutes: the rows that are done, and all rows. */
 struct told_rows {
     void (*tell)(void *ctx, int64_t done, int64_t all);
     void *ctx;

@@ -1,25 +1,27 @@
-/* What a row means, and the rules for what it leaves out. Each rule that is used marks the row as
- * assumed.
+/* This file reads a row, and fills in what it leaves out by rules. Each rule that is used marks the
+ * row as assumed.
  *
  *     gpu          the profile whose name begins with the same word (letters, digits); of several
- *                  that of the same form (SXM, PCIe), then of the nearest memory. Its links are
- *                  those of the cluster profile that has it, else of one that has its kin
+ *                  the one of the same form (SXM, PCIe), then the one with the nearest memory. Its
+ *                  links are those of the cluster profile that has this device, else of one that
+ *                  has a device of the same first word
  *     stack        by framework (reel.stack/1); an unknown one is megatron, or fsdp where zero is 3
- *     attn, norms  the row's own: torch, megatron-fused, flash1, others; rms_kernel=0|1 in notes;
- *                  another attn is the stack's
- *     precision    fp32-grad-acc: gradients of four bytes beside those that the stack has
+ *     attn, norms  the row's own: torch, megatron-fused, flash1, flash2; rms_kernel=0|1 in notes;
+ *                  for any other attn, the stack's
+ *     precision    fp32-grad-acc: gradients of four bytes in addition to the stack's
  *     kv_heads     heads; ffn: 4 hidden; vocab of a language model: 50,000
  *     text         of a DiT: 512 tokens, in every layer, with one low-rank modulation
- *     n_gpus       64, or as many as the model's grid takes if those are more
- *     dp           what tp, cp, pp leave of the GPUs; cp, pp, tp: 1; sp: 0
+ *     n_gpus       64, rounded up to a multiple of tp cp pp
+ *     dp           the GPUs divided by tp cp pp; cp, pp, tp: 1; sp: 0
  *     zero         the stack's; fsdp_size: dp cp, over which these stacks shard
- *     mbs, vpp     of 1, 2, 4, 8 the fastest predicted that fits: sources print tuned runs
+ *     mbs, vpp     the one of 1, 2, 4, 8 that is predicted to be fastest and fits, because sources
+ *                  publish tuned runs
  *     gbs          4 pp micro-batches for each replica, or 1 without a pipeline
- *     recompute    not said: the least that fits, of none, selective, full. "full block K of L
- *                  layers" and "full on P% of layers" are a number of layers of each virtual stage
+ *     recompute    the least that fits, of none, selective, full. "full block K of L layers" and
+ *                  "full on P% of layers" become a number of layers of each virtual stage
  *
- * The time is step_time_s; else gbs · seq_len tokens by tokens_per_s_gpu; else the model's FLOPs by
- * tflops_gpu, whose formula most sources share: 6 for each weight that a token meets, the head
+ * The time is step_time_s; else gbs · seq_len tokens / tokens_per_s_gpu; else the model's FLOPs /
+ * tflops_gpu by the formula that most sources share: 6 for each weight that a token meets, the head
  * included, and attention without a mask. A peak is in GiB where the source says so, else in GB.
  */
 #include <ctype.h>
@@ -40,7 +42,8 @@ static const char *text_of(const struct table_line *l, enum table_column c)
     return l->field[c];
 }
 
-/* Returns the most that a number may be: work and memory of a prediction grow with these. */
+/* Returns the greatest value that a column may have. Work and memory of a prediction grow with
+ * these values. */
 static double most_of(enum table_column c)
 {
     switch (c) {
@@ -61,8 +64,8 @@ static double most_of(enum table_column c)
     }
 }
 
-/* Tells whether a number is a quantity, which is above 0. The others are whole, and count from 1
- * on, but for switches and stages of sharding. */
+/* Tells whether a column holds a quantity, which must be above 0. The others hold whole numbers
+ * from 1 on, except that switches and ZeRO stages begin at 0. */
 static bool is_quantity(enum table_column c)
 {
     return c == COLUMN_gpu_mem_gb || c == COLUMN_step_time_s || c == COLUMN_tokens_per_s_gpu ||
@@ -125,7 +128,8 @@ static int numbers_read(const struct table_line *l, struct numbers *out, struct 
     return 0;
 }
 
-/* Returns the value, or the rule's where it is missing, and then marks the case. */
+/* Returns the value; where it is missing, returns the rule's value and marks the case as
+ * assumed. */
 static int64_t or_rule(struct table_case *c, double value, double rule)
 {
     c->assumed |= value < 0;
@@ -134,7 +138,7 @@ static int64_t or_rule(struct table_case *c, double value, double rule)
 
 /* ---- devices ---- */
 
-/* Returns the length of the first word, and compares such words without regard to case. */
+/* Returns the length of the first word: letters and digits. */
 static size_t word_of(const char *text)
 {
     size_t n = 0;
@@ -149,7 +153,7 @@ static bool is_kin(const char *name, const char *gpu)
     return n > 0 && word_of(name) == n && strncasecmp(name, gpu, n) == 0;
 }
 
-/* Tells whether a profile's name, behind its first word, has a word that the text has too: sxm. */
+/* Tells whether the second word of a profile's name, such as sxm, occurs in the text too. */
 static bool is_form(const char *name, const char *gpu)
 {
     char word[LIMIT_NAME_BYTES];
@@ -193,8 +197,8 @@ static bool is_of_device(const struct cluster *c, const struct device *d)
     return strcmp(c->device.name, d->name) == 0;
 }
 
-/* Finds the cluster profile that has this device, else one that has its kin, else any: how such
- * devices are linked inside a node and between nodes is known from such a profile alone. */
+/* Finds the cluster profile that has this device, else one with a device of the same first word,
+ * else any. Only such a profile says how devices are linked inside a node and between nodes. */
 static void cluster_find(const struct device *d, struct cluster *out)
 {
     const char *const *names;
@@ -447,7 +451,8 @@ static int divides_check(const struct table_line *l, const char *name, int64_t v
                    (long long)divisor);
 }
 
-/* Refuses a row whose numbers cannot be of one run. Those that it leaves out follow a rule. */
+/* Refuses a row whose numbers contradict each other. Only published numbers are checked; the others
+ * follow a rule. */
 static int case_check(const struct table_line *l, const struct numbers *n,
                       const struct table_case *c, struct err *err)
 {

@@ -1,6 +1,6 @@
-/* target: the machine that a search predicts for: which layouts are looked at on it, and what is
- * predicted of each. There are two kinds: one that is described (described.h), and the machine
- * here, which is probed (host_space.h). Neither holds the space of layouts in memory.
+/* target: is the machine that a search predicts for. It lists the candidate layouts and predicts
+ * each. There are two kinds: a cluster that is described (described.h), and this machine, which is
+ * probed (host_space.h). Neither holds the whole space of layouts in memory.
  */
 #ifndef AUTOTUNE_TARGET_H
 #define AUTOTUNE_TARGET_H
@@ -15,8 +15,8 @@ struct target_item {
     double bytes;                    /* of a rank of the trial, the fullest one */
 };
 struct target_ops {
-    /* Lists the layouts that are looked at: the fastest for each number of ranks, and those of
-     * `always` that are among the target's. */
+    /* Lists the candidates: the fastest layouts for each number of ranks, and those of `always`
+     * that are legal on the target. */
     int (*list)(const void *target, const struct layout *always, size_t n, struct space *out,
                 struct err *err);
     int (*predict)(void *target, const struct layout *l, struct target_item *out, struct err *err);

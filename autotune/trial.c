@@ -24,8 +24,9 @@ enum { LOG_TAIL_BYTES = 1 << 16 };
 
 /* ---- failure classes ---- */
 
-/* These say that memory was short: the scheduler, of a cgroup; our trainer, in an error; and what
- * other programs and libraries print. The words of our trainer's device are beside those. */
+/* These words say that memory was short: the scheduler's about a cgroup, our trainer's in an error,
+ * and those of other programs and libraries. device_words in our trainer's error mean that it was
+ * the device's memory. */
 static const char *const scheduler_names[] = {"slurmstepd: ", "srun: ", NULL};
 static const char *const scheduler_words[] = {"oom-kill", "oom_kill", "OOM Killed", "OUT_OF_MEMORY",
                                               "Out Of Memory", NULL};
@@ -45,8 +46,8 @@ static bool says(const char *text, const char *const *words)
     return false;
 }
 
-/* Tells whether our trainer wrote the line as an error: without a level, or with that one. What it
- * says on its way names memory, too. */
+/* Tells whether the line is an error of our trainer: one without a level, or with level error. Its
+ * other lines may mention memory too. */
 static bool is_error(const char *line)
 {
     static const char *const levels[] = {"info: ", "warning: ", "debug: "};
@@ -66,7 +67,7 @@ bool trial_goes_on(const char *line)
     return false;
 }
 
-/* Returns which memory was short by this line; TRIAL_UNTRIED where it says nothing of it. */
+/* Returns which memory was short according to this line; TRIAL_UNTRIED: the line does not say. */
 static enum trial_state line_class(const char *line)
 {
     if (says(line, scheduler_names))
@@ -83,8 +84,8 @@ static enum trial_state line_class(const char *line)
     return says(line, host_words) ? TRIAL_OOM_HOST : TRIAL_UNTRIED;
 }
 
-/* Holds the findings in a log: the first error of our trainer, the last line of anybody else, and
- * which memory was short by the first line that says so, with that line. */
+/* Holds what a log says: our trainer's first error, the last line of any other program, and which
+ * memory was short by the first line that says so (`proof`). */
 struct log_words {
     char error[256], last[256], proof[OOM_EVIDENCE_BYTES];
     enum trial_state memory;
@@ -111,7 +112,8 @@ static void log_words(const char *tail, struct log_words *out)
     }
 }
 
-/* Returns the signal that ended the trial, where a shell or MPI says so by a status too; else 0. */
+/* Returns the signal that ended the trial, or that a shell or MPI reports as a status above 128;
+ * else 0. */
 static int signal_of(const struct sched_step_status *end)
 {
     return end->exit_signal ? end->exit_signal : end->exit_code > 128 ? end->exit_code - 128 : 0;
@@ -138,8 +140,8 @@ static bool was_killed(const struct sched_step_status *end)
     return signal_of(end) == SIGKILL;
 }
 
-/* Says whether memory was short by the kernel's word. Our cgroup's says so of whichever rank it
- * was, and the others may have ended by themselves then. */
+/* Says whether memory was short according to the kernel. Our cgroup's counter holds for every rank,
+ * because the others may have ended by themselves; other evidence needs a killed process. */
 static bool kernel_says(const struct trial_end *end)
 {
     return end->oom_evidence[0] && (end->oom_own || was_killed(&end->step));
@@ -234,8 +236,8 @@ static int command_make(const struct trial_conf *c, const struct plan *plan, str
                            args, (const char *const *)environ, arena, out, err);
 }
 
-/* Returns for how long the trial was seen to give no sign, if that is too long; else 0. Ours writes
- * them; those of another trainer are what it prints. */
+/* Returns for how many seconds the trial has given no sign of life, if that is too long; else 0.
+ * Our trainer appends to `pulse`; of another trainer, all that it prints counts. */
 static double silence_of(const struct trial_conf *c, const struct other_log *log,
                          struct pulse *pulse)
 {
@@ -250,7 +252,8 @@ static double silence_of(const struct trial_conf *c, const struct other_log *log
     return quiet_s > (began ? c->quiet_s : c->start_s) ? quiet_s : 0;
 }
 
-/* Reads another trainer's log: whether it is slow enough to be ended, and which node it lost. */
+/* Reads what is new in another trainer's log: is it slow enough to be ended, and which node was
+ * lost? */
 static void log_look(const struct trial_conf *c, struct other_log *log, struct trial_end *end)
 {
     if (!log)
@@ -260,7 +263,7 @@ static void log_look(const struct trial_conf *c, struct other_log *log, struct t
     snprintf(end->step.node_lost, sizeof end->step.node_lost, "%s", other_log_node(log));
 }
 
-/* Waits until the trial ends, hangs or is too slow, or until we are asked to stop. */
+/* Waits until the trial ends, hangs, is too slow or loses a node, or until we are asked to stop. */
 static int step_await(const struct trial_conf *c, struct sched_step *step, struct other_log *log,
                       struct trial_end *end, struct err *err)
 {
@@ -279,8 +282,8 @@ static int step_await(const struct trial_conf *c, struct sched_step *step, struc
     }
 }
 
-/* Asks another trainer's command to end, and waits for it: killed at once, srun or torchrun would
- * leave its ranks on other nodes. */
+/* Asks another trainer's command to end, and waits for it. If it were killed at once, srun or
+ * torchrun would leave its ranks running on other nodes. */
 static void other_stop(struct sched_step *step)
 {
     struct sched_step_status status;
@@ -301,7 +304,8 @@ static int step_run(const struct trial_conf *c, const struct plan *plan, struct 
         goto out;
     spec.argv = command.argv;
     spec.env = command.env;
-    spec.ranks = log ? 1 : (int)layout_world(&plan->layout); /* another's command starts them */
+    /* another trainer's command starts its ranks */
+    spec.ranks = log ? 1 : (int)layout_world(&plan->layout);
     if (!log)
         command_groups(&plan->layout, spec.groups);
     spec.cores = (int)c->cores;
@@ -319,7 +323,7 @@ out:
     return rc;
 }
 
-/* Reads the end of the trial's log, however long that is. */
+/* Reads the last LOG_TAIL_BYTES of the trial's log. */
 static int log_tail_read(const struct trial_conf *c, char tail[LOG_TAIL_BYTES + 1], struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
@@ -329,7 +333,7 @@ static int log_tail_read(const struct trial_conf *c, char tail[LOG_TAIL_BYTES + 
     if (!f && errno != ENOENT)
         return err_set_errno(err, ERR_IO, "cannot read '%s'", path);
     if (f) {
-        if (fseek(f, -LOG_TAIL_BYTES, SEEK_END) < 0) /* it is shorter */
+        if (fseek(f, -LOG_TAIL_BYTES, SEEK_END) < 0) /* the log is shorter */
             rewind(f);
         n = fread(tail, 1, LOG_TAIL_BYTES, f);
         fclose(f);
@@ -338,7 +342,7 @@ static int log_tail_read(const struct trial_conf *c, char tail[LOG_TAIL_BYTES + 
     return 0;
 }
 
-/* Reads what steps were made of on GPUs; nothing where it was not recorded. */
+/* Reads the parts of recorded steps on GPUs; they stay 0 where nothing was recorded. */
 static void activity_read(const cJSON *activity, struct trial_result *r)
 {
     const cJSON *classes = json_member(activity, "class_s");
@@ -352,8 +356,8 @@ static void activity_read(const cJSON *activity, struct trial_result *r)
     r->dropped = json_int(activity, "dropped", 0);
 }
 
-/* Reads what the trainer reported. A report that is missing or makes no sense is a failed trial,
- * not an error of ours. */
+/* Reads the trainer's report. If it is missing or makes no sense, the trial has failed; that is no
+ * error of ours. */
 static void report_read(const struct trial_conf *c, struct trial_result *r)
 {
     char path[LIMIT_PATH_BYTES];
@@ -391,9 +395,9 @@ static void report_read(const struct trial_conf *c, struct trial_result *r)
     json_release(&doc);
 }
 
-/* Waits a moment for our own notice to stop after a trial failed or was killed. Preemption tells
- * the trial and us in either order, and such an end says nothing about the layout when we are told,
- * too. */
+/* Waits a moment for our own request to stop after a trial failed or was killed. Preemption reaches
+ * the trial and us in either order; if it reaches us too, the end of the trial says nothing about
+ * the layout. */
 static int word_wait(const struct trial_conf *c, const struct trial_end *end,
                      enum trial_state state, struct err *err)
 {
@@ -406,7 +410,7 @@ static int word_wait(const struct trial_conf *c, const struct trial_end *end,
     return *c->stop ? err_set(err, ERR_TEMP, "asked to stop in the middle of a trial") : 0;
 }
 
-/* Takes what another trainer's log says, whole by now. */
+/* Reads the rest of another trainer's log and takes its measurements, or its cause of failure. */
 static void other_read(const struct trial_conf *c, struct other_log *log,
                        const struct trial_end *end, struct trial_result *r)
 {
@@ -420,7 +424,7 @@ static void other_read(const struct trial_conf *c, struct other_log *log,
                  (long long)r->steps - 1, c->give_up_s);
 }
 
-/* Judges how the trial ended, by its end, its log and what our trainer reported. */
+/* Judges the trial from how it ended, its log, and our trainer's report. */
 static int result_judge(const struct trial_conf *c, struct other_log *lines,
                         const struct trial_end *end, struct trial_result *r, struct err *err)
 {

@@ -2,10 +2,10 @@
  *
  * A trial has its own folder with run.json, plan.json, log and (written by the trainer) trial.json.
  * It stops early when each of its steps was slower than give_up_s; that is a measurement too, of
- * fewer steps. The trainer gives a sign of life (a byte more in the folder's file `pulse`) when it
- * is ready and after each step; a trial without one for too long hangs, and is ended. Why a trial
- * ended is one of the classes of search.h: only the kernel's word, or a cgroup's by way of the
- * scheduler, makes a process that was killed one for which memory was short.
+ * fewer steps. The trainer gives a sign of life when it is ready and after each step: it appends a
+ * byte to the folder's file `pulse`. A trial without one for too long counts as hanging, and is
+ * ended. The end of a trial is one of the states of search.h. A killed process counts as out of
+ * memory only if the kernel says so, or the scheduler for a cgroup.
  *
  *     struct trial_conf conf = {.sched = sched, .bin_dir = bin_dir, .dir = dir, .steps = 6,
  *                               .start_s = 120, .quiet_s = 30, .blas = "own"};
@@ -29,51 +29,52 @@ struct trial_conf {
     const char *bin_dir, *dir; /* the trial makes dir */
     int64_t steps;             /* 2 or more: the first is not counted */
     double give_up_s;          /* 0: measure all steps */
-    /* Silence that is taken for a hang: before the first sign of life, and after it. */
+    /* A silence of this many seconds counts as a hang: before the first sign of life, and after
+     * it. */
     double start_s, quiet_s;
-    const char *kernel_root;   /* stands before the kernel's files (oom.h); NULL: "" */
+    const char *kernel_root;   /* put before paths of the kernel's files (oom.h); NULL: "" */
     int64_t limit_bytes;       /* of a rank; 0: none */
     int64_t cores;             /* of the allocation, 0: all */
-    const char *exclude;       /* nodes that are not used, "n1,n3"; NULL: none */
+    const char *exclude;       /* nodes to avoid, "n1,n3"; NULL: none */
     const char *blas;          /* "own", "openblas" */
     const volatile sig_atomic_t *stop; /* not 0: end the trial, ERR_TEMP; may be NULL */
-    /* somebody else's trainer (trial_other.h); NULL: ours, and run may be NULL only with another */
+    /* Another trainer (trial_other.h); NULL: ours. `run` may be NULL only with another trainer. */
     const struct trial_other *other;
 };
 struct trial_result {
     enum trial_state state;
     char cause[256];           /* one line; "" when ok and all steps measured */
-    char evidence[OOM_EVIDENCE_BYTES]; /* who says that memory was short; "" where it was not */
-    char node[SCHED_ID_BYTES]; /* that was lost; "" none */
-    /* seconds of the median step, and of the fastest; tokens and FLOPs of one step; mfu is NaN when
-     * the peak is unknown */
+    char evidence[OOM_EVIDENCE_BYTES]; /* the line that says that memory was short; "" */
+    char node[SCHED_ID_BYTES]; /* the node that was lost; "": none */
+    /* Seconds of the median step and of the fastest; tokens and FLOPs of one step. mfu is NaN when
+     * the peak is unknown. */
     double step_s, min_step_s, tokens, model_flops, mfu;
     int64_t peak_bytes, planned_bytes, steps;
-    /* These are the parts of two more steps, if those were recorded on GPUs: seconds of a step,
-     * means over ranks (profiles/timeline.h). recorded_step_s is how long one then took; 0: none
-     * was. */
+    /* The parts of a step, from two further steps recorded on GPUs: seconds, means over ranks
+     * (profiles/timeline.h). recorded_step_s is the time of a recorded step; 0: none was
+     * recorded. */
     double recorded_step_s, class_s[KERNEL_CLASSES], idle_s, exposed_s, hidden_s, hfu;
     int64_t dropped;
-    /* CPU time of each class in a step, by price's terms; 0: not measured */
+    /* CPU seconds of each class in a step, by price's terms; 0: not measured. */
     double class_cpu_s[PRICE_TERMS];
 };
 int trial_run(const struct trial_conf *conf, const struct run *run, const struct plan *plan,
               struct trial_result *out, struct err *err);
-/* This is how a trial's step ended. */
+/* Holds how a trial's step ended. */
 struct trial_end {
     struct sched_step_status step;
-    bool slow;       /* it was ended because its steps were */
-    double silent_s; /* it was ended after so long without a sign of life; else 0 */
-    /* The kernel killed processes for memory while it ran, by this word of it, "" if it did not;
-     * and that counts our cgroup alone. */
+    bool slow;       /* it was ended because its steps were too slow */
+    double silent_s; /* it was ended after this long without a sign of life; else 0 */
+    /* The line that says that the kernel killed processes for memory meanwhile, "" if it did not;
+     * and whether that counts our cgroup alone. */
     char oom_evidence[OOM_EVIDENCE_BYTES];
     bool oom_own;
 };
-/* Says whether a line of a log tells of a trouble after which the program goes on: a warning, a
- * retry, another way that is taken. */
+/* Says whether a line of a log reports a problem after which the program continues: a warning, a
+ * retry, a fallback. */
 bool trial_goes_on(const char *line);
-/* Classifies a trial from how it ended and the end of its log, and writes the cause, and who says
- * that memory was short. Pure. */
+/* Classifies a trial by how it ended and the end of its log. Writes the cause, and the line that
+ * says that memory was short. Pure. */
 enum trial_state trial_classify(const struct trial_end *end, const char *log_tail, char cause[256],
                                 char evidence[OOM_EVIDENCE_BYTES]);
 

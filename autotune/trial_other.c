@@ -52,11 +52,11 @@ static size_t count(const char *const *list)
     return n;
 }
 
-/* A name in braces that a word of the user's command may hold. */
+/* Holds a name in braces that a word of the user's command may contain, and its value. */
 struct hole { const char *name; int64_t value; };
 enum { HOLES = 3 };
 
-/* Returns the word with numbers in place of what stands in braces. */
+/* Returns the word with the names in braces replaced by their numbers. */
 static const char *word_of(const char *word, const struct hole holes[HOLES], struct arena *arena)
 {
     for (int i = 0; i < HOLES && word; i++)
@@ -66,7 +66,8 @@ static const char *word_of(const char *word, const struct hole holes[HOLES], str
     return word;
 }
 
-/* Copies those that the adapter leaves as they are, and then what it sets. Returns their number. */
+/* Copies those of our variables that the adapter leaves as they are, and then those that it sets.
+ * Returns their number. */
 static size_t environment_join(const char *const *ours, const char *const *own, const char **out)
 {
     size_t n = 0;
@@ -82,8 +83,8 @@ static size_t environment_join(const char *const *ours, const char *const *own, 
     return n;
 }
 
-/* Makes the environment: ours, as the scheduler has it for who starts steps, what the adapter asks
- * for this layout, and what the recorder heeds. */
+/* Makes the environment: ours, as the scheduler prepares it for a process that starts steps; the
+ * variables that the adapter sets for this layout; and those that the recorder reads. */
 static int environment_make(const struct trial_conf *c, const struct adapter_facts *facts,
                             struct arena *arena, const char ***out, struct err *err)
 {
@@ -137,7 +138,7 @@ int other_command(const struct trial_conf *c, const struct plan *plan, struct ar
     return 0;
 }
 
-/* Says whether the word names a file that may be a program: data are larger. */
+/* Says whether the word names a file that may be a program. Larger files are taken for data. */
 static bool may_be_program(const char *word)
 {
     enum { MOST_BYTES = 16 << 20 };
@@ -182,19 +183,20 @@ struct other_log {
     struct step_reader *reader;
     regex_t memory, timers[ADAPTER_TIMERS], oom_device[ADAPTER_PATTERNS],
         oom_host[ADAPTER_PATTERNS];
-    int64_t n_memory, n_timers, n_oom_device, n_oom_host; /* that are compiled */
-    /* what was read */
+    int64_t n_memory, n_timers, n_oom_device, n_oom_host; /* how many are compiled */
+    /* What was read so far: */
     int64_t n_steps, last_done;
     double step_s[STEPS_MAX], last_at, peak_bytes;
     double timer_s[ADAPTER_TIMERS];
     int64_t timer_n[ADAPTER_TIMERS];
     bool nonfinite, recording;
-    enum trial_state oom;   /* TRIAL_UNTRIED: no line says so */
-    char cause[256];        /* the line that says it, or the first that tells of an error */
+    enum trial_state oom;   /* TRIAL_UNTRIED: no line says that memory was short */
+    char cause[256];        /* the line that says so, or else the first error */
     char node[SCHED_ID_BYTES];
 };
 
-/* Compiles expressions that the adapter's reader has compiled before. */
+/* Compiles expressions that the adapter's reader has checked. Returns how many it compiled: fewer
+ * than n only when memory runs out. */
 static int64_t compile(regex_t *out, const char *const *patterns, int64_t n, int flags)
 {
     for (int64_t i = 0; i < n; i++)
@@ -268,7 +270,7 @@ void other_log_free(struct other_log *l)
 
 /* ---- a line ---- */
 
-/* Returns the number of the expression's first group, NaN where the line has none. */
+/* Returns the number in the expression's first group; NaN: the line has none. */
 static double group_read(const regex_t *pattern, const char *line)
 {
     regmatch_t m[2];
@@ -287,7 +289,7 @@ static bool any_matches(const regex_t *patterns, int64_t n, const char *line)
     return false;
 }
 
-/* Returns what a step took: what the line says, what its rate says, or else the time since the line
+/* Returns the seconds of a step: from the line, from its rate, or else from the time since the line
  * before. */
 static double line_seconds(const struct other_log *l, const struct step_line *line, double now)
 {
@@ -308,8 +310,8 @@ static void step_take(struct other_log *l, const struct step_line *line, double 
     l->last_done = line->done, l->last_at = now;
 }
 
-/* Returns where srun's line names a node that is lost: the controller said so, or the node's daemon
- * could not be reached to start tasks. NULL: it names none. */
+/* Returns the place in srun's line that names a lost node: the controller reported it, or its
+ * daemon could not be reached to start tasks. NULL: the line names none. */
 static const char *lost_find(const char *line)
 {
     static const char failure[] = "Node failure on ", launch[] = " failed on node ";
@@ -320,7 +322,8 @@ static const char *lost_find(const char *line)
     return at && strstr(at, ": Communication connection failure") ? at + strlen(launch) : NULL;
 }
 
-/* Keeps the first line that tells of an error; one that tells of memory is better. */
+/* Keeps the first line that reports an error; a line that reports short memory replaces it. Keeps
+ * the first lost node. */
 static void cause_take(struct other_log *l, const char *line)
 {
     const char *lost = lost_find(line);
@@ -359,7 +362,7 @@ static void line_take(struct other_log *l, double now)
     cause_take(l, l->line.p);
 }
 
-/* Has the recorder record from the last measured step to the last one of all. */
+/* Makes the recorder record from the end of the last measured step to the last step. */
 static void recorder_lead(struct other_log *l)
 {
     char path[LIMIT_PATH_BYTES + 16];
@@ -404,7 +407,7 @@ int64_t other_log_bytes(const struct other_log *l) { return l->bytes; }
 int64_t other_log_steps(const struct other_log *l) { return l->n_steps; }
 const char *other_log_node(const struct other_log *l) { return l->node; }
 
-/* Returns how many steps count: all but the first, and but those that were recorded. */
+/* Returns how many steps count: all except the first and those that were recorded. */
 static int64_t counted(const struct other_log *l)
 {
     return num_max_i64(0, num_min_i64(l->n_steps, l->steps) - 1);
@@ -440,7 +443,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Takes what steps were made of from the trainer's own timers; nothing where it printed none. */
+/* Sets the parts of a step from the trainer's own timers; sets nothing where it printed none. */
 static void timers_read(const struct other_log *l, struct trial_result *r)
 {
     double sum = 0;
@@ -458,7 +461,7 @@ static void timers_read(const struct other_log *l, struct trial_result *r)
     }
 }
 
-/* Adds the shares of a recorded stretch that its classes have. Returns whether there is a file. */
+/* Adds the shares of the classes in a rank's recording. Returns whether there is a good file. */
 static bool activity_add(const struct other_log *l, int64_t rank, struct trial_result *r)
 {
     char path[LIMIT_PATH_BYTES + 48];
@@ -481,8 +484,8 @@ static bool activity_add(const struct other_log *l, int64_t rank, struct trial_r
     return good;
 }
 
-/* Takes what steps were made of from the recorder's files: the shares of a recorded stretch, of a
- * step that was not recorded. */
+/* Sets the parts of a step from the recorder's files: their mean shares over ranks, applied to the
+ * time of a step that was not recorded. */
 static void activity_read(const struct other_log *l, struct trial_result *r)
 {
     int64_t n = 0;
@@ -497,21 +500,21 @@ static void activity_read(const struct other_log *l, struct trial_result *r)
     r->recorded_step_s = r->step_s;
 }
 
-/* Returns which share of the devices' peak so many FLOPs in a step are; NaN: not known. */
+/* Returns the share of the devices' peak that this many FLOPs in a step reach; NaN: not known. */
 static double utilization(const struct other_log *l, double flops, double step_s)
 {
     double peak = l->other->peak_flops * (double)l->ranks;
     return peak > 0 && flops > 0 && step_s > 0 ? flops / step_s / peak : NAN;
 }
 
-/* Says whether the log tells all steps that were asked for; their numbers may begin at 0, and lines
- * may be left out before the last. */
+/* Says whether the log reports all steps that were asked for. Their numbers may begin at 0, and
+ * lines before the last may be missing. */
 static bool all_told(const struct other_log *l)
 {
     return counted(l) > 0 && (l->n_steps >= l->steps || l->last_done >= l->steps);
 }
 
-/* Takes the median of the steps that count, and the fastest. */
+/* Sets the median and the fastest of the counted steps. */
 static void times_read(const struct other_log *l, struct trial_result *r)
 {
     double sorted[STEPS_MAX];

@@ -14,9 +14,9 @@
 #include "base/num.h"
 
 #define MIN_FIT 0.05 /* layouts that fit with a smaller probability are not tried */
-#define GIVE_UP 1.3  /* a trial whose every step is slower than so many times the best ends early */
-/* Silence that is taken for a hang: before a trial's first sign of life (srun, MPI and the build of
- * the model on a busy machine), and later at least. */
+#define GIVE_UP 1.3  /* a trial ends early if each step is slower than this times the best */
+/* Seconds of silence that count as a hang: before a trial's first sign of life (srun, MPI and
+ * building the model take long on a busy machine), and the least afterwards. */
 #define START_S 90
 #define QUIET_S 20
 
@@ -43,7 +43,8 @@ static int machine_probe(struct tune *t, struct err *err)
     int rc;
     for (size_t i = 0; i < c->n_ranks; i++)
         most = num_max_i64(most, c->ranks[i]);
-    /* alone, with a core each, and sharing cores, of which only messages are looked at */
+    /* One rank alone; ranks with a core each; and ranks that share cores, of which only messages
+     * are measured. */
     const int64_t ranks[] = {1, num_min_i64(most, num_max_i64(1, c->cores)), most};
     for (int i = 0; i < 3; i++) {
         probes[i] = probes[i > 0 ? i - 1 : 0];
@@ -59,8 +60,8 @@ static int machine_probe(struct tune *t, struct err *err)
     return host_set(host, &speed, c->cores, err);
 }
 
-/* Checks that the memory fits at least one of the layouts. Otherwise the machine need not be
- * measured. */
+/* Checks that at least one layout fits the memory. Otherwise there is no need to measure the
+ * machine. */
 static int fit_check(const struct tune *t, int64_t layouts, struct err *err)
 {
     char least[32], all[32];
@@ -90,7 +91,7 @@ static int items_make(struct tune *t, struct err *err)
                ? 0 : err_set(err, ERR_NOMEM, "out of memory for %zu layouts", t->space.n);
 }
 
-/* Predicts what is looked at. */
+/* Predicts the candidates. */
 static int items_predict(struct tune *t, struct err *err)
 {
     int rc;
@@ -119,7 +120,7 @@ static int baseline_refuse(int64_t layouts, struct err *err)
                    "'reel-train layouts' lists for these numbers of ranks", (long long)layouts);
 }
 
-/* Begins the search over items that are predicted. */
+/* Begins the search over the predicted items. */
 static int search_begin(struct tune *t, struct err *err)
 {
     struct search_conf conf = {.margin = t->conf.margin,
@@ -137,9 +138,9 @@ static int search_begin(struct tune *t, struct err *err)
     return 0;
 }
 
-/* Lists the layouts with which a search begins, and where the machine was probed, so that its rates
- * are not an earlier search's, those that one of the same question measured. *out is the caller's.
- */
+/* Lists the layouts that are always candidates: those with which a search begins, and on a probed
+ * machine those that an earlier search for the same question measured, because its rates were not
+ * exactly the same. *out is the caller's. */
 static int always_make(const struct tune *t, struct layout **out, size_t *n, struct err *err)
 {
     const struct tune_conf *c = &t->conf;
@@ -163,8 +164,8 @@ static int always_make(const struct tune *t, struct layout **out, size_t *n, str
     return 0;
 }
 
-/* Lists what is looked at: the one layout that was given, or the fastest and those that always are.
- */
+/* Lists the candidates: the one layout that was given, or the fastest and those of
+ * always_make(). */
 static int layouts_list(struct tune *t, const struct space_spec *spec, struct err *err)
 {
     struct layout *always = NULL;
@@ -202,7 +203,7 @@ static int described_open(struct tune *t, const struct space_spec *spec, struct 
     return 0;
 }
 
-/* Counts how many of a cluster's layouts that are looked at may fit. */
+/* Counts how many of a cluster's candidates may fit. */
 static int described_fit(struct tune *t, struct err *err)
 {
     t->n_fit = 0, t->least_bytes = INFINITY;
@@ -213,7 +214,7 @@ static int described_fit(struct tune *t, struct err *err)
     return fit_check(t, (int64_t)t->space.n, err);
 }
 
-/* Opens the machine here: it is probed, unless no layout fits its memory. */
+/* Opens this machine: probes it, unless no layout fits its memory. */
 static int probed_open(struct tune *t, const struct space_spec *spec, struct err *err)
 {
     const struct host_space_spec host = {.space = *spec, .run = t->conf.run,
@@ -235,7 +236,7 @@ static int probed_open(struct tune *t, const struct space_spec *spec, struct err
     return machine_probe(t, err);
 }
 
-/* Begins from what earlier tunings learnt of the same host, stack and binary. */
+/* Begins the fit from what earlier tunings learnt with the same host, stack and binary. */
 static int learnt_take(struct tune *t, struct err *err)
 {
     struct fit *earlier = calloc(1, sizeof *earlier);
@@ -292,8 +293,8 @@ int64_t tune_trial_layout(const struct tune *t, int64_t i, struct layout *out)
                            out);
 }
 
-/* Returns the dense peak of one rank: a device's, or on a probed machine a core's, or its share of
- * one when ranks outnumber cores. */
+/* Returns the dense peak of one rank: a device's; on a probed machine a core's, or the rank's share
+ * of one when ranks outnumber cores. */
 static double rank_peak(const struct tune *t, const struct layout *l)
 {
     if (t->described)
@@ -308,7 +309,7 @@ static void evidence_add(struct plan *p, const char *trial)
         snprintf(p->evidence[p->n_evidence++], sizeof p->evidence[0], "%s", trial);
 }
 
-/* Adds what a plan says of the cluster that it was predicted for. */
+/* Adds the cluster, stack and constants for which a plan was predicted. */
 static void plan_describe(const struct tune *t, const struct plan *p, struct plan *out)
 {
     if (!t->described)
@@ -320,7 +321,7 @@ static void plan_describe(const struct tune *t, const struct plan *p, struct pla
                                                                                : 0;
 }
 
-/* Writes what item i is predicted to take now: the layout, or what a trial of it runs. */
+/* Writes the present prediction for item i: for its layout, or for what a trial of it runs. */
 static void plan_predict(const struct tune *t, int64_t i, bool trial, struct plan *p)
 {
     double scaled[PRICE_TERMS], sum = 0;
@@ -338,7 +339,7 @@ static void plan_predict(const struct tune *t, int64_t i, bool trial, struct pla
     p->predicted_bytes = (int64_t)memory_peak(&t->search.memory, t->items[i].planned_bytes);
 }
 
-/* Writes the plan of item i as predicted now. */
+/* Writes the plan of item i with its present prediction. */
 static void plan_of(const struct tune *t, int64_t i, struct plan *out)
 {
     const struct run *run = t->conf.run;
@@ -362,7 +363,7 @@ static void plan_of(const struct tune *t, int64_t i, struct plan *out)
     *out = p;
 }
 
-/* Makes of an item's plan that of its trial, where that is smaller. */
+/* Turns an item's plan into that of its trial, which may be smaller. */
 static void plan_trial(const struct tune *t, int64_t i, struct plan *p)
 {
     p->gbs = tune_trial_layout(t, i, &p->layout);
@@ -381,7 +382,7 @@ static int events_open(struct tune *t, struct err *err)
     snprintf(lock, sizeof lock, "%s/tuning", t->dir);
     if ((rc = file_mkdirs(events, err)) < 0)
         return rc;
-    /* The same question may be asked twice at a time. */
+    /* Two processes may tune for the same question at the same time. */
     if ((rc = lease_take(lock, 0.05, &t->lease, err)) < 0)
         return rc;
     if ((rc = evlog_open(events, &ids, &t->log, err)) < 0)
@@ -389,7 +390,7 @@ static int events_open(struct tune *t, struct err *err)
     return tune_reuse(t, err);
 }
 
-/* Returns the trial's run: the first stage alone, long enough. */
+/* Returns the trial's run: only the first stage, and long enough. */
 static struct run trial_run_of(const struct tune *t, const struct plan *plan)
 {
     struct run run = *t->conf.run;
@@ -400,8 +401,9 @@ static struct run trial_run_of(const struct tune *t, const struct plan *plan)
     return run;
 }
 
-/* Returns the step time above which a trial gives up: its remaining steps are not worth it. Smaller
- * trials measure all, because what the model adds to them is not the same. */
+/* Returns the step time above which a trial gives up, because its remaining steps are not worth
+ * measuring. Trials that are smaller than their layouts measure all steps, because their times do
+ * not compare directly. */
 static double give_up_of(const struct tune *t, int64_t i)
 {
     int64_t best = t->search.best;
@@ -420,7 +422,7 @@ static double quiet_of(const struct tune *t, const struct plan *p)
     return t->conf.quiet_s > 0 ? t->conf.quiet_s : QUIET_S + step_s;
 }
 
-/* Leaves a node that was lost out of later trials. */
+/* Adds a lost node to those that later trials avoid. */
 static void node_mark(struct tune *t, const char *node)
 {
     size_t n = strlen(t->lost);
@@ -439,8 +441,7 @@ static int64_t nodes_taken(const struct tune *t, const struct layout *l)
     return num_min_i64(t->conf.nodes, num_ceil_div(ranks, each));
 }
 
-/* Checks that the nodes that are left are enough for a trial. On fewer it would measure something
- * else. */
+/* Checks that enough nodes are left for a trial. On fewer nodes it would measure something else. */
 static int nodes_check(struct tune *t, const struct layout *l, struct err *err)
 {
     int64_t left = t->conf.nodes - t->n_lost, taken = nodes_taken(t, l);
@@ -453,7 +454,7 @@ static int nodes_check(struct tune *t, const struct layout *l, struct err *err)
                          (long long)left, (long long)t->conf.nodes, t->lost, (long long)taken);
 }
 
-/* Records how item i's trial ended, and searches on from there. */
+/* Records how item i's trial ended, and tells the search. */
 static int result_take(struct tune *t, int64_t i, const struct plan *plan,
                        const struct trial_result *r, struct err *err)
 {

@@ -1,15 +1,16 @@
-/* tune: runs one search from beginning to end: probe, predict, measure, learn, choose. Everything
- * is recorded in the tune's event log.
+/* tune: runs one tuning from beginning to end: probe, predict, measure, learn, choose. Everything
+ * is recorded in the tuning's event log.
  *
- * A tune's folder is <home>/tunes/<id>. Its id is the hash of what the answer depends on: model,
- * extent, gbs, dtype, host or cluster, memory, ranks, trial steps, BLAS, the trainer's binary
- * (another one's command, the programs that it names, and all that its adapter says), the dataset's
- * fingerprint. So the same question asked again finds its trials and measures only what is missing.
- * `fresh` takes a random id. A prediction is durable in the log before its trial starts.
+ * A tuning's folder is <home>/tunes/<id>. Its id is the hash of everything on which the answer
+ * depends: model, extent, gbs, dtype, host or cluster, memory, ranks, trial steps, BLAS, the
+ * trainer's binary (of another trainer: its command, the programs that it names, and its adapter),
+ * the dataset's fingerprint. So when the same question is asked again, its trials are found, and
+ * only what is missing is measured. `fresh` takes a random id. A prediction is durable in the log
+ * before its trial starts.
  *
- * A search begins from what earlier ones learnt of the same host, stack and binary (learnt.h). A
- * node that a trial lost is left out of later trials. Where too few are left, tune_search returns
- * ERR_TEMP and t->short_of_nodes: in another allocation the same search goes on.
+ * A search begins from what earlier ones learnt with the same host, stack and binary (learnt.h). A
+ * node that a trial lost is not used by later trials. If too few nodes are left, tune_search
+ * returns ERR_TEMP and sets t->short_of_nodes: in another allocation the same search continues.
  *
  * The events are tune_started, trial_predicted, trial_started, trial_ended and tune_ended;
  * base/events.def lists their fields.
@@ -29,41 +30,42 @@
 #include "base/id.h"
 #include "base/lease.h"
 
-enum { TUNE_RANKS = 16 }; /* so many numbers of ranks at most */
+enum { TUNE_RANKS = 16 }; /* at most this many numbers of ranks */
 struct tune_conf {
     const char *home, *bin_dir; /* borrowed */
     const struct run *run;      /* its first stage is tuned; data paths absolute */
     struct seq seq;             /* tokens of a sample */
     const int64_t *ranks;
     size_t n_ranks;
-    /* the only one that is measured, with as many ranks as ranks[0]; NULL: all are looked at */
+    /* The only layout to measure, with ranks[0] ranks; NULL: all are considered. */
     const struct layout *layout;
-    const struct layout *baseline; /* is measured first; NULL: plain data parallelism */
-    /* The machine that predictions are for, by described.h, and what trains on it; NULL: it is
-     * probed. */
+    const struct layout *baseline; /* measured first; NULL: plain data parallelism */
+    /* The cluster that predictions are for and the stack that trains on it (described.h); NULL:
+     * this machine is probed. */
     const char *cluster, *stack;
-    /* The trainer of trials, with its command, and a scheduler that starts it as it is; NULL: ours.
-     * Needs a cluster; the stack is then the adapter's. */
+    /* The adapter of another trainer, its command, and a scheduler that starts the command as it
+     * is; NULL: our trainer. Another trainer needs a cluster, and the adapter names the stack. */
     const struct adapter *adapter;
     const char *const *argv;
     struct sched *own_sched;
-    bool gpu_hours;             /* the least time of all ranks together is looked for */
-    int64_t scale_down;         /* with cluster: replicas of a trial, 0: its layout's */
+    bool gpu_hours;             /* minimise step time x ranks, not step time */
+    int64_t scale_down;         /* with a cluster: replicas of a trial; 0: those of its layout */
     int64_t max_trials, trial_steps, repeats, cores;
-    int64_t nodes;              /* of the allocation with the cores; 0: not known */
+    int64_t nodes;              /* of the allocation; 0: not known */
     double margin, budget_s;    /* budget_s 0: none */
     int64_t memory_bytes;       /* of the machine, for all ranks; 0: unknown */
-    /* Silence that is taken for a hang, before a trial's first sign and after it; 0: tune.c's. */
+    /* A silence of this many seconds counts as a hang, before a trial's first sign of life and
+     * after it; 0: the defaults of tune.c. */
     double start_s, quiet_s;
     const char *blas;
-    const char *where;          /* whose measurements these are: a host's or a cluster's */
-    /* takes over no earlier trials, except those of a search with the same salt */
+    const char *where;          /* name of the host or cluster that is measured */
+    /* Take over no earlier trials, except those of a search with the same salt. */
     bool fresh;
     char salt[ID_TEXT_BYTES];   /* "": a random one */
-    /* when set, tune_search ends the present trial and returns ERR_TEMP */
+    /* When it is set, tune_search ends the present trial and returns ERR_TEMP. */
     const volatile sig_atomic_t *stop;
     struct sched *sched;
-    /* reports progress, a line for each trial; may be NULL */
+    /* Receives progress, a line for each trial; may be NULL. */
     void (*say)(void *ctx, const char *line);
     void *say_ctx;
 };
@@ -73,33 +75,33 @@ struct tune {
     struct space space;
     struct search_item *items;
     struct search search;
-    struct hash128 program; /* of the trainer: ours, or another's with its adapter and command */
-    char learns[HASH_TEXT_BYTES]; /* by which other tunings know that their trials teach this one */
-    int64_t learnt;         /* measurements of those, from which it began */
-    char lost[1024];        /* nodes that trials lost, "n1,n3": later ones leave them out */
+    struct hash128 program; /* the trainer: our binary, or adapter and command */
+    char learns[HASH_TEXT_BYTES]; /* key: tunings with the same one learn from each other */
+    int64_t learnt;         /* measurements of other tunings from which it began */
+    char lost[1024];        /* nodes that trials lost, "n1,n3"; later trials avoid them */
     int64_t n_lost;
-    bool short_of_nodes;    /* too few are left for the trial that comes next */
-    struct device device;   /* peak of one core */
+    bool short_of_nodes;    /* too few nodes are left for the next trial */
+    struct device device;   /* the device of a rank; on this machine, one core */
     struct evlog *log;
-    struct lease *lease; /* held on the folder as long as the log is open */
+    struct lease *lease; /* held on the folder while the log is open */
     double started_mono;
-    char (*trial_ids)[40];  /* for each item, the trial whose measurement stands; "" before */
+    char (*trial_ids)[40];  /* for each item, the trial that gave its time; "": none */
     char trial[40];         /* the present trial */
     int64_t reused;
-    /* layouts whose memory plan may fit, and the bytes of a rank of the one that takes the fewest:
-     * of all that can run, or of a cluster's that are looked at */
+    /* The number of layouts whose memory plan may fit, and the bytes of a rank of the smallest:
+     * among all legal layouts, or among a cluster's candidates. */
     int64_t n_fit;
     double least_bytes;
-    struct described *described;            /* of conf.cluster; else NULL */
-    struct host_space *host;                /* the machine here as the probe found it; else NULL */
-    struct target target;                   /* the one of these that there is */
+    struct described *described;            /* the cluster of conf.cluster; else NULL */
+    struct host_space *host;                /* this machine as probed; else NULL */
+    struct target target;                   /* the one of these two that is set */
     double (*trial_terms)[PRICE_TERMS];      /* with scale_down, for each item */
 };
-/* Probes, or reads the description of a cluster, and predicts, but starts nothing: it is what
- * --dry-run shows. ERR_NO before the probe when no layout fits the memory. Call tune_release in any
- * case. */
+/* Probes the machine, or reads the description of a cluster, and predicts, but starts no trial:
+ * --dry-run shows this. ERR_NO before the probe when no layout fits the memory. Call tune_release
+ * in any case. */
 int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err);
-/* Measures until the search stops. ERR_NO when no trial came to its end. */
+/* Measures until the search stops. ERR_NO when no trial succeeded. */
 int tune_search(struct tune *t, struct plan *winner, struct err *err);
 void tune_release(struct tune *t);
 

@@ -1,4 +1,4 @@
-/* Writes what a tuning records; base/events.def lists the fields. */
+/* This file writes the events of a tuning; base/events.def lists their fields. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,8 +31,8 @@ int tune_event_started(struct tune *t, struct err *err)
     return evlog_commit(t->log, &e, true, err);
 }
 
-/* Adds the interval of a prediction, in which nine of ten measurements lie, and what that rests
- * on. */
+/* Adds the interval of a prediction that holds 90 % of measurements, and the constants behind
+ * it. */
 static void event_interval(const struct tune *t, int64_t i, struct evlog_event *e)
 {
     char constants[160];
@@ -77,7 +77,7 @@ int tune_event_predicted(struct tune *t, int64_t i, const struct plan *p, struct
     return evlog_commit(t->log, &e, true, err);
 }
 
-/* Adds what steps were made of on GPUs. */
+/* Adds the parts of a recorded step on GPUs. */
 static void event_activity(struct evlog_event *e, const struct trial_result *r)
 {
     if (!(r->recorded_step_s > 0))
@@ -94,7 +94,7 @@ static void event_activity(struct evlog_event *e, const struct trial_result *r)
     event_int(e, trial_ended, dropped, r->dropped);
 }
 
-/* Adds what a step was made of on CPUs. */
+/* Adds the CPU time of each class in a step. */
 static void event_classes(struct evlog_event *e, const struct trial_result *r)
 {
     if (!(r->class_cpu_s[PRICE_GEMM] > 0))

@@ -1,4 +1,5 @@
-/* Names a tuning by what its answer depends on, and what its trials teach others. */
+/* This file computes a tuning's id, from everything on which its answer depends, and the key by
+ * which tunings learn from each other. */
 #include <stdio.h>
 
 #include "autotune/trial_other.h"
@@ -6,7 +7,7 @@
 #include "base/id.h"
 #include "base/json.h"
 
-/* Adds what of the model is trained to the key, because it decides memory. */
+/* Adds to the key which parts of the model are trained, because they decide memory. */
 static void finetune_key(const struct finetune *finetune, struct str *key)
 {
     struct json_out o;
@@ -16,7 +17,7 @@ static void finetune_key(const struct finetune *finetune, struct str *key)
     json_obj_end(&o);
 }
 
-/* Adds to the key what makes a fresh search another one than those before. */
+/* Adds to the key the salt, or a random one, that makes a fresh search differ from earlier ones. */
 static int fresh_add(const struct tune_conf *c, struct str *key, struct err *err)
 {
     struct id random;
@@ -56,7 +57,7 @@ static void key_add(const struct tune_conf *c, struct hash128 trainer, struct st
     finetune_key(&r->finetune, key);
 }
 
-/* Hashes what trains: our trainer, or another's adapter and command. */
+/* Hashes the trainer: our binary, or another trainer's adapter and command. */
 static int program_hash(struct tune *t, struct err *err)
 {
     const struct tune_conf *c = &t->conf;
@@ -67,8 +68,8 @@ static int program_hash(struct tune *t, struct err *err)
     return hash_file(path, &t->program, err);
 }
 
-/* Names what constants that are learnt hold for. What they correct belongs to it: rates that were
- * measured, or what a description says, so that an edited one is another. */
+/* Makes the key for which learnt scales hold. They correct either measured rates or a description,
+ * so the content of the description belongs to the key: an edited one is another. */
 static int learns_make(struct tune *t, struct err *err)
 {
     const struct tune_conf *c = &t->conf;

@@ -1,4 +1,4 @@
-/* Takes over the trials of an earlier search for the same question, from its event log. */
+/* This file takes over the trials of an earlier search for the same question from its event log. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 /* ---- finding the item of a trial ---- */
 
-/* A trial's layout, and the first item that it measures. */
+/* Holds the layout of a trial, and the item that it measures. */
 struct tried { struct layout trial; int64_t item; };
 struct index { struct tried *tried; size_t n; };
 
@@ -60,9 +60,9 @@ void tune_trial_name(struct tune *t, int64_t i, double measured_s)
         snprintf(t->trial_ids[i], sizeof t->trial_ids[i], "%s", t->trial);
 }
 
-/* Returns the state of a trial's end if it is a verdict about the layout. Others may have been due
- * to that day's conditions, and are TRIAL_UNTRIED; so is memory of the host where nobody is named
- * who saw it short: a process may have been killed for another reason. */
+/* Returns the state of a trial's end if it is a verdict about the layout. Other states may have
+ * been due to that day's conditions; for them it returns TRIAL_UNTRIED. The same holds for oom_host
+ * without evidence, because the process may have been killed for another reason. */
 static enum trial_state verdict_of(const cJSON *event)
 {
     static const enum trial_state verdicts[] = {TRIAL_OK, TRIAL_OOM_DEVICE, TRIAL_OOM_HOST,
@@ -75,8 +75,8 @@ static enum trial_state verdict_of(const cJSON *event)
     return TRIAL_UNTRIED;
 }
 
-/* Takes over one event of an earlier search. Trials follow one another: a prediction names the
- * layout, and the end that follows tells how it went. */
+/* Takes over one event of an earlier search. Trials do not overlap: a prediction names the layout,
+ * and the end that follows says how it went. */
 static void event_reuse(struct tune *t, const struct index *index, const cJSON *event,
                         int64_t *i)
 {
@@ -176,7 +176,7 @@ int tune_recorded(const struct tune *t, struct layout **out, size_t *n, struct e
     if (rc < 0)
         goto out;
     *out = list, *n = found;
-    list = NULL; /* the caller's */
+    list = NULL; /* the caller owns it now */
 out:
     evlog_reader_close(reader);
     free(list);

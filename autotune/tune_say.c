@@ -1,11 +1,11 @@
-/* Says to whoever waits for a tuning how its trials went. */
+/* This file reports the trials of a tuning as lines of progress. */
 #include <math.h>
 #include <stdio.h>
 
 #include "autotune/tune_priv.h"
 #include "base/num.h"
 
-/* Says how much of a recorded step was no computation. */
+/* Reports how much of a recorded step was not computation. */
 static void say_activity(const struct tune *t, const struct trial_result *r)
 {
     char line[160];

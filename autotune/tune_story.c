@@ -24,8 +24,8 @@ static void lease_path(const char *dir, char out[LIMIT_PATH_BYTES + 32])
 
 /* ---- is there somebody? ---- */
 
-/* Returns for how long a file was not written, by the clock of the file system it lies on, which
- * dates a new file beside it; 0 where that cannot be known. */
+/* Returns for how many seconds a file was not written; 0 where that cannot be known. It uses the
+ * clock of the file system, which dates a new file beside it. */
 static double age_of(const char *dir, const char *path)
 {
     char probe[LIMIT_PATH_BYTES + 32];
@@ -42,8 +42,8 @@ static double age_of(const char *dir, const char *path)
     return age_s;
 }
 
-/* Says whether a tuning's process lives: one of this host at once, another one's by how long it was
- * silent. */
+/* Says whether a tuning's process lives. On this host that is known at once; on another host it
+ * depends on how long its lease was not renewed. */
 static bool is_held(const char *dir, struct lease_holder *holder)
 {
     char lock[LIMIT_PATH_BYTES + 32], file[LIMIT_PATH_BYTES + 320];
@@ -105,8 +105,8 @@ int tune_story_trials(const char *dir, tune_trial_fn *fn, void *ctx, struct err 
     return log_read(dir, &s, fn, ctx, err);
 }
 
-/* Reads the story of a tuning. One whose lease is held by nobody who lives, and which did not drop
- * it, was killed. */
+/* Reads the story of a tuning. It was killed if no living process holds its lease and it did not
+ * drop the lease, or left a trial unfinished. */
 static int story_read(const char *dir, const char *id, struct tune_story *s, struct err *err)
 {
     struct lease_holder holder;
@@ -123,7 +123,8 @@ static int story_read(const char *dir, const char *id, struct tune_story *s, str
     return rc;
 }
 
-/* Says whether somebody, alive or dead, has the tuning's lease, which who ends in order drops. */
+/* Says whether the tuning's lease exists, held by a living or a dead process. A tuning that ends in
+ * order drops it. */
 static bool has_lease(const char *dir)
 {
     char lock[LIMIT_PATH_BYTES + 32];
@@ -132,7 +133,7 @@ static bool has_lease(const char *dir)
     return lease_look(lock, &holder);
 }
 
-/* Does what tunes_each does, of those with a lease alone if only these are asked for. */
+/* Does the work of tunes_each; with_lease: only for tunings whose lease exists. */
 static int each(const char *home, bool with_lease, tune_story_fn *fn, void *ctx, struct err *err)
 {
     char tunes[LIMIT_PATH_BYTES], dir[LIMIT_PATH_BYTES];
@@ -187,7 +188,7 @@ out:
     return rc;
 }
 
-/* Closes a tuning that died, as its only holder. */
+/* Closes a tuning that died, while holding its lease. */
 static int close_one(void *ctx, const struct tune_story *s, struct err *err)
 {
     char lock[LIMIT_PATH_BYTES + 32];
