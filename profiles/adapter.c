@@ -1,6 +1,6 @@
-/* The format reel.adapter/1. The tables below say what each field means; `reel format adapter` is
- * made from them. Each compiled-in adapter names in `source` the version that its flags and lines
- * are those of.
+/* This file reads the format reel.adapter/1. The tables below say what each field means; `reel
+ * format adapter` is made from them. Each compiled-in adapter names in `source` the version of the
+ * trainer that has these flags and log lines.
  */
 #include "profiles/adapter.h"
 
@@ -126,7 +126,7 @@ static int text_fail(const struct place *p, const char *field, const char *text,
                    *p->path && *field ? "." : "", field, text, why->text);
 }
 
-/* Checks that a text is an expression with a group. */
+/* Checks that a text is a regular expression with a group. */
 static int pattern_check(const struct place *p, const char *field, const char *pattern,
                          struct err *err)
 {
@@ -178,7 +178,7 @@ static int texts_read(const struct place *p, const char *field, const cJSON *lis
     return 0;
 }
 
-/* Checks a word's expressions. The folder of a trial is for trials alone. */
+/* Checks a word's expressions. {dir}, the folder of a trial, is allowed in trials only. */
 static int word_check(const struct place *p, const char *field, const char *word, bool trial,
                       struct err *err)
 {
@@ -320,7 +320,7 @@ static int oom_read(struct adapter *a, const struct json_doc *doc, const char *f
     return 0;
 }
 
-/* Takes what tells steps: a format or a pattern, one of them. */
+/* Reads how the log reports steps: exactly one of format and step_pattern. */
 static int steps_read(struct adapter *a, const struct json_doc *doc, const struct head_text *t,
                       struct err *err)
 {
@@ -377,7 +377,7 @@ static int adapter_read(struct adapter *a, const struct json_doc *doc, struct er
     return oom_read(a, doc, "oom_host", a->oom_host, &a->n_oom_host, err);
 }
 
-/* Hashes what the file says, however it is written. */
+/* Hashes the content of the file, independent of its white space. */
 static int hash_make(struct adapter *a, const struct json_doc *doc, struct err *err)
 {
     char *text = cJSON_PrintUnformatted(doc->root);
@@ -428,7 +428,7 @@ int adapter_broken_rule(const struct adapter *a, const struct adapter_facts *f)
     return -1;
 }
 
-/* Computes the expressions of a word, or of a variable. Returns new in the arena. */
+/* Computes the expressions of a word, or of a variable. *out is allocated in the arena. */
 static int word_make(const struct adapter *a, const char *word, const struct adapter_facts *f,
                      struct arena *arena, const char **out, struct err *err)
 {
@@ -502,7 +502,7 @@ int adapter_environment(const struct adapter *a, const struct adapter_facts *f,
     return 0;
 }
 
-/* Adds a word as a shell reads it. */
+/* Appends a word, quoted for a shell where needed. */
 static void word_quote(const char *word, struct str *out)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -517,7 +517,7 @@ static void word_quote(const char *word, struct str *out)
     str_addc(out, '\'');
 }
 
-/* Adds words, parted by blanks, each behind `before`, as a shell reads them. */
+/* Appends words, quoted for a shell and separated by blanks, each with `before` in front. */
 static void words_quote(const char *before, const char *const *words, struct str *out)
 {
     for (size_t i = 0; words[i]; i++) {
@@ -526,7 +526,8 @@ static void words_quote(const char *before, const char *const *words, struct str
     }
 }
 
-/* Writes the environment as words of env(1), which takes variables out before it sets others. */
+/* Writes the environment as arguments of env(1): -u options first, then settings, as env(1)
+ * wants. */
 static void environment_quote(const char *const *list, struct str *out)
 {
     const char *one[2] = {NULL};

@@ -1,15 +1,16 @@
-/* adapter: describes somebody else's trainer to the tuner (`reel.adapter/1`): how a layout becomes
- * its command line and environment, which layouts it cannot run, and how its log tells steps,
- * memory and failures.
+/* adapter: describes another trainer to the tuner (`reel.adapter/1`): how a layout becomes its
+ * command line and environment, which layouts it cannot run, and how its log reports steps, memory
+ * and failures.
  *
- * An adapter is data, as a stack is, and names the stack that it is. It is looked up by name among
- * the compiled-in files (contrib/adapters/NAME.json) or read from a path. Nothing of it is ever
- * given to a shell: each word of an argument is one element of an argument vector.
+ * An adapter is data, as a stack is, and names the stack by which the trainer is predicted. It is
+ * looked up by name among the compiled-in files (contrib/adapters/NAME.json) or read from a path.
+ * No part of it is ever given to a shell: each word of an argument is one element of an argument
+ * vector.
  *
- * Words hold expressions in braces, "{layers/pp/vpp}"; conditions compare them, "zero=1 & dp>1". An
- * expression is made of keys (ADAPTER_KEY_LIST), whole numbers, and * / % from left to right. A
- * division in braces must be exact. What cp_kind and recompute are compared with are their words,
- * and in braces they are written as words. {dir} is the folder of a trial.
+ * Words hold expressions in braces, "{layers/pp/vpp}"; conditions compare expressions, "zero=1 &
+ * dp>1". An expression is made of keys (ADAPTER_KEY_LIST), whole numbers, and * / % from left to
+ * right. A division in braces must be exact. cp_kind and recompute are compared with their words
+ * ("ring", "full"), and in braces they become these words. {dir} is the folder of a trial.
  *
  *     struct adapter *a;
  *     adapter_load("megatron-lm", &a, err);
@@ -62,37 +63,37 @@ enum {
     ADAPTER_TIMERS = 32, ADAPTER_VARIABLES = 16,
     ADAPTER_OPERANDS = 6, ADAPTER_COMPARISONS = 6
 };
-/* Operands from left to right; op of the first is '*'. */
+/* Holds operands from left to right; the op of the first is '*'. */
 struct adapter_expression {
     int n;
     struct { char op; int key; int64_t number; } operand[ADAPTER_OPERANDS]; /* key -1: a number */
 };
-struct adapter_condition { /* all comparisons hold; none always does */
+struct adapter_condition { /* holds when all comparisons hold */
     int n;
     struct {
         char op[3];
         struct adapter_expression left, right;
     } comparison[ADAPTER_COMPARISONS];
 };
-/* Words that are added where the condition holds. */
+/* Holds words that are added to the command where the condition holds. */
 struct adapter_argument {
     struct adapter_condition when;
     bool trial; /* in trials only */
     int64_t n;
     const char *words[ADAPTER_WORDS];
 };
-/* A variable of the trainer's environment, where the condition holds: NAME=VALUE, or NAME alone for
- * one that must not be set. */
+/* Is a variable of the trainer's environment where the condition holds: NAME=VALUE, or NAME alone
+ * for one that must not be set. */
 struct adapter_variable {
     struct adapter_condition when;
     const char *text;
 };
-/* Layouts that the trainer cannot run, and why. */
+/* Describes layouts that the trainer cannot run, and why. */
 struct adapter_rule {
     struct adapter_condition when;
     const char *rule, *because;
 };
-/* A timer of the trainer's own. The group of its pattern is its time in a step. */
+/* Describes one of the trainer's own timers. The group of its pattern is the time in a step. */
 struct adapter_timer {
     const char *pattern;
     double unit_s;
@@ -102,25 +103,25 @@ struct adapter_timer {
 struct adapter {
     char name[LIMIT_NAME_BYTES], stack[LIMIT_NAME_BYTES];
     const char *format, *step_pattern; /* of step_lines.h; one of them is NULL */
-    const char *memory_pattern;        /* its group is a peak of bytes in units; NULL: none */
+    const char *memory_pattern;        /* its group is the peak in units; NULL: none */
     double memory_unit_bytes;
-    double start_s;                    /* silence before the first step that is no hang */
+    double start_s; /* seconds of silence before the first step until it counts as a hang */
     int64_t n_arguments, n_variables, n_rules, n_timers, n_oom_device, n_oom_host;
     struct adapter_argument arguments[ADAPTER_ARGUMENTS];
     struct adapter_variable variables[ADAPTER_VARIABLES];
     struct adapter_rule rules[ADAPTER_RULES];
     struct adapter_timer timers[ADAPTER_TIMERS];
     const char *oom_device[ADAPTER_PATTERNS], *oom_host[ADAPTER_PATTERNS];
-    struct hash128 hash; /* of all that its file says */
-    struct arena arena;  /* of the texts */
+    struct hash128 hash; /* of the whole content of its file */
+    struct arena arena;  /* owns the texts */
 };
 /* Holds the facts for which a command line is made. */
 struct adapter_facts {
-    const struct layout *layout; /* borrowed, as the model is */
+    const struct layout *layout; /* borrowed, like the model */
     const struct model *model;
     struct seq seq;
     int64_t gbs, steps;
-    const char *dir; /* of a trial; NULL: none */
+    const char *dir; /* folder of a trial; NULL: none */
 };
 
 /* Loads an adapter by name or path; "megatron" is megatron-lm. Returns new in *out. */
@@ -128,17 +129,17 @@ int adapter_load(const char *name_or_path, struct adapter **out, struct err *err
 void adapter_free(struct adapter *a); /* NULL is fine */
 /* Returns the index of the first rule that excludes the layout, -1: none does. */
 int adapter_broken_rule(const struct adapter *a, const struct adapter_facts *f);
-/* Makes the trainer's flags of a layout, NULL-ended, in the arena; for a trial with what only
- * trials have. ERR_INPUT: a rule excludes the layout, or a division is not exact. */
+/* Makes the trainer's flags for a layout, NULL-ended, in the arena; for a trial, with those for
+ * trials only. ERR_INPUT: a rule excludes the layout, or a division is not exact. */
 int adapter_words(const struct adapter *a, const struct adapter_facts *f, bool trial,
                   struct arena *arena, const char ***out, struct err *err);
-/* Makes what the trainer's environment must have for a layout, NULL-ended, in the arena: NAME=VALUE
- * is set, a NAME alone is taken out. No name comes twice. */
+/* Makes the changes to the trainer's environment for a layout, NULL-ended, in the arena: NAME=VALUE
+ * is set, a NAME alone is removed. No name occurs twice. */
 int adapter_environment(const struct adapter *a, const struct adapter_facts *f,
                         struct arena *arena, const char ***out, struct err *err);
-/* Says whether both are of the same variable: "A=1" and "A" are. */
+/* Says whether both texts name the same variable: "A=1" and "A" do. */
 bool adapter_same_variable(const char *a, const char *b);
-/* Writes a plan's layout into it as the trainer's flags and environment. */
+/* Adds to a plan its layout in the form of the trainer's flags and environment. */
 int adapter_plan(const struct adapter *a, const struct model *m, struct plan *p, struct err *err);
 
 #endif

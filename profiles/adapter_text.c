@@ -61,7 +61,7 @@ static int operand_fail(const char *word, struct err *err)
     return rc;
 }
 
-/* Reads a key, a number, or a word of cp_kind or recompute, which is its number. */
+/* Reads a key, a number, or a word of cp_kind or recompute, which stands for its enum value. */
 static int operand_parse(const char **text, int *key, int64_t *number, struct err *err)
 {
     char word[WORD_BYTES];
@@ -104,7 +104,8 @@ static int expression_parse(const char **text, struct adapter_expression *out, s
     return 0;
 }
 
-/* Computes an expression; false where it is not exact, divides by zero or is too large. */
+/* Computes an expression; false: it divides by zero, is too large, or, if `exact`, a division has a
+ * remainder. */
 static bool expression_value(const struct adapter_expression *e, const struct adapter_values *v,
                              bool exact, int64_t *out)
 {
@@ -182,7 +183,7 @@ bool adapter_condition_holds(const struct adapter_condition *c, const struct ada
 
 /* ---- words ---- */
 
-/* Reads what stands between braces, behind the first one. *dir: it is {dir}. */
+/* Reads the expression after an opening brace, and the closing brace. *dir: it is {dir}. */
 static int braces_parse(const char **text, struct adapter_expression *out, bool *dir,
                         struct err *err)
 {

@@ -1,8 +1,8 @@
 /* The buffers of a DiT's micro-batch on one rank, and their shapes. The letters below mean:
  *
  *     n  samples                          s  tokens of this context-parallel rank
- *     x  text rows: caption tokens,       r  of them in the residual stream: all, or with sp this
- *        and a null token a sample           tensor-parallel rank's part
+ *     x  text rows: caption tokens,       r  those of the s tokens that the rank has in the
+ *        and a null token a sample           residual stream: all, or its part with sp
  *     D  hidden                           u  tokens of the rank's all-to-all group
  *     d  head dim                         g  tokens of the segments dealt to the rank
  *     c  text width                       H, K, F  heads, kv_heads, ffn of this tensor-parallel
@@ -41,8 +41,9 @@ const char *const buffer_category_names[] = {
 enum copies {
     ONCE,  /* working memory: one copy */
     SLOT,  /* one copy for each micro-batch in flight */
-    LAYER, /* one copy for each of those and each layer */
-    /* like LAYER, but layers whose attention, or rest of a block, is recomputed share copies */
+    LAYER, /* one copy for each micro-batch in flight and each layer */
+    /* like LAYER, but layers that recompute their attention, or the rest of their block, share
+     * copies */
     ATTENTION, BLOCK,
 };
 
@@ -58,7 +59,7 @@ struct shape {
 
 struct dims {
     int64_t s, r, u, g, n, x, D, d, H, K, h, k, F, F1, c, C, Cc, P, A, S, B, R, tp, a, ring;
-    /* Each is 0 or 1: whether the model, the layout or the types have this property. */
+    /* Each is 0 or 1: does the model, the layout or the types have this property? */
     int64_t cond, shared, cross, low, gated, rope, sp, cp, pp, narrow;
 };
 
@@ -248,9 +249,9 @@ static void work_shapes(const struct dims *v, struct shape *t)
     t[DIT_DNULL] = (struct shape){"d null text", BUFFER_WORK, STAT, ONCE, v->cross, n, v->c};
 }
 
-/* Fills the buffers of context parallelism. Ranks exchange blocks that hold q, k and v of each row
- * one behind the other; for segments in backward, the output and its gradient. Both buffers are as
- * large as the larger direction needs. */
+/* Fills the buffers of context parallelism. Ranks exchange blocks in which q, k and v of each row
+ * follow each other; for segments in backward, the output and its gradient. Both buffers have the
+ * size of the larger direction. */
 static void cp_shapes(const struct dims *v, struct shape *t)
 {
     int64_t d = v->d, y = v->ring > 1, h = v->g ? v->H : v->h, k = v->g ? v->K : v->k,
@@ -309,8 +310,8 @@ static void lora_shapes(const struct buffer_spec *spec, const struct dims *v, st
         (struct shape){"d adapter low rank", BUFFER_WORK, ACT, ONCE, has, rows, spec->lora_rank};
 }
 
-/* Sets the number of copies. Layers of a chunk that are not recomputed have theirs in every slot;
- * the recomputed ones share one. */
+/* Sets the number of copies. Each layer of a chunk that is not recomputed has its copies in every
+ * slot; all recomputed layers share one set. */
 static void copies_set(struct buffer *b, enum copies copies, int64_t has, const struct layout *l,
                        int64_t layers, int64_t slots)
 {

@@ -29,7 +29,7 @@
 
 enum buffer_category {
     BUFFER_INPUT,  /* latents, noise, text, positions of the micro-batch */
-    BUFFER_SAVED,  /* kept from forward for backward */
+    BUFFER_SAVED,  /* kept from forward until backward */
     BUFFER_WORK,   /* used inside one block's forward or backward only */
     BUFFER_WEIGHT,
     BUFFER_GRAD,
@@ -42,10 +42,11 @@ enum buffer_category {
 };
 extern const char *const buffer_category_names[];
 
-/* Say where a buffer lies: in what dev.alloc gives, in what dev.alloc_host gives, or elsewhere. */
+/* Say where a buffer lies: in memory from dev.alloc, in memory from dev.alloc_host, or
+ * elsewhere. */
 enum buffer_side { BUFFER_ON_DEVICE, BUFFER_PINNED, BUFFER_ON_HOST, BUFFER_SIDES };
 
-/* The buffers of a DiT's micro-batch. buffers.c gives their shapes. */
+/* Names the buffers of a DiT's micro-batch. buffers.c gives their shapes. */
 enum dit_buffer {
     /* input */
     DIT_STAGE, DIT_LATENT, DIT_NOISE, DIT_COND_LATENT, DIT_PATCHES, DIT_TEXT, DIT_COS, DIT_SIN,
@@ -85,9 +86,10 @@ struct buffer {
     enum dtype dtype;
     /* number of copies: slots · each + shared; 0 when the model has no such buffer */
     int64_t count;
-    /* copies in each slot: `per` for each layer that is not recomputed, or 1; 0: all slots share */
+    /* copies in each slot: `per` for each layer that is not recomputed, or 1; 0: all slots share
+     * one */
     int64_t each;
-    /* how many copies all recomputed layers, or all slots, share; they are the last ones */
+    /* copies that all recomputed layers, or all slots, share; they come after the others */
     int64_t shared;
     /* copies for one layer: one for each of its self-attentions or sub-blocks; 0: the buffer does
      * not belong to layers */
@@ -105,13 +107,13 @@ enum {
      * it */
     BUFFER_FLAT_ALIGN = 16,
     BUFFER_SUMS_FLIGHT = 3, /* units whose gradients are summed at a time, with zero 0 and 1 */
-    BUFFER_EXCHANGE_BYTES = 1 << 18,  /* how much of each rank's piece is in flight at a time */
+    BUFFER_EXCHANGE_BYTES = 1 << 18,  /* of each rank's piece, in flight at a time */
     BUFFER_ORDERED_BYTES = 4 << 20,   /* the same where devices sum in rank order */
 };
 
 struct buffer_list {
     int64_t n, total;            /* buffers, bytes */
-    int64_t sides[BUFFER_SIDES]; /* of them, bytes */
+    int64_t sides[BUFFER_SIDES]; /* bytes by side */
     struct buffer items[BUFFER_LIST_MAX];
 };
 
@@ -137,26 +139,26 @@ int64_t buffers_span_tokens(const struct buffer_spec *spec, int64_t spans);
  * context-parallel rank; 0 when the model has no such attentions. buffers.c derives the formula. */
 int64_t buffers_dealt_tokens(const struct buffer_spec *spec);
 
-/* Fills an empty list with DIT_BUFFERS entries. ERR_INPUT for a language model, ERR_LIMIT past 2^62
+/* Fills an empty list with DIT_BUFFERS entries. ERR_INPUT for a language model, ERR_LIMIT past 2^61
  * bytes. */
 int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct err *err);
-/* Returns the bytes of latents, conditioning and captions of one micro-batch, as f32, in which they
- * wait in pinned memory for the device. */
+/* Returns the bytes of latents, conditioning and captions of one micro-batch as f32. They wait in
+ * pinned memory for the device in this form. */
 int64_t buffers_staged_bytes(const struct buffer_spec *spec);
 /* Returns the most bytes that one sum over tp ranks moves, all ranks' parts together: of
  * activations, or of the conditioning's gradients. 0 without tp. */
 int64_t buffers_tp_sum_bytes(const struct buffer_spec *spec);
 
-/* A rank keeps these from step to step: weights, their masters when act is not stat, gradients,
- * moments and the average (EMA). Each is whole, or only the rank's own pieces, as zero says
- * (trainer/state/optim.h). Ranks that own pieces also hold the units in use
- * (trainer/state/units.h). Added to that are the buffer in which partial sums are packed, and the
- * scratch of sums. */
+/* The functions below list what a rank keeps from step to step: weights, their masters when act is
+ * not stat, gradients, moments and the average (EMA). Each is whole, or only the rank's own pieces,
+ * as zero says (trainer/state/optim.h). Ranks that own pieces also hold the units in use
+ * (trainer/state/units.h). The buffer in which partial sums are packed, and the scratch of sums,
+ * come on top. */
 /* size of the buffer through which weights without masters swap places with their average */
 enum { BUFFER_SWAP_ELEMENTS = 1 << 14 };
-/* Names who forms sums over ranks: the host, or the devices among themselves
- * (trainer/comm/comm_plane.h), by a library where that keeps the promise of comm.h, or all in rank
- * order. */
+/* Says who computes sums over ranks: the host; or the devices among themselves
+ * (trainer/comm/comm_plane.h), either by a library where that keeps the promise of comm.h, or all
+ * in rank order. */
 enum buffer_sums { SUMS_OF_HOST, SUMS_OF_LIBRARY, SUMS_IN_ORDER };
 struct buffer_state {
     int64_t elements; /* elements of the flat buffer (struct shards' total), which group divides */
@@ -171,26 +173,26 @@ struct buffer_state {
      * trained */
     int64_t unit, trained_unit;
     int64_t tp, kv, pp;              /* sizes of these groups */
-    int64_t span_bytes; /* of the table of updates (buffers_span_bytes) */
-    /* elements that each rule's packed sum has at the end of a step (piece_sum_elements) */
+    int64_t span_bytes; /* bytes of the table of updates (buffers_span_bytes) */
+    /* elements of each rule's packed sum at the end of a step (piece_sum_elements) */
     int64_t pieces[PIECE_RULES];
     /* bytes of sums over tp during a step (buffers_tp_sum_bytes) */
     int64_t tp_bytes;
-    bool tp_uneven; /* their parts may differ in size */
+    bool tp_uneven; /* ranks' parts of sums over tp may differ in size */
     enum buffer_sums sums;
 };
 /* Fills what follows from the shards of rank sh->place: all members except ema, act, stat,
  * moments_bf16, tp_bytes and sums. */
 int buffer_state_of(const struct shards *sh, const struct param_list *params,
                     const struct layout *l, struct buffer_state *out, struct err *err);
-/* Returns the most bytes that a table of what a rank updates takes: a row of BUFFER_SPAN_BYTES for
- * each range of rows of each trained tensor. */
+/* Returns the greatest size in bytes of the table of updates, which has a row of BUFFER_SPAN_BYTES
+ * for each range of rows of each trained tensor. */
 enum { BUFFER_SPAN_BYTES = 96 };
 int64_t buffers_span_bytes(const struct shards *sh);
 int buffers_state(const struct buffer_state *spec, struct buffer_list *list, struct err *err);
 
-/* The groups in which a rank takes part in sums. A sum's scratch holds the other ranks' parts while
- * it runs; a library's needs none of ours. */
+/* Names the groups in which a rank takes part in sums. A sum's scratch holds the other ranks' parts
+ * while it runs; sums of a library need no scratch of ours. */
 enum buffer_group { BUFFER_SHARD, BUFFER_REPLICA, BUFFER_TP, BUFFER_KV, BUFFER_PP, BUFFER_GROUPS };
 struct buffer_scratch {
     int64_t ranks;
@@ -203,41 +205,42 @@ void buffers_scratch(const struct buffer_state *spec, struct buffer_scratch out[
 /* Returns the bytes of one rank's part of one sum; 0 in a group of one. */
 int64_t buffer_scratch_part_bytes(const struct buffer_scratch *s);
 int64_t buffer_scratch_bytes(const struct buffer_scratch *s);
-/* Returns the bytes of device memory in which the ranks' parts of one sum wait that devices form in
- * rank order. */
+/* Returns the bytes of device memory that hold the ranks' parts of one sum when devices sum in rank
+ * order. */
 int64_t buffer_ordered_bytes(const struct buffer_scratch *s);
 
-/* Messages wait in pinned memory where device memory is not the host's. A group needs room for so
- * many of them at a time. */
+/* Names the groups whose messages wait in pinned memory, where device memory is not the host's.
+ * Each needs room for the messages that are in flight at the same time. */
 enum buffer_stages {
-    /* of the groups above: weights and gradients of units, sums, what crosses tp and stages */
+    /* the groups above: weights and gradients of units, sums, messages of tp and between stages */
     STAGES_GATHER, STAGES_SHARD, STAGES_REPLICA, STAGES_TP, STAGES_KV, STAGES_PP,
-    /* heads or segments that ranks exchange, and what travels round the ring */
+    /* heads or segments that ranks exchange, and keys and values that travel round the ring */
     STAGES_A2A, STAGES_CP, STAGES_RING, BUFFER_STAGES,
 };
 struct buffer_stage { int64_t count, bytes; }; /* messages, bytes of each */
-/* Returns the bytes of the pinned memory in which a message of so many bytes waits. */
+/* Returns the bytes of pinned memory for a message that sends and receives this many bytes. */
 int64_t buffer_stage_bytes(int64_t sent, int64_t received);
-/* Computes them. `dit` has a layout, and `list` begins with what buffers_dit lists for it. */
+/* Computes the messages of each group. `dit` must have a layout, and `list` must begin with the
+ * buffers that buffers_dit lists for it. */
 void buffers_stages(const struct buffer_state *spec, const struct buffer_spec *dit,
                     const struct buffer_list *list, struct buffer_stage out[BUFFER_STAGES]);
-/* Adds them to a list. */
+/* Adds the pinned memory of these messages to a list. */
 int buffers_stages_add(const struct buffer_stage stages[BUFFER_STAGES], struct buffer_list *list,
                        struct err *err);
 
-/* Return what a process takes before anything of the list is allocated, and what it grows by in its
- * first steps. The growth is code and stacks touched for the first time, and the part of each
- * rank's message segment that MPI touches where ranks of a node can read each other's memory. Where
- * they cannot, MPI copies messages through these segments and fills as much of them as it finds in
- * flight, up to 4 MiB of each; that is MPI's doing and not in the memory plan. The figures were
- * measured with Open MPI 4 on Linux x86-64. The trainer measures the first one itself. */
+/* Return the bytes of a process before any buffer of the list is allocated, and the bytes by which
+ * it grows in its first steps. It grows by code and stacks that are touched for the first time, and
+ * by the part of each rank's message segment that MPI touches where ranks of a node can read each
+ * other's memory. Where they cannot, MPI copies messages through these segments and fills as much
+ * of them as is in flight, up to 4 MiB of each; the memory plan does not count that. The figures
+ * were measured with Open MPI 4 on Linux x86-64. The trainer measures the first one itself. */
 int64_t buffers_process_bytes(int64_t ranks);
 int64_t buffers_process_growth_bytes(int64_t ranks);
 
 /* Adds a buffer of the device. */
 int buffer_list_add(struct buffer_list *list, const char *name, enum buffer_category category,
                     enum dtype dtype, int64_t count, int64_t rows, int64_t cols, struct err *err);
-/* Adds a buffer of the host: `count` copies of so many bytes. */
+/* Adds a buffer of the host: `count` copies of `bytes` bytes. */
 int buffer_list_add_host(struct buffer_list *list, const char *name, enum buffer_category category,
                          enum buffer_side side, int64_t count, int64_t bytes, struct err *err);
 int64_t buffer_list_bytes(const struct buffer_list *list, enum buffer_category category);

@@ -1,4 +1,4 @@
-/* Lists what a rank keeps from step to step, and the scratch of its sums. */
+/* This file lists what a rank keeps from step to step, and the scratch of its sums. */
 #include "profiles/buffers.h"
 
 #include "base/num.h"
@@ -29,8 +29,8 @@ int buffer_state_of(const struct shards *sh, const struct param_list *params,
     return piece_sum_elements(sh, params, out->pieces, err);
 }
 
-/* Adds the working buffers of units. Two of each are in use at a time: one is computed with while
- * the other arrives or leaves. */
+/* Adds the working buffers of units. Two of each are in use at a time: one takes part in
+ * computation while the other arrives or leaves. */
 static int units_add(const struct buffer_state *spec, struct buffer_list *list, struct err *err)
 {
     int64_t weights = spec->zero == 3 ? 2 : 0, grads = spec->zero >= 2 ? 2 : 0;
@@ -52,7 +52,7 @@ static int64_t pack_elements(const struct buffer_state *spec)
                        num_max_i64(spec->pieces[PIECE_SUM_KV], spec->pieces[PIECE_SUM_PP]));
 }
 
-/* Takes away the scratch of the sums that a library makes: those of f64 and f32, in even parts. */
+/* Removes the scratch of sums that a library computes: those of f64 and f32 in even parts. */
 static void library_scratch(const struct buffer_state *spec,
                             struct buffer_scratch out[BUFFER_GROUPS])
 {
@@ -99,7 +99,8 @@ int64_t buffer_ordered_bytes(const struct buffer_scratch *s)
     return num_min_i64(part, BUFFER_ORDERED_BYTES) * s->ranks;
 }
 
-/* Adds what devices need that sum among themselves: a block for each stream of messages. */
+/* Adds the memory that devices need to sum among themselves: one block for each stream of
+ * messages. */
 static int blocks_add(const struct buffer_scratch s[BUFFER_GROUPS], struct buffer_list *list,
                       struct err *err)
 {
@@ -178,18 +179,18 @@ int64_t buffer_stage_bytes(int64_t sent, int64_t received)
            num_round_up(received, BUFFER_PART_ALIGN_BYTES);
 }
 
-/* Returns the bytes that a gather or scatter of `elements` in the shard group stages: this rank's
- * part on one side, all parts on the other. */
+/* Returns the bytes of pinned memory for a gather or scatter of `elements` in the shard group: this
+ * rank's part on one side, all parts on the other. */
 static int64_t parts_bytes(const struct buffer_state *spec, int64_t elements, enum dtype t)
 {
     int64_t bytes = elements * dtype_bytes(t);
     return buffer_stage_bytes(bytes / spec->group, bytes);
 }
 
-/* Writes how many messages of the shard group are in flight at once, and of how many bytes. With
- * zero 3 two units' weights arrive while two units' gradients leave; a unit's frozen part comes by
- * a message of its own. Else gradients leave in backward, and behind it gradients or weights are
- * gathered, which takes no more. */
+/* Writes how many messages of the shard group are in flight at the same time, and their sizes. With
+ * zero 3 the weights of two units arrive while the gradients of two units leave; the frozen part of
+ * a unit comes in a message of its own. Otherwise gradients leave during backward, and gradients or
+ * weights are gathered after it, which needs no more room. */
 static void shard_stages(const struct buffer_state *spec, struct buffer_stage out[BUFFER_STAGES])
 {
     bool all = spec->trained == spec->elements;
@@ -202,7 +203,7 @@ static void shard_stages(const struct buffer_state *spec, struct buffer_stage ou
             (struct buffer_stage){all ? 2 : 4, parts_bytes(spec, spec->unit, spec->act)};
 }
 
-/* Returns what an all-reduce of so many bytes takes. */
+/* Returns the bytes of pinned memory for an all-reduce of this many bytes. */
 static int64_t reduce_bytes(int64_t bytes) { return buffer_stage_bytes(bytes, bytes); }
 
 static int64_t copy_bytes(const struct buffer_list *list, enum dit_buffer id)
@@ -211,8 +212,8 @@ static int64_t copy_bytes(const struct buffer_list *list, enum dit_buffer id)
     return b->count ? b->rows * b->cols * dtype_bytes(b->dtype) : 0;
 }
 
-/* Fills what crosses the groups of activations: at tp a sum and the rows that are gathered under
- * it, or two slices of a sum; between stages two sends and a receive. */
+/* Fills in the messages of activations: over tp, a sum and the rows that are gathered at the same
+ * time, or two slices of a sum; between stages, two sends and a receive. */
 static void activation_stages(const struct buffer_state *spec, const struct buffer_spec *dit,
                               const struct buffer_list *list,
                               struct buffer_stage out[BUFFER_STAGES])

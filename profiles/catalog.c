@@ -73,7 +73,7 @@ int catalog_open(const struct catalog_kind *kind, const char *name_or_path, stru
     if ((rc = json_check_schema(&got, kind->schema, err)) < 0)
         goto out;
     *doc = got;
-    got = (struct json_doc){0}; /* the caller's */
+    got = (struct json_doc){0}; /* the caller owns it now */
 out:
     json_release(&got);
     return rc;

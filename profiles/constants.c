@@ -1,8 +1,8 @@
-/* The format reel.constants/1. The tables below say what each field means; `reel format constants`
- * is made from them.
+/* This file reads and writes the format reel.constants/1. The tables below say what each field
+ * means; `reel format constants` is made from them.
  *
- * Of several constants of one name, the one that names more of the device and the stack counts. A
- * file need not have all of them: what it leaves out has its prior.
+ * If several constants of one name match, the one that names both device and stack, or else one of
+ * them, counts. A file need not have all constants: those it leaves out have their priors.
  */
 #include "profiles/constants.h"
 
@@ -32,7 +32,7 @@ static double constant_prior(enum constant_id id, const struct device *d)
 
 /* ---- values ---- */
 
-/* Returns how much of device and stack a constant names, -1 when it is of others. */
+/* Returns how many of device and stack a constant names: 0 to 2; -1: it names others. */
 static int match(const struct constant *c, const char *device, const char *stack)
 {
     int named = 0;
@@ -157,7 +157,7 @@ static int value_check(const struct json_doc *doc, const char *path, const struc
     return 0;
 }
 
-/* Checks that a constant is in its own unit, which need not be told. */
+/* Checks that the unit, where it is given, is that of the constant. */
 static int unit_check(const struct json_doc *doc, const char *path, const char *unit,
                       const struct constant_info *info, struct err *err)
 {

@@ -1,11 +1,11 @@
-/* constants: what is fitted, and not derived: rates, shares, hidden parts, bytes that no formula
- * knows (`reel.constants/1`).
+/* constants: holds the numbers that are fitted and not derived: rates, shares, the share of time
+ * that is hidden, bytes that no formula knows (`reel.constants/1`).
  *
- * A constant belongs to a device, to a stack, to both or to neither (enum constant_scope). So what
- * is learnt of a stack carries over to other devices, and of a device to other stacks. Each has a
- * prior, which holds until a file says otherwise. Priors of shares of a peak are the device
- * profile's. A set is compiled in (profiles/constants/published.json), which `reel calibrate`
- * fitted on published measurements; a file from --constants takes its place.
+ * A constant belongs to a device, to a stack, to both or to neither (enum constant_scope). So a
+ * value learnt for a stack holds on other devices too, and one learnt for a device holds for other
+ * stacks. Each has a prior, which holds until a file says otherwise. The priors of shares of a peak
+ * come from the device's profile. One set is compiled in (profiles/constants/published.json), which
+ * `reel calibrate` fitted to published measurements; a file given with --constants replaces it.
  *
  *     struct constants c;
  *     constants_load(NULL, &c, err);                     // the compiled-in set
@@ -96,7 +96,7 @@ enum constant_id {
 #undef CONSTANT_ENUM
     CONSTANTS
 };
-/* Describes them. The bounds are those of a possible value. */
+/* Describes a constant. A value must lie between lo and hi. */
 struct constant_info {
     const char *name, *unit;
     enum constant_scope scope;
@@ -104,7 +104,7 @@ struct constant_info {
     const char *what;
 };
 extern const struct constant_info constant_table[CONSTANTS];
-/* Tells whether a constant is of memory; the others are of time. */
+/* Tells whether a constant is about memory; the others are about time. */
 static inline bool constant_is_memory(enum constant_id id) { return id >= CONSTANT_KEPT_STREAM; }
 
 struct constant {
@@ -112,7 +112,7 @@ struct constant {
     char device[LIMIT_NAME_BYTES], stack[LIMIT_NAME_BYTES]; /* "": any */
     char source[LIMIT_NAME_BYTES];
     double prior, value;
-    double lo, hi; /* nine of ten lie between, by the fit */
+    double lo, hi; /* interval of probability 0.9, by the fit */
 };
 enum { CONSTANTS_MAX = 512 };
 struct constants {
@@ -124,16 +124,18 @@ struct constants {
 /* Loads a file, or for NULL the compiled-in set. ERR_INPUT names an unknown constant with the
  * nearest one; ERR_NOT_FOUND where there is no such set. */
 int constants_load(const char *name_or_path, struct constants *out, struct err *err);
-/* Adds the file's text, a constant a line. */
+/* Appends the text of a file with these constants, one constant a line. */
 void constants_format(const struct constants *c, struct str *out);
-/* Finds the values that hold for a stack on a device: the set's most special ones, else priors. */
+/* Finds the values for a stack on a device: of each constant the most specific value in the set,
+ * else its prior. */
 void constants_resolve(const struct constants *c, const struct device *d, const struct stack *s,
                        double v[CONSTANTS]);
-/* Returns the constant whose value that is, borrowed from the set; NULL: the prior holds. */
+/* Returns the constant of the set that constants_resolve() takes, borrowed; NULL: the prior
+ * holds. */
 const struct constant *constants_best(const struct constants *c, enum constant_id id,
                                       const struct device *d, const struct stack *s);
-/* Returns the set's constant of the scope's device and stack, added at its prior where it was
- * missing; NULL when the set is full. */
+/* Returns the set's constant for this device and stack, as far as its scope names them. A missing
+ * one is added at its prior; NULL when the set is full. */
 struct constant *constants_at(struct constants *c, enum constant_id id, const struct device *d,
                               const struct stack *s);
 

@@ -1,5 +1,5 @@
-/* The curves of reel.gpu/1. The table below says what each field means; `reel format device` is
- * made from it. */
+/* This file reads and writes the curves of reel.gpu/1. The table below says what each field means;
+ * `reel format device` is made from it. */
 #include "profiles/curve.h"
 
 #include <math.h>

@@ -1,11 +1,11 @@
-/* curve: what a device reached at each size, as published: a few points, and the value between
- * them.
+/* curve: holds the published performance of a device at each size, as a few points, and
+ * interpolates between them.
  *
  * A curve is of one kind, say attention's forward, and of one case of it (dtype, mask, head size).
- * Its points are medians of published measurements by size, not rows of them; `source` says whose.
+ * Its points are medians of published measurements by size; `source` says whose measurements.
  * Between two points the value is linear in the logarithm of the size. Below the first point and
- * above the last it is that point's: nothing is extrapolated. Points stand by rising size; values
- * need not rise, since large matrix products lose to the power limit what they gain in size.
+ * above the last it is the value of that point: nothing is extrapolated. Points have rising sizes.
+ * Values need not rise, because large matrix products lose to the power limit what they gain.
  *
  * Kinds, their sizes and values:
  *     gemm_flops     2·m·n·k of the product             share of the peak in its dtype
@@ -49,12 +49,12 @@ extern const char *const curve_kind_names[];
 
 enum { CURVE_POINTS = 12, CURVES = 20, CURVE_SOURCE_BYTES = 64 };
 
-/* Says what a curve is of. dtype, causal and head_dim tell curves of one kind apart. */
+/* Says what a curve describes. dtype, causal and head_dim distinguish curves of one kind. */
 struct curve_case {
     int kind;  /* enum curve_kind */
     int dtype; /* enum dtype */
     bool causal;
-    int64_t head_dim; /* 0: of any head size */
+    int64_t head_dim; /* 0: any head size */
 };
 struct curve {
     struct curve_case of;
@@ -69,16 +69,16 @@ struct curves {
 
 /* Returns the value at a size above 0, in the unit of the kind. */
 double curve_at(const struct curve *c, double size);
-/* Returns the curve of this kind that is nearest to the case, NULL if there is none of the kind.
- * One of the same dtype comes first, then one of bf16, then of another; among them one with the
- * same mask; among them the one of the nearest head size, by ratio. */
+/* Returns the curve of this kind that is nearest to the case; NULL: there is none of the kind. It
+ * prefers a curve of the same dtype, then one of bf16, then any other dtype; among these one with
+ * the same mask; among these the one with the nearest head size, by ratio. */
 const struct curve *curves_find(const struct curves *all, const struct curve_case *of);
 
-/* Reads the array "curves" of obj at `path`; none is no curve. ERR_INPUT names the curve and its
- * point. */
+/* Reads the array "curves" of obj at `path`; a missing array means no curves. ERR_INPUT names the
+ * curve and its point. */
 int curves_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct curves *out,
                 struct err *err);
-/* Writes "curves", nothing if there is none. */
+/* Writes the array "curves", or nothing if there are no curves. */
 void curves_write(const struct curves *all, struct json_out *o);
 
 #endif

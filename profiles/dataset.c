@@ -1,5 +1,5 @@
-/* The index of a dataset, `<root>/.reel/index`: one file, little-endian, no padding, read and
- * written as a whole.
+/* The index of a dataset, `<root>/.reel/index`, is one file, little-endian and without padding,
+ * which is read and written as a whole.
  *
  *     header       320 bytes
  *     shards       32 bytes each
@@ -12,11 +12,10 @@
  *
  * The checksum is the dataset's fingerprint: equal content has equal bytes and an equal fingerprint
  * on any machine. Each byte of the file is covered by the checksum or part of it, so any truncation
- * or flipped bit is found before a field is believed. After that the rules of dataset_check hold
- * the fields against each other: samples stand in shard order, payloads inside their samples,
- * samples inside their shards. The file is published by rename, so a reader meets the old index or
- * the new one. A reader of another version sees another magic. The index can be rebuilt from the
- * shards.
+ * or flipped bit is found before a field is used. Then dataset_check compares the fields with each
+ * other: samples are in shard order, payloads inside their samples, samples inside their shards.
+ * The file is published by rename, so a reader finds the old index or the new one. A reader of
+ * another version sees another magic. The index can be rebuilt from the shards.
  */
 #include "profiles/dataset.h"
 
@@ -37,7 +36,7 @@ enum {
     SUM_BYTES = 16
 };
 static const char magic[8] = "REELIDX1";
-/* This is room for 500 million samples. A larger file is no index. */
+/* 500 million samples fit into this. A larger file is no index. */
 static const int64_t max_index_bytes = (int64_t)64 << 30;
 
 /* ---- one cursor for both directions: the order of fields is written down once ---- */
@@ -116,7 +115,7 @@ static void move_f32(struct cursor *c, float *v)
 
 /* ---- the records ---- */
 
-enum { BESIDE = -1 }; /* the value is no member of the record's struct but stands beside it */
+enum { BESIDE = -1 }; /* the value is not a member of the record's struct */
 
 #define AT(type, member) (long)offsetof(struct type, member)
 static const struct dataset_field header_fields[] = {
@@ -202,7 +201,7 @@ static void move_field(struct cursor *c, enum dataset_number type, void *v)
     move_bytes(c, fixed, dataset_field_bytes(type));
 }
 
-/* Moves a record. `beside` is the one number of it that its struct does not hold, and may be NULL
+/* Reads or writes a record. `beside` is its one number that is not in its struct, and may be NULL
  * where there is none. */
 static void move_record(struct cursor *c, int which, void *record, void *beside)
 {
@@ -428,7 +427,7 @@ static int damaged(const char *path, const char *what, struct err *err)
                    path, what);
 }
 
-/* Checks magic, length and checksum. Nothing else is believed before they hold. */
+/* Checks magic, length and checksum. Nothing else is read before they are right. */
 static int envelope_check(const char *path, const struct str *bytes, struct hash128 *sum,
                           struct err *err)
 {
@@ -528,7 +527,7 @@ static int file_load(const char *path, struct dataset *out, struct err *err)
     if ((rc = index_decode(path, &bytes, &d, err)) < 0)
         goto out;
     *out = d;
-    d = (struct dataset){0}; /* the caller's */
+    d = (struct dataset){0}; /* the caller owns it now */
 out:
     str_release(&bytes);
     dataset_release(&d);
@@ -554,7 +553,7 @@ static bool is_of(const struct dataset *d, struct hash128 fingerprint)
     return d->fingerprint.hi == fingerprint.hi && d->fingerprint.lo == fingerprint.lo;
 }
 
-/* Loads the copy that was kept of a generation. ERR_NOT_FOUND: there is none. */
+/* Loads the kept copy of a generation. ERR_NOT_FOUND: there is none. */
 static int kept_load(const char *root, struct hash128 wanted, struct dataset *out, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 64], hash[HASH_TEXT_BYTES];

@@ -1,6 +1,6 @@
-/* dataset: reads and writes our own index over WebDataset shards (`<root>/.reel/index`). It tells
- * what is in each sample before any payload is read; order, packs and balance are computed from it
- * alone. The curator writes it, loader and tuner read it. The byte format's essay is at the top of
+/* dataset: reads and writes our own index over WebDataset shards (`<root>/.reel/index`). The index
+ * describes each sample, so that order, packs and balance are computed before any payload is read.
+ * The curator writes it; loader and tuner read it. The essay on its byte format is at the top of
  * dataset.c, and its fields are in dataset_records.
  *
  * Invariants (dataset_check): there is at least one shard, and none is empty. Samples are listed
@@ -17,15 +17,15 @@
 #include "base/hash.h"
 #include "base/limits.h"
 
-/* One sample. Its parts in the shard are "latent.npy", float16 or float32 [C,T,H,W]; "text.npy",
- * float32 [tokens, width] with the caption's true length (0 rows allowed); "txt", the caption; and
- * "json", metadata. */
+/* Describes one sample. Its parts in the shard are "latent.npy", float16 or float32 [C,T,H,W];
+ * "text.npy", float32 [tokens, width] with the caption's true length (0 rows allowed); "txt", the
+ * caption; and "json", metadata. */
 struct dataset_sample {
     uint32_t shard;          /* index into shards */
     uint32_t index_in_shard;
     int64_t offset, bytes;   /* place in the tar, headers included */
     int64_t latent_offset, latent_bytes; /* payload of latent.npy */
-    int64_t text_offset, text_bytes;     /* payload of text.npy; bytes 0 = none */
+    int64_t text_offset, text_bytes;     /* payload of text.npy; 0 bytes: none */
     int32_t t, h, w;         /* latent cells */
     int32_t frames, height, width; /* pixels */
     int32_t text_len;        /* true caption length in tokens */
@@ -49,12 +49,12 @@ struct dataset {
     double latent_mean, latent_std; /* of the latents as written; the loader normalises by these */
     struct hash128 fingerprint;     /* of the index's content */
 };
-/* Loads the newest index. A damaged one is ERR_CORRUPT, with what to do about it. */
+/* Loads the newest index. ERR_CORRUPT: it is damaged; the error says what to do. */
 int dataset_load(const char *root, struct dataset *out, struct err *err);
 /* Loads the generation of the index with the fingerprint `wanted`. The curator keeps a copy of each
- * as `<root>/.reel/generations/<fingerprint>.index`, so that a run that began with one goes on with
- * it whatever becomes of the newest. Returns the newest one if `wanted` is zero or not there:
- * callers that need that generation compare fingerprints. */
+ * generation as `<root>/.reel/generations/<fingerprint>.index`, so that a run that began with one
+ * continues with it after newer ones were published. Loads the newest one if `wanted` is zero or is
+ * not there: callers that need exactly that generation compare fingerprints. */
 int dataset_load_generation(const char *root, struct hash128 wanted, struct dataset *out,
                             struct err *err);
 /* Saves the index by rename, and fills in the fingerprint. */
@@ -64,7 +64,7 @@ void dataset_release(struct dataset *d); /* Frees what load allocated. Safe on a
  * `where` in front. load and save call it. */
 int dataset_check(const struct dataset *d, const char *where, struct err *err);
 
-/* A number of the index, little-endian, without padding. */
+/* Is the type of a field of the index; numbers are little-endian, without padding. */
 enum dataset_number {
     DATASET_MAGIC, DATASET_TEXT, /* LIMIT_NAME_BYTES, padded with NUL */
     DATASET_U32, DATASET_I32, DATASET_F32, DATASET_U64, DATASET_I64, DATASET_F64,
@@ -73,12 +73,12 @@ enum dataset_number {
 struct dataset_field {
     const char *name;
     enum dataset_number type;
-    long at; /* in the struct that it is read into; below 0: not there */
+    long at; /* offset in its struct; below 0: it is not a member */
     const char *help;
 };
 struct dataset_record { const char *name; const struct dataset_field *fields; size_t n; };
-/* The index's records in their order: one header, a record a shard, a record a sample. It is read
- * and written by these tables, and its page (reel-dataset(5)) is made of them. */
+/* Are the index's records in their order: one header, a record a shard, a record a sample. The
+ * index is read and written by these tables, and its page (reel-dataset(5)) is made from them. */
 enum { DATASET_RECORDS = 3 };
 extern const struct dataset_record dataset_records[DATASET_RECORDS];
 size_t dataset_field_bytes(enum dataset_number type);

@@ -5,10 +5,10 @@
 #include <string.h>
 
 struct dataset_shared {
-    struct dataset data;   /* first: what callers have */
+    struct dataset data;   /* must be first: callers have its address */
     char *root;
-    struct hash128 wanted; /* what was asked for when it was read; zero: the newest */
-    int users;             /* callers that have it open, and the set that holds it */
+    struct hash128 wanted; /* the fingerprint requested when it was read; zero: the newest */
+    int users;             /* callers that have it open, plus one for the set */
     struct dataset_shared *next;
 };
 

@@ -1,11 +1,11 @@
-/* datasets: indices that several readers share. Whoever asks for one first reads it from the disk,
- * and whoever asks for the same after that borrows it. The index of a large dataset is as large as
- * what else starts a rank.
+/* datasets: shares loaded indices of datasets among several readers. The first request for an index
+ * reads it from the disk, and later requests for the same one borrow it, because the index of a
+ * large dataset may take as much memory as everything else that a starting rank reads.
  *
  *     struct datasets set = {0};
  *     const struct dataset *d;
  *     if (datasets_open(&set, root, fingerprint, &d, err) < 0) ...
- *     datasets_drop(&set);   // who has opened one keeps it; the next to ask reads anew
+ *     datasets_drop(&set);   // opened indices stay valid; the next request reads anew
  *     datasets_close(d);
  */
 #ifndef PROFILES_DATASETS_H
@@ -15,12 +15,12 @@
 
 struct datasets { struct dataset_shared *first; }; /* zeroed: it holds none */
 
-/* Opens what dataset_load_generation loads. The caller closes it. set NULL: the caller alone has
- * it. */
+/* Opens the index that dataset_load_generation would load. The caller closes it. set NULL: it is
+ * not shared. */
 int datasets_open(struct datasets *set, const char *root, struct hash128 wanted,
                   const struct dataset **out, struct err *err);
 void datasets_close(const struct dataset *d); /* NULL is fine */
-/* Lets go of all that the set holds; what is not open is freed. set may be NULL. */
+/* Drops all indices of the set; those that are not open are freed. set may be NULL. */
 void datasets_drop(struct datasets *set);
 
 #endif

@@ -1,5 +1,5 @@
-/* environment: the variables that reel-train heeds, as its own help and man pages tell them, and
- * reel-environment(7) beside those of reel.
+/* environment: lists the environment variables that reel-train reads. Its help and man pages, and
+ * reel-environment(7), are made from this list.
  */
 #ifndef PROFILES_ENVIRONMENT_H
 #define PROFILES_ENVIRONMENT_H

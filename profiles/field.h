@@ -1,5 +1,5 @@
-/* field: what the readers of our formats share beyond base/json: fixed text fields, hashes, and
- * names for places in a file. */
+/* field: helps the readers of our formats beyond base/json: fixed text fields, hashes, and names
+ * for places in a file. */
 #ifndef PROFILES_FIELD_H
 #define PROFILES_FIELD_H
 
@@ -21,8 +21,8 @@ const char *field_path(char *buf, size_t size, const char *path, const char *key
  * texts that are NULL. */
 void field_write_table(struct json_out *o, const struct json_field *fields, size_t n,
                        const void *from);
-/* Writes the same for a hash, but leaves out fields that were added later and stand at 0. What was
- * hashed before those fields existed so keeps its hash. */
+/* Writes the same for a hash, but leaves out fields that were added later (`later`) and have the
+ * value 0. So a file that was hashed before those fields existed keeps its hash. */
 void field_hash_table(struct json_out *o, const struct json_field *fields, size_t n,
                       const void *from);
 

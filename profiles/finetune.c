@@ -1,14 +1,15 @@
-/* Two members of reel.run/1 and reel.ckpt/1, both optional: groups and lora. The tables below say
- * what each field means; `reel format run` is made from them.
+/* This file reads two optional members of reel.run/1 and reel.ckpt/1: groups and lora. The tables
+ * below say what each field means; `reel format run` is made from them.
  *
- * The first group that matches a tensor decides all of its settings; later groups do not see it. A
- * group that decides nothing, and a pattern of lora without a matrix, are errors, because they are
- * misspelt or never reached.
+ * The first group that matches a tensor decides all of its settings; later groups have no effect on
+ * it. A group that decides nothing, and a pattern of lora that matches no matrix, are errors,
+ * because they are misspelt or never reached.
  *
  * The adapters of X.weight [out, in] are X.lora_a [rank, in], whose first values are N(0, 1/in),
- * and X.lora_b [out, rank], which is zero at first. So a run begins as the model it starts from (Hu
- * et al., "LoRA: low-rank adaptation of large language models"). Adapters follow their base in the
- * list and belong to its layer. Position tables are looked up, not multiplied, and take none.
+ * and X.lora_b [out, rank], which is zero at first. So a run begins with exactly the model from
+ * which it starts (Hu et al., "LoRA: low-rank adaptation of large language models"). Adapters
+ * follow their base in the list and belong to its layer. Position tables are looked up, not
+ * multiplied, and get no adapters.
  *
  * A frozen tensor is not updated. It has no gradient, no moments and no average, and its gradient
  * is not computed; gradients pass through it to the tensors before it.
@@ -213,7 +214,7 @@ static bool lora_matches(const struct finetune *t, const struct param *p, bool *
     return any;
 }
 
-/* Freezes every tensor of the model and puts its adapters behind it. */
+/* Freezes every tensor of the model, and inserts its adapters after it. */
 static int lora_add(const struct finetune *t, struct param_list *list, struct err *err)
 {
     struct param_list out = {.items = calloc((size_t)list->n, 3 * sizeof *out.items),
@@ -305,7 +306,7 @@ int finetune_params(const struct model *m, const struct finetune *t, struct para
     if ((rc = something_trained(&list, err)) < 0)
         goto out;
     *out = list;
-    list = (struct param_list){0}; /* the caller's */
+    list = (struct param_list){0}; /* the caller owns it now */
 out:
     params_release(&list);
     return rc;

@@ -1,9 +1,10 @@
-/* finetune: says what of a model a run trains, and how: groups of parameters, and low-rank adapters
- * (LoRA) beside frozen weights.
+/* finetune: says which parts of a model a run trains, and how: groups of parameters, and low-rank
+ * adapters (LoRA) beside frozen weights.
  *
- * A run and each of its checkpoints carry one. With the model it gives the one list of parameters,
- * flags and adapters included, that everything else follows from. A zeroed struct trains everything
- * alike. The texts "groups" and "lora" are described at the top of finetune.c.
+ * A run and each of its checkpoints contain one. Together with the model it gives the one list of
+ * parameters, with flags and adapters, from which everything else follows. A zeroed struct trains
+ * all parameters in the same way. The members "groups" and "lora" are described at the top of
+ * finetune.c.
  *
  *     finetune_read(&doc, doc.root, &f, err);       // members "groups" and "lora", both optional
  *     finetune_params(&model, &f, &list, err);      // params_build(), adapters, groups applied
@@ -24,7 +25,7 @@ enum finetune_switch { FINETUNE_DEFAULT, FINETUNE_OFF, FINETUNE_ON };
 struct finetune_group {
     char match[LIMIT_NAME_BYTES];
     double lr_scale;
-    /* default: as the parameter list says; with lora only adapters are trained */
+    /* default: as in the parameter list; with lora, only adapters are trained */
     enum finetune_switch decay, trainable;
 };
 struct finetune {

@@ -1,5 +1,5 @@
-/* Two named counts of one training step's floating-point operations. A multiply-add is 2, a step is
- * 3 x forward.
+/* This file counts the floating-point operations of a training step by two named formulas. A
+ * multiply-add counts as 2, and a step as 3 x forward.
  *
  * flops_reel/3, one sample of s tokens with a caption of c (D hidden, L layers):
  *     linear      6 · W_token · s       W_token: weights flagged PARAM_PER_TOKEN (projections, MLP,

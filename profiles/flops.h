@@ -5,10 +5,11 @@
  * tokens/s and TFLOPS; it serves to compare with their tables only. flops_reel/3 counts, per token
  * and layer, 6·(weights met by every token) + 12·s·d for bidirectional self-attention (the real
  * mask area when packed or windowed) + 12·s_text·d for cross-attention. Work per sample and per
- * text token is counted where it happens. MFU is computed with flops_reel/3. Recompute never
- * counts. Causal attention counts half the pairs, and a vocabulary's head counts whether or not its
- * matrix is the embedding's. (flops_reel/2 counted no work in a tied head: it differs for gpt
- * alone. flops_reel/1 took s_text to be the model's text_len whatever the caption was.)
+ * text token is counted once per sample and per text token. MFU is computed with flops_reel/3.
+ * Recomputation never counts. Causal attention counts half the pairs. The head over a vocabulary
+ * counts, even if its matrix is also the embedding. (flops_reel/2 counted no work in a tied head,
+ * which makes a difference only for gpt. flops_reel/1 used the model's text_len as s_text, whatever
+ * the length of the caption.)
  */
 #ifndef PROFILES_FLOPS_H
 #define PROFILES_FLOPS_H
@@ -24,17 +25,17 @@ struct flops {
     double per_text;    /* cross K/V projections */
     double per_sample;  /* AdaLN and conditioning embedders */
     double total;       /* the sum of the five */
-    double by_part[PARAM_PARTS]; /* the same total, split by what the work is for */
+    double by_part[PARAM_PARTS]; /* the same total, by part of the model */
 };
 /* Counts one sample of `s` tokens, forward and backward. `text` is the caption's length in tokens,
  * at most the model's text_len; a dropped caption is the null token, 1. */
 int flops_reel_sample(const struct model *m, struct seq s, int64_t text, struct flops *out,
                       struct err *err);
 
-/* Returns what share of f, the model FLOPs of a step, are those of layers that backward computes
- * again with the layout's full recomputation: one forward, which is a third, of their matrices and
- * attention. Norms and activations, which is all that our trainer repeats with the selective one,
- * do not count. */
+/* Returns the FLOPs that backward repeats under the layout's full recomputation, as a share of f,
+ * the model FLOPs of a step. It repeats one forward, a third of the FLOPs, of the matrices and
+ * attention of the recomputed layers. It is 0 without full recomputation: norms and activations,
+ * which are all that our trainer repeats under selective recomputation, do not count. */
 double flops_again(const struct flops *f, const struct model *m, const struct layout *l);
 
 /* Returns the two terms of the FLOPs per token of flops_seed/1 (NULL: not wanted). */

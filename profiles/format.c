@@ -1,5 +1,4 @@
-/* format: what a field table says by itself, beside the sentences of its fields; the list of the
- * formats, each with an example. */
+/* This file lists the formats, each with an example, and prints them from their field tables. */
 #include "profiles/format.h"
 
 #include <string.h>
@@ -118,7 +117,7 @@ static void add_bounds(struct str *out, const struct json_field *f, const char *
         str_addf(out, ", or %s", f->names[0]);
 }
 
-/* Adds what the field holds; nothing for one that is read by itself, whose sentence says it. */
+/* Adds the type of the field; nothing for JSON_ANY, whose sentence describes it. */
 static void add_type(struct str *out, const struct json_field *f)
 {
     switch (f->type) {
@@ -132,7 +131,7 @@ static void add_type(struct str *out, const struct json_field *f)
     }
 }
 
-/* Adds the value that stands at the field's place in the part's defaults. */
+/* Adds the default of a field, from the part's struct of defaults. */
 static void add_default(struct str *out, const struct format_part *part, const struct json_field *f)
 {
     const void *at = (const char *)part->defaults + f->offset;
@@ -150,8 +149,8 @@ static void add_default(struct str *out, const struct format_part *part, const s
     }
 }
 
-/* Adds type, bounds and default. Where the sentence says what holds if the field is left out, there
- * is no default. */
+/* Adds type, bounds and default. There is no default where the sentence itself says what a missing
+ * field means. */
 static void add_facts(struct str *out, const struct format_part *part, const struct json_field *f)
 {
     struct str rule = STR_INIT;

@@ -1,8 +1,8 @@
-/* format: the formats of files as pages for people, made of the tables that read them.
+/* format: prints pages about our file formats from the tables by which the files are read.
  *
  * Each owner of a format gives its tables (struct json_field, with `help`) as parts: one for each
- * object of the file. What a table says by itself is added to its sentences: types, words, bounds
- * and defaults. `reel format` prints the pages, and docs/formats.md holds them all.
+ * object of the file. To each field's sentence the page adds type, words, bounds and default from
+ * the table. `reel format` prints the pages, and docs/formats.md holds them all.
  */
 #ifndef PROFILES_FORMAT_H
 #define PROFILES_FORMAT_H
@@ -21,17 +21,17 @@ struct format {
     const char *name;    /* "run": its page is reel-run(5) */
     const char *title;   /* one clause */
     const char *example; /* a whole file */
-    const char *text;    /* paragraphs behind the fields */
+    const char *text;    /* paragraphs printed with the fields */
     size_t (*parts)(struct format_part out[FORMAT_PARTS]);
 };
 extern const struct format *const formats[]; /* ended by NULL */
 
-/* Add the page to `out`; man's is up to and with its examples. */
+/* Append the page to `out`; the man page ends with its examples. */
 void format_markdown(const struct format *f, struct str *out);
 void format_man(const struct format *f, struct str *out);
 
-/* Add text broken at blanks: a line, of which all but the beginning stands behind `indent` blanks;
- * paragraphs, which empty lines part. */
+/* Append text broken at blanks: format_line one text, whose further lines are indented by `indent`
+ * blanks; format_paragraphs paragraphs, which empty lines separate. */
 void format_line(struct str *out, const char *text, int indent);
 void format_paragraphs(struct str *out, const char *text);
 

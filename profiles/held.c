@@ -1,5 +1,5 @@
-/* A list has more than the model's buffers and the state: tiles and tables, whose sizes are
- * estimated, and on GPUs what is pinned. */
+/* Besides the model's buffers and the state, a list has tiles and tables, whose sizes are
+ * estimated, and on GPUs pinned buffers. */
 #include "profiles/held.h"
 
 #include <string.h>
@@ -7,12 +7,12 @@
 #include "profiles/schedule.h"
 #include "profiles/shard.h"
 
-/* So many elements have the trainer's tiles for matrix products and attention, and the wider
- * numbers that it computes with in place of narrow ones. */
+/* These are the elements of the trainer's tiles for matrix products and attention, and of the wider
+ * copies that it computes with in place of bf16 numbers. */
 enum { TILE_ELEMENTS = 512 * 1024, WIDENED_ELEMENTS = 768 * 1024 };
 
-/* So many bytes take the trainer's tables on a GPU (sums in parts, and the workspace of products),
- * and the slab by which files cross. */
+/* These are the bytes of the trainer's tables on a GPU (partial sums, and the workspace of
+ * products), and of the pinned slab through which files pass. */
 enum { GPU_TABLE_BYTES = 64 << 20, GPU_SLAB_BYTES = 1 << 20 };
 
 int held_state(const struct held_spec *spec, const struct layout *l,
@@ -33,7 +33,7 @@ out:
     return rc;
 }
 
-/* Returns the bytes of the own pieces that a checkpoint has of a rank. */
+/* Returns the bytes of a rank's own pieces that a checkpoint saves. */
 static int64_t saved_copy_bytes(const struct held_spec *spec, const struct buffer_state *s)
 {
     int64_t stat = dtype_bytes(s->stat),
@@ -42,7 +42,7 @@ static int64_t saved_copy_bytes(const struct held_spec *spec, const struct buffe
            s->trained / s->group * (2 * moment + (spec->ema ? stat : 0));
 }
 
-/* Adds what ranks on GPUs hold on the host. `list` begins with what buffers_dit lists. */
+/* Adds the pinned buffers of ranks on GPUs. `list` must begin with the buffers of buffers_dit. */
 static int pinned_add(const struct held_spec *spec, const struct buffer_spec *dit,
                       const struct buffer_state *state, struct buffer_list *list, struct err *err)
 {
@@ -61,7 +61,7 @@ static int pinned_add(const struct held_spec *spec, const struct buffer_spec *di
                                 GPU_SLAB_BYTES + copy, err);
 }
 
-/* Returns the most micro-batches of a step: those of the first replica. */
+/* Returns the micro-batches of the first replica, which has the most. */
 static int64_t micro_batches(const struct held_spec *spec, const struct layout *l)
 {
     return spec->gbs > 0 ? layout_micro_batches(l, spec->gbs, 0) : l->pp;
@@ -96,7 +96,7 @@ int held_list(const struct held_spec *spec, const struct layout *l,
     struct buffer_spec micro = micro_of(spec, l, stage);
     struct buffer_state state = *kept;
     int rc;
-    list->n = list->total = 0; /* what is behind n is never read */
+    list->n = list->total = 0; /* items from n on are never read */
     memset(list->sides, 0, sizeof list->sides);
     state.tp_bytes = buffers_tp_sum_bytes(&micro);
     if ((rc = buffers_dit(&micro, list, err)) < 0)

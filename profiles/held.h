@@ -1,12 +1,12 @@
 /* held: lists every buffer of a rank of reel's own trainer under any layout, by pure arithmetic.
  *
- * The buffers are those by which the trainer itself allocates (buffers.h), so the two agree. What a
- * rank holds depends on its pipeline stage: how many micro-batches are in flight there
- * (schedule_in_flight), which layers it has, and whether it has the embedding or the head. It does
- * not depend on the rank's other places, whose parts have equal sizes or the same bound. Left out
- * is what the trainer alone knows, and what is small: indices, losses, loaders. The size of its
- * tiles is estimated. On GPUs some buffers are the device's, and the others the host's, where
- * messages and micro-batches wait, and the copy that is written as a checkpoint.
+ * The trainer itself allocates from the same list (buffers.h), so the two agree. What a rank holds
+ * depends on its pipeline stage: how many micro-batches are in flight there (schedule_in_flight),
+ * which layers it has, and whether it has the embedding or the head. It does not depend on the
+ * rank's place along the other axes, whose parts have equal sizes or the same bound. The list
+ * leaves out small things that only the trainer knows: indices, losses, loaders. The size of its
+ * tiles is estimated. On GPUs some buffers are in device memory. The others are the host's: in them
+ * messages and micro-batches wait, and the copy from which a checkpoint is written.
  *
  *     held_state(&spec, &layout, &params, stage, &kept, err);
  *     held_list(&spec, &layout, &kept, stage, &list, err);
@@ -19,26 +19,26 @@
 #include "profiles/finetune.h"
 
 struct held_spec {
-    const struct model *model; /* borrowed, like the other pointer */
+    const struct model *model; /* borrowed, like all pointers here */
     struct seq seq;            /* tokens of a sample */
     int64_t gbs; /* samples of a step; 0: as many micro-batches as stages */
     enum dtype dtype;
     bool ema;
     const struct finetune *finetune; /* NULL: everything is trained */
-    /* the model's list, where many layouts are asked for; NULL: it is built for each */
+    /* the model's list, which saves time when many layouts are listed; NULL: built for each */
     const struct param_list *params;
     bool moments_bf16, residual_wide;
-    bool gpus;       /* ranks compute on them */
+    bool gpus;       /* ranks compute on GPUs */
     bool ckpt_async; /* checkpoints are written in the background, on GPUs from a copy */
 };
 /* Finds what a rank of a pipeline stage keeps from step to step, which does not depend on the
- * layout's mbs and recomputation. `params` is finetune_params()'s of the spec, or params_build()'s
- * without one. ERR_LIMIT past 2^62 elements, ERR_NOMEM. */
+ * layout's mbs and recomputation. `params` comes from finetune_params() of the spec, or from
+ * params_build() without one. ERR_LIMIT past 2^62 elements, ERR_NOMEM. */
 int held_state(const struct held_spec *spec, const struct layout *l,
                const struct param_list *params, int64_t stage, struct buffer_state *out,
                struct err *err);
-/* Lists the buffers of such a rank, which keeps this. ERR_INPUT for a model whose buffers are not
- * known (a language model), ERR_LIMIT past 2^62 bytes. */
+/* Lists the buffers of a rank of this stage; `kept` is from held_state(). ERR_INPUT for a model
+ * whose buffers are not known (a language model), ERR_LIMIT past 2^61 bytes. */
 int held_list(const struct held_spec *spec, const struct layout *l,
               const struct buffer_state *kept, int64_t stage, struct buffer_list *list,
               struct err *err);

@@ -1,5 +1,5 @@
-/* The formats reel.gpu/1 and reel.cluster/1. The tables below say what each field means; `reel
- * format device` and `reel format cluster` are made from them.
+/* This file reads and writes the formats reel.gpu/1 and reel.cluster/1. The tables below say what
+ * each field means; `reel format device` and `reel format cluster` are made from them.
  *
  * Peaks are dense, per device. A dtype left out, or 0, is unknown, and then no MFU is given for it.
  * Efficiencies are priors in (0, 1]: starting values that measurements replace. Those of matrix
@@ -8,27 +8,27 @@
  * FlashAttention-3's table (H100), cuDNN 9.19's (H200) and its GB200 and GB300 rows (B200, B300
  * have theirs), and "about 70 %" for FlashAttention-2 on A100.
  *
- * Curves name their sources themselves. They are medians: of SimuMax's per-shape efficiencies (A100
- * PCIe, B200), of cudnn-frontend's attention and norm benchmarks (H200, GB200, GB300), of
- * nccl-tests' tables in ml-engineering. A device of which nothing was published has the shares of
- * the one with the same processors, and says so. On B200 the least side of a product tells more
- * than its FLOPs (held-out error of single shapes 9.4 against 10.5 %, of the nearest of all shapes
- * 11 %); on A100 its FLOPs do (4.7 against 5.2 %).
+ * Each curve names its source. Curves are medians: of SimuMax's per-shape efficiencies (A100 PCIe,
+ * B200), of cudnn-frontend's attention and norm benchmarks (H200, GB200, GB300), of nccl-tests'
+ * tables in ml-engineering. A device without published values has the shares of the device with the
+ * same processors, and its source says so. On B200 the smallest side of a product predicts its
+ * efficiency better than its FLOPs (held-out error of single shapes 9.4 against 10.5 %; 11 % by
+ * the nearest of all shapes); on A100 the FLOPs are better (4.7 against 5.2 %).
  *
- * Memory is what nvidia-smi prints. What a driver keeps is that less what PyTorch prints as the
- * total capacity (79.15, 39.39, 79.10, 139.80, 178.35 GiB on A100 80, A100 40, H100, H200, B200;
+ * Memory is what nvidia-smi prints. The driver's own part is that minus the total capacity that
+ * PyTorch prints (79.15, 39.39, 79.10, 139.80, 178.35 GiB on A100 80, A100 40, H100, H200, B200;
  * B200's for the other Blackwells). It varies between drivers by 0.2 GiB.
  *
- * PCI ids are those of the pci.ids database of 2023; what is newer is known by the name that its
- * driver gives it.
+ * PCI ids are from the pci.ids database of 2023; newer devices are recognised by the name that
+ * their driver gives them.
  *
  * NVL72 racks have 18 nodes of 4 devices in one NVLink domain; elsewhere a node is a domain.
  *
  * The switch tree has two levels: nodes [k·leaf_nodes, (k+1)·leaf_nodes) share leaf k, and all
  * leaves share the spine. For DGX, a scalable unit of NVIDIA's reference designs is one leaf group
  * (20 nodes for A100, 32 after). Latencies are NCCL's own tuning constants for its Simple protocol
- * on NVLink and network; of a switch, the datasheet's of the Quantum QM8790 that DGX A100 has, 130
- * ns, also where later ones are used.
+ * on NVLink and network. That of a switch is from the datasheet of the Quantum QM8790, which DGX
+ * A100 uses, 130 ns; it also stands for later switches.
  */
 #include "profiles/hw.h"
 
@@ -181,7 +181,7 @@ int device_load(const char *name_or_path, struct device *out, struct err *err)
     return rc;
 }
 
-/* Says whether a list with commas has this word. */
+/* Says whether a list separated by commas contains this word. */
 static bool in_list(const char *list, const char *word)
 {
     size_t n = strlen(word);
@@ -411,8 +411,8 @@ int cluster_hops(const struct cluster *c, int64_t node_a, int64_t node_b)
 
 /* ---- groups of devices ---- */
 
-/* A group's members are first, first + stride, ...; boxes are nodes or domains of so many
- * devices. */
+/* Is a group with the members first, first + stride, ...; a box below is a node or a domain, given
+ * by its number of devices. */
 struct group { int64_t first, stride, n; };
 
 static int64_t members_below(const struct group *g, int64_t device)

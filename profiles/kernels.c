@@ -11,7 +11,7 @@ const char *const kernel_class_names[KERNEL_CLASSES] = {KERNEL_CLASS_LIST(CLASS_
 
 /* ---- names ---- */
 
-/* Reads one <length><identifier> of a mangled name. Returns what is behind it, or NULL. */
+/* Reads one <length><identifier> of a mangled name. Returns the rest of the name, or NULL. */
 static const char *mangled_part(const char *p, const char **at, size_t *n)
 {
     char *rest;
@@ -23,8 +23,8 @@ static const char *mangled_part(const char *p, const char **at, size_t *n)
     return rest + length;
 }
 
-/* Finds the identifier in a name that C++ mangled (Itanium C++ ABI, 5.1): where names are nested
- * the last one, before its template's arguments. */
+/* Finds the identifier in a mangled name (Itanium C++ ABI, 5.1). In a nested name it is the last
+ * part before the template's arguments. */
 static size_t mangled_find(const char *name, const char **at)
 {
     const char *p = name + 2, *next;
@@ -35,11 +35,11 @@ static size_t mangled_find(const char *name, const char **at)
         p++;
     while ((next = mangled_part(p, at, &n)))
         if (p = next + (*next == 'L'), !nested)
-            break; /* what follows is a parameter's */
+            break; /* the rest are parameters */
     return n;
 }
 
-/* Finds the identifier in a name as a debugger writes it: behind the type and the namespaces,
+/* Finds the identifier in a name as a debugger prints it: after the return type and namespaces,
  * before arguments. */
 static size_t written_find(const char *name, const char **at)
 {
@@ -93,12 +93,12 @@ static const struct pattern own[] = {
     {"change_add", KERNEL_OPTIMIZER}, {"health_share", KERNEL_OPTIMIZER},
     {"finite", KERNEL_OPTIMIZER}, {"finite_add", KERNEL_OPTIMIZER},
     {"copy", KERNEL_COPY}, {"permute", KERNEL_COPY}, {"dev copy", KERNEL_COPY},
-    {"sum_parts", KERNEL_COMMUNICATION}, /* of what other ranks sent */
+    {"sum_parts", KERNEL_COMMUNICATION}, /* it sums what other ranks sent */
 };
 
-/* Lists parts of other libraries' names, without regard to case; the first that a name contains
- * counts. So what is fused stands before what it contains, and words that are parts of others
- * stand behind them. */
+/* Lists parts of other libraries' names, in any case. The first one that a name contains counts. So
+ * names of fused operations come before the names of their parts, and short words that occur inside
+ * longer ones come last. */
 static const struct pattern parts[] = {
     /* NCCL's kernels, its symmetric ones and RCCL's; PyTorch's and TensorRT's own all-reduces;
      * NVSHMEM, DeepEP */

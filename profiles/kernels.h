@@ -1,9 +1,9 @@
-/* kernels: what a GPU's kernel is for, by its name. Pure.
+/* kernels: classifies a GPU's kernels by their names. Pure.
  *
- * A profiler sees kernels of many libraries, and only their names tell what they compute: those of
- * reel, cuBLASLt and CUTLASS, cuDNN, FlashAttention, Triton and PyTorch, Transformer Engine, NCCL.
- * A table of patterns gives each name a class; a name that no pattern knows has KERNEL_OTHER, whose
- * share is always shown. Names may be mangled as C++ mangles them, or not.
+ * A profiler sees kernels of many libraries (reel, cuBLASLt and CUTLASS, cuDNN, FlashAttention,
+ * Triton and PyTorch, Transformer Engine, NCCL), and only their names tell what they compute. A
+ * table of patterns gives each name a class; a name that matches no pattern has KERNEL_OTHER, whose
+ * share is always shown. Names may be mangled as in C++, or not.
  *
  *     enum kernel_class c = kernel_class_of("nvjet_tst_192x192_64x3_2x1_v_bz_coopB_NTN", "");
  */
@@ -25,19 +25,19 @@ enum kernel_class {
     KERNEL_CLASS_LIST(KERNEL_CLASS_ENUM)
 #undef KERNEL_CLASS_ENUM
     KERNEL_CLASSES,
-    KERNEL_COMPUTES = KERNEL_COMMUNICATION /* those before it are computation */
+    KERNEL_COMPUTES = KERNEL_COMMUNICATION /* the classes before it are computation */
 };
 extern const char *const kernel_class_names[KERNEL_CLASSES];
-#define KERNEL_NONE_NAME "idle" /* stands beside these where times add up */
+#define KERNEL_NONE_NAME "idle" /* name of the rest, where times of classes add up */
 
-/* Returns the class that a kernel's name tells, or that of an NVTX range. A range has the name that
- * the program gives to the part that queued the kernel: "adamw", "Optimizer.step". */
+/* Returns the class of a kernel's name, or of an NVTX range's. A program gives a range the name of
+ * the part that queues the kernel: "adamw", "Optimizer.step". */
 enum kernel_class kernel_class_of(const char *name);
-/* Returns the class of a kernel by both: an update is one whatever kernels it is made of, and a
- * name that is not known gets the range's class. */
+/* Returns the class of a kernel from its name and its range: in a range of the optimizer every
+ * computation counts as optimizer, and an unknown name gets the class of its range. */
 enum kernel_class kernel_class_in_range(enum kernel_class by_name, enum kernel_class by_range);
-/* Writes the identifier of a kernel, without what C++ adds to it: "gemm" for "_ZL4gemmIfEv6tensor"
- * and for "void gemm<float>(tensor)". Returns out. */
+/* Writes the identifier of a kernel without the parts that C++ adds: "gemm" for
+ * "_ZL4gemmIfEv6tensor" and for "void gemm<float>(tensor)". Returns out. */
 enum { KERNEL_NAME_BYTES = 128 };
 const char *kernel_identifier(const char *name, char out[KERNEL_NAME_BYTES]);
 

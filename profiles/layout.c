@@ -1,6 +1,6 @@
-/* Legality of a layout. A rule is a name, a sentence and a predicate over (layout, model, extent,
- * gbs, world). Order matters twice: the first rules make the later ones' divisions safe, and the
- * first broken rule is the one reported.
+/* This file decides whether a layout is legal. A rule is a name, a sentence and a predicate over
+ * (layout, model, extent, gbs, world). The order of the rules matters twice: the first rules make
+ * the divisions of later ones safe, and the first broken rule is the one reported.
  *
  * What the rules rest on:
  *  - Ranks form a grid tp x cp x dp x pp, so the product is the world.
@@ -14,11 +14,10 @@
  *    of all-to-all groups and needs a split cp = a·b, both above 1, with tp·a dividing heads.
  *  - PP cuts the layers into pp·vpp spans (uneven is fine, empty is not). A replica's micro-batches
  *    may be any number.
- *  - Replicas take gbs as evenly as it goes. A replica without a sample would be a wasted rank, and
- *    a micro-batch larger than a replica's share would never be full, so both are refused rather
- *    than tried twice under two names.
- * A few rules only refuse a second spelling of the same thing (sp without tp, cp_kind without cp, a
- * layer count without full recompute): a search must meet every layout once.
+ *  - Replicas share gbs as evenly as possible. A replica without a sample would be a wasted rank,
+ *    and a micro-batch larger than a replica's share equals a smaller one, so both are refused.
+ * A few rules only refuse a second spelling of the same layout (sp without tp, cp_kind without cp,
+ * a layer count without full recompute): a search must meet every layout once.
  */
 #include "profiles/layout.h"
 
@@ -232,9 +231,9 @@ int64_t layout_micro_batch_samples(const struct layout *l, int64_t gbs, int64_t 
 
 /* ---- who stands where ---- */
 
-enum { AXES = 4, AXIS_TEXT = 3 /* an axis in an order's name, with what parts it from the next */ };
+enum { AXES = 4, AXIS_TEXT = 3 /* letters of an axis in an order's name, with the dash */ };
 
-/* Returns the axis that stands at `i` in an order, by its first letter: t, c, d or p. */
+/* Returns the first letter of axis i of an order: t, c, d or p. */
 static char axis_at(int order, int i) { return layout_order_names[order][AXIS_TEXT * i]; }
 
 static int64_t axis_size(const struct layout *l, char axis)
@@ -264,7 +263,7 @@ int64_t layout_rank(const struct layout *l, struct layout_place p)
     return rank;
 }
 
-/* Returns a number that two orders share when they differ in axes of one rank alone. */
+/* Returns a key that is equal for two orders if they differ only in axes of one rank. */
 static int order_key(const struct layout *l, int order)
 {
     int key = 0;

@@ -1,6 +1,6 @@
-/* Reads and writes the spelling of a layout, "tp=2,dp=4,...", which command lines, events,
+/* This file reads and writes the text of a layout, "tp=2,dp=4,...", which command lines, events,
  * checkpoints and plans use. Older plans have an object, which is still read. One table of keys
- * serves both. Values are checked for range only here; legality is checked in layout.c. */
+ * serves both. Only ranges of values are checked here; layout.c checks legality. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +83,7 @@ void layout_format(const struct layout *l, struct str *out)
             field_add(l, &fields[i], i ? "," : "", out);
 }
 
-/* Says whether a field is named even where it has its default. */
+/* Says whether a field is written even if it has its default. */
 static bool always_named(const char *name)
 {
     static const char *const always[] = {"dp", "zero", "mbs", "recompute"};
@@ -164,7 +164,7 @@ static int unknown_key(const char *key, struct err *err)
                    key, near ? ", did you mean " : "", near ? near : "");
 }
 
-/* Sets one "key=value". Bit i of `seen` tells that fields[i] was given. */
+/* Sets one "key=value". Bit i of `seen` says that fields[i] was given. */
 static int pair_set(char *pair, struct layout *l, unsigned *seen, struct err *err)
 {
     char *equals = strchr(pair, '=');

@@ -1,12 +1,11 @@
-/* The format reel.model/1. The table below says what each field means; `reel format model` is made
- * from it.
+/* This file reads and writes the format reel.model/1. The table below says what each field means;
+ * `reel format model` is made from it.
  *
  * Reading is strict: an unknown key, a wrong type or a broken rule (the table below) is one error.
- * The writer writes every field in this order, those of tables, tied heads and plain
- * cross-attention only where there are any. So two
- * descriptions of one network have one text, and model_hash is the hash of that text. Where a model
- * stands inside another file ("model" of run.json), it is a catalog name or such an object, and
- * "schema" may be left out.
+ * The writer writes every field in this order; those of position tables, tied heads and plain
+ * cross-attention only where the model has them. So two descriptions of one network give one text,
+ * and model_hash is the hash of that text. A model inside another file ("model" of run.json) is a
+ * catalog name or such an object, in which "schema" may be left out.
  *
  * A name may carry a variant: `dit-7b+none`, `+full`, `+lora_separate`, `+lora_fused`,
  * `+lora_single`. The lora forms keep the base's rank, or take 256 (the rank of every published
@@ -14,8 +13,9 @@
  *
  * The sizes come from "Training Video Foundation Models with NVIDIA NeMo" (arXiv 2503.12964), table
  * 1, for dit-7b and dit-28b; from the Cosmos 14B configuration for dit-14b; from Peebles and Xie's
- * DiT for S, B, L, XL. stdit-xl has depth, width and text of Open-Sora 1.2's STDiT3-XL/2; its one
- * modulation for all layers is nearest to lora_single, and the layer's full attention is ours.
+ * DiT for S, B, L, XL. stdit-xl has depth, width and text of Open-Sora 1.2's STDiT3-XL/2. The one
+ * modulation that STDiT3 has for all layers is nearest to lora_single; the full attention in each
+ * layer is our addition.
  * moviegen-1b is the 1B Llama-shaped MovieGen of NeMo with grouped queries; ours adds its position
  * tables once, to the tokens, where NeMo adds them before every block, normalizes queries and keys
  * like the other families, and modulates cross-attention too. moviegen-5b and moviegen-30b are
@@ -302,7 +302,7 @@ struct hash128 model_hash(const struct model *m)
     struct json_out o;
     json_out_init(&o, &s, 0);
     model_write(m, &o, NULL);
-    /* the text is under 1 KiB: without memory for that the process is lost anyway */
+    /* the text is below 1 KiB: a process without memory for it cannot continue anyway */
     BUG_ON(s.failed);
     struct hash128 h = hash_128(s.p, s.len);
     str_release(&s);
@@ -375,13 +375,13 @@ int model_read_ref(const struct json_doc *doc, const cJSON *value, const char *p
 
 /* ---- extents ---- */
 
-/* Reads "8192" or "32x16x16" into v. Returns how many numbers there were, 0 if the text is anything
+/* Reads "8192" or "32x16x16" into v. Returns the number of extents; 0: the text is anything
  * else. */
 static int extents_scan(const char *text, int64_t v[3])
 {
     for (int n = 0; n < 3 && *text >= '0' && *text <= '9';) {
         char *end;
-        v[n] = strtoll(text, &end, 10); /* saturates: the bound below refuses that too */
+        v[n] = strtoll(text, &end, 10); /* it saturates, and the bound below refuses that too */
         if (v[n] < 1 || v[n] > INT32_MAX)
             return 0;
         n++;

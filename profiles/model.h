@@ -20,7 +20,7 @@ enum model_family { MODEL_DIT, MODEL_MOVIEGEN, MODEL_STDIT, MODEL_GPT, MODEL_LLA
 enum model_adaln {
     ADALN_NONE,          /* no modulation, and no conditioning on the noise level */
     ADALN_FULL,          /* D -> 9D per layer */
-    /* three pairs D -> r -> 3D, shared branch D -> 3D outside the layers (Cosmos) */
+    /* three pairs D -> r -> 3D, with a shared branch D -> 3D outside the layers (Cosmos) */
     ADALN_LORA_SEPARATE,
     ADALN_LORA_FUSED,    /* one D -> 3r -> 9D, the same shared branch (NeMo) */
     ADALN_LORA_SINGLE,   /* one D -> r -> 9D, no shared branch (DFM) */
@@ -43,12 +43,12 @@ struct model {
     int64_t text_width, text_len;
     enum model_adaln adaln;
     int64_t adaln_rank;
-    /* cross-attention is not modulated, so that 6D stand where 9D do above; planning only */
+    /* cross-attention is not modulated, so the 9D above become 6D; planning only */
     bool cross_plain;
     int64_t patch_t, patch_h, patch_w; /* latent cells per token */
     int64_t latent_channels, cond_channels;
     int64_t vocab;         /* gpt, llama (planning only) */
-    bool tied_head;        /* their head's matrix is the token embedding */
+    bool tied_head;        /* gpt, llama: the head's matrix is the token embedding */
     double rope_theta;     /* 3D RoPE base, default 10000 */
     /* rows of the learned position tables that replace rotary positions; 0: none */
     int64_t pos_t, pos_h, pos_w;
@@ -57,12 +57,12 @@ struct model {
 static inline int64_t model_head_dim(const struct model *m) { return m->hidden / m->heads; }
 static inline bool model_is_video(const struct model *m)
 { return m->family != MODEL_GPT && m->family != MODEL_LLAMA; }
-/* Says whether the trainer and its account of buffers know the model; others are for planning. */
+/* Says whether the trainer and its buffer list support the model; others are for planning only. */
 static inline bool model_is_trainable(const struct model *m)
 { return model_is_video(m) && m->adaln != ADALN_GLOBAL && !m->cross_plain; }
 static inline bool model_has_cross(const struct model *m) { return m->text_width > 0; }
 /* Says whether positions come from learned tables, added to the patch embedding, instead of rotary
- * ones. */
+ * embeddings. */
 static inline bool model_has_tables(const struct model *m) { return m->pos_t > 0; }
 /* Returns the latent cells in one token: patch_t * patch_h * patch_w. */
 static inline int64_t model_patch_cells(const struct model *m)
@@ -76,8 +76,8 @@ static inline bool model_rms_norm(const struct model *m) { return m->family == M
 /* Returns how many sub-blocks of a layer take a shift, a scale and a gate of width D each: 0
  * without AdaLN. */
 int64_t model_modulations(const struct model *m);
-/* Say what the conditioning channels hold, in this order: the first frames' latents [C] and their
- * mask (C + 1 in all), and a padding mask (1). */
+/* Say what the conditioning channels hold: the first frames' latents [C] and their mask (C + 1 in
+ * all), then a padding mask (1). */
 static inline bool model_cond_frames(const struct model *m)
 { return m->cond_channels > m->latent_channels; }
 static inline bool model_cond_padding(const struct model *m)
@@ -90,12 +90,12 @@ bool model_shared_modulation(const struct model *m);
 int model_load(const char *name_or_path, struct model *out, struct err *err);
 int model_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct model *out,
                struct err *err);
-/* Reads a name or an object: what "model" is in run.json. */
+/* Reads the value of "model" in run.json: a name or an object. */
 int model_read_ref(const struct json_doc *doc, const cJSON *value, const char *path,
                    struct model *out, struct err *err);
 void model_write(const struct model *m, struct json_out *o, const char *key);
 /* Returns 0, or ERR_INPUT with the first broken rule (heads divide hidden, kv_heads divide heads,
- * even head dim ...). `where` stands in front of the sentence. */
+ * even head dim ...). The sentence begins with `where`. */
 int model_check(const struct model *m, const char *where, struct err *err);
 /* Returns the hash of the canonical text. Equal descriptions have equal hashes, however they were
  * written. */
@@ -103,15 +103,16 @@ struct hash128 model_hash(const struct model *m);
 /* Sets *names to the names of the compiled-in models, ended by NULL; returns their number. */
 size_t model_names(const char *const **names);
 
-/* A sample's extent in tokens (after patching): frames x height x width. `--seq 8192` means {1, 1,
- * 8192}; `--seq 5x8x8` means {5, 8, 8}. */
+/* Is a sample's extent in tokens (after patching): frames x height x width. `--seq 8192` means {1,
+ * 1, 8192}; `--seq 5x8x8` means {5, 8, 8}. */
 struct seq { int64_t t, h, w; };
 static inline int64_t seq_tokens(struct seq s) { return s.t * s.h * s.w; }
-/* Returns the tokens of the longest segment that spatial or temporal attention must see together: a
- * frame, or one place over all frames. */
+/* Returns the tokens of the longest segment of spatial or temporal attention: a frame, or one place
+ * over all frames. */
 static inline int64_t seq_longest_segment(struct seq s)
 { return s.t > s.h * s.w ? s.t : s.h * s.w; }
-/* Says whether every place has a row in the model's position tables, if it has any. */
+/* Says whether every place of the extent has a row in the model's position tables. True if the
+ * model has none. */
 static inline bool model_places(const struct model *m, struct seq s)
 {
     return !model_has_tables(m) || (s.t <= m->pos_t && s.h <= m->pos_h && s.w <= m->pos_w);

@@ -12,7 +12,7 @@ struct packing {
     int64_t n; /* packs begun */
 };
 
-/* Returns the open pack in which the sample leaves the least room; -1 when none takes it. */
+/* Returns the open pack in which the sample leaves the least room; -1: it fits into none. */
 static int best_fit(const struct packing *p, int64_t tokens)
 {
     int best = -1;
@@ -47,8 +47,8 @@ static int64_t pack_choose(struct packing *p, int64_t tokens, int64_t most)
     return p->open[at].pack;
 }
 
-/* Returns the sample at position i of the order in which samples are packed. Epochs' orders count
- * from 0, so this one uses the largest number. */
+/* Returns the sample at position i of the packing order. The orders of epochs use the numbers from
+ * 0, so this one uses the largest number. */
 static int64_t order(uint64_t seed, int64_t n, int64_t i)
 {
     return (int64_t)philox_permute(seed, UINT64_MAX, (uint64_t)n, (uint64_t)i);
@@ -81,7 +81,7 @@ static void sort_members(const int64_t *pack_of, int64_t n, uint64_t seed, struc
         p->first[k + 1] += p->first[k];
     for (int64_t i = 0; i < n; i++)
         p->members[p->first[pack_of[i]]++] = order(seed, n, i);
-    /* filling moved each first[k] on to first[k + 1]: move them back */
+    /* Filling has moved each first[k] to first[k + 1]: this moves them back. */
     memmove(p->first + 1, p->first, (size_t)p->n * sizeof *p->first);
     p->first[0] = 0;
 }
@@ -102,7 +102,7 @@ int packs_build(const int64_t *tokens, int64_t n, int64_t most, uint64_t seed, s
     }
     sort_members(pack_of, n, seed, &p);
     *out = p;
-    p = (struct packs){0}; /* the caller's */
+    p = (struct packs){0}; /* the caller owns it now */
 out:
     if (rc == ERR_NOMEM)
         err_set(err, rc, "out of memory packing %lld samples", (long long)n);

@@ -1,11 +1,11 @@
-/* pack: joins samples of different lengths to packs of at most so many tokens, so that every draw
- * costs about the same.
+/* pack: joins samples of different lengths into packs with a bounded number of tokens, so that
+ * every draw costs about the same.
  *
  * The packs are a pure function of lengths, limit and seed, so they are the same on every rank and
  * under every layout. The algorithm is best fit over a bounded number of open packs. Samples come
- * in a random order of their own. Each goes into the open pack in which it leaves the least room,
- * or into a new one if none takes it; when PACK_OPEN are open, the fullest is closed first.
- * Attention stays inside a sample, so a pack costs what its samples cost.
+ * in a random order made for this purpose. Each goes into the open pack in which it leaves the
+ * least room, or into a new one if it fits into none; when PACK_OPEN are open, the fullest is
+ * closed first. Attention stays inside a sample, so a pack costs the sum of its samples.
  *
  *     packs_build(tokens, n, 8192, seed, &p, err);
  *     for (int64_t i = p.first[k]; i < p.first[k + 1]; i++)

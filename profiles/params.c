@@ -1,6 +1,7 @@
-/* The parameter list, in its order. D hidden, d head dim, H heads, K kv_heads, F ffn, c text_width,
- * r adaln_rank, C latent channels, P cells of a patch, A the modulated sub-blocks of a layer (attn,
- * cross, mlp: 3; 2 without text). All matrices are row-major [out, in]; nothing has a bias.
+/* This is the parameter list, in its order. D is hidden, d head dim, H heads, K kv_heads, F ffn, c
+ * text_width, r adaln_rank, C latent channels, P cells of a patch, A the modulated sub-blocks of a
+ * layer (attn, cross, mlp: 3; 2 without text). All matrices are row-major [out, in]; there are no
+ * biases.
  *
  *   patch_embed.weight        [D, (C + cond_channels) P]  input columns: channel, then patch t, h,
  *                                        w (fastest last)
@@ -63,7 +64,7 @@ struct builder {
     const struct model *m;
     struct param_list list;
     int64_t capacity;
-    int64_t layer; /* layer of the tensors that are added now */
+    int64_t layer; /* layer of the next tensors */
     bool overflow, nomem;
 };
 
@@ -145,7 +146,7 @@ static struct param gain(enum param_part part, int64_t n)
                           .part = part};
 }
 
-/* Returns what a layer adds to the modulation of all. */
+/* Returns a layer's table, which is added to the modulation that all layers share. */
 static struct param table(enum param_part part, int64_t n)
 {
     struct param p = gain(part, n);
@@ -160,7 +161,7 @@ static void add_embedding(struct builder *b)
     const struct model *m = b->m;
     b->layer = PARAM_LAYER_EMBED;
     if (!model_is_video(m)) {
-        /* a look-up, not a product: no token "meets" these weights, unless the head has them too */
+        /* This is a look-up, not a product: it multiplies no token, unless the head uses it too. */
         struct param table = normal_matrix(PART_EMBED, m->vocab, m->hidden,
                                            m->tied_head ? PARAM_TIED : 0);
         table.tp = PARAM_TP_ROW;

@@ -27,19 +27,19 @@ enum param_init {
 enum {
     PARAM_DECAY = 1,       /* weight decay applies */
     PARAM_TRAINABLE = 2,
-    PARAM_PER_TOKEN = 4,   /* met by every video token (counted in 6·N of flops_reel) */
-    PARAM_PER_SAMPLE = 8,  /* met once per sample (conditioning, AdaLN) */
-    PARAM_PER_TEXT = 16,   /* met by every text token (cross K/V) */
-    /* a token embedding that is the head's matrix too: there every token meets it, and with a
-     * pipeline the last stage has a copy */
+    PARAM_PER_TOKEN = 4,   /* multiplies every video token (6·N of flops_reel) */
+    PARAM_PER_SAMPLE = 8,  /* used once per sample (conditioning, AdaLN) */
+    PARAM_PER_TEXT = 16,   /* multiplies every text token (cross K/V) */
+    /* A token embedding that is also the head's matrix: there it multiplies every token, and with a
+     * pipeline the last stage has a copy of it. */
     PARAM_TIED = 32,
 };
-/* A run's adapters (finetune.h): A stands behind its base, B behind A. */
+/* Marks a run's adapters (finetune.h): in the list A follows its base, and B follows A. */
 enum param_lora { PARAM_LORA_NONE, PARAM_LORA_A, PARAM_LORA_B };
 /* Names the axis that is split over TP: none, dim 0 (out), dim 1 (in), dim 0 by heads. */
 enum param_tp { PARAM_TP_NONE, PARAM_TP_ROW, PARAM_TP_COL, PARAM_TP_HEADS };
 
-/* Says what a tensor is for, in the words of `reel model`. The four between COND and HEAD live in
+/* Says what a tensor is for, in the words of `reel model`. The four between COND and HEAD are in
  * the layers. */
 enum param_part {
     PART_EMBED,
@@ -69,7 +69,7 @@ struct param {
     enum param_part part;
 };
 
-/* Return its rows and columns as a matrix; a vector is one row. */
+/* Return the rows and columns of a parameter as a matrix; a vector is one row. */
 static inline int64_t param_rows(const struct param *p) { return p->nd > 1 ? p->dim[0] : 1; }
 static inline int64_t param_cols(const struct param *p) { return p->count / param_rows(p); }
 
@@ -83,8 +83,8 @@ void params_release(struct param_list *list);
 /* Returns the index of a name, -1 if absent. It searches linearly: use it in set-up, not in a
  * step. */
 int64_t params_find(const struct param_list *list, const char *name);
-/* Returns the elements of the layers alone (layer >= 0), the backbone count that published tables
- * of this family print. */
+/* Returns the number of elements in the layers only (layer >= 0): the backbone count that published
+ * tables of this family print. */
 int64_t params_backbone(const struct param_list *list);
 
 #endif

@@ -22,7 +22,7 @@ int64_t piece_whole(const struct shards *sh, int64_t unit, int64_t at)
     return u->offset + sh->group_rank * (u->elements / sh->group) + at - u->offset / sh->group;
 }
 
-/* Finds the local elements *first .. *end-1 of a tensor that a rule is about. */
+/* Finds the local elements *first .. *end-1 of a tensor to which a rule applies. */
 static void rule_range(const struct shard_tensor *t, enum piece_rule rule, int64_t *first,
                        int64_t *end)
 {

@@ -6,9 +6,9 @@
  * elements) it stands at unit.offset / group, one unit after the other.
  *
  * Some spans of the pieces are partial sums over tp, over copies of k/v heads or over pp; others
- * count once in norms. A list of spans says which, so that an axis takes one packed all-reduce and
- * a norm takes few calls. Ranks that sum together have equal lists. The lists are about gradients,
- * so they leave out what is frozen.
+ * count once in norms. A list of spans says which, so that each axis needs one packed all-reduce
+ * and a norm needs few calls. Ranks that sum together have equal lists. The lists are about
+ * gradients, so they leave out frozen tensors.
  *
  *     struct piece_spans spans;
  *     piece_spans_build(&sh, &params, PIECE_SUM_TP, &spans, err);
@@ -21,7 +21,7 @@
 
 #include "profiles/shard.h"
 
-/* A span of consecutive elements of one tensor that lie in the rank's own piece of the tensor's
+/* Is a span of consecutive elements of one tensor that lie in the rank's own piece of the tensor's
  * unit. */
 struct piece {
     int64_t local; /* the first element, counted in the local tensor */
@@ -32,27 +32,27 @@ struct piece {
  * the rank's own piece. */
 struct piece piece_of(const struct shards *sh, const struct shard_unit *u,
                       const struct shard_tensor *t, int64_t first, int64_t end);
-/* Returns where in a whole buffer the element stands that is at `at` in the own pieces, in unit
+/* Returns the index in a whole buffer of the element with index `at` among the own pieces, in unit
  * number `unit`. */
 int64_t piece_whole(const struct shards *sh, int64_t unit, int64_t at);
 
 enum piece_rule {
-    /* elements that this rank counts when every element of the model counts once among tp and pp
-     * ranks */
+    /* elements that this rank counts, so that every element of the model counts once over all tp
+     * and pp ranks */
     PIECE_ONCE,
     PIECE_SUM_TP, /* gradients that are summed over tp */
     PIECE_SUM_KV, /* gradients that are summed over the copies of k/v heads */
     PIECE_SUM_PP, /* gradients that are summed over the pipeline stages */
     PIECE_RULES,
 };
-/* A span of own pieces. Gaps between the tensors of a span hold zeros. */
+/* Is a span of own pieces. Gaps between the tensors of a span hold zeros. */
 struct piece_span { int64_t unit, at, n; };
 struct piece_spans { struct piece_span *items; int64_t n, elements; };
 int piece_spans_build(const struct shards *sh, const struct param_list *params,
                       enum piece_rule rule, struct piece_spans *out, struct err *err);
 void piece_spans_release(struct piece_spans *spans); /* safe on a zeroed struct */
-/* Computes how many elements each rule's sum has; 0 for PIECE_ONCE. One buffer of the largest
- * number serves to pack each of them. */
+/* Computes the number of elements of each rule's sum; 0 for PIECE_ONCE. One buffer of the largest
+ * number is enough to pack any of them. */
 int piece_sum_elements(const struct shards *sh, const struct param_list *params,
                        int64_t out[PIECE_RULES], struct err *err);
 

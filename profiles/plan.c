@@ -1,5 +1,5 @@
-/* The format reel.plan/1: a chosen layout with what was predicted and measured for it. The tables
- * below say what each field means; `reel format plan` is made from them.
+/* This file reads and writes the format reel.plan/1: a chosen layout with its predictions and
+ * measurements. The tables below say what each field means; `reel format plan` is made from them.
  *
  * A plan written by hand needs schema, layout, model, seq, gbs and dtype. peak_flops 0 means
  * unknown; then no MFU is given.
@@ -270,7 +270,7 @@ static void terms_write(const struct plan *p, struct json_out *o)
     json_arr_end(o);
 }
 
-/* Writes for what it was planned, and what it is called there. */
+/* Writes the inputs of the prediction, and the layout in the words of another trainer. */
 static void planned_write(const struct plan *p, struct json_out *o)
 {
     if (*p->cluster) {

@@ -17,7 +17,7 @@ struct plan_term { char name[32]; double seconds; };
 struct plan {
     struct layout layout;
     char model[LIMIT_NAME_BYTES];
-    char model_file[LIMIT_PATH_BYTES]; /* of a planned one that is not compiled in; else "" */
+    char model_file[LIMIT_PATH_BYTES]; /* of a model that is not compiled in; else "" */
     struct seq seq;             /* tokens */
     int64_t gbs;
     enum dtype dtype;
@@ -27,17 +27,19 @@ struct plan {
     double predicted_step_s, predicted_at; /* UTC s; 0 when the plan is written by hand */
     int64_t predicted_bytes;    /* peak per rank */
     double measured_step_s;     /* of the winning trial; 0 if never measured */
-    /* The trial had so many replicas, and what the others add is predicted; 0: it ran this. */
+    /* The trial had this many replicas, and the contribution of the others is predicted; 0: it ran
+     * the layout itself. */
     int64_t scaled_dp;
     int64_t n_terms;
     struct plan_term terms[PLAN_TERMS]; /* add up to predicted_step_s */
     int64_t n_evidence;
     char evidence[PLAN_EVIDENCE][40];   /* trial ids */
     struct hash128 model_hash;          /* model_hash(); zero when the plan is written by hand */
-    /* for what it was planned, not measured: "dgx-h100:8", a stack, a set of constants; else "" */
+    /* the inputs of a prediction: "dgx-h100:8", a stack, a set of constants; "" where a machine was
+     * probed */
     char cluster[LIMIT_NAME_BYTES], stack[LIMIT_NAME_BYTES], constants[LIMIT_NAME_BYTES];
-    /* of another trainer: its adapter, the layout as flags of its own, and as words of env(1) what
-     * they need of its environment, both quoted for a shell where that is needed; else "" */
+    /* For another trainer: its adapter; the layout as its flags; and the environment that these
+     * need, as arguments of env(1). Both are quoted for a shell where needed; else "". */
     char adapter[LIMIT_NAME_BYTES], flags[PLAN_FLAGS_BYTES], environment[PLAN_ENVIRONMENT_BYTES];
 };
 int plan_load(const char *path, struct plan *out, struct err *err);

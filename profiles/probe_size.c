@@ -5,11 +5,11 @@
 #include "base/num.h"
 #include "profiles/flops.h"
 
-/* The extent is cut until a layer of a sample needs no more than this, or a cut leaves more than
- * this share. */
+/* The extent is cut until a layer of a sample needs at most FIRST_FLOPS, or until a cut leaves more
+ * than the share LITTLE of them. */
 static const double FIRST_FLOPS = 2e10, LITTLE = 0.5;
 
-/* Returns a quarter of the extent, cut along its longest axis, or as little as there is. */
+/* Returns a quarter of the extent, cut along its longest axis and rounded up. */
 static struct seq quarter(struct seq s)
 {
     int64_t *longest = s.t >= s.h && s.t >= s.w ? &s.t : s.h >= s.w ? &s.h : &s.w;

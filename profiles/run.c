@@ -1,17 +1,17 @@
-/* The format reel.run/1: what is trained. Everything but model and stages has a default. The tables
- * below say what each field means; `reel format run` and docs/formats.md are made from them.
+/* This file reads and writes the format reel.run/1: what is trained. Everything but model and
+ * stages has a default. The tables below say what each field means; `reel format run` and
+ * docs/formats.md are made from them.
  *
  * The writer writes every field, the model as an object, in this order: that text is canonical. The
- * config hash is XXH3-128 of the canonical text (one line) of schema, model, stages, objective,
- * adamw, schedule, random, numerics, groups, lora and init: what decides the numbers. Name,
- * data.verify, validation, checkpoint, budget and resources are left out. So is the data's place
- * once its fingerprint is known: a moved dataset is the same dataset. Layouts are not part of a
- * run's identity at all, so any layout may resume it.
+ * config hash is XXH3-128 of the canonical text (one line) of everything that decides the numbers:
+ * schema, model, stages, objective, adamw, schedule, random, numerics, past, groups, lora and init.
+ * Name, data.verify, validation, checkpoint, budget and resources are left out. So is the path of
+ * the data once its fingerprint is known: a moved dataset is the same dataset. Layouts are not part
+ * of a run's identity at all, so any layout may resume it.
  *
  * A checkpoint after step S carries the hash of what decided its steps (run_past_hash). It is the
- * hash of the same text with the stages cut off at S, and with the rates that held before S in the
- * place of lr, schedule and past. Steps added behind S, and rates that hold from S on, do not
- * change it.
+ * hash of the same text with the stages cut off at S, and with the rates that held before S instead
+ * of lr, schedule and past. Steps added after S, and rates that hold from S on, do not change it.
  *
  * Defaults follow the published recipes of this family (lr 1e-4, betas 0.9 / 0.95, decay 0.1,
  * warm-up 100 then constant, P_mean 0, P_std 1, text dropout 0.2, seed 1234).
@@ -214,7 +214,7 @@ static const struct section {
     const char *key;
     const struct json_field *fields;
     size_t n_fields;
-    bool hashed; /* whether the section decides the numbers, and so the config hash */
+    bool hashed; /* the section decides the numbers, so the hash covers it */
 } sections[] = {
     {"objective", objective_fields, ARRAY_LEN(objective_fields), true},
     {"adamw", adamw_fields, ARRAY_LEN(adamw_fields), true},
@@ -374,7 +374,8 @@ static int sections_read(const struct json_doc *doc, struct run *r, struct err *
     return 0;
 }
 
-/* Shortens a default warm-up that a short run would never complete, to a tenth of the steps. */
+/* Shortens the default warm-up to a tenth of the steps, for runs too short to complete it
+ * otherwise. */
 static void warmup_default(const struct json_doc *doc, struct run *r)
 {
     r->warmup_given = json_member(json_member(doc->root, "schedule"), "warmup_steps") != NULL;
@@ -382,7 +383,7 @@ static void warmup_default(const struct json_doc *doc, struct run *r)
         r->warmup_steps = run_total_steps(r) / 10;
 }
 
-/* Checks the text of the fingerprint, which is kept as it stands. */
+/* Checks the text of the fingerprint, which is kept as a text. */
 static int fingerprint_check(const struct json_doc *doc, const char *text, struct err *err)
 {
     struct hash128 ignored;
@@ -547,7 +548,7 @@ struct hash128 run_config_hash(const struct run *r)
     struct json_out o;
     json_out_init(&o, &s, 0);
     run_put(r, &o, true);
-    /* the text is a few KiB: without memory for that the process is lost anyway */
+    /* The text has a few KiB: a process without memory for it cannot continue anyway. */
     BUG_ON(s.failed);
     struct hash128 h = hash_128(s.p, s.len);
     str_release(&s);
@@ -565,8 +566,8 @@ static void stages_cut(struct run *r, int64_t step)
     r->n_stages = n;
 }
 
-/* Cuts the rates down to those that hold for a step before `step`, and zeroes the members on which
- * such a rate does not depend. */
+/* Cuts the rates down to those of steps before `step`, and zeroes the members that do not influence
+ * such a rate. */
 static void rates_cut(struct run *r, const struct run *from, int64_t step)
 {
     int64_t n = 0, first = 0;

@@ -1,4 +1,4 @@
-/* Computes what follows from a run: its rules, its steps, its learning rate, its data. */
+/* This file checks the rules of a run, and computes its steps, its learning rate and its data. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +32,7 @@ int64_t run_stage_first(const struct run *r, int64_t stage)
     return step;
 }
 
-/* Returns the number of levels of a ramp that have less than the full batch. */
+/* Returns the number of levels of a ramp that have fewer samples than the full batch. */
 static int64_t ramp_levels(const struct run_stage *s)
 {
     return s->gbs_first ? num_ceil_div(s->gbs - s->gbs_first, s->gbs_more) : 0;
@@ -48,7 +48,7 @@ int64_t run_stage_draws(const struct run_stage *s, int64_t step)
 {
     int64_t every = s->gbs_first ? s->gbs_every_steps : 1,
             level = num_min_i64(step / every, ramp_levels(s));
-    /* draws of the levels that are over */
+    /* draws of all complete levels */
     int64_t whole = every * (level * s->gbs_first + level * (level - 1) / 2 * s->gbs_more);
     return whole + (step - level * every) * run_stage_gbs(s, level * every);
 }
@@ -62,9 +62,9 @@ uint64_t run_ordinal_at(const struct run *r, int64_t step)
     return drawn;
 }
 
-/* Returns the learning rate of a step. In the warm-up step k of w has (k + 1) / w of the rate.
- * After it p is the share of the way to the last step, which gets lr · lr_final_scale exactly. Past
- * the end the rate stays there. */
+/* Returns the learning rate of a step. Step k of a warm-up of w steps has (k + 1) / w of the rate.
+ * After it, p is the share of the way to the last step, which gets exactly lr · lr_final_scale.
+ * After the last step the rate stays there. */
 static double rate_at(const struct run_rate *r, int64_t step)
 {
     int64_t last = r->steps - 1, first = r->warmup_steps;
@@ -229,9 +229,9 @@ static int finetune_check(const struct run *r, const char *where, struct err *er
     return rc < 0 ? err_context(err, "%s", where) : 0;
 }
 
-/* The largest beta that a float can hold well enough. As a float, 1 - beta has a relative error of
- * 6e-8 / (1 - beta). Above this bound the bias corrections, which use the true beta, would scale
- * updates by rounding errors, and at last divide by 0. */
+/* This is the largest beta that a float holds well enough. As a float, 1 - beta has a relative
+ * error of 6e-8 / (1 - beta). Above this bound the bias corrections, which use the exact beta,
+ * would scale updates by rounding errors, and near 1 divide by 0. */
 static const double BETA_MOST_F32 = 0.99999;
 
 static int averages_check(const struct run *r, const char *where, struct err *err)
@@ -347,7 +347,7 @@ static bool is_known(struct hash128 h)
 }
 
 /* Checks that a dataset fits the run. `what` names the data. `want` is the fingerprint that it must
- * have, zero for any. */
+ * have; zero: any. */
 static int data_fits(const struct run *r, const char *what, struct hash128 want,
                      const struct dataset *d, struct err *err)
 {
@@ -370,8 +370,8 @@ static int data_fits(const struct run *r, const char *what, struct hash128 want,
     return 0;
 }
 
-/* Checks that a pack of `most` tokens has room for a sample of so many latent cells; 0: a pack is
- * one sample, whatever it has. */
+/* Checks that a sample of thw latent cells fits into a pack of `most` tokens; 0: a pack is one
+ * sample of any size. */
 static int pack_fits(const struct run *r, const char *what, int64_t most, const int64_t thw[3],
                      struct err *err)
 {
@@ -381,7 +381,7 @@ static int pack_fits(const struct run *r, const char *what, int64_t most, const 
         return 0;
     model_pad_latent(&r->model, thw, padded);
     if (seq_from_latent(&r->model, padded[0], padded[1], padded[2], &seq, NULL) < 0)
-        return 0; /* whoever lays it out says why */
+        return 0; /* the caller that needs the extent reports the error */
     if (seq_tokens(seq) <= most)
         return 0;
     return err_set(err, ERR_INPUT,
@@ -476,7 +476,7 @@ struct hash128 run_data_generation(const struct run *r, const char *data)
     return found;
 }
 
-/* Finds the size of the stage's first latent. */
+/* Finds the extent of the stage's first latent, in cells. */
 static int latent_find(const struct run_stage *s, struct datasets *set, int64_t thw[3],
                        struct err *err)
 {

@@ -2,8 +2,8 @@
 
 #include "profiles/shard.h"
 
-/* Computes the elements that the first replica's places hold: of the weights, and of what is
- * trained. */
+/* Computes the elements that all ranks of the first replica hold together: of the weights, and of
+ * the trained weights. */
 static int elements_count(const struct run *run, const struct param_list *params,
                           const struct layout *l, int64_t *all, int64_t *trained, struct err *err)
 {

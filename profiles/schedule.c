@@ -1,7 +1,7 @@
-/* The order. All ranks take forwards in one sequence: in groups of pp micro-batches, in a group
- * chunk by chunk, in a chunk micro-batch by micro-batch. F(k) is its k-th. B(k) is the same with
- * the chunks reversed. A rank does w forwards (the warm-up), then a forward and a backward in turn,
- * then the backwards that are left:
+/* This is the order of steps. All ranks do their forwards in one sequence: in groups of pp
+ * micro-batches, in a group chunk by chunk, in a chunk micro-batch by micro-batch. F(k) is the k-th
+ * forward. B(k) is the k-th backward, in the same sequence with the chunks reversed. A rank does w
+ * forwards (the warm-up), then a forward and a backward in turn, then the remaining backwards:
  *
  *     w = pp - rank - 1                              vpp 1
  *     w = 2·(pp - rank - 1) + (vpp - 1)·pp           vpp > 1 (Megatron-LM)
@@ -13,10 +13,11 @@
  *
  *     F(k): 2·(k - w) + c        B(k): 2·k + 1 + c      c = s·(pp - 1 - r), s = 1 for vpp 1, else 2
  *
- * These grow along each rank's list. Lists in which every wait is for something of a smaller time
- * cannot get stuck: of all steps not done, the one with the smallest time can go. Let e = w(r) -
- * w(r+1), which equals s, and let g = pp, the distance in the sequence from a micro-batch in one
- * chunk to the same one in the next chunk. Then the waits hold:
+ * These times grow along each rank's list. If every step waits only for steps with smaller times,
+ * the lists cannot get stuck: of all steps not done, the one with the smallest time can run. Let
+ * e = w(r) - w(r+1), which equals s, and let g = pp, the distance in the sequence from a
+ * micro-batch in one chunk to the same micro-batch in the next. Then each wait is for a smaller
+ * time:
  *
  *     F(k) of r+1 after F(k) of r                  2·e > s
  *     B(k) of r after B(k) of r+1                  s > 0
@@ -25,14 +26,14 @@
  *     B(k+g) of pp-1 after B(k) of 0               2·g > s·(pp-1), likewise
  *     B of the last chunk after its own F          at most (vpp-1)·g = w further on in the sequence
  *
- * Sends end when the receiver asks, and there is one buffer for each kind. So F(k+1) of r also
- * waits for rank r+1 to be done with the step before its F(k), whose time is at least 1 smaller
- * than that of F(k): 2 + s > 2·e - 1. Likewise B(k+1) of r+1 waits for r: 2 > s - 1; F(k+1) of pp-1
- * for F(k+g) of 0: 2 + s·(pp-1) > 2·g - 1; B(k+1) of 0 for B(k+g) of pp-1: 2 + s·(pp-1) > 2·g - 1.
- * The last two are why groups have pp micro-batches and not more.
+ * A send ends when its receiver has started to receive, and there is one send buffer for each kind.
+ * So F(k+1) of r also waits until rank r+1 has done the step before its F(k), whose time is at
+ * least 1 smaller than that of F(k): 2 + s > 2·e - 1. Likewise B(k+1) of r+1 waits for r:
+ * 2 > s - 1; F(k+1) of pp-1 for F(k+g) of 0: 2 + s·(pp-1) > 2·g - 1; B(k+1) of 0 for B(k+g) of
+ * pp-1: 2 + s·(pp-1) > 2·g - 1. The last two are why groups have pp micro-batches and not more.
  *
- * Leaving out micro-batches keeps all of it: a step waits for steps of its own micro-batch, and for
- * the ends of sends before it.
+ * The proof still holds when micro-batches are left out: a step waits for steps of its own
+ * micro-batch, and for the ends of earlier sends.
  */
 #include "profiles/schedule.h"
 
@@ -100,19 +101,19 @@ int64_t schedule_in_flight(int64_t pp, int64_t vpp, int64_t m, int64_t rank)
 
 /* ---- replay ---- */
 
-/* Holds the times, as far as they are known, of one step of one global chunk and micro-batch. They
- * are in seconds; a negative one is not known yet. */
+/* Holds the known times of one step (a global chunk and micro-batch), in seconds; negative: not
+ * known yet. */
 struct event {
     double end_s,
-        taken_s; /* when the step is done; when its output has reached the next chunk's rank */
+        taken_s; /* when the step is done; when its output has arrived at the next chunk's rank */
 };
 
 struct stage {
     struct schedule_walk walk;
-    struct pipe_step step;     /* the next one */
+    struct pipe_step step;     /* the stage's next step */
     bool more;
     double free_s;             /* when the step before it ended */
-    /* by kind, the event whose output is, or was, in the send buffer; NULL: none */
+    /* by kind, the event whose output was last in the send buffer; NULL: none */
     struct event *last[2];
 };
 
@@ -144,7 +145,8 @@ static bool is_sent(const struct replay *r, int kind, int64_t g)
     return kind == PIPE_FORWARD ? g < r->pp * r->vpp - 1 : g > 0;
 }
 
-/* Asks for the step's input. Returns whether the step has it, or will have it at a known time. */
+/* Starts the receive of the step's input. Returns whether it has arrived, or will arrive at a known
+ * time. */
 static bool receive(const struct replay *r, struct stage *s, struct event *input, bool own,
                     double *start_s)
 {
@@ -158,7 +160,8 @@ static bool receive(const struct replay *r, struct stage *s, struct event *input
     return true;
 }
 
-/* Does the stage's next step if everything that it waits for is known. Returns whether it did. */
+/* Does the stage's next step if the times of everything that it waits for are known. Returns
+ * whether it did. */
 static bool stage_advance(const struct replay *r, int64_t rank)
 {
     struct stage *s = &r->stages[rank];

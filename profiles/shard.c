@@ -1,5 +1,5 @@
-/* Who holds what. R rows and C columns of the whole matrix; tp rank t of T, H heads, K k/v heads,
- * F ffn, d head dim, copies = max(1, T / K).
+/* This table says which rank holds what. R and C are rows and columns of the whole matrix; tp rank
+ * t of T, H heads, K k/v heads, F ffn, d head dim, copies = max(1, T / K).
  *
  *   tensor                                row ranges of rank t                          columns
  *   attn.qkv (spatial, temporal, full)    q: heads t·H/T ..; k, v: heads of the rank    all
@@ -11,21 +11,22 @@
  *   cut by columns (out, fc2)             all                                           t·C/T ..
  *   the rest                              all                                           all
  *
- * The k/v heads of a rank are K/T from t·K/T on. With T > K it is the one head t / copies, which
- * `copies` consecutive ranks hold. The query heads t·H/T .. of such a rank all use that head, as a
- * k/v head serves H/K consecutive query heads.
+ * A rank has K/T k/v heads, from t·K/T on. With T > K it has the one head t / copies, which
+ * `copies` consecutive ranks hold. The query heads t·H/T .. of such a rank all use that head,
+ * because a k/v head serves H/K consecutive query heads.
  *
  * These gradients are partial sums over tp (SHARD_SUM_TP): gains of q and k norms (each rank sees
  * its own heads), the null token of the text (through the rank's heads of cross.kv), the low side
- * `a` of a modulation pair (through the rank's rows of `b`), and with sp whatever is replicated and
- * meets every token (the rank's tokens). The conditioning's other tensors are replicated too, but
- * their gradient comes from what was summed over tp already, and all tp ranks compute it alike. The
- * conditioning's gradients are partial sums over pp, because every stage feeds its layers from it.
+ * `a` of a modulation pair (through the rank's rows of `b`), and with sp all replicated tensors
+ * that multiply every token (through the rank's tokens). The conditioning's other tensors are
+ * replicated too, but their gradients follow from values already summed over tp, and all tp ranks
+ * compute the same. The conditioning's gradients are partial sums over pp, because every stage
+ * feeds its layers from it.
  *
- * Adapters A [rank, in] and B [out, rank] are cut as their base is: B by its rows (k/v copies too),
- * A by its columns. The one that is not cut is replicated, and its gradient is a partial sum over
- * tp: A's through the rank's rows of B, B's through the rank's columns of A. Beside a replicated
- * base both are treated as the base is.
+ * Adapters A [rank, in] and B [out, rank] are cut like their base: B by its rows (k/v copies too),
+ * A by its columns. The adapter that is not cut is replicated, and its gradient is a partial sum
+ * over tp: A's through the rank's rows of B, B's through the rank's columns of A. The adapters of a
+ * replicated base are replicated too, and their gradients are treated like the base's.
  */
 #include "profiles/shard.h"
 
@@ -58,8 +59,8 @@ static void rows_add(struct shard_tensor *t, int64_t first, int64_t n)
     t->rows += n;
 }
 
-/* Adds the rank's part of `n` rows that begin at row `base`. Only a vocabulary's last ranks have
- * fewer than the others. */
+/* Adds the rank's part of `n` rows that begin at row `base`. Only in a vocabulary may the last
+ * ranks have fewer rows than the others. */
 static void rows_add_part(const struct cut *c, struct shard_tensor *t, int64_t base, int64_t n)
 {
     int64_t most = num_ceil_div(n, c->l->tp), first = num_min_i64(n, c->place.tp * most);
@@ -109,8 +110,8 @@ static void cut_cols(const struct cut *c, const struct param *p, struct shard_te
     t->col = c->place.tp * t->cols;
 }
 
-/* Returns over which ranks the gradient is a partial sum, for a tensor that every tp rank holds
- * whole. p is the tensor itself, or for an adapter its base. */
+/* Returns the ranks over which the gradient of a tensor that every tp rank holds whole is a partial
+ * sum. p is the tensor itself, or for an adapter its base. */
 static unsigned replicated_sums(const struct cut *c, const struct param *p)
 {
     bool beside_cut = p->tp != PARAM_TP_NONE;
@@ -124,7 +125,8 @@ static unsigned replicated_sums(const struct cut *c, const struct param *p)
     return tp | (conditioning && c->l->pp > 1 ? SHARD_SUM_PP : 0);
 }
 
-/* Says whether this rank's is the last stage's copy of a tied head, beside the first one's. */
+/* Says whether this is the copy of a tied head on the last stage, whose original is on the
+ * first. */
 static bool is_copy(const struct cut *c, const struct param *p)
 { return p->flags & PARAM_TIED && c->place.pp > 0; }
 
@@ -139,7 +141,7 @@ static int64_t own_rows(const struct cut *c, const struct param *p, const struct
 static const struct param *base_of(const struct param *p)
 { return p - (p->lora == PARAM_LORA_A ? 1 : p->lora == PARAM_LORA_B ? 2 : 0); }
 
-/* Returns the local matrix without its place in the flat buffer. */
+/* Returns the local matrix of a tensor, without its place in the flat buffer. */
 static struct shard_tensor tensor_cut(const struct cut *c, const struct param *p)
 {
     struct shard_tensor t = {.cols = param_cols(p), .kv_row = -1};
@@ -186,7 +188,7 @@ static bool held(const struct cut *c, int64_t layer)
 
 static bool is_trained(const struct param *p) { return p->flags & PARAM_TRAINABLE; }
 
-/* Places the layer's trained, or its frozen, tensors: sets their offsets and the unit's size. */
+/* Places the layer's trained, or frozen, tensors: sets their offsets and the unit's size. */
 static void unit_fill(const struct cut *c, const struct param_list *params, struct shards *sh,
                       struct shard_unit *u, bool trained)
 {
@@ -239,8 +241,8 @@ static void units_fill(const struct cut *c, const struct param_list *params, str
     }
 }
 
-/* Says whether the model and the most elements that padding can add, to each tensor and to each
- * unit, stay below 2^62. */
+/* Says whether the model, plus the greatest padding of every tensor and unit, stays below 2^62
+ * elements. */
 static bool within_limit(const struct param_list *params, int64_t units, int64_t group)
 {
     int64_t padding, sum;
@@ -302,7 +304,7 @@ int64_t shards_unit(const struct shards *sh, int64_t layer)
 
 /* ---- local and global elements ---- */
 
-/* Returns how many rows, from row `row` of range i on, follow one another globally too. */
+/* Returns how many rows, from row `row` of range i on, are consecutive globally too. */
 static int64_t rows_span(const struct shard_tensor *t, int i, int64_t row)
 {
     int64_t span = t->n_rows[i] - row;
@@ -323,7 +325,7 @@ int64_t shard_to_global(const struct shard_tensor *t, const struct param *p, int
     return (t->first[i] + row) * cols + t->col + col;
 }
 
-/* Returns how many global elements from g on, which is not in the shard, are not in it either. */
+/* Returns how many global elements from g on are not in the shard, given that g is not. */
 static int64_t outside_span(const struct shard_tensor *t, const struct param *p, int64_t g)
 {
     int64_t cols = param_cols(p), next = p->count;

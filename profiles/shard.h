@@ -1,28 +1,28 @@
-/* shard: tells which part of every parameter tensor a rank holds under a layout, and where it
- * stands in the rank's flat buffers. Pure arithmetic.
+/* shard: computes which part of every parameter tensor a rank holds under a layout, and where it is
+ * in the rank's flat buffers. Pure arithmetic.
  *
  * Tensor parallelism cuts matrices by rows or columns (params.h says which). Pipeline stages hold
  * the tensors of their layers; the first chunk's rank also holds the embedding, the last chunk's
  * rank the head, and every stage the conditioning. A tied head's matrix is the embedding: the last
- * stage has a copy of it. What a rank holds stands in one flat buffer of
- * *units*, in the parameter list's order: embedding, conditioning, each held layer, head. A unit is
- * padded so that it divides into the pieces of a shard group (FSDP): rank f of the group owns piece
- * f of every unit. All tp ranks of a stage have the same flat layout, and the conditioning unit has
- * the same layout on all stages, so pieces can be summed across tp and pp. A unit without tensors
- * (the conditioning of a model without any) is left out.
+ * stage has a copy of it. All parts that a rank holds are in one flat buffer of *units*, in the
+ * parameter list's order: embedding, conditioning, each held layer, head. A unit is padded so that
+ * it divides into the pieces of a shard group (FSDP): rank f of the group owns piece f of every
+ * unit. All tp ranks of a stage have the same flat layout, and the conditioning unit has the same
+ * layout on all stages, so pieces can be summed across tp and pp. A unit without tensors (the
+ * conditioning of a model without any) is left out.
  *
- * Trained and frozen tensors (PARAM_TRAINABLE) have units of their own, first all trained ones,
- * then the frozen ones. Gradients, moments and average cover the first `trained` elements alone;
- * what is frozen has no place in them.
+ * Trained and frozen tensors (PARAM_TRAINABLE) are in separate units: first come all trained ones,
+ * then the frozen ones. Gradients, moments and average cover only the first `trained` elements;
+ * frozen tensors have none.
  *
  *     struct shards sh;
  *     shards_build(&model, &params, &layout, rank, &sh, err);
  *     sh.tensors[i].offset                                   // -1: not here
  *     shards_release(&sh);
  *
- * The layout must have passed layout_check() for the model, and the list must be params_build()'s
- * of it, or finetune_params()'s; otherwise the program aborts. Errors: ERR_NOMEM; ERR_LIMIT past
- * 2^62 elements.
+ * The layout must have passed layout_check() for the model, and the list must come from
+ * params_build() or finetune_params() for it; otherwise the program aborts. Errors: ERR_NOMEM;
+ * ERR_LIMIT past 2^62 elements.
  */
 #ifndef PROFILES_SHARD_H
 #define PROFILES_SHARD_H
@@ -31,7 +31,7 @@
 #include "profiles/params.h"
 
 enum { SHARD_RANGES = 3 };
-/* Ranks over which a tensor's gradients are partial sums, besides the data-parallel ranks
+/* Names the ranks over which a tensor's gradients are partial sums, besides the data-parallel ranks
  * (dp·cp). */
 enum {
     /* all tp ranks: the tensor is replicated over tp, and each rank sees some heads, columns or
@@ -43,32 +43,33 @@ enum {
     SHARD_SUM_ENDS = 8, /* the first and the last stage: the embedding is a tied head */
 };
 
-/* The local matrix of a tensor: up to three ranges of global rows (q, k, v; gate, up) and one range
- * of global columns. A vector is one row. */
+/* Describes the local matrix of a tensor: up to three ranges of global rows (q, k, v; gate, up) and
+ * one range of global columns. A vector is one row. */
 struct shard_tensor {
     /* its place in the flat buffer, in elements; -1: this rank does not hold it (then all counts
      * are 0) */
     int64_t offset;
     int64_t rows, cols, count;  /* local */
-    /* elements that it takes in the flat buffer: count, but where tp does not divide a vocabulary
-     * all ranks take the most that one has */
+    /* elements that it takes in the flat buffer: count. If tp does not divide a vocabulary, every
+     * rank takes as many as the largest part */
     int64_t room;
     int n;                      /* row ranges */
     /* first global row and number of rows of each range; local rows follow one another */
     int64_t first[SHARD_RANGES], n_rows[SHARD_RANGES];
     int64_t col;                /* first global column */
     unsigned sums;
-    /* first local row that has copies on other tp ranks; = rows when none has */
+    /* first local row that has copies on other tp ranks; equal to rows if none has */
     int64_t kv_row;
     int64_t unit;               /* the unit that holds the tensor; -1: none */
-    /* this rank counts rows 0 .. own_rows-1 where every element of the model must count once
-     * (norms, files): rows, kv_row, or 0, depending on the rank's place among the copies */
+    /* this rank counts rows 0 .. own_rows-1 where every element of the model must count exactly
+     * once (norms, files): own_rows is rows, kv_row, or 0, depending on the rank's place among the
+     * copies */
     int64_t own_rows;
 };
 
 struct shard_unit {
     int64_t layer;              /* 0.. or PARAM_LAYER_* */
-    /* the layer's tensors; those whose tensors[i].unit is this unit are in it */
+    /* the layer's tensors; the unit contains those whose tensors[i].unit is its index */
     int64_t first_param, n_params;
     /* the unit of the layer's other tensors, frozen or trained; -1: there is none */
     int64_t sibling;
@@ -84,20 +85,20 @@ struct shards {
     int64_t group, group_rank;
     /* tp ranks that hold the same k/v heads: tp / kv_heads, at least 1 */
     int64_t kv_copies;
-    int64_t n_units, n_trained;     /* units; the first n_trained hold what is trained */
+    int64_t n_units, n_trained;     /* number of units; the first n_trained hold trained tensors */
     struct shard_unit *units;
     int64_t n_tensors;              /* of the whole model */
     struct shard_tensor *tensors;   /* [params->n] */
-    /* elements of the flat buffer, and of its trained part; divided by group, those of a buffer of
-     * own pieces */
+    /* elements of the flat buffer, and of its trained part; a buffer of own pieces has these
+     * divided by group */
     int64_t total, trained;
 };
 
 int shards_build(const struct model *m, const struct param_list *params, const struct layout *l,
                  int64_t rank, struct shards *out, struct err *err);
 void shards_release(struct shards *sh); /* safe on a zeroed struct */
-/* Returns the unit that holds layer l (or PARAM_LAYER_*), the trained one if it has both; -1 when
- * the rank does not hold it. */
+/* Returns the unit that holds a layer (or PARAM_LAYER_*), the trained one if there are two; -1: the
+ * rank does not hold it. */
 int64_t shards_unit(const struct shards *sh, int64_t layer);
 /* Return the elements of the largest unit together with its sibling, and of the largest trained
  * unit. */
@@ -108,18 +109,18 @@ static inline const struct shard_unit *shards_unit_of(const struct shards *sh, i
 {
     return sh->tensors[i].unit < 0 ? NULL : &sh->units[sh->tensors[i].unit];
 }
-/* Says whether this rank holds tensor i and it is trained. */
+/* Says whether this rank holds tensor i and the tensor is trained. */
 static inline bool shards_trained(const struct shards *sh, int64_t i)
 {
     return sh->tensors[i].unit >= 0 && sh->tensors[i].unit < sh->n_trained;
 }
 
-/* Converts a local element of a tensor to its global element. *span: how many elements from there
- * on follow one another in both. */
+/* Converts the index of a local element of a tensor to the global one. *span: how many elements
+ * from there on are consecutive in both. */
 int64_t shard_to_global(const struct shard_tensor *t, const struct param *p, int64_t local,
                         int64_t *span);
-/* Converts a global element of a tensor to its local element, and sets *span likewise. -1: the
- * element is not in this shard, and then neither are the *span global elements from it on. */
+/* Converts the index of a global element of a tensor to the local one, and sets *span likewise. -1:
+ * the element is not in this shard, and neither are the *span global elements from it on. */
 int64_t shard_to_local(const struct shard_tensor *t, const struct param *p, int64_t global,
                        int64_t *span);
 

@@ -16,7 +16,7 @@ static void exclude(struct space *s, const char *rule, const char *sentence)
     s->excluded[s->n_excluded++] = (struct space_excluded){rule, sentence, 1};
 }
 
-/* A walk over the grid: whom it tells of the layouts, and what it counts. */
+/* Holds a walk over the grid: the function that it calls, and its counts. */
 struct walk {
     const struct space_spec *spec;
     struct space *s;
@@ -24,7 +24,7 @@ struct walk {
     void *ctx;
 };
 
-/* Adds a layout to the list of a space, which is the walk's own. */
+/* Adds a layout to the list of the space that the walk counts in. */
 static int layout_add(void *space, const struct layout *l, struct err *err)
 {
     struct space *s = space;
@@ -84,8 +84,8 @@ static bool mbs_worth(int64_t mbs, int64_t share)
     return mbs <= 8 || (mbs & (mbs - 1)) == 0 || share % mbs == 0;
 }
 
-/* Returns how many values recompute_layers has besides 0. It counts within a virtual stage, and as
- * many as the longest stage has means all. */
+/* Returns how many values recompute_layers has besides 0. It counts layers of a virtual stage, and
+ * the number of the longest stage means all. */
 static int64_t recompute_counts(const struct space_spec *spec, const struct layout *l)
 {
     return num_ceil_div(spec->model->layers, l->pp * l->vpp) - 1;
@@ -97,9 +97,9 @@ static int64_t orders_of(const struct layout *l)
     return layout_orders(l, orders);
 }
 
-/* Counts the legal layouts of one grid and sharding that are passed over. No rule looks at mbs or
- * recompute once mbs is within the share and recompute_layers within the layers, so either all of
- * them are legal or none is. */
+/* Counts the legal layouts of one grid and way to shard that are passed over. No rule depends on
+ * mbs or recompute as long as mbs is within the share and recompute_layers within the layers, so
+ * all of them are legal or none is. */
 static void thinned_count(struct walk *w, struct layout l, int64_t world)
 {
     const struct space_spec *spec = w->spec;
@@ -155,7 +155,7 @@ static int consider_state(struct walk *w, struct layout l, int64_t world, struct
     for (l.zero = 0; l.zero <= 3; l.zero++)
         for (int64_t fsdp = 0; fsdp <= group && (fsdp == 0 || l.zero > 0); fsdp++) {
             if (fsdp == 1 || (fsdp && group % fsdp) || (fsdp && fsdp == l.dp))
-                continue; /* one rank shards nothing; dp is spelt 0 */
+                continue; /* one rank shards nothing; fsdp=dp is spelt 0 */
             l.fsdp = fsdp;
             thinned_count(w, l, world);
             if ((w->spec->all || vpp_worth(l.vpp)) &&
@@ -165,7 +165,7 @@ static int consider_state(struct walk *w, struct layout l, int64_t world, struct
     return 0;
 }
 
-/* Considers the ways to write one grid: sp, the kind of cp, virtual stages. */
+/* Considers the variants of one grid: sp, the kind of cp, virtual stages. */
 static int consider_grid(struct walk *w, struct layout l, int64_t world, struct err *err)
 {
     int64_t vpp = l.pp > 1 ? num_max_i64(4, w->spec->model->layers / l.pp) : 1;
@@ -226,7 +226,7 @@ static int spec_check(const struct space_spec *spec, struct err *err)
     return 0;
 }
 
-/* Meets the one layout that the caller named. */
+/* Considers only the layout that the caller named. */
 static int only_meet(struct walk *w, struct err *err)
 {
     const struct space_spec *spec = w->spec;
@@ -261,13 +261,13 @@ int space_build(const struct space_spec *spec, struct space *out, struct err *er
     if ((rc = space_walk(spec, layout_add, &s, &s, err)) < 0)
         goto out;
     *out = s;
-    s = (struct space){0}; /* the caller's */
+    s = (struct space){0}; /* the caller owns it now */
 out:
     space_release(&s);
     return rc;
 }
 
-/* Returns the class that excluded the most, NULL: none did. */
+/* Returns the rule that excluded the most layouts; NULL: none excluded any. */
 static const struct space_excluded *most_excluded(const struct space *s)
 {
     const struct space_excluded *most = NULL;

@@ -1,21 +1,21 @@
-/* space: meets every layout worth a thought for a model, a batch and some numbers of ranks, and
- * tells why the others were left out. The tuner looks at each, the trainer lists them.
+/* space: walks all reasonable layouts for a model, a batch and several numbers of ranks, and counts
+ * why the others were excluded. The tuner considers each, the trainer lists them.
  *
  * The idea: enumerate the whole grid, ask layout_broken_rule() for legality and the caller's named
- * limits for what it cannot use, and count each excluded class under the rule that excluded it.
- * Each legal layout is met once. Unless `all` is set, four axes are thinned out: vpp to 1, 2 and 4,
- * micro-batches beyond 8 samples to powers of two and divisors of a replica's share,
- * recompute_layers to 0, the order of ranks to the default one. Legal layouts that are passed over
- * in this way, limits not considered, are counted under the first axis, in that order, that passes
- * over them. A layout with two names has one here: fsdp=0 stands for fsdp=dp and under zero=0,
- * recompute_layers=0 for as many as the longest virtual stage has, zero=0 for sharding over one
- * rank.
+ * limits for layouts that it cannot use, and count what is excluded under the rule that excluded
+ * it. Each legal layout is met once. Unless `all` is set, four axes are thinned out: vpp to 1, 2
+ * and 4, micro-batches beyond 8 samples to powers of two and divisors of a replica's share,
+ * recompute_layers to 0, the order of ranks to the default one. A legal layout that is passed over
+ * in this way (limits are not considered) counts under the first axis, in that order, for which it
+ * is passed over. A layout with two spellings is met under one: fsdp=0 instead of fsdp=dp and with
+ * zero=0, recompute_layers=0 instead of as many as the longest virtual stage has, zero=0 instead of
+ * sharding over one rank.
  *
  *     struct space_spec spec = {&model, seq, gbs, ranks, n_ranks, limits, n_limits};
  *     struct space space = {0};
- *     space_walk(&spec, meet, ctx, &space, err);   // the counts alone; meet has each layout
+ *     space_walk(&spec, meet, ctx, &space, err);   // only counts; calls meet for each layout
  *     space_build(&spec, &space, err);       // space.items[0..n), space.excluded[0..n_excluded)
- *     space_check(&spec, &space, err);       // where none left is an error
+ *     space_check(&spec, &space, err);       // for callers that need at least one layout
  *     space_release(&space);
  *
  * Errors: ERR_INPUT for no or bad numbers of ranks or gbs, ERR_NOMEM.
@@ -28,7 +28,7 @@
 
 #include "profiles/layout.h"
 
-/* A rule that excludes legal layouts which the caller cannot use. */
+/* Is a rule that excludes legal layouts which the caller cannot use. */
 struct space_limit {
     const char *rule, *sentence; /* static */
     bool (*holds)(const struct layout *l);
@@ -41,9 +41,9 @@ struct space_spec {
     size_t n_ranks;
     const struct space_limit *limits; /* borrowed; NULL: none */
     size_t n_limits;
-    bool all; /* no axis is thinned out */
-    /* the only one that is looked at, on ranks[0]; where it is not legal the error is its rule's.
-     * NULL: all are. Borrowed. */
+    bool all; /* do not thin out any axis */
+    /* The only layout to consider, on ranks[0] ranks; if it is not legal, the error names its
+     * broken rule. NULL: all layouts. Borrowed. */
     const struct layout *only;
 };
 struct space_excluded {
@@ -54,11 +54,12 @@ enum { SPACE_CLASSES = 64 };
 enum space_thinned {
     SPACE_VPP, SPACE_MBS, SPACE_RECOMPUTE_LAYERS, SPACE_ORDER, SPACE_THINNED
 };
-/* Names of the axes, and which of their values are passed over. */
+/* These are the names of the axes, and sentences that say which of their values are passed over. */
 extern const char *const space_axis_names[SPACE_THINNED],
     *const space_axis_sentences[SPACE_THINNED];
 struct space {
-    /* all layouts, or those that somebody picked: by number of ranks, then as they are met */
+    /* all layouts, or those that a caller picked: by number of ranks, then in the order of the
+     * walk */
     struct layout *items;
     size_t n, room;
     int64_t legal; /* layouts that can run */
@@ -67,8 +68,8 @@ struct space {
     int64_t visited; /* legal + the sum of the counts */
     int64_t thinned[SPACE_THINNED]; /* legal layouts that were not visited, by axis */
 };
-/* Calls `meet` for each layout in turn, which ends the walk by a negative code. Adds to the counts
- * of a zeroed space, and no items. */
+/* Calls `meet` for each layout in turn; a negative result of it ends the walk. Adds to the counts
+ * of a zeroed space, and adds no items. */
 int space_walk(const struct space_spec *spec,
                int (*meet)(void *ctx, const struct layout *l, struct err *err), void *ctx,
                struct space *counts, struct err *err);

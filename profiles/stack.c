@@ -1,5 +1,6 @@
-/* The format reel.stack/1. The table below says what each field means; `reel format stack` is made
- * from it. Each compiled-in stack names in `source` where its facts are from.
+/* This file reads and writes the format reel.stack/1. The table below says what each field means;
+ * `reel format stack` is made from it. Each compiled-in stack names in `source` where its facts are
+ * from.
  */
 #include "profiles/stack.h"
 
@@ -98,7 +99,8 @@ void stack_write(const struct stack *s, struct json_out *o)
     json_obj_end(o);
 }
 
-/* Returns the length of the longest item of a list, parted by ", ", that the text begins with. */
+/* Returns the length of the longest item of a list, separated by ", ", that is a prefix of the
+ * text. */
 static size_t beginning(const char *list, const char *text)
 {
     size_t longest = 0;

@@ -25,20 +25,21 @@ enum { MAX_PATTERNS = 8, MAX_PARENS = 16, NUMBER_BYTES = 40 };
 
 struct pattern {
     regex_t compiled;
-    enum group group[MAX_PARENS + 1]; /* by number of the parenthesis, from 1 */
+    enum group group[MAX_PARENS + 1]; /* index: number of the parenthesis, from 1 */
 };
 struct step_reader {
     struct pattern patterns[MAX_PATTERNS];
     int n;
     const struct format *format; /* NULL: the user's own pattern */
-    double total; /* of the training's bar, 0: not known yet. Other bars have other totals. */
+    double total; /* total of the training's bar; 0: not known yet. Other bars have other totals. */
 };
 
-/* This is how the trainers print: Megatron-LM's training_log, torchtitan's MetricsProcessor, NeMo's
- * and Lightning's progress bars and NeMo's text lines, Transformers' ProgressCallback, whose
- * dictionary of losses comes between two drawings of the bar. NeMo's bar rounds its global_step
- * where that is shorter, 1e+4: then the bar's own count is taken, which begins anew in each epoch.
- * Lightning's bar is tqdm's or rich's, of which only the first has a colon behind the epoch. */
+/* These patterns match what trainers print: Megatron-LM's training_log; torchtitan's
+ * MetricsProcessor; NeMo's and Lightning's progress bars and NeMo's text lines; Transformers'
+ * ProgressCallback, which prints a dictionary of losses between two drawings of its bar. NeMo's bar
+ * rounds its global_step where that is shorter, 1e+4: then the bar's own count is taken, which
+ * restarts in each epoch. Lightning's bar is tqdm's or rich's; only tqdm's has a colon after the
+ * epoch. */
 #define VALUE(name) "(?<" name ">[-+.0-9a-zA-Z]+)"
 static const struct format {
     const char *patterns[MAX_PATTERNS];
@@ -89,7 +90,7 @@ static enum group group_find(const char *name, size_t n)
     return G_NONE;
 }
 
-/* Copies the pattern without the names of its groups, which go by number into p->group. */
+/* Copies the pattern without the names of its groups, which it stores by number in p->group. */
 static int names_take(const char *pattern, struct pattern *p, struct str *text, struct err *err)
 {
     int parens = 0;
@@ -98,7 +99,7 @@ static int names_take(const char *pattern, struct pattern *p, struct str *text, 
         if (*c == '\\' && c[1] && !set)
             str_addc(text, *c++);
         else if (*c == '[' && !set) {
-            size_t n = c[1] == '^' ? 2 : 1; /* a ] that comes first is one of the set */
+            size_t n = c[1] == '^' ? 2 : 1; /* a ] in first place belongs to the set */
             str_addn(text, c, n + (c[n] == ']') - 1);
             c += n + (c[n] == ']') - 1;
             set = true;
@@ -159,7 +160,7 @@ out:
     return rc;
 }
 
-/* Checks that the user's own pattern tells the step: by name, or by its one group without one. */
+/* Checks that the user's pattern has a step: a named group, or a first group if none has a name. */
 static int own_check(const char *pattern, struct pattern *p, struct err *err)
 {
     if (p->compiled.re_nsub == 0)
@@ -217,7 +218,7 @@ bool step_reader_loss_follows(const struct step_reader *r)
 
 /* ---- reading ---- */
 
-/* Takes out what a terminal would not show: ESC [ … letter, ESC ] … BEL, ESC and one more. Other
+/* Removes what a terminal would not show: ESC [ … letter, ESC ] … BEL, ESC and one more byte. Other
  * control bytes become spaces. */
 static size_t escapes_strip(char *line, size_t n)
 {
@@ -241,8 +242,8 @@ static size_t escapes_strip(char *line, size_t n)
     return to;
 }
 
-/* Returns the number in line[from, to); commas between its digits and a full stop behind it are
- * allowed. NaN if it is none. */
+/* Returns the number in a match; commas between its digits and a full stop after it are allowed.
+ * NaN: it is no number. */
 static double number_read(const char *line, regmatch_t m)
 {
     char text[NUMBER_BYTES], *end;
@@ -258,7 +259,7 @@ static double number_read(const char *line, regmatch_t m)
     return n && (!*end || strcmp(end, ".") == 0) && isfinite(value) ? value : NAN;
 }
 
-/* Returns where the number ends whose digits end there: behind their exponent, if they have one. */
+/* Returns the end of a number whose digits end at `at`: after its exponent, if there is one. */
 static regoff_t exponent_end(const char *line, regoff_t at)
 {
     const char *c = line + at;
@@ -272,7 +273,7 @@ static regoff_t exponent_end(const char *line, regoff_t at)
     return (regoff_t)(c - line);
 }
 
-/* Says whether what stands directly behind a number gives it another unit than its group has. */
+/* Says whether the text directly after a number gives it another unit than its group has. */
 static bool other_unit(enum group g, const char *behind)
 {
     if (g == G_TOKENS || g == G_TPS)
@@ -282,8 +283,8 @@ static bool other_unit(enum group g, const char *behind)
     return g == G_TIME_S && isalpha((unsigned char)*behind) && *behind != 's';
 }
 
-/* Returns a group's number. Those of times and rates are often matched by their digits alone: what
- * stands behind them counts, too. NaN if it is none, or of another unit. */
+/* Returns a group's number. Groups of times and rates often match only digits, so the text after
+ * them counts too. NaN: it is no number, or has another unit. */
 static double group_read(const char *line, regmatch_t m, enum group g)
 {
     if (g == G_TIME_MS || g == G_TIME_S || g == G_TOKENS || g == G_TPS) {
@@ -330,7 +331,7 @@ bool step_reader_take(struct step_reader *r, char *line, size_t *n, struct step_
     for (int i = 0; i < r->n; i++) {
         found_read(&r->patterns[i], line, found, &any, &odd_loss);
         if (!any && !step_reader_loss_follows(r))
-            return false; /* the first pattern is the one that tells the step */
+            return false; /* the first pattern is that of the step */
     }
     *out = (struct step_line){steps_done(r, found),
                               found[G_LOSS], found[G_GRAD_NORM], found[G_LR],

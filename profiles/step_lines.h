@@ -1,18 +1,18 @@
-/* step_lines: what a trainer's printed line says of its steps.
+/* step_lines: reads what a trainer's printed line says about its steps.
  *
- * A pattern is a POSIX extended regular expression whose groups have names, (?<step>[0-9]+); one
- * group without a name is the step.
+ * A pattern is a POSIX extended regular expression whose groups have names, (?<step>[0-9]+). If no
+ * group has a name, the first one is the step.
  *     step                 optimizer steps done
  *     index                the same, counted from 0: one less
- *     total                of the bar that step is part of
- *     epoch                from 0: total steps each were done before
+ *     total                greatest number of the progress bar to which step belongs
+ *     epoch                number of the epoch, from 0; each earlier one had `total` steps
  *     loss, grad_norm, lr  of the step
- *     time_ms, time_s      one step took so long
+ *     time_ms, time_s      the time of one step
  *     tokens               of one step
  *     tps                  tokens a second and device
- * A format is a list of patterns for a trainer known by name; each finds what it can in a line.
- * Lightning's bar counts batches: its steps are optimizer steps where none are accumulated. Where
- * it does not know how many an epoch has, the first epoch's are known alone.
+ * A format is a list of patterns for a trainer known by name; each reads what it finds in a line.
+ * Lightning's bar counts batches, which are optimizer steps only if gradients are not accumulated.
+ * If it does not know the length of an epoch, steps are known only in the first epoch.
  */
 #ifndef PROFILES_STEP_LINES_H
 #define PROFILES_STEP_LINES_H
@@ -24,9 +24,9 @@
 #include "base/err.h"
 
 struct step_line {
-    int64_t done; /* steps done; -1 the line tells none */
-    double loss, grad_norm, lr, time_s, tokens, tps; /* of one step; NaN: not told, not finite */
-    bool loss_nonfinite; /* a loss is told, and is no finite number */
+    int64_t done; /* steps done; -1: the line does not say */
+    double loss, grad_norm, lr, time_s, tokens, tps; /* of one step; NaN: missing or not finite */
+    bool loss_nonfinite; /* there is a loss, and it is not finite */
 };
 
 /* megatron, torchtitan, nemo, lightning, hf; ended by NULL */
@@ -34,15 +34,15 @@ extern const char *const step_format_names[];
 
 struct step_reader;
 /* Makes a reader from a pattern or a format; the other one is NULL. total: steps of the run, by
- * which hf's bar is told from others; 0: it is the first that is drawn. ERR_USAGE with the reason
- * when the pattern is none, tells no step, or a group's name is not known. */
+ * which hf's training bar is recognised; 0: the first bar is taken. ERR_USAGE with the reason when
+ * the pattern is no expression, has no step, or names an unknown group. */
 int step_reader_new(const char *pattern, const char *format, int64_t total,
                     struct step_reader **out, struct err *err);
 void step_reader_free(struct step_reader *r); /* NULL is fine */
-/* Do its losses stand on lines of their own, behind the step's? */
+/* Do its losses come on separate lines, after the step's? */
 bool step_reader_loss_follows(const struct step_reader *r);
-/* Reads a line; true when it tells something. Takes escape sequences of terminals out of the text
- * (its length in *n) first. */
+/* Reads a line; true if it has a step or a loss. First it removes terminal escape sequences from
+ * the text (its length is *n). */
 bool step_reader_take(struct step_reader *r, char *line, size_t *n, struct step_line *out);
 
 #endif

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* An activity starts or ends. */
+/* Is the start (by 1) or end (by -1) of an activity. */
 struct edge {
     int64_t at_ns;
     int class;
@@ -29,7 +29,8 @@ static int items_check(const struct timeline *t, struct err *err)
     return 0;
 }
 
-/* Lists the edges of all activities within the steps, in their order. Returns how many. */
+/* Lists the starts and ends of all activities within the steps, in order of time. Returns their
+ * number. */
 static int64_t edges_list(const struct timeline *t, struct edge *edges)
 {
     int64_t n = 0;
@@ -46,7 +47,8 @@ static int64_t edges_list(const struct timeline *t, struct edge *edges)
     return n;
 }
 
-/* Gives the time `ns`, in which so many activities of each class run, to whom it belongs. */
+/* Adds a stretch of `ns`, during which running[c] activities of class c run, to the sum in which it
+ * counts. */
 static void moment_add(struct timeline_sum *s, const int64_t running[KERNEL_CLASSES], double ns)
 {
     int computing = 0;
@@ -62,7 +64,7 @@ static void moment_add(struct timeline_sum *s, const int64_t running[KERNEL_CLAS
         *(running[KERNEL_COPY] ? &s->class_s[KERNEL_COPY] : &s->idle_s) += ns;
 }
 
-/* Goes through the steps from edge to edge. */
+/* Adds up the stretches between consecutive edges. */
 static void edges_walk(const struct timeline *t, const struct edge *edges, int64_t n,
                        struct timeline_sum *s)
 {
@@ -75,7 +77,7 @@ static void edges_walk(const struct timeline *t, const struct edge *edges, int64
     moment_add(s, running, (double)(t->to_ns - at));
 }
 
-/* Makes seconds of a step of the nanoseconds of all steps. */
+/* Converts nanoseconds of all steps to seconds of one step. */
 static void sums_scale(struct timeline_sum *s, double by)
 {
     for (int c = 0; c < KERNEL_CLASSES; c++)

@@ -1,18 +1,19 @@
-/* timeline: where the time of steps went on a device, from what ran there when. Pure.
+/* timeline: sums up where the time of steps went on a device, from the list of activities there.
+ * Pure.
  *
- * Activities of several streams overlap. Each moment of the steps is given to one thing: to
- * computation while any kernel computes (in equal shares to the classes that do), else to
- * communication while any runs, else to copies while any runs, else to nothing: the device is idle.
- * So the classes and idle_s add up to step_s.
+ * Activities of several streams overlap. Each moment of the steps counts for one thing: for
+ * computation while any kernel computes (in equal shares for the classes that do), else for
+ * communication while any runs, else for copies while any runs, else as idle. So the classes and
+ * idle_s add up to step_s.
  *
- * Communication beside which something is computed is hidden, the rest of it exposed, and both are
- * lengths of time, not sums over streams: two messages at once count once. What lies outside of the
- * steps is left out, and what crosses an end is cut there.
+ * Communication is hidden while something is computed at the same time, and exposed otherwise. Both
+ * are lengths of time, not sums over streams: two messages at once count once. Activities outside
+ * the steps are left out, and those that cross their beginning or end are cut there.
  *
  * mfu is model_flops / (step_s · peak), as everywhere else. hfu counts the floating-point
  * operations of recomputation too (Korthikanti et al. 2022, "Reducing Activation Recomputation in
- * Large Transformer Models", section 5): hardware_flops / (step_s · peak). busy_hfu has in the
- * place of step_s the time in which a kernel computes: what those kernels reach by themselves.
+ * Large Transformer Models", section 5): hardware_flops / (step_s · peak). busy_hfu divides by the
+ * time in which kernels compute instead of step_s: it is what these kernels reach by themselves.
  *
  *     struct timeline t = {.items = items, .n = n, .from_ns = a, .to_ns = b, .steps = 2};
  *     struct timeline_sum s;
@@ -26,7 +27,7 @@
 #include "base/err.h"
 #include "profiles/kernels.h"
 
-/* Something ran on the device from start_ns to before end_ns. */
+/* Is an activity on the device, from start_ns to before end_ns. */
 struct timeline_item {
     int64_t start_ns, end_ns;
     enum kernel_class class;
@@ -37,18 +38,18 @@ struct timeline {
     int64_t n;
     int64_t from_ns, to_ns; /* the steps, without a gap between them */
     int64_t steps;          /* 1 or more */
-    /* They are the FLOPs of one step on this device, and its peak in FLOP/s; 0: not known.
-     * hardware_flops has model_flops in it. */
+    /* FLOPs of one step on this device, and its peak in FLOP/s; 0: not known. hardware_flops
+     * includes model_flops. */
     double model_flops, hardware_flops, peak_flops;
 };
 
-/* All times are of one step: means over the steps. */
+/* Holds times of one step: means over the steps. */
 struct timeline_sum {
     double step_s;
-    double class_s[KERNEL_CLASSES]; /* exclusive: communication is what is exposed of it */
+    double class_s[KERNEL_CLASSES]; /* disjoint; of communication the exposed part */
     double idle_s;
     double comm_s, exposed_s, hidden_s; /* comm_s is the sum of the others */
-    double compute_s;                   /* some kernel computes */
+    double compute_s;                   /* while some kernel computes */
     double mfu, hfu, busy_hfu;          /* NaN: not known */
 };
 

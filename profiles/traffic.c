@@ -1,15 +1,15 @@
-/* What a rank sends, and when. The letters below mean:
+/* The tables below say what a rank sends, and when. The letters mean:
  *
  *     D  hidden            H, K  heads and k/v heads of a tp rank     d  head dim
  *     n  samples of a micro-batch
- *     s  tokens of this cp rank in them; r those of its tp rank's rows (s without sp)
+ *     s  their tokens on this cp rank; r those in this tp rank's rows (s without sp)
  *     a  ranks in an all-to-all group; b = cp / a groups in the ring
  *     h, k  heads after the exchange: H / a, and max(1, K / a)
  *     u(g)  tokens of all-to-all group g
  *     S  self-attentions, B sub-blocks of a layer, A of them are modulated
  *
- * Elements have type `act`, or `stat` where * stands. A layer sends in forward, in backward, and
- * when recomputation makes it again (selective, full):
+ * Elements have type `act`, or `stat` where marked *. A layer sends in forward, in backward, and
+ * when it is recomputed ("again": selective, full):
  *
  *   group  what                                    moved               forward   backward  again
  *   tp     modulation                              [n, 3 A D / tp]     1 (cond)  0         0, 0
@@ -29,10 +29,10 @@
  *   cp     gradients of q, k, v of segments        [g', (H + 2K) d]    0         1         0, 0
  *
  * The lines of cp hold for each spatial or temporal attention. s' counts the rank's own tokens in
- * segments dealt to others, g' others' tokens in its own segments (trainer/dit/dit_segments.c says
- * who gets what). Outputs and the gradient of the input are all-reduces, with sp reduce-scatters.
- * Of the recomputed layers, the one that ran last is not made again when its backward comes next:
- * its activations are still in the copy that they share.
+ * segments dealt to others, g' others' tokens in its own segments (trainer/dit/dit_segments.c deals
+ * them). Outputs and the gradient of the input are all-reduces, or with sp reduce-scatters. Of the
+ * recomputed layers, the one that ran last is not recomputed if its backward comes next: its
+ * activations are still in the copy that all recomputed layers share.
  *
  *   a chunk of a micro-batch
  *   tp     modulation, and its gradient *, of the head  [n, 2 D / tp]
@@ -41,11 +41,11 @@
  *   pp     residual stream between stages               [r, D] to the next chunk; gradient back;
  *                                                       * with residual_wide
  *   shard  weights of a unit (zero 3)                   piece of each unit that is not in one of
- *                                                       the two working buffers; a layer's frozen
- *                                                       unit comes with it
+ *                                                       the two working buffers, and of its
+ *                                                       layer's frozen unit
  *   shard  gradients of a unit * (zero 2, 3)            unit after its backward
  *
- *   a step, of what is trained
+ *   a step, for trained tensors
  *   shard  gradients of a unit * (zero 0, 1)            each unit
  *   shard  summed gradients of a unit * (zero 0)        piece of each unit
  *   shard  weights of a unit (zero 1, 2)                piece of each unit
@@ -76,12 +76,12 @@ struct walk {
     int64_t a, ring;           /* size of an all-to-all group; groups in the ring */
     int64_t heads, kv_heads, head_dim;
     int64_t working[2];        /* with zero 3, the units in the two working buffers */
-    /* the layer whose activations stand in the copy that recomputed layers share */
+    /* the layer whose activations are in the copy that recomputed layers share */
     struct kept kept;
     struct traffic_list *out;
 };
 
-/* A micro-batch as this rank has it. */
+/* Is this rank's part of a micro-batch. */
 struct extent {
     const struct traffic_micro *micro;
     /* tokens of this rank; how many of them are in its rows of the residual stream */
@@ -134,7 +134,7 @@ static int64_t size_of(const struct walk *w, enum traffic_group group)
     BUG_ON(true);
 }
 
-/* Returns the rank's place in a group that is summed over. */
+/* Returns the rank's place in a group over which sums are computed. */
 static int64_t rank_in(const struct walk *w, enum traffic_group group)
 {
     switch (group) {
@@ -216,8 +216,7 @@ static int64_t head_mod_width(const struct model *m) { return 2 * m->hidden; }
 static int64_t between(int64_t x, int64_t low, int64_t high)
 { return num_max_i64(low, num_min_i64(x, high)); }
 
-/* Counts the tokens of a sample before `token` whose place in their period of `period` tokens is in
- * [first, end). */
+/* Counts the tokens of a sample before `token` whose index modulo `period` is in [first, end). */
 static int64_t periodic_before(int64_t token, int64_t period, int64_t first, int64_t end)
 {
     return token / period * (end - first) + between(token % period, first, end) - first;
@@ -294,8 +293,8 @@ static void heads_exchange(struct walk *w, const struct extent *e, bool back)
     }
 }
 
-/* Counts the ring's messages. Step j passes on the keys of the group that is j places before the
- * rank's own. */
+/* Counts the ring's messages. Step j passes on the keys of the group j places before the rank's
+ * own. */
 static void ring(struct walk *w, const struct extent *e, bool back)
 {
     int64_t own = w->place.cp / w->a, width = 2 * num_max_i64(1, w->kv_heads / w->a) * w->head_dim;
@@ -416,7 +415,7 @@ static void layer_back(struct walk *w, const struct extent *e)
 {
     const struct model *m = w->spec->model;
     for (int64_t sub = sub_blocks(m) - 1; sub >= 0; sub--) {
-        rows_gather(w, e); /* rows of the output's gradient */
+        rows_gather(w, e); /* rows of the gradient of the output */
         if (sub < model_self_attentions(m))
             attention(w, e, sub, true);
         rows_gather(w, e); /* rows of the input */

@@ -1,14 +1,14 @@
-/* A member of reel.run/1, optional: init. The tables below say what each field means; `reel format
- * run` is made from them.
+/* This file reads the optional member init of reel.run/1. The tables below say what each field
+ * means; `reel format run` is made from them.
  *
- * Adapters (lora) may be missing either way. Shapes must be the model's. Only position tables
- * (pos_t, pos_h, pos_w) may have another number of rows; they are then interpolated linearly along
- * them: row i of n lies at (i + 1/2) m / n - 1/2 among the m rows of the source, and outside of
- * these at the nearest end. Numbers in f64, f32, f16 or bf16 are converted to the run's type. The
- * average (EMA) begins as the weights.
+ * The source may lack adapters (lora), with or without `partial`. Shapes must be the model's. Only
+ * position tables (pos_t, pos_h, pos_w) may have another number of rows. They are then interpolated
+ * linearly along the rows: row i of n is at (i + 1/2) m / n - 1/2 among the m rows of the source,
+ * and outside of these at the nearest end. Numbers in f64, f32, f16 or bf16 are converted to the
+ * run's type. The average (EMA) begins with the weights.
  *
- * The config hash covers map, partial and source_hash, and the source's place only as long as its
- * hash is not known.
+ * The config hash covers map, partial and source_hash. It covers the source's path only as long as
+ * the hash is not known.
  */
 #include "profiles/warm.h"
 

@@ -1,9 +1,9 @@
-/* warm: says where a run's first weights are taken from, and under which names. The text is
+/* warm: says from where a run takes its first weights, and under which names. The member "init" is
  * described at the top of warm.c; trainer/ckpt/warm_start.h reads the weights.
  *
  *     warm_read(&doc, root, &arena, &warm, err);   // member "init", optional: warm.from stays NULL
  *     warm_bind(&warm, err);   // fills in an unknown hash
- *     // warm_name gives a name of the source in the model's words
+ *     // warm_name translates a name in the source to the model's name
  *     if (warm_name(&warm, "model.pos_t.weight", name)) ...
  */
 #ifndef PROFILES_WARM_H
@@ -28,12 +28,12 @@ int warm_read(const struct json_doc *doc, const cJSON *root, struct arena *arena
               struct err *err);
 /* Writes nothing when there is no source. */
 void warm_write(const struct warm *w, struct json_out *o, bool for_hash);
-/* Computes the hash of what stands there now. ERR_NOT_FOUND, ERR_IO. */
+/* Computes the hash of the source as it is now. ERR_NOT_FOUND, ERR_IO. */
 int warm_hash(const char *from, struct hash128 *out, struct err *err);
 int warm_bind(struct warm *w, struct err *err);
 static inline bool warm_hash_known(const struct warm *w) { return w->hash.hi || w->hash.lo; }
-/* Translates a name by the first rule that matches the whole of it, or leaves it as it is. Returns
- * false when the result is longer than a name may be. */
+/* Translates a name by the first rule that matches the whole of it; a name without a matching rule
+ * stays. Returns false if the result is longer than a name may be. */
 bool warm_name(const struct warm *w, const char *name, char out[LIMIT_NAME_BYTES]);
 
 #endif

@@ -1,5 +1,5 @@
-/* These are the formulas of the account (work.h), for trainers of which only the facts of their
- * stack are known. reel's own trainer has an account of its own, in work_reel.c.
+/* These are the formulas of the account (work.h) for trainers of which only the stack's facts are
+ * known. The account of reel's own trainer is in work_reel.c.
  *
  * Letters are those of work.h, and these:
  *
@@ -95,7 +95,7 @@ int work_weights(const struct model *m, struct work_weights *out, struct err *er
     return 0;
 }
 
-/* Holds what the parts are made of, derived once. */
+/* Holds the sizes from which the parts are computed. */
 struct shape {
     const struct work_spec *spec;
     const struct model *m;
@@ -160,7 +160,7 @@ static double score_kept(const struct shape *s)
     return attention_keeps_scores(s->k->attention) ? once + (s->k->dropout ? 3 : 0) : 0;
 }
 
-/* Makes the attention of queries to keys, of which each head of each of `sets` sees its own. */
+/* Makes the attention of q queries to k keys in each head of each of `sets` sets. */
 static struct work_attention attention_of(const struct shape *s, double q, double k, double sets)
 {
     struct work_attention a = {.q = q, .k = k, .dim = (double)model_head_dim(s->m), .count = 1};
@@ -215,7 +215,7 @@ static void layer_elementwise(const struct shape *s, struct work_part *p)
                  (attention_keeps_scores(s->k->attention) ? 5 : 0);
 }
 
-/* Adds the sums over tensor-parallel ranks; `sp` exchanges each for a gather and a scatter. */
+/* Adds the sums over tensor-parallel ranks; with sp each is a gather and a scatter instead. */
 static void layer_sums(const struct shape *s, const struct layout *l, struct work_part *p)
 {
     double part = (s->t - 1) / s->t * s->T * s->D * s->w_bytes;
@@ -237,7 +237,7 @@ static void layer_exchanges(const struct shape *s, struct work_part *p, double r
                      selfs * (s->c / s->A - 1));
 }
 
-/* Returns what adding up the gradients of a unit's weights reads and writes. */
+/* Returns the bytes read and written to add up the gradients of a unit's weights. */
 static double sums_of(const struct shape *s, enum work_unit_id u)
 { return 2 * s->w->unit_elements[u] * (double)s->k->gradient_bytes; }
 
@@ -260,7 +260,7 @@ static void layer_parts(const struct shape *s, const struct layout *l)
     part->kernels = 2 * f->n_attentions;
 }
 
-/* Returns the bytes of a score that one layer's backward uses besides what is kept. */
+/* Returns the bytes for each score that one layer's backward uses besides those that are kept. */
 static double score_work(const struct shape *s)
 {
     double once = s->k->attention == ATTENTION_SCORES ? 10 : 4;
@@ -357,12 +357,12 @@ static void elements_of(const struct shape *s, const struct layout *l)
 {
     for (int u = 0; u < WORK_UNITS; u++)
         s->w->unit_elements[u] = s->spec->weights->split[u] / s->t + s->spec->weights->whole[u];
-    /* a head that is tied to the embedding is there twice when they are on two stages */
+    /* A head tied to the embedding exists twice if the two are on different stages. */
     if (l->pp > 1 && !model_is_video(s->m) && s->spec->weights->split[UNIT_LAST] == 0)
         s->w->unit_elements[UNIT_LAST] += (double)s->m->vocab * s->D / s->t;
 }
 
-/* Fills the parts of a stack of which only facts are known. */
+/* Fills the parts for a stack of which only facts are known. */
 static void stack_parts(const struct shape *s, const struct layout *l)
 {
     layer_parts(s, l);
@@ -395,8 +395,8 @@ void work_build(const struct work_spec *spec, const struct layout *l, struct wor
 
 /* ---- sums over parts ---- */
 
-/* Returns how many micro-batches' activations a stage holds, each of all its layers. It is
- * schedule_in_flight's bound, a share of vpp chunks. */
+/* Returns for how many micro-batches a stage holds activations, each counted over all its layers.
+ * It is the bound of schedule_in_flight, as a share of vpp chunks. */
 static double in_flight(const struct work *w, const struct layout *l, int64_t stage)
 {
     double pp = (double)l->pp, v = (double)l->vpp, after = pp - (double)stage;
@@ -404,9 +404,9 @@ static double in_flight(const struct work *w, const struct layout *l, int64_t st
     return fmin(chunks, v * w->micro_batches) / v;
 }
 
-/* Returns how many of a micro-batch's repeated layers are still there when their backward begins.
- * reel's recomputed layers share a copy, in which the one that ran last stays; its backward comes
- * next on the last stage, and where there is one micro-batch. */
+/* Returns how many of a micro-batch's recomputed layers still have their activations when their
+ * backward begins. reel's recomputed layers share one copy, which holds the layer that ran last;
+ * its backward comes next on the last stage, or if there is one micro-batch. */
 static double still_there(const struct work *w, const struct layout *l, int64_t stage)
 {
     bool next = stage == l->pp - 1 || w->micro_batches == 1;
@@ -445,7 +445,7 @@ static void state_set(struct work_state *s, enum work_state_id id, double bytes,
     s->bytes[id] = bytes, s->group[id] = group, s->kind[id] = kind, s->each[id] = each;
 }
 
-/* Adds what happens to gradients when they are not wholly summed by every rank. */
+/* Adds the messages of gradients when ranks shard them or the state. */
 static void state_scatter(const struct work *w, const struct layout *l, double g, double replicas,
                           struct work_state *out)
 {
@@ -504,8 +504,8 @@ int work_once(const struct work *w, const struct layout *l, const struct work_st
     return n;
 }
 
-/* Fills what reel's AdamW moves: it reads gradient, moments and master, and writes the last three.
- * Norms are taken once more before gradients are summed, with zero 2 and 3 after each
+/* Sets the bytes that reel's AdamW moves: it reads gradient, moments and master, and writes the
+ * last three. Norms are also taken before gradients are summed, with zero 2 and 3 after each
  * micro-batch. */
 static void reel_moved(const struct work *w, const struct layout *l, double n, double g,
                        struct work_moved *out)
@@ -557,8 +557,8 @@ static void held_state(const struct work *w, const struct layout *l, const struc
         bytes[HELD_GATHERED] += largest_unit(w, s) * (double)w->stack->reduce_bytes;
 }
 
-/* Sets what is alive at the end of the last stage's forward, or in one layer's backward, whichever
- * is more: the logits are gone when the first layer's backward begins. */
+/* Sets the larger of the bytes alive at the end of the last stage's forward and in one layer's
+ * backward: the logits are freed before the first layer's backward begins. */
 static void held_peak(const struct work *w, const struct work_kept *k, const struct work_stage *s,
                       double logits, double bytes[WORK_HELD])
 {

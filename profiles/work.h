@@ -1,15 +1,15 @@
 /* work: accounts for what one rank does, sends and holds in a training step. Pure, and without
  * allocation.
  *
- * Time and memory are predicted from this account alone (autotune/), so that CPUs with MPI and
- * clusters of GPUs, reel's own trainer and other people's, differ in device curves, links and
- * stacks, not in code. The account is cut into *parts*, each of which is done as a whole: the
- * forward of a layer, its backward, what the first or the last stage does besides. A grid (tp, sp,
- * cp, cp_kind, pp, vpp, dp) and a micro-batch size have one account; zero, fsdp, recompute and
- * recompute_layers only choose how often a part is done and who holds what, and are sums over it.
+ * Time and memory are predicted from this account alone (autotune/). So CPUs with MPI and clusters
+ * of GPUs, reel's own trainer and other trainers, differ in device curves, links and stacks, not in
+ * code. The account is cut into *parts*, each of which is done as a whole: the forward of a layer,
+ * its backward, the additional work of the first or the last stage. A grid (tp, sp, cp, cp_kind,
+ * pp, vpp, dp) and a micro-batch size have one account. zero, fsdp, recompute and recompute_layers
+ * only decide how often a part is done and which rank holds what: their results are sums over it.
  *
  *     struct work w;
- *     work_build(&spec, &layout, &w);         // looks at the grid and mbs alone
+ *     work_build(&spec, &layout, &w);         // depends only on the grid and mbs
  *     for each zero, fsdp, recompute, recompute_layers:
  *         for each stage of interest:
  *             work_stage(&w, &layout, stage, &s);          // how often each part is done
@@ -18,7 +18,7 @@
  *
  * Symbols in the comments: D hidden, F ffn, a heads, g kv_heads, d head dim, V vocab, S tokens of a
  * sample, x text tokens, b samples of a micro-batch, t tp, c cp, T = b·S/c tokens of a rank, w the
- * bytes of an activation. The formulas, with their sources, stand at the top of work.c.
+ * bytes of an activation. The formulas, with their sources, are at the top of work.c.
  */
 #ifndef PROFILES_WORK_H
 #define PROFILES_WORK_H
@@ -28,36 +28,37 @@
 #include "profiles/stack.h"
 #include "profiles/traffic.h"
 
-/* The weights that are gathered and reduced together, by where they are. */
+/* Names the weights that are gathered and reduced together, by their place in the model. */
 enum work_unit_id { UNIT_LAYER, UNIT_FIRST, UNIT_LAST, UNIT_EACH, WORK_UNITS };
-/* Elements of a model's units: those that tensor parallelism divides, and those that each of its
- * ranks has. They come from the parameter list, once for a model, as that list is allocated. */
+/* Holds the elements of a model's units: `split` are divided by tensor parallelism, `whole` are
+ * on each of its ranks. They are computed once for a model, because the parameter list is
+ * allocated. */
 struct work_weights { double split[WORK_UNITS], whole[WORK_UNITS]; };
 int work_weights(const struct model *m, struct work_weights *out, struct err *err);
 
 struct work_spec {
-    const struct model *model; /* borrowed, as all pointers here */
+    const struct model *model; /* borrowed, like all pointers here */
     const struct work_weights *weights;
     const struct stack *stack;
     struct seq seq;            /* tokens of a sample */
-    int64_t text;              /* of its caption; 0: the model's text_len */
+    int64_t text;              /* tokens of its caption; 0: the model's text_len */
     int64_t gbs;
     enum dtype act;            /* activations, weights in use and messages */
-    bool fp8;                  /* the layers' products are of fp8 */
+    bool fp8;                  /* the layers' products are computed in fp8 */
     bool ema;                  /* an average of the weights is kept, in f32 */
-    bool residual_wide;        /* reel: the residual stream and its gradient have f32 */
-    int64_t encoder_bytes;     /* of frozen encoders that stay on each rank */
+    bool residual_wide;        /* reel: the residual stream and its gradient are f32 */
+    int64_t encoder_bytes;     /* bytes of frozen encoders on each rank */
 };
 
-/* A matrix product [m, k] x [k, n], done `count` times. */
+/* Is a matrix product [m, k] x [k, n], done `count` times. */
 struct work_gemm { double m, n, k, count; };
-/* The attention of q queries to k keys by `heads` heads (samples times heads of this rank). `pairs`
- * is how many (query, key) pairs of a head count: q·k, or about half of it with a causal mask.
- * score_bytes: read and written in the matrix of scores, where that is kept. */
+/* Is the attention of q queries to k keys by `heads` heads (samples times heads of this rank).
+ * `pairs` is the number of (query, key) pairs of a head that count: q·k, or about half of it with a
+ * causal mask. score_bytes are read and written in the matrix of scores, if it is kept. */
 struct work_attention { double q, k, heads, dim, pairs, score_bytes, count; bool backward; };
 /* Names the compute that may go on while a message travels. */
 enum work_hide { HIDE_NOTHING, HIDE_ATTENTION, HIDE_FORWARD, HIDE_BACKWARD };
-/* `bytes` leave this rank in each of `count` operations of a group. */
+/* Is a message: `bytes` leave this rank in each of `count` operations of a group. */
 struct work_message {
     enum traffic_group group;
     enum traffic_kind kind;
@@ -76,7 +77,7 @@ enum work_part_id {
     WORK_LAST_BACKWARD,
     WORK_EACH_FORWARD,    /* conditioning, which every stage computes for itself */
     WORK_EACH_BACKWARD,
-    WORK_SEND,            /* to the next stage, or back: one boundary, one way */
+    WORK_SEND,            /* a message over one boundary between stages, in one direction */
     WORK_PARTS
 };
 extern const char *const work_part_names[WORK_PARTS];
@@ -88,93 +89,93 @@ struct work_part {
     struct work_attention attentions[WORK_ATTENTIONS];
     struct work_message messages[WORK_MESSAGES];
     double bytes;      /* read and written by elementwise work: norms, activations, residuals */
-    double norm_bytes; /* of them, by norms that are not one operation */
-    double sum_bytes;  /* besides, by gradients of weights that are added up */
+    double norm_bytes; /* further bytes of norms that are several operations */
+    double sum_bytes;  /* further bytes of adding up gradients of weights */
     double kernels;    /* operations that the host starts */
-    double numbers;    /* of latents that are laid out: samples, noise, loss */
+    double numbers;    /* numbers of latents in inputs: samples, noise, loss */
 };
 
 /* Holds the bytes that the forward of one layer and micro-batch keeps for its backward. */
 struct work_kept {
     double none, selective, full;
-    double stream; /* of the first two: what each tp rank has whole without sp, and divided with */
+    double stream; /* part of none and selective that each tp rank has whole, or divided with sp */
 };
 
 struct work {
-    struct layout grid;        /* with which it was built */
-    const struct stack *stack; /* kept from the spec, as the model is */
+    struct layout grid;        /* the layout with which it was built */
+    const struct stack *stack; /* kept from the spec, like the model */
     const struct model *model;
-    double micro_batches;      /* of the busiest replica, m */
+    double micro_batches;      /* m, of the busiest replica */
     double samples;            /* of a micro-batch */
     double samples_of_step;
     double tokens;             /* T */
     struct work_part parts[WORK_PARTS];
     double unit_elements[WORK_UNITS]; /* weights on this rank, after tp */
     struct work_kept kept;     /* of a layer */
-    double layer_work;         /* bytes used inside one layer's backward, besides what is kept */
-    double first_kept;         /* by what stands before the layers, for a micro-batch */
+    double layer_work;         /* bytes used inside one layer's backward, besides kept ones */
+    double first_kept;         /* bytes kept before the layers, for a micro-batch */
     double logits;             /* bytes of the logits at their peak; of a video model's output */
-    double boundary;           /* bytes of what stages send each other */
+    double boundary;           /* bytes of a message between stages */
     double weight_bytes, gradient_bytes, optimizer_bytes, ema_bytes, act_bytes,
-        stat_bytes; /* of an element; the last of a gradient or moment */
+        stat_bytes; /* bytes of an element; stat_bytes of a gradient or moment */
     double encoder_bytes;
-    /* of reel's trainer, elements of gradients that tp ranks have in part; in the first and last
-     * unit with sp alone */
+    /* reel's trainer: elements of gradients that are partial sums over tp; in the first and last
+     * unit only with sp */
     double partial[WORK_UNITS];
 };
 /* Accounts for a grid and micro-batch size; every field of the layout is 1 or more. */
 void work_build(const struct work_spec *spec, const struct layout *l, struct work *out);
 
-/* Counts how often a stage does each part, for one micro-batch. */
+/* Holds how often a stage does each part for one micro-batch. */
 struct work_stage {
     int64_t stage;
     double layers;      /* in all its chunks */
-    double each;        /* conditionings: of reel's trainer each chunk has one, with inputs */
-    double selective, full; /* of them, repeated in part or as a whole before their backward */
-    double there;       /* of those repeated, layers that need not be, as they are still there */
-    bool first, last;   /* it has the embedding, or the head */
+    double each;        /* conditionings: reel's trainer computes one for each chunk */
+    double selective, full; /* layers recomputed selectively or fully */
+    double there;       /* of these, layers whose activations are still there */
+    bool first, last;   /* it has the embedding; it has the head */
     double sends[2];    /* messages that it sends to other stages: forward, backward */
-    /* micro-batches whose activations it holds, each of all its layers: kept bytes are in_flight ·
-     * layers · kept */
+    /* micro-batches whose activations it holds, each counted over all its layers: kept bytes are
+     * in_flight · layers · kept */
     double in_flight;
 };
 void work_stage(const struct work *w, const struct layout *l, int64_t stage,
                 struct work_stage *out);
 
-/* Names the messages of one unit that are sent because the state is kept in parts. Each is of one
- * whole unit; `count` is in a step, and `each` says whether it comes with every micro-batch. */
+/* Names the messages of one unit that sharding the state causes. Each moves one whole unit; `each`
+ * says whether it comes with every micro-batch or once a step. */
 enum work_state_id {
     STATE_GATHER_FORWARD,  /* weights before the forward */
     STATE_GATHER_BACKWARD, /* weights before the backward */
-    STATE_REDUCE,          /* gradients over the shard group, or over all replicas */
-    STATE_REPLICAS,        /* own parts of them over the replicas of a shard group */
+    STATE_REDUCE,          /* gradients over the shard group, or all replicas */
+    STATE_REPLICAS,        /* own parts of gradients over a shard group's replicas */
     STATE_GATHER_STEP,     /* weights after the update */
     WORK_STATES
 };
 struct work_state {
     bool each[WORK_STATES];
-    /* of one element of a unit: bytes that leave this rank; 0: no such message */
+    /* bytes that leave this rank for one element of a unit; 0: no such message */
     double bytes[WORK_STATES];
     enum traffic_group group[WORK_STATES];
     enum traffic_kind kind[WORK_STATES];
 };
 void work_state(const struct work *w, const struct layout *l, struct work_state *out);
-/* Fills what a stage sends once a step besides: sums of gradients that tensor-parallel ranks, or
- * stages, have in part. Returns how many messages that is. Of reel's trainer alone. */
+/* Writes the other messages that a stage sends once a step: sums of gradients that are partial sums
+ * over tensor-parallel ranks or over stages. Returns their number. Only reel's trainer has them. */
 enum { WORK_ONCE = 2 };
 int work_once(const struct work *w, const struct layout *l, const struct work_stage *s,
               struct work_message out[WORK_ONCE]);
-/* Bytes of the state that a stage reads and writes. */
+/* Holds the bytes of the state that a stage reads and writes. */
 struct work_moved {
-    double each;   /* with each micro-batch: gradients cleared, and added to own pieces */
-    double norm;   /* in a step's norms of gradients */
-    double update; /* in the update */
+    double each;   /* for each micro-batch: gradients are cleared, and added to own pieces */
+    double norm;   /* in norms of gradients, for a step */
+    double update; /* in the update, for a step */
 };
 void work_moved(const struct work *w, const struct layout *l, const struct work_stage *s,
                 struct work_moved *out);
 
-/* The bytes of a rank by what they are for. Those of the account end with encoders; what depends on
- * the process and its allocator is added by autotune/footprint.h. */
+/* Names the bytes of a rank by purpose. Those of the account end with encoders;
+ * autotune/footprint.h adds the rest, which depends on the process and its allocator. */
 #define WORK_HELD_LIST(X)                                                                          \
     X(PARAMETERS, "parameters")                                                                    \
     X(GRADIENTS, "gradients")                                                                      \
@@ -195,7 +196,7 @@ enum work_held_id {
     WORK_HELD
 };
 extern const char *const work_held_names[WORK_HELD];
-/* Says by how much a stack keeps more than the formulas say. */
+/* Holds the factors by which a stack keeps more than the formulas say. */
 struct work_scales { double stream, inner, logits; };
 void work_held(const struct work *w, const struct layout *l, const struct work_stage *s,
                const struct work_scales *scales, double bytes[WORK_HELD]);

@@ -1,4 +1,4 @@
-/* work_priv: puts operations and messages into a part. The accounts of all stacks share it. */
+/* work_priv: adds operations and messages to a part. The accounts of all stacks share it. */
 #ifndef PROFILES_WORK_PRIV_H
 #define PROFILES_WORK_PRIV_H
 
@@ -17,7 +17,7 @@ static inline void work_attention_add(struct work_part *p, struct work_attention
     p->attentions[p->n_attentions++] = a;
 }
 
-/* Leaves out a message of no bytes, as groups of one rank have them. */
+/* Adds a message, unless it has no bytes, as in groups of one rank. */
 static inline void work_message_add(struct work_part *p, enum traffic_group group,
                                     enum traffic_kind kind, enum work_hide hide, double bytes,
                                     double count)

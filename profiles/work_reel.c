@@ -1,5 +1,6 @@
-/* The account of reel's own trainer. Its operations and their order are those of trainer/dit; the
- * messages are the table at the top of traffic.c in closed form. Letters:
+/* This is the account of reel's own trainer. Its operations and their order are those of
+ * trainer/dit; the messages are those of the table at the top of traffic.c, in closed form. The
+ * letters mean:
  *
  *     n  samples of a micro-batch      T  tokens of this cp rank      R  its rows: T, with sp T / t
  *     t, c  tp, cp ranks      a  ranks of an all-to-all group, b = c / a groups in the ring
@@ -17,21 +18,21 @@
  *     modulation [n, 3 A D / t, D], or by low rank [n, r, D] and [n, 3 A D / t, r]
  *
  * Backward has two of each: the input's gradient [rows, depth, columns] and the weight's [columns,
- * depth, rows]; text has no gradient. A product whose result is summed over tp is made in slices,
- * and with sp a product of gathered rows begins with the own ones.
+ * depth, rows]; text has no gradient. A product whose result is summed over tp is computed in
+ * slices, and with sp a product of gathered rows begins with the rank's own rows.
  *
  * Elementwise bytes, read and written, each counted once for an operation:
  *
  *     forward    gate, residual and norm  B (2 z + 2 w) R D
  *                norms and turns of heads S (2 w (H + K) d + 2 f d) T, cross 2 w (T H + x K) d
  *                gated activation         3 F w T
- *     backward   norms made again         B (z + w) R D, those of heads as in forward
+ *     backward   norms computed again     B (z + w) R D, those of heads as in forward
  *                gate, residual and norm  ((3 B + 1) z + 3 B w) R D
  *                norms and turns of heads 3/2 of forward
  *                activation               4 F w T, gated 6 F w T
  *
- * and what context parallelism copies: each exchange packs and unpacks, 4 w a number, a ring copies
- * keys and merges outputs.
+ * and the copies of context parallelism: each exchange packs and unpacks, 4 w for each number, and
+ * a ring copies keys and merges outputs.
  */
 #include "profiles/work_reel.h"
 
@@ -77,7 +78,7 @@ static struct reel reel_of(const struct work_spec *spec, const struct layout *l,
 
 /* ---- products ---- */
 
-/* Adds a product and, to `back`, those of its gradients. dx: its input has one. */
+/* Adds a product and, to `back`, the products of its gradients. dx: its input has a gradient. */
 static void product(struct work_part *f, struct work_part *back, double m, double n, double k,
                     double count, bool dx)
 {
@@ -89,7 +90,7 @@ static void product(struct work_part *f, struct work_part *back, double m, doubl
         work_gemm_add(back, m, k, n, count);
 }
 
-/* Adds a product of gathered rows: the own ones come first. */
+/* Adds a product of gathered rows: with sp, the rank's own rows are computed first. */
 static void rows_product(const struct reel *r, struct work_part *f, struct work_part *back,
                          double n, double k, double count)
 {
@@ -117,7 +118,7 @@ static void sum_product(const struct reel *r, struct work_part *f, struct work_p
     }
 }
 
-/* Adds the products that make `width` columns of a modulation. */
+/* Adds the products that compute `width` columns of a modulation. */
 static void mod_products(const struct reel *r, struct work_part *f, struct work_part *back,
                          double width, double units)
 {
@@ -136,7 +137,7 @@ static void mod_products(const struct reel *r, struct work_part *f, struct work_
     product(f, back, r->n, own / units, rank, units, true);
 }
 
-/* Adds the products of a layer; part: only those that selective recomputation makes again. */
+/* Adds the products of a layer; part: only those that selective recomputation repeats. */
 static void layer_products(const struct reel *r, struct work_part *f, struct work_part *back,
                            bool part)
 {
@@ -185,7 +186,7 @@ static double head_norm_bytes(const struct reel *r)
     return own + (r->x > 0 ? 2 * r->act * (r->T * r->H + r->x * r->K) * r->d : 0);
 }
 
-/* Returns the numbers that attention moves to other places, forward or backward, on this rank. */
+/* Returns the numbers that attention's exchanges copy on this rank, forward or backward. */
 static double moved(const struct reel *r, bool back)
 {
     double qkv = r->T * (r->h + 2 * r->k) * r->a * r->d, o = r->T * r->H * r->d, sum = 0;
@@ -252,7 +253,7 @@ static void rows_gather(const struct reel *r, struct work_part *p, double count)
                          r->R * r->D * (r->t - 1) * r->act, count);
 }
 
-/* Adds `count` sums of all tokens' rows over tp, each in so many slices. */
+/* Adds `count` sums of all tokens' rows over tp, each in `slices` slices. */
 static void rows_sum(const struct reel *r, struct work_part *p, double slices, double count)
 {
     double part = (r->t - 1) / r->t * r->T / slices * r->D * r->act;
@@ -317,7 +318,7 @@ static void layer_parts(const struct reel *r)
     rows_gather(r, f, r->B), rows_gather(r, back, 2 * r->B);
     rows_sum(r, f, r->slices, r->B), rows_sum(r, back, 1, r->B);
     attention_messages(r, f, false), attention_messages(r, back, true);
-    *full = *f; /* all but the modulation, which is kept */
+    *full = *f; /* without the modulation, which is kept */
     mod_products(r, f, back, r->mod, r->A);
     mod_messages(r, f, back, r->mod);
     layer_products(r, part, NULL, true);
@@ -326,7 +327,7 @@ static void layer_parts(const struct reel *r)
     rows_gather(r, part, r->B - r->S), rows_sum(r, part, r->slices, r->B);
 }
 
-/* Adds what each cell of the latent takes: noise, target and loss are made of statistics. */
+/* Adds the first and the last part: patch embedding, head and loss. */
 static void ends_parts(const struct reel *r)
 {
     struct work_part *p = r->w->parts;
@@ -360,8 +361,8 @@ static void each_parts(const struct reel *r)
         stat_sum(r, back, 3 * numbers);
 }
 
-/* Keeps what buffers.c lists as saved: for every layer its input and modulation, with selective
- * recomputation what attention needs, without any all of the block. */
+/* Sets the kept bytes as buffers.c lists them: for every layer its input and modulation; with
+ * selective recomputation also what attention needs; without recomputation the whole block. */
 static void layer_kept(const struct reel *r)
 {
     struct work_kept *k = &r->w->kept;
@@ -374,8 +375,8 @@ static void layer_kept(const struct reel *r)
               r->R * r->D * ((r->B - 1) * r->stream + r->B * r->act);
 }
 
-/* Keeps what buffers.c lists beside the layers: patches, latents and noise, the final input; and
- * what it lists as used inside a layer's backward. */
+/* Sets the bytes that buffers.c lists outside the layers (patches, latents and noise, the final
+ * input), and those used inside a layer's backward. */
 static void beside_kept(const struct reel *r)
 {
     double P = (double)model_patch_cells(r->m), C = (double)r->m->latent_channels,
@@ -406,8 +407,8 @@ void work_reel_parts(const struct work_spec *spec, const struct layout *l, struc
 
 /* ---- weights that are gathered ---- */
 
-/* Tells which units are in the two working buffers. Layers are 0 and up; others are -1 - their
- * number. */
+/* Holds the units in the two working buffers. Layers are 0 and up; other units are -1 - their
+ * id. */
 struct held { int64_t unit[2]; double *times; };
 enum { NO_UNIT = -100, MICRO_BATCHES = 8 };
 
@@ -429,8 +430,8 @@ static void use(struct held *h, int64_t unit, int64_t next)
         gather(h, !at, next);
 }
 
-/* Uses n layers, `from` first and each `step` behind the one before. Of those between the first and
- * the last each fetches the next one, which nobody has. */
+/* Uses n layers, `from` first, each `step` after the one before. Each layer between the first and
+ * the last fetches the next one, which is in no buffer. */
 static void layers_use(struct held *h, int64_t from, int64_t n, int step, int64_t after)
 {
     int64_t last = from + (n - 1) * step;
@@ -444,7 +445,8 @@ static void layers_use(struct held *h, int64_t from, int64_t n, int step, int64_
         use(h, last, after);
 }
 
-/* Tells what of a chunk a stage has: layers first .. end - 1, and what stands beside them. */
+/* Describes a chunk of a stage: layers first .. end - 1, and the units outside the layers that it
+ * uses. */
 struct chunk { int64_t first, end; bool each, embed, opens, last; };
 
 static void forward_uses(struct held *h, const struct chunk *c)
