@@ -13,52 +13,55 @@
  *                 "hash": "…"}, …],
  *      "checksum": "…"}
  *
- * "config_hash" is the hash of what decided these steps (profiles/run.h, run_past_hash), so that a
- * run which got longer loads it. Earlier writers put the hash of the run's whole configuration
- * there, which is taken too. Of "step" steps "updates" changed weights, and the last "skips" (left
- * out: 0) did not, because a gradient was not finite. "spikes" is what a run with adamw.spike_z has
- * noted of its last steps (spike.h), the oldest first; left out: nothing.
+ * "config_hash" is the hash of everything that decided these steps (profiles/run.h,
+ * run_past_hash), so a run that is made longer can still load the checkpoint. Earlier versions
+ * stored the hash of the run's whole configuration, which is accepted too. "updates" of the "step"
+ * steps changed the weights. The last "skips" steps (left out: 0) did not, because a gradient was
+ * not finite. "spikes" is the history of the last steps in a run with adamw.spike_z (spike.h), the
+ * oldest first (left out: empty).
  *
- * "layout" is the canonical text of the layout that wrote (profiles/layout.h). "tensors" are the
- * model's parameters by their global names and shapes, in the parameter list's order. "groups" and
- * "lora" are the run's (profiles/finetune.c), left out where it has none. From the model, these and
- * the layout follows where every element is (profiles/shard.h, piece.h).
+ * "layout" is the canonical text of the layout under which the checkpoint was written
+ * (profiles/layout.h). "tensors" are the model's parameters by their global names and shapes, in
+ * the parameter list's order. "groups" and "lora" are the run's (profiles/finetune.c), left out
+ * where it has none. The model, these and the layout determine where every element lies
+ * (profiles/shard.h, piece.h).
  *
- * Files: each rank of the first replica of the shard group (data rank below its size) writes one,
- * whatever zero is; they stand in the order of the ranks. The file of place (tp, pp) and piece f
- * holds piece f of each unit that this place has, one unit after the other. First come "n" elements
- * of the weights (in a run of bf16, of the masters of what is trained). Then come, only of the
- * units that are trained, "trained" elements each (left out: "n") of m, of v, and with "ema" of the
- * average. They are raw little-endian numbers of "dtype", without a header; m and v are of bf16
- * with "moments": "bf16" (left out: same). Tensors that several places hold stand in the file of
- * each.
+ * Files: each rank of the first replica of the shard group (its data rank is below the group's
+ * size) writes one file, under every ZeRO stage. The files are listed in the order of the ranks.
+ * The file of place (tp, pp) and piece f holds piece f of each unit that this place has, one unit
+ * after the other. First come "n" elements of the weights; in a run of bf16, master weights stand
+ * for the trained ones. Then come m, v, and with "ema" the average, each with "trained" elements
+ * (left out: "n"), for trained units only. All are raw little-endian numbers of type "dtype",
+ * without a header; with "moments": "bf16" (left out: same), m and v are bf16. A tensor that
+ * several places hold is in the file of each.
  *
- * "dtype" is f64 or f32. In a run of bf16 the optimizer's numbers and the master weights are f32;
- * "run_dtype": "bf16" says so (left out: dtype). Weights without masters, which are the frozen
- * ones, then stand there widened. "residual" is there when the residual stream has another type
- * than the run. "objective", "condition_frames" and "seed" are the run's: samples depend on them,
- * so another run's file is told from its own (left out: by an earlier writer). `hash` is the
- * XXH3-128 of the file. "checksum", always last and of this form in every version, is that of the
- * manifest's own bytes up to the comma before it. Loading gives back the same bits: the numbers are
- * the run's own, and its weights of bf16 are rounded from their masters.
+ * "dtype" is f64 or f32. In a run of bf16 the optimizer's numbers and the master weights are f32,
+ * and "run_dtype" is "bf16" (left out: dtype). Frozen weights have no masters; the file holds them
+ * widened to f32. "residual" is there when the residual stream has another type than the run.
+ * "objective", "condition_frames" and "seed" are the run's. Samples depend on them, so they tell
+ * this run's checkpoint from another's (left out by earlier versions). `hash` is the XXH3-128 of
+ * the file. "checksum" is the XXH3-128 of the manifest's own bytes up to the comma before it; it is
+ * last and has this form in every version. Loading restores the same bits: the numbers have the
+ * run's own type, and weights of bf16 are rounded from their masters.
  *
- * A reader finds tensors by name and takes what it needs of each from whatever files hold it. So
- * the layout that reads need not be like the one that wrote (ckpt_reshard.c).
+ * A reader finds tensors by name and takes the elements it needs from whichever files hold them.
+ * So a checkpoint can be read under another layout than it was written under (ckpt_reshard.c).
  *
  * Publishing: rank 0 makes `.tmp-step-<step>.a<attempt>.<token>`; every rank writes and syncs its
  * file; rank 0 collects sizes and hashes, writes and syncs the manifest, renames the folder and
  * syncs its parent. A kill at any moment leaves the old checkpoints and at most a `.tmp-…` folder.
- * The next save of this attempt or a newer one removes that folder: it renames it to a name of its
- * own first, so that whoever wrote it, and may live, cannot publish a part of it. Rank 0 asks
- * before each rename whether the run's folder is still its own (base/owner.h). All ranks agree on
- * success before anybody goes on. A checkpoint that already stands under the name is kept when it
- * verifies (the run is the same, whoever ran it); else it is set aside like any damaged one.
+ * The next save of this attempt or a newer one removes that folder. It first renames it to a name
+ * of its own, so that the process that wrote it, if it still lives, cannot publish a part of it.
+ * Rank 0 checks before each rename that the run's folder is still its own (base/owner.h). All ranks
+ * agree on success before any of them goes on. If a checkpoint already has the final name, it is
+ * kept when it verifies, because the run is the same; else it is set aside like any damaged one.
  *
- * Removing: after a save, the oldest checkpoints beyond the `keep` newest go, by a rename first, so
- * that no part of one is seen. Only those count whose files were read again and have the manifest's
- * checksums (ckpt_keep.c), so a damaged one never pushes out a good one. What was set aside as
- * damaged goes by the same rule. Where the disk has no room for a new checkpoint, they go before it
- * is written, down to the newest that is whole (ckpt_room.c).
+ * Removing: after a save, the checkpoints that are older than the `keep` newest are removed, each
+ * by a rename first, so that nobody sees a part of one. Only checkpoints whose files were read
+ * again and match the manifest's checksums count towards `keep` (ckpt_keep.c), so a damaged one
+ * never pushes out a good one. Damaged folders that were set aside are removed by the same rule.
+ * When the disk has no room for a new checkpoint, old ones are removed before it is written, down
+ * to the newest whole one (ckpt_room.c).
  */
 #include "trainer/ckpt/ckpt.h"
 
@@ -100,7 +103,7 @@ int64_t ckpt_file_of_rank(const struct layout *l, int64_t rank)
     return data < layout_shard_group(l) ? ckpt_file_of(l, p.tp, data, p.pp) : -1;
 }
 
-/* Returns the elements of a whole buffer. */
+/* Returns how many elements a buffer has in all pieces together. */
 static int64_t buffer_elements(const struct shards *sh, enum ckpt_buffer buffer)
 {
     return buffer == CKPT_WEIGHTS ? sh->total : sh->trained;
@@ -122,7 +125,7 @@ struct ckpt_state ckpt_state_of(const struct optim *o)
 
 typedef int piece_fn(void *ctx, const void *data, int64_t bytes, struct err *err);
 
-/* Passes a piece on, which stands where the slab reaches it, in parts that are in host memory. */
+/* Calls fn for a piece, part by part. The slab brings each part into host memory first. */
 static int piece_fetch(struct slab *slab, const char *data, int64_t bytes, piece_fn *fn, void *ctx,
                        struct err *err)
 {
@@ -155,8 +158,8 @@ static int out_write(void *ctx, const void *data, int64_t bytes, struct err *err
     return rc;
 }
 
-/* Visits the own pieces of units `from` .. end-1 of a buffer of numbers of t, one unit after the
- * other. */
+/* Calls fn for this rank's own piece of each of the units `from` .. end-1, one after the other. The
+ * buffer holds numbers of type t. */
 static int pieces_visit(const struct shards *sh, char *buffer, enum dtype t, bool whole,
                         int64_t from, int64_t end, piece_fn *fn, void *ctx, struct err *err)
 {
@@ -171,15 +174,15 @@ static int pieces_visit(const struct shards *sh, char *buffer, enum dtype t, boo
     return 0;
 }
 
-/* A visitor gets the pieces of a buffer: `stored` those that are passed on where they stand, and
- * `host` those that were widened, in host memory. */
+/* A visitor receives the pieces of a buffer. `stored` gets those that need no conversion, at their
+ * place in the buffer; `host` gets those that were widened to f32, in host memory. */
 struct visitor {
     piece_fn *stored, *host;
     void *ctx;
     struct slab *slab;
 };
 
-/* Passes a part of a piece of bf16 on as f32. */
+/* Widens a part of a bf16 piece to f32 and passes it on. */
 static int widened(void *ctx, const void *data, int64_t bytes, struct err *err)
 {
     enum { BLOCK = 8192 };
@@ -203,7 +206,7 @@ static int piece_widen(void *ctx, const void *data, int64_t bytes, struct err *e
     return piece_fetch(v->slab, data, bytes, widened, ctx, err);
 }
 
-/* Visits the own pieces of one buffer as they stand in a file. */
+/* Visits this rank's own pieces of one buffer in the order and the type that its file has. */
 static int buffer_visit(const struct ckpt_state *s, enum ckpt_buffer buffer, struct visitor *v,
                         struct err *err)
 {
@@ -259,7 +262,7 @@ int ckpt_state_copy(const struct ckpt_state *s, char *to, struct ckpt_state *out
     struct copying c = {to, s->slab};
     struct visitor v = {piece_copy, host_copy, &c, s->slab};
     int rc;
-    copy.zero = 3; /* only own pieces, of the files' numbers */
+    copy.zero = 3; /* the copy holds own pieces only, in the type of the files */
     copy.act = s->dtype, copy.master = NULL, copy.slab = NULL;
     for (int b = 0; b < CKPT_BUFFERS; b++) {
         if (!s->buffers[b])
@@ -421,7 +424,7 @@ out:
 
 /* ---- publishing ---- */
 
-/* Makes an empty folder to write into, on rank 0. What a killed save left is removed first. */
+/* Removes what killed saves left, then makes an empty folder to write into. Rank 0 calls it. */
 static int tmp_make(const struct ckpt_writer *w, const char *ckpt_dir, const char *tmp,
                     struct err *err)
 {
@@ -464,8 +467,8 @@ bool ckpt_is_damage(int rc)
     return rc == ERR_CORRUPT || rc == ERR_NOT_FOUND;
 }
 
-/* Judges the folder that has the name already. Returns 0: it is good and stays; ERR_NOT_FOUND: it
- * was damaged and is out of the way. */
+/* Checks the folder that already has the final name. Returns 0 if it is whole and stays;
+ * ERR_NOT_FOUND if it was damaged and has been set aside. */
 static int standing_judge(const struct ckpt_writer *w, const char *final, struct err *err)
 {
     int rc = folder_check(final, err);
@@ -476,9 +479,9 @@ static int standing_judge(const struct ckpt_writer *w, const char *final, struct
     return ERR_NOT_FOUND;
 }
 
-/* Makes the folder visible, on rank 0, unless a good one of the same step is there. Whatever
- * happens between the check and the rename, the folder is whole and of this run. Where another was
- * published meanwhile the rename fails, because that one has content. */
+/* Gives the folder its final name, on rank 0, unless a whole checkpoint of the same step has it.
+ * The folder under that name is always whole and of this run: if another process publishes one
+ * between the check and the rename, the rename fails because that folder is not empty. */
 static int publish(const struct ckpt_writer *w, const char *tmp, const char *final, struct err *err)
 {
     int rc = file_exists(final) ? standing_judge(w, final, err) : ERR_NOT_FOUND;
@@ -490,8 +493,8 @@ static int publish(const struct ckpt_writer *w, const char *tmp, const char *fin
     return file_remove_tree(tmp, err);
 }
 
-/* Takes every rank's file into rank 0's manifest, in the order of ckpt_file_of, and publishes.
- * Ranks that write no file have n = 0. */
+/* Writes the manifest with every rank's file, in the order of ckpt_file_of, and publishes the
+ * folder. Rank 0 calls it. Ranks that write no file have n = 0. */
 static int manifest_publish(const struct ckpt_save *s, const char *final,
                             const struct ckpt_file *files, struct err *err)
 {
@@ -531,7 +534,7 @@ int ckpt_save_begin(const struct ckpt_writer *w, const struct optim *o,
     if ((rc = comm_agree(world, world->rank == 0 ? tmp_make(w, s->ckpt_dir, s->tmp, err) : 0,
                          err)) < 0)
         return rc;
-    /* only rank 0 has the lease that names it */
+    /* the name has a token of the lease, which only rank 0 holds */
     if ((rc = comm_broadcast_bytes(world, s->tmp, sizeof s->tmp, 0, err)) < 0)
         return rc;
     rc = ckpt_keep_begin(&s->keep, w, s->ckpt_dir, meta->step, keep, world, err);
@@ -550,7 +553,7 @@ int ckpt_save_write(struct ckpt_save *s, const struct ckpt_state *state, struct 
     return 0;
 }
 
-/* Collects every rank's file; rank 0 publishes the folder. */
+/* Gathers name, sizes and hash of every rank's file; then rank 0 publishes the folder. */
 static int files_publish(struct ckpt_save *s, struct ckpt_file *files, struct err *err)
 {
     struct comm *world = s->o->c.world;

@@ -1,17 +1,17 @@
-/* ckpt: checkpoints (`reel.ckpt/1`): published whole or not at all, verified, written and loaded
- * under any layout.
+/* ckpt: saves and loads checkpoints (`reel.ckpt/1`). A checkpoint is published whole or not at all,
+ * is verified, and can be loaded under another layout than it was written under.
  *
  * A checkpoint is a folder <run>/ckpt/step-<8 digits>: manifest.json and one file for each rank of
  * the first replica. The essay at the top of ckpt.c gives the format. A checkpoint is written as
  * .tmp-step-…, every file is synced, and the folder is renamed; a reader never sees a part. Loading
- * takes the newest that verifies. A damaged one is set aside (renamed *.damaged, never deleted) and
- * the next older one is used. Damaged is what a checksum, a size or a missing file proves. A
- * checkpoint that is whole, but that this program cannot read, is an error, and is left as it is.
- * Saving to a full disk (ERR_FULL) leaves the older checkpoints as they were and removes what was
- * begun.
+ * takes the newest checkpoint that verifies. One counts as damaged only if a checksum, a size or a
+ * missing file proves it. A damaged one is set aside (renamed *.damaged, never deleted by loading)
+ * and the next older one is used. A whole checkpoint that this program cannot read is an error, and
+ * is left as it is. When the disk is full, saving fails with ERR_FULL, leaves the older checkpoints
+ * as they were and removes the unfinished folder.
  *
  *     // all ranks of the world call these
- *     ckpt_load(&writer, &optim, config_hash, told, ctx, &meta, &found, err);
+ *     ckpt_load(&writer, &optim, config_hash, on_damage, ctx, &meta, &found, err);
  *     ckpt_save(&writer, &optim, &meta, keep, &written, err);
  *
  * What one rank writes and reads (struct ckpt_state) needs no other rank: ckpt_file_write,
@@ -38,37 +38,38 @@ struct ckpt_meta {
     int64_t bytes;
 };
 
-/* Says who writes: an attempt, with rank 0's lease on the run's folder (base/owner.h). When a newer
- * attempt takes the folder over, the next change that others would see fails with ERR_BUSY, which
- * names it. lease NULL: nobody else is there, or this is not rank 0. */
+/* Says who writes: an attempt, with rank 0's lease on the run's folder (base/owner.h). After a
+ * newer attempt has taken the folder over, the next change that others would see fails with
+ * ERR_BUSY, and the message names that attempt. lease is NULL on ranks other than 0, and where no
+ * other attempt can exist. */
 struct ckpt_writer { const char *run_dir; int64_t attempt; struct lease *lease; };
 
-/* Saves; all ranks of the world call it. Keeps the newest `keep` checkpoints that are whole, this
- * one included, and what is newer than the last of them. */
+/* Saves a checkpoint; all ranks of the world call it. Keeps the `keep` newest whole checkpoints,
+ * this one included, and every folder that is newer than the oldest of these. */
 int ckpt_save(const struct ckpt_writer *w, const struct optim *o, const struct ckpt_meta *meta,
               int64_t keep, struct ckpt_meta *written, struct err *err);
 
 struct ckpt_room {
-    /* what saved.h says of the files, and what is written beside them; before anything was
-     * removed, -1: not known */
+    /* needed: the checkpoint's files (saved.h) and what is written beside them. free: before
+     * anything was removed; -1: not known */
     int64_t needed_bytes, free_bytes;
     int64_t removed; /* folders */
     bool enough;
 };
-/* Sees to it that there is room for a checkpoint. Where there is none it removes what is set aside,
- * and old checkpoints beyond the newest that is whole. All ranks call it. full: the last save
- * failed for want of space, whatever the file system says is free. ERR_FULL: there is no room, and
- * *room is filled all the same. */
+/* Makes room on the disk for a checkpoint; all ranks call it. If there is too little room, it
+ * removes folders of killed saves, damaged folders that were set aside, and checkpoints older than
+ * the newest whole one. full: the last save failed for want of space, whatever the file system
+ * reports as free. Returns ERR_FULL if there is still no room; *room is filled in that case too. */
 int ckpt_room_make(const struct ckpt_writer *w, const struct optim *o, bool full,
                    struct ckpt_room *room, struct err *err);
 
-/* Returns the step of the newest folder, whatever the folder is worth; 0: there is none. */
+/* Returns the step of the newest checkpoint folder, without verifying it; 0 if there is none. */
 int64_t ckpt_newest_step(const char *run_dir);
 typedef void ckpt_damage_fn(void *ctx, const char *dir, const char *reason);
 /* Loads the newest good checkpoint; *found is false if there is none. All ranks call it. on_damage
- * is called on rank 0 for each checkpoint that is set aside or passed over. ERR_INPUT: what the
- * checkpoint has trained is not the beginning of this run. Some checkpoints carry the hash of the
- * run's whole configuration; they must have config_hash. */
+ * is called on rank 0 for each checkpoint that is set aside or passed over. Returns ERR_INPUT if
+ * the checkpoint's steps are not the beginning of this run. Older checkpoints carry the hash of
+ * their run's whole configuration, which must be config_hash. */
 int ckpt_load(const struct ckpt_writer *w, struct optim *o, struct hash128 config_hash,
               ckpt_damage_fn *on_damage, void *ctx, struct ckpt_meta *out, bool *found,
               struct err *err);
@@ -76,7 +77,7 @@ int ckpt_load(const struct ckpt_writer *w, struct optim *o, struct hash128 confi
 /* ---- one folder ---- */
 
 struct ckpt_tensor { char name[LIMIT_NAME_BYTES]; int64_t count; int nd; int64_t dim[4]; };
-/* n, trained: elements of the weights, and of each of the other buffers */
+/* n counts the elements of the weights in the file, trained those of each other buffer. */
 struct ckpt_file { char name[32]; int64_t n, trained, bytes; struct hash128 hash; };
 struct ckpt_manifest {
     struct ckpt_meta meta;
@@ -87,8 +88,8 @@ struct ckpt_manifest {
     enum dtype run_dtype; /* numerics.dtype of the run that wrote */
     enum run_moments moments;
     enum run_residual residual; /* of the run that wrote */
-    /* Samples depend on these besides, as the run that wrote had them. An older one does not say
-     * them. */
+    /* Samples depend on these values of the run that wrote the checkpoint. An older checkpoint
+     * does not hold them, and says_objective is false. */
     bool says_objective;
     enum objective objective;
     int64_t condition_frames;
@@ -112,11 +113,11 @@ enum dtype ckpt_buffer_dtype(enum dtype dtype, enum run_moments moments, enum ck
 
 /* ---- one rank's state, and one rank's file ---- */
 
-/* Views a rank's state; everything is borrowed. The buffers are in memory of the host, or of a
- * device that `slab` reaches, whole or cut to the own pieces as zero says (optim.h); ema is NULL
- * when there is none. Weights may have another type than the files' numbers. Then a master is saved
- * in the place of the weight where there is one, else the weight, widened; loading rounds weights
- * from what is read. */
+/* Views a rank's state; everything is borrowed. The buffers are in host memory, or in memory of a
+ * device that `slab` reaches. They hold whole units or own pieces only, as zero says (optim.h). ema
+ * is NULL when there is none. If the weights have another type than the files, saving writes the
+ * master of a trained weight, and a frozen weight widened; loading rounds the weights from the
+ * numbers that it reads. */
 struct ckpt_state {
     const struct param_list *params;
     const struct shards *sh;
@@ -134,15 +135,15 @@ int64_t ckpt_files(const struct layout *l);
 int64_t ckpt_file_of(const struct layout *l, int64_t tp, int64_t piece, int64_t pp);
 /* Returns the index of a rank's file; -1 if the rank writes none. */
 int64_t ckpt_file_of_rank(const struct layout *l, int64_t rank);
-/* Writes a rank's file, syncs it, and hashes it from memory as it goes out. */
+/* Writes a rank's file and syncs it. The hash is computed from memory during the writing. */
 int ckpt_file_write(const char *dir, const struct ckpt_state *s, int64_t rank,
                     struct ckpt_file *out, struct err *err);
-/* Writes the manifest. Of *m it takes meta, model, layout, finetune, dtype, run_dtype, moments,
- * residual, what samples depend on, ema and files; the tensors are those of `params`. */
+/* Writes the manifest. It uses meta, model, layout, finetune, dtype, run_dtype, moments, residual,
+ * objective, condition_frames, seed, ema and files of *m; the tensors are those of `params`. */
 int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m,
                         const struct param_list *params, struct err *err);
-/* Fills this rank's buffers from the files that hold its elements, whatever layout wrote them. Gaps
- * are left as they are. */
+/* Fills this rank's buffers from the files that hold its elements, whichever layout they were
+ * written under. Padding in the buffers is left as it is. */
 int ckpt_state_load(const char *dir, const struct ckpt_manifest *m, const struct ckpt_state *to,
                     struct err *err);
 
@@ -153,10 +154,11 @@ struct ckpt_source;
 int ckpt_source_open(const char *dir, const struct ckpt_manifest *m, struct ckpt_source **out,
                      struct err *err);
 void ckpt_source_close(struct ckpt_source *s); /* NULL is fine. */
-/* Says whether the buffer has this tensor. What is frozen has no moments, and is its own
- * average. */
+/* Says whether the buffer has this tensor. A frozen tensor has no moments; its average is the
+ * tensor itself. */
 bool ckpt_source_has(const struct ckpt_source *s, enum ckpt_buffer buffer, int64_t t);
-/* Reads all elements of tensor number t of the manifest, row major, in the buffer's type. */
+/* Reads all elements of tensor number t of the manifest, in row-major order and the buffer's
+ * type. */
 int ckpt_source_read(struct ckpt_source *s, enum ckpt_buffer buffer, int64_t t, void *out,
                      struct err *err);
 

@@ -1,16 +1,17 @@
 /* ckpt_async: writes a checkpoint while training goes on.
  *
  * Each rank copies what it would write, and a thread of its own writes, syncs and hashes the file
- * from the copy; training waits only for the copy. The thread does not communicate: when all ranks'
- * files are written, which they tell each other in an exchange of theirs, they publish the
- * checkpoint together. One checkpoint is under way at a time. A run that is killed before the
- * publication has the checkpoints that it had.
+ * from the copy; training waits only for the copy. The thread does not communicate. The callers
+ * tell each other when their ranks' files are written, and then all ranks publish the checkpoint
+ * together. One checkpoint is under way at a time. A run that is killed before the publication
+ * still has its earlier checkpoints.
  *
  *     ckpt_async_open(&a, &optim, err);                // takes the copy's memory
  *     ckpt_async_begin(&a, &writer, &meta, keep, err); // by all ranks, while none is under way
- *     ckpt_async_written(&a)                           // this rank's part; when all ranks' are:
- *     ckpt_async_finish(&a, &written, err);            // by all ranks; waits if it must
- *     ckpt_async_close(&a);      // waits for the thread; what was not finished is not published
+ *     ckpt_async_written(&a)                           // has this rank's file been written?
+ *     ckpt_async_finish(&a, &written, err);            // by all ranks, when all files are written;
+ *                                                      // waits for this rank's thread if it must
+ *     ckpt_async_close(&a);      // waits for the thread; an unfinished checkpoint is not published
  */
 #ifndef TRAINER_CKPT_CKPT_ASYNC_H
 #define TRAINER_CKPT_CKPT_ASYNC_H
@@ -28,7 +29,7 @@ struct ckpt_async {
     struct ckpt_state state;
     pthread_t thread;
     atomic_bool written;
-    int status;             /* of the thread, with err; read after the thread ended */
+    int status;             /* the thread's result, with err; valid after the thread ended */
     struct err err;
 };
 

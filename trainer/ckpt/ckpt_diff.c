@@ -118,7 +118,7 @@ static int buffer_compare(struct side *a, struct side *b, enum ckpt_buffer buffe
     int rc;
     for (int64_t i = 0; i < a->m.n_tensors; i++) {
         int64_t other = ckpt_tensor_find(&b->m, a->m.tensors[i].name);
-        if (!side_has(a, buffer, i) && !side_has(b, buffer, other)) /* both have it frozen */
+        if (!side_has(a, buffer, i) && !side_has(b, buffer, other)) /* frozen: no moments */
             continue;
         if ((rc = row_make(a, b, buffer, i, other, floor, &d->rows[d->n], err)) < 0)
             return rc;
@@ -173,7 +173,7 @@ int ckpt_diff(const char *dir_a, const char *dir_b, double tol, double floor, st
     if ((rc = sides_compare(&a, &b, tol, floor, &d, err)) < 0)
         goto out;
     *out = d;
-    d = (struct ckpt_diff){0}; /* the caller's */
+    d = (struct ckpt_diff){0}; /* the caller owns it now */
 out:
     side_close(&a);
     side_close(&b);

@@ -2,11 +2,11 @@
  * them.
  *
  * The difference of a tensor of one buffer (weights, m, v, ema) is max|a - b| / max(max|a|, floor).
- * It is relative to the tensor and not to its elements, because sums in another order err by a
- * fraction of the terms and not of their sum. Below the floor numbers count as noise: gradients
- * that would be exactly zero are sums of terms of order one, and come out as some 1e-16 of them. v
- * holds squares, so its floor is the square of the others'. A tensor that one of the two lacks, or
- * has in another shape, is never equal, and neither is one with a number that is not finite.
+ * It is relative to the tensor and not to single elements, because summing in another order causes
+ * errors in proportion to the terms and not to the sum. Numbers below the floor count as noise:
+ * gradients that would be exactly zero are sums of terms of order one, and come out near 1e-16. v
+ * holds squares, so its floor is the square of the others'. A tensor is never equal if one of the
+ * two checkpoints lacks it or has it in another shape, or if a number in it is not finite.
  *
  *     ckpt_diff(dir_a, dir_b, tol, floor, &d, err);   // d.rows, the worst first;
  *     ...                                             // d.n_beyond of them are not equal
@@ -33,8 +33,8 @@ struct ckpt_diff_row {
 };
 struct ckpt_diff {
     struct ckpt_diff_row *rows;
-    int64_t n, n_beyond, n_tensors; /* n_tensors: of a */
-    double largest; /* among those within the tolerance */
+    int64_t n, n_beyond, n_tensors; /* n_tensors: of checkpoint a */
+    double largest; /* the largest difference within the tolerance */
 };
 double ckpt_diff_floor(enum ckpt_buffer buffer, double floor);
 int ckpt_diff(const char *dir_a, const char *dir_b, double tol, double floor,

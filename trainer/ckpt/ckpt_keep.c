@@ -1,7 +1,7 @@
-/* Decides which checkpoints stay: the newest `keep` that are whole, what is newer than the last of
- * them, damaged or not, and nothing else. Older ones are verified by content before one is deleted
- * for their sake, file k by rank k mod ranks. That is done where the new one is written: in the
- * background, if that is.
+/* Decides which checkpoints stay: the `keep` newest whole ones, and every folder newer than the
+ * oldest of these, damaged or not. All others are removed. Before that, the files of those that
+ * stay are read again and verified, file k by rank k mod ranks. The thread that writes the new
+ * checkpoint does it, so it happens in the background if the writing does.
  */
 #include <stdlib.h>
 
@@ -68,7 +68,7 @@ void ckpt_keep_check(struct ckpt_keep *k)
 
 int ckpt_keep_finish(struct ckpt_keep *k, struct err *err)
 {
-    int64_t last = 0; /* the oldest step of those that stay; 0: not all were found */
+    int64_t last = 0; /* the oldest step that stays; 0: fewer than `keep` are whole */
     int rc;
     for (int64_t i = 0, good = 0; i < k->list.n && k->list.n > k->keep; i++) {
         char dir[LIMIT_PATH_BYTES];

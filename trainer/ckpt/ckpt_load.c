@@ -1,10 +1,10 @@
-/* Loads a checkpoint into a run. Rank 0 lists the folders; all ranks together verify each, from the
- * newest on (file k by rank k mod ranks). A damaged one (unreadable manifest, wrong size or hash,
- * missing file) is renamed `….damaged`, replacing an older such folder of the same step, and the
- * next one is tried. One that cannot be read because the file system fails (EIO) is passed over and
- * left. One that is whole as far as its checksum says, and that this program cannot read (a newer
- * schema, a key it does not know), ends the loading: an older one would replay what is not lost,
- * and a newer program reads it.
+/* Loads a checkpoint into a run. Rank 0 lists the folders. All ranks together verify one after the
+ * other, from the newest on (file k by rank k mod ranks). A damaged checkpoint (unreadable
+ * manifest, wrong size or hash, missing file) is renamed `….damaged`, which replaces an older such
+ * folder of the same step, and the next one is tried. If the file system fails (EIO), a checkpoint
+ * is passed over and left as it is. If a checkpoint's checksum fits but this program cannot read it
+ * (a newer schema, an unknown key), loading ends with an error: an older checkpoint would repeat
+ * steps that are not lost, and a newer program can read this one.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -57,7 +57,7 @@ int ckpt_list_load(const char *ckpt_dir, struct ckpt_list *out, struct err *err)
     if (list.n > 1)
         qsort(list.steps, (size_t)list.n, sizeof *list.steps, newest_first);
     *out = list;
-    list.steps = NULL; /* the caller's */
+    list.steps = NULL; /* the caller owns it now */
 out:
     closedir(dir);
     free(list.steps);
@@ -122,7 +122,7 @@ int ckpt_list_share(const char *ckpt_dir, struct comm *world, struct ckpt_list *
                                    err)) < 0)
         goto out;
     *out = list;
-    list.steps = NULL; /* the caller's */
+    list.steps = NULL; /* the caller owns it now */
 out:
     free(list.steps);
     return rc;
@@ -149,9 +149,9 @@ static int state_load(const char *dir, const struct ckpt_manifest *m, struct opt
     return 0;
 }
 
-/* Says in one sentence that this program cannot read a checkpoint. The reason stands first, without
- * the keys that are known, and the place last: whoever has little room for the sentence shows its
- * beginning. */
+/* Turns ERR_INPUT and ERR_LIMIT into one sentence: this program cannot read the checkpoint. Other
+ * results stay as they are. The reason comes first, without the list of known keys, and the path
+ * last, because a reader with little room shows only the beginning of the sentence. */
 static int unreadable(const char *dir, int status, struct err *err)
 {
     char why[ERR_TEXT_BYTES];
@@ -170,7 +170,7 @@ static int unreadable(const char *dir, int status, struct err *err)
 }
 
 /* Says whether this run trained the checkpoint's steps. The checkpoint carries the hash of what
- * decided them; an older one carries that of the run's whole configuration. */
+ * decided these steps; an older one carries the hash of the run's whole configuration. */
 static bool is_own(const struct ckpt_meta *m, const struct run *run, struct hash128 config)
 {
     struct hash128 past = run_past_hash(run, m->step);
@@ -179,7 +179,7 @@ static bool is_own(const struct ckpt_meta *m, const struct run *run, struct hash
 }
 
 /* Tries one candidate. Returns 0: loaded; ERR_CORRUPT: damaged; ERR_IO: not readable now; else an
- * error that no other checkpoint mends. All ranks get the same. */
+ * error for which trying another checkpoint is no remedy. All ranks get the same result. */
 static int candidate_load(const char *dir, struct optim *o, struct hash128 config,
                           struct ckpt_meta *out, struct err *err)
 {
@@ -209,7 +209,8 @@ out:
     return rc;
 }
 
-/* Rejects a candidate: rank 0 tells of it and renames it, and all ranks agree. */
+/* Rejects a candidate: rank 0 reports it, and sets it aside if it is damaged. All ranks agree on
+ * the result. */
 static int candidate_reject(const struct ckpt_writer *w, const char *dir, int status,
                             struct optim *o, ckpt_damage_fn *on_damage, void *ctx, const char *why,
                             struct err *err)

@@ -1,5 +1,5 @@
-/* ckpt_priv: what ckpt.c (saving), ckpt_load.c (loading into a run), ckpt_read.c (manifest),
- * ckpt_reshard.c and the commands share. */
+/* ckpt_priv: declares what ckpt.c (saving), ckpt_load.c (loading into a run), ckpt_read.c
+ * (manifest), ckpt_reshard.c and the commands share. */
 #ifndef TRAINER_CKPT_CKPT_PRIV_H
 #define TRAINER_CKPT_CKPT_PRIV_H
 
@@ -8,72 +8,73 @@
 struct ckpt_list { int64_t *steps; int64_t n; }; /* newest first; the caller frees steps */
 /* Lists the checkpoints of a folder. A missing folder gives an empty list. */
 int ckpt_list_load(const char *ckpt_dir, struct ckpt_list *out, struct err *err);
-/* Gives rank 0's list to every rank, because a network file system may show each rank another one.
- * All ranks call it. */
+/* Gives rank 0's list to every rank, because a network file system may show different lists to
+ * different ranks. All ranks call it. */
 int ckpt_list_share(const char *ckpt_dir, struct comm *world, struct ckpt_list *out,
                     struct err *err);
 bool ckpt_is_run(const char *dir); /* Is this the folder of a run that has saved? */
-/* Finds the checkpoint that a word of the command line means: itself, or the newest of the run
- * whose folder it is. */
+/* Finds the checkpoint that a command-line argument names. It may be the folder of a checkpoint, or
+ * that of a run, whose newest checkpoint is taken. */
 int ckpt_dir_find(const char *dir, char out[LIMIT_PATH_BYTES], struct err *err);
 void ckpt_dir_format(const char *ckpt_dir, int64_t step, char out[LIMIT_PATH_BYTES]);
-/* Returns the number of a tensor; -1 if there is none of that name. */
+/* Returns the index of a tensor; -1 if there is none of that name. */
 int64_t ckpt_tensor_find(const struct ckpt_manifest *m, const char *name);
 
-/* Says whether rc, the result of a look at a checkpoint, proves that it is not whole. Other errors
- * say nothing about its worth: no memory, a failing file system, or a manifest whose checksum fits
- * and that this program cannot read (ERR_INPUT: a newer schema, an unknown key). */
+/* Says whether rc, the result of reading a checkpoint, proves that it is not whole. Other errors do
+ * not tell whether it is: no memory, a failing file system, or a manifest whose checksum fits but
+ * that this program cannot read (ERR_INPUT: a newer schema, an unknown key). */
 bool ckpt_is_damage(int rc);
 int ckpt_set_aside(const struct ckpt_writer *w, const char *dir, struct err *err);
 
-/* ckpt_writer.c, for rank 0. Every name that others know is changed through these, or after a
- * check: each asks whether the folder is still ours. */
-/* Checks that the run's folder is still ours. ERR_BUSY: a newer attempt has it. */
+/* The functions of ckpt_writer.c are for rank 0. Every name that others can see is changed through
+ * them or after ckpt_writer_check. Each checks that the run's folder still belongs to this
+ * attempt. */
+/* Checks that the run's folder still belongs to this attempt. ERR_BUSY: a newer attempt has it. */
 int ckpt_writer_check(const struct ckpt_writer *w, struct err *err);
 /* Writes <ckpt>/.tmp-<what>-<step>.a<attempt>.<token>, a name that no other attempt or process
  * uses. */
 void ckpt_tmp_format(const struct ckpt_writer *w, const char *what, int64_t step,
                      char out[LIMIT_PATH_BYTES]);
-/* Removes what was left by saves and removals, of this attempt and older ones, that were killed.
- * Older attempts may still live, but are no longer heeded. */
+/* Removes what killed saves and removals of this attempt and older ones left behind. An older
+ * attempt may still be running, but the folder is no longer its own. */
 int ckpt_tmp_clear(const struct ckpt_writer *w, const char *ckpt_dir, struct err *err);
-/* Removes a checkpoint by one rename, so that it is never seen in part. Returns 0, too, when there
+/* Removes a checkpoint by one rename, so that nobody sees a part of it. Returns 0 also when there
  * is none. */
 int ckpt_remove(const struct ckpt_writer *w, const char *dir, int64_t step, struct err *err);
 
 struct ckpt_state ckpt_state_of(const struct optim *o);
 /* Returns the bytes of this rank's file. */
 int64_t ckpt_state_bytes(const struct ckpt_state *s);
-/* Copies the content of this rank's file to `to`, which is memory of the host, and makes a state of
- * own pieces of it, which lasts as long as that memory. */
+/* Copies the content of this rank's file to `to`, which is host memory. *out then views this copy,
+ * which holds own pieces only, and is valid as long as that memory. */
 int ckpt_state_copy(const struct ckpt_state *s, char *to, struct ckpt_state *out, struct err *err);
 
 /* Decides which checkpoints stay when step `step` has been saved. All ranks call begin and finish
- * together. check looks at files, and each rank calls it by itself; in finish a checkpoint counts
- * as whole when it was so in every rank's part. */
+ * together. check reads files, and each rank calls it by itself. In finish a checkpoint counts as
+ * whole if every rank found its own part whole. */
 struct ckpt_keep {
     const struct ckpt_writer *w; /* borrowed, with ckpt_dir */
     const char *ckpt_dir;
     struct comm *world;
     int64_t step, keep;
-    struct ckpt_list list; /* with the new one */
-    bool *whole;           /* [list.n] in this rank's part; false, too: not looked at */
+    struct ckpt_list list; /* includes the new one */
+    bool *whole;           /* [list.n] is this rank's part whole? false also: not looked at */
 };
 int ckpt_keep_begin(struct ckpt_keep *k, const struct ckpt_writer *w, const char *ckpt_dir,
                     int64_t step, int64_t keep, struct comm *world, struct err *err);
 void ckpt_keep_check(struct ckpt_keep *k);
-/* Deletes what does not stay. A folder that cannot be deleted is left alone: an old checkpoint too
- * many harms nobody. */
+/* Deletes what does not stay. A folder that cannot be deleted is left alone, because one old
+ * checkpoint too many does no harm. */
 int ckpt_keep_finish(struct ckpt_keep *k, struct err *err);
 void ckpt_keep_release(struct ckpt_keep *k);
 
 /* Says whether this rank's part of a step's checkpoint is whole. */
 bool ckpt_part_whole(const char *ckpt_dir, int64_t step, const struct comm *world);
-/* Removes folders that were set aside, of steps before `below`. Returns how many. */
+/* Removes the set-aside folders of steps before `below`. Returns how many it removed. */
 int ckpt_damaged_remove(const struct ckpt_writer *w, const char *ckpt_dir, int64_t below);
 
-/* Saves in parts. All ranks call begin and finish together, and each does what lies between by
- * itself. status: what write returned. */
+/* Holds a save between its three calls. All ranks call begin and finish together, and each calls
+ * write by itself in between. finish gets the result of write as `status`. */
 struct ckpt_save {
     const struct ckpt_writer *w; /* borrowed, with o */
     const struct optim *o;

@@ -162,8 +162,8 @@ static int spikes_read(const struct json_doc *doc, struct spike_history *h, stru
     return 0;
 }
 
-/* Parses a layout, and checks that it is legal for the model as far as positions depend on it: for
- * as many tokens and samples as it may need. */
+/* Parses a layout and checks that it is legal for the model, as far as this decides where tensors
+ * lie. The check is given numbers of tokens and samples that suit every layout. */
 static int layout_read_text(const struct json_doc *doc, const char *text, const struct model *m,
                             struct layout *out, struct err *err)
 {
@@ -263,7 +263,7 @@ int ckpt_manifest_load(const char *dir, struct ckpt_manifest *out, struct err *e
     for (int64_t i = 0; i < m.n_files; i++)
         m.meta.bytes += m.files[i].bytes;
     *out = m;
-    m = (struct ckpt_manifest){0}; /* the caller's */
+    m = (struct ckpt_manifest){0}; /* the caller owns it now */
 out:
     ckpt_manifest_release(&m);
     str_release(&text);

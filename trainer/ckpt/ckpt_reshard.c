@@ -1,20 +1,21 @@
-/* Reads from the files of one layout into the buffers of another.
+/* Reads a checkpoint that was written under one layout into the buffers of another.
  *
- * For every place (tp, pp) of the layout that wrote, and every piece of its shard group, there is
- * one file. It is gone through once, in the order in which it lies. Each span of a tensor's
- * elements in it has global numbers (shard_to_global). Of these, this rank's part of the tensor
- * holds some (shard_to_local), and where the rank keeps own pieces only, its piece has some of
- * those. They are read to where they belong, so padding is neither read nor written.
+ * There is one file for every place (tp, pp) of the writer's layout and every piece of its shard
+ * group. Each file is read once, from beginning to end. It holds spans of each tensor's elements,
+ * and shard_to_global gives the numbers that a span's elements have in the whole tensor. Some of
+ * them belong to this rank's part of the tensor (shard_to_local); where the rank keeps own pieces
+ * only, some of those belong to its piece. Only these are read, each to its place, so padding is
+ * neither read nor written.
  *
- * An element that several places hold is taken from one of them. If the place like our own has all
- * of the tensor that we have, it is taken from there (so a rank that comes back under its old
- * layout reads its old files, whole); else from the place that counts it (own_rows).
+ * An element that several places of the writer hold is read from one of them. If the place that
+ * corresponds to ours has all of the tensor that we have, it is read from there, so a rank that
+ * resumes under its old layout reads exactly its old files. Otherwise it is read from the place
+ * that counts it (own_rows).
  *
- * Weights of bf16 are rounded as they are read. Their masters, which are what was read, take a pass
- * of their own.
+ * Weights of bf16 are rounded as they are read. Their f32 masters are read in a pass of their own.
  *
- * Short spans go through a window on the file; long ones are read straight to their place. A file
- * that has nothing for us is not opened.
+ * Short spans go through a window on the file; long ones are read directly to their place. A file
+ * that holds nothing for this rank is not opened.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -41,8 +42,8 @@ struct reader {
     int64_t window_first, window_n; /* bytes of the file that the window holds */
 };
 
-/* Says where a tensor's elements go: to the part `t` of it, in a whole buffer or in one of own
- * pieces of unit u. */
+/* Says where the elements of a tensor go: to this rank's part `t` of it, in a buffer of whole units
+ * or in one that holds only the own pieces of units. u is the tensor's unit. */
 struct dest {
     const struct shards *sh;
     const struct shard_unit *u;
@@ -76,8 +77,8 @@ static void reader_release(struct reader *r)
     free(r->window);
 }
 
-/* Chooses the file of place (tp, pp) and piece sh->group_rank. It is opened when something of it is
- * read. */
+/* Chooses the file of place (tp, pp) and piece sh->group_rank. The file is opened when something is
+ * first read from it. */
 static int reader_choose(struct reader *r, const struct shards *sh, struct err *err)
 {
     reader_leave(r);
@@ -115,7 +116,7 @@ static int64_t element_bytes(const struct reader *r, enum ckpt_buffer buffer)
     return dtype_bytes(ckpt_buffer_dtype(r->m->dtype, r->m->moments, buffer));
 }
 
-/* Reads elements at, at+1 .. of one buffer in the chosen file. */
+/* Reads n elements, from element `at` on, of one buffer in the chosen file. */
 static int elements_read(struct reader *r, enum ckpt_buffer buffer, int64_t at, int64_t n,
                          void *out, struct err *err)
 {
@@ -136,7 +137,7 @@ static int elements_read(struct reader *r, enum ckpt_buffer buffer, int64_t at, 
     return 0;
 }
 
-/* Does the same, and rounds them. */
+/* Reads elements as elements_read does, and rounds them to bf16. */
 static int elements_round(struct reader *r, enum ckpt_buffer buffer, int64_t at, int64_t n,
                           uint16_t *out, struct err *err)
 {
@@ -155,7 +156,8 @@ static int elements_round(struct reader *r, enum ckpt_buffer buffer, int64_t at,
 
 /* ---- one tensor ---- */
 
-/* Fetches elements to .. to+n-1 of our buffer, which are at, at+1 .. in the file. */
+/* Reads n elements, from element `at` of the file's buffer on, to our buffer from element `to`
+ * on. */
 static int span_fetch(struct reader *r, enum ckpt_buffer buffer, const struct dest *d, int64_t to,
                       int64_t n, int64_t at, struct err *err)
 {
@@ -174,7 +176,8 @@ static int span_fetch(struct reader *r, enum ckpt_buffer buffer, const struct de
     return 0;
 }
 
-/* Fetches elements local .. local+n-1 of our part, which are at, at+1 .. in the file. */
+/* Reads elements local .. local+n-1 of our part of the tensor, which begin at element `at` of the
+ * file's buffer. Where we keep own pieces only, it reads those of them that our piece has. */
 static int local_fetch(struct reader *r, enum ckpt_buffer buffer, struct dest *d, int64_t local,
                        int64_t n, int64_t at, struct err *err)
 {
@@ -187,8 +190,8 @@ static int local_fetch(struct reader *r, enum ckpt_buffer buffer, struct dest *d
     return span_fetch(r, buffer, d, to, n, at, err);
 }
 
-/* Fetches what we need of a tensor p. `have` is what lies in the chosen file of the writer's part
- * `from`. */
+/* Reads what we need of tensor p. `have` is the piece of the writer's part `from` that the chosen
+ * file holds. */
 static int tensor_fetch(struct reader *r, enum ckpt_buffer buffer, const struct param *p,
                         const struct shard_tensor *from, struct piece have, struct dest *d,
                         struct err *err)
@@ -206,7 +209,7 @@ static int tensor_fetch(struct reader *r, enum ckpt_buffer buffer, const struct 
 
 /* ---- a rank's state ---- */
 
-/* Names a buffer of ours, and what is read for it: all units, or those that are trained. */
+/* Names one of our buffers and the units that are read for it: all, or only the trained ones. */
 struct target {
     enum ckpt_buffer buffer;
     char *base; /* NULL: not wanted */
@@ -218,7 +221,7 @@ enum { TARGETS = CKPT_BUFFERS + 1 };
 struct load {
     struct reader r;
     const struct ckpt_state *to;
-    struct shards near; /* the place of the writing layout that is like ours */
+    struct shards near; /* the place of the writer's layout that corresponds to ours */
     struct target targets[TARGETS];
 };
 
@@ -275,7 +278,7 @@ static bool rows_within(const struct shard_tensor *a, int64_t first, int64_t n)
     return false;
 }
 
-/* Says whether `a` has all that `b` has of a tensor. */
+/* Does part `a` of a tensor contain all rows and columns of part `b`? */
 static bool covers(const struct shard_tensor *a, const struct shard_tensor *b)
 {
     bool all = a->offset >= 0 && a->col <= b->col && b->col + b->cols <= a->col + a->cols;
@@ -294,7 +297,7 @@ static int64_t taken_elements(const struct load *l, const struct shards *from, i
     return t->own_rows * t->cols;
 }
 
-/* Reads what a file holds for one of our buffers of one unit of the writer. */
+/* Reads what the chosen file holds of one unit of the writer into one of our buffers. */
 static int unit_load(struct load *l, const struct shards *from, const struct shard_unit *u,
                      struct target *to, struct err *err)
 {
@@ -330,7 +333,7 @@ static int chosen_load(struct load *l, const struct shards *from, struct err *er
     return 0;
 }
 
-/* Reads all files of one place of the layout that wrote. */
+/* Reads all files of one place of the writer's layout. */
 static int place_load(struct load *l, int64_t tp, int64_t pp, struct err *err)
 {
     struct shards from = {0};
@@ -392,7 +395,7 @@ out:
 struct ckpt_source {
     struct reader r;
     struct param_list params;
-    struct shards whole;   /* as one rank alone has it */
+    struct shards whole;   /* of one rank that holds the whole model */
     struct shards *places; /* [tp · pp], tp fastest */
     int64_t n_places;
 };
@@ -441,13 +444,13 @@ int ckpt_source_open(const char *dir, const struct ckpt_manifest *m, struct ckpt
     if ((rc = places_open(s, m, err)) < 0)
         goto out;
     *out = s;
-    s = NULL; /* the caller's */
+    s = NULL; /* the caller owns it now */
 out:
     ckpt_source_close(s);
     return rc;
 }
 
-/* Reads, from its files, the part of a tensor that one place counts. */
+/* Reads the rows of a tensor that one place counts as its own, from that place's files. */
 static int place_read(struct ckpt_source *s, struct shards *from, enum ckpt_buffer buffer,
                       int64_t t, struct dest *d, struct err *err)
 {

@@ -1,7 +1,7 @@
-/* Makes room for the next checkpoint: its bytes are known before it is written, and a disk that is
- * full then may be made less so. What killed saves left goes first, then damaged folders, then the
- * oldest checkpoints. The newest that is whole never goes; it is read again before anything is
- * removed for its sake.
+/* Makes room for the next checkpoint. Its size is known before it is written, so old files can be
+ * removed from a disk that is too full. Folders of killed saves are removed first, then damaged
+ * folders, then the oldest checkpoints. The newest whole checkpoint always stays; it is read again
+ * and verified before older ones are removed.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ int ckpt_damaged_remove(const struct ckpt_writer *w, const char *ckpt_dir, int64
     return n;
 }
 
-/* Finds the place in the list of the newest checkpoint that is whole; -1: none is. */
+/* Finds the index in the list of the newest whole checkpoint; -1: none is whole. */
 static int newest_whole(const char *ckpt_dir, const struct ckpt_list *list, struct comm *world,
                         int64_t *at, struct err *err)
 {
@@ -44,8 +44,8 @@ static int newest_whole(const char *ckpt_dir, const struct ckpt_list *list, stru
     return 0;
 }
 
-/* Removes what may go, on rank 0. full: the file system refuses, whatever it says (a quota); then
- * all goes that may. */
+/* Removes damaged folders and old checkpoints, on rank 0, until there is room. full: the file
+ * system refuses to write whatever it reports as free (a quota); then all old ones are removed. */
 static void remove_old(const struct ckpt_writer *w, const char *ckpt_dir,
                        const struct ckpt_list *list, int64_t newest, bool full,
                        struct ckpt_room *room)

@@ -1,5 +1,5 @@
-/* Knows who may change a run's ckpt folder: gives names of its own to what is half made, and asks
- * whether it still may.
+/* Knows who may change a run's ckpt folder. It gives unfinished and removed folders names that only
+ * this process uses, and checks before each change that the folder still belongs to this attempt.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -32,8 +32,8 @@ static int64_t tmp_attempt(const char *name)
     return mark && sscanf(mark, ".a%lld.", &attempt) == 1 ? attempt : 0;
 }
 
-/* Removes a tree. It is renamed first, because whoever wrote in it may live and be about to publish
- * it: then it is published whole or not at all. */
+/* Removes a tree. It is renamed first, because the process that wrote it may still live and be
+ * about to publish it: then it is published whole or not at all. */
 static int tree_take(const char *from, const char *to, struct err *err)
 {
     if (strcmp(from, to) != 0 && rename(from, to) < 0 && errno != ENOENT)

@@ -27,11 +27,11 @@ struct source {
     struct safetensors_reader file;
     struct ckpt_manifest m;
     struct ckpt_source *ckpt; /* NULL: a file */
-    void *whole;              /* of a checkpoint: tensor number whole_of, read whole */
+    void *whole;              /* all elements of the checkpoint's tensor number whole_of */
     int64_t whole_of;
     struct entry *entries;
     int64_t n;
-    int64_t *of; /* [params]: entry, or -1 */
+    int64_t *of; /* [params->n] index of the parameter's entry; -1: the source has none */
     struct warm_count count;
 };
 
@@ -121,8 +121,8 @@ static bool same_shape(const struct entry *e, const struct param *p)
     return e->nd == p->nd && memcmp(e->dim, p->dim, sizeof *p->dim * (size_t)p->nd) == 0;
 }
 
-/* Returns the type of an entry in the words of safetensors. A checkpoint's type for which they have
- * no word is refused by this name. */
+/* Returns the type of an entry by its safetensors name. A checkpoint's type that safetensors does
+ * not know gets a name too, by which it is refused. */
 static const char *entry_dtype(const struct source *s, const struct entry *e)
 {
     static const char *const words[] = {
@@ -167,7 +167,7 @@ static int entry_find(struct source *s, int64_t i, struct err *err)
     return s->of[i] < 0 ? 0 : entry_check(s, &s->entries[s->of[i]], p, err);
 }
 
-/* ---- what is not met by the other side ---- */
+/* ---- tensors that only one side has ---- */
 
 /* Collects names as text: "'a', 'b' and 7 more". */
 struct names { char text[480]; int64_t n; };
@@ -195,7 +195,7 @@ static bool is_used(const struct source *s, int64_t entry)
     return used;
 }
 
-/* Lists the tensors of the source that no parameter is called, and the parameters that the source
+/* Lists the tensors of the source whose name no parameter has, and the parameters that the source
  * lacks. */
 static void lists_make(struct source *s, struct names *unused, struct names *missing,
                        bool *adapters_only)
@@ -233,7 +233,8 @@ static void lists_say(const struct source *s, const struct names *unused,
         say(ctx, line);
 }
 
-/* Checks that all of both sides is used, unless the run says that a part will do. */
+/* Checks that every tensor of the source is used and that every parameter but adapters is found,
+ * unless the run allows a partial match. */
 static int lists_check(struct source *s, warm_say_fn *say, void *ctx, struct err *err)
 {
     struct names unused = {0}, missing = {0};
@@ -297,7 +298,7 @@ static void widen(const char *dtype, const void *raw, int64_t n, double *out)
     }
 }
 
-/* Sees to it that s->whole holds a tensor of a checkpoint. */
+/* Reads a tensor of a checkpoint into s->whole, unless it is there already. */
 static int whole_read(struct source *s, const struct entry *e, struct err *err)
 {
     int rc;
@@ -330,7 +331,8 @@ static int elements_read(struct source *s, const struct entry *e, int64_t first,
     return 0;
 }
 
-/* Interpolates n elements, in one row, of a table with p's rows from one that has other rows. */
+/* Interpolates n elements of one row of table p between the nearest two rows of the source's table,
+ * which has another number of rows. */
 static int row_between(struct source *s, const struct entry *e, const struct param *p,
                        int64_t global, int64_t n, double *out, struct err *err)
 {
@@ -358,7 +360,7 @@ static int values_of(void *ctx, int64_t tensor, int64_t global, int64_t n, doubl
     const struct entry *e = s->of[tensor] < 0 ? NULL : &s->entries[s->of[tensor]];
     int rc;
     if (!e)
-        return 1; /* it is drawn */
+        return 1; /* optim_fill draws the values */
     if (same_shape(e, p))
         return elements_read(s, e, global, n, out, err);
     for (int64_t done = 0, k; done < n; done += k) {
@@ -369,9 +371,10 @@ static int values_of(void *ctx, int64_t tensor, int64_t global, int64_t n, doubl
     return 0;
 }
 
-/* ---- */
+/* ---- the whole warm start, and its check alone ---- */
 
-/* Checks that the source is still what the run was made for. One rank calls it for all. */
+/* Checks that the source's content is still what the run was made for. One rank calls it for
+ * all. */
 static int hash_check(const struct warm *w, struct err *err)
 {
     struct hash128 now;
