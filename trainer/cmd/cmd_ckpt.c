@@ -1,5 +1,5 @@
-/* reel-train ckpt show|verify|diff|export|fits: look at checkpoints, compare them, take the weights
- * out, ask whether a run can begin with some. */
+/* reel-train ckpt show|verify|diff|export|fits: shows checkpoints, verifies and compares them,
+ * exports their weights, and checks whether a run can begin with given weights. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "trainer/ckpt/warm_start.h"
 #include "trainer/cmd/main.h"
 
-enum { ROWS_SHOWN = 10 }; /* of a diff within its tolerance; those beyond are all shown */
+enum { ROWS_SHOWN = 10 }; /* the most rows within the tolerance; rows beyond it are all shown */
 
 static const struct opt opts[] = {
     {"tol", 0, OPT_NUM, "X",
@@ -166,7 +166,7 @@ static bool has_step(const struct ckpt_list *l, int64_t step)
     return has;
 }
 
-/* Compares the step that both runs have kept, as one member of the list. */
+/* Compares the two runs' checkpoints of one step; in JSON this is one element of `steps`. */
 static int step_diff(struct diffs *s, const char *a, const char *b, int64_t step, struct err *err)
 {
     char step_a[LIMIT_PATH_BYTES], step_b[LIMIT_PATH_BYTES];
@@ -179,8 +179,8 @@ static int step_diff(struct diffs *s, const char *a, const char *b, int64_t step
     return rc;
 }
 
-/* Compares every step that both runs have kept, the first ones first: a run that goes wrong shows
- * where. */
+/* Compares every step of which both runs still have a checkpoint, the oldest first, so that the
+ * output shows where the runs begin to differ. */
 static int common_diff(struct diffs *s, const char *run_a, const char *run_b, struct err *err)
 {
     char a[LIMIT_PATH_BYTES], b[LIMIT_PATH_BYTES];
@@ -257,14 +257,14 @@ static struct safetensors_tensor exported(const struct ckpt_tensor *t, enum dtyp
     return out;
 }
 
-/* Tells whether tensor t is an adapter of the one before it, or of the one before that. */
+/* Is tensor t a LoRA adapter? The adapters A and B of a weight follow it directly. */
 static bool is_adapter(const struct ckpt_manifest *m, int64_t t)
 {
     return m->finetune.lora.rank &&
            (str_ends(m->tensors[t].name, ".lora_a") || str_ends(m->tensors[t].name, ".lora_b"));
 }
 
-/* Adds to w [out, in] scale · b [out, rank] a [rank, in]. */
+/* Adds scale · b a to w. Shapes: w [out, in], b [out, rank], a [rank, in]. */
 #define MERGE(REAL)                                                                          \
     static void merge_##REAL(REAL *w, const REAL *a, const REAL *b, int64_t out, int64_t in, \
                              int64_t rank, double scale)                                     \
@@ -277,7 +277,8 @@ static bool is_adapter(const struct ckpt_manifest *m, int64_t t)
 MERGE(double)
 MERGE(float)
 
-/* Merges its adapters into tensor t, which is in `raw`; `spare` has room for both of them. */
+/* Merges the adapters of tensor t into it. `raw` holds the tensor; `spare` has room for both
+ * adapters. */
 static int adapters_merge(struct ckpt_source *source, const struct ckpt_manifest *m,
                           enum ckpt_buffer buffer, int64_t t, void *raw, char *spare,
                           struct err *err)
@@ -306,7 +307,8 @@ struct export {
     bool merge;
 };
 
-/* Exports tensor t through `raw`, merging adapters that stand in `spare`. */
+/* Writes tensor t, with its adapters merged in if that is asked for. `raw` and `spare` are room for
+ * the tensor and its adapters. */
 static int tensor_export(const struct export *e, struct ckpt_source *source, int64_t t, void *raw,
                          void *spare, struct safetensors_writer *w, struct err *err)
 {
@@ -320,7 +322,7 @@ static int tensor_export(const struct export *e, struct ckpt_source *source, int
     return safetensors_add(w, raw, m->tensors[t].count * dtype_bytes(m->dtype), err);
 }
 
-/* Exports one tensor at a time, through memory for the largest and its adapters. */
+/* Exports one tensor at a time, with room for the largest tensor and its adapters. */
 static int tensors_export(const struct export *e, struct ckpt_source *source,
                           struct safetensors_writer *w, struct err *err)
 {
@@ -347,7 +349,7 @@ out:
     return rc;
 }
 
-/* Writes the file with these tensors, or none. */
+/* Writes the file with these tensors. After a failure there is no file. */
 static int file_export(const struct export *e, struct ckpt_source *source,
                        struct safetensors_tensor *list, int64_t n, struct err *err)
 {
@@ -463,7 +465,8 @@ static int options_check(const struct opt_values *v, const char *verb, struct er
     return 0;
 }
 
-/* Runs a verb that looks at one checkpoint. Of a run's folder it takes the newest, and says so. */
+/* Runs a verb that takes one checkpoint. For a run's folder this is the newest one, which a line of
+ * the log then names. */
 static int one_run(const char *verb, const char *word, const struct opt_values *v, struct err *err)
 {
     char dir[LIMIT_PATH_BYTES];

@@ -97,8 +97,8 @@ static int conf_make(const struct opt_values *v, const struct comm *world, struc
     return 0;
 }
 
-/* Generates samples on all ranks. No rank writes before every one has seen that nothing is in the
- * way. */
+/* Generates samples on all ranks. No rank writes a sample before every rank has checked that it
+ * would not write over a file. */
 static int generate_all(const struct opt_values *v, struct comm *world, int64_t *made,
                         struct err *err)
 {

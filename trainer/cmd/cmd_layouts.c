@@ -1,5 +1,5 @@
-/* reel-train layouts: which layouts a number of ranks can train a model in, and what rules out the
- * others. */
+/* reel-train layouts: lists the layouts in which a number of ranks can train a model, and the rules
+ * that exclude the others. */
 #include <string.h>
 
 #include "base/json.h"
@@ -87,8 +87,8 @@ static void json_write(const struct space_spec *spec, const struct space *s, str
     str_addc(text, '\n');
 }
 
-/* Writes the name of one layout, or fails with ERR_NO and the rule that it breaks: whether it is
- * legal is what was asked. */
+/* Prints one layout in its canonical form. Fails with ERR_NO and the rule that it breaks if it is
+ * not legal, because that is the question that was asked. */
 static int one_write(const char *wanted, const struct space_spec *spec, struct str *text,
                      struct err *err)
 {

@@ -1,4 +1,4 @@
-/* reel-train train: one rank's part of a run, or of a trial. */
+/* reel-train train: runs one rank's part of a run, or of a trial. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 
 enum { TRIAL_STEPS = 5, RUN_DIR_MAX = LIMIT_PATH_BYTES - 256 };
 
-/* They stand in the order of enum dtype. */
+/* The names are in the order of enum dtype. */
 static const char *const cli_dtypes[] = {"f64", "f32", "bf16", NULL};
 
 enum { GRAPHS_AUTO, GRAPHS_OFF };
@@ -158,8 +158,8 @@ static int plan_from_options(const struct opt_values *v, const struct run *run,
     return run_stage_seq(run, 0, set, &plan->seq, err);
 }
 
-/* Refuses options that describe a model beside --run. A run's file alone says what is trained:
- * another value would be another run, which its checkpoints refuse. */
+/* Refuses options that describe a model together with --run. The run's file alone says what is
+ * trained: another value would make it another run, whose checkpoints do not fit. */
 static int beside_run_check(const struct opt_values *v, struct err *err)
 {
     static const struct { const char *option, *field; } of_file[] = {
@@ -174,7 +174,7 @@ static int beside_run_check(const struct opt_values *v, struct err *err)
     return 0;
 }
 
-/* Checks that no option is passed over for another one. */
+/* Checks that no option makes another one ineffective. */
 static int options_check(const struct opt_values *v, struct err *err)
 {
     static const char *const of_attempt[] = {"resume", "attempt", "stop-ok", "mtbf", "save-took"};
@@ -200,8 +200,8 @@ static int options_check(const struct opt_values *v, struct err *err)
     return beside_run_check(v, err);
 }
 
-/* Tells that stages with plans of their own keep them, for an agent gives every run a plan. A
- * layout that would be for no stage is refused. */
+/* Logs that stages with plans of their own keep them. This is no error with --plan, because an
+ * agent passes a plan to every run. A --layout that no stage would use is refused. */
 static int stage_plans_check(const struct opt_values *v, const struct run *run,
                              const struct comm *world, struct err *err)
 {
@@ -236,8 +236,9 @@ static int validation_recall(struct run *run, const struct run *began, struct er
     return v->data_fingerprint ? 0 : err_set(err, ERR_NOMEM, "out of memory for a run");
 }
 
-/* Recalls generations of data. A dataset may grow while a run on it is stopped: stages and
- * validation that leave its generation open have the one that the folder's run began with. */
+/* Recalls generations of data. A dataset may grow while a run on it is stopped. Stages and a
+ * validation that do not fix the generation of their data get the one with which the run in this
+ * folder began. */
 static int generations_recall(const struct opt_values *v, struct run *run, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
@@ -258,8 +259,8 @@ out:
     return rc;
 }
 
-/* Leaves in the folder which data the run begins with. What a run that saved already left there
- * stays. Synthetic data does not grow. */
+/* Writes into the folder (began.json) with which generations of data the run begins. If the folder
+ * holds checkpoints, an existing file stays. Synthetic data does not grow and needs no file. */
 static int generations_keep(const struct run *run, const char *dir, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
@@ -287,8 +288,8 @@ static int run_inputs_load(const struct opt_values *v, const struct comm *world,
     return run_bind_data(run, set, err);
 }
 
-/* Holds the generations to which a run's stages and, last, its validation are bound; zero:
- * synthetic. */
+/* Holds the generations of data to which a run's stages and, last, its validation are bound; zero:
+ * synthetic data, or none. */
 struct generations { struct hash128 of[LIMIT_STAGES + 1]; };
 
 static struct generations generations_of(const struct run *run)
@@ -301,7 +302,7 @@ static struct generations generations_of(const struct run *run)
     return g;
 }
 
-/* Binds the run, on this rank, to the generations that rank 0 found. */
+/* Binds the run on this rank to the generations of data that rank 0 found. */
 static int generations_take(struct run *run, const struct generations *g, struct datasets *set,
                             struct err *err)
 {
@@ -316,8 +317,8 @@ static int generations_take(struct run *run, const struct generations *g, struct
     return run_bind_data(run, set, err);
 }
 
-/* Sees that all ranks have the generations of rank 0. A dataset may grow while they start, between
- * the moments at which two of them read its index. */
+/* Makes all ranks use the generations of data that rank 0 found. A dataset may grow while the ranks
+ * start, between the times at which two of them read its index. */
 static int generations_share(struct comm *world, struct run *run, struct datasets *set,
                              struct err *err)
 {
@@ -331,7 +332,7 @@ static int generations_share(struct comm *world, struct run *run, struct dataset
     return comm_agree(world, rc, err);
 }
 
-/* Loads the plans; plans[i] is stage i's own, or the one given. */
+/* Loads the plans: plans[i] is stage i's own plan, or the one that the options give. */
 static int plans_load(const struct opt_values *v, const struct run *run, struct datasets *set,
                       struct plan plans[LIMIT_STAGES], struct err *err)
 {
@@ -346,7 +347,7 @@ static int plans_load(const struct opt_values *v, const struct run *run, struct 
         if (run->stages[i].plan) {
             if ((rc = plan_load(run->stages[i].plan, &plans[i], err)) < 0)
                 return rc;
-        } else if (i > 0) { /* It was made for the first stage, and its layout serves the others. */
+        } else if (i > 0) { /* the given plan is for the first stage; others use its layout */
             plans[i].gbs = run->stages[i].gbs;
             if ((rc = run_stage_seq(run, i, set, &plans[i].seq, err)) < 0)
                 return rc;
@@ -355,7 +356,7 @@ static int plans_load(const struct opt_values *v, const struct run *run, struct 
     return 0;
 }
 
-/* The time of each step of a trial, the first included. */
+/* Holds the seconds of each step of a trial, the first included. */
 static double trial_times_s[TRAIN_TIMES_MAX];
 
 static void times_json(const struct train_report *r, struct json_out *o)
@@ -366,7 +367,7 @@ static void times_json(const struct train_report *r, struct json_out *o)
     json_arr_end(o);
 }
 
-/* Writes what steps were made of on GPUs, means over ranks; null where nothing was recorded. */
+/* Writes how GPUs spent the recorded steps, as means over ranks; null if nothing was recorded. */
 static void activity_json(const struct train_report *r, struct json_out *o)
 {
     const struct timeline_sum *s = &r->activity.sums;
@@ -395,7 +396,8 @@ static void activity_json(const struct train_report *r, struct json_out *o)
     json_obj_end(o);
 }
 
-/* Writes the CPU time of a step by the terms of a price; null where it was not measured. */
+/* Writes the CPU time of a step by the classes that the cost model prices; null if it was not
+ * measured. */
 static void classes_json(const struct train_report *r, struct json_out *o)
 {
     const double *s = r->class_cpu_s;
@@ -450,13 +452,14 @@ static void trial_json(const struct train_report *r, const char *state, struct s
     str_addc(text, '\n');
 }
 
-/* Writes reel.trial/1 on stdout and as <run-dir>/trial.json. state is ok, or oom when the plan was
- * past --memory-limit or the memory that there is (then the measured fields are null).
- * planned_bytes is that of rank 0, the fullest, of them device_bytes on the device and pinned_bytes
- * where it copies from, and taken_… what of these was taken at most; steps_s has the time of every
- * step, the first included; peak_bytes is the greatest resident memory of all ranks;
- * mpi_bytes, part of it, growth of the memory through which MPI passes messages between
- * ranks of a node, which is not in the plan. */
+/* Writes reel.trial/1 on stdout and as <run-dir>/trial.json. state is "ok"; or "oom" if the plan of
+ * memory exceeded --memory-limit or the memory that there is, and then the measured fields are
+ * null. planned_bytes, device_bytes and pinned_bytes are rank 0's plan, which is the largest: all
+ * of it, the part on the device, and the pinned host memory from which the device copies. taken_…
+ * are the most of the latter two that was allocated at one time. steps_s has the time of every
+ * step, the first included. peak_bytes is the greatest resident memory of all ranks. mpi_bytes is a
+ * part of it: the growth of the memory through which MPI passes messages between ranks of a node,
+ * which is not in the plan. */
 static int trial_print(const struct train_report *r, const char *state, const char *dir,
                        struct err *err)
 {
@@ -475,8 +478,8 @@ out:
     return rc;
 }
 
-/* Ends a trial. ERR_NO stays the answer of one that is past a limit, ERR_NOMEM that of one that has
- * not enough. */
+/* Prints the result of a trial. Returns the trial's status, which stays ERR_NO if the plan was past
+ * a limit and ERR_NOMEM if there was not enough memory. */
 static int trial_end(const struct train_report *r, int status, const char *dir, struct err *err)
 {
     struct err more = {0};
@@ -493,8 +496,8 @@ static int64_t steps_wanted(const struct opt_values *v)
     return opt_given(v, "steps") && opt_text(v, "run") ? opt_int(v, "steps") : 0;
 }
 
-/* Checks what --resume and --no-resume say about the folder. Rank 0 alone looks, since a network
- * file system may show each rank another one. */
+/* Checks what --resume and --no-resume require of the folder. Only rank 0 looks, because a network
+ * file system may show different contents to different ranks. */
 static int resume_check(const struct opt_values *v, const char *dir, struct err *err)
 {
     bool found = ckpt_newest_step(dir) > 0;
@@ -527,8 +530,8 @@ static enum train_lines lines_of(const struct opt_values *v)
     return isatty(STDERR_FILENO) ? TRAIN_LINES_SECOND : TRAIN_LINES_TEN;
 }
 
-/* Measures what all ranks together reach now on the CPU, as the device's peak, where no plan tells
- * that. */
+/* Measures the FMA rate of the slowest rank while all ranks compute on the CPU, and puts it as the
+ * device's peak into those plans that name none. */
 static int peak_measure(const struct run *run, struct comm *world, struct plan *plans, bool say_it,
                         struct err *err)
 {
@@ -562,14 +565,14 @@ static enum run_verify verify_of(const struct opt_values *v, const struct run *r
                                    : VERIFY_NEVER;
 }
 
-/* Records a rejection that another attempt would meet too. */
+/* Records an error that would occur in another attempt, too. */
 static void rejection_record(const struct train_conf *conf, int rc, const struct err *err)
 {
     if (rc == ERR_INPUT || rc == ERR_USAGE)
         record_rejected(conf->run_dir, conf->attempt, err->text);
 }
 
-/* Loads, on this rank, the plans of a run that is bound, and makes the run's folder. */
+/* Loads the plans of a run that is bound to its data, and makes the run's folder. */
 static int place_prepare(const struct opt_values *v, const struct comm *world, struct run *run,
                          struct datasets *set, struct plan plans[LIMIT_STAGES], struct err *err)
 {
@@ -579,7 +582,7 @@ static int place_prepare(const struct opt_values *v, const struct comm *world, s
     if ((rc = plans_load(v, run, set, plans, err)) < 0)
         return rc;
     if (trial)
-        run->text_dropout = 0; /* its steps are alike, with the captions that a prediction counts */
+        run->text_dropout = 0; /* every step then has the captions that a prediction counts */
     if ((rc = folder_open(v, world->rank, dir, err)) < 0)
         return rc;
     return world->rank == 0 && !trial ? generations_keep(run, dir, err) : 0;
@@ -631,7 +634,7 @@ static struct train_conf conf_of(const struct opt_values *v, const struct run *r
         .give_up_s = opt_given(v, "give-up") ? opt_num(v, "give-up") : 0};
 }
 
-/* Trains. *end says how training ended, when 0 is returned. */
+/* Runs the attempt or trial on this rank. *end, set when 0 is returned, says how it ended. */
 static int train_here(const struct opt_values *v, struct comm *world, struct notice *notice,
                       enum train_end *end, struct err *err)
 {
@@ -669,7 +672,7 @@ int train_cmd_train_run(const struct opt_values *v, int argc, char **argv, struc
     int rc = notice_listen(&notice, err);
     if (rc < 0)
         return rc;
-    signal(SIGPIPE, SIG_IGN); /* whoever read our messages may be gone, and the run goes on */
+    signal(SIGPIPE, SIG_IGN); /* the run goes on when the reader of our messages has gone */
     rc = train_world_open(&argc, &argv, &world, err);
     if (rc < 0)
         return rc;
@@ -683,7 +686,7 @@ int train_cmd_train_run(const struct opt_values *v, int argc, char **argv, struc
     if (rc < 0)
         train_sentence_say(world, err);
     if (rc == 0 && end != TRAIN_DONE && !opt_bool(v, "stop-ok"))
-        rc = ERR_TEMP; /* without a sentence: it is saved, and to be run again */
+        rc = ERR_TEMP; /* without a sentence: the run is saved and is to be started again */
     comm_close(world);
     return rc;
 }

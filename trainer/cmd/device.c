@@ -20,7 +20,8 @@ static enum compute_device kind_of(const struct opt_values *v, int64_t gpus_per_
     return device == DEVICE_CUDA ? COMPUTE_CUDA : COMPUTE_CPU;
 }
 
-/* Takes the device. advice: what else whoever has started several ranks a GPU may do (gpu.h). */
+/* Chooses the device by the options. advice is what the error tells a user who started several
+ * ranks for one GPU (gpu.h). */
 static int take(const struct opt_values *v, int64_t gpus_per_node, const char *advice,
                 struct comm *world, struct compute_conf *out, struct err *err)
 {
@@ -33,9 +34,9 @@ static int take(const struct opt_values *v, int64_t gpus_per_node, const char *a
                        "out, or add --device cuda");
     if (out->device != COMPUTE_CUDA)
         return 0;
-    /* Streams that share one of a GPU's queues of work wait for each other, and messages then for
-     * what waits for them. There are 8 unless more are asked for (CUDA C++ Programming Guide,
-     * "Environment Variables"). */
+    /* Streams that share one of a GPU's hardware queues wait for each other, so a message could
+     * wait for work that waits for the message. There are 8 queues unless more are asked for (CUDA
+     * C++ Programming Guide, "Environment Variables"). */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     if (out->blas == OPS_BLAS_OPENBLAS)
         return err_set(err, ERR_USAGE, "--blas openblas is for the CPU's products: leave it out "
@@ -45,7 +46,7 @@ static int take(const struct opt_values *v, int64_t gpus_per_node, const char *a
     return rc;
 }
 
-/* Says that what the run has asked for stands idle. */
+/* Warns that the run asks for GPUs which are not used. */
 static void idle_tell(const struct opt_values *v, int64_t gpus_per_node, const struct comm *world)
 {
     if (world->rank == 0 && gpus_per_node > 0 && kind_of(v, gpus_per_node) == COMPUTE_CPU)
@@ -60,7 +61,7 @@ int device_take(const struct opt_values *v, int64_t gpus_per_node, struct comm *
                 err);
 }
 
-/* Says that this build has nothing faster. */
+/* Warns that this build has no NCCL, so GPUs exchange data the slow way. */
 static void staged_tell(const struct comm *world)
 {
     if (world->rank == 0)

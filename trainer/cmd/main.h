@@ -1,4 +1,4 @@
-/* main: the subcommands of reel-train in one table. Each is an option table and a function, as in
+/* main: declares the subcommands of reel-train. Each is an option table and a function, as in
  * `reel`. */
 #ifndef TRAINER_CMD_MAIN_H
 #define TRAINER_CMD_MAIN_H
@@ -15,11 +15,11 @@ extern const struct opt_cmd train_cmd_train, train_cmd_ckpt, train_cmd_probe, tr
 train_cmd_fn train_cmd_train_run, train_cmd_ckpt_run, train_cmd_probe_run, train_cmd_layouts_run,
     train_cmd_generate_run;
 
-/* Opens the world of mpirun's or srun's ranks, or of this process alone. From then on all of
- * them compute with the widest vectors that each of them has (trainer/ops/simd.h). */
+/* Opens the world of the ranks that mpirun or srun started, or of this process alone. From then on
+ * all ranks compute with the widest vectors that all of them support (trainer/ops/simd.h). */
 int train_world_open(int *argc, char ***argv, struct comm **out, struct err *err);
-/* Says on rank 0 what failed, before any rank ends: mpirun kills those that are left when one has
- * ended with a status. */
+/* Logs what failed: on rank 0, and on every rank of a broken world. It is called before any rank
+ * ends, because mpirun kills the others when a rank has ended with a status that is not 0. */
 void train_sentence_say(const struct comm *world, struct err *err);
 int train_print(const struct str *text, struct err *err);
 

@@ -8,8 +8,8 @@ int train_print(const struct str *text, struct err *err)
     return program_print(text, err);
 }
 
-/* Makes all ranks compute with the same vectors: replicas that two ranks compute each for itself
- * must stay the same to the last bit, whatever hosts the ranks are on. */
+/* Makes all ranks compute with the same vectors. Where two ranks compute the same replica, their
+ * results must be equal to the last bit, whichever hosts they run on. */
 static int simd_agree(struct comm *world, struct err *err)
 {
     enum simd simd = SIMD_GENERIC;
@@ -35,7 +35,7 @@ int train_world_open(int *argc, char ***argv, struct comm **out, struct err *err
 
 void train_sentence_say(const struct comm *world, struct err *err)
 {
-    /* Rank 0 may be the one that is gone. */
+    /* In a broken world rank 0 may be the rank that has gone. */
     if ((world->rank == 0 || world->broken) && err->text[0])
         log_msg(LOG_ERROR, "%s", err->text);
     err->text[0] = 0;

@@ -1,9 +1,8 @@
-/* reel-train probe: what this machine's cores and MPI do for a model, measured by the ranks
- * together.
+/* reel-train probe: measures how fast this machine's cores and MPI are for a model.
  *
  * The FMA rate is that of trainer/ops/fma.h. The model's own operations are measured class by class
- * (probe_model.h). All ranks measure at the same time, between barriers; the slowest rank's figures
- * are given.
+ * (probe_model.h). All ranks measure at the same time, between barriers; the figures of the slowest
+ * rank are given.
  */
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +20,7 @@
 #include "trainer/ops/compute.h"
 #include "trainer/ops/fma.h"
 
-/* They stand in the order of enum dtype. */
+/* The names are in the order of enum dtype. */
 static const char *const probe_dtypes[] = {"f64", "f32", "bf16", NULL};
 static const struct opt opts[] = {
     {"json", 0, OPT_BOOL, NULL, "print one JSON object (the only form there is)"},
@@ -43,7 +42,7 @@ const struct opt_cmd train_cmd_probe = {
     "by the next smaller one is left out, and so are those after 20 s: the rates of the largest "
     "measured hold for them."};
 
-enum { REPEATS = 7, TOLD = 4 /* of the sizes measured, the largest are told */ };
+enum { REPEATS = 7, TOLD = 4 /* the most sizes that are printed: the largest measured */ };
 
 struct probe {
     struct comm *world;
@@ -65,7 +64,7 @@ static int rates_measure(struct probe *p, struct err *err)
     p->fma = fma_rate(p->spec.dtype);
     if (p->messages_only)
         return 0;
-    /* the model's messages are none: they would change what the world is bound to */
+    /* The model is measured in a world of this rank alone, and this world is unbound meanwhile. */
     comm_bind(p->world, NULL, NULL, NULL);
     rc = probe_model_run(&p->compute, &p->spec, &p->views, err);
     comm_bind(p->world, p->compute.dev, NULL, NULL);
@@ -92,9 +91,9 @@ static int reduce_seconds(struct probe *p, int64_t bytes, double *best, struct e
     return 0;
 }
 
-/* Measures messages. The latency of one follows from the smallest all-reduce, which is 2 (W - 1) of
- * them. Bus bandwidth is as nccl-tests defines it: 2 (W - 1) / W times the buffer's bytes, over the
- * time. */
+/* Measures messages. The latency is the time of the smallest all-reduce divided by 2 (W - 1), the
+ * number of messages that it takes. Bus bandwidth is defined as in nccl-tests: 2 (W - 1) / W times
+ * the buffer's bytes, divided by the time. */
 static int comm_measure(struct probe *p, struct err *err)
 {
     double small_s, large_s, W = p->world->size;
@@ -112,7 +111,7 @@ static int comm_measure(struct probe *p, struct err *err)
     return 0;
 }
 
-/* Leaves the largest of the sizes that all ranks have measured. */
+/* Keeps the TOLD largest of the sizes that all ranks have measured. */
 static int views_agree(struct probe *p, struct err *err)
 {
     double fewer = -p->views.n;
@@ -125,7 +124,7 @@ static int views_agree(struct probe *p, struct err *err)
     return 0;
 }
 
-/* Takes over all ranks the least rate and the longest times. */
+/* Replaces each rate by the lowest and each time by the longest over all ranks. */
 static int slowest(struct probe *p, struct err *err)
 {
     enum { FIXED = 5, ALL = FIXED + TOLD * PROBE_CLASSES };

@@ -14,17 +14,20 @@
 const char *const probe_class_names[] = {
     "gemm_s", "attn_fwd_s", "attn_bwd_s", "elementwise_s", "inputs_s", NULL};
 
-/* A class is measured until so many repetitions are over, or so long. */
+/* A measurement is repeated until there are this many repetitions, or until ENOUGH_S have
+ * passed. */
 enum { REPEATS = 5 };
-/* The update goes over so many of the model's elements at most: more than caches hold. */
+/* The update is measured over at most this many elements, which are more than caches hold. */
 enum { UPDATE_ELEMENTS = 1 << 22, UPDATE_PARTS = 5 };
 static const double ENOUGH_S = 0.5;
-/* No size is begun that takes longer, or with which all of them do. */
+/* A size is not begun if it is expected to take longer, or to take the sum of all sizes past
+ * ALL_S. */
 static const double VIEW_S = 8, ALL_S = 20;
-/* The weights' bytes: in each format a number that is small and not zero. */
+/* Every byte of the weights has this value, which makes a small number, not zero, in each
+ * format. */
 enum { WEIGHT_BYTE = 0x3c };
 
-/* A model of one layer, alone. */
+/* Holds a model of one layer and what it needs to run on this rank alone. */
 struct small {
     struct compute *compute;
     struct run run;
@@ -157,8 +160,8 @@ static int micro_batch(struct small *s, int64_t samples, struct err *err)
     return units_failed(&s->units, err);
 }
 
-/* Keeps of each class the least of what was measured. The first micro-batch touches memory for the
- * first time and does not count. */
+/* Repeats a micro-batch and keeps the least CPU time of each class. The first one does not count,
+ * because it touches memory for the first time. */
 static int view_repeat(struct small *s, struct probe_view *view, struct err *err)
 {
     double started_s = clock_mono_s();
@@ -203,7 +206,7 @@ static int update_elements(const struct model *m, int64_t *out, struct err *err)
     return 0;
 }
 
-/* An update reads and writes these beside the state; they lie in memory of the device. */
+/* Holds what an update reads and writes beside the optimizer's state. It is in device memory. */
 struct update_block {
     struct ops_step step;
     struct ops_health health;
@@ -211,7 +214,7 @@ struct update_block {
     struct ops_adamw_span span;
 };
 
-/* Measures norm and update in CPU time. */
+/* Measures the CPU time of the norm of gradients and of the update. */
 static int update_repeat(struct compute *compute, const struct ops_sumsq *norm,
                          const struct ops_adamw *update, struct probe_views *out, struct err *err)
 {
@@ -234,8 +237,8 @@ static int update_repeat(struct compute *compute, const struct ops_sumsq *norm,
     return 0;
 }
 
-/* Measures norm and update of n elements that follow one another: gradient, weight, moments, and
- * the compute weight where that is another. */
+/* Measures norm and update of n consecutive elements: gradient, weight, moments, and the compute
+ * weight if it has another type. */
 static int update_of(struct compute *compute, char *state, struct update_block *block, int64_t n,
                      struct probe_views *out, struct err *err)
 {
@@ -286,8 +289,8 @@ static double attention_share(const struct probe_view *v)
     return all > 0 ? attention / all : 1;
 }
 
-/* Says whether a size is too much, by the one before it and what all took. A micro-batch that
- * touches memory first comes before those that count. */
+/* Says whether the next size would take too long, judging by the size before it and the time spent
+ * so far. Twice the time of one micro-batch is expected, because the first one does not count. */
 static bool too_long(const struct probe_view *last, const struct probe_view *next, double spent_s)
 {
     double s = 2 * last->wall_s * probe_size_growth(&last->size, &next->size,

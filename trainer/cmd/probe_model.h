@@ -1,14 +1,15 @@
-/* probe_model: measures what a model's own operations take on one rank, class by class, in CPU
- * time.
+/* probe_model: measures the CPU time that a model's own operations take on one rank, class by
+ * class.
  *
- * A model of one layer, of the width asked for, does forward and backward of micro-batches of
- * several sizes: a part of a sample, one sample, some. The meter tells what each kind of operation
- * took (watch/meter.h); the least of some repetitions counts. CPU time and not wall time is taken,
- * so that ranks which share cores measure their own work.
+ * A model of one layer, as wide as the given model, computes forward and backward of micro-batches
+ * of several sizes: a part of a sample, one sample, several samples. The meter tells how long each
+ * kind of operation took (watch/meter.h); the least of several repetitions counts. CPU time is
+ * taken instead of wall time, so that ranks which share cores measure their own work only.
  *
- * Sizes go from small to large (profiles/probe_size.h). None is begun that by the one before takes
- * more than a few seconds, or with which all of them would take more than some. What is left out is
- * predicted at the rates of the largest that was measured.
+ * Sizes go from small to large (profiles/probe_size.h). A size is left out, with all larger ones,
+ * if it is expected, from the size before it, to take more than a few seconds, or would make the
+ * whole take too long. Sizes that are left out are predicted with the rates of the largest measured
+ * one.
  *
  *     probe_model_run(&compute, &spec, &views, err);
  */
@@ -18,31 +19,32 @@
 #include "profiles/probe_size.h"
 #include "trainer/ops/compute.h"
 
-/* Names the classes under which operations are counted: products; attention forward, backward;
- * norms, activations and copies; samples, noise, positions and loss. */
+/* Names the classes of operations: matrix products; attention forward and backward; norms,
+ * activations and copies; samples, noise, positions and loss. */
 enum probe_class {
     PROBE_GEMM, PROBE_ATTN_FWD, PROBE_ATTN_BWD, PROBE_ELEMENTWISE, PROBE_INPUTS, PROBE_CLASSES
 };
 extern const char *const probe_class_names[]; /* "gemm_s", … */
 
-/* A micro-batch and what it took. */
+/* Describes a micro-batch and holds the CPU time of each class in it. */
 struct probe_view {
     struct probe_size size;
     double seconds[PROBE_CLASSES];
-    double wall_s; /* of a micro-batch on this rank, the longest of those that count */
+    double wall_s; /* the longest counted micro-batch on this rank */
 };
 struct probe_views {
     int n;
     struct probe_view view[PROBE_SIZES];
     int64_t update_elements;
-    double update_s, norm_s; /* of AdamW, and of the norm of gradients, over so many elements */
+    double update_s, norm_s; /* CPU time of AdamW and of the norm, over update_elements */
 };
 struct probe_model_spec {
     struct model model;
     struct seq seq; /* tokens of a sample */
     enum dtype dtype;
 };
-/* Measures them. ERR_INPUT: the model cannot be trained, or its extent is not one. */
+/* Measures all sizes, and the update. ERR_INPUT: the model cannot be trained, or seq does not suit
+ * it. */
 int probe_model_run(struct compute *compute, const struct probe_model_spec *spec,
                     struct probe_views *out, struct err *err);
 
