@@ -39,7 +39,7 @@ static uint64_t group_id(const struct comm *c, int *sorted)
     return hash_64(parts, sizeof parts);
 }
 
-/* Takes what a group holds from its arena. Returns false when out of memory. */
+/* Allocates the arrays of a group from its arena. Returns false when out of memory. */
 static bool group_fill(struct comm *c, const int *world_ranks)
 {
     size_t n = (size_t)c->size;
@@ -119,18 +119,20 @@ int comm_bind(struct comm *c, struct dev *dev, const struct coll_ops *coll, stru
     return coll && c->size > 1 ? comm_plane_new(c, dev, coll, &c->world->plane, err) : 0;
 }
 
-/* Waits until all ranks are there, and names whoever is missing. */
+/* Waits until all ranks of the group are there. The error names those that do not come. */
 static int all_there(struct comm *c, const char *what, struct err *err)
 {
     return comm_do(c, &(struct comm_op){.kind = COMM_BARRIER, .what = what, .dtype = DTYPE_BYTE},
                    NULL, err);
 }
 
-/* Holds what a rank says when a group is split: c->scalars hold it. `groups` is its world's. */
+/* Holds what one rank contributes when a group is split; c->scalars holds those of all ranks.
+ * `groups` is the count of its world (struct comm_world). */
 struct member { double color, key, groups; };
 enum { MEMBER_SCALARS = sizeof(struct member) / sizeof(double) };
 
-/* Gathers what the ranks of c say. Nothing is allocated here, so that no rank stays away. */
+/* Gathers the contributions of the ranks of c. Nothing is allocated here, so that no rank can fail
+ * before it takes part. */
 static int members_gather(struct comm *c, const char *axis, struct member own, struct err *err)
 {
     struct comm_op gather = {
@@ -146,7 +148,8 @@ static int members_gather(struct comm *c, const char *axis, struct member own, s
     return 0;
 }
 
-/* Writes the ranks of c of `color` by rising key, then by rank. Returns how many they are. */
+/* Writes the ranks of c that have this color, by rising key, then by rank. Returns how many there
+ * are. */
 static int members_list(const struct comm *c, double color, int *ranks)
 {
     const struct member *all = (const struct member *)c->scalars;
@@ -177,7 +180,8 @@ int comm_split(struct comm *c, const char *axis, int color, int key, struct comm
         rank = ranks[r] == c->rank ? r : rank;
         ranks[r] = c->world_ranks[ranks[r]];
     }
-    /* no rank of c has met this number, so no two groups that share two ranks have the same */
+    /* The number is new to all ranks of c, so groups that share two ranks have different
+     * numbers. */
     rc = c->backend->split(c, axis, rank, size, ranks, c->world->groups - 1, out, err);
     free(ranks);
     return rc;
@@ -200,7 +204,7 @@ void comm_close(struct comm *c)
     if (!c)
         return;
     if (!c->parent && !c->broken)
-        all_there(c, "end", &err); /* else c is broken, and its backend does not wait */
+        all_there(c, "end", &err); /* if it fails, c is broken and its backend does not wait */
     comm_plane_leave(c);
     c->backend->close(c);
     comm_stages_free(c);
@@ -242,21 +246,21 @@ static bool is_scalars(const struct comm_work *w)
     return w == &w->c->works[COMM_WORKS];
 }
 
-/* Takes a free work. Scalars have one of their own, so that they can always be done. */
+/* Takes a free work. One is reserved for scalars, so that they can be exchanged at any time. */
 static struct comm_work *work_take(struct comm *c, bool scalars)
 {
     struct comm_work *w = &c->works[COMM_WORKS];
     for (int i = 0; i < COMM_WORKS && !scalars; i++)
         if (!(w = &c->works[i])->taken)
             break;
-    BUG_ON(w->taken); /* COMM_WORKS are in flight */
+    BUG_ON(w->taken); /* COMM_WORKS are in flight already */
     w->taken = true;
     w->done = false;
     return w;
 }
 
-/* Plans a work and, in check mode, records and covers it. Until the backend has it, a failure
- * leaves nothing behind. */
+/* Plans a work. In check mode it also records the work; in check mode and for staged buffers it
+ * covers it with copies. After a failure here nothing is in flight. */
 static int work_prepare(struct comm_work *w, const struct comm_op *op, bool ordered,
                         struct err *err)
 {
@@ -270,15 +274,16 @@ static int work_prepare(struct comm_work *w, const struct comm_op *op, bool orde
     return (check && !w->link) || w->staged ? comm_work_cover(w, err) : 0;
 }
 
-/* Says whether an operation on a stream's memory goes through pinned memory. What a rank alone
- * gives itself need not. */
+/* Says whether an operation on a stream's memory goes through pinned host memory. A rank alone does
+ * not need that for data that it gives itself. */
 static bool is_staged(const struct comm *c, const struct comm_op *op, const struct dev_stream *s)
 {
     return s && c->dev && !c->dev->host_memory &&
            (c->size > 1 || op->kind == COMM_SEND_RECV || c->conf->check);
 }
 
-/* Prepares a work on a stream's memory; what is sent is there afterwards. */
+/* Prepares a work whose buffers a stream writes. Afterwards the backend can read what is to be
+ * sent. */
 static int work_stage(struct comm_work *w, const struct comm_op *op, struct dev_stream *s,
                       bool ordered, struct err *err)
 {
@@ -333,7 +338,7 @@ static int work_start(struct comm *c, const struct comm_op *op, struct dev_strea
         w->taken = false;
         return rc;
     }
-    /* Staging waits for what the device computes before, and for no other rank. */
+    /* Staging waits for earlier work of the device, not for another rank. */
     double computed_s = w->staged ? clock_mono_s() - started : 0;
     w->sent_bytes = comm_work_sent_bytes(w);
     c->sent_bytes += w->sent_bytes;
@@ -433,7 +438,7 @@ int comm_broadcast_bytes(struct comm *c, void *buf, int64_t bytes, int root, str
 
 /* ---- scalars and agreement ---- */
 
-/* Folds n values of every rank in rank order, by sum or maximum. */
+/* Combines n values of every rank in rank order, by sum or maximum. */
 static int fold_scalars(struct comm *c, double *values, int n, bool max, struct err *err)
 {
     double mine[COMM_SCALARS];

@@ -1,52 +1,54 @@
-/* comm: collective communication. An operation is started and awaited in two calls, whatever
- * computes meanwhile. Backends: self (one rank) and MPI.
+/* comm: collective communication. An operation is started by one call and awaited by another, and
+ * the caller may compute in between. Backends: self (one rank) and MPI.
  *
- * comm_start begins an operation on data that `stream` has written, and gives a work. comm_wait
- * completes it, and what is queued on the stream afterwards sees the result. Until the wait the
- * source must not be written and the destination not be read: with conf.check, destinations hold
- * NaN until then (a missing wait shows in the loss) and sources are copied first. The blocking
- * calls are a start and a wait.
+ * comm_start begins an operation on data that `stream` has written, and returns a work. comm_wait
+ * completes the work; what is queued on the stream afterwards sees the result. Before the wait, the
+ * source must not be written and the destination must not be read. With conf.check, destinations
+ * hold NaN until then, so that a missing wait shows in the loss, and sources are copied first. The
+ * blocking calls are a start followed by a wait.
  *
- * With a stream the buffers are memory of the device that comm_bind named, with NULL memory of the
- * host. Device memory that is the host's, too, is sent and received as it is. Other device memory
- * is staged: the start copies what is sent to pinned host memory and waits for that, and behind the
- * wait the result is copied back on the wait's stream. A group keeps the pinned memory that its
- * works needed until it is closed, which is before the device is; comm_reserve_stages takes it
- * before the first step. Or devices exchange their memory among themselves, by the library that
- * comm_bind named (comm_plane.h): then neither call waits on the host, and comm_wait lets the
- * stream wait. What has no stream goes by MPI in any case.
+ * If a stream is given, the buffers are memory of the device that comm_bind named; with NULL they
+ * are host memory. Device memory that the host can access is sent and received directly. Other
+ * device memory is staged: the start copies what is sent to pinned host memory and waits for the
+ * copy; after the wait, the result is copied back on the stream that was given to the wait. A group
+ * keeps the pinned memory that its works needed until it is closed, which must be before the device
+ * is. comm_reserve_stages allocates it before the first step. Instead of staging, devices can
+ * exchange their memory by the library that comm_bind named (comm_plane.h): then neither call waits
+ * on the host, and comm_wait makes the stream wait. Operations without a stream always go by MPI.
  *
  * Order. All ranks of a group start the same operations in the same order, and two ranks that share
- * several groups start those of all shared groups in one order. They may wait in any order. In a
- * send_recv only the ranks between which messages go take part. With conf.check each rank keeps,
- * for every other rank, a hash of what it started in groups that they share (group, kind, counts,
- * type, what); comm_order_check compares these and names the first operation that differs.
+ * several groups start the operations of all shared groups in one order. They may wait in any
+ * order. Only the ranks that send or receive take part in a send_recv. With conf.check each rank
+ * keeps, for every other rank, a hash of the operations that it started in groups which both share
+ * (group, kind, counts, type, what); comm_order_check compares the hashes and names the first
+ * difference.
  *
- * Sums. They are formed here and not by MPI, in rank order, so a result depends on the numbers and
- * the group only, never on arrival. An all-reduce is a reduce-scatter and an all-gather of
- * near-equal parts. Sums are of f64, f32 or bf16. Each rank's bf16 numbers are widened, added up in
- * f32 and rounded once, to nearest even, by the owner of the part, so their error does not grow
- * with the ranks. Devices keep that for bf16 and for parts of several sizes. Sums of f64 and f32 in
- * even parts, and all-reduces of these, are the library's: its order of adding is the same from run
- * to run on the same ranks, network and library, and is not that of the ranks. With conf.ordered
- * the devices form all sums in rank order, and their bits are those of the host's.
+ * Sums. They are formed here and not by MPI, in rank order, so a result depends only on the numbers
+ * and the group, never on the order of arrival. An all-reduce is a reduce-scatter and an all-gather
+ * of near-equal parts. Sums are of f64, f32 or bf16. The owner of a part widens each rank's bf16
+ * numbers, adds them up in f32 and rounds once, to nearest even, so the error does not grow with
+ * the number of ranks. Devices do the same for bf16 and for parts of unequal size. Sums of f64 and
+ * f32 in equal parts, and all-reduces of these types, are left to the library. Its order of adding
+ * stays the same for the same ranks, network and library, but is not the rank order. With
+ * conf.ordered the devices form all sums in rank order, with the same bits as on the host.
  *
  * Deadlines. A wait that lasts longer than conf.deadline_s ends with ERR_TEMP and a sentence that
- * names the operation and the ranks of the world whose data did not come. If the process of one of
- * them, on this host, has ended, it is named as soon as nothing moves for a fifth of a second,
- * deadline or not. `broken` is then set on the group and on all it was split from: only `abort`
- * ends the others. A failed MPI call does the same. Any other error is this rank's own: share it by
- * comm_agree before going on. With conf.latency_s no operation completes sooner than that long
- * after its start (tests of overlap); scalars are exempt.
- * Where devices exchange data, the wait is that of whoever syncs a stream (dev.h), or waits for a
- * message: past the deadline the oldest operation that is not over is named, and the ranks that
- * have not queued it, which are asked. An error of the library ends the wait, too. No latency
- * applies, conf.trace is told the host's times, and check mode looks at the order alone.
+ * names the operation and the ranks of the world whose data did not come. If the process of a rank
+ * on this host has ended, it is named within a tenth of a second after messages stop moving, with
+ * any deadline. In both cases `broken` is set on the group and on all groups it was split from, and
+ * only `abort` ends the other ranks. A failed MPI call has the same effect. Any other error
+ * concerns this rank alone: share it by comm_agree before going on. With conf.latency_s no
+ * operation completes sooner than that time after its start (for tests of overlap), except on
+ * scalars. Where devices exchange data, the host waits when it syncs a stream (dev.h) or waits for
+ * a message. After the deadline the error names the oldest operation that is not over; the other
+ * ranks are asked, and those that have not queued it are named. An error of the library ends the
+ * wait, too. No latency applies there, conf.trace gets the times on the host, and check mode checks
+ * the order only.
  *
- * Memory. Works and their requests are taken when a group is opened. comm_reserve takes the scratch
- * of reductions and makes it resident, as much as buffer_scratch_bytes tells the memory plan, or
- * buffer_ordered_bytes of device memory, which the groups of one stream of messages share. A step
- * allocates nothing.
+ * Memory. Works and their requests are allocated when a group is opened. comm_reserve allocates the
+ * scratch of reductions and makes it resident: as much as buffer_scratch_bytes says in the memory
+ * plan or, for a device, buffer_ordered_bytes of device memory, which the groups on one stream of
+ * messages share. A step allocates nothing.
  *
  *     struct comm *world;
  *     comm_mpi_open(&argc, &argv, &world, err);            // or comm_self_open
@@ -73,7 +75,7 @@ enum {
     COMM_MESSAGE_BYTES = BUFFER_EXCHANGE_BYTES, /* of one message of a reduction */
     COMM_SCALARS = 32,                          /* the most numbers of comm_sum and comm_max */
     COMM_MESSAGES = 64,                         /* the most messages of one send_recv */
-    COMM_WORKS = 8,                             /* in flight in one group at a time */
+    COMM_WORKS = 8,                             /* the most in flight in one group at a time */
 };
 
 enum comm_kind {
@@ -82,8 +84,8 @@ enum comm_kind {
 };
 extern const char *const comm_kind_names[]; /* "all-gather", … */
 
-/* Describes one direction of a send_recv: n elements to or from `peer`. Messages between two ranks
- * meet in the order of their lists. */
+/* Describes one direction of a send_recv: n elements to or from `peer`. Between two ranks, the k-th
+ * send in one list is matched with the k-th receive in the other. */
 struct comm_message {
     void *buf;
     int64_t n;
@@ -91,9 +93,9 @@ struct comm_message {
     bool send;
 };
 
-/* An operation. Part r is n elements at r·n, or with `counts` it is counts[r] elements at at[r];
- * the counts may differ and may be 0. The arrays are borrowed until comm_start returns; all ranks
- * of an all-gather or a reduce-scatter give the same ones.
+/* An operation. Part r is the n elements from r·n on or, with `counts`, the counts[r] elements from
+ * at[r] on; counts may differ and may be 0. The arrays are borrowed until comm_start returns. All
+ * ranks of an all-gather or a reduce-scatter give the same counts.
  *   all-gather      recv's part r = rank r's `send`; send may be recv's own part
  *   reduce-scatter  recv (the own part's elements) = sum over ranks of part `rank` of their `send`;
  *                   recv may be send's own part
@@ -119,24 +121,24 @@ struct comm_op {
 struct comm_work;
 
 struct comm;
-/* Tells when an operation that is over was started and awaited, by clock_mono_s: comm_start was
- * entered and left, comm_wait was entered and left. late_s is the part of the wait in which all
- * data had arrived and only the test latency was left. Take the slowest rank of each operation and
- * add up: latencies make a step longer by at most that. */
+/* Holds the times of an operation that is over, by clock_mono_s: when comm_start was entered and
+ * left, and when comm_wait was entered and left. late_s is the part of the wait in which all data
+ * had arrived and only the latency for tests was left. For each operation take the largest late_s
+ * of all ranks: latencies make a step longer by at most the sum of these. */
 struct comm_times {
     double start_s, started_s, wait_s, end_s, late_s;
     int64_t sent_bytes; /* by this rank, to others */
 };
 
-/* Holds the settings of the world, which what is split from it inherits. */
+/* Holds the settings of the world, which all groups split from it share. */
 struct comm_conf {
     double deadline_s;        /* 0: none */
-    double latency_s;         /* of each operation, or */
-    const char *latency_what; /* only of those that are called so; borrowed; NULL: of each */
-    /* All sums are formed in rank order, also where a library could be faster (see Sums). */
+    double latency_s;         /* least time from start to completion, for tests; 0: none */
+    const char *latency_what; /* the only `what` with a latency; NULL: all have; borrowed */
+    /* All sums are formed in rank order, even where a library could be faster (see Sums). */
     bool ordered;
-    bool check;               /* at first true in builds without optimisation */
-    /* called on each rank by itself when a work is over; may be NULL */
+    bool check;               /* default: true in builds without optimisation */
+    /* is called on each rank when a work is over; may be NULL */
     void (*trace)(void *ctx, const struct comm *c, const struct comm_op *op,
                   const struct comm_times *t);
     void *trace_ctx;
@@ -147,15 +149,15 @@ struct comm {
     const char *axis;        /* "world", "tp", …: for errors; borrowed */
     int rank, size;
     const int *world_ranks;  /* [size] */
-    bool broken;             /* see above */
+    bool broken;             /* see Deadlines */
     int64_t sent_bytes, ops; /* by this rank, to others, since opening: see profiles/traffic.h */
-    double wait_s;           /* that the host spent in comm_start and comm_wait */
+    double wait_s;           /* time the host spent in comm_start and comm_wait */
     int64_t scratch_bytes;   /* reserved */
-    struct comm *parent;     /* what it was split from */
+    struct comm *parent;     /* the group it was split from; NULL: a world */
     struct comm_conf *conf;  /* the world's */
-    struct dev *dev;         /* of the streams; NULL: data is ready; borrowed */
+    struct dev *dev;         /* of the streams; NULL: the data is ready at once; borrowed */
 
-    /* inside: comm_priv.h */
+    /* private: see comm_priv.h */
     const struct comm_backend *backend;
     struct comm_world *world;
     struct comm_work *works; /* [COMM_WORKS + 1]: the last is for scalars */
@@ -172,34 +174,34 @@ int comm_mpi_open(int *argc, char ***argv, struct comm **out, struct err *err);
 /* Says whether a launcher of this MPI (mpirun, srun) has started this process as one of its
  * ranks. */
 bool comm_mpi_started(void);
-/* Returns the name and version of the MPI library as it tells them, in one line. */
+/* Returns the name and version of the MPI library in one line. */
 const char *comm_mpi_library(void);
-/* Sets the device of the streams that are given to c, and to what is split from it later. With
- * `coll`, which is of that device, the groups that comm_grid_open makes exchange device memory by
- * it; all ranks call it then. NULL, NULL is set before the device is closed. ERR_ENV: the library
- * cannot be used. */
+/* Sets the device of the streams that are given to c, and to groups that are split from it later.
+ * With `coll`, which must be of that device, the groups that comm_grid_open makes exchange device
+ * memory by it; then all ranks must call this. NULL, NULL must be set before the device is closed.
+ * ERR_ENV: the library cannot be used. */
 int comm_bind(struct comm *c, struct dev *dev, const struct coll_ops *coll, struct err *err);
 /* Forms a group of the ranks of each color, ordered by key, then by rank in c. axis is a literal.
- * The deadline holds for ranks that do not come. */
+ * If ranks do not come, the deadline ends the call. */
 int comm_split(struct comm *c, const char *axis, int color, int key, struct comm **out,
                struct err *err);
-/* Marks the world as broken by a failure of this rank's own of which the others cannot hear, and
- * ends at once what its device exchanges. */
+/* Marks the world as broken after a failure of this rank that the others cannot be told of. It ends
+ * at once what the device exchanges. */
 void comm_give_up(struct comm *world, const struct err *why);
 void comm_abort(struct comm *c, int exit_code); /* Ends every rank of the world. */
-/* Closes a group; parts are closed before the whole. NULL is fine. */
+/* Closes a group; groups that were split from it must be closed first. NULL is fine. */
 void comm_close(struct comm *c);
 
-/* Reserves scratch, so that `works` reductions of up to `bytes` each (all ranks' parts for one
- * rank: size · part) can be in flight whole. Larger or further reductions still work, portion by
- * portion, in waits and comm_progress. works 0 reserves room for one such. A group that never calls
- * this works too, but its reductions make memory resident that the plan does not show. Call it
- * while nothing is in flight. */
+/* Reserves scratch, so that `works` reductions of up to `bytes` each can be in flight as a whole
+ * (bytes: all ranks' parts for one rank, size · part). Larger or further reductions work too,
+ * portion by portion, in waits and in comm_progress. works 0 reserves room for one of these.
+ * Without this call a group works too, but its reductions make memory resident that the plan does
+ * not show. Call it while nothing is in flight. */
 int comm_reserve(struct comm *c, int works, int64_t bytes, struct err *err);
 
-/* Takes pinned memory so that n works whose messages take up to `bytes` each (buffer_stage_bytes of
- * what is sent and of what comes) can be staged at a time; more for what is larger, or beyond. It
- * does nothing where no messages are staged. */
+/* Allocates pinned memory so that n works can be staged at a time, with messages of up to `bytes`
+ * each (buffer_stage_bytes of what is sent and received). Larger or further works allocate more
+ * when they start. It does nothing where messages are not staged. */
 int comm_reserve_stages(struct comm *c, int n, int64_t bytes, struct err *err);
 
 int comm_start(struct comm *c, const struct comm_op *op, struct dev_stream *s,
@@ -209,21 +211,22 @@ int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct 
 /* Starts an operation and waits for it. */
 int comm_do(struct comm *c, const struct comm_op *op, struct dev_stream *s, struct err *err);
 /* Returns the sum of wait_s over all groups of c's world, closed ones included: the time that the
- * host spent on messages, without what a device computed before one could be staged. */
+ * host spent on messages. The time in which a device finished computing before its data could be
+ * staged is not in it. */
 double comm_waited_s(const struct comm *c);
 /* Says whether something is in flight in any group of c's world. */
 bool comm_busy(const struct comm *c);
-/* Lets the works of all groups move. It is cheap, and meant for between compute calls. */
+/* Advances the works of all groups. It is cheap, and is called between computations. */
 void comm_progress(struct comm *c);
-/* Compares what the ranks have started; all ranks call it. ERR_STATE names what differs. Returns 0
- * without conf.check. */
+/* Compares which operations the ranks have started; all ranks call it. ERR_STATE names the first
+ * difference. Returns 0 without conf.check. */
 int comm_order_check(struct comm *world, struct err *err);
 
-/* These are the commonest blocking calls. */
+/* These blocking calls are the most common ones. */
 int comm_barrier(struct comm *c, struct err *err);
 int comm_broadcast_bytes(struct comm *c, void *buf, int64_t bytes, int root, struct err *err);
 
-/* Fold up to COMM_SCALARS numbers of the host in rank order. */
+/* Combine up to COMM_SCALARS host numbers of each rank, in rank order, by sum or maximum. */
 int comm_sum(struct comm *c, double *values, int n, struct err *err);
 int comm_max(struct comm *c, double *values, int n, struct err *err);
 /* Agrees on failure. Returns 0 when every rank gives 0. Otherwise it returns, on all ranks, the
@@ -231,7 +234,7 @@ int comm_max(struct comm *c, double *values, int n, struct err *err);
  * rank 0). err is not NULL. */
 int comm_agree(struct comm *c, int status, struct err *err);
 
-/* Holds the groups of one layout. A group of one rank is a self. */
+/* Holds the groups of one layout. A group of one rank has the self backend. */
 struct comm_grid {
     struct comm *tp, *cp, *dp, *pp;
     struct comm *kv;      /* consecutive tp ranks that hold copies of the same k/v heads */

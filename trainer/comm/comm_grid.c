@@ -1,4 +1,4 @@
-/* Opens the groups of a layout: each holds the ranks that agree in all but one part of their place.
+/* Opens the groups of a layout. Each holds the ranks whose places differ in one coordinate only.
  */
 #include "trainer/comm/comm.h"
 
@@ -6,7 +6,7 @@
 #include "trainer/comm/comm_plane.h"
 #include "trainer/comm/comm_priv.h"
 
-/* Opens one group. `first` is the place of its first rank, `at` the own rank in it. */
+/* Opens one group. `first` is the place of its first rank, `at` is this rank's number in it. */
 static int axis_open(struct comm *world, const struct layout *l, const char *axis, int64_t size,
                      struct layout_place first, int64_t at, struct comm **out, struct err *err)
 {
@@ -47,7 +47,8 @@ static int axes_open(struct comm *world, const struct layout *l, struct layout_p
     return axis_open(world, l, "pp", l->pp, at_pp(p, 0), p.pp, &g->pp, err);
 }
 
-/* Opens the groups that are parts of the axes. */
+/* Opens the groups that divide an axis: kv divides tp; a2a and ring divide cp; shard and replica
+ * divide the data group. */
 static int parts_open(struct comm *world, const struct layout *l, const struct model *m,
                       struct layout_place p, struct comm_grid *g, struct err *err)
 {
@@ -70,8 +71,8 @@ static int parts_open(struct comm *world, const struct layout *l, const struct m
                      data / shard, &g->replica, err);
 }
 
-/* Lets the groups that exchange device memory join the plane, each by what it exchanges. A
- * communicator takes the library's memory, so those that the model does not use are left out. */
+/* Makes the groups that exchange device memory join the plane, as groups of messages or of sums. A
+ * communicator takes memory of the library, so groups that the model does not use are left out. */
 static int plane_join(const struct comm_grid *g, const struct layout *l, const struct model *m,
                       struct err *err)
 {
@@ -105,7 +106,7 @@ int comm_grid_open(struct comm *world, const struct layout *l, const struct mode
     if ((rc = plane_join(&g, l, m, err)) < 0)
         goto out;
     *out = g;
-    g = (struct comm_grid){0}; /* the caller's */
+    g = (struct comm_grid){0}; /* the caller owns it now */
 out:
     comm_grid_close(&g);
     return rc;

@@ -1,5 +1,5 @@
-/* The MPI backend: a group is ranges of tags in MPI's world, so that one is opened and closed
- * without a word of MPI's own, which waits without a deadline. comm_mpi_engine.c runs the
+/* The MPI backend. A group is a range of tags in MPI's world. So opening and closing one needs no
+ * collective call of MPI, which would wait without a deadline. comm_mpi_engine.c runs the
  * operations. */
 #include <limits.h>
 #include <mpi.h>
@@ -11,11 +11,11 @@
 #include "trainer/comm/comm_mpi_peers.h"
 #include "trainer/comm/comm_mpi_priv.h"
 
-/* A process's connections may end this long before the process does, on a busy machine. */
+/* On a busy machine a process's connections may end this long before the process does. */
 enum { GONE_WAIT_MS = 1000 };
 
-/* Turns an MPI status into our error; every status is checked here. MPI fails on the connections of
- * a peer that has ended, but does not say that the peer has ended. */
+/* Turns an MPI status into our error; every status is checked here. When a peer has ended, MPI
+ * reports its connections as failed, but does not say that the peer has ended. */
 int comm_mpi_checked(struct comm *c, int status, const char *what, struct err *err)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
@@ -32,8 +32,8 @@ int comm_mpi_checked(struct comm *c, int status, const char *what, struct err *e
                    text);
 }
 
-/* Looks at the variables by which launchers tell a rank of its world: Open MPI's, PMIx's, and PMI's
- * of MPICH and its relatives. */
+/* Looks for the variables by which launchers tell a process that it is a rank: Open MPI's, PMIx's,
+ * and those of PMI (MPICH and its relatives). */
 bool comm_mpi_started(void)
 {
 #ifdef OPEN_MPI
@@ -65,7 +65,7 @@ static int batch_grow(struct mpi_batch *b, int requests)
     return r && p ? 0 : -1;
 }
 
-/* Takes the requests of every work, for `depth` portions to and from every other rank. */
+/* Allocates the requests of every work, for `depth` portions to and from every other rank. */
 static int requests_take(struct comm *c, int depth)
 {
     struct mpi_group *g = c->self;
@@ -80,7 +80,7 @@ static int requests_take(struct comm *c, int depth)
     return ok ? 0 : -1;
 }
 
-/* Sees to it that there are at least `slots` slots, with room for `depth` portions of a part. */
+/* Makes sure that there are at least `slots` slots, with room for `depth` portions of a part. */
 static int scratch_take(struct comm *c, int slots, int depth, struct err *err)
 {
     struct mpi_group *g = c->self;
@@ -99,9 +99,9 @@ static int scratch_take(struct comm *c, int slots, int depth, struct err *err)
     return 0;
 }
 
-/* Touches the requested scratch now, so that it is resident from the start: which slots a step
+/* Touches the reserved scratch, so that it is resident from the start, because which slots a step
  * fills, and how far, depends on timing. The rest of the last portion, and the scratch of a group
- * that requested none, stay untouched address space. */
+ * that reserved none, stay untouched address space. */
 static int mpi_reserve(struct comm *c, int works, int64_t bytes, struct err *err)
 {
     struct mpi_group *g = c->self;
@@ -158,7 +158,7 @@ static void mpi_close(struct comm *c)
     group_free(c->self);
 }
 
-/* Returns the first of a group's tags; -1: MPI's end before. */
+/* Returns the first of a group's tags; -1: this MPI has too few tags. */
 static int64_t first_tag(int64_t number)
 {
     int *bound, found;
@@ -176,7 +176,7 @@ static const struct comm_backend mpi_backend = {
     mpi_split, mpi_abort, mpi_close, comm_mpi_ask, comm_mpi_answer
 };
 
-/* Gives a group of the front what is the backend's. */
+/* Allocates the backend's part of a group. */
 static int group_take(struct comm *c, int64_t tag, struct err *err)
 {
     struct mpi_group *g = c->self = calloc(1, sizeof *g);
@@ -190,7 +190,7 @@ static int group_take(struct comm *c, int64_t tag, struct err *err)
     return mpi_reserve(c, 1, 0, err);
 }
 
-/* Opens the group of a number; with parent NULL it is the world. */
+/* Opens the group with this number; with parent NULL it is the world. */
 static int group_open(struct comm *parent, const char *axis, int rank, int size,
                       const int *world_ranks, int64_t number, struct comm **out, struct err *err)
 {
@@ -219,8 +219,8 @@ static int mpi_split(struct comm *c, const char *axis, int rank, int size, const
 
 int comm_mpi_open(int *argc, char ***argv, struct comm **out, struct err *err)
 {
-    /* Nothing here waits inside MPI, so it need not give way after each look at a request that is
-     * still open (Open MPI does where a host has more ranks than slots); comm_mpi_wait does. */
+    /* Nothing here waits inside MPI, so MPI need not yield the processor after each test of an open
+     * request (Open MPI does where a host has more ranks than slots). comm_mpi_wait yields. */
     setenv("OMPI_MCA_mpi_yield_when_idle", "0", 0);
     if (MPI_Init(argc, argv) != MPI_SUCCESS)
         return err_set(err, ERR_ENV,
@@ -238,7 +238,7 @@ int comm_mpi_open(int *argc, char ***argv, struct comm **out, struct err *err)
     if ((rc = comm_peers_open(world, &world->world->peers, err)) < 0)
         goto out;
     *out = world;
-    world = NULL; /* the caller's */
+    world = NULL; /* the caller owns it now */
 out:
     comm_close(world);
     return rc;

@@ -1,6 +1,7 @@
-/* Questions between ranks that wait: a message of the world each way, which nobody waits for longer
- * than the question says. Whoever polls answers. What is still on its way when time is up stays
- * where it is until the process ends, which a late rank brings about.
+/* Questions between ranks that wait. A question and its answer are one message of the world each.
+ * No rank waits for an answer longer than the question allows. Every rank that polls answers.
+ * Messages that are still under way when the time is up keep their memory until the process ends,
+ * which will be soon, because a rank is late.
  */
 #include <stdlib.h>
 
@@ -11,10 +12,11 @@
 
 static const double nap_s = 1e-3;
 
-/* A question, and its answer. */
+/* A note is a question (its id) or an answer (with the number queued). */
 struct note { uint64_t id; int64_t queued; };
 
-/* The notes of a rank that asks, or of one that answers: they outlive their messages. */
+/* Holds the notes of a rank that asks or answers. They are never freed, because MPI may still need
+ * them. */
 struct notes {
     struct note out, *in; /* in: [n] */
     MPI_Request *requests; /* [2 n] */
@@ -30,7 +32,7 @@ static struct notes *notes_new(int n)
     return k->in && k->requests ? k : NULL;
 }
 
-/* Sends the question to all, and gets ready for their answers. */
+/* Sends the question to all ranks that are asked, and posts receives for their answers. */
 static int question_post(struct comm *world, const struct comm_ask *ask, struct notes *k)
 {
     int status = MPI_SUCCESS;
@@ -58,7 +60,7 @@ int comm_mpi_ask(struct comm *world, const struct comm_ask *ask)
     if (question_post(world, ask, k) < 0)
         return -1;
     while (!all && clock_mono_s() < until) {
-        comm_mpi_answer(world); /* whoever is asked may ask, too */
+        comm_mpi_answer(world); /* a rank that is asked may be asking, too */
         if (MPI_Testall(ask->n, k->requests, &all, MPI_STATUSES_IGNORE) != MPI_SUCCESS)
             break;
         clock_sleep_s(all ? 0 : nap_s);

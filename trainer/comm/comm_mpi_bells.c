@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 
-/* One for each rank of the world, each on a cache line of its own. */
+/* A bell belongs to a rank of the world. Each has a cache line of its own. */
 struct bell {
     _Alignas(64) _Atomic uint32_t rung;
     _Atomic uint32_t sleeps;
@@ -61,8 +61,9 @@ void comm_bells_close(struct comm_bells *b)
     free(b);
 }
 
-/* Wakes a rank that sleeps. The count goes up before the look at who sleeps, and a sleeper says so
- * before the system compares the count: one of the two sees the other. */
+/* Wakes a rank that sleeps. The ringer raises the count before it reads `sleeps`, and a sleeper
+ * sets `sleeps` before the system compares the count. So either the ringer sees that the rank
+ * sleeps, or the rank sees the new count and does not sleep. */
 void comm_bells_ring(struct comm_bells *b, int rank)
 {
     if (!b)

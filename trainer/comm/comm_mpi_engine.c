@@ -2,17 +2,18 @@
  * by polling.
  *
  * A work is a small state machine. An exchange posts all its receives and sends at once, and is
- * done when all of them are. A reduction sends each rank's part in messages of COMM_MESSAGE_BYTES,
- * `depth` of a part at a time (comm_reserve). It collects what comes in a slot of the group's
- * scratch, [rank but the own][depth · portion]. When all ranks' messages have come, they are added
- * up in rank order, the own part from where it stands. Sending needs no slot and the two directions
- * advance apart, so a work without a slot delays only its own receives. After a reduction's last
- * sum an all-reduce exchanges the sums. Portions have one size, whatever the ranks reserved.
+ * done when all of them are. A reduction sends each rank its part in messages of
+ * COMM_MESSAGE_BYTES, `depth` messages of a part at a time (comm_reserve). It receives into a slot
+ * of the group's scratch, [rank but the own][depth · portion]. When the messages of all ranks have
+ * come, they are added up in rank order; the own part is read from its source. Sending needs no
+ * slot and advances independently of receiving, so a work without a slot delays only its own
+ * receives. An all-reduce exchanges the sums after its last sum. Portions have one size, whatever
+ * the ranks reserved.
  *
  * A poll advances the works of *all* groups, so two ranks may wait for the same works in different
- * orders. All messages are of MPI's world. Their tag tells the group and the operation's number in
- * it, so those of two operations never mix. send_recvs, in which not all ranks of a group need take
- * part, have one tag a group, and meet in the order in which they were started.
+ * orders. All messages are sent in MPI's world. The tag tells the group and the number of the
+ * operation in it, so messages of two operations never mix. send_recvs, in which not all ranks of a
+ * group need take part, have one tag per group, and match in the order in which they were started.
  */
 #include <math.h>
 #include <sched.h>
@@ -29,19 +30,21 @@
 enum {
     SUM_BLOCK = 512,   /* elements added up at a time: they stay in the first-level cache */
     NAMED_RANKS = 16,  /* the most ranks that a sentence names */
-    /* polls before a wait looks at the clock and gives way: small messages are there by then */
+    /* polls before a wait looks at the clock and yields: small messages have come by then */
     EAGER_POLLS = 32,
-    /* MPI sends no less at once; a longer message's sender may wait until it was asked for */
+    /* MPI sends at least this much at once; the sender of a longer message may wait for its
+     * receive */
     EAGER_BYTES = 256,
 };
-/* A wait polls for so long, then it sleeps between polls. Where ranks share processors, another
- * rank computes with what one of them polls away. A wait sleeps at once while other processes use
- * the processors too. */
+/* A wait polls for this long, then it sleeps between polls. The time is shorter where ranks share
+ * processors, because polling takes time from another rank that computes. A wait sleeps at once
+ * while other processes use the processors too. */
 static const double poll_alone_s = 0.2, poll_crowded_s = 2e-3;
-/* A nap ends with a bell, or after this part of the wait so far, within bounds. So a message
- * without a bell comes late by little of what it took, and a long wait costs no processor. */
+/* A nap ends when the bell is rung, or after this part of the wait so far, within bounds. So a
+ * message without a bell is noticed late only by a small part of the time it took, and a long wait
+ * costs hardly any processor time. */
 static const double nap_part = 1. / 64, nap_least_s = 50e-6, nap_most_s = 1e-3;
-static const double look_s = 0.05; /* time between two looks at whether the peers live */
+static const double look_s = 0.05; /* time between two checks whether the peers live */
 
 static MPI_Datatype type_of(enum dtype t)
 {
@@ -60,7 +63,7 @@ static struct mpi_group *group_of(const struct comm_work *w) { return w->c->self
 
 /* ---- messages ---- */
 
-/* Wakes a rank of w's group, which may sleep until something comes from here. */
+/* Rings for a rank of w's group, which may be sleeping until a message of this rank comes. */
 static void ring(const struct comm_work *w, int peer)
 {
     comm_bells_ring(comm_peers_bells(w->c->world->peers), w->c->world_ranks[peer]);
@@ -113,7 +116,7 @@ static int exchange_post(struct comm_work *w)
 {
     int64_t e = dtype_bytes(w->op.dtype);
     int size = w->c->size, rank = w->c->rank, status = MPI_SUCCESS;
-    bool empty = w->op.kind == COMM_BARRIER; /* its messages of nothing are sent all the same */
+    bool empty = w->op.kind == COMM_BARRIER; /* its empty messages are sent all the same */
     own_of(w)->sends.n = own_of(w)->recvs.n = 0;
     for (int step = 1; step < size && status == MPI_SUCCESS; step++) {
         int r = (rank + size - step) % size;
@@ -181,7 +184,7 @@ static char *slot_of(const struct comm_work *w)
     return g->scratch + own_of(w)->slot * comm_mpi_slot_bytes(w->c, g->depth);
 }
 
-/* Returns where in a slot rank r's part lies. */
+/* Returns the index of rank r's part in a slot, which has no place for the own part. */
 static int64_t place_of(int r, int rank) { return r - (r > rank); }
 
 static bool slot_take(struct comm_work *w)
@@ -200,8 +203,8 @@ static void slot_give(struct comm_work *w)
     own_of(w)->slot = -1;
 }
 
-/* Receives the next window of the own part from every other rank. Rank r's lies place · arriving
- * elements into the slot. */
+/* Receives the next window of the own part from every other rank. Rank r's numbers begin at element
+ * place_of(r) · arriving of the slot. */
 static int part_receive(struct comm_work *w)
 {
     struct mpi_work *m = own_of(w);
@@ -220,8 +223,8 @@ static int part_receive(struct comm_work *w)
     return status;
 }
 
-/* Adds own[0..n-1] and the slot's in rank order into out, summed in SUM and rounded once. own may
- * be out. */
+/* Adds up n elements of all ranks in rank order: own[0..n-1] and the other ranks' in the slot. The
+ * sums are formed in type SUM and rounded once. out may be own. */
 #define SUM_RANKS(name, T, SUM, WIDEN, ROUND)                                                      \
     static void name(T *out, const T *own, const T *slot, int64_t n, int rank, int size)           \
     {                                                                                              \
@@ -264,7 +267,7 @@ static void part_sum(struct comm_work *w)
     m->arriving = 0;
 }
 
-/* Sends the own sum to all. The sources are free, because all of them were sent. */
+/* Sends the own sum to all ranks. By now all parts were sent, so the sources may be overwritten. */
 static int sums_exchange(struct comm_work *w)
 {
     int rank = w->c->rank;
@@ -284,7 +287,7 @@ static int reduction_advance(struct comm_work *w)
     if (m->recvs.open == 0 && m->got < part)
         status = part_receive(w);
     if (m->got == part)
-        /* What others have not taken yet needs no slot: the next reduction's data may come. */
+        /* The sends that are still open need no slot, so the next reduction can receive. */
         slot_give(w);
     if (status == MPI_SUCCESS && m->sends.open == 0 && m->sent < longest_part(w))
         status = parts_send(w);
@@ -300,7 +303,7 @@ static int work_advance(struct comm_work *w)
 {
     struct mpi_work *m = own_of(w);
     int status = batch_test(w, &m->recvs);
-    /* an exchange's sends are over by then */
+    /* an exchange's sends are tested once its receives are done: usually they are done by then */
     if (status == MPI_SUCCESS && (m->reducing || m->recvs.open == 0))
         status = batch_test(w, &m->sends);
     if (status == MPI_SUCCESS && m->reducing)
@@ -387,8 +390,8 @@ static void open_ranks(const struct comm *c, const struct mpi_batch *b, char *te
         snprintf(text + n, size - n, " and %d more", more);
 }
 
-/* Returns a work that has something open. A reduction without scratch has nothing open, but a work
- * before it in the list has. */
+/* Returns a work that has an open message: w, or else one before it in the list. A reduction that
+ * waits for a slot has no open message itself. */
 static struct comm_work *open_work(struct comm_work *w)
 {
     const struct mpi_work *m = own_of(w);
@@ -422,7 +425,8 @@ static int wait_late(struct comm_work *w, double waited_s, struct err *err)
                    w->c->world_ranks[w->c->rank], behind, waited_s, missing);
 }
 
-/* Looks whether a rank's process has ended, because nothing has moved for a while. */
+/* Fails if a rank's process has ended. It is called while nothing moves, and looks once in
+ * look_s. */
 static int peers_check(struct comm_work *w, double *looked, double now, struct err *err)
 {
     int pid = 0, rank = now - *looked < look_s ? -1 : comm_peers_gone(w->c->world->peers, 0, &pid);
@@ -438,8 +442,8 @@ static int peers_check(struct comm_work *w, double *looked, double now, struct e
                    w->op.what, w->c->axis, w->c->size);
 }
 
-/* Leaves the processor to others until the next poll. `heard` is what the bell said before the last
- * one, and nothing has moved since `moved`. */
+/* Leaves the processor to others until the next poll. `heard` is the bell's count before the last
+ * poll, and nothing has moved since `moved`. */
 static void give_way(const struct comm_world *world, uint32_t heard, double moved, double now)
 {
     double poll_s = comm_peers_crowded(world->peers) ? poll_crowded_s : poll_alone_s;
@@ -483,7 +487,7 @@ int comm_mpi_wait(struct comm *c, struct comm_work *w, struct err *err)
     }
 }
 
-/* Lets all works move. A failure breaks the group, and the next call tells which it was. */
+/* Advances all works. A failure breaks the group, and the next call returns the error. */
 void comm_mpi_progress(struct comm *c)
 {
     struct comm_work *failed = NULL;

@@ -12,8 +12,8 @@
 #include "base/file.h"
 #include "base/hash.h"
 
-/* Names a rank's process, where its number means something (by a hash of boot and namespace), and
- * its descriptor of bells. */
+/* Names a rank's process. `where` is a hash of boot and process namespace, in which the pid is
+ * valid; bells is the process's descriptor of bells. */
 struct place { uint64_t where; int64_t pid, bells; };
 
 struct comm_peers {
@@ -66,7 +66,7 @@ static struct comm_peers *peers_new(int size)
     return NULL;
 }
 
-/* Adds the ranks of this host. The bells are those of the first one. */
+/* Adds the other ranks of this host. The bells that they use are those of the first rank there. */
 static void peers_add(struct comm_peers *p, const struct comm *world, const struct place *all)
 {
     const struct place *own = &all[world->rank], *first = NULL;
@@ -99,11 +99,11 @@ int comm_peers_open(struct comm *world, struct comm_peers **out, struct err *err
     if ((rc = comm_do(world, &gather, NULL, err)) < 0)
         goto out;
     peers_add(p, world, all);
-    /* all ranks live until every descriptor is open */
+    /* This keeps all ranks alive until every descriptor is open. */
     if ((rc = comm_barrier(world, err)) < 0)
         goto out;
     *out = p;
-    p = NULL; /* the caller's */
+    p = NULL; /* the caller owns it now */
 out:
     if (own.bells >= 0)
         close((int)own.bells);
@@ -115,7 +115,7 @@ out:
 bool comm_peers_crowded(const struct comm_peers *p) { return p && p->n + 1 > p->processors; }
 struct comm_bells *comm_peers_bells(const struct comm_peers *p) { return p ? p->bells : NULL; }
 
-/* Returns how many threads of the whole host run or want to; 0: that is not known. */
+/* Returns how many threads of the whole host run or are ready to run; 0: not known. */
 static int runnable(const struct comm_peers *p)
 {
     char text[128];

@@ -1,10 +1,10 @@
-/* comm_mpi_peers: tells which ranks of this host still live, and wakes those that sleep.
+/* comm_mpi_peers: tells which ranks of this host still live, and gives access to their bells.
  *
- * MPI does not say that a peer was killed: through shared memory it is merely silent. Each rank
- * therefore holds a descriptor (pidfd) of every other rank's process that it can see: those of its
- * own boot and process namespace. The descriptors are opened while all ranks live, so a number that
- * the system uses again is not mistaken for a rank. Ranks on other hosts, and systems without
- * pidfd_open, are left to the deadline.
+ * MPI does not say that a peer was killed: through shared memory it only sends no more. Each rank
+ * therefore holds a descriptor (pidfd) of every other rank's process that it can see, that is, of
+ * its own boot and process namespace. The descriptors are opened while all ranks live, so a process
+ * number that the system uses again is not mistaken for a rank. For ranks on other hosts, and on
+ * systems without pidfd_open, only the deadline helps.
  */
 #ifndef TRAINER_COMM_COMM_MPI_PEERS_H
 #define TRAINER_COMM_COMM_MPI_PEERS_H
@@ -17,14 +17,15 @@
     "rank %d of the world is gone: its process %d has ended (killed, or crashed) without a word; "
 
 struct comm_peers;
-/* Opens the descriptors; all ranks of the world call it. *out is new. Where no rank can be watched
- * it knows of none. */
+/* Opens the descriptors; all ranks of the world call it. *out is new. It is empty where no rank can
+ * be watched. */
 int comm_peers_open(struct comm *world, struct comm_peers **out, struct err *err);
 /* Says whether this host has more ranks than processors. False with p NULL, where that is not
  * known. */
 bool comm_peers_crowded(const struct comm_peers *p);
-/* Says whether other processes want the processors of this host's ranks, who would then lose a
- * slice of time with each look at the other ranks. It looks now and then; `now` is clock_mono_s. */
+/* Says whether other processes compete with this host's ranks for the processors. A rank that polls
+ * then would lose a time slice to them at each poll. The load is read now and then; `now` is
+ * clock_mono_s. */
 bool comm_peers_disturbed(struct comm_peers *p, double now);
 /* Returns the bells of this host's ranks, by rank of the world; NULL: there are none. */
 struct comm_bells *comm_peers_bells(const struct comm_peers *p);

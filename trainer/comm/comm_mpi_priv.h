@@ -1,5 +1,5 @@
-/* comm_mpi_priv: what the MPI backend's groups (comm_mpi.c) and its engine (comm_mpi_engine.c)
- * share. */
+/* comm_mpi_priv: declares what the MPI backend's groups (comm_mpi.c) and its engine
+ * (comm_mpi_engine.c) share. */
 #ifndef TRAINER_COMM_COMM_MPI_PRIV_H
 #define TRAINER_COMM_COMM_MPI_PRIV_H
 
@@ -7,14 +7,14 @@
 
 #include "trainer/comm/comm_priv.h"
 
-/* The tags of a group: far more than can be in flight, so that a number can come again. The last
- * ones are of send_recvs and, of the world's, of questions and answers. */
+/* A group has far more tags than operations in flight, so numbers can be used again. The last tags
+ * are for send_recvs and, in the world's range, for questions and answers. */
 enum {
     COMM_MPI_TAGS = 1 << 10,
     COMM_TAG_MESSAGE = COMM_MPI_TAGS - 1,
     COMM_TAG_ASK = COMM_MPI_TAGS - 2,
     COMM_TAG_ANSWER = COMM_MPI_TAGS - 3,
-    COMM_TAGS_NUMBERED = COMM_MPI_TAGS - 3, /* of operations in turn */
+    COMM_TAGS_NUMBERED = COMM_MPI_TAGS - 3, /* for the other operations, in turn */
 };
 
 /* Holds the messages of one direction of a work that are in flight. */
@@ -26,20 +26,22 @@ struct mpi_batch {
 
 struct mpi_work {
     struct mpi_batch sends, recvs;
-    bool reducing; /* in the first phase of a reduction; else in an exchange */
+    bool reducing; /* true in the first phase of a reduction; false in an exchange */
     int tag;
     int slot;      /* of the group's scratch; -1: none */
-    /* elements of the parts that were posted, that were summed, that are in flight */
+    /* elements of a part that have been posted for sending; that were added up; that are coming
+     * in */
     int64_t sent, got, arriving;
     struct comm_work *next; /* the next work in flight */
 };
 
 struct mpi_group {
-    int first_tag; /* of COMM_MPI_TAGS that no other group has between two of its ranks */
+    int first_tag; /* no other group with two of these ranks has any of the COMM_MPI_TAGS */
     struct mpi_work works[COMM_WORKS + 1];
     unsigned sequence;  /* number of operations started, without send_recv */
     char *scratch;      /* [slots][size - 1][depth · COMM_MESSAGE_BYTES] */
-    /* resident bytes at the start of each slot, divided by size - 1: as many as were asked for */
+    /* bytes at the start of each slot that are resident, divided by size - 1: as many as
+     * reserved */
     int64_t part_bytes;
     int slots, depth;   /* depth: how many messages of a part are in flight at a time */
     bool slot_taken[COMM_WORKS];
@@ -47,7 +49,7 @@ struct mpi_group {
     MPI_Status *statuses;
 };
 
-/* Returns the bytes of a slot's addresses. */
+/* Returns the bytes of address space of a slot. */
 static inline int64_t comm_mpi_slot_bytes(const struct comm *c, int64_t depth)
 {
     return (c->size - 1) * depth * COMM_MESSAGE_BYTES;

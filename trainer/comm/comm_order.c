@@ -1,11 +1,12 @@
 /* Checks, in check mode, whether all ranks start the same operations in the same order.
  *
- * For every other rank of the world a rank keeps three rolling hashes, which must equal the
- * other's: of the operations started in groups that hold both; of messages from the lower to the
- * higher rank; and of those the other way. (One send_recv may meet several, so only each direction
- * has an order of its own.) Of an operation is hashed what both ranks know: group, kind, type,
- * what, and the counts of all ranks or, where they differ from pair to pair, of this pair. The last
- * ORDER_KEPT of each are kept as texts, so that comm_order_check can name the first that differs.
+ * For every other rank of the world, a rank keeps three rolling hashes, which must equal the other
+ * rank's: one of the operations started in groups that both are in; one of messages from the lower
+ * to the higher rank; and one of messages the other way. (A send_recv may be matched by several, so
+ * only each direction has an order of its own.) The hash covers what both ranks know of an
+ * operation: group, kind, type, what, and the counts of all ranks or, where they differ from pair
+ * to pair, of this pair. The last ORDER_KEPT operations of each are kept as texts, so that
+ * comm_order_check can name the first difference.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +22,7 @@ enum stream_kind { OF_ALL, UPWARD, DOWNWARD };
 struct stream {
     uint64_t hash;
     int64_t count;
-    /* entry i stands at i mod ORDER_KEPT; hash covers all up to it */
+    /* entry i stands at i mod ORDER_KEPT; its hash covers all entries up to it */
     struct { uint64_t hash; char text[ORDER_TEXT]; } last[ORDER_KEPT];
 };
 
@@ -54,7 +55,7 @@ static int order_open(struct comm_world *world, struct err *err)
 
 /* ---- recording ---- */
 
-/* Holds what is hashed of one operation; the peer must see the same. */
+/* Holds what is hashed of one operation; it must be the same on the peer. */
 struct seen {
     uint64_t group, what, counts;
     int64_t kind, dtype, n, back, root;
@@ -158,7 +159,7 @@ static int difference_tell(const struct comm *c, const struct stream *a, const s
     while (i < a->count && i < b->count &&
            a->last[i % ORDER_KEPT].hash == b->last[i % ORDER_KEPT].hash)
         i++;
-    /* it is no longer known whether those before were the same */
+    /* earlier entries are no longer kept, so they may have differed already */
     bool older = i == first && first > 0;
     return err_set(err, ERR_STATE,
                    "ranks %d and %d of the world do not start the same operations in the same "

@@ -1,5 +1,5 @@
-/* The communicators and streams of a plane: how groups join and leave, and how a work gets onto a
- * stream of messages and back. */
+/* Manages the communicators and streams of a plane: how groups join and leave, and how a work is
+ * queued on a stream of messages and waited for. */
 #include "trainer/comm/comm_plane.h"
 
 #include <stdlib.h>
@@ -135,8 +135,8 @@ int64_t comm_plane_queued(const struct comm_plane *p, uint64_t id)
     return l ? l->queued : -1;
 }
 
-/* Opens a communicator, which all its ranks have the id of. What fails here has made the ranks
- * disagree. */
+/* Opens a communicator, whose id all its ranks have got. After a failure here the ranks no longer
+ * agree, so the world is broken. */
 static int link_open(struct comm_plane *p, const struct plane_link *as, const struct coll_id *id,
                      struct err *err)
 {
@@ -169,7 +169,7 @@ static void link_close(struct comm_plane *p, struct plane_link *l)
         p->coll->close(l->coll);
     else if (l->coll)
         p->coll->abort(l->coll);
-    l->queue->over = l->queue->queued; /* what is remembered names the communicator */
+    l->queue->over = l->queue->queued; /* entries of `issued` point at this link: forget them */
     while (*at != l)
         at = &(*at)->next;
     *at = l->next;
@@ -188,11 +188,11 @@ void comm_plane_leave(struct comm *c)
 
 /* ---- joining ----
  *
- * A library connects two ranks when they first need it, and holds the host until both are there. So
- * each communicator does what it will do, once, with numbers of no meaning, before others count on
- * the host. */
+ * A library connects two ranks when they first exchange data, and holds the host until both are
+ * there. So each communicator does each of its operations once, with meaningless numbers, before
+ * the steps rely on a host that does not wait. */
 
-/* Does one operation of each form. `x` has room for four numbers of each rank. */
+/* Does one operation of each kind. `x` has room for four numbers per rank. */
 static int group_connect(struct comm *c, struct plane_queue *queue, double *x, int64_t *ones,
                          struct err *err)
 {
@@ -215,7 +215,7 @@ static int group_connect(struct comm *c, struct plane_queue *queue, double *x, i
     return c->dev->stream_sync(c->dev, queue->stream, err);
 }
 
-/* Frees what sums needed until now. */
+/* Frees the memory that a stream's sums have needed until now. */
 static void block_free(struct comm_plane *p, struct plane_queue *queue)
 {
     p->dev->free(p->dev, queue->block);
@@ -302,7 +302,7 @@ static int edge_open(struct comm_plane *p, struct comm *c, int from, int to, str
     return rc;
 }
 
-/* Opens, of the edges up and down between ranks k and k + 1, those that this rank is an end of. */
+/* Opens the two edges between ranks k and k + 1 of a group, if this rank is one of the two. */
 static int pair_open(struct comm_plane *p, struct comm *c, int k, struct err *err)
 {
     int next = (k + 1) % c->size, rc;
@@ -313,8 +313,8 @@ static int pair_open(struct comm_plane *p, struct comm *c, int k, struct err *er
     return edge_open(p, c, next, k, err);
 }
 
-/* Opens pairs in one order on all ranks, so that they do not wait in a circle: first those of even
- * ranks, which run at once. */
+/* Opens the pairs in one order on all ranks, so that the ranks do not wait in a circle: first the
+ * pairs that begin with an even rank, which can be opened at the same time, then the others. */
 int comm_plane_edges(struct comm *c, bool around, struct err *err)
 {
     struct comm_plane *p = c->world->plane;
@@ -332,7 +332,7 @@ int comm_plane_edges(struct comm *c, bool around, struct err *err)
 
 /* ---- works ---- */
 
-/* Remembers what was queued, behind it. */
+/* Notes the operation that was just queued, and records an event behind it. */
 static void work_note(struct comm_plane *p, struct plane_link *l, struct comm_work *w)
 {
     struct plane_queue *queue = l->queue;
@@ -361,8 +361,8 @@ int comm_plane_start(struct comm_work *w, struct dev_stream *s, struct err *err)
     return 0;
 }
 
-/* Makes a stream wait for a work. One that was seen to be over needs no wait, and its event may be
- * another operation's by now. */
+/* Makes a stream wait for a work. A work that was seen to be over needs no wait, and its event may
+ * belong to a later operation by now. */
 int comm_plane_wait(const struct comm_work *w, struct dev_stream *s)
 {
     struct comm_plane *p = w->c->world->plane;

@@ -1,11 +1,12 @@
-/* How the operations of comm.h are made of those of a table of collectives (coll.h).
+/* Builds the operations of comm.h from those of a table of collectives (coll.h).
  *
- * Even parts are the library's all-gather and reduce-scatter; parts that differ are sends and
- * receives in one group. A sum is the library's where that keeps comm.h's promise: of f64 and f32,
- * of even parts, and when conf.ordered does not ask for more. Else every rank gets the others'
- * parts of what it sums, and adds them in rank order with the device's own kernel. That moves as
- * much as a ring does. Of each part so much is exchanged at a time that the others' parts fit into
- * buffer_ordered_bytes. Pieces have one size on all ranks, whatever they reserved.
+ * For equal parts the library's all-gather and reduce-scatter are used. Unequal parts are sends and
+ * receives in one group of calls. The library forms a sum only where it can keep the promise of
+ * comm.h: f64 and f32, equal parts, and no conf.ordered. Otherwise every rank receives the other
+ * ranks' numbers for the part that it sums, and adds them in rank order with the device's own
+ * kernel. This sends as much data as a ring does. A part is exchanged in pieces so small that those
+ * of all ranks fit into buffer_ordered_bytes. Pieces have one size on all ranks, whatever they
+ * reserved.
  */
 #include "base/num.h"
 #include "trainer/comm/comm_plane_priv.h"
@@ -30,7 +31,7 @@ int plane_block_take(struct comm_plane *p, struct plane_queue *queue, int64_t by
 
 /* ---- groups of messages ---- */
 
-/* Some elements to and from one rank. */
+/* Describes elements that are sent to, and elements that are received from, one rank. */
 struct both { const char *send; char *recv; int64_t send_n, recv_n; };
 
 static int both_queue(struct comm_plane *p, const struct plane_link *l, enum dtype t, int peer,
@@ -44,7 +45,7 @@ static int both_queue(struct comm_plane *p, const struct plane_link *l, enum dty
     return b->send_n > 0 ? o->send(l->coll, b->send, b->send_n, t, peer, l->queue->stream, err) : 0;
 }
 
-/* Ends a group whose messages were queued with the status rc. */
+/* Ends a group of messages. rc is the result of queueing them. */
 static int group_end(struct comm_plane *p, struct plane_link *l, int rc, struct err *err)
 {
     struct err end = {0};
@@ -96,7 +97,7 @@ static int messages(struct comm_plane *p, struct plane_link *l, const struct com
 
 /* ---- gathers ---- */
 
-/* Have all ranks the same number of elements, one rank's behind the other's? */
+/* Have all ranks the same number of elements, stored one rank after the other? */
 static bool is_even(const struct comm_work *w, const int64_t *n, const int64_t *at)
 {
     for (int r = 0; r < w->c->size; r++)
@@ -127,7 +128,8 @@ static bool is_librarys(const struct comm_work *w)
     return !w->c->conf->ordered && (w->op.dtype == DTYPE_F64 || w->op.dtype == DTYPE_F32);
 }
 
-/* The pieces of parts that are exchanged at a time: elements at .. at + most - 1 of each part. */
+/* Describes the pieces that are exchanged at a time: elements at .. at + most - 1 of each part,
+ * which are received in block. */
 struct pieces { int64_t at, most; char *block; };
 
 /* Returns how many elements of a part of n are in the pieces. */
@@ -159,7 +161,7 @@ static int pieces_sum(struct comm_plane *p, struct plane_link *l, const struct c
     return 0;
 }
 
-/* Forms the own part's sum in rank order. */
+/* Forms the sum of the own part in rank order. */
 static int ordered_sum(struct comm_plane *p, struct plane_link *l, const struct comm_work *w,
                        struct err *err)
 {

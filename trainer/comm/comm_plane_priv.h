@@ -1,5 +1,5 @@
-/* comm_plane_priv: what the files of the plane share: communicators and streams (comm_plane.c), how
- * operations are made of the table's (comm_plane_ops.c), deadlines (comm_plane_watch.c). */
+/* comm_plane_priv: declares what the files of the plane share: communicators and streams
+ * (comm_plane.c), operations (comm_plane_ops.c), deadlines (comm_plane_watch.c). */
 #ifndef TRAINER_COMM_COMM_PLANE_PRIV_H
 #define TRAINER_COMM_COMM_PLANE_PRIV_H
 
@@ -7,7 +7,7 @@
 #include "trainer/comm/comm_priv.h"
 #include "trainer/dev/coll.h"
 
-/* The host may be so many operations of a stream ahead of the device. */
+/* The host may be at most this many operations of a stream ahead of the device. */
 enum { PLANE_DEPTH = 256 };
 
 /* Remembers an operation that was queued. */
@@ -16,12 +16,12 @@ struct plane_issued {
     const struct plane_link *link;
     enum comm_kind kind;
     const char *what;
-    int64_t bytes, number; /* sent by this rank; number: in its communicator, from 1 */
+    int64_t bytes, number; /* bytes sent by this rank; number in its communicator, from 1 */
     int64_t order;         /* among all operations of this rank */
     double at_s;
 };
 
-/* A stream of messages. Operation i stands at i mod PLANE_DEPTH of `issued`. */
+/* A queue is a stream of messages. Operation i stands at i mod PLANE_DEPTH of `issued`. */
 struct plane_queue {
     struct plane_queue *next;
     struct dev_stream *stream;
@@ -32,7 +32,7 @@ struct plane_queue {
     struct plane_issued issued[PLANE_DEPTH];
 };
 
-/* A communicator: of all ranks of a group, or of one of its edges. */
+/* A link is a communicator: of all ranks of a group, or of the two ranks of an edge. */
 struct plane_link {
     struct plane_link *next;
     struct comm *c;
@@ -41,7 +41,7 @@ struct plane_link {
     struct coll *coll;  /* NULL: it was aborted */
     struct plane_queue *queue;
     uint64_t id;        /* the same on all its ranks, and no other's */
-    int64_t queued;     /* operations */
+    int64_t queued;     /* operations queued so far */
 };
 
 struct comm_plane {
@@ -50,26 +50,27 @@ struct comm_plane {
     const struct coll_ops *coll;
     struct plane_queue *queues, *of[PLANE_SUMS + 1]; /* all; by kind, NULL until a group joins */
     struct plane_link *links;
-    int64_t queued;     /* operations, of all */
+    int64_t queued;     /* operations queued so far in all links */
     double polled_s, looked_s, moved_s; /* the last poll; thorough look; end of an operation */
     double asked_s, gone_s; /* when another rank asked last; when one was first seen to be gone */
     struct err failure; /* code 0: none */
 };
 
 /* ---- comm_plane_ops.c ---- */
-/* Queues what a work consists of. Other errors than ERR_NOMEM are the communicator's. */
+/* Queues the calls that a work consists of. An error other than ERR_NOMEM is the communicator's. */
 int plane_issue(struct comm_plane *p, struct plane_link *l, struct comm_work *w, struct err *err);
-/* Sees that a stream has a block of so many bytes. */
+/* Makes sure that a stream has a block of at least `bytes` bytes. */
 int plane_block_take(struct comm_plane *p, struct plane_queue *queue, int64_t bytes,
                      struct err *err);
 
 /* ---- comm_plane_watch.c ---- */
-/* Waits until the library has opened a communicator, or passed on what was queued. */
+/* Waits until the library has opened a communicator, or has passed on what was queued. `doing` is
+ * the verb for the error. */
 int plane_settle(struct comm_plane *p, struct plane_link *l, const char *doing, struct err *err);
 /* Waits until a stream has room for one more operation. */
 int plane_room(struct comm_plane *p, struct plane_queue *queue, struct err *err);
 /* Ends all communicators and breaks the world; *err is why, and its code is returned. */
 int plane_break(struct comm_plane *p, struct err *err);
-int plane_watch(void *plane, struct err *err); /* comm_plane_poll for the device */
+int plane_watch(void *plane, struct err *err); /* is comm_plane_poll, as a device calls it */
 
 #endif

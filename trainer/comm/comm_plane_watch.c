@@ -1,14 +1,15 @@
-/* How a plane learns that something went wrong, as no call of it waits.
+/* Detects what goes wrong in a plane, because its calls themselves do not wait.
  *
- * Whoever waits polls. A poll sees which operations are over, and 50 times a second it asks every
- * communicator for its error and the system for ranks of this host that have ended. Time counts
- * against the oldest operation that is not over, from when it was queued or from when another one
- * was last seen to be over, while somebody polls: a host that was away for long is no peer's fault.
+ * Every rank that waits polls. A poll sees which operations are over. 50 times a second it also
+ * asks every communicator for its error, and the system for ranks of this host that have ended. The
+ * deadline counts for the oldest operation that is not over, from the time it was queued or the
+ * time another one was last seen to be over, and only while somebody polls: if the host was away
+ * for long, that is not a peer's fault.
  *
- * A library does not say who is missing. But operations of a communicator have the same number on
- * all its ranks, so the ranks are asked how many they have queued. Those who have not come to the
- * operation are behind, and those who do not answer hang or are gone. Answers come from ranks that
- * poll.
+ * A library does not say which rank is missing. But an operation of a communicator has the same
+ * number on all its ranks, so the ranks are asked how many operations they have queued. Ranks that
+ * have not come to the operation are behind; ranks that do not answer hang or are gone. Only ranks
+ * that poll answer.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,16 +19,17 @@
 #include "trainer/comm/comm_mpi_peers.h"
 #include "trainer/comm/comm_plane_priv.h"
 
-static const double look_s = 0.02; /* between two looks at every communicator and rank */
-static const double away_s = 1;    /* between two polls: longer, and nobody polled meanwhile */
+static const double look_s = 0.02; /* between two checks of every communicator and rank */
+static const double away_s = 1;    /* a longer time between two polls: nobody polled meanwhile */
 static const double answer_s = 1;  /* for the answers to a question */
-/* For so long a rank that was asked leaves it to the asker to say why all end, and to end them. */
+/* A rank that was asked waits this long before it fails by itself, so that the asker can say why
+ * the run ends, and end it. */
 static const double asked_s = 3;
-/* For so long a rank that sees another one gone says nothing: whoever ends by itself ends the
- * others, too. */
+/* A rank that sees another one gone waits this long before it says so, because a rank that fails
+ * with an error of its own ends the other ranks, too. */
 static const double ending_s = 0.3;
 static const double settle_nap_s = 50e-6;
-/* A peer's connections may end so long before its process does. */
+/* A peer's connections may end this long before its process does. */
 enum { GONE_WAIT_MS = 1000, NAMED_RANKS = 8 };
 
 int plane_break(struct comm_plane *p, struct err *err)
@@ -54,8 +56,8 @@ void comm_plane_fail(struct comm_plane *p, const struct err *why)
         plane_break(p, &err);
 }
 
-/* Fails with the sentence that a rank is gone, where one is; waits for that so long, as a library
- * may see the end of a connection before the process ends. */
+/* Fails with the sentence that a rank is gone, if one is. It waits up to wait_ms for that, because
+ * a library may see the end of a connection before the process ends. */
 static int gone_check(struct comm_plane *p, int wait_ms, struct err *err)
 {
     int pid = 0, rank = comm_peers_gone(p->world->world->peers, wait_ms, &pid);
@@ -67,7 +69,7 @@ static int gone_check(struct comm_plane *p, int wait_ms, struct err *err)
                    rank, pid, p->world->world->rank, p->coll->name);
 }
 
-/* Asks a communicator whether it has passed on what was queued. */
+/* Asks a communicator whether it has passed on to the device what was queued. */
 static int link_ready(struct comm_plane *p, struct plane_link *l, bool *ready, struct err *err)
 {
     struct err gone = {0};
@@ -79,8 +81,8 @@ static int link_ready(struct comm_plane *p, struct plane_link *l, bool *ready, s
 
 /* ---- who is late ---- */
 
-/* Writes "1 (11), 2 (10)" of the ranks that are behind, with how many operations they have queued,
- * or "3" of those that are silent. Returns how many they are. */
+/* Writes "1 (11), 2 (10)" for the ranks that are behind, with how many operations they have queued,
+ * or "3" for those that are silent. Returns how many there are. */
 static int ranks_text(const struct comm_ask *ask, int64_t wanted, bool silent, char *text,
                       size_t size)
 {
@@ -101,7 +103,7 @@ static int ranks_text(const struct comm_ask *ask, int64_t wanted, bool silent, c
     return n;
 }
 
-/* Writes who keeps an operation waiting, by the answers of its other ranks. */
+/* Writes which ranks keep an operation waiting, according to the answers. */
 static void blame_text(const struct plane_issued *i, const struct comm_ask *ask, char *text,
                        size_t size)
 {
@@ -114,7 +116,7 @@ static void blame_text(const struct plane_issued *i, const struct comm_ask *ask,
              n || mute ? "" : "all its ranks have queued it, so a GPU or the network hangs");
 }
 
-/* Asks the other ranks of an operation's communicator. */
+/* Asks the other ranks of an operation's communicator, and writes who is behind. */
 static void blame(struct comm_plane *p, const struct plane_issued *i, char *text, size_t size)
 {
     const struct plane_link *l = i->link;
@@ -162,7 +164,7 @@ static int late(struct comm_plane *p, const struct plane_issued *i, double waite
 
 /* ---- polls ---- */
 
-/* Finds what is over. */
+/* Counts the operations of each stream that are over. */
 static void queues_advance(struct comm_plane *p, double now)
 {
     for (struct plane_queue *queue = p->queues; queue; queue = queue->next)
@@ -173,7 +175,7 @@ static void queues_advance(struct comm_plane *p, double now)
         }
 }
 
-/* Returns the first operation that was queued and is not over; NULL: all are. */
+/* Returns the operation that was queued first of those that are not over; NULL: all are over. */
 static const struct plane_issued *oldest(const struct comm_plane *p)
 {
     const struct plane_issued *first = NULL;
@@ -185,7 +187,7 @@ static const struct plane_issued *oldest(const struct comm_plane *p)
     return first;
 }
 
-/* Notes when a rank was first seen to be gone, and fails some time later. */
+/* Notes when a rank was first seen to be gone, and fails some time after that. */
 static int gone_look(struct comm_plane *p, double now, struct err *err)
 {
     struct err gone = {0};

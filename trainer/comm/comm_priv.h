@@ -1,14 +1,14 @@
-/* comm_priv: what the front (comm.c, comm_work.c, comm_order.c) and the backends share.
+/* comm_priv: declares what the front (comm.c, comm_work.c, comm_order.c) and the backends share.
  *
- * The front reduces every operation to *ranges*, one per rank of the group, so that a backend knows
- * only three movements:
+ * The front reduces every operation to *ranges*, one per rank of the group, so that a backend needs
+ * to know only three movements:
  *   exchange  send_n[r] elements at send_at[r] of src go to rank r, recv_n[r] at recv_at[r] of dst
- *             come from it (all-gather, all-to-all, broadcast; a barrier is messages of nothing)
+ *             come from it (all-gather, all-to-all, broadcast; a barrier sends empty messages)
  *   reduce    rank r gets send_n[r] at send_at[r] of src; the sum of what comes is recv_n[own] at
  *             recv_at[own] of dst; an all-reduce is followed by an exchange of the sums
  *   messages  a list
- * The front copies what a rank gives itself in an exchange. In check mode, and where a buffer is in
- * device memory that the host cannot touch, it puts copies in the place of src and dst.
+ * In an exchange the front copies the part that a rank gives itself. In check mode, and for device
+ * memory that the host cannot access, the front replaces src and dst by copies.
  */
 #ifndef TRAINER_COMM_COMM_PRIV_H
 #define TRAINER_COMM_COMM_PRIV_H
@@ -25,20 +25,20 @@ struct comm_work {
     const char *src;
     char *dst;
     struct comm_message messages[COMM_MESSAGES];
-    /* A work that is covered has src and dst in these copies, in which what goes to each rank and
-     * comes from it lies without gaps. */
+    /* If a work is covered, src and dst are these copies, in which the data to and from each rank
+     * lies without gaps. */
     char *src_copy, *dst_copy, *real;
-    struct dev_stream *staged; /* the buffers are in its device's memory, out of the host's reach */
-    struct comm_stage *stage;  /* pinned memory that the copies are in then */
-    int64_t *real_at;          /* [size] elements: where in `real` what comes from each rank goes */
+    struct dev_stream *staged; /* stream of device memory that the host cannot access; else NULL */
+    struct comm_stage *stage;  /* pinned memory in which the copies then are */
+    int64_t *real_at;          /* [size] element of `real` to which each rank's data belongs */
     void *real_bufs[COMM_MESSAGES];
-    struct plane_link *link; /* by which the work goes; NULL: by the backend */
-    int64_t place;           /* among what the link's stream has queued */
+    struct plane_link *link; /* communicator that carries the work; NULL: the backend does */
+    int64_t place;           /* number of the work in the link's stream */
     void *self;              /* the backend's own */
 };
 
-/* Pinned memory for the messages of one work. The last result has left it when `given` is
- * synced. */
+/* Holds pinned memory for the messages of one work. When the stream `given` is synced, the last
+ * result has been copied out of it. */
 struct comm_stage {
     void *ptr;
     int64_t bytes;
@@ -46,19 +46,19 @@ struct comm_stage {
     bool taken;
 };
 
-/* A question to other ranks of the world: how many operations they have queued in the plane's
- * communicator of this id. */
+/* Holds a question to other ranks of the world: how many operations have they queued in the plane's
+ * communicator with this id? */
 enum { COMM_NO_ANSWER = -2 };
 struct comm_ask {
     uint64_t id;
     const int *ranks;  /* [n] of the world */
     int n;
-    int64_t *answers;  /* [n], as comm_plane_queued has it; COMM_NO_ANSWER: none came in time */
+    int64_t *answers;  /* [n] as comm_plane_queued returns it; COMM_NO_ANSWER: none came in time */
     double seconds;
 };
 
-/* Lists the calls of a backend. start posts what it can; wait returns with w->done. After an error
- * of either the work is never used again. */
+/* Lists the calls of a backend. start posts what it can; wait returns when w->done. After an error
+ * of either, the work is never used again. */
 struct comm_backend {
     const char *name;
     int64_t count_max; /* the most elements of a range */
@@ -66,31 +66,30 @@ struct comm_backend {
     int (*wait)(struct comm *c, struct comm_work *w, struct err *err);
     void (*progress)(struct comm *c);
     int (*reserve)(struct comm *c, int works, int64_t bytes, struct err *err);
-    /* Makes the group of these ranks of the world, of which this is `rank`. `number` is no other's
-     * between any two of them. */
+    /* Makes the group of these ranks of the world, in which this rank has number `rank`. No other
+     * group that contains two of these ranks has the same `number`. */
     int (*split)(struct comm *c, const char *axis, int rank, int size, const int *world_ranks,
                  int64_t number, struct comm **out, struct err *err);
     void (*abort)(struct comm *c, int exit_code);
-    void (*close)(struct comm *c); /* closes only the backend's own */
-    /* Asks, and waits for answers. Returns 0, or -1 when it could not ask. */
+    void (*close)(struct comm *c); /* releases only what the backend holds */
+    /* Asks, and waits for the answers. Returns 0, or -1 if it could not ask. */
     int (*ask)(struct comm *world, const struct comm_ask *ask);
-    /* Answers what others have asked. Returns whether any has. */
+    /* Answers the questions of other ranks. Returns whether there were any. */
     bool (*answer)(struct comm *world);
 };
 
-/* Holds what a world and all that is split from it have in common. */
+/* Holds what a world and all groups that are split from it share. */
 struct comm_world {
     struct comm_conf conf;
     struct comm_order *order; /* comm_order.c; NULL until the first operation in check mode */
     int rank, size;
-    int64_t groups; /* above the number of every group that this rank has met; the world's is 0 */
+    int64_t groups; /* greater than the number of every group this rank has met; the world's is 0 */
     struct comm_work *flight; /* the backend's works in flight, of all groups */
-    int64_t completed;        /* messages that are over: tells whether anything moves */
-    double wait_s;            /* of all groups */
-    /* the failure of an operation for which nobody waited then: the next call tells it; code 0:
-     * none */
+    int64_t completed;        /* messages that are over: it grows while anything moves */
+    double wait_s;            /* sum over all groups */
+    /* a failure that occurred while nobody waited: the next call returns it; code 0: none */
     struct err failure;
-    struct comm_plane *plane; /* comm_plane.h; NULL: all goes by the backend */
+    struct comm_plane *plane; /* comm_plane.h; NULL: the backend carries everything */
     struct comm_peers *peers; /* the backend's: which ranks of this host live; NULL: not known */
 };
 
@@ -101,20 +100,21 @@ int comm_new(struct comm *parent, const struct comm_backend *backend, const char
 void comm_free(struct comm *c);
 /* Makes a group of this rank alone; with parent NULL it is a world. */
 int comm_self_new(struct comm *parent, const char *axis, struct comm **out, struct err *err);
-void comm_break(struct comm *c); /* Marks c, and what it was split from, as broken. */
+void comm_break(struct comm *c); /* Marks c, and the groups it was split from, as broken. */
 static inline bool comm_reduces(enum comm_kind k)
 {
     return k == COMM_REDUCE_SCATTER || k == COMM_ALL_REDUCE;
 }
 
-/* comm_work.c: the ranges of an operation, the copies of check mode, and the bytes to others. */
+/* Fills a work's ranges from an operation. The functions up to comm_order.c are of comm_work.c. */
 void comm_work_plan(struct comm_work *w, const struct comm_op *op);
 /* Copies the sources; in check mode it writes NaN into the destinations. */
 int comm_work_cover(struct comm_work *w, struct err *err);
-/* Frees the copies. give: the result goes to the caller's destinations first; on the stream s where
- * the work was staged. */
+/* Frees the copies. With `give` the result is first copied to the caller's destinations; if the
+ * work was staged, on the stream s. */
 void comm_work_uncover(struct comm_work *w, bool give, struct dev_stream *s);
-/* Copies what a rank gives itself; on the stream s where that is device memory still. */
+/* Copies the part that a rank gives itself. If it is device memory that was not staged, the copy is
+ * queued on the stream s. */
 void comm_work_own(struct comm_work *w, struct dev_stream *s);
 void comm_stages_free(struct comm *c); /* Frees the pinned memory of a group's works. */
 int64_t comm_work_sent_bytes(const struct comm_work *w);
@@ -124,8 +124,8 @@ int64_t comm_work_sent_bytes(const struct comm_work *w);
 int comm_order_add(struct comm *c, const struct comm_work *w, const struct comm_op *op,
                    struct err *err);
 void comm_order_free(struct comm_order *o);
-/* Does an operation in the work for scalars, to which no latency applies. Only with `ordered` it is
- * recorded by comm_order_add. */
+/* Does an operation in the work that is reserved for scalars, which has no latency. comm_order_add
+ * records it only with `ordered`. */
 int comm_do_quietly(struct comm *c, const struct comm_op *op, bool ordered, struct err *err);
 
 #endif

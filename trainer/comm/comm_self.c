@@ -1,5 +1,5 @@
-/* The backend of one rank. The front has copied what a rank gives itself, so only messages are
- * left.
+/* The backend of one rank. The front has copied the part that the rank gives itself, so only
+ * messages to itself are left.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +83,7 @@ static void self_close(struct comm *c)
     (void)c;
 }
 
-/* Does nothing: there is nobody to ask, and nobody asks. */
+/* Does nothing, because there is no other rank to ask. */
 static int self_ask(struct comm *world, const struct comm_ask *ask)
 {
     (void)world, (void)ask;

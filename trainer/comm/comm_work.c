@@ -1,9 +1,9 @@
 /* Plans the ranges of an operation (comm_priv.h), and makes the copies that cover its buffers.
  *
- * A work is covered when the host cannot touch the buffers, and in check mode. What is sent is
- * copied when the operation starts, and what comes is collected in memory of ours. In check
- * mode the destination holds NaN (0xff bytes) until the wait copies the result there, so a read
- * before the wait is seen whatever the timing.
+ * A work is covered when the host cannot access the buffers, and in check mode. What is sent is
+ * copied when the operation starts, and what is received goes to a buffer of our own first. In
+ * check mode the destination holds NaN (0xff bytes) until the wait copies the result there, so that
+ * a read before the wait always shows, whatever the timing.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -115,8 +115,8 @@ int64_t comm_work_sent_bytes(const struct comm_work *w)
     return n * dtype_bytes(w->op.dtype);
 }
 
-/* Copies what a rank gives itself. In a reduction of several ranks the own part is added in its
- * turn. */
+/* Copies the part that a rank gives itself. Not in a reduction of several ranks: there the own part
+ * is added when its turn comes. */
 void comm_work_own(struct comm_work *w, struct dev_stream *s)
 {
     struct dev *dev = w->c->dev;
@@ -134,8 +134,8 @@ void comm_work_own(struct comm_work *w, struct dev_stream *s)
 
 /* ---- covering ---- */
 
-/* Finds free pinned memory of so many bytes: the smallest that is large enough, else one that is to
- * grow, at best an empty one. */
+/* Finds free pinned memory of at least `bytes` bytes: the smallest that is large enough, else the
+ * smallest of all, which the caller lets grow. */
 static struct comm_stage *stage_find(const struct comm *c, int64_t bytes)
 {
     struct comm_stage *best = NULL;
@@ -145,7 +145,7 @@ static struct comm_stage *stage_find(const struct comm *c, int64_t bytes)
         if (!s->taken && (!best || (fits && !had) || (fits == had && s->bytes < best->bytes)))
             best = s;
     }
-    BUG_ON(!best); /* there are as many as works */
+    BUG_ON(!best); /* there are as many stages as works */
     return best;
 }
 
@@ -182,7 +182,7 @@ static int stage_take(struct comm_work *w, int64_t bytes, struct err *err)
     struct comm *c = w->c;
     struct comm_stage *s = stage_find(c, bytes);
     int rc;
-    /* The last result may still be read, where the next operation's source is to be written. */
+    /* The last result may still be copied out of the memory that this work will write. */
     if (s->given && (rc = c->dev->stream_sync(c->dev, s->given, err)) < 0)
         return rc;
     s->given = NULL;
@@ -193,7 +193,8 @@ static int stage_take(struct comm_work *w, int64_t bytes, struct err *err)
     return 0;
 }
 
-/* Takes the memory of the copies, of so many elements: pinned where the work is staged. */
+/* Allocates the copies, of `sent` and `received` elements; in pinned memory if the work is
+ * staged. */
 static int blocks_take(struct comm_work *w, int64_t sent, int64_t received, struct err *err)
 {
     int64_t e = dtype_bytes(w->op.dtype);
@@ -223,7 +224,7 @@ void comm_stages_free(struct comm *c)
     }
 }
 
-/* Copies from a buffer of the caller's to a block. */
+/* Copies from a buffer of the caller to a block. */
 static void source_copy(const struct comm_work *w, void *block, const void *from, int64_t bytes)
 {
     struct dev *dev = w->c->dev;
@@ -233,7 +234,7 @@ static void source_copy(const struct comm_work *w, void *block, const void *from
         memcpy(block, from, (size_t)bytes);
 }
 
-/* Puts NaN into a destination of the caller's, in check mode. */
+/* Fills a destination of the caller with NaN, in check mode. */
 static void destination_hide(const struct comm_work *w, void *to, int64_t bytes)
 {
     struct dev *dev = w->c->dev;
@@ -255,7 +256,7 @@ static void result_copy(const struct comm_work *w, void *to, const void *block, 
         memcpy(to, block, (size_t)bytes);
 }
 
-/* Copies what is sent, and lets receives go to a block of our own. */
+/* Copies what is sent, and redirects receives to a block of our own. */
 static int messages_cover(struct comm_work *w, struct err *err)
 {
     int64_t e = dtype_bytes(w->op.dtype), n[2] = {0, 0};
@@ -281,8 +282,8 @@ static int messages_cover(struct comm_work *w, struct err *err)
     return 0;
 }
 
-/* Copies what is sent to the block, without gaps, and what all ranks get once. With the block NULL
- * nothing is copied or changed. Returns how many elements that are. */
+/* Copies what is sent to the block, without gaps; what all ranks get is copied once. With the block
+ * NULL nothing is copied or changed. Returns how many elements the block needs. */
 static int64_t sources_pack(struct comm_work *w, char *block)
 {
     int64_t e = dtype_bytes(w->op.dtype), used = 0, last_at = -1, last_n = 0;
@@ -301,7 +302,7 @@ static int64_t sources_pack(struct comm_work *w, char *block)
     return used;
 }
 
-/* Lets what comes from each rank go to the block, without gaps. */
+/* Redirects what comes from each rank to the block, without gaps. */
 static void destinations_pack(struct comm_work *w)
 {
     int64_t e = dtype_bytes(w->op.dtype), used = 0;
