@@ -1,7 +1,7 @@
-/* batch: the samples of one micro-batch, as the loader hands them to the model.
+/* batch: holds the samples of one micro-batch, as the loader gives them to the model.
  *
- * All pointers are borrowed: whoever fills a batch keeps what they point to until the next batch is
- * asked for.
+ * All pointers are borrowed. The function that fills a batch keeps the data that they point to
+ * until the next batch is asked for.
  */
 #ifndef TRAINER_DATA_BATCH_H
 #define TRAINER_DATA_BATCH_H
@@ -14,7 +14,7 @@ struct batch_sample {
     const float *latent;  /* [C, t, h, w], normalised */
     const float *cond;    /* [cond_channels, t, h, w]; NULL: zeros */
     int32_t t, h, w;      /* latent cells; multiples of the patch */
-    /* cells that count in the loss: the first so many of each axis; 0, 0, 0: all */
+    /* how many cells of each axis, from the first on, count in the loss; 0, 0, 0: all */
     int32_t valid_t, valid_h, valid_w;
     const float *text;    /* [text_len, text_width] */
     int32_t text_len;     /* true length, 0 = no caption */
@@ -31,7 +31,7 @@ struct batch {
 };
 
 struct err;
-/* Is told of a micro-batch whose samples have shapes and coins, and no payloads. */
+/* Is called with a micro-batch whose samples have shapes and random choices, but no payloads. */
 typedef int batch_shapes_fn(void *ctx, const struct batch *b, struct err *err);
 
 #endif

@@ -13,7 +13,7 @@
 _Static_assert(RUN_DRAWS_MAX == INT64_C(1) << LOADER_MEMBER_SHIFT,
                "a draw's ordinal is below a member's number");
 
-/* The FLOPs of a sample without its caption, and of one token of a caption. */
+/* Holds the FLOPs of a sample without its caption, and of one token of a caption. */
 struct cost { double flops, per_text; };
 
 struct loader {
@@ -28,12 +28,13 @@ struct loader {
     int64_t segment;
     float *latents, *conds, *texts; /* payloads of mbs packs, sample after sample */
     struct batch_sample *samples;
-    /* It holds what loader_ahead has read; n 0: nothing. */
+    /* the micro-batch that loader_ahead has read; n 0: none */
     struct loader_ahead { int64_t first, n, samples; uint64_t ordinal_base; } ahead;
     int64_t bytes;
 };
 
-/* A sample's shape in the model: latent cells with padding and without. */
+/* Holds a sample's shape in the model: its latent cells with padding (cells) and without
+ * (valid). */
 struct shape { int64_t cells[3], valid[3], text_len; struct seq seq; double fps; };
 
 static int64_t volume(const int64_t thw[3]) { return thw[0] * thw[1] * thw[2]; }
@@ -122,7 +123,7 @@ static int measure_sample(struct loader *l, int64_t i, int64_t *tokens, struct e
     return 0;
 }
 
-/* Packs synthetic samples, which are all alike: as many as fit, side by side. */
+/* Sets how many synthetic samples, which all have the same shape, make a pack: as many as fit. */
 static int pack_made(struct loader *l, int64_t tokens, int64_t pack_tokens, struct err *err)
 {
     l->together = pack_tokens ? num_min_i64(pack_tokens / tokens, PACK_SAMPLES_MAX) : 1;
@@ -221,7 +222,7 @@ int loader_open(const struct run *run, const struct run_stage *stage, struct dat
     if ((rc = buffers_take(l, err)) < 0)
         goto out;
     *out = l;
-    l = NULL; /* the caller's */
+    l = NULL; /* the caller owns it now */
 out:
     loader_close(l);
     return rc;
@@ -254,8 +255,8 @@ int64_t loader_bytes(const struct loader *l)
 
 /* ---- reading ---- */
 
-/* Pads a latent in place, from [C, valid] as stored to [C, cells]: moves rows, from the last one
- * on, and puts zeros behind each. */
+/* Pads a latent in place, from [C, valid] as stored to [C, cells]. It moves the rows, the last one
+ * first, and writes zeros behind each. */
 static void pad(const struct shape *s, int64_t channels, float *x)
 {
     const int64_t *c = s->cells, *v = s->valid;
@@ -300,7 +301,8 @@ static void condition(const struct loader *l, const struct shape *s, uint64_t or
         mask_box(s, s->valid[0], s->valid[1], s->valid[2], cond);
 }
 
-/* Describes a sample as the index knows it. Its payload begins at the places `cell` and `text`. */
+/* Describes a sample from the index alone. Its latent begins at cell `cell` of the buffers, its
+ * caption at token `text`. */
 static struct batch_sample describe(const struct loader *l, const struct shape *s, uint64_t ordinal,
                                     int64_t cell, int64_t text)
 {

@@ -8,11 +8,11 @@
  * but the step, and resuming is exact, on other ranks too. Sample j of a pack has the ordinal draw
  * + j · 2^48.
  *
- * These things are given to a sample as functions of (seed, ordinal) and its shape: the noise
- * level; whether its caption is dropped; in a model with cond_channels its first frames, by a coin
- * (latents, then a mask that is 1 where they are given), and a padding mask (1 in valid cells). A
- * latent that the patch does not divide is padded with zeros at its far ends; padding counts
- * neither in the loss nor in its norm.
+ * These follow from (seed, ordinal) and a sample's shape: its noise level; whether its caption is
+ * dropped; in a model with cond_channels, whether it is given its first frames (as latents, then a
+ * mask that is 1 where they are given); and a padding mask (1 in valid cells). A latent that the
+ * patch does not divide is padded with zeros at the far end of each axis; padding counts neither in
+ * the loss nor in its norm.
  *
  * Each data-parallel replica reads only its own samples (loader_source.h). Nothing is allocated
  * after loader_open.
@@ -25,13 +25,12 @@
 
 struct loader;
 
-enum { LOADER_MEMBER_SHIFT = 48 }; /* place of a sample's number in its pack inside its ordinal */
-/* The ordinal of the first draw outside the run's order: validation uses them. */
+enum { LOADER_MEMBER_SHIFT = 48 }; /* bit of an ordinal at which the member number begins */
+/* Ordinals from this one on are outside the run's order of draws; validation uses them. */
 #define LOADER_FIXED_ORDINAL (UINT64_C(1) << 63)
 
-/* The most that one micro-batch of mbs packs can hold, over the whole dataset; the memory plan
- * needs it. */
-/* segment: the largest seq_longest_segment() of a sample */
+/* Holds the most that one micro-batch of mbs packs can contain, over the whole dataset; the memory
+ * plan needs it. segment: the largest seq_longest_segment() of a sample. */
 struct loader_bounds { int64_t tokens, samples, text_tokens, latent_elements, segment; };
 
 /* Opens the data of a stage; the run is borrowed. loader_source_open explains `set`, `verify`, rank
@@ -45,8 +44,8 @@ struct loader_bounds loader_bounds(const struct loader *l);
 /* Returns the bytes of host memory that the loader holds, for the memory plan. */
 int64_t loader_bytes(const struct loader *l);
 
-/* Holds what is known of a draw without reading it. elements: those of latents that count in the
- * loss. */
+/* Describes a draw as far as it is known without reading it. elements counts those of latents that
+ * count in the loss. */
 struct loader_draw { int64_t pack, samples, elements, tokens; };
 /* Describes a draw, given by its number within the stage. */
 struct loader_draw loader_draw(const struct loader *l, int64_t draw);
@@ -55,13 +54,14 @@ struct loader_draw loader_draw(const struct loader *l, int64_t draw);
  * ordinal_base is as for loader_read. */
 double loader_flops(const struct loader *l, int64_t draw, uint64_t ordinal_base);
 int64_t loader_packs(const struct loader *l); /* Returns the packs of an epoch. */
-/* Returns the dataset's number of member `member` of a pack. */
+/* Returns the index in the dataset of a pack's sample number `member`. */
 int64_t loader_sample(const struct loader *l, int64_t pack, int64_t member);
 
 /* Reads draws first .. first+n-1 of the stage (n <= mbs) into out->samples (borrowed until the next
  * call). `ordinal_base` is the ordinal of the stage's draw 0. With loss_norm sample, each sample's
- * loss_weight is 1 / its elements. On failure *out has the right samples and shapes, which the
- * index alone gives, and any payload: so the ranks that compute with it together stay in step. */
+ * loss_weight is 1 / its elements. On failure *out has the right samples and shapes, which follow
+ * from the index, but arbitrary payloads. So the ranks that compute with it together can go on in
+ * the same order. */
 int loader_read(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_base,
                 struct batch *out, struct err *err);
 
@@ -70,9 +70,9 @@ int loader_read(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_bas
 void loader_describe(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_base,
                      struct batch *out);
 
-/* Reads already what the next loader_read will ask for, while a device computes; batches that were
- * given before are no longer borrowed. That call then gives it at once, and reads anew what failed
- * here or what is asked for otherwise. */
+/* Reads what the next loader_read will ask for, while a device computes. Batches that were given
+ * before are no longer valid. The next loader_read returns it at once. It reads by itself what
+ * failed here, or if it is asked for something else. */
 void loader_ahead(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_base);
 
 #endif

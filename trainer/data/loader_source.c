@@ -135,8 +135,8 @@ static int stored_open(struct loader_source *s, struct datasets *set, struct has
     return 0;
 }
 
-/* Makes the synthetic caption. It is half a million numbers in a large model, so it is made once
- * and a trial's steps do not pay for it. */
+/* Makes the synthetic caption. It is half a million numbers in a large model, so it is made only
+ * once, and a trial's steps are not slowed by it. */
 static void made_text(struct loader_source *s)
 {
     float *text = (float *)s->raw;
@@ -199,7 +199,7 @@ static int shard_use(struct loader_source *s, uint32_t shard, struct err *err)
     s->fd_shard = shard;
     if (s->fd < 0 || fstat(s->fd, &st) < 0)
         return err_set_errno(err, ERR_IO, "cannot open it");
-    /* It was looked at when training began, and may have been replaced since. */
+    /* The shard was checked when training began, but may have been replaced since. */
     if ((rc = size_check(s, shard, path, &st, err)) == 0)
         return 0;
     close(s->fd);

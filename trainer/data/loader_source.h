@@ -1,5 +1,5 @@
-/* loader_source: reads samples from the shards of a dataset, or makes them up. It knows nothing of
- * order and of batches.
+/* loader_source: reads samples from the shards of a dataset, or generates synthetic ones. It knows
+ * nothing of order and of batches.
  *
  * Extents, counts and captions' lengths are known from the index. Payloads are read by offset from
  * the shard, checked (npy header, shape, finite values) and normalised by the dataset's mean and
@@ -22,18 +22,18 @@ struct loader_source {
      * shards than there may be open files */
     int fd;
     uint32_t fd_shard;
-    /* one payload as it lies in the shard; for synthetic data the caption, which all samples
+    /* one payload as stored in the shard; for synthetic data the caption, which all samples
      * share */
     char *raw;
     int64_t raw_bytes;
 };
 struct loader_item { int64_t thw[3], text_len; double fps; }; /* latent cells as stored */
 
-/* Opens data: a folder, or "synthetic:TxHxW". generation: the fingerprint of the wanted index of a
- * dataset that has grown (zero: the newest). Shards are compared with the index: the size always,
- * the content hash when `verify` (each rank checks the shards i with i mod world = rank).
- * ERR_CORRUPT names shard and remedy. The index is taken from `set` if that holds it; NULL: it is
- * read. */
+/* Opens data: a folder, or "synthetic:TxHxW". generation is the fingerprint of the wanted index of
+ * a dataset that has grown (zero: the newest). Shards are compared with the index: the size always,
+ * the content hash if `verify` (each rank checks the shards i with i mod world = rank). ERR_CORRUPT
+ * names shard and remedy. The index is taken from `set` if it holds it, else it is read; set may be
+ * NULL. */
 int loader_source_open(struct loader_source *s, const struct run *run, const char *data,
                        struct datasets *set, struct hash128 generation, bool verify, int rank,
                        int world, struct err *err);

@@ -15,7 +15,8 @@ double sampler_level(const struct sampler *p, int64_t i)
                          : pow(most + (double)i / (double)(p->steps - 1) * (least - most), p->rho);
 }
 
-/* The state of sampling: where it is, and the clean estimates of this step and the one before. */
+/* Holds the state of sampling: the sample, and the clean estimates of this step and the one
+ * before. */
 struct walk {
     const struct sampler *p;
     double *x, *clean, *before; /* heun keeps its first slope in before */
@@ -30,8 +31,8 @@ static int euler_step(struct walk *w, double from, double to)
     return 0;
 }
 
-/* Does a step of Heun's method: keeps the slope at the step's beginning in w->before, and corrects
- * x from where Euler's step led. */
+/* Does a step of Heun's method: an Euler step, whose slope is kept in w->before, and a correction
+ * of x by the slope at the step's end. */
 static int heun_step(struct walk *w, double from, double to, struct err *err)
 {
     double *d = w->before;

@@ -36,13 +36,13 @@ enum { SAMPLER_STEPS_MAX = 1 << 16 };
 struct sampler {
     enum sampler_kind kind;
     int64_t steps;
-    double level_max, level_min, rho; /* of s; Karras: 80, 0.002, 7 */
+    double level_max, level_min, rho; /* of the levels s; Karras et al.: 80, 0.002, 7 */
     /* Computes clean[n] = D(x[n], s). A failure ends sampling and is returned. */
     int (*denoise)(void *ctx, const double *x, double s, double *clean, struct err *err);
     void *ctx;
 };
 
-/* Returns s of step i, 0 .. steps; the last is 0. */
+/* Returns the level s of step i, 0 .. steps; the last is 0. */
 double sampler_level(const struct sampler *p, int64_t i);
 /* Draws a sample. x[n] is a standard normal times sampler_level(p, 0) before, and the sample after.
  * `scratch` has room for 2n numbers. */
