@@ -1,19 +1,20 @@
-/* dev: where tensors live: memory, copies, streams, events. There is one table per kind of device.
+/* dev: a device: its memory, copies, streams and events. There is one table of functions per kind
+ * of device.
  *
  * Work is stream-ordered: a call queues work on a stream and returns; calls on one stream run in
  * order; two streams are ordered only by event_record on one and event_wait on the other. The CPU
- * device runs every call at once, but holds the caller to the same discipline: a wait for an event
- * that was never recorded is a broken invariant. Calls that only queue return nothing: a device
- * error is kept, and every stream_sync behind it gives it.
+ * device runs every call at once, but demands the same discipline of the caller: a wait for an
+ * event that was never recorded is a broken invariant. Calls that only queue return nothing: a
+ * device error is kept, and the next stream_sync returns it.
  *
- * A copy reads its source on the host when it runs, not when it is queued, and its destination on
- * the host holds nothing before the stream_sync behind it. So both stay as they are until then, or
- * until the event_sync of an event that was recorded behind the copy.
+ * A copy reads a source on the host when it runs, not when it is queued, and a destination on the
+ * host is valid only after a stream_sync behind the copy. So both must be left untouched until
+ * then, or until the event_sync of an event that was recorded behind the copy.
  *
- * Memory is taken at set-up and never in a step. What fresh memory holds is not said. With `poison`
- * it is filled with NaN (0xff bytes), so that a read before the first write shows in the loss
- * instead of passing as zero. Where device memory is not the host's, what crosses often or in bulk
- * crosses between it and pinned host memory (alloc_host).
+ * Memory is allocated at set-up and never in a step. The content of fresh memory is undefined. With
+ * `poison` it is filled with NaN (0xff bytes), so that a read before the first write shows in the
+ * loss instead of passing as zero. Where device memory is not host memory, frequent or large copies
+ * go between it and pinned host memory (alloc_host).
  *
  *     struct dev *d;
  *     dev_cpu_open(poison, &d, err);
@@ -35,11 +36,11 @@
 extern "C" {
 #endif
 
-/* Every allocation is aligned so: a cache line, a vector register and a CUDA sector fit. */
+/* The alignment of every allocation; it suits a cache line, a vector register and a CUDA sector. */
 enum { DEV_ALIGN_BYTES = 256 };
 enum dev_copy { DEV_H2D, DEV_D2H, DEV_D2D };
-/* Work of a stream of high priority goes first where the device cannot run all that is ready: it is
- * for messages, which others wait for. It orders nothing. */
+/* If the device cannot run all work that is ready, work of high priority goes first. It is for
+ * messages, which other ranks wait for. The priority orders nothing. */
 enum dev_priority { DEV_PRIORITY_NORMAL, DEV_PRIORITY_HIGH };
 
 struct dev_stream;
@@ -52,38 +53,38 @@ struct dev {
     const char *name;    /* "cpu" */
     /* Calls run at once, and the host may read and write device memory after a stream_sync. */
     bool host_memory;
-    /* The sums of all allocations that are handed out now, each rounded up to DEV_ALIGN_BYTES, and
-     * the most that were at one time: by alloc, and by alloc_host. */
+    /* The bytes that alloc, and alloc_host, have allocated now, and the most at one time. Each
+     * allocation counts rounded up to DEV_ALIGN_BYTES. */
     int64_t alloc_bytes, peak_bytes, host_bytes, host_peak_bytes;
     int64_t syncs;       /* calls of stream_sync */
-    /* A stream_sync gave an error: what the device holds is not to be trusted any more, and other
-     * ranks do not know of it. */
+    /* A stream_sync has returned an error. The content of the device's memory can no longer be
+     * trusted, and other ranks do not know of the error. */
     bool failed;
     struct meter *meter; /* meter.h; NULL: nothing is measured */
-    /* Is asked again and again while stream_sync or event_sync waits for the device, for what that
-     * does not tell: that a peer is gone. It may call event_done. An error ends the wait, though
-     * the work may still run, and is given by this stream_sync, or by the next one. NULL: nobody is
-     * asked. */
+    /* Is called repeatedly while stream_sync or event_sync waits for the device, to find what the
+     * device does not report: that a peer is gone. It may call event_done. An error ends the wait,
+     * although the work may still run, and is returned by this stream_sync or the next one. NULL:
+     * nothing is called. */
     int (*watch)(void *ctx, struct err *err);
     void *watch_ctx;
     struct graphs *graphs; /* graphs.h; NULL: every call is queued at once */
 
-    /* the caller frees it by `free`, to which NULL is fine */
+    /* alloc's memory is freed by `free`; NULL is fine */
     int (*alloc)(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err);
     void (*free)(struct dev *d, void *ptr);
-    /* The same of host memory that the device copies from and to without a detour. */
+    /* Does the same for pinned host memory, which the device copies from and to directly. */
     int (*alloc_host)(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err);
     void (*free_host)(struct dev *d, void *ptr);
 
-    /* Gives the bytes of the device's memory that alloc could still take, and of all of it. Where
-     * that is the host's, it is what this process may take (host_memory.h). ERR_ENV: it is not
-     * known. */
+    /* Writes how many bytes of the device's memory alloc could still allocate, and how many it has.
+     * Where that is host memory, it is what this process may take (host_memory.h). ERR_ENV: it is
+     * not known. */
     int (*memory)(struct dev *d, int64_t *free_bytes, int64_t *total_bytes, struct err *err);
 
     int (*stream_new)(struct dev *d, const char *name, enum dev_priority priority,
                       struct dev_stream **out, struct err *err);
     void (*stream_free)(struct dev *d, struct dev_stream *s);
-    /* waits, and reports any error that was kept */
+    /* waits for the stream, and returns any error that was kept */
     int (*stream_sync)(struct dev *d, struct dev_stream *s, struct err *err);
 
     int (*event_new)(struct dev *d, struct dev_event **out, struct err *err);
@@ -96,7 +97,7 @@ struct dev {
     /* Tells whether the event's last record has run; it must have been recorded. Does not wait. A
      * device error is kept, and the event counts as over. */
     bool (*event_done)(struct dev *d, struct dev_event *e);
-    /* may be called after a sync */
+    /* valid after a sync that both events precede */
     double (*event_elapsed_s)(struct dev *d, const struct dev_event *from,
                               const struct dev_event *to);
 
@@ -107,25 +108,25 @@ struct dev {
                     int64_t width, int64_t rows, enum dev_copy kind, struct dev_stream *s);
     void (*fill)(struct dev *d, void *dst, uint8_t byte, int64_t bytes, struct dev_stream *s);
 
-    /* Between begin and end what is queued on a stream, work of this device alone without events or
-     * copies from and to the host, is recorded and does not run. Each launch queues all of it, with
-     * the arguments that it had. ERR_STATE, of either: it cannot be recorded, and nothing was
-     * queued. The caller frees it when no launch runs. NULL: the device has none. */
+    /* Between begin and end, what is queued on the stream is recorded and does not run. It must be
+     * work of this device alone, without events and without copies from or to the host. Each launch
+     * queues all of it again, with the arguments that it had. ERR_STATE, from begin or end: it
+     * cannot be recorded, and nothing was queued. The caller frees the graph when no launch runs.
+     * NULL: the device has no graphs. */
     int (*graph_begin)(struct dev *d, struct dev_stream *s, struct err *err);
     int (*graph_end)(struct dev *d, struct dev_stream *s, struct dev_graph **out, struct err *err);
     void (*graph_launch)(struct dev *d, struct dev_graph *g, struct dev_stream *s);
     void (*graph_free)(struct dev *d, struct dev_graph *g);
 
-    /* Begins a step's range for profilers, of what is queued from here on; -1: it is no step's.
-     * Operations, and the layers that they are of, tell it themselves. NULL: no profiler knows this
+    /* Begins a range for profilers, which contains what is queued from here on: a step, or no step
+     * if it is -1. Operations and layers mark their ranges themselves. NULL: no profiler knows this
      * device. */
     void (*range_step)(struct dev *d, int64_t step);
 
     void (*close)(struct dev *d);
 };
 
-/* Does the counting of an allocation, or with negative bytes of its end, for those who implement
- * the table. */
+/* Counts an allocation, or a free if bytes is negative, for implementations of the table. */
 static inline void dev_count(int64_t *now, int64_t *peak, int64_t bytes)
 {
     int64_t whole = ((bytes < 0 ? -bytes : bytes) + DEV_ALIGN_BYTES - 1) / DEV_ALIGN_BYTES;

@@ -6,8 +6,8 @@
 #include "base/clock.h"
 #include "trainer/dev/host_memory.h"
 
-/* Work runs inside the call that queues it, so streams hold nothing but their place in the record
- * of discipline. */
+/* Work runs inside the call that queues it, so a stream only knows its device, to detect a stream
+ * that is used with another one. */
 struct dev_stream {
     struct dev *dev;
 };
@@ -28,7 +28,7 @@ struct cpu {
     bool poison;
 };
 
-/* Takes memory; nothing is counted. */
+/* Allocates memory without counting it. */
 static int block_take(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err)
 {
     size_t size = (size_t)bytes;
@@ -50,7 +50,7 @@ static int block_take(struct dev *d, const char *what, int64_t bytes, void **out
     return 0;
 }
 
-/* Frees what block_take gave, and returns its bytes. */
+/* Frees memory of block_take, and returns its bytes. */
 static int64_t block_free(void *ptr)
 {
     struct block b = {0};
@@ -153,7 +153,7 @@ static void cpu_event_record(struct dev *d, struct dev_event *e, struct dev_stre
 static void cpu_event_wait(struct dev *d, struct dev_stream *s, struct dev_event *e)
 {
     BUG_ON(s->dev != d);
-    BUG_ON(!e->recorded); /* a GPU would pass such a wait in silence */
+    BUG_ON(!e->recorded); /* a GPU would silently ignore such a wait */
 }
 
 static void cpu_event_sync(struct dev *d, struct dev_event *e)

@@ -15,23 +15,23 @@
 #define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
 #endif
 
-/* Addresses are reserved once, so that one call opens and closes all memory that is in use. */
+/* Addresses are reserved once, so that one call can open or close all memory that is in use. */
 static const int64_t reserved_bytes = INT64_C(1) << 36;
-static const int64_t mapped_bytes = (INT64_C(1) << 36) + (2 << 20); /* and room to align them */
+static const int64_t mapped_bytes = (INT64_C(1) << 36) + (2 << 20); /* with room for alignment */
 enum { PAGE_BYTES = 4096, HUGE_BYTES = 2 << 20, ENTRY_ALIGN = 8, QUEUE_LEAST = 64 << 10 };
-enum { IDLE_POLLS = 32 }; /* in a row, before the processor is left to others */
-/* A wait for another process naps for this part of the time in which nothing moved, up to a limit:
- * it ends late by little, and ranks that wait leave the processor to those that compute. */
+enum { IDLE_POLLS = 32 }; /* fruitless polls in a row before the processor is left to others */
+/* A wait for another process naps for this part of the time in which nothing moved, up to a limit.
+ * So it ends only a little late, and ranks that wait leave the processor to ranks that compute. */
 static const double nap_part = 0.125, nap_least_s = 20e-6, nap_most_s = 1e-3;
 
-/* An entry of a queue, before the arguments of its call. Without a call it is an event that is
- * recorded, or waited for. */
+/* An entry of a queue; the arguments of its call follow it. An entry without a call records an
+ * event or waits for one. */
 struct entry {
-    int64_t bytes; /* with the arguments */
+    int64_t bytes; /* of the entry with its arguments */
     dev_far_fn *run;
     dev_far_poll_fn *poll;
     struct dev_event *event;
-    int64_t serial; /* of the event's records */
+    int64_t serial; /* number of the event's record */
     bool wait;
 };
 _Static_assert(sizeof(struct entry) % ENTRY_ALIGN == 0, "arguments are aligned behind it");
@@ -41,17 +41,17 @@ struct dev_stream {
     struct dev_stream *next;
     char *queue;
     int64_t first, end, room; /* bytes */
-    bool records;             /* what is queued is a graph's, which does not run */
-    int64_t graph_first;      /* where that begins */
+    bool records;             /* what is queued is recorded for a graph, and does not run */
+    int64_t graph_first;      /* where the graph's entries begin */
 };
 
 struct dev_graph { int64_t bytes; char entries[]; };
 
 struct dev_event {
     int64_t queued, done; /* how many records were queued; the last that has run */
-    int64_t entries;      /* of queues, that name it */
+    int64_t entries;      /* queued entries that refer to it */
     int64_t at_ns;
-    bool freed;           /* by its owner; the last entry ends it */
+    bool freed;           /* by its owner; the memory is freed after the last entry */
 };
 
 struct block {
@@ -64,12 +64,12 @@ struct far {
     uint64_t seed, draws;
     pthread_t owner;
     void *mapped;
-    char *base; /* of what is reserved, at a huge page's begin */
+    char *base; /* where the reserved addresses begin, at a huge page */
     struct block *blocks;
     int64_t highest; /* end of all blocks that ever were */
     struct dev_stream *streams;
-    int64_t entries_run, entries_seen; /* of queues; by the last wait that gave way */
-    double still_since_s;              /* since when they are the same */
+    int64_t entries_run, entries_seen; /* entries run so far; as counted at the last give_way */
+    double still_since_s;              /* since when the two are equal */
     struct err failure; /* kept for the next stream_sync */
 };
 
@@ -87,8 +87,8 @@ static uint64_t draw(struct far *f, uint64_t below)
 
 /* ---- memory ---- */
 
-/* Opens or closes all memory that is in use, in whole huge pages: with small ones, this call took
- * half of what the tests of the trainer cost on this device. */
+/* Opens or closes all memory that is in use, in whole huge pages: with small pages this call took
+ * half of the time that the tests of the trainer spend on this device. */
 static void protect(struct far *f, bool open)
 {
     int64_t end = 0;
@@ -98,8 +98,8 @@ static void protect(struct far *f, bool open)
                     open ? PROT_READ | PROT_WRITE : PROT_NONE) < 0);
 }
 
-/* Fills a block with NaN. The address sanitizer then names who touches more than its first `bytes`:
- * behind what was asked for there is at least one byte, and of a freed block nothing is left. */
+/* Fills a block with NaN. The address sanitizer then reports any access beyond its first `bytes`:
+ * after an allocation there is at least one such byte, and of a freed block all bytes are such. */
 static void poison(struct far *f, const struct block *b, int64_t bytes)
 {
     char *begin = f->base + b->first;
@@ -116,7 +116,7 @@ static bool is_far(const struct far *f, const void *p)
     return (const char *)p >= f->base && (const char *)p < f->base + reserved_bytes;
 }
 
-/* Finds the first gap of `size` bytes, and the link to the block behind it. */
+/* Finds the first gap of `size` bytes, and the link to the block that follows it. */
 static struct block **gap_find(struct far *f, int64_t size, int64_t *at)
 {
     struct block **link = &f->blocks;
@@ -152,7 +152,7 @@ static int far_alloc(struct dev *d, const char *what, int64_t bytes, void **out,
 
 static void drain(struct far *f, struct dev_stream *s);
 
-/* Frees memory behind all work that is queued, as it may name it. */
+/* Frees memory after all queued work has run, because that may use it. */
 static void far_free(struct dev *d, void *ptr)
 {
     struct far *f = far_of(d);
@@ -202,8 +202,8 @@ static void far_free_host(struct dev *d, void *ptr)
     free(p);
 }
 
-/* Gives the addresses that are reserved, and how many no block has. As with a GPU's memory, one
- * allocation may get less. */
+/* Writes how many addresses are reserved, and how many of them belong to no block. As on a GPU, a
+ * single allocation may get less than that. */
 static int far_memory(struct dev *d, int64_t *free_bytes, int64_t *total_bytes, struct err *err)
 {
     struct far *f = far_of(d);
@@ -287,7 +287,7 @@ static void event_pass(const struct entry *e)
     event_release(e->event);
 }
 
-/* Runs a stream's next entry. Returns false when that is polled and not over. */
+/* Runs a stream's next entry. Returns false if this is a polled call that is not over. */
 static bool head_run(struct dev_stream *s)
 {
     struct entry *e = head(s);
@@ -302,7 +302,7 @@ static bool head_run(struct dev_stream *s)
     return true;
 }
 
-/* Draws one of the streams that could go on, other than `but`; NULL if there is none. */
+/* Draws one of the streams, other than `but`, that could run an entry; NULL if there is none. */
 static struct dev_stream *other_draw(struct far *f, const struct dev_stream *but)
 {
     struct dev_stream *found = NULL;
@@ -313,9 +313,9 @@ static struct dev_stream *other_draw(struct far *f, const struct dev_stream *but
     return found;
 }
 
-/* Runs a stream's queue. Before each of its entries others go on `eager` times of four, and where
- * it waits for them they must. Returns false when polled entries alone are left to run, of any
- * stream, and are not over. */
+/* Runs a stream's queue. Before each of its entries, other streams run entries with a probability
+ * of `eager` in four, and always where this stream waits for them. Returns false if only polled
+ * calls are left to run, on any stream, and are not over. */
 static bool queue_run(struct far *f, struct dev_stream *s)
 {
     uint64_t eager = draw(f, 4);
@@ -333,7 +333,7 @@ static bool queue_run(struct far *f, struct dev_stream *s)
     return is_empty(s);
 }
 
-/* Leaves the processor to others until queues are run again. */
+/* Leaves the processor to others until the queues are run again. */
 static void give_way(struct far *f)
 {
     double now = clock_mono_s(), nap_s;
@@ -352,8 +352,8 @@ static void drain(struct far *f, struct dev_stream *s)
         give_way(f);
 }
 
-/* Leaves the processor to others while polled calls alone could go on. Returns false when whoever
- * watches gives the wait up; why is kept. */
+/* Leaves the processor to others while only polled calls could go on. Returns false if the function
+ * that watches ends the wait; its error is kept. */
 static bool wait_goes_on(struct far *f)
 {
     struct err why = {0};
@@ -372,7 +372,7 @@ bool dev_far_try(struct dev_stream *s)
 
 /* ---- streams and events ---- */
 
-/* Makes a stream. The priority orders nothing, so the draws do not know it. */
+/* Makes a stream. The priority orders nothing, so the random order does not depend on it. */
 static int far_stream_new(struct dev *d, const char *name, enum dev_priority priority,
                           struct dev_stream **out, struct err *err)
 {
@@ -443,8 +443,8 @@ static void far_event_wait(struct dev *d, struct dev_stream *s, struct dev_event
     entry_add(s, (struct entry){.event = e, .serial = e->queued, .wait = true}, NULL, 0);
 }
 
-/* Runs entries of any streams, as they are drawn, until the event's last record has run. Returns
- * false when polled entries alone are left to run, and are not over. */
+/* Runs entries of any streams in random order until the event's last record has run. Returns false
+ * if only polled calls are left to run, and are not over. */
 static bool event_run(struct far *f, const struct dev_event *e)
 {
     int idle = 0;

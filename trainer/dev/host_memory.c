@@ -37,8 +37,7 @@ static void lower(struct host_memory *m, int64_t total, int64_t used)
     m->free_bytes = num_min_i64(m->free_bytes, num_max_i64(0, total - used));
 }
 
-/* Takes off what one control group does not leave. Caches of files that it could drop are not
- * used. */
+/* Lowers *m to what one control group allows. File caches that it could drop count as free. */
 static void group_apply(const char *folder, struct host_memory *m)
 {
     char path[PATH_BYTES + 64];
@@ -52,8 +51,8 @@ static void group_apply(const char *folder, struct host_memory *m)
     lower(m, most, used - num_max_i64(0, number_of(path, "inactive_file ")));
 }
 
-/* Applies the control group of this process and all that it lies in, up to the root. In a container
- * the path may be the host's, and only the root is there. */
+/* Applies the limits of this process's control group and of all groups above it, up to the root. In
+ * a container the path may be the host's, and then only the root exists. */
 static void groups_apply(const char *root, struct host_memory *m)
 {
     char path[PATH_BYTES], folder[PATH_BYTES];

@@ -1,6 +1,6 @@
-/* host_memory: how much memory of the host this process may take: of the machine's (/proc/meminfo),
- * what the control groups that it lies in leave it (cgroup v2's memory.max, up to the root), and
- * what its limit of addresses does (RLIMIT_AS). The least of them counts.
+/* host_memory: tells how much host memory this process may take. Three limits apply, and the least
+ * counts: the machine's memory (/proc/meminfo), the limits of the control groups that contain the
+ * process (cgroup v2's memory.max, up to the root), and the limit of its addresses (RLIMIT_AS).
  *
  *     struct host_memory m;
  *     host_memory_read("", &m, err);
@@ -12,12 +12,12 @@
 
 #include "base/err.h"
 
-/* free_bytes: what could be taken now, without other processes' memory; caches of files count as
- * free. total_bytes: what the process could have at most, were it alone. */
+/* free_bytes: what the process could take now without taking it from others; file caches count as
+ * free. total_bytes: what it could have at most if it were alone. */
 struct host_memory { int64_t free_bytes, total_bytes; };
 
-/* Reads the files below `root`; "" is this machine, and tests give a folder. ERR_ENV: the system
- * does not tell. */
+/* Reads the files below `root`: "" for this machine; tests give a folder. ERR_ENV: the system does
+ * not tell. */
 int host_memory_read(const char *root, struct host_memory *out, struct err *err);
 
 #endif
