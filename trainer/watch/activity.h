@@ -1,12 +1,13 @@
-/* activity: what runs on this process's GPU when, as CUPTI tells it: libreel-cupti.so.
+/* activity: records what runs on this process's GPU and when, by CUPTI (libreel-cupti.so).
  *
- * The library records kernels, copies and fills with their times, and the names that the program
- * gives to parts of its work (NVTX), between begin and end, in memory of a fixed size; what does
- * not fit is counted. At the end it sums them (profiles/timeline.h) and writes a file. One process
- * has one recording, and one profiler: where another holds CUPTI, begin names it.
+ * Between begin and end the library records kernels, copies and fills with their times, and the
+ * ranges by which the program names parts of its work (NVTX). Its memory has a fixed size; what
+ * does not fit is counted. At the end it sums the records (profiles/timeline.h) and writes a file.
+ * A process can have one recording, and CUPTI serves one profiler: if another one holds CUPTI,
+ * begin names it.
  *
- * It stands beside the CUDA backend, and is loaded when it is asked for. Any other CUDA program is
- * recorded by it too: see the top of trainer/cupti/main.c.
+ * The library lies beside the CUDA backend, and is loaded when it is asked for. It can record any
+ * other CUDA program, too: see the top of trainer/cupti/main.c.
  *
  *     const struct activity_library *l;
  *     activity_load(&l, err);
@@ -19,9 +20,9 @@
 
 #include "profiles/timeline.h"
 
-/* The recorder cannot know these facts. Steps are the ranges that the program names so; `steps` is
- * how many there are where it names none. Numbers of FLOPs are those of a step on this device; 0:
- * not known. */
+/* Holds facts that the recorder cannot know. A step is a range that the program names "step…";
+ * `steps` is the number of steps if it names none. FLOPs are those of a step on this device; 0: not
+ * known. */
 struct activity_facts {
     int64_t rank, steps;
     double model_flops, hardware_flops, peak_flops;
@@ -30,18 +31,18 @@ struct activity_facts {
 struct activity_result {
     struct timeline_sum sums;
     int64_t steps;
-    int64_t activities; /* that were recorded */
-    int64_t dropped;    /* records that found no room: what is told is then too little */
-    double overhead_s;  /* of a step: what the recording itself took, as CUPTI tells */
+    int64_t activities; /* recorded */
+    int64_t dropped;    /* records for which there was no room: the sums are then too low */
+    double overhead_s;  /* time per step that the recording itself took, by CUPTI */
 };
 
 struct activity_library {
-    /* The bytes of the structs that both sides know: a library of another build has other ones. */
+    /* The sizes of the structs that both sides share; in a library of another build they differ. */
     int64_t facts_bytes, result_bytes;
-    /* Begins to record. ERR_BUSY: another profiler holds CUPTI, or this process is recorded
-     * already. ERR_ENV: CUPTI cannot be used, and why. */
+    /* Begins to record. ERR_BUSY: another profiler holds CUPTI, or this process is being recorded
+     * already. ERR_ENV: CUPTI cannot be used; the sentence says why. */
     int (*begin)(struct err *err);
-    /* Ends the recording behind a sync of the device, sums it, and writes the file, unless path is
+    /* Ends the recording, after a sync of the device; sums it, and writes the file unless path is
      * NULL. */
     int (*end)(const struct activity_facts *facts, const char *path, struct activity_result *out,
                struct err *err);
@@ -51,8 +52,8 @@ struct activity_library {
 typedef const struct activity_library *activity_library_fn(void);
 #define ACTIVITY_LIBRARY_SYMBOL "reel_cupti_library"
 
-/* Writes the library, which is loaded at the first call and stays. ERR_ENV: there is none beside
- * the CUDA backend, it does not load, or it is one of another build. */
+/* Gives the library in *out. It is loaded at the first call and stays loaded. ERR_ENV: there is
+ * none beside the CUDA backend, it does not load, or it is of another build. */
 int activity_load(const struct activity_library **out, struct err *err);
 
 #endif

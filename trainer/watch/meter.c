@@ -117,7 +117,7 @@ void meter_cpu_step(struct meter *m, double cpu_s[METER_KINDS])
 
 /* ---- measured calls ---- */
 
-/* Stands for a call under way: by its number on a device that queues, else by when it began. */
+/* Holds a call under way: its number on a device that queues, else its start. */
 struct measured { int64_t call; struct meter_start at; };
 
 static struct measured call_begin(struct meter *m, const struct dev_stream *s)
@@ -169,8 +169,8 @@ static void measured_dev_fill(struct dev *d, void *dst, uint8_t byte, int64_t by
     call_end(d->meter, c, METER_DEV_FILL);
 }
 
-/* Measures a wait for an event: the stream may stand still until another one gets somewhere, which
- * may be a message. */
+/* Measures a wait for an event. The stream stands still until another stream, which may be one of
+ * messages, has come to the event. */
 static void measured_event_wait(struct dev *d, struct dev_stream *s, struct dev_event *e)
 {
     struct meter *m = d->meter;
@@ -194,7 +194,8 @@ void meter_progress(struct meter *m, struct comm *c)
     meter_end(m, at, METER_PROGRESS, -1);
 }
 
-/* Notes what a message had the host wait for, and the stream, while a device computes. */
+/* Notes how long a message made the host wait, on a device that queues. If the stream's last wait
+ * for an event was part of the message, it is counted as the message's. */
 static void comm_call(struct meter *m, int kind, const struct comm_times *t)
 {
     struct meter_timed *k = &m->timed;
@@ -204,8 +205,8 @@ static void comm_call(struct meter *m, int kind, const struct comm_times *t)
     meter_timed_host(m, kind, t->wait_s, t->end_s);
 }
 
-/* Adds an operation whose wait is over just now. Its start was in some earlier place, inside no
- * measured call. */
+/* Adds an operation whose wait has just ended. It was started earlier, outside of any measured
+ * call. */
 static void comm_traced(void *ctx, const struct comm *c, const struct comm_op *op,
                         const struct comm_times *t)
 {

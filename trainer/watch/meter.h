@@ -1,14 +1,14 @@
-/* meter: tells where a rank's time goes: seconds and calls by kind, and on demand the spans of a
+/* meter: tells where a rank's time goes: seconds and calls by kind and, on demand, the spans of a
  * picture (trace.h).
  *
- * The time of a kind is exclusive: what another measured call inside it took belongs to that call.
- * So the kinds of a step add up to what was measured, and the rest of the step is nobody's
- * ("other"). CPU time is measured beside it, which a busy machine does not make longer; that of
- * messages is not, as ranks wait in turn. meter_attach puts measured calls in the place of the
- * plain ones in the tables of device and operations. With a device that queues, a call's time is
- * the device's, and the host's doings count where the device idled (meter_timed.h); nothing waits
- * for a call. Spans go into a ring that is taken at set-up; when it is full the newest win. A meter
- * that is NULL measures nothing, so callers need not ask.
+ * The time of a kind is exclusive: time in another measured call inside it belongs to that call. So
+ * the kinds of a step add up to what was measured, and the rest of the step belongs to no kind
+ * ("other"). CPU time is measured too, because it does not grow on a busy machine; but not that of
+ * messages, in which ranks wait for each other. meter_attach replaces the calls in the tables of
+ * device and operations by measured ones. With a device that queues, a call's time is its time on
+ * the device, and the host's activities count only while the device is idle (meter_timed.h). The
+ * measuring makes nothing wait. Spans go into a ring that is allocated at set-up; when it is full,
+ * the newest replace the oldest. A meter that is NULL measures nothing, so callers need not check.
  *
  *     meter_open(&m, spans, err);                   // spans 0: no picture
  *     meter_attach(&m, ops, stream, world, err);    // from here on ops->dev->meter is m
@@ -29,11 +29,11 @@
 enum meter_kind {
     OPS_LIST(METER_KIND)
     METER_DEV_COPY, METER_DEV_FILL,
-    METER_DEV_WAIT, /* of a stream for an event that belongs to no message */
+    METER_DEV_WAIT, /* a stream waits for an event that belongs to no message */
     METER_DATA,     /* reading samples */
-    METER_STAGE,    /* laying a micro-batch out, without the operations that do so */
-    METER_PROGRESS, /* moving messages between computations */
-    METER_COMM,     /* plus enum comm_kind: starting and waiting, scalars included */
+    METER_STAGE,    /* laying a micro-batch out, without the operations that this uses */
+    METER_PROGRESS, /* advancing messages between computations */
+    METER_COMM,     /* + enum comm_kind: starting and waiting, scalars included */
     METER_KINDS = METER_COMM + COMM_BARRIER + 1,
 };
 extern const char *const meter_kind_names[]; /* "gemm", …, "wait all-gather" */
@@ -46,7 +46,7 @@ struct meter_span {
     double start_s, end_s, wait_s, late_s, queued_s;
     int64_t arg, bytes; /* arg: layer, chunk or step; -1: none. bytes: sent in an operation */
     int kind;           /* enum meter_kind; -1: a span that encloses others */
-    bool device;        /* it is what a device did that queues: not in the host's order */
+    bool device;        /* it ran on a device that queues, so it is not in the host's order */
 };
 
 struct meter {
@@ -58,7 +58,7 @@ struct meter {
     int64_t room, n;           /* n: how many were ever recorded */
     struct ops plain;          /* the calls that the measured ones make */
     struct dev plain_dev;
-    struct ops *ops;           /* what it is attached to; NULL: nothing */
+    struct ops *ops;           /* the table it is attached to; NULL: none */
     struct comm_conf *conf;
     struct meter_timed timed;
     bool queues; /* it has measured a device that queues */
@@ -70,7 +70,7 @@ enum { METER_SPANS = 1 << 16 };
 int64_t meter_bytes(int64_t spans);
 int meter_open(struct meter *m, int64_t spans, struct err *err);
 void meter_close(struct meter *m); /* Is safe on a zeroed struct. */
-/* Has the calls of the tables measured; operations are queued on stream `s`. */
+/* Replaces the calls of the tables by measured ones; operations are queued on stream `s`. */
 int meter_attach(struct meter *m, struct ops *o, struct dev_stream *s, struct comm *world,
                  struct err *err);
 void meter_detach(struct meter *m);
@@ -83,10 +83,10 @@ void meter_span_add(struct meter *m, struct meter_span s);
 void meter_span(struct meter *m, struct meter_start at, const char *name, int64_t arg);
 /* Calls comm_progress, and measures it when there is something to move. */
 void meter_progress(struct meter *m, struct comm *c);
-/* Gives seconds[k] of the step that ends here, which took step_s. Returns what share of it has a
- * name. */
+/* Writes the seconds of each kind in the step that ends here, which took step_s. Returns the share
+ * of the step that belongs to some kind. */
 double meter_step(struct meter *m, double step_s, double seconds[METER_KINDS]);
-/* Gives the CPU time of each kind since the last call. */
+/* Writes the CPU time of each kind since the last call. */
 void meter_cpu_step(struct meter *m, double cpu_s[METER_KINDS]);
 
 #endif

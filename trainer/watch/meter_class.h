@@ -1,8 +1,8 @@
-/* meter_class: tells which class of the price of a step a kind of operation is one of. */
+/* meter_class: maps kinds of operations to the classes by which the time of a step is predicted. */
 #ifndef TRAINER_WATCH_METER_CLASS_H
 #define TRAINER_WATCH_METER_CLASS_H
 
-/* The update has the norms of gradients. What is none of them sends messages. */
+/* The update includes the norms of gradients. Messages and waits belong to no class. */
 enum meter_class {
     METER_CLASS_GEMM, METER_CLASS_ATTN_FWD, METER_CLASS_ATTN_BWD, METER_CLASS_ELEMENTWISE,
     METER_CLASS_INPUTS, METER_CLASS_UPDATE, METER_CLASSES

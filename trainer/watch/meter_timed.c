@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "trainer/watch/meter.h"
 
-enum { TIMED_MOST = 1 << 13 }; /* calls, and doings of the host, that are noted at a time */
+enum { TIMED_MOST = 1 << 13 }; /* the most calls, and the most host activities, between two reads */
 
 int64_t meter_timed_bytes(void)
 {
@@ -29,7 +29,7 @@ static int events_take(struct meter_timed *k, struct err *err)
     return 0;
 }
 
-/* Begins anew at the present moment: the device has nothing to do. */
+/* Makes the present moment the new base. The device is idle after the sync. */
 static void base_set(struct meter_timed *k)
 {
     k->plain->event_record(k->dev, k->base, k->stream);
@@ -116,8 +116,9 @@ static int by_start(const void *a, const void *b)
     return (x->start_s > y->start_s) - (x->start_s < y->start_s);
 }
 
-/* Gives the time from..to, in which the device idled, to what the host did then. *next is the first
- * doing that may reach so far; what lies before *done was given to one already. */
+/* Adds the time from..to, in which the device was idle, to the kinds of what the host did in it.
+ * *next is the first host activity that may end after `from`. Time before *done has been added
+ * already. */
 static void idle_give(struct meter *m, double from, double to, int64_t *next, double *done)
 {
     const struct meter_timed *k = &m->timed;

@@ -4,7 +4,7 @@ enum { TENSORS_MAX = 8 };
 
 enum { READ, WRITTEN, SIDES }; /* of an operation */
 
-/* Queues the count of what is not finite in the tensors of one side. */
+/* Queues counting the numbers that are not finite in the tensors of one side. */
 static void side_count(struct scan *s, struct dev_stream *stream,
                        const struct tensor t[TENSORS_MAX], int side)
 {
@@ -13,8 +13,8 @@ static void side_count(struct scan *s, struct dev_stream *stream,
             s->plain.finite(s->ops, stream, &(struct ops_finite){t[k], s->bad + side});
 }
 
-/* Waits for the counts. An error of the device is kept by it, and the caller's next sync gives
- * it. */
+/* Waits for the counts. An error is not returned: the device keeps it, and the caller's next sync
+ * returns it. */
 static void counts_take(struct scan *s, struct dev_stream *stream)
 {
     struct dev *dev = s->ops->dev;
@@ -47,7 +47,7 @@ static void written_look(struct scan *s, struct dev_stream *stream,
         dev->fill(dev, s->bad, 0, SIDES * (int64_t)sizeof *s->bad, stream);
 }
 
-/* Returns the part of a buffer of latents that the samples take. */
+/* Returns the part of a buffer of latents that the samples occupy. */
 static struct tensor cells(struct tensor t, int64_t elements)
 {
     return t.ptr ? tensor_cols(t, 0, elements) : t;
@@ -55,8 +55,9 @@ static struct tensor cells(struct tensor t, int64_t elements)
 #define CELLS(t) cells(t, a->cells * a->channels)
 #define NONE tensor_none()
 
-/* Each operation that is scanned: X(name, (tensors it reads), (tensors it writes)). A tensor that
- * is added to is read as well. One that is read and written is looked at before and after. */
+/* Lists the operations that are scanned: X(name, (tensors it reads), (tensors it writes)). A tensor
+ * that is added to counts as read, too. One that is read and written is checked before and
+ * after. */
 #define SCANNED_OPS(X)                                                                             \
     X(gemm, (a->a, a->b, a->beta != 0 ? a->c : NONE), (a->c, a->aux))                              \
     X(attn_fwd, (a->q, a->k, a->v), (a->o))                                                        \
@@ -88,7 +89,8 @@ static struct tensor cells(struct tensor t, int64_t elements)
     X(table_fwd, (a->x, a->table), (a->x))                                                         \
     X(table_bwd, (a->dx, a->beta != 0 ? a->dtable : NONE), (a->dtable))
 
-/* The others work on weights and gradients, whose numbers the optimizer looks at itself. */
+/* The others draw or check numbers, or update weights, whose numbers the optimizer checks
+ * itself. */
 #define UNSCANNED_OPS(X) X(draw, (NONE), (NONE)) X(adamw, (NONE), (NONE)) X(sumsq, (NONE), (NONE)) \
     X(finite, (NONE), (NONE))
 

@@ -12,23 +12,23 @@
  *       "ts": 332.5}, …]}
  *
  * pid is the rank. Lane 0 is computation. Its events of cat "span" (step, forward, backward, layer,
- * …; args.index says which of them) enclose those of cat "op" (one call of the tables of operations
- * and device, reading samples, moving messages) and "wait" (blocked until an operation was over).
+ * …; args.index says which one) enclose those of cat "op" (one call of the tables of operations and
+ * device, reading samples, advancing messages) and "wait" (blocked until an operation was over).
  *
  * Lane 1 is communication: an operation lasts from comm_start (b) to the end of comm_wait (e).
- * wait_ts is when the wait was entered and wait_us how long it lasted, so what lies between ts and
- * wait_ts was free for computation. In latency mode late_us is the part of wait_us that was for the
- * latency alone. bytes are those that this rank sent to others.
+ * wait_ts is when the wait was entered and wait_us how long it lasted, so the time between ts and
+ * wait_ts was free for computation. In latency mode late_us is the part of wait_us that was spent
+ * for the latency alone. bytes are those that this rank sent to others.
  *
- * Lane 2 is there where ranks compute on a device that queues: its events are of cat "op", and say
- * when the device ran a call or waited; args.queued_ts is when the host queued it. Lane 0 has then
- * what the host did besides.
+ * Lane 2 exists where ranks compute on a device that queues. Its events are of cat "op", and say
+ * when the device ran a call or waited; args.queued_ts is when the host queued it. Lane 0 then has
+ * what the host did meanwhile.
  *
- * Times are microseconds since the ranks began, by rank 0's clock. Ranks of the same boot of rank
- * 0's host share its clock. For another rank the offset is the median, over some barriers, of what
- * its clock showed right after a barrier less what rank 0's did, so it is good to about a message's
- * latency. The file has the newest METER_SPANS spans of each rank; dropped says how many older ones
- * it lacks.
+ * Times are microseconds since the ranks began, by rank 0's clock. Ranks on rank 0's host, in the
+ * same boot, share its clock. For another rank the offset is the median, over several barriers, of
+ * the difference between its clock and rank 0's right after a barrier, so it is exact to about the
+ * latency of a message. The file has the newest METER_SPANS spans of each rank; dropped says how
+ * many older ones are missing.
  */
 #include "trainer/watch/trace.h"
 
@@ -88,7 +88,7 @@ static double us(const struct writer *w, double at_s)
     return 1e6 * (at_s - w->clock->offset_s - w->clock->zero_s);
 }
 
-/* Formats a span. Every event has its comma in front: the first of the file is a name. */
+/* Formats a span. A comma stands before every event, because names come first in the file. */
 static void span_format(const struct writer *w, const struct meter_span *s, int64_t id,
                         struct str *out)
 {
@@ -127,7 +127,7 @@ static void span_format(const struct writer *w, const struct meter_span *s, int6
 
 static int64_t dropped(const struct meter *m) { return m->n > m->room ? m->n - m->room : 0; }
 
-/* Names a rank's lanes, the device's where there is one that queues. */
+/* Names a rank's lanes, and the device's lane if the device queues. */
 static void names_format(int rank, bool devices, struct str *out)
 {
     static const char *const lanes[] = {"compute", "comm", [LANE_DEVICE] = "device"};
@@ -157,8 +157,8 @@ static void piece_format(struct writer *w, struct str *out)
 
 /* ---- the file ---- */
 
-/* Passes a piece from rank r to rank 0: its length to all, so that every rank counts the pieces
- * alike, then its bytes to rank 0. */
+/* Passes a piece from rank r to rank 0: its length goes to all ranks, so that they count the same
+ * pieces, then its bytes go to rank 0. */
 static int piece_pass(struct comm *world, int r, struct str *piece, char *in, int64_t *n,
                       struct err *err)
 {
@@ -227,7 +227,8 @@ out:
     return rc;
 }
 
-/* Writes the whole file, a rank after the other. Another rank's failure need not be this one's. */
+/* Writes the whole file, one rank after the other. It may succeed on this rank and fail on
+ * others. */
 static int file_write(struct file_pub *file, const struct meter *m, const struct trace_clock *clock,
                       struct comm *world, char *in, struct err *err)
 {

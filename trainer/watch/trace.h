@@ -1,5 +1,5 @@
-/* trace: writes the spans of all ranks as one picture, for Perfetto and chrome://tracing. Rank 0
- * writes the file. The essay at the top of trace.c gives the format.
+/* trace: writes the spans of all ranks into one file, for Perfetto and chrome://tracing. Rank 0
+ * writes it. The essay at the top of trace.c gives the format.
  *
  *     trace_align(world, &clock, err);                // by all ranks, when the groups are open
  *     ...
@@ -15,8 +15,8 @@ struct trace_clock {
     double offset_s; /* what to subtract from this rank's clock_mono_s to get rank 0's */
 };
 int trace_align(struct comm *world, struct trace_clock *out, struct err *err);
-/* Writes the file. ERR_IO on all ranks when rank 0 cannot write. It allocates, so it comes after
- * the last step. */
+/* Writes the file. Returns ERR_IO on all ranks if rank 0 cannot write. It allocates memory, so it
+ * is called after the last step. */
 int trace_write(const char *path, const struct meter *m, const struct trace_clock *clock,
                 struct comm *world, struct err *err);
 
