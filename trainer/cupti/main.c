@@ -1,17 +1,18 @@
-/* libreel-cupti.so in a program that does not know it: any CUDA trainer, of any language.
+/* libreel-cupti.so records a program that does not know it: any CUDA trainer, in any language.
  *
  *     LD_PRELOAD=libreel-cupti.so REEL_CUPTI_DIR=folder python train.py
  *     CUDA_INJECTION64_PATH=libreel-cupti.so REEL_CUPTI_DIR=folder python train.py
  *
- * CUDA's driver loads the library that CUDA_INJECTION64_PATH names when a process first uses it,
- * and calls InitializeInjection (CUPTI documentation, "CUPTI injection"). By LD_PRELOAD the library
- * sets that variable itself, so that a process without CUDA is left alone. Recording begins there
- * and ends when the process exits, or REEL_CUPTI_FOR seconds after it has waited REEL_CUPTI_AFTER
- * seconds; or it goes on while there is the file that REEL_CUPTI_WHILE names. Then
- * activity-RANK.json stands in the folder. NVTX ranges that the program names "step..." are its
- * steps; without any, all that was recorded is one.
+ * CUDA's driver loads the library that CUDA_INJECTION64_PATH names when a process first uses CUDA,
+ * and calls InitializeInjection (CUPTI documentation, "CUPTI injection"). If the library is loaded
+ * by LD_PRELOAD, it sets that variable itself, so that a process without CUDA is not affected.
  *
- * It never ends the program it is in: what fails is one sentence on stderr. */
+ * Recording begins with that call, or REEL_CUPTI_AFTER seconds later. It ends when the process
+ * exits, or after REEL_CUPTI_FOR seconds. If REEL_CUPTI_WHILE names a file, recording lasts as long
+ * as the file exists. Then activity-RANK.json is written into the folder. NVTX ranges that the
+ * program names "step..." are its steps; without any, the whole recording is one step.
+ *
+ * It never ends the program that it records: a failure is one sentence on stderr. */
 #include <cupti.h>
 #include <dlfcn.h>
 #include <limits.h>
@@ -30,10 +31,10 @@ SHOWN const struct activity_library *reel_cupti_library(void);
 SHOWN int InitializeInjection(void);
 
 static pthread_once_t ended = PTHREAD_ONCE_INIT;
-static pid_t owner; /* a child that it forks is not recorded */
+static pid_t owner; /* a child that this process forks is not recorded */
 
-/* Has the program's ranges come to CUPTI, unless they go to another library: NVTX loads the one
- * that the environment names, at the program's first range (nvtx3/nvtxDetail/nvtxInit.h). */
+/* Makes NVTX report the program's ranges to CUPTI, unless they go to another library: at the first
+ * range, NVTX loads the library that the environment names (nvtx3/nvtxDetail/nvtxInit.h). */
 static void ranges_lead(void)
 {
     CUptiResult (*cupti)(uint64_t *) = cuptiGetTimestamp;
@@ -62,8 +63,8 @@ const struct activity_library *reel_cupti_library(void)
     return &library;
 }
 
-/* Returns this process's number among those of its job, by the variable of whoever started it, or
- * its id. */
+/* Returns this process's number in its job, by a variable of the launcher, or else its process
+ * id. */
 static int64_t rank_find(void)
 {
     static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
@@ -86,7 +87,7 @@ static double flops_of(const char *name) { return seconds_of(name); }
 
 static void say(const char *text) { fprintf(stderr, "libreel-cupti: %s\n", text); }
 
-/* Ends the recording, once. */
+/* Ends the recording and writes its file. */
 static void recording_end(void)
 {
     const char *dir = getenv("REEL_CUPTI_DIR");
@@ -130,14 +131,14 @@ static void sleep_s(double s)
         usleep((useconds_t)(s < 4000 ? s * 1e6 : 4e9));
 }
 
-/* Waits until a file is there, or is no longer. */
+/* Waits until a file exists, or no longer exists. */
 static void file_await(const char *path, bool there)
 {
     while ((access(path, F_OK) == 0) != there)
         sleep_s(0.01);
 }
 
-/* Records a stretch of the program's life. */
+/* Records the part of the program's life that the environment describes. */
 static void *stretch(void *unused)
 {
     const char *file = getenv("REEL_CUPTI_WHILE");
@@ -173,7 +174,7 @@ int InitializeInjection(void)
     return 1;
 }
 
-/* Has the driver call us, where we are loaded by LD_PRELOAD. */
+/* Makes the driver call InitializeInjection, if this library was loaded by LD_PRELOAD. */
 __attribute__((constructor)) static void preloaded(void)
 {
     const char *preload = getenv("LD_PRELOAD");

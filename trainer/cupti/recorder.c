@@ -9,14 +9,14 @@
 
 enum { BUFFER_BYTES = 1 << 20, BUFFERS = 64, ALIGN_BYTES = 64, TOOL_BYTES = 128 };
 
-/* The one recording of this process. */
+/* Holds the only recording of this process. */
 static struct {
-    pthread_mutex_t mutex; /* of what follows, as CUPTI has threads of its own */
+    pthread_mutex_t mutex; /* protects what follows, as CUPTI calls from threads of its own */
     bool on;
     struct records records;
     uint8_t *pool;
     bool taken[BUFFERS];
-    int64_t lost;          /* buffers that were asked for when none was free */
+    int64_t lost;          /* buffers that CUPTI asked for when none was free */
     CUpti_SubscriberHandle subscriber;
     uint64_t from_ns;
 } rec = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -79,7 +79,7 @@ static void overhead_take(struct records *r, const CUpti_ActivityOverhead3 *o)
     r->overhead_ns += (int64_t)(o->end - o->start);
 }
 
-/* Takes over one record. Its kind tells what it is. */
+/* Stores one of CUPTI's records, whose kind tells its type. */
 static void record_take(struct records *r, const CUpti_Activity *record)
 {
     const void *p = record;
@@ -127,7 +127,7 @@ static int fail(CUptiResult e, const char *what, struct err *err)
     return err_set(err, ERR_ENV, "CUPTI: %s: %s (%d)", what, text, (int)e);
 }
 
-/* Hears of nothing: the activity API needs no callbacks, and a subscriber has one. */
+/* Does nothing: a subscriber must have a callback, but the activity API needs none. */
 static void CUPTIAPI callback(void *ctx, CUpti_CallbackDomain domain, CUpti_CallbackId id,
                               const void *data)
 {
@@ -206,7 +206,8 @@ out:
 
 /* ---- ending ---- */
 
-/* Adds what found no room. A buffer that was not there counts as one record at least. */
+/* Returns how many records were lost. Unless CUPTI counts those that it dropped, each buffer that
+ * could not be given counts as one. */
 static int64_t dropped(void)
 {
     size_t n = 0;

@@ -37,7 +37,7 @@ void records_close(struct records *r)
 
 /* ---- names ---- */
 
-/* Returns the number of a name. One more than there is room for is "". */
+/* Returns the number of a name. A name for which there is no room becomes "". */
 static uint32_t name_of(struct records *r, const char *text)
 {
     if (!text || !*text)
@@ -57,7 +57,7 @@ static uint32_t name_of(struct records *r, const char *text)
 
 /* ---- recording ---- */
 
-/* Tells whether there is room for one more, or counts what is dropped. */
+/* Says whether there is room for one more; if not, counts it as dropped. */
 static bool has_room(struct records *r, int64_t n, int64_t most)
 {
     r->dropped += n >= most;
@@ -89,7 +89,7 @@ void records_range_begin(struct records *r, uint32_t id, uint32_t thread, const 
             .id = id, .thread = thread, .name = name_of(r, name)};
 }
 
-/* Ends the range of this id: most often one of the last that were begun. */
+/* Ends the range of this id. It is mostly one of those that were begun last. */
 void records_range_end(struct records *r, uint32_t id, uint64_t at_ns)
 {
     for (int64_t i = r->n_ranges; i-- > 0;)
@@ -114,7 +114,7 @@ static int calls_by_id(const void *a, const void *b)
     return order(((const struct record_call *)a)->id, ((const struct record_call *)b)->id);
 }
 
-/* Orders ranges so that one comes behind those which enclose it. */
+/* Orders ranges so that each comes after the ranges that enclose it. */
 static int ranges_by_time(const void *a, const void *b)
 {
     const struct record_range *x = a, *y = b;
@@ -129,10 +129,10 @@ static bool begins(const struct records *r, uint32_t name, const char *with)
     return strncmp(r->names[name].text, with, strlen(with)) == 0;
 }
 
-enum { DEPTH = 64 }; /* of ranges within ranges; deeper ones are left out */
+enum { DEPTH = 64 }; /* the most ranges inside each other; deeper ones are left out */
 struct nest { const struct record_range *open[DEPTH]; int depth; };
 
-/* Leaves the ranges that are over at a moment, or of another thread. */
+/* Leaves the open ranges that have ended at this moment or belong to another thread. */
 static void nest_leave(struct nest *s, uint32_t thread, int64_t at_ns)
 {
     while (s->depth > 0 && (s->open[s->depth - 1]->thread != thread ||
@@ -149,7 +149,7 @@ static void call_name(const struct records *r, const struct nest *s, struct reco
             c->layer = s->open[i]->name;
 }
 
-/* Gives each call the innermost range of its thread that it lies in, and its layer. */
+/* Finds for each call the innermost range of its thread in which it lies, and its layer. */
 static void calls_name(struct records *r)
 {
     struct nest s = {0};

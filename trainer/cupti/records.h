@@ -1,10 +1,11 @@
-/* records: what CUPTI told of one recording, in memory of a fixed size, and what follows from it.
+/* records: holds what CUPTI recorded, in memory of fixed size, and joins it.
  *
- * Three lists: activities of the device (kernels, copies, fills), calls by which the host queued
- * them, and NVTX ranges, the stretches of a thread that the program named. A call lies in ranges by
- * its thread and time, and an activity has its call's: so a kernel is told by the operation and the
- * layer that queued it, though it ran later. A range whose name begins with "layer" is a layer, one
- * that begins with "step" a step; the innermost range is the operation.
+ * There are three lists: activities of the device (kernels, copies, fills), the calls by which the
+ * host queued them, and NVTX ranges, by which the program names parts of a thread's time. A call
+ * belongs to the ranges that contain its time on its thread, and an activity belongs to those of
+ * its call. So a kernel is assigned to the operation and the layer that queued it, although it ran
+ * later. A range whose name begins with "layer" is a layer, one that begins with "step" is a step;
+ * the innermost range is the operation.
  *
  *     struct records r;
  *     records_open(&r, err);
@@ -37,7 +38,7 @@ struct record_activity {
     uint32_t call;                 /* the correlation id of the call that queued it */
     uint32_t name, range, layer;
     enum record_kind kind;
-    enum kernel_class class;       /* by records_join */
+    enum kernel_class class;       /* set by records_join */
 };
 struct record_call { int64_t at_ns; uint32_t id, thread, range, layer; };
 struct record_range { int64_t start_ns, end_ns; uint32_t id, thread, name; };
@@ -48,13 +49,13 @@ struct records {
     struct record_call *calls;
     struct record_range *ranges;
     struct record_name *names;
-    uint32_t *slots; /* [2 RECORDS_NAMES] of a hash table: numbers of names; 0 is none */
+    uint32_t *slots; /* [2 RECORDS_NAMES] hash table of numbers of names; 0: empty */
     int64_t n_activities, n_calls, n_ranges, n_names;
-    int64_t dropped;     /* what found no room here */
+    int64_t dropped;     /* records for which there was no room here */
     int64_t overhead_ns;
 };
 
-/* Takes the memory, of which pages that are not written take none. ERR_NOMEM. */
+/* Allocates the lists. Pages that are never written take no memory. ERR_NOMEM. */
 int records_open(struct records *r, struct err *err);
 void records_close(struct records *r); /* safe on a zeroed struct */
 
@@ -65,12 +66,12 @@ void records_range_begin(struct records *r, uint32_t id, uint32_t thread, const 
                         uint64_t at_ns);
 void records_range_end(struct records *r, uint32_t id, uint64_t at_ns);
 
-/* Gives each activity its ranges and class. A range that was not ended lasts. Calls and ranges lose
- * their order. */
+/* Finds each activity's ranges and class. A range without an end lasts until the end of the
+ * recording. Calls and ranges lose their order. */
 void records_join(struct records *r);
-/* Finds the stretch from the first step's start to the last one's end, by the ranges, and how many
- * there are. Without such ranges it is from the first activity to the end of the last, as one
- * step. */
+/* Finds by the ranges how many steps there are, and the time from the start of the first to the end
+ * of the last. Without such ranges this is one step from the start of the first activity to the end
+ * of the last. */
 struct records_steps { int64_t from_ns, to_ns, n; bool named; };
 struct records_steps records_steps(const struct records *r);
 

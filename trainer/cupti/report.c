@@ -6,15 +6,15 @@
 #include "base/file.h"
 #include "base/json.h"
 
-enum { LISTED = 60 }; /* kernels, operations or layers, those that take longest */
+enum { LISTED = 60 }; /* the most kernels, operations or layers in a list, the longest first */
 
 /* ---- the longest ---- */
 
-/* Adds up all activities of one name, or of one range. */
+/* Sums all activities of one name, or of one range. */
 struct total {
     uint32_t name;
     int64_t calls, ns;
-    int classes; /* bits */
+    int classes; /* bit c is set if an activity is of class c */
 };
 
 static int longest_first(const void *a, const void *b)
@@ -27,7 +27,7 @@ static uint32_t kernel_key(const struct record_activity *a) { return a->name; }
 static uint32_t range_key(const struct record_activity *a) { return a->range; }
 static uint32_t layer_key(const struct record_activity *a) { return a->layer; }
 
-/* Adds activities up by name. Returns how many names there are; they come first, in order. */
+/* Sums activities by name. Returns how many names have any; these come first, the longest first. */
 static int64_t totals_make(const struct records *r, uint32_t (*key)(const struct record_activity *),
                            struct total *totals)
 {
