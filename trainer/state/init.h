@@ -1,5 +1,5 @@
-/* init: the first value of every parameter. It is a function of (seed, name, global element) alone,
- * so that a rank makes its part without the others, the same under any layout.
+/* init: computes the first value of every parameter. It is a function of (seed, name, global
+ * element) alone, so a rank makes its part without the others, the same under any layout.
  */
 #ifndef TRAINER_STATE_INIT_H
 #define TRAINER_STATE_INIT_H
@@ -7,11 +7,11 @@
 #include "profiles/params.h"
 #include "trainer/ops/ops.h"
 
-/* Returns what draws into `out` the elements of parameter p from `first` on, by its `init` (the
- * ordinal is the 64-bit hash of the name). */
+/* Returns the arguments of an operation that draws elements of parameter p, from `first` on, into
+ * `out`, as its `init` says (the ordinal is the 64-bit hash of the name). */
 struct ops_draw init_draw(const struct param *p, uint64_t seed, int64_t first, struct tensor out);
-/* Stores elements at .. at+n-1 in a host buffer of f64, f32 or bf16; bf16 by way of f32, so that
- * weights are what their masters round to. */
+/* Stores elements at .. at+n-1 in a host buffer of f64, f32 or bf16. bf16 is rounded from f32, so
+ * that weights are what their masters round to. */
 void init_store(void *buffer, enum dtype dtype, int64_t at, const double *values, int64_t n);
 
 #endif

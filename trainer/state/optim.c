@@ -25,7 +25,7 @@ int optim_state(const struct optim_conf *c, struct buffer_state *out, struct err
     return rc;
 }
 
-/* Lists what a step's numbers take: each block for itself, as it is taken. */
+/* Lists the memory for a step's numbers, one entry per block, as each is allocated by itself. */
 static int numbers_list(struct buffer_list *memory, struct err *err)
 {
     static const struct { const char *name; int64_t bytes; } blocks[] = {
@@ -53,8 +53,8 @@ int optim_memory(const struct optim_conf *c, struct buffer_list *memory, struct 
     return numbers_list(memory, err);
 }
 
-/* Reserves what the groups hold while they sum. All that will be summed is known here, so it is
- * taken now, not when a step's timing asks for it. */
+/* Reserves the scratch that groups need for sums. All sums are known here, so the memory is taken
+ * now and not at a moment in a step that depends on timing. */
 static int scratch_reserve(const struct optim_conf *c, struct err *err)
 {
     const struct comm_grid *g = c->grid;
@@ -220,7 +220,7 @@ int optim_zero(struct optim *o, struct err *err)
 /* ---- first weights ---- */
 
 struct fill { struct optim *o; optim_values_fn *values; void *ctx; };
-/* A buffer that is filled, and whether it is whole or holds own pieces. */
+/* Describes a buffer to fill: its units are whole, or it holds own pieces only. */
 struct filled { void *buffer; enum dtype dtype; bool whole; };
 
 /* Draws n elements of tensor i. */
@@ -231,7 +231,7 @@ static void span_draw(const struct fill *f, int64_t i, int64_t global, struct te
     c->ops->draw(c->ops, c->stream, &args);
 }
 
-/* Sets the elements of tensor i from `global` on, which follow one another in a buffer, too. */
+/* Sets consecutive elements of tensor i, from global element `global` on, in the buffer `to`. */
 static int span_set(const struct fill *f, int64_t i, int64_t global, struct tensor to,
                     struct err *err)
 {
@@ -255,7 +255,8 @@ static int span_set(const struct fill *f, int64_t i, int64_t global, struct tens
     return 0;
 }
 
-/* Sets local elements first .. end-1 of tensor i, at `at` of a buffer, by their global numbers. */
+/* Sets local elements first .. end-1 of tensor i, which begin at element `at` of a buffer, by their
+ * global numbers. */
 static int values_set(const struct fill *f, int64_t i, int64_t first, int64_t end,
                       const struct filled *to, int64_t at, struct err *err)
 {
@@ -272,7 +273,7 @@ static int values_set(const struct fill *f, int64_t i, int64_t first, int64_t en
     return 0;
 }
 
-/* Sets all of a tensor in a buffer, or what lies in own pieces. */
+/* Sets all of a tensor in a buffer of whole units, or its own piece in a buffer of own pieces. */
 static int tensor_set(const struct fill *f, int64_t i, const struct filled *to, struct err *err)
 {
     const struct shard_tensor *t = &f->o->c.sh->tensors[i];
@@ -306,7 +307,7 @@ int optim_init(struct optim *o, struct err *err) { return optim_fill(o, NULL, NU
 
 /* ---- gradients ---- */
 
-/* Returns where the own elements at `at` of unit `unit` lie in the gradients. */
+/* Returns where unit `unit`'s own elements, from `at` on, lie in the gradients. */
 static char *own_grads(const struct optim *o, int64_t unit, int64_t at)
 {
     return element(o, o->grads, o->c.layout->zero < 2 ? piece_whole(o->c.sh, unit, at) : at);
@@ -335,7 +336,7 @@ static void pack_copy(struct optim *o, const struct piece_spans *spans, bool out
     }
 }
 
-/* Sums, over one axis, the partial sums that the rule names, in one all-reduce. */
+/* Sums the partial sums of one rule over one axis, in one all-reduce. */
 static int axis_sum(struct optim *o, struct comm *axis, enum piece_rule rule, const char *what,
                     struct err *err)
 {
@@ -374,7 +375,7 @@ static int axes_sum(struct optim *o, struct err *err)
     return 0;
 }
 
-/* Begins to gather trained unit k from the own pieces of the shard group into a whole buffer. */
+/* Begins to gather trained unit k, from the own pieces of the shard group, into a whole buffer. */
 static int gather_start(struct optim *o, int64_t k, void *buffer, enum dtype t, const char *what,
                         struct comm_work **work, struct err *err)
 {
@@ -431,8 +432,8 @@ static void span_swap(struct optim *o, int64_t weight, int64_t at, int64_t n)
     }
 }
 
-/* Does the same for weights that have masters: they become what the other of master and average
- * rounds to. */
+/* Does the same for weights that have masters: rounds the weights from the average or, if that is
+ * in place, from the masters. */
 static void span_round(struct optim *o, int64_t weight, int64_t at, int64_t n)
 {
     struct ops_copy args = {
@@ -443,7 +444,7 @@ static void span_round(struct optim *o, int64_t weight, int64_t at, int64_t n)
 
 int optim_average_swap(struct optim *o, struct err *err)
 {
-    /* Both are whole, or both hold own pieces. */
+    /* Weights and average are both whole, or both own pieces. */
     bool alike = o->c.layout->zero == 0 || o->c.layout->zero == 3;
     void (*run)(struct optim *, int64_t weight, int64_t at, int64_t n) = o->master ? span_round
                                                                                    : span_swap;
@@ -465,8 +466,8 @@ static void run_measure(struct optim *o, int64_t unit, int64_t at, int64_t n)
     o->c.ops->sumsq(o->c.ops, o->c.stream, &args);
 }
 
-/* Adds this rank's part to the sum of squares: own pieces, of the first replica, and of copies the
- * first. */
+/* Adds this rank's part to the sum of squares: its own pieces if it is in the first replica,
+ * without copies that another rank counts. */
 static void own_measure(struct optim *o)
 {
     const struct piece_spans *once = &o->spans[PIECE_ONCE];
@@ -479,7 +480,7 @@ static void own_measure(struct optim *o)
     }
 }
 
-/* Queues the measure of this rank's part of the norm, and its copy to the host. */
+/* Queues the measurement of this rank's part of the norm, and the copy of it to the host. */
 static void health_queue(struct optim *o)
 {
     struct dev *dev = o->c.ops->dev;
@@ -488,7 +489,7 @@ static void health_queue(struct optim *o)
     dev->copy(dev, &o->host->health, o->health, sizeof *o->health, DEV_D2H, o->c.stream);
 }
 
-/* Sums what a sync of the stream has brought to the host. */
+/* Sums over all ranks what a sync of the stream has brought to the host. */
 static int health_sum(struct optim *o, double *norm, double *bad, struct err *err)
 {
     double sums[2] = {o->host->health.sumsq, (double)o->host->health.nonfinite};
@@ -522,8 +523,8 @@ static void unit_update(struct optim *o, int64_t k)
         o->c.ops->adamw(o->c.ops, o->c.stream, &args);
 }
 
-/* Updates with zero 0: everybody updates everything, each unit while the next one's gradients
- * come. */
+/* Updates with zero 0: every rank updates everything, each unit while the gradients of the next one
+ * are gathered. */
 static int update_gathered(struct optim *o, struct err *err)
 {
     struct comm_work *work[2] = {0};
@@ -541,8 +542,8 @@ static int update_gathered(struct optim *o, struct err *err)
     return 0;
 }
 
-/* Updates own pieces with zero 1 and 2. Each unit's weights go to the others while the next one is
- * updated. */
+/* Updates own pieces, with zero 1, 2 and 3. With 1 and 2 each unit's weights are gathered while the
+ * next unit is updated. */
 static int update_own(struct optim *o, struct err *err)
 {
     struct comm_work *work[2] = {0};
@@ -577,7 +578,7 @@ static void step_block_set(struct optim *o, int64_t step, double norm)
     dev->copy(dev, o->step, &o->host->step, sizeof *o->step, DEV_H2D, o->c.stream);
 }
 
-/* Updates by gradients of this norm. */
+/* Updates with gradients whose global norm is `norm`. */
 static int update(struct optim *o, int64_t step, double norm, struct optim_result *out,
                   struct err *err)
 {

@@ -8,7 +8,7 @@ struct slab {
     struct dev *dev;
     struct dev_stream *stream;
     void *host;   /* [SLAB_BYTES] pinned */
-    int64_t used; /* bytes that copies which are queued may still read */
+    int64_t used; /* bytes that queued copies may still read */
 };
 
 int slab_new(struct dev *dev, struct dev_stream *stream, struct slab **out, struct err *err)

@@ -1,13 +1,14 @@
-/* slab: takes bytes in bulk from files to device memory and back, through a piece of pinned host
- * memory. Where device memory is the host's there is no slab: a slab that is NULL gives the places
- * themselves, and copies nothing.
+/* slab: moves large amounts of bytes between files and device memory, through a piece of pinned
+ * host memory. Where device memory is host memory there is no slab: with a slab that is NULL, the
+ * places in memory are used directly and nothing is copied.
  *
- *     slab_new(dev, stream, &slab, err);             // NULL where device memory is the host's
- *     slab_place(slab, to, bytes, &at, err);         // at most slab_most_bytes; write there, then
- *     slab_send(slab, to, at, bytes);                // it goes to `to`
- *     slab_flush(slab, err);                         // and is there
- *     slab_fetch(slab, from, bytes, &at, err);       // what stands at `from`, until the next call
- *     slab_take(slab, to, from, bytes);              // to host memory of the caller's; slab_flush
+ *     slab_new(dev, stream, &slab, err);             // NULL where device memory is host memory
+ *     slab_place(slab, to, bytes, &at, err);         // at most slab_most_bytes; write at `at`
+ *     slab_send(slab, to, at, bytes);                // then queue the copy to `to`
+ *     slab_flush(slab, err);                         // wait for all copies
+ *     slab_fetch(slab, from, bytes, &at, err);       // `at` holds what is at `from`, until the
+ *                                                    // next call
+ *     slab_take(slab, to, from, bytes);              // to host memory; wait by slab_flush
  */
 #ifndef TRAINER_STATE_SLAB_H
 #define TRAINER_STATE_SLAB_H
@@ -17,12 +18,12 @@
 struct slab;
 int slab_new(struct dev *dev, struct dev_stream *stream, struct slab **out, struct err *err);
 void slab_free(struct slab *s); /* NULL is fine. */
-int64_t slab_bytes(const struct dev *dev); /* Returns what it takes, for the memory plan. */
-int64_t slab_most_bytes(const struct slab *s); /* Returns the most that one call takes. */
+int64_t slab_bytes(const struct dev *dev); /* Returns the bytes of a slab, for the memory plan. */
+int64_t slab_most_bytes(const struct slab *s); /* Returns the most bytes that one call can move. */
 int slab_place(struct slab *s, void *to, int64_t bytes, void **out, struct err *err);
 void slab_send(struct slab *s, void *to, const void *from, int64_t bytes);
 int slab_fetch(struct slab *s, const void *from, int64_t bytes, const void **out, struct err *err);
-void slab_take(struct slab *s, void *to, const void *from, int64_t bytes); /* not of NULL */
+void slab_take(struct slab *s, void *to, const void *from, int64_t bytes); /* s is not NULL */
 int slab_flush(struct slab *s, struct err *err);
 
 #endif

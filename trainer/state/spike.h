@@ -1,12 +1,13 @@
 /* spike: tells whether a step's loss, or the norm of its gradients, is far above those of the steps
  * before it. Pure.
  *
- * Far is more than z standard deviations (of n - 1) above the mean of the last SPIKE_STEPS steps,
- * once SPIKE_LEAST are noted. The deviation counts as SPIKE_FLOOR of the mean at least, so that
- * rounding is no spike where a loss stands still. The rule and its numbers (128, half of them at
- * least; z 6) are those of SkipStepOptimizer in AI2's OLMo-core 2, but for the floor, and for what
- * is not finite, which is not noted here. What was far is noted like the rest: a level that stays
- * is taken after SPIKE_STEPS / (z² + 1) steps at most, rounded up; with z 6 after four.
+ * A value is far above if it exceeds the mean of the last SPIKE_STEPS steps by more than z standard
+ * deviations (of n - 1), and at least SPIKE_LEAST steps are noted. The deviation counts as at least
+ * SPIKE_FLOOR of the mean, so that rounding is no spike where a loss does not change. The rule and
+ * its numbers (128, at least half of them; z 6) are those of SkipStepOptimizer in AI2's OLMo-core
+ * 2, except the floor, and that values which are not finite are not noted here. A value that was
+ * far above is noted like the rest, so a level that persists is accepted after at most SPIKE_STEPS
+ * / (z² + 1) steps, rounded up; with z 6 after four.
  *
  *     double most = spike_limit(h.norm, h.n, z);      // INFINITY: too few steps yet
  *     spike_note(&h, loss, norm);                     // of each step, whether it was taken or not

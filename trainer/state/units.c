@@ -12,7 +12,7 @@ static int take(struct units *u, const char *what, int64_t elements, enum dtype 
     return u->ops->dev->alloc(u->ops->dev, what, elements * dtype_bytes(t), out, err);
 }
 
-/* Takes the places of one of the two units in hand. */
+/* Allocates the working buffers number i. */
 static int slot_take(struct units *u, int i, struct err *err)
 {
     int rc;
@@ -192,14 +192,14 @@ static struct tensor row(void *ptr, enum dtype t, int64_t n)
     return tensor_of(ptr, t, 1, n);
 }
 
-/* Begins the unit's sums once its last micro-batch's gradients are there. */
+/* Starts the unit's sums when the gradients of its last micro-batch are there. */
 static void complete(struct units *u, int64_t unit)
 {
     if (u->left[unit] == 0 && u->sums && u->failed == 0)
         sums_start(u->sums, unit);
 }
 
-/* Puts what came out of a working buffer into the own piece. */
+/* Waits for the sum of working buffer i, and adds it to the own piece or stores it there. */
 static void collect(struct units *u, int i)
 {
     struct unit_buffer *g = &u->g[i];
@@ -213,7 +213,7 @@ static void collect(struct units *u, int i)
     await(u, &g->work);
     int64_t unit = g->unit, layer = u->ops->layer;
     bool backward = u->ops->backward;
-    u->ops->layer = s->layer, u->ops->backward = true; /* not those of what is computed meanwhile */
+    u->ops->layer = s->layer, u->ops->backward = true; /* not the layer being computed meanwhile */
     if (u->written[unit])
         u->ops->axpy(u->ops, u->stream, &(struct ops_axpy){sum, own, 1});
     else
@@ -221,11 +221,11 @@ static void collect(struct units *u, int i)
     u->ops->layer = layer, u->ops->backward = backward;
     u->written[unit] = true;
     g->unit = -1;
-    if (u->g[!i].unit != unit) /* else another micro-batch's are still on their way */
+    if (u->g[!i].unit != unit) /* else gradients of another micro-batch are still being summed */
         complete(u, unit);
 }
 
-/* Returns the working buffer of a unit: the one it has, or the one used longer ago. */
+/* Returns the working buffer of a unit: the one that it has, or the one used longer ago. */
 static int working(struct units *u, int64_t unit)
 {
     for (int i = 0; i < 2; i++)
@@ -257,7 +257,7 @@ double units_beta(const struct units *u, int64_t unit)
 
 /* ---- whose numbers were not finite ---- */
 
-/* Looks at n gradients for numbers that are not finite. */
+/* Queues a check of n gradients for numbers that are not finite. */
 static void look(struct units *u, int64_t unit, void *grads, int64_t n)
 {
     if (n > 0)
@@ -265,14 +265,14 @@ static void look(struct units *u, int64_t unit, void *grads, int64_t n)
                       &(struct ops_sumsq){row(grads, u->ops->stat, n), u->health + unit, true});
 }
 
-/* Does the same between two places of whole gradients. */
+/* Does the same for elements first .. end-1 of whole gradients. */
 static void look_between(struct units *u, int64_t unit, int64_t first, int64_t end)
 {
     look(u, unit, at(u->grads, first, u->ops->stat), end - first);
 }
 
-/* Finds the first of a unit's partial sums over tp, kv or pp that reaches beyond `from`, and cuts
- * off what lies before. Returns false when there is none. */
+/* Finds the first part of a unit, at or after `from`, that is a partial sum over tp, kv or pp. A
+ * part that begins before `from` is cut there. Returns false if there is none. */
 static bool partial_find(const struct units *u, int64_t unit, int64_t from, int64_t *first,
                          int64_t *end)
 {
@@ -289,8 +289,8 @@ static bool partial_find(const struct units *u, int64_t unit, int64_t from, int6
     return *first < INT64_MAX;
 }
 
-/* Looks at what sums over tp, kv and pp overwrite of a unit whose gradients no data-parallel sum
- * does, or at all else. */
+/* Checks a unit whose gradients no data-parallel sum overwrites: either the parts that sums over
+ * tp, kv and pp overwrite, or all other parts. */
 static void partials_look(struct units *u, int64_t unit, bool overwritten)
 {
     const struct shard_unit *s = &u->sh->units[unit];
@@ -301,13 +301,14 @@ static void partials_look(struct units *u, int64_t unit, bool overwritten)
         look_between(u, unit, from, s->offset + s->elements);
 }
 
-/* Looks at that part of whole gradients which sums over ranks overwrite, before they do: after that
- * nobody knows whose a number was. Or it looks at all else, which stays this rank's own. */
+/* Checks a unit with whole gradients: the part that sums over ranks overwrite, before they do,
+ * because afterwards nobody knows whose a number was; or else the rest, which stays this rank's
+ * own. */
 static void part_look(struct units *u, int64_t unit, bool overwritten)
 {
     const struct shard_unit *s = &u->sh->units[unit];
     int64_t piece = s->elements / u->sh->group, own = s->offset + piece * u->sh->group_rank;
-    if (!u->sums || !u->spans) { /* it is not known what others sum */
+    if (!u->sums || !u->spans) { /* it is not known what is summed over ranks */
         if (overwritten)
             look_between(u, unit, s->offset, s->offset + s->elements);
         return;
@@ -334,7 +335,7 @@ int units_nonfinite(struct units *u, int64_t *unit, struct err *err)
     if ((rc = dev->stream_sync(dev, u->stream, err)) < 0)
         return rc;
     for (int64_t i = 0; i < u->sh->n_trained; i++) {
-        /* Backward goes down. */
+        /* Backward goes from the head down to the first layer. */
         int64_t layer = u->sh->units[i].layer, at = layer == PARAM_LAYER_HEAD ? INT64_MAX : layer;
         if (u->told[i].nonfinite > 0 && at > place)
             found = i, place = at;
@@ -377,10 +378,10 @@ void units_flush(struct units *u)
 {
     enum dtype t = u->ops->stat;
     for (int64_t i = 0; i < u->sh->n_trained && u->zero < 2; i++)
-        if (u->written[i] && u->left[i] != 0) /* it was not known how many there would be */
+        if (u->written[i] && u->left[i] != 0) /* units_done could not know which one was the last */
             part_look(u, i, true);
     for (int64_t i = 0; i < u->sh->n_trained && u->zero < 2; i++)
-        if (!u->written[i]) /* there was not one sample here */
+        if (!u->written[i]) /* this rank had no sample */
             u->ops->dev->fill(u->ops->dev, at(u->grads, u->sh->units[i].offset, t), 0,
                               u->sh->units[i].elements * dtype_bytes(t), u->stream);
     for (int i = 0; i < 2 && u->zero >= 2; i++)
@@ -391,7 +392,7 @@ int units_failed(struct units *u, struct err *err)
 {
     if (u->failed < 0)
         return err_set(err, u->failed, "%s", u->err.text);
-    /* This is told before anybody uses a broken group. */
+    /* Check this before a broken group is used. */
     return u->sums && u->sums->failed < 0 ? err_set(err, u->sums->failed, "%s", u->sums->err.text)
                                           : 0;
 }

@@ -1,7 +1,7 @@
-/* units: where the model finds the weights of a unit (embedding, conditioning, a layer, head) and
- * leaves their gradients, whatever is sharded over data-parallel ranks. What is frozen of a layer
- * is a unit of its own (shard.h), the layer's sibling, which comes and goes with it and has no
- * gradients.
+/* units: gives the model the weights of a unit (embedding, conditioning, a layer, head) and takes
+ * its gradients, whatever is sharded over data-parallel ranks. The frozen weights of a layer are a
+ * unit of their own (shard.h), the layer's sibling, which is gathered and released with it and has
+ * no gradients.
  *
  *     zero 0, 1   whole flat buffers of weights and gradients; the first micro-batch of a step
  *                 overwrites gradients, later ones add; with the last one units_done starts the
@@ -9,12 +9,12 @@
  *     zero 2      gradients of one unit at a time in one of two working buffers; units_done starts
  *                 their sum over the shard group, which is added to the own pieces while the next
  *                 unit is computed
- *     zero 3      weights likewise: gathered into one of two working buffers, the next unit's under
- *                 the present one's computation
+ *     zero 3      the same for weights: they are gathered into one of two working buffers, those of
+ *                 the next unit during the computation of the present one
  *
- * Starting and awaiting are apart, so that both overlap with computation. How far a message gets
- * meanwhile is the backend's affair (MPI moves it in calls of ours alone: comm_progress, from the
- * operations' tick).
+ * Starting and awaiting are separate, so that both overlap with computation. How far a message
+ * advances meanwhile depends on the backend (MPI advances it only in our calls: comm_progress, from
+ * the operations' tick).
  *
  * One unit is in use at a time:
  *
@@ -26,13 +26,13 @@
  *     units_flush(&u);            // after the last micro-batch of a step: own pieces, or whole
  *                                 // buffers, are complete here
  *
- * A gradient that is not finite is seen by the read that makes the norm (optim.h), of sums over
- * ranks. Whose it was is asked then, in units_nonfinite, of what the sums have left of this rank's
- * own gradients: with zero 0 and 1 all but its own pieces, or where no other rank sums them all but
- * the partial sums over tp, kv and pp. Only what sums overwrite is looked at before, in units_done;
- * with zero 2 and 3 that is everything.
+ * A gradient that is not finite is detected in sums over ranks, when the norm is computed
+ * (optim.h). To find its origin, units_nonfinite then checks those gradients of this rank that no
+ * sum has overwritten: with zero 0 and 1 all but its own pieces, or, if no other rank sums them,
+ * all but the partial sums over tp, kv and pp. Gradients that sums overwrite are checked before
+ * that, in units_done; with zero 2 and 3 these are all.
  *
- * Calls queue; a failure is kept and given by units_failed. profiles/shard.h says how buffers and
+ * Calls queue work; a failure is kept and returned by units_failed. profiles/shard.h says how
  * pieces are laid out.
  */
 #ifndef TRAINER_STATE_UNITS_H
@@ -44,9 +44,9 @@
 #include "trainer/ops/ops.h"
 #include "trainer/state/sums.h"
 
-/* A working buffer. */
+/* Holds a working buffer and the exchanges that use it. */
 struct unit_buffer {
-    int64_t unit; /* what is in it, its sibling behind it; -1: nothing */
+    int64_t unit; /* in the buffer, followed by its sibling; -1: none */
     void *ptr;
     struct comm_work *work, *sibling; /* gathers into it, or the sum out of it, under way */
 };
@@ -58,20 +58,20 @@ struct units {
     struct comm *group; /* shard group */
     int zero;
     void *weights, *grads; /* zero 3, zero 2 and up: own pieces; else whole */
-    bool *written;         /* [n_trained] gradients of this step hold something */
+    bool *written;         /* [n_trained] has this step written gradients? */
     /* [n_trained] micro-batches of this step whose gradients are still to come; negative: their
      * number is not known. */
     int64_t *left;
-    /* Borrowed, set by the owner; NULL: the optimizer starts them all, and what it sums is not
-     * known. */
+    /* Borrowed, set by the owner. NULL: the optimizer starts all sums, and which parts are summed
+     * is not known. */
     struct sums *sums;
     const struct piece_spans *spans; /* [PIECE_RULES] likewise */
     struct unit_buffer w[2], g[2];
     void *summed[2]; /* zero 2, 3: own piece of the sum out of g[i] */
-    /* [n_trained] in device memory: health of this rank's gradients of the step, before any sum
+    /* [n_trained] in device memory: health of this rank's gradients in the step, before any sum
      * over ranks. */
     struct ops_health *health;
-    struct ops_health *told; /* [n_trained] pinned: what the host reads of it */
+    struct ops_health *told; /* [n_trained] pinned: the host's copy of it */
     int turn; /* the g used next */
     /* Elements of the largest pair of units, and of the largest trained one. */
     int64_t most, most_trained;
@@ -79,17 +79,17 @@ struct units {
     struct err err;
 };
 
-/* Adds to the memory plan what units_open takes beside the working buffers, which buffers_state
- * lists. */
+/* Adds to the memory plan what units_open allocates, except the working buffers, which
+ * buffers_state lists. */
 int units_memory(const struct shards *sh, struct buffer_list *memory, struct err *err);
 int units_open(struct units *u, const struct shards *sh, int zero, struct comm *shard_group,
                struct ops *ops, struct dev_stream *stream, void *weights, void *grads,
                struct err *err);
 void units_close(struct units *u); /* safe on a zeroed struct */
 
-/* Begins a step, before its first micro-batch. There will be `micros` calls of units_done for a
- * unit (0: not known), times `chunks` for the conditioning; with the last one its sum over the
- * data-parallel ranks begins. */
+/* Begins a step, before its first micro-batch. units_done will be called `micros` times for a unit
+ * (0: not known), and `chunks` times as often for the conditioning. The last call starts the unit's
+ * sum over the data-parallel ranks. */
 void units_begin(struct units *u, int64_t micros, int64_t chunks);
 void units_use(struct units *u, int64_t unit, int64_t next);
 void *units_weights(struct units *u, int64_t unit);
@@ -99,11 +99,11 @@ double units_beta(const struct units *u, int64_t unit);
 void units_done(struct units *u, int64_t unit);
 void units_flush(struct units *u);
 int units_failed(struct units *u, struct err *err);
-/* Finds, after a step whose sums are not finite and before anything else is written over the
- * gradients, the unit in which backward first met a number of this rank's own that is not finite (a
- * failure of the forward shows in the last layer of the stage); -1: none. */
+/* Finds the unit in which backward first met a number of this rank's own that is not finite; -1:
+ * none. It is called after a step whose sums are not finite, before the gradients are overwritten.
+ * (A failure of the forward shows in the last layer of the stage.) */
 int units_nonfinite(struct units *u, int64_t *unit, struct err *err);
-/* Says that the weights have changed, which makes gathered copies void. */
+/* Says that the weights have changed, which makes gathered copies invalid. */
 void units_forget(struct units *u);
 
 #endif

@@ -16,7 +16,7 @@ static int64_t counted(const struct optim_conf *c, const struct shard_tensor *t,
     return once ? num_max_i64(0, num_min_i64(n, t->own_rows * t->cols - first)) : 0;
 }
 
-/* Returns how many elements there are from one of a tensor's rows on to the end of its range. */
+/* Returns how many elements follow in a tensor's range of rows, from element `local` on. */
 static int64_t range_left(const struct shard_tensor *t, int64_t local)
 {
     int64_t end = 0;
@@ -25,9 +25,9 @@ static int64_t range_left(const struct shard_tensor *t, int64_t local)
     return end - local;
 }
 
-/* Cuts a span of tensor i, which begins at local element `first` of it, where the numbers of its
- * elements in the model do not go on by rows. Moments of bf16 are rounded by these numbers. Returns
- * how many spans come of it. */
+/* Cuts a span of tensor i, which begins at its local element `first`, wherever the numbers that its
+ * elements have in the model are not consecutive or regular by rows. Moments of bf16 are rounded by
+ * these numbers. Returns how many spans result. */
 static int64_t span_cut(const struct optim_conf *c, int64_t i, int64_t first,
                         struct ops_adamw_span all, struct ops_adamw_span *out)
 {
@@ -49,8 +49,8 @@ static int64_t span_cut(const struct optim_conf *c, int64_t i, int64_t first,
     return spans;
 }
 
-/* Lists what this rank updates of tensor i, all of it or what lies in the own piece. The tensor's
- * elements have the numbers from `number` on in the model. Returns how many spans that is. */
+/* Lists the spans of tensor i that this rank updates: all of it, or its own piece. In the model,
+ * the tensor's elements have the numbers from `number` on. Returns how many spans there are. */
 static int64_t tensor_spans(const struct optim_conf *c, int64_t i, int64_t number,
                             struct ops_adamw_span *out)
 {

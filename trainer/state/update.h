@@ -1,6 +1,6 @@
-/* update: what the optimizer of a rank updates, as a table of spans (ops.h: ops_adamw_span), so
- * that one launch updates a unit. The table follows from the shards and the run alone. It is made
- * once, in the device's memory and in the host's.
+/* update: holds a table of the spans that a rank's optimizer updates (ops.h: ops_adamw_span), so
+ * that one launch can update a unit. The table depends only on the shards and the run. It is made
+ * once, in device memory and in host memory.
  *
  *     update_open(&u, &conf, err);
  *     n = update_spans(&u, unit, &device, &host); // spans of this unit, in the parameters' order
@@ -21,7 +21,8 @@ struct update {
 /* Makes the table; its copy to the device is queued on c->stream. */
 int update_open(struct update *u, const struct optim_conf *c, struct err *err);
 void update_close(struct update *u); /* safe on a zeroed struct */
-/* Returns how many spans there are of trained unit k; they are lent, in both memories. */
+/* Returns how many spans trained unit k has. They are borrowed: the copies in device and host
+ * memory. */
 int64_t update_spans(const struct update *u, int64_t k, const struct ops_adamw_span **device,
                      const struct ops_adamw_span **host);
 
