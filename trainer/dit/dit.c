@@ -17,8 +17,8 @@ bool dit_recomputed(const struct dit *d, int64_t layer)
            (l->recompute == RECOMPUTE_FULL && layer - d->slot->first < most);
 }
 
-/* Returns the number of a copy: that of a layer by its place among the layers that are kept, or one
- * that is shared. */
+/* Returns the number of a copy in a buffer: by the layer's place among those that keep copies of
+ * their own, or that of a shared copy. */
 static int64_t copy_of(const struct dit *d, const struct buffer *b, int64_t layer, int64_t which)
 {
     if (b->each == 0 || (b->per && b->shared && dit_recomputed(d, layer)))
@@ -75,7 +75,8 @@ double dit_beta(const struct dit *d, int64_t param)
     return dit_trained(d, param) ? units_beta(d->units, d->c.shards->tensors[param].unit) : 0;
 }
 
-/* Gets the weights of a layer. A model without conditioning has none for that layer. */
+/* Makes the weights of a layer available. A model without conditioning has no unit for that
+ * layer. */
 void dit_use(struct dit *d, int64_t layer, int64_t next)
 {
     int64_t unit = shards_unit(d->c.shards, layer);
@@ -84,7 +85,7 @@ void dit_use(struct dit *d, int64_t layer, int64_t next)
         units_use(d->units, unit, next == DIT_NO_LAYER ? -1 : shards_unit(d->c.shards, next));
 }
 
-/* Says that this micro-batch's gradients of a layer are written. */
+/* Says that the gradients of a layer are complete for this micro-batch. */
 static void layer_done(struct dit *d, int64_t layer)
 {
     int64_t unit = shards_unit(d->c.shards, layer);
@@ -179,10 +180,10 @@ int64_t dit_tp_sum_bytes(const struct dit_config *c, enum dtype act, enum dtype 
     return buffers_tp_sum_bytes(&spec);
 }
 
-/* The items of the list behind the model's own. */
+/* Numbers the items of the list that follow the model's own. */
 enum { ITEM_INDEX = DIT_BUFFERS, ITEM_LOSSES, ITEM_HOST_INDEX, ITEM_HOST_LOSSES, ITEM_STAGING };
 
-/* Lists what is taken on the host: all of it is pinned. */
+/* Lists the memory on the host, all of which is pinned. */
 static int host_memory(const struct dit_config *c, const struct buffer_spec *spec,
                        struct buffer_list *memory, struct err *err)
 {
@@ -273,7 +274,7 @@ static int tables_make(struct dit *d, struct err *err)
     return 0;
 }
 
-/* Gives slot i its part of the blocks of index arrays. */
+/* Gives slot i its parts of the blocks of index arrays, on the host and on the device. */
 static void slot_open(struct dit *d, int64_t i)
 {
     const struct buffer *b = &d->memory.items[DIT_BUFFERS];
@@ -286,7 +287,7 @@ static void slot_open(struct dit *d, int64_t i)
     dit_index_bind(&s->device, s->device_block, &most);
 }
 
-/* Takes what a step reads and writes. */
+/* Allocates the activations, the losses and the staging memory. */
 static int arena_take(struct dit *d, struct err *err)
 {
     int rc;
@@ -298,7 +299,7 @@ static int arena_take(struct dit *d, struct err *err)
     return staging_open(d, err);
 }
 
-/* Stands for the arena of a dit without memory: it is never read. */
+/* Stands for the arena of a dit without device memory; nothing reads it. */
 static void *const NO_ARENA = (void *)(uintptr_t)DEV_ALIGN_BYTES;
 
 static int allocate(struct dit *d, struct err *err)
@@ -330,7 +331,7 @@ static void subs_set(struct dit *d)
     d->subs[d->n_subs++] = (struct dit_sub){.kind = DIT_MLP};
 }
 
-/* Sets what of the model is this rank's: heads, widths, and its place in the ring. */
+/* Computes which part of the model is this rank's: heads, widths, and its place in the ring. */
 static void cut(struct dit *d)
 {
     const struct layout *l = d->c.layout;
@@ -370,7 +371,7 @@ int dit_new(const struct dit_config *c, struct ops *ops, struct dev_stream *stre
     if ((rc = allocate(d, err)) < 0)
         goto out;
     *out = d;
-    d = NULL; /* the caller's */
+    d = NULL; /* the caller owns it now */
 out:
     dit_free(d);
     return rc;
@@ -491,7 +492,7 @@ static struct ops_adaln final_norm(const struct dit *d)
     return a;
 }
 
-/* Goes from DIT_DPRED to DIT_DX of the last block's output. */
+/* Computes, from DIT_DPRED, the gradient DIT_DX of the last block's output. */
 static void final_bwd(struct dit *d)
 {
     struct tensor dpred = dit_rows(d, DIT_DPRED, 0), dx = dit_rows(d, DIT_DX, 0),
@@ -515,8 +516,8 @@ static void final_bwd(struct dit *d)
     layer_done(d, PARAM_LAYER_HEAD);
 }
 
-/* Says whether the embedding's backward needs weights: with an adapter there are two products in a
- * row, and the gradient goes through the second one. */
+/* Says whether the embedding's backward needs weights: an adapter is two products in a row, and the
+ * gradient of the first needs the weight of the second. */
 static bool embed_again(const struct dit *d)
 {
     return is_first(d) && dit_lora_has(d, d->p.patch_embed);
@@ -637,7 +638,7 @@ void dit_results_queue(struct dit *d)
                  l->n * d->c.max_samples * (int64_t)sizeof *l->host, DEV_D2H, d->stream);
 }
 
-/* Adds up the losses of a micro-batch, and makes them the means of its samples. */
+/* Adds a micro-batch's losses to *r, and turns its squares into means per sample. */
 static void result_add(struct dit *d, int64_t micro, struct dit_result *r)
 {
     double *squares = d->losses.host + micro * d->c.max_samples, loss = 0, loss_x0 = 0;

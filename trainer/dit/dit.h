@@ -8,24 +8,24 @@
  * the parameters.
  *
  * Layouts. This rank holds its shards of the weights (profiles/shard.h) and computes a part of the
- * model: with tp, its heads and columns, and the sums over tp ranks where a row-parallel product
- * ends; with sp, its part of the tokens in the residual stream; with cp, its part of every sample,
- * with attention across ranks in dit_cp.c and dit_segments.c. The gradients are those of this
- * rank's part; shard_tensor.sums says over which ranks they remain to be summed. A layout may not
- * change loss and gradients of the global batch, up to rounding.
+ * model: with tp, its heads and columns, and the sums over tp ranks after row-parallel products;
+ * with sp, its part of the tokens in the residual stream; with cp, its part of every sample, with
+ * attention across ranks in dit_cp.c and dit_segments.c. The gradients are those of this rank's
+ * part; shard_tensor.sums says over which ranks they still have to be summed. No layout changes
+ * loss and gradients of the global batch, up to rounding.
  *
- * All calls but those with `sync` in their comment only queue work. Where device memory is not the
- * host's, a micro-batch waits in one of two pinned buffers, so that the host reads and lays out the
- * next ones while the device computes; dit_begin waits for the device when both are still to be
- * copied. Losses stay in device memory until the step's end.
+ * Only calls with `sync` in their comment wait; all others queue work. Where device memory is not
+ * host memory, a micro-batch is staged in one of two pinned buffers, so that the host can read and
+ * lay out the next ones while the device computes. dit_begin waits for the device if neither buffer
+ * has been copied yet. Losses stay in device memory until the step ends.
  *
  * units.h gives access to weights and gradients. profiles/buffers.h plans the activations, and
- * dit_new takes them from the device once. A step allocates nothing.
+ * dit_new allocates them once. A step allocates nothing.
  *
  *     struct dit_config c = {.model = &m, .params = &list, .shards = &sh, .layout = &layout,
  *                            .grid = &grid, ...};
  *     struct buffer_list memory = {0};
- *     // what dit_new will take; add own buffers, print
+ *     // lists what dit_new will allocate; add other buffers, print
  *     dit_memory(&c, ops->act, ops->stat, &memory, err);
  *     dit_new(&c, ops, stream, &units, &d, err);
  *     units_begin(&units, micros, 1);
@@ -35,7 +35,7 @@
  *     dit_chunk_backward(d, 0);
  *     dit_failed(d, err);
  *     units_flush(&units);
- *     dit_results_queue(d);           // of all micro-batches since the last call
+ *     dit_results_queue(d);           // losses of all micro-batches since the last call
  *     dev->stream_sync(dev, stream, err);
  *     dit_results_take(d, &result);
  *     dit_free(d);
@@ -64,24 +64,24 @@ struct dit_config {
     /* the most that one micro-batch holds, over all context-parallel ranks */
     int64_t max_tokens, max_samples;
     int64_t max_text_tokens; /* the most caption tokens of one micro-batch */
-    /* the largest seq_longest_segment() of a sample; 0: not known, and stdit under cp takes more
-     * memory */
+    /* the largest seq_longest_segment() of a sample; 0: not known, and then stdit under cp needs
+     * more memory */
     int64_t max_segment;
-    /* how many chunks of micro-batches have their activations held at a time; 0 means 1 */
+    /* how many chunks of micro-batches have their activations in memory at a time; 0 means 1 */
     int64_t slots;
     bool residual_wide; /* the residual stream and its gradient have the table's stat type */
     /* the most micro-batches whose losses are held until dit_results_take; 0 means 1 */
     int64_t most_micros;
-    /* Device memory is not the host's: batches are staged. (dit_forward does without.) */
+    /* Device memory is not host memory: batches are staged. (dit_forward does not stage.) */
     bool apart;
-    bool bare; /* takes no memory of the device: for dit_attn_plan alone */
+    bool bare; /* allocate no device memory: for dit_attn_plan alone */
 };
 
-/* Gives the result of some micro-batches, for the tokens in this rank's residual stream. It is to
- * be summed over cp ranks, and with sp over tp ranks too. */
+/* Holds the result of some micro-batches, for the tokens in this rank's residual stream. It must be
+ * summed over cp ranks, and with sp over tp ranks too. */
 struct dit_result {
     double loss_sum;    /* sum over samples and latent elements of loss_weight · w · (F - T)² */
-    double loss_x0_sum; /* the same in the space of clean latents: loss_weight · (x0^ - x0)² */
+    double loss_x0_sum; /* the same for clean latents: loss_weight · (x0^ - x0)² */
     /* [n] mean of w · (F - T)² of each sample of the first micro-batch; borrowed until the next
      * dit_begin */
     const double *sample_loss;
@@ -107,7 +107,7 @@ struct dit;
 struct buffer_spec dit_spec(const struct dit_config *c, enum dtype act, enum dtype stat);
 /* Returns the most bytes that the sums over tp have in flight at a time, over all ranks. */
 int64_t dit_tp_sum_bytes(const struct dit_config *c, enum dtype act, enum dtype stat);
-/* Lists the buffers that dit_new will take. Allocates none of them. */
+/* Lists the buffers that dit_new will allocate. Allocates none of them. */
 int dit_memory(const struct dit_config *c, enum dtype act, enum dtype stat,
                struct buffer_list *memory, struct err *err);
 /* Checks the configuration, plans and allocates. */
@@ -115,8 +115,8 @@ int dit_new(const struct dit_config *c, struct ops *ops, struct dev_stream *stre
             struct units *units, struct dit **out, struct err *err);
 void dit_free(struct dit *d);
 /* Do forward and backward of a micro-batch in parts: chunk `chunk` (of all pp·vpp), in slot `slot`.
- * The batch is borrowed for the call of dit_begin. Its ERR_INPUT: the batch is past the planned
- * bounds or of a wrong shape.
+ * The batch is borrowed for the call of dit_begin. dit_begin returns ERR_INPUT if the batch is past
+ * the planned bounds or of a wrong shape.
  *     dit_begin(d, slot, chunk, &batch, inv_norm, err); // lays the inputs out
  *     receive into dit_boundary_in(d, slot)         // unless it is the first chunk: [rows, D]
  *     dit_chunk_forward(d, slot);
@@ -136,19 +136,19 @@ struct tensor dit_boundary_in(struct dit *d, int64_t slot);
 struct tensor dit_boundary_out(struct dit *d, int64_t slot);
 struct tensor dit_gradient_in(struct dit *d, int64_t slot);
 struct tensor dit_gradient_out(struct dit *d, int64_t slot);
-/* Returns what has failed on the way in the units or in communication. What fails on the device is
- * told by the stream's next sync. */
+/* Returns an error that units or communication have met since. An error of the device is returned
+ * by the stream's next sync. */
 int dit_failed(struct dit *d, struct err *err);
 /* Queues the copy of the losses of all last chunks since the last dit_results_take. */
 void dit_results_queue(struct dit *d);
-/* Gives them, after a sync of the stream. */
+/* Sums up these losses, after a sync of the stream. */
 void dit_results_take(struct dit *d, struct dit_result *out);
-/* Tells the table of operations of the attention of a micro-batch that will come: forward, and
- * backward, too, if asked for. Shapes and coins of the batch are read. The table wants to be told
- * (ops->attn_plan). ERR_INPUT as of dit_begin. */
+/* Announces the attention of a future micro-batch to the table of operations, which must have
+ * ops->attn_plan: the forward and, if `backward`, the backward. Shapes and random choices of the
+ * batch are read. Returns ERR_INPUT as dit_begin does. */
 int dit_attn_plan(struct dit *d, const struct batch *b, bool backward, struct err *err);
-/* Runs the network on given noised latents, and waits for it with a sync. Wants a layout without
- * sp, cp and pp, because a rank knows only its own tokens' output. */
+/* Runs the network on given noised latents, and waits for it with a sync. The layout must have no
+ * sp, cp or pp, because otherwise a rank knows the output of its own tokens only. */
 int dit_forward(struct dit *d, const struct dit_eval_sample *samples, int64_t n, struct err *err);
 
 #endif

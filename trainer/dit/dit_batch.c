@@ -1,19 +1,19 @@
-/* Takes a micro-batch to the device.
+/* Brings a micro-batch to the device.
  *
- * Tokens: samples stand one after another, each in (t, h, w) order. A context-parallel rank has a
- * span of each sample. With sequence parallelism, a tensor-parallel rank has in the residual stream
- * a span of the rows so packed.
+ * Tokens: samples follow one another, each in (t, h, w) order. A context-parallel rank has a span
+ * of each sample. With sequence parallelism, a tensor-parallel rank has, in the residual stream, a
+ * span of these packed rows.
  *
- * Latents: whole samples stand flat, sample i's [C, t, h, w] at cell · C.
+ * Latents: whole samples are stored flat, sample i's [C, t, h, w] from element cell · C on.
  *
- * Text rows: first comes one null token for each sample without a caption (dropped by its coin, or
- * empty), then the captions of the others. So the rows whose gradient goes to `text_null` are one
- * range, and no two samples share a row.
+ * Text rows: first comes one null token for each sample without a caption (dropped by its random
+ * choice, or empty), then the captions of the others. So the rows whose gradient goes to
+ * `text_null` are one range, and no two samples share a row.
  *
  * Values arrive in the caller's type and are converted on the device through one staging buffer;
- * the stream's order makes its reuse safe. Where device memory is not the host's, they and the
- * index arrays are copied to pinned memory first: the caller's memory and the arrays are free then,
- * and the device fetches them in its turn.
+ * the stream's order makes its reuse safe. Where device memory is not host memory, values and index
+ * arrays are first copied to pinned memory. Then the caller's memory and the arrays can be reused,
+ * and the device fetches the copies in stream order.
  */
 #include <math.h>
 #include <string.h>
@@ -94,13 +94,13 @@ static int check_sample(const struct dit *d, const struct dit_view *v, int64_t i
     return 0;
 }
 
-/* Returns the first token, of a sample of `tokens` tokens, in the span of the ring's group `r`. */
+/* Returns the first token, in a sample of `tokens` tokens, of the span of group `r` of the ring. */
 static int64_t ring_first(const struct dit *d, int64_t tokens, int64_t r)
 {
     return layout_span_first(tokens, d->c.layout->cp, r * (d->c.layout->cp / d->ring));
 }
 
-/* Notes where the keys of sample i stand among those of each group of the ring, behind the keys of
+/* Notes where the keys of sample i lie among the keys of each group of the ring: after those of
  * earlier samples. */
 static void add_ring(struct dit *d, int64_t tokens, int64_t i)
 {
@@ -138,7 +138,7 @@ static void add_span(struct dit *d, const struct dit_view *v, int64_t i)
     add_ring(d, tokens, i);
 }
 
-/* Notes of each token of a span whose it is, and where it stands. */
+/* Notes for each token of a span its sample and its position. */
 static void add_tokens(struct dit *d, const struct dit_view *v, int64_t i)
 {
     int64_t cp = d->c.layout->cp, nh = v->h / d->m->patch_h, nw = v->w / d->m->patch_w,
@@ -159,8 +159,8 @@ void dit_parts(struct dit *d)
     }
 }
 
-/* Finds the part of the packed tokens that this rank has in the residual stream, and what of each
- * sample lies in it. */
+/* Finds the span of the packed tokens that this rank has in the residual stream, and the part of
+ * each sample in it. */
 static void cut_rows(struct dit *d)
 {
     struct dit_extent *e = &d->slot->now;
@@ -219,7 +219,7 @@ static int check_bounds(const struct dit *d, const struct dit_view *v, int64_t n
     return 0;
 }
 
-/* Finds the extents of the whole micro-batch, and the segments of all attentions. */
+/* Computes the extents of the whole micro-batch, and the segments of all attentions. */
 static void lay_segments(struct dit *d, const struct dit_view *v, int64_t n)
 {
     d->slot->now = (struct dit_extent){.n = n};
@@ -250,7 +250,7 @@ static void lay_out(struct dit *d, const struct dit_view *v, int64_t n)
 
 static struct dit_staging *staging_of(struct dit *d) { return &d->staging[d->staged % 2]; }
 
-/* Takes the pinned memory in which the micro-batch before the last one has waited. */
+/* Takes the pinned memory of the micro-batch before the last one, when it has been copied. */
 static void staging_begin(struct dit *d)
 {
     struct dit_staging *st = staging_of(d);
@@ -269,8 +269,8 @@ static void staging_end(struct dit *d)
     d->staged++;
 }
 
-/* Queues a copy to the device of what the host may change as soon as this returns. staged: without
- * it the host waits for the copy before that. */
+/* Queues a copy to the device. If `staged`, the host may change the source as soon as this returns;
+ * else it must wait for the copy first. */
 static void send(struct dit *d, void *to, const void *src, int64_t bytes, bool staged)
 {
     struct dit_staging *st = staging_of(d);
@@ -282,7 +282,7 @@ static void send(struct dit *d, void *to, const void *src, int64_t bytes, bool s
     d->dev->copy(d->dev, to, src, bytes, DEV_H2D, d->stream);
 }
 
-/* Copies `n` values of type `from` on the host to element `at` of a flat or row-dense buffer. */
+/* Copies `n` values of type `from`, on the host, to element `at` of a flat or row-dense buffer. */
 static void upload(struct dit *d, const void *src, enum dtype from, enum dit_buffer id, int64_t at,
                    int64_t n, bool staged)
 {
@@ -330,7 +330,7 @@ static struct ops_latents latents(const struct dit *d)
     return a;
 }
 
-/* Computes cosines and sines of the rotary positions. */
+/* Computes cosines and sines of the rotary position angles. */
 static void angles(struct dit *d)
 {
     int64_t half = d->head_dim / 2, side = d->head_dim / 6;
@@ -341,8 +341,8 @@ static void angles(struct dit *d)
     });
 }
 
-/* Does everything but the latents themselves, which are in place; ends with the input patches and
- * positions. noised: they get noise, as in training, where batches are staged. */
+/* Uploads and computes all inputs but the latents, which are there already: patches and positions
+ * come last. noised: noise is added, as in training, where batches are staged. */
 static void finish(struct dit *d, const struct dit_view *v, bool noised)
 {
     const struct model *m = d->m;
@@ -370,7 +370,7 @@ static void finish(struct dit *d, const struct dit_view *v, bool noised)
 
 /* ---- the two ways in ---- */
 
-/* Draws sample i, and notes in f, unless that is NULL, what its loss is multiplied by. */
+/* Fills in sample i's random choices and factors. f, unless NULL, gets the factors of its loss. */
 static void draw(struct dit *d, const struct batch_sample *b, double inv_norm, int64_t i,
                  struct dit_factors *f)
 {
@@ -396,7 +396,7 @@ static void draw(struct dit *d, const struct batch_sample *b, double inv_norm, i
                         (double)d->m->latent_channels};
 }
 
-/* Gives the micro-batch in hand, of a last chunk, a place for its losses. */
+/* Gives the current micro-batch, in a last chunk, a place for its losses. */
 static void losses_take(struct dit *d)
 {
     struct dit_losses *l = &d->losses;
@@ -404,7 +404,7 @@ static void losses_take(struct dit *d)
     l->samples[l->n++] = d->slot->now.n;
 }
 
-/* Takes the samples of a batch that fits. */
+/* Views the samples of a batch, and checks that they fit. */
 static int views_take(struct dit *d, const struct batch *b, struct err *err)
 {
     for (int64_t i = 0; i < b->n && i < d->c.max_samples; i++) {
@@ -474,8 +474,8 @@ int dit_stage_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t
     return 0;
 }
 
-/* Copies the prediction to the callers' arrays, through the noise buffer (unused here) and the
- * staging buffer. */
+/* Copies the prediction to the caller's arrays, through the noise buffer (not needed for noise
+ * here) and the staging buffer. */
 void dit_fetch_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t n)
 {
     struct ops_latents a = latents(d);

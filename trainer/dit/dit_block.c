@@ -1,5 +1,5 @@
-/* Computes a block forward. With x = patches Wembedᵀ before the first block, and F =
- * modulate(norm(x)) Woutᵀ, back in cells, after the last:
+/* Computes a block's forward. Before the first block, x = patches Wembedᵀ; after the last one, F =
+ * modulate(norm(x)) Woutᵀ, rearranged into cells:
  *
  *     y = modulate(norm(x));  qkv = y Wqkvᵀ;  q, k = rope(rmsnorm per head)
  *                             x += gate · attention(q, k, v) Woutᵀ
@@ -11,22 +11,23 @@
  *     attention   = softmax(q kᵀ / sqrt(d)) v; query head h reads k/v head h / (H / K), in both
  *                   attentions
  *     act         = GELU by erf; gated: silu(gate) · up
- *     rope        turns by a token's place in patches, t, h, w: of the d/2 pairs of a head, h and w
- *                 have a third each (rounded down), and t has the rest. ops.h says which angles and
- *                 which components pair
+ *     rope        rotates by a token's position in patches, (t, h, w). Of the d/2 pairs of a head,
+ *                 h and w have a third each (rounded down), and t has the rest. ops.h says which
+ *                 angles there are and which components make a pair
  *
- * norm is LayerNorm without affine, or for the family moviegen RMSNorm; every norm has eps 1e-6.
- * stdit has three self-attentions, each a sub-block: over the tokens of a frame, of a place over
- * time, and of all (dit_segments.c). Gate, residual and the next norm are one call. So the gate of
- * a block's MLP belongs to the first call of the block after it (dit_block_close), which writes
- * that block's input. The cross-attention sees only the caption's true tokens, or the null token.
+ * norm is LayerNorm without affine parameters, or RMSNorm for the family moviegen; every norm has
+ * eps 1e-6. stdit has three self-attentions, each a sub-block: over the tokens of a frame, over one
+ * place in all frames, and over all tokens (dit_segments.c). Gate, residual and the next norm are
+ * one call. So the gate of a block's MLP belongs to the first call of the next block
+ * (dit_block_close), which writes that block's input. The cross-attention sees only the caption's
+ * true tokens, or the null token.
  *
- * Order and forms are those of the DiT with cross-attention of NVIDIA's Cosmos 1 and NeMo. The
- * AdaLN forms are in dit_cond.c.
+ * The order and the formulas are those of the DiT with cross-attention of NVIDIA's Cosmos 1 and
+ * NeMo. The forms of AdaLN are in dit_cond.c.
  *
- * Tensor parallelism is that of Megatron-LM (Shoeybi et al. 2019): qkv, q, kv and fc1 make this
- * rank's heads and columns; out and fc2 make its summands of the branch. Between them, in the
- * residual stream, a rank has only its rows when there is sequence parallelism (Korthikanti et al.
+ * Tensor parallelism is that of Megatron-LM (Shoeybi et al. 2019): qkv, q, kv and fc1 compute this
+ * rank's heads and columns; out and fc2 compute its summand of the branch. In the residual stream
+ * between them, a rank has only its own rows if there is sequence parallelism (Korthikanti et al.
  * 2022).
  */
 #include <math.h>
@@ -167,15 +168,15 @@ struct ops_attn dit_cross_attn(const struct dit *d, int64_t layer, bool backward
     return a;
 }
 
-/* Ends a branch by a row-parallel product: `out` gets the own rows of the sum over tp ranks. Each
- * slice is summed while the next one's product is computed. */
+/* Ends a branch with a row-parallel product: `out` gets the own rows of the sum over tp ranks. Each
+ * slice is summed while the product of the next one is computed. */
 static void branch_out(struct dit *d, struct tensor x, int64_t param, struct tensor out,
                        const char *what)
 {
     dit_linear_sum(d, x, param, out, what, FAULT_POINT_SUM_BRANCH);
 }
 
-/* Begins a branch by a column-parallel product of all tokens' normed rows. */
+/* Begins a branch with a column-parallel product of the normed rows of all tokens. */
 static void branch_in(struct dit *d, int64_t param, struct tensor y)
 {
     struct tensor in = dit_gemm_all(d, (struct ops_gemm){
@@ -185,8 +186,8 @@ static void branch_in(struct dit *d, int64_t param, struct tensor y)
     dit_lora_add(d, in, param, y);
 }
 
-/* Computes a self-attention. kept: its output is there already, and only what follows is made
- * again. */
+/* Computes a self-attention with its output product. kept: the attention itself is in memory, and
+ * only the product is computed again. */
 static void self_attention(struct dit *d, int64_t layer, int64_t self, struct tensor out, bool kept)
 {
     const struct dit_attn_params *p = &d->p.blocks[layer].self[self];
@@ -241,8 +242,8 @@ static void sub_block(struct dit *d, int64_t layer, int64_t sub, bool kept)
     }
 }
 
-/* Computes all sub-blocks. DIT_NORMED holds the input of the first one, unless its attention is
- * kept. */
+/* Computes all sub-blocks. DIT_NORMED holds the input of the first one, unless the attentions are
+ * kept in memory. */
 static void sub_blocks(struct dit *d, int64_t layer, bool kept)
 {
     for (int64_t sub = 0; sub < d->n_subs; sub++) {

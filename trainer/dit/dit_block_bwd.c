@@ -1,6 +1,6 @@
-/* Takes the gradient back through a block: DIT_DX goes from the gradient of the block's output to
- * that of its input. What forward did not keep (normed inputs, normed queries and keys,
- * activations) is made again just before its use, by the same calls, so that it has the same bits.
+/* Computes a block's backward: DIT_DX holds the gradient of the block's output before, and that of
+ * its input after. What forward did not keep (normed inputs, normed queries and keys, activations)
+ * is recomputed just before its use, by the same calls, so it has the same bits.
  */
 #include "trainer/dit/dit_priv.h"
 #include "trainer/state/fault.h"
@@ -14,7 +14,7 @@ static struct tensor dmod(const struct dit *d, int64_t sub, int64_t part)
 }
 
 /* Does the backward of the norm of sub-block sub+1, whose output gradient is DIT_DNORMED, and then
- * of the gate of sub-block `sub`. Past either end of the layer there is only one of the two. */
+ * of the gate of sub-block `sub`. At either end of the layer there is only one of the two. */
 static void adaln_bwd(struct dit *d, int64_t layer, int64_t sub)
 {
     struct ops_adaln a = dit_adaln(d);
@@ -36,16 +36,17 @@ static void adaln_bwd(struct dit *d, int64_t layer, int64_t sub)
     d->o->adaln_bwd(d->o, d->stream, &a);
 }
 
-/* Starts to gather, for all tokens, the gradient of the branch's output, which the row-parallel
- * product before it needs. */
+/* Starts to gather the gradient of a branch's output for all tokens, which the backward of the
+ * row-parallel product needs. */
 static struct tensor dbranch_all(struct dit *d, struct comm_work **work)
 {
     return dit_gather_rows(d, dit_rows(d, DIT_DBRANCH, 0), DIT_PARTIAL, work);
 }
 
-/* Makes the input of a sub-block's column-parallel product again, and from `dout` the gradients of
- * its weight and of itself. Leaves the statistics of its norm in DIT_STATS. The rows of other tp
- * ranks come while the one product is computed, and the sum goes while the other is. */
+/* Recomputes the input of a sub-block's column-parallel product, and computes from `dout` the
+ * gradients of its weight and of the input. Leaves the statistics of its norm in DIT_STATS. The
+ * rows of other tp ranks arrive during the first product, and the sum is formed during the
+ * second. */
 static void branch_in_bwd(struct dit *d, int64_t layer, int64_t sub, struct tensor dout,
                           int64_t param)
 {
@@ -61,7 +62,7 @@ static void branch_in_bwd(struct dit *d, int64_t layer, int64_t sub, struct tens
     dit_rows_wait(d, sum);
 }
 
-/* Goes from DIT_DBRANCH to DIT_DNORMED of the MLP's input. */
+/* Computes, from DIT_DBRANCH, the gradient DIT_DNORMED of the MLP's input. */
 static void mlp_bwd(struct dit *d, int64_t layer, int64_t sub)
 {
     const struct dit_block_params *p = &d->p.blocks[layer];
@@ -80,7 +81,7 @@ static void mlp_bwd(struct dit *d, int64_t layer, int64_t sub)
     branch_in_bwd(d, layer, sub, dhidden, p->fc1);
 }
 
-/* Takes a gradient through the head norm, in place in `dsrc`. */
+/* Does the backward of the head norm, in place in `dsrc`. */
 static void headnorm_bwd(struct dit *d, struct tensor src, int64_t gain, struct tensor rstd,
                          bool positions, struct tensor dsrc)
 {
@@ -110,8 +111,8 @@ static void cross_attention_bwd(struct dit *d, int64_t layer, int64_t sub)
                  dit_buffer(d, DIT_CROSS_K_RSTD, 0, d->slot->now.text), false, a.dk);
     branch_in_bwd(d, layer, sub, a.dq, p->cross_q);
     dit_linear_dw(d, dkv, dit_buffer(d, DIT_TEXT, 0, d->slot->now.text), p->cross_kv);
-    /* Of the text, only null tokens are ours to learn. They are the first rows, and their gradient
-     * is summed over layers. */
+    /* Of the text only the null tokens are learned. They are the first rows, and their gradient is
+     * summed over layers. */
     if (d->slot->now.null_rows > 0)
         dit_linear_dx(d, tensor_rows(dkv, 0, d->slot->now.null_rows), p->cross_kv,
                       dit_buffer(d, DIT_DNULL, 0, d->slot->now.null_rows), 1);

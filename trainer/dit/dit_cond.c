@@ -1,20 +1,20 @@
-/* Makes the conditioning of a sample and the modulation of every layer.
+/* Computes the conditioning of a sample and the modulation of every layer.
  *
  * Noise level: a sinusoid z of c_noise, of width D, goes through a two-layer MLP with SiLU. In the
- * full and single forms the MLP's output, D wide, is the conditioning vector. In the separate and
- * fused LoRA forms it is u, 3D wide, and the vector is z itself. The frame rate's embedding (a
- * sinusoid of the frames a second, width 256, and an MLP with SiLU) is added to the first
- * components. An RMS norm with gain gives e.
+ * full and single forms the MLP's output, of width D, is the conditioning vector. In the separate
+ * and fused LoRA forms the output is u, of width 3D, and the vector is z itself. The embedding of
+ * the frame rate (a sinusoid of the frames per second, of width 256, and an MLP with SiLU) is added
+ * to the first components of the vector. An RMS norm with gain gives e.
  *
- * Modulation of a layer: silu(e) Wᵀ, or silu(e) Aᵀ Bᵀ. Where there is a u, it is added to every 3D
- * columns (shift, scale, gate). The final layer takes shift and scale, 2D, and the first 2D of u. u
- * is one tensor for all layers: its gradient is summed over layers and sub-blocks and goes on into
- * the MLP (the published code detaches it and trains none).
+ * Modulation of a layer: silu(e) Wᵀ, or silu(e) Aᵀ Bᵀ. If there is a u, it is added to every 3D
+ * columns (shift, scale, gate). The final layer has shift and scale, 2D columns, and uses the first
+ * 2D of u. u is one tensor for all layers: its gradient is summed over layers and sub-blocks and
+ * goes on into the MLP (the published code detaches it and does not train that).
  *
- * Over tp ranks the last matrix of each modulation is cut by rows: a rank makes its columns, and
- * all columns are gathered. In backward a rank takes its columns of the modulation's gradient; with
- * sequence parallelism these are columns of the sum over ranks, because each rank saw its own
- * tokens. What follows from them, the gradients of e and u, are summands. They are summed once,
+ * Over tp ranks the last matrix of each modulation is cut by rows: a rank computes its columns, and
+ * all columns are gathered. In backward a rank uses its columns of the modulation's gradient; with
+ * sequence parallelism these come from the sum over ranks, because each rank saw only its own
+ * tokens. The gradients of e and u that follow from them are partial sums. They are summed once,
  * before the embedding's backward, which all tp ranks do alike.
  */
 #include "base/num.h"
@@ -75,7 +75,7 @@ static struct ops_headnorm cond_norm(const struct dit *d)
     };
 }
 
-/* Puts u into every 3D columns of the modulation, or adds it to what stands there. */
+/* Copies u into every 3D columns of the modulation, or adds it there. */
 static void shared_fwd(struct dit *d, struct tensor mod, bool add)
 {
     int64_t part = num_min_i64(3 * d->m->hidden, mod.cols);
@@ -161,8 +161,8 @@ void dit_cond_bwd_start(struct dit *d)
         zero(d, DIT_DSHARED);
 }
 
-/* Adds columns first .. first+n-1 of the modulation's gradient, which stand in `own`, to the
- * gradient of u, whose columns repeat. */
+/* Adds columns first .. first+n-1 of the modulation's gradient, which are in `own`, to the gradient
+ * of u, which is repeated over the columns. */
 static void shared_bwd(struct dit *d, struct tensor own, int64_t first)
 {
     int64_t period = 3 * d->m->hidden;

@@ -1,19 +1,20 @@
 /* Computes self-attention over context-parallel ranks.
  *
  * cp = a · b: groups of a consecutive ranks exchange heads for tokens (DeepSpeed-Ulysses, Jacobs et
- * al. 2023), and the b groups form a ring on which keys and values go round (ring attention, Liu et
- * al. 2023; the partial results are joined by their log-sum-exp). a = 1 is the plain ring, b = 1
+ * al. 2023), and the b groups form a ring on which keys and values circulate (ring attention, Liu
+ * et al. 2023; the partial results are merged by their log-sum-exp). a = 1 is the plain ring, b = 1
  * the plain all-to-all. Video attention has no mask, so every rank has equal work and plain spans
  * of tokens are balanced.
  *
- * Before the exchange a rank has s tokens (its span of every sample) of H heads. After it the rank
+ * Before the exchange a rank has s tokens (its span of every sample) of H heads. After it, the rank
  * has the u tokens of its group's spans, sample by sample, of h = H / a heads and of the k/v heads
- * that those read. Several ranks may hold the same k/v head; their gradients are added up on the
- * way back.
+ * that these heads read. Several ranks may hold the same k/v head; its gradients are added up on
+ * the way back.
  *
- * The ring's step j works on the keys of group R - j while those of R - j - 1 arrive. In backward
- * the gradient of a group's keys travels with the keys, each rank adds its share, and after b steps
- * it is home. Where activations are rounded, the steps' sums are not rounded until the last step.
+ * Step j of the ring works on the keys of group R - j while those of R - j - 1 arrive. In backward
+ * the gradient of a group's keys travels with the keys, each rank adds its part, and after b steps
+ * it is back at its group. Where activations are rounded, the sums are rounded only after the last
+ * step.
  */
 #include "base/num.h"
 #include "trainer/dit/dit_priv.h"
@@ -23,8 +24,8 @@
 
 enum { SLICES = 3 };
 
-/* Views heads that leave rank by rank: a tensor [s, H d] or [s, K d] here, `grouped` [u, h d] or
- * [u, k d] after the exchange. */
+/* Views heads that are exchanged between ranks: `local` [s, H d] or [s, K d] before the exchange,
+ * `grouped` [u, h d] or [u, k d] after it. */
 struct slice {
     struct tensor local, grouped;
     bool kv;
@@ -85,7 +86,7 @@ static void copy(struct dit *d, struct tensor from, struct tensor to, bool add)
         d->o->copy(d->o, d->stream, &(struct ops_copy){from, to});
 }
 
-/* Copies between the columns of every slice for peer p and p's block. */
+/* Copies between the columns of every slice that belong to peer p and the block for p. */
 static void local_copy(struct dit *d, const struct slice *s, int n, int64_t p, struct tensor b,
                        bool out)
 {
@@ -96,7 +97,7 @@ static void local_copy(struct dit *d, const struct slice *s, int n, int64_t p, s
     }
 }
 
-/* Copies between peer p's rows of every sample in the grouped tensors and its block. */
+/* Copies between peer p's rows of every sample in the grouped tensors and the block for p. */
 static void grouped_copy(struct dit *d, const struct slice *s, int n, int64_t p, struct tensor b,
                          bool out)
 {
@@ -113,14 +114,14 @@ static void grouped_copy(struct dit *d, const struct slice *s, int n, int64_t p,
     }
 }
 
-/* Exchanges heads for tokens. in: each rank's own tokens of all heads become all tokens of the
- * group, of its heads. Else they go back, and k/v slices are added up. */
+/* Exchanges heads for tokens. in: from each rank's own tokens of all heads to all tokens of the
+ * group, of this rank's heads. Otherwise back again, where k/v slices are added up. */
 static void exchange(struct dit *d, const struct slice *s, int n, bool in, const char *what)
 {
     int64_t a = group_size(d), w = block_width(s, n), here = 0, there = 0;
     int64_t *counts[4] = {d->cp_counts, d->cp_counts + a, d->cp_counts + 2 * a,
                           d->cp_counts + 3 * a};
-    /* one direction has s rows for every peer, the other each peer's own */
+    /* in one direction a block has s rows for every peer, in the other as many as the peer has */
     for (int64_t p = 0; p < a; p++) {
         int64_t rows = peer_tokens(d, p);
         struct tensor local = dit_cp_block(d, in ? DIT_CP_PACK : DIT_CP_UNPACK, here,
@@ -195,7 +196,7 @@ static void arrive(struct dit *d, struct comm_work *work)
     dit_comm_wait(d, d->c.grid->ring, work);
 }
 
-/* Says where the keys of a group of the ring stand. */
+/* Says where the keys of a group of the ring lie. */
 static void keys_stand(const struct dit *d, struct ops_attn *a, int64_t group)
 {
     const struct dit_index *far = &d->slot->device, *near = &d->slot->host;
@@ -204,8 +205,8 @@ static void keys_stand(const struct dit *d, struct ops_attn *a, int64_t group)
     a->k_len = far->ring_len + at, a->host.k_len = near->ring_len + at;
 }
 
-/* Points the attention at the keys and values of the group whose turn it is, and at where they
- * stand. */
+/* Points the attention at the keys and values of a step's group, and at the places of their
+ * samples. */
 static void keys_of(const struct dit *d, struct ops_attn *a, int64_t step, struct tensor kv)
 {
     keys_stand(d, a, ring_group(d, step));
@@ -213,8 +214,8 @@ static void keys_of(const struct dit *d, struct ops_attn *a, int64_t step, struc
     a->v = tensor_cols(kv, kv.cols / 2, kv.cols / 2);
 }
 
-/* Returns the accumulator of the ring: `out` itself if it is wide enough, else the wide buffer
- * `id`. */
+/* Returns the accumulator of the ring: `out` itself if its type is wide enough, else the wide
+ * buffer `id`. */
 static struct tensor sum_of(const struct dit *d, struct tensor out, enum dit_buffer id)
 {
     return out.dtype == d->o->stat ? out : dit_buffer(d, id, 0, out.rows);
@@ -236,7 +237,7 @@ static struct ops_lse_merge merge_of(const struct dit *d, const struct ops_attn 
     };
 }
 
-/* Makes of the attention over whole samples that of a step of the ring. */
+/* Turns the attention over whole samples into that of one step of the ring. */
 static struct ops_attn fwd_at(const struct dit *d, struct ops_attn a, int64_t step)
 {
     const struct ops_lse_merge merge = merge_of(d, &a);
@@ -266,7 +267,7 @@ static void ring_fwd(struct dit *d, struct ops_attn a)
         copy(d, merge.o, a.o, false);
 }
 
-/* Returns the gradients of a step's keys and values that this rank makes. */
+/* Returns this rank's part of the gradients of a step's keys and values. */
 static struct tensor part_at(const struct dit *d, int64_t step)
 {
     return travelling(d, DIT_CP_DKV, step ? 2 : 0, ring_group(d, step), 3);
@@ -346,8 +347,8 @@ void dit_attention_tensors(const struct dit *d, struct ops_attn *a, int64_t laye
     a->lse = tensor_cols(dit_copy(d, DIT_LSE, layer, self, rows), 0, a->heads);
 }
 
-/* Returns the attention over whole samples: q, k, v and their gradients in the form in which the
- * arithmetic meets them. */
+/* Returns the attention over whole samples, with q, k, v and their gradients as they are after the
+ * exchange of heads, if there is one. */
 static struct ops_attn attention_of(const struct dit *d, int64_t layer, int64_t self)
 {
     struct ops_attn a = dit_attn(d);
@@ -407,8 +408,8 @@ void dit_attention_fwd(struct dit *d, int64_t layer, int64_t self)
                  1, false, "attention by tokens");
 }
 
-/* Takes the gradients home. They start from zero, because several ranks of the group may have a
- * share in those of k and v. */
+/* Brings the gradients back. The buffer is zeroed first, because several ranks of the group may add
+ * to those of k and v. */
 static void exchange_back(struct dit *d, const struct ops_attn *a)
 {
     struct tensor dqkv = dit_tokens(d, DIT_DQKV, 0);

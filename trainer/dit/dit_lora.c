@@ -1,18 +1,18 @@
 /* Computes adapters beside a product with weight W [out, in]: y = x Wᵀ + s (x Aᵀ) Bᵀ, s = alpha /
  * rank.
  *
- *     u = x Aᵀ [rows, rank]        made again in backward, from the same x
+ *     u = x Aᵀ [rows, rank]        recomputed in backward, from the same x
  *     du = s dy B                  dB = s dyᵀ u,  dA = duᵀ x,  dx += du A
  *
- * Over tp ranks nothing is summed here that is not summed anyway. When W is cut by rows (own
- * columns of y), B is cut likewise and u is the same on all ranks; du, and the dx that follows from
- * it, are summands like those of W. When W is cut by columns (own columns of x), A is cut likewise;
- * u, and what it adds to y, are summands like W's. Of A and B the replicated one then has partial
- * sums as gradients: profiles/shard.c.
+ * Over tp ranks nothing is summed here that is not summed anyway. If W is cut by rows (own columns
+ * of y), B is cut likewise and u is the same on all ranks; du, and the dx that follows from it, are
+ * partial sums like those of W. If W is cut by columns (own columns of x), A is cut likewise; u,
+ * and what it adds to y, are partial sums like those of W. The gradient of the replicated one of A
+ * and B is then a partial sum: see profiles/shard.c.
  */
 #include "trainer/dit/dit_priv.h"
 
-/* Returns the parameter number of a weight's A, which B follows; -1: there is none. */
+/* Returns the index of a weight's adapter A, which B follows; -1: there is none. */
 static int64_t adapter_of(const struct dit *d, int64_t param)
 {
     const struct param_list *list = d->c.params;

@@ -48,7 +48,7 @@ static void block_units(struct finder *f, const struct model *m, int64_t layer,
     int64_t width = 3 * model_modulations(m) * m->hidden, r = m->adaln_rank;
     switch (m->adaln) {
     case ADALN_NONE:
-    case ADALN_GLOBAL: /* for planning only: no run has it (run_rules.c) */
+    case ADALN_GLOBAL: /* only in plans: no run has it (run_rules.c) */
         b->n_units = 0;
         return;
     case ADALN_FULL:

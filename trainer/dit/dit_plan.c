@@ -1,5 +1,5 @@
-/* Tells the table of operations of the attention of micro-batches before they come. All layers make
- * the same calls, in buffers that are alike, so those of one are told. */
+/* Announces the attention of future micro-batches to the table of operations. All layers make the
+ * same calls, in buffers of the same shapes, so the calls of one layer are announced. */
 #include "trainer/dit/dit_priv.h"
 
 static int sub_plan(struct dit *d, const struct dit_sub *sub, int64_t layer, bool backward,

@@ -8,26 +8,26 @@
  *     spatial    t            h · w                 k · h w + m
  *     temporal   h · w        t                     m · h w + k
  *
- * Segment k of sample i goes to rank floor(k · cp / K) - i, modulo cp. The ranks take turns at
- * being the first, because else images, of one frame, would all go to rank 0. Where cp divides K
- * there is no turn (- i) (layout_segment_turn): then frames are where their tokens are.
+ * Segment k of sample i goes to rank floor(k · cp / K) - i, modulo cp. The ranks take turns to be
+ * the first, because otherwise images, which have one frame, would all go to rank 0. If cp divides
+ * K there is no turn (- i) (layout_segment_turn): then frames are already where their tokens are.
  *
- * A segment goes to its rank whole and with all heads of the tensor-parallel rank. One all-to-all
- * of rows brings q, k and v, the attention is local, and another all-to-all takes its output home;
- * the gradients go the same way. Who sends what to whom follows from the extents of the samples
- * alone. So all ranks know it, and the index arrays are made with the micro-batch.
+ * A segment goes to its rank as a whole, with all heads of the tensor-parallel rank. One all-to-all
+ * of rows brings q, k and v, the attention is local, and another all-to-all brings its output back;
+ * the gradients go the same way. Which rows go to which rank depends only on the extents of the
+ * samples. So all ranks know it, and the index arrays are made with the micro-batch.
  *
- * Rows leave ordered by the rank they go to, then by sample, segment, and place in the segment, and
- * they come from each rank in that order. `send` lists the own tokens as they leave. `come` says,
- * for each row of the own segments one after another, which of the rows that came (rank by rank) it
- * is. The same arrays take rows home. With one rank there is nothing to send: `send` alone brings
- * the tokens in order, and for spatial reach they stand in order already.
+ * Rows leave in the order of the rank they go to, then of sample, segment, and place in the
+ * segment, and they come from each rank in that order. `send` lists the own tokens in the order in
+ * which they leave. `come` says, for each row of the own segments, which of the received rows (rank
+ * by rank) it is. The same arrays bring rows back. With one rank nothing is sent: `send` alone
+ * orders the tokens, and for spatial reach they are in order already.
  */
 #include "base/num.h"
 #include "trainer/dit/dit_priv.h"
 #include "trainer/state/fault.h"
 
-/* ---- who gets what ---- */
+/* ---- which rank gets which segments ---- */
 
 struct cut { int64_t tokens, segments, length, next_segment, next_token, turn; };
 
@@ -57,8 +57,8 @@ static int64_t holder(const struct dit *d, const struct cut *c, int64_t token)
     return ((token + 1) * d->c.layout->cp - 1) / c->tokens;
 }
 
-/* Lists the own tokens in the segments of rank r as they leave, from row `at` on. Returns the next
- * row. */
+/* Lists the own tokens in the segments of rank r in the order in which they leave, from row `at`
+ * on. Returns the next row. */
 static int64_t send_to(struct dit *d, enum dit_reach reach, int64_t r, int64_t at)
 {
     int32_t *send = d->slot->host.deal[reach].send;
@@ -88,7 +88,7 @@ static void deal_send(struct dit *d, enum dit_reach reach)
     }
 }
 
-/* Notes where the own segments stand. */
+/* Notes where the own segments lie. */
 static void deal_segments(struct dit *d, enum dit_reach reach)
 {
     struct dit_deal_index *x = &d->slot->host.deal[reach];
@@ -107,7 +107,7 @@ static void deal_segments(struct dit *d, enum dit_reach reach)
 }
 
 /* Finds the sender of every row of this rank's segments, and counts the rows of each sender in
- * come_n. With `place` it also notes where each row stands among those that come. */
+ * come_n. With `place` it also notes the place of each row among the received rows. */
 static void come_walk(struct dit *d, enum dit_reach reach, bool place)
 {
     struct dit_deal_index *x = &d->slot->host.deal[reach];
@@ -155,8 +155,8 @@ void dit_deal_rows(struct dit *d)
 
 enum { DEALT = 3 };
 
-/* Views columns that travel together: their rows in the order of the own tokens, and in that of the
- * segments. */
+/* Views columns that are moved together: their rows in the order of the own tokens, and in the
+ * order of the segments. */
 struct dealt { struct tensor tokens, segments; };
 
 static void permute(struct dit *d, struct tensor src, struct tensor dst, const int32_t *index,
@@ -192,7 +192,7 @@ static void rows_exchange(struct dit *d, enum dit_reach reach, int64_t w, bool i
     });
 }
 
-/* Turns own tokens into whole segments (in), or takes them back. */
+/* Moves own tokens into whole segments (in), or back. */
 static void regroup(struct dit *d, enum dit_reach reach, const struct dealt *s, int n, bool in,
                     const char *what, int fault)
 {
@@ -219,7 +219,7 @@ static void regroup(struct dit *d, enum dit_reach reach, const struct dealt *s, 
 
 /* ---- the attention ---- */
 
-/* Says whether tokens must move for a reach. Those of a frame are neighbours already. */
+/* Says whether tokens must move for a reach. The tokens of a frame are neighbours already. */
 static bool moves(const struct dit *d, enum dit_reach reach)
 {
     return d->c.layout->cp > 1 || reach != DIT_SPATIAL;

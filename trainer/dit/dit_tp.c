@@ -1,11 +1,12 @@
-/* Tensor and sequence parallelism: what crosses the tp group.
+/* Tensor and sequence parallelism: the exchanges in the tp group.
  *
  * Rows: with sp each rank has a span of the packed tokens in the residual stream. A column-parallel
- * product wants them all (all-gather), and a row-parallel one leaves summands for all
- * (reduce-scatter). Without sp every rank has all rows, and summands are all-reduced.
+ * product needs the rows of all ranks (all-gather), and a row-parallel one leaves summands for the
+ * rows of all ranks (reduce-scatter). Without sp every rank has all rows, and summands are
+ * all-reduced.
  *
- * Columns of a modulation: rank r makes columns r · w and following of each unit, w = width / tp.
- * They are gathered rank by rank and then put in their places.
+ * Columns of a modulation: rank r computes columns r · w .. (r + 1) · w - 1 of each unit, w = width
+ * / tp. They are gathered rank by rank and then copied to their places.
  */
 #include "trainer/dit/dit_priv.h"
 #include "trainer/state/fault.h"
@@ -46,7 +47,7 @@ struct tensor dit_gather_rows(struct dit *d, struct tensor own, enum dit_buffer 
     return to;
 }
 
-/* Computes rows first .. end-1 of a product. x holds these rows themselves, g.c and g.aux all
+/* Computes rows first .. end-1 of a product. x holds just these rows, g.c and g.aux hold all
  * rows. */
 static void gemm_rows(struct dit *d, struct ops_gemm g, struct tensor x, int64_t first, int64_t end)
 {
@@ -171,7 +172,7 @@ static void columns_copy(struct dit *d, struct tensor whole, struct tensor part,
     }
 }
 
-/* Returns rank r's [n, own] in a buffer in which the ranks' parts stand one behind the other. */
+/* Returns rank r's [n, own] in a buffer that holds the parts of all ranks, one after the other. */
 static struct tensor part_of(const struct dit *d, enum dit_buffer parts, int64_t own, int64_t r)
 {
     struct tensor t = dit_buffer(d, parts, 0, d->slot->now.n * d->c.layout->tp);
