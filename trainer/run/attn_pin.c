@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 
-/* Returns the word that the environment has, or "". */
+/* Returns REEL_ATTN of the environment, or "". */
 static const char *given(void)
 {
     const char *word = getenv("REEL_ATTN");
@@ -16,7 +16,7 @@ static const char *given(void)
 
 static const char *named(const char *word) { return *word ? word : "none"; }
 
-/* Takes the run's own word, which an attempt before this one has left. */
+/* Takes the run's own word, which an earlier attempt has written. */
 static int own_take(struct attn_pin *pin, struct err *err)
 {
     struct str own = STR_INIT;

@@ -1,12 +1,12 @@
-/* attn_pin: which of cuDNN's engines computes the attention of a run on GPUs (REEL_ATTN).
+/* attn_pin: keeps to one of cuDNN's engines for the attention of a run on GPUs (REEL_ATTN).
  *
- * As with products (gemm_pin.h), another engine gives other last bits, so the choice is the run's:
- * the first attempt on GPUs leaves its word in the run's folder, as attn.engine, and later ones use
- * that. An empty file says that none was named. Which engine a word stands for is up to the
- * library and its version, which a run does not keep.
+ * As with products (gemm_pin.h), another engine gives results with other last bits, so the choice
+ * belongs to the run: the first attempt on GPUs writes its word into the run's folder, as
+ * attn.engine, and later attempts use that. An empty file says that no engine was named. Which
+ * engine a word stands for depends on the library and its version, which a run does not record.
  *
  *     attn_pin_find(world, run_dir, &pin, err);
- *     ... operations are opened with pin.word, and refuse one that means nothing
+ *     ... open the operations with pin.word; they refuse a word that means nothing
  *     attn_pin_keep(&pin, err);
  */
 #ifndef TRAINER_RUN_ATTN_PIN_H
@@ -20,15 +20,16 @@
 enum { ATTN_WORD_BYTES = 32 };
 
 struct attn_pin {
-    char word[ATTN_WORD_BYTES];  /* as REEL_ATTN has it; "": none */
-    char kept[LIMIT_PATH_BYTES]; /* the file in the run's folder; "": nothing was found yet */
-    bool missing;                /* on rank 0: the run has none yet */
+    char word[ATTN_WORD_BYTES];  /* the value of REEL_ATTN; "": none */
+    char kept[LIMIT_PATH_BYTES]; /* the file in the run's folder; "": not looked for yet */
+    bool missing;                /* on rank 0: the run has no such file yet */
 };
 
-/* Finds the word on rank 0 and tells all ranks; collective. It warns of one that is given and not
- * used. ERR_LIMIT: it is too long; ERR_CORRUPT: the file is none of ours. */
+/* Finds the word on rank 0 and sends it to all ranks, all of which call it. It warns if REEL_ATTN
+ * is given and not used. ERR_LIMIT: the word is too long; ERR_CORRUPT: the file is not one of
+ * ours. */
 int attn_pin_find(struct comm *world, const char *run_dir, struct attn_pin *out, struct err *err);
-/* Leaves the word in the run's folder, on rank 0 where it is missing. */
+/* Writes the word into the run's folder, on rank 0, if it is missing there. */
 int attn_pin_keep(struct attn_pin *pin, struct err *err);
 
 #endif

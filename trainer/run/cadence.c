@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 static const double SAVE_GUESS_S = 1, DAY_S = 86400;
-enum { STEPS_FIRST = 4 /* of an attempt, before the first decision */ };
+enum { STEPS_FIRST = 4 /* steps of an attempt before the first decision */ };
 
 double cadence_interval_s(double save_s, double mtbf_s)
 {

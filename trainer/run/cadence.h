@@ -1,17 +1,17 @@
-/* cadence: how often to save where the run file leaves it open (checkpoint.every_steps 0).
+/* cadence: decides how often to save if the run file leaves it open (checkpoint.every_steps 0).
  *
- * Saves cost time, and what was done since the last one is lost to a failure. With the time C that
- * training stands still for a save and the mean time M between failures, the interval that loses
+ * Saves cost time, and what was done since the last one is lost in a failure. With the time C for
+ * which a save stops the training and the mean time M between failures, the interval that loses
  * least is about sqrt(2 C M) (J. W. Young, "A first order approximation to the optimum checkpoint
  * interval", Communications of the ACM 17(9), 1974, p. 530). The higher-order estimate used here is
  * more exact (J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart
  * dumps", Future Generation Computer Systems 22, 2006, p. 303, equation 37).
  *
- * C is what this attempt's last save took, or what is known from attempts before, or a second
- * before any is known: the first save comes rather too early than too late. M is what the run's
- * record gives; before a failure was measured it is a prior, see CADENCE_NODE_DAYS. Each rank
- * measures, and all decide by the longest of the times, so that they save at the same steps. None
- * of the training's numbers depends on it.
+ * C is the time of this attempt's last save, or what is known from earlier attempts, or one second
+ * if nothing is known: the first save should come too early rather than too late. M comes from the
+ * run's record; before a failure was measured it is a prior, see CADENCE_NODE_DAYS. Each rank
+ * measures its times, and all decide by the longest, so that they save at the same steps. No number
+ * of the training depends on it.
  *
  *     struct cadence c;
  *     cadence_init(&c, mtbf_s, save_s, nodes);
@@ -28,35 +28,35 @@
 
 #include "trainer/comm/comm.h"
 
-/* Node-days of training between failures, as assumed before any is measured: 419 unplanned
+/* The node-days of training between failures that are assumed before any is measured: 419 unplanned
  * interruptions in 54 days on 16,384 GPUs, eight to a node ("The Llama 3 Herd of Models", 2024,
  * section 3.3.4): 2048 · 54 / 419. */
 #define CADENCE_NODE_DAYS 264.0
 
 struct cadence {
-    double mtbf_s, save_s; /* M, C */
+    double mtbf_s, save_s; /* M and C above */
     bool mtbf_measured, save_measured;
-    /* The sum over the n_steps counted ones. The first of an attempt is slower and does not
-     * count. */
+    /* The sum over the n_steps counted steps, without the first of an attempt, which is slower. */
     double steps_s;
     int64_t n_steps;
     int64_t every_steps; /* 0: not decided yet */
-    double step_s;       /* by which it was decided */
+    double step_s;       /* the time of a step by which that was decided */
     bool due;            /* a decision is due */
 };
 
 /* Begins. mtbf_s or save_s 0 means that it was not measured. */
 void cadence_init(struct cadence *c, double mtbf_s, double save_s, int64_t nodes);
 void cadence_step(struct cadence *c, double step_s);
-void cadence_saved(struct cadence *c, double save_s); /* training stood still so long */
-/* Counts steps anew under another layout, where they take other times, and decides again. */
+void cadence_saved(struct cadence *c, double save_s); /* Notes how long a save stopped training. */
+/* Begins to count steps anew for another layout, whose steps take other times, and decides
+ * again. */
 void cadence_next(struct cadence *c);
 bool cadence_is_due(const struct cadence *c);
-/* Decides; collective. *changed: it changed by more than a tenth, or was decided for the first
- * time. */
+/* Decides; all ranks call it. *changed: the interval was decided for the first time, or changed by
+ * more than a tenth. */
 int cadence_decide(struct cadence *c, struct comm *world, bool *changed, struct err *err);
 
-/* Returns Daly's interval between saves in s, which is never shorter than a save itself. */
+/* Returns Daly's interval between saves, in seconds; it is at least as long as a save. */
 double cadence_interval_s(double save_s, double mtbf_s);
 
 #endif

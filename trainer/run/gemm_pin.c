@@ -26,7 +26,7 @@ static bool holds(const char *path, const struct str *text)
     return same;
 }
 
-/* Takes the run's own table, which an attempt before this one has left. */
+/* Takes the run's own table, which an earlier attempt has written. */
 static int own_take(struct gemm_pin *pin, struct err *err)
 {
     struct str own = STR_INIT;

@@ -16,10 +16,10 @@
 #include "trainer/dit/dit.h"
 #include "trainer/ops/compute.h"
 
-/* A model of one rank, and the samples in hand. */
+/* Holds a model on one rank, and the samples being generated. */
 struct generate {
     const struct generate_conf *conf;
-    struct run run;            /* borrowed but for what sampling says otherwise */
+    struct run run;            /* a borrowed copy, changed where sampling differs from training */
     struct ckpt_manifest manifest;
     struct layout layout;
     struct param_list params;
@@ -42,8 +42,8 @@ struct generate {
 
 /* ---- opening ---- */
 
-/* Says which of the things that samples depend on the run's file and the checkpoint do not
- * share. */
+/* Fails with the value on which samples depend and which differs between the run's file and the
+ * checkpoint. */
 static int foreign(const struct generate *g, const char *field, const char *is, const char *was,
                    struct err *err)
 {
@@ -53,7 +53,8 @@ static int foreign(const struct generate *g, const char *field, const char *is, 
                    g->conf->run_path, field, is, g->conf->ckpt, was);
 }
 
-/* Checks that the file is of the run that wrote the checkpoint, as far as samples depend on it. */
+/* Checks that the file is that of the run that wrote the checkpoint, as far as samples depend on
+ * it. */
 static int run_own_check(const struct generate *g, struct err *err)
 {
     const struct run *r = g->conf->run;
@@ -117,7 +118,8 @@ static int groups_open(struct generate *g, struct err *err)
     return comm_grid_open(g->self, &g->layout, &g->run.model, &g->grid, err);
 }
 
-/* Loads the average of what is trained: in the type of the files, then in that of the weights. */
+/* Loads the average of the trained weights: in the type of the files first, then in that of the
+ * weights. */
 static int average_load(struct generate *g, struct err *err)
 {
     struct ckpt_state to = {
@@ -147,7 +149,7 @@ static int weights_load(struct generate *g, struct err *err)
             wide_bytes = g->sh.total * dtype_bytes(g->compute.ops->stat);
     if ((rc = g->compute.dev->alloc(g->compute.dev, "weights", bytes, &g->weights, err)) < 0)
         return rc;
-    /* Units want a place for gradients, and the average goes through it. */
+    /* Units need memory for gradients; the average is loaded through it. */
     if ((rc = g->compute.dev->alloc(g->compute.dev, "gradients", wide_bytes, &g->grads, err)) < 0)
         return rc;
     if ((rc = slab_new(g->compute.dev, g->compute.stream, &g->slab, err)) < 0)
@@ -167,7 +169,7 @@ static int weights_load(struct generate *g, struct err *err)
 
 static int data_open(struct generate *g, struct err *err)
 {
-    /* The data may have grown since the run took its mean and spread. */
+    /* The data may have grown since the run read its mean and deviation. */
     const char *data = g->conf->data;
     struct run_stage stage = {
         .data = data, .data_fingerprint = run_data_generation(&g->run, data), .gbs = 1};
@@ -254,8 +256,8 @@ static int network(struct generate *g, double level, bool drop_text, double *out
     return dit_forward(g->dit, g->eval, g->batch.n, err);
 }
 
-/* Sets the sample to zero beyond what is valid of it, as the loader pads data: what the network
- * says there was never trained. */
+/* Sets the sample to zero beyond its valid part, as the loader pads data: there the network's
+ * output was never trained. */
 static void padding_clear(const struct batch_sample *s, int64_t channels, double *clean)
 {
     for (int64_t c = 0; c < channels; c++)
@@ -266,8 +268,8 @@ static void padding_clear(const struct batch_sample *s, int64_t channels, double
                         *clean = 0;
 }
 
-/* Computes clean estimates of all samples in hand from x over the data amplitude and the noise s
- * over it. */
+/* Computes clean estimates of all current samples from x, which is divided by the data amplitude,
+ * and s, the noise over data amplitude. */
 static int denoise(void *ctx, const double *x, double s, double *clean, struct err *err)
 {
     struct generate *g = ctx;
@@ -350,7 +352,7 @@ static int64_t number_of(const struct generate *g, int64_t draw)
     return loader_sample(g->loader, loader_draw(g->loader, draw).pack, 0);
 }
 
-/* Draws the noise that each sample in hand begins with, from its own number. */
+/* Draws the noise from which each current sample starts, by the sample's own number. */
 static void noise_draw(struct generate *g, int64_t first, int64_t n, double level)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -383,8 +385,7 @@ static int batch_run(struct generate *g, int64_t first, int64_t n, struct err *e
     return 0;
 }
 
-/* Returns how many of `samples` this rank makes: whole batches, and what is left of the last
- * one. */
+/* Returns how many of `samples` this rank makes: whole batches, and perhaps a last smaller one. */
 static int64_t share(const struct generate_conf *c, int64_t samples)
 {
     int64_t n = 0;
@@ -411,7 +412,7 @@ static int64_t samples_of(const struct generate *g)
     return num_min_i64(g->conf->samples, packs - g->conf->first % packs);
 }
 
-/* Refuses to write over samples that somebody has made. */
+/* Refuses to write over samples that exist already. */
 static int outputs_check(const struct generate *g, struct err *err)
 {
     const struct generate_conf *c = g->conf;
@@ -459,8 +460,8 @@ int generate_open(const struct generate_conf *conf, struct generate **out, struc
     return rc;
 }
 
-/* Tells a device that plans attention of all that will come, and has it take the memory. Where
- * captions are dropped a query sees one key, which no library computes. */
+/* Announces all attention calls to a device that plans attention, and makes it allocate memory for
+ * them. If captions are dropped, a query sees one key, which no library computes. */
 static int attn_prepare(struct generate *g, int64_t samples, struct err *err)
 {
     const struct generate_conf *c = g->conf;

@@ -34,7 +34,7 @@ static int seats_share(struct comm *world, struct gpu_seat *seats, struct err *e
     return comm_do(world, &gather, NULL, err);
 }
 
-/* Looks which GPUs this process sees. */
+/* Finds out which GPUs this process sees. */
 static int seat_find(const struct cuda_backend **cuda, struct gpu_seat *own, struct err *err)
 {
     const char *boot = clock_boot_id();
@@ -83,7 +83,7 @@ out:
     return rc;
 }
 
-/* Says which GPU a rank wants, and how many bytes of it. */
+/* Holds which GPU a rank uses, and how many bytes of it the rank wants. */
 struct want { uint64_t gpu; int64_t bytes; };
 
 int gpu_wanted(struct comm *world, const struct compute_conf *conf, int64_t bytes, int64_t *all,

@@ -38,7 +38,8 @@ static void write_event(struct notice *n)
         log_msg(LOG_WARN, "event lost: %s", err.text);
 }
 
-/* Makes the set of the requests. A shell's background job ignores Ctrl-C, and goes on doing so. */
+/* Makes the set of the signals that ask to stop. A shell's background job ignores Ctrl-C, and so
+ * does this. */
 static void signals_set(sigset_t *set)
 {
     struct sigaction interrupt;
@@ -49,7 +50,7 @@ static void signals_set(sigset_t *set)
         sigaddset(set, SIGINT);
 }
 
-/* Ends the process as the signal does where nobody waits for it. */
+/* Ends the process by a signal, as it would end if nobody waited for the signal. */
 static void die_of(int signo)
 {
     sigset_t set;

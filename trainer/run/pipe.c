@@ -11,9 +11,9 @@ int64_t pipe_slots(const struct layout *l, int64_t most_micros, int64_t pp_rank)
     return schedule_in_flight(l->pp, l->vpp, most_micros, pp_rank);
 }
 
-/* ---- when the device ran it ---- */
+/* ---- when the device ran a step ---- */
 
-/* Returns how many spans there are: one a step, and what is behind them. */
+/* Returns how many spans there are: one for each step, and one for what is queued after them. */
 static int64_t spans_most(const struct pipe *p)
 {
     return schedule_length(p->layout->pp, p->layout->vpp, p->most) + 1;
@@ -69,7 +69,7 @@ void pipe_behind_end(struct pipe *p)
     span_end(p, -1);
 }
 
-/* Adds the spans up; the device has done them. */
+/* Adds up the spans, which the device has finished. */
 static void spans_read(struct pipe *p)
 {
     for (int64_t i = 0; i < p->n_spans; i++) {
@@ -124,15 +124,15 @@ static int64_t holder_of(const struct pipe *p, const struct pipe_step *s)
     return s->chunk * p->most + s->micro;
 }
 
-/* ---- what crosses stages ---- */
+/* ---- messages between stages ---- */
 
 static int64_t global_chunk(const struct pipe *p, const struct pipe_step *s)
 {
     return s->chunk * p->layout->pp + p->place.pp;
 }
 
-/* Tells whether a chunk is on the far side of the step's input, or of its output. Forward comes
- * from below and goes up. */
+/* Is there another chunk above this step's chunk (after it in the model), or below it? Forward goes
+ * up. */
 static bool has_neighbour(const struct pipe *p, const struct pipe_step *s, bool above)
 {
     int64_t g = global_chunk(p, s);
@@ -163,9 +163,9 @@ static int receive(struct pipe *p, const struct pipe_step *s, struct tensor t, s
     return comm_wait(p->group, work, p->stream, err);
 }
 
-/* Waits for the send that last left this kind of buffer, before that is written again. It waits for
- * this kind only: a step that waited for a send of the other kind could wait for a rank that waits
- * for this step. */
+/* Waits for the last send out of this kind of buffer, before the buffer is written again. It waits
+ * for this kind only: a step that waited for a send of the other kind could wait for a rank that
+ * waits for this step. */
 static int sent_wait(struct pipe *p, int kind, struct err *err)
 {
     struct comm_work *work = p->sent[kind];
@@ -175,7 +175,7 @@ static int sent_wait(struct pipe *p, int kind, struct err *err)
 
 /* ---- steps ---- */
 
-/* Returns the time that was not spent on communication. */
+/* Returns the time without that spent on communication; differences of it count. */
 static double busy_s(const struct pipe *p) { return clock_mono_s() - comm_waited_s(p->group); }
 
 static int forward_step(struct pipe *p, const struct pipe_step *s, const struct pipe_task *w,
@@ -205,8 +205,8 @@ static int forward_step(struct pipe *p, const struct pipe_step *s, const struct 
                : 0;
 }
 
-/* Does forward alone. Without backward steps the slot is free as soon as its output is sent, and
- * that is awaited before the buffer is written again. */
+/* Does a forward step of a validation. Without backward steps the slot is free as soon as its
+ * output is sent; the send is awaited before the buffer is written again. */
 static int validate_step(struct pipe *p, const struct pipe_step *s, const struct pipe_task *w,
                          struct err *err)
 {
@@ -277,7 +277,7 @@ int pipe_wait(struct pipe *p, struct pipe_result *out, struct err *err)
     if ((rc = dev->stream_sync(dev, p->stream, err)) < 0)
         return rc;
     if (p->spans) {
-        p->times = (struct pipe_times){0}; /* of the host, which only queued */
+        p->times = (struct pipe_times){0}; /* drops the host's times, which only queued */
         spans_read(p);
     }
     dit_results_take(p->dit, &done);

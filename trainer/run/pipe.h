@@ -1,20 +1,20 @@
-/* pipe: the micro-batches of a step, through this rank's pipeline chunks, in the order of
+/* pipe: runs the micro-batches of a step through this rank's pipeline chunks, in the order of
  * profiles/schedule.h.
  *
- * Every rank lays out every micro-batch itself (extents follow from metadata), so only the residual
- * stream [rows, D] and its gradient cross stages, to the ranks after and before on the ring of
- * stages. A receive is started and awaited where it is needed, and a send is awaited when its
- * buffer is to be written again: schedule.c shows that this protocol is free from deadlock. Without
- * a pipeline: forward, backward, one by one. All of it is queued: the host waits for messages, and
- * for the device only in pipe_wait, once for all micro-batches.
+ * Every rank lays out every micro-batch itself (extents follow from metadata). So only the residual
+ * stream [rows, D] and its gradient are sent between stages, to the next and the previous rank on
+ * the ring of stages. A receive is started and awaited where its data is needed, and a send is
+ * awaited when its buffer is to be written again: schedule.c shows that this protocol is free from
+ * deadlock. Without a pipeline each micro-batch does its forward and its backward in turn. All of
+ * it is queued: the host waits for messages, and for the device only in pipe_wait, once for all
+ * micro-batches.
  *
- *     pipe_open(&p, dit, model, layout, place, grid.pp, dev, stream, most_micros,
- *               err);
+ *     pipe_open(&p, dit, layout, place, grid.pp, dev, stream, most_micros, err);
  *     // micro-batches 0 .. step.micros-1, the gradients into the dit's units
  *     pipe_run(&p, &step, err);
- *     ...                           // what else is queued behind it
- *     pipe_behind_end(&p);          // the end of that
- *     ...                           // what else the host can do meanwhile
+ *     ...                           // queue other work after it
+ *     pipe_behind_end(&p);          // ends the measurement of that work
+ *     ...                           // anything else the host can do meanwhile
  *     pipe_wait(&p, &result, err);
  *     pipe_close(&p);
  */
@@ -24,12 +24,12 @@
 #include "profiles/schedule.h"
 #include "trainer/dit/dit.h"
 
-/* Says when a device that queues ran a chunk, and how long the host waited for messages
- * meanwhile. */
+/* Says when a device that queues ran a chunk, and how long the host waited for messages in that
+ * time. */
 struct pipe_span {
     struct dev_event *from, *to;
     double waited_s;
-    int kind; /* of a pipe_step; -1: what is behind them all */
+    int kind; /* of a pipe_step; -1: work queued after all steps */
 };
 
 struct pipe {
@@ -42,43 +42,44 @@ struct pipe {
     int64_t slots, most; /* chunks in flight at a time; the greatest number of micro-batches */
     struct pipe_step *steps;
     int64_t *holder;           /* [slots] chunk · most + micro, or -1 */
-    struct comm_work *sent[2]; /* by kind */
-    /* of the present run: behind_s is what was queued between pipe_run and pipe_behind_end */
+    struct comm_work *sent[2]; /* the last send of each kind */
+    /* times of the current run; behind_s is what was queued between pipe_run and pipe_behind_end */
     struct pipe_times { double stage_s, forward_s, backward_s, behind_s; } times;
-    /* [schedule_length] and what is behind them; NULL where the device runs every call at once */
+    /* [schedule_length + 1], the last for what follows; NULL if the device runs every call at
+     * once */
     struct pipe_span *spans;
     int64_t n_spans;
 };
 
-/* Gives micro-batch `micro` of this replica; n 0 means that it is empty. It is called again for
- * each chunk. *out is borrowed until the next call or pipe_run's end. */
+/* Gives micro-batch `micro` of this replica; n 0: it is empty. It is called again for each chunk.
+ * *out is borrowed until the next call or the end of pipe_run. */
 typedef int pipe_batch_fn(void *ctx, int64_t micro, struct batch *out, struct err *err);
 struct pipe_task {
-    /* It is the same on all ranks of the replica and, with collectives over replicas, on all
-     * ranks. */
+    /* The same number on all ranks of the replica and, if replicas have collectives together, on
+     * all ranks. */
     int64_t micros;
     double inv_norm;
     pipe_batch_fn *batch;
     void *ctx;
-    bool forward_only; /* losses alone; gradients are left as they are */
+    bool forward_only; /* compute losses only; gradients are left as they are */
 };
 struct pipe_result {
     double loss_sum, loss_x0_sum; /* as dit_result; 0 on all but the last stage */
-    /* They are this rank's, without what comm_waited_s counts meanwhile: times of the host, or of a
-     * device that queues. Such a device has stage_s in forward_s, and it alone has behind_s. */
+    /* Times of this rank, without what comm_waited_s counted meanwhile: of the host, or of a device
+     * that queues. With such a device, stage_s is part of forward_s, and only it has behind_s. */
     struct pipe_times times;
 };
 
-/* Returns what dit_config.slots must be. */
+/* Returns the value for dit_config.slots. */
 int64_t pipe_slots(const struct layout *l, int64_t most_micros, int64_t pp_rank);
 int pipe_open(struct pipe *p, struct dit *d, const struct layout *l, struct layout_place place,
               struct comm *pp, struct dev *dev, struct dev_stream *stream, int64_t most_micros,
               struct err *err);
 void pipe_close(struct pipe *p); /* safe on a zeroed struct */
 int pipe_run(struct pipe *p, const struct pipe_task *w, struct err *err);
-/* Ends what behind_s measures. */
+/* Ends the measurement of behind_s. */
 void pipe_behind_end(struct pipe *p);
-/* Waits for the stream, with one sync, and gives the result. */
+/* Waits for the stream, with one sync, and returns the result. */
 int pipe_wait(struct pipe *p, struct pipe_result *out, struct err *err);
 
 #endif

@@ -19,7 +19,7 @@
 #include "trainer/ops/simd.h"
 #include "trainer/watch/meter.h"
 
-enum { KEEP_BYTES = 16 << 20 }; /* some 20,000 steps */
+enum { KEEP_BYTES = 16 << 20 }; /* about 20,000 steps */
 
 int record_log_open(const char *run_dir, int64_t attempt, const char *writer, struct evlog **out,
                     struct err *err)
@@ -54,7 +54,7 @@ void record_close(struct record *r)
     r->log = NULL;
 }
 
-/* Writes an event. Training goes on when the disk is full, and so does its record, in memory. */
+/* Writes an event. When the disk is full, training goes on, and the record is kept in memory. */
 static void commit(struct record *r, struct evlog_event *e, bool durable)
 {
     struct err err = {0};
@@ -80,7 +80,7 @@ void record_started(struct record *r, const struct run *run, const struct plan *
         return;
     snprintf(seq, sizeof seq, "%lldx%lldx%lld", (long long)plan->seq.t, (long long)plan->seq.h,
              (long long)plan->seq.w);
-    simd_choose(&simd, NULL); /* opening the world has refused a REEL_SIMD that cannot be */
+    simd_choose(&simd, NULL); /* a REEL_SIMD that cannot be was refused when the world was opened */
     event_begin(r->log, &e, train_started);
     event_int(&e, train_started, next_step, next_step);
     event_int(&e, train_started, total_steps, run_total_steps(run));
@@ -100,7 +100,7 @@ void record_started(struct record *r, const struct run *run, const struct plan *
     commit(r, &e, true);
 }
 
-/* Writes what took time: "kinds_s": {"gemm": …}. */
+/* Writes the seconds by kind: "kinds_s": {"gemm": …}. */
 static void kinds_put(struct json_out *o, const double *kinds_s)
 {
     json_obj_begin(o, EVENT_FIELD(step, kinds_s, TREE));
@@ -288,8 +288,8 @@ void record_refused(struct record *r, const char *reason)
     commit(r, &e, true);
 }
 
-/* Says what is looked for in the events of all attempts. step is the greatest of that kind, or the
- * one that is wanted. */
+/* Holds a search through the events of all attempts. step is the greatest step of that kind, or the
+ * wanted one. */
 struct search { const char *kind; int64_t step; bool found; };
 typedef void search_fn(struct search *s, int64_t step);
 

@@ -13,8 +13,8 @@
 
 /* ---- being asked to stop ---- */
 
-/* Tells, on rank 0, whether a newer attempt was seen to write into the run's folder. This one then
- * ends at the next step, saving nothing. */
+/* Says, on rank 0, whether a newer attempt was seen to write into the run's folder. This attempt
+ * then ends at the next step and saves nothing. */
 bool train_is_replaced(const struct train *t)
 {
     return t->writer.lease && lease_is_lost(t->writer.lease);
@@ -26,8 +26,9 @@ static void stop_record(struct train *t)
         record_stop_seen(&t->record, *t->conf->stop, t->conf->stop_heard);
 }
 
-/* Returns ERR_BUSY if this attempt was replaced, else `status`; collective, after everything. A
- * newer attempt may be why something failed, and whoever was replaced has not ended by itself. */
+/* Returns ERR_BUSY if this attempt was replaced by a newer one, else `status`. All ranks call it at
+ * the very end: a newer attempt may be the reason why something failed, and an attempt that was
+ * replaced has not ended by itself. */
 static int replaced_judge(struct train *t, int status, struct err *err)
 {
     struct err why = {0};
@@ -38,8 +39,8 @@ static int replaced_judge(struct train *t, int status, struct err *err)
     return lost == ERR_BUSY ? err_set(err, lost, "%s", why.text) : status;
 }
 
-/* Finds, between steps, whether any rank has been asked to stop. At the boundary of a step its last
- * exchange tells. */
+/* Finds, between steps, whether any rank was asked to stop. At a step's end this is part of the
+ * step's last exchange. */
 static int stop_agree(struct train *t, bool *stop, struct err *err)
 {
     double asked = *t->conf->stop || train_is_replaced(t) ? 1 : 0;
@@ -53,10 +54,10 @@ static int stop_agree(struct train *t, bool *stop, struct err *err)
 
 /* ---- validation ---- */
 
-/* Measures the loss. 1: it was given up, as a rank is asked to stop. */
+/* Measures the loss. Returns 1 if it was given up because a rank was asked to stop. */
 static int loss_measure(struct train *t, struct validate_loss *out, struct err *err)
 {
-    /* Where sequences are not split, tp ranks have the same loss, and one of them counts. */
+    /* Without sequence parallelism all tp ranks have the same loss, and only one of them counts. */
     bool counted = t->leg.layout->tp == 1 || t->leg.layout->sp || t->leg.sh.place.tp == 0;
     return validate_run(&t->leg.validate, &t->leg.pipe, t->conf->world, counted, t->conf->stop, out,
                         err);
@@ -67,7 +68,7 @@ static int average_measure(struct train *t, struct validate_loss *out, struct er
     train_phase_set(t, "validate average");
     int rc = optim_average_swap(&t->leg.optim, err), back = 0;
     units_forget(&t->leg.units);
-    if (rc == 0) /* what was swapped is swapped back below */
+    if (rc == 0) /* the weights must be swapped back below in any case */
         rc = loss_measure(t, out, err);
     if (rc >= 0)
         back = optim_average_swap(&t->leg.optim, err);
@@ -107,16 +108,16 @@ static bool validation_due(const struct train *t)
            (t->next_step % every == 0 || t->next_step == run_total_steps(t->run));
 }
 
-/* Validates the step before the next one, when that is due. Whoever is asked to stop owes the
- * validation, and the next attempt begins with it. */
+/* Validates after the step just done, if that is due. If the attempt is asked to stop, the
+ * validation is owed, and the next attempt begins with it. */
 static int validation_try(struct train *t, bool *stop, struct err *err)
 {
     t->owed = validation_due(t);
     return t->owed && !*stop ? validation(t, stop, err) : 0;
 }
 
-/* Validates, at the beginning of an attempt, what the one before may owe: it may have been asked to
- * stop after it had validated, or before. */
+/* Does, at the beginning of an attempt, a validation that the earlier one may owe. That one may
+ * have been asked to stop before it had validated, or after. */
 static int validation_owed(struct train *t, bool *stop, struct err *err)
 {
     struct comm *world = t->conf->world;
@@ -136,7 +137,7 @@ static int validation_owed(struct train *t, bool *stop, struct err *err)
 
 /* ---- the attempt ---- */
 
-/* Saves a checkpoint of the step just done, in the background when training goes on. */
+/* Saves a checkpoint of the step just done; in the background if training goes on. */
 static int save_due(struct train *t, bool last, struct err *err)
 {
     struct meter_start at = meter_begin(t->leg.compute.dev->meter);
@@ -147,7 +148,7 @@ static int save_due(struct train *t, bool last, struct err *err)
     return rc;
 }
 
-/* Decides how often to save from what steps and saves took. */
+/* Decides how often to save, by the time that steps and saves took. */
 static int cadence_try(struct train *t, struct err *err)
 {
     bool changed = false;
@@ -161,8 +162,8 @@ static int cadence_try(struct train *t, struct err *err)
     return 0;
 }
 
-/* Tells whether a checkpoint of the step just done is due, when the newest is of step `saved`, or
- * none was since training began there. */
+/* Is a checkpoint of the step just done due? `saved` is the step of the newest checkpoint, or that
+ * at which training began if there is none since. */
 static bool save_is_due(const struct train *t, int64_t saved)
 {
     int64_t every = t->run->ckpt_every_steps;
@@ -171,8 +172,8 @@ static bool save_is_due(const struct train *t, int64_t saved)
     return every > 0 && t->next_step % every == 0;
 }
 
-/* Does what is due after the step just done: validation, a checkpoint. Saving takes time, in which
- * a request to stop may come. */
+/* Does what is due after the step just done: a validation, a checkpoint. Saving takes time, and a
+ * request to stop may come meanwhile. */
 static int between_steps(struct train *t, int64_t end, int64_t *saved, bool *stop, struct err *err)
 {
     struct err why = {0};
@@ -195,10 +196,10 @@ static int between_steps(struct train *t, int64_t end, int64_t *saved, bool *sto
     *saved = t->next_step;
     if (!t->save_owed)
         cadence_saved(&t->cadence, clock_mono_s() - begun);
-    return last ? 0 : stop_agree(t, stop, err); /* no further step, no further save */
+    return last ? 0 : stop_agree(t, stop, err); /* last: no further step, no further save */
 }
 
-/* Trains the next step of those before `end`, and does what is due after it. */
+/* Trains the next step, which is before `end`, and does what is due after it. */
 static int step_do(struct train *t, int64_t end, int64_t *saved, struct train_report *out,
                    bool *stop, struct record_step *s, struct err *err)
 {
@@ -218,8 +219,8 @@ static int step_do(struct train *t, int64_t end, int64_t *saved, struct train_re
     return between_steps(t, end, saved, stop, err);
 }
 
-/* Gives a sign of life: the file `pulse` of a trial gets a byte longer. Where that cannot be
- * written, there is no sign, and the trial goes on. */
+/* Gives a sign of life: the file `pulse` of a trial becomes a byte longer. If it cannot be written,
+ * the trial goes on without a sign. */
 static void beat(const struct train *t)
 {
     char path[LIMIT_PATH_BYTES];
@@ -233,14 +234,14 @@ static void beat(const struct train *t)
     fclose(f);
 }
 
-/* Runs to the end of the leg, or of the attempt. */
+/* Runs to the end of the leg or of the attempt. */
 static int steps_run(struct train *t, struct train_report *out, bool *stop, struct record_step *s,
                      struct err *err)
 {
     int64_t end = num_min_i64(t->end_step, run_stage_first(t->run, t->leg.end_stage)),
             saved = t->next_step;
     int rc;
-    /* If a rank was asked while we were starting, there is not even one step. */
+    /* If a rank was asked to stop while the attempt was starting, there is not even one step. */
     if ((rc = stop_agree(t, stop, err)) < 0)
         return rc;
     train_phase_set(t, "step");
@@ -252,7 +253,7 @@ static int steps_run(struct train *t, struct train_report *out, bool *stop, stru
             return rc;
         beat(t);
     }
-    /* It was asked to stop while that was begun. */
+    /* A save may still be under way if the attempt was asked to stop meanwhile. */
     if ((rc = train_save_finish(t, err)) < 0)
         return rc;
     if (t->save_owed && (rc = train_state_save(t, err)) < 0)
@@ -263,7 +264,7 @@ static int steps_run(struct train *t, struct train_report *out, bool *stop, stru
         return 0;
     if ((rc = train_classes_run(t, out, err)) < 0)
         return rc;
-    return train_activity_run(t, out, err); /* takes memory */
+    return train_activity_run(t, out, err); /* last, because it takes memory */
 }
 
 static bool in_leg(const struct train *t, int64_t step)
@@ -277,12 +278,12 @@ static void attempt_bounds(struct train *t)
     int64_t total = run_total_steps(t->run), most = t->conf->max_steps;
     if (t->end_step < 0)
         t->end_step = most > 0 && t->next_step + most < total ? t->next_step + most : total;
-    if (t->conf->trial) /* there is no checkpoint for the next leg */
+    if (t->conf->trial) /* without a checkpoint there is no next leg */
         t->end_step = num_min_i64(t->end_step, run_stage_first(t->run, t->leg.end_stage));
 }
 
-/* Notes that this rank's device failed. The others do not know of it and wait for messages that do
- * not come: they are to be ended at once, not after the deadline. */
+/* Handles a failure of this rank's device. The other ranks do not know of it and wait for messages
+ * that will not come, so they are ended at once, not after the deadline. */
 static void device_judge(const struct train *t, const struct err *why)
 {
     const struct dev *dev = t->leg.compute.dev;
@@ -290,7 +291,8 @@ static void device_judge(const struct train *t, const struct err *why)
         comm_give_up(t->conf->world, why);
 }
 
-/* Leaves in the run's folder how it computes, once operations have been opened so. */
+/* Writes the run's choices of algorithms into its folder, once the operations were opened with
+ * them. */
 static int pins_keep(struct train *t, struct err *err)
 {
     int rc;
@@ -299,7 +301,7 @@ static int pins_keep(struct train *t, struct err *err)
     return attn_pin_keep(&t->attn, err);
 }
 
-/* Runs one leg, that of the next step. *more: there are steps left to do, in another one. */
+/* Runs the leg of the next step. *more: there are steps left to do, in another leg. */
 static int leg_run(struct train *t, struct train_report *out, bool *stop, bool *more,
                    struct err *err)
 {
@@ -308,7 +310,7 @@ static int leg_run(struct train *t, struct train_report *out, bool *stop, bool *
         .weight_norm = NAN, .update_norm = NAN,
         .tokens = NAN, .model_flops = NAN};
     int rc = train_open(t, t->next_step, err);
-    /* What was planned is reported in particular when it was too much. */
+    /* The memory plan is reported above all when it was too large. */
     out->planned_bytes = num_max_i64(out->planned_bytes, t->leg.memory.total);
     out->process_bytes = num_max_i64(out->process_bytes, t->leg.process_bytes);
     out->device_bytes = t->leg.memory.sides[BUFFER_ON_DEVICE];
@@ -319,7 +321,8 @@ static int leg_run(struct train *t, struct train_report *out, bool *stop, bool *
         goto out;
     if ((rc = train_state_load(t, err)) < 0)
         goto out;
-    /* Otherwise the newest checkpoint was damaged, and an older one lies in another leg. */
+    /* Otherwise the newest checkpoint was damaged, and the step of an older one is in another
+     * leg. */
     if (in_leg(t, t->next_step)) {
         attempt_bounds(t);
         record_started(&t->record, t->run, t->leg.plan, t->next_step, t->peak_flops);
@@ -334,7 +337,8 @@ out:
     return rc;
 }
 
-/* Takes the step of the newest checkpoint, whatever that is worth: its leg is tried first. */
+/* Takes the step of the newest checkpoint, without verifying it: the leg of that step is tried
+ * first. */
 static int newest_step(struct train *t, struct err *err)
 {
     double step = !t->conf->trial && t->conf->world->rank == 0
@@ -345,7 +349,7 @@ static int newest_step(struct train *t, struct err *err)
     return rc;
 }
 
-/* Makes the run's folder, if need be, this attempt's; on rank 0. */
+/* Makes the run's folder if need be, and takes it for this attempt; on rank 0. */
 static int folder_take(struct train *t, struct err *err)
 {
     const struct train_conf *c = t->conf;
@@ -357,7 +361,7 @@ static int folder_take(struct train *t, struct err *err)
     return record_open(&t->record, c->run_dir, c->attempt, err);
 }
 
-/* Takes what this rank needs for the attempt. */
+/* Allocates and opens what this rank needs for the attempt. */
 static int attempt_take(struct train *t, struct err *err)
 {
     int rc;
@@ -368,7 +372,7 @@ static int attempt_take(struct train *t, struct err *err)
     return !t->conf->trial && t->conf->world->rank == 0 ? folder_take(t, err) : 0;
 }
 
-/* Finds what a run on GPUs has kept of how it computes. */
+/* Finds which algorithms a run on GPUs keeps to. */
 static int pins_find(struct train *t, struct err *err)
 {
     const struct train_conf *conf = t->conf;
@@ -392,7 +396,7 @@ static int attempt_open(struct train *t, struct err *err)
     return newest_step(t, err);
 }
 
-/* Says of a run that was done before this attempt how it gets longer. */
+/* Says, of a run that was already done before this attempt, how it can be made longer. */
 static void done_say(const struct train *t)
 {
     char line[200];
@@ -416,12 +420,12 @@ static int legs_run(struct train *t, struct train_report *out, bool *stop, struc
     return 0;
 }
 
-/* Tells the record, and whoever looks on, how the attempt ended. */
+/* Tells the record, and on the log, how the attempt ended. */
 static void end_tell(struct train *t, const struct train_report *out, int rc, const struct err *err)
 {
     const struct train_conf *conf = t->conf;
-    /* Damaged data would be as damaged in another attempt; a damaged checkpoint does not come here,
-     * because an older one is loaded. */
+    /* Damaged data would still be damaged in another attempt. A damaged checkpoint does not lead
+     * here, because an older one is loaded. */
     bool refused = (rc == ERR_INPUT || rc == ERR_CORRUPT) && out->steps == 0;
     const char *failed = rc == ERR_FULL ? "disk_full" : refused ? "refused" : "error";
     const char *reason = rc < 0 ? failed : out->end == TRAIN_DONE ? "done" : "stop";

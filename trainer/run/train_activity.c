@@ -1,7 +1,7 @@
-/* train_activity: what a trial's steps are made of on a GPU. Behind the timed steps two more are
- * run while CUPTI records (trainer/watch/activity.h), so that what is timed is not disturbed, and
- * what the recording costs is seen beside it. A trial that cannot be recorded says why, and is as
- * good as before. */
+/* train_activity: measures how a GPU spends the steps of a trial. After the timed steps, two more
+ * are run while CUPTI records (trainer/watch/activity.h), so that the timed ones are not disturbed
+ * and the cost of recording can be seen. A trial that cannot be recorded says why, and is as valid
+ * as before. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 enum { STEPS = 2 };
 
-/* Returns what share of a step's model FLOPs backward computes again. */
+/* Returns the FLOPs that backward recomputes, as a share of a step's model FLOPs. */
 static double computed_again(const struct train *t)
 {
     const struct model *m = &t->run->model;
@@ -33,7 +33,7 @@ static struct activity_facts facts_of(const struct train *t)
         .peak_flops = t->leg.plan->peak_flops};
 }
 
-/* Begins on this rank. *begun: it has to be ended. */
+/* Begins to record on this rank. *begun: the recording must be ended. */
 static int begin(const struct activity_library **library, bool *begun, struct err *err)
 {
     int rc;
@@ -45,8 +45,8 @@ static int begin(const struct activity_library **library, bool *begun, struct er
     return 0;
 }
 
-/* Runs steps that no other time is taken from, on the data of the next ones, or of the last one
- * where there are none. Their table by kinds (--profile) is the timed ones'. */
+/* Runs steps that count in no other time, on the data of the next steps, or of the last one if
+ * there are no more. The table by kinds (--profile) stays that of the timed steps. */
 static int steps_run(struct train *t, double *step_s, struct err *err)
 {
     int64_t last = run_stage_first(t->run, t->leg.end_stage) - 1;
@@ -64,7 +64,7 @@ static int steps_run(struct train *t, double *step_s, struct err *err)
     return rc;
 }
 
-/* Ends on this rank, and writes its file. */
+/* Ends the recording on this rank, and writes its file. */
 static int end(const struct train *t, const struct activity_library *library,
                struct activity_result *out, struct err *err)
 {
@@ -75,7 +75,7 @@ static int end(const struct train *t, const struct activity_library *library,
     return library->end(&facts, path, out, err);
 }
 
-/* Makes means over the ranks of their sums; what was recorded and dropped is added up. */
+/* Replaces sums by their means over the ranks; counts of recorded and dropped are added up. */
 static int ranks_mean(struct train *t, struct activity_result *r, struct err *err)
 {
     struct timeline_sum *s = &r->sums;
@@ -100,7 +100,7 @@ static int ranks_mean(struct train *t, struct activity_result *r, struct err *er
     return 0;
 }
 
-/* Says both times, so that the cost of recording is seen. */
+/* Says both times, to show the cost of recording. */
 static void times_say(const struct train *t, const struct train_report *out)
 {
     struct train_report timed = {.steps = out->steps};

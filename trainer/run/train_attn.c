@@ -1,7 +1,8 @@
-/* train_attn: tells a device whose library computes attention by plans (ops.h, attn_plan) of all
- * calls of a leg before its first step: those of the micro-batches that its steps and validations
- * will read, as indices and coins have them. No sample is read and no memory of the device taken,
- * so what the calls want of it stands in the memory plan. */
+/* train_attn: announces all attention calls of a leg, before its first step, to a device whose
+ * library computes attention by plans (ops.h, attn_plan). These are the calls for the micro-batches
+ * that its steps and validations will read, which follow from indices and random choices. No sample
+ * is read and no device memory is taken, so the memory that the calls need is part of the memory
+ * plan. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,21 +10,21 @@
 #include "trainer/run/train_priv.h"
 
 enum {
-    STEPS_MOST = 1 << 14, /* of a stage: a later one is seldom of a new class */
-    STEPS_BEHIND = 2,     /* of a trial (train_activity.c) */
+    STEPS_MOST = 1 << 14, /* steps of a stage: later ones seldom bring a new class */
+    STEPS_BEHIND = 2,     /* more steps of a trial (train_activity.c) */
 };
 
-/* Holds what of a sample the calls of attention follow from. */
+/* Holds the part of a sample on which the attention calls depend. */
 struct shape { int32_t t, h, w, text_len; };
 
 struct told {
     struct dit *dit;
     bool backward;
-    struct shape *last; /* [n] of the micro-batch that was told last */
+    struct shape *last; /* [n] shapes of the micro-batch that was announced last */
     int64_t n;
 };
 
-/* Notes a micro-batch's shapes. Returns whether they are those that were told last. */
+/* Notes a micro-batch's shapes. Returns whether they are those that were announced last. */
 static bool is_again(struct told *told, const struct batch *b)
 {
     bool again = told->n == b->n;
@@ -44,7 +45,7 @@ static int tell(void *ctx, const struct batch *b, struct err *err)
     return is_again(told, b) ? 0 : dit_attn_plan(told->dit, b, told->backward, err);
 }
 
-/* Tells of the steps from `step` on that a stage has. */
+/* Announces the steps of a stage from `step` on. */
 static int stage_tell(struct train *t, int64_t stage, int64_t step, struct told *told,
                       struct err *err)
 {

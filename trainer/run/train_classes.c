@@ -1,14 +1,14 @@
-/* train_classes: what a trial's step is made of on CPUs. Behind the timed steps one more is run
- * with a meter, so that what is timed is not disturbed: the CPU time of each class, of the rank
- * that computes most. The prices of `reel tune` learn from it class by class. */
+/* train_classes: measures how CPUs spend a step of a trial. After the timed steps one more is run
+ * with a meter, so that the timed ones are not disturbed. The result is the CPU time of each class
+ * on the rank that computes most. The cost model of `reel tune` learns from it class by class. */
 #include <string.h>
 
 #include "base/num.h"
 #include "trainer/run/train_priv.h"
 #include "trainer/watch/meter_class.h"
 
-/* Has a step measured that no other time is taken from, on the data of the next one, or of the last
- * one where there is none. */
+/* Measures a step that counts in no other time, on the data of the next step, or of the last one if
+ * there is none. */
 static int step_measure(struct train *t, double class_s[METER_CLASSES + 1], struct err *err)
 {
     int64_t last = run_stage_first(t->run, t->leg.end_stage) - 1;
@@ -25,7 +25,7 @@ static int step_measure(struct train *t, double class_s[METER_CLASSES + 1], stru
     return 0;
 }
 
-/* Keeps the times of the rank whose sum is the largest; of several such ranks their mean. */
+/* Keeps the times of the rank whose sum is the largest; if there are several, their mean. */
 static int busiest_keep(struct comm *world, double class_s[METER_CLASSES + 1], struct err *err)
 {
     double sum = 0, most;

@@ -1,12 +1,12 @@
-/* train_nonfinite: which rank was the first to meet a number that is not finite, where, and by
- * which operation it came. */
+/* train_nonfinite: finds which rank first met a number that is not finite, where, and which
+ * operation it came from. */
 #include "trainer/run/train_priv.h"
 
 #include <math.h>
 
-/* Places stand in the order of backward, the first of them the greatest; forward comes the other
- * way. */
-enum { PLACE_HEAD = 1 << 20, PLACE_OF_LAYER_0 = 3 }; /* behind the embedding and the conditioning */
+/* A place numbers the layers so that backward goes from the greatest place to the least, and
+ * forward the other way. The embedding and the conditioning have places before layer 0. */
+enum { PLACE_HEAD = 1 << 20, PLACE_OF_LAYER_0 = 3 };
 static int64_t place_of(int64_t layer)
 {
     return layer == PARAM_LAYER_HEAD ? PLACE_HEAD : layer + PLACE_OF_LAYER_0;
@@ -17,10 +17,9 @@ static int64_t layer_at(int64_t place)
     return place == PLACE_HEAD ? PARAM_LAYER_HEAD : place - PLACE_OF_LAYER_0;
 }
 
-/* Finds the rank whose numbers are greatest, where the first number that differs decides; of equals
- * the lowest rank.
- * `found` says whether this rank has any. The numbers become that rank's; *rank is -1, and they
- * mean nothing, when none has any. */
+/* Finds the rank whose numbers are the greatest in lexicographic order; of equal ones the lowest
+ * rank. `found` says whether this rank has numbers. They are replaced by those of that rank. If no
+ * rank has any, *rank is -1 and the numbers mean nothing. */
 static int rank_first(const struct train *t, bool found, double numbers[], int n, int64_t *rank,
                       struct err *err)
 {

@@ -1,5 +1,5 @@
-/* train_open: sets up a leg: checks what this process can do of the layout, opens the groups, plans
- * the memory, and takes everything a step needs, once. */
+/* train_open: sets up a leg: checks that this process can run the layout, opens the groups, plans
+ * the memory, and allocates everything that steps need, once. */
 #include "trainer/run/train_priv.h"
 
 #include <fcntl.h>
@@ -18,8 +18,8 @@ void train_say(const struct train *t, const char *line)
         t->conf->say(t->conf->say_ctx, line);
 }
 
-/* Returns what the kernel says of this process's memory under a name such as "VmHWM:", -1 where it
- * does not say it. It allocates nothing, as it is asked in steps. */
+/* Returns what the kernel says of this process's memory under a name such as "VmHWM:"; -1 if it
+ * does not say it. It allocates nothing, because it is called in steps. */
 static int64_t status_bytes(const char *name)
 {
     char text[4096];
@@ -33,8 +33,8 @@ static int64_t status_bytes(const char *name)
     return line && sscanf(line + strlen(name), "%lld kB", &kib) == 1 ? kib * 1024 : -1;
 }
 
-/* Returns the most that was resident of this program. ru_maxrss, which is asked second, also counts
- * what the process was before it became this program: perhaps a large launcher. */
+/* Returns the most memory of this program that was resident. ru_maxrss, which is only asked second,
+ * also counts what the process was before it became this program: perhaps a large launcher. */
 int64_t train_resident_peak_bytes(void)
 {
     struct rusage u;
@@ -44,7 +44,7 @@ int64_t train_resident_peak_bytes(void)
     return getrusage(RUSAGE_SELF, &u) == 0 ? (int64_t)u.ru_maxrss * 1024 : 0;
 }
 
-/* Returns what is resident now, 0 where the system does not say. */
+/* Returns how many bytes are resident now; 0 if the system does not say. */
 static int64_t resident_bytes(void)
 {
     long pages = 0;
@@ -57,8 +57,8 @@ static int64_t resident_bytes(void)
     return pages * sysconf(_SC_PAGESIZE);
 }
 
-/* Returns how much of that is memory which processes share, 0 where the system does not say. No
- * buffer of ours is such: it is MPI's segments. */
+/* Returns how many of them are memory shared between processes; 0 if the system does not say. No
+ * buffer of ours is shared, so these are MPI's segments. */
 static int64_t shared_bytes(void) { return num_max_i64(0, status_bytes("RssShmem:")); }
 
 int64_t train_mpi_bytes(const struct train *t)
@@ -68,7 +68,7 @@ int64_t train_mpi_bytes(const struct train *t)
 
 /* ---- setting up ---- */
 
-/* Takes the stages around that of `step` which have its layout. */
+/* Takes the stage of `step` and its neighbours with the same layout as the leg. */
 static void leg_take(struct train *t, int64_t step)
 {
     const struct plan *plans = t->conf->plans;
@@ -103,8 +103,8 @@ static int stage_check(const struct train *t, int64_t stage, struct err *err)
     if (plan->dtype != t->run->dtype)
         return err_set(err, ERR_INPUT, "the plan was made for %s, the run trains in %s: plan again",
                        dtype_names[plan->dtype], dtype_names[t->run->dtype]);
-    /* Batches smaller than the leg's first, in later stages and ramps, leave replicas without
-     * samples: that is slow, not wrong. */
+    /* In later stages and in ramps, batches may be smaller than in the leg's first stage and leave
+     * replicas without samples: that is slow, but not wrong. */
     return layout_check(t->leg.layout, &t->run->model, plan->seq, t->leg.plan->gbs,
                         t->conf->world->size, err);
 }
@@ -165,7 +165,7 @@ static int loaders_open(struct train *t, struct loader_bounds *most, struct err 
         return rc;
     if (validates)
         bounds_add(most, t->leg.validate.loader);
-    /* The indices of later legs would lie in memory until then. */
+    /* The indices of later legs would stay in memory until then. */
     datasets_drop(t->conf->datasets);
     return 0;
 }
@@ -210,7 +210,7 @@ static int bytes_add(struct train *t, const char *name, enum buffer_category cat
                : buffer_list_add_host(&t->leg.memory, name, category, side, 1, bytes, err);
 }
 
-/* Lists the pinned memory in which messages wait. */
+/* Lists the pinned memory in which messages are staged. */
 static int stages_list(struct train *t, const struct dit_config *c, struct err *err)
 {
     struct optim_conf o = optim_conf_of(t, c);
@@ -225,7 +225,7 @@ static int stages_list(struct train *t, const struct dit_config *c, struct err *
     return buffers_stages_add(t->leg.stages, &t->leg.memory, err);
 }
 
-/* Takes it. */
+/* Allocates that memory in the groups. */
 static int stages_take(struct train *t, struct err *err)
 {
     const struct comm_grid *g = &t->leg.grid;
@@ -241,7 +241,7 @@ static int stages_take(struct train *t, struct err *err)
     return 0;
 }
 
-/* Lists what is the host's alone, but for the model's and the optimizer's part. */
+/* Lists what is only on the host, except the parts of the model and the optimizer. */
 static int host_list(struct train *t, struct err *err)
 {
     int64_t loader = 0;
@@ -263,7 +263,7 @@ static int host_list(struct train *t, struct err *err)
     return bytes_add(t, "process", BUFFER_PROCESS, BUFFER_ON_HOST, t->leg.process_bytes, err);
 }
 
-/* Lists all that a rank will hold: the memory that is said before step 0 and held against a
+/* Lists all that a rank will hold: this memory plan is shown before step 0 and compared with a
  * limit. */
 static int memory_list(struct train *t, const struct dit_config *c, struct err *err)
 {
@@ -288,7 +288,7 @@ static int memory_list(struct train *t, const struct dit_config *c, struct err *
     return host_list(t, err);
 }
 
-/* Says "  name   bytes". */
+/* Prints "  name   bytes". */
 static void bytes_say(const struct train *t, const char *name, int64_t n)
 {
     char line[128], bytes[32];
@@ -301,7 +301,7 @@ static int64_t host_bytes(const struct buffer_list *m)
     return m->sides[BUFFER_PINNED] + m->sides[BUFFER_ON_HOST];
 }
 
-/* Says by what devices exchange data, where they do. */
+/* Says by which means devices exchange data, if they do. */
 static void comm_say(const struct train *t)
 {
     char line[96];
@@ -313,7 +313,7 @@ static void comm_say(const struct train *t)
     train_say(t, line);
 }
 
-/* Says the plan by category, and by side where there are two. */
+/* Says the plan by category and, if host and device have separate memory, by side. */
 static void memory_say(const struct train *t)
 {
     const struct buffer_list *m = &t->leg.memory;
@@ -328,7 +328,7 @@ static void memory_say(const struct train *t)
     bytes_say(t, "total", m->total);
 }
 
-/* Holds what a rank needs against a limit; 0: none. whose: "" or " of the host". */
+/* Compares what a rank needs with a limit; 0: there is none. whose: "" or " of the host". */
 static int side_check(const struct train *t, int64_t bytes, int64_t limit, const char *whose,
                       const char *advice, struct err *err)
 {
@@ -344,8 +344,8 @@ static int side_check(const struct train *t, int64_t bytes, int64_t limit, const
                    num_format_bytes(limit, have, sizeof have), advice);
 }
 
-/* Refuses a leg that needs more memory than the limits allow. On the CPU all memory is the host's,
- * and one sum is held against both limits. */
+/* Refuses a leg that needs more memory than the limits allow. On the CPU all memory is host memory,
+ * and its sum is compared with both limits. */
 static int limit_check(const struct train *t, struct err *err)
 {
     static const char fewer[] = "another layout, fewer tokens at a time";
@@ -361,8 +361,9 @@ static int limit_check(const struct train *t, struct err *err)
                       apart ? "smaller micro-batches, checkpoint.async false" : fewer, err);
 }
 
-/* Holds what the plan has on the device against what is free there, before any of it but the
- * tables' own is taken. Where memory is the host's, others take of it as they please. */
+/* Compares the plan's part on the device with what is free there, before any of it is allocated
+ * except the operations' own memory. Where the memory is the host's, nothing is compared, because
+ * other processes take of it at any time. */
 static int room_check(const struct train *t, int64_t wanted, struct err *err)
 {
     struct dev *dev = t->leg.compute.dev;
@@ -401,8 +402,8 @@ static int memory_check(struct train *t, struct err *err)
 }
 
 /* Measures the process. Libraries are loaded, the groups are open and have exchanged messages, and
- * of the memory plan only the tiles are taken. Those of a device with memory of its own are not
- * resident here. */
+ * of the memory plan only the operations' tiles are allocated. On a device with memory of its own
+ * these are not resident here. */
 static int process_measure(struct train *t, struct err *err)
 {
     const struct compute *c = &t->leg.compute;
@@ -414,7 +415,7 @@ static int process_measure(struct train *t, struct err *err)
     return rc;
 }
 
-/* Opens what follows from files and options: loaders and the list of tensors. */
+/* Opens what depends on files and options only: loaders and the list of tensors. */
 static int inputs_open(struct train *t, struct loader_bounds *bounds, struct err *err)
 {
     int rc;
@@ -426,7 +427,7 @@ static int inputs_open(struct train *t, struct loader_bounds *bounds, struct err
                         &t->leg.sh, err);
 }
 
-/* Takes everything a step needs, once. */
+/* Allocates everything that steps need, once. */
 static int memory_take(struct train *t, const struct dit_config *c, struct err *err)
 {
     struct optim_conf o = optim_conf_of(t, c);
@@ -454,8 +455,8 @@ static int memory_take(struct train *t, const struct dit_config *c, struct err *
     return writes_async(t) ? ckpt_async_open(&l->async, &l->optim, err) : 0;
 }
 
-/* Opens the leg that step lies in as far as its memory plan, of which nothing is taken yet. again:
- * it will be opened once more, and has its data verified then. */
+/* Opens the leg of `step` up to its memory plan, of which nothing is allocated yet. again: the leg
+ * will be opened once more, and its data is verified then. */
 static int leg_plan(struct train *t, int64_t step, bool again, struct dit_config *c,
                     struct err *err)
 {
@@ -494,7 +495,7 @@ int train_memory_check(struct train *t, struct err *err)
     struct dit_config c;
     int rc = 0;
     leg_take(t, t->next_step);
-    /* The leg at hand is looked at when it is opened. A trial does no other. */
+    /* The first leg is checked when it is opened. A trial has no other. */
     for (int64_t stage = t->leg.end_stage;
          limited && !conf->trial && stage < t->run->n_stages && rc == 0;) {
         if ((rc = leg_plan(t, run_stage_first(t->run, stage), true, &c, err)) == 0)
@@ -505,8 +506,8 @@ int train_memory_check(struct train *t, struct err *err)
     return rc;
 }
 
-/* Has the calls of device and operations measured, or made into graphs. A table of times has each
- * call by itself. */
+/* Replaces the calls of device and operations by measured ones, or by graphs. A table of times
+ * needs each call by itself, so there are no graphs then. */
 static int calls_replace(struct train *t, struct err *err)
 {
     struct compute *d = &t->leg.compute;

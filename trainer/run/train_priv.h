@@ -1,4 +1,4 @@
-/* train_priv: what the sources train*.c share. */
+/* train_priv: declares what the sources train*.c share. */
 #ifndef TRAINER_RUN_TRAIN_PRIV_H
 #define TRAINER_RUN_TRAIN_PRIV_H
 
@@ -17,8 +17,8 @@
 #include "trainer/watch/meter.h"
 #include "trainer/watch/trace.h"
 
-/* A leg consists of the stages that follow one another under one layout. train_open makes it and
- * train_close ends it. */
+/* A leg consists of consecutive stages under one layout. train_open makes it and train_close ends
+ * it. */
 struct leg {
     int64_t first_stage, end_stage;
     const struct plan *plan; /* of its first stage */
@@ -31,76 +31,77 @@ struct leg {
     struct units units;
     struct dit *dit;
     struct pipe pipe;
-    struct scan scan; /* for a step that is computed again */
+    struct scan scan; /* for a step that is computed a second time */
     struct graphs *graphs; /* NULL: none */
-    bool graphs_told;      /* why the device makes none */
+    bool graphs_told;      /* was it said why the device makes no graphs? */
     struct loader *loaders[LIMIT_STAGES];
     struct validate validate;
-    /* For each stage's data, and behind them for the validation's: whether shards are compared with
-     * their checksums, and on rank 0 the hash of the index, which is zero for synthetic data and
-     * where it is not known. */
+    /* For each stage's data, followed by the validation's: whether shards are compared with their
+     * checksums and, on rank 0, the hash of the index (zero for synthetic data and if it is not
+     * known). */
     bool verify[LIMIT_STAGES + 1];
     struct hash128 fingerprints[LIMIT_STAGES + 1];
     struct ckpt_async async;
     bool space_back;               /* rank 0 sees room for the save that is owed */
-    bool all_written;              /* all ranks have written their files of the save under way, */
-    double async_wall, async_mono; /* which was begun then */
+    bool all_written;              /* all ranks have written their files of the save under way */
+    double async_wall, async_mono; /* when that save was begun */
     /* The most packs of a step, and the most micro-batches of a replica, over the leg's stages. */
     int64_t most_gbs, most_micros;
     struct buffer_list memory;
-    struct buffer_stage stages[BUFFER_STAGES]; /* of it, for messages that are staged */
-    int64_t process_bytes; /* resident before any of the memory plan was taken, and some growth */
-    int64_t shared_bytes;  /* of what was resident then, in MPI's shared memory */
+    struct buffer_stage stages[BUFFER_STAGES]; /* the part of it in which messages are staged */
+    int64_t process_bytes; /* resident before the memory plan was allocated, with some growth */
+    int64_t shared_bytes;  /* the part of that in MPI's shared memory */
 };
 
-/* An attempt, and the leg that it is on. */
+/* Holds an attempt, and its current leg. */
 struct train {
     const struct train_conf *conf;
     const struct run *run;
     struct record record;
-    /* With rank 0's lease on the run's folder; without one for a trial. */
+    /* It has rank 0's lease on the run's folder; a trial has none. */
     struct ckpt_writer writer;
     int64_t next_step, skips;
-    int64_t step_syncs; /* the most syncs of a stream in a step */
-    int64_t end_step; /* the attempt goes no further; -1: not known yet */
-    struct spike_history spikes; /* with adamw.spike_z; of this stage's last steps */
+    int64_t step_syncs; /* the most stream syncs in a step */
+    int64_t end_step; /* where the attempt ends; -1: not known yet */
+    struct spike_history spikes; /* with adamw.spike_z: the last steps of this stage */
     struct cadence cadence;      /* with checkpoint.every_steps 0 */
     bool save_owed;              /* the disk had no room for the last save that was due */
-    struct ckpt_room room;       /* found before the last save */
-    bool owed;                   /* a validation that is due was given up, or not begun */
-    struct { double at_s, tokens, flops, seconds; } line; /* last printed at at_s; sums since */
+    struct ckpt_room room;       /* as found before the last save */
+    bool owed;                   /* a due validation was given up, or not begun */
+    struct { double at_s, tokens, flops, seconds; } line; /* when it was last printed; sums since */
     double *times;               /* step_s of this attempt, up to TRAIN_TIMES_MAX */
     int64_t n_times;
     struct train_phases phases; /* sums */
     double tokens, flops;       /* over the same steps */
     struct hash128 config_hash;
-    struct gemm_pin gemm; /* on GPUs: by which algorithms products are computed in this run, */
-    struct attn_pin attn; /* and by which engine attention is */
+    struct gemm_pin gemm; /* on GPUs: by which algorithms this run computes products, */
+    struct attn_pin attn; /* and by which engine attention */
     struct meter meter;
     struct trace_clock trace_clock;
-    /* With profile, seconds by kind: sums over the counted steps, and those of the step at hand. */
+    /* With profile, seconds by kind: sums over the counted steps, and of the current step. */
     double kinds_s[METER_KINDS], step_kinds_s[METER_KINDS], kinds_cpu_s[METER_KINDS];
-    double *named;     /* with profile, beside times: the share of the step that has a name */
-    double peak_flops; /* of the world, by the plan of the last leg; 0 unknown */
+    double *named;     /* with profile, beside `times`: the share of a step that kinds cover */
+    double peak_flops; /* of the world, by the plan of the last leg; 0: not known */
     struct leg leg;
 };
 
 /* ---- train.c ---- */
 bool train_is_replaced(const struct train *t);
 
-/* ---- train_open.c: each rank's own failures are agreed on before the next collective call ---- */
-/* Checks the plans of all stages, before the first. */
+/* ---- train_open.c: ranks agree on their own failures before the next collective call ---- */
+/* Checks the plans of all stages, before the first stage begins. */
 int train_plans_check(struct train *t, struct err *err);
-/* Holds the memory plans of the legs behind that of next_step against what the device has and
- * against the limits, so that none is refused when others are done. No leg is open. Collective. */
+/* Compares the memory plans of all legs after that of next_step with the device's memory and with
+ * the limits, so that none is refused when earlier ones are done. No leg may be open.
+ * Collective. */
 int train_memory_check(struct train *t, struct err *err);
-/* Opens the leg that step lies in. */
+/* Opens the leg of `step`. */
 int train_open(struct train *t, int64_t step, struct err *err);
 void train_close(struct train *t);
 /* Says a line on rank 0. */
 void train_say(const struct train *t, const char *line);
 int64_t train_resident_peak_bytes(void);
-/* Returns what MPI's shared memory has grown by since process_bytes were measured. */
+/* Returns how much MPI's shared memory has grown since process_bytes was measured. */
 int64_t train_mpi_bytes(const struct train *t);
 /* Do the ranks' devices exchange data among themselves? */
 static inline bool train_exchanges(const struct train *t)
@@ -114,21 +115,21 @@ static inline void train_phase_set(const struct train *t, const char *phase)
 }
 
 /* ---- train_attn.c ---- */
-/* Has what attention takes long for done for the leg at hand, from a step on. */
+/* Announces the attention calls of the current leg, from a step on, to a device that plans them. */
 int train_attn_plan(struct train *t, int64_t step, const struct dit_config *c, struct err *err);
 
 /* ---- train_step.c: collective ---- */
-/* Runs a step and tells of it in *s. *stop becomes true when a rank was asked to stop. */
+/* Runs a step and describes it in *s. *stop becomes true if a rank was asked to stop. */
 int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step *s,
                    struct err *err);
-/* Tells of this replica's micro-batches of a step. */
+/* Calls `tell` for this replica's micro-batches of a step, without payloads. */
 int train_step_shapes(struct train *t, int64_t step, batch_shapes_fn *tell, void *ctx,
                       struct err *err);
-/* Fails with ERR_DIVERGED, after a save, when too many steps in a row were not finite. */
+/* Fails with ERR_DIVERGED, after a save, if too many steps in a row were not finite. */
 int train_health_check(struct train *t, const struct record_step *s, struct err *err);
 
 /* ---- train_report.c ---- */
-/* Says a line of a step when one is due, or when this is the first or last step (edge). */
+/* Prints a line about steps if one is due, or if this is the first or last step (edge). */
 void train_step_line(struct train *t, const struct record_step *s, bool edge);
 /* Adds a step to the sums from which train_means_report computes means and medians. */
 void train_phases_add(struct train *t, const struct record_step *s);
@@ -138,36 +139,36 @@ int train_report_make(struct train *t, const struct record_step *last, struct tr
                       struct err *err);
 
 /* ---- train_state.c: collective ---- */
-/* Loads the newest checkpoint, or makes first weights; sets next_step. */
+/* Loads the newest checkpoint, or makes the first weights; sets next_step. */
 int train_state_load(struct train *t, struct err *err);
 /* Saves now. */
 int train_state_save(struct train *t, struct err *err);
 /* Begins to save in the background. */
 int train_save_begin(struct train *t, struct err *err);
-/* Publishes the save under way. Want of space is no failure: the save is owed. */
+/* Publishes the save under way. A full disk is no failure: the save is owed then. */
 int train_save_finish(struct train *t, struct err *err);
-/* Puts a save off, and returns 0. A disk without room ends no training that goes on: the save is
- * tried again when there is room, or when the next one is due. */
+/* Says that a save is put off; returns 0. A disk without room does not end a training that goes on:
+ * the save is tried again when there is room, or when the next one is due. */
 int train_save_put_off(const struct train *t, const struct err *why);
-/* Tells whether a save that is owed has room now, as this rank sees it. Not collective. */
+/* Says whether a save that is owed has room now, as this rank sees it. Not collective. */
 bool train_space_back(const struct train *t);
 /* Says how often checkpoints are saved, and records it. Not collective. */
 void train_cadence_tell(struct train *t);
 
 /* ---- train_nonfinite.c: collective ---- */
-/* Finds whose gradients were not finite, and where: of all ranks the one that met that first in
- * backward's order, as it goes down to the stages below. */
+/* Finds the rank whose gradients were not finite, and where: of all ranks, the one that met it
+ * first in the order of backward, which goes down from stage to stage. */
 int train_nonfinite_find(struct train *t, struct record_step *s, struct err *err);
-/* Finds by which operation the first such number came: one that read finite numbers before one that
- * did not, forward before backward, then the first place, and the first call there. Ranks that
- * share a layer make the same calls. */
+/* Finds the operation from which the first such number came. One that read finite numbers comes
+ * before one that did not, forward before backward, then the first place counts, and then the first
+ * call there. Ranks that share a layer make the same calls. */
 int train_found_find(const struct train *t, struct scan_found found, struct record_step *s,
                      struct err *err);
 
 /* ---- train_verify.c ---- */
-/* Decides what is to be compared with its checksums before the leg; collective. */
+/* Decides which data is compared with its checksums before the leg; collective. */
 int train_verify_decide(struct train *t, struct err *err);
-/* Notes that all ranks have compared it. */
+/* Notes that all ranks have compared that data. */
 void train_verify_note(struct train *t);
 
 /* ---- train_profile.c ---- */
@@ -175,23 +176,23 @@ void train_verify_note(struct train *t);
 int64_t train_profile_bytes(const struct train *t);
 /* Prepares an attempt; collective. */
 int train_profile_open(struct train *t, struct err *err);
-/* Has the device and operations of a leg measured. */
+/* Makes the device and operations of a leg be measured. */
 int train_profile_attach(struct train *t, struct err *err);
 void train_profile_close(struct train *t);
 void train_profile_step_begin(struct train *t);
 /* Ends a step's measurement, before its time is kept in `times`. */
 void train_profile_step_end(struct train *t, struct record_step *s);
-/* Says the table and writes the trace; collective, after the last leg. */
+/* Prints the table and writes the trace; collective, after the last leg. */
 int train_profile_end(struct train *t, const struct train_report *r, struct err *err);
 
 /* ---- train_activity.c ---- */
-/* Records two more steps of a trial, behind the others, where a GPU computes; collective. Where
- * they cannot be recorded, out->activity_refused says why. */
+/* Records two more steps of a trial, after the others, if a GPU computes; collective. If they
+ * cannot be recorded, out->activity_refused says why. */
 int train_activity_run(struct train *t, struct train_report *out, struct err *err);
 
 /* ---- train_classes.c ---- */
-/* Measures one more step of a trial, behind the others, where CPUs compute; collective. Does
- * nothing where steps are measured anyway (--profile). */
+/* Measures one more step of a trial, after the others, if CPUs compute; collective. It does nothing
+ * if steps are measured anyway (--profile). */
 int train_classes_run(struct train *t, struct train_report *out, struct err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* train_profile: what --profile and --trace add to a run: time by kind in every step's event, a
- * table at the end, the picture. */
+/* train_profile: adds to a run what --profile and --trace ask for: time by kind in every step's
+ * event, a table at the end, the trace. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 static bool measured(const struct train *t) { return t->conf->profile || t->conf->trace; }
 
-/* Lets messages move while the CPU computes. */
+/* Advances messages while the CPU computes. */
 static void tick(void *ctx)
 {
     struct train *t = ctx;
@@ -22,8 +22,8 @@ int64_t train_profile_bytes(const struct train *t)
     return timed + (t->conf->trace ? meter_bytes(METER_SPANS) : 0);
 }
 
-/* Tries, on rank 0 before the first step, whether the file can be made that is written after the
- * last one. */
+/* Tries, on rank 0 and before the first step, whether the trace file can be made, which is written
+ * after the last step. */
 static int trace_try(const char *path, struct err *err)
 {
     struct file_pub file;
@@ -34,7 +34,7 @@ static int trace_try(const char *path, struct err *err)
     return 0;
 }
 
-/* Takes what this rank needs to measure with. */
+/* Allocates what this rank needs for measuring. */
 static int profile_take(struct train *t, struct err *err)
 {
     int rc;
@@ -75,7 +75,7 @@ void train_profile_step_begin(struct train *t)
     double before[METER_KINDS];
     if (!measured(t))
         return;
-    meter_step(&t->meter, 1, before); /* takes away what was between the steps */
+    meter_step(&t->meter, 1, before); /* discards what was measured between the steps */
     meter_cpu_step(&t->meter, before);
 }
 
@@ -110,7 +110,7 @@ static int order(const struct train *t, int kinds[METER_KINDS])
     return n;
 }
 
-/* Says what a kind took. CPU time of 0 was not measured. */
+/* Prints the time of a kind. CPU time of 0 was not measured. */
 static void line_say(const struct train *t, const char *name, double seconds, double step_s,
                      double steps, double cpu_s)
 {

@@ -1,4 +1,4 @@
-/* train_report: what an attempt says of its steps: a line of a step, means and medians, memory. */
+/* train_report: reports an attempt's steps: a line of a step, means and medians, memory. */
 #include "trainer/run/train_priv.h"
 
 #include <math.h>
@@ -39,7 +39,7 @@ static void times_report(const struct train *t, struct train_report *out)
 
 void train_phases_add(struct train *t, const struct record_step *s)
 {
-    /* As with the times, the first step counts only when it is the only one. */
+    /* As in `times`, the first step counts only if it is the only one. */
     if (t->n_times == 1) {
         t->phases = (struct train_phases){0};
         t->tokens = t->flops = 0;
@@ -116,7 +116,7 @@ int train_report_make(struct train *t, const struct record_step *last, struct tr
 
 enum { LINE_STEPS = 10 };
 
-/* Says "step 120 of 400: loss 0.4312, 1.9e+04 tokens/s, MFU 51.2 %", with rates since the last
+/* Prints "step 120 of 400: loss 0.4312, 1.9e+04 tokens/s, MFU 51.2 %", with rates since the last
  * line. */
 static void step_line_say(struct train *t, const struct record_step *s)
 {

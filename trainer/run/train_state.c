@@ -1,5 +1,5 @@
-/* train_state: what a run begins from and what it leaves: the newest checkpoint, first weights
- * where there is none, and saving, at once or in the background. */
+/* train_state: loads and saves the state of a run: the newest checkpoint, or the first weights if
+ * there is none; and saves, at once or in the background. */
 #include "trainer/run/train_priv.h"
 
 #include <stdio.h>
@@ -21,8 +21,8 @@ static void damage_told(void *ctx, const char *dir, const char *reason)
 
 static void line_said(void *ctx, const char *line) { train_say(ctx, line); }
 
-/* Checks on rank 0 whether the run may begin at step 0, as no checkpoint can be used. It may not
- * when --resume asked for one, nor when the events know of one. */
+/* Checks on rank 0 whether the run may begin at step 0 when no checkpoint can be used. It may not
+ * if --resume asked for a checkpoint, or if the events say that one was saved. */
 static int anew_check(const struct train *t, struct err *err)
 {
     const char *dir = t->conf->run_dir;
@@ -124,10 +124,10 @@ void train_cadence_tell(struct train *t)
     record_cadence(&t->record, t->next_step, c);
 }
 
-/* ---- saving: a disk without room for it ends no training ---- */
+/* ---- saving: a disk without room for a save does not end the training ---- */
 
-/* Makes room before the disk is full, and records what was done for it, or that it could not be
- * had. */
+/* Makes room for a save before the disk is full. Records what was removed for it, or that there is
+ * no room. */
 static int room_find(struct train *t, bool full, struct err *err)
 {
     int rc = ckpt_room_make(&t->writer, &t->leg.optim, full, &t->room, err);
@@ -182,7 +182,7 @@ int train_save_begin(struct train *t, struct err *err)
     return owe(t, ckpt_async_begin(&t->leg.async, &t->writer, &meta, t->run->ckpt_keep, err));
 }
 
-/* Saves where room is found, or made when the disk is full. */
+/* Saves if there is room; full: makes room first, because the disk is full. */
 static int room_save(struct train *t, bool full, struct ckpt_meta *written, struct err *err)
 {
     struct ckpt_meta meta = meta_now(t);
@@ -202,7 +202,7 @@ int train_state_save(struct train *t, struct err *err)
         return owe(t, rc);
     double wall = clock_wall_s(), mono = clock_mono_s();
     rc = room_save(t, false, &written, err);
-    /* Room was found, so this is a quota, or somebody else was faster. */
+    /* Room was found, so the reason is a quota, or another process used the room first. */
     if (rc == ERR_FULL && t->room.enough)
         rc = room_save(t, true, &written, err);
     if (rc == 0)

@@ -1,5 +1,5 @@
-/* train_step: one optimizer step: the micro-batches of this rank, the sums over ranks, the update,
- * and what is done about spikes and about gradients that are not finite. */
+/* train_step: does one optimizer step: the micro-batches of this rank, the sums over ranks, the
+ * update, and what is done about spikes and about gradients that are not finite. */
 #include "trainer/run/train_priv.h"
 
 #include <math.h>
@@ -11,24 +11,24 @@
 
 /* ---- the batch ---- */
 
-/* This replica's share of a step. */
+/* Describes this replica's share of a step. */
 struct share {
     struct train *t;
     struct loader *loader;
     int64_t first_draw, gbs;
     uint64_t ordinal;
     double data_s;
-    bool again; /* computed for the second time */
-    /* Reading failed. The ranks go on in step, and agree on it at the step's end. */
+    bool again; /* the step is computed for the second time */
+    /* Reading failed. The ranks stay in the same order, and agree on it at the step's end. */
     int failed;
     struct err err;
 };
 
-/* Holds what is known of the global batch from metadata and coins alone. */
+/* Holds what is known of the global batch from metadata and random choices alone. */
 struct batch_facts { double norm, tokens, flops; };
 
-/* Tells whether sample i of the batch counts in what the loss is divided by. All do: ranks divide
- * alike, so that gradients add up. (A fault of the tests makes a rank count its own alone.) */
+/* Does sample i of the batch count in the divisor of the loss? All do: every rank divides by the
+ * same number, so that gradients add up. (With a fault of the tests a rank counts only its own.) */
 static bool in_norm(const struct train *t, int64_t gbs, int64_t i)
 {
     int64_t replica = t->leg.sh.place.dp, first = layout_replica_first(t->leg.layout, gbs, replica);
@@ -80,7 +80,7 @@ static int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *
     return 0;
 }
 
-/* Describes a step's batch. */
+/* Describes this replica's share of a step's batch. */
 static struct share share_of(struct train *t, int64_t step)
 {
     int64_t stage = run_stage_at(t->run, step), first = run_stage_first(t->run, stage);
@@ -91,8 +91,8 @@ static struct share share_of(struct train *t, int64_t step)
         .ordinal = run_ordinal_at(t->run, first)};
 }
 
-/* Reads the first micro-batch of the next step while a device computes this one. On a device that
- * runs every call at once nothing would be gained. */
+/* Reads the first micro-batch of the next step while a device computes this step. On a device that
+ * runs every call at once this would gain nothing. */
 static void next_read(struct share *s, int64_t next)
 {
     struct train *t = s->t;
@@ -110,8 +110,8 @@ static void next_read(struct share *s, int64_t next)
     meter_end(dev->meter, at, METER_DATA, 0);
 }
 
-/* Queues all micro-batches of this replica: gradients go into the units. Where replicas share
- * collectives, those with fewer micro-batches run empty ones. */
+/* Queues all micro-batches of this replica; gradients go into the units. If replicas have
+ * collectives together, those with fewer micro-batches run empty ones. */
 static int micro_batches(struct share *s, double inv_norm, struct err *err)
 {
     struct train *t = s->t;
@@ -142,7 +142,7 @@ int train_step_shapes(struct train *t, int64_t step, batch_shapes_fn *tell, void
     return rc;
 }
 
-/* Waits for what is queued. loss[] gets this rank's part of the loss and of that of clean
+/* Waits for what is queued. loss[] gets this rank's part of the loss, and of the loss of clean
  * estimates. */
 static int losses_take(struct share *s, double inv_norm, struct record_step *r, double loss[2],
                        struct err *err)
@@ -153,7 +153,7 @@ static int losses_take(struct share *s, double inv_norm, struct record_step *r, 
     int rc;
     if ((rc = pipe_wait(&t->leg.pipe, &out, err)) < 0)
         return rc;
-    /* Where sequences are not split, tp ranks have the same loss, and one of them counts. */
+    /* Without sequence parallelism all tp ranks have the same loss, and only one of them counts. */
     double share = l->tp == 1 || l->sp || t->leg.sh.place.tp == 0 ? inv_norm : 0;
     loss[0] = out.loss_sum * share, loss[1] = out.loss_x0_sum * share;
     r->data_s = s->data_s;
@@ -169,8 +169,8 @@ static int err_step(int64_t step, int status, struct err *err)
     return status;
 }
 
-/* Tells whether a trial is plainly too slow: no counted step (the first is not counted) was as fast
- * as asked for. */
+/* Is a trial clearly too slow? It is if no counted step (the first does not count) was as fast as
+ * required. */
 static bool hopeless(const struct train *t)
 {
     bool slow = t->conf->trial && t->conf->give_up_s > 0 && t->n_times > TRAIN_GIVE_UP_STEPS;
@@ -181,7 +181,7 @@ static bool hopeless(const struct train *t)
 
 /* ---- spikes ---- */
 
-/* Returns what the norm of the gradients may be at most, and -1 if the loss is too great
+/* Returns the greatest norm of the gradients that is allowed; -1 if the loss is too great
  * already. */
 static double norm_limit(const struct train *t, double loss)
 {
@@ -192,7 +192,7 @@ static double norm_limit(const struct train *t, double loss)
     return loss > spike_limit(h->loss, h->n, z) ? -1 : spike_limit(h->norm, h->n, z);
 }
 
-/* Judges a step just done: says whether it was a spike, and notes it for the next ones. */
+/* Says whether the step just done was a spike, and notes it for the next steps. */
 static void spike_after(struct train *t, struct record_step *s)
 {
     struct spike_history *h = &t->spikes;
@@ -214,17 +214,17 @@ static void spike_after(struct train *t, struct record_step *s)
 
 struct pass {
     double loss[2];
-    /* Somebody was told to stop; all have written the checkpoint that is under way. */
+    /* A rank was asked to stop; all ranks have written the checkpoint that is under way. */
     bool stop, written;
     bool space_back; /* there is room for a save that is owed */
     struct optim_result opt;
 };
 
-/* These are summed over all ranks between backward and update: losses, and how many ranks say
- * so. */
+/* These are summed over all ranks between backward and update: losses, and the number of ranks to
+ * which each of the others applies. */
 enum { SUM_LOSS, SUM_LOSS_X0, SUM_STOP, SUM_FAILED, SUM_WRITTEN, SUM_SPACE_BACK };
 
-/* Begins to measure the optimizer, and ends it: a span, and the time that it took the host. */
+/* Measures a part of a step: it becomes a span, and the host's time of it is returned. */
 struct part { double at_s, waited_s; struct meter_start began; };
 static struct part part_begin(const struct train *t)
 {
@@ -238,8 +238,8 @@ static double part_end(const struct train *t, const struct part *p, const char *
     return clock_mono_s() - p->at_s - (comm_waited_s(t->conf->world) - p->waited_s);
 }
 
-/* Queues forward, backward and the sums of gradients, and waits for them once, for the losses and
- * the norm. */
+/* Queues forward, backward and the sums of gradients, and waits for them once, for losses and
+ * norm. */
 static int gradients_make(struct train *t, struct share *share, double norm, struct record_step *s,
                           struct pass *p, struct err *err)
 {
@@ -251,12 +251,12 @@ static int gradients_make(struct train *t, struct share *share, double norm, str
         return rc;
     pipe_behind_end(&t->leg.pipe);
     double took = part_end(t, &part, "sums of gradients", s->step);
-    s->optim_s += t->leg.compute.dev->host_memory ? took : 0; /* else it was queued: behind_s */
+    s->optim_s += t->leg.compute.dev->host_memory ? took : 0; /* else it is in behind_s */
     next_read(share, s->step + 1);
     return losses_take(share, 1 / norm, s, p->loss, err);
 }
 
-/* Shares what the ranks must agree on before the update. */
+/* Exchanges what the ranks must agree on before the update. */
 static int pass_share(struct train *t, struct share *share, struct pass *p, struct err *err)
 {
     double sums[] = {
@@ -318,9 +318,9 @@ static void pass_again_tell(const struct pass *p, const struct record_step *s)
                 (long long)s->step, in);
 }
 
-/* Computes a step again that was not finite and so has changed nothing, and looks at it on the way.
- * If it comes out finite, the update is that of the second time, and the first was a fault of the
- * machine. */
+/* Computes a step again that was not finite and therefore changed nothing, and scans it meanwhile.
+ * If it is finite this time, the second computation makes the update, and the first was a fault of
+ * the machine. */
 static int pass_again(struct train *t, struct share *share, int64_t step, double norm,
                       struct record_step *s, struct pass *p, struct err *err)
 {
@@ -338,9 +338,9 @@ static int pass_again(struct train *t, struct share *share, int64_t step, double
     return 0;
 }
 
-/* Makes the phases of a step add up to it. Those of a device that queues come by its clock, and a
- * message may have been waited for while a span of it was open: then they share what is left beside
- * messages. What was read while it computed cost the step nothing. */
+/* Makes the phases of a step add up to it. On a device that queues they are measured by its clock,
+ * and its spans may contain waits for messages: then they are scaled to the time that is left
+ * besides messages. Data that was read while the device computed costs the step nothing. */
 static void phases_close(const struct train *t, struct record_step *s)
 {
     double comm_s = isnan(s->comm_s) ? 0 : s->comm_s, room = s->step_s - comm_s,
@@ -354,7 +354,7 @@ static void phases_close(const struct train *t, struct record_step *s)
     s->other_s = room - busy - s->data_s;
 }
 
-/* Takes what the step came to into its record. */
+/* Copies the results of the step into its record. */
 static void step_fill(const struct train *t, const struct pass *p, const struct batch_facts *facts,
                       struct record_step *s)
 {
@@ -372,7 +372,7 @@ static void step_fill(const struct train *t, const struct pass *p, const struct 
     s->peak_bytes = train_resident_peak_bytes();
 }
 
-/* Says once that a device makes no graphs: steps are as right as with them. */
+/* Says once why a device makes no graphs. Steps are correct without them, too. */
 static void graphs_tell(struct train *t)
 {
     const char *why = t->leg.graphs ? graphs_refused(t->leg.graphs) : NULL;
@@ -411,7 +411,7 @@ int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step
     if (p.opt.nonfinite && (rc = pass_again(t, &share, step, facts.norm, s, &p, err)) < 0)
         return err_step(step, rc, err);
     step_range(t, -1);
-    /* The host does not wait for what devices exchange, and nobody measures it. */
+    /* Where devices exchange data, the host does not wait for it, and nothing measures it. */
     s->comm_s = train_exchanges(t) ? NAN : comm_waited_s(t->conf->world) - waited;
     meter_span(t->leg.compute.dev->meter, whole, "step", step);
     s->step_s = clock_mono_s() - mono;
@@ -426,8 +426,8 @@ int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step
     return 0;
 }
 
-/* Counts steps that were not finite. They left nothing behind but their number: what is saved can
- * be looked at, or go on with another learning rate. */
+/* Counts steps that were not finite. Only their number has changed the state: what is saved can be
+ * inspected, or training can go on with another learning rate. */
 int train_health_check(struct train *t, const struct record_step *s, struct err *err)
 {
     int64_t most = t->run->budget.nonfinite_steps;

@@ -1,9 +1,10 @@
-/* train_verify: which datasets an attempt reads in full, to compare their shards with the index's
- * checksums, before it trains on them.
+/* train_verify: decides which datasets an attempt reads in full before it trains on them, to
+ * compare their shards with the checksums in the index.
  *
- * A dataset that was found whole leaves a file <run>/verified/<fingerprint>, which holds the name
- * of its folder. It is written when every rank has compared its share. So an attempt compares again
- * after one that died before, and when its data has another index or lies in another folder now.
+ * For a dataset that was found whole there is a file <run>/verified/<fingerprint>, which holds the
+ * name of its folder. It is written when every rank has compared its share. So an attempt compares
+ * again if the one before died earlier than that, and if its data has another index or is in
+ * another folder now.
  */
 #include "trainer/run/train_priv.h"
 
@@ -23,13 +24,13 @@ static void marker_path(const struct train *t, struct hash128 fingerprint,
              hash_format(fingerprint, hex));
 }
 
-/* Returns the data with number i: a stage's, or behind them the validation's. */
+/* Returns the data with number i: a stage's, or for the number after these the validation's. */
 static const char *data_of(const struct train *t, int64_t i)
 {
     return i < t->run->n_stages ? t->run->stages[i].data : t->run->validation.data;
 }
 
-/* Returns the fingerprint of data with this number; zero when it is synthetic, or not bound. */
+/* Returns the fingerprint of the data with this number; zero if it is synthetic or not bound. */
 static struct hash128 fingerprint_of(const struct train *t, int64_t i)
 {
     if (i < t->run->n_stages)
@@ -55,8 +56,8 @@ static bool was_found_whole(const struct train *t, int64_t i)
     return same;
 }
 
-/* Tells whether data is to be compared, on rank 0. The same folder in a stage before is read
- * once. */
+/* Says, on rank 0, whether data must be compared. If an earlier stage has the same folder, it is
+ * read only once. */
 static bool is_wanted(const struct train *t, int64_t i)
 {
     struct hash128 own = t->leg.fingerprints[i];

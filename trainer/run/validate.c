@@ -7,7 +7,7 @@
 #include "base/philox.h"
 #include "trainer/data/objective.h"
 
-enum { BIN_SHIFT = 40 }; /* of the bin, in an ordinal */
+enum { BIN_SHIFT = 40 }; /* the bit of an ordinal at which the bin begins */
 
 int validate_open(struct validate *v, const struct run *run, struct datasets *set,
                   const struct layout *layout, struct layout_place place, int64_t most, bool verify,
@@ -33,7 +33,7 @@ void validate_close(struct validate *v)
     *v = (struct validate){0};
 }
 
-/* Returns the sample as it is validated in the bin in hand. */
+/* Returns the sample with the noise level of the current bin, for validation. */
 static struct batch_sample fixed(const struct validate *v, const struct batch_sample *s)
 {
     const struct run *r = v->run;
@@ -91,11 +91,11 @@ int validate_shapes(struct validate *v, batch_shapes_fn *tell, void *ctx, struct
     return rc;
 }
 
-/* Runs draws first .. first+n-1 of the bin in hand, and adds this rank's share of their losses to
+/* Runs draws first .. first+n-1 of the current bin, and adds this rank's share of their losses to
  * *sum. */
 static int pass(struct validate *v, struct pipe *pipe, double *sum, struct err *err)
 {
-    /* Replica 0 has most, and collectives of zero 3 want as many of all. */
+    /* Replica 0 has the most, and the collectives of zero 3 need the same number from all. */
     int64_t micros = layout_micro_batches(v->layout, v->n, 0);
     struct pipe_task w = {.micros = num_max_i64(1, micros),
                           .inv_norm = 1,
@@ -112,7 +112,7 @@ static int pass(struct validate *v, struct pipe *pipe, double *sum, struct err *
     return 0;
 }
 
-/* Finds whether a rank is asked to stop (1). */
+/* Returns 1 if a rank was asked to stop. */
 static int stop_agree(struct comm *world, const volatile sig_atomic_t *stop, struct err *err)
 {
     double asked = *stop ? 1 : 0;
@@ -120,7 +120,7 @@ static int stop_agree(struct comm *world, const volatile sig_atomic_t *stop, str
     return rc < 0 ? rc : asked > 0;
 }
 
-/* Adds up each bin's losses of this rank. Returns 1 when a rank was asked to stop. */
+/* Sums this rank's losses for each bin. Returns 1 if a rank was asked to stop. */
 static int bins_sum(struct validate *v, struct pipe *pipe, struct comm *world,
                     const volatile sig_atomic_t *stop, double *sums, struct err *err)
 {
