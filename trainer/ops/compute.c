@@ -10,10 +10,10 @@
 #include "trainer/ops/ops_far.h"
 
 enum kind { KIND_CPU, KIND_CUDA, KIND_FAR };
-/* A device: its kind, and the number of a GPU or the seed of the far device. */
+/* Describes the device to open: its kind, and a GPU's index or the far device's seed. */
 struct wish { enum kind kind; uint64_t number; };
 
-/* Takes a device that the environment names, as "far:SEED" or "cuda:INDEX". */
+/* Parses REEL_DEVICE ("cpu", "far:SEED" or "cuda:INDEX") into w. Leaves w alone if it is unset. */
 static int wish_take(struct wish *w, struct err *err)
 {
     static const char *const prefixes[] = {[KIND_CUDA] = "cuda:", [KIND_FAR] = "far:"};
@@ -50,7 +50,7 @@ static int dev_open(struct wish w, bool poison, struct dev **out, struct err *er
     return dev_cpu_open(poison, out, err);
 }
 
-/* Returns what is chosen, or else what the environment names, "" where it names nothing. */
+/* Returns `choice`, or the value of the environment's variable if choice is NULL, or "". */
 static const char *chosen(const char *choice, const char *variable)
 {
     const char *given = choice ? choice : getenv(variable);

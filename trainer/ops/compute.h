@@ -17,15 +17,16 @@ enum compute_device { COMPUTE_CPU, COMPUTE_CUDA };
 
 struct compute_conf {
     enum compute_device device;
-    int gpu;            /* of those that this process may use, from 0 */
-    /* It is a number that ranks on the same GPU share, where several may have one; else 0. */
+    int gpu;            /* index among the GPUs that this process may use, from 0 */
+    /* A number that is the same on all ranks whose GPU is this one. 0 if ranks may not share a
+     * GPU. */
     uint64_t gpu_shared;
     bool poison;        /* dev.h */
     enum dtype dtype;   /* of activations */
-    enum ops_blas blas; /* of the CPU's products */
+    enum ops_blas blas; /* computes matrix products on the CPU */
     bool deterministic; /* ops.h */
-    const char *gemm_table; /* of a GPU's: a file, "": none, NULL: what REEL_GEMM_TABLE names */
-    const char *attn;       /* of a GPU's: as REEL_ATTN has it; NULL: what it has */
+    const char *gemm_table; /* GPU: a file; "": no table; NULL: the file REEL_GEMM_TABLE names */
+    const char *attn;       /* GPU: in REEL_ATTN's syntax; NULL: the value of REEL_ATTN */
 };
 
 struct compute {
@@ -34,15 +35,15 @@ struct compute {
     struct ops *ops;
 };
 
-/* Opens what it can: after a failure the caller closes it, too. */
+/* Opens device, stream and table. After a failure the caller must call compute_close, too. */
 int compute_open(struct compute *d, const struct compute_conf *conf, struct err *err);
-/* Writes a sentence on the plans by which attention was computed. Returns false where there are
- * none. */
+/* Writes a sentence on the library's plans for attention. Returns false where the table makes no
+ * plans. */
 bool compute_attn_format(const struct compute *d, char *line, size_t n);
 enum { COMPUTE_OWN_ATTN_LINE = 512 };
-/* Writes how many calls of attention were not the library's, by reason. Returns false where all
- * were, or there is no library. */
+/* Writes how many calls of attention our own kernels computed in the library's place, by reason.
+ * Returns false if there was no such call or there is no library. */
 bool compute_own_attn_format(const struct compute *d, char *line, size_t n);
-void compute_close(struct compute *d); /* is safe on a zeroed struct */
+void compute_close(struct compute *d); /* accepts a zeroed struct */
 
 #endif

@@ -9,7 +9,7 @@
 
 static const char library[] = "libreel-cuda.so";
 
-/* Writes where the backend is looked for: beside the program, or where the environment says. */
+/* Writes the path of the backend: beside the program, or what REEL_CUDA_LIBRARY says. */
 static int backend_path(char path[PATH_MAX], struct err *err)
 {
     const char *given = getenv("REEL_CUDA_LIBRARY");
@@ -39,7 +39,7 @@ int cuda_library_path(const char *name, char path[PATH_MAX], struct err *err)
                : err_set(err, ERR_LIMIT, "REEL_CUDA_LIBRARY: the path is too long");
 }
 
-/* Tells whether the library knows the structs as this program does. */
+/* Returns whether the library was compiled with the same structs as this program. */
 static bool is_ours(const struct cuda_backend *b)
 {
     return b->dev_bytes == (int64_t)sizeof(struct dev) &&
@@ -62,7 +62,7 @@ static int library_open(const struct cuda_backend **out, struct err *err)
     if (!handle)
         return err_set(err, ERR_ENV, "the CUDA backend does not load: %s", dlerror());
     void *symbol = dlsym(handle, CUDA_BACKEND_SYMBOL);
-    memcpy(&entry, &symbol, sizeof entry); /* POSIX promises the bits; ISO C has no conversion */
+    memcpy(&entry, &symbol, sizeof entry); /* ISO C cannot convert it; POSIX promises the bits */
     if (!symbol || !is_ours(entry())) {
         dlclose(handle);
         return err_set(err, ERR_ENV,

@@ -1,8 +1,8 @@
-/* cuda_load: the CUDA backend, a shared object that is loaded when its device is asked for.
+/* cuda_load: loads the CUDA backend, a shared object, when its device is asked for.
  *
- * CUDA's libraries take a process 155 MB and up to two seconds, so reel-train is not linked with
- * them. libreel-cuda.so stands beside the program (or where REEL_CUDA_LIBRARY says) and is of the
- * program's own build: it takes functions of base and trainer/dev from the program.
+ * CUDA's libraries cost a process 155 MB and up to two seconds, so reel-train is not linked with
+ * them. libreel-cuda.so is in the program's folder (or where REEL_CUDA_LIBRARY says) and must come
+ * from the same build: it calls functions of base and trainer/dev that are in the program.
  *
  *     const struct cuda_backend *b;
  *     cuda_load(&b, err);
@@ -21,25 +21,27 @@
 extern "C" {
 #endif
 
-/* A GPU of this process, before anything of it is taken. */
+/* Describes a GPU that this process may use; it can be read before the GPU is opened. */
 struct cuda_gpu {
     char name[256];      /* "NVIDIA H200" */
-    uint8_t uuid[16];    /* the same GPU has the same one in every process */
+    uint8_t uuid[16];    /* is the same in every process */
     int64_t total_bytes; /* of memory */
 };
 
-/* Holds the outcome of a search for a product's algorithm. */
+/* Holds the result of a search for the fastest algorithm of a matrix product. */
 struct gemm_found {
-    int proposals;    /* the library's, and our kernel's where the product has few rows */
-    double flops;     /* of a call, and its time: */
-    double first_s,   /* by what computes it without a table, */
-           lt_s,      /* by the fastest of the library's, */
-           best_s;    /* by the fastest of all */
-    char line[600];   /* of the fastest, for REEL_GEMM_TABLE's file, with its end */
+    int proposals;    /* algorithms tried: the library's, and our kernel if there are few rows */
+    double flops;     /* of one call */
+    /* Times of one call: by the algorithm used without a table, by the library's fastest, and by
+     * the fastest of all. */
+    double first_s,
+           lt_s,
+           best_s;
+    char line[600];   /* line of REEL_GEMM_TABLE's file for the fastest, with its line end */
 };
 
 struct cuda_backend {
-    /* The bytes of the structs that both sides know: a library of another build has other ones. */
+    /* Sizes of the structs that both sides use. A library of another build has other sizes. */
     int64_t dev_bytes, ops_bytes, coll_bytes;
 
     /* Writes how many GPUs this process may use. ERR_ENV: there is no driver, an old one, or no
@@ -47,31 +49,31 @@ struct cuda_backend {
     int (*count)(int *gpus, struct err *err);
     /* Describes GPU `index`, 0 .. count-1. */
     int (*describe)(int index, struct cuda_gpu *out, struct err *err);
-    /* Opens GPU `index`, 0 .. count-1. ERR_ENV: it cannot be used, and why. */
+    /* Opens GPU `index`, 0 .. count-1. ERR_ENV: it cannot be used; the sentence says why. */
     int (*dev_open)(int index, bool poison, struct dev **out, struct err *err);
     /* Opens the table whose act is f64, f32 or bf16 (else ERR_INPUT). gemm_table is a file that
-     * says how products are computed, attn says how attention is, as REEL_ATTN does (else
-     * ERR_USAGE); "": nothing does. */
+     * says how to compute products; attn says how to compute attention, in REEL_ATTN's syntax (else
+     * ERR_USAGE). "" leaves the choice to the table. */
     int (*ops_open)(struct dev *dev, enum dtype dtype, const char *gemm_table, const char *attn,
                     struct ops **out, struct err *err);
-    /* Times the algorithms that cuBLASLt proposes for a product, and our own kernel if it has few
-     * rows, each in rounds of about round_s.
-     * `product` is a line of REEL_GEMM_PRODUCTS; the table then computes it by the last of them.
-     * ERR_INPUT: it is no product, or there is no algorithm. */
+    /* Times the algorithms that cuBLASLt proposes for a product, and our own kernel if the product
+     * has few rows. Each is timed in rounds of about round_s seconds. `product` is a line of
+     * REEL_GEMM_PRODUCTS. From then on the table computes this product by the algorithm tried last.
+     * ERR_INPUT: the line is no product, or no algorithm exists. */
     int (*gemm_search)(struct ops *o, struct dev_stream *s, const char *product, double round_s,
                        struct gemm_found *out, struct err *err);
-    /* Its devices communicate with each other through these calls. */
+    /* The collective calls by which these devices communicate. */
     const struct coll_ops *coll;
 };
 
-/* The one function of the library. */
+/* Type of the library's one exported function. */
 typedef const struct cuda_backend *cuda_backend_fn(void);
 #define CUDA_BACKEND_SYMBOL "reel_cuda_backend"
 
-/* Writes the backend, which is loaded at the first call and stays. ERR_ENV: no library, or one of
- * another build; the sentence says which file and what to do. */
+/* Loads the backend at the first call and writes its address; it is never unloaded. ERR_ENV: there
+ * is no library, or it is of another build; the sentence says which file and what to do. */
 int cuda_load(const struct cuda_backend **out, struct err *err);
-/* Writes the path of another library that stands beside the backend. */
+/* Writes the path of the file `name` in the backend's folder. */
 int cuda_library_path(const char *name, char path[PATH_MAX], struct err *err);
 
 #ifdef __cplusplus

@@ -1,11 +1,11 @@
-/* fma.c is the measurement behind fma.h, compiled once for each kind of processors. */
+/* fma.c measures the rate that fma.h describes. It is compiled once for each kind of processor. */
 #include <math.h>
 
 #include "base/clock.h"
 #include "trainer/ops/ops_cpu_priv.h"
 
-/* A vector is a register of the processors that this is compiled for: the compiler cuts up a
- * wider one, and its parts go through memory. */
+/* A vector is exactly one register of the processor that this file is compiled for. The compiler
+ * splits a wider vector, and its parts go through memory. */
 #if defined(__AVX512F__)
 enum { VECTOR_BYTES = 64 };
 #elif defined(__AVX__)
@@ -13,14 +13,14 @@ enum { VECTOR_BYTES = 32 };
 #else
 enum { VECTOR_BYTES = 16 };
 #endif
-/* So many chains hide a latency of five cycles at two a cycle, and fit into sixteen registers
- * beside the two constants. */
+/* Twelve chains hide a latency of five cycles at two instructions a cycle. With the two constants
+ * they fit into sixteen registers. */
 enum { CHAINS = 12, FMA_ROUNDS = 200000, FMA_REPEATS = 7 };
 typedef float vec_f32 __attribute__((vector_size(VECTOR_BYTES)));
 typedef double vec_f64 __attribute__((vector_size(VECTOR_BYTES)));
 
-/* Contracts multiply and add, here and only here, to one fused instruction an element. Returns the
- * sum, so that the work is not dropped. */
+/* Lets the compiler fuse multiply and add into one instruction, in this function only. Returns the
+ * sum, so that the compiler cannot drop the work. */
 #define FMA_LOOP(name, vec, elem)                                                                \
     __attribute__((optimize("fp-contract=fast", "O3"), noinline)) static double name(int rounds) \
     {                                                                                            \

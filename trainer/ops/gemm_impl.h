@@ -1,18 +1,18 @@
 /* Blocked matrix product for REAL, after Goto and van de Geijn, "Anatomy of high-performance matrix
- * multiplication" (TOMS 34:3, 2008). B is packed in KC x NC blocks of NR-wide panels, A is taken a
- * panel of MR rows at a time, and a register tile of MR x NR is summed over k in order. Element (i,
- * j) is therefore the same sum whatever m, n, and its place in the matrix are: results do not
- * depend on how rows are grouped.
+ * multiplication" (TOMS 34:3, 2008). B is packed in KC x NC blocks of NR-wide panels. A is read one
+ * panel of MR rows at a time. A register tile of MR x NR is summed over k in order. So element (i,
+ * j) is the same sum whatever m, n and its place in the matrix are: results do not depend on how
+ * rows are grouped.
  *
- * A panel of A (12 KiB) stays in the first cache while it meets the whole block of B, which streams
- * from the second. C is written row by row, so that whole lines and pages of it follow one another.
- * Rows of A that run along k are read where they are: the tile takes one number at a time from
- * each. An operand whose columns run along k is packed by transposing squares of LANES x LANES in
- * registers.
+ * A panel of A (12 KiB) stays in the L1 cache while it is multiplied with the whole block of B,
+ * which streams from the L2 cache. C is written row by row, so that its cache lines and pages are
+ * written in order. Rows of A that are contiguous along k are read in place: the tile reads one
+ * number at a time from each. An operand whose columns are contiguous along k is packed by
+ * transposing squares of LANES x LANES in registers.
  *
- * Vectors are gcc's; the tile fits the registers of AVX-512 (32), else of machines with 16
- * registers. Contraction is on for the register tile alone, where fused multiply-add is what the
- * processor has. The edges of the tile are added with real_fma, which rounds alike.
+ * Vectors are gcc's vector types. The tile fits the 32 registers of AVX-512, or else 16 registers.
+ * Only the register tile is compiled with contraction, which gives fused multiply-adds where the
+ * processor has them. The edges of the tile are added with real_fma, which rounds in the same way.
  */
 #ifndef TRAINER_OPS_GEMM_IMPL_H
 #define TRAINER_OPS_GEMM_IMPL_H
@@ -45,8 +45,8 @@ static const lane_number lane_numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1
 
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=fast")
-/* Computes c [MR][NR] = alpha · sum over k of a[MR][k] b[k][NR], + c where `add`. Rows of a are
- * `down` apart and its columns `step`, rows of c `ld`. */
+/* Computes c [MR][NR] = alpha · sum over k of a[MR][k] b[k][NR], plus c if `add`. The strides are
+ * `down` between rows of a, `step` between its columns, and `ld` between rows of c. */
 static void gemm_tile(int64_t k, const REAL *restrict a, int64_t down, int64_t step,
                       const REAL *restrict b, REAL alpha, bool add, REAL *restrict c, int64_t ld)
 {
@@ -84,7 +84,7 @@ static void gemm_tile(int64_t k, const REAL *restrict a, int64_t down, int64_t s
 }
 #pragma GCC pop_options
 
-/* A strided operand has element (i, j) at ptr[i * rs + j * cs], of REAL or of bf16. */
+/* Describes a strided operand of REAL or bf16: element (i, j) is ptr[i * rs + j * cs]. */
 struct operand {
     const void *ptr;
     int64_t rs, cs;
@@ -108,8 +108,8 @@ static inline struct operand operand_turned(struct operand x)
     return (struct operand){x.ptr, x.cs, x.rs, x.narrow};
 }
 
-/* Return numbers of an operand from place `at` on: one, a register, n of them. The compiler knows
- * `narrow`. */
+/* Return numbers of an operand from index `at` on: one number, one vector, or n numbers in `out`.
+ * `narrow` is a constant at compile time. */
 static inline __attribute__((always_inline)) REAL number_at(const void *x, int64_t at,
                                                             const bool narrow)
 {
@@ -145,8 +145,8 @@ static inline __attribute__((always_inline)) void numbers_at(const void *x, int6
         out[j] = number_at(x, at + j, narrow);
 }
 
-/* Swaps x[i][j] and x[j][i]: at each width h, of every two rows h apart, the halves that are h
- * apart change places. */
+/* Transposes x in place. For each width h, it takes every two rows that are h apart and exchanges
+ * the lanes that are h apart. */
 static inline void transpose(vec x[LANES])
 {
     lane_index lane;
@@ -164,8 +164,9 @@ static inline void transpose(vec x[LANES])
     }
 }
 
-/* Sets out[p * width + i] = src[i * stride + p] for `rows` (known to the compiler, at most LANES)
- * rows and p < k. What a whole vector writes past `rows` lies in the row of `out` below it. */
+/* Sets out[p * width + i] = src[i * stride + p] for i < rows and p < k; `rows` is a constant at
+ * compile time, at most LANES. A whole vector also writes past `rows`, into the next row of `out`,
+ * which is written later. */
 static inline __attribute__((always_inline)) void
 pack_transposed(const void *restrict src, int64_t stride, const int rows, int64_t k, int width,
                 const bool narrow, REAL *restrict out)
@@ -207,7 +208,7 @@ pack_panel_of(struct operand b, int64_t k, int64_t n, const int width, const boo
             numbers_at(b.ptr, p * b.rs, width, narrow, out + p * width);
     } else if (b.rs == 1) {
         const int whole = width / LANES * LANES;
-        if (whole < width) /* comes first, since it may write past its columns */
+        if (whole < width) /* comes first: it may write into the columns packed afterwards */
             pack_transposed(operand_at(b, 0, whole).ptr, b.cs, width - whole, k, width, narrow,
                             out + whole);
         for (int j = 0; j < whole; j += LANES)
@@ -231,9 +232,9 @@ static inline __attribute__((always_inline)) void pack_panel(struct operand b, i
     pack_panel_of(b, k, n, width, false, out);
 }
 
-/* Packs panels of MR rows, k-major, with zero rows below m. This function, the next one and
- * gemm_packed are called: inlined wherever attention multiplies, they were a third of what this
- * table takes to compile, and no faster. */
+/* Packs panels of MR rows, k-major, with zero rows past m. This function, pack_b and gemm_packed
+ * are not inlined: when they were inlined in attention, they took a third of this table's compile
+ * time, and attention was no faster. */
 static __attribute__((noinline)) void pack_a(struct operand a, int64_t m, int64_t k,
                                              REAL *restrict out)
 {
@@ -259,8 +260,8 @@ static void add_tile(const REAL *restrict tile, int64_t rows, int64_t cols, REAL
             c[j] = beta == 0 ? alpha * tile[j] : real_fma(alpha, tile[j], beta * c[j]);
 }
 
-/* A left operand has element (i, p) at ptr[i / MR * panel + i % MR * down + p * step]. All rows of
- * its last panel can be read, whatever they hold. */
+/* Describes a left operand: element (i, p) is ptr[i / MR * panel + i % MR * down + p * step]. All
+ * MR rows of its last panel are readable; rows past the operand may hold anything. */
 struct left {
     const REAL *ptr;
     int64_t panel, down, step;
@@ -271,8 +272,8 @@ static inline struct left left_packed(const REAL *ptr, int64_t k)
     return (struct left){ptr, MR * k, 1, MR};
 }
 
-/* Leaves the operand where it is if its rows run along k. Otherwise, and where a panel would read
- * past its last row, it is packed. */
+/* Returns the operand in place if its rows are contiguous REALs and its panels are whole. Otherwise
+ * packs it, so that no panel reads past the last row. */
 static struct left left_of(struct operand a, int64_t m, int64_t k, REAL *packed)
 {
     if (!a.narrow && a.cs == 1 && m % MR == 0)
@@ -281,7 +282,7 @@ static struct left left_of(struct operand a, int64_t m, int64_t k, REAL *packed)
     return left_packed(packed, k);
 }
 
-/* Multiplies with packed B: any m and n, k <= KC. */
+/* Multiplies `a` with a packed B, for any m and n, and k <= KC. */
 static __attribute__((noinline)) void gemm_packed(struct left a, const REAL *pb, int64_t m,
                                                   int64_t n, int64_t k, REAL alpha, REAL beta,
                                                   REAL *c, int64_t ldc)
@@ -301,7 +302,7 @@ static __attribute__((noinline)) void gemm_packed(struct left a, const REAL *pb,
         }
 }
 
-/* Does what is left of a product with k = 0, where only beta acts. */
+/* Computes c = beta · c, which is all of a product with k = 0. */
 static void scale_rows(struct block c, int64_t m, int64_t n, REAL beta)
 {
     for (int64_t i = 0; i < m; i++)
@@ -309,8 +310,8 @@ static void scale_rows(struct block c, int64_t m, int64_t n, REAL beta)
             c.ptr[i * c.ld + j] = beta == 0 ? 0 : beta * c.ptr[i * c.ld + j];
 }
 
-/* Goes from the sums to what is stored: aux, act, rounding. The act is that of the number that aux
- * holds, so that backward, which has only aux, makes the same again. */
+/* Writes aux and applies act and rounding to the finished sums. act is applied to the number as aux
+ * stores it, so that backward, which reads aux, computes the same activation. */
 static void gemm_finish(const struct ops_gemm *g, struct block c)
 {
     for (int64_t i = 0; i < g->c.rows && (g->aux.ptr || g->act != OPS_ACT_NONE); i++) {
@@ -322,7 +323,7 @@ static void gemm_finish(const struct ops_gemm *g, struct block c)
     block_store(&g->c, c);
 }
 
-/* Returns rows i .. i + m - 1 and columns j .. j + n - 1 of the product. */
+/* Returns the part of a product that gives rows i .. i+m-1 and columns j .. j+n-1 of c. */
 static struct ops_gemm gemm_part(const struct ops_gemm *g, int64_t i, int64_t m, int64_t j,
                                  int64_t n)
 {
@@ -335,8 +336,8 @@ static struct ops_gemm gemm_part(const struct ops_gemm *g, int64_t i, int64_t m,
     return p;
 }
 
-/* Computes a product of at most NC columns, and of at most MC rows where c is rounded, which comes
- * after all of k. */
+/* Computes a product of at most NC columns. If c must be rounded, which happens after the sum over
+ * all of k, it has at most MC rows. */
 static void gemm_block(struct ops_cpu *o, const struct ops_gemm *g, int64_t k)
 {
     struct operand a = operand_of(&g->a, g->ta), b = operand_of(&g->b, g->tb);

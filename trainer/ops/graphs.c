@@ -6,17 +6,17 @@
 #include "base/hash.h"
 
 enum {
-    LEAST_CALLS = 8, /* of a bundle that becomes a graph */
+    LEAST_CALLS = 8, /* a bundle of fewer calls does not become a graph */
     BUNDLE_BYTES = 512 << 10,
-    REMEMBERED = 32, /* bundles */
+    REMEMBERED = 32, /* number of bundles that are remembered */
     ALIGN = 8,
 };
 
 #define CALL_ENUM(op, args) CALL_##op,
 enum call { OPS_LIST(CALL_ENUM) CALL_COPY, CALL_COPY_2D, CALL_FILL, CALLS };
 
-/* A call in a bundle. Its arguments stand behind it, and behind these the host's arrays that they
- * name, whose addresses are left out. */
+/* Heads a call in a bundle. The arguments follow it, and after them copies of the host arrays to
+ * which they point. The pointers to host arrays are cleared in the arguments. */
 struct entry {
     int64_t args_bytes, host_bytes, layer;
     int32_t call, backward;
@@ -32,23 +32,23 @@ struct fill_args { void *dst; int64_t byte, bytes; };
 
 struct bundle {
     char *bytes; /* [BUNDLE_BYTES] */
-    int64_t n;   /* 0: none */
+    int64_t n;   /* bytes used; 0: no bundle */
     struct hash128 hash;
-    struct dev_graph *graph; /* NULL: met once */
-    int64_t met;             /* when last */
+    struct dev_graph *graph; /* NULL: seen only once so far */
+    int64_t met;             /* number of the bundle when this one was last seen */
 };
 
 struct graphs {
     struct ops *ops;
     struct dev *dev;
     struct dev_stream *stream;
-    struct ops plain; /* the calls that the kept ones become */
+    struct ops plain; /* the table before it was replaced: its calls queue work */
     struct dev plain_dev;
-    char *bytes;      /* [BUNDLE_BYTES] of the bundle at hand */
+    char *bytes;      /* [BUNDLE_BYTES] of the current bundle */
     int64_t used, calls;
-    bool running;     /* its calls are being queued */
+    bool running;     /* the bundle's calls are being queued */
     struct bundle bundles[REMEMBERED];
-    /* Graphs of bundles that are forgotten, which may be running until the next sync. */
+    /* Graphs of forgotten bundles; they may still be running until the next sync. */
     struct dev_graph *forgotten[REMEMBERED];
     int n_forgotten;
     struct graphs_counts counts;
@@ -57,9 +57,9 @@ struct graphs {
 
 static int64_t whole(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
-/* ---- queueing what was kept ---- */
+/* ---- queueing kept calls ---- */
 
-/* Returns a part of a call's host arrays and goes on behind it. */
+/* Returns the next `bytes` of a call's host arrays and advances *host past them. */
 static const void *host_take(const char **host, int64_t bytes)
 {
     const void *at = *host;
@@ -89,8 +89,9 @@ static void adamw_complete(struct ops_adamw *a, const char *host)
     a->host_spans = a->n ? (const struct ops_adamw_span *)(const void *)host : NULL;
 }
 
-/* Points arguments at the copies of their host arrays. Most operations have none. One that gets
- * some needs a line here and one of KEEP_ARRAYS below: nothing else copies what they point to. */
+/* Points the arguments at the copies of their host arrays. Most operations have no host array. An
+ * operation that gets one needs a line here and a KEEP_ARRAYS line below; nothing else copies
+ * it. */
 #define COMPLETE(a, host)                                                        \
     _Generic((a), struct ops_attn *: attn_complete, struct ops_adaln *: adaln_complete, \
              struct ops_adamw *: adamw_complete, default: nothing_complete)(a, host)
@@ -135,7 +136,7 @@ static void run_dev_fill(struct graphs *g, const char *at, const char *host)
 static void (*const runs[CALLS])(struct graphs *, const char *, const char *) = {
     OPS_LIST(RUN_NAME) run_dev_copy, run_dev_copy_2d, run_dev_fill};
 
-/* Queues the calls of the bundle at hand, each as of its layer. */
+/* Queues the calls of the current bundle, each with the layer that was set when it was made. */
 static void calls_queue(struct graphs *g)
 {
     int64_t layer = g->ops->layer;
@@ -172,14 +173,14 @@ static void bundle_forget(struct graphs *g, struct bundle *s)
     s->n = 0;
 }
 
-/* Frees graphs of which no launch runs any more. */
+/* Frees the graphs of forgotten bundles. None of them may still be running. */
 static void forgotten_free(struct graphs *g)
 {
     while (g->n_forgotten > 0)
         g->plain_dev.graph_free(g->dev, g->forgotten[--g->n_forgotten]);
 }
 
-/* Remembers the bundle at hand, in the place of the one that was not met for longest. */
+/* Remembers the current bundle in place of the one not seen for the longest time. */
 static void bundle_remember(struct graphs *g, struct hash128 hash)
 {
     struct bundle *s = &g->bundles[0];
@@ -195,7 +196,7 @@ static void bundle_remember(struct graphs *g, struct hash128 hash)
     s->met = g->counts.bundles;
 }
 
-/* Makes a graph of the bundle at hand. Returns whether there is one. */
+/* Captures the current bundle as a graph. Returns false if the device refuses. */
 static bool bundle_capture(struct graphs *g, struct bundle *s)
 {
     if (g->plain_dev.graph_begin(g->dev, g->stream, &g->refused) < 0)
@@ -207,7 +208,7 @@ static bool bundle_capture(struct graphs *g, struct bundle *s)
     return true;
 }
 
-/* Queues the bundle at hand: as a graph, if it was met before. */
+/* Queues the current bundle: as a graph if it was seen before, else call by call. */
 static void bundle_queue(struct graphs *g)
 {
     struct hash128 hash = hash_128(g->bytes, (size_t)g->used);
@@ -240,7 +241,7 @@ static void flush(struct graphs *g)
 
 /* ---- calls that are kept ---- */
 
-/* Keeps a call. Returns where its host arrays go. */
+/* Appends a call to the current bundle. Returns where its host arrays must be copied. */
 static char *entry_add(struct graphs *g, enum call call, const void *args, int64_t args_bytes,
                        int64_t host_bytes)
 {
@@ -257,14 +258,14 @@ static char *entry_add(struct graphs *g, enum call call, const void *args, int64
     return at + sizeof e + whole(args_bytes);
 }
 
-/* Tells whether a call is to be kept: of this stream, and small enough. */
+/* Returns whether a call is kept: it is on this stream and its host arrays are small enough. */
 static bool is_kept(const struct graphs *g, const struct dev_stream *s, int64_t host_bytes)
 {
     return s == g->stream && !g->running && host_bytes < BUNDLE_BYTES / 4;
 }
 
-/* Clears what lies between the members of a copy of arguments, which says nothing. Where the
- * compiler cannot, fewer bundles are found to be the same. */
+/* Clears the padding between the members of copied arguments, so that equal arguments have equal
+ * bytes. With a compiler that cannot do this, fewer bundles are recognised as equal. */
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_clear_padding)
 #define CLEAR_PADDING(p) __builtin_clear_padding(p)
@@ -287,7 +288,7 @@ static bool is_kept(const struct graphs *g, const struct dev_stream *s, int64_t 
     }
 OPS_LIST(KEEP)
 
-/* Adds an array of the host to those of a call. */
+/* Appends a host array to the arrays of a call. */
 static void host_add(char **at, const void *array, int64_t bytes)
 {
     if (bytes > 0)
@@ -329,7 +330,7 @@ static void adamw_add(struct graphs *g, enum call call, const struct ops_adamw *
     host_add(&host, a->host_spans, n);
 }
 
-/* Keeps a call with arrays of the host; one that is too long for a bundle is queued alone. */
+/* Keeps a call that has host arrays, or queues it at once if it is too long for a bundle. */
 #define KEEP_ARRAYS(op, args, add, each)                                                      \
     static void arrays_##op(struct ops *o, struct dev_stream *s, const struct args *a)        \
     {                                                                                         \
@@ -348,7 +349,7 @@ KEEP_ARRAYS(adaln_fwd, ops_adaln, adaln_add, sizeof(int32_t))
 KEEP_ARRAYS(adaln_bwd, ops_adaln, adaln_add, sizeof(int32_t))
 KEEP_ARRAYS(adamw, ops_adamw, adamw_add, sizeof(struct ops_adamw_span))
 
-/* ---- the device's calls ---- */
+/* ---- calls of the device ---- */
 
 static void keep_dev_copy_2d(struct dev *d, void *dst, int64_t dst_pitch, const void *src,
                              int64_t src_pitch, int64_t width, int64_t rows, enum dev_copy kind,
@@ -415,12 +416,12 @@ static void keep_event_wait(struct dev *d, struct dev_stream *s, struct dev_even
     d->graphs->plain_dev.event_wait(d, s, e);
 }
 
-/* Forgets all bundles: their graphs may name what is to go. */
+/* Forgets all bundles, because their graphs may use memory that is about to be freed. */
 static void all_forget(struct graphs *g)
 {
     for (int i = 0; i < REMEMBERED; i++) {
         struct err err = {0};
-        if (g->n_forgotten == REMEMBERED) { /* its error stays for the next sync */
+        if (g->n_forgotten == REMEMBERED) { /* an error here comes again at the next sync */
             g->plain_dev.stream_sync(g->dev, g->stream, &err);
             forgotten_free(g);
         }
@@ -428,8 +429,8 @@ static void all_forget(struct graphs *g)
     }
 }
 
-/* Gives memory back behind the calls that may name it. So may graphs: an operation may have had
- * memory of its own, of which the arguments tell nothing. */
+/* Frees memory after queueing the calls that may use it. All graphs are forgotten, because an
+ * operation may have used memory of its own that its arguments do not show. */
 static void keep_free(struct dev *d, void *ptr)
 {
     flush(d->graphs);
@@ -499,7 +500,7 @@ void graphs_close(struct graphs *g)
     struct dev *d = g->dev;
     struct err none;
     flush(g);
-    g->plain_dev.stream_sync(d, g->stream, &none); /* what failed is of no use any more */
+    g->plain_dev.stream_sync(d, g->stream, &none); /* at closing an error changes nothing */
 #define RESTORE(op, args) o->op = g->plain.op;
     OPS_LIST(RESTORE)
     d->copy = g->plain_dev.copy, d->copy_2d = g->plain_dev.copy_2d, d->fill = g->plain_dev.fill;

@@ -1,34 +1,35 @@
-/* graphs: what a step queues again and again is queued once, as a graph of the device.
+/* graphs: replaces sequences of calls that a step queues repeatedly by graphs of the device.
  *
- * The calls that go onto a stream are kept, in their order, until the program records an event
- * there, waits for one, syncs, or copies between host and device. The calls since then are a
- * bundle: operations with all their arguments, and copies and fills within the device. A bundle
- * that comes for the first time is queued call by call; when it comes again, with the same
- * arguments to the last byte, it is queued into a graph; and from then on the graph is launched in
- * its place. So each class of micro-batch (its slot and chunk, its extents and lengths, first or
- * later, which buffer) becomes two graphs, of its forward and of its backward, whose times are
- * taken by events between them, and the update two, between which the host decides. Messages of
- * ranks cut these again: a graph for each stretch between two.
+ * Calls on a stream are kept, in order, until the program records an event on that stream, waits
+ * for one, syncs, or copies between host and device. The calls kept since then are a bundle:
+ * operations with all their arguments, and copies and fills within the device. A bundle that is
+ * seen for the first time is queued call by call. When it is seen again, with arguments that are
+ * equal in every byte, it is captured as a graph. From then on the graph is launched instead. So
+ * each class of micro-batch (its slot and chunk, its extents and lengths, first or later, which
+ * buffer) becomes two graphs, one of forward and one of backward; events between them measure
+ * their times. The update becomes two graphs, because the host decides something between them.
+ * Messages between ranks split these graphs further: one graph for each stretch between two
+ * messages.
  *
- * Forward and backward of a class could be one graph, with the events recorded inside it. They are
- * not: validation runs the forward alone, and in a pipeline each is followed by another
- * micro-batch's, so that there would be a graph for each pair that meets; and an event belongs to a
- * micro-batch of the step, not to its class, so that one graph would have to be given others before
- * each launch. To be saved is one launch a micro-batch, of microseconds. The host reads norms
- * between the parts of the update, and so no graph has both.
+ * Forward and backward of a class could be one graph with the events recorded inside it. They are
+ * not, for two reasons. Validation runs forward alone, and in a pipeline the next pass belongs to
+ * another micro-batch, so that each pair of classes would need its own graph. And events belong to
+ * a micro-batch of the step, not to its class, so that they would have to be replaced in the graph
+ * before each launch. The gain would be one launch per micro-batch, some microseconds. The host
+ * reads norms between the two parts of the update, so no graph can contain both.
  *
- * Nobody names the classes, and what a graph does is what the calls would have done. What is never
- * the same twice, and bundles of a few calls, are queued as they are.
+ * Classes are not declared: they follow from the bundles. A graph does what its calls would have
+ * done. Bundles that never repeat, and bundles of a few calls, are queued call by call.
  *
- * As with everything that is queued, nobody sees when a call runs: arguments are read when it is
- * made, arrays of the host with them. Bundles are cut at a size, and the number of those that are
- * remembered is bounded; the one that was not met for longest goes first.
+ * Arguments and host arrays are copied when a call is made, as for every queued call, so the caller
+ * sees no difference. The size of a bundle is bounded; a longer one is split. The number of
+ * remembered bundles is bounded; the one not seen for the longest time is dropped first.
  *
- * When memory of the device is given back, all graphs are forgotten: an operation that replaces
- * what it works in, or drops what it queued, frees memory and so sees that no graph has it.
+ * When device memory is freed, all graphs are forgotten. So an operation that frees its workspace
+ * can rely on it that no graph still uses this memory.
  *
- * A device that refuses to record a bundle is not asked again: its calls are queued, as all later
- * ones are, and graphs_refused says why.
+ * If the device refuses to capture a bundle, its calls are queued one by one, nothing is captured
+ * any more, and graphs_refused returns the reason.
  *
  *     graphs_open(ops, stream, &g, err);       // from here on ops->dev->graphs is g
  *     ... operations ...
@@ -42,20 +43,20 @@
 struct graphs;
 
 struct graphs_counts {
-    int64_t bundles;  /* of enough calls for a graph */
-    int64_t captures; /* graphs that were made */
-    int64_t launches;
+    int64_t bundles;  /* that had enough calls for a graph */
+    int64_t captures; /* graphs that were captured */
+    int64_t launches; /* of graphs */
 };
 
-/* Returns the bytes on the host that graphs_open takes, at most; 0: the device has no graphs. */
+/* Returns how many bytes of host memory graphs_open allocates; 0: the device has no graphs. */
 int64_t graphs_bytes(const struct dev *dev);
-/* Puts calls that are kept in the place of the plain ones in the tables of device and operations.
- * ERR_NOMEM. The device has graphs. */
+/* Replaces the calls in the tables of device and operations by calls that are kept. The device must
+ * have graphs. ERR_NOMEM. */
 int graphs_open(struct ops *o, struct dev_stream *s, struct graphs **out, struct err *err);
-/* Queues what is left, and restores the tables. NULL is fine. */
+/* Queues the calls that are still kept, and restores the tables. NULL is allowed. */
 void graphs_close(struct graphs *g);
 struct graphs_counts graphs_counts(const struct graphs *g);
-/* Returns why the device made no graph, or NULL. */
+/* Returns why the device refused to capture a graph, or NULL if it did not refuse. */
 const char *graphs_refused(const struct graphs *g);
 
 #endif

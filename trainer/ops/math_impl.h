@@ -1,14 +1,15 @@
-/* Scalar functions for REAL that gcc vectorises in a loop (no call, no branch, no table), and sums
- * in a fixed order.
+/* Scalar functions for REAL that gcc vectorises in a loop (they have no call, branch or table), and
+ * sums in a fixed order.
  *
  * exp: x = n ln2 + r, |r| <= ln2/2, Taylor series of r to r^13 (double; remainder below 5e-18) or
- * r^7 (float; below 6e-9), times 2^n put together from bits. Arguments are clamped to where the
- * result is a normal number, from below alone where the caller knows that none is large, as in
- * softmax: of two clamps in a row gcc makes nine instructions, of one two.
+ * r^7 (float; below 6e-9), times 2^n, which is put together from bits. Arguments are clamped to the
+ * range where the result is a normal number. real_exp_low clamps from below only, for callers whose
+ * arguments are never large, such as softmax: gcc makes nine instructions of two successive clamps
+ * and two of one.
  *
  * erf: for float the Chebyshev series of erf(x)/x in x² on |x| <= 4, written as a polynomial of
- * degree 16 in x²/8 - 1 (largest absolute error 1.7e-7 in float arithmetic over 40,000 points); for
- * double, the oracle, libm.
+ * degree 16 in x²/8 - 1 (largest absolute error 1.7e-7 in float arithmetic over 40,000 points). For
+ * double, the oracle, it is libm's.
  */
 #ifndef TRAINER_OPS_MATH_IMPL_H
 #define TRAINER_OPS_MATH_IMPL_H
@@ -18,8 +19,8 @@
 
 #include "trainer/ops/ops_cpu_priv.h"
 
-/* Returns a b + c, rounded once where the processor has that: in these series accuracy is the same
- * or better, and half the instructions go. */
+/* Returns a b + c, rounded once if the processor has fused multiply-add. In these series the result
+ * is then as accurate or more, with half the instructions. */
 static inline REAL real_fma(REAL a, REAL b, REAL c)
 {
 #if defined(__FP_FAST_FMA) && defined(REAL_IS_F64)
@@ -115,7 +116,7 @@ static inline REAL real_sqrt(REAL x) { return sqrtf(x); }
 
 enum { SUM_LANES = 16 };
 
-/* Adds sixteen running sums pairwise: every call has one order, and the compiler may use
+/* Adds sixteen partial sums pairwise. The order is the same in every call, and the compiler can use
  * vectors. */
 static inline REAL lanes_total(REAL *restrict lane)
 {

@@ -1,24 +1,25 @@
-/* ops: the arithmetic of the trainer as one table of calls, at the granularity that a GPU wants
- * fused and a CPU can check.
+/* ops: the arithmetic of the trainer as one table of calls. Each call is large enough to be a fused
+ * kernel on a GPU and small enough to be checked on a CPU.
  *
- * The model is written over this table and knows neither the backend nor the number format: a
- * tensor carries its dtype, and the table says which dtype each class of tensor has (`act`:
- * activations and compute weights; `stat`: statistics, losses, modulation gradients, weight
- * gradients, optimizer state). The CPU tables have act = stat = f64 (the oracle) or f32, or act =
- * bf16 and stat = f32.
+ * The model calls only this table and knows neither the backend nor the number format. A tensor
+ * carries its dtype, and the table says which dtype each class of tensor has (`act`: activations
+ * and compute weights; `stat`: statistics, losses, modulation gradients, weight gradients,
+ * optimizer state). The CPU tables have act = stat = f64 (the oracle) or f32, or act = bf16 and
+ * stat = f32.
  *
- * With bf16, arithmetic is f32's: numbers are widened exactly, and each result is rounded once, to
- * nearest even, when it is stored; no sum passes through bf16 on its way. (Attention by a GPU's
- * library is `narrow_attn`: it rounds P and dS to bf16 before it multiplies with them.) With beta
- * or an accumulate flag the old value is read back as stored, that is, already rounded. A tensor of
- * the class act may then also be of f32: products, activations, norms and tables take either
- * wherever they take tensors, each tensor on its own; those marked stat are f32.
+ * With bf16, arithmetic is done in f32. Numbers are widened exactly, and each result is rounded
+ * once, to nearest even, when it is stored; no partial sum is rounded to bf16. (The exception is
+ * attention by a GPU's library, `narrow_attn`: it rounds P and dS to bf16 before it multiplies with
+ * them.) With beta or an accumulate flag the old value is read as stored, that is, already rounded.
+ * In such a table a tensor of the class act may also be f32: products, activations, norms and
+ * tables accept either type for each tensor separately. Tensors marked stat are f32.
  *
  * Every call takes the table, a stream and one struct of arguments, which is read before the call
- * returns. Calls queue work; they do not fail: errors of a device come with the next stream_sync.
- * Wrong shapes are broken invariants. Optional tensors have ptr NULL. All results are the same for
- * the same inputs whatever the thread or repetition: every sum has a fixed order. There is one
- * exception, dq of attn_bwd where a GPU's library adds it up; `deterministic` forbids that, too.
+ * returns. Calls queue work and do not fail: the next stream_sync returns the device's errors.
+ * Wrong shapes are broken invariants. Optional tensors have ptr NULL. The same inputs always give
+ * the same results, whatever the thread or repetition: every sum has a fixed order. There is one
+ * exception: where a GPU's library adds up dq of attn_bwd, the order varies. `deterministic`
+ * forbids that.
  *
  * Letters: s tokens of the micro-batch, n samples, D hidden, H heads, K kv_heads, d head dim, C
  * latent channels, P cells of a patch. Index arrays are int32 in device memory.
@@ -39,20 +40,20 @@ extern "C" {
 
 enum {
     OPS_HEAD_DIM_MAX = 256, /* bounds the attention tiles */
-    /* Bounds 3 · width of the rows whose sums, by sample or of a gain, are kept while summing. */
+    /* Bounds 3 · width of rows that are summed by sample, or for the gradient of a gain. */
     OPS_ROW_MAX = 1 << 16,
 };
 
-/* GELU by erf is the reference for the plain MLP; the tanh form is what cuBLASLt fuses. SWIGLU is
+/* GELU by erf is the reference for the plain MLP; cuBLASLt can fuse the tanh form. SWIGLU is
  * silu(gate) * up. */
 enum ops_act_kind {
     OPS_ACT_NONE, OPS_ACT_SILU, OPS_ACT_GELU_ERF, OPS_ACT_GELU_TANH, OPS_ACT_SWIGLU
 };
 
 /* Computes c [m, n] = act(alpha · op(a) [m, k] · op(b) [k, n] + beta · c), where op(x) is x or its
- * transpose; an act needs beta 0. A linear layer y = x Wᵀ is {.a = x, .b = W, .tb = true}. `aux`
- * [m, n] takes the value before act, and c is then act of what aux holds, so that act_fwd of aux
- * makes the same c. With beta 0 c is never read. */
+ * transpose. An act needs beta 0. A linear layer y = x Wᵀ is {.a = x, .b = W, .tb = true}. `aux`
+ * [m, n], if present, stores the value before act. c is then act of the number as aux stores it, so
+ * that act_fwd of aux gives the same c. With beta 0, c is never read. */
 struct ops_gemm {
     struct tensor a, b, c;
     bool ta, tb;
@@ -61,27 +62,28 @@ struct ops_gemm {
     struct tensor aux;
 };
 
-/* The host knows these arrays of segments; they are those of ops_attn with the same names. */
+/* Holds the segment arrays of ops_attn, by the same names, in the host's memory. */
 struct ops_segments { const int32_t *q_start, *k_start, *k_len, *k_all; };
 
-/* Softmax attention over packed segments: queries q_start[i] .. q_start[i+1]-1 see keys k_start[i]
- * .. + k_len[i]-1 and nothing else. o = softmax(scale · q kᵀ) v; lse = log sum exp of the scaled
- * logits. With k_len 0: o = 0, lse = -inf and no gradient. Grouped queries: head h reads kv head h
- * / (H / K).
+/* Softmax attention over packed segments: queries q_start[i] .. q_start[i+1]-1 attend to keys
+ * k_start[i] .. k_start[i]+k_len[i]-1 and no others. o = softmax(scale · q kᵀ) v; lse = log sum exp
+ * of the scaled logits. With k_len 0: o = 0, lse = -inf, and there is no gradient. Grouped queries:
+ * head h reads kv head h / (H / K).
  *
- * k_all, where it is not NULL, is the number of keys that each segment has wherever they stand;
- * those of this call are a part of them. A query that sees one key alone does not depend on it: its
- * dq and that key's dk are exactly 0, and not what rounding leaves of a difference.
+ * k_all, if not NULL, gives the total number of keys of each segment, of which this call has a part
+ * (ring attention); NULL means that k_len is the total. The attention of a segment with one key in
+ * total does not depend on the logits: dq and that key's dk are then exactly 0, without the
+ * rounding error of a difference.
  *
- * uneven: the lengths of keys differ from call to call, as those of captions do.
+ * uneven says that the lengths of key segments differ from call to call, as with captions.
  *
- * `host` has the same four arrays in the host's memory, so that a device chooses its kernels by the
- * lengths of segments without reading its memory. They are borrowed for the call, and n > 0 wants
- * them.
+ * `host` has the same four arrays in the host's memory, so that a device can choose kernels by the
+ * lengths of segments without reading device memory. They are borrowed for the call and required if
+ * n > 0.
  *
- * Backward needs o, lse and d_o, and there the key ranges of two segments must not overlap. The
- * accumulate flags add to what dq, or dk and dv, hold (ring attention). Without them every row of
- * every segment is written, and rows outside segments are left alone. */
+ * Backward needs o, lse and d_o; the key ranges of two segments must not overlap. The accumulate
+ * flags add to the contents of dq, or of dk and dv (ring attention). Without them every row of
+ * every segment is written, and rows outside segments are not changed. */
 struct ops_attn {
     struct tensor q, k, v;  /* [s, H d], [keys, K d], [keys, K d] */
     struct tensor o;        /* [s, H d] */
@@ -91,16 +93,16 @@ struct ops_attn {
     const int32_t *k_start, *k_len; /* [n] */
     const int32_t *k_all;           /* [n]; NULL: k_len */
     struct ops_segments host;
-    int64_t max_q, max_k;           /* bounds of a segment's lengths */
+    int64_t max_q, max_k;           /* upper bounds of a segment's lengths */
     int64_t heads, kv_heads, head_dim;
     double scale;
     struct tensor d_o, dq, dk, dv; /* backward */
-    struct tensor delta;           /* [s, H] stat, working */
+    struct tensor delta;           /* [s, H] stat, workspace of backward */
     bool accumulate_dq, accumulate_dkv;
     bool uneven;
 };
 
-/* Makes one of two partial attentions over disjoint keys, in o and lse. The weights are exp(lse -
+/* Merges two partial attentions over disjoint keys into o and lse. The weights are exp(lse -
  * lse_total). */
 struct ops_lse_merge {
     struct tensor o, lse; /* [s, H d], [s, H]: in and out */
@@ -108,24 +110,24 @@ struct ops_lse_merge {
     int64_t heads, head_dim;
 };
 
-/* Gate, residual, norm and modulation of AdaLN in one pass. With m = sample[row]:
+/* Gate, residual, norm and modulation of AdaLN in one call. With m = sample[row]:
  *
  *     x_out = x + gate[m] * branch     (branch absent: x_out = x; gate absent: gate 1)
  *     y = (x_out - mean) · rstd · (1 + scale[m]) + shift[m]
  *                                      (scale and shift absent: plain norm; y absent: none)
  *
- * Mean and variance are over the row: LayerNorm without affine. With `rms` the mean is 0: RMSNorm.
- * x_out is other memory than x, or absent. The norm is that of x_out as it is stored, so that it
- * has the same bits when it is made again from x_out.
+ * Mean and variance are over the row: LayerNorm without learned affine parameters. With `rms` the
+ * mean is taken as 0, which is RMSNorm. x_out must not overlap x; it may be absent. The norm is
+ * computed from x_out as stored, so that recomputing it from x_out gives the same bits.
  *
- * Backward: dx holds the gradient that reaches x_out from later layers and gets the whole one,
- * which is also that of x (dy absent: no norm, dx stays); dbranch = gate[m] * dx; over the rows of
- * sample m, dshift[m] = sum dy, dscale[m] = sum dy · norm and dgate[m] = sum dx · branch are
- * written, not added. It reads x_out and stats.
+ * Backward: dx holds the gradient of x_out from later layers, and the norm's gradient is added to
+ * it; the sum is also the gradient of x (dy absent: there is no norm, dx does not change). dbranch
+ * = gate[m] * dx. Over the rows of sample m, dshift[m] = sum dy, dscale[m] = sum dy · norm and
+ * dgate[m] = sum dx · branch; they are overwritten, not added to. Backward reads x_out and stats.
  *
- * The rows of sample m are row_start[m] .. row_start[m+1]-1; there may be none. `sample` says the
- * same row by row. `host_row_start` is row_start in the host's memory, borrowed for the call.
- * n > 0 wants all three. */
+ * The rows of sample m are row_start[m] .. row_start[m+1]-1; there may be none. `sample` gives the
+ * sample of each row, in agreement. `host_row_start` is row_start in the host's memory, borrowed
+ * for the call. If n > 0, all three are required. */
 struct ops_adaln {
     const int32_t *sample;                     /* [s] */
     const int32_t *row_start, *host_row_start; /* [n + 1], from 0 to s */
@@ -139,10 +141,10 @@ struct ops_adaln {
     struct tensor dgate, dshift, dscale; /* [n, D] stat */
 };
 
-/* RMS norm of each head with a learned gain [d], then rotary positions: pair (j, j + d/2) is turned
- * by the angle whose cosine and sine stand in column j of cos and sin (absent: no positions). With
- * heads 1 and d = D it is a norm of rows. Backward: dsrc from ddst (may be the same memory); dgain
- * = its column sums + beta · dgain. */
+/* RMS norm of each head with a learned gain [d], then rotary positions: pair (j, j + d/2) is
+ * rotated by the angle whose cosine and sine are in column j of cos and sin (absent: no rotation).
+ * With heads 1 and d = D it is a norm of whole rows. Backward: dsrc from ddst (they may share
+ * memory); dgain = the gain's gradient, summed over rows and heads, + beta · dgain. */
 struct ops_headnorm {
     struct tensor src, dst;  /* [s, heads · d] */
     int64_t heads, head_dim;
@@ -155,9 +157,9 @@ struct ops_headnorm {
     double beta;
 };
 
-/* Angles of 3D rotary positions: the d/2 pairs of a head are pairs_t for time, pairs_h, pairs_w, in
- * that order. Pair j of an axis with p pairs has frequency theta^(-j/p). Time counts at 24 frames a
- * second: index · 24 / fps. */
+/* Angles of 3D rotary positions. The d/2 pairs of a head are pairs_t for time, pairs_h for height
+ * and pairs_w for width, in that order. Pair j of an axis with p pairs has frequency theta^(-j/p).
+ * Time is measured in frames at 24 frames a second: index · 24 / fps. */
 struct ops_rope {
     const int32_t *pos;    /* [s, 3] token's place t, h, w in its sample */
     const int32_t *sample; /* [s] */
@@ -167,8 +169,8 @@ struct ops_rope {
     struct tensor cos, sin; /* [s, d/2] stat */
 };
 
-/* y = act(x). SWIGLU: x [rows, 2 F] holds gate then up, y is [rows, F]. Backward: dx from dy and x
- * (dx may be dy's memory except for SWIGLU); y, when given, is written again. */
+/* y = act(x). SWIGLU: x [rows, 2 F] holds gate, then up; y is [rows, F]. Backward: dx from dy and x
+ * (dx may share dy's memory except for SWIGLU); y, if present, is recomputed. */
 struct ops_act {
     enum ops_act_kind kind;
     struct tensor x, y;
@@ -180,27 +182,27 @@ struct ops_colsum {
     double beta;          /* out = sum + beta · out */
 };
 
-/* One sample of a micro-batch as the kernels see it; the array lies in device memory. The network's
- * input is in_data · latent + in_noise · noise, its target out_data · latent + out_noise · noise
- * (objective.h). */
+/* Describes one sample of a micro-batch to the kernels; the array is in device memory. The
+ * network's input is in_data · latent + in_noise · noise, its target out_data · latent + out_noise
+ * · noise (objective.h). */
 struct ops_sample {
-    int64_t token, n_tokens; /* its rows here */
+    int64_t token, n_tokens; /* first row and number of rows in this micro-batch */
     /* These rows are tokens first .. first+n_tokens-1 of the sample, in (t, h, w) order of its
      * patches. */
     int64_t first;
     /* Its first latent cell: element cell · C of the latent and noise buffers, [C, t, h, w]. */
     int64_t cell;
-    int32_t t, h, w; /* latent cells */
-    /* The first valid_t, valid_h, valid_w of these count in the loss; the rest is padding. */
+    int32_t t, h, w; /* extents in latent cells */
+    /* The first valid_t, valid_h, valid_w cells count in the loss; the rest is padding. */
     int32_t valid_t, valid_h, valid_w;
     uint64_t ordinal;
     double in_data, in_noise, out_data, out_noise;
     double weight;   /* of its squared error */
-    double inv_norm; /* the loss is divided by the inverse of this, the same for all samples */
+    double inv_norm; /* factor of the loss, the same for all samples of the step */
 };
 
-/* The calls between latents and tokens share these. Columns of a token: channel, then patch t, h, w
- * (fastest last). */
+/* Arguments of the calls between latents and tokens. The columns of a token are ordered by channel,
+ * then by t, h, w within the patch (w fastest). */
 struct ops_latents {
     const struct ops_sample *samples; /* [n] */
     int64_t n, channels, cond_channels;
@@ -212,13 +214,13 @@ struct ops_latents {
     struct tensor tokens;
     struct tensor out;           /* unpatchify: [1, cells · C] stat */
     /* Loss: error e = tokens - target; loss[i] = sum e² of sample i, without weight; dtokens = 2 ·
-     * weight · inv_norm · e; in padding e = 0, whatever stands there. */
+     * weight · inv_norm · e. In padding e = 0, whatever tokens holds there. */
     struct tensor dtokens;
     double *loss; /* [n] in device memory */
 };
 
-/* Standard normals: element j of sample i's latent is philox_normal_at(seed, stream, ordinal,
- * j). */
+/* Fills out with standard normal numbers: element j of sample i's latent is
+ * philox_normal_at(seed, stream, ordinal, j). */
 struct ops_normal {
     const struct ops_sample *samples;
     int64_t n, channels, cells;
@@ -227,9 +229,10 @@ struct ops_normal {
     struct tensor out; /* [1, cells · C] stat, or longer */
 };
 
-/* First weights: element j of out is `scale` times 1, or times a standard normal number, or times
- * one that is uniform in (-1, 1); the numbers are those of element first + j of (seed, PHILOX_INIT,
- * ordinal). Numbers of bf16 are rounded by way of f32: they are what their masters round to. */
+/* Draws initial weights: element j of out is `scale` times 1, times a standard normal number, or
+ * times a number uniform in (-1, 1). The random number is that of element first + j of (seed,
+ * PHILOX_INIT, ordinal). For bf16 it is rounded to f32 first, so that a bf16 weight equals its f32
+ * master rounded to bf16. */
 enum ops_draw_kind { OPS_DRAW_ONE, OPS_DRAW_NORMAL, OPS_DRAW_UNIFORM };
 struct ops_draw {
     struct tensor out; /* [1, count] */
@@ -238,53 +241,54 @@ struct ops_draw {
     uint64_t seed, ordinal, first;
 };
 
-/* out[i] = cos(v f_j) for the first half of the columns, sin(v f_j) for the rest, with f_j =
- * 10000^(-j / half), half = width / 2 rounded down. An odd last column is 0. */
+/* out[i] = cos(v f_j) in the first half of the columns and sin(v f_j) in the second, with v =
+ * values[i], f_j = 10000^(-j / half), half = width / 2 rounded down. An odd last column is 0. */
 struct ops_sinusoid {
     const double *values; /* [n] */
     struct tensor out;    /* [n, width] */
 };
 
-/* The numbers that change from step to step lie in device memory, so that a captured graph stays
- * valid. */
+/* Holds the numbers of an update that change from step to step. It is in device memory, so that a
+ * captured graph stays valid. */
 struct ops_step {
     double lr;
     double bias1, bias2; /* 1 - beta1^t, 1 - beta2^t, t from 1 */
     double grad_scale;   /* clip factor */
-    uint64_t update;     /* t: the draw of the rounding */
-    int32_t skip;        /* not 0: change nothing */
+    uint64_t update;     /* t: selects the random numbers of the rounding */
+    int32_t skip;        /* not 0: do not update anything */
     int32_t reserved;
 };
 
-/* Elements of one tensor of the model that follow one another in every buffer. The places are in
- * elements: `grad` of the gradients, `state` of m, v and ema, and so on.
+/* Describes a run of elements of one model tensor that is contiguous in every buffer. Offsets are
+ * in elements: `grad` in the gradients, `state` in m, v and ema, and so on.
  *
- * Element j has, in the whole model, the number first + j + (col + j) / row · skip: the tensor's
- * rows are of row + skip numbers, of which `row` are here, and the span begins at col of one. row
- * 0: all numbers follow one another. */
+ * Element j has, in the whole model, the number first + j + (col + j) / row · skip. That is, rows
+ * of the tensor have row + skip numbers, of which this rank has `row`, and the span begins at
+ * column `col` of a row. row 0 means that the numbers are consecutive. */
 struct ops_adamw_span {
     int64_t grad, master, state, weight;
     int64_t n;
-    int64_t counted; /* the first so many go into ops_change */
+    int64_t counted; /* this many elements, from the first, are added to ops_change */
     uint64_t first;
     int64_t col, row, skip;
     double weight_decay, lr_scale;
 };
 
-/* Sums of squares of the weights before an update, and of what it changes. */
+/* Holds sums of squares: of the weights before an update, and of the changes it makes. */
 struct ops_change { double weight_sumsq, update_sumsq; };
 
 /* AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", algorithm 2) on a table of
- * spans, such as a unit's: g = grad_scale · grad; m and v are updated; master -= lr · lr_scale ·
- * (m̂ / (sqrt(v̂) + eps) + weight_decay · master); ema = ema_decay · ema + (1 - ema_decay) ·
- * master; weight = master in weight's own dtype. Elements outside the spans stay as they are.
+ * spans, such as those of a unit: g = grad_scale · grad; m and v are updated; master -= lr ·
+ * lr_scale · (m̂ / (sqrt(v̂) + eps) + weight_decay · master); ema = ema_decay · ema + (1 -
+ * ema_decay) · master; weight = master in weight's own dtype. Elements outside the spans do not
+ * change.
  *
- * m and v may be bf16. They are then computed as the rest and rounded at random (base/bf16.h), for
- * an element of number e by a half of word e mod 4 of philox_at(seed, PHILOX_ROUND, update, e / 4):
- * the low half for m, the high one for v.
+ * m and v may be bf16. They are then computed in the same way and rounded stochastically
+ * (base/bf16.h). The random bits of element number e are half of word e mod 4 of philox_at(seed,
+ * PHILOX_ROUND, update, e / 4): the low half for m, the high half for v.
  *
- * `host_spans` is the same table in the host's memory, for the sizes of a launch. It is borrowed
- * for the call. */
+ * `host_spans` is the same table in the host's memory, from which launch sizes are computed. It is
+ * borrowed for the call. */
 struct ops_adamw {
     const struct ops_step *step;
     const struct ops_adamw_span *spans, *host_spans; /* [n] */
@@ -293,11 +297,11 @@ struct ops_adamw {
     struct tensor ema, weight;        /* optional; weight may be master's memory */
     uint64_t seed;                    /* of the rounding */
     double beta1, beta2, eps, ema_decay;
-    /* Device memory, to which what is counted is added, span by span. Optional if nothing is. */
+    /* In device memory; `counted` elements are added to it span by span. NULL if none is. */
     struct ops_change *change;
 };
 
-/* One read gives the sum of squares (of the finite values) and the count of the others. */
+/* Holds the sum of squares of the finite values of a tensor and the number of the other values. */
 struct ops_health {
     double sumsq;
     int64_t nonfinite;
@@ -308,22 +312,22 @@ struct ops_sumsq {
     bool accumulate;        /* adds to *out */
 };
 
-/* Adds to *bad how many numbers of a tensor of any type are not finite. */
+/* Adds to *bad the number of elements that are not finite, for a tensor of any type. */
 struct ops_finite {
     struct tensor x;
     int64_t *bad; /* device memory */
 };
 
-/* Rows in another order: dst row i = src row index[i]; with `back` dst row index[i] = src row i.
- * The index names every row once; dst is other memory than src, of the same type. */
+/* Reorders rows: dst row i = src row index[i]; with `back`, dst row index[i] = src row i. The index
+ * is a permutation. dst must not overlap src and has the same type. */
 struct ops_permute {
     struct tensor src, dst;
     const int32_t *index; /* [rows] */
     bool back;
 };
 
-/* Rows of a learned table by index: x row i += table row index[i · stride]. Backward: dtable row k
- * = the sum of the dx rows i with that index k, + beta · dtable. */
+/* Adds rows of a learned table: x row i += table row index[i · stride]. Backward: dtable row k =
+ * the sum of the dx rows i whose index is k, + beta · dtable. */
 struct ops_table {
     const int32_t *index;
     int64_t stride;
@@ -332,14 +336,14 @@ struct ops_table {
     double beta;
 };
 
-/* Copy goes between any of f64, f32 and bf16; one source row is repeated. y += alpha · x is
- * computed in f64 when one of them is of a type that is not the table's. */
+/* Copies between any two of f64, f32 and bf16; a single source row is repeated. axpy: y += alpha ·
+ * x, computed in f64 if x or y has a type that the table does not use. */
 struct ops_copy { struct tensor src, dst; };
 struct ops_axpy { struct tensor x, y; double alpha; };
 
-/* Lists every operation: X(name, arguments). From this list come the calls of struct ops, their CPU
- * implementations (op_NAME), what meter.h measures and what scan.h looks at: one that is missing
- * from any of these does not compile. */
+/* Lists every operation: X(name, arguments). From this list are made the calls of struct ops, their
+ * CPU implementations (op_NAME), what meter.h measures and what scan.h scans. An operation that is
+ * missing from one of these does not compile. */
 #define OPS_LIST(X) \
     X(gemm, ops_gemm) X(attn_fwd, ops_attn) X(attn_bwd, ops_attn) X(lse_merge, ops_lse_merge) \
     X(adaln_fwd, ops_adaln) X(adaln_bwd, ops_adaln) X(headnorm_fwd, ops_headnorm) \
@@ -350,27 +354,27 @@ struct ops_axpy { struct tensor x, y; double alpha; };
     X(axpy, ops_axpy) X(permute, ops_permute) \
     X(table_fwd, ops_table) X(table_bwd, ops_table)
 
-/* Why a library does not compute a call of attention, so that own kernels do. */
+/* Says why the library does not compute a call of attention, so that our own kernels do. */
 enum ops_attn_own {
-    OPS_ATTN_TAKEN,       /* it does */
-    OPS_ATTN_TYPES,       /* q, k, v or dO is not bf16, or another is of a type that it has not */
-    OPS_ATTN_HEAD_DIM,    /* is no multiple of 8, or more than 256 */
+    OPS_ATTN_TAKEN,       /* the library computes it */
+    OPS_ATTN_TYPES,       /* q, k, v or dO is not bf16, or the library lacks another's type */
+    OPS_ATTN_HEAD_DIM,    /* it is no multiple of 8, or more than 256 */
     OPS_ATTN_ALIGNMENT,   /* a tensor's rows do not begin at multiples of 16 bytes */
-    OPS_ATTN_SEGMENTS,    /* there is none that it takes */
-    OPS_ATTN_ORDER,       /* keys of its segments overlap, or go back; in backward, stand apart */
-    OPS_ATTN_ORDER_OF_DQ, /* deterministic, and dq in f32, which it adds up in any order */
-    OPS_ATTN_ENGINE,      /* it has none for the class */
-    OPS_ATTN_ROOM,        /* it wants more memory than it may have */
+    OPS_ATTN_SEGMENTS,    /* no segment is worth a call of the library */
+    OPS_ATTN_ORDER,       /* key ranges overlap or are out of order; backward: have gaps */
+    OPS_ATTN_ORDER_OF_DQ, /* deterministic, but the library sums dq in f32 in any order */
+    OPS_ATTN_ENGINE,      /* the library has no engine for the class */
+    OPS_ATTN_ROOM,        /* the library needs more workspace than it is allowed */
     OPS_ATTN_REASONS
 };
 
-/* Plans by which a library computes attention, one for each class of calls. `made` are those of the
- * calls that attn_plan was told of; `late` are those of calls that came without. `used` of both
- * have computed something. `own` counts the calls, by reason, that were not the library's as they
- * were queued: those of a graph once, when it was recorded. */
+/* Counts the library's plans for attention, one for each class of calls. `made`: announced by
+ * attn_plan. `late`: made when an unannounced call came. `used`: plans of both kinds that have
+ * computed something. `own`: calls that our own kernels computed, by reason. They are counted when
+ * they are queued, so a call in a graph counts once, at the capture. */
 struct ops_attn_plans {
     int64_t made, late, used, own[OPS_ATTN_REASONS];
-    int64_t bytes; /* the most that a call wants of the device, of those that were told of */
+    int64_t bytes; /* the largest device workspace that an announced call needs */
 };
 
 struct scan;
@@ -378,24 +382,24 @@ struct ops {
     const char *name;        /* "cpu-f64" */
     struct dev *dev;         /* borrowed; outlives the table */
     enum dtype act, stat;
-    int64_t workspace_bytes; /* taken so far: at opening, and by attn_reserve */
-    bool deterministic;      /* the caller's wish, from opening on: see above */
+    int64_t workspace_bytes; /* allocated so far: by opening, and by attn_reserve */
+    bool deterministic;      /* set by the caller after opening: see above */
     bool narrow_attn;        /* see above */
-    /* Tells of a call of attn_fwd or attn_bwd that will come, before anything is computed: what
-     * takes long is done. Of its tensors types, strides and the alignment of addresses are read,
-     * of its segments what the host knows. A call that nobody told of is computed just so, and its
-     * plan made then. ERR_ENV: the library failed. NULL: nothing takes long. */
+    /* Announces a later call of attn_fwd or attn_bwd, before anything is computed, so that slow
+     * preparations are done now. It reads the types, strides and address alignment of the tensors,
+     * and the segments in the host's memory. An unannounced call is computed in the same way; its
+     * plan is made when it comes. ERR_ENV: the library failed. NULL: the table needs no plans. */
     int (*attn_plan)(struct ops *o, const struct ops_attn *a, bool backward, struct err *err);
-    /* Takes the memory of all that was told of; no more is needed in a step. ERR_NOMEM. */
+    /* Allocates the workspace of all announced calls; steps then allocate no more. ERR_NOMEM. */
     int (*attn_reserve)(struct ops *o, struct dev_stream *s, struct err *err);
     struct ops_attn_plans attn_plans;
-    void *self;              /* the backend's own */
-    /* A table whose calls run at once calls this between the parts of products and attention, so
-     * that messages move meanwhile; NULL: it does not. */
+    void *self;              /* the backend's context */
+    /* Is called between parts of products and of attention by a table that computes within its
+     * calls, so that messages progress meanwhile. NULL: not called. */
     void (*tick)(void *ctx);
     void *tick_ctx;
-    /* The model keeps here, for messages, its part that is at work, 0.. or PARAM_LAYER_*, and
-     * whether that is in backward. */
+    /* Set by the model, for messages: the layer that is being computed, 0.. or PARAM_LAYER_*, and
+     * whether it is in backward. */
     int64_t layer;
     bool backward;
     struct scan *scan; /* scan.h; NULL: not attached */
@@ -411,9 +415,9 @@ struct ops {
 enum ops_blas { OPS_BLAS_OWN, OPS_BLAS_OPENBLAS };
 
 /* Opens the CPU table whose act is f64, f32 or bf16 (else ERR_INPUT). OPS_BLAS_OPENBLAS (not for
- * bf16: ERR_INPUT) loads libopenblas at run time, set to one thread; ERR_ENV says what to install
- * when there is none. What is said of bits holds for the own GEMM only. o->close closes the
- * table. */
+ * bf16: ERR_INPUT) loads libopenblas at run time and sets it to one thread; if there is none,
+ * ERR_ENV says what to install. The promise of equal results holds for our own GEMM only.
+ * o->close closes the table. */
 int ops_cpu_open(struct dev *dev, enum dtype dtype, enum ops_blas blas, struct ops **out,
                  struct err *err);
 

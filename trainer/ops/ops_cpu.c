@@ -24,7 +24,7 @@ static void cpu_close(struct ops *o)
     free(c);
 }
 
-/* A variant is what was compiled for one kind of processors. */
+/* Holds what was compiled for one kind of processor. */
 static const struct variant {
     const struct ops_cpu_kind *kinds[3];
     double (*fma_rate)(enum dtype t);
@@ -49,7 +49,7 @@ static const struct ops_cpu_kind *kind_of(const struct variant *v, enum dtype dt
 double fma_rate(enum dtype t)
 {
     enum simd simd = SIMD_GENERIC;
-    simd_choose(&simd, NULL); /* opening the world has refused a REEL_SIMD that cannot be */
+    simd_choose(&simd, NULL); /* cannot fail: a wrong REEL_SIMD was refused when the world opened */
     return variants[simd].fma_rate(t);
 }
 
@@ -69,8 +69,8 @@ static int take_workspace(struct ops_cpu *c, const struct ops_cpu_kind *kind, st
     return 0;
 }
 
-/* Finds a function. ISO C has no conversion from dlsym's object pointer to a function pointer;
- * POSIX promises the bits. */
+/* Writes the address of a function to `out`. Returns whether it exists. ISO C has no conversion
+ * from dlsym's object pointer to a function pointer; POSIX promises that the bits are the same. */
 static bool symbol(void *handle, const char *name, void *out)
 {
     void *p = dlsym(handle, name);
@@ -98,8 +98,8 @@ static int load_openblas(struct ops_cpu *c, struct err *err)
     return 0;
 }
 
-/* Finds the table of this type for this processor, which must have the products that are asked
- * for. */
+/* Finds the table of a dtype for this processor. ERR_INPUT: there is none, or `blas` has no product
+ * of this dtype. */
 static int kind_find(enum dtype dtype, enum ops_blas blas, const struct ops_cpu_kind **out,
                      struct err *err)
 {
@@ -140,7 +140,7 @@ int ops_cpu_open(struct dev *dev, enum dtype dtype, enum ops_blas blas, struct o
     if (blas == OPS_BLAS_OPENBLAS && (rc = load_openblas(c, err)) < 0)
         goto out;
     *out = &c->ops;
-    c = NULL; /* the caller's */
+    c = NULL; /* the caller owns it now */
 out:
     if (c)
         cpu_close(&c->ops);

@@ -5,9 +5,9 @@
 #include "trainer/ops/math_impl.h"
 #include "trainer/ops/rows_impl.h"
 
-/* Compute the activations and their slopes. They need the logistic function s = 1 / (1 + e) with e
- * = exp(-x), and e s = 1 - s without its cancellation near s = 1. Where e is near the largest
- * number, e x overflows and e s does not. */
+/* Compute the activations and their derivatives. They use the logistic function s =
+ * 1 / (1 + e) with e = exp(-x), and compute 1 - s as e s, which does not cancel near s = 1. They
+ * multiply e by s first: for the largest e, e x would overflow and e s does not. */
 static inline REAL silu(REAL x) { return x / (1 + real_exp(-x)); }
 static inline REAL silu_slope(REAL x)
 {
@@ -25,7 +25,7 @@ static inline REAL gelu_erf_slope(REAL x)
     return cdf + x * (REAL)0.39894228040143267794 * real_exp((REAL)-0.5 * x * x);
 }
 
-/* Returns e = exp(-2u), for (1 + tanh(u)) / 2 is the logistic function of 2u. */
+/* Returns e = exp(-2u): (1 + tanh(u)) / 2 is the logistic function of 2u. */
 static inline REAL gelu_tanh_exp(REAL x)
 {
     REAL u = (REAL)0.79788456080286535588 * (x + (REAL)0.044715 * x * x * x);
@@ -39,8 +39,8 @@ static inline REAL gelu_tanh_slope(REAL x)
     return s + 2 * x * s * (e * s) * du;
 }
 
-/* Applies an activation to a row. Rows may be the same memory: element j is read before it is
- * written, which ivdep promises the vectoriser. `up` is SWIGLU's. */
+/* Applies an activation to a row. x and y may be the same memory: each element is read before it is
+ * written, so `ivdep` is correct. `up` is used by SWIGLU only. */
 static void act_row(enum ops_act_kind kind, int64_t n, const REAL *x, const REAL *up, REAL *y)
 {
     switch (kind) {
@@ -104,7 +104,7 @@ static void act_row_bwd(enum ops_act_kind kind, int64_t n, const REAL *x, const 
     }
 }
 
-/* Returns columns col .. col + n - 1 of y and dy, and those that go with them. */
+/* Returns the call restricted to columns col .. col + n - 1 of every tensor. */
 static struct ops_act act_piece(const struct ops_act *a, int64_t col, int64_t n)
 {
     struct ops_act p = *a;
@@ -117,7 +117,7 @@ static struct ops_act act_piece(const struct ops_act *a, int64_t col, int64_t n)
 
 enum { ACT_X, ACT_UP, ACT_Y, ACT_DX, ACT_DUP, ACT_DY = ACT_Y }; /* slots of rows */
 
-/* Returns SWIGLU's up, which stands `width` columns behind the gate. */
+/* Returns SWIGLU's up, `width` columns after the gate; an absent tensor for other kinds. */
 static struct tensor up_of(const struct ops_act *a, const struct tensor *gate, int64_t width)
 {
     return a->kind == OPS_ACT_SWIGLU ? columns(gate, width, gate->cols) : tensor_none();

@@ -1,23 +1,24 @@
-/* Softmax attention for REAL, forward and backward, by tiles of BQ queries and BK keys on the
- * packed product of gemm_impl.h. No score outlives its tile.
+/* Softmax attention for REAL, forward and backward, by tiles of BQ queries and BK keys, with the
+ * packed product of gemm_impl.h. Scores exist for one tile at a time.
  *
  * Forward is the online softmax (Milakov and Gimelshein 2018): a query has a running maximum m and
- * sum l, and its partial output is scaled by exp(m_old - m_new). The scores are held transposed,
- * [key][query], so that maxima, sums and exponentials of a query run down a column and every step
+ * sum l, and its partial output is scaled by exp(m_old - m_new). The scores are stored transposed,
+ * [key][query], so that maxima, sums and exponentials of a query run along a column and every step
  * is elementwise over queries.
  *
- * Backward (Dao et al., FlashAttention, algorithm 4) recomputes P = exp(scale q kᵀ - lse); with
+ * Backward (Dao et al., FlashAttention, algorithm 4) recomputes P = exp(scale q kᵀ - lse). With
  * delta = rowsum(dO · O): dV = Pᵀ dO, dS = P (dO Vᵀ - delta), dQ = scale dS K, dK = scale dSᵀ Q.
- * Its scores are [query][key]. Either way the products with P, Pᵀ, dS and dSᵀ on the left read the
- * scores where they are. Keys are the outer loop, so every sum has one order.
+ * Its scores are [query][key]. In both passes the products that have P, Pᵀ, dS or dSᵀ on the left
+ * read the scores in place. Keys are the outer loop, so every sum has one order.
  *
- * Over one key P = 1, so that dS is 0: delta and dO Vᵀ are the same sum in two orders, whose
- * difference AdamW would scale up to a step. There dV = sum of dO, and nothing else is computed.
+ * With one key, P = 1 and dS = 0: delta and dO Vᵀ are the same sum in two orders, and AdamW would
+ * turn their rounding difference into an update. So this case only computes dV = sum of dO; dQ and
+ * dK are 0.
  *
- * Where gradients are rounded, a tile of dK and dV is summed over all queries before it is rounded,
- * and dQ over all keys. No loop does both, so there a second pass, with queries outside, makes the
- * scores again for dQ: 7 products in place of 5, and no memory that grows with the segment. The
- * order of its sums is the same.
+ * Where gradients are rounded to bf16, a tile of dK and dV is summed over all queries before it is
+ * rounded, and a tile of dQ over all keys. One loop cannot do both, so a second pass, with queries
+ * as the outer loop, recomputes the scores for dQ. This takes 7 products instead of 5, and no
+ * memory that grows with the segment. The order of the sums is the same.
  */
 #ifndef TRAINER_OPS_OPS_CPU_ATTN_IMPL_H
 #define TRAINER_OPS_OPS_CPU_ATTN_IMPL_H
@@ -29,7 +30,7 @@ enum { BQ = 96, BK = 96, DMAX = OPS_HEAD_DIM_MAX };
 _Static_assert(BQ % NR == 0 && BQ % MR == 0 && BK % NR == 0 && BK % MR == 0 && DMAX % NR == 0,
                "tiles hold whole panels");
 
-/* Packed operands and score tiles of one pair of a query tile and a key tile. */
+/* Holds packed operands and scores of one pair of a query tile and a key tile. */
 struct attn_tiles {
     REAL q_left[BQ * DMAX], g_left[BQ * DMAX]; /* Q, dO as left operands, if they must be packed */
     REAL q_rows[BQ * DMAX], g_rows[BQ * DMAX]; /* Q, dO as right operands */
@@ -37,15 +38,15 @@ struct attn_tiles {
     REAL k_cols[DMAX * BK], v_cols[DMAX * BK]; /* Kᵀ, Vᵀ as right operands */
     union {
         REAL q_cols[DMAX * BQ]; /* forward: Qᵀ as right operand */
-        REAL dk[BK * DMAX];     /* backward: a block to be rounded */
+        REAL dk[BK * DMAX];     /* backward: sums of dK before they are rounded */
     };
     union {
         REAL k_left[BK * DMAX]; /* forward: K as left operand, if it must be packed */
-        REAL dv[BK * DMAX];
+        REAL dv[BK * DMAX];     /* backward: sums of dV before they are rounded */
     };
     union {
-        REAL out[BQ * DMAX]; /* forward */
-        REAL dq[BQ * DMAX];
+        REAL out[BQ * DMAX]; /* forward: partial output */
+        REAL dq[BQ * DMAX];  /* backward: sums of dQ before they are rounded */
     };
     REAL s[BK * BQ], ds[BK * BQ]; /* forward [key][query], backward [query][key] */
     REAL m[BQ], l[BQ], shrink[BQ], delta[BQ];
@@ -54,15 +55,15 @@ struct attn_tiles {
 _Static_assert(sizeof(REAL) * DMAX * BQ % 64 == 0 && sizeof(REAL) * DMAX * BK % 64 == 0,
                "right operands stay aligned");
 
-/* Returns n rows of head h; of keys, those of kv head h. */
+/* Returns n rows, from `row` on, of one head of a tensor. */
 static struct tensor head_of(const struct ops_attn *a, const struct tensor *t, int64_t row,
                              int64_t n, int64_t head)
 {
     return tensor_cols(tensor_rows(*t, row, n), head * a->head_dim, a->head_dim);
 }
 
-/* Gives such rows as left operand (`packed` is working memory). The two below pack them as right
- * operand, plain and transposed. */
+/* Returns n rows of one head as a left operand; `packed` is working memory. pack_rows and pack_cols
+ * pack them as a right operand, as they are and transposed. */
 static struct left left_rows(const struct ops_attn *a, const struct tensor *t, int64_t row,
                              int64_t n, int64_t head, REAL *packed)
 {
@@ -84,7 +85,8 @@ static void pack_cols(const struct ops_attn *a, const struct tensor *t, int64_t 
     pack_b(operand_of(&h, true), a->head_dim, n, out);
 }
 
-/* Give a tile of scores [.][ld] where it is, and its transpose. */
+/* Return a tile of scores [.][ld] in place as a left operand (left_scores), or its transpose
+ * (left_turned). */
 static inline struct left left_scores(const REAL *scores, int64_t ld)
 {
     return (struct left){scores, MR * ld, ld, 1};
@@ -94,8 +96,8 @@ static inline struct left left_turned(const REAL *scores, int64_t ld)
     return (struct left){scores, MR, 1, ld};
 }
 
-/* Turns scores [keys][BQ] into probabilities relative to the running maximum; earlier sums must be
- * scaled by `shrink`. */
+/* Replaces scores [keys][BQ] by probabilities relative to the running maximum. Sums over earlier
+ * keys must then be multiplied by `shrink`. */
 static void softmax_tile(struct attn_tiles *w, int64_t keys, int64_t queries)
 {
     REAL top[BQ], sum[BQ] = {0};
@@ -191,7 +193,7 @@ static void attn_delta(const struct ops_cpu *c, const struct ops_attn *a, int64_
     }
 }
 
-/* Turns s into probabilities and ds into the gradient of the scores before `scale`. */
+/* Replaces s by probabilities and ds by the gradient of the scores before `scale` is applied. */
 static void softmax_tile_bwd(struct attn_tiles *w, int64_t keys, int64_t queries)
 {
     for (int64_t q = 0; q < queries; q++) {
@@ -226,7 +228,7 @@ static void load_key_tile(const struct ops_attn *a, struct attn_tiles *w, int64_
     pack_rows(a, &a->k, k0, nk, kv, w->k_rows);
 }
 
-/* Computes probabilities and gradients of scores for a pair of tiles that are loaded. */
+/* Computes probabilities and score gradients for the query tile and key tile that are loaded. */
 static void scores_bwd(const struct ops_attn *a, struct attn_tiles *w, int64_t nq, int64_t nk)
 {
     int64_t d = a->head_dim;
@@ -235,7 +237,7 @@ static void scores_bwd(const struct ops_attn *a, struct attn_tiles *w, int64_t n
     softmax_tile_bwd(w, nk, nq);
 }
 
-/* Add to dk and dv, and to dq: beta 0 writes, 1 adds. */
+/* Add the products of a pair of tiles to dk and dv (add_dkv), or to dq (add_dq). beta 0 writes. */
 static void add_dkv(const struct ops_attn *a, struct attn_tiles *w, int64_t nq, int64_t nk,
                     REAL beta, struct block dk, struct block dv)
 {
@@ -262,8 +264,8 @@ static inline int64_t tile_of(int64_t end, int64_t at, int64_t most)
     return end - at < most ? end - at : most;
 }
 
-/* Takes all query tiles of the group of heads that reads kv head `kv` against one key tile: dk, dv,
- * and dq where it may be summed in place. */
+/* Computes dk and dv of one key tile from all query tiles of the heads that read kv head `kv`. Also
+ * adds to dq, unless dq is rounded. */
 static void attn_bwd_keys(const struct ops_attn *a, struct attn_tiles *w, int64_t seg, int64_t kv,
                           int64_t k0, int64_t nk)
 {
@@ -289,7 +291,7 @@ static void attn_bwd_keys(const struct ops_attn *a, struct attn_tiles *w, int64_
     block_store(&dv, dv_sum);
 }
 
-/* Takes one query tile against all key tiles: dq, summed before it is rounded. */
+/* Computes dq of one query tile from all key tiles, and rounds it once. */
 static void attn_bwd_queries(const struct ops_attn *a, struct attn_tiles *w, int64_t seg,
                              int64_t head, int64_t q0, int64_t nq)
 {
@@ -306,7 +308,7 @@ static void attn_bwd_queries(const struct ops_attn *a, struct attn_tiles *w, int
     block_store(&dq, dq_sum);
 }
 
-/* Does backward of a segment that has queries and keys. */
+/* Computes backward of a segment that has queries and keys. */
 static void attn_bwd_segment(struct ops *o, const struct ops_attn *a, int64_t seg)
 {
     struct attn_tiles *w = ((struct ops_cpu *)o)->tiles;
@@ -323,7 +325,7 @@ static void attn_bwd_segment(struct ops *o, const struct ops_attn *a, int64_t se
         }
 }
 
-/* Adds rows q0 .. q0 + nq - 1 of a head of dO to `to`, after summing them. */
+/* Sums rows q0 .. q0 + nq - 1 of one head of dO and adds the sum to `to`. */
 static void add_output_rows(const struct ops_cpu *c, const struct ops_attn *a, int64_t q0,
                             int64_t nq, int64_t head, REAL *to)
 {
@@ -338,7 +340,7 @@ static void add_output_rows(const struct ops_cpu *c, const struct ops_attn *a, i
         to[j] += sum[j];
 }
 
-/* Computes dv of a segment's one key, for the heads that read kv head `kv`. */
+/* Computes dv of a segment with a single key, from the heads that read kv head `kv`. */
 static void add_dv_single(const struct ops_cpu *c, const struct ops_attn *a, int64_t seg,
                           int64_t kv)
 {

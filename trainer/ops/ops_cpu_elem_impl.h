@@ -1,12 +1,12 @@
-/* Elementwise calls for REAL: column sums, copies, sinusoid, rotary angles, optimizer. */
+/* Elementwise operations for REAL: column sums, copies, sinusoid, rotary angles, optimizer. */
 #ifndef TRAINER_OPS_OPS_CPU_ELEM_IMPL_H
 #define TRAINER_OPS_OPS_CPU_ELEM_IMPL_H
 
 #include "trainer/ops/math_impl.h"
 #include "trainer/ops/rows_impl.h"
 
-/* Adds up columns by partial sums of 64 rows at a time, so that rounding grows with the square root
- * of far fewer terms. */
+/* Sums each column of x into `total`. `part` holds partial sums of 64 rows at a time, so that long
+ * sums have a smaller rounding error. */
 static void column_sums(const struct ops_cpu *c, const struct tensor *x, REAL *restrict total,
                         REAL *restrict part)
 {
@@ -78,7 +78,7 @@ static void op_rope(struct ops *o, struct dev_stream *s, const struct ops_rope *
     }
 }
 
-/* Draws elements `first` to first + n. */
+/* Draws elements first .. first + n - 1 of a tensor. */
 static void draw_piece(const struct ops_draw *a, uint64_t first, int64_t n, double *out)
 {
     switch (a->kind) {
@@ -138,7 +138,7 @@ static void axpy_real(struct ops_cpu *c, const struct ops_axpy *a)
     }
 }
 
-/* Does axpy in f64 for types that are not the table's. */
+/* Computes axpy in f64, for types that the table does not use. */
 static void axpy_mixed(const struct ops_axpy *a)
 {
     enum { PIECE = ROW_PIECE / 4 };
@@ -220,9 +220,9 @@ static void op_table_bwd(struct ops *o, struct dev_stream *s, const struct ops_t
     }
 }
 
-/* Sixteen running sums of squares and counts: element j of a row goes to lane j mod 16. They are
- * vectors of 32 bytes, which AVX2 has whole. For wider ones GCC makes code through memory where the
- * processor lacks them, nine times slower. */
+/* Holds sixteen partial sums of squares and counts: element j of a row is added to lane j mod 16.
+ * The vectors have 32 bytes, one AVX2 register. On processors without wider registers, GCC compiles
+ * wider vectors to code through memory, which is nine times slower. */
 typedef double four_f64 __attribute__((vector_size(32)));
 typedef int64_t four_i64 __attribute__((vector_size(32)));
 struct squares {
@@ -230,7 +230,7 @@ struct squares {
     four_i64 bad[SUM_LANES / 4];
 };
 
-/* Adds the squares of 16 numbers. A number that is not finite counts and adds nothing. */
+/* Adds the squares of 16 numbers. A number that is not finite is only counted. */
 static inline void add_squares(struct squares *q, const REAL *restrict x)
 {
     typedef REAL four __attribute__((vector_size(4 * sizeof(REAL))));
@@ -288,12 +288,12 @@ static void op_finite(struct ops *o, struct dev_stream *s, const struct ops_fini
         *a->bad += row_bad(tensor_at(&a->x, i, 0), a->x.dtype, a->x.cols);
 }
 
-/* Elements of a span that are worked on together. */
+/* Describes consecutive elements of a span that are updated together. */
 struct adamw_part {
     const struct ops_adamw *all;
     int64_t n, counted;
     void *grad, *master, *m, *v, *ema, *weight;
-    uint64_t first; /* number of the first one */
+    uint64_t first; /* number of the first element in the whole model */
     double weight_decay, lr_scale;
 };
 
@@ -337,7 +337,7 @@ static void adamw_run_bf16(const struct adamw_part *a, const struct ops_step *t,
 
 enum { UPDATE_PIECE = 1024 };
 
-/* Returns n elements of a span, from `at` on, whose numbers follow one another. */
+/* Returns elements at .. at + n - 1 of a span; their numbers must be consecutive. */
 static struct adamw_part part_of(const struct ops_adamw *a, const struct ops_adamw_span *s,
                                  int64_t at, int64_t n)
 {
@@ -367,8 +367,8 @@ static void average_run(const struct adamw_part *a)
         ema[i] = d * ema[i] + (1 - d) * w[i];
 }
 
-/* Updates no more elements than `old` holds: all of them are at hand, in the nearest cache. Squares
- * of a piece are summed in REAL. */
+/* Updates the elements of a part, at most as many as `old` holds, so that they stay in the L1
+ * cache. The squares of a part are summed in REAL. */
 static void adamw_piece(const struct adamw_part *a, REAL *restrict old)
 {
     const REAL *restrict w = a->master;
@@ -385,7 +385,7 @@ static void adamw_piece(const struct adamw_part *a, REAL *restrict old)
     change->update_sumsq += (double)row_dot(old, old, a->counted);
 }
 
-/* Updates `n` elements of a span, from `first` on, whose numbers follow one another. */
+/* Updates elements first .. first + n - 1 of a span; their numbers must be consecutive. */
 static void span_update(const struct ops_adamw *a, const struct ops_adamw_span *s, int64_t first,
                         int64_t n)
 {

@@ -1,5 +1,5 @@
-/* This is the CPU table for double. It uses whole registers, where gcc prefers half ones for fear
- * of a lower clock, since these loops are long. */
+/* CPU table for double. It uses full 512-bit registers. gcc prefers half of that, because wide ones
+ * can lower the clock, but these loops are long enough to gain. */
 #ifdef __AVX512F__
 #pragma GCC target("prefer-vector-width=512")
 #endif

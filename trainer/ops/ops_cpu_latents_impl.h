@@ -1,16 +1,16 @@
-/* Calls between latents [C, t, h, w] and tokens for REAL: patchify with input scaling, its reverse,
- * loss, noise. */
+/* Operations between latents [C, t, h, w] and tokens for REAL: patchify with input scaling, its
+ * inverse, loss and noise. */
 #ifndef TRAINER_OPS_OPS_CPU_LATENTS_IMPL_H
 #define TRAINER_OPS_OPS_CPU_LATENTS_IMPL_H
 
 #include "trainer/ops/math_impl.h"
 #include "trainer/ops/rows_impl.h"
 
-/* Walks over the patch grid: says where the token at place (t, h, w) starts in one channel [t, h,
- * w] of its sample, in cells. */
+/* Holds the sizes that give the first cell of each token's patch in one channel [t, h, w] of a
+ * sample. */
 struct patch_walk {
     int64_t nt, nh, nw;       /* patches */
-    int64_t row, plane, cells; /* cells of a latent row, frame, channel */
+    int64_t row, plane, cells; /* cells of one row, frame and channel of the latent */
 };
 
 static struct patch_walk patch_walk_of(const struct ops_latents *a, const struct ops_sample *m)
@@ -22,7 +22,7 @@ static struct patch_walk patch_walk_of(const struct ops_latents *a, const struct
     return p;
 }
 
-/* Returns where the token of row `row` of the sample's rows starts. */
+/* Returns the first cell of the patch of token m->first + row, in one channel. */
 static int64_t patch_start(const struct ops_latents *a, const struct ops_sample *m,
                            const struct patch_walk *p, int64_t row)
 {
@@ -31,8 +31,8 @@ static int64_t patch_start(const struct ops_latents *a, const struct ops_sample 
     return t * a->patch_t * p->plane + h * a->patch_h * p->row + w * a->patch_w;
 }
 
-/* These move the columns of one token in one channel from cells and back; `scale` applies going to
- * the token. */
+/* These copy one channel of a token's patch from the latent's cells and back. gather_patch
+ * multiplies by `scale`. */
 static void gather_patch(const struct ops_latents *a, const struct patch_walk *p, const REAL *cells,
                          REAL scale, bool add, REAL *out)
 {
@@ -101,8 +101,7 @@ static void op_unpatchify(struct ops *o, struct dev_stream *s, const struct ops_
     }
 }
 
-/* Returns how many cells of a patch row at column w of the latent count: the first so many of its
- * patch_w. */
+/* Returns how many of the patch_w cells at (t, h, w) .. (t, h, w + patch_w - 1) are not padding. */
 static int64_t valid_cells(const struct ops_latents *a, const struct ops_sample *m, int64_t t,
                            int64_t h, int64_t w)
 {
@@ -110,7 +109,7 @@ static int64_t valid_cells(const struct ops_latents *a, const struct ops_sample 
     return left < 0 ? 0 : left < a->patch_w ? left : a->patch_w;
 }
 
-/* Sets the error to 0 where there is padding, whatever was predicted there. */
+/* Sets a token's error to 0 in padding, whatever was predicted there. */
 static void forgive_padding(const struct ops_latents *a, const struct ops_sample *m,
                             const struct patch_walk *p, int64_t token, REAL *error)
 {
@@ -126,8 +125,8 @@ static void forgive_padding(const struct ops_latents *a, const struct ops_sample
                     error[at + w] = 0;
 }
 
-/* Computes error, gradient and sum of squares of one token. The row of dtokens first takes the
- * target, then the error. */
+/* Computes error and gradient of one token and returns the sum of squared errors. The row of
+ * dtokens holds the target first, then the error, then the gradient. */
 static double loss_token(const struct ops_cpu *o, const struct ops_latents *a,
                          const struct ops_sample *m, const struct patch_walk *p, int64_t token)
 {

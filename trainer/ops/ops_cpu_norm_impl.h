@@ -30,7 +30,8 @@ static void modulate_row(int64_t n, const REAL *restrict x, REAL mean, REAL rstd
             y[j] = (x[j] - mean) * rstd;
 }
 
-/* These are the slots of AdaLN's rows. Those of a sample stay while its rows are worked on. */
+/* Slots of AdaLN's rows. The rows of a sample stay loaded while the sample's tokens are
+ * computed. */
 enum {
     ADALN_GATE,
     ADALN_SHIFT,
@@ -44,7 +45,8 @@ enum {
     ADALN_DY = ADALN_Y,
 };
 
-/* The rows of a sample, which many rows in turn read. Before the first, sample is -1. */
+/* Holds the loaded modulation rows of a sample; all tokens of the sample use them. sample is -1
+ * before the first token. */
 struct modulation {
     int64_t sample;
     const REAL *gate, *shift, *scale;
@@ -69,8 +71,8 @@ static void rows_check(const struct ops_adaln *a)
     BUG_ON(a->n > 0 && (!a->sample || !a->row_start || !a->host_row_start));
 }
 
-/* Computes the norm of x_out as it is stored: recomputation, and the next pipeline stage, have no
- * other. */
+/* Computes the norm of x_out as stored: recomputation and the next pipeline stage have only the
+ * stored values. */
 static void op_adaln_fwd(struct ops *o, struct dev_stream *s, const struct ops_adaln *a)
 {
     struct ops_cpu *c = (struct ops_cpu *)o;
@@ -101,8 +103,8 @@ static void op_adaln_fwd(struct ops *o, struct dev_stream *s, const struct ops_a
     }
 }
 
-/* Adds the gradient of norm and modulation of one row to dx, and to the sample's partial sums. With
- * rms no mean was taken off. */
+/* Adds the gradient of norm and modulation of one row to dx, and to the partial sums of the sample.
+ * With rms the mean was not subtracted. */
 static void norm_row_bwd(int64_t n, bool rms, const REAL *restrict x, const REAL *restrict stats,
                          const REAL *restrict scale, const REAL *restrict dy, REAL *restrict dx,
                          REAL *restrict dshift, REAL *restrict dscale)
@@ -161,7 +163,7 @@ static void zero_rows(const struct tensor *t, int64_t rows)
         memset(row_of(t, i), 0, (size_t)t->cols * sizeof(REAL));
 }
 
-/* Sums over the rows of one sample, in scratch. */
+/* Holds partial sums over rows of one sample, in scratch memory. */
 struct adaln_sums {
     REAL *dshift, *dscale, *dgate;
 };
@@ -182,7 +184,7 @@ static void adaln_row_bwd(const struct ops_cpu *c, const struct ops_adaln *a, in
     row_store(&a->dx, i, dx);
 }
 
-/* Sums the rows of one sample 64 at a time in scratch, and then adds them to the sample's row. */
+/* Sums up to 64 rows of one sample in scratch, then adds the sums to the sample's row. */
 static void op_adaln_bwd(struct ops *o, struct dev_stream *s, const struct ops_adaln *a)
 {
     struct ops_cpu *c = (struct ops_cpu *)o;
@@ -215,7 +217,7 @@ static void op_adaln_bwd(struct ops *o, struct dev_stream *s, const struct ops_a
 
 enum { HEADNORM_GAIN, HEADNORM_SRC, HEADNORM_DST, HEADNORM_DSRC, HEADNORM_DDST = HEADNORM_DST };
 
-/* Turns pair (j, j + half) by the angle, or back (sign -1). */
+/* Rotates pairs (j, j + half) by their angles: forward with sign 1, back with sign -1. */
 static void rotate_row(int64_t half, const REAL *restrict c, const REAL *restrict sn, REAL sign,
                        REAL *restrict x)
 {
@@ -250,8 +252,8 @@ static void op_headnorm_fwd(struct ops *o, struct dev_stream *s, const struct op
     }
 }
 
-/* Computes backward of y = x rstd gain: dx = rstd (g - x rstd² mean(g x)) with g = dy gain. dy is
- * turned back first, in scratch. */
+/* Computes backward of y = x rstd gain: dx = rstd (g - x rstd² mean(g x)) with g = dy gain. The
+ * caller has already rotated dy back. */
 static void head_bwd(int64_t d, const REAL *restrict x, REAL rstd, const REAL *restrict gain,
                      const REAL *restrict dy, REAL *restrict dx, REAL *restrict dgain)
 {

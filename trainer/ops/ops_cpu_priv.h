@@ -1,9 +1,9 @@
-/* ops_cpu_priv: what the CPU tables share: the context, and the type that the `_impl.h` files are
- * compiled for.
+/* ops_cpu_priv: declares what the CPU tables share: their context, and the arithmetic type REAL for
+ * which the `_impl.h` files are compiled.
  *
- * ops_cpu_f64.c, ops_cpu_f32.c and ops_cpu_bf16.c define REAL, the type of arithmetic, and include
- * every `_impl.h`; each operation has one source. With ACT_IS_BF16 REAL is float and a tensor may
- * also be of bf16 (rows_impl.h). Alone, an `_impl.h` compiles for double.
+ * ops_cpu_f64.c, ops_cpu_f32.c and ops_cpu_bf16.c each define REAL and include every `_impl.h`, so
+ * that each operation has one source. With ACT_IS_BF16, REAL is float and a tensor may also be bf16
+ * (rows_impl.h). An `_impl.h` that is compiled alone uses double.
  */
 #ifndef TRAINER_OPS_OPS_CPU_PRIV_H
 #define TRAINER_OPS_OPS_CPU_PRIV_H
@@ -25,7 +25,7 @@ typedef void ops_cpu_sgemm(int order, int ta, int tb, int m, int n, int k, float
 enum {
     ROW_SLOTS = 8,
     ROW_SLOT = (OPS_ROW_MAX / 3 + 63) / 64 * 64,
-    ROW_PIECE = 4096, /* of rows that are worked on element by element, this many at a time */
+    ROW_PIECE = 4096, /* elementwise operations compute this many columns of a row at a time */
 };
 
 struct ops_cpu {
@@ -34,7 +34,7 @@ struct ops_cpu {
     void *tiles;           /* attention scratch */
     void *rows;            /* partial sums of row reductions, OPS_ROW_MAX elements */
     void *widened;         /* bf16: ROW_SLOTS rows as floats */
-    void *block;           /* bf16: a block of a product before it is rounded */
+    void *block;           /* bf16: sums of a block of a product before they are rounded */
     void *blas;            /* handle of libopenblas, or NULL */
     ops_cpu_dgemm *dgemm;
     ops_cpu_sgemm *sgemm;
@@ -48,18 +48,18 @@ static inline void ops_cpu_tick(const struct ops *o)
 
 enum { OPS_CPU_PARTS = 6 };
 
-/* One table of operations, as one of the files makes it. */
+/* Describes one table of operations, as compiled from one of the files. */
 struct ops_cpu_kind {
     enum dtype act, stat;
     const char *name;
     void (*fill)(struct ops *t);
-    /* Bytes that the table needs: pack_a, pack_b, tiles, rows, widened, block; returns their
+    /* Writes the bytes of pack_a, pack_b, tiles, rows, widened and block, and returns their
      * sum. */
     int64_t (*workspace)(int64_t parts[OPS_CPU_PARTS]);
 };
 
-/* The files that are compiled for several kinds of processors (simd.h) give each global name the
- * kind's name: SIMD_NAME(x) is x_v3 where the Makefile says -DSIMD=v3. */
+/* Files that are compiled for several kinds of processors (simd.h) append the kind to each global
+ * name: SIMD_NAME(x) is x_v3 where the Makefile passes -DSIMD=v3. */
 #ifndef SIMD
 #define SIMD generic
 #endif

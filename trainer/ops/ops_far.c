@@ -8,7 +8,7 @@
 
 struct ops_far {
     struct ops ops;  /* first member */
-    struct ops *cpu; /* does the work; its scratch is the far device's */
+    struct ops *cpu; /* computes; its workspace is the far device's memory */
 };
 
 #define FAR_CALL(op, args)                                                                      \
@@ -25,10 +25,10 @@ struct ops_far {
     }
 OPS_LIST(FAR_CALL)
 
-/* ---- what the host says of device memory ---- */
+/* ---- checks of host copies against device memory ---- */
 
 enum { SAID = 256 };
-/* A part of an array as the host has it, to be compared with the device's. */
+/* Holds a part of an array as the host has it, to be compared with the device's array. */
 struct said {
     const char *far;
     int64_t bytes;
@@ -41,7 +41,7 @@ static void said_run(void *args)
     BUG_ON(memcmp(p->far, p->near, (size_t)p->bytes) != 0);
 }
 
-/* Queues the comparison of an array with the host's, which may change behind the call. */
+/* Queues the comparison of a device array with a copy of the host's, made now. */
 static void said_queue(struct dev_stream *s, const void *far, const void *near, int64_t bytes)
 {
     BUG_ON(!far || !near);
@@ -57,7 +57,7 @@ static void index_queue(struct dev_stream *s, const int32_t *far, const int32_t 
     said_queue(s, far, near, n * (int64_t)sizeof *near);
 }
 
-/* Compares what the host has of the segments. Their lengths stay within their bounds. */
+/* Queues comparisons of the segment arrays, and checks that lengths are within max_q and max_k. */
 static void attn_check(struct dev_stream *s, const struct ops_attn *a)
 {
     if (a->n == 0)
@@ -73,7 +73,7 @@ static void attn_check(struct dev_stream *s, const struct ops_attn *a)
                a->host.k_len[i] > a->max_k);
 }
 
-/* Compares each row's sample with what follows from the starts of samples. */
+/* Queues comparisons of each row's sample with the sample that host_row_start gives. */
 static void samples_check(struct dev_stream *s, const struct ops_adaln *a, int64_t rows)
 {
     enum { PLACES = 64 };
@@ -88,7 +88,7 @@ static void samples_check(struct dev_stream *s, const struct ops_adaln *a, int64
     }
 }
 
-/* Compares the starts of rows, and each row's sample with them. */
+/* Checks host_row_start and queues comparisons of row_start and of each row's sample with it. */
 static void adaln_check(struct dev_stream *s, const struct ops_adaln *a)
 {
     int64_t rows = a->x.ptr ? a->x.rows : a->dx.rows;
@@ -146,7 +146,7 @@ int ops_far_open(struct dev *dev, enum dtype dtype, enum ops_blas blas, struct o
     f->ops.adaln_fwd = checked_adaln_fwd, f->ops.adaln_bwd = checked_adaln_bwd;
     f->ops.adamw = checked_adamw;
     *out = &f->ops;
-    f = NULL; /* the caller's */
+    f = NULL; /* the caller owns it now */
 out:
     free(f);
     return rc;

@@ -1,19 +1,19 @@
-/* Rows and blocks of tensors as REAL.
+/* Reads and writes rows and blocks of tensors as REAL.
  *
- * In the f64 and f32 tables a tensor is of REAL, and a row is where it is: what stands here
- * compiles to pointers. In the bf16 table (ACT_IS_BF16) a tensor is of bf16 or f32. A row of bf16
- * is widened into one of the context's slots before a loop over it and rounded when it is stored,
- * so that arithmetic sees floats only, and each result is rounded once.
+ * In the f64 and f32 tables a tensor is of REAL and a row is used in place: the functions below
+ * compile to pointers. In the bf16 table (ACT_IS_BF16) a tensor is of bf16 or f32. A row of bf16 is
+ * widened into one of the context's slots before a loop over it, and rounded when it is stored. So
+ * arithmetic sees floats only, and each result is rounded once.
  *
  *     const REAL *x = row_load(c, &a->x, i, SLOT_X); its numbers; NULL when the tensor is absent
- *     REAL *y = row_open(c, &a->y, i, SLOT_Y);       to be written whole; a slot for each row
+ *     REAL *y = row_open(c, &a->y, i, SLOT_Y);       must be written whole; each row has a slot
  *     for (...) y[j] = f(x[j]);
- *     row_store(&a->y, i, y);                        or row_keep: then y holds what a later
- *                                                    row_load gives
+ *     row_store(&a->y, i, y);                        or row_keep, which also sets y to what a
+ *                                                    later row_load returns
  *
- * A row has at most ROW_SLOT numbers; elementwise operations on longer ones take a piece of it at a
- * time (piece_of). Sums over several rows stay in REAL: in tensors of REAL (row_of), or in a block,
- * which is opened before and stored after all that adds to it.
+ * A row has at most ROW_SLOT numbers; elementwise operations split longer rows into pieces
+ * (piece_of). Sums over several rows are kept in REAL: in tensors of REAL (row_of), or in a block,
+ * which is opened before the first addition and stored after the last.
  */
 #ifndef TRAINER_OPS_ROWS_IMPL_H
 #define TRAINER_OPS_ROWS_IMPL_H
@@ -23,13 +23,13 @@
 #include "base/bf16.h"
 #include "trainer/ops/ops_cpu_priv.h"
 
-/* These are the slots of an operation that has at most two rows in hand; one with more gives its
- * own names. */
+/* Slots of an operation that uses at most two rows at a time. Operations with more rows define
+ * their own names. */
 enum { SLOT_X, SLOT_Y };
 
 enum { REAL_DTYPE = sizeof(REAL) == 8 ? DTYPE_F64 : DTYPE_F32 };
 
-/* Tells whether the tensor is of bf16, which the compiler knows in tables of one type. */
+/* Returns whether the tensor is bf16; in tables of one type this is a compile-time constant. */
 static inline bool is_narrow(const struct tensor *t)
 {
 #ifdef ACT_IS_BF16
@@ -52,8 +52,8 @@ static inline REAL *row_of(const struct tensor *t, int64_t i)
     return (REAL *)t->ptr + i * t->ld;
 }
 
-/* Widen and round a row. They are called: inlined, they were a third of what the bf16 table takes
- * to compile. */
+/* Convert a row from bf16 (widen) and to bf16 (narrow). They are not inlined: inlined, they took a
+ * third of the compile time of the bf16 table. */
 static __attribute__((noinline, unused)) void widen(const uint16_t *restrict x, int64_t n,
                                                     REAL *restrict y)
 {
@@ -102,7 +102,7 @@ static inline void row_keep(const struct tensor *t, int64_t i, REAL *x)
         widen(tensor_at(t, i, 0), t->cols, x);
 }
 
-/* Returns columns col .. col + n - 1; an absent tensor has none. */
+/* Returns columns col .. col + n - 1 of a tensor, or an absent tensor if it is absent. */
 static inline struct tensor columns(const struct tensor *t, int64_t col, int64_t n)
 {
     return t->ptr ? tensor_cols(*t, col, n) : *t;
@@ -115,14 +115,14 @@ static inline int64_t piece_of(int64_t cols, int64_t col)
 
 /* ---- blocks ---- */
 
-/* A block is a matrix as REAL: element (i, j) is at ptr[i * ld + j]. */
+/* Describes a matrix of REAL: element (i, j) is ptr[i * ld + j]. */
 struct block {
     REAL *ptr;
     int64_t ld;
 };
 
-/* Returns the tensor itself, or a place for it in `scratch`, which has room for it. With `read` it
- * holds the tensor's numbers. */
+/* Returns the tensor in place if it is of REAL, else `scratch`, which must be large enough. With
+ * `read`, scratch is set to the tensor's numbers. */
 static inline struct block block_open(const struct tensor *t, REAL *scratch, bool read)
 {
     if (!is_narrow(t))
@@ -138,7 +138,7 @@ static inline void block_store(const struct tensor *t, struct block b)
         row_store(t, i, b.ptr + i * b.ld);
 }
 
-/* ---- conversion, whatever the table ---- */
+/* ---- conversion, the same in all tables ---- */
 
 #define CONVERT(from_type, to_type, expression) \
     do {                                        \

@@ -4,8 +4,8 @@
 
 static enum simd limit = SIMD_V4;
 
-/* Tells whether this processor and its kernel have what the Makefile's SIMD_v3 and SIMD_v4 let the
- * compiler use. */
+/* Returns whether this processor and the operating system support the instructions that the
+ * Makefile's SIMD_v3 and SIMD_v4 let the compiler use. */
 static bool has(enum simd kind)
 {
 #ifdef __x86_64__
