@@ -4,13 +4,15 @@
 
 #include "profiles/run.h"
 
-/* Checks that the programs exist which a job will start. ERR_ENV names one that does not. */
+/* Checks that `reel` and `reel-train` in bin_dir can be run, because a job starts both. ERR_ENV
+ * names the one that cannot. */
 int build_programs_check(const char *bin_dir, struct err *err);
-/* Refuses GPUs that would be paid for and stand idle: where the trainer of this build has no CUDA
- * backend beside it, and those that no rank would take. ERR_INPUT. */
+/* Refuses a run whose GPUs would be paid for and stand idle, with ERR_INPUT: this build of
+ * reel-train has no CUDA backend, or the run's gpus_per_node is not its ranks_per_node. */
 int build_gpus_check(const char *bin_dir, const struct run *run, const char *run_path,
                      struct err *err);
-/* Refuses GPUs that this machine does not have, for jobs that run on it. ERR_INPUT. */
+/* Refuses, with ERR_INPUT, a run that asks for more GPUs than this machine has. Only a job of the
+ * local scheduler needs this. */
 int build_here_check(const struct run *run, const char *run_path, struct err *err);
 
 #endif

@@ -83,7 +83,8 @@ static void say(const struct calibrate_report *r)
     fprintf(stderr, "\n");
 }
 
-/* Measures this machine. What is measured on it counts more than what was fitted. */
+/* Measures this machine if --probe is given. A constant that is measured here replaces a fitted
+ * one. */
 static int probe(const struct opt_values *v, const struct cmd_env *env, struct constants *c,
                  struct err *err)
 {

@@ -18,7 +18,8 @@ static const char question[] =
     "ORDER BY t.predicted_at";
 enum { LAYOUT, STATE, MEASURED, PEAK, GPUS, TUNED, GBS };
 
-/* Loads the cluster of a tuning: a description without a number of nodes had as many as it took. */
+/* Loads the cluster of a tuning. If its description leaves the number of nodes open, the cluster
+ * has as many nodes as hold `gpus` GPUs. */
 static bool cluster_find(const char *name, int64_t gpus, struct cluster *out)
 {
     char sized[LIMIT_PATH_BYTES];
@@ -32,7 +33,8 @@ static bool cluster_find(const char *name, int64_t gpus, struct cluster *out)
     return cluster_load(sized, out, NULL) == 0;
 }
 
-/* Fills in what the tuning says of itself. Returns why its trials are skipped, or NULL. */
+/* Fills the case from the event that began its tuning. Returns why the tuning's trials are skipped,
+ * or NULL. */
 static const char *tuned_read(const struct json_doc *tuned, int64_t gpus, struct table_case *c)
 {
     const char *cluster = json_text(tuned->root, "cluster", NULL);
@@ -95,7 +97,7 @@ static int rows_read(struct store *db, struct table *out, struct err *err)
     return rc;
 }
 
-/* Says how many trials are left out and why the last of them is, and refuses to fit on none. */
+/* Prints how many trials are left out and why the last of them is. Returns ERR_NO if all are. */
 static int used_check(const struct table *t, const char *path, struct err *err)
 {
     const char *why = "there is none";

@@ -6,10 +6,12 @@
 #include "autotune/host.h"
 #include "autotune/probe.h"
 
-/* The probe has one rank: of a node whose devices all work a share may be off by so much. */
+/* The probe runs on one device. While all devices of a node work, the logarithm of a share may
+ * differ by PROBE_SD, one standard deviation. Z90 standard deviations to both sides hold 90 %. */
 static const double PROBE_SD = 0.1, Z90 = 1.645;
 
-/* Sets a constant of the device to what was measured. */
+/* Sets a constant of the device to the measured share, within the constant's bounds, and its
+ * interval to the 90 % around that. */
 static int share_set(struct constants *c, enum constant_id id, const struct device *d,
                      const struct stack *s, double share, struct err *err)
 {
@@ -35,7 +37,7 @@ static int shares_set(struct constants *c, const struct device *d, const struct 
     const struct { enum constant_id id; double share; } shares[] = {
         {CONSTANT_GEMM_SHARE, at->gemm_flops_s / peak},
         {CONSTANT_ATTENTION_FORWARD, at->attn_flops_s[0] / peak},
-        /* which counts 2.5 times the forward; the account counts both alike */
+        /* this share counts 2.5 times the forward's FLOPs, attn_flops_s[1] only the forward's */
         {CONSTANT_ATTENTION_BACKWARD, 2.5 * at->attn_flops_s[1] / peak},
         {CONSTANT_COPY_SHARE, at->copy_bytes_s / d->memory_bytes_per_s}};
     for (size_t i = 0; i < ARRAY_LEN(shares); i++) {
@@ -58,7 +60,7 @@ static int pace_measure(const struct cmd_env *env, const struct calibrate_probe 
 {
     const struct probe_spec spec = {env->bin_dir, model, p->seq, p->dtype, "own",
                                     .say = say};
-    static struct host host; /* larger than belongs on a stack */
+    static struct host host; /* too large for the stack */
     struct sched *s = NULL;
     struct probe probe;
     const struct work_spec work = {.model = model, .seq = p->seq, .gbs = 1, .act = p->dtype};
@@ -82,7 +84,8 @@ int calibrate_probe(const struct cmd_env *env, const struct calibrate_probe *p,
     struct model model;
     struct probe_pace pace;
     int rc;
-    snprintf(sized, sizeof sized, "%s:1", p->cluster); /* a description may leave the number open */
+    snprintf(sized, sizeof sized, "%s:1", p->cluster); /* the description may leave the number of
+                                                        * nodes open */
     if (cluster_load(p->cluster, &cluster, NULL) < 0 &&
         (rc = cluster_load(sized, &cluster, err)) < 0)
         return rc;

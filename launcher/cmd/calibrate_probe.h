@@ -1,4 +1,4 @@
-/* calibrate_probe: constants of the device here, measured by `reel-train probe`. */
+/* calibrate_probe: measures constants of this machine's device by `reel-train probe`. */
 #ifndef LAUNCHER_CMD_CALIBRATE_PROBE_H
 #define LAUNCHER_CMD_CALIBRATE_PROBE_H
 
@@ -7,12 +7,13 @@
 #include "profiles/model.h"
 
 struct calibrate_probe {
-    const char *model, *cluster; /* whose shapes are measured; whose device's peaks are shared */
+    const char *model;   /* the model whose shapes are measured: a name or a file */
+    const char *cluster; /* the description that says the peaks of this machine's device */
     struct seq seq;
     enum dtype dtype;
 };
-/* Measures the model's own shapes with one rank, and sets the shares of its peaks that the device
- * of the cluster's description reaches: in products, attention, copies. */
+/* Measures the model's shapes on this machine, with one rank. Sets those constants of the cluster's
+ * device that say which share of its peaks products, attention and copies reach. */
 int calibrate_probe(const struct cmd_env *env, const struct calibrate_probe *p,
                     struct constants *c, struct err *err);
 

@@ -14,7 +14,7 @@ const struct opt_cmd cmd_cancel = {
     "RUN", opts, ARRAY_LEN(opts), 1, 1,
     NULL};
 
-/* Tells the user what follows from where the wish is kept. */
+/* Tells the user what follows if the wish to cancel could not be written to the run's log. */
 static void kept_say(const struct launch *l, enum launch_kept kept, struct str *out)
 {
     if (kept == LAUNCH_NAMED)
@@ -56,7 +56,7 @@ static int cancelled_print(const struct launch *l, bool json, bool dry, enum lau
         str_addf(&text, "%s run %s", dry ? "would cancel" : "cancelled", l->run_id);
         kept_say(l, kept, &text);
         str_addc(&text, '\n');
-        if (l->wrapped) /* nobody can prove whose job it is */
+        if (l->wrapped) /* reel did not submit the job, so it does not cancel it */
             str_addf(&text, "its job was not submitted by reel: its agent has the trainer save and "
                             "stop; end it (scancel) if it does not; it will not come back\n");
     }
@@ -84,7 +84,8 @@ static int ended_print(const struct launch *l, const struct run_state *state, co
     return rc;
 }
 
-/* Cancels the job of a run that is done, because the scheduler may have kept one. */
+/* Cancels a job that the scheduler still has of a run that is done. Returns ERR_NO if there is
+ * none. */
 static int done_cancel(const struct launch *l, struct sched *s, const struct run_state *state,
                        bool json, bool dry, struct err *err)
 {

@@ -48,34 +48,34 @@ extern const struct opt_note cmd_examples[], cmd_files[], cmd_environment[];
     {"db", 0, OPT_TEXT, "FILE", "database (default REEL_HOME/reel.db)", .flags = OPT_SETTING}
 #define CMD_OPT_DRY_RUN {"dry-run", 0, OPT_BOOL, NULL, "say what would be done and change nothing"}
 
-/* Adds the pages of 'reel format', one a line, each with what it is behind a tab. */
+/* Adds a line for each page of 'reel format': its name, a tab and its title. */
 void cmd_format_pages(struct str *out);
 
 /* Prints text to stdout. A failed write (full disk, closed pipe) is ERR_IO. */
 int cmd_print(const struct str *text, struct err *err);
 
-/* Refuses an output "-", which names no file, and one that is the same file as one of n inputs.
- * These may be NULL, names of what is compiled in, or "FILE:N". option: the output's, for the
- * sentence; an output of NULL is fine. */
+/* Refuses an output that is "-", or that is the same file as one of the n inputs. An input may be
+ * NULL, the name of something compiled in, or "FILE:N". `option` names the output's option in the
+ * error. An output of NULL passes. */
 int cmd_spare(const char *option, const char *output, const char *const *inputs, size_t n,
               struct err *err);
 
-/* Checks, before work that takes long, that a file can be made at `output`, which the option
- * names. */
+/* Checks, before work that takes long, that the file `output` can be created. `option` names its
+ * option in the error. */
 int cmd_output_check(const char *option, const char *output, struct err *err);
-/* Says on stderr how rows come on, every few seconds of what takes longer than that: told_rows'
- * tell, with a struct progress. */
+/* Prints on stderr how many rows are done, every few seconds once the work has taken some. This is
+ * a `tell` of struct told_rows; `progress` is a struct progress. */
 void cmd_rows_tell(void *progress, int64_t done, int64_t all);
-/* Says on stderr which device a set of constants names that is neither `here`, NULL: none, nor
- * known. */
+/* Warns on stderr of the first device in a set of constants that has no compiled-in profile and is
+ * not `here`, which may be NULL. */
 void cmd_constants_note(const char *path, const struct constants *c, const struct device *here);
 
-/* Returns the result that makes the program exit as an agent did. What went wrong has been told
- * already. */
+/* Returns the error code with which the program exits as the agent did. It fills no error text,
+ * because the agent has already said what went wrong. */
 int cmd_agent_status(int exit_code);
 
-/* Reads what the logs have newly got into the database. If that fails, the logs remain, so it is no
- * failure but a line on stderr. */
+/* Reads new records of the event logs into the database. A failure is only a line on stderr,
+ * because the records stay in the logs. */
 void cmd_ingest(const struct cmd_env *env);
 
 #endif

@@ -45,7 +45,7 @@ static size_t rows_collect(const struct cmd_env *env, struct setting_row *rows, 
     return n;
 }
 
-/* Keeps the row of one setting, and refuses a name that is none. */
+/* Keeps only the row of the setting `name`. ERR_USAGE: there is no such setting. */
 static int rows_pick(struct setting_row *rows, size_t *n, const char *name, struct err *err)
 {
     for (size_t i = 0; i < *n; i++)

@@ -1,5 +1,5 @@
 /* reel curate: starts reel-curate, which links the FFmpeg libraries so that this program need not.
- * Afterwards reports know its log. */
+ * Afterwards it reads the dataset's log into the database. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +26,8 @@ const struct opt_cmd cmd_curate = {
     "When it has made the dataset, its record is read into the database.",
     .pass = true};
 
-/* Makes the dataset's log known. The dataset may lie anywhere, so a link that is named after its
- * place makes its log one of this REEL_HOME's. */
+/* Reads the dataset's log into the database. The dataset may lie anywhere, so REEL_HOME gets a link
+ * to it, named by the hash of the dataset's path. */
 static void record(const struct cmd_env *env, const char *out)
 {
     char place[LIMIT_PATH_BYTES], log[LIMIT_PATH_BYTES], id[HASH_TEXT_BYTES];

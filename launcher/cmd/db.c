@@ -100,8 +100,9 @@ static int dry_print(const struct cmd_env *env, const char *const *dirs, size_t 
     return rc;
 }
 
-/* Refuses to make REEL_HOME anew, or a database of nothing, since it may be on a disk that is not
- * mounted now. Other folders may be read without it, into a database elsewhere. */
+/* Checks that REEL_HOME holds something. A missing or empty one may be on a disk that is not
+ * mounted now, so it is neither created nor read into a database. It is not needed if folders are
+ * named and the database lies elsewhere. */
 static int home_check(const struct cmd_env *env, size_t named, struct err *err)
 {
     size_t n = strlen(env->home);
@@ -193,7 +194,7 @@ static int rows_add(struct store_query *q, bool json, struct str *text, struct e
     return 0;
 }
 
-/* Adds the names of the views to the error of a query that asked for one that does not exist. */
+/* Adds the names of the views to the error of a query for a view or table that does not exist. */
 static void views_name(struct err *err)
 {
     struct str list = STR_INIT;
@@ -203,8 +204,8 @@ static void views_name(struct err *err)
     str_release(&list);
 }
 
-/* Finds, of the public views that a query mentions, the columns: all of them as "loss, lr, …", and
- * the one that is nearest to this word; "" where there is none. */
+/* Finds the columns of the public views that a query mentions. Adds all of them to `all`, as "loss,
+ * lr, …", and the one nearest to `word`, if any is near, to `near`. */
 static void columns_find(struct store *db, const char *sql, const char *word, struct str *all,
                          struct str *near)
 {
@@ -227,8 +228,8 @@ static void columns_find(struct store *db, const char *sql, const char *word, st
     arena_release(&arena);
 }
 
-/* Adds, to the error of a query for a column that does not exist, which column may be meant, or
- * which there are. */
+/* Adds to the error of a query for a column that does not exist the nearest column, or else all
+ * columns. */
 static void columns_name(struct store *db, const char *sql, struct err *err)
 {
     static const char says[] = "no such column: ";
@@ -237,7 +238,7 @@ static void columns_name(struct store *db, const char *sql, struct err *err)
     struct str all = STR_INIT, near = STR_INIT;
     at += strspn(at, "\""); /* newer libraries put the name into quotes */
     snprintf(word, sizeof word, "%.*s", (int)strcspn(at, "\" "), at);
-    const char *dot = strrchr(word, '.'); /* of "v_step.los" */
+    const char *dot = strrchr(word, '.'); /* the word may be "v_step.los" */
     columns_find(db, sql, dot ? dot + 1 : word, &all, &near);
     size_t n = strlen(err->text), room = sizeof err->text - n;
     if (near.len)
@@ -276,7 +277,7 @@ out:
 static const double MFU_TOLERANCE = 1e-9; /* the two computations differ by rounding only */
 
 struct check {
-    int64_t n, missing; /* MFU that were recorded; those of them that cannot be recomputed */
+    int64_t n, missing; /* recorded values of MFU, and those of them that cannot be recomputed */
     double worst;       /* largest relative difference */
 };
 

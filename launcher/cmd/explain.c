@@ -31,7 +31,7 @@ const struct opt_cmd cmd_explain = {
     "how it ended and why, and whether the tuning goes on, ended or died."};
 
 /* Says whether a gap follows attempt i. No gap follows the end of a run that is done, unless the
- * run was made longer. */
+ * run was extended. */
 static bool has_gap(const struct run_state *s, int64_t i)
 {
     enum attempt_cause cause = s->attempts[i].cause;
@@ -127,7 +127,7 @@ static void suspended_text(const struct run_attempt *a, struct str *out)
                  (long long)a->number, num_format_seconds(a->suspended_s, text, sizeof text));
 }
 
-/* Says what the attempt's agent asked the scheduler in vain. */
+/* Says which request of the attempt's agent the scheduler refused or did not fulfil. */
 static void vain_text(const struct run_attempt *a, struct str *out)
 {
     char within[32];
@@ -224,8 +224,8 @@ static void untold_json(void *o, const char *text)
     json_put_text(o, NULL, text);
 }
 
-/* The checkpoint folder of a wrapped command whose newest attempt has ended, if that folder is not
- * good. */
+/* Holds the checkpoint folder of a wrapped command and what is wrong with it. It is WRAP_SAVES_GOOD
+ * while the newest attempt has not ended. */
 struct saves {
     enum wrap_saves how;
     char folder[LIMIT_PATH_BYTES];
@@ -265,7 +265,8 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
     if (s->total_steps > 0)
         str_addf(out, "%lld of %lld steps, ", (long long)(s->max_step + 1),
                  (long long)s->total_steps);
-    else if (s->max_step >= 0) /* nobody said how many steps a wrapped command has */
+    else if (s->max_step >= 0) /* the owner of a wrapped command may not have said how many steps it
+                                * has */
         str_addf(out, "%lld step%s, ", (long long)(s->max_step + 1), s->max_step == 0 ? "" : "s");
     str_addf(out, "%lld attempt%s\n", (long long)s->n_attempts, s->n_attempts == 1 ? "" : "s");
     if (*why)

@@ -9,7 +9,8 @@
 #include "base/num.h"
 #include "launcher/cmd/cmd.h"
 
-/* Holds the plan that is explained, and the other one, which has its own number of GPUs. */
+/* Holds the plan that is explained and, if has_other, the layout it is compared with. Both are for
+ * the same number of GPUs. */
 struct explanation {
     struct plan plan;
     struct planner *planner;
@@ -19,7 +20,7 @@ struct explanation {
 
 /* ---- what is explained ---- */
 
-/* Checks that the model is still the one that was planned for. */
+/* Checks that the model is still the one for which the plan was made. */
 static int model_check_hash(const struct plan *plan, const struct planner *p, const char *path,
                             struct err *err)
 {
@@ -47,7 +48,7 @@ static int planner_of(const struct plan *plan, const char *path, struct planner 
     struct planner *p = planner_new(&ask, err);
     if (!p)
         return err_context(err, "%s", path);
-    *out = p; /* the caller's, also after an error */
+    *out = p; /* the caller frees it, after an error too */
     int rc = model_check_hash(plan, p, path, err);
     if (rc < 0)
         return rc;
@@ -55,7 +56,7 @@ static int planner_of(const struct plan *plan, const char *path, struct planner 
     return rc < 0 ? err_context(err, "%s", path) : 0;
 }
 
-/* Reads the other layout: of a plan where the text names a file, else the text itself. */
+/* Reads the other layout: from a plan if the text names a file, else from the text itself. */
 static int other_read(const char *text, struct layout *out, struct err *err)
 {
     struct plan other;
@@ -122,7 +123,7 @@ static void amount_add(double amount, int t, struct str *out)
     str_addf(out, "%s%s%.*s", text, bare ? " " : "", (int)n, price_work_units[t]);
 }
 
-/* Says in a sentence what the time goes into. */
+/* Adds a sentence about the term that takes most of the step. */
 static void time_because(const struct explained *e, struct str *out)
 {
     int t = largest_term(e);
@@ -144,8 +145,8 @@ static void memory_because(const struct explanation *x, const struct explained *
              num_format_bytes((int64_t)planner_limit_bytes(x->planner), has, sizeof has));
 }
 
-/* Holds the constant of a term with the bounds between which nine of ten lie: by the fit, else by
- * its prior's spread. */
+/* Holds the constant of a term with its 90 % interval, which comes from the fit, or else from the
+ * spread of its prior. */
 struct term_constant { const char *name, *source; double value, lo, hi; };
 static const double nine_of_ten = 1.645;
 
@@ -183,7 +184,7 @@ static void term_json(const struct explanation *x, int t, struct json_out *o)
     json_put_num(o, "value", k.value);
     json_put_num(o, "lo", k.lo);
     json_put_num(o, "hi", k.hi);
-    json_put_null(o, "measured_s"); /* no trial stands behind a plan made without a machine */
+    json_put_null(o, "measured_s"); /* a plan that was made without a machine has no trial */
     json_obj_end(o);
 }
 
@@ -223,7 +224,8 @@ static void binding_json(const struct explanation *x, struct json_out *o)
     str_release(&memory);
 }
 
-/* Writes where the other layout loses, or gains: its seconds and bytes less those of the plan. */
+/* Writes how many seconds more than the plan the other layout takes, in all and by term, and what
+ * it holds. */
 static void against_json(const struct explanation *x, struct json_out *o)
 {
     const struct planned *a = &x->one.planned, *b = &x->other.planned;
@@ -295,7 +297,8 @@ static void term_text(const struct explanation *x, int t, struct str *out)
     str_addc(out, '\n');
 }
 
-/* Tells each term that differs by a thousandth of the step. */
+/* Adds the other layout's time and memory, and each term that differs by more than a thousandth of
+ * the step. */
 static void against_text(const struct explanation *x, struct str *out)
 {
     const struct planned *a = &x->one.planned, *b = &x->other.planned;

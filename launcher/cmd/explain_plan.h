@@ -7,7 +7,8 @@
 
 #include "base/err.h"
 
-/* Prints it. against: a layout or a plan's file, NULL: none. */
+/* Prints the explanation of the plan in the file `path`. `against` is a layout or another plan's
+ * file to compare it with; NULL: none. */
 int explain_plan(const char *path, const char *against, bool json, struct err *err);
 
 #endif

@@ -24,8 +24,9 @@ static void on_interrupt(int signo)
 struct view {
     const char *home;
     bool quiet, started;
-    bool for_owner;    /* nothing but its owner brings it back */
-    double asked_mono; /* when it last asked why the job waits; 0: never */
+    bool for_owner;    /* the run goes on only if its owner does something */
+    double asked_mono; /* when the view last asked why the job waits, in monotonic seconds; 0:
+                        * never */
     char waits[STATE_TEXT_BYTES];
     char word[16];
     int64_t attempts, step;

@@ -29,7 +29,8 @@ const struct opt_cmd cmd_format = {
     "below $XDG_CONFIG_HOME), and that before the site's (/etc/reel/config, or "                   \
     "REEL_SITE_CONFIG). 'reel config' lists the keys, with each value and where it comes from."
 
-/* Holds the pages that are made of the tables of notes.c, and the one of the settings. */
+/* Holds the pages that are not a format of `profiles/`: a dataset, the settings, variables and
+ * files. */
 static const struct own_page {
     const char *name, *title, *text;
     int section;
@@ -95,7 +96,7 @@ static void man_entry(struct str *out, const char *name, const char *text)
     str_addc(out, '\n');
 }
 
-/* Says whether one of these commands has the option. */
+/* Says whether one of these n commands has the option `name`. */
 static bool is_told(const struct opt_cmd *const *tables, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
@@ -105,7 +106,8 @@ static bool is_told(const struct opt_cmd *const *tables, size_t n, const char *n
     return false;
 }
 
-/* Adds the options that can be set in files, each once, with the sentence of the last command. */
+/* Adds the options that can be set in files, each once, with the help of the last command that has
+ * it. */
 static void settings_add(struct str *out, add_entry_fn *add)
 {
 #define TABLE(name) &cmd_##name,
@@ -120,7 +122,7 @@ static void settings_add(struct str *out, add_entry_fn *add)
         }
 }
 
-/* Adds the fields of the index's records, each with its place in the record. */
+/* Adds the fields of the index's records, each with its offset in the record. */
 static void records_add(struct str *out, add_entry_fn *add, add_head_fn *head)
 {
     static const char *const types[] = {"8 bytes", "text", "u32", "i32", "f32",

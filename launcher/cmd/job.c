@@ -93,13 +93,14 @@ static int look(struct job *j, bool *live, struct sched_job *out, struct err *er
     if (job && strcmp(job->token, j->token) != 0)
         job = NULL;
     *out = job ? *job : (struct sched_job){.state = SCHED_UNKNOWN, .exit_code = -1};
-    out->id = out->token = out->name = out->reason = ""; /* their texts go with the list */
+    out->id = out->token = out->name = out->reason = ""; /* these texts are freed with the list */
     *live = job && !sched_state_ended(job->state);
     sched_jobs_release(&jobs);
     return rc;
 }
 
-/* Makes an environment of all that we have, and one more entry, which replaces ours. */
+/* Makes a copy of our environment, with `more` ("NAME=value") in place of our entry of that
+ * name. */
 static int environment_whole(const char *more, struct arena *arena, const char ***out,
                              struct err *err)
 {
@@ -148,7 +149,7 @@ static int submit(struct job *j, struct err *err)
     return sched_submit(j->s, &spec, j->id, err);
 }
 
-/* Begins a new submission: it has a token of its own, and records that before it is made. */
+/* Begins a new submission: draws its token, and records the token before the job is submitted. */
 static int intent_make(struct job *j, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32];
@@ -160,7 +161,7 @@ static int intent_make(struct job *j, struct err *err)
     id_format(id, j->token);
     j->id[0] = '\0';
     unlink(in_dir(j, "result", path));
-    /* The words of earlier jobs were shown in their time. */
+    /* What earlier jobs wrote to the log has been shown. */
     j->shown = stat(in_dir(j, "log", path), &st) == 0 ? (int64_t)st.st_size : 0;
     return record_save(j, err);
 }
@@ -210,7 +211,8 @@ static void log_show(struct job *j)
     fclose(f);
 }
 
-/* Prints the job's result. Even a job that failed may have left one. */
+/* Prints the job's result. A job that failed may have left one too; is_due: a missing one is an
+ * error. */
 static int result_print(const struct job *j, bool is_due, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32];

@@ -26,12 +26,13 @@ struct job_question {
     bool whole_env;          /* the job gets all of our environment: its command is the user's */
 };
 
-/* Names the folder of a question, which is a text of everything that the answer depends on. */
+/* Writes the path of a question's folder to `buf`. The question is a text of everything that the
+ * answer depends on; its hash names the folder. */
 void job_dir(const char *home, const char *kind, const struct str *question,
              char buf[LIMIT_PATH_BYTES]);
 
 /* Runs the question's job. Returns ERR_NO, ERR_INPUT or ERR_CHILD as the job's exit code tells, and
- * ERR_TEMP if something else ended the job; the same command then goes on. */
+ * ERR_TEMP if something else ended the job; the same command, given again, then goes on. */
 int job_run(const struct job_question *q, const struct cmd_env *env, struct err *err);
 
 #endif

@@ -110,7 +110,7 @@ static int paths_resolve(struct run *run, struct err *err)
     return run_bind_data(run, NULL, err);
 }
 
-/* Takes the number of ranks from the plan that was given. */
+/* Sets the run's ranks per node from the plan. `from` names the plan in the error. */
 static int ranks_take(const char *from, const struct plan *plan, struct run *run, struct err *err)
 {
     int64_t world = layout_world(&plan->layout), nodes = run->resources.nodes;
@@ -142,7 +142,7 @@ static int layout_take(const char *text, struct run *run, struct plan *plan, str
 }
 
 /* Makes a plan where there is no tuned one: with the given layout, or with data parallelism over
- * the run's ranks. The trainer then measures the peak. */
+ * the run's ranks. It holds no peak FLOP/s, so the trainer measures that. */
 static int plan_make(const char *layout, struct run *run, struct plan *plan, struct err *err)
 {
     *plan = (struct plan){.layout = layout_default(),
@@ -184,8 +184,8 @@ static void settings_format(const struct opt_values *v, struct str *out)
     str_addc(out, '\n');
 }
 
-/* Writes where the run is to run, as the command line and the settings say it, into the run's own
- * file, so that every resubmission says the same. */
+/* Copies partition, account, QOS and `again` of the command line and the settings into the run,
+ * whose own file holds them from then on, so that each resubmission uses the same. */
 static int place_take(const struct opt_values *v, struct run *run, struct err *err)
 {
     const struct {
@@ -202,9 +202,10 @@ static int place_take(const struct opt_values *v, struct run *run, struct err *e
     return 0;
 }
 
-/* Takes the plan that the run of this name has. It stays when no other is given, unless it is the
- * one that is made for any number of ranks, or the run gets other nodes. Returns whether it was
- * taken: a run that is not there, or cannot be read, has none, and whoever opens it says why. */
+/* Takes the plan of the existing run of this name, because the run keeps its plan if no other is
+ * given. A plan for plain data parallelism is not kept, since it is made for any number of ranks;
+ * nor is one that does not fit the number of nodes any more. Returns whether the plan was taken. It
+ * was not if the run does not exist or cannot be read, and a later step says why. */
 static bool plan_keep(const char *home, struct run *run, struct plan *plan)
 {
     char id[ID_TEXT_BYTES], dir[LIMIT_PATH_BYTES];
@@ -276,8 +277,8 @@ static int fits_ask(const char *program, const char *run_path, struct str *sente
 }
 
 /* Checks that the model finds its first weights in init.from. Only the trainer can read them. Where
- * the trainer does not run, as on a login node without its libraries, the job is the first to
- * answer. */
+ * it cannot run, as on a login node without its libraries, a warning says that the job will
+ * check. */
 static int weights_check(const struct cmd_env *env, const char *run_path, const struct run *run,
                          struct err *err)
 {
@@ -308,7 +309,7 @@ static int checks_run(const struct opt_values *v, const struct cmd_env *env, str
 {
     enum lead_rule rule = (enum lead_rule)opt_enum(v, "lead");
     struct launch l;
-    enum simd ignored; /* whether a processor has it, the job's nodes alone know */
+    enum simd ignored; /* only the job's nodes know whether their processors have it */
     int rc;
     if ((rc = simd_named(&ignored, err)) < 0)
         return rc;
@@ -390,8 +391,8 @@ out:
     return rc;
 }
 
-/* Leaves a run to itself. If the run existed before, the scheduler is first asked whether its job
- * lives. */
+/* Prints how the run goes on, and leaves it to itself. If the run existed before, the scheduler is
+ * first asked whether the run's job lives. */
 static int detach(const struct launch *l, struct sched *s, bool existed,
                   const struct change_told *told, bool json, struct err *err)
 {
@@ -406,7 +407,7 @@ static int detach(const struct launch *l, struct sched *s, bool existed,
     return verdict < 0 ? err_set(err, verdict, "%s", why.text) : 0;
 }
 
-/* Adds to the error that the run exists with this name, and may have no job. */
+/* Adds to the error that the run has been made, and how to launch it again or to free its name. */
 static void made_tell(const char *name, struct err *err)
 {
     struct err why = *err;
@@ -444,8 +445,8 @@ static void changes_say(const struct change_told *told, const char *name)
     }
 }
 
-/* Refuses to make a run longer that is over and has a job left over: the run would go on in another
- * job beside that one. */
+/* Refuses to extend a run that is over if the scheduler still has a job of it: the run would go on
+ * in another job beside that one. */
 static int extend_check(const struct opt_values *v, const struct launch *l, struct sched *s,
                         struct err *err)
 {
@@ -462,7 +463,8 @@ out:
     return rc;
 }
 
-/* Asks for the changes that the file and the options want, of a run that exists. */
+/* Makes the changes of an existing run that its file and the options ask for. A dry run only lists
+ * them. */
 static int change_ask(const struct opt_values *v, const char *path, const struct run *run,
                       const struct plan *plan, const struct launch *l, struct sched *s,
                       struct change_told *told, struct err *err)
@@ -488,8 +490,8 @@ static int change_ask(const struct opt_values *v, const char *path, const struct
     return rc;
 }
 
-/* Changes a run that exists: what the file and the options say holds from its next attempt on, and
- * its job is replaced if it cannot do that. */
+/* Changes a run that exists. The file and the options count from its next attempt on, and a waiting
+ * job that cannot run with them is replaced. */
 static int existing_change(const struct opt_values *v, const char *path, const struct run *run,
                            const struct plan *plan, struct launch *l, struct sched *s,
                            struct change_told *told, struct err *err)
@@ -512,7 +514,8 @@ static int existing_change(const struct opt_values *v, const char *path, const s
     return 0;
 }
 
-/* Checks that the run exists if --extend or --change is given; else that it may have its name. */
+/* Checks that the run exists if --extend or --change is given. Else checks that a run may have this
+ * name. */
 static int existed_check(const struct opt_values *v, const struct cmd_env *env, const char *name,
                          struct err *err)
 {
@@ -569,7 +572,8 @@ out:
     return rc;
 }
 
-/* Opens the scheduler that runs the job. Where Slurm is not to be had, this machine may do. */
+/* Opens the scheduler that runs the job. If Slurm is not available, the error suggests the local
+ * one. */
 static int scheduler_open(const struct opt_values *v, const struct cmd_env *env, struct sched **s,
                           struct err *err)
 {
@@ -580,8 +584,8 @@ static int scheduler_open(const struct opt_values *v, const struct cmd_env *env,
     return rc < 0 ? err_set(err, rc, "%s%s", why.text, advise ? ", or --scheduler local" : "") : 0;
 }
 
-/* Checks whether memory and disk suffice. A run that exists has checkpoints which make room for the
- * next one. */
+/* Checks whether memory and disk suffice. For a run that exists the disk is not checked, because
+ * its older checkpoints make room for the next one. */
 static int room_check(const struct cmd_env *env, const struct sched *s, const struct run *run,
                       const struct plan *plan, struct err *err)
 {
@@ -592,7 +596,7 @@ static int room_check(const struct cmd_env *env, const struct sched *s, const st
     return launch_room_check(&d, s, is_new, err);
 }
 
-/* Loads what is asked for, and checks all that would be refused later. */
+/* Loads the run and its plan, opens the scheduler, and makes every check that could fail later. */
 static int all_check(const struct opt_values *v, const struct cmd_env *env, const char *path,
                      struct run *run, struct plan *plan, struct sched **s, struct str *script,
                      struct err *err)
@@ -609,7 +613,7 @@ static int all_check(const struct opt_values *v, const struct cmd_env *env, cons
     return checks_run(v, env, *s, run, path, plan, script, err);
 }
 
-/* Makes the run, or changes the one that has its name, as it is asked for now. */
+/* Makes the run. If a run of its name exists, changes that one as the file and the options ask. */
 static int run_make(const struct opt_values *v, const struct cmd_env *env, const char *path,
                     const struct run *run, const struct plan *plan, struct sched *s,
                     struct launch *l, bool *existed, struct change_told *told, struct err *err)
@@ -659,7 +663,7 @@ int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *
 {
     const char *const *operands;
     struct run run = {0};
-    static struct plan plan; /* as a run, larger than belongs on a stack with one */
+    static struct plan plan; /* a plan and a run together are too large for the stack */
     struct sched *s = NULL;
     struct str script = STR_INIT;
     bool dry = opt_bool(v, "dry-run");

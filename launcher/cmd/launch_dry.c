@@ -9,12 +9,13 @@
 #include "base/num.h"
 #include "profiles/saved.h"
 
-/* Numbers of bytes; 0 where one is not known. */
+/* Holds numbers of bytes; 0 where one is not known. */
 struct budget {
-    /* planned for a rank, of that on its GPU; for a node's ranks on the host; of this machine */
-    double rank, device, node_ranks, node;
-    double ckpt, kept, space;      /* one checkpoint; all that are kept; free where they go */
-    char unknown[256];             /* why memory is not planned */
+    double rank, device;     /* predicted for a rank, on host and GPU together; on its GPU */
+    double node_ranks, node; /* predicted on the host for a node's ranks; this machine's memory */
+    double ckpt, kept;       /* of one checkpoint; of all that are kept */
+    double space;            /* free on the disk of the checkpoints */
+    char unknown[256];       /* why memory cannot be predicted; "": it can */
 };
 
 /* Returns the free bytes where the folder is or will be. If it does not exist yet, the first
@@ -28,7 +29,7 @@ static double space_free(const char *dir)
         char *slash = strrchr(path, '/');
         if (!slash || !slash[1])
             return 0;
-        slash[slash == path] = 0; /* the folder above all others keeps its slash */
+        slash[slash == path] = 0; /* the root folder keeps its slash */
     }
     return (double)fs.f_bavail * (double)fs.f_frsize;
 }
@@ -184,7 +185,7 @@ int launch_room_check(const struct launch_dry *d, const struct sched *s, bool is
             "the run's ranks need %s of memory by plan, this machine has %s: give a layout that "
             "divides more (--layout, --plan), or a machine with more",
             size(b.node_ranks, need), size(b.node, have));
-    double needed = b.ckpt + SAVED_BESIDE_BYTES; /* the trainer wants no less */
+    double needed = b.ckpt + SAVED_BESIDE_BYTES; /* the trainer asks for as much */
     if (is_new && needed > b.space)
         return err_set(err, ERR_NO, "a checkpoint needs %s and the disk of '%s' has %s left: make "
                        "room, or set REEL_HOME to another disk", size(needed, need), d->run_dir,

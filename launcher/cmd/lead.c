@@ -43,8 +43,7 @@ double lead_save_s(const struct cmd_env *env, const char *model)
                       model);
 }
 
-/* Returns how long, in s, the last step of each run of this model took, of all these the longest; 0
- * if none is known. */
+/* Returns the longest, in s, of the last steps of all runs of this model; 0 if none is known. */
 static double step_s(const struct cmd_env *env, const char *model)
 {
     return fmax(0, number_ask(env,

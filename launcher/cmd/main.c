@@ -84,7 +84,7 @@ int cmd_output_check(const char *option, const char *output, struct err *err)
                                                   output);
 }
 
-/* Work that takes less time is done without a word. */
+/* Work that takes less time shows no progress. */
 static const double ROWS_QUIET_S = 2;
 
 void cmd_rows_tell(void *progress, int64_t done, int64_t all)
@@ -179,7 +179,7 @@ static int bin_dir_find(char out[LIMIT_PATH_BYTES], struct err *err)
         return 0;
     }
     ssize_t n = readlink("/proc/self/exe", out, LIMIT_PATH_BYTES - 1);
-    /* Without /proc the kernel's name of the program helps. */
+    /* Without /proc, the path by which the kernel started the program is used. */
     const char *started_as = n <= 0 ? (const char *)getauxval(AT_EXECFN) : NULL;
     if (n <= 0 && (!started_as || !strchr(started_as, '/')))
         return err_set_errno(err, ERR_ENV,
@@ -225,7 +225,8 @@ static void add_runs(struct str *out)
         closedir(d);
 }
 
-/* Adds the values of the operands that option tables call RUN, MODEL, KEY and PAGE. */
+/* Adds, for completion, the values of an operand that option tables call RUN, MODEL, KEY or
+ * PAGE. */
 static void words(const char *kind, struct str *out)
 {
     const char *known[MAX_SETTINGS + 1] = {NULL};
@@ -282,7 +283,8 @@ static const struct program program = {
 
 int main(int argc, char **argv)
 {
-    /* If the parent process ignores it, waiting for a child's end would fail. */
+    /* If the parent process ignored SIGCHLD, so would this one, and waiting for a child would
+     * fail. */
     signal(SIGCHLD, SIG_DFL);
     return program_main(&program, &build, argc, argv);
 }

@@ -26,7 +26,8 @@ static bool is_deaf(const struct launch *l)
     return deaf;
 }
 
-/* Says what follows from where the wish is kept. */
+/* Tells the user what follows if the wish to pause could not be written to the log, or reaches no
+ * trainer. */
 static void consequence(const struct wish *w, enum launch_kept kept, struct str *out)
 {
     if (kept == LAUNCH_UNSAID)

@@ -58,7 +58,7 @@ const struct opt_cmd cmd_plan = {
 
 struct request {
     struct plan_ask ask;
-    int64_t gpus;          /* 0: the least */
+    int64_t gpus;          /* 0: the fewest that fit */
     struct layout layout;
     bool has_layout;
     size_t top;
@@ -132,12 +132,12 @@ static int request_read(const struct opt_values *v, struct request *r, struct er
 
 /* ---- search ---- */
 
-/* Returns the fewest GPU-seconds of a step that a search found. */
+/* Returns the GPU-seconds that a step of the best layout found takes. */
 static double gpu_seconds(const struct planner *p, const struct stream_found *f)
 { return f->items[0].seconds * (double)p->gpus; }
 
-/* Searches on half of the GPUs, then on half of those and so on, while any layout fits, and keeps
- * what trains for the fewest GPU-hours. `spare` is room for a search. */
+/* Searches on half of the GPUs, then on half of those and so on, while a layout fits, and leaves in
+ * `best` the search with the fewest GPU-hours. `spare` holds one search at a time. */
 static int fewer_search(struct planner *p, size_t top, struct stream_found *best,
                         struct stream_found *spare, struct err *err)
 {
@@ -147,7 +147,7 @@ static int fewer_search(struct planner *p, size_t top, struct stream_found *best
     for (int64_t gpus = chosen; gpus % 2 == 0 && rc == 0;) {
         gpus /= 2;
         if (planner_gpus(p, gpus, err) < 0)
-            break; /* nodes do not divide so many */
+            break; /* so many are neither whole nodes nor a divisor of one */
         rc = planner_search(p, top, spare, err);
         if (rc == 0 && gpu_seconds(p, spare) < least) {
             least = gpu_seconds(p, spare), chosen = gpus;
@@ -175,7 +175,7 @@ static int best_search(struct planner *p, const struct request *r, bool gpu_hour
     return rc;
 }
 
-/* Predicts what is shown: the best, and the layout that was given where it is not among them. */
+/* Predicts the layouts that are shown: the best, and that of --layout if it is not among them. */
 static int items_predict(const struct request *r, struct planned *items, struct plan_answer *a,
                          struct err *err)
 {
@@ -193,7 +193,8 @@ static int items_predict(const struct request *r, struct planned *items, struct 
     return planner_predict(a->planner, &r->layout, &items[a->n++], err);
 }
 
-/* Adds to the sentence that nothing fits what the given layout needs, if it is one. */
+/* Adds to the error that no layout fits how much memory and time the layout of --layout takes, if
+ * that can be predicted. */
 static int given_say(const struct planner *p, const struct layout *given, struct err *err)
 {
     char needs[32], has[32];
@@ -212,8 +213,8 @@ static int given_say(const struct planner *p, const struct layout *given, struct
 
 /* ---- the command ---- */
 
-/* Makes a plan of the layout that was given, or else of the best one, and writes it where that is
- * wanted. */
+/* Makes a plan of the layout of --layout, or else of the best one, for --export, and saves it for
+ * -o. */
 static int chosen_write(const struct opt_values *v, const struct request *r, struct plan_answer *a,
                         struct err *err)
 {
@@ -262,7 +263,7 @@ static int plan_make(const struct opt_values *v, const struct request *r, struct
     return rc;
 }
 
-/* Refuses an output that would be written over what is read. */
+/* Refuses an output that is the file of an input. */
 static int output_check(const struct opt_values *v, const struct request *r, struct err *err)
 {
     const char *inputs[] = {r->ask.model, r->ask.cluster, r->ask.stack, r->ask.constants,

@@ -1,4 +1,5 @@
-/* Shows what `reel plan` found: a ranking, the best one's terms and memory, what was excluded. */
+/* Shows what `reel plan` found: a ranking, the terms and memory of the best layout, and what was
+ * excluded. */
 #include <math.h>
 #include <stdio.h>
 
@@ -7,7 +8,7 @@
 
 enum { BAR = 30 };
 
-/* Returns the seconds of training on the tokens that were asked for. */
+/* Returns the seconds that a training on the tokens of --tokens takes. */
 static double train_seconds(const struct plan_answer *a, const struct planned *p)
 {
     const struct plan_ask *ask = &a->planner->ask;
@@ -33,8 +34,8 @@ static void bytes_add(double bytes, struct str *out)
     str_addf(out, "%10s", num_format_bytes((int64_t)bytes, text, sizeof text));
 }
 
-/* Says how the given layout stands to the best of those that fit, which it may be ahead of where it
- * does not. */
+/* Says how much slower the given layout is than the best that fits. It may be faster if it does not
+ * fit. */
 static void slower_add(double slower, struct str *out)
 {
     str_addf(out, "  (--layout: %.1f %% %s than the best)", 100 * fabs(slower),
@@ -182,7 +183,8 @@ static void rule_json(const char *rule, const char *because, int64_t count, stru
     json_obj_end(o);
 }
 
-/* Adds what breaks a rule of layouts, or one of the adapter, which may be NULL. */
+/* Adds how many layouts each rule excluded: the rules of layouts, then those of the adapter, which
+ * may be NULL. */
 static void excluded_json(const struct stream_found *f, const struct adapter *a,
                           struct json_out *o)
 {

@@ -33,8 +33,8 @@ const struct opt_cmd cmd_report = {
     "--plan FILE planned layouts alone. Reads what is new in the logs first. One HTML file without "
     "outside assets; with --json the same numbers as one object on standard output."};
 
-/* Finds what the report is about. A name is looked up under REEL_HOME first; what is not there any
- * more may still be in the database. */
+/* Finds what the report is about. A name is looked up under REEL_HOME first; a run that is not
+ * there any more may still be in the database. */
 static int scope_find(const struct opt_values *v, const struct cmd_env *env, struct store *db,
                       struct report_scope *out, struct err *err)
 {
@@ -74,8 +74,9 @@ out:
     return rc;
 }
 
-/* Checks, where there is no database yet, that what the report is about exists. A question makes a
- * database for nothing else, and never a folder for it. */
+/* Checks, if there is no database yet, that the run or tuning exists, and the folder for a database
+ * too. A report of something that does not exist creates no database, and none creates its
+ * folder. */
 static int database_check(const struct cmd_env *env, const char *run, const char *tune,
                           struct err *err)
 {
@@ -96,7 +97,7 @@ static int database_check(const struct cmd_env *env, const char *run, const char
                    "there is no folder '%s' for a database: make it, or give another --db", path);
 }
 
-/* Holds what is reported, and from where. */
+/* Holds what is reported, and the database it comes from; db is NULL for plans alone. */
 struct request {
     struct store *db;
     struct report_scope scope;
@@ -106,7 +107,8 @@ struct request {
     const char *page;
 };
 
-/* Opens the database, after what is new in the logs was read. Finds what the report is about. */
+/* Opens the database and finds what the report is about. Unless this is a dry run, it first reads
+ * new records of the logs. */
 static int database_read(const struct opt_values *v, const struct cmd_env *env, struct request *r,
                          struct err *err)
 {
@@ -132,8 +134,8 @@ static int database_read(const struct opt_values *v, const struct cmd_env *env, 
     return 0;
 }
 
-/* Loads the planned layouts: of --plan, else those of the run, whose plan may have gone with its
- * folder. No output goes over what is read. */
+/* Loads the planned layouts: those of --plan, or else those of the run's plan, which may be gone
+ * with the run's folder. Refuses an output that is the file of an input. */
 static int plans_read(const struct opt_values *v, const struct cmd_env *env, struct request *r,
                       struct err *err)
 {

@@ -138,7 +138,7 @@ static int removed_print(const struct removal *r, struct err *err)
     return rc;
 }
 
-/* Finds the run. The beginning of an id, which may be used to look at one, is not enough. */
+/* Finds the run. Other commands take the beginning of an id, but a removal does not. */
 static int run_find(const char *home, const char *given, struct removal *r, struct err *err)
 {
     char same[ID_TEXT_BYTES];

@@ -194,7 +194,7 @@ static void print_text(const struct score *s, struct str *out)
         str_addc(out, '\n');
 }
 
-/* Refuses rows that would be written over what is read. */
+/* Refuses a file for --rows that is an input. */
 static int rows_check(const struct opt_values *v, const char *const *tables, size_t n,
                       struct err *err)
 {

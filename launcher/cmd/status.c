@@ -35,8 +35,8 @@ static bool lacks_room(const struct run_attempt *a)
            (a->space.any && !a->space.enough && a->saved_step <= a->space.step);
 }
 
-/* Says whether the run's disk has no room for a word. Then the log does not tell what the run does
- * now, unless the run is known to be over. */
+/* Says whether the run's disk is full. Then the log may lack what the run does now, unless the run
+ * is known to be over. */
 static bool is_mute(const char *home, const struct run_state *s, const struct run_budget *budget)
 {
     char dir[LIMIT_PATH_BYTES];
@@ -66,7 +66,7 @@ static void progress_text(const struct run_state *s, struct str *out)
         str_addf(out, " loss -        ");
 }
 
-/* Adds what the numbers do not tell, or do not tell for sure. */
+/* Adds remarks: the disk is full, the logs lack something or are damaged, and why the run waits. */
 static void remarks_text(const struct run_state *s, const char *why, bool mute, struct str *out)
 {
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
@@ -137,7 +137,7 @@ static void row_json(const struct run_state *s, const char *word, const char *wh
     json_put_num(o, "loss", s->last.step >= 0 ? s->last.loss : NAN);
     json_put_num(o, "step_s", s->last.step >= 0 ? s->last.step_s : NAN);
     json_put_text(o, "sched", s->sched);
-    /* An attempt that goes on names its own job, not the successor. */
+    /* While an attempt goes on, its own job is shown, not its waiting successor. */
     json_put_text(o, "job_id",
                   last && last->cause == CAUSE_NONE && last->job_id[0] ? last->job_id : s->job_id);
     json_put_int(o, "damaged_records", s->damaged_records);
@@ -173,7 +173,8 @@ out:
     return rc;
 }
 
-/* Shows a folder that cannot be read: it must not hide the other runs, nor be passed over. */
+/* Adds a row for a run whose folder cannot be read, so that it neither hides the other runs nor is
+ * left out. */
 static void row_unreadable(const char *id, const char *why, struct str *text,
                            struct json_out *json)
 {

@@ -1,9 +1,9 @@
 /* reel topo --cluster: shows the nodes of a Slurm cluster. Inside an allocation one step with a
  * task on each of its nodes looks there. Outside of one a short job of our own does that.
  *
- *     <home>/topo/<cluster>/<node>.xml    the newest of each node: who starts ranks there learns
- *                                         its GPUs and cores from it
- *     <home>/topo/<cluster>/step-<id>/    where the tasks of one step leave theirs
+ *     <home>/topo/<cluster>/<node>.xml    the newest XML of a node; whoever starts ranks there
+ *                                         reads the node's GPUs and cores from it
+ *     <home>/topo/<cluster>/step-<id>/    the files that the tasks of one step write
  */
 #include "launcher/cmd/topo_cluster.h"
 
@@ -80,12 +80,13 @@ static int step_run(struct look *l, struct err *err)
     spec.deadline_s = opt_num(l->v, "deadline") + STEP_BEYOND_S;
     if ((rc = sched_step_start(l->s, &spec, &step, err)) < 0)
         return rc;
-    rc = sched_step_poll(step, -1, &end, err); /* what the nodes left shows how it ended */
+    rc = sched_step_poll(step, -1, &end, err); /* the nodes' files show how it ended */
     sched_step_free(step);
     return rc;
 }
 
-/* Keeps what the nodes left as the newest that is known of them. */
+/* Moves each node's XML to the place of its newest one. Removes the step's folder if all nodes
+ * answered. */
 static void files_keep(struct look *l)
 {
     char from[LIMIT_PATH_BYTES + 256], to[LIMIT_PATH_BYTES + 256];
@@ -158,7 +159,8 @@ static int verdict(const struct look *l, struct err *err)
 
 /* ---- the job ---- */
 
-/* Fills in a job of whole nodes: as many as may be had, and as many GPUs as each of them has. */
+/* Fills in a job on all usable nodes, or on --nodes of them, with as many GPUs as each of the nodes
+ * has. */
 static int spec_fill(struct look *l, struct sched_spec *spec, struct err *err)
 {
     const struct sched_partition *p;
@@ -241,8 +243,8 @@ static int load(struct look *l, struct err *err)
     return 0;
 }
 
-/* Writes the profile, if one is asked for, also when some nodes gave no answer; so: how the look at
- * the nodes ended. */
+/* Writes the profile if -o is given, even if some nodes gave no answer. `so` is the result of
+ * asking the nodes; if it is an error, it is returned. */
 static int profile(struct look *l, int so, struct err *err)
 {
     struct err why = {0};

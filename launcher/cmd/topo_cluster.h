@@ -6,8 +6,8 @@
 
 /* Prints the cluster's nodes. Returns ERR_CHILD, after printing, if some node gave no answer. */
 int topo_cluster_run(const struct opt_values *v, struct cmd_env *env, struct err *err);
-/* Does the task of a node: puts its XML, or the sentence that says why there is none, into the
- * folder of --probe. A node's failure is no failure of the task. */
+/* Runs as the task on a node: writes the node's XML, or the error why there is none, to the folder
+ * of --probe. It fails only if it cannot write there. */
 int topo_probe(const struct opt_values *v, struct cmd_env *env, struct err *err);
 
 /* Reads this machine's XML, which a child of the same program discovers (topo.c). */

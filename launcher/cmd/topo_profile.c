@@ -88,7 +88,7 @@ int topo_profile_machine(const struct opt_values *v, const struct topo *t, struc
     return rc;
 }
 
-/* Reads the newest XML of each node that may be had; those without one are noted. */
+/* Reads the newest XML of each usable node, and names the nodes without one in `notes`. */
 static int nodes_read(const struct survey *s, const char *dir, struct topo *topos,
                       struct profile_node *nodes, size_t *n, struct str *notes, struct err *err)
 {

@@ -102,7 +102,7 @@ struct inputs {
     struct seq seq;
     int64_t ranks[RANKS_MAX];
     size_t n_ranks;
-    struct layout layout, baseline; /* with --layout, --default */
+    struct layout layout, baseline; /* of --layout; of --default */
     struct tune_other other;
 };
 
@@ -129,7 +129,8 @@ static int ranks_parse(const char *text, struct inputs *in, struct err *err)
     }
 }
 
-/* Reads a layout, with the same words for errors as reel-train. */
+/* Reads the layout of --layout, and sets the number of ranks to its. Its errors read as
+ * reel-train's. */
 static int layout_take(const char *text, struct inputs *in, struct err *err)
 {
     struct err why = {0};
@@ -192,18 +193,18 @@ static int run_from_options(const struct opt_values *v, const char *model, struc
                                              (long long)(in->seq.w * m->patch_w));
     if (!run->stages[0].data)
         return err_set(err, ERR_NOMEM, "out of memory");
-    if (in->other.adapter) /* another trainer has rules of its own */
+    if (in->other.adapter) /* run_check holds the rules of our own trainer */
         run->dtype = opt_enum(v, "dtype") == 1 ? DTYPE_F32 : DTYPE_BF16;
     return in->other.adapter ? 0 : run_check(run, "options", err);
 }
 
-/* Returns the stack that is predicted: the trainer's. */
+/* Returns the stack that is predicted: that of --adapter's trainer, or else --stack. */
 static const char *stack_of(const struct opt_values *v, const struct inputs *in)
 {
     return in->other.adapter ? in->other.adapter->stack : opt_text(v, "stack");
 }
 
-/* Checks the description, before a job is submitted for it. */
+/* Checks that the described cluster can be loaded, before a job is submitted for it. */
 static int cluster_check(const struct opt_values *v, const struct inputs *in, struct err *err)
 {
     const struct described_spec spec = {.cluster = opt_text(v, "cluster"),
@@ -260,7 +261,7 @@ static int inputs_load(const struct opt_values *v, const char *home, struct inpu
         return rc;
     bool one = opt_given(v, "layout");
     struct err why = {0};
-    enum simd ignored; /* whether a processor has it, the trials' machine alone knows */
+    enum simd ignored; /* only the trials' machine knows whether its processors have it */
     if ((rc = simd_named(&ignored, err)) < 0)
         return rc;
     if (one && (rc = layout_take(opt_text(v, "layout"), in, err)) < 0)
@@ -285,7 +286,7 @@ static void on_stop(int signo)
     stop = signo;
 }
 
-/* Takes the signals that stop a job. In a job, what asks us to stop also asks us to come back, and
+/* Catches the signals that stop a job. Inside a job they also mean that it should be requeued;
  * finished trials are kept. */
 static void stops_take(void)
 {
@@ -312,8 +313,8 @@ static void say(void *ctx, const char *line)
     fprintf(stderr, "%s\n", line);
 }
 
-/* Refuses more ranks than cores. Ranks that share cores measure nothing but the sharing, and take
- * the machine from everybody. */
+/* Refuses more ranks than cores, where our own trainer's ranks run here and --oversubscribe is not
+ * given. Ranks that share cores measure only the sharing, and slow down everything else. */
 static int ranks_check(const struct opt_values *v, const struct inputs *in, int64_t cores,
                        struct err *err)
 {
@@ -329,12 +330,12 @@ static int ranks_check(const struct opt_values *v, const struct inputs *in, int6
     return 0;
 }
 
-/* Trials run in the job that this process is part of, or on this machine. */
+/* Says where trials run: in the job that this process is part of, or on this machine. */
 struct place {
     bool in_job;
     struct sched_self self;
     int64_t cores;
-    int64_t nodes; /* of the job that this is, or of an allocation of the user's; 0: of none */
+    int64_t nodes; /* of this process's job, or of the user's allocation; 0: neither */
 };
 
 static int place_find(const struct opt_values *v, const struct inputs *in, struct sched *s,
@@ -398,7 +399,7 @@ static int conf_make(const struct opt_values *v, const struct cmd_env *env, cons
                              .say = opt_bool(v, "quiet") ? NULL : say};
     conf.adapter = in->other.adapter;
     conf.argv = in->other.argv, conf.own_sched = in->other.sched;
-    *out = conf; /* a job that comes back means the same search */
+    *out = conf; /* with the salt: a requeued job has the same token, and so the same search */
     snprintf(out->salt, sizeof out->salt, "%s", p.in_job ? p.self.token : "");
     return 0;
 }
@@ -420,7 +421,7 @@ out:
     return rc;
 }
 
-/* Refuses, with --force too, an output that would be written over what is read. */
+/* Refuses, even with --force, an output that is the file of an input. */
 static int inputs_spare(const struct opt_values *v, const char *path, struct err *err)
 {
     const char *named[] = {opt_text(v, "run"), opt_text(v, "cluster"), opt_text(v, "stack"),
@@ -433,8 +434,8 @@ static int inputs_spare(const struct opt_values *v, const char *path, struct err
     return cmd_spare("-o", path, named, ARRAY_LEN(named), err);
 }
 
-/* Checks, before hours of trials, that the winner can be written where it is wanted, and that
- * nothing is lost there. */
+/* Checks, before hours of trials, that the winner can be written to `path`, and that no file there
+ * is lost unless --force is given. */
 static int output_check(const struct opt_values *v, const char *path, struct err *err)
 {
     struct stat st;
@@ -466,8 +467,8 @@ static int winner_find(struct tune *t, const struct inputs *in, struct plan *win
     return tune_other_flags(&in->other, &in->run.model, winner, err);
 }
 
-/* Saves the winner's plan. Where that fails the search's answer, which may have taken hours, is
- * told all the same, and the failure is what the caller gets. */
+/* Saves the winner's plan. If that fails, the result of the search, which may have taken hours, is
+ * still printed, and the error of saving is returned. */
 static int winner_save(const struct tune *t, const struct plan *winner, const char *path,
                        const struct opt_values *v, struct err *err)
 {
@@ -483,7 +484,7 @@ int cmd_tune_run(const struct opt_values *v, struct cmd_env *env, struct err *er
     struct inputs in = {0};
     struct tune_conf conf;
     struct sched *s = NULL;
-    static struct tune t; /* as the plan, larger than belongs on a stack */
+    static struct tune t; /* this and the plan are too large for the stack */
     static struct plan winner;
     bool dry = opt_bool(v, "dry-run");
     const char *path = opt_text(v, "output");

@@ -18,7 +18,7 @@ static const double TIME_BEYOND_S = 900;
 
 struct tune_job {
     const struct opt_values *v;
-    const struct tune_other *other; /* of which trials are; its adapter NULL: of ours */
+    const struct tune_other *other; /* the trainer that is tried; ours if its adapter is NULL */
     const char *home;
     struct arena arena;
     const char **argv;
@@ -32,7 +32,8 @@ static void word(struct tune_job *j, const char *text)
     j->argv[j->argc++] = text;
 }
 
-/* Adds what the options say of a described cluster. Files are found from the job's folder too. */
+/* Adds the options of a described cluster. Relative paths become absolute, because the job runs in
+ * another folder. */
 static void words_described(struct tune_job *j, const char *cwd)
 {
     static const char *const names[] = {"cluster", "stack"};
@@ -47,8 +48,8 @@ static void words_described(struct tune_job *j, const char *cwd)
                              (long long)opt_int(j->v, "scale-down")));
 }
 
-/* Adds what describes another trainer's question. Its command runs where it was given, and what
- * stands in it is found from there. */
+/* Adds the options for another trainer. Its command runs in the present folder (--chdir), so that
+ * relative paths in it stay valid. */
 static void words_other(struct tune_job *j, const char *cwd)
 {
     static const char *const texts[] = {"adapter", "export", "seq"};
@@ -71,7 +72,7 @@ static void words_command(struct tune_job *j)
         word(j, *w);
 }
 
-/* Makes the job's command of the options that were given here. */
+/* Makes the job's command from the options that were given here. */
 static void words_make(struct tune_job *j, const char *cwd)
 {
     static const char *const numbers[] = {"max-trials", "trial-steps", "repeats"};
@@ -105,7 +106,8 @@ static void words_make(struct tune_job *j, const char *cwd)
                              : arena_printf(&j->arena, "--output=%s/%s", cwd, output));
 }
 
-/* Adds to a question who trains: another adapter or command is another question. */
+/* Adds the hash of adapter and command to a question, because another trainer is another
+ * question. */
 static int other_add(const struct tune_other *o, struct str *key, struct err *err)
 {
     char hex[HASH_TEXT_BYTES];
@@ -141,7 +143,8 @@ out:
     return rc;
 }
 
-/* Asks for the GPUs of the described cluster's nodes, where the partition has some. */
+/* Asks for the GPUs that the described cluster's nodes have, but for no more than a node of the
+ * partition has. */
 static int gpus_ask(const struct tune_job *j, struct sched_spec *spec, struct err *err)
 {
     const char *name = opt_text(j->v, "cluster");
@@ -153,7 +156,8 @@ static int gpus_ask(const struct tune_job *j, struct sched_spec *spec, struct er
     int rc;
     if (!name)
         return 0;
-    snprintf(sized, sizeof sized, "%s:%d", name, spec->nodes); /* of which a file may say nothing */
+    /* a file may leave the number of nodes open */
+    snprintf(sized, sizeof sized, "%s:%d", name, spec->nodes);
     if (cluster_load(name, &c, &why) < 0 && (rc = cluster_load(sized, &c, err)) < 0)
         return rc;
     if ((rc = sched_open("slurm", j->home, &s, err)) < 0)
@@ -184,11 +188,13 @@ static int spec_make(const struct tune_job *j, struct sched_spec *out, struct er
     return gpus_ask(j, out, err);
 }
 
-/* Saves the run of our trainer beside the job, and adds the last words of its command. */
+/* Adds the last words of the job's command. For our own trainer, saves the run into the job's
+ * folder. */
 static int words_end(struct tune_job *j, const struct str *run, struct err *err)
 {
     int rc;
-    word(j, "--force"); /* the place was free; a job that runs again may find its own plan there */
+    word(j, "--force"); /* the file did not exist before; a job that is requeued may find its own
+                         * plan there */
     const char *path = arena_printf(&j->arena, "%s/run.json", j->dir);
     if (!path)
         return err_set(err, ERR_NOMEM, "out of memory");

@@ -8,9 +8,9 @@
 #include "profiles/run.h"
 
 /* Submits the job that searches, or finds it, follows it and prints its result. `run` is what is
- * tuned, with its data bound, and `other` whoever trains instead of us. Returns ERR_NO if the
- * search found no layout, and ERR_TEMP if the job ended without a result; the same command then
- * goes on. */
+ * tuned, with its data bound, and `other` the trainer that is used instead of ours. Returns ERR_NO
+ * if the search found no layout, and ERR_TEMP if the job ended without a result; the same command
+ * then goes on. */
 int tune_job_run(const struct opt_values *v, struct cmd_env *env, const struct run *run,
                  const struct tune_other *other, struct err *err);
 

@@ -5,7 +5,7 @@
 
 #include "base/num.h"
 
-/* Layouts that a dry run shows, and of the untried that JSON lists. */
+/* Numbers of untried layouts that a dry run shows as text, and that JSON lists. */
 enum { SHOWN = 8, NEXT = 100 };
 
 static void json_space(const struct tune *t, struct json_out *o)
@@ -39,7 +39,7 @@ static void json_item(const struct tune *t, int64_t i, struct json_out *o)
     json_obj_end(o);
 }
 
-/* An untried layout, and what it counts by its prediction. */
+/* Holds an untried layout and its predicted cost by the objective: s, or s times GPUs. */
 struct ranked { int64_t at; double counts; };
 
 static int by_counts(const void *a, const void *b)
@@ -49,7 +49,7 @@ static int by_counts(const void *a, const void *b)
                                   : (x->at > y->at) - (x->at < y->at);
 }
 
-/* Sorts the layouts that were not tried and may fit by prediction. *out is the caller's. */
+/* Lists the untried layouts that may fit, the best by prediction first. The caller frees *out. */
 static int rank_untried(const struct tune *t, struct ranked **out, size_t *n, struct err *err)
 {
     struct ranked *list = calloc(t->space.n + 1, sizeof *list);
@@ -67,7 +67,7 @@ static int rank_untried(const struct tune *t, struct ranked **out, size_t *n, st
     return 0;
 }
 
-/* Lists what was tried, and the next by prediction. */
+/* Lists the layouts that were measured, then the best untried ones by prediction. */
 static int json_items(const struct tune *t, struct json_out *o, struct err *err)
 {
     struct ranked *next;
@@ -127,7 +127,7 @@ static int text_items(const struct tune *t, struct str *out, struct err *err)
     return 0;
 }
 
-/* Writes how much better the winner is than the baseline, by what is looked for. */
+/* Writes how much better the winner is than the baseline, by the objective. */
 static void text_baseline(const struct tune *t, struct str *out)
 {
     int64_t base = t->search.baseline, best = t->search.best;
@@ -144,7 +144,7 @@ static void text_baseline(const struct tune *t, struct str *out)
     str_add(out, ")\n");
 }
 
-/* Writes what a smaller trial says of the whole layout. */
+/* Writes that the trial ran with fewer replicas, and that the effect of the others is predicted. */
 static void text_scaled(const struct tune *t, const struct plan *p, struct str *out)
 {
     char measured[32];

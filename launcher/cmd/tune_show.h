@@ -4,8 +4,8 @@
 
 #include "autotune/tune.h"
 
-/* Names what is shown: the winner's plan and the file it went to. Without a winner it is a dry run;
- * without a path the plan could not be written. */
+/* Holds what is shown: the winner's plan and the file it was written to. `winner` is NULL in a dry
+ * run, and `path` if the plan could not be written. */
 struct tune_answer {
     const struct tune *tune;
     const struct plan *winner;

@@ -37,7 +37,7 @@ void wish_close(struct wish *w)
     run_state_release(&w->state);
 }
 
-/* Lets the run go on. Waits for a job that still ends. */
+/* Lets the run go on. Waits up to PATIENCE_S for a job that is still ending. */
 static int go_on(struct wish *w, const struct control_retry *how, struct err *err)
 {
     double begun_s = clock_mono_s();

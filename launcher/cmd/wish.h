@@ -18,16 +18,17 @@ int wish_open(struct wish *w, const struct opt_values *v, const struct cmd_env *
               struct err *err);
 void wish_close(struct wish *w);
 
-/* A command that brings a run back. */
+/* Describes a command that brings a run back. */
 struct wish_back {
     enum control_wish wish;
     const char *would;               /* what a dry run says before the run's name, and after it */
     const char *would_end;
     const char *schema;              /* of what a dry run prints */
-    const struct control_retry *how; /* NULL: it is resumed */
+    const struct control_retry *how; /* of a retry; NULL: the command is resume */
 };
-/* Runs it: waits up to a minute for a job that still ends, submits the run and follows it, or with
- * --detach says how to follow it. For a wrapped run it says what is left to do. */
+/* Runs the command: waits up to a minute for a job that is still ending, submits the run and
+ * follows it, or with --detach says how to follow it. For a wrapped run it says what is left to
+ * do. */
 int wish_bring_back(const struct wish_back *b, const struct opt_values *v, struct cmd_env *env,
                     struct err *err);
 

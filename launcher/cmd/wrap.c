@@ -1,4 +1,4 @@
-/* reel wrap: keeps somebody else's trainer alive, from inside a job script that somebody else
+/* reel wrap: keeps another project's trainer alive, from inside a job script that its user
  * wrote. */
 #include <signal.h>
 #include <stdio.h>
@@ -209,7 +209,7 @@ static int wrap_make(const struct opt_values *v, const char *job_id, struct wrap
     return command_find(operands[0], &w->arena, &argv[0], err);
 }
 
-/* Says what lets the run go on where no scheduler starts the command again. */
+/* Tells the user how the run goes on where no scheduler starts the command again. */
 static void again_say(const struct cmd_env *env, const struct launch *l)
 {
     struct run_state state;
