@@ -1,6 +1,6 @@
-/* NVML's types and numbers stand here as its manual has them (NVML API Reference Guide), for its
- * header comes with the CUDA toolkit alone. Functions that a driver does not have, or that a GPU
- * does not support, leave what they would tell unknown. */
+/* NVML's types and numbers are those of its manual (NVML API Reference Guide), because its header
+ * comes only with the CUDA toolkit. If a driver lacks a function, or a GPU does not support it, its
+ * value stays unknown. */
 #include "launcher/machine/driver.h"
 
 #include <dlfcn.h>
@@ -37,8 +37,8 @@ enum {
     MAX_LINKS = 36
 };
 
-/* Each line: the result, the name here, the library's name, the arguments. What is asked first must
- * be there. */
+/* Lists the functions, which all return int: the name here, the library's name, the arguments. A
+ * driver that lacks one of the first NEEDED is refused. */
 #define NVML_FUNCTIONS(X)                                                                          \
     X(init, "nvmlInit_v2", (void))                                                                 \
     X(shutdown, "nvmlShutdown", (void))                                                            \
@@ -61,7 +61,7 @@ struct nvml {
     void *library;
     NVML_FUNCTIONS(MEMBER)
 };
-enum { NEEDED = 6 }; /* the first so many, by which GPUs are told apart */
+enum { NEEDED = 6 }; /* these tell GPUs apart */
 
 static int library_open(struct nvml *n, struct err *err)
 {
@@ -87,7 +87,7 @@ static void pci_text(const struct pci_info *pci, char *text, size_t size)
     snprintf(text, size, "%04x:%02x:%02x.0", pci->domain, pci->bus, pci->device);
 }
 
-/* Names the other end of a link; "": the driver does not tell it. */
+/* Names the other end of a link; "" if the driver does not say it. */
 static void link_end(const struct nvml *n, device_t gpu, unsigned link, char *text, size_t size)
 {
     struct pci_info pci = {0};
@@ -103,7 +103,7 @@ static void link_end(const struct nvml *n, device_t gpu, unsigned link, char *te
         pci_text(&pci, text, size);
 }
 
-/* Gathers a GPU's links; those to the same end become one word. */
+/* Reads a GPU's active links. Links to the same end become one word with their number. */
 static void links_read(const struct nvml *n, device_t gpu, struct driver_gpu *out)
 {
     char ends[MAX_LINKS][24] = {{0}};
@@ -158,7 +158,7 @@ static int gpus_read(const struct nvml *n, struct driver *out, struct err *err)
     for (unsigned i = 0; i < count; i++) {
         struct pci_info pci = {0};
         device_t gpu;
-        /* One that fell off the bus has no handle: it is missing, and that is told. */
+        /* A GPU that fell off the bus has no handle and is left out; topo_disagree reports it. */
         if (n->handle(i, &gpu) != 0 || n->pci(gpu, &pci) != 0)
             continue;
         pci_text(&pci, out->gpus[out->n].pci, sizeof out->gpus->pci);

@@ -1,6 +1,6 @@
-/* driver: what NVIDIA's driver tells of its GPUs through its library NVML (libnvidia-ml.so.1): its
- * release, clocks, ECC, MIG and NVLinks. The library comes with the driver, and is loaded when it
- * is asked, so reel needs none to be built or to run.
+/* driver: reads what NVIDIA's driver says about its GPUs, through its library NVML
+ * (libnvidia-ml.so.1): release, clocks, ECC, MIG and NVLinks. The library comes with the driver and
+ * is loaded for each question, so reel can be built and run without it.
  *
  *     struct driver d;
  *     if (driver_read(&d, &why) == 0)  …  driver_release(&d);
@@ -18,12 +18,13 @@ struct driver_gpu {
     char pci[24]; /* "0000:1b:00.0" */
     char model[96];
     int64_t memory_bytes;
-    /* the clock that the driver lets programs have, and the highest one; 0: not told */
+    /* the SM clock that the driver lets programs have, and the highest one, MHz; 0: unknown */
     unsigned sm_mhz, sm_max_mhz;
-    int ecc, mig; /* 1 on, 0 off, -1: not told */
-    /* the other ends of its active NVLinks, "switch*18" or "0000:1c:00.0*4,cpu*2"; "": none */
+    int ecc, mig; /* 1: on, 0: off, -1: unknown */
+    /* the other ends of its active NVLinks with the links to each, "switch*18" or
+     * "0000:1c:00.0*4,cpu*2"; "": none */
     struct str links;
-    unsigned link_mbps; /* of one link, MB/s in one direction; 0: not told */
+    unsigned link_mbps; /* of one link, MB/s in one direction; 0: unknown */
 };
 struct driver {
     char release[96]; /* "550.54.15" */

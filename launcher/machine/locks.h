@@ -1,9 +1,8 @@
-/* locks: what the file system under a folder gives to those who must exclude one another, for `reel
+/* locks: tries whether processes can exclude one another on the file system of a folder, for `reel
  * check-site`.
  *
- * All that reel does is excluded by leases (base/lease.h), which need an atomic rename and no
- * locks. flock(2) is looked at because people ask about it. The database is SQLite's, which locks
- * by fcntl(2).
+ * reel itself excludes by leases alone (base/lease.h), which need an atomic rename and no locks.
+ * flock(2) is tried because people ask about it. The database is SQLite's, which locks by fcntl(2).
  */
 #ifndef LAUNCHER_MACHINE_LOCKS_H
 #define LAUNCHER_MACHINE_LOCKS_H
@@ -18,7 +17,7 @@ struct locks_facts {
     /* a lease has only one holder; only one process creates a file */
     bool leases, exclusive;
     int flock_error, fcntl_error; /* errno of a lock that was refused; 0: it was taken */
-    bool flock_excludes;          /* flock excludes one of two that open the file on this host */
+    bool flock_excludes;          /* flock keeps out a second opening of the file on this host */
     /* whether another node sees a lease that is held here, and which node */
     enum locks_elsewhere elsewhere;
     char node[64];

@@ -11,7 +11,8 @@ static const double LINK_LATENCY_S = 3.4e-6, PCI_LATENCY_S = 5.7e-6, NIC_LATENCY
 
 /* ---- one machine ---- */
 
-/* Says whether a NIC is one over which the ranks of this machine talk to others. */
+/* Says whether ranks of this machine send to other nodes by this NIC: it is the nearest of some
+ * GPU, or there is no GPU and no faster NIC. */
 static bool carries(const struct topo *t, int64_t nic)
 {
     const struct topo_device *d = &t->devices[nic];
@@ -26,7 +27,8 @@ static bool carries(const struct topo *t, int64_t nic)
     return true;
 }
 
-/* Returns the least rate of those NICs; 0: not all tell one. ports: by their ports, else by PCI. */
+/* Returns the lowest rate of the NICs that carry such messages: that of their ports, or else of
+ * their PCI links. 0: the rate of one of them is unknown. */
 static double nic_rate(const struct topo *t, bool ports)
 {
     double least = 0;
@@ -74,7 +76,7 @@ static bool alike(const struct topo *a, const struct topo *b)
 
 /* ---- all of them ---- */
 
-/* The machines that the profile is of. */
+/* Holds the machines that the profile describes. */
 struct chosen {
     const struct profile_node **v;
     size_t n;
@@ -190,7 +192,8 @@ static int nics_fill(const struct profile_ask *ask, const struct topo *t, size_t
     return 0;
 }
 
-/* Finds how many nodes most leaves have; 0: all are below one, or none is known. */
+/* Returns the number of nodes that most leaf switches have; 0: there are not two leaves, or none is
+ * known. */
 static int64_t leaf_size(const struct chosen *c, struct str *notes)
 {
     int64_t best = 0, best_times = 0, leaves = 0;

@@ -1,15 +1,15 @@
 /* profile: makes a `reel.cluster/1` of machines that topo has read and of the switches above them,
  * for cluster_load. Pure.
  *
- * The profile is of the machines that are most alike: those with the same GPUs, links and NICs.
- * Others are left out. What it takes from elsewhere than the machines, or cannot say, becomes a
- * note, one sentence a line:
+ * The profile describes the largest group of machines with the same GPUs, links, cores and NICs.
+ * Other machines are left out. What it takes from elsewhere than the machines, or cannot know,
+ * becomes a note, one sentence a line:
  *
  *   devices  the GPUs, known by PCI id or name; without GPUs the cores
- *   links    topo_links_bytes_per_s, but no more than the datasheet; where no GPU tells of links,
- *            the datasheet's; GPUs without links use PCI
- *   NICs     those that are some GPU's nearest, without GPUs the fastest; the rate of their ports,
- *            else that of their PCI links
+ *   links    topo_links_bytes_per_s, but no more than the datasheet's rate; the datasheet's if
+ *            neither hwloc nor the driver knows about links; GPUs without links use PCI
+ *   NICs     those that are some GPU's nearest, or without GPUs the fastest; the rate of their
+ *            ports, or else that of their PCI links
  *   leaves   nodes below one switch, most often; one flat switch if there is but one
  *
  * Latencies are NCCL's tuning constants (its Simple protocol: 3.4 us by NVLink, 5.7 by PCI, 14 by
@@ -29,12 +29,12 @@ struct profile_ask {
     const char *name;              /* of the cluster */
     const struct profile_node *nodes; /* in the order of their switches */
     size_t n;
-    const struct device *device;   /* NULL: as the GPUs tell */
-    double nic_bytes_per_s;        /* 0: as the NICs tell */
+    const struct device *device;   /* NULL: found by the GPUs' PCI id or name */
+    double nic_bytes_per_s;        /* 0: that of the NICs */
 };
 
 /* Makes the profile and adds the notes. ERR_INPUT: the GPUs are not known, there are none and no
- * device is given, or no NIC of several nodes tells its rate. */
+ * device is given, or there are several nodes and the rate of their NICs is not known. */
 int profile_make(const struct profile_ask *ask, struct cluster *out, struct str *notes,
                  struct err *err);
 

@@ -1,4 +1,4 @@
-/* rate: how fast a NIC's ports are, which hwloc does not tell: Linux has it in /sys. */
+/* rate: reads from Linux's /sys how fast a NIC's ports are, because hwloc does not know it. */
 #ifndef LAUNCHER_MACHINE_RATE_H
 #define LAUNCHER_MACHINE_RATE_H
 

@@ -25,15 +25,15 @@ struct site_facts {
     struct locks_facts locks; /* of REEL_HOME */
 };
 
-/* Returns the seconds between the first notice of a preemption, at whichever level it comes, and
- * the kill; INFINITY if there is none. */
+/* Returns the seconds between the first notice of a preemption, to the steps or to the batch
+ * process, and the kill; INFINITY if preemption does not kill. */
 double site_lead_s(const struct slurm_site *s, const struct sched_partition *p);
 
 enum { SITE_PROMISES = 10 };
 void site_check(const struct site_facts *f, struct site_promise out[SITE_PROMISES]);
 
 /* Names the type of a path's file system (f_type of statfs(2)): "local" for disk and memory file
- * systems, "unknown" for others that it does not know. */
+ * systems, "unknown" for a type that is not in its table. */
 const char *site_file_system(const char *path);
 
 #endif

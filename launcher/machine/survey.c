@@ -11,8 +11,8 @@
 #include "base/num.h"
 #include "launcher/sched/hosts.h"
 
-/* The share of the memory that hwloc sees which Slurm must know of. Sites keep some for the system
- * and tell Slurm of less. */
+/* Slurm may know of less memory than hwloc sees, because sites keep some for the system. Below this
+ * share the two disagree. */
 static const double MEMORY_SPARED = 0.75;
 
 /* ---- what there is ---- */
@@ -118,8 +118,8 @@ static void differ_count(struct survey *c, struct survey_node *n, const char *on
                slurm == 1 ? one : many, (long long)hwloc);
 }
 
-/* Copies the letters and digits of a name, small, so that "NVIDIA A100-SXM4" and "nvidia_a100"
- * can be compared. */
+/* Copies the letters and digits of a name in lower case, so that "NVIDIA A100-SXM4" and
+ * "nvidia_a100" can be compared. */
 static void name_plain(const char *name, size_t len, char *out, size_t size)
 {
     size_t n = 0;
@@ -129,8 +129,8 @@ static void name_plain(const char *name, size_t len, char *out, size_t size)
     out[n] = 0;
 }
 
-/* Compares the type in "gpu:h100:8(S:0-1)" with the GPUs' model. Types without a digit, such as
- * "hopper", are a site's own words. */
+/* Compares the type in "gpu:h100:8(S:0-1)" with the GPUs' model. A type without a digit, such as
+ * "hopper", is the site's own word and is not compared. */
 static void compare_gres(struct survey *c, struct survey_node *n)
 {
     const char *type = strstr(n->slurm->gres, "gpu:"), *model;
@@ -185,8 +185,8 @@ static void compare(struct survey *c, struct survey_node *n)
     compare_driver(c, n);
 }
 
-/* Names the nodes whose GPUs another driver serves than those of most nodes: a job over both may
- * hang or lose its NVLinks. */
+/* Notes the nodes whose driver is not of the release that most nodes have: a job over both may hang
+ * or lose its NVLinks. */
 static void compare_releases(struct survey *c)
 {
     const char *most = "";
@@ -214,7 +214,7 @@ static void silent_set(struct survey *c, struct survey_node *n, const char *why)
     n->why = kept ? kept : "out of memory";
 }
 
-/* Reads what a node left in the folder. */
+/* Reads the XML, or the error, that a node's task wrote to the folder. */
 static int node_read(struct survey *c, struct survey_node *n, const char *dir, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];

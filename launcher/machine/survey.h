@@ -18,12 +18,12 @@
 #include "launcher/sched/place.h"
 #include "launcher/sched/slurm_rpc.h"
 
-enum { SURVEY_DISAGREE = 24 }; /* so many disagreements of a node are told, which may be most */
+enum { SURVEY_DISAGREE = 24 }; /* at most so many disagreements of a node are kept */
 struct survey_node {
     const struct slurm_node *slurm;
     const char *path;        /* switches above it, "spine/leaf0"; "": none */
     bool asked;              /* a task was sent there */
-    const char *why;         /* if it was asked and there is no topology: what is known of it */
+    const char *why;         /* why there is no topology of a node that was asked */
     const struct topo *topo; /* NULL: it was not asked, or gave no answer */
     const char *disagree[SURVEY_DISAGREE];
     int n_disagree;

@@ -99,7 +99,8 @@ static int read_numa(hwloc_topology_t top, struct topo *t, struct err *err)
     return 0;
 }
 
-/* Returns what is noted about the whole machine, which hwloc 3 does beside its objects. */
+/* Returns what hwloc notes about the whole machine under this key. hwloc 3 keeps such notes beside
+ * its objects. */
 static const char *machine_info(hwloc_topology_t top, const char *key)
 {
     const char *value = topo_info(hwloc_get_root_obj(top), key);
@@ -112,7 +113,8 @@ static const char *machine_info(hwloc_topology_t top, const char *key)
     return value ? value : "";
 }
 
-/* Counts the processing units that no NUMA node has: a cpuset may leave units and take nodes. */
+/* Counts the processing units that are in no NUMA node: a cpuset may keep units and leave out their
+ * node. */
 static int read_apart(hwloc_topology_t top, struct topo *t, struct err *err)
 {
     hwloc_bitmap_t left = hwloc_bitmap_dup(hwloc_get_root_obj(top)->cpuset);
@@ -175,7 +177,8 @@ static int read_all(hwloc_topology_t top, struct topo *t, struct err *err)
     return topo_read_links(top, t, objs, err);
 }
 
-/* Tells here what is no topology that hwloc reads, before its XML library talks to stderr. */
+/* Refuses text that hwloc cannot read as a topology, before hwloc's XML library prints to
+ * stderr. */
 static int format_check(const char *xml, const char *source, struct err *err)
 {
     const char *at = strstr(xml, "<topology"), *version = at ? strstr(at, "version=\"") : NULL;
@@ -199,7 +202,7 @@ int topo_parse(const char *xml, size_t len, const char *source, struct topo *out
     int rc;
     if ((rc = format_check(xml, source, err)) < 0)
         return rc;
-    /* The capture has left out what is to be left out. */
+    /* topo_capture has left out what this process may not use, unless all was wanted. */
     if ((rc = topology_init(&top, true, err)) < 0)
         return rc;
     arena_init(&t.arena, 0);

@@ -46,17 +46,18 @@ struct topo_numa {
     int64_t os_index, cores, pus, memory_bytes;
     const char *cpus;
 };
-/* A PCI switch that lies between the processors and two or more of the devices. */
+/* Describes a PCI switch that lies between the processors and two or more of the devices. */
 struct topo_switch {
     const char *pci;         /* its upper port */
-    double link_bytes_per_s; /* of the way up, which those below share; 0: unknown */
-    int64_t *devices;        /* indices of those below it, also below switches of its own */
+    double link_bytes_per_s; /* of its upper link, which the devices below share; 0: unknown */
+    int64_t *devices;        /* indices of the devices below it, directly or below other switches */
     int64_t n_devices;
 };
 enum { TOPO_GPUS_LINKED = 256 }; /* links of more GPUs in one machine are not read */
-/* Links between GPUs beside PCI. Rates are bytes/s in one direction, 0 where there is no link. */
+/* Holds the links between GPUs beside PCI. Rates are bytes/s in one direction, 0 where there is no
+ * link. */
 struct topo_links {
-    const char *kind;        /* "NVLink", "XGMI", "Xe Link"; NULL: hwloc knows of none */
+    const char *kind;        /* "NVLink", "XGMI", "Xe Link"; NULL: no link is known */
     bool switched;           /* a switch joins GPUs: all that reach it reach each other */
     double *bytes_per_s;     /* [n_gpus][n_gpus], 0 on the diagonal */
     double *gpu_bytes_per_s; /* [n_gpus]: of all of a GPU's links to other GPUs together */
@@ -69,8 +70,8 @@ struct topo {
     const char *driver_error; /* that error; "": none */
     const char *unseen;       /* PCI addresses of GPUs that the driver has and hwloc does not */
     int64_t packages, cores, pus, memory_bytes;
-    int64_t pus_apart;        /* units that no NUMA node has */
-    const char *cpus_apart;   /* they as a list */
+    int64_t pus_apart;        /* processing units that are in no NUMA node */
+    const char *cpus_apart;   /* the same, as a list */
     int64_t n_numa, n_devices, n_gpus, n_switches;
     struct topo_numa *numa;
     struct topo_device *devices; /* n_gpus GPUs first, in PCI order, then NICs */
@@ -85,8 +86,8 @@ int topo_capture(bool whole, struct str *xml, struct err *err);
 int topo_parse(const char *xml, size_t len, const char *source, struct topo *out, struct err *err);
 void topo_release(struct topo *t);
 
-/* This process may really use so much, by its affinity mask and by cgroup v2's cpu.max and
- * memory.max. It is known of the live machine only. */
+/* Says how much of the live machine this process may use, by its affinity mask and by cgroup v2's
+ * cpu.max and memory.max. It is not known for a captured machine. */
 struct topo_allowed {
     int64_t affinity_cpus;
     double quota_cpus;    /* 0: no quota */
@@ -103,11 +104,12 @@ int topo_check(const struct topo *t, struct err *err);
 
 /* Returns the rate of the link that every two GPUs have, if it is the same for all; else 0. */
 double topo_links_even(const struct topo *t);
-/* Returns what each GPU can send to the others of the machine over links, the least of all GPUs; 0
- * if links do not reach from each to each. */
+/* Returns how fast each GPU can send to the others of the machine over its links, bytes/s, for the
+ * slowest GPU; 0 if some GPU cannot reach another over links. */
 double topo_links_bytes_per_s(const struct topo *t);
 
-/* Adds a line for each thing in which driver and hwloc, or the GPUs of the machine, disagree. */
+/* Adds a line for each disagreement of driver and hwloc or among the machine's GPUs, and for each
+ * GPU that MIG divides. */
 void topo_disagree(const struct topo *t, struct str *lines);
 
 void topo_format(const struct topo *t, const struct topo_allowed *a, struct str *out);

@@ -38,8 +38,8 @@ static bool is_nic_os(hwloc_obj_t os)
     return true;
 }
 
-/* Returns what a driver shows of a GPU under a name like "nvml0"; releases of hwloc differ in
- * whether that is a GPU or a co-processor. NULL: nothing. */
+/* Returns the OS device of a GPU whose name begins with `prefix`, like "nvml0"; NULL: none.
+ * Releases of hwloc differ in whether that is a GPU or a co-processor. */
 static hwloc_obj_t os_child(hwloc_obj_t pci, const char *prefix)
 {
     for (hwloc_obj_t o = pci->io_first_child; o; o = o->next_sibling)
@@ -72,7 +72,7 @@ static void place(hwloc_topology_t top, struct topo *t, hwloc_obj_t obj, struct 
     }
 }
 
-/* Returns a GPU's memory in bytes as its backends tell it, in KiB; 0: none tells. */
+/* Returns a GPU's memory in bytes, from hwloc's backends, which give KiB; 0: none gives it. */
 static int64_t gpu_memory(hwloc_obj_t nvml, hwloc_obj_t cuda)
 {
     const char *text = topo_info(nvml, "NVIDIAMemorySize");
@@ -196,8 +196,8 @@ static hwloc_obj_t branch_of(hwloc_obj_t obj, hwloc_obj_t bridge)
     return obj;
 }
 
-/* Says whether a bridge is the upper port of a switch: devices of ours lie behind two or more of
- * its lower ports. Bridges in a row, and cards of several functions, are none. */
+/* Says whether a bridge is the upper port of a switch: GPUs or NICs lie behind two or more of its
+ * lower ports. Bridges in a row, and cards of several functions, are no switches. */
 static bool is_switch(const struct topo *t, const hwloc_obj_t *objs, hwloc_obj_t bridge)
 {
     hwloc_obj_t first = NULL;

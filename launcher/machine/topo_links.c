@@ -1,9 +1,9 @@
 /* The links between GPUs come from hwloc's matrices of bandwidths (hwloc/distances.h): MB/s in one
- * direction between GPUs, ports of switches and processors; 0: no link. GPUs that reach a switch
- * reach each other by it as fast as the slower of the two does, for NVSwitches are a full mesh:
- * hwloc's HWLOC_DISTANCES_TRANSFORM_MERGE_SWITCH_PORTS and _TRANSITIVE_CLOSURE give the same. An
- * hwloc that was built without NVML has no matrix: then the driver's word on each GPU's links is
- * taken, which topo_notes.c has left. */
+ * direction between GPUs, ports of switches and processors; 0: no link. Two GPUs that reach a
+ * switch reach each other through it at the rate of the slower one, because NVSwitches are a full
+ * mesh: hwloc's HWLOC_DISTANCES_TRANSFORM_MERGE_SWITCH_PORTS and _TRANSITIVE_CLOSURE give the same.
+ * An hwloc that was built without NVML has no matrix. Then the links are those that the driver
+ * gives for each GPU, which topo_notes.c has noted. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +46,7 @@ static void link_add(struct topo *t, int64_t from, int64_t to, double rate, doub
         l->gpu_bytes_per_s[from] += rate;
 }
 
-/* Gives every two GPUs that reach a switch their link by it. */
+/* Adds for every two GPUs that reach a switch their link through it. */
 static void switch_join(struct topo *t, const double *to_switch)
 {
     for (int64_t a = 0; a < t->n_gpus; a++)
@@ -83,7 +83,8 @@ static int64_t gpu_at(const struct topo *t, const char *pci)
     return END_OTHER;
 }
 
-/* Reads a GPU's links as the driver tells them, "switch*18" or "0000:1c:00.0*4,cpu*2". */
+/* Reads a GPU's links as the driver gives them, "switch*18" or "0000:1c:00.0*4,cpu*2". `each` is
+ * the rate of one link, bytes/s. */
 static void told_read(struct topo *t, int64_t gpu, const char *told, double each,
                       double *to_switch)
 {
@@ -166,7 +167,7 @@ double topo_links_even(const struct topo *t)
     return rate;
 }
 
-/* Says whether every GPU reaches every other over links, be it by others between them. */
+/* Says whether every GPU reaches every other over links, directly or through other GPUs. */
 static bool connected(const struct topo *t)
 {
     bool seen[TOPO_GPUS_LINKED] = {true}, more = true;

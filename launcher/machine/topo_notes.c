@@ -1,6 +1,6 @@
-/* What hwloc does not tell of a machine is noted in its objects before they become XML, so that a
- * captured machine has it as a live one does: the rates of NICs, and what the driver says of
- * GPUs. */
+/* These functions note in hwloc's objects, before they become XML, what hwloc does not know: the
+ * rates of NICs, and what the driver says about GPUs. A captured machine then has it as a live one
+ * does. */
 #include <stdio.h>
 
 #include "launcher/machine/driver.h"

@@ -30,9 +30,9 @@ static inline bool topo_os_is(hwloc_obj_t os, unsigned long kind)
 #define INFOS_N(obj) ((obj)->infos_count)
 #endif
 
-/* These are notes of ours in the objects of a captured machine: of a NIC MB/s of its ports; of the
- * machine the driver's release or why it gave none, and each GPU that hwloc does not see; of a
- * GPU's PCI function what driver.h has. */
+/* These are the keys of our notes in the objects of a captured machine. A NIC has the MB/s of its
+ * ports. The machine has the driver's release or its error, and each GPU that hwloc does not see. A
+ * GPU's PCI function has what driver.h says about the GPU. */
 #define TOPO_NOTE_RATE "ReelRateMBps"
 #define TOPO_NOTE_DRIVER "ReelDriver"
 #define TOPO_NOTE_DRIVER_ERROR "ReelDriverError"
@@ -46,7 +46,7 @@ static inline bool topo_os_is(hwloc_obj_t os, unsigned long kind)
 #define TOPO_NOTE_LINKS "ReelLinks"
 #define TOPO_NOTE_LINK_MBPS "ReelLinkMBps"
 
-/* Notes them in a loaded topology of this machine. */
+/* Adds these notes to a loaded topology of this machine. */
 void topo_note(hwloc_topology_t top);
 /* Returns the whole number noted under this key, else `otherwise`. */
 int64_t topo_info_int(hwloc_obj_t obj, const char *key, int64_t otherwise);

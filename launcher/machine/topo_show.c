@@ -30,7 +30,7 @@ static const char *on_off(int64_t value)
     return value < 0 ? "unknown" : value ? "on" : "off";
 }
 
-/* Returns the first GPU that the driver tells of, else the first. */
+/* Returns the first GPU that the driver has, or else the first one. */
 static const struct topo_device *gpu_first(const struct topo *t)
 {
     for (int64_t i = 0; i < t->n_gpus; i++)
@@ -39,7 +39,7 @@ static const struct topo_device *gpu_first(const struct topo *t)
     return t->devices;
 }
 
-/* Adds how a GPU differs from the first one, which a fleet of equal GPUs does not. */
+/* Adds a line for each property in which a GPU differs from the first one. */
 static void gpu_disagree(const struct topo_device *d, const struct topo_device *first,
                          struct str *lines)
 {
@@ -74,7 +74,7 @@ void topo_disagree(const struct topo *t, struct str *lines)
     }
 }
 
-/* Writes the driver and what it lets the GPUs do, and where that differs among them. */
+/* Writes the driver's release, the clocks and modes of the first GPU, and the disagreements. */
 static void format_driver(const struct topo *t, struct str *out)
 {
     struct str lines = STR_INIT;
