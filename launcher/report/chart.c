@@ -5,7 +5,8 @@
 #include <string.h>
 
 enum { WIDTH = 860, HEIGHT = 300, LEFT = 64, RIGHT = 16, TOP = 60, BOTTOM = 44, LABEL_PX = 14 };
-static const double CHAR_PX = 7.6; /* of a character in DejaVu Sans Bold of 12 px, rounded up */
+static const double CHAR_PX = 7.6; /* width of a character in DejaVu Sans Bold of 12 px, rounded
+                                    * up */
 
 double chart_text_width(const char *text)
 {
@@ -64,8 +65,8 @@ static void y_axis(struct chart *c)
     str_addf(c->out, "<text class=\"title\" x=\"%d\" y=\"14\">%s</text>\n", 8, c->y_title);
 }
 
-/* Writes a tick's number below it. It ends with the picture where, centred, it would lead past
- * that. */
+/* Writes a tick's number centred below it, or flush with the picture's right edge where it would
+ * lead past that. */
 static void x_number(struct chart *c, double x, double value)
 {
     char text[32];
@@ -173,7 +174,8 @@ void chart_event(struct chart *c, double x, const char *label, const char *data)
     int row = 0;
     while (row < CHART_LABEL_ROWS && c->row_end[row] > from)
         row++;
-    int top = TOP - 32 + LABEL_PX * row; /* two dashes a row: lines at one place stay dashed */
+    int top = TOP - 32 + LABEL_PX * row; /* a row is two dashes high, so lines at one place stay
+                                          * dashed */
     str_addf(c->out, "<line class=\"event\" %s x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\"/>\n",
              data, px, top - 9, px, height(c) - BOTTOM);
     if (row == CHART_LABEL_ROWS)

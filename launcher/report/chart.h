@@ -10,12 +10,12 @@
 
 #include "base/str.h"
 
-struct chart_axis { double lo, hi, step; }; /* lo and hi are multiples of step; hi > lo */
+struct chart_axis { double lo, hi, step; }; /* hi > lo; ticks stand at multiples of step */
 
-/* Returns a range of round numbers that holds [lo, hi], with about n intervals. */
+/* Returns the least range that holds [lo, hi] and is bounded by multiples of a round step, about n
+ * of them. */
 struct chart_axis chart_axis_round(double lo, double hi, int n);
-/* Returns the same for whole numbers: a tick at each multiple of a whole step, and the range not
- * widened. */
+/* Returns [lo - 0.5, hi + 0.5] for whole numbers, with a tick at each multiple of a whole step. */
 struct chart_axis chart_axis_count(double lo, double hi, int n);
 
 enum { CHART_LABEL_ROWS = 3, CHART_LABELS = 256 };
@@ -46,7 +46,7 @@ void chart_keep_clear(struct chart *c, double x, double y);
 /* Writes a text beside a mark, at the first of eight places around it where no other mark or label
  * stands. */
 void chart_label(struct chart *c, double x, double y, const char *text);
-/* Returns how wide this label may be, in px: that of a wide font, and in bold. */
+/* Returns an upper bound of a label's width, in px: that of a wide and bold font. */
 double chart_text_width(const char *text);
 /* Draws a vertical line over the whole height. Its label stands at its top, in the first row where
  * it meets no other. If there is none, the label is left out and the line stays. */

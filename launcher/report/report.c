@@ -113,7 +113,8 @@ static int run_find(struct store *db, const char *run, struct report_scope *s, s
     return run ? match_find(db, sql, "run", "run, name from v_run", run, s->run, err) : 0;
 }
 
-/* Selects what such an event began, by its id or the beginning of that. */
+/* Selects the tuning or curation that an event of this kind began, by its id or the beginning of
+ * it. */
 #define BEGUN(kind)                                                                                \
     "SELECT run, run = ?1 FROM event WHERE kind = '" kind "'"                                      \
     " AND substr(run, 1, length(?1)) = ?1 GROUP BY run"
@@ -176,7 +177,7 @@ static void run_row(struct store_query *q, void *ctx)
 static void start_row(struct store_query *q, void *ctx)
 {
     struct report_numbers *n = ctx;
-    if (*store_text(q, 0)) /* otherwise the model is as the run was made with */
+    if (*store_text(q, 0)) /* otherwise the model stays that of run_created */
         report_copy(n->model, sizeof n->model, q, 0);
     report_copy(n->layout, sizeof n->layout, q, 1);
     report_copy(n->device, sizeof n->device, q, 2);
@@ -227,7 +228,7 @@ static void trials_row(struct store_query *q, void *ctx)
         report_copy(n->model, sizeof n->model, q, 1);
 }
 
-/* Lists what is asked about a run, and who takes each answer. */
+/* Lists the questions about a run, each with the function that takes a row of its answer. */
 static const struct {
     const char *sql;
     store_row_fn *row;
@@ -328,7 +329,7 @@ static void facts(const struct report_numbers *n, struct str *out)
     str_add(out, "</div>\n");
 }
 
-/* Writes the formula with its numbers in it, which the reader would otherwise have to ask for. */
+/* Writes the formula of MFU with the run's numbers, so that a reader can check it. */
 static void mfu_sentence(const struct report_numbers *n, struct str *out)
 {
     char time[32], flops[32], peak[32];

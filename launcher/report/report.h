@@ -1,8 +1,8 @@
 /* report: writes a run, its tuning and its data from the database as one HTML file: headline
  * numbers, MFU and loss over steps with every interruption and its cause, layouts planned,
  * trials predicted against measured, and where the time went. The file is self-contained: no
- * script, no outside asset. What is not in the database is a sentence instead of a chart. The
- * same numbers are available as one JSON object.
+ * script, no outside asset. Where the database has nothing for a chart, a sentence stands in its
+ * place. The same numbers are available as one JSON object.
  *
  *     struct report_scope scope;
  *     struct report_numbers n;
@@ -27,26 +27,27 @@ struct report_plans; /* report_plan.h */
 /* Names the run, the tuning and the curation that a report is about; "": none. */
 struct report_scope {
     char run[LIMIT_NAME_BYTES], tune[LIMIT_NAME_BYTES], curation[LIMIT_NAME_BYTES];
-    /* The newest attempt that the run's folder knows of; 0: nobody has looked. The caller fills it
-     * in. */
+    /* The newest attempt that the run's folder names, which the caller fills in; 0: not looked
+     * up. */
     int64_t claimed;
-    const struct report_plans *plans; /* borrowed, by the caller; NULL: none */
+    const struct report_plans *plans; /* borrowed; the caller fills it in; NULL: none */
 };
 
 /* Finds what a report is about. Each name may be NULL. `run` is an id, its unique beginning, or a
- * name; `tune` and `curation` are ids or their unique beginnings. If a run has no named tuning, the
- * newest of its model is taken, preferably one that measured the run's layout. If it has no named
- * curation, the one is taken that made the dataset of the run's first stage, by the fingerprint.
- * What is not on record stays empty. ERR_NOT_FOUND if there is no such thing, ERR_INPUT if a
- * beginning fits several. */
+ * name; `tune` and `curation` are ids or their unique beginnings. Without `tune`, the newest tuning
+ * of the run's model is taken, preferably one that measured the run's layout. Without `curation`,
+ * the one is taken that made the dataset of the run's first stage, by the fingerprint. What is not
+ * on record stays empty. ERR_NOT_FOUND if nothing has a given name, ERR_INPUT if a beginning fits
+ * several. */
 int report_scope_find(struct store *db, const char *run, const char *tune, const char *curation,
                       struct report_scope *out, struct err *err);
 
-/* Numbers of a run. They are zero or NaN where there is no run, or nothing is known yet. */
+/* Holds the numbers of a run. They are zero or NaN where there is no run, or nothing is known
+ * yet. */
 struct report_numbers {
     char name[LIMIT_NAME_BYTES], model[LIMIT_NAME_BYTES], layout[256], device[LIMIT_NAME_BYTES];
     char peak_source[LIMIT_NAME_BYTES], formula[32];
-    char no_mfu[128];   /* why a wrapped run has no MFU; "": nobody said */
+    char no_mfu[128];   /* why a wrapped run has no MFU; "": not recorded */
     char restarts[256]; /* "1 preempt, 1 crash": attempts that another one followed, by cause */
     int64_t steps, executions, replayed, attempts, trials;
     /* goodput is the time in first executions of steps, divided by the wall time */
@@ -59,10 +60,11 @@ struct report_numbers {
 int report_numbers_read(struct store *db, const struct report_scope *scope,
                         struct report_numbers *out, struct err *err);
 
-/* Writes the page, or the object. The database may be NULL where only plans are reported. */
+/* Writes the page. The database may be NULL where only plans are reported. */
 int report_html(struct store *db, const struct report_scope *scope, const struct report_numbers *n,
                 struct str *out, struct err *err);
-/* Writes "reel.report/1": the numbers, and the rows behind the charts' summaries. */
+/* Writes the object "reel.report/1": the numbers, and the rows behind the charts. The database may
+ * be NULL as above. */
 int report_json(struct store *db, const struct report_scope *scope, const struct report_numbers *n,
                 struct str *out, struct err *err);
 

@@ -25,7 +25,7 @@ static void numbers_put(const struct report_numbers *n, struct json_out *o)
 
 static void row_put(struct store_query *q, void *ctx) { store_row_write(q, ctx); }
 
-/* Writes the lists of rows, each of what it is about: the run, the tuning or the curation. */
+/* Writes the lists of rows: each is about the run, the tuning or the curation. */
 static int lists_put(struct store *db, const struct report_scope *scope, struct json_out *o,
                      struct err *err)
 {

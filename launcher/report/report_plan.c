@@ -60,7 +60,8 @@ static const struct json_field term_fields[] = {
 };
 #undef AT
 
-/* Returns the list of that key, or NULL where it is none, or has more than `most` members. */
+/* Returns the array of that key. Returns NULL and fills the error if it is no array, or has more
+ * than `most` members. */
 static const cJSON *list_of(const struct json_doc *doc, const cJSON *obj, const char *key, int most,
                             struct err *err)
 {
@@ -154,7 +155,8 @@ static int plans_read(const struct json_doc *doc, struct report_plans *p, struct
 
 /* ---- reel.plan/1 ---- */
 
-/* Takes a plan's prediction; one that was written by hand has none, and no layout is shown. */
+/* Takes a plan's layout with its prediction. A plan that was written by hand has no prediction, and
+ * its layout is not shown. */
 static int plan_take(const struct plan *plan, struct report_plans *p, struct err *err)
 {
     double gpus = (double)layout_world(&plan->layout);

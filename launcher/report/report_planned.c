@@ -1,4 +1,4 @@
-/* report: the layouts that were planned, before anything was measured. */
+/* report: writes the section about the layouts that were planned, before anything was measured. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +10,8 @@
 
 static void measured_row(struct store_query *q, void *ctx) { *(double *)ctx = store_num(q, 0); }
 
-/* Finds what a step of the run took in the middle, of those that were executed for the first time.
- * Returns NaN in *out where there is no run, or its rows are no single steps. */
+/* Finds the median time of the run's steps, in their first executions. *out is NaN if there is no
+ * run, or if no row of it is a single step. */
 static int run_step(const struct report *r, double *out, struct err *err)
 {
     static const char sql[] =
@@ -22,7 +22,8 @@ static int run_step(const struct report *r, double *out, struct err *err)
     return *r->scope->run ? store_each(r->db, sql, r->scope->run, measured_row, out, err) : 0;
 }
 
-/* Returns what a layout's step took: as its plan has it, else the run's, if that had it. */
+/* Returns the measured time of a layout's step: that of its plan, or else the run's if the run
+ * trained this layout; NaN: none. */
 static double measured_of(const struct report *r, const struct report_planned *p, double run_s)
 {
     struct layout trained;
@@ -38,7 +39,7 @@ static double free_of(const struct report_plans *plans, const struct report_plan
                ? 1 - (double)p->bytes / (double)plans->limit_bytes : NAN;
 }
 
-/* Says whether any layout has times between which its steps are expected: a run's own plan has
+/* Says whether any layout has an interval in which its steps are expected. A run's own plan has
  * none. */
 static bool has_interval(const struct report_plans *plans)
 {
@@ -48,12 +49,12 @@ static bool has_interval(const struct report_plans *plans)
     return false;
 }
 
-/* The columns that a file may say nothing of. */
+/* Lists the columns that a file may have nothing for. */
 enum column { COLUMN_MFU, COLUMN_BYTES, COLUMN_FREE, COLUMN_FITS, COLUMNS };
 static const struct { const char *head, *format; } columns[COLUMNS] = {
     {"MFU %", "%.1f"}, {"GiB", "%.3g"}, {"free %", "%.0f"}, {"fits %", "%.0f"}};
 
-/* Returns what a layout has in a column; NaN: it is not known. */
+/* Returns the number of a layout in a column; NaN: it is not known. */
 static double column_of(const struct report_plans *plans, const struct report_planned *p,
                         enum column c)
 {
@@ -69,7 +70,7 @@ static double column_of(const struct report_plans *plans, const struct report_pl
     }
 }
 
-/* Says whether any layout has something in a column. */
+/* Says whether any layout has a number in a column. */
 static bool has_column(const struct report_plans *plans, enum column c)
 {
     for (size_t i = 0; i < plans->n; i++)

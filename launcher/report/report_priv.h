@@ -17,7 +17,7 @@ void report_copy(char *to, size_t size, struct store_query *q, int column);
 void report_cell_num(struct str *out, double value, const char *format);
 void report_cell_text(struct str *out, const char *text);
 
-/* Holds a bar: what a step is predicted to be made of. NaN: not known. */
+/* Holds a bar of a chart: the terms that a step is predicted to be made of. NaN: not known. */
 enum { REPORT_TERMS = 32, REPORT_BARS = 12, REPORT_ROOMS = 200 };
 struct report_term { char name[32]; double seconds, recorded_s; };
 struct report_bar {
@@ -29,9 +29,10 @@ struct report_bar {
 /* Draws at most REPORT_BARS bars. label: "are", as in "what steps are predicted to be made of". */
 void report_bars(struct str *out, const char *label, const struct report_bar *bars, int n);
 
-/* Says how fast a layout is, and which share of its memory is free. */
+/* Holds how fast a layout is, and which share of its memory is free. */
 struct report_room { int64_t k; double free, speed; char id[40]; };
-/* Draws them, where there are two or more. speed: what that is, for the axis. */
+/* Draws a mark for each of n layouts, if n is 2 or more. `speed` is the title of the axis of
+ * speeds. */
 void report_rooms(struct str *out, const char *speed, const struct report_room *rooms, int n);
 
 /* Write the sections, each with its heading. */
@@ -41,7 +42,7 @@ int report_time(struct report *r, struct err *err);
 int report_attempts(struct report *r, struct err *err);
 int report_trials(struct report *r, struct err *err);
 int report_terms(struct report *r, struct err *err);    /* a part of the trials' section */
-int report_headroom(struct report *r, struct err *err); /* so is this */
+int report_headroom(struct report *r, struct err *err); /* also a part of that section */
 int report_planned(struct report *r, struct err *err);  /* writes nothing if there is none */
 void report_planned_json(const struct report_plans *plans, struct json_out *o);
 int report_curation(struct report *r, struct err *err);

@@ -12,7 +12,7 @@ enum { MARKS = 1500 }; /* if there are more rows than this, a mark stands for se
 
 /* ---- charts over steps ---- */
 
-/* Names the attempts that ended at one step by one cause. */
+/* Draws the event of all attempts that ended at one step by one cause. */
 static void event_row(struct store_query *q, void *ctx)
 {
     char label[128], data[64];
@@ -29,7 +29,8 @@ static void event_row(struct store_query *q, void *ctx)
     chart_event(ctx, (double)store_int(q, 4) + 0.5, label, data);
 }
 
-/* Draws where each attempt ended that did not end the run, with its cause. */
+/* Draws a line with the cause where attempts ended, but not for an attempt that completed the
+ * run. */
 static int events_draw(struct report *r, struct chart *c, struct err *err)
 {
     return store_each(r->db,
@@ -210,12 +211,12 @@ static const char *cause_class(const char *cause)
 struct strip {
     struct str *out;
     double from, to;
-    /* the rectangle under way: its begin, its longest row, and the px that it was held back */
-    double at, longest, held;
+    double at, longest; /* where the present rectangle begins, and its longest row, s */
+    double held;        /* px at which the next label of an attempt may begin */
     int64_t rows;
     char cause[64];
-    /* There are many rows, so a rectangle is at least a pixel wide and shows its longest row's
-     * cause. */
+    /* There are many rows, so a rectangle is at least a pixel wide and shows the cause of its
+     * longest row. */
     bool merge;
 };
 
@@ -279,7 +280,7 @@ static void strip_attempt_row(struct store_query *q, void *ctx)
              x, STRIP_TOP, x, text);
 }
 
-/* Draws the time since the first submission, in the unit that suits the whole. */
+/* Draws the axis of the time since the first submission, in seconds, minutes or hours. */
 static void strip_axis(struct strip *s)
 {
     double wall = s->to - s->from, unit = wall < 180 ? 1 : wall < 3 * 3600 ? 60 : 3600;
@@ -437,14 +438,14 @@ static void newest_row(struct store_query *q, void *ctx)
                  (long long)r->scope->claimed);
 }
 
-/* Says that the newest attempt is not among those that the logs tell of. */
+/* Says so if the newest attempt is not in the logs. */
 static int newest_untold(struct report *r, struct err *err)
 {
     return store_each(r->db, "SELECT coalesce(max(attempt), 0) FROM v_attempt WHERE run = ?1",
                       r->scope->run, newest_row, r, err);
 }
 
-/* Says what the logs do not tell. */
+/* Says what is missing in the logs, or damaged. */
 static int untold(struct report *r, struct err *err)
 {
     static const char damaged[] = "SELECT count(*), coalesce(sum(bytes), 0) FROM damage"

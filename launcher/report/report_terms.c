@@ -1,5 +1,5 @@
-/* report: bars of what steps are predicted to be made of, and speed against the memory that is
- * left, of trials and of planned layouts alike. */
+/* report: draws the predicted terms of steps as bars, and speed against free memory, for trials and
+ * for planned layouts. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 enum { WIDTH = 620, LEFT = 34, RIGHT = 16, ROW = 26, BAR = 18, AXIS = 26, NAMES = 64 };
 
-/* Draws bars from row to row. */
+/* Holds a chart of stacked bars, one a row. */
 struct stack {
     struct str *out;
     double hi;             /* seconds at the right end */
@@ -86,8 +86,8 @@ static double term_draw(const struct stack *s, int64_t k, int name, const struct
     return at + t->seconds;
 }
 
-/* Draws a bar with its number, a line over it where its step was measured to end, and one below it
- * along the interval. */
+/* Draws a bar with its number, a line across it at the measured time, and one below it along the
+ * interval. */
 static void bar_draw(const struct stack *s, const struct report_bar *b, int y)
 {
     double at = 0;
@@ -120,7 +120,7 @@ static void axis_draw(const struct stack *s, int height)
                  i ? "" : " s");
 }
 
-/* Writes what the bars show: of measurements and intervals only where there are some. */
+/* Writes what the bars show. It mentions measurements and intervals only if some bar has one. */
 static void bars_explain(const struct stack *s, const struct report_bar *bars, int n)
 {
     bool measured = false, expected = false;
@@ -210,7 +210,7 @@ void report_rooms(struct str *out, const char *speed, const struct report_room *
     "(SELECT *, row_number() OVER (ORDER BY measured_step_s IS NULL, measured_step_s,"             \
     " predicted_step_s, trial) AS k FROM v_trial WHERE tune = ?1) t"
 
-/* Lists the terms of the first trials. */
+/* Selects the terms of the first REPORT_BARS trials. */
 #define TERMS                                                                                      \
     "SELECT t.k, t.predicted_step_s, t.measured_step_s, x.term, x.predicted_s, x.measured_s,"      \
     " t.predicted_lo_s, t.predicted_hi_s FROM " NUMBERED                                           \

@@ -1,4 +1,5 @@
-/* report: what came before the run: trials predicted against measured, and the curation. */
+/* report: writes the sections about what came before the run: trials predicted against measured,
+ * and the curation. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 #include "launcher/report/chart.h"
 #include "launcher/report/report_priv.h"
 
-/* Lists the trials. Every list and chart of trials has this order and these numbers: the fastest
+/* Selects the trials. Every list and chart of trials has this order and these numbers: the fastest
  * first, then those that were not measured. */
 #define TRIALS \
     "SELECT row_number() OVER (ORDER BY measured_step_s IS NULL, measured_step_s," \
@@ -18,7 +19,7 @@
 enum { T_K, T_PREDICTED, T_MEASURED, T_MFU, T_PEAK, T_STATE, T_CAUSE, T_TRIAL, T_LAYOUT, T_WINNER,
        T_LO, T_HI };
 
-/* Says whether a key of a layout has the value that says nothing. Tables hide such keys. */
+/* Says whether a key of a layout has its default value. Tables hide such keys. */
 static bool key_is_default(const char *item, size_t n)
 {
     static const char *const idle[] = {"tp=1", "sp=0",  "cp=1",   "cp_kind=ring",
@@ -157,7 +158,7 @@ static void table_row(struct store_query *q, void *ctx)
 
 /* ---- what ran on the GPUs ---- */
 
-/* Lists, by the numbers of the table above, the classes of a recorded step. */
+/* Selects the classes of recorded steps, with the trials' numbers in the table above. */
 #define RECORDED                                                                                  \
     "SELECT t.k, t.recorded_step_s, t.hfu, t.hidden_comm_s, t.dropped, c.class, c.seconds"         \
     " FROM (SELECT *, row_number() OVER (ORDER BY measured_step_s IS NULL, measured_step_s,"       \
@@ -167,7 +168,7 @@ static void table_row(struct store_query *q, void *ctx)
 enum { R_K, R_STEP, R_HFU, R_HIDDEN, R_DROPPED, R_CLASS, R_SECONDS };
 struct recorded { struct str *out; int64_t k, dropped; };
 
-/* Writes a class of a trial; before its first, what is known of the trial. */
+/* Writes the row of a class of a trial. A trial's first row has the trial's own numbers too. */
 static void recorded_row(struct store_query *q, void *ctx)
 {
     struct recorded *r = ctx;
@@ -191,7 +192,7 @@ static void recorded_row(struct store_query *q, void *ctx)
     str_add(r->out, "</tr>\n");
 }
 
-/* Writes where the time of steps went, of the trials in which it was recorded. */
+/* Writes where the time of steps went, for the trials whose steps were recorded. */
 static int recorded_table(struct report *report, struct err *err)
 {
     struct recorded r = {.out = report->out};

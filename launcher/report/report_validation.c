@@ -27,7 +27,8 @@ static void mark_row(struct store_query *q, void *ctx)
                average ? "replay" : "step", data, title);
 }
 
-/* A replayed step has the same losses, so their mean is that of one. */
+/* Selects the mean loss over the noise levels by step, weights and attempt. A replayed step has the
+ * same losses in each attempt. */
 #define MEANS \
     "(SELECT step, weights, avg(loss) AS loss, attempt FROM v_validation WHERE run = ?1" \
     " GROUP BY step, weights, attempt)"
@@ -65,7 +66,7 @@ static void head_row(struct store_query *q, void *ctx)
     str_addf(r->out, "<th class=\"n\">%lld</th>", (long long)store_int(q, 0) + 1);
 }
 
-/* Writes the newest validation, bin by bin. */
+/* Writes the losses of the newest validation by noise level. */
 static int bins_draw(struct report *r, struct err *err)
 {
     static const char bins[] = "SELECT DISTINCT bin FROM v_validation WHERE run = ?1 ORDER BY 1";
