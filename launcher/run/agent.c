@@ -20,15 +20,16 @@
 #include "launcher/submit/job_note.h"
 
 enum {
-    LOOK_EVERY_MS = 250,  /* between two looks for a node agent's word and the trainer's end */
+    LOOK_EVERY_MS = 250,  /* between two looks for notices and for the trainer's end */
     HELD_LOOK_MS = 100,   /* between two looks for the end of ranks that outlive their step */
-    TELL_EVERY_S = 1,     /* a trainer that starts up may not hear yet: it is told until it ends */
+    TELL_EVERY_S = 1, /* between two signals to a trainer, which may not hear yet while it starts */
     SPACE_LOOK_MS = 1000, /* between two looks whether the disk has room again */
 };
-/* An agent that was taken for lost finds that out within a beat of its lease, and has killed its
- * trainer so long after that. */
+/* An agent that was taken for lost notices it within a beat of its lease, and has killed its
+ * trainer this many seconds later. */
 static const double EVICTED_KILL_S = 1;
-static const double SUSPENDED_LEAST_S = 2; /* a shorter silence of our own is a busy machine's */
+static const double SUSPENDED_LEAST_S = 2; /* a shorter gap between two looks is a busy machine, no
+                                            * suspension */
 
 /* ---- events ---- */
 
@@ -42,7 +43,8 @@ static void event_started(struct agent *a)
     attempt_event(&a->attempt, &e);
 }
 
-/* Says which notice has come, and when: the ranks may have heard of it since. */
+/* Writes the event of a notice. It says when the notice came, because the ranks may have heard of
+ * it before the event is written. */
 static void event_signal(struct agent *a, int signo, double heard_at)
 {
     struct evlog_event e;
@@ -66,7 +68,7 @@ static void event_limit(struct agent *a)
     attempt_event(&a->attempt, &e);
 }
 
-/* Says that all of the job stood still until now. */
+/* Writes the event that the whole job stood still for so long, until now. */
 static void event_suspended(struct agent *a, double seconds)
 {
     struct evlog_event e;
@@ -102,7 +104,8 @@ static void nodes_start(struct agent *a)
                 err.text);
 }
 
-/* Tells the trainer by every way there is. Each rank takes it once, whichever comes first. */
+/* Tells the trainer to stop, by the node agents and by its own step. Each rank takes the notice
+ * that reaches it first. */
 static void trainer_tell(struct agent *a)
 {
     a->told_mono = clock_mono_s();
@@ -133,8 +136,8 @@ static void limit_tell(struct agent *a)
     agent_stop_request(a, SIGUSR1, "before the end of the time limit");
 }
 
-/* Has the trainer given no sign for so long that nothing moves any more? Silence does not count
- * where there is no room for words. */
+/* Has the trainer given no sign for longer than the budget allows? Silence does not count while the
+ * disk has no room for its log to grow. */
 static bool hangs(struct agent *a)
 {
     char path[LIMIT_PATH_BYTES];
@@ -149,7 +152,7 @@ static bool hangs(struct agent *a)
     return heard;
 }
 
-/* Takes the notices that have come, or come within this time. */
+/* Takes the notices that have come, or come within wait_ms. */
 static int notices_take(struct agent *a, int wait_ms, struct err *err)
 {
     struct pollfd p = {.fd = a->signal_fd, .events = POLLIN};
@@ -164,10 +167,10 @@ static int notices_take(struct agent *a, int wait_ms, struct err *err)
             agent_stop_request(a, (int)info.ssi_signo, "here");
             if (a->attempt.log) /* else the attempt still waits for room to begin */
                 event_signal(a, (int)info.ssi_signo, heard_at);
-            if (info.ssi_signo == SIGTERM) { /* a first one may have been of another kind */
+            if (info.ssi_signo == SIGTERM) { /* the first notice may have been another signal */
                 a->term = true;
                 a->kill_look_mono = 0;
-                a->kill_again = a->kill_asked; /* what is asked by now is older than this signal */
+                a->kill_again = a->kill_asked; /* a question under way is older than this signal */
             }
         }
     if (node_agents_heard(a->nodes)) { /* the node agent wrote the event */
@@ -177,10 +180,9 @@ static int notices_take(struct agent *a, int wait_ms, struct err *err)
     return 0;
 }
 
-/* Learns, when the trainer has ended and nobody here was asked to stop, whether its steps were
- * asked, or the job is being ended. What the node agents took before they end is known then, and
- * the scheduler has set the job's state before it signals anybody. With no answer from either it is
- * in doubt, and counts as asked. */
+/* Finds out, if the trainer has ended and no notice came here, whether its steps got one or the job
+ * is being ended. The node agents report before they end what reached them, and the scheduler sets
+ * the job's state before it signals anybody. If neither answers, a notice is assumed. */
 static int stop_learn(struct agent *a, struct err *err)
 {
     bool known = a->nodes && node_agents_end(a->nodes);
@@ -204,9 +206,9 @@ static int rest_wait(struct agent *a, struct err *err)
     return 0;
 }
 
-/* Waits for the trainer's ranks after its step has ended. srun may end before its tasks: told that
- * the step is cancelled it leaves at once, while rank 0 still saves. They are waited for again when
- * it has turned out that they were told to stop. */
+/* Waits for the trainer's ranks after its step has ended. srun may end before its tasks: when its
+ * step is cancelled it exits at once, while rank 0 still saves. If it turns out that the ranks got
+ * a notice, they are waited for once more. */
 static int trainer_linger(struct agent *a, struct err *err)
 {
     int rc;
@@ -242,7 +244,7 @@ static void owner_heed(struct agent *a)
         agent_stop_request(a, SIGTERM, wish == WISH_PAUSE ? "by 'reel pause'" : "by 'reel cancel'");
 }
 
-/* Looks once for notices, for a wish of the run's owner, and how the trainer's step stands. */
+/* Looks once for notices, for a wish of the run's owner, and at the state of the trainer's step. */
 static int trainer_look(struct agent *a, struct sched_step_status *end, struct err *err)
 {
     int rc;
@@ -259,9 +261,9 @@ static int trainer_look(struct agent *a, struct sched_step_status *end, struct e
     return 0;
 }
 
-/* Notes that the job was suspended, if it was. Slurm stops and continues all processes of a job,
- * and this one too: it did not look for a while, and then it was continued. A scheduler continues a
- * job before it ends it, too; that leaves no gap. */
+/* Writes an event if the job was suspended. Slurm stops and continues all processes of a job, this
+ * one too. So there is a gap between two looks, and then a SIGCONT. A scheduler also continues a
+ * job before it ends it, but without a gap. */
 static void suspension_look(struct agent *a)
 {
     double now_s = clock_mono_s(), before_s = a->gap_s;
@@ -272,9 +274,9 @@ static void suspension_look(struct agent *a)
     a->continued = false;
 }
 
-/* Watches until the trainer has ended, or must be ended because a newer attempt has begun: ours
- * sees that by itself, another would write into the newer one's checkpoints. Signals arrive on the
- * descriptor, never in a handler. */
+/* Watches the trainer until it has ended, or must be ended because a newer attempt has begun. Our
+ * own trainer notices that by itself; another one would write into the newer attempt's checkpoints.
+ * Signals arrive on the descriptor, never in a handler. */
 static int trainer_watch(struct agent *a, struct sched_step_status *end, struct err *err)
 {
     for (;;) {
@@ -299,7 +301,7 @@ static int trainer_watch(struct agent *a, struct sched_step_status *end, struct 
             *end = (struct sched_step_status){.ended = true,
                                               .exit_code = -1,
                                               .exit_signal = SIGKILL};
-            a->trainer.kind->follow(&a->trainer, true); /* it reads what was printed before */
+            a->trainer.kind->follow(&a->trainer, true); /* reads what was printed until now */
             return 0; /* freeing the step kills what is left of it */
         }
     }
@@ -321,10 +323,10 @@ static int signals_take(struct agent *a, struct err *err)
 
 /* ---- a full disk ---- */
 
-/* Waits, after attempts that ended for want of disk space, before this one starts. It waits in the
- * job: what the log says survives a requeue, and a notice to stop is heard. It goes on as soon as
- * there is room where there was none; where a quota refused, the disk's figures say nothing.
- * Whoever starts a command by hand has looked, and does not wait. */
+/* Waits before the start if earlier attempts ended for want of disk space. It waits inside the job,
+ * where a notice to stop is heard; the log keeps the end of the wait over a requeue. It goes on
+ * earlier if there was too little room and there is enough now. If a quota refused the write, the
+ * disk's figures say nothing. A wrapped command that somebody starts by hand does not wait. */
 static int space_wait(struct agent *a, struct err *err)
 {
     double now = clock_wall_s(), from_s = clock_mono_s();
@@ -350,12 +352,13 @@ bool agent_word_wait(struct agent *a, int rc)
     if (rc != ERR_FULL || !a->duty.sched || a->stop_requested ||
         notices_take(a, SPACE_LOOK_MS, NULL) < 0)
         return false;
-    owner_heed(a); /* a wish needs no room */
+    owner_heed(a); /* a wish may be in a file's name, which needs no room */
     return true;
 }
 
-/* Begins, as soon as there is room to write it down; a read-only home has none. Nothing of the
- * attempt is on record yet, so an agent that is told to stop while it waits gives the job back. */
+/* Calls `begin` until there is room to record what it does; a read-only home has no room. Nothing
+ * of the attempt is on record yet, so an agent that is told to stop while it waits gives the job
+ * back. */
 static int begin_wait(struct agent *a, int (*begin)(struct agent *, struct err *), struct err *err)
 {
     int rc = begin(a, err);
@@ -368,14 +371,14 @@ static int begin_wait(struct agent *a, int (*begin)(struct agent *, struct err *
     return rc;
 }
 
-/* Is nothing left to do for anybody, so that nothing is to be written? */
+/* Is the run over, so that nothing needs to be written? */
 static bool is_over(const struct agent *a)
 {
     return a->state->done || a->state->wish != WISH_RUN ||
            run_state_next(a->state, &a->duty.budget, NULL) == RUN_NEXT_FAILED;
 }
 
-/* Takes the lock. A run that is over needs none where there is no room for it. */
+/* Takes the run's lock. If there is no room for the lock, a run that is over does without. */
 static int lock_take(struct agent *a, struct err *err)
 {
     int rc = attempt_lock(&a->attempt, err);
@@ -389,8 +392,9 @@ static int claim(struct agent *a, struct err *err)
 
 /* ---- one attempt ---- */
 
-/* Waits until the agent that the lease was taken from has ended its trainer, if it lives: it would
- * save beside ours. Our own trainer asks who has the run's folder before it saves. */
+/* Waits until the agent from which the lease was taken, and which may still live, has ended its
+ * trainer, because two trainers would save. Our own trainer needs no wait: it asks who has the
+ * run's folder before it saves. */
 static int evicted_wait(struct agent *a, struct err *err)
 {
     double until_s = a->attempt.evicted_mono + LEASE_BEAT_S + EVICTED_KILL_S;
@@ -453,7 +457,8 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
     if (followed)
         node_agents_leave(a->nodes);
     trainer_end_step(&a->trainer);
-    node_agents_free(a->nodes); /* before the requeue, which signals the steps like a preemption */
+    node_agents_free(a->nodes); /* freed before the requeue, which signals the steps like a
+                                 * preemption */
     a->nodes = NULL;
     if (followed) {
         agent_step_aside(a, exit_code);
@@ -462,8 +467,7 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
     return rc < 0 ? agent_fail(a, rc, exit_code, err) : agent_finish(a, &end, exit_code, err);
 }
 
-/* Is this job the one of the attempt before? Then nobody has submitted it since: it was given
- * back. */
+/* Is this job that of the attempt before? Then nobody has submitted it since: it was requeued. */
 static bool is_same_job(const struct agent *a)
 {
     const struct run_state *s = a->state;
@@ -471,8 +475,8 @@ static bool is_same_job(const struct agent *a)
     return last && a->duty.self.id[0] && strcmp(last->job_id, a->duty.self.id) == 0;
 }
 
-/* Looks whether the run's budget is spent: the attempt before may have ended with nobody left to
- * judge it. Then the run is over. */
+/* Checks whether the run's budget is spent, because the attempt before may have ended with nobody
+ * left to judge it. If so, the run is over. */
 static int budget_look(struct agent *a, bool *spent, struct err *err)
 {
     char why[STATE_TEXT_BYTES];
@@ -518,16 +522,17 @@ static int fold_open(struct agent *a, struct err *err)
     return run_fold_renew(a->fold, err);
 }
 
-/* Leaves a note of its run in a job that runs somebody's script; one of ours was submitted with the
- * run's folder. The job may be given back before any attempt of it has begun, as one that waits for
- * room is: without the note it would begin another run where its home is away then. */
+/* Leaves a note that says which run a job has that runs a user's script; a job of ours was
+ * submitted with the run's folder. The job may be requeued before an attempt of it has begun, as
+ * while it waits for room. Without the note, and with its home not mounted then, it would begin
+ * another run. */
 static void note_leave(const struct agent *a)
 {
     if (a->duty.sched && a->trainer.kind->needs_note)
         job_note_leave(a->duty.sched->ops->kind, a->conf->home, a->duty.self.id, a->state->run);
 }
 
-/* Takes what one needs to look at the run, and the lock on it. */
+/* Opens what is needed to judge the run, and takes the run's lock. */
 static int agent_open(struct agent *a, struct err *err)
 {
     int rc;
@@ -540,7 +545,7 @@ static int agent_open(struct agent *a, struct err *err)
     if ((rc = fold_open(a, err)) < 0)
         return rc;
     note_leave(a);
-    do { /* until it has the lock, or the run is over still */
+    do { /* until it has the lock, or a renewed look shows that the run is over */
         if ((rc = begin_wait(a, lock_take, err)) < 0)
             return rc;
         if ((rc = run_fold_renew(a->fold, err)) < 0)

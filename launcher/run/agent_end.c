@@ -1,5 +1,5 @@
-/* This file ends an attempt of the agent: it finds out why the attempt ended, says so, and gives
- * the job back unless the run is over. */
+/* This file ends an attempt of the agent: it finds out why the attempt ended, records that, and
+ * gives the job back unless the run is over. */
 #include "launcher/run/agent_priv.h"
 
 #include <math.h>
@@ -12,8 +12,8 @@
 #include "base/num.h"
 #include "launcher/run/successor.h"
 
-/* So long after a question whether the job is killed, which got no answer or met a grace, it is put
- * again. */
+/* The question whether the job is killed is put again after so long, if it got no answer or a grace
+ * time runs. */
 static const double KILL_LOOK_S = 2;
 static const double ANSWER_LOOK_S = 0.05; /* between two looks whether an answer is there */
 
@@ -28,11 +28,11 @@ static void event_exited(struct agent *a, const struct sched_step_status *exit)
     attempt_event(&a->attempt, &e);
 }
 
-/* Was the notice the one before the time limit? What tells is when it came, however it was sent:
- * near the end. A scheduler may send it early (Slurm: up to 60 s). Of a short limit that may be
- * soon after the start: there the signal must be the one we ask for, at a site whose preemption
- * does not send it, or half of the time must have passed. A limit may be far away: where there is
- * none, Slurm's backfill sets one of a year. */
+/* Was the notice the one before the time limit? Its time tells, however it was sent: it came near
+ * the end of the limit. A scheduler may send it early (Slurm: up to 60 s). Under a short limit that
+ * may be soon after the start. Then the signal must be the one we ask for, at a site whose
+ * preemption does not send it, or half of the time must have passed. A job without a limit may have
+ * a far one: Slurm's backfill sets one of a year. */
 static bool near_time_limit(const struct agent *a)
 {
     double limit = a->duty.time_limit_s, early_s = 60 + a->limit.lead_s;
@@ -47,8 +47,8 @@ static bool near_time_limit(const struct agent *a)
     return a->notice_after_s >= limit * 0.5;
 }
 
-/* Asks the scheduler for a lost node: all others are only told to stop, or see their peers gone,
- * and srun may be ended before it has said why. */
+/* Asks the scheduler whether a node was lost. The other nodes only get a notice to stop, or see
+ * their peers gone, and srun may be killed before it has said why. */
 static void node_lost_look(struct agent *a)
 {
     static const struct sched_loss till_now = {.booted_after = INFINITY, .down_by = INFINITY};
@@ -62,8 +62,8 @@ static void node_lost_look(struct agent *a)
         agent_node_lost_note(a, node);
 }
 
-/* Did the scheduler end the job, while neither it nor anything we know says why? Then it may be
- * that somebody cancels the job. */
+/* Did the scheduler end the job, and does neither it nor anything we know say why? Then somebody
+ * may be cancelling the job. */
 static bool is_unexplained(const struct agent *a)
 {
     bool ended = a->term || (a->learned && a->unreadable);
@@ -101,8 +101,8 @@ static void give_back_early(struct agent *a, enum attempt_cause cause)
     successor_settle(a->conf, &a->duty, &a->attempt, a->fold, RUN_NEXT_REQUEUE);
 }
 
-/* Notes that somebody cancels the job, as long as the scheduler says so: a trainer that gives the
- * job back by itself (scontrol requeue) takes the word away. */
+/* Remembers that somebody cancels the job, while the scheduler still says so: if the trainer then
+ * requeues the job by itself (scontrol requeue), the scheduler says so no more. */
 static void cancelled_note(struct agent *a, const struct sched_ending *ending)
 {
     a->cancelled = *ending;
@@ -110,7 +110,7 @@ static void cancelled_note(struct agent *a, const struct sched_ending *ending)
             a->duty.self.id);
 }
 
-/* Puts the question why the job ends, when that is due, and takes the answer. */
+/* Puts the question why the job ends, when that is due. Returns whether there is an answer. */
 static bool kill_answered(struct agent *a, int *rc, struct sched_ending *out)
 {
     double now_s = clock_mono_s();
@@ -135,7 +135,7 @@ void agent_kill_look(struct agent *a)
     bool limit = ending.why == SCHED_END_TIME_LIMIT, gives_way = ending.why == SCHED_END_PREEMPTED;
     enum attempt_cause cause = limit ? CAUSE_TIME_LIMIT : CAUSE_PREEMPT;
     if (gives_way && !ending.is_killed)
-        return; /* its grace runs: given back now it would lose the rest of that */
+        return; /* its grace time runs, and a requeue now would cut it short */
     a->kill_look_mono = a->kill_again ? 0 : INFINITY;
     a->kill_again = false;
     if ((limit || gives_way) && goes_on_after(a, cause))
@@ -178,7 +178,8 @@ static int attempt_settle(struct agent *a, enum attempt_cause cause,
     if (rc < 0 || (rc = run_state_end(run_fold_suppose(a->fold), a->attempt.number, cause, detail,
                                       err)) < 0)
         return rc;
-    /* It was told to stop while it waited for room, perhaps by somebody who cancels the job. */
+    /* The agent was told to stop while it waited for room, perhaps by somebody who cancels the
+     * job. */
     if (a->stop_requested && a->ending.why == SCHED_END_NONE)
         duty_cancelled(&a->duty, a->conf->run_dir, run_fold_suppose(a->fold), &a->ending);
     enum run_next next = run_state_next(a->state, &a->duty.budget, why);
@@ -195,8 +196,8 @@ static int attempt_settle(struct agent *a, enum attempt_cause cause,
     return 0;
 }
 
-/* Takes the answer that was asked for while the trainer lived. Another may be given since, see
- * cancelled_note. */
+/* Waits for the answer to a question that was put while the trainer lived. The same question may
+ * get another answer now, see cancelled_note. */
 static void kill_answer_await(struct agent *a)
 {
     struct sched_ending ending;
@@ -210,8 +211,8 @@ static void kill_answer_await(struct agent *a)
         cancelled_note(a, &ending);
 }
 
-/* Asks the scheduler about the job's end. It may know of an end that nobody here heard of, and who
- * is behind one that we heard of. */
+/* Asks the scheduler about the job's end. It may know of an end that reached nobody here, and who
+ * caused one that did. */
 static void ending_ask(struct agent *a)
 {
     kill_answer_await(a);
@@ -232,7 +233,7 @@ static bool is_unfinished(const struct agent *a, const struct sched_step_status 
            exit->exit_signal == 0;
 }
 
-/* Tells for people why the attempt ended. */
+/* Writes for people why the attempt ended. */
 static void detail_make(const struct agent *a, const struct sched_step_status *exit,
                         const struct trainer_end *end, const struct run_attempt *told,
                         char detail[STATE_TEXT_BYTES])

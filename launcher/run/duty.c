@@ -15,9 +15,9 @@
 
 static const double PAUSE_MOST_S = 30;
 
-/* A question to the scheduler that is put until it answers, or until it ends the job. The
- * controller may be away for long, and what asks it may die of the signal that ends all processes
- * of a job; a run without a follower has nobody else to bring it back. */
+/* Holds a request that is put until the scheduler answers, or ends the job. The controller may be
+ * away for long, and the program that asks it may die of the signal that ends all processes of a
+ * job. A run without a follower has nobody else to bring it back. */
 struct quest {
     const char *what; /* "to requeue the job" */
     double begun_s, pause_s;
@@ -29,9 +29,9 @@ static struct quest quest_begin(const char *what)
     return (struct quest){.what = what, .begun_s = clock_mono_s(), .pause_s = 1};
 }
 
-/* Has its owner paused or cancelled the run? If that cannot be read, it counts as wanted. The run
- * is read anew: another process writes the wish while we ask, and to renew the caller's fold would
- * take back what was added to it (run_fold_suppose) in the middle of a decision. */
+/* Has the owner paused or cancelled the run? If that cannot be read the answer is no. The run is
+ * read anew, because another process may write the wish while we ask. Renewing the caller's fold
+ * would drop what run_fold_suppose added to it in the middle of a decision. */
 static bool is_unwanted(const char *run_dir)
 {
     struct run_state now;
@@ -41,7 +41,8 @@ static bool is_unwanted(const char *run_dir)
     return unwanted;
 }
 
-/* Writes down that it was asked so often, and what came of it. */
+/* Writes the event of a request that was not fulfilled: how often and how long it was put, and why
+ * it failed. */
 static void event_vain(const struct duty *d, const struct quest *q, bool refused,
                        const struct err *why)
 {
@@ -58,8 +59,8 @@ static void event_vain(const struct duty *d, const struct quest *q, bool refused
     attempt_event(d->teller, &e);
 }
 
-/* Should the question be put again, after a pause that doubles each time? Every second try is told,
- * then every fourth, and so on. */
+/* Decides whether the request is to be put again, and sleeps before that; the pause doubles each
+ * time. The first, second, fourth, eighth … failure is an event. */
 static bool again_later(const struct duty *d, struct quest *q, int rc, const struct err *why)
 {
     if (rc != ERR_FULL && rc != ERR_TEMP && rc != ERR_BUSY)
@@ -92,8 +93,8 @@ int duty_ending(struct duty *d, bool patient, struct sched_ending *out)
     return rc;
 }
 
-/* Finds the job's time limit. What was asked for is one thing, the job's own end another: it may be
- * the partition's limit, or a limit that somebody changed. */
+/* Finds the job's time limit at the scheduler. It may not be the one that was asked for, but the
+ * partition's, or one that somebody has changed since. */
 static void limit_find(struct duty *d)
 {
     struct sched_ending ending;
@@ -190,7 +191,7 @@ void duty_end(struct duty *d)
                 d->self.id, err.text);
 }
 
-/* Returns whether the scheduler took it. */
+/* Requeues the own job. Returns whether the scheduler accepted that. */
 static bool requeue(struct duty *d, const char *run_dir)
 {
     struct err err = {0};
@@ -216,7 +217,8 @@ void duty_requeue(struct duty *d, struct attempt *attempt)
         attempt_requeued(attempt, d->self.id);
 }
 
-/* Does the scheduler have the job in the execution that asked to run again, as if it had not? */
+/* Finds out whether the scheduler has forgotten the requeue: it still has the execution that asked
+ * for it, as running. */
 static int requeue_look(struct duty *d, bool *forgotten, struct err *err)
 {
     struct sched_jobs jobs = {0};
@@ -227,7 +229,8 @@ static int requeue_look(struct duty *d, bool *forgotten, struct err *err)
     return rc;
 }
 
-/* Returns whether it is to be asked once more. */
+/* Returns whether the requeue is to be asked for once more, because the scheduler has forgotten
+ * it. */
 static bool is_forgotten(struct duty *d)
 {
     struct err err = {0};

@@ -53,7 +53,7 @@ static int load(struct duty *d, const char *run_dir, struct err *err)
     return 0;
 }
 
-/* Finds the job of somebody's script, whose command starts its ranks itself. The job is one of
+/* Finds the job of a user's script, whose command starts its ranks itself. The job is one of
  * Slurm's, or there is none. */
 static int job(struct duty *d, const char *home, struct err *err)
 {
@@ -151,8 +151,8 @@ static void tell(struct trainer *t, const char *shared)
     f->deaf_told |= f->told.deaf > 0;
 }
 
-/* Do ranks of it live? What started them may end before they have, when it is told to stop; they
- * are seen here. */
+/* Do ranks of the trainer live? The program that started them may end before them when it is told
+ * to stop. */
 static bool lives(struct trainer *t, bool told)
 {
     char trainer_id[LIMIT_NAME_BYTES];
@@ -160,7 +160,7 @@ static bool lives(struct trainer *t, bool told)
     return told && ranks_count(trainer_id) > 0;
 }
 
-/* Returns the file of what it prints. */
+/* Returns the path of the file that has the trainer's output. */
 static char *pulse(const struct trainer *t, char buf[LIMIT_PATH_BYTES])
 {
     return attempt_output_log(t->attempt, buf);
@@ -181,8 +181,8 @@ static bool exited(struct trainer *t, const struct sched_step_status *exit)
 
 /* ---- how it ended ---- */
 
-/* Returns whether it ended for want of disk space (space.h). Then an event tells of it, whatever
- * the cause will be. */
+/* Returns whether the trainer ended for want of disk space (space.h). If so it writes an event,
+ * whatever the cause of the attempt's end will be. */
 static bool is_full(struct trainer *t, const struct sched_step_status *exit, int64_t steps)
 {
     char log[LIMIT_PATH_BYTES];
@@ -194,17 +194,17 @@ static bool is_full(struct trainer *t, const struct sched_step_status *exit, int
     return true;
 }
 
-/* Is it clearly short of its steps? One that prints every tenth step, or counts from 0, ends within
- * one line of the last. What an attempt before printed counts too, since a trainer that starts at
- * its end prints nothing. Where steps cannot be read the answer is no. */
+/* Is the trainer clearly short of its steps? One that prints every tenth step, or counts from 0,
+ * may end one line short of them. What an earlier attempt printed counts too, since a trainer that
+ * starts at its end prints nothing. If steps cannot be read the answer is no. */
 static bool is_short(const struct foreign *f, int64_t steps, int64_t total)
 {
     steps = num_max_i64(steps, f->steps_before);
     return (f->steps.reader || steps > 0) && steps + num_max_i64(f->steps.stride, 1) < total;
 }
 
-/* Judges how it ended, as far as that shows (wrap.h). Of one that was not started nothing but a
- * done file is known. */
+/* Judges whether the trainer is done or ended early, as far as that can be seen (wrap.h). If it was
+ * not started, only its done file counts. */
 static void judge(const struct trainer *t, const struct sched_step_status *exit, bool stopped,
                   struct trainer_end *end)
 {
@@ -220,7 +220,7 @@ static void judge(const struct trainer *t, const struct sched_step_status *exit,
     end->done = !end->is_short;
 }
 
-/* Says that all is done, as our own trainer does itself. */
+/* Writes the event that the training is done, as our own trainer does itself. */
 static void event_done(struct trainer *t)
 {
     struct evlog_event e;
@@ -229,7 +229,7 @@ static void event_done(struct trainer *t)
     attempt_event(t->attempt, &e);
 }
 
-/* Says what is wrong with its checkpoint folder. */
+/* Warns if something is wrong with the trainer's checkpoint folder. */
 static void saves_tell(const struct wrap *w, bool in_order)
 {
     enum wrap_saves saves = wrap_saves_look(w, in_order);

@@ -1,5 +1,5 @@
-/* foreign: what an attempt keeps of a wrapped command (launcher/wrap/wrap.h). How it is started,
- * told, followed and judged is trainer_foreign of launcher/run/trainer.h. */
+/* foreign: what an attempt keeps of a wrapped command (launcher/wrap/wrap.h). trainer_foreign of
+ * launcher/run/trainer.h starts, tells, follows and judges it. */
 #ifndef LAUNCHER_RUN_FOREIGN_H
 #define LAUNCHER_RUN_FOREIGN_H
 
@@ -12,10 +12,10 @@
 
 struct foreign {
     const struct wrap *wrap;   /* borrowed */
-    struct attempt *attempt;   /* borrowed; where progress is told */
+    struct attempt *attempt;   /* borrowed; its log gets the events */
     struct tail tail;
     struct foreign_steps steps;
-    int64_t steps_before;      /* that earlier attempts are known to have done */
+    int64_t steps_before;      /* steps that earlier attempts are known to have done */
     double save_told, looked_mono;
     struct ranks_told told;
     struct space_foreign space;

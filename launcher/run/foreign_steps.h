@@ -1,6 +1,6 @@
-/* foreign_steps: makes events of what a wrapped trainer prints of its steps. They are those of our
- * own trainer: train_started, and a step event for each row (launcher/wrap/step_rows.h). The agent
- * writes them. */
+/* foreign_steps: turns the steps that a wrapped trainer prints into events, which the agent writes.
+ * They are the events of our own trainer: train_started, and a step event for each row
+ * (launcher/wrap/step_rows.h). */
 #ifndef LAUNCHER_RUN_FOREIGN_STEPS_H
 #define LAUNCHER_RUN_FOREIGN_STEPS_H
 
@@ -10,11 +10,11 @@
 
 struct foreign_steps {
     const struct wrap *wrap;     /* borrowed */
-    struct attempt *attempt;     /* borrowed; where steps are told */
+    struct attempt *attempt;     /* borrowed; its log gets the events */
     struct step_reader *reader;  /* NULL: nobody said how its steps are printed */
     struct step_rows rows;
     int64_t stride;              /* steps between the last two lines; 0: there were no two */
-    double now;                  /* when its output was looked at, on the monotonic clock */
+    double now;                  /* when its output was looked at last, on the monotonic clock */
 };
 
 /* Writes train_started, if it is known how steps are printed. state: the run's, before this

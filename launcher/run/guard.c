@@ -28,7 +28,7 @@ static void agent_live(const struct agent_conf *conf, pid_t parent)
     _exit(rc < 0 ? err_exit_code(rc) : exit_code);
 }
 
-/* Passes on what comes until the child has ended; returns its wait status. */
+/* Passes each signal on to the child until that has ended; returns its wait status. */
 static int agent_wait(pid_t child, const sigset_t *signals)
 {
     int status;
@@ -63,8 +63,8 @@ static int mourn(struct attempt *attempt, struct duty *duty, struct run_fold *fo
     return rc;
 }
 
-/* Reads what the run is, in whose folder the agent lived. A file system that is repaired may be
- * unmounted meanwhile: it is waited for, and a guard that is told to stop gives the job back. */
+/* Loads the duty of the dead agent from the run's folder. The folder's file system may be unmounted
+ * for a repair. Then this waits for it, and gives the job back if it is told to stop. */
 static int duty_await(const struct agent_conf *conf, const struct trainer_kind *kind,
                       struct attempt *attempt, struct duty *duty, const sigset_t *signals,
                       struct err *err)
@@ -75,7 +75,7 @@ static int duty_await(const struct agent_conf *conf, const struct trainer_kind *
     for (;;) {
         if ((rc = attempt_folder_check(attempt, err)) == 0) {
             rc = duty_load(duty, conf->run_dir, conf->home, err);
-            if (rc == 0 || file_exists(conf->run_dir)) /* else it went just now */
+            if (rc == 0 || file_exists(conf->run_dir)) /* else the folder went away just now */
                 return rc;
         } else if (rc != ERR_FULL || !duty->sched) {
             return rc;
@@ -123,8 +123,8 @@ out:
 
 /* ---- by whom the scheduler learns that this process has ended ---- */
 
-/* Returns the slurmstepd that started this process as the batch process of a Slurm job. 0: the
- * process is none, but was started by hand or in a step. */
+/* Returns the slurmstepd that started this process as the batch process of a Slurm job; 0: it was
+ * started by hand or in a step. */
 static pid_t step_daemon(void)
 {
     const char *pid = getenv("SLURM_TASK_PID");
@@ -136,8 +136,8 @@ static pid_t step_daemon(void)
     return getppid();
 }
 
-/* Ends the job at the scheduler: with that daemon killed nobody tells Slurm that the batch process
- * has ended. A run that goes on is given back in any case. */
+/* Ends the job at the scheduler, because with that daemon killed nobody tells Slurm that the batch
+ * process has ended. This is for a run that is over; otherwise the job has been given back. */
 static void job_end(const struct agent_conf *conf, const struct trainer_kind *kind)
 {
     struct duty duty = {0};
@@ -159,7 +159,8 @@ static bool is_over(int exit_code)
 
 int guard_run(const struct agent_conf *conf, int *exit_code, struct err *err)
 {
-    const struct trainer_kind *kind = duty_kind(conf->run_dir); /* its folder may go */
+    /* asked now, because the run's folder may go away */
+    const struct trainer_kind *kind = duty_kind(conf->run_dir);
     pid_t daemon = step_daemon();
     sigset_t signals;
     sigemptyset(&signals);
@@ -168,7 +169,8 @@ int guard_run(const struct agent_conf *conf, int *exit_code, struct err *err)
         sigaddset(&signals, *s);
     if (sigprocmask(SIG_BLOCK, &signals, NULL) < 0)
         return err_set_errno(err, ERR_IO, "cannot block signals");
-    signal(SIGPIPE, SIG_IGN); /* whoever reads the output may go; the trainer has the default */
+    signal(SIGPIPE, SIG_IGN); /* the reader of our output may go; the trainer gets the default
+                               * back */
     fflush(NULL);
     pid_t parent = getpid(), child = fork();
     if (child < 0)

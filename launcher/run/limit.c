@@ -9,8 +9,8 @@
 #include "launcher/state/pace.h"
 
 static const double LOOK_EVERY_S = 600;
-/* So long an answer is waited for when a look is due, and so long after a look without one comes
- * the next. */
+/* A look that is due waits ANSWER_S for an answer. Without one, the next look comes AGAIN_S
+ * later. */
 static const double ANSWER_S = 5, AGAIN_S = 30;
 
 double limit_left_s(const struct sched_ending *e, double lasted_s)
@@ -18,8 +18,8 @@ double limit_left_s(const struct sched_ending *e, double lasted_s)
     return fmin(e->limit_at - clock_wall_s(), e->limit_s - lasted_s);
 }
 
-/* Returns the seconds that a variable tells; otherwise_s where there is none, or it cannot be
- * read. */
+/* Returns the number of seconds in an environment variable; otherwise_s if it is not set, or cannot
+ * be read. */
 static double seconds_of(const char *variable, double otherwise_s)
 {
     const char *text = getenv(variable);
@@ -45,8 +45,8 @@ void limit_init(struct limit *l, double time_limit_s, bool known)
 
 bool limit_is_due(const struct limit *l) { return clock_mono_s() >= l->look_mono; }
 
-/* Takes the limit anew, if the scheduler has told it: it may have been moved, or taken away.
- * Returns false while the answer may still come. Without one the limit stays. */
+/* Updates the limit from the scheduler's answer: it may have been moved, or removed. Returns false
+ * while the answer may still come. Without one the limit stays. */
 static bool ends_take(struct limit *l, struct asker *asker, double now)
 {
     struct sched_ending ending;

@@ -24,7 +24,8 @@
 
 enum { LOOK_EVERY_MS = 250, WORD_BYTES = 299, WORD_MOST_BYTES = 1 << 20, LOG_BYTES = 1 << 24,
        PASS_ON = SIGUSR1, END = SIGUSR2 }; /* srun passes on both */
-/* Numbered ranks are looked for in pauses of this part of the time so far, at most so long. */
+/* The pause between two looks for numbered ranks is LOOK_PART of the time since the start, and at
+ * most LOOK_SELDOM_S. */
 static const double LOOK_PART = 0.1, LOOK_SELDOM_S = 5;
 static const double TELL_EVERY_S = 1, SILENT_S = 2, STARTING_S = 60, END_WAIT_S = 10,
                     FREE_WAIT_S = 3, END_LOOK_S = 0.1;
@@ -48,8 +49,8 @@ static void end_path(const char *run_dir, int64_t attempt, char buf[LIMIT_PATH_B
     snprintf(buf, LIMIT_PATH_BYTES, "%s/claims/end-%lld", run_dir, (long long)attempt);
 }
 
-/* Does the file hold a word? It is opened anew each time: that makes a shared file system ask its
- * server. */
+/* Does the file hold a word? It is opened anew each time, because that makes a shared file system
+ * ask its server. */
 static bool word_is_there(const char *path)
 {
     struct str text = STR_INIT;
@@ -58,9 +59,9 @@ static bool word_is_there(const char *path)
     return there;
 }
 
-/* Writes from the file's beginning: hosts that write at once write one over the other, and either
- * says all there is to say. Appending would let each go where it thinks the end is. It is not made
- * durable, because those who are to read it live now. */
+/* Writes over the file from its beginning. If two hosts write at once, either text says all there
+ * is to say; if they appended, each would write where it believes the end to be. It is not synced,
+ * because its readers live now. */
 static int word_put(const char *path, const char *text, struct err *err)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
@@ -71,7 +72,7 @@ static int word_put(const char *path, const char *text, struct err *err)
     return rc;
 }
 
-/* Writes a word. All have the same length, so that none leaves a rest of another. */
+/* Writes a word. All words have the same length, so that none leaves a rest of another. */
 static int word_write(const char *path, const char *node, int signo, struct err *err)
 {
     char text[WORD_BYTES + 2];
@@ -84,7 +85,7 @@ static int word_write(const char *path, const char *node, int signo, struct err 
     return word_put(path, text, err);
 }
 
-/* Returns the scheduler's name for this node, which a person looks for. */
+/* Returns the scheduler's name for this node, by which people know it. */
 static const char *node_name(void)
 {
     const char *name = getenv("SLURMD_NODENAME");
@@ -111,8 +112,8 @@ struct node {
     struct evlog *log; /* opened by the first event */
     bool asked, end, deaf_said, told_said;
     const char *asked_by;        /* "claims" or "signal" */
-    double asked_at, told_mono;  /* when it was asked, UTC; when it told the ranks last */
-    double begun_mono, looked_mono; /* when this process began; when it looked for ranks last */
+    double asked_at, told_mono;  /* when a notice came, UTC; when the ranks were told last */
+    double begun_mono, looked_mono; /* when this process began; when it last looked for ranks */
     struct ranks_told told;
 };
 
@@ -144,9 +145,10 @@ static void asked(struct node *n, const char *by)
     n->asked_at = clock_wall_s();
 }
 
-/* Takes a signal. It is the scheduler's, or srun has passed it on: then the word is there. The
- * first that hears, on any node, leaves the word. Ranks of other nodes may have heard of it before
- * its event is written, so the event says when it came. */
+/* Handles a notice that came as a signal. The scheduler has sent it, or srun has passed it on, and
+ * then the word is there already. The first node agent that hears a notice writes the word. Ranks
+ * of other nodes may have heard of it before its event is written, so the event says when it
+ * came. */
 static void notice_take(struct node *n, int signo)
 {
     char name[SIGNAL_NAME_BYTES];
@@ -184,7 +186,7 @@ static void deaf_note(struct node *n, const struct ranks_told *told)
     commit(n, &e);
 }
 
-/* Says once, after the first telling, that the ranks are told: the batch agent waits for it. */
+/* Writes once, after the ranks were told first, the event for which the batch agent waits. */
 static void told_note(struct node *n)
 {
     n->told_said = true;
@@ -238,7 +240,8 @@ static void signals_read(struct node *n, int fd)
             notice_take(n, (int)info.ssi_signo);
 }
 
-/* Looks for numbered ranks, so that it is known of them when they are gone. */
+/* Looks now and then for numbered ranks, so that it is known after their end that they were
+ * numbered. */
 static void ranks_watch(struct node *n)
 {
     char trainer_id[LIMIT_NAME_BYTES];
@@ -251,7 +254,8 @@ static void ranks_watch(struct node *n)
     ranks_look(trainer_id, &n->told);
 }
 
-/* Looks for words and signals. Signals come last: what was sent before the word to end is taken. */
+/* Looks for words and signals. Signals come last, so that those sent before the word to end are
+ * handled. */
 static void look_around(struct node *n, int fd)
 {
     bool end = word_is_there(n->ending);
@@ -261,8 +265,8 @@ static void look_around(struct node *n, int fd)
     n->end |= end;
 }
 
-/* Says that this node listens, through srun and not through claims/: srun is the second way for
- * when claims/ fails. */
+/* Reports that this node listens. It does so through srun's output and not through claims/, because
+ * srun is the way for when claims/ fails. */
 static void listens_say(void)
 {
     char line[LIMIT_NAME_BYTES];
@@ -323,8 +327,8 @@ struct node_agents {
     struct sched_step_status status;
     const char *run_dir;    /* borrowed */
     int64_t attempt;
-    bool passes;            /* the ranks are told */
-    bool word_ours;         /* the batch agent was first to leave word */
+    bool passes;            /* notices are passed on to the ranks */
+    bool word_ours;         /* the batch agent wrote the word */
     /* Files in claims/. */
     char word[LIMIT_PATH_BYTES], ending[LIMIT_PATH_BYTES], shared[LIMIT_PATH_BYTES];
     const char *log_path;   /* of the step */
@@ -332,7 +336,7 @@ struct node_agents {
     size_t n_names;
     struct str silent;
     double started_mono, told_mono; /* when the step started; when it told first, 0: not yet */
-    bool gone, ended;       /* by itself; because it was asked */
+    bool gone, ended;       /* the step has ended by itself; it was told to end */
     struct arena arena;
 };
 
@@ -371,7 +375,8 @@ static int command_build(const struct node_agent_conf *conf, const char *bin_dir
                : err_set(err, ERR_NOMEM, "out of memory");
 }
 
-/* Finds the nodes' names, which are Slurm's. While they are not known all nodes count as silent. */
+/* Finds the nodes' names in Slurm's environment. If they are not known, all nodes count as
+ * silent. */
 static void names_find(struct node_agents *n)
 {
     const char *list = getenv("SLURM_JOB_NODELIST");
@@ -477,7 +482,7 @@ static void silent_find(struct node_agents *n)
         str_add(&n->silent, "?");
 }
 
-/* Have all silent nodes said that they hear signals? */
+/* Do all silent nodes listen, by the step's log? */
 static bool silent_listen(const struct node_agents *n)
 {
     struct str log = STR_INIT;
@@ -492,8 +497,8 @@ static bool silent_listen(const struct node_agents *n)
     return all;
 }
 
-/* Are there silent nodes that srun can be used for? Its signal would end a node agent that does not
- * listen yet; when that one does listen, it finds the word by itself. */
+/* Are there silent nodes, and may srun be used for them? Its signal would kill a node agent that
+ * does not listen yet. Once that one listens, it finds the word by itself. */
 static bool by_srun(struct node_agents *n)
 {
     silent_find(n);
@@ -519,7 +524,8 @@ const char *node_agents_tell(struct node_agents *n)
     return n->silent.p;
 }
 
-/* Waits for their end, or until there is a word: beyond that they have nothing to say. */
+/* Waits until the node agents have ended or, with for_word, until there is a word, after which they
+ * have nothing more to report. */
 static void end_wait(struct node_agents *n, double wait_s, bool for_word)
 {
     double until = clock_mono_s() + wait_s;
@@ -562,7 +568,7 @@ void node_agents_free(struct node_agents *n)
     if (!n)
         return;
     if (n->step) {
-        end_ask(n); /* their srun may be gone, and they live */
+        end_ask(n); /* they may live although their srun is gone */
         end_wait(n, FREE_WAIT_S, false);
     }
     sched_step_free(n->step);

@@ -7,10 +7,10 @@
  * its step is cancelled, passes on nothing more. So both levels listen, and tell each other through
  * one file, the word: claims/notice-<attempt>. The batch agent makes it, empty. Whoever hears first
  * writes into it who that was, and everybody looks at it four times a second. (It is there from the
- * beginning because a shared file system may answer from memory that a file is not there; opening
- * one that is there asks the server. Two who hear at once write over each other, and either word
- * will do. That the node agents are to end, which only the batch agent says, stands in
- * claims/end-<attempt>.)
+ * beginning because a shared file system may answer from its cache that a file is not there;
+ * opening one that is there asks the server. Two who hear at once write over each other, and either
+ * word will do. A second file, claims/end-<attempt>, tells the node agents to end; only the batch
+ * agent writes it.)
  *
  *     Slurm -> node agent: it writes the word and the event `signal`, which names its node; the
  *              batch agent finds the word
@@ -19,12 +19,14 @@
  *              says so by the event `ranks_told`, and looks once a second for more: a trainer that
  *              starts up may not hear yet. On its own host the batch agent tells them too
  *     a node that has said nothing within two seconds is told by srun as well (SIGUSR1, which srun
- *              passes on), once it listens: a node agent says so in the step's log, which srun
- *              writes beside the batch agent; a minute after the start that is not asked any more
+ *              passes on), but not before its node agent listens. A node agent says that it listens
+ *              in the step's log, which srun writes on the batch agent's host. A minute after the
+ *              start, srun is used in any case
  *
- * With signo 0 nobody is told. That a stop came to the steps is recorded all the same: it tells an
- * interrupted trainer from one that is done. SIGUSR2, or the word of the end, ends the node agents
- * when they have taken what came before. Everything may come twice and in any order.
+ * With signo 0 nobody is told. That a notice came to the steps is recorded all the same: it
+ * distinguishes an interrupted trainer from one that is done. SIGUSR2, or the file that tells them
+ * to end, ends the node agents after they have handled what came before. Everything may come twice
+ * and in any order.
  */
 #ifndef LAUNCHER_RUN_NODE_AGENT_H
 #define LAUNCHER_RUN_NODE_AGENT_H
@@ -41,8 +43,8 @@
 struct node_agent_conf {
     const char *run_dir;
     int64_t attempt;
-    int signo;              /* what the trainer takes for a notice; 0: it is not told */
-    const char *agent_host; /* the batch agent's, which tells the ranks there too; NULL: nowhere */
+    int signo;              /* the signal that the trainer takes for a notice; 0: it is not told */
+    const char *agent_host; /* the batch agent's host, where that tells the ranks too; NULL: none */
 };
 /* Listens and tells until it is told to end. */
 int node_agent_run(const struct node_agent_conf *conf, struct err *err);
@@ -54,24 +56,24 @@ void node_agent_trainer_id(const char *run_dir, int64_t attempt, char buf[LIMIT_
 /* ---- in the batch agent ---- */
 
 struct node_agents;
-/* Starts one on each node. steps: a scheduler that starts ranks itself. */
+/* Starts one on each node. steps: the scheduler, which starts ranks itself. */
 int node_agents_start(struct sched *steps, const struct node_agent_conf *conf, const char *bin_dir,
                       struct node_agents **out, struct err *err);
-/* Did a notice come to one of them first? NULL: never. */
+/* Did a notice come to one of them before it came to the batch agent? False if n is NULL. */
 bool node_agents_heard(const struct node_agents *n);
 /* Returns a node that the scheduler lost; "" none. */
 const char *node_agents_lost(struct node_agents *n);
 /* Returns the folder for ranks_told.shared; NULL: no node agents. */
 const char *node_agents_shared(const struct node_agents *n);
-/* Passes a notice on to all ranks; it is called again and again. Returns the nodes that were silent
- * too long, so that srun was used for them: "n1,n3", "" none. Borrowed until the next call. */
+/* Passes a notice on to all ranks. Call it again and again. Returns the nodes that were silent too
+ * long, so that srun was used for them: "n1,n3"; "": none. Borrowed until the next call. */
 const char *node_agents_tell(struct node_agents *n);
-/* Asks them to end, and waits for it, or for a notice that one of them has taken. True: each of
- * them took what the scheduler had sent it before, and node_agents_heard tells all there is to
- * tell. */
+/* Tells the node agents to end, and waits until they have, or until one has reported a notice.
+ * Returns true if each has handled what the scheduler had sent it before. node_agents_heard is then
+ * final. */
 bool node_agents_end(struct node_agents *n);
-/* Leaves them to end by themselves. This is for an attempt whose job runs elsewhere by now:
- * whatever srun is asked it would pass on to the steps that the job has there, for they have the
+/* Leaves the node agents to end by themselves. This is for an attempt whose job runs elsewhere by
+ * now: srun would pass each signal on to the steps that the job has there, because they have the
  * same numbers. NULL is fine; node_agents_free comes next. */
 void node_agents_leave(struct node_agents *n);
 /* Ends them. NULL is fine. */

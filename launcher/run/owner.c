@@ -6,8 +6,8 @@
 
 #include "base/limits.h"
 
-/* After a change it looks so often, four times a second: two changes of a folder within 2 s may
- * have one time. */
+/* Number of looks after a change, four a second: two changes of a folder within 2 s may have the
+ * same time. */
 enum { LOOKS = 12 };
 
 enum run_wish owner_look(struct owner_watch *w, const char *run_dir, struct run_fold *fold)

@@ -1,6 +1,6 @@
-/* owner: what an agent hears of its run's owner while it runs (launcher/submit/control.h). It is
- * the second way to the agent beside a signal of the scheduler's, and the only one for a run whose
- * job nobody can prove to be ours. */
+/* owner: notices, while an attempt runs, that the run's owner pauses or cancels the run
+ * (launcher/submit/control.h). This is the agent's second source beside the scheduler's signals,
+ * and the only one for a run whose job cannot be proved to be ours. */
 #ifndef LAUNCHER_RUN_OWNER_H
 #define LAUNCHER_RUN_OWNER_H
 
@@ -9,14 +9,14 @@
 #include "launcher/state/state.h"
 
 struct owner_watch { /* begins zeroed */
-    /* The run's folder of logs had this time, which changes with each wish, see
+    /* Modification time of the run's folder of logs at the last look. Each wish changes it, see
      * launch_wish_poke. */
     struct timespec mtime;
-    int looks; /* how many are left since it changed */
+    int looks; /* number of looks that are left since it changed */
 };
 
-/* Looks for a wish, several times a second; renews the fold where something changed. Returns
- * WISH_RUN as long as nothing else is known. */
+/* Looks for a wish; to be called several times a second. Renews the fold if something may have
+ * changed. Returns WISH_RUN as long as no other wish is known. */
 enum run_wish owner_look(struct owner_watch *w, const char *run_dir, struct run_fold *fold);
 
 #endif

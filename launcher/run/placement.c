@@ -38,7 +38,7 @@ bool placement_cpus(const struct topo *t, int64_t ranks, int64_t cpus, struct ar
     return true;
 }
 
-/* Finds the CPUs on one host, from the XML that was left of it. */
+/* Finds the CPUs on one host, from its newest XML. */
 static bool host_cpus(const char *dir, const char *host, int64_t ranks, int64_t cpus,
                       struct arena *arena, const char **out, const char **nics, bool *gpus)
 {

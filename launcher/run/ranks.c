@@ -16,10 +16,10 @@
 
 enum { HELD_BACK_LOOKS = 4, LOOKS_AT_MOST = 100 };
 static const double LOOK_EVERY_S = 0.003;
-/* Telling a rank follows its taking on within microseconds; after this nobody is about to do it. */
+/* A process is told within microseconds after it was claimed; an older claim is abandoned. */
 static const double FORSAKEN_S = 2;
-/* A look reads two files of each process of the machine. For so long every call looks; then the
- * next look waits for a part of the time that has passed, and never longer than SELDOM_S. */
+/* A look reads two files of each process of the machine. For EAGER_S every call looks. After that
+ * the next look waits for SELDOM_PART of the time since the first, and at most SELDOM_S. */
 static const double EAGER_S = 10, SELDOM_PART = 0.1, SELDOM_S = 5;
 
 /* These variables say which rank a process is: those of torchrun and many others, Open MPI,
@@ -54,8 +54,8 @@ static bool environ_is(const struct str *environ_text, const char *name, const c
     return found && strcmp(found, value) == 0;
 }
 
-/* Fills in what the environment tells. The numbers stand in an order of our own, for shells shuffle
- * what they export. False for a process of another trainer. */
+/* Fills in what the process's environment says. The numbers are put into a fixed order, because
+ * shells change the order of what they export. Returns false for a process of another trainer. */
 static bool environ_look(struct process *p, const char *trainer_id)
 {
     struct str text = STR_INIT;
@@ -80,8 +80,8 @@ static bool is_in_mask(const char *status, const char *mask, int signo)
     return at && strtoull(at + strlen(mask), NULL, 16) >> (signo - 1) & 1;
 }
 
-/* Returns the processor time of the first thread, which is the one that status tells of: utime and
- * stime, fields 14 and 15 of stat, proc(5). */
+/* Returns the processor time, in ticks, of the first thread, which /proc/PID/status describes:
+ * utime and stime, fields 14 and 15 of stat, proc(5). */
 static int64_t ticks_of(pid_t pid)
 {
     char name[64];
@@ -98,8 +98,8 @@ static int64_t ticks_of(pid_t pid)
 
 enum hearing { DEAF, HANDLES, HOLDS_BACK, STANDS_STILL, GONE };
 
-/* Looks whether the process would hear it. *ticks: its processor time at the look before. One that
- * was listed may be gone. */
+/* Looks whether the process would take the signal. *ticks is its processor time at the last look,
+ * and is updated. A process that was listed may be gone. */
 static enum hearing look(pid_t pid, int signo, int64_t *ticks)
 {
     struct str status = STR_INIT;
@@ -117,11 +117,12 @@ static enum hearing look(pid_t pid, int signo, int64_t *ticks)
     return found;
 }
 
-/* Tells whether the signal is handled, or held back by a process that waits for it (sigwait in
- * another thread, signalfd): HANDLES, else DEAF or GONE. A shell holds it back for a moment
- * whenever it forks, so that has to last. Where the shell gets no processor in that moment it lasts
- * by itself; so a look counts only if the process sleeps, which no shell does within fork, or has
- * computed since the look before. A process that does neither is asked again at the next call. */
+/* Returns HANDLES if the process handles the signal, or blocks it and waits for it (sigwait in
+ * another thread, signalfd); else DEAF or GONE. A shell blocks signals for a moment whenever it
+ * forks, so the block must last over several looks. But it also lasts if the shell gets no
+ * processor in that moment. So a look counts only if the process sleeps, which no shell does within
+ * fork, or has computed since the last look. A process that does neither is DEAF until the next
+ * call. */
 static enum hearing hearing_of(pid_t pid, int signo)
 {
     int64_t ticks = INT64_MAX;
@@ -172,8 +173,8 @@ static void classify(struct process *list, size_t n)
     }
 }
 
-/* Is this process to be told though no launcher numbered it? Those that hear are, the topmost of
- * each line. */
+/* Is this process to be told though no launcher numbered it? It is if it handles the signal and no
+ * process above it does; srun and its like do not count. */
 static bool hears_first(struct process *list, size_t n, const struct process *p, int signo)
 {
     struct process *above = find(list, n, p->parent);
@@ -240,8 +241,8 @@ static bool is_same(struct proc_id a, struct proc_id b)
     return a.pid == b.pid && a.start == b.start;
 }
 
-/* Has somebody else had this process for so long without telling it that he must have been
- * killed? */
+/* Has another process claimed this one so long ago, without telling it, that it must have been
+ * killed? The first call notes the time of the claim. */
 static bool is_forsaken(struct ranks_told *told, struct proc_id pid)
 {
     double now_s = clock_mono_s();
@@ -258,9 +259,9 @@ static bool is_forsaken(struct ranks_told *told, struct proc_id pid)
 
 enum claim { CLAIM_OURS, CLAIM_TOLD, CLAIM_OPEN };
 
-/* Decides who tells a process. Of those who share the telling it is the one that makes the
- * process's folder (path), and makes <path>.told when it has told. What cannot be noted is told,
- * for twice is better than never. */
+/* Decides who tells a process. Of those who share the telling it is the one that creates the folder
+ * <shared>/<pid>.<start>. It creates `path`, which has ".told" behind that, after it has told the
+ * process. If that cannot be created the process is told, for twice is better than never. */
 static enum claim claim(struct ranks_told *told, struct proc_id pid, char path[LIMIT_PATH_BYTES])
 {
     if (!told->shared)
@@ -276,7 +277,8 @@ static enum claim claim(struct ranks_told *told, struct proc_id pid, char path[L
     return ours || is_forsaken(told, pid) ? CLAIM_OURS : CLAIM_OPEN;
 }
 
-/* Tells a process that was listed. Its number may be another's by now, who is not meant. */
+/* Tells a process that was listed. Its pid may be that of another process by now, which gets no
+ * signal. */
 static void tell(const struct process *p, int signo, struct ranks_told *told)
 {
     struct proc_id pid = {p->pid, p->start};
@@ -327,7 +329,8 @@ static void numbered_keep(struct ranks_told *told, bool seen)
         mkdir(path, 0777);
 }
 
-/* Reads the trainer's processes, with what is known of their numbers. */
+/* Reads the trainer's processes, finds the ranks among them, and notes whether they are
+ * numbered. */
 static int ranks_read(const char *trainer_id, struct ranks_told *told, struct process **list,
                       size_t *n, struct err *err)
 {
@@ -378,7 +381,8 @@ int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struc
             tell(&list[i], signo, told);
     for (size_t i = 0; i < n && !told->numbered && !told->n_pids && !told->deaf; i++)
         if (!find(list, n, list[i].parent) && !is_starter(list[i].pid))
-            tell(&list[i], signo, told); /* nobody hears: the first is the one that is deaf */
+            tell(&list[i], signo, told); /* nobody handles the signal: the topmost process counts as
+                                          * deaf */
     list_free(list, n);
     return 0;
 }

@@ -19,19 +19,19 @@
 #include "launcher/run/agent.h"
 #include "launcher/run/duty.h"
 
-/* In all of these fold is the run's, and may be renewed. */
+/* In all of these, `fold` is the run's fold and may be renewed. */
 
 /* Submits the successor at the start of an attempt, if the run goes on by one. A failure is a
  * warning: it is tried again at the end. */
 void successor_prepare(const struct agent_conf *conf, const struct duty *d, struct run_fold *fold);
 
-/* Decides before an attempt whether the job makes room for one that was submitted with what the run
- * asks for now (launcher/state/next.h). That one is submitted if it is not there yet, and starts
- * when this job has ended. */
+/* Decides before an attempt whether this job leaves the run to one that was submitted with what the
+ * run asks for now (launcher/state/next.h). If so, that one is submitted if it is not there yet,
+ * and starts when this job has ended. */
 bool successor_aside(const struct agent_conf *conf, const struct duty *d, struct run_fold *fold);
 
-/* Brings the run back at the end, if that is what is next, by the successor or by a requeue, with
- * an event; leaves no successor if the run is over. */
+/* Brings the run back at the end of an attempt, if `next` says so, by the successor or by a
+ * requeue, with an event. Cancels the successor if the run is over. */
 void successor_settle(const struct agent_conf *conf, struct duty *d, struct attempt *attempt,
                       struct run_fold *fold, enum run_next next);
 

@@ -13,8 +13,8 @@
 #include "launcher/state/pace.h"
 #include "launcher/state/space.h"
 
-/* So long rank 0 on another node must be silent before it counts as gone: what it still publishes
- * the next attempt may load. */
+/* Rank 0 on another node counts as gone after so much silence. Until then it may publish a
+ * checkpoint, which the next attempt may load. */
 static const double RANK0_SILENT_S = 4 * LEASE_BEAT_S;
 
 extern char **environ;
@@ -103,7 +103,8 @@ static int ours_job(struct duty *d, const char *home, struct err *err)
     return sched_self(d->sched, &d->self, err);
 }
 
-/* Adds what the trainer chooses the times of its saves by and cannot know itself. */
+/* Adds the mean time between failures and the time of a save, from which the trainer chooses how
+ * often it saves. */
 static void cadence_args(struct trainer *t, const char *args[], size_t *n)
 {
     double mtbf_s = pace_mtbf_s(t->state), save_s = pace_save_s(t->state);
@@ -118,7 +119,7 @@ static int environment(struct trainer *t, const char ***env, struct err *err)
 {
     char trainer_id[LIMIT_NAME_BYTES];
     node_agent_trainer_id(t->attempt->run_dir, t->attempt->number, trainer_id);
-    /* A rank's GPU is counted as topo counts them, by PCI address, unless a site says otherwise. */
+    /* GPUs are numbered by PCI address, as topo numbers them, unless a site says otherwise. */
     const char *extra[] = {arena_printf(t->arena, RANKS_VARIABLE "=%s", trainer_id),
                            getenv("CUDA_DEVICE_ORDER") ? NULL : "CUDA_DEVICE_ORDER=PCI_BUS_ID",
                            NULL};

@@ -1,10 +1,10 @@
 /* trainer: the program that an attempt keeps alive: reel's own, or somebody else's
  * (launcher/wrap/wrap.h).
  *
- * What is different between the two stands in a table of two, struct trainer_kind; the agent asks
- * it and never which one it has. Ours writes events, is told by its step, and holds a lease as long
- * as rank 0 lives. Of another one is known what it prints, what lies in its checkpoint folder, and
- * how it exits (launcher/run/foreign.h).
+ * Their differences are in two tables, struct trainer_kind, so that the agent need not know which
+ * trainer it has. Ours writes events, is signalled through its step, and holds a lease as long as
+ * rank 0 lives. Another one is known by what it prints, by what lies in its checkpoint folder, and
+ * by how it exits (launcher/run/foreign.h).
  *
  *     struct trainer t;
  *     trainer_init(&t, &duty, &attempt, state, home, bin_dir, &arena);
@@ -38,20 +38,21 @@ struct trainer {
 
 /* This is what a trainer itself shows of its end. */
 struct trainer_end {
-    bool done;      /* it is through, and has not said so in an event */
-    bool is_short;  /* it exited with 0 and is not through, and nobody had asked it to stop */
+    bool done;      /* it has done all its steps, though no event says so */
+    bool is_short;  /* it exited with 0 before its last step, and nobody had asked it to stop */
     bool disk_full; /* there was no room for its last save */
-    bool disbelieved; /* it says so, and the disks of the run have had room too often */
-    int64_t steps;    /* that it came to, if it is short of them */
+    bool disbelieved; /* it reported a full disk, but the run's disks have had room too often */
+    int64_t steps;    /* the steps that it came to; -1: not known */
 };
 
 struct trainer_kind {
-    bool foreign; /* the record calls it so */
+    bool foreign; /* events call it foreign */
     bool changes; /* its run may be changed after it was made (launcher/state/next.h) */
-    bool yields;  /* it sees by itself that a newer attempt has begun, and saves nothing then */
+    bool yields;  /* it notices by itself that a newer attempt has begun, and saves nothing then */
     bool waits_by_hand;    /* started by hand, it waits for room on a disk that was full */
-    bool needs_note;       /* its job is somebody's script, and a note says which run that has */
-    bool stays_cancelled;  /* a cancelled run of it is over for every job, not for its own alone */
+    bool needs_note;       /* its job is a user's script, so a note says which run the job has */
+    bool stays_cancelled;  /* if its run is cancelled, that holds for every job, not only for that
+                            * job */
     bool tells_divergence; /* its exit status 6 says that training diverged */
     /* Reads the settings from the run's folder. */
     int (*load)(struct duty *d, const char *run_dir, struct err *err);
@@ -65,11 +66,12 @@ struct trainer_kind {
     void (*tell)(struct trainer *t, const char *shared);
     /* Returns whether some of it lives on when its step has ended; told: it was asked to stop. */
     bool (*lives)(struct trainer *t, bool told);
-    /* Takes what it has shown of itself since; `last`: it has ended. */
+    /* Reads what it has printed and saved since the last call; `last`: it has ended. */
     void (*follow)(struct trainer *t, bool last);
-    /* Returns the file that grows as long as it comes further; buf. */
+    /* Writes into buf, and returns, the path of a file that grows as long as the trainer makes
+     * progress. */
     char *(*pulse)(const struct trainer *t, char buf[LIMIT_PATH_BYTES]);
-    /* Returns whether it has left word that all is done, though no event says so. */
+    /* Returns whether its done file says that all is done, though no event does. */
     bool (*is_through)(const struct trainer *t);
     /* Takes its exit status; returns whether that says that it was told to stop. */
     bool (*exited)(struct trainer *t, const struct sched_step_status *exit);
@@ -84,7 +86,7 @@ void trainer_init(struct trainer *t, struct duty *duty, struct attempt *attempt,
                   struct arena *arena);
 /* Kills what is left of its step, and releases it; safe on a zeroed struct. */
 void trainer_release(struct trainer *t);
-/* Starts it, with event trainer_started. */
+/* Starts the trainer, with event trainer_started. */
 int trainer_start(struct trainer *t, struct err *err);
 /* Kills what is left of its step. */
 void trainer_end_step(struct trainer *t);
