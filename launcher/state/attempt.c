@@ -16,7 +16,8 @@
 #include "base/str.h"
 #include "launcher/state/home.h"
 
-static const double LET_GO_S = 30; /* for what the attempt before left behind to end */
+static const double LET_GO_S = 30; /* wait for the agent of the attempt before to release the
+                                    * lease */
 static const double SKEW_S = 30;   /* between the clocks of two hosts, at most */
 enum { KEEP_BYTES = 16 << 20 };    /* for events that wait for room on the disk */
 
@@ -91,8 +92,9 @@ void attempt_release(struct attempt *a)
 
 /* ---- events ---- */
 
-/* Writers of an attempt's events: its agent, or the guard after it; and the attempt that follows,
- * which tells the end of one that may live unseen and still write its own log. */
+/* Names of the writers of an attempt's events. AGENT is its agent, or the guard after it. FOLLOWER
+ * is the attempt that follows: it records the end of one whose agent may live unseen, and still
+ * write its own log. */
 static const char AGENT[] = "agent", FOLLOWER[] = "follower";
 
 static int log_open(const struct attempt *a, const char *run, int64_t number, const char *writer,
@@ -192,12 +194,12 @@ void attempt_misunderstood_note(struct attempt *a, int exit_code)
 
 /* ---- the attempt before us ---- */
 
-/* Returns why an attempt ended of which nobody said it. One that was told to stop and did not come
- * to its end was stopped; the others ended with their agent. But when a node is lost Slurm tells
- * the job's other nodes to stop, and a requeued job does not remember why: the loss of a node
- * counts before any notice. If the notice came to the trainer's step alone, in a job that the
- * scheduler says it neither preempted nor cancelled, it was the clean-up after its batch process.
- * agent_signal: what the agent died of, 0 unknown. */
+/* Returns why an attempt ended whose end is not recorded. If it had a notice to stop, it was
+ * stopped; otherwise it ended with its agent. But when a node is lost, Slurm sends notices to the
+ * job's other nodes, and a requeued job does not remember why. So the loss of a node counts before
+ * any notice. If only the trainer's step had a notice, and the scheduler says that it neither
+ * preempted nor cancelled the job, it was the clean-up after the job's batch process. agent_signal:
+ * the signal that the agent died of; 0: unknown. */
 static enum attempt_cause cause_of_silent(const struct run_attempt *last, int agent_signal,
                                           const struct attempt_ending *ending,
                                           char detail[STATE_TEXT_BYTES])
@@ -248,8 +250,8 @@ static enum attempt_cause stopped_cause(const struct run_state *s, char detail[S
     return by == WISH_CANCEL ? CAUSE_CANCEL : CAUSE_PAUSE;
 }
 
-/* Opens this writer's log of the newest attempt, NULL if there is none, and ends the attempt there
- * if its end is open. ERR_FULL: there is no room for that. */
+/* Opens this writer's log of the newest attempt, and records the attempt's end there if it is not
+ * recorded. *log stays as it is if there is no attempt. ERR_FULL: there is no room for that. */
 static int silent_close(const struct attempt *a, const struct run_state *state, const char *writer,
                         int agent_signal, const struct attempt_ending *ending, struct evlog **log,
                         struct err *err)
@@ -275,7 +277,7 @@ struct claim {
     char token[ID_TEXT_BYTES], job_id[SCHED_ID_BYTES], host[64];
     char nodes[LIMIT_PATH_BYTES]; /* of the job, as the scheduler writes them; "": not known */
     int64_t pid, restart;
-    double made_at; /* by the clock of whoever keeps the files */
+    double made_at; /* by the clock of the file server */
 };
 
 /* Reads the claim of this attempt; zeroed if there is none, or it cannot be read. */
@@ -300,9 +302,9 @@ static void claim_load(const struct attempt *a, int64_t number, struct claim *ou
     json_release(&doc);
 }
 
-/* Has the scheduler ended the job of this claim, though its agent lives? It has where it lost sight
- * of the job's node. A job that it has under the same id, and that is not this one, did not run
- * when the claim was made. */
+/* Has the scheduler ended the job of this claim, though its agent may live? It ends a job if it
+ * loses sight of the job's node. The id may have been given out again, so the job must also have
+ * the claim's token, and have run when the claim was made. */
 static bool job_is_over(const struct attempt *a, const struct claim *c)
 {
     struct sched_jobs jobs = {0};
@@ -316,9 +318,9 @@ static bool job_is_over(const struct attempt *a, const struct claim *c)
     return over;
 }
 
-/* Takes the lease from an agent of an earlier life of this very job, or of another job that is
- * over. Otherwise one would have to wait until that lease has been silent for long, or would not
- * get it at all: the scheduler has ended that life, or has lost sight of it. */
+/* Takes the lease from an agent of an earlier execution of this very job, or of another job that is
+ * over: the scheduler has ended these, or has lost sight of them. Otherwise one would have to wait
+ * until that lease has been silent for long, or would not get it at all. */
 static int former_evict(struct attempt *a, const char *lock, struct err *err)
 {
     struct claim c;
@@ -329,15 +331,16 @@ static int former_evict(struct attempt *a, const char *lock, struct err *err)
     bool same = a->self->id[0] && strcmp(c.job_id, a->self->id) == 0;
     if (!held || (same ? c.restart >= a->self->restarts : !job_is_over(a, &c)))
         return 0;
-    if (lease_lives(&once, lock, LEASE_SILENT_S)) /* on this host one knows, of others nothing */
+    if (lease_lives(&once, lock, LEASE_SILENT_S)) /* on this host that is known; on another it may
+                                                   * live unseen */
         a->evicted_mono = clock_mono_s();
     return lease_evict(lock, &h, err);
 }
 
-/* Returns by when a node was given up for lost with which this attempt ended: before the others
- * heard of it, or before the scheduler ended the job. Where neither is known, a scheduler that
- * hears nothing gives a node up a while after the attempt's last word. What is lost later has
- * another reason. */
+/* Returns the latest time (UTC s) at which a node can have been given up whose loss ended this
+ * attempt: before the others had their notice, or before the scheduler ended the job. If neither
+ * time is known, it is a while after the attempt's last event, since a scheduler gives up a silent
+ * node only then. A node that is lost later had no part in it. */
 static double lost_by(const struct run_attempt *last, double ended_at, struct sched *sched)
 {
     struct sched_site site = {.node_timeout_s = 0};
@@ -347,8 +350,8 @@ static double lost_by(const struct run_attempt *last, double ended_at, struct sc
     return last->last_event_at + site.node_timeout_s + SKEW_S;
 }
 
-/* Asks about the nodes of this attempt. They worked when its job began: one that was lost with it
- * is why it ended. ended_at: of its job; 0 not known. */
+/* Asks whether the attempt lost a node. All its nodes worked when its job began, so one that was
+ * lost with it is why it ended. ended_at: the end of its job; 0: not known. */
 static void nodes_ask(const struct attempt *a, const struct run_attempt *last, double ended_at,
                       struct sched *sched, struct attempt_ending *out)
 {

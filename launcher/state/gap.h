@@ -1,8 +1,4 @@
-/* gap: the time between the training of two attempts, taken apart.
- *
- * Attempts run on hosts whose clocks differ. Their times are those of the run's one clock
- * (fold/clock.h), which the view v_time has too, and the whole is the sum of its parts.
- */
+/* gap: takes the time between the training of two attempts apart. */
 #ifndef LAUNCHER_STATE_GAP_H
 #define LAUNCHER_STATE_GAP_H
 
@@ -13,7 +9,7 @@ struct run_gap {     /* seconds; NAN where an event is missing */
     double stopping; /* from the notice to the end */
     double waiting;  /* to the start of the next attempt */
     double starting; /* to its first step */
-    double load;     /* of which its checkpoint took */
+    double load;     /* the part of that in which it loaded its checkpoint */
     int64_t replayed; /* steps done again; -1: not known yet */
 };
 

@@ -20,8 +20,8 @@ char *home_run_dir(const char *home, const char *run_id, char buf[LIMIT_PATH_BYT
     return buf;
 }
 
-/* Is there something in a folder? If it cannot be read the answer is yes: then somebody else tells
- * what is wrong. */
+/* Is there something in a folder? If it cannot be read the answer is yes, because a later error
+ * says what is wrong. */
 static bool holds_something(const char *path)
 {
     DIR *dir = opendir(path);
@@ -286,8 +286,8 @@ static int name_remove(const char *home, const char *id, struct err *err)
 
 static const char removed_prefix[] = ".removed-";
 
-/* Removes what is no run any more, whoever made it so. Two that remove at the same time find files
- * gone, which is no error. */
+/* Removes the folders of runs that were removed, by whichever process. Two processes that do so at
+ * the same time find files gone, which is no error. */
 static int removed_sweep(const char *home, struct err *err)
 {
     char path[LIMIT_PATH_BYTES], one[2 * LIMIT_PATH_BYTES];

@@ -15,23 +15,23 @@
 #include "base/id.h"
 #include "base/limits.h"
 
-/* So long a folder that is gone is waited for: a file system that is mounted late, or a folder that
- * somebody moves and brings back. */
+/* A folder that is gone is waited for so long: a file system may be mounted late, or somebody may
+ * move a folder and bring it back. */
 enum { HOME_WAIT_S = 1800 };
 
 /* Writes <home>/runs/<id> into buf and returns it. */
 char *home_run_dir(const char *home, const char *run_id, char buf[LIMIT_PATH_BYTES]);
 
-/* Is there a folder with something in it? An empty one may be a place where a disk is to be mounted
- * that holds the home. */
+/* Is there a folder with something in it? An empty one may be the mount point of the disk that
+ * holds the home. */
 bool home_is_there(const char *home);
 
-/* Checks that the runs' folder is there and holds something, where names say that there are runs.
- * Else it may be a place where a disk is to be mounted, and nothing must begin anew: ERR_ENV. */
+/* Checks that the runs' folder is there and holds something, if names say that there are runs. If
+ * not, it may be the mount point of a disk, and nothing must begin anew: ERR_ENV. */
 int home_runs_check(const char *home, struct err *err);
 
-/* Checks that runs were made in this home before: a folder of names stays, be it empty. Else its
- * disk may not be mounted: ERR_ENV. */
+/* Checks that runs were made in this home before: its folder of names stays, even if it is empty.
+ * If it is not there, the home's disk may not be mounted: ERR_ENV. */
 int home_used_check(const char *home, struct err *err);
 
 /* Finds a run by a name, an id, or the unique beginning (4 digits or more) of an id, in this order.
@@ -40,11 +40,11 @@ int home_used_check(const char *home, struct err *err);
 int home_run_find(const char *home, const char *name_or_id, char id[ID_TEXT_BYTES],
                   struct err *err);
 
-/* Refuses (ERR_INPUT) a name for a new run that is the whole id of another one. The beginning of an
- * id may be a name, for a name is looked for first; so may one that a run has already. */
+/* Refuses (ERR_INPUT) a name for a new run that is the whole id of another one. It may be the
+ * beginning of an id, because names are looked for first, or the name of a run that exists. */
 int home_name_check(const char *home, const char *name, struct err *err);
 
-/* Writes the run's name, or its id where it has none, into name and returns it. */
+/* Writes the run's name, or its id if it has none, into `name` and returns it. */
 char *home_name_or_id(const char *home, const char *id, char name[LIMIT_NAME_BYTES]);
 
 /* Finds the run that has exactly this name; ERR_NOT_FOUND when there is none. */
@@ -58,10 +58,11 @@ int home_name_claim(const char *home, const char *name, const char *id,
  * is none. */
 int home_name_of(const char *home, const char *id, char name[LIMIT_NAME_BYTES], struct err *err);
 
-/* Removes a run: its name first, which is free from then on; then its folder is no run's any more,
- * in one step, also for those who wait for a lease in it; then the folder's content. If this is
- * killed after the first step the run is found by its id; if later, its content goes with the next
- * run that is removed. It is no error if name or folder is absent. */
+/* Removes a run: first its name, which is free from then on; then it renames the run's folder, so
+ * that nobody finds the run any more, not even a process that waits for a lease in it; then the
+ * folder's content. If this is killed after the first step the run is found by its id; if later,
+ * its content goes with the next run that is removed. It is no error if name or folder is
+ * absent. */
 int home_run_remove(const char *home, const char *id, struct err *err);
 
 /* Lists all run ids, newest folder first; returns a new array of new strings. */

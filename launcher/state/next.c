@@ -89,7 +89,7 @@ void next_release(struct next *n)
 
 /* ---- writing ---- */
 
-/* Puts a value that was written apart. */
+/* Puts a value that was formatted into a text of its own. */
 static int tree_put(struct json_out *o, const char *key, const struct str *text, struct err *err)
 {
     struct json_doc doc = {0};

@@ -1,13 +1,12 @@
-/* pace: what a run's record says of how long saves take and how often it fails; pure. */
+/* pace: computes from a run's record how long its saves take and how often it fails; pure. */
 #ifndef LAUNCHER_STATE_PACE_H
 #define LAUNCHER_STATE_PACE_H
 
 #include "launcher/state/state.h"
 
-/* Returns the 99th percentile of the run's saves, s, as far as attempts keep them: of each attempt
- * that is the longest. 0: none was made. */
+/* Returns the 99th percentile, s, of the longest saves of the run's attempts; 0: none was made. */
 double pace_save_s(const struct run_state *s);
-/* A job finds this in its environment: that percentile of the saves of its model when it was
+/* A job finds this in its environment: the 99th percentile of the saves of its model when it was
  * submitted, s. */
 #define PACE_SAVE_ENV "REEL_JOB_SAVE_S"
 
@@ -15,8 +14,8 @@ double pace_save_s(const struct run_state *s);
  * and preemptions and time limits that came before the run had saved. 0: there was none. */
 double pace_mtbf_s(const struct run_state *s);
 
-/* Returns how long before the end of a time limit the notice comes, s: a minute, or twice the save
- * and a step, where these took longer; at most half of the limit. Unknown times are 0. */
+/* Returns how long before the end of a time limit the notice comes, s: a minute, or two saves and a
+ * step if these take longer; at most half of the limit. Unknown times are 0. */
 double pace_lead_s(double time_limit_s, double save_s, double step_s);
 
 #endif

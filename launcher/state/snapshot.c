@@ -11,13 +11,15 @@
 
 enum { MAX_BYTES = 64 << 20 };
 
-/* The lists that follow the state, in this order. The logs and their damage do not hang on it. */
+/* Names the lists that follow the state, in this order. The last two are those of struct
+ * snapshot_logs. */
 enum { ATTEMPTS, CLOCKS, DIFFS, PARTS, TOLD, LOGS, DAMAGE, N_LISTS };
 
 /* The file holds this, the state, the lists, and a hash of all before it. */
 struct head {
     char magic[8];
-    /* They name the program that wrote the file: the layout of what follows is its own. */
+    /* These identify the program that wrote the file, because the layout of what follows is its
+     * own. */
     int64_t program_bytes, program_mtime_ns, state_bytes;
     struct { int64_t n, size; } lists[N_LISTS]; /* elements, and bytes of one */
 };

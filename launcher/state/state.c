@@ -13,7 +13,7 @@ const char *const attempt_cause_names[] = {
 
 static const double FULL_PAUSE_S = 60, FULL_PAUSE_MOST_S = 1800;
 
-/* An event that is being folded, and when it was. */
+/* Holds an event that is being folded, and its time. */
 struct told_event {
     const cJSON *json;
     const char *kind;
@@ -112,7 +112,7 @@ static void apply_retry(struct run_state *s, const cJSON *event)
         s->budget_from = after > s->budget_from ? after : s->budget_from;
 }
 
-/* Folds an event of the run's owner. False: this kind is none. */
+/* Folds an event of the run's owner. Returns false for any other kind of event. */
 static bool apply_owner(struct run_state *s, const char *kind, const cJSON *event, double wall)
 {
     static const struct {
@@ -133,7 +133,7 @@ static bool apply_owner(struct run_state *s, const char *kind, const cJSON *even
     return false;
 }
 
-/* Notes when something was. text: the signal's name, for a notice. */
+/* Notes the time of something. text: the signal's name, for a notice. */
 static int time_note(struct run_state *s, int64_t attempt, enum told_kind kind,
                      struct told_time time, const char *text, struct err *err)
 {
@@ -148,7 +148,7 @@ static struct told_time time_now(const struct told_event *e)
     return (struct told_time){.event = e->time};
 }
 
-/* Returns a time that the event tells by the wall clock. */
+/* Returns a time that the event gives by the wall clock. */
 static struct told_time time_of(const struct told_event *e, const char *key)
 {
     return (struct told_time){.event = e->time, .ago_s = e->wall - json_num(e->json, key, NAN)};
@@ -196,7 +196,8 @@ static enum attempt_cause cause_parse(const char *text)
     for (int i = 1; attempt_cause_names[i]; i++)
         if (strcmp(attempt_cause_names[i], text) == 0)
             return (enum attempt_cause)i;
-    return CAUSE_CRASH; /* a newer version wrote another cause: the careful reading is a crash */
+    return CAUSE_CRASH; /* a newer version wrote a cause that is unknown here; a crash is the
+                         * careful reading */
 }
 
 static int apply_notice(struct run_state *s, const struct run_attempt *a,
@@ -223,7 +224,7 @@ static void apply_end(struct run_attempt *a, const struct told_event *e)
     text_set(a->detail, sizeof a->detail, event, "detail");
 }
 
-/* Folds the times that an event of the agent tells. */
+/* Folds the times that an event of the agent gives. */
 static int apply_agent_time(struct run_state *s, const struct run_attempt *a,
                             const struct told_event *e, struct err *err)
 {
@@ -245,7 +246,8 @@ static int apply_agent_time(struct run_state *s, const struct run_attempt *a,
     if (strcmp(e->kind, "signal") == 0)
         return apply_notice(s, a, e, json_text(e->json, "node", NULL) ? TOLD_NOTICE_NODE
                                                                       : TOLD_NOTICE_AGENT,
-                            time_of(e, "heard_at"), err); /* an older log has the event's own */
+                            time_of(e, "heard_at"), err); /* an older log has no heard_at: the
+                                                           * event's own time counts */
     return 0;
 }
 
@@ -258,7 +260,7 @@ static void apply_vain(struct run_attempt *a, const cJSON *event)
     a->vain.refused = cJSON_IsTrue(json_member(event, "refused"));
 }
 
-/* Keeps when the job was suspended: the last times of many. */
+/* Adds a suspension of the job; keeps the times of the last ones. */
 static void apply_rest(struct run_attempt *a, const struct told_event *e)
 {
     struct run_rest rest = {e->time, fmax(0, json_num(e->json, "seconds", 0))};
@@ -303,7 +305,7 @@ static void apply_agent(struct run_attempt *a, const struct told_event *e)
     }
 }
 
-/* Returns when a step began. A foreign trainer's says by the agent's monotonic clock when it
+/* Returns when a step began. A foreign trainer's event says by the agent's monotonic clock when it
  * ended. */
 static struct told_time step_began(const struct told_event *e)
 {
@@ -359,7 +361,7 @@ static void apply_every(struct run_state *s, const struct run_attempt *a, const 
     s->every.mtbf_measured = cJSON_IsTrue(json_member(event, "mtbf_measured"));
 }
 
-/* Folds the times that an event of the trainer tells, but for those of its steps. */
+/* Folds the times that an event of the trainer gives, except those of its steps. */
 static int apply_trainer_time(struct run_state *s, const struct run_attempt *a,
                               const struct told_event *e, struct err *err)
 {
@@ -397,7 +399,8 @@ static void apply_train_ended(struct run_state *s, struct run_attempt *a, const 
     const char *reason = json_text(event, "reason", "");
     a->done |= strcmp(reason, "done") == 0;
     a->disk_full |= strcmp(reason, "disk_full") == 0;
-    if (a->done) { /* a wrapped trainer says no number of steps: what it calls done is done */
+    if (a->done) { /* a wrapped trainer gives no number of steps: if it says that it is done, it
+                    * is */
         int64_t steps = json_int(event, "next_step", INT64_MAX);
         s->done_steps = steps > s->done_steps ? steps : s->done_steps;
     }
@@ -444,9 +447,9 @@ static int64_t attempt_reach(const struct run_attempt *a)
     return a->last_step + 1 > a->saved_step ? a->last_step + 1 : a->saved_step;
 }
 
-/* Decides whether the run is done. One that was made longer is not done any more. Where the
- * trainer's word that it was done is lost, its agent's word stands for it, and so does how far the
- * run had come. */
+/* Decides whether the run is done. A run that was extended is not done any more. If the trainer's
+ * event that it was done is lost, its agent's end of the attempt counts instead, with the steps
+ * that the run had reached. */
 static void done_judge(struct run_state *s)
 {
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
@@ -456,7 +459,7 @@ static void done_judge(struct run_state *s)
     s->done = steps >= 0 && steps >= s->total_steps;
 }
 
-/* Adds an event to the clocks, and tells its time. */
+/* Adds an event to the clocks, and fills in its time. */
 static int event_time(struct run_state *s, struct told_event *e, int64_t attempt, struct err *err)
 {
     struct fold_reading reading = {.kind = e->kind,
@@ -623,7 +626,7 @@ enum run_next run_state_next(const struct run_state *s, const struct run_budget 
         return RUN_NEXT_SUBMIT;
     if (!last || last->cause == CAUSE_NONE || is_submitted_since(s, last))
         return RUN_NEXT_WAIT;
-    /* This was done by somebody who asked the scheduler, not us. */
+    /* Somebody cancelled the job at the scheduler, not by reel. */
     if (last->cause == CAUSE_CANCEL && last->number > s->retried_after) {
         snprintf(text, STATE_TEXT_BYTES, "%s", last->detail);
         return RUN_NEXT_CANCELLED;
@@ -681,7 +684,8 @@ const char *run_state_word(const struct run_state *s, const struct run_budget *b
     }
     if (!last)
         return "queued";
-    if (last->requeued_at > 0) /* before it was killed, if it has not told its end */
+    if (last->requeued_at > 0) /* its agent did so before it was killed, if its end is not
+                                * recorded */
         return "waiting";
     if (last->cause != CAUSE_NONE || (last->held_until > 0 && last->trainer_started_at == 0))
         return "waiting";

@@ -2,8 +2,10 @@
  *
  * There is no other source of truth. run_state_apply is pure and commutative: every event sets
  * fields of its own attempt or raises a maximum. So the logs of several writers may be folded in
- * any order, twice, or in part. Times are kept on the clocks that told them
- * (launcher/state/told.h); run_state_settle makes UTC of them when all events are folded.
+ * any order, in part, or twice. (Three numbers are sums, and right only if each event is folded
+ * once: damaged checkpoints, removed folders and suspended time.) Times are kept on the clocks of
+ * the hosts that wrote them (launcher/state/told.h); run_state_settle turns them into UTC when all
+ * events are folded.
  *
  * What is to be done next (run_state_next) is a pure function of the folded state. The agent and
  * the launcher do it.
@@ -14,7 +16,7 @@
  *     switch (run_state_next(&s, &budget, &why)) …
  *     run_state_release(&s);
  *
- * Fields are what events said, and -1 or 0 where none has spoken yet. Times are UTC seconds: those
+ * Fields hold what events said, and -1 or 0 if none has said it yet. Times are UTC seconds: those
  * named *_at of attempts, created_at and submitted_at on the run's one time (fold/clock.h), the
  * others by the wall clock of the host that wrote the event.
  */
@@ -50,8 +52,8 @@ enum attempt_cause { /* why an attempt ended */
 };
 extern const char *const attempt_cause_names[]; /* ended by NULL; "" for CAUSE_NONE */
 
-/* This is what the run's owner wants of it. The newest word counts: by turn, then by time, then the
- * stronger wish. */
+/* Says what the run's owner wants. The newest wish counts: by turn, then by time, then the stronger
+ * one. */
 enum run_wish { WISH_RUN, WISH_PAUSE, WISH_CANCEL };
 
 enum { STATE_JOB_BYTES = 64, STATE_TEXT_BYTES = 512, STATE_RESTS = 8 };
@@ -83,26 +85,27 @@ struct run_attempt {
     bool done;              /* it published what was the last step then */
     bool withheld;          /* its agent did not give the job back: who stopped it is unknown */
     double suspended_s;     /* its job was suspended for so long in all */
-    struct run_rest {       /* the last times that it was, in no order */
+    struct run_rest {       /* the last suspensions, in no order */
         struct fold_time end;
         double seconds;
     } rests[STATE_RESTS];
     int n_rests;
-    struct {                /* what its agent asked the scheduler in vain last; what "" nothing */
+    struct { /* its agent's last request that the scheduler did not fulfil; what "": none */
         char what[32], why[STATE_TEXT_BYTES / 2];
         int64_t tries;
         double for_s;
         bool refused;
     } vain;
     double requeued_at;     /* its agent gave the job back to the scheduler to run again; 0 no */
-    enum attempt_cause requeued_for; /* it did so before the end, because of this; NONE: after it */
+    enum attempt_cause requeued_for; /* why it did so before the attempt's end; NONE: it did so
+                                      * after it */
     double load_s, save_s;  /* checkpoint load; longest save */
     int64_t first_step, last_step; /* optimizer steps executed, -1 none */
     int64_t saved_step;     /* steps contained in the newest checkpoint it published, -1 none */
     int64_t loaded_step;    /* steps contained in the checkpoint it started from, -1 none */
     int64_t damaged;        /* checkpoints it found damaged and skipped */
-    char failed[STATE_TEXT_BYTES];  /* what its trainer said of its end in an error; "" nothing */
-    bool refused_input;     /* before its first step: another attempt would refuse it, too */
+    char failed[STATE_TEXT_BYTES];  /* its trainer's error at the end; "": none */
+    bool refused_input; /* it refused its input before its first step, as another attempt would */
     /* Why it would not go on from any checkpoint, and ended; "" it did not refuse. */
     char refused[STATE_TEXT_BYTES];
     struct { int64_t seq; double wall; char writer[32]; } end_told; /* see fold/end.h */
@@ -115,23 +118,24 @@ struct run_attempt {
 
 struct run_state {
     char run[ID_TEXT_BYTES], name[LIMIT_NAME_BYTES], model[LIMIT_NAME_BYTES];
-    /* These are of the newest submission, by its order: orders count submissions, for the clocks of
-     * submitting hosts differ. A token that is not job_token's is an intent whose outcome is not
-     * known. after, after_job: token and job whose end the newest submission waits for, a job of
-     * this run that may still live; "" none. */
+    /* These are of the newest submission. Its order decides which that is: orders count
+     * submissions, because the clocks of submitting hosts differ. A token that is not job_token's
+     * is an intent whose outcome is not known. after, after_job: token and job whose end the newest
+     * submission waits for, a job of this run that may still live; "": none. */
     char token[ID_TEXT_BYTES], after[ID_TEXT_BYTES], after_job[STATE_JOB_BYTES], sched[16];
     char job_id[STATE_JOB_BYTES], job_token[ID_TEXT_BYTES];
-    char cancel_by[STATE_TEXT_BYTES]; /* how, where it was not `reel cancel`; "" else */
+    char cancel_by[STATE_TEXT_BYTES]; /* how the run was cancelled, if not by `reel cancel`; ""
+                                       * else */
     int64_t intent_order, submitted_order;
     int64_t refused_order;          /* newest submission that the scheduler refused, 0: none */
     /* The revision of the newest change (launcher/state/next.h), and the one that the newest
      * submission knew. */
     int64_t revision, job_revision;
     double created_at, submitted_at;
-    double intent_wall, submitted_wall; /* as they were told */
+    double intent_wall, submitted_wall; /* by the clocks of their writers */
     struct fold_time submitted_time;    /* of submitted_at */
     enum run_wish wish;
-    int64_t wish_turn;              /* counts what its owner said */
+    int64_t wish_turn;              /* number of the owner's wishes */
     double wish_at;
     int64_t stopped_attempt;        /* newest attempt that a pause or a cancel met; 0 none */
     enum run_wish stopped_by;       /* which of the two it was */
@@ -144,14 +148,15 @@ struct run_state {
         double step_s, save_s, mtbf_s;
         bool save_measured, mtbf_measured;
     } every;
-    int64_t done_steps;             /* in the last step that was published as such; -1 none */
-    bool done;                      /* that is still so: the run was not made longer since */
+    int64_t done_steps;             /* steps of the run when its trainer said last that it was done;
+                                     * -1: never */
+    bool done;                      /* the run is done and was not extended since */
     double last_event_at;
     struct { /* of the highest step, in its newest execution */
-        int64_t step, covers;       /* covers: so many steps were told in one */
+        int64_t step, covers;       /* covers: number of steps of its event */
         double step_s, loss, mfu, tokens; /* without the time that the job was suspended */
         struct fold_time end;
-        double told_s, told_mfu;    /* as its event has them */
+        double told_s, told_mfu;    /* as its event says them */
     } last;
     int64_t last_attempt_of_step;
     char layout[STATE_TEXT_BYTES], device[LIMIT_NAME_BYTES];
@@ -171,8 +176,8 @@ void run_state_release(struct run_state *s);
 int run_state_apply(struct run_state *s, const cJSON *event, struct err *err);
 /* Brings the times up to date with all that was applied. */
 void run_state_settle(struct run_state *s);
-/* Folds what the owner said where there was no room for an event (launcher/state/wish_name.h). by:
- * how it was said, where not by a command of reel's. */
+/* Folds a wish of the owner for which there was no room as an event (launcher/state/wish_name.h).
+ * by: how it was made, if not by a command of reel's. */
 void run_state_wish(struct run_state *s, enum run_wish wish, int64_t turn, int64_t met_attempt,
                     double at, const char *by);
 /* Folds the end of an attempt that its log could not take (a full disk). Fails only for lack of
@@ -191,12 +196,12 @@ int64_t run_state_claimed(const char *run_dir);
 struct run_fold;
 int run_fold_open(const char *run_dir, struct run_fold **out, struct err *err);
 int run_fold_update(struct run_fold *f, struct err *err);
-/* Updates the fold for those who decide by it: it then holds what run_state_load would give now.
- * The logs are opened again, because a shared file system may show only then what other hosts have
- * written. All are read from their beginning if one does not just go on. */
+/* Updates the fold before a decision: it then holds what run_state_load would give now. The logs
+ * are opened again, because a shared file system may show only then what other hosts have written.
+ * All are read from their beginning if one does not just go on where it was left. */
 int run_fold_renew(struct run_fold *f, struct err *err);
-/* Returns its state, to add what no log could take. What is added holds until the fold is
- * renewed. */
+/* Returns the state, so that the caller can add what no log could take. What is added holds until
+ * the fold is renewed. */
 struct run_state *run_fold_suppose(struct run_fold *f);
 const struct run_state *run_fold_state(const struct run_fold *f);
 /* Returns how many events it has read itself, and not taken from a snapshot. */
@@ -204,7 +209,7 @@ int64_t run_fold_events(const struct run_fold *f);
 void run_fold_close(struct run_fold *f);
 
 enum run_next {
-    RUN_NEXT_SUBMIT,   /* neither submitted nor begun: hand it to the scheduler */
+    RUN_NEXT_SUBMIT,   /* neither submitted nor begun: it is to be submitted */
     RUN_NEXT_WAIT,     /* submitted, running, or given back to the scheduler */
     /* An attempt ended, the budget allows another, and nobody has brought it back yet. */
     RUN_NEXT_REQUEUE,

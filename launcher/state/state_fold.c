@@ -1,5 +1,5 @@
-/* This file folds a run's logs as files: each is read once, and on from where a snapshot
- * (launcher/state/snapshot.h) or the last look stopped. */
+/* This file folds a run's logs as files: each event is read once, from the place on at which a
+ * snapshot (launcher/state/snapshot.h) or the last look stopped. */
 #include "launcher/state/state.h"
 
 #include <dirent.h>
@@ -25,10 +25,12 @@ struct run_fold {
     struct run_state state;
     struct fold_log *logs;
     size_t n_logs;
-    struct snapshot_logs notes; /* how far the logs were read; list NULL: to be read anew */
+    struct snapshot_logs notes; /* how far the logs were read; list NULL: they are to be read from
+                                 * the beginning */
     int64_t events; /* read by this fold */
     bool begun;     /* it has been renewed before */
-    bool spoilt;    /* an event may have been read and not folded, or another was made up */
+    bool spoilt;    /* an event may have been read but not folded, or run_fold_suppose gave the
+                     * state away */
 };
 
 /* ---- the snapshot ---- */
@@ -84,7 +86,8 @@ static int readers_resume(struct run_fold *f, const struct snapshot_logs *logs)
     return 0;
 }
 
-/* Opens the logs where reading them stopped. If that fails nothing of the run is kept. */
+/* Opens the logs at the places where reading them stopped. If that fails, nothing of the run is
+ * kept. */
 static void logs_resume(struct run_fold *f, const struct snapshot_logs *logs)
 {
     if (readers_resume(f, logs) == 0)
@@ -102,8 +105,8 @@ static void snapshot_take(struct run_fold *f)
     snapshot_logs_release(&logs);
 }
 
-/* Adds the places before the end of what was read that could not be read. What is unfinished at the
- * end may be an append in progress. False when out of memory, or when the log was cut while we read
+/* Adds the unreadable places before the end of what was read. An unfinished record at the end may
+ * be an append in progress. Returns false when out of memory, or when the log was cut while we read
  * it. */
 static bool damage_note(const struct evlog_damage *list, size_t n, struct snapshot_log *log,
                         struct snapshot_logs *out)
@@ -123,7 +126,7 @@ static bool damage_note(const struct evlog_damage *list, size_t n, struct snapsh
     return true;
 }
 
-/* Notes how far a log was read. False for one that a snapshot cannot stand on. */
+/* Notes how far a log was read. Returns false if a snapshot cannot rely on this log. */
 static bool log_note(const struct fold_log *log, struct snapshot_logs *out)
 {
     const struct evlog_damage *list;
@@ -135,7 +138,7 @@ static bool log_note(const struct fold_log *log, struct snapshot_logs *out)
            damage_note(list, n, note, out);
 }
 
-/* Notes how far the logs were read, if every one can be gone on with from there. */
+/* Notes how far the logs were read, if reading every one can go on from there. */
 static void logs_note(struct run_fold *f)
 {
     snapshot_logs_release(&f->notes);
@@ -147,7 +150,7 @@ static void logs_note(struct run_fold *f)
         snapshot_logs_release(&f->notes);
 }
 
-/* Keeps what was folded for the next one who asks, if it was much. */
+/* Writes a snapshot for the next process, if many events were folded. */
 static void snapshot_keep(struct run_fold *f)
 {
     if (f->spoilt || f->events < SNAPSHOT_EVENTS)
@@ -198,7 +201,7 @@ static int log_select(const struct dirent *d)
     return str_ends(d->d_name, ".evlog") || wish_name_is(d->d_name);
 }
 
-/* Folds what stands in the name alone; it is read at each look. */
+/* Folds the wish that a file's name holds. Names are read at each look. */
 static void wish_name_fold(struct run_fold *f, const char *name)
 {
     struct wish_name m;
@@ -271,8 +274,8 @@ int run_fold_update(struct run_fold *f, struct err *err)
     return rc;
 }
 
-/* Opens the logs anew where they were left; opens them, or the state, from the beginning if that
- * part of them has changed. */
+/* Opens the logs anew at the places reached. If a log has changed before its place, starts from the
+ * snapshot, or from nothing. */
 static void fold_reopen(struct run_fold *f)
 {
     bool goes_on = f->notes.list && !f->spoilt && snapshot_logs_go_on(f->run_dir, &f->notes);

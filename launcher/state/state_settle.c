@@ -46,7 +46,7 @@ static void attempt_settle(struct run_state *s, struct run_attempt *a)
         a->ended_at = fold_clocks_utc(&s->clocks, a->end_time.clock, a->end_time.at);
 }
 
-/* Takes the time that the job was suspended out of the last step. */
+/* Subtracts the time that the job was suspended from the last step. */
 static void last_settle(struct run_state *s)
 {
     double rest_s = 0;

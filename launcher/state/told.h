@@ -1,17 +1,17 @@
-/* told: when things happened in a run's attempts, as their writers told it.
+/* told: keeps when things happened in a run's attempts, by the clocks of their writers.
  *
- * A time is kept on the clock of the host that told it, for clocks are related to each other only
- * when all events are known (fold/clock.h). Of each kind the earliest counts; it is kept once for
- * an attempt and a clock, so the list grows with these, not with events, and adding does not depend
- * on the order.
+ * A time is kept on the clock of the host that wrote it, because clocks are related to each other
+ * only when all events are known (fold/clock.h). Of each kind the earliest counts; it is kept once
+ * for an attempt and a clock, so the list grows with these, not with events, and adding does not
+ * depend on the order.
  */
 #ifndef LAUNCHER_STATE_TOLD_H
 #define LAUNCHER_STATE_TOLD_H
 
 #include "fold/clock.h"
 
-/* The order matters: of two notices that were heard at one time, the one of the lesser kind
- * counts. */
+/* Names what a time is of. The order matters: of two notices with the same time, the one whose kind
+ * comes first counts. */
 enum told_kind {
     TOLD_CREATED,      /* the run, in attempt 0 */
     TOLD_STARTED,
@@ -25,8 +25,9 @@ enum told_kind {
     TOLD_NOTICE_SEEN,  /* and as it said at its step's end */
 };
 
-/* Something that an event tells of after it was. ago_s: how long before the event, by the wall
- * clock. least_s: so long at least. exact: by the host's monotonic clock, so it needs no check. */
+/* Holds the time of something that an event reports afterwards. ago_s: how long before the event it
+ * was, by the wall clock. least_s: it was at least so long before. exact: ago_s is by the host's
+ * monotonic clock, so it needs no check. */
 struct told_time {
     struct fold_time event;
     double ago_s, least_s;
@@ -44,9 +45,9 @@ struct told_list {
 };
 
 void told_release(struct told_list *l); /* zeroes it, too */
-/* Adds this, unless an earlier one of its kind is known. */
+/* Adds a time, unless an earlier one of the same kind, attempt and clock is known. */
 int told_add(struct told_list *l, const struct told *t, struct err *err);
-/* Returns when it was, UTC s. The clocks are settled. */
+/* Returns the time in UTC s. The clocks are settled. */
 double told_utc(const struct fold_clocks *c, int64_t attempt, const struct told_time *t);
 
 #endif

@@ -1,4 +1,4 @@
-/* untold: what the logs of a run do not tell, because one is missing or damaged.
+/* untold: says what the logs of a run lack, because one is missing or damaged.
  *
  * A log may be lost with its file system, cut, or moved away. What is left is folded as if it were
  * all; whoever shows the result says beside it what is missing. Pure.
@@ -10,7 +10,7 @@
 
 /* Takes one clause for people: "attempt 1 left no log". */
 typedef void untold_fn(void *ctx, const char *text);
-/* Calls say (NULL: nobody) for each thing that is missing. Returns how many there are. */
+/* Calls `say` (may be NULL) for each thing that is missing. Returns how many there are. */
 int untold_each(const struct run_state *s, untold_fn *say, void *ctx);
 
 #endif

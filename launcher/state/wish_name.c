@@ -18,7 +18,7 @@ static const char prefix[] = "wish.", spare[] = "wish.none";
 
 bool wish_name_is(const char *name) { return str_starts(name, prefix); }
 
-/* These are the words by which the name says it. */
+/* Lists the words that stand for a wish in the name. */
 static const struct {
     const char *word;
     enum run_wish wish;

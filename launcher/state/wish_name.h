@@ -1,7 +1,7 @@
-/* wish_name: what a run's owner wishes of it, kept in a file's name, without any room on the disk.
+/* wish_name: keeps a wish of a run's owner in the name of a file, which needs no room on the disk.
  *
- * Each run has one empty file, made with it, among its logs. Where a wish finds no room for an
- * event, that file is renamed, and its name says all that the event would have said:
+ * Each run has one empty file, made with it, among its logs. If there is no room for the event of a
+ * wish, that file is renamed, and its name holds all that the event would have held:
  * events/wish.<cancel|pause|scancel>.<turn>.<met attempt>.<when, Unix milliseconds>. A rename asks
  * no file system for space or for a file. Whoever folds the run's logs (launcher/state/state.h)
  * reads the name like the event. A later wish has a higher turn, and counts, be it an event or the
@@ -30,15 +30,14 @@ void wish_name_reserve(const char *events_dir);
  * version and has no such file, and there is no room for one. ERR_BUSY: another process was
  * faster, with a wish of this turn or a higher one. */
 int wish_name_put(const char *run_dir, const struct wish_name *m, struct err *err);
-/* Returns what is to be kept of this wish, said now, with the turn after all that this state
- * knows. */
+/* Returns this wish, made now, with a turn after all that the state knows. */
 struct wish_name wish_name_make(const struct run_state *s, enum run_wish wish, bool at_scheduler);
-/* Folds what a name says. */
+/* Folds the wish that a name holds. */
 void wish_name_apply(const struct wish_name *m, struct run_state *s);
 
-/* Is this the name of the file, whatever it says? */
+/* Is this the name of that file, with or without a wish? */
 bool wish_name_is(const char *name);
-/* Reads what the name says; false for a name that says nothing. */
+/* Reads the wish from the name. Returns false for a name without one. */
 bool wish_name_parse(const char *name, struct wish_name *out);
 
 #endif
