@@ -15,14 +15,15 @@ enum kind { KIND_FREE, KIND_LENGTH, KIND_RATE, KIND_FIXED, KIND_SILENT };
 struct comparison {
     const struct change_ask *ask;
     const struct run *old, *given;
-    bool plain_plan;   /* the old plan is what is made when none is given */
+    bool plain_plan;   /* the old plan is the one that is made if none is given */
     struct str changes; /* JSON array: what has changed */
     struct json_out out;
     struct str lines, fixed, unasked; /* for people */
     bool wants_extend, wants_rate;    /* what the unasked changes need: --extend, --change lr */
     int64_t n;
-    bool done;         /* no other attempt is to come, unless for more steps */
-    /* A job is submitted with something else; the run is longer; its learning rate is another. */
+    bool done;         /* no attempt is to come, unless the run gets more steps */
+    /* what changes: the resources that a job is submitted with; the run's length; its learning
+     * rate */
     bool job, length, rate;
     int rc;
     struct err *err;
@@ -80,12 +81,12 @@ static enum kind kind_of(const struct comparison *c, const char *key, const cJSO
     return KIND_FIXED;
 }
 
-/* Do file or options say this key, or is its value a default? The number of ranks is said by a plan
- * that was given. */
+/* Do file or options name this key? If not, its value is a default. A plan that was given names the
+ * number of ranks. */
 static bool is_said(const struct comparison *c, const char *key)
 {
     char section[64];
-    /* The fingerprint says which data these are, and comes with them. */
+    /* The fingerprint belongs to the data, and is named with them. */
     key = strcmp(key, "validation.data_fingerprint") == 0 ? "validation.data" : key;
     const char *dot = strchr(key, '.');
     if (strcmp(key, "resources.ranks_per_node") == 0 && !c->ask->plan_given && !c->plain_plan)
@@ -125,7 +126,7 @@ static void changed(struct comparison *c, const char *key, const char *from, con
     c->n++;
 }
 
-/* Puts the old value in the place of one that nobody gave, and tells so. */
+/* Keeps the old value of a key that neither file nor options name, and notes that for the user. */
 static void stays(struct comparison *c, const char *key, const cJSON *from, cJSON *parent)
 {
     const char *field = strrchr(key, '.') + 1;
@@ -270,7 +271,7 @@ static void validation_keep(const struct comparison *c, struct run *given)
 }
 
 /* Keeps, for a stage whose file leaves the data's generation open, the one that the run began with,
- * as long as that is there. */
+ * if that is still there. */
 static void generations_keep(const struct comparison *c, struct run *given)
 {
     const cJSON *stages = json_member(c->ask->file, "stages");
@@ -384,8 +385,8 @@ static int plan_choose(struct comparison *c, const struct plan *old, struct run 
     return plan_differ(c, "plan", old, out, &differs, err);
 }
 
-/* Compares a stage's plan by what stands in it, and writes a new one to a file of this revision in
- * the run's folder. */
+/* Compares a stage's plan by its content, and writes a new one to a file of this revision in the
+ * run's folder. */
 static int stage_plan_choose(struct comparison *c, const struct launch *l, int64_t stage,
                              int64_t revision, struct run *run, struct err *err)
 {
@@ -445,8 +446,8 @@ static int event_extended(struct evlog *log, const struct next *n, struct err *e
     return evlog_commit(log, &e, true, err);
 }
 
-/* Writes into the log what waits for the next attempt. If the process that left it was killed
- * before it could do so, the next one that asks does it. */
+/* Writes the events of the change that waits, unless the log has them. If the process that made the
+ * change was killed before it could do so, the next one does it. */
 static int events_write(const struct launch *l, const struct run_state *state, const struct next *n,
                         struct err *err)
 {
@@ -464,8 +465,8 @@ out:
     return rc;
 }
 
-/* Tells, of a rate that falls over the steps of the run, that up to now it was another than in a
- * run of this length from its start. */
+/* Notes for the user, if the learning rate falls over the steps of the run, that it would have been
+ * another one until now in a run that had this length from its start. */
 static void length_tell(struct comparison *c, const struct run *run)
 {
     if (c->length && run->lr_schedule != LR_CONSTANT)

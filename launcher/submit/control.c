@@ -14,7 +14,7 @@
 #include "launcher/state/next.h"
 #include "launcher/submit/waits.h"
 
-/* So long it waits for the end of a job whose agent has told the run's end just now. */
+/* The end of a job is waited for so long, if its agent has recorded the run's end just now. */
 static const double LEFT_WAIT_S = 10, LEFT_LOOK_S = 0.25;
 static const double SKEW_S = 30; /* between a scheduler's clock and a node's */
 
@@ -25,8 +25,8 @@ static const struct run_attempt *newest(const struct run_state *s)
     return s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
 }
 
-/* So long it tries for the lease of a holder on this host. Whether one on another host lives shows
- * by its renewals, or by its silence. */
+/* The lease of a holder on this host is tried for so long. Whether a holder on another host lives
+ * is seen by its renewals, or by its silence. */
 static const double LOOK_S = 0.05;
 
 static void look_say(const char *lock)
@@ -38,7 +38,7 @@ static void look_say(const char *lock)
                 (long long)h.pid, h.host, LEASE_SILENT_S);
 }
 
-/* Asks whether a run without a scheduler lives: whoever holds the claims' lease runs it. */
+/* Asks whether a run without a scheduler lives: the holder of the lease in claims/ runs it. */
 static int lives_by_hand(const struct launch *l, const struct run_state *state,
                          enum control_life *life, char what[STATE_TEXT_BYTES], struct err *err)
 {
@@ -66,8 +66,8 @@ static bool job_is_ours(const struct sched_job *job, const struct run_state *sta
     return !job->token[0]; /* a wrapped run's job has none */
 }
 
-/* Is the run over, and did its newest submission tell its end in the log? Then no scheduler need be
- * asked. */
+/* Is the run over, and is the end of the newest submission's attempt in the log? Then no scheduler
+ * need be asked. */
 static bool ended_by_log(const struct run_state *s, const struct run_budget *budget)
 {
     const struct run_attempt *last = newest(s);
@@ -104,7 +104,7 @@ int control_lives(const struct launch *l, struct sched *s, const struct run_stat
         }
     if (*life == CONTROL_DEAD && state->job_id[0] && !sched_jobs_find(&jobs, state->job_id) &&
         fabs(clock_wall_s() - state->last_event_at) < s->absence_s) {
-        *life = CONTROL_UNSURE; /* it is too new for what the scheduler told last */
+        *life = CONTROL_UNSURE; /* it is too new for the scheduler's last answer */
         snprintf(what, STATE_TEXT_BYTES, "job %s of it is not listed yet", state->job_id);
     }
 out:
@@ -114,8 +114,9 @@ out:
 
 /* ---- is a job of it left over ---- */
 
-/* Is this job of a run that is over left over? One that ends counts as ended. An id that the
- * scheduler has handed out again since names a job that was submitted since. */
+/* Is this job left over, though its run is over? A job that is ending is not. A job without a token
+ * that was submitted after the newest attempt began is not the run's: the scheduler has given the
+ * id out again. */
 static bool is_left(const struct sched_job *job, const struct run_state *state)
 {
     const struct run_attempt *last = newest(state);
@@ -205,7 +206,7 @@ static int wish_put(const struct launch *l, const struct run_state *s, const cha
     return rc;
 }
 
-/* Is the job suspended? Its agent looks for the owner's wish when it is resumed. */
+/* Is the job suspended? Its agent sees the owner's wish when it is continued. */
 static bool is_suspended(struct sched *s, const char *id)
 {
     struct sched_jobs jobs = {0};
@@ -216,8 +217,8 @@ static bool is_suspended(struct sched *s, const char *id)
     return suspended;
 }
 
-/* Cancels what waits, and tells the job that runs to save; it has all the time it needs. What waits
- * comes first: the other way round it could start in between. */
+/* Cancels the jobs that wait, and tells the job that runs to save; it has all the time it needs.
+ * The waiting ones come first, because one could start in between otherwise. */
 static int jobs_stop(struct sched *s, const struct run_state *state, struct err *err)
 {
     const struct run_attempt *last = newest(state);
@@ -253,8 +254,8 @@ static int pause_may(const struct run_state *state, const struct run_budget *bud
 /* Names the ways in which a run goes on. */
 enum way { WAY_ITSELF, WAY_RETRY, WAY_RESUME, WAY_SCRIPT, WAY_LONGER };
 
-/* Finds it. A run that waits to be brought back had a retry before, killed before it could submit;
- * or its job was not given back. */
+/* Finds how the run goes on. In the state RUN_NEXT_REQUEUE it had a retry that was killed before it
+ * could submit, or its job was not given back. */
 static enum way way_of(const struct launch *l, const struct run_state *state,
                        enum control_life life)
 {
@@ -270,7 +271,7 @@ static enum way way_of(const struct launch *l, const struct run_state *state,
     return WAY_RETRY;
 }
 
-/* Names the command. why: what status says of its job. */
+/* Adds the command by which the run goes on. why: what 'reel status' says of its job. */
 static void way_say(const struct launch *l, const struct run_state *state, enum way way,
                     const char *why, struct str *out)
 {
@@ -301,8 +302,8 @@ static int way_refuse(const struct launch *l, const struct run_state *state, enu
     return rc;
 }
 
-/* Checks whether this wish, a resume or a retry, lets the run go on. Else the command is named that
- * does. Where that shows only when a job has ended, or is listed, ERR_BUSY. */
+/* Checks whether this wish, a resume or a retry, lets the run go on. If not, the error names the
+ * command that does. ERR_BUSY: this is known only after a job has ended, or is listed. */
 static int go_on_may(const struct launch *l, struct sched *s, const struct run_state *state,
                      enum control_wish wish, struct err *err)
 {
@@ -338,7 +339,7 @@ int control_may(const struct launch *l, struct sched *s, const struct run_state 
         return rc;
     if ((rc = control_lives(l, s, state, &life, what, err)) < 0)
         return rc;
-    /* One that lives is waited for. */
+    /* A job that lives is waited for. */
     return life == CONTROL_DEAD ? control_left_over_check(l, s, state, err) : 0;
 }
 
@@ -353,21 +354,21 @@ static int pause_locked(const struct launch *l, struct sched *s, const struct ru
         launch_wish_poke(l);
     else
         rc = launch_wish_keep(l, state, WISH_PAUSE, kept, err);
-    if (rc < 0 || !s || l->wrapped) /* nobody can prove that a wrapped run's job is ours */
+    if (rc < 0 || !s || l->wrapped) /* a wrapped run's job cannot be proved to be ours */
         return rc;
     if (*kept == LAUNCH_UNSAID) /* a job that was only told to save would be brought back */
         return launch_jobs_cancel(s, state, err);
     rc = jobs_stop(s, state, err);
     if (rc == ERR_FULL)
-        return 0; /* a job that could not be taken from the queue does nothing */
+        return 0; /* a job that stays in the queue will find nothing to do */
     if (rc < 0)
         err_context(err, "run '%s' is to pause, which is on record and holds; its job was not "
                          "reached", state->name);
     return rc;
 }
 
-/* Pauses a run. Where there is no room for the lock, nobody else can have it and nobody can submit;
- * so the pause goes on without it. */
+/* Pauses a run. If the disk has no room for the lock, nobody else can have it and nobody can
+ * submit, so the pause goes on without it. */
 int control_pause(const struct launch *l, struct sched *s, enum launch_kept *kept, struct err *err)
 {
     struct run_state state;

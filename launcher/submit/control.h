@@ -1,16 +1,5 @@
-/* control: what a run's owner asks of it beside starting and following it: pause and resume, retry,
- * removal.
- *
- * Each wish is one event in the run's log and counts by its turn (launcher/state/state.h). So
- * whoever would bring the run back (its agent, its guard, a follower, a successor) reads the wish
- * first. What is done about the run's job comes after the event and may be repeated: if the command
- * is killed in between, the same command again finishes what it began.
- *
- *     pause            the running job is told to save and stop, what waits is cancelled; the
- *                      agent of a wrapped run hears of it by the log
- *     resume, retry    the run may go on: launch_submit (launcher/submit/launch.h) brings it back;
- *                      the job script of a wrapped run does when it is submitted again
- */
+/* control: handles what a run's owner asks of it beside starting and following it: pause and
+ * resume, retry, removal. */
 #ifndef LAUNCHER_SUBMIT_CONTROL_H
 #define LAUNCHER_SUBMIT_CONTROL_H
 
@@ -20,8 +9,8 @@
 #include "launcher/submit/launch.h"
 
 enum control_wish { CONTROL_PAUSE, CONTROL_RESUME, CONTROL_RETRY };
-/* Checks, and changes nothing, whether the call below would be refused with ERR_NO: for what the
- * run is, or for a job of it that is left over. */
+/* Checks, without changing anything, whether the call below for this wish would be refused with
+ * ERR_NO: because of the run's state, or because a job of the run is left over. */
 int control_may(const struct launch *l, struct sched *s, const struct run_state *state,
                 enum control_wish wish, struct err *err);
 
@@ -35,8 +24,8 @@ int control_pause(const struct launch *l, struct sched *s, enum launch_kept *kep
 int control_resume(const struct launch *l, struct sched *s, struct err *err);
 
 struct control_retry {
-    /* If true, the end of the run is forgotten for good; else it gets one attempt before that
-     * counts again. */
+    /* true: what counted against the run's budgets is forgotten; false: the run gets one attempt,
+     * and then that counts again */
     bool reset_budget;
     const char *exclude; /* nodes added to resources.exclude; NULL: none */
 };
@@ -51,14 +40,14 @@ int control_retry(const struct launch *l, struct sched *s, const struct control_
  * listed. */
 enum control_life { CONTROL_DEAD, CONTROL_UNSURE, CONTROL_LIVES };
 /* Asks whether a job of the run lives, as far as its log and its scheduler tell. `what` names for
- * people the one that does, or may. s: the scheduler of the run's newest submission, NULL: none. */
+ * people the job that lives, or may live. s: the scheduler of the run's newest submission, NULL:
+ * none. */
 int control_lives(const struct launch *l, struct sched *s, const struct run_state *state,
                   enum control_life *life, char what[STATE_TEXT_BYTES], struct err *err);
 
-/* Looks whether a run that is over by its log has a job that waits or runs at the scheduler all the
- * same, and gives its id and in *job_state how it stands. id is "" when there is none. Waits for
- * that while the run's end was told but seconds ago, because an agent tells it before its job
- * ends. */
+/* Finds a job that waits or runs at the scheduler though the run is over by its log. `id` is "" if
+ * there is none, else *job_state is its state. If the run's end was recorded only seconds ago, this
+ * waits for the job's end, because an agent records the end before its job ends. */
 int control_left_over(const struct launch *l, struct sched *s, const struct run_state *state,
                       char id[SCHED_ID_BYTES], enum sched_state *job_state, struct err *err);
 /* Refuses with ERR_NO when there is such a job, naming it and the command that ends it. */

@@ -85,7 +85,7 @@ static int event_submitted(struct evlog *log, const struct intent *i, const char
     return evlog_commit(log, &e, true, err);
 }
 
-/* Notes that the scheduler said no: there is no job, and never will be one for this token. */
+/* Records that the scheduler refused: there is no job, and never will be one for this token. */
 static void event_refused(struct evlog *log, const struct intent *i, const struct err *why)
 {
     struct evlog_event e;
@@ -97,9 +97,8 @@ static void event_refused(struct evlog *log, const struct intent *i, const struc
         log_msg(LOG_WARN, "event lost: %s", err.text);
 }
 
-/* Decides what to submit with: an intent whose outcome we do not know, else a new one, which it
- * writes into the log. self: the job that the new one comes after; NULL: none, or that of the open
- * intent. */
+/* Takes the intent whose outcome is not known, or else makes a new one and writes it into the log.
+ * self: the job that a new one comes after; NULL: none, or that of the open intent. */
 static int intent_make(const struct launch *l, const struct run_state *state,
                        const struct sched_self *self, const char *kind, struct intent *i,
                        struct evlog **log, struct err *err)
@@ -138,12 +137,12 @@ static void place_fill(const struct run *run, double save_s, struct sched_spec *
     spec->time_limit_s = run->resources.time_limit_s;
     spec->requeue = true;
     spec->signal = SIGUSR1;
-    /* The agent's own notice knows more, and comes first. */
+    /* The agent's own notice is based on more, and comes first. */
     spec->signal_lead_s = pace_lead_s(run->resources.time_limit_s, save_s, 0);
 }
 
-/* Decides how the run comes back. A partition that is not there is left to the submission to
- * refuse. */
+/* Decides how the run comes back. A partition that does not exist is refused later, by the
+ * submission. */
 static int again_decide(const struct run *run, struct sched *s, const char **how, struct err *err)
 {
     struct sched_site site;
@@ -159,7 +158,7 @@ static int again_decide(const struct run *run, struct sched *s, const char **how
     return 0;
 }
 
-/* Makes the run's job in the arena; what it borrows is l's, run's and i's. */
+/* Describes the run's job in the arena. It borrows from l, run and i. */
 static int spec_make(const struct launch *l, struct sched *s, const struct intent *i,
                      const struct run *run, struct arena *arena, struct sched_spec *spec,
                      struct err *err)
@@ -240,7 +239,7 @@ int launch_state_load(const struct launch *l, struct run_state *state, struct er
     return 0;
 }
 
-/* Fails with a sentence for a run whose folder was there a moment ago, when its name was found. */
+/* Returns the error for a run whose folder was there a moment ago, when its name was found. */
 static int gone(const struct launch *l, struct err *err)
 {
     return err_set(err, ERR_NOT_FOUND,
@@ -249,8 +248,8 @@ static int gone(const struct launch *l, struct err *err)
                    l->run_dir, l->run_id);
 }
 
-/* Returns who owns what we make in the run's folder: some file systems give root's files to
- * somebody else. */
+/* Returns the user who owns what this process makes in the run's folder: some file systems give
+ * root's files to another user. */
 static uid_t made_by_us(const struct launch *l)
 {
     char path[LIMIT_PATH_BYTES + 32];
@@ -315,7 +314,7 @@ static int submit_locked(const struct launch *l, struct sched *s, const struct r
     if ((rc = intent_make(l, state, self, s->ops->kind, &intent, &log, err)) < 0)
         goto out;
     rc = submit_now(l, s, &intent, &next.run, id, err);
-    /* A job that nobody knows any more has ended. */
+    /* A job that the scheduler does not know any more has ended. */
     if (rc == ERR_NOT_FOUND && !own && intent.after_job[0]) {
         intent.after_job[0] = '\0';
         rc = submit_now(l, s, &intent, &next.run, id, err);
@@ -345,7 +344,8 @@ int launch_submit(const struct launch *l, struct sched *s, const char *lost_toke
     enum run_next next = run_state_next(&state, &l->budget, NULL);
     /* An intent that was made and answered since has another job than the lost one. */
     bool job_lost = lost_token && strcmp(lost_token, state.job_token) == 0;
-    /* The job of an unanswered one may have begun already: the scheduler gives the same one. */
+    /* The job of an unanswered intent may have begun already: the scheduler then gives the same
+     * job. */
     bool unanswered = state.submitted_at == 0;
     if (next == RUN_NEXT_SUBMIT ||
         ((job_lost || unanswered) && (next == RUN_NEXT_WAIT || next == RUN_NEXT_REQUEUE)))
@@ -401,7 +401,7 @@ out:
     return rc;
 }
 
-/* Asks how the newest submission's job stands; SCHED_UNKNOWN when the scheduler does not list
+/* Asks for the state of the newest submission's job; SCHED_UNKNOWN if the scheduler does not list
  * it. */
 static int newest_job_look(struct sched *s, const struct run_state *state, enum sched_state *out,
                            struct err *err)
@@ -458,7 +458,7 @@ int launch_renew(const struct launch *l, struct sched *s, char old[SCHED_ID_BYTE
     if (sched_state_ended(job) || job == SCHED_UNKNOWN)
         goto out;
     snprintf(old, SCHED_ID_BYTES, "%s", before.id);
-    /* Should it begin now, it sees that it is too old and ends. */
+    /* If it begins now, it sees that its revision is too old, and ends. */
     if (job == SCHED_PENDING || job == SCHED_REQUEUED)
         rc = sched_cancel(s, old, err);
 out:
@@ -491,7 +491,8 @@ int launch_wish_commit(const struct launch *l, struct evlog *log, struct evlog_e
     int rc;
     if ((rc = evlog_commit(log, e, true, err)) < 0)
         return rc;
-    launch_wish_poke(l); /* the log's own making changed the folder before it held this event */
+    launch_wish_poke(l); /* creating the log changed the folder's time before the log held this
+                          * event */
     return 0;
 }
 
@@ -524,14 +525,15 @@ int launch_wish_keep(const struct launch *l, const struct run_state *s, enum run
     int rc = wish_log(l, s, wish, err);
     *kept = LAUNCH_LOGGED;
     if (rc != ERR_FULL || s->wish == wish) {
-        launch_wish_poke(l); /* an earlier asker may have been killed before the agent could hear */
+        launch_wish_poke(l); /* an earlier command may have been killed before the agent could see
+                              * it */
         return rc == ERR_FULL ? 0 : rc;
     }
     rc = wish_name_put(l->run_dir, &m, err);
     *kept = rc == 0 ? LAUNCH_NAMED : LAUNCH_UNSAID;
     if (rc == 0)
         launch_wish_poke(l);
-    if (rc == ERR_FULL && l->wrapped) /* its agent hears of the wish by no other way */
+    if (rc == ERR_FULL && l->wrapped) /* its agent learns of the wish in no other way */
         return err_context(err, "the wish cannot be kept where the run's agent would find it: end "
                                 "its job yourself (scancel)");
     return rc == ERR_FULL ? 0 : rc;
@@ -546,7 +548,7 @@ int launch_jobs_cancel(struct sched *s, const struct run_state *state, struct er
         struct err why = {0};
         bool another = ids[i][0] && (i == 0 || strcmp(ids[i], ids[0]) != 0);
         int got = another ? sched_cancel(s, ids[i], &why) : 0;
-        if (got < 0 && (i == 0 || got != ERR_NOT_FOUND)) /* that one has ended and is forgotten */
+        if (got < 0 && (i == 0 || got != ERR_NOT_FOUND)) /* a job that is not found has ended */
             rc = err_set(err, got, "%s", why.text);
     }
     return rc;
@@ -558,7 +560,8 @@ int launch_cancel(const struct launch *l, struct sched *s, enum launch_kept *kep
     int rc;
     run_state_init(&state);
     if ((rc = file_exists(l->run_dir) ? run_state_load(l->run_dir, &state, err)
-                                      : gone(l, err)) < 0) /* its log would make the folder anew */
+                                      : gone(l, err)) < 0) /* opening its log would make the folder
+                                                            * anew */
         goto out;
     if (state.done) {
         rc = err_set(err, ERR_NO, "run %s is done: there is nothing to cancel", state.name);
@@ -570,7 +573,7 @@ int launch_cancel(const struct launch *l, struct sched *s, enum launch_kept *kep
         goto out;
     rc = launch_jobs_cancel(s, &state, err);
     if (rc == ERR_FULL && *kept != LAUNCH_UNSAID)
-        rc = 0; /* a job that could not be taken from the queue finds nothing to do */
+        rc = 0; /* a job that stays in the queue finds nothing to do */
     else if (rc < 0 && *kept != LAUNCH_UNSAID)
         err_context(err, "run '%s' is cancelled, which is on record and holds; its job was not "
                          "reached", state.name);

@@ -25,8 +25,8 @@ struct launch {
     char run_dir[LIMIT_PATH_BYTES];
     struct run_budget budget;
     double save_s; /* 99th percentile of the saves of its model on record; 0: not known */
-    /* It is somebody else's trainer, in a job that somebody else submitted
-     * (launcher/wrap/wrap.h). */
+    /* the run is one of 'reel wrap': its trainer is not ours, and reel did not submit its job
+     * (launcher/wrap/wrap.h) */
     bool wrapped;
 };
 
@@ -34,9 +34,9 @@ struct launch {
 int launch_plans_check(const struct run *run, int64_t world, struct err *err);
 
 /* Makes the run's folder (run.json, plan.json, settings.json, event run_created) and binds its
- * name; or takes the existing run of that name: then *existed is true, and nothing of what was
- * given is looked at (launcher/submit/change.h does that). ERR_EXISTS: the name belongs to a
- * wrapped command. settings_json may be NULL. */
+ * name. If a run has that name, takes that one: *existed is true, and nothing else of the arguments
+ * counts (launcher/submit/change.h compares them). ERR_EXISTS: the name belongs to a wrapped
+ * command. settings_json may be NULL. */
 int launch_create(const char *home, const char *bin_dir, const struct run *run,
                   const struct plan *plan, const char *settings_json, struct launch *out,
                   bool *existed, struct err *err);
@@ -48,15 +48,15 @@ bool launch_unborn(const struct run_state *s);
  * will run, and may be NULL. */
 int launch_check(const struct launch *l, struct sched *s, const struct run *run,
                  struct str *script, struct err *err);
-/* Fills the handle alone, as launch_create and launch_open do; what it names need not be there
+/* Fills in the handle only, as launch_create and launch_open do. The run it names need not exist
  * yet. */
 void launch_init(struct launch *l, const char *home, const char *bin_dir, const char *run_id,
                  const struct run_budget *budget);
 /* Finds an existing run, by name or id. */
 int launch_open(const char *home, const char *bin_dir, const char *name_or_id, struct launch *out,
                 struct err *err);
-/* Loads what the run's logs tell. Fills in id and name also where the logs that tell them are lost.
- * *state is initialised. */
+/* Loads the state that the run's logs give. Fills in id and name even if the logs that have them
+ * are lost. *state is initialised. */
 int launch_state_load(const struct launch *l, struct run_state *state, struct err *err);
 
 /* Submits if the folded state asks for it (nothing is submitted, an intent was left open, or the
@@ -76,7 +76,8 @@ int launch_renew(const struct launch *l, struct sched *s, char old[SCHED_ID_BYTE
 int launch_owner_check(const struct launch *l, struct err *err);
 
 /* Takes the lock under which one submitter at a time decides, and loads the run's state
- * (initialised) as it is under the lock. *lock stays NULL when it is not had. */
+ * (initialised) as it is under the lock. The caller drops *lock after an error too; it stays NULL
+ * if it was not taken. */
 int launch_lock(const struct launch *l, struct lease **lock, struct run_state *state,
                 struct err *err);
 
@@ -85,46 +86,46 @@ int launch_lock(const struct launch *l, struct lease **lock, struct run_state *s
 int launch_log_open(const struct launch *l, const char *token, struct evlog **out,
                     struct err *err);
 
-/* Begins the event of a wish of the run's owner. The wish counts before all those that this state
- * knows. */
+/* Begins the event of a wish of the run's owner. The wish counts rather than all those that this
+ * state knows. */
 void launch_wish_begin(struct evlog *log, struct evlog_event *e, const struct run_state *state,
                        const char *kind);
-/* Commits that event, and makes the run's agent look. */
+/* Commits that event, and makes the run's agent look for it. */
 int launch_wish_commit(const struct launch *l, struct evlog *log, struct evlog_event *e,
                        struct err *err);
 /* Makes the run's agent look at the run's logs, by changing the time of their folder. */
 void launch_wish_poke(const struct launch *l);
 
-/* Gives the job of this run that runs now a successor, a job that starts when that one has ended:
- * the one there is if it may still start, else a new one, *id. Where the site lets no job run again
- * (PreemptMode=CANCEL) the run goes on by it, with nobody alive to look after it. ERR_BUSY: another
- * submission has taken the run over. fold is the run's, and is renewed. */
+/* Gives the run's present job a successor, which is a job that starts when that one has ended: the
+ * existing one if it may still start, else a new one. *id is its id. If the site lets no job run
+ * again (PreemptMode=CANCEL), the run goes on by its successors, without a follower. ERR_BUSY:
+ * another submission has taken the run over. `fold` is the run's, and is renewed. */
 int launch_successor(const struct launch *l, struct sched *s, const struct sched_self *self,
                      struct run_fold *fold, char id[SCHED_ID_BYTES], struct err *err);
 
 /* A job finds this in its environment: "successor", or anything else for "requeue". */
 #define LAUNCH_AGAIN_ENV "REEL_JOB_AGAIN"
 
-/* Says where a wish to cancel or to pause is on record: in the log; without room for that, in a
- * file's name (launcher/state/wish_name.h); nowhere. */
+/* Says where a wish to cancel or to pause is on record: in the log; if there was no room for that,
+ * in a file's name (launcher/state/wish_name.h); nowhere. */
 enum launch_kept { LAUNCH_LOGGED, LAUNCH_NAMED, LAUNCH_UNSAID };
-/* Says why a wish could not be kept there, for people: "its disk is read-only", or has no room. */
+/* Returns why a wish could not be recorded, for people: "its disk is read-only", or has no room. */
 const char *launch_unsaid_why(const struct launch *l);
-/* Keeps the wish as well as there is room for it, and makes the run's agent look. LAUNCH_UNSAID is
- * ERR_FULL only for a wrapped run. */
+/* Records the wish as well as there is room for it, and makes the run's agent look. If it cannot be
+ * recorded at all, that is ERR_FULL only for a wrapped run. */
 int launch_wish_keep(const struct launch *l, const struct run_state *s, enum run_wish wish,
                      enum launch_kept *kept, struct err *err);
 
-/* Cancels the jobs of a run that may live, successor first: the other way round it could start
- * in between. */
+/* Cancels the jobs of a run that may live, the successor first, because it could start in between
+ * otherwise. */
 int launch_jobs_cancel(struct sched *s, const struct run_state *state, struct err *err);
 
-/* Keeps the wish and cancels the job that runs and its successor, wherever the wish is kept. The
- * agent of a wrapped run hears of the wish, its job is left to its owner, and s may be NULL. */
+/* Records the wish and cancels the job that runs and its successor, wherever the wish is recorded.
+ * For a wrapped run the agent sees the wish, the job is left to its owner, and s may be NULL. */
 int launch_cancel(const struct launch *l, struct sched *s, enum launch_kept *kept, struct err *err);
 
 /* Follows until the run is over or *stop becomes non-zero; resubmits a lost job. `show` is called
- * when something changed. *next is how it ended (RUN_NEXT_WAIT: stopped following). s may be NULL:
+ * at each look. *next is how the run stands then (RUN_NEXT_WAIT: stopped following). s may be NULL:
  * then it only watches. */
 typedef void launch_show_fn(void *ctx, const struct run_state *s, const struct run_budget *budget,
                             const char *job_state);

@@ -15,12 +15,12 @@ static const double FOLLOW_EVERY_S = 0.5;
 static const double SETTLE_S = 60; /* how long launch_settle waits for a scheduler to answer */
 static const double UNLISTED_S = 15; /* a job is absent for so long before that is told */
 
-/* A job of the run as the scheduler shows it. */
+/* Holds a job of the run as the scheduler shows it. */
 struct watched {
     char id[STATE_JOB_BYTES];
     int ended;           /* polls in a row in which it was over */
     double absent_since; /* monotonic; -1: it was there in the last clean answer */
-    /* over: it is over, or gone, for good. vanished: it went without a word, as when a controller
+    /* over: it has ended or is gone, for good. vanished: it is not listed, as when a controller
      * lost its state. */
     bool over, vanished;
     const char *word;
@@ -33,7 +33,7 @@ struct follow {
     struct run_fold *fold;
     struct watched newest, before; /* the newest submission's job, and the one it comes after */
     bool lost;                     /* nothing of the run is left at the scheduler */
-    bool silent;                   /* it did not answer when it was asked last */
+    bool silent;                   /* the scheduler did not answer when it was asked last */
     const char *job_state;
 };
 
@@ -43,8 +43,7 @@ static void watched_reset(struct watched *w, const char *id)
     snprintf(w->id, sizeof w->id, "%s", id);
 }
 
-/* Takes what the scheduler shows of a job. One under our id that carries another token is somebody
- * else's. */
+/* Takes the scheduler's state of a job. A job with our id and another token is another user's. */
 static void watched_look(struct watched *w, const struct follow *f, const char *id,
                          const char *token)
 {
@@ -72,8 +71,8 @@ static bool may_help_later(int rc)
     return rc == ERR_TEMP || rc == ERR_BUSY || rc == ERR_TIMEOUT;
 }
 
-/* Asks the scheduler about the run's jobs. The run is lost when neither the newest nor the one
- * before can bring it on. */
+/* Asks the scheduler about the run's jobs. f->lost: neither the newest job nor the one before it
+ * can go on with the run. */
 static int job_look(struct follow *f, const struct run_state *state, struct err *err)
 {
     const char *ids[] = {state->job_id, state->after_job[0] ? state->after_job : NULL, NULL};
@@ -92,8 +91,8 @@ static int job_look(struct follow *f, const struct run_state *state, struct err 
     return 0;
 }
 
-/* Gives up on a job that ended before its agent could claim an attempt, and says where to look: by
- * itself such a job brings nothing back. */
+/* Returns the error for a job that ended before its agent could claim an attempt, and says where to
+ * look: nothing brings back such a job by itself. */
 static int no_attempt(const struct launch *l, const struct run_state *state, struct err *err)
 {
     return err_set(err, ERR_CHILD, "job %s ended before it began an attempt: see %s/logs/agent.log",
@@ -106,15 +105,15 @@ static bool is_over(enum run_next next)
            next == RUN_NEXT_PAUSED;
 }
 
-/* Has the agent told how the newest attempt ended? The trainer says that the run is done a moment
- * before that. */
+/* Has the agent recorded how the newest attempt ended? The trainer's event that the run is done
+ * comes a moment before that. */
 static bool end_told(const struct run_state *s)
 {
     return s->n_attempts == 0 || s->attempts[s->n_attempts - 1].cause != CAUSE_NONE;
 }
 
-/* Puts on record that somebody ended this job of the run by the scheduler's own means, if nobody of
- * ours has said so. */
+/* Records it if somebody cancelled this job at the scheduler, unless the owner has made a wish
+ * since the submission. */
 static int cancelled_note(struct follow *f, const struct run_state *state, const char *job,
                           bool *noted, struct err *err)
 {
@@ -142,7 +141,7 @@ static int cancelled_note(struct follow *f, const struct run_state *state, const
     return rc;
 }
 
-/* Looks once, and submits again where the run's job is lost. over: nothing more is to come. */
+/* Looks once, and submits again if the run's job is lost. over: the run needs no more looks. */
 static int follow_once(struct follow *f, int64_t *attempts_at_submit, enum run_next *next,
                        bool *over, struct err *err)
 {
@@ -155,7 +154,7 @@ static int follow_once(struct follow *f, int64_t *attempts_at_submit, enum run_n
     *over = is_over(*next) && (!f->s || !state->job_id[0] || end_told(state));
     if (*over)
         return 0;
-    /* No answer, or one in words that we do not know, is a reason to keep watching. */
+    /* No answer, or one that we do not understand, is a reason to keep watching. */
     if ((rc = job_look(f, state, err)) < 0)
         return may_help_later(rc) || rc == ERR_CHILD ? 0 : rc;
     if (!f->s || !f->lost)
@@ -164,7 +163,7 @@ static int follow_once(struct follow *f, int64_t *attempts_at_submit, enum run_n
     if (*over)
         return 0;
     if ((rc = cancelled_note(f, state, state->job_id, &noted, err)) < 0 || noted)
-        return may_help_later(rc) ? 0 : rc; /* the fold tells of it the next time round */
+        return may_help_later(rc) ? 0 : rc; /* the fold has it at the next look */
     if (state->n_attempts <= *attempts_at_submit && !f->newest.vanished)
         return no_attempt(f->l, state, err);
     *attempts_at_submit = state->n_attempts;
@@ -208,9 +207,9 @@ out:
     return rc;
 }
 
-/* Notes that a job that is still listed is being ended by somebody's hand, which takes as long as
- * its save: the newest job, or the one whose attempt runs. Without an answer from the scheduler the
- * job counts as listed. */
+/* Records it if a job that is still listed is being cancelled, which takes as long as its save: the
+ * newest job, or the one whose attempt runs. Without an answer from the scheduler the job counts as
+ * alive. */
 static bool dying_note(struct follow *f)
 {
     const struct run_state *state = run_fold_state(f->fold);
@@ -223,7 +222,7 @@ static bool dying_note(struct follow *f)
     return noted;
 }
 
-struct warned { bool silent, unlisted; }; /* what the user has been told of while we wait */
+struct warned { bool silent, unlisted; }; /* Says what the user has been warned of while we wait. */
 
 /* Tells the user, once each, what the run's start waits for. */
 static void waiting_tell(const struct follow *f, double until_s, struct warned *warned)
@@ -245,8 +244,7 @@ static void waiting_tell(const struct follow *f, double until_s, struct warned *
 int launch_settle(const struct launch *l, struct sched *s, enum run_next *next, struct err *err)
 {
     struct follow f = {.l = l, .s = s, .job_state = ""};
-    /* A user who asks for the run means it: a job that began no attempt is submitted again, too,
-     * once. */
+    /* The user asks for this run, so a job that began no attempt is submitted again too, once. */
     int64_t attempts_at_submit = -1;
     double until_s = clock_mono_s() + s->absence_s + SETTLE_S;
     struct warned warned = {0};

@@ -113,7 +113,7 @@ int launch_plans_check(const struct run *run, int64_t world, struct err *err)
     return 0;
 }
 
-/* Writes plans of the run's own into its folder: what the user's files become later does not
+/* Copies the stages' plans into the run's folder, so that later changes of the user's files do not
  * matter. */
 static int stage_plans_write(const struct launch *l, struct run *run,
                              char paths[LIMIT_STAGES][LIMIT_PATH_BYTES + 32], int64_t world,
@@ -170,7 +170,7 @@ static int folder_write(const struct launch *l, const struct run *run, const str
     return event_created(l, run, err);
 }
 
-/* Takes the run whose name is asked for. What it is to become is the caller's to say
+/* Opens the run that has the name. The caller decides what changes in it
  * (launcher/submit/change.h). */
 static int existing_take(const char *home, const char *bin_dir, const char *id, struct launch *out,
                          struct err *err)
@@ -217,7 +217,7 @@ out:
     return rc < 0 ? rc : unborn;
 }
 
-/* Finds whether a run has the name. One that was never born gives it back. */
+/* Finds whether a run has the name. A run whose every submission was refused is removed first. */
 static int name_look(const char *home, const char *bin_dir, const char *name,
                      char taken[ID_TEXT_BYTES], bool *existed, struct err *err)
 {

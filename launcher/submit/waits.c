@@ -12,7 +12,7 @@
 #include "launcher/state/home.h"
 #include "launcher/state/space.h"
 
-/* No shared answer is older, and no log of another host is further behind. */
+/* No shared answer is older than this, and no log of another host lags more. */
 static const double UNLISTED_S = 60;
 /* An attempt that has not begun so long after its job waits for something. */
 static const double UNBEGUN_S = 30;
@@ -24,7 +24,7 @@ static bool is_held(const char *reason)
     return strstr(reason, "held") || strstr(reason, "Held");
 }
 
-/* Says it of a job that waits with this reason. */
+/* Says why a job waits, from the scheduler's reason. */
 static void reason_format(const char *kind, const char *job_id, const char *reason,
                           char text[STATE_TEXT_BYTES])
 {
@@ -50,8 +50,8 @@ struct look {
     struct sched_jobs jobs;
 };
 
-/* Is the scheduler asked about the run? It is if something is still to come of the run, and only by
- * its owner, for a scheduler lists nobody else's jobs. */
+/* Is the scheduler to be asked about the run? It is if the run is to go on, and only for its owner,
+ * because a scheduler lists nobody else's jobs. */
 static bool is_asked_about(const struct look *k)
 {
     static const char *const words[] = {"queued", "waiting", "starting", "training", "stopping"};
@@ -88,7 +88,7 @@ static int look_ask_once(struct look *k, struct waits_silence *silence, struct e
     return rc;
 }
 
-/* Finds the run's job. One under our id that carries another token is somebody else's. */
+/* Finds the run's job. A job with our id and another token is another user's. */
 static const struct sched_job *job_find(const struct look *k, const char *id, const char *token)
 {
     const struct sched_job *job = id[0] ? sched_jobs_find(&k->jobs, id) : NULL;
@@ -117,8 +117,8 @@ static bool is_idle(const struct look *k, const struct sched_job *job)
     return job->state == SCHED_RUNNING && !begun && !lost;
 }
 
-/* Says why a job runs whose attempt has not begun. Where the disk does not tell, as of a quota, the
- * job may have started just now. */
+/* Says why a job runs whose attempt has not begun. If the disk shows no reason, as with a quota,
+ * nothing is said until UNBEGUN_S after the job's start. */
 static void idle_format(const struct look *k, const struct sched_job *job,
                         char text[STATE_TEXT_BYTES])
 {
@@ -134,7 +134,8 @@ static void idle_format(const struct look *k, const struct sched_job *job,
                  "be used up", job->id);
 }
 
-/* Has its agent been killed, on this host? Of one on another host a single look does not tell. */
+/* Has the run's agent been killed, on this host? One look cannot tell about an agent on another
+ * host. */
 static bool is_agent_gone(const char *dir)
 {
     char path[LIMIT_PATH_BYTES];
@@ -143,8 +144,9 @@ static bool is_agent_gone(const char *dir)
     return !lease_lives(&once, path, LEASE_SILENT_S);
 }
 
-/* Says what a job waits for whose folder takes no word while its attempt has not ended: the guard
- * of an agent that was killed does, and so may an agent whose trainer has ended. */
+/* Says what a running job may wait for if its folder takes no writes and its attempt has no
+ * recorded end: the guard of a killed agent waits to record the end, and so may an agent whose
+ * trainer has ended. */
 static void mute_format(const struct look *k, const struct sched_job *job,
                         char text[STATE_TEXT_BYTES])
 {
@@ -161,8 +163,8 @@ static void mute_format(const struct look *k, const struct sched_job *job,
                  "that down, and the run goes on as soon as that is mended", job->id, dir, shut);
 }
 
-/* Does the job wait to run again, while its last execution has told no end? Its node was lost, or
- * all of it was killed. */
+/* Does the job wait to run again, without a recorded end of its last execution? Its node was lost,
+ * or all of it was killed. */
 static bool is_lost(const struct look *k, const struct sched_job *job)
 {
     const struct run_attempt *last = k->holder;
@@ -171,8 +173,8 @@ static bool is_lost(const struct look *k, const struct sched_job *job)
            last->restart < job->restarts;
 }
 
-/* Returns the word for a run whose last execution is over without a word: this one, if its owner
- * wants it to go on. */
+/* Returns the word for a run whose last execution ended without a record of that: `word`, if the
+ * owner wants the run to go on. */
 static const char *over_word(const struct run_state *s, const char *word)
 {
     return s->wish == WISH_PAUSE ? "paused" : s->wish == WISH_CANCEL ? "cancelled" : word;
@@ -203,7 +205,7 @@ static const char *alive_format(const struct look *k, const struct sched_job *jo
     return lost ? over_word(k->s, "waiting") : word;
 }
 
-/* Says that the job is gone. job: as it was found when it had ended; NULL: it is not listed. */
+/* Says that the job is gone. job: its last state at the scheduler; NULL: it is not listed. */
 static void gone_format(const struct run_state *s, const struct sched_job *job,
                         char text[STATE_TEXT_BYTES])
 {
@@ -223,16 +225,16 @@ static void gone_format(const struct run_state *s, const struct sched_job *job,
                  sched_state_name(job->state), then);
 }
 
-/* Should the scheduler list the job by now? A log may tell of a job before it is listed, and those
- * of "local" are listed on their own host alone. */
+/* Should the scheduler list the job by now? A log may name a job before it is listed, and jobs of
+ * "local" are listed on their own host only. */
 static bool is_missed(const struct look *k)
 {
     double silent_s = fabs(clock_wall_s() - k->s->last_event_at);
     return strcmp(k->s->sched, "local") != 0 && silent_s >= fmin(k->sched->absence_s, UNLISTED_S);
 }
 
-/* Do the logs still say so? An agent writes its last word before its job ends, which may have been
- * since they were read. */
+/* Do the logs still give the same state? An agent records the end before its job ends, perhaps
+ * since the logs were read. */
 static bool is_still_so(const struct look *k)
 {
     char dir[LIMIT_PATH_BYTES];
@@ -266,7 +268,7 @@ bool waits_for_owner(const struct run_state *s, const struct run_budget *budget)
     return strcmp(s->sched, "none") == 0 && run_state_next(s, budget, NULL) == RUN_NEXT_REQUEUE;
 }
 
-/* Is the process gone that ran it, outside of any job, with nothing said of an end? */
+/* Is the process gone that ran the run outside of any job, without a recorded end? */
 static bool is_left_by_hand(const struct look *k)
 {
     char dir[LIMIT_PATH_BYTES];
@@ -274,7 +276,8 @@ static bool is_left_by_hand(const struct look *k)
            is_agent_gone(home_run_dir(k->home, k->s->run, dir)) && is_still_so(k);
 }
 
-/* Returns whether the process that ran it is gone. */
+/* Says who brings back a run that no scheduler knows. Returns whether the process that ran it is
+ * gone. */
 static bool owner_format(const struct look *k, char text[STATE_TEXT_BYTES])
 {
     bool left = is_left_by_hand(k);

@@ -114,7 +114,7 @@ static int make(const char *home, const char *bin_dir, const struct wrap *w, str
     return rc;
 }
 
-/* Takes the run that has the name, unless it is one of ours. */
+/* Takes the run that has the name, unless it is one of 'reel launch'. */
 static int take(const char *home, const char *bin_dir, const struct wrap *w, const char *id,
                 struct launch *out, struct err *err)
 {
@@ -125,7 +125,8 @@ static int take(const char *home, const char *bin_dir, const struct wrap *w, con
     return wrap_save(w, out->run_dir, err);
 }
 
-/* Finds a name's run, like home_name_find. That there is none is no error, and says nothing. */
+/* Finds the run of a name, like home_name_find. If there is none it returns ERR_NOT_FOUND without
+ * an error text. */
 static int name_look(const char *home, const char *name, char id[ID_TEXT_BYTES], struct err *err)
 {
     struct err why = {0};
@@ -133,7 +134,8 @@ static int name_look(const char *home, const char *name, char id[ID_TEXT_BYTES],
     return rc < 0 && rc != ERR_NOT_FOUND ? err_set(err, rc, "%s", why.text) : rc;
 }
 
-/* Checks that the folder of the run that has the name is there; without a name, the home's. */
+/* Checks that the folder of the run that has the name is there; without a name, the home's folder
+ * of runs. */
 static int folder_check(const char *home, const char *name, struct err *err)
 {
     char id[ID_TEXT_BYTES], dir[LIMIT_PATH_BYTES];
@@ -160,11 +162,12 @@ static void name_last(const char *home, const char *stem, struct wrap *w)
     }
 }
 
-/* A job that runs again, and what it has noted of its run (job_note.h): asked for where no run here
- * knows the job, until that is answered. */
+/* Holds what is known of a job that runs again, and the run that it noted (job_note.h). The note is
+ * asked for if no run here knows the job, until there is an answer. */
 struct before {
     const char *job_id;
-    bool known, had_none; /* the latter: it surely never had a run */
+    bool known, had_none; /* known: the note was read; had_none: the job certainly never had a
+                           * run */
     char run[ID_TEXT_BYTES]; /* "": none */
 };
 
@@ -182,7 +185,7 @@ static bool has_job(const char *home, const char *id, const char *job_id)
     return has;
 }
 
-/* Takes the run that the job noted. One that noted none ended before it had any. */
+/* Takes the run that the job noted. A job without a note ended before it had a run. */
 static int noted_find(const char *home, struct before *b, struct wrap *w, struct err *err)
 {
     char dir[LIMIT_PATH_BYTES];
@@ -199,8 +202,8 @@ static int noted_find(const char *home, struct before *b, struct wrap *w, struct
                    "script to begin another", b->job_id, b->run, home);
 }
 
-/* Checks that the home was used before, as by the run of a job that runs again. It need not be
- * where the job ended before it had one: it noted none, and might have. */
+/* Checks that the home was used before, by the run of a job that runs again. It need not be if the
+ * job ended before it had a run: it noted none, though notes are accepted. */
 static int used_check(const char *home, struct before *b, struct err *err)
 {
     char run[ID_TEXT_BYTES];
@@ -212,7 +215,8 @@ static int used_check(const char *home, struct before *b, struct err *err)
     return b->had_none ? 0 : rc;
 }
 
-/* Finds the name of a job's run again. made_up: of `stem`, nobody gave it. */
+/* Finds the name of the run of a job that runs again. made_up: the name was made, and begins with
+ * `stem`. */
 static int again_check(const char *home, const char *stem, struct wrap *w, bool made_up,
                        struct before *b, struct err *err)
 {

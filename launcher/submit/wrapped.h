@@ -1,4 +1,4 @@
-/* wrapped: the run of a wrapped command: made, or found again by its name. */
+/* wrapped: makes the run of a wrapped command, or finds it again by its name. */
 #ifndef LAUNCHER_SUBMIT_WRAPPED_H
 #define LAUNCHER_SUBMIT_WRAPPED_H
 
@@ -7,7 +7,7 @@
 
 /* Opens the run named w->name, a new one or that of earlier invocations, with *w as its new
  * settings, and writes the event that this job belongs to it. job_id: "" outside a job. again: the
- * job runs again and belongs to the run already. made_up: we made the name from the job, so a run
+ * job runs again and belongs to the run already. made_up: the name was made from the job, so a run
  * that had it before the job's first execution is another one, and *w is renamed. ERR_EXISTS: the
  * name belongs to a run that is not a wrapped one; ERR_ENV: see home_runs_check. */
 int wrapped_open(const char *home, const char *bin_dir, struct wrap *w, const char *job_id,
