@@ -24,7 +24,7 @@ void last_words_exit(int code, int signo, char *out, size_t size)
         snprintf(out, size, "exited with %d", code);
 }
 
-/* Is this how srun names the task that ended it, or torchrun the one it saw fail first? */
+/* Does srun name in this line the task that ended it, or torchrun the one it saw fail first? */
 static bool names_task(const char *line)
 {
     return (str_starts(line, "srun: error: ") && strstr(line, "task")) ||
@@ -44,7 +44,7 @@ static bool tells_error(const char *line)
     return false;
 }
 
-/* Is this what a rank says when another one, which may say more, has ended? */
+/* Does a rank say this when another one, which may say more, has ended? */
 static bool tells_of_another(const char *line)
 {
     static const char *const words[] = {
@@ -57,8 +57,8 @@ static bool tells_of_another(const char *line)
     return false;
 }
 
-/* Does this line tell more of why it ended than the one found so far? What comes behind the task
- * that failed first follows from that failure. */
+/* Does this line say more about the cause than the one found so far? Errors behind the line about
+ * the task that failed first follow from that failure. */
 static bool tells_more(const char *line, const char *error, const char *task)
 {
     if (!tells_error(line) || str_starts(line, "srun: ") || str_starts(line, "slurmstepd"))
@@ -68,8 +68,8 @@ static bool tells_more(const char *line, const char *error, const char *task)
     return !task || tells_of_another(error);
 }
 
-/* Returns the bytes of the character at p that a terminal prints, of which n may be read; 0: it
- * prints none. */
+/* Returns the length in bytes of the character at p if a terminal prints it, else 0. n bytes may be
+ * read. */
 static size_t printed(const char *p, size_t n)
 {
     size_t bytes = json_utf8_len(p, n);
@@ -78,7 +78,7 @@ static size_t printed(const char *p, size_t n)
     return line_end || ((unsigned char)*p >= ' ' && *p != 0x7f && !second_controls) ? bytes : 0;
 }
 
-/* Makes one text of the lines: whatever a terminal would not print is replaced. */
+/* Replaces whatever a terminal would not print; line ends stay. */
 static void text_clean(char *text, size_t n)
 {
     for (size_t i = 0; i < n;) {
@@ -89,7 +89,7 @@ static void text_clean(char *text, size_t n)
     }
 }
 
-/* Puts both lines together. The task's is short and has its room; the error takes the rest. */
+/* Joins both lines. The task's is short and is kept whole; the error takes the rest. */
 static void words_put(const char *error, const char *task, char *out, size_t size)
 {
     char who[TASK_BYTES] = "";

@@ -49,8 +49,8 @@ void step_rows_add(struct step_rows *r, const struct step_line *line, double now
 
 static int64_t row_steps(const struct step_row *row) { return row->done - row->from; }
 
-/* Sums, over rows read in one look, the time that their lines tell, and the steps of those that
- * tell none. */
+/* Sums, over rows read in one look, the time that their lines give, and the steps of the rows whose
+ * lines give none. */
 static void look_sum(const struct step_rows *r, int first, int end, double *told_s,
                      int64_t *untold)
 {
@@ -86,7 +86,7 @@ static void row_time(struct step_rows *r, int i, int end)
     r->ended_at = row->ended_at;
 }
 
-/* Tells a row, as two rows where a part of it was done before. */
+/* Passes a row on, as two rows if an earlier attempt had done a part of it. */
 static void row_tell(const struct step_rows *r, const struct step_row *row, step_row_fn *fn,
                      void *context)
 {

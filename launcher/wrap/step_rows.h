@@ -1,12 +1,12 @@
-/* step_rows: printed steps as rows of the record: how many each covers, how long it took, and
- * whether they were done before.
+/* step_rows: turns printed steps into rows of the record: how many steps a row covers, how long it
+ * took, and whether an earlier attempt had done them.
  *
  * A trainer that prints every tenth step gives a row of ten. The agent looks at the log now and
- * then and finds some lines. A row whose line tells the time of a step took that time; the others
+ * then and finds some lines. A row whose line has the time of a step took that time; the other rows
  * of one look share the time since the row before. The first row of an attempt covers as many steps
- * as the second, and waits for it. How long it took is not known, unless its line tells or others
- * were printed since the look before. Rows that reach from steps that an earlier attempt printed
- * into new ones are split there. Pure: the times are given.
+ * as the second, and waits for it. How long it took is not known, unless its line has the time or
+ * other lines were printed since the look before. A row that has steps of an earlier attempt and
+ * new ones is split in two. Pure: the times are given.
  */
 #ifndef LAUNCHER_WRAP_STEP_ROWS_H
 #define LAUNCHER_WRAP_STEP_ROWS_H
@@ -14,7 +14,7 @@
 #include "profiles/step_lines.h"
 
 struct step_row {
-    /* It covers the steps behind `from` up to `done` steps. from -1: not yet known. */
+    /* the row covers the steps behind `from` up to `done` steps; from -1: not yet known */
     int64_t from, done;
     struct step_line line;    /* what was printed */
     double read_at, step_s;   /* step_s: of all its steps, NaN unknown */
@@ -22,12 +22,12 @@ struct step_row {
     bool replayed;
 };
 
-enum { STEP_ROWS_WAITING = 64 }; /* what one look finds beyond so many joins the last */
+enum { STEP_ROWS_WAITING = 64 }; /* lines of one look beyond so many are joined with the last */
 struct step_rows {
     bool loss_follows;
     int64_t before;           /* steps that earlier attempts printed */
-    int64_t done;             /* most that this one printed, -1 none */
-    double ended_at;          /* of the row told last; NaN none */
+    int64_t done;             /* highest number of steps that this one printed; -1: none */
+    double ended_at;          /* of the row that was passed on last; NaN: none */
     double looked_at;         /* when the look before was over */
     struct step_row waiting[STEP_ROWS_WAITING];
     int n;
@@ -36,7 +36,7 @@ struct step_rows {
 void step_rows_init(struct step_rows *r, bool loss_follows, int64_t before, double now);
 /* Adds a line that was read at this look. */
 void step_rows_add(struct step_rows *r, const struct step_line *line, double now);
-/* Ends the look: rows that are complete go to fn; with `last` all do. */
+/* Ends the look: passes the rows that are complete to fn; with `last` all rows. */
 typedef void step_row_fn(void *context, const struct step_row *row);
 void step_rows_tell(struct step_rows *r, double now, bool last, step_row_fn *fn, void *context);
 

@@ -46,7 +46,7 @@ static void lines_take(struct tail *t, const char *bytes, size_t n)
     }
 }
 
-/* Will PIPE_BUF bytes go out at once? If nobody is there any more they do: the write fails. */
+/* Will a write of PIPE_BUF bytes return at once? It does if the reader is gone: it fails then. */
 static bool out_takes(struct tail *t, bool last)
 {
     struct pollfd p = {.fd = t->out_fd, .events = POLLOUT};
@@ -66,8 +66,8 @@ static void cut_look(struct tail *t)
     str_clear(&t->line);
 }
 
-/* Returns how much is there now: a process that outlives its job may write on, faster than it is
- * read. */
+/* Returns how many bytes there are now: a process that outlives its job may write on, faster than
+ * it is read. */
 static int64_t to_read(const struct tail *t)
 {
     struct stat st;
@@ -89,7 +89,7 @@ void tail_pump(struct tail *t, bool last)
         taken += n;
         if (t->out_fd >= 0 &&
             file_write_all(t->out_fd, buf, (size_t)n, "standard output", NULL) < 0)
-            t->out_fd = -1; /* whoever read it is gone; the log has it all */
+            t->out_fd = -1; /* the reader is gone; the log has everything */
         if (t->fn)
             lines_take(t, buf, (size_t)n);
     }

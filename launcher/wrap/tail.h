@@ -1,4 +1,4 @@
-/* tail: a log followed while it grows: copied on, and given out line by line. */
+/* tail: follows a log while it grows: copies it on, and gives it out line by line. */
 #ifndef LAUNCHER_WRAP_TAIL_H
 #define LAUNCHER_WRAP_TAIL_H
 
@@ -19,17 +19,17 @@ struct tail {
     int fd, out_fd;
     tail_line_fn *fn;
     void *context;
-    struct str line; /* it has begun, and its end is not yet there */
+    struct str line; /* the line that has begun, without its end */
 };
 
-/* Follows a log; what it holds already is passed over. fn NULL: nobody wants the lines. out_fd -1:
- * nothing is copied. */
+/* Follows a log from its present end on. fn NULL: the lines are not needed. out_fd -1: nothing is
+ * copied. */
 int tail_open(const char *path, int out_fd, tail_line_fn *fn, void *context, struct tail *out,
               struct err *err);
-/* Takes what was appended since, from the log's beginning when it was emptied; at one look no more
- * than TAIL_LOOK_BYTES and what comes within a fifth of a second. Never waits for whoever reads
- * out_fd: while that one stands still nothing is taken. `last`: takes it all, and copies no more to
- * one who stands still. */
+/* Takes what was appended since, or all of the log if it was emptied. One look takes no more than
+ * TAIL_LOOK_BYTES, and no longer than a fifth of a second. It never waits for the reader of out_fd:
+ * while that one stands still nothing is taken. `last`: takes everything, and stops copying if the
+ * reader stands still. */
 void tail_pump(struct tail *t, bool last);
 void tail_close(struct tail *t); /* safe on a zeroed struct */
 

@@ -1,9 +1,10 @@
-/* wrap: somebody else's trainer kept alive like ours: what is known of it, <run_dir>/wrap.json
+/* wrap: another project's trainer, which is kept alive like ours: its settings, <run_dir>/wrap.json
  * (schema reel.wrap/1).
  *
- * The agent starts its command as it is, and adds nothing but the variables of launcher/run/ranks.h
- * to its environment. It copies what the command prints to the job's own output, and passes notices
- * on as the signal that the command wants. How it ended is said by the first of these that holds:
+ * The agent starts its command as it is, and only adds REEL_TRAINER (launcher/run/ranks.h),
+ * REEL_RUN_DIR, REEL_RUN_ID and REEL_ATTEMPT to its environment. It copies what the command prints
+ * to the job's own output, and passes notices on as the signal that the command wants. The first of
+ * these lines that holds says how it ended:
  *     a done file is named                 done if it is there, whatever the exit status
  *     exit 0, and --steps are reached      done, though it may have been asked to stop: by what it
  *                                          printed, or its newest checkpoint
@@ -16,9 +17,9 @@
  *                                          saved
  *     anything else                        as with our own trainer: by the notice, the lost node,
  *                                          the silence, the full disk (space.h), or a crash
- * That it came further is told by the numbers its step pattern finds in what it prints, or by
- * something new in its checkpoint folder. With neither no attempt counts as progress, and three
- * crashes in all end the run. */
+ * It makes progress when its step pattern finds higher numbers in what it prints, or when there is
+ * something new in its checkpoint folder. Without either no attempt counts as progress, and three
+ * crashes in all (by default) end the run. */
 #ifndef LAUNCHER_WRAP_WRAP_H
 #define LAUNCHER_WRAP_WRAP_H
 
@@ -44,7 +45,7 @@ struct wrap {
     int64_t total_steps;      /* 0: not known */
     bool node_agents;
     struct run_budget budget;
-    /* They say what a step is worth (wrap_rate.h); 0 and NULL where not known. */
+    /* the FLOPs and the peak for MFU (wrap_rate.h); 0 and NULL if not known */
     const char *model, *device, *flops_formula, *peak_source;
     const char *no_mfu;       /* why there is no MFU; NULL: there is */
     int64_t gpus;
@@ -64,22 +65,21 @@ int wrap_save(const struct wrap *w, const char *run_dir, struct err *err); /* at
  * is none. */
 double wrap_newest_save(const struct wrap *w);
 
-/* Says how the checkpoint folder that --saves names looks when its trainer has ended. One that
- * ended in order (it was through, or stopped because it was asked to) should have saved
- * something. */
+/* Says how the checkpoint folder of --saves looks after the trainer's end. A trainer that ended in
+ * order (it was done, or stopped because it was asked to) should have saved something. */
 enum wrap_saves { WRAP_SAVES_GOOD, WRAP_SAVES_MISSING, WRAP_SAVES_EMPTY };
 enum wrap_saves wrap_saves_look(const struct wrap *w, bool in_order);
 /* Returns what to say of a folder that is not good, before its name. */
 const char *wrap_saves_say(enum wrap_saves saves);
 
-/* Returns the bytes on disk of the largest entry of its checkpoint folder: what another save takes,
- * as far as is known. 0: there is none. */
+/* Returns the bytes on disk of the largest entry of its checkpoint folder, which another save
+ * probably takes too. 0: there is none. */
 int64_t wrap_save_bytes(const struct wrap *w);
 
-/* Returns how many steps its newest checkpoint contains, as far as a name tells it:
- * latest_checkpointed_iteration.txt (Megatron) or latest (DeepSpeed) where there is one, else the
- * newest entry called by a step, iteration or checkpoint number ("iter_0000400", "step-400",
- * "checkpoint-400"). -1: no name does. */
+/* Returns how many steps its newest checkpoint contains, as far as names show it:
+ * latest_checkpointed_iteration.txt (Megatron) or latest (DeepSpeed) if there is one, else the
+ * newest entry that is named by a step, iteration or checkpoint number ("iter_0000400", "step-400",
+ * "checkpoint-400"). -1: no name shows it. */
 int64_t wrap_saved_steps(const struct wrap *w);
 /* Returns the number in such a name; -1 none. Pure. */
 int64_t wrap_name_steps(const char *name);

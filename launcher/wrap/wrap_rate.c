@@ -7,7 +7,7 @@
 #include "profiles/flops.h"
 #include "profiles/hw.h"
 
-/* Counts forward and backward of one step by the formula that gives our own trainer's MFU. */
+/* Counts the FLOPs of one step, forward and backward, by the formula of our own trainer's MFU. */
 static int model_fill(struct wrap *w, const struct wrap_rate *rate, struct err *err)
 {
     struct model model;
@@ -56,8 +56,8 @@ static int64_t variable_int(const char *name)
     return text && num_parse_i64(text, name, &value, NULL) == 0 && value > 0 ? value : 0;
 }
 
-/* Counts the job's GPUs as if each node had as many as this one: Slurm tells the job script no
- * more. */
+/* Counts the job's GPUs as if each node had as many as this one, because Slurm tells the job script
+ * no more. */
 static int64_t gpus_of_job(void)
 {
     int64_t nodes = variable_int("SLURM_JOB_NUM_NODES"), here = variable_int("SLURM_GPUS_ON_NODE");

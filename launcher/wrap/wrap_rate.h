@@ -1,11 +1,11 @@
-/* wrap_rate: what a wrapped trainer's step is worth: its model FLOPs, its tokens, and the peak of
- * the devices it runs on, for its MFU. */
+/* wrap_rate: computes for a wrapped trainer's MFU the model FLOPs and tokens of a step, and the
+ * peak of the devices it runs on. */
 #ifndef LAUNCHER_WRAP_WRAP_RATE_H
 #define LAUNCHER_WRAP_WRAP_RATE_H
 
 #include "launcher/wrap/wrap.h"
 
-struct wrap_rate { /* as the user says it; NULL, 0: not given */
+struct wrap_rate { /* the user's options; NULL, 0: not given */
     const char *model, *seq; /* of profiles/; tokens of a sample, "8192" or "32x16x16" */
     int64_t gbs;             /* samples of a step */
     double flops_per_step;
@@ -13,8 +13,8 @@ struct wrap_rate { /* as the user says it; NULL, 0: not given */
     int64_t gpus;            /* 0: as many as the job has, by Slurm's environment */
 };
 /* Fills in w's model, flops_per_step, flops_formula, tokens_per_step, device, gpus, peak_flops and
- * peak_source; or no_mfu: why there will be none. ERR_USAGE, ERR_INPUT for what contradicts itself
- * or is not known by that name. */
+ * peak_source; or no_mfu: why there will be no MFU. ERR_USAGE or ERR_INPUT for options that
+ * contradict each other, or names that are not known. */
 int wrap_rate_fill(struct wrap *w, const struct wrap_rate *rate, struct err *err);
 
 #endif
