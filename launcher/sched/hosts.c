@@ -62,8 +62,8 @@ static int range_parse(const char **text, long *low, long *high, int *width)
     return *low <= *high && *high - *low < HOSTS_MAX && *width < 20 ? 0 : -1;
 }
 
-/* Expands one element of the list. head is what stands before `text`, whose brackets are still to
- * be taken. */
+/* Expands one element of the list. head: the part that is expanded already; text: the rest, whose
+ * brackets are still to be expanded. */
 static int element_expand(struct expansion *x, const char *head, const char *text, struct err *err)
 {
     const char *open = strchr(text, '['), *close = open ? strchr(open, ']') : NULL;

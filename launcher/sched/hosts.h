@@ -20,7 +20,7 @@ enum { HOSTS_MAX = 1 << 20 }; /* more than any cluster has: a list of more is da
 int hosts_expand(const char *list, struct arena *arena, const char ***names, size_t *n,
                  struct err *err);
 
-/* Takes the names that stand in the list `without` out of these. */
+/* Removes from these names those that are in the list `without`. */
 int hosts_remove(const char **names, size_t *n, const char *without, struct arena *arena,
                  struct err *err);
 

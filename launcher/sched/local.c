@@ -8,22 +8,22 @@
  *
  *     lock            lease (base/lease.h) of everything that writes here, there while it is held
  *     machine.json    cores, grace, kill wait (reel.sched-local/1). Written when REEL_LOCAL_CORES,
- *                     REEL_LOCAL_GRACE or REEL_LOCAL_KILL_WAIT were set for a submission: the last
- *                     one that said something counts, for all
+ *                     REEL_LOCAL_GRACE or REEL_LOCAL_KILL_WAIT were set for a submission; the last
+ *                     submission that set one counts, for all jobs
  *     N.job           the record of job N (reel.sched-job/1), fields as in rec_fields,
  *                     local_spool.c. Every change is a whole new file by rename, made under the
  *                     lock, read without it
  *     N.program       its folder, log, arguments and environment, NUL-separated after a magic word;
  *                     written once
- *     keeper.log      what keepers had to complain about
+ *     keeper.log      error messages of keepers
  *
  * A job exists from the moment N.job appears, with its token in it: N.program is there before.
- * Submission looks for the token under the lock, so a token gets one job, whoever dies when. N is
- * one more than the highest there is; records stay.
+ * Submission looks for the token under the lock, so a token gets one job, whichever process dies at
+ * which moment. N is one more than the highest there is; records stay.
  *
- * Every execution has a keeper (local_keeper.c), started by whoever's pass decided it: this program
- * executed again, in a session of its own, nobody's child. It adopts whatever the job leaves behind
- * and kills it at the end.
+ * Every execution has a keeper (local_keeper.c), which is started by the process whose pass decided
+ * on the execution. A keeper is this program executed again, in a session of its own, as nobody's
+ * child. It adopts whatever the job leaves behind and kills it at the end.
  *
  * These are the states of a record. "starting" is pending or requeued with starting_at > 0: its
  * cores are taken.
@@ -56,11 +56,11 @@
  *                                                  restarted (a pass does). A cause given before
  *                                                  decides as above
  *
- * A settled job whose state is requeued is queued by its first place in line. Waiting jobs start
- * strictly by priority, then age. One that does not fit yet lets nobody pass, and asks running jobs
- * of lower priority, least urgent and youngest first, to make room, if that suffices. One that
- * comes after another job is in the queue when that has ended. local_decide() in local_pass.c is
- * all of it, and has no side effects. */
+ * A requeued job keeps its first place in the queue. Waiting jobs start strictly by priority, then
+ * age. A job that does not fit yet lets no other pass. It preempts running jobs of lower priority,
+ * the least urgent and youngest first, if that makes enough room. A job that comes after another
+ * enters the queue when that one has ended. local_decide() in local_pass.c makes all these
+ * decisions, and has no side effects. */
 #include "launcher/sched/local.h"
 
 #include <signal.h>
@@ -199,7 +199,7 @@ static int submit_new(struct local *l, const struct sched_spec *spec, int64_t id
 }
 
 /* Submits under the lock, unless there is a job with this token. A record that cannot be read may
- * hold this very token: then nobody can say, and nothing is done. */
+ * hold this very token: then that is not known, and nothing is submitted. */
 static int submit_once(struct local *l, const struct sched_spec *spec, int64_t *id,
                        struct err *err)
 {
@@ -244,8 +244,8 @@ static void local_script(const struct sched_spec *spec, struct str *out)
     str_addc(out, '\n');
 }
 
-/* Makes a pass. The job is in the queue when its record is; what a pass that fails now would have
- * done the next one does. */
+/* Makes a pass. A failure is only logged: the job's record is in the queue, and the next pass does
+ * what this one did not. */
 static void pass_or_log(struct local *l, double wait_s)
 {
     struct err err = {0};
@@ -287,7 +287,7 @@ static bool wanted(const struct sched_filter *f, const char *id, const char *tok
     return !f || (!f->ids && !f->tokens) || listed(f->ids, id) || listed(f->tokens, token);
 }
 
-/* Tells why a job waits, behind what its record says already ("preempted by job 4"). */
+/* Returns what the job's record says already ("preempted by job 4"), and why it waits. */
 static const char *reason_format(const struct local_rec *r, const struct local_decision *d,
                                  int64_t cores, struct arena *a)
 {
@@ -345,8 +345,8 @@ static int jobs_fill(const struct local_recs *recs, const struct sched_filter *f
     return 0;
 }
 
-/* Lists jobs. Looking moves things on: after a restart of the machine this is what starts the queue
- * again. Somebody who may only read sees what is recorded. */
+/* Lists jobs, after a pass: after a restart of the machine this starts the queue again. A user who
+ * may only read sees what is recorded. */
 static int local_poll(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out,
                       struct err *err)
 {
@@ -396,7 +396,7 @@ static bool comes_up(const struct local_rec *r)
            proc_alive(r->keeper);
 }
 
-/* Waits, though not for long, until a job that is coming up takes signals, and loads its record. */
+/* Waits, at most LOCK_WAIT_S, until a job that is coming up takes signals, and loads its record. */
 static int rec_await(struct local *l, int64_t job, struct local_rec *r, struct err *err)
 {
     double end_s = clock_mono_s() + LOCK_WAIT_S;
@@ -488,7 +488,7 @@ static int ask(struct sched *s, const char *id, ask_fn *fn, struct err *err)
         return err_set(err, ERR_NOT_FOUND, "there is no job '%s' on this machine", id);
     if ((rc = ask_locked(l, job, fn, err)) < 0)
         return rc;
-    /* A cancelled job may have held up the queue; a lost one is found. */
+    /* A cancelled job may have held up the queue, and a pass finds lost jobs. */
     pass_or_log(l, LOCK_WAIT_S);
     return 0;
 }
@@ -498,7 +498,7 @@ static int local_requeue(struct sched *s, const char *id, struct err *err)
     return ask(s, id, ask_requeue, err);
 }
 
-/* Tells the batch process to end where the spool has no room for the wish: a job that does not ask
+/* Sends SIGTERM to the batch process if the spool has no room for the wish: a job that does not ask
  * for another execution ends by that. */
 static int cancel_unrecorded(struct local *l, const char *id, struct err *err)
 {
@@ -630,7 +630,7 @@ static int spool_open(struct local *l, const char *home, struct err *err)
                        "the state folder's path is too long: choose a shorter REEL_HOME");
     if ((rc = local_spool_init(&l->spool, dir, err)) < 0)
         return rc;
-    /* Bad settings are told now, not at the first job. */
+    /* Bad settings are reported now, not at the first job. */
     return local_machine_now(&l->spool, &m, &changed, err);
 }
 

@@ -9,10 +9,10 @@
 
 int sched_local_open(const char *home, struct sched **out, struct err *err);
 
-/* Lives as a keeper: this is what `reel keeper SPOOL JOB` runs. Starts the job if it is this
- * keeper's to start, stays until it has ended and is recorded. Forks; call it from a process that
- * has done nothing else. A program that submits local jobs must lead here when its own arguments
- * are `keeper SPOOL JOB`: the keeper is the submitting program, executed again. */
+/* Runs as a keeper, for `reel keeper SPOOL JOB`. Starts the job if this keeper may, and stays until
+ * the job has ended and that is recorded. Forks; call it from a process that has done nothing else.
+ * A program that submits local jobs must call this when its own arguments are `keeper SPOOL JOB`:
+ * the keeper is the submitting program, executed again. */
 int sched_local_keeper(const char *spool, const char *job, struct err *err);
 
 #endif

@@ -36,12 +36,12 @@
 #define LOCK_WAIT_S 30.0
 #define AGAIN_S 1.0       /* pause before a failed write of a record is tried again */
 
-/* Says when what is sent, on the monotonic clock; INFINITY: never. Each is sent once and then set
- * to INFINITY. */
+/* Says when each signal is sent, on the monotonic clock; INFINITY: never. Each is sent once and
+ * then set to INFINITY. */
 struct timetable {
     double early_s, limit_s;               /* time limit: notice, stop */
     double notice_s, term_s, kill_s;       /* stopping */
-    int stop;                              /* enum local_stop the last three follow from */
+    int stop; /* the enum local_stop from which the last three follow */
 };
 
 struct keeper {
@@ -59,16 +59,16 @@ struct keeper {
 
 /* ---- records ---- */
 
-/* Changes our record under the lock. `change` sees it fresh; what it returns true for is written.
- * Tries until it succeeds: a full disk or a stuck lock passes. False when the record is not ours to
- * change any more. */
+/* Changes the record as it was just read; returns whether it is to be written. change_record()
+ * calls it under the lock, and tries until it succeeds, because a full disk or a stuck lock passes.
+ * It returns false if the record is not ours to change any more. */
 typedef bool change_fn(struct keeper *k, struct local_rec *r);
 
 static int rec_change(struct keeper *k, change_fn *change, bool *done, struct err *err)
 {
     struct local_rec r;
     int rc = local_rec_load(&k->spool, k->rec.id, &k->spool.texts, &r, err);
-    if (rc == ERR_CORRUPT || rc == ERR_INPUT) /* it is damaged: what we know last stands */
+    if (rc == ERR_CORRUPT || rc == ERR_INPUT) /* it is damaged: our last copy takes its place */
         r = k->rec;
     else if (rc < 0)
         return rc;
@@ -118,7 +118,7 @@ static bool is_ours(const struct keeper *k, const struct local_rec *r)
 static bool claim(struct keeper *k, struct local_rec *r)
 {
     if (r->starting_at == 0 || r->keeper.pid != 0)
-        return false; /* somebody else keeps it, or it was called off */
+        return false; /* another keeper has it, or it was cancelled */
     r->boot = clock_boot_id();
     r->guard = k->guard;
     r->keeper = k->self;
@@ -243,7 +243,7 @@ static int batch_start(struct keeper *k, struct err *err)
 static void batch_signal(struct keeper *k, int signo)
 {
     if (!k->ended)
-        kill(k->batch, signo); /* our child, not reaped: the number is its own */
+        kill(k->batch, signo); /* our child, not yet reaped: its number is not used again */
 }
 
 static void notice(struct keeper *k, int signo)
@@ -264,8 +264,8 @@ static void plan_limit(struct keeper *k, double now_s)
         k->plan.early_s = now_s + fmax(0, r->time_limit_s - r->signal_lead_s);
 }
 
-/* Plans what follows from a wish that came in, or a stronger one. An earlier one's moment of
- * SIGKILL is never put off. */
+/* Plans the signals that follow from a new or stronger wish. A SIGKILL that is planned already is
+ * never put off. */
 static void plan_stop(struct keeper *k, double now_s)
 {
     struct timetable *p = &k->plan;
@@ -346,7 +346,7 @@ static void look_for_record(struct keeper *k)
     k->missed = missing;
 }
 
-/* Looks, when somebody wrote into the spool, whether our record holds a new wish. */
+/* Looks, after a write into the spool, whether our record holds a new wish. */
 static void hear_wishes(struct keeper *k)
 {
     char events[4096];
@@ -388,7 +388,8 @@ static void watch(struct keeper *k)
 
 /* ---- a life ---- */
 
-/* Begins to listen. The watch begins before the claim, so that no wish is missed. */
+/* Opens the descriptors for signals and for changes of the spool. The watch begins before the
+ * claim, so that no wish is missed. */
 static int ears_open(struct keeper *k, struct err *err)
 {
     sigset_t all;
@@ -407,7 +408,7 @@ static void execute(struct keeper *k)
 {
     struct err err = {0};
     if (k->rec.stop == STOP_CANCEL)
-        return; /* it was called off between the decision and the claim */
+        return; /* it was cancelled between the decision and the claim */
     if (batch_start(k, &err) < 0) {
         const char *why = arena_printf(&k->spool.texts, "cannot start: %s", err.text);
         k->rec.reason = why ? why : "cannot start";
@@ -415,7 +416,8 @@ static void execute(struct keeper *k)
     }
     change_record(k, runs);
     plan_limit(k, clock_mono_s());
-    k->pass_at_s = clock_mono_s(); /* a more urgent job may have waited for this one to be there */
+    k->pass_at_s = clock_mono_s(); /* a more urgent job may have waited until this one runs and can
+                                    * make room */
     watch(k);
 }
 

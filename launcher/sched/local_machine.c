@@ -1,10 +1,9 @@
 /* The machine's settings
  * ======================
  *
- * <spool>/machine.json holds how many cores jobs may have, and how long a job that is to end has
- * for it. It is absent as long as nobody chose otherwise. What the environment of a submitter says
- * (REEL_LOCAL_CORES, REEL_LOCAL_GRACE, REEL_LOCAL_KILL_WAIT) is put over it, and saved with the
- * next job. */
+ * <spool>/machine.json holds how many cores jobs may have, and how much time a job gets to end.
+ * Without the file the defaults count. The environment of a submitter (REEL_LOCAL_CORES,
+ * REEL_LOCAL_GRACE, REEL_LOCAL_KILL_WAIT) overrides it, and is saved with the next job. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

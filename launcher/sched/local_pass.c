@@ -37,8 +37,8 @@ static bool goes_before(const struct local_rec *a, const struct local_rec *b)
     return a->priority != b->priority ? a->priority > b->priority : a->id < b->id;
 }
 
-/* Does a waiting job still depend on another? A predecessor that cannot be read may live: only an
- * end that is seen lets go. */
+/* Does a waiting job still depend on another? A predecessor that cannot be read may live, so only a
+ * recorded end releases the job. */
 static bool depends(const struct local_recs *recs, const struct local_rec *r)
 {
     for (size_t i = 0; r->after && is_waiting(r) && i < recs->n; i++)
@@ -70,8 +70,8 @@ static bool can_make_room(const struct local_rec *r, const struct local_rec *for
            r->priority < for_whom->priority;
 }
 
-/* Returns the job to ask next: the least urgent; of equals the one that has run least. NULL when
- * nobody may be asked. */
+/* Returns the next job to preempt: the least urgent; of equals the one that has run least. NULL if
+ * none may be preempted. */
 static const struct local_rec *victim_next(const struct local_recs *recs,
                                            const struct local_rec *for_whom,
                                            const struct local_decision *d)
@@ -88,7 +88,7 @@ static const struct local_rec *victim_next(const struct local_recs *recs,
     return best;
 }
 
-/* Asks as few as suffice; asks nobody when all of them together would not do. */
+/* Preempts as few jobs as suffice, or none if all of them together would not free enough cores. */
 static void make_room(const struct local_recs *recs, const struct local_rec *job, int64_t needed,
                       struct local_decision *d)
 {
@@ -105,8 +105,8 @@ static void make_room(const struct local_recs *recs, const struct local_rec *job
     }
 }
 
-/* Decides strictly in order; nobody overtakes: a large job cannot be starved by small ones that
- * keep fitting. A job that asks for more than the machine has (it was made smaller since) holds
+/* Decides strictly in order, without overtaking, so that small jobs that keep fitting cannot starve
+ * a large one. A job that asks for more than the machine has (it was made smaller since) holds
  * nobody up. */
 void local_decide(const struct local_recs *recs, int64_t cores, struct local_decision *out)
 {
@@ -217,7 +217,7 @@ bool local_is_keeper(pid_t pid, void *ctx)
     return sp && proc_argv_is(pid, words, 3);
 }
 
-/* Starts a keeper. It inherits little: what a program needs to load and run. It gets neither the
+/* Starts a keeper. It inherits only what a program needs to load and run. It gets neither the
  * submitter's settings (the spool has them) nor the marker of a job it was submitted from, by which
  * that job's processes are found. */
 static int keeper_start(const struct local_spool *sp, int64_t id, struct err *err)
@@ -256,7 +256,7 @@ static bool keepers_lost(const struct local_rec *r)
            (!proc_alive(r->guard) && !proc_alive(r->keeper));
 }
 
-/* Do we run in this job? A process of the job itself cannot declare its own execution over. */
+/* Does this process run in this job? It cannot declare its own execution over. */
 static bool is_own_job(const struct local_rec *r)
 {
     const char *token = getenv("REEL_RUN_TOKEN");

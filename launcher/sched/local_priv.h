@@ -81,7 +81,7 @@ int local_rec_load(const struct local_spool *sp, int64_t id, struct arena *arena
                    struct local_rec *out, struct err *err);
 int local_rec_save(const struct local_spool *sp, const struct local_rec *rec, struct err *err);
 
-/* These are the arguments, environment, folder and log of a job: written once, any bytes. */
+/* Holds the arguments, environment, folder and log of a job: written once, any bytes. */
 struct local_program {
     const char **argv, **env; /* NULL-ended */
     const char *cwd, *log_path;
@@ -112,7 +112,7 @@ enum local_act { ACT_NONE, ACT_START, ACT_PREEMPT };
 struct local_decision {
     enum local_act act;
     int64_t by;         /* ACT_PREEMPT: the job it makes room for */
-    /* These three tell of a waiting job. */
+    /* The next three are about a waiting job. */
     int64_t free_cores; /* what was left when its turn came; -1 when not reached */
     int64_t behind;     /* the job of the queue it waits behind, 0 if it is the first */
     bool depends;       /* it is not in the queue yet: the job it comes after has not ended */
@@ -122,12 +122,12 @@ void local_decide(const struct local_recs *recs, int64_t cores, struct local_dec
 
 /* ---- the pass: see what happened, decide, record, act ---- */
 
-/* Makes a pass. wait_s: how long to wait for the lock; ERR_BUSY when somebody else is at it
- * (whoever that is does the work). */
+/* Makes a pass. wait_s: how long to wait for the lock. ERR_BUSY: another process makes one, which
+ * does the work. */
 int local_pass(const struct local_spool *sp, double wait_s, struct err *err);
 
-/* Sets a wish on a live job, under the lock. The keeper hears it. A wish that is not stronger than
- * the one that is there changes nothing. */
+/* Records a wish about a live job, under the lock; its keeper sees it. A wish that is not stronger
+ * than the present one changes nothing. */
 int local_rec_ask(const struct local_spool *sp, struct local_rec *r, enum local_stop stop,
                   const char *reason, struct err *err);
 

@@ -106,7 +106,7 @@ static const struct json_field rec_fields[] = {
 };
 #undef AT
 
-/* Writes the table above: one table serves both directions. */
+/* Writes a record by the table above, which also serves to read one. */
 static void rec_format(const struct local_rec *r, struct str *out)
 {
     struct json_out o;

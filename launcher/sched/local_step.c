@@ -62,8 +62,8 @@ static void tell(int fd, const void *message, size_t n)
         ;
 }
 
-/* Keeps nothing of the caller's but the pipe and 0, 1, 2: its database and its lock files are its
- * own. */
+/* Closes all descriptors but the pipe and 0, 1, 2, because the caller's database and lock files are
+ * its own. */
 static int keep_only(int fd)
 {
     int kept = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -120,7 +120,7 @@ static void keep_deadline(struct watcher *w, double now_s)
     }
 }
 
-/* Watches; returns when the first process has ended or the caller wants no more of it. */
+/* Watches; returns when the first process has ended or the caller frees the step. */
 static void watch(struct watcher *w)
 {
     struct signalfd_siginfo info;
@@ -238,7 +238,7 @@ static int greet(struct local_step *st, struct err *err)
     return hello.rc < 0 ? err_set(err, hello.rc, "%s", hello.text) : 0;
 }
 
-/* Starts the step's watcher, which writes to fds[1], and hears whether it could start the step. */
+/* Starts the step's watcher, which writes to fds[1], and reads whether it could start the step. */
 static int watcher_start(struct local_step *st, const struct sched_step_spec *spec,
                          const char *const *env, const int fds[2], struct err *err)
 {

@@ -203,7 +203,7 @@ static int subtree_order(const struct place_node *nodes, size_t from, size_t end
     struct branch *b = calloc(end - from + 1, sizeof *b);
     int rc = b ? 0 : err_set(err, ERR_NOMEM, "out of memory");
     size_t n = b ? branches_find(nodes, from, end, at, b) : 0;
-    /* These are the last in this sorting, and remain it. */
+    /* Nodes without a known switch are sorted last, and stay last. */
     bool unknown = n > 0 && at == 0 && without_switch(&nodes[b[n - 1].from]);
     for (size_t i = 0; rc == 0 && i < n; i++) {
         const struct branch *next = unknown && i == n - 1
@@ -274,7 +274,7 @@ static void range_add(long low, long n, struct str *out)
         str_addf(out, n > 1 ? "%s%ld-%ld" : "%s%ld", out->len ? "," : "", low, low + n - 1);
 }
 
-/* Adds share i of k. */
+/* Adds the CPUs of share i of k. */
 static void share_add(const struct ranges *r, long i, long k, struct str *out)
 {
     bool even = true;

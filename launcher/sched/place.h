@@ -42,17 +42,17 @@ void place_groups(const int64_t ranks[PLACE_GROUPS], int64_t ranks_per_node,
 /* Sorts the nodes. groups: as place_groups gives them. */
 int place_order(struct place_node *nodes, size_t n, const int64_t *groups, struct err *err);
 
-/* Returns the first rank of node i of n. Ranks are spread evenly; the first nodes have one more
- * when that does not come out. */
+/* Returns the first rank of node i of n. Ranks are spread evenly; if that leaves a rest, the first
+ * nodes have one more. */
 static inline int64_t place_first_rank(int64_t ranks, size_t n, size_t i)
 {
     int64_t more = ranks % (int64_t)n, k = (int64_t)i;
     return ranks / (int64_t)n * k + (k < more ? k : more);
 }
 
-/* Finds the CPUs of each of a node's ranks. near[i] is what is near rank i ("0-27,56-83"); ranks
- * with equal text share it evenly, a part of each range where that comes out even. "" where there
- * are fewer CPUs than ranks. ERR_INPUT for a text that is no such list. */
+/* Finds the CPUs of each of a node's ranks. near[i] lists the CPUs near rank i ("0-27,56-83");
+ * ranks with equal lists share them evenly, a part of each range if every range divides evenly. ""
+ * if there are fewer CPUs than ranks. ERR_INPUT for a text that is no such list. */
 int place_cpus(const char *const *near, size_t ranks, struct arena *arena, const char **out,
                struct err *err);
 /* Writes "0-3,8" as a hexadecimal mask, "0x10f". */

@@ -193,7 +193,7 @@ bool proc_kill_marked(const char *entry, double max_s)
 
 /* ---- starting what outlives us ---- */
 
-/* Executes the program. fail_fd closes at exec; a byte in it says that there was none. */
+/* Executes the program. fail_fd closes at exec; a byte in it says that exec failed. */
 static void detach_exec(const char *const *argv, const char *const *env, const char *log_path,
                         int fail_fd)
 {

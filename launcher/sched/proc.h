@@ -1,6 +1,6 @@
-/* proc: process trees, from /proc; base/process.h says which process is meant. A process that
- * called proc_adopt() becomes the parent of every orphan below it, so that setsid and double forks
- * hide nothing. */
+/* proc: reads and signals process trees, from /proc; base/process.h defines the identity of a
+ * process. A process that called proc_adopt() becomes the parent of every orphan below it, so that
+ * setsid and double forks hide nothing. */
 #ifndef LAUNCHER_SCHED_PROC_H
 #define LAUNCHER_SCHED_PROC_H
 
@@ -18,7 +18,7 @@
 struct proc_row {
     pid_t pid, parent;
     int64_t start; /* as in proc_id */
-    bool marked;   /* the caller's */
+    bool marked;   /* for the caller's use */
 };
 size_t proc_list(struct proc_row **out);
 
@@ -29,7 +29,7 @@ bool proc_read(pid_t pid, const char *name, struct str *out);
 /* Signals exactly this process: ERR_NOT_FOUND when it is gone, whoever has its number now. */
 int proc_signal(struct proc_id id, int signo, struct err *err);
 
-/* Tells the processes that a kill leaves alone, with all below them. NULL: none. */
+/* Says whether a kill spares this process and all below it. */
 typedef bool proc_spare_fn(pid_t pid, void *ctx);
 
 void proc_adopt(void); /* becomes the subreaper of what lies below */

@@ -192,7 +192,7 @@ enum sched_end {
     SCHED_END_NONE,       /* it waits, or runs with nobody ending it; or it ended by itself */
     SCHED_END_UNKNOWN,    /* it ends, and why cannot be read */
     SCHED_END_REQUEUED,   /* it will run again: preempted with a requeue, or asked to */
-    SCHED_END_PREEMPTED,  /* it gives way: its grace runs, or it is over by that */
+    SCHED_END_PREEMPTED,  /* it is preempted: its grace time runs, or it ended by that */
     SCHED_END_CANCELLED,  /* by its user or by whoever may */
     SCHED_END_TIME_LIMIT,
     SCHED_END_NODE_FAIL,  /* a node of it failed */
@@ -215,15 +215,15 @@ struct sched_ending {
 /* Says who gets a signal. */
 enum sched_to { SCHED_TO_BATCH, SCHED_TO_ALL };
 
-/* Says when a node was lost, if it was lost with a job: the scheduler has given it up by then, or
- * it is back and was booted after the job's beginning, at most half an hour later than that. UTC
- * Unix seconds. */
+/* Says what counts as a node that was lost with a job: the scheduler has given it up by down_by, or
+ * it is back and was booted after booted_after, the job's beginning, and at most half an hour after
+ * down_by. UTC Unix seconds. */
 struct sched_loss {
     double booted_after; /* INFINITY: nobody asks when nodes were booted */
     double down_by;
 };
 
-/* This is the job that this process runs in. */
+/* Describes the job that this process runs in. */
 struct sched_self {
     char id[SCHED_ID_BYTES];
     char token[SCHED_ID_BYTES];
@@ -251,8 +251,8 @@ struct sched_step_spec {
     /* The CPUs that each rank of a node is bound to, in order, NULL-ended: "0-3,8"; NULL: as the
      * scheduler does. */
     const char *const *cpus;
-    /* Then the step's first process gets SIGTERM, and all get SIGKILL kill_wait_s later; 0:
-     * none. */
+    /* After this many seconds the step's first process gets SIGTERM, and all get SIGKILL
+     * kill_wait_s later; 0: no deadline. */
     double deadline_s;
 };
 #define SCHED_STEP_SPEC_INIT {.ranks = 1}
@@ -266,7 +266,7 @@ struct sched_step_status {
     char node_lost[SCHED_ID_BYTES]; /* a node of it failed; "" none. May be told before the end */
     double started_at, ended_at; /* UTC Unix seconds */
 };
-/* This says where the ranks of a step go. */
+/* Says where the ranks of a step go. */
 struct sched_placement {
     /* In the order of their ranks, which are place_first_rank(ranks, n, i) and on. */
     const struct place_node *nodes;
@@ -316,7 +316,8 @@ struct sched_ops {
 struct sched {
     const struct sched_ops *ops;
     double absence_s; /* a job absent from clean answers for so long counts as gone */
-    double settle_s;  /* what it took it has written down so long after; 0: before it answers */
+    double settle_s;  /* how many seconds after an answer it has saved what it accepted; 0: it saves
+                       * before it answers */
 };
 struct sched_step {
     const struct sched_ops *ops;
@@ -329,7 +330,8 @@ struct sched_step {
 int sched_open(const char *kind, const char *home, struct sched **out, struct err *err);
 void sched_close(struct sched *s); /* NULL is fine; jobs go on */
 
-/* Tells partitions and limits; *out borrows from the handle until the next describe or close. */
+/* Describes partitions and limits; *out borrows from the handle until the next describe or
+ * close. */
 int sched_describe(struct sched *s, struct sched_site *out, struct err *err);
 
 /* Submits a job. Gives the id of the job with this token: a new one, or the one an earlier call
@@ -371,8 +373,8 @@ int sched_ending(struct sched *s, const char *id, struct sched_ending *out, stru
  * end. */
 int sched_cancel(struct sched *s, const char *id, struct err *err);
 
-/* Leaves in a job which run it has: the run's id, for sched_look in its next executions. ERR_STATE
- * where jobs keep no note. */
+/* Notes in a job which run it has: the run's id, for sched_look in its next executions. ERR_STATE
+ * if jobs keep no note. */
 int sched_note(struct sched *s, const char *id, const char *run, struct err *err);
 
 /* Finds the job that this process runs in; ERR_NOT_FOUND outside a job. */
@@ -382,10 +384,9 @@ int sched_self(struct sched *s, struct sched_self *out, struct err *err);
  * the caller's running steps and this one need more cores than the allocation has. */
 int sched_step_start(struct sched *s, const struct sched_step_spec *spec, struct sched_step **out,
                      struct err *err);
-/* Tells where sched_step_start will put the ranks of a step of several nodes: consecutive ranks
- * under the same switch (place.h). What is known of the network is asked for once a handle.
- * ERR_NOT_FOUND: there is nothing to choose, or the network is not known: then the order is the
- * scheduler's own. */
+/* Says where sched_step_start will put the ranks of a step of several nodes: consecutive ranks
+ * under the same switch (place.h). The network is asked for once a handle. ERR_NOT_FOUND: there is
+ * nothing to choose, or the network is not known; then the order is the scheduler's own. */
 int sched_place(struct sched *s, const struct sched_step_spec *spec, struct arena *arena,
                 struct sched_placement *out, struct err *err);
 /* Waits up to wait_s (0: not at all, negative: for ever) for the end; fills *out either way. */
@@ -396,8 +397,8 @@ int sched_step_signal(struct sched_step *step, int signo, struct err *err);
 /* Kills what still runs of the step; NULL is fine. Call it before sched_close. */
 void sched_step_free(struct sched_step *step);
 
-/* Names one of these nodes that was lost then; "" when there is none. nodes: as the scheduler
- * writes such a list; NULL: those of the allocation that this process runs in. */
+/* Names one of these nodes that was lost, as `loss` defines it; "": none. nodes: a list as the
+ * scheduler writes it; NULL: the nodes of the allocation that this process runs in. */
 int sched_lost_node(struct sched *s, const char *nodes, const struct sched_loss *loss,
                     char node[SCHED_ID_BYTES], struct err *err);
 

@@ -16,7 +16,7 @@
 
 /* ---- the controller's troubles ---- */
 
-/* Begins a call: it takes its time, and may come to nothing. */
+/* Begins a call: lets the time of an answer pass, and may fail as a silent controller does. */
 static int call(struct sim *s, struct err *err)
 {
     const struct sim_faults *f = &s->conf.faults;
@@ -136,7 +136,7 @@ static const char *const *list_copy(struct arena *a, const char *const *list)
     return copy;
 }
 
-/* Notes which nodes the job does without. */
+/* Notes which nodes the job excludes. */
 static int ban(struct sim *s, struct sim_job *j, const char *exclude, struct err *err)
 {
     const char **names;

@@ -34,8 +34,8 @@
 
 /* ---- what the test says ---- */
 
-/* An execution of a job, or a step. The callbacks borrow it. Of a step, argv, env, cwd and log_path
- * are there when it starts, and NULL later. */
+/* Describes an execution of a job, or a step. The callbacks borrow it. Of a step, argv, env, cwd
+ * and log_path are there when it starts, and NULL later. */
 struct sim_exec {
     const char *job; /* id; "" for a step outside a job */
     const char *token, *name;
@@ -70,7 +70,7 @@ struct sim_faults {
     double slow_s;        /* mean time of an answer; 0: at once */
 };
 
-/* These are the happenings of which the test is told. Their texts are for people. */
+/* Lists the happenings that are reported to the test. Their texts are for people. */
 #define SIM_WHAT_LIST(X)                                                                         \
     X(SIM_SUBMITTED, "submitted") X(SIM_STARTED, "started") X(SIM_SIGNALLED, "signalled")        \
     X(SIM_KILLED, "killed") X(SIM_ENDED, "ended") X(SIM_REQUEUED, "requeued")                    \
@@ -99,11 +99,13 @@ struct sim_conf {
     double repair_s;      /* from the failure of a node until it is back */
     struct sim_faults faults;
     double start_s;       /* UTC Unix seconds of the beginning */
-    /* Says how an execution that starts will last and end; *out comes as one that ends at once
-     * with 0. It may not call the scheduler, nor may the two below. NULL: all end at once. */
+    /* Decides how long an execution that starts will last and how it ends; *out comes as one that
+     * ends at once with 0. It may not call the scheduler, nor may the two below. NULL: all end at
+     * once. */
     void (*run)(void *ctx, const struct sim_exec *exec, struct sim_outcome *out);
-    /* Changes what will become of an execution that got this signal; *out comes as it stands. Of
-     * SIGKILL, SIGSTOP and SIGCONT it only hears. NULL: SIGTERM ends all, other signals nothing. */
+    /* Changes how an execution that got this signal will end; *out comes as planned so far. For
+     * SIGKILL, SIGSTOP and SIGCONT a change does not count. NULL: SIGTERM ends all, other signals
+     * nothing. */
     void (*hear)(void *ctx, const struct sim_exec *exec, int signo, struct sim_outcome *out);
     void (*tell)(void *ctx, const struct sim_told *told); /* NULL: nobody listens */
     void *ctx;
@@ -120,7 +122,7 @@ int sched_sim_open(const struct sim_conf *conf, struct sched **out, struct err *
 /* ---- the clock ---- */
 
 double sched_sim_now(const struct sched *s); /* UTC Unix seconds */
-/* Lets so much time pass, and what happens in it happen. */
+/* Lets this much time pass, with all events in it. */
 void sched_sim_advance(struct sched *s, double seconds);
 /* Jumps to the next event. Returns false when nothing is to come; where nodes fail by themselves
  * something always is. */
@@ -130,7 +132,7 @@ bool sched_sim_step(struct sched *s);
 
 void sched_sim_node_fail(struct sched *s, int node);
 void sched_sim_node_back(struct sched *s, int node);
-/* Ends the execution of a job as it is said here, now. No effect when it does not run. */
+/* Ends the execution of a job now, with this exit. No effect if it does not run. */
 void sched_sim_end(struct sched *s, const char *id, int exit_code, int exit_signal);
 /* Puts the caller inside this job, for steps; NULL: outside again, where steps have the whole
  * cluster. ERR_STATE when the job does not run. */

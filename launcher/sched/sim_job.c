@@ -70,7 +70,7 @@ void sim_job_start(struct sim *s, struct sim_job *j)
     limit_plan(s, j, j->spec.time_limit_s > 0 ? s->now_s + j->spec.time_limit_s : INFINITY);
 }
 
-/* Gives the execution a signal; what it makes of it may change its end. */
+/* Sends the execution a signal. The test may change how it ends. */
 void sim_job_hear(struct sim *s, struct sim_job *j, int signo, bool to_all)
 {
     char id[24];
@@ -206,7 +206,7 @@ void sim_job_end(struct sim *s, struct sim_job *j, int node)
     sim_steps_lose(s, j->id, -1);
     sim_hold(s, j, false);
     no_longer_active(s, j);
-    s->dirty = true; /* jobs that come after it */
+    s->dirty = true; /* jobs that wait for its end may start */
     sim_tell(s, SIM_ENDED, j->id, (int)j->state);
     if (j->state == SCHED_REQUEUED)
         requeue(s, j);

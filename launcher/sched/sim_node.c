@@ -41,7 +41,7 @@ static bool uses(const int *where, int n, int node)
     return false;
 }
 
-/* Has what runs on the node stand still from now on. */
+/* Stops what runs on the node, and tells nobody. */
 static void fail(struct sim *s, int node)
 {
     struct sim_node *n = &s->nodes[node];
@@ -119,7 +119,7 @@ void sched_sim_node_back(struct sched *s, int node)
 
 /* ---- which node was lost ---- */
 
-static const double BOOT_S = 1800; /* a boot so long after a job's beginning ended it */
+static const double BOOT_S = 1800; /* a lost node is booted at most this long after loss->down_by */
 
 static bool was_lost(const struct sim_node *n, const struct sched_loss *loss)
 {

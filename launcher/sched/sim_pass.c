@@ -132,7 +132,8 @@ static void give_way(struct sim *s, struct sim_job *v)
         sim_job_ask(s, v, SIM_STOP_PREEMPT, "preempted");
 }
 
-/* Has running jobs make room for this one, if that suffices. Those that stop already count. */
+/* Preempts running jobs for this one, if that suffices. Cores of jobs that are stopping already
+ * count. */
 static void make_room(struct sim *s, const struct sim_job *j)
 {
     struct sim_job **v = calloc(s->n_active + 1, sizeof(struct sim_job *));
@@ -198,7 +199,7 @@ static void pass_once(struct sim *s)
     }
 }
 
-/* Passes until nothing changes: an execution that could not begin has ended at once. */
+/* Repeats the pass until nothing changes: an execution that cannot begin ends at once. */
 void sim_pass(struct sim *s)
 {
     while (s->dirty) {

@@ -22,8 +22,8 @@ enum sim_tick {
     TICK_NODE_LOST, /* the controller gives a silent node up */
     TICK_NODE_BACK
 };
-/* Nothing is taken out of the heap: an event that is not due any more is passed over, because the
- * job has another execution, or another time stands in it. */
+/* Holds an event to come. None is removed from the heap early: one that is not due any more is
+ * skipped, because its job has another execution, or another time. */
 struct sim_event {
     double at_s;
     int64_t order;   /* of events of one moment */
@@ -39,7 +39,7 @@ struct sim_heap {
 
 struct sim_node {
     int cores_free, gpus_free;
-    bool silent;         /* it has failed; nobody knows */
+    bool silent;         /* it has failed, and the controller does not know yet */
     bool down;           /* it was given up */
     int64_t failures;
     double down_s, booted_s; /* when it was last given up, and last came back; 0: never */
@@ -84,7 +84,7 @@ struct sim_step {
     struct sim *sim;
     struct sim_step *next;
     int64_t id, job;        /* job 0: none */
-    struct sched_step_spec spec; /* while it starts; then its ranks alone */
+    struct sched_step_spec spec; /* complete while it starts; then only its ranks */
     int cores, nodes;
     int *where;
     double end_s;
@@ -129,7 +129,7 @@ double sim_draw(const struct sim *s, enum sim_draw what, int64_t i);
 
 /* Plans an event. With at_s INFINITY there is none. */
 void sim_plan(struct sim *s, double at_s, enum sim_tick tick, int64_t id, int64_t run);
-/* Lets everything happen that is due until then, and stops there. */
+/* Handles all events until then, and sets the clock to it. */
 void sim_run_until(struct sim *s, double until_s);
 void sim_tell(struct sim *s, enum sim_what what, int64_t id, int detail);
 
@@ -141,7 +141,7 @@ void sim_job_start(struct sim *s, struct sim_job *j); /* on the nodes of j->wher
 void sim_job_ask(struct sim *s, struct sim_job *j, enum sim_stop stop, const char *reason);
 /* Ends an execution; node: the one that was lost with it, -1: none. */
 void sim_job_end(struct sim *s, struct sim_job *j, int node);
-/* Gives the execution a signal; what it makes of it may change its end. */
+/* Sends the execution a signal. The test may change how it ends. */
 void sim_job_hear(struct sim *s, struct sim_job *j, int signo, bool to_all);
 void sim_job_suspend(struct sim *s, struct sim_job *j);
 void sim_job_resume(struct sim *s, struct sim_job *j);
@@ -173,7 +173,8 @@ int sim_step_poll(struct sched_step *step, double wait_s, struct sched_step_stat
 int sim_step_signal(struct sched_step *step, int signo, struct err *err);
 void sim_step_free(struct sched_step *step);
 void sim_step_event(struct sim *s, const struct sim_event *e);
-/* Ends what runs of a job's steps on a node, -1: on all of them. job 0: of steps outside jobs. */
+/* Ends all steps on a node, as lost; or, for node -1, the steps of a job (0: those outside
+ * jobs). */
 void sim_steps_lose(struct sim *s, int64_t job, int node);
 
 /* Returns the outcome that the test gives, with the noise of the duration. */

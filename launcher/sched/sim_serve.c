@@ -98,7 +98,7 @@ static void run(void *ctx, const struct sim_exec *exec, struct sim_outcome *out)
 static void hear(void *ctx, const struct sim_exec *exec, int signo, struct sim_outcome *out)
 {
     struct program **p = program_of(ctx, exec->job);
-    (void)out; /* when it ends is seen, not said */
+    (void)out; /* reap() sees its end */
     if (!*p)
         return;
     if (signo == SIGKILL) {
@@ -239,7 +239,7 @@ static void serve(struct server *v, const struct str *request, struct str *reply
 
 static void serve_one(struct server *v, int listener)
 {
-    const struct timeval patience = {.tv_sec = 5}; /* with one who says nothing */
+    const struct timeval patience = {.tv_sec = 5}; /* for a client that sends nothing */
     struct str request = STR_INIT, reply = STR_INIT;
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0)

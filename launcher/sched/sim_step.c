@@ -191,12 +191,12 @@ int sim_step_start(struct sched *sched, const struct sched_step_spec *spec,
     end_plan(st);
     if (spec->deadline_s > 0)
         sim_plan(s, s->now_s + spec->deadline_s, TICK_STEP_TERM, st->id, 0);
-    st->spec = (struct sched_step_spec){.ranks = spec->ranks}; /* the rest is the caller's */
+    st->spec = (struct sched_step_spec){.ranks = spec->ranks}; /* the rest belongs to the caller */
     *out = &st->base;
     return 0;
 }
 
-/* Lets time pass until the step has ended, or until then. */
+/* Lets time pass until the step has ended, or for wait_s. */
 int sim_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out,
                   struct err *err)
 {

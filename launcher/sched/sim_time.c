@@ -82,7 +82,7 @@ static void happen(struct sim *s, const struct sim_event *e)
         sim_job_event(s, e);
 }
 
-/* Lets all happen that is due at the next moment of events. */
+/* Handles all events of the next moment, and makes a pass. */
 static void moment(struct sim *s)
 {
     s->now_s = s->heap.v[0].at_s;

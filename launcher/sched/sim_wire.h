@@ -33,11 +33,12 @@ void sim_take_job(struct sim_wire *w, struct sched_job *job);
 void sim_put_ending(struct str *out, const struct sched_ending *e);
 void sim_take_ending(struct sim_wire *w, struct sched_ending *e);
 
-/* Sends all of a text and ends what is sent, reads to the end of what comes. */
+/* These send a whole text and close the sending side, and receive until the other side has done
+ * so. */
 int sim_send(int fd, const struct str *text, struct err *err);
 int sim_receive(int fd, struct str *text, struct err *err);
 
-/* Writes where the server of this state folder listens. */
+/* Writes the path of the socket on which the server of this state folder listens. */
 int sim_socket_path(const char *home, char out[108], struct err *err);
 
 #endif

@@ -65,8 +65,8 @@ static bool ended_as_preempted(const struct slurm_job *j)
     return j->preempted_at > 0 && fabs(j->ended_at - j->preempted_at) <= 1;
 }
 
-/* Can a preemption end the job for good? It cannot end one that is requeued. Where the modes are
- * not the partitions' (preempt/qos), nothing says so. */
+/* Can a preemption end the job for good? Not if the partition requeues the job. If the modes are
+ * not the partitions' (preempt/qos) it may. */
 static bool may_end_for_good(const struct slurm_job *j, const struct slurm_site *site)
 {
     if (!site || strcmp(site->preempt_type, "preempt/partition_prio") != 0)
@@ -79,13 +79,13 @@ static bool may_end_for_good(const struct slurm_job *j, const struct slurm_site 
     return true;
 }
 
-/* Returns the base state. Of a job shown as COMPLETING alone it is told by what the controller
- * notes when it begins to end one (22.05.8, seen). A requeue clears the end of the execution, or
- * tells the one expected of the next. A time limit is the reason. Preemption for good ends the job
- * in the second it was preempted in; where there is a grace, that second is told anew when the
- * grace is over. A job that is cancelled has an end and no reason, be it in the grace of a
- * preemption, be it before the execution that a requeue promised has begun; cancelled in the very
- * second in which a grace begins, it cannot be told from one whose grace is over. */
+/* Returns the base state. For a job shown only as COMPLETING it follows from what the controller
+ * notes when it begins to end one (seen in 22.05.8). A requeue clears the execution's end, or sets
+ * the one expected of the next. A time limit is the reason. Preemption for good ends the job in the
+ * second of the preemption; after a grace time that second is set anew. A cancelled job has an end
+ * and no reason, also in the grace time of a preemption, and before the execution that a requeue
+ * promised has begun. Cancelled in the second in which a grace begins, it looks like one whose
+ * grace is over. */
 static const char *base_of(const struct slurm_job *j, const struct slurm_site *site, double now)
 {
     const double skew_s = 30; /* of clocks; the shortest time limit is a minute */
@@ -416,8 +416,8 @@ static void canceller(struct sched_slurm *l, const char *id, struct arena *arena
              user ? user->pw_name : by + strlen(" by "));
 }
 
-/* Finds why the job ends. The partition is looked at only where the job's text leaves it open; no
- * answer about the partition is none about the job. */
+/* Finds why the job ends. The partition is asked for only if the job's own data leave this open; an
+ * error of that question is returned. */
 static int end_find(struct sched_slurm *l, const struct slurm_job *job, double now,
                     enum sched_end *out, struct err *err)
 {
@@ -554,9 +554,9 @@ static void close_(struct sched *s)
 
 static const double BOOT_S = 1800; /* from a node's loss until it has booted, at most */
 
-/* Was the node lost then? sinfo(1) NODE STATE CODES: it is down, the base state with flags behind
- * it. Of one that is back Slurm forgets why it was down, and since when, but not when it was
- * booted. SlurmdStartTime tells nothing: jobs outlive a new start of their slurmd. */
+/* Was the node lost then? A lost node is DOWN, maybe with flags behind that (sinfo(1) NODE STATE
+ * CODES). Of a node that is back Slurm forgets why and since when it was down, but not when it was
+ * booted. SlurmdStartTime says nothing: jobs outlive a restart of their slurmd. */
 static bool was_lost(const struct slurm_node *n, const struct sched_loss *loss)
 {
     bool down = strncasecmp(n->state, "DOWN", strlen("DOWN")) == 0;

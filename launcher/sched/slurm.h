@@ -1,8 +1,8 @@
 /* slurm: the scheduler "slurm": a real Slurm through slurm_rpc, with what Slurm alone does not
  * promise.
  *
- * Exactly once. Under <home>/sched/slurm/jobs/<token>.json stands the intent, durable before
- * anything is submitted, and later the job id it became. The token is also the job's comment
+ * Exactly once. <home>/sched/slurm/jobs/<token>.json holds the intent, durable before anything is
+ * submitted, and later the id of the job that it became. The token is also the job's comment
  * ("reel:<token>"), so that after an ambiguous outcome (time-out, killed launcher, restarted
  * controller) the job is looked for by token before anything is submitted again: absent in two
  * clean answers more than REEL_SLURM_LOOK_S apart means it is not there. A job id alone is never
@@ -10,19 +10,19 @@
  * its comment must name a token of ours that is bound to this id.
  *
  * Gentle. Polls of all processes of the user share one answer of the controller, under a lock, at
- * most every REEL_SLURM_POLL_S seconds (default 30): <home>/sched/slurm/poll-<cluster>.json. A job
- * that the controller has forgotten (MinJobAge after its end) is asked of accounting, where there
- * is some that keeps comments. What nobody knows is absent, and counts as gone after five minutes
- * of clean answers without it.
+ * most every REEL_SLURM_POLL_S seconds (default 30): <home>/sched/slurm/poll-<cluster>.json.
+ * Accounting is asked about a job that the controller has forgotten (MinJobAge after its end), if
+ * the site has accounting that keeps comments. A job that neither knows is absent, and counts as
+ * gone after five minutes of clean answers without it.
  *
  * Settings come from the environment: REEL_SLURM_VIA (auto, commands, helper), REEL_SLURM_HELPER
  * (path of reel-slurm; default: beside this program), REEL_SLURM_POLL_S (30), REEL_SLURM_LOOK_S
- * (10), REEL_SLURM_ABSENCE_S (300) and REEL_SLURM_SETTLE_S (10; less of these three is for tests),
- * REEL_SLURM_WAIT_S (60: so long an answer is waited for).
+ * (10.5), REEL_SLURM_ABSENCE_S (300) and REEL_SLURM_SETTLE_S (10; less of these three is for
+ * tests), REEL_SLURM_WAIT_S (60: the longest wait for an answer).
  *
  * Remembered. A controller saves its jobs five seconds after the last time, and then takes a while
- * (SAVE_MAX_WAIT of slurmctld/state_save.c). One that is killed before has forgotten what it took:
- * so who must rely on an answer asks again REEL_SLURM_SETTLE_S later.
+ * (SAVE_MAX_WAIT of slurmctld/state_save.c). A controller that is killed before that forgets what
+ * it accepted, so a caller that must rely on an answer asks again REEL_SLURM_SETTLE_S later.
  *
  * These hold only as far as the site allows (`reel check-site` tells): no process outlives its job
  * (ProctrackType), a positive priority (needs operator rights: nice below 0), time limits are whole
@@ -35,17 +35,17 @@
 
 int sched_slurm_open(const char *home, struct sched **out, struct err *err);
 
-/* Tells what sched_describe tells and what Slurm alone has; borrows from the handle like it. s: of
- * kind "slurm". */
+/* Fills in what sched_describe does, and what only Slurm has; borrows from the handle in the same
+ * way. s: of kind "slurm". */
 int sched_slurm_site(struct sched *s, struct slurm_site *out, struct err *err);
 
-/* Tells the nodes and switches of the cluster; in the arena. */
+/* Reads the nodes and switches of the cluster; in the arena. */
 int sched_slurm_net(struct sched *s, struct arena *arena, struct slurm_net *out, struct err *err);
 
-/* Makes of the environment of a process in an allocation that of a command which starts steps
- * itself, and knows these nodes as lost ("n1,n3"; "": none): as after 'scontrol update job', whose
- * script does the same. What a job of ours says of its one task is taken out, as the command's own
- * ranks are to be others. Outside of an allocation it is the same. *out in the arena borrows the
+/* Makes the environment of a command that starts steps itself, from that of a process in an
+ * allocation. The nodes in `lost` ("n1,n3"; "": none) are left out, as by the script of 'scontrol
+ * update job'. What describes the one task of a job of ours is removed, because the command's own
+ * ranks are others. Outside of an allocation nothing changes. *out in the arena borrows the
  * entries. */
 int slurm_allocation_env(const char *const *env, const char *lost, struct arena *arena,
                          const char ***out, struct err *err);

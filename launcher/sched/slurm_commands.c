@@ -50,8 +50,8 @@ static const char **environment(struct arena *arena, const char *const *from)
     return env;
 }
 
-/* Runs a command. out may be NULL. Anything but exit code 0 is an error of the class its words
- * tell. */
+/* Runs a command. out may be NULL. An exit code other than 0 is an error, whose class follows from
+ * the message on stderr. */
 static int ask_with(const char *const *argv, const char *const *env, const char *input,
                     struct str *out, struct err *err)
 {
@@ -332,7 +332,7 @@ static int submit(struct slurm_rpc *r, const struct slurm_submit *w, char id[SCH
         goto out;
     }
     rc = ask_with(a.v, w->env, w->script, &text, err);
-    if (rc == ERR_CHILD) { /* nobody knows the words, and who can tell what became of the job */
+    if (rc == ERR_CHILD) { /* the message is not known, so there may be a job or not */
         if (err)
             err->code = ERR_TEMP;
         rc = ERR_TEMP;

@@ -77,7 +77,7 @@ static int hear(struct helper *h, char **line, struct err *err)
     }
 }
 
-/* Parses the reply into a tree, or returns the error it tells of. */
+/* Parses the reply into a tree, or returns the error that it holds. */
 static int reply_parse(char *line, struct json_doc *doc, struct err *err)
 {
     int code = ERR_TEMP;
@@ -133,7 +133,7 @@ static int helper_spawn(struct helper *h, struct err *err)
     return 0;
 }
 
-/* Hears which protocol the helper speaks. */
+/* Checks which protocol the helper speaks. */
 static int greeting_check(struct helper *h, struct err *err)
 {
     struct json_doc doc = {0};
@@ -326,7 +326,7 @@ out:
     return rc;
 }
 
-/* Sends a request about one job, answered by nothing. signo 0, comment NULL: it has none. */
+/* Sends a request about one job, whose reply is empty. signo 0, comment NULL: it has none. */
 static int about(struct slurm_rpc *r, const char *op, const char *id, int signo, bool all,
                  const char *comment, struct err *err)
 {
@@ -386,7 +386,7 @@ int slurm_helper_open(const char *path, struct slurm_rpc **out, struct err *err)
         return err_set(err, ERR_NOMEM, "out of memory");
     h->rpc.ops = &ops;
     snprintf(h->path, sizeof h->path, "%s", path);
-    int rc = start(h, err); /* a library that does not fit is told now */
+    int rc = start(h, err); /* a library that does not fit is reported now */
     if (rc < 0)
         close_(&h->rpc);
     else

@@ -29,7 +29,8 @@ const char *slurm_noted(const char *comment, char run[ID_TEXT_BYTES])
     return run;
 }
 
-/* Writes the comment anew: one job has one run. With no run it stays as it is. */
+/* Makes the new comment. A job has one run, so an earlier note is replaced. With an empty run the
+ * comment stays as it is. */
 static void comment_make(const char *before, const char *run, struct str *out)
 {
     const char *at = noted_at(before);

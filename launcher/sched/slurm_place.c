@@ -11,8 +11,8 @@
 #include "launcher/sched/hosts.h"
 #include "launcher/sched/slurm_priv.h"
 
-/* Asks for the switches of the cluster, once; without them Slurm's own order has to do, which is
- * said once. */
+/* Asks for the switches of the cluster, once. Without them Slurm's own order counts, and one
+ * warning says so. */
 static int net_load(struct sched_slurm *s, struct err *err)
 {
     struct err why = {0};
@@ -57,7 +57,7 @@ int slurm_place(struct sched_slurm *s, const struct sched_step_spec *spec, struc
         return rc;
     if ((rc = nodes_wanted(spec, allotted, &wanted, err)) < 0)
         return rc;
-    if (allotted == 1) { /* whatever the switches are */
+    if (allotted == 1) { /* one node needs no switches */
         if (!(nodes = arena_array(arena, 1, sizeof *nodes)))
             return err_set(err, ERR_NOMEM, "out of memory");
         *nodes = (struct place_node){names[0], ""};

@@ -58,8 +58,8 @@ static int answer_read(const struct json_doc *doc, struct arena *arena, struct a
     return slurm_wire_jobs_read(json_member(doc->root, "jobs"), arena, &out->jobs, err);
 }
 
-/* Loads the answer. A file that is absent or cannot be read is an answer never asked for: it is
- * only a cache. */
+/* Loads the answer. If the file is absent or cannot be read, nothing has been asked yet: it is only
+ * a cache. */
 static int answer_load(const char *path, struct arena *arena, struct answer *out, struct err *err)
 {
     struct json_doc doc = {0};
@@ -134,8 +134,8 @@ static int ask(struct sched_slurm *s, const char *file, struct arena *arena, str
     return answer_save(file, a, err);
 }
 
-/* Waits for the turn while somebody else asks: we take what that one gets, or what is there when it
- * takes long. */
+/* Takes the lock. While another process asks, this one waits for that answer, or uses an older one
+ * if it takes long. */
 static int turn_take(const char *lock, const struct answer *a, struct lease **held, struct err *err)
 {
     int rc = lease_take(lock, a->answered_at > 0 ? 1 : SLURM_SLOW_S, held, err);
@@ -153,7 +153,7 @@ void slurm_poll_forget(struct sched_slurm *s)
     unlink(file); /* it is only a cache: what stays is old for poll_s at most */
 }
 
-/* Asks the controller in this process's turn, unless another had the answer before. */
+/* Asks the controller under the lock, unless another process has just got the answer. */
 static int turn_ask(struct sched_slurm *s, const char *file, struct arena *arena, struct answer *a,
                     struct err *err)
 {
@@ -163,7 +163,7 @@ static int turn_ask(struct sched_slurm *s, const char *file, struct arena *arena
     return fresh(s, a) ? 0 : ask(s, file, arena, a, err);
 }
 
-/* Brings the answer up to date. Where another is asking, an older answer will do. */
+/* Brings the answer up to date. While another process asks, an older answer will do. */
 static int answer_renew(struct sched_slurm *s, const char *file, const char *lock,
                         struct arena *arena, struct answer *a, struct err *err)
 {
@@ -176,7 +176,7 @@ static int answer_renew(struct sched_slurm *s, const char *file, const char *loc
     return rc;
 }
 
-/* Polls by the file in which whoever asked last left the answer. */
+/* Takes the jobs from the shared file, which is brought up to date first. */
 static int poll_by_file(struct sched_slurm *s, struct arena *arena, struct slurm_jobs *out,
                         struct err *err)
 {
@@ -209,7 +209,7 @@ static int poll_alone(struct sched_slurm *s, struct arena *arena, struct slurm_j
             return rc;
         s->alone_at = now;
     }
-    /* The caller keeps only what it asked for, and asks again. */
+    /* The caller gets a copy, because it shortens the list and may ask again. */
     *out = (struct slurm_jobs){arena_array(arena, s->alone.n + 1, sizeof *out->v), s->alone.n};
     if (!out->v)
         return err_set(err, ERR_NOMEM, "out of memory");

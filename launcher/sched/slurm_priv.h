@@ -8,7 +8,8 @@
 #include "launcher/sched/slurm_rpc.h"
 
 #define SLURM_COMMENT "reel:"
-enum { SLURM_NICE = 1000 }; /* a step of priority, in nice: more than queue age makes in a while */
+enum { SLURM_NICE = 1000 }; /* nice of one step of priority: more than the age in the queue adds for
+                             * a while */
 
 struct sched_slurm {
     struct sched base;
@@ -18,7 +19,7 @@ struct sched_slurm {
     bool described;
     struct slurm_site site;
     struct arena site_arena;
-    bool net_asked;              /* it is asked once: answer in net, or net.kind is NULL */
+    bool net_asked;              /* the network is asked for once; net.kind NULL: no answer */
     struct slurm_net net;        /* without nodes */
     struct arena net_arena;
     double history_at;           /* monotonic, of the last question to accounting; 0: none */
@@ -31,9 +32,9 @@ struct sched_slurm {
 
 /* ---- pure ---- */
 
-/* Returns Slurm's word for a job's state as ours. PREEMPTED, COMPLETING, REQUEUED and what we do
- * not know are live; a job that was preempted and does not come back is over when a minute has
- * passed. */
+/* Returns our state for Slurm's word. PREEMPTED, COMPLETING, REQUEUED and unknown words are live. A
+ * preempted job that does not come back is over at its end, or a minute later if it may be
+ * requeued. */
 enum sched_state slurm_state(const struct slurm_job *j, double now);
 /* Returns why the controller ends the job, or has ended it. site: tells what preemption does in its
  * partition; NULL: not known. */
@@ -53,22 +54,23 @@ struct slurm_record {
     char id[SCHED_ID_BYTES]; /* "": an intent whose outcome is not known */
     char name[LIMIT_NAME_BYTES]; /* of the job; "": an older version wrote none */
 };
-/* Gives jobs of ours the comment back that somebody has overwritten (a site keeps its accounts
- * there, say), for it holds the token by which they are known. A job is ours if a submission from
+/* Restores, in this list, the comments of our jobs that somebody has overwritten (a site may keep
+ * its accounts there), because a comment holds the job's token. A job is ours if a submission from
  * here got its id, for a job of its name. */
 int slurm_comments_mend(const struct sched_slurm *s, struct slurm_jobs *jobs, struct arena *arena,
                         struct err *err);
 int slurm_record_load(const struct sched_slurm *s, const char *token, struct slurm_record *out,
                       struct err *err);
 
-/* Finds the state of a job of ours; ERR_NOT_FOUND: it is nobody's, not ours, or forgotten. */
+/* Finds the state of a job of ours. ERR_NOT_FOUND: there is no such job, it is not ours, or Slurm
+ * has forgotten it. */
 int slurm_job_ours(struct sched_slurm *l, const char *id, enum sched_state *state,
                    struct err *err);
 
-/* Refuses what cannot be: Slurm takes jobs that no node will ever fit and lets them wait. */
+/* Refuses a job that can never run: Slurm takes jobs that fit no node, and lets them wait. */
 int slurm_fits(struct sched_slurm *s, const struct sched_spec *spec, struct err *err);
-/* Appends the batch script. It removes what a Slurm daemon or the shell adds and nobody submitted;
- * our own variables come from Slurm's. */
+/* Appends the batch script. The script removes variables that a Slurm daemon or the shell adds and
+ * nobody submitted, and sets our own from Slurm's. */
 void slurm_script(const struct sched_spec *spec, struct str *out);
 
 /* Submits one job for one token, whatever happened before. */
@@ -80,13 +82,13 @@ int slurm_note(struct sched *s, const char *id, const char *run, struct err *err
 
 /* ---- the shared answer ---- */
 
-/* Gives every job of this user, not older than poll_s. ERR_TEMP: the controller did not answer
- * lately. Where the answer cannot be shared, in a folder that is full or not ours to write in, this
- * process asks for itself. */
+/* Lists every job of this user, from an answer not older than poll_s. ERR_TEMP: the controller did
+ * not answer lately. If the answer cannot be shared, because the folder is full or may not be
+ * written, this process asks for itself. */
 int slurm_poll_shared(struct sched_slurm *s, struct arena *arena, struct slurm_jobs *out,
                       struct err *err);
-/* Forgets the shared answer, as a job was submitted that it does not hold: who looks next asks
- * anew. */
+/* Forgets the shared answer, because it lacks a job that was just submitted. The next poll asks the
+ * controller. */
 void slurm_poll_forget(struct sched_slurm *s);
 
 /* ---- where the ranks of a step go (slurm_place.c) ---- */

@@ -1,15 +1,15 @@
 /* slurm_rpc: the few things we ask of a Slurm controller, over its commands or over libslurm.
  *
  * Two implementations give the same results: "commands" (sbatch, squeue, scontrol, scancel, sinfo,
- * sacct) and "helper" (the program reel-slurm, which links libslurm). What stands above them
- * (slurm*.c) knows neither. Every call is one burst of requests with a deadline; nothing is kept
- * between calls.
+ * sacct) and "helper" (the program reel-slurm, which links libslurm). The files above them
+ * (slurm*.c) do not know which one they use. Every call is one burst of requests with a deadline;
+ * nothing is kept between calls.
  *
  * Errors are classed by what the caller may conclude:
  *   ERR_TEMP         there is no clear answer: a time-out, no connection, a dead client, a busy
  *                    controller. After `submit` the job may exist
  *   ERR_INPUT        the controller refused, and says why: nothing was done
- *   ERR_NOT_FOUND    there is no such job (cancel may say nothing of it)
+ *   ERR_NOT_FOUND    there is no such job (cancel may return 0)
  *   ERR_STATE        the job's state forbids it
  *   ERR_ENV          there is no Slurm here, or not one we can talk to
  */
@@ -24,23 +24,23 @@
 #include "base/err.h"
 #include "launcher/sched/sched.h"
 
-/* This is a job as the controller tells of it; texts are never NULL. */
+/* Holds a job as the controller describes it; texts are never NULL. */
 struct slurm_job {
     const char *id;       /* "123" */
     const char *state;    /* "RUNNING", "COMPLETING", ...: the base, or a flag that says more */
-    const char *base;     /* what stands under flags (COMPLETING, ...): "CANCELLED"; "" not told */
+    const char *base; /* the base state under flags (COMPLETING, ...): "CANCELLED"; "": not known */
     const char *reason;   /* "" for None */
     const char *comment, *name;
     int restarts, nodes, cores; /* cores of all nodes */
     int nice;
-    int exit_status;      /* as of wait(2); -1 when there is none to tell */
+    int exit_status;      /* as of wait(2); -1: none */
     bool requeue;         /* it may be run again */
     double submitted_at, started_at, ended_at; /* UTC Unix seconds, 0: not yet */
-    /* It was asked to make room, in the execution that runs or ended last; within a grace it still
-     * runs; 0: it was not. */
+    /* When it was preempted, in its present or last execution; within a grace time it still runs;
+     * 0: it was not. */
     double preempted_at;
-    /* It runs or ran in this partition, or waits for it, then maybe for several: "low,high"; ""
-     * when it is not told. */
+    /* The partition in which it runs or ran, or for which it waits, then maybe several: "low,high";
+     * "": not known. */
     const char *partition;
     const char *cwd; /* its working folder, as it was submitted; "" when it is not told */
 };
@@ -49,7 +49,7 @@ struct slurm_jobs {
     size_t n;
 };
 
-/* This is the site, and what check-site wants to know beside it. */
+/* Holds the site, and what check-site needs to know beside it. */
 struct slurm_site {
     struct sched_site site;   /* texts and partitions in the arena of the call */
     const char *version;      /* "22.05.8" */
@@ -62,19 +62,19 @@ struct slurm_site {
     double min_job_age_s;     /* how long an ended job is remembered */
 };
 
-/* This is a node as the controller tells of it. */
+/* Holds a node as the controller describes it. */
 struct slurm_node {
     const char *name;
     const char *state;      /* "IDLE", "ALLOCATED+DRAIN", "DOWN*": as scontrol writes it */
     const char *reason;     /* why it is drained or down, "" when it is not */
-    double reason_at;       /* when that was said, UTC Unix seconds; 0: it is not told */
+    double reason_at;       /* when the reason was set, UTC Unix seconds; 0: not known */
     double boot_at;         /* when it was booted, UTC Unix seconds; 0: it is not told */
     const char *gres;       /* "gpu:h100:8(S:0-1)", "" for none */
     const char *partitions; /* "low,high" */
     int cpus, sockets, cores_per_socket, threads_per_core, gpus;
     int64_t memory_bytes;
 };
-/* This is a switch of the tree, or a block; aggregated blocks are the switches above blocks. */
+/* Holds a switch of the tree, or a block; aggregated blocks are the switches above blocks. */
 struct slurm_switch {
     const char *name;
     const char *nodes;    /* those below it, at any depth: "n[0-3]" */
@@ -90,7 +90,7 @@ struct slurm_net {
     const char *kind;
 };
 
-/* This is what to submit: options of sbatch in one struct. */
+/* Holds a submission: the options of sbatch in one struct. */
 struct slurm_submit {
     const struct sched_spec *spec;
     const char *comment; /* "reel:<token>" */
@@ -99,27 +99,27 @@ struct slurm_submit {
     int nice;
 };
 
-enum { SLURM_SLOW_S = 3 }; /* after so long people are told that an answer is waited for */
-/* This variable says how long that is, in seconds; 60 where it is not set. */
+enum { SLURM_SLOW_S = 3 }; /* after this many seconds a warning says that an answer is waited for */
+/* This variable sets how long a question waits for its answer, s; 60 if it is not set. */
 #define SLURM_WAIT_ENV "REEL_SLURM_WAIT_S"
 int slurm_wait_s(void);
 int slurm_wait_check(struct err *err); /* ERR_INPUT: it does not hold 1 to 3600 */
-/* Writes a line in the log, unless the controller was silent when the question before was put. */
+/* Logs that the controller does not answer, once until it answers again. */
 void slurm_slow_tell(void);
-/* Notes that a question ended so: anything but ERR_TEMP is an answer. */
+/* Notes how a question ended: any result but ERR_TEMP is an answer. */
 void slurm_slow_settle(int rc);
 
 struct slurm_rpc;
 struct slurm_rpc_ops {
     const char *name; /* "commands", "helper" */
     int (*site)(struct slurm_rpc *r, struct arena *arena, struct slurm_site *out, struct err *err);
-    /* With with_nodes it tells the nodes too, else the switches alone, which are fewer. */
+    /* Reads the switches, and with with_nodes the nodes too, which are many more. */
     int (*net)(struct slurm_rpc *r, bool with_nodes, struct arena *arena, struct slurm_net *out,
                struct err *err);
     int (*submit)(struct slurm_rpc *r, const struct slurm_submit *what, char id[SCHED_ID_BYTES],
                   struct err *err);
-    /* id NULL: all jobs of this user that the controller remembers; else that job, of whomever (n
-     * is 0 or 1). */
+    /* id NULL: all jobs of this user that the controller remembers; else that job, whoever owns it
+     * (n is 0 or 1). */
     int (*jobs)(struct slurm_rpc *r, const char *id, struct arena *arena, struct slurm_jobs *out,
                 struct err *err);
     int (*signal)(struct slurm_rpc *r, const char *id, int signo, bool all, struct err *err);
@@ -132,8 +132,7 @@ struct slurm_rpc {
     const struct slurm_rpc_ops *ops;
 };
 
-/* Asks what accounting remembers of these jobs (NULL-ended), through sacct whichever way the
- * controller is asked. */
+/* Asks accounting about these jobs (NULL-ended), through sacct in both implementations. */
 int slurm_history(const char *const *ids, struct arena *arena, struct slurm_jobs *out,
                   struct err *err);
 

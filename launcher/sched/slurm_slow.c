@@ -1,5 +1,5 @@
-/* A controller that does not answer is waited for, which must not look like a program that
- * hangs. */
+/* These functions report that the program waits for a controller that does not answer, so that it
+ * does not seem to hang. */
 #include <stdatomic.h>
 #include <stdlib.h>
 

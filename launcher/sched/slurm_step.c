@@ -1,4 +1,4 @@
-/* Steps on Slurm are srun in the job's allocation, watched like a step of this machine.
+/* A step on Slurm is an srun in the job's allocation, watched like a step of the local scheduler.
  *
  * The step's first process is srun. It passes signals on to the tasks, and ends with the highest of
  * their exit codes (128 + n for one that died of signal n; a program's own codes above 128 read the
@@ -22,7 +22,7 @@ static const double KILL_WAIT_S = 10;
 
 struct slurm_step {
     struct sched_step base;
-    struct local_steps steps; /* of this one alone */
+    struct local_steps steps; /* for this step only */
     struct sched_step *inner;
     char *log_path; /* NULL: none */
     char *host_file; /* NULL: ranks go where srun puts them */
@@ -84,7 +84,7 @@ static int allocation(const char *exclude, int64_t *nodes, int64_t *cores, struc
     return 0;
 }
 
-/* Writes the CPUs of a node's ranks as srun wants them. */
+/* Writes the CPUs of a node's ranks as an option of srun. */
 static const char *cpu_bind(const char *const *cpus, struct arena *arena)
 {
     struct str text = STR_INIT;
@@ -150,7 +150,7 @@ static bool sets_any(const char *entry, const char *const *names)
     return false;
 }
 
-/* Adds what says which nodes there are without those that were lost. */
+/* Adds the variables that list the nodes, without those that were lost. */
 static int nodes_env(const char *lost, struct arena *arena, const char **out, struct err *err)
 {
     const char *list = getenv("SLURM_JOB_NODELIST"), **names;
@@ -220,8 +220,8 @@ static const char **srun_env(const struct sched_step_spec *spec, const char *hos
     return v;
 }
 
-/* Puts the ranks of several nodes in the order of the network where that is known; else srun's
- * order stays. */
+/* Puts the ranks of several nodes in the order of the network, if that is known; else srun's order
+ * stays. */
 static int step_place(struct sched_slurm *s, const struct sched_step_spec *spec,
                       struct slurm_step *st, struct arena *arena, struct err *err)
 {
@@ -336,7 +336,8 @@ int slurm_step_signal(struct sched_step *step, int signo, struct err *err)
     return local_step_signal(((struct slurm_step *)step)->inner, signo, err);
 }
 
-/* Ends the step. srun is asked first: killed at once it would leave its tasks running. */
+/* Ends the step. srun gets SIGTERM first, because it would leave its tasks running if it were
+ * killed at once. */
 void slurm_step_free(struct sched_step *step)
 {
     struct slurm_step *st = (struct slurm_step *)step;

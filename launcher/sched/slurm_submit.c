@@ -72,7 +72,7 @@ out:
     return rc;
 }
 
-/* Is called for a record; false: no other is wanted. */
+/* Is called for each record; returns false if no other is needed. */
 typedef bool record_fn(void *context, const char *token, const struct slurm_record *record);
 
 static void records_visit(const struct sched_slurm *s, record_fn *fn, void *context)
@@ -217,8 +217,8 @@ void slurm_script(const struct sched_spec *spec, struct str *out)
     str_addc(out, '\n');
 }
 
-/* Is this what a user tells PMIx or Slurm's plugin for it? The plugin adds the first of these
- * itself. */
+/* Is this a user's setting for PMIx or for Slurm's plugin? SLURM_PMIX_MAPPING_SERV is none, because
+ * the plugin adds it. */
 static bool is_setting(const char *entry)
 {
     return !str_starts(entry, "SLURM_PMIX_MAPPING_SERV=") &&
@@ -232,8 +232,8 @@ static bool is_slurms(const char *entry)
             str_starts(entry, "PMIX_") || str_starts(entry, "PMI_"));
 }
 
-/* Makes the job's environment as submitted: what the spec says, less what belongs to a job we may
- * be in, and which cluster it is. */
+/* Makes the job's environment: that of the spec, without the variables of a job that we may be in,
+ * and with those that choose the cluster. */
 static const char **job_env(const struct sched_spec *spec, struct arena *arena)
 {
     static const char *const which[] = {"SLURM_CONF", "SLURM_CONF_SERVER", NULL};
@@ -296,7 +296,7 @@ out:
     return rc;
 }
 
-/* Is this what the specification became, though its comment lacks the token? */
+/* Is this the job of the specification, though its comment lacks the token? */
 static bool is_overwritten(const struct sched_slurm *s, const struct slurm_job *j,
                            const struct sched_spec *spec)
 {
@@ -304,7 +304,7 @@ static bool is_overwritten(const struct sched_slurm *s, const struct slurm_job *
            strcmp(j->cwd, spec->cwd) == 0 && !record_of_id(s, j->id);
 }
 
-/* Looks for the job. 1: found. 0: a clean answer without it. */
+/* Looks for the job. Returns 1 if it is found, 0 for a clean answer without it. */
 static int look(struct sched_slurm *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES],
                 struct err *err)
 {
@@ -428,7 +428,7 @@ int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec,
     snprintf(path, sizeof path, "%s/jobs", s->dir);
     if ((rc = file_mkdirs(path, err)) < 0)
         goto out;
-    /* A few files serve all tokens. */
+    /* All tokens share a few lock files. */
     snprintf(path, sizeof path, "%s/jobs/lock-%.2s", s->dir, spec->token);
     if ((rc = lease_take(path, LOCK_WAIT_S, &lock, err)) < 0)
         goto out;

@@ -77,8 +77,7 @@ static bool fields_split(char *line, char *f[N_FIELDS])
     return true;
 }
 
-/* Returns a time; 0 for none. A job that never ran has no exit status; one that waits for its next
- * run has the end of the last one. */
+/* Returns a time, UTC s; 0: none. */
 static double time_of(const char *text)
 {
     return strtod(plain(text), NULL); /* "N/A" and "" are 0 */
@@ -253,7 +252,7 @@ static const char *json_state(const cJSON *job)
     return cJSON_IsString(v) ? v->valuestring : "";
 }
 
-/* Returns the base state. The array names what stands under the flags first. */
+/* Returns the base state, which comes before the flags in an array. */
 static const char *json_base(const cJSON *job, const struct slurm_job *j)
 {
     const cJSON *list = json_member(job, "job_state"), *v;
@@ -497,7 +496,8 @@ static const char *value_of(const char *line, const char *key, struct arena *are
     return value ? plain(value) : NULL;
 }
 
-/* Returns the reason, of "what somebody wrote [user@time]", and further keys behind it. */
+/* Returns the reason in "Reason=TEXT [user@time]", without the brackets and the keys behind
+ * them. */
 static const char *reason_of(const char *line, struct arena *arena)
 {
     const char *p = behind(line, "Reason"), *end = p;
@@ -587,7 +587,8 @@ static const struct {
     const char *words;
     int code;
 } failures[] = {
-    /* These are the texts of slurm/slurm_errno.c; the order matters where one holds another. */
+    /* These are the texts of slurm/slurm_errno.c; the order matters where one text contains
+     * another. */
     {"Invalid job id", ERR_NOT_FOUND},
     {"Job/step already completing or completed", ERR_STATE},
     {"Job/step already completed", ERR_STATE},
@@ -656,7 +657,7 @@ static const int transport_errnos[] = {
     ECONNABORTED, ENOTCONN, ESHUTDOWN, ETIMEDOUT, EHOSTDOWN, ENETDOWN, EHOSTUNREACH, ENETUNREACH,
     ENETRESET, EADDRINUSE, EADDRNOTAVAIL};
 
-/* Finds the first line that tells something, without "sbatch: error: " in front. */
+/* Finds the first line that is not empty, without "sbatch: error: " in front. */
 static void sentence_of(const char *text, char *buf, size_t size)
 {
     const char *line = text;

@@ -1,4 +1,4 @@
-/* slurm_text: what Slurm's commands print, read. Pure: text in, structs out; tested with recorded
+/* slurm_text: reads what Slurm's commands print. Pure: text in, structs out; tested with recorded
  * output of several versions.
  *
  * The formats are: scontrol(1) `show config` ("Key   = value" a line), `show partition -o`, `show
@@ -23,9 +23,9 @@ int slurm_text_jobs(const char *text, struct arena *arena, struct slurm_jobs *ou
 int slurm_text_jobs_json(const char *text, struct arena *arena, struct slurm_jobs *out,
                          struct err *err);
 
-/* Reads the output of sacct -n -P -X with these fields and times as seconds: what accounting
- * remembers of jobs. Ids that ran more than once stand there once, with their last run; reason is
- * "CANCELLED by 1000" where somebody cancelled. The comment is there only where the site stores it
+/* Reads the output of sacct -n -P -X with these fields and times as seconds. A job that was
+ * executed more than once appears once, with its last execution; reason is "CANCELLED by 1000" if
+ * somebody cancelled it. The comment is there only if the site stores it
  * (AccountingStoreFlags=job_comment). */
 #define SLURM_SACCT_FIELDS "JobIDRaw,State,ExitCode,NNodes,NCPUS,Submit,Start,End,Comment,JobName"
 int slurm_text_history(const char *text, struct arena *arena, struct slurm_jobs *out,
@@ -47,8 +47,8 @@ int slurm_text_net(const char *nodes, const char *topology, struct arena *arena,
 double slurm_text_duration(const char *text);
 int slurm_text_gpus(const char *gres); /* "gpu:a100:8(S:0-1),nic:2" -> 8 */
 
-/* Returns the class of a failed command by what it said, ERR_CHILD when nobody has heard of it; the
- * first sentence it said goes into err. `what` names the command. */
+/* Returns the class of error of a failed command, by its message on stderr; ERR_CHILD for a message
+ * that is not known. The first sentence of the message goes into err. `what` names the command. */
 int slurm_text_error(const char *what, const char *stderr_text, struct err *err);
 
 #endif
