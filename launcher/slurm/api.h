@@ -28,7 +28,7 @@ int api_submit(const struct slurm_submit *what, char id[SCHED_ID_BYTES], struct 
 int api_signal(const char *id, int signo, bool all, struct err *err);
 int api_requeue(const char *id, struct err *err);
 int api_cancel(const char *id, struct err *err);
-int api_comment(const char *id, const char *text, struct err *err); /* in place of the one it has */
+int api_comment(const char *id, const char *text, struct err *err); /* replaces the job's comment */
 
 /* Turns errno, as a failed call of libslurm left it, into our class of error with Slurm's words. It
  * is for api*.c. */

@@ -1,8 +1,8 @@
 /* reel-slurm: gives a Slurm controller's answers as lines of JSON (launcher/sched/slurm_wire.h) to
  * reel, which does not link libslurm.
  *
- * What libslurm says goes to a file of ours, because it prints where it likes, and ends the process
- * when it finds no configuration. The last line there is then the error of the reply that is owed.
+ * libslurm's messages go to a file of ours, because it prints where it likes, and ends the process
+ * if it finds no configuration. The last line there is then the error of the reply that is due.
  * A request that takes longer than the deadline ends the process by SIGALRM.
  */
 #include <signal.h>
@@ -86,7 +86,7 @@ static void reply_error(int code, const char *said)
     str_release(&text);
 }
 
-/* what it means if the process ends within libslurm; ERR_TEMP once we have said hello */
+/* the error of a reply if libslurm ends the process; ERR_TEMP after the greeting */
 static int unclear = ERR_ENV;
 
 static void last_words(void)
@@ -221,7 +221,7 @@ static int bytes_read(const cJSON *v, const char *key, const char **out, struct 
     return 0;
 }
 
-/* Reads the environment. One without variables would be refused as unreadable. */
+/* Reads the environment. An empty one is refused, because Slurm refuses it too. */
 static int env_read(const cJSON *list, struct arena *arena, const char *const **out,
                     struct err *err)
 {
@@ -378,9 +378,9 @@ static void about(struct str *out)
 static int command_run(const struct program_call *call, struct err *err)
 {
     (void)err;
-    setenv("SLURM_TIME_FORMAT", "%s", 1); /* times within texts that libslurm writes */
+    setenv("SLURM_TIME_FORMAT", "%s", 1); /* libslurm then prints times as Unix seconds */
     signal(SIGALRM, SIG_DFL);
-    /* In a job these signals come to this process too, when its agent needs it most. It ends at the
+    /* In a job these signals come to this process too, just when its agent needs it. It ends at the
      * end of its input instead. */
     for (const int *s = (const int[]){SIGTERM, SIGINT, SIGHUP, SIGUSR1, 0}; *s; s++)
         signal(*s, SIG_IGN);
