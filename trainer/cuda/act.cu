@@ -1,18 +1,18 @@
-/* Activations and their gradients, element by element. */
+/* Kernels of elementwise activations and their gradients. */
 #include "trainer/cuda/act.cuh"
 #include "trainer/cuda/pack.cuh"
 
-/* ---- slopes ---- */
+/* ---- derivatives ---- */
 
-/* Returns exp(-x), at most exp(88), which a float holds: beyond, the logistic function is 0 in
- * either type, and what is multiplied with it has to stay finite. */
+/* Returns exp(-x), but at most exp(88), which a float can hold. For smaller x the logistic function
+ * is 0 in both types, and the limit keeps its products finite. */
 template <class real> __device__ static inline real exp_minus(real x)
 {
     return exp_of(x < -88 ? (real)88 : -x);
 }
 
-/* Returns the slope of SiLU. With s the logistic function and e = exp(-x), e s is 1 - s without its
- * cancellation near 1. */
+/* Returns the derivative of SiLU. With s the logistic function and e = exp(-x), e s equals 1 - s,
+ * but does not cancel near s = 1. */
 template <class real> __device__ static inline real silu_slope(real x)
 {
     real e = exp_minus(x), s = 1 / (1 + e);
@@ -42,7 +42,7 @@ template <class real> __device__ static inline real slope_of(enum ops_act_kind k
     }
 }
 
-/* ---- one input ---- */
+/* ---- activations of one input ---- */
 
 template <class real, int N>
 static __global__ void act_fwd(enum ops_act_kind kind, struct tensor x, struct tensor y)
@@ -70,9 +70,9 @@ template <class real, int N> static __global__ void act_bwd(struct ops_act a)
     }
 }
 
-/* ---- SWIGLU: the gate's columns, then those of up ---- */
+/* ---- SWIGLU: x has the gate's columns, then those of up ---- */
 
-/* Returns the place of pack e of one half of x, whose halves are as wide as y; `half` is 0 or 1. */
+/* Returns the offset of pack e in half 0 or 1 of x. Each half is as wide as y. */
 template <int N>
 __device__ static inline int64_t half_place(const struct tensor &x, const struct tensor &y,
                                             int64_t e, int half)
@@ -111,7 +111,7 @@ template <class real, int N> static __global__ void swiglu_bwd(struct ops_act a)
     }
 }
 
-/* ---- calls ---- */
+/* ---- host calls ---- */
 
 void kernel_act_fwd(struct ops_cuda *o, cudaStream_t s, const struct ops_act *a)
 {
@@ -124,7 +124,7 @@ void kernel_act_fwd(struct ops_cuda *o, cudaStream_t s, const struct ops_act *a)
         LAUNCH_PACKS(o, s, packed, act_fwd, n, a->kind, a->x, a->y);
 }
 
-/* Writes y too where it is wanted, by the kernel of act_fwd: so it has the same bits. */
+/* Queues backward, and act_fwd's own kernel if the caller wants y, so that y has the same bits. */
 void kernel_act_bwd(struct ops_cuda *o, cudaStream_t s, const struct ops_act *a)
 {
     int64_t n = a->dy.rows * a->dy.cols;

@@ -1,7 +1,7 @@
-/* act: activations as functions of one number, for all kernels that apply them: so act_fwd of what
- * a product kept makes the bits that the product made.
+/* act: declares activations as functions of one number, for all kernels that apply them. So act_fwd
+ * of the value that a product stored before its activation gives the bits that the product gave.
  *
- * The logistic function is 1 / (1 + e) with e = exp(-x); GELU's tanh form is one, too, for (1 +
+ * The logistic function is 1 / (1 + e) with e = exp(-x). GELU's tanh form uses it, too: (1 +
  * tanh(u)) / 2 is the logistic function of 2u (Hendrycks and Gimpel, "Gaussian error linear units",
  * 2016, section 2). */
 #ifndef TRAINER_CUDA_ACT_CUH
@@ -30,7 +30,7 @@ template <class real> __device__ static inline real gelu_tanh(real x)
     return x / (1 + gelu_tanh_exp(x));
 }
 
-/* Returns the activation of x; SWIGLU, which takes two numbers, is none of these. */
+/* Returns the activation of x. SWIGLU needs two numbers and is not handled here. */
 template <class real> __device__ static inline real act_of(enum ops_act_kind kind, real x)
 {
     switch (kind) {

@@ -1,21 +1,21 @@
 /* AdaLN: gate, residual, norm and modulation of a row.
  *
- * Forward takes a row a block: it writes x_out, reads what it has stored, which is still in the
- * cache, for the mean and again for the variance, and a last time for y.
+ * Forward: a block computes one row. It writes x_out and reads it back three times, for the mean,
+ * the variance and y; the row is then still in the cache.
  *
- * Backward sums over the rows of each sample as well. A block takes a band of rows of one sample, a
- * few at a time: its warps first take a row each for the two sums over its columns; then its
- * threads take columns, and go down the rows. What they add stays in `parts` until a second kernel
- * adds the bands of a sample in their order.
+ * Backward also sums over the rows of each sample. A block computes a band of rows of one sample,
+ * a few rows at a time. First each of its warps takes one row and sums twice over its columns. Then
+ * each of its threads takes columns and loops over the rows. The sums over rows are written to
+ * `parts`; a second kernel adds the bands of a sample in order.
  */
 #include "trainer/cuda/pack.cuh"
 #include "trainer/cuda/parts.cuh"
 
 enum {
     WARPS = THREADS / WARP,
-    SUMS = 3, /* of dshift, dscale, dgate */
-    BANDS_WANTED = 512, /* so many are blocks enough for any GPU */
-    BANDS_EACH = 8,     /* that a thread adds before another one helps */
+    SUMS = 3, /* dshift, dscale, dgate */
+    BANDS_WANTED = 512, /* this many blocks keep any GPU busy */
+    BANDS_EACH = 8,     /* bands that one thread adds before another thread is used */
 };
 
 __device__ static inline int64_t sample_of(const struct ops_adaln &a, int64_t row)
@@ -23,7 +23,7 @@ __device__ static inline int64_t sample_of(const struct ops_adaln &a, int64_t ro
     return a.sample ? a.sample[row] : 0;
 }
 
-/* Are all tensors of the call even? */
+/* Returns whether all tensors of the call are even (is_even). */
 static bool all_even(const struct ops_adaln *a)
 {
     const struct tensor *all[] = {&a->x, &a->branch, &a->x_out, &a->y, &a->gate, &a->shift,
@@ -36,7 +36,8 @@ static bool all_even(const struct ops_adaln *a)
 
 /* ---- forward ---- */
 
-/* Writes x_out of a row. Here and below a thread has the same columns of each tensor. */
+/* Writes x_out of a row. In this function and those below a thread has the same columns of every
+ * tensor. */
 template <class real>
 __device__ static inline void residual_row(const struct ops_adaln &a, int64_t row, bool even)
 {
@@ -54,7 +55,7 @@ __device__ static inline void residual_row(const struct ops_adaln &a, int64_t ro
     }
 }
 
-/* Return the sums of this thread's x, and of the squares of x - center. */
+/* Return this thread's sum of x (row_sum), or of (x - center)² (row_sumsq). */
 template <class real>
 __device__ static inline real row_sum(const struct tensor &t, int64_t row, bool even)
 {
@@ -139,10 +140,10 @@ void kernel_adaln_fwd(struct ops_cuda *o, cudaStream_t s, const struct ops_adaln
 
 /* ---- bands of rows ---- */
 
-/* The rows of each sample are cut into bands of `each` rows, of which the last one may be shorter.
- * The bands of sample m have numbers from bands_before(m) on; some numbers behind them are no
- * band's. `start` is row_start, of the host or of the device; without samples it is NULL, and all
- * rows are one sample's. */
+/* Describes how the rows of each sample are cut into bands of `each` rows; a sample's last band may
+ * be shorter. The bands of sample m are numbered from bands_before(m) on; a few numbers after its
+ * last band may be unused. `start` is row_start in host or device memory. It is NULL if there are
+ * no samples; then all rows belong to one sample. */
 struct bands {
     const int32_t *start;
     int64_t n, rows, each;
@@ -158,7 +159,7 @@ HOST_DEVICE static inline int64_t bands_before(const struct bands &r, int64_t m)
     return rows_before(r, m) / r.each + m;
 }
 
-/* Returns the sample of a band, which is first .. end-1. */
+/* Returns the sample to which a band belongs, searching samples first .. end-1. */
 __device__ static inline int64_t sample_of_band(const struct bands &r, int64_t band, int64_t first,
                                                int64_t end)
 {
@@ -174,10 +175,11 @@ __device__ static inline int64_t sample_of_band(const struct bands &r, int64_t b
 
 /* ---- backward ---- */
 
-/* A row's mean and rstd, and how much of 1 and of x - mean is taken off its gradient. */
+/* Holds a row's mean and rstd, and the factors of 1 (`level`) and of x - mean (`slope`) that are
+ * subtracted from its gradient. */
 template <class real> struct norm_row { real mean, rstd, level, slope; };
 
-/* Computes them, by a warp. */
+/* Computes the norm_row of a row with one warp. */
 template <class real>
 __device__ static inline void row_look(const struct ops_adaln &a, int64_t row, bool even,
                                        struct norm_row<real> *to)
@@ -203,7 +205,7 @@ __device__ static inline void row_look(const struct ops_adaln &a, int64_t row, b
         *to = {mean, rstd, a.rms ? 0 : sum / d, dot * rstd * rstd / d};
 }
 
-/* Eight columns of a sample: what a thread reads once for several rows, and what it sums. */
+/* Holds eight columns of a sample: the modulation, read once for several rows, and the sums. */
 template <class real> struct columns {
     struct eight<real> scale, gate, sum[SUMS];
 };
@@ -221,7 +223,7 @@ __device__ static inline struct columns<real> columns_begin(const struct ops_ada
     return c;
 }
 
-/* Adds the norm's gradient to dx and hands it to the branch, in eight columns of a row. */
+/* Computes eight columns of a row: adds the norm's gradient to dx and writes dbranch. */
 template <class real>
 __device__ static inline void columns_bwd(const struct ops_adaln &a, int64_t row, int64_t col,
                                           const struct norm_row<real> &n, bool even,
@@ -249,7 +251,7 @@ __device__ static inline void columns_bwd(const struct ops_adaln &a, int64_t row
     }
 }
 
-/* Writes the sums of a band's first rows to its part [SUMS, D], or adds those of later rows. */
+/* Writes the sums of a band's first rows to its part [SUMS, D]; adds the sums of later rows. */
 template <class real>
 __device__ static inline void columns_end(const struct tensor &part, int64_t col, bool is_first,
                                           bool even, const struct columns<real> &c)
@@ -265,7 +267,7 @@ __device__ static inline void columns_end(const struct tensor &part, int64_t col
     }
 }
 
-/* Does rows first .. first+count-1, at most one a warp, which are sample m's. */
+/* Computes rows first .. first+count-1, all of sample m; count is at most the number of warps. */
 template <class real>
 __device__ static void rows_bwd(const struct ops_adaln &a, int64_t m, int64_t first, int64_t count,
                                 const struct tensor &part, bool is_first, bool even)
@@ -285,7 +287,7 @@ __device__ static void rows_bwd(const struct ops_adaln &a, int64_t m, int64_t fi
     __syncthreads();
 }
 
-/* Does one band, of samples m0 .. m1-1, a block. */
+/* Computes one band in each block, for the bands of samples m0 .. m1-1. */
 template <class real>
 static __global__ void adaln_bwd(struct ops_adaln a, struct bands r, int64_t m0, int64_t m1,
                                  struct tensor parts, bool even)
@@ -299,7 +301,7 @@ static __global__ void adaln_bwd(struct ops_adaln a, struct bands r, int64_t m0,
         rows_bwd<real>(a, m, row, lesser(end - row, WARPS), parts, row == begin, even);
 }
 
-/* Adds the bands of each sample in their order: a block has 32 columns of one sum of one sample. */
+/* Adds the bands of each sample in order. A block computes 32 columns of one sum of one sample. */
 template <class real>
 static __global__ void adaln_sums(struct ops_adaln a, struct bands r, int64_t m0,
                                   struct tensor parts)
@@ -319,7 +321,8 @@ static __global__ void adaln_sums(struct ops_adaln a, struct bands r, int64_t m0
         put<real>(out, m, col, sum);
 }
 
-/* Returns the samples' end from m0 on whose bands fit into `room` parts; m0's always do. */
+/* Returns m1 such that the bands of samples m0 .. m1-1 fit into `room` parts. m0's bands always
+ * fit. */
 static int64_t group_end(const struct bands &host, int64_t m0, int64_t room)
 {
     int64_t m1 = m0 + 1;
@@ -328,7 +331,7 @@ static int64_t group_end(const struct bands &host, int64_t m0, int64_t room)
     return m1;
 }
 
-/* Returns how many threads add bands: few where no sample has many. */
+/* Returns how many threads add bands. A few suffice if no sample has many bands. */
 static int threads_adding(const struct bands &host, int64_t m0, int64_t m1)
 {
     int64_t most = 0;
@@ -337,10 +340,10 @@ static int threads_adding(const struct bands &host, int64_t m0, int64_t m1)
     return WARP * (int)lesser(1 + most / host.each / BANDS_EACH, WARPS);
 }
 
-/* Returns how many rows a band has, so that those of one sample fit into `room` parts. */
+/* Returns how many rows a band has, so that the bands of any one sample fit into `room` parts. */
 static int64_t rows_each(int64_t rows, int64_t room)
 {
-    int64_t rows_of_all = WARPS * lesser(room / 2, BANDS_WANTED); /* if each band looks once */
+    int64_t rows_of_all = WARPS * lesser(room / 2, BANDS_WANTED); /* with one row per warp */
     int64_t looks = (rows + rows_of_all - 1) / rows_of_all;
     return WARPS * (looks ? looks : 1);
 }

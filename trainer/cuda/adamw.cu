@@ -1,9 +1,9 @@
 /* AdamW on a table of spans, in one launch.
  *
- * Spans are cut into pieces of PIECE elements, and a block takes every so-many-th piece. Where all
- * places of a span allow it, a thread works on a pack of elements at a time. The squares of what is
- * counted are added piece by piece, and the pieces in a fixed order by one block, so that no sum
- * depends on how many blocks there are. */
+ * Spans are cut into pieces of PIECE elements; block b takes pieces b, b + blocks, and so on. If
+ * all offsets of a span are multiples of PACK, each thread updates a pack of elements at a time.
+ * The squares of counted elements are summed for each piece, and one block adds the pieces in a
+ * fixed order, so that no sum depends on the number of blocks. */
 #include "base/philox_impl.h"
 #include "trainer/cuda/pack.cuh"
 
@@ -31,14 +31,14 @@ __device__ static struct rates<real> rates_of(const struct ops_adamw &a,
     return r;
 }
 
-/* The random bits of a span of elements: those of four neighbours are drawn together. */
+/* Holds random bits: one draw serves four consecutive element numbers. */
 struct draws {
     uint64_t block;
     struct philox_block bits;
     bool has;
 };
 
-/* Returns the 32 bits of the element of this number. */
+/* Returns the 32 random bits of an element, given its number in the whole model. */
 __device__ static uint32_t bits_of(const struct ops_adamw &a, uint64_t number, struct draws *d)
 {
     if (!d->has || d->block != number / 4) {
@@ -51,7 +51,7 @@ __device__ static uint32_t bits_of(const struct ops_adamw &a, uint64_t number, s
     return number % 4 < 2 ? low : high;
 }
 
-/* Rounds both moments to bf16 at random. */
+/* Rounds both moments stochastically to bf16. */
 template <class real>
 __device__ static void moments_round(const struct ops_adamw &a, const struct ops_adamw_span &s,
                                      int64_t j, struct draws *d, real *m, real *v)
@@ -62,7 +62,7 @@ __device__ static void moments_round(const struct ops_adamw &a, const struct ops
     *v = (real)bf16_value(bf16_round_random((float)*v, (uint16_t)(bits >> 16)));
 }
 
-/* Adds the squares of an element that is counted. */
+/* Adds the squares of the weight and of its change to c. */
 template <class real>
 __device__ static void change_count(real before, real after, struct ops_change *c)
 {
@@ -73,7 +73,7 @@ __device__ static void change_count(real before, real after, struct ops_change *
 
 /* ---- N elements ---- */
 
-/* Updates elements j .. j + N - 1 of a span, whose new weights w gets. */
+/* Updates elements j .. j + N - 1 of a span. w holds the old weights and receives the new ones. */
 template <class real, int N>
 __device__ static void weights_update(const struct ops_adamw &a, const struct ops_adamw_span &s,
                                       const struct rates<real> &r, int64_t j, real (&w)[N])
@@ -140,7 +140,7 @@ __device__ static bool has_packs(const struct ops_adamw_span &s)
     return (s.grad | s.master | s.state | s.weight) % PACK == 0;
 }
 
-/* Updates elements at .. end - 1 of a span, and returns what this thread counted. */
+/* Updates elements at .. end - 1 of a span. Returns the sums of squares of this thread. */
 template <class real>
 __device__ static struct ops_change piece_update(const struct ops_adamw &a,
                                                  const struct ops_adamw_span &s, int64_t at,
@@ -160,7 +160,7 @@ __device__ static struct ops_change piece_update(const struct ops_adamw &a,
     return c;
 }
 
-/* Adds what a block's threads counted; thread 0 has the sum. */
+/* Adds the sums of all threads of a block; thread 0 gets the result. */
 __device__ static struct ops_change change_sum(struct ops_change own)
 {
     struct ops_change c;
@@ -209,7 +209,7 @@ static __global__ void change_add(const struct ops_change *sums, int64_t pieces,
 
 /* ---- the call ---- */
 
-/* Do the buffers begin where packs may? How long they are is the spans' matter. */
+/* Returns whether all buffers are aligned to packs. Their lengths do not matter here. */
 static bool begin_packs(const struct ops_adamw *a)
 {
     const struct tensor all[] = {a->grad, a->master, a->m, a->v, a->ema, a->weight};
@@ -219,7 +219,7 @@ static bool begin_packs(const struct ops_adamw *a)
     return true;
 }
 
-/* Returns how many pieces there are. */
+/* Checks the spans and returns the number of pieces. */
 static int64_t spans_check(const struct ops_adamw *a)
 {
     int64_t pieces = 0;

@@ -1,15 +1,15 @@
 /* Sines and cosines of positions and noise levels, computed in f64.
  *
- * The runtime's sin and cos keep a table in local memory for arguments that are huge. Ours take
- * pi/2 away in three parts, and then Taylor's series on [-pi/4, pi/4], whose terms that are left
- * out are below 1e-17. The first two parts have 33 bits each (Cody and Waite, "Software manual for
- * the elementary functions", 1980, chapter 8), so that n times them is exact for n up to 2^20: an
- * angle of up to 1.6 million has an error below 2e-16 from that. */
+ * The runtime's sin and cos use a table in local memory for huge arguments. Our functions subtract
+ * multiples of pi/2 in three parts and evaluate Taylor's series on [-pi/4, pi/4]; the omitted terms
+ * are below 1e-17. The first two parts have 33 bits each (Cody and Waite, "Software manual for the
+ * elementary functions", 1980, chapter 8), so that their products with n are exact for n up to
+ * 2^20. For an angle of up to 1.6 million the error of this reduction is below 2e-16. */
 #include "trainer/cuda/kernel.cuh"
 
 struct turn { double cosine, sine; };
 
-/* Returns sin(r) / r and cos(r), of z = r². */
+/* Return sin(r) / r (sine_series) and cos(r) (cosine_series), as functions of z = r². */
 __device__ static double sine_series(double z)
 {
     double p = 1.0 / 355687428096000;
@@ -36,7 +36,7 @@ __device__ static double cosine_series(double z)
     return 1 + p * z;
 }
 
-/* Returns the angle less a multiple of pi/2, and that multiple modulo 4. */
+/* Returns the angle minus a multiple of pi/2, and writes that multiple modulo 4 to `quarter`. */
 __device__ static double angle_reduce(double angle, int *quarter)
 {
     const double first = 0x1.921fb544p+0, second = 0x1.0b4611a6p-34, third = 0x1.3198a2e037073p-69;
@@ -81,7 +81,7 @@ void kernel_sinusoid(struct ops_cuda *o, cudaStream_t s, const struct ops_sinuso
 
 /* ---- rotary positions ---- */
 
-/* Returns the angle of pair j of a token: the axes' pairs stand one axis behind the other. */
+/* Returns the angle of pair j of a token. The pairs are ordered by axis: t, h, w. */
 __device__ static double rope_angle(const struct ops_rope &a, double log_theta, int64_t row,
                                     int64_t j)
 {

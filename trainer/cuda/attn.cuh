@@ -1,20 +1,21 @@
-/* attn: what forward and backward of the plain attention share.
+/* attn: declares what forward and backward of our general attention kernels share.
  *
- * It takes any types, segments and head dims; it is the path for f64 and for whatever neither cuDNN
- * takes (attn_dnn.h) nor the kernels of short segments (attn_short.cu), and what these are held to.
+ * These kernels accept all types, segments and head dims. They compute f64, and whatever neither
+ * cuDNN (attn_dnn.h) nor the kernels of short segments (attn_short.cu) accept. Tests compare those
+ * with these.
  *
- * A block owns a tile of SIDE rows, queries or keys, of one head of one segment, and goes through
- * tiles of the rows that these meet, the keys or queries of the segment. For each it makes scores,
- * own rows times other rows; makes weights of them; and adds to its sums the weights times other
- * rows again. Sums stay in registers until the end, so nothing is added by two blocks.
+ * A block owns a tile of SIDE rows, queries or keys, of one head of one segment. It loops over
+ * tiles of the other rows, the keys or queries of the segment. For each such tile it computes
+ * scores, own rows times other rows; turns them into weights; and adds the weights times other rows
+ * to its sums. Sums stay in registers until the end, so no two blocks add to the same number.
  *
  *     forward   own queries, other keys      weights P    o += P v
  *     dq        own queries, other keys      weights dS   dq += dS k
  *     dk, dv    own keys, other queries      weights P, dS, transposed   dv += Pt do, dk += dSt q
  *
- * Rows go through shared memory a PANEL of columns at a time, so that it suffices for any head dim.
- * The threads are a square of ACROSS x ACROSS: a thread has rows y, y + ACROSS, ... of the tile and
- * columns x, x + ACROSS, ...; the threads of a row are 16 lanes of one warp.
+ * Rows pass through shared memory PANEL columns at a time, so that the memory suffices for any head
+ * dim. The threads form a square of ACROSS x ACROSS: a thread has rows y, y + ACROSS, ... of the
+ * tile and columns x, x + ACROSS, ...; the threads of a row are 16 lanes of one warp.
  */
 #ifndef TRAINER_CUDA_ATTN_CUH
 #define TRAINER_CUDA_ATTN_CUH
@@ -42,14 +43,14 @@ template <class real> struct attn_memory {
 static_assert(sizeof(attn_memory<float>) <= 48 << 10 && sizeof(attn_memory<double>) <= 48 << 10,
               "a block has as much without asking");
 
-/* A thread's scores of a tile, and its sums: [own row][column]. */
+/* Hold a thread's scores of a tile [own row][other row] and its sums [panel][own row][column]. */
 template <class real> struct scores { real at[tile<real>::EACH][tile<real>::EACH]; };
 template <class real> struct sums { real at[PANELS][tile<real>::EACH][PANEL_EACH]; };
 
-/* Some rows of one head. */
+/* Describes consecutive rows of one head of a tensor. */
 struct strip {
-    struct tensor t; /* of all heads */
-    int64_t row, n;  /* the first, and how many */
+    struct tensor t; /* with all heads */
+    int64_t row, n;  /* first row, number of rows */
     int64_t head, d; /* each head has d columns */
 };
 
@@ -62,7 +63,7 @@ __device__ static inline struct strip strip_of(const struct tensor &t, int64_t r
 __device__ static inline int thread_x(void) { return (int)threadIdx.x % ACROSS; }
 __device__ static inline int thread_y(void) { return (int)threadIdx.x / ACROSS; }
 
-/* Return the number in a row and column of a strip, and store one. */
+/* Return the number in a row and column of a strip (strip_get), or store one (strip_put). */
 template <class real>
 __device__ static inline real strip_get(const struct strip &s, int row, int64_t col)
 {
@@ -75,7 +76,7 @@ __device__ static inline void strip_put(const struct strip &s, int row, int64_t 
     put<real>(s.t, s.row + row, s.head * s.d + col, x);
 }
 
-/* Copies columns from .. from+PANEL-1 of a strip, and 0 where it has none. */
+/* Copies columns from .. from+PANEL-1 of a strip to shared memory, with zeros outside the strip. */
 template <class real>
 __device__ static inline void stage(const struct strip &s, int64_t from, real (*to)[PANEL + 1])
 {
@@ -86,7 +87,7 @@ __device__ static inline void stage(const struct strip &s, int64_t from, real (*
     }
 }
 
-/* Computes the products of own rows with other rows. */
+/* Computes the scores: products of own rows with other rows. */
 template <class real>
 __device__ static void scores_make(struct attn_memory<real> *m, const struct strip &own,
                                    const struct strip &other, struct scores<real> *s)
@@ -94,7 +95,7 @@ __device__ static void scores_make(struct attn_memory<real> *m, const struct str
     enum { EACH = tile<real>::EACH };
     *s = {};
     for (int64_t from = 0; from < own.d; from += PANEL) {
-        __syncthreads(); /* all have read what the memory held */
+        __syncthreads(); /* all threads have read the previous contents */
         stage(own, from, m->own);
         stage(other, from, m->other);
         __syncthreads();
@@ -111,7 +112,7 @@ __device__ static void scores_make(struct attn_memory<real> *m, const struct str
     }
 }
 
-/* Stores the weights of this thread. All have read those before. */
+/* Stores this thread's weights. All threads must have read the previous weights before. */
 template <class real>
 __device__ static inline void weights_put(struct attn_memory<real> *m, const struct scores<real> &w)
 {
@@ -120,7 +121,7 @@ __device__ static inline void weights_put(struct attn_memory<real> *m, const str
             m->weight[thread_y() + i * ACROSS][thread_x() + j * ACROSS] = w.at[i][j];
 }
 
-/* Adds the weights times other rows. */
+/* Adds the weights times other rows to the sums. */
 template <class real>
 __device__ static inline void sums_add(struct attn_memory<real> *m, const struct strip &other,
                                        struct sums<real> *sum)
@@ -129,7 +130,7 @@ __device__ static inline void sums_add(struct attn_memory<real> *m, const struct
     UNROLL for (int panel = 0; panel < PANELS; panel++) {
         if (panel * PANEL >= other.d)
             continue;
-        __syncthreads(); /* all have read what the memory held, and stored their weights */
+        __syncthreads(); /* all have read the previous contents and stored their weights */
         stage(other, panel * PANEL, m->other);
         __syncthreads();
         for (int k = 0; k < other.n; k++) {
@@ -154,7 +155,7 @@ __device__ static inline void sums_scale(struct sums<real> *sum, int i, real by)
             sum->at[panel][i][j] *= by;
 }
 
-/* Stores the sums, or adds them to what is there. */
+/* Stores the sums, or adds them to the stored values. */
 template <class real>
 __device__ static inline void sums_put(const struct strip &to, const struct sums<real> &sum,
                                        bool add)
@@ -170,19 +171,20 @@ __device__ static inline void sums_put(const struct strip &to, const struct sums
             }
 }
 
-/* ---- who does what ---- */
+/* ---- division of work ---- */
 
-/* A tile of a head of a segment: row first .. first+n-1 of the segment's; n may be 0. */
+/* Describes a tile of a head of a segment: rows first .. first+n-1 of the segment; n may be 0. */
 struct attn_place { int64_t segment, head, first, n; };
 
-/* Returns the place of this block, when each head of each segment has `tiles` blocks. */
+/* Returns the place of this block if each head of each segment has `tiles` blocks; first is the
+ * tile's number until place_cut. */
 __device__ static inline struct attn_place place_of(int64_t heads, int64_t tiles)
 {
     int64_t pair = blockIdx.x / tiles;
     return {pair / heads, pair % heads, blockIdx.x % tiles, 0};
 }
 
-/* Tells whether a segment is short. */
+/* Returns whether a segment is short. */
 HOST_DEVICE static inline bool attn_is_short(const int32_t *q_start, const int32_t *k_len,
                                              int64_t segment)
 {
@@ -190,13 +192,14 @@ HOST_DEVICE static inline bool attn_is_short(const int32_t *q_start, const int32
            k_len[segment] <= ATTN_DNN_SMALL;
 }
 
-/* Tells whether short segments of a call are done by kernels of their own. */
+/* Returns whether the kernels of short segments compute the short segments of a call. */
 template <class real> HOST_DEVICE static inline bool attn_has_short(const struct ops_attn &a)
 {
     return sizeof(real) == sizeof(float) && a.heads == a.kv_heads;
 }
 
-/* Tells whether a segment is done by another kernel: all that are not `left`, and short ones. */
+/* Returns whether another kernel computes this segment: `left` exists and does not name it, or it
+ * is short. */
 template <class real>
 __device__ static inline bool is_others(const struct ops_attn &a, const int32_t *left,
                                         const struct attn_place &p)
@@ -205,26 +208,27 @@ __device__ static inline bool is_others(const struct ops_attn &a, const int32_t 
            (attn_has_short<real>(a) && attn_is_short(a.q_start, a.k_len, p.segment));
 }
 
-/* Does a query of this segment see one key at most, wherever keys stand? */
+/* Returns whether a query of this segment attends to at most one key: k_len is 0, or the segment
+ * has one key in total. */
 __device__ static inline bool sees_one(const struct ops_attn &a, int64_t segment)
 {
     return a.k_len[segment] == 0 || (a.k_all ? a.k_all : a.k_len)[segment] == 1;
 }
 
-/* Has the place hold its tile of `rows` rows: the block's n rows of at most SIDE. */
+/* Replaces the tile's number in a place by its rows, at most SIDE of the segment's `rows`. */
 template <class real> __device__ static inline void place_cut(struct attn_place *p, int64_t rows)
 {
     p->first *= tile<real>::SIDE;
     p->n = rows < p->first ? 0 : lesser(rows - p->first, tile<real>::SIDE);
 }
 
-/* Returns the tiles that the longest segment needs. */
+/* Returns how many tiles the longest segment needs. */
 template <class real> static inline int64_t tiles_of(int64_t longest)
 {
     return (longest + tile<real>::SIDE - 1) / tile<real>::SIDE;
 }
 
-/* The most queries and keys of a segment that no kernel of short ones does. */
+/* Holds the largest numbers of queries and of keys of the segments that these kernels compute. */
 struct longest { int64_t q, k; };
 
 template <class real> static inline struct longest longest_of(const struct ops_attn *a)
@@ -247,7 +251,7 @@ static inline void attn_check(const struct ops_attn *a)
                         !a->host.k_all != !a->k_all));
 }
 
-/* Queues the kernels of short segments, where they have some of a call in f32 or bf16. */
+/* Queues the kernels of short segments, if there are some, for a call in f32 or bf16. */
 void kernel_attn_short(cudaStream_t s, const struct ops_attn *a, bool backward);
 
 #endif

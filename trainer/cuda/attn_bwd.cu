@@ -1,15 +1,16 @@
-/* Plain attention, backward (attn.cuh; Dao et al., FlashAttention, algorithm 4): P = exp(scale q kt
- * - lse) is made again; with delta = rowsum(dO O), dS = P (dO vt - delta). One kernel owns queries
- * and sums dq over keys, another owns keys and sums dk and dv over the queries of all heads that
- * read them, head by head. Scores are made in both: 7 products instead of 5, and no two blocks add
- * to one number.
+/* Our general attention kernels, backward (attn.cuh; Dao et al., FlashAttention, algorithm 4). P =
+ * exp(scale q kt - lse) is recomputed; with delta = rowsum(dO O), dS = P (dO vt - delta). One
+ * kernel owns queries and sums dq over keys. Another owns keys and sums dk and dv over the queries
+ * of all heads that read them, head by head. Both compute the scores: 7 products instead of 5, but
+ * no two blocks add to the same number.
  *
- * A query that sees one key alone has P = 1 and dS = 0 whatever rounding makes of them. */
+ * If a query attends to one key only, P = 1 and dS = 0 exactly, without rounding errors. */
 #include "trainer/cuda/attn.cuh"
 
 /* ---- delta ---- */
 
-/* Does one head of one row a warp, of a tile of rows with all heads. */
+/* Computes delta for a tile of rows with all heads. A warp computes one head of one row at a
+ * time. */
 template <class real>
 static __global__ void attn_delta(struct ops_attn a, int64_t tiles, const int32_t *left)
 {
@@ -32,7 +33,7 @@ static __global__ void attn_delta(struct ops_attn a, int64_t tiles, const int32_
 
 /* ---- dq ---- */
 
-/* Holds the numbers of a query that backward reads. They are 0 for a query that is not there. */
+/* Holds lse and delta of a query. They are 0 for rows outside the tile. */
 template <class real> struct query { real lse, delta; };
 
 template <class real>
@@ -44,7 +45,7 @@ __device__ static inline struct query<real> query_of(const struct ops_attn &a,
     return {get<real>(a.lse, q.row + row, q.head), get<real>(a.delta, q.row + row, q.head)};
 }
 
-/* Turns scores of own queries, and the products of their dO with values, into dS. */
+/* Replaces scores of own queries by dS. `products` are the products of dO with the values. */
 template <class real>
 __device__ static inline void queries_weigh(const struct ops_attn &a, const struct strip &q,
                                             const struct scores<real> &products,
@@ -89,7 +90,7 @@ static __global__ void attn_bwd_q(struct ops_attn a, int64_t tiles, const int32_
 
 /* ---- dk and dv ---- */
 
-/* Turns scores of own keys with other queries into P, and products into dS. */
+/* Replaces scores of own keys with other queries by P, and `products` by dS. `one`: P is 1. */
 template <class real>
 __device__ static inline void keys_weigh(const struct ops_attn &a, const struct strip &q,
                                          bool one, struct scores<real> *products,
@@ -105,7 +106,7 @@ __device__ static inline void keys_weigh(const struct ops_attn &a, const struct 
     }
 }
 
-/* Adds what a tile of queries gives to a tile of keys. */
+/* Adds the contributions of a tile of queries to dk and dv of a tile of keys. */
 template <class real>
 __device__ static inline void keys_meet(const struct ops_attn &a, struct attn_memory<real> *m,
                                         const struct strip &k, const struct strip &v,
@@ -123,7 +124,7 @@ __device__ static inline void keys_meet(const struct ops_attn &a, struct attn_me
     sums_add(m, d_o, dv);
     if (one)
         return;
-    __syncthreads(); /* all have read P */
+    __syncthreads(); /* all threads have read P */
     weights_put(m, products);
     sums_add(m, q, dk);
 }
@@ -153,7 +154,7 @@ static __global__ void attn_bwd_k(struct ops_attn a, int64_t tiles, const int32_
         sums_put(strip_of(a.dk, k0 + p.first, p.n, p.head, d), dk, a.accumulate_dkv);
 }
 
-/* ---- the calls ---- */
+/* ---- host calls ---- */
 
 template <class real>
 static void attn_bwd_all(cudaStream_t s, const struct ops_attn *a, const int32_t *left)

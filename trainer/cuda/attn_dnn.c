@@ -37,8 +37,9 @@ static bool types_fit(const struct ops_attn *a, bool backward)
                          is_either(&a->dq) && is_either(&a->dk) && a->dv.dtype == a->dk.dtype);
 }
 
-/* Tells whether a tensor begins where the library can read it; with `rows`, each of its rows, too.
- * lse and delta are looked at number by number, so their rows may begin anywhere. */
+/* Returns whether a tensor begins at an address that the library can read; with `rows`, also each
+ * of its rows. The library reads lse and delta number by number, so their rows may begin
+ * anywhere. */
 static bool is_aligned(const struct tensor *t, bool rows)
 {
     return (uintptr_t)t->ptr % ALIGN_BYTES == 0 &&
@@ -66,9 +67,10 @@ static bool is_taken(const struct ops_attn *a, int64_t i)
     return attn_dnn_segment(queries_of(a, i), a->host.k_len[i]);
 }
 
-/* Are the keys of the library's segments in their order? In backward they stand one behind another,
- * but for those of segments between them: what lies between is nobody's to write, or is written
- * again. Other segments may have theirs anywhere: the library is not told where (attn_lay.cu). */
+/* Returns whether the keys of the library's segments are in order. In backward they must also be
+ * contiguous, except for keys of our segments between them: the library may write there, because
+ * our kernels overwrite that later. The keys of other segments may be anywhere: the library never
+ * gets their offsets (attn_lay.cu). */
 static bool keys_in_order(const struct ops_attn *a, bool backward)
 {
     int64_t end = -1;
@@ -83,7 +85,7 @@ static bool keys_in_order(const struct ops_attn *a, bool backward)
     return true;
 }
 
-/* Do the first segment's lse and delta begin where a tensor may? */
+/* Returns whether lse and delta of the first segment are aligned as tensors must be. */
 static bool rows_begin_well(const struct ops_attn *a, bool backward)
 {
     struct tensor lse = tensor_rows(a->lse, a->host.q_start[0], 1), delta = lse;
@@ -92,7 +94,8 @@ static bool rows_begin_well(const struct ops_attn *a, bool backward)
     return is_aligned(&lse, false) && is_aligned(&delta, false);
 }
 
-/* Are all segments the library's, equal, and at equal distances, and in other calls, too? */
+/* Returns whether all segments are the library's, have equal lengths and equal distances, and other
+ * calls of this kind do, too (not `uneven`). */
 static bool is_dense(const struct ops_attn *a, bool backward)
 {
     const struct ops_segments *h = &a->host;
@@ -117,7 +120,7 @@ static int64_t power_above(int64_t n)
     return p;
 }
 
-/* Rounds up to 4, 5, 6 or 7 times a power of 2, and whole tiles. */
+/* Rounds up to 4, 5, 6 or 7 times a power of 2, and to whole tiles. */
 static int64_t tokens_above(int64_t n)
 {
     int64_t step = power_above(n + 1) / 8;

@@ -7,7 +7,7 @@ typedef cudnnBackendDescriptor_t part;
 
 enum { PARTS = 192, OPERATIONS = 32, DIMS = 4, CONFIGS = 16 };
 
-/* A graph while it is made. Behind the first failure nothing more is done. */
+/* Holds a graph while it is built. After the first failure its functions do nothing. */
 struct graph {
     const struct attn_class *c;
     part parts[PARTS], ops[OPERATIONS];
@@ -63,7 +63,7 @@ static void operation_end(struct graph *g, part p)
 
 /* ---- tensors ---- */
 
-/* Extents: segments, heads, rows, columns. */
+/* Describes a tensor for cuDNN: extents and strides of segments, heads, rows, columns. */
 struct shape { int64_t dim[DIMS], stride[DIMS]; };
 
 static struct shape dense(int64_t b, int64_t h, int64_t s, int64_t d)
@@ -197,7 +197,7 @@ static void pointwise(struct graph *g, const struct pointwise *a)
     operation_end(g, op);
 }
 
-/* Returns what an operation on numbers gives, of `shape`. */
+/* Adds a pointwise operation to the graph. Returns its result, a virtual tensor of shape s. */
 static part computed(struct graph *g, cudnnPointwiseMode_t mode, part x, part b, struct shape s)
 {
     part y = passing(g, CUDNN_DATA_FLOAT, s);
@@ -206,8 +206,8 @@ static part computed(struct graph *g, cudnnPointwiseMode_t mode, part x, part b,
     return y;
 }
 
-/* Computes c = a b over m x n x k; in packed form only the first so many rows of each segment
- * are there. */
+/* Describes a product c = a b over m x n x k. In packed form m, n and k hold each segment's
+ * lengths; rows past a length are ignored. */
 struct product { part a, b, c, m, n, k; };
 
 static void product(struct graph *g, const struct product *p)
@@ -282,7 +282,7 @@ static struct shape scores_shape(const struct attn_class *c)
     return dense(c->n, c->heads, c->q, c->k);
 }
 
-/* Returns delta = rowsum(dO O), which is kept. */
+/* Returns delta = rowsum(dO O), which is also written to the class's tensor. */
 static part delta_make(struct graph *g, part d_o)
 {
     struct shape s = dense(g->c->n, g->c->heads, g->c->q, g->c->d);
@@ -296,7 +296,7 @@ static part delta_make(struct graph *g, part d_o)
     return delta;
 }
 
-/* Returns whether row or column `axis` of scores is one of a segment's. */
+/* Returns whether the index along `axis` of each score is below its segment's length. */
 static part is_inside(struct graph *g, part scores, int64_t axis, part len)
 {
     struct shape s = scores_shape(g->c);
@@ -310,7 +310,7 @@ static part is_inside(struct graph *g, part scores, int64_t axis, part len)
     return inside;
 }
 
-/* Returns scores, with -inf where a segment has no such query or key. */
+/* Returns the scores with -inf outside the queries and keys of their segments. */
 static part masked(struct graph *g, part scores)
 {
     struct shape s = scores_shape(g->c);
@@ -342,7 +342,7 @@ static part weights_make(struct graph *g, part q, part kt, part scale)
                     s);
 }
 
-/* Computes out = xt y, of keys: x is P or dS, y is dO or q. */
+/* Computes out = xt y, a gradient of keys: dv from x = P, y = dO, or dk from x = dS, y = q. */
 static void keys_sum(struct graph *g, part x, part y, enum attn_tensor out)
 {
     part xt = reshaped(g, x, passing(g, CUDNN_DATA_BFLOAT16, turned(scores_shape(g->c))));
@@ -361,7 +361,7 @@ static part scores_gradient(struct graph *g, part p, part d_o, part delta, part 
     return computed(g, CUDNN_POINTWISE_MUL, dp, scale, s);
 }
 
-/* Computes dq = dS k, by way of the library's own sum unless the order must be one. */
+/* Computes dq = dS k. Uses the library's f32 workspace DQ_SUM unless the class is deterministic. */
 static void queries_sum(struct graph *g, part ds, part kt)
 {
     part k = tensor(g, g->next_id++, CUDNN_DATA_BFLOAT16, shape_in(g->c, ATTN_K), VIRTUAL,
@@ -402,7 +402,7 @@ static void parts_free(struct graph *g)
         cudnnBackendDestroyDescriptor(g->parts[--g->n_parts]);
 }
 
-/* Keeps the library's sentence of what failed. */
+/* Writes which step failed and the library's error message to `why`. */
 static void why_keep(cudnnStatus_t st, const char *what, char why[ATTN_WHY])
 {
     char text[ATTN_WHY / 2] = "";
@@ -410,7 +410,7 @@ static void why_keep(cudnnStatus_t st, const char *what, char why[ATTN_WHY])
     snprintf(why, ATTN_WHY, "%s: %s: %s", what, cudnnGetErrorString(st), text);
 }
 
-/* Reads an attribute of one value, which stays as it was where there is none. */
+/* Reads an attribute of one value. If the attribute has no value, *value does not change. */
 static void read_one(part p, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                      void *value)
 {
@@ -418,7 +418,7 @@ static void read_one(part p, cudnnBackendAttributeName_t name, cudnnBackendAttri
     cudnnBackendGetAttribute(p, name, type, 1, &n, value);
 }
 
-/* Reads the number of a configuration's engine, and the workspace that it will ask for. */
+/* Reads the number of a configuration's engine, and the workspace that it needs. */
 static int64_t engine_read(part config, struct attn_plan *out)
 {
     struct graph g = {0};
@@ -431,7 +431,7 @@ static int64_t engine_read(part config, struct attn_plan *out)
     return out->engine;
 }
 
-/* Makes the plan of an engine's configuration. What it is made of may go before it. */
+/* Makes the plan of an engine configuration. The configuration may be destroyed before the plan. */
 static cudnnStatus_t plan_try(part config, part device, struct attn_plan *out)
 {
     struct graph g = {0};
@@ -449,8 +449,8 @@ static cudnnStatus_t plan_try(part config, part device, struct attn_plan *out)
     return g.st;
 }
 
-/* Tells a failure of the machine from a refusal of the graph. Another engine may not take the place
- * of one that merely found no memory: its bits would be other ones. */
+/* Returns whether a status is a failure of the machine, not a refusal of the graph. If an engine
+ * only ran out of memory, another one must not replace it: its results would differ in bits. */
 bool attn_plan_failed(cudnnStatus_t st)
 {
     return CUDNN_STATUS_CATEGORY(st) == CUDNN_STATUS_EXECUTION_FAILED ||
@@ -458,9 +458,9 @@ bool attn_plan_failed(cudnnStatus_t st)
            st == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
 }
 
-/* Asks the library's heuristics for configurations, best first, and takes the first that can be
- * built, of those from `first` on. Nothing is timed: what is chosen follows from class, device and
- * library. */
+/* Asks the library's heuristics for configurations, which come best first, and uses the first one
+ * from `first` on that can be built. Nothing is timed: the choice depends only on class, device and
+ * library version. */
 static void plan_choose(struct graph *g, part graph, part device, int64_t first,
                         struct attn_plan *out, char why[ATTN_WHY])
 {

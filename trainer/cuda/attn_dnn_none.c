@@ -1,4 +1,4 @@
-/* Stands for cuDNN where this was built without it: nothing is the library's. */
+/* Replaces attn_dnn_run.c in a build without cuDNN: our own kernels compute all attention. */
 #include "trainer/cuda/attn_dnn_run.h"
 
 #include <string.h>

@@ -9,13 +9,13 @@
 #include "trainer/cuda/attn_dnn_graph.h"
 
 enum {
-    OLDEST = 91800, /* 9.18: backward with lengths on 9.0 needs no memory of zeros */
+    OLDEST = 91800, /* 9.18: backward with lengths on sm_90 needs no zeroed memory */
     ROOM_ALIGN = 256,
     LATE_TOLD = 4,
     TENSOR_IDS = ATTN_ID_VIRTUAL,
 };
 
-/* The plan of a class, or the knowledge that there is none. */
+/* Holds a class and its plan. plan.plan is NULL if the library has no engine for the class. */
 struct kept {
     struct attn_class c;
     struct attn_plan plan;
@@ -26,11 +26,11 @@ struct attn_dnn {
     struct ops *ops;
     cudnnHandle_t handle;
     cudnnBackendDescriptor_t device;
-    int64_t first; /* of the library's proposals for a plan */
+    int64_t first; /* index of the library's proposal that is tried first for a plan */
     struct kept kept[ATTN_PLANS];
-    int n, oldest; /* the place that a new class takes when all are taken */
-    bool reserved; /* who tells of calls has told of all */
-    int64_t dropped; /* plans, each for a new class */
+    int n, oldest; /* entries of kept; the entry that a new class replaces when all are used */
+    bool reserved; /* attn_dnn_reserve was called: all calls have been announced */
+    int64_t dropped; /* number of plans that were replaced by those of new classes */
     char *room;
     int64_t room_bytes;
 };
@@ -43,7 +43,7 @@ static bool is_of_memory(cudnnStatus_t st)
            st == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
 }
 
-/* Tells the device of an error, as the runtime's error that is nearest. */
+/* Records a cuDNN error on the device, as the closest CUDA runtime error. */
 static void keep_error(struct attn_dnn *d, cudnnStatus_t st)
 {
     dev_cuda_fail(d->ops->dev,
@@ -53,7 +53,7 @@ static void keep_error(struct attn_dnn *d, cudnnStatus_t st)
                   "attention by cuDNN");
 }
 
-/* Gives the room back. What was queued is over, and graphs that have it are forgotten
+/* Frees the workspace after waiting for the queued work. Graphs that use it are forgotten
  * (graphs.h). */
 static void room_give(struct attn_dnn *d, cudaStream_t s)
 {
@@ -65,8 +65,8 @@ static void room_give(struct attn_dnn *d, cudaStream_t s)
     d->room = NULL, d->room_bytes = 0;
 }
 
-/* Returns a place for a class: when all are taken that of the oldest, whose plan no graph may have
- * any more. */
+/* Returns an entry for a new class. If all are used, it replaces the oldest one. Its plan must not
+ * be in any graph then, so the workspace is freed first, which makes all graphs be forgotten. */
 static struct kept *place_take(struct attn_dnn *d, cudaStream_t s)
 {
     struct kept *k;
@@ -80,7 +80,7 @@ static struct kept *place_take(struct attn_dnn *d, cudaStream_t s)
     return k;
 }
 
-/* Says that our own kernels, which are slow, do what was to be the library's. */
+/* Warns that our own slow kernels compute what cuDNN should have computed. */
 static void lack_tell(const struct attn_dnn *d, const struct attn_class *c, const char *why)
 {
     log_msg(LOG_WARN,
@@ -92,7 +92,7 @@ static void lack_tell(const struct attn_dnn *d, const struct attn_class *c, cons
             d->first > 0 ? ", as REEL_ATTN asks" : "", why);
 }
 
-/* Says that a call came of which nobody had told, for the first few. */
+/* Warns that a call came that was not announced; only the first few times. */
 static void late_tell(const struct attn_dnn *d, const struct attn_class *c)
 {
     if (d->ops->attn_plans.late > LATE_TOLD)
@@ -104,7 +104,7 @@ static void late_tell(const struct attn_dnn *d, const struct attn_class *c)
             (long long)c->k);
 }
 
-/* Makes the plan of a class. Returns the library's status when the machine failed. */
+/* Makes the plan of a class. Returns the library's status if the machine failed. */
 static cudnnStatus_t plan_make(struct attn_dnn *d, struct kept *k, const struct attn_class *c)
 {
     char why[ATTN_WHY];
@@ -121,7 +121,7 @@ static cudnnStatus_t plan_make(struct attn_dnn *d, struct kept *k, const struct 
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* Returns the plan of a class, or that there is none. */
+/* Returns the entry of a class, which has no plan if the library has no engine for it. */
 static struct kept *plan_of(struct attn_dnn *d, cudaStream_t s, const struct attn_class *c,
                             cudnnStatus_t *st)
 {
@@ -138,7 +138,7 @@ static struct kept *plan_of(struct attn_dnn *d, cudaStream_t s, const struct att
 
 /* ---- memory ---- */
 
-/* Says where the parts of a call lie in the room, in bytes. */
+/* Holds the offsets in bytes of a call's parts in the workspace `room`; `end` is their total. */
 struct parts { int64_t library, offset, q_len, k_len, left, dq_sum, dq, dk, dv, end; };
 
 static int64_t part_take(int64_t *end, int64_t bytes)
@@ -148,7 +148,7 @@ static int64_t part_take(int64_t *end, int64_t bytes)
     return at;
 }
 
-/* The rows of all segments' queries and keys: the first, and how many. */
+/* Holds the first row and the number of rows over all segments, of queries and of keys. */
 struct rows { int64_t q, n_q, k, n_k; };
 
 static struct rows rows_of(const struct ops_attn *a)
@@ -189,7 +189,7 @@ static struct parts parts_of(const struct ops_attn *a, const struct attn_class *
     return p;
 }
 
-/* Sees that the room has so many bytes. What it held is over. */
+/* Ensures that the workspace has at least so many bytes. Its contents may be lost. */
 static int room_take(struct attn_dnn *d, cudaStream_t s, int64_t bytes, struct err *err)
 {
     struct dev *dev = d->ops->dev;
@@ -204,7 +204,7 @@ static int room_take(struct attn_dnn *d, cudaStream_t s, int64_t bytes, struct e
     return 0;
 }
 
-/* Says that a call wants more memory than it may have. */
+/* Warns that a call needs more workspace than allowed. */
 static void room_lack_tell(const struct attn_class *c, int64_t bytes)
 {
     log_msg(LOG_WARN,
@@ -225,8 +225,8 @@ struct call {
     char *room;
 };
 
-/* Returns where a tensor begins: in packed form row 0, from which offsets count, else the first row
- * of the first segment. */
+/* Returns the address that the plan gets for a tensor: in packed form row 0, to which offsets are
+ * relative, else the first row of the first segment. */
 static void *start_of(const struct call *c, enum attn_tensor t)
 {
     const struct ops_attn *a = c->a;
@@ -243,7 +243,7 @@ static void *start_of(const struct call *c, enum attn_tensor t)
     return tensor_at(tensors[t], attn_dnn_is_of_keys((int)t) ? c->rows.k : c->rows.q, 0);
 }
 
-/* Returns the row that stands where a tensor begins. */
+/* Returns the row number at the address that start_of returns, for the offsets of packed form. */
 static int64_t first_of(const struct call *c, enum attn_tensor t)
 {
     if (t == ATTN_DQ_SUM || (t == ATTN_DQ && attn_dnn_dq_by_way(c->a)))
@@ -256,7 +256,7 @@ static int32_t *left_of(const struct call *c)
     return (int32_t *)(void *)(c->room + c->at.left);
 }
 
-/* Finds the segments whose backward is not the library's for their numbers. */
+/* Queues the search for segments whose backward our own kernels must compute because of lse. */
 static cudaError_t look_queue(const struct call *c, cudaStream_t s)
 {
     struct attn_look l = {.q_start = c->a->q_start, .n = c->a->n, .longest = c->c->q,
@@ -284,7 +284,7 @@ static void lay_queue(const struct call *c, cudaStream_t s)
     kernel_attn_lay(s, &l);
 }
 
-/* Holds the tensors with which a plan is run: their ids, and where each lies. */
+/* Holds the variant pack of a call: ids of tensors, and their addresses. */
 struct pack { int64_t ids[TENSOR_IDS]; void *at[TENSOR_IDS]; int64_t n; };
 
 static void pack_add(struct pack *p, int64_t id, void *at)
@@ -338,7 +338,7 @@ static void home_queue(const struct call *c, cudaStream_t s, const int32_t *left
     kernel_attn_home(s, &k);
 }
 
-/* Finds the plan of a call, and its parts, or says why it is not the library's. */
+/* Finds the plan of a call and lays out its workspace, or returns why cuDNN does not compute it. */
 static enum ops_attn_own call_plan(struct attn_dnn *d, cudaStream_t s, bool backward,
                                    struct call *c, struct attn_class *class, struct kept **out,
                                    cudnnStatus_t *st)
@@ -389,7 +389,7 @@ int attn_dnn_reserve(struct attn_dnn *d, cudaStream_t s, struct err *err)
     return room_take(d, s, d->ops->attn_plans.bytes, err);
 }
 
-/* Sees that a call has its workspace. */
+/* Ensures that a call has its workspace. Returns false after an error of the device. */
 static bool call_room(struct attn_dnn *d, cudaStream_t s, struct call *c)
 {
     struct err none = {0};
@@ -472,7 +472,7 @@ static int library_open(struct attn_dnn *d, struct err *err)
                    dev_cuda_name(d->ops->dev), cudnnGetVersion(), cudnnGetErrorString(st));
 }
 
-/* Reads what REEL_ATTN has. Writes which of the library's proposals is tried first; -1: none is. */
+/* Parses REEL_ATTN's syntax. Writes the index of the proposal to try first, or -1 for "plain". */
 static int wish_read(const char *wish, int64_t *first, struct err *err)
 {
     *first = 0;
@@ -506,7 +506,7 @@ int attn_dnn_open(struct ops *ops, const char *wish, struct attn_dnn **out, stru
     if ((rc = library_open(d, err)) < 0)
         goto out;
     *out = d;
-    d = NULL; /* the caller's */
+    d = NULL; /* the caller owns it now */
 out:
     attn_dnn_close(d);
     return rc;

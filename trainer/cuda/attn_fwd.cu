@@ -1,12 +1,13 @@
-/* Plain attention, forward (attn.cuh): the online softmax (Milakov and Gimelshein, "Online
- * normalizer calculation for softmax", 2018), and the merge of two partial results. */
+/* Our general attention kernels, forward (attn.cuh): the online softmax (Milakov and Gimelshein,
+ * "Online normalizer calculation for softmax", 2018), and the merge of two partial results. */
 #include "trainer/cuda/attn.cuh"
 
-/* The running maximum of a thread's own rows, and the sum of exponentials relative to it, of the
- * thread's columns alone. */
+/* Holds, for each of a thread's own rows, the running maximum, and the sum of exponentials relative
+ * to it over this thread's columns only. */
 template <class real> struct running { real top[tile<real>::EACH], sum[tile<real>::EACH]; };
 
-/* Return the largest of 16 lanes, and their sum, to each of them. NaN may be passed over. */
+/* Return the maximum of 16 lanes (lanes_top), or their sum, to all of them. lanes_top may ignore
+ * NaN. */
 template <class real> __device__ static inline real lanes_top(real v)
 {
     for (int distance = ACROSS / 2; distance > 0; distance /= 2) {
@@ -23,8 +24,8 @@ template <class real> __device__ static inline real lanes_sum(real v)
     return v;
 }
 
-/* Turns the scores of own row i with n keys into weights relative to the maximum so far, and scales
- * what was summed relative to an older one. */
+/* Replaces the scores of own row i with n keys by weights relative to the running maximum, and
+ * scales the sums over earlier keys to the new maximum. */
 template <class real>
 __device__ static inline void softmax_row(int i, int64_t n, real scale, struct scores<real> *s,
                                           struct running<real> *r, struct sums<real> *out)
@@ -47,7 +48,7 @@ __device__ static inline void softmax_row(int i, int64_t n, real scale, struct s
     sums_scale(out, i, shrink);
 }
 
-/* Stores the outputs, and lse. Without keys the sum is 0, top -inf: o is 0, lse -inf. */
+/* Stores o and lse. Without keys the sum is 0 and the maximum -inf, so that o = 0, lse = -inf. */
 template <class real>
 __device__ static inline void outputs_put(const struct ops_attn &a, const struct strip &q,
                                           const struct running<real> &r, struct sums<real> *out)
@@ -115,8 +116,8 @@ void kernel_attn_fwd(struct ops_cuda *o, cudaStream_t s, const struct ops_attn *
 
 /* ---- the merge ---- */
 
-/* Does one head of one row a warp, whose lanes take columns. Where neither part has seen keys, o
- * and lse stay. */
+/* Merges one head of one row in each warp, whose lanes take columns. If neither part has seen keys,
+ * o and lse do not change. */
 template <class real> static __global__ void lse_merge(struct ops_lse_merge a)
 {
     int64_t step = thread_step() / WARP, lane = threadIdx.x % WARP;

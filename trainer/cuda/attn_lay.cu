@@ -1,13 +1,13 @@
-/* Kernels around cuDNN's attention (attn_dnn_run.h): lengths and offsets of segments in the form
- * that it reads, and sums of what it gives. */
+/* Kernels around cuDNN's attention (attn_dnn_run.h): they write lengths and offsets of segments in
+ * cuDNN's form, and copy or add its results. */
 #include "trainer/cuda/attn_dnn_run.h"
 #include "trainer/cuda/kernel.cuh"
 
 /* ---- lengths and offsets ---- */
 
-enum { LOOK_ROWS = 64 }; /* of a block */
+enum { LOOK_ROWS = 64 }; /* rows per block */
 
-/* Marks a segment; whoever finds a number in it writes the same. */
+/* Marks segments with a large lse. All threads that find one in a segment write the same value. */
 static __global__ void attn_look(struct attn_look a, int64_t tiles)
 {
     int64_t segment = blockIdx.x / tiles, at = blockIdx.x % tiles * LOOK_ROWS,
@@ -31,9 +31,10 @@ __device__ static bool is_taken(const struct attn_lay &a, int64_t segment)
     return attn_dnn_segment(a.q_start[segment + 1] - a.q_start[segment], a.k_len[segment]);
 }
 
-/* Returns the row at which the keys of a segment begin for the library. One that it does not take,
- * and the end of all, has the place behind the last one before that it takes, or that of the first
- * one: such keys may stand anywhere, and the library wants offsets that do not go back. */
+/* Returns the row at which the library reads the keys of a segment. For a segment that it does not
+ * compute, and for the end of the last one, this is the end of the previous segment that it
+ * computes, or the start of the first one. The keys of such segments may be anywhere, but the
+ * library requires offsets that do not decrease. */
 __device__ static int64_t keys_first(const struct attn_lay &a, int64_t segment)
 {
     int64_t i = lesser(segment, a.given); /* classes have more segments than calls */
@@ -48,7 +49,7 @@ __device__ static int64_t keys_first(const struct attn_lay &a, int64_t segment)
     return i < a.given ? a.k_start[i] : 0;
 }
 
-/* Does one segment a block, and the end of all with the last. */
+/* Computes one segment in each block; the last block writes the end offsets. */
 static __global__ void attn_lay(struct attn_lay a)
 {
     int64_t i = blockIdx.x;
@@ -69,9 +70,9 @@ void kernel_attn_lay(cudaStream_t s, const struct attn_lay *a)
     launch(s, attn_lay, a->n + 1, THREADS, 0, *a);
 }
 
-/* ---- sums ---- */
+/* ---- results ---- */
 
-enum { HOME_ROWS = 32 }; /* of a block */
+enum { HOME_ROWS = 32 }; /* rows per block */
 
 static __global__ void attn_home(struct attn_home a, int64_t tiles)
 {

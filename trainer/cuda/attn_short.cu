@@ -1,16 +1,16 @@
-/* Attention of short segments: such of SHORT queries and keys at most, of which ST-DiT has one for
- * each place of a picture. In tiles of 64 or 128 rows they are mostly what is not there; here a
- * team of threads does one head of one segment, all of it: scores are made once, nothing is read
- * twice but what a panel of columns at a time brings through shared memory, and forward and
- * backward are a kernel each. Teams of SIDE 16 are a warp, of which a block has several.
+/* Attention of short segments, of at most ATTN_DNN_SMALL queries and keys. ST-DiT has one such
+ * segment for each position of a picture. Tiles of 64 or 128 rows would be mostly empty. Here a
+ * team of threads computes one head of one segment completely. Scores are computed
+ * once, rows pass through shared memory a panel of columns at a time, and forward and backward are
+ * one kernel each. A team of SIDE 16 is a warp; a block has several of them.
  *
- * A team has SIDE x SIDE scores in registers: a thread those of rows y, y + Y, ... and columns x,
- * x + X, ..., and the threads of a row are X neighbouring lanes. The weights that are made of them
- * go through shared memory, and a thread sums eight neighbouring columns of two rows of a result,
- * which it stores at once.
+ * A team has SIDE x SIDE scores in registers. A thread has those of rows y, y + Y, ... and columns
+ * x, x + X, ...; the threads of a row are X neighbouring lanes. The weights computed from them pass
+ * through shared memory. Then a thread sums eight neighbouring columns of a few rows of the result
+ * and stores them at once.
  *
- * Heads of grouped queries, whose dk and dv are sums over heads, are the plain kernels' (attn.cuh),
- * and so is f64. */
+ * Grouped queries, whose dk and dv are sums over heads, and f64 are computed by the general kernels
+ * (attn.cuh). */
 #include "trainer/cuda/attn.cuh"
 #include "trainer/cuda/pack.cuh"
 
@@ -31,12 +31,12 @@ static_assert(sizeof(short_memory<64>) <= 48 << 10, "a block has as much without
 
 template <int SIDE> struct team_scores { float at[team<SIDE>::EACH_Y][team<SIDE>::EACH_X]; };
 
-/* A team does one of these: n queries and keys of a head of a segment. */
+/* Describes the work of a team: the queries and keys of one head of one segment. */
 struct short_pair {
     struct ops_attn a;
     int64_t q0, k0, queries, keys, head;
-    bool one;  /* a query sees one key at most, wherever keys stand */
-    bool even; /* rows move as packs */
+    bool one;  /* a query attends to at most one key (sees_one) */
+    bool even; /* rows are read and written as packs */
 };
 
 template <int SIDE> __device__ static inline int team_thread(void)
@@ -60,7 +60,7 @@ template <int SIDE> __device__ static inline void team_sync(void)
         __syncthreads();
 }
 
-/* Returns the sum, and the largest, over the lanes of a row. */
+/* Return the sum (row_sum), or the maximum (row_top), over the lanes of a row. */
 __device__ static inline float row_sum(float v)
 {
     for (int distance = team<16>::X / 2; distance > 0; distance /= 2)
@@ -79,7 +79,7 @@ __device__ static inline float row_top(float v)
 
 /* ---- rows ---- */
 
-/* Returns eight columns of the head in a row, 0 past its end. */
+/* Returns eight columns of the head in a row, with zeros past the head's end. */
 __device__ static inline eight<float> head_get(const struct short_pair &p, const struct tensor &t,
                                                int64_t row, int64_t col)
 {
@@ -89,7 +89,7 @@ __device__ static inline eight<float> head_get(const struct short_pair &p, const
     return get_eight<float>(t, row, first + col, first + p.a.head_dim, p.even);
 }
 
-/* Copies columns from .. from+PANEL-1 of n rows, and 0 where there is none. */
+/* Copies columns from .. from+PANEL-1 of n rows to shared memory, with zeros outside them. */
 template <int SIDE>
 __device__ static inline void short_stage(const struct short_pair &p, const struct tensor &t,
                                           int64_t row, int64_t n, int64_t from,
@@ -103,7 +103,7 @@ __device__ static inline void short_stage(const struct short_pair &p, const stru
     }
 }
 
-/* Computes the products of rows of a at queries with rows of b at keys. */
+/* Computes the scores: products of rows of a at queries with rows of b at keys. */
 template <int SIDE>
 __device__ static inline void short_scores(struct short_memory<SIDE> *m,
                                            const struct short_pair &p, const struct tensor &a,
@@ -112,7 +112,7 @@ __device__ static inline void short_scores(struct short_memory<SIDE> *m,
     using T = team<SIDE>;
     *s = {};
     for (int64_t from = 0; from < p.a.head_dim; from += PANEL) {
-        team_sync<SIDE>(); /* all have read what the memory held */
+        team_sync<SIDE>(); /* all threads have read the previous contents */
         short_stage<SIDE>(p, a, p.q0, p.queries, from, m->own);
         short_stage<SIDE>(p, b, p.k0, p.keys, from, m->other);
         team_sync<SIDE>();
@@ -129,7 +129,7 @@ __device__ static inline void short_scores(struct short_memory<SIDE> *m,
     }
 }
 
-/* Stores the weights of this thread. All have read those before. */
+/* Stores this thread's weights. All threads must have read the previous weights before. */
 template <int SIDE>
 __device__ static inline void short_weights(struct short_memory<SIDE> *m,
                                             const struct team_scores<SIDE> &w)
@@ -140,15 +140,15 @@ __device__ static inline void short_weights(struct short_memory<SIDE> *m,
             m->weight[team_y<SIDE>() + i * T::Y][team_x<SIDE>() + j * T::X] = w.at[i][j];
 }
 
-/* A result: rows of `to`, of which each is the weights times rows of `from`; or, of keys, the
- * transposed weights times rows at queries. */
+/* Describes a result: to = scale · weights · from, or with of_keys, to = scale · weightsᵀ · from.
+ * `add` adds it to `to`. */
 struct short_sum {
     struct tensor from, to;
     float scale;
     bool of_keys, add;
 };
 
-/* Returns eight columns of a row of a result, of what is in `other`. */
+/* Returns eight columns of a row of a result, from the rows in m->other. */
 template <int SIDE>
 __device__ static inline eight<float> short_row(const struct short_memory<SIDE> *m,
                                                 const struct short_sum &r, int64_t others, int row,
@@ -163,7 +163,7 @@ __device__ static inline eight<float> short_row(const struct short_memory<SIDE> 
     return sum;
 }
 
-/* Stores a result, or adds it to what is there. */
+/* Computes a result and stores it, or adds it to the stored values. */
 template <int SIDE>
 __device__ static inline void short_sums(struct short_memory<SIDE> *m, const struct short_pair &p,
                                          const struct short_sum &r)
@@ -174,7 +174,7 @@ __device__ static inline void short_sums(struct short_memory<SIDE> *m, const str
             head = p.head * p.a.head_dim, end = head + p.a.head_dim;
     int x = team_thread<SIDE>() % T::OUT_X * PACK, y = team_thread<SIDE>() / T::OUT_X;
     for (int64_t at = 0; at < p.a.head_dim; at += PANEL) {
-        team_sync<SIDE>(); /* all have read what the memory held, and stored their weights */
+        team_sync<SIDE>(); /* all have read the previous contents and stored their weights */
         short_stage<SIDE>(p, r.from, from, others, at, m->other);
         team_sync<SIDE>();
         for (int i = 0; i < T::OUT_EACH; i++) {
@@ -190,9 +190,9 @@ __device__ static inline void short_sums(struct short_memory<SIDE> *m, const str
     }
 }
 
-/* ---- who does what ---- */
+/* ---- division of work ---- */
 
-/* Finds what this team does. Returns whether there is something. */
+/* Finds the work of this team. Returns false if it has none. */
 template <int SIDE>
 __device__ static inline bool pair_find(const struct ops_attn &a, bool even, struct short_pair *p)
 {
@@ -213,7 +213,7 @@ template <int SIDE> __device__ static inline struct short_memory<SIDE> *memory_f
 
 /* ---- forward ---- */
 
-/* Turns the scores of own row i into weights, and stores lse. */
+/* Replaces the scores of own row i by weights, and stores lse. */
 template <int SIDE>
 __device__ static inline void short_softmax(const struct short_pair &p, int i,
                                             struct team_scores<SIDE> *s)
@@ -255,7 +255,7 @@ template <int SIDE> static __global__ void attn_short_fwd(struct ops_attn a, boo
 
 /* ---- backward ---- */
 
-/* Returns rowsum(dO O) of a query to all lanes of its row. */
+/* Returns delta = rowsum(dO O) of a query to all lanes of its row. */
 template <int SIDE>
 __device__ static inline float short_delta(const struct short_pair &p, int64_t row)
 {
@@ -270,7 +270,7 @@ __device__ static inline float short_delta(const struct short_pair &p, int64_t r
     return row_sum(sum);
 }
 
-/* Turns scores into P, and the products of dO with values into dS. */
+/* Replaces scores by P, and the products of dO with values by dS. */
 template <int SIDE>
 __device__ static inline void short_weigh(const struct short_pair &p,
                                           struct team_scores<SIDE> *products,
@@ -302,15 +302,15 @@ template <int SIDE> static __global__ void attn_short_bwd(struct ops_attn a, boo
     short_weigh<SIDE>(p, &products, &s);
     short_weights<SIDE>(m, s);
     short_sums<SIDE>(m, p, {a.d_o, a.dv, 1, true, a.accumulate_dkv});
-    team_sync<SIDE>(); /* all have read P */
+    team_sync<SIDE>(); /* all threads have read P */
     short_weights<SIDE>(m, products);
     short_sums<SIDE>(m, p, {a.k, a.dq, (float)a.scale, false, a.accumulate_dq});
     short_sums<SIDE>(m, p, {a.q, a.dk, (float)a.scale, true, a.accumulate_dkv});
 }
 
-/* ---- the calls ---- */
+/* ---- host calls ---- */
 
-/* Do rows of all tensors move as packs, whatever the head? */
+/* Returns whether rows of all tensors, of any head, can be read and written as packs. */
 static bool all_even(const struct ops_attn *a, bool backward)
 {
     bool even = a->head_dim % PACK == 0 && is_even(a->q) && is_even(a->k) && is_even(a->v) &&

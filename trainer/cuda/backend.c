@@ -1,4 +1,4 @@
-/* The one function that the library shows. */
+/* Defines the one function that the library exports. */
 #include "trainer/cuda/cuda_priv.h"
 
 const struct cuda_backend *reel_cuda_backend(void);

@@ -1,10 +1,10 @@
-/* The device of dev.h over the CUDA runtime.
+/* Implements dev.h with the CUDA runtime.
  *
- * Queued calls return nothing, so the first error that one of them gives is kept with what was
- * tried, and stream_sync tells it. An error of a kernel that runs later comes with that sync
- * itself. Both say which device it was. What a GPU may recover from after a restart (memory that
- * could not be corrected, a device that fell off the bus) is ERR_TEMP: the run goes on from its
- * newest checkpoint, perhaps on another node. */
+ * Queued calls return nothing. The first error of such a call is kept together with the name of the
+ * operation, and stream_sync returns it. An error of a kernel that runs later is seen by that sync
+ * itself. Both messages name the device. Errors from which a GPU may recover after a restart (an
+ * uncorrectable memory error, a device that fell off the bus) are ERR_TEMP: the run continues from
+ * its newest checkpoint, perhaps on another node. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,12 +12,11 @@
 #include "trainer/cuda/cuda_priv.h"
 #include "trainer/cuda/ranges.h"
 
-/* A watched wait looks again after so long: a small part of what it has taken so far, so that its
- * end is seen soon. */
+/* A watched wait polls after naps of this length: a small part of the time waited so far, within
+ * these limits, so that its end is noticed soon. */
 static const double nap_part = 1. / 64, nap_least_s = 10e-6, nap_most_s = 200e-6;
 
-/* The host counts the memory that it hands out, as a GPU does not tell the size of an
- * allocation. */
+/* Records the size of an allocation, because the CUDA runtime does not return it. */
 struct block {
     struct block *next;
     void *ptr;
@@ -30,11 +29,11 @@ struct cuda {
     int index;
     char gpu[sizeof((struct cudaDeviceProp *)0)->name];
     struct block *blocks;
-    cudaError_t kept; /* the first error of a queued call */
+    cudaError_t kept; /* the first error of a queued call; it is never cleared */
     const char *kept_what;
-    struct err given_up; /* why a wait was ended by whoever watches; code 0: none was */
+    struct err given_up; /* why `watch` ended a wait; code 0: it did not */
     struct ranges ranges;
-    cudaError_t before_graph; /* what was kept when one began to be recorded */
+    cudaError_t before_graph; /* the value of `kept` when the recording of a graph began */
 };
 
 struct dev_event { cudaEvent_t cuda; };
@@ -53,7 +52,7 @@ void dev_cuda_fail(struct dev *d, cudaError_t e, const char *what)
     c->kept_what = what;
 }
 
-/* ---- what an error means ---- */
+/* ---- the meaning of errors ---- */
 
 static int code_of(cudaError_t e)
 {
@@ -91,7 +90,7 @@ static int fail(const struct cuda *c, cudaError_t e, const char *what, struct er
 
 /* ---- memory ---- */
 
-/* Counts an allocation, or with negative bytes its end. */
+/* Adds an allocation to the counts; negative bytes subtract it. */
 static void count(struct dev *d, bool host, int64_t bytes)
 {
     if (host)
@@ -100,7 +99,7 @@ static void count(struct dev *d, bool host, int64_t bytes)
         dev_count(&d->alloc_bytes, &d->peak_bytes, bytes);
 }
 
-/* Writes a sentence with both sides: what is wanted, and what the device has. */
+/* Sets an error that says how much was requested and how much the device has. */
 static int no_memory(struct cuda *c, const char *what, int64_t bytes, struct err *err)
 {
     size_t free_bytes = 0, total = 0;
@@ -124,7 +123,7 @@ static int block_take(struct cuda *c, const char *what, int64_t bytes, bool host
     cudaError_t e = host ? cudaMallocHost(&b->ptr, size) : cudaMalloc(&b->ptr, size);
     if (e != cudaSuccess) {
         free(b);
-        cudaGetLastError(); /* an error of memory is not the next call's */
+        cudaGetLastError(); /* clears the error, so that the next call does not return it */
         return e == cudaErrorMemoryAllocation && !host ? no_memory(c, what, bytes, err)
                                                        : fail(c, e, what, err);
     }
@@ -187,7 +186,7 @@ static int cuda_memory(struct dev *d, int64_t *free_bytes, int64_t *total_bytes,
 
 static cudaError_t stream_create(cudaStream_t *out, enum dev_priority priority)
 {
-    int lowest, highest; /* a smaller number goes first */
+    int lowest, highest; /* smaller numbers have priority */
     cudaError_t e = cudaDeviceGetStreamPriorityRange(&lowest, &highest);
     if (e != cudaSuccess)
         return e;
@@ -218,8 +217,8 @@ static void cuda_stream_free(struct dev *d, struct dev_stream *s)
     free(s);
 }
 
-/* Tells how far a stream is, or an event where that is not NULL. That it is not ready is no error,
- * and must not be taken for one of the next call. */
+/* Returns the state of an event, or of the stream if the event is NULL. "Not ready" is no error, so
+ * it is cleared; else the next call would return it. */
 static cudaError_t state_of(cudaStream_t s, cudaEvent_t e)
 {
     cudaError_t state = e ? cudaEventQuery(e) : cudaStreamQuery(s);
@@ -228,7 +227,7 @@ static cudaError_t state_of(cudaStream_t s, cudaEvent_t e)
     return state;
 }
 
-/* Asks whoever watches. Returns false when that gives the wait up, and keeps why. */
+/* Calls `watch`. Returns false if it ends the wait, and keeps the reason. */
 static bool wait_goes_on(struct cuda *c)
 {
     struct err why = {0};
@@ -239,7 +238,7 @@ static bool wait_goes_on(struct cuda *c)
     return false;
 }
 
-/* Waits on the host for a stream, or for an event where that is not NULL. */
+/* Waits on the host for an event, or for the stream if the event is NULL. */
 static void wait_for(struct cuda *c, cudaStream_t s, cudaEvent_t event, const char *what)
 {
     double since = c->dev.watch ? clock_mono_s() : 0;
@@ -262,7 +261,7 @@ static int cuda_stream_sync(struct dev *d, struct dev_stream *s, struct err *err
     d->syncs++;
     wait_for(c, s->cuda, NULL, "work on the device");
     struct err given_up = c->given_up;
-    cudaError_t e = c->kept; /* it stays: who looks away, as a scan does, hides no error */
+    cudaError_t e = c->kept; /* it stays set, so that a caller who ignores it hides no error */
     c->given_up = (struct err){0};
     d->failed = d->failed || e != cudaSuccess;
     if (given_up.code)
@@ -364,8 +363,8 @@ static void cuda_fill(struct dev *d, void *dst, uint8_t byte, int64_t bytes, str
 
 /* ---- graphs ---- */
 
-/* Tells why there is no graph. What the runtime keeps of it is no later call's, and the errors of
- * calls in it are its own. */
+/* Returns why there is no graph. Clears the runtime's error, so that no later call returns it.
+ * Errors of calls that were being recorded are reported here only. */
 static int no_graph(struct cuda *c, cudaError_t e, struct err *err)
 {
     cudaGetLastError();
@@ -444,7 +443,7 @@ int dev_cuda_count(int *gpus, struct err *err)
     return 0;
 }
 
-/* Tells whether this build's kernels run on a GPU: 9.0, 10.0, and later ones by PTX. */
+/* Checks that this build's kernels run on a GPU: capability 9.0, 10.0, or later by PTX. */
 static int check_kind(const struct cudaDeviceProp *p, int index, struct err *err)
 {
     if (p->major >= 9)
@@ -471,7 +470,7 @@ static const struct dev table = {
     .range_step = cuda_range_step, .close = cuda_close,
 };
 
-/* Reads what the runtime tells of a GPU that this process may use. */
+/* Reads the runtime's description of a GPU that this process may use. */
 static int prop_read(int index, struct cudaDeviceProp *prop, struct err *err)
 {
     int gpus, rc;

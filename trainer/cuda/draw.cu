@@ -1,9 +1,9 @@
-/* Random numbers: first weights, and the noise of samples. They have the bits of the processor's,
- * for philox_impl.h is one source for both, compiled without contraction. */
+/* Random numbers: initial weights, and the noise of samples. They have the same bits as on the CPU,
+ * because both compile philox_impl.h without contraction. */
 #include "base/philox_impl.h"
 #include "trainer/cuda/samples.cuh"
 
-/* Returns element `index` of a draw: two elements a block, two words an element. */
+/* Returns number `index` of a sequence. A block has two numbers, each made of two words. */
 __device__ static double uniform_at(uint64_t seed, enum philox_stream stream, uint64_t ordinal,
                                     uint64_t index)
 {
@@ -11,7 +11,7 @@ __device__ static double uniform_at(uint64_t seed, enum philox_stream stream, ui
     return index % 2 ? philox_unit(b.w[2], b.w[3]) : philox_unit(b.w[0], b.w[1]);
 }
 
-/* ---- first weights ---- */
+/* ---- initial weights ---- */
 
 __device__ static double drawn(const struct ops_draw &a, uint64_t at)
 {
@@ -28,7 +28,7 @@ static __global__ void draw(struct ops_draw a)
         if (a.out.dtype == DTYPE_F64)
             put_at<double>(a.out, j, x);
         else
-            put_at<float>(a.out, j, (float)x); /* bf16 by way of f32 */
+            put_at<float>(a.out, j, (float)x); /* bf16 is rounded from f32 */
     }
 }
 

@@ -1,7 +1,7 @@
-/* Element by element: copies, sums of two tensors, rows in another order. */
+/* Elementwise operations: copies, sums of two tensors, permutations of rows. */
 #include "trainer/cuda/kernel.cuh"
 
-/* Copies by way of double, which holds any of the types: one rounding. */
+/* Copies through double, which represents every type exactly, so each number is rounded once. */
 static __global__ void copy(struct tensor src, struct tensor dst)
 {
     for (int64_t e = thread_first(); e < elements(dst); e += thread_step()) {
@@ -26,7 +26,7 @@ static __global__ void axpy(struct tensor x, struct tensor y, double alpha)
     }
 }
 
-/* Is the tensor of a type that the table's arithmetic reads without loss of meaning? */
+/* Returns whether the tensor has a type that the table computes with. */
 static bool is_ours(const struct ops_cuda *o, const struct tensor *t)
 {
     return t->dtype == o->ops.act || t->dtype == o->ops.stat;
@@ -42,7 +42,8 @@ void kernel_axpy(struct ops_cuda *o, cudaStream_t s, const struct ops_axpy *a)
         launch(s, axpy<double>, blocks, THREADS, 0, a->x, a->y, a->alpha);
 }
 
-/* Moves rows as they are: a bf16 or f32 number passes through double unchanged. */
+/* Copies rows unchanged: a bf16 or f32 number does not change in a conversion to double and
+ * back. */
 static __global__ void permute(struct tensor src, struct tensor dst, const int32_t *index,
                                bool back)
 {

@@ -2,7 +2,7 @@
 
 #include "trainer/cuda/gemm_lt.h"
 
-/* Runs the act of a product that stands in its target without it. */
+/* Queues the act of a product whose value before the act is in its target. */
 static void act_behind(struct ops_cuda *o, cudaStream_t s, const struct ops_gemm *g)
 {
     const struct ops_act act = {.kind = g->act, .x = *gemm_target(g), .y = g->c};

@@ -1,17 +1,17 @@
-/* Matrix products of any types and forms.
+/* Matrix products of all types and shapes.
  *
- * A block of threads makes TILE x TILE elements of c, each thread EACH x EACH of them. DEPTH terms
- * at a time of the rows of op(a) and the columns of op(b) lie in shared memory. Every element is
- * one sum from the first term to the last, in `real`: it does not depend on how many rows or
- * columns there are, or where in c it stands. */
+ * A block of threads computes TILE x TILE elements of c, each thread EACH x EACH of them. Shared
+ * memory holds DEPTH terms at a time, of the rows of op(a) and of the columns of op(b). Each
+ * element is one sum from the first term to the last, in `real`. It does not depend on the numbers
+ * of rows and columns, or on its position in c. */
 #include "trainer/cuda/gemm.cuh"
 
 enum { TILE = 64, DEPTH = 16, EACH = 4, SIDE = TILE / EACH, PITCH = TILE + 1 };
 static_assert(SIDE * SIDE == THREADS, "the threads of a block cover its tile");
 
-/* Loads terms p0 .. of 64 rows, or columns, from `first` on, as tile[term][row], with zeros past
- * the ends. `deep`: the terms run along the tensor's columns; threads that are neighbours read
- * neighbours either way. */
+/* Loads terms p0 .. p0+DEPTH-1 of TILE rows (or columns) from `first` on, as tile[term][row], with
+ * zeros outside the tensor. With `deep`, the terms are the tensor's columns. In both cases
+ * neighbouring threads read neighbouring numbers. */
 template <class real>
 __device__ static void tile_load(const struct tensor &t, bool deep, int64_t first, int64_t p0,
                                  real *tile)
@@ -27,8 +27,8 @@ __device__ static void tile_load(const struct tensor &t, bool deep, int64_t firs
     }
 }
 
-/* Adds DEPTH terms to the sums of a thread: its EACH rows follow one another, its columns are SIDE
- * apart. */
+/* Adds DEPTH terms to the sums of a thread, which has EACH consecutive rows, and EACH columns that
+ * are SIDE apart. */
 template <class real>
 __device__ static void tile_add(const real *a, const real *b, real (&sum)[EACH][EACH])
 {
@@ -55,8 +55,7 @@ __device__ static void tile_put(const struct ops_gemm &g, int64_t row, int64_t c
                 element_put(g, row + i, col + j * SIDE, sum[i][j]);
 }
 
-/* Makes the tile of c whose first element is (row, col). Threads without an element of c only help
- * to load. */
+/* Computes the tile of c whose first element is (row, col). Threads outside c only help to load. */
 template <class real>
 __device__ static void tile_make(const struct ops_gemm &g, int64_t row, int64_t col)
 {

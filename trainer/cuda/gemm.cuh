@@ -1,11 +1,11 @@
-/* gemm: how our own kernels of products end (gemm.cu, gemm_few.cu). */
+/* gemm: declares the last step of our own product kernels (gemm.cu, gemm_few.cu). */
 #ifndef TRAINER_CUDA_GEMM_CUH
 #define TRAINER_CUDA_GEMM_CUH
 
 #include "trainer/cuda/act.cuh"
 
-/* Goes from a sum to what is stored. The act is that of the number that aux holds, so that
- * backward, which has only aux, makes the same again. */
+/* Stores an element from its sum. act is applied to the number as aux stores it, so that backward,
+ * which reads aux, computes the same activation. */
 template <class real>
 __device__ static inline void element_put(const struct ops_gemm &g, int64_t row, int64_t col,
                                           real sum)

@@ -1,15 +1,15 @@
-/* gemm: a product goes to cuBLASLt where that has it, else to our own kernels.
+/* gemm: decides whether cuBLASLt or our own kernels compute a product.
  *
- * cuBLASLt (cuBLAS library, "Using the cuBLASLt API") has no product of f32 by bf16, and wants
- * pointers and leading dimensions that are multiples of 16 bytes; gemm_fits_lt tells which products
- * it may be asked for. It gets no epilogue: its GELU keeps the rounded number but activates the one
- * before, where ops.h promises the act of what aux holds. So it writes to aux, if there is one, and
- * act_fwd runs behind it.
+ * cuBLASLt (cuBLAS library, "Using the cuBLASLt API") has no product of f32 by bf16, and requires
+ * pointers and leading dimensions that are multiples of 16 bytes. gemm_fits_lt says which products
+ * it can compute. No epilogue is used: its GELU stores the rounded number but activates the number
+ * before rounding, while ops.h promises the act of the number as aux stores it. So the product is
+ * written to aux, if present, and act_fwd follows.
  *
- * Which algorithm computes a product is a function of the product, the device and the library: the
- * one that a table names (gemm_table.h); else, of few rows, our own kernel for such; else the first
- * that the library's heuristic gives for fixed preferences. Nothing is timed here: bits that depend
- * on noise could not be made again.
+ * The algorithm of a product depends only on the product, the device and the library version. It is
+ * the one that a table names (gemm_table.h); else our own kernel, if there are few rows; else the
+ * first that the library's heuristic returns for fixed preferences. Nothing is timed here: results
+ * whose bits depend on noise could not be reproduced.
  */
 #ifndef TRAINER_CUDA_GEMM_H
 #define TRAINER_CUDA_GEMM_H
@@ -20,8 +20,8 @@
 extern "C" {
 #endif
 
-/* All that an algorithm is chosen by: d [m, n] = op(a) op(b) with k terms; leading dimensions count
- * elements. It has no padding, so that keys compare as bytes. */
+/* Holds everything on which the choice of an algorithm depends: d [m, n] = op(a) op(b) with k
+ * terms; leading dimensions are in elements. It has no padding, so that keys compare as bytes. */
 struct gemm_key {
     int64_t m, n, k, lda, ldb, ldd;
     int32_t in, out; /* enum dtype of a and b, and of d */
@@ -30,10 +30,10 @@ struct gemm_key {
 
 enum {
     GEMM_ALIGN_BYTES = 16,
-    GEMM_FEW = 16, /* rows: see gemm_is_few */
+    GEMM_FEW = 16, /* largest number of rows of gemm_is_few */
 };
 
-/* Returns where a product itself is written, before its act: aux, or c. */
+/* Returns the tensor to which the product before its act is written: aux, or c. */
 static inline const struct tensor *gemm_target(const struct ops_gemm *g)
 {
     return g->aux.ptr ? &g->aux : &g->c;
@@ -48,8 +48,8 @@ static inline struct gemm_key gemm_key_of(const struct ops_gemm *g)
     return key;
 }
 
-/* Has the result so few rows that what bounds the product is how fast memory gives b? So have those
- * of AdaLN, with one a sample of the micro-batch. */
+/* Returns whether the result has so few rows that the time to read b bounds the product. AdaLN has
+ * such products, with one row for each sample of the micro-batch. */
 static inline bool gemm_is_few(const struct gemm_key *k) { return !k->ta && k->m <= GEMM_FEW; }
 
 static inline bool gemm_is_aligned(const struct tensor *t)
@@ -58,9 +58,9 @@ static inline bool gemm_is_aligned(const struct tensor *t)
            t->ld * dtype_bytes(t->dtype) % GEMM_ALIGN_BYTES == 0;
 }
 
-/* Tells whether cuBLASLt may be asked for a product. It has a and b of one type, and a result of
- * theirs or, of bf16, f32. An act on what is rounded to bf16 and not kept in aux would round
- * twice. */
+/* Returns whether cuBLASLt can compute a product. a and b must have one type, and the result the
+ * same type, or f32 for bf16. If the result is rounded to bf16 without aux, there must be no act:
+ * the act would round a second time. */
 static inline bool gemm_fits_lt(const struct ops_gemm *g)
 {
     const struct tensor *d = gemm_target(g);

@@ -1,12 +1,12 @@
-/* Matrix products whose result has few rows, c = a bᵀ and c = a b: those of AdaLN have a row a
- * sample, and read the weights of all modulations for it. What bounds them is how fast memory gives
- * the weights, and a tile of the kernel for any products (gemm.cu) would be nearly empty.
+/* Matrix products whose result has few rows, c = a bᵀ and c = a b. AdaLN has them: its products
+ * have one row for each sample and read the weights of all modulations. The time to read the
+ * weights bounds them, and a tile of the general kernel (gemm.cu) would be nearly empty.
  *
- * A thread multiplies eights of weights, which it loads by 16 bytes, by up to ROWS rows while they
- * are in its registers; rows behind these are another strip, of other threads. An element is a sum
- * in parts, each of the terms that one thread meets. The parts meet in shared memory and are added
- * in one order, which follows from k alone: the bits of an element depend neither on the other rows
- * nor on where it stands. */
+ * A thread loads weights eight at a time, by 16 bytes, and multiplies them with up to ROWS rows
+ * while they are in registers. Further rows belong to another strip, computed by other threads. An
+ * element is summed in parts, one from each thread. The parts are added through shared memory in an
+ * order that depends on k only: the bits of an element depend neither on other rows nor on its
+ * position. */
 #include "trainer/cuda/gemm.cuh"
 #include "trainer/cuda/gemm.h"
 #include "trainer/cuda/pack.cuh"
@@ -15,12 +15,12 @@ enum { WARPS = THREADS / WARP };
 
 template <class real> struct few {
     enum {
-        ROWS = 32 / sizeof(real), /* of a strip */
-        /* c = a bᵀ: a warp makes COLUMNS columns of a strip, and its lanes take turns at eights of
-         * terms. */
+        ROWS = 32 / sizeof(real), /* rows of a strip */
+        /* c = a bᵀ: a warp computes COLUMNS columns of a strip, and its lanes take turns at groups
+         * of eight terms. */
         COLUMNS = 4, FORTH = ROWS * COLUMNS, FORTH_PITCH = THREADS + 1,
-        /* c = a b: a block makes LANES eights of columns of a strip; GROUPS of as many lanes take
-         * turns at fours of terms. */
+        /* c = a b: a block computes LANES groups of eight columns of a strip; GROUPS groups of
+         * LANES threads take turns at groups of four terms. */
         LANES = 4, ACROSS = LANES * PACK, GROUPS = THREADS / LANES, DEEP = 4, BACK = ROWS * PACK,
         BACK_PITCH = THREADS / 2 + LANES,
     };
@@ -34,12 +34,12 @@ static_assert(sizeof(forth_parts<float>) <= 48 << 10 && sizeof(forth_parts<doubl
 __device__ static inline float fma_of(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ static inline double fma_of(double a, double b, double c) { return fma(a, b, c); }
 
-/* ---- numbers of a tensor of type T at even places; T is void for any type and place ---- */
+/* ---- numbers of tensors; T is their type if they are even, void for other tensors ---- */
 
 template <class T> struct is_any { enum { YES = false }; };
 template <> struct is_any<void> { enum { YES = true }; };
 
-/* Returns columns col .. col+7 of a row: those that are not there are 0. */
+/* Returns columns col .. col+7 of a row, with zeros outside the tensor. */
 template <class real, class T>
 __device__ static inline eight<real> eight_get(const struct tensor &t, int64_t row, int64_t col)
 {
@@ -64,7 +64,7 @@ __device__ static inline void four_load(const uint16_t *from, float (&x)[4])
     x[2] = bf16_value((uint16_t)two.y), x[3] = bf16_value((uint16_t)(two.y >> 16));
 }
 
-/* Writes columns col .. col+3 of a row. */
+/* Writes columns col .. col+3 of a row to x. */
 template <class real, class T>
 __device__ static inline void four_get(const struct tensor &t, int64_t row, int64_t col,
                                        real (&x)[4])
@@ -76,9 +76,9 @@ __device__ static inline void four_get(const struct tensor &t, int64_t row, int6
         four_load((const T *)t.ptr + row * t.ld + col, x);
 }
 
-/* ---- c = a bᵀ: the terms of a column lie behind one another ---- */
+/* ---- c = a bᵀ: the terms of a column are contiguous ---- */
 
-/* A strip's first row, how many it has, and the first column. */
+/* Describes where a warp or block computes: first row, number of rows, and first column. */
 struct few_place { int64_t row, col; int rows; };
 
 template <class real> HOST_DEVICE static inline int64_t strips_of(const struct ops_gemm &g)
@@ -86,8 +86,8 @@ template <class real> HOST_DEVICE static inline int64_t strips_of(const struct o
     return (g.c.rows + few<real>::ROWS - 1) / few<real>::ROWS;
 }
 
-/* Returns the place of a warp of all: warps of a block that have the same columns follow one
- * another, so that the weights come from memory once. */
+/* Returns the place of a warp. Consecutive warps of a block have the same columns, so that weights
+ * are read from memory once. */
 template <class real>
 __device__ static inline struct few_place forth_place(const struct ops_gemm &g, int64_t warp)
 {
@@ -96,7 +96,8 @@ __device__ static inline struct few_place forth_place(const struct ops_gemm &g, 
     return {row, warp / strips * few<real>::COLUMNS, (int)lesser(few<real>::ROWS, g.c.rows - row)};
 }
 
-/* Adds the terms p .. p+7. Columns behind the last are that one, and nobody stores them. */
+/* Adds the terms p .. p+7. Past the last column it repeats that column; the result is not
+ * stored. */
 template <class real, class A, class B>
 __device__ static inline void forth_add(const struct ops_gemm &g, const struct few_place &at,
                                         int64_t p, real (&sum)[few<real>::FORTH])
@@ -115,7 +116,7 @@ __device__ static inline void forth_add(const struct ops_gemm &g, const struct f
     }
 }
 
-/* Adds the lanes' parts of a block's elements, in the order of lanes, and stores them. */
+/* Adds the parts of the lanes for each element of a block, in the order of lanes, and stores it. */
 template <class real>
 __device__ static inline void forth_put(const struct ops_gemm &g, const struct forth_parts<real> *m)
 {
@@ -148,9 +149,9 @@ template <class real, class A, class B> static __global__ void gemm_few(struct o
     forth_put(g, m);
 }
 
-/* ---- c = a b: the terms of a column lie a row apart ---- */
+/* ---- c = a b: consecutive terms of a column are one row apart ---- */
 
-/* Returns the place of this block: a strip's first row and its own first column. */
+/* Returns the place of this block. */
 template <class real> __device__ static inline struct few_place back_place(const struct ops_gemm &g)
 {
     int64_t strips = strips_of<real>(g);
@@ -179,8 +180,8 @@ __device__ static inline void back_add(const struct ops_gemm &g, const struct fe
     }
 }
 
-/* Has the first half of the threads hold the parts of all: those of the other half are added, and
- * then all stand in shared memory. */
+/* Adds the parts of the upper half of the threads to those of the lower half. The sums are then in
+ * shared memory. */
 template <class real>
 __device__ static inline void back_fold(struct back_parts<real> *m, real (&sum)[few<real>::BACK])
 {
@@ -197,7 +198,7 @@ __device__ static inline void back_fold(struct back_parts<real> *m, real (&sum)[
     __syncthreads();
 }
 
-/* Adds the groups' parts of a block's elements, in the order of groups, and stores them. */
+/* Adds the parts of the groups for each element of a block, in order, and stores it. */
 template <class real>
 __device__ static inline void back_put(const struct ops_gemm &g, const struct few_place &first,
                                        const struct back_parts<real> *m)
@@ -214,7 +215,7 @@ __device__ static inline void back_put(const struct ops_gemm &g, const struct fe
     }
 }
 
-/* Two blocks of f32 fit a multiprocessor. */
+/* Computes c = a b. In f32, two blocks must fit into a multiprocessor. */
 template <class real, class A, class B>
 static __global__ void __launch_bounds__(THREADS, sizeof(real) == 4 ? 2 : 1)
     gemm_few_back(struct ops_gemm g)
@@ -231,7 +232,7 @@ static __global__ void __launch_bounds__(THREADS, sizeof(real) == 4 ? 2 : 1)
     back_put(g, first, m);
 }
 
-/* ---- both ---- */
+/* ---- host calls ---- */
 
 template <class real, class A, class B> static void queue(cudaStream_t s, const struct ops_gemm *g)
 {
@@ -248,7 +249,7 @@ template <class real, class A, class B> static void queue(cudaStream_t s, const 
 void gemm_few_rows(struct ops_cuda *o, cudaStream_t s, const struct ops_gemm *g)
 {
     bool is_f32 = g->a.dtype == DTYPE_F32, even = is_even(g->a) && is_even(g->b);
-    BUG_ON(g->a.cols > INT32_MAX / 2); /* terms are counted in an int, which saves registers */
+    BUG_ON(g->a.cols > INT32_MAX / 2); /* an int counts terms, which saves registers */
     if (o->ops.stat == DTYPE_F64)
         queue<double, void, void>(s, g);
     else if (even && g->a.dtype == DTYPE_BF16 && g->b.dtype == DTYPE_BF16)

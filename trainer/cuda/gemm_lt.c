@@ -8,11 +8,11 @@
 #include "base/hash.h"
 #include "base/log.h"
 
-/* A product as the library is asked for it. The library counts by columns, and our rows are its
- * columns: so it is asked for the transpose, dᵀ = op(b)ᵀ op(a)ᵀ, and its A is our b. */
+/* Holds the description of a product for the library. The library's matrices are column-major, so
+ * its columns are our rows: it computes the transpose, dᵀ = op(b)ᵀ op(a)ᵀ, and its A is our b. */
 struct plan {
     struct gemm_key key;
-    bool made, found; /* found: there is an algorithm; else our own kernel computes it */
+    bool made, found; /* found: there is an algorithm; otherwise our own kernel computes it */
     cublasLtMatmulDescOpaque_t desc;
     cublasLtMatrixLayoutOpaque_t a, b, d; /* of our a, b and d */
     cublasLtMatmulAlgo_t algo;
@@ -23,7 +23,7 @@ struct gemm_lt {
     cublasLtHandle_t handle;
     void *workspace;
     struct gemm_table table;
-    FILE *products; /* NULL: nobody wants to know them */
+    FILE *products; /* REEL_GEMM_PRODUCTS; NULL: not set */
     struct plan plans[GEMM_PLANS];
 };
 
@@ -68,8 +68,9 @@ static cublasStatus_t preference_set(cublasLtMatmulPreferenceOpaque_t *p,
     return cublasLtMatmulPreferenceSetAttribute(p, attribute, &value, sizeof value);
 }
 
-/* Says what an algorithm may do: use the workspace; expect no more of pointers than we look at; add
- * parts of sums as f32 alone; read f32 as what it is. */
+/* Sets what an algorithm may do. It may use the workspace, but may assume no more alignment than
+ * GEMM_ALIGN_BYTES, must add partial sums in the compute type (f32 for bf16), and must not round
+ * f32 inputs to a narrower type. */
 static cublasStatus_t preference_init(cublasLtMatmulPreferenceOpaque_t *p, int32_t in)
 {
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
@@ -96,7 +97,7 @@ static cublasStatus_t preference_init(cublasLtMatmulPreferenceOpaque_t *p, int32
                           CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 }
 
-/* Returns how many of the algorithms that the library proposes can run, or a negative status. */
+/* Writes the proposed algorithms that can run. Returns their number, or a negative status. */
 static int proposals(struct gemm_lt *lt, struct plan *p, cublasLtMatmulAlgo_t *out, int most)
 {
     cublasLtMatmulPreferenceOpaque_t preference;
@@ -127,7 +128,7 @@ static void product_tell(struct gemm_lt *lt, const struct gemm_key *key)
     str_release(&line);
 }
 
-/* Takes the first algorithm, in the library's order, that can run; none of few rows. */
+/* Chooses the library's first algorithm that can run, or none if there are few rows. */
 static cublasStatus_t plan_guess(struct gemm_lt *lt, struct plan *p)
 {
     enum { MOST = 8 };
@@ -144,7 +145,7 @@ static cublasStatus_t plan_guess(struct gemm_lt *lt, struct plan *p)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Takes the algorithm that a table names, if the library takes it. */
+/* Chooses the algorithm that a table names, if the library accepts it. */
 static cublasStatus_t plan_pin(struct gemm_lt *lt, struct plan *p, const struct gemm_entry *e)
 {
     cublasLtMatmulHeuristicResult_t result = {0};
@@ -173,7 +174,7 @@ static cublasStatus_t plan_make(struct gemm_lt *lt, const struct gemm_key *key, 
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Returns the place of a product among the plans. */
+/* Returns the entry of the plans that belongs to a product's key. */
 static struct plan *plan_place(struct gemm_lt *lt, const struct gemm_key *key)
 {
     return &lt->plans[hash_64(key, sizeof *key) % GEMM_PLANS];
@@ -204,7 +205,7 @@ int gemm_lt_use(struct gemm_lt *lt, const struct gemm_entry *e)
 
 /* ---- products ---- */
 
-/* Tells the device of an error, as the runtime's error that is nearest. */
+/* Records a cuBLASLt error on the device, as the closest CUDA runtime error. */
 static void keep_error(struct gemm_lt *lt, cublasStatus_t st)
 {
     dev_cuda_fail(lt->dev,
@@ -236,7 +237,8 @@ bool gemm_lt_queue(struct gemm_lt *lt, cudaStream_t s, const struct ops_gemm *g)
 
 /* ---- life ---- */
 
-/* Asks the library about every algorithm of the table, so that a bad one is told before a run. */
+/* Asks the library whether it accepts each algorithm of the table, so that a bad one is reported
+ * before the run. */
 static int table_check(struct gemm_lt *lt, const char *path, struct err *err)
 {
     struct plan p;
@@ -249,8 +251,8 @@ static int table_check(struct gemm_lt *lt, const char *path, struct err *err)
     return 0;
 }
 
-/* Says how much of a table is of another device or library. A table that is of others alone is told
- * as a warning: all products are then computed by the library's own choice. */
+/* Reports how many lines of a table are of another device or library version. This is a warning if
+ * all of them are: the library then chooses the algorithms of all products. */
 static void foreign_tell(const struct gemm_table *t, const char *device, const char *path)
 {
     const struct gemm_foreign *f = &t->foreign;
@@ -309,7 +311,7 @@ int gemm_lt_open(struct dev *dev, const char *device, const char *table, struct 
     if ((rc = dev->alloc(dev, "cuBLASLt", GEMM_WORKSPACE_BYTES, &lt->workspace, err)) < 0)
         goto out;
     *out = lt;
-    lt = NULL; /* the caller's */
+    lt = NULL; /* the caller owns it now */
 out:
     gemm_lt_close(lt);
     return rc;

@@ -1,7 +1,7 @@
-/* The search for a product's algorithm (cuda_load.h): all that the library proposes, and before
- * them our own kernel where the product has few rows, are timed in turn, in rounds, so that a clock
- * that falls meanwhile falls for all of them; the best is that with the least median. Operands are
- * random numbers, for a GPU that multiplies zeros draws less power and clocks higher. */
+/* Searches a product's fastest algorithm (cuda_load.h). The candidates are our own kernel, if there
+ * are few rows, and all that the library proposes. They are timed in turn, in several rounds, so
+ * that a falling clock rate affects all of them; the one with the lowest median wins. Operands are
+ * random numbers, because a GPU that multiplies zeros draws less power and clocks higher. */
 #include <cublasLt.h>
 #include <math.h>
 #include <stdlib.h>
@@ -19,12 +19,13 @@ struct search {
     struct ops_gemm gemm;
     void *block[MATRICES]; /* a, b and the result */
     struct dev_event *from, *to;
-    struct gemm_entry proposals[1 + GEMM_PROPOSALS]; /* of which `own` are our kernel's */
+    struct gemm_entry proposals[1 + GEMM_PROPOSALS]; /* the first `own` (0 or 1): our kernel */
     double s[1 + GEMM_PROPOSALS][ROUNDS];
     int n, own;
 };
 
-/* Returns a matrix on the device, of random numbers with those between its rows. */
+/* Allocates a matrix on the device and fills it, and the gaps between its rows, with random
+ * numbers. */
 static int matrix_new(struct search *x, int which, int32_t dtype, const int64_t shape[3],
                       struct tensor *out, struct err *err)
 {
@@ -60,7 +61,7 @@ static int operands_make(struct search *x, struct err *err)
     return x->dev->event_new(x->dev, &x->to, err);
 }
 
-/* Writes the seconds that a call takes by a proposal; those of one that cannot run are infinite. */
+/* Writes the seconds of one call by a proposal, or infinity if the proposal cannot run. */
 static int calls_time(struct search *x, int proposal, int calls, double *out, struct err *err)
 {
     int rc;
@@ -141,7 +142,8 @@ static void search_release(struct search *x)
         x->dev->event_free(x->dev, x->to);
 }
 
-/* Writes what may compute the product. Returns how much that is, or what the library fails with. */
+/* Writes the candidates for the product. Returns their number, or 0, or a negative status of the
+ * library. */
 static int proposals_write(struct search *x)
 {
     x->own = gemm_is_few(&x->key);

@@ -11,7 +11,7 @@
 static const char first_line[] = "reel.gemm/1";
 enum { FIELDS = 4, FILE_BYTES_MAX = 64 << 20 };
 
-/* Reads a type of numbers that products have. */
+/* Parses the name of a type that products have. */
 static bool type_parse(const char *name, int32_t *out)
 {
     for (int32_t d = DTYPE_F64; d <= DTYPE_BF16; d++)
@@ -29,7 +29,7 @@ static bool form_parse(const char *text, struct gemm_key *key)
     return strspn(text, "nt") == 2 && text[2] == '\0';
 }
 
-/* Are the dimensions ones that a product can have? */
+/* Returns whether a product can have these dimensions. */
 static bool key_is_sound(const struct gemm_key *k)
 {
     return k->m > 0 && k->n > 0 && k->k > 0 && k->lda >= (k->ta ? k->m : k->k) &&
@@ -78,7 +78,7 @@ static bool algo_parse(const char *text, uint64_t algo[GEMM_ALGO_WORDS])
     return *text == '\0';
 }
 
-/* Cuts a line at its tabs. Returns how many fields there are, of which FIELDS are written. */
+/* Splits a line at its tabs. Returns the number of fields; writes the first FIELDS of them. */
 static int fields_cut(char *line, char *fields[FIELDS])
 {
     int n = 0;
@@ -101,7 +101,7 @@ static int entry_add(struct gemm_table *t, const struct gemm_entry *e, const cha
 {
     if (gemm_table_find(t, &e->key))
         return damaged(path, e->line, "its product has a line already", err);
-    if ((t->n & (t->n - 1)) == 0) { /* room doubles */
+    if ((t->n & (t->n - 1)) == 0) { /* the array is full: double it */
         size_t room = t->n ? 2 * (size_t)t->n : 1;
         struct gemm_entry *more = realloc(t->entries, room * sizeof *more);
         if (!more)
@@ -112,7 +112,7 @@ static int entry_add(struct gemm_table *t, const struct gemm_entry *e, const cha
     return 0;
 }
 
-/* Counts a line that is not of this device and version. */
+/* Counts a line of another device or version, and keeps the first one. */
 static void foreign_note(struct gemm_foreign *f, int line, const char *device, int64_t version)
 {
     if (f->n++ > 0)

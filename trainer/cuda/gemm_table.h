@@ -1,18 +1,18 @@
-/* gemm_table: which of cuBLASLt's algorithms, or our own kernel, computes a product, pinned in a
- * file, so that a run and its resume compute the same bits.
+/* gemm_table: reads a file that fixes which algorithm of cuBLASLt, or our own kernel, computes a
+ * product, so that a run and its resume compute the same bits.
  *
  * REEL_GEMM_TABLE names the file; a run keeps the one that it began with (trainer/run/gemm_pin.h).
- * Its first line is "reel.gemm/1"; a line that begins with '#' is a comment; each other line is a
- * product on a device with a version of the library, in four fields between which tabs stand:
+ * Its first line is "reel.gemm/1". A line that begins with '#' is a comment. Each other line is a
+ * product on a device with a version of the library, in four fields separated by tabs:
  *
  *     NVIDIA H200	130100	bf16 f32 tn 4096 4096 8192 4096 4096 4096	<8 words of 16 hex digits>
  *
- * The device is named as the driver names it, the version as cublasLtGetVersion gives it. The
- * product is: type of a and b, type of the result, n or t for a and for b (t: transposed), m, n, k,
- * and the leading dimensions of a, b and the result. The words are the library's
- * cublasLtMatmulAlgo_t, which it promises to take back in the same version; eight zeros name our
- * own kernel. Lines of other devices and versions are checked for their form, counted and passed
- * over; the first of them is kept, to be named.
+ * The device has the driver's name, the version is that of cublasLtGetVersion. The product is: type
+ * of a and b, type of the result, n or t for a and for b (t: transposed), m, n, k, and the leading
+ * dimensions of a, b and the result. The words are the library's cublasLtMatmulAlgo_t, which the
+ * same version of the library promises to accept again; eight zeros name our own kernel. Lines of
+ * other devices and versions are checked for their form, counted and skipped; the first of them is
+ * kept for the log.
  */
 #ifndef TRAINER_CUDA_GEMM_TABLE_H
 #define TRAINER_CUDA_GEMM_TABLE_H
@@ -26,10 +26,10 @@ struct gemm_entry {
     uint64_t algo[GEMM_ALGO_WORDS];
     int line; /* of the file, from 1 */
 };
-/* The lines of a file that are of another device or version. */
+/* Counts the lines of a file that are of another device or version. */
 struct gemm_foreign {
     int n;
-    int line;          /* the first of them, with its device and version */
+    int line;          /* number of the first such line; below: its device and version */
     char device[256];
     int64_t version;
 };
@@ -40,17 +40,17 @@ struct gemm_table {
 };
 
 /* Loads the lines of a device and a version. ERR_INPUT: the file is no table, or a line is damaged
- * or names a product again; the sentence says which. The caller releases what it gives. */
+ * or repeats a product; the sentence says which. The caller releases the table. */
 int gemm_table_load(const char *path, const char *device, int64_t version, struct gemm_table *out,
                     struct err *err);
-void gemm_table_release(struct gemm_table *t); /* is safe on a zeroed struct */
-/* Reads a product in the form of a table's third field, and writes one, as the field or in a line
- * of the table. */
+void gemm_table_release(struct gemm_table *t); /* accepts a zeroed struct */
+/* Read a product in the form of the table's third field, write it in that form, and write a line of
+ * the table. */
 bool gemm_product_parse(const char *text, struct gemm_key *key);
 void gemm_product_print(const struct gemm_key *key, struct str *out);
 void gemm_entry_print(const struct gemm_entry *e, const char *device, int64_t version,
                       struct str *out);
-/* Does an entry name our own kernel? */
+/* Returns whether an entry names our own kernel. */
 bool gemm_entry_is_own(const struct gemm_entry *e);
 /* Returns the entry of a product, borrowed from the table, or NULL. */
 const struct gemm_entry *gemm_table_find(const struct gemm_table *t, const struct gemm_key *key);

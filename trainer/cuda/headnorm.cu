@@ -1,31 +1,32 @@
 /* RMS norm of heads with a learned gain, and rotary positions.
  *
- * An item is one head of one row. A group of lanes of a warp takes an item: eight pairs a lane, so
- * the least power of two of them that suffices for a head. So neighbouring groups have neighbouring
- * heads. A thread holds pairs (j, j + half) whole, for a rotation needs both, and reads the item a
- * second time after the sum over it: from a cache.
+ * An item is one head of one row. A group of lanes of a warp computes an item. Each lane takes
+ * eight pairs at a time, and the group has the smallest power of two of lanes that covers a head
+ * (at most a warp). So neighbouring groups have neighbouring heads. A thread holds both numbers of
+ * a pair (j, j + half), because a rotation needs both. It reads the item a second time after the
+ * sum over it; that read comes from a cache.
  *
  * The gain's gradient is summed over items. Each group has a part [d] in memory, to which it adds
- * several items at a time; a block adds its groups' parts in their order, and a second kernel those
- * of the blocks.
+ * several items at a time. A block adds the parts of its groups in order, and a second kernel adds
+ * those of the blocks.
  */
 #include "trainer/cuda/pack.cuh"
 #include "trainer/cuda/parts.cuh"
 
 enum {
-    ITEMS = 4,         /* that a group adds to its part at a time */
-    BLOCKS_SUM = 512,  /* that sum a gain's gradient, at most */
+    ITEMS = 4,         /* items that a group adds to its part at a time */
+    BLOCKS_SUM = 512,  /* largest number of blocks that sum a gain's gradient */
 };
 
-/* Says how the work is cut. */
+/* Describes how the work is divided. */
 struct heads {
     int64_t items, heads, d;
-    int64_t half;  /* pairs; with an odd d the last one has one number */
+    int64_t half;  /* pairs; with an odd d the last pair has only its first number */
     int lanes;     /* of a group */
     bool even;
 };
 
-/* Eight pairs of an item: columns j .. j+7 of each half. */
+/* Holds eight pairs of an item: columns j .. j+7 of each half. */
 template <class real> struct pairs { struct eight<real> low, high; };
 
 template <class real>
@@ -46,7 +47,7 @@ __device__ static inline void put_pairs(const struct heads &h, const struct tens
     put_eight(t, row, at + h.half + j, at + h.d, h.even, x.high);
 }
 
-/* Returns the sum over a group, to all its lanes. Every lane of the warp takes part. */
+/* Returns the sum over a group to all its lanes. Every lane of the warp must call it. */
 template <class real> __device__ static inline real group_sum(const struct heads &h, real v)
 {
     for (int distance = h.lanes / 2; distance > 0; distance /= 2)
@@ -54,7 +55,7 @@ template <class real> __device__ static inline real group_sum(const struct heads
     return v;
 }
 
-/* Turns pairs by the angles of a row, or back (sign -1). */
+/* Rotates pairs by the angles of a row: forward with sign 1, back with sign -1. */
 template <class real>
 __device__ static inline void turn(const struct heads &h, const struct ops_headnorm &a, int64_t row,
                                    int64_t j, real sign, struct pairs<real> *x)
@@ -68,7 +69,7 @@ __device__ static inline void turn(const struct heads &h, const struct ops_headn
     }
 }
 
-/* Return the first item of a group, and how far it is to its next one. */
+/* Return the first item of a group, and the distance to its next one. */
 __device__ static inline int64_t group_first(const struct heads &h)
 {
     return thread_first() / h.lanes;
@@ -77,7 +78,7 @@ __device__ static inline int64_t group_step(const struct heads &h)
 {
     return thread_step() / h.lanes;
 }
-/* Returns this thread's first column of a half, and the step to its next. */
+/* Returns this thread's first column in a half; pair_step returns the distance to its next one. */
 __device__ static inline int64_t pair_first(const struct heads &h)
 {
     return 8 * ((int64_t)threadIdx.x % h.lanes);
@@ -118,7 +119,7 @@ __device__ static inline void item_fwd(const struct heads &h, const struct ops_h
 
 template <class real> static __global__ void headnorm_fwd(struct ops_headnorm a, struct heads h)
 {
-    int64_t groups = WARP / h.lanes; /* of a warp, whose lanes go through the loop together */
+    int64_t groups = WARP / h.lanes; /* of a warp; all of them must do the same number of rounds */
     for (int64_t item = group_first(h); item / groups * groups < h.items; item += group_step(h)) {
         real rstd = item_sumsq<real>(h, a, item) / (real)h.d;
         rstd = 1 / sqrt_of(rstd + (real)a.eps);
@@ -130,7 +131,7 @@ template <class real> static __global__ void headnorm_fwd(struct ops_headnorm a,
     }
 }
 
-/* Cuts the work; `all` are the call's tensors whose numbers move by eights. */
+/* Divides the work; `all` are the call's tensors whose numbers are read or written by eights. */
 template <int N>
 static struct heads heads_of(const struct ops_headnorm *a, const struct tensor *const (&all)[N])
 {
@@ -156,7 +157,7 @@ void kernel_headnorm_fwd(struct ops_cuda *o, cudaStream_t s, const struct ops_he
 
 /* ---- backward ---- */
 
-/* Returns the gradient of what the rotation got: that of its result, turned back. */
+/* Returns the gradient of the rotation's input: ddst, rotated back. */
 template <class real>
 __device__ static inline struct pairs<real> get_turned(const struct heads &h,
                                                        const struct ops_headnorm &a, int64_t row,
@@ -168,7 +169,8 @@ __device__ static inline struct pairs<real> get_turned(const struct heads &h,
     return dy;
 }
 
-/* Returns how much of x · rstd is taken off the gradient of an item: rstd² mean(dy gain x). */
+/* Returns the factor of x · rstd that is subtracted from an item's gradient: rstd² mean(dy gain
+ * x). */
 template <class real>
 __device__ static inline real item_slope(const struct heads &h, const struct ops_headnorm &a,
                                          int64_t item)
@@ -187,7 +189,7 @@ __device__ static inline real item_slope(const struct heads &h, const struct ops
     return group_sum(h, dot) * rstd * rstd / (real)h.d;
 }
 
-/* Writes dsrc of eight pairs of an item, and adds to the gain's gradient. */
+/* Writes dsrc of eight pairs of an item, and adds their part of the gain's gradient to dgain. */
 template <class real>
 __device__ static inline void pairs_bwd(const struct heads &h, const struct ops_headnorm &a,
                                         int64_t item, int64_t j, real slope,
@@ -206,7 +208,7 @@ __device__ static inline void pairs_bwd(const struct heads &h, const struct ops_
     put_pairs(h, a.dsrc, row, head, j, dy);
 }
 
-/* Does items first, first + step, ..., ITEMS of them, by a group, and adds to its part. */
+/* Computes the ITEMS items first, first + step, ... of a group, and adds to the group's part. */
 template <class real>
 __device__ static void items_bwd(const struct heads &h, const struct ops_headnorm &a, int64_t first,
                                  const struct tensor &part)
@@ -232,7 +234,7 @@ __device__ static void items_bwd(const struct heads &h, const struct ops_headnor
     }
 }
 
-/* Adds the parts of a block's groups to its first one. */
+/* Adds the parts of a block's groups into the first one. */
 template <class real> __device__ static void groups_sum(const struct heads &h, real *parts)
 {
     int64_t groups = blockDim.x / h.lanes;

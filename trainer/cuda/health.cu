@@ -1,10 +1,10 @@
-/* What is looked at in tensors: sums of squares, and how many numbers are not finite. Two stages:
- * each block looks at its share of the elements, and one block adds the shares in their order. */
+/* Sums of squares of tensors, and counts of numbers that are not finite. Each block computes a
+ * share of the elements, and then one block adds the shares in order. */
 #include "trainer/cuda/pack.cuh"
 
 enum {
-    SHARES = 1024, /* the most blocks that look at a tensor: more than a GPU runs at once */
-    LOOKS = 8      /* at packs or elements, of each thread, before there is a further block */
+    SHARES = 1024, /* largest number of blocks: more than a GPU runs at once */
+    LOOKS = 8      /* packs or elements that a thread reads before another block is used */
 };
 
 __device__ static inline void look(double v, struct ops_health *h)
@@ -14,7 +14,7 @@ __device__ static inline void look(double v, struct ops_health *h)
     h->nonfinite += !finite;
 }
 
-/* Adds the shares of a block's threads; thread 0 has the sum. */
+/* Adds the results of all threads of a block; thread 0 gets the sum. */
 __device__ static struct ops_health health_sum(struct ops_health own)
 {
     struct ops_health h;
@@ -39,7 +39,7 @@ static __global__ void health_share(struct tensor x, struct ops_health *shares)
         shares[blockIdx.x] = h;
 }
 
-/* Adds the shares of all blocks, by one block. */
+/* Adds the shares of all blocks; called by one block. */
 __device__ static struct ops_health shares_sum(const struct ops_health *shares, int n)
 {
     struct ops_health h = {0, 0};
@@ -69,8 +69,8 @@ static __global__ void finite_add(const struct ops_health *shares, int n, int64_
 
 enum { SUM_BYTES = THREADS / WARP * 8 }; /* shared memory of block_sum */
 
-/* Has all blocks look at x and returns how many they are. Numbers are widened to the type of
- * `real` and no further, so that one of f64 stays finite in any table. */
+/* Queues the computation of shares of x and returns how many shares there are. f64 tensors are read
+ * as f64 in every table, so that their large numbers stay finite. */
 static int shares_make(struct ops_cuda *o, cudaStream_t s, const struct tensor *x)
 {
     int64_t n = x->rows * x->cols / (packs(x) ? PACK : 1);

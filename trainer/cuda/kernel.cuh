@@ -1,9 +1,10 @@
-/* kernel: what all kernels share: numbers of tensors, launches, sums in a fixed order.
+/* kernel: declares what all kernels share: access to numbers of tensors, launches, and sums in a
+ * fixed order.
  *
- * A kernel is written for a type of arithmetic, `real`: double in the table of f64, else float.
- * Each tensor has its own type, which is the same for all threads. Shared memory is block_memory
- * alone, of the bytes that the launch names: so tests on the processor see who reads what was not
- * written, or past its end.
+ * A kernel is a template over the type of arithmetic, `real`: double in the table of f64, otherwise
+ * float. Each tensor has a type of its own, which is the same for all threads. All shared memory is
+ * in block_memory, whose size the launch gives; so tests on the CPU can detect reads of memory that
+ * was not written, or that is past its end.
  *
  *     template <class real> static __global__ void scale(struct tensor x, real by)
  *     {
@@ -23,7 +24,8 @@
 
 enum { THREADS = 256, WARP = 32, ALL_LANES = -1 };
 
-/* Stands before a loop that indexes numbers of a thread: unrolled, they stay in registers. */
+/* Unrolls the next loop, so that an array of a thread, which the loop indexes, stays in
+ * registers. */
 #ifdef __CUDACC__
 #define UNROLL _Pragma("unroll")
 #else
@@ -34,8 +36,8 @@ extern __shared__ __align__(16) unsigned char block_memory[];
 
 /* ---- launches ---- */
 
-/* Queues a kernel of one-dimensional blocks and threads; without blocks it queues nothing. The
- * runtime keeps an error for cudaGetLastError. */
+/* Queues a kernel of one-dimensional blocks and threads, or nothing if blocks is 0. An error is
+ * left for cudaGetLastError. */
 template <class... P, class... A>
 static void launch(cudaStream_t s, void (*kernel)(P...), int64_t blocks, int threads,
                    int64_t shared_bytes, A... args)
@@ -51,7 +53,7 @@ static void launch(cudaStream_t s, void (*kernel)(P...), int64_t blocks, int thr
     cudaLaunchKernelEx(&c, kernel, (P)(args)...);
 }
 
-/* Launches kernel<double> or kernel<float>, as the table computes. */
+/* Launches kernel<double> or kernel<float>, depending on the table's arithmetic. */
 #define LAUNCH_REAL(o, s, kernel, ...)              \
     do {                                            \
         if ((o)->ops.stat == DTYPE_F64)             \
@@ -63,7 +65,7 @@ static void launch(cudaStream_t s, void (*kernel)(P...), int64_t blocks, int thr
 HOST_DEVICE static inline int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
 HOST_DEVICE static inline int64_t greater(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Returns blocks of THREADS threads for n elements, at most 2^16: threads go on in steps. */
+/* Returns how many blocks of THREADS threads serve n elements, at most 2^16; each thread loops. */
 static inline int64_t blocks_for(int64_t n)
 {
     return lesser((n + THREADS - 1) / THREADS, 1 << 16);
@@ -76,7 +78,7 @@ __device__ static inline int64_t thread_first(void)
 
 __device__ static inline int64_t thread_step(void) { return (int64_t)gridDim.x * blockDim.x; }
 
-/* ---- functions of either type ---- */
+/* ---- functions for float and double ---- */
 
 __device__ static inline float exp_of(float x) { return expf(x); }
 __device__ static inline double exp_of(double x) { return exp(x); }
@@ -89,7 +91,7 @@ __device__ static inline double sqrt_of(double x) { return sqrt(x); }
 
 __device__ static inline int64_t elements(const struct tensor &t) { return t.rows * t.cols; }
 
-/* Return the number at a place that counts elements from the tensor's first. */
+/* Returns a number, given its offset in elements from the tensor's first one. */
 template <class real> __device__ static inline real get_at(const struct tensor &t, int64_t place)
 {
     switch (t.dtype) {
@@ -102,7 +104,7 @@ template <class real> __device__ static inline real get_at(const struct tensor &
 __device__ static inline uint16_t to_bf16(float x) { return bf16_round(x); }
 __device__ static inline uint16_t to_bf16(double x) { return bf16_round_double(x); }
 
-/* Stores a number, which is rounded once. */
+/* Stores a number, rounding it once. */
 template <class real>
 __device__ static inline void put_at(const struct tensor &t, int64_t place, real x)
 {
@@ -127,7 +129,7 @@ __device__ static inline void put(const struct tensor &t, int64_t row, int64_t c
 
 /* ---- sums of a block ---- */
 
-/* Returns the sum over a warp, to every lane: pairs at distance 16, 8, 4, 2, 1. */
+/* Returns the sum over a warp to every lane. Lanes at distance 16, 8, 4, 2, 1 are added. */
 template <class T> __device__ static inline T warp_sum(T v)
 {
     for (int distance = WARP / 2; distance > 0; distance /= 2)
@@ -135,8 +137,8 @@ template <class T> __device__ static inline T warp_sum(T v)
     return v;
 }
 
-/* Returns the sum over a block of whole warps, to every thread, in an order that the number of
- * threads fixes. `parts` is shared memory for a number a warp; it may be used again behind the
+/* Returns the sum over a block of whole warps to every thread. Its order depends only on the number
+ * of threads. `parts` is shared memory with one number per warp; it can be reused after the
  * call. */
 template <class T> __device__ static inline T block_sum(T v, T *parts)
 {

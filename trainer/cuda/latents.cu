@@ -1,4 +1,4 @@
-/* Calls between latents and tokens: patches with the input's scaling, their reverse, the loss. */
+/* Operations between latents and tokens: patchify with input scaling, its inverse, and the loss. */
 #include "trainer/cuda/samples.cuh"
 
 __host__ __device__ static inline int64_t patch_of(const struct ops_latents &a)
@@ -6,13 +6,13 @@ __host__ __device__ static inline int64_t patch_of(const struct ops_latents &a)
     return a.patch_t * a.patch_h * a.patch_w;
 }
 
-/* ---- where an element of a token is in its latent ---- */
+/* ---- the position of a token's element in its latent ---- */
 
-/* One element of a token: its channel, and its cell in the sample. */
+/* Holds the position of one element of a token: its channel, and its cell in the sample. */
 struct spot { int64_t channel, t, h, w; };
 
-/* Finds column `col` of row `row` of the sample's rows. The columns of a token are channel, then
- * the patch's t, h, w. */
+/* Returns the position of column `col` of row `row` of the sample's rows. The columns of a token
+ * are ordered by channel, then by t, h, w within the patch. */
 __device__ static struct spot spot_of(const struct ops_latents &a, const struct ops_sample &m,
                                       int64_t row, int64_t col)
 {
@@ -27,14 +27,14 @@ __device__ static struct spot spot_of(const struct ops_latents &a, const struct 
     return p;
 }
 
-/* Returns the spot's place in a buffer of so many channels, where channel `channel` is its own. */
+/* Returns the offset of a position's cell, in `channel`, in a buffer of `channels` channels. */
 __device__ static int64_t place_in(const struct ops_sample &m, const struct spot &p,
                                    int64_t channels, int64_t channel)
 {
     return m.cell * channels + ((channel * m.t + p.t) * m.h + p.h) * m.w + p.w;
 }
 
-/* Returns data · latent + noise · noise, the noise unread where it has no part. */
+/* Returns of_data · latent + of_noise · noise. The noise is not read if of_noise is 0. */
 template <class real>
 __device__ static real mixed(const struct ops_latents &a, const struct ops_sample &m,
                              const struct spot &p, double of_data, double of_noise)
@@ -98,8 +98,9 @@ void kernel_unpatchify(struct ops_cuda *o, cudaStream_t s, const struct ops_late
 
 /* ---- the loss ---- */
 
-/* A sample's squares are added in parts, one a block: as many as its tokens need at PART_ELEMENTS
- * each, and at most PARTS_MAX. So the sum depends on no other sample. */
+/* The squares of a sample are summed in parts, one by each block. There is a part for every
+ * PART_ELEMENTS elements of the sample, and at most PARTS_MAX parts. So the sum of a sample does
+ * not depend on other samples. */
 enum { PART_ELEMENTS = 4 * THREADS, PARTS_MAX = 256 };
 
 __host__ __device__ static inline int64_t parts_for(int64_t n)
@@ -113,7 +114,7 @@ __device__ static inline bool is_padding(const struct ops_sample &m, const struc
     return p.t >= m.valid_t || p.h >= m.valid_h || p.w >= m.valid_w;
 }
 
-/* Writes an element's gradient and returns its squared error. */
+/* Writes the gradient of an element and returns its squared error. */
 template <class real>
 __device__ static double loss_element(const struct ops_latents &a, const struct ops_sample &m,
                                       int64_t row, int64_t col)
@@ -127,7 +128,7 @@ __device__ static double loss_element(const struct ops_latents &a, const struct 
     return (double)e * (double)e;
 }
 
-/* Sums the squares of one part of a sample: block b makes part b / n of sample b % n. */
+/* Sums the squares of one part of a sample: block b computes part b / n of sample b % n. */
 template <class real> static __global__ void loss_part(struct ops_latents a, double *sums)
 {
     int64_t part = blockIdx.x / a.n, cols = a.channels * patch_of(a);
@@ -143,7 +144,7 @@ template <class real> static __global__ void loss_part(struct ops_latents a, dou
         sums[blockIdx.x] = sum;
 }
 
-/* Adds the parts of a sample in their order. */
+/* Adds the parts of each sample in order. */
 static __global__ void loss_add(struct ops_latents a, const double *sums)
 {
     for (int64_t i = thread_first(); i < a.n; i += thread_step()) {

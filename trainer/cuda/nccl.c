@@ -1,8 +1,8 @@
-/* Communication of coll.h over NCCL (NCCL 2.28 User Guide, "API").
+/* Implements coll.h with NCCL (NCCL 2.28 User Guide, "API").
  *
- * Communicators do not block: a call begins, and ncclCommGetAsyncError tells when it has passed its
- * work to the device or has failed. So nothing here waits for a peer, but for the close of a
- * communicator whose operations are over. */
+ * Communicators are non-blocking: a call returns at once, and ncclCommGetAsyncError says when it
+ * has queued its work on the device or has failed. So nothing here waits for a peer, except the
+ * closing of a communicator after its last operation. */
 #include <nccl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ struct coll {
 
 /* ---- errors ---- */
 
-/* Tells who may help: another build, another placement, or the next attempt. */
+/* Sets an error. Its code depends on the remedy: another build or placement, or another attempt. */
 static int fail(ncclResult_t e, const char *what, const char *call, ncclComm_t c, struct err *err)
 {
     const char *more = ncclGetLastError(c);
@@ -34,7 +34,7 @@ static int checked(const struct coll *c, ncclResult_t e, const char *call, struc
 }
 #define CHECKED(call, ...) checked(c, call(__VA_ARGS__), #call, err)
 
-/* Refuses a library of another major version, which may mean other things by the same calls. */
+/* Refuses a library of another major version, in which the calls may have another meaning. */
 static int nccl_check(struct err *err)
 {
     int version = 0;
@@ -94,8 +94,7 @@ static void nccl_abort(struct coll *c)
     free(c);
 }
 
-/* Ends a communicator. What ends it is polled as all is; where that fails there is nobody to
- * tell. */
+/* Closes a communicator after polling until it has ended. An error here cannot be reported. */
 static void nccl_close(struct coll *c)
 {
     ncclResult_t state = ncclCommFinalize(c->nccl);

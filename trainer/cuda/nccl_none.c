@@ -1,4 +1,4 @@
-/* Stands for NCCL where this was built without it: no communicator opens. */
+/* Replaces nccl.c in a build without NCCL: no communicator opens. */
 #include "trainer/cuda/cuda_priv.h"
 
 static int none_check(struct err *err)

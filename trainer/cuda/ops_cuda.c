@@ -5,8 +5,8 @@
 #include "trainer/cuda/gemm_lt.h"
 #include "trainer/cuda/ranges.h"
 
-/* Each call of the table queues an operation's kernels, under its name, and keeps an error of their
- * launch for the next stream_sync. */
+/* Each call of the table queues an operation's kernels inside a range of the operation's name, and
+ * keeps an error of their launch for the next stream_sync. */
 #define CALL(op, args)                                                                 \
     static void op_##op(struct ops *o, struct dev_stream *s, const struct args *a)     \
     {                                                                                  \
@@ -76,7 +76,7 @@ int ops_cuda_open(struct dev *dev, enum dtype dtype, const char *gemm_table, con
     if (c->dnn)
         c->ops.attn_plan = attn_plan, c->ops.attn_reserve = attn_reserve;
     *out = &c->ops;
-    c = NULL; /* the caller's */
+    c = NULL; /* the caller owns it now */
 out:
     if (c)
         cuda_close(&c->ops);

@@ -1,8 +1,8 @@
-/* pack: eight numbers of a row at a time, by accesses of 16 bytes. There are two ways to use them.
+/* pack: reads and writes eight numbers of a row at a time, by accesses of 16 bytes. There are two
+ * ways to use it.
  *
- * A kernel that works element by element is written for N numbers that follow one another in a row:
- * PACK where all tensors have whole packs at places that allow such accesses, and 1 anywhere. Both
- * give the same bits.
+ * An elementwise kernel is a template over N, the numbers of a row that a thread handles at once: N
+ * is PACK if all tensors consist of whole, aligned packs, else 1. Both give the same bits.
  *
  *     template <class real, int N> static __global__ void twice(struct tensor x)
  *     {
@@ -14,9 +14,9 @@
  *             put_pack(x, at, v);
  *     LAUNCH_PACKS(o, s, packs(&x), twice, x.rows * x.cols, x);
  *
- * A kernel whose threads keep their columns from tensor to tensor takes eights. A thread has eight
- * neighbouring columns, threads beside it the next ones. Where is_even holds for all tensors of a
- * call (`even`) they move as packs; else one by one, and those past the end of the row are 0.
+ * A kernel whose threads keep the same columns in several tensors uses `eight`. A thread has eight
+ * neighbouring columns, and the next thread has the next eight. If is_even holds for all tensors of
+ * a call (`even`), they are accessed as packs; otherwise one by one, with zeros past the row's end.
  *
  *     for (int64_t col = PACK * threadIdx.x; col < cols; col += PACK * blockDim.x) {
  *         eight<real> x = get_eight<real>(t, row, col, even);
@@ -32,14 +32,15 @@
 
 enum { PACK = 8, PACK_BYTES = 16 };
 
-/* Is the tensor made of packs? One that is absent does not stand in the way. */
+/* Returns whether the tensor consists of whole, aligned packs. An absent tensor does. */
 static inline bool packs(const struct tensor *t)
 {
     return t->dtype != DTYPE_F64 && (uintptr_t)t->ptr % PACK_BYTES == 0 && t->ld % PACK == 0 &&
            t->cols % PACK == 0;
 }
 
-/* Launches a kernel over n elements of rows. The table of f64, which is for tests, has no packs. */
+/* Launches a kernel over n elements of rows. The f64 table, which is for tests, does not use
+ * packs. */
 #define LAUNCH_PACKS(o, s, is_packed, kernel, n, ...)                                     \
     do {                                                                                  \
         if ((o)->ops.stat == DTYPE_F64)                                                   \
@@ -50,14 +51,14 @@ static inline bool packs(const struct tensor *t)
             launch(s, kernel<float, 1>, blocks_for(n), THREADS, 0, __VA_ARGS__);          \
     } while (0)
 
-/* Returns the place of the first number of pack e, counted along the rows. */
+/* Returns the offset of the first number of pack e, where packs are numbered row by row. */
 template <int N> __device__ static inline int64_t place_of(const struct tensor &t, int64_t e)
 {
     int64_t each = t.cols / N;
     return e / each * t.ld + e % each * N;
 }
 
-/* ---- from and to places of 16 bytes ---- */
+/* ---- packs at addresses that are multiples of 16 bytes ---- */
 
 template <class real> __device__ static inline void load_pack(const double *from, real (&x)[PACK])
 {
@@ -76,7 +77,7 @@ template <class real> __device__ static inline void load_pack(const float *from,
     }
 }
 
-/* Of bf16 there are two numbers in a word, the first one in its low half. */
+/* Loads a pack of bf16. A word holds two numbers, the first one in its low half. */
 template <class real>
 __device__ static inline void load_pack(const uint16_t *from, real (&x)[PACK])
 {
@@ -113,7 +114,7 @@ template <class real> __device__ static inline void store_pack(uint16_t *to, con
     *(uint4 *)to = all;
 }
 
-/* ---- of any tensor ---- */
+/* ---- packs of any tensor ---- */
 
 template <class real, int N>
 __device__ static inline void get_pack(const struct tensor &t, int64_t place, real (&x)[N])
@@ -147,7 +148,8 @@ __device__ static inline void put_pack(const struct tensor &t, int64_t place, co
 
 template <class real> struct eight { real at[PACK]; };
 
-/* Does each row have packs that begin at multiples of 16 bytes? An absent tensor has. */
+/* Returns whether each row consists of packs and begins at a multiple of 16 bytes. An absent tensor
+ * does. */
 static inline bool is_even(const struct tensor &t)
 {
     return !t.ptr || ((uintptr_t)t.ptr % PACK_BYTES == 0 &&
@@ -159,7 +161,7 @@ template <class real> __device__ static inline eight<real> eight_of(real x)
     return {{x, x, x, x, x, x, x, x}};
 }
 
-/* Returns columns col .. col+7 of a row, of which those from `end` on are 0. */
+/* Returns columns col .. col+7 of a row, with zeros from `end` on. */
 template <class real>
 __device__ static inline eight<real> get_eight(const struct tensor &t, int64_t row, int64_t col,
                                                int64_t end, bool even)
@@ -174,7 +176,7 @@ __device__ static inline eight<real> get_eight(const struct tensor &t, int64_t r
     return x;
 }
 
-/* Stores columns col .. col+7, without those from `end` on. */
+/* Stores columns col .. col+7 of a row, except those from `end` on. */
 template <class real>
 __device__ static inline void put_eight(const struct tensor &t, int64_t row, int64_t col,
                                         int64_t end, bool even, const struct eight<real> &x)

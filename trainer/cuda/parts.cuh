@@ -1,13 +1,13 @@
-/* parts: the second stage of sums over rows: the sums of parts, which blocks have left in memory,
- * are added in an order that their number fixes. */
+/* parts: adds partial sums over rows, which the blocks of a first kernel have left in memory. The
+ * order depends only on the number of parts. */
 #ifndef TRAINER_CUDA_PARTS_CUH
 #define TRAINER_CUDA_PARTS_CUH
 
 #include "trainer/cuda/kernel.cuh"
 
-/* Returns the sum of n numbers that stand `stride` apart, to the lanes of the first warp, each its
- * own: warp w adds numbers w, w + warps, ..., and the sums of the warps are added in their order. A
- * lane that is not `mine` has none. `shared` has room for a number a thread. */
+/* Returns the sum of n numbers that are `stride` apart. Each lane of the first warp gets the sum of
+ * its own column: warp w adds numbers w, w + warps, ..., and then the sums of the warps are added
+ * in order. Lanes without `mine` have no column. `shared` has room for one number per thread. */
 template <class real>
 __device__ static inline real parts_sum(const real *first, int64_t stride, int64_t n, bool mine,
                                         real *shared)
@@ -23,8 +23,8 @@ __device__ static inline real parts_sum(const real *first, int64_t stride, int64
     return sum;
 }
 
-/* Writes to a row the sums of n parts of it, `stride` apart, plus beta times what it holds. A block
- * has 32 columns. */
+/* Writes to a row the sum of its n parts, which are `stride` apart, plus beta times the old row. A
+ * block computes 32 columns. */
 template <class real>
 static __global__ void parts_row(const real *parts, int64_t n, int64_t stride, struct tensor out,
                                  double beta)
@@ -35,7 +35,7 @@ static __global__ void parts_row(const real *parts, int64_t n, int64_t stride, s
         put<real>(out, 0, col, sum + (beta == 0 ? 0 : (real)beta * get<real>(out, 0, col)));
 }
 
-/* Queues that for the parts of a table's scratch. */
+/* Queues parts_row for the parts in a table's workspace. */
 template <class real>
 static void parts_add(struct ops_cuda *o, cudaStream_t s, int64_t n, int64_t stride,
                       const struct tensor &out, double beta)

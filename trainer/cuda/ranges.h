@@ -1,8 +1,9 @@
-/* ranges: names of what is queued, for profilers: NVTX ranges of steps, of layers within them and
- * of operations within these.
+/* ranges: names queued work for profilers, by NVTX ranges of steps, of layers within steps, and of
+ * operations within layers.
  *
- * They are set where a profiler listens, which NVTX_INJECTION64_PATH tells; NVTX itself looks there
- * at the first range and never again, so none is set before. */
+ * Ranges are set only if a profiler is attached, that is, if NVTX_INJECTION64_PATH is set. NVTX
+ * itself reads this variable at the first range and never again. So no range is set before a step
+ * is. */
 #ifndef TRAINER_CUDA_RANGES_H
 #define TRAINER_CUDA_RANGES_H
 
@@ -10,13 +11,13 @@
 #include <stdint.h>
 
 struct ranges {
-    bool step, in_layer, backward; /* is a range of this open */
+    bool step, in_layer, backward; /* a range of a step, of a layer is open; it is of backward */
     int64_t layer;
 };
 
-/* Ends the step that is open, and its layer, and begins another one; step -1: none. */
+/* Ends the open ranges of step and layer, and begins one for the next step; step -1: for none. */
 void ranges_step(struct ranges *r, int64_t step);
-/* Begin and end an operation of a layer, 0.., or less than 0: of none. */
+/* Begin and end the range of an operation. layer is 0.., or less than 0 for no layer. */
 void ranges_op_begin(struct ranges *r, int64_t layer, bool backward, const char *name);
 void ranges_op_end(const struct ranges *r);
 

@@ -1,22 +1,22 @@
-/* samples: how blocks are shared out among the samples of a micro-batch.
+/* samples: divides blocks among the samples of a micro-batch.
  *
- * The samples lie in device memory, so the host knows how much there is of all of them together
- * alone. Each sample gets the same number of blocks, which go through its elements in steps. */
+ * The samples are described in device memory, so the host knows only the total size of all of them.
+ * Each sample gets the same number of blocks, whose threads loop over its elements. */
 #ifndef TRAINER_CUDA_SAMPLES_CUH
 #define TRAINER_CUDA_SAMPLES_CUH
 
 #include "trainer/cuda/kernel.cuh"
 
-/* Returns blocks for n samples that have `all` elements together, and of about one size. */
+/* Returns how many blocks serve n samples of similar size that have `all` elements together. */
 static inline int64_t blocks_for_samples(int64_t n, int64_t all)
 {
     return n ? n * ((blocks_for(all) + n - 1) / n) : 0;
 }
 
-/* A thread does this share of a sample: elements first, first + step, ... */
+/* Describes a thread's elements of a sample: first, first + step, ... */
 struct share { int64_t sample, first, step; };
 
-/* Returns this thread's share of n samples; the grid has a multiple of n blocks. */
+/* Returns this thread's share of n samples. The number of blocks must be a multiple of n. */
 __device__ static inline struct share share_of(int64_t n)
 {
     struct share p;

@@ -1,8 +1,8 @@
 /* Sums over rows, in a fixed order and in two stages: each block adds the rows of its part, and a
- * second kernel adds the parts in their order. And sums of what several ranks have sent. */
+ * second kernel adds the parts in order. Also sums of parts that several ranks have sent. */
 #include "trainer/cuda/parts.cuh"
 
-/* Sums the columns over a band of rows: block p does band p. */
+/* Sums the columns over a band of rows: block p computes band p. */
 template <class real>
 static __global__ void colsum_part(struct tensor x, int64_t rows_each, real *parts)
 {
@@ -36,7 +36,7 @@ void kernel_colsum(struct ops_cuda *o, cudaStream_t s, const struct ops_colsum *
 
 /* ---- sums over ranks ---- */
 
-/* Returns element i of part p. */
+/* Returns element i of part p; the rank's own part is in `mine`. */
 template <class real>
 static __device__ real of_part(const struct sum_parts &a, int p, int64_t i)
 {

@@ -1,4 +1,4 @@
-/* Rows of a learned table by index, and the gradient of the table. */
+/* Adds rows of a learned table by index, and computes the gradient of the table. */
 #include "trainer/cuda/pack.cuh"
 
 template <class real, int N> static __global__ void table_fwd(struct ops_table a)
@@ -22,14 +22,13 @@ void kernel_table_fwd(struct ops_cuda *o, cudaStream_t s, const struct ops_table
     LAUNCH_PACKS(o, s, packs(&a->x) && packs(&a->table), table_fwd, a->x.rows * a->x.cols, *a);
 }
 
-/* A block looks at THREADS rows of dx and finds those that have the index it sums. They stand here
- * in their order. */
+/* Lists, in order, those of THREADS rows of dx whose index is the one that the block sums. */
 struct matches {
-    int of_warp[THREADS / WARP]; /* how many each warp found */
+    int of_warp[THREADS / WARP]; /* number of rows that each warp found */
     int row[THREADS];            /* row - first */
 };
 
-/* Writes which of rows first .. first + THREADS - 1 have index k, and returns how many. */
+/* Lists which of rows first .. first + THREADS - 1 have index k. Returns their number. */
 __device__ static int matches_find(const struct ops_table &a, int64_t k, int64_t first,
                                    struct matches *m)
 {
@@ -50,9 +49,9 @@ __device__ static int matches_find(const struct ops_table &a, int64_t k, int64_t
     return all;
 }
 
-/* Makes THREADS columns of row k of the gradient, one a thread, from rows of dx in their order. A
- * thread writes its count for the next rows only when all have read these (matches_find waits
- * twice), and the list only when all have gone through it. */
+/* Computes THREADS columns of row k of the gradient, one in each thread, adding rows of dx in
+ * order. The two barriers in matches_find suffice: a warp's count is overwritten only after all
+ * threads have read it, and the list only after all threads have used it. */
 template <class real>
 __device__ static void table_row(const struct ops_table &a, int64_t k, int64_t col)
 {
