@@ -90,6 +90,7 @@ static int step_run(struct look *l, struct err *err)
 static void files_keep(struct look *l)
 {
     char from[LIMIT_PATH_BYTES + 256], to[LIMIT_PATH_BYTES + 256];
+    struct str silent = STR_INIT;
     for (size_t i = 0; i < l->survey.n; i++)
         if (l->survey.nodes[i].topo) {
             snprintf(from, sizeof from, "%s/%s.xml", l->dir, l->survey.nodes[i].slurm->name);
@@ -97,8 +98,9 @@ static void files_keep(struct look *l)
             if (rename(from, to) < 0)
                 log_msg(LOG_WARN, "cannot keep '%s'", to);
         }
-    if (survey_silent(&l->survey, &(struct str)STR_INIT) == 0)
+    if (survey_silent(&l->survey, &silent) == 0)
         file_remove_tree(l->dir, NULL);
+    str_release(&silent);
 }
 
 static int nodes_ask(struct look *l, struct err *err)
