@@ -1,11 +1,9 @@
-"""steps: training steps of reel-train that are timed, and the device's memory meanwhile."""
+"""steps: training steps of reel-train that are timed, and the device's memory behind them."""
 import json
 import math
 import os
-import re
 import statistics
 import subprocess
-import threading
 
 import machine
 from place import Skipped, Wrong
@@ -13,44 +11,12 @@ from place import Skipped, Wrong
 SMOKE = {"schema": "reel.model/1", "name": "dit-smoke", "family": "dit", "layers": 2, "hidden": 32,
          "heads": 2, "ffn": 64, "text_width": 8, "text_len": 4, "adaln": "full", "patch_t": 1,
          "patch_h": 2, "patch_w": 2, "latent_channels": 16}
-UNITS = {"B": 1, "KiB": 2 ** 10, "MiB": 2 ** 20, "GiB": 2 ** 30, "TiB": 2 ** 40}
-
-
-class MemoryWatch:
-    """The most memory of the device that is in use while it is open, by nvidia-smi."""
-
-    def __init__(self):
-        self.most, self.over = None, threading.Event()
-
-    def look(self):
-        while True:
-            found = machine.smi(("memory.used",))
-            if found:
-                mib = float(found["memory.used"].split()[0])
-                self.most = max(self.most or 0, mib * 2 ** 20)
-            if self.over.wait(0.1) or not found:
-                return
-
-    def __enter__(self):
-        self.thread = threading.Thread(target=self.look)
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        self.thread.join()
 
 
 def idle_bytes(place):
     """What a process that has opened the device takes of its memory, before it asks for any."""
     told = json.loads(place.must([place.program("tests/gpu/check"), "device"]))
-    return told["total_bytes"] - told["free_bytes"]
-
-
-def device_plan(text):
-    """The device's side of the memory plan that reel-train prints, in bytes."""
-    found = re.search(r"on the device +([0-9.]+) (\S+)", text)
-    return float(found[1]) * UNITS[found[2]] if found else None
+    return told["total_bytes"] - told["free_bytes"] - told["taken_bytes"]
 
 
 def layers_of(place, model, layers):
@@ -76,7 +42,7 @@ class Point:
         self.dtype, self.moments, self.recompute = dtype, moments, recompute
 
     def trial(self, place, n, env=None):
-        """Runs n steps. Returns reel-train's object with what the device's memory was."""
+        """Runs n steps. Returns reel-train's object."""
         folder = place.folder("steps")
         gbs, mbs = (min(self.gbs, 2), 1) if place.shim else (self.gbs, self.mbs)
         run = {"schema": "reel.run/1", "name": "visit",
@@ -90,14 +56,12 @@ class Point:
         argv = [place.program("reel-train"), "train", "--trial", "--run", path, "--run-dir",
                 os.path.join(folder, "run"), "--device", "cuda", "--steps", str(n), "--layout",
                 f"mbs={mbs},recompute={self.recompute}"]
-        with MemoryWatch() as watch:
-            p = place.run(argv, env)
+        p = place.run(argv, env)
         if "no memory for" in p.stderr:
             raise Skipped("the device has too little memory: " + p.stderr.strip()[-300:])
         if p.returncode != 0:
             raise subprocess.CalledProcessError(p.returncode, argv, p.stdout, p.stderr)
-        return {**json.loads(p.stdout.splitlines()[-1]), "device_used_bytes": watch.most,
-                "device_planned_bytes": device_plan(p.stderr)}
+        return json.loads(p.stdout.splitlines()[-1])
 
 
 def peak_of(device, dtype):
@@ -130,17 +94,16 @@ def summary(device, point, made):
             "step_s": step, "rounds": [x["step_s"] for x in made], "steps": made[0]["steps"],
             "tokens": made[0]["tokens"], "model_flops": flops, "peak": peak, "peak_name": "MFU",
             "share": flops / step / peak if peak else None, "loss": made[0]["loss"],
-            "device_planned_bytes": made[0]["device_planned_bytes"],
-            "device_used_bytes": max((x["device_used_bytes"] or 0 for x in made)) or None}
+            "device_planned_bytes": made[0]["device_bytes"],
+            "device_used_bytes": max(x["used_bytes"] for x in made)}
 
 
 def planned(point, most=0.02):
-    """A case: the device's memory in use, less what an idle process takes, beside the plan."""
+    """A case: the device's memory in use behind the last step, by cudaMemGetInfo, less what an idle
+    process takes, beside the plan. A run takes all before its first step."""
     def ask(place):
-        if not machine.state():
-            raise Skipped("there is no nvidia-smi to ask how much memory is in use")
         made, idle = point.trial(place, 4), idle_bytes(place)
-        used, plan = made["device_used_bytes"] - idle, made["device_planned_bytes"]
+        used, plan = made["used_bytes"] - idle, made["device_bytes"]
         off = used / plan - 1
         measured = {"value": off * 100, "unit": "% off the plan", "used_bytes": used,
                     "plan_bytes": plan, "idle_bytes": idle}

@@ -443,6 +443,7 @@ static void trial_json(const struct train_report *r, const char *state, struct s
     json_put_int(&o, "pinned_bytes", r->pinned_bytes);
     json_put_int(&o, "taken_bytes", r->taken_bytes);
     json_put_int(&o, "taken_pinned_bytes", r->taken_pinned_bytes);
+    json_put_int(&o, "used_bytes", r->used_bytes);
     json_put_int(&o, "peak_bytes", r->peak_bytes);
     json_put_int(&o, "mpi_bytes", r->mpi_bytes);
     json_put_int(&o, "graphs", r->graphs);
@@ -456,10 +457,11 @@ static void trial_json(const struct train_report *r, const char *state, struct s
  * memory exceeded --memory-limit or the memory that there is, and then the measured fields are
  * null. planned_bytes, device_bytes and pinned_bytes are rank 0's plan, which is the largest: all
  * of it, the part on the device, and the pinned host memory from which the device copies. taken_…
- * are the most of the latter two that was allocated at one time. steps_s has the time of every
- * step, the first included. peak_bytes is the greatest resident memory of all ranks. mpi_bytes is a
- * part of it: the growth of the memory through which MPI passes messages between ranks of a node,
- * which is not in the plan. */
+ * are the most of the latter two that was allocated at one time. used_bytes is what of a GPU's
+ * memory was not free behind the last step, whoever had it; 0 on the CPU. steps_s has the time of
+ * every step, the first included. peak_bytes is the greatest resident memory of all ranks.
+ * mpi_bytes is a part of it: the growth of the memory through which MPI passes messages between
+ * ranks of a node, which is not in the plan. */
 static int trial_print(const struct train_report *r, const char *state, const char *dir,
                        struct err *err)
 {

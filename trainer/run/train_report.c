@@ -77,6 +77,14 @@ void train_means_report(const struct train *t, struct train_report *out)
     phases_report(t, out->steps, out);
 }
 
+/* Returns how much of a device's own memory is not free, or 0. */
+static int64_t used_bytes(struct dev *dev)
+{
+    int64_t left, total;
+    struct err none = {0};
+    return dev->host_memory || dev->memory(dev, &left, &total, &none) < 0 ? 0 : total - left;
+}
+
 int train_report_make(struct train *t, const struct record_step *last, struct train_report *out,
                       struct err *err)
 {
@@ -92,7 +100,8 @@ int train_report_make(struct train *t, const struct record_step *last, struct tr
         out->graphs = counts.captures;
         out->graph_launches = counts.launches;
     }
-    const struct dev *dev = t->leg.compute.dev;
+    struct dev *dev = t->leg.compute.dev;
+    out->used_bytes = used_bytes(dev);
     out->taken_bytes = dev->peak_bytes;
     out->taken_pinned_bytes = dev->host_peak_bytes;
     out->peak_bytes = (int64_t)most[0];

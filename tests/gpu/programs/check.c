@@ -2,7 +2,8 @@
  * REEL_CUDA_LIBRARY stands in for, against the tables of the CPU.
  *
  *     check list              the operations, one a line
- *     check device            opens the device: its name, and its memory in bytes
+ *     check device            opens the device: its name, and the bytes of its memory that are free,
+ *                             that operations have taken, and that there are
  *     check op NAME           all cases of an operation, each twice, in f64, f32 and bf16; those of
  *                             attention in bf16 without cuDNN, too
  *
@@ -166,8 +167,9 @@ static int device_tell(void)
         goto out;
     if (told(c.dev->memory(c.dev, &left, &total, &err), "its memory", &err))
         goto out;
-    printf("{\"device\": \"%s\", \"free_bytes\": %ld, \"total_bytes\": %ld}\n", c.dev->name,
-           (long)left, (long)total);
+    printf("{\"device\": \"%s\", \"free_bytes\": %ld, \"taken_bytes\": %ld, "
+           "\"total_bytes\": %ld}\n",
+           c.dev->name, (long)left, (long)c.dev->alloc_bytes, (long)total);
     status = 0;
 out:
     compute_close(&c);
