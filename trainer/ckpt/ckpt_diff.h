@@ -1,4 +1,4 @@
-/* ckpt_diff: tells how far apart two checkpoints are, tensor by tensor, whatever layouts wrote
+/* ckpt_diff: measures the difference of two checkpoints, tensor by tensor, whatever layouts wrote
  * them.
  *
  * The difference of a tensor of one buffer (weights, m, v, ema) is max|a - b| / max(max|a|, floor).

@@ -14,7 +14,7 @@ int ckpt_list_share(const char *ckpt_dir, struct comm *world, struct ckpt_list *
                     struct err *err);
 bool ckpt_is_run(const char *dir); /* Is this the folder of a run that has saved? */
 /* Finds the checkpoint that a command-line argument names. It may be the folder of a checkpoint, or
- * that of a run, whose newest checkpoint is taken. */
+ * that of a run, whose newest checkpoint is then used. */
 int ckpt_dir_find(const char *dir, char out[LIMIT_PATH_BYTES], struct err *err);
 void ckpt_dir_format(const char *ckpt_dir, int64_t step, char out[LIMIT_PATH_BYTES]);
 /* Returns the index of a tensor; -1 if there is none of that name. */
@@ -58,7 +58,7 @@ struct ckpt_keep {
     struct comm *world;
     int64_t step, keep;
     struct ckpt_list list; /* includes the new one */
-    bool *whole;           /* [list.n] is this rank's part whole? false also: not looked at */
+    bool *whole;           /* [list.n] this rank's part is whole; false also if it was not read */
 };
 int ckpt_keep_begin(struct ckpt_keep *k, const struct ckpt_writer *w, const char *ckpt_dir,
                     int64_t step, int64_t keep, struct comm *world, struct err *err);

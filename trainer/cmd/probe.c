@@ -64,7 +64,7 @@ static int rates_measure(struct probe *p, struct err *err)
     p->fma = fma_rate(p->spec.dtype);
     if (p->messages_only)
         return 0;
-    /* The model is measured in a world of this rank alone, and this world is unbound meanwhile. */
+    /* The model is measured in a world that has only this rank; p->world has no device then. */
     comm_bind(p->world, NULL, NULL, NULL);
     rc = probe_model_run(&p->compute, &p->spec, &p->views, err);
     comm_bind(p->world, p->compute.dev, NULL, NULL);

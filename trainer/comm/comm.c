@@ -274,8 +274,8 @@ static int work_prepare(struct comm_work *w, const struct comm_op *op, bool orde
     return (check && !w->link) || w->staged ? comm_work_cover(w, err) : 0;
 }
 
-/* Says whether an operation on a stream's memory goes through pinned host memory. A rank alone does
- * not need that for data that it gives itself. */
+/* Says whether an operation on a stream's memory goes through pinned host memory. A group of one
+ * rank needs that only for messages to itself, and in check mode. */
 static bool is_staged(const struct comm *c, const struct comm_op *op, const struct dev_stream *s)
 {
     return s && c->dev && !c->dev->host_memory &&

@@ -185,8 +185,8 @@ int comm_bind(struct comm *c, struct dev *dev, const struct coll_ops *coll, stru
  * If ranks do not come, the deadline ends the call. */
 int comm_split(struct comm *c, const char *axis, int color, int key, struct comm **out,
                struct err *err);
-/* Marks the world as broken after a failure of this rank that the others cannot be told of. It ends
- * at once what the device exchanges. */
+/* Marks the world as broken after a failure that this rank cannot report to the others. Exchanges
+ * of the device end at once. */
 void comm_give_up(struct comm *world, const struct err *why);
 void comm_abort(struct comm *c, int exit_code); /* Ends every rank of the world. */
 /* Closes a group; groups that were split from it must be closed first. NULL is fine. */

@@ -1,4 +1,4 @@
-/* comm_mpi_peers: tells which ranks of this host still live, and gives access to their bells.
+/* comm_mpi_peers: finds which ranks of this host still live, and gives access to their bells.
  *
  * MPI does not say that a peer was killed: through shared memory it only sends no more. Each rank
  * therefore holds a descriptor (pidfd) of every other rank's process that it can see, that is, of

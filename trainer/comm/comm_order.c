@@ -22,7 +22,7 @@ enum stream_kind { OF_ALL, UPWARD, DOWNWARD };
 struct stream {
     uint64_t hash;
     int64_t count;
-    /* entry i stands at i mod ORDER_KEPT; its hash covers all entries up to it */
+    /* entry i is at i mod ORDER_KEPT; its hash covers all entries up to it */
     struct { uint64_t hash; char text[ORDER_TEXT]; } last[ORDER_KEPT];
 };
 

@@ -332,7 +332,7 @@ int comm_plane_edges(struct comm *c, bool around, struct err *err)
 
 /* ---- works ---- */
 
-/* Notes the operation that was just queued, and records an event behind it. */
+/* Notes the operation that was just queued, and records an event after it. */
 static void work_note(struct comm_plane *p, struct plane_link *l, struct comm_work *w)
 {
     struct plane_queue *queue = l->queue;

@@ -4,7 +4,7 @@
  * A plane belongs to a world, whose backend still carries ids, questions, and operations without a
  * stream. When a group has joined, each of its operations on a stream goes as follows: an event is
  * recorded on the caller's stream; a stream of messages waits for it; the operation is queued
- * there, and an event is recorded behind it; comm_wait makes the caller's stream wait for that
+ * there, and an event is recorded after it; comm_wait makes the caller's stream wait for that
  * event.
  *
  * Streams of messages. The exchanges of tensor and context parallelism have one stream of high
@@ -47,7 +47,7 @@ void comm_plane_leave(struct comm *c);
 /* Returns the communicator for an operation; NULL: the group's backend carries it. */
 struct plane_link *comm_plane_link(const struct comm *c, const struct comm_op *op,
                                    const struct dev_stream *s);
-bool comm_plane_has(const struct comm *c); /* Has the group joined? */
+bool comm_plane_has(const struct comm *c); /* Returns whether the group has joined. */
 /* Queues a work that is planned and has a link. */
 int comm_plane_start(struct comm_work *w, struct dev_stream *s, struct err *err);
 /* Makes everything that is queued on the stream afterwards wait for the work. Returns 0. */

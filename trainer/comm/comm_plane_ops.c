@@ -55,7 +55,7 @@ static int group_end(struct comm_plane *p, struct plane_link *l, int rc, struct 
     return ended < 0 ? err_set(err, ended, "%s", end.text) : plane_settle(p, l, "connects", err);
 }
 
-/* Says what goes to and comes from a rank in the exchange at hand. */
+/* Says what goes to and comes from a rank in this exchange. */
 typedef struct both both_fn(const struct comm_work *w, int peer, const void *ctx);
 
 /* Queues an exchange between all ranks as one operation. */

@@ -12,7 +12,7 @@ enum { PLANE_DEPTH = 256 };
 
 /* Remembers an operation that was queued. */
 struct plane_issued {
-    struct dev_event *over; /* recorded behind it */
+    struct dev_event *over; /* recorded after it */
     const struct plane_link *link;
     enum comm_kind kind;
     const char *what;
@@ -21,12 +21,12 @@ struct plane_issued {
     double at_s;
 };
 
-/* A queue is a stream of messages. Operation i stands at i mod PLANE_DEPTH of `issued`. */
+/* A queue is a stream of messages. Operation i is at i mod PLANE_DEPTH of `issued`. */
 struct plane_queue {
     struct plane_queue *next;
     struct dev_stream *stream;
     struct dev_event *before;    /* recorded on the caller's stream */
-    int64_t queued, over;        /* operations; those that were seen to be over */
+    int64_t queued, over;        /* numbers of operations queued, and seen to be over */
     void *block;                 /* holds the parts of sums that other ranks sent */
     int64_t block_bytes;
     struct plane_issued issued[PLANE_DEPTH];

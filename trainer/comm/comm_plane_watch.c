@@ -116,7 +116,7 @@ static void blame_text(const struct plane_issued *i, const struct comm_ask *ask,
              n || mute ? "" : "all its ranks have queued it, so a GPU or the network hangs");
 }
 
-/* Asks the other ranks of an operation's communicator, and writes who is behind. */
+/* Asks the other ranks of an operation's communicator, and writes which ranks are behind. */
 static void blame(struct comm_plane *p, const struct plane_issued *i, char *text, size_t size)
 {
     const struct plane_link *l = i->link;

@@ -1,9 +1,9 @@
 /* ranges: names queued work for profilers, by NVTX ranges of steps, of layers within steps, and of
  * operations within layers.
  *
- * Ranges are set only if a profiler is attached, that is, if NVTX_INJECTION64_PATH is set. NVTX
- * itself reads this variable at the first range and never again. So no range is set before a step
- * is. */
+ * Ranges are set only while NVTX_INJECTION64_PATH is set, that is, while a profiler is attached.
+ * NVTX itself reads this variable at the first range and never again, so no range may be set before
+ * the variable is. */
 #ifndef TRAINER_CUDA_RANGES_H
 #define TRAINER_CUDA_RANGES_H
 

@@ -11,7 +11,7 @@ enum { BUFFER_BYTES = 1 << 20, BUFFERS = 64, ALIGN_BYTES = 64, TOOL_BYTES = 128 
 
 /* Holds the only recording of this process. */
 static struct {
-    pthread_mutex_t mutex; /* protects what follows, as CUPTI calls from threads of its own */
+    pthread_mutex_t mutex; /* protects the other members: CUPTI calls from its own threads */
     bool on;
     struct records records;
     uint8_t *pool;
@@ -79,7 +79,7 @@ static void overhead_take(struct records *r, const CUpti_ActivityOverhead3 *o)
     r->overhead_ns += (int64_t)(o->end - o->start);
 }
 
-/* Stores one of CUPTI's records, whose kind tells its type. */
+/* Stores one of CUPTI's records; its kind says of which type it is. */
 static void record_take(struct records *r, const CUpti_Activity *record)
 {
     const void *p = record;

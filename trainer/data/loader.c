@@ -256,7 +256,7 @@ int64_t loader_bytes(const struct loader *l)
 /* ---- reading ---- */
 
 /* Pads a latent in place, from [C, valid] as stored to [C, cells]. It moves the rows, the last one
- * first, and writes zeros behind each. */
+ * first, and writes zeros after each. */
 static void pad(const struct shape *s, int64_t channels, float *x)
 {
     const int64_t *c = s->cells, *v = s->valid;

@@ -71,7 +71,7 @@ double objective_level_draw(uint64_t seed, uint64_t ordinal, const struct run_le
     return objective_level(l, philox_uniform_at(seed, PHILOX_LEVEL, ordinal, 0), tokens);
 }
 
-/* Tosses coin number `number` of a draw. */
+/* Returns true with the given probability, by random number `number` of a draw. */
 static bool coin(uint64_t seed, uint64_t ordinal, uint64_t number, double probability)
 {
     return philox_uniform_at(seed, PHILOX_DROPOUT, ordinal, number) < probability;

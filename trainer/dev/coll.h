@@ -5,7 +5,7 @@
  * until it is complete. Operations are queued on a stream of the rank's device and return at once;
  * they begin when all ranks concerned have come to them. A communicator's operations run in the
  * order in which they were queued, so all ranks must queue the same ones in the same order, and on
- * one stream: a send blocks everything behind it until its peer receives it.
+ * one stream: a send blocks everything queued after it until its peer receives it.
  *
  * Sends and receives between group_begin and group_end are one operation and run at the same time;
  * a group belongs to one communicator. After every operation `ready` must be polled until it is

@@ -8,8 +8,8 @@
  * device error is kept, and the next stream_sync returns it.
  *
  * A copy reads a source on the host when it runs, not when it is queued, and a destination on the
- * host is valid only after a stream_sync behind the copy. So both must be left untouched until
- * then, or until the event_sync of an event that was recorded behind the copy.
+ * host is valid only after a stream_sync that follows the copy. So both must be left untouched
+ * until then, or until the event_sync of an event that was recorded after the copy.
  *
  * Memory is allocated at set-up and never in a step. The content of fresh memory is undefined. With
  * `poison` it is filled with NaN (0xff bytes), so that a read before the first write shows in the

@@ -1,6 +1,6 @@
-/* host_memory: tells how much host memory this process may take. Three limits apply, and the least
- * counts: the machine's memory (/proc/meminfo), the limits of the control groups that contain the
- * process (cgroup v2's memory.max, up to the root), and the limit of its addresses (RLIMIT_AS).
+/* host_memory: reads how much host memory this process may allocate. Three limits apply, and the
+ * least counts: the machine's memory (/proc/meminfo), the limits of the control groups that contain
+ * the process (cgroup v2's memory.max, up to the root), and the limit of its addresses (RLIMIT_AS).
  *
  *     struct host_memory m;
  *     host_memory_read("", &m, err);
@@ -16,8 +16,8 @@
  * free. total_bytes: what it could have at most if it were alone. */
 struct host_memory { int64_t free_bytes, total_bytes; };
 
-/* Reads the files below `root`: "" for this machine; tests give a folder. ERR_ENV: the system does
- * not tell. */
+/* Reads the files below `root`: "" for this machine; tests give a folder. ERR_ENV: the files
+ * do not say it. */
 int host_memory_read(const char *root, struct host_memory *out, struct err *err);
 
 #endif

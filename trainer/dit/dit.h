@@ -74,7 +74,7 @@ struct dit_config {
     int64_t most_micros;
     /* Device memory is not host memory: batches are staged. (dit_forward does not stage.) */
     bool apart;
-    bool bare; /* allocate no device memory: for dit_attn_plan alone */
+    bool bare; /* allocate no device memory: only for dit_attn_plan */
 };
 
 /* Holds the result of some micro-batches, for the tokens in this rank's residual stream. It must be

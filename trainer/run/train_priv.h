@@ -122,7 +122,7 @@ int train_attn_plan(struct train *t, int64_t step, const struct dit_config *c, s
 /* Runs a step and describes it in *s. *stop becomes true if a rank was asked to stop. */
 int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step *s,
                    struct err *err);
-/* Calls `tell` for this replica's micro-batches of a step, without payloads. */
+/* Calls `tell` with the shapes of this replica's micro-batches of a step; reads no payloads. */
 int train_step_shapes(struct train *t, int64_t step, batch_shapes_fn *tell, void *ctx,
                       struct err *err);
 /* Fails with ERR_DIVERGED, after a save, if too many steps in a row were not finite. */

@@ -35,7 +35,7 @@ int validate_open(struct validate *v, const struct run *run, struct datasets *se
                   const struct layout *layout, struct layout_place place, int64_t most, bool verify,
                   const struct comm *world, struct err *err);
 void validate_close(struct validate *v); /* safe on a zeroed struct */
-/* Calls `tell` for this replica's micro-batches, without payloads. */
+/* Calls `tell` with the shapes of this replica's micro-batches; reads no payloads. */
 int validate_shapes(struct validate *v, batch_shapes_fn *tell, void *ctx, struct err *err);
 /* Measures the loss; all ranks of the world call it. `counted` says whether this rank's loss counts
  * (it does not where tp ranks have the same one). Returns 1 on all ranks if it was given up because

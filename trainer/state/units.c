@@ -301,9 +301,8 @@ static void partials_look(struct units *u, int64_t unit, bool overwritten)
         look_between(u, unit, from, s->offset + s->elements);
 }
 
-/* Checks a unit with whole gradients: the part that sums over ranks overwrite, before they do,
- * because afterwards nobody knows whose a number was; or else the rest, which stays this rank's
- * own. */
+/* Checks a unit with whole gradients: either the part that sums over ranks will overwrite, because
+ * after a sum a bad number cannot be traced to a rank; or the rest, which stays this rank's own. */
 static void part_look(struct units *u, int64_t unit, bool overwritten)
 {
     const struct shard_unit *s = &u->sh->units[unit];

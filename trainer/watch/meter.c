@@ -169,8 +169,8 @@ static void measured_dev_fill(struct dev *d, void *dst, uint8_t byte, int64_t by
     call_end(d->meter, c, METER_DEV_FILL);
 }
 
-/* Measures a wait for an event. The stream stands still until another stream, which may be one of
- * messages, has come to the event. */
+/* Measures a wait for an event. The stream is idle until another stream, which may be one of
+ * messages, has reached the event. */
 static void measured_event_wait(struct dev *d, struct dev_stream *s, struct dev_event *e)
 {
     struct meter *m = d->meter;
