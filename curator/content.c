@@ -13,7 +13,7 @@ static bool may_not(int number)
            number == ENAMETOOLONG;
 }
 
-/* Says where a file lies and when it was last written to. */
+/* Reads the identity, size and times of a file. */
 static int stamp_read(const char *path, struct stat *out, struct err *err)
 {
     return stat(path, out) < 0 ? err_set_errno(err, ERR_TEMP, "cannot look at '%s'", path) : 0;

@@ -188,13 +188,13 @@ static void row_put(struct decoding *k, int64_t number, double db, int64_t neare
     json_obj_end(&k->o);
 }
 
-/* Writes the path of a picture: that of <number>.npy is <number>.png. */
+/* Writes the path of the picture of <number>.npy, which is <number>.png. */
 static void picture_path(const struct decoding *k, const char *name, char path[LIMIT_PATH_BYTES])
 {
     snprintf(path, LIMIT_PATH_BYTES, "%s/%.*s.png", k->out, (int)strcspn(name, "."), name);
 }
 
-/* Refuses to write over pictures that somebody has made. */
+/* Refuses to overwrite pictures without --force. */
 static int pictures_check(const struct decoding *k, struct dirent *const *found, int n,
                           struct err *err)
 {

@@ -1,5 +1,5 @@
-/* Finds the sources: the files of the given folders, each device and inode once, then each content
- * once, and their captions. */
+/* This file finds the sources: the files of the given folders, each device and inode once, then
+ * each content once, and their captions. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -20,12 +20,12 @@
 #include "base/progress.h"
 #include "curator/curation.h"
 
-enum { PROGRESS_FROM = 100 /* sources: fewer are read at once */ };
+enum { PROGRESS_FROM = 100 /* with fewer sources no progress is shown */ };
 
 struct place { dev_t dev; ino_t ino; };
 struct walk {
     struct curation *k;
-    struct place *folders; /* already searched: a link to one of them ends here */
+    struct place *folders; /* already searched; a second link to one is not followed */
     int64_t n, room;
 };
 
@@ -42,8 +42,8 @@ void curation_release(struct curation *k)
     free(k->bad);
 }
 
-/* Returns the items with room for one more behind the n there are, or NULL without memory: then the
- * old ones stay. */
+/* Returns the items, grown if needed to have room for one more than n; NULL: out of memory, and the
+ * old items stay valid. */
 static void *with_room(void *items, int64_t n, int64_t *room, size_t size)
 {
     if (n < *room)
@@ -117,9 +117,9 @@ static void skipped_say(const struct curation *k)
 
 /* ---- walking ---- */
 
-/* Returns what records and messages call a file, as a new string: its name, where a byte that is
- * not UTF-8 or that is a control character stands as \xHH, and a backslash as two. So each name has
- * one text, and each text one name. */
+/* Returns a file's name as records and messages show it, as a new string: a byte that is not UTF-8
+ * or that is a control character becomes \xHH, and a backslash becomes two. So each name has one
+ * text, and each text one name. */
 static char *name_text(const char *name)
 {
     struct str text = STR_INIT;
@@ -133,7 +133,7 @@ static char *name_text(const char *name)
     return str_detach(&text);
 }
 
-/* Says that a file or folder of this name is left out. */
+/* Warns that the file or folder of this name is left out. */
 static int left_out_say(const char *name, const char *why, struct err *err)
 {
     char *said = name_text(name);
@@ -146,8 +146,8 @@ static int left_out_say(const char *name, const char *why, struct err *err)
 
 enum kind { KIND_OTHER, KIND_CAPTION, KIND_VIDEO, KIND_MAYBE };
 
-/* Returns what a file's name promises. A file without an ending, or with one that other kinds of
- * file have as well, is looked into when its turn comes. */
+/* Returns the kind of a file by its name. A file without an ending, or with an ending that other
+ * kinds of files share, is KIND_MAYBE: its content decides later. */
 static enum kind kind_of(const char *path)
 {
     static const struct { const char *ending; enum kind kind; } kinds[] = {
@@ -198,8 +198,8 @@ static int folder_seen(struct walk *w, const struct stat *st, struct err *err)
 static int folder_add(struct walk *w, const char *path, const char *name, const struct stat *st,
                       struct err *err);
 
-/* Reports an entry that cannot be looked at. A link to nothing hides no video. Anything else may be
- * a video or a folder of them, unless its name says otherwise. */
+/* Reports an entry on which stat() failed. A link to nothing hides no video. Anything else may be a
+ * video or a folder of videos, unless its name says otherwise. */
 static int entry_hidden(struct walk *w, const char *path, const char *name, enum kind kind,
                         bool folder, struct err *err)
 {
@@ -240,7 +240,8 @@ static int entry_add(struct walk *w, const char *path, const char *name, bool fo
     return kind == KIND_VIDEO ? left_out_say(name, "neither a file nor a folder", err) : 0;
 }
 
-/* Reports a folder that cannot be listed: one that may not be is bad, anything else may pass. */
+/* Reports a folder that cannot be listed: without the permission it is bad; any other error may be
+ * temporary. */
 static int folder_hidden(struct walk *w, const char *path, struct err *err)
 {
     struct err why = {0};
@@ -258,7 +259,7 @@ static int folder_hidden(struct walk *w, const char *path, struct err *err)
     return rc;
 }
 
-/* Adds one entry of a folder. Names that begin with a point are hidden, and stay so. */
+/* Adds one entry of a folder. Hidden entries, whose names begin with a dot, are skipped. */
 static int listed_add(struct walk *w, const char *path, const char *name,
                       const struct dirent *entry, struct err *err)
 {
@@ -335,7 +336,7 @@ static int by_name(const void *a, const void *b)
 {
     const struct source *x = a, *y = b;
     int order = strcmp(x->name, y->name);
-    /* below two given folders two files may have one name */
+    /* files below two given folders may have the same name */
     return order ? order : hash_order(x, y);
 }
 
@@ -366,9 +367,9 @@ static bool same_hash(const struct source *a, const struct source *b)
     return hash_order(a, b) == 0;
 }
 
-/* Drops all but the first by name of the sources that are the same. The keys of samples are made
- * from the content, so each content may have one source only. What is kept is in the order of names
- * behind it, so that what is said first does not depend on places on the disk. */
+/* Drops all sources that are the same as another one, except the first by name. The keys of samples
+ * are made from the content, so each content may have only one source. The remaining sources are
+ * sorted by name, so that messages do not depend on places on the disk. */
 static void duplicates_drop(struct curation *k, int (*order)(const void *, const void *),
                             bool (*same)(const struct source *, const struct source *))
 {
@@ -428,7 +429,7 @@ static int hash_take(struct curation *k, struct source *s, struct err *why)
     return 0;
 }
 
-/* Hashes a source. One that cannot be read now, or changes meanwhile, is left for the next try. */
+/* Hashes a source. If it cannot be read now, or changes meanwhile, it is left for the next try. */
 static int hash_try(struct curation *k, struct source *s, struct err *why)
 {
     int rc = hash_take(k, s, why);

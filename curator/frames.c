@@ -8,8 +8,9 @@
 
 #include "base/file.h"
 
-/* The most that a spool holds, and what stays free beside it. Writing a picture and reading it back
- * costs less than decoding it once more, but the disk is there for clips first. */
+/* SPOOL_BYTES is the greatest size of a spool, and SPARE_BYTES the disk space that must stay free.
+ * Writing a picture and reading it back costs less than decoding it again, but clips need the disk
+ * more. */
 static const int64_t SPOOL_BYTES = (int64_t)1 << 30, SPARE_BYTES = (int64_t)1 << 30;
 
 /* ---- the spool ---- */
@@ -32,15 +33,16 @@ static void spool_drop(struct frames *f)
     f->spool = -1;
 }
 
-/* Says whether there is room for one more picture. Where free space is not known, writing tells. */
+/* Says whether there is room for one more picture. If free space is not known, only a failed write
+ * tells. */
 static bool spool_fits(const struct frames *f)
 {
     int64_t space = file_space(f->c->work_dir);
     return (f->n_slots + 1) * f->frame_bytes <= SPOOL_BYTES && (space < 0 || space > SPARE_BYTES);
 }
 
-/* Returns the picture's place. A spool that is full, or that the disk has no room for, is given
- * up. */
+/* Adds a picture and returns its place. When the spool is full, or the disk has no room for it, it
+ * is dropped. */
 static int64_t spool_add(struct frames *f, const uint8_t *rgb)
 {
     if (f->spool >= 0 && (!spool_fits(f) || file_write_all(f->spool, rgb, (size_t)f->frame_bytes,
@@ -91,7 +93,7 @@ static int frame_keep(struct frames *f, int64_t index, double time_s, int64_t sl
     return 0;
 }
 
-/* Keeps the held frame for each tick of the wanted rate before `end`. */
+/* Keeps the held frame once for each tick of the wanted rate before tick `end`. */
 static int held_keep(struct frames *f, int64_t end, struct err *err)
 {
     int rc;
@@ -105,8 +107,8 @@ static int held_keep(struct frames *f, int64_t end, struct err *err)
     return 0;
 }
 
-/* Resamples by time: the frame before is shown up to the tick of this one, which may take its place
- * there. */
+/* Resamples by time: the frame before is shown for all ticks before this frame's; then this frame
+ * is held. */
 static int frame_resample(struct frames *f, const struct video_frame *v, struct err *err)
 {
     int64_t end = video_ticks(v->time_s, f->c->fps);
@@ -120,8 +122,8 @@ static int frame_resample(struct frames *f, const struct video_frame *v, struct 
     return 0;
 }
 
-/* Takes one frame of the video. Every frame goes to the shot detector; those that are shown at the
- * wanted rate go to the spool, while there is one. */
+/* Receives one frame of the video. Every frame goes to the shot detector; frames that are shown at
+ * the wanted rate also go to the spool, while there is one. */
 static int frame_take(void *ctx, const struct video_frame *v, struct err *err)
 {
     struct frames *f = ctx;
@@ -134,7 +136,7 @@ static int frame_take(void *ctx, const struct video_frame *v, struct err *err)
     return rc;
 }
 
-/* Returns 1 when the source is no longer what was hashed. */
+/* Returns 1 when the source's content is no longer the one that was hashed. */
 static int changed(const struct source *s, struct err *why, struct err *err)
 {
     int rc;
@@ -166,7 +168,7 @@ int frames_take(struct frames *f, const struct source *s, struct video_info *inf
         return rc;
     rc = video_decode(s->path, f->c->height, f->c->width, frame_take, f, info, why);
     if (rc == ERR_INPUT) {
-        info->frames = 0; /* what came before the fault is not used */
+        info->frames = 0; /* frames before the fault are not used */
         return 1;
     }
     if (rc < 0)
@@ -191,17 +193,17 @@ int64_t frames_at(const struct frames *f, int64_t source_frame)
 
 /* ---- the second step ---- */
 
-/* Says how far the clips are filled. */
+/* Holds how far the clips are filled. */
 struct filling {
     const struct frames *f;
     const int64_t *first;
-    int64_t n, clip, filled; /* so many frames of this clip are there */
+    int64_t n, clip, filled; /* `filled` frames of clip `clip` are there */
     uint8_t *rgb;
     frames_fn *fn;
     void *ctx;
 };
 
-/* Returns the number of the kept frame that the clips want next, -1 when they have all. */
+/* Returns the number of the kept frame that the clips need next; -1: they have all. */
 static int64_t wanted_next(const struct filling *g)
 {
     return g->clip < g->n ? g->first[g->clip] + g->filled : -1;
@@ -212,7 +214,7 @@ static uint8_t *place_next(const struct filling *g)
     return g->rgb + g->filled * g->f->frame_bytes;
 }
 
-/* Counts the frame that is in its place now, and hands on a clip that is full. */
+/* Counts the frame that was just placed, and passes on a clip that is full. */
 static int frame_placed(struct filling *g, struct err *err)
 {
     if (++g->filled < g->f->c->frames)
@@ -234,7 +236,7 @@ static int from_spool(struct filling *g, struct err *err)
     return 0;
 }
 
-/* Takes a frame of the video that is decoded again, at each place that it has in the clips. */
+/* Copies a frame of the second decoding to each place that it has in the clips. */
 static int frame_again(void *ctx, const struct video_frame *v, struct err *err)
 {
     struct filling *g = ctx;
@@ -249,7 +251,7 @@ static int frame_again(void *ctx, const struct video_frame *v, struct err *err)
     return 0;
 }
 
-/* Decodes the video again. What it says of itself was noted the first time. */
+/* Decodes the video again. Its notes were taken the first time. */
 static int decode_again(struct filling *g, const struct source *s, struct err *why, struct err *err)
 {
     struct video_info info;

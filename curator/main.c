@@ -1,10 +1,10 @@
 /* reel-curate: makes a dataset of latents from raw video.
  *
- * Sources are worked on side by side, each in a process of its own, and merged in the order of
- * their names, so the dataset's bytes do not depend on --jobs. Everything is built in
- * <OUT>.partial. What a killed curation had finished stays there, and the next one uses it,
- * whichever sources that is given (curator/source.h); other leftovers are removed.
- * curator/publish.h says how this becomes <OUT>, or is added to it.
+ * Sources are processed in parallel, each in a process of its own, and merged in the order of their
+ * names, so the dataset's bytes do not depend on --jobs. Everything is built in <OUT>.partial. The
+ * sources that a killed curation had finished stay there, and the next one uses them, even if it is
+ * given other sources (curator/source.h); other leftovers are removed. curator/publish.h says how
+ * the folder becomes <OUT>, or is added to it.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -22,7 +22,7 @@
 #include "curator/publish.h"
 #include "curator/tell.h"
 
-static const double LOCK_WAIT_S = 30; /* the workers of a killed curation are gone by then */
+static const double LOCK_WAIT_S = 30; /* within it the workers of a killed curation end */
 
 static const struct opt opts[] = {
     {"out", 'o', OPT_TEXT, "DIR", "folder of the dataset to make", .flags = OPT_REQUIRED},
@@ -83,7 +83,7 @@ static const struct opt_cmd command = {
 
 /* ---- options ---- */
 
-/* Follows a link to OUT, and names the folders in which it is built. */
+/* Follows links to OUT, and sets the folders in which it is built. */
 static int places_set(struct curation *k, struct err *err)
 {
     int rc;
@@ -146,7 +146,7 @@ static int conf_read(struct curation *k, const struct opt_values *v, struct err 
 
 /* ---- the folder where it is built ---- */
 
-/* Takes the lease on OUT. Two curations of one OUT would write to the same files. */
+/* Takes the lease on OUT, because two curations of one OUT would write to the same files. */
 static int work_lock(const struct curation *k, struct lease **lock, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
@@ -159,7 +159,7 @@ static int work_lock(const struct curation *k, struct lease **lock, struct err *
                                              "end, or give another --out", k->out) : rc;
 }
 
-/* Removes what a killed curation left in the folder OUT is built in, but for its finished
+/* Removes everything that a killed curation left in the partial folder, except its finished
  * sources. */
 static int partial_clear(const struct curation *k, struct err *err)
 {
@@ -181,8 +181,8 @@ out:
     return rc;
 }
 
-/* Prepares the folder OUT is built in. What a killed curation left of finished sources stays;
- * shards and events are written anew, and half-written files go. */
+/* Prepares the partial folder. Finished sources of a killed curation stay; shards and events are
+ * written anew, and half-written files are removed. */
 static int partial_make(const struct curation *k, struct err *err)
 {
     char events[LIMIT_PATH_BYTES + 32];
@@ -197,7 +197,7 @@ static int partial_make(const struct curation *k, struct err *err)
 
 /* ---- the whole ---- */
 
-/* Says whether enough of all given sources are good; `known` of them are in the dataset already. */
+/* Checks that enough of all given sources are good; `known` of them are already in the dataset. */
 static int results_check(const struct curation *k, int64_t known, struct err *err)
 {
     struct tell_totals t;
@@ -246,14 +246,14 @@ static int make(struct curation *k, const struct lease *lock, struct record *now
     if ((rc = shards_write(k->partial, &k->conf, k->sources, k->results, k->n, k->shard_bytes,
                            NULL, &d, err)) < 0)
         return rc;
-    /* The events name the fingerprint, and d has that once its index is written. */
+    /* The events name the fingerprint, which d has only after its index is written. */
     if ((rc = dataset_save(k->partial, &d, err)) < 0)
         goto out;
     told_count(told, &d, started_s);
     snprintf(events, sizeof events, "%s/.reel/events", k->partial);
     if ((rc = tell_events(k, told, events, err)) < 0)
         goto out;
-    /* The work took long: others may have taken us for dead. */
+    /* The work took long, so another process may have broken our lease. */
     if ((rc = lease_check(lock, err)) < 0)
         goto out;
     rc = publish_new(k->partial, k->work, k->out, &d, now, err);
@@ -262,8 +262,8 @@ out:
     return rc;
 }
 
-/* Takes the sources that the dataset has out of those to be worked on, and says what has changed
- * about them. */
+/* Removes the sources that the dataset already has from the work, and warns if their captions have
+ * changed. */
 static void known_drop(struct curation *k, const struct record *was, const struct record *now,
                        struct told *told)
 {
@@ -300,7 +300,7 @@ static void gone_say(const struct record *was, const struct record *now, struct 
     }
 }
 
-/* Publishes the new shards and a new index. Without a new clip it saves the record alone, so that
+/* Publishes the new shards and a new index. Without any new clip it saves only the record, so that
  * these sources are known from now on. */
 static int grown_publish(struct curation *k, const struct lease *lock, struct set *set,
                          struct record *now, struct dataset *d, struct err *err)
@@ -352,9 +352,9 @@ out:
     return rc;
 }
 
-/* Looks at what OUT is, which decides what is to be done. Returns 1 when it is all done already and
- * 0 when there is work. Without an update, 0 for an OUT that holds a dataset means that the dataset
- * must be mended. */
+/* Looks at OUT to decide what must be done. Returns 1 when everything is done already and 0 when
+ * there is work. Without an update, 0 for an OUT that holds a dataset means that the dataset must
+ * be mended. */
 static int out_look(const struct curation *k, const struct record *now, bool update,
                     struct set *set, struct told *told, struct err *err)
 {
@@ -370,8 +370,8 @@ static int out_look(const struct curation *k, const struct record *now, bool upd
                             "or add to it with --update", k->out);
 }
 
-/* Says which sources were left out, whatever else was done. Those that were bad before the work
- * also stand in lines of their own. */
+/* Warns about sources that were left out, whatever else was done. Those that were bad before the
+ * work had warnings of their own. */
 static void left_out_say(const struct curation *k, const struct record *r)
 {
     const char *name = NULL, *why = k->n_bad ? k->bad[0].why : NULL;
@@ -396,9 +396,9 @@ static int mend(const struct curation *k, const struct set *set, struct err *err
     return file_remove_tree(k->partial, err);
 }
 
-/* Removes what a killed curation left beside OUT, which holds what is wanted, unless an update can
- * take up work in it. Errors are ignored: somebody may be at work there, and nothing is lost where
- * nothing may be removed. */
+/* Removes what a killed curation left beside OUT, when OUT already is as wanted, unless an update
+ * can use the work in it. Errors are ignored: another process may be at work there, and leftovers
+ * do no harm. */
 static void leftovers_clear(const struct curation *k)
 {
     char path[LIMIT_PATH_BYTES];
@@ -414,7 +414,7 @@ static void leftovers_clear(const struct curation *k)
     lease_drop(lock);
 }
 
-/* Makes OUT, or adds to it. The caller holds the lease, and OUT is not what is wanted yet. */
+/* Makes OUT, adds to it or mends it. The caller holds the lease, and OUT is not yet as wanted. */
 static int out_work(struct curation *k, bool update, const struct lease *lock, struct set *set,
                     struct record *now, struct told *told, struct err *err)
 {
@@ -434,14 +434,14 @@ static int locked_work(struct curation *k, bool update, struct set *set, struct 
     set_release(set);
     if ((rc = out_look(k, now, update, set, told, err)) != 0)
         goto out;
-    /* Another curation that has ended removed this folder. */
+    /* Another curation that ended meanwhile may have removed this folder. */
     if ((rc = file_mkdirs(k->partial, err)) < 0)
         goto out;
     if ((rc = publish_place_check(k->partial, k->out, err)) < 0)
         goto out;
     rc = out_work(k, update, lock, set, now, told, err);
 out:
-    /* It is there, and empty, when another curation had made the dataset meanwhile. */
+    /* The folder exists, and is empty, if another curation made the dataset meanwhile. */
     rmdir(k->partial);
     lease_drop(lock);
     return rc;
@@ -490,7 +490,7 @@ out:
     return rc;
 }
 
-/* Prints the names of the sources, as --dry-run asks. */
+/* Prints the names of the sources, for --dry-run. */
 static int sources_print(const struct curation *k, bool json, struct err *err)
 {
     struct str text = STR_INIT;

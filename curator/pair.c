@@ -38,8 +38,8 @@ static struct overlap overlap_of(int w, int h, int dx, int dy)
 
 struct shift { int dx, dy; double cost; };
 
-/* Makes this shift the best one when a and b - offset differ less under it than under *best. It
- * stops adding up as soon as that is out of reach. */
+/* Makes this shift the best one if a and b - offset differ less under it than under *best. It stops
+ * summing once the difference is too large. */
 static void shift_try(const int16_t *a, const int16_t *b, int w, int h, int dx, int dy, int offset,
                       struct shift *best)
 {
@@ -53,7 +53,7 @@ static void shift_try(const int16_t *a, const int16_t *b, int w, int h, int dx, 
         *best = (struct shift){dx, dy, (double)sum / count};
 }
 
-/* Tries all shifts within reach of (cx, cy). Of two that are as good, the earlier one stays. */
+/* Tries all shifts within rx, ry of (cx, cy). Of equally good ones the earlier stays. */
 static void shift_search(const int16_t *a, const int16_t *b, int w, int h, int cx, int cy, int rx,
                          int ry, int offset, struct shift *best)
 {
@@ -127,7 +127,7 @@ static float likeness_of(const struct pair_frame *a, const struct pair_frame *b,
             n++, sa += u, sb += v, saa += u * u, sbb += v * v, sab += u * v;
         }
     double va = saa - sa * sa / n, vb = sbb - sb * sb / n,
-        limit = n * UNIT * UNIT; /* below it a picture is too flat to be compared */
+        limit = n * UNIT * UNIT; /* with less variance a picture is too flat to be compared */
     return va < limit || vb < limit ? 0 : (float)((sab - sa * sb / n) / sqrt(va * vb));
 }
 

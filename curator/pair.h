@@ -1,13 +1,13 @@
-/* pair: how far two frames differ once camera motion, exposure and small overlays are taken out.
- * Shot detection is built on it.
+/* pair: measures how much two frames differ after camera motion, exposure and small overlays are
+ * removed. Shot detection is built on it.
  *
- * A frame is kept at half and at quarter size. The shift is looked for under which two frames fit
- * best: at quarter size first, then refined, on luma minus its mean. `rest` is what still differs
- * under it: the mean absolute difference (8-bit units, luma counted twice) over the calmer half of
- * a grid of blocks, so that a title or a passing object does not count. `tint` is the same for
- * chroma alone. `likeness` is the correlation of luma over the overlap. Exposure does not change
- * it: it is 1 for the same picture brighter or darker, and about 0 for unrelated ones. Where the
- * frames fit better without a shift, all three are taken without one.
+ * A frame is kept at half and at quarter size. It searches the shift under which two frames match
+ * best: first at quarter size, then refined, on luma minus its mean. `rest` is the remaining
+ * difference under this shift: the mean absolute difference (8-bit units, luma counted twice) over
+ * the calmer half of a grid of blocks, so that a title or a passing object does not count. `tint`
+ * is the same for chroma only. `likeness` is the correlation of luma over the overlap. Exposure
+ * does not change it: it is 1 for the same picture brighter or darker, and about 0 for unrelated
+ * ones. If the frames match better without a shift, all three are computed without one.
  */
 #ifndef CURATOR_PAIR_H
 #define CURATOR_PAIR_H
@@ -22,8 +22,8 @@ enum {
 };
 
 struct pair_frame {
-    int16_t half[3][PAIR_N];       /* 4 times the mean of 2x2: a little precision is kept */
-    int16_t quarter[PAIR_QUARTER_N]; /* luma less its mean, same units */
+    int16_t half[3][PAIR_N];       /* sums of 2x2 pixels, 4 times their mean */
+    int16_t quarter[PAIR_QUARTER_N]; /* luma minus its mean, in the same units */
     int16_t mean;                  /* of luma */
 };
 struct pair_facts { float rest, tint, likeness; };

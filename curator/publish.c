@@ -20,7 +20,7 @@ int publish_place(char out[LIMIT_PATH_BYTES], struct err *err)
     for (int links = 0; links < LINKS_MAX; links++) {
         ssize_t n = readlink(out, to, sizeof to - 1);
         if (n < 0)
-            /* either it is no link, or it cannot be looked at, and whoever uses it says so */
+            /* it is no link, or it cannot be read, and its next user reports that */
             return 0;
         to[n] = 0;
         const char *slash = *to == '/' ? NULL : strrchr(out, '/');
@@ -64,8 +64,8 @@ void set_release(struct set *s)
     record_release(&s->record);
 }
 
-/* Finds the shards that the index names, each as long as it says. Their content is the loader's to
- * check. */
+/* Checks that all shards named in the index exist with the right size. The loader checks their
+ * content. */
 static int shards_check(const char *out, const struct dataset *d, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
@@ -84,7 +84,7 @@ static int shards_check(const char *out, const struct dataset *d, struct err *er
     return 0;
 }
 
-/* Loads the dataset and its record. ERR_EXISTS: what is there is no dataset. */
+/* Loads the dataset and its record. ERR_EXISTS: `out` holds something else. */
 static int set_load(const char *out, struct set *s, struct err *err)
 {
     struct err why = {0};
@@ -108,15 +108,15 @@ int set_open(const char *out, struct set *s, struct err *err)
     if (stat(out, &st) < 0)
         return errno == ENOENT ? 0 : err_set_errno(err, ERR_IO, "cannot look at '%s'", out);
     if (S_ISDIR(st.st_mode) && rmdir(out) == 0)
-        return 0; /* an empty folder makes room */
+        return 0; /* an empty folder is removed */
     int rc = set_load(out, s, err);
     if (rc < 0)
         set_release(s);
     return rc < 0 ? rc : 1;
 }
 
-/* Writes the index and the record of one generation below root. The fingerprint of the index is
- * known once the index is written. */
+/* Writes the index and the record of one generation below root. The fingerprint, after which they
+ * are named, is known only after the index is written. */
 static int generation_save(const char *root, struct dataset *d, const struct record *r,
                            struct err *err)
 {
@@ -124,7 +124,7 @@ static int generation_save(const char *root, struct dataset *d, const struct rec
     char hash[HASH_TEXT_BYTES];
     int rc;
     snprintf(dir, sizeof dir, "%.3900s/.reel/generations", root);
-    /* goes to <dir>/.reel/index, and is renamed from there */
+    /* This writes <dir>/.reel/index, which is renamed below. */
     if ((rc = dataset_save(dir, d, err)) < 0)
         return rc;
     if ((rc = record_save(root, d->fingerprint, r, err)) < 0)
@@ -183,8 +183,8 @@ int publish_grown(const char *partial, const char *out, const struct dataset *ba
     return shards_meta_save(out, d, err);
 }
 
-/* Returns 1 when the sidecar names each shard. They stand in it in their order, so one pass over
- * the text is enough. */
+/* Returns 1 when the sidecar names each shard. Shards are usually listed in order, so the search
+ * continues from the last one. */
 static int sidecar_names(const char *out, const char *sidecar, const struct dataset *d,
                          struct err *err)
 {
@@ -207,15 +207,15 @@ out:
     return rc;
 }
 
-/* Accepts a split that the user made, too: it names all shards, wherever it puts them, and it
- * stays. */
+/* Accepts a split file that the user wrote, too: it names all shards, in any split, and it is
+ * kept. */
 int publish_is_told(const char *out, const struct dataset *d, struct err *err)
 {
     int rc = sidecar_names(out, ".info.json", d, err);
     return rc == 1 ? sidecar_names(out, "split.yaml", d, err) : rc;
 }
 
-/* Says whether this is a shard, or a shard's index, whose number the dataset does not have. */
+/* Says whether this is a shard, or the index of a shard, whose number the dataset does not have. */
 static bool is_stray(const char *name, const struct dataset *d)
 {
     long long number;
@@ -227,8 +227,8 @@ static bool is_stray(const char *name, const struct dataset *d)
     return strncmp(name, made, strlen(made)) == 0 && (!name[n] || strcmp(name + n, ".idx") == 0);
 }
 
-/* Removes the files that fn points at from a folder below OUT ("" is OUT itself). A folder that
- * does not exist holds nothing. */
+/* Removes the files for which fn returns true from a folder below OUT ("" is OUT itself). A folder
+ * that does not exist holds nothing. */
 static int strays_remove(const char *out, const char *below,
                          bool (*fn)(const char *name, const struct dataset *d),
                          const struct dataset *d, struct err *err)
@@ -255,7 +255,7 @@ out:
     return rc;
 }
 
-/* Says whether this is the temporary of a file whose writer was killed (base/file.h). */
+/* Says whether this is a temporary file, whose writer was killed (base/file.h). */
 static bool is_half(const char *name, const struct dataset *d)
 {
     (void)d;

@@ -1,22 +1,23 @@
-/* publish: brings a dataset into being by one rename, and lets it grow by one rename.
+/* publish: creates a dataset by one rename, and extends it by one rename.
  *
- * A new dataset is built in <OUT>.partial, which is renamed to <OUT>. To add to one, new shards are
- * moved in beside the old ones, which are not touched, and nobody reads them yet; then
- * `.reel/index` is replaced. Until then the dataset is what it was, and afterwards it is the larger
- * one. Energon's sidecars follow; each of them fits what lies there at any moment. Wherever an
- * update is killed, the next one mends what it left. A reader that opened the old index reads on,
- * because everything it names stays. Older indexes stay in `.reel/generations`.
+ * A new dataset is built in <OUT>.partial, which is renamed to <OUT>. To extend one, new shards are
+ * moved in beside the old ones, which stay as they are; nobody reads the new ones yet. Then
+ * `.reel/index` is replaced. Before that the dataset is the old one, and afterwards it is the
+ * larger one. Energon's sidecars follow; at any moment each of them matches the files that are
+ * there. If an update is killed at any point, the next one repairs what it left. A reader that
+ * opened the old index can continue, because everything that it names stays. Older indexes stay in
+ * `.reel/generations`.
  */
 #ifndef CURATOR_PUBLISH_H
 #define CURATOR_PUBLISH_H
 
 #include "curator/record.h"
 
-/* Replaces `out`, where it is a link, by what the link leads to, whether that exists or not: a
- * rename would replace the link itself. */
+/* Replaces `out` by its target if it is a link, whether the target exists or not: a rename would
+ * replace the link itself. */
 int publish_place(char out[LIMIT_PATH_BYTES], struct err *err);
-/* Says whether what is built in `partial` can be renamed to `out` or moved into it. ERR_IO: they
- * are on two file systems, or `partial` is a link. */
+/* Checks that `partial` can be renamed to `out`, or its files moved into it. ERR_IO: they are on
+ * two file systems, or `partial` is a link. */
 int publish_place_check(const char *partial, const char *out, struct err *err);
 
 struct set { struct dataset data; struct record record; };
@@ -26,7 +27,8 @@ void set_release(struct set *s);
  * and the error names the file. */
 int set_open(const char *out, struct set *s, struct err *err);
 
-/* Publishes a new dataset: `partial` holds the shards of d, and a folder `work` that is removed. */
+/* Publishes a new dataset: `partial` holds the shards of d, and the folder `work`, which is
+ * removed. */
 int publish_new(const char *partial, const char *work, const char *out, struct dataset *d,
                 const struct record *r, struct err *err);
 /* Adds to the dataset `base`: `partial` holds those shards of d that `base` does not have. */
@@ -35,7 +37,8 @@ int publish_grown(const char *partial, const char *out, const struct dataset *ba
 /* Returns 1 when Energon's sidecars name all shards of d, and 0 when an update was killed before it
  * wrote them. Writes nothing and needs no lock. */
 int publish_is_told(const char *out, const struct dataset *d, struct err *err);
-/* Removes what a killed update left in OUT, and writes the sidecars that it did not come to. */
+/* Removes the leftovers of a killed update from OUT, and writes the sidecars that it had not yet
+ * written. */
 int publish_mend(const char *out, const struct dataset *d, struct err *err);
 
 #endif

@@ -135,7 +135,7 @@ static int sources_read(const cJSON *list, struct record *r, struct err *err)
     return 0;
 }
 
-/* Appends the record as it stands in its file, without its checksum where that is NULL. */
+/* Appends the record in the form of its file; checksum NULL: without its checksum. */
 static void record_format(const struct record *r, const char *checksum, struct str *out)
 {
     struct json_out o;
@@ -160,7 +160,7 @@ static void record_format(const struct record *r, const char *checksum, struct s
     str_addc(out, '\n');
 }
 
-/* Computes the checksum of a record: the hash of its text without it. */
+/* Computes the checksum of a record: the hash of its text without the checksum. */
 static int record_checksum(const struct record *r, char out[HASH_TEXT_BYTES], struct err *err)
 {
     struct str text = STR_INIT;
@@ -174,7 +174,7 @@ out:
     return rc;
 }
 
-/* Compares a record with the checksum in its file. Those of before there were checksums have
+/* Compares a record with the checksum in its file. Records from before checksums existed have
  * none. */
 static int checksum_check(const struct record *r, const char *stored, const char *path,
                           struct err *err)
@@ -252,8 +252,8 @@ bool record_equal(const struct record *a, const struct record *b)
     return equal;
 }
 
-/* Says that a dataset was made differently. What the program itself decides is no option that could
- * be given. */
+/* Reports that a dataset was made with another option. Some of them the program decides itself, and
+ * no option can change them. */
 static int option_differs(const char *root, const char *name, const char *was, const char *now,
                           struct err *err)
 {

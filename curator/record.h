@@ -1,10 +1,10 @@
-/* record: the options and sources that a dataset was made of. One record lies beside each
- * generation of the dataset's index, `<root>/.reel/generations/<fingerprint>.json`, together with a
- * copy of that index, `<fingerprint>.index`. A record ends with a checksum of all before it: one
- * wrong digit in it would make an update add clips a second time.
+/* record: stores the options and sources of which a dataset was made. Each generation of the
+ * dataset's index has one record, `<root>/.reel/generations/<fingerprint>.json`, beside a copy of
+ * that index, `<fingerprint>.index`. A record ends with a checksum of everything before it, because
+ * one wrong digit would make an update add clips a second time.
  *
- * The dataset's state is `<root>/.reel/index` alone, which is replaced by rename. The record that
- * counts is the one with that index's fingerprint, so both change at the same moment.
+ * The dataset's state is only `<root>/.reel/index`, which is replaced by rename. The valid record
+ * is the one with that index's fingerprint, so both change at the same moment.
  */
 #ifndef CURATOR_RECORD_H
 #define CURATOR_RECORD_H
@@ -13,8 +13,8 @@
 #include "curator/curation.h"
 
 /* Describes one source. `hash` and `caption` are hashes of its content and its caption. `left_out`
- * says why the source gave nothing, and is NULL for one that the dataset holds; an update tries a
- * source again that was left out. */
+ * says why the source gave nothing, and is NULL for a source that the dataset holds; an update
+ * tries a source that was left out again. */
 struct record_source {
     char *name, *left_out;
     char hash[HASH_TEXT_BYTES], caption[HASH_TEXT_BYTES];
@@ -22,14 +22,14 @@ struct record_source {
 struct record {
     struct json_doc options;
     struct record_source *sources; /* by name, then hash */
-    /* the same by hash, for record_find; until record_merge */
+    /* the same sorted by hash, for record_find; NULL after record_merge */
     const struct record_source **by_hash;
     int64_t n;
 };
 void record_release(struct record *r);
 
-/* Appends the options as text: all that decide the bytes of a clip, and with `shards` also those
- * that decide how clips are cut into shards. */
+/* Appends the options as text: all those that decide the bytes of a clip, and with `shards` also
+ * those that decide how clips are cut into shards. */
 void record_options(const struct curation *k, bool shards, struct str *out);
 int record_make(const struct curation *k, struct record *out, struct err *err);
 int record_load(const char *root, struct hash128 fingerprint, struct record *out, struct err *err);
@@ -45,8 +45,8 @@ bool record_has_name(const struct record *r, const char *name);
 const struct record_source *record_find(const struct record *r, const char *hash);
 /* Marks the sources that were worked on and turned out bad. */
 int record_mark(struct record *r, const struct curation *k, struct err *err);
-/* Adds to r the sources of `more` whose content r does not hold. What r had left out is
- * forgotten. */
+/* Adds to r the sources of `more` whose content r does not hold. Drops the sources that r had left
+ * out. */
 int record_merge(struct record *r, const struct record *more, struct err *err);
 
 #endif

@@ -9,14 +9,14 @@
 #include "base/json.h"
 #include "base/wds.h"
 
-/* Joins shards. The index grows as they are written: hash, offsets, mean and deviation are taken
- * from the bytes on their way out. */
+/* Holds the joining of shards. The index grows as they are written: hash, offsets, mean and
+ * deviation are computed from the bytes while they are written. */
 struct merge {
     const char *root;
     const struct source_conf *c;
     int64_t shard_bytes;
-    struct wds_writer *writer; /* of the last shard of d; NULL between shards */
-    struct dataset d;          /* the shards there were, and those written so far */
+    struct wds_writer *writer; /* writes the last shard of d; NULL between shards */
+    struct dataset d;          /* the existing shards, and those written so far */
     struct { double sum, sum_sq, n; } latents;
 };
 
@@ -187,12 +187,12 @@ out:
 
 /* ---- the index ---- */
 
-/* Takes over the index of the dataset that is added to. What it says of its latents is what reading
- * them again would give. */
+/* Copies the index of the existing dataset. Sums of its latents are recomputed from its mean and
+ * deviation, which gives the same as reading the latents again. */
 static int base_take(struct merge *m, const struct dataset *base, struct err *err)
 {
     struct dataset *d = &m->d;
-    d->fingerprint = base->fingerprint; /* until its index is written anew */
+    d->fingerprint = base->fingerprint; /* until its new index is written */
     d->shards = calloc((size_t)base->n_shards + 1, sizeof *d->shards);
     d->samples = calloc((size_t)base->n_samples + 1, sizeof *d->samples);
     if (!d->shards || !d->samples)

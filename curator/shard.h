@@ -1,8 +1,8 @@
-/* shard: joins the work shards of all sources, in the order of the sources, into shards of a stated
- * size, and makes the index of the dataset that they are added to.
+/* shard: joins the work shards of all sources, in the order of the sources, into shards of a given
+ * size, and makes the index of the dataset to which they are added.
  *
- * What the dataset holds already is never touched: its shards keep their names, their bytes and
- * their places in the index.
+ * The existing shards of the dataset never change: they keep their names, their bytes and their
+ * places in the index.
  */
 #ifndef CURATOR_SHARD_H
 #define CURATOR_SHARD_H
@@ -10,9 +10,9 @@
 #include "curator/source.h"
 #include "profiles/dataset.h"
 
-/* Writes <root>/shard-<6 digits>.tar with .idx, numbered from base->n_shards on. The index of
- * `base` and of the new shards goes to *out, which dataset_release frees. `base` is NULL for a new
- * dataset, and its shards need not lie below root. A shard is closed once it has shard_bytes. */
+/* Writes <root>/shard-<6 digits>.tar with .idx, numbered from base->n_shards on. *out receives the
+ * index of `base` and of the new shards; dataset_release frees it. `base` is NULL for a new
+ * dataset, and its shards need not be below root. A shard is closed once it has shard_bytes. */
 int shards_write(const char *root, const struct source_conf *c, const struct source *sources,
                  const struct source_result *results, int64_t n, int64_t shard_bytes,
                  const struct dataset *base, struct dataset *out, struct err *err);

@@ -9,36 +9,36 @@
 #include "curator/pair.h"
 
 enum {
-    ACROSS = 4, NEAR = 2, /* frames looked across for a flash; neighbours on either side */
-    /* A flash lasts at most this many source frames, from the break until the picture comes back,
-     * or more where all frames are repeated. */
+    ACROSS = 4, NEAR = 2, /* most frames of a flash; neighbours on either side */
+    /* A flash lasts at most this many source frames, from the break until the picture comes back.
+     * Where all frames are repeated the limit grows. */
     LONGEST_FLASH = 10,
-    /* A neighbour further away than this many source frames counts as a repeat of the frame before
-     * it; it too grows where all frames are repeated. */
+    /* If a neighbour is further away than this many source frames, only repeats are near, and its
+     * difference counts as 0. Where all frames are repeated the limit grows. */
     REACH = 6,
-    SLACK = 2,            /* the cadence of repeats may be off by so many source frames */
+    SLACK = 2,            /* tolerance of the cadence of repeats, in source frames */
 };
-static const float REPEAT = 0.25f; /* a frame that differs less from the one before repeats it */
+static const float REPEAT = 0.25f; /* a frame that differs less from the one before is a repeat */
 static const double BLACK_LUMA = 24, SAME_LIKENESS = 0.85, SAME_TINT = 6, SAME_SHARE = 0.4;
 
-/* Describes one frame that differs from the one before. A frame that is shown again tells nothing,
- * however often rate conversion repeats it. */
+/* Describes one frame that differs from the one before. Repeats of a frame, which rate conversion
+ * makes, are not described. */
 struct frame_facts {
     int64_t frame;            /* of the source */
     float luma;               /* mean */
-    struct pair_facts before; /* against the frame before */
-    bool back[ACROSS]; /* [k]: the frame k + 1 later shows what the frame before this one showed */
+    struct pair_facts before; /* compared with the frame before */
+    bool back[ACROSS]; /* [k]: the frame k + 1 later shows the same as the frame before this one */
 };
 struct shots {
     struct shots_conf conf;
     struct frame_facts *facts;
     int64_t n, room;
-    float *differences;                    /* of every source frame to the one before it */
+    float *differences;                    /* of every source frame from the one before it */
     int64_t n_frames, frames_room;
     int64_t reach, longest_flash;          /* in source frames, for the cadence of this video */
     uint8_t planes[SHOTS_BYTES];           /* of the newest frame */
-    uint8_t last[SHOTS_BYTES];             /* of the newest that is no repeat */
-    struct pair_frame ring[ACROSS + 2];    /* the newest of facts, number i at i mod size */
+    uint8_t last[SHOTS_BYTES];             /* of the newest frame that is no repeat */
+    struct pair_frame ring[ACROSS + 2];    /* the newest frames of `facts`: i is at i mod size */
     int64_t *bounds, n_bounds;
 };
 
@@ -90,7 +90,7 @@ static bool is_break(const struct shots *s, int64_t i)
     return f->rest >= s->conf.threshold && !is_same(f);
 }
 
-/* Notes for each break shortly before the newest frame, i, whether the picture from before it came
+/* Marks each break shortly before the newest frame, i, if the picture from before the break came
  * back in i. */
 static void back_mark(struct shots *s, int64_t i)
 {
@@ -154,9 +154,8 @@ double shots_difference(const struct shots *s, int64_t frame)
     return s->differences[frame];
 }
 
-/* Measures the cadence: how often rate conversion shows each frame, which is the median of the
- * steps from one frame that differs to the next. Steps longer than REACH are stills and do not
- * count. */
+/* Measures the cadence: how often rate conversion shows each frame. It is the median of the steps
+ * between frames that differ. Steps longer than REACH are stills and do not count. */
 static void cadence_take(struct shots *s)
 {
     int64_t steps[REACH + 1] = {0}, n = 0, seen = 0, cadence = 0;
@@ -171,8 +170,8 @@ static void cadence_take(struct shots *s)
     s->longest_flash = num_max_i64(LONGEST_FLASH, ACROSS * cadence + SLACK);
 }
 
-/* Returns how much neighbour k of i differs from the frame before it: 0 when that side has only
- * repeats near i, and -1 when the video has no frame there. */
+/* Returns how much neighbour k of i differs from the frame before it; 0: that side has only repeats
+ * near i; -1: the video has no frame there. */
 static double neighbour(const struct shots *s, int64_t i, int64_t k)
 {
     int64_t here = s->facts[i].frame;
@@ -183,8 +182,8 @@ static double neighbour(const struct shots *s, int64_t i, int64_t k)
     return llabs(s->facts[k].frame - here) > s->reach ? 0 : s->facts[k].before.rest;
 }
 
-/* Returns the median of how much the neighbours of i on both sides differ from the frames before
- * them, as their mean without the least and the greatest. */
+/* Returns the median difference of the neighbours of i on both sides from the frames before them,
+ * computed as the mean without the least and the greatest. */
 static double neighbours(const struct shots *s, int64_t i)
 {
     double sum = 0, least = HUGE_VAL, most = 0;
@@ -197,7 +196,8 @@ static double neighbours(const struct shots *s, int64_t i)
     return n > 2 ? (sum - least - most) / (n - 2) : n ? sum / n : 0;
 }
 
-/* Says whether the picture from before i comes back k + 1 frames later, soon enough for a flash. */
+/* Says whether the picture from before i comes back k + 1 frames later, and soon enough to be a
+ * flash. */
 static bool comes_back(const struct shots *s, int64_t i, int64_t k)
 {
     return i > 0 && s->facts[i].back[k] &&
@@ -251,7 +251,7 @@ int64_t shots_end(struct shots *s, const int64_t **bounds, struct err *err)
             bound_add(s, (s->facts[i].frame + s->facts[end].frame) / 2);
         if (end == i && is_cut(s, i))
             bound_add(s, s->facts[i].frame);
-        i = num_max_i64(i, end); /* the frame behind a run of black frames is no cut */
+        i = num_max_i64(i, end); /* the frame after black frames is no cut */
     }
     *bounds = s->bounds;
     return s->n_bounds;

@@ -35,8 +35,8 @@ void source_release(struct source *s)
 
 /* ---- captions ---- */
 
-/* Reads the file beside the video that has another ending. Returns 1 when there is one, and 0 when
- * there is none. One that is there and cannot be read, as a link to nothing, is an error. */
+/* Reads the file with the video's name and another ending. Returns 1: there is one; 0: there is
+ * none. If it exists and cannot be read, like a link to nothing, that is an error. */
 static int sidecar_read(const char *video, const char *ending, struct str *out, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 8];
@@ -50,14 +50,15 @@ static int sidecar_read(const char *video, const char *ending, struct str *out, 
     return rc < 0 ? rc : 1;
 }
 
-/* Returns the text behind the mark that some editors write at the beginning of a file in UTF-8. */
+/* Returns the text after the byte order mark that some editors write at the beginning of UTF-8
+ * files. */
 static const char *mark_skip(const struct str *text)
 {
     static const char mark[] = "\xef\xbb\xbf";
     return text->p + (strncmp(text->p, mark, strlen(mark)) == 0 ? strlen(mark) : 0);
 }
 
-/* Stores the caption, whole and valid UTF-8. */
+/* Stores the caption. It must be valid UTF-8 and not too long. */
 static int caption_take(struct source *s, const char *text, size_t n, struct err *err)
 {
     if (n >= CAPTION_BYTES)
@@ -71,8 +72,8 @@ static int caption_take(struct source *s, const char *text, size_t n, struct err
     return s->caption ? 0 : err_set(err, ERR_NOMEM, "out of memory for the caption of %s", s->name);
 }
 
-/* Removes all keys other than "caption" and returns how many there were. A caption of null counts
- * as none. */
+/* Removes all keys other than "caption", and a caption of null. Returns the number of other
+ * keys. */
 static int64_t other_keys_drop(cJSON *root)
 {
     int64_t n = 0;
@@ -144,7 +145,7 @@ struct clip {
     double start_s, end_s, fps, psnr, motion, sharpness;
     int64_t text_len;
 };
-/* The clips of one source, as they are planned and made. */
+/* Holds the clips of one source while they are planned and made. */
 struct clips {
     const struct frames *f;
     const struct source *s;
@@ -258,7 +259,7 @@ static int clip_make(void *ctx, int64_t i, struct err *err)
     return clip_write(w->writer, c, w->s, &k, b, w->r->hdr, err);
 }
 
-/* Plans whole clips of every shot, one after the other, and counts the frames that do not fill a
+/* Plans clips in every shot, one directly after the other, and counts the frames that do not fill a
  * clip. */
 static int clips_plan(struct clips *w, struct err *err)
 {
@@ -295,8 +296,8 @@ static int buffers_take(const struct source_conf *c, struct clip_buffers *b, str
         : err_set(err, ERR_NOMEM, "out of memory for clips of %dx%d", c->height, c->width);
 }
 
-/* Writes the planned clips. Returns 1 when the source is bad, with the reason in *why, and then
- * there is no shard. */
+/* Writes the planned clips as a shard. Returns 1 when the source is bad, with the reason in *why;
+ * then there is no shard. */
 static int shard_write(struct clips *w, struct frames *f, struct err *why, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
@@ -313,7 +314,7 @@ static int shard_write(struct clips *w, struct frames *f, struct err *why, struc
     return rc;
 }
 
-/* Makes the shard, if there is a clip. Returns as shard_write does. */
+/* Makes the shard, if there is a clip. Returns the same as shard_write. */
 static int clips_publish(struct frames *f, const struct source *s, struct source_result *r,
                          struct err *why, struct err *err)
 {
@@ -421,8 +422,9 @@ out:
     return rc;
 }
 
-/* Says whether the work is done. A source that was bad may be better now, so it is not. Somebody
- * who was removing the work folder may have removed the shard and not yet the record. */
+/* Says whether the work is done. A source that was bad counts as not done, because it may be better
+ * now. The shard must exist too: a process that was removing the work folder may have removed it
+ * and not yet the record. */
 static bool is_done(const struct source_conf *c, const struct source *s, struct source_result *out)
 {
     char path[LIMIT_PATH_BYTES];
@@ -431,7 +433,7 @@ static bool is_done(const struct source_conf *c, const struct source *s, struct 
            (out->clips == 0 || file_exists(path));
 }
 
-/* Saves that the source gave nothing, and why. `frames` is how many of it were decoded. */
+/* Saves that the source gave nothing, and why. `frames` is how many of its frames were decoded. */
 static int bad_save(const struct source_conf *c, const struct source *s, int64_t frames,
                     const char *why, struct source_result *out,
                     struct err *err)
@@ -472,7 +474,7 @@ int source_process(const struct source_conf *c, const struct source *s, struct s
     *out = (struct source_result){0};
     if ((rc = frames_take(&f, s, &info, &why, err)) < 0)
         goto out;
-    if (rc == 0) /* 1: it is bad */
+    if (rc == 0) /* 1: the source is bad */
         rc = source_finish(&f, s, &info, out, &why, err);
     if (rc == 1)
         rc = bad_save(c, s, info.frames, why.text, out, err);

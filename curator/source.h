@@ -1,8 +1,8 @@
 /* source: turns one video file into clips: decodes it, finds shots, cuts clips, describes and
  * tokenises them. The result is a small shard of its own in the work folder. It is published
- * atomically under a key of all that decides its bytes: options, content, name and caption. So a
- * curation that follows a killed one goes on behind the sources that were finished, whatever was
- * added to the folder or taken from it meanwhile. */
+ * atomically under a key made from everything that decides its bytes: options, content, name and
+ * caption. So after a curation was killed, the next one need not repeat the finished sources, even
+ * if files were added to the folder or removed from it meanwhile. */
 #ifndef CURATOR_SOURCE_H
 #define CURATOR_SOURCE_H
 
@@ -30,29 +30,29 @@ struct source_conf {
 };
 struct source {
     char *path;                   /* as opened */
-    /* relative to its operand; records use it, with \xHH for bytes that are not UTF-8 */
+    /* relative to its operand, with \xHH for bytes that are not UTF-8; used in records */
     char *name;
     struct hash128 hash;          /* of the file */
     bool hashed;
     char *caption; /* the first line of NAME.txt, or "caption" of NAME.json; "" without either */
     dev_t dev;
     ino_t ino;
-    /* nothing says that it is a video; if it is none, it does not count as bad */
+    /* its name does not promise a video: if it is none, it does not count as bad */
     bool maybe;
 };
-/* Says what became of a source; saved as <work>/<key>.json when the whole source is done. */
+/* Holds the result of a source; it is saved as <work>/<key>.json when the whole source is done. */
 struct source_result {
     bool ok;              /* some frame decoded */
     int64_t frames, shots, clips;
     int64_t rejected;     /* shots too short for one clip */
-    /* in no clip: of short shots, and behind the last whole clip of a shot */
+    /* frames in no clip: of short shots, and after the last whole clip of a shot */
     int64_t unused_frames;
     double seconds;       /* of video */
     double psnr_sum;      /* over clips */
-    double cropped;       /* share of the picture that the crop takes away */
+    double cropped;       /* share of the picture that the crop removes */
     bool hdr;
-    char reason[256];     /* damage, or why it gave nothing; "" when all is well */
-    char note[160];       /* what a player would have done and was not; "" when nothing */
+    char reason[256];     /* damage, or why it gave no clip; "": neither */
+    char note[160];       /* what a player would do and was not done; "": nothing */
 };
 
 void source_release(struct source *s);
@@ -61,11 +61,11 @@ void source_release(struct source *s);
  * missing or null; with `strict` both are errors. */
 int source_caption_read(struct source *s, bool strict, int64_t *unused_keys, bool *missing,
                         struct err *err);
-/* Writes the name of this source's work, made from all that decides the work's bytes, to `out` and
- * returns it. */
+/* Writes the key of this source's work, made from everything that decides the work's bytes, to
+ * `out` and returns it. */
 char *source_key(const struct source_conf *c, const struct source *s, char out[HASH_TEXT_BYTES]);
-/* Does the work unless <work>/<key>.json says that it is done. A bad video is a result (ok is
- * false) and no error, and so is a file that changed while it was read: a later curation tries it
+/* Does the work, unless <work>/<key>.json says that it is done. A bad video is a result (ok is
+ * false) and no error; so is a file that changed while it was read: a later curation tries it
  * again. ERR_TEMP, ERR_NOMEM: another try may succeed. */
 int source_process(const struct source_conf *c, const struct source *s, struct source_result *out,
                    struct err *err);

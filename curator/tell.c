@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "base/num.h"
 
-/* a source that loses this share of the picture is pointed out */
+/* Sources that lose this share of the picture are pointed out. */
 static const double CROP_SAID = 0.2;
 
 void tell_sum(const struct curation *k, struct tell_totals *out)

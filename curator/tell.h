@@ -1,23 +1,24 @@
-/* tell: says what a curation did, as a table, as JSON, and as events. */
+/* tell: reports what a curation did, as a table, as JSON, and as events. */
 #ifndef CURATOR_TELL_H
 #define CURATOR_TELL_H
 
 #include "curator/curation.h"
 
-/* Says how the curation ended: the dataset was made, was added to, or was already as wanted. */
+/* Says how the curation ended: the dataset was made, was extended, or was already as wanted. */
 enum outcome { OUTCOME_MADE, OUTCOME_GREW, OUTCOME_SAME };
 struct told {
     enum outcome outcome;
     int64_t shards, clips, bytes;                       /* of the dataset now */
-    /* An update's sources: already there; no longer given; of new content; of a new caption. */
+    /* Sources of an update: already in the dataset; no longer given; with new content; with a new
+     * caption. */
     int64_t known, gone, changed, captions_changed;
     double seconds;
     struct hash128 fingerprint;                         /* of the dataset now */
 };
 
-/* Holds sums over all sources. bad: those that count against --max-bad, found before the work or by
- * it. no_video: files that were looked into and are no videos. cropped: sources that lose a fifth
- * of the picture or more. first_bad: the first bad one and why it is bad. */
+/* Holds sums over all sources. bad: sources that count against --max-bad, found before the work or
+ * by it. no_video: files of unknown kind that turned out to be no videos. cropped: sources that
+ * lose a fifth of the picture or more. first_bad: the first bad source and why it is bad. */
 struct tell_totals {
     struct source_result sum;
     int64_t bad, no_video, hdr, noted, cropped;

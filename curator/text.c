@@ -14,7 +14,8 @@ static void feature_add(const char *bytes, size_t n, float weight, int64_t width
     row[(h >> 1) % (uint64_t)width] += h & 1 ? weight : -weight;
 }
 
-/* Adds the word itself and its trigrams, with marks at the word's ends. */
+/* Writes the unit vector of a word: the sum of the word itself and of its trigrams, with marks at
+ * the word's ends. */
 static void word_encode(const char *word, int64_t width, float *row)
 {
     char marked[WORD_BYTES + 2];
@@ -33,8 +34,8 @@ static void word_encode(const char *word, int64_t width, float *row)
         row[i] = (float)(row[i] / sqrt(sum));
 }
 
-/* Says whether a byte belongs to a word, as those of UTF-8 letters do. ASCII was folded to lower
- * case. */
+/* Says whether a byte belongs to a word: ASCII letters and digits, and all bytes of other UTF-8
+ * characters. */
 static int is_word_byte(unsigned char c)
 {
     return isalnum(c) || c >= 0x80;

@@ -1,4 +1,4 @@
-/* Implements the tokenizer "wavelet-cdf97-haar-8x8x8x16/2".
+/* This file implements the tokenizer "wavelet-cdf97-haar-8x8x8x16/2".
  *
  * Colour: RGB scaled to [-1, 1] goes through the orthonormal rotation (R+G+B)/√3, (R-B)/√2,
  * (R-2G+B)/√6 (Y. Ohta, T. Kanade and T. Sakai, "Color information for region segmentation", 1980):
@@ -12,11 +12,11 @@
  * coefficients as in JPEG 2000, ISO/IEC 15444-1 annex F, scaled to be nearly orthonormal), mirrored
  * at the borders. Each part is inverted exactly.
  *
- * Of the 192 (first frame) or 1,536 (group) coefficients that a latent position stands for, 16 are
- * kept: the tables below have one row a channel. They are those whose loss costs most PSNR,
- * averaged over real footage (weight 0.7) and made footage (0.3), with rows and columns treated
- * alike. Each is multiplied by the row's scale, about one over its standard deviation there.
- * Decoding divides, fills the rest with zeros and inverts.
+ * A latent position stands for 192 (first frame) or 1,536 (group) coefficients, of which 16 are
+ * kept: the tables below have one row a channel. They are the coefficients whose loss costs most
+ * PSNR, averaged over real footage (weight 0.7) and made footage (0.3), with rows and columns
+ * treated alike. Each is multiplied by the row's scale, about one over its standard deviation in
+ * that footage. Decoding divides by the scale, sets the other coefficients to zero and inverts.
  */
 #include "curator/tokenizer.h"
 
@@ -28,7 +28,7 @@
 enum { CHANNELS = 16, EDGE = 8, LEVELS = 3, LIFTS = 4 };
 
 /* Names one kept coefficient: its component, its Haar function in time, its place in the cell of
- * 8x8. Rows of one component and function stand together, because they share a plane. */
+ * 8x8. Rows of one component and function follow each other, because they share a plane. */
 struct kept { int component, t, y, x; float scale; };
 
 static const struct kept first_frame[CHANNELS] = {
@@ -51,12 +51,12 @@ static const struct kept group[CHANNELS] = {
 static const float lifts[LIFTS] = {-1.586134342f, -0.052980119f, 0.882911076f, 0.443506852f};
 static const float LOW_GAIN = 1.149604398f;
 
-/* Describes `lines` lines side by side, `between` apart, each of `n` values (even), `stride` apart,
+/* Describes `lines` parallel lines, `between` apart, each of `n` values (even), `stride` apart,
  * along the axis of the transform. */
 struct axis { float *x; int64_t n, stride, lines, between; };
 
-/* Adds c times the sum of its two neighbours to every second value, from `parity` on. Past an end
- * the other neighbour counts twice. */
+/* Adds c times the sum of its two neighbours to every second value, from `parity` on. Beyond an
+ * end, the other neighbour counts twice. */
 static void lift(const struct axis *a, int parity, float c)
 {
     for (int64_t k = parity; k < a->n; k += 2) {
@@ -111,7 +111,7 @@ void wavelet_inverse(float *plane, int64_t height, int64_t width)
 
 float wavelet_time(int t, int frame)
 {
-    /* The functions are the coarsest, the middle and the finest ones. */
+    /* amplitudes of the coarsest, the middle and the finest functions */
     static const float amplitude[] = {0.35355339059f, 0.5f, 0.70710678118f};
     int level = t >= 4 ? 2 : t >= 2, pieces = 1 << level, length = EDGE / pieces;
     if (t == 0)
@@ -176,7 +176,7 @@ static void plane_gather(const uint8_t *rgb, int64_t pixels, const struct span *
     }
 }
 
-/* Returns where in a plane the cell's coefficient k lies. */
+/* Returns the index in a plane of coefficient k of a cell. */
 static int64_t place_of(const struct kept *k, int64_t cell, int64_t width)
 {
     int64_t cols = width / EDGE;
@@ -208,8 +208,8 @@ static int encode(const uint8_t *rgb, int64_t frames, int64_t height, int64_t wi
     return 0;
 }
 
-/* Writes the planes of latent frame j, one behind the other, and to of[] the row of the table that
- * each belongs to. Returns how many planes there are. */
+/* Writes the planes of latent frame j, one after the other, and to of[] the row of the table to
+ * which each belongs. Returns the number of planes. */
 static int planes_fill(const float *latent, int64_t n, int64_t j, int64_t height, int64_t width,
                        float *planes, int of[CHANNELS])
 {

@@ -12,16 +12,16 @@
 
 #include "base/limits.h"
 
-/* Lists the containers of pictures and sound that are opened. None of them names other files that
- * FFmpeg would open. */
+/* Lists the containers that are opened, all of pictures and sound. None of them names other files
+ * that FFmpeg would open. */
 static const char demuxers[] =
     "mov,mp4,matroska,webm,avi,mpeg,mpegts,flv,live_flv,asf,gif,apng,"
     "ogg,mxf,nut,rm,dv,ivf,wtv,h264,hevc,av1,obu,mpegvideo,m4v,mjpeg,vc1,dirac,yuv4mpegpipe";
 
-/* Says how a decoded picture is set upright: rows and columns change places, then either may run
- * backwards. */
+/* Says how a decoded picture is rotated upright: rows and columns are swapped, then either may be
+ * reversed. */
 struct turn { bool swap, flip_x, flip_y; };
-/* Says what a scaler was set up for. Its tables are made anew only when this changes. */
+/* Says for which input a scaler was set up. It is set up again only when this changes. */
 struct colours { int matrix, full, width, height, format; };
 
 struct decoder {
@@ -37,9 +37,9 @@ struct decoder {
     struct colours rgb_set, planes_set;
     int height, width;
     struct turn turn;
-    uint8_t *rgb, *lying, *planes; /* lying: before it is turned */
+    uint8_t *rgb, *lying, *planes; /* lying: the picture before it is rotated */
     struct video_wants wants;
-    /* of the newest frame: its time in the file, what is taken off that, its own duration */
+    /* of the newest frame: its time in the file, what is subtracted from it, its duration */
     double file_s, skip_s, lasts_s;
     video_fn *fn;
     void *ctx;
@@ -48,8 +48,8 @@ struct decoder {
 
 /* ---- opening ---- */
 
-/* Returns an error code of its own for a failure that may pass, and else the one that says that the
- * file is no video. */
+/* Returns ERR_NOMEM or ERR_TEMP for a failure that may be temporary, and else ERR_INPUT: the file
+ * is no video. */
 static int refuse(struct decoder *d, int rc, const char *what, struct err *err)
 {
     char text[AV_ERROR_MAX_STRING_SIZE];
@@ -75,7 +75,7 @@ static int open_file(struct decoder *d, const char *path, struct err *err)
     return 0;
 }
 
-/* Opens the container, recognised by its content alone and by nothing in the file's name. */
+/* Opens the container, whose format is recognised only by its content, not by the file's name. */
 static int open_container(struct decoder *d, struct err *err)
 {
     const AVInputFormat *format = NULL;
@@ -92,15 +92,15 @@ static int open_container(struct decoder *d, struct err *err)
     d->format->pb = d->io;
     /* The container's own list of protocols is that of d->io. */
     av_dict_set(&options, "format_whitelist", demuxers, 0);
-    /* It frees d->format when it fails. */
+    /* avformat_open_input frees d->format when it fails. */
     rc = avformat_open_input(&d->format, NULL, format, &options);
     av_dict_free(&options);
     return rc < 0 ? refuse(d, rc, "cannot open as video", err) : 0;
 }
 
-/* Returns how many frames the container says a stream has, 0 where it does not say. The number in
- * its head counts more than a reader gets: what an edit list cuts away, and in AVI the empty chunks
- * that stand for dropped frames. The index, where there is one, has only what is there. */
+/* Returns how many frames a stream has by its container; 0: it does not say. The number in the
+ * header may be too large: it counts frames that an edit list removes, and in AVI the empty chunks
+ * of dropped frames. The index, if there is one, has only real frames. */
 static int64_t frames_promised(AVStream *s)
 {
     int entries = avformat_index_get_entries_count(s);
@@ -110,8 +110,8 @@ static int64_t frames_promised(AVStream *s)
     return entries > 0 && filled < s->nb_frames ? filled : s->nb_frames;
 }
 
-/* Notes what the streams promise. This comes before packets are read, which some demuxers add to
- * the index. */
+/* Stores the frame counts of the streams. This must come before packets are read, which some
+ * demuxers add to the index. */
 static int promises_note(struct decoder *d, struct err *err)
 {
     d->n_promised = d->format->nb_streams;
@@ -130,7 +130,7 @@ static void note_add(struct video_info *info, const char *what)
         snprintf(info->note + n, sizeof info->note - n, "%s%s", n ? "; " : "", what);
 }
 
-/* Says how much a stream is the one that a player would show: the first of these in which two
+/* Holds the criteria by which a player would prefer a stream: the first one in which two streams
  * differ decides. */
 struct claim { bool moves, is_default; int64_t pixels; };
 
@@ -145,14 +145,14 @@ static bool is_video(const AVStream *s)
            avcodec_find_decoder(s->codecpar->codec_id);
 }
 
-/* Returns how many frames the stream is known to promise, 0 where nothing is known of it. */
+/* Returns the frames of a stream by its container; 0: not known. */
 static int64_t promise_of(const struct decoder *d, unsigned i)
 {
     return i < d->n_promised ? d->promised[i] : 0;
 }
 
-/* Returns the claim of stream i. `most` is what the stream with the most frames promises: beside
- * frames that are promised elsewhere, one picture or none does not move. */
+/* Returns the claim of stream i. `most` is the greatest number of frames that any stream has: if
+ * one has several, a stream with one frame or none does not move. */
 static struct claim claim_of(const struct decoder *d, unsigned i, int64_t most)
 {
     const AVStream *s = d->format->streams[i];
@@ -170,7 +170,8 @@ static bool is_stronger(const struct claim *a, const struct claim *b)
     return a->pixels > b->pixels;
 }
 
-/* Returns the number of the video's stream, -1 when there is none, and how many there are in *n. */
+/* Returns the number of the chosen stream, -1: there is none; writes the number of video streams to
+ * *n. */
 static int stream_choose(const struct decoder *d, int *n)
 {
     struct claim best = {0};
@@ -228,7 +229,7 @@ static int open_stream(struct decoder *d, struct err *err)
     d->codec = avcodec_alloc_context3(codec);
     if (!d->codec || avcodec_parameters_to_context(d->codec, p) < 0)
         return err_set(err, ERR_NOMEM, "out of memory opening the decoder");
-    /* Sources are worked on side by side, and one thread always gives the same result. */
+    /* Sources are processed in parallel anyway, and one thread always gives the same result. */
     d->codec->thread_count = 1;
     return (rc = avcodec_open2(d->codec, codec, NULL)) < 0
                ? refuse(d, rc, "its decoder does not start", err)
@@ -293,7 +294,7 @@ static int matrix_of(const AVFrame *f, struct video_info *info)
     return f->width >= 1280 || f->height > 576 ? SWS_CS_ITU709 : SWS_CS_ITU601;
 }
 
-/* Returns the pixel format without its range, which the scaler is told separately. */
+/* Returns the pixel format without its range, which the scaler gets separately. */
 static enum AVPixelFormat layout_of(const AVFrame *f)
 {
     switch (f->format) {
@@ -306,8 +307,8 @@ static enum AVPixelFormat layout_of(const AVFrame *f)
     }
 }
 
-/* Says whether this is grey of up to 16 bits, with alpha or without: FFmpeg takes that as full
- * range where nothing is marked. */
+/* Says whether this is grey of up to 16 bits, with or without alpha: FFmpeg treats it as full range
+ * if its metadata has none. */
 static bool is_grey(const AVFrame *f)
 {
     const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(f->format);
@@ -322,12 +323,12 @@ static bool is_full_range(const AVFrame *f)
         (f->color_range == AVCOL_RANGE_UNSPECIFIED && is_grey(f));
 }
 
-/* Holds what a scaler makes of a frame, and how well. */
+/* Describes the output of a scaler: its size, its format and SWS flags. */
 struct scaled { int width, height, flags; enum AVPixelFormat format; };
 
-/* Sets up a scaler, which knows the colours it is given, unless it was set up for just this.
- * sws_getCachedContext() is of no use here: it does not know the names again that a scaler gives
- * some formats, makes it anew for each frame, and the colours are forgotten. */
+/* Sets up a scaler with the given colours, unless it is set up for just these.
+ * sws_getCachedContext() is of no use here: for some formats it does not recognise its own
+ * settings, makes the scaler anew for each frame, and forgets the colours. */
 static int scaler_make(struct SwsContext **to, const AVFrame *f, const struct colours *wanted,
                        const struct scaled *out, struct colours *set)
 {
@@ -370,8 +371,9 @@ static void notes_take(struct video_info *info, const AVFrame *f)
 
 /* ---- shape ---- */
 
-/* Cuts the frame down to its window. FFmpeg leaves the left and upper edges of formats that have
- * several pixels in a byte, of which the scaler knows those of one bit a pixel. */
+/* Cuts the frame down to its window. FFmpeg does not cut the left and upper edges of formats
+ * with several pixels in a byte; the scaler supports those with one bit a pixel, so they are cut
+ * here. */
 static void window_cut(AVFrame *f, bool packed)
 {
     if (packed) {
@@ -383,16 +385,16 @@ static void window_cut(AVFrame *f, bool packed)
     av_frame_apply_cropping(f, AV_FRAME_CROP_UNALIGNED);
 }
 
-/* Returns where the window begins that leaves out so much: in the middle, or at the place before
- * it where a colour sample begins as well, so that luma and chroma stay together. */
+/* Returns where a window that leaves out this much begins: in the middle, or a little before, where
+ * a chroma sample begins too, so that luma and chroma stay aligned. */
 static size_t window_begin(int64_t left_out, int log2_chroma)
 {
     size_t step = (size_t)1 << (log2_chroma > 1 ? log2_chroma : 1);
     return (size_t)(left_out / 2) & ~(step - 1);
 }
 
-/* Finds the largest centred window of the frame, on pixels at which all its planes can be cut, that
- * has the aspect of width x height when its pixels count with their own aspect ratio. */
+/* Finds the largest centred window of the frame that has the aspect of width x height, counting the
+ * pixels' own aspect ratio. Its edges are at pixels at which all planes can be cut. */
 static void crop_centre(struct decoder *d, int height, int width)
 {
     AVFrame *f = d->frame;
@@ -419,7 +421,7 @@ static void crop_centre(struct decoder *d, int height, int width)
         d->info->cropped = 1 - (double)(w * h) / (double)whole;
 }
 
-/* Turns the picture from `lying`, with rows and columns as they were coded, upright into `rgb`. */
+/* Rotates the picture from `lying`, with rows and columns as coded, upright into `rgb`. */
 static void turn_upright(struct decoder *d)
 {
     int rows = d->turn.swap ? d->width : d->height, columns = d->turn.swap ? d->height : d->width;
@@ -490,8 +492,8 @@ static double ahead_most_s(const struct decoder *d)
     return d->format->iformat->flags & AVFMT_TS_DISCONT ? AHEAD_DISCONT_S : AHEAD_S;
 }
 
-/* Returns how long the frame is shown by what is written on it, or by the rate where nothing is
- * written, or nonsense. */
+/* Returns the duration of the frame from its metadata, or from the frame rate if the metadata has
+ * none or nonsense. */
 static double frame_lasts(const struct decoder *d)
 {
     AVStream *s = d->format->streams[d->stream];
@@ -506,8 +508,8 @@ static double frame_lasts(const struct decoder *d)
     return rate.num > 0 && rate.den > 0 ? 1 / av_q2d(rate) : 1.0 / 25;
 }
 
-/* Moves the clock on to the frame and returns its time. A frame without a time follows the frame
- * before it. */
+/* Advances the clock to the frame and returns its time. A frame without a timestamp directly
+ * follows the frame before it. */
 static double clock_step(struct decoder *d)
 {
     int64_t pts = d->frame->best_effort_timestamp;

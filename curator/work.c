@@ -1,13 +1,13 @@
-/* Works on the sources, each in a process of its own, so that a decoder which crashes on a hostile
- * file takes only its own source with it.
+/* This file processes the sources, each in a process of its own, so that a decoder which crashes on
+ * a hostile file affects only its own source.
  *
  * A worker ends in one of four ways. It is done. It failed for good (a full disk): everything
  * stops. It crashed in a way that the file can cause (SIGSEGV, SIGABRT, SIGFPE, SIGILL, SIGSYS,
- * SIGTRAP): after the second time the file is bad. Or it ended for a reason that need not lie in
- * the file: it was killed (the machine's memory ran out, an operator), had no memory, or met a read
- * error. That may pass, so the source is tried again after a pause, in which others are worked on,
- * and the last time with no other worker beside it. A source that is not finished even then is
- * nobody's fault, and nothing is published without it.
+ * SIGTRAP): after the second time the file is bad. Or it ended for a reason that may have nothing
+ * to do with the file: it was killed (the machine's memory ran out, an operator), had no memory, or
+ * met a read error. That may be temporary, so the source is tried again after a pause, during which
+ * others are processed, and the last time without any other worker. If it is not finished even
+ * then, nothing is published.
  */
 #include <errno.h>
 #include <signal.h>
@@ -27,7 +27,7 @@
 
 enum { CRASHES = 2 };
 
-/* Says how far the work on a source is. The next try begins at due_s of the monotonic clock or
+/* Holds the state of the work on a source. The next try begins at due_s of the monotonic clock or
  * later. */
 struct handled { bool done; int tries, crashes; double due_s; char why[160]; };
 struct slot { pid_t pid; int64_t source; };
@@ -91,7 +91,7 @@ static void source_done(struct pool *p, int64_t i)
     progress_step(&p->progress, ++p->done, p->k->sources[i].name);
 }
 
-/* Begins a pause: the cause of the failure may be gone a little later. */
+/* Begins a pause, after which the cause of the failure may be gone. */
 static void pause_begin(struct handled *t)
 {
     t->due_s = clock_mono_s() + try_pause_s(t->tries);
@@ -112,7 +112,7 @@ static void killed(struct pool *p, int64_t i, int signal)
     *r = (struct source_result){0};
     snprintf(r->reason, sizeof r->reason, "its decoder died of signal %d, %d times", signal,
              CRASHES);
-    p->k->sources[i].maybe = false; /* it was enough of a video to break a decoder */
+    p->k->sources[i].maybe = false; /* only a video can crash a decoder */
     source_done(p, i);
 }
 
@@ -136,7 +136,7 @@ static int child_ended(struct pool *p, int64_t i, int status, struct err *err)
         if ((rc = source_result_load(&k->conf, &k->sources[i], &k->results[i], err)) < 0)
             return rc;
         if (k->results[i].frames > 0)
-            k->sources[i].maybe = false; /* a picture came out of it, so it is a video */
+            k->sources[i].maybe = false; /* a frame was decoded, so it is a video */
     }
     if (!p->handled[i].done)
         log_msg(LOG_WARN, "%s: %s", k->sources[i].name, p->handled[i].why);
@@ -173,8 +173,8 @@ static int one_start(struct pool *p, int64_t i, struct err *err)
     return 0;
 }
 
-/* Starts try number `try` of each source that is not done and whose pause is over; with `waits`
- * also of those whose pause is not over: it waits until it is. */
+/* Starts try number `try` of each source that is not done and whose pause is over. With `waits` it
+ * also waits for the end of pauses and starts the rest. */
 static int tries_start(struct pool *p, int try, int64_t jobs, bool waits, struct err *err)
 {
     int rc;
@@ -194,13 +194,13 @@ static int tries_start(struct pool *p, int try, int64_t jobs, bool waits, struct
     return 0;
 }
 
-/* Gives each source that is not done one try. Those whose pause is not over come behind the others.
- * After an error no more are started, and those at work are waited for. */
+/* Gives each source that is not done one try. Sources whose pause is not over come after the
+ * others. After an error no more are started, and running workers are waited for. */
 static int round_run(struct pool *p, int try, struct err *err)
 {
     int64_t jobs = try < TRIES ? p->k->jobs : 1;
     int rc = tries_start(p, try, jobs, false, err);
-    if (rc == 0) /* in either case those at work are waited for */
+    if (rc == 0) /* in either case running workers are waited for */
         rc = tries_start(p, try, jobs, true, err);
     while (p->running > 0) {
         int ended = one_wait(p, rc == 0 ? err : NULL);
