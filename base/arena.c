@@ -11,7 +11,8 @@
 
 enum { BLOCK_BYTES = 64 << 10, DEFAULT_ALIGN = 16 };
 
-/* Allocation happens in the head; blocks behind it are full or hold one big piece. */
+/* The head is the block that allocations come from. Each block behind it is full or holds one big
+ * allocation. */
 struct arena_block {
     struct arena_block *next;
     size_t size, used;
@@ -73,8 +74,8 @@ static struct arena_block *block_new(size_t size)
     return b;
 }
 
-/* Adds a block with room for the request. A big one goes behind the head, whose rest stays in
- * use. */
+/* Adds a block with room for the request. A block for a big request is put behind the head, so that
+ * the rest of the head stays in use. */
 static struct arena_block *grow(struct arena *a, size_t bytes, size_t align)
 {
     size_t ordinary = ordinary_bytes(a);

@@ -12,7 +12,7 @@ struct arena_block;
 struct arena {
     struct arena_block *head;
     size_t block_bytes; /* size of an ordinary block; 0 means 64 KiB */
-    size_t used_bytes;  /* handed out since init or reset */
+    size_t used_bytes;  /* bytes handed out since arena_init or arena_reset */
 };
 
 void arena_init(struct arena *a, size_t block_bytes);
@@ -22,7 +22,7 @@ void arena_release(struct arena *a); /* safe on a zeroed struct */
 /* Returns zeroed memory aligned to `align` (a power of two; 0 means 16), or NULL when the system
  * has none. */
 void *arena_alloc(struct arena *a, size_t bytes, size_t align);
-/* Returns an array from arena_alloc, and NULL on overflow too. */
+/* Returns an array from arena_alloc. It is NULL also when its size overflows. */
 void *arena_array(struct arena *a, size_t count, size_t elem_bytes);
 char *arena_strdup(struct arena *a, const char *s);
 char *arena_strndup(struct arena *a, const char *s, size_t n);

@@ -1,11 +1,13 @@
-/* bf16: the upper half of a float's bits: its range, with 8 bits of precision.
+/* bf16: the upper half of a float's bits. It has a float's range, with 8 bits of precision.
  *
- * bf16_round takes the nearest number of the format, and the even one of two that are equally near.
- * What is past the largest by half a step or more becomes infinite; NaN stays NaN.
+ * bf16_round rounds to the nearest bf16 number, and to the even one of two that are equally near. A
+ * value that exceeds the largest bf16 number by half a step or more becomes infinite; NaN stays
+ * NaN.
  *
- * Rounding at random is right on average: given 16 random bits, a number between two neighbours
- * becomes the upper one with the probability of its place between them. So an average that moves by
- * less than half a step of the format moves all the same. Numbers of the format stay as they are,
+ * bf16_round_random rounds at random, so that the mean of its results is the value itself. Given 16
+ * random bits, it rounds a value between two neighbours away from zero with a probability equal to
+ * the value's relative distance from the neighbour nearer to zero. So an average that moves by less
+ * than half a step of the format still moves in the mean. Numbers of the format stay as they are,
  * and so do infinities and NaN.
  */
 #ifndef BASE_BF16_H
@@ -32,9 +34,10 @@ static inline HOST_DEVICE uint16_t bf16_round(float x)
     return (uint16_t)(((bits & 0x7fffffff) > 0x7f800000 ? quiet : near) >> 16);
 }
 
-/* Rounds a double, not by way of the nearest float, which may be half-way between two numbers of
- * the format, but by the float toward zero whose last bit is set when anything was cut off
- * (rounding to odd: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008). */
+/* Rounds a double to the nearest bf16 number. The nearest float would be a wrong intermediate step,
+ * because it may lie half-way between two bf16 numbers. So this takes the float toward zero, and
+ * sets its last bit when digits were cut off (rounding to odd: Boldo and Melquiond, "Emulation of
+ * FMA and correctly rounded sums", 2008). */
 static inline HOST_DEVICE uint16_t bf16_round_double(double x)
 {
     float near = (float)x;

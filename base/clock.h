@@ -9,11 +9,12 @@
 double clock_wall_s(void);          /* UTC Unix seconds */
 int64_t clock_mono_ns(void);        /* CLOCK_BOOTTIME: comparable within one boot of one host */
 double clock_mono_s(void);          /* the same in seconds */
-double clock_cpu_s(void);           /* seconds that this thread has computed */
-void clock_sleep_s(double seconds); /* sleeps the whole time; is restarted after signals */
-const char *clock_boot_id(void);    /* kernel's boot uuid, "unknown" if not readable; static */
+double clock_cpu_s(void);           /* CPU seconds of the calling thread */
+void clock_sleep_s(double seconds); /* sleeps the whole time, also when signals interrupt it */
+/* Returns the kernel's boot uuid, "unknown" if it cannot be read. The text is static. */
+const char *clock_boot_id(void);
 const char *clock_host(void);       /* short host name; static */
-/* Writes "2026-03-01T12:00:00Z" and returns buf. */
+/* Writes a time as "2026-03-01T12:00:00Z" and returns buf. */
 char *clock_format_utc(double wall_s, char *buf, size_t size);
 
 #endif

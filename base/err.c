@@ -7,14 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Ends a text that filled its buffer, and so lost its end, in a mark that says so. */
+/* Puts "..." at the end of a text that was cut because its buffer was full. */
 static void mark_cut(char *text, size_t size)
 {
     memcpy(text + size - 4, "...", 4);
 }
 
-/* Replaces control characters. File names and quoted values may hold line breaks and terminal
- * commands, and a message is one line that does nothing. */
+/* Replaces control characters by '?'. File names and quoted values may hold line breaks and
+ * terminal escapes, but a message must be one line that does not control the terminal. */
 static void disarm(char *text)
 {
     for (; *text != '\0'; text++)
@@ -22,7 +22,7 @@ static void disarm(char *text)
             *text = '?';
 }
 
-/* Formats the text apart from err->text, because the arguments may point into it. */
+/* Formats the text in a buffer of its own, because the arguments may point into err->text. */
 static void fill(struct err *err, int code, const char *fmt, va_list ap)
 {
     char text[ERR_TEXT_BYTES];
@@ -78,7 +78,7 @@ int err_set_errno(struct err *err, int code, const char *fmt, ...)
 int err_context(struct err *err, const char *fmt, ...)
 {
     if (err == NULL)
-        return ERR_STATE; /* the code is lost with the text; who passes NULL keeps its own */
+        return ERR_STATE; /* there is no *err that holds the code */
     char old[ERR_TEXT_BYTES];
     memcpy(old, err->text, sizeof old);
     va_list ap;
@@ -111,7 +111,7 @@ const char *err_name(int code)
     return "ERR_UNKNOWN";
 }
 
-/* Writes all at once, so that the lines of several ranks do not mix. */
+/* Writes the whole line with one call, so that the lines of several ranks do not mix. */
 void err_bug(const char *file, int line, const char *fmt, ...)
 {
     char text[ERR_TEXT_BYTES];

@@ -55,15 +55,15 @@ struct err {
 /* Fills *err (if not NULL) and returns `code`, so that reporting and returning is one statement. */
 int err_set(struct err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* Does the same with ": <strerror(errno)>" appended. ENOMEM turns the code into ERR_NOMEM; ENOSPC,
- * EDQUOT and EROFS into ERR_FULL, for a file system that is read-only has no room until somebody
- * mends it. */
+/* Does the same with ": <strerror(errno)>" appended. If errno is ENOMEM, the code becomes
+ * ERR_NOMEM. If it is ENOSPC, EDQUOT or EROFS, the code becomes ERR_FULL: a read-only file system,
+ * too, has no room until somebody remounts it. */
 int err_set_errno(struct err *err, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Puts "<context>: " in front of the present text and returns the present code. If err is NULL,
- * that is ERR_STATE: the code is kept nowhere else, so a caller for whom it matters passes a
- * struct. */
+/* Puts "<context>: " in front of the present text and returns the present code. If err is NULL, it
+ * returns ERR_STATE, because the code is kept in *err only. So a caller that needs the code passes
+ * a struct. */
 int err_context(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Return the exit code of a process for an error code (0 for ERR_OK), and "ERR_INPUT" for
@@ -71,7 +71,8 @@ int err_context(struct err *err, const char *fmt, ...) __attribute__((format(pri
 int err_exit_code(int code);
 const char *err_name(int code);
 
-/* Prints file, line and text of a broken invariant to stderr and aborts. It is always on. */
+/* Prints the file, the line and the text of a broken invariant to stderr and aborts. No build
+ * leaves this check out. */
 void err_bug(const char *file, int line, const char *fmt, ...)
     __attribute__((noreturn, format(printf, 3, 4)));
 #define BUG_ON(cond)                                          \

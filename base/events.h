@@ -1,7 +1,8 @@
-/* events: what may stand in an event log (base/evlog.h). The list is base/events.def.
+/* events: the kinds of events, and their fields, that an event log (base/evlog.h) may hold. The
+ * list is base/events.def.
  *
- * Writers name kinds and fields as words of C, so that one which the list lacks, or has as another
- * type, does not compile:
+ * Writers give kinds and fields as C identifiers. A kind or field that the list lacks, or a field
+ * that has another type there, does not compile:
  *
  *     event_begin(log, &e, trainer_exited);
  *     event_int(&e, trainer_exited, code, status);
@@ -31,7 +32,8 @@ enum {
 #include "base/events.def"
 };
 
-/* Give the name of a kind, and of a field, as texts; they compile only when the list has them. */
+/* Return the name of a kind, and of a field, as a string. They compile only when the list has
+ * them. */
 #define EVENT_NAME(kind) ((void)EVENT_KIND_##kind, #kind)
 #define EVENT_FIELD(kind, field, type)                                             \
     ((void)sizeof(struct {                                                         \

@@ -19,30 +19,29 @@
  *
  * Power is lost in an append (torn tail); a network file system gives back blocks of zeros in the
  * middle of a file (seen by users of other tools' journals); a bit flips; a record is withdrawn by
- * ftruncate after a failed append, or that ftruncate fails too. One rule covers all: at the place
- * where the next record should be, either a record stands there with a right checksum, or the
- * reader looks byte by byte for the next marker that begins a record with a right checksum. What it
- * skipped is one damage entry. So damage costs the records it touches and no others, and a length
- * field, damaged or not, is never trusted to skip anything.
+ * ftruncate after a failed append, or that ftruncate fails too. One rule covers all these cases: if
+ * there is no record with a right checksum at the offset where the next record should begin, the
+ * reader looks byte by byte for the next marker that begins a record with a right checksum. The
+ * bytes it skipped become one damage entry. So damage costs the records it touches and no others,
+ * and the reader never skips bytes because of a length field, damaged or not.
  *
  * Skipped bytes at the end of the file may be an append in progress. They are listed as damage only
  * until the file has grown: the next call looks at them again.
  *
  * A jump in seq is an entry of its own ("missing seq 12..14", no bytes): it is the only sign left
- * when whole records were cut out. Content that stands in the log twice is returned twice; it
- * carries the same (run, attempt, writer, seq), by which the ingester tells. The reader reports no
- * damage for it.
+ * when whole records were cut out. A record that the log holds twice is returned twice, without a
+ * damage entry; the ingester recognises it by its (run, attempt, writer, seq).
  *
  * A file that became shorter than what was read gives an entry "file truncated"; reading goes on at
  * its new end.
  *
  * The writer
  *
- * One process writes a log; who may is the caller's business (evlog.h). Opening scans for the
- * greatest seq and leaves whatever the tail is; records go behind it. An append that fails is cut
- * off again, and the next append uses its seq: no reader can have taken a part for a record. If
- * only the sync fails, a reader may have seen the whole record, so it is cut off and its seq is not
- * used again: readers report it missing, which it is.
+ * One process at a time writes a log, and the caller ensures that (evlog.h). Opening scans for the
+ * greatest seq and leaves the tail as it is; new records follow it. If an append fails, the part
+ * that was written is cut off again, and the next append uses the same seq, because no reader can
+ * have taken a part for a record. If only the sync fails, a reader may have seen the whole record.
+ * So it is cut off, its seq is not used again, and readers correctly report it missing.
  */
 #include "base/evlog.h"
 
@@ -66,7 +65,7 @@ struct evlog {
     char *path, *run, *writer, *token;
     int64_t attempt, next_seq;
     int fd;
-    /* The memory of the last event serves the next one, so that a steady writer allocates
+    /* The next event reuses the memory of the last one, so that a steady writer allocates
      * nothing. */
     struct str spare;
     struct str kept;  /* whole records that wait for room, oldest first */
@@ -134,7 +133,7 @@ int evlog_open(const char *dir, const struct evlog_ids *ids, struct evlog **out,
     if ((rc = open_log(log, dir, err)) < 0)
         goto out;
     *out = log;
-    log = NULL; /* the caller's */
+    log = NULL; /* the caller owns it now */
 out:
     evlog_close(log);
     return rc;
@@ -146,7 +145,8 @@ void evlog_close(struct evlog *log)
         return;
     if (log->fd >= 0) {
         evlog_flush(log, NULL);
-        fsync(log->fd); /* best effort: what had to be durable was synced by its commit */
+        /* the result is ignored: evlog_commit has synced each event that had to be durable */
+        fsync(log->fd);
         close(log->fd);
     }
     str_release(&log->spare);
@@ -165,7 +165,7 @@ void evlog_begin(struct evlog *log, struct evlog_event *e, const char *kind)
     e->text = log->spare;
     log->spare = (struct str)STR_INIT;
     str_clear(&e->text);
-    /* Commit fills the header in, so that header and payload are one write. */
+    /* evlog_commit fills in the header, so that header and payload are one write. */
     str_addn(&e->text, header, sizeof header);
     json_out_init(&e->out, &e->text, 0);
     json_obj_begin(&e->out, NULL);
@@ -181,8 +181,9 @@ void evlog_begin(struct evlog *log, struct evlog_event *e, const char *kind)
         json_put_text(&e->out, "token", log->token);
 }
 
-/* Refuses a key that stands twice, since no reader takes such a record, and a token of the event's
- * own, which would pass for a submission's. */
+/* Refuses an event that has a key twice, because readers refuse such a record. Refuses an event
+ * with a field "token" in a log without a token, because readers would take it for a submission's
+ * token. */
 static int check_keys(const struct evlog *log, const char *event, struct err *err)
 {
     const char *key = json_written_twice(event);
@@ -196,7 +197,7 @@ static int check_keys(const struct evlog *log, const char *event, struct err *er
                    log->path, (int)strcspn(key, ":"), key);
 }
 
-/* Closes the object, checks it and fills in the header: e->text is then the whole record. */
+/* Closes the object, checks it and fills in the header. Afterwards e->text is the whole record. */
 static int seal(const struct evlog *log, struct evlog_event *e, struct err *err)
 {
     unsigned char *p;
@@ -245,7 +246,8 @@ static int record_write(const struct evlog *log, const char *p, size_t n, bool d
     return durable ? sync_log(log, err) : 0;
 }
 
-/* Appends a record. *seen becomes true when a reader may have seen it, whatever the result is. */
+/* Appends a record. *seen becomes true when a reader may have seen the record, even if the call
+ * fails. */
 static int append(const struct evlog *log, const char *p, size_t n, bool durable, bool *seen,
                   struct err *err)
 {
@@ -254,7 +256,7 @@ static int append(const struct evlog *log, const char *p, size_t n, bool durable
         return err_set_errno(err, ERR_IO, "cannot look at event log '%s'", log->path);
     int rc = record_write(log, p, n, durable, seen, err);
     if (rc < 0 && ftruncate(log->fd, before.st_size) < 0)
-        return rc; /* readers pass over what is left */
+        return rc; /* readers skip the part that is left */
     return rc;
 }
 
@@ -264,8 +266,8 @@ void evlog_keep(struct evlog *log, size_t max_bytes) { log->keep_bytes = max_byt
 
 bool evlog_keeps(const struct evlog *log) { return log->kept.len > 0; }
 
-/* Writes kept records, from the oldest on, and returns the bytes that could be written. If these
- * are fewer than all, *rc says what failed. */
+/* Writes kept records, oldest first, and returns the number of bytes written. If these are not all,
+ * *rc is the error. */
 static size_t kept_append(const struct evlog *log, int *rc, struct err *err)
 {
     size_t done = 0;
@@ -280,8 +282,8 @@ static size_t kept_append(const struct evlog *log, int *rc, struct err *err)
     return done;
 }
 
-/* Writes the kept records, oldest first. If the sync fails they stay kept and are written once
- * more: a reader tells by their seq which of them it has seen. */
+/* Writes the kept records, oldest first. If the sync fails they stay kept and are written again
+ * later; a reader recognises by seq the ones it has already seen. */
 int evlog_flush(struct evlog *log, struct err *err)
 {
     int rc, synced;
@@ -300,12 +302,13 @@ int evlog_flush(struct evlog *log, struct err *err)
     return rc;
 }
 
-/* Keeps a record if there is room for it. Its seq is never used again, whether it is kept or not,
- * so that a reader misses it as long as it is not written. */
+/* Keeps a record in memory if there is room for it. Its seq is never used again, so that readers
+ * report the record missing until it is written. */
 static void keep(struct evlog *log, const struct str *record)
 {
     if (log->kept.len + record->len <= log->keep_bytes)
-        str_addn(&log->kept, record->p, record->len); /* without memory it is left out whole */
+        /* if memory runs out, nothing of the record is added */
+        str_addn(&log->kept, record->p, record->len);
     log->next_seq = (int64_t)evlog_get_le((const unsigned char *)record->p + 24, 8) + 1;
 }
 
@@ -323,7 +326,7 @@ out:
     log->next_seq += seen;
     if (sealed && rc == ERR_FULL && log->keep_bytes)
         keep(log, &e->text);
-    str_release(&log->spare); /* the memory of another event that ended in between */
+    str_release(&log->spare); /* frees the memory of another event that was committed in between */
     log->spare = e->text;
     e->text = (struct str)STR_INIT;
     return rc;

@@ -1,5 +1,5 @@
-/* evlog_priv: what evlog.c, which writes event logs, and evlog_read.c share. evlog.c describes the
- * format. */
+/* evlog_priv: declarations that evlog.c (the writer) and evlog_read.c (the reader) share. evlog.c
+ * describes the format. */
 #ifndef BASE_EVLOG_PRIV_H
 #define BASE_EVLOG_PRIV_H
 
@@ -14,7 +14,7 @@ enum {
 
 extern const unsigned char evlog_marker[EVLOG_MARKER_BYTES];
 
-/* Write and read a little-endian integer of so many bytes. */
+/* Write and read a little-endian integer of `bytes` bytes. */
 static inline void evlog_put_le(unsigned char *p, uint64_t value, int bytes)
 {
     for (int i = 0; i < bytes; i++)
@@ -30,7 +30,8 @@ static inline uint64_t evlog_get_le(const unsigned char *p, int bytes)
     return value;
 }
 
-/* Finds one more than the greatest seq in the log, whatever else it holds. */
+/* Sets *out to one more than the greatest seq in the log, 1 if the log has no record. Damage is
+ * skipped. */
 int evlog_next_seq(const char *path, int64_t *out, struct err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* evlog_read: the reader of event logs. The essay at the top of evlog.c describes their format, and
- * what the reader does about damage. */
+/* evlog_read: the reader of event logs. The essay at the top of evlog.c describes the format and
+ * how the reader treats damage. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -26,9 +26,10 @@ struct evlog_reader {
     size_t window_cap, window_len;
     int64_t window_at;
 
-    int64_t last_seq; /* greatest seen; -1 after a seek into the middle, when any seq may come */
+    /* the greatest seq seen; -1 after a seek into the middle, where any seq may follow */
+    int64_t last_seq;
     struct json_doc doc;
-    const char *text; /* of the event in doc, in the window */
+    const char *text; /* the text of the event in doc; points into the window */
     size_t text_bytes;
     struct evlog_damage *damage;
     size_t n_damage, cap_damage;
@@ -36,14 +37,14 @@ struct evlog_reader {
 };
 
 struct record {
-    int64_t offset, end; /* of the whole record */
+    int64_t offset, end; /* the range of the whole record in the file */
     int64_t seq;
-    const unsigned char *payload; /* in the window */
+    const unsigned char *payload; /* points into the window */
     size_t payload_bytes;
 };
 
-/* Gives up to n bytes of the file from `offset`, fewer only at its end. Returns the count, or
- * <0. */
+/* Sets *p to the file's bytes from `offset` and returns their number: n, or fewer at the end of the
+ * file. Returns <0 on an I/O error. */
 static int64_t peek(struct evlog_reader *r, int64_t offset, size_t n, const unsigned char **p,
                     struct err *err)
 {
@@ -76,8 +77,8 @@ static int64_t peek(struct evlog_reader *r, int64_t offset, size_t n, const unsi
     return (int64_t)(got < n ? got : n);
 }
 
-/* Looks at `offset`. 1: a good record stands there; 0: none does (*why says what is seen); <0: I/O
- * error. */
+/* Checks whether a good record begins at `offset`. 1: yes, and *rec describes it; 0: no, and *why
+ * says what was found; <0: I/O error. */
 static int record_at(struct evlog_reader *r, int64_t offset, struct record *rec, const char **why,
                      struct err *err)
 {
@@ -116,7 +117,8 @@ static int record_at(struct evlog_reader *r, int64_t offset, struct record *rec,
     return 1;
 }
 
-/* Finds the next marker at or after `from`: 1 and *out, 0 if there is none, <0 on an I/O error. */
+/* Finds the next marker at or after `from`. Returns 1 and sets *out, 0 if there is none, <0 on an
+ * I/O error. */
 static int find_marker(struct evlog_reader *r, int64_t from, int64_t *out, struct err *err)
 {
     for (;;) {
@@ -136,7 +138,7 @@ static int find_marker(struct evlog_reader *r, int64_t from, int64_t *out, struc
     }
 }
 
-/* Computes a hash of the bytes of a region that are there. */
+/* Computes a hash of the region's bytes, up to the end of the file. */
 static int region_hash(struct evlog_reader *r, int64_t from, int64_t end, uint64_t *out,
                        struct err *err)
 {
@@ -179,7 +181,8 @@ static int add_damage(struct evlog_reader *r, int64_t offset, int64_t bytes, con
     return 0;
 }
 
-/* Tells whether the region holds a run of zeros that no record has: 1, 0, or <0 on an I/O error. */
+/* Tells whether the region holds a run of zeros that is longer than any in a record: 1, 0, or <0 on
+ * an I/O error. */
 static int has_zero_run(struct evlog_reader *r, int64_t from, int64_t end, struct err *err)
 {
     int64_t run = 0;
@@ -214,7 +217,7 @@ static int note_gap(struct evlog_reader *r, const struct record *rec, struct err
     char text[64];
 
     if (rec->seq <= r->last_seq)
-        return 0; /* the same content stands in the log twice */
+        return 0; /* the log holds this record twice */
     if (r->last_seq >= 0 && rec->seq > expected) {
         if (rec->seq == expected + 1)
             snprintf(text, sizeof text, "missing seq %lld", (long long)expected);
@@ -229,8 +232,8 @@ static int note_gap(struct evlog_reader *r, const struct record *rec, struct err
     return 0;
 }
 
-/* Finds the size of the file. If that is shorter than what was read, notes it and goes on from its
- * end. */
+/* Finds the size of the file. If the file has become shorter than the reader's position, adds a
+ * damage entry and continues from the new end. */
 static int check_size(struct evlog_reader *r, int64_t *size, struct err *err)
 {
     struct stat st;
@@ -245,12 +248,12 @@ static int check_size(struct evlog_reader *r, int64_t *size, struct err *err)
     if (rc < 0)
         return rc;
     r->at = *size;
-    r->window_len = 0; /* what will stand there is not what the window holds */
+    r->window_len = 0; /* the file may grow again with other bytes than the window holds */
     return 0;
 }
 
-/* Finds the first good record at or after `from`: 1, or 0 if there is none. *why says what stands
- * at `from` otherwise. */
+/* Finds the first good record at or after `from`. Returns 1, or 0 if there is none. If no record
+ * begins at `from` itself, *why says what was found there. */
 static int find_record(struct evlog_reader *r, int64_t from, struct record *rec, const char **why,
                        struct err *err)
 {
@@ -266,8 +269,8 @@ static int find_record(struct evlog_reader *r, int64_t from, struct record *rec,
     return rc;
 }
 
-/* Reads the next good record and lists what was skipped. The bytes of the record stay valid until
- * the next peek. */
+/* Reads the next good record and adds a damage entry for the bytes skipped before it. The bytes of
+ * the record stay valid until the next peek. */
 static int next_record(struct evlog_reader *r, struct record *rec, struct err *err)
 {
     const char *why;
@@ -294,7 +297,8 @@ static int next_record(struct evlog_reader *r, struct record *rec, struct err *e
         rc = add_region(r, r->at, rec->offset, why, err);
         if (rc < 0)
             return rc;
-        rc = record_at(r, rec->offset, rec, &why, err); /* once more, since the window has moved */
+        /* reads it again, because add_region has moved the window */
+        rc = record_at(r, rec->offset, rec, &why, err);
         if (rc <= 0) {
             r->n_damage--;
             return rc;
@@ -337,7 +341,8 @@ int evlog_reader_next(struct evlog_reader *r, const cJSON **event, struct err *e
         int parsed = json_parse((const char *)rec.payload, rec.payload_bytes, r->path, &r->doc,
                                 NULL);
         if (parsed == ERR_NOMEM) {
-            r->at = rec.offset; /* the record is good, and the next call may have the memory */
+            /* the record is good, and the next call may get the memory for it */
+            r->at = rec.offset;
             return err_set(err, ERR_NOMEM, "out of memory while reading '%s'", r->path);
         }
         if (parsed == 0 && cJSON_IsObject(r->doc.root)) {

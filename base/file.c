@@ -16,7 +16,8 @@
 
 enum { BLOCK_BYTES = 32 << 10 };
 
-/* Says "cannot <verb> '<path>': <reason>", with what to do where errno tells. */
+/* Reports "cannot <verb> '<path>': <reason>", and adds what to do for the values of errno where
+ * that is known. */
 static int fail(struct err *err, const char *verb, const char *path)
 {
     switch (errno) {
@@ -45,8 +46,8 @@ static int fail(struct err *err, const char *verb, const char *path)
     }
 }
 
-/* Does the same for a path that is to be read. One that leads to no file is a wrong path, as a
- * missing file is. */
+/* Does the same for a path that is to be read. A path that leads to no file is a wrong path
+ * (ERR_INPUT), just as a missing file is ERR_NOT_FOUND. */
 static int fail_read(struct err *err, const char *verb, const char *path)
 {
     bool wrong = errno == EISDIR || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG;
@@ -77,13 +78,13 @@ static int read_fd(int fd, const char *path, int64_t max_bytes, struct str *out,
     }
 }
 
-/* Tells whether this is /dev/null, which by custom stands for an empty file. */
+/* Tells whether this is /dev/null, which by convention is an empty file. */
 static bool is_null(const struct stat *st)
 {
     return S_ISCHR(st->st_mode) && st->st_rdev == makedev(1, 3);
 }
 
-/* Reads the descriptor, unless it is of a pipe or a device. */
+/* Reads the descriptor, unless it refers to a pipe or a device. */
 static int read_plain(int fd, const char *path, int64_t max_bytes, struct str *out, struct err *err)
 {
     struct stat st;
@@ -98,7 +99,8 @@ static int read_plain(int fd, const char *path, int64_t max_bytes, struct str *o
 int file_read(const char *path, int64_t max_bytes, struct str *out, struct err *err)
 {
     size_t before = out->len;
-    int rc, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* waits for no pipe */
+    /* O_NONBLOCK: open must not wait for a pipe's writer */
+    int rc, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 
     if (fd < 0)
         return fail_read(err, "open", path);
@@ -171,7 +173,7 @@ out:
 static int remove_entry(const FTSENT *e, struct err *err)
 {
     switch (e->fts_info) {
-    case FTS_D: /* comes again as FTS_DP behind its content */
+    case FTS_D: /* the folder comes again as FTS_DP after its content */
         return 0;
     case FTS_DP:
         return rmdir(e->fts_path) == 0 || errno == ENOENT ? 0 : fail(err, "remove", e->fts_path);
@@ -257,8 +259,8 @@ int file_fsync(int fd, const char *path, struct err *err)
     return 0;
 }
 
-/* Syncs a folder. Some file systems refuse that (EINVAL, ENOTSUP), and there is nothing more to ask
- * of them. */
+/* Syncs a folder. Some file systems refuse that (EINVAL, ENOTSUP); this is no error, because they
+ * offer nothing else. */
 int file_fsync_dir(const char *path, struct err *err)
 {
     int rc = 0, fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -286,14 +288,14 @@ static int fsync_parent(const char *path, struct err *err)
     return rc;
 }
 
-/* Opens a file beside the target under a name that nobody uses. Exclusive create settles clashes,
- * such as with the same pid of another host. */
 static bool is_folder(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+/* Creates a temporary file beside the target under a name that nobody uses. Exclusive create
+ * detects a clash, for instance with a process of the same pid on another host. */
 static int open_temporary(struct file_pub *p, struct err *err)
 {
     static atomic_uint counter;
@@ -317,14 +319,15 @@ static int open_temporary(struct file_pub *p, struct err *err)
                    p->path);
 }
 
-/* Tells whether this is the name of what a process has open, which may be a plain file. */
+/* Tells whether the path names an open descriptor of this process, which may refer to a plain
+ * file. */
 static bool names_descriptor(const char *path)
 {
     return strcmp(path, "/dev/stdout") == 0 || strcmp(path, "/dev/stderr") == 0 ||
            strncmp(path, "/dev/fd/", 8) == 0 || strncmp(path, "/proc/self/fd/", 14) == 0;
 }
 
-/* Tells whether the name leads to something that is written to and not replaced: /dev/null,
+/* Tells whether the path leads to something that must be written to and not replaced: /dev/null,
  * /dev/stdout, a pipe. */
 static bool leads_to_device(const char *path)
 {
@@ -335,7 +338,8 @@ static bool leads_to_device(const char *path)
 
 static int open_device(struct file_pub *p, struct err *err)
 {
-    p->fd = open(p->path, O_WRONLY | O_APPEND | O_CLOEXEC); /* what was printed before stays */
+    /* O_APPEND keeps the output printed before */
+    p->fd = open(p->path, O_WRONLY | O_APPEND | O_CLOEXEC);
     return p->fd < 0 ? fail(err, "open", p->path) : 0;
 }
 
@@ -364,8 +368,8 @@ int file_pub_write(struct file_pub *p, const void *bytes, size_t n, struct err *
     return 0;
 }
 
-/* Does everything up to and including the rename. On failure the caller removes the temporary
- * file. */
+/* Syncs and closes the file and renames it to its final name. On failure the caller removes the
+ * temporary file. */
 static int install(struct file_pub *p, struct err *err)
 {
     int rc, fd = p->fd;
@@ -452,7 +456,7 @@ int file_publish_dir(const char *tmp_dir, const char *final_dir, struct err *err
     return fsync_parent(final_dir, err);
 }
 
-/* Creates the file where the file system has no hard links. A crash between the two calls leaves
+/* Creates the file on a file system without hard links. A crash between creating and writing leaves
  * the name without its content. */
 static int create_then_write(const char *path, const void *bytes, size_t n, struct err *err)
 {
@@ -472,8 +476,9 @@ out:
     return rc;
 }
 
-/* Gives the finished file its name, unless somebody has it. If a reply was lost on the way, the
- * count of links tells. */
+/* Links the finished file to its final name, unless that name is taken. On a network file system
+ * link(2) may fail although it succeeded, because the reply was lost; a link count of 2 shows
+ * that. */
 static int link_exclusive(struct file_pub *p, const void *bytes, size_t n, struct err *err)
 {
     struct stat st;

@@ -2,11 +2,11 @@
  *
  * Publishing writes to `<path>.tmp.<pid>.<n>` beside the target, syncs that, renames it over the
  * target, and syncs the folder. A reader sees the old content or the new, never a part. On any
- * failure the temporary file is removed and the old content stands. (If only the sync of the folder
- * fails, the new content stands, and the error says that it may not survive a power cut.) A link is
- * replaced, not followed; but what leads to a device or a pipe (/dev/null), and what names a
- * descriptor (/dev/stdout), is written to and stays. Of a shared file system this assumes atomic
- * rename and exclusive create only.
+ * failure the temporary file is removed and the old content remains. (If only the sync of the
+ * folder fails, the new content is in place, and the error says that it may not survive a power
+ * cut.) A symbolic link is replaced, not followed. Two kinds of path are written to directly and
+ * never replaced: one that leads to a device or a pipe (/dev/null), and one that names a descriptor
+ * (/dev/stdout). A shared file system must provide atomic rename and exclusive create, and no more.
  */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
@@ -19,28 +19,29 @@
 #include "base/err.h"
 #include "base/str.h"
 
-/* Appends the content of a file to *out, which is as before on failure. ERR_NOT_FOUND if there is
- * none; ERR_INPUT if the path leads to something else (a pipe or a device is not waited for);
- * ERR_LIMIT above max_bytes. */
+/* Appends the content of a file to *out; on failure *out keeps its former content. ERR_NOT_FOUND if
+ * there is no file; ERR_INPUT if the path leads to a pipe or a device (the call does not wait for
+ * one) or a folder; ERR_LIMIT if the file has more than max_bytes. */
 int file_read(const char *path, int64_t max_bytes, struct str *out, struct err *err);
 bool file_exists(const char *path);
-/* Is the path there, on a file system that is read-only? */
+/* Tells whether the path exists on a read-only file system. */
 bool file_is_read_only(const char *path);
-/* Returns the bytes that are free on the path's disk for this user, -1 if that is not known. Quotas
- * are not seen. */
+/* Returns the number of bytes that are free for an ordinary user on the path's disk, -1 if that is
+ * not known. Quotas are not taken into account. */
 int64_t file_space(const char *path);
-/* Returns the bytes on disk of a file, or of a folder and all in it, as far as they can be read. */
+/* Returns the number of bytes that a file, or a folder and all in it, takes on disk. Parts that
+ * cannot be read are not counted. */
 int64_t file_tree_bytes(const char *path);
 int file_mkdirs(const char *path, struct err *err);      /* like mkdir -p, mode 0777 & ~umask */
 int file_remove_tree(const char *path, struct err *err); /* no error if absent; follows no link */
 char *file_join(const char *dir, const char *name);      /* returns new; NULL when out of memory */
 
-/* Publish a file whose whole content is given. A private one may be read by its owner alone. */
+/* Publish a file whose whole content is given. Only its owner may read a private file. */
 int file_publish(const char *path, const void *bytes, size_t n, struct err *err);
 int file_publish_private(const char *path, const void *bytes, size_t n, struct err *err);
 
-/* Publishes a file in pieces. Either file_pub_commit or file_pub_abort ends it; abort is required
- * after a failed call, and safe. */
+/* Publishes a file that is written in pieces. Either file_pub_commit or file_pub_abort ends it.
+ * After a failed call file_pub_abort is required; calling it twice is safe. */
 struct file_pub {
     int fd;
     char *path, *tmp; /* tmp is NULL for a device */
@@ -51,10 +52,10 @@ int file_pub_write(struct file_pub *p, const void *bytes, size_t n, struct err *
 int file_pub_commit(struct file_pub *p, struct err *err);
 void file_pub_abort(struct file_pub *p);
 
-/* Renames a finished folder, all of whose files are synced already, to its final name and syncs the
- * parent. ERR_EXISTS if a file or a folder with content has that name. On failure the temporary
- * folder is left to the caller, unless only the sync of the parent failed: then the folder stands
- * under its final name. */
+/* Renames a finished folder, whose files the caller has synced, to its final name and syncs the
+ * parent. ERR_EXISTS if a file, or a folder that is not empty, has that name. On failure the caller
+ * still owns the temporary folder, unless only the sync of the parent failed: then the folder
+ * already has its final name. */
 int file_publish_dir(const char *tmp_dir, const char *final_dir, struct err *err);
 int file_fsync_dir(const char *path, struct err *err);
 int file_fsync(int fd, const char *path, struct err *err);
@@ -62,9 +63,10 @@ int file_fsync(int fd, const char *path, struct err *err);
 /* Calls write(2) until all is written. EINTR is retried; a write of 0 bytes is an error. */
 int file_write_all(int fd, const void *bytes, size_t n, const char *path, struct err *err);
 
-/* Creates a file with its content, for one process only, such as the claim of an attempt:
- * ERR_EXISTS if somebody was first. The content is there as soon as the name is, except on a file
- * system without hard links, where a reader or a crash may meet the name before its content. */
+/* Creates a file with its content. If several processes try, only one succeeds (as in claiming
+ * an attempt), and the others get ERR_EXISTS. The content is there as soon as the name is,
+ * except on a file system without hard links, where a reader or a crash may find the name before
+ * its content. */
 int file_create_exclusive(const char *path, const void *bytes, size_t n, struct err *err);
 
 #endif

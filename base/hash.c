@@ -40,7 +40,7 @@ struct hash_stream *hash_stream_new(void)
 
     if (!h)
         return NULL;
-    /* The state wants an alignment of 64 bytes, which malloc does not promise. */
+    /* The state needs an alignment of 64 bytes, which malloc does not guarantee. */
     h->state = XXH3_createState();
     if (!h->state) {
         free(h);
@@ -67,8 +67,8 @@ struct hash128 hash_stream_128(const struct hash_stream *h)
     return from_xxh(XXH3_128bits_digest(h->state));
 }
 
-/* Hashes the file up to the size that it has now: one that grows as fast as it is read has no
- * end. */
+/* Hashes the file up to its present size. Without this bound, reading a file that grows as fast as
+ * it is read would never end. */
 static int hash_fd(int fd, const char *path, struct hash_stream *h, struct err *err)
 {
     char block[32 << 10];

@@ -1,5 +1,5 @@
-/* hash: XXH3 checksums and content hashes (xxHash library). They guard against damage, not against
- * malice. */
+/* hash: XXH3 checksums and content hashes (xxHash library). They detect accidental damage, not
+ * malicious changes. */
 #ifndef BASE_HASH_H
 #define BASE_HASH_H
 
@@ -16,7 +16,7 @@ struct hash128 hash_128(const void *bytes, size_t n);
 char *hash_format(struct hash128 h, char buf[HASH_TEXT_BYTES]);
 int hash_file(const char *path, struct hash128 *out, struct err *err);
 
-/* Hashes what comes in pieces. */
+/* Computes a hash of data that is added in pieces. */
 struct hash_stream;
 struct hash_stream *hash_stream_new(void); /* NULL when out of memory */
 void hash_stream_free(struct hash_stream *h);

@@ -1,4 +1,4 @@
-/* host_device: HOST_DEVICE stands before inline functions that CUDA kernels call, too. */
+/* host_device: HOST_DEVICE marks inline functions that both the CPU and CUDA kernels call. */
 #ifndef BASE_HOST_DEVICE_H
 #define BASE_HOST_DEVICE_H
 

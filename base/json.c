@@ -15,7 +15,8 @@ static const double exact_max = 0x1p53 - 1; /* 2^53 stands for 2^53 + 1 too */
 
 /* ---- duplicate keys ---- */
 
-/* A step is a value on the way from the root, and the way is a chain of stack frames. */
+/* A step is one element of the path from the root to a value. The path is a chain of stack
+ * frames. */
 struct step {
     const struct step *up;
     const char *key; /* NULL: an array's element */
@@ -33,7 +34,8 @@ static void add_path(struct str *s, const struct step *step)
         str_addf(s, "%s%s", s->len > 0 ? "." : "", step->key);
 }
 
-/* Returns the place of this key in a hash table that has room: its own, or a free one. */
+/* Returns the slot of this key in a hash table that is not full: the slot that holds it, or a free
+ * one. */
 static const char **key_place(const char **table, size_t slots, const char *key)
 {
     size_t at = hash_64(key, strlen(key)) & (slots - 1);
@@ -42,7 +44,7 @@ static const char **key_place(const char **table, size_t slots, const char *key)
     return &table[at];
 }
 
-/* Sets *dup to a key that stands twice in obj, NULL if there is none. */
+/* Sets *dup to a key that obj has twice, NULL if there is none. */
 static int find_duplicate(const cJSON *obj, const char **dup, struct err *err)
 {
     *dup = NULL;
@@ -109,7 +111,7 @@ int json_parse(const char *text, size_t len, const char *name, struct json_doc *
         return rc;
     struct json_doc doc = {.name = strdup(name), .root = cJSON_ParseWithLength(text, len)};
     if (doc.name == NULL || doc.root == NULL)
-        rc = no_memory(name, err); /* the text itself was found good */
+        rc = no_memory(name, err); /* json_scan has accepted the text */
     else
         rc = check_duplicates(name, doc.root, NULL, err);
     if (rc < 0)
@@ -149,7 +151,8 @@ struct reading {
     struct err *err;
 };
 
-/* Says what a value is, for "is …": its text when that is short, else its kind. */
+/* Formats a value for an error of the form "x is …": the value itself when it is short, else its
+ * type. */
 static const char *show(const cJSON *v, char *buf, size_t size)
 {
     char num[JSON_NUM_BYTES];
@@ -174,7 +177,7 @@ static void add_names(struct str *s, const char *const *names)
         str_addf(s, "%s%s", i == 0 ? "" : ", ", names[i]);
 }
 
-/* Adds what a field takes: "an integer from 1 to 1024". */
+/* Adds what a field accepts: "an integer from 1 to 1024". */
 static void add_allowed(struct str *s, const struct json_field *f)
 {
     static const char *const kinds[] = {
@@ -213,7 +216,7 @@ out:
     return rc;
 }
 
-/* Does the field take numbers that have to be written as a text? */
+/* Tells whether the field accepts numbers that must be written as a string. */
 static bool text_helps(const struct json_field *f)
 {
     return f->max <= f->min || f->max > exact_max || f->min < -exact_max;

@@ -1,10 +1,10 @@
-/* json_keys: the keys of text that json_out wrote, looked at without a tree. No memory is asked
- * for, so that a steady writer may call it. */
+/* json_keys: finding keys in text that json_out wrote, without building a tree. It allocates no
+ * memory, so a writer that must not allocate may call it. */
 #include <string.h>
 
 #include "base/json.h"
 
-/* Returns the place behind the quoted string at p. */
+/* Returns a pointer just past the quoted string at p. */
 static const char *skip_string(const char *p)
 {
     for (p++; *p != '"'; p++)
@@ -12,8 +12,8 @@ static const char *skip_string(const char *p)
     return p + 1;
 }
 
-/* Returns the next key of the object that p stands in, NULL if there is none. p stands in the rest
- * of a member, or at the beginning of the object. */
+/* Returns the next key of the object that p points into, NULL if there is none. p points at a key
+ * of the object or into the member that follows it. */
 static const char *next_key(const char *p)
 {
     for (int depth = 0; depth >= 0 && *p != '\0';) {

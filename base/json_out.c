@@ -41,7 +41,7 @@ static void new_line(struct json_out *o, int depth)
  * that the text stays JSON. */
 static void add_quoted(struct str *s, const char *text)
 {
-    /* These are pairs of a character and the letter behind the backslash. */
+    /* Each pair is a character and the letter that follows the backslash in its escape. */
     static const char named[] = "\"\"\\\\\bb\ff\nn\rr\tt";
     str_addc(s, '"');
     for (size_t left = strlen(text); left > 0;) {
@@ -64,7 +64,7 @@ static void add_quoted(struct str *s, const char *text)
     str_addc(s, '"');
 }
 
-/* Adds what stands before any value: comma, line break, key. */
+/* Adds what precedes a value: comma, line break, key. */
 static void begin_value(struct json_out *o, const char *key)
 {
     if (o->depth == 0) {

@@ -1,10 +1,11 @@
-/* json_scan: a strict look at JSON text before cJSON builds the tree.
+/* json_scan: a strict check of JSON text before cJSON builds the tree.
  *
- * cJSON takes more than RFC 8259 allows (leading zeros, a bare "1.", NaN spelled by strtod, raw
- * control characters, any bytes in strings) and gives no line numbers. This scanner is the grammar
- * of RFC 8259 sections 2 to 7 with one function a rule. It adds what our formats demand: UTF-8
- * only, no NUL (also not as \u0000, which would cut a C string), finite numbers of at most 63
- * characters (cJSON's buffer), at most LIMIT_JSON_DEPTH levels, nothing after the value.
+ * cJSON accepts more than RFC 8259 allows (leading zeros, a bare "1.", "nan" as strtod reads it,
+ * raw control characters, any bytes in strings) and gives no line numbers. This scanner implements
+ * the grammar of RFC 8259, sections 2 to 7, with one function per rule. It adds the checks that our
+ * formats need: UTF-8 only, no NUL (not as \u0000 either, which would cut a C string), finite
+ * numbers of at most 63 characters (cJSON's buffer), at most LIMIT_JSON_DEPTH levels, nothing after
+ * the value.
  */
 #include "base/json_priv.h"
 
@@ -64,7 +65,8 @@ static int fail(const struct scan *s, int code, const char *text)
     return err_set(s->err, code, "%s:%ld:%ld: %s", s->name, line, column, text);
 }
 
-/* Reports an error that ends in what stands there: "expected ':' after a key, found '='". */
+/* Reports an error that ends with the character found at s->p: "expected ':' after a key, found
+ * '='". */
 static int expected(const struct scan *s, const char *what)
 {
     char text[160];
@@ -102,8 +104,9 @@ static int scan_digits(struct scan *s)
     return 0;
 }
 
-/* Checks the length and the size of the number that ends at s->p. Without three digits in its
- * exponent a number of this length is below 1e162, and need not be converted to know it. */
+/* Checks the length and the size of the number that ends at s->p. A number of this length whose
+ * exponent has fewer than three digits is below 1e162, so it is finite and need not be
+ * converted. */
 static int check_number(struct scan *s, const char *from, bool may_be_large)
 {
     char copy[NUMBER_BYTES];
@@ -152,7 +155,7 @@ static int scan_number(struct scan *s)
     return check_number(s, from, may_be_large);
 }
 
-/* Returns the value of four hex digits at s->p, -1 if they are none. */
+/* Returns the value of the four hex digits at s->p, -1 if there are none. */
 static int32_t hex4(const struct scan *s)
 {
     int32_t v = 0;
@@ -167,7 +170,7 @@ static int32_t hex4(const struct scan *s)
     return v;
 }
 
-/* Scans what is behind "\u": one unit, or a surrogate pair. */
+/* Scans the text after "\u": one UTF-16 unit, or a surrogate pair. */
 static int scan_unicode_escape(struct scan *s)
 {
     int32_t unit = hex4(s);

@@ -8,30 +8,30 @@
  * Its content, of fixed length, is a counter that the holder writes anew each LEASE_BEAT_S, with
  * the wall clock for people to read.
  *
- *     take     make the folder <path>.<token> with the file in it, and rename it to <path>. Where
- *              that is absent or empty this succeeds for one; where it has content it fails
- *              (rename(2): ENOTEMPTY or EEXIST). If a reply was lost on the way, the file's
- *              presence tells.
+ *     take     make the folder <path>.<token> with the file in it, and rename it to <path>. If
+ *              <path> is absent or an empty folder, this succeeds for one process; if it has
+ *              content, it fails (rename(2): ENOTEMPTY or EEXIST). If a reply was lost on the way,
+ *              the presence of the file shows that the rename succeeded.
  *     drop     unlink the file, by its name; remove the folder if it is empty.
- *     evict    unlink the file of the holder judged dead, by its name; then take, as everybody else
- *              may.
+ *     evict    unlink the file of a holder judged dead, by its name; then take the lease, in
+ *              competition with all others.
  *     renew    open the file without creating it, write, close. If it is not there, the lease is
  *              lost.
  *
- * Nothing that is removed can be somebody else's: a name has one holder for ever, and rmdir removes
- * no folder with content. So it does no harm to judge late: two that evict the same holder remove
- * it once, and one of the two renames succeeds. A holder that wakes after it was evicted removes
- * nothing when it drops. One danger remains: a holder acts without knowing that it was evicted.
- * lease_check is for that.
+ * A process never removes the file of another holder by mistake: a name belongs to one holder for
+ * ever, and rmdir fails on a folder with content. So a late judgement does no harm: if two
+ * processes evict the same holder, its file is removed once, and one of the two renames succeeds. A
+ * holder that resumes after it was evicted removes nothing when it drops. One danger remains: a
+ * holder may act without knowing that it was evicted. lease_check is for that.
  *
- * How silence is counted: a looker keeps what it saw and for how long that did not change, in its
- * own monotonic time. Each interval between two looks counts as a second at most, since a looker
- * that was itself stopped has not watched. Opening a file is what makes a network file system ask
- * the server (close-to-open consistency), so each look opens it anew. The file is never held open:
- * a file that is unlinked while open leaves an entry behind on NFS, and the folder would not be
- * empty.
+ * How silence is counted: an observer remembers the file's content and how long it has not changed,
+ * in its own monotonic time. Each interval between two looks counts as a second at most, since an
+ * observer that was itself stopped has not watched. A network file system asks its server when a
+ * file is opened (close-to-open consistency), so each look opens the file anew. The file is never
+ * held open: a file that is unlinked while open leaves an entry behind on NFS, and the folder would
+ * not be empty.
  *
- * What is left behind: whoever is killed between making its folder and renaming it leaves
+ * Leftovers: a process that is killed between making its folder and renaming it leaves
  * <path>.<token>, as a killed publisher (base/file.h) leaves its temporary file.
  */
 #include "base/lease.h"
@@ -54,19 +54,19 @@
 #include "base/process.h"
 
 enum { NAME_BYTES = 256, BEAT_BYTES = 33 };
-/* These are the pauses between two looks, in seconds: the first, the longest, and for a holder on
- * another host. */
+/* These are the pauses between two looks, in seconds: the first pause, the longest, and the longest
+ * for a holder on another host. */
 static const double PAUSE_S = 0.005, PAUSE_MOST_S = 0.1, PAUSE_ELSEWHERE_S = 0.25;
 
 double lease_beat_s = LEASE_BEAT_S, lease_silent_s = LEASE_SILENT_S;
 
 struct lease {
-    char *path, *file; /* the folder, and the file in it */
+    char *path, *file; /* the lease's folder, and the holder's file in it */
     char name[NAME_BYTES];
     int64_t rank, beats;
-    pid_t pid; /* the process that took it */
+    pid_t pid; /* the process that took the lease */
     atomic_bool lost;
-    pthread_t keeper; /* renews it until it is dropped */
+    pthread_t keeper; /* the thread that renews the lease until it is dropped */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool dropped;
@@ -92,8 +92,8 @@ static int fail(struct err *err, const char *verb, const char *path)
 
 static bool is_gone(int error) { return error == ENOENT || error == ESTALE || error == ENOTDIR; }
 
-/* Renews the lease. A renewal that cannot be written now is written the next time; a file that is
- * not there is no longer ours. */
+/* Renews the lease. If a renewal cannot be written now, the next one is written LEASE_BEAT_S later.
+ * If the file is gone, the lease is lost. */
 static void renew(struct lease *l)
 {
     char text[BEAT_BYTES + 1];
@@ -121,8 +121,8 @@ static struct timespec next_beat(void)
     return at;
 }
 
-/* Renews a lease. Each lease has a thread of its own, so that a file system that does not answer
- * keeps nobody from the leases of others. */
+/* Renews a lease periodically. Each lease has a thread of its own, so that a file system that does
+ * not answer delays only the leases on it. */
 static void *keeper_main(void *arg)
 {
     struct lease *l = arg;
@@ -149,7 +149,7 @@ static int keeper_start(struct lease *l, struct err *err)
     pthread_cond_init(&l->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals belong to the other threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* other threads handle the signals */
     int failed = pthread_create(&l->keeper, NULL, keeper_main, l);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return failed ? err_set(err, ERR_ENV, "cannot start the thread that renews leases: %s",
@@ -157,8 +157,8 @@ static int keeper_start(struct lease *l, struct err *err)
                   : 0;
 }
 
-/* Ends the thread, after a renewal that has begun: on NFS a file that is unlinked while it is open
- * leaves an entry in the folder. */
+/* Ends the thread and waits until it has finished a renewal that it has begun, because on NFS a
+ * file that is unlinked while it is open leaves an entry in the folder. */
 static void keeper_end(struct lease *l)
 {
     pthread_mutex_lock(&l->lock);
@@ -206,8 +206,8 @@ bool lease_look(const char *path, struct lease_holder *out)
 
 enum life { LIFE_UNKNOWN, LIFE_YES, LIFE_OVER };
 
-/* Tells whether a process of this host lives. One that /proc hides from us exists as long as it can
- * be signalled, or signalling it is forbidden. */
+/* Tells whether a holder's process on this host lives. If /proc hides the process from us, it lives
+ * as long as kill(2) does not fail with ESRCH. */
 static enum life process_life(const struct lease_holder *h)
 {
     struct proc_stat s;
@@ -221,7 +221,8 @@ static enum life process_life(const struct lease_holder *h)
     return s.state == 'Z' || s.state == 'X' || s.start != h->start ? LIFE_OVER : LIFE_YES;
 }
 
-/* Reads what the holder said last. Returns false if the file cannot be read, which says nothing. */
+/* Reads the content of the holder's file. Returns false if the file cannot be read, which proves
+ * nothing about the holder. */
 static bool beat_read(const char *path, const char *name, char beat[64])
 {
     char file[2 * LIMIT_PATH_BYTES];
@@ -235,7 +236,8 @@ static bool beat_read(const char *path, const char *name, char beat[64])
     return n >= 0;
 }
 
-/* Notes what the holder of this name says now. A look counts for a second at most. */
+/* Compares the content of the holder's file with the last look and updates the times in w. The
+ * interval since the last look counts for a second at most. */
 static void watch_note(struct lease_watch *w, const char *path, const char *name)
 {
     char beat[64];
@@ -254,8 +256,8 @@ static void watch_note(struct lease_watch *w, const char *path, const char *name
         snprintf(w->beat, sizeof w->beat, "%s", beat);
 }
 
-/* Tells whether the holder `name`, which is there now, lives. LIFE_OVER means that it may be
- * evicted. One whose file cannot be read for silent_s is taken to live. */
+/* Tells whether the present holder `name` lives. LIFE_OVER means that it may be evicted. A holder
+ * whose file cannot be read for silent_s is assumed to live. */
 static enum life holder_life(struct lease_watch *w, const char *path, const char *name,
                              double silent_s)
 {
@@ -325,8 +327,8 @@ static int lease_new(const char *path, int64_t rank, struct lease **out, struct 
     return rc;
 }
 
-/* Gives folder and file the rights of the folder around them: whoever may write there may take the
- * lease over, and read whether its holder lives. */
+/* Gives the folder and the file the permissions of the parent folder: a process that may write
+ * there may take the lease over, and read whether its holder lives. */
 static void share_with_parent(const char *path, const char *dir, const char *file)
 {
     char parent[LIMIT_PATH_BYTES];
@@ -340,7 +342,7 @@ static void share_with_parent(const char *path, const char *dir, const char *fil
     chmod(file, st.st_mode & 0666);
 }
 
-/* Makes the folder that is to be renamed, with the file in it. */
+/* Makes the temporary folder with the holder's file in it. */
 static int folder_make(const struct lease *l, const char *dir, const char *file, struct err *err)
 {
     if (mkdir(dir, 0777) < 0)
@@ -348,7 +350,7 @@ static int folder_make(const struct lease *l, const char *dir, const char *file,
     int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
         return fail(err, "make lease", l->path);
-    /* On a full disk the file is empty, and has its name all the same. */
+    /* On a full disk the file stays empty, but it exists, and its name is what matters. */
     ssize_t n = write(fd, "000000000000                    \n", BEAT_BYTES);
     (void)n;
     close(fd);
@@ -362,17 +364,18 @@ static void folder_remove(const char *dir, const char *file)
     rmdir(dir);
 }
 
-/* Renames the folder to the lease's name. 0: the lease is ours. ERR_EXISTS: it is somebody's. */
+/* Renames the folder to the lease's name. 0: this process holds the lease; ERR_EXISTS: another one
+ * holds it. */
 static int rename_over(const struct lease *l, const char *dir, struct err *err)
 {
     for (int tries = 0; rename(dir, l->path) < 0; tries++) {
         int error = errno;
         if (access(l->file, F_OK) == 0)
-            return 0; /* it was done, and the answer was lost */
+            return 0; /* the rename succeeded, but its reply was lost */
         if (error == ENOTDIR && tries == 0 && unlink(l->path) == 0)
-            continue; /* it was the lock file of an older version */
+            continue; /* <path> was the lock file of an older version */
         if ((error == EEXIST || error == ENOTEMPTY) && tries == 0 && rmdir(l->path) == 0)
-            continue; /* this file system renames over no folder at all */
+            continue; /* this file system cannot rename over an empty folder */
         errno = error;
         return error == EEXIST || error == ENOTEMPTY ? ERR_EXISTS
                                                      : fail(err, "take lease", l->path);
@@ -418,8 +421,8 @@ static int busy(const char *path, const char *name, struct err *err)
                    (long long)h.pid, h.host);
 }
 
-/* Looks once. 0: try to take it now; 1: look again later; ERR_BUSY: somebody else has it, and the
- * wait is over. */
+/* Looks at the lease once. 0: the caller may try to take it now; 1: it should look again later;
+ * ERR_BUSY: another process holds it, and the wait is over. */
 static int look(const struct lease *l, struct lease_watch *w, bool waited, bool once,
                 enum life *life, struct err *err)
 {
@@ -442,7 +445,7 @@ static int take(const struct lease *l, double wait_s, struct err *err)
     for (;;) {
         bool waited = wait_s >= 0 && clock_mono_s() >= end_s;
         int rc = look(l, &w, waited, wait_s == 0, &life, err);
-        if (rc == 0 && (rc = try_once(l, err)) == ERR_EXISTS) /* somebody was quicker */
+        if (rc == 0 && (rc = try_once(l, err)) == ERR_EXISTS) /* another process was faster */
             rc = waited ? busy(l->path, "", err) : 1;
         if (rc <= 0)
             return rc;
@@ -465,7 +468,7 @@ int lease_take_over(const char *path, int64_t rank, double wait_s, struct lease 
         goto out;
     }
     *out = l;
-    l = NULL; /* the caller's */
+    l = NULL; /* the caller owns it now */
 out:
     if (l)
         lease_free(l);

@@ -1,14 +1,14 @@
-/* limits: the bounds on strings, files and counts in one place, each with its reason. */
+/* limits: bounds on strings, files and counts, each with its reason. */
 #ifndef BASE_LIMITS_H
 #define BASE_LIMITS_H
 
 enum {
     LIMIT_PATH_BYTES = 4096,          /* PATH_MAX on Linux */
-    LIMIT_NAME_BYTES = 128,           /* names of runs, models, parameters: fits a table column */
-    LIMIT_JSON_DEPTH = 64,            /* our deepest format has 6 levels; stops stack exhaustion */
+    LIMIT_NAME_BYTES = 128, /* names of runs, models and parameters; fits a table column */
+    LIMIT_JSON_DEPTH = 64, /* our deepest format has 6 levels; the limit prevents stack overflow */
     LIMIT_JSON_BYTES = 64 << 20,      /* profiles and plans are kilobytes; more is the wrong file */
-    LIMIT_EVENT_BYTES = 1 << 20,      /* one event; a length above this is damage, not data */
-    LIMIT_CAPTURE_BYTES = 16 << 20,   /* output kept of a child we read from */
+    LIMIT_EVENT_BYTES = 1 << 20,      /* one event; a greater length in a log is damage */
+    LIMIT_CAPTURE_BYTES = 16 << 20,   /* captured output of a child process */
     LIMIT_STAGES = 16,                /* stages of one run */
     LIMIT_DIMS = 6,                   /* tensor rank */
     LIMIT_RANKS = 1 << 20,            /* world size the planner accepts */

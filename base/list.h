@@ -7,8 +7,8 @@
 #include "base/err.h"
 
 /* Makes room for one more element of `size` bytes in an array of which n of `cap` elements are
- * used. *list may be NULL with a cap of 0. what: what the array is for, to be named when memory
- * runs out: "folding a run's events". */
+ * used. *list may be NULL with a cap of 0. `what` completes the error "out of memory ...": "folding
+ * a run's events". */
 int list_grow(void **list, size_t n, size_t *cap, size_t size, const char *what, struct err *err);
 
 #endif

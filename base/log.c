@@ -30,7 +30,7 @@ static const char *level_name(enum log_level level)
     return names[level];
 }
 
-/* Writes a line at once, so that the lines of several processes do not mix. */
+/* Writes a line with one call, so that the lines of several processes do not mix. */
 void log_to_stderr(void *program_name, enum log_level level, const char *text)
 {
     char line[LINE_BYTES + 64];
@@ -42,7 +42,7 @@ void log_to_stderr(void *program_name, enum log_level level, const char *text)
         line[len - 1] = '\n';
     }
     ssize_t rc = write(STDERR_FILENO, line, len);
-    (void)rc; /* there is nowhere left to say it */
+    (void)rc; /* a failure to write to stderr cannot be reported */
 }
 
 void log_msg(enum log_level level, const char *fmt, ...)

@@ -8,7 +8,7 @@
 
 enum { MAGIC_BYTES = 6, HEADER_MAX = 4096 };
 
-/* Converts IEEE 754 binary16 to binary32, exactly, subnormals and infinities included. */
+/* Converts IEEE 754 binary16 to binary32 exactly, including subnormals and infinities. */
 static float half_to_float(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h >> 15) << 31, exponent = (h >> 10) & 31, fraction = h & 1023, bits;
@@ -22,8 +22,8 @@ static float half_to_float(uint16_t h)
     return value;
 }
 
-/* Copies the text of the dictionary and returns where the payload begins, 0 when this is no npy
- * header. */
+/* Copies the text of the header's dictionary and returns the offset of the payload, 0 if this is no
+ * npy header. */
 static int64_t header_find(const unsigned char *p, int64_t n, char dict[HEADER_MAX])
 {
     static const unsigned char magic[MAGIC_BYTES] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
@@ -39,7 +39,7 @@ static int64_t header_find(const unsigned char *p, int64_t n, char dict[HEADER_M
     return 8 + wide + len;
 }
 
-/* Returns the value behind 'key': in the dictionary, NULL if there is none. */
+/* Returns a pointer to the value that follows 'key': in the dictionary, NULL if there is none. */
 static const char *dict_value(const char *dict, const char *key)
 {
     char quoted[32];

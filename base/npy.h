@@ -10,11 +10,11 @@
 #include "base/err.h"
 #include "base/str.h"
 
-/* Parses a whole file. It must hold exactly the given shape, and every value must be finite. `what`
- * names the file in errors. */
+/* Parses a whole file. Its array must have exactly the given shape, and every value must be finite.
+ * `what` names the file in errors. */
 int npy_parse(const void *bytes, int64_t n, const int64_t *shape, int nd, const char *what,
               float *out, struct err *err);
-/* Appends a whole file with these values to *out. */
+/* Appends a whole .npy file with these values to *out. */
 void npy_format(const float *values, const int64_t *shape, int nd, struct str *out);
 
 #endif

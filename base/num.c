@@ -43,8 +43,8 @@ static int refuse(struct err *err, const char *what, const char *text, const cha
     return err_set(err, ERR_INPUT, "%s is '%.100s': give %s", what, text, allowed);
 }
 
-/* Tells whether the text begins like a number. strto* skip leading space and take forms we do not
- * want, so we look at the first letters ourselves. */
+/* Tells whether the text begins like a number. strtoll and its relatives skip leading space and
+ * accept forms that are not allowed here, so this checks the first characters. */
 static bool starts_number(const char *text, bool sign)
 {
     if (sign && (*text == '-' || *text == '+'))
@@ -80,8 +80,8 @@ int num_parse_u64(const char *text, const char *what, uint64_t *out, struct err 
     return 0;
 }
 
-/* Reads a plain decimal number at the start of text. Returns where it ends, NULL if there is
- * none. */
+/* Reads a plain decimal number at the start of text. Returns a pointer to its end, NULL if there is
+ * no number. */
 static const char *scan_decimal(const char *text, bool sign, double *out)
 {
     size_t span = strspn(text, "+-.0123456789eE");
@@ -90,7 +90,7 @@ static const char *scan_decimal(const char *text, bool sign, double *out)
         return NULL;
     memcpy(copy, text, span);
     copy[span] = '\0';
-    *out = strtod(copy, &end); /* in the C locale: no program calls setlocale */
+    *out = strtod(copy, &end); /* the locale is always "C", since no program calls setlocale */
     return text + (end - copy);
 }
 
@@ -138,7 +138,7 @@ int num_parse_bytes(const char *text, const char *what, int64_t *out, struct err
     if (factor == 0)
         return refuse(err, what, text, allowed);
     bool whole = text[digits] != '.' && tolower((unsigned char)text[digits]) != 'e';
-    if (whole) { /* this way is exact, where a double would round above 2^53 */
+    if (whole) { /* integer arithmetic is exact; a double would round above 2^53 */
         errno = 0;
         n = strtoll(text, NULL, 10);
         if (errno == ERANGE || !num_mul_i64(n, factor, &n))
@@ -153,8 +153,8 @@ int num_parse_bytes(const char *text, const char *what, int64_t *out, struct err
     return 0;
 }
 
-/* Parses "[[H:]M:]S", with M and S below 60 when something stands before them. Returns -1 if it is
- * none. */
+/* Parses "[[H:]M:]S", where M and S must be below 60 if another part precedes them. Returns -1 if
+ * the text has another form. */
 static double parse_colons(const char *text)
 {
     double total = 0;
@@ -173,8 +173,8 @@ static double parse_colons(const char *text)
     return -1;
 }
 
-/* Returns v of a unit in seconds, -1 if there is no such unit. Small units divide, so that 40us is
- * 4e-5 to the last bit. */
+/* Converts v of a unit to seconds; returns -1 if there is no such unit. Units below a second
+ * divide, so that 40us is 4e-5 to the last bit. */
 static double scale_seconds(double v, const char *unit)
 {
     static const struct { const char *unit; double factor, divisor; } table[] = {
@@ -205,8 +205,8 @@ int num_parse_seconds(const char *text, const char *what, double *out, struct er
 
 /* ---- formatting: three significant digits, then the unit ---- */
 
-/* Returns how many digits stand behind the point so that three are shown in all; -1 when v would
- * round to `next`, which is 1 of the next unit. */
+/* Returns the number of digits after the decimal point that makes three significant digits in all;
+ * -1 if v would round to `next`, which is 1 of the next unit. */
 static int digits_for(double v, double next)
 {
     if (v < 9.995)
@@ -245,7 +245,7 @@ char *num_format_count(double count, char *buf, size_t size)
     return buf;
 }
 
-/* Formats from a minute on: two neighbouring units, "2 h 03 m". */
+/* Formats a minute or more in two neighbouring units: "2 h 03 m". */
 static void format_long(double s, const char *sign, char *buf, size_t size)
 {
     if (s < 3599.5)

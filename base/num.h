@@ -1,4 +1,5 @@
-/* num: checked arithmetic on sizes and counts, and the shared parsers for sizes and durations. */
+/* num: checked arithmetic on sizes and counts, and shared parsers and formatters for numbers, sizes
+ * and durations. */
 #ifndef BASE_NUM_H
 #define BASE_NUM_H
 
@@ -18,19 +19,19 @@ static inline int64_t num_round_up(int64_t a, int64_t b) { return num_ceil_div(a
 static inline int64_t num_min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t num_max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Parse a number; all of the text must belong to it. u64 is decimal or 0x…, and f64 must be finite.
- * `what` names the value in the error sentence ("--steps"). */
+/* Parse a number; no other text may precede or follow it. u64 is decimal or 0x…, and f64 must be
+ * finite. `what` names the value in the error ("--steps"). */
 int num_parse_i64(const char *text, const char *what, int64_t *out, struct err *err);
 int num_parse_u64(const char *text, const char *what, uint64_t *out, struct err *err);
 int num_parse_f64(const char *text, const char *what, double *out, struct err *err);
-/* Parses "4096", "64K", "1.5GiB" or "2GB": K, M, G and T are powers of 1024; with "B" alone behind
- * the letter they are powers of 1000. */
+/* Parses "4096", "64K", "1.5GiB" or "2GB". K, M, G, T and P, alone or with "i" or "iB", are powers
+ * of 1024; with "B" alone after the letter they are powers of 1000. */
 int num_parse_bytes(const char *text, const char *what, int64_t *out, struct err *err);
 /* Parses "90", "1.5s", "250ms", "10m", "2h", "1d" or "1:30:00" into seconds. */
 int num_parse_seconds(const char *text, const char *what, double *out, struct err *err);
 
-/* Write a form for people into the caller's buffer and return it: "1.5 GiB"; "2 h 03 m", "12.3 s",
- * "4.1 ms". */
+/* Format a value for people into the caller's buffer and return it: "1.5 GiB"; "2 h 03 m", "12.3
+ * s", "4.1 ms". */
 char *num_format_bytes(int64_t bytes, char *buf, size_t size);
 char *num_format_seconds(double seconds, char *buf, size_t size);
 char *num_format_count(double count, char *buf, size_t size); /* "7.16 G" */

@@ -14,7 +14,7 @@
 struct opt_value {
     bool given;
     const char *origin;
-    const char *flag;  /* as the command line gives it; NULL: it does not */
+    const char *flag;  /* the text on the command line; NULL if it is not given there */
     int64_t i;         /* OPT_INT, OPT_BYTES */
     double d;          /* OPT_NUM, OPT_SECONDS */
     bool b;            /* OPT_BOOL */
@@ -79,7 +79,8 @@ static int parse_choice(const struct opt *o, const char *text, const char *what,
     return rc;
 }
 
-/* Makes `text`, which is kept, the value of o; `what` names it in errors. */
+/* Converts `text` to the value of o. The value borrows the text. `what` names the option in
+ * errors. */
 static int convert(const struct opt *o, const char *text, const char *what,
                    struct opt_value *value, struct err *err)
 {
@@ -102,7 +103,7 @@ static int convert(const struct opt *o, const char *text, const char *what,
     return check_bounds(o, what, whole ? (double)value->i : value->d, text, err);
 }
 
-/* Does the same for a setting that `origin` gave. */
+/* Does the same for a setting that comes from `origin`. */
 static int convert_setting(const struct opt *o, const char *text, const char *origin,
                            struct opt_value *value, struct err *err)
 {
@@ -154,8 +155,8 @@ static void mark(struct opt_value *value, const char *origin)
     value->origin = origin;
 }
 
-/* Keeps `text` as what the command line says of an option. Refuses it when the line has said
- * something else before: neither place knows of the other. */
+/* Remembers `text` as the option's value on the command line. Refuses it if the command line has
+ * given another value before, because it is not clear which one the user wants. */
 static int say_once(struct parser *p, const struct opt *o, const char *what, const char *text)
 {
     struct opt_value *value = value_of(p->v, o);
@@ -177,7 +178,7 @@ static int flag_convert(struct parser *p, const struct opt *o, const char *what,
     return say_once(p, o, what, copy);
 }
 
-/* Sets a flag to its text. A bad value on the command line is wrong usage. */
+/* Sets an option from the command line. A bad value there is ERR_USAGE, not ERR_INPUT. */
 static int set_flag(struct parser *p, const struct opt *o, const char *what, const char *text)
 {
     int rc = flag_convert(p, o, what, text);
@@ -204,8 +205,8 @@ static int set_bool(struct parser *p, const struct opt *o, bool on)
     return 0;
 }
 
-/* Takes the value from the next argument. One that looks like an option is more likely a forgotten
- * value. */
+/* Takes the value from the next argument. If that looks like an option, the user has more likely
+ * forgotten the value, so it is an error. */
 static int set_from_next(struct parser *p, const struct opt *o, const char *what)
 {
     const char *text = p->next < p->argc ? p->argv[p->next] : NULL;
@@ -216,7 +217,7 @@ static int set_from_next(struct parser *p, const struct opt *o, const char *what
     return set_flag(p, o, what, text);
 }
 
-/* Reports an option that nobody knows, with the nearest among the names and their --no- forms. */
+/* Reports an unknown option, and suggests the nearest of all names and their --no- forms. */
 static int unknown_option(struct parser *p, const char *name, size_t n)
 {
     char *wrong = arena_strndup(&p->v->arena, name, n);
@@ -242,7 +243,7 @@ static int unknown_option(struct parser *p, const char *name, size_t n)
                    p->cmd->name, wrong);
 }
 
-/* Parses what stands behind "--". */
+/* Parses the text after "--". */
 static int parse_long(struct parser *p, const char *text)
 {
     size_t n = strcspn(text, "=");
@@ -267,8 +268,8 @@ static int parse_long(struct parser *p, const char *text)
     return value != NULL ? set_flag(p, o, what, value) : set_from_next(p, o, what);
 }
 
-/* Parses what stands behind "-": letters of booleans. The last may take a value, which may follow
- * at once. */
+/* Parses the text after "-": letters of booleans. The last letter may be of an option with a value,
+ * which may follow without a space. */
 static int parse_letters(struct parser *p, const char *text)
 {
     for (; *text != '\0'; text++) {
@@ -423,7 +424,7 @@ int opt_parse(const struct opt_cmd *cmd, int argc, char **argv, const struct set
     if ((rc = check_operands(v, err)) < 0)
         goto out;
     *out = v;
-    v = NULL; /* the caller's */
+    v = NULL; /* the caller owns it now */
 out:
     opt_free(v);
     return rc;

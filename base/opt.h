@@ -1,10 +1,11 @@
-/* opt: one table per command gives parsing, --help, the man page, completion and the settings keys.
+/* opt: one table per command defines parsing, --help, the man page, completion and the settings
+ * keys.
  *
  * Long names are lower case with dashes; every boolean also has --no-NAME; `--` ends options; a
- * value is given as NAME=VALUE or NAME VALUE. An option that is given twice must say the same both
- * times. Values come from, in this order: the flag; for options marked
- * OPT_SETTING the settings layers run file > environment REEL_NAME > user file > site file; the
- * table's default. --help is always there.
+ * value is given as NAME=VALUE or NAME VALUE. An option that is given twice must have the same
+ * value both times. A value comes from the first of these that gives one: the flag; for options
+ * marked OPT_SETTING the run file, the environment REEL_NAME, the user file, the site file; the
+ * table's default. Every command also has --help.
  *
  *     static const struct opt opts[] = {
  *         {"steps", 0, OPT_INT, "N", "optimizer steps to run", .fallback = "100",
@@ -36,7 +37,7 @@ struct opt {
     const char *arg;    /* "N", "DIR"; NULL for booleans */
     const char *help;   /* one clause, no full stop */
     const char *fallback;
-    double min, max;            /* both 0: unbounded (OPT_INT, OPT_NUM, OPT_BYTES, OPT_SECONDS) */
+    double min, max;            /* both 0: no bounds (OPT_INT, OPT_NUM, OPT_BYTES, OPT_SECONDS) */
     const char *const *choices; /* OPT_ENUM: ended by NULL */
     unsigned flags;
 };
@@ -47,30 +48,30 @@ struct opt_cmd {
     const char *operands; /* "MODEL [FILE...]" for the usage line; "" if none */
     const struct opt *opts;
     size_t n_opts;
-    int min_operands, max_operands; /* max -1: any number. `-- CMD…` operands count too */
+    int min_operands, max_operands; /* max -1: any number. Operands after `--` count too */
     const char *description;        /* paragraphs for --help and the man page; may be NULL */
-    /* The rest is for another program: options that are not in this table (--help too), and `--`
-     * with what follows it, are operands, in their order; only a `--` before everything else is
-     * dropped. */
+    /* The command passes its operands to another program, so options that are not in this table
+     * (--help too), and `--` with everything after it, are operands, in their order. Only a `--` at
+     * the very beginning is dropped. */
     bool pass;
 };
 
-struct opt_values; /* the result; owns its memory */
+struct opt_values; /* the parsed values; owns its memory */
 
 /* Parses a command line; argv[0] is the command's name. Errors are ERR_USAGE with the option and
- * what is allowed, and suggest the nearest name for an unknown option. On --help (or -h) *help
- * becomes true, *out NULL, and the result is opt_check's. settings may be NULL. A bad value in a
+ * what is allowed, and suggest the nearest name for an unknown option. On --help (or -h) it sets
+ * *help, sets *out to NULL and returns opt_check's result. settings may be NULL. A bad value in a
  * settings layer is ERR_INPUT. */
 int opt_parse(const struct opt_cmd *cmd, int argc, char **argv, const struct settings *settings,
               struct opt_values **out, bool *help, struct err *err);
 void opt_free(struct opt_values *v);
 
-/* Checks that the text of a setting, which `origin` gave, can be the value of this option, in the
- * words of opt_parse. */
+/* Checks that `text`, the value of a setting that comes from `origin`, is a valid value of this
+ * option. The error has the same form as opt_parse's. */
 int opt_setting_check(const struct opt *o, const char *text, const char *origin, struct err *err);
 
-/* Return the value of an option. Asking for a name that is not in the table, or with the wrong
- * type, is a bug and aborts. */
+/* Return the value of an option. A name that is not in the table, or an option of another type, is
+ * a bug and aborts. */
 bool opt_bool(const struct opt_values *v, const char *name);
 int64_t opt_int(const struct opt_values *v, const char *name); /* OPT_INT, OPT_BYTES */
 double opt_num(const struct opt_values *v, const char *name);  /* OPT_NUM, OPT_SECONDS */
@@ -78,45 +79,47 @@ double opt_num(const struct opt_values *v, const char *name);  /* OPT_NUM, OPT_S
 const char *opt_text(const struct opt_values *v, const char *name);
 /* Returns the index of the choice, -1 if it is not given. */
 int opt_enum(const struct opt_values *v, const char *name);
-/* Tells whether any layer but the default gave a value. */
+/* Tells whether the value comes from the command line or a setting, and not from the default. */
 bool opt_given(const struct opt_values *v, const char *name);
 size_t opt_operands(const struct opt_values *v, const char *const **items);
 
-/* Checks a table and tells its mistake (a name twice, a fallback that does not parse, bounds on a
- * text, …); for the tests of commands. */
+/* Checks a table and reports its first mistake (a duplicate name, a fallback that does not parse,
+ * bounds on a text, …); for the tests of commands. */
 int opt_check(const struct opt_cmd *cmd, struct err *err);
 
-/* One entry of a section of a page: a file, a variable, or a command line, and what it is. */
+/* Holds one entry in a section of a page: a file, a variable or a command line, with its
+ * explanation. */
 struct opt_note {
     const char *name;
     const char *text; /* one clause, no full stop */
-    /* the commands and pages that it concerns, as in "tune plan(5)"; NULL: all of the program */
+    /* the commands and pages to which it applies, as in "tune plan(5)"; NULL: all */
     const char *of;
 };
 
-/* These tables hold what the pages of a program say beside its options. Each ends with an entry
- * without name. */
+/* These tables hold the text of a program's pages beside its options. Each ends with an entry
+ * without a name. */
 struct opt_page {
     const char *program; /* "reel" */
     const struct opt_note *examples, *files, *environment;
-    const char *exit_status; /* NULL: what all of reel's programs have in common */
+    const char *exit_status; /* NULL: the text that reel's programs share */
 };
 
-/* Add the other products of the table to *out. `program` is "reel", or NULL where the command is a
- * program of its own. */
+/* Append help, examples and completion from the table to *out. `program` is "reel", or NULL if the
+ * command is a program of its own. */
 void opt_help(const struct opt_cmd *cmd, const char *program, struct str *out);
 void opt_help_examples(const struct opt_cmd *cmd, const struct opt_page *page, struct str *out);
 void opt_complete(const struct opt_cmd *cmd, struct str *out); /* lines "--name<TAB>help" */
-/* Adds the command's whole page in roff, man(7). A command that has the program's name is it. */
+/* Adds the command's whole page in roff, man(7). A command with the program's own name is that
+ * program. */
 void opt_man(const struct opt_cmd *cmd, const struct opt_page *page, struct str *out);
 
-/* Write the parts of a program's own pages: the end of its overview; the head of a page, up to and
- * with the heading SYNOPSIS, which pages of section 1 have; the sections behind the options (cmd
- * NULL: of the program as a whole); text with roff's own characters escaped. */
+/* Write parts of a program's own pages. opt_help_end writes the end of its overview. opt_man_head
+ * writes the head of a page, for section 1 up to the heading SYNOPSIS. opt_man_end writes the
+ * sections after the options (cmd NULL: those of the whole program). */
 void opt_help_end(const struct opt_page *page, struct str *out);
 void opt_man_head(const char *title, int section, const char *summary, struct str *out);
 void opt_man_end(const struct opt_cmd *cmd, const struct opt_page *page, struct str *out);
-/* Adds a section with those of the notes that concern `of`, a command or page (NULL: with all). */
+/* Adds a section with the notes that apply to `of`, a command or page (NULL: with all notes). */
 void opt_man_notes(const char *heading, const char *of, const struct opt_note *notes,
                    struct str *out);
 void opt_roff(struct str *out, const char *text);

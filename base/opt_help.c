@@ -1,4 +1,4 @@
-/* opt_help: what people read of an option table: --help, the man page, completion. */
+/* opt_help: prints an option table as --help, man page and completion. */
 #include <ctype.h>
 #include <string.h>
 
@@ -7,7 +7,8 @@
 
 enum { LINE_CELLS = 80, HELP_CELL = 26 };
 
-/* Returns how many cells UTF-8 text takes on a terminal, near enough: one a character. */
+/* Returns the number of terminal cells that UTF-8 text takes, counting one cell for each character
+ * (an approximation). */
 static size_t cells(const char *text, size_t n)
 {
     size_t k = 0;
@@ -22,8 +23,8 @@ static void pad(struct str *out, size_t n)
         str_addc(out, ' ');
 }
 
-/* Appends n bytes of text in lines of at most 80 cells. The cursor stands at cell `at`, and further
- * lines start at `indent`. */
+/* Appends n bytes of text, wrapped to lines of at most 80 cells. The cursor is at cell `at`, and
+ * further lines are indented by `indent`. */
 static void wrap(struct str *out, const char *text, size_t n, size_t at, size_t indent)
 {
     const char *end = text + n;
@@ -50,8 +51,8 @@ static void wrap(struct str *out, const char *text, size_t n, size_t at, size_t 
     str_addc(out, '\n');
 }
 
-/* Adds paragraphs, which empty lines part. One whose first character is a space is an example and
- * stays as it is. */
+/* Adds paragraphs, which empty lines separate. A paragraph that begins with a space is an example
+ * and is not wrapped. */
 static void add_paragraphs(struct str *out, const char *text)
 {
     while (*text != '\0') {
@@ -69,7 +70,8 @@ static void add_paragraphs(struct str *out, const char *text)
     }
 }
 
-/* Adds what stands before the n-th note in the brackets behind the help clause. */
+/* Adds the separator before a note in the brackets after the help clause, and counts the note in
+ * *n. */
 static void begin_note(struct str *s, int *n)
 {
     str_add(s, (*n)++ == 0 ? " (" : "; ");
@@ -88,8 +90,8 @@ static void add_choices(struct str *s, const char *const *choices)
         str_addf(s, "%s%s", i == 0 ? "" : ", ", choices[i]);
 }
 
-/* Adds the help clause and, in brackets, choices, bounds, default and where else the option can be
- * set. */
+/* Adds the help clause and, in brackets, its choices, bounds and default, and whether the option is
+ * required or a setting. */
 static void add_help_text(struct str *s, const struct opt *o)
 {
     char low[JSON_NUM_BYTES], high[JSON_NUM_BYTES];
@@ -136,7 +138,7 @@ static void add_option(struct str *out, char letter, const char *name, const cha
 typedef void add_option_fn(struct str *out, char letter, const char *name, const char *arg,
                            const char *help);
 
-/* Adds every option that is not hidden through `add`. */
+/* Calls `add` for every option that is not hidden. */
 static void add_all(const struct opt_cmd *cmd, struct str *out, add_option_fn *add)
 {
     for (size_t i = 0; i < cmd->n_opts; i++) {
@@ -208,7 +210,7 @@ void opt_help(const struct opt_cmd *cmd, const char *program, struct str *out)
         wrap(out, setting_note, sizeof setting_note - 1, 0, 0);
 }
 
-/* Tells whether a note concerns this command or page; NULL stands for the program as a whole. */
+/* Tells whether a note applies to this command or page; NULL stands for the whole program. */
 static bool concerns(const struct opt_note *note, const char *of)
 {
     size_t n = of != NULL ? strlen(of) : 0;
@@ -254,8 +256,8 @@ void opt_help_end(const struct opt_page *page, struct str *out)
 
 /* ---- roff: man(7) ---- */
 
-/* Adds text for roff: a backslash would start an escape, a '-' would be set as a hyphen, a leading
- * '.' or quote would be a request. */
+/* Adds text with roff's special characters escaped: a backslash would start an escape, a '-' would
+ * be printed as a hyphen, and a '.' or quote at the start of a line would be a request. */
 void opt_roff(struct str *out, const char *text)
 {
     if (*text == '.' || *text == '\'')
@@ -319,7 +321,7 @@ static void add_man_note(struct str *out, const char *name, const char *text)
     str_addc(out, '\n');
 }
 
-/* Adds those of the notes that concern `of` (NULL: all). */
+/* Adds the notes that apply to `of` (NULL: all notes). */
 static void add_man_notes(const char *of, const struct opt_note *notes, struct str *out)
 {
     for (const struct opt_note *note = notes; note != NULL && note->name != NULL; note++)
@@ -342,7 +344,7 @@ void opt_man_notes(const char *heading, const char *of, const struct opt_note *n
     str_release(&content);
 }
 
-/* Adds the variables that stand in for options: REEL_MIN_GAIN for --min-gain. */
+/* Adds the environment variables that set options: REEL_MIN_GAIN sets --min-gain. */
 static void add_man_settings(const struct opt_cmd *cmd, struct str *out)
 {
     for (size_t i = 0; i < cmd->n_opts; i++) {

@@ -5,7 +5,8 @@
 
 #include "base/limits.h"
 
-static const double WAIT_S = 0.05; /* for a holder that is known to live, which will not end soon */
+/* how long to wait for a holder that is known to live; it will not end soon */
+static const double WAIT_S = 0.05;
 
 static const char *owner_path(const char *run_dir, char path[LIMIT_PATH_BYTES])
 {
@@ -13,7 +14,7 @@ static const char *owner_path(const char *run_dir, char path[LIMIT_PATH_BYTES])
     return path;
 }
 
-/* Returns the greatest number of an attempt that wrote events there, 0 if none did. */
+/* Returns the greatest number of an attempt that wrote events into the folder, 0 if none did. */
 static int64_t newest_attempt(const char *run_dir)
 {
     char path[LIMIT_PATH_BYTES];
@@ -30,7 +31,7 @@ static int64_t newest_attempt(const char *run_dir)
     return newest;
 }
 
-/* Reports the attempt that has the folder now, or had it last. */
+/* Reports the attempt that owns the folder now, or owned it last. */
 static int refuse(const char *run_dir, int64_t attempt, int why, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];

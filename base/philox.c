@@ -10,26 +10,27 @@
  *
  * Normals
  *
- * They are the inverse of the normal distribution by Wichura's algorithm AS 241 (PPND16; Applied
- * Statistics 37, 1988): three ratios of polynomials of degree 7. Its tails need sqrt(-log p); the
- * logarithm is ours: p = m 2^e with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh((m-1)/(m+1)) by its
- * series up to s^23 (|s| < 0.1716, so the first term left out is below 2e-20), log 2 in two parts.
- * Everything is IEEE double + - * / sqrt in a fixed order: no libm function that may differ between
- * machines, no fused multiply-add: nvcc needs -fmad=false.
- * The largest error over every u that the generator can make is below 1e-14 absolute, measured by
- * the unit test.
+ * A normal number is the inverse normal distribution of a uniform one, by Wichura's algorithm AS
+ * 241 (PPND16; Applied Statistics 37, 1988): three ratios of polynomials of degree 7. Its tails
+ * need sqrt(-log p). philox_log computes the logarithm: p = m 2^e with m in [sqrt(1/2), sqrt(2)),
+ * log m = 2 atanh(s) with s = (m-1)/(m+1), by its series up to s^23 (|s| < 0.1716, so the first
+ * omitted term is below 2e-20), and log 2 in two parts. All operations are IEEE double + - * / and
+ * sqrt in a fixed order. No libm function is used that may differ between machines, and no fused
+ * multiply-add (nvcc needs -fmad=false). The unit test measures that the absolute error is below
+ * 1e-14 for every u that the generator can make.
  *
  * Contraction must be off. gcc has it off with -std=c17, and the pragma is for clang; the unit test
- * holds golden bits.
+ * compares with golden bits.
  *
  * Permutation
  *
- * philox_permute is a Feistel network over the b bits that n-1 needs (at least 2), split b/2 : b -
- * b/2, the two parts changed in turn by Philox of the other. It is a bijection on 0..2^b-1. Values
- * of n and above are sent through it again until one below n comes out (cycle walking). The walk
- * follows a cycle of the permutation that holds i < n, so it ends, after at most 2^b - n + 1 steps,
- * and since 2^b < 2n (n > 2) after fewer than 2 on average. The result is again a bijection, of
- * 0..n-1: walking is the permutation with the values of n and above cut out of its cycles.
+ * philox_permute is a Feistel network over the b bits that n-1 needs (at least 2). The bits are
+ * split into parts of b/2 and b - b/2 bits, and each round xors one part with Philox of the other.
+ * The network is a bijection on 0..2^b-1. If its result is n or more, it is applied again until a
+ * result is below n (cycle walking). The walk follows a cycle of the permutation that contains
+ * i < n, so it ends, after at most 2^b - n + 1 steps, and since 2^b < 2n (n > 2) after fewer than 2
+ * on average. The result is a bijection on 0..n-1: the permutation with the values of n and above
+ * cut out of its cycles.
  */
 #include "base/philox.h"
 
@@ -105,7 +106,8 @@ static uint64_t feistel(uint64_t seed, uint64_t epoch, int low_bits, int high_bi
     uint64_t low = x & low_mask, high = x >> low_bits;
 
     for (uint64_t round = 0; round < FEISTEL_ROUNDS; round++) {
-        uint64_t from = round % 2 ? high : low; /* at most 32 bits, above which the round stands */
+        /* at most 32 bits; the round's number is above bit 40 */
+        uint64_t from = round % 2 ? high : low;
         uint64_t f = philox_at(seed, PHILOX_ORDER, epoch, round << 40 | from).w[0];
         if (round % 2)
             low ^= f & low_mask;

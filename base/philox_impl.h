@@ -1,6 +1,6 @@
-/* The arithmetic of philox.h as inline functions, which the processor and CUDA kernels share: one
- * source gives both the same bits. philox.c says whose algorithms these are. Contraction must be
- * off: -std=c17 of gcc, the pragma in philox.c for clang, -fmad=false for nvcc.
+/* The arithmetic of philox.h as inline functions, which the CPU and CUDA kernels share, so that
+ * both compute the same bits. philox.c names the sources of the algorithms. Contraction must be
+ * off: -std=c17 for gcc, the pragma in philox.c for clang, -fmad=false for nvcc.
  */
 #ifndef BASE_PHILOX_IMPL_H
 #define BASE_PHILOX_IMPL_H
@@ -11,7 +11,8 @@
 #include "base/host_device.h"
 #include "base/philox.h"
 
-/* Does ten rounds; this is the published known-answer function. */
+/* Computes the ten rounds of Philox4x32-10. The published known-answer tests are for this
+ * function. */
 static inline HOST_DEVICE struct philox_block philox_rounds(const uint32_t counter[4],
                                                             const uint32_t key[2])
 {
@@ -31,7 +32,7 @@ static inline HOST_DEVICE struct philox_block philox_rounds(const uint32_t count
     return out;
 }
 
-/* Packs key and counter; block is below 2^56. */
+/* Packs key and counter and computes the rounds; block is below 2^56. */
 static inline HOST_DEVICE struct philox_block philox_packed(uint64_t seed,
                                                             enum philox_stream stream,
                                                             uint64_t ordinal, uint64_t block)
@@ -85,7 +86,8 @@ static inline HOST_DEVICE double philox_poly7(const double c[8], double x)
     return y;
 }
 
-/* Returns q times the ratio of AS 241 for |q| = |u - 1/2| <= 0.425, of r = 0.425^2 - q^2. */
+/* Returns the inverse normal distribution for |q| <= 0.425, where q = u - 1/2: q times the central
+ * ratio of AS 241 at r = 0.425^2 - q^2. */
 static inline HOST_DEVICE double philox_center(double q, double r)
 {
     static const double num[8] = {
@@ -101,7 +103,7 @@ static inline HOST_DEVICE double philox_center(double q, double r)
     return q * philox_poly7(num, r) / philox_poly7(den, r);
 }
 
-/* Returns the ratio for r = sqrt(-log p) up to 5, of r - 1.6. */
+/* Returns the middle ratio of AS 241, for sqrt(-log p) <= 5. The argument is sqrt(-log p) - 1.6. */
 static inline HOST_DEVICE double philox_middle(double r)
 {
     static const double num[8] = {
@@ -117,7 +119,7 @@ static inline HOST_DEVICE double philox_middle(double r)
     return philox_poly7(num, r) / philox_poly7(den, r);
 }
 
-/* Returns the ratio beyond, of r - 5. */
+/* Returns the tail ratio of AS 241, for sqrt(-log p) > 5. The argument is sqrt(-log p) - 5. */
 static inline HOST_DEVICE double philox_tail(double r)
 {
     static const double num[8] = {

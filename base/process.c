@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Reads /proc/PID/stat, see proc(5). The name in parentheses may hold anything, so what follows its
- * last ')' counts. state is field 3, ppid 4, starttime 22. */
+/* Reads /proc/PID/stat, see proc(5). The name in parentheses may contain any character, so parsing
+ * starts after the last ')'. state is field 3, ppid 4, starttime 22. */
 bool proc_stat_read(pid_t pid, struct proc_stat *out)
 {
     char path[64], text[1024];

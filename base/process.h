@@ -1,7 +1,8 @@
-/* process: which process is meant, for one boot of one machine.
+/* process: identifies a process within one boot of one machine.
  *
- * A pid alone names a process only until it is reused; pid and start time together name it until
- * the machine is booted again. All of it is read from /proc, in the pid namespace of the reader.
+ * A pid alone identifies a process only until the pid is reused; pid and start time together
+ * identify it until the machine is booted again. Both are read from /proc, in the pid namespace of
+ * the reader.
  */
 #ifndef BASE_PROCESS_H
 #define BASE_PROCESS_H
@@ -23,12 +24,12 @@ struct proc_stat {
     pid_t parent;
     int64_t start;
 };
-/* Reads the state of a process. Returns false if there is no such process or it is hidden from
+/* Reads the state of a process. Returns false if there is no such process or /proc hides it from
  * us. */
 bool proc_stat_read(pid_t pid, struct proc_stat *out);
 
-/* Returns the inode of the pid namespace that this process lives in, 0 if it is not known. Pids are
- * comparable where it is the same. */
+/* Returns the inode of this process's pid namespace, 0 if it is not known. Pids are comparable only
+ * within one namespace. */
 int64_t proc_namespace(void);
 
 #endif

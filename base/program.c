@@ -17,7 +17,7 @@
 #define COMPILER "gcc " __VERSION__
 #endif
 
-/* The vectors that the compiler takes for granted, in code that is compiled once for all
+/* This is the vector extension that the compiler may use in code that is compiled once for all
  * processors. */
 #if defined(__AVX512F__)
 #define VECTORS "AVX-512"
@@ -72,8 +72,8 @@ static int unknown(const struct program *p, const char *name, struct err *err)
                    near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "", program);
 }
 
-/* Tells whether `word`, with which the command line of a program with an `alone` command begins, is
- * rather a command's name with a slip than an operand. */
+/* Tells whether `word`, the first argument of a program with an `alone` command, is more likely a
+ * misspelt command than an operand. */
 static bool is_slip(const struct program *p, const char *word)
 {
     return word[0] != '-' && access(word, F_OK) != 0 && nearest(p, word) != NULL;
@@ -155,9 +155,10 @@ static void complete_commands(const struct program *p, struct str *out)
 
 /* ---- the words that a shell may offer ---- */
 
-static const char files_word[] = ":files\t\n"; /* asks the shell for the names of files */
+static const char files_word[] = ":files\t\n"; /* tells the shell to complete file names */
 
-/* Adds the values of an argument that a table calls `kind`: "RUN", "MODEL|FILE", "DIR". */
+/* Adds the possible values of an argument whose name in a table is `kinds`: "RUN", "MODEL|FILE",
+ * "DIR". */
 static void add_kinds(const struct program *p, const char *kinds, struct str *out)
 {
     static const char *const files[] = {"FILE", "DIR",     "PATH",     "SRC", "CKPT",
@@ -181,7 +182,7 @@ static void add_kinds(const struct program *p, const char *kinds, struct str *ou
     }
 }
 
-/* Adds the values of an option, each with `before` in front. */
+/* Adds the possible values of an option, each preceded by `before`. */
 static void add_values(const struct program *p, const struct opt *o, const char *before,
                        struct str *out)
 {
@@ -196,8 +197,8 @@ static void add_values(const struct program *p, const struct opt *o, const char 
     str_release(&values);
 }
 
-/* Returns the option with a value that `word` ("--name", "--name=...", "-x") gives, NULL if there
- * is none. */
+/* Returns the option that `word` ("--name", "--name=...", "-x") names if it takes a value, else
+ * NULL. */
 static const struct opt *valued(const struct opt_cmd *cmd, const char *word)
 {
     size_t n = strcspn(word, "=");
@@ -211,8 +212,8 @@ static const struct opt *valued(const struct opt_cmd *cmd, const char *word)
     return NULL;
 }
 
-/* Adds what may stand in place of the last of n words behind the command's name. A shell that parts
- * words at '=', as bash does, gives "--name", "=" and the value as words of their own. */
+/* Adds the completions of the last of n words after the command's name. A shell that splits words
+ * at '=', as bash does, passes "--name", "=" and the value as separate words. */
 static void add_words(const struct program *p, const struct opt_cmd *cmd, int n, char **word,
                       struct str *out)
 {
@@ -274,7 +275,7 @@ static int version(const struct program *p, const struct build *b, struct err *e
     return rc;
 }
 
-/* Runs `help [COMMAND]` and its other forms; argv[0] is the word behind "help". */
+/* Runs `help [COMMAND]` and its other forms; argv[0] is the word after "help". */
 static int help(const struct program *p, int argc, char **argv, struct err *err)
 {
     struct str text = STR_INIT;
@@ -313,7 +314,7 @@ static int command_help_print(const struct program *p, const struct opt_cmd *cmd
     return rc;
 }
 
-/* Parses a command's options and runs it, or prints its help when that was asked for. */
+/* Parses a command's options and runs it, or prints its help if the user asked for it. */
 static int command_run(const struct program *p, const struct opt_cmd *cmd, int argc, char **argv,
                        struct err *err)
 {
@@ -356,8 +357,8 @@ static int dispatch(const struct program *p, const struct build *b, int argc, ch
     return command_run(p, p->alone, argc, argv, err);
 }
 
-/* Refuses a stack on which the largest calls, of libraries too, would end the program without a
- * word. Threads are given as much. */
+/* Refuses a stack limit so small that the deepest calls, of libraries too, would crash the program
+ * without a message. Threads get stacks of the same size. */
 static int stack_check(struct err *err)
 {
     struct rlimit limit;
@@ -375,7 +376,8 @@ int program_main(const struct program *p, const struct build *b, int argc, char 
     snprintf(name, sizeof name, "%s", p->page.program);
     log_set_sink(log_to_stderr, name);
     log_set_level(LOG_INFO);
-    /* A write beyond a limit of file sizes then fails, and fails with a sentence. */
+    /* A write beyond the file size limit then fails with an error instead of killing the
+     * program. */
     signal(SIGXFSZ, SIG_IGN);
     if (p->alone && argc > 0)
         argv[0] = name;
@@ -385,7 +387,7 @@ int program_main(const struct program *p, const struct build *b, int argc, char 
     rc = dispatch(p, b, argc, argv, &err);
 out:
     if (rc < 0 && err.text[0]) {
-        /* The errors of an `alone` command's options begin with its name. */
+        /* Errors in the options of an `alone` command already begin with the program's name. */
         size_t n = strlen(name);
         bool named = strncmp(err.text, name, n) == 0 && err.text[n] == ':';
         fprintf(stderr, "%s%s%s\n", named ? "" : name, named ? "" : ": ", err.text);

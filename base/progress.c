@@ -19,7 +19,7 @@ void progress_start(struct progress *p, const char *what, int64_t total, bool qu
         .started_s = now, .shown_s = now,
         .live = isatty(STDERR_FILENO) == 1, .quiet = quiet};
     if (p->live)
-        p->shown_s = now - live_every_s; /* a terminal shows the first step at once */
+        p->shown_s = now - live_every_s; /* so that a terminal shows the first step at once */
 }
 
 void progress_from(struct progress *p, int64_t done)
@@ -27,7 +27,7 @@ void progress_from(struct progress *p, int64_t done)
     p->from = p->done = done;
 }
 
-/* Appends to a line of LINE_BYTES; what does not fit is left out. */
+/* Appends to a line of LINE_BYTES and cuts the text that does not fit. */
 static size_t add(char *line, size_t at, const char *before, const char *text)
 {
     size_t room = LINE_BYTES - at;
@@ -35,8 +35,8 @@ static size_t add(char *line, size_t at, const char *before, const char *text)
     return n < 0 ? at : (size_t)n < room ? at + (size_t)n : LINE_BYTES - 1;
 }
 
-/* Formats "curate: 12/100 (12%), 3.4/s, 26.0 s left, note". At the end the time it took stands for
- * the time left. */
+/* Formats "curate: 12/100 (12%), 3.4/s, 26.0 s left, note". The last line shows the time taken
+ * instead of the time left. */
 static size_t format(const struct progress *p, double now, bool last, const char *note,
                      char line[LINE_BYTES])
 {
@@ -73,9 +73,9 @@ static size_t columns(void)
     return n < LINE_BYTES ? n : LINE_BYTES - 1;
 }
 
-/* Fits the line to a terminal, where it is written over the former one: it is cut before the last
- * column, with blanks up to there. A column is a character: bytes that continue a UTF-8 character
- * take none. */
+/* Fits the line to a terminal, where it overwrites the previous one: cuts it before the last column
+ * and pads it with blanks up to there. A character takes one column; bytes that continue a UTF-8
+ * character take none. */
 static size_t fit_live(char line[LINE_BYTES], size_t n)
 {
     size_t width = columns() - 1, used = 0, i = 0;
@@ -100,7 +100,7 @@ static void show(struct progress *p, double now, bool last, const char *note)
                        p->live && !last ? "" : "\n");
     if (len > 0) {
         ssize_t rc = write(STDERR_FILENO, out, (size_t)len);
-        (void)rc; /* progress that nobody can read is no error */
+        (void)rc; /* a failure to print progress is no error */
     }
     p->shown_s = now;
 }

@@ -28,7 +28,7 @@ int64_t safetensors_dtype_bytes(const char *dtype)
     return 0;
 }
 
-/* Returns the bytes of a tensor by its dtype and shape; -1 past 2^63. */
+/* Returns the number of bytes that a tensor's dtype and shape need, -1 if that exceeds 2^63 - 1. */
 static int64_t shape_bytes(const struct safetensors_tensor *t)
 {
     int64_t bytes = safetensors_dtype_bytes(t->dtype);
@@ -101,7 +101,7 @@ static void length_format(uint64_t n, unsigned char out[LENGTH_BYTES])
         out[i] = (unsigned char)(n >> 8 * i);
 }
 
-/* Opens the file that is published at the end, and writes its header. */
+/* Opens the temporary file that safetensors_commit publishes, and writes its header. */
 static int header_publish(struct safetensors_writer *w, const char *path, const struct str *header,
                           struct err *err)
 {
@@ -136,7 +136,7 @@ int safetensors_create(const char *path, struct safetensors_tensor *tensors, int
     if ((rc = header_publish(w, path, &header, err)) < 0)
         goto out;
     *out = w;
-    w = NULL; /* the caller's */
+    w = NULL; /* the caller owns it now */
 out:
     free(w);
     str_release(&header);
@@ -188,8 +188,8 @@ static int bytes_read(int fd, const char *path, int64_t offset, int64_t bytes, v
     return 0;
 }
 
-/* Reads an array of 0 to `most` whole numbers from 0 on, below 2^53 as JSON keeps them. Returns its
- * length, or -1. */
+/* Reads an array of at most `most` whole numbers from 0 to 2^53, which JSON represents exactly.
+ * Returns its length, or -1. */
 static int numbers_read(const cJSON *list, int most, int64_t *out)
 {
     const cJSON *item;
@@ -237,7 +237,7 @@ static int by_place(const void *a, const void *b)
     const struct safetensors_tensor *x = a, *y = b;
     if (x->first != y->first)
         return x->first < y->first ? -1 : 1;
-    /* An empty one stands before what begins at its place. */
+    /* An empty tensor sorts before the tensor that begins at the same offset. */
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
@@ -286,7 +286,7 @@ static int header_read(const struct json_doc *doc, struct safetensors_reader *r,
     return 0;
 }
 
-/* Reads how many bytes the header has. */
+/* Reads the header's length. */
 static int header_length(struct safetensors_reader *r, int64_t file_bytes, int64_t *out,
                          struct err *err)
 {
@@ -307,7 +307,7 @@ static int header_length(struct safetensors_reader *r, int64_t file_bytes, int64
     return 0;
 }
 
-/* Loads the header's text, and finds where the data begins. */
+/* Loads the header's text, and sets r->data_first. */
 static int header_load(struct safetensors_reader *r, int64_t file_bytes, struct str *text,
                        struct err *err)
 {
@@ -352,7 +352,7 @@ static int file_read_in(struct safetensors_reader *r, const char *path, struct e
     struct str text = STR_INIT;
     struct stat st;
     int rc;
-    /* O_NONBLOCK, so that no pipe is waited for. */
+    /* O_NONBLOCK: open must not wait for a pipe's writer. */
     if ((r->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0 || fstat(r->fd, &st) < 0)
         return err_set_errno(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "cannot read '%s'",
                              path);

@@ -12,7 +12,7 @@
 
 enum { FILE_BYTES = 1 << 20, ENV_NAME_BYTES = 160 };
 
-/* The ranks stand in their order, strongest first. */
+/* The sources are listed in their order, strongest first. */
 enum rank { RANK_ENV, RANK_USER, RANK_SITE };
 
 struct entry {
@@ -76,7 +76,7 @@ static const char *env_get(const char *const *env, const char *name)
     return NULL;
 }
 
-/* Makes "REEL_MIN_GAIN" of "min-gain". */
+/* Converts "min-gain" to "REEL_MIN_GAIN". Returns false if the name does not fit. */
 static bool env_name(const char *key, char name[ENV_NAME_BYTES])
 {
     int n = snprintf(name, ENV_NAME_BYTES, "REEL_%s", key);
@@ -113,7 +113,7 @@ static char *trim(char *text)
     return text;
 }
 
-/* Cuts off a comment: a '#' at the start of a line or behind white space starts one. */
+/* Cuts off a comment, which starts with a '#' at the start of a line or after white space. */
 static void cut_comment(char *line)
 {
     for (char *p = line; *p != '\0'; p++)
@@ -131,7 +131,7 @@ static const struct entry *find(const struct settings *s, enum rank rank, const 
     return NULL;
 }
 
-/* Reads one line of a file and cuts it up; `place` is "FILE:LINE". */
+/* Reads one line of a file and modifies it; `place` is "FILE:LINE". */
 static int read_line(struct settings *s, enum rank rank, char *line, const char *place,
                      struct err *err)
 {
@@ -239,7 +239,7 @@ int settings_load(const char *const *known, const char *const *env, struct setti
     if ((rc = load_site_file(s, env, err)) < 0)
         goto out;
     *out = s;
-    s = NULL; /* the caller's */
+    s = NULL; /* the caller owns it now */
 out:
     settings_free(s);
     return rc;

@@ -1,12 +1,12 @@
-/* settings: key = value from several places, each remembered with its origin.
+/* settings: `key = value` pairs from several sources, each stored with its origin.
  *
  * The order, strongest first: environment (REEL_<KEY>, dashes as underscores) > user file
  * ($XDG_CONFIG_HOME/reel/config, else ~/.config/reel/config) > site file (/etc/reel/config, or
  * $REEL_SITE_CONFIG). Files are lines `key = value`; `#` at the start of a line or behind white
  * space starts a comment. The caller gives the known keys, from the option tables. An unknown key,
- * a key given twice and a missing value are errors that name file and line. REEL_ variables that
- * are not known keys are not ours to judge; an empty one counts as unset. Flags stand above all of
- * this and are opt's business.
+ * a key given twice and a missing value are errors that name file and line. Other variables REEL_X
+ * are ignored; an empty variable counts as unset. Command line flags are stronger than all
+ * settings; base/opt.h applies them.
  */
 #ifndef BASE_SETTINGS_H
 #define BASE_SETTINGS_H
@@ -17,8 +17,9 @@
 
 struct settings;
 
-/* Loads the settings. `known` is ended by NULL and copied. env is a NULL-ended "K=V" list (normally
- * environ), also asked for HOME and the like, or NULL for none. Missing files are fine. */
+/* Loads the settings. `known` is ended by NULL and copied. env is a NULL-terminated "K=V" list
+ * (normally environ), from which HOME and similar variables are read too, or NULL for none. Missing
+ * files are no error. */
 int settings_load(const char *const *known, const char *const *env, struct settings **out,
                   struct err *err);
 void settings_free(struct settings *s);

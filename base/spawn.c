@@ -9,10 +9,10 @@
  *
  * How a child is waited for
  *
- * pidfd_open(2) turns its end into something poll(2) can wait for with a deadline. Kernels before
- * 5.3 lack it: there we look every 20 ms. The leader is first seen dead with WNOWAIT, so that its
- * group id cannot be taken by anybody while we signal the rest of the group; only then is it
- * reaped.
+ * pidfd_open(2) gives a descriptor on which poll(2) can wait for the child's end, with a deadline.
+ * Kernels before 5.3 lack it: there we look every 20 ms. We first look for the leader's end with
+ * WNOWAIT, so that no other process can get its group id while we signal the rest of the group, and
+ * reap it only then.
  */
 #include "base/spawn.h"
 
@@ -55,15 +55,16 @@ static int put_fd(int from, int to)
     return from < 0 ? -1 : dup2(from, to);
 }
 
-/* Puts the three descriptors in place. The sources are moved above 2 first, so that no dup2
- * overwrites one that is still needed. */
+/* Sets up descriptors 0, 1 and 2. The sources are moved above 2 first, so that no dup2 overwrites
+ * one that is still needed. */
 static int child_fds(const struct spawn *s)
 {
     int from[3] = {s->fd_in, s->fd_out < 0 ? 1 : s->fd_out, s->fd_err < 0 ? 2 : s->fd_err};
 
     for (int i = 0; i < 3; i++)
         if (from[i] >= 0)
-            /* It is -1 if it is closed in the parent, and becomes /dev/null. */
+            /* This gives -1 if the descriptor is closed in the parent; put_fd then opens
+             * /dev/null. */
             from[i] = fcntl(from[i], F_DUPFD, 3);
     for (int i = 0; i < 3; i++)
         if (put_fd(from[i], i) < 0)
@@ -92,10 +93,10 @@ static void default_signals(void)
     sigset_t none;
 
     for (int sig = 1; sig < NSIG; sig++)
-        sigaction(sig, &dfl, NULL); /* fails for SIGKILL and SIGSTOP, rightly */
-    /* glibc keeps signals 32 and 33 to itself and will not touch them; a parent without glibc may
-     * have ignored them. To the kernel an action is handler, flags, restorer and mask; all zero
-     * is SIG_DFL. */
+        sigaction(sig, &dfl, NULL); /* fails for SIGKILL and SIGSTOP, as it should */
+    /* glibc reserves signals 32 and 33, and its sigaction refuses them; a parent without glibc may
+     * have ignored them. The kernel's struct consists of handler, flags, restorer and mask; all
+     * zero is SIG_DFL. */
     static const unsigned long kernel_default[4];
     for (int sig = 32; sig <= 33; sig++)
         syscall(SYS_rt_sigaction, sig, kernel_default, NULL, (size_t)8);
@@ -107,13 +108,13 @@ static void child_main(const struct spawn *s, const char *program, pid_t parent,
 {
     struct start_failure f = {.stage = STAGE_GROUP};
 
-    report_fd = fcntl(report_fd, F_DUPFD_CLOEXEC, 3); /* out of the way of 0, 1, 2 */
+    report_fd = fcntl(report_fd, F_DUPFD_CLOEXEC, 3); /* so that child_fds does not overwrite it */
     if ((s->new_session ? setsid() : setpgid(0, 0)) < 0)
         goto failed;
     f.stage = STAGE_PARENT;
     if (s->die_with_parent && prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
         goto failed;
-    /* The parent may have died before the request took hold. */
+    /* The parent may have died before the prctl call. */
     if (s->die_with_parent && getppid() != parent)
         _exit(127);
     f.stage = STAGE_FDS;
@@ -167,7 +168,7 @@ static int find_program(const char *name, char **out, struct err *err)
     return *out ? 0 : err_set(err, ERR_NOMEM, "out of memory while starting '%s'", name);
 }
 
-/* Returns 0 when the program runs, else the reason why it does not. The failed child is reaped. */
+/* Returns 0 if the program runs, else sets *err to the reason. A child that failed is reaped. */
 static int read_report(int fd, const struct spawn *s, const char *program, pid_t pid,
                        struct err *err)
 {
@@ -239,8 +240,8 @@ static int open_pidfd(pid_t pid)
 #endif
 }
 
-/* Returns the milliseconds for poll until end_s (negative: for ever), rounded up so that we do not
- * spin at the end. */
+/* Returns the timeout for poll until end_s (negative: for ever), in ms, rounded up so that we do
+ * not busy-wait at the end. */
 static int poll_ms(double end_s, int pidfd)
 {
     double left = end_s < 0 ? 1e6 : (end_s - clock_mono_s()) * 1e3;
@@ -252,7 +253,7 @@ static int poll_ms(double end_s, int pidfd)
     return left <= 0 ? 0 : left > 1e6 ? 1000000 : (int)left + 1;
 }
 
-/* Tells whether the leader is dead (1; it is not reaped) or lives (0); <0 is an error. */
+/* Tells whether the leader has ended (1; it is not reaped) or lives (0); <0 is an error. */
 static int is_dead(pid_t pid, struct err *err)
 {
     siginfo_t info = {.si_pid = 0};
@@ -277,7 +278,8 @@ static int reap(pid_t pid, struct spawn_exit *out, struct err *err)
     return 0;
 }
 
-/* Waits until the leader is dead (1; it is not reaped) or end_s has come (0). */
+/* Waits until the leader has ended (returns 1; it is not reaped) or end_s is reached (returns
+ * 0). */
 static int wait_dead(pid_t pid, double end_s, struct err *err)
 {
     int pidfd = open_pidfd(pid), rc;
@@ -287,7 +289,7 @@ static int wait_dead(pid_t pid, double end_s, struct err *err)
         rc = is_dead(pid, err);
         if (rc != 0 || (end_s >= 0 && clock_mono_s() >= end_s))
             break;
-        poll(&p, 1, poll_ms(end_s, pidfd)); /* EINTR: looks again */
+        poll(&p, 1, poll_ms(end_s, pidfd)); /* after EINTR the loop checks again */
     }
     if (pidfd >= 0)
         close(pidfd);
@@ -322,10 +324,10 @@ int spawn_stop_group(pid_t pid, double grace_s, struct spawn_exit *out, struct e
     int rc;
 
     kill(-pid, SIGTERM);
-    kill(-pid, SIGCONT); /* a stopped process would not see it */
+    kill(-pid, SIGCONT); /* a stopped process would not handle SIGTERM */
     if ((rc = wait_dead(pid, end_of(grace_s < 0 ? 0 : grace_s), err)) < 0)
         return rc;
-    kill(-pid, SIGKILL); /* the leader is not reaped, so the id is still ours */
+    kill(-pid, SIGKILL); /* the leader is not reaped, so no other process has its id */
     if ((rc = reap(pid, &e, err)) < 0)
         return rc;
     if (out)
@@ -335,8 +337,8 @@ int spawn_stop_group(pid_t pid, double grace_s, struct spawn_exit *out, struct e
 
 /* ---- running to the end ---- */
 
-/* Opens the child's input as an anonymous file: nothing is to be fed while it runs, so nothing can
- * block or raise SIGPIPE. */
+/* Opens the child's input as an anonymous file. We need not feed the child while it runs, so
+ * nothing can block or raise SIGPIPE. */
 static int input_fd(const char *input, struct err *err)
 {
     size_t left = strlen(input);
@@ -375,7 +377,7 @@ static int capture_open(struct capture *c, struct str *text, int *child_fd, stru
     }
     if (pipe2(p, O_CLOEXEC) < 0)
         return err_set_errno(err, ERR_IO, "cannot make a pipe");
-    fcntl(p[0], F_SETFL, O_NONBLOCK); /* the reading end only: the child's end blocks as usual */
+    fcntl(p[0], F_SETFL, O_NONBLOCK); /* only the reading end; the child's end blocks as usual */
     c->read_fd = p[0];
     c->write_fd = *child_fd = p[1];
     return 0;
@@ -388,7 +390,7 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-/* Takes what is there. Closes the descriptor at end of file. */
+/* Reads all output that is available. Closes the descriptor at end of file. */
 static int capture_read(struct capture *c, struct err *err)
 {
     char block[16 << 10];
@@ -414,7 +416,8 @@ static int capture_read(struct capture *c, struct err *err)
     return 0;
 }
 
-/* Reads until the leader is dead (1), the deadline has passed (0) or reading failed (<0). */
+/* Reads output until the leader has ended (returns 1), the deadline has passed (0) or reading fails
+ * (<0). */
 static int run_poll(pid_t pid, double end_s, struct capture cap[2], struct err *err)
 {
     int pidfd = open_pidfd(pid), rc;
@@ -424,7 +427,7 @@ static int run_poll(pid_t pid, double end_s, struct capture cap[2], struct err *
                               {.fd = cap[0].read_fd, .events = POLLIN},
                               {.fd = cap[1].read_fd, .events = POLLIN}};
         poll(p, 3, poll_ms(end_s, pidfd));
-        /* This comes before reading, so that all that a dead child wrote is there. */
+        /* This precedes the reading, so that all output of a child that has ended is read. */
         rc = is_dead(pid, err);
         for (int i = 0; i < 2 && rc >= 0; i++) {
             int got = capture_read(&cap[i], err);
@@ -438,7 +441,7 @@ static int run_poll(pid_t pid, double end_s, struct capture cap[2], struct err *
     return rc;
 }
 
-/* Does what run_poll does, and says on the way that it takes long. */
+/* Does what run_poll does, and calls s->slow if the child runs for slow_s. */
 static int run_wait(const struct spawn *s, pid_t pid, double end_s, struct capture cap[2],
                     struct err *err)
 {
@@ -462,11 +465,12 @@ static int run_child(const struct spawn *s, double deadline_s, struct capture ca
     close_fd(&cap[0].write_fd);
     close_fd(&cap[1].write_fd);
     dead = run_wait(s, pid, end_s, cap, err);
-    kill(-pid, SIGKILL); /* at the deadline all of it, else what the leader left behind */
+    /* kills the whole group at the deadline, else the processes that the leader left behind */
+    kill(-pid, SIGKILL);
     rc = reap(pid, &e, dead < 0 ? NULL : err);
     if (dead < 0)
         return dead;
-    if (dead == 0) /* the last words before the deadline */
+    if (dead == 0) /* reads the output that came just before the deadline */
         for (int i = 0; i < 2; i++)
             capture_read(&cap[i], NULL);
     e.timed_out = dead == 0;
@@ -475,7 +479,7 @@ static int run_child(const struct spawn *s, double deadline_s, struct capture ca
     return rc;
 }
 
-/* Runs it with its input and what it says. */
+/* Runs a child with its input and captures its output. */
 static int run_captured(const struct spawn *s, const char *input, double deadline_s,
                         struct capture cap[2], struct str *out_text, struct str *err_text,
                         struct spawn_exit *out, struct err *err)

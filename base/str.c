@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-char str_empty[1]; /* never written: cap 0 means "not ours" */
+char str_empty[1]; /* never written to: cap 0 means that the string does not own its memory */
 
 enum { FIRST_CAP = 64 };
 
@@ -129,7 +129,8 @@ void str_cut(char *out, size_t size, const char *text)
         return;
     while (word > end / 2 && text[word] != ' ')
         word--;
-    while (end > 0 && ((unsigned char)text[end] & 0xc0) == 0x80) /* inside a character of UTF-8 */
+    /* do not cut inside a UTF-8 character */
+    while (end > 0 && ((unsigned char)text[end] & 0xc0) == 0x80)
         end--;
     memcpy(out + (word > end / 2 ? word : end), "...", sizeof "...");
 }

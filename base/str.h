@@ -1,8 +1,8 @@
 /* str: a growing byte string.
  *
  * Invariant: s->p is always a terminated string (never NULL after STR_INIT), and s->len is its
- * length. When memory runs out, the string keeps what it had, and s->failed becomes 1 and stays so.
- * A caller therefore builds first and asks str_check once.
+ * length. When memory runs out, the string keeps its content, s->failed becomes 1, and further
+ * additions do nothing. So a caller may build the whole string and call str_check once at the end.
  *
  *     struct str s = STR_INIT;
  *     str_addf(&s, "%d rows", n);
@@ -30,17 +30,18 @@ void str_addc(struct str *s, char c);
 void str_addf(struct str *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void str_clear(struct str *s);              /* sets length 0, keeps the memory, resets failed */
 void str_release(struct str *s);
-char *str_detach(struct str *s);            /* returns new, NULL if failed; s is empty afterwards */
+/* Returns the text, which the caller owns; NULL if failed is set. s is empty afterwards. */
+char *str_detach(struct str *s);
 int str_check(const struct str *s, struct err *err);
 
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
-/* Copies the text. What does not fit is left out from a whole word on, and "..." stands in its
- * place. size is at least 4. */
+/* Copies the text. If it does not fit, cuts it at the end of a word and appends "...". size is at
+ * least 4. */
 void str_cut(char *out, size_t size, const char *text);
-/* Returns the entry of `names` (ended by NULL) that was meant by `word`, for "did you mean": the
- * shortest that begins with it, if it has 3 letters or more; else the nearest by edit distance, or
- * NULL if none is near. */
+/* Returns the entry of `names` (ended by NULL) that the user probably meant by `word`, for "did you
+ * mean": the shortest that begins with the word, if the word has 3 letters or more; else the
+ * nearest by edit distance, or NULL if none is near. */
 const char *str_nearest(const char *word, const char *const *names);
 
 #endif

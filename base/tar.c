@@ -6,16 +6,16 @@
  *
  *     tar --format=ustar -b1 --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=0444
  *
- * A name over 100 bytes is split at its first slash that leaves at most 100 behind it, as Python's
- * tarfile does.
+ * A name over 100 bytes is split at the first slash that leaves at most 100 bytes after it, as
+ * Python's tarfile does.
  *
  * What is read
  *
- * What others write is read too: pax extended headers x (path, size; Python adds one per file for a
- * fractional mtime) and g, GNU long names L and long links K, sizes in base 256, header sums over
- * signed chars. Sparse files of pax archives are listed as not regular, since their payload is not
- * the file; those of the old GNU format are refused. Anything else wrong is ERR_CORRUPT with its
- * offset: nothing is guessed.
+ * The reader accepts archives of other programs too: pax extended headers x (path, size; Python
+ * adds one per file for a fractional mtime) and g, GNU long names L and long links K, sizes in base
+ * 256, header checksums over signed chars. Sparse files of pax archives are listed as not regular,
+ * since their payload is not the content of the file; those of the old GNU format are refused. Any
+ * other violation of the format is ERR_CORRUPT with its offset; the reader does not guess.
  */
 #include "base/tar.h"
 
@@ -29,7 +29,7 @@
 
 #include "base/num.h"
 
-/* An extension of 1 MiB is far above any path. */
+/* An extension header may have 1 MiB, which is far more than any path needs. */
 enum { NAME_BYTES = 100, PREFIX_BYTES = 155, EXTENSION_BYTES = 1 << 20 };
 static const int64_t USTAR_SIZE_END = INT64_C(1) << 33; /* 11 octal digits */
 
@@ -46,8 +46,8 @@ static int64_t padded(int64_t n)
     return num_round_up(n, TAR_BLOCK_BYTES);
 }
 
-/* Computes the sum of all bytes with the sum field itself as spaces, and the same of signed chars,
- * as some historic writers have it. */
+/* Computes the checksum: the sum of all bytes, with the checksum field itself as spaces. Computes
+ * the same sum over signed chars too, as some historic writers do. */
 static void header_sums(const struct header *h, long *unsigned_sum, long *signed_sum)
 {
     const unsigned char *p = (const unsigned char *)h;
@@ -80,7 +80,7 @@ static int put(struct tar_writer *w, const void *bytes, int64_t n, struct err *e
     return file_pub_write(&w->pub, bytes, (size_t)n, err);
 }
 
-/* Checks that a name unpacks to one file below the folder where the archive is unpacked. */
+/* Checks that unpacking a name gives one file below the folder where the archive is unpacked. */
 static int check_name(const char *name, const char *archive, struct err *err)
 {
     size_t n;
@@ -98,7 +98,7 @@ static int check_name(const char *name, const char *archive, struct err *err)
     return 0;
 }
 
-/* Splits a name over the header's two fields, with memcpy on purpose: a field that is full has no
+/* Splits a name over the header's two fields. It uses memcpy because a field that is full has no
  * terminator. */
 static int split_name(struct header *h, const char *name, const char *archive, struct err *err)
 {
@@ -205,14 +205,14 @@ void tar_writer_abort(struct tar_writer *w)
 struct tar_reader {
     char *path;
     int fd;
-    /* next is the offset of the next header; end that of the first zero block once it was seen,
-     * else -1. */
+    /* next is the offset of the next header. end is the offset of the first zero block, -1 before
+     * the reader has seen it. */
     int64_t file_bytes, next, end;
-    char *name;                    /* of the entry given out last */
-    char *global_path;             /* from a pax g header; NULL if none */
+    char *name;                    /* name of the last entry returned */
+    char *global_path;             /* path from a pax g header; NULL if there was none */
 };
 
-/* An extension is what extension headers say of the file behind them. */
+/* An extension holds the values that extension headers give for the next file. */
 struct extension {
     char *path;   /* NULL: not given */
     int64_t size; /* -1: not given */
@@ -231,7 +231,7 @@ static int no_memory(const struct tar_reader *r, struct err *err)
     return err_set(err, ERR_NOMEM, "out of memory while reading '%s'", r->path);
 }
 
-/* Reads n bytes at `offset`. If the file has fewer, it is damaged. */
+/* Reads n bytes at `offset`. ERR_CORRUPT if the file has fewer. */
 static int read_at(const struct tar_reader *r, int64_t offset, void *out, int64_t n,
                    struct err *err)
 {
@@ -289,8 +289,8 @@ void tar_reader_close(struct tar_reader *r)
     free(r);
 }
 
-/* Parses octal digits with leading blanks, ended by a blank, a zero byte or the field's end; or
- * base 256 (first byte 0x80). */
+/* Parses a number: octal digits with leading blanks, ended by a blank, a zero byte or the field's
+ * end; or base 256 (first byte 0x80). */
 static bool parse_number(const char *field, size_t size, int64_t *out)
 {
     const unsigned char *p = (const unsigned char *)field;
@@ -324,7 +324,7 @@ static bool is_zero(const struct header *h)
     return p[0] == 0 && memcmp(p, p + 1, sizeof *h - 1) == 0;
 }
 
-/* Reads a header. 1: it is valid; 0: it is the zero block that ends the archive. */
+/* Reads a header. Returns 1 if it is valid, 0 if it is the zero block that ends the archive. */
 static int read_header(struct tar_reader *r, struct header *h, struct err *err)
 {
     long unsigned_sum, signed_sum;
@@ -347,8 +347,8 @@ static int read_header(struct tar_reader *r, struct header *h, struct err *err)
     return 1;
 }
 
-/* Reads the payload of an extension header as a string of exactly *n bytes and a terminator.
- * Returns new. */
+/* Reads the payload of an extension header as a string of *n bytes and a terminator. The caller
+ * frees *text. */
 static int read_extension(struct tar_reader *r, const struct header *h, char **text, int64_t *n,
                           struct err *err)
 {
@@ -396,8 +396,8 @@ static int apply_pax(struct tar_reader *r, const char *key, const char *value, s
     return 0;
 }
 
-/* Parses records "<length> <key>=<value>\n", whose length counts all of the record. Cuts the text
- * up in place. */
+/* Parses records "<length> <key>=<value>\n", where the length counts the whole record. Modifies the
+ * text. */
 static int parse_pax(struct tar_reader *r, char *text, int64_t n, struct extension *x,
                      struct err *err)
 {
@@ -421,8 +421,8 @@ static int parse_pax(struct tar_reader *r, char *text, int64_t n, struct extensi
     return 0;
 }
 
-/* Takes what an x, g, L or K header says and steps behind it. A g header is no part of the file
- * behind it (as in Python). */
+/* Applies an x, g, L or K header and moves past it. A g header does not belong to the file after
+ * it, so it is not that file's first header (as in Python's tarfile). */
 static int take_extension(struct tar_reader *r, const struct header *h, struct extension *x,
                           struct err *err)
 {
@@ -451,8 +451,8 @@ out:
     return rc;
 }
 
-/* Reads the name in the header itself. The prefix field is ustar's; old GNU headers keep other
- * things there. */
+/* Reads the name in the header itself. Only ustar headers have a prefix field; old GNU headers
+ * store other values there. */
 static int header_name(const struct tar_reader *r, const struct header *h, char **out,
                        struct err *err)
 {
@@ -474,7 +474,7 @@ static int fill_entry(struct tar_reader *r, const struct header *h, struct exten
     size_t len;
     int rc;
 
-    if (h->typeflag == 'S') /* its payload begins behind a map that only GNU tar knows */
+    if (h->typeflag == 'S') /* its payload begins with a map that only GNU tar reads */
         return err_set(err, ERR_INPUT,
                        "'%s': at byte %lld: an old GNU sparse file: make the archive without "
                        "--sparse",
@@ -483,7 +483,7 @@ static int fill_entry(struct tar_reader *r, const struct header *h, struct exten
         return corrupt(r, r->next, "bad file size", err);
     bytes = x->size >= 0 ? x->size : bytes;
     if (!file && h->typeflag >= '1' && h->typeflag <= '6')
-        bytes = 0; /* no payload follows links, devices, folders, whatever the size says */
+        bytes = 0; /* links, devices and folders have no payload, even if the size field is not 0 */
     if (bytes > r->file_bytes - data || padded(bytes) > r->file_bytes - data)
         return corrupt(r, r->next, "a file's payload reaches beyond the end of the archive", err);
     rc = path ? set_text(r, &r->name, path, strlen(path), err) : header_name(r, h, &name, err);

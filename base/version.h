@@ -1,4 +1,4 @@
-/* version: of all of reel's programs; `--version` prints it. */
+/* version: the version of all of reel's programs, which `--version` prints. */
 #ifndef BASE_VERSION_H
 #define BASE_VERSION_H
 

@@ -1,17 +1,18 @@
 /* The index, `<shard>.tar.idx`
  *
- * It is N+1 unsigned 64-bit little-endian integers without a header. Entry i is the offset of the
- * first tar header of sample i (of its pax header, if it has one). Entry N is the offset of the
- * first zero block, which is not the file's size where the writer pads. Entry 0 counts as 0
- * whatever it says (so does Megatron-Energon): what stands before the first sample belongs to it
- * and is ignored, like what stands between two samples belongs to the first of them.
+ * The index is N+1 unsigned 64-bit little-endian integers without a header. Entry i is the offset
+ * of the first tar header of sample i (of its pax header, if it has one). Entry N is the offset of
+ * the first zero block, which is not the file's size if the writer pads. Entry 0 counts as 0
+ * whatever its value is (as in Megatron-Energon). Members before the first sample thus lie in its
+ * range and are ignored, as members between two samples lie in the range of the first of them.
  *
- * Which files make a sample (webdataset, Energon and DALI agree on these)
+ * Which files make a sample (webdataset, Energon and DALI agree on this)
  *
- * Regular files only. The key is the folder and the base name up to the first dot of the last
- * component, and the part is what is behind that dot. Ignored are names without a dot, names with a
- * component `__x__`, and hidden files (an empty base name: DALI drops them, webdataset would take
- * the folder as their key). Files of a sample are adjacent; an ignored file does not separate them.
+ * Only regular files belong to samples. The key is the path up to the first dot of the last
+ * component, and the part is the text after that dot. Names without a dot, names with a component
+ * `__x__`, and hidden files are ignored. (A hidden file has an empty base name: DALI drops it,
+ * webdataset would use its folder as the key.) The files of a sample are adjacent; an ignored file
+ * does not separate them.
  */
 #include "base/wds.h"
 
@@ -28,7 +29,7 @@
 
 enum { OFFSET_BYTES = 8, INDEX_BYTES_MAX = 1 << 30 };
 
-/* Offsets are a growing list: of first headers, then of the end. */
+/* Holds a growing list of offsets: the first header of each sample, then the end. */
 struct offsets {
     int64_t *at;
     size_t n, cap;
@@ -79,8 +80,8 @@ out:
 
 /* ---- names ---- */
 
-/* Splits a member name. Returns false for a member that belongs to no sample. *key_bytes is the
- * key's length in `name`. */
+/* Splits a member's name into key and part. Returns false for a member that belongs to no sample.
+ * *key_bytes is the key's length. */
 static bool split_member(const struct tar_entry *e, size_t *key_bytes, const char **part)
 {
     const char *base = strrchr(e->name, '/'), *dot;
@@ -99,8 +100,8 @@ static bool split_member(const struct tar_entry *e, size_t *key_bytes, const cha
     return true;
 }
 
-/* Checks that a key is printable ASCII without blank and dot. Slashes make folders; readers would
- * skip a component `__x__`. */
+/* Checks that a key is printable ASCII without blanks and dots. Slashes make folders; a component
+ * that begins with "__" is refused, since readers would skip `__x__`. */
 static int check_key(const char *shard, const char *key, struct err *err)
 {
     bool ok = key[0] != '\0' && key[0] != '/';
@@ -137,8 +138,9 @@ struct wds_writer {
     struct tar_writer tar;
     struct offsets offsets;
     char *path;
-    bool broken; /* a sample is in the tar in part */
-    /* This tsearch tree holds the keys so far: readers refuse a data set with a key twice. */
+    bool broken; /* a sample was written to the tar only in part */
+    /* This tsearch tree holds the keys so far, because readers refuse a data set with a duplicate
+     * key. */
     void *keys;
 };
 
@@ -185,7 +187,7 @@ out:
     return rc;
 }
 
-/* Remembers the key; ERR_EXISTS if the shard has it. */
+/* Adds the key to the set; ERR_EXISTS if the shard has it already. */
 static int add_key(struct wds_writer *w, const char *key, struct err *err)
 {
     char *copy = strdup(key), **node = copy ? tsearch(copy, &w->keys, compare_text) : NULL;
@@ -259,8 +261,8 @@ int64_t wds_writer_bytes(const struct wds_writer *w)
     return tar_writer_offset(&w->tar);
 }
 
-/* Removes an old index first, because it would be wrong beside a new tar, while a tar without index
- * is not. */
+/* Removes an old index before the tar is published: an old index beside a new tar would be wrong,
+ * but a tar without index is valid. */
 static int remove_index(const char *tar_path, struct err *err)
 {
     char *path = index_path(tar_path);
@@ -274,7 +276,7 @@ static int remove_index(const char *tar_path, struct err *err)
     return rc;
 }
 
-/* Checks that the shard is one to be published. */
+/* Checks that the shard can be published, adds the last offset and removes an old index. */
 static int check_shard(struct wds_writer *w, struct err *err)
 {
     int rc;
@@ -359,7 +361,8 @@ static int index_wrong(const char *path, const char *what, struct err *err)
                    path, what);
 }
 
-/* Reads the offsets and checks that they are those of blocks inside the shard and increase. */
+/* Reads the offsets and checks that they are multiples of the block size, lie inside the shard and
+ * increase. */
 static int offsets_read(const char *path, const struct str *bytes, int64_t tar_bytes,
                         struct offsets *out, struct err *err)
 {
@@ -383,7 +386,7 @@ static int offsets_read(const char *path, const struct str *bytes, int64_t tar_b
     return 0;
 }
 
-/* Loads an index. Whether samples stand where it says is seen when they are read. */
+/* Loads an index. Reading a sample checks later that it is where the index says. */
 static int index_load(const char *path, int64_t tar_bytes, struct offsets *out, struct err *err)
 {
     struct str bytes = STR_INIT;
@@ -403,7 +406,7 @@ struct wds_reader {
     char *path, *idx_path;
     struct tar_reader *tar;
     struct offsets offsets;
-    struct arena sample; /* what the last wds_reader_sample gave out */
+    struct arena sample; /* memory of the last sample that wds_reader_sample returned */
 };
 
 static int load_offsets(struct wds_reader *r, struct err *err)
@@ -436,7 +439,7 @@ int wds_reader_open(const char *tar_path, struct wds_reader **out, struct err *e
     if ((rc = load_offsets(r, err)) < 0)
         goto out;
     *out = r;
-    r = NULL; /* the caller's */
+    r = NULL; /* the caller owns it now */
 out:
     wds_reader_close(r);
     return rc;
@@ -489,7 +492,7 @@ static int sample_add_part(struct wds_reader *r, struct wds_sample *s, size_t *c
     return to->name ? 0 : err_set(err, ERR_NOMEM, "out of memory while reading '%s'", r->path);
 }
 
-/* Takes one member of sample i, whose header stands inside the sample's range. */
+/* Adds one member of sample i, whose header lies inside the sample's range. */
 static int sample_add_member(struct wds_reader *r, int64_t i, struct wds_sample *s, size_t *cap,
                              const struct tar_entry *e, struct err *err)
 {
@@ -510,7 +513,7 @@ static int sample_add_member(struct wds_reader *r, int64_t i, struct wds_sample 
     return sample_add_part(r, s, cap, part, e, err);
 }
 
-/* Names the sample too in an error of the tar reader inside an indexed range. */
+/* Adds the sample to an error of the tar reader inside an indexed range. */
 static int in_sample(const struct wds_reader *r, int64_t i, int rc, struct err *err)
 {
     if (rc == ERR_CORRUPT)
@@ -521,7 +524,7 @@ static int in_sample(const struct wds_reader *r, int64_t i, int rc, struct err *
     return rc;
 }
 
-/* Checks that what follows sample i is not another file of it, and that the shard ends behind the
+/* Checks that the member after sample i does not belong to it, and that the shard ends after the
  * last sample. */
 static int check_boundary(struct wds_reader *r, int64_t i, const struct wds_sample *s,
                           struct err *err)
@@ -538,7 +541,7 @@ static int check_boundary(struct wds_reader *r, int64_t i, const struct wds_samp
     if (rc == 1 && split_member(&e, &n, &part) && strlen(s->key) == n &&
         memcmp(s->key, e.name, n) == 0)
         return sample_wrong(r, i, "the index splits its files between two samples", err);
-    return 0; /* damage in the next sample concerns the next one */
+    return 0; /* damage in the next sample is reported when that one is read */
 }
 
 static int read_sample(struct wds_reader *r, int64_t i, struct wds_sample *s, struct err *err)

@@ -1,16 +1,17 @@
-/* The sidecars of a WebDataset folder, `<root>/.nv-meta/`, as Megatron-Energon 7 reads them:
+/* Writes the sidecar files of a WebDataset folder, `<root>/.nv-meta/`, as Megatron-Energon 7 reads
+ * them:
  *
  *     .info.json    {"energon_version": "…", "shard_counts": {"<path>": samples, …}}: no other key
  *                   is allowed, and the order of the shards is their number
  *     split.yaml    split_parts: train, val, test: lists of shards; exclude: []. Every shard is put
  *                   into train.
- *     dataset.yaml  CrudeWebdataset: the parts as they are
- *     index.uuid    a name for the content, in the form of a random uuid: from a hash of .info.json
- *                   and all .tar.idx files. It changes with names, counts and offsets, but not with
- *                   a payload that keeps its size.
+ *     dataset.yaml  CrudeWebdataset: Energon does not decode the parts
+ *     index.uuid    identifies the content, in the form of a random uuid: a hash of .info.json and
+ *                   all .tar.idx files. It changes with names, counts and offsets, but not with a
+ *                   payload that keeps its size.
  *
- * split.yaml is published last, so that the others know what it lists. index.sqlite is left to
- * `energon prepare`.
+ * split.yaml is published last, so that the other files already have the shards that it lists.
+ * index.sqlite is left to `energon prepare`.
  */
 #include "base/wds.h"
 
@@ -21,7 +22,7 @@
 #include "base/json.h"
 
 enum { INDEX_BYTES_MAX = 1 << 30 };
-#define ENERGON_VERSION "7.1.0" /* these formats are of this version */
+#define ENERGON_VERSION "7.1.0" /* the version whose formats these are */
 
 static int compare_paths(const void *a, const void *b)
 {
@@ -82,7 +83,7 @@ static void format_info(const struct wds_shard *shards, size_t n, struct str *ou
     str_addc(out, '\n');
 }
 
-/* Writes split.yaml. YAML takes JSON's strings as they are. */
+/* Writes split.yaml. A JSON string is also a valid YAML string. */
 static void format_split(const struct wds_shard *shards, size_t n, struct str *out)
 {
     str_add(out, "exclude: []\nsplit_parts:\n  train:\n");
@@ -132,7 +133,7 @@ out:
     return rc;
 }
 
-/* Writes the hash in the form of a random uuid (RFC 4122, version 4, variant 1). */
+/* Formats the hash as a random uuid (RFC 4122, version 4, variant 1). */
 static void format_uuid(struct hash128 h, struct str *out)
 {
     uint64_t hi = (h.hi & ~UINT64_C(0xf000)) | 0x4000,
@@ -159,8 +160,8 @@ static int publish_in(const char *dir, const char *name, const struct str *text,
 
 int wds_meta_save(const char *root, const struct wds_shard *shards, size_t n, struct err *err)
 {
-    /* A shard's count is there before the shard is listed, for those who read while a dataset
-     * grows. */
+    /* The count of a shard is published before split.yaml lists the shard, for readers of a dataset
+     * that still grows. */
     enum { DATASET, UUID, INFO, SPLIT, FILES };
     static const char *const names[FILES] = {"dataset.yaml", "index.uuid", ".info.json",
                                              "split.yaml"};
