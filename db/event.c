@@ -40,8 +40,8 @@ static const struct {
 #undef X
 };
 
-/* Asks for an insertion into a table whose first columns tell which event it is. names: the others,
- * n of them, each with a comma before it. */
+/* Prepares an insertion into a table whose first columns identify the event. names: the n other
+ * columns, each with a comma before it. */
 static int insert_ask(struct store *db, const char *table, const struct str *names, int n,
                       struct store_query **out, struct err *err)
 {
@@ -62,7 +62,8 @@ out:
     return rc;
 }
 
-/* Asks for the insertion of a step, in the order in which project_step binds values. */
+/* Prepares the insertion of a step, with columns in the order in which project_step binds
+ * values. */
 static int step_ask(struct store *db, struct store_query **out, struct err *err)
 {
     struct str names = STR_INIT;
@@ -78,7 +79,8 @@ static int step_ask(struct store *db, struct store_query **out, struct err *err)
     return rc;
 }
 
-/* Asks for the insertion of a start, in the order in which project_start binds values. */
+/* Prepares the insertion of a start, with columns in the order in which project_start binds
+ * values. */
 static int start_ask(struct store *db, struct store_query **out, struct err *err)
 {
     struct str names = STR_INIT;
@@ -254,9 +256,9 @@ static int project(struct event_writer *w, int64_t id, const struct event_key *k
 
 /* ---- the raw row ---- */
 
-/* Says whether a number of this tree may stand in a log with other characters than json_put_num
- * gives it: json_put_int writes all digits of 1000000000000000, and json_put_num writes 1e+15.
- * Beyond 2^53 json_put_int writes no number. */
+/* Says whether a log may spell a number of this tree differently than json_put_num: json_put_int
+ * writes all digits of 1000000000000000, and json_put_num writes 1e+15. json_put_int writes no
+ * numbers beyond 2^53. */
 static bool has_long_integer(const cJSON *tree)
 {
     double size = cJSON_IsNumber(tree) ? fabs(tree->valuedouble) : 0;
@@ -268,8 +270,8 @@ static bool has_long_integer(const cJSON *tree)
     return false;
 }
 
-/* Makes the text under which an event is kept, so that a number has one form. It is almost always
- * the log's own text, since the same functions wrote that. */
+/* Makes the text that is stored for an event, in which a number has only one spelling. It is almost
+ * always the log's own text, because the same functions wrote that. */
 static int text_make(struct event_writer *w, const cJSON *event, const char *text, size_t bytes,
                      struct err *err)
 {
@@ -314,9 +316,9 @@ static int conflict_add(struct event_writer *w, const struct event_key *k, const
     return run_once(q, err);
 }
 
-/* Returns whether the new event takes the place of the known one, which has the same key and
- * another text. `order` compares the two texts. An event that ended an attempt stays (fold/end.h);
- * otherwise the later one stays. */
+/* Returns whether the new event replaces the known one, which has the same key and another text.
+ * `order` compares the two texts. An event that ended an attempt wins (fold/end.h); otherwise the
+ * later one wins. */
 static bool event_wins(const cJSON *e, struct store_query *known, int order)
 {
     double later_s = json_num(e, "wall", 0) - store_num(known, 1);
@@ -327,9 +329,9 @@ static bool event_wins(const cJSON *e, struct store_query *known, int order)
     return later_s > 0 || (later_s == 0 && order > 0);
 }
 
-/* Decides between an event and the known one that has its key. The two may be the same event (then
- * it returns 0), and which of two different ones stays does not depend on the order in which they
- * come. Returns 1 when the known event was dropped, so that the key is free. */
+/* Decides between an event and the known one with its key. If they are the same event, it returns
+ * 0. Which of two different ones stays does not depend on the order in which they are read. Returns
+ * 1 when the known event was dropped, so that the key is free. */
 static int contend(struct event_writer *w, const struct event_key *k, const cJSON *e,
                    struct err *err)
 {

@@ -1,4 +1,4 @@
-/* event: turns one event into rows: its raw row, and the rows that are projected from its kind. */
+/* event: turns one event into rows: its raw row, and the typed rows that its kind has. */
 #ifndef DB_EVENT_H
 #define DB_EVENT_H
 
@@ -18,10 +18,10 @@ struct event_key {
 /* Returns false if the object is not an event: a common field is missing or has a wrong type. */
 bool event_key_read(const cJSON *event, struct event_key *out);
 
-/* Writes one event, which is given also as the text that it was read from. Returns 1 if it is new
- * or took the place of an earlier event with the same key, 0 if it is known already or lost against
- * the known one, and <0 on an error. Only with 1, *id is its row. *replaced says whether it took
- * the place of an event that is gone now. */
+/* Writes one event, whose text in the log is given too. Returns 1 if it is new or replaced an
+ * earlier event with the same key, 0 if it is known already or lost against the known one, and <0
+ * on an error. *id is its row, only with 1. *replaced says whether it replaced an event, which is
+ * then gone. */
 int event_write(struct event_writer *w, const cJSON *event, const char *text, size_t text_bytes,
                 int64_t *id, bool *replaced, struct err *err);
 

@@ -1,19 +1,19 @@
-/* Folds one run's events as they come.
+/* This file folds one run's new events into its rows.
  *
- * The tables fold* keep what the rows of run_clock and span follow from. They grow with attempts,
- * writers and clocks, not with events. An ingest reads only its own new events, in two passes. The
- * first brings clocks and numbering up to date. The second, which knows the clocks, makes
- * activities of the events and lays them over the existing rows (db/fold_span.c).
+ * The tables fold* keep the state from which the rows of run_clock and span follow. They grow with
+ * attempts, writers and clocks, not with events. An ingest reads only its own new events, in two
+ * passes. The first updates clocks and numbering. The second, which knows the clocks, turns events
+ * into activities and lays them over the existing rows (db/fold_span.c).
  *
- * This gives the same rows as folding all events at once, as long as no event that is folded
- * already would have come out otherwise. Where one would, the run is folded from its first event.
- * The cases are these; each is rare, and the first pass finds each:
- *     a clock's offset, the beginning of an attempt on it or the run's came out otherwise (the wall
- *     clock was stepped; an older log came late)
- *     an event stands before a folded one of the same writer (a hole in a log was filled; a copy
+ * This gives the same rows as folding all events at once, unless a new event changes the result of
+ * events that are already folded. In that case the run is folded again from its first event. There
+ * are three such cases; each is rare, and the first pass detects each:
+ *     a clock's offset changed, or the beginning of an attempt on it or of the run (the wall clock
+ *     was stepped; an older log arrived late)
+ *     a new event comes before a folded one of the same writer (a hole in a log was filled; a copy
  *     of the log held more)
- *     a step was done before its execution that is folded as the first one
- * The ingester also asks for it when it took events back.
+ *     a new step comes before the execution of the same step that was folded as the first one
+ * The ingester also requests this when it has removed events.
  */
 #include "db/fold.h"
 
@@ -53,7 +53,7 @@ static enum fold_kind kind_of(const char *name)
 
 /* Parameters ?2 and ?3 are the ids of the first and last new event; they are not bound when the
  * whole run is folded. STEP_ORDER finds another execution of the same step: "<" an earlier one and
- * ">" a later one, in the order of attempts. */
+ * ">" a later one, ordered by attempt. */
 #define COLUMNS "SELECT e.kind, e.attempt, e.writer, e.seq, e.host, e.boot, e.mono, e.wall"
 #define STEP_ORDER(op)                                          \
     "(SELECT 1 FROM step o WHERE o.run = s.run AND o.step = s.step" \
@@ -67,7 +67,7 @@ static enum fold_kind kind_of(const char *name)
     " CASE WHEN e.kind = 'attempt_ended' THEN json_extract(e.json, '$.cause') END," \
     " coalesce(s.again, 0) OR EXISTS" STEP_ORDER("<") "), s.ended_ago_s"
 #define JOINED " FROM event e LEFT JOIN step s ON s.event = e.id"
-/* The plus sign makes SQLite search by id instead of going through all of the run. */
+/* The plus sign makes SQLite search by id instead of reading the whole run. */
 #define NEWS " WHERE e.id BETWEEN ?2 AND ?3 AND +e.run = ?1 ORDER BY e.id"
 #define ALL " WHERE e.run = ?1 ORDER BY e.attempt, e.writer, e.seq"
 
@@ -95,7 +95,7 @@ static void event_read(struct store_query *q, bool times, struct fold_event *e)
 
 typedef int event_fn(struct fold *f, const struct fold_event *e, struct err *err);
 
-/* Gives each event to `fn` until it returns something else than 0. Returns that value, or 0. */
+/* Calls fn for each event until it returns something other than 0. Returns that value, or 0. */
 static int events_each(struct fold *f, const char *sql, const struct fold_news *news, bool times,
                        event_fn *fn, struct err *err)
 {
@@ -181,9 +181,9 @@ static int attempt_get(struct fold *f, int64_t number, struct fold_attempt **out
     return 0;
 }
 
-/* Returns when an activity began that `e` recorded after its end. A writer that read of it in a log
- * says by its own clock how long ago it ended. Otherwise the wall clock says how long before the
- * event it began, which cannot be before its writer's previous step. */
+/* Returns when an activity began, which `e` recorded after its end. A writer that read about the
+ * activity in a log says, by its own clock, how long ago it ended. Otherwise the wall clock says
+ * how long before the event it began, but not before its writer's previous step. */
 static double activity_begin(const struct fold_event *e, double at, double previous_at)
 {
     if (e->ended_ago_s >= 0)
@@ -311,7 +311,7 @@ static int writers_load(struct fold *f, struct err *err)
     return rc;
 }
 
-/* Loads what the last fold of this run kept. f->known says whether there is anything. */
+/* Loads the state that the last fold of this run kept. f->known says whether there is any. */
 static int kept_load(struct fold *f, struct err *err)
 {
     struct store_query *q = NULL;
@@ -441,7 +441,7 @@ static void fold_release(struct fold *f)
     free(f->acts);
 }
 
-/* Computes the clocks, and of what time the run has spans. */
+/* Computes the clocks, and the time that the run's spans cover. */
 static void clocks_settle(struct fold *f)
 {
     double first;
@@ -453,14 +453,14 @@ static void clocks_settle(struct fold *f)
         f->from = first;
 }
 
-/* Folds the new events on top of what is kept. Returns 0, WHOLE when that does not hold any more
- * (then nothing was written), or <0. */
+/* Folds the new events into the kept state. Returns 0; WHOLE when the kept state does not hold any
+ * more (then nothing was written); or <0. */
 static int fold_on(struct fold *f, const struct fold_news *news, struct err *err)
 {
     static const char first_whole[] = COLUMNS ", 0 FROM event e" ALL;
     static const char first_known[] = COLUMNS
         ", EXISTS" STEP_ORDER(">") " AND o.event < ?2)" JOINED NEWS;
-    /* No new event stands before a folded one where none is folded yet. */
+    /* If nothing is folded yet, no new event can come before a folded one. */
     static const char first_unknown[] = COLUMNS ", 0 FROM event e" NEWS;
     const char *first = news->whole ? first_whole : f->known ? first_known : first_unknown;
     const char *second = news->whole ? COLUMNS TIMES JOINED ALL : COLUMNS TIMES JOINED NEWS;

@@ -1,12 +1,13 @@
 /* fold: computes what follows from all of one run's events together: its clocks and where its time
  * went (tables run_clock and span).
  *
- * Time is what fold/clock.h makes of the hosts' clocks.
+ * Times are on the run's clock, which fold/clock.h computes from the hosts' clocks.
  *
- * Spans. Every activity is an interval with a cause. Where several hold, the first in this order
- * counts: suspended, train, replay, save, load, start, queue, down (of several reasons for being
- * down, the first in the alphabet). What no interval covers is `other`. So by construction spans
- * cannot overlap, none is negative, and they add up to (last event - first submission).
+ * Spans. Every activity is an interval with a cause. Where several intervals overlap, the first in
+ * this order counts: suspended, train, replay, save, load, start, queue, down (of several reasons
+ * for being down, the first in the alphabet). Time that no interval covers is `other`. So by
+ * construction spans cannot overlap, none is negative, and they add up to (last event - first
+ * submission).
  */
 #ifndef DB_FOLD_H
 #define DB_FOLD_H
@@ -15,7 +16,7 @@
 
 struct fold_news {
     int64_t first_id, last_id; /* of the new events; other events may lie between them */
-    /* Events were taken back, so the run must be folded from its first event. */
+    /* Events were removed, so the run must be folded from its first event. */
     bool whole;
 };
 /* Brings the run's rows in run_clock and span up to date with the events in the database. It runs

@@ -1,5 +1,5 @@
-/* Stores what fold/clock.h keeps of a run's clocks between two ingests: its offsets (run_clock),
- * and the differences and readings that they follow from (fold_diff, fold_part). */
+/* This file stores the state of a run's clocks (fold/clock.h) between two ingests: the offsets
+ * (run_clock), and the differences and readings from which they follow (fold_diff, fold_part). */
 #include "db/fold_priv.h"
 
 /* ---- loading ---- */
@@ -37,7 +37,7 @@ static int part_take(struct fold *f, int clock, struct store_query *q, struct er
     return 0;
 }
 
-/* Gives every row of this run to `take`, with the clock that its first two columns name. */
+/* Calls `take` for every row of this run, with the clock that its first two columns name. */
 static int rows_load(struct fold *f, const char *sql, take_row *take, struct err *err)
 {
     struct store_query *q = NULL;

@@ -1,6 +1,6 @@
-/* fold, inside: what its three files share. fold.c reads events and keeps what is known of attempts
- * and writers, fold_clock.c stores what fold/clock.h knows of the hosts' clocks, fold_span.c cuts
- * the run's time by cause. */
+/* fold_priv: declares what the three files of fold share. fold.c reads events and keeps the state
+ * of attempts and writers, fold_clock.c stores the state of the hosts' clocks (fold/clock.h),
+ * fold_span.c cuts the run's time by cause. */
 #ifndef DB_FOLD_PRIV_H
 #define DB_FOLD_PRIV_H
 
@@ -32,33 +32,34 @@ enum fold_cause {
 };
 enum { C_OTHER = MAX_CAUSES - 1 };
 
-struct fold_event { /* its texts are borrowed until the query's next row */
+struct fold_event { /* texts are borrowed until the query's next row */
     enum fold_kind kind;
     int64_t attempt, seq;
     const char *writer, *cause; /* cause is set for FOLD_ENDED only */
     struct fold_reading clocks;
-    /* set for what took a time, such as steps and saves; NaN where unknown */
+    /* set for activities such as steps and saves; NaN where unknown */
     double started_at, seconds, ended_ago_s;
     bool replayed;
-    bool overtakes; /* a step whose later execution is folded already */
+    bool overtakes; /* a step of which a later execution is already folded */
 };
 
-struct fold_attempt { /* on the run's clock; +-infinity where nothing was seen */
+struct fold_attempt { /* times on the run's clock; +-infinity: not seen */
     int64_t number;
-    /* begin: of its first event; it counts where the agent has not told when it started it */
+    /* begin: time of its first event; it counts if the agent has not recorded when it started the
+     * attempt */
     double begin, started, first_step, last, end;
-    const char *end_writer, *down; /* of the end that counts: who told it, and its cause */
+    const char *end_writer, *down; /* the writer and the cause of the end that counts */
     int64_t end_seq;
     bool dirty;
 };
 struct fold_writer {
     int64_t attempt, last_seq;
     const char *name;
-    /* when its last step was told, on the run's clock; -infinity: it told none */
+    /* time of its last step's event, on the run's clock; -infinity: it has none */
     double step_at;
     bool dirty;
 };
-/* A time of waiting, starting or being down, as an attempt's place among the others tells it */
+/* Is a time of waiting, starting or being down, which follows from the attempts' order. */
 struct fold_phase {
     double from, to;
     int cause;        /* C_QUEUE, C_START, C_DOWN */
@@ -74,19 +75,20 @@ struct fold {
     struct store *db;
     const char *run;
     struct arena arena;
-    /* The run was folded before; it has attempts or a submission, and therefore spans. */
+    /* known: the run was folded before. is_run: it has attempts or a submission, and therefore
+     * spans. */
     bool known, is_run;
-    double from, until; /* of all its spans */
-    /* the `until` that the rows in the database were made with; -infinity: there are no rows */
+    double from, until; /* beginning and end of all its spans */
+    /* the `until` with which the rows in the database were made; -infinity: there are no rows */
     double done_to;
     struct fold_clocks clocks;
     struct fold_attempt *attempts; /* sorted by number */
     struct fold_writer *writers;
     size_t n_attempts, n_writers, cap_attempts, cap_writers;
-    struct fold_interval *acts;    /* activities that are not in the rows yet */
+    struct fold_interval *acts;    /* activities that are not yet in the rows */
     size_t n_acts;
     int64_t acts_attempt;
-    struct fold_phases phases;     /* the phases that the rows were made with */
+    struct fold_phases phases;     /* the phases with which the rows were made */
     struct store_query *q[N_SPAN_QUERIES];
 };
 
@@ -94,16 +96,16 @@ int fold_no_memory(const struct fold *f, struct err *err);
 
 /* ---- clocks ---- */
 int fold_clocks_load(struct fold *f, struct err *err);
-/* Saves run_clock and what it follows from. */
+/* Saves run_clock and the state from which it follows. */
 int fold_clocks_save(struct fold *f, struct err *err);
 
 /* ---- spans ---- */
 int fold_spans_open(struct fold *f, struct err *err);
 void fold_spans_close(struct fold *f);
-/* Brings the rows up to date with the gathered activities and with the attempts as they are now.
- * f->acts is empty afterwards. */
+/* Updates the rows with the gathered activities and the present attempts. f->acts is empty
+ * afterwards. */
 int fold_spans_write(struct fold *f, struct err *err);
-/* Lists the phases (queue, start and down) that follow from the attempts as they are now. */
+/* Lists the phases (queue, start and down) that follow from the present attempts. */
 int fold_phases_make(const struct fold *f, double until, struct fold_phases *out, struct err *err);
 
 #endif

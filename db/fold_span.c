@@ -1,12 +1,12 @@
-/* Keeps the table of a run's time by cause up to date while the run goes on.
+/* This file keeps the table of a run's time by cause up to date while the run goes on.
  *
- * Two kinds of intervals say what a time was spent on. Activities (steps, saves, loads,
- * suspensions) come with their events and never change. Phases (queue, start, down) follow from the
- * attempts' bounds, are few, and are listed anew each time. Activities come before phases in the
- * order of causes, so the rows themselves tell which activity holds where one does, and new
- * activities are laid over them.
+ * Two kinds of intervals say how time was spent. Activities (steps, saves, loads, suspensions) come
+ * with their events and never change. Phases (queue, start, down) follow from the attempts' bounds,
+ * are few, and are listed anew each time. Activities come before phases in the order of causes. So
+ * the rows themselves say which activity holds at a time, and new activities are laid over them.
+ *
  * Only a window of the rows is read and written: from the row before the first change to the row
- * behind the last. Nothing changed at its two ends, so the new rows join those that stay as if all
+ * after the last. Nothing changed at its two ends, so the new rows continue the old ones as if all
  * had been cut together.
  */
 #include <math.h>
@@ -83,7 +83,7 @@ static void window_hold(struct window *w, double from, double to)
     w->to = fmax(w->to, to);
 }
 
-/* Widens the window to hold all phases except those that both lists have in common at their
+/* Widens the window to contain all phases except those that both lists have in common at their
  * beginnings and at their ends. */
 static void window_hold_phases(struct window *w, const struct fold_phases *a,
                                const struct fold_phases *b)
@@ -99,7 +99,7 @@ static void window_hold_phases(struct window *w, const struct fold_phases *a,
         window_hold(w, b->list[i].from, b->list[i].to);
 }
 
-/* Asks for one row and gives its first column, or `otherwise` when there is no row. */
+/* Queries one row and returns its first column in *out, or `otherwise` if there is no row. */
 static int edge_ask(struct fold *f, int query, double at, double otherwise, double *out,
                     struct err *err)
 {
@@ -174,7 +174,7 @@ static int down_find(const struct cut *c, const char *reason)
     return C_OTHER;
 }
 
-/* Adds the activities that the window's rows tell of. */
+/* Adds the activities in the window's rows. */
 static int rows_read(struct fold *f, const struct window *w, struct cut *c, struct err *err)
 {
     struct store_query *q = f->q[Q_SPAN_READ];

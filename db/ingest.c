@@ -24,12 +24,12 @@ enum { HASH_HEX_BYTES = 17 };
 struct ingest {
     struct store *db;
     struct event_writer *writer;
-    char run[LIMIT_NAME_BYTES]; /* the run whose new events are gathered now; "": none */
+    char run[LIMIT_NAME_BYTES]; /* the run whose new events are being gathered; "": none */
     struct fold_news news;
     struct ingest_report report;
 };
 
-/* A log as the last ingest left it (table file), and as it is now. */
+/* Holds the state of a log at the last ingest (table file), and now. */
 struct log_file {
     const char *path;
     int64_t bytes, mtime_ns, read_to, last_seq; /* bytes -1: the log must be read anew */
@@ -92,7 +92,7 @@ int ingest_source_add(struct store *db, const char *dir, struct err *err)
     char real[PATH_MAX];
     if (!realpath(dir, real)) {
         if (errno == ENOENT)
-            return 0; /* nothing was written there yet */
+            return 0; /* nothing has been written there yet */
         return err_set_errno(err, ERR_IO, "cannot look into folder '%s'", dir);
     }
     return store_each(db, "INSERT INTO source(path) VALUES (?1) ON CONFLICT DO NOTHING", real, NULL,
@@ -108,7 +108,7 @@ static void glob_escape(struct str *out, const char *path)
     }
 }
 
-/* Notes the logs that the pattern finds in the temporary table `found`, by their resolved names. */
+/* Adds the logs that match the pattern to the temporary table `found`, by their resolved names. */
 static int pattern_list(struct ingest *in, const char *pattern, struct err *err)
 {
     static const char sql[] = "INSERT INTO found(path) VALUES (?1) ON CONFLICT DO NOTHING";
@@ -217,7 +217,7 @@ static int damage_add(struct ingest *in, const char *path, int64_t at, int64_t b
     return rc;
 }
 
-/* Writes what was gathered of one run into the temporary table `touched`. */
+/* Writes the gathered news of one run into the temporary table `touched`. */
 static int news_save(struct ingest *in, struct err *err)
 {
     struct store_query *q = NULL;
@@ -259,8 +259,8 @@ static int news_add(struct ingest *in, const char *run, int64_t id, bool replace
 }
 
 /* Reads the events from f->read_to to the end. *gap becomes true when the first one is not the
- * successor of the last one that was read before. What is missing can then only be learnt by
- * reading from the start. */
+ * successor of the last one read before. Missing events can then be found only by reading from the
+ * start. */
 static int events_read(struct ingest *in, struct evlog_reader *r, struct log_file *f,
                        struct event_key *first, char run[], char writer[], bool *gap,
                        struct err *err)
@@ -295,7 +295,7 @@ static int events_read(struct ingest *in, struct evlog_reader *r, struct log_fil
     return rc;
 }
 
-/* Drops what the last reading said about the unfinished end. */
+/* Drops the damage that the last reading recorded at the unfinished end. */
 static int damage_drop(struct ingest *in, const struct log_file *f, struct err *err)
 {
     struct store_query *q = NULL;
@@ -309,8 +309,8 @@ static int damage_drop(struct ingest *in, const struct log_file *f, struct err *
     return rc;
 }
 
-/* Says whether anything is damaged before the place that was reached. What is unfinished at the end
- * is no reason to read everything again. */
+/* Says whether there is damage before the place that was reached. An unfinished end is no reason to
+ * read everything again. */
 static bool is_damaged_within(const struct evlog_reader *r)
 {
     const struct evlog_damage *list;
@@ -332,9 +332,9 @@ static int damage_save(struct ingest *in, struct evlog_reader *r, const char *pa
     return 0;
 }
 
-/* Reads on from where the last ingest stopped. If there is damage, the whole file is read for the
- * list of it: what was skipped earlier may be whole by now, and a gap in the numbering shows only
- * from both its sides. */
+/* Continues reading where the last ingest stopped. If there is damage, the whole file is read again
+ * to list it: skipped parts may be complete by now, and a gap in the numbering shows only from both
+ * its sides. */
 static int events_read_on(struct ingest *in, struct evlog_reader *r, struct log_file *f,
                           struct event_key *first, char run[], char writer[], struct err *err)
 {
@@ -403,8 +403,8 @@ static int writer_forget(struct ingest *in, const char *path, struct err *err)
     return 0;
 }
 
-/* Checks a log that changed. If it became shorter or its end was rewritten, it forgets what the
- * log's writer said; the log and its copies are read anew. */
+/* Checks a log that changed. If it became shorter or its end was rewritten, all events of the log's
+ * writer are dropped; the log and its copies are read anew. */
 static int log_file_verify(struct ingest *in, struct log_file *f, struct err *err)
 {
     char now[HASH_HEX_BYTES] = "";
@@ -464,7 +464,7 @@ static int runs_fold(struct ingest *in, struct err *err)
 
 /* ---- layouts ---- */
 
-/* Writes the keys of a layout into its row. The row of a text that is no layout is deleted. */
+/* Writes the keys of a layout into its row. If the text is no layout, its row is deleted. */
 static int layout_row_write(struct store *db, const char *text, struct err *err)
 {
     static const char update[] =
@@ -492,7 +492,7 @@ static int layout_row_write(struct store *db, const char *text, struct err *err)
     return rc < 0 ? rc : 0;
 }
 
-/* Reads the layouts that came as text, with new events or from an older database. */
+/* Reads layouts that exist only as text, from new events or from an older database. */
 static int layouts_read(struct store *db, struct err *err)
 {
     int rc;
@@ -586,7 +586,7 @@ int ingest_run(struct store *db, const char *const *dirs, size_t n_dirs, double 
     int rc;
     if ((rc = ingest_lock(store_path(db), wait_s, &held, err)) < 0)
         return rc;
-    /* While this process waited, a rebuild may have put another file in the database's place. */
+    /* While this process waited, a rebuild may have replaced the database file. */
     if ((rc = store_refresh(db, err)) < 0)
         goto out;
     rc = ingest_locked(db, dirs, n_dirs, report, err);
@@ -602,7 +602,7 @@ int ingest_open(const char *db_path, const char *const *dirs, size_t n_dirs, dou
     *stale = false;
     int rc = 0;
     if (file_exists(db_path) && access(db_path, W_OK) != 0)
-        rc = ERR_BUSY; /* the database is somebody else's, and this process may only read it */
+        rc = ERR_BUSY; /* this process may only read the database */
     else if ((rc = store_open(db_path, STORE_WRITE, &db, err)) == 0)
         rc = ingest_run(db, dirs, n_dirs, wait_s, NULL, err);
     if (rc == ERR_BUSY) {

@@ -8,15 +8,15 @@
  * file.
  *
  * Two different events can have one key: a log lost its tail and grew again while a copy of the old
- * one remains, or two processes held it at once. Then an attempt's end counts before anything else,
+ * one remains, or two processes held it at once. Then an attempt's end wins over anything else,
  * then the later event by wall time, then by text. The other one is kept in table `conflict`.
  *
- * Reading goes on where the last ingest stopped. A file that became shorter, or whose last bytes
- * before that point changed, is read anew, and what it had given is dropped. A file that vanished
+ * Reading continues where the last ingest stopped. A file that became shorter, or whose last bytes
+ * before that point changed, is read anew, and its earlier events are dropped. A file that vanished
  * keeps its rows.
  *
- * One process at a time ingests: it holds the lease `<db>.lock`. Others get ERR_BUSY after wait_s
- * and may go on reading.
+ * Only one process ingests at a time: it holds the lease `<db>.lock`. Others get ERR_BUSY after
+ * wait_s and may continue to read.
  *
  * A folder that is given may be a REEL_HOME (runs/<id>/events, tunes/<id>/events,
  * curations/<id>/.reel/events), a run, a tune, a dataset, or a folder of *.evlog. Folders of trials
@@ -30,18 +30,18 @@
 #include "db/store.h"
 
 struct ingest_report {
-    /* logs that are known; logs that were opened this time (the others had not changed) */
+    /* known logs; logs that were opened this time (the others had not changed) */
     int64_t files, files_read;
     int64_t events_new;
     int64_t conflicts; /* in the database now */
     /* unreadable regions in the database now, of all files; table `damage` lists them */
     int64_t damage, damage_bytes;
-    /* rebuild: the file at the path was not reel's and is kept as <path>.replaced */
+    /* rebuild: the file at the path was not reel's; it is kept as <path>.replaced */
     bool kept_foreign;
 };
 
-/* Reads what is new under the folders that are given now and under those that were given before, in
- * one transaction: all or nothing. report may be NULL. */
+/* Reads new events under the folders that are given now and those that were given before, in one
+ * transaction: all or nothing. report may be NULL. */
 int ingest_run(struct store *db, const char *const *dirs, size_t n_dirs, double wait_s,
                struct ingest_report *report, struct err *err);
 
@@ -51,10 +51,10 @@ int ingest_run(struct store *db, const char *const *dirs, size_t n_dirs, double 
 int ingest_open(const char *db_path, const char *const *dirs, size_t n_dirs, double wait_s,
                 struct store **out, bool *stale, struct err *err);
 
-/* Builds a fresh database beside `db_path` and puts it in its place by rename. It also reads the
- * folders that the old one remembered, if that can still be opened. On failure the old file stays.
- * A file there that never was reel's database is kept as <db_path>.replaced; if it cannot be kept,
- * this is ERR_INPUT. */
+/* Builds a fresh database beside `db_path` and renames it to `db_path`. It also reads the
+ * folders that the old database remembered, if that can still be opened. On failure the old file
+ * stays. A file that never was reel's database is kept as <db_path>.replaced; ERR_INPUT: it
+ * cannot be kept. */
 int ingest_rebuild(const char *db_path, const char *const *dirs, size_t n_dirs, double wait_s,
                    struct ingest_report *report, struct err *err);
 

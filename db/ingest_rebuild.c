@@ -16,7 +16,7 @@ static int sources_copy(const char *db_path, struct store *to, struct err *err)
     int rc = 0;
     if (store_open(db_path, STORE_WRITE, &old, NULL) < 0 ||
         store_ask(old, "SELECT path FROM source", &q, NULL) < 0)
-        goto out; /* it is absent, damaged or foreign, which is why it is rebuilt */
+        goto out; /* the old one is absent, damaged or foreign: no reason not to rebuild it */
     while (store_next(q, NULL) > 0)
         if ((rc = ingest_source_add(to, store_text(q, 0), err)) < 0)
             break;
@@ -37,8 +37,8 @@ static void journals_remove(const char *path)
     }
 }
 
-/* Keeps a file that is no database of reel's beside the new one, under another name: the user may
- * have mistyped --db. A rebuild replaces only what was reel's. */
+/* Keeps a file that is not reel's database under another name: the user may have mistyped --db. A
+ * rebuild replaces only reel's own files. */
 static int foreign_keep(const char *path, struct ingest_report *report, struct err *err)
 {
     char kept[LIMIT_PATH_BYTES + 16];
@@ -86,7 +86,7 @@ static int fresh_make(const char *db_path, const char *fresh, const char *const 
         goto out;
     if ((rc = ingest_locked(db, dirs, n_dirs, report, err)) < 0)
         goto out;
-    /* Nothing of the database may lie outside the one file. */
+    /* The whole database must be in the one file. */
     rc = store_exec(db, "PRAGMA journal_mode=DELETE", err);
 out:
     store_close(db);
@@ -103,7 +103,7 @@ static int rebuild_locked(const char *db_path, const char *fresh, const char *co
         goto out;
     rc = replace(fresh, db_path, report, err);
 out:
-    /* After the rename nothing is left under this name. */
+    /* After the rename there is no file of this name. */
     unlink(fresh);
     journals_remove(fresh);
     return rc;

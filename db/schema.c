@@ -1,4 +1,4 @@
-/* What is in the database
+/* The content of the database
  *
  * Logs are the truth, and the database is a cache of them that can be queried. It holds three kinds
  * of tables.
@@ -12,20 +12,20 @@
  * must be fast. The key of a projection is the id of its event, and it is deleted with its event.
  * `layout` holds the keys of each layout that a trial names by its text.
  *
- * 3. What is computed from one run's events together, and brought up to date whenever the run has
- * new ones (db/fold.c): `run_clock`, the difference between a host's monotonic clock and UTC, and
- * `span`, the run's time by cause. The tables fold* are the fold's memory.
+ * 3. What is computed from one run's events together, and updated whenever the run has new ones
+ * (db/fold.c): `run_clock`, the difference between a host's monotonic clock and UTC, and `span`,
+ * the run's time by cause. The tables fold* keep the state of the fold.
  *
  * Everything else is a view. v_run, v_trial, v_trial_class, v_step, v_attempt, v_time, v_notice,
  * v_validation and v_change are public: names, columns, units and meaning stay, and new columns may
- * come behind the old. The other views and all tables may change with any release.
+ * be added after the old ones. The other views and all tables may change with any release.
  *
- * The SQL stands in db/views.sql and in db/migrations/NN.sql, each of which brings user_version NN
- * - 1 to NN. Published migrations never change; a new one is a new file. Views are made anew with
- * the last one, so a view whose columns or meaning change is a migration that may hold a comment
- * only: readers then know that theirs are others. A change of words alone needs none. The view
- * views_text holds the hash of the text that all views were made from, and whoever opens the
- * database for writing with another text makes them anew.
+ * The SQL is in db/views.sql and in db/migrations/NN.sql, each of which brings user_version NN - 1
+ * to NN. Published migrations never change; a new one is a new file. Views are made anew with the
+ * last migration. So a change of a view's columns or meaning is a migration, which may consist of
+ * a comment only: its version tells readers that the views have changed. A change of wording needs
+ * no migration. The view views_text holds the hash of the text from which all views were made; a
+ * program with another text makes them anew when it opens the database for writing.
  *
  * Units are seconds, bytes and FLOPs. `*_at`, `from` and `to` are UTC Unix seconds. mfu is a
  * fraction of the dense peak.
@@ -48,7 +48,7 @@
 #include "db/step_columns.h"
 #include "db/store_priv.h"
 
-enum { COLUMNS_LISTED_SINCE = 14 }; /* older columns of `step` stand in the migrations' own text */
+enum { COLUMNS_LISTED_SINCE = 14 }; /* older columns of `step` are in the migrations themselves */
 
 int schema_version(void)
 {
@@ -60,7 +60,7 @@ int schema_version(void)
     return n;
 }
 
-/* Returns the text of a migration, or "" if step_columns alone has something for it. */
+/* Returns the text of a migration; "": only step_columns has something for it. */
 static const char *migration(int from)
 {
     int n = 0;
@@ -71,8 +71,8 @@ static const char *migration(int from)
 
 /* ---- the columns of a step ---- */
 
-/* Returns what stands before a column's name: where it comes from. What db/views.sql computes of
- * the time that the job was suspended is rest_s there. */
+/* Returns the text before a column's name, which says from where it comes. rest_s is the time for
+ * which the job was suspended, as db/views.sql computes it. */
 static const char *column_from(const struct step_column *c)
 {
     if (strcmp(c->name, "step_s") == 0)
@@ -83,8 +83,8 @@ static const char *column_from(const struct step_column *c)
     return "s.";
 }
 
-/* Adds the columns of v_step from *at on, up to the one that is named `last`. If no name is given,
- * it adds all that remain, each behind another column. */
+/* Appends the columns of v_step from *at on, up to the one named `last`. Without a name it appends
+ * all remaining columns, each after another column. */
 static void columns_add(struct str *out, const struct step_column **at, const char *last,
                         size_t last_bytes)
 {
@@ -98,7 +98,7 @@ static void columns_add(struct str *out, const struct step_column **at, const ch
     }
 }
 
-/* Adds the text of the views with the columns of a step in their places. */
+/* Appends the text of the views, in which lines STEP are replaced by the columns of a step. */
 static void views_text_add(struct str *out)
 {
     static const char mark[] = "  /* STEP ";
@@ -112,7 +112,7 @@ static void views_text_add(struct str *out)
     str_addf(out, "%s", at);
 }
 
-/* Adds the views, with the hash of their text in its place. Returns that hash. */
+/* Appends the views, in which the hash of their text replaces $hash. Returns that hash. */
 static uint64_t views_add(struct str *out)
 {
     static const char mark[] = "$hash";
@@ -128,7 +128,7 @@ static uint64_t views_add(struct str *out)
     return hash;
 }
 
-/* Adds the SQL that brings this column into an existing table. */
+/* Appends the SQL that adds this column to an existing table. */
 static void column_sql_add(struct str *out, const struct step_column *c)
 {
     const char *type = c->type == EVENT_TEXT ? "TEXT" : c->type == EVENT_NUM ? "REAL" : "INTEGER";
@@ -163,7 +163,7 @@ static int version_read(sqlite3 *sql, int *version, struct err *err)
     return rc == SQLITE_ROW ? 0 : store_error(sql, rc, "read the schema version", err);
 }
 
-/* Applies what leads to this version. */
+/* Applies the migration to this version. */
 static int version_make(sqlite3 *sql, int version, int last, struct err *err)
 {
     struct str text = STR_INIT;
@@ -179,8 +179,8 @@ static int version_make(sqlite3 *sql, int version, int last, struct err *err)
     return rc;
 }
 
-/* Applies one migration and the version it leads to, and commits both. It changes nothing if
- * another process was first. */
+/* Applies one migration and sets its version, and commits both. Changes nothing if another process
+ * has done it already. */
 static int step_commit(sqlite3 *sql, int from, int last, struct err *err)
 {
     char pragma[96];
@@ -208,7 +208,7 @@ static int step_apply(sqlite3 *sql, int from, int last, struct err *err)
     return rc;
 }
 
-/* Are the views those of the text with this hash? */
+/* Were the views made from the text with this hash? */
 static int views_look(sqlite3 *sql, uint64_t hash, bool *same, struct err *err)
 {
     static const char ask[] =
@@ -227,7 +227,8 @@ static int views_look(sqlite3 *sql, uint64_t hash, bool *same, struct err *err)
     return rc == SQLITE_ROW ? 0 : store_error(sql, rc, "look at the views", err);
 }
 
-/* Makes the views and commits them. It changes nothing if a newer program was first. */
+/* Makes the views and commits them. Changes nothing if a newer program has migrated the
+ * database. */
 static int views_commit(sqlite3 *sql, const char *text, struct err *err)
 {
     int now = 0, rc;
@@ -274,8 +275,8 @@ int schema_migrate(sqlite3 *sql, int version, struct err *err)
 
 static const char view_begin[] = "\nCREATE VIEW ";
 
-/* A line of a view: the name of the column that ends in it, and the comment there. Both are
- * borrowed from the text, and the length of a missing one is 0. */
+/* Holds a line of a view: the name of the column that ends in it, and its comment. Both are
+ * borrowed from the text; a missing one has length 0. */
 struct view_line {
     const char *name, *text;
     int name_bytes, text_bytes;
@@ -294,7 +295,7 @@ static void name_find(const char *begin, const char *end, struct view_line *out)
     out->name_bytes = (int)(end - out->name);
 }
 
-/* Reads the line at *at and moves on to the next. Returns false at the end of the view. */
+/* Reads the line at *at and moves *at to the next. Returns false at the end of the view. */
 static bool line_next(const char **at, struct view_line *out)
 {
     size_t n = strcspn(*at, "\n");
@@ -326,7 +327,7 @@ static void view_describe(struct str *out, const char *name, size_t name_bytes)
                      line.name_bytes ? line.name : "", line.text_bytes, line.text);
 }
 
-/* Returns the name of the next view and moves *at to it, or NULL when there is none. */
+/* Returns the name of the next view and moves *at to it; NULL: there is none. */
 static const char *view_next(const char **at, size_t *name_bytes, bool *is_public)
 {
     const char *found = strstr(*at, view_begin);

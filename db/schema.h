@@ -9,15 +9,15 @@
 
 enum { SCHEMA_APPLICATION_ID = 0x5245454c }; /* "REEL" */
 
-int schema_version(void); /* Returns the version that this program writes. */
-/* Brings an open, empty or older database to schema_version(), with this program's views, or for
- * tests to an earlier `version`. */
+int schema_version(void); /* Returns the schema version that this program writes. */
+/* Brings an empty or older database to schema_version(), with this program's views. Tests give an
+ * earlier `version`. */
 int schema_migrate(sqlite3 *sql, int version, struct err *err);
-/* Adds what `reel db schema` prints: the public views with the meaning of each column, and if `all`
- * is true every table. */
+/* Appends the text of `reel db schema`: the public views with the meaning of each column, and if
+ * `all` is true every table. */
 void schema_describe(struct str *out, bool all);
 
-/* Adds the names of the public views: "v_run, v_step, …". */
+/* Appends the names of the public views: "v_run, v_step, …". */
 void schema_views_list(struct str *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* schema_text: the SQL files of db/, compiled in by contrib/embed-sql. */
+/* schema_text: declares the SQL files of db/, which contrib/embed-sql compiles in. */
 #ifndef DB_SCHEMA_TEXT_H
 #define DB_SCHEMA_TEXT_H
 

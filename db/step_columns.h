@@ -10,7 +10,7 @@
 struct step_column {
     const char *name;
     enum event_type type;
-    int since;        /* version of the schema that brought it; 0: it is no column */
+    int since;        /* schema version that added it; 0: it is no column */
     bool shown;       /* v_step shows it */
     const char *text; /* its meaning */
 };

@@ -19,7 +19,7 @@
 struct store {
     sqlite3 *sql;
     unsigned flags;
-    dev_t dev; /* of the opened file, because a rebuild puts another in its place */
+    dev_t dev; /* of the opened file: a rebuild may replace it */
     ino_t ino;
     char path[LIMIT_PATH_BYTES];
 };
@@ -27,7 +27,7 @@ struct store {
 struct store_query {
     sqlite3 *sql;
     sqlite3_stmt *stmt;
-    /* SQLite's code when a bind or a column ran out of memory; the next step reports it */
+    /* SQLite's code after a bind or a column ran out of memory; the next step reports it */
     int failed;
 };
 
@@ -42,7 +42,7 @@ static int readonly_error(sqlite3 *sql, const char *file, const char *what, stru
     return err_set(err, ERR_INPUT, "%s: opened for reading only, cannot %s", file, what);
 }
 
-/* Says why the disk failed; `last` is what errno was behind the call. */
+/* Reports why the disk failed; `last` is errno after the call. */
 static int io_error(sqlite3 *sql, int last, const char *file, const char *what, struct err *err)
 {
     int code = sqlite3_extended_errcode(sql);
@@ -197,8 +197,8 @@ int store_folder_make(const char *path, struct err *err)
     return file_mkdirs(dir, err);
 }
 
-/* Reads the application id, which stands at byte 68 of an SQLite file with the high byte first. So
- * it is found even where what lies before it is damaged. */
+/* Reads the application id, which is at byte 68 of an SQLite file, high byte first. So it is found
+ * even if earlier bytes are damaged. */
 bool store_is_foreign(const char *path)
 {
     enum { APPLICATION_ID_AT = 68 };
@@ -228,7 +228,7 @@ static int store_connect(struct store *db, struct err *err)
                        "%s: no database there: 'reel db ingest' makes it from the event logs",
                        db->path);
     int mode = write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY;
-    /* One thread uses the connection, which therefore needs no mutex at each call. */
+    /* Only one thread uses the connection, so it needs no mutex at each call. */
     rc = sqlite3_open_v2(db->path, &db->sql, mode | SQLITE_OPEN_NOMUTEX, NULL);
     if (rc != SQLITE_OK)
         return err_set(err, rc == SQLITE_NOMEM ? ERR_NOMEM : ERR_IO,
@@ -321,8 +321,8 @@ int store_ask(struct store *db, const char *sql, struct store_query **out, struc
 }
 
 /* Checks the result of a bind, because after a failed one the statement would silently ask
- * something else. A parameter that does not exist is a bug in the caller; missing memory is
- * reported by the next step. */
+ * something else. A parameter that does not exist is a bug in the caller; the next step reports
+ * missing memory. */
 static void bound(struct store_query *q, int rc)
 {
     BUG_ON(rc != SQLITE_OK && rc != SQLITE_NOMEM && rc != SQLITE_TOOBIG);
@@ -360,7 +360,7 @@ int64_t store_inserted(const struct store_query *q)
 
 void store_reset(struct store_query *q)
 {
-    /* The result repeats the error of the step before, which the caller has seen. */
+    /* The result repeats the error of the last step, which the caller has seen. */
     sqlite3_reset(q->stmt);
     sqlite3_clear_bindings(q->stmt);
     q->failed = SQLITE_OK;
@@ -445,7 +445,7 @@ int store_ask_int(struct store *db, const char *sql, int64_t *out, struct err *e
         return rc;
     if ((rc = store_next(q, err)) > 0)
         *out = store_int(q, 0);
-    else if (rc == 0) /* there is none */
+    else if (rc == 0) /* there is no row */
         rc = err_set(err, ERR_NOT_FOUND, "%s: no row for: %s", db->path, sql);
     store_end(q);
     return rc < 0 ? rc : 0;

@@ -8,11 +8,11 @@
  * to be local (an allow-list of statfs types) AND the SQLite library is 3.51.3 or newer. WAL needs
  * shared memory on one host, and older libraries can corrupt a WAL file when a checkpoint meets a
  * commit (sqlite.org/wal.html, "WAL-reset bug"). Otherwise the rollback journal is used.
- * The mode is set at every open for writing, so a moved file follows its new place.
+ * The mode is set at every open for writing, so a moved file gets the mode of its new place.
  *
  * Schema: application_id marks the file as ours, and user_version counts the migrations that were
  * applied (db/schema.h). Opening for writing migrates, each step in a transaction, and makes the
- * views anew where their text is another. A file from a newer reel is refused.
+ * views anew if this program has another text of them. A file from a newer reel is refused.
  *
  * Errors: ERR_NOT_FOUND says that there is no file (when reading), ERR_CORRUPT that the file is
  * damaged or not ours (the sentence names `reel db rebuild`), ERR_STATE that its schema is newer or
@@ -41,19 +41,19 @@
 enum store_flags {
     STORE_READ = 0,  /* never writes and never migrates */
     STORE_WRITE = 1, /* creates and migrates */
-    STORE_CHECK = 2, /* runs quick_check, which reads the whole file, before it returns */
+    STORE_CHECK = 2, /* runs quick_check, which reads the whole file */
 };
 enum { STORE_BUSY_S = 10 }; /* how long a statement waits for another process's lock */
 
 struct store;
 int store_open(const char *path, unsigned flags, struct store **out, struct err *err);
 int store_folder_make(const char *path, struct err *err); /* makes the folder of a database */
-/* Says whether something stands there that never was reel's database, damaged or not. */
+/* Says whether there is a file that never was reel's database, damaged or not. */
 bool store_is_foreign(const char *path);
 void store_close(struct store *db); /* NULL is fine */
 const char *store_path(const struct store *db);
 
-/* Opens the file at the path anew if it is no longer the one that was opened, because a rebuild
+/* Opens the file at the path again if it is no longer the one that was opened, because a rebuild
  * replaced it. No query may be in progress. */
 int store_refresh(struct store *db, struct err *err);
 
@@ -74,13 +74,13 @@ void store_bind_int(struct store_query *q, int i, int64_t value);
 void store_bind_num(struct store_query *q, int i, double value);
 /* Returns 1 when there is a row, 0 at the end, <0 on an error. */
 int store_next(struct store_query *q, struct err *err);
-/* Returns the id of the row that the last statement of this connection, an INSERT, made; 0 when it
- * made none. */
+/* Returns the id of the row that the last statement of this connection, an INSERT, made; 0: it made
+ * none. */
 int64_t store_inserted(const struct store_query *q);
 void store_reset(struct store_query *q); /* Lets the query run again with new bindings. */
 void store_end(struct store_query *q);   /* NULL is fine */
 /* Runs one statement with its parameter ?1 bound to `text`, and calls `row` for each of its rows;
- * NULL: for none. */
+ * `row` may be NULL. */
 typedef void store_row_fn(struct store_query *q, void *ctx);
 int store_each(struct store *db, const char *sql, const char *text, store_row_fn *row, void *ctx,
                struct err *err);
@@ -96,8 +96,7 @@ double store_num(struct store_query *q, int i);       /* NaN for NULL */
 /* Writes the row as an object, with its columns by name. */
 void store_row_write(struct store_query *q, struct json_out *o);
 
-/* Asks for one row with one column. When there is no row, *out stays as it is and the result is
- * ERR_NOT_FOUND. */
+/* Reads one row with one column. ERR_NOT_FOUND: there is no row, and *out is unchanged. */
 int store_ask_int(struct store *db, const char *sql, int64_t *out, struct err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* store, inside: what ingest needs of the connection itself. */
+/* store_priv: declares what other files of db/ need of the connection itself. */
 #ifndef DB_STORE_PRIV_H
 #define DB_STORE_PRIV_H
 
