@@ -1,5 +1,5 @@
-/* An arena for each test, or for a group of them:
- * cmocka_unit_test_setup_teardown(test, arena_setup, arena_teardown). */
+/* arena_fixture: an arena for each test: cmocka_unit_test_setup_teardown(test, arena_setup,
+ * arena_teardown). The two functions can also be the setup of a group of tests. */
 #ifndef TESTS_ARENA_FIXTURE_H
 #define TESTS_ARENA_FIXTURE_H
 

@@ -7,7 +7,7 @@ unsigned mixed(unsigned a, unsigned b)
     return x;
 }
 
-/* Returns a rank's numbers, for the seed 0. */
+/* Returns a rank's numbers for seed 0. */
 static const double *rough_row(int rank)
 {
     static const double sizes[] = {1e16, 1, -1e16, 3, 1e-9, -7e15};
@@ -52,7 +52,7 @@ void put(void *buf, int64_t i, double v, enum dtype t)
         ((uint16_t *)buf)[i] = (uint16_t)(bits >> 16);
 }
 
-/* Works out element `at` of a period. */
+/* Computes the expected sum of element `at` of a period. */
 static double rank_order_sum(const struct trial *t, int64_t at)
 {
     double d = rough_row(t->c->world_ranks[0])[at];
@@ -100,7 +100,7 @@ double sent_number(const struct trial *t, int from, int to, int64_t i)
 void make_parts(struct trial *t, int64_t most)
 {
     struct comm *c = t->c;
-    bool same = t->seed % 3 == 0; /* equal parts, given by n */
+    bool same = t->seed % 3 == 0; /* equal parts, whose size n gives */
     for (int r = 0; r < c->size; r++) {
         t->counts[r] = same ? (int64_t)(mixed(t->seed, 5) % (unsigned)(most + 1))
                             : pair_count(t->seed, r, r, most);

@@ -1,12 +1,12 @@
-/* One operation of a group with known numbers, and the answer worked out apart from it: what tests
- * of communication share.
+/* comm_trial: one communication operation on known numbers, with its expected result, for the tests
+ * of communication.
  *
  *     struct trial t;
- *     trial_make(&t, group, kind, seed, DTYPE_F64, in_place, most); // the same seed on all ranks
- *     of the group
+ *     // all ranks of the group use the same seed
+ *     trial_make(&t, group, kind, seed, DTYPE_F64, in_place, most);
  *     comm_start(group, &t.op, NULL, &t.work, &err);
  *     comm_wait(group, t.work, NULL, &err);
- *     trial_verify(&t); // and the gaps between parts are as before
+ *     trial_verify(&t); // checks the result, and that the gaps between parts are unchanged
  *     trial_release(&t);
  */
 #ifndef TESTS_COMM_TRIAL_H
@@ -33,25 +33,25 @@ struct trial {
     int64_t send_total, recv_total; /* elements of the buffers, gaps included */
     char *send, *recv;              /* one buffer when in place */
     struct comm_message list[6];
-    /* These are what a reduction must give. They are sums over the group's ranks, in their order
-     * and in the type itself; one of bf16 is made in f32 and rounded at the end. */
+    /* The expected results of a reduction: sums over the group's ranks, in their order and in the
+     * type itself. A bf16 sum is computed in f32 and rounded at the end. */
     double sums[ROUGH_PERIOD];
 };
 
 unsigned mixed(unsigned a, unsigned b);
 
-/* Returns a number whose sum with others depends on the order of adding. A rank's numbers come again
- * after ROUGH_PERIOD elements, so that those of long messages are looked up. */
+/* Returns a number whose sum with others depends on the order of addition. A rank's numbers repeat
+ * after ROUGH_PERIOD elements, so that the expected sums of long messages need no computation. */
 double rough(unsigned seed, int rank, int64_t i);
 double get(const void *buf, int64_t i, enum dtype t);
 
-/* Returns the number of a type nearest to v. That of bf16 has 8 bits of precision, ties to even:
- * Veltkamp's splitting of a float in doubles, which rounds as the hardware does and shares nothing
- * with how the trainer rounds. */
+/* Returns the number of a type that is nearest to v. bf16 has 8 bits of precision, with ties to
+ * even; it is computed by Veltkamp's splitting of a float in doubles, which rounds as the hardware
+ * does and shares no code with the trainer's rounding. */
 double nearest(double v, enum dtype t);
 void put(void *buf, int64_t i, double v, enum dtype t);
 
-/* Returns how many elements go from one place of the group to another, which is often none. */
+/* Returns how many elements one rank of the group sends to another, which is often none. */
 int64_t pair_count(unsigned seed, int from, int to, int64_t most);
 
 /* Lays out the parts one after the other, with a gap of one element. */
@@ -66,15 +66,15 @@ void make_all_gather(struct trial *t, int64_t most);
 void make_reduction(struct trial *t, int64_t most);
 void make_all_to_all(struct trial *t, int64_t most);
 
-/* Makes two messages to the next rank and one to the rank before. The k-th from a to b has a seed
- * of its own. */
+/* Makes two messages to the next rank and one to the previous rank. The k-th message from a to b
+ * has its own seed. */
 void make_messages(struct trial *t, int64_t most);
 void trial_make(struct trial *t, struct comm *c, enum comm_kind kind, unsigned seed,
                 enum dtype dtype, bool in_place, int64_t most);
 void trial_release(struct trial *t);
 
-/* Calls f(t, place in recv, the number that must be there, who wrote it) for all that the operation
- * writes here. */
+/* Calls f(t, buffer, index, expected number, whether this rank owns it) for every element of recv
+ * that the operation writes on this rank. */
 typedef void trial_fn(struct trial *t, const void *buf, int64_t at, double want, bool own);
 void trial_each(struct trial *t, trial_fn *f);
 void must_equal(struct trial *t, const void *buf, int64_t at, double want, bool own);
@@ -83,7 +83,7 @@ void gaps_stand(const struct trial *t, const char *buf, const int64_t *counts,
                 const int64_t *at, double want);
 void trial_verify(struct trial *t);
 
-/* Returns how many bytes this rank gives to others, by the formulas of the cost model. */
+/* Returns how many bytes this rank sends to others, by the formulas of the cost model. */
 int64_t trial_sent_bytes(const struct trial *t);
 
 #endif

@@ -1,12 +1,12 @@
-/* The conformance suite on a private Slurm cluster: run by t8010-conformance, which brings one up
- * (one node, 4 cores, partitions low and high) and says through REEL_SLURM_VIA how the controller
- * is asked. */
+/* Runs the conformance suite on a private Slurm cluster. t8010-conformance runs this program: it
+ * starts the cluster (one node, 4 cores, partitions low and high) and selects by REEL_SLURM_VIA how
+ * the controller is asked. */
 // LINK: -lcmocka
 #include "../unit/sched_conformance.h"
 
 static char dir[LIMIT_PATH_BYTES], home[LIMIT_PATH_BYTES];
 
-/* Steps need a job around them: one that takes the node. */
+/* Submits a job that takes the whole node, because steps need a job around them. */
 static void allocate(void)
 {
     static struct conform_job holder;
@@ -31,7 +31,7 @@ static int setup(void **state)
     conform = (struct conform){
         .kind = "slurm", .home = home, .dir = dir, .low_partition = "low",
         .urgent_partition = "high", .cores = 4, .time_limit_s = 60,
-        .signal_lead_s = 15 /* up to half a minute more: checked that often */,
+        .signal_lead_s = 15 /* Slurm checks only every half minute */,
         .step_deadline_s = 10, .patience_s = 200, .orphans_escape = true, .allocate = allocate};
     if (sched_open("slurm", home, &conform.s, &err) < 0) {
         fprintf(stderr, "%s\n", err.text);

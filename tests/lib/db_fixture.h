@@ -1,4 +1,4 @@
-/* db_fixture: a home with logs in it, its database, and everything a query can give of it as one
+/* db_fixture: a home with event logs, its database, and the whole content of the database as one
  * text.
  *
  * A test that includes this links as events_fixture.h says.
@@ -20,13 +20,13 @@ struct ingest_report ingest_at(const char *path, const char *const *dirs, size_t
 struct ingest_report ingest(void);
 void rows_dump(struct store *db, const char *sql, struct str *out);
 
-/* Returns everything that a query can give, but for raw row ids and the file table. The text is
+/* Returns the content of all views and tables, except raw row ids and the file table. The text is
  * new. */
 char *dump(const char *path);
 double ask_num(const char *sql);
 void same_text(const char *a, const char *b);
 
-/* Checks that a database made anew from the files has the content of the one at db_path. */
+/* Checks that a new database made from the files has the same content as the one at db_path. */
 void equals_fresh(void);
 int64_t file_size(const char *path);
 

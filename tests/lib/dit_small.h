@@ -1,4 +1,4 @@
-/* dit_small: the model whose gradients and first values the tests of dit/ look at. */
+/* dit_small: a small model whose gradients and initial values the tests of dit/ check. */
 #ifndef TESTS_DIT_SMALL_H
 #define TESTS_DIT_SMALL_H
 
@@ -8,10 +8,10 @@
 struct model small(enum model_adaln adaln, int64_t kv_heads, bool gated, bool text,
                    int64_t cond_channels);
 
-/* Returns new: the gradients, which may lie where the host does not reach. */
+/* Returns a new copy of the gradients in host memory. */
 void *grads_get(const struct rig *r);
 
-/* A rig of f64, and its weights as the host has them. */
+/* Holds a rig of f64, and a copy of its weights in host memory. */
 struct probe {
     struct rig *r;
     double *weights;
@@ -19,7 +19,7 @@ struct probe {
 
 double probe_loss(void *ctx);
 
-/* Checks the gradient of every tensor that is trained, by central differences. */
+/* Checks the gradient of every trained tensor by central differences. */
 void gradients_check(struct rig *r, const char *what);
 
 #endif

@@ -161,7 +161,7 @@ void fx_run(const char *home)
     fx_pass(4.5);
     fx_attempt(events, FX_RUN, 1, 0, 23, FX_TOTAL, "preempt");
     fx_pass(11);
-    /* saved at 40: 40, 41, 42 are done again */
+    /* the last checkpoint is of step 40, so steps 40, 41 and 42 are repeated */
     fx_attempt(events, FX_RUN, 2, 24, 42, FX_TOTAL, "crash");
     fx_pass(2.5);
     fx_attempt(events, FX_RUN, 3, 40, FX_TOTAL - 1, FX_TOTAL, "done");

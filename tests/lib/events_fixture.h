@@ -1,4 +1,4 @@
-/* events_fixture: event logs as the real writers make them, under a clock the test sets.
+/* events_fixture: event logs like those of the real writers, with a clock that the test sets.
  *
  * A test that includes this has the line
  * `// LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host`.
@@ -22,7 +22,7 @@
 #include "base/evlog.h"
 #include "base/file.h"
 
-/* Holds what the clocks say. */
+/* Holds the results of the clock functions. */
 struct fx {
     double wall, mono;
     const char *host, *boot;
@@ -32,21 +32,21 @@ extern struct fx fx;
 void fx_pass(double seconds);
 void fx_reset(void);
 
-/* Makes a folder of the test's own below $TMPDIR and returns its path. */
+/* Makes a new folder below $TMPDIR for the test and returns its path. */
 char *fx_dir(void);
 struct evlog *fx_open(const char *dir, const char *run, int64_t attempt,
                       const char *writer);
 
 /* Writes an event: fx_event(log, "step", "step", 'i', 7, "loss", 'n', 0.5, "cause", 't', "x",
- * NULL). Behind a name stands the type: i for int, n for double, t for text. */
+ * NULL). After each name comes its type: i for int, n for double, t for text. */
 void fx_event(struct evlog *log, const char *kind, ...);
 
 #define FX_TOKENS 4096
 #define FX_STEP_FLOPS 2.5e11 /* model FLOPs of a step */
-#define FX_DATA "0123456789abcdef0123456789abcdef" /* the fingerprint of its dataset */
-#define FX_PEAK 2.4e11       /* of all ranks */
+#define FX_DATA "0123456789abcdef0123456789abcdef" /* fingerprint of the run's dataset */
+#define FX_PEAK 2.4e11       /* peak FLOPs/s of all ranks */
 
-/* Writes the event of one step that took `seconds`, right behind the step. */
+/* Moves the clock by `seconds` and writes the event of a step that took so long. */
 void fx_step(struct evlog *log, int step, double seconds, double loss);
 void fx_train_started(struct evlog *log, int next_step, int total);
 void fx_save(struct evlog *log, int steps_done, double seconds);
@@ -54,8 +54,8 @@ void fx_load(struct evlog *log, int step, double seconds);
 double fx_step_s(int step);
 double fx_loss(int step);
 
-/* Writes one attempt of a run: steps [first, last], saves every ten steps and, unless it crashes,
- * at the end, and the agent's events around them. */
+/* Writes one attempt of a run: steps [first, last], a save every ten steps and, unless the attempt
+ * crashes, at the end, and the agent's events before and after them. */
 void fx_attempt(const char *events, const char *run, int n, int first, int last,
                 int total, const char *cause);
 
@@ -67,7 +67,7 @@ void fx_run(const char *home);
 void fx_tune(const char *home);
 void fx_curation(const char *home);
 
-/* Writes a whole home: a curation, a tuning, and a run of three attempts. */
+/* Writes a whole home: a curation, a tune, and a run of three attempts. */
 void fx_home(const char *home);
 
 #endif

@@ -73,7 +73,7 @@ struct candidates covering(struct candidates all, int ways)
 {
     struct candidates c = {.v = calloc((size_t)all.n, sizeof *c.v)};
     bool *met = calloc(TRIPLES, sizeof *met);
-    /* an upper bound: what was not met when it was last looked at */
+    /* upper bounds: the number of new combinations when each candidate was last counted */
     int64_t *left = malloc((size_t)all.n * sizeof *left);
     for (int64_t i = 0; i < all.n; i++)
         left[i] = tuples(all.v[i], ways, met, false);

@@ -1,4 +1,4 @@
-/* optim_step: an optimizer's step in one call. */
+/* optim_step: sums the gradients and updates the weights in one call. */
 #ifndef TESTS_OPTIM_STEP_H
 #define TESTS_OPTIM_STEP_H
 

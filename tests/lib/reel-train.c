@@ -1,9 +1,10 @@
-/* A stand-in for reel-train in launcher tests: real events, signals and exit codes, no numerics.
- * Training is a counter kept in <run-dir>/ckpt/step; what goes wrong is asked for by environment:
- *   REEL_STUB_STEP_S     seconds a step takes (default 0.02)
- *   REEL_STUB_CRASH_AT crash (exit 5) before this step in attempts up to REEL_STUB_CRASH_ATTEMPTS
- *   (default: all)
- *   REEL_STUB_HANG_AT    do nothing more from this step on, in the first attempt
+/* A stand-in for reel-train in launcher tests. It writes real events, handles signals and returns
+ * real exit codes, but computes nothing: its checkpoint is a step counter in <run-dir>/ckpt/step.
+ * The environment selects its behaviour:
+ *   REEL_STUB_STEP_S     duration of a step, s (default 0.02)
+ *   REEL_STUB_CRASH_AT   crash (exit 5) before this step in attempts up to REEL_STUB_CRASH_ATTEMPTS
+ *                        (default: all)
+ *   REEL_STUB_HANG_AT    hang at this step, in the first attempt
  *   REEL_STUB_HOLD_AT    wait at this step for the request to save, in the first attempt
  *   REEL_STUB_DEAF       ignore the request to save */
 #include <signal.h>
@@ -87,7 +88,7 @@ static void ended(struct evlog *log, const char *reason, int64_t next)
     evlog_close(log);
 }
 
-/* A rank other than 0 lives as long as rank 0 does. */
+/* Waits until rank 0 has ended, as the other ranks do. */
 static int follow_rank0(const char *dir, int64_t attempt)
 {
     char log[LIMIT_PATH_BYTES];
@@ -132,7 +133,7 @@ int main(int argc, char **argv)
         while (attempt == 1 && step == (int64_t)number("REEL_STUB_HOLD_AT", -1) && !stop)
             clock_sleep_s(0.05);
         if (step == crash_at && attempt <= (int64_t)number("REEL_STUB_CRASH_ATTEMPTS", 1e9))
-            _exit(5); /* a crash closes nothing */
+            _exit(5); /* a crash closes neither the log nor the lease */
         clock_sleep_s(step_s);
         step_event(log, step, step_s);
         if (stop && !getenv("REEL_STUB_DEAF")) {

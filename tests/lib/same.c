@@ -1,6 +1,6 @@
-/* The two ways to ask a controller give the same: what they tell of every kind of job and of the
- * site, what their submissions look like to Slurm and from inside the job, and how they refuse. Run
- * by t8020-helper on a private cluster of two nodes with 4 cores each:
+/* Checks that the two ways to ask a Slurm controller agree: in their reports on every kind of job
+ * and on the site, in their submissions as Slurm and the job see them, and in their errors.
+ * t8020-helper runs this program on a private cluster of two nodes with 4 cores each:
  *
  *     same HELPER SLURMCTLD_PID
  */
@@ -70,7 +70,8 @@ static const struct slurm_job *job(int way, const char *id)
     return jobs.n ? jobs.v : NULL;
 }
 
-/* state NULL: until it was requeued; it may run again by then. */
+/* Waits until the job is in this state. With state NULL it waits until the job was requeued; the
+ * job may run again by then. */
 static void wait_for(const char *id, const char *state)
 {
     const struct slurm_job *j = NULL;
@@ -120,8 +121,8 @@ static void assert_same_job(const struct slurm_job *a, const struct slurm_job *b
     assert_true(a->ended_at == b->ended_at);
 }
 
-/* Jobs of every kind: what the controller tells of them is asked in both ways until it stood still
- * in between. */
+/* Compares the two reports on jobs of every kind. The reports are repeated until no job changed in
+ * between. */
 static void test_jobs(void **state)
 {
     static const char *const kinds[][2] = {
@@ -138,7 +139,8 @@ static void test_jobs(void **state)
     for (int i = 0; i < N; i++) {
         struct sched_spec s = spec_of(kinds[i][0]);
         s.requeue = i != 1;
-        bool wide = i == WAITING || i == HELD; /* all there is: it cannot start before it is held */
+        /* takes all nodes, so that it cannot start before it is held */
+        bool wide = i == WAITING || i == HELD;
         s.nodes = wide ? 2 : 1;
         s.cores_per_node = wide ? 4 : 1;
         s.time_limit_s = i == ENDLESS ? 0 : 600;
@@ -260,8 +262,8 @@ static void test_net(void **state)
 
 /* ---- what they submit ---- */
 
-/* "Key=value" words of which the one job's may differ from the other's: names of the job itself,
- * and times. */
+/* Tells whether a "key=value" word may differ between the two jobs: ids of the job itself, and
+ * times. */
 static bool own(const char *word)
 {
     static const char *const keys[] = {
@@ -271,11 +273,12 @@ static bool own(const char *word)
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (str_starts(word, keys[i]))
             return true;
-    /* scontrol puts the job's number in for %j */
+    /* scontrol replaces %j by the job's id */
     return str_starts(word, "Std") && strchr(word, '%');
 }
 
-/* The backfill scheduler makes a year of no limit, the main one does not. */
+/* Returns a word with one form of an unlimited time, because the backfill scheduler reports it as a
+ * year and the main scheduler does not. */
 static const char *unlimited(const char *word)
 {
     return strcmp(word, "TimeLimit=365-00:00:00") == 0 ? "TimeLimit=UNLIMITED" : word;
@@ -333,8 +336,8 @@ static void test_submissions(void **state)
 
 /* ---- how they refuse ---- */
 
-/* Signals and cancel of jobs that are not there. An ended job: scancel finds none, libslurm says
- * that it has ended. */
+/* Signals and cancels jobs that do not exist. For a job that has ended, scancel finds none, and
+ * libslurm reports that it has ended. */
 static void test_no_such_job(void **state)
 {
     struct sched_spec s = spec_of("ended");
@@ -362,8 +365,8 @@ static void test_no_such_job(void **state)
 static void test_refused_submissions(void **state)
 {
     static const int expected[] = {
-        ERR_INPUT, 0 /* it waits for ever */, 0, ERR_LIMIT, ERR_INPUT, ERR_LIMIT,
-        0 /* no accounting */};
+        ERR_INPUT, 0 /* accepted: the job waits for ever */, 0, ERR_LIMIT, ERR_INPUT, ERR_LIMIT,
+        0 /* accepted: the cluster has no accounting */};
     struct sched_spec bad[7];
     char id[SCHED_ID_BYTES];
     (void)state;
@@ -397,10 +400,10 @@ static void test_helper_killed(void **state)
     struct slurm_jobs jobs;
     struct err err = {0};
     (void)state;
-    job(HELPER, "1"); /* it runs */
+    job(HELPER, "1"); /* starts the helper */
     int pid = atoi(output_of("cat /proc/%d/task/%d/children", (int)getpid(), (int)getpid()));
     assert_true(pid > 0);
-    /* a preemption tells every process of a batch step */
+    /* a preemption signals every process of a batch step */
     for (const int *s = (const int[]){SIGTERM, SIGUSR1, SIGHUP, SIGINT, 0}; *s; s++)
         assert_int_equal(kill(pid, *s), 0);
     clock_sleep_s(0.2);
@@ -437,7 +440,7 @@ static int setup(void **state)
     snprintf(dir, sizeof dir, "%.200s/same.XXXXXX", tmp ? tmp : "/tmp");
     if (!mkdtemp(dir))
         return -1;
-    umask(027); /* the job's too */
+    umask(027); /* jobs inherit it */
     if (slurm_commands_open(&ways[COMMANDS], &err) < 0 ||
         slurm_helper_open(helper, &ways[HELPER], &err) < 0) {
         fprintf(stderr, "%s\n", err.text);
@@ -449,7 +452,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    output_of("scancel -u %d", (int)getuid()); /* what a failed test left */
+    output_of("scancel -u %d", (int)getuid()); /* jobs that a failed test left behind */
     for (int way = 0; way < N_WAYS; way++)
         ways[way]->ops->close(ways[way]);
     arena_release(&arena);

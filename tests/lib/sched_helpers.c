@@ -91,7 +91,7 @@ enum sched_state conform_state(const char *id)
     return state;
 }
 
-/* Waits, the longer since it began the longer: each question parses the shared answer. */
+/* Sleeps longer the longer the caller has waited, because each poll parses the shared answer. */
 static void wait_nap(double begun_s)
 {
     clock_sleep_s(fmin(0.25, fmax(0.02, (clock_mono_s() - begun_s) / 20)));

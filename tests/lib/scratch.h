@@ -1,4 +1,4 @@
-/* scratch: a folder of its own for each test, under TMPDIR, removed behind it. */
+/* scratch: a folder for each test, under TMPDIR, which is removed after the test. */
 #ifndef TESTS_SCRATCH_H
 #define TESTS_SCRATCH_H
 
@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 
-extern char scratch[256]; /* the present test's folder */
+extern char scratch[256]; /* folder of the present test */
 
 int scratch_setup(void **state);
 int scratch_teardown(void **state);
@@ -17,7 +17,7 @@ int scratch_teardown(void **state);
 /* Returns "<scratch>/<name>" in one of eight rotating buffers. */
 const char *in_scratch(const char *name);
 
-/* Returns how many entries a folder has, dot names of ours included; -1 when it is not there. */
+/* Returns how many entries a folder has, hidden files included; -1 if the folder does not exist. */
 int count_entries(const char *dir);
 
 #endif

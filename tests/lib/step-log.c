@@ -1,10 +1,10 @@
-/* step-log: writes the events of an attempt of a run, as many steps as asked for, each as long as
- * it took to write the one before.
+/* step-log: writes the events of an attempt of a run with COUNT steps. The duration of each step is
+ * the time that it took to write the event of the step before.
  *
  *     step-log EVENTS_DIR RUN ATTEMPT FIRST COUNT
  *
- * What reads logs is measured on its output (tests/bench/ingest), and held to reading no more than
- * it must.
+ * The programs that read logs are measured on its output (tests/bench/ingest), and tests check that
+ * they read no more than they need.
  */
 #include <math.h>
 #include <stdio.h>

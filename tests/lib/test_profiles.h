@@ -1,4 +1,4 @@
-/* Tests of profiles/ share cmocka's includes, and look for a piece of an error sentence. */
+/* test_profiles: cmocka's includes and checks of errors, for the tests of profiles/. */
 #ifndef TESTS_TEST_PROFILES_H
 #define TESTS_TEST_PROFILES_H
 

@@ -19,7 +19,7 @@ void bench_close(struct bench *b)
 {
     b->ops->close(b->ops);
     b->dev->stream_free(b->dev, b->stream);
-    assert_int_equal(b->dev->alloc_bytes, 0); /* nothing left behind */
+    assert_int_equal(b->dev->alloc_bytes, 0); /* all memory was freed */
     assert_int_equal(b->dev->host_bytes, 0);
     b->dev->close(b->dev);
 }
@@ -49,7 +49,7 @@ void *bench_get(const struct bench *b, const void *from, int64_t bytes)
 void first_values(const struct param *p, uint64_t seed, int64_t first, int64_t n,
                   double *out)
 {
-    static struct compute c; /* for all of a process */
+    static struct compute c; /* one for the whole process */
     struct err err = {0};
     void *x;
     if (!c.ops && compute_open(&c, &(struct compute_conf){.poison = true, .dtype = DTYPE_F64}, &err) < 0)

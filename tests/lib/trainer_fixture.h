@@ -1,5 +1,5 @@
-/* The trainer's unit tests share an opened CPU table, random tensors, and gradients by central
- * differences. */
+/* trainer_fixture: an open table of CPU operations, random tensors, and gradients by central
+ * differences, for the trainer's unit tests. */
 #ifndef TESTS_TRAINER_FIXTURE_H
 #define TESTS_TRAINER_FIXTURE_H
 
@@ -29,17 +29,17 @@ struct bench {
 struct bench bench_open(enum dtype dtype);
 void bench_close(struct bench *b);
 
-/* Checks that nothing is left on a bench but what it opened with. */
+/* Checks that nothing is allocated on a bench but its own workspace. */
 void bench_is_idle(const struct bench *b);
 
-/* Sets device memory. */
+/* Copies to device memory, and from it. */
 void bench_put(const struct bench *b, void *to, const void *from, int64_t bytes);
 void bench_get_to(const struct bench *b, void *to, const void *from, int64_t bytes);
 
-/* Returns what device memory holds, new. */
+/* Returns a new copy of device memory. */
 void *bench_get(const struct bench *b, const void *from, int64_t bytes);
 
-/* Computes elements first .. first+n-1 of the first values of parameter p, on the device. */
+/* Computes elements first .. first+n-1 of the initial values of parameter p, on the device. */
 void first_values(const struct param *p, uint64_t seed, int64_t first, int64_t n,
                   double *out);
 
@@ -50,7 +50,7 @@ double *new_nan(int64_t n);
 double dot(const double *a, const double *b, int64_t n);
 struct tensor f64(double *p, int64_t rows, int64_t cols);
 
-/* This is one tensor whose gradient is checked. */
+/* Holds one tensor whose gradient is checked. */
 struct fd_slot {
     const char *name;
     double *x;

@@ -1,5 +1,5 @@
-/* Tests of the model share small models, a batch of mixed shapes, and a rig that holds
- * one rank's part of a model with random weights, the same whatever the layout. */
+/* trainer_model: a batch of mixed shapes, and a rig that holds one rank's part of a small model
+ * with random weights, which are the same in every layout. For the tests of the model. */
 #ifndef TESTS_TRAINER_MODEL_H
 #define TESTS_TRAINER_MODEL_H
 
@@ -22,7 +22,7 @@ static const struct { int32_t t, h, w, text_len; double fps; } shapes[SAMPLES] =
     {2, 4, 2, 3, 24}, {1, 2, 4, 0, 30}, {3, 4, 2, 1, 12}, {1, 4, 6, 4, 30},
 };
 
-extern int32_t text_most; /* captions are cut to so many tokens */
+extern int32_t text_most; /* captions are cut to this many tokens */
 
 struct data {
     struct batch_sample samples[SAMPLES];
@@ -38,25 +38,26 @@ void data_init(struct data *d);
 
 /* ---- one rank's part of a model with random weights ---- */
 
-/* The devices of ranks exchange memory by this; NULL: by pinned memory and messages of the host. */
+/* The devices of ranks exchange memory by these operations; NULL: by pinned memory and messages
+ * of the host. */
 extern const struct coll_ops *rig_coll;
 
-/* Rigs stand on this bench, which they leave open and as it was; NULL: each opens one of its own. */
+/* Rigs use this bench and leave it open and idle; NULL: each rig opens its own. */
 extern const struct bench *rig_bench;
 
 struct rig {
     struct bench b;
-    bool is_lent; /* the bench */
+    bool is_lent; /* the bench belongs to rig_bench */
     struct model m;
     struct finetune finetune;
     struct layout layout;
-    struct comm *self; /* opened here: a world of one */
+    struct comm *self; /* a world of one rank, opened by the rig */
     struct comm *world;
     struct param_list list;
     struct shards sh;
     struct comm_grid grid;
     struct units units;
-    struct optim optim;    /* zeroed without a run */
+    struct optim optim;    /* zero in a rig without a run */
     void *weights, *grads; /* device */
     struct dit_config config;
     struct dit *dit;
@@ -64,42 +65,41 @@ struct rig {
     struct data data;
 };
 
-/* Returns the elements of a device buffer that zero shards from `level` on: of the weights with 3,
- * else of what is trained. */
+/* Returns the number of elements of a device buffer that zero shards from level `level` on: of all
+ * weights for level 3, else of the trained ones. */
 int64_t rig_elements(const struct rig *r, int level);
 
-/* Draws tensor i of the whole model. All numbers are random and not zero, because gates and outputs
- * of zero would hide a broken attention. */
+/* Draws tensor i of the whole model. All numbers are random and not zero, because zero gates and
+ * outputs would hide a broken attention. */
 double *rig_tensor_draw(const struct param *p, int64_t i);
 
-/* Returns the same, drawn once for all the layouts of a process. It belongs to this function until
- * another model's tensor i takes its place. */
+/* Returns the same, but draws it only once for all layouts in a process. The result is borrowed
+ * until another model's tensor i is drawn. */
 const double *rig_tensor(const struct rig *r, int64_t i);
 
-/* Returns this rank's whole flat buffer of weights, new. */
+/* Returns this rank's whole flat buffer of weights; the caller frees it. */
 double *rig_flat(const struct rig *r);
 
-/* Puts n flat numbers at element `at` of a device buffer. */
+/* Copies n flat numbers to element `at` of a device buffer. */
 void rig_put_run(const struct rig *r, const double *flat, int64_t n, void *buffer,
                  enum dtype dtype, int64_t at);
 
-/* Puts units 0 .. n-1 of the flat numbers into a buffer of this rank's pieces, or into a buffer of
- * everything. */
+/* Copies units 0 .. n-1 of the flat numbers into a buffer: all of them if `whole`, else this rank's
+ * piece of each. */
 void rig_put(const struct rig *r, const double *flat, int64_t n, void *buffer,
              enum dtype dtype, bool whole);
 
-/* Sets the weights, and the masters where there are any. */
+/* Sets the weights, and the master weights if there are any. */
 void rig_weights(struct rig *r);
 
-/* The optimizer is not told that the sums of this tensor are partial ones over ranks; -1: it is
- * told of all. */
+/* This tensor's partial sums over ranks are hidden from the optimizer; -1: no tensor's. */
 extern int64_t rig_unsummed;
 
 int rig_optim(struct rig *r, const struct optim_conf *c, struct err *err);
 void rig_memory(struct rig *r, struct comm *world, const struct run *run);
 
-/* Opens a rig. world NULL: it is alone. run: it has an optimizer, and its weights and gradients are
- * the optimizer's. */
+/* Opens a rig. world NULL: the rig has a world of one rank. run: it has an optimizer, which owns
+ * its weights and gradients; NULL: it has none. */
 void rig_open_tuned(struct rig *r, struct comm *world, const struct model *m,
                     const struct layout *l, enum objective objective,
                     enum dtype dtype, const struct run *run,
@@ -108,8 +108,8 @@ void rig_open_run(struct rig *r, struct comm *world, const struct model *m,
                   const struct layout *l, enum objective objective, enum dtype dtype,
                   const struct run *run);
 
-/* Returns what an object with the members "groups" and "lora" says is trained; of NULL, an empty
- * one. */
+/* Parses an object with the members "groups" and "lora", which say what is trained. NULL gives an
+ * empty one. */
 struct finetune finetune_of(const char *text);
 void rig_open(struct rig *r, struct comm *world, const struct model *m,
               const struct layout *l, enum objective objective, enum dtype dtype);
@@ -117,11 +117,11 @@ void rig_close(struct rig *r);
 
 static const double INV_NORM = 1.0 / 37;
 
-/* Computes a micro-batch with a dit of the rig, as a pipeline of one stage does. */
+/* Computes a micro-batch with a dit of the rig, as in a pipeline of one stage. */
 int step_try(const struct rig *r, struct dit *d, const struct batch *b,
              struct dit_result *out, struct err *err);
 
-/* Computes a micro-batch of the rig. `accumulate`: it is not the first of its step. */
+/* Computes a micro-batch of the rig. `accumulate`: it is not the first one of its step. */
 struct dit_result step(struct rig *r, int first, int n, bool accumulate);
 
 #endif

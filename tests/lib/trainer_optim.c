@@ -22,11 +22,12 @@ void optim_rig_open_layout(struct rig *r, const char *layout, int zero)
     r->b = bench_open(number);
     run_make_wide(&r->run);
     r->run.moments = rig_moments;
-    r->run.adamw.clip_norm = 0.5; /* odd steps have gradients a thousand times smaller: below it */
+    /* odd steps have gradients 2^10 times smaller, which are below this limit */
+    r->run.adamw.clip_norm = 0.5;
     snprintf(text, sizeof text, "%s,zero=%d", layout, zero);
     must(layout_parse(text, &r->layout, &err), &err);
     must(params_build(&r->run.model, &r->params, &err), &err);
-    /* Groups: one tensor frozen, one at half the learning rate, decay as the list says. */
+    /* One tensor is frozen, one has half the learning rate, and the list sets the weight decay. */
     r->params.items[3].flags &= ~(unsigned)PARAM_TRAINABLE;
     r->params.items[2].lr_scale = 0.5;
     must(shards_build(&r->run.model, &r->params, &r->layout, world->rank, &r->sh, &err), &err);

@@ -1,7 +1,6 @@
-/* Tests of the optimizer share a rank's part of a small model with its optimizer, and gradients
- * that add up, over the ranks that hold parts of them, to numbers that no layout knows of.
- * Each rank's device is the world's, so that groups exchange its memory; a test reads and writes it
- * by copies.
+/* trainer_optim: a rank's part of a small model with its optimizer, and gradients whose sum over
+ * the ranks does not depend on the layout, for the tests of the optimizer. Each rank's device is
+ * bound to the world, so that groups can exchange its memory; tests read and write it by copies.
  */
 #ifndef TESTS_TRAINER_OPTIM_H
 #define TESTS_TRAINER_OPTIM_H
@@ -10,8 +9,8 @@
 
 #include "tests/lib/optim_step.h"
 
-/* The conditioning's 70 000 elements are most of a small model, and slow to check one by one: only
- * some tests have them. */
+/* The conditioning has most of a small model's elements (70 000), which are slow to check one by
+ * one; so only some tests use it. */
 extern bool conditioned;
 extern enum run_moments rig_moments;
 extern enum dtype number; /* DTYPE_F64 until a test sets another */
@@ -19,27 +18,28 @@ extern enum dtype number; /* DTYPE_F64 until a test sets another */
 /* Makes a run of a model with two heads of k and v, so that tp 4 copies them. */
 void run_make_wide(struct run *run);
 
-/* Opens a rig under `layout`, which is without its zero. */
+/* Opens a rig with `layout` and this level of zero, which `layout` does not give. */
 void optim_rig_open_layout(struct rig *r, const char *layout, int zero);
 void optim_rig_open(struct rig *r, int zero);
 
-/* ---- gradients: what adds up, over the ranks that hold parts of it, to a number that no layout
- * knows of ---- */
+/* ---- gradients: the parts of the ranks sum to a number that does not depend on the layout ---- */
 
-/* Returns any number from -1 to 1, small in odd steps, of so few digits that sums of them are
- * exact. */
+/* Returns a pseudo-random number from -1 to 1 (in odd steps 2^10 times smaller) with so few digits
+ * that sums of such numbers are exact. */
 double grad_number(uint64_t seed, int64_t step, int64_t id, int64_t global);
 double grad_whole(int64_t step, int64_t t, int64_t global);
 
-/* Returns part i of n: random ones, and a last one that makes the sum right. */
+/* Returns part i of n. All parts are random but the last one, which makes their sum equal to
+ * grad_whole. */
 double grad_part(int64_t step, int64_t t, int64_t global, int64_t i, int64_t n);
 
-/* Returns what the model on data rank `data` of our tp and pp place leaves for local element j. */
+/* Returns the gradient of local element j that the model on data rank `data`, at our tp and pp
+ * place, computes. */
 double grad_local(const struct rig *r, int64_t step, int64_t t, int64_t j, int64_t data);
 void grad_add(const struct rig *r, void *grads, int64_t at, double g);
 
-/* Fills the gradients as the model leaves them: whole buffers hold this rank's; own pieces (zero 2,
- * 3) the sum over the shard group; gaps zero. */
+/* Fills the gradients as the model leaves them. Whole buffers hold this rank's gradients; with zero
+ * 2 and 3, own pieces hold the sum over the shard group. Gaps are zero. */
 void grads_fill(const struct rig *r, int64_t step);
 bool fits(const char *layout);
 

@@ -1,5 +1,6 @@
-/* Tests of the optimizer and of checkpoints stand on a rig: a rank's part of a model with all that
- * its optimizer needs. Each test opens one in its own way; they close alike. */
+/* trainer_rig: a rank's part of a model with all that its optimizer needs, for the tests of the
+ * optimizer and of checkpoints. Each test opens a rig in its own way; all close it with
+ * optim_rig_close. */
 #ifndef TESTS_TRAINER_RIG_H
 #define TESTS_TRAINER_RIG_H
 
@@ -16,7 +17,7 @@ struct rig {
     struct comm_grid grid;
     struct optim o;
 };
-/* Closes what the rig has open, and takes its device from the world. */
+/* Closes everything that the rig has opened, and unbinds its device from the world. */
 void optim_rig_close(struct rig *r);
 
 #endif

@@ -103,7 +103,7 @@ void folder_write(const char *dir, const struct model *m,
         struct holder h;
         if (ckpt_file_of_rank(l, rank) < 0)
             continue;
-        /* in the order of the ranks */
+        /* files are numbered in the order of the ranks */
         assert_int_equal(ckpt_file_of_rank(l, rank), manifest.n_files);
         holder_open(&h, m, params, l, rank);
         state_visit(&h.s, step, put);

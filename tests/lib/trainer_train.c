@@ -40,7 +40,7 @@ struct train_report train(struct run *run, const struct job *j)
     struct train_report report = {0};
     struct err err = {0};
     must(try_train(run, j, &report, &err), &err);
-    /* Ranks that had no part in it are told. */
+    /* Ranks that did not train get the report too. */
     must(comm_broadcast_bytes(world, &report, sizeof report, 0, &err), &err);
     return report;
 }
@@ -80,7 +80,7 @@ void phases_check(const cJSON *e)
     double sum = 0, step = json_num(e, "step_s", NAN);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         double s = json_num(e, names[i], NAN);
-        if (!(s >= -1e-9)) /* rounding of clocks */
+        if (!(s >= -1e-9)) /* allows for the rounding of clocks */
             fail_msg("step %lld of %g s: %s is %g", (long long)json_int(e, "step", -1), step,
                      names[i], s);
         sum += s;

@@ -1,5 +1,5 @@
-/* Tests of training share runs into folders of the scratch, what their checkpoints and
- * events say. */
+/* trainer_train: trains runs in scratch folders, and reads their checkpoints and events, for the
+ * tests of training. */
 #ifndef TESTS_TRAINER_TRAIN_H
 #define TESTS_TRAINER_TRAIN_H
 
@@ -15,14 +15,14 @@
 /* ---- training into <scratch>/<name>, by the first ranks of the world ---- */
 
 extern volatile sig_atomic_t stop;
-extern const char *volatile phase; /* of this rank's training */
+extern const char *volatile phase; /* phase of this rank's training */
 
 struct job {
     const char *name, *layout;
     int64_t attempt, max_steps, memory_limit_bytes;
     bool trial, profile;
-    struct plan *plan; /* instead of layout */
-    const char *layouts[LIMIT_STAGES]; /* of each stage, instead */
+    struct plan *plan; /* used instead of layout */
+    const char *layouts[LIMIT_STAGES]; /* layout of each stage, used instead of layout */
     const struct coll_ops *coll;
 };
 
@@ -34,8 +34,8 @@ struct train_report train(struct run *run, const struct job *j);
 
 void ckpt_open(const char *name, int64_t step, char dir[600], struct ckpt_manifest *m);
 
-/* Returns the largest relative difference over tensors of weights, moments and average. Rank 0
- * looks, and the others get 0. */
+/* Returns the largest relative difference over the tensors of weights, moments and average. Only
+ * rank 0 compares; the others get 0. */
 double difference(const char *name_a, const char *name_b, int64_t step);
 
 enum { STEPS_MAX = 100 };
@@ -48,11 +48,10 @@ struct told_steps {
     char end[16];
 };
 
-/* Checks that the phases of a step are parts of it: they do not overlap, and leave no more than all
- * of it. */
+/* Checks that the phases of a step are not negative and add up to its duration. */
 void phases_check(const cJSON *e);
 
-/* Returns what rank 0's log of one attempt says. */
+/* Reads rank 0's log of one attempt. */
 struct told_steps told(const char *name, int64_t attempt);
 /* ---- each test in a folder of its own, with a dataset ---- */
 

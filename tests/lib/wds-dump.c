@@ -1,5 +1,5 @@
-/* wds-dump SHARD... DIR: every part of every sample, by our own reader, as DIR/KEY.PART; the keys
- * in their order on stdout. For tests/peers. */
+/* wds-dump SHARD... DIR: reads shards with our reader, writes every part of every sample to
+ * DIR/KEY.PART, and prints the keys in their order. For tests/peers. */
 #include <stdio.h>
 #include <stdlib.h>
 

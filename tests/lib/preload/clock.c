@@ -1,6 +1,6 @@
-/* Preloaded into any program: its wall clock is REEL_CLOCK_AHEAD seconds ahead (below 0: behind), as
- * of a host whose clock was set back later. REEL_FILES_AT=SECONDS: the times of every file are
- * these, as on a file server whose clock was set back between two writes. */
+/* Preload for any program. Its wall clock is REEL_CLOCK_AHEAD seconds ahead (below 0: behind), like
+ * that of a host whose clock is set back later. REEL_FILES_AT=SECONDS sets the times of every file
+ * to this value, as on a file server whose clock was set back between two writes. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -13,7 +13,8 @@ int clock_gettime(clockid_t clock, struct timespec *out)
 {
     const char *ahead = getenv("REEL_CLOCK_AHEAD");
     int (*next)(clockid_t, struct timespec *);
-    *(void **)&next = dlsym(RTLD_NEXT, "clock_gettime"); /* another preload's, if there is one */
+    /* the function of the next preloaded library, if there is one */
+    *(void **)&next = dlsym(RTLD_NEXT, "clock_gettime");
     int rc = next(clock, out);
     if (rc == 0 && clock == CLOCK_REALTIME && ahead)
         out->tv_sec += strtol(ahead, NULL, 10);

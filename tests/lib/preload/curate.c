@@ -1,15 +1,16 @@
-/* Preloaded into reel-curate by tests/cli, and for REEL_OPENED into reel-train.
+/* Preload for reel-curate in tests/cli, and for reel-train with REEL_OPENED.
  *
- * REEL_HOLD_DIR: a worker that has opened its frame spool makes DIR/<pid> and waits until somebody
- * removes it: a point in the middle of the work where a test can kill it. REEL_KILL_AT=N: the main
- * process kills itself right before its N-th rename, by which all of its files come to their names;
- * N+: right behind it. REEL_UNREADABLE=NAME: in workers, reading a file whose path ends so fails
- * with EIO. REEL_UNOPENABLE=ERRNO:TIMES:NAME: in workers, the first TIMES openings of a file whose
- * path ends so fail with ERRNO. REEL_GROWS=NAME: in the main process, a file whose path ends so is
- * longer, by as much as was read, after each reading, up to 64 MiB. REEL_OPENED=FILE: a line is
- * added to FILE for each file opened or, by the main process, renamed, each socket made and each
- * attempt to connect. REEL_STILL=1: for the main thread of the main process no time passes but in
- * its pauses, which end at once, and of which a line is added to REEL_OPENED. */
+ * REEL_HOLD_DIR: a worker that has opened its frame spool makes DIR/<pid> and waits until
+ * somebody removes it, so that a test can kill it in the middle of its work. REEL_KILL_AT=N: the
+ * main process kills itself right before its N-th rename, by which it publishes all its files;
+ * N+: right after it. REEL_UNREADABLE=NAME: in workers, reading a file whose path ends in NAME
+ * fails with EIO. REEL_UNOPENABLE=ERRNO:TIMES:NAME: in workers, the first TIMES openings of a
+ * file whose path ends in NAME fail with ERRNO. REEL_GROWS=NAME: in the main process, each read
+ * of a file whose path ends in NAME makes the file longer by as much as was read, up to 64 MiB.
+ * REEL_OPENED=FILE: a line is added to FILE for each file opened or, by the main process,
+ * renamed, each socket made and each attempt to connect. REEL_STILL=1: for the main thread of
+ * the main process time passes only in its sleeps, which return at once and add a line to
+ * REEL_OPENED. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -27,7 +28,7 @@
 
 static pid_t first;
 static int renames;
-static atomic_int *openings; /* that failed, of all workers */
+static atomic_int *openings; /* failed openings of all workers */
 
 __attribute__((constructor)) static void begin(void)
 {

@@ -1,5 +1,5 @@
-/* Preloaded into reel: the process whose id stands in the file REEL_GONE ends, and is waited for by
- * its parent, right before its state is read from /proc: it was there when processes were listed. */
+/* Preload for reel. The process whose id is in the file REEL_GONE ends, and its parent reaps it,
+ * right before its state is read from /proc. So it existed when processes were listed. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>

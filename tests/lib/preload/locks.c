@@ -1,14 +1,14 @@
-/* Preloaded into any of our programs, and inherited by what they start: a file system whose locks
- * are missing, or hold on one host only, and a host of another name.
- *   REEL_LOCKS=enosys|enolck|one-host flock(2) and fcntl(2) locks answer so; one-host: flock
- *   succeeds and locks nothing, as between hosts
- *                                       (fcntl locks stay: SQLite's processes are on one host)
- *   REEL_LOCKS_ASKED=FILE               gets a byte for each flock
- *   REEL_APPEND=stale what is appended to a file in a folder claims/ goes to its beginning, as on
- *   NFS, where a client finds the
- *                                       end by the size it remembers, when another host has written
- *                                       since
- *   REEL_BOOT_ID=FILE holds the kernel's boot id: who has another one is of another host */
+/* Preload for any of our programs, which the processes that they start inherit. It simulates a file
+ * system whose locks are missing or hold on one host only, and another host.
+ *   REEL_LOCKS=enosys|enolck flock(2) and fcntl(2) locks fail with this error
+ *   REEL_LOCKS=one-host      flock succeeds but locks nothing, as between hosts (fcntl locks work,
+ *                            because SQLite's processes are on one host)
+ *   REEL_LOCKS_ASKED=FILE    FILE gets a byte for each flock
+ *   REEL_APPEND=stale        data appended to a file in a folder claims/ goes to its beginning, as
+ *                            on NFS, where a client appends at the size that it remembers although
+ *                            another host has written since
+ *   REEL_BOOT_ID=FILE        FILE holds the kernel's boot id; processes with different boot ids
+ *                            seem to be on different hosts */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* 1: the call is not answered here. */
+/* Returns the result of a lock call; 1: the real call must be made. */
 static int answer(void)
 {
     const char *how = getenv("REEL_LOCKS");

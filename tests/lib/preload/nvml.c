@@ -1,8 +1,8 @@
-/* Stands in for NVIDIA's libnvidia-ml.so.1. The file that REEL_TEST_NVML names has the driver's
- * release in its first line and a GPU in each of the others:
+/* Stands in for NVIDIA's libnvidia-ml.so.1. The first line of the file REEL_TEST_NVML is the
+ * driver's release, and each other line is a GPU:
  *     0000:01:00.0 85520809984 1980 1980 1 0 switch*18 NVIDIA H100 80GB HBM3
- * These are address, memory, SM clock, the highest SM clock, ECC, MIG (-1: not supported), links
- * ("-": none) and model. Without the file the driver cannot be asked. */
+ * The fields are address, memory, SM clock, the highest SM clock, ECC, MIG (-1: not supported),
+ * links ("-": none) and model. Without the file, initializing the library fails. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,7 +123,8 @@ int nvmlDeviceGetNvLinkRemotePciInfo_v2(struct gpu *gpu, unsigned link, struct p
     *pci = (struct pci){0};
     return sscanf(gpu->ends[link], "0000:%x", &pci->bus) == 1 ? OK : NOT_SUPPORTED;
 }
-/* A value of a field: its number stands first, its result at byte 28, itself at byte 32. */
+/* Fills in values of fields. In each entry the number of the field is at byte 0, the result of the
+ * query at byte 28, and the value at byte 32. */
 int nvmlDeviceGetFieldValues(struct gpu *gpu, int n, char *values)
 {
     unsigned field, rate = MBPS;

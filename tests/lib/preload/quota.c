@@ -1,9 +1,9 @@
-/* Preloaded into any of our programs, and inherited by what they start: a user whose quota of
- * REEL_QUOTA_DIR is used up, in bytes and in files, as long as there is a file
- * REEL_QUOTA_DIR.full. Nothing can be written or made below that folder (EDQUOT), apart from
- * what is printed (logs/); renaming and removing go on. As long as there is a file
- * REEL_QUOTA_DIR.read-only they do not: the file system is read-only then (EROFS), also for files
- * that were opened before, as after an error of the disk or at the server of a shared one. */
+/* Preload for any of our programs, which the processes that they start inherit. While a file
+ * REEL_QUOTA_DIR.full exists, the user's quota of REEL_QUOTA_DIR is used up, in bytes and in files:
+ * nothing can be written or created below that folder (EDQUOT), except logs (logs/); renaming and
+ * removing still work. While a file REEL_QUOTA_DIR.read-only exists, they fail too: the file system
+ * is then read-only (EROFS), also for files that were opened before, as after a disk error on this
+ * host or on the server of a shared file system. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@ static int is_flagged(const char *dir, const char *ending)
     return syscall(SYS_faccessat, AT_FDCWD, flag, F_OK) == 0;
 }
 
-/* Returns how writing below this path is refused; 0: it is not. */
+/* Returns the errno with which writing below this path fails, 0 if it does not fail. */
 static int refusal(const char *path)
 {
     const char *dir = getenv("REEL_QUOTA_DIR");

@@ -1,6 +1,6 @@
-/* Preloaded into reel-train: each rank of a run's first attempt that writes its file of the
- * checkpoint after step REEL_SAVE_STEP waits in the middle of it until there is a file
- * REEL_SAVE_GO, and says so by a file REEL_SAVE_HELD.<pid>. */
+/* Preload for reel-train. Each rank of a run's first attempt that writes its file of the checkpoint
+ * after step REEL_SAVE_STEP waits in the middle of it until a file REEL_SAVE_GO exists. It shows
+ * that it waits by a file REEL_SAVE_HELD.<pid>. */
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>

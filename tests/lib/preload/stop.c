@@ -1,6 +1,7 @@
-/* Preloaded into reel-train: it stops itself (SIGSTOP) before the first rename(2) to a name that
- * contains REEL_STOP_AT, as a process that gets no processor between its last look and its act.
- * With REEL_STOP_ONE the thread alone waits, for ever: the process lives, and renews its leases. */
+/* Preload for reel-train. The process stops itself (SIGSTOP) before its first rename(2) to a name
+ * that contains REEL_STOP_AT, like a process that gets no CPU time between a check and the action
+ * after it. With REEL_STOP_ONE only the thread waits, for ever: the process lives, and renews its
+ * leases. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
