@@ -1,4 +1,5 @@
-/* What the shim's runtime tells its CUPTI of work that it queues: see cupti.c. */
+/* activity: the calls by which the shim's runtime reports the work that it queues to its CUPTI
+ * (cupti.c). */
 #ifndef TESTS_SHIM_ACTIVITY_H
 #define TESTS_SHIM_ACTIVITY_H
 
@@ -7,13 +8,14 @@
 enum shim_activity_kind { SHIM_ACTIVITY_KERNEL, SHIM_ACTIVITY_COPY, SHIM_ACTIVITY_FILL };
 struct shim_activity { bool on; enum shim_activity_kind kind; uint32_t call; const char *name; };
 
-/* Notes the call that queues work, and queues what notes its start; .on false: nobody listens.
- * `kernel` is the function, or NULL; then `name` names it. */
+/* Records the call that queues work, and queues a record of its start; .on is false if no
+ * subscriber listens. `kernel` is the function, or NULL; then `name` is the name. */
 struct shim_activity shim_activity_begin(struct dev_stream *s, enum shim_activity_kind kind,
                                          const void *kernel, const char *name);
-/* Queues what notes its end. */
+/* Queues a record of the end of the work. */
 void shim_activity_end(struct dev_stream *s, struct shim_activity a);
-/* Says whether what is queued goes into a graph: whoever listens when that is launched hears it. */
+/* Sets whether work is being captured into a graph. Such work is always recorded, because a
+ * subscriber may listen when the graph is launched. */
 void shim_activity_graph(bool records);
 /* Loads the library that CUDA_INJECTION64_PATH names, once, as CUDA's driver does. */
 void shim_inject(void);

@@ -1,14 +1,15 @@
-/* The stand-in for cuBLASLt: it refuses what the library refuses, and makes products by plain
- * loops, in the order of the terms, when the stream gets to them.
+/* The stand-in for cuBLASLt refuses the same calls as the library. When a stream reaches a product,
+ * plain loops compute it, in the order of the terms.
  *
- * Of types it knows those that the manual's table for cublasLtMatmul has for f64, f32 and bf16:
- * a and b are of one type, c and d of one, which is theirs or, with bf16, f32. Sums are of f32, or
- * of f64 for f64, and rounded once. Leading dimensions are at least the columns' length; pointers
- * and leading dimensions are multiples of what the algorithm was chosen for. In place, c and d have
- * one layout. A workspace is at least what the algorithm wants and begins at a multiple of 16.
+ * It supports the types that the manual's table for cublasLtMatmul lists for f64, f32 and bf16. a
+ * and b have the same type. c and d have the same type, which is that of a and b, or f32 if a and b
+ * are bf16. Sums are in f32 (in f64 for f64) and rounded once. It checks that leading dimensions
+ * are at least the number of rows; that pointers and leading dimensions are multiples of the
+ * alignment for which the algorithm was chosen; that c and d have the same layout if they are in
+ * place; and that the workspace is as large as the algorithm needs and 16-byte aligned.
  *
- * Two algorithms are offered. The first sums two halves of k apart, in the workspace, and adds
- * them; it is left out where preferences or the workspace forbid it. */
+ * There are two algorithms. The first sums the two halves of k separately, one in the workspace,
+ * and adds them; it is not offered if the preferences or the size of the workspace forbid it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@
 enum { ALGO_SPLIT = 1, ALGO_PLAIN = 2, SPLIT_BYTES = 1 << 20, SPLIT_FROM = 64 };
 enum { MADE_BY = 0x51a1b0 };
 
-/* What lies in the opaque structs. */
+/* These are the contents of the opaque structs. */
 struct layout { uint64_t type, rows, cols, ld; };
 struct desc { uint64_t compute, scale, trans[2], epilogue; };
 struct preference { uint64_t workspace, reduction, alignment[4], impl; };
@@ -80,7 +81,7 @@ cublasStatus_t cublasLtMatmulDescInit(cublasLtMatmulDesc_t desc, cublasComputeTy
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Stores a value of 4 bytes in a word of 8. */
+/* Stores a value of `wanted` bytes, 4 or 8, in a word of 8 bytes. */
 static cublasStatus_t word_set(uint64_t *word, const void *value, size_t bytes, size_t wanted)
 {
     if (!word || !value || bytes != wanted)
@@ -130,7 +131,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     return CUBLAS_STATUS_INVALID_VALUE;
 }
 
-/* ---- what they describe together ---- */
+/* ---- the operation that the descriptors describe ---- */
 
 struct operation {
     struct desc desc;
@@ -187,7 +188,8 @@ static cublasStatus_t operation_read(cublasLtHandle_t handle, cublasLtMatmulDesc
                                                        : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-/* Are the leading dimensions, and the pointers if there are any, multiples of so many bytes? */
+/* Tells whether the leading dimensions, and the pointers if given, are multiples of this many
+ * bytes. */
 static int is_aligned(const struct operation *o, uint64_t bytes, const void *const pointers[4])
 {
     const struct layout *l[4] = {&o->a, &o->b, &o->c, &o->d};
@@ -247,7 +249,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Is the algorithm one of ours, for these types? */
+/* Checks that the algorithm is one of the stand-in's, for these types. */
 static cublasStatus_t algo_read(const struct operation *o, const cublasLtMatmulAlgo_t *from,
                                 struct algo *a)
 {
@@ -306,7 +308,7 @@ static void number_put(void *p, const struct layout *l, uint64_t row, uint64_t c
     }
 }
 
-/* Sums terms from .. to-1 of an element, in the type of the computation. */
+/* Sums terms from .. to-1 of an element in the type of the computation. */
 static double terms_sum(const struct product *p, uint64_t i, uint64_t j, uint64_t from, uint64_t to)
 {
     const struct operation *o = &p->o;
@@ -332,7 +334,7 @@ static double element(const struct product *p, uint64_t i, uint64_t j)
     uint64_t k = p->o.k, half = p->algo.id == ALGO_SPLIT ? k / 2 : k;
     double sum = terms_sum(p, i, j, 0, half);
     if (half < k) {
-        double *kept = p->workspace; /* as the library does, through the workspace */
+        double *kept = p->workspace; /* the workspace is used, as in the library */
         *kept = terms_sum(p, i, j, half, k);
         sum = rounded(p, sum + *kept);
     }

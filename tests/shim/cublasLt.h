@@ -1,9 +1,9 @@
 /* The part of cuBLASLt that the trainer uses (cuBLAS library, "Using the cuBLASLt API", 13.1), for
  * tests without a toolkit or a GPU: see shim.h. Numbers are cuBLASLt's.
  *
- * As in the library, descriptors record what they are given, and refuse nothing but a value of
- * another size or an attribute that they do not know. What they describe is checked where it is
- * used: by the heuristic, by the check of an algorithm, and by the product. */
+ * As in the library, descriptors store any value, and refuse only a value of another size or an
+ * unknown attribute. Their values are checked where they are used: by the heuristic, by the check
+ * of an algorithm, and by the product. */
 #ifndef TESTS_SHIM_CUBLASLT_H
 #define TESTS_SHIM_CUBLASLT_H
 
@@ -89,7 +89,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
                               void *workspace, size_t workspace_bytes, cudaStream_t stream);
 
-/* What tests ask the stand-in: how many products it has queued, and the algorithm of the last. */
+/* Tells tests how many products the stand-in has queued, and the algorithm of the last one. */
 struct shim_products { int64_t n, algo; };
 struct shim_products shim_products(void);
 

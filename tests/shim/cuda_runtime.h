@@ -1,4 +1,4 @@
-/* CUDA C's language as C++ on the processor: see shim.h. */
+/* Defines the language extensions of CUDA C as C++ on the CPU; see shim.h. */
 #ifndef TESTS_SHIM_CUDA_RUNTIME_H
 #define TESTS_SHIM_CUDA_RUNTIME_H
 
@@ -13,7 +13,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __shared__ /* of extern declarations alone */
+#define __shared__ /* only on extern declarations */
 #define __align__(n) __attribute__((aligned(n)))
 
 struct dim3 {
@@ -30,7 +30,7 @@ extern dim3 gridDim, blockDim, blockIdx, threadIdx;
 static inline void __syncthreads() { shim_wait_block(); }
 static inline void __syncwarp(unsigned = ~0u) { shim_wait_warp(); }
 
-/* Shows a value to the warp and returns that of lane `from`. All lanes take part. */
+/* Shows a value to the warp and returns the value of lane `from`. All lanes must call it. */
 template <class T> static inline T shim_shuffle(T v, unsigned from)
 {
     T got;
@@ -53,7 +53,7 @@ template <class T> static inline T __shfl_down_sync(unsigned, T v, unsigned by)
     return shim_shuffle(v, lane + by < SHIM_WARP ? lane + by : lane);
 }
 
-/* Returns a bit a lane: is its predicate true? Of a whole warp. */
+/* Returns one bit for each lane of a whole warp: whether its predicate is true. */
 static inline unsigned __ballot_sync(unsigned, int predicate)
 {
     unsigned bits = 0;
@@ -70,7 +70,7 @@ struct cudaLaunchConfig_t {
     cudaStream_t stream;
 };
 
-/* A kernel and its arguments, as they wait in a queue. */
+/* Holds a kernel and its arguments while they wait in a queue. */
 template <class... P> struct shim_call {
     shim_grid grid;
     void (*kernel)(P...);

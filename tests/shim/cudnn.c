@@ -1,14 +1,14 @@
-/* The stand-in for cuDNN's backend API: descriptors are recorded, and refused where the library
- * refuses them; what a plan's graph says is then done operation by operation, in plain loops
- * (cudnn_run.c), when the stream gets there.
+/* The stand-in for cuDNN's backend API records descriptors, and refuses them where the library
+ * does. When the stream reaches a plan, its graph is executed operation by operation, in plain
+ * loops (cudnn_run.c).
  *
- * Held are: the attributes of each kind of descriptor with their types and numbers, which of them
- * must be there, and that a descriptor is finalized before another one has it and not changed
- * behind that; of a graph, that one id means one tensor, that what is virtual is written once before
- * it is read, and that lengths are given to all products or to none; of a variant pack, that it has
- * all ids and no others, and that pointers are multiples of 16.
+ * For descriptors it checks their attributes with types and counts, that required attributes
+ * are set, that a descriptor is finalized before another one uses it, and that it is not changed
+ * later. For a graph it checks that one id means one tensor, that a virtual tensor is written
+ * once before it is read, and that either all products or none have lengths. For a variant pack
+ * it checks that it has exactly the ids of the graph, and that pointers are multiples of 16.
  *
- * REEL_SHIM_CUDNN is the version that it says it is (91900). */
+ * REEL_SHIM_CUDNN is the version that it reports (default 91900). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ struct descriptor {
     bool is_final;
     struct attribute attribute[ATTRIBUTES];
     int n;
-    struct run_graph *graph; /* of a graph, its heuristic, its configurations and plans: new */
+    struct run_graph *graph; /* own copy; for graphs, heuristics, configurations and plans */
 };
 
 static struct shim_attention counts;
@@ -40,7 +40,7 @@ struct shim_attention shim_attention(void) { return counts; }
 
 static char last_error[256];
 
-/* Keeps a sentence, and returns the status. */
+/* Stores the text of the last error, and returns the status. */
 static cudnnStatus_t refuse(cudnnStatus_t st, const char *what, int64_t which)
 {
     snprintf(last_error, sizeof last_error, "the shim's cuDNN: %s (%lld)", what, (long long)which);
@@ -89,7 +89,7 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* ---- what each descriptor may have ---- */
+/* ---- the attributes of each descriptor ---- */
 
 struct rule {
     cudnnBackendDescriptorType_t of;
@@ -97,7 +97,7 @@ struct rule {
     cudnnBackendAttributeType_t type;
     int64_t most;
     bool needed;
-    cudnnBackendDescriptorType_t part; /* of what kind descriptors in it are */
+    cudnnBackendDescriptorType_t part; /* kind of the descriptors that are its values */
 };
 
 #define TENSOR CUDNN_BACKEND_TENSOR_DESCRIPTOR
@@ -223,7 +223,7 @@ cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor)
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* Are descriptors that another one is given finalized, and of the kind that it wants? */
+/* Checks that descriptors which are values of an attribute are finalized and of the right kind. */
 static cudnnStatus_t parts_check(const struct rule *r, int64_t n, const void *values)
 {
     struct descriptor *const *parts = values;
@@ -262,7 +262,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* Copies an attribute's values; without it `to` stays as it is. */
+/* Copies an attribute's values. If it is not set, `to` keeps its value. */
 static void read_into(const struct descriptor *d, cudnnBackendAttributeName_t name, void *to)
 {
     const struct attribute *a = attribute_of(d, name);
@@ -349,8 +349,8 @@ static struct run_op op_of(const struct descriptor *d)
 }
 
 enum { TENSORS_OF_OP = 9 };
-/* Lists the tensors of an operation, of which the first `*read` are read before the rest is
- * written. */
+/* Lists the tensors of an operation. The operation reads the first *read of them and then writes
+ * the others. */
 static void tensors_list(const struct run_op *op, const struct run_tensor *list[TENSORS_OF_OP],
                          int *read)
 {
@@ -360,7 +360,7 @@ static void tensors_list(const struct run_op *op, const struct run_tensor *list[
     *read = 7;
 }
 
-/* Does one id mean one tensor? K and V may stand turned. */
+/* Tells whether two descriptions mean the same tensor. K and V may be transposed. */
 static bool is_same(const struct run_tensor *a, const struct run_tensor *b)
 {
     struct run_tensor t = *b;
@@ -373,7 +373,7 @@ static bool is_same(const struct run_tensor *a, const struct run_tensor *b)
            a->is_virtual == t.is_virtual && a->by_value == t.by_value;
 }
 
-/* What is known of the ids of a graph so far. */
+/* Holds what is known so far about the ids of a graph. */
 struct ids { struct run_tensor t[RUN_IDS]; bool written[RUN_IDS]; };
 
 static cudnnStatus_t tensor_check(struct ids *ids, const struct run_tensor *t, bool writes)
@@ -413,7 +413,7 @@ static cudnnStatus_t graph_check(const struct run_graph *g)
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* Returns what an engine would hold: dS where dq is not summed in memory of its own. */
+/* Returns the workspace that an engine would need: dS, unless dq is summed in its own memory. */
 static int64_t workspace_of(const struct run_graph *g)
 {
     const struct run_op *last = &g->op[g->n - 1];
@@ -460,7 +460,7 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* Has the heuristic give its one configuration, if an engine takes the graph. */
+/* Returns the heuristic's one configuration, if an engine supports the graph. */
 static cudnnStatus_t results_give(const struct descriptor *d, int64_t *n, void *values)
 {
     struct descriptor *config = *(struct descriptor **)values;
@@ -498,7 +498,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
 
 /* ---- runs ---- */
 
-/* Takes where an id lies; a number of the host is read now. */
+/* Finds the pointer of an id in the pack. A host scalar is read at once. */
 static cudnnStatus_t place_take(const struct run_tensor *t, const int64_t *ids, void *const *at,
                                 int64_t n, struct run *r)
 {

@@ -117,8 +117,8 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
                                   cudnnBackendDescriptor_t pack);
 
-/* What tests ask the stand-in: how often it has run plans, of forward and of backward, how many of
- * them in packed form, and how many plans it has made. */
+/* Tells tests how many plans the stand-in has run, of forward and of backward, how many of these
+ * were in packed form, and how many plans it has made. */
 struct shim_attention { int64_t forward, backward, packed, plans; };
 struct shim_attention shim_attention(void);
 

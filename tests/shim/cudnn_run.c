@@ -1,9 +1,9 @@
-/* Runs the graph of a plan, one segment after another: each operation makes all numbers of its
- * result before the next begins. Sums are of f32, in the order of their terms; a number is rounded
- * to the type of its tensor, and a factor of a product to bf16, which is all that tensor cores take.
+/* Runs the graph of a plan, one segment after another. Each operation computes its whole result
+ * before the next begins. Sums are in f32, in the order of their terms; a number is rounded to the
+ * type of its tensor, and a factor of a product to bf16, as for tensor cores.
  *
- * As on a GPU, tiles go past the end of a segment: some rows and columns more are computed, and what
- * a tensor of the caller's has there is taken to be JUNK, so that a mask that is missing shows.
+ * As on a GPU, tiles extend past the end of a segment, so a few more rows and columns are computed.
+ * The elements of the caller's tensors there count as JUNK, so that a missing mask changes results.
  * Nothing is written there. */
 #include "cudnn_run.h"
 
@@ -19,13 +19,14 @@ static const float LOWEST_LSE = -88.7F; /* exp of minus that is the largest floa
 
 /* ---- lengths ---- */
 
-/* Is y the transpose of x? Their strides tell: the columns of one are the rows of the other. */
+/* Tells whether y is the transpose of x, by their strides: the columns of one are the rows of the
+ * other. */
 static bool is_turned(const struct run_tensor *x, const struct run_tensor *y)
 {
     return (x->stride[2] > x->stride[3]) != (y->stride[2] > y->stride[3]);
 }
 
-/* Notes an axis's lengths; false: they are others already. */
+/* Records an axis's lengths; returns false if it already has others. */
 static bool note(struct run_lengths *l, const struct run_tensor *t, int axis, int64_t id)
 {
     int64_t *of = &l->of[t->id][axis];
@@ -86,12 +87,12 @@ struct segment {
     const struct run *r;
     struct run_lengths lengths;
     int64_t at;               /* which */
-    float *kept[RUN_IDS];     /* what is virtual: [heads, rows, columns] with the margin */
-    bool *low;                /* [heads, queries] rows whose P overflows beside the keys */
+    float *kept[RUN_IDS];     /* virtual tensors: [heads, rows, columns] with the margin */
+    bool *low;                /* [heads, queries] rows whose P overflows in keys past the end */
     int64_t queries;
 };
 
-/* Returns how many rows or columns are there, and how many are computed. */
+/* Return how many rows or columns a segment has, and how many are computed. */
 static int64_t present(const struct segment *s, const struct run_tensor *t, int axis)
 {
     int64_t id = s->lengths.of[t->id][axis];
@@ -114,7 +115,7 @@ static int64_t place(const struct segment *s, const struct run_tensor *t, int64_
 {
     const int64_t *offset = t->offset ? (const int64_t *)s->r->at[t->offset] + s->at : NULL;
     int64_t first = offset ? *offset : s->at * t->stride[0];
-    BUG_ON(offset && offset[1] < offset[0]); /* they may not go back */
+    BUG_ON(offset && offset[1] < offset[0]); /* offsets must not decrease */
     return first + h * t->stride[1] + i * t->stride[2] + j * t->stride[3];
 }
 
@@ -133,7 +134,7 @@ static float number_at(const struct segment *s, const struct run_tensor *t, int6
     }
 }
 
-/* Returns all numbers of a tensor, [heads, rows, columns]; the caller gives them back by drop. */
+/* Returns all numbers of a tensor, [heads, rows, columns]; the caller releases them with drop. */
 static float *whole(const struct segment *s, const struct run_tensor *t)
 {
     int64_t rows = computed(s, t, 2), cols = computed(s, t, 3);
@@ -150,7 +151,7 @@ static void drop(const struct run_tensor *t, float *x)
         free(x);
 }
 
-/* Stores all numbers of a result, which it takes. */
+/* Stores all numbers of a result, and takes ownership of x. */
 static void store(struct segment *s, const struct run_tensor *t, float *x)
 {
     int64_t rows = computed(s, t, 2), cols = computed(s, t, 3);
@@ -180,8 +181,8 @@ static float *room(const struct segment *s, const struct run_tensor *t)
 
 /* ---- operations ---- */
 
-/* An operand of an operation on numbers: an axis of extent 1 stands for all of the result's, and a
- * head for all of its group. */
+/* Holds an operand of a pointwise operation or product. An axis of extent 1 is broadcast to the
+ * result's, and a head to all heads of its group. */
 struct operand { const struct run_tensor *t; float *x; int64_t rows, cols; };
 
 static struct operand operand_of(const struct segment *s, const struct run_tensor *t)
@@ -222,7 +223,7 @@ static bool is_result(const struct run_graph *g, int64_t id)
     return false;
 }
 
-/* Remembers the rows for which scores - lse overflows in P of keys that are not there. */
+/* Marks the rows for which exp(scores - lse) overflows in P of keys past the end. */
 static void low_note(struct segment *s, const struct run_op *op, const struct operand *lse)
 {
     int64_t rows = computed(s, &op->y, 2);
@@ -251,7 +252,7 @@ static void pointwise_run(struct segment *s, const struct run_op *op)
     store(s, &op->y, y);
 }
 
-/* Rounds a factor that no tensor holds: P or dS. */
+/* Rounds a factor that is no bf16 tensor: P or dS. */
 static void factor_round(const struct segment *s, const struct run_tensor *t, float *x)
 {
     for (int64_t e = 0; t->is_virtual && t->type == CUDNN_DATA_FLOAT && e < numbers(s, t); e++)
@@ -305,7 +306,7 @@ static void reshape_run(struct segment *s, const struct run_op *op)
 
 /* ---- forward ---- */
 
-/* Computes o and lse of one query. P is rounded before it meets v. */
+/* Computes o and lse of one query. P is rounded before the product with v. */
 static void query_run(const struct operand x[3], float scale, int64_t heads, int64_t keys,
                       int64_t h, int64_t i, float *o, float *lse)
 {

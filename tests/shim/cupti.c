@@ -1,10 +1,10 @@
-/* A stand-in for CUPTI's activity API, and for NVTX. The shim's runtime tells what it queues; an
- * activity's times are those at which the far device runs it. Records go into buffers that the
- * subscriber gives, as with CUPTI, and a range is heard only where NVTX_INJECTION64_PATH stood when
- * the first one was set.
+/* A stand-in for CUPTI's activity API, and for NVTX. The shim's runtime reports the work that it
+ * queues; the times of an activity are those at which the far device runs it. Records go into
+ * buffers of the subscriber, as with CUPTI. Ranges are recorded only if NVTX_INJECTION64_PATH was
+ * set when the first range began.
  *
- * Environment: REEL_SHIM_PROFILER=NAME: another tool of this name holds CUPTI. REEL_SHIM_FAIL (see
- * shim.h) knows cuptiSubscribe_v2, cuptiActivityEnable and record: the Nth finds no room. */
+ * Environment: REEL_SHIM_PROFILER=NAME: another tool of this name uses CUPTI. REEL_SHIM_FAIL (see
+ * shim.h) supports cuptiSubscribe_v2, cuptiActivityEnable and record: the Nth record is dropped. */
 #include "cupti.h"
 
 #include <dlfcn.h>
@@ -43,7 +43,7 @@ static void buffer_complete(void)
     cupti.buffer = NULL;
 }
 
-/* Every record has the size of the largest one. */
+/* All records have the size of the largest one. */
 union record {
     CUpti_Activity any;
     CUpti_ActivityMarker2 marker;
@@ -87,7 +87,7 @@ CUptiResult cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, CUpti_Acti
 
 /* ---- names of kernels ---- */
 
-/* Finds, in a file of ELF, the function at an offset from where it is loaded. */
+/* Finds the function in an ELF file that begins at this offset from the load address. */
 static const char *symbol_find(const char *elf, uint64_t offset)
 {
     const Elf64_Ehdr *head = (const void *)elf;
@@ -103,7 +103,7 @@ static const char *symbol_find(const char *elf, uint64_t offset)
     return "unknown";
 }
 
-/* Returns the name of a kernel, which is not among the symbols that a library shows. */
+/* Returns the name of a kernel. Kernels are not exported symbols, so the library's file is read. */
 static const char *kernel_name(const void *kernel)
 {
     static struct { const void *kernel; const char *name; } known[256];
@@ -123,9 +123,10 @@ static const char *kernel_name(const void *kernel)
     return known[i].name;
 }
 
-/* ---- what runs ---- */
+/* ---- activities ---- */
 
-/* When the work that a stream is at was started. Work of a stream runs in order. */
+/* Returns a place for the start time of a stream's current work. The work of a stream runs in
+ * order. */
 static uint64_t *started_at(const struct dev_stream *s)
 {
     static struct { const struct dev_stream *s; uint64_t at; } streams[64];
@@ -136,7 +137,8 @@ static uint64_t *started_at(const struct dev_stream *s)
     return &streams[i].at;
 }
 
-/* What is queued behind work; a graph may queue it many times. */
+/* Holds the arguments of the records that are queued around work; a graph may queue them many
+ * times. */
 struct stamp { struct dev_stream *s; struct shim_activity a; };
 
 static void started(void *args) { *started_at(((struct stamp *)args)->s) = now(); }
@@ -153,7 +155,7 @@ static void done(void *args)
     record_put(&r);
 }
 
-/* Notes the call. Returns its correlation id. */
+/* Records the call. Returns its correlation id. */
 static uint32_t call_put(void)
 {
     union record r = {.api = {.kind = CUPTI_ACTIVITY_KIND_RUNTIME, .start = now(),
@@ -204,7 +206,7 @@ int nvtxRangePushA(const char *name)
         .timestamp = now(), .id = ++cupti.ranges, .objectId.pt.threadId = thread()}};
     if (!ranges_lead())
         return -2;
-    r.marker.name = strdup(name); /* as with CUPTI, it stays */
+    r.marker.name = strdup(name); /* never freed, as with CUPTI */
     open_ranges[depth % 64] = cupti.ranges;
     record_put(&r);
     return depth++;

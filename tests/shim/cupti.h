@@ -55,7 +55,7 @@ typedef struct {
     uint32_t threadId, correlationId;
 } CUpti_ActivityAPI;
 typedef struct { CUpti_ActivityKind kind; uint64_t start, end; } CUpti_ActivityOverhead3;
-/* Kernels, copies and fills: what ran on a stream. */
+/* Records of kernels, copies and fills that ran on a stream. */
 typedef struct {
     CUpti_ActivityKind kind;
     uint64_t start, end;

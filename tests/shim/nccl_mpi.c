@@ -1,18 +1,20 @@
-/* A stand-in for NCCL between ranks on the shim's GPUs: what it moves goes by MPI.
+/* A stand-in for NCCL between ranks on the shim's GPUs, which sends its data by MPI.
  *
- * It keeps what programs can get wrong. The operations of a communicator run in the order in which
- * they were queued; a message holds its stream until the peer has come to it (MPI_Issend), so a
- * wrong order of operations stands still as on a GPU. A communicator that is used on two streams,
- * operations that differ between ranks, messages of other sizes, a use before it is ready or an end
- * before all is over end the program with a sentence, where NCCL may give wrong numbers or hang.
- * Two ranks with one GPU are refused. Sums are added from the next rank on and are rounded at each
- * step, so that they are not the bits of a sum in rank order.
+ * It reproduces the behaviour that programs can get wrong. The operations of a communicator run in
+ * the order in which they were queued. A message blocks its stream until the peer has reached it
+ * (MPI_Issend), so a wrong order of operations hangs as on a GPU. These errors end the program with
+ * a message, where NCCL may give wrong numbers or hang: a communicator that is used on two streams,
+ * operations that differ between ranks, messages whose sizes differ, use of a communicator before
+ * it is ready, and ending it before all its operations are over. Two ranks with one GPU are
+ * refused. Sums begin with the next rank and are rounded at each step, so that they differ from a
+ * sum in rank order.
  *
- * An operation is polled by its stream. It copies what is sent out of device memory when it begins
- * and what came into it when it ends, because MPI runs while the host may not touch that memory.
+ * The stream polls an operation. The operation copies its data out of device memory when it begins
+ * and into it when it ends, because MPI runs while the host may not touch that memory.
  *
- * By REEL_SHIM_FAIL (shim.h) ncclHang:N:1 lets the Nth operation of a process never end, ncclOpen:N:1
- * its Nth opening, and ncclCommGetAsyncError:N:E gives the error E. REEL_SHIM_NCCL is the version.
+ * With REEL_SHIM_FAIL (shim.h), ncclHang:N:1 makes the Nth operation of a process hang,
+ * ncclOpen:N:1 its Nth opening, and ncclCommGetAsyncError:N:E returns the error E. REEL_SHIM_NCCL
+ * is the version that it reports.
  */
 #include "nccl.h"
 
@@ -27,36 +29,37 @@
 #include "base/err.h"
 #include "shim.h"
 
-/* NCCL's other ends are found by tags of MPI's world above those of comm's groups. */
+/* Messages use tags of MPI_COMM_WORLD above those of comm's groups. */
 enum { FIRST_TAG = 1 << 30, TAGS_OF_A_RANK = 1 << 14, PARTS = 256 };
 enum kind { MESSAGES, ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE };
 static const char *const kind_names[] = {"send/recv", "all-gather", "reduce-scatter",
                                          "all-reduce"};
 
-/* What a rank tells the maker of the id, and hears of all. */
+/* Holds the entry that a rank sends to the creator of the id, which sends the entries of all ranks
+ * back. */
 struct member { int world, rank, size; char uuid[16]; };
 enum opening { CALLS, GATHERS, HEARS, IS_OPEN, NEVER_OPENS };
 
 struct ncclComm {
-    int size, rank, tag, root; /* root: world rank of the id's maker */
+    int size, rank, tag, root; /* root: world rank of the id's creator */
     struct member *members;    /* [size] */
-    MPI_Request *requests;     /* [size] of the opening */
+    MPI_Request *requests;     /* [size] requests of the opening */
     enum opening opening;
-    cudaStream_t stream; /* of all its operations */
+    cudaStream_t stream; /* the stream of all its operations */
     int64_t queued, over, collectives;
     ncclResult_t failure;
     bool aborted;
     char text[200];
 };
 
-/* Stands before each message, so that the receiver sees whether it is the one it means. */
+/* Precedes each message, so that the receiver can check that it is the expected one. */
 struct header { int32_t kind, type; int64_t n, number; };
 struct part {
     bool send;
     int peer;
-    char *at;          /* in device memory */
+    char *at;          /* address in device memory */
     int64_t n;
-    char *block;       /* the header and the numbers */
+    char *block;       /* the message: header and numbers */
     MPI_Request request;
 };
 struct job {
@@ -110,7 +113,7 @@ const char *ncclGetLastError(ncclComm_t c) { return c ? c->text : ""; }
 
 /* ---- opening ---- */
 
-/* Returns the rank in MPI's world. A rank alone needs no MPI. */
+/* Returns the rank in MPI_COMM_WORLD, 0 in a program without MPI. */
 static int world_rank(void)
 {
     int there = 0, rank = 0;
@@ -122,7 +125,7 @@ static int world_rank(void)
 
 static void mpi_end(void) { MPI_Finalize(); }
 
-/* Begins MPI for a program of one rank that has none. */
+/* Initializes MPI if the program, which then has one rank, has not done so. */
 static void mpi_begin(void)
 {
     int begun = 0;
@@ -144,7 +147,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     return ncclSuccess;
 }
 
-/* Sends the own entry to the id's maker, who gathers all and tells them to all. */
+/* Sends this rank's entry to the creator of the id, which gathers the entries of all ranks and
+ * sends them to all. */
 static void opening_begin(ncclComm_t c)
 {
     struct member *own = &c->members[c->rank];
@@ -184,7 +188,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
     return ncclInProgress;
 }
 
-/* Puts the entries, which came in any order, into that of ranks, and answers. */
+/* Sorts the entries, which arrive in any order, by rank, and sends them to all ranks. */
 static void members_answer(ncclComm_t c)
 {
     struct member *sorted = calloc((size_t)c->size, sizeof *sorted);
@@ -265,7 +269,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t c)
     return ncclSuccess;
 }
 
-/* Lets its operations end. Those in a queue still name it, so it is left to the process's end. */
+/* Makes its operations end. Queued operations still refer to the communicator, so it is never
+ * freed. */
 ncclResult_t ncclCommAbort(ncclComm_t c)
 {
     c->aborted = true;
@@ -299,7 +304,7 @@ static void part_begin(const struct job *j, struct part *p)
     MPI_Issend(p->block, (int)whole, MPI_BYTE, world, j->c->tag, MPI_COMM_WORLD, &p->request);
 }
 
-/* Tells whether a part is over, and compares what came with what was meant. */
+/* Tells whether a part is over, and checks the header of a received message. */
 static bool part_over(const struct job *j, struct part *p)
 {
     struct header want = header_of(j, p), h = want;
@@ -335,8 +340,8 @@ static void number_put(char *at, ncclDataType_t t, int64_t i, double x)
         ((uint16_t *)(void *)at)[i] = bf16_round_double(x);
 }
 
-/* Returns the numbers that rank r gave to a sum; of n numbers each has sent those of all in a
- * reduce-scatter's part or in an all-reduce. */
+/* Returns the n numbers that rank r contributes to a sum: its part in a reduce-scatter, or all in
+ * an all-reduce. */
 static const char *given_by(const struct job *j, int r)
 {
     for (int i = 0; i < j->n_parts; i++)
@@ -376,13 +381,13 @@ static void job_finish(struct job *j)
         free(j->parts[i].block);
 }
 
-/* Begins an operation when its turn has come, and says whether it is over. */
+/* Begins an operation when the stream reaches it. Tells whether it is over. */
 static bool job_poll(void *args)
 {
     struct job *j = *(struct job **)args;
     bool over = true;
     if (j->c->aborted)
-        return true; /* what it began MPI may still use */
+        return true; /* nothing is freed, since MPI may still use it */
     for (int i = 0; i < j->n_parts && !j->begun; i++)
         part_begin(j, &j->parts[i]);
     j->begun = true;
@@ -469,8 +474,9 @@ ncclResult_t ncclRecv(void *buf, size_t n, ncclDataType_t t, int peer, ncclComm_
     return message(false, buf, n, t, peer, c, s);
 }
 
-/* Queues a collective: all give each other n elements. `gap` bytes lie between what goes to two
- * ranks, and `place` between what comes from two. */
+/* Queues a collective, in which each rank sends n elements to each other rank. `gap` is the
+ * distance in bytes between the elements for two ranks, and `place` the distance between those from
+ * two ranks. */
 static ncclResult_t collective(enum kind kind, const void *send, int64_t gap, void *recv,
                                int64_t place, int64_t n, ncclDataType_t t, ncclComm_t c,
                                cudaStream_t s)

@@ -7,14 +7,14 @@
 #include "shim.h"
 #include "trainer/dev/dev_far.h"
 
-/* The one GPU that this process has chosen. */
+/* This is the one GPU that the process has chosen. */
 static struct {
     struct dev *far;
-    struct dev_stream *none; /* the stream that calls without one use */
+    struct dev_stream *none; /* the stream of calls that name none */
     int index;
     cudaError_t last;
     struct { const void *kernel; int bytes; } shared[64]; /* kernels with more shared memory */
-    const void *launching; /* the kernel that the next call to shim_queue is of */
+    const void *launching; /* the kernel that the next call of shim_queue queues */
 } gpu;
 
 static uint64_t number_of(const char *name, uint64_t otherwise)
@@ -27,7 +27,7 @@ uint64_t shim_seed(void) { return number_of("REEL_SHIM_SEED", 0); }
 
 int shim_failure(const char *call)
 {
-    static char of[128]; /* what `calls` counts */
+    static char of[128]; /* the value of REEL_SHIM_FAIL for which `calls` counts */
     static int64_t calls;
     const char *asked = getenv("REEL_SHIM_FAIL");
     size_t n = strlen(call);
@@ -42,8 +42,8 @@ int shim_failure(const char *call)
     return (int)strtol(rest + 1, NULL, 10);
 }
 
-/* Has the GPU gone? It does when a file of the pattern that the environment names comes into being,
- * and does not come back. */
+/* Tells whether the GPU is lost. It is lost for good once a file exists that matches the pattern in
+ * the environment. */
 static bool is_lost(void)
 {
     static bool lost;
@@ -56,8 +56,8 @@ static bool is_lost(void)
     return lost;
 }
 
-/* Returns an error of a call: the one that the environment asks for, or `e`. It stays for
- * cudaGetLastError. */
+/* Returns the result of a call: the error that the environment requests, or `e`. An error is kept
+ * for cudaGetLastError. */
 static cudaError_t result(const char *call, cudaError_t e)
 {
     cudaError_t asked = (cudaError_t)shim_failure(call);
@@ -70,7 +70,7 @@ static cudaError_t result(const char *call, cudaError_t e)
     return e;
 }
 #define RESULT(e) result(__func__, e)
-/* Ends a call that a lost GPU does not do. */
+/* Returns an error from a call if the GPU is lost. */
 #define NOT_LOST                                         \
     do {                                                 \
         if (is_lost())                                   \
@@ -178,7 +178,7 @@ cudaError_t cudaFreeHost(void *ptr)
     return RESULT(cudaSuccess);
 }
 
-/* ---- streams and events: those of the far device under other names ---- */
+/* ---- streams and events: those of the far device ---- */
 
 static struct dev_stream *stream_of(cudaStream_t s)
 {
@@ -271,7 +271,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
     return RESULT(cudaSuccess);
 }
 
-/* ---- graphs: the far device's; what is recorded is what is launched ---- */
+/* ---- graphs: those of the far device; a captured graph can be launched at once ---- */
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode)
 {
@@ -295,7 +295,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
     return RESULT(cudaSuccess);
 }
 
-/* Makes of a graph one that can be launched: the same. */
+/* Returns the graph itself, which can be launched. */
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
 {
     (void)flags;
@@ -306,7 +306,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 {
-    (void)graph; /* what can be launched lives on */
+    (void)graph; /* the executable graph is the same object and is still used */
     return RESULT(cudaSuccess);
 }
 
@@ -370,7 +370,7 @@ cudaError_t cudaMemset(void *dst, int byte, size_t bytes)
 cudaError_t shim_queue(cudaStream_t s, void (*run)(void *args), const void *args, size_t bytes)
 {
     NOT_LOST;
-    /* What is no kernel of the trainer's is a library's product. */
+    /* Work that is not a kernel of the trainer is a matrix product of a library. */
     struct shim_activity a = shim_activity_begin(stream_of(s), SHIM_ACTIVITY_KERNEL,
                                                   gpu.launching, "nvjet_shim");
     gpu.launching = NULL;
