@@ -1,5 +1,6 @@
 /* The devices: memory accounted and poisoned, copies by pieces, and the discipline of events. The
  * far one shows what a host may not do to a device that queues. */
+// LINK: -Wl,--wrap=realloc
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -318,6 +319,26 @@ static void test_watch(void **state)
     }
 }
 
+static bool no_memory;
+void *__real_realloc(void *p, size_t n);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_realloc(void *p, size_t n) { return no_memory ? NULL : __real_realloc(p, n); }
+
+/* An error of the device stays: a caller that ignores what one sync returns does not hide it. */
+static void test_far_error(void **state)
+{
+    (void)state;
+    struct far f = far_open(3);
+    struct err err = {0};
+    no_memory = true;
+    f.d->fill(f.d, f.x, 0, 8, f.a);
+    no_memory = false;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(f.d->stream_sync(f.d, i ? f.b : f.a, &err), ERR_NOMEM);
+    assert_true(f.d->failed);
+    far_close(&f);
+}
+
 /* An operation waits in the queue with its own arguments, and makes the CPU's bits. */
 static void test_far_ops(void **state)
 {
@@ -585,6 +606,7 @@ int main(void)
                                        cmocka_unit_test(test_far_event_sync),
                                        cmocka_unit_test(test_far_poll),
                                        cmocka_unit_test(test_watch),
+                                       cmocka_unit_test(test_far_error),
                                        cmocka_unit_test(test_far_ops),
                                        cmocka_unit_test(test_far_index),
                                        cmocka_unit_test_setup_teardown(

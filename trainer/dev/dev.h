@@ -4,8 +4,8 @@
  * Work is stream-ordered: a call queues work on a stream and returns; calls on one stream run in
  * order; two streams are ordered only by event_record on one and event_wait on the other. The CPU
  * device runs every call at once, but demands the same discipline of the caller: a wait for an
- * event that was never recorded is a broken invariant. Calls that only queue return nothing: a
- * device error is kept, and the next stream_sync returns it.
+ * event that was never recorded is a broken invariant. Calls that only queue return nothing: the
+ * first error of the device is kept, and every later stream_sync returns it.
  *
  * A copy reads a source on the host when it runs, not when it is queued, and a destination on the
  * host is valid only after a stream_sync that follows the copy. So both must be left untouched

@@ -70,7 +70,8 @@ struct far {
     struct dev_stream *streams;
     int64_t entries_run, entries_seen; /* entries run so far; as counted at the last give_way */
     double still_since_s;              /* since when the two are equal */
-    struct err failure; /* kept for the next stream_sync */
+    struct err failure;  /* the first error of the device; every later stream_sync returns it */
+    struct err given_up; /* why `watch` ended a wait; the next stream_sync returns it */
 };
 
 static struct far *far_of(struct dev *d)
@@ -360,8 +361,8 @@ static bool wait_goes_on(struct far *f)
     give_way(f);
     if (!f->dev.watch || f->dev.watch(f->dev.watch_ctx, &why) >= 0)
         return true;
-    if (f->failure.code == 0)
-        f->failure = why;
+    if (f->given_up.code == 0)
+        f->given_up = why;
     return false;
 }
 
@@ -407,8 +408,8 @@ static int far_stream_sync(struct dev *d, struct dev_stream *s, struct err *err)
     d->syncs++;
     while (!is_empty(s) && !queue_run(f, s) && wait_goes_on(f))
         ;
-    struct err failure = f->failure;
-    f->failure = (struct err){0};
+    struct err failure = f->given_up.code ? f->given_up : f->failure;
+    f->given_up = (struct err){0};
     d->failed = d->failed || failure.code;
     return failure.code ? err_set(err, failure.code, "%s", failure.text) : 0;
 }
