@@ -1,5 +1,5 @@
--- How an ingest begins: in temporary tables of its connection it notes what it found and which runs
--- it touched.
+-- Begins an ingest. Temporary tables of its connection hold the logs that it finds and the runs that
+-- have new events.
 CREATE TEMP TABLE IF NOT EXISTS found(path TEXT PRIMARY KEY);
 CREATE TEMP TABLE IF NOT EXISTS touched(
   run TEXT PRIMARY KEY,

@@ -1,13 +1,13 @@
--- The views, each after those it stands on. Where a view's columns or meaning change, that is a new
--- migration, which may hold nothing else. After any other change of this text the views are made
+-- The views, each after those that it uses. A change of a view's columns or meaning is a new
+-- migration, which may be empty otherwise. After any other change of this text the views are made
 -- anew when the database is next opened for writing. A comment inside a view stays in the database,
 -- where .schema of sqlite3 shows it, and `reel db schema` prints it.
 --
--- v_* are public: names, columns, units and meaning stay, and new columns come behind the old
--- ones. Each of their columns ends a line, "expression AS name, -- sentence"; a line of comment
--- alone goes on with the sentence before it. Other comments inside a view are /* such */. In the
--- place of a line STEP come the shown fields of a step (base/events.def) that no line STEP before
--- it had, up to the one named; so a new field comes behind all others.
+-- v_* are public: names, columns, units and meaning stay, and new columns are added after the old
+-- ones. Each of their columns ends a line, "expression AS name, -- sentence"; a line with only a
+-- comment continues the sentence before it. Other comments inside a view are /* like this */. A
+-- line STEP is replaced by the shown fields of a step (base/events.def) that no earlier line STEP
+-- has, up to the one named; so a new field comes after all others.
 
 DROP VIEW IF EXISTS event_time;
 CREATE VIEW event_time AS
@@ -21,7 +21,7 @@ FROM event e LEFT JOIN run_clock c ON c.run = e.run AND c.host = e.host AND c.bo
 
 DROP VIEW IF EXISTS run;
 CREATE VIEW run AS
--- Training runs, with their name.
+-- Training runs with their names.
 SELECT
   r.run,
   max(CASE WHEN e.kind = 'run_created' THEN json_extract(e.json, '$.name') END) AS name,
@@ -41,12 +41,12 @@ GROUP BY r.run;
 
 DROP VIEW IF EXISTS v_run;
 CREATE VIEW v_run AS
--- One row a run: what the run id of the other views is called.
+-- One row a run: the name behind the run id of the other views.
 SELECT
   r.run, -- run id
   r.name, -- as given
   r.model, -- its name; of a wrapped run --model, else the script's or program's name
-  r.config_hash, -- of what decides its numbers; NULL for a wrapped run
+  r.config_hash, -- hash of all settings that decide its numbers; NULL for a wrapped run
   r.total_steps, -- NULL or 0 when not known
   (SELECT min(t.at) FROM event_time t
    WHERE t.kind = 'run_created' AND t.run = r.run) AS created_at, -- UTC s
@@ -55,9 +55,10 @@ FROM run r;
 
 DROP VIEW IF EXISTS v_step;
 CREATE VIEW v_step AS
--- One row an optimizer step done, replays included; never steps of trials. Of a wrapped trainer one
--- row a line that it printed, which may cover several steps: step_s, tokens and mfu are then of all
--- of them, step is the last. The time for which the job was suspended is in no step_s and in no mfu.
+-- One row an optimizer step done, replays included; never steps of trials. A wrapped trainer has one
+-- row for each line that it printed, which may cover several steps: then step_s, tokens and mfu are
+-- of all of them, and step is the last. step_s and mfu leave out the time for which the job was
+-- suspended.
 SELECT
   s.run, -- run id
   s.attempt, -- from 1
@@ -66,7 +67,7 @@ SELECT
    OR row_number() OVER (PARTITION BY s.run, s.step ORDER BY s.attempt, s.seq, s.writer) > 1)
     AS replayed, -- 1 on every execution of a (run, step) after its first by attempt
   /* STEP spike */
-  coalesce(s.steps, 1) AS steps -- that the row covers, up to step; 1 of our own trainer
+  coalesce(s.steps, 1) AS steps -- number of steps that the row covers; 1 for our own trainer
   /* STEP */
 FROM (SELECT *, coalesce(
         (SELECT sum(max(0, min(y.at - coalesce(w.ended_ago_s, 0), x.at) -
@@ -88,9 +89,9 @@ SELECT
   w.weights, -- model, or average (EMA)
   b.key AS bin, -- from 0, rising noise; all bins are equally probable in training
   b.value AS loss, -- mean over samples of w (F - T)^2; NULL when it was not finite
-  json_extract(e.json, '$.samples') AS samples, -- that were measured in each bin
+  json_extract(e.json, '$.samples') AS samples, -- number of samples measured in each bin
   json_extract(e.json, '$.started_at') AS started_at, -- UTC s
-  json_extract(e.json, '$.seconds') AS seconds -- the whole validation took
+  json_extract(e.json, '$.seconds') AS seconds -- time of the whole validation
 FROM event e
 JOIN (SELECT 'model' AS weights, 'bins' AS field UNION ALL SELECT 'average', 'average_bins') w
 JOIN json_each(e.json, '$.' || w.field) b
@@ -98,7 +99,7 @@ WHERE e.kind = 'validation';
 
 DROP VIEW IF EXISTS v_attempt;
 CREATE VIEW v_attempt AS
--- One row a time a run was started.
+-- One row an attempt: each time that a run was started.
 SELECT
   a.run, -- run id
   a.attempt, -- from 1
@@ -109,16 +110,16 @@ SELECT
   CAST((SELECT json_extract(e.json, '$.job_id') FROM event e
         WHERE e.kind = 'attempt_started' AND e.run = a.run AND e.attempt = a.attempt
         ORDER BY e.seq, e.writer LIMIT 1) AS TEXT)
-    AS job_id, -- the scheduler's
+    AS job_id, -- id of the job at the scheduler
   coalesce((SELECT min(t.at) FROM event_time t
             WHERE t.kind = 'attempt_started' AND t.run = a.run AND t.attempt = a.attempt),
            (SELECT min(t.at) FROM event_time t
             WHERE t.kind = 'train_started' AND t.run = a.run AND t.attempt = a.attempt))
     AS started_at, -- UTC s
   CASE WHEN a.ended_writer IS NOT NULL THEN a.ended_at END
-    AS ended_at, -- UTC s; NULL while it runs, and when nobody lived to say so
+    AS ended_at, -- UTC s; NULL while it runs, and if no process survived to record it
   a.cause, -- done, preempt, time_limit, crash, node_fail, cancel, pause, hang, diverged, disk_full,
-  -- early_exit (0 before its steps were done, a crash in all but its status); NULL as above
+  -- early_exit (exit status 0 before its steps were done; counts as a crash); NULL as above
   (SELECT min(s.step - coalesce(s.steps, 1) + 1) FROM step s
    WHERE s.run = a.run AND s.attempt = a.attempt)
     AS first_step, -- least step done in it; NULL if none
@@ -143,8 +144,8 @@ SELECT
          -- train         steps, the first time each is done
          -- replay        steps done again after a restart
          -- suspended     the job was suspended by the scheduler, whatever that interrupted
-         -- down:CAUSE    from an attempt's end by CAUSE to the start of the next; down:unknown when
-         --               nobody said why
+         -- down:CAUSE    from an attempt's end by CAUSE to the start of the next; down:unknown if
+         --               no cause was recorded
          -- other         within an attempt, none of these
   from_at AS "from", -- UTC s
   to_at AS "to", -- UTC s
@@ -153,9 +154,9 @@ FROM span;
 
 DROP VIEW IF EXISTS notice;
 CREATE VIEW notice AS
--- Events of notices to stop, with `at`, when the notice was heard or seen. The event is written
--- after that, and others may have heard of it meanwhile. Where the wall clock was stepped in
--- between, it is the event's own time (fold/clock.h, fold_ago_s).
+-- Events of notices to stop; `at` is when the notice was heard or seen. The event is written later,
+-- and others may have heard of the notice meanwhile. If the wall clock was stepped in between, `at`
+-- is the event's own time (fold/clock.h, fold_ago_s).
 SELECT
   t.run, t.attempt, t.kind,
   t.at - CASE WHEN t.ago_s > 0 AND t.ago_s <= coalesce(e.mono - p.first_mono, t.ago_s)
@@ -171,20 +172,20 @@ LEFT JOIN fold_part p ON p.run = e.run AND p.attempt = e.attempt AND p.host = e.
 
 DROP VIEW IF EXISTS v_notice;
 CREATE VIEW v_notice AS
--- One row an attempt that was told to stop: who heard first, and how long the word took to the
--- trainer.
+-- One row an attempt that received a notice to stop: who heard it first, and how long it took to
+-- reach the trainer.
 SELECT
   f.run, -- run id
   f.attempt, -- from 1
-  f.signal, -- its name (SIGTERM); other, for one without a name
+  f.signal, -- name of the signal (SIGTERM); other: it has no name
   f.level, -- where it was heard first: batch (the agent), node (a node agent), rank (the trainer
   -- itself)
-  f.node, -- its name, at level node
+  f.node, -- name of the node, at level node
   f.at AS noticed_at, -- UTC s
   h.at AS heard_at, -- UTC s; rank 0 of the trainer heard; NULL if never
-  h.phase, -- what it did then: start, load, step, save
+  h.phase, -- what the trainer was doing then: start, load, step, save
   s.at AS seen_at, -- UTC s; its ranks agreed to save and stop
-  e.at AS stopped_at, -- UTC s; it had ended
+  e.at AS stopped_at, -- UTC s; the trainer ended
   h.at - f.at AS hear_s, -- heard_at - noticed_at, s
   s.at - f.at AS see_s -- seen_at - noticed_at, s
 FROM (SELECT run, attempt, min(at) AS at, json_extract(json, '$.signal') AS signal,
@@ -205,20 +206,20 @@ LEFT JOIN (SELECT run, attempt, max(at) AS at
 
 DROP VIEW IF EXISTS v_change;
 CREATE VIEW v_change AS
--- What was changed of a run after it was made, one row a value.
+-- Changes of a run after it was made, one row a value.
 SELECT
   c.run, -- run id
-  c.at AS changed_at, -- asked for, UTC s
-  json_extract(k.value, '$.key') AS key, -- its place in the run file; plan
-  json_extract(k.value, '$.from') AS old, -- value before, as it is written
-  json_extract(k.value, '$.to') AS new, -- value since
+  c.at AS changed_at, -- UTC s; when the change was requested
+  json_extract(k.value, '$.key') AS key, -- place of the value in the run file, or plan
+  json_extract(k.value, '$.from') AS old, -- value before the change, as it is written
+  json_extract(k.value, '$.to') AS new, -- value after the change
   (SELECT min(t.attempt) FROM event t
    WHERE t.kind = 'change_taken' AND t.run = c.run
      AND json_extract(t.json, '$.revision') >= json_extract(c.json, '$.revision'))
-    AS attempt, -- from which it holds; NULL until that has begun
+    AS attempt, -- first attempt with the new value; NULL until that has begun
   json_extract(k.value, '$.key') GLOB 'stages[[]*].steps'
     OR json_extract(k.value, '$.key') GLOB 'stages[[]*[0-9]]'
-    AS extended -- 1: this value made the run longer, by steps or by a stage
+    AS extended -- 1: the change made the run longer, by steps or by a stage
 FROM event_time c JOIN json_each(c.json, '$.changes') k
 WHERE c.kind = 'changed';
 
@@ -265,11 +266,11 @@ SELECT
   k.pp, -- stages of the pipeline
   k.vpp, -- chunks of layers a stage of it
   k.dp, -- ranks of data parallelism
-  k.zero, -- 0 to 3: these shard nothing, optimizer, gradients too, weights too
+  k.zero, -- what is sharded: 0 nothing, 1 optimizer, 2 gradients too, 3 weights too
   k.fsdp, -- ranks of a group that shards so; 0: dp
   k.mbs, -- samples of a micro-batch
   k.recompute, -- activations that backward computes again: none, selective, full
-  k.recompute_layers, -- in so many layers
+  k.recompute_layers, -- layers of a virtual stage that are recomputed; 0: all
   k.rank_order, -- which ranks are neighbours: those of the axis named first, then of the next
   json_extract(l.px, '$.predicted_step_s') AS predicted_step_s, -- s
   json_extract(l.px, '$.predicted_at') AS predicted_at, -- UTC s, before the measurement
@@ -284,18 +285,19 @@ SELECT
   -- begun)
   json_extract(l.ey, '$.cause') AS cause, -- one sentence, where the state is not ok
   json_extract(l.ey, '$.recorded_step_s')
-    AS recorded_step_s, -- s; while what ran on GPUs was recorded; NULL, as the next ones: it was not
-  json_extract(l.ey, '$.class_s.idle') AS idle_s, -- s of a step
-  json_extract(l.ey, '$.exposed_comm_s') AS exposed_comm_s, -- s of a step, beside no computation
-  json_extract(l.ey, '$.hidden_comm_s') AS hidden_comm_s, -- s of a step, beside computation
-  json_extract(l.ey, '$.hfu') AS hfu, -- as mfu, with what backward computes again
-  json_extract(l.ey, '$.dropped') AS dropped, -- records that found no room
+    AS recorded_step_s, -- s; a step while its GPU activity was recorded; NULL, like the next
+  -- columns: nothing was recorded
+  json_extract(l.ey, '$.class_s.idle') AS idle_s, -- s of a step in which nothing ran
+  json_extract(l.ey, '$.exposed_comm_s') AS exposed_comm_s, -- s of a step; computation waited
+  json_extract(l.ey, '$.hidden_comm_s') AS hidden_comm_s, -- s of a step, during computation
+  json_extract(l.ey, '$.hfu') AS hfu, -- like mfu, with recomputation counted too
+  json_extract(l.ey, '$.dropped') AS dropped, -- records lost because buffers were full
   json_extract(l.px, '$.predicted_lo_s')
-    AS predicted_lo_s, -- s; nine of ten measurements lie between this
+    AS predicted_lo_s, -- s; 90 % of measurements lie between this
   json_extract(l.px, '$.predicted_hi_s') AS predicted_hi_s, -- s; and this
-  json_extract(l.px, '$.constants') AS constants, -- what the prediction's constants rest on
+  json_extract(l.px, '$.constants') AS constants, -- source of the prediction's constants
   json_extract(l.ey, '$.disturbed')
-    AS disturbed -- 1: slower than noise explains, and made again; NULL: not ended
+    AS disturbed -- 1: slower than noise explains, and repeated; NULL: not ended
 FROM j l
 LEFT JOIN layout k ON k.text = l.layout;
 
@@ -315,8 +317,7 @@ WHERE e.kind = 'trial_ended'
 
 DROP VIEW IF EXISTS v_term;
 CREATE VIEW v_term AS
--- What a trial's step was predicted to be made of, one row a term; they add up to
--- v_trial.predicted_step_s.
+-- The predicted parts of a trial's step, one row a term; they add up to v_trial.predicted_step_s.
 SELECT
   e.run AS tune, -- id of the tuning
   json_extract(e.json, '$.trial') AS trial, -- trial id
@@ -324,7 +325,7 @@ SELECT
   c.value AS predicted_s, -- s of a step
   (SELECT m.seconds FROM v_trial_class m
    WHERE m.tune = e.run AND m.trial = json_extract(e.json, '$.trial') AND m.class = c.key)
-    AS measured_s -- s of a step, as v_trial_class has it, recomputed or not; NULL: not recorded
+    AS measured_s -- s of a step, from v_trial_class, recomputation included; NULL: not recorded
 FROM event e, json_each(e.json, '$.terms') c
 WHERE e.kind = 'trial_predicted'
   AND e.seq = (SELECT max(x.seq) FROM trial_event x
@@ -333,7 +334,7 @@ WHERE e.kind = 'trial_predicted'
 
 DROP VIEW IF EXISTS ckpt;
 CREATE VIEW ckpt AS
--- Checkpoints saved, loaded and found damaged.
+-- Checkpoints that were saved, loaded, or found damaged.
 SELECT
   t.run, t.attempt, t.kind, t.at, -- UTC s
   json_extract(t.json, '$.step') AS step,
@@ -346,7 +347,7 @@ WHERE t.kind IN ('ckpt_saved', 'ckpt_loaded', 'ckpt_damaged');
 
 DROP VIEW IF EXISTS signal;
 CREATE VIEW signal AS
--- Signals the agents heard.
+-- Signals that agents received.
 SELECT
   t.run, t.attempt, t.at, -- UTC s
   json_extract(t.json, '$.signal') AS signal,
@@ -379,6 +380,6 @@ FROM (SELECT 'step' AS source, s.run AS run, s.attempt || ':' || s.step AS item,
 
 DROP VIEW IF EXISTS views_text;
 CREATE VIEW views_text AS
--- What tells whether the views are those of a program's text.
+-- Identifies the text from which the views were made.
 SELECT
-  '$hash' AS hash; -- of that text
+  '$hash' AS hash; -- hash of that text
