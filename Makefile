@@ -78,8 +78,8 @@ CFLAGS_db       := $(call pkg-cflags,$(PKGS_db))
 CFLAGS_curator  := $(call pkg-cflags,$(PKGS_curator)) -ffp-contract=off
 CFLAGS_base     := $(call pkg-cflags,$(PKGS_base))
 MPICC ?= mpicc
-# what an MPI's compiler wrapper adds: Open MPI's tells it in two halves, MPICH's and its relatives'
-# as one command line
+# the options that an MPI's compiler wrapper adds: Open MPI's prints them in two parts, MPICH's and its
+# relatives' as one command line
 mpi-words = $(shell $(MPICC) --showme:$(1) 2>/dev/null || $(MPICC) -show 2>/dev/null)
 CFLAGS_trainer  := -ffp-contract=off -fno-math-errno -fno-trapping-math
 CFLAGS_trainer/comm := $(patsubst -I%,-isystem %,$(filter -I% -pthread,$(call mpi-words,compile)))
@@ -108,15 +108,15 @@ SLURM_LIBDIR          := $(patsubst %/,%,$(dir $(SLURM_SO)))
 CFLAGS_launcher/slurm := -isystem $(SLURM_UNPACKED)/include
 LIBS_launcher/slurm   := -L$(SLURM_LIBDIR) -Wl,--disable-new-dtags,-rpath,$(SLURM_LIBDIR) -lslurm
 endif
-# demo and check install first, and build by a make of their own
+# demo and check first install packages, and then build with a second make
 ifeq ($(SLURM)$(SLURM_FOUND)$(filter demo check help clean,$(MAKECMDGOALS)),1)
 $(error SLURM=1 and no slurm/slurm.h: install libslurm-dev, set PKG_CONFIG_PATH to the folder of \
         slurm.pc, or run contrib/slurm-cluster unpack)
 endif
 endif
 
-# The CUDA toolkit: where nvcc is, or where CUDA_HOME says. CUDA=0: none is looked for; CUDA=1: an
-# error when there is none. A variable that is set to nothing is as one that is not set.
+# The CUDA toolkit is in the folder of nvcc, or in CUDA_HOME. CUDA=0: do not look for it; CUDA=1: it is
+# an error if there is none. An empty variable counts as unset.
 override CUDA_HOME := $(or $(CUDA_HOME),$(patsubst %/bin/nvcc,%,$(firstword \
     $(shell command -v nvcc 2> /dev/null) $(wildcard /usr/local/cuda/bin/nvcc))))
 LT_H := $(wildcard $(CUDA_HOME)/include/cublasLt.h)
@@ -125,8 +125,8 @@ CUDA_LACKS := $(if $(wildcard $(CUDA_HOME)/bin/nvcc),no $(CUDA_HOME)/include/cub
 ifeq ($(CUDA)$(NVCC),1)
 $(error CUDA=1 and $(CUDA_LACKS): install the CUDA toolkit, or give CUDA_HOME=its folder)
 endif
-# the header of a library that is where the toolkit is, in a folder of its own, or where its packages
-# put it
+# finds the header of a library in the toolkit's folder, in a folder of its own, or where its packages
+# install it
 cuda-header = $(if $(NVCC),$(firstword $(wildcard $(2)/include/$(1) \
                 $(if $(filter $(CUDA_HOME),$(2)),/usr/include/$(1) /usr/include/*-linux-gnu/$(1)))))
 
@@ -153,20 +153,19 @@ OPT_cov     := -O0 -g --coverage
 ifeq ($(OPT_$(V)),)
 $(error V=$(V) is not a variant: use release, debug, asan, tsan or cov)
 endif
-# Copies of functions for constant arguments, and loops of a few passes written out whole where they
-# are long, were measured to make the arithmetic no faster, and the tracking of variables for a
-# debugger changes no code; they cost most of the time that the longest of these sources takes to
-# compile. Only gcc knows them.
+# Function cloning for constant arguments and complete peeling of long loops did not make the
+# arithmetic faster when we measured it, and variable tracking for debuggers changes no code. But they
+# take most of the time for compiling the longest of these sources. Only gcc has these options.
 OPT_trainer := $(if $(filter release,$(V)),-O3 \
     $(if $(findstring clang,$(CC)),,-fno-ipa-cp-clone -fno-var-tracking-assignments \
                                     --param max-completely-peeled-insns=100))
-# The arithmetic is compiled for three kinds of processors, of which one is chosen when the trainer
-# runs (trainer/ops/simd.h asks the processor for just these); all other code is for any x86-64.
+# The arithmetic is compiled for three kinds of processors, and the trainer chooses one when it runs
+# (trainer/ops/simd.h checks which the processor supports); all other code is for any x86-64.
 SIMD_v3 := -mavx2 -mfma
 SIMD_v4 := $(SIMD_v3) -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl
 SIMD_KINDS := $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),v3 v4)
 SIMD_SRC := $(patsubst %,trainer/ops/%.c,ops_cpu_f64 ops_cpu_f32 ops_cpu_bf16 fma)
-# A larger frame does not belong on a stack, which shells and schedulers limit.
+# Larger stack frames are refused, because shells and schedulers limit the stack.
 FRAMES  := $(if $(filter release,$(V)),-Wframe-larger-than=65536)
 CFLAGS  := -std=c17 -D_GNU_SOURCE -I. -fno-common $(WARN) $(OPT_$(V)) $(EXTRA_CFLAGS)
 LDFLAGS := $(filter -fsanitize=% --coverage,$(OPT_$(V))) $(EXTRA_LDFLAGS)
@@ -176,9 +175,9 @@ src = $(sort $(wildcard $(1)/*.c))
 # a program's main lives in a file named main.c; everything else of a module is library code
 lib_src    = $(filter-out %/main.c,$(call src,$(1)))
 objs       = $(patsubst %.c,$(B)/obj/%.o,$(1))
-# a room's own flags, and those of the folder that its name begins with
+# the flags of a room, and those of the folder with which its name begins
 room_flags = $($(1)_$(2)) $(if $(findstring /,$(2)),$($(1)_$(firstword $(subst /, ,$(2)))))
-# what lies below a module, from the ground up; a list of modules with all of that, in link order
+# the modules below a module, lowest first; a list of modules with all of these, in link order
 below_of   = $(filter $(MAY_$(1)) $(foreach l,$(MAY_$(1)),$(BELOW_$(l))),$(MODULES))
 $(foreach m,$(MODULES),$(eval BELOW_$(m) := $(call below_of,$(m))))
 reverse    = $(if $(1),$(call reverse,$(wordlist 2,$(words $(1)),$(1))) $(firstword $(1)))
@@ -190,8 +189,8 @@ EXTRA_trainer/ops := $(foreach k,$(SIMD_KINDS),$(patsubst %.c,$(B)/obj/%.$(k).o,
 lib_objs   = $(foreach m,$(call closure,$(1)),$(call objs,$(call lib_src,$(m))) $(EXTRA_$(m)))
 lib_libs   = $(foreach m,$(call closure,$(1)),$(LIBS_$(m)))
 
-# a program is built where the libraries of the modules below it are, and is otherwise named with
-# those that are missing
+# a program is built if the libraries that its modules need are installed; else a message names the
+# missing ones
 TOP_reel        := launcher/cmd
 TOP_reel-train  := trainer/cmd
 TOP_reel-curate := curator
@@ -225,28 +224,28 @@ $(B)/reel-train: $(call objs,trainer/cmd/main.c) $(call lib_objs,trainer/cmd) $(
 	$(call link,$(filter %.o,$^),$(call lib_libs,trainer/cmd))
 $(B)/reel-curate: $(call objs,curator/main.c) $(call lib_objs,curator) $(B)/flags
 	$(call link,$(filter %.o,$^),$(call lib_libs,curator))
-# of launcher/sched only what the protocol needs: the rest would be linked with the GPL for nothing
+# only the part of launcher/sched that the protocol needs, so that the rest is not linked with the GPL
 SLURM_OBJ := $(call objs,$(call src,launcher/slurm) launcher/sched/slurm_wire.c \
                          launcher/sched/slurm_text.c $(call lib_src,base))
 $(B)/reel-slurm: $(SLURM_OBJ) $(B)/flags
 	$(call link,$(filter %.o,$^),$(LIBS_launcher/slurm) $(LIBS_base))
 
-# The CUDA backend: one shared object beside reel-train, loaded when its device is asked for. With
-# the toolkit it is for GPUs of 9.0 and 10.0, with PTX for later ones; the tests' one, of the same
-# sources against tests/shim, computes on the processor. Spills and local memory are errors: a
-# kernel that has them is a kernel to be written otherwise.
+# The CUDA backend is one shared object beside reel-train, which is loaded when a run uses its device.
+# With the toolkit it is built for GPUs of compute capability 9.0 and 10.0, with PTX for later ones.
+# The tests' backend, built from the same sources with tests/shim, computes on the CPU. Register spills
+# and local memory are errors: such a kernel must be rewritten.
 CXX ?= g++
 CUDA_C     := $(wildcard trainer/cuda/*.c)
 CUDA_CU    := $(wildcard trainer/cuda/*.cu)
 CUDA_ARCH  := 90a 100
 CUDA_GEN   := $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
               -gencode arch=compute_90,code=compute_90
-# what ptxas says of each kernel goes into a file beside the object, see contrib/cuda-registers
+# the output of ptxas for each kernel goes into a file beside the object, see contrib/cuda-registers
 CUDA_WARN  := -Werror all-warnings -Xptxas -v,-warn-spills,-warn-lmem-usage,-Werror
 CXX_FLAGS  := -std=c++17 -D_GNU_SOURCE -I. -fPIC -ffp-contract=off -Wall -Wextra $(if $(CI),-Werror) \
               $(OPT_$(V))
-# cuBLASLt is looked for where it was linked from, and else where the loader looks; NVIDIA's wheels
-# name it by its version alone
+# cuBLASLt is searched in the folder that it was linked from, and else by the loader; in NVIDIA's wheels
+# its file name has a version
 CUDA_LT    := $(firstword $(wildcard $(foreach n,so so.*,$(CUDA_HOME)/lib64/libcublasLt.$(n) \
                                                          $(CUDA_HOME)/lib/libcublasLt.$(n))))
 # NCCL and cuDNN
@@ -259,27 +258,27 @@ CUDA_NCCL  := $(firstword $(wildcard $(foreach n,so so.2,$(NCCL_HOME)/lib64/libn
 CUDNN_SO   := $(firstword $(wildcard $(foreach n,so so.9,$(CUDNN_HOME)/lib64/libcudnn.$(n) \
                                                          $(CUDNN_HOME)/lib/libcudnn.$(n))))
 CUDNN_LIBS := $(if $(CUDNN_SO),$(CUDNN_SO) -Wl$(comma)-rpath$(comma)$(dir $(CUDNN_SO)),-lcudnn)
-# of attention by cuDNN, of NCCL, and of what stands for each of them, those that are not built
+# the sources that are not built: of cuDNN's attention, of NCCL, or of their stand-ins
 CUDA_OUT   := $(patsubst %,trainer/cuda/%.c,$(if $(CUDNN_H),attn_dnn_none,attn_dnn_graph attn_dnn_run) \
                                             $(if $(NCCL_H),nccl_none,nccl))
-# a library where it was found, or by its name; and where the loader finds it
+# a library by its path or by its name, and the folder where the loader finds it
 cuda-lib = $(if $(1),-Xlinker $(1) -Xlinker -rpath$(comma)$(dir $(1)),-l$(2))
 CUDA_LIBS  := $(if $(NCCL_H),$(call cuda-lib,$(CUDA_NCCL),nccl)) $(call cuda-lib,$(CUDA_LT),cublasLt) \
               $(if $(CUDNN_H),$(call cuda-lib,$(CUDNN_SO),cudnn))
 CUDA_OBJ   := $(patsubst trainer/cuda/%,$(B)/obj/cuda/%.o,$(filter-out $(CUDA_OUT),$(CUDA_C)) $(CUDA_CU))
 SHIM_SRC   := $(wildcard tests/shim/*.c tests/shim/*.cc)
 SHIM_OBJ   := $(patsubst %,$(B)/obj/shim/%.o,$(filter-out %_none.c,$(CUDA_C)) $(CUDA_CU) $(SHIM_SRC))
-# what it is where a toolkit has neither cuDNN nor NCCL
+# the same for a toolkit without cuDNN and NCCL
 BARE_OBJ   := $(patsubst %,$(B)/obj/shim/trainer/cuda/%.c.o,attn_dnn_none nccl_none) \
               $(filter-out %/attn_dnn_graph.c.o %/attn_dnn_run.c.o %/nccl.c.o,$(SHIM_OBJ))
-# each kind of object is made anew when its own flags change, for these take minutes
+# each kind of object is rebuilt only when its own flags change, because that takes minutes
 FLAGS_cuda-cu   = $(NVCC) $(CUDA_GEN) $(CUDA_WARN)
 FLAGS_cuda-c    = $(CC) $(CFLAGS) $(CFLAGS_trainer) $(CUDA_HOME) $(NCCL_H) $(CUDNN_H)
 FLAGS_cuda-link = $(NVCC) $(CUDA_LIBS)
 FLAGS_cupti     = $(CC) $(CFLAGS) $(CUPTI_FLAGS) $(CUPTI_H) $(CUPTI_SO)
 FLAGS_shim      = $(CC) $(CFLAGS) $(CFLAGS_trainer) $(CFLAGS_trainer/comm) $(CXX) $(CXX_FLAGS)
 FLAGS_shim-link = $(CXX) $(LDFLAGS) $(LIBS_trainer/comm)
-# What was found of CUDA is said once, by whatever is built first, and again when it is another.
+# The build reports once which parts of CUDA it found, and again when they change.
 found = ; $(if $(2),with $(1),without $(1)$(if $(3), (see $(3))): $(4))
 CUDA_FOUND = $(if $(NVCC),of $(CUDA_HOME)$(call found,NCCL,$(NCCL_H),NCCL_HOME,what GPUs exchange goes \
 through the host's memory)$(call found,cuDNN,$(CUDNN_H),CUDNN_HOME,attention is computed by slow \
@@ -331,9 +330,9 @@ define shim-cxx
 	$(Q)$(CXX) -x c++ $(CXX_FLAGS) -Itests/shim -MMD -MP -c -o $@ $<
 endef
 
-# What records a GPU's activity is a shared object of its own, for any CUDA program: it has what it
-# uses of base, profiles and xxHash inside, and shows two functions. The tests' one asks the shim's
-# CUPTI, which is in the shim's backend.
+# The recorder of a GPU's activity is a shared object of its own, for any CUDA program. It contains the
+# parts of base, profiles and xxHash that it uses, and exports two functions. The tests' recorder uses
+# the shim's CUPTI, which is in the shim's backend.
 CUPTI_SRC   := $(wildcard trainer/cupti/*.c) profiles/kernels.c profiles/timeline.c \
                $(patsubst %,base/%.c,err str hash json_out json_scan file clock)
 CUPTI_FLAGS := $(CFLAGS_base) -DXXH_INLINE_ALL -fPIC -fvisibility=hidden -ffunction-sections
@@ -357,8 +356,8 @@ $(B)/obj/shim/cupti/%.o: %.c $(B)/flags-shim
 	$(call say,CC,$<:shim)
 	$(Q)$(CC) $(CFLAGS) $(CUPTI_FLAGS) -Itests/shim -MMD -MP -c -o $@ $<
 
-# what --version tells: a source for each program, written anew when the commit or the libraries are
-# other ones
+# the content of --version: a source for each program, rewritten when the commit or the libraries
+# change
 COMMIT := $(shell contrib/commit)
 pkgs_of = $(sort $(foreach m,$(call closure,$(TOP_$(1))),$(filter-out $(MPICC),$(PKGS_$(m)))))
 $(B)/gen/build-%.c: FORCE
@@ -370,8 +369,8 @@ $(B)/obj/build-%.o: $(B)/gen/build-%.c $(B)/flags
 	$(Q)$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(addprefix $(B)/,$(ALL_NAMES)): $(B)/%: $(B)/obj/build-%.o
 
-# one file for a login node: reel with all its libraries, and none loaded when it runs; of the C
-# library's warning that dlopen would do so contrib/static/alone.c has taken the ground
+# one file for a login node: reel linked statically with all its libraries. contrib/static/alone.c
+# replaces the functions for which the C library would load others (and the linker would warn)
 STATIC_LIBS := -lhwloc -lsqlite3 -lxxhash $(B)/static/libcjson.a -lm -lpthread
 $(B)/static/libcjson.a:
 	contrib/static-libs $(@D)
@@ -408,13 +407,12 @@ $(B)/obj/%.v3.o: %.c $(B)/flags
 $(B)/obj/%.v4.o: %.c $(B)/flags
 	$(call compile,v4)
 
-# the profiles in profiles/**/*.json, and the adapters, are compiled in, so that a plan needs no
-# installed files
+# profiles/**/*.json and the adapters are compiled in, so that a plan needs no installed files
 PROFILE_JSON := $(sort $(wildcard profiles/*/*.json contrib/adapters/*.json))
 $(B)/gen/profiles/embedded.c: $(PROFILE_JSON) contrib/embed-profiles
 	@mkdir -p $(@D)
 	$(Q)contrib/embed-profiles $(PROFILE_JSON) > $@
-# so are the schema's SQL files
+# the schema's SQL files are compiled in too
 SCHEMA_SQL := $(sort $(wildcard db/*.sql) $(wildcard db/migrations/*.sql))
 $(B)/gen/db/embedded.c: $(SCHEMA_SQL) contrib/embed-sql
 	@mkdir -p $(@D)
@@ -433,17 +431,17 @@ FORCE:
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
 
 # ---- tests ----
-# tests/unit/test_<module>_<what>.c is one cmocka program, linked with that module and what lies
-# below.
+# tests/unit/test_<module>_<what>.c is one cmocka program, linked with that module and the modules
+# below it.
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
 UNIT_BIN := $(patsubst tests/unit/%.c,$(B)/tests/%,$(UNIT_SRC))
 TEST_LIBS := -lcmocka
-# Of two linkers gold takes half the time, and there are many unit programs. What is installed has the
-# ordinary one.
+# Unit programs are linked with gold, which takes half the time of the ordinary linker, because there
+# are many of them. Installed programs are linked with the ordinary one.
 TEST_LD := $(if $(filter release,$(V)),$(if $(shell command -v ld.gold),-fuse-ld=gold))
-# What several of them share is compiled once, and each takes what it calls from the archive: a
-# source calls nothing above the modules of those that call it. It has a header beside it, which
-# tells it from a program that scripts start.
+# Sources that several of them share are compiled once, into an archive from which each program links
+# the functions that it calls. Such a source calls no module above those of its callers. It has a
+# header beside it; a source without a header is a program that scripts start.
 SHARED_SRC := $(patsubst %.h,%.c,$(wildcard tests/lib/*.h))
 SHARED     := $(B)/tests/lib/shared.a
 $(SHARED): $(call objs,$(SHARED_SRC))
@@ -466,14 +464,14 @@ $(UNIT_BIN): $(B)/tests/%: $(B)/obj/tests/unit/%.o \
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) $(TEST_LD) $(call test_link,tests/unit/$*.c) -o $@ $(filter %.o,$^) $(SHARED) \
 	  $(call lib_libs,$(call test_module,$@)) $(TEST_LIBS)
-# what a test itself computes is little: it takes longer to compile than to run
+# tests compute little themselves, so that optimizing them would take longer than it saves
 ifeq ($(V),release)
 $(B)/obj/tests/unit/%.o $(B)/obj/tests/gpu/%.o: CFLAGS += -O1
 $(foreach m,autotune base db fold launcher sched,$(B)/obj/tests/unit/test_$(m)_%.o): CFLAGS += -O0
 endif
 # the operations' cases, which run on any table
 $(B)/tests/test_trainer_cases $(B)/tests/test_trainer_cuda_cases: $(call objs,$(call src,tests/gpu))
-# and what decides without a GPU
+# and the decisions that need no GPU
 $(B)/tests/test_trainer_cuda_attn: $(call objs,trainer/cuda/attn_dnn.c)
 $(B)/obj/tests/gpu/%.o: CFLAGS += $(CFLAGS_trainer)
 $(B)/obj/tests/unit/test_trainer_%.o: CFLAGS += $(CFLAGS_trainer) $(CFLAGS_trainer/comm)
@@ -482,15 +480,15 @@ $(B)/obj/tests/unit/test_launcher_%.o: CFLAGS += $(CFLAGS_launcher/machine)
 $(B)/obj/tests/unit/test_db_%.o: CFLAGS += $(CFLAGS_db)
 .PRECIOUS: $(B)/obj/%.o $(B)/gen/build-%.c $(B)/obj/build-%.o
 
-# of the recorder of a GPU's activity, what needs no GPU
+# the parts of the recorder of a GPU's activity that need no GPU
 $(B)/tests/test_trainer_cupti_records: $(B)/obj/trainer/cupti/records.o
-# and of its buffers, with a CUPTI of the test's own
+# and its buffers, with a CUPTI in the test itself
 $(B)/tests/test_trainer_cupti_recorder: \
   $(patsubst %,$(B)/obj/shim/cupti/trainer/cupti/%.o,recorder records report)
 
-# what a GPU is asked by, on a machine that has one; see tests/gpu/visit
+# the programs that test a GPU, on a machine that has one; see tests/gpu/visit
 GPU_BIN := $(patsubst tests/gpu/programs/%.c,$(B)/tests/gpu/%,$(wildcard tests/gpu/programs/*.c))
-# the modules that each is made of, with what lies below
+# the modules of each program, with the modules below them
 GPU_TOP_block := trainer/dit
 gpu_top = $(or $(GPU_TOP_$(notdir $(1))),trainer/ops)
 $(GPU_BIN): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/programs/%.o $(call objs,$(call src,tests/gpu)) \
@@ -498,7 +496,7 @@ $(GPU_BIN): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/programs/%.o $(call objs,$(call
 	@mkdir -p $(@D)
 	$(call link,$(filter %.o,$^),$(call lib_libs,$(call gpu_top,$@)))
 
-# cuDNN's plans of attention for GPUs that are not there, with the toolkit's stub as the driver
+# makes cuDNN's plans of attention for GPUs that this machine lacks, with the toolkit's stub as driver
 CUDA_STUB := $(firstword $(wildcard $(CUDA_HOME)/lib64/stubs/libcuda.so $(CUDA_HOME)/lib/stubs/libcuda.so))
 PLANS_BIN := $(if $(CUDNN_H),$(if $(CUDA_STUB),$(B)/tests/plans/plans))
 $(B)/tests/plans/plans: tests/gpu/plans/plans.c trainer/cuda/attn_dnn_graph.c trainer/cuda/attn_dnn.c \
@@ -519,14 +517,14 @@ $(HELPERS): $(B)/tests/lib/%: $(B)/obj/tests/lib/%.o $(call lib_objs,profiles la
 	$(call link,$(filter %.o,$^) $(SHARED),$(call lib_libs,profiles launcher/sched) $(TEST_LIBS) \
 	  $(call test_link,tests/lib/$*.c))
 
-# libraries that are put into a program to hold it, kill it or fail its calls at a named place
+# preloaded libraries that pause a program, kill it, or make its calls fail at a given place
 HELPERS += $(patsubst tests/lib/preload/%.c,$(B)/tests/lib/%.so,$(wildcard tests/lib/preload/*.c))
 $(B)/tests/lib/%.so: tests/lib/preload/%.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) -std=c17 -D_GNU_SOURCE -Wall -Wextra -O1 -shared -fPIC -o $@ $<
 
-# what the trainer makes of small cases, for PyTorch to make the same of; see tests/peers/torch
+# the trainer's results of small cases, which are compared with PyTorch's; see tests/peers/torch
 PEERS_BIN := $(patsubst tests/peers/%.c,$(B)/tests/peers/%,$(sort $(wildcard tests/peers/*.c)))
 $(PEERS_BIN): $(B)/tests/peers/%: $(B)/obj/tests/peers/%.o $(call lib_objs,trainer/cmd) $(SHARED) \
                                   $(B)/flags
@@ -534,8 +532,8 @@ $(PEERS_BIN): $(B)/tests/peers/%: $(B)/obj/tests/peers/%.o $(call lib_objs,train
 	$(call link,$(filter %.o,$^) $(SHARED),$(call lib_libs,trainer/cmd) $(TEST_LIBS))
 $(B)/obj/tests/peers/%.o: CFLAGS += $(CFLAGS_trainer) $(CFLAGS_trainer/comm)
 
-# parsers behind libFuzzer's entry; the ordinary build replays files through them, `make fuzz` looks
-# for new ones
+# parsers with libFuzzer's entry point; the ordinary build replays files through them, `make fuzz`
+# searches for new ones
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,$(B)/tests/fuzz/%,$(FUZZ_SRC))
 $(FUZZ_BIN): $(B)/tests/fuzz/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o \
@@ -554,7 +552,7 @@ TESTS_BIN := $(UNIT_BIN) $(FUZZ_BIN) $(PEERS_BIN) $(PROGRAMS) $(HELPERS) $(GPU_B
              $(B)/shim/libreel-cupti.so
 tests: $(TESTS_BIN) ## build the programs and the unit tests
 
-# Packages are installed by a first make; what they bring (pkg-config, mpicc) is seen by the second.
+# A first make installs packages; a second one finds the programs in them (pkg-config, mpicc).
 check: ## install what the tests need, build, run every ordinary test and the lint
 	@contrib/deps check
 	@contrib/slurm-cluster unpack
@@ -607,7 +605,7 @@ check-peers: tests ## webdataset and Megatron-Energon read our shards, PyTorch c
 	@REEL_BIN=$(abspath $(B)) tests/peers/machines
 	@REEL_BIN=$(abspath $(B)) REEL_SRC=$(CURDIR) tests/peers/adapters
 
-# A visit of a machine with a GPU; VISIT= gives further options, such as --budget 500.
+# Tests on a machine with a GPU; VISIT= gives further options, such as --budget 500.
 VISIT_NEEDS := $(filter $(B)/reel-train,$(PROGRAMS)) $(BACKEND) $(GPU_BIN)
 no-gpu = nvidia-smi -L > /dev/null 2>&1 || { echo 'skipped: this machine has no NVIDIA GPU'; exit 0; }
 check-gpu: $(VISIT_NEEDS) ## every operation, runs and full sizes on this machine's GPU against the

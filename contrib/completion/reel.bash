@@ -1,10 +1,10 @@
-# bash completion of reel's programs: they are asked for the words, so that it cannot drift from
-# them
+# Completes words for reel's programs in bash. It asks the programs for the words, so that it always
+# agrees with them.
 _reel() {
     local program=${COMP_WORDS[0]} cur=${COMP_WORDS[COMP_CWORD]} words
     local typed=("${COMP_WORDS[@]:1:COMP_CWORD}")
     if [ "${program##*/}" = reel ] && [ "${typed[0]}" = curate ] && [ ${#typed[@]} -gt 1 ]; then
-        program=${program}-curate typed=("${typed[@]:1}") # which knows its options
+        program=${program}-curate typed=("${typed[@]:1}") # it knows the options of reel curate
     fi
     words=$("$program" help --words "${typed[@]}" 2> /dev/null | cut -f1)
     [ "$cur" != = ] || cur=

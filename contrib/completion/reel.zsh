@@ -1,10 +1,11 @@
 #compdef reel reel-train reel-curate reel-slurm
-# zsh completion of reel's programs: they are asked for the words, so that it cannot drift from them
+# Completes words for reel's programs in zsh. It asks the programs for the words, so that it always
+# agrees with them.
 local program=$words[1] line
 local -a typed lines offers
 typed=("${(@)words[2,CURRENT]}")
 if [[ ${program:t} == reel && $typed[1] == curate && $#typed -gt 1 ]]; then
-    program=$program-curate # which knows its options
+    program=$program-curate # it knows the options of reel curate
     shift typed
 fi
 lines=("${(@f)$("$program" help --words "${(@)typed}" 2> /dev/null)}")

@@ -1,9 +1,9 @@
-/* A program that is one file must not load libraries of the machine it runs on, which would bring
- * another C library with them. This is linked into reel-static alone.
+/* Replaces functions that would load shared libraries. A statically linked program must not load
+ * libraries of the machine on which it runs, because they would bring a second C library. Only
+ * reel-static is linked with this file.
  *
- * hwloc finds no plugins and no udev, and reads /sys without them. An owner's name is looked up in
- * /etc/passwd and nowhere else; reel shows the number of one that is not there.
- */
+ * hwloc finds no plugins and no udev, and reads /sys without them. An owner's name is looked
+ * up only in /etc/passwd; reel shows the user id of an owner that is not there. */
 #include <pwd.h>
 #include <stdio.h>
 
