@@ -1,7 +1,7 @@
-# Bad input, as tables: what is typed, the exit status, words of the one sentence. Each row also
-# holds the general rules: one line on standard error, free of control characters, nothing on
-# standard output, nothing left behind, an answer within seconds. What belongs to one command's own
-# story stands in that command's script. Sourced behind tests/lib.sh.
+# Tables of bad input: a row has a command line, its exit status, and words of its error message.
+# Each row also checks the general rules: one line on standard error without control characters,
+# nothing on standard output, no file left behind, an answer in time. Cases that only one command
+# has are in that command's script. Source this after tests/lib.sh.
 export PATH=$REEL_BIN:$PATH XDG_CONFIG_HOME=$dir/config
 listing() {
     find . \( -name out -o -name err -o -name before -o -name after -o -name '*.lock' \) -prune -o \
@@ -29,8 +29,8 @@ table() { # rows COMMAND | CODE | WORDS on standard input
     done
 }
 
-# A good one of everything, and files that are good for nothing. A good one has two lines: what is
-# refused is told with its line and column.
+# Creates a valid file of each kind, and files that no command accepts. The valid files have two
+# lines, because errors name line and column.
 printf '%s%s\n' '{"schema": "reel.run/1", "name": "r", "model": "dit-tiny", ' \
     '"stages": [{"data": "synthetic:1x8x8", "gbs": 2, "steps": 4}],' \
     ' "adamw": {"lr": 1e-4}, "schedule": {"warmup_steps": 0}, "random": {"seed": "7"}, ' \
@@ -45,7 +45,7 @@ seq 100000 | gzip -cn | head -c 3000 > noise.json
 printf '{"schema": "reel.run/1"}x' > trailing.json
 printf '%0100000d' 0 | tr 0 '[' > deep.json; printf '\357\273\277{}' > bom.json
 head -c 100 run.json > cut.json
-edit() { # FILE SED-COMMAND COPY: a copy in which something is wrong
+edit() { # FILE SED-COMMAND COPY: makes a copy with a mistake in it
     sed "$2" "$1.json" > "$3.json"
     cmp -s "$1.json" "$3.json" && ok 1 "the edit '$2' changes $1.json"
 }

@@ -1,5 +1,5 @@
-# A private Slurm cluster, and what is asked about runs on it: sourced behind tests/lib.sh. What
-# `ending` holds is done before the cluster is taken down.
+# A private Slurm cluster, and questions about the runs on it. Source this after tests/lib.sh. The
+# command in `ending` runs before the cluster is taken down.
 ending=:
 cluster() { "$REEL_SRC"/contrib/slurm-cluster "$@"; }
 trap 'eval "$ending"; cluster down --dir "$dir/c"; rm -rf "$dir"' EXIT
@@ -8,7 +8,7 @@ cluster_up() { # OPTIONS...
     cluster up --dir "$dir/c" --gpus 0 "$@" > out 2> err; ok $? "a cluster"
     eval "$(cluster env --dir "$dir/c")"
 }
-# Fills ./bin with the programs and the stand-in trainer of tests/lib; jobs run what lies there.
+# Fills ./bin with the programs and the stand-in trainer of tests/lib, which jobs then run.
 stand_in() {
     local p
     mkdir -p bin
@@ -24,12 +24,12 @@ state_is() {
         "$2" ]
 }
 trains() { "$reel" status "$1" > out 2> err && grep -q ' training ' out; }
-number() { # RUN KEY: the last of that name in the run's status
+number() { # RUN KEY: prints the last value of this key in the run's status
     local s
     s=$("$reel" status "$1" --json 2> /dev/null | sed -n "s/.*\"$2\": \(-*[0-9]*\).*/\1/p" | tail -1)
     echo "${s:-0}"
 }
 past() { [ "$(number "$1" steps_done)" -gt "$2" ]; } # RUN STEPS
 causes() { "$reel" status "$1" --json | sed -n 's/.*"cause": "\([a-z_]*\)".*/\1/p' | tr '\n' ' '; }
-no_job() { ! squeue -h -n "$1" | grep -q .; } # NAME: not one that has ended, either
+no_job() { ! squeue -h -n "$1" | grep -q .; } # NAME: Slurm lists no job, not even an ended one
 over() { [ -z "$(squeue -h -t PD,R,CG -n "$1")" ]; }

@@ -1,6 +1,6 @@
-# reel-curate, and what its scripts ask: sourced behind tests/lib.sh.
+# Helpers of the scripts that test reel-curate. Source this after tests/lib.sh.
 curate=$REEL_BIN/reel-curate
-refuses() { # NAME CODE PATTERN: that code, that sentence, no dataset
+refuses() { # NAME CODE PATTERN: checks the exit status, the error, and that no dataset was made
     local rc=$?
     [ $rc -eq "$2" ] && grep -q -- "${*:3}" err && [ ! -e ds ]
     ok $? "$1"

@@ -1,5 +1,5 @@
-# A disk of few megabytes, small/: sourced behind tests/lib.sh. Where none can be mounted the script
-# ends here.
+# Mounts a disk of a few megabytes at small/. Source this after tests/lib.sh. If it cannot be
+# mounted, the script ends here.
 export REEL_LOCAL_CORES=2 REEL_DB=$dir/reel.db
 mkdir small
 if ! mount -t tmpfs -o size=8m reel-disk small 2> /dev/null; then

@@ -1,4 +1,5 @@
-# A run file that is edited under the name of its run: sourced behind tests/lib/launch.sh.
+# Helpers for run files that are edited and launched again under the same name. Source this after
+# tests/lib/launch.sh.
 export REEL_DB=$dir/reel.db
 model='{"schema": "reel.model/1", "name": "mini", "family": "dit", "layers": 1, "hidden": 32,
  "heads": 2, "kv_heads": 2, "ffn": 64,

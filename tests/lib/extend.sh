@@ -1,11 +1,11 @@
-# A run that is made longer and gets another rate, by both ways of asking Slurm at once: sourced behind
-# tests/lib.sh. both() goes through what `checks` counts.
+# Extends a run and changes its learning rate, with both ways to ask Slurm at the same time. Source
+# this after tests/lib.sh. The script defines both(), and `checks`, the number of checks in it.
 cluster() { "$REEL_SRC"/contrib/slurm-cluster "$@"; }
 trap 'kill $(jobs -p) 2> /dev/null; cluster down --dir "$dir/c"; rm -rf "$dir"' EXIT
-export ASAN_OPTIONS=detect_leaks=0 # Open MPI keeps memory to its end
+export ASAN_OPTIONS=detect_leaks=0 # Open MPI does not free all its memory
 export REEL_SLURM_POLL_S=1
 backends_draw
-held_trainer "$dir/held" # the first attempt waits at step 20 until it is told to save
+held_trainer "$dir/held" # the first attempt waits at step 20 for the request to save
 export REEL_BIN_DIR=$dir/held
 train=$REEL_BIN/reel-train
 model='{"schema": "reel.model/1", "name": "mini", "family": "dit", "layers": 1, "hidden": 32,
@@ -24,8 +24,8 @@ run_of() { echo "$REEL_HOME/runs/$(cat "$REEL_HOME/names/$1")"; }
 word() { "$reel" status "$1" 2> /dev/null | awk 'NR == 1 {print $3}'; }
 job_of() { "$reel" status "$1" --json | sed -n 's/.*"job_id": "\([0-9]*\)".*/\1/p' | tail -1; }
 asks() { "$reel" db query "$1" | tail -n +2 | tr '\t\n' ' ;'; }
-# told NAME FROM-STEPS STEPS: what holds of a run whose second attempt had more steps to do, at
-# another rate
+# told NAME FROM-STEPS STEPS: checks a run whose second attempt had more steps and another learning
+# rate
 told() {
     local folder run steps first; folder=$(run_of "$1") run=$(cat "$REEL_HOME/names/$1")
     "$reel" db ingest > out 2> err

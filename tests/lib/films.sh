@@ -1,4 +1,5 @@
-# Five films of a second, and what a curation took of them: sourced behind tests/lib.sh.
+# Makes five films of one second, and tells which of them a curation used. Source this after
+# tests/lib.sh.
 . "$REEL_SRC/tests/lib/footage.sh"
 curate=$REEL_BIN/reel-curate dump=$REEL_BIN/tests/lib/wds-dump
 opts=(--size 32x32 --frames 9 -q)
@@ -8,7 +9,7 @@ film() { # HUE FILE...
         -pix_fmt yuv420p "${@:2}"
 }
 films 4 || exit 1
-taken() { # DATASET: its sources
+taken() { # DATASET: prints its sources
     rm -rf got; mkdir got; "$dump" "$1"/*.tar got > keys
     cat got/*.json | grep -o '"source": "[^"]*"' | sort -u | cut -d'"' -f4 | paste -sd' '
 }

@@ -1,14 +1,15 @@
-# Runs whose home has no room for a word, and who ends their jobs: sourced behind tests/lib.sh. A name
-# in `all` says when it is asked and for what: in "trains" while it trains, in "waits" while its agent
-# waits for room to begin an attempt, in "ends" while its agent waits for room to say how one ended,
-# in "mourns" while the guard of its killed agent does. What is full is a quota (EDQUOT), in bytes and
-# in files, which tells nobody how much is left; tests/cli/t4713 does the like on a disk.
+# Ends the jobs of runs whose home has no room for any event. Source this after tests/lib.sh. The name
+# of a run in `all` is MOMENT-ACTION. The moment is "trains" (while it trains), "waits" (while its
+# agent waits for room to begin an attempt), "ends" (while its agent waits for room to record how an
+# attempt ended) or "mourns" (while the guard of its killed agent waits for room). A quota in bytes
+# and in files is used up (EDQUOT); a quota does not tell how much is left. tests/cli/t4713 does the
+# same with a full disk.
 cluster() { "$REEL_SRC"/contrib/slurm-cluster "$@"; }
 mkdir -p home/runs
 controller=0
 trap 'kill -CONT "$controller" 2> /dev/null; cluster down --dir "$dir/c"; rm -rf "$dir"' EXIT
 mkdir bin blind; [ ! -e "$REEL_BIN/reel-slurm" ] || ln -s "$REEL_BIN/reel-slurm" bin/
-counted() { # PROGRAM NAME: a program whose user has a quota
+counted() { # PROGRAM NAME: makes bin/NAME, which runs PROGRAM under a simulated quota
     printf '#!/bin/sh\nASAN_OPTIONS=%s LD_PRELOAD=%s exec %s "$@"\n' \
         detect_leaks=0:verify_asan_link_order=0 "$REEL_BIN/tests/lib/quota.so" "$1" > "bin/$2"
     chmod +x "bin/$2"
@@ -79,7 +80,7 @@ done
 fill; ! "$reel" launch $r.json --name late --scheduler slurm -dq > out 2> err < /dev/null &&
     grep -q 'Disk quota exceeded' err; ok $? "the quota is used up"
 
-# Each is brought to where it is to be.
+# Brings each run to its moment.
 for r in $all; do
     case $r in
     waits-*) scontrol requeue ${id[$r]} ;;
@@ -107,7 +108,7 @@ if [[ " $all " = *" waits-pause "* ]]; then
     ok $? "waits-pause: so does explain"
 fi
 
-# Now each is asked for what its name says.
+# Does to each run the action that its name gives.
 controller=$(cut -d' ' -f1 "$dir/c/run/slurmctld")
 silent=; for r in $all; do [[ $r != *-silent ]] || silent="$silent $r"; done
 if [ "$silent" ]; then

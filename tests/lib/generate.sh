@@ -1,5 +1,5 @@
-# A dataset of three clips, a small model trained on it, and samples of that: sourced behind
-# tests/lib.sh.
+# Makes a dataset of three clips, trains a small model on it, and generates samples of the model.
+# Source this after tests/lib.sh.
 train=$REEL_BIN/reel-train curate=$REEL_BIN/reel-curate
 clips_make() {
     mkdir clips

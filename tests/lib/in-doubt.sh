@@ -1,5 +1,5 @@
-# Wrapped trainers that end with 0 when their job is being ended, or may be: sourced behind
-# tests/lib.sh. Jobs have nodes of their own.
+# Wrapped trainers that exit with 0 while Slurm ends their job, or while that is not known. Source
+# this after tests/lib.sh. Each job has its own nodes.
 cluster() { "$REEL_SRC"/contrib/slurm-cluster "$@"; }
 controller() { read -r pid _ < "$dir/c/run/slurmctld" && kill "$1" "$pid"; }
 trap 'controller -CONT; cluster down --dir "$dir/c"; rm -rf "$dir"' EXIT
@@ -7,8 +7,8 @@ export REEL_SLURM_POLL_S=1 ASAN_OPTIONS=detect_leaks=0
 cat > trainer << 'S'
 #!/bin/bash
 . "$REEL_SRC/tests/lib/nap.sh"
-# It stands at step 90 of 400; ends with 0 when the file end is there, or when it is told. From the
-# second attempt on it is through, but for EARLY.
+# It waits at step 90 of 400, and exits with 0 when the file `end` exists or on SIGTERM. From the
+# second attempt on it is done at once; with EARLY it then prints no step.
 trap 'exit 0' TERM
 [ "$REEL_ATTEMPT" -eq 1 ] || { [ -n "$EARLY" ] || echo "step 400"; exit 0; }
 echo "step 90"; touch "$CASE/up"

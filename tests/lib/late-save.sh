@@ -1,9 +1,9 @@
-# Trainers that have not ended when their job is to end: sourced behind tests/lib/cluster.sh. The first
-# word of a run's name says how its trainer takes what it is told.
+# Trainers that have not ended when their job must end. Source this after tests/lib/cluster.sh. The
+# first word of a run's name selects how its trainer reacts to SIGTERM.
 cat > trainer << 'S'
 #!/bin/bash
 . "$REEL_SRC/tests/lib/nap.sh"
-# It is told once by the agent, ahead of the limit, and once by Slurm; the second attempt is quick.
+# The agent signals it once, before the limit, and Slurm once; the second attempt ends at once.
 told() {
     echo "told $((n += 1))"
     case $1 in
@@ -38,7 +38,7 @@ preempt() { # NAMES: waits until these train, and takes their nodes
     sbatch -p high -w "$nodes" -N $# --exclusive -o /dev/null --wrap 'sleep 1' > out 2> err
     ok $? "$*: preempted"
 }
-causes_are() { # CAUSES: those of all runs, in the database and in status
+causes_are() { # CAUSES: checks the causes of all runs, in the database and in status
     local causes r
     "$reel" db ingest > out 2> err
     for r in $runs; do

@@ -1,8 +1,8 @@
-# Runs on the local scheduler: sourced behind tests/lib.sh. bin/ has the stand-in trainer of
-# tests/lib, and what still runs at the end is cancelled.
+# Helpers for runs on the local scheduler. Source this after tests/lib.sh. bin/ has the stand-in
+# trainer of tests/lib. Runs that are not over at the end of the script are cancelled.
 export REEL_LOCAL_CORES=2
 mkdir bin && ln -s "$REEL_BIN/reel" "$REEL_BIN/tests/lib/reel-train" bin/
-stand_in() { export REEL_BIN_DIR=$dir/bin; reel=$dir/bin/reel; } # trains from here on
+stand_in() { export REEL_BIN_DIR=$dir/bin; reel=$dir/bin/reel; } # uses the stand-in from now on
 finish() {
     local run
     for run in "$dir"/home/names/*; do
@@ -21,7 +21,7 @@ JSON
 state() { "$reel" status "$1" --json 2> /dev/null | sed -n 's/.*"state": "\([a-z]*\)".*/\1/p'; }
 state_is() { [ "$(state "$1")" = "$2" ]; }
 status_is() { "$reel" status "$1" 2> /dev/null | grep -q " $2 "; }
-number() { # RUN KEY: the last of that name in the run's status
+number() { # RUN KEY: prints the last value of this key in the run's status
     local s
     s=$("$reel" status "$1" --json 2> /dev/null |
             sed -n "s/.*\"$2\": \(-*[0-9]*\).*/\1/p" | tail -1)
@@ -29,6 +29,6 @@ number() { # RUN KEY: the last of that name in the run's status
 }
 past() { [ "$(number "$1" steps_done)" -gt "$2" ]; } # RUN STEPS
 causes() { "$reel" status "$1" --json | sed -n 's/.*"cause": "\([a-z_]*\)".*/\1/p' | tr '\n' ' '; }
-no_process() { # RUN: nothing of it runs
+no_process() { # RUN: no process of it exists
     [ -z "$(pgrep -f "$dir/home/runs/$(cat "home/names/$1")")" ]
 }

@@ -1,5 +1,5 @@
-# Jobs whose step daemon (slurmstepd, above the batch process) was killed: sourced behind tests/lib.sh
-# and tests/lib/cluster.sh. Their trainers begin when they may.
+# Jobs whose step daemon (slurmstepd, the parent of the batch process) was killed. Source this after
+# tests/lib.sh and tests/lib/cluster.sh. Their trainers begin when the file `go` exists.
 stand_in
 rm bin/reel-train
 printf '#!/bin/bash\nuntil [ -e %s/go ]; do sleep 0.1; done\nexec %s/tests/lib/reel-train "$@"\n' \
@@ -15,7 +15,7 @@ guard_of() {
     ps -o ppid= -p "$(sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' "$(dir_of "$1")/claims/attempt-1")" |
         tr -d ' '
 }
-orphan() { # RUN: the step daemon above its guard is killed; sets $guard
+orphan() { # RUN: kills the step daemon that is the parent of its guard; sets $guard
     wait_for 60 claimed "$1" && guard=$(guard_of "$1") && stepd=$(ps -o ppid= -p "$guard") &&
         kill -9 "$stepd" && wait_for 20 eval '[ "$(ps -o ppid= -p "$guard")" -ne "$stepd" ]'
     ok $? "$1: the step daemon of its job is killed"
@@ -28,7 +28,7 @@ launch() { # NAME STEPS
         "$1" "$2" > "$1.json"
     "$reel" launch "$1.json" --scheduler slurm -dq > out 2> err < /dev/null; ok $? "$1: launched"
 }
-orphans() { # RUNS: those of `mute` have guards that cannot end their jobs
+orphans() { # RUNS: does so for all; the guards of runs in `mute` are stopped and cannot end jobs
     local r v
     guards=
     for v in $vias; do
@@ -44,7 +44,7 @@ pause_held() { # NAME
     wait_for 60 held "$1"; "$reel" pause "$1" > out 2> err; ok $? "$1: pause"
 }
 removes() { "$reel" rm "$1" > out 2> err; }
-all_removed() { # NAMES: what the scheduler told last, a moment ago, may still have a job
+all_removed() { # NAMES: tries again, because the scheduler's last answer may still list a job
     local r rc=0
     for r; do
         wait_for 60 no_job "$r" && wait_for 30 removes "$r" && [ ! -e "home/names/$r" ] ||

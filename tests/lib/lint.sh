@@ -1,10 +1,11 @@
-# Small trees for tests/lint, and what it must find in them. Sourced behind tests/lib.sh.
-plant() { # FILE: from standard input
+# Makes small source trees for tests/lint and checks what it finds in them. Source this after
+# tests/lib.sh.
+plant() { # FILE: writes it from standard input
     mkdir -p "$dir/t/$(dirname "$1")"
     cat > "$dir/t/$1"
 }
 
-clean() { # a tree that offends nobody
+clean() { # makes a tree that breaks no rule
     rm -rf "$dir/t"
     plant Makefile << 'END'
 MODULES := base db db/deep launcher
@@ -42,14 +43,14 @@ reel go
 END
 }
 
-look() { # [RULES...]: runs the lint on the tree, which breaks these and no others
+look() { # [RULES...]: runs the lint on the tree, which breaks these rules and no others
     wanted=$*
     "$REEL_SRC"/tests/lint --build "$dir/none" --root "$dir/t" > "$dir/out" 2> "$dir/err"
     looked=$? bad=$(sed -n 's/^not ok \([0-9]*\).*/\1/p' "$dir/out" | tr '\n' ' ')
 }
 
-# told RULE PLACE NAME: what it said last of this rule; rule 0 when all must pass. A tree has offences
-# against several rules, for a look takes a fifth of a second.
+# told RULE PLACE NAME: checks that the last look reported this rule at this place; rule 0: that all
+# rules passed. A tree breaks several rules at once, since a look takes a fifth of a second.
 told() {
     n=$((n + 1))
     if [ "$1" -eq 0 ] && [ $looked -eq 0 ] && [ -z "$bad" ]; then echo "ok $n - $3"
@@ -60,4 +61,4 @@ told() {
     fi
 }
 
-expect() { look ${1#0}; told "$@"; } # RULE PLACE NAME: of a tree that breaks one rule
+expect() { look ${1#0}; told "$@"; } # RULE PLACE NAME: does both, for a tree that breaks one rule

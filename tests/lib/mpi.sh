@@ -1,16 +1,16 @@
-# reel-train on several ranks by mpirun: sourced behind tests/lib.sh.
+# Runs reel-train on several ranks with mpirun. Source this after tests/lib.sh.
 train=$REEL_BIN/reel-train
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export ASAN_OPTIONS=detect_leaks=0 # Open MPI keeps memory to its end
+export ASAN_OPTIONS=detect_leaks=0 # Open MPI does not free all its memory
 mpi() { # RANKS COMMAND…
     local ranks=$1; shift
     timeout -k 2 "${SECONDS_MOST:-1500}" mpirun --oversubscribe --mca btl self,vader \
         --mca btl_vader_single_copy_mechanism none --quiet -n "$ranks" "$@" > out 2> err
 }
-# covering NAME N: each combination of two settings' values, in a layout of up to eight ranks, on the
-# device that REEL_DEVICE or PLANE names: state in f64 to 1e-11 of one rank's on the CPU, behind one
-# step. An Nth of these layouts, another one each day; with LAYOUTS=covering all, several steps, and
-# gradients too.
+# covering NAME N: tests layouts of up to eight ranks in which every combination of the values of two
+# settings occurs, on the device that REEL_DEVICE or PLANE names. After one step the state in f64 must
+# agree to 1e-11 with that of one rank on the CPU. Each day tests another Nth of these layouts. With
+# LAYOUTS=covering all are tested, with several steps, and gradients are compared too.
 covering() {
     local part=:$2 steps=1 tried="a part of the covering set of layouts"
     [ "$2" -ne 1 ] || tried="the covering set of layouts"

@@ -1,7 +1,8 @@
-# $nap SECONDS: sleeps without a process of its own, by reading what nobody writes. Sourced by stand-in
-# trainers, which wait ten times a second for minutes, and each call of sleep takes two milliseconds
-# of the processor. It is no function, in which a trap would see other arguments; its status is not
-# 0, which a loop at a script's end hands on. A bash that reads so has handlers of its own for
-# signals that would end it: one that shall have none calls sleep.
+# $nap SECONDS: sleeps without starting a process, by reading from a pipe into which nobody writes.
+# Stand-in trainers source this file, because they wait ten times a second for minutes, and each call
+# of sleep costs two milliseconds of CPU time. $nap is not a function, because a trap would see other
+# arguments inside one. Its exit status is not 0, so a loop at the end of a script must not return
+# it. While it reads, bash has its own handlers for signals that would kill it; a script that must
+# die of a signal calls sleep instead.
 exec {nap}<> <(:)
 nap="read -ru $nap -t"

@@ -1,14 +1,15 @@
-# Wrapped trainers that are told to save, on a private cluster of $nodes nodes with a grace time:
-# sourced behind tests/lib.sh. Looked at is each rank's own handler, which writes down that it was
-# told. Half of the cases ask Slurm by its commands, half by reel-slurm.
+# Wrapped trainers that get a signal to save, on a private cluster of $nodes nodes with a grace time.
+# Source this after tests/lib.sh. Each rank's signal handler records when it ran. Half of the cases
+# ask Slurm by its commands, half by reel-slurm.
 cluster() { "$REEL_SRC"/contrib/slurm-cluster "$@"; }
 trap 'cluster down --dir "$dir/c"; rm -rf "$dir"' EXIT
 export ASAN_OPTIONS=detect_leaks=0
 backends_draw
 cat > rank << 'S'
 #!/bin/bash
-# This is a rank at step 90 of 400. It notes that it was told, and when it saves, and ends with 0 once
-# it may; with HEARS=none it dies of the signal. The second attempt is through.
+# This is a rank at step 90 of 400. It records when it gets the signal and when it saves, and exits
+# with 0 once the file `end` exists; with HEARS=none it dies of the signal. The second attempt is
+# done at once.
 if [ "$REEL_ATTEMPT" -gt 1 ]; then echo "step 400"; exit 0; fi
 [ "$HEARS" = none ] || trap 'echo "$EPOCHREALTIME" >> "$CASE/told.$SLURM_PROCID"' $HEARS
 [ "$HEARS" != USR1 ] || trap '' TERM
@@ -38,7 +39,7 @@ events() { cat "$(run_dir "$1")"/events/*.a1.evlog 2> /dev/null | grep -ao "\"ev
 walls() { events "$1" "$2" | sed -n 's/.*"wall": \([0-9.]*\).*/\1/p' | sort -g; }
 from_to() { awk -v from="$1" -v to="$2" 'BEGIN { printf("%.2f s", to - from) }'; }
 nodes_with() { [ "$(events "$1" "$2" | grep -o '"node": "[^"]*"' | sort -u | wc -l)" -eq "$3" ]; }
-# seen NAME WHAT: tells what came of the command before, with what the run said when it failed.
+# seen NAME WHAT: reports the result of the previous command, with the run's output if it failed.
 seen() { local rc=$?; show "$1"; ok $rc "$1: $2"; }
 show() { cp "$1.out" out 2> /dev/null; events "$1" '[a-z_]*' | cut -c 1-200 > err; }
 # listen NAME NODES
@@ -51,8 +52,8 @@ node_agents() { # NAME
         [ "/proc/$p/exe" -ef "$reel" ] && echo "$p"
     done
 }
-# interrupted_once NAME WHAT: it comes back, and is done. It is no matter here that the batch process
-# hears of a time limit in the same way.
+# interrupted_once NAME WHAT: checks that the run is interrupted once, starts again and is done. The
+# cause may be time_limit, because the batch process gets the same signal for a time limit.
 interrupted_once() {
     local causes
     wait_for 90 eval '"$reel" status '"$1"' | grep -q " done "'

@@ -1,5 +1,5 @@
-# Writes table.csv, which has rows that are used, each way of being skipped, and one out of memory.
-# line makes a row of it.
+# Writes table.csv, which has rows that are used, a row for each reason to skip it, and one that ran
+# out of memory. line() prints a row.
 header=source,ref,gpu,gpu_mem_gb,n_gpus,gpus_per_node,framework,precision,task,model,family
 header=$header,n_params_b,layers,hidden,ffn,heads,kv_heads,vocab,gated_mlp,seq_len,tp,sp,cp,pp,vpp
 header=$header,dp,zero,fsdp_size,ep,mbs,gbs,recompute,attn,step_time_s,tokens_per_s_gpu,tflops_gpu
@@ -13,7 +13,7 @@ line() {
     echo "$header"
     for row in '1 8 1' '1 8 2' '1 8 4' '2 4 1' '2 4 2' '2 4 4' '4 2 1' '4 2 2' '8 1 1' '8 1 8'; do
         set -- $row
-        # a machine of our own: a second for the work, more for each further tensor-parallel rank
+        # an invented machine: a step takes two seconds, and more with tp and with small mbs
         line small gpt 24 H100-SXM "$1" "$2" "$3" \
             "$(awk -v t="$1" -v b="$3" 'BEGIN { print 2 * (1 + t / 10) * (1 + 0.1 / b) }')" ok ''
     done

@@ -1,16 +1,16 @@
-# reel-train on one rank, by hand: sourced behind tests/lib.sh.
+# Runs reel-train on one rank, without a launcher. Source this after tests/lib.sh.
 train=$REEL_BIN/reel-train
 options="--model dit-tiny --seq 1x4x4 --gbs 2"
 run() { "$train" "$@" > out 2> err; }
-# refuses NAME CODE PATTERN: the last command failed so, in one sentence (the memory plan apart),
-# nothing on stdout
+# refuses NAME CODE PATTERN: checks that the last command exited with CODE, printed one line of error
+# that matches PATTERN (apart from the memory plan), and nothing on stdout
 refuses() {
     local rc=$?
     [ $rc -eq "$2" ] && grep -q -- "${*:3}" err && [ ! -s out ] &&
         [ "$(grep -vc 'info: ' err)" -eq 1 ]
     ok $? "$1"
 }
-file() { # RUN MORE [DATA [STEPS]]: a run file of 4 steps, with what MORE adds
+file() { # RUN MORE [DATA [STEPS]]: writes a run file of 4 steps with the members in MORE
     cat > "$1.json" << JSON
 {"schema": "reel.run/1", "name": "r", "model": "dit-tiny",
  "stages": [{"data": "${3:-synthetic:1x8x8}", "gbs": 2, "steps": ${4:-4}}],

@@ -1,17 +1,19 @@
-# How a run goes on: sourced behind tests/lib.sh and tests/lib/launch.sh or wrap.sh.
-launch() { # NAME STEPS [RESOURCES [OPTIONS]]: a run of our own
+# Checks how a run that has stopped can continue. Source this after tests/lib.sh and
+# tests/lib/launch.sh or wrap.sh.
+launch() { # NAME STEPS [RESOURCES [OPTIONS]]: launches a run of reel's own trainer
     run_file "$1" "$2" "${3:-}"; "$reel" launch "$1.json" -dq ${4:-} > out 2> err
     ok $? "$1: launched"
 }
 word_is() { "$reel" status "$1" 2> /dev/null | awk 'NR == 1 {print $3}' | grep -qx "$2"; }
-# The agent of the run's first attempt, by its claim.
+# agent RUN: prints the pid of the agent of its first attempt, from its claim
 agent() { sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' "home/runs/$(cat "home/names/$1")/claims/attempt-1"; }
-# RUN: kills its guard, and agent and trainer with it, so that nobody can say so.
+# killed RUN: kills its guard, and with it agent and trainer, so that no process can record the end
 killed() {
     local agent guard; agent=$(agent "$1"); guard=$(ps -o ppid= -p "${agent:-0}")
     [ "${guard:-1}" -gt 1 ] && kill -KILL $guard; ok $? "$1: its guard is killed"
 }
-# ways RUN STATE RETRY RESUME: what each says: works, or what its refusal names
+# ways RUN STATE RETRY RESUME: checks `reel retry` and `reel resume` in this state. RETRY and RESUME
+# are "works", or a pattern of the refusal.
 ways() {
     local c want rc
     wait_for 30 word_is "$1" "$2"; ok $? "$1 is $2"

@@ -1,4 +1,4 @@
-# Attempts on one folder, of which some stand still: sourced behind tests/lib.sh.
+# Several attempts on one folder, some of them stopped by SIGSTOP. Source this after tests/lib.sh.
 train=$REEL_BIN/reel-train
 finish() { kill -9 $(jobs -p) 2> /dev/null; rm -rf "$dir"; }
 trap finish EXIT
@@ -7,11 +7,11 @@ cat > run.json << 'JSON'
  "stages": [{"data": "synthetic:1x4x4", "gbs": 2, "steps": 12}],
  "checkpoint": {"every_steps": 1, "keep": 2}}
 JSON
-# attempt FOLDER ATTEMPT
+# attempt FOLDER ATTEMPT: trains in the folder as this attempt
 attempt() {
     exec "$train" train --run run.json --run-dir "$1" --attempt "$2" > "out.$1.$2" 2> "err.$1.$2"
 }
-# zombie FOLDER NAME
+# zombie FOLDER NAME: does so as attempt 1, which stops itself at the place that NAME gives
 zombie() {
     export ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0
     export LD_PRELOAD=$REEL_BIN/tests/lib/stop.so REEL_STOP_AT=$2

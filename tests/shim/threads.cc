@@ -1,13 +1,13 @@
-/* The threads of a block as fibers.
+/* Runs the threads of a block as fibers.
  *
- * A fiber is a stack. It runs a thread to its end and takes the next one that has not begun, so
- * that a kernel without barriers needs one stack and no switch. A thread that waits keeps its stack
- * until it may go on. Switches are the compiler's own setjmp and longjmp; only a fiber's first
- * step goes through ucontext, whose calls ask the kernel for the signal mask.
+ * A fiber is a stack. It runs a thread to its end and then takes the next thread that has not
+ * begun, so a kernel without barriers needs one stack and no switch. A thread that waits keeps its
+ * stack until it continues. Switches use the compiler's built-in setjmp and longjmp. Only a fiber's
+ * first step uses ucontext, because its functions make a system call for the signal mask.
  *
- * Before a jump the address sanitizer would forget all that it knows of the stack at hand, each time
- * with a call of the kernel. But no frame is left by a jump except those of the functions here, so
- * that there is nothing to forget: they go without it (JUMPS). */
+ * Before each jump the address sanitizer would clear its state of the present stack, with a system
+ * call. This is not needed, because a jump leaves only frames of the functions in this file. So
+ * these functions are compiled without the sanitizer (JUMPS). */
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -30,30 +30,30 @@ namespace {
 
 enum {
     STACK_BYTES = 128 << 10, TAKES_OF_FAVOURITE = 256,
-    LINE_BYTES = 64, PLACES = 64 /* of the processor's first cache */
+    LINE_BYTES = 64, PLACES = 64 /* of the first-level cache */
 };
 
 #define JUMPS __attribute__((noinline, no_sanitize("address")))
-typedef void *place[5]; /* as the compiler wants it */
+typedef void *place[5]; /* the type that __builtin_setjmp needs */
 
-/* A switch touches one line of the cache of each. */
+/* A switch touches one cache line of each fiber. */
 struct alignas(LINE_BYTES) fiber {
     place at;
-    /* not cleared: a thread touches the upper end alone */
+    /* not cleared, because a thread touches only the upper end */
     std::unique_ptr<char[]> stack{new char[STACK_BYTES]};
-    int thread; /* that runs on it, or runs next */
+    int thread; /* the thread that runs on it, or runs next */
     bool begun;
 };
 static_assert(sizeof(fiber) == LINE_BYTES, "of one line");
 
 struct thread {
-    fiber *on; /* NULL: has not begun */
+    fiber *on; /* NULL: the thread has not begun */
     enum { RUNS, AT_BLOCK, AT_WARP, ENDED } state;
-    unsigned shows; /* how often it has shown something to its warp */
+    unsigned shows; /* how many values it has shown to its warp */
 };
 
 struct warp {
-    int n, ready[SHIM_WARP]; /* its threads that may go on */
+    int n, ready[SHIM_WARP]; /* its threads that can continue */
 };
 
 struct block {
@@ -67,12 +67,13 @@ struct block {
     std::vector<fiber *> idle;
     fiber *starting;
     place out;
-    uint64_t seed, state; /* of the draws */
-    size_t favourite; /* the warp that goes on first when threads are drawn */
+    uint64_t seed, state; /* of the random choices */
+    size_t favourite; /* the warp that is preferred when threads are chosen at random */
 };
 block b;
-/* What lanes show in turns: who reads one has come to it, and who shows the next but one has come to
- * the next, behind all that read this one. */
+/* Lanes show values in turns, which alternate between two slots. A lane that reads turn n has
+ * reached it, and a lane that shows turn n+2 has passed turn n+1, after all lanes have read turn n.
+ * So no value is overwritten before it was read. */
 enum { TURNS = 2 };
 unsigned char slots[TURNS][SHIM_THREADS][SHIM_SHOWN];
 
@@ -83,7 +84,7 @@ unsigned char slots[TURNS][SHIM_THREADS][SHIM_SHOWN];
     std::abort();
 }
 
-/* Returns the next number of a draw: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). */
+/* Returns the next random number: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). */
 uint64_t draw()
 {
     uint64_t x = b.state += 0x9e3779b97f4a7c15u;
@@ -99,9 +100,10 @@ void ready_add(int t)
     b.n_ready++;
 }
 
-/* Returns the warp whose thread goes on: without a seed the first, else the favourite if one of its
- * threads is ready, or now and then another, which is drawn. So a warp runs far ahead of the others,
- * as none does when each thread has the same chance. */
+/* Returns the warp whose thread continues. Without a seed it is the first one with a ready thread.
+ * With a seed it is the favourite if one of its threads is ready, and now and then another one,
+ * chosen at random. So one warp runs far ahead of the others, which would not happen if each thread
+ * had the same chance. */
 warp &warp_choose(uint64_t drawn)
 {
     size_t n = b.warps.size(), w = 0;
@@ -112,8 +114,9 @@ warp &warp_choose(uint64_t drawn)
     return b.warps[b.favourite = w % n];
 }
 
-/* Takes a thread that may go on: the first in their order, or one that the seed draws. This is half
- * of what a switch costs: one draw has both choices, in its lower and its upper bits. */
+/* Takes a thread that can continue: the first in order, or a random one with a seed. This takes
+ * half the time of a switch, so one random number makes both choices, by its lower and its upper
+ * bits. */
 int ready_take()
 {
     uint64_t drawn = b.seed ? draw() : 0;
@@ -124,7 +127,7 @@ int ready_take()
     return w.ready[--w.n];
 }
 
-/* Takes the next thread, or gives -1 when all have ended. */
+/* Takes the next thread; returns -1 if all have ended. */
 int ready_next()
 {
     if (b.n_ready > 0)
@@ -138,7 +141,7 @@ int ready_next()
 
 void fiber_main();
 
-/* Tells the address sanitizer of the stack that is switched to. */
+/* Tells the address sanitizer to which stack we switch. */
 void leave_for(const fiber *to)
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -177,7 +180,7 @@ void arrived()
     b.starting = f;
     getcontext(&start);
     start.uc_stack.ss_sp = f->stack.get();
-    /* Stacks that end at the same place of a page would have the same few places of the cache. */
+    /* Stacks that ended at the same offset in a page would share a few sets of the cache. */
     start.uc_stack.ss_size = STACK_BYTES - made++ % PLACES * LINE_BYTES;
     start.uc_link = nullptr;
     makecontext(&start, fiber_main, 0);
@@ -188,13 +191,13 @@ void arrived()
 fiber *idle_take()
 {
     if (b.idle.empty())
-        return new fiber(); /* kept from launch to launch */
+        return new fiber(); /* fibers are reused by later launches */
     fiber *f = b.idle.back();
     b.idle.pop_back();
     return f;
 }
 
-/* Goes on with a thread on its own stack, or leaves the block. */
+/* Continues with a thread on its own stack, or leaves the block if t < 0. */
 [[noreturn]] JUMPS void go_on(int t)
 {
     if (t < 0) {
@@ -236,7 +239,7 @@ JUMPS void fiber_main()
     }
 }
 
-/* Leaves the thread that runs where it is, until it is ready again. */
+/* Suspends the running thread until it is ready again. */
 JUMPS void wait()
 {
     int t = b.current;
