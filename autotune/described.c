@@ -200,6 +200,12 @@ static int planned_of(struct planner *p, const struct layout *l, int64_t gbs, st
     return planner_predict(p, l, out, err);
 }
 
+static void bill_make(const struct planner *p, const struct planned *planned,
+                      struct price_bill *out)
+{
+    price_bill(&p->machine, &p->model, &planned->layout, &planned->step, out);
+}
+
 static int predict(void *target, const struct layout *l, struct target_item *out, struct err *err)
 {
     const struct described *d = target;
@@ -213,11 +219,11 @@ static int predict(void *target, const struct layout *l, struct target_item *out
                        (long long)d->spec.scale_down, (long long)l->dp);
     if ((rc = planned_of(d->planner, l, d->spec.gbs, &planned, err)) < 0)
         return rc;
-    memcpy(out->terms, planned.step.term, sizeof out->terms);
+    bill_make(d->planner, &planned, &out->bill);
     if (!layout_equal(l, &trial))
         rc = planned_of(d->planner, &trial, gbs, &planned, err);
+    bill_make(d->planner, &planned, &out->trial_bill);
     planner_gbs(d->planner, d->spec.gbs);
-    memcpy(out->trial_terms, planned.step.term, sizeof out->trial_terms);
     price_classes(&planned.step, out->class_s);
     out->bytes = planned.footprint.total;
     return rc;

@@ -1,45 +1,177 @@
-/* The fit takes y_i = ln measured_i and f_i(theta) = ln(e^theta_all sum_t e^theta_t term_it). It is
- * a ridge regression with theta_k ~ N(0, sd_k): eight Gauss-Newton steps of (J' W J / noise^2 +
- * diag(1/sd^2)) delta = J' W r / noise^2 - theta / sd^2, where W are Huber weights at two sd of
- * noise. fit_begin may set another mean and covariance for the prior. The measured time of a class
- * is a measurement of its theta alone: r_t = ln(measured / priced), with standard deviation
- * CLASS_SD, because the account of a layout's work may be wrong. The inverse of the matrix is the
- * covariance from which prediction intervals come.
+/* The fit takes y_i = ln measured_i and f_i(theta), the logarithm of a step as scales e^theta make
+ * it. It is a ridge regression with theta_k ~ N(0, sd_k): eight Gauss-Newton steps of
+ * (J' W J / noise^2 + diag(1/sd^2)) delta = J' W r / noise^2 - theta / sd^2, where W are Huber
+ * weights at two sd of noise. fit_begin may set another mean and covariance for the prior. The
+ * measured time of a class is a measurement of its theta alone: r_t = ln(measured / priced), with
+ * standard deviation CLASS_SD, because the account of a layout's work may be wrong. The inverse of
+ * the matrix is the covariance from which prediction intervals come.
+ *
+ * How scales s make a step of a bill (price.h), with C for the seconds of compute, scaled, over
+ * what they were before:
+ *
+ *     compute      s term
+ *     a message    m = s · link inside a node and s · net where it leaves one, mixed by `far`;
+ *                  what is seen of it is max(m alone, m (term + hidden) - C hide room). The room
+ *                  is what it could hide under, or as much as it took, where some of it is seen.
+ *                  One that has nothing to hide under: m term
+ *     recompute    s term, longer as compute and sums of tensor-parallel ranks are
+ *     bubble       s term, longer as what a stage does for its micro-batches is
+ *     spread       s term, longer as all of the step before it is
+ *     step         all · (the sum)
+ *
+ * At the edge between hidden and seen a small error decides, so J goes over from one to the other
+ * smoothly, within EDGE of the message. The values do not.
  */
 #include "autotune/fit.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Says by how much a term may be wrong before any trial: the standard deviation of ln(scale). */
+/* Says by how much a scale may be wrong before any trial: the standard deviation of ln(scale).
+ * Those of terms that are made of constants are about as wide as these together
+ * (profiles/constants.h). */
 static const double prior_sd[FIT_SCALES] = {
-    [PRICE_GEMM] = 0.15,        [PRICE_ATTENTION] = 0.20, [PRICE_ELEMENTWISE] = 0.20,
-    [PRICE_INPUTS] = 0.30,      [PRICE_RECOMPUTE] = 0.20, [PRICE_LAUNCH] = 0.30,
-    [PRICE_TP] = 0.65,          [PRICE_CP] = 0.40,        [PRICE_PP] = 0.50,
-    [PRICE_BUBBLE] = 0.40,      [PRICE_GATHER] = 0.70,       [PRICE_REDUCE] = 0.70,
-    [PRICE_OPTIMIZER] = 0.30,   [PRICE_CONTENTION] = 0.70, [PRICE_SPREAD] = 0.70,
-    [PRICE_OVERHEAD] = 0.70,    [PRICE_TERMS] = 0.25};
+    [PRICE_GEMM] = 0.15,      [PRICE_ATTENTION] = 0.30,  [PRICE_ELEMENTWISE] = 0.40,
+    [PRICE_INPUTS] = 0.30,    [PRICE_RECOMPUTE] = 0.10,  [PRICE_LAUNCH] = 0.30,
+    [PRICE_TP] = 0.40,        [PRICE_CP] = 0.25,         [PRICE_PP] = 0.25,
+    [PRICE_BUBBLE] = 0.10,    [PRICE_GATHER] = 0.20,     [PRICE_REDUCE] = 0.20,
+    [PRICE_OPTIMIZER] = 0.30, [PRICE_CONTENTION] = 0.70, [PRICE_SPREAD] = 0.80,
+    [PRICE_OVERHEAD] = 0.90,  [FIT_ALL] = 0.25,          [FIT_LINK] = 0.30,
+    [FIT_NET] = 0.40,         [FIT_HIDE] = 0.30};
+#define EDGE 0.1
+
+/* ---- a step as scales make it ---- */
+
+/* These are sets of terms, a bit each. */
+#define TERM(id) (1u << PRICE_##id)
+#define COMPUTES (TERM(GEMM) | TERM(ATTENTION) | TERM(ELEMENTWISE) | TERM(INPUTS) | TERM(LAUNCH))
+#define MESSAGES (TERM(TP) | TERM(CP) | TERM(PP) | TERM(GATHER) | TERM(REDUCE))
+#define REPEATED (COMPUTES | TERM(TP))
+#define STAGED (REPEATED | TERM(CP) | TERM(PP) | TERM(RECOMPUTE))
+#define SPREADS (TERM(SPREAD) - 1)
+
+struct step {
+    double x[PRICE_TERMS];        /* seconds of each term */
+    double slope[PRICE_TERMS];    /* of each, their derivative by the logarithm of its scale */
+    double room[PRICE_TERMS];     /* of each message, by how much C shortens it, C being 1 */
+    double net[PRICE_TERMS];      /* share of its slope that is net's */
+    double computes, pace;        /* seconds of compute before scales; C */
+    double again, bubble, spread; /* seconds of these for each second that they follow */
+    double sum;
+};
+
+static double sum_of(const double x[PRICE_TERMS], unsigned terms)
+{
+    double sum = 0;
+    for (int t = 0; t < PRICE_TERMS; t++)
+        sum += terms >> t & 1 ? x[t] : 0;
+    return sum;
+}
+
+static double over(double a, double b) { return b > 0 ? a / b : 0; }
+
+static void message_scale(const struct fit *f, const struct price_bill *b, int t, struct step *out)
+{
+    double whole = b->term[t] + b->hidden[t], far = b->far[t] * f->scale[FIT_NET],
+           by = (1 - b->far[t]) * f->scale[FIT_LINK] + far, m = f->scale[t] * by;
+    out->net[t] = far / by;
+    out->x[t] = out->slope[t] = m * b->term[t];
+    if (b->under[t] <= 0)
+        return;
+    bool seen = b->term[t] > (1 + 1e-9) * b->alone[t];
+    double room = f->scale[FIT_HIDE] * (seen ? b->hidden[t] : b->under[t]),
+           least = m * b->alone[t], rest = m * whole - room * out->pace;
+    double share = whole > 0 ? 1 / (1 + exp((least - rest) / (EDGE * m * whole))) : 0;
+    out->x[t] = fmax(least, rest);
+    out->slope[t] = share * m * whole + (1 - share) * least;
+    out->room[t] = share * room;
+}
+
+/* Makes a term as long as what it follows grew. Returns its seconds for each second of that. */
+static double follow(const struct price_bill *b, int t, unsigned followed, struct step *out)
+{
+    double before = sum_of(b->term, followed), each = over(out->x[t], before);
+    if (before > 0)
+        out->x[t] = each * sum_of(out->x, followed);
+    return each;
+}
+
+static void step_scale(const struct fit *f, const struct price_bill *b, struct step *out)
+{
+    memset(out, 0, sizeof *out);
+    for (int t = 0; t < PRICE_TERMS; t++)
+        out->x[t] = f->scale[t] * b->term[t];
+    out->computes = sum_of(b->term, COMPUTES);
+    out->pace = out->computes > 0 ? sum_of(out->x, COMPUTES) / out->computes : 1;
+    for (int t = 0; t < PRICE_TERMS; t++)
+        if (MESSAGES >> t & 1)
+            message_scale(f, b, t, out);
+    out->again = follow(b, PRICE_RECOMPUTE, REPEATED, out);
+    out->bubble = follow(b, PRICE_BUBBLE, STAGED, out);
+    out->spread = follow(b, PRICE_SPREAD, SPREADS, out);
+    out->sum = sum_of(out->x, ~0u);
+}
+
+/* Writes the derivatives of the step's logarithm by those of the scales. */
+static void slopes_of(const struct step *s, double J[FIT_SCALES])
+{
+    double weight[PRICE_TERMS], hides = 0; /* what a second of a term adds to the step */
+    memset(J, 0, FIT_SCALES * sizeof *J);
+    for (int t = 0; t < PRICE_TERMS; t++) {
+        weight[t] = SPREADS >> t & 1 ? 1 + s->spread : 1;
+        weight[t] *= 1 + (STAGED >> t & 1 ? s->bubble : 0);
+        if (REPEATED >> t & 1)
+            weight[t] += s->again * (1 + s->bubble) * (1 + s->spread);
+        hides -= weight[t] * s->room[t];
+    }
+    for (int t = 0; t < PRICE_TERMS; t++) {
+        bool message = MESSAGES >> t & 1;
+        J[t] = weight[t] * (message ? s->slope[t] : s->x[t]);
+        J[t] += COMPUTES >> t & 1 ? over(hides, s->computes) * s->x[t] : 0;
+        J[t] = over(J[t], s->sum);
+        J[FIT_NET] += message ? J[t] * s->net[t] : 0;
+        J[FIT_LINK] += message ? J[t] * (1 - s->net[t]) : 0;
+    }
+    J[FIT_HIDE] = over(hides * s->pace, s->sum);
+    J[FIT_ALL] = 1;
+}
+
+double fit_slopes(const struct fit *f, const struct price_bill *bill, double J[FIT_SCALES])
+{
+    struct step s;
+    step_scale(f, bill, &s);
+    slopes_of(&s, J);
+    return f->scale[FIT_ALL] * s.sum;
+}
+
+double fit_step(const struct fit *f, const struct price_bill *bill, double scaled[PRICE_TERMS],
+                double *log_sd)
+{
+    struct step s;
+    double J[FIT_SCALES], var = f->noise * f->noise;
+    step_scale(f, bill, &s);
+    for (int t = 0; scaled && t < PRICE_TERMS; t++)
+        scaled[t] = f->scale[FIT_ALL] * s.x[t];
+    if (!log_sd)
+        return f->scale[FIT_ALL] * s.sum;
+    slopes_of(&s, J);
+    for (int a = 0; a < FIT_SCALES; a++)
+        for (int b = 0; b < FIT_SCALES; b++)
+            var += J[a] * f->cov[a][b] * J[b];
+    *log_sd = sqrt(var);
+    return f->scale[FIT_ALL] * s.sum;
+}
+
+/* ---- learning ---- */
 
 void fit_init(struct fit *f)
 {
     *f = (struct fit){.noise = 0.03};
     for (int k = 0; k < FIT_SCALES; k++) {
+        f->scale[k] = 1;
         f->cov[k][k] = prior_sd[k] * prior_sd[k];
         f->begin_info[k][k] = 1 / f->cov[k][k];
     }
-}
-
-/* Returns the sum of the scaled terms without "all". J takes the derivative of its logarithm. */
-static double forward(const struct fit *f, const double terms[PRICE_TERMS],
-                      double J[FIT_SCALES])
-{
-    double sum = 0;
-    for (int t = 0; t < PRICE_TERMS; t++)
-        sum += J[t] = exp(f->log_scale[t]) * terms[t];
-    for (int t = 0; t < PRICE_TERMS; t++)
-        J[t] = sum > 0 ? J[t] / sum : 0;
-    J[PRICE_TERMS] = 1;
-    return sum;
 }
 
 /* Inverts a symmetric positive definite matrix by Gauss-Jordan without pivoting, which is safe for
@@ -76,6 +208,7 @@ void fit_begin(struct fit *f, const struct fit *earlier)
     memcpy(f->cov, cov, sizeof cov);
     memcpy(f->begin, earlier->log_scale, sizeof f->begin);
     memcpy(f->log_scale, earlier->log_scale, sizeof f->log_scale);
+    memcpy(f->scale, earlier->scale, sizeof f->scale);
     invert(cov, f->begin_info);
 }
 
@@ -105,8 +238,7 @@ static void gauss_newton(struct fit *f)
         g[t] += (f->class_log[t] - f->class_n[t] * f->log_scale[t]) / (CLASS_SD * CLASS_SD);
     }
     for (int64_t i = 0; i < f->n; i++) {
-        double residual =
-            f->log_measured[i] - log(forward(f, f->terms[i], J)) - f->log_scale[PRICE_TERMS];
+        double residual = f->log_measured[i] - log(fit_slopes(f, &f->bills[i], J));
         double sds = fabs(residual) / f->noise, weight = sds <= 2 ? 1 : 2 / sds;
         weight /= f->noise * f->noise;
         for (int a = 0; a < FIT_SCALES; a++) {
@@ -119,6 +251,8 @@ static void gauss_newton(struct fit *f)
     for (int a = 0; a < FIT_SCALES; a++)
         for (int b = 0; b < FIT_SCALES; b++)
             f->log_scale[a] += f->cov[a][b] * g[b];
+    for (int a = 0; a < FIT_SCALES; a++)
+        f->scale[a] = exp(f->log_scale[a]);
 }
 
 static void solve(struct fit *f)
@@ -127,36 +261,11 @@ static void solve(struct fit *f)
         gauss_newton(f);
 }
 
-void fit_add(struct fit *f, const double terms[PRICE_TERMS], double measured_s)
+void fit_add(struct fit *f, const struct price_bill *bill, double measured_s)
 {
     if (!(measured_s > 0) || !isfinite(measured_s) || f->n == FIT_MAX)
         return;
-    memcpy(f->terms[f->n], terms, sizeof f->terms[0]);
+    f->bills[f->n] = *bill;
     f->log_measured[f->n++] = log(measured_s);
     solve(f);
-}
-
-void fit_without(const struct fit *f, int64_t left_out, struct fit *out)
-{
-    int64_t last = f->n - 1;
-    *out = *f;
-    memcpy(out->terms[left_out], f->terms[last], sizeof f->terms[last]);
-    out->log_measured[left_out] = f->log_measured[last];
-    out->n = last;
-    solve(out);
-}
-
-double fit_step(const struct fit *f, const double terms[PRICE_TERMS],
-                 double scaled[PRICE_TERMS], double *log_sd)
-{
-    double J[FIT_SCALES], all = exp(f->log_scale[PRICE_TERMS]), sum = forward(f, terms, J) * all,
-                           var = f->noise * f->noise;
-    for (int a = 0; a < FIT_SCALES; a++)
-        for (int b = 0; b < FIT_SCALES; b++)
-            var += J[a] * f->cov[a][b] * J[b];
-    for (int t = 0; scaled && t < PRICE_TERMS; t++)
-        scaled[t] = exp(f->log_scale[t]) * terms[t] * all;
-    if (log_sd)
-        *log_sd = sqrt(var);
-    return sum;
 }

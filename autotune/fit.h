@@ -1,28 +1,33 @@
 /* fit: learns from trials by which factor each term of a price is wrong. Pure.
  *
- * *Scales* multiply the terms of price.h (prior 1); the last one, "all", multiplies their sum. A
- * step takes all · sum over terms of scale[t] · term[t]. Scales are learnt by Gauss-Newton on
- * ln(step), with the priors as ridge and Huber weights. Where a trial measured the time of each
- * class of operations in its steps, these times also teach the scales of their terms one by one.
+ * *Scales* multiply the terms of a bill (price.h) before messages are hidden under compute, so
+ * that slower messages, or faster compute, come to be seen. All have the prior 1. What waits for
+ * other work, such as the bubble, grows with it; fit.c has the formulas. Scales are learnt by
+ * Gauss-Newton on ln(step), with the priors as ridge and Huber weights, and class by class where a
+ * trial measured what its steps are made of.
  *
  *     struct fit fit;
  *     fit_init(&fit);
- *     double s = fit_step(&fit, terms, NULL, &log_sd);   // prediction, its spread
- *     fit_add(&fit, terms, measured_s);                  // learn
+ *     double s = fit_step(&fit, &bill, NULL, &log_sd);   // prediction, its spread
+ *     fit_add(&fit, &bill, measured_s);                  // learn
  */
 #ifndef AUTOTUNE_FIT_H
 #define AUTOTUNE_FIT_H
 
 #include "autotune/price.h"
 
-enum { FIT_SCALES = PRICE_TERMS + 1, FIT_MAX = 160 };
+/* Besides those of the terms, there are scales of the sum, of messages inside nodes and of those
+ * that leave them, and of the compute under which messages hide. */
+enum { FIT_ALL = PRICE_TERMS, FIT_LINK, FIT_NET, FIT_HIDE, FIT_SCALES, FIT_MAX = 160 };
 struct fit {
-    double log_scale[FIT_SCALES];            /* 0: the price is right; the last is "all" */
+    double log_scale[FIT_SCALES];            /* 0: the price is right */
+    double scale[FIT_SCALES];                /* e to the power of these */
     double cov[FIT_SCALES][FIT_SCALES];      /* covariance of log_scale */
     /* The prior: the mean of log_scale, and the inverse of its covariance. */
     double begin[FIT_SCALES], begin_info[FIT_SCALES][FIT_SCALES];
     int64_t n;
-    double terms[FIT_MAX][PRICE_TERMS], log_measured[FIT_MAX];
+    struct price_bill bills[FIT_MAX];
+    double log_measured[FIT_MAX];
     /* For each class: the sum of ln(measured / priced), and the number of measurements. */
     double class_log[PRICE_TERMS], class_n[PRICE_TERMS];
     double noise;                            /* sd of ln(measured) around the truth */
@@ -34,17 +39,16 @@ void fit_init(struct fit *f);
 void fit_begin(struct fit *f, const struct fit *earlier);
 /* Learns from a measurement. None is forgotten. Values that are not positive and finite are
  * ignored, and so is everything after FIT_MAX measurements. */
-void fit_add(struct fit *f, const double terms[PRICE_TERMS], double measured_s);
-/* Fits anew without measurement number left_out. The measured times of classes stay, because each
- * was measured by itself. */
-void fit_without(const struct fit *f, int64_t left_out, struct fit *out);
+void fit_add(struct fit *f, const struct price_bill *bill, double measured_s);
 /* Learns from the measured time of each class, for its own scale; 0: not known. It does not solve:
  * the caller calls fit_add next, which does. */
 void fit_classes(struct fit *f, const double priced_s[PRICE_TERMS],
                  const double measured_s[PRICE_TERMS]);
 /* Returns the predicted seconds; *log_sd (may be NULL) is the sd of their logarithm. scaled (may be
  * NULL) takes the terms as they add up. */
-double fit_step(const struct fit *f, const double terms[PRICE_TERMS], double scaled[PRICE_TERMS],
+double fit_step(const struct fit *f, const struct price_bill *bill, double scaled[PRICE_TERMS],
                 double *log_sd);
+/* Returns the same; J takes the derivatives of its logarithm by those of the scales. */
+double fit_slopes(const struct fit *f, const struct price_bill *bill, double J[FIT_SCALES]);
 
 #endif

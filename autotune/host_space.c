@@ -375,8 +375,8 @@ static int predict(void *target, const struct layout *l, struct target_item *out
         return rc;
     if ((rc = host_price(&h->host, l, &step, err)) < 0)
         return rc;
-    memcpy(out->terms, step.term, sizeof out->terms);
-    memcpy(out->trial_terms, step.term, sizeof out->trial_terms);
+    price_bill(&h->host.machine[0], h->host.spec.model, l, &step, &out->bill);
+    out->trial_bill = out->bill;
     host_classes(&h->host, l, &step, out->class_s);
     out->bytes = bytes.total;
     return 0;

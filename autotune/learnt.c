@@ -11,7 +11,8 @@
 
 /* Holds the price of a trial and its measurements, in seconds; `at` is when it ended. */
 struct row {
-    double at, measured_s, terms[PRICE_TERMS], priced_class_s[PRICE_TERMS], class_s[PRICE_TERMS];
+    double at, measured_s, priced_class_s[PRICE_TERMS], class_s[PRICE_TERMS];
+    struct price_bill bill;
 };
 struct rows {
     struct row *v;
@@ -54,7 +55,11 @@ static int event_take(const cJSON *event, struct row *row, struct rows *rows, st
 {
     const char *kind = json_text(event, "ev", "");
     if (strcmp(kind, "trial_predicted") == 0) {
-        terms_read(event, "priced", row->terms);
+        terms_read(event, "priced", row->bill.term);
+        terms_read(event, "priced_hidden", row->bill.hidden);
+        terms_read(event, "priced_under", row->bill.under);
+        terms_read(event, "priced_alone", row->bill.alone);
+        terms_read(event, "priced_far", row->bill.far);
         terms_read(event, "priced_class_s", row->priced_class_s);
     }
     if (strcmp(kind, "trial_ended") != 0 || strcmp(json_text(event, "state", ""), "ok") != 0 ||
@@ -65,7 +70,7 @@ static int event_take(const cJSON *event, struct row *row, struct rows *rows, st
     terms_read(event, "class_s", row->class_s);
     double priced = 0;
     for (int t = 0; t < PRICE_TERMS; t++)
-        priced += row->terms[t];
+        priced += row->bill.term[t];
     return priced > 0 && row->measured_s > 0 ? row_add(rows, row, err) : 0;
 }
 
@@ -125,7 +130,7 @@ int learnt_read(const char *home, const char *own_id, const char *key, struct fi
         qsort(rows.v, rows.n, sizeof *rows.v, by_time);
     for (size_t i = rows.n > LEARNT_MOST ? rows.n - LEARNT_MOST : 0; rc == 0 && i < rows.n; i++) {
         fit_classes(out, rows.v[i].priced_class_s, rows.v[i].class_s);
-        fit_add(out, rows.v[i].terms, rows.v[i].measured_s);
+        fit_add(out, &rows.v[i].bill, rows.v[i].measured_s);
     }
     free(rows.v);
     return rc;

@@ -127,9 +127,10 @@ int memory_predict(const struct held_spec *spec, const struct layout *l, struct 
 
 void memory_learn(struct memory_learned *m, double planned_bytes, double peak_bytes)
 {
-    double over = peak_bytes - planned_bytes;
+    double over = peak_bytes - planned_bytes, share = over / planned_bytes;
     m->n++;
     m->overhead_sum += over;
+    m->share_sum += share, m->share_squares += share * share;
 }
 
 double memory_peak(const struct memory_learned *m, double planned_bytes)
@@ -139,10 +140,22 @@ double memory_peak(const struct memory_learned *m, double planned_bytes)
     return fmax(planned_bytes + over, planned_bytes / 2);
 }
 
+/* Returns how far a plan may be off once it is corrected, as the sd of a logarithm: learnt from how
+ * far the overheads of those that were measured lie apart. */
+static double memory_sd(const struct memory_learned *m)
+{
+    static const double UNKNOWN_SD = 0.10, PRIOR_SD = 0.06, PRIOR_N = 2;
+    double n = (double)m->n;
+    if (m->n == 0)
+        return UNKNOWN_SD;
+    double squares = fmax(0, m->share_squares - m->share_sum * m->share_sum / n);
+    return sqrt((PRIOR_N * PRIOR_SD * PRIOR_SD + squares) / (PRIOR_N + n - 1));
+}
+
 double memory_fits(const struct memory_learned *m, double planned_bytes, double limit_bytes)
 {
     if (limit_bytes <= 0)
         return 1; /* no limit known */
-    double sd = m->n ? 0.04 : 0.10;
+    double sd = memory_sd(m);
     return 0.5 * erfc(log(memory_peak(m, planned_bytes) / limit_bytes) / (sd * sqrt(2)));
 }

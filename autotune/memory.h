@@ -36,11 +36,12 @@ int memory_predict(const struct held_spec *spec, const struct layout *l, struct 
 struct memory_learned { /* A zeroed struct means that nothing was measured. */
     int64_t n;
     double overhead_sum;
+    double share_sum, share_squares; /* of the overheads as shares of their plans */
 };
 void memory_learn(struct memory_learned *m, double planned_bytes, double peak_bytes);
 double memory_peak(const struct memory_learned *m, double planned_bytes);
 /* Returns the probability that a rank with this memory plan fits limit_bytes: normal in log bytes,
- * 10 % wide before a trial, 4 % after. */
+ * 10 % wide before a trial, and then as wide as the overheads of measured ones lie apart. */
 double memory_fits(const struct memory_learned *m, double planned_bytes, double limit_bytes);
 
 #endif

@@ -79,6 +79,7 @@ static double seconds_of(const struct price_part *p)
  * for which compute hides them. */
 struct unit_price {
     double gather, gather_hidden, reduce, reduce_hidden;
+    double gather_under, gather_alone, reduce_alone; /* price_step's under and alone */
     double under_backward; /* seconds that backwards hide */
 };
 
@@ -131,6 +132,9 @@ static void unit_add(const struct price *p, const struct state_seconds *st, enum
     out->reduce += count * (r - h3);
     out->reduce_hidden += count * h3;
     out->under_backward += count * (h2 + h3);
+    out->gather_under += count * share * (forward + backward);
+    if (share * backward <= 0)
+        out->gather_alone += count * (g1 + g2), out->reduce_alone += count * r;
 }
 
 static double again_seconds(const struct price *p, const struct work_stage *s)
@@ -244,6 +248,7 @@ static void part_terms(const struct price_part *p, double count, struct price_st
     out->hidden[PRICE_TP] += count * p->tp_hidden;
     out->term[PRICE_CP] += count * p->cp;
     out->hidden[PRICE_CP] += count * p->cp_hidden;
+    out->under[PRICE_CP] += count * (p->cp_hidden > 0 ? p->attention + p->launch : 0);
 }
 
 static void again_terms(const struct price_part *p, double count, struct price_step *out)
@@ -286,6 +291,10 @@ static void busiest_terms(const struct price *p, const struct stage_price *s,
     out->hidden[PRICE_GATHER] = m * s->units.gather_hidden;
     out->term[PRICE_REDUCE] = m * s->units.reduce;
     out->hidden[PRICE_REDUCE] = m * s->units.reduce_hidden;
+    out->under[PRICE_GATHER] = m * s->units.gather_under;
+    out->under[PRICE_REDUCE] = m * s->units.reduce_hidden;
+    out->alone[PRICE_GATHER] = m * s->units.gather_alone;
+    out->alone[PRICE_REDUCE] = m * s->units.reduce_alone;
 }
 
 /* Sums the seconds of one message of the state over a stage's units, if it is sent once a step. */
@@ -329,6 +338,9 @@ static void once_terms(const struct price *p, const struct layout *l,
         overlaps && k->gathers_overlap ? v[CONSTANT_GATHER_HIDDEN] * s->forward_compute : 0;
     double hidden_gather = fmin(gather, ahead);
     out->term[PRICE_REDUCE] += reduce - hidden + once_seconds(p, l, &s->s);
+    out->under[PRICE_REDUCE] += under;
+    out->under[PRICE_GATHER] += ahead;
+    out->alone[PRICE_REDUCE] += fmin(unit, reduce) + once_seconds(p, l, &s->s);
     out->hidden[PRICE_REDUCE] += hidden;
     out->term[PRICE_GATHER] += gather - hidden_gather;
     out->hidden[PRICE_GATHER] += hidden_gather;
@@ -350,7 +362,8 @@ static void slowest_once(const struct price *p, const struct layout *l,
             best = one;
     }
     for (int t = 0; t < PRICE_TERMS; t++)
-        out->term[t] += best.term[t], out->hidden[t] += best.hidden[t];
+        out->term[t] += best.term[t], out->hidden[t] += best.hidden[t],
+        out->under[t] += best.under[t], out->alone[t] += best.alone[t];
 }
 
 /* Returns how much longer the step takes because ranks share cores. */
@@ -477,6 +490,24 @@ static double pipeline_replay(const struct layout *l, int64_t m, const struct st
     if (s < 0 || some == m)
         return s;
     return s + pipeline_bound((double)m, l, c, n) - pipeline_bound((double)some, l, c, n);
+}
+
+void price_bill(const struct price_machine *m, const struct model *model, const struct layout *l,
+                const struct price_step *step, struct price_bill *out)
+{
+    static const struct { enum price_term term; enum traffic_group group; } messages[] = {
+        {PRICE_TP, TRAFFIC_TP}, {PRICE_CP, TRAFFIC_CP}, {PRICE_PP, TRAFFIC_PP},
+        {PRICE_GATHER, TRAFFIC_SHARD}, {PRICE_REDUCE, TRAFFIC_SHARD},
+        {PRICE_REDUCE, TRAFFIC_REPLICA}};
+    double box = (double)cluster_domain_devices(m->cluster);
+    *out = (struct price_bill){0};
+    memcpy(out->term, step->term, sizeof out->term);
+    memcpy(out->hidden, step->hidden, sizeof out->hidden);
+    memcpy(out->under, step->under, sizeof out->under);
+    memcpy(out->alone, step->alone, sizeof out->alone);
+    for (size_t i = 0; i < ARRAY_LEN(messages); i++)
+        if (price_group_leaves(price_group(l, model, messages[i].group), box))
+            out->far[messages[i].term] = 1;
 }
 
 int price_replay(const struct price *p, const struct layout *l, struct price_step *out,

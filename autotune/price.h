@@ -116,11 +116,22 @@ struct price_step {
     int64_t stage;               /* the busiest one, whose terms these are */
     double term[PRICE_TERMS];
     double hidden[PRICE_TERMS];  /* seconds of each that other work hides */
+    double under[PRICE_TERMS];   /* seconds of compute under which its messages could hide */
+    double alone[PRICE_TERMS];   /* of each, seconds of messages that nothing hides */
     double again[PRICE_TERMS];   /* seconds of `recompute`, by class */
 };
 /* Writes the seconds that each class computes in a priced step, recomputation included; 0: none.
  * The classes are those that a trial on CPUs measures. */
 void price_classes(const struct price_step *step, double class_s[PRICE_TERMS]);
+/* Holds how the terms of a step come about: what a fit has to know to say how long the step takes
+ * with other rates. */
+struct price_bill {
+    double term[PRICE_TERMS], hidden[PRICE_TERMS], under[PRICE_TERMS],
+        alone[PRICE_TERMS];      /* as a step has them */
+    double far[PRICE_TERMS];     /* share of its messages that leaves a node's links */
+};
+void price_bill(const struct price_machine *m, const struct model *model, const struct layout *l,
+                const struct price_step *step, struct price_bill *out);
 /* Prices a layout of the grid in closed form. The result never exceeds the replay's. */
 void price_step(const struct price *p, const struct layout *l, struct price_step *out);
 /* Returns a lower bound on the step for every way to shard the state: the grid's step without

@@ -54,20 +54,20 @@ void search_init(struct search *s, struct search_item *items, size_t n,
 double search_predict(const struct search *s, int64_t i, double scaled[PRICE_TERMS],
                       double *log_sd)
 {
-    return fit_step(&s->fit, s->items[i].terms, scaled, log_sd);
+    return fit_step(&s->fit, &s->items[i].bill, scaled, log_sd);
 }
 
 double search_predict_trial(const struct search *s, int64_t i, double scaled[PRICE_TERMS],
                             double *log_sd)
 {
     const struct search_item *c = &s->items[i];
-    return fit_step(&s->fit, c->trial_terms ? c->trial_terms : c->terms, scaled, log_sd);
+    return fit_step(&s->fit, c->trial_bill ? c->trial_bill : &c->bill, scaled, log_sd);
 }
 
 double search_time(const struct search *s, int64_t i)
 {
     const struct search_item *c = &s->items[i];
-    if (!c->trial_terms)
+    if (!c->trial_bill)
         return c->measured_s;
     double more_s = search_predict(s, i, NULL, NULL) - search_predict_trial(s, i, NULL, NULL);
     return fmax(c->measured_s + more_s, 0.1 * c->measured_s);
@@ -123,33 +123,21 @@ static bool can_be_tried(const struct search *s, int64_t i)
     return i >= 0 && s->items[i].state == TRIAL_UNTRIED && search_fits(s, i);
 }
 
-/* Writes the predicted share of each term in a layout's step. Returns the predicted step. */
-static double shares_of(const struct search *s, int64_t i, double shares[PRICE_TERMS],
-                        double *log_sd)
-{
-    double step_s = search_predict(s, i, shares, log_sd), sum = 0;
-    for (int t = 0; t < PRICE_TERMS; t++)
-        sum += shares[t];
-    for (int t = 0; t < PRICE_TERMS && sum > 0; t++)
-        shares[t] /= sum;
-    return step_s;
-}
-
-/* Returns the variance of the part of ln(time) that no term explains, learnt from the residuals of
+/* Returns the variance of the part of ln(time) that no scale explains, learnt from the residuals of
  * the fit. */
 static double unexplained(const struct fit *f)
 {
-    static const double PRIOR_SD = 0.02;
+    static const double PRIOR_SD = 0.015;
     double squares = PRIOR_SD * PRIOR_SD;
     for (int64_t i = 0; i < f->n; i++) {
-        double off = f->log_measured[i] - log(fit_step(f, f->terms[i], NULL, NULL));
+        double off = f->log_measured[i] - log(fit_step(f, &f->bills[i], NULL, NULL));
         squares += off * off;
     }
     return squares / (double)(1 + f->n);
 }
 
 /* Holds the best measured layout, with which others are compared. */
-struct rival { double predicted, counts, unexplained, shares[PRICE_TERMS]; };
+struct rival { double predicted, counts, unexplained, slopes[FIT_SCALES]; };
 
 static struct rival rival_of(const struct search *s)
 {
@@ -157,30 +145,32 @@ static struct rival rival_of(const struct search *s)
     if (s->best >= 0) {
         best.counts = count_of(s, s->best);
         best.predicted =
-            search_weighted(s, s->best, shares_of(s, s->best, best.shares, NULL));
+            search_weighted(s, s->best,
+                            fit_slopes(&s->fit, &s->items[s->best].bill, best.slopes));
         best.unexplained = unexplained(&s->fit);
     }
     return best;
 }
 
 /* Predicts a layout relative to the best, once there is one. An error that both share does not
- * change their order, so *log_sd is the uncertainty of their difference. It comes from the terms
- * that have different shares in the two, and from the part that no term explains. Layouts with
- * almost the same shares have most of that part in common. */
+ * change their order, so *log_sd is the uncertainty of their difference. It comes from the scales
+ * on which the two depend unlike, and from the part that no scale explains. Layouts that depend
+ * almost alike on all scales have most of that part in common. */
 static double predict_beside(const struct search *s, int64_t i, const struct rival *best,
                              double *log_sd)
 {
     static const double UNLIKE = 0.1; /* this difference of shares: nothing is in common */
-    double shares[PRICE_TERMS], apart = 0, var = 0,
-           predicted = search_weighted(s, i, shares_of(s, i, shares, log_sd));
+    const struct price_bill *bill = &s->items[i].bill;
+    double d[FIT_SCALES], apart = 0, var = 0;
     if (s->best < 0)
-        return predicted;
-    for (int t = 0; t < PRICE_TERMS; t++)
-        apart += fabs(shares[t] - best->shares[t]);
+        return search_weighted(s, i, fit_step(&s->fit, bill, NULL, log_sd));
+    double predicted = search_weighted(s, i, fit_slopes(&s->fit, bill, d));
+    for (int t = 0; t < FIT_SCALES; t++)
+        d[t] -= best->slopes[t], apart += t < PRICE_TERMS ? fabs(d[t]) : 0;
     var = best->unexplained * fmin(1, apart / UNLIKE);
-    for (int t = 0; t < PRICE_TERMS; t++)
-        for (int u = 0; u < PRICE_TERMS; u++)
-            var += (shares[t] - best->shares[t]) * s->fit.cov[t][u] * (shares[u] - best->shares[u]);
+    for (int t = 0; t < FIT_SCALES; t++)
+        for (int u = 0; u < FIT_SCALES; u++)
+            var += d[t] * s->fit.cov[t][u] * d[u];
     *log_sd = sqrt(var);
     return best->counts * predicted / best->predicted;
 }
@@ -200,14 +190,14 @@ static double least_end(const struct search *s)
 /* Returns the untried layout with the greatest expected improvement, times its probability of
  * fitting, among those whose optimistic end beats the best by the margin; -1: there is none. Before
  * anything was measured, it compares with 1.5 times the smallest optimistic end. new_degrees: only
- * layouts whose degrees differ from the first batch's. *most takes the improvement. */
-static int64_t most_promising(const struct search *s, bool new_degrees, double *most)
+ * layouts whose degrees differ from the first batch's. */
+static int64_t most_promising(const struct search *s, bool new_degrees)
 {
     double limit_s = s->best >= 0 ? count_of(s, s->best) * (1 - s->conf.margin)
                                   : 1.5 * least_end(s);
+    double most = -INFINITY;
     int64_t at = -1;
     struct rival best = rival_of(s);
-    *most = -INFINITY;
     for (int64_t i = 0; i < (int64_t)s->n; i++) {
         if (!can_be_tried(s, i) || (new_degrees && !differs(s, &s->items[i].layout)))
             continue;
@@ -215,26 +205,7 @@ static int64_t most_promising(const struct search *s, bool new_degrees, double *
                        end_s = predicted_s * exp(-SEARCH_SIGMAS * log_sd);
         double gain = s->best >= 0 ? improvement(limit_s, predicted_s, log_sd) : limit_s - end_s;
         double worth = gain * fit_chance(s, i);
-        if ((end_s <= limit_s || s->best < 0) && worth > *most)
-            *most = worth, at = i;
-    }
-    return at;
-}
-
-/* Returns the most promising layout when any one measurement is ignored, if it then improves on the
- * best by a share of the margin; -1: there is none. A layout may be slow for a reason that no
- * similar one shares, and must not keep the search away from all of them. With many measurements a
- * single one decides nothing. */
-static int64_t promising_without_one(const struct search *s)
-{
-    static const double ENOUGH = 0.3;
-    enum { MANY = 12 };
-    double most = s->best >= 0 ? ENOUGH * s->conf.margin * count_of(s, s->best) : INFINITY, worth;
-    struct search other = *s;
-    int64_t at = -1, i;
-    for (int64_t k = 0; s->fit.n > 1 && s->fit.n <= MANY && k < s->fit.n; k++) {
-        fit_without(&s->fit, k, &other.fit);
-        if ((i = most_promising(&other, false, &worth)) >= 0 && worth > most)
+        if ((end_s <= limit_s || s->best < 0) && worth > most)
             most = worth, at = i;
     }
     return at;
@@ -296,7 +267,6 @@ static const char *stop_reason(const struct search *s)
 static int64_t next_untried(struct search *s)
 {
     int64_t at;
-    double most;
     s->stop_reason = "the budget of trials is spent";
     if (s->trials >= s->conf.max_trials)
         return -1;
@@ -305,9 +275,9 @@ static int64_t next_untried(struct search *s)
         return s->baseline;
     if (can_be_tried(s, s->corner))
         return s->corner;
-    if (s->n_batch < SEARCH_BATCH && (at = most_promising(s, true, &most)) >= 0)
+    if (s->n_batch < SEARCH_BATCH && (at = most_promising(s, true)) >= 0)
         return at;
-    if ((at = most_promising(s, false, &most)) >= 0 || (at = promising_without_one(s)) >= 0)
+    if ((at = most_promising(s, false)) >= 0)
         return at;
     s->stop_reason = stop_reason(s);
     return -1;
@@ -401,7 +371,7 @@ static void measure_take(struct search *s, int64_t i, const struct search_outcom
     if (!disturbed && o->class_s)
         fit_classes(&s->fit, item->class_s, o->class_s);
     if (!disturbed)
-        fit_add(&s->fit, item->trial_terms ? item->trial_terms : item->terms,
+        fit_add(&s->fit, item->trial_bill ? item->trial_bill : &item->bill,
                      item->measured_s);
     if (s->best < 0 || count_of(s, i) < count_of(s, s->best))
         s->best = i;

@@ -10,15 +10,14 @@
  *
  * Candidates are predicted relative to the best. An error that both share, such as a machine that
  * is slower than its rates say, does not change which of them is faster. What remains uncertain are
- * the terms that have different shares in the two steps, and the part that no term explains.
+ * the scales on which the two steps depend unlike, and the part that no scale explains.
  *
  * The search stops when no untried layout has an *optimistic* end (prediction minus SEARCH_SIGMAS
- * standard deviations of its logarithm) that beats the best by the margin. This must also hold when
- * any single measurement is left out, so that one slow layout does not condemn all that are like
- * it. A layout that ran out of memory rules out those that need as much on the same grid, and on
- * other grids those that need SEARCH_OOM times as much.
+ * standard deviations of its logarithm) that beats the best by the margin. A layout that ran out of
+ * memory rules out those that need as much on the same grid, and on other grids those that need
+ * SEARCH_OOM times as much.
  *
- * Trials may be smaller than the layouts in question (item.trial_terms): then the fit learns from
+ * Trials may be smaller than the layouts in question (item.trial_bill): then the fit learns from
  * what ran, and layouts are compared by search_time().
  *
  * Machines are noisy. The noise is learnt from how much repeated measurements of a layout differ,
@@ -66,10 +65,10 @@ static inline bool trial_is_oom(enum trial_state s)
 
 struct search_item {
     struct layout layout;
-    double terms[PRICE_TERMS];    /* seconds before scales */
-    /* The terms of what a trial runs, if it is smaller than the layout; NULL: the same.
+    struct price_bill bill;       /* of its step, before scales */
+    /* The bill of what a trial runs, if it is smaller than the layout; NULL: the same.
      * Borrowed. */
-    const double *trial_terms;
+    const struct price_bill *trial_bill;
     double class_s[PRICE_TERMS];  /* predicted CPU seconds of a trial, by class; 0: none */
     double planned_bytes;         /* bytes of a rank in a trial, by its memory plan */
     enum trial_state state;

@@ -9,8 +9,8 @@
 #include "profiles/space.h"
 
 struct target_item {
-    double terms[PRICE_TERMS];
-    double trial_terms[PRICE_TERMS]; /* of what a trial runs, which may be smaller */
+    struct price_bill bill;
+    struct price_bill trial_bill;    /* of what a trial runs, which may be smaller */
     double class_s[PRICE_TERMS];     /* price_classes() of what a trial runs */
     double bytes;                    /* of a rank of the trial, the fullest one */
 };

@@ -84,10 +84,10 @@ static int items_make(struct tune *t, struct err *err)
     t->items = calloc(t->space.n, sizeof *t->items);
     t->trial_ids = calloc(t->space.n, sizeof *t->trial_ids);
     if (t->conf.scale_down)
-        t->trial_terms = calloc(t->space.n, sizeof *t->trial_terms);
+        t->trial_bills = calloc(t->space.n, sizeof *t->trial_bills);
     for (size_t i = 0; i < t->space.n && t->items; i++)
         t->items[i].layout = t->space.items[i];
-    return t->items && t->trial_ids && (t->trial_terms || !t->conf.scale_down)
+    return t->items && t->trial_ids && (t->trial_bills || !t->conf.scale_down)
                ? 0 : err_set(err, ERR_NOMEM, "out of memory for %zu layouts", t->space.n);
 }
 
@@ -102,12 +102,12 @@ static int items_predict(struct tune *t, struct err *err)
         struct target_item p;
         if ((rc = target_predict(&t->target, &item->layout, &p, err)) < 0)
             return rc;
-        memcpy(item->terms, p.terms, sizeof p.terms);
+        item->bill = p.bill;
         memcpy(item->class_s, p.class_s, sizeof p.class_s);
         item->planned_bytes = p.bytes;
-        if (t->trial_terms) {
-            memcpy(t->trial_terms[i], p.trial_terms, sizeof p.trial_terms);
-            item->trial_terms = t->trial_terms[i];
+        if (t->trial_bills) {
+            t->trial_bills[i] = p.trial_bill;
+            item->trial_bill = &t->trial_bills[i];
         }
     }
     return 0;
@@ -279,7 +279,7 @@ void tune_release(struct tune *t)
     space_release(&t->space);
     free(t->items);
     free(t->trial_ids);
-    free(t->trial_terms);
+    free(t->trial_bills);
     described_free(t->described);
     host_space_free(t->host);
     *t = (struct tune){0};
@@ -407,7 +407,7 @@ static struct run trial_run_of(const struct tune *t, const struct plan *plan)
 static double give_up_of(const struct tune *t, int64_t i)
 {
     int64_t best = t->search.best;
-    if (best < 0 || t->trial_terms)
+    if (best < 0 || t->trial_bills)
         return 0;
     return GIVE_UP * search_weighted(&t->search, best, t->items[best].measured_s) /
            search_weighted(&t->search, i, 1);

@@ -95,7 +95,7 @@ struct tune {
     struct described *described;            /* the cluster of conf.cluster; else NULL */
     struct host_space *host;                /* this machine as probed; else NULL */
     struct target target;                   /* the one of these two that is set */
-    double (*trial_terms)[PRICE_TERMS];      /* with scale_down, for each item */
+    struct price_bill *trial_bills;         /* with scale_down, for each item */
 };
 /* Probes the machine, or reads the description of a cluster, and predicts, but starts no trial:
  * --dry-run shows this. ERR_NO before the probe when no layout fits the memory. Call tune_release

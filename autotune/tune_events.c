@@ -65,8 +65,12 @@ int tune_event_predicted(struct tune *t, int64_t i, const struct plan *p, struct
         json_put_num(&e.out, p->terms[k].name, p->terms[k].seconds);
     json_obj_end(&e.out);
     const struct search_item *item = &t->items[i];
-    learnt_terms_write(EVENT_FIELD(trial_predicted, priced, TREE),
-                       item->trial_terms ? item->trial_terms : item->terms, &e.out);
+    const struct price_bill *bill = item->trial_bill ? item->trial_bill : &item->bill;
+    learnt_terms_write(EVENT_FIELD(trial_predicted, priced, TREE), bill->term, &e.out);
+    learnt_terms_write(EVENT_FIELD(trial_predicted, priced_hidden, TREE), bill->hidden, &e.out);
+    learnt_terms_write(EVENT_FIELD(trial_predicted, priced_under, TREE), bill->under, &e.out);
+    learnt_terms_write(EVENT_FIELD(trial_predicted, priced_alone, TREE), bill->alone, &e.out);
+    learnt_terms_write(EVENT_FIELD(trial_predicted, priced_far, TREE), bill->far, &e.out);
     learnt_terms_write(EVENT_FIELD(trial_predicted, priced_class_s, TREE), item->class_s, &e.out);
     int rc = evlog_commit(t->log, &e, true, err);
     if (rc < 0)

@@ -79,9 +79,9 @@ static void looked_at(void **state)
         assert_int_equal(layout_world(&space.items[i]), 64);
         assert_ok(target_predict(&target, &space.items[i], &item, &err), &err);
         for (int t = 0; t < PRICE_TERMS; t++)
-            sum += item.terms[t];
+            sum += item.bill.term[t];
         assert_true(sum >= before * (1 - 1e-9) && item.bytes <= described_limit_bytes(d));
-        assert_memory_equal(item.terms, item.trial_terms, sizeof item.terms);
+        assert_memory_equal(item.bill.term, item.trial_bill.term, sizeof item.bill.term);
         before = sum;
     }
     space_release(&space);
@@ -137,11 +137,11 @@ static void smaller(void **state)
     struct target target = described_target(d);
     assert_ok(target_predict(&target, &l, &item, &err), &err);
     for (size_t k = 0; k < ARRAY_LEN(same); k++)
-        if (fabs(item.terms[same[k]] - item.trial_terms[same[k]]) > 1e-9 * item.terms[same[k]])
+        if (fabs(item.bill.term[same[k]] - item.trial_bill.term[same[k]]) > 1e-9 * item.bill.term[same[k]])
             fail_msg("%s is not the same", price_term_names[same[k]]);
-    assert_true(item.terms[PRICE_REDUCE] > item.trial_terms[PRICE_REDUCE]);
-    assert_true(item.terms[PRICE_SPREAD] > item.trial_terms[PRICE_SPREAD]);
-    assert_true(item.terms[PRICE_OPTIMIZER] < item.trial_terms[PRICE_OPTIMIZER]);
+    assert_true(item.bill.term[PRICE_REDUCE] > item.trial_bill.term[PRICE_REDUCE]);
+    assert_true(item.bill.term[PRICE_SPREAD] > item.trial_bill.term[PRICE_SPREAD]);
+    assert_true(item.bill.term[PRICE_OPTIMIZER] < item.trial_bill.term[PRICE_OPTIMIZER]);
     l.dp = 3;
     assert_int_equal(target_predict(&target, &l, &item, &err), ERR_INPUT);
     assert_non_null(strstr(err.text, "--scale-down 2 does not divide"));

@@ -45,7 +45,7 @@ static int64_t judge(struct host_space *h, const struct host_space_spec *spec,
         struct target_item item;
         assert_ok(target_predict(&target, &all->items[i], &item, &err), &err);
         for (int t = 0; t < PRICE_TERMS; t++)
-            list[i].seconds += item.terms[t];
+            list[i].seconds += item.bill.term[t];
         double limit = spec->memory_bytes / (double)layout_world(&all->items[i]);
         list[i].fits = memory_fits(&nothing, item.bytes, limit) >= spec->min_fit;
         fit += list[i].fits;

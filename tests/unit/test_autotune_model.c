@@ -154,17 +154,19 @@ static void host_properties(void **state)
     for (size_t i = 0; i < s.n; i++) {
         double sum = 0, scaled[PRICE_TERMS];
         struct fit fit;
+        struct price_bill bill;
         struct price_step step = step_of(h, &rates, 2, &s.items[i]), bound,
                           better = step_of(h, &wide, 2, &s.items[i]);
         price_step(&h->price, &s.items[i], &bound);
         assert_true(bound.seconds <= better.seconds * (1 + 1e-12));
         fit_init(&fit);
+        price_bill(&h->machine[0], &m, &s.items[i], &step, &bill);
         for (int t = 0; t < PRICE_TERMS; t++) {
             assert_true(step.term[t] >= 0);
             sum += step.term[t];
         }
         assert_true(fabs(step.seconds / sum - 1) < 1e-12 && better.seconds <= sum);
-        assert_true(fabs(fit_step(&fit, step.term, scaled, NULL) / sum - 1) < 1e-12);
+        assert_true(fabs(fit_step(&fit, &bill, scaled, NULL) / sum - 1) < 1e-12);
     }
     space_release(&s);
     struct speed broken = rates;
@@ -371,16 +373,17 @@ static void probe_is_fitted(void **state)
 static void fit_learns(void **state)
 {
     struct fit fit;
-    double terms[PRICE_TERMS] = {1, 0.5, 0.3, 0.1, 0, 0.1, 0.1, 0.1, 0.01, 0.01}, before, after;
+    struct price_bill bill = {.term = {1, 0.5, 0.3, 0.1, 0, 0.1, 0.1, 0.1, 0.01, 0.01}};
+    double before, after;
     (void)state;
     fit_init(&fit);
-    double sum = fit_step(&fit, terms, NULL, &before);
-    fit_add(&fit, terms, 3 * sum);
-    double learnt = fit_step(&fit, terms, NULL, &after);
+    double sum = fit_step(&fit, &bill, NULL, &before);
+    fit_add(&fit, &bill, 3 * sum);
+    double learnt = fit_step(&fit, &bill, NULL, &after);
     assert_true(fabs(learnt / (3 * sum) - 1) < 0.05);
     assert_true(after < before / 3);
-    fit_add(&fit, terms, NAN);
-    fit_add(&fit, terms, 0);
+    fit_add(&fit, &bill, NAN);
+    fit_add(&fit, &bill, 0);
     assert_int_equal(fit.n, 1);
 }
 
@@ -388,18 +391,18 @@ static void fit_learns(void **state)
  * narrower than a step alone makes it. */
 static void classes_teach_their_terms(void **state)
 {
-    static const double terms[PRICE_TERMS] = {[PRICE_GEMM] = 1, [PRICE_ATTENTION] = 1};
+    static const struct price_bill bill = {.term = {[PRICE_GEMM] = 1, [PRICE_ATTENTION] = 1}};
     static const double priced[PRICE_TERMS] = {[PRICE_GEMM] = 1, [PRICE_ATTENTION] = 1},
                         measured[PRICE_TERMS] = {[PRICE_GEMM] = 1, [PRICE_ATTENTION] = 2};
     struct fit step, both;
     double by_step[PRICE_TERMS], by_both[PRICE_TERMS];
     (void)state;
     fit_init(&step), fit_init(&both);
-    fit_add(&step, terms, 3);
+    fit_add(&step, &bill, 3);
     fit_classes(&both, priced, measured);
-    fit_add(&both, terms, 3);
-    fit_step(&step, terms, by_step, NULL);
-    fit_step(&both, terms, by_both, NULL);
+    fit_add(&both, &bill, 3);
+    fit_step(&step, &bill, by_step, NULL);
+    fit_step(&both, &bill, by_both, NULL);
     assert_true(by_step[PRICE_ATTENTION] < 1.3 * by_step[PRICE_GEMM]);
     assert_true(by_both[PRICE_ATTENTION] > 1.6 * by_both[PRICE_GEMM]);
     assert_true(both.cov[PRICE_ATTENTION][PRICE_ATTENTION] <

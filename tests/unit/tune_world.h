@@ -48,7 +48,7 @@ struct world_known {
     struct stack stack;
     struct space space;
     double v[CONSTANTS];         /* what the tuner believes */
-    struct price_step *steps;    /* of each layout, by that */
+    struct price_bill *bills;    /* of each layout, by that */
     double *bytes;
     struct work_weights weights;
 };
@@ -82,7 +82,7 @@ static double world_draw(uint64_t seed, uint64_t what, int64_t i)
 /* Prices and sizes each layout with these constants. Layouts of one grid and micro-batch size come
  * one after the other, so their account is built once. */
 static void world_price(const struct world_known *k, const struct world_case *of,
-                        const double v[CONSTANTS], struct price_step *steps, double *seconds,
+                        const double v[CONSTANTS], struct price_bill *bills, double *seconds,
                         double *bytes)
 {
     struct work_spec spec = {.model = &k->model, .stack = &k->stack, .weights = &k->weights,
@@ -106,8 +106,8 @@ static void world_price(const struct world_known *k, const struct world_case *of
         price_step(&price, &l, &step);
         footprint_of(&work, &l, v, &f);
         bytes[i] = f.total;
-        if (steps)
-            steps[i] = step;
+        if (bills)
+            price_bill(&machine, &k->model, &l, &step, &bills[i]);
         if (seconds)
             seconds[i] = step.seconds;
     }
@@ -136,10 +136,10 @@ static void world_known_make(struct world_known *k, const struct world_case *of)
     assert_ok(space_build(&spec, &k->space, &err), &err);
     assert_true(k->space.n > 0);
     constants_resolve(&set, &k->cluster.device, &k->stack, k->v);
-    k->steps = calloc(k->space.n, sizeof *k->steps);
+    k->bills = calloc(k->space.n, sizeof *k->bills);
     k->bytes = calloc(k->space.n, sizeof *k->bytes);
-    assert_true(k->steps && k->bytes);
-    world_price(k, of, k->v, k->steps, NULL, k->bytes);
+    assert_true(k->bills && k->bytes);
+    world_price(k, of, k->v, k->bills, NULL, k->bytes);
     k->made = true;
 }
 
