@@ -34,7 +34,9 @@ static const char *const refusal_words[] = {"out of memory", "no memory", "canno
                                             "Cannot allocate memory", NULL};
 static const char *const device_words[] = {"of the device", " are free and ", NULL};
 static const char *const gpu_words[] = {"CUDA out of memory", "CUDA error: out of memory",
-                                        "CUDA_ERROR_OUT_OF_MEMORY", NULL};
+                                        "CUDA_ERROR_OUT_OF_MEMORY",
+                                        "Cuda failure 'out of memory'", /* NCCL's words */
+                                        "Cuda failure 2 'out of memory'", NULL};
 static const char *const host_words[] = {"bad_alloc", NULL};
 static const char trainer_name[] = "reel-train: ", layout_word[] = ": layout ";
 
@@ -60,6 +62,8 @@ static bool is_error(const char *line)
 
 bool trial_goes_on(const char *line)
 {
+    if (strstr(line, "NCCL WARN ")) /* so NCCL says what its caller gets as an error */
+        return false;
     static const char *const words[] = {"warn", "retry", "fall back", "falling back", NULL};
     for (int i = 0; words[i]; i++)
         if (strcasestr(line, words[i]))

@@ -369,6 +369,9 @@ static void class_check(size_t i, const struct class_row *r)
         fail_msg("row %zu: evidence is '%s'", i, evidence);
 }
 
+#define NCCL_FULL                                                                                  \
+    "n3:7:9 [3] include/alloc.h:178 NCCL WARN Cuda failure 2 'out of memory'\nKeyError: x\n"
+
 static void classes(void **state)
 {
     static const struct class_row rows[] = {
@@ -424,6 +427,7 @@ static void classes(void **state)
          TRIAL_OOM_DEVICE, "RuntimeError"},
         {{{.ended = true, .exit_code = 1}}, "W0 cache oom_kill OUT_OF_MEMORY, out of memory\n",
          TRIAL_FAILED, "cache"},
+        {{{.ended = true, .exit_code = 1}}, NCCL_FULL, TRIAL_OOM_DEVICE, "KeyError", "NCCL WARN"},
         /* it went on after these, and ended of something else */
         {{{.ended = true, .exit_code = 1}},
          "WARNING: CUDA out of memory while a workspace grew\nTypeError: no such key\n",

@@ -137,6 +137,12 @@ static void ends(void **state)
         {{"torchtitan", "echo '[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to "
           "allocate 2.00 GiB.'; i=0; while [ $i -lt 400 ]; do echo 'W1010 torch elastic agent'; "
           "i=$((i + 1)); done; exit 1"}, TRIAL_OOM_DEVICE, "Tried to allocate 2.00 GiB"},
+        {{"megatron", "echo \"n3:3063028:3066152 [3] include/alloc.h:178 NCCL WARN Cuda failure "
+          "'out of memory'\"; exit 1"}, TRIAL_OOM_DEVICE, "NCCL WARN Cuda failure"},
+        {{"torchtitan", "echo \"n3:7:9 [3] init.cc:1358 NCCL WARN Cuda failure 2 'out of memory'\"; "
+          "echo 'KeyError: x'; exit 1"}, TRIAL_OOM_DEVICE, "Cuda failure 2"},
+        {{"generic", "echo \"n3:7:9 [3] enqueue.cc:54 NCCL WARN Cuda failure 'invalid resource "
+          "handle'\"; echo 'KeyError: x'; exit 1"}, TRIAL_FAILED, "KeyError"},
         {{"megatron", "echo 'RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. "
           "'; exit 1"}, TRIAL_OOM_HOST, "is killed by signal"},
         {{"megatron", "echo 'srun: error: Node failure on n3'; kill -9 $$"}, TRIAL_NODE,
