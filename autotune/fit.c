@@ -269,3 +269,19 @@ void fit_add(struct fit *f, const struct price_bill *bill, double measured_s)
     f->log_measured[f->n++] = log(measured_s);
     solve(f);
 }
+
+void fit_without(const struct fit *f, int64_t left_out, struct fit *out)
+{
+    int64_t last = f->n - 1;
+    *out = *f;
+    out->bills[left_out] = f->bills[last];
+    out->log_measured[left_out] = f->log_measured[last];
+    out->n = last;
+    solve(out);
+}
+
+double fit_surprise(const struct fit *without, const struct price_bill *bill, double log_measured)
+{
+    double log_sd, step_s = fit_step(without, bill, NULL, &log_sd);
+    return (log_measured - log(step_s)) / log_sd;
+}

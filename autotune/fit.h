@@ -40,6 +40,10 @@ void fit_begin(struct fit *f, const struct fit *earlier);
 /* Learns from a measurement. None is forgotten. Values that are not positive and finite are
  * ignored, and so is everything after FIT_MAX measurements. */
 void fit_add(struct fit *f, const struct price_bill *bill, double measured_s);
+/* Writes the fit without one of its measurements. */
+void fit_without(const struct fit *f, int64_t left_out, struct fit *out);
+/* Returns by how many standard deviations a measurement is above what a fit without it predicts. */
+double fit_surprise(const struct fit *without, const struct price_bill *bill, double log_measured);
 /* Learns from the measured time of each class, for its own scale; 0: not known. It does not solve:
  * the caller calls fit_add next, which does. */
 void fit_classes(struct fit *f, const double priced_s[PRICE_TERMS],

@@ -1,6 +1,7 @@
 #include "autotune/search.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 const char *const trial_state_names[] = {
 #define TRIAL_STATE_NAME(id, name) name,
@@ -191,13 +192,13 @@ static double least_end(const struct search *s)
  * fitting, among those whose optimistic end beats the best by the margin; -1: there is none. Before
  * anything was measured, it compares with 1.5 times the smallest optimistic end. new_degrees: only
  * layouts whose degrees differ from the first batch's. */
-static int64_t most_promising(const struct search *s, bool new_degrees)
+static int64_t most_promising(const struct search *s, bool new_degrees, double *most)
 {
     double limit_s = s->best >= 0 ? count_of(s, s->best) * (1 - s->conf.margin)
                                   : 1.5 * least_end(s);
-    double most = -INFINITY;
     int64_t at = -1;
     struct rival best = rival_of(s);
+    *most = -INFINITY;
     for (int64_t i = 0; i < (int64_t)s->n; i++) {
         if (!can_be_tried(s, i) || (new_degrees && !differs(s, &s->items[i].layout)))
             continue;
@@ -205,9 +206,32 @@ static int64_t most_promising(const struct search *s, bool new_degrees)
                        end_s = predicted_s * exp(-SEARCH_SIGMAS * log_sd);
         double gain = s->best >= 0 ? improvement(limit_s, predicted_s, log_sd) : limit_s - end_s;
         double worth = gain * fit_chance(s, i);
-        if ((end_s <= limit_s || s->best < 0) && worth > most)
+        if ((end_s <= limit_s || s->best < 0) && worth > *most)
+            *most = worth, at = i;
+    }
+    return at;
+}
+
+/* Returns the most promising layout when one surprisingly slow measurement is ignored; -1: there is
+ * none. Such a layout may be slow for a reason that no similar one shares, and must not keep the
+ * search away from all of them. With many measurements a single one decides nothing. */
+static int64_t promising_without_one(const struct search *s)
+{
+    static const double SURPRISE = 4;
+    enum { MANY = 12 };
+    double most = 0, worth;
+    struct search *other = s->fit.n > 1 && s->fit.n <= MANY ? malloc(sizeof *other) : NULL;
+    int64_t at = -1, i;
+    if (!other)
+        return -1;
+    *other = *s;
+    for (int64_t k = 0; k < s->fit.n; k++) {
+        fit_without(&s->fit, k, &other->fit);
+        if (fit_surprise(&other->fit, &s->fit.bills[k], s->fit.log_measured[k]) >= SURPRISE &&
+            (i = most_promising(other, false, &worth)) >= 0 && worth > most)
             most = worth, at = i;
     }
+    free(other);
     return at;
 }
 
@@ -267,6 +291,7 @@ static const char *stop_reason(const struct search *s)
 static int64_t next_untried(struct search *s)
 {
     int64_t at;
+    double most;
     s->stop_reason = "the budget of trials is spent";
     if (s->trials >= s->conf.max_trials)
         return -1;
@@ -275,9 +300,9 @@ static int64_t next_untried(struct search *s)
         return s->baseline;
     if (can_be_tried(s, s->corner))
         return s->corner;
-    if (s->n_batch < SEARCH_BATCH && (at = most_promising(s, true)) >= 0)
+    if (s->n_batch < SEARCH_BATCH && (at = most_promising(s, true, &most)) >= 0)
         return at;
-    if ((at = most_promising(s, false)) >= 0)
+    if ((at = most_promising(s, false, &most)) >= 0 || (at = promising_without_one(s)) >= 0)
         return at;
     s->stop_reason = stop_reason(s);
     return -1;

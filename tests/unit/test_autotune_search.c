@@ -465,10 +465,39 @@ static void doubtful_waits(void **state)
     assert_int_equal(search_next(&s), 1);
 }
 
+/* A layout may be slow for a reason that the others of its class do not share: they are tried. */
+static void one_slow_layout(void **state)
+{
+    static const char *const layouts[] = {"dp=4", "tp=2,dp=2", "tp=4"};
+    static const double compute_s[] = {1, 0.4, 0.6}, sums_s[] = {0, 0.3, 0.25},
+                        truth[] = {1, 1.9, 0.85};
+    struct search_item items[3] = {0};
+    struct search_conf conf = {.margin = 0.02, .max_trials = 5, .repeats = 1};
+    struct search s;
+    struct err err;
+    int64_t i;
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        assert_ok(layout_parse(layouts[k], &items[k].layout, &err), &err);
+        items[k].bill.term[PRICE_GEMM] = compute_s[k], items[k].bill.term[PRICE_TP] = sums_s[k];
+    }
+    search_init(&s, items, 3, &conf);
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(search_next(&s), k);
+        tell(&s, k, truth[k], 0);
+    }
+    /* by the sums of the second layout, the third one would be no better than the first */
+    assert_true(search_predict(&s, 2, NULL, NULL) > 1.1);
+    while ((i = search_next(&s)) >= 0)
+        tell(&s, i, truth[i], 0);
+    assert_int_equal(s.best, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(finds_the_best),
                                        cmocka_unit_test(doubtful_waits),
+                                       cmocka_unit_test(one_slow_layout),
                                        cmocka_unit_test(oom_rules_out),
                                        cmocka_unit_test(measures_again),
                                        cmocka_unit_test(interrupted), cmocka_unit_test(disturbed),
