@@ -1,10 +1,10 @@
 /* described: predicts the layouts of a search for a cluster that is described (`reel.cluster/1`)
  * instead of probed, in the search's terms.
  *
- * The candidates are the layouts that the planner predicts to be the fastest, among those that more
- * likely fit than not, and the caller's own. No array over the space exists. A trial may be smaller
- * than its layout: with scale_down it keeps tp, cp and pp, and has that many replicas with
- * proportionally fewer samples, so that each rank has the same micro-batches. What the other
+ * The candidates are the layouts that the planner predicts to be the fastest, among those that are
+ * more likely to fit than not, and the caller's own. No array over the space exists. A trial may
+ * be smaller than its layout: with scale_down it keeps tp, cp and pp, and has that many replicas
+ * with proportionally fewer samples, so that each rank has the same micro-batches. What the other
  * replicas would add is the difference of two predictions.
  *
  *     struct described *d = described_new(&spec, err);
@@ -32,8 +32,8 @@ struct described_spec {
     const struct adapter *adapter;
 };
 struct described;
-/* Returns a new one, or NULL. Checks the cluster, the stack, and that each number of ranks divides
- * a node or is a multiple of it. */
+/* Returns a new struct described, or NULL. It checks the cluster, the stack, and that each number
+ * of ranks divides a node or is a multiple of it. */
 struct described *described_new(const struct described_spec *spec, struct err *err);
 void described_free(struct described *d); /* NULL is fine */
 struct target described_target(struct described *d);

@@ -1,26 +1,28 @@
-/* The fit takes y_i = ln measured_i and f_i(theta), the logarithm of a step as scales e^theta make
- * it. It is a ridge regression with theta_k ~ N(0, sd_k): eight Gauss-Newton steps of
+/* The fit takes y_i = ln measured_i and f_i(theta), the logarithm of the step's time that scales
+ * e^theta predict. It is a ridge regression with theta_k ~ N(0, sd_k): eight Gauss-Newton steps of
  * (J' W J / noise^2 + diag(1/sd^2)) delta = J' W r / noise^2 - theta / sd^2, where W are Huber
  * weights at two sd of noise. fit_begin may set another mean and covariance for the prior. The
  * measured time of a class is a measurement of its theta alone: r_t = ln(measured / priced), with
  * standard deviation CLASS_SD, because the account of a layout's work may be wrong. The inverse of
  * the matrix is the covariance from which prediction intervals come.
  *
- * How scales s make a step of a bill (price.h), with C for the seconds of compute, scaled, over
- * what they were before:
+ * Scales s turn a bill (price.h) into the time of a step by the rules below. C is the scaled
+ * seconds of compute divided by the unscaled ones.
  *
  *     compute      s term
  *     a message    m = s · link inside a node and s · net where it leaves one, mixed by `far`;
- *                  what is seen of it is max(m alone, m (term + hidden) - C hide room). The room
- *                  is what it could hide under, or as much as it took, where some of it is seen.
- *                  One that has nothing to hide under: m term
- *     recompute    s term, longer as compute and sums of tensor-parallel ranks are
- *     bubble       s term, longer as what a stage does for its micro-batches is
- *     spread       s term, longer as all of the step before it is
+ *                  the seconds that other work does not hide are
+ *                  max(m alone, m (term + hidden) - C hide room). The room is the seconds that were
+ *                  hidden if the message was hidden in part, or else all seconds under which it
+ *                  could hide. A message that has nothing to hide under takes m term
+ *     recompute    s term, times the growth of compute and sums of tensor-parallel ranks
+ *     bubble       s term, times the growth of what a stage does for its micro-batches
+ *     spread       s term, times the growth of all terms before it in enum price_term
  *     step         all · (the sum)
  *
- * At the edge between hidden and seen a small error decides, so J goes over from one to the other
- * smoothly, within EDGE of the message. The values do not.
+ * Near the point from which a message is not hidden entirely, a small error decides which of the
+ * two derivatives is right. So J passes smoothly from one to the other there, over EDGE times the
+ * message's seconds. The predicted times do not: they have the kink of max().
  */
 #include "autotune/fit.h"
 
@@ -28,8 +30,8 @@
 #include <string.h>
 
 /* Says by how much a scale may be wrong before any trial: the standard deviation of ln(scale).
- * Those of terms that are made of constants are about as wide as these together
- * (profiles/constants.h). */
+ * For a term whose price rests on constants, it is about what the uncertainties of these constants
+ * (profiles/constants.h) give together. */
 static const double prior_sd[FIT_SCALES] = {
     [PRICE_GEMM] = 0.15,      [PRICE_ATTENTION] = 0.30,  [PRICE_ELEMENTWISE] = 0.40,
     [PRICE_INPUTS] = 0.30,    [PRICE_RECOMPUTE] = 0.10,  [PRICE_LAUNCH] = 0.30,
@@ -42,7 +44,7 @@ static const double prior_sd[FIT_SCALES] = {
 
 /* ---- a step as scales make it ---- */
 
-/* These are sets of terms, a bit each. */
+/* These are sets of terms, with one bit for each term. */
 #define TERM(id) (1u << PRICE_##id)
 #define COMPUTES (TERM(GEMM) | TERM(ATTENTION) | TERM(ELEMENTWISE) | TERM(INPUTS) | TERM(LAUNCH))
 #define MESSAGES (TERM(TP) | TERM(CP) | TERM(PP) | TERM(GATHER) | TERM(REDUCE))
@@ -52,10 +54,10 @@ static const double prior_sd[FIT_SCALES] = {
 
 struct step {
     double x[PRICE_TERMS];        /* seconds of each term */
-    double slope[PRICE_TERMS];    /* of each, their derivative by the logarithm of its scale */
-    double room[PRICE_TERMS];     /* of each message, by how much C shortens it, C being 1 */
-    double net[PRICE_TERMS];      /* share of its slope that is net's */
-    double computes, pace;        /* seconds of compute before scales; C */
+    double slope[PRICE_TERMS];    /* derivative of x by the logarithm of the term's scale */
+    double room[PRICE_TERMS];     /* seconds by which a message shortens when C grows by 1 */
+    double net[PRICE_TERMS];      /* share of a message's slope that FIT_NET has */
+    double computes, pace;        /* unscaled seconds of compute; C */
     double again, bubble, spread; /* seconds of these for each second that they follow */
     double sum;
 };
@@ -87,7 +89,8 @@ static void message_scale(const struct fit *f, const struct price_bill *b, int t
     out->room[t] = share * room;
 }
 
-/* Makes a term as long as what it follows grew. Returns its seconds for each second of that. */
+/* Lengthens a term as much as the terms that it follows grew by their scales. Returns its seconds
+ * for each second of theirs. */
 static double follow(const struct price_bill *b, int t, unsigned followed, struct step *out)
 {
     double before = sum_of(b->term, followed), each = over(out->x[t], before);
@@ -112,7 +115,7 @@ static void step_scale(const struct fit *f, const struct price_bill *b, struct s
     out->sum = sum_of(out->x, ~0u);
 }
 
-/* Writes the derivatives of the step's logarithm by those of the scales. */
+/* Writes the derivatives of the logarithm of the step's time by the logarithms of the scales. */
 static void slopes_of(const struct step *s, double J[FIT_SCALES])
 {
     double weight[PRICE_TERMS], hides = 0; /* what a second of a term adds to the step */

@@ -23,8 +23,8 @@ struct footprint {
 };
 void footprint_of(const struct work *w, const struct layout *l, const double v[CONSTANTS],
                   struct footprint *out);
-/* Returns the probability that a rank with this footprint fits: normal in the logarithm of the
- * bytes, memory_sd wide. */
+/* Returns the probability that a rank with this footprint fits. The logarithm of the bytes is taken
+ * to be normally distributed, with the constant memory_sd as its standard deviation. */
 double footprint_fits(const struct footprint *f, const double v[CONSTANTS], double limit_bytes);
 /* Returns the most bytes that a footprint may have to fit with probability p, 0 < p < 1. */
 double footprint_room(const double v[CONSTANTS], double limit_bytes, double p);

@@ -140,8 +140,8 @@ double memory_peak(const struct memory_learned *m, double planned_bytes)
     return fmax(planned_bytes + over, planned_bytes / 2);
 }
 
-/* Returns how far a plan may be off once it is corrected, as the sd of a logarithm: learnt from how
- * far the overheads of those that were measured lie apart. */
+/* Returns how far a corrected plan may be off, as the standard deviation of a logarithm. It is
+ * learnt from how much the measured overheads differ. */
 static double memory_sd(const struct memory_learned *m)
 {
     static const double UNKNOWN_SD = 0.10, PRIOR_SD = 0.06, PRIOR_N = 2;

@@ -36,12 +36,14 @@ int memory_predict(const struct held_spec *spec, const struct layout *l, struct 
 struct memory_learned { /* A zeroed struct means that nothing was measured. */
     int64_t n;
     double overhead_sum;
-    double share_sum, share_squares; /* of the overheads as shares of their plans */
+    double share_sum, share_squares; /* sums over the overheads, as shares of their plans, and over
+                                      * the squares of these shares */
 };
 void memory_learn(struct memory_learned *m, double planned_bytes, double peak_bytes);
 double memory_peak(const struct memory_learned *m, double planned_bytes);
-/* Returns the probability that a rank with this memory plan fits limit_bytes: normal in log bytes,
- * 10 % wide before a trial, and then as wide as the overheads of measured ones lie apart. */
+/* Returns the probability that a rank with this memory plan fits limit_bytes. The logarithm of its
+ * bytes is taken to be normally distributed. The standard deviation is 0.1 before any trial; after
+ * that it is learnt from how much the overheads of the measured trials differ. */
 double memory_fits(const struct memory_learned *m, double planned_bytes, double limit_bytes);
 
 #endif

@@ -66,8 +66,8 @@ struct price_machine {
 void price_machine(const struct cluster *cluster, const double v[CONSTANTS], enum dtype dtype,
                    bool fp8, struct price_machine *out);
 
-/* Says where a group of ranks lies: size[0] ranks, each stride[0] behind the one before, and
- * size[1] such rows, each stride[1] behind the one before. stride[0] <= stride[1]. */
+/* Says where a group of ranks lies: size[0] ranks, each stride[0] after the one before, and
+ * size[1] such rows, each stride[1] after the one before. stride[0] <= stride[1]. */
 struct price_group { double size[2], stride[2]; };
 struct price_group price_row(double size, double stride); /* of one row */
 /* Returns where a layout's group lies. Shard groups that cut through rows of cp ranks may have

@@ -75,7 +75,8 @@ static double stride_of(const struct layout *l, struct layout_place one)
 
 /* Returns the group of every `step`th of the dp·cp ranks that share a state, n of them. Where cp
  * and dp are neighbours in the order, with cp first, they form one row. Otherwise step and n, of
- * which one is 1 or divides the rest, go along cp as far as possible and then along dp. */
+ * which one is 1 or divides the rest, are split into factors: those that divide the extent of cp go
+ * along cp, and the others along dp. */
 static struct price_group data_group(const struct layout *l, int64_t step, int64_t n)
 {
     double cp = stride_of(l, (struct layout_place){.cp = 1}),

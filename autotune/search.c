@@ -381,7 +381,7 @@ static void measure_learn(struct search *s, struct search_item *item,
 
 /* ---- outcomes ---- */
 
-/* Records a layout's measurement. A disturbed one stands until the next. */
+/* Records a layout's measurement. A disturbed one is not learnt from, and is repeated at once. */
 static void measure_take(struct search *s, int64_t i, const struct search_outcome *o,
                          bool disturbed)
 {

@@ -27,7 +27,7 @@ struct stream_spec {
     int64_t gpus;
     double limit_bytes;           /* the largest footprint that a GPU may have */
     bool one_order; /* only the default order of ranks is considered */
-    bool all; /* price all layouts of a grid, close nothing; for the benchmark */
+    bool all; /* all layouts of a grid are priced, without bounds; for the benchmark */
     const struct adapter *adapter; /* of the trainer that must run the layouts; NULL: any */
 };
 struct stream_item {
@@ -45,7 +45,8 @@ struct stream_found {
     int64_t fit;               /* of the sized ones, those within limit_bytes */
     int64_t replayed;
     int64_t excluded[STREAM_RULES]; /* layouts that break rule i of layout.h */
-    /* Of the layouts met: refused[i] broke the adapter's rule i, and `able` broke none. */
+    /* The walk met refused[i] layouts of which the adapter's rule i is the first broken one, and
+     * `able` layouts that break none of its rules. */
     int64_t refused[ADAPTER_RULES], able;
     struct stream_item nearest; /* where nothing fits: the smallest layout */
 };

@@ -1,6 +1,6 @@
-/* target: is the machine that a search predicts for. It lists the candidate layouts and predicts
- * each. There are two kinds: a cluster that is described (described.h), and this machine, which is
- * probed (host_space.h). Neither holds the whole space of layouts in memory.
+/* target: stands for the machine that a search predicts for. It lists the candidate layouts and
+ * predicts each. There are two kinds: a cluster that is described (described.h), and this machine,
+ * which is probed (host_space.h). Neither holds the whole space of layouts in memory.
  */
 #ifndef AUTOTUNE_TARGET_H
 #define AUTOTUNE_TARGET_H

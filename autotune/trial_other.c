@@ -184,7 +184,7 @@ struct other_log {
     regex_t memory, timers[ADAPTER_TIMERS], oom_device[ADAPTER_PATTERNS],
         oom_host[ADAPTER_PATTERNS];
     int64_t n_memory, n_timers, n_oom_device, n_oom_host; /* how many are compiled */
-    /* What was read so far: */
+    /* The following members hold what was read from the log so far. */
     int64_t n_steps, last_done;
     double step_s[STEPS_MAX], last_at, peak_bytes;
     double timer_s[ADAPTER_TIMERS];

@@ -5,7 +5,7 @@
  *
  *     offset  bytes  field
  *          0      8  marker    FE 'r' 'l' 'e' 'v' FF 0D 0A
- *          8      8  checksum  XXH3-64 (seed 0) of everything behind it: bytes 16 .. 31+n
+ *          8      8  checksum  XXH3-64 (seed 0) of everything after it: bytes 16 .. 31+n
  *         16      4  n         payload bytes, 1 .. LIMIT_EVENT_BYTES
  *         20      2  version   1
  *         22      2  zero

@@ -25,7 +25,7 @@
  * which they are sent, both kinds taken together, so no tags are needed to tell them apart.
  *
  * Where messages wait in queues that run in order, like the operations of a NCCL communicator, one
- * that was started earlier blocks those behind it. Each directed edge between two stages then needs
+ * that was started earlier blocks those after it. Each directed edge between two stages then needs
  * its own queue: with one queue for all messages of a rank, or one for each direction, most
  * schedules deadlock (tests/unit/test_profiles_schedule.c counts them).
  */

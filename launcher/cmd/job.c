@@ -161,7 +161,7 @@ static int intent_make(struct job *j, struct err *err)
     id_format(id, j->token);
     j->id[0] = '\0';
     unlink(in_dir(j, "result", path));
-    /* What earlier jobs wrote to the log has been shown. */
+    /* Output that earlier jobs wrote to the log has been shown already. */
     j->shown = stat(in_dir(j, "log", path), &st) == 0 ? (int64_t)st.st_size : 0;
     return record_save(j, err);
 }

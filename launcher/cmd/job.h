@@ -19,7 +19,7 @@
 
 struct job_question {
     const char *dir;         /* from job_dir; it is made if it does not exist */
-    /* arguments of reel, NULL-ended; "--result=FILE" is added behind the command's name */
+    /* arguments of reel, NULL-ended; "--result=FILE" is added after the command's name */
     const char *const *argv;
     struct sched_spec spec;  /* name, nodes, partition, ...: all that job_run does not fill in */
     bool quiet;              /* print nothing on stderr */

@@ -35,7 +35,7 @@ int cmd_print(const struct str *text, struct err *err)
     return program_print(text, err);
 }
 
-/* Finds the file that an input names, with or without ":N" behind it. */
+/* Finds the file that an input names, with or without ":N" after it. */
 static bool input_find(const char *input, struct stat *out)
 {
     char file[LIMIT_PATH_BYTES];

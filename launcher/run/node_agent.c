@@ -29,7 +29,7 @@ enum { LOOK_EVERY_MS = 250, WORD_BYTES = 299, WORD_MOST_BYTES = 1 << 20, LOG_BYT
 static const double LOOK_PART = 0.1, LOOK_SELDOM_S = 5;
 static const double TELL_EVERY_S = 1, SILENT_S = 2, STARTING_S = 60, END_WAIT_S = 10,
                     FREE_WAIT_S = 3, END_LOOK_S = 0.1;
-/* With the node's name behind it this is a line of the step's log. */
+/* This text and the node's name after it make a line of the step's log. */
 static const char LISTENS[] = "listens: ";
 
 extern char **environ;
@@ -72,7 +72,8 @@ static int word_put(const char *path, const char *text, struct err *err)
     return rc;
 }
 
-/* Writes a word. All words have the same length, so that none leaves a rest of another. */
+/* Writes a word. All words are padded to one length, so that one written over another leaves
+ * nothing of it. */
 static int word_write(const char *path, const char *node, int signo, struct err *err)
 {
     char text[WORD_BYTES + 2];
@@ -186,7 +187,8 @@ static void deaf_note(struct node *n, const struct ranks_told *told)
     commit(n, &e);
 }
 
-/* Writes once, after the ranks were told first, the event for which the batch agent waits. */
+/* Writes the event for which the batch agent waits. It is written once, after the first time that
+ * the ranks were told. */
 static void told_note(struct node *n)
 {
     n->told_said = true;
@@ -240,8 +242,8 @@ static void signals_read(struct node *n, int fd)
             notice_take(n, (int)info.ssi_signo);
 }
 
-/* Looks now and then for numbered ranks, so that it is known after their end that they were
- * numbered. */
+/* Looks now and then for ranks that have a rank number in their environment, so that after their
+ * end it is known that this node had such ranks (ranks.h). */
 static void ranks_watch(struct node *n)
 {
     char trainer_id[LIMIT_NAME_BYTES];
@@ -266,7 +268,7 @@ static void look_around(struct node *n, int fd)
 }
 
 /* Reports that this node listens. It does so through srun's output and not through claims/, because
- * srun is the way for when claims/ fails. */
+ * the batch agent needs to know it when claims/ fails and srun must be used instead. */
 static void listens_say(void)
 {
     char line[LIMIT_NAME_BYTES];
@@ -335,7 +337,8 @@ struct node_agents {
     const char **names;     /* of the nodes; those that have told their ranks are NULL */
     size_t n_names;
     struct str silent;
-    double started_mono, told_mono; /* when the step started; when it told first, 0: not yet */
+    double started_mono, told_mono; /* when the step started; when the batch agent first told
+                                     * the node agents, 0: not yet */
     bool gone, ended;       /* the step has ended by itself; it was told to end */
     struct arena arena;
 };
@@ -482,7 +485,7 @@ static void silent_find(struct node_agents *n)
         str_add(&n->silent, "?");
 }
 
-/* Do all silent nodes listen, by the step's log? */
+/* Does the step's log say that all silent nodes listen? */
 static bool silent_listen(const struct node_agents *n)
 {
     struct str log = STR_INIT;

@@ -32,7 +32,7 @@
 #include "base/num.h"
 #include "base/spawn.h"
 
-#define PASS_EVERY_S 5.0  /* recovery of jobs that lost both their keepers, when nobody asks */
+#define PASS_EVERY_S 5.0  /* between passes, which recover jobs whose keeper and guard are gone */
 #define LOCK_WAIT_S 30.0
 #define AGAIN_S 1.0       /* pause before a failed write of a record is tried again */
 
@@ -59,9 +59,9 @@ struct keeper {
 
 /* ---- records ---- */
 
-/* Changes the record as it was just read; returns whether it is to be written. change_record()
- * calls it under the lock, and tries until it succeeds, because a full disk or a stuck lock passes.
- * It returns false if the record is not ours to change any more. */
+/* Changes the record as it was just read, and returns whether it is to be written. It returns false
+ * if the record is not ours to change any more. change_record() calls it under the lock, and tries
+ * until the record is written, because a full disk or a stuck lock passes. */
 typedef bool change_fn(struct keeper *k, struct local_rec *r);
 
 static int rec_change(struct keeper *k, change_fn *change, bool *done, struct err *err)

@@ -307,7 +307,7 @@ out:
     return rc;
 }
 
-/* Takes the string at *p, which moves behind it; NULL at the end. */
+/* Returns the string at *p, and moves *p past it; NULL at the end. */
 static const char *take(const char **p, const char *end)
 {
     const char *s = *p;

@@ -9,7 +9,7 @@
  *
  * Among these orders: the branch goes first that ends on a border of the layout's groups (the
  * largest group that fits, see place_groups), so that fewer groups lie under two switches; then the
- * larger branch; then by name, n2 before n10. Nodes of which no switch is known stand behind the
+ * larger branch; then by name, n2 before n10. Nodes of which no switch is known come after the
  * others.
  */
 #ifndef LAUNCHER_SCHED_PLACE_H

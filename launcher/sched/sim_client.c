@@ -43,7 +43,7 @@ static int exchange(const struct client *c, const struct str *request, struct st
     return rc;
 }
 
-/* Sends the request and receives the reply; *w then stands behind the error in the reply. */
+/* Sends the request and receives the reply; *w then stands after the error in the reply. */
 static int ask(const struct client *c, const struct str *request, struct arena *arena,
                struct str *reply, struct sim_wire *w, struct err *err)
 {

@@ -1,9 +1,10 @@
-/* sim_wire: what the processes of a simulated cluster with real programs say to its server.
+/* sim_wire: defines the messages between the server of a simulated cluster and the real programs
+ * that run in it.
  *
- * A connection has one request and one reply, each to the end of what is sent. Both are texts that
- * end in a NUL: numbers as %.17g, texts after '+', a NULL one as '-', a list as its length and its
- * entries. A request begins with the operation, a reply with the code and the sentence of an error.
- * Both ends are the same program's: there are no versions.
+ * A connection has one request and one reply. Each ends where its sender closes its side, and is a
+ * series of values that each end in a NUL: a number as %.17g, a text after '+', a NULL text as '-',
+ * a list as its length and then its entries. A request begins with the operation, and a reply with
+ * the code and the sentence of an error. Both ends are the same program, so there are no versions.
  */
 #ifndef LAUNCHER_SCHED_SIM_WIRE_H
 #define LAUNCHER_SCHED_SIM_WIRE_H
@@ -33,8 +34,7 @@ void sim_take_job(struct sim_wire *w, struct sched_job *job);
 void sim_put_ending(struct str *out, const struct sched_ending *e);
 void sim_take_ending(struct sim_wire *w, struct sched_ending *e);
 
-/* These send a whole text and close the sending side, and receive until the other side has done
- * so. */
+/* Send a whole text and close the sending side, or receive until the other side has done so. */
 int sim_send(int fd, const struct str *text, struct err *err);
 int sim_receive(int fd, struct str *text, struct err *err);
 

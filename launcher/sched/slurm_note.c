@@ -1,4 +1,4 @@
-/* A job's comment keeps, for its next executions, which run it has: "reel-run:<id>", behind what
+/* A job's comment keeps, for its next executions, which run it has: "reel-run:<id>", after what
  * its user or the site has written there. */
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* slurm_priv: what the files of the scheduler "slurm" share. */
+/* slurm_priv: declares what the files of the scheduler "slurm" share. */
 #ifndef LAUNCHER_SCHED_SLURM_PRIV_H
 #define LAUNCHER_SCHED_SLURM_PRIV_H
 
@@ -8,8 +8,8 @@
 #include "launcher/sched/slurm_rpc.h"
 
 #define SLURM_COMMENT "reel:"
-enum { SLURM_NICE = 1000 }; /* nice of one step of priority: more than the age in the queue adds for
-                             * a while */
+enum { SLURM_NICE = 1000 }; /* of one step of priority; it takes a job long to make up for it by
+                             * its age in the queue */
 
 struct sched_slurm {
     struct sched base;
@@ -54,9 +54,9 @@ struct slurm_record {
     char id[SCHED_ID_BYTES]; /* "": an intent whose outcome is not known */
     char name[LIMIT_NAME_BYTES]; /* of the job; "": an older version wrote none */
 };
-/* Restores, in this list, the comments of our jobs that somebody has overwritten (a site may keep
- * its accounts there), because a comment holds the job's token. A job is ours if a submission from
- * here got its id, for a job of its name. */
+/* Restores comments of our jobs in this list. Somebody may have overwritten them (a site may keep
+ * its accounts there), but a comment holds the job's token. A job is ours if a record says that a
+ * submission from here got its id, for a job of the same name. */
 int slurm_comments_mend(const struct sched_slurm *s, struct slurm_jobs *jobs, struct arena *arena,
                         struct err *err);
 int slurm_record_load(const struct sched_slurm *s, const char *token, struct slurm_record *out,
@@ -77,7 +77,7 @@ void slurm_script(const struct sched_spec *spec, struct str *out);
 int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec,
                       char id[SCHED_ID_BYTES], struct err *err);
 
-/* Leaves the run's id in the job's comment, behind what stands there. */
+/* Appends the run's id to the job's comment. */
 int slurm_note(struct sched *s, const char *id, const char *run, struct err *err);
 
 /* ---- the shared answer ---- */
@@ -95,8 +95,8 @@ void slurm_poll_forget(struct sched_slurm *s);
 
 int slurm_place(struct sched_slurm *s, const struct sched_step_spec *spec, struct arena *arena,
                 struct sched_placement *out, struct err *err);
-/* Writes the placement as srun reads it: a host for each rank, in a file of its own under s->dir;
- * *path in the arena. */
+/* Writes the placement as srun reads it: a host for each rank, in a file of its own under s->dir.
+ * *path is allocated in the arena. */
 int slurm_host_file_write(const struct sched_slurm *s, const struct sched_placement *p,
                           struct arena *arena, const char **path, struct err *err);
 

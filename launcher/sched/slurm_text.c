@@ -508,7 +508,7 @@ static const char *reason_of(const char *line, struct arena *arena)
                  : arena_strdup(arena, p);
 }
 
-/* Returns the time behind a reason, 0 when there is none. */
+/* Returns the time that follows a reason; 0 when there is none. */
 static double reason_time_of(const char *line)
 {
     const char *p = behind(line, "Reason"), *at = p;

@@ -8,7 +8,7 @@
 
 #include "launcher/state/state.h"
 
-/* Takes one clause for people: "attempt 1 left no log". */
+/* Takes one clause that people are to read: "attempt 1 left no log". */
 typedef void untold_fn(void *ctx, const char *text);
 /* Calls `say` (may be NULL) for each thing that is missing. Returns how many there are. */
 int untold_each(const struct run_state *s, untold_fn *say, void *ctx);

@@ -5,7 +5,7 @@
  *
  *     may change         checkpoint, budget, validation, resources; the plan, of the run or of a
  *                        stage; where the data lie and what the weights began with
- *     with --extend      more steps of the last stage, stages behind it
+ *     with --extend      more steps of the last stage, stages after it
  *     with --change lr   adamw.lr, schedule: for the steps after those that the run has done by
  *                        then
  *     never              everything else: model, data, batches, objective, optimizer, seed,

@@ -57,7 +57,7 @@ static bool tells_of_another(const char *line)
     return false;
 }
 
-/* Does this line say more about the cause than the one found so far? Errors behind the line about
+/* Does this line say more about the cause than the one found so far? Errors after the line about
  * the task that failed first follow from that failure. */
 static bool tells_more(const char *line, const char *error, const char *task)
 {

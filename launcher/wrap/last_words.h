@@ -22,7 +22,7 @@ void last_words_find(char *text, size_t n, char *out, size_t size);
 void last_words_read(const char *path, char *out, size_t size);
 
 /* Finds the last line in a log that begins with this name ("reel-train: "), and gives it without
- * the name and an "error: " behind it; "" when there is none. */
+ * the name and an "error: " after it; "" when there is none. */
 void last_words_of(const char *path, const char *name, char *out, size_t size);
 
 /* Does the end of a trainer's output say that a disk or a quota is full? A line that speaks of

@@ -63,7 +63,7 @@ static void look_sum(const struct step_rows *r, int first, int end, double *told
             *told_s += r->waiting[i].line.time_s * (double)row_steps(&r->waiting[i]);
 }
 
-/* Finds how long a row took, and when it ended: right behind the one before where that can be, no
+/* Finds how long a row took, and when it ended: right after the row before it if possible, but no
  * later than its line was read. */
 static void row_time(struct step_rows *r, int i, int end)
 {

@@ -5,7 +5,7 @@
  * then and finds some lines. A row whose line has the time of a step took that time; the other rows
  * of one look share the time since the row before. The first row of an attempt covers as many steps
  * as the second, and waits for it. How long it took is not known, unless its line has the time or
- * other lines were printed since the look before. A row that has steps of an earlier attempt and
+ * other lines were printed since the previous look. A row that has steps of an earlier attempt and
  * new ones is split in two. Pure: the times are given.
  */
 #ifndef LAUNCHER_WRAP_STEP_ROWS_H
@@ -14,7 +14,7 @@
 #include "profiles/step_lines.h"
 
 struct step_row {
-    /* the row covers the steps behind `from` up to `done` steps; from -1: not yet known */
+    /* steps of the run that were done before this row, and after it; from -1: not yet known */
     int64_t from, done;
     struct step_line line;    /* what was printed */
     double read_at, step_s;   /* step_s: of all its steps, NaN unknown */
@@ -22,13 +22,13 @@ struct step_row {
     bool replayed;
 };
 
-enum { STEP_ROWS_WAITING = 64 }; /* lines of one look beyond so many are joined with the last */
+enum { STEP_ROWS_WAITING = 64 }; /* lines of a look after this many join the last row */
 struct step_rows {
     bool loss_follows;
     int64_t before;           /* steps that earlier attempts printed */
     int64_t done;             /* highest number of steps that this one printed; -1: none */
     double ended_at;          /* of the row that was passed on last; NaN: none */
-    double looked_at;         /* when the look before was over */
+    double looked_at;         /* when the previous look was over */
     struct step_row waiting[STEP_ROWS_WAITING];
     int n;
 };

@@ -118,8 +118,8 @@ static double slow_network_off(const struct world *w, bool forgets_hidden)
     return off / n;
 }
 
-/* What a fit makes of other scales is near what the price makes of other constants: of messages that
- * were hidden, what no longer hides is seen. */
+/* A fit with other scales predicts nearly what the price predicts with other constants. This needs
+ * the hidden part of messages: in a slower network, less of it hides, and the rest takes time. */
 static void hidden_messages_are_seen(void **state)
 {
     double seen = 0, forgotten = 0;

@@ -93,9 +93,9 @@ struct comm_message {
     bool send;
 };
 
-/* An operation. Part r is the n elements from r·n on or, with `counts`, the counts[r] elements from
- * at[r] on; counts may differ and may be 0. The arrays are borrowed until comm_start returns. All
- * ranks of an all-gather or a reduce-scatter give the same counts.
+/* Describes an operation. Part r is the n elements from r·n on or, with `counts`, the counts[r]
+ * elements from at[r] on; counts may differ and may be 0. The arrays are borrowed until comm_start
+ * returns. All ranks of an all-gather or a reduce-scatter give the same counts.
  *   all-gather      recv's part r = rank r's `send`; send may be recv's own part
  *   reduce-scatter  recv (the own part's elements) = sum over ranks of part `rank` of their `send`;
  *                   recv may be send's own part
@@ -117,7 +117,7 @@ struct comm_op {
     enum dtype dtype;
 };
 
-/* One operation in flight. It belongs to its group, and is over after comm_wait. */
+/* Stands for one operation in flight. It belongs to its group, and is over after comm_wait. */
 struct comm_work;
 
 struct comm;
@@ -138,7 +138,7 @@ struct comm_conf {
     /* All sums are formed in rank order, even where a library could be faster (see Sums). */
     bool ordered;
     bool check;               /* default: true in builds without optimisation */
-    /* is called on each rank when a work is over; may be NULL */
+    /* This is called on each rank when a work is over. It may be NULL. */
     void (*trace)(void *ctx, const struct comm *c, const struct comm_op *op,
                   const struct comm_times *t);
     void *trace_ctx;

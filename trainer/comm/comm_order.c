@@ -2,11 +2,11 @@
  *
  * For every other rank of the world, a rank keeps three rolling hashes, which must equal the other
  * rank's: one of the operations started in groups that both are in; one of messages from the lower
- * to the higher rank; and one of messages the other way. (A send_recv may be matched by several, so
- * only each direction has an order of its own.) The hash covers what both ranks know of an
- * operation: group, kind, type, what, and the counts of all ranks or, where they differ from pair
- * to pair, of this pair. The last ORDER_KEPT operations of each are kept as texts, so that
- * comm_order_check can name the first difference.
+ * to the higher rank; and one of messages the other way. (One send_recv may be matched by several
+ * of the other rank, so the two ranks agree on the order of messages in each direction only.) The
+ * hash covers what both ranks know of an operation: group, kind, type, what, and the counts of all
+ * ranks or, where they differ from pair to pair, of this pair. The last ORDER_KEPT operations of
+ * each are kept as texts, so that comm_order_check can name the first difference.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -92,7 +92,7 @@ static void lack_tell(const struct attn_dnn *d, const struct attn_class *c, cons
             d->first > 0 ? ", as REEL_ATTN asks" : "", why);
 }
 
-/* Warns that a call came that was not announced; only the first few times. */
+/* Warns that a call came that was not announced. It does so only the first few times. */
 static void late_tell(const struct attn_dnn *d, const struct attn_class *c)
 {
     if (d->ops->attn_plans.late > LATE_TOLD)
@@ -189,7 +189,7 @@ static struct parts parts_of(const struct ops_attn *a, const struct attn_class *
     return p;
 }
 
-/* Ensures that the workspace has at least so many bytes. Its contents may be lost. */
+/* Ensures that the workspace has at least this many bytes. Its contents may be lost. */
 static int room_take(struct attn_dnn *d, cudaStream_t s, int64_t bytes, struct err *err)
 {
     struct dev *dev = d->ops->dev;

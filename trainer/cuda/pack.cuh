@@ -32,7 +32,8 @@
 
 enum { PACK = 8, PACK_BYTES = 16 };
 
-/* Returns whether the tensor consists of whole, aligned packs. An absent tensor does. */
+/* Returns whether the tensor consists of whole, aligned packs. An absent tensor counts as one that
+ * does. */
 static inline bool packs(const struct tensor *t)
 {
     return t->dtype != DTYPE_F64 && (uintptr_t)t->ptr % PACK_BYTES == 0 && t->ld % PACK == 0 &&

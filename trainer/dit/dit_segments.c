@@ -57,8 +57,8 @@ static int64_t holder(const struct dit *d, const struct cut *c, int64_t token)
     return ((token + 1) * d->c.layout->cp - 1) / c->tokens;
 }
 
-/* Lists the own tokens in the segments of rank r in the order in which they leave, from row `at`
- * on. Returns the next row. */
+/* Lists those of this rank's tokens that are in segments of rank r, in the order in which they
+ * leave, from row `at` on. Returns the next row. */
 static int64_t send_to(struct dit *d, enum dit_reach reach, int64_t r, int64_t at)
 {
     int32_t *send = d->slot->host.deal[reach].send;
@@ -88,7 +88,7 @@ static void deal_send(struct dit *d, enum dit_reach reach)
     }
 }
 
-/* Notes where the own segments lie. */
+/* Records where this rank's segments lie. */
 static void deal_segments(struct dit *d, enum dit_reach reach)
 {
     struct dit_deal_index *x = &d->slot->host.deal[reach];
@@ -192,7 +192,7 @@ static void rows_exchange(struct dit *d, enum dit_reach reach, int64_t w, bool i
     });
 }
 
-/* Moves own tokens into whole segments (in), or back. */
+/* Moves this rank's tokens into whole segments (in), or back. */
 static void regroup(struct dit *d, enum dit_reach reach, const struct dealt *s, int n, bool in,
                     const char *what, int fault)
 {

@@ -45,8 +45,8 @@ struct pipe {
     struct comm_work *sent[2]; /* the last send of each kind */
     /* times of the current run; behind_s is what was queued between pipe_run and pipe_behind_end */
     struct pipe_times { double stage_s, forward_s, backward_s, behind_s; } times;
-    /* [schedule_length + 1], the last for what follows; NULL if the device runs every call at
-     * once */
+    /* [schedule_length + 1]; the last is for work that was queued after all steps. NULL if the
+     * device runs every call at once. */
     struct pipe_span *spans;
     int64_t n_spans;
 };
@@ -55,8 +55,8 @@ struct pipe {
  * *out is borrowed until the next call or the end of pipe_run. */
 typedef int pipe_batch_fn(void *ctx, int64_t micro, struct batch *out, struct err *err);
 struct pipe_task {
-    /* The same number on all ranks of the replica and, if replicas have collectives together, on
-     * all ranks. */
+    /* The number of micro-batches is the same on all ranks of the replica and, if replicas have
+     * collectives together, on all ranks. */
     int64_t micros;
     double inv_norm;
     pipe_batch_fn *batch;
@@ -65,8 +65,9 @@ struct pipe_task {
 };
 struct pipe_result {
     double loss_sum, loss_x0_sum; /* as dit_result; 0 on all but the last stage */
-    /* Times of this rank, without what comm_waited_s counted meanwhile: of the host, or of a device
-     * that queues. With such a device, stage_s is part of forward_s, and only it has behind_s. */
+    /* These are times of this rank, on the host or on a device that queues. They leave out the time
+     * that comm_waited_s counted meanwhile. On a device that queues, stage_s is a part of
+     * forward_s; elsewhere behind_s is 0. */
     struct pipe_times times;
 };
 

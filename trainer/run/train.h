@@ -114,8 +114,9 @@ struct train_report {
      * and ERR_NOMEM. The taken_ ones are the most that was allocated at one time, on the device and
      * pinned on the host. */
     int64_t device_bytes, pinned_bytes, taken_bytes, taken_pinned_bytes;
-    /* What of the device's memory was in use behind the last step, whoever has it: what was taken,
-     * and what the device itself and its libraries hold. 0: it is the host's, or not known. */
+    /* Bytes of the device's memory that were in use after the last step, by whomever: those that
+     * were allocated, and those that the device itself and its libraries hold. 0: the memory is the
+     * host's, or it is not known. */
     int64_t used_bytes;
     int64_t peak_bytes;    /* resident; the greatest of all ranks */
     /* Part of peak_bytes: the growth of MPI's shared memory after process_bytes was measured, which
