@@ -224,7 +224,7 @@ def cases(place):
     found += [Case("layout/" + x, "f64, all ranks on one GPU, checkpoint as one rank's on the "
                    "CPU: 1e-11", layout(x), 15, 90)
               for x in (FEW_LAYOUTS if place.shim else LAYOUTS)]
-    found += [Case("memory/plan", "dit-xl, bf16: memory in use behind the last step by "
+    found += [Case("memory/plan", "dit-xl, bf16: memory in use after the last step by "
                    "cudaMemGetInfo, less an idle process's, is the plan's device side within 2 %",
                    planned(Point("dit-xl", "8x16x16", 8, 4)), 30, 120)]
     found += [Case("sanitizer/" + t, f"compute-sanitizer --tool {t} finds nothing", sanitizer(t),

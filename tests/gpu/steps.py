@@ -99,8 +99,9 @@ def summary(device, point, made):
 
 
 def planned(point, most=0.02):
-    """A case: the device's memory in use behind the last step, by cudaMemGetInfo, less what an idle
-    process takes, beside the plan. A run takes all before its first step."""
+    """Returns a case that compares the device's memory in use after the last step with the plan. It
+    is that by cudaMemGetInfo, less what an idle process takes. A run takes all before its first
+    step."""
     def ask(place):
         made, idle = point.trial(place, 4), idle_bytes(place)
         used, plan = made["used_bytes"] - idle, made["device_bytes"]
