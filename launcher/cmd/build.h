@@ -1,4 +1,4 @@
-/* build: whether the programs beside this one can do what a run asks for. */
+/* build: checks whether the programs beside this one can do what a run asks for. */
 #ifndef LAUNCHER_CMD_BUILD_H
 #define LAUNCHER_CMD_BUILD_H
 

@@ -1,4 +1,4 @@
-/* calibrate_db: the trials of the database as rows that constants are fitted on. */
+/* calibrate_db: gives the trials of the database as rows that constants are fitted on. */
 #ifndef LAUNCHER_CMD_CALIBRATE_DB_H
 #define LAUNCHER_CMD_CALIBRATE_DB_H
 

@@ -1,4 +1,4 @@
-/* plan: what `reel plan` found, and how it is shown. */
+/* plan: holds what `reel plan` found, and shows it. */
 #ifndef LAUNCHER_CMD_PLAN_H
 #define LAUNCHER_CMD_PLAN_H
 

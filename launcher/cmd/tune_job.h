@@ -1,4 +1,4 @@
-/* tune_job: `reel tune --nodes N`, the search inside an allocation of its own; see tune_job.c. */
+/* tune_job: runs `reel tune --nodes N`: the search inside an allocation of its own (tune_job.c). */
 #ifndef LAUNCHER_CMD_TUNE_JOB_H
 #define LAUNCHER_CMD_TUNE_JOB_H
 

@@ -1,5 +1,5 @@
-/* tune_other: the options of `reel tune` for trials of another trainer (--adapter, and the command
- * behind --), and for printing the winner as a trainer's flags (--export). */
+/* tune_other: handles the options of `reel tune` for trials of another trainer (--adapter, and the
+ * command after --), and for printing the winner as a trainer's flags (--export). */
 #ifndef LAUNCHER_CMD_TUNE_OTHER_H
 #define LAUNCHER_CMD_TUNE_OTHER_H
 

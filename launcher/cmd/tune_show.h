@@ -1,4 +1,4 @@
-/* tune_show: what `reel tune` found, as text and as JSON (`reel.tune/1`). */
+/* tune_show: shows what `reel tune` found, as text and as JSON (`reel.tune/1`). */
 #ifndef LAUNCHER_CMD_TUNE_SHOW_H
 #define LAUNCHER_CMD_TUNE_SHOW_H
 

@@ -1,4 +1,4 @@
-/* tune_told: tunings, as `reel status` lists them and `reel explain tune` tells them. */
+/* tune_told: shows tunings as `reel status` lists them and `reel explain tune` describes them. */
 #ifndef LAUNCHER_CMD_TUNE_TOLD_H
 #define LAUNCHER_CMD_TUNE_TOLD_H
 

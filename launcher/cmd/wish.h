@@ -1,5 +1,5 @@
-/* wish: what pause, resume and retry share, the commands that tell a run what its owner wants of
- * it. */
+/* wish: declares what the commands pause, resume and retry share. They record what the owner of a
+ * run wants of it. */
 #ifndef LAUNCHER_CMD_WISH_H
 #define LAUNCHER_CMD_WISH_H
 

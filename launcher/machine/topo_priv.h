@@ -1,5 +1,5 @@
-/* topo_priv: what topo's files share: the readers of an hwloc topology, and the few places where
- * hwloc 3 differs from 2. */
+/* topo_priv: declares what topo's files share: the readers of an hwloc topology, and the few places
+ * where hwloc 3 differs from 2. */
 #ifndef LAUNCHER_MACHINE_TOPO_PRIV_H
 #define LAUNCHER_MACHINE_TOPO_PRIV_H
 

@@ -1,4 +1,4 @@
-/* report, inside: what its parts share. */
+/* report, inside: declares what the parts of the report share. */
 #ifndef LAUNCHER_REPORT_REPORT_PRIV_H
 #define LAUNCHER_REPORT_REPORT_PRIV_H
 

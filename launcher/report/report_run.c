@@ -1,4 +1,5 @@
-/* report: the sections about the run: MFU and loss over steps, where the time went, attempts. */
+/* report: writes the sections about the run: MFU and loss over steps, where the time went,
+ * attempts. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

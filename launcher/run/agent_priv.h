@@ -1,5 +1,5 @@
-/* agent_priv: what the files of the agent share: the agent itself, its watch over the trainer
- * (agent.c), and how an attempt ends (agent_end.c). */
+/* agent_priv: declares what the files of the agent share: the agent itself, its watch over the
+ * trainer (agent.c), and how an attempt ends (agent_end.c). */
 #ifndef LAUNCHER_RUN_AGENT_PRIV_H
 #define LAUNCHER_RUN_AGENT_PRIV_H
 

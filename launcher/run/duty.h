@@ -1,5 +1,5 @@
-/* duty: what an agent keeps alive and where: the run's settings, the scheduler, and the agent's own
- * job. */
+/* duty: holds what an agent keeps alive and where: the run's settings, the scheduler, and the
+ * agent's own job. */
 #ifndef LAUNCHER_RUN_DUTY_H
 #define LAUNCHER_RUN_DUTY_H
 

@@ -1,5 +1,5 @@
-/* foreign: what an attempt keeps of a wrapped command (launcher/wrap/wrap.h). trainer_foreign of
- * launcher/run/trainer.h starts, tells, follows and judges it. */
+/* foreign: holds the state of a wrapped command in an attempt (launcher/wrap/wrap.h).
+ * trainer_foreign of launcher/run/trainer.h starts, tells, follows and judges it. */
 #ifndef LAUNCHER_RUN_FOREIGN_H
 #define LAUNCHER_RUN_FOREIGN_H
 

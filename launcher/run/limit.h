@@ -1,4 +1,4 @@
-/* limit: the agent's own notice before the end of its job's time limit.
+/* limit: gives notice to the agent before its job reaches its time limit.
  *
  * A scheduler sends the signal that a submission asked for, as long before the end as seemed right
  * then; if the limit is the partition's, nobody asked for a signal. The agent knows when its job

@@ -1,5 +1,5 @@
-/* placement: where the ranks of an attempt run: their hosts in the order of the switches, and the
- * GPU, CPUs and NIC of each rank.
+/* placement: decides where the ranks of an attempt run: their hosts in the order of the switches,
+ * and the GPU, CPUs and NIC of each rank.
  *
  * The order is the scheduler's (sched_place). GPUs and CPUs come from the nodes' XML, which `reel
  * topo --cluster` writes to <home>/topo/<cluster>. A rank's CPUs are those near its GPU, or on

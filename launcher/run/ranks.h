@@ -1,4 +1,4 @@
-/* ranks: the processes of a trainer on this node, and how they are told to save and stop.
+/* ranks: finds the processes of a trainer on this node, and tells them to save and stop.
  *
  * Whatever started them (srun, mpirun, torchrun, a script), the trainer's processes carry
  * REEL_TRAINER=<trainer's id> in their environment. A process is a rank if the variables by which

@@ -1,4 +1,4 @@
-/* trainer: the program that an attempt keeps alive: reel's own, or somebody else's
+/* trainer: runs the program that an attempt keeps alive: reel's own, or somebody else's
  * (launcher/wrap/wrap.h).
  *
  * Their differences are in two tables, struct trainer_kind, so that the agent need not know which

@@ -1,5 +1,6 @@
-/* local_priv: what the files of the local scheduler share: the spool, its records, the pass, the
- * keeper's wish list. The formats and the table of transitions are at the top of local.c. */
+/* local_priv: declares what the files of the local scheduler share: the spool, its records, the
+ * pass, the keeper's wish list. The formats and the table of transitions are at the top of
+ * local.c. */
 #ifndef LAUNCHER_SCHED_LOCAL_PRIV_H
 #define LAUNCHER_SCHED_LOCAL_PRIV_H
 

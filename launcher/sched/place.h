@@ -1,5 +1,5 @@
-/* place: which node takes which ranks, so that ranks that talk most sit under the same switch. Pure
- * arithmetic.
+/* place: decides which node takes which ranks, so that ranks that talk most sit under the same
+ * switch. Pure arithmetic.
  *
  * Ranks are numbered with the innermost axis of the layout fastest, so neighbours in number are
  * neighbours in traffic: a node's ranks are consecutive, and the nodes are ordered so that every

@@ -1,4 +1,5 @@
-/* sim_priv: what the files of the simulated cluster share: its state, events, transitions. */
+/* sim_priv: declares what the files of the simulated cluster share: its state, events,
+ * transitions. */
 #ifndef LAUNCHER_SCHED_SIM_PRIV_H
 #define LAUNCHER_SCHED_SIM_PRIV_H
 

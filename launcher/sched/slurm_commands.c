@@ -1,4 +1,4 @@
-/* slurm_commands: the controller asked through sbatch, squeue, scontrol, scancel and sinfo.
+/* slurm_commands: asks the controller through sbatch, squeue, scontrol, scancel and sinfo.
  *
  * Commands are found on PATH, run with our environment less what would change their meaning
  * (SBATCH_*, SQUEUE_*, ...), and killed at the deadline. squeue prints JSON from Slurm 23.02 on;

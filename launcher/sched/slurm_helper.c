@@ -1,4 +1,4 @@
-/* slurm_helper: the controller asked through reel-slurm, the program that links libslurm
+/* slurm_helper: asks the controller through reel-slurm, the program that links libslurm
  * (slurm_wire.h says how they talk).
  *
  * One process serves a burst: it is started for a call and stays for those that follow within

@@ -1,5 +1,5 @@
-/* slurm_wire: what reel and reel-slurm say to each other, and the JSON of jobs and sites that the
- * shared answer keeps too.
+/* slurm_wire: defines what reel and reel-slurm say to each other, and the JSON of jobs and sites
+ * that the shared answer keeps too.
  *
  * reel.slurm-wire/1: a line of JSON each way over the helper's stdin and stdout. The helper speaks
  * first:

@@ -1,4 +1,4 @@
-/* home: where runs lie under REEL_HOME, and how a run is named.
+/* home: says where runs lie under REEL_HOME, and finds a run by its name.
  *
  *     <home>/runs/<run id>/{run.json,plan.json,events/,ckpt/,logs/,claims/,placement/}
  *     <home>/names/<name>      a file holding the run id; made by exclusive create, so a name has

@@ -1,4 +1,4 @@
-/* state: a run's state as a fold over its event logs.
+/* state: computes a run's state as a fold over its event logs.
  *
  * There is no other source of truth. run_state_apply is pure and commutative: every event sets
  * fields of its own attempt or raises a maximum. So the logs of several writers may be folded in

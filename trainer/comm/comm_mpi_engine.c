@@ -1,5 +1,5 @@
-/* The engine of the MPI backend: every operation is messages between all pairs of its ranks, moved
- * by polling.
+/* This is the engine of the MPI backend: every operation is messages between all pairs of its
+ * ranks, moved by polling.
  *
  * A work is a small state machine. An exchange posts all its receives and sends at once, and is
  * done when all of them are. A reduction sends each rank its part in messages of
