@@ -522,7 +522,7 @@ int tar_reader_next(struct tar_reader *r, struct tar_entry *out, struct err *err
             break;
     }
     if (rc == 0 && x.first_header >= 0) /* the archive has ended */
-        rc = corrupt(r, x.first_header, "an extension header with no file behind it", err);
+        rc = corrupt(r, x.first_header, "an extension header with no file after it", err);
     free(x.path);
     return rc;
 }

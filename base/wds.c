@@ -536,7 +536,7 @@ static int check_boundary(struct wds_reader *r, int64_t i, const struct wds_samp
     int rc = tar_reader_next(r->tar, &e, last ? err : NULL);
 
     if (last)
-        return rc == 1 ? sample_wrong(r, i, "the shard goes on behind the index's end", err)
+        return rc == 1 ? sample_wrong(r, i, "the shard goes on after the index's end", err)
                        : in_sample(r, i, rc, err);
     if (rc == 1 && split_member(&e, &n, &part) && strlen(s->key) == n &&
         memcmp(s->key, e.name, n) == 0)

@@ -466,7 +466,7 @@ static int paths_decode(struct cursor *c, struct dataset *d, const uint32_t *len
         if (strlen(text) != lengths[i])
             return damaged(path, "a shard's path holds a zero byte", err);
     }
-    return room == 0 ? 0 : damaged(path, "bytes are left over behind the shards' paths", err);
+    return room == 0 ? 0 : damaged(path, "bytes are left over after the shards' paths", err);
 }
 
 static int tables_decode(struct cursor *c, struct dataset *d, int64_t room, const char *path,

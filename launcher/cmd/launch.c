@@ -48,7 +48,7 @@ static const struct opt opts[] = {
      .fallback = "warn", .choices = (const char *const[]){"warn", "refuse", "ignore", NULL},
      .flags = OPT_SETTING},
     {"extend", 0, OPT_BOOL, NULL,
-     "the file's run exists and gets more steps in its last stage, or stages behind it: go on to "
+     "the file's run exists and gets more steps in its last stage, or stages after it: go on to "
      "the new end"},
     {"change", 0, OPT_ENUM, "WHAT",
      "the file's run exists and gets another learning rate (adamw.lr, schedule) for the steps to "

@@ -21,7 +21,7 @@ const struct opt_cmd cmd_status = {
     "status",
     "show the runs: state, step, MFU, attempts",
     "[RUN]", opts, ARRAY_LEN(opts), 0, 1,
-    "Tunings that have not ended, or died, stand behind the runs. "
+    "Tunings that have not ended, or died, are listed after the runs. "
     "Read from the runs' own event logs; of a run that waits the scheduler is asked why. A run is "
     "'interrupted' when its job is over and nothing brings it back by itself: what does stands "
     "beside it."};

@@ -10,19 +10,19 @@ static int options_check(const struct opt_values *v, size_t n, struct err *err)
     static const char *const ours[] = {"run", "data"};
     if (!opt_given(v, "adapter"))
         return n <= 1 ? 0
-                      : err_set(err, ERR_USAGE, "a command behind the model is of another trainer: "
+                      : err_set(err, ERR_USAGE, "a command after the model is of another trainer: "
                                 "give --adapter, which knows it");
     for (size_t i = 0; i < ARRAY_LEN(ours); i++)
         if (opt_given(v, ours[i]))
             return err_set(err, ERR_USAGE, "--%s is for trials of reel's own trainer: with "
-                           "--adapter give a MODEL, and the trainer's command behind --, which "
+                           "--adapter give a MODEL, and the trainer's command after --, which "
                            "names its own data", ours[i]);
     if (!opt_given(v, "cluster"))
         return err_set(err, ERR_USAGE, "--adapter needs --cluster, by which it predicts: give a "
                        "name, or the file that 'reel topo --cluster' writes");
     if (opt_given(v, "stack"))
         return err_set(err, ERR_USAGE, "--stack and --adapter both say what trains: give one");
-    return n >= 2 ? 0 : err_set(err, ERR_USAGE, "--adapter needs a MODEL and, behind --, the "
+    return n >= 2 ? 0 : err_set(err, ERR_USAGE, "--adapter needs a MODEL and, after --, the "
                                 "command that trains it");
 }
 

@@ -201,9 +201,9 @@ static int recorded_table(struct report *report, struct err *err)
         return rc;
     if (r.k > 0)
         str_add(report->out,
-                "</table>\n<p class=\"why\">Of two steps behind the measured ones, means over "
-                "ranks. Communication counts where nothing is computed beside it; what is hidden "
-                "stands for itself. HFU has what backward computes again.</p>\n");
+                "</table>\n<p class=\"why\">Means over ranks of two steps after the measured ones. "
+                "Communication is the time in which nothing is computed beside it; hidden "
+                "communication has a column of its own. HFU counts recomputation too.</p>\n");
     if (r.dropped > 0)
         str_addf(report->out, "<p class=\"why\">%lld records found no room: the shares are too "
                  "small.</p>\n", (long long)r.dropped);

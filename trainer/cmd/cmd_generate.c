@@ -20,7 +20,7 @@ static const struct opt opts[] = {
     {"first", 0, OPT_INT, "N",
      "first draw of the data's order", .fallback = "0", .min = 0, .max = 1e12},
     {"samples", 0, OPT_INT, "N",
-     "how many, at most to the end of a pass over the data: behind it the same come again",
+     "how many, at most to the end of a pass over the data; after it the same come again",
      .fallback = "8", .min = 1, .max = 1e9},
     {"batch", 0, OPT_INT, "N", "how many at a time", .fallback = "4", .min = 1, .max = 1e6},
     {"sampler", 0, OPT_ENUM, "NAME",

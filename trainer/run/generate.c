@@ -487,7 +487,7 @@ int generate_make(struct generate *g, int64_t *made, struct err *err)
     if ((rc = file_mkdirs(c->out, err)) < 0)
         return rc;
     snprintf(line, sizeof line,
-             "the data has %lld samples from draw %lld on: behind them the same come again, and "
+             "the data has %lld samples from draw %lld on: after them the same come again, and "
              "are not made",
              (long long)samples, (long long)c->first);
     if (samples < c->samples && c->say)
