@@ -10,11 +10,12 @@
  * seconds of compute divided by the unscaled ones.
  *
  *     compute      s term
- *     a message    m = s · link inside a node and s · net where it leaves one, mixed by `far`;
- *                  the seconds that other work does not hide are
- *                  max(m alone, m (term + hidden) - C hide room). The room is the seconds that were
- *                  hidden if the message was hidden in part, or else all seconds under which it
- *                  could hide. A message that has nothing to hide under takes m term
+ *     a message    s · fix fixed, plus for the rest, which `fixed` is not part of,
+ *                  max(m alone, m (term + hidden) - C hide room), where
+ *                  m = s · link inside a node and s · net where it leaves one, mixed by `far`. The
+ *                  room is the seconds that were hidden if the message was hidden in part, or else
+ *                  all seconds under which it could hide. The rest of a message that has nothing to
+ *                  hide under takes m times its seconds
  *     recompute    s term, times the growth of compute and sums of tensor-parallel ranks
  *     bubble       s term, times the growth of what a stage does for its micro-batches
  *     spread       s term, times the growth of all terms before it in enum price_term
@@ -39,7 +40,7 @@ static const double prior_sd[FIT_SCALES] = {
     [PRICE_BUBBLE] = 0.10,    [PRICE_GATHER] = 0.20,     [PRICE_REDUCE] = 0.20,
     [PRICE_OPTIMIZER] = 0.30, [PRICE_CONTENTION] = 0.70, [PRICE_SPREAD] = 0.80,
     [PRICE_OVERHEAD] = 0.90,  [FIT_ALL] = 0.25,          [FIT_LINK] = 0.30,
-    [FIT_NET] = 0.40,         [FIT_HIDE] = 0.30};
+    [FIT_NET] = 0.40,         [FIT_FIXED] = 0.80,        [FIT_HIDE] = 0.30};
 #define EDGE 0.1
 
 /* ---- a step as scales make it ---- */
@@ -56,7 +57,8 @@ struct step {
     double x[PRICE_TERMS];        /* seconds of each term */
     double slope[PRICE_TERMS];    /* derivative of x by the logarithm of the term's scale */
     double room[PRICE_TERMS];     /* seconds by which a message shortens when C grows by 1 */
-    double net[PRICE_TERMS];      /* share of a message's slope that FIT_NET has */
+    /* The parts of a message's slope that FIT_LINK, FIT_NET and FIT_FIXED have. */
+    double link[PRICE_TERMS], net[PRICE_TERMS], fixed[PRICE_TERMS];
     double computes, pace;        /* unscaled seconds of compute; C */
     double again, bubble, spread; /* seconds of these for each second that they follow */
     double sum;
@@ -74,19 +76,25 @@ static double over(double a, double b) { return b > 0 ? a / b : 0; }
 
 static void message_scale(const struct fit *f, const struct price_bill *b, int t, struct step *out)
 {
-    double whole = b->term[t] + b->hidden[t], far = b->far[t] * f->scale[FIT_NET],
+    double far = b->far[t] * f->scale[FIT_NET],
            by = (1 - b->far[t]) * f->scale[FIT_LINK] + far, m = f->scale[t] * by;
-    out->net[t] = far / by;
-    out->x[t] = out->slope[t] = m * b->term[t];
-    if (b->under[t] <= 0)
-        return;
-    bool seen = b->term[t] > (1 + 1e-9) * b->alone[t];
-    double room = f->scale[FIT_HIDE] * (seen ? b->hidden[t] : b->under[t]),
-           least = m * b->alone[t], rest = m * whole - room * out->pace;
-    double share = whole > 0 ? 1 / (1 + exp((least - rest) / (EDGE * m * whole))) : 0;
-    out->x[t] = fmax(least, rest);
-    out->slope[t] = share * m * whole + (1 - share) * least;
-    out->room[t] = share * room;
+    double fixed = f->scale[t] * f->scale[FIT_FIXED] * b->fixed[t],
+           sent = m * fmax(0, b->term[t] - b->fixed[t]),
+           whole = sent + m * b->hidden[t], slope = sent;
+    if (b->under[t] > 0 && whole > 0) {
+        bool seen = b->term[t] - b->alone[t] > 1e-9 * (b->term[t] + b->hidden[t]);
+        double room = f->scale[FIT_HIDE] * (seen ? b->hidden[t] : b->under[t]),
+               least = m * fmax(0, b->alone[t] - b->fixed[t]), rest = whole - room * out->pace,
+               share = 1 / (1 + exp((least - rest) / (EDGE * whole)));
+        sent = fmax(least, rest);
+        slope = share * whole + (1 - share) * least;
+        out->room[t] = share * room;
+    }
+    out->x[t] = fixed + sent;
+    out->slope[t] = fixed + slope;
+    out->net[t] = slope * far / by;
+    out->link[t] = slope - out->net[t];
+    out->fixed[t] = fixed;
 }
 
 /* Lengthens a term as much as the terms that it follows grew by their scales. Returns its seconds
@@ -132,8 +140,9 @@ static void slopes_of(const struct step *s, double J[FIT_SCALES])
         J[t] = weight[t] * (message ? s->slope[t] : s->x[t]);
         J[t] += COMPUTES >> t & 1 ? over(hides, s->computes) * s->x[t] : 0;
         J[t] = over(J[t], s->sum);
-        J[FIT_NET] += message ? J[t] * s->net[t] : 0;
-        J[FIT_LINK] += message ? J[t] * (1 - s->net[t]) : 0;
+        J[FIT_NET] += over(weight[t] * s->net[t], s->sum);
+        J[FIT_LINK] += over(weight[t] * s->link[t], s->sum);
+        J[FIT_FIXED] += over(weight[t] * s->fixed[t], s->sum);
     }
     J[FIT_HIDE] = over(hides * s->pace, s->sum);
     J[FIT_ALL] = 1;
@@ -266,7 +275,9 @@ static void solve(struct fit *f)
 
 void fit_add(struct fit *f, const struct price_bill *bill, double measured_s)
 {
-    if (!(measured_s > 0) || !isfinite(measured_s) || f->n == FIT_MAX)
+    double priced_s = fit_step(f, bill, NULL, NULL);
+    if (!(measured_s > 0) || !isfinite(measured_s) || !(priced_s > 0) || !isfinite(priced_s) ||
+        f->n == FIT_MAX)
         return;
     f->bills[f->n] = *bill;
     f->log_measured[f->n++] = log(measured_s);

@@ -17,8 +17,8 @@
 #include "autotune/price.h"
 
 /* Besides those of the terms, there are scales of the sum, of messages inside nodes and of those
- * that leave them, and of the compute under which messages hide. */
-enum { FIT_ALL = PRICE_TERMS, FIT_LINK, FIT_NET, FIT_HIDE, FIT_SCALES, FIT_MAX = 160 };
+ * that leave them, of the fixed cost of a message, and of the compute under which messages hide. */
+enum { FIT_ALL = PRICE_TERMS, FIT_LINK, FIT_NET, FIT_FIXED, FIT_HIDE, FIT_SCALES, FIT_MAX = 160 };
 struct fit {
     double log_scale[FIT_SCALES];            /* 0: the price is right */
     double scale[FIT_SCALES];                /* e to the power of these */
@@ -37,8 +37,8 @@ void fit_init(struct fit *f);
  * from that by a share (OTHER_MODEL) of the spread that it has before anything is known. An earlier
  * fit without measurements changes nothing. */
 void fit_begin(struct fit *f, const struct fit *earlier);
-/* Learns from a measurement. None is forgotten. Values that are not positive and finite are
- * ignored, and so is everything after FIT_MAX measurements. */
+/* Learns from a measurement. None is forgotten. One that is not positive and finite, or whose bill
+ * is not, is ignored, and so is everything after FIT_MAX measurements. */
 void fit_add(struct fit *f, const struct price_bill *bill, double measured_s);
 /* Writes the fit without one of its measurements. */
 void fit_without(const struct fit *f, int64_t left_out, struct fit *out);

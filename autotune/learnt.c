@@ -59,6 +59,7 @@ static int event_take(const cJSON *event, struct row *row, struct rows *rows, st
         terms_read(event, "priced_hidden", row->bill.hidden);
         terms_read(event, "priced_under", row->bill.under);
         terms_read(event, "priced_alone", row->bill.alone);
+        terms_read(event, "priced_fixed", row->bill.fixed);
         terms_read(event, "priced_far", row->bill.far);
         terms_read(event, "priced_class_s", row->priced_class_s);
     }

@@ -127,10 +127,12 @@ int memory_predict(const struct held_spec *spec, const struct layout *l, struct 
 
 void memory_learn(struct memory_learned *m, double planned_bytes, double peak_bytes)
 {
-    double over = peak_bytes - planned_bytes, share = over / planned_bytes;
+    double over = peak_bytes - planned_bytes, share = over / peak_bytes;
     m->n++;
     m->overhead_sum += over;
-    m->share_sum += share, m->share_squares += share * share;
+    m->weights += 1 / (peak_bytes * peak_bytes);
+    m->weighted += share / peak_bytes;
+    m->squares += share * share;
 }
 
 double memory_peak(const struct memory_learned *m, double planned_bytes)
@@ -141,14 +143,15 @@ double memory_peak(const struct memory_learned *m, double planned_bytes)
 }
 
 /* Returns how far a corrected plan may be off, as the standard deviation of a logarithm. It is
- * learnt from how much the measured overheads differ. */
+ * learnt from how far the measured overheads are from their mean, as shares of the peaks. */
 static double memory_sd(const struct memory_learned *m)
 {
     static const double UNKNOWN_SD = 0.10, PRIOR_SD = 0.06, PRIOR_N = 2;
     double n = (double)m->n;
     if (m->n == 0)
         return UNKNOWN_SD;
-    double squares = fmax(0, m->share_squares - m->share_sum * m->share_sum / n);
+    double mean = m->overhead_sum / n;
+    double squares = fmax(0, m->squares - 2 * mean * m->weighted + mean * mean * m->weights);
     return sqrt((PRIOR_N * PRIOR_SD * PRIOR_SD + squares) / (PRIOR_N + n - 1));
 }
 

@@ -79,7 +79,7 @@ static double seconds_of(const struct price_part *p)
  * for which compute hides them. */
 struct unit_price {
     double gather, gather_hidden, reduce, reduce_hidden;
-    double gather_under, gather_alone, reduce_alone; /* price_step's under and alone */
+    double gather_under, gather_alone, reduce_under, reduce_alone; /* price_step's */
     double under_backward; /* seconds that backwards hide */
 };
 
@@ -132,7 +132,8 @@ static void unit_add(const struct price *p, const struct state_seconds *st, enum
     out->reduce += count * (r - h3);
     out->reduce_hidden += count * h3;
     out->under_backward += count * (h2 + h3);
-    out->gather_under += count * share * (forward + backward);
+    out->gather_under += count * share * ((g1 > 0 ? forward : 0) + (g2 > 0 ? backward : 0));
+    out->reduce_under += r > 0 ? count * fmax(0, share * backward - h2) : 0;
     if (share * backward <= 0)
         out->gather_alone += count * (g1 + g2), out->reduce_alone += count * r;
 }
@@ -248,7 +249,10 @@ static void part_terms(const struct price_part *p, double count, struct price_st
     out->hidden[PRICE_TP] += count * p->tp_hidden;
     out->term[PRICE_CP] += count * p->cp;
     out->hidden[PRICE_CP] += count * p->cp_hidden;
-    out->under[PRICE_CP] += count * (p->cp_hidden > 0 ? p->attention + p->launch : 0);
+    out->under[PRICE_CP] += count * p->cp_under;
+    out->alone[PRICE_CP] += count * p->cp_alone;
+    out->fixed[PRICE_CP] += count * p->cp_fixed;
+    out->fixed[PRICE_TP] += count * p->tp_fixed;
 }
 
 static void again_terms(const struct price_part *p, double count, struct price_step *out)
@@ -282,6 +286,7 @@ static void busiest_terms(const struct price *p, const struct stage_price *s,
     double sends = s->s.sends[0] + s->s.sends[1];
     out->term[PRICE_PP] = m * sends * seconds_of(&q[WORK_SEND]);
     out->hidden[PRICE_PP] = m * sends * q[WORK_SEND].pp_hidden;
+    out->fixed[PRICE_PP] = m * sends * q[WORK_SEND].pp_fixed;
     out->term[PRICE_ELEMENTWISE] += m * s->pieces;
     out->term[PRICE_RECOMPUTE] = m * s->again;
     double again = m * p->machine->v[CONSTANT_AGAIN];
@@ -292,7 +297,7 @@ static void busiest_terms(const struct price *p, const struct stage_price *s,
     out->term[PRICE_REDUCE] = m * s->units.reduce;
     out->hidden[PRICE_REDUCE] = m * s->units.reduce_hidden;
     out->under[PRICE_GATHER] = m * s->units.gather_under;
-    out->under[PRICE_REDUCE] = m * s->units.reduce_hidden;
+    out->under[PRICE_REDUCE] = m * s->units.reduce_under;
     out->alone[PRICE_GATHER] = m * s->units.gather_alone;
     out->alone[PRICE_REDUCE] = m * s->units.reduce_alone;
 }
@@ -338,8 +343,8 @@ static void once_terms(const struct price *p, const struct layout *l,
         overlaps && k->gathers_overlap ? v[CONSTANT_GATHER_HIDDEN] * s->forward_compute : 0;
     double hidden_gather = fmin(gather, ahead);
     out->term[PRICE_REDUCE] += reduce - hidden + once_seconds(p, l, &s->s);
-    out->under[PRICE_REDUCE] += under;
-    out->under[PRICE_GATHER] += ahead;
+    out->under[PRICE_REDUCE] += reduce > 0 ? under : 0;
+    out->under[PRICE_GATHER] += gather > 0 ? ahead : 0;
     out->alone[PRICE_REDUCE] += fmin(unit, reduce) + once_seconds(p, l, &s->s);
     out->hidden[PRICE_REDUCE] += hidden;
     out->term[PRICE_GATHER] += gather - hidden_gather;
@@ -505,6 +510,7 @@ void price_bill(const struct price_machine *m, const struct model *model, const 
     memcpy(out->hidden, step->hidden, sizeof out->hidden);
     memcpy(out->under, step->under, sizeof out->under);
     memcpy(out->alone, step->alone, sizeof out->alone);
+    memcpy(out->fixed, step->fixed, sizeof out->fixed);
     for (size_t i = 0; i < ARRAY_LEN(messages); i++)
         if (price_group_leaves(price_group(l, model, messages[i].group), box))
             out->far[messages[i].term] = 1;

@@ -91,6 +91,8 @@ double price_message(const struct price_machine *m, struct price_group g, enum t
 struct price_part {
     double gemm, attention, elementwise, inputs, launch;
     double tp, tp_hidden, cp, cp_hidden, pp, pp_hidden;
+    double tp_fixed, cp_fixed, pp_fixed; /* seconds of messages whatever their bytes */
+    double cp_under, cp_alone;           /* price_step's under and alone */
 };
 enum { PRICE_STAGES = 4 };
 struct price {
@@ -118,6 +120,7 @@ struct price_step {
     double hidden[PRICE_TERMS];  /* seconds of each that other work hides */
     double under[PRICE_TERMS];   /* seconds of compute under which its messages could hide */
     double alone[PRICE_TERMS];   /* of each, seconds of messages that nothing hides */
+    double fixed[PRICE_TERMS];   /* of these, seconds whatever the bytes */
     double again[PRICE_TERMS];   /* seconds of `recompute`, by class */
 };
 /* Writes the seconds that each class computes in a priced step, recomputation included; 0: none.
@@ -126,8 +129,8 @@ void price_classes(const struct price_step *step, double class_s[PRICE_TERMS]);
 /* Holds how the terms of a step come about: what a fit has to know to say how long the step takes
  * with other rates. */
 struct price_bill {
-    double term[PRICE_TERMS], hidden[PRICE_TERMS], under[PRICE_TERMS],
-        alone[PRICE_TERMS];      /* as a step has them */
+    double term[PRICE_TERMS], hidden[PRICE_TERMS], under[PRICE_TERMS], alone[PRICE_TERMS],
+        fixed[PRICE_TERMS];      /* as a step has them */
     double far[PRICE_TERMS];     /* share of its messages that leaves a node's links */
 };
 void price_bill(const struct price_machine *m, const struct model *model, const struct layout *l,

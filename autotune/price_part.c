@@ -246,21 +246,26 @@ static void message_price(const struct price_machine *m, const struct work *w,
                           const struct work_message *g, struct routes *routes,
                           struct price_part *p)
 {
-    double one = message_seconds(m, w, g, routes);
+    double one = message_seconds(m, w, g, routes), sum_s = g->count * m->v[CONSTANT_SUM_S];
     if (g->group == TRAFFIC_TP) {
         double hidden = m->overlaps && w->stack->sums_overlap ? m->v[CONSTANT_SUM_HIDDEN] * one : 0;
         p->tp += g->count * (one - hidden + m->v[CONSTANT_SUM_S]);
         p->tp_hidden += g->count * hidden;
+        p->tp_fixed += sum_s;
     } else if (g->group == TRAFFIC_PP) {
         bool hides = m->overlaps && g->hide != HIDE_NOTHING;
         p->pp += g->count * (m->v[CONSTANT_SEND_S] + (hides ? 0 : one));
         p->pp_hidden += hides ? g->count * one : 0;
-    } else if (m->overlaps && g->hide == HIDE_ATTENTION) {
-        double hidden = fmin(g->count * one, p->attention + p->launch);
+        p->pp_fixed += g->count * m->v[CONSTANT_SEND_S];
+    } else {
+        bool hides = m->overlaps && g->hide == HIDE_ATTENTION;
+        double under = hides ? p->attention + p->launch : 0,
+               hidden = fmin(g->count * one, under);
         p->cp += g->count * (one + m->v[CONSTANT_SUM_S]) - hidden;
         p->cp_hidden += hidden;
-    } else {
-        p->cp += g->count * (one + m->v[CONSTANT_SUM_S]);
+        p->cp_fixed += sum_s;
+        p->cp_under += under;
+        p->cp_alone += sum_s + (hides ? 0 : g->count * one);
     }
 }
 
@@ -269,6 +274,7 @@ static void messages_price(const struct price_machine *m, const struct work *w,
                            struct price_part *p)
 {
     p->tp = p->tp_hidden = p->cp = p->cp_hidden = p->pp = p->pp_hidden = 0;
+    p->tp_fixed = p->cp_fixed = p->pp_fixed = p->cp_under = p->cp_alone = 0;
     for (int i = 0; i < part->n_messages; i++)
         message_price(m, w, &part->messages[i], routes, p);
 }

@@ -70,6 +70,7 @@ int tune_event_predicted(struct tune *t, int64_t i, const struct plan *p, struct
     learnt_terms_write(EVENT_FIELD(trial_predicted, priced_hidden, TREE), bill->hidden, &e.out);
     learnt_terms_write(EVENT_FIELD(trial_predicted, priced_under, TREE), bill->under, &e.out);
     learnt_terms_write(EVENT_FIELD(trial_predicted, priced_alone, TREE), bill->alone, &e.out);
+    learnt_terms_write(EVENT_FIELD(trial_predicted, priced_fixed, TREE), bill->fixed, &e.out);
     learnt_terms_write(EVENT_FIELD(trial_predicted, priced_far, TREE), bill->far, &e.out);
     learnt_terms_write(EVENT_FIELD(trial_predicted, priced_class_s, TREE), item->class_s, &e.out);
     int rc = evlog_commit(t->log, &e, true, err);

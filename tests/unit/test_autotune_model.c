@@ -384,7 +384,101 @@ static void fit_learns(void **state)
     assert_true(after < before / 3);
     fit_add(&fit, &bill, NAN);
     fit_add(&fit, &bill, 0);
+    fit_add(&fit, &(struct price_bill){0}, 1); /* as an event that was cut short has it */
+    fit_add(&fit, &(struct price_bill){.term = {NAN}}, 1);
     assert_int_equal(fit.n, 1);
+}
+
+/* Holds a bill with every kind of message: ones that are hidden, seen, half far, and that nothing
+ * hides. None is near the edge between hidden and seen. */
+static const struct price_bill all_kinds = {
+    .term = {[PRICE_GEMM] = 3, [PRICE_ATTENTION] = 1, [PRICE_ELEMENTWISE] = 0.5,
+             [PRICE_RECOMPUTE] = 0.4, [PRICE_LAUNCH] = 0.1, [PRICE_TP] = 0.5, [PRICE_CP] = 0.2,
+             [PRICE_PP] = 0.1, [PRICE_BUBBLE] = 0.6, [PRICE_GATHER] = 1.5, [PRICE_REDUCE] = 0.05,
+             [PRICE_OPTIMIZER] = 0.1, [PRICE_SPREAD] = 0.2, [PRICE_OVERHEAD] = 0.02},
+    .hidden = {[PRICE_TP] = 0.3, [PRICE_CP] = 0.1, [PRICE_PP] = 0.4, [PRICE_GATHER] = 0.02,
+               [PRICE_REDUCE] = 0.5},
+    .under = {[PRICE_CP] = 1, [PRICE_GATHER] = 0.02, [PRICE_REDUCE] = 3},
+    .alone = {[PRICE_CP] = 0.2, [PRICE_GATHER] = 0.01, [PRICE_REDUCE] = 0.05},
+    .fixed = {[PRICE_TP] = 0.1, [PRICE_CP] = 0.2, [PRICE_PP] = 0.1},
+    .far = {[PRICE_TP] = 0.3, [PRICE_CP] = 1, [PRICE_PP] = 1, [PRICE_GATHER] = 0.5}};
+
+static void scale_set(struct fit *fit, int k, double log_scale)
+{
+    fit->log_scale[k] = log_scale;
+    fit->scale[k] = exp(log_scale);
+}
+
+/* The slopes from which the fit learns are the derivatives of what it predicts, by every scale. */
+static void slopes_are_derivatives(void **state)
+{
+    const double h = 1e-5;
+    struct fit fit;
+    double J[FIT_SCALES], nowhere[FIT_SCALES];
+    (void)state;
+    fit_init(&fit);
+    for (int k = 0; k < FIT_SCALES; k++)
+        scale_set(&fit, k, 0.02 * (k % 5 - 2));
+    fit_slopes(&fit, &all_kinds, J);
+    for (int k = 0; k < FIT_SCALES; k++) {
+        double at = fit.log_scale[k];
+        scale_set(&fit, k, at + h);
+        double more = log(fit_slopes(&fit, &all_kinds, nowhere));
+        scale_set(&fit, k, at - h);
+        double less = log(fit_slopes(&fit, &all_kinds, nowhere));
+        scale_set(&fit, k, at);
+        if (fabs((more - less) / (2 * h) - J[k]) > 1e-4)
+            fail_msg("scale %d: %g, its slope %g", k, (more - less) / (2 * h), J[k]);
+        assert_true(k == PRICE_INPUTS || k == PRICE_CONTENTION || fabs(J[k]) > 1e-4);
+    }
+}
+
+/* A slower network lengthens the messages that cross it as soon as compute no longer hides them, but
+ * not the fixed cost of each message. */
+static void networks_leave_fixed_costs(void **state)
+{
+    static const struct price_bill bill = {
+        .term = {[PRICE_GEMM] = 2, [PRICE_TP] = 1, [PRICE_CP] = 0.1, [PRICE_PP] = 0.2},
+        .hidden = {[PRICE_CP] = 0.5, [PRICE_PP] = 9},
+        .under = {[PRICE_CP] = 1}, .alone = {[PRICE_CP] = 0.1},
+        .fixed = {[PRICE_TP] = 0.4, [PRICE_CP] = 0.1, [PRICE_PP] = 0.2},
+        .far = {[PRICE_TP] = 1, [PRICE_CP] = 1, [PRICE_PP] = 1}};
+    double x[PRICE_TERMS];
+    struct fit fit;
+    (void)state;
+    fit_init(&fit);
+    scale_set(&fit, FIT_NET, log(1.9));
+    fit_step(&fit, &bill, x, NULL);
+    assert_close(x[PRICE_CP], 0.1, 1e-9, "0.95 s fit under 1 s");
+    scale_set(&fit, FIT_NET, log(4));
+    fit_step(&fit, &bill, x, NULL);
+    assert_close(x[PRICE_CP], 0.1 + 4 * 0.5 - 1, 1e-9, "2 s do not");
+    assert_close(x[PRICE_TP], 0.4 + 4 * 0.6, 1e-9, "sums");
+    assert_close(x[PRICE_PP], 0.2, 1e-9, "a hidden message's start");
+    scale_set(&fit, FIT_FIXED, log(3));
+    fit_step(&fit, &bill, x, NULL);
+    assert_close(x[PRICE_PP], 0.6, 1e-9, "three times");
+}
+
+/* Plans of any size that all lack the same bytes are corrected by these, and the spread that is left
+ * is as narrow as with plans of one size. Where each lacks other bytes, the spread is wide. */
+static void memory_learns_what_is_left(void **state)
+{
+    static const double plans[] = {1e8, 1e10, 7e10}, lack[] = {1e9, -1e9, 2e10};
+    struct memory_learned same = {0}, sizes = {0}, apart = {0};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        memory_learn(&same, 6e10, 6.5e10);
+        memory_learn(&sizes, plans[i], plans[i] + 5e9);
+        memory_learn(&apart, 6e10, 6e10 + lack[i]);
+    }
+    assert_close(memory_peak(&sizes, 6e10), 6.5e10, 1e-9, "peak");
+    for (double limit = 5.5e10; limit < 8e10; limit += 1e9)
+        assert_close(memory_fits(&sizes, 6e10, limit), memory_fits(&same, 6e10, limit), 1e-6,
+                     "fits");
+    double peak = memory_peak(&apart, 6e10);
+    assert_true(memory_fits(&same, 6e10, 0.85 * 6.5e10) < 0.01);
+    assert_true(memory_fits(&apart, 6e10, 0.85 * peak) > 0.05);
 }
 
 /* The time of a class teaches its own term: the others stay where they were, and its interval is
@@ -417,7 +511,8 @@ int main(void)
         cmocka_unit_test(state_by_hand), cmocka_unit_test(cores_are_shared),
         cmocka_unit_test(recomputed_by_hand), cmocka_unit_test(partial_sums_by_hand),
         cmocka_unit_test(links_move_their_terms), cmocka_unit_test(bubble_by_hand),
-        cmocka_unit_test(classes_teach_their_terms),
+        cmocka_unit_test(classes_teach_their_terms), cmocka_unit_test(slopes_are_derivatives),
+        cmocka_unit_test(networks_leave_fixed_costs), cmocka_unit_test(memory_learns_what_is_left),
         cmocka_unit_test(probe_is_fitted), cmocka_unit_test(fit_learns)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -269,6 +269,32 @@ static void terms_add_up(void **state)
     }
 }
 
+static double computes(const struct price_part *p)
+{ return p->gemm + p->attention + p->elementwise + p->inputs + p->launch; }
+
+/* Gradients that are scattered in each micro-batch can hide under a share of the backward of layers
+ * and head, whether they need all of it or not. Weights that are gathered for the next step can hide
+ * under the same share of one forward. */
+static void rooms_by_hand(void **state)
+{
+    struct fixture f;
+    const struct price_part *q = f.p.parts;
+    (void)state;
+    fixture_open(&f, "fsdp2", "dgx-h100:2");
+    struct price_step s = price(&f, "dp=16,zero=2,mbs=2");
+    double share = f.v[CONSTANT_GATHER_HIDDEN], m = f.w.micro_batches,
+           back = 10 * computes(&q[WORK_LAYER_BACKWARD]) + computes(&q[WORK_LAST_BACKWARD]),
+           forward = 10 * computes(&q[WORK_LAYER_FORWARD]) + computes(&q[WORK_LAST_FORWARD]) +
+                     computes(&q[WORK_FIRST_FORWARD]);
+    assert_true(m == 2 && s.hidden[PRICE_REDUCE] > 0);
+    assert_close(s.under[PRICE_REDUCE], m * share * back, 1e-9, "scattered");
+    assert_close(s.under[PRICE_GATHER], share * forward, 1e-9, "gathered once");
+    s = price(&f, "dp=16,zero=3,mbs=2");
+    forward -= computes(&q[WORK_FIRST_FORWARD]);
+    assert_close(s.under[PRICE_GATHER], m * share * (forward + back), 1e-9, "gathered each time");
+    assert_true(s.under[PRICE_REDUCE] < m * share * back);
+}
+
 /* Equal stages: the bound is the replay, (m + pp - 1) of them. Unequal ones: it is below. */
 static void bound(void **state)
 {
@@ -505,7 +531,7 @@ int main(void)
         cmocka_unit_test(orders),       cmocka_unit_test(leaves),
         cmocka_unit_test(slower_alone),
         cmocka_unit_test(amounts),      cmocka_unit_test(operations),
-        cmocka_unit_test(senders),
+        cmocka_unit_test(senders),      cmocka_unit_test(rooms_by_hand),
         cmocka_unit_test(terms_add_up), cmocka_unit_test(bound),
         cmocka_unit_test(few_batches),
         cmocka_unit_test(faster_is_not_slower), cmocka_unit_test(footprints),

@@ -95,7 +95,7 @@ static void three_trials(void **state)
                   "preempted\n",
                   (double)t.spent / n, t.kept, (double)t.tries / n, t.ooms, t.hangs, t.nodes_lost,
                   t.preempted);
-    assert_true((double)t.trials / n <= 2.3 && t.late <= 0.03 * n && t.found == n);
+    assert_true((double)t.trials / n <= 2.3 && t.late <= 0.03 * n && n - t.found <= 0.01 * n);
     assert_true((double)t.spent / n <= 7 && t.kept >= 0.9 * n);
     assert_true(t.ooms > 0 && t.hangs > 0 && t.nodes_lost > 0 && t.preempted > 0);
 }
@@ -116,6 +116,39 @@ static double slow_network_off(const struct world *w, bool forgets_hidden)
             n++, off += fabs(log(fit_step(&fit, &bill, NULL, NULL) / w->seconds[i]));
     }
     return off / n;
+}
+
+/* Messages that hide have room to hide under, those that nothing hides are seen, and before it has
+ * learnt the fit predicts the price. Weights that are gathered once a step can hide under the
+ * forward of one micro-batch. */
+static void bills_add_up(void **state)
+{
+    struct fit fit;
+    size_t rooms = 0, fixed = 0;
+    (void)state;
+    fit_init(&fit);
+    for (uint64_t c = 0; c < WORLD_CASES; c++) {
+        struct world w;
+        world_make(&w, c);
+        for (size_t i = 0; i < w.n; i++) {
+            const struct price_bill *b = &w.known->bills[i];
+            const struct layout *l = &w.layouts[i];
+            double sum = 0, micro = (double)w.of->gbs / (double)(l->dp * l->mbs);
+            for (int t = 0; t < PRICE_TERMS; t++) {
+                double near = 1e-9 * (b->term[t] + b->hidden[t]);
+                sum += b->term[t];
+                assert_true(b->fixed[t] <= b->term[t] + near && b->alone[t] <= b->term[t] + near);
+                assert_true(b->under[t] == 0 || b->fixed[t] <= b->alone[t] + near);
+                assert_true(b->under[t] == 0 || b->hidden[t] <= b->under[t] + near);
+                fixed += b->fixed[t] > 0;
+            }
+            assert_true(fabs(fit_step(&fit, b, NULL, NULL) / sum - 1) < 1e-12);
+            assert_true(l->zero == 3 || b->under[PRICE_GATHER] * micro <= sum);
+            rooms += l->zero == 1 && micro > 1 && b->under[PRICE_GATHER] > 0;
+        }
+        world_release(&w);
+    }
+    assert_true(rooms > 1000 && fixed > 1000);
 }
 
 /* A fit with other scales predicts nearly what the price predicts with other constants. This needs
@@ -139,12 +172,13 @@ static void hidden_messages_are_seen(void **state)
     }
     print_message("a network of a fourth: %.1f %% off, without what was hidden %.1f %%\n", 100 * seen,
                   100 * forgotten);
-    assert_true(seen < forgotten / 2);
+    assert_true(seen < forgotten / 3);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(three_trials),
+                                       cmocka_unit_test(bills_add_up),
                                        cmocka_unit_test(hidden_messages_are_seen)};
     return cmocka_run_group_tests_name("the search on simulated clusters", tests, NULL, NULL);
 }
