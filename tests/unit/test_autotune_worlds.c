@@ -124,7 +124,7 @@ static double slow_network_off(const struct world *w, bool forgets_hidden)
 static void bills_add_up(void **state)
 {
     struct fit fit;
-    size_t rooms = 0, fixed = 0;
+    size_t rooms = 0, fixed[PRICE_TERMS] = {0};
     (void)state;
     fit_init(&fit);
     for (uint64_t c = 0; c < WORLD_CASES; c++) {
@@ -140,7 +140,7 @@ static void bills_add_up(void **state)
                 assert_true(b->fixed[t] <= b->term[t] + near && b->alone[t] <= b->term[t] + near);
                 assert_true(b->under[t] == 0 || b->fixed[t] <= b->alone[t] + near);
                 assert_true(b->under[t] == 0 || b->hidden[t] <= b->under[t] + near);
-                fixed += b->fixed[t] > 0;
+                fixed[t] += b->fixed[t] > 0;
             }
             assert_true(fabs(fit_step(&fit, b, NULL, NULL) / sum - 1) < 1e-12);
             assert_true(l->zero == 3 || b->under[PRICE_GATHER] * micro <= sum);
@@ -148,7 +148,8 @@ static void bills_add_up(void **state)
         }
         world_release(&w);
     }
-    assert_true(rooms > 1000 && fixed > 1000);
+    assert_true(rooms > 1000 && fixed[PRICE_TP] > 1000);
+    assert_true(fixed[PRICE_CP] > 1000 && fixed[PRICE_PP] > 1000);
 }
 
 /* A fit with other scales predicts nearly what the price predicts with other constants. This needs
