@@ -1,5 +1,7 @@
 #include "tests/lib/comm_trial.h"
 
+#include "base/num.h"
+
 unsigned mixed(unsigned a, unsigned b)
 {
     uint32_t x = (a * 2654435761u) ^ (b * 0x9e3779b9u + 0x85ebca6bu);
@@ -16,6 +18,16 @@ static const double *rough_row(int rank)
         for (int i = ROUGH_PERIOD - 1; i >= 0; i--)
             rows[k][i] = sizes[(k * 5 + i) % 6] * (1 + 0.125 * (double)(i % 11)) + k;
     return rows[rank];
+}
+
+struct rough_run rough_from(unsigned seed, int rank, int64_t first, int64_t n)
+{
+    return (struct rough_run){rough_row(rank), (first + seed) % ROUGH_PERIOD, n};
+}
+
+double rough_at(const struct rough_run *r, int64_t i)
+{
+    return r->row[(r->first + i) % ROUGH_PERIOD];
 }
 
 double rough(unsigned seed, int rank, int64_t i)
@@ -52,6 +64,25 @@ void put(void *buf, int64_t i, double v, enum dtype t)
         ((uint16_t *)buf)[i] = (uint16_t)(bits >> 16);
 }
 
+/* Copies the first `known` bytes again and again, until all n are filled. */
+static void repeat(char *p, int64_t known, int64_t n)
+{
+    for (int64_t more; known < n; known += more) {
+        more = num_min_i64(known, n - known);
+        memcpy(p + known, p, (size_t)more);
+    }
+}
+
+/* Puts a run of numbers to elements `at` and those behind it. */
+static void put_run(void *buf, int64_t at, const struct rough_run *r, enum dtype t)
+{
+    int64_t e = dtype_bytes(t), period = num_min_i64(ROUGH_PERIOD, r->n);
+    char *to = (char *)buf + at * e;
+    for (int64_t i = 0; i < period; i++)
+        put(to, i, rough_at(r, i), t);
+    repeat(to, period * e, r->n * e);
+}
+
 /* Computes the expected sum of element `at` of a period. */
 static double rank_order_sum(const struct trial *t, int64_t at)
 {
@@ -82,8 +113,9 @@ int64_t lay_out(const int64_t *counts, int64_t *at, int size)
 char *filled(int64_t n, enum dtype t)
 {
     char *p = malloc((size_t)(n * 8));
-    for (int64_t i = 0; i < n; i++)
-        put(p, i, gap, t);
+    if (n > 0)
+        put(p, 0, gap, t);
+    repeat(p, dtype_bytes(t), n * dtype_bytes(t));
     return p;
 }
 
@@ -92,9 +124,9 @@ char *element(const struct trial *t, char *buf, int64_t i)
     return buf + i * dtype_bytes(t->op.dtype);
 }
 
-double sent_number(const struct trial *t, int from, int to, int64_t i)
+struct rough_run sent_run(const struct trial *t, int from, int to, int64_t first, int64_t n)
 {
-    return rough(t->seed + 13 * (unsigned)to, from, i);
+    return rough_from(t->seed + 13 * (unsigned)to, from, first, n);
 }
 
 void make_parts(struct trial *t, int64_t most)
@@ -119,8 +151,14 @@ void make_all_gather(struct trial *t, int64_t most)
     make_parts(t, most);
     t->recv = filled(t->recv_total, t->op.dtype);
     t->send = t->in_place ? element(t, t->recv, t->at[r]) : filled(t->counts[r], t->op.dtype);
-    for (int64_t i = 0; i < t->counts[r]; i++)
-        put(t->send, i, rough(t->seed, t->c->world_ranks[r], i), t->op.dtype);
+    struct rough_run own = rough_from(t->seed, t->c->world_ranks[r], 0, t->counts[r]);
+    put_run(t->send, 0, &own, t->op.dtype);
+}
+
+/* Returns what this rank gives to a reduction. */
+static struct rough_run summands(const struct trial *t)
+{
+    return rough_from(t->seed, t->c->world_ranks[t->c->rank], 0, t->send_total);
 }
 
 void make_reduction(struct trial *t, int64_t most)
@@ -130,8 +168,8 @@ void make_reduction(struct trial *t, int64_t most)
         t->sums[at] = rank_order_sum(t, at);
     bool all = t->op.kind == COMM_ALL_REDUCE;
     t->send = filled(t->send_total, t->op.dtype);
-    for (int64_t i = 0; i < t->send_total; i++)
-        put(t->send, i, rough(t->seed, t->c->world_ranks[t->c->rank], i), t->op.dtype);
+    struct rough_run own = summands(t);
+    put_run(t->send, 0, &own, t->op.dtype);
     t->in_place |= all;
     t->recv_total = all ? t->send_total : t->counts[t->c->rank];
     t->recv = all           ? t->send
@@ -150,9 +188,10 @@ void make_all_to_all(struct trial *t, int64_t most)
         t->recv_counts[r] = pair_count(t->seed, r, c->rank, most);
     t->send = filled(t->send_total = lay_out(t->counts, t->at, c->size), t->op.dtype);
     t->recv = filled(t->recv_total = lay_out(t->recv_counts, t->recv_at, c->size), t->op.dtype);
-    for (int r = 0; r < c->size; r++)
-        for (int64_t i = 0; i < t->counts[r]; i++)
-            put(t->send, t->at[r] + i, sent_number(t, c->rank, r, i), t->op.dtype);
+    for (int r = 0; r < c->size; r++) {
+        struct rough_run sent = sent_run(t, c->rank, r, 0, t->counts[r]);
+        put_run(t->send, t->at[r], &sent, t->op.dtype);
+    }
     t->op.counts = t->counts, t->op.at = t->at, t->op.recv_counts = t->recv_counts,
     t->op.recv_at = t->recv_at;
 }
@@ -170,8 +209,8 @@ void make_messages(struct trial *t, int64_t most)
         int64_t n = pair_count(t->seed + (unsigned)k % 3, from, to, most);
         t->list[k] = (struct comm_message){
             element(t, k < 3 ? t->send : t->recv, k < 3 ? sends : recvs), n, peers[k], k < 3};
-        for (int64_t i = 0; i < n && k < 3; i++)
-            put(t->send, sends + i, sent_number(t, from, to, i + k), t->op.dtype);
+        struct rough_run sent = sent_run(t, from, to, k, k < 3 ? n : 0);
+        put_run(t->send, sends, &sent, t->op.dtype);
         *(k < 3 ? &sends : &recvs) += n;
     }
     t->send_total = sends, t->recv_total = recvs;
@@ -197,8 +236,8 @@ void trial_make(struct trial *t, struct comm *c, enum comm_kind kind, unsigned s
         t->op.root = (int)(seed % (unsigned)c->size);
         t->op.n = t->recv_total = (int64_t)(mixed(seed, 3) % (unsigned)(most + 1));
         t->recv = filled(t->recv_total, dtype);
-        for (int64_t i = 0; i < t->op.n && c->rank == t->op.root; i++)
-            put(t->recv, i, rough(seed, 0, i), dtype);
+        struct rough_run sent = rough_from(seed, 0, 0, c->rank == t->op.root ? t->op.n : 0);
+        put_run(t->recv, 0, &sent, dtype);
     }
     t->op.send = t->send, t->op.recv = t->recv;
 }
@@ -215,42 +254,65 @@ void trial_each(struct trial *t, trial_fn *f)
 {
     struct comm *c = t->c;
     int64_t first = t->op.kind == COMM_REDUCE_SCATTER ? t->at[c->rank] : 0;
-    for (int r = 0; r < c->size && t->op.kind == COMM_ALL_GATHER; r++)
-        for (int64_t i = 0; i < t->counts[r]; i++)
-            f(t, t->recv, t->at[r] + i, rough(t->seed, c->world_ranks[r], i),
-              r == c->rank && t->in_place);
-    for (int64_t i = 0;
-         i < t->recv_total && (t->op.kind == COMM_REDUCE_SCATTER || t->op.kind == COMM_ALL_REDUCE);
-         i++)
-        f(t, t->recv, i, t->sums[(first + i + t->seed) % ROUGH_PERIOD], false);
-    for (int r = 0; r < c->size && t->op.kind == COMM_ALL_TO_ALL; r++)
-        for (int64_t i = 0; i < t->recv_counts[r]; i++)
-            f(t, t->recv, t->recv_at[r] + i, sent_number(t, r, c->rank, i), false);
-    for (int k = 3; k < 6 && t->op.kind == COMM_SEND_RECV; k++)
-        for (int64_t i = 0; i < t->list[k].n; i++)
-            f(t, t->list[k].buf, i, sent_number(t, t->list[k].peer, c->rank, i + k - 3), false);
-    for (int64_t i = 0; i < t->recv_total && t->op.kind == COMM_BROADCAST; i++)
-        f(t, t->recv, i, rough(t->seed, 0, i), c->rank == t->op.root);
+    for (int r = 0; r < c->size && t->op.kind == COMM_ALL_GATHER; r++) {
+        struct rough_run part = rough_from(t->seed, c->world_ranks[r], 0, t->counts[r]);
+        f(t, t->recv, t->at[r], &part, r == c->rank && t->in_place);
+    }
+    if (t->op.kind == COMM_REDUCE_SCATTER || t->op.kind == COMM_ALL_REDUCE)
+        f(t, t->recv, 0,
+          &(struct rough_run){t->sums, (first + t->seed) % ROUGH_PERIOD, t->recv_total}, false);
+    for (int r = 0; r < c->size && t->op.kind == COMM_ALL_TO_ALL; r++) {
+        struct rough_run part = sent_run(t, r, c->rank, 0, t->recv_counts[r]);
+        f(t, t->recv, t->recv_at[r], &part, false);
+    }
+    for (int k = 3; k < 6 && t->op.kind == COMM_SEND_RECV; k++) {
+        struct rough_run part = sent_run(t, t->list[k].peer, c->rank, k - 3, t->list[k].n);
+        f(t, t->list[k].buf, 0, &part, false);
+    }
+    struct rough_run all = rough_from(t->seed, 0, 0, t->recv_total);
+    if (t->op.kind == COMM_BROADCAST)
+        f(t, t->recv, 0, &all, c->rank == t->op.root);
 }
 
-void must_equal(struct trial *t, const void *buf, int64_t at, double want, bool own)
+/* Tells whether a run has the bytes that are wanted: its first period does, and all behind it
+ * equals what stands a period before. */
+static bool same_bytes(const char *have, const struct rough_run *want, enum dtype t)
 {
-    double have = get(buf, at, t->op.dtype), expected = nearest(want, t->op.dtype);
-    if (have != expected)
-        fail_msg(
-            "%s in %s, seed %u, %s, in place %d, rank %d of %d, element %lld%s: %.17g, want %.17g",
-            comm_kind_names[t->op.kind], t->c->axis, t->seed, dtype_names[t->op.dtype], t->in_place,
-            t->c->rank, t->c->size, (long long)at, own ? " (own)" : "", have, expected);
+    char period[ROUGH_PERIOD * 8];
+    struct rough_run first = {want->row, want->first, num_min_i64(ROUGH_PERIOD, want->n)};
+    size_t e = (size_t)dtype_bytes(t), n = (size_t)first.n * e, all = (size_t)want->n * e;
+    put_run(period, 0, &first, t);
+    return memcmp(have, period, n) == 0 && memcmp(have + n, have, all - n) == 0;
 }
 
-void must_be_nan(struct trial *t, const void *buf, int64_t at, double want, bool own)
+void must_equal(struct trial *t, const void *buf, int64_t at, const struct rough_run *want,
+                bool own)
 {
-    double have = get(buf, at, t->op.dtype);
-    if (own ? isnan(have) : !isnan(have))
-        fail_msg("%s, seed %u, in place %d, rank %d of %d, element %lld%s: %g before the wait "
-                 "(after it %g)",
-                 comm_kind_names[t->op.kind], t->seed, t->in_place, t->c->rank, t->c->size,
-                 (long long)at, own ? " (own)" : "", have, want);
+    enum dtype type = t->op.dtype;
+    if (same_bytes((const char *)buf + at * dtype_bytes(type), want, type))
+        return;
+    for (int64_t i = 0; i < want->n; i++) {
+        double have = get(buf, at + i, type), expected = nearest(rough_at(want, i), type);
+        if (have != expected)
+            fail_msg("%s in %s, seed %u, %s, in place %d, rank %d of %d, element %lld%s: %.17g, "
+                     "want %.17g",
+                     comm_kind_names[t->op.kind], t->c->axis, t->seed, dtype_names[type],
+                     t->in_place, t->c->rank, t->c->size, (long long)(at + i), own ? " (own)" : "",
+                     have, expected);
+    }
+}
+
+void must_be_nan(struct trial *t, const void *buf, int64_t at, const struct rough_run *want,
+                 bool own)
+{
+    for (int64_t i = 0; i < want->n; i++) {
+        double have = get(buf, at + i, t->op.dtype);
+        if (own ? isnan(have) : !isnan(have))
+            fail_msg("%s, seed %u, in place %d, rank %d of %d, element %lld%s: %g before the wait "
+                     "(after it %g)",
+                     comm_kind_names[t->op.kind], t->seed, t->in_place, t->c->rank, t->c->size,
+                     (long long)(at + i), own ? " (own)" : "", have, rough_at(want, i));
+    }
 }
 
 void gaps_stand(const struct trial *t, const char *buf, const int64_t *counts,
@@ -270,9 +332,16 @@ void trial_verify(struct trial *t)
     if (t->op.kind == COMM_ALL_TO_ALL)
         gaps_stand(t, t->recv, t->recv_counts, t->recv_at, gap);
     /* The other parts are as they were before. */
-    for (int64_t i = 0; t->op.kind == COMM_REDUCE_SCATTER && i < t->send_total; i++)
-        if (!t->in_place || i < t->at[t->c->rank] || i >= t->at[t->c->rank] + t->counts[t->c->rank])
-            must_equal(t, t->send, i, rough(t->seed, t->c->world_ranks[t->c->rank], i), true);
+    int64_t own = t->at[t->c->rank], behind = own + t->counts[t->c->rank];
+    struct rough_run all = summands(t), before = all, rest = all;
+    before.n = own;
+    rest.n -= behind, rest.first += behind;
+    if (t->op.kind == COMM_REDUCE_SCATTER && t->in_place) {
+        must_equal(t, t->send, 0, &before, true);
+        must_equal(t, t->send, behind, &rest, true);
+    } else if (t->op.kind == COMM_REDUCE_SCATTER) {
+        must_equal(t, t->send, 0, &all, true);
+    }
 }
 
 int64_t trial_sent_bytes(const struct trial *t)

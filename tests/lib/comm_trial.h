@@ -43,6 +43,11 @@ unsigned mixed(unsigned a, unsigned b);
 /* Returns a number whose sum with others depends on the order of addition. A rank's numbers repeat
  * after ROUGH_PERIOD elements, so that the expected sums of long messages need no computation. */
 double rough(unsigned seed, int rank, int64_t i);
+
+/* A run of n such numbers: the first is row[first % ROUGH_PERIOD]. */
+struct rough_run { const double *row; int64_t first, n; };
+struct rough_run rough_from(unsigned seed, int rank, int64_t first, int64_t n);
+double rough_at(const struct rough_run *r, int64_t i);
 double get(const void *buf, int64_t i, enum dtype t);
 
 /* Returns the number of a type that is nearest to v. bf16 has 8 bits of precision, with ties to
@@ -59,8 +64,8 @@ int64_t lay_out(const int64_t *counts, int64_t *at, int size);
 char *filled(int64_t n, enum dtype t);
 char *element(const struct trial *t, char *buf, int64_t i);
 
-/* Returns element i of the message from one place to another. */
-double sent_number(const struct trial *t, int from, int to, int64_t i);
+/* Returns n numbers of the message from one place to another. */
+struct rough_run sent_run(const struct trial *t, int from, int to, int64_t first, int64_t n);
 void make_parts(struct trial *t, int64_t most);
 void make_all_gather(struct trial *t, int64_t most);
 void make_reduction(struct trial *t, int64_t most);
@@ -73,12 +78,15 @@ void trial_make(struct trial *t, struct comm *c, enum comm_kind kind, unsigned s
                 enum dtype dtype, bool in_place, int64_t most);
 void trial_release(struct trial *t);
 
-/* Calls f(t, buffer, index, expected number, whether this rank owns it) for every element of recv
- * that the operation writes on this rank. */
-typedef void trial_fn(struct trial *t, const void *buf, int64_t at, double want, bool own);
+/* Calls f(t, buffer, index, expected numbers from there on, whether this rank owns them) for every
+ * run of elements of recv that the operation writes on this rank. */
+typedef void trial_fn(struct trial *t, const void *buf, int64_t at, const struct rough_run *want,
+                      bool own);
 void trial_each(struct trial *t, trial_fn *f);
-void must_equal(struct trial *t, const void *buf, int64_t at, double want, bool own);
-void must_be_nan(struct trial *t, const void *buf, int64_t at, double want, bool own);
+void must_equal(struct trial *t, const void *buf, int64_t at, const struct rough_run *want,
+                bool own);
+void must_be_nan(struct trial *t, const void *buf, int64_t at, const struct rough_run *want,
+                 bool own);
 void gaps_stand(const struct trial *t, const char *buf, const int64_t *counts,
                 const int64_t *at, double want);
 void trial_verify(struct trial *t);
