@@ -8,7 +8,7 @@ void rig_open_as(struct rig *r, const char *layout, struct comm *group,
                  enum dtype dtype, double ema)
 {
     struct err err = {0};
-    r->b = bench_open(dtype);
+    r->b = rig_bench_take(dtype);
     run_make(&r->run, "synthetic:1x4x4", 8, 20);
     r->run.dtype = dtype;
     r->run.adamw.ema_decay = ema;

@@ -19,7 +19,7 @@ void optim_rig_open_layout(struct rig *r, const char *layout, int zero)
 {
     struct err err = {0};
     char text[128];
-    r->b = bench_open(number);
+    r->b = rig_bench_take(number);
     run_make_wide(&r->run);
     r->run.moments = rig_moments;
     /* odd steps have gradients 2^10 times smaller, which are below this limit */

@@ -18,7 +18,7 @@ static void tell(void *ctx, const char *line) { (void)ctx, str_addf(&told, "%s\n
 static void rig_open(struct rig *r, const char *layout)
 {
     struct err err = {0};
-    r->b = bench_open(DTYPE_F64);
+    r->b = rig_bench_take(DTYPE_F64);
     run_make(&r->run, "synthetic:1x4x4", 8, 20);
     r->run.model.hidden = 16, r->run.model.heads = 4, r->run.model.ffn = 12;
     r->run.model.adaln = ADALN_NONE, r->run.model.adaln_rank = 0;
