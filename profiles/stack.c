@@ -47,6 +47,8 @@ static const struct json_field stack_fields[] = {
      .help = "of a weight: its moments, and its master if that is another one"},
     {"logit_bytes", JSON_INT, AT(logit_bytes), .min = 1, .max = 32,
      .help = "of a logit in all its copies at the peak"},
+    {"layer_stays", JSON_NUM, AT(layer_stays), .optional = true, .min = 0, .max = 1,
+     .help = "share of the bytes of a layer's backward that stays reserved while there are logits"},
     FLAG(logits_whole, "each tensor-parallel rank has logits of the whole vocabulary"),
     FLAG(gradients_overlap, "gradients are reduced while the last backward goes on"),
     FLAG(gathers_overlap, "weights are gathered ahead of their use"),

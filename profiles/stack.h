@@ -51,6 +51,7 @@ struct stack {
     /* bytes of all copies of one logit at the peak: 2, and 4 or 8 more where the loss is computed
      * in f32 */
     int64_t logit_bytes;
+    double layer_stays;      /* share of a layer's bytes that stays reserved beside the logits */
     bool logits_whole;       /* every tensor-parallel rank has the logits of the whole vocabulary */
     bool gradients_overlap;  /* gradients are reduced during the last backward */
     bool gathers_overlap;    /* weights are gathered ahead of their use */

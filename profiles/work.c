@@ -46,7 +46,7 @@
  * operations), and 3 more with dropout. With full recomputation only 2 Td D bytes are kept.
  *
  * The head multiplies [T, D] x [D, V/t]. For each logit it keeps the stack's logit_bytes: 2, and
- * those of copies in f32.
+ * those of copies in f32. Where every rank has the logits of all t, gathering them takes 2w more.
  */
 #include "profiles/work.h"
 
@@ -325,7 +325,10 @@ static void last_parts(const struct shape *s, const struct layout *l)
     backward_of(f, p);
     p->bytes = f->bytes;
     p->sum_bytes = sums_of(s, UNIT_LAST);
-    s->w->logits = logits * (double)s->k->logit_bytes + (s->Td + s->T) * s->D * s->w_bytes;
+    /* The gather of whole logits uses the parts of all ranks, and a flat copy of them. */
+    double gathered = whole && !video && s->t > 1 ? 2 * s->w_bytes : 0;
+    s->w->logits = logits * ((double)s->k->logit_bytes + gathered) +
+                   (s->Td + s->T) * s->D * s->w_bytes;
     if (video)
         return;
     double part = (s->t - 1) / s->t * s->T * s->w_bytes;
@@ -557,8 +560,10 @@ static void held_state(const struct work *w, const struct layout *l, const struc
         bytes[HELD_GATHERED] += largest_unit(w, s) * (double)w->stack->reduce_bytes;
 }
 
-/* Sets the larger of the bytes alive at the end of the last stage's forward and in one layer's
- * backward: the logits are freed before the first layer's backward begins. */
+/* Sets the larger of the bytes held at the end of the last stage's forward and in one layer's
+ * backward. The logits are freed before the first layer's backward begins, and an allocator can
+ * give their few large blocks back whole. But of the blocks of a layer, which are shared with
+ * tensors that live on, a part may stay reserved beside the logits. */
 static void held_peak(const struct work *w, const struct work_kept *k, const struct work_stage *s,
                       double logits, double bytes[WORK_HELD])
 {
@@ -566,10 +571,10 @@ static void held_peak(const struct work *w, const struct work_kept *k, const str
                    : s->selective > 0 ? k->none - k->selective
                                       : 0;
     double layer = w->layer_work + fmax(0, again);
-    if (s->last && logits > layer)
-        bytes[HELD_LOGITS] = logits;
-    else
-        bytes[HELD_WORKSPACE] = layer;
+    double beside = w->stack->layer_stays * layer;
+    bool end = s->last && logits + beside > layer;
+    bytes[HELD_LOGITS] = end ? logits : 0;
+    bytes[HELD_WORKSPACE] = end ? beside : layer;
 }
 
 void work_held(const struct work *w, const struct layout *l, const struct work_stage *s,

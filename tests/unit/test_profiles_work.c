@@ -145,6 +145,39 @@ static void sharded_state(void **state)
     }
 }
 
+/* Returns the bytes that one layer's backward uses with full recomputation. */
+static double layer_bytes(const struct work *w)
+{ return w->layer_work + w->kept.none - w->kept.full; }
+
+/* Logits that every rank has whole are 16 bytes, and 4 more where they are gathered, in this stack,
+ * of which half of a layer's bytes stays beside them. A layer that uses more than that has them
+ * alone, and so has a stage without a head. */
+static void largest(void **state)
+{
+    struct fixture f;
+    struct work_stage s;
+    double bytes[WORK_HELD];
+    static const char *const layouts[] = {"recompute=full", "tp=2,recompute=full",
+                                          "tp=2,pp=2,recompute=full"};
+    (void)state;
+    fixture_open(&f, &gpt, "scaling");
+    for (int small = 0; small < 2; small++) {
+        f.m.vocab = small ? 8 : V;
+        for (size_t i = 0; i < ARRAY_LEN(layouts); i++) {
+            struct layout l = layout_of(layouts[i]);
+            const struct work *w = build(&f, layouts[i]);
+            bool logits = !small && i < 2;
+            work_stage(w, &l, 0, &s);
+            work_held(w, &l, &s, &as_said, bytes);
+            assert_close(w->logits, S * (double)f.m.vocab * (i ? 20 : 16) + 2.0 * S * D * 2, 1e-12,
+                         "the peak of logits");
+            assert_close(bytes[HELD_LOGITS], logits ? w->logits : 0, 1e-12, "logits");
+            assert_close(bytes[HELD_WORKSPACE], layer_bytes(w) * (logits ? 0.5 : 1), 1e-12,
+                         "of a layer");
+        }
+    }
+}
+
 /* 1F1B holds min(p - s, m) micro-batches, the interleaved first stage p (1 + (p-1)/(p v)); an
  * uneven cut gives the first chunks one layer more. */
 static void stages(void **state)
@@ -213,7 +246,7 @@ int main(void)
         cmocka_unit_test(activations),   cmocka_unit_test(work_of_layer),
         cmocka_unit_test(messages),      cmocka_unit_test(sharded_state),
         cmocka_unit_test(stages),        cmocka_unit_test(units),
-        cmocka_unit_test(stacks),
+        cmocka_unit_test(largest),       cmocka_unit_test(stacks),
     };
     return cmocka_run_group_tests_name("profiles_work", tests, NULL, NULL);
 }
