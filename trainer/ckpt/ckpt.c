@@ -1,4 +1,4 @@
-/* The format reel.ckpt/1.
+/* Saves checkpoints in the format reel.ckpt/1.
  *
  * A checkpoint is a folder `step-<steps done, 8 digits>` holding `manifest.json` and tp·pp·(shard
  * group) files:
@@ -262,7 +262,7 @@ int ckpt_state_copy(const struct ckpt_state *s, char *to, struct ckpt_state *out
     struct copying c = {to, s->slab};
     struct visitor v = {piece_copy, host_copy, &c, s->slab};
     int rc;
-    copy.zero = 3; /* the copy holds own pieces only, in the type of the files */
+    copy.zero = 3; /* the copy holds only this rank's own pieces, in the type of the files */
     copy.act = s->dtype, copy.master = NULL, copy.slab = NULL;
     for (int b = 0; b < CKPT_BUFFERS; b++) {
         if (!s->buffers[b])

@@ -31,7 +31,7 @@
 struct ckpt_meta {
     int64_t step;    /* optimizer steps contained */
     int64_t updates; /* how many of them were not skipped */
-    int64_t skips;   /* how many of the last ones in a row had a gradient that was not finite */
+    int64_t skips;   /* how many of the last steps in a row had a gradient that was not finite */
     struct spike_history spikes;
     uint64_t ordinal;           /* draw ordinal of the next step's first sample */
     struct hash128 config_hash; /* run_past_hash at `step` */
@@ -77,7 +77,7 @@ int ckpt_load(const struct ckpt_writer *w, struct optim *o, struct hash128 confi
 /* ---- one folder ---- */
 
 struct ckpt_tensor { char name[LIMIT_NAME_BYTES]; int64_t count; int nd; int64_t dim[4]; };
-/* n counts the elements of the weights in the file, trained those of each other buffer. */
+/* n is the number of the weights' elements in the file; trained is that of each other buffer. */
 struct ckpt_file { char name[32]; int64_t n, trained, bytes; struct hash128 hash; };
 struct ckpt_manifest {
     struct ckpt_meta meta;
@@ -114,10 +114,10 @@ enum dtype ckpt_buffer_dtype(enum dtype dtype, enum run_moments moments, enum ck
 /* ---- one rank's state, and one rank's file ---- */
 
 /* Views a rank's state; everything is borrowed. The buffers are in host memory, or in memory of a
- * device that `slab` reaches. They hold whole units or own pieces only, as zero says (optim.h). ema
- * is NULL when there is none. If the weights have another type than the files, saving writes the
- * master of a trained weight, and a frozen weight widened; loading rounds the weights from the
- * numbers that it reads. */
+ * device that `slab` reaches. They hold whole units or only this rank's own pieces, as zero says
+ * (optim.h). ema is NULL if there is none. If the weights have another type than the files, saving
+ * writes the master of a trained weight, and a frozen weight widened; loading rounds the weights
+ * from the numbers that it reads. */
 struct ckpt_state {
     const struct param_list *params;
     const struct shards *sh;
@@ -126,7 +126,7 @@ struct ckpt_state {
     enum dtype act;      /* of buffers[CKPT_WEIGHTS]: `dtype`, or bf16 beside f32 */
     enum run_moments moments;
     char *buffers[CKPT_BUFFERS];
-    char *master;        /* of what is trained, laid out like m; NULL: none */
+    char *master;        /* masters of trained weights, laid out like m; NULL: none */
     struct slab *slab;   /* NULL: memory of the host */
 };
 /* Returns how many files a layout has: tp · pp · shard group. */

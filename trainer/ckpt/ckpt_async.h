@@ -8,7 +8,7 @@
  *
  *     ckpt_async_open(&a, &optim, err);                // takes the copy's memory
  *     ckpt_async_begin(&a, &writer, &meta, keep, err); // by all ranks, while none is under way
- *     ckpt_async_written(&a)                           // has this rank's file been written?
+ *     ckpt_async_written(&a)                           // true: this rank's file has been written
  *     ckpt_async_finish(&a, &written, err);            // by all ranks, when all files are written;
  *                                                      // waits for this rank's thread if it must
  *     ckpt_async_close(&a);      // waits for the thread; an unfinished checkpoint is not published

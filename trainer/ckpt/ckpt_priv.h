@@ -12,7 +12,7 @@ int ckpt_list_load(const char *ckpt_dir, struct ckpt_list *out, struct err *err)
  * different ranks. All ranks call it. */
 int ckpt_list_share(const char *ckpt_dir, struct comm *world, struct ckpt_list *out,
                     struct err *err);
-bool ckpt_is_run(const char *dir); /* Is this the folder of a run that has saved? */
+bool ckpt_is_run(const char *dir); /* Tells whether it is the folder of a run that has saved. */
 /* Finds the checkpoint that a command-line argument names. It may be the folder of a checkpoint, or
  * that of a run, whose newest checkpoint is then used. */
 int ckpt_dir_find(const char *dir, char out[LIMIT_PATH_BYTES], struct err *err);
@@ -46,7 +46,7 @@ struct ckpt_state ckpt_state_of(const struct optim *o);
 /* Returns the bytes of this rank's file. */
 int64_t ckpt_state_bytes(const struct ckpt_state *s);
 /* Copies the content of this rank's file to `to`, which is host memory. *out then views this copy,
- * which holds own pieces only, and is valid as long as that memory. */
+ * which holds only this rank's own pieces, and is valid as long as that memory. */
 int ckpt_state_copy(const struct ckpt_state *s, char *to, struct ckpt_state *out, struct err *err);
 
 /* Decides which checkpoints stay when step `step` has been saved. All ranks call begin and finish
@@ -63,8 +63,8 @@ struct ckpt_keep {
 int ckpt_keep_begin(struct ckpt_keep *k, const struct ckpt_writer *w, const char *ckpt_dir,
                     int64_t step, int64_t keep, struct comm *world, struct err *err);
 void ckpt_keep_check(struct ckpt_keep *k);
-/* Deletes what does not stay. A folder that cannot be deleted is left alone, because one old
- * checkpoint too many does no harm. */
+/* Deletes the checkpoints that do not stay. A folder that cannot be deleted is left alone, because
+ * one old checkpoint too many does no harm. */
 int ckpt_keep_finish(struct ckpt_keep *k, struct err *err);
 void ckpt_keep_release(struct ckpt_keep *k);
 
@@ -91,7 +91,7 @@ int ckpt_save_finish(struct ckpt_save *s, int status, struct ckpt_meta *written,
 /* Returns the byte at which a buffer begins in a file; for CKPT_BUFFERS the file's size. */
 int64_t ckpt_buffer_first(const struct ckpt_manifest *m, const struct ckpt_file *f,
                           enum ckpt_buffer buffer);
-/* Says whether this buffer holds whole units; else it holds own pieces. */
+/* Says whether this buffer holds whole units; else it holds this rank's own pieces. */
 bool ckpt_whole(int64_t zero, enum ckpt_buffer buffer);
 
 #endif

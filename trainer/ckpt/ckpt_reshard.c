@@ -3,9 +3,9 @@
  * There is one file for every place (tp, pp) of the writer's layout and every piece of its shard
  * group. Each file is read once, from beginning to end. It holds spans of each tensor's elements,
  * and shard_to_global gives the numbers that a span's elements have in the whole tensor. Some of
- * them belong to this rank's part of the tensor (shard_to_local); where the rank keeps own pieces
- * only, some of those belong to its piece. Only these are read, each to its place, so padding is
- * neither read nor written.
+ * them belong to this rank's part of the tensor (shard_to_local); where the rank holds only its own
+ * pieces of units, some of those belong to its piece. Only these are read, each to its place, so
+ * padding is neither read nor written.
  *
  * An element that several places of the writer hold is read from one of them. If the place that
  * corresponds to ours has all of the tensor that we have, it is read from there, so a rank that
@@ -43,7 +43,7 @@ struct reader {
 };
 
 /* Says where the elements of a tensor go: to this rank's part `t` of it, in a buffer of whole units
- * or in one that holds only the own pieces of units. u is the tensor's unit. */
+ * or in one that holds only this rank's pieces of units. u is the tensor's unit. */
 struct dest {
     const struct shards *sh;
     const struct shard_unit *u;
@@ -177,7 +177,7 @@ static int span_fetch(struct reader *r, enum ckpt_buffer buffer, const struct de
 }
 
 /* Reads elements local .. local+n-1 of our part of the tensor, which begin at element `at` of the
- * file's buffer. Where we keep own pieces only, it reads those of them that our piece has. */
+ * file's buffer. If our buffer holds only our pieces of units, elements outside are not read. */
 static int local_fetch(struct reader *r, enum ckpt_buffer buffer, struct dest *d, int64_t local,
                        int64_t n, int64_t at, struct err *err)
 {
@@ -212,7 +212,7 @@ static int tensor_fetch(struct reader *r, enum ckpt_buffer buffer, const struct 
 /* Names one of our buffers and the units that are read for it: all, or only the trained ones. */
 struct target {
     enum ckpt_buffer buffer;
-    char *base; /* NULL: not wanted */
+    char *base; /* NULL: this buffer is not read */
     bool whole, rounded, all;
     int64_t got; /* elements */
 };
@@ -278,7 +278,7 @@ static bool rows_within(const struct shard_tensor *a, int64_t first, int64_t n)
     return false;
 }
 
-/* Does part `a` of a tensor contain all rows and columns of part `b`? */
+/* Tells whether part `a` of a tensor contains all rows and columns of part `b`. */
 static bool covers(const struct shard_tensor *a, const struct shard_tensor *b)
 {
     bool all = a->offset >= 0 && a->col <= b->col && b->col + b->cols <= a->col + a->cols;

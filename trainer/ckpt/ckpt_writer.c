@@ -1,5 +1,6 @@
-/* Knows who may change a run's ckpt folder. It gives unfinished and removed folders names that only
- * this process uses, and checks before each change that the folder still belongs to this attempt.
+/* Guards the changes of a run's ckpt folder. It gives unfinished and removed folders names that
+ * only this process uses, and checks before each change that the folder still belongs to this
+ * attempt.
  */
 #include <dirent.h>
 #include <errno.h>

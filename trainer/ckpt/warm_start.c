@@ -373,7 +373,7 @@ static int values_of(void *ctx, int64_t tensor, int64_t global, int64_t n, doubl
 
 /* ---- the whole warm start, and its check alone ---- */
 
-/* Checks that the source's content is still what the run was made for. One rank calls it for
+/* Checks that the source's content still has the hash that the run names. One rank calls it for
  * all. */
 static int hash_check(const struct warm *w, struct err *err)
 {

@@ -23,8 +23,8 @@ struct warm_count { int64_t tensors, taken, missing, unused; };
  * ERR_INPUT if something is missing or not used and the run does not allow it ("partial"). */
 int warm_start(struct optim *o, warm_say_fn *say, void *ctx, struct warm_count *count,
                struct err *err);
-/* Checks whether warm_start would find names and shapes as the run wants them. One process does it
- * without reading a number. It refuses what warm_start would refuse, in the same words. */
+/* Checks whether the source has tensors with the names and shapes that the run needs. One process
+ * does it without reading a number. It refuses what warm_start would refuse, in the same words. */
 int warm_fits(const struct run *run, struct warm_count *count, struct err *err);
 
 #endif

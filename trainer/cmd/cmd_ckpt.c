@@ -257,7 +257,7 @@ static struct safetensors_tensor exported(const struct ckpt_tensor *t, enum dtyp
     return out;
 }
 
-/* Is tensor t a LoRA adapter? The adapters A and B of a weight follow it directly. */
+/* Tells whether tensor t is a LoRA adapter. The adapters A and B of a weight follow it directly. */
 static bool is_adapter(const struct ckpt_manifest *m, int64_t t)
 {
     return m->finetune.lora.rank &&
@@ -299,7 +299,7 @@ static int adapters_merge(struct ckpt_source *source, const struct ckpt_manifest
     return 0;
 }
 
-/* Says what is exported, and how. */
+/* Describes an export: its source, its file, and how tensors are written. */
 struct export {
     const char *dir, *path;
     const struct ckpt_manifest *m;

@@ -1,4 +1,4 @@
-/* reel-train generate: samples from a checkpoint, as latents. */
+/* reel-train generate: makes samples from a checkpoint and writes them as latents. */
 #include <stdio.h>
 #include <string.h>
 

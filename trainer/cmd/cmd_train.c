@@ -457,9 +457,9 @@ static void trial_json(const struct train_report *r, const char *state, struct s
  * memory exceeded --memory-limit or the memory that there is, and then the measured fields are
  * null. planned_bytes, device_bytes and pinned_bytes are rank 0's plan, which is the largest: all
  * of it, the part on the device, and the pinned host memory from which the device copies. taken_…
- * are the most of the latter two that was allocated at one time. used_bytes is what of a GPU's
- * memory was not free after the last step, whoever had it; 0 on the CPU. steps_s has the time of
- * every step, the first included. peak_bytes is the greatest resident memory of all ranks.
+ * are the most bytes of device and of pinned memory that were allocated at one time. used_bytes are
+ * the bytes of a GPU's memory that were not free after the last step, whichever process had them; 0
+ * on the CPU. steps_s has the time of every step. peak_bytes is the most resident memory of a rank.
  * mpi_bytes is a part of it: the growth of the memory through which MPI passes messages between
  * ranks of a node, which is not in the plan. */
 static int trial_print(const struct train_report *r, const char *state, const char *dir,

@@ -61,7 +61,7 @@ int device_take(const struct opt_values *v, int64_t gpus_per_node, struct comm *
                 err);
 }
 
-/* Warns that this build has no NCCL, so GPUs exchange data the slow way. */
+/* Warns that this build has no NCCL, so GPUs exchange data through the host's memory. */
 static void staged_tell(const struct comm *world)
 {
     if (world->rank == 0)

@@ -1,4 +1,4 @@
-/* reel-train: is the program that runs on every rank. */
+/* This is the main function of reel-train, the program that runs on every rank. */
 #include "base/json.h"
 #include "base/program.h"
 #include "profiles/catalog.h"

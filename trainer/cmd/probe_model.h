@@ -2,9 +2,9 @@
  * class.
  *
  * A model of one layer, as wide as the given model, computes forward and backward of micro-batches
- * of several sizes: a part of a sample, one sample, several samples. The meter tells how long each
- * kind of operation took (watch/meter.h); the least of several repetitions counts. CPU time is
- * taken instead of wall time, so that ranks which share cores measure their own work only.
+ * of several sizes: a part of a sample, one sample, several samples. The meter measures each kind
+ * of operation (watch/meter.h); the least of several repetitions counts. CPU time is taken instead
+ * of wall time, so that ranks which share cores measure their own work only.
  *
  * Sizes go from small to large (profiles/probe_size.h). A size is left out, with all larger ones,
  * if it is expected, from the size before it, to take more than a few seconds, or would make the

@@ -126,8 +126,8 @@ static int all_there(struct comm *c, const char *what, struct err *err)
                    NULL, err);
 }
 
-/* Holds what one rank contributes when a group is split; c->scalars holds those of all ranks.
- * `groups` is the count of its world (struct comm_world). */
+/* Holds what one rank contributes when a group is split; c->scalars holds the contributions of all
+ * ranks. `groups` is the rank's comm_world.groups. */
 struct member { double color, key, groups; };
 enum { MEMBER_SCALARS = sizeof(struct member) / sizeof(double) };
 
@@ -259,8 +259,8 @@ static struct comm_work *work_take(struct comm *c, bool scalars)
     return w;
 }
 
-/* Plans a work. In check mode it also records the work; in check mode and for staged buffers it
- * covers it with copies. After a failure here nothing is in flight. */
+/* Plans a work. In check mode it also records the operation. In check mode and for staged buffers,
+ * it replaces the caller's buffers by copies. After a failure here nothing is in flight. */
 static int work_prepare(struct comm_work *w, const struct comm_op *op, bool ordered,
                         struct err *err)
 {

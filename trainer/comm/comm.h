@@ -1,5 +1,5 @@
-/* comm: collective communication. An operation is started by one call and awaited by another, and
- * the caller may compute in between. Backends: self (one rank) and MPI.
+/* comm: declares collective communication. An operation is started by one call and awaited by
+ * another, and the caller may compute in between. The backends are self (one rank) and MPI.
  *
  * comm_start begins an operation on data that `stream` has written, and returns a work. comm_wait
  * completes the work; what is queued on the stream afterwards sees the result. Before the wait, the
@@ -96,9 +96,9 @@ struct comm_message {
 /* Describes an operation. Part r is the n elements from r·n on or, with `counts`, the counts[r]
  * elements from at[r] on; counts may differ and may be 0. The arrays are borrowed until comm_start
  * returns. All ranks of an all-gather or a reduce-scatter give the same counts.
- *   all-gather      recv's part r = rank r's `send`; send may be recv's own part
- *   reduce-scatter  recv (the own part's elements) = sum over ranks of part `rank` of their `send`;
- *                   recv may be send's own part
+ *   all-gather      recv's part r = rank r's `send`; send may be part `rank` of recv
+ *   reduce-scatter  recv (as long as part `rank`) = sum over ranks of part `rank` of their `send`;
+ *                   recv may be part `rank` of send
  *   all-reduce      recv, n elements in place = sum over ranks; any n
  *   all-to-all      counts[r] elements at at[r] of send go to rank r; recv_counts[r] at recv_at[r]
  *                   of recv come from it
@@ -165,7 +165,7 @@ struct comm {
     double *scalars;         /* [size · COMM_SCALARS] */
     uint64_t id;             /* hash of axis and world ranks */
     struct arena arena;
-    void *self;              /* the backend's own */
+    void *self;              /* the backend's data of the group */
 };
 
 int comm_self_open(struct comm **out, struct err *err);
@@ -194,7 +194,7 @@ void comm_close(struct comm *c);
 
 /* Reserves scratch, so that `works` reductions of up to `bytes` each can be in flight as a whole
  * (bytes: all ranks' parts for one rank, size · part). Larger or further reductions work too,
- * portion by portion, in waits and in comm_progress. works 0 reserves room for one of these.
+ * portion by portion, in waits and in comm_progress. works 0 reserves room for one reduction.
  * Without this call a group works too, but its reductions make memory resident that the plan does
  * not show. Call it while nothing is in flight. */
 int comm_reserve(struct comm *c, int works, int64_t bytes, struct err *err);
@@ -206,7 +206,7 @@ int comm_reserve_stages(struct comm *c, int n, int64_t bytes, struct err *err);
 
 int comm_start(struct comm *c, const struct comm_op *op, struct dev_stream *s,
                struct comm_work **out, struct err *err);
-/* Waits for a work. With w NULL there is nothing to do. */
+/* Waits for a work. Does nothing if w is NULL. */
 int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct err *err);
 /* Starts an operation and waits for it. */
 int comm_do(struct comm *c, const struct comm_op *op, struct dev_stream *s, struct err *err);
@@ -214,7 +214,7 @@ int comm_do(struct comm *c, const struct comm_op *op, struct dev_stream *s, stru
  * host spent on messages. The time in which a device finished computing before its data could be
  * staged is not in it. */
 double comm_waited_s(const struct comm *c);
-/* Says whether something is in flight in any group of c's world. */
+/* Says whether an operation is in flight in any group of c's world. */
 bool comm_busy(const struct comm *c);
 /* Advances the works of all groups. It is cheap, and is called between computations. */
 void comm_progress(struct comm *c);

@@ -1,6 +1,6 @@
-/* The MPI backend. A group is a range of tags in MPI's world. So opening and closing one needs no
- * collective call of MPI, which would wait without a deadline. comm_mpi_engine.c runs the
- * operations. */
+/* This is the MPI backend. A group is a range of tags in MPI's world. So opening and closing a
+ * group needs no collective call of MPI, which would wait without a deadline. comm_mpi_engine.c
+ * runs the operations. */
 #include <limits.h>
 #include <mpi.h>
 #include <stdlib.h>

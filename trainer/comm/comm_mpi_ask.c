@@ -1,5 +1,6 @@
-/* Questions between ranks that wait. A question and its answer are one message of the world each.
- * No rank waits for an answer longer than the question allows. Every rank that polls answers.
+/* Asks and answers questions between ranks that wait. A question and its answer are one message of
+ * the world each. No rank waits for an answer longer than the question allows. Every rank that
+ * polls answers.
  * Messages that are still under way when the time is up keep their memory until the process ends,
  * which will be soon, because a rank is late.
  */
@@ -12,7 +13,7 @@
 
 static const double nap_s = 1e-3;
 
-/* A note is a question (its id) or an answer (with the number queued). */
+/* A note is a question (its id) or an answer (with the number of operations queued). */
 struct note { uint64_t id; int64_t queued; };
 
 /* Holds the notes of a rank that asks or answers. They are never freed, because MPI may still need

@@ -4,8 +4,8 @@
  * A work is a small state machine. An exchange posts all its receives and sends at once, and is
  * done when all of them are. A reduction sends each rank its part in messages of
  * COMM_MESSAGE_BYTES, `depth` messages of a part at a time (comm_reserve). It receives into a slot
- * of the group's scratch, [rank but the own][depth · portion]. When the messages of all ranks have
- * come, they are added up in rank order; the own part is read from its source. Sending needs no
+ * of the group's scratch, [every other rank][depth · portion]. When the messages of all ranks have
+ * come, they are added up in rank order; this rank's part is read from its source. Sending needs no
  * slot and advances independently of receiving, so a work without a slot delays only its own
  * receives. An all-reduce exchanges the sums after its last sum. Portions have one size, whatever
  * the ranks reserved.
@@ -184,7 +184,7 @@ static char *slot_of(const struct comm_work *w)
     return g->scratch + own_of(w)->slot * comm_mpi_slot_bytes(w->c, g->depth);
 }
 
-/* Returns the index of rank r's part in a slot, which has no place for the own part. */
+/* Returns the index of rank r's part in a slot, which has no place for this rank's own part. */
 static int64_t place_of(int r, int rank) { return r - (r > rank); }
 
 static bool slot_take(struct comm_work *w)
@@ -203,8 +203,8 @@ static void slot_give(struct comm_work *w)
     own_of(w)->slot = -1;
 }
 
-/* Receives the next window of the own part from every other rank. Rank r's numbers begin at element
- * place_of(r) · arriving of the slot. */
+/* Receives the next window of this rank's part from every other rank. Rank r's numbers begin at
+ * element place_of(r) · arriving of the slot. */
 static int part_receive(struct comm_work *w)
 {
     struct mpi_work *m = own_of(w);
@@ -248,7 +248,7 @@ SUM_RANKS(sum_ranks_f64, double, double, AS_IS, AS_IS)
 SUM_RANKS(sum_ranks_f32, float, float, AS_IS, AS_IS)
 SUM_RANKS(sum_ranks_bf16, uint16_t, float, bf16_value, bf16_round)
 
-/* Adds up elements got .. got + arriving-1 of the own part, which have come from all ranks. */
+/* Adds up elements got .. got + arriving-1 of this rank's part, which have come from all ranks. */
 static void part_sum(struct comm_work *w)
 {
     struct mpi_work *m = own_of(w);
@@ -267,7 +267,7 @@ static void part_sum(struct comm_work *w)
     m->arriving = 0;
 }
 
-/* Sends the own sum to all ranks. By now all parts were sent, so the sources may be overwritten. */
+/* Sends this rank's sum to all ranks. All parts were sent, so the sources may be overwritten. */
 static int sums_exchange(struct comm_work *w)
 {
     int rank = w->c->rank;

@@ -60,7 +60,7 @@ int comm_mpi_start(struct comm *c, struct comm_work *w, struct err *err);
 int comm_mpi_wait(struct comm *c, struct comm_work *w, struct err *err);
 void comm_mpi_progress(struct comm *c);
 
-/* comm_mpi_ask.c */
+/* ---- comm_mpi_ask.c ---- */
 int comm_mpi_ask(struct comm *world, const struct comm_ask *ask);
 bool comm_mpi_answer(struct comm *world);
 

@@ -1,4 +1,4 @@
-/* comm_plane: operations on device memory that go through a table of stream-ordered collectives
+/* comm_plane: carries operations on device memory by a table of stream-ordered collectives
  * (trainer/dev/coll.h), without the host.
  *
  * A plane belongs to a world, whose backend still carries ids, questions, and operations without a

@@ -97,7 +97,7 @@ static int messages(struct comm_plane *p, struct plane_link *l, const struct com
 
 /* ---- gathers ---- */
 
-/* Have all ranks the same number of elements, stored one rank after the other? */
+/* Tells whether all ranks have the same number of elements, stored one rank after the other. */
 static bool is_even(const struct comm_work *w, const int64_t *n, const int64_t *at)
 {
     for (int r = 0; r < w->c->size; r++)
@@ -161,7 +161,7 @@ static int pieces_sum(struct comm_plane *p, struct plane_link *l, const struct c
     return 0;
 }
 
-/* Forms the sum of the own part in rank order. */
+/* Forms the sum of this rank's part in rank order. */
 static int ordered_sum(struct comm_plane *p, struct plane_link *l, const struct comm_work *w,
                        struct err *err)
 {

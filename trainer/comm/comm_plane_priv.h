@@ -71,6 +71,6 @@ int plane_settle(struct comm_plane *p, struct plane_link *l, const char *doing, 
 int plane_room(struct comm_plane *p, struct plane_queue *queue, struct err *err);
 /* Ends all communicators and breaks the world; *err is why, and its code is returned. */
 int plane_break(struct comm_plane *p, struct err *err);
-int plane_watch(void *plane, struct err *err); /* is comm_plane_poll, as a device calls it */
+int plane_watch(void *plane, struct err *err); /* Calls comm_plane_poll; it is for dev.watch. */
 
 #endif

@@ -4,9 +4,9 @@
  * to know only three movements:
  *   exchange  send_n[r] elements at send_at[r] of src go to rank r, recv_n[r] at recv_at[r] of dst
  *             come from it (all-gather, all-to-all, broadcast; a barrier sends empty messages)
- *   reduce    rank r gets send_n[r] at send_at[r] of src; the sum of what comes is recv_n[own] at
- *             recv_at[own] of dst; an all-reduce is followed by an exchange of the sums
- *   messages  a list
+ *   reduce    rank r gets send_n[r] at send_at[r] of src; the sum of what this rank receives is
+ *             recv_n[rank] at recv_at[rank] of dst; an all-reduce then exchanges the sums
+ *   messages  the sends and receives of a list run at the same time
  * In an exchange the front copies the part that a rank gives itself. In check mode, and for device
  * memory that the host cannot access, the front replaces src and dst by copies.
  */
@@ -25,8 +25,8 @@ struct comm_work {
     const char *src;
     char *dst;
     struct comm_message messages[COMM_MESSAGES];
-    /* If a work is covered, src and dst are these copies, in which the data to and from each rank
-     * lies without gaps. */
+    /* src_copy and dst_copy replace src and dst (comm_work_cover). In them the data to and from
+     * each rank lies without gaps. `real` is the caller's destination. */
     char *src_copy, *dst_copy, *real;
     struct dev_stream *staged; /* stream of device memory that the host cannot access; else NULL */
     struct comm_stage *stage;  /* pinned memory in which the copies then are */
@@ -34,7 +34,7 @@ struct comm_work {
     void *real_bufs[COMM_MESSAGES];
     struct plane_link *link; /* communicator that carries the work; NULL: the backend does */
     int64_t place;           /* number of the work in the link's stream */
-    void *self;              /* the backend's own */
+    void *self;              /* the backend's data of the work */
 };
 
 /* Holds pinned memory for the messages of one work. When the stream `given` is synced, the last
@@ -46,8 +46,8 @@ struct comm_stage {
     bool taken;
 };
 
-/* Holds a question to other ranks of the world: how many operations have they queued in the plane's
- * communicator with this id? */
+/* Asks other ranks of the world how many operations they have queued in the plane's communicator
+ * with this id. */
 enum { COMM_NO_ANSWER = -2 };
 struct comm_ask {
     uint64_t id;
@@ -119,7 +119,7 @@ void comm_work_own(struct comm_work *w, struct dev_stream *s);
 void comm_stages_free(struct comm *c); /* Frees the pinned memory of a group's works. */
 int64_t comm_work_sent_bytes(const struct comm_work *w);
 
-/* comm_order.c */
+/* ---- comm_order.c ---- */
 /* Records an operation; called before comm_work_cover. */
 int comm_order_add(struct comm *c, const struct comm_work *w, const struct comm_op *op,
                    struct err *err);

@@ -1,5 +1,5 @@
-/* The backend of one rank. The front has copied the part that the rank gives itself, so only
- * messages to itself are left.
+/* This is the backend of a group of one rank. The front has copied the part that the rank gives
+ * itself, so only messages to itself are left.
  */
 #include <stdlib.h>
 #include <string.h>

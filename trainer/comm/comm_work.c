@@ -115,8 +115,8 @@ int64_t comm_work_sent_bytes(const struct comm_work *w)
     return n * dtype_bytes(w->op.dtype);
 }
 
-/* Copies the part that a rank gives itself. Not in a reduction of several ranks: there the own part
- * is added when its turn comes. */
+/* Copies the part that a rank gives itself. In a reduction of several ranks it does nothing,
+ * because there this rank's part is added in rank order. */
 void comm_work_own(struct comm_work *w, struct dev_stream *s)
 {
     struct dev *dev = w->c->dev;

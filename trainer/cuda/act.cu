@@ -1,4 +1,4 @@
-/* Kernels of elementwise activations and their gradients. */
+/* Computes elementwise activations and their gradients. */
 #include "trainer/cuda/act.cuh"
 #include "trainer/cuda/pack.cuh"
 

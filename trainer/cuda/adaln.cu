@@ -1,4 +1,4 @@
-/* AdaLN: gate, residual, norm and modulation of a row.
+/* Computes AdaLN: gate, residual, norm and modulation of a row.
  *
  * Forward: a block computes one row. It writes x_out and reads it back three times, for the mean,
  * the variance and y; the row is then still in the cache.

@@ -1,4 +1,4 @@
-/* AdamW on a table of spans, in one launch.
+/* Does AdamW on a table of spans, in one launch.
  *
  * Spans are cut into pieces of PIECE elements; block b takes pieces b, b + blocks, and so on. If
  * all offsets of a span are multiples of PACK, each thread updates a pack of elements at a time.

@@ -1,4 +1,4 @@
-/* Sines and cosines of positions and noise levels, computed in f64.
+/* Computes sines and cosines of positions and noise levels, in f64.
  *
  * The runtime's sin and cos use a table in local memory for huge arguments. Our functions subtract
  * multiples of pi/2 in three parts and evaluate Taylor's series on [-pi/4, pi/4]; the omitted terms

@@ -1,8 +1,8 @@
-/* Our general attention kernels, backward (attn.cuh; Dao et al., FlashAttention, algorithm 4). P =
- * exp(scale q kt - lse) is recomputed; with delta = rowsum(dO O), dS = P (dO vt - delta). One
- * kernel owns queries and sums dq over keys. Another owns keys and sums dk and dv over the queries
- * of all heads that read them, head by head. Both compute the scores: 7 products instead of 5, but
- * no two blocks add to the same number.
+/* Computes the backward of attention by our general kernels (attn.cuh; Dao et al., FlashAttention,
+ * algorithm 4). P = exp(scale q kt - lse) is recomputed; with delta = rowsum(dO O), dS = P (dO vt -
+ * delta). One kernel owns queries and sums dq over keys. Another owns keys and sums dk and dv over
+ * the queries of all heads that read them, head by head. Both compute the scores: 7 products
+ * instead of 5, but no two blocks add to the same number.
  *
  * If a query attends to one key only, P = 1 and dS = 0 exactly, without rounding errors. */
 #include "trainer/cuda/attn.cuh"

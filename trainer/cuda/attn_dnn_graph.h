@@ -16,8 +16,8 @@
 
 #include "trainer/cuda/attn_dnn.h"
 
-/* Ids of the tensors in a variant pack. Tensor t has id ATTN_ID_TENSOR + t, its ragged offsets
- * ATTN_ID_OFFSET + t. */
+/* These are the ids of the tensors in a variant pack. Tensor t has id ATTN_ID_TENSOR + t, its
+ * ragged offsets ATTN_ID_OFFSET + t. */
 enum attn_id {
     ATTN_ID_TENSOR = 1,
     ATTN_ID_OFFSET = ATTN_ID_TENSOR + ATTN_TENSORS,

@@ -65,8 +65,8 @@ static void room_give(struct attn_dnn *d, cudaStream_t s)
     d->room = NULL, d->room_bytes = 0;
 }
 
-/* Returns an entry for a new class. If all are used, it replaces the oldest one. Its plan must not
- * be in any graph then, so the workspace is freed first, which makes all graphs be forgotten. */
+/* Returns an entry for a new class. If all are used, the class replaces the oldest one. No graph
+ * may contain that one's plan, so the workspace is freed first, which drops all graphs. */
 static struct kept *place_take(struct attn_dnn *d, cudaStream_t s)
 {
     struct kept *k;

@@ -34,11 +34,11 @@ struct attn_dnn;
 
 /* Opens the library for a table of bf16. `wish` has REEL_ATTN's syntax. Writes NULL for tables of
  * other types and for "plain". ERR_ENV: the library is older than the plans need, or does not open.
- * ERR_USAGE: the wish is another word. */
+ * ERR_USAGE: `wish` does not have this syntax. */
 int attn_dnn_open(struct ops *ops, const char *wish, struct attn_dnn **out, struct err *err);
 void attn_dnn_close(struct attn_dnn *d); /* NULL is allowed */
 
-/* Do what ops.h promises of attn_plan and attn_reserve. */
+/* Do what ops.h says of attn_plan and attn_reserve. */
 int attn_dnn_plan(struct attn_dnn *d, const struct ops_attn *a, bool backward, struct err *err);
 int attn_dnn_reserve(struct attn_dnn *d, cudaStream_t s, struct err *err);
 
@@ -56,7 +56,7 @@ bool attn_dnn_queue(struct attn_dnn *d, cudaStream_t s, const struct ops_attn *a
  * of 16 bytes. */
 static inline int64_t attn_offset_step(int64_t n) { return (n + 2) / 2 * 2; }
 
-/* Arguments of kernel_attn_look, which writes 1 for each segment that has an lse beyond
+/* Holds the arguments of kernel_attn_look, which writes 1 for each segment that has an lse beyond
  * ±ATTN_DNN_LSE, or NaN. Numbers of other segments do not change. */
 struct attn_look {
     const int32_t *q_start; /* [n + 1] */
@@ -66,7 +66,8 @@ struct attn_look {
 };
 void kernel_attn_look(cudaStream_t s, const struct attn_look *a);
 
-/* Arguments of kernel_attn_lay, which writes lengths [n] and, for each tensor, offsets [n + 1]. */
+/* Holds the arguments of kernel_attn_lay, which writes lengths [n] and, for each tensor, offsets
+ * [n + 1]. */
 struct attn_lay {
     const int32_t *q_start, *k_start, *k_len; /* of the call's `given` segments */
     int64_t given, n;
@@ -77,9 +78,9 @@ struct attn_lay {
 };
 void kernel_attn_lay(cudaStream_t s, const struct attn_lay *a);
 
-/* Arguments of kernel_attn_home, which copies the library's f32 results to their tensors: to [row,
- * heads d] = the sum of the `group` heads of from [row - first, heads group d], plus `to` if `add`.
- * Segments marked in `left` are not changed. */
+/* Holds the arguments of kernel_attn_home, which copies the library's f32 results to their tensors:
+ * to [row, heads d] = the sum of the `group` heads of from [row - first, heads group d], plus `to`
+ * if `add`. Segments marked in `left` are not changed. */
 struct attn_home {
     const int32_t *start, *len; /* [n]; len NULL: up to the next start */
     const int32_t *left;        /* NULL: none is marked */

@@ -1,5 +1,6 @@
-/* Our general attention kernels, forward (attn.cuh): the online softmax (Milakov and Gimelshein,
- * "Online normalizer calculation for softmax", 2018), and the merge of two partial results. */
+/* Computes the forward of attention by our general kernels (attn.cuh): the online softmax (Milakov
+ * and Gimelshein, "Online normalizer calculation for softmax", 2018), and the merge of two partial
+ * results. */
 #include "trainer/cuda/attn.cuh"
 
 /* Holds, for each of a thread's own rows, the running maximum, and the sum of exponentials relative

@@ -1,5 +1,5 @@
-/* Kernels around cuDNN's attention (attn_dnn_run.h): they write lengths and offsets of segments in
- * cuDNN's form, and copy or add its results. */
+/* Prepares and ends cuDNN's attention (attn_dnn_run.h): these kernels write lengths and offsets of
+ * segments in cuDNN's form, and copy or add its results. */
 #include "trainer/cuda/attn_dnn_run.h"
 #include "trainer/cuda/kernel.cuh"
 

@@ -1,8 +1,8 @@
-/* Attention of short segments, of at most ATTN_DNN_SMALL queries and keys. ST-DiT has one such
- * segment for each position of a picture. Tiles of 64 or 128 rows would be mostly empty. Here a
- * team of threads computes one head of one segment completely. Scores are computed
- * once, rows pass through shared memory a panel of columns at a time, and forward and backward are
- * one kernel each. A team of SIDE 16 is a warp; a block has several of them.
+/* Computes attention of short segments, of at most ATTN_DNN_SMALL queries and keys. ST-DiT has one
+ * such segment for each position of a picture. Tiles of 64 or 128 rows would be mostly empty. Here
+ * a team of threads computes one head of one segment completely. Scores are computed once, rows
+ * pass through shared memory a panel of columns at a time, and forward and backward are one kernel
+ * each. A team of SIDE 16 is a warp; a block has several of them.
  *
  * A team has SIDE x SIDE scores in registers. A thread has those of rows y, y + Y, ... and columns
  * x, x + X, ...; the threads of a row are X neighbouring lanes. The weights computed from them pass

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-/* A stream of the device; only files of the CUDA backend see its members. */
+/* This is a stream of the device. Only files of the CUDA backend see its members. */
 struct dev_stream {
     struct dev *dev;
     cudaStream_t cuda;
@@ -43,8 +43,8 @@ struct gemm_lt;
 struct attn_dnn;
 struct ops_cuda {
     struct ops ops; /* first member */
-    /* Partial sums: CUDA_PARTS x OPS_ROW_MAX elements of 8 bytes. Only one stream may use them at a
-     * time. */
+    /* This memory is for partial sums: CUDA_PARTS x OPS_ROW_MAX elements of 8 bytes. Only one
+     * stream may use it at a time. */
     void *parts;
     struct gemm_lt *lt;   /* gemm_lt.h */
     struct attn_dnn *dnn; /* attn_dnn_run.h; NULL: our own kernels compute all attention */
@@ -61,7 +61,7 @@ int gemm_search(struct ops *o, struct dev_stream *s, const char *product, double
     void kernel_##name(struct ops_cuda *o, cudaStream_t s, const struct args *a);
 OPS_LIST(CUDA_KERNEL)
 #undef CUDA_KERNEL
-/* Arguments of kernel_sum_parts, which adds the parts of several ranks: see coll.h. */
+/* Holds the arguments of kernel_sum_parts, which adds the parts of several ranks: see coll.h. */
 struct sum_parts {
     const void *parts, *mine;
     void *out;

@@ -1,5 +1,5 @@
-/* Random numbers: initial weights, and the noise of samples. They have the same bits as on the CPU,
- * because both compile philox_impl.h without contraction. */
+/* Draws random numbers: initial weights, and the noise of samples. They have the same bits as on
+ * the CPU, because both compile philox_impl.h without contraction. */
 #include "base/philox_impl.h"
 #include "trainer/cuda/samples.cuh"
 

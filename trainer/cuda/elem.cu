@@ -1,4 +1,4 @@
-/* Elementwise operations: copies, sums of two tensors, permutations of rows. */
+/* Computes elementwise operations: copies, sums of two tensors, permutations of rows. */
 #include "trainer/cuda/kernel.cuh"
 
 /* Copies through double, which represents every type exactly, so each number is rounded once. */

@@ -1,4 +1,4 @@
-/* Matrix products of all types and shapes.
+/* Computes matrix products of all types and shapes.
  *
  * A block of threads computes TILE x TILE elements of c, each thread EACH x EACH of them. Shared
  * memory holds DEPTH terms at a time, of the rows of op(a) and of the columns of op(b). Each

@@ -1,6 +1,6 @@
-/* Matrix products whose result has few rows, c = a bᵀ and c = a b. AdaLN has them: its products
- * have one row for each sample and read the weights of all modulations. The time to read the
- * weights bounds them, and a tile of the general kernel (gemm.cu) would be nearly empty.
+/* Computes matrix products whose result has few rows, c = a bᵀ and c = a b. AdaLN has them: its
+ * products have one row for each sample and read the weights of all modulations. The time to read
+ * the weights bounds them, and a tile of the general kernel (gemm.cu) would be nearly empty.
  *
  * A thread loads weights eight at a time, by 16 bytes, and multiplies them with up to ROWS rows
  * while they are in registers. Further rows belong to another strip, computed by other threads. An

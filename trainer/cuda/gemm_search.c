@@ -1,7 +1,8 @@
-/* Searches a product's fastest algorithm (cuda_load.h). The candidates are our own kernel, if there
- * are few rows, and all that the library proposes. They are timed in turn, in several rounds, so
- * that a falling clock rate affects all of them; the one with the lowest median wins. Operands are
- * random numbers, because a GPU that multiplies zeros draws less power and clocks higher. */
+/* Searches for a product's fastest algorithm (cuda_load.h). The candidates are our own kernel, if
+ * there are few rows, and all algorithms that the library proposes. They are timed in turn, in
+ * several rounds, so that a falling clock rate affects all of them; the one with the lowest median
+ * wins. Operands are random numbers, because a GPU that multiplies zeros draws less power and
+ * clocks higher. */
 #include <cublasLt.h>
 #include <math.h>
 #include <stdlib.h>

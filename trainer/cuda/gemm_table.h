@@ -11,8 +11,8 @@
  * of a and b, type of the result, n or t for a and for b (t: transposed), m, n, k, and the leading
  * dimensions of a, b and the result. The words are the library's cublasLtMatmulAlgo_t, which the
  * same version of the library promises to accept again; eight zeros name our own kernel. Lines of
- * other devices and versions are checked for their form, counted and skipped; the first of them is
- * kept for the log.
+ * other devices and versions are checked for their form, counted and skipped; the log names the
+ * first of them.
  */
 #ifndef TRAINER_CUDA_GEMM_TABLE_H
 #define TRAINER_CUDA_GEMM_TABLE_H

@@ -1,4 +1,4 @@
-/* RMS norm of heads with a learned gain, and rotary positions.
+/* Computes the RMS norm of heads with a learned gain, and rotary positions.
  *
  * An item is one head of one row. A group of lanes of a warp computes an item. Each lane takes
  * eight pairs at a time, and the group has the smallest power of two of lanes that covers a head

@@ -1,4 +1,4 @@
-/* Sums of squares of tensors, and counts of numbers that are not finite. Each block computes a
+/* Sums the squares of tensors, and counts the numbers that are not finite. Each block computes a
  * share of the elements, and then one block adds the shares in order. */
 #include "trainer/cuda/pack.cuh"
 

@@ -1,4 +1,5 @@
-/* Operations between latents and tokens: patchify with input scaling, its inverse, and the loss. */
+/* Computes the operations between latents and tokens: patchify with input scaling, its inverse, and
+ * the loss. */
 #include "trainer/cuda/samples.cuh"
 
 __host__ __device__ static inline int64_t patch_of(const struct ops_latents &a)

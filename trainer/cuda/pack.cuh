@@ -150,7 +150,7 @@ __device__ static inline void put_pack(const struct tensor &t, int64_t place, co
 template <class real> struct eight { real at[PACK]; };
 
 /* Returns whether each row consists of packs and begins at a multiple of 16 bytes. An absent tensor
- * does. */
+ * counts as one whose rows do. */
 static inline bool is_even(const struct tensor &t)
 {
     return !t.ptr || ((uintptr_t)t.ptr % PACK_BYTES == 0 &&

@@ -11,11 +11,11 @@
 #include <stdint.h>
 
 struct ranges {
-    bool step, in_layer, backward; /* a range of a step, of a layer is open; it is of backward */
+    bool step, in_layer, backward; /* a step's range is open; a layer's, which is of backward */
     int64_t layer;
 };
 
-/* Ends the open ranges of step and layer, and begins one for the next step; step -1: for none. */
+/* Ends the open ranges of step and layer, and begins the range of a step; step -1: begins none. */
 void ranges_step(struct ranges *r, int64_t step);
 /* Begin and end the range of an operation. layer is 0.., or less than 0 for no layer. */
 void ranges_op_begin(struct ranges *r, int64_t layer, bool backward, const char *name);

@@ -1,5 +1,5 @@
 /* Sums over rows, in a fixed order and in two stages: each block adds the rows of its part, and a
- * second kernel adds the parts in order. Also sums of parts that several ranks have sent. */
+ * second kernel adds the parts in order. It also sums parts that several ranks have sent. */
 #include "trainer/cuda/parts.cuh"
 
 /* Sums the columns over a band of rows: block p computes band p. */

@@ -57,7 +57,7 @@ static uint32_t name_of(struct records *r, const char *text)
 
 /* ---- recording ---- */
 
-/* Says whether there is room for one more; if not, counts it as dropped. */
+/* Says whether there is room for one more record; if not, counts that record as dropped. */
 static bool has_room(struct records *r, int64_t n, int64_t most)
 {
     r->dropped += n >= most;
@@ -89,7 +89,7 @@ void records_range_begin(struct records *r, uint32_t id, uint32_t thread, const 
             .id = id, .thread = thread, .name = name_of(r, name)};
 }
 
-/* Ends the range of this id. It is mostly one of those that were begun last. */
+/* Ends the range of this id. It is searched from the end, because it mostly began recently. */
 void records_range_end(struct records *r, uint32_t id, uint64_t at_ns)
 {
     for (int64_t i = r->n_ranges; i-- > 0;)

@@ -44,8 +44,8 @@ struct loader_bounds loader_bounds(const struct loader *l);
 /* Returns the bytes of host memory that the loader holds, for the memory plan. */
 int64_t loader_bytes(const struct loader *l);
 
-/* Describes a draw as far as it is known without reading it. elements counts those of latents that
- * count in the loss. */
+/* Describes a draw as far as it is known without reading it. `elements` is the number of latent
+ * elements that count in the loss. */
 struct loader_draw { int64_t pack, samples, elements, tokens; };
 /* Describes a draw, given by its number within the stage. */
 struct loader_draw loader_draw(const struct loader *l, int64_t draw);
@@ -70,9 +70,9 @@ int loader_read(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_bas
 void loader_describe(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_base,
                      struct batch *out);
 
-/* Reads what the next loader_read will ask for, while a device computes. Batches that were given
- * before are no longer valid. The next loader_read returns it at once. It reads by itself what
- * failed here, or if it is asked for something else. */
+/* Reads draws first .. first+n-1 ahead, while a device computes, so that loader_read with the same
+ * arguments returns them at once. Batches returned before become invalid. After a failure here, or
+ * if other draws are asked for, loader_read reads by itself. */
 void loader_ahead(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_base);
 
 #endif

@@ -29,11 +29,11 @@ struct loader_source {
 };
 struct loader_item { int64_t thw[3], text_len; double fps; }; /* latent cells as stored */
 
-/* Opens data: a folder, or "synthetic:TxHxW". generation is the fingerprint of the wanted index of
- * a dataset that has grown (zero: the newest). Shards are compared with the index: the size always,
+/* Opens data: a folder, or "synthetic:TxHxW". generation is the fingerprint of the index to use, if
+ * the dataset has grown (zero: the newest). Shards are compared with the index: the size always,
  * the content hash if `verify` (each rank checks the shards i with i mod world = rank). ERR_CORRUPT
- * names shard and remedy. The index is taken from `set` if it holds it, else it is read; set may be
- * NULL. */
+ * names shard and remedy. If `set` holds the index, it is taken from there, else it is read; set
+ * may be NULL. */
 int loader_source_open(struct loader_source *s, const struct run *run, const char *data,
                        struct datasets *set, struct hash128 generation, bool verify, int rank,
                        int world, struct err *err);

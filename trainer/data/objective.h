@@ -1,4 +1,4 @@
-/* objective: holds the table of what the network is asked to predict.
+/* objective: holds the table of training objectives, which say what the network predicts.
  *
  * With data x0 = data_scale · latent, noise eps of variance 1, and a noise level L = ln(sigma /
  * alpha), the log of noise amplitude over data amplitude, each row gives

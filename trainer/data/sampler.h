@@ -13,10 +13,11 @@
  *             order 2, two evaluations
  *     res     the refined exponential solver, as a two-step method (Zhang, "Improved order analysis
  *             and design of exponential integrator for diffusion models sampling", with
- *             Adams-Bashforth weights): with h = l' - l, D the last and D_ the one before, h_ its
- *             step, x' = e^-h x + h ((phi1 + phi2 h / h_) D - phi2 h / h_ D_),
+ *             Adams-Bashforth weights): with h = l' - l, D the last estimate, D_ the estimate
+ *             before it and h_ the h between the two,
+ *             x' = e^-h x + h ((phi1 + phi2 h / h_) D - phi2 h / h_ D_),
  *             phi1 = (1 - e^-h) / h,  phi2 = (e^-h - 1 + h) / h²; the first step, and the step to
- *             s' = 0, which gives D, do without D_
+ *             s' = 0, which gives D, do not use D_
  *             order 2, one evaluation
  *
  * The levels are s_i = (max^(1/rho) + i/(n-1) (min^(1/rho) - max^(1/rho)))^rho for i < n, and then

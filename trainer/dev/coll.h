@@ -1,4 +1,4 @@
-/* coll: stream-ordered communication between devices of one kind; for CUDA this is NCCL.
+/* coll: declares stream-ordered communication between devices of one kind; for CUDA this is NCCL.
  *
  * A communicator joins `size` devices, one per rank. One rank makes an id, the others receive it by
  * other means, and all ranks open a communicator with it. open only begins; poll coll_ops.ready

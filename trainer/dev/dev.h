@@ -1,5 +1,5 @@
-/* dev: a device: its memory, copies, streams and events. There is one table of functions per kind
- * of device.
+/* dev: declares a device as a table of functions for its memory, copies, streams and events. There
+ * is one table per kind of device.
  *
  * Work is stream-ordered: a call queues work on a stream and returns; calls on one stream run in
  * order; two streams are ordered only by event_record on one and event_wait on the other. The CPU
@@ -40,7 +40,7 @@ extern "C" {
 enum { DEV_ALIGN_BYTES = 256 };
 enum dev_copy { DEV_H2D, DEV_D2H, DEV_D2D };
 /* If the device cannot run all work that is ready, work of high priority goes first. It is for
- * messages, which other ranks wait for. The priority orders nothing. */
+ * messages, which other ranks wait for. No code may rely on it: only events order streams. */
 enum dev_priority { DEV_PRIORITY_NORMAL, DEV_PRIORITY_HIGH };
 
 struct dev_stream;
@@ -51,7 +51,7 @@ struct graphs;
 
 struct dev {
     const char *name;    /* "cpu" */
-    /* Calls run at once, and the host may read and write device memory after a stream_sync. */
+    /* True: calls run at once, and the host may access device memory after a stream_sync. */
     bool host_memory;
     /* The bytes that alloc, and alloc_host, have allocated now, and the most at one time. Each
      * allocation counts rounded up to DEV_ALIGN_BYTES. */
@@ -69,7 +69,7 @@ struct dev {
     void *watch_ctx;
     struct graphs *graphs; /* graphs.h; NULL: every call is queued at once */
 
-    /* alloc's memory is freed by `free`; NULL is fine */
+    /* Allocates memory, which `free` frees; free(NULL) is fine. */
     int (*alloc)(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err);
     void (*free)(struct dev *d, void *ptr);
     /* Does the same for pinned host memory, which the device copies from and to directly. */
@@ -84,7 +84,7 @@ struct dev {
     int (*stream_new)(struct dev *d, const char *name, enum dev_priority priority,
                       struct dev_stream **out, struct err *err);
     void (*stream_free)(struct dev *d, struct dev_stream *s);
-    /* waits for the stream, and returns any error that was kept */
+    /* Waits for the stream's work. Returns the device's first error, if there was one. */
     int (*stream_sync)(struct dev *d, struct dev_stream *s, struct err *err);
 
     int (*event_new)(struct dev *d, struct dev_event **out, struct err *err);
@@ -92,12 +92,12 @@ struct dev {
     void (*event_record)(struct dev *d, struct dev_event *e, struct dev_stream *s);
     void (*event_wait)(struct dev *d, struct dev_stream *s, struct dev_event *e);
     /* Waits on the host until the event's last record has run: what was queued before it is over.
-     * It must have been recorded. A device error is kept. */
+     * It must have been recorded. A device error is returned by the next stream_sync. */
     void (*event_sync)(struct dev *d, struct dev_event *e);
-    /* Tells whether the event's last record has run; it must have been recorded. Does not wait. A
-     * device error is kept, and the event counts as over. */
+    /* Tells whether the event's last record has run; it must have been recorded. Does not wait.
+     * After a device error, which the next stream_sync returns, the event counts as over. */
     bool (*event_done)(struct dev *d, struct dev_event *e);
-    /* valid after a sync that both events precede */
+    /* Returns the seconds between two events. Is valid after a sync that both events precede. */
     double (*event_elapsed_s)(struct dev *d, const struct dev_event *from,
                               const struct dev_event *to);
 

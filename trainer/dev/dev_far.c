@@ -353,8 +353,8 @@ static void drain(struct far *f, struct dev_stream *s)
         give_way(f);
 }
 
-/* Leaves the processor to others while only polled calls could go on. Returns false if the function
- * that watches ends the wait; its error is kept. */
+/* Leaves the processor to others while only polled calls could go on. Returns false if dev.watch
+ * ends the wait; the next stream_sync returns its error. */
 static bool wait_goes_on(struct far *f)
 {
     struct err why = {0};

@@ -1,5 +1,5 @@
-/* dev_far: a device that computes on the CPU, but whose memory the host cannot access. It tests
- * whether code meets the demands of a GPU.
+/* dev_far: declares a device that computes on the CPU, but whose memory the host cannot access. It
+ * tests whether code meets the demands of a GPU.
  *
  * Work waits in the queues of streams until a stream_sync. That runs the stream's own queue, and as
  * much of the other queues as events demand and the seed draws: each seed is one of the orders that

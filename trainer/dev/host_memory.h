@@ -12,12 +12,12 @@
 
 #include "base/err.h"
 
-/* free_bytes: what the process could take now without taking it from others; file caches count as
- * free. total_bytes: what it could have at most if it were alone. */
+/* Holds free_bytes, which the process could allocate now without taking them from others (file
+ * caches count as free), and total_bytes, the most that it could have if it were alone. */
 struct host_memory { int64_t free_bytes, total_bytes; };
 
-/* Reads the files below `root`: "" for this machine; tests give a folder. ERR_ENV: the files
- * do not say it. */
+/* Reads the files below `root`: "" for this machine; tests give a folder. ERR_ENV: the files do not
+ * say how much memory there is. */
 int host_memory_read(const char *root, struct host_memory *out, struct err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* tensor: a view of a row-major matrix in device memory; every tensor of the model is one.
+/* tensor: declares a view of a row-major matrix in device memory. Every tensor of the model is one.
  *
  * Rows are tokens, samples or output features; columns are features. A view of some columns (the k
  * part of a packed qkv) keeps the parent's row stride `ld`. A vector is one row. Views own nothing.

@@ -17,8 +17,8 @@ bool dit_recomputed(const struct dit *d, int64_t layer)
            (l->recompute == RECOMPUTE_FULL && layer - d->slot->first < most);
 }
 
-/* Returns the number of a copy in a buffer: by the layer's place among those that keep copies of
- * their own, or that of a shared copy. */
+/* Returns the index of a layer's copy in a buffer. Layers that share a copy get the index of the
+ * shared copy; every other layer has a copy of its own. */
 static int64_t copy_of(const struct dit *d, const struct buffer *b, int64_t layer, int64_t which)
 {
     if (b->each == 0 || (b->per && b->shared && dit_recomputed(d, layer)))

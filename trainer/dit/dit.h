@@ -1,4 +1,5 @@
-/* dit: the video diffusion transformer: forward and backward of one micro-batch over the ops table.
+/* dit: computes the video diffusion transformer: forward and backward of one micro-batch over the
+ * ops table.
  *
  * Samples of different shapes and caption lengths share a micro-batch: their tokens are
  * concatenated, attention stays inside each sample, and noise, noise level, frame rate and text

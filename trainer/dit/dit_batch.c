@@ -250,7 +250,8 @@ static void lay_out(struct dit *d, const struct dit_view *v, int64_t n)
 
 static struct dit_staging *staging_of(struct dit *d) { return &d->staging[d->staged % 2]; }
 
-/* Takes the pinned memory of the micro-batch before the last one, when it has been copied. */
+/* Waits until the pinned memory that this micro-batch will use, last used two micro-batches ago,
+ * has been copied to the device. */
 static void staging_begin(struct dit *d)
 {
     struct dit_staging *st = staging_of(d);

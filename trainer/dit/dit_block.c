@@ -168,8 +168,8 @@ struct ops_attn dit_cross_attn(const struct dit *d, int64_t layer, bool backward
     return a;
 }
 
-/* Ends a branch with a row-parallel product: `out` gets the own rows of the sum over tp ranks. Each
- * slice is summed while the product of the next one is computed. */
+/* Ends a branch with a row-parallel product: `out` gets this rank's rows of the sum over tp ranks.
+ * Each slice is summed while the product of the next one is computed. */
 static void branch_out(struct dit *d, struct tensor x, int64_t param, struct tensor out,
                        const char *what)
 {
@@ -186,8 +186,8 @@ static void branch_in(struct dit *d, int64_t param, struct tensor y)
     dit_lora_add(d, in, param, y);
 }
 
-/* Computes a self-attention with its output product. kept: the attention itself is in memory, and
- * only the product is computed again. */
+/* Computes a self-attention with its output product. With `kept` the attention itself is still in
+ * memory, and only the product is computed again. */
 static void self_attention(struct dit *d, int64_t layer, int64_t self, struct tensor out, bool kept)
 {
     const struct dit_attn_params *p = &d->p.blocks[layer].self[self];

@@ -114,8 +114,8 @@ static void grouped_copy(struct dit *d, const struct slice *s, int n, int64_t p,
     }
 }
 
-/* Exchanges heads for tokens. in: from each rank's own tokens of all heads to all tokens of the
- * group, of this rank's heads. Otherwise back again, where k/v slices are added up. */
+/* Exchanges heads for tokens. With `in`, a rank gives its tokens of all heads and gets the group's
+ * tokens of its heads. Otherwise these go back, and k/v slices are added up. */
 static void exchange(struct dit *d, const struct slice *s, int n, bool in, const char *what)
 {
     int64_t a = group_size(d), w = block_width(s, n), here = 0, there = 0;

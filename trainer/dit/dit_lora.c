@@ -4,11 +4,11 @@
  *     u = x Aᵀ [rows, rank]        recomputed in backward, from the same x
  *     du = s dy B                  dB = s dyᵀ u,  dA = duᵀ x,  dx += du A
  *
- * Over tp ranks nothing is summed here that is not summed anyway. If W is cut by rows (own columns
- * of y), B is cut likewise and u is the same on all ranks; du, and the dx that follows from it, are
- * partial sums like those of W. If W is cut by columns (own columns of x), A is cut likewise; u,
- * and what it adds to y, are partial sums like those of W. The gradient of the replicated one of A
- * and B is then a partial sum: see profiles/shard.c.
+ * The sums over tp ranks that W needs suffice for the adapters. If W is cut by rows (a rank has a
+ * part of y's columns), B is cut likewise and u is the same on all ranks; du, and the dx that
+ * follows from it, are partial sums like those of W. If W is cut by columns (a rank has a part of
+ * x's columns), A is cut likewise; u, and what it adds to y, are partial sums like those of W. The
+ * gradient of A or B, whichever is replicated, is then a partial sum: see profiles/shard.c.
  */
 #include "trainer/dit/dit_priv.h"
 

@@ -54,7 +54,7 @@ struct dit_slice { int64_t i, of; };
  * the arrays on the host say how many rows go to it or come from it, and where they begin among the
  * rows that leave or come. */
 struct dit_deal_index {
-    int32_t *send;        /* [s]: the own token that leaves as row j */
+    int32_t *send;        /* [s]: this rank's token that leaves as row j */
     int32_t *come;        /* [rows]: which of the received rows is row j of the segments */
     int32_t *start, *len; /* [segments + 1], [segments] */
     int64_t *send_n, *send_at, *come_n, *come_at; /* [cp]: on the host only */
@@ -89,8 +89,8 @@ struct dit_view {
 /* Holds the sizes of the current micro-batch. */
 struct dit_extent {
     int64_t n, s, cells, text; /* samples, tokens of this rank, latent cells of all, text rows */
-    int64_t r_first, r;        /* the span of its tokens in its residual stream */
-    int64_t u;                 /* tokens of its all-to-all group */
+    int64_t r_first, r;        /* the span of these tokens in this rank's residual stream */
+    int64_t u;                 /* tokens of this rank's all-to-all group */
     int64_t null_rows;         /* text rows 0 .. null_rows-1 are the null token */
     int64_t max_q, max_u, max_k; /* longest segment of tokens, of a group's tokens, of text */
     struct dit_deal_extent deal[DIT_DEALS];
@@ -105,7 +105,8 @@ struct dit_staging {
 };
 
 /* Holds the factors of a sample's sum of squares: `loss` gives the loss, `loss_x0` the loss of
- * clean latents. w is the objective's weight, and `elements` counts the sample's, for its mean. */
+ * clean latents. w is the objective's weight. `elements` counts the sample's latent elements, for
+ * its mean. */
 struct dit_factors { double loss, loss_x0, w, elements; };
 
 /* Holds the losses of the last chunks of some micro-batches until the host reads them. */
@@ -192,8 +193,8 @@ static inline enum dit_reach dit_self_reach(const struct dit *d, int64_t self)
     return d->subs[self].reach;
 }
 
-/* Compute y = x wᵀ, dx = dy w + beta · dx, and dw = dyᵀ x, which overwrites or accumulates as the
- * step says. They include the adapters. A frozen parameter gets no dw. */
+/* Compute y = x wᵀ, dx = dy w + beta · dx, and dw = dyᵀ x, which overwrites the gradient or is
+ * added to it (dit_beta). They include the adapters. A frozen parameter gets no dw. */
 void dit_linear(struct dit *d, struct tensor x, int64_t param, struct tensor y);
 void dit_linear_add(struct dit *d, struct tensor x, int64_t param, struct tensor y); /* y += x wᵀ */
 void dit_linear_dx(struct dit *d, struct tensor dy, int64_t param, struct tensor dx, double beta);
@@ -207,17 +208,17 @@ void dit_lora_dw(struct dit *d, struct tensor dy, struct tensor x, int64_t param
 
 /* These move token rows and columns between tensor-parallel ranks (dit_tp.c). Without tp they do
  * nothing, and the views are the same memory. */
-/* Starts to gather all tokens from each rank's own rows. They are complete after dit_rows_wait. */
+/* Starts to gather the rows of all ranks. They are complete after dit_rows_wait. */
 struct tensor dit_gather_rows(struct dit *d, struct tensor own, enum dit_buffer all,
                               struct comm_work **work);
-/* Multiplies DIT_NORMED of all tokens, which becomes g.a and is returned. The own rows are
+/* Multiplies DIT_NORMED of all tokens, which becomes g.a and is returned. This rank's rows are
  * multiplied while the other ranks' rows arrive. */
 struct tensor dit_gemm_all(struct dit *d, struct ops_gemm g);
 void dit_rows_wait(struct dit *d, struct comm_work *work);
 /* Returns the buffer for this rank's summands. */
 struct tensor dit_partial(const struct dit *d, struct tensor own);
-/* Starts the sum over tp ranks of a slice of their rows (layout_tp_slices). The own rows of the sum
- * are complete after dit_rows_wait. */
+/* Starts the sum over tp ranks of a slice of their rows (layout_tp_slices). This rank's rows of the
+ * sum are complete after dit_rows_wait. */
 struct comm_work *dit_sum_rows(struct dit *d, struct tensor partial, struct tensor own,
                                struct dit_slice slice, const char *what, int fault);
 /* Computes partial = x wᵀ, adapters included, and sums it over tp ranks: `own` gets this rank's
@@ -237,7 +238,7 @@ int64_t dit_mod_width(const struct dit *d, const struct mod_unit *unit);
  * in DIT_QK, and v in DIT_QKV. */
 void dit_attention_fwd(struct dit *d, int64_t layer, int64_t self);
 void dit_attention_bwd(struct dit *d, int64_t layer, int64_t self); /* DIT_DATTN -> DIT_DQKV */
-/* These keep a failure in d; dit_comm_start then returns NULL. */
+/* These record a failure in d->failed; dit_comm_start then returns NULL. */
 void dit_comm(struct dit *d, struct comm *c, const struct comm_op *op);
 struct comm_work *dit_comm_start(struct dit *d, struct comm *c, const struct comm_op *op);
 void dit_comm_wait(struct dit *d, struct comm *c, struct comm_work *work);
@@ -246,7 +247,7 @@ void dit_comm_wait(struct dit *d, struct comm *c, struct comm_work *work);
 struct tensor dit_cp_block(const struct dit *d, enum dit_buffer id, int64_t at, int64_t rows,
                            int64_t width);
 /* Fills in q, k, v, the output and their gradients for an attention with a->heads and a->kv_heads.
- * moved: they are the `rows` rows that an exchange has brought; else they are the own tokens. */
+ * With `moved` they are the `rows` rows that an exchange has brought, else this rank's tokens. */
 void dit_attention_tensors(const struct dit *d, struct ops_attn *a, int64_t layer, int64_t self,
                            bool moved, int64_t rows);
 /* These compute self-attention inside frames or along time (dit_segments.c). */
@@ -259,7 +260,7 @@ void dit_segments_bwd(struct dit *d, int64_t layer, int64_t self);
 /* Announce the calls of a self-attention to the table: see dit_attn_plan. */
 int dit_segments_plan(struct dit *d, int64_t layer, int64_t self, bool backward, struct err *err);
 int dit_attention_plan(struct dit *d, int64_t layer, int64_t self, bool backward, struct err *err);
-/* dit_params.c */
+/* ---- dit_params.c ---- */
 int dit_params_find(const struct model *m, const struct param_list *list, struct dit_params *out,
                     struct err *err);
 /* Makes a slot current, for a chunk (dit.c). Every chunk has at least one layer. */
@@ -269,7 +270,7 @@ void dit_chunk_take(struct dit *d, int64_t slot, int64_t chunk);
 /* Points the arrays of *x into a block, or sets them to NULL when the block is NULL. Returns the
  * bytes that the arrays need. */
 int64_t dit_index_bind(struct dit_index *x, void *block, const struct dit_index_most *most);
-int64_t dit_staging_bytes(const struct dit *d); /* Returns the size of one of the two. */
+int64_t dit_staging_bytes(const struct dit *d); /* Returns the size of one of the two buffers. */
 /* Computes extents and segments of a batch of which only the shapes are known. ERR_INPUT: it does
  * not fit. */
 int dit_lay_segments(struct dit *d, const struct batch *b, struct err *err);
@@ -278,8 +279,8 @@ int dit_stage(struct dit *d, const struct batch *b, double inv_norm, struct err 
 int dit_stage_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t n,
                    struct err *err);
 void dit_fetch_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t n);
-/* These lead from noise level and frame rate to the modulation of every layer, and back
- * (dit_cond.c). */
+/* These compute the modulation of every layer from noise level and frame rate, and the backward of
+ * that (dit_cond.c). */
 void dit_cond_fwd(struct dit *d);
 void dit_mod_fwd(struct dit *d, int64_t layer);
 void dit_final_mod_fwd(struct dit *d);
@@ -287,7 +288,7 @@ void dit_cond_bwd_start(struct dit *d);
 void dit_mod_bwd(struct dit *d, const struct mod_unit *units, int64_t n_units, struct tensor low,
                  struct tensor dmod);
 void dit_cond_bwd(struct dit *d);
-/* dit_block.c, dit_block_bwd.c */
+/* ---- dit_block.c, dit_block_bwd.c ---- */
 /* Computes a layer's forward from the output of the layer before; a chunk's first layer reads
  * DIT_X. */
 void dit_block_fwd(struct dit *d, int64_t layer);

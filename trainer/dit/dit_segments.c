@@ -18,8 +18,8 @@
  * samples. So all ranks know it, and the index arrays are made with the micro-batch.
  *
  * Rows leave in the order of the rank they go to, then of sample, segment, and place in the
- * segment, and they come from each rank in that order. `send` lists the own tokens in the order in
- * which they leave. `come` says, for each row of the own segments, which of the received rows (rank
+ * segment, and they come from each rank in that order. `send` lists this rank's tokens in the order
+ * in which they leave. `come` says, for each row of its segments, which of the received rows (rank
  * by rank) it is. The same arrays bring rows back. With one rank nothing is sent: `send` alone
  * orders the tokens, and for spatial reach they are in order already.
  */
@@ -155,8 +155,8 @@ void dit_deal_rows(struct dit *d)
 
 enum { DEALT = 3 };
 
-/* Views columns that are moved together: their rows in the order of the own tokens, and in the
- * order of the segments. */
+/* Views columns that are moved together: with rows in the order of this rank's tokens, and with
+ * rows in the order of its segments. */
 struct dealt { struct tensor tokens, segments; };
 
 static void permute(struct dit *d, struct tensor src, struct tensor dst, const int32_t *index,

@@ -1,4 +1,4 @@
-/* Tensor and sequence parallelism: the exchanges in the tp group.
+/* Does the exchanges of tensor and sequence parallelism in the tp group.
  *
  * Rows: with sp each rank has a span of the packed tokens in the residual stream. A column-parallel
  * product needs the rows of all ranks (all-gather), and a row-parallel one leaves summands for the

@@ -18,7 +18,7 @@ enum compute_device { COMPUTE_CPU, COMPUTE_CUDA };
 struct compute_conf {
     enum compute_device device;
     int gpu;            /* index among the GPUs that this process may use, from 0 */
-    /* A number that is the same on all ranks whose GPU is this one. 0 if ranks may not share a
+    /* This number is the same on all ranks that use this GPU. It is 0 if ranks may not share a
      * GPU. */
     uint64_t gpu_shared;
     bool poison;        /* dev.h */

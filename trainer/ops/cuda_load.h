@@ -32,8 +32,8 @@ struct cuda_gpu {
 struct gemm_found {
     int proposals;    /* algorithms tried: the library's, and our kernel if there are few rows */
     double flops;     /* of one call */
-    /* Times of one call: by the algorithm used without a table, by the library's fastest, and by
-     * the fastest of all. */
+    /* These are times of one call: by the algorithm used without a table, by the library's fastest,
+     * and by the fastest of all. */
     double first_s,
            lt_s,
            best_s;
@@ -41,7 +41,8 @@ struct gemm_found {
 };
 
 struct cuda_backend {
-    /* Sizes of the structs that both sides use. A library of another build has other sizes. */
+    /* These are the sizes of structs that the program uses, too. If they differ, the library is of
+     * another build. */
     int64_t dev_bytes, ops_bytes, coll_bytes;
 
     /* Writes how many GPUs this process may use. ERR_ENV: there is no driver, an old one, or no
@@ -62,11 +63,11 @@ struct cuda_backend {
      * ERR_INPUT: the line is no product, or no algorithm exists. */
     int (*gemm_search)(struct ops *o, struct dev_stream *s, const char *product, double round_s,
                        struct gemm_found *out, struct err *err);
-    /* The collective calls by which these devices communicate. */
+    /* Lists the collective calls by which these devices communicate. */
     const struct coll_ops *coll;
 };
 
-/* Type of the library's one exported function. */
+/* This is the type of the library's one exported function. */
 typedef const struct cuda_backend *cuda_backend_fn(void);
 #define CUDA_BACKEND_SYMBOL "reel_cuda_backend"
 

@@ -1,8 +1,8 @@
-/* Blocked matrix product for REAL, after Goto and van de Geijn, "Anatomy of high-performance matrix
- * multiplication" (TOMS 34:3, 2008). B is packed in KC x NC blocks of NR-wide panels. A is read one
- * panel of MR rows at a time. A register tile of MR x NR is summed over k in order. So element (i,
- * j) is the same sum whatever m, n and its place in the matrix are: results do not depend on how
- * rows are grouped.
+/* Multiplies matrices of REAL in blocks, after Goto and van de Geijn, "Anatomy of high-performance
+ * matrix multiplication" (TOMS 34:3, 2008). B is packed in KC x NC blocks of NR-wide panels. A is
+ * read one panel of MR rows at a time. A register tile of MR x NR is summed over k in order. So
+ * element (i, j) is the same sum whatever m, n and its place in the matrix are: results do not
+ * depend on how rows are grouped.
  *
  * A panel of A (12 KiB) stays in the L1 cache while it is multiplied with the whole block of B,
  * which streams from the L2 cache. C is written row by row, so that its cache lines and pages are

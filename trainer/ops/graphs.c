@@ -48,7 +48,7 @@ struct graphs {
     int64_t used, calls;
     bool running;     /* the bundle's calls are being queued */
     struct bundle bundles[REMEMBERED];
-    /* Graphs of forgotten bundles; they may still be running until the next sync. */
+    /* These are graphs of forgotten bundles. They may still be running until the next sync. */
     struct dev_graph *forgotten[REMEMBERED];
     int n_forgotten;
     struct graphs_counts counts;

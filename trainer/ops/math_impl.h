@@ -1,5 +1,5 @@
-/* Scalar functions for REAL that gcc vectorises in a loop (they have no call, branch or table), and
- * sums in a fixed order.
+/* Defines scalar functions for REAL that gcc vectorises in a loop (they have no call, branch or
+ * table), and sums in a fixed order.
  *
  * exp: x = n ln2 + r, |r| <= ln2/2, Taylor series of r to r^13 (double; remainder below 5e-18) or
  * r^7 (float; below 6e-9), times 2^n, which is put together from bits. Arguments are clamped to the

@@ -1,5 +1,5 @@
-/* ops: the arithmetic of the trainer as one table of calls. Each call is large enough to be a fused
- * kernel on a GPU and small enough to be checked on a CPU.
+/* ops: declares the arithmetic of the trainer as one table of calls. Each call is large enough to
+ * be a fused kernel on a GPU and small enough to be checked on a CPU.
  *
  * The model calls only this table and knows neither the backend nor the number format. A tensor
  * carries its dtype, and the table says which dtype each class of tensor has (`act`: activations
@@ -65,10 +65,10 @@ struct ops_gemm {
 /* Holds the segment arrays of ops_attn, by the same names, in the host's memory. */
 struct ops_segments { const int32_t *q_start, *k_start, *k_len, *k_all; };
 
-/* Softmax attention over packed segments: queries q_start[i] .. q_start[i+1]-1 attend to keys
- * k_start[i] .. k_start[i]+k_len[i]-1 and no others. o = softmax(scale · q kᵀ) v; lse = log sum exp
- * of the scaled logits. With k_len 0: o = 0, lse = -inf, and there is no gradient. Grouped queries:
- * head h reads kv head h / (H / K).
+/* Computes softmax attention over packed segments: queries q_start[i] .. q_start[i+1]-1 attend to
+ * keys k_start[i] .. k_start[i]+k_len[i]-1 and no others. o = softmax(scale · q kᵀ) v; lse = log
+ * sum exp of the scaled logits. With k_len 0: o = 0, lse = -inf, and there is no gradient. With
+ * grouped queries, head h reads kv head h / (H / K).
  *
  * k_all, if not NULL, gives the total number of keys of each segment, of which this call has a part
  * (ring attention); NULL means that k_len is the total. The attention of a segment with one key in
@@ -110,7 +110,7 @@ struct ops_lse_merge {
     int64_t heads, head_dim;
 };
 
-/* Gate, residual, norm and modulation of AdaLN in one call. With m = sample[row]:
+/* Computes gate, residual, norm and modulation of AdaLN in one call. With m = sample[row]:
  *
  *     x_out = x + gate[m] * branch     (branch absent: x_out = x; gate absent: gate 1)
  *     y = (x_out - mean) · rstd · (1 + scale[m]) + shift[m]
@@ -141,10 +141,11 @@ struct ops_adaln {
     struct tensor dgate, dshift, dscale; /* [n, D] stat */
 };
 
-/* RMS norm of each head with a learned gain [d], then rotary positions: pair (j, j + d/2) is
- * rotated by the angle whose cosine and sine are in column j of cos and sin (absent: no rotation).
- * With heads 1 and d = D it is a norm of whole rows. Backward: dsrc from ddst (they may share
- * memory); dgain = the gain's gradient, summed over rows and heads, + beta · dgain. */
+/* Computes the RMS norm of each head with a learned gain [d], then applies rotary positions: pair
+ * (j, j + d/2) is rotated by the angle whose cosine and sine are in column j of cos and sin
+ * (absent: no rotation). With heads 1 and d = D it is a norm of whole rows. Backward computes dsrc
+ * from ddst (they may share memory), and dgain = the gain's gradient, summed over rows and heads, +
+ * beta · dgain. */
 struct ops_headnorm {
     struct tensor src, dst;  /* [s, heads · d] */
     int64_t heads, head_dim;
@@ -153,13 +154,13 @@ struct ops_headnorm {
     struct tensor cos, sin;  /* [s, d/2] stat */
     double eps;
     struct tensor ddst, dsrc;
-    struct tensor dgain;     /* [1, d] stat; absent: not wanted */
+    struct tensor dgain;     /* [1, d] stat; absent: not computed */
     double beta;
 };
 
-/* Angles of 3D rotary positions. The d/2 pairs of a head are pairs_t for time, pairs_h for height
- * and pairs_w for width, in that order. Pair j of an axis with p pairs has frequency theta^(-j/p).
- * Time is measured in frames at 24 frames a second: index · 24 / fps. */
+/* Computes cosines and sines of 3D rotary positions. The d/2 pairs of a head are pairs_t for time,
+ * pairs_h for height and pairs_w for width, in that order. Pair j of an axis with p pairs has
+ * frequency theta^(-j/p). Time is measured in frames at 24 frames a second: index · 24 / fps. */
 struct ops_rope {
     const int32_t *pos;    /* [s, 3] token's place t, h, w in its sample */
     const int32_t *sample; /* [s] */
@@ -169,8 +170,9 @@ struct ops_rope {
     struct tensor cos, sin; /* [s, d/2] stat */
 };
 
-/* y = act(x). SWIGLU: x [rows, 2 F] holds gate, then up; y is [rows, F]. Backward: dx from dy and x
- * (dx may share dy's memory except for SWIGLU); y, if present, is recomputed. */
+/* Computes y = act(x). For SWIGLU, x [rows, 2 F] holds gate, then up, and y is [rows, F]. Backward
+ * computes dx from dy and x (dx may share dy's memory except for SWIGLU). If y is present there, it
+ * is recomputed. */
 struct ops_act {
     enum ops_act_kind kind;
     struct tensor x, y;
@@ -190,7 +192,7 @@ struct ops_sample {
     /* These rows are tokens first .. first+n_tokens-1 of the sample, in (t, h, w) order of its
      * patches. */
     int64_t first;
-    /* Its first latent cell: element cell · C of the latent and noise buffers, [C, t, h, w]. */
+    /* The sample's latent [C, t, h, w] begins at element cell · C of latent and noise buffers. */
     int64_t cell;
     int32_t t, h, w; /* extents in latent cells */
     /* The first valid_t, valid_h, valid_w cells count in the loss; the rest is padding. */
@@ -201,8 +203,8 @@ struct ops_sample {
     double inv_norm; /* factor of the loss, the same for all samples of the step */
 };
 
-/* Arguments of the calls between latents and tokens. The columns of a token are ordered by channel,
- * then by t, h, w within the patch (w fastest). */
+/* Holds the arguments of the calls between latents and tokens. The columns of a token are ordered
+ * by channel, then by t, h, w within the patch (w fastest). */
 struct ops_latents {
     const struct ops_sample *samples; /* [n] */
     int64_t n, channels, cond_channels;
@@ -213,8 +215,8 @@ struct ops_latents {
     /* patchify writes [s, (C + cond) P]; unpatchify and loss read [s, C P]. */
     struct tensor tokens;
     struct tensor out;           /* unpatchify: [1, cells · C] stat */
-    /* Loss: error e = tokens - target; loss[i] = sum e² of sample i, without weight; dtokens = 2 ·
-     * weight · inv_norm · e. In padding e = 0, whatever tokens holds there. */
+    /* The loss computes the error e = tokens - target, loss[i] = sum e² of sample i, without
+     * weight, and dtokens = 2 · weight · inv_norm · e. In padding e = 0, whatever tokens holds. */
     struct tensor dtokens;
     double *loss; /* [n] in device memory */
 };
@@ -241,8 +243,9 @@ struct ops_draw {
     uint64_t seed, ordinal, first;
 };
 
-/* out[i] = cos(v f_j) in the first half of the columns and sin(v f_j) in the second, with v =
- * values[i], f_j = 10000^(-j / half), half = width / 2 rounded down. An odd last column is 0. */
+/* Computes out[i] = cos(v f_j) in the first half of the columns and sin(v f_j) in the second, where
+ * v = values[i], f_j = 10000^(-j / half), half = width / 2 rounded down. An odd last column is
+ * 0. */
 struct ops_sinusoid {
     const double *values; /* [n] */
     struct tensor out;    /* [n, width] */
@@ -277,11 +280,10 @@ struct ops_adamw_span {
 /* Holds sums of squares: of the weights before an update, and of the changes it makes. */
 struct ops_change { double weight_sumsq, update_sumsq; };
 
-/* AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", algorithm 2) on a table of
- * spans, such as those of a unit: g = grad_scale · grad; m and v are updated; master -= lr ·
- * lr_scale · (m̂ / (sqrt(v̂) + eps) + weight_decay · master); ema = ema_decay · ema + (1 -
- * ema_decay) · master; weight = master in weight's own dtype. Elements outside the spans do not
- * change.
+/* Does AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", algorithm 2) on a
+ * table of spans, such as those of a unit: g = grad_scale · grad; m and v are updated; master -= lr
+ * · lr_scale · (m̂ / (sqrt(v̂) + eps) + weight_decay · master); ema = ema_decay · ema + (1 -
+ * ema_decay) · master; weight = master in weight's dtype. Elements outside the spans do not change.
  *
  * m and v may be bf16. They are then computed in the same way and rounded stochastically
  * (base/bf16.h). The random bits of element number e are half of word e mod 4 of philox_at(seed,
@@ -297,7 +299,8 @@ struct ops_adamw {
     struct tensor ema, weight;        /* optional; weight may be master's memory */
     uint64_t seed;                    /* of the rounding */
     double beta1, beta2, eps, ema_decay;
-    /* In device memory; `counted` elements are added to it span by span. NULL if none is. */
+    /* The squares of each span's first `counted` elements are added to it, in device memory. NULL:
+     * no span has such elements. */
     struct ops_change *change;
 };
 
@@ -326,8 +329,8 @@ struct ops_permute {
     bool back;
 };
 
-/* Adds rows of a learned table: x row i += table row index[i · stride]. Backward: dtable row k =
- * the sum of the dx rows i whose index is k, + beta · dtable. */
+/* Adds rows of a learned table: x row i += table row index[i · stride]. Backward computes dtable
+ * row k = the sum of the dx rows i whose index is k, + beta · dtable. */
 struct ops_table {
     const int32_t *index;
     int64_t stride;
@@ -341,9 +344,9 @@ struct ops_table {
 struct ops_copy { struct tensor src, dst; };
 struct ops_axpy { struct tensor x, y; double alpha; };
 
-/* Lists every operation: X(name, arguments). From this list are made the calls of struct ops, their
- * CPU implementations (op_NAME), what meter.h measures and what scan.h scans. An operation that is
- * missing from one of these does not compile. */
+/* Lists every operation: X(name, arguments). The calls of struct ops, their CPU implementations
+ * (op_NAME), what meter.h measures and what scan.h scans are made from this list. If an operation
+ * is missing from one of these, the program does not compile. */
 #define OPS_LIST(X) \
     X(gemm, ops_gemm) X(attn_fwd, ops_attn) X(attn_bwd, ops_attn) X(lse_merge, ops_lse_merge) \
     X(adaln_fwd, ops_adaln) X(adaln_bwd, ops_adaln) X(headnorm_fwd, ops_headnorm) \
@@ -358,7 +361,7 @@ struct ops_axpy { struct tensor x, y; double alpha; };
 enum ops_attn_own {
     OPS_ATTN_TAKEN,       /* the library computes it */
     OPS_ATTN_TYPES,       /* q, k, v or dO is not bf16, or the library lacks another's type */
-    OPS_ATTN_HEAD_DIM,    /* it is no multiple of 8, or more than 256 */
+    OPS_ATTN_HEAD_DIM,    /* the head dim is no multiple of 8, or more than 256 */
     OPS_ATTN_ALIGNMENT,   /* a tensor's rows do not begin at multiples of 16 bytes */
     OPS_ATTN_SEGMENTS,    /* no segment is worth a call of the library */
     OPS_ATTN_ORDER,       /* key ranges overlap or are out of order; backward: have gaps */

@@ -1,4 +1,4 @@
-/* Activations and their gradients for REAL. */
+/* Computes activations and their gradients for REAL. */
 #ifndef TRAINER_OPS_OPS_CPU_ACT_IMPL_H
 #define TRAINER_OPS_OPS_CPU_ACT_IMPL_H
 

@@ -1,5 +1,5 @@
-/* Softmax attention for REAL, forward and backward, by tiles of BQ queries and BK keys, with the
- * packed product of gemm_impl.h. Scores exist for one tile at a time.
+/* Computes softmax attention for REAL, forward and backward, by tiles of BQ queries and BK keys,
+ * with the packed product of gemm_impl.h. Scores exist for one tile at a time.
  *
  * Forward is the online softmax (Milakov and Gimelshein 2018): a query has a running maximum m and
  * sum l, and its partial output is scaled by exp(m_old - m_new). The scores are stored transposed,

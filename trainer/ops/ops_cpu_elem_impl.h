@@ -1,4 +1,5 @@
-/* Elementwise operations for REAL: column sums, copies, sinusoid, rotary angles, optimizer. */
+/* Computes elementwise operations and column sums for REAL: copies, sinusoid, rotary angles,
+ * optimizer. */
 #ifndef TRAINER_OPS_OPS_CPU_ELEM_IMPL_H
 #define TRAINER_OPS_OPS_CPU_ELEM_IMPL_H
 

@@ -1,5 +1,5 @@
-/* Operations between latents [C, t, h, w] and tokens for REAL: patchify with input scaling, its
- * inverse, loss and noise. */
+/* Computes the operations between latents [C, t, h, w] and tokens for REAL: patchify with input
+ * scaling, its inverse, loss and noise. */
 #ifndef TRAINER_OPS_OPS_CPU_LATENTS_IMPL_H
 #define TRAINER_OPS_OPS_CPU_LATENTS_IMPL_H
 

@@ -1,5 +1,5 @@
-/* Norms for REAL: AdaLN (gate, residual, LayerNorm or RMSNorm, modulate) and per-head RMS norm with
- * rotary positions. */
+/* Computes norms for REAL: AdaLN (gate, residual, LayerNorm or RMSNorm, modulate) and per-head RMS
+ * norm with rotary positions. */
 #ifndef TRAINER_OPS_OPS_CPU_NORM_IMPL_H
 #define TRAINER_OPS_OPS_CPU_NORM_IMPL_H
 
@@ -30,8 +30,8 @@ static void modulate_row(int64_t n, const REAL *restrict x, REAL mean, REAL rstd
             y[j] = (x[j] - mean) * rstd;
 }
 
-/* Slots of AdaLN's rows. The rows of a sample stay loaded while the sample's tokens are
- * computed. */
+/* These are the slots of AdaLN's rows. The rows of a sample stay loaded while the sample's tokens
+ * are computed. */
 enum {
     ADALN_GATE,
     ADALN_SHIFT,

@@ -23,8 +23,8 @@
 #include "base/bf16.h"
 #include "trainer/ops/ops_cpu_priv.h"
 
-/* Slots of an operation that uses at most two rows at a time. Operations with more rows define
- * their own names. */
+/* These are the slots of an operation that uses at most two rows at a time. Operations with more
+ * rows define other names. */
 enum { SLOT_X, SLOT_Y };
 
 enum { REAL_DTYPE = sizeof(REAL) == 8 ? DTYPE_F64 : DTYPE_F32 };

@@ -16,7 +16,7 @@ static const char *given(void)
 
 static const char *named(const char *word) { return *word ? word : "none"; }
 
-/* Takes the run's own word, which an earlier attempt has written. */
+/* Reads the value that an earlier attempt has written into the run's folder. */
 static int own_take(struct attn_pin *pin, struct err *err)
 {
     struct str own = STR_INIT;

@@ -1,12 +1,13 @@
 /* attn_pin: keeps to one of cuDNN's engines for the attention of a run on GPUs (REEL_ATTN).
  *
  * As with products (gemm_pin.h), another engine gives results with other last bits, so the choice
- * belongs to the run: the first attempt on GPUs writes its word into the run's folder, as
- * attn.engine, and later attempts use that. An empty file says that no engine was named. Which
- * engine a word stands for depends on the library and its version, which a run does not record.
+ * belongs to the run: the first attempt on GPUs writes the value of REEL_ATTN into the run's
+ * folder, as attn.engine, and later attempts use that. An empty file says that no engine was named.
+ * Which engine a value stands for depends on the library and its version, which a run does not
+ * record.
  *
  *     attn_pin_find(world, run_dir, &pin, err);
- *     ... open the operations with pin.word; they refuse a word that means nothing
+ *     ... open the operations with pin.word; they refuse a value that names no engine
  *     attn_pin_keep(&pin, err);
  */
 #ifndef TRAINER_RUN_ATTN_PIN_H
@@ -25,11 +26,11 @@ struct attn_pin {
     bool missing;                /* on rank 0: the run has no such file yet */
 };
 
-/* Finds the word on rank 0 and sends it to all ranks, all of which call it. It warns if REEL_ATTN
- * is given and not used. ERR_LIMIT: the word is too long; ERR_CORRUPT: the file is not one of
- * ours. */
+/* Finds the value on rank 0 and sends it to all ranks, all of which call it. It warns if REEL_ATTN
+ * is set and not used. ERR_LIMIT: the value is too long; ERR_CORRUPT: attn.engine is no such
+ * file. */
 int attn_pin_find(struct comm *world, const char *run_dir, struct attn_pin *out, struct err *err);
-/* Writes the word into the run's folder, on rank 0, if it is missing there. */
+/* Writes the value into the run's folder, on rank 0, if it is missing there. */
 int attn_pin_keep(struct attn_pin *pin, struct err *err);
 
 #endif

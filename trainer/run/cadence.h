@@ -10,8 +10,8 @@
  * C is the time of this attempt's last save, or what is known from earlier attempts, or one second
  * if nothing is known: the first save should come too early rather than too late. M comes from the
  * run's record; before a failure was measured it is a prior, see CADENCE_NODE_DAYS. Each rank
- * measures its times, and all decide by the longest, so that they save at the same steps. No number
- * of the training depends on it.
+ * measures its times, and all decide by the longest, so that they save at the same steps. The
+ * interval changes no number of the training.
  *
  *     struct cadence c;
  *     cadence_init(&c, mtbf_s, save_s, nodes);
@@ -28,7 +28,7 @@
 
 #include "trainer/comm/comm.h"
 
-/* The node-days of training between failures that are assumed before any is measured: 419 unplanned
+/* This many node-days between failures are assumed before any is measured: 419 unplanned
  * interruptions in 54 days on 16,384 GPUs, eight to a node ("The Llama 3 Herd of Models", 2024,
  * section 3.3.4): 2048 · 54 / 419. */
 #define CADENCE_NODE_DAYS 264.0
@@ -36,7 +36,8 @@
 struct cadence {
     double mtbf_s, save_s; /* M and C above */
     bool mtbf_measured, save_measured;
-    /* The sum over the n_steps counted steps, without the first of an attempt, which is slower. */
+    /* This is the time of the n_steps counted steps. The first step of an attempt, which is slower,
+     * is not counted. */
     double steps_s;
     int64_t n_steps;
     int64_t every_steps; /* 0: not decided yet */
@@ -44,7 +45,7 @@ struct cadence {
     bool due;            /* a decision is due */
 };
 
-/* Begins. mtbf_s or save_s 0 means that it was not measured. */
+/* Initialises *c for an attempt. mtbf_s or save_s 0 means that it was not measured. */
 void cadence_init(struct cadence *c, double mtbf_s, double save_s, int64_t nodes);
 void cadence_step(struct cadence *c, double step_s);
 void cadence_saved(struct cadence *c, double save_s); /* Notes how long a save stopped training. */
@@ -52,8 +53,8 @@ void cadence_saved(struct cadence *c, double save_s); /* Notes how long a save s
  * again. */
 void cadence_next(struct cadence *c);
 bool cadence_is_due(const struct cadence *c);
-/* Decides; all ranks call it. *changed: the interval was decided for the first time, or changed by
- * more than a tenth. */
+/* Decides the interval; all ranks call it. *changed: it was decided for the first time, or changed
+ * by more than a tenth. */
 int cadence_decide(struct cadence *c, struct comm *world, bool *changed, struct err *err);
 
 /* Returns Daly's interval between saves, in seconds; it is at least as long as a save. */

@@ -16,7 +16,7 @@ static const char *given(void)
     return path && *path ? path : NULL;
 }
 
-/* Does a file hold this text? */
+/* Tells whether a file holds exactly this text. */
 static bool holds(const char *path, const struct str *text)
 {
     struct str other = STR_INIT;
@@ -26,7 +26,7 @@ static bool holds(const char *path, const struct str *text)
     return same;
 }
 
-/* Takes the run's own table, which an earlier attempt has written. */
+/* Reads the table that an earlier attempt has written into the run's folder. */
 static int own_take(struct gemm_pin *pin, struct err *err)
 {
     struct str own = STR_INIT;

@@ -21,8 +21,8 @@
 
 struct gemm_pin {
     char path[LIMIT_PATH_BYTES]; /* of the table; "": none */
-    char kept[LIMIT_PATH_BYTES]; /* of the run's own table */
-    bool missing;                /* on rank 0: the run has no table of its own yet */
+    char kept[LIMIT_PATH_BYTES]; /* of the table in the run's folder */
+    bool missing;                /* on rank 0: the run's folder has no table yet */
     struct str text;             /* what gemm_pin_keep will then write */
 };
 

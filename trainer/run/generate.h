@@ -24,8 +24,8 @@ struct generate_conf {
     bool average;          /* use the average's weights, if the checkpoint has them */
     bool first_frames;     /* give the model the data's first frames */
     bool force;            /* write over samples that exist already */
-    /* The first draw and the number of samples, which ends at the end of that pass over the data;
-     * and how many samples to make at a time. */
+    /* These are the first draw, the number of samples (fewer are made if the pass over the data
+     * ends before), and how many samples to make at a time. */
     int64_t first, samples, batch;
     int64_t rank, ranks; /* every ranks-th batch, from number `rank` on, is made here */
     double guidance;     /* 1: none; g: null + g (caption - null), of clean estimates */

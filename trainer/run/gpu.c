@@ -83,7 +83,7 @@ out:
     return rc;
 }
 
-/* Holds which GPU a rank uses, and how many bytes of it the rank wants. */
+/* Holds which GPU a rank uses, and how many bytes of its memory the rank needs. */
 struct want { uint64_t gpu; int64_t bytes; };
 
 int gpu_wanted(struct comm *world, const struct compute_conf *conf, int64_t bytes, int64_t *all,

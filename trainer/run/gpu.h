@@ -20,8 +20,8 @@ struct gpu_seat {
     struct cuda_gpu gpu;
 };
 
-/* Returns the index, among the GPUs that a rank sees, of the one that it takes. The ranks before it
- * on its host have taken theirs, in turn. */
+/* Returns, as an index from 0, which of the GPUs that a rank sees the rank takes. The ranks of a
+ * host take the GPUs in turn. */
 int gpu_index(const struct gpu_seat *seats, int rank);
 /* Checks that no two ranks have taken the same GPU. ERR_ENV names the first two that have, and
  * gives the advice to start fewer ranks, or `advice`. */
@@ -31,7 +31,7 @@ int gpu_check(const struct gpu_seat *seats, int ranks, const char *advice, struc
  * the same one. ERR_ENV: no backend, no driver, no GPU, or one GPU for several ranks. */
 int gpu_choose(struct comm *world, const char *advice, struct compute_conf *out, struct err *err);
 
-/* Sums the bytes that all ranks on this rank's GPU want of its memory; this rank wants `bytes`. All
+/* Sums the bytes that all ranks on this rank's GPU need of its memory; this rank needs `bytes`. All
  * ranks call it if `conf` says that ranks share GPUs. */
 int gpu_wanted(struct comm *world, const struct compute_conf *conf, int64_t bytes, int64_t *all,
                struct err *err);

@@ -38,8 +38,8 @@ static void write_event(struct notice *n)
         log_msg(LOG_WARN, "event lost: %s", err.text);
 }
 
-/* Makes the set of the signals that ask to stop. A shell's background job ignores Ctrl-C, and so
- * does this. */
+/* Makes the set of the signals that ask to stop. SIGINT is left out if the process was started with
+ * SIGINT ignored, as a shell's background job is. */
 static void signals_set(sigset_t *set)
 {
     struct sigaction interrupt;

@@ -131,8 +131,8 @@ static int64_t global_chunk(const struct pipe *p, const struct pipe_step *s)
     return s->chunk * p->layout->pp + p->place.pp;
 }
 
-/* Is there another chunk above this step's chunk (after it in the model), or below it? Forward goes
- * up. */
+/* Tells whether there is another chunk above this step's chunk (after it in the model), or below
+ * it. Forward goes up. */
 static bool has_neighbour(const struct pipe *p, const struct pipe_step *s, bool above)
 {
     int64_t g = global_chunk(p, s);
@@ -175,7 +175,7 @@ static int sent_wait(struct pipe *p, int kind, struct err *err)
 
 /* ---- steps ---- */
 
-/* Returns the time without that spent on communication; differences of it count. */
+/* Returns the clock less the time spent on communication. Only differences of it have a meaning. */
 static double busy_s(const struct pipe *p) { return clock_mono_s() - comm_waited_s(p->group); }
 
 static int forward_step(struct pipe *p, const struct pipe_step *s, const struct pipe_task *w,

@@ -1,5 +1,5 @@
-/* record: writes what rank 0 has to say into the run's event log. Other ranks may call it too, and
- * then nothing happens.
+/* record: writes the trainer's events into the run's event log, on rank 0. Other ranks may call the
+ * same functions, which then do nothing.
  *
  * base/events.def lists events and fields. A step's event is written after the step; a failed write
  * is logged, and training goes on.
@@ -32,12 +32,12 @@ struct record_step {
     /* A gradient was not finite, so the step was computed twice. If `nonfinite` is false, it was
      * finite the second time. */
     bool again;
-    /* The rank whose own gradients were, in the order of backward, the first that were not finite;
-     * of several the lowest; -1: they became so in a sum over ranks. And the layer where that was
-     * found: 0.. or PARAM_LAYER_*. */
+    /* bad_rank is the rank whose gradients were, in the order of backward, the first that were not
+     * finite (of several ranks the lowest); -1: they became so in a sum over ranks. bad_layer is
+     * the layer where that was found: 0.. or PARAM_LAYER_*. */
     int64_t bad_rank, bad_layer;
-    /* The operation that made the step's second computation not finite, and the rank where it did;
-     * -1: none did. */
+    /* found is the operation that made the step's second computation not finite; found_rank is the
+     * rank where it did so; -1: no operation did. */
     struct scan_found found;
     int64_t found_rank;
     const double *kinds_s; /* [METER_KINDS] seconds by kind; NULL: not measured */
@@ -54,9 +54,11 @@ void record_started(struct record *r, const struct run *run, const struct plan *
                     int64_t next_step, double peak_flops);
 void record_step(struct record *r, const struct record_step *s);
 enum { RECORD_PLACE_BYTES = 128 };
-/* Returns where it was, in `text` or a literal: "layer 3 on rank 0". */
+/* Returns the place of the first gradient that was not finite, in `text` or as a literal: "layer 3
+ * on rank 0". */
 const char *record_nonfinite(const struct record_step *s, char text[RECORD_PLACE_BYTES]);
-/* Returns "made by gemm of layer 3 on rank 0, in forward". */
+/* Returns which operation made the first number that was not finite: "made by gemm of layer 3 on
+ * rank 0, in forward". */
 const char *record_found(const struct record_step *s, char text[RECORD_PLACE_BYTES]);
 void record_ckpt(struct record *r, const char *kind, int64_t step, const char *dir, int64_t bytes,
                  double started_at, double seconds);
@@ -82,7 +84,7 @@ int record_has(const char *run_dir, const char *kind, int64_t step, bool *found,
 /* Records that the ranks have agreed to save and stop. signo and heard are those of this rank's own
  * notice; they are 0 and NULL if it had none. */
 void record_stop_seen(struct record *r, int signo, const volatile struct timespec *heard);
-/* Records the end. detail is the sentence of an error, else "". */
+/* Records the end of the attempt. detail is the sentence of an error, else "". */
 void record_ended(struct record *r, int64_t next_step, const char *reason, const char *detail);
 /* Records only the end, with this sentence, of an attempt that was refused before its log was made.
  * It does so if the run's folder holds events, that is, if the run was launched. */

@@ -54,7 +54,7 @@ static int stop_agree(struct train *t, bool *stop, struct err *err)
 
 /* ---- validation ---- */
 
-/* Measures the loss. Returns 1 if it was given up because a rank was asked to stop. */
+/* Measures the loss. Returns 1 if the measurement was given up because a rank was asked to stop. */
 static int loss_measure(struct train *t, struct validate_loss *out, struct err *err)
 {
     /* Without sequence parallelism all tp ranks have the same loss, and only one of them counts. */
@@ -116,8 +116,8 @@ static int validation_try(struct train *t, bool *stop, struct err *err)
     return t->owed && !*stop ? validation(t, stop, err) : 0;
 }
 
-/* Does, at the beginning of an attempt, a validation that the earlier one may owe. That one may
- * have been asked to stop before it had validated, or after. */
+/* Does, at the beginning of an attempt, the validation that is due after the last step, unless the
+ * events contain it: the earlier attempt may have been asked to stop before it had validated. */
 static int validation_owed(struct train *t, bool *stop, struct err *err)
 {
     struct comm *world = t->conf->world;
@@ -162,8 +162,8 @@ static int cadence_try(struct train *t, struct err *err)
     return 0;
 }
 
-/* Is a checkpoint of the step just done due? `saved` is the step of the newest checkpoint, or that
- * at which training began if there is none since. */
+/* Tells whether a checkpoint of the step just done is due. `saved` is the step of the newest
+ * checkpoint, or that at which training began if there is none since. */
 static bool save_is_due(const struct train *t, int64_t saved)
 {
     int64_t every = t->run->ckpt_every_steps;
@@ -219,8 +219,8 @@ static int step_do(struct train *t, int64_t end, int64_t *saved, struct train_re
     return between_steps(t, end, saved, stop, err);
 }
 
-/* Gives a sign of life: the file `pulse` of a trial becomes a byte longer. If it cannot be written,
- * the trial goes on without a sign. */
+/* Appends a byte to the file `pulse` of a trial, as a sign of life. If it cannot be written, the
+ * trial goes on without a sign. */
 static void beat(const struct train *t)
 {
     char path[LIMIT_PATH_BYTES];
@@ -310,7 +310,7 @@ static int leg_run(struct train *t, struct train_report *out, bool *stop, bool *
         .weight_norm = NAN, .update_norm = NAN,
         .tokens = NAN, .model_flops = NAN};
     int rc = train_open(t, t->next_step, err);
-    /* The memory plan is reported above all when it was too large. */
+    /* The memory plan is reported after a failure, too, because it may have been too large. */
     out->planned_bytes = num_max_i64(out->planned_bytes, t->leg.memory.total);
     out->process_bytes = num_max_i64(out->process_bytes, t->leg.process_bytes);
     out->device_bytes = t->leg.memory.sides[BUFFER_ON_DEVICE];
@@ -420,7 +420,7 @@ static int legs_run(struct train *t, struct train_report *out, bool *stop, struc
     return 0;
 }
 
-/* Tells the record, and on the log, how the attempt ended. */
+/* Writes to the run's events and to the log how the attempt ended. */
 static void end_tell(struct train *t, const struct train_report *out, int rc, const struct err *err)
 {
     const struct train_conf *conf = t->conf;

@@ -41,7 +41,7 @@ enum train_lines {
 struct train_conf {
     const struct run *run;
     const struct plan *plans; /* [run->n_stages] of each stage; all for the world's ranks */
-    /* The indices that were read when the run's data was bound. The loaders of the first leg take
+    /* These indices were read when the run's data was bound. The loaders of the first leg take
      * theirs, and the others are dropped. NULL: none. */
     struct datasets *datasets;
     const char *run_dir;      /* the folder that contains events/ and ckpt/ */
@@ -54,7 +54,7 @@ struct train_conf {
     /* Says, in place of the run, when shards are compared with their checksums before training. */
     enum run_verify verify;
     struct compute_conf compute; /* the trainer sets poison and dtype itself */
-    /* The backend's table by which ranks exchange device memory; NULL: by MPI. */
+    /* Ranks exchange device memory by this table of the backend; NULL: by MPI. */
     const struct coll_ops *coll;
     /* A larger plan ends with ERR_NO; 0: no limit. The first is for device memory, the second for
      * host memory. Where these are one memory, the whole plan is compared with both. */
@@ -64,7 +64,7 @@ struct train_conf {
     double mtbf_s, save_s;
     /* A trial ends when even the fastest of two counted steps took longer; 0: never. */
     double give_up_s;
-    double *times_s; /* [TRAIN_TIMES_MAX] receives the time of each step; NULL: not wanted */
+    double *times_s; /* [TRAIN_TIMES_MAX] receives the time of each step; NULL: not stored */
     bool graphs;       /* use graphs if the device has them (trainer/ops/graphs.h) */
     bool profile;      /* measure time by kind: in the events of steps, and as a table at the end */
     const char *trace; /* file for the trace of the last steps; NULL: none; implies profile */
@@ -99,35 +99,36 @@ struct train_report {
     int64_t n_times; /* how many times are in conf's times_s */
     double median_step_s, min_step_s, max_step_s; /* without the first step, if there are more */
     struct train_phases phases;                   /* means over the same steps */
-    double tokens, model_flops; /* of the global batch: means over these; NaN if no step */
+    double tokens, model_flops; /* of the global batch, means over these steps; NaN if no step */
     double mfu; /* model_flops in the median step's time; NaN when no peak is known */
-    /* With profile: the share of a step's time that the kinds of meter.h cover; the median over the
-     * same steps. */
+    /* With profile, this is the share of a step's time that the kinds of meter.h cover, as the
+     * median over the same steps. */
     double named_share;
     int64_t planned_bytes; /* of this rank; also set on ERR_NO by the memory limit */
-    /* Part of planned_bytes: program, libraries and MPI, measured with the groups open. */
+    /* This part of planned_bytes is program, libraries and MPI, measured with the groups open. */
     int64_t process_bytes;
-    /* The most stream syncs in a step. A device that queues is idle after each of them. Without
-     * messages over MPI there are two: one for losses and norm, one for the update. */
+    /* This is the greatest number of stream syncs in a step. A device that queues is idle after
+     * each. Without messages over MPI there are two: for losses and norm, and for the update. */
     int64_t step_syncs;
     /* device_bytes and pinned_bytes are those of the last leg's plan; they are also set on ERR_NO
      * and ERR_NOMEM. The taken_ ones are the most that was allocated at one time, on the device and
      * pinned on the host. */
     int64_t device_bytes, pinned_bytes, taken_bytes, taken_pinned_bytes;
-    /* Bytes of the device's memory that were in use after the last step, by whomever: those that
-     * were allocated, and those that the device itself and its libraries hold. 0: the memory is the
-     * host's, or it is not known. */
+    /* These bytes of the device's memory were in use after the last step, by any process: allocated
+     * ones, and those that the device itself and its libraries hold. 0: the memory is the host's,
+     * or it is not known. */
     int64_t used_bytes;
     int64_t peak_bytes;    /* resident; the greatest of all ranks */
-    /* Part of peak_bytes: the growth of MPI's shared memory after process_bytes was measured, which
-     * no plan bounds. peak_bytes - mpi_bytes is the most over ranks of everything else. */
+    /* This part of peak_bytes is the growth of MPI's shared memory after process_bytes was
+     * measured, which no plan bounds. peak_bytes - mpi_bytes is the most over ranks of the rest. */
     int64_t mpi_bytes;
-    /* Set by a trial on GPUs, as means over ranks: how the device spent two steps after the timed
-     * ones, and how long the host took for one of them while they were recorded. activity.steps 0:
-     * nothing was recorded; activity_refused says why, or is "" if it was not tried. */
+    /* A trial on GPUs sets these, as means over ranks: how the device spent two steps after the
+     * timed ones, and how long the host took for one of them while they were recorded. If
+     * activity.steps is 0, nothing was recorded, and activity_refused says why, or is "" if it was
+     * not tried. */
     struct activity_result activity;
     double activity_step_s;
-    /* Set by a trial on CPUs: CPU time of each class in a step after the timed ones, on the rank
+    /* A trial on CPUs sets the CPU time of each class in a step after the timed ones, on the rank
      * that computes most; 0: not measured. */
     double class_cpu_s[METER_CLASSES];
     char activity_refused[256];

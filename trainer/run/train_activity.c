@@ -45,8 +45,8 @@ static int begin(const struct activity_library **library, bool *begun, struct er
     return 0;
 }
 
-/* Runs steps that count in no other time, on the data of the next steps, or of the last one if
- * there are no more. The table by kinds (--profile) stays that of the timed steps. */
+/* Runs steps that are not among the timed ones, on the data of the next steps, or of the last step
+ * if there are no more. The table by kinds (--profile) stays that of the timed steps. */
 static int steps_run(struct train *t, double *step_s, struct err *err)
 {
     int64_t last = run_stage_first(t->run, t->leg.end_stage) - 1;
@@ -100,7 +100,7 @@ static int ranks_mean(struct train *t, struct activity_result *r, struct err *er
     return 0;
 }
 
-/* Says both times, to show the cost of recording. */
+/* Prints the time of a recorded step beside that of a timed one, to show the cost of recording. */
 static void times_say(const struct train *t, const struct train_report *out)
 {
     struct train_report timed = {.steps = out->steps};

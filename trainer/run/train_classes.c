@@ -7,8 +7,8 @@
 #include "trainer/run/train_priv.h"
 #include "trainer/watch/meter_class.h"
 
-/* Measures a step that counts in no other time, on the data of the next step, or of the last one if
- * there is none. */
+/* Measures a step that is not among the timed ones, on the data of the next step, or of the last
+ * step if there is none. */
 static int step_measure(struct train *t, double class_s[METER_CLASSES + 1], struct err *err)
 {
     int64_t last = run_stage_first(t->run, t->leg.end_stage) - 1;

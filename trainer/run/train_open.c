@@ -33,8 +33,8 @@ static int64_t status_bytes(const char *name)
     return line && sscanf(line + strlen(name), "%lld kB", &kib) == 1 ? kib * 1024 : -1;
 }
 
-/* Returns the most memory of this program that was resident. ru_maxrss, which is only asked second,
- * also counts what the process was before it became this program: perhaps a large launcher. */
+/* Returns the peak resident memory of this program. ru_maxrss is used only if the kernel gives no
+ * VmHWM, because it also counts the program that the process ran before: perhaps a launcher. */
 int64_t train_resident_peak_bytes(void)
 {
     struct rusage u;
@@ -57,7 +57,7 @@ static int64_t resident_bytes(void)
     return pages * sysconf(_SC_PAGESIZE);
 }
 
-/* Returns how many of them are memory shared between processes; 0 if the system does not say. No
+/* Returns how many resident bytes are shared between processes; 0 if the system does not say. No
  * buffer of ours is shared, so these are MPI's segments. */
 static int64_t shared_bytes(void) { return num_max_i64(0, status_bytes("RssShmem:")); }
 
@@ -225,7 +225,7 @@ static int stages_list(struct train *t, const struct dit_config *c, struct err *
     return buffers_stages_add(t->leg.stages, &t->leg.memory, err);
 }
 
-/* Allocates that memory in the groups. */
+/* Allocates the memory that stages_list lists, in the groups. */
 static int stages_take(struct train *t, struct err *err)
 {
     const struct comm_grid *g = &t->leg.grid;
@@ -313,7 +313,7 @@ static void comm_say(const struct train *t)
     train_say(t, line);
 }
 
-/* Says the plan by category and, if host and device have separate memory, by side. */
+/* Prints the plan by category and, if host and device have separate memory, by side. */
 static void memory_say(const struct train *t)
 {
     const struct buffer_list *m = &t->leg.memory;

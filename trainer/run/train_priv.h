@@ -33,19 +33,20 @@ struct leg {
     struct pipe pipe;
     struct scan scan; /* for a step that is computed a second time */
     struct graphs *graphs; /* NULL: none */
-    bool graphs_told;      /* was it said why the device makes no graphs? */
+    bool graphs_told;      /* the log has said why the device makes no graphs */
     struct loader *loaders[LIMIT_STAGES];
     struct validate validate;
-    /* For each stage's data, followed by the validation's: whether shards are compared with their
-     * checksums and, on rank 0, the hash of the index (zero for synthetic data and if it is not
-     * known). */
+    /* These say, for each stage's data and then the validation's, whether shards are compared with
+     * their checksums and, on rank 0, the hash of the index (zero for synthetic data and if it is
+     * not known). */
     bool verify[LIMIT_STAGES + 1];
     struct hash128 fingerprints[LIMIT_STAGES + 1];
     struct ckpt_async async;
     bool space_back;               /* rank 0 sees room for the save that is owed */
     bool all_written;              /* all ranks have written their files of the save under way */
     double async_wall, async_mono; /* when that save was begun */
-    /* The most packs of a step, and the most micro-batches of a replica, over the leg's stages. */
+    /* These are the most packs of a step, and the most micro-batches of a replica, over the leg's
+     * stages. */
     int64_t most_gbs, most_micros;
     struct buffer_list memory;
     struct buffer_stage stages[BUFFER_STAGES]; /* the part of it in which messages are staged */
@@ -78,7 +79,8 @@ struct train {
     struct attn_pin attn; /* and by which engine attention */
     struct meter meter;
     struct trace_clock trace_clock;
-    /* With profile, seconds by kind: sums over the counted steps, and of the current step. */
+    /* With profile, these are seconds by kind: sums over the counted steps; those of the current
+     * step; and CPU time, summed over the counted steps. */
     double kinds_s[METER_KINDS], step_kinds_s[METER_KINDS], kinds_cpu_s[METER_KINDS];
     double *named;     /* with profile, beside `times`: the share of a step that kinds cover */
     double peak_flops; /* of the world, by the plan of the last leg; 0: not known */
@@ -98,12 +100,12 @@ int train_memory_check(struct train *t, struct err *err);
 /* Opens the leg of `step`. */
 int train_open(struct train *t, int64_t step, struct err *err);
 void train_close(struct train *t);
-/* Says a line on rank 0. */
+/* Prints a line by conf->say, on rank 0. */
 void train_say(const struct train *t, const char *line);
 int64_t train_resident_peak_bytes(void);
 /* Returns how much MPI's shared memory has grown since process_bytes was measured. */
 int64_t train_mpi_bytes(const struct train *t);
-/* Do the ranks' devices exchange data among themselves? */
+/* Tells whether the ranks' devices exchange data among themselves. */
 static inline bool train_exchanges(const struct train *t)
 {
     return t->conf->coll && t->conf->world->size > 1;
@@ -141,14 +143,14 @@ int train_report_make(struct train *t, const struct record_step *last, struct tr
 /* ---- train_state.c: collective ---- */
 /* Loads the newest checkpoint, or makes the first weights; sets next_step. */
 int train_state_load(struct train *t, struct err *err);
-/* Saves now. */
+/* Saves a checkpoint before it returns. */
 int train_state_save(struct train *t, struct err *err);
 /* Begins to save in the background. */
 int train_save_begin(struct train *t, struct err *err);
 /* Publishes the save under way. A full disk is no failure: the save is owed then. */
 int train_save_finish(struct train *t, struct err *err);
-/* Says that a save is put off; returns 0. A disk without room does not end a training that goes on:
- * the save is tried again when there is room, or when the next one is due. */
+/* Prints that a save is put off; returns 0. A disk without room does not end the training: the save
+ * is tried again when there is room, or when the next one is due. */
 int train_save_put_off(const struct train *t, const struct err *why);
 /* Says whether a save that is owed has room now, as this rank sees it. Not collective. */
 bool train_space_back(const struct train *t);
@@ -156,12 +158,12 @@ bool train_space_back(const struct train *t);
 void train_cadence_tell(struct train *t);
 
 /* ---- train_nonfinite.c: collective ---- */
-/* Finds the rank whose gradients were not finite, and where: of all ranks, the one that met it
- * first in the order of backward, which goes down from stage to stage. */
+/* Finds the rank that first met a gradient that is not finite, and in which layer. First means in
+ * the order of backward, which goes down from stage to stage. */
 int train_nonfinite_find(struct train *t, struct record_step *s, struct err *err);
-/* Finds the operation from which the first such number came. One that read finite numbers comes
- * before one that did not, forward before backward, then the first place counts, and then the first
- * call there. Ranks that share a layer make the same calls. */
+/* Finds, over all ranks, the operation that first made a number that is not finite. An operation
+ * that read only finite numbers comes before others; then forward comes before backward; then the
+ * order of layers and of calls decides. Ranks that share a layer make the same calls. */
 int train_found_find(const struct train *t, struct scan_found found, struct record_step *s,
                      struct err *err);
 

@@ -77,7 +77,7 @@ void train_means_report(const struct train *t, struct train_report *out)
     phases_report(t, out->steps, out);
 }
 
-/* Returns how much of a device's own memory is not free, or 0. */
+/* Returns the bytes of a device's own memory that are not free; 0: unknown, or host memory. */
 static int64_t used_bytes(struct dev *dev)
 {
     int64_t left, total;

@@ -27,8 +27,8 @@ struct share {
 /* Holds what is known of the global batch from metadata and random choices alone. */
 struct batch_facts { double norm, tokens, flops; };
 
-/* Does sample i of the batch count in the divisor of the loss? All do: every rank divides by the
- * same number, so that gradients add up. (With a fault of the tests a rank counts only its own.) */
+/* Tells whether sample i of the batch counts in the divisor of the loss. All do, so that all ranks
+ * divide by one number and gradients add up. (With a test's fault a rank counts only its own.) */
 static bool in_norm(const struct train *t, int64_t gbs, int64_t i)
 {
     int64_t replica = t->leg.sh.place.dp, first = layout_replica_first(t->leg.layout, gbs, replica);
@@ -169,8 +169,8 @@ static int err_step(int64_t step, int status, struct err *err)
     return status;
 }
 
-/* Is a trial clearly too slow? It is if no counted step (the first does not count) was as fast as
- * required. */
+/* Tells whether a trial is clearly too slow: no counted step (the first does not count) was as fast
+ * as required. */
 static bool hopeless(const struct train *t)
 {
     bool slow = t->conf->trial && t->conf->give_up_s > 0 && t->n_times > TRAIN_GIVE_UP_STEPS;
@@ -426,8 +426,8 @@ int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step
     return 0;
 }
 
-/* Counts steps that were not finite. Only their number has changed the state: what is saved can be
- * inspected, or training can go on with another learning rate. */
+/* Counts the last steps that were not finite. They changed nothing in the state but this count. So
+ * the checkpoint can be inspected, or training can go on from it with another learning rate. */
 int train_health_check(struct train *t, const struct record_step *s, struct err *err)
 {
     int64_t most = t->run->budget.nonfinite_steps;

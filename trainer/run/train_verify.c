@@ -24,7 +24,7 @@ static void marker_path(const struct train *t, struct hash128 fingerprint,
              hash_format(fingerprint, hex));
 }
 
-/* Returns the data with number i: a stage's, or for the number after these the validation's. */
+/* Returns the data of stage i or, if i is the number of stages, the validation's. */
 static const char *data_of(const struct train *t, int64_t i)
 {
     return i < t->run->n_stages ? t->run->stages[i].data : t->run->validation.data;

@@ -375,7 +375,7 @@ static int axes_sum(struct optim *o, struct err *err)
     return 0;
 }
 
-/* Begins to gather trained unit k, from the own pieces of the shard group, into a whole buffer. */
+/* Begins to gather trained unit k, from the pieces of the shard group, into a whole buffer. */
 static int gather_start(struct optim *o, int64_t k, void *buffer, enum dtype t, const char *what,
                         struct comm_work **work, struct err *err)
 {
@@ -489,7 +489,7 @@ static void health_queue(struct optim *o)
     dev->copy(dev, &o->host->health, o->health, sizeof *o->health, DEV_D2H, o->c.stream);
 }
 
-/* Sums over all ranks what a sync of the stream has brought to the host. */
+/* Sums over all ranks the measurements, which a sync of the stream has brought to the host. */
 static int health_sum(struct optim *o, double *norm, double *bad, struct err *err)
 {
     double sums[2] = {o->host->health.sumsq, (double)o->host->health.nonfinite};

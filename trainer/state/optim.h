@@ -4,9 +4,9 @@
  * profiles/shard.h says what a rank holds: units in one flat buffer, each cut into the pieces of a
  * shard group. The weights are the whole buffer; the other buffers have its trained part only,
  * because frozen weights have no gradients or moments, and are their own average. A buffer is
- * either whole ([sh.total] or [sh.trained], element by element as in shard.h), or holds own pieces
- * only (/ group, see profiles/piece.h). That depends on zero (ZeRO, Rajbhandari et al., "ZeRO:
- * memory optimizations toward training trillion parameter models"):
+ * either whole ([sh.total] or [sh.trained], element by element as in shard.h), or holds only this
+ * rank's own pieces (/ group, see profiles/piece.h). That depends on zero (ZeRO, Rajbhandari et
+ * al., "ZeRO: memory optimizations toward training trillion parameter models"):
  *
  *     zero            0      1      2      3
  *     weights         whole  whole  whole  own
@@ -19,9 +19,9 @@
  * the weight is always the master rounded to its type, so updates far below a weight's last digit
  * add up. If the types are the same, the weight is its own master. Frozen weights need none.
  *
- * A step sums each unit's gradients over the shard group into the own piece (with zero 2 and 3 the
- * model has done this already), and the pieces over the replicas of the shard group (sums.h; most
- * of these sums are finished when the step begins). Then come: the partial sums of tp ranks, of
+ * A step sums each unit's gradients over the shard group into this rank's piece (with zero 2 and 3
+ * the model has done this already), and the pieces over the shard group's replicas (sums.h; most of
+ * these sums are finished when the step begins). Then come: the partial sums of tp ranks, of
  * copies of k/v heads and of pp stages, in one packed all-reduce per axis; the global norm, in
  * which every element of the model counts once; clipping; AdamW by unit, in spans of tensors
  * (decay, trainable, lr_scale from the parameter list); and the average (EMA). With zero 0 the
@@ -60,7 +60,7 @@ struct optim_conf {
     enum buffer_sums sums;
 };
 
-/* These cross between host and device in a step. */
+/* Holds the numbers that host and device copy to each other in a step. */
 struct optim_host {
     struct ops_step step;
     struct ops_health health;
@@ -69,7 +69,7 @@ struct optim_host {
 
 struct optim {
     struct optim_conf c;
-    int64_t own;                         /* elements of the own pieces of trained units */
+    int64_t own;                         /* elements of this rank's pieces of trained units */
     int64_t n_weights, n_grads, n_state; /* elements of the buffers */
     void *weights;             /* act */
     void *master;              /* stat, of trained weights; NULL: the weights are their own */
@@ -100,7 +100,7 @@ struct optim_result {
     bool nonfinite; /* true: a gradient was not finite; false: the norm was past its limit */
 };
 
-/* Describes what the rank keeps from step to step. */
+/* Describes the buffers that the rank holds from step to step. */
 int optim_state(const struct optim_conf *c, struct buffer_state *out, struct err *err);
 /* Adds to the memory plan what optim_open and units_open will allocate, and the scratch that
  * optim_open reserves in groups. */

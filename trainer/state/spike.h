@@ -1,5 +1,5 @@
 /* spike: judges whether a step's loss, or the norm of its gradients, is far above those of the
- * steps before it. Pure.
+ * steps before it. It has no effects.
  *
  * A value is far above if it exceeds the mean of the last SPIKE_STEPS steps by more than z standard
  * deviations (of n - 1), and at least SPIKE_LEAST steps are noted. The deviation counts as at least

@@ -192,14 +192,14 @@ static struct tensor row(void *ptr, enum dtype t, int64_t n)
     return tensor_of(ptr, t, 1, n);
 }
 
-/* Starts the unit's sums when the gradients of its last micro-batch are there. */
+/* Starts the unit's sums if its gradients of the last micro-batch are complete. */
 static void complete(struct units *u, int64_t unit)
 {
     if (u->left[unit] == 0 && u->sums && u->failed == 0)
         sums_start(u->sums, unit);
 }
 
-/* Waits for the sum of working buffer i, and adds it to the own piece or stores it there. */
+/* Waits for the sum of working buffer i, and adds it to this rank's piece or stores it there. */
 static void collect(struct units *u, int i)
 {
     struct unit_buffer *g = &u->g[i];
@@ -225,7 +225,8 @@ static void collect(struct units *u, int i)
         complete(u, unit);
 }
 
-/* Returns the working buffer of a unit: the one that it has, or the one used longer ago. */
+/* Returns the number of a unit's working buffer: the buffer that it already has, or the one whose
+ * last use is longer ago. */
 static int working(struct units *u, int64_t unit)
 {
     for (int i = 0; i < 2; i++)

@@ -7,8 +7,8 @@
  *                 overwrites gradients, later ones add; with the last one units_done starts the
  *                 unit's sum over the shard group (sums.h)
  *     zero 2      gradients of one unit at a time in one of two working buffers; units_done starts
- *                 their sum over the shard group, which is added to the own pieces while the next
- *                 unit is computed
+ *                 their sum over the shard group, which is added to this rank's pieces while the
+ *                 next unit is computed
  *     zero 3      the same for weights: they are gathered into one of two working buffers, those of
  *                 the next unit during the computation of the present one
  *
@@ -58,14 +58,14 @@ struct units {
     struct comm *group; /* shard group */
     int zero;
     void *weights, *grads; /* zero 3, zero 2 and up: own pieces; else whole */
-    bool *written;         /* [n_trained] has this step written gradients? */
+    bool *written;         /* [n_trained] this step has written gradients */
     /* [n_trained] micro-batches of this step whose gradients are still to come; negative: their
      * number is not known. */
     int64_t *left;
-    /* Borrowed, set by the owner. NULL: the optimizer starts all sums, and which parts are summed
-     * is not known. */
+    /* The owner sets these two; they are borrowed. NULL: the optimizer starts all sums, and it is
+     * not known which parts are summed. */
     struct sums *sums;
-    const struct piece_spans *spans; /* [PIECE_RULES] likewise */
+    const struct piece_spans *spans; /* [PIECE_RULES] */
     struct unit_buffer w[2], g[2];
     void *summed[2]; /* zero 2, 3: own piece of the sum out of g[i] */
     /* [n_trained] in device memory: health of this rank's gradients in the step, before any sum
@@ -73,7 +73,7 @@ struct units {
     struct ops_health *health;
     struct ops_health *told; /* [n_trained] pinned: the host's copy of it */
     int turn; /* the g used next */
-    /* Elements of the largest pair of units, and of the largest trained one. */
+    /* These are the elements of the largest pair of units, and of the largest trained unit. */
     int64_t most, most_trained;
     int failed;
     struct err err;
@@ -94,13 +94,13 @@ void units_begin(struct units *u, int64_t micros, int64_t chunks);
 void units_use(struct units *u, int64_t unit, int64_t next);
 void *units_weights(struct units *u, int64_t unit);
 void *units_grads(struct units *u, int64_t unit);
-/* Returns 0 if gradients overwrite, 1 if they add. */
+/* Returns 0 if the next gradients overwrite the unit's, 1 if they are added to them. */
 double units_beta(const struct units *u, int64_t unit);
 void units_done(struct units *u, int64_t unit);
 void units_flush(struct units *u);
 int units_failed(struct units *u, struct err *err);
-/* Finds the unit in which backward first met a number of this rank's own that is not finite; -1:
- * none. It is called after a step whose sums are not finite, before the gradients are overwritten.
+/* Finds the unit in which backward first met a gradient of this rank that is not finite; -1: none.
+ * It is called after a step whose sums are not finite, before the gradients are overwritten.
  * (A failure of the forward shows in the last layer of the stage.) */
 int units_nonfinite(struct units *u, int64_t *unit, struct err *err);
 /* Says that the weights have changed, which makes gathered copies invalid. */

@@ -48,12 +48,12 @@ struct activity_library {
                struct err *err);
 };
 
-/* The one function of the library that programs call. */
+/* This is the type of the library's one exported function. */
 typedef const struct activity_library *activity_library_fn(void);
 #define ACTIVITY_LIBRARY_SYMBOL "reel_cupti_library"
 
-/* Gives the library in *out. It is loaded at the first call and stays loaded. ERR_ENV: there is
- * none beside the CUDA backend, it does not load, or it is of another build. */
+/* Loads the library at the first call and writes its address; it is never unloaded. ERR_ENV: there
+ * is none beside the CUDA backend, it does not load, or it is of another build. */
 int activity_load(const struct activity_library **out, struct err *err);
 
 #endif

@@ -65,7 +65,7 @@ struct meter {
 };
 struct meter_start { double start_s, inner_s, start_cpu_s, inner_cpu_s; };
 
-/* Spans of a trace: 5 MiB hold some hundred steps of a small model, a few of a large one. */
+/* A trace keeps this many spans, 5 MiB: some hundred steps of a small model, a few of a large. */
 enum { METER_SPANS = 1 << 16 };
 int64_t meter_bytes(int64_t spans);
 int meter_open(struct meter *m, int64_t spans, struct err *err);

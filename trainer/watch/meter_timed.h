@@ -51,8 +51,8 @@ int64_t meter_timed_begin(struct meter *m, const struct dev_stream *s);
 void meter_timed_end(struct meter_timed *k, int64_t call, int kind);
 /* Notes an activity of the host. */
 void meter_timed_host(struct meter *m, int kind, double start_s, double end_s);
-/* Waits for the device and adds up what was noted since the last time. The device keeps any error
- * of its own. */
+/* Waits for the device and adds up what was noted since the last call. A device error is returned
+ * by the caller's next stream_sync. */
 void meter_timed_read(struct meter *m);
 
 #endif

@@ -89,8 +89,8 @@ static struct tensor cells(struct tensor t, int64_t elements)
     X(table_fwd, (a->x, a->table), (a->x))                                                         \
     X(table_bwd, (a->dx, a->beta != 0 ? a->dtable : NONE), (a->dtable))
 
-/* The others draw or check numbers, or update weights, whose numbers the optimizer checks
- * itself. */
+/* These operations are not scanned: they draw or check numbers, or update weights, whose numbers
+ * the optimizer checks itself. */
 #define UNSCANNED_OPS(X) X(draw, (NONE), (NONE)) X(adamw, (NONE), (NONE)) X(sumsq, (NONE), (NONE)) \
     X(finite, (NONE), (NONE))
 

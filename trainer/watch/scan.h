@@ -2,10 +2,10 @@
  *
  * While it is attached, it checks the matrices that an operation of the table reads and writes. It
  * leaves out draw, AdamW, sumsq and finite, and statistics of rows: a log-sum-exp is -inf where
- * there are no keys. It keeps the first operation whose result is not finite. If `made`, all that
+ * there are no keys. It records the first operation whose result is not finite. If `made`, all that
  * this operation read was finite, so it is the cause. Otherwise the number came from something that
- * no operation wrote: data, weights, a message. The device counts, and every operation is waited
- * for. So a step is scanned only when it is computed again because a gradient was not finite
+ * no operation wrote: data, weights, a message. The device counts, and the host waits for every
+ * operation. So a step is scanned only when it is computed again because a gradient was not finite
  * (train.c).
  *
  *     struct scan s;
@@ -44,7 +44,7 @@ int scan_memory(struct buffer_list *memory, struct err *err);
 /* Allocates the counts for scanning a table. After a failure scan_close frees what there is. */
 int scan_open(struct scan *s, struct ops *o, struct err *err);
 void scan_close(struct scan *s); /* Is safe on a zeroed struct. */
-/* Attaches *s, which stays until scan_detach. */
+/* Attaches *s, which must stay in place until scan_detach. */
 void scan_attach(struct scan *s, struct dev_stream *stream);
 void scan_detach(struct scan *s);
 
