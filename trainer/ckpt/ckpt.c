@@ -38,8 +38,8 @@
  * "dtype" is f64 or f32. In a run of bf16 the optimizer's numbers and the master weights are f32,
  * and "run_dtype" is "bf16" (left out: dtype). Frozen weights have no masters; the file holds them
  * widened to f32. "residual" is there when the residual stream has another type than the run.
- * "objective", "condition_frames" and "seed" are the run's. Samples depend on them, so they tell
- * this run's checkpoint from another's (left out by earlier versions). `hash` is the XXH3-128 of
+ * "objective", "condition_frames" and "seed" are the run's. Samples depend on them, so a checkpoint
+ * with other values is another run's (left out by earlier versions). `hash` is the XXH3-128 of
  * the file. "checksum" is the XXH3-128 of the manifest's own bytes up to the comma before it; it is
  * last and has this form in every version. Loading restores the same bits: the numbers have the
  * run's own type, and weights of bf16 are rounded from their masters.

@@ -77,8 +77,7 @@ static void reader_release(struct reader *r)
     free(r->window);
 }
 
-/* Chooses the file of place (tp, pp) and piece sh->group_rank. The file is opened when something is
- * first read from it. */
+/* Chooses the file of place (tp, pp) and piece sh->group_rank. The first read opens the file. */
 static int reader_choose(struct reader *r, const struct shards *sh, struct err *err)
 {
     reader_leave(r);

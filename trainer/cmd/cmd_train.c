@@ -237,8 +237,8 @@ static int validation_recall(struct run *run, const struct run *began, struct er
 }
 
 /* Recalls generations of data. A dataset may grow while a run on it is stopped. Stages and a
- * validation that do not fix the generation of their data get the one with which the run in this
- * folder began. */
+ * validation that do not fix the generation of their data get the generation with which the run in
+ * this folder began. */
 static int generations_recall(const struct opt_values *v, struct run *run, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
@@ -332,7 +332,7 @@ static int generations_share(struct comm *world, struct run *run, struct dataset
     return comm_agree(world, rc, err);
 }
 
-/* Loads the plans: plans[i] is stage i's own plan, or the one that the options give. */
+/* Loads the plans: plans[i] is stage i's own plan, or the plan that the options give. */
 static int plans_load(const struct opt_values *v, const struct run *run, struct datasets *set,
                       struct plan plans[LIMIT_STAGES], struct err *err)
 {

@@ -40,10 +40,10 @@
  * concerns this rank alone: share it by comm_agree before going on. With conf.latency_s no
  * operation completes sooner than that time after its start (for tests of overlap), except on
  * scalars. Where devices exchange data, the host waits when it syncs a stream (dev.h) or waits for
- * a message. After the deadline the error names the oldest operation that is not over; the other
- * ranks are asked, and those that have not queued it are named. An error of the library ends the
- * wait, too. No latency applies there, conf.trace gets the times on the host, and check mode checks
- * the order only.
+ * a message. After the deadline the error names the oldest operation that is not over, and the
+ * ranks that have not queued it, because the other ranks are asked. An error of the library ends
+ * the wait, too. No latency applies there, conf.trace gets the times on the host, and check mode
+ * checks the order only.
  *
  * Memory. Works and their requests are allocated when a group is opened. comm_reserve allocates the
  * scratch of reductions and makes it resident: as much as buffer_scratch_bytes says in the memory

@@ -1,4 +1,4 @@
-/* comm_mpi_bells: lets a rank that waits sleep until another rank of its host has something for it.
+/* comm_mpi_bells: lets a rank that waits sleep until another rank of its host wakes it.
  *
  * MPI is polled. Where ranks share processors, or other processes use them too, each empty poll
  * takes the processor from the rank that is waited for; and a rank that yields between polls gives

@@ -52,7 +52,7 @@ struct comm_plane {
     struct plane_link *links;
     int64_t queued;     /* operations queued so far in all links */
     double polled_s, looked_s, moved_s; /* the last poll; thorough look; end of an operation */
-    double asked_s, gone_s; /* when another rank asked last; when one was first seen to be gone */
+    double asked_s, gone_s; /* last question of another rank; when one was first seen to be gone */
     struct err failure; /* code 0: none */
 };
 

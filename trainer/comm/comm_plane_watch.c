@@ -2,9 +2,9 @@
  *
  * Every rank that waits polls. A poll sees which operations are over. 50 times a second it also
  * asks every communicator for its error, and the system for ranks of this host that have ended. The
- * deadline counts for the oldest operation that is not over, from the time it was queued or the
- * time another one was last seen to be over, and only while somebody polls: if the host was away
- * for long, that is not a peer's fault.
+ * deadline counts for the oldest operation that is not over: from when it was queued, or when
+ * another operation was last seen to be over. Time in which this rank did not poll does not count,
+ * because no peer is at fault for it.
  *
  * A library does not say which rank is missing. But an operation of a communicator has the same
  * number on all its ranks, so the ranks are asked how many operations they have queued. Ranks that

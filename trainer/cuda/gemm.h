@@ -6,10 +6,10 @@
  * before rounding, while ops.h promises the act of the number as aux stores it. So the product is
  * written to aux, if present, and act_fwd follows.
  *
- * The algorithm of a product depends only on the product, the device and the library version. It is
- * the one that a table names (gemm_table.h); else our own kernel, if there are few rows; else the
- * first that the library's heuristic returns for fixed preferences. Nothing is timed here: results
- * whose bits depend on noise could not be reproduced.
+ * The algorithm of a product depends only on the product, the device and the library version. A
+ * table may name it (gemm_table.h); else it is our own kernel, if there are few rows; else it is
+ * the first that the library's heuristic returns for fixed preferences. Nothing is timed here:
+ * results whose bits depend on noise could not be reproduced.
  */
 #ifndef TRAINER_CUDA_GEMM_H
 #define TRAINER_CUDA_GEMM_H

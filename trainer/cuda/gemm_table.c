@@ -112,7 +112,7 @@ static int entry_add(struct gemm_table *t, const struct gemm_entry *e, const cha
     return 0;
 }
 
-/* Counts a line of another device or version, and keeps the first one. */
+/* Counts a line of another device or version, and records the first such line. */
 static void foreign_note(struct gemm_foreign *f, int line, const char *device, int64_t version)
 {
     if (f->n++ > 0)

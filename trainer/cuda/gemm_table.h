@@ -1,9 +1,10 @@
 /* gemm_table: reads a file that fixes which algorithm of cuBLASLt, or our own kernel, computes a
  * product, so that a run and its resume compute the same bits.
  *
- * REEL_GEMM_TABLE names the file; a run keeps the one that it began with (trainer/run/gemm_pin.h).
- * Its first line is "reel.gemm/1". A line that begins with '#' is a comment. Each other line is a
- * product on a device with a version of the library, in four fields separated by tabs:
+ * REEL_GEMM_TABLE names the file; a run always uses the file that it began with
+ * (trainer/run/gemm_pin.h). The first line is "reel.gemm/1". A line that begins with '#' is a
+ * comment. Each other line is a product on a device with a version of the library, in four fields
+ * separated by tabs:
  *
  *     NVIDIA H200	130100	bf16 f32 tn 4096 4096 8192 4096 4096 4096	<8 words of 16 hex digits>
  *

@@ -36,7 +36,7 @@
 extern "C" {
 #endif
 
-/* The alignment of every allocation; it suits a cache line, a vector register and a CUDA sector. */
+/* Every allocation has this alignment. It suits a cache line, a vector register, a CUDA sector. */
 enum { DEV_ALIGN_BYTES = 256 };
 enum dev_copy { DEV_H2D, DEV_D2H, DEV_D2D };
 /* If the device cannot run all work that is ready, work of high priority goes first. It is for

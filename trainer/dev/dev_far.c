@@ -24,8 +24,8 @@ enum { IDLE_POLLS = 32 }; /* fruitless polls in a row before the processor is le
  * So it ends only a little late, and ranks that wait leave the processor to ranks that compute. */
 static const double nap_part = 0.125, nap_least_s = 20e-6, nap_most_s = 1e-3;
 
-/* An entry of a queue; the arguments of its call follow it. An entry without a call records an
- * event or waits for one. */
+/* Describes an entry of a queue; the arguments of its call follow it. An entry without a call
+ * records an event or waits for one. */
 struct entry {
     int64_t bytes; /* of the entry with its arguments */
     dev_far_fn *run;

@@ -4,7 +4,7 @@
 
 #include "trainer/dit/dit_priv.h"
 
-/* Looks names up and keeps the first one that is missing. */
+/* Looks names up and records the first one that is missing. */
 struct finder {
     const struct param_list *list;
     char missing[LIMIT_NAME_BYTES];

@@ -7,7 +7,7 @@
  * equal in every byte, it is captured as a graph. From then on the graph is launched instead. So
  * each class of micro-batch (its slot and chunk, its extents and lengths, first or later, which
  * buffer) becomes two graphs, one of forward and one of backward; events between them measure
- * their times. The update becomes two graphs, because the host decides something between them.
+ * their times. The update becomes two graphs, because the host reads norms between them.
  * Messages between ranks split these graphs further: one graph for each stretch between two
  * messages.
  *
@@ -15,8 +15,7 @@
  * not, for two reasons. Validation runs forward alone, and in a pipeline the next pass belongs to
  * another micro-batch, so that each pair of classes would need its own graph. And events belong to
  * a micro-batch of the step, not to its class, so that they would have to be replaced in the graph
- * before each launch. The gain would be one launch per micro-batch, some microseconds. The host
- * reads norms between the two parts of the update, so no graph can contain both.
+ * before each launch. The gain would be one launch per micro-batch, some microseconds.
  *
  * Classes are not declared: they follow from the bundles. A graph does what its calls would have
  * done. Bundles that never repeat, and bundles of a few calls, are queued call by call.

@@ -401,8 +401,8 @@ struct ops {
      * calls, so that messages progress meanwhile. NULL: not called. */
     void (*tick)(void *ctx);
     void *tick_ctx;
-    /* Set by the model, for messages: the layer that is being computed, 0.. or PARAM_LAYER_*, and
-     * whether it is in backward. */
+    /* The model sets these, for scan.h and profilers: the layer that is being computed, 0.. or
+     * PARAM_LAYER_*, and whether its backward is computed. */
     int64_t layer;
     bool backward;
     struct scan *scan; /* scan.h; NULL: not attached */

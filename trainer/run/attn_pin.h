@@ -1,4 +1,4 @@
-/* attn_pin: keeps to one of cuDNN's engines for the attention of a run on GPUs (REEL_ATTN).
+/* attn_pin: fixes which of cuDNN's engines computes the attention of a run on GPUs (REEL_ATTN).
  *
  * As with products (gemm_pin.h), another engine gives results with other last bits, so the choice
  * belongs to the run: the first attempt on GPUs writes the value of REEL_ATTN into the run's

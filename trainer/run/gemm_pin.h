@@ -1,4 +1,4 @@
-/* gemm_pin: keeps to one table of algorithms for the matrix products of a run on GPUs
+/* gemm_pin: fixes the table of algorithms for the matrix products of a run on GPUs
  * (REEL_GEMM_TABLE, trainer/cuda/gemm_table.h).
  *
  * Another algorithm gives results with other last bits, so the choice belongs to the run and not to

@@ -41,7 +41,7 @@ struct generate;
 /* Opens a generator; keeps conf. *out is new. ERR_EXISTS: a sample of any rank exists, and conf has
  * no force. */
 int generate_open(const struct generate_conf *conf, struct generate **out, struct err *err);
-/* Generates. *made becomes the number of samples that this rank has written. */
+/* Generates this rank's samples. *made becomes the number of samples that it has written. */
 int generate_make(struct generate *g, int64_t *made, struct err *err);
 void generate_close(struct generate *g); /* NULL is fine */
 

@@ -289,7 +289,7 @@ void record_refused(struct record *r, const char *reason)
 }
 
 /* Holds a search through the events of all attempts. step is the greatest step of that kind, or the
- * wanted one. */
+ * step that is searched for. */
 struct search { const char *kind; int64_t step; bool found; };
 typedef void search_fn(struct search *s, int64_t step);
 

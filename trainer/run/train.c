@@ -372,7 +372,7 @@ static int attempt_take(struct train *t, struct err *err)
     return !t->conf->trial && t->conf->world->rank == 0 ? folder_take(t, err) : 0;
 }
 
-/* Finds which algorithms a run on GPUs keeps to. */
+/* Finds which algorithms are fixed for a run on GPUs. */
 static int pins_find(struct train *t, struct err *err)
 {
     const struct train_conf *conf = t->conf;

@@ -70,7 +70,7 @@ struct train_conf {
     const char *trace; /* file for the trace of the last steps; NULL: none; implies profile */
     struct comm *world;
     const volatile sig_atomic_t *stop; /* the signal that asks to save and stop; 0 until then */
-    /* CLOCK_REALTIME of the first request; set before *stop; may be NULL. */
+    /* This is the CLOCK_REALTIME of the first request. It is set before *stop, and may be NULL. */
     const volatile struct timespec *stop_heard;
     /* Receives what this process does: "start" "load" "step" "validate" "validate average" "save".
      * May be NULL. */

@@ -94,8 +94,8 @@ bool train_is_replaced(const struct train *t);
 /* Checks the plans of all stages, before the first stage begins. */
 int train_plans_check(struct train *t, struct err *err);
 /* Compares the memory plans of all legs after that of next_step with the device's memory and with
- * the limits, so that none is refused when earlier ones are done. No leg may be open.
- * Collective. */
+ * the limits, so that none is refused when earlier ones are done. No leg may be open. The call is
+ * collective. */
 int train_memory_check(struct train *t, struct err *err);
 /* Opens the leg of `step`. */
 int train_open(struct train *t, int64_t step, struct err *err);
@@ -152,9 +152,10 @@ int train_save_finish(struct train *t, struct err *err);
 /* Prints that a save is put off; returns 0. A disk without room does not end the training: the save
  * is tried again when there is room, or when the next one is due. */
 int train_save_put_off(const struct train *t, const struct err *why);
-/* Says whether a save that is owed has room now, as this rank sees it. Not collective. */
+/* Says whether there is room now for a save that was put off, as this rank sees it. It is not
+ * collective. */
 bool train_space_back(const struct train *t);
-/* Says how often checkpoints are saved, and records it. Not collective. */
+/* Prints how often checkpoints are saved, and records it. It is not collective. */
 void train_cadence_tell(struct train *t);
 
 /* ---- train_nonfinite.c: collective ---- */

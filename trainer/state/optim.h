@@ -72,7 +72,7 @@ struct optim {
     int64_t own;                         /* elements of this rank's pieces of trained units */
     int64_t n_weights, n_grads, n_state; /* elements of the buffers */
     void *weights;             /* act */
-    void *master;              /* stat, of trained weights; NULL: the weights are their own */
+    void *master;              /* stat, of trained weights; NULL: the weights are the masters */
     void *grads, *m, *v, *ema; /* stat; ema NULL when off */
     enum dtype moments;        /* of m and v */
     void *swap;    /* [BUFFER_SWAP_ELEMENTS] if there is ema and no master, for validation */

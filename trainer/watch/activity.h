@@ -37,7 +37,8 @@ struct activity_result {
 };
 
 struct activity_library {
-    /* The sizes of the structs that both sides share; in a library of another build they differ. */
+    /* These are the sizes of the structs that program and library share. If they differ, the
+     * library is of another build. */
     int64_t facts_bytes, result_bytes;
     /* Begins to record. ERR_BUSY: another profiler holds CUPTI, or this process is being recorded
      * already. ERR_ENV: CUPTI cannot be used; the sentence says why. */
