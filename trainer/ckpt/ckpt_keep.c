@@ -1,7 +1,7 @@
 /* Decides which checkpoints stay: the `keep` newest whole ones, and every folder newer than the
- * oldest of these, damaged or not. All others are removed. Before that, the files of those that
+ * oldest of these, damaged or not. All others are removed. Before that, the files of the ones that
  * stay are read again and verified, file k by rank k mod ranks. The thread that writes the new
- * checkpoint does it, so it happens in the background if the writing does.
+ * checkpoint does this, so it happens in the background if the writing does.
  */
 #include <stdlib.h>
 

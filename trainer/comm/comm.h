@@ -194,7 +194,7 @@ void comm_close(struct comm *c);
 
 /* Reserves scratch, so that `works` reductions of up to `bytes` each can be in flight as a whole
  * (bytes: all ranks' parts for one rank, size · part). Larger or further reductions work too,
- * portion by portion, in waits and in comm_progress. works 0 reserves room for one reduction.
+ * portion by portion, in waits and in comm_progress. works 0 reserves room for one portion only.
  * Without this call a group works too, but its reductions make memory resident that the plan does
  * not show. Call it while nothing is in flight. */
 int comm_reserve(struct comm *c, int works, int64_t bytes, struct err *err);

@@ -1,8 +1,7 @@
 /* Asks and answers questions between ranks that wait. A question and its answer are one message of
  * the world each. No rank waits for an answer longer than the question allows. Every rank that
- * polls answers.
- * Messages that are still under way when the time is up keep their memory until the process ends,
- * which will be soon, because a rank is late.
+ * polls answers. Messages that are still under way when the time is up keep their memory until the
+ * process ends, which will be soon, because a rank is late.
  */
 #include <stdlib.h>
 

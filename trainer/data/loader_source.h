@@ -41,8 +41,8 @@ void loader_source_close(struct loader_source *s);
 /* Returns the number of samples. Synthetic data has an epoch of a million. */
 int64_t loader_source_count(const struct loader_source *s);
 struct loader_item loader_source_item(const struct loader_source *s, int64_t sample);
-/* Reads a sample's latent [C, t, h, w] and text [text_len, width] as stored. The error names shard,
- * sample and offset. */
+/* Reads a sample's latent [C, t, h, w], normalised, and its text [text_len, width]. The error names
+ * shard, sample and offset. */
 int loader_source_read(struct loader_source *s, int64_t sample, float *latent, float *text,
                        struct err *err);
 

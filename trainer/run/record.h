@@ -57,8 +57,8 @@ enum { RECORD_PLACE_BYTES = 128 };
 /* Returns the place of the first gradient that was not finite, in `text` or as a literal: "layer 3
  * on rank 0". */
 const char *record_nonfinite(const struct record_step *s, char text[RECORD_PLACE_BYTES]);
-/* Returns which operation made the first number that was not finite: "made by gemm of layer 3 on
- * rank 0, in forward". */
+/* Returns which operation first met a number that was not finite: "made by gemm of layer 3 on rank
+ * 0, in forward". */
 const char *record_found(const struct record_step *s, char text[RECORD_PLACE_BYTES]);
 void record_ckpt(struct record *r, const char *kind, int64_t step, const char *dir, int64_t bytes,
                  double started_at, double seconds);

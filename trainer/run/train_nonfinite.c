@@ -1,5 +1,5 @@
-/* train_nonfinite: finds which rank first met a number that is not finite, where, and which
- * operation it came from. */
+/* train_nonfinite: finds which rank first met a number that is not finite, in which layer, and from
+ * which operation the number came. */
 #include "trainer/run/train_priv.h"
 
 #include <math.h>

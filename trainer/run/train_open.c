@@ -165,7 +165,7 @@ static int loaders_open(struct train *t, struct loader_bounds *most, struct err 
         return rc;
     if (validates)
         bounds_add(most, t->leg.validate.loader);
-    /* The indices of later legs would stay in memory until then. */
+    /* Otherwise the indices of later legs would stay in memory until those legs begin. */
     datasets_drop(t->conf->datasets);
     return 0;
 }

@@ -162,7 +162,7 @@ void train_cadence_tell(struct train *t);
 /* Finds the rank that first met a gradient that is not finite, and in which layer. First means in
  * the order of backward, which goes down from stage to stage. */
 int train_nonfinite_find(struct train *t, struct record_step *s, struct err *err);
-/* Finds, over all ranks, the operation that first made a number that is not finite. An operation
+/* Finds, over all ranks, the operation whose result was the first that is not finite. An operation
  * that read only finite numbers comes before others; then forward comes before backward; then the
  * order of layers and of calls decides. Ranks that share a layer make the same calls. */
 int train_found_find(const struct train *t, struct scan_found found, struct record_step *s,

@@ -1,5 +1,5 @@
-/* train_state: loads and saves the state of a run: the newest checkpoint, or the first weights if
- * there is none; and saves, at once or in the background. */
+/* train_state: loads a run's newest checkpoint, or makes the first weights if there is none, and
+ * saves checkpoints, at once or in the background. */
 #include "trainer/run/train_priv.h"
 
 #include <stdio.h>

@@ -3,7 +3,7 @@
  *
  * For a dataset that was found whole there is a file <run>/verified/<fingerprint>, which holds the
  * name of its folder. It is written when every rank has compared its share. So an attempt compares
- * again if the one before died earlier than that, and if its data has another index or is in
+ * again if the attempt before died earlier than that, or if the data has another index or is in
  * another folder now.
  */
 #include "trainer/run/train_priv.h"

@@ -112,7 +112,7 @@ static int pass(struct validate *v, struct pipe *pipe, double *sum, struct err *
     return 0;
 }
 
-/* Returns 1 if a rank was asked to stop. */
+/* Exchanges the requests to stop. Returns 1 if a rank has one. */
 static int stop_agree(struct comm *world, const volatile sig_atomic_t *stop, struct err *err)
 {
     double asked = *stop ? 1 : 0;

@@ -6,7 +6,7 @@
  * this operation read was finite, so it is the cause. Otherwise the number came from something that
  * no operation wrote: data, weights, a message. The device counts, and the host waits for every
  * operation. So a step is scanned only when it is computed again because a gradient was not finite
- * (train.c).
+ * (train_step.c).
  *
  *     struct scan s;
  *     scan_open(&s, ops, err);
