@@ -53,8 +53,8 @@ struct dev {
     const char *name;    /* "cpu" */
     /* True: calls run at once, and the host may access device memory after a stream_sync. */
     bool host_memory;
-    /* The bytes that alloc, and alloc_host, have allocated now, and the most at one time. Each
-     * allocation counts rounded up to DEV_ALIGN_BYTES. */
+    /* These are the bytes that alloc, and alloc_host, have allocated now, and the most at one time.
+     * Each allocation counts rounded up to DEV_ALIGN_BYTES. */
     int64_t alloc_bytes, peak_bytes, host_bytes, host_peak_bytes;
     int64_t syncs;       /* calls of stream_sync */
     /* A stream_sync has returned an error. The content of the device's memory can no longer be

@@ -343,7 +343,7 @@ static void angles(struct dit *d)
 }
 
 /* Uploads and computes all inputs but the latents, which are there already: patches and positions
- * come last. noised: noise is added, as in training, where batches are staged. */
+ * come last. With `noised`, noise is added and batches are staged, as in training. */
 static void finish(struct dit *d, const struct dit_view *v, bool noised)
 {
     const struct model *m = d->m;
@@ -369,7 +369,7 @@ static void finish(struct dit *d, const struct dit_view *v, bool noised)
         angles(d);
 }
 
-/* ---- the two ways in ---- */
+/* ---- micro-batches of training, and of evaluation ---- */
 
 /* Fills in sample i's random choices and factors. f, unless NULL, gets the factors of its loss. */
 static void draw(struct dit *d, const struct batch_sample *b, double inv_norm, int64_t i,

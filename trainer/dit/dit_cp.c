@@ -409,7 +409,7 @@ void dit_attention_fwd(struct dit *d, int64_t layer, int64_t self)
 }
 
 /* Brings the gradients back. The buffer is zeroed first, because several ranks of the group may add
- * to those of k and v. */
+ * to the gradients of k and v. */
 static void exchange_back(struct dit *d, const struct ops_attn *a)
 {
     struct tensor dqkv = dit_tokens(d, DIT_DQKV, 0);

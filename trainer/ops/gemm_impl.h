@@ -4,11 +4,11 @@
  * element (i, j) is the same sum whatever m, n and its place in the matrix are: results do not
  * depend on how rows are grouped.
  *
- * A panel of A (12 KiB) stays in the L1 cache while it is multiplied with the whole block of B,
- * which streams from the L2 cache. C is written row by row, so that its cache lines and pages are
- * written in order. Rows of A that are contiguous along k are read in place: the tile reads one
- * number at a time from each. An operand whose columns are contiguous along k is packed by
- * transposing squares of LANES x LANES in registers.
+ * A panel of A (12 KiB of f32 with AVX-512) stays in the L1 cache while it is multiplied with the
+ * whole block of B, which streams from the L2 cache. C is written row by row, so that its cache
+ * lines and pages are written in order. Rows of A that are contiguous along k are read in place:
+ * the tile reads one number at a time from each. An operand whose columns are contiguous along k is
+ * packed by transposing squares of LANES x LANES in registers.
  *
  * Vectors are gcc's vector types. The tile fits the 32 registers of AVX-512, or else 16 registers.
  * Only the register tile is compiled with contraction, which gives fused multiply-adds where the

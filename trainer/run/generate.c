@@ -461,7 +461,8 @@ int generate_open(const struct generate_conf *conf, struct generate **out, struc
 }
 
 /* Announces all attention calls to a device that plans attention, and makes it allocate memory for
- * them. If captions are dropped, a query sees one key, which no library computes. */
+ * them. Cross-attention to dropped captions is not announced: a query then attends to one key, and
+ * no library computes such calls. */
 static int attn_prepare(struct generate *g, int64_t samples, struct err *err)
 {
     const struct generate_conf *c = g->conf;

@@ -137,7 +137,8 @@ static int validation_owed(struct train *t, bool *stop, struct err *err)
 
 /* ---- the attempt ---- */
 
-/* Saves a checkpoint of the step just done; in the background if training goes on. */
+/* Saves a checkpoint of the step just done; in the background if checkpoint.async is set and
+ * training goes on. */
 static int save_due(struct train *t, bool last, struct err *err)
 {
     struct meter_start at = meter_begin(t->leg.compute.dev->meter);

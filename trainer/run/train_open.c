@@ -401,9 +401,9 @@ static int memory_check(struct train *t, struct err *err)
     return comm_agree(world, room_check(t, wanted, err), err);
 }
 
-/* Measures the process. Libraries are loaded, the groups are open and have exchanged messages, and
- * of the memory plan only the operations' tiles are allocated. On a device with memory of its own
- * these are not resident here. */
+/* Measures the memory of the process. Libraries are loaded, the groups are open and have exchanged
+ * messages, and of the memory plan only the operations' tiles are allocated. On a device with
+ * memory of its own these are not resident here. */
 static int process_measure(struct train *t, struct err *err)
 {
     const struct compute *c = &t->leg.compute;
