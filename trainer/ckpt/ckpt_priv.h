@@ -57,7 +57,7 @@ struct ckpt_keep {
     const char *ckpt_dir;
     struct comm *world;
     int64_t step, keep;
-    struct ckpt_list list; /* includes the new one */
+    struct ckpt_list list; /* includes the new checkpoint */
     bool *whole;           /* [list.n] this rank's part is whole; false also if it was not read */
 };
 int ckpt_keep_begin(struct ckpt_keep *k, const struct ckpt_writer *w, const char *ckpt_dir,

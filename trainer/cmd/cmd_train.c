@@ -688,7 +688,7 @@ int train_cmd_train_run(const struct opt_values *v, int argc, char **argv, struc
     if (rc < 0)
         train_sentence_say(world, err);
     if (rc == 0 && end != TRAIN_DONE && !opt_bool(v, "stop-ok"))
-        rc = ERR_TEMP; /* without a sentence: the run is saved and is to be started again */
+        rc = ERR_TEMP; /* without an error text: the run is saved, another attempt goes on */
     comm_close(world);
     return rc;
 }

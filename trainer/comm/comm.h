@@ -75,7 +75,7 @@ enum {
     COMM_MESSAGE_BYTES = BUFFER_EXCHANGE_BYTES, /* of one message of a reduction */
     COMM_SCALARS = 32,                          /* the most numbers of comm_sum and comm_max */
     COMM_MESSAGES = 64,                         /* the most messages of one send_recv */
-    COMM_WORKS = 8,                             /* the most in flight in one group at a time */
+    COMM_WORKS = 8,                             /* the most works in flight in a group */
 };
 
 enum comm_kind {
@@ -152,9 +152,9 @@ struct comm {
     bool broken;             /* see Deadlines */
     int64_t sent_bytes, ops; /* by this rank, to others, since opening: see profiles/traffic.h */
     double wait_s;           /* time the host spent in comm_start and comm_wait */
-    int64_t scratch_bytes;   /* reserved */
+    int64_t scratch_bytes;   /* scratch that comm_reserve has reserved */
     struct comm *parent;     /* the group it was split from; NULL: a world */
-    struct comm_conf *conf;  /* the world's */
+    struct comm_conf *conf;  /* settings of the world */
     struct dev *dev;         /* of the streams; NULL: the data is ready at once; borrowed */
 
     /* private: see comm_priv.h */

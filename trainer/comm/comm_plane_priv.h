@@ -40,7 +40,7 @@ struct plane_link {
     int rank, size;     /* in the communicator */
     struct coll *coll;  /* NULL: it was aborted */
     struct plane_queue *queue;
-    uint64_t id;        /* the same on all its ranks, and no other's */
+    uint64_t id;        /* the same on all ranks of the link; other links have others */
     int64_t queued;     /* operations queued so far */
 };
 

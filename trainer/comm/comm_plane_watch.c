@@ -20,7 +20,7 @@
 #include "trainer/comm/comm_plane_priv.h"
 
 static const double look_s = 0.02; /* between two checks of every communicator and rank */
-static const double away_s = 1;    /* a longer time between two polls: nobody polled meanwhile */
+static const double away_s = 1;    /* after a longer time without a poll, deadlines begin anew */
 static const double answer_s = 1;  /* for the answers to a question */
 /* A rank that was asked waits this long before it fails by itself, so that the asker can say why
  * the run ends, and end it. */

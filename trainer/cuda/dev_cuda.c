@@ -158,7 +158,8 @@ static int cuda_alloc(struct dev *d, const char *what, int64_t bytes, void **out
     if (rc < 0 || !c->poison || bytes == 0)
         return rc;
     dev_cuda_fail(d, cudaMemset(*out, 0xff, (size_t)bytes), "poison");
-    dev_cuda_fail(d, cudaStreamSynchronize(NULL), "poison"); /* our streams do not wait for it */
+    /* Our streams do not wait for the default stream, which fills the memory. */
+    dev_cuda_fail(d, cudaStreamSynchronize(NULL), "poison");
     return 0;
 }
 

@@ -11,7 +11,8 @@
 #include <stdint.h>
 
 struct ranges {
-    bool step, in_layer, backward; /* a step's range is open; a layer's, which is of backward */
+    /* A step's range is open; a layer's range is open; the layer is in backward. */
+    bool step, in_layer, backward;
     int64_t layer;
 };
 

@@ -25,7 +25,7 @@ void kernel_table_fwd(struct ops_cuda *o, cudaStream_t s, const struct ops_table
 /* Lists, in order, those of THREADS rows of dx that have the index whose rows the block sums. */
 struct matches {
     int of_warp[THREADS / WARP]; /* number of rows that each warp found */
-    int row[THREADS];            /* row - first */
+    int row[THREADS];            /* numbers of these rows, counted from `first` */
 };
 
 /* Lists which of rows first .. first + THREADS - 1 have index k. Returns their number. */

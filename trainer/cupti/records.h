@@ -24,7 +24,7 @@
 #include "profiles/kernels.h"
 
 enum {
-    RECORDS_ACTIVITIES = 1 << 20, /* 20 steps of a model of 7 G parameters, in 16 micro-batches */
+    RECORDS_ACTIVITIES = 1 << 20, /* enough for 20 steps of 7 G parameters, in 16 micro-batches */
     RECORDS_CALLS = 1 << 21,
     RECORDS_RANGES = 1 << 20,
     RECORDS_NAMES = 1 << 14,

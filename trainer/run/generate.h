@@ -19,7 +19,7 @@
 
 struct generate_conf {
     const struct run *run; /* the run that wrote the checkpoint: objective, numbers and seed */
-    const char *run_path;  /* its file */
+    const char *run_path;  /* the file of that run */
     const char *ckpt, *data, *out; /* folders; data may be "synthetic:TxHxW" */
     bool average;          /* use the average's weights, if the checkpoint has them */
     bool first_frames;     /* give the model the data's first frames */

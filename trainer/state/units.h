@@ -57,7 +57,7 @@ struct units {
     struct dev_stream *stream;
     struct comm *group; /* shard group */
     int zero;
-    void *weights, *grads; /* zero 3, zero 2 and up: own pieces; else whole */
+    void *weights, *grads; /* own pieces with zero 3, and with zero 2 and 3; else whole */
     bool *written;         /* [n_trained] this step has written gradients */
     /* [n_trained] micro-batches of this step whose gradients are still to come; negative: their
      * number is not known. */
@@ -67,7 +67,7 @@ struct units {
     struct sums *sums;
     const struct piece_spans *spans; /* [PIECE_RULES] */
     struct unit_buffer w[2], g[2];
-    void *summed[2]; /* zero 2, 3: own piece of the sum out of g[i] */
+    void *summed[2]; /* zero 2, 3: this rank's piece of the sum of g[i] */
     /* [n_trained] in device memory: health of this rank's gradients in the step, before any sum
      * over ranks. */
     struct ops_health *health;

@@ -2,7 +2,7 @@
 
 enum { TENSORS_MAX = 8 };
 
-enum { READ, WRITTEN, SIDES }; /* of an operation */
+enum { READ, WRITTEN, SIDES }; /* the tensors that an operation reads, and that it writes */
 
 /* Queues counting the numbers that are not finite in the tensors of one side. */
 static void side_count(struct scan *s, struct dev_stream *stream,
