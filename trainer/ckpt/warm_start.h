@@ -17,10 +17,10 @@ typedef void warm_say_fn(void *ctx, const char *line);
 /* Counts the tensors of the model; those of them that the source has (taken) and lacks (missing);
  * and the tensors of the source for which the model has no place (unused). */
 struct warm_count { int64_t tensors, taken, missing, unused; };
-/* Fills the weights in place of optim_init; all ranks of the world call it. `say` is called on
- * every rank with lines that say what was taken, what is missing and what is not used, with the
- * first names of each; it may be NULL. *count, unless NULL, is the same on all ranks. Also returns
- * ERR_INPUT if something is missing or not used and the run does not allow it ("partial"). */
+/* Fills the weights instead of optim_init; all ranks of the world call it. `say` is called on every
+ * rank with lines that say which tensors were taken, are missing and are not used, with the first
+ * names of each; it may be NULL. *count, unless NULL, is the same on all ranks. Also returns
+ * ERR_INPUT if tensors are missing or not used and the run does not allow it ("partial"). */
 int warm_start(struct optim *o, warm_say_fn *say, void *ctx, struct warm_count *count,
                struct err *err);
 /* Checks whether the source has tensors with the names and shapes that the run needs. One process

@@ -444,7 +444,7 @@ bool attn_dnn_queue(struct attn_dnn *d, cudaStream_t s, const struct ops_attn *a
     return true;
 }
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 
 static int version_check(struct err *err)
 {

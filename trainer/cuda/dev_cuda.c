@@ -423,7 +423,7 @@ struct ranges *dev_cuda_ranges(struct dev *d) { return &cuda_of(d)->ranges; }
 
 static void cuda_range_step(struct dev *d, int64_t step) { ranges_step(&cuda_of(d)->ranges, step); }
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 
 static void cuda_close(struct dev *d)
 {

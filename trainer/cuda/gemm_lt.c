@@ -235,7 +235,7 @@ bool gemm_lt_queue(struct gemm_lt *lt, cudaStream_t s, const struct ops_gemm *g)
     return st != CUBLAS_STATUS_SUCCESS || p->found;
 }
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 
 /* Asks the library whether it accepts each algorithm of the table, so that a bad one is reported
  * before the run. */

@@ -583,7 +583,7 @@ static void far_graph_free(struct dev *d, struct dev_graph *g)
     free(g);
 }
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 
 static void far_close(struct dev *d)
 {

@@ -128,7 +128,7 @@ void dit_linear_dw(struct dit *d, struct tensor dy, struct tensor x, int64_t par
     dit_lora_dw(d, dy, x, param);
 }
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 
 static int check_config(const struct dit_config *c, struct err *err)
 {

@@ -446,7 +446,7 @@ static void keep_range_step(struct dev *d, int64_t step)
         d->graphs->plain_dev.range_step(d, step);
 }
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 
 int64_t graphs_bytes(const struct dev *dev)
 {

@@ -119,7 +119,7 @@ CHECKED(adaln_fwd, adaln_check, ops_adaln)
 CHECKED(adaln_bwd, adaln_check, ops_adaln)
 CHECKED(adamw, adamw_check, ops_adamw)
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 
 static void far_close(struct ops *o)
 {

@@ -1,11 +1,11 @@
 /* cadence: decides how often to save if the run file leaves it open (checkpoint.every_steps 0).
  *
- * Saves cost time, and what was done since the last one is lost in a failure. With the time C for
- * which a save stops the training and the mean time M between failures, the interval that loses
- * least is about sqrt(2 C M) (J. W. Young, "A first order approximation to the optimum checkpoint
- * interval", Communications of the ACM 17(9), 1974, p. 530). The higher-order estimate used here is
- * more exact (J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart
- * dumps", Future Generation Computer Systems 22, 2006, p. 303, equation 37).
+ * Saves cost time, and steps since the last save are lost in a failure. With the time C for which a
+ * save stops the training and the mean time M between failures, the interval that loses least is
+ * about sqrt(2 C M) (J. W. Young, "A first order approximation to the optimum checkpoint interval",
+ * Communications of the ACM 17(9), 1974, p. 530). The higher-order estimate used here is more exact
+ * (J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps",
+ * Future Generation Computer Systems 22, 2006, p. 303, equation 37).
  *
  * C is the time of this attempt's last save, or what is known from earlier attempts, or one second
  * if nothing is known: the first save should come too early rather than too late. M comes from the

@@ -1,4 +1,4 @@
-/* notice: hears the request to save and stop (SIGUSR1, SIGTERM, Ctrl-C) in a thread of its own. A
+/* notice: awaits the request to save and stop (SIGUSR1, SIGTERM, Ctrl-C) in a thread of its own. A
  * second Ctrl-C ends the process at once.
  *
  * Loading, saving and a long step do not delay it: the thread notes when and in which phase the

@@ -356,7 +356,7 @@ void record_stop_seen(struct record *r, int signo, const volatile struct timespe
     if (!r->log)
         return;
     event_begin(r->log, &e, stop_seen);
-    if (signo) { /* else another rank heard it */
+    if (signo) { /* else another rank received it */
         event_text(&e, stop_seen, signal, signal_name(signo, name));
         event_num(&e, stop_seen, heard_at,
                   heard ? (double)heard->tv_sec + 1e-9 * (double)heard->tv_nsec : NAN);

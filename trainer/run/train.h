@@ -51,7 +51,7 @@ struct train_conf {
     /* Begin at step 0 if no checkpoint can be used, even if the events say that one was saved. */
     bool anew;
     int64_t max_steps; /* stop this attempt after this many steps (trial, tests); 0: no limit */
-    /* Says, in place of the run, when shards are compared with their checksums before training. */
+    /* Replaces the run's choice of when shards are compared with checksums before training. */
     enum run_verify verify;
     struct compute_conf compute; /* the trainer sets poison and dtype itself */
     /* Ranks exchange device memory by this table of the backend; NULL: by MPI. */

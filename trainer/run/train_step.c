@@ -1,5 +1,5 @@
-/* train_step: does one optimizer step: the micro-batches of this rank, the sums over ranks, the
- * update, and what is done about spikes and about gradients that are not finite. */
+/* train_step: does one optimizer step: the micro-batches of this rank, the sums over ranks, and the
+ * update. A spike skips the update, and gradients that are not finite are computed once more. */
 #include "trainer/run/train_priv.h"
 
 #include <math.h>

@@ -78,8 +78,8 @@ struct optim {
     void *swap;    /* [BUFFER_SWAP_ELEMENTS] if there is ema and no master, for validation */
     bool averaged; /* weights are the average: between two calls of optim_average_swap */
     struct piece_spans spans[PIECE_RULES];
-    /* Sums over data-parallel ranks: optim_sum starts those that units.c did not start in
-     * backward. */
+    /* These are the sums over data-parallel ranks. optim_sum starts those that units.c did not
+     * start in backward. */
     struct sums sums;
     struct update update;  /* table of the spans that one launch per unit updates */
     void *pack;            /* for the longest of the sums over tp, kv, pp; NULL if there are none */
