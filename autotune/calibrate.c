@@ -3,8 +3,8 @@
  *
  *     time     ln measured - ln predicted(theta), with spread TIME_SPREAD, and Huber weights beyond
  *              two spreads
- *     peak     the same of bytes, with spread PEAK_SPREAD
- *     fitted   whether the row fitted or ran out of memory: a probit of z = ln(limit / predicted) /
+ *     peak     the same for bytes, with spread PEAK_SPREAD fitted   whether the row fitted or ran
+ *     out of memory: a probit of z = ln(limit / predicted) /
  *              memory_sd, weighted by its Fisher information. A share OTHERWISE of rows fits, or
  *              does not, for reasons other than bytes
  *
@@ -70,8 +70,8 @@ static bool tells_peak(const struct table_case *c)
 static bool tells_fit(const struct table_case *c)
 { return !(c->peak_bytes > 0) && says_layout(c); }
 
-/* Returns the predicted bytes that correspond to the row's peak. A peak of allocated tensors has
- * neither the process nor fragmentation. */
+/* Returns the predicted bytes that correspond to the row's peak. A peak of allocated tensors
+ * includes neither the process nor fragmentation. */
 static double comparable_bytes(const struct table_case *c, const struct predicted *p)
 {
     const double *b = p->footprint.bytes;
@@ -97,8 +97,8 @@ static struct told told_of(struct fit *f, const struct fit_row *r, const double 
 
 /* ---- one round ---- */
 
-/* Adds one equation to the normal equations: J are the derivatives by the row's constants, `pull`
- * is the weighted residual. */
+/* Adds one equation to the normal equations: J holds the derivatives by the row's constants, and
+ * `pull` is the weighted residual. */
 static void equation_add(struct fit *f, const struct fit_row *r, const double J[CONSTANTS],
                          double pull, double weight)
 {

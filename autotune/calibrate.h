@@ -1,7 +1,8 @@
-/* calibrate: fits constants on tables of measurements (`reel calibrate`). Pure.
+/* calibrate: fits constants on tables of measurements (`reel calibrate`). It reads and writes no
+ * files.
  *
- * Every constant that a used row depends on is fitted at once, in its own scope: one of a stack on
- * the rows of all devices, one of a device on those of all stacks. Errors are relative, and
+ * Every constant that a used row depends on is fitted at once, in its scope: a stack's constant on
+ * the rows of all devices, and a device's constant on those of all stacks. Errors are relative, and
  * outliers weigh less (Huber). Where rows say little about a constant, its prior decides. Time is
  * learnt from measured steps, memory from published peaks and from which rows fitted and which ran
  * out. The essay is at the top of calibrate.c.

@@ -110,8 +110,8 @@ static void space_add(struct space *s, const struct layout *l)
     s->items[s->n++] = *l;
 }
 
-/* Counts the layouts that each rule excluded, in the rule's own class. Those of an adapter's rules
- * stand at the end. */
+/* Counts the layouts that each rule excluded, in that rule's class. The classes of an adapter's
+ * rules stand at the end. */
 static void excluded_count(struct space *s, const struct adapter *a, const struct stream_found *f)
 {
     for (int64_t i = 0; a && i < a->n_rules; i++) {

@@ -1,11 +1,11 @@
 /* described: predicts the layouts of a search for a cluster that is described (`reel.cluster/1`)
- * instead of probed, in the search's terms.
+ * instead of probed. It implements target.h.
  *
  * The candidates are the layouts that the planner predicts to be the fastest, among those that are
- * more likely to fit than not, and the caller's own. No array over the space exists. A trial may
- * be smaller than its layout: with scale_down it keeps tp, cp and pp, and has that many replicas
- * with proportionally fewer samples, so that each rank has the same micro-batches. What the other
- * replicas would add is the difference of two predictions.
+ * more likely to fit than not, and the caller's own. The space is never held in memory as a whole.
+ * A trial may be smaller than its layout: it keeps tp, cp and pp, and has scale_down replicas with
+ * proportionally fewer samples, so that each rank has the same micro-batches. The time that the
+ * other replicas would add is the difference of two predictions.
  *
  *     struct described *d = described_new(&spec, err);
  *     struct target t = described_target(d);     // target.h lists and predicts
@@ -28,7 +28,7 @@ struct described_spec {
     const int64_t *ranks;
     size_t n_ranks;
     int64_t scale_down;        /* replicas of a trial; 0: those of its layout */
-    /* of the trainer that must be able to run the layouts; NULL: ours */
+    /* the adapter of the trainer that must be able to run the layouts; NULL: reel's own trainer */
     const struct adapter *adapter;
 };
 struct described;
@@ -42,7 +42,7 @@ const char *described_constants(const struct described *d); /* name of the set, 
 /* Appends the content of everything besides the model on which predictions depend: cluster, stack
  * and constants. File names do not matter. */
 void described_key(const struct described *d, struct str *out);
-double described_limit_bytes(const struct described *d);               /* of a rank */
+double described_limit_bytes(const struct described *d);               /* of a rank's memory */
 
 /* Writes the layout that a trial of *l runs, and returns the samples of its step; 0: scale_down
  * does not divide the replicas or samples. With scale_down 0, a trial runs *l itself. */

@@ -1,21 +1,23 @@
-/* The fit takes y_i = ln measured_i and f_i(theta), the logarithm of the step's time that scales
- * e^theta predict. It is a ridge regression with theta_k ~ N(0, sd_k): eight Gauss-Newton steps of
- * (J' W J / noise^2 + diag(1/sd^2)) delta = J' W r / noise^2 - theta / sd^2, where W are Huber
- * weights at two sd of noise. fit_begin may set another mean and covariance for the prior. The
- * measured time of a class is a measurement of its theta alone: r_t = ln(measured / priced), with
- * standard deviation CLASS_SD, because the account of a layout's work may be wrong. The inverse of
- * the matrix is the covariance from which prediction intervals come.
+/* Let y_i be ln measured_i, and f_i(theta) the logarithm of the step's time that scales e^theta
+ * predict. The fit is a ridge regression with theta_k ~ N(0, sd_k): eight Gauss-Newton steps of
+ *
+ *     (J' W J / noise^2 + diag(1/sd^2)) delta = J' W r / noise^2 - theta / sd^2
+ *
+ * where W are Huber weights at two sd of noise. fit_begin may set another mean and covariance for
+ * the prior. The measured time of a class is a measurement of its theta alone: r_t = ln(measured /
+ * priced), with standard deviation CLASS_SD, because the account of a layout's work may be wrong.
+ * The inverse of the matrix is the covariance from which prediction intervals come.
  *
  * Scales s turn a bill (price.h) into the time of a step by the rules below. C is the scaled
  * seconds of compute divided by the unscaled ones.
  *
  *     compute      s term
- *     a message    s · fix fixed, plus for the rest, which `fixed` is not part of,
- *                  max(m alone, m (term + hidden) - C hide room), where
+ *     a message    s · fix · fixed
+ *                  + max(m (alone - fixed), m (term - fixed + hidden) - C hide room)
+ *                  where it has compute to hide under, else s · fix · fixed + m (term - fixed).
  *                  m = s · link inside a node and s · net where it leaves one, mixed by `far`. The
  *                  room is the seconds that were hidden if the message was hidden in part, or else
- *                  all seconds under which it could hide. The rest of a message that has nothing to
- *                  hide under takes m times its seconds
+ *                  all seconds under which it could hide
  *     recompute    s term, times the growth of compute and sums of tensor-parallel ranks
  *     bubble       s term, times the growth of what a stage does for its micro-batches
  *     spread       s term, times the growth of all terms before it in enum price_term
@@ -60,7 +62,7 @@ struct step {
     /* The parts of a message's slope that FIT_LINK, FIT_NET and FIT_FIXED have. */
     double link[PRICE_TERMS], net[PRICE_TERMS], fixed[PRICE_TERMS];
     double computes, pace;        /* unscaled seconds of compute; C */
-    double again, bubble, spread; /* seconds of these for each second that they follow */
+    double again, bubble, spread; /* seconds of each for a second of the terms it follows */
     double sum;
 };
 

@@ -1,10 +1,10 @@
-/* fit: learns from trials by which factor each term of a price is wrong. Pure.
+/* fit: learns from trials by which factor each term of a price is wrong. Its functions are pure.
  *
- * *Scales* multiply the terms of a bill (price.h) before messages are hidden under compute, so
- * that slower messages, or faster compute, come to be seen. All have the prior 1. What waits for
- * other work, such as the bubble, grows with it; fit.c has the formulas. Scales are learnt by
- * Gauss-Newton on ln(step), with the priors as ridge and Huber weights, and class by class where a
- * trial measured what its steps are made of.
+ * *Scales* multiply the terms of a bill (price.h) before messages are hidden under compute, so that
+ * hidden messages become exposed when they are slower, or compute faster, than priced. Each scale
+ * is 1 before any trial. A term that waits for other work, such as the bubble, grows with that
+ * work; fit.c has the formulas. Scales are learnt by Gauss-Newton on ln(step), with the priors as
+ * ridge and Huber weights, and class by class where a trial measured what its steps are made of.
  *
  *     struct fit fit;
  *     fit_init(&fit);
@@ -33,26 +33,27 @@ struct fit {
     double noise;                            /* sd of ln(measured) around the truth */
 };
 void fit_init(struct fit *f);
-/* Takes as its prior what was learnt from other models on the same machine. Each scale may differ
- * from that by a share (OTHER_MODEL) of the spread that it has before anything is known. An earlier
- * fit without measurements changes nothing. */
+/* Begins with what was learnt from other models on the same machine. Each scale may differ from
+ * that by a share (OTHER_MODEL) of its standard deviation before any trial. An earlier fit without
+ * measurements changes nothing. */
 void fit_begin(struct fit *f, const struct fit *earlier);
-/* Learns from a measurement. None is forgotten. One that is not positive and finite, or whose bill
- * is not, is ignored, and so is everything after FIT_MAX measurements. */
+/* Learns from a measurement. A measurement that is not positive and finite, or whose bill is not,
+ * is ignored, and so is everything after FIT_MAX measurements. */
 void fit_add(struct fit *f, const struct price_bill *bill, double measured_s);
 /* Writes the fit without one of its measurements. */
 void fit_without(const struct fit *f, int64_t left_out, struct fit *out);
 /* Returns by how many standard deviations a measurement is above what a fit without it predicts. */
 double fit_surprise(const struct fit *without, const struct price_bill *bill, double log_measured);
-/* Learns from the measured time of each class, for its own scale; 0: not known. It does not solve:
- * the caller calls fit_add next, which does. */
+/* Learns the scale of each class from its measured seconds (0: not measured). The scales change
+ * only in the next fit_add(), which solves for them. */
 void fit_classes(struct fit *f, const double priced_s[PRICE_TERMS],
                  const double measured_s[PRICE_TERMS]);
 /* Returns the predicted seconds; *log_sd (may be NULL) is the sd of their logarithm. scaled (may be
  * NULL) takes the terms as they add up. */
 double fit_step(const struct fit *f, const struct price_bill *bill, double scaled[PRICE_TERMS],
                 double *log_sd);
-/* Returns the same; J takes the derivatives of its logarithm by those of the scales. */
+/* Returns the predicted seconds, too. J takes the derivatives of their logarithm by the logarithms
+ * of the scales. */
 double fit_slopes(const struct fit *f, const struct price_bill *bill, double J[FIT_SCALES]);
 
 #endif

@@ -1,5 +1,5 @@
 /* footprint: predicts the bytes of the fullest rank by category, and the probability that they fit.
- * Pure.
+ * Its functions are pure.
  *
  * The account (profiles/work.h) gives the bytes that formulas know. Constants stand for what they
  * do not know: how much more a stack keeps, what its allocator loses, what the process takes.

@@ -17,8 +17,8 @@ int host_open(struct host *h, const struct work_spec *spec, struct err *err)
     return 0;
 }
 
-/* Makes a machine whose rates were measured as they are reached, so that no constant takes a share
- * of them. */
+/* Makes a machine from measured rates. Real work reached them, so constants that take a share of a
+ * peak are 1. */
 static void machine_make(struct host *h, const struct speed_link *link, struct cluster *cluster,
                          struct price_machine *out)
 {

@@ -1,4 +1,4 @@
-/* host: makes a machine of price.h from what a probe measured on this one, and prices layouts of
+/* host: describes this machine to price.h by the rates that a probe measured, and prices layouts of
  * reel's own trainer on it.
  *
  * A CPU with MPI differs from a cluster of GPUs in numbers alone. Measured rates take the place of

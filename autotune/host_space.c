@@ -118,8 +118,8 @@ out:
 
 /* Holds a layout of the walk, its seconds, and its ordinal in the walk. */
 struct met { struct layout layout; double seconds; int64_t at; };
-/* Is a heap of the fastest layouts so far, the slowest of them at the top. Of equally fast ones
- * those that were met first stay. */
+/* Is a heap of the fastest layouts so far, the slowest of them at the top. Of two equally fast
+ * layouts, the one that was met first stays. */
 struct best { struct met *items; size_t n, room; };
 
 static bool slower(const struct met *a, const struct met *b)
@@ -172,7 +172,7 @@ struct listing {
     struct memory_kept kept;
     int64_t at;                  /* the number of layouts met so far */
     struct best best, of_degrees;
-    struct met *picked;          /* of finished numbers of ranks and degrees, and of `always` */
+    struct met *picked; /* the fastest of finished numbers of ranks and degrees, and `always` */
     size_t n_picked, room;
     struct parts **parts;        /* n_parts of the present grid, with room for parts_room */
     size_t n_parts, parts_room;

@@ -3,14 +3,14 @@
  * The event logs of a home's tunings (<home>/tunes/<id>/events) hold for each trial the terms of
  * its price, computed from the machine's rates and the account of its work, and the measured times.
  * The ratio of the two depends on the host, the stack and the trainer's binary, and less on the
- * model. So tunings in which these three are the same, by the key `learns` in tune_started, teach
- * each other. Nothing is stored besides the logs, so nothing can contradict them.
+ * model. So tunings in which these three are the same, by the key `learns` in tune_started, learn
+ * from each other. Nothing is stored besides the logs, so nothing can contradict them.
  *
  *     struct fit *earlier = calloc(1, sizeof *earlier);
  *     learnt_read(home, id, key, earlier, err);     // of other tunings than `id`
  *     fit_begin(&fit, earlier);                     // earlier->n measurements
  *
- * The newest LEARNT_MOST measurements count.
+ * Only the newest LEARNT_MOST measurements are fitted.
  */
 #ifndef AUTOTUNE_LEARNT_H
 #define AUTOTUNE_LEARNT_H
@@ -19,7 +19,7 @@
 
 enum { LEARNT_MOST = 80 };
 /* Fits the measurements of all tunings but own_id that have this key. A home without tunings gives
- * none; of a damaged log, the readable records count. */
+ * no measurements. Of a damaged log, the readable records are used. */
 int learnt_read(const char *home, const char *own_id, const char *key, struct fit *out,
                 struct err *err);
 /* Writes the seconds of each term as an object in an event; terms of 0 are left out. */

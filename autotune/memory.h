@@ -1,11 +1,11 @@
-/* memory: predicts the bytes of one rank, by category, and the probability that they fit. Pure.
+/* memory: predicts the bytes of one rank, by category, and the probability that they fit.
  *
  * The buffers are those of profiles/held. Under pipelines the stages differ: the first holds the
- * most micro-batches and the embedding, the last one the head. All are listed, and the fullest
- * counts. On GPUs some buffers are the device's, and the others the host's, pinned or not. The
- * process itself (program, libraries, MPI) is estimated here; the trainer measures it. A prior
- * stands for everything that this account misses. Once trials have measured peaks, the mean of
- * measured minus planned bytes replaces it (memory_learn).
+ * most micro-batches and the embedding, the last one the head. All stages are planned, and the
+ * result is that of the fullest. On GPUs some buffers are the device's, and the others the host's,
+ * pinned or not. The process itself (program, libraries, MPI) is estimated here; the trainer
+ * measures it. A prior stands for everything that this account misses. Once trials have measured
+ * peaks, the mean of measured minus planned bytes replaces it (memory_learn).
  */
 #ifndef AUTOTUNE_MEMORY_H
 #define AUTOTUNE_MEMORY_H
@@ -14,7 +14,7 @@
 
 struct memory_bytes { /* bytes of the fullest rank */
     double weights, gradients, optimizer, ema, activations, work, comm, process;
-    double total; /* the sum of the eight */
+    double total; /* the sum of these categories */
     double device, host; /* shares of the total on GPUs; on CPUs all is the host's */
 };
 /* Caches what the stages of a layout keep from step to step. It serves all layouts that differ only

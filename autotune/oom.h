@@ -13,7 +13,7 @@
  *
  *     oom_watch_begin(&w, "", "reel-train");   // whose processes are meant; NULL: anybody's
  *     ... the trial runs ...
- *     if (oom_watch_end(&w, evidence)) ...     // memory was short, and evidence says who says so
+ *     if (oom_watch_end(&w, evidence)) ...     // memory was short, and evidence names the source
  */
 #ifndef AUTOTUNE_OOM_H
 #define AUTOTUNE_OOM_H
@@ -33,7 +33,8 @@ struct oom_watch {
 };
 /* Begins the watch. root is put before each path; it is "" except in tests. */
 void oom_watch_begin(struct oom_watch *w, const char *root, const char *program);
-/* Ends the watch. Says whether the kernel killed such processes meanwhile, and who says so. */
+/* Ends the watch. Tells whether the kernel killed such processes meanwhile. `evidence` takes the
+ * line that says so. */
 bool oom_watch_end(struct oom_watch *w, char evidence[OOM_EVIDENCE_BYTES]);
 
 #endif

@@ -20,19 +20,19 @@
 
 struct plan_ask {
     const char *model, *cluster, *stack, *constants; /* names or paths; constants may be NULL */
-    const struct model *loaded; /* instead of the name; borrowed, NULL: none */
+    const struct model *loaded; /* the model, instead of its name; borrowed; NULL: none */
     struct seq seq;    /* tokens of a sample */
     int64_t gbs;       /* samples of a step */
     enum dtype dtype;  /* DTYPE_FP8: products in fp8, all else in bf16 */
     double fits;       /* the least probability of fitting that a search accepts, 0 to 1 */
-    /* what its trainer cannot run is left out; borrowed, may be NULL */
+    /* adapter of a trainer: layouts that it cannot run are left out; borrowed, may be NULL */
     const struct adapter *adapter;
 };
 struct planner {
     struct plan_ask ask;        /* its texts are borrowed */
     struct model model;
     struct cluster cluster;     /* with the nodes of planner_gpus() */
-    int64_t most_nodes;         /* that the cluster may have; 0: any number */
+    int64_t most_nodes;         /* nodes that the cluster may have; 0: any number */
     struct stack stack;
     struct constants constants;
     double v[CONSTANTS];        /* of this device and stack */
@@ -65,7 +65,7 @@ int planner_search(const struct planner *p, size_t most, struct stream_found *fo
                    struct err *err);
 int planner_predict(const struct planner *p, const struct layout *l, struct planned *out,
                     struct err *err);
-/* Tells what a layout's terms are made of. */
+/* Holds what a layout's terms are made of. */
 struct explained {
     struct planned planned;
     double work[PRICE_TERMS];   /* of the busiest rank in a step, in price_work_units */

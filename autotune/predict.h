@@ -1,8 +1,9 @@
-/* predict: predicts a row of a table: time, bytes, and the chance that it fits. Pure but for the
- * memory of a pipeline's replay.
+/* predict: predicts a row of a table: time, bytes, and the chance that it fits. Its only effect is
+ * that the replay of a pipeline allocates memory.
  *
  * Where a row leaves open its micro-batch, virtual stages or recomputation, they are chosen here:
- * for each of the others the least recomputation that fits, and of those the fastest that fits.
+ * for each micro-batch and number of virtual stages the least recomputation that fits, and of these
+ * layouts the fastest that fits.
  *
  *     struct predict_room room;            // large: keep it in static or heap memory
  *     predict_case(&c, v, false, &room, &p, err);

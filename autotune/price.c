@@ -1,5 +1,5 @@
-/* This is how the seconds of a step are put together, from those of the parts and messages that
- * price_part.c gives. Each heading below is about one kind of term (the list is in price.h).
+/* This file adds up the seconds of a step from those of the parts and messages that price_part.c
+ * gives. Each heading below is about one kind of term (the list is in price.h).
  *
  * The pipeline. There are pp stages and m micro-batches, and the layers of a stage are cut into v
  * chunks. Stage s takes f_s seconds for the forward of a micro-batch and b_s for its backward, each
@@ -15,19 +15,19 @@
  * backward each of them does one more.
  *
  * The second holds because the first backward of stage s comes late: the micro-batch must first
- * have gone forward through all stages, and back through those behind s. Until then stage s can do
- * no more than pp - s of its forwards. All others, and m - 1 backwards, are still to come.
+ * have gone forward through all stages, and back through the stages after s. Until then stage s can
+ * do no more than pp - s of its forwards. All others, and m - 1 backwards, are still to come.
  *
  * The third holds because micro-batches enter the first chunk, and leave it, one after the other.
  * Between the two each goes through all stages, however short their chunks are.
  *
  * price_step() takes the largest of them for the time of the pipeline. The terms for compute and
- * messages are those of the stage that has the most work. What is missing from them to the time of
- * the pipeline is the bubble. Work that is done once a step, like the update, counts with the stage
- * that takes longest for it.
+ * messages are those of the stage that has the most work. The bubble is the rest of the pipeline's
+ * time. Work that is done once a step, like the update, is priced on the stage where it takes
+ * longest.
  *
  * price_replay() plays the schedule itself, event by event, and is never less than price_step().
- * There are two events for each chunk and micro-batch. Where these are very many, it plays fewer
+ * There are two events for each chunk and micro-batch. Where there are very many, it plays fewer
  * micro-batches (by a multiple of pp) and adds the difference between the bound for all of them and
  * the bound for those that were played.
  *
@@ -40,8 +40,8 @@
  * Ranks that share cores. On CPUs, N ranks may have only K cores between them. A rank that waits in
  * a pipeline then leaves its core to the others. So the step takes as long as the busiest rank, or
  * as long as all computation takes on K cores, whichever is longer. Ranks that work at the same
- * time also slow each other, by the share rank_loss for each rank more. With c_s for what stage s
- * computes for a micro-batch, and m' for the micro-batches of a mean replica:
+ * time also slow each other, by the share rank_loss for each further rank. Let c_s be the seconds
+ * that stage s computes for a micro-batch, and m' the micro-batches of a mean replica:
  *
  *     contention   max(0, dp tp cp m' sum of c_s / K - m c_s - bubble) + rank_loss (min(N, K) - 1)
  *                  m c_s
@@ -79,15 +79,15 @@ static double seconds_of(const struct price_part *p)
  * for which compute hides them. */
 struct unit_price {
     double gather, gather_hidden, reduce, reduce_hidden;
-    double gather_under, gather_alone, reduce_under, reduce_alone; /* price_step's */
+    double gather_under, gather_alone, reduce_under, reduce_alone; /* shares in price_step's */
     double under_backward; /* seconds that backwards hide */
 };
 
 struct stage_price {
     struct work_stage s;
-    double forward, backward;      /* seconds of a micro-batch, all of it */
-    double again;                  /* of `backward`: recomputed forwards */
-    double pieces; /* of `backward`: gradients are cleared, and added to own pieces */
+    double forward, backward;      /* seconds of a micro-batch, with its messages */
+    double again;                  /* seconds of `backward` for recomputed forwards */
+    double pieces; /* seconds of `backward` that clear gradients and add them to shards */
     double computes;               /* forward and backward without messages */
     double update;                 /* seconds of the update, once a step */
     double forward_compute, backward_compute;
@@ -271,7 +271,7 @@ void price_classes(const struct price_step *step, double class_s[PRICE_TERMS])
         class_s[classes[i]] = step->term[classes[i]] + step->again[classes[i]];
 }
 
-/* Splits the busiest stage's micro-batches into terms. */
+/* Splits the seconds of the busiest stage's micro-batches into terms. */
 static void busiest_terms(const struct price *p, const struct stage_price *s,
                           struct price_step *out)
 {
@@ -311,7 +311,7 @@ static double step_state(const struct state_seconds *st, const struct work_stage
 }
 
 /* Returns the seconds of sums done once a step over groups other than the replicas, for gradients
- * of which each rank has a part. */
+ * that are partial sums on each rank. */
 static double once_seconds(const struct price *p, const struct layout *l,
                            const struct work_stage *s)
 {

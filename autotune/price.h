@@ -1,10 +1,11 @@
-/* price: tells how long the work of a rank takes, as named terms that add up. Pure.
+/* price: computes how long the work of a rank takes, as named terms that add up. Its functions are
+ * pure.
  *
- * The account (profiles/work.h) says what is done; the machine (device, links, constants) how fast.
- * A grid and micro-batch size are priced once, part by part. A layout's step is then a sum over
- * parts: the busiest stage's compute and messages, the bubble around it, what sharding the state
- * adds, the slowest stage's update. Seconds hidden under other work are given separately and are
- * not in the sum. The essays with the formulas are at the tops of price_part.c and price.c.
+ * The account (profiles/work.h) says what is done; the machine (device, links, constants) says how
+ * fast. A grid and micro-batch size are priced once, part by part. A layout's step is then a sum
+ * over parts: the busiest stage's compute and messages, the bubble around it, what sharding the
+ * state adds, the slowest stage's update. Seconds hidden under other work are given separately and
+ * are not in the sum. The essays with the formulas are at the tops of price_part.c and price.c.
  *
  *     struct price_machine machine;
  *     price_machine(&cluster, v, dtype, fp8, &machine);    // v: from constants_resolve()
@@ -23,7 +24,7 @@
 #include "profiles/speed.h"
 #include "profiles/work.h"
 
-/* id, name, what it is */
+/* Each line is X(id, name, what the term is). */
 #define PRICE_TERM_LIST(X)                                                                         \
     X(GEMM, "gemm", "matrix products, forward and backward")                                       \
     X(ATTENTION, "attention", "attention, forward and backward")                                   \
@@ -52,8 +53,8 @@ extern const char *const price_term_names[PRICE_TERMS];
 struct price_machine {
     const struct cluster *cluster; /* borrowed */
     double v[CONSTANTS];
-    double gemm_flops, attention_flops; /* FLOP/s: gemm's peak times its share; the whole peak */
-    double peak_flops;             /* of matrix products: the whole peak, FLOP/s */
+    double gemm_flops, attention_flops; /* FLOP/s: products at their share, attention at its peak */
+    double peak_flops;             /* peak FLOP/s of matrix products */
     double copy_bytes;             /* bytes/s of elementwise work */
     double score_bytes;            /* bytes/s of the matrix of scores */
     double norm_bytes, update_bytes; /* bytes/s of norms of gradients, and of the update */
@@ -61,7 +62,7 @@ struct price_machine {
     const struct speed *speed;     /* what a probe measured; borrowed; NULL: use the peaks */
     bool overlaps;                 /* messages travel while a rank computes */
     bool rings;                    /* each step of a ring adds a message's latency */
-    double cores, rank_loss;       /* shared by ranks, and speed.h's; cores 0: a device each */
+    double cores, rank_loss; /* cores that ranks share (0: each has a device); see struct speed */
 };
 void price_machine(const struct cluster *cluster, const double v[CONSTANTS], enum dtype dtype,
                    bool fp8, struct price_machine *out);
@@ -69,21 +70,22 @@ void price_machine(const struct cluster *cluster, const double v[CONSTANTS], enu
 /* Says where a group of ranks lies: size[0] ranks, each stride[0] after the one before, and
  * size[1] such rows, each stride[1] after the one before. stride[0] <= stride[1]. */
 struct price_group { double size[2], stride[2]; };
-struct price_group price_row(double size, double stride); /* of one row */
+struct price_group price_row(double size, double stride); /* a group of one row */
 /* Returns where a layout's group lies. Shard groups that cut through rows of cp ranks may have
  * ranks that lie further apart than this says. */
 struct price_group price_group(const struct layout *l, const struct model *m,
                                enum traffic_group group);
 /* Says whether a group of this shape has ranks in more than one box of `box` neighbouring ranks. */
 bool price_group_leaves(struct price_group g, double box);
-/* Holds the seconds of each byte that leaves a rank, on the links and on the NICs (the slower of
- * the two counts), and the latency of a message. */
+/* Holds the seconds of each byte that leaves a rank, on the links and on the NICs (a message takes
+ * the longer of the two), and the latency of a message. */
 struct price_route { double link_s, nic_s, latency_s; };
 struct price_route price_route(const struct price_machine *m, struct price_group g,
                                enum traffic_kind kind);
 double price_route_seconds(const struct price_route *r, double bytes);
-/* Returns the seconds of one operation in which `bytes` leave each rank of a group, besides its
- * fixed cost. All ranks of a node send at the same time and share its NICs. */
+/* Returns the seconds of one operation in which `bytes` leave each rank of a group, without the
+ * operation's fixed cost (CONSTANT_SUM_S or CONSTANT_SEND_S). All ranks of a node send at the same
+ * time and share its NICs. */
 double price_message(const struct price_machine *m, struct price_group g, enum traffic_kind kind,
                      double bytes);
 
@@ -92,7 +94,7 @@ struct price_part {
     double gemm, attention, elementwise, inputs, launch;
     double tp, tp_hidden, cp, cp_hidden, pp, pp_hidden;
     double tp_fixed, cp_fixed, pp_fixed; /* seconds of messages whatever their bytes */
-    double cp_under, cp_alone;           /* price_step's under and alone */
+    double cp_under, cp_alone;           /* shares in under[] and alone[] of struct price_step */
 };
 enum { PRICE_STAGES = 4 };
 struct price {
@@ -115,23 +117,22 @@ void price_reorder(const struct price *other, struct price *out);
 
 struct price_step {
     double seconds;              /* the sum of the terms */
-    int64_t stage;               /* the busiest one, whose terms these are */
+    int64_t stage;               /* the busiest stage, to which the terms belong */
     double term[PRICE_TERMS];
     double hidden[PRICE_TERMS];  /* seconds of each that other work hides */
     double under[PRICE_TERMS];   /* seconds of compute under which its messages could hide */
-    double alone[PRICE_TERMS];   /* of each, seconds of messages that nothing hides */
-    double fixed[PRICE_TERMS];   /* of these, seconds whatever the bytes */
+    double alone[PRICE_TERMS];   /* seconds of each one's messages that nothing can hide */
+    double fixed[PRICE_TERMS];   /* seconds of each that do not depend on bytes */
     double again[PRICE_TERMS];   /* seconds of `recompute`, by class */
 };
 /* Writes the seconds that each class computes in a priced step, recomputation included; 0: none.
  * The classes are those that a trial on CPUs measures. */
 void price_classes(const struct price_step *step, double class_s[PRICE_TERMS]);
-/* Holds how the terms of a step come about: what a fit has to know to say how long the step takes
- * with other rates. */
+/* Holds what a fit needs to predict how long a step takes at other rates. */
 struct price_bill {
     double term[PRICE_TERMS], hidden[PRICE_TERMS], under[PRICE_TERMS], alone[PRICE_TERMS],
         fixed[PRICE_TERMS];      /* as a step has them */
-    double far[PRICE_TERMS];     /* share of its messages that leaves a node's links */
+    double far[PRICE_TERMS];     /* share of each one's messages that leaves the NVLink domain */
 };
 void price_bill(const struct price_machine *m, const struct model *model, const struct layout *l,
                 const struct price_step *step, struct price_bill *out);

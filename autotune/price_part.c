@@ -1,5 +1,6 @@
-/* This file computes how long a part and a message take. Symbols are those of profiles/work.h; e,
- * h, ... are constants.
+/* This file computes how long a part and a message take. Symbols are those of profiles/work.h;
+ * besides, e is a share of the peak, and h is the size at which half of that share is reached. Both
+ * are constants of the operation.
  *
  *     gemm         for each product: 2 m n k / (peak e · m/(m+h) · n/(n+h) · k/(k+h)), or its
  *                  operands' bytes / the memory's bandwidth if that is longer; times `compute`;
@@ -13,7 +14,7 @@
  *
  * On a device that a probe measured (profiles/speed.h), products and attention take FLOPs and bytes
  * divided by the measured rates, times a factor of the class for a micro-batch of T tokens; and
- * the inputs made from latents take input_s a number.
+ * inputs made from latents take input_s for each number.
  *
  * A message: B bytes leave each of n ranks, of which k are in each NVLink domain (a node or several
  * nodes). Inside one domain (n = k) it takes B / (link · share), and the latency of each step of
@@ -74,9 +75,8 @@ static double stride_of(const struct layout *l, struct layout_place one)
 { return (double)layout_rank(l, one); }
 
 /* Returns the group of every `step`th of the dp·cp ranks that share a state, n of them. Where cp
- * and dp are neighbours in the order, with cp first, they form one row. Otherwise step and n, of
- * which one is 1 or divides the rest, are split into factors: those that divide the extent of cp go
- * along cp, and the others along dp. */
+ * and dp are neighbours in the order, with cp first, they form one row. Otherwise step and n are
+ * split into factors: those that divide the extent of cp go along cp, and the others along dp. */
 static struct price_group data_group(const struct layout *l, int64_t step, int64_t n)
 {
     double cp = stride_of(l, (struct layout_place){.cp = 1}),
@@ -182,8 +182,8 @@ double price_message(const struct price_machine *m, struct price_group g, enum t
 
 /* ---- parts ---- */
 
-/* Returns the factor by which a side of this many elements slows a product: tensor cores and the
- * memory's sectors want multiples of 64, and at least of 8. */
+/* Returns the factor by which a side of this many elements slows a product: tensor cores and memory
+ * sectors are fastest at multiples of 64, and slowest where 8 does not divide the side. */
 static double ragged(const struct price_machine *m, double side)
 {
     int64_t n = (int64_t)side;
@@ -200,8 +200,8 @@ static double gemm_seconds(const struct price_machine *m, const struct work_gemm
     return g->count * fmax(flops, bytes);
 }
 
-/* Returns the seconds at the full peak, below which no product can be: constants were fitted on
- * other shapes. */
+/* Returns the seconds of a product at the full peak. They bound its price from below, because the
+ * constants were fitted on other shapes and may promise too much. */
 static double peak_seconds(const struct price_machine *m, const struct work_gemm *g)
 { return g->count * 2 * g->m * g->n * g->k / m->peak_flops; }
 
@@ -218,7 +218,7 @@ static double attention_seconds(const struct price_machine *m, enum stack_attent
     double share = m->v[a->backward ? CONSTANT_ATTENTION_BACKWARD : CONSTANT_ATTENTION_FORWARD];
     if (kind == ATTENTION_FLASH1)
         share *= m->v[CONSTANT_FLASH1_SHARE];
-    /* FlashAttention-2 was written for Ampere; devices with fp8 came later and have faster ones */
+    /* devices with fp8 came after FlashAttention-2, which reaches less of their peak */
     if (kind == ATTENTION_FLASH2 && m->cluster->device.peak_flops[DTYPE_FP8] > 0)
         share *= m->v[CONSTANT_FLASH2_SHARE];
     return a->count * (a->backward ? 2.5 : 1) * flops / (m->attention_flops * share) *

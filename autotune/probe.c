@@ -12,7 +12,8 @@
 #include "launcher/start/command.h"
 
 enum { PROBE_DEADLINE_S = 120 };
-/* Every LOOK_S seconds it looks for signals, and every SAY_S it says that the probe goes on. */
+/* step_wait() looks for signals every LOOK_S seconds, and reports every SAY_S seconds that the
+ * probe goes on. */
 static const double LOOK_S = 0.2, SAY_S = 5;
 
 extern char **environ;
@@ -268,7 +269,7 @@ int probe_run(struct sched *s, const struct probe_spec *spec, int64_t ranks, str
 
 /* ---- rates ---- */
 
-/* Holds the work of a view by the account, summed over all parts. */
+/* Holds the work of a view by the account of profiles/work.h, summed over all parts. */
 struct view_work { struct speed_sums sums; double tokens; };
 
 static struct view_work work_of(const struct work_spec *spec, const struct probe_view *v)
@@ -317,8 +318,8 @@ static struct speed_pair pair_fit(int n, const double *flops, const double *byte
                               by_bytes > 0 ? fmin(1e20, 1 / by_bytes) : 1e20};
 }
 
-/* Returns the elementwise bytes a second of the view with the most tokens, relative to which the
- * others are given. */
+/* Returns the elementwise bytes a second of the view with the most tokens, to which the rates of
+ * the other views are relative. */
 static double plateau(int n, const struct view_work *w, const struct probe_view *v)
 {
     return w[n - 1].sums.bytes / v[n - 1].elementwise_s;

@@ -1,4 +1,4 @@
-/* score: says how well predictions agree with tables of measurements (`reel score`). Pure.
+/* score: says how well predictions agree with tables of measurements (`reel score`).
  *
  *     struct score s;
  *     score_table(&table, &constants, NULL, rows, &s, err);   // rows: room for table.n

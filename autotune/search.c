@@ -155,12 +155,12 @@ static struct rival rival_of(const struct search *s)
 
 /* Predicts a layout relative to the best, once there is one. An error that both share does not
  * change their order, so *log_sd is the uncertainty of their difference. It comes from the scales
- * on which the two depend unlike, and from the part that no scale explains. Layouts that depend
- * almost alike on all scales have most of that part in common. */
+ * on which the two depend differently, and from the part that no scale explains. Layouts that
+ * depend almost alike on all scales have most of that part in common. */
 static double predict_beside(const struct search *s, int64_t i, const struct rival *best,
                              double *log_sd)
 {
-    static const double UNLIKE = 0.1; /* this difference of shares: nothing is in common */
+    static const double UNLIKE = 0.1; /* from this difference of shares on, nothing is in common */
     const struct price_bill *bill = &s->items[i].bill;
     double d[FIT_SCALES], apart = 0, var = 0;
     if (s->best < 0)
@@ -213,8 +213,8 @@ static int64_t most_promising(const struct search *s, bool new_degrees, double *
 }
 
 /* Returns the most promising layout when one surprisingly slow measurement is ignored; -1: there is
- * none. Such a layout may be slow for a reason that no similar one shares, and must not keep the
- * search away from all of them. With many measurements a single one decides nothing. */
+ * none. The measured layout may be slow for a reason that no similar one shares, and must not keep
+ * the search away from all of them. Among many measurements a single one decides nothing. */
 static int64_t promising_without_one(const struct search *s)
 {
     static const double SURPRISE = 4;
@@ -402,8 +402,8 @@ static void measure_take(struct search *s, int64_t i, const struct search_outcom
         s->best = i;
 }
 
-/* Counts an outcome. Returns the state to act on: only a first measurement, or a good one, sets
- * it. */
+/* Counts an outcome. Returns the state that the search acts on: for a repeated trial that did not
+ * succeed, TRIAL_FAILED, which changes nothing. */
 static enum trial_state outcome_count(struct search *s, struct search_item *item,
                                       const struct search_outcome *o)
 {

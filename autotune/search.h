@@ -1,4 +1,4 @@
-/* search: decides which layout to measure next, and when to stop. Pure: it never runs anything.
+/* search: decides which layout to measure next, and when to stop. It never runs anything itself.
  *
  * The idea: every layout has a prediction, and each measurement improves the predictions. A first
  * batch is measured: the baseline (the caller's, or dp = all ranks, zero 0, mbs 1, no recompute) if
@@ -10,7 +10,7 @@
  *
  * Candidates are predicted relative to the best. An error that both share, such as a machine that
  * is slower than its rates say, does not change which of them is faster. What remains uncertain are
- * the scales on which the two steps depend unlike, and the part that no scale explains.
+ * the scales on which the two steps depend differently, and the part that no scale explains.
  *
  * The search stops when no untried layout has an *optimistic* end (prediction minus SEARCH_SIGMAS
  * standard deviations of its logarithm) that beats the best by the margin. A layout that ran out of
@@ -48,7 +48,7 @@
     X(ILLEGAL, "illegal")       /* the trainer refused the layout */                               \
     X(HANG, "hang") /* the trial gave no sign of life */                                      \
     X(NODE, "node") /* one of its nodes was lost */                                        \
-    X(PREEMPTED, "preempted") /* it was told to stop */                                            \
+    X(PREEMPTED, "preempted") /* it was asked to stop */                                           \
     X(NONFINITE, "nonfinite")   /* its loss was not finite */                                  \
     X(FAILED, "failed")                                                                            \
     X(SKIPPED, "skipped")
@@ -106,7 +106,7 @@ struct search {
     struct memory_learned memory;
     int64_t trials;            /* layouts measured, without repeats */
     int64_t repeated;
-    int64_t best;              /* index, -1 */
+    int64_t best;              /* index; -1: none */
     int64_t baseline, corner;  /* indices; -1: none */
     struct layout batch[SEARCH_BATCH]; /* the layouts tried first */
     int64_t n_batch;
@@ -118,7 +118,7 @@ struct search {
 #define SEARCH_SIGMAS 1.5
 #define SEARCH_Z90 1.645       /* 90 % of a normal lie within this many sds of its mean */
 #define SEARCH_ODD_SIGMAS 3.0  /* a measurement farther off is disturbed */
-#define SEARCH_OOM 1.1         /* this factor above one that ran out, all run out too */
+#define SEARCH_OOM 1.1         /* layouts that need this times one that ran out run out too */
 #define SEARCH_CONTENDERS 4    /* at most this many layouts are measured again */
 #define SEARCH_INTERRUPTIONS 2 /* this many interrupted trials of a layout do not count */
 /* Begins a search over items (borrowed). Their layouts must be set; their terms may be set

@@ -1,6 +1,6 @@
-/* This is how the space of layouts is walked, and why parts of it can be passed over without
- * missing one of the best. "Dominated" means: another layout is at least as fast and holds no more
- * bytes, so nobody would want this one.
+/* This file walks the space of layouts. The essay says why it can pass over parts of the space
+ * without missing one of the best. A layout is *dominated* if another one is at least as fast and
+ * holds no more bytes, so that nobody would choose it.
  *
  * The busiest replica has n samples. With b samples in a micro-batch it has m = ceil(n/b)
  * micro-batches. The model has L layers, pp stages of v virtual stages each, and x(b) is the time
@@ -9,41 +9,41 @@
  * either of
  *
  *     m x(b) L/pp                               the stage with the most layers
- *     m x(b) F + x(b) (L - F)/v                 the last one, and what goes before it (price.c)
+ *     m x(b) F + x(b) (L - F)/v                 the last stage, and what precedes it (price.c)
  *
- * - Micro-batch sizes. Of the sizes that give the same m only the smallest is met: the others
- *   compute and hold more. So b goes from one m to the next.
+ * - Micro-batch sizes. Of the sizes that give the same m only the smallest is considered: the
+ *   others compute and hold more. So b goes from one m to the next.
  * - Bounds for larger micro-batches. Products get more efficient with b, and latencies are shared,
- *   so x(b)/b does not grow with b. As also m b >= n, the bounds hold for every larger size b' if
+ *   so x(b)/b does not grow with b. Since m b >= n, the bounds hold for every larger size b' if
  *   m x(b) is replaced by n X, with X = x(n)/n, and v by the largest there is: n X L/pp, and
- *   n X F + x(b) (L - F)/v. Once either is slower than the time to beat, all larger sizes
- *   are passed over. Where rows are dealt to ranks in whole ones, x(b)/b may grow a little; X is
- *   made smaller by some rows (SLACK_ROWS) to allow for that.
+ *   n X F + x(b) (L - F)/v. Once either is slower than the time to beat, all larger sizes are
+ *   passed over. Where ranks get whole rows of tokens, x(b)/b may grow a little; X is made smaller
+ *   by SLACK_ROWS rows to allow for that.
  * - Orders of ranks. These change no work, only which messages leave a domain of fast links. Orders
  *   that put as many neighbours of each axis into a domain take the same time, so one of them is
- *   priced. The coarse pass knows the default order alone. Each order has bounds with its own
+ *   priced. The coarse pass considers the default order alone. Each order has bounds with its own
  *   x(b), and these close most of the others.
- * - Virtual stages. With v the messages between stages grow, and nothing in a step shrinks but the
- *   wait for other stages. A way to shard whose step is too slow even without that wait is passed
- *   over for this b and all larger v.
- * - Ways to shard the state. Before any is met, the grid is priced as if its state were not sharded
- *   (price_least()): none can be faster.
+ * - Virtual stages. More of them send more messages, and shorten nothing in a step but the wait for
+ *   other stages. If a way to shard is too slow even without that wait, it is passed over for this
+ *   b and all larger v.
+ * - Ways to shard the state. Before any is considered, the grid is priced as if its state were not
+ *   sharded (price_least()): no way can be faster.
  * - Memory. Parts and kept activations grow with b. Only the number of micro-batches in flight may
  *   fall, and not before 2 pp b > n (without a pipeline, b > n). Until then, if nothing fits with
  *   b, nothing fits with more.
- * - The leanest. Before ways to shard are met one by one, the one that holds the fewest bytes is
- *   sized. If it does not fit, none does; and what it has to recompute, all have to.
+ * - Before ways to shard are considered one by one, the one that holds the fewest bytes is sized.
+ *   If it does not fit, none does; and every way must recompute at least as much as it.
  * - Recomputation costs time and saves memory. A layout that fits without it dominates those with
  *   it. Where it does not fit, `selective` is priced if that fits, and of `full` the smallest
- *   recompute_layers that fits. That number is found by halving, as each layer more saves bytes.
+ *   recompute_layers that fits. Bisection finds that number, as each further layer saves bytes.
  *
  * Which layouts are kept. price_step() never exceeds the time of the replay, price_replay(), and is
- * much cheaper. A first, coarse pass looks at few virtual stages and ways to shard, and replays
- * until as many as are wanted are no slower than the next bound. None of the best can be slower
- * than the slowest of these. A second pass, over the whole space, keeps every layout whose
- * price_step() is below that time, and replays them in the order of price_step(), until as many as
- * are wanted are no slower than the next one's price_step(). When there are STREAM_ITEMS, they are
- * replayed at once, and only the best stay: the time to beat falls, and none of the best is lost.
+ * much cheaper. A first, coarse pass considers few virtual stages and ways to shard, and replays
+ * until `most` layouts are no slower than the next bound. None of the best can be slower than the
+ * slowest of these. A second pass, over the whole space, keeps every layout whose price_step() is
+ * below that time, and replays them in the order of price_step(), until `most` are no slower than
+ * the next one's price_step(). When STREAM_ITEMS are kept, they are replayed at once, and only the
+ * best stay: the time to beat falls, and none of the best is lost.
  */
 #include "autotune/stream_priv.h"
 
@@ -59,7 +59,7 @@ static const struct model *model_of(const struct stream *s) { return s->spec->wo
 
 /* ---- counting ---- */
 
-/* Returns the layers of the longest chunk: as many or 0 in recompute_layers means all. */
+/* Returns the layers of the longest chunk. That number, or 0, in recompute_layers means all. */
 static int64_t longest_chunk(const struct stream *s, const struct layout *l)
 { return num_ceil_div(model_of(s)->layers, l->pp * l->vpp); }
 
@@ -216,7 +216,7 @@ static void recompute_solve(struct stream *s, struct layout *l, double *bytes)
     l->recompute_layers = high == all ? 0 : high;
 }
 
-/* ---- what is added over ---- */
+/* ---- sharding and recomputation ---- */
 
 /* Says whether the adapter's trainer can run the layout, and counts the answer. */
 static bool can_run(struct stream *s, const struct layout *l)
@@ -231,7 +231,7 @@ static bool can_run(struct stream *s, const struct layout *l)
     return rule < 0;
 }
 
-/* Keeps a layout that does not fit with the recomputation that it needs, if that suffices. */
+/* Keeps a layout that does not fit without recomputation, with the one that it needs, if any. */
 static void recomputed_meet(struct stream *s, struct layout l)
 {
     struct layout full = l;
@@ -639,7 +639,7 @@ static void space_meet(struct stream *s)
 
 /* ---- the search ---- */
 
-/* Finds a time that none of the `most` best exceeds; INFINITY where fewer were found. */
+/* Finds a time that none of the best `most` layouts exceeds; INFINITY where fewer were found. */
 static int cap_find(struct stream *s, size_t most, struct err *err)
 {
     struct stream_found *f = s->found;

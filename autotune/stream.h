@@ -1,5 +1,5 @@
 /* stream: walks every legal layout of a model on a number of GPUs, grid by grid, and keeps the best
- * few that fit. No array over the space exists.
+ * few that fit. It never holds the whole space in memory.
  *
  * A grid is (tp, sp, cp, cp_kind, pp, dp, order). Its parts are priced once for each micro-batch
  * size, and are added up for each vpp, zero, fsdp and recompute. Micro-batch sizes and virtual
@@ -28,7 +28,7 @@ struct stream_spec {
     double limit_bytes;           /* the largest footprint that a GPU may have */
     bool one_order; /* only the default order of ranks is considered */
     bool all; /* all layouts of a grid are priced, without bounds; for the benchmark */
-    const struct adapter *adapter; /* of the trainer that must run the layouts; NULL: any */
+    const struct adapter *adapter; /* adapter of the trainer that must run the layouts; NULL: any */
 };
 struct stream_item {
     struct layout layout;
@@ -50,8 +50,8 @@ struct stream_found {
     int64_t refused[ADAPTER_RULES], able;
     struct stream_item nearest; /* where nothing fits: the smallest layout */
 };
-/* Finds the `most` best. found->n is 0 where no layout fits, found->legal is 0 where none is
- * legal. */
+/* Finds the best `most` layouts. found->n is 0 where no layout fits, found->legal is 0 where none
+ * is legal. */
 int stream_search(const struct stream_spec *spec, size_t most, struct stream_found *found,
                   struct err *err);
 /* Says whether any layout fits, that is, whether stream_search would find one. It stops at the

@@ -48,7 +48,7 @@ int stream_settle(struct stream *s, struct err *err)
     return 0;
 }
 
-/* Makes room by replaying what is kept, and lowers the time to beat. Layouts of equal time keep
+/* Makes room by replaying the kept layouts, and lowers the time to beat. Layouts of equal time keep
  * their order, so the factor lets them in. */
 static void room_make(struct stream *s)
 {

@@ -1,4 +1,4 @@
-/* stream, inside: declares what the walk over the space (stream.c) and the list of the best
+/* stream_priv: declares what the walk over the space (stream.c) and the list of the best
  * (stream_keep.c) share. */
 #ifndef AUTOTUNE_STREAM_PRIV_H
 #define AUTOTUNE_STREAM_PRIV_H

@@ -125,7 +125,7 @@ static int lines_read(struct table *t, char *text, struct err *err)
 }
 
 /* Refuses bytes of value 0, which a full disk or a power loss leaves in a file: the rows after them
- * would be lost without a word. */
+ * would be lost without an error. */
 static int nul_check(const char *path, const struct str *text, struct err *err)
 {
     long long line = 1;

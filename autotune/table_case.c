@@ -438,7 +438,7 @@ static const char *row_read(const struct table_line *l, const struct numbers *n,
     return NULL;
 }
 
-/* ---- what cannot be ---- */
+/* ---- contradictions ---- */
 
 /* Refuses a count that a product of other columns does not divide. */
 static int divides_check(const struct table_line *l, const char *name, int64_t value,

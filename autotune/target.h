@@ -12,7 +12,7 @@ struct target_item {
     struct price_bill bill;
     struct price_bill trial_bill;    /* of what a trial runs, which may be smaller */
     double class_s[PRICE_TERMS];     /* price_classes() of what a trial runs */
-    double bytes;                    /* of a rank of the trial, the fullest one */
+    double bytes;                    /* of the trial's fullest rank */
 };
 struct target_ops {
     /* Lists the candidates: the fastest layouts for each number of ranks, and those of `always`

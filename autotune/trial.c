@@ -24,9 +24,9 @@ enum { LOG_TAIL_BYTES = 1 << 16 };
 
 /* ---- failure classes ---- */
 
-/* These words say that memory was short: the scheduler's about a cgroup, our trainer's in an error,
- * and those of other programs and libraries. device_words in our trainer's error mean that it was
- * the device's memory. */
+/* These phrases say that memory was short: in the scheduler's lines about a cgroup, in an error of
+ * our trainer, and in lines of other programs and libraries. device_words in an error of our
+ * trainer mean that the device's memory was short. */
 static const char *const scheduler_names[] = {"slurmstepd: ", "srun: ", NULL};
 static const char *const scheduler_words[] = {"oom-kill", "oom_kill", "OOM Killed", "OUT_OF_MEMORY",
                                               "Out Of Memory", NULL};
@@ -62,7 +62,7 @@ static bool is_error(const char *line)
 
 bool trial_goes_on(const char *line)
 {
-    if (strstr(line, "NCCL WARN ")) /* so NCCL says what its caller gets as an error */
+    if (strstr(line, "NCCL WARN ")) /* NCCL warns of what its caller then gets as an error */
         return false;
     static const char *const words[] = {"warn", "retry", "fall back", "falling back", NULL};
     for (int i = 0; words[i]; i++)
@@ -241,7 +241,7 @@ static int command_make(const struct trial_conf *c, const struct plan *plan, str
 }
 
 /* Returns for how many seconds the trial has given no sign of life, if that is too long; else 0.
- * Our trainer appends to `pulse`; of another trainer, all that it prints counts. */
+ * Our trainer appends to `pulse`; everything that another trainer prints is a sign of life. */
 static double silence_of(const struct trial_conf *c, const struct other_log *log,
                          struct pulse *pulse)
 {
@@ -256,8 +256,8 @@ static double silence_of(const struct trial_conf *c, const struct other_log *log
     return quiet_s > (began ? c->quiet_s : c->start_s) ? quiet_s : 0;
 }
 
-/* Reads what is new in another trainer's log: is it slow enough to be ended, and which node was
- * lost? */
+/* Reads the new lines of another trainer's log, and notes whether its steps are slow enough to end
+ * it and which node was lost. */
 static void log_look(const struct trial_conf *c, struct other_log *log, struct trial_end *end)
 {
     if (!log)
@@ -360,8 +360,8 @@ static void activity_read(const cJSON *activity, struct trial_result *r)
     r->dropped = json_int(activity, "dropped", 0);
 }
 
-/* Reads the trainer's report. If it is missing or makes no sense, the trial has failed; that is no
- * error of ours. */
+/* Reads the trainer's report. If it is missing or makes no sense, the trial has failed, but the
+ * tuning goes on. */
 static void report_read(const struct trial_conf *c, struct trial_result *r)
 {
     char path[LIMIT_PATH_BYTES];

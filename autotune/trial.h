@@ -5,7 +5,7 @@
  * fewer steps. The trainer gives a sign of life when it is ready and after each step: it appends a
  * byte to the folder's file `pulse`. A trial without one for too long counts as hanging, and is
  * ended. The end of a trial is one of the states of search.h. A killed process counts as out of
- * memory only if the kernel says so, or the scheduler for a cgroup.
+ * memory only if the kernel says so, or the scheduler says so of a cgroup.
  *
  *     struct trial_conf conf = {.sched = sched, .bin_dir = bin_dir, .dir = dir, .steps = 6,
  *                               .start_s = 120, .quiet_s = 30, .blas = "own"};
@@ -74,7 +74,7 @@ struct trial_end {
  * retry, a fallback. */
 bool trial_goes_on(const char *line);
 /* Classifies a trial by how it ended and the end of its log. Writes the cause, and the line that
- * says that memory was short. Pure. */
+ * says that memory was short. The function is pure. */
 enum trial_state trial_classify(const struct trial_end *end, const char *log_tail, char cause[256],
                                 char evidence[OOM_EVIDENCE_BYTES]);
 

@@ -52,11 +52,11 @@ static size_t count(const char *const *list)
     return n;
 }
 
-/* Holds a name in braces that a word of the user's command may contain, and its value. */
+/* Holds a name in braces that an argument of the user's command may contain, and its value. */
 struct hole { const char *name; int64_t value; };
 enum { HOLES = 3 };
 
-/* Returns the word with the names in braces replaced by their numbers. */
+/* Returns the argument with the names in braces replaced by their numbers. */
 static const char *word_of(const char *word, const struct hole holes[HOLES], struct arena *arena)
 {
     for (int i = 0; i < HOLES && word; i++)
@@ -138,7 +138,7 @@ int other_command(const struct trial_conf *c, const struct plan *plan, struct ar
     return 0;
 }
 
-/* Says whether the word names a file that may be a program. Larger files are taken for data. */
+/* Says whether the argument names a file that may be a program. Larger files are taken for data. */
 static bool may_be_program(const char *word)
 {
     enum { MOST_BYTES = 16 << 20 };
@@ -401,13 +401,13 @@ void other_log_look(struct other_log *l, double now)
     recorder_lead(l);
 }
 
-/* ---- what it comes to ---- */
+/* ---- results ---- */
 
 int64_t other_log_bytes(const struct other_log *l) { return l->bytes; }
 int64_t other_log_steps(const struct other_log *l) { return l->n_steps; }
 const char *other_log_node(const struct other_log *l) { return l->node; }
 
-/* Returns how many steps count: all except the first and those that were recorded. */
+/* Returns how many steps are measured: all except the first and those that were recorded. */
 static int64_t counted(const struct other_log *l)
 {
     return num_max_i64(0, num_min_i64(l->n_steps, l->steps) - 1);

@@ -1,17 +1,18 @@
 /* trial_other: runs a trial of another trainer: makes its command line, and reads its log.
  *
- * The command is the user's, and starts the ranks itself. The adapter's words are appended to it.
- * In the user's words, {ranks} stands for the number of ranks, {nodes} for the number of nodes that
- * they take, and {ranks_per_node} for the ranks on one node. The log is read while it grows:
- * everything that it prints is a sign of life, and lines of steps give their times. The first step
- * is not counted. If a recorder of GPUs is there (libreel-cupti.so), two more steps run after the
- * measured ones. While they run, the file `record` exists in the trial's folder, for which the
- * recorder waits. Otherwise the trainer's own timers, if it prints them, give the parts of a step.
+ * The command is the user's, and starts the ranks itself. The adapter's arguments are appended to
+ * it. In the user's arguments, {ranks} stands for the number of ranks, {nodes} for the number of
+ * nodes that they take, and {ranks_per_node} for the ranks on one node. The log is read while it
+ * grows: everything that it prints is a sign of life, and lines of steps give their times. The
+ * first step is not counted. If a recorder of GPUs is there (libreel-cupti.so), two more steps run
+ * after the measured ones. While they run, the file `record` exists in the trial's folder, for
+ * which the recorder waits. Otherwise the trainer's own timers, if it prints them, give the parts
+ * of a step.
  *
  *     other_log_new(&other, plan, steps, dir, &log, err);
  *     while it runs: other_log_look(log, now);
- *     other_log_judge(log, &result);                 // of one that failed
- *     other_log_report(log, early, &result);         // of one that did not
+ *     other_log_judge(log, &result);                 // of a trial that failed
+ *     other_log_report(log, early, &result);         // of a trial that did not
  *     other_log_free(log);
  */
 #ifndef AUTOTUNE_TRIAL_OTHER_H
@@ -52,7 +53,7 @@ void other_log_free(struct other_log *l); /* NULL is fine */
 void other_log_look(struct other_log *l, double now);
 int64_t other_log_bytes(const struct other_log *l);
 int64_t other_log_steps(const struct other_log *l);
-/* Names the node that the log says was lost; "" none. */
+/* Returns the node that was lost according to the log; "": none. */
 const char *other_log_node(const struct other_log *l);
 /* Says whether two or more steps were counted and each was slower than than_s. */
 bool other_log_slower(const struct other_log *l, double than_s);

@@ -43,8 +43,8 @@ static int machine_probe(struct tune *t, struct err *err)
     int rc;
     for (size_t i = 0; i < c->n_ranks; i++)
         most = num_max_i64(most, c->ranks[i]);
-    /* One rank alone; ranks with a core each; and ranks that share cores, of which only messages
-     * are measured. */
+    /* The probe runs on one rank alone, on ranks with a core each, and on ranks that share cores,
+     * where only messages are measured. */
     const int64_t ranks[] = {1, num_min_i64(most, num_max_i64(1, c->cores)), most};
     for (int i = 0; i < 3; i++) {
         probes[i] = probes[i > 0 ? i - 1 : 0];
@@ -140,7 +140,7 @@ static int search_begin(struct tune *t, struct err *err)
 
 /* Lists the layouts that are always candidates: those with which a search begins, and on a probed
  * machine those that an earlier search for the same question measured, because its rates were not
- * exactly the same. *out is the caller's. */
+ * exactly the same. The caller frees *out. */
 static int always_make(const struct tune *t, struct layout **out, size_t *n, struct err *err)
 {
     const struct tune_conf *c = &t->conf;

@@ -59,7 +59,7 @@ struct tune_conf {
     double start_s, quiet_s;
     const char *blas;
     const char *where;          /* name of the host or cluster that is measured */
-    /* Take over no earlier trials, except those of a search with the same salt. */
+    /* No earlier trials are taken over, except those of a search with the same salt. */
     bool fresh;
     char salt[ID_TEXT_BYTES];   /* "": a random one */
     /* When it is set, tune_search ends the present trial and returns ERR_TEMP. */
@@ -76,7 +76,7 @@ struct tune {
     struct search_item *items;
     struct search search;
     struct hash128 program; /* the trainer: our binary, or adapter and command */
-    char learns[HASH_TEXT_BYTES]; /* key: tunings with the same one learn from each other */
+    char learns[HASH_TEXT_BYTES]; /* key: tunings with the same key learn from each other */
     int64_t learnt;         /* measurements of other tunings from which it began */
     char lost[1024];        /* nodes that trials lost, "n1,n3"; later trials avoid them */
     int64_t n_lost;
@@ -94,7 +94,7 @@ struct tune {
     double least_bytes;
     struct described *described;            /* the cluster of conf.cluster; else NULL */
     struct host_space *host;                /* this machine as probed; else NULL */
-    struct target target;                   /* the one of these two that is set */
+    struct target target;                   /* the target of `described` or of `host` */
     struct price_bill *trial_bills;         /* with scale_down, for each item */
 };
 /* Probes the machine, or reads the description of a cluster, and predicts, but starts no trial:

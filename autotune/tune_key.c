@@ -69,7 +69,7 @@ static int program_hash(struct tune *t, struct err *err)
 }
 
 /* Makes the key for which learnt scales hold. They correct either measured rates or a description,
- * so the content of the description belongs to the key: an edited one is another. */
+ * so the content of the description belongs to the key: an edited description gives another key. */
 static int learns_make(struct tune *t, struct err *err)
 {
     const struct tune_conf *c = &t->conf;

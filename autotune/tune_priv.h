@@ -7,13 +7,15 @@
 
 /* Fills in program, learns, id and dir. */
 int tune_identify(struct tune *t, struct err *err);
-/* Lists the layouts that an earlier search for the same question recorded. *out is the caller's. */
+/* Lists the layouts that an earlier search for the same question recorded. The caller frees
+ * *out. */
 int tune_recorded(const struct tune *t, struct layout **out, size_t *n, struct err *err);
 /* Takes over the trials that an earlier search for the same question recorded. */
 int tune_reuse(struct tune *t, struct err *err);
 /* Writes the layout that a trial of item i runs, and returns the samples of its step. */
 int64_t tune_trial_layout(const struct tune *t, int64_t i, struct layout *out);
-/* Remembers the present trial as the evidence for layout i, unless a faster trial of it stands. */
+/* Remembers the present trial as the evidence for layout i, unless a faster trial of it is
+ * recorded. */
 void tune_trial_name(struct tune *t, int64_t i, double measured_s);
 
 int tune_event_started(struct tune *t, struct err *err);

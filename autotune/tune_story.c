@@ -22,7 +22,7 @@ static void log_path(const char *dir, char out[LIMIT_PATH_BYTES + 32])
 static void lease_path(const char *dir, char out[LIMIT_PATH_BYTES + 32])
 { snprintf(out, LIMIT_PATH_BYTES + 32, "%s/tuning", dir); }
 
-/* ---- is there somebody? ---- */
+/* ---- the process ---- */
 
 /* Returns for how many seconds a file was not written; 0 where that cannot be known. It uses the
  * clock of the file system, which dates a new file beside it. */
@@ -155,7 +155,7 @@ static int each(const char *home, bool with_lease, tune_story_fn *fn, void *ctx,
 int tunes_each(const char *home, tune_story_fn *fn, void *ctx, struct err *err)
 { return each(home, false, fn, ctx, err); }
 
-/* ---- saying it ---- */
+/* ---- recording an end ---- */
 
 int tune_story_left(struct evlog *log, const char *trial, struct err *err)
 {
@@ -188,7 +188,7 @@ out:
     return rc;
 }
 
-/* Closes a tuning that died, while holding its lease. */
+/* Records the end of a tuning whose process died. It does so under the tuning's lease. */
 static int close_one(void *ctx, const struct tune_story *s, struct err *err)
 {
     char lock[LIMIT_PATH_BYTES + 32];
