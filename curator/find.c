@@ -198,8 +198,8 @@ static int folder_seen(struct walk *w, const struct stat *st, struct err *err)
 static int folder_add(struct walk *w, const char *path, const char *name, const struct stat *st,
                       struct err *err);
 
-/* Reports an entry on which stat() failed. A link to nothing hides no video. Anything else may be a
- * video or a folder of videos, unless its name says otherwise. */
+/* Reports an entry on which stat() failed. A dangling link cannot be a video. Anything else may be
+ * a video or a folder of videos, unless its name says otherwise. */
 static int entry_hidden(struct walk *w, const char *path, const char *name, enum kind kind,
                         bool folder, struct err *err)
 {
@@ -240,8 +240,8 @@ static int entry_add(struct walk *w, const char *path, const char *name, bool fo
     return kind == KIND_VIDEO ? left_out_say(name, "neither a file nor a folder", err) : 0;
 }
 
-/* Reports a folder that cannot be listed: without the permission it is bad; any other error may be
- * temporary. */
+/* Reports a folder that cannot be listed. A folder without read permission counts as bad; any other
+ * error may be temporary. */
 static int folder_hidden(struct walk *w, const char *path, struct err *err)
 {
     struct err why = {0};

@@ -93,7 +93,7 @@ static int frame_keep(struct frames *f, int64_t index, double time_s, int64_t sl
     return 0;
 }
 
-/* Keeps the held frame once for each tick of the wanted rate before tick `end`. */
+/* Stores the held frame once for each tick of the rate c->fps before tick `end`. */
 static int held_keep(struct frames *f, int64_t end, struct err *err)
 {
     int rc;
@@ -107,8 +107,8 @@ static int held_keep(struct frames *f, int64_t end, struct err *err)
     return 0;
 }
 
-/* Resamples by time: the frame before is shown for all ticks before this frame's; then this frame
- * is held. */
+/* Resamples by time: the previous frame is stored for all ticks before this frame's tick, and then
+ * this frame becomes the held one. */
 static int frame_resample(struct frames *f, const struct video_frame *v, struct err *err)
 {
     int64_t end = video_ticks(v->time_s, f->c->fps);

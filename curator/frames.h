@@ -17,7 +17,7 @@
 #include "curator/source.h"
 #include "curator/video.h"
 
-/* Holds the frames that are shown at the wanted rate. A frame that is shown twice is in it
+/* Holds the frames that are shown at the rate c->fps. A frame that is shown twice is listed
  * twice. */
 struct frames {
     const struct source_conf *c;

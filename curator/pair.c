@@ -53,7 +53,7 @@ static void shift_try(const int16_t *a, const int16_t *b, int w, int h, int dx, 
         *best = (struct shift){dx, dy, (double)sum / count};
 }
 
-/* Tries all shifts within rx, ry of (cx, cy). Of equally good ones the earlier stays. */
+/* Tries all shifts within rx, ry of (cx, cy). Of two equally good shifts, the earlier one stays. */
 static void shift_search(const int16_t *a, const int16_t *b, int w, int h, int cx, int cy, int rx,
                          int ry, int offset, struct shift *best)
 {
@@ -92,8 +92,8 @@ static float calm_mean(float *means, int n)
     return n ? (float)(sum / calm) : 0;
 }
 
-/* Computes `rest` and `tint` over the calmer half of the blocks. Blocks without any overlap do not
- * count. */
+/* Computes `rest` and `tint` over the calmer half of the blocks. Blocks without any overlap are
+ * left out. */
 static void rest_of(const struct pair_frame *a, const struct pair_frame *b, const struct overlap *o,
                     struct pair_facts *out)
 {

@@ -1,13 +1,14 @@
 /* pair: measures how much two frames differ after camera motion, exposure and small overlays are
  * removed. Shot detection is built on it.
  *
- * A frame is kept at half and at quarter size. It searches the shift under which two frames match
- * best: first at quarter size, then refined, on luma minus its mean. `rest` is the remaining
- * difference under this shift: the mean absolute difference (8-bit units, luma counted twice) over
- * the calmer half of a grid of blocks, so that a title or a passing object does not count. `tint`
- * is the same for chroma only. `likeness` is the correlation of luma over the overlap. Exposure
- * does not change it: it is 1 for the same picture brighter or darker, and about 0 for unrelated
- * ones. If the frames match better without a shift, all three are computed without one.
+ * A frame is stored at half and at quarter size. pair_compare() searches the shift under which two
+ * frames match best: first at quarter size, then refined, on luma minus its mean. `rest` is the
+ * remaining difference under this shift: the mean absolute difference (8-bit units, luma counted
+ * twice) over the calmer half of a grid of blocks, so that a title or a passing object does not
+ * count. `tint` is the same for chroma only. `likeness` is the correlation of luma over the
+ * overlap. Exposure does not change it: it is 1 for the same picture brighter or darker, and about
+ * 0 for unrelated ones. If the frames match better without a shift, all three are computed without
+ * one.
  */
 #ifndef CURATOR_PAIR_H
 #define CURATOR_PAIR_H

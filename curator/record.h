@@ -13,7 +13,7 @@
 #include "curator/curation.h"
 
 /* Describes one source. `hash` and `caption` are hashes of its content and its caption. `left_out`
- * says why the source gave nothing, and is NULL for a source that the dataset holds; an update
+ * says why the source gave no clip, and is NULL for a source that the dataset holds; an update
  * tries a source that was left out again. */
 struct record_source {
     char *name, *left_out;

@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "base/wds.h"
 
-/* Holds the joining of shards. The index grows as they are written: hash, offsets, mean and
+/* Holds what is needed to join shards. The index grows as they are written: hash, offsets, mean and
  * deviation are computed from the bytes while they are written. */
 struct merge {
     const char *root;

@@ -36,7 +36,7 @@ void source_release(struct source *s)
 /* ---- captions ---- */
 
 /* Reads the file with the video's name and another ending. Returns 1: there is one; 0: there is
- * none. If it exists and cannot be read, like a link to nothing, that is an error. */
+ * none. If it exists and cannot be read, like a dangling link, that is an error. */
 static int sidecar_read(const char *video, const char *ending, struct str *out, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 8];
@@ -433,7 +433,7 @@ static bool is_done(const struct source_conf *c, const struct source *s, struct 
            (out->clips == 0 || file_exists(path));
 }
 
-/* Saves that the source gave nothing, and why. `frames` is how many of its frames were decoded. */
+/* Saves that the source gave no clip, and why. `frames` is how many of its frames were decoded. */
 static int bad_save(const struct source_conf *c, const struct source *s, int64_t frames,
                     const char *why, struct source_result *out,
                     struct err *err)

@@ -37,7 +37,7 @@ struct source {
     char *caption; /* the first line of NAME.txt, or "caption" of NAME.json; "" without either */
     dev_t dev;
     ino_t ino;
-    /* its name does not promise a video: if it is none, it does not count as bad */
+    /* its name does not say that it is a video; if it is none, it does not count as bad */
     bool maybe;
 };
 /* Holds the result of a source; it is saved as <work>/<key>.json when the whole source is done. */
@@ -52,7 +52,7 @@ struct source_result {
     double cropped;       /* share of the picture that the crop removes */
     bool hdr;
     char reason[256];     /* damage, or why it gave no clip; "": neither */
-    char note[160];       /* what a player would do and was not done; "": nothing */
+    char note[160];       /* what a player would convert and was not converted; "": nothing */
 };
 
 void source_release(struct source *s);

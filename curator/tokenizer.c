@@ -14,7 +14,7 @@
  *
  * A latent position stands for 192 (first frame) or 1,536 (group) coefficients, of which 16 are
  * kept: the tables below have one row a channel. They are the coefficients whose loss costs most
- * PSNR, averaged over real footage (weight 0.7) and made footage (0.3), with rows and columns
+ * PSNR, averaged over real footage (weight 0.7) and synthetic footage (0.3), with rows and columns
  * treated alike. Each is multiplied by the row's scale, about one over its standard deviation in
  * that footage. Decoding divides by the scale, sets the other coefficients to zero and inverts.
  */

@@ -12,8 +12,8 @@
 
 #include "base/limits.h"
 
-/* Lists the containers that are opened, all of pictures and sound. None of them names other files
- * that FFmpeg would open. */
+/* Lists the containers that are opened, all of which hold pictures and sound. None of them names
+ * other files that FFmpeg would open. */
 static const char demuxers[] =
     "mov,mp4,matroska,webm,avi,mpeg,mpegts,flv,live_flv,asf,gif,apng,"
     "ogg,mxf,nut,rm,dv,ivf,wtv,h264,hevc,av1,obu,mpegvideo,m4v,mjpeg,vc1,dirac,yuv4mpegpipe";
@@ -98,9 +98,9 @@ static int open_container(struct decoder *d, struct err *err)
     return rc < 0 ? refuse(d, rc, "cannot open as video", err) : 0;
 }
 
-/* Returns how many frames a stream has by its container; 0: it does not say. The number in the
- * header may be too large: it counts frames that an edit list removes, and in AVI the empty chunks
- * of dropped frames. The index, if there is one, has only real frames. */
+/* Returns how many frames a stream has according to its container; 0: it does not say. The number
+ * in the header may be too large: it counts frames that an edit list removes, and in AVI the empty
+ * chunks of dropped frames. The index, if there is one, has only real frames. */
 static int64_t frames_promised(AVStream *s)
 {
     int entries = avformat_index_get_entries_count(s);
@@ -145,7 +145,7 @@ static bool is_video(const AVStream *s)
            avcodec_find_decoder(s->codecpar->codec_id);
 }
 
-/* Returns the frames of a stream by its container; 0: not known. */
+/* Returns the stored frame count of a stream; 0: not known. */
 static int64_t promise_of(const struct decoder *d, unsigned i)
 {
     return i < d->n_promised ? d->promised[i] : 0;

@@ -19,8 +19,8 @@
  *
  * Of several video streams one is taken, and `note` says which. An attached picture (a cover, a
  * thumbnail that is marked as one) is never taken, nor a stream that cannot be decoded. Of the
- * others, a moving one comes before one with a single frame or none by its container; then one that
- * is marked as the default; then the one with more pixels; then the first.
+ * others, a moving one comes before one whose container counts at most one frame; then one that is
+ * marked as the default; then the one with more pixels; then the first.
  *
  * Only files are opened, and only containers of pictures and sound: a playlist (ffconcat, HLS,
  * DASH), which names other files, is refused.
@@ -53,7 +53,7 @@ struct video_info {
     bool damaged;
     char damage[128];
     bool hdr;            /* PQ or HLG */
-    char note[160];      /* what a player would do and was not done; "": nothing */
+    char note[160];      /* what a player would convert and was not converted; "": nothing */
 };
 
 /* Receives each frame. When it returns a negative code, video_decode stops with that error.

@@ -453,8 +453,8 @@ static void clocks_settle(struct fold *f)
         f->from = first;
 }
 
-/* Folds the new events into the kept state. Returns 0; WHOLE when the kept state does not hold any
- * more (then nothing was written); or <0. */
+/* Folds the new events into the kept state. Returns 0; WHOLE when the kept state is no longer valid
+ * (then nothing was written); or <0. */
 static int fold_on(struct fold *f, const struct fold_news *news, struct err *err)
 {
     static const char first_whole[] = COLUMNS ", 0 FROM event e" ALL;

@@ -27,8 +27,8 @@ int fold_run(struct store *db, const char *run, const struct fold_news *news, st
 struct fold_interval { double from, to; int cause; }; /* smaller causes count first */
 struct fold_span { double from, to; int cause; };
 /* Cuts [from, to] into spans and returns how many there are. `out` must hold 2 * n + 1. Intervals
- * are clipped to [from, to], and empty ones are ignored. `none` is the cause where no interval
- * holds. `edges` is scratch space for 2 * n. */
+ * are clipped to [from, to], and empty ones are ignored. `none` is the cause of time that no
+ * interval covers. `edges` is scratch space for 2 * n. */
 struct fold_edge { double at; int cause, delta; };
 size_t fold_sweep(const struct fold_interval *in, size_t n, double from, double to, int none,
                   struct fold_edge *edges, struct fold_span *out);

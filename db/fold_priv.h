@@ -45,10 +45,10 @@ struct fold_event { /* texts are borrowed until the query's next row */
 
 struct fold_attempt { /* times on the run's clock; +-infinity: not seen */
     int64_t number;
-    /* begin: time of its first event; it counts if the agent has not recorded when it started the
+    /* begin: time of its first event; it is used if the agent has not recorded when it started the
      * attempt */
     double begin, started, first_step, last, end;
-    const char *end_writer, *down; /* the writer and the cause of the end that counts */
+    const char *end_writer, *down; /* writer and cause of the attempt's end */
     int64_t end_seq;
     bool dirty;
 };
@@ -59,7 +59,7 @@ struct fold_writer {
     double step_at;
     bool dirty;
 };
-/* Is a time of waiting, starting or being down, which follows from the attempts' order. */
+/* Is a time of waiting, starting or being down. It follows from the order of the attempts. */
 struct fold_phase {
     double from, to;
     int cause;        /* C_QUEUE, C_START, C_DOWN */

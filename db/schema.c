@@ -1,4 +1,4 @@
-/* The content of the database
+/* This essay describes the content of the database.
  *
  * Logs are the truth, and the database is a cache of them that can be queried. It holds three kinds
  * of tables.
@@ -60,7 +60,8 @@ int schema_version(void)
     return n;
 }
 
-/* Returns the text of a migration; "": only step_columns has something for it. */
+/* Returns the SQL of a migration; "": it has no file, because it only adds columns of
+ * step_columns. */
 static const char *migration(int from)
 {
     int n = 0;
@@ -208,7 +209,7 @@ static int step_apply(sqlite3 *sql, int from, int last, struct err *err)
     return rc;
 }
 
-/* Were the views made from the text with this hash? */
+/* Sets *same to whether the views were made from the text with this hash. */
 static int views_look(sqlite3 *sql, uint64_t hash, bool *same, struct err *err)
 {
     static const char ask[] =

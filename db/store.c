@@ -100,7 +100,7 @@ int store_error(sqlite3 *sql, int rc, const char *what, struct err *err)
 
 /* ---- journal mode ---- */
 
-/* The f_type of file systems whose locks and shared memory stay on one host (linux/magic.h,
+/* Lists the f_type of file systems whose locks and shared memory stay on one host (linux/magic.h,
  * statfs(2)). */
 static const struct {
     long type;

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Lists every operation: one without a table of cases does not link. */
+/* Lists every operation: an operation without a table of cases does not link. */
 #define LISTED(op, args) &cases_##op,
 static const struct case_list *const lists[] = {OPS_LIST(LISTED)};
 enum { LISTS = sizeof lists / sizeof *lists };

@@ -1,5 +1,6 @@
-/* Cases of attention. What backward reads of the forward, o and lse, is computed here by the
- * definition, in f64, over all the keys that a segment has; the call may see a part of them. */
+/* This file makes the cases of attention. Backward reads o and lse of the forward. They are
+ * computed here by the definition, in f64, over all keys of a segment; the call may see only a part
+ * of these keys. */
 #include "tests/gpu/cases_lab.h"
 
 #include <math.h>
@@ -10,28 +11,28 @@ struct attn_case {
     const char *name;
     int64_t heads, kv_heads, d, n;
     int32_t q[SEGMENTS_MAX], k[SEGMENTS_MAX]; /* lengths */
-    /* Keys that a segment has elsewhere, with `ring`: here they stand before and behind its own,
-     * and nobody may touch them. */
+    /* With `ring`: keys of a segment that other ranks hold. They lie before and after the keys of
+     * this rank here, and the call may not touch them. */
     int32_t elsewhere[SEGMENTS_MAX];
     bool ring;
-    int32_t gap;      /* rows that are no segment's: before the queries and behind, and the keys */
+    int32_t gap;      /* rows of no segment: around the queries, and around each segment's keys */
     bool packed;      /* q, k and v are columns of one matrix */
-    bool wide;        /* o, or dq, dk and dv, are not rounded */
+    bool wide;        /* o, or dq, dk and dv, are LAB_WIDE */
     bool add_q, add_kv;
-    bool ones_first;  /* segments of one key have theirs before all others, as dropped captions */
+    bool ones_first;  /* the keys of segments with one key come first, as for dropped captions */
     bool shared;      /* all segments see the first one's keys: forward only */
     bool loose;       /* max_q and max_k are larger than any length */
     bool not_finite;  /* one key is NaN: forward only */
-    double sharp;     /* times 1 / sqrt(d): scale; 0: 1 */
-    double shift;     /* taken off the first component of q, added to that of k, */
-    bool in_one;      /* of the first segment alone */
+    double sharp;     /* the scale times sqrt(d); 0 stands for 1 */
+    double shift;     /* subtracted from the first component of q, added to that of k */
+    bool in_one;      /* `shift` applies to the first segment alone */
 };
 
 static const struct attn_case attn_cases[] = {
-    /* forward alone */
+    /* These cases run forward only; FORWARD_ONLY is their number. */
     {"shared keys", 2, 2, 8, 3, {5, 9, 2}, {7, 7, 7}, .shared = true},
     {"a key is NaN", 2, 2, 8, 2, {5, 4}, {5, 4}, .not_finite = true},
-    /* both; the number of those above is FORWARD_ONLY */
+    /* These cases run forward and backward. */
     {"one segment", 2, 2, 6, 1, {7}, {7}},
     {"one token, one key", 2, 2, 8, 1, {1}, {1}},
     {"one token, one key, thrice", 3, 3, 5, 3, {1, 1, 1}, {1, 1, 1}},
@@ -94,15 +95,15 @@ static const struct attn_case attn_cases[] = {
 };
 enum { FORWARD_ONLY = 2 };
 
-/* The segments of a case, and where its rows are. */
+/* Holds the segments of a case, and where their rows are. */
 struct segments {
     int32_t q_start[SEGMENTS_MAX + 1], k_start[SEGMENTS_MAX], k_len[SEGMENTS_MAX],
         k_all[SEGMENTS_MAX];
-    int32_t all_start[SEGMENTS_MAX]; /* the keys that are elsewhere begin here */
+    int32_t all_start[SEGMENTS_MAX]; /* the first key, with those of other ranks */
     int64_t s, keys, max_q, max_k;
 };
 
-/* Places the keys of a segment behind those that have their places. */
+/* Places the keys of a segment after those that were placed before. */
 static void keys_place(const struct attn_case *c, int64_t i, struct segments *g)
 {
     g->keys += c->gap;
@@ -153,7 +154,7 @@ static struct ops_attn attn_common(struct lab *l, const struct attn_case *c,
     struct ops_attn a = {.heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->d,
                          .scale = (c->sharp == 0 ? 1 : c->sharp) / sqrt((double)c->d)};
     segments_put(l, c, g, &a);
-    if (c->packed) { /* as many keys as queries, in one product's result */
+    if (c->packed) { /* with as many keys as queries, in the result of one product */
         struct tensor qkv = lab_in(l, "qkv", LAB_ACT, g->s, wq + 2 * wk);
         a.q = tensor_cols(qkv, 0, wq);
         a.k = tensor_cols(qkv, wq, wk), a.v = tensor_cols(qkv, wq + wk, wk);
@@ -172,8 +173,9 @@ static struct ops_attn attn_common(struct lab *l, const struct attn_case *c,
     return a;
 }
 
-/* Returns by how many roundings a probability may be off where logits are large: a logit is a sum
- * of d products, scaled, and P the exponential of its distance from lse, which is rounded too. */
+/* Returns by how many roundings a probability may be off where logits are large: a logit is a
+ * scaled sum of d products, and P is the exponential of its distance from lse, which is rounded
+ * too. */
 static double p_roundings(const struct attn_case *c)
 {
     double logit = c->shift * c->shift / sqrt((double)c->d);
@@ -199,7 +201,7 @@ LAB_CASES(attn_fwd, attn_cases, attn_fwd_make)
 
 /* ---- backward ---- */
 
-/* Numbers of q, k and v as they are rounded, and what follows from them. */
+/* Holds the rounded numbers of q, k and v, and the o and lse that follow from them. */
 struct plain { double *q, *k, *v, *o, *lse; };
 
 /* Computes o and lse of one head of one query of segment `seg`. */
@@ -267,8 +269,8 @@ static void gradients_put(struct lab *l, const struct attn_case *c, const struct
         };
         for (int k = 0; k < 3; k++)
             made[k]->roundings = p_roundings(c), made[k]->narrow_inside = true;
-        /* The gradients of a query's scores add up to 0, and so does what dq gets of the component
-         * that all keys share: one of d, `shift` times as large as the others. */
+        /* The gradients of a query's scores add up to 0. So the terms of dq cancel in the first
+         * component, which all keys share and which is `shift` times as large as the others. */
         made[0]->roundings *= 1 + c->shift / sqrt((double)c->d);
     }
 }
@@ -297,8 +299,8 @@ struct merge_case {
     const char *name;
     int64_t s, heads, d;
     enum lab_class o, part;
-    double apart; /* the distance of the two lse, times N(0, 1) */
-    bool empty;   /* some have seen no keys */
+    double apart; /* both lse are N(0, 1) times this */
+    bool empty;   /* some partial results saw no keys */
 };
 static const struct merge_case merge_cases[] = {
     {"odd", 9, 3, 7, LAB_ACT, LAB_ACT, 1, false},
@@ -321,7 +323,7 @@ static void lse_merge_make(struct lab *l, const void *data)
                               .heads = c->heads, .head_dim = c->d};
     lab_scale(l, a.lse, c->apart, 0);
     lab_scale(l, a.lse_part, c->apart, 0);
-    for (int64_t k = 0; c->empty && k < 3; k++) { /* this one, the other, neither has */
+    for (int64_t k = 0; c->empty && k < 3; k++) { /* rows 1, 2 and 3: o, o_part, neither saw keys */
         if (k != 1) {
             lab_put(l, a.lse, 1 + k, k, -(double)INFINITY);
             lab_fill(l, tensor_cols(tensor_rows(a.o, 1 + k, 1), k * c->d, c->d), 0);

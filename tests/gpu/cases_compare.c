@@ -5,10 +5,11 @@
 
 #include "base/bf16.h"
 
-/* The relative distance that a result may have from that of f64, and of one element, relative to
- * the largest, so many times that. Of bf16 it may be so many times that of the CPU's table. */
+/* One element may be off by ONE_ELEMENT times the allowed L2 distance, relative to the largest
+ * element. A result in bf16 may be BESIDE_CPU times as far from f64 as that of the CPU's table. */
 static const double ONE_ELEMENT = 4, BESIDE_CPU = 1.25;
-/* So many times where a table has summed what it rounded to bf16: two roundings, not one, and chance. */
+/* Replaces BESIDE_CPU where a table sums terms that it rounded to bf16: it rounds twice, not once,
+ * and the errors differ by chance. */
 static const double NARROW_BESIDE_CPU = 2;
 
 static double l2_allowed(enum dtype t, double roundings)
@@ -20,7 +21,7 @@ static double l2_allowed(enum dtype t, double roundings)
 
 static bool is_same(double a, double b) { return memcmp(&a, &b, sizeof a) == 0 || (a != a && b != b); }
 
-/* Puts the case, the output and the element in front of a sentence. */
+/* Puts the case, the output and the element before the error's sentence. Returns its code. */
 static int refuse(const struct case_result *r, int k, int64_t at, struct err *err)
 {
     const struct case_output *x = &r->out[k];
@@ -62,13 +63,12 @@ struct case_distance case_distance(const struct case_output *got, const struct c
         apart += (g - w) * (g - w), size += w * w;
         most_apart = fmax(most_apart, fabs(g - w)), most = fmax(most, fabs(w));
     }
-    if (apart == 0) /* 0 in the place of 0, too */
+    if (apart == 0) /* also if both are 0, where a ratio would be NaN */
         return (struct case_distance){0, 0};
     return (struct case_distance){sqrt(apart / size), most_apart / most};
 }
 
-/* Returns the element with the largest error, or the first that is not finite where it should be,
- * or the other way round. */
+/* Returns the element with the largest error, or the first one whose error is NaN. */
 static int64_t worst_of(const struct case_output *got, const struct case_output *want)
 {
     int64_t worst = 0;
@@ -92,7 +92,7 @@ static double stored_as(const struct case_output *x, double v)
     return (double)bf16_value(x->by_f32 ? bf16_round((float)v) : bf16_round_double(v));
 }
 
-/* An output that has one right answer: f64's, rounded to the type that it is stored in. */
+/* Checks an output that has one right answer: f64's, rounded to the type in which it is stored. */
 static int exact_check(const struct case_result *got, int k, const struct case_output *want,
                        struct err *err)
 {
@@ -106,7 +106,7 @@ static int exact_check(const struct case_result *got, int k, const struct case_o
     return 0;
 }
 
-/* Returns the relative L2 distance of an output from itself, rounded to bf16. */
+/* Returns the relative L2 distance between an output and the same output rounded to bf16. */
 static double rounding_of(const struct case_output *want)
 {
     double apart = 0, size = 0;
@@ -118,8 +118,9 @@ static double rounding_of(const struct case_output *want)
     return size > 0 ? sqrt(apart / size) : 0;
 }
 
-/* Returns the distance that an output of bf16 may have beside the CPU's table for bf16. Where that
- * stores f32 of what another table rounds inside, its own error is that of bf16. */
+/* Returns the error that is allowed in view of the error of the CPU's table for bf16. Where the CPU
+ * stores f32, its error is too small for a table that rounds terms to bf16; then the error of
+ * rounding to bf16 takes its place. */
 static double beside_cpu(const struct case_output *cpu, const struct case_output *want, bool narrow)
 {
     if (!narrow)
@@ -148,7 +149,7 @@ static int near_check(const struct case_result *got, int k, const struct case_ou
     return refuse(got, k, at, err);
 }
 
-/* Checks that numbers rounded at random have the bits of f64's, but for a few elements. */
+/* Checks that stochastically rounded numbers equal those of f64, except for a few elements. */
 static int random_check(const struct case_result *got, int k, const struct case_output *want,
                         struct err *err)
 {

@@ -1,5 +1,5 @@
-/* Cases of the matrix product: sizes around the registers, panels and blocks of the CPU and the
- * tiles of a GPU, all forms, no sums and no rows, all activations. */
+/* This file makes the cases of the matrix product: sizes around the registers, panels and blocks of
+ * the CPU and the tiles of a GPU, all transpositions, empty sums, no rows, and all activations. */
 #include "tests/gpu/cases_lab.h"
 
 struct gemm_case {

@@ -15,19 +15,19 @@
 
 enum {
     REGIONS_MAX = 48,
-    GUARD_BYTES = 256,  /* at least, on both sides of a tensor */
-    /* Columns beside a view: rows are not aligned. In every other case the first one is, and with
-     * 8 n columns all are. */
+    GUARD_BYTES = 256,  /* the least room on each side of a tensor */
+    /* Columns beside a view. These leave its rows unaligned. Every other case takes the aligned
+     * ones, with which the first row is aligned, and with 8 n columns every row. */
     VIEW_BEFORE = 3, VIEW_BEHIND = 2,
     VIEW_BEFORE_ALIGNED = 8, VIEW_BEHIND_ALIGNED = 16,
 };
 
-/* One tensor or array with the room around it. */
+/* Describes one tensor or array with the room around it. */
 struct region {
     const char *name;
     int64_t begin, end; /* bytes in the block */
-    int64_t first, rows, row_bytes, pitch; /* what is the tensor's own, in bytes of the block */
-    enum dtype rounded; /* to what its numbers are rounded first */
+    int64_t first, rows, row_bytes, pitch; /* the tensor's rows, in bytes of the block */
+    enum dtype rounded; /* the type to which its numbers are rounded first */
 };
 
 struct lab_whole {
@@ -39,7 +39,7 @@ struct lab_whole {
     char *device, *sent, *back;
     unsigned char *writable;  /* [bytes] 1: may be written by the call */
     bool is_sent;
-    int sending;              /* what became of it: 0 or an error */
+    int sending;              /* the result of sending: 0 or an error */
     struct case_result *r;
     struct tensor out[CASE_OUTPUTS_MAX];
     bool is_count[CASE_OUTPUTS_MAX];
@@ -88,7 +88,7 @@ static void number_store(void *p, enum dtype t, double x)
 
 /* ---- memory ---- */
 
-/* Returns where a region of so many bytes begins; there is room around it for `beside` bytes. */
+/* Adds a region, with room for `beside` bytes on each side. Returns where it begins. */
 static int64_t region_take(struct lab_whole *w, const char *name, int64_t bytes, int64_t beside,
                            enum dtype round_to)
 {
@@ -114,7 +114,7 @@ static const struct region *region_of(const struct lab_whole *w, int64_t at)
     return &w->region[w->n - 1];
 }
 
-/* Returns the place of an element in the image that is sent. */
+/* Returns the place of an element in the host's image of the block. */
 static void *sent_at(const struct lab_whole *w, struct tensor t, int64_t i, int64_t j)
 {
     return w->sent + place_of(w, tensor_at(&t, i, j));
@@ -242,7 +242,7 @@ void lab_exact(struct case_output *x) { x->exact = true; }
 void lab_count(struct lab *l, const char *name, int64_t *at)
 {
     struct lab_whole *w = whole(l);
-    /* A double has as many bytes as a count. */
+    /* A count is copied like an f64, which has as many bytes. */
     struct case_output *x = lab_out(l, name, 0, tensor_of(at, DTYPE_F64, 1, 1));
     lab_exact(x);
     w->is_count[w->r->n - 1] = true;
@@ -259,8 +259,8 @@ void lab_twin(struct lab *l, const char *name)
 
 /* ---- a run ---- */
 
-/* Has the address sanitizer name who touches what is no tensor's, where the device is the processor.
- * It counts in eights of bytes: of the columns before a view, those next to it may go unseen. */
+/* Makes the address sanitizer report accesses outside of tensors, where the device is the CPU. It
+ * works in units of 8 bytes, so it may miss accesses to the columns directly before a view. */
 static void surroundings_close(const struct lab_whole *w)
 {
     ASAN_POISON_MEMORY_REGION(w->device, (size_t)w->bytes);
@@ -288,8 +288,8 @@ bool lab_ready(struct lab *l)
     return w->is_sent = true;
 }
 
-/* Fills memory with words that are NaN as bf16, and in twos and fours as f32 and f64. They differ
- * from place to place, so that one that is copied to another place shows. */
+/* Fills memory with 16-bit numbers that are NaN as bf16, and in pairs and fours NaN as f32 and f64.
+ * They differ from place to place, so that a copy of one to another place is detected. */
 static void poison(char *at, int64_t bytes)
 {
     for (int64_t i = 0; i + 1 < bytes; i += 2) {
@@ -324,7 +324,7 @@ static void memory_free(struct lab_whole *w, char *device)
     free(w->writable);
 }
 
-/* Fails if a byte has changed that is no output's. */
+/* Returns ERR_CORRUPT if a byte outside of the outputs has changed. */
 static int strays_look(const struct lab_whole *w)
 {
     const struct op_case *c = w->lab.c;
@@ -386,8 +386,8 @@ static int results_take(struct lab_whole *w)
     return twins_look(w);
 }
 
-/* Has the case make its tensors for the first time, to know how much they need. Addresses are not
- * used, but none may be NULL. */
+/* Lets the case declare its tensors a first time, to count the memory that they need. Addresses are
+ * not used, but none may be NULL. */
 static void room_count(struct lab_whole *w, char *nowhere)
 {
     w->device = nowhere;

@@ -1,11 +1,13 @@
-/* Cases of what works on samples: patches, loss, noise; and of first weights. */
+/* This file makes the cases of operations on samples (patches, loss, noise) and of draws of the
+ * initial weights. */
 #include "tests/gpu/cases_lab.h"
 
 #include <math.h>
 
 enum { SAMPLES_MAX = 3 };
 
-/* A sample, in patches; rows 0: all of its tokens. */
+/* Describes a sample in patches. Its tokens are `rows` from `first` on; rows 0: all of them.
+ * less_t, less_h and less_w are the cells of padding. */
 struct clip { int32_t t, h, w, first, rows, less_t, less_h, less_w; };
 
 struct latents_case {
@@ -13,9 +15,9 @@ struct latents_case {
     int64_t channels, cond;
     int64_t pt, ph, pw;
     int64_t n;
-    struct clip clip[SAMPLES_MAX]; /* less_: so many cells are padding */
+    struct clip clip[SAMPLES_MAX];
     bool cond_absent, no_noise;
-    int64_t gap; /* rows and cells that are nobody's, before every sample */
+    int64_t gap; /* rows and cells of no sample, before, between and after the samples */
 };
 static const struct latents_case latents_cases[] = {
     {"two samples, padding", 3, 2, 1, 2, 2, 2, {{2, 1, 3}, {1, 2, 1, .less_h = 1, .less_w = 1}},
@@ -39,7 +41,7 @@ static const struct latents_case latents_cases[] = {
     {"nobody", 3, 0, 1, 2, 2, 0, {{0}}, false, false, 0},
 };
 
-/* A micro-batch: its samples, and what buffers they need. */
+/* Holds the samples of a micro-batch, and the rows and cells of its buffers. */
 struct clips {
     struct ops_sample sample[SAMPLES_MAX];
     int64_t rows, cells;
@@ -94,7 +96,7 @@ static struct ops_latents latents_common(struct lab *l, const struct latents_cas
 
 static void pictures_put(struct lab *l, const struct latents_case *c, struct ops_latents *a)
 {
-    /* longer than what the samples take */
+    /* The latent is longer than the samples need. */
     a->latent = lab_in(l, "latent", LAB_STAT, 1, a->cells * c->channels + 5);
     a->noise = lab_in(l, "noise", LAB_STAT, 1, a->cells * c->channels);
 }
@@ -132,7 +134,7 @@ static void unpatchify_make(struct lab *l, const void *data)
     struct ops_latents a = latents_common(l, c, &b);
     a.tokens = lab_in(l, "tokens", LAB_ACT, b.rows, c->channels * c->pt * c->ph * c->pw);
     a.out = lab_new(l, "out", LAB_STAT, 1, b.cells * c->channels);
-    for (int i = 0; i < c->n; i++) /* cells of tokens that are not here stay NaN */
+    for (int i = 0; i < c->n; i++) /* cells of tokens outside of the part stay NaN */
         lab_exact(lab_out(l, "out", i, cells_in(a.out, &b.sample[i], c->channels)));
     LAB_CALL(l, unpatchify, a);
 }
@@ -150,7 +152,7 @@ static void padding_spoil(struct lab *l, struct tensor latent, const struct ops_
     }
 }
 
-/* Does the same to what is predicted there. */
+/* Makes the predictions of padding NaN, too. */
 static void prediction_spoil(struct lab *l, struct tensor tokens, const struct ops_sample *m,
                              const struct latents_case *c)
 {
@@ -219,7 +221,7 @@ static const struct draw_case draw_cases[] = {
     {"normal, f32", OPS_DRAW_NORMAL, LAB_F32, 65, 0.02, 5, UINT64_C(3) << 33, 7},
     {"normal, bf16", OPS_DRAW_NORMAL, LAB_BF16, 8193, 0.02, 5, UINT64_C(3) << 33, 7},
     {"normal, far into it", OPS_DRAW_NORMAL, LAB_STAT, 130, 1, 5, 6, (UINT64_C(1) << 34) + 3},
-    /* element 114681 is another number of bf16 by way of f32 than without; and uniform, 9748 */
+    /* Rounded to f32 first, element 114681 of normal and 9748 of uniform become another bf16. */
     {"normal, bf16 twice rounded", OPS_DRAW_NORMAL, LAB_BF16, 67, 0.02, 5, UINT64_C(3) << 33,
      114650},
     {"uniform, bf16 twice rounded", OPS_DRAW_UNIFORM, LAB_BF16, 67, 0.1, 3, 2, 9700},

@@ -1,5 +1,5 @@
-/* Cases of norms and positions. What backward reads of the forward is computed here, in f64, from
- * numbers that are rounded already. */
+/* This file makes the cases of norms and positions. Backward reads results of the forward. They are
+ * computed here, in f64, from numbers that are already rounded. */
 #include "tests/gpu/cases_lab.h"
 
 #include <math.h>
@@ -13,9 +13,9 @@ struct adaln_case {
     int64_t s, d, n;
     int32_t first[SAMPLES_MAX]; /* first row of each sample; one may have none */
     bool branch, gate, mod, y, rms;
-    bool wide;   /* the residual stream: x, x_out, and dx */
-    bool narrow; /* x_out alone is not of it */
-    bool x_out;  /* also where there is no branch */
+    bool wide;   /* the residual stream (x, x_out, dx) is LAB_WIDE */
+    bool narrow; /* x_out alone is LAB_ACT */
+    bool x_out;  /* x_out is written even without a branch */
     double mean; /* added to x */
     double eps;
 };
@@ -111,7 +111,7 @@ static void adaln_fwd_make(struct lab *l, const void *data)
     struct case_output *stats = lab_out(l, "stats", 0, a.stats), *y = lab_out(l, "y", 0, a.y);
     stats->rounds_itself = y->rounds_itself = rounds;
     stats->judged = rounds ? a.x_out.dtype : stats->stored;
-    struct ops_adaln again = a; /* as recomputation does, from x_out as it is stored */
+    struct ops_adaln again = a; /* a second call, as in recomputation, from the stored x_out */
     again.x = a.x_out.ptr ? a.x_out : a.x;
     again.x_out = again.branch = again.gate = tensor_none();
     again.y = lab_new(l, "y again", LAB_ACT, c->s, c->d);
@@ -255,7 +255,7 @@ struct rope_case {
     const char *name;
     int64_t s, n, pairs_t, pairs_h, pairs_w;
     double theta, fps[3];
-    int32_t most; /* places are below this */
+    int32_t most; /* positions are below this */
 };
 static const struct rope_case rope_cases[] = {
     {"three axes", 65, 2, 2, 3, 4, 10000, {24, 12}, 9},

@@ -1,10 +1,11 @@
-/* Cases of what works row by row: activations, sums of columns, copies, rows by index. */
+/* This file makes the cases of operations on rows: activations, sums of columns, copies, rows by
+ * index. */
 #include "tests/gpu/cases_lab.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-enum { LONG = 4133 }; /* a row of more than one piece of the CPU's, odd */
+enum { LONG = 4133 }; /* an odd length, longer than a piece of a row on the CPU */
 
 /* ---- activations ---- */
 
@@ -14,7 +15,7 @@ struct act_case {
     int64_t rows, cols; /* of y */
     enum lab_class x, y;
     double scale;
-    bool in_place, y_too; /* backward */
+    bool in_place, y_too; /* of backward */
 };
 
 static const struct act_case act_cases[] = {
@@ -39,7 +40,8 @@ static const struct act_case act_cases[] = {
     {"no rows, swiglu", OPS_ACT_SWIGLU, 0, 9, LAB_ACT, LAB_ACT, 2, false, true},
 };
 
-/* Returns the input, with numbers among the random ones where exp and erf end. */
+/* Returns the input. Among its random numbers are some at which exp and erf overflow, underflow or
+ * saturate. */
 static struct tensor act_input(struct lab *l, const struct act_case *c)
 {
     static const double at[] = {0, -0.0, 1e-30, -1e-30, 88, -88, 104, -104, 120, -120, 5.5, -5.5};
@@ -68,7 +70,7 @@ static void act_bwd_make(struct lab *l, const void *data)
     struct tensor first = lab_new(l, "y", c->y, c->rows, c->cols);
     a.dx = c->in_place ? a.dy : lab_new(l, "dx", c->x, a.x.rows, a.x.cols);
     lab_out(l, "dx", 0, a.dx);
-    if (c->y_too) { /* made again with the same bits */
+    if (c->y_too) { /* backward recomputes y with the same bits */
         a.y = lab_new(l, "y again", c->y, c->rows, c->cols);
         lab_out(l, "y", 0, first);
         lab_out(l, "y again", 0, a.y);
@@ -131,8 +133,8 @@ static const struct copy_case copy_cases[] = {
     {"bf16 to bf16", 3, 3, 41, LAB_BF16, LAB_BF16},
 };
 
-/* Puts in halves of steps of bf16 and what lies just beside them, ends of the ranges, and what is
- * not finite. */
+/* Puts in numbers halfway between two bf16 and close to that, ends of the ranges, and numbers that
+ * are not finite. */
 static void halves_put(struct lab *l, struct tensor t)
 {
     static const double at[] = {
@@ -237,7 +239,7 @@ static const struct table_case table_cases[] = {
     {"no tokens", 0, 3, 33, 1, LAB_ACT, 0.5},   {"no tokens, written", 0, 3, 33, 1, LAB_ACT, 0},
 };
 
-/* Returns indices that never name the last row of the table; what stands between them is -1. */
+/* Returns indices, `stride` apart, with -1 between them. None names the last row of the table. */
 static const int32_t *table_index(struct lab *l, const struct table_case *c)
 {
     int64_t n = c->s * c->stride;

@@ -1,4 +1,4 @@
-/* Cases of the optimizer's step, and of what is counted and summed of gradients. */
+/* This file makes the cases of the optimizer's step, and of counts and sums over gradients. */
 #include "tests/gpu/cases_lab.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ struct look_case {
     const char *name;
     int64_t rows, cols;
     enum lab_class class;
-    int bad;   /* so many are not finite */
+    int bad;   /* how many numbers are not finite */
     bool add;
 };
 static const struct look_case look_cases[] = {
@@ -22,7 +22,8 @@ static const struct look_case look_cases[] = {
     {"no numbers, added", 0, 7, LAB_ACT, 0, true}, {"wide", 7, 33, LAB_WIDE, 3, true},
 };
 
-/* Makes some of the numbers infinite or NaN: the first, the last, and between. */
+/* Returns the input, in which `bad` numbers are infinite or NaN: the first, the last, and some
+ * between. */
 static struct tensor look_input(struct lab *l, const struct look_case *c)
 {
     static const double kinds[] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
@@ -78,7 +79,7 @@ struct adamw_case {
     uint64_t first, update;
     double decay, lr_scale;
     int64_t cut; /* elements of a span; 0: there is one span */
-    int64_t col, row, others; /* of the numbers */
+    int64_t col, row, others; /* col, row and skip of the spans */
 };
 enum { SPANS_MAX = 8 };
 static const struct adamw_case adamw_cases[] = {
@@ -132,8 +133,8 @@ static void change_put(struct lab *l, struct ops_adamw *a)
             tensor_of(&a->change->update_sumsq, DTYPE_F64, 1, 1))->judged = l->o->stat;
 }
 
-/* Makes the table of updates. Gradients and weights lie in the other order; each span has a decay
- * of its own, and counts its share of what is counted. */
+/* Makes the table of spans. Gradients and weights lie in reverse order. Each span has a weight
+ * decay of its own, and its part of the `counted` elements. */
 static void spans_put(struct lab *l, const struct adamw_case *c, struct ops_adamw *a)
 {
     struct ops_adamw_span spans[SPANS_MAX];

@@ -1,5 +1,5 @@
-/* desk: device memory and operands for programs that ask a GPU at full sizes. What fails ends the
- * program with a sentence: 4 when there is no device, else 5.
+/* desk: allocates device memory and operands for programs that test a GPU at full sizes. A failure
+ * ends the program with a sentence and status 4 when there is no device, else 5.
  *
  *     struct desk d = {0};
  *     desk_open(&d, DTYPE_BF16);
@@ -17,7 +17,7 @@ struct desk {
     struct err err;
     void *block[DESK_BLOCKS_MAX];
     int blocks;
-    int32_t *host; /* segments */
+    int32_t *host; /* host's copy of the segments */
 };
 
 void desk_open(struct desk *d, enum dtype dtype);
@@ -32,14 +32,14 @@ struct tensor desk_draw(struct desk *d, enum dtype dtype, int64_t rows, int64_t 
 struct tensor desk_new(struct desk *d, enum dtype dtype, int64_t rows, int64_t cols);
 /* Returns a dense tensor's bytes on the host, new. */
 void *desk_get(struct desk *d, const struct tensor *t);
-/* Samples of so many tokens and keys, of which the last of each eight, when they are uneven, has a
- * fifth less than the first. */
+/* Describes samples by the most tokens and keys that one has. If they are uneven, they get shorter
+ * within each eight, and the last of the eight has a fifth less than the first. */
 struct desk_samples {
     int64_t n, tokens, keys;
     bool uneven;
 };
-/* Sets the segments of an attention, a sample each; once a desk. Returns how many pairs of a query
- * and a key there are. */
+/* Sets the segments of an attention, one for each sample. It can be called once for a desk. Returns
+ * the number of (query, key) pairs. */
 int64_t desk_segments(struct desk *d, struct ops_attn *a, struct desk_samples s);
 
 #endif

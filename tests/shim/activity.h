@@ -1,5 +1,5 @@
-/* activity: the calls by which the shim's runtime reports the work that it queues to its CUPTI
- * (cupti.c). */
+/* activity: declares the calls by which the shim's runtime reports the work that it queues to its
+ * CUPTI (cupti.c). */
 #ifndef TESTS_SHIM_ACTIVITY_H
 #define TESTS_SHIM_ACTIVITY_H
 

@@ -1,5 +1,5 @@
-/* The part of cuBLASLt that the trainer uses (cuBLAS library, "Using the cuBLASLt API", 13.1), for
- * tests without a toolkit or a GPU: see shim.h. Numbers are cuBLASLt's.
+/* This header declares the part of cuBLASLt that the trainer uses (cuBLAS library, "Using the
+ * cuBLASLt API", 13.1), for tests without a toolkit or a GPU: see shim.h. Numbers are cuBLASLt's.
  *
  * As in the library, descriptors store any value, and refuse only a value of another size or an
  * unknown attribute. Their values are checked where they are used: by the heuristic, by the check

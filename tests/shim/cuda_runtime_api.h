@@ -1,5 +1,6 @@
-/* The part of the CUDA runtime's C interface that the trainer uses (CUDA Runtime API reference,
- * 13.0), for tests without a toolkit or a GPU: see shim.h. Numbers of errors are CUDA's. */
+/* This header declares the part of the CUDA runtime's C interface that the trainer uses (CUDA
+ * Runtime API reference, 13.0), for tests without a toolkit or a GPU: see shim.h. Numbers of errors
+ * are CUDA's. */
 #ifndef TESTS_SHIM_CUDA_RUNTIME_API_H
 #define TESTS_SHIM_CUDA_RUNTIME_API_H
 

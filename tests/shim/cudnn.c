@@ -32,7 +32,7 @@ struct descriptor {
     bool is_final;
     struct attribute attribute[ATTRIBUTES];
     int n;
-    struct run_graph *graph; /* own copy; for graphs, heuristics, configurations and plans */
+    struct run_graph *graph; /* a copy; for graphs, heuristics, configurations and plans */
 };
 
 static struct shim_attention counts;

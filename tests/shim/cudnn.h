@@ -1,5 +1,5 @@
-/* The part of cuDNN's backend API that the trainer uses (cuDNN 9.19, "Backend API"), for tests
- * without a toolkit: see cudnn.c. Numbers are the library's. */
+/* This header declares the part of cuDNN's backend API that the trainer uses (cuDNN 9.19, "Backend
+ * API"), for tests without a toolkit: see cudnn.c. Numbers are the library's. */
 #ifndef TESTS_SHIM_CUDNN_H
 #define TESTS_SHIM_CUDNN_H
 

@@ -86,7 +86,7 @@ bool run_lengths_find(const struct run_graph *g, struct run_lengths *l)
 struct segment {
     const struct run *r;
     struct run_lengths lengths;
-    int64_t at;               /* which */
+    int64_t at;               /* its index */
     float *kept[RUN_IDS];     /* virtual tensors: [heads, rows, columns] with the margin */
     bool *low;                /* [heads, queries] rows whose P overflows in keys past the end */
     int64_t queries;

@@ -6,7 +6,7 @@
 
 enum { RUN_DIMS = 4, RUN_OPS = 32, RUN_IDS = 128 };
 
-/* id 0: there is no such tensor. */
+/* Describes a tensor of a graph. With id 0, an operation has no such tensor. */
 struct run_tensor {
     int64_t id, dim[RUN_DIMS], stride[RUN_DIMS];
     int64_t offset; /* the id of its ragged offsets, or 0 */
@@ -14,7 +14,8 @@ struct run_tensor {
     bool is_virtual, by_value;
 };
 
-/* m, n, k: the actual number of rows, columns and terms of each segment. */
+/* Describes an operation. The tensors m, n and k hold the number of rows, columns and terms of each
+ * segment. */
 struct run_op {
     cudnnBackendDescriptorType_t kind;
     cudnnPointwiseMode_t mode;

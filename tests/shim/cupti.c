@@ -1,9 +1,9 @@
-/* A stand-in for CUPTI's activity API, and for NVTX. The shim's runtime reports the work that it
- * queues; the times of an activity are those at which the far device runs it. Records go into
- * buffers of the subscriber, as with CUPTI. Ranges are recorded only if NVTX_INJECTION64_PATH was
- * set when the first range began.
+/* This file stands in for CUPTI's activity API, and for NVTX. The shim's runtime reports the work
+ * that it queues; the times of an activity are those at which the far device runs it. Records go
+ * into buffers of the subscriber, as with CUPTI. Ranges are recorded only if NVTX_INJECTION64_PATH
+ * was set when the first range began.
  *
- * Environment: REEL_SHIM_PROFILER=NAME: another tool of this name uses CUPTI. REEL_SHIM_FAIL (see
+ * Environment: REEL_SHIM_PROFILER=NAME makes a tool of this name hold CUPTI. REEL_SHIM_FAIL (see
  * shim.h) supports cuptiSubscribe_v2, cuptiActivityEnable and record: the Nth record is dropped. */
 #include "cupti.h"
 

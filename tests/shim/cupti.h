@@ -1,5 +1,6 @@
-/* The part of CUPTI that libreel-cupti.so uses (CUPTI documentation, 13.0, "Activity API"), for
- * tests without a GPU: see cupti.c. Numbers are CUPTI's; records have the members that are read. */
+/* This header declares the part of CUPTI that libreel-cupti.so uses (CUPTI documentation, 13.0,
+ * "Activity API"), for tests without a GPU: see cupti.c. Numbers are CUPTI's; records have the
+ * members that are read. */
 #ifndef TESTS_SHIM_CUPTI_H
 #define TESTS_SHIM_CUPTI_H
 
@@ -55,7 +56,7 @@ typedef struct {
     uint32_t threadId, correlationId;
 } CUpti_ActivityAPI;
 typedef struct { CUpti_ActivityKind kind; uint64_t start, end; } CUpti_ActivityOverhead3;
-/* Records of kernels, copies and fills that ran on a stream. */
+/* Record kernels, copies and fills that ran on a stream. */
 typedef struct {
     CUpti_ActivityKind kind;
     uint64_t start, end;

@@ -1,5 +1,5 @@
-/* The part of NCCL's interface that the trainer uses (NCCL 2.28), for tests without GPUs: see
- * nccl_mpi.c. Numbers are NCCL's. */
+/* This header declares the part of NCCL's interface that the trainer uses (NCCL 2.28), for tests
+ * without GPUs: see nccl_mpi.c. Numbers are NCCL's. */
 #ifndef TESTS_SHIM_NCCL_H
 #define TESTS_SHIM_NCCL_H
 

@@ -1,4 +1,4 @@
-/* A stand-in for NCCL between ranks on the shim's GPUs, which sends its data by MPI.
+/* This file stands in for NCCL between ranks on the shim's GPUs. It sends the data by MPI.
  *
  * It reproduces the behaviour that programs can get wrong. The operations of a communicator run in
  * the order in which they were queued. A message blocks its stream until the peer has reached it
@@ -269,8 +269,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t c)
     return ncclSuccess;
 }
 
-/* Makes its operations end. Queued operations still refer to the communicator, so it is never
- * freed. */
+/* Ends the communicator's operations. Queued operations still refer to the communicator, so it is
+ * never freed. */
 ncclResult_t ncclCommAbort(ncclComm_t c)
 {
     c->aborted = true;

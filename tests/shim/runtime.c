@@ -56,7 +56,7 @@ static bool is_lost(void)
     return lost;
 }
 
-/* Returns the result of a call: the error that the environment requests, or `e`. An error is kept
+/* Returns the result of a call: the error that the environment requests, or `e`. An error is stored
  * for cudaGetLastError. */
 static cudaError_t result(const char *call, cudaError_t e)
 {

@@ -1,4 +1,4 @@
-/* shim: CUDA C kernels and the CUDA runtime on the CPU, for tests without a GPU.
+/* shim: runs CUDA C kernels and the CUDA runtime on the CPU, for tests without a GPU.
  *
  * The trainer's .cu sources are compiled as C++ against cuda_runtime.h of this folder. Memory,
  * streams, events and copies are those of dev_far: the host cannot touch device memory, and work
@@ -7,7 +7,8 @@
  * its warp. The thread that runs next is chosen at random too, so that a missing barrier changes
  * results.
  *
- * The shim does not model memory order between barriers, tensor cores, TMA, PTX, occupancy, speed.
+ * The shim does not model memory order between barriers, tensor cores, TMA, PTX, occupancy or
+ * speed.
  *
  * Environment: REEL_SHIM_SEED is the seed of the order of work and threads (0: the given order);
  * REEL_SHIM_GPUS is the number of GPUs (8), and REEL_SHIM_FIRST the number in the UUID of the first
@@ -40,10 +41,10 @@ enum {
 int shim_failure(const char *call);
 /* Queues a function call, with a copy of its arguments, on a stream. */
 cudaError_t shim_queue(cudaStream_t s, void (*run)(void *args), const void *args, size_t bytes);
-/* Does the same for a function that blocks the stream until it returns true. */
+/* Queues a function that blocks the stream until it returns true, with a copy of its arguments. */
 cudaError_t shim_queue_poll(cudaStream_t s, bool (*poll)(void *args), const void *args,
                             size_t bytes);
-/* Checks a launch as the runtime would, and counts it. An error is kept for cudaGetLastError. */
+/* Checks a launch as the runtime would, and counts it. An error is stored for cudaGetLastError. */
 cudaError_t shim_check_launch(const void *kernel, int64_t blocks, int64_t threads, size_t shared);
 uint64_t shim_seed(void);
 

@@ -1,12 +1,13 @@
-/* Makes plans of attention for a GPU that this machine does not have: cuDNN answers for a device
- * that a JSON text describes (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION), and compiles. What is
- * compiled is then loaded by the driver; with the toolkit's stub in the driver's place that is the
- * one call that fails, with error 34. A plan that fails there, and only there, is good.
+/* Makes plans of attention for a GPU that this machine does not have. cuDNN compiles for a device
+ * that a JSON text describes (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION), and then asks the driver
+ * to load the result. The toolkit's stub stands in for the driver and fails that call with error
+ * 34. A plan that fails there, and only there, is good.
  *
  *     plans DEVICE.json CLASS...    LD_LIBRARY_PATH has the stub as libcuda.so.1
  *
- * A class is letters, below. Prints "CLASS: engine N, workspace B" or what was refused, one line
- * each. Exit status: 0, 1 when a plan is not good, 2 for usage, 4 when there is no such device. */
+ * A class is a string of the letters in LETTERS. Prints one line for each class: "CLASS: engine N,
+ * workspace B", or why it was refused. Exit status: 0, 1 when a plan is not good, 2 for usage, 4
+ * when there is no such device. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +72,7 @@ static struct attn_class class_of(const char *s)
     return c;
 }
 
-/* Returns whether a plan is made, but for its last step. */
+/* Makes a plan and prints the result. Tells whether every step but the loading succeeded. */
 static bool plan_told(const char *letters, cudnnBackendDescriptor_t device)
 {
     const struct attn_class c = class_of(letters);

@@ -1,13 +1,14 @@
-/* A whole transformer block, forward and backward, in bf16 on the device, against the CPU's f64.
+/* Compares a whole transformer block, forward and backward, in bf16 on the device with the CPU's
+ * f64.
  *
  *     block MODEL T H W      a model that reel knows, of one layer; latent cells of the first sample
  *
  * A second sample has half as many rows of cells. Weights and inputs are numbers of bf16, so that
- * both sides are given the same. What is compared is what the network says of noised latents
- * (dit_forward), and the gradient of every tensor in a step: relative L2 distances, of which 1e-2 is
- * allowed for the output, and for the gradients of the block taken together. Prints one JSON object
- * with these, and the tensor that is furthest off. Exit status: 0, 1 when one is further off or not
- * finite, 2 usage, 4 no device, 5 a failure. */
+ * both sides get the same. The program compares the network's output for noised latents
+ * (dit_forward), and the gradient of every tensor in a step. It allows a relative L2 distance of
+ * 1e-2 for the output, and for the gradients of the block taken together. It prints one JSON object
+ * with these distances, and the tensor that is furthest off. Exit status: 0, 1 when a distance is
+ * larger or not finite, 2 usage, 4 no device, 5 a failure. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -176,7 +177,7 @@ static void side_close(struct side *s)
     free(s->grad);
 }
 
-/* Brings the gradients home, in f64. */
+/* Copies the gradients to the host, as f64. */
 static void grads_take(struct side *s)
 {
     enum dtype stat = s->c.ops->stat;
@@ -222,7 +223,7 @@ static void side_run(struct side *s, const struct given *g, enum compute_device 
 
 /* ---- the comparison ---- */
 
-/* The sums of a distance: of squares of differences, and of what should be. */
+/* Holds sums of squares for a relative distance: of the differences, and of the right numbers. */
 struct distance { double apart, size; };
 
 static void distance_add(struct distance *d, const double *got, const double *want, int64_t n)
@@ -233,7 +234,7 @@ static void distance_add(struct distance *d, const double *got, const double *wa
 
 static double l2(struct distance d) { return sqrt(d.apart / d.size); }
 
-/* Prints a number, and returns whether it is more than is allowed. */
+/* Prints a distance, and returns 1 if it is larger than allowed. */
 static int told(const char *name, double x, bool is_first)
 {
     printf("%s\"%s\": ", is_first ? "{" : ", ", name);

@@ -1,14 +1,14 @@
-/* The operations' cases (tests/gpu/cases.h) on the GPU of this machine, or the one that
- * REEL_CUDA_LIBRARY stands in for, against the tables of the CPU.
+/* Runs the operations' cases (tests/gpu/cases.h) on the GPU of this machine, or on the library that
+ * REEL_CUDA_LIBRARY names, and compares them with the tables of the CPU.
  *
- *     check list              the operations, one a line
- *     check device            opens the device: its name, and the bytes of its memory that are free,
- *                             that operations have taken, and that there are
- *     check op NAME           all cases of an operation, each twice, in f64, f32 and bf16; those of
- *                             attention in bf16 without cuDNN, too
+ *     check list              prints the operations, one a line
+ *     check device            opens the device, and prints its name and the bytes of its memory:
+ *                             free, taken by operations, all
+ *     check op NAME           runs all cases of an operation, each twice, in f64, f32 and bf16; those
+ *                             of attention in bf16 without cuDNN, too
  *
- * Prints one JSON object a line, and what differs to stderr. Exit status: 0, or 1 when something
- * differs, 2 for usage, 4 when there is no device. */
+ * It prints one JSON object a line to stdout, and differences to stderr. Exit status: 0, or 1 when
+ * something differs, 2 for usage, 4 when there is no device. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,8 @@ static const struct { enum dtype dtype; const char *name, *attn; } kinds[] = {
     {DTYPE_BF16, "bf16, plain", "plain"}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-/* The tables that a case runs on: the tested one, and the CPU's of f64 and of the same type. */
+/* Holds the tables on which a case runs: the tested one, and the CPU's for f64 and for the same
+ * type. */
 struct tables { struct compute gpu, oracle, cpu; };
 
 /* Adds up what the cases of an operation gave in one type. */
@@ -51,7 +52,7 @@ static void tables_close(struct tables *t)
     compute_close(&t->gpu), compute_close(&t->cpu), compute_close(&t->oracle);
 }
 
-/* Returns whether a comparison failed, and tells of it. */
+/* Tells whether a call failed, and prints its error. */
 static int told(int rc, const char *what, const struct err *err)
 {
     if (rc < 0)
@@ -69,7 +70,7 @@ static void worst_keep(struct tally *n, const struct case_result *got,
     }
 }
 
-/* Runs a case where the GPU's library may add up dq in any order. */
+/* Runs a case in which the GPU's library may sum dq in any order. Tells whether it is wrong. */
 static bool free_wrong(const struct tables *t, const struct op_case *c,
                        const struct case_result *want, const struct case_result *beside)
 {
@@ -84,8 +85,8 @@ static bool free_wrong(const struct tables *t, const struct op_case *c,
     return wrong;
 }
 
-/* Runs a case once on each table of the CPU and twice on the GPU, where bits must be the same.
- * Returns whether it is wrong. */
+/* Runs a case once on each table of the CPU and twice on the GPU, which must give the same bits
+ * both times. Tells whether it is wrong. */
 static bool case_wrong(const struct tables *t, const struct op_case *c, struct tally *n)
 {
     struct case_types as = case_types_of(t->gpu.ops);

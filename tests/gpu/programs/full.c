@@ -1,14 +1,14 @@
-/* Products and attention at full sizes, by sampled rows. The operands are drawn on the device and
- * brought to the host; some rows of the results are computed there in f64. All of a result must be
- * written: it held NaN before.
+/* Checks products and attention at full sizes, by sampled rows. The operands are drawn on the
+ * device and copied to the host, where some rows of the results are computed in f64. Every element
+ * of a result must be written: it held NaN before.
  *
  *     full gemm M N K ROWS                       bf16 [M, K] x [N, K]ᵀ
  *     full attn SAMPLES TOKENS HEADS DIM ROWS    bf16, forward and backward
  *     full attn_low SAMPLES TOKENS HEADS DIM ROWS    the same, with logits near -100
  *
- * Rows of dk and dv are made from the device's own o and lse, of which other rows are sampled.
- * Prints one JSON object with the relative L2 distance of each result; what is allowed is 4e-3, of
- * lse 1e-5. Exit status: 0, 1 when a result is further off or not finite, 2
+ * The right rows of dk and dv are computed from the device's o and lse, which are checked by
+ * sampled rows. The program prints one JSON object with the relative L2 distance of each result. It
+ * allows 4e-3, and 1e-5 for lse. Exit status: 0, 1 when a distance is larger or not finite, 2
  * usage, 4 no device, 5 a failure. */
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@
 
 enum { NUMBERS_MAX = 5 };
 
-/* The sums of a distance: of squares of differences, and of what should be. */
+/* Holds sums of squares for a relative distance: of the differences, and of the right numbers. */
 struct distance { double apart, size; };
 
 static void distance_add(struct distance *d, double got, double want)
@@ -29,7 +29,7 @@ static void distance_add(struct distance *d, double got, double want)
 }
 
 static bool is_first = true;
-/* Prints a distance, and returns whether it is more than is allowed. */
+/* Prints a distance, and returns 1 if it is larger than allowed. */
 static int distance_told(const char *name, struct distance d, double allowed)
 {
     double l2 = sqrt(d.apart / d.size);
@@ -43,7 +43,7 @@ static int distance_told(const char *name, struct distance d, double allowed)
     return 1;
 }
 
-/* A matrix of bf16 on the host, all of it. */
+/* Holds a whole matrix of bf16 on the host. */
 struct matrix { const uint16_t *x; int64_t rows, cols; };
 
 static struct matrix matrix_get(struct desk *d, struct tensor t)
@@ -110,11 +110,11 @@ struct attn {
     const float *lse;
     int64_t tokens, heads, dim;
     double scale;
-    bool low; /* the first component of a head takes 100 off each logit */
+    bool low; /* the first component of a head lowers each logit by 100 */
     struct distance off[MATRICES], lse_off;
 };
 
-/* What one query's row of a head should be: o, lse and dq. */
+/* Computes one query's row of a head (o, lse, dq), and adds its distances from the device's. */
 static void query_check(struct attn *a, int64_t i, int64_t h)
 {
     int64_t d = a->dim, first = h * d, begin = i / a->tokens * a->tokens;
@@ -140,14 +140,15 @@ static void query_check(struct attn *a, int64_t i, int64_t h)
     distance_add(&a->lse_off, (double)a->lse[i * a->heads + h], most + log(sum));
     for (int64_t c = 0; c < d; c++) {
         distance_add(&a->off[O], at(a->m[O], i, first + c), o[c]);
-        if (c == 0 && a->low) /* a sum of large numbers that is 0: nothing is left but roundings */
+        if (c == 0 && a->low) /* large numbers cancel to 0, so that only roundings are left */
             continue;
         distance_add(&a->off[DQ], at(a->m[DQ], i, first + c), dq[c]);
     }
     free(p);
 }
 
-/* What one key's row of a head should be: dk and dv, of all queries of its sample. */
+/* Computes one key's row of a head (dk, dv) over all queries of its sample, and adds its distances
+ * from the device's. */
 static void key_check(struct attn *a, int64_t j, int64_t h)
 {
     int64_t d = a->dim, first = h * d, begin = j / a->tokens * a->tokens;

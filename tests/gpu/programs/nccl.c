@@ -1,10 +1,10 @@
-/* NCCL on one GPU, by a communicator of one rank: every call of coll.h gives what it should; an
- * operation that waits behind other work is seen to be late, and ends with its communicator; and
- * the GPU computes on behind that.
+/* Checks NCCL on one GPU, by a communicator of one rank. Every call of coll.h gives the right
+ * result. An operation that waits for other work is late, and ends with its communicator.
+ * Afterwards the GPU goes on computing.
  *
- *     nccl ELEMENTS BYTES    operations of so many elements, behind copies of so many bytes
+ *     nccl ELEMENTS BYTES    operations of ELEMENTS elements; one waits for copies of BYTES bytes
  *
- * Prints one JSON object. Exit status: 0, 1 when something is wrong, 2 usage, 4 no device or no
+ * It prints one JSON object. Exit status: 0, 1 when something is wrong, 2 usage, 4 no device or no
  * NCCL, 5 a failure. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,7 +63,7 @@ static int reduce(struct bench *b, const struct tensor *x, struct tensor *y)
     return b->coll->all_reduce(b->c, x->ptr, y->ptr, b->n, x->dtype, b->d.c.stream, &b->d.err);
 }
 
-/* A message to oneself. */
+/* Queues a message of the rank to itself. */
 static int message(struct bench *b, const struct tensor *x, struct tensor *y)
 {
     struct dev_stream *s = b->d.c.stream;
@@ -130,8 +130,8 @@ static int copies_queue(struct bench *b, struct dev_event *from, struct dev_even
     return n;
 }
 
-/* Queues an operation behind copies, sees that it is not over in time, and aborts. Where tests
- * stand in for the GPU, which does nothing meanwhile, the operation itself hangs. */
+/* Queues an operation after copies, checks that it is not over in time, and aborts. The stand-in
+ * for a GPU computes nothing meanwhile; there the operation itself hangs. */
 static int late_check(struct bench *b, struct tensor *x)
 {
     struct dev *dev = b->d.c.dev;

@@ -1,21 +1,24 @@
-/* What a GPU does at most with our table's calls: the ceilings that a step is held against.
+/* Measures what a GPU reaches with the calls of our table: the ceilings with which a step is
+ * compared.
  *
  *     rates SECONDS copy BYTES                  bytes read plus bytes written
  *     rates SECONDS gemm M N K                  bf16 [M, K] x [N, K]ᵀ, 2 M N K
- *     rates SECONDS few M N K                   the same, bytes of what it must read and write;
- *                                                few_bwd: f32 [M, K] x bf16 [K, N], added to f32
+ *     rates SECONDS few M N K                   the same, but counts the bytes that it must read and
+ *                                                write; few_bwd: f32 [M, K] x bf16 [K, N], added to
+ *                                                f32
  *     rates SECONDS attn SAMPLES TOKENS KEYS HEADS DIM    forward, 4 TOKENS KEYS DIM a head
  *     rates SECONDS pack SAMPLES TOKENS KEYS HEADS DIM    samples of several lengths (desk.h)
  *     rates SECONDS adaln|headnorm|gelu|swiglu|adamw|sumsq|permute ROWS COLS    bytes that it must
- *                                                read and write, which copy's rate is a bound of
+ *                                                read and write; copy's rate is the bound
  *
- * attn, pack, adaln, headnorm, gelu and swiglu have a backward, such as attn_bwd; attention's
+ * attn, pack, adaln, headnorm, gelu and swiglu have a backward, such as attn_bwd; that of attention
  * counts twice the forward's FLOPs.
  *
- * The operands are uniform random numbers, for a GPU that multiplies zeros draws less power and
- * clocks higher. After one call for warmth come five rounds of about SECONDS each, timed by events
- * on the stream. Prints one JSON object: the median rate, its spread (largest less smallest, over
- * the median), and every round's. Exit status: 0, 2 usage, 4 no device, 5 a failure. */
+ * The operands are uniform random numbers, because a GPU that multiplies zeros draws less power and
+ * clocks higher. A warm-up call is followed by five rounds of about SECONDS each, timed by events
+ * on the stream. The program prints one JSON object: the median rate, the spread (largest less
+ * smallest rate, divided by the median), and the rate of every round. Exit status: 0, 2 usage, 4 no
+ * device, 5 a failure. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +30,7 @@ enum { ROUNDS = 5, CALLS_MAX = 100000, NUMBERS_MAX = 5, HEAD_DIM = 128 };
 struct rate {
     struct desk d;
     void (*queue)(struct rate *r);
-    double amount; /* of one call */
+    double amount; /* FLOPs or bytes of one call */
     const char *unit;
     int64_t number[NUMBERS_MAX];
     struct ops_gemm gemm;
@@ -70,7 +73,7 @@ static void gemm_open(struct rate *r)
     r->queue = gemm_queue;
 }
 
-/* Counts bytes that a product must move, and returns their operand. */
+/* Returns an operand of a product, and counts the bytes that the product must move for it. */
 static struct tensor few_operand(struct rate *r, enum dtype dtype, int64_t rows, int64_t cols,
                                  int times)
 {
@@ -134,7 +137,7 @@ static void pack_bwd_open(struct rate *r) { attn_bwd_make(r, true); }
 
 /* ---- kernels that are bound by memory ---- */
 
-/* Returns an operand that a kernel moves so many times, of ROWS x cols, and counts its bytes. */
+/* Returns an operand of ROWS x cols, and counts its bytes `times` times, as a kernel moves them. */
 static struct tensor moved(struct rate *r, enum dtype dtype, int64_t cols, int times)
 {
     r->amount += (double)times * (double)(r->number[0] * cols * dtype_bytes(dtype));
@@ -156,7 +159,7 @@ static void bytes_count(struct rate *r, void (*queue)(struct rate *r))
     r->unit = "B/s", r->queue = queue;
 }
 
-/* Gate, residual, norm and modulation of one sample. */
+/* Prepares gate, residual, norm and modulation of one sample. */
 static void adaln_make(struct rate *r, bool backward)
 {
     int64_t rows = r->number[0], cols = r->number[1];
@@ -233,7 +236,7 @@ static struct tensor in_row(struct tensor t)
     return tensor_of(t.ptr, t.dtype, 1, t.rows * t.cols);
 }
 
-/* One tensor, its moments in bf16. */
+/* Prepares the update of one tensor with moments in bf16. */
 static void adamw_open(struct rate *r)
 {
     const struct ops_step step = {.lr = 1e-3, .bias1 = 0.1, .bias2 = 0.05, .grad_scale = 1,
@@ -257,7 +260,7 @@ static void sumsq_open(struct rate *r)
     bytes_count(r, sumsq_queue);
 }
 
-/* Rows in the opposite order. */
+/* Prepares a permutation that reverses the order of rows. */
 static void permute_open(struct rate *r)
 {
     int64_t rows = r->number[0];

@@ -2,11 +2,11 @@
  *
  *     tune SECONDS PRODUCTS TABLE
  *
- * PRODUCTS is what REEL_GEMM_PRODUCTS names, of one training or several; TABLE is written for
- * REEL_GEMM_TABLE (trainer/cuda/gemm_table.h). A proposal is timed in five rounds of about SECONDS
- * each. Prints one JSON object a product as it is done: the product, how many proposals it has, the
- * FLOP/s by what computes it without a table, by the fastest of the library's and by the fastest of
- * all. Exit status: 0, 2 usage, 4 no device, 5 a failure. */
+ * PRODUCTS is the file that REEL_GEMM_PRODUCTS named in one training or several; TABLE is written
+ * for REEL_GEMM_TABLE (trainer/cuda/gemm_table.h). A proposal is timed in five rounds of about
+ * SECONDS each. The program prints one JSON object for each finished product: the product, its
+ * number of proposals, and its FLOP/s without a table, with the library's fastest proposal and with
+ * the fastest of all. Exit status: 0, 2 usage, 4 no device, 5 a failure. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static void product_tune(struct desk *d, const struct cuda_backend *cuda, double
     fflush(stdout);
 }
 
-/* Was a line met before, in the text that ends with it? */
+/* Tells whether a line occurs in the text before it. */
 static bool is_again(const char *text, const char *line)
 {
     for (const char *at = text; at < line; at += strlen(at) + 1)

@@ -1,4 +1,5 @@
-/* The part of NVTX that the trainer uses, for tests without a toolkit: see ../cupti.c. */
+/* This header declares the part of NVTX that the trainer uses, for tests without a toolkit: see
+ * ../cupti.c. */
 #ifndef TESTS_SHIM_NVTX3_NVTOOLSEXT_H
 #define TESTS_SHIM_NVTX3_NVTOOLSEXT_H
 
