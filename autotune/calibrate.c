@@ -3,8 +3,8 @@
  *
  *     time     ln measured - ln predicted(theta), with spread TIME_SPREAD, and Huber weights beyond
  *              two spreads
- *     peak     the same for bytes, with spread PEAK_SPREAD fitted   whether the row fitted or ran
- *     out of memory: a probit of z = ln(limit / predicted) /
+ *     peak     the same for bytes, with spread PEAK_SPREAD
+ *     fitted   whether the row fitted or ran out of memory: a probit of z = ln(limit / predicted) /
  *              memory_sd, weighted by its Fisher information. A share OTHERWISE of rows fits, or
  *              does not, for reasons other than bytes
  *
@@ -26,8 +26,8 @@
 #define TIME_SPREAD 0.06
 #define PEAK_SPREAD 0.05
 #define MOST_STEP 0.4
-#define SPREAD_ROWS 60.0 /* rows outside the fit have larger errors */
-#define GOOD_WEIGHT 3.0 /* a good layout that is rejected costs more than a trial that runs out */
+#define SPREAD_ROWS 60.0 /* the prior counts as this many rows, as rows outside the fit err more */
+#define GOOD_WEIGHT 3.0 /* rejecting a layout that fits costs more than a trial that does not fit */
 #define OTHERWISE 0.03 /* share of rows that fit, or not, for reasons other than bytes */
 #define INTERVAL 1.645 /* 90 % of a normal lie within so many sds of its mean */
 enum { ROUNDS = 14 };

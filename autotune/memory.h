@@ -36,7 +36,8 @@ int memory_predict(const struct held_spec *spec, const struct layout *l, struct 
 struct memory_learned { /* A zeroed struct means that nothing was measured. */
     int64_t n;
     double overhead_sum;
-    /* Sums over measurements of 1, the overhead and its square, each over the squared peak. */
+    /* Sums over all measurements of 1, of the overhead and of its square, each divided by the
+     * squared peak. */
     double weights, weighted, squares;
 };
 void memory_learn(struct memory_learned *m, double planned_bytes, double peak_bytes);

@@ -79,7 +79,8 @@ static double seconds_of(const struct price_part *p)
  * for which compute hides them. */
 struct unit_price {
     double gather, gather_hidden, reduce, reduce_hidden;
-    double gather_under, gather_alone, reduce_under, reduce_alone; /* shares in price_step's */
+    /* parts of under[] and alone[] in struct price_step */
+    double gather_under, gather_alone, reduce_under, reduce_alone;
     double under_backward; /* seconds that backwards hide */
 };
 
@@ -91,7 +92,7 @@ struct stage_price {
     double computes;               /* forward and backward without messages */
     double update;                 /* seconds of the update, once a step */
     double forward_compute, backward_compute;
-    struct unit_price units;       /* summed over its units, of a micro-batch */
+    struct unit_price units;       /* sums over the stage's units, for a micro-batch */
 };
 
 struct state_seconds { double each[WORK_STATES][WORK_UNITS], step[WORK_STATES][WORK_UNITS]; };

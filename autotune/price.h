@@ -53,7 +53,7 @@ extern const char *const price_term_names[PRICE_TERMS];
 struct price_machine {
     const struct cluster *cluster; /* borrowed */
     double v[CONSTANTS];
-    double gemm_flops, attention_flops; /* FLOP/s: products at their share, attention at its peak */
+    double gemm_flops, attention_flops; /* FLOP/s: products at gemm_share, attention at its peak */
     double peak_flops;             /* peak FLOP/s of matrix products */
     double copy_bytes;             /* bytes/s of elementwise work */
     double score_bytes;            /* bytes/s of the matrix of scores */
@@ -93,8 +93,8 @@ double price_message(const struct price_machine *m, struct price_group g, enum t
 struct price_part {
     double gemm, attention, elementwise, inputs, launch;
     double tp, tp_hidden, cp, cp_hidden, pp, pp_hidden;
-    double tp_fixed, cp_fixed, pp_fixed; /* seconds of messages whatever their bytes */
-    double cp_under, cp_alone;           /* shares in under[] and alone[] of struct price_step */
+    double tp_fixed, cp_fixed, pp_fixed; /* seconds of messages that do not depend on bytes */
+    double cp_under, cp_alone;           /* parts of under[] and alone[] in struct price_step */
 };
 enum { PRICE_STAGES = 4 };
 struct price {
@@ -111,8 +111,8 @@ void price_parts(const struct price_machine *m, const struct work *w, struct pri
  * second's time goes into walks of the schedule. */
 void price_terms(const struct price_machine *m, const struct work *w, struct price *out);
 void price_gathers(struct price *p);
-/* Prices the same work again after the order of its grid has changed: only messages take another
- * time. */
+/* Prices the same work again after the order of its grid has changed: only the seconds of messages
+ * change. */
 void price_reorder(const struct price *other, struct price *out);
 
 struct price_step {
@@ -131,7 +131,7 @@ void price_classes(const struct price_step *step, double class_s[PRICE_TERMS]);
 /* Holds what a fit needs to predict how long a step takes at other rates. */
 struct price_bill {
     double term[PRICE_TERMS], hidden[PRICE_TERMS], under[PRICE_TERMS], alone[PRICE_TERMS],
-        fixed[PRICE_TERMS];      /* as a step has them */
+        fixed[PRICE_TERMS];      /* copied from a struct price_step */
     double far[PRICE_TERMS];     /* share of each one's messages that leaves the NVLink domain */
 };
 void price_bill(const struct price_machine *m, const struct model *model, const struct layout *l,

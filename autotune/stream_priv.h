@@ -30,8 +30,8 @@ struct stream {
     int64_t all_orders;     /* all orders, with those of equal time */
     int64_t groups[STREAM_GROUPS]; /* divisors of dp·cp from 2 on: sizes of shard groups */
     int n_groups;
-    /* For each way to shard and each order: is it too slow with this micro-batch size, whatever
-     * further virtual stages it has? *slow is the row of the way considered now. */
+    /* Tells for each way to shard and each order whether it is too slow with this micro-batch size
+     * and any further virtual stages. *slow is the row of the way considered now. */
     bool slow_states[1 + 3 * STREAM_GROUPS][LAYOUT_ORDERS];
     bool *slow;
     struct work work;
