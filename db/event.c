@@ -330,8 +330,8 @@ static bool event_wins(const cJSON *e, struct store_query *known, int order)
 }
 
 /* Decides between an event and the known one with its key. If they are the same event, it returns
- * 0. Which of two different ones stays does not depend on the order in which they are read. Returns
- * 1 when the known event was dropped, so that the key is free. */
+ * 0. The choice between two different events does not depend on the order in which they are read.
+ * Returns 1 when the known event was dropped, so that the key is free. */
 static int contend(struct event_writer *w, const struct event_key *k, const cJSON *e,
                    struct err *err)
 {

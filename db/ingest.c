@@ -333,8 +333,8 @@ static int damage_save(struct ingest *in, struct evlog_reader *r, const char *pa
 }
 
 /* Continues reading where the last ingest stopped. If there is damage, the whole file is read again
- * to list it: skipped parts may be complete by now, and a gap in the numbering shows only from both
- * its sides. */
+ * to list it: skipped parts may be complete by now, and a gap in the numbering is seen only with
+ * the events on both sides of it. */
 static int events_read_on(struct ingest *in, struct evlog_reader *r, struct log_file *f,
                           struct event_key *first, char run[], char writer[], struct err *err)
 {
