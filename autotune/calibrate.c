@@ -29,7 +29,7 @@
 #define SPREAD_ROWS 60.0 /* the prior counts as this many rows, as rows outside the fit err more */
 #define GOOD_WEIGHT 3.0 /* rejecting a layout that fits costs more than a trial that does not fit */
 #define OTHERWISE 0.03 /* share of rows that fit, or not, for reasons other than bytes */
-#define INTERVAL 1.645 /* 90 % of a normal lie within so many sds of its mean */
+#define INTERVAL 1.645 /* 90 % of a normal lie within this many sds of its mean */
 enum { ROUNDS = 14 };
 
 struct fit_row {

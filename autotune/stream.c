@@ -455,8 +455,7 @@ static void parts_price(struct stream *s)
     s->gathers_priced = false;
 }
 
-/* Closes the orders that are too slow with every micro-batch size. Sets the floor (n X) of the
- * others. */
+/* Closes the orders that are too slow with every micro-batch size. Sets the others' floor, n X. */
 static void floors_set(struct stream *s, struct layout l)
 {
     double rows = (double)seq_tokens(s->spec->work->seq) / (double)(l.cp * (l.sp ? l.tp : 1));

@@ -4,9 +4,9 @@
  * A tuning's folder is <home>/tunes/<id>. Its id is the hash of everything on which the answer
  * depends: model, extent, gbs, dtype, host or cluster, memory, ranks, trial steps, BLAS, the
  * trainer's binary (of another trainer: its command, the programs that it names, and its adapter),
- * the dataset's fingerprint. So when the same question is asked again, its trials are found, and
- * only what is missing is measured. `fresh` takes a random id. A prediction is durable in the log
- * before its trial starts.
+ * and the dataset's fingerprint. So when the same question is asked again, its trials are found,
+ * and only what is missing is measured. `fresh` takes a random id. A prediction is durable in the
+ * log before its trial starts.
  *
  * A search begins from what earlier ones learnt with the same host, stack and binary (learnt.h). A
  * node that a trial lost is not used by later trials. If too few nodes are left, tune_search

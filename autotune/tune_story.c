@@ -105,8 +105,8 @@ int tune_story_trials(const char *dir, tune_trial_fn *fn, void *ctx, struct err 
     return log_read(dir, &s, fn, ctx, err);
 }
 
-/* Reads the story of a tuning. It was killed if no living process holds its lease and it did not
- * drop the lease, or left a trial unfinished. */
+/* Reads the story of a tuning. A tuning that no process runs and that recorded no end has died if
+ * its lease still exists or a trial is unfinished; otherwise it was stopped. */
 static int story_read(const char *dir, const char *id, struct tune_story *s, struct err *err)
 {
     struct lease_holder holder;

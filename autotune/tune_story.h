@@ -45,7 +45,8 @@ typedef void tune_trial_fn(void *ctx, const char *layout, const cJSON *ended);
 int tune_story_trials(const char *dir, tune_trial_fn *fn, void *ctx, struct err *err);
 /* Records that the tuning ended before this trial, which then says nothing about its layout. */
 int tune_story_left(struct evlog *log, const char *trial, struct err *err);
-/* Records in the logs of tunings that died that they did, where the logs can be written. */
+/* Records in the log of each tuning that died that it has ended. A log that cannot be written is
+ * left as it is. */
 void tunes_close(const char *home);
 
 #endif
