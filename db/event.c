@@ -285,7 +285,7 @@ static int text_make(struct event_writer *w, const cJSON *event, const char *tex
     return str_check(&w->text, err);
 }
 
-/* Returns 1 and sets *id when no event had this key yet, 0 when one has it. */
+/* Inserts an event. Returns 1 and sets *id, or 0 when an event has this key already. */
 static int insert(struct event_writer *w, const struct event_key *k, const cJSON *e, int64_t *id,
                   struct err *err)
 {

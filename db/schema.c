@@ -84,8 +84,8 @@ static const char *column_from(const struct step_column *c)
     return "s.";
 }
 
-/* Appends the columns of v_step from *at on, up to the one named `last`. Without a name it appends
- * all remaining columns, each after another column. */
+/* Appends the columns of v_step from *at on, up to the one named `last`, each with a comma after
+ * it. Without a name it appends all remaining columns, each with a comma before it. */
 static void columns_add(struct str *out, const struct step_column **at, const char *last,
                         size_t last_bytes)
 {
