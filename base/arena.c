@@ -11,8 +11,8 @@
 
 enum { BLOCK_BYTES = 64 << 10, DEFAULT_ALIGN = 16 };
 
-/* The head is the block that allocations come from. Each block behind it is full or holds one big
- * allocation. */
+/* The head is the block that allocations come from. The blocks after it in the list are full, or
+ * hold one big allocation. */
 struct arena_block {
     struct arena_block *next;
     size_t size, used;
@@ -55,7 +55,7 @@ void arena_release(struct arena *a)
     a->used_bytes = 0;
 }
 
-/* Returns the offset of the next aligned byte in b, or SIZE_MAX when `bytes` do not fit behind
+/* Returns the offset of the next aligned byte in b, or SIZE_MAX when `bytes` do not fit after
  * it. */
 static size_t find_room(const struct arena_block *b, size_t bytes, size_t align)
 {
@@ -74,8 +74,8 @@ static struct arena_block *block_new(size_t size)
     return b;
 }
 
-/* Adds a block with room for the request. A block for a big request is put behind the head, so that
- * the rest of the head stays in use. */
+/* Adds a block with room for the request. A block for a big request becomes the second in the list,
+ * so that the rest of the head stays in use. */
 static struct arena_block *grow(struct arena *a, size_t bytes, size_t align)
 {
     size_t ordinary = ordinary_bytes(a);

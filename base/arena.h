@@ -1,4 +1,4 @@
-/* arena: memory that is freed all at once.
+/* arena: hands out memory that is freed all at once.
  *
  * Blocks are added as they are needed, and nothing is freed before arena_reset or arena_release.
  * Long-lived structures own an arena; a command or a parse uses one. An arena is not thread-safe.

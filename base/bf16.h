@@ -1,4 +1,5 @@
-/* bf16: the upper half of a float's bits. It has a float's range, with 8 bits of precision.
+/* bf16: rounds numbers to bf16, which is the upper half of a float's bits. It has a float's range,
+ * with 8 bits of precision.
  *
  * bf16_round rounds to the nearest bf16 number, and to the even one of two that are equally near. A
  * value that exceeds the largest bf16 number by half a step or more becomes infinite; NaN stays

@@ -1,5 +1,5 @@
-/* clock: wall, monotonic and CPU time, boot id, host name. Durations come from the monotonic clock
- * only. */
+/* clock: reads wall, monotonic and CPU time, the boot id and the host name. Durations come from the
+ * monotonic clock only. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 

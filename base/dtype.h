@@ -1,4 +1,4 @@
-/* dtype: the kinds of elements that tensors, buffers and messages hold. */
+/* dtype: names the kinds of elements that tensors, buffers and messages hold. */
 #ifndef BASE_DTYPE_H
 #define BASE_DTYPE_H
 

@@ -1,4 +1,4 @@
-/* err: one way to say what went wrong.
+/* err: defines how functions report what went wrong.
  *
  * A function that can fail returns int: 0, or one of the negative codes below. Its last parameter
  * is `struct err *err` (may be NULL), which on failure takes a full sentence: what failed, on which
@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-/* name, value, exit code of a process, short description */
+/* Each entry gives name, value, exit code of a process, and a short description. */
 #define ERR_LIST(X)                                                   \
     X(ERR_NO, -1, 1, "the answer is no")                              \
     X(ERR_USAGE, -2, 2, "wrong usage")                                \
@@ -55,7 +55,7 @@ struct err {
 /* Fills *err (if not NULL) and returns `code`, so that reporting and returning is one statement. */
 int err_set(struct err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* Does the same with ": <strerror(errno)>" appended. If errno is ENOMEM, the code becomes
+/* Does what err_set does, with ": <strerror(errno)>" appended. If errno is ENOMEM, the code becomes
  * ERR_NOMEM. If it is ENOSPC, EDQUOT or EROFS, the code becomes ERR_FULL: a read-only file system,
  * too, has no room until somebody remounts it. */
 int err_set_errno(struct err *err, int code, const char *fmt, ...)

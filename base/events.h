@@ -1,5 +1,5 @@
-/* events: the kinds of events, and their fields, that an event log (base/evlog.h) may hold. The
- * list is base/events.def.
+/* events: declares the kinds of events that an event log (base/evlog.h) may hold, and their fields.
+ * The list is base/events.def.
  *
  * Writers give kinds and fields as C identifiers. A kind or field that the list lacks, or a field
  * that has another type there, does not compile:

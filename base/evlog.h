@@ -1,8 +1,8 @@
-/* evlog: append-only event logs, one file per writer.
+/* evlog: writes and reads append-only event logs, one file per writer.
  *
- * The format essay is at the top of evlog.c. A record is marker, length, sequence, checksum,
- * payload (one JSON object). Damage loses only the records it overlaps: the reader resynchronises
- * by marker and reports the gap.
+ * The format essay is at the top of evlog.c. A record has a marker, a checksum, its length, a
+ * sequence number and a payload (one JSON object). Damage loses only the records it overlaps: the
+ * reader resynchronises by marker and reports the gap.
  *
  * Every event carries: ev (kind), wall (UTC s), mono (s), boot, host, run, attempt, writer, seq and
  * the kind's own fields. evlog_begin and evlog_commit add the common fields; the caller adds the

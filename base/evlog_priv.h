@@ -1,4 +1,4 @@
-/* evlog_priv: declarations that evlog.c (the writer) and evlog_read.c (the reader) share. evlog.c
+/* evlog_priv: declares what evlog.c (the writer) and evlog_read.c (the reader) share. evlog.c
  * describes the format. */
 #ifndef BASE_EVLOG_PRIV_H
 #define BASE_EVLOG_PRIV_H

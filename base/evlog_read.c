@@ -1,5 +1,5 @@
-/* evlog_read: the reader of event logs. The essay at the top of evlog.c describes the format and
- * how the reader treats damage. */
+/* evlog_read: reads event logs. The essay at the top of evlog.c describes the format and how the
+ * reader treats damage. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

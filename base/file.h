@@ -1,4 +1,4 @@
-/* file: read whole files; publish files and folders atomically.
+/* file: reads whole files, and publishes files and folders atomically.
  *
  * Publishing writes to `<path>.tmp.<pid>.<n>` beside the target, syncs that, renames it over the
  * target, and syncs the folder. A reader sees the old content or the new, never a part. On any

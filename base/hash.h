@@ -1,5 +1,5 @@
-/* hash: XXH3 checksums and content hashes (xxHash library). They detect accidental damage, not
- * malicious changes. */
+/* hash: computes XXH3 checksums and content hashes (xxHash library). They detect accidental damage,
+ * not malicious changes. */
 #ifndef BASE_HASH_H
 #define BASE_HASH_H
 

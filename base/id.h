@@ -1,4 +1,4 @@
-/* id: random identifiers of 128 bits, for runs and submission tokens. As text they are 32
+/* id: makes random identifiers of 128 bits, for runs and submission tokens. As text they are 32
  * lower-case hex digits. */
 #ifndef BASE_ID_H
 #define BASE_ID_H

@@ -1,4 +1,4 @@
-/* json: strict reading through tables, append-only writing.
+/* json: reads JSON strictly through tables of fields, and writes it by appending.
  *
  * cJSON does the parsing. This adds the checks that our formats need: no duplicate or unknown key,
  * no trailing text, no number that is not finite, valid UTF-8, bounded depth. Errors name the file,

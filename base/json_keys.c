@@ -1,4 +1,4 @@
-/* json_keys: finding keys in text that json_out wrote, without building a tree. It allocates no
+/* json_keys: finds keys in text that json_out wrote, without building a tree. It allocates no
  * memory, so a writer that must not allocate may call it. */
 #include <string.h>
 

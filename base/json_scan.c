@@ -1,4 +1,4 @@
-/* json_scan: a strict check of JSON text before cJSON builds the tree.
+/* json_scan: checks JSON text strictly before cJSON builds the tree.
  *
  * cJSON accepts more than RFC 8259 allows (leading zeros, a bare "1.", "nan" as strtod reads it,
  * raw control characters, any bytes in strings) and gives no line numbers. This scanner implements

@@ -1,5 +1,5 @@
-/* lease: a lock that works across hosts on a file system without locks, and that others may take
- * over when its holder has died.
+/* lease: gives locks that work across hosts on a file system without locks, and that others may
+ * take over when their holder has died.
  *
  * A lease asks two things of a shared file system: rename(2) puts a folder over nothing or over an
  * empty folder, atomically, and never over one with content; and a file that was closed after

@@ -1,4 +1,4 @@
-/* list: arrays on the heap that grow by doubling. */
+/* list: grows arrays on the heap by doubling. */
 #ifndef BASE_LIST_H
 #define BASE_LIST_H
 

@@ -1,5 +1,5 @@
-/* log: messages of four levels to one sink that main chooses. Libraries return failures through
- * err; log messages report progress and warnings. */
+/* log: sends messages of four levels to one sink that main chooses. Libraries return failures
+ * through err; log messages report progress and warnings. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 

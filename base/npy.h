@@ -1,4 +1,4 @@
-/* npy: one array of the .npy format (NumPy Enhancement Proposal 1), in C order.
+/* npy: parses and formats one array of the .npy format (NumPy Enhancement Proposal 1), in C order.
  *
  * Versions 1.0 to 3.0 of float32 and float16 are read; version 1.0 of float32 is written.
  */

@@ -1,5 +1,5 @@
-/* num: checked arithmetic on sizes and counts, and shared parsers and formatters for numbers, sizes
- * and durations. */
+/* num: computes with sizes and counts without overflow, and parses and formats numbers, sizes and
+ * durations. */
 #ifndef BASE_NUM_H
 #define BASE_NUM_H
 

@@ -5,7 +5,7 @@
 
 #include "base/limits.h"
 
-/* how long to wait for a holder that is known to live; it will not end soon */
+/* The wait is short, because a holder that is known to live rarely ends soon. */
 static const double WAIT_S = 0.05;
 
 static const char *owner_path(const char *run_dir, char path[LIMIT_PATH_BYTES])

@@ -1,8 +1,8 @@
 /* The generator
  *
- * Philox4x32-10 of Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3",
- * SC'11, section 3.3: ten rounds of two 32x32 -> 64 bit products and a key that is bumped by Weyl
- * constants between rounds.
+ * The generator is Philox4x32-10 of Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy
+ * as 1, 2, 3", SC'11, section 3.3. Each of its ten rounds has two 32x32 -> 64 bit products, and
+ * between rounds Weyl constants are added to the key.
  *
  * philox_at packs key = (seed low, seed high) and counter = (block low, block high 24 bits | stream
  * << 24, ordinal low, ordinal high). Streams therefore never share a counter, whatever ordinal and

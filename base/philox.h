@@ -1,6 +1,6 @@
-/* philox: counter-based random numbers, Philox4x32-10 (Salmon et al., "Parallel random numbers: as
- * easy as 1, 2, 3", SC'11). A draw is a pure function of key and counter, so it is the same on
- * every rank, in every layout and on every device.
+/* philox: draws counter-based random numbers by Philox4x32-10 (Salmon et al., "Parallel random
+ * numbers: as easy as 1, 2, 3", SC'11). A draw is a pure function of key and counter, so it is the
+ * same on every rank, in every layout and on every device.
  *
  * The key is the run's seed. The counter is (block low, block high | stream << 24, ordinal low,
  * ordinal high), and philox_packed() (philox_impl.h) packs it. Normals come from fixed rational

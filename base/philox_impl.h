@@ -1,6 +1,6 @@
-/* The arithmetic of philox.h as inline functions, which the CPU and CUDA kernels share, so that
- * both compute the same bits. philox.c names the sources of the algorithms. Contraction must be
- * off: -std=c17 for gcc, the pragma in philox.c for clang, -fmad=false for nvcc.
+/* This is the arithmetic of philox.h as inline functions, which the CPU and CUDA kernels share, so
+ * that both compute the same bits. philox.c names the sources of the algorithms. Contraction must
+ * be off: -std=c17 for gcc, the pragma in philox.c for clang, -fmad=false for nvcc.
  */
 #ifndef BASE_PHILOX_IMPL_H
 #define BASE_PHILOX_IMPL_H

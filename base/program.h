@@ -1,5 +1,5 @@
-/* program: the common part of the main functions of reel's programs: finding the command, help,
- * --version, pages, completion.
+/* program: does what the main functions of reel's programs have in common: it finds the command,
+ * and prints help, --version, pages and completions.
  *
  *     reel-x COMMAND [OPTION...]                runs it; for a wrong name, suggests the nearest
  *     reel-x | help | --help | -h               prints the overview; `help COMMAND`: its help

@@ -1,5 +1,5 @@
-/* progress: a line of progress on stderr. On a terminal the line is updated in place; elsewhere a
- * new line is written every few seconds. */
+/* progress: shows a line of progress on stderr. On a terminal the line is updated in place;
+ * elsewhere a new line is written every few seconds. */
 #ifndef BASE_PROGRESS_H
 #define BASE_PROGRESS_H
 

@@ -1,4 +1,4 @@
-/* safetensors: named tensors in one file, written in pieces and read strictly
+/* safetensors: writes named tensors to one file in pieces, and reads them strictly
  * (huggingface.co/docs/safetensors, "Format").
  *
  * A file is 8 bytes of little-endian length n; n bytes of JSON,
@@ -51,8 +51,8 @@ int safetensors_create(const char *path, struct safetensors_tensor *tensors, int
                        struct safetensors_writer **out, struct err *err);
 int safetensors_add(struct safetensors_writer *w, const void *data, int64_t bytes, struct err *err);
 /* End writing: commit publishes the file, abort removes it. After a failed call of safetensors_add,
- * abort is required. Commit is ERR_STATE if not all bytes were added; it frees the writer in any
- * case. */
+ * abort is required. Commit returns ERR_STATE if not all bytes were added; it frees the writer in
+ * any case. */
 int safetensors_commit(struct safetensors_writer *w, struct err *err);
 void safetensors_abort(struct safetensors_writer *w);
 

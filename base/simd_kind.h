@@ -1,6 +1,6 @@
-/* simd_kind: the kinds of processors that the trainer's CPU kernels are compiled for
- * (trainer/ops/simd.h), and the one that the environment selects. The launcher checks the variable
- * before it starts a trainer.
+/* simd_kind: names the kinds of processors that the trainer's CPU kernels are compiled for
+ * (trainer/ops/simd.h), and reads which one the environment selects. The launcher checks the
+ * variable before it starts a trainer.
  */
 #ifndef BASE_SIMD_KIND_H
 #define BASE_SIMD_KIND_H

@@ -1,4 +1,4 @@
-/* str: a growing byte string.
+/* str: builds byte strings that grow.
  *
  * Invariant: s->p is always a terminated string (never NULL after STR_INIT), and s->len is its
  * length. When memory runs out, the string keeps its content, s->failed becomes 1, and further

@@ -1,4 +1,4 @@
-/* tar: a writer whose output depends on names and content only, and a reader for archives of other
+/* tar: writes archives whose bytes depend on names and content only, and reads archives of other
  * programs.
  *
  * The writer writes POSIX ustar with integer mtime 0, uid/gid 0, mode 0444 and plain headers, and

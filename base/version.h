@@ -1,4 +1,4 @@
-/* version: the version of all of reel's programs, which `--version` prints. */
+/* version: defines the version of all of reel's programs, which `--version` prints. */
 #ifndef BASE_VERSION_H
 #define BASE_VERSION_H
 

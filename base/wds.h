@@ -1,5 +1,5 @@
-/* wds: WebDataset shards: samples in a tar, an index `.tar.idx` beside it, and Megatron-Energon's
- * sidecar files in `.nv-meta/`.
+/* wds: writes and reads WebDataset shards: samples in a tar, an index `.tar.idx` beside it, and
+ * Megatron-Energon's sidecar files in `.nv-meta/`.
  *
  * A sample is a sequence of adjacent files that share a key. The key is the path up to the first
  * dot of its last component; the text after that dot is the name of the part. Keys are ASCII

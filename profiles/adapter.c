@@ -527,7 +527,7 @@ static void words_quote(const char *before, const char *const *words, struct str
 }
 
 /* Writes the environment as arguments of env(1): -u options first, then settings, as env(1)
- * wants. */
+ * requires. */
 static void environment_quote(const char *const *list, struct str *out)
 {
     const char *one[2] = {NULL};

@@ -30,7 +30,7 @@
 #include "profiles/layout.h"
 #include "profiles/plan.h"
 
-/* id, name, what it is */
+/* Each entry gives id, name and meaning of a key. */
 #define ADAPTER_KEY_LIST(X)                                                                        \
     X(TP, "tp", "tensor-parallel ranks")                                                           \
     X(SP, "sp", "1 with sequence parallelism")                                                     \
@@ -82,8 +82,8 @@ struct adapter_argument {
     int64_t n;
     const char *words[ADAPTER_WORDS];
 };
-/* Is a variable of the trainer's environment where the condition holds: NAME=VALUE, or NAME alone
- * for one that must not be set. */
+/* Holds a variable that is set in the trainer's environment where the condition holds: NAME=VALUE;
+ * or NAME alone for one that must not be set there. */
 struct adapter_variable {
     struct adapter_condition when;
     const char *text;
@@ -129,8 +129,8 @@ int adapter_load(const char *name_or_path, struct adapter **out, struct err *err
 void adapter_free(struct adapter *a); /* NULL is fine */
 /* Returns the index of the first rule that excludes the layout, -1: none does. */
 int adapter_broken_rule(const struct adapter *a, const struct adapter_facts *f);
-/* Makes the trainer's flags for a layout, NULL-ended, in the arena; for a trial, with those for
- * trials only. ERR_INPUT: a rule excludes the layout, or a division is not exact. */
+/* Makes the trainer's flags for a layout, NULL-ended, in the arena. For a trial they include those
+ * that only trials have. ERR_INPUT: a rule excludes the layout, or a division is not exact. */
 int adapter_words(const struct adapter *a, const struct adapter_facts *f, bool trial,
                   struct arena *arena, const char ***out, struct err *err);
 /* Makes the changes to the trainer's environment for a layout, NULL-ended, in the arena: NAME=VALUE

@@ -1,4 +1,5 @@
-/* The buffers of a DiT's micro-batch on one rank, and their shapes. The letters below mean:
+/* This file lists the buffers of a DiT's micro-batch on one rank, and their shapes. The letters
+ * below mean:
  *
  *     n  samples                          s  tokens of this context-parallel rank
  *     x  text rows: caption tokens,       r  those of the s tokens that the rank has in the
@@ -59,7 +60,7 @@ struct shape {
 
 struct dims {
     int64_t s, r, u, g, n, x, D, d, H, K, h, k, F, F1, c, C, Cc, P, A, S, B, R, tp, a, ring;
-    /* Each is 0 or 1: does the model, the layout or the types have this property? */
+    /* Each is 1 if the model, the layout or the types have this property, else 0. */
     int64_t cond, shared, cross, low, gated, rope, sp, cp, pp, narrow;
 };
 

@@ -42,7 +42,7 @@ enum buffer_category {
 };
 extern const char *const buffer_category_names[];
 
-/* Say where a buffer lies: in memory from dev.alloc, in memory from dev.alloc_host, or
+/* Says where a buffer lies: in memory from dev.alloc, in memory from dev.alloc_host, or
  * elsewhere. */
 enum buffer_side { BUFFER_ON_DEVICE, BUFFER_PINNED, BUFFER_ON_HOST, BUFFER_SIDES };
 
@@ -103,11 +103,11 @@ enum {
     /* each rank's part of a sum's scratch is aligned to a cache line */
     BUFFER_PART_ALIGN_BYTES = 64,
     BUFFER_LIST_MAX = 160,
-    /* elements: tensors begin at multiples of it in a flat buffer, and pieces are multiples of
-     * it */
+    /* in elements: in a flat buffer tensors begin at multiples of this number, and pieces have
+     * multiples of it */
     BUFFER_FLAT_ALIGN = 16,
     BUFFER_SUMS_FLIGHT = 3, /* units whose gradients are summed at a time, with zero 0 and 1 */
-    BUFFER_EXCHANGE_BYTES = 1 << 18,  /* of each rank's piece, in flight at a time */
+    BUFFER_EXCHANGE_BYTES = 1 << 18,  /* bytes of each rank's piece in flight at a time */
     BUFFER_ORDERED_BYTES = 4 << 20,   /* the same where devices sum in rank order */
 };
 
@@ -154,14 +154,15 @@ int64_t buffers_tp_sum_bytes(const struct buffer_spec *spec);
  * as zero says (trainer/state/optim.h). Ranks that own pieces also hold the units in use
  * (trainer/state/units.h). The buffer in which partial sums are packed, and the scratch of sums,
  * come on top. */
-/* size of the buffer through which weights without masters swap places with their average */
+/* This is the size in elements of the buffer through which weights without masters swap places with
+ * their average. */
 enum { BUFFER_SWAP_ELEMENTS = 1 << 14 };
 /* Says who computes sums over ranks: the host; or the devices among themselves
  * (trainer/comm/comm_plane.h), either by a library where that keeps the promise of comm.h, or all
  * in rank order. */
 enum buffer_sums { SUMS_OF_HOST, SUMS_OF_LIBRARY, SUMS_IN_ORDER };
 struct buffer_state {
-    int64_t elements; /* elements of the flat buffer (struct shards' total), which group divides */
+    int64_t elements; /* of the flat buffer: struct shards' total, a multiple of group */
     int64_t trained;  /* how many of them are trained (struct shards' trained) */
     int64_t group;    /* shard group's size */
     int zero;         /* 0..3 */

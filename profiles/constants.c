@@ -1,8 +1,9 @@
 /* This file reads and writes the format reel.constants/1. The tables below say what each field
  * means; `reel format constants` is made from them.
  *
- * If several constants of one name match, the one that names both device and stack, or else one of
- * them, counts. A file need not have all constants: those it leaves out have their priors.
+ * If several constants of one name match, the one that names both device and stack has precedence,
+ * then one that names either. A file need not have all constants: those it leaves out have their
+ * priors.
  */
 #include "profiles/constants.h"
 

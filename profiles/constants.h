@@ -20,7 +20,8 @@
 
 enum constant_scope { SCOPE_ALL, SCOPE_DEVICE, SCOPE_STACK, SCOPE_BOTH };
 
-/* id, name, unit, scope, prior (0: the device profile's), sd of its logarithm, lo, hi, what */
+/* Each entry gives id, name, unit, scope, prior (0: the device profile's), standard deviation of
+ * the prior's logarithm, lo, hi, and meaning. */
 #define CONSTANT_LIST(X)                                                                           \
     X(GEMM_SHARE, "gemm_share", "1", SCOPE_DEVICE, 0, 0.05, 0.05, 1,                               \
       "share of the peak that large matrix products reach in training")                            \

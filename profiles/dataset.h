@@ -60,11 +60,11 @@ int dataset_load_generation(const char *root, struct hash128 wanted, struct data
 /* Saves the index by rename, and fills in the fingerprint. */
 int dataset_save(const char *root, struct dataset *d, struct err *err);
 void dataset_release(struct dataset *d); /* Frees what load allocated. Safe on a zeroed struct. */
-/* Checks the rules that an index keeps (order, ranges, sums); a broken one is ERR_INPUT with
- * `where` in front. load and save call it. */
+/* Checks the rules of an index (order, ranges, sums); a broken one is ERR_INPUT with `where` in
+ * front. load and save call it. */
 int dataset_check(const struct dataset *d, const char *where, struct err *err);
 
-/* Is the type of a field of the index; numbers are little-endian, without padding. */
+/* Names the types of the index's fields; numbers are little-endian, without padding. */
 enum dataset_number {
     DATASET_MAGIC, DATASET_TEXT, /* LIMIT_NAME_BYTES, padded with NUL */
     DATASET_U32, DATASET_I32, DATASET_F32, DATASET_U64, DATASET_I64, DATASET_F64,
@@ -77,8 +77,9 @@ struct dataset_field {
     const char *help;
 };
 struct dataset_record { const char *name; const struct dataset_field *fields; size_t n; };
-/* Are the index's records in their order: one header, a record a shard, a record a sample. The
- * index is read and written by these tables, and its page (reel-dataset(5)) is made from them. */
+/* Describes the index's records in their order: one header, a record a shard, a record a sample.
+ * The index is read and written by these tables, and its page (reel-dataset(5)) is made from
+ * them. */
 enum { DATASET_RECORDS = 3 };
 extern const struct dataset_record dataset_records[DATASET_RECORDS];
 size_t dataset_field_bytes(enum dataset_number type);

@@ -3,9 +3,9 @@
  *
  * flops_seed/1 is 84·D²·L + 12·s·D·L per token, the count recovered from NVIDIA's published
  * tokens/s and TFLOPS; it serves to compare with their tables only. flops_reel/3 counts, per token
- * and layer, 6·(weights met by every token) + 12·s·d for bidirectional self-attention (the real
- * mask area when packed or windowed) + 12·s_text·d for cross-attention. Work per sample and per
- * text token is counted once per sample and per text token. MFU is computed with flops_reel/3.
+ * and layer, 6·(weights that multiply every token) + 12·s·d for bidirectional self-attention (the
+ * real mask area when packed or windowed) + 12·s_text·d for cross-attention. Work per sample and
+ * per text token is counted once per sample and per text token. MFU is computed with flops_reel/3.
  * Recomputation never counts. Causal attention counts half the pairs. The head over a vocabulary
  * counts, even if its matrix is also the embedding. (flops_reel/2 counted no work in a tied head,
  * which makes a difference only for gpt. flops_reel/1 used the model's text_len as s_text, whatever
@@ -33,12 +33,13 @@ int flops_reel_sample(const struct model *m, struct seq s, int64_t text, struct 
                       struct err *err);
 
 /* Returns the FLOPs that backward repeats under the layout's full recomputation, as a share of f,
- * the model FLOPs of a step. It repeats one forward, a third of the FLOPs, of the matrices and
- * attention of the recomputed layers. It is 0 without full recomputation: norms and activations,
- * which are all that our trainer repeats under selective recomputation, do not count. */
+ * the model FLOPs of a step. Backward repeats one forward, a third of the FLOPs, of the matrices
+ * and attention of the recomputed layers. The result is 0 without full recomputation: norms and
+ * activations, which are all that our trainer repeats under selective recomputation, do not
+ * count. */
 double flops_again(const struct flops *f, const struct model *m, const struct layout *l);
 
-/* Returns the two terms of the FLOPs per token of flops_seed/1 (NULL: not wanted). */
+/* Returns the two terms of the FLOPs per token of flops_seed/1. Either pointer may be NULL. */
 void flops_seed_terms(const struct model *m, double tokens, double *linear, double *attention);
 #define FLOPS_REEL_VERSION "flops_reel/3"
 #define FLOPS_SEED_VERSION "flops_seed/1"

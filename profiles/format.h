@@ -30,8 +30,8 @@ extern const struct format *const formats[]; /* ended by NULL */
 void format_markdown(const struct format *f, struct str *out);
 void format_man(const struct format *f, struct str *out);
 
-/* Append text broken at blanks: format_line one text, whose further lines are indented by `indent`
- * blanks; format_paragraphs paragraphs, which empty lines separate. */
+/* Append text broken at blanks. format_line appends one text and indents its further lines by
+ * `indent` blanks. format_paragraphs appends paragraphs, which empty lines separate. */
 void format_line(struct str *out, const char *text, int indent);
 void format_paragraphs(struct str *out, const char *text);
 

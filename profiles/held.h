@@ -5,8 +5,9 @@
  * which layers it has, and whether it has the embedding or the head. It does not depend on the
  * rank's place along the other axes, whose parts have equal sizes or the same bound. The list
  * leaves out small things that only the trainer knows: indices, losses, loaders. The size of its
- * tiles is estimated. On GPUs some buffers are in device memory. The others are the host's: in them
- * messages and micro-batches wait, and the copy from which a checkpoint is written.
+ * tiles is estimated. On GPUs some buffers are in device memory. The others are in the host's
+ * memory: they hold messages and micro-batches that wait, and the copy from which a checkpoint is
+ * written.
  *
  *     held_state(&spec, &layout, &params, stage, &kept, err);
  *     held_list(&spec, &layout, &kept, stage, &list, err);

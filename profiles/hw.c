@@ -411,8 +411,8 @@ int cluster_hops(const struct cluster *c, int64_t node_a, int64_t node_b)
 
 /* ---- groups of devices ---- */
 
-/* Is a group with the members first, first + stride, ...; a box below is a node or a domain, given
- * by its number of devices. */
+/* Describes a group with the members first, first + stride, ... In the functions below a box is a
+ * node or a domain, given by its number of devices. */
 struct group { int64_t first, stride, n; };
 
 static int64_t members_below(const struct group *g, int64_t device)

@@ -96,9 +96,9 @@ static const struct pattern own[] = {
     {"sum_parts", KERNEL_COMMUNICATION}, /* it sums what other ranks sent */
 };
 
-/* Lists parts of other libraries' names, in any case. The first one that a name contains counts. So
- * names of fused operations come before the names of their parts, and short words that occur inside
- * longer ones come last. */
+/* Lists parts of other libraries' names, in any case. The first one that a name contains decides
+ * its class. So names of fused operations come before the names of their parts, and short words
+ * that occur inside longer ones come last. */
 static const struct pattern parts[] = {
     /* NCCL's kernels, its symmetric ones and RCCL's; PyTorch's and TensorRT's own all-reduces;
      * NVSHMEM, DeepEP */
@@ -109,7 +109,7 @@ static const struct pattern parts[] = {
     {"reduce_scatter", KERNEL_COMMUNICATION}, {"reducescatter", KERNEL_COMMUNICATION},
     {"all_to_all", KERNEL_COMMUNICATION}, {"alltoall", KERNEL_COMMUNICATION},
     {"deep_ep", KERNEL_COMMUNICATION}, {"sendrecv", KERNEL_COMMUNICATION},
-    /* PyTorch's foreach and fused optimizers, Apex's, DeepSpeed's */
+    /* foreach and fused optimizers of PyTorch, and those of Apex and DeepSpeed */
     {"adam", KERNEL_OPTIMIZER}, {"multi_tensor", KERNEL_OPTIMIZER},
     {"lamb_", KERNEL_OPTIMIZER}, {"lionkernel", KERNEL_OPTIMIZER}, {"muon", KERNEL_OPTIMIZER},
     {"lpnorm", KERNEL_OPTIMIZER}, {"l2norm", KERNEL_OPTIMIZER}, {"fusedsgd", KERNEL_OPTIMIZER},
@@ -123,15 +123,15 @@ static const struct pattern parts[] = {
     {"sdpa", KERNEL_ATTENTION}, {"fmha", KERNEL_ATTENTION}, {"attention", KERNEL_ATTENTION},
     {"attn", KERNEL_ATTENTION}, {"masked_softmax", KERNEL_ATTENTION},
     {"scaled_softmax", KERNEL_ATTENTION},
-    /* PyTorch's, Apex's, Transformer Engine's, Liger's, Triton's fused ones */
+    /* norms of PyTorch, Apex, Transformer Engine, Liger, and Triton's fused ones */
     {"layer_norm", KERNEL_NORM}, {"layernorm", KERNEL_NORM}, {"rms_norm", KERNEL_NORM},
     {"rmsnorm", KERNEL_NORM}, {"group_norm", KERNEL_NORM}, {"groupnorm", KERNEL_NORM},
     {"batch_norm", KERNEL_NORM}, {"gammabeta", KERNEL_NORM}, {"rowwisemoments", KERNEL_NORM},
     {"ln_fwd", KERNEL_NORM}, {"ln_bwd", KERNEL_NORM}, {"normalization", KERNEL_NORM},
     {"computepartgradgamma", KERNEL_NORM}, {"computegradinput", KERNEL_NORM},
     {"adaln", KERNEL_NORM}, {"headnorm", KERNEL_NORM},
-    /* cuBLASLt's since 12.4, and before; CUTLASS 2 and 3, cuDNN's convolutions, Triton's templates,
-     * DeepGEMM */
+    /* products of cuBLASLt since 12.4 and before, CUTLASS 2 and 3, cuDNN's convolutions, Triton's
+     * templates, DeepGEMM */
     {"nvjet", KERNEL_GEMM}, {"gemm", KERNEL_GEMM}, {"gemv", KERNEL_GEMM}, {"xmma", KERNEL_GEMM},
     {"cutlass", KERNEL_GEMM}, {"splitkreduce", KERNEL_GEMM}, {"matmul", KERNEL_GEMM},
     {"wgmma", KERNEL_GEMM}, {"triton_tem_fused_mm", KERNEL_GEMM},
@@ -139,12 +139,12 @@ static const struct pattern parts[] = {
     {"triton_mm", KERNEL_GEMM}, {"convolve", KERNEL_GEMM}, {"conv2d", KERNEL_GEMM},
     {"conv3d", KERNEL_GEMM}, {"dgrad", KERNEL_GEMM}, {"wgrad", KERNEL_GEMM},
     {"cublas", KERNEL_GEMM},
-    /* PyTorch's copies and what only moves numbers */
+    /* PyTorch's copies, and kernels that only move numbers */
     {"memcpy", KERNEL_COPY}, {"memset", KERNEL_COPY}, {"direct_copy", KERNEL_COPY},
     {"catarraybatchedcopy", KERNEL_COPY}, {"copy_kernel", KERNEL_COPY},
     {"transpose", KERNEL_COPY}, {"permute", KERNEL_COPY}, {"nchwtonhwc", KERNEL_COPY},
     {"nhwctonchw", KERNEL_COPY}, {"chunk_cat", KERNEL_COPY}, {"split_with_sizes", KERNEL_COPY},
-    /* PyTorch's, Triton's of torch.compile, Transformer Engine's */
+    /* elementwise kernels of PyTorch, Triton (by torch.compile) and Transformer Engine */
     {"elementwise", KERNEL_ELEMENTWISE}, {"reduce_kernel", KERNEL_ELEMENTWISE},
     {"triton_poi", KERNEL_ELEMENTWISE}, {"triton_red", KERNEL_ELEMENTWISE},
     {"triton_per", KERNEL_ELEMENTWISE}, {"triton_for", KERNEL_ELEMENTWISE},

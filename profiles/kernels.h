@@ -1,4 +1,4 @@
-/* kernels: classifies a GPU's kernels by their names. Pure.
+/* kernels: classifies a GPU's kernels by their names. Its functions are pure.
  *
  * A profiler sees kernels of many libraries (reel, cuBLASLt and CUTLASS, cuDNN, FlashAttention,
  * Triton and PyTorch, Transformer Engine, NCCL), and only their names tell what they compute. A
@@ -10,7 +10,7 @@
 #ifndef PROFILES_KERNELS_H
 #define PROFILES_KERNELS_H
 
-/* id, name, what is counted so */
+/* Each entry gives id, name, and the kernels that are in the class. */
 #define KERNEL_CLASS_LIST(X)                                                                   \
     X(GEMM, "gemm", "matrix products and convolutions")                                        \
     X(ATTENTION, "attention", "fused attention, forward and backward")                         \

@@ -81,7 +81,7 @@ int64_t layout_micro_batches(const struct layout *l, int64_t gbs, int64_t replic
 int64_t layout_micro_batch_samples(const struct layout *l, int64_t gbs, int64_t replica,
                                    int64_t micro_batch);
 
-/* Is the place of a rank along the axes. Only layout_place() and layout_rank() know the order;
+/* Holds the place of a rank along each axis. Only layout_place() and layout_rank() know the order;
  * layout_rank() of a place with 1 on one axis and 0 elsewhere is the axis's stride. */
 struct layout_place { int64_t tp, cp, dp, pp; };
 struct layout_place layout_place(const struct layout *l, int64_t rank);

@@ -31,7 +31,7 @@ enum model_adaln {
 extern const char *const model_family_names[];
 extern const char *const model_adaln_names[];
 
-/* width of the frame rate's sinusoid; default rank of `+lora_*` */
+/* These are the width of the frame rate's sinusoid, and the default rank of `+lora_*`. */
 enum { MODEL_FPS_WIDTH = 256, MODEL_ADALN_RANK = 256 };
 
 struct model {
@@ -76,8 +76,8 @@ static inline bool model_rms_norm(const struct model *m) { return m->family == M
 /* Returns how many sub-blocks of a layer take a shift, a scale and a gate of width D each: 0
  * without AdaLN. */
 int64_t model_modulations(const struct model *m);
-/* Say what the conditioning channels hold: the first frames' latents [C] and their mask (C + 1 in
- * all), then a padding mask (1). */
+/* Tell whether the conditioning channels hold the first frames' latents [C] with their mask (C + 1
+ * in all), and whether a padding mask (1) follows. */
 static inline bool model_cond_frames(const struct model *m)
 { return m->cond_channels > m->latent_channels; }
 static inline bool model_cond_padding(const struct model *m)
@@ -103,8 +103,8 @@ struct hash128 model_hash(const struct model *m);
 /* Sets *names to the names of the compiled-in models, ended by NULL; returns their number. */
 size_t model_names(const char *const **names);
 
-/* Is a sample's extent in tokens (after patching): frames x height x width. `--seq 8192` means {1,
- * 1, 8192}; `--seq 5x8x8` means {5, 8, 8}. */
+/* Holds a sample's extent in tokens (after patching): frames x height x width. `--seq 8192` means
+ * {1, 1, 8192}; `--seq 5x8x8` means {5, 8, 8}. */
 struct seq { int64_t t, h, w; };
 static inline int64_t seq_tokens(struct seq s) { return s.t * s.h * s.w; }
 /* Returns the tokens of the longest segment of spatial or temporal attention: a frame, or one place

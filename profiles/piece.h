@@ -1,14 +1,15 @@
 /* piece: tells which piece of each unit a rank of a shard group owns, and which spans of it belong
- * together. Pure arithmetic over shard.h.
+ * together. Its functions are pure arithmetic over shard.h.
  *
  * Rank f of a shard group owns piece f of every unit. In a *whole* buffer (sh.total elements) the
  * piece stands at unit.offset + f · elements / group. In a buffer of *own pieces* (sh.total / group
  * elements) it stands at unit.offset / group, one unit after the other.
  *
  * Some spans of the pieces are partial sums over tp, over copies of k/v heads or over pp; others
- * count once in norms. A list of spans says which, so that each axis needs one packed all-reduce
- * and a norm needs few calls. Ranks that sum together have equal lists. The lists are about
- * gradients, so they leave out frozen tensors.
+ * are the elements that this rank counts, so that norms count each element once. A list of spans
+ * says which these are, so that each axis needs one packed all-reduce and a norm needs few calls.
+ * Ranks that sum together have equal lists. The lists are about gradients, so they leave out frozen
+ * tensors.
  *
  *     struct piece_spans spans;
  *     piece_spans_build(&sh, &params, PIECE_SUM_TP, &spans, err);
@@ -21,8 +22,8 @@
 
 #include "profiles/shard.h"
 
-/* Is a span of consecutive elements of one tensor that lie in the rank's own piece of the tensor's
- * unit. */
+/* Describes a span of consecutive elements of one tensor that lie in the rank's own piece of the
+ * tensor's unit. */
 struct piece {
     int64_t local; /* the first element, counted in the local tensor */
     int64_t at;    /* its index in a buffer of own pieces */
@@ -45,7 +46,7 @@ enum piece_rule {
     PIECE_SUM_PP, /* gradients that are summed over the pipeline stages */
     PIECE_RULES,
 };
-/* Is a span of own pieces. Gaps between the tensors of a span hold zeros. */
+/* Describes a span of own pieces. Gaps between the tensors of a span hold zeros. */
 struct piece_span { int64_t unit, at, n; };
 struct piece_spans { struct piece_span *items; int64_t n, elements; };
 int piece_spans_build(const struct shards *sh, const struct param_list *params,

@@ -270,7 +270,7 @@ static void terms_write(const struct plan *p, struct json_out *o)
     json_arr_end(o);
 }
 
-/* Writes the inputs of the prediction, and the layout in the words of another trainer. */
+/* Writes the inputs of the prediction, and the layout as another trainer's flags. */
 static void planned_write(const struct plan *p, struct json_out *o)
 {
     if (*p->cluster) {

@@ -1,5 +1,5 @@
 /* probe_size: lists the micro-batches with which a machine's rates are measured for a model, and
- * estimates how much longer one takes than another. Pure.
+ * estimates how much longer one takes than another. Its functions are pure.
  *
  * Sizes go from small to large. The smallest extent is found by quartering the given one until a
  * layer needs few FLOPs, or until quartering hardly helps, because captions are not cut. Then each

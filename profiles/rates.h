@@ -1,6 +1,6 @@
 /* rates: returns the share of a device's peaks that work of a given size reaches: from the device's
- * curves where it has them, else from its three shares, which hold at any size. Pure arithmetic;
- * further losses in a framework or a cluster are not counted here.
+ * curves where it has them, else from its three shares, which hold at any size. Its functions are
+ * pure; further losses in a framework or a cluster are not counted here.
  *
  * All shares are in (0, 1]. Sizes are above 0.
  */

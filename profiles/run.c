@@ -383,7 +383,7 @@ static void warmup_default(const struct json_doc *doc, struct run *r)
         r->warmup_steps = run_total_steps(r) / 10;
 }
 
-/* Checks the text of the fingerprint, which is kept as a text. */
+/* Checks the text of the fingerprint, which is stored as a text. */
 static int fingerprint_check(const struct json_doc *doc, const char *text, struct err *err)
 {
     struct hash128 ignored;

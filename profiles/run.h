@@ -39,8 +39,8 @@ extern const char *const again_names[], *const level_dist_names[];
 extern const char *const objective_names[], *const loss_norm_names[], *const lr_schedule_names[];
 
 enum { RUN_BINS_MAX = 15, RUN_NEVER = -1 };
-/* Is the bound on the packs that all stages draw together. Their ordinals leave room for the number
- * of a sample inside its pack. */
+/* Bounds the number of packs that all stages draw together. Their ordinals leave room for the
+ * number of a sample inside its pack. */
 #define RUN_DRAWS_MAX (INT64_C(1) << 48)
 /* Says how the noise level L = ln(sigma / alpha) of a sample is drawn; trainer/data/objective.h has
  * the formulas. */
@@ -87,7 +87,7 @@ struct run_rate {
     /* steps of the warm-up; steps until the rate has fallen to its end */
     int64_t warmup_steps, steps;
 };
-/* Is the rate that held before step `until_step`, in a run whose rate was changed while it
+/* Holds the rate that applied before step `until_step`, in a run whose rate was changed while it
  * trained. */
 struct run_past { int64_t until_step; struct run_rate rate; };
 enum { RUN_PAST_MAX = 32 };
@@ -192,7 +192,7 @@ double run_lr_at(const struct run *r, int64_t step);
 /* Fills in fingerprints that are zero: those of the stages and of validation data, from the
  * datasets' indices, and the hash of the file of first weights. ERR_INPUT: a dataset's fingerprint
  * differs from the recorded one, or its channels or text width differ from the model's. Synthetic
- * stages stay as they are. `set` keeps the indices for those who read the data later; it may be
+ * stages stay as they are. `set` keeps the indices for later readers of the data; it may be
  * NULL. */
 int run_bind_data(struct run *r, struct datasets *set, struct err *err);
 /* Returns the fingerprint that the stages record for this data, which may have grown since; zero,

@@ -1,13 +1,13 @@
 /* saved: computes how many bytes a checkpoint of a run takes on disk, and how much room it needs.
- * Pure arithmetic over shard.h: the files hold what the ranks of the first replica hold, and a
- * tensor that several of them hold is in the file of each (trainer/ckpt/ckpt.c). */
+ * It is pure arithmetic over shard.h: the files hold what the ranks of the first replica hold, and
+ * a tensor that several of them hold is in the file of each (trainer/ckpt/ckpt.c). */
 #ifndef PROFILES_SAVED_H
 #define PROFILES_SAVED_H
 
 #include "profiles/layout.h"
 #include "profiles/run.h"
 
-/* Is the room for everything besides these files: the manifest, the folders, and logs that grow
+/* Gives the room for everything besides these files: the manifest, the folders, and logs that grow
  * meanwhile. */
 enum { SAVED_BESIDE_BYTES = 1 << 20 };
 

@@ -9,7 +9,7 @@
  *     pp 2, vpp 2, m 2 (chunk.micro)   rank 0: F0.0 F0.1 F1.0 F1.1 B1.0 B1.1 B0.0 B0.1      w = 4
  *                                      rank 1: F0.0 F0.1 F1.0 B1.0 F1.1 B1.1 B0.0 B0.1      w = 2
  *
- * It has no deadlock. Give rank r's steps the times
+ * This order has no deadlock. Give rank r's steps the times
  *
  *     F(k): 2·(k - w) + c        B(k): 2·k + 1 + c      c = s·(pp - 1 - r), s = 1 for vpp 1, else 2
  *

@@ -1,5 +1,5 @@
 /* schedule: gives the order in which a pipeline stage does the forwards and backwards of its
- * micro-batches. Pure: lists, a replay, a formula.
+ * micro-batches. It makes lists, replays them and has a formula, all without side effects.
  *
  * The model's layers are cut into pp·vpp global chunks; global chunk g = chunk·pp + rank is virtual
  * stage `chunk` of stage `rank`. Forward of g needs forward of g-1, backward of g needs backward of

@@ -1,5 +1,5 @@
 /* shard: computes which part of every parameter tensor a rank holds under a layout, and where it is
- * in the rank's flat buffers. Pure arithmetic.
+ * in the rank's flat buffers, by pure arithmetic.
  *
  * Tensor parallelism cuts matrices by rows or columns (params.h says which). Pipeline stages hold
  * the tensors of their layers; the first chunk's rank also holds the embedding, the last chunk's

@@ -84,8 +84,9 @@ static bool mbs_worth(int64_t mbs, int64_t share)
     return mbs <= 8 || (mbs & (mbs - 1)) == 0 || share % mbs == 0;
 }
 
-/* Returns how many values recompute_layers has besides 0. It counts layers of a virtual stage, and
- * the number of the longest stage means all. */
+/* Returns how many values recompute_layers has besides 0. The field counts layers of a virtual
+ * stage. As many layers as the longest one has are not a value of their own, because 0 already
+ * means all. */
 static int64_t recompute_counts(const struct space_spec *spec, const struct layout *l)
 {
     return num_ceil_div(spec->model->layers, l->pp * l->vpp) - 1;
@@ -98,8 +99,8 @@ static int64_t orders_of(const struct layout *l)
 }
 
 /* Counts the legal layouts of one grid and way to shard that are passed over. No rule depends on
- * mbs or recompute as long as mbs is within the share and recompute_layers within the layers, so
- * all of them are legal or none is. */
+ * mbs or recompute as long as mbs is within a replica's share and recompute_layers within the
+ * stage's layers, so all of them are legal or none is. */
 static void thinned_count(struct walk *w, struct layout l, int64_t world)
 {
     const struct space_spec *spec = w->spec;

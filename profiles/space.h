@@ -28,7 +28,7 @@
 
 #include "profiles/layout.h"
 
-/* Is a rule that excludes legal layouts which the caller cannot use. */
+/* Describes a rule that excludes legal layouts which the caller cannot use. */
 struct space_limit {
     const char *rule, *sentence; /* static */
     bool (*holds)(const struct layout *l);

@@ -62,7 +62,7 @@ struct stack {
     bool reduce_each;        /* zero 2 and 3: gradients are scattered after each micro-batch */
     /* zero 1: each bucket of gradients is reduce-scattered, not all-reduced */
     bool scatter;
-    /* value of zero where a table leaves it out */
+    /* value of the layout's `zero` where a table leaves it out */
     int64_t zero;
     int64_t units_gathered;  /* zero 3: units whose whole weights are held at a time */
 };

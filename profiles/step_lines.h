@@ -39,7 +39,7 @@ struct step_reader;
 int step_reader_new(const char *pattern, const char *format, int64_t total,
                     struct step_reader **out, struct err *err);
 void step_reader_free(struct step_reader *r); /* NULL is fine */
-/* Do its losses come on separate lines, after the step's? */
+/* Tells whether losses are on separate lines, after the line of their step. */
 bool step_reader_loss_follows(const struct step_reader *r);
 /* Reads a line; true if it has a step or a loss. First it removes terminal escape sequences from
  * the text (its length is *n). */

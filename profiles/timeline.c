@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Is the start (by 1) or end (by -1) of an activity. */
+/* Describes the start (by 1) or end (by -1) of an activity. */
 struct edge {
     int64_t at_ns;
     int class;

@@ -1,5 +1,5 @@
 /* timeline: sums up where the time of steps went on a device, from the list of activities there.
- * Pure.
+ * timeline_sums() is pure.
  *
  * Activities of several streams overlap. Each moment of the steps counts for one thing: for
  * computation while any kernel computes (in equal shares for the classes that do), else for
@@ -27,7 +27,7 @@
 #include "base/err.h"
 #include "profiles/kernels.h"
 
-/* Is an activity on the device, from start_ns to before end_ns. */
+/* Describes an activity on the device, from start_ns to before end_ns. */
 struct timeline_item {
     int64_t start_ns, end_ns;
     enum kernel_class class;

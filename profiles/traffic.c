@@ -81,7 +81,7 @@ struct walk {
     struct traffic_list *out;
 };
 
-/* Is this rank's part of a micro-batch. */
+/* Describes this rank's part of a micro-batch. */
 struct extent {
     const struct traffic_micro *micro;
     /* tokens of this rank; how many of them are in its rows of the residual stream */

@@ -1,5 +1,5 @@
-/* work: accounts for what one rank does, sends and holds in a training step. Pure, and without
- * allocation.
+/* work: accounts for what one rank does, sends and holds in a training step. Its functions are
+ * pure, and only work_weights() allocates memory.
  *
  * Time and memory are predicted from this account alone (autotune/). So CPUs with MPI and clusters
  * of GPUs, reel's own trainer and other trainers, differ in device curves, links and stacks, not in
@@ -50,15 +50,16 @@ struct work_spec {
     int64_t encoder_bytes;     /* bytes of frozen encoders on each rank */
 };
 
-/* Is a matrix product [m, k] x [k, n], done `count` times. */
+/* Describes a matrix product [m, k] x [k, n], done `count` times. */
 struct work_gemm { double m, n, k, count; };
-/* Is the attention of q queries to k keys by `heads` heads (samples times heads of this rank).
- * `pairs` is the number of (query, key) pairs of a head that count: q·k, or about half of it with a
- * causal mask. score_bytes are read and written in the matrix of scores, if it is kept. */
+/* Describes the attention of q queries to k keys by `heads` heads (samples times heads of this
+ * rank). `pairs` is the number of (query, key) pairs of a head that are computed: q·k, or about
+ * half of it with a causal mask. score_bytes are read and written in the matrix of scores, if it is
+ * kept. */
 struct work_attention { double q, k, heads, dim, pairs, score_bytes, count; bool backward; };
 /* Names the compute that may go on while a message travels. */
 enum work_hide { HIDE_NOTHING, HIDE_ATTENTION, HIDE_FORWARD, HIDE_BACKWARD };
-/* Is a message: `bytes` leave this rank in each of `count` operations of a group. */
+/* Describes a message: `bytes` leave this rank in each of `count` operations of a group. */
 struct work_message {
     enum traffic_group group;
     enum traffic_kind kind;
@@ -132,7 +133,7 @@ struct work_stage {
     double layers;      /* in all its chunks */
     double each;        /* conditionings: reel's trainer computes one for each chunk */
     double selective, full; /* layers recomputed selectively or fully */
-    double there;       /* of these, layers whose activations are still there */
+    double there;       /* of these, layers whose activations are still in memory */
     bool first, last;   /* it has the embedding; it has the head */
     double sends[2];    /* messages that it sends to other stages: forward, backward */
     /* micro-batches whose activations it holds, each counted over all its layers: kept bytes are
