@@ -1,4 +1,4 @@
-/* arena_fixture: an arena for each test: cmocka_unit_test_setup_teardown(test, arena_setup,
+/* arena_fixture: gives each test an arena: cmocka_unit_test_setup_teardown(test, arena_setup,
  * arena_teardown). The two functions can also be the setup of a group of tests. */
 #ifndef TESTS_ARENA_FIXTURE_H
 #define TESTS_ARENA_FIXTURE_H

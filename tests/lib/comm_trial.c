@@ -331,7 +331,7 @@ void trial_verify(struct trial *t)
         gaps_stand(t, t->recv, t->counts, t->at, gap);
     if (t->op.kind == COMM_ALL_TO_ALL)
         gaps_stand(t, t->recv, t->recv_counts, t->recv_at, gap);
-    /* The other parts are as they were before. */
+    /* The other parts must be as they were before. */
     int64_t own = t->at[t->c->rank], behind = own + t->counts[t->c->rank];
     struct rough_run all = summands(t), before = all, rest = all;
     before.n = own;

@@ -1,5 +1,5 @@
-/* comm_trial: one communication operation on known numbers, with its expected result, for the tests
- * of communication.
+/* comm_trial: makes one communication operation on known numbers, with its expected result, for the
+ * tests of communication.
  *
  *     struct trial t;
  *     // all ranks of the group use the same seed

@@ -1,5 +1,5 @@
-/* db_fixture: a home with event logs, its database, and the whole content of the database as one
- * text.
+/* db_fixture: makes a home with event logs and its database, and gives the whole content of the
+ * database as one text.
  *
  * A test that includes this links as events_fixture.h says.
  */

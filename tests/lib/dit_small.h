@@ -1,4 +1,4 @@
-/* dit_small: a small model whose gradients and initial values the tests of dit/ check. */
+/* dit_small: makes a small model whose gradients and initial values the tests of dit/ check. */
 #ifndef TESTS_DIT_SMALL_H
 #define TESTS_DIT_SMALL_H
 

@@ -1,4 +1,5 @@
-/* events_fixture: event logs like those of the real writers, with a clock that the test sets.
+/* events_fixture: writes event logs like those of the real writers, with a clock that the test
+ * sets.
  *
  * A test that includes this has the line
  * `// LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host`.

@@ -1,6 +1,6 @@
-/* layout_set: layouts for tests. It lists all legal combinations of settings of up to eight ranks,
- * and chooses a small covering set of them, in which every legal combination of the values of two
- * or of three settings occurs.
+/* layout_set: chooses layouts for tests. It lists all legal combinations of settings of up to eight
+ * ranks, and chooses a small covering set of them, in which every legal combination of the values
+ * of two or of three settings occurs.
  *
  *     struct candidates all = legal(&model), some = covering(all, 3); // or share(all, k, n)
  *     struct layout l = layout_of(some.v[i]);
@@ -18,9 +18,9 @@ enum { SETTINGS = 11 };
 static const int64_t values[SETTINGS][5] = {
     {1, 2, 4, 8, 0},       /* tp */
     {0, 1, -1},            /* sp */
-    {1, 2, 3, 4, 8},       /* 8 only if `every` is set */
+    {1, 2, 3, 4, 8},       /* cp; 8 only if `every` is set */
     {0, 1, 2, -1},         /* cp_kind */
-    {1, 2, 3, 4, 5},       /* 5 only if `every` is set */
+    {1, 2, 3, 4, 5},       /* pp; 5 only if `every` is set */
     {1, 2, 0},             /* vpp */
     {1, 2, 3, 4, 0},       /* dp; the batch has four samples; 4 only if `every` is set */
     {0, 1, 2, 3, -1},      /* zero */

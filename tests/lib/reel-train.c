@@ -1,6 +1,6 @@
-/* A stand-in for reel-train in launcher tests. It writes real events, handles signals and returns
- * real exit codes, but computes nothing: its checkpoint is a step counter in <run-dir>/ckpt/step.
- * The environment selects its behaviour:
+/* This program stands in for reel-train in launcher tests. It writes real events, handles signals
+ * and returns real exit codes, but computes nothing: its checkpoint is a step counter in
+ * <run-dir>/ckpt/step. The environment selects its behaviour:
  *   REEL_STUB_STEP_S     duration of a step, s (default 0.02)
  *   REEL_STUB_CRASH_AT   crash (exit 5) before this step in attempts up to REEL_STUB_CRASH_ATTEMPTS
  *                        (default: all)

@@ -1,5 +1,5 @@
-/* sched_helpers: helpers of the tests of launcher/sched: a scratch scheduler, jobs that are shell
- * scripts, waiting. */
+/* sched_helpers: helps the tests of launcher/sched: it makes a scratch scheduler and jobs that are
+ * shell scripts, and waits for them. */
 #ifndef TESTS_SCHED_HELPERS_H
 #define TESTS_SCHED_HELPERS_H
 

@@ -1,4 +1,4 @@
-/* scratch: a folder for each test, under TMPDIR, which is removed after the test. */
+/* scratch: makes a folder for each test, under TMPDIR, and removes it after the test. */
 #ifndef TESTS_SCRATCH_H
 #define TESTS_SCRATCH_H
 

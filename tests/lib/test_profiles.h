@@ -1,4 +1,4 @@
-/* test_profiles: cmocka's includes and checks of errors, for the tests of profiles/. */
+/* test_profiles: includes cmocka and checks errors, for the tests of profiles/. */
 #ifndef TESTS_TEST_PROFILES_H
 #define TESTS_TEST_PROFILES_H
 

@@ -1,5 +1,5 @@
-/* trainer_ckpt: a rig whose state identifies its step, and functions to save, load and inspect it,
- * for the tests of checkpoints. */
+/* trainer_ckpt: makes a rig whose state identifies its step, and saves, loads and inspects it, for
+ * the tests of checkpoints. */
 #ifndef TESTS_TRAINER_CKPT_H
 #define TESTS_TRAINER_CKPT_H
 

@@ -1,5 +1,5 @@
-/* trainer_cuda: the CUDA backend on the shim's GPU, and tensors on host and device, for its unit
- * tests. */
+/* trainer_cuda: opens the CUDA backend on the shim's GPU, and makes tensors on host and device, for
+ * the backend's unit tests. */
 #ifndef TESTS_TRAINER_CUDA_H
 #define TESTS_TRAINER_CUDA_H
 

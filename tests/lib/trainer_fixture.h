@@ -1,5 +1,5 @@
-/* trainer_fixture: an open table of CPU operations, random tensors, and gradients by central
- * differences, for the trainer's unit tests. */
+/* trainer_fixture: gives the trainer's unit tests an open table of CPU operations, random tensors,
+ * and gradients by central differences. */
 #ifndef TESTS_TRAINER_FIXTURE_H
 #define TESTS_TRAINER_FIXTURE_H
 

@@ -1,5 +1,5 @@
-/* trainer_model: a batch of mixed shapes, and a rig that holds one rank's part of a small model
- * with random weights, which are the same in every layout. For the tests of the model. */
+/* trainer_model: makes a batch of mixed shapes, and a rig that holds one rank's part of a small
+ * model with random weights, which are the same in every layout. The tests of the model use it. */
 #ifndef TESTS_TRAINER_MODEL_H
 #define TESTS_TRAINER_MODEL_H
 
@@ -73,8 +73,8 @@ int64_t rig_elements(const struct rig *r, int level);
  * outputs would hide a broken attention. */
 double *rig_tensor_draw(const struct param *p, int64_t i);
 
-/* Returns the same, but draws it only once for all layouts in a process. The result is borrowed
- * until another model's tensor i is drawn. */
+/* Returns what rig_tensor_draw returns, but draws it only once for all layouts in a process. The
+ * result is borrowed until another model's tensor i is drawn. */
 const double *rig_tensor(const struct rig *r, int64_t i);
 
 /* Returns this rank's whole flat buffer of weights; the caller frees it. */

@@ -1,6 +1,6 @@
-/* trainer_optim: a rank's part of a small model with its optimizer, and gradients whose sum over
- * the ranks does not depend on the layout, for the tests of the optimizer. Each rank's device is
- * bound to the world, so that groups can exchange its memory; tests read and write it by copies.
+/* trainer_optim: makes a rank's part of a small model with its optimizer, and gradients whose sum
+ * over the ranks does not depend on the layout, for the tests of the optimizer. Each rank's device
+ * is bound to the world, so that groups can exchange its memory; tests read and write it by copies.
  */
 #ifndef TESTS_TRAINER_OPTIM_H
 #define TESTS_TRAINER_OPTIM_H

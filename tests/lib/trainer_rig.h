@@ -1,5 +1,5 @@
-/* trainer_rig: a rank's part of a model with all that its optimizer needs, for the tests of the
- * optimizer and of checkpoints. Each test opens a rig in its own way; all close it with
+/* trainer_rig: holds a rank's part of a model with all that its optimizer needs, for the tests of
+ * the optimizer and of checkpoints. Each test opens a rig in its own way; all close it with
  * optim_rig_close. */
 #ifndef TESTS_TRAINER_RIG_H
 #define TESTS_TRAINER_RIG_H

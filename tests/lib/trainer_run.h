@@ -1,5 +1,5 @@
-/* trainer_run: a world of one rank or of mpirun's ranks, a small model and run, and a generated
- * dataset, for the tests of training.
+/* trainer_run: makes a world of one rank or of mpirun's ranks, a small model and run, and a
+ * generated dataset, for the tests of training.
  *
  * If mpirun starts the program, it runs its tests on all ranks together: they share the scratch
  * folder, and only rank 0 prints.

@@ -1,5 +1,5 @@
 /* wds-dump SHARD... DIR: reads shards with our reader, writes every part of every sample to
- * DIR/KEY.PART, and prints the keys in their order. For tests/peers. */
+ * DIR/KEY.PART, and prints the keys in their order. tests/peers uses it. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* Preload for reel-curate in tests/cli, and for reel-train with REEL_OPENED.
+/* This library is preloaded into reel-curate in tests/cli, and into reel-train with REEL_OPENED.
  *
  * REEL_HOLD_DIR: a worker that has opened its frame spool makes DIR/<pid> and waits until
  * somebody removes it, so that a test can kill it in the middle of its work. REEL_KILL_AT=N: the

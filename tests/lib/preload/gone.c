@@ -1,5 +1,6 @@
-/* Preload for reel. The process whose id is in the file REEL_GONE ends, and its parent reaps it,
- * right before its state is read from /proc. So it existed when processes were listed. */
+/* This library is preloaded into reel. The process whose id is in the file REEL_GONE ends, and its
+ * parent reaps it, right before its state is read from /proc. So it existed when processes were
+ * listed. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>

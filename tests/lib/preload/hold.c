@@ -1,6 +1,6 @@
-/* Preload for reel-train. The first attempt of a run waits before it writes the event of step
- * REEL_HOLD_AT (20) until it has received a notice to stop. So it cannot end before the notice
- * comes, however fast it is or however slow the scheduler. */
+/* This library is preloaded into reel-train. The first attempt of a run waits before it writes the
+ * event of step REEL_HOLD_AT (20) until it has received a notice to stop. So it cannot end before
+ * the notice comes, however fast it is or however slow the scheduler. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

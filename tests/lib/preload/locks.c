@@ -1,5 +1,5 @@
-/* Preload for any of our programs, which the processes that they start inherit. It simulates a file
- * system whose locks are missing or hold on one host only, and another host.
+/* This library is preloaded into any of our programs, and the processes that they start inherit it.
+ * It simulates a file system whose locks are missing or hold on one host only, and another host.
  *   REEL_LOCKS=enosys|enolck flock(2) and fcntl(2) locks fail with this error
  *   REEL_LOCKS=one-host      flock succeeds but locks nothing, as between hosts (fcntl locks work,
  *                            because SQLite's processes are on one host)

@@ -1,9 +1,9 @@
-/* Preload for any of our programs, which the processes that they start inherit. While a file
- * REEL_QUOTA_DIR.full exists, the user's quota of REEL_QUOTA_DIR is used up, in bytes and in files:
- * nothing can be written or created below that folder (EDQUOT), except logs (logs/); renaming and
- * removing still work. While a file REEL_QUOTA_DIR.read-only exists, they fail too: the file system
- * is then read-only (EROFS), also for files that were opened before, as after a disk error on this
- * host or on the server of a shared file system. */
+/* This library is preloaded into any of our programs, and the processes that they start inherit it.
+ * While a file REEL_QUOTA_DIR.full exists, the user's quota of REEL_QUOTA_DIR is used up, in bytes
+ * and in files: nothing can be written or created below that folder (EDQUOT), except logs (logs/);
+ * renaming and removing still work. While a file REEL_QUOTA_DIR.read-only exists, they fail too:
+ * the file system is then read-only (EROFS), also for files that were opened before, as after a
+ * disk error on this host or on the server of a shared file system. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>

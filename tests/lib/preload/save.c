@@ -1,6 +1,6 @@
-/* Preload for reel-train. Each rank of a run's first attempt that writes its file of the checkpoint
- * after step REEL_SAVE_STEP waits in the middle of it until a file REEL_SAVE_GO exists. It shows
- * that it waits by a file REEL_SAVE_HELD.<pid>. */
+/* This library is preloaded into reel-train. Each rank of a run's first attempt that writes its
+ * file of the checkpoint after step REEL_SAVE_STEP waits in the middle of it until a file
+ * REEL_SAVE_GO exists. It shows that it waits by a file REEL_SAVE_HELD.<pid>. */
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
