@@ -55,7 +55,7 @@
 
 enum { NAME_BYTES = 256, BEAT_BYTES = 33 };
 /* These are the pauses between two looks, in seconds: the first pause, the longest, and the longest
- * for a holder on another host. */
+ * until a holder on another host is seen to live. */
 static const double PAUSE_S = 0.005, PAUSE_MOST_S = 0.1, PAUSE_ELSEWHERE_S = 0.25;
 
 double lease_beat_s = LEASE_BEAT_S, lease_silent_s = LEASE_SILENT_S;

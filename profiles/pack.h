@@ -4,8 +4,9 @@
  * The packs are a pure function of lengths, limit and seed, so they are the same on every rank and
  * under every layout. The algorithm is best fit over a bounded number of open packs. Samples come
  * in a random order made for this purpose. Each goes into the open pack in which it leaves the
- * least room, or into a new one if it fits into none; when PACK_OPEN are open, the fullest is
- * closed first. Attention stays inside a sample, so a pack costs the sum of its samples.
+ * least room, or into a new one if it fits into none. A pack has at most PACK_SAMPLES_MAX samples.
+ * When PACK_OPEN packs are open, the fullest is closed before a new one begins. Attention stays
+ * inside a sample, so a pack costs the sum of its samples.
  *
  *     packs_build(tokens, n, 8192, seed, &p, err);
  *     for (int64_t i = p.first[k]; i < p.first[k + 1]; i++)

@@ -32,7 +32,7 @@ int64_t run_stage_first(const struct run *r, int64_t stage)
     return step;
 }
 
-/* Returns the number of levels of a ramp that have fewer samples than the full batch. */
+/* Returns the number of levels of a batch ramp that have fewer packs than the full batch. */
 static int64_t ramp_levels(const struct run_stage *s)
 {
     return s->gbs_first ? num_ceil_div(s->gbs - s->gbs_first, s->gbs_more) : 0;

@@ -23,7 +23,8 @@
  * Elementwise work counts numbers that are read or written, of w bytes each:
  *
  *     norms 2 Td D          residuals 3 Td D          rotation and QK norms 2 T (D + r)/t
- *     activation 2 T F/t, gated 3 T F/t               modulation 2 Td D for each
+ *     activation 2 T F/t, gated 3 T F/t (5 where it is not one operation)
+ *     modulation 2 Td D for each
  *
  * Norms that a stack does in several operations, with their numbers kept in f32, move 24 bytes more
  * for each number.
@@ -39,11 +40,12 @@
  *
  * What the forward of a layer keeps for its backward is the sum of Korthikanti et al. 2022, taken
  * apart. These bytes for each token are whole on each tp rank, or divided with sequence
- * parallelism: for each sub-block 4 D, of its norm and of its product's input, and D for a dropout
- * mask. These are divided by t in any case: the queries 2D, keys and values 4r, the attention's
- * result 2D; for the MLP 4F, or 6F where it is gated, or 8F where its activation is not one
- * operation. Where the matrix of scores is kept: 2 bytes for each pair (6 where softmax is several
- * operations), and 3 more with dropout. With full recomputation only 2 Td D bytes are kept.
+ * parallelism: for each sub-block 4 D, of its norm and of its product's input, 8 D more where its
+ * norm is several operations, and D for a dropout mask; for each modulation 2 D. These are divided
+ * by t in any case: the queries 2D, keys and values 4r, the attention's result 2D; for the MLP 4F,
+ * or 6F where it is gated, or 8F where its activation is not one operation. Where the matrix of
+ * scores is kept: 2 bytes for each pair (6 where softmax is several operations), and 3 more with
+ * dropout. With full recomputation only 2 Td D bytes are kept.
  *
  * The head multiplies [T, D] x [D, V/t]. For each logit it keeps the stack's logit_bytes: 2, and
  * those of copies in f32. Where every rank has the logits of all t, gathering them takes 2w more.
