@@ -83,9 +83,9 @@ int64_t evlog_reader_offset(const struct evlog_reader *r);
  * resynchronises. It forgets the damage listed so far. Unless offset is 0, the next record may have
  * any seq. */
 int evlog_reader_seek(struct evlog_reader *r, int64_t offset, struct err *err);
-/* Does the same, but the caller states that the record before the offset has `seq`, so that its
- * successor is expected next, and gives the n damage entries `known` from before the offset. They
- * are listed again. */
+/* Does what evlog_reader_seek does, but the caller states that the record before the offset has
+ * `seq`, so that its successor is expected next, and gives the n damage entries `known` from before
+ * the offset. They are listed again. */
 int evlog_reader_resume(struct evlog_reader *r, int64_t offset, int64_t seq,
                         const struct evlog_damage *known, size_t n, struct err *err);
 /* Tells whether the regions in `list` still hold the same damaged bytes. A file system may return

@@ -103,7 +103,7 @@ static int convert(const struct opt *o, const char *text, const char *what,
     return check_bounds(o, what, whole ? (double)value->i : value->d, text, err);
 }
 
-/* Does the same for a setting that comes from `origin`. */
+/* Does what convert() does, for a setting that comes from `origin`. */
 static int convert_setting(const struct opt *o, const char *text, const char *origin,
                            struct opt_value *value, struct err *err)
 {

@@ -21,8 +21,9 @@ const char *field_path(char *buf, size_t size, const char *path, const char *key
  * texts that are NULL. */
 void field_write_table(struct json_out *o, const struct json_field *fields, size_t n,
                        const void *from);
-/* Writes the same for a hash, but leaves out fields that were added later (`later`) and have the
- * value 0. So a file that was hashed before those fields existed keeps its hash. */
+/* Writes what field_write_table writes, for a hash: it leaves out fields that were added later
+ * (`later`) and have the value 0. So a file that was hashed before those fields existed keeps its
+ * hash. */
 void field_hash_table(struct json_out *o, const struct json_field *fields, size_t n,
                       const void *from);
 

@@ -11,7 +11,7 @@
  *                                       temporal; gpt and llama count the causal half, s²/2
  *     cross_attn  12 · D · s · c · L
  * 12 is 3 (forward + backward) x 2 products (QK^T and PV) x 2. Norms, activations, softmax and the
- * optimizer are left out, as everywhere in the field. Recompute never counts.
+ * optimizer are left out, as everywhere in the field. Recomputation is not counted.
  *
  * flops_seed/1 is 6 · 14 · D² · L + 12 · s · D · L per token. It was recovered from the four rows
  * in which NVIDIA printed both tokens/s and TFLOPS for the models of "Training Video Foundation

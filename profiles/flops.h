@@ -6,10 +6,10 @@
  * and layer, 6·(weights that multiply every token) + 12·s·d for bidirectional self-attention (the
  * real mask area when packed or windowed) + 12·s_text·d for cross-attention. Work per sample and
  * per text token is counted once per sample and per text token. MFU is computed with flops_reel/3.
- * Recomputation never counts. Causal attention counts half the pairs. The head over a vocabulary
- * counts, even if its matrix is also the embedding. (flops_reel/2 counted no work in a tied head,
- * which makes a difference only for gpt. flops_reel/1 used the model's text_len as s_text, whatever
- * the length of the caption.)
+ * Recomputation is not counted. Causal attention is counted with half the pairs. The head over a
+ * vocabulary is counted, even if its matrix is also the embedding. (flops_reel/2 counted no work in
+ * a tied head, which makes a difference only for gpt. flops_reel/1 used the model's text_len as
+ * s_text, whatever the length of the caption.)
  */
 #ifndef PROFILES_FLOPS_H
 #define PROFILES_FLOPS_H
@@ -35,8 +35,8 @@ int flops_reel_sample(const struct model *m, struct seq s, int64_t text, struct 
 /* Returns the FLOPs that backward repeats under the layout's full recomputation, as a share of f,
  * the model FLOPs of a step. Backward repeats one forward, a third of the FLOPs, of the matrices
  * and attention of the recomputed layers. The result is 0 without full recomputation: norms and
- * activations, which are all that our trainer repeats under selective recomputation, do not
- * count. */
+ * activations, which are all that our trainer repeats under selective recomputation, are not
+ * counted. */
 double flops_again(const struct flops *f, const struct model *m, const struct layout *l);
 
 /* Returns the two terms of the FLOPs per token of flops_seed/1. Either pointer may be NULL. */

@@ -338,8 +338,8 @@ void cluster_write(const struct cluster *c, struct json_out *o, const char *key)
     json_obj_end(o);
 }
 
-/* Splits "dgx-h100:8" into base "dgx-h100" and *nodes 8; without a colon *nodes is 0. The colon
- * counts only in the last component of a path. */
+/* Splits "dgx-h100:8" into base "dgx-h100" and *nodes 8; without a colon *nodes is 0. A colon in
+ * another component than the last of a path belongs to the path. */
 static int spec_split(const char *spec, char *base, size_t size, int64_t *nodes, struct err *err)
 {
     const char *slash = strrchr(spec, '/'), *colon = strrchr(slash ? slash : spec, ':');

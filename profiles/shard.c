@@ -59,8 +59,8 @@ static void rows_add(struct shard_tensor *t, int64_t first, int64_t n)
     t->rows += n;
 }
 
-/* Adds the rank's part of `n` rows that begin at row `base`. Only in a vocabulary may the last
- * ranks have fewer rows than the others. */
+/* Adds the rank's part of `n` rows that begin at row `base`. The last ranks may have fewer rows
+ * than the others only in a vocabulary. */
 static void rows_add_part(const struct cut *c, struct shard_tensor *t, int64_t base, int64_t n)
 {
     int64_t most = num_ceil_div(n, c->l->tp), first = num_min_i64(n, c->place.tp * most);
@@ -125,8 +125,7 @@ static unsigned replicated_sums(const struct cut *c, const struct param *p)
     return tp | (conditioning && c->l->pp > 1 ? SHARD_SUM_PP : 0);
 }
 
-/* Says whether this is the copy of a tied head on the last stage, whose original is on the
- * first. */
+/* Says whether p is a tied head's copy on the last stage. The original is on the first stage. */
 static bool is_copy(const struct cut *c, const struct param *p)
 { return p->flags & PARAM_TIED && c->place.pp > 0; }
 

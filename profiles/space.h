@@ -6,10 +6,10 @@
  * it. Each legal layout is met once. Unless `all` is set, four axes are thinned out: vpp to 1, 2
  * and 4, micro-batches beyond 8 samples to powers of two and divisors of a replica's share,
  * recompute_layers to 0, the order of ranks to the default one. A legal layout that is passed over
- * in this way (limits are not considered) counts under the first axis, in that order, for which it
- * is passed over. A layout with two spellings is met under one: fsdp=0 instead of fsdp=dp and with
- * zero=0, recompute_layers=0 instead of as many as the longest virtual stage has, zero=0 instead of
- * sharding over one rank.
+ * in this way (limits are not considered) is counted under the first axis, in that order, for which
+ * it is passed over. A layout with two spellings is met under one: fsdp=0 instead of fsdp=dp and
+ * with zero=0, recompute_layers=0 instead of as many as the longest virtual stage has, zero=0
+ * instead of sharding over one rank.
  *
  *     struct space_spec spec = {&model, seq, gbs, ranks, n_ranks, limits, n_limits};
  *     struct space space = {0};

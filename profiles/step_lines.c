@@ -284,7 +284,7 @@ static bool other_unit(enum group g, const char *behind)
 }
 
 /* Returns a group's number. Groups of times and rates often match only digits, so the text after
- * them counts too. NaN: it is no number, or has another unit. */
+ * them is checked too. NaN: it is no number, or has another unit. */
 static double group_read(const char *line, regmatch_t m, enum group g)
 {
     if (g == G_TIME_MS || g == G_TIME_S || g == G_TOKENS || g == G_TPS) {

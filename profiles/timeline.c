@@ -47,8 +47,8 @@ static int64_t edges_list(const struct timeline *t, struct edge *edges)
     return n;
 }
 
-/* Adds a stretch of `ns`, during which running[c] activities of class c run, to the sum in which it
- * counts. */
+/* Adds a stretch of `ns`, during which running[c] activities of class c run, to the sum to which it
+ * belongs. */
 static void moment_add(struct timeline_sum *s, const int64_t running[KERNEL_CLASSES], double ns)
 {
     int computing = 0;

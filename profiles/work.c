@@ -16,7 +16,7 @@
  *     cross-attention   [T, D] x [D, D/t],  [T, D/t] x [D/t, D],  [b x, D] x [D, 2r/t]
  *     MLP               [T, D] x [D, F/t] (gated: twice as wide),  [T, F/t] x [F/t, D]
  *
- * Attention itself: the queries of S A/c tokens meet S keys, in b a/(t A) heads. There are q k
+ * In attention itself the queries of S A/c tokens meet S keys, in b a/(t A) heads. There are q k
  * pairs, or half of them with a causal mask. The family stdit attends along frames and places
  * apart.
  *
