@@ -1,6 +1,6 @@
 /* settings: reads `key = value` pairs from several sources, and stores each with its origin.
  *
- * The order, strongest first: environment (REEL_<KEY>, dashes as underscores) > user file
+ * The sources are, strongest first: environment (REEL_<KEY>, dashes as underscores) > user file
  * ($XDG_CONFIG_HOME/reel/config, else ~/.config/reel/config) > site file (/etc/reel/config, or
  * $REEL_SITE_CONFIG). Files are lines `key = value`; `#` at the start of a line or after white
  * space starts a comment. The caller gives the known keys, from the option tables. An unknown key,

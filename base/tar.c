@@ -1,8 +1,8 @@
 /* What is written
  *
- * POSIX.1-1988 ustar (IEEE Std 1003.1, pax, "ustar Interchange Format"): one header and the payload
- * padded to 512 bytes per file, then two zero blocks, and no padding to a record of 10,240. The
- * bytes equal those of
+ * The writer writes POSIX.1-1988 ustar (IEEE Std 1003.1, pax, "ustar Interchange Format"): one
+ * header and the payload padded to 512 bytes per file, then two zero blocks, and no padding to a
+ * record of 10,240. The bytes equal those of
  *
  *     tar --format=ustar -b1 --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=0444
  *

@@ -108,7 +108,7 @@ enum {
     BUFFER_FLAT_ALIGN = 16,
     BUFFER_SUMS_FLIGHT = 3, /* units whose gradients are summed at a time, with zero 0 and 1 */
     BUFFER_EXCHANGE_BYTES = 1 << 18,  /* bytes of each rank's piece in flight at a time */
-    BUFFER_ORDERED_BYTES = 4 << 20,   /* the same where devices sum in rank order */
+    BUFFER_ORDERED_BYTES = 4 << 20,   /* bytes of a part at a time where devices sum in order */
 };
 
 struct buffer_list {

@@ -1,6 +1,6 @@
-/* run: describes what is trained (`reel.run/1`). These semantics are in the run and never in the
- * plan. The config hash covers them and never the layout, so any layout may resume a run. The
- * format is the tables of run.c.
+/* run: describes what is trained (`reel.run/1`). All that decides the numbers is in the run and
+ * never in the plan. The config hash covers that and never the layout, so any layout may resume a
+ * run. The format is the tables of run.c.
  *
  *     struct run r;
  *     if (run_load("run.json", &r, err) < 0 || run_bind_data(&r, NULL, err) < 0) ...

@@ -1,7 +1,7 @@
 /* speed: holds the rates that a probe measured on a device: seconds by FLOPs and bytes, times a
  * factor that depends on the tokens of a micro-batch, because they decide in which cache the
- * working set fits. Its functions are pure. Where a device can be measured (autotune/probe.h),
- * these rates replace peaks and curves.
+ * working set fits. Where a device can be measured (autotune/probe.h), these rates replace peaks
+ * and curves. All functions are pure.
  *
  * All rates are those of one rank, in CPU time, alone on its machine unless said otherwise.
  *

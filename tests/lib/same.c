@@ -100,7 +100,7 @@ static const char *output_of(const char *fmt, ...)
     return copy;
 }
 
-/* ---- what they tell ---- */
+/* ---- reports ---- */
 
 static void assert_same_job(const struct slurm_job *a, const struct slurm_job *b)
 {
@@ -260,7 +260,7 @@ static void test_net(void **state)
     }
 }
 
-/* ---- what they submit ---- */
+/* ---- submissions ---- */
 
 /* Tells whether a "key=value" word may differ between the two jobs: ids of the job itself, and
  * times. */
@@ -334,7 +334,7 @@ static void test_submissions(void **state)
     assert_string_equal(output_of("cat \"%s\"", log), "first\nsecond\nfirst\nsecond\n");
 }
 
-/* ---- how they refuse ---- */
+/* ---- errors ---- */
 
 /* Signals and cancels jobs that do not exist. For a job that has ended, scancel finds none, and
  * libslurm reports that it has ended. */
@@ -393,7 +393,7 @@ static void test_refused_submissions(void **state)
     }
 }
 
-/* ---- what goes wrong ---- */
+/* ---- failures of the controller and the helper ---- */
 
 static void test_helper_killed(void **state)
 {
@@ -428,7 +428,7 @@ static void test_controller_stopped(void **state)
     must(ways[HELPER]->ops->jobs(ways[HELPER], NULL, &arena, &jobs, &why));
 }
 
-/* ---- all of it ---- */
+/* ---- set-up, and the list of tests ---- */
 
 static int setup(void **state)
 {

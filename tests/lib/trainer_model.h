@@ -15,7 +15,7 @@
 enum { CHANNELS = 3, TEXT_WIDTH = 5, SEED = 1 };
 
 /* ---- samples: mixed shapes, captions of 0 to 4 tokens; with seed 1 and probability 0.5 some
- * captions drop ---- */
+ * captions are dropped ---- */
 
 enum { SAMPLES = 4, MAX_CELLS = 24, BATCH_TOKENS = 24, BATCH_TEXT = 8 };
 static const struct { int32_t t, h, w, text_len; double fps; } shapes[SAMPLES] = {
