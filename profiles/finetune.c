@@ -214,7 +214,8 @@ static bool lora_matches(const struct finetune *t, const struct param *p, bool *
     return any;
 }
 
-/* Freezes every tensor of the model, and inserts its adapters after it. */
+/* Freezes every tensor of the model, and inserts adapters after each tensor that a pattern of lora
+ * matches. */
 static int lora_add(const struct finetune *t, struct param_list *list, struct err *err)
 {
     struct param_list out = {.items = calloc((size_t)list->n, 3 * sizeof *out.items),

@@ -116,7 +116,8 @@ int64_t layout_span_first(int64_t tokens, int64_t cp, int64_t r);
 int64_t layout_segment_turn(int64_t segments, int64_t cp, int64_t sample);
 /* Returns the number of consecutive cp ranks in an all-to-all group. The ring goes over the cp / a
  * groups. It is cp for a2a and 1 for ring. For 2d it is the largest a above 1 and below cp that
- * divides cp, with heads divisible by tp·a (rule cp-2d-splits). */
+ * divides cp, where tp·a divides heads, and divides kv_heads or is a multiple of it (rule
+ * cp-2d-splits). */
 int64_t layout_a2a_group(const struct layout *l, const struct model *m);
 
 #endif

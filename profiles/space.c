@@ -100,7 +100,7 @@ static int64_t orders_of(const struct layout *l)
 
 /* Counts the legal layouts of one grid and way to shard that are passed over. No rule depends on
  * mbs or recompute as long as mbs is within a replica's share and recompute_layers within the
- * stage's layers, so all of them are legal or none is. */
+ * model's layers, so all of them are legal or none is. */
 static void thinned_count(struct walk *w, struct layout l, int64_t world)
 {
     const struct space_spec *spec = w->spec;
