@@ -20,8 +20,8 @@
 #include "base/str.h"
 
 /* Appends the content of a file to *out; on failure *out keeps its former content. ERR_NOT_FOUND if
- * there is no file; ERR_INPUT if the path leads to a pipe or a device (the call does not wait for
- * one) or a folder; ERR_LIMIT if the file has more than max_bytes. */
+ * there is no file; ERR_INPUT if the path leads to a folder, a pipe or a device other than
+ * /dev/null (the call does not wait for one); ERR_LIMIT if the file has more than max_bytes. */
 int file_read(const char *path, int64_t max_bytes, struct str *out, struct err *err);
 bool file_exists(const char *path);
 /* Tells whether the path exists on a read-only file system. */
@@ -29,8 +29,8 @@ bool file_is_read_only(const char *path);
 /* Returns the number of bytes that are free for an ordinary user on the path's disk, -1 if that is
  * not known. Quotas are not taken into account. */
 int64_t file_space(const char *path);
-/* Returns the number of bytes that a file, or a folder and all in it, takes on disk. Parts that
- * cannot be read are not counted. */
+/* Returns the number of bytes that a file, or all files below a folder, take on disk. Folders
+ * themselves, and parts that cannot be read, are not counted. */
 int64_t file_tree_bytes(const char *path);
 int file_mkdirs(const char *path, struct err *err);      /* like mkdir -p, mode 0777 & ~umask */
 int file_remove_tree(const char *path, struct err *err); /* no error if absent; follows no link */
