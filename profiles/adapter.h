@@ -130,7 +130,8 @@ void adapter_free(struct adapter *a); /* NULL is fine */
 /* Returns the index of the first rule that excludes the layout, -1: none does. */
 int adapter_broken_rule(const struct adapter *a, const struct adapter_facts *f);
 /* Makes the trainer's flags for a layout, NULL-ended, in the arena. For a trial they include those
- * that only trials have. ERR_INPUT: a rule excludes the layout, or a division is not exact. */
+ * that only trials have. ERR_INPUT: a rule excludes the layout, its order of ranks is not the
+ * default, or a division is not exact. */
 int adapter_words(const struct adapter *a, const struct adapter_facts *f, bool trial,
                   struct arena *arena, const char ***out, struct err *err);
 /* Makes the changes to the trainer's environment for a layout, NULL-ended, in the arena: NAME=VALUE

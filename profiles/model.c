@@ -2,14 +2,14 @@
  * `reel format model` is made from it.
  *
  * Reading is strict: an unknown key, a wrong type or a broken rule (the table below) is one error.
- * The writer writes every field in this order; those of position tables, tied heads and plain
- * cross-attention only where the model has them. So two descriptions of one network give one text,
- * and model_hash is the hash of that text. A model inside another file ("model" of run.json) is a
- * catalog name or such an object, in which "schema" may be left out.
+ * The writer writes every field in this order; those of position tables and plain cross-attention
+ * only where the model has them, and tied_head only for gpt and llama. So two descriptions of one
+ * network give one text, and model_hash is the hash of that text. A model inside another file
+ * ("model" of run.json) is a catalog name or such an object, in which "schema" may be left out.
  *
  * A name may carry a variant: `dit-7b+none`, `+full`, `+lora_separate`, `+lora_fused`,
- * `+lora_single`. The lora forms keep the base's rank, or take 256 (the rank of every published
- * configuration of this family) when the base has none.
+ * `+lora_single`, `+global`. The lora forms keep the base's rank, or take 256 (the rank of every
+ * published configuration of this family) when the base has none.
  *
  * The sizes come from "Training Video Foundation Models with NVIDIA NeMo" (arXiv 2503.12964), table
  * 1, for dit-7b and dit-28b; from the Cosmos 14B configuration for dit-14b; from Peebles and Xie's
