@@ -1,7 +1,7 @@
 /* This library is preloaded into any program, whose wall clock is then REEL_CLOCK_AHEAD seconds
  * ahead (below 0: late), like that of a host whose clock is set back later. REEL_FILES_AT=SECONDS
- * sets the times of every file to this value, as on a file server whose clock was set back between
- * two writes. */
+ * makes stat(2) report this value as the times of every file, as on a file server whose clock was
+ * set back between two writes. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* This library is preloaded into a command that writes into a run's log. REEL_LATE_MS pass between
- * the creation of the log's file and its first bytes, as on a busy machine or a slow file
+/* This library is preloaded into a command that writes the log of a submission. REEL_LATE_MS pass
+ * between the creation of the log's file and its first bytes, as on a busy machine or a slow file
  * system. */
 #include <poll.h>
 #include <stdio.h>
