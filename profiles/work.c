@@ -48,7 +48,8 @@
  * dropout. With full recomputation only 2 Td D bytes are kept.
  *
  * The head multiplies [T, D] x [D, V/t]. For each logit it keeps the stack's logit_bytes: 2, and
- * those of copies in f32. Where every rank has the logits of all t, gathering them takes 2w more.
+ * those of copies in f32. Where every rank has the logits of all tp ranks, gathering them takes 2w
+ * more.
  */
 #include "profiles/work.h"
 
@@ -564,8 +565,8 @@ static void held_state(const struct work *w, const struct layout *l, const struc
 
 /* Sets the larger of the bytes held at the end of the last stage's forward and in one layer's
  * backward. The logits are freed before the first layer's backward begins, and an allocator can
- * give their few large blocks back whole. But of the blocks of a layer, which are shared with
- * tensors that live on, a part may stay reserved beside the logits. */
+ * give their few large blocks back whole. A part of a layer's blocks, which are shared with tensors
+ * that live on, may stay reserved beside the logits. */
 static void held_peak(const struct work *w, const struct work_kept *k, const struct work_stage *s,
                       double logits, double bytes[WORK_HELD])
 {

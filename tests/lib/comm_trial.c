@@ -73,7 +73,7 @@ static void repeat(char *p, int64_t known, int64_t n)
     }
 }
 
-/* Puts a run of numbers to elements `at` and those behind it. */
+/* Writes a run of numbers to element `at` and the elements after it. */
 static void put_run(void *buf, int64_t at, const struct rough_run *r, enum dtype t)
 {
     int64_t e = dtype_bytes(t), period = num_min_i64(ROUGH_PERIOD, r->n);
@@ -155,7 +155,7 @@ void make_all_gather(struct trial *t, int64_t most)
     put_run(t->send, 0, &own, t->op.dtype);
 }
 
-/* Returns what this rank gives to a reduction. */
+/* Returns the numbers that this rank contributes to a reduction. */
 static struct rough_run summands(const struct trial *t)
 {
     return rough_from(t->seed, t->c->world_ranks[t->c->rank], 0, t->send_total);
@@ -274,8 +274,8 @@ void trial_each(struct trial *t, trial_fn *f)
         f(t, t->recv, 0, &all, c->rank == t->op.root);
 }
 
-/* Tells whether a run has the bytes that are wanted: its first period does, and all behind it
- * equals what stands a period before. */
+/* Tells whether a buffer has the bytes of a run. It compares the first period with the run, and
+ * each later byte with the byte one period before it. */
 static bool same_bytes(const char *have, const struct rough_run *want, enum dtype t)
 {
     char period[ROUGH_PERIOD * 8];

@@ -44,7 +44,7 @@ unsigned mixed(unsigned a, unsigned b);
  * after ROUGH_PERIOD elements, so that the expected sums of long messages need no computation. */
 double rough(unsigned seed, int rank, int64_t i);
 
-/* A run of n such numbers: the first is row[first % ROUGH_PERIOD]. */
+/* Describes n such numbers in a row; the first is row[first % ROUGH_PERIOD]. */
 struct rough_run { const double *row; int64_t first, n; };
 struct rough_run rough_from(unsigned seed, int rank, int64_t first, int64_t n);
 double rough_at(const struct rough_run *r, int64_t i);
@@ -64,7 +64,7 @@ int64_t lay_out(const int64_t *counts, int64_t *at, int size);
 char *filled(int64_t n, enum dtype t);
 char *element(const struct trial *t, char *buf, int64_t i);
 
-/* Returns n numbers of the message from one place to another. */
+/* Returns n numbers, from number `first` on, of the message from one rank to another. */
 struct rough_run sent_run(const struct trial *t, int from, int to, int64_t first, int64_t n);
 void make_parts(struct trial *t, int64_t most);
 void make_all_gather(struct trial *t, int64_t most);

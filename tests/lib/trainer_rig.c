@@ -1,6 +1,6 @@
 #include "tests/lib/trainer_rig.h"
 
-/* The benches of rigs. A bench that is free is given to the next rig of its type. */
+/* These are the benches of rigs. A bench that is free is given to the next rig of its type. */
 static struct { struct bench b; enum dtype dtype; bool used; } kept[8];
 static int n_kept;
 

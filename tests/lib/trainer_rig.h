@@ -17,8 +17,8 @@ struct rig {
     struct comm_grid grid;
     struct optim o;
 };
-/* Returns a bench for a rig, which optim_rig_close takes back. It stays open for later rigs, because
- * to fill the workspace of a new one takes longer than a step of a small model. */
+/* Returns a bench for a rig, which optim_rig_close takes back. It stays open for later rigs,
+ * because filling the workspace of a new one takes longer than a step of a small model. */
 struct bench rig_bench_take(enum dtype dtype);
 
 /* Closes everything that the rig has opened, checks that its device has no other memory in use, and
