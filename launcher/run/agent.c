@@ -22,14 +22,15 @@
 enum {
     LOOK_EVERY_MS = 250,  /* between two looks for notices and for the trainer's end */
     HELD_LOOK_MS = 100,   /* between two looks for the end of ranks that outlive their step */
-    TELL_EVERY_S = 1, /* between two signals to a trainer, which may not hear yet while it starts */
+    TELL_EVERY_S = 1, /* between two signals to a trainer that may have no handler yet while it
+                       * starts */
     SPACE_LOOK_MS = 1000, /* between two looks whether the disk has room again */
 };
-/* An agent that was taken for lost notices it within a beat of its lease, and has killed its
- * trainer this many seconds later. */
+/* An agent whose attempt was taken for lost notices that within one heartbeat of its lease, and has
+ * killed its trainer this many seconds later. */
 static const double EVICTED_KILL_S = 1;
-static const double SUSPENDED_LEAST_S = 2; /* a shorter gap between two looks is a busy machine, no
-                                            * suspension */
+static const double SUSPENDED_LEAST_S = 2; /* a shorter gap between two looks comes from a busy
+                                            * machine and not from a suspension */
 
 /* ---- events ---- */
 
@@ -43,8 +44,8 @@ static void event_started(struct agent *a)
     attempt_event(&a->attempt, &e);
 }
 
-/* Writes the event of a notice. It says when the notice came, because the ranks may have heard of
- * it before the event is written. */
+/* Writes the event of a stop notice. It has the time at which the notice came, because the ranks
+ * may have got the notice before the event is written. */
 static void event_signal(struct agent *a, int signo, double heard_at)
 {
     struct evlog_event e;
@@ -68,7 +69,7 @@ static void event_limit(struct agent *a)
     attempt_event(&a->attempt, &e);
 }
 
-/* Writes the event that the whole job stood still for so long, until now. */
+/* Writes the event that the whole job was suspended for this many seconds, until now. */
 static void event_suspended(struct agent *a, double seconds)
 {
     struct evlog_event e;
@@ -79,7 +80,8 @@ static void event_suspended(struct agent *a, double seconds)
     attempt_event(&a->attempt, &e);
 }
 
-/* Notes that these nodes have not said that their ranks were told, so that srun is used too. */
+/* Records that these nodes have not reported that their ranks were signalled, so that srun signals
+ * them too. */
 static void event_by_srun(struct agent *a, const char *nodes)
 {
     struct evlog_event e;
@@ -104,8 +106,8 @@ static void nodes_start(struct agent *a)
                 err.text);
 }
 
-/* Tells the trainer to stop, by the node agents and by its own step. Each rank takes the notice
- * that reaches it first. */
+/* Asks the trainer to stop, through the node agents and through its own step. Each rank acts on the
+ * notice that reaches it first. */
 static void trainer_tell(struct agent *a)
 {
     a->told_mono = clock_mono_s();
@@ -136,8 +138,8 @@ static void limit_tell(struct agent *a)
     agent_stop_request(a, SIGUSR1, "before the end of the time limit");
 }
 
-/* Has the trainer given no sign for longer than the budget allows? Silence does not count while the
- * disk has no room for its log to grow. */
+/* Tells whether the trainer has given no sign of progress for longer than the budget's hang_s.
+ * Silence does not count while the disk has no room for the trainer's log to grow. */
 static bool hangs(struct agent *a)
 {
     char path[LIMIT_PATH_BYTES];
@@ -152,7 +154,7 @@ static bool hangs(struct agent *a)
     return heard;
 }
 
-/* Takes the notices that have come, or come within wait_ms. */
+/* Takes the stop notices that have come already or come within wait_ms. */
 static int notices_take(struct agent *a, int wait_ms, struct err *err)
 {
     struct pollfd p = {.fd = a->signal_fd, .events = POLLIN};
@@ -170,7 +172,8 @@ static int notices_take(struct agent *a, int wait_ms, struct err *err)
             if (info.ssi_signo == SIGTERM) { /* the first notice may have been another signal */
                 a->term = true;
                 a->kill_look_mono = 0;
-                a->kill_again = a->kill_asked; /* a question under way is older than this signal */
+                a->kill_again = a->kill_asked; /* the request in flight was sent before this
+                                                * signal */
             }
         }
     if (node_agents_heard(a->nodes)) { /* the node agent wrote the event */
@@ -180,9 +183,10 @@ static int notices_take(struct agent *a, int wait_ms, struct err *err)
     return 0;
 }
 
-/* Finds out, if the trainer has ended and no notice came here, whether its steps got one or the job
- * is being ended. The node agents report before they end what reached them, and the scheduler sets
- * the job's state before it signals anybody. If neither answers, a notice is assumed. */
+/* Finds out, after the trainer has ended without a stop notice at the batch process, whether its
+ * steps got one or the job is being ended. Node agents report the notices they got before they end,
+ * and the scheduler sets the job's state before it signals anybody. If neither answers, a notice is
+ * assumed. */
 static int stop_learn(struct agent *a, struct err *err)
 {
     bool known = a->nodes && node_agents_end(a->nodes);
@@ -196,7 +200,7 @@ static int stop_learn(struct agent *a, struct err *err)
     return 0;
 }
 
-/* Waits for the ranks that outlive the trainer's step. */
+/* Waits for the ranks that outlive the trainer's step, until they have ended or hang. */
 static int rest_wait(struct agent *a, struct err *err)
 {
     int rc;
@@ -244,7 +248,8 @@ static void owner_heed(struct agent *a)
         agent_stop_request(a, SIGTERM, wish == WISH_PAUSE ? "by 'reel pause'" : "by 'reel cancel'");
 }
 
-/* Looks once for notices, for a wish of the run's owner, and at the state of the trainer's step. */
+/* Looks once for stop notices, for a pause or cancel by the run's owner, and at the state of the
+ * trainer's step. */
 static int trainer_look(struct agent *a, struct sched_step_status *end, struct err *err)
 {
     int rc;
@@ -262,8 +267,8 @@ static int trainer_look(struct agent *a, struct sched_step_status *end, struct e
 }
 
 /* Writes an event if the job was suspended. Slurm stops and continues all processes of a job, this
- * one too. So there is a gap between two looks, and then a SIGCONT. A scheduler also continues a
- * job before it ends it, but without a gap. */
+ * one included: there is a gap between two looks, and then a SIGCONT. A scheduler also sends
+ * SIGCONT before it ends a job, but then there is no gap. */
 static void suspension_look(struct agent *a)
 {
     double now_s = clock_mono_s(), before_s = a->gap_s;
@@ -274,9 +279,9 @@ static void suspension_look(struct agent *a)
     a->continued = false;
 }
 
-/* Watches the trainer until it has ended, or must be ended because a newer attempt has begun. Our
- * own trainer notices that by itself; another one would write into the newer attempt's checkpoints.
- * Signals arrive on the descriptor, never in a handler. */
+/* Watches the trainer until it has ended, or must be ended because a newer attempt has begun.
+ * reel's own trainer notices a newer attempt by itself; a wrapped one would write into the newer
+ * attempt's checkpoints. Signals arrive on the descriptor, never in a handler. */
 static int trainer_watch(struct agent *a, struct sched_step_status *end, struct err *err)
 {
     for (;;) {
@@ -301,8 +306,9 @@ static int trainer_watch(struct agent *a, struct sched_step_status *end, struct 
             *end = (struct sched_step_status){.ended = true,
                                               .exit_code = -1,
                                               .exit_signal = SIGKILL};
-            a->trainer.kind->follow(&a->trainer, true); /* reads what was printed until now */
-            return 0; /* freeing the step kills what is left of it */
+            a->trainer.kind->follow(&a->trainer, true); /* reads what the trainer has printed until
+                                                         * now */
+            return 0; /* freeing the step kills the processes that are left of it */
         }
     }
 }
@@ -323,10 +329,11 @@ static int signals_take(struct agent *a, struct err *err)
 
 /* ---- a full disk ---- */
 
-/* Waits before the start if earlier attempts ended for want of disk space. It waits inside the job,
- * where a notice to stop is heard; the log keeps the end of the wait over a requeue. It goes on
- * earlier if there was too little room and there is enough now. If a quota refused the write, the
- * disk's figures say nothing. A wrapped command that somebody starts by hand does not wait. */
+/* Waits before the trainer's start if earlier attempts ended for lack of disk space. The wait is
+ * inside the job, where a stop notice arrives; the log records until when, so a requeue does not
+ * start it anew. The wait ends early if free space was below one checkpoint and is enough now. If a
+ * quota refused the write, free space says nothing. A wrapped command that somebody starts by hand
+ * does not wait. */
 static int space_wait(struct agent *a, struct err *err)
 {
     double now = clock_wall_s(), from_s = clock_mono_s();
@@ -352,13 +359,13 @@ bool agent_word_wait(struct agent *a, int rc)
     if (rc != ERR_FULL || !a->duty.sched || a->stop_requested ||
         notices_take(a, SPACE_LOOK_MS, NULL) < 0)
         return false;
-    owner_heed(a); /* a wish may be in a file's name, which needs no room */
+    owner_heed(a); /* a pause or cancel may be in a file's name, which needs no room */
     return true;
 }
 
-/* Calls `begin` until there is room to record what it does; a read-only home has no room. Nothing
- * of the attempt is on record yet, so an agent that is told to stop while it waits gives the job
- * back. */
+/* Calls `begin` until the disk has room to record what it does; a read-only file system has none.
+ * No event of the attempt is written yet, so an agent that gets a stop notice while it waits gives
+ * the job back. */
 static int begin_wait(struct agent *a, int (*begin)(struct agent *, struct err *), struct err *err)
 {
     int rc = begin(a, err);
@@ -371,14 +378,15 @@ static int begin_wait(struct agent *a, int (*begin)(struct agent *, struct err *
     return rc;
 }
 
-/* Is the run over, so that nothing needs to be written? */
+/* Tells whether the run is over, so that nothing needs to be written. */
 static bool is_over(const struct agent *a)
 {
     return a->state->done || a->state->wish != WISH_RUN ||
            run_state_next(a->state, &a->duty.budget, NULL) == RUN_NEXT_FAILED;
 }
 
-/* Takes the run's lock. If there is no room for the lock, a run that is over does without. */
+/* Takes the run's lock. If the disk has no room for the lock and the run is over, the agent goes on
+ * without it. */
 static int lock_take(struct agent *a, struct err *err)
 {
     int rc = attempt_lock(&a->attempt, err);
@@ -392,9 +400,9 @@ static int claim(struct agent *a, struct err *err)
 
 /* ---- one attempt ---- */
 
-/* Waits until the agent from which the lease was taken, and which may still live, has ended its
- * trainer, because two trainers would save. Our own trainer needs no wait: it asks who has the
- * run's folder before it saves. */
+/* Waits until the agent that lost the lease, and may still live, has ended its trainer, because
+ * otherwise two trainers would save. reel's own trainer needs no wait: it checks before each save
+ * that it still owns the run's folder. */
 static int evicted_wait(struct agent *a, struct err *err)
 {
     double until_s = a->attempt.evicted_mono + LEASE_BEAT_S + EVICTED_KILL_S;
@@ -424,7 +432,8 @@ static int trainer_live(struct agent *a, struct sched_step_status *end, struct e
     return trainer_watch(a, end, err);
 }
 
-/* Opens the threads that ask the scheduler while the trainer is watched (asker.h). */
+/* Makes the askers, which ask the scheduler in threads of their own while the trainer is watched
+ * (asker.h). */
 static int askers_open(struct agent *a, struct err *err)
 {
     const char *kind = a->duty.sched->ops->kind, *job = a->duty.self.id;
@@ -467,7 +476,8 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
     return rc < 0 ? agent_fail(a, rc, exit_code, err) : agent_finish(a, &end, exit_code, err);
 }
 
-/* Is this job that of the attempt before? Then nobody has submitted it since: it was requeued. */
+/* Tells whether this job ran the attempt before too. If so, nobody has submitted the run since: the
+ * job was requeued. */
 static bool is_same_job(const struct agent *a)
 {
     const struct run_state *s = a->state;
@@ -475,8 +485,8 @@ static bool is_same_job(const struct agent *a)
     return last && a->duty.self.id[0] && strcmp(last->job_id, a->duty.self.id) == 0;
 }
 
-/* Checks whether the run's budget is spent, because the attempt before may have ended with nobody
- * left to judge it. If so, the run is over. */
+/* Checks whether the run's budget is spent, because the attempt before may have ended without
+ * anybody who checked that. If it is spent, the run is over. */
 static int budget_look(struct agent *a, bool *spent, struct err *err)
 {
     char why[STATE_TEXT_BYTES];
@@ -485,7 +495,7 @@ static int budget_look(struct agent *a, bool *spent, struct err *err)
         return rc;
     enum run_next next = run_state_next(a->state, &a->duty.budget, why);
     *spent = next == RUN_NEXT_FAILED;
-    /* A user who submits a script again means the run to go on. */
+    /* A user who submits a cancelled run's script again wants the run to go on. */
     if (next == RUN_NEXT_CANCELLED && (a->trainer.kind->stays_cancelled || is_same_job(a)))
         *spent = true;
     if (*spent) {
@@ -522,10 +532,10 @@ static int fold_open(struct agent *a, struct err *err)
     return run_fold_renew(a->fold, err);
 }
 
-/* Leaves a note that says which run a job has that runs a user's script; a job of ours was
- * submitted with the run's folder. The job may be requeued before an attempt of it has begun, as
- * while it waits for room. Without the note, and with its home not mounted then, it would begin
- * another run. */
+/* Leaves a note that says which run this job has, if the job is a user's script; a job that reel
+ * submits has the run's folder in its command. The job may be requeued before its first attempt,
+ * for example while it waits for room. If its home is not mounted then, it would begin another run
+ * without the note. */
 static void note_leave(const struct agent *a)
 {
     if (a->duty.sched && a->trainer.kind->needs_note)
@@ -545,7 +555,7 @@ static int agent_open(struct agent *a, struct err *err)
     if ((rc = fold_open(a, err)) < 0)
         return rc;
     note_leave(a);
-    do { /* until it has the lock, or a renewed look shows that the run is over */
+    do { /* until the lock is held, or the renewed fold shows that the run is over */
         if ((rc = begin_wait(a, lock_take, err)) < 0)
             return rc;
         if ((rc = run_fold_renew(a->fold, err)) < 0)

@@ -12,10 +12,10 @@
 #include "base/num.h"
 #include "launcher/run/successor.h"
 
-/* The question whether the job is killed is put again after so long, if it got no answer or a grace
- * time runs. */
+/* The scheduler is asked again after this time whether it kills the job, if it did not answer or a
+ * grace time runs. */
 static const double KILL_LOOK_S = 2;
-static const double ANSWER_LOOK_S = 0.05; /* between two looks whether an answer is there */
+static const double ANSWER_LOOK_S = 0.05; /* between two looks for the answer */
 
 /* ---- why it ended ---- */
 
@@ -28,11 +28,11 @@ static void event_exited(struct agent *a, const struct sched_step_status *exit)
     attempt_event(&a->attempt, &e);
 }
 
-/* Was the notice the one before the time limit? Its time tells, however it was sent: it came near
- * the end of the limit. A scheduler may send it early (Slurm: up to 60 s). Under a short limit that
- * may be soon after the start. Then the signal must be the one we ask for, at a site whose
- * preemption does not send it, or half of the time must have passed. A job without a limit may have
- * a far one: Slurm's backfill sets one of a year. */
+/* Tells whether the stop notice announced the end of the time limit. Its time decides, whoever sent
+ * it: the notice came near the end of the limit. Slurm may send it up to 60 s early, which under a
+ * short limit may be soon after the start. Then the signal must be the one that reel asked for, at
+ * a site whose preemption does not send it, or half of the limit must have passed. A job without a
+ * limit may have a distant one: Slurm's backfill sets one year. */
 static bool near_time_limit(const struct agent *a)
 {
     double limit = a->duty.time_limit_s, early_s = 60 + a->limit.lead_s;
@@ -47,8 +47,8 @@ static bool near_time_limit(const struct agent *a)
     return a->notice_after_s >= limit * 0.5;
 }
 
-/* Asks the scheduler whether a node was lost. The other nodes only get a notice to stop, or see
- * their peers gone, and srun may be killed before it has said why. */
+/* Asks the scheduler whether a node was lost. The other nodes only get a stop notice or lose their
+ * connections, and srun may be killed before it has reported the node. */
 static void node_lost_look(struct agent *a)
 {
     static const struct sched_loss till_now = {.booted_after = INFINITY, .down_by = INFINITY};
@@ -62,8 +62,8 @@ static void node_lost_look(struct agent *a)
         agent_node_lost_note(a, node);
 }
 
-/* Did the scheduler end the job, and does neither it nor anything we know say why? Then somebody
- * may be cancelling the job. */
+/* Tells whether the scheduler ended the job without a reason that it gives or that we can infer.
+ * Then somebody may be cancelling the job. */
 static bool is_unexplained(const struct agent *a)
 {
     bool ended = a->term || (a->learned && a->unreadable);
@@ -81,7 +81,7 @@ static void requeue_withhold(struct agent *a)
     attempt_event(&a->attempt, &e);
 }
 
-/* Would the run go on if its attempt ended now, by this cause? */
+/* Tells whether the run would go on if its attempt ended now with this cause. */
 static bool goes_on_after(struct agent *a, enum attempt_cause cause)
 {
     struct err err = {0};
@@ -91,7 +91,7 @@ static bool goes_on_after(struct agent *a, enum attempt_cause cause)
     return run_state_next(a->state, &a->duty.budget, NULL) == RUN_NEXT_REQUEUE;
 }
 
-/* Gives the job back while the trainer lives. */
+/* Gives the job back while the trainer still runs. */
 static void give_back_early(struct agent *a, enum attempt_cause cause)
 {
     log_msg(LOG_WARN, "%s and the trainer has not ended: "
@@ -101,8 +101,9 @@ static void give_back_early(struct agent *a, enum attempt_cause cause)
     successor_settle(a->conf, &a->duty, &a->attempt, a->fold, RUN_NEXT_REQUEUE);
 }
 
-/* Remembers that somebody cancels the job, while the scheduler still says so: if the trainer then
- * requeues the job by itself (scontrol requeue), the scheduler says so no more. */
+/* Remembers that somebody cancels the job, while the scheduler still reports that: after the
+ * trainer has requeued the job by itself (scontrol requeue), the scheduler reports the requeue
+ * instead. */
 static void cancelled_note(struct agent *a, const struct sched_ending *ending)
 {
     a->cancelled = *ending;
@@ -110,7 +111,8 @@ static void cancelled_note(struct agent *a, const struct sched_ending *ending)
             a->duty.self.id);
 }
 
-/* Puts the question why the job ends, when that is due. Returns whether there is an answer. */
+/* Asks the scheduler why the job ends, when the next request is due. Returns whether an answer has
+ * come. */
 static bool kill_answered(struct agent *a, int *rc, struct sched_ending *out)
 {
     double now_s = clock_mono_s();
@@ -135,7 +137,7 @@ void agent_kill_look(struct agent *a)
     bool limit = ending.why == SCHED_END_TIME_LIMIT, gives_way = ending.why == SCHED_END_PREEMPTED;
     enum attempt_cause cause = limit ? CAUSE_TIME_LIMIT : CAUSE_PREEMPT;
     if (gives_way && !ending.is_killed)
-        return; /* its grace time runs, and a requeue now would cut it short */
+        return; /* the grace time runs, and a requeue now would cut it short */
     a->kill_look_mono = a->kill_again ? 0 : INFINITY;
     a->kill_again = false;
     if ((limit || gives_way) && goes_on_after(a, cause))
@@ -149,8 +151,8 @@ void agent_step_aside(const struct agent *a, int *exit_code)
     *exit_code = 75;
 }
 
-/* Cancels the job once more, after its trainer has given it back. If that fails, the job begins
- * again and finds the run cancelled. */
+/* Cancels the job once more, after its trainer has requeued it in spite of a cancellation. If that
+ * fails, the job starts again and finds that its run is cancelled. */
 static void revival_end(struct agent *a)
 {
     struct err err = {0};
@@ -161,13 +163,13 @@ static void revival_end(struct agent *a)
         log_msg(LOG_WARN, "job %s will start and find nothing to do: %s", job, err.text);
 }
 
-/* Says why the attempt ended, and gives the job back unless the run is over. */
+/* Records why the attempt ended, and gives the job back unless the run is over. */
 static int attempt_settle(struct agent *a, enum attempt_cause cause,
                           const struct sched_step_status *end, const char *detail, int *exit_code,
                           struct err *err)
 {
     char why[STATE_TEXT_BYTES];
-    if (!attempt_is_newest(&a->attempt)) { /* the newer one said how this one ended */
+    if (!attempt_is_newest(&a->attempt)) { /* the newer attempt has recorded how this one ended */
         agent_step_aside(a, exit_code);
         return 0;
     }
@@ -178,7 +180,7 @@ static int attempt_settle(struct agent *a, enum attempt_cause cause,
     if (rc < 0 || (rc = run_state_end(run_fold_suppose(a->fold), a->attempt.number, cause, detail,
                                       err)) < 0)
         return rc;
-    /* The agent was told to stop while it waited for room, perhaps by somebody who cancels the
+    /* A stop notice came while the agent waited for disk space; somebody may be cancelling the
      * job. */
     if (a->stop_requested && a->ending.why == SCHED_END_NONE)
         duty_cancelled(&a->duty, a->conf->run_dir, run_fold_suppose(a->fold), &a->ending);
@@ -196,8 +198,8 @@ static int attempt_settle(struct agent *a, enum attempt_cause cause,
     return 0;
 }
 
-/* Waits for the answer to a question that was put while the trainer lived. The same question may
- * get another answer now, see cancelled_note. */
+/* Waits for the answer to a request that was sent while the trainer ran. A new request may get
+ * another answer now, see cancelled_note. */
 static void kill_answer_await(struct agent *a)
 {
     struct sched_ending ending;
@@ -211,8 +213,8 @@ static void kill_answer_await(struct agent *a)
         cancelled_note(a, &ending);
 }
 
-/* Asks the scheduler about the job's end. It may know of an end that reached nobody here, and who
- * caused one that did. */
+/* Asks the scheduler why the job ends. The scheduler may know of an end for which no notice came
+ * here, and who caused one that came. */
 static void ending_ask(struct agent *a)
 {
     kill_answer_await(a);
@@ -226,14 +228,15 @@ static void ending_ask(struct agent *a)
         agent_stop_request(a, SIGTERM, "at the scheduler");
 }
 
-/* Did a wrapped trainer exit with 0, unasked, without the file that says it is done? */
+/* Tells whether a wrapped trainer exited with 0 and without a stop notice, though its done file is
+ * missing. */
 static bool is_unfinished(const struct agent *a, const struct sched_step_status *exit)
 {
     return a->duty.wrap.done_file && !a->stop_requested && exit->exit_code == 0 &&
            exit->exit_signal == 0;
 }
 
-/* Writes for people why the attempt ended. */
+/* Writes into detail, for people, why the attempt ended. */
 static void detail_make(const struct agent *a, const struct sched_step_status *exit,
                         const struct trainer_end *end, const struct run_attempt *told,
                         char detail[STATE_TEXT_BYTES])
@@ -280,9 +283,10 @@ int agent_finish(struct agent *a, const struct sched_step_status *exit, int *exi
     if (rc < 0)
         return rc;
     const struct run_attempt *told = attempt_told(a->state, a->attempt.number);
-    if (told && told->stopped) /* srun's exit status does not tell: it is 0 for a cancelled step */
+    if (told && told->stopped) /* srun's exit status does not show it: it is 0 for a cancelled
+                                * step */
         agent_stop_request(a, SIGTERM, "at the trainer");
-    bool done = told && told->done; /* if the run was made longer meanwhile, it goes on */
+    bool done = told && told->done; /* a run that was extended meanwhile goes on */
     if (!done && !kind->is_through(&a->trainer))
         ending_ask(a);
     kind->ended(&a->trainer, exit, a->stop_requested, &end);

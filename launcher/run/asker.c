@@ -13,8 +13,8 @@ enum step { STEP_IDLE, STEP_ASKED, STEP_ANSWERED };
 
 struct asker {
     char kind[16], home[LIMIT_PATH_BYTES], job_id[SCHED_ID_BYTES];
-    atomic_int step;    /* whose turn it is: the thread's while STEP_ASKED, else the owner's */
-    atomic_int holders; /* the owner, and the thread while a question is under way */
+    atomic_int step; /* who may use the fields below: the thread while STEP_ASKED, else the owner */
+    atomic_int holders; /* number of users: the owner, and the thread while a request runs */
     int rc;
     struct sched_ending ending;
 };
@@ -75,7 +75,7 @@ bool asker_put(struct asker *q)
     int failed = pthread_create(&thread, NULL, asker_main, q);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed)
-        asker_main(q); /* without threads it waits here */
+        asker_main(q); /* no thread can be made, so the caller waits for the answer here */
     else
         pthread_detach(thread);
     return true;

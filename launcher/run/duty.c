@@ -15,11 +15,11 @@
 
 static const double PAUSE_MOST_S = 30;
 
-/* Holds a request that is put until the scheduler answers, or ends the job. The controller may be
- * away for long, and the program that asks it may die of the signal that ends all processes of a
- * job. A run without a follower has nobody else to bring it back. */
+/* Holds a request that is repeated until the scheduler answers or ends the job. The controller may
+ * be down for long, and the program that asks it (scontrol, squeue) may die of the signal that ends
+ * all processes of a job. If nobody follows the run, no other process would bring it back. */
 struct quest {
-    const char *what; /* "to requeue the job" */
+    const char *what; /* completes a sentence: "to requeue the job" */
     double begun_s, pause_s;
     int64_t tries;
 };
@@ -29,9 +29,10 @@ static struct quest quest_begin(const char *what)
     return (struct quest){.what = what, .begun_s = clock_mono_s(), .pause_s = 1};
 }
 
-/* Has the owner paused or cancelled the run? If that cannot be read the answer is no. The run is
- * read anew, because another process may write the wish while we ask. Renewing the caller's fold
- * would drop what run_fold_suppose added to it in the middle of a decision. */
+/* Tells whether the owner has paused or cancelled the run; false if the run cannot be read. It
+ * loads the run's state afresh, because another process may write the pause or cancel meanwhile.
+ * Renewing the caller's fold instead would drop what run_fold_suppose added in the middle of a
+ * decision. */
 static bool is_unwanted(const char *run_dir)
 {
     struct run_state now;
@@ -41,8 +42,8 @@ static bool is_unwanted(const char *run_dir)
     return unwanted;
 }
 
-/* Writes the event of a request that was not fulfilled: how often and how long it was put, and why
- * it failed. */
+/* Writes the event of a request that failed: how often and for how long it was repeated, and why it
+ * failed. */
 static void event_vain(const struct duty *d, const struct quest *q, bool refused,
                        const struct err *why)
 {
@@ -59,8 +60,8 @@ static void event_vain(const struct duty *d, const struct quest *q, bool refused
     attempt_event(d->teller, &e);
 }
 
-/* Decides whether the request is to be put again, and sleeps before that; the pause doubles each
- * time. The first, second, fourth, eighth … failure is an event. */
+/* Decides whether a failed request is to be repeated, and sleeps before that; the pause doubles
+ * each time, up to PAUSE_MOST_S. Failures 1, 2, 4, 8 … are written as events. */
 static bool again_later(const struct duty *d, struct quest *q, int rc, const struct err *why)
 {
     if (rc != ERR_FULL && rc != ERR_TEMP && rc != ERR_BUSY)
@@ -93,8 +94,8 @@ int duty_ending(struct duty *d, bool patient, struct sched_ending *out)
     return rc;
 }
 
-/* Finds the job's time limit at the scheduler. It may not be the one that was asked for, but the
- * partition's, or one that somebody has changed since. */
+/* Asks the scheduler for the job's time limit. This may differ from the limit of the submission: it
+ * may be the partition's, or changed since. */
 static void limit_find(struct duty *d)
 {
     struct sched_ending ending;
@@ -161,7 +162,7 @@ void duty_release(struct duty *d)
     *d = (struct duty){0};
 }
 
-/* Cancels the own job. Its next execution may already run under its id: that is not ours to end. */
+/* Cancels this process's own job, unless its next execution already runs under the same id. */
 static int own_cancel(struct duty *d, struct err *err)
 {
     struct sched_jobs jobs = {0};
@@ -191,7 +192,7 @@ void duty_end(struct duty *d)
                 d->self.id, err.text);
 }
 
-/* Requeues the own job. Returns whether the scheduler accepted that. */
+/* Requeues this process's own job. Returns whether the scheduler accepted that. */
 static bool requeue(struct duty *d, const char *run_dir)
 {
     struct err err = {0};
@@ -217,8 +218,8 @@ void duty_requeue(struct duty *d, struct attempt *attempt)
         attempt_requeued(attempt, d->self.id);
 }
 
-/* Finds out whether the scheduler has forgotten the requeue: it still has the execution that asked
- * for it, as running. */
+/* Finds out whether the scheduler has forgotten the requeue: it then still shows as running the
+ * execution that asked for it. */
 static int requeue_look(struct duty *d, bool *forgotten, struct err *err)
 {
     struct sched_jobs jobs = {0};
@@ -229,8 +230,7 @@ static int requeue_look(struct duty *d, bool *forgotten, struct err *err)
     return rc;
 }
 
-/* Returns whether the requeue is to be asked for once more, because the scheduler has forgotten
- * it. */
+/* Tells whether the requeue must be requested once more because the scheduler has forgotten it. */
 static bool is_forgotten(struct duty *d)
 {
     struct err err = {0};
@@ -271,8 +271,8 @@ bool duty_cancelled(struct duty *d, const char *run_dir, struct run_state *s,
     return true;
 }
 
-/* Reads the run anew, because the wish may have been written since the caller last looked, and a
- * guard that cannot read yet what the run is has no fold. */
+/* Loads the run's state afresh, because a pause or cancel may have been written since the caller
+ * last looked, and because a guard that could not load the run yet has no fold. */
 void duty_give_back(struct duty *d, struct attempt *attempt, bool term)
 {
     struct run_state state;

@@ -53,8 +53,8 @@ static int load(struct duty *d, const char *run_dir, struct err *err)
     return 0;
 }
 
-/* Finds the job of a user's script, whose command starts its ranks itself. The job is one of
- * Slurm's, or there is none. */
+/* Finds the job of a user's script, whose command starts its ranks itself. Only a Slurm job is
+ * known; outside one there is no job. */
 static int job(struct duty *d, const char *home, struct err *err)
 {
     const char *id = getenv("SLURM_JOB_ID"), *restarts = getenv("SLURM_RESTART_COUNT");
@@ -79,7 +79,7 @@ static int command(struct trainer *t, struct sched_step_spec *spec, struct err *
     const struct wrap *w = &t->duty->wrap;
     spec->argv = (const char **)w->argv;
     spec->cwd = w->cwd;
-    spec->ranks = 1; /* it starts its ranks itself */
+    spec->ranks = 1; /* the command starts its ranks itself */
     spec->env = environment(t->attempt->run_dir, t->attempt->number, t->arena);
     return spec->env ? 0 : err_set(err, ERR_NOMEM, "out of memory for the command's environment");
 }
@@ -151,8 +151,8 @@ static void tell(struct trainer *t, const char *shared)
     f->deaf_told |= f->told.deaf > 0;
 }
 
-/* Do ranks of the trainer live? The program that started them may end before them when it is told
- * to stop. */
+/* Tells whether ranks of the trainer still live after it was signalled to stop; the program that
+ * started them may end before them. */
 static bool lives(struct trainer *t, bool told)
 {
     char trainer_id[LIMIT_NAME_BYTES];
@@ -166,7 +166,7 @@ static char *pulse(const struct trainer *t, char buf[LIMIT_PATH_BYTES])
     return attempt_output_log(t->attempt, buf);
 }
 
-/* Is its done file there? */
+/* Tells whether the trainer's done file exists. */
 static bool is_through(const struct trainer *t)
 {
     const char *file = t->duty->wrap.done_file;
@@ -181,7 +181,7 @@ static bool exited(struct trainer *t, const struct sched_step_status *exit)
 
 /* ---- how it ended ---- */
 
-/* Returns whether the trainer ended for want of disk space (space.h). If so it writes an event,
+/* Tells whether the trainer ended for lack of disk space (space.h). If so it writes an event,
  * whatever the cause of the attempt's end will be. */
 static bool is_full(struct trainer *t, const struct sched_step_status *exit, int64_t steps)
 {
@@ -194,17 +194,17 @@ static bool is_full(struct trainer *t, const struct sched_step_status *exit, int
     return true;
 }
 
-/* Is the trainer clearly short of its steps? One that prints every tenth step, or counts from 0,
- * may end one line short of them. What an earlier attempt printed counts too, since a trainer that
- * starts at its end prints nothing. If steps cannot be read the answer is no. */
+/* Tells whether the trainer is clearly short of its steps. One that prints every tenth step, or
+ * counts from 0, may end one line short of them. The steps of an earlier attempt count too, since a
+ * trainer that starts at its last step prints nothing. Returns false if steps cannot be read. */
 static bool is_short(const struct foreign *f, int64_t steps, int64_t total)
 {
     steps = num_max_i64(steps, f->steps_before);
     return (f->steps.reader || steps > 0) && steps + num_max_i64(f->steps.stride, 1) < total;
 }
 
-/* Judges whether the trainer is done or ended early, as far as that can be seen (wrap.h). If it was
- * not started, only its done file counts. */
+/* Determines whether the trainer is done or ended early, as far as that can be seen (wrap.h). If
+ * the trainer was not started, only its done file counts. */
 static void judge(const struct trainer *t, const struct sched_step_status *exit, bool stopped,
                   struct trainer_end *end)
 {
@@ -220,7 +220,7 @@ static void judge(const struct trainer *t, const struct sched_step_status *exit,
     end->done = !end->is_short;
 }
 
-/* Writes the event that the training is done, as our own trainer does itself. */
+/* Writes the event that the training is done, as reel's own trainer does by itself. */
 static void event_done(struct trainer *t)
 {
     struct evlog_event e;
@@ -241,7 +241,7 @@ static void saves_tell(const struct wrap *w, bool in_order)
 static void ended(struct trainer *t, const struct sched_step_status *exit, bool stopped,
                   struct trainer_end *end)
 {
-    if (t->foreign.wrap) /* by what it printed, and by its newest checkpoint */
+    if (t->foreign.wrap) /* from what it printed and from its newest checkpoint */
         end->steps = num_max_i64(foreign_steps_done(&t->foreign.steps),
                                  wrap_saved_steps(t->foreign.wrap));
     judge(t, exit, stopped, end);

@@ -1,5 +1,6 @@
-/* foreign: holds the state of a wrapped command in an attempt (launcher/wrap/wrap.h).
- * trainer_foreign of launcher/run/trainer.h starts, tells, follows and judges it. */
+/* foreign: holds the state of a wrapped command during an attempt (launcher/wrap/wrap.h). The
+ * functions of trainer_foreign (launcher/run/trainer.h) start, signal and follow the command and
+ * judge its end. */
 #ifndef LAUNCHER_RUN_FOREIGN_H
 #define LAUNCHER_RUN_FOREIGN_H
 
@@ -15,7 +16,7 @@ struct foreign {
     struct attempt *attempt;   /* borrowed; its log gets the events */
     struct tail tail;
     struct foreign_steps steps;
-    int64_t steps_before;      /* steps that earlier attempts are known to have done */
+    int64_t steps_before;      /* number of steps done by earlier attempts, as far as known */
     double save_told, looked_mono;
     struct ranks_told told;
     struct space_foreign space;

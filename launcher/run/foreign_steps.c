@@ -6,7 +6,7 @@
 #include "base/events.h"
 #include "base/log.h"
 
-/* Writes a text of the event train_started, if there is one. */
+/* Adds a text field to the event train_started, unless the value is NULL. */
 #define text_put(e, field, value) \
     do { \
         if (value) \
@@ -73,8 +73,8 @@ void foreign_steps_line(void *steps, char *line, size_t n)
         s->stride = before >= 0 ? s->rows.done - before : 0;
 }
 
-/* Returns the tokens of all the row's steps: as printed, as the settings say, or by the rate
- * printed. NaN: not known. */
+/* Returns the number of tokens of all steps of the row: as printed, else as the settings say, else
+ * from the printed tokens per second. NaN: unknown. */
 static double row_tokens(const struct wrap *w, const struct step_row *row)
 {
     double steps = (double)(row->done - row->from);

@@ -13,8 +13,8 @@
 #include "launcher/run/successor.h"
 #include "launcher/run/duty.h"
 
-/* Runs the agent in the child. Signals stay blocked, and the agent takes them from a
- * descriptor. Its exit status becomes the guard's; what went wrong is told here. */
+/* Runs the agent in the child process. Signals stay blocked, and the agent reads them from a
+ * descriptor. The agent's exit status becomes the guard's; its error is logged here. */
 static void agent_live(const struct agent_conf *conf, pid_t parent)
 {
     struct err err = {0};
@@ -28,7 +28,7 @@ static void agent_live(const struct agent_conf *conf, pid_t parent)
     _exit(rc < 0 ? err_exit_code(rc) : exit_code);
 }
 
-/* Passes each signal on to the child until that has ended; returns its wait status. */
+/* Forwards each signal to the child until the child has ended; returns its wait status. */
 static int agent_wait(pid_t child, const sigset_t *signals)
 {
     int status;
@@ -40,7 +40,8 @@ static int agent_wait(pid_t child, const sigset_t *signals)
     return status;
 }
 
-/* Waits a second for room; returns the signal of a notice that came meanwhile, 0: none. */
+/* Waits a second for disk space; returns the signal of a stop notice that came meanwhile, 0 if none
+ * did. */
 static int room_wait(const sigset_t *signals)
 {
     static const struct timespec pause = {.tv_sec = 1};
@@ -48,8 +49,8 @@ static int room_wait(const sigset_t *signals)
     return signo <= 0 || signo == SIGCHLD ? 0 : signo;
 }
 
-/* Writes the end of the dead agent's attempt. On a disk without room for that it waits, for nobody
- * else would bring the run back; when it is told to stop it gives the job back. */
+/* Records the end of the dead agent's attempt. If the disk has no room for that it waits, because
+ * nobody else would bring the run back; at a stop notice it requeues the job. */
 static int mourn(struct attempt *attempt, struct duty *duty, struct run_fold *fold, int signo,
                  enum sched_end why, const sigset_t *signals, struct err *err)
 {
@@ -63,8 +64,8 @@ static int mourn(struct attempt *attempt, struct duty *duty, struct run_fold *fo
     return rc;
 }
 
-/* Loads the duty of the dead agent from the run's folder. The folder's file system may be unmounted
- * for a repair. Then this waits for it, and gives the job back if it is told to stop. */
+/* Loads the settings of the dead agent's run. The run's file system may be unmounted for a repair:
+ * then this waits for it, and requeues the job at a stop notice. */
 static int duty_await(const struct agent_conf *conf, const struct trainer_kind *kind,
                       struct attempt *attempt, struct duty *duty, const sigset_t *signals,
                       struct err *err)
@@ -75,7 +76,8 @@ static int duty_await(const struct agent_conf *conf, const struct trainer_kind *
     for (;;) {
         if ((rc = attempt_folder_check(attempt, err)) == 0) {
             rc = duty_load(duty, conf->run_dir, conf->home, err);
-            if (rc == 0 || file_exists(conf->run_dir)) /* else the folder went away just now */
+            if (rc == 0 || file_exists(conf->run_dir)) /* otherwise the folder vanished while it was
+                                                        * read */
                 return rc;
         } else if (rc != ERR_FULL || !duty->sched) {
             return rc;
@@ -87,7 +89,8 @@ static int duty_await(const struct agent_conf *conf, const struct trainer_kind *
     }
 }
 
-/* Ends the dead agent's attempt in its name, and brings the run back if it may come back. */
+/* Records the end of the dead agent's attempt, and brings the run back if its budget allows another
+ * attempt. */
 static int aftermath(const struct agent_conf *conf, const struct trainer_kind *kind, int signo,
                      const sigset_t *signals, int *exit_code, struct err *err)
 {
@@ -121,10 +124,10 @@ out:
     return rc;
 }
 
-/* ---- by whom the scheduler learns that this process has ended ---- */
+/* ---- the daemon that reports this process's end to the scheduler ---- */
 
-/* Returns the slurmstepd that started this process as the batch process of a Slurm job; 0: it was
- * started by hand or in a step. */
+/* Returns the pid of the slurmstepd that started this process as the batch process of a Slurm job;
+ * 0 if the process was started by hand or in a step. */
 static pid_t step_daemon(void)
 {
     const char *pid = getenv("SLURM_TASK_PID");
@@ -136,8 +139,8 @@ static pid_t step_daemon(void)
     return getppid();
 }
 
-/* Ends the job at the scheduler, because with that daemon killed nobody tells Slurm that the batch
- * process has ended. This is for a run that is over; otherwise the job has been given back. */
+/* Ends the job at the scheduler, because Slurm does not learn of the batch process's end after that
+ * daemon was killed. It is called when the run is over; otherwise the job has been requeued. */
 static void job_end(const struct agent_conf *conf, const struct trainer_kind *kind)
 {
     struct duty duty = {0};
@@ -159,7 +162,7 @@ static bool is_over(int exit_code)
 
 int guard_run(const struct agent_conf *conf, int *exit_code, struct err *err)
 {
-    /* asked now, because the run's folder may go away */
+    /* looked up now, because the run's folder may vanish later */
     const struct trainer_kind *kind = duty_kind(conf->run_dir);
     pid_t daemon = step_daemon();
     sigset_t signals;
@@ -169,8 +172,8 @@ int guard_run(const struct agent_conf *conf, int *exit_code, struct err *err)
         sigaddset(&signals, *s);
     if (sigprocmask(SIG_BLOCK, &signals, NULL) < 0)
         return err_set_errno(err, ERR_IO, "cannot block signals");
-    signal(SIGPIPE, SIG_IGN); /* the reader of our output may go; the trainer gets the default
-                               * back */
+    signal(SIGPIPE, SIG_IGN); /* the reader of our output may end first; the trainer gets the
+                               * default action back */
     fflush(NULL);
     pid_t parent = getpid(), child = fork();
     if (child < 0)

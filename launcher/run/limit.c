@@ -9,8 +9,7 @@
 #include "launcher/state/pace.h"
 
 static const double LOOK_EVERY_S = 600;
-/* A look that is due waits ANSWER_S for an answer. Without one, the next look comes AGAIN_S
- * later. */
+/* A request for the limit is given up after ANSWER_S; the next one comes AGAIN_S later. */
 static const double ANSWER_S = 5, AGAIN_S = 30;
 
 double limit_left_s(const struct sched_ending *e, double lasted_s)
@@ -45,8 +44,8 @@ void limit_init(struct limit *l, double time_limit_s, bool known)
 
 bool limit_is_due(const struct limit *l) { return clock_mono_s() >= l->look_mono; }
 
-/* Updates the limit from the scheduler's answer: it may have been moved, or removed. Returns false
- * while the answer may still come. Without one the limit stays. */
+/* Updates the limit from the scheduler's answer: it may have been changed or removed. Returns false
+ * while the answer may still come. If none comes the limit stays as it was. */
 static bool ends_take(struct limit *l, struct asker *asker, double now)
 {
     struct sched_ending ending;

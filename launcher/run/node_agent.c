@@ -23,13 +23,13 @@
 #include "launcher/start/command.h"
 
 enum { LOOK_EVERY_MS = 250, WORD_BYTES = 299, WORD_MOST_BYTES = 1 << 20, LOG_BYTES = 1 << 24,
-       PASS_ON = SIGUSR1, END = SIGUSR2 }; /* srun passes on both */
+       PASS_ON = SIGUSR1, END = SIGUSR2 }; /* srun forwards both */
 /* The pause between two looks for numbered ranks is LOOK_PART of the time since the start, and at
  * most LOOK_SELDOM_S. */
 static const double LOOK_PART = 0.1, LOOK_SELDOM_S = 5;
 static const double TELL_EVERY_S = 1, SILENT_S = 2, STARTING_S = 60, END_WAIT_S = 10,
                     FREE_WAIT_S = 3, END_LOOK_S = 0.1;
-/* This text and the node's name after it make a line of the step's log. */
+/* A node agent prints this text and its node's name as a line of the step's log. */
 static const char LISTENS[] = "listens: ";
 
 extern char **environ;
@@ -49,8 +49,8 @@ static void end_path(const char *run_dir, int64_t attempt, char buf[LIMIT_PATH_B
     snprintf(buf, LIMIT_PATH_BYTES, "%s/claims/end-%lld", run_dir, (long long)attempt);
 }
 
-/* Does the file hold a word? It is opened anew each time, because that makes a shared file system
- * ask its server. */
+/* Tells whether somebody has written to the notice file or the end file (node_agent.h). The file is
+ * opened anew each time, because that makes a shared file system ask its server. */
 static bool word_is_there(const char *path)
 {
     struct str text = STR_INIT;
@@ -59,9 +59,9 @@ static bool word_is_there(const char *path)
     return there;
 }
 
-/* Writes over the file from its beginning. If two hosts write at once, either text says all there
- * is to say; if they appended, each would write where it believes the end to be. It is not synced,
- * because its readers live now. */
+/* Overwrites the file from its beginning. If two hosts write at once, either text suffices; with
+ * appends, each would write where it believes the end to be. The file is not synced, because its
+ * readers run now. */
 static int word_put(const char *path, const char *text, struct err *err)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
@@ -72,8 +72,8 @@ static int word_put(const char *path, const char *text, struct err *err)
     return rc;
 }
 
-/* Writes a word. All words are padded to one length, so that one written over another leaves
- * nothing of it. */
+/* Writes a notice into the notice file. All notices are padded to one length, so that one written
+ * over another leaves nothing of it. */
 static int word_write(const char *path, const char *node, int signo, struct err *err)
 {
     char text[WORD_BYTES + 2];
@@ -108,12 +108,12 @@ void node_agent_trainer_id(const char *run_dir, int64_t attempt, char buf[LIMIT_
 
 struct node {
     const struct node_agent_conf *conf;
-    /* Files in claims/. */
+    /* Paths of the notice file, the end file and the ranks_told.shared folder, all in claims/. */
     char word[LIMIT_PATH_BYTES], ending[LIMIT_PATH_BYTES], shared[LIMIT_PATH_BYTES];
     struct evlog *log; /* opened by the first event */
     bool asked, end, deaf_said, told_said;
-    const char *asked_by;        /* "claims" or "signal" */
-    double asked_at, told_mono;  /* when a notice came, UTC; when the ranks were told last */
+    const char *asked_by; /* where the notice came from: "claims" (the notice file) or "signal" */
+    double asked_at, told_mono;  /* when a notice came, UTC s; when the ranks were last signalled */
     double begun_mono, looked_mono; /* when this process began; when it last looked for ranks */
     struct ranks_told told;
 };
@@ -146,10 +146,10 @@ static void asked(struct node *n, const char *by)
     n->asked_at = clock_wall_s();
 }
 
-/* Handles a notice that came as a signal. The scheduler has sent it, or srun has passed it on, and
- * then the word is there already. The first node agent that hears a notice writes the word. Ranks
- * of other nodes may have heard of it before its event is written, so the event says when it
- * came. */
+/* Handles a notice that came as a signal. The scheduler has sent it, or srun has forwarded it after
+ * somebody wrote the notice file. The first node agent that gets a notice writes the file. Ranks of
+ * other nodes may be signalled before the event is written, so the event has the time at which the
+ * notice came. */
 static void notice_take(struct node *n, int signo)
 {
     char name[SIGNAL_NAME_BYTES];
@@ -187,8 +187,8 @@ static void deaf_note(struct node *n, const struct ranks_told *told)
     commit(n, &e);
 }
 
-/* Writes the event for which the batch agent waits. It is written once, after the first time that
- * the ranks were told. */
+/* Writes the event for which the batch agent waits, once, after the ranks were signalled for the
+ * first time. */
 static void told_note(struct node *n)
 {
     n->told_said = true;
@@ -256,8 +256,8 @@ static void ranks_watch(struct node *n)
     ranks_look(trainer_id, &n->told);
 }
 
-/* Looks for words and signals. Signals come last, so that those sent before the word to end are
- * handled. */
+/* Reads the notice file, the end file and the signals. Signals are read last, so that those sent
+ * before the end file was written are handled. */
 static void look_around(struct node *n, int fd)
 {
     bool end = word_is_there(n->ending);
@@ -267,8 +267,9 @@ static void look_around(struct node *n, int fd)
     n->end |= end;
 }
 
-/* Reports that this node listens. It does so through srun's output and not through claims/, because
- * the batch agent needs to know it when claims/ fails and srun must be used instead. */
+/* Reports that this node agent receives signals. It does so through srun's output and not through
+ * claims/, because the batch agent must know it when claims/ fails and srun must be used
+ * instead. */
 static void listens_say(void)
 {
     char line[LIMIT_NAME_BYTES];
@@ -329,17 +330,17 @@ struct node_agents {
     struct sched_step_status status;
     const char *run_dir;    /* borrowed */
     int64_t attempt;
-    bool passes;            /* notices are passed on to the ranks */
-    bool word_ours;         /* the batch agent wrote the word */
-    /* Files in claims/. */
+    bool passes;            /* the node agents signal the ranks at a notice */
+    bool word_ours;         /* the batch agent wrote the notice file */
+    /* Paths of the notice file, the end file and the ranks_told.shared folder, all in claims/. */
     char word[LIMIT_PATH_BYTES], ending[LIMIT_PATH_BYTES], shared[LIMIT_PATH_BYTES];
     const char *log_path;   /* of the step */
-    const char **names;     /* of the nodes; those that have told their ranks are NULL */
+    const char **names;     /* of the nodes; NULL for nodes that have signalled their ranks */
     size_t n_names;
     struct str silent;
-    double started_mono, told_mono; /* when the step started; when the batch agent first told
-                                     * the node agents, 0: not yet */
-    bool gone, ended;       /* the step has ended by itself; it was told to end */
+    double started_mono, told_mono; /* when the step started; when the batch agent first passed a
+                                     * notice on, 0: not yet */
+    bool gone, ended;       /* the step has ended by itself; it was asked to end */
     struct arena arena;
 };
 
@@ -378,8 +379,8 @@ static int command_build(const struct node_agent_conf *conf, const char *bin_dir
                : err_set(err, ERR_NOMEM, "out of memory");
 }
 
-/* Finds the nodes' names in Slurm's environment. If they are not known, all nodes count as
- * silent. */
+/* Finds the nodes' names in Slurm's environment. If they are not known, no node counts as having
+ * reported. */
 static void names_find(struct node_agents *n)
 {
     const char *list = getenv("SLURM_JOB_NODELIST");
@@ -455,7 +456,7 @@ const char *node_agents_shared(const struct node_agents *n)
     return n ? n->shared : NULL;
 }
 
-/* Has this node said that its ranks were told? */
+/* Tells whether this node has reported that its ranks were signalled. */
 static bool has_told(const struct node_agents *n, const char *node)
 {
     char path[LIMIT_PATH_BYTES];
@@ -485,7 +486,7 @@ static void silent_find(struct node_agents *n)
         str_add(&n->silent, "?");
 }
 
-/* Does the step's log say that all silent nodes listen? */
+/* Tells whether the step's log says that the node agents of all silent nodes receive signals. */
 static bool silent_listen(const struct node_agents *n)
 {
     struct str log = STR_INIT;
@@ -500,8 +501,9 @@ static bool silent_listen(const struct node_agents *n)
     return all;
 }
 
-/* Are there silent nodes, and may srun be used for them? Its signal would kill a node agent that
- * does not listen yet. Once that one listens, it finds the word by itself. */
+/* Tells whether there are silent nodes and srun may signal their node agents. The signal would kill
+ * a node agent that does not handle it yet; such a node agent finds the notice file when it has
+ * started. */
 static bool by_srun(struct node_agents *n)
 {
     silent_find(n);
@@ -527,8 +529,8 @@ const char *node_agents_tell(struct node_agents *n)
     return n->silent.p;
 }
 
-/* Waits until the node agents have ended or, with for_word, until there is a word, after which they
- * have nothing more to report. */
+/* Waits until the node agents have ended or, with for_word, until the notice file has been written,
+ * after which they have nothing more to report. */
 static void end_wait(struct node_agents *n, double wait_s, bool for_word)
 {
     double until = clock_mono_s() + wait_s;
@@ -571,7 +573,7 @@ void node_agents_free(struct node_agents *n)
     if (!n)
         return;
     if (n->step) {
-        end_ask(n); /* they may live although their srun is gone */
+        end_ask(n); /* the node agents may still run although their srun has ended */
         end_wait(n, FREE_WAIT_S, false);
     }
     sched_step_free(n->step);

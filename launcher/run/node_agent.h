@@ -1,32 +1,33 @@
-/* node_agent: one process on each node of a job, beside the trainer's ranks, that hears what the
- * batch process does not, and tells the ranks.
+/* node_agent: runs one process on each node of a job, beside the trainer's ranks. It receives stop
+ * notices that the batch process does not get, and signals the ranks.
  *
- * It is needed because neither level hears everything. Within a partition's grace time Slurm
- * signals the steps and not the batch process. At a notice before the time limit, and at the end of
- * the grace time, it signals the batch process and not always the steps. And srun, once told that
- * its step is cancelled, passes on nothing more. So both levels listen, and tell each other through
- * one file, the word: claims/notice-<attempt>. The batch agent makes it, empty. Whoever hears first
- * writes into it who that was, and everybody looks at it four times a second. (It is there from the
- * beginning because a shared file system may answer from its cache that a file is not there;
- * opening one that is there asks the server. Two who hear at once write over each other, and either
- * word will do. A second file, claims/end-<attempt>, tells the node agents to end; only the batch
- * agent writes it.)
+ * It is needed because neither the batch process nor the steps get every signal. Within a
+ * partition's grace time Slurm signals the steps and not the batch process. Before the time limit,
+ * and at the end of the grace time, it signals the batch process and not always the steps. And srun
+ * forwards no more signals after its step was cancelled. So node agents and batch agent both wait
+ * for signals, and inform each other through the notice file, claims/notice-<attempt> (`word` in
+ * the code). The batch agent creates it empty. The first to get a notice writes its node's name
+ * into it, and all of them read it four times a second. (The file exists from the beginning because
+ * a shared file system may answer from its cache that a file does not exist; opening an existing
+ * file asks the server. If two write at once, either text suffices. The end file,
+ * claims/end-<attempt>, asks the node agents to end; only the batch agent writes it.)
  *
- *     Slurm -> node agent: it writes the word and the event `signal`, which names its node; the
- *              batch agent finds the word
- *     Slurm -> batch agent: it writes the word; the node agents find it
- *     either way every node agent tells the ranks of its node (launcher/run/ranks.h), each once,
- *              says so by the event `ranks_told`, and looks once a second for more: a trainer that
- *              starts up may not hear yet. On its own host the batch agent tells them too
- *     a node that has said nothing within two seconds is told by srun as well (SIGUSR1, which srun
- *              passes on), but not before its node agent listens. A node agent says that it listens
- *              in the step's log, which srun writes on the batch agent's host. A minute after the
- *              start, srun is used in any case
+ *     Slurm -> node agent: it writes the notice file and the event `signal`, which names its node;
+ *              the batch agent finds the notice
+ *     Slurm -> batch agent: it writes the notice file; the node agents find the notice
+ *     either way every node agent signals the ranks of its node (launcher/run/ranks.h), each rank
+ *              once, writes the event `ranks_told`, and looks once a second for more ranks: a
+ *              trainer that starts up may not have its handler yet. On its own host the batch agent
+ *              signals them too
+ *     a node that has not reported within two seconds gets SIGUSR1 through srun as well, but not
+ *              before its node agent handles signals. A node agent reports that it does in the
+ *              step's log, which srun writes on the batch agent's host. A minute after the start,
+ *              srun is used in any case
  *
- * With signo 0 nobody is told. That a notice came to the steps is recorded all the same: it
- * distinguishes an interrupted trainer from one that is done. SIGUSR2, or the file that tells them
- * to end, ends the node agents after they have handled what came before. Everything may come twice
- * and in any order.
+ * With signo 0 no rank is signalled. A notice that the steps got is recorded nevertheless: it
+ * distinguishes an interrupted trainer from one that is done. SIGUSR2 or the end file ends the node
+ * agents after they have handled earlier notices. Signals and notices may come twice and in any
+ * order.
  */
 #ifndef LAUNCHER_RUN_NODE_AGENT_H
 #define LAUNCHER_RUN_NODE_AGENT_H
@@ -43,40 +44,42 @@
 struct node_agent_conf {
     const char *run_dir;
     int64_t attempt;
-    int signo;              /* the signal that the trainer takes for a notice; 0: it is not told */
-    const char *agent_host; /* the batch agent's host, where that tells the ranks too; NULL: none */
+    int signo; /* the signal on which the trainer saves and stops; 0: no rank is signalled */
+    const char *agent_host; /* the batch agent's host, if the batch agent signals ranks there too;
+                             * NULL: none */
 };
-/* Listens and tells until it is told to end. */
+/* Waits for notices and signals the ranks, until it is asked to end. */
 int node_agent_run(const struct node_agent_conf *conf, struct err *err);
 
-/* Formats what the trainer's processes of this attempt carry in RANKS_VARIABLE:
- * "<run id>.<attempt>". */
+/* Formats the value of RANKS_VARIABLE in the environment of the trainer's processes of this
+ * attempt: "<run id>.<attempt>". */
 void node_agent_trainer_id(const char *run_dir, int64_t attempt, char buf[LIMIT_NAME_BYTES]);
 
 /* ---- in the batch agent ---- */
 
 struct node_agents;
-/* Starts one on each node. steps: the scheduler, which starts ranks itself. */
+/* Starts one node agent on each node. steps: the scheduler, which must start ranks itself. */
 int node_agents_start(struct sched *steps, const struct node_agent_conf *conf, const char *bin_dir,
                       struct node_agents **out, struct err *err);
-/* Did a notice come to one of them before it came to the batch agent? False if n is NULL. */
+/* Tells whether a node agent got a notice before the batch agent did. False if n is NULL. */
 bool node_agents_heard(const struct node_agents *n);
-/* Returns a node that the scheduler lost; "" none. */
+/* Returns the name of a node that the scheduler lost; "": none. */
 const char *node_agents_lost(struct node_agents *n);
-/* Returns the folder for ranks_told.shared; NULL: no node agents. */
+/* Returns the path for ranks_told.shared; NULL: there are no node agents. */
 const char *node_agents_shared(const struct node_agents *n);
-/* Passes a notice on to all ranks. Call it again and again. Returns the nodes that were silent too
- * long, so that srun was used for them: "n1,n3"; "": none. Borrowed until the next call. */
+/* Passes a notice on to all ranks; call it again and again. Returns the nodes that did not report
+ * in time, so that srun was used for them: "n1,n3"; "": none. The text is borrowed until the next
+ * call. */
 const char *node_agents_tell(struct node_agents *n);
-/* Tells the node agents to end, and waits until they have, or until one has reported a notice.
- * Returns true if each has handled what the scheduler had sent it before. node_agents_heard is then
- * final. */
+/* Asks the node agents to end, and waits until they have ended, or until one has reported a notice.
+ * Returns true if each has handled the signals that the scheduler had sent it before. The result of
+ * node_agents_heard is then final. */
 bool node_agents_end(struct node_agents *n);
-/* Leaves the node agents to end by themselves. This is for an attempt whose job runs elsewhere by
- * now: srun would pass each signal on to the steps that the job has there, because they have the
- * same numbers. NULL is fine; node_agents_free comes next. */
+/* Leaves the node agents to end by themselves, for an attempt whose job runs elsewhere by now: srun
+ * would forward each signal to the steps that the job has there, because they have the same
+ * numbers. NULL is fine; call node_agents_free next. */
 void node_agents_leave(struct node_agents *n);
-/* Ends them. NULL is fine. */
+/* Ends the node agents and frees n; NULL is fine. */
 void node_agents_free(struct node_agents *n);
 
 #endif

@@ -12,7 +12,7 @@
 
 /* ---- CPUs ---- */
 
-/* Names the NIC nearest to GPU i, in the arena; "": there is none. */
+/* Returns the name of the NIC nearest to GPU i, allocated in the arena; "": there is none. */
 static const char *nic_of(const struct topo *t, int64_t i, struct arena *arena)
 {
     int64_t nic = i < t->n_gpus ? t->devices[i].near : -1;
@@ -38,7 +38,7 @@ bool placement_cpus(const struct topo *t, int64_t ranks, int64_t cpus, struct ar
     return true;
 }
 
-/* Finds the CPUs on one host, from its newest XML. */
+/* Finds the CPUs and NICs of the ranks on one host, from the host's newest XML. */
 static bool host_cpus(const char *dir, const char *host, int64_t ranks, int64_t cpus,
                       struct arena *arena, const char **out, const char **nics, bool *gpus)
 {

@@ -16,28 +16,29 @@
 
 enum { HELD_BACK_LOOKS = 4, LOOKS_AT_MOST = 100 };
 static const double LOOK_EVERY_S = 0.003;
-/* A process is told within microseconds after it was claimed; an older claim is abandoned. */
+/* A process is signalled within microseconds after it was claimed; an older claim counts as
+ * abandoned. */
 static const double FORSAKEN_S = 2;
-/* A look reads two files of each process of the machine. For EAGER_S every call looks. After that
- * the next look waits for SELDOM_PART of the time since the first, and at most SELDOM_S. */
+/* A look reads two files for each process of the machine. For EAGER_S every call looks. After that
+ * the next look waits for SELDOM_PART of the time since the first look, and at most SELDOM_S. */
 static const double EAGER_S = 10, SELDOM_PART = 0.1, SELDOM_S = 5;
 
-/* These variables say which rank a process is: those of torchrun and many others, Open MPI,
- * PMIx, PMI, and of Slurm the task of a numbered step. */
+/* These variables number the ranks of torchrun and many other launchers, Open MPI, PMIx and PMI;
+ * Slurm's two count only in a numbered step. */
 static const char *const rank_variables[] = {
     "RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_STEP_ID",
     "SLURM_PROCID", NULL};
 
 struct process {
     pid_t pid, parent;
-    int64_t start;      /* with the number it names the process, see base/process.h */
+    int64_t start;      /* start time; with pid it identifies the process, see base/process.h */
     struct str numbers; /* "RANK=3\n...", "" for a process that is no rank */
     char node[LIMIT_NAME_BYTES]; /* Slurm's name of its node, "" where it has none */
-    bool agent;         /* a node agent, and no process of the trainer */
+    bool agent;         /* a node agent and not a process of the trainer */
     bool left_out, first, launcher;
 };
 
-/* Returns the value of a variable among the entries of a /proc/PID/environ; NULL if it has none. */
+/* Returns the value of a variable in the text of a /proc/PID/environ; NULL if it is not set. */
 static const char *environ_get(const struct str *environ_text, const char *name)
 {
     size_t n = strlen(name);
@@ -54,8 +55,9 @@ static bool environ_is(const struct str *environ_text, const char *name, const c
     return found && strcmp(found, value) == 0;
 }
 
-/* Fills in what the process's environment says. The numbers are put into a fixed order, because
- * shells change the order of what they export. Returns false for a process of another trainer. */
+/* Fills in what the process's environment contains. The rank variables are put into a fixed order,
+ * because shells change the order of what they export. Returns false for a process of another
+ * trainer. */
 static bool environ_look(struct process *p, const char *trainer_id)
 {
     struct str text = STR_INIT;
@@ -73,15 +75,16 @@ static bool environ_look(struct process *p, const char *trainer_id)
     return ours || p->agent;
 }
 
-/* Is the signal in a mask ("SigBlk", "SigCgt") of the text of /proc/PID/status, proc(5)? */
+/* Tells whether the signal is in a mask ("SigBlk", "SigCgt") of the text of /proc/PID/status,
+ * proc(5). */
 static bool is_in_mask(const char *status, const char *mask, int signo)
 {
     const char *at = strstr(status, mask);
     return at && strtoull(at + strlen(mask), NULL, 16) >> (signo - 1) & 1;
 }
 
-/* Returns the processor time, in ticks, of the first thread, which /proc/PID/status describes:
- * utime and stime, fields 14 and 15 of stat, proc(5). */
+/* Returns the processor time, in ticks, of the process's main thread, whose state /proc/PID/status
+ * shows: utime and stime, fields 14 and 15 of stat, proc(5). */
 static int64_t ticks_of(pid_t pid)
 {
     char name[64];
@@ -98,8 +101,8 @@ static int64_t ticks_of(pid_t pid)
 
 enum hearing { DEAF, HANDLES, HOLDS_BACK, STANDS_STILL, GONE };
 
-/* Looks whether the process would take the signal. *ticks is its processor time at the last look,
- * and is updated. A process that was listed may be gone. */
+/* Looks once whether the process would handle the signal. *ticks is its processor time at the last
+ * look, and is updated. Returns GONE if the process has ended since it was listed. */
 static enum hearing look(pid_t pid, int signo, int64_t *ticks)
 {
     struct str status = STR_INIT;
@@ -140,7 +143,7 @@ static enum hearing hearing_of(pid_t pid, int signo)
 
 static bool is_heard(pid_t pid, int signo) { return hearing_of(pid, signo) == HANDLES; }
 
-/* Is this a program that starts ranks and takes a signal for its own end? */
+/* Tells whether this is a program that starts ranks and ends at a signal. */
 static bool is_starter(pid_t pid)
 {
     static const char *const names[] = {"srun\n", "mpirun\n", "mpiexec\n", "prterun\n", NULL};
@@ -173,8 +176,8 @@ static void classify(struct process *list, size_t n)
     }
 }
 
-/* Is this process to be told though no launcher numbered it? It is if it handles the signal and no
- * process above it does; srun and its like do not count. */
+/* Tells whether this process is to be signalled though no launcher numbered it: it handles the
+ * signal, and no process above it does, apart from srun and similar programs. */
 static bool hears_first(struct process *list, size_t n, const struct process *p, int signo)
 {
     struct process *above = find(list, n, p->parent);
@@ -186,7 +189,8 @@ static bool hears_first(struct process *list, size_t n, const struct process *p,
     return true;
 }
 
-/* Is this process on another node, which lives on this machine too and has an agent of its own? */
+/* Tells whether this process belongs to another node that shares this machine and has its own node
+ * agent. */
 static bool is_elsewhere(const struct process *list, size_t n, const struct process *p,
                          const char *own_node)
 {
@@ -198,7 +202,7 @@ static bool is_elsewhere(const struct process *list, size_t n, const struct proc
     return false;
 }
 
-/* Leaves only the trainer's processes of this node in the list. */
+/* Removes from the list all but the trainer's processes on this node. */
 static void own_keep(struct process *list, size_t *n)
 {
     const char *own_node = getenv("SLURMD_NODENAME");
@@ -241,8 +245,8 @@ static bool is_same(struct proc_id a, struct proc_id b)
     return a.pid == b.pid && a.start == b.start;
 }
 
-/* Has another process claimed this one so long ago, without telling it, that it must have been
- * killed? The first call notes the time of the claim. */
+/* Tells whether another process claimed this one so long ago without signalling it that the claimer
+ * must have been killed. The first call notes the time. */
 static bool is_forsaken(struct ranks_told *told, struct proc_id pid)
 {
     double now_s = clock_mono_s();
@@ -259,9 +263,9 @@ static bool is_forsaken(struct ranks_told *told, struct proc_id pid)
 
 enum claim { CLAIM_OURS, CLAIM_TOLD, CLAIM_OPEN };
 
-/* Decides who tells a process. Of those who share the telling it is the one that creates the folder
- * <shared>/<pid>.<start>. It creates `path`, which has ".told" behind that, after it has told the
- * process. If that cannot be created the process is told, for twice is better than never. */
+/* Decides who signals a process. Of those who share the folder it is the one that creates
+ * <shared>/<pid>.<start>, and after the signal `path`, which is that name with ".told" appended. If
+ * the folder cannot be written the caller signals: twice is better than never. */
 static enum claim claim(struct ranks_told *told, struct proc_id pid, char path[LIMIT_PATH_BYTES])
 {
     if (!told->shared)
@@ -277,8 +281,8 @@ static enum claim claim(struct ranks_told *told, struct proc_id pid, char path[L
     return ours || is_forsaken(told, pid) ? CLAIM_OURS : CLAIM_OPEN;
 }
 
-/* Tells a process that was listed. Its pid may be that of another process by now, which gets no
- * signal. */
+/* Signals a listed process, once. If its pid is that of another process by now, no signal is
+ * sent. */
 static void tell(const struct process *p, int signo, struct ranks_told *told)
 {
     struct proc_id pid = {p->pid, p->start};
@@ -295,7 +299,7 @@ static void tell(const struct process *p, int signo, struct ranks_told *told)
         return;
     struct proc_id *grown = realloc(told->pids, (told->n_pids + 1) * sizeof *grown);
     told->pids = grown ? grown : told->pids;
-    if (!grown) /* there is no memory to remember it: it is told at the next call */
+    if (!grown) /* out of memory to remember the process: the next call signals it */
         return;
     enum claim whose = claim(told, pid, path);
     if (whose == CLAIM_OPEN || (whose == CLAIM_OURS && proc_signal(pid, signo, NULL) < 0))
@@ -317,7 +321,7 @@ static bool is_rank(const struct process *p)
     return p->first && !p->launcher;
 }
 
-/* Notes that numbered ranks were seen: whoever looks later may find them gone. */
+/* Records that numbered ranks were seen, because a later look may find them ended. */
 static void numbered_keep(struct ranks_told *told, bool seen)
 {
     char path[LIMIT_PATH_BYTES];
@@ -329,7 +333,7 @@ static void numbered_keep(struct ranks_told *told, bool seen)
         mkdir(path, 0777);
 }
 
-/* Reads the trainer's processes, finds the ranks among them, and notes whether they are
+/* Reads the trainer's processes, finds the ranks among them, and records whether they are
  * numbered. */
 static int ranks_read(const char *trainer_id, struct ranks_told *told, struct process **list,
                       size_t *n, struct err *err)
@@ -353,7 +357,8 @@ void ranks_look(const char *trainer_id, struct ranks_told *told)
         list_free(list, n);
 }
 
-/* Is it time to look for ranks again? Most were there at the first look. */
+/* Tells whether it is time to look for ranks again. Looks get rarer, since most ranks are found by
+ * the first one. */
 static bool is_due(struct ranks_told *told)
 {
     double now_s = clock_mono_s();
@@ -381,7 +386,7 @@ int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struc
             tell(&list[i], signo, told);
     for (size_t i = 0; i < n && !told->numbered && !told->n_pids && !told->deaf; i++)
         if (!find(list, n, list[i].parent) && !is_starter(list[i].pid))
-            tell(&list[i], signo, told); /* nobody handles the signal: the topmost process counts as
+            tell(&list[i], signo, told); /* no process handles the signal: the topmost one counts as
                                           * deaf */
     list_free(list, n);
     return 0;

@@ -1,10 +1,11 @@
-/* successor: a run goes on by another job where its own may not run again (run.json
+/* successor: lets a run go on in another job where its own job may not be requeued (run.json
  * resources.again, launch.h LAUNCH_AGAIN_ENV).
  *
- * A job that was submitted in this mode submits the next one as soon as it has its attempt. That
- * one waits at the scheduler until this one has ended, in whatever way, so that a kill of
- * everything loses nothing. At the end the next one is cancelled if the run is over. A successor is
- * an ordinary submission: exactly one for its intent, and an attempt of the same run.
+ * A job that was submitted in this mode submits the next one as soon as it has claimed its attempt.
+ * The next job, its successor, waits at the scheduler until this job has ended in any way, so the
+ * run goes on even if every process of this job is killed. The successor is cancelled if the run is
+ * over at the job's end. It is an ordinary submission, with an intent event before it, and runs an
+ * attempt of the same run. A kill at any time leaves one successor:
  *
  *     killed                          then
  *     before the intent               this job's next execution, or a follower, submits
@@ -19,19 +20,19 @@
 #include "launcher/run/agent.h"
 #include "launcher/run/duty.h"
 
-/* In all of these, `fold` is the run's fold and may be renewed. */
+/* Each of these functions may renew `fold`, which is the run's. */
 
-/* Submits the successor at the start of an attempt, if the run goes on by one. A failure is a
- * warning: it is tried again at the end. */
+/* Submits the successor at the start of an attempt, if the run uses one. A failure is a warning:
+ * successor_settle tries again at the end. */
 void successor_prepare(const struct agent_conf *conf, const struct duty *d, struct run_fold *fold);
 
-/* Decides before an attempt whether this job leaves the run to one that was submitted with what the
- * run asks for now (launcher/state/next.h). If so, that one is submitted if it is not there yet,
- * and starts when this job has ended. */
+/* Decides before an attempt whether this job leaves the run to another job, because it was
+ * submitted with other resources than the run asks for now (launcher/state/next.h). If so, the
+ * other job is submitted if that is not done yet, and starts when this one has ended. */
 bool successor_aside(const struct agent_conf *conf, const struct duty *d, struct run_fold *fold);
 
-/* Brings the run back at the end of an attempt, if `next` says so, by the successor or by a
- * requeue, with an event. Cancels the successor if the run is over. */
+/* Brings the run back at the end of an attempt, if `next` is RUN_NEXT_REQUEUE, by the successor or
+ * by a requeue, with an event. Cancels the successor if the run is over. */
 void successor_settle(const struct agent_conf *conf, struct duty *d, struct attempt *attempt,
                       struct run_fold *fold, enum run_next next);
 

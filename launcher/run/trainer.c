@@ -13,13 +13,13 @@
 #include "launcher/state/pace.h"
 #include "launcher/state/space.h"
 
-/* Rank 0 on another node counts as gone after so much silence. Until then it may publish a
- * checkpoint, which the next attempt may load. */
+/* Rank 0 on another node counts as dead after this long without a heartbeat. Until then it may
+ * publish a checkpoint, which the next attempt may load. */
 static const double RANK0_SILENT_S = 4 * LEASE_BEAT_S;
 
 extern char **environ;
 
-/* ---- either ---- */
+/* ---- both kinds ---- */
 
 void trainer_init(struct trainer *t, struct duty *duty, struct attempt *attempt,
                   const struct run_state *state, const char *home, const char *bin_dir,
@@ -74,7 +74,7 @@ int trainer_start(struct trainer *t, struct err *err)
     return 0;
 }
 
-/* ---- ours ---- */
+/* ---- reel's own trainer ---- */
 
 static int ours_load(struct duty *d, const char *run_dir, struct err *err)
 {
@@ -91,7 +91,7 @@ static int ours_load(struct duty *d, const char *run_dir, struct err *err)
     return 0;
 }
 
-/* Finds the job of a run of ours, whose ranks the scheduler itself starts. */
+/* Finds the job of a run of reel's own trainer, whose ranks the scheduler itself starts. */
 static int ours_job(struct duty *d, const char *home, struct err *err)
 {
     const char *kind = getenv("REEL_JOB_SCHED");
@@ -103,8 +103,8 @@ static int ours_job(struct duty *d, const char *home, struct err *err)
     return sched_self(d->sched, &d->self, err);
 }
 
-/* Adds the mean time between failures and the time of a save, from which the trainer chooses how
- * often it saves. */
+/* Adds arguments with the mean time between failures and the time of a save, from which the trainer
+ * chooses how often it saves. */
 static void cadence_args(struct trainer *t, const char *args[], size_t *n)
 {
     double mtbf_s = pace_mtbf_s(t->state), save_s = pace_save_s(t->state);
@@ -114,7 +114,7 @@ static void cadence_args(struct trainer *t, const char *args[], size_t *n)
         args[(*n)++] = arena_printf(t->arena, "--save-took=%.6gs", save_s);
 }
 
-/* Makes the trainer's environment: ours, and the id by which its ranks are found. */
+/* Makes the trainer's environment: this process's, with the id by which its ranks are found. */
 static int environment(struct trainer *t, const char ***env, struct err *err)
 {
     char trainer_id[LIMIT_NAME_BYTES];
@@ -128,8 +128,8 @@ static int environment(struct trainer *t, const char ***env, struct err *err)
     return command_environment((const char *const *)environ, extra, t->arena, env, err);
 }
 
-/* Makes the command. It has --stop-ok since the trainer's events say how it ended; mpirun would
- * hold a status other than 0 back for two seconds. */
+/* Makes the trainer's command. It has --stop-ok, which gives exit status 0 after a stop: the
+ * trainer's events say how it ended, and mpirun would delay any other status by two seconds. */
 static int ours_command(struct trainer *t, struct sched_step_spec *spec, struct err *err)
 {
     const char *dir = t->attempt->run_dir;
@@ -177,7 +177,7 @@ static void ours_tell(struct trainer *t, const char *shared)
     sched_step_signal(t->step, SIGUSR1, NULL);
 }
 
-/* Does rank 0 live? As long as it does it owns the run's folder. */
+/* Tells whether rank 0 lives. As long as it does it owns the run's folder. */
 static bool ours_lives(struct trainer *t, bool told)
 {
     (void)told;

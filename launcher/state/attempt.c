@@ -18,7 +18,7 @@
 
 static const double LET_GO_S = 30; /* wait for the agent of the attempt before to release the
                                     * lease */
-static const double SKEW_S = 30;   /* between the clocks of two hosts, at most */
+static const double SKEW_S = 30;   /* largest difference between the clocks of two hosts */
 enum { KEEP_BYTES = 16 << 20 };    /* for events that wait for room on the disk */
 
 enum attempt_cause attempt_cause_of(const struct attempt_evidence *e)
@@ -92,9 +92,9 @@ void attempt_release(struct attempt *a)
 
 /* ---- events ---- */
 
-/* Names of the writers of an attempt's events. AGENT is its agent, or the guard after it. FOLLOWER
- * is the attempt that follows: it records the end of one whose agent may live unseen, and still
- * write its own log. */
+/* Names the writers of an attempt's events. AGENT is the attempt's agent, or after its death the
+ * guard. FOLLOWER is the next attempt: it records the end of an attempt whose agent may still live
+ * unseen and write to its own log. */
 static const char AGENT[] = "agent", FOLLOWER[] = "follower";
 
 static int log_open(const struct attempt *a, const char *run, int64_t number, const char *writer,
@@ -194,12 +194,12 @@ void attempt_misunderstood_note(struct attempt *a, int exit_code)
 
 /* ---- the attempt before us ---- */
 
-/* Returns why an attempt ended whose end is not recorded. If it had a notice to stop, it was
- * stopped; otherwise it ended with its agent. But when a node is lost, Slurm sends notices to the
- * job's other nodes, and a requeued job does not remember why. So the loss of a node counts before
- * any notice. If only the trainer's step had a notice, and the scheduler says that it neither
- * preempted nor cancelled the job, it was the clean-up after the job's batch process. agent_signal:
- * the signal that the agent died of; 0: unknown. */
+/* Returns why an attempt ended whose end is not recorded. If it got a stop notice, it was stopped;
+ * otherwise it ended with its agent. But when a node is lost, Slurm sends notices to the job's
+ * other nodes, and for a requeued job it does not remember why. So a lost node takes precedence
+ * over notices. If only the trainer's step got a notice, and the scheduler says that it neither
+ * preempted nor cancelled the job, the notice came from the clean-up after the job's batch process.
+ * agent_signal: the signal that killed the agent; 0: unknown. */
 static enum attempt_cause cause_of_silent(const struct run_attempt *last, int agent_signal,
                                           const struct attempt_ending *ending,
                                           char detail[STATE_TEXT_BYTES])
@@ -239,7 +239,7 @@ static enum attempt_cause cause_of_silent(const struct run_attempt *last, int ag
     return CAUSE_NODE_FAIL;
 }
 
-/* Returns whether a pause or a cancel ended the attempt, and tells how. */
+/* Returns the cause of an attempt that a pause or a cancel ended, and writes into detail how. */
 static enum attempt_cause stopped_cause(const struct run_state *s, char detail[STATE_TEXT_BYTES])
 {
     enum run_wish by = s->wish != WISH_RUN ? s->wish : s->stopped_by;
@@ -250,8 +250,8 @@ static enum attempt_cause stopped_cause(const struct run_state *s, char detail[S
     return by == WISH_CANCEL ? CAUSE_CANCEL : CAUSE_PAUSE;
 }
 
-/* Opens this writer's log of the newest attempt, and records the attempt's end there if it is not
- * recorded. *log stays as it is if there is no attempt. ERR_FULL: there is no room for that. */
+/* Opens this writer's log of the newest attempt, and records the attempt's end there unless it is
+ * recorded. *log is unchanged if there is no attempt. ERR_FULL: the disk has no room for it. */
 static int silent_close(const struct attempt *a, const struct run_state *state, const char *writer,
                         int agent_signal, const struct attempt_ending *ending, struct evlog **log,
                         struct err *err)
@@ -275,12 +275,12 @@ static int silent_close(const struct attempt *a, const struct run_state *state, 
 
 struct claim {
     char token[ID_TEXT_BYTES], job_id[SCHED_ID_BYTES], host[64];
-    char nodes[LIMIT_PATH_BYTES]; /* of the job, as the scheduler writes them; "": not known */
+    char nodes[LIMIT_PATH_BYTES]; /* of the job, as the scheduler writes them; "": unknown */
     int64_t pid, restart;
     double made_at; /* by the clock of the file server */
 };
 
-/* Reads the claim of this attempt; zeroed if there is none, or it cannot be read. */
+/* Reads the claim of this attempt; *out is zeroed if there is none or it cannot be read. */
 static void claim_load(const struct attempt *a, int64_t number, struct claim *out)
 {
     char path[LIMIT_PATH_BYTES];
@@ -302,9 +302,9 @@ static void claim_load(const struct attempt *a, int64_t number, struct claim *ou
     json_release(&doc);
 }
 
-/* Has the scheduler ended the job of this claim, though its agent may live? It ends a job if it
- * loses sight of the job's node. The id may have been given out again, so the job must also have
- * the claim's token, and have run when the claim was made. */
+/* Tells whether the scheduler has ended the job of this claim. The job's agent may still run, since
+ * the scheduler also ends a job when its node does not answer any more. Job ids are reused, so the
+ * job must also have the claim's token and have run when the claim was made. */
 static bool job_is_over(const struct attempt *a, const struct claim *c)
 {
     struct sched_jobs jobs = {0};
@@ -318,9 +318,9 @@ static bool job_is_over(const struct attempt *a, const struct claim *c)
     return over;
 }
 
-/* Takes the lease from an agent of an earlier execution of this very job, or of another job that is
- * over: the scheduler has ended these, or has lost sight of them. Otherwise one would have to wait
- * until that lease has been silent for long, or would not get it at all. */
+/* Takes the lease from an agent of an earlier execution of this job, or of another job that is
+ * over: the scheduler has ended these, or got no answer from them any more. Otherwise this agent
+ * would wait until the lease has been silent for long, or not get it at all. */
 static int former_evict(struct attempt *a, const char *lock, struct err *err)
 {
     struct claim c;
@@ -331,27 +331,28 @@ static int former_evict(struct attempt *a, const char *lock, struct err *err)
     bool same = a->self->id[0] && strcmp(c.job_id, a->self->id) == 0;
     if (!held || (same ? c.restart >= a->self->restarts : !job_is_over(a, &c)))
         return 0;
-    if (lease_lives(&once, lock, LEASE_SILENT_S)) /* on this host that is known; on another it may
-                                                   * live unseen */
+    if (lease_lives(&once, lock, LEASE_SILENT_S)) /* on this host a dead agent is seen; on another
+                                                   * host it may still run unseen */
         a->evicted_mono = clock_mono_s();
     return lease_evict(lock, &h, err);
 }
 
-/* Returns the latest time (UTC s) at which a node can have been given up whose loss ended this
- * attempt: before the others had their notice, or before the scheduler ended the job. If neither
- * time is known, it is a while after the attempt's last event, since a scheduler gives up a silent
- * node only then. A node that is lost later had no part in it. */
+/* Returns the latest time (UTC s) at which a node can have been lost whose loss ended this attempt:
+ * before the other nodes got their notice, or before the scheduler ended the job. If neither time
+ * is known, the scheduler's node timeout after the attempt's last event counts. A node that was
+ * lost later did not end the attempt. */
 static double lost_by(const struct run_attempt *last, double ended_at, struct sched *sched)
 {
     struct sched_site site = {.node_timeout_s = 0};
     if (last->signal_at > 0 || ended_at > 0)
         return (last->signal_at > 0 ? last->signal_at : ended_at) + SKEW_S;
-    sched_describe(sched, &site, NULL); /* without an answer: at once */
+    sched_describe(sched, &site, NULL); /* without an answer the timeout stays 0 */
     return last->last_event_at + site.node_timeout_s + SKEW_S;
 }
 
-/* Asks whether the attempt lost a node. All its nodes worked when its job began, so one that was
- * lost with it is why it ended. ended_at: the end of its job; 0: not known. */
+/* Asks the scheduler whether the attempt lost a node. All its nodes worked when its job began, so a
+ * node that was lost before the job's end is the cause of that end. ended_at: the end of the job;
+ * 0: unknown. */
 static void nodes_ask(const struct attempt *a, const struct run_attempt *last, double ended_at,
                       struct sched *sched, struct attempt_ending *out)
 {
@@ -426,8 +427,8 @@ bool attempt_is_followed(const struct attempt *a)
     return a->lock && lease_is_lost(a->lock) && !attempt_is_newest(a);
 }
 
-/* Creates the claim exclusively: of two agents on different hosts that fold the same state only one
- * gets the number. */
+/* Creates the claim file exclusively: of two agents on different hosts with the same folded state
+ * only one gets the number. */
 static int claim_create(const struct attempt *a, int64_t number, struct err *err)
 {
     char name[LIMIT_PATH_BYTES];
@@ -453,8 +454,8 @@ out:
     return rc;
 }
 
-/* Was this job replaced by a newer submission? A job that comes back while its successor waits may
- * go on; once the successor has begun it may not. */
+/* Tells whether a newer submission has replaced this job. A job that is requeued while its
+ * successor waits may go on; once the successor has begun it may not. */
 static bool is_replaced(const struct attempt *a, const struct run_state *state)
 {
     struct claim newest;

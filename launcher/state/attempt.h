@@ -1,11 +1,10 @@
-/* attempt: decides which agent may run a run now, and why an attempt ended.
+/* attempt: decides which agent may run a run's next attempt, and why an attempt ended.
  *
  * An attempt belongs to the agent that created claims/attempt-<n>. The agent does so under
- * claims/lock, a lease (base/lease.h) that it holds to its end. The lease says that no other agent
- * of the run lives, as far as one can tell across hosts. The token says that its submission is the
- * one that counts, and the number says which attempt it is. If an agent could not record the end of
- * its attempt, whoever comes next does: the guard of the agent (launcher/run/guard.h), or the next
- * attempt.
+ * claims/lock, a lease (base/lease.h) that it holds to its end. The lease shows that no other agent
+ * of the run lives, as far as that can be seen from another host. The token shows that the job
+ * comes from the run's newest submission, and n is the attempt's number. If an agent could not
+ * record the end of its attempt, its guard (launcher/run/guard.h) or the next attempt records it.
  *
  *     struct attempt a;
  *     attempt_init(&a, run_dir, &self);
@@ -29,115 +28,115 @@
 struct attempt {
     const char *run_dir;           /* borrowed */
     const struct sched_self *self; /* borrowed; zeroed outside a job */
-    struct sched *sched; /* borrowed; it tells whether another job is over; NULL: it is not asked */
+    struct sched *sched; /* borrowed; it is asked whether another job is over; NULL: there is
+                          * none */
     int64_t number;                /* 0: none is claimed */
-    /* why its job was given back before the attempt's end; NONE: it was not */
+    /* cause for which the job was requeued before the attempt's end; NONE: it was not */
     enum attempt_cause given_back;
     struct evlog *log;
     struct lease *lock;
-    double evicted_mono; /* when the lease was taken from an agent that may live; 0: it was not */
-    double gone_mono;    /* since when the run's folder is gone; 0: it is there */
+    double evicted_mono; /* when the lease was taken from an agent that may still run; 0: from
+                          * none */
+    double gone_mono;    /* since when the run's folder is missing; 0: it exists */
 };
 
 void attempt_init(struct attempt *a, const char *run_dir, const struct sched_self *self);
 void attempt_release(struct attempt *a);
 
-/* Checks that the run's folder is there, because files made in its place would be lost. ERR_FULL:
- * it is gone, and may be brought back; ERR_NOT_FOUND: it has been gone for too long (home.h). */
+/* Checks that the run's folder exists, because files made in its place would be lost. ERR_FULL: it
+ * is missing, and may come back; ERR_NOT_FOUND: it has been missing for too long (home.h). */
 int attempt_folder_check(struct attempt *a, struct err *err);
-/* Takes the lease. Waits half a minute for the agent of the attempt before; if that one lived on
- * another host, waits until it has been silent for a minute. Does not wait for an earlier execution
- * of this very job, nor for a job that is over, because the scheduler has ended these. If the agent
- * that lost the lease may still live unseen, evicted_mono is set. */
+/* Takes the lease. Waits half a minute for the agent of the attempt before; if that agent was on
+ * another host, waits until its lease has been silent for a minute. Does not wait for an earlier
+ * execution of this job, nor for a job that is over, because the scheduler has ended these. Sets
+ * evicted_mono if the agent that lost the lease may still run unseen. */
 int attempt_lock(struct attempt *a, struct err *err);
 /* Holds what the scheduler says about the end of an attempt whose end is not recorded. */
 struct attempt_ending {
-    enum sched_end why; /* NONE: for no reason of the scheduler's; UNKNOWN: it does not say */
-    char node_lost[SCHED_ID_BYTES]; /* a node of its job that was given up for lost; "" none */
+    enum sched_end why; /* NONE: the scheduler did not end it; UNKNOWN: the scheduler does not
+                         * say */
+    char node_lost[SCHED_ID_BYTES]; /* a node of its job that the scheduler lost; "": none */
     bool nodes_told;                /* the scheduler has answered about its nodes */
 };
-/* Asks the scheduler about the attempt before ours, if its end is not recorded. It is asked why the
- * job ended only if that was another job, because it does not remember this of a job that runs
- * again. */
+/* Asks the scheduler about the attempt before, if its end is not recorded. The reason of the job's
+ * end is asked only if that was another job, because the scheduler does not remember it for a
+ * requeued job. */
 void attempt_before(const struct attempt *a, const struct run_state *s, struct sched *sched,
                     struct attempt_ending *out);
-/* Records how the attempt before ended if that is not recorded, takes the next number and opens its
- * log. The caller holds the lock and has folded the state since. before: see attempt_before.
- *
- * attempt_lock, attempt_claim and attempt_mourn return ERR_FULL if the disk has no room for what
- * they write. The same call, once there is room, goes on from there. They also return ERR_FULL if
- * the run's folder is gone, as while its disk is being repaired, and do not make it; after half an
- * hour of that they return ERR_NOT_FOUND. */
+/* Records how the attempt before ended unless that is recorded, claims the next number and opens
+ * its log. The caller holds the lock and has renewed the fold since it took it. before: see
+ * attempt_before. */
 int attempt_claim(struct attempt *a, const struct run_state *state,
                   const struct attempt_ending *before, struct err *err);
 
 /* Writes the event that this job will run the run's next attempt. */
 void attempt_requeued(struct attempt *a, const char *job_id);
 
-/* Is no newer attempt claimed? If one is, this attempt may neither end the run nor bring it
- * back. */
+/* Tells whether no newer attempt is claimed. If one is, this attempt may neither end the run nor
+ * requeue it. */
 bool attempt_is_newest(const struct attempt *a);
-/* Was this attempt taken for lost, and has a newer one begun? The answer may be LEASE_BEAT_S late,
- * and costs nothing as long as the lease is ours. */
+/* Tells whether this attempt was taken for lost and a newer one has begun. The answer may be
+ * LEASE_BEAT_S late, and costs no file access while the lease is held. */
 bool attempt_is_followed(const struct attempt *a);
 
-/* Ends, for the guard, the newest attempt, whose agent died of the signal `signo`: opens the
- * attempt's log, and records the end if it is not recorded. Waits until the lease is free, and
- * renews the fold under it. why: the scheduler's reason. */
+/* Records, for the guard, the end of the newest attempt, whose agent died of the signal `signo`, in
+ * that attempt's log, unless it is recorded. Waits until the lease is free, and renews the fold
+ * while it holds the lease. why: the scheduler's reason. */
 int attempt_mourn(struct attempt *a, struct run_fold *fold, int signo, enum sched_end why,
                   struct err *err);
 
-/* Writes an event. A full disk must not end the training that it reports on: events wait in memory
- * for room, and the loss of one is a warning. */
+/* Writes an event. A full disk must not end the training: events wait in memory for room, and a
+ * lost event is only a warning. */
 void attempt_event(struct attempt *a, struct evlog_event *e);
-/* Writes an event without waiting for the disk. This is for steps, of which there are many. */
+/* Writes an event without waiting for the disk; it is meant for steps, which are many. */
 void attempt_event_soon(struct attempt *a, struct evlog_event *e);
-/* Writes the attempt's end. ERR_FULL: it waits for room, and attempt_flush is to be called until
- * it has been written. */
+/* Writes the event of the attempt's end. ERR_FULL: the event waits for room, and attempt_flush must
+ * be called until it is written. */
 int attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int exit_signal,
                 const char *detail);
 int attempt_flush(struct attempt *a); /* ERR_FULL: events still wait for room */
 
-/* Formats for people ", the job was being ended (preempted)". The brackets hold what the scheduler
- * tells, and are left out when that is nothing. */
+/* Formats for people ", the job was being ended (preempted)". The parenthesis has the scheduler's
+ * reason, and is left out if there is none. */
 void attempt_ending_format(enum sched_end why, char *out, size_t size);
-/* Formats what the trainer told of its end (told NULL: nothing), else what it printed last, if it
- * failed. */
+/* Formats what the trainer's events say of its end (told NULL: nothing); if they say nothing and
+ * the trainer failed, formats the last lines that it printed. */
 enum { ATTEMPT_ENDING_BYTES = LAST_WORDS_BYTES + 8 };
 void attempt_told_format(const struct attempt *a, const struct run_attempt *told, bool failed,
                          char out[ATTEMPT_ENDING_BYTES]);
 
-/* Writes the event of its end for a trainer of ours that did not understand its arguments (exit
- * status 2), because it ends before it has a log. The event is a refusal with the trainer's
- * sentence: every other attempt would have the same arguments. */
+/* Writes, for a reel-train that did not understand its arguments (exit status 2), the event of its
+ * end, because it ends before it has a log. The event is a refusal with the trainer's error: every
+ * other attempt would have the same arguments. */
 void attempt_misunderstood_note(struct attempt *a, int exit_code);
 
-/* Write into buf, and return, the path of rank 0's event log and of what the trainer prints. */
+/* Write into buf, and return, the path of rank 0's event log and of the trainer's output. */
 char *attempt_rank0_log(const struct attempt *a, char buf[LIMIT_PATH_BYTES]);
 char *attempt_output_log(const struct attempt *a, char buf[LIMIT_PATH_BYTES]);
 
-/* Returns the state's attempt of this number; NULL if it knows none. */
+/* Returns the attempt with this number in the folded state; NULL if there is none. */
 const struct run_attempt *attempt_told(const struct run_state *s, int64_t number);
 
-/* Holds what is known of an attempt after its trainer has ended. */
+/* Holds what is known about an attempt when its trainer has ended. */
 struct attempt_evidence {
-    bool done;              /* the trainer published the last step */
-    /* A notice came, here or at the trainer's step alone, so it saved and stopped by itself. */
+    bool done;              /* the last step was published */
+    /* A stop notice came, to the agent or only to the trainer's step, so the trainer saved and
+     * stopped by itself. */
     bool stop_requested;
-    bool cancel_requested;  /* by event */
-    bool pause_requested;   /* by event */
+    bool cancel_requested;  /* `reel cancel` was called */
+    bool pause_requested;   /* `reel pause` was called */
     enum sched_end ending;  /* the scheduler's reason */
     bool time_limit_near;   /* the notice came at the end of the job's time limit */
-    bool hung;              /* ended by the agent because nothing moved */
-    bool node_lost;         /* the scheduler said that a node of the step failed */
-    bool disk_full;         /* there was no room for the last save, or none for a word about it */
+    bool hung;              /* the agent ended it because it made no progress */
+    bool node_lost;         /* a node of the job was lost */
+    bool disk_full;         /* the disk had no room for the last save, or for an event about it */
     bool ours;              /* reel-train, whose exit status 6 says that training diverged */
-    bool is_short;          /* a wrapped trainer exited with 0 and was not through */
+    bool is_short;          /* a wrapped trainer exited with 0 before its last step */
     int exit_code;          /* of the trainer; -1 killed */
     int exit_signal;
 };
-/* Returns why the attempt ended; pure. It judges in the order of certainty: what was published,
- * what was asked for, what the scheduler says, what the exit status says. */
+/* Returns why the attempt ended. The strongest evidence decides: what was published, then what the
+ * owner asked for, the scheduler's reason, and the exit status. */
 enum attempt_cause attempt_cause_of(const struct attempt_evidence *e);
 
 #endif

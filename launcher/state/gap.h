@@ -1,4 +1,4 @@
-/* gap: takes the time between the training of two attempts apart. */
+/* gap: divides the time between the training of two attempts into its parts. */
 #ifndef LAUNCHER_STATE_GAP_H
 #define LAUNCHER_STATE_GAP_H
 
@@ -9,11 +9,12 @@ struct run_gap {     /* seconds; NAN where an event is missing */
     double stopping; /* from the notice to the end */
     double waiting;  /* to the start of the next attempt */
     double starting; /* to its first step */
-    double load;     /* the part of that in which it loaded its checkpoint */
+    double load;     /* part of `starting` in which it loaded its checkpoint */
     int64_t replayed; /* steps done again; -1: not known yet */
 };
 
-/* Returns the gap behind attempt `a`, which has ended. b: the next one; NULL: there is none yet. */
+/* Returns the gap after attempt `a`, which has ended. b: the next attempt; NULL: there is none
+ * yet. */
 struct run_gap run_gap_of(const struct run_attempt *a, const struct run_attempt *b);
 
 #endif

@@ -20,8 +20,8 @@ char *home_run_dir(const char *home, const char *run_id, char buf[LIMIT_PATH_BYT
     return buf;
 }
 
-/* Is there something in a folder? If it cannot be read the answer is yes, because a later error
- * says what is wrong. */
+/* Tells whether a folder contains something. Returns true if it cannot be read, because a later
+ * error then says what is wrong. */
 static bool holds_something(const char *path)
 {
     DIR *dir = opendir(path);
@@ -160,7 +160,7 @@ out:
     return rc;
 }
 
-/* Fails, and says which known name is nearest. */
+/* Fails, and names the known run with the nearest name. */
 static int not_found(const char *home, const char *wanted, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
@@ -211,7 +211,7 @@ int home_run_find(const char *home, const char *name_or_id, char id[ID_TEXT_BYTE
     if (fits == 1)
         memcpy(id, ids[which], ID_TEXT_BYTES);
     else if (is_id(name_or_id) && home_name_of(home, name_or_id, name, NULL) == 0)
-        memcpy(id, name_or_id, ID_TEXT_BYTES); /* its folder is gone */
+        memcpy(id, name_or_id, ID_TEXT_BYTES); /* the run's folder does not exist any more */
     else if (fits > 1)
         rc = err_set(err, ERR_INPUT, "'%s' is the beginning of %zu run ids: give more digits",
                      name_or_id, fits);
@@ -286,8 +286,8 @@ static int name_remove(const char *home, const char *id, struct err *err)
 
 static const char removed_prefix[] = ".removed-";
 
-/* Removes the folders of runs that were removed, by whichever process. Two processes that do so at
- * the same time find files gone, which is no error. */
+/* Deletes the folders of removed runs, whichever process removed them. If two processes do so at
+ * once, each finds files missing, which is no error. */
 static int removed_sweep(const char *home, struct err *err)
 {
     char path[LIMIT_PATH_BYTES], one[2 * LIMIT_PATH_BYTES];

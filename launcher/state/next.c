@@ -89,7 +89,7 @@ void next_release(struct next *n)
 
 /* ---- writing ---- */
 
-/* Puts a value that was formatted into a text of its own. */
+/* Adds a value that is formatted as JSON text to the object under this key. */
 static int tree_put(struct json_out *o, const char *key, const struct str *text, struct err *err)
 {
     struct json_doc doc = {0};
@@ -153,7 +153,7 @@ out:
 
 /* ---- the agent's part ---- */
 
-/* Returns the step of the newest checkpoint's folder, which may be newer than any event. */
+/* Returns the step of the newest checkpoint folder, which may be newer than any event. */
 static int64_t newest_folder(const char *run_dir)
 {
     char path[LIMIT_PATH_BYTES];

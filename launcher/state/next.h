@@ -1,5 +1,5 @@
-/* next: holds the run as its next attempt will have it, if that is not what run.json and plan.json
- * say. */
+/* next: loads and saves the changed run and plan that wait for the run's next attempt, while
+ * run.json and plan.json hold those of the attempts before. */
 #ifndef LAUNCHER_STATE_NEXT_H
 #define LAUNCHER_STATE_NEXT_H
 
@@ -13,7 +13,8 @@ struct next {
     /* true: a change waits, and run and plan are the changed ones; false: they are those of
      * run.json and plan.json */
     bool waits;
-    int64_t revision, job_revision; /* 0: none */
+    int64_t revision, job_revision; /* of the change that waits, and of the newest that needs
+                                     * another job; 0: none */
     int64_t extended_from; /* steps that the run had before it was extended; 0: it was not */
     struct run run;
     struct plan plan;
@@ -30,12 +31,11 @@ void next_release(struct next *n);
 int next_save(const struct next *n, const struct str *changes, const char *run_dir,
               struct err *err);
 
-/* Replaces run.json and plan.json by what waits. It is for the agent that holds claims/lock, before
- * its attempt. `steps` is how far the run has come; the steps done keep their learning rates. A
- * kill at any moment leaves it to be done again. *revision: that of the change; 0: nothing
- * waits. */
+/* Replaces run.json and plan.json by the change that waits. The agent calls it while it holds
+ * claims/lock, before its attempt. `steps` is the number of steps done, which keep their learning
+ * rates. If it is killed, the next call does it again. *revision: of the change; 0: none waits. */
 int next_take(const char *run_dir, int64_t steps, int64_t *revision, struct err *err);
-/* Does a change wait that a job submitted with this revision cannot run? */
+/* Tells whether a change waits that needs another job than one submitted with this revision. */
 bool next_needs_job(const char *run_dir, int64_t revision);
 /* Returns the revision of the job that this process runs in. */
 int64_t next_revision_here(void);

@@ -40,7 +40,7 @@ static bool is_failure(const struct run_attempt *a)
 
 double pace_mtbf_s(const struct run_state *s)
 {
-    const double least_s = 1; /* no checkpoint helps a run that fails at once */
+    const double least_s = 1; /* checkpoints do not help a run that fails within a second */
     double trained_s = 0;
     int64_t failures = 0;
     for (int64_t i = 0; i < s->n_attempts; i++) {

@@ -1,4 +1,4 @@
-/* pace: computes from a run's record how long its saves take and how often it fails; pure. */
+/* pace: computes from a run's folded state how long its saves take and how often it fails. */
 #ifndef LAUNCHER_STATE_PACE_H
 #define LAUNCHER_STATE_PACE_H
 
@@ -6,16 +6,16 @@
 
 /* Returns the 99th percentile, s, of the longest saves of the run's attempts; 0: none was made. */
 double pace_save_s(const struct run_state *s);
-/* A job finds this in its environment: the 99th percentile of the saves of its model when it was
- * submitted, s. */
+/* This variable tells a job the 99th percentile, in seconds, of the saves of its model when it was
+ * submitted. */
 #define PACE_SAVE_ENV "REEL_JOB_SAVE_S"
 
-/* Returns the mean training time between ends that saved nothing, s: crashes, hangs, lost nodes,
- * and preemptions and time limits that came before the run had saved. 0: there was none. */
+/* Returns the mean training time, s, between ends that lost work: crashes, hangs, lost nodes, and
+ * preemptions and time limits before the run had saved. 0: there was none. */
 double pace_mtbf_s(const struct run_state *s);
 
-/* Returns how long before the end of a time limit the notice comes, s: a minute, or two saves and a
- * step if these take longer; at most half of the limit. Unknown times are 0. */
+/* Returns how long before the end of a time limit the stop notice comes, s: a minute, or two saves
+ * and a step if these take longer; at most half of the limit. Unknown times are passed as 0. */
 double pace_lead_s(double time_limit_s, double save_s, double step_s);
 
 #endif

@@ -11,17 +11,17 @@
 
 enum { MAX_BYTES = 64 << 20 };
 
-/* Names the lists that follow the state, in this order. The last two are those of struct
- * snapshot_logs. */
+/* Names the lists that follow the state in the file, in this order. The last two are those of
+ * struct snapshot_logs. */
 enum { ATTEMPTS, CLOCKS, DIFFS, PARTS, TOLD, LOGS, DAMAGE, N_LISTS };
 
-/* The file holds this, the state, the lists, and a hash of all before it. */
+/* A snapshot file has this head, the state, the lists, and a hash of all bytes before the hash. */
 struct head {
     char magic[8];
-    /* These identify the program that wrote the file, because the layout of what follows is its
-     * own. */
+    /* These identify the program that wrote the file, because another build may lay out the
+     * following structs differently. */
     int64_t program_bytes, program_mtime_ns, state_bytes;
-    struct { int64_t n, size; } lists[N_LISTS]; /* elements, and bytes of one */
+    struct { int64_t n, size; } lists[N_LISTS]; /* number of elements, and bytes of each */
 };
 
 static bool head_make(const int64_t n[N_LISTS], struct head *out)
@@ -52,7 +52,7 @@ static size_t list_bytes(const struct head *head, int list)
     return (size_t)head->lists[list].n * (size_t)head->lists[list].size;
 }
 
-/* Was it this program that wrote this head? */
+/* Tells whether this same program file wrote this head. */
 static bool head_is_ours(const struct head *head)
 {
     int64_t n[N_LISTS];
@@ -63,7 +63,8 @@ static bool head_is_ours(const struct head *head)
     return head_make(n, &ours) && memcmp(head, &ours, sizeof ours) == 0;
 }
 
-/* Does the text begin with our head and have the length it tells, and the hash at its end? */
+/* Tells whether the text begins with this program's head and has the length that the head gives,
+ * and the right hash at its end. */
 static bool is_whole(const struct str *text, struct head *head)
 {
     struct hash128 hash;
@@ -89,7 +90,8 @@ void snapshot_logs_release(struct snapshot_logs *logs)
     *logs = (struct snapshot_logs){0};
 }
 
-/* Tells whether a log begins with what the snapshot has read of it. damage: of this log. */
+/* Tells whether a log still begins with the bytes that the snapshot was folded from. damage:
+ * unreadable places of this log. */
 static bool log_goes_on(const char *run_dir, const struct snapshot_log *log,
                         const struct evlog_damage *damage)
 {
@@ -121,7 +123,7 @@ bool snapshot_logs_go_on(const char *run_dir, const struct snapshot_logs *logs)
     return true;
 }
 
-/* Makes new arrays of the lists behind the state; returns false when out of memory. */
+/* Copies the lists that follow the state into new arrays; returns false when out of memory. */
 static bool lists_take(const char *p, const struct head *head, void *lists[N_LISTS])
 {
     bool all = true;
@@ -136,7 +138,7 @@ static bool lists_take(const char *p, const struct head *head, void *lists[N_LIS
     return all;
 }
 
-/* Takes what is behind the head; returns false when out of memory. */
+/* Takes the state and the lists from after the head; returns false when out of memory. */
 static bool parts_take(const struct str *text, const struct head *head, struct run_state *state,
                        struct snapshot_logs *logs)
 {

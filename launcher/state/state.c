@@ -112,7 +112,7 @@ static void apply_retry(struct run_state *s, const cJSON *event)
         s->budget_from = after > s->budget_from ? after : s->budget_from;
 }
 
-/* Folds an event of the run's owner. Returns false for any other kind of event. */
+/* Folds an event of the run's owner. Returns false for other kinds of event. */
 static bool apply_owner(struct run_state *s, const char *kind, const cJSON *event, double wall)
 {
     static const struct {
@@ -133,7 +133,7 @@ static bool apply_owner(struct run_state *s, const char *kind, const cJSON *even
     return false;
 }
 
-/* Notes the time of something. text: the signal's name, for a notice. */
+/* Adds the time of something that the event reports. text: of a notice, the signal's name. */
 static int time_note(struct run_state *s, int64_t attempt, enum told_kind kind,
                      struct told_time time, const char *text, struct err *err)
 {
@@ -142,20 +142,19 @@ static int time_note(struct run_state *s, int64_t attempt, enum told_kind kind,
     return told_add(&s->told, &t, err);
 }
 
-/* Returns the time of the event itself. */
+/* Returns the time at which the event was written. */
 static struct told_time time_now(const struct told_event *e)
 {
     return (struct told_time){.event = e->time};
 }
 
-/* Returns a time that the event gives by the wall clock. */
+/* Returns the time that the event gives, by the wall clock, under this key. */
 static struct told_time time_of(const struct told_event *e, const char *key)
 {
     return (struct told_time){.event = e->time, .ago_s = e->wall - json_num(e->json, key, NAN)};
 }
 
-/* Folds an event of the submitting side. The newest wins, so that the order of folding does not
- * matter. */
+/* Folds an event of the submitting side. The newest one counts, whatever the order of folding. */
 static int apply_submission(struct run_state *s, const struct told_event *e, struct err *err)
 {
     const char *kind = e->kind;
@@ -196,8 +195,8 @@ static enum attempt_cause cause_parse(const char *text)
     for (int i = 1; attempt_cause_names[i]; i++)
         if (strcmp(attempt_cause_names[i], text) == 0)
             return (enum attempt_cause)i;
-    return CAUSE_CRASH; /* a newer version wrote a cause that is unknown here; a crash is the
-                         * careful reading */
+    return CAUSE_CRASH; /* a newer version wrote a cause that is unknown here; a crash is the safe
+                         * choice */
 }
 
 static int apply_notice(struct run_state *s, const struct run_attempt *a,
@@ -228,8 +227,7 @@ static void apply_end(struct run_attempt *a, const struct told_event *e)
 static int apply_agent_time(struct run_state *s, const struct run_attempt *a,
                             const struct told_event *e, struct err *err)
 {
-    /* A foreign trainer of which nobody said how it prints its steps counts as training from its
-     * start. */
+    /* A foreign trainer whose step lines cannot be read counts as training from its start. */
     bool moves = strcmp(e->kind, "progress") == 0 ||
                  (strcmp(e->kind, "trainer_started") == 0 &&
                   cJSON_IsTrue(json_member(e->json, "foreign")) &&
@@ -260,7 +258,7 @@ static void apply_vain(struct run_attempt *a, const cJSON *event)
     a->vain.refused = cJSON_IsTrue(json_member(event, "refused"));
 }
 
-/* Adds a suspension of the job; keeps the times of the last ones. */
+/* Adds a suspension of the job; only the last STATE_RESTS keep their times. */
 static void apply_rest(struct run_attempt *a, const struct told_event *e)
 {
     struct run_rest rest = {e->time, fmax(0, json_num(e->json, "seconds", 0))};
@@ -305,8 +303,8 @@ static void apply_agent(struct run_attempt *a, const struct told_event *e)
     }
 }
 
-/* Returns when a step began. A foreign trainer's event says by the agent's monotonic clock when it
- * ended. */
+/* Returns when a step began. A foreign trainer's event gives its end by the agent's monotonic
+ * clock. */
 static struct told_time step_began(const struct told_event *e)
 {
     struct told_time began = time_of(e, "started_at");
@@ -399,8 +397,8 @@ static void apply_train_ended(struct run_state *s, struct run_attempt *a, const 
     const char *reason = json_text(event, "reason", "");
     a->done |= strcmp(reason, "done") == 0;
     a->disk_full |= strcmp(reason, "disk_full") == 0;
-    if (a->done) { /* a wrapped trainer gives no number of steps: if it says that it is done, it
-                    * is */
+    if (a->done) { /* a wrapped trainer gives no number of steps: its "done" counts for any
+                    * number */
         int64_t steps = json_int(event, "next_step", INT64_MAX);
         s->done_steps = steps > s->done_steps ? steps : s->done_steps;
     }
@@ -415,7 +413,8 @@ static void apply_trainer(struct run_state *s, struct run_attempt *a, const stru
     const cJSON *event = e->json;
     if (strcmp(kind, "step") == 0) {
         apply_step(s, a, e);
-    } else if (strcmp(kind, "progress") == 0) { /* steps done, as it printed them */
+    } else if (strcmp(kind, "progress") == 0) { /* number of steps done, as the trainer printed
+                                                 * it */
         int64_t last = json_int(event, "step", 0) - 1;
         a->last_step = last > a->last_step ? last : a->last_step;
         s->max_step = last > s->max_step ? last : s->max_step;
@@ -441,15 +440,14 @@ static void apply_trainer(struct run_state *s, struct run_attempt *a, const stru
     }
 }
 
-/* Returns how far the run had come after this attempt: its highest executed or saved step. */
+/* Returns the number of steps that the run had reached in this attempt, executed or saved. */
 static int64_t attempt_reach(const struct run_attempt *a)
 {
     return a->last_step + 1 > a->saved_step ? a->last_step + 1 : a->saved_step;
 }
 
-/* Decides whether the run is done. A run that was extended is not done any more. If the trainer's
- * event that it was done is lost, its agent's end of the attempt counts instead, with the steps
- * that the run had reached. */
+/* Decides whether the run is done. Extending a run makes it undone. If the trainer's event that it
+ * was done is lost, CAUSE_DONE of the last attempt counts instead, with the steps reached. */
 static void done_judge(struct run_state *s)
 {
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
@@ -524,7 +522,7 @@ static enum attempt_cause budget_of(enum attempt_cause cause)
     return cause == CAUSE_HANG || cause == CAUSE_EARLY_EXIT ? CAUSE_CRASH : cause;
 }
 
-/* Returns what a budget counts; NULL for causes that have none. */
+/* Names what the budget for this cause counts; NULL for causes without a budget. */
 static const char *budget_name(enum attempt_cause cause)
 {
     switch (budget_of(cause)) {
@@ -567,8 +565,8 @@ static int64_t budget_for(const struct run_budget *b, enum attempt_cause cause)
     }
 }
 
-/* Has anything been submitted since this attempt ended, other than its own job and its waiting
- * successor? Tokens tell, since the clocks of hosts differ; times do where there is no token. */
+/* Tells whether another job than this attempt's own and its waiting successor was submitted since
+ * the attempt ended. Tokens decide, since hosts' clocks differ; without tokens the times decide. */
 static bool is_submitted_since(const struct run_state *s, const struct run_attempt *a)
 {
     if (a->token[0] && s->job_token[0])
@@ -576,9 +574,8 @@ static bool is_submitted_since(const struct run_state *s, const struct run_attem
     return s->submitted_at > a->ended_at;
 }
 
-/* Returns the seconds since the first attempt that counts began. Both ends are told by clocks of
- * nodes that attempts ran on: the host where the run was made, changed or cancelled may have
- * another time. */
+/* Returns the seconds from the start of the first attempt that counts to the end of the last. Only
+ * clocks of nodes that ran attempts are used: a submitting host's clock may differ. */
 static double lasted_s(const struct run_state *s, const struct run_attempt *last)
 {
     for (int64_t i = 0; i < s->n_attempts; i++)
@@ -587,17 +584,17 @@ static double lasted_s(const struct run_state *s, const struct run_attempt *last
     return 0;
 }
 
-/* Does the end of its newest attempt end the run? It does not when the owner has had it tried again
- * since. */
+/* Tells whether the end of the newest attempt ends the run. It does not after `reel retry`. */
 static bool is_failed(const struct run_state *s, const struct run_attempt *last,
                       const struct run_budget *budget, char *text)
 {
     int64_t bound = budget_for(budget, last->cause), count = run_state_without_progress(s);
     if (last->number <= s->retried_after)
         return false;
-    if (last->cause == CAUSE_DIVERGED) /* the same numbers would come again */
+    if (last->cause == CAUSE_DIVERGED) /* another attempt would diverge again */
         snprintf(text, STATE_TEXT_BYTES, "training diverged: %.450s", last->detail);
-    else if (last->cause == CAUSE_CRASH && last->refused_input) /* and so would the same refusal */
+    else if (last->cause == CAUSE_CRASH && last->refused_input) /* another attempt would be refused
+                                                                 * again */
         snprintf(text, STATE_TEXT_BYTES, "%s", last->failed);
     else if (bound > 0 && count >= bound)
         snprintf(text, STATE_TEXT_BYTES, "%lld %s in a row without progress: %.450s",
@@ -621,7 +618,7 @@ enum run_next run_state_next(const struct run_state *s, const struct run_budget 
         snprintf(text, STATE_TEXT_BYTES, "%s", s->wish == WISH_CANCEL ? s->cancel_by : "");
         return s->wish == WISH_CANCEL ? RUN_NEXT_CANCELLED : RUN_NEXT_PAUSED;
     }
-    /* A submitter may die before it can say that it has submitted. */
+    /* Without a `submitted` event the run is submitted: the submitter may have died before it. */
     if (s->submitted_at == 0 && !last)
         return RUN_NEXT_SUBMIT;
     if (!last || last->cause == CAUSE_NONE || is_submitted_since(s, last))
@@ -684,7 +681,7 @@ const char *run_state_word(const struct run_state *s, const struct run_budget *b
     }
     if (!last)
         return "queued";
-    if (last->requeued_at > 0) /* its agent did so before it was killed, if its end is not
+    if (last->requeued_at > 0) /* the agent requeued it before it was killed, if no end is
                                 * recorded */
         return "waiting";
     if (last->cause != CAUSE_NONE || (last->held_until > 0 && last->trainer_started_at == 0))

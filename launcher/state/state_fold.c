@@ -1,5 +1,5 @@
-/* This file folds a run's logs as files: each event is read once, from the place on at which a
- * snapshot (launcher/state/snapshot.h) or the last look stopped. */
+/* This file folds a run's log files: each event is read once, from the offset that a snapshot
+ * (launcher/state/snapshot.h) or the last update reached. */
 #include "launcher/state/state.h"
 
 #include <dirent.h>
@@ -14,7 +14,7 @@
 #include "launcher/state/snapshot.h"
 #include "launcher/state/wish_name.h"
 
-enum { SNAPSHOT_EVENTS = 2000 }; /* reading so many takes longer than writing a snapshot */
+enum { SNAPSHOT_EVENTS = 2000 }; /* reading this many takes longer than writing a snapshot */
 
 struct fold_log {
     char *name;
@@ -25,9 +25,8 @@ struct run_fold {
     struct run_state state;
     struct fold_log *logs;
     size_t n_logs;
-    struct snapshot_logs notes; /* how far the logs were read; list NULL: they are to be read from
-                                 * the beginning */
-    int64_t events; /* read by this fold */
+    struct snapshot_logs notes; /* how far the logs were read; list NULL: the offsets are unknown */
+    int64_t events; /* number that this fold has read since it last wrote a snapshot */
     bool begun;     /* it has been renewed before */
     bool spoilt;    /* an event may have been read but not folded, or run_fold_suppose gave the
                      * state away */
@@ -86,8 +85,7 @@ static int readers_resume(struct run_fold *f, const struct snapshot_logs *logs)
     return 0;
 }
 
-/* Opens the logs at the places where reading them stopped. If that fails, nothing of the run is
- * kept. */
+/* Opens the logs at the offsets where reading stopped. If that fails, the state is cleared. */
 static void logs_resume(struct run_fold *f, const struct snapshot_logs *logs)
 {
     if (readers_resume(f, logs) == 0)
@@ -96,7 +94,7 @@ static void logs_resume(struct run_fold *f, const struct snapshot_logs *logs)
     run_state_release(&f->state);
 }
 
-/* Goes on from the snapshot, if there is one that can be used; begins with nothing otherwise. */
+/* Loads the snapshot, if there is one that can be used; otherwise the state stays empty. */
 static void snapshot_take(struct run_fold *f)
 {
     struct snapshot_logs logs = {0};
@@ -105,9 +103,9 @@ static void snapshot_take(struct run_fold *f)
     snapshot_logs_release(&logs);
 }
 
-/* Adds the unreadable places before the end of what was read. An unfinished record at the end may
- * be an append in progress. Returns false when out of memory, or when the log was cut while we read
- * it. */
+/* Adds the unreadable places before the offset that was read up to. An unfinished record after it
+ * may be an append in progress. Returns false when out of memory, or if the log was cut while it
+ * was read. */
 static bool damage_note(const struct evlog_damage *list, size_t n, struct snapshot_log *log,
                         struct snapshot_logs *out)
 {
@@ -126,7 +124,7 @@ static bool damage_note(const struct evlog_damage *list, size_t n, struct snapsh
     return true;
 }
 
-/* Notes how far a log was read. Returns false if a snapshot cannot rely on this log. */
+/* Records how far a log was read. Returns false if a snapshot cannot rely on this log. */
 static bool log_note(const struct fold_log *log, struct snapshot_logs *out)
 {
     const struct evlog_damage *list;
@@ -138,7 +136,7 @@ static bool log_note(const struct fold_log *log, struct snapshot_logs *out)
            damage_note(list, n, note, out);
 }
 
-/* Notes how far the logs were read, if reading every one can go on from there. */
+/* Records how far the logs were read; notes.list is NULL if some log cannot be resumed there. */
 static void logs_note(struct run_fold *f)
 {
     snapshot_logs_release(&f->notes);
@@ -150,7 +148,7 @@ static void logs_note(struct run_fold *f)
         snapshot_logs_release(&f->notes);
 }
 
-/* Writes a snapshot for the next process, if many events were folded. */
+/* Writes a snapshot for the next process, if many events were read. */
 static void snapshot_keep(struct run_fold *f)
 {
     if (f->spoilt || f->events < SNAPSHOT_EVENTS)
@@ -201,7 +199,7 @@ static int log_select(const struct dirent *d)
     return str_ends(d->d_name, ".evlog") || wish_name_is(d->d_name);
 }
 
-/* Folds the wish that a file's name holds. Names are read at each look. */
+/* Folds the pause or cancel that a file's name holds. The names are read at each update. */
 static void wish_name_fold(struct run_fold *f, const char *name)
 {
     struct wish_name m;
@@ -274,8 +272,8 @@ int run_fold_update(struct run_fold *f, struct err *err)
     return rc;
 }
 
-/* Opens the logs anew at the places reached. If a log has changed before its place, starts from the
- * snapshot, or from nothing. */
+/* Reopens the logs at the offsets reached. If a log has changed before its offset, starts from the
+ * snapshot or from the first event. */
 static void fold_reopen(struct run_fold *f)
 {
     bool goes_on = f->notes.list && !f->spoilt && snapshot_logs_go_on(f->run_dir, &f->notes);

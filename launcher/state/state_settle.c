@@ -1,4 +1,4 @@
-/* This file turns the times of a run's events, each by its writer's clock, into UTC. */
+/* This file converts the times of a run's events from their writers' clocks to UTC. */
 #include <math.h>
 #include <stdio.h>
 
@@ -46,7 +46,7 @@ static void attempt_settle(struct run_state *s, struct run_attempt *a)
         a->ended_at = fold_clocks_utc(&s->clocks, a->end_time.clock, a->end_time.at);
 }
 
-/* Subtracts the time that the job was suspended from the last step. */
+/* Subtracts the time that the job was suspended from the time of the last step. */
 static void last_settle(struct run_state *s)
 {
     double rest_s = 0;

@@ -21,7 +21,7 @@ __attribute__((format(printf, 2, 3))) static void tell(struct untold *u, const c
         u->say(u->ctx, text);
 }
 
-/* Reports attempts without a log: the numbers of attempts have no gaps. */
+/* Reports attempts without a log, which show as gaps in the attempts' numbers. */
 static void numbers_tell(struct untold *u, int64_t before, int64_t number)
 {
     if (number == before + 2)
@@ -30,8 +30,8 @@ static void numbers_tell(struct untold *u, int64_t before, int64_t number)
         tell(u, "attempts %lld to %lld left no logs", (long long)before + 1, (long long)number - 1);
 }
 
-/* Reports attempts that were begun after the last one with a log. The newest may be about to write
- * its first event. */
+/* Reports attempts that were claimed after the last one with a log. The newest may be about to
+ * write its first event. */
 static void claimed_tell(struct untold *u, int64_t known, int64_t claimed)
 {
     if (claimed == known + 1)
@@ -41,8 +41,8 @@ static void claimed_tell(struct untold *u, int64_t known, int64_t claimed)
              (long long)known + 1, (long long)claimed);
 }
 
-/* Reports what an agent's log lacks. over: another attempt has begun. The newest attempt's agent
- * may still write its end. */
+/* Reports what an agent's log does not contain. over: another attempt has begun. Otherwise the
+ * agent may still write the end of the attempt. */
 static void attempt_tell(struct untold *u, const struct run_attempt *a, bool over)
 {
     bool no_end = over && a->cause == CAUSE_NONE;

@@ -1,16 +1,16 @@
-/* untold: says what the logs of a run lack, because one is missing or damaged.
+/* untold: reports what is missing from the logs of a run because a log is lost or damaged.
  *
- * A log may be lost with its file system, cut, or moved away. What is left is folded as if it were
- * all; whoever shows the result says beside it what is missing. Pure.
+ * A log may be lost with its file system, cut, or moved away. The other logs are folded as if they
+ * were complete; commands that show the result add these reports.
  */
 #ifndef LAUNCHER_STATE_UNTOLD_H
 #define LAUNCHER_STATE_UNTOLD_H
 
 #include "launcher/state/state.h"
 
-/* Takes one clause that people are to read: "attempt 1 left no log". */
+/* Gets one clause for people, such as "attempt 1 left no log". */
 typedef void untold_fn(void *ctx, const char *text);
-/* Calls `say` (may be NULL) for each thing that is missing. Returns how many there are. */
+/* Calls `say` (may be NULL) for each thing that is missing. Returns the number of them. */
 int untold_each(const struct run_state *s, untold_fn *say, void *ctx);
 
 #endif

@@ -18,7 +18,7 @@ static const char prefix[] = "wish.", spare[] = "wish.none";
 
 bool wish_name_is(const char *name) { return str_starts(name, prefix); }
 
-/* Lists the words that stand for a wish in the name. */
+/* Lists the words that stand for a request in the file's name. */
 static const struct {
     const char *word;
     enum run_wish wish;
@@ -63,7 +63,7 @@ void wish_name_apply(const struct wish_name *m, struct run_state *s)
     s->last_event_at = fmax(s->last_event_at, m->at);
 }
 
-/* Finds the file of these logs; false: there is none. */
+/* Finds the file among the logs in this folder; returns false if there is none. */
 static bool file_find(const char *events_dir, char name[LIMIT_NAME_BYTES])
 {
     DIR *dir = opendir(events_dir);
@@ -114,7 +114,7 @@ int wish_name_put(const char *run_dir, const struct wish_name *m, struct err *er
                            "the command again", name);
         if (rename(from, to) == 0)
             return file_fsync_dir(events, err);
-        if (errno != ENOENT) /* renamed by another process */
+        if (errno != ENOENT) /* ENOENT: another process renamed it, so try again */
             return err_set_errno(err, ERR_IO, "cannot rename '%s'", from);
     }
     int rc;
