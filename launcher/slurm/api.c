@@ -28,7 +28,7 @@ const char *api_release(void)
 }
 
 /* Returns the version of libslurm (API_CURRENT of Slurm's META file) that belongs to a release; 0
- * for a release after these. */
+ * for a release newer than these. */
 static int library_of(int release)
 {
     static const struct {
@@ -64,9 +64,10 @@ int api_open(struct err *err)
 
 /* ---- errors ---- */
 
-/* Returns what errno of a failed call lets us conclude (slurm_errno.h). Codes of the system and of
- * the transport (from 1000 on; packets from 5000 on, authentication from 6000 on) leave open
- * whether the controller took the request. The others are its answer. */
+/* Returns the class of error that follows from errno after a failed call (slurm_errno.h). Codes of
+ * the system and of the transport (from 1000 on; packets from 5000 on, authentication from 6000 on)
+ * leave open whether the controller accepted the request. The others are the controller's
+ * answer. */
 static int class_of(int code)
 {
     switch (code) {
@@ -87,7 +88,7 @@ static int class_of(int code)
     case ESLURM_IN_STANDBY_MODE:
     case ESLURM_IN_STANDBY_USE_BACKUP:
     case ESLURM_WRITING_TO_FILE:
-    case ESLURM_NODES_BUSY: /* with these two, sbatch waits and tries again */
+    case ESLURM_NODES_BUSY: /* after these two codes, sbatch waits and tries again */
     case QUEUE_FULL:
         return ERR_TEMP;
     case ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE:

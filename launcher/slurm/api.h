@@ -1,20 +1,20 @@
 /* api: asks the controller through libslurm. The calls, results and classes of errors are the same
- * as over the commands (slurm_rpc.h).
+ * as with Slurm's commands (slurm_rpc.h).
  *
- * libslurm's interface is its header, and both change with every release. So a program is compiled
- * for one release and runs with the library of that release only, which api_open checks. What
- * differs between releases stands behind SLURM_VERSION_NUMBER in api*.c. It was run and tested with
- * 22.05. For 21.08 to 26.05 only the compiler has seen it, with the headers of each release.
+ * libslurm and its header change with every release. So a program is compiled for one release and
+ * runs with the library of that release only, which api_open checks. Differences between releases
+ * depend on SLURM_VERSION_NUMBER in api*.c. The code was run and tested with 22.05; for the other
+ * releases from 21.08 to 26.05 it was only compiled with the headers of each.
  *
- * Call api_open once, then any of the others. A call takes as long as libslurm lets it; the
- * deadline is main's. Where the controller refuses, err holds Slurm's own words.
+ * Call api_open once, then any other function. A call takes as long as libslurm needs; main.c sets
+ * the deadline. If the controller refuses, err has Slurm's own text.
  */
 #ifndef LAUNCHER_SLURM_API_H
 #define LAUNCHER_SLURM_API_H
 
 #include "launcher/sched/slurm_rpc.h"
 
-/* Returns the release that this was compiled for, such as "22.05.8". */
+/* Returns the Slurm release for which this program was compiled, such as "22.05.8". */
 const char *api_release(void);
 /* Checks the library. ERR_ENV if it is of another release. libslurm ends the process if it finds no
  * configuration. */
@@ -30,8 +30,8 @@ int api_requeue(const char *id, struct err *err);
 int api_cancel(const char *id, struct err *err);
 int api_comment(const char *id, const char *text, struct err *err); /* replaces the job's comment */
 
-/* Turns errno, as a failed call of libslurm left it, into our class of error with Slurm's words. It
- * is for api*.c. */
+/* Converts errno after a failed call of libslurm into an error with reel's code and Slurm's text;
+ * it is meant for api*.c. */
 int api_error(const char *what, struct err *err);
 
 #endif

@@ -8,8 +8,8 @@
 
 #include "base/num.h"
 
-/* Returns squeue's word for a state, and below for a reason. libslurm exports but does not declare
- * these functions. */
+/* Returns squeue's name for a state; the function below it does so for a reason. libslurm exports
+ * these functions but does not declare them. */
 extern char *slurm_job_state_string(uint32_t state);
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(24, 5, 0)
 extern const char *slurm_job_state_reason_string(enum job_state_reason reason);
@@ -27,7 +27,7 @@ typedef uint32_t job_arg;
 #define JOB_ARG(number) (number)
 #endif
 
-/* Hidden partitions are listed too, and only this cluster is asked, without a federation first. */
+/* Hidden partitions are listed too, and only this cluster is asked and not its federation. */
 enum { SHOW = SHOW_ALL | SHOW_LOCAL };
 
 static const char *reason_of(const job_info_t *info)
@@ -36,7 +36,8 @@ static const char *reason_of(const job_info_t *info)
     return strcmp(reason, "None") == 0 ? "" : reason;
 }
 
-/* Returns when a job ends; 0 for one that goes on without a time limit, whose end is unknown. */
+/* Returns when a job ends, Unix s; 0 for a running job without a time limit, whose end is
+ * unknown. */
 static double end_of(const job_info_t *info)
 {
     return info->time_limit == INFINITE && info->end_time > time(NULL) ? 0 : (double)info->end_time;

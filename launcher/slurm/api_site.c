@@ -1,5 +1,5 @@
-/* Site, nodes and network are written as the commands would print them, and then read by the reader
- * of the commands' output. So only one place knows what they mean. */
+/* This file writes site, nodes and network as Slurm's commands would print them. The parser of the
+ * commands' output then reads the text, so only that parser interprets it. */
 #include "launcher/slurm/api.h"
 
 #include <slurm/slurm.h>
@@ -14,7 +14,7 @@
 #define slurm_free_ctl_conf slurm_free_conf
 #endif
 
-/* These name the arguments that ask for the network of every name and of all nodes and units. */
+/* These macros pass the arguments that ask for the topology of all names, nodes and units. */
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0)
 #define TOPO_ARGS(t) (t), NULL
 #define TOPO_ALL NULL, NULL,
@@ -28,7 +28,7 @@
 
 enum { SHOW = SHOW_ALL | SHOW_LOCAL };
 
-/* Takes what libslurm printed into f, which is what scontrol prints. */
+/* Takes what libslurm printed into f, which is scontrol's output. */
 static int printed(FILE *f, char **text, struct str *out, struct err *err)
 {
     out->failed |= fclose(f) != 0;
@@ -52,8 +52,8 @@ static int config_write(struct str *out, struct err *err)
     return f ? printed(f, &text, out, err) : err_set(err, ERR_NOMEM, "out of memory");
 }
 
-/* Writes what `sinfo -h -o '%R|%c|%G'` prints, a line for each node. node_inx holds the first and
- * last of each range in the table of nodes, then -1. */
+/* Writes what `sinfo -h -o '%R|%c|%G'` prints: a line for each node. node_inx holds the first and
+ * last index of each range in the node table, then -1. */
 static void nodes_write(const partition_info_t *p, const node_info_msg_t *nodes, struct str *out)
 {
     for (const int32_t *range = p->node_inx; range && *range >= 0; range += 2)
@@ -63,7 +63,7 @@ static void nodes_write(const partition_info_t *p, const node_info_msg_t *nodes,
                          nodes->node_array[i].gres ? nodes->node_array[i].gres : "");
 }
 
-/* Writes what `scontrol show partition -o` prints, and the nodes. */
+/* Writes what `scontrol show partition -o` prints, and the partitions' nodes. */
 static int write_both(partition_info_msg_t *p, const node_info_msg_t *n, struct str *partitions,
                       struct str *nodes, struct err *err)
 {
@@ -146,8 +146,8 @@ out:
     return rc;
 }
 
-/* Writes what `scontrol show topology -o` prints. Without a network, libslurm prints nothing here
- * and complains on stderr. */
+/* Writes what `scontrol show topology -o` prints. At a site without a topology, libslurm prints
+ * nothing here and complains on stderr. */
 static int topology_print(struct str *out, struct err *err)
 {
     topo_info_response_msg_t *t = NULL;

@@ -1,6 +1,6 @@
-/* Describes a batch job as sbatch would, given the options that slurm_commands.c gives it: the
- * fields that sbatch sets, and the variables that it adds to the job's environment. Some of these
- * are messages to slurmd, which takes them out again. */
+/* This file describes a batch job as sbatch would with the options that slurm_commands.c gives it.
+ * It fills in the fields that sbatch sets, and adds sbatch's variables to the job's environment.
+ * Some variables are messages to slurmd, which removes them again. */
 #include "launcher/slurm/api.h"
 
 #include <slurm/slurm.h>
@@ -47,8 +47,8 @@ static void add(struct added *a, const char *fmt, ...)
     a->v[a->n++] = arena_strdup(a->arena, text);
 }
 
-/* Adds the resource limits. slurmd applies those that slurm.conf says are propagated
- * (PropagateResourceLimits), and removes all of them. */
+/* Adds the resource limits to the environment. slurmd applies those that slurm.conf propagates
+ * (PropagateResourceLimits), and removes all these variables. */
 static void add_limits(struct added *a)
 {
     static const struct {
@@ -106,7 +106,7 @@ static int env_fill(const struct slurm_submit *w, struct arena *arena, job_desc_
 
 /* ---- the description ---- */
 
-/* Doubles each `%` of a path, because it begins a pattern in names of output files. */
+/* Doubles each `%` of a path, because `%` begins a pattern in names of output files. */
 static char *output_pattern(const char *path, struct arena *arena)
 {
     struct str s = STR_INIT;
@@ -117,7 +117,7 @@ static char *output_pattern(const char *path, struct arena *arena)
     return copy;
 }
 
-/* Fills in the shape: each node has one task, and the cores of a task are the node's share. */
+/* Fills in nodes, tasks and cores: each node has one task, which gets the node's share of cores. */
 static void shape_fill(const struct sched_spec *s, job_desc_msg_t *d)
 {
     uint32_t nodes = (uint32_t)s->nodes, cores = (uint32_t)s->cores_per_node;

@@ -1,9 +1,9 @@
-/* reel-slurm: gives a Slurm controller's answers as lines of JSON (launcher/sched/slurm_wire.h) to
- * reel, which does not link libslurm.
+/* reel-slurm: asks a Slurm controller for reel, which does not link libslurm, and prints the
+ * answers as lines of JSON (launcher/sched/slurm_wire.h).
  *
- * libslurm's messages go to a file of ours, because it prints where it likes, and ends the process
- * if it finds no configuration. The last line there is then the error of the reply that is due.
- * A request that takes longer than the deadline ends the process by SIGALRM.
+ * stderr is redirected to a file in memory, because libslurm prints messages there, and ends the
+ * process if it finds no configuration. The last line of that file is then the error of the reply
+ * that reel waits for. A request that takes longer than the deadline ends the process by SIGALRM.
  */
 #include <signal.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static const struct opt_cmd command = {
     "without. Reads requests as lines of JSON from standard input and answers each with one line, "
     "until end of file."};
 
-/* ---- what libslurm says ---- */
+/* ---- libslurm's messages ---- */
 
 static bool owed; /* reel waits for a reply */
 
@@ -86,7 +86,7 @@ static void reply_error(int code, const char *said)
     str_release(&text);
 }
 
-/* the error of a reply if libslurm ends the process; ERR_TEMP after the greeting */
+/* code of the error reply if libslurm ends the process; ERR_TEMP after the greeting */
 static int unclear = ERR_ENV;
 
 static void last_words(void)
@@ -112,7 +112,7 @@ static void hello(void)
     str_release(&text);
 }
 
-/* ---- requests: each is read whole before Slurm is asked, and writes its reply ---- */
+/* ---- requests: each is read in full before Slurm is asked ---- */
 
 typedef int request_fn(const struct json_doc *request, struct arena *arena, struct json_out *o,
                        struct err *err);
@@ -211,7 +211,7 @@ static const struct json_field submit_fields[] = {
     {"after", JSON_ANY, .optional = true},
 };
 
-/* Reads a text that must be there. Escaped bytes come back as they were. */
+/* Reads a mandatory text, and restores its escaped bytes. */
 static int bytes_read(const cJSON *v, const char *key, const char **out, struct err *err)
 {
     if (!cJSON_IsString(v))
@@ -380,8 +380,8 @@ static int command_run(const struct program_call *call, struct err *err)
     (void)err;
     setenv("SLURM_TIME_FORMAT", "%s", 1); /* libslurm then prints times as Unix seconds */
     signal(SIGALRM, SIG_DFL);
-    /* In a job these signals come to this process too, just when its agent needs it. It ends at the
-     * end of its input instead. */
+    /* In a job these signals come to this process too, when its agent still needs it. So it ignores
+     * them, and ends at the end of its input. */
     for (const int *s = (const int[]){SIGTERM, SIGINT, SIGHUP, SIGUSR1, 0}; *s; s++)
         signal(*s, SIG_IGN);
     stderr_take();

@@ -78,17 +78,17 @@ void command_groups(const struct layout *l, int64_t groups[PLACE_GROUPS])
             strides[i] = strides[i - 1];
         strides[i] = stride;
     }
-    memcpy(groups, strides + 1, PLACE_GROUPS * sizeof *groups); /* the first is 1 */
+    memcpy(groups, strides + 1, PLACE_GROUPS * sizeof *groups); /* strides[0] is 1 */
 }
 
-/* These words start several ranks on one machine: without binding (the scheduler's cores are the
- * limit), with more ranks than cores allowed (for tests and laptops), and without busy waiting,
+/* These arguments start several ranks on one machine: without binding (the scheduler's cores are
+ * the limit), with more ranks than cores allowed (for tests and laptops), and without busy waiting,
  * which starves ranks that share a core. */
 static const char *const mpirun_words[] = {"mpirun", "--oversubscribe",     "--bind-to", "none",
                                            "--mca",  "mpi_yield_when_idle", "1",         "-n",
                                            NULL};
 
-/* Finds a program on PATH and returns its absolute path in the arena. */
+/* Finds a program on PATH, and writes its absolute path, allocated in the arena, to *out. */
 static int program_find(const char *name, struct arena *arena, const char **out, struct err *err)
 {
     const char *path = getenv("PATH");

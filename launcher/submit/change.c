@@ -15,15 +15,16 @@ enum kind { KIND_FREE, KIND_LENGTH, KIND_RATE, KIND_FIXED, KIND_SILENT };
 struct comparison {
     const struct change_ask *ask;
     const struct run *old, *given;
-    bool plain_plan;   /* the old plan is the one that is made if none is given */
+    bool plain_plan;   /* the old plan is the default one, see change_plan_is_plain */
     struct str changes; /* JSON array: what has changed */
     struct json_out out;
-    struct str lines, fixed, unasked; /* for people */
-    bool wants_extend, wants_rate;    /* what the unasked changes need: --extend, --change lr */
+    struct str lines, fixed, unasked; /* messages for the user: changes made, refused, and refused
+                                       * without an option */
+    bool wants_extend, wants_rate;    /* options that the changes in `unasked` need: --extend,
+                                       * --change lr */
     int64_t n;
-    bool done;         /* no attempt is to come, unless the run gets more steps */
-    /* what changes: the resources that a job is submitted with; the run's length; its learning
-     * rate */
+    bool done;         /* the run is done: it has no other attempt unless it gets more steps */
+    /* Which of these change: resources of the job; the run's length; its learning rate. */
     bool job, length, rate;
     int rc;
     struct err *err;
@@ -81,8 +82,9 @@ static enum kind kind_of(const struct comparison *c, const char *key, const cJSO
     return KIND_FIXED;
 }
 
-/* Do file or options name this key? If not, its value is a default. A plan that was given names the
- * number of ranks. */
+/* Tells whether file or options name this key; otherwise its value is a default.
+ * resources.ranks_per_node follows from the plan: without a given plan it counts as named only if
+ * the old plan is the default one. */
 static bool is_said(const struct comparison *c, const char *key)
 {
     char section[64];
@@ -100,7 +102,7 @@ static bool is_said(const struct comparison *c, const char *key)
     return json_member(json_member(c->ask->file, section), dot + 1) != NULL;
 }
 
-/* ---- telling ---- */
+/* ---- messages for the user ---- */
 
 static void value_text(const cJSON *value, struct str *out)
 {
@@ -248,8 +250,8 @@ static int refused(const struct comparison *c, struct err *err)
     return 0;
 }
 
-/* Does the folder hold a dataset of this fingerprint, be it the present one or an earlier
- * generation? */
+/* Tells whether the folder holds a dataset with this fingerprint, in its newest or an earlier
+ * generation. */
 static bool generation_is_there(const char *data, struct hash128 fingerprint)
 {
     struct dataset d = {0};
@@ -270,8 +272,8 @@ static void validation_keep(const struct comparison *c, struct run *given)
         given->validation.data_fingerprint = old->data_fingerprint;
 }
 
-/* Keeps, for a stage whose file leaves the data's generation open, the one that the run began with,
- * if that is still there. */
+/* Gives a stage whose file names no data_fingerprint the data generation that the run began with,
+ * if that still exists. */
 static void generations_keep(const struct comparison *c, struct run *given)
 {
     const cJSON *stages = json_member(c->ask->file, "stages");
@@ -285,7 +287,7 @@ static void generations_keep(const struct comparison *c, struct run *given)
     validation_keep(c, given);
 }
 
-/* Compares the run as it is with the one given. *merged: the run as it will be. */
+/* Compares the existing run with the given one. *merged: the run with the changes. */
 static int runs_compare(struct comparison *c, struct run *merged, struct err *err)
 {
     struct run given = *c->ask->run; /* borrows the texts */
@@ -293,7 +295,7 @@ static int runs_compare(struct comparison *c, struct run *merged, struct err *er
     char *text = NULL;
     int rc;
     if (!given.warmup_given)
-        given.warmup_steps = c->old->warmup_steps; /* its default follows the number of steps */
+        given.warmup_steps = c->old->warmup_steps; /* its default depends on the number of steps */
     memcpy(given.past, c->old->past, sizeof given.past);
     given.n_past = c->old->n_past;
     generations_keep(c, &given);
@@ -318,7 +320,7 @@ out:
 
 /* ---- plans ---- */
 
-/* Does the plan hold a layout alone, and nothing predicted or measured? */
+/* Tells whether the plan has only a layout, and no predictions or measurements. */
 static bool plan_is_bare(const struct plan *p)
 {
     return p->peak_flops == 0 && p->n_terms == 0 && p->n_evidence == 0;
@@ -363,9 +365,9 @@ out:
     return rc;
 }
 
-/* Chooses the plan of the run: the one given; or the one it has, if that is for as many ranks as
- * the run will have; or the one made when none is given. If the run already has the layout that is
- * given, its plan stays as it is, with what was measured. */
+/* Chooses the plan of the run: the given one; or the existing one, if it is for the new number of
+ * ranks; or the default one. If the given plan is only the layout that the run has already, the
+ * existing plan stays with its measurements. */
 static int plan_choose(struct comparison *c, const struct plan *old, struct run *run,
                        struct plan *out, struct err *err)
 {
@@ -385,7 +387,7 @@ static int plan_choose(struct comparison *c, const struct plan *old, struct run 
     return plan_differ(c, "plan", old, out, &differs, err);
 }
 
-/* Compares a stage's plan by its content, and writes a new one to a file of this revision in the
+/* Compares a stage's plan by its content, and writes a new plan to a file of this revision in the
  * run's folder. */
 static int stage_plan_choose(struct comparison *c, const struct launch *l, int64_t stage,
                              int64_t revision, struct run *run, struct err *err)
@@ -422,7 +424,7 @@ static int stage_plan_choose(struct comparison *c, const struct launch *l, int64
                                    : err_set(err, ERR_NOMEM, "out of memory");
 }
 
-/* ---- leaving it to the next attempt ---- */
+/* ---- saving the change for the next attempt ---- */
 
 static int event_changed(struct evlog *log, const struct next *n, struct err *err)
 {
@@ -446,8 +448,8 @@ static int event_extended(struct evlog *log, const struct next *n, struct err *e
     return evlog_commit(log, &e, true, err);
 }
 
-/* Writes the events of the change that waits, unless the log has them. If the process that made the
- * change was killed before it could do so, the next one does it. */
+/* Writes the events of the waiting change, unless the log has them: the process that made the
+ * change may have been killed before it wrote them. */
 static int events_write(const struct launch *l, const struct run_state *state, const struct next *n,
                         struct err *err)
 {
@@ -465,8 +467,8 @@ out:
     return rc;
 }
 
-/* Notes for the user, if the learning rate falls over the steps of the run, that it would have been
- * another one until now in a run that had this length from its start. */
+/* Tells the user, if the learning rate decays over the run's steps, that a run of the new length
+ * would have had other rates in the steps done. */
 static void length_tell(struct comparison *c, const struct run *run)
 {
     if (c->length && run->lr_schedule != LR_CONSTANT)
@@ -476,7 +478,7 @@ static void length_tell(struct comparison *c, const struct run *run)
                  lr_schedule_names[run->lr_schedule], (long long)run_total_steps(run));
 }
 
-/* Refuses the change of a run that is done: its owner would wait in vain for it to take effect. */
+/* Refuses to change a run that is done, because the change would never take effect. */
 static int done_refuse(struct comparison *c, struct err *err)
 {
     struct str line = STR_INIT;
@@ -493,7 +495,7 @@ static int done_refuse(struct comparison *c, struct err *err)
     return rc;
 }
 
-/* Leaves the change to the next attempt. */
+/* Saves the change for the next attempt. */
 static int leave(struct comparison *c, const struct launch *l, const struct next *before,
                  struct next *after, struct err *err)
 {
@@ -531,7 +533,8 @@ static int changes_find(struct comparison *c, const struct launch *l, const stru
 static int apply_locked(const struct launch *l, const struct change_ask *ask,
                         const struct run_state *state, struct change_told *told, struct err *err)
 {
-    /* Before, after, and what is in force then: three are too large for a stack. */
+    /* The run before the change, after it, and as saved: three such structs are too large for the
+     * stack. */
     struct next *before = calloc(3, sizeof *before);
     struct comparison c = {.ask = ask, .done = state->done, .err = err};
     int rc;

@@ -14,19 +14,19 @@
 #include "launcher/state/next.h"
 #include "launcher/submit/waits.h"
 
-/* The end of a job is waited for so long, if its agent has recorded the run's end just now. */
+/* If an agent has just recorded the run's end, its job's end is waited for this long. */
 static const double LEFT_WAIT_S = 10, LEFT_LOOK_S = 0.25;
-static const double SKEW_S = 30; /* between a scheduler's clock and a node's */
+static const double SKEW_S = 30; /* between the scheduler's clock and a node's */
 
-/* ---- is a job of it alive ---- */
+/* ---- does a job of the run live? ---- */
 
 static const struct run_attempt *newest(const struct run_state *s)
 {
     return s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
 }
 
-/* The lease of a holder on this host is tried for so long. Whether a holder on another host lives
- * is seen by its renewals, or by its silence. */
+/* A lease whose holder is on this host is tried for this long. A holder on another host shows by
+ * renewing the lease that it lives. */
 static const double LOOK_S = 0.05;
 
 static void look_say(const char *lock)
@@ -38,7 +38,8 @@ static void look_say(const char *lock)
                 (long long)h.pid, h.host, LEASE_SILENT_S);
 }
 
-/* Asks whether a run without a scheduler lives: the holder of the lease in claims/ runs it. */
+/* Asks whether a run without a scheduler lives: a process that holds the lease in claims/ runs
+ * it. */
 static int lives_by_hand(const struct launch *l, const struct run_state *state,
                          enum control_life *life, char what[STATE_TEXT_BYTES], struct err *err)
 {
@@ -63,11 +64,11 @@ static bool job_is_ours(const struct sched_job *job, const struct run_state *sta
     for (size_t i = 0; i < ARRAY_LEN(tokens); i++)
         if (tokens[i][0] && strcmp(tokens[i], job->token) == 0)
             return true;
-    return !job->token[0]; /* a wrapped run's job has none */
+    return !job->token[0]; /* the job of a wrapped run has no token */
 }
 
-/* Is the run over, and is the end of the newest submission's attempt in the log? Then no scheduler
- * need be asked. */
+/* Tells whether the run is over and the log has the end of the newest submission's attempt. Then
+ * the scheduler need not be asked. */
 static bool ended_by_log(const struct run_state *s, const struct run_budget *budget)
 {
     const struct run_attempt *last = newest(s);
@@ -104,7 +105,7 @@ int control_lives(const struct launch *l, struct sched *s, const struct run_stat
         }
     if (*life == CONTROL_DEAD && state->job_id[0] && !sched_jobs_find(&jobs, state->job_id) &&
         fabs(clock_wall_s() - state->last_event_at) < s->absence_s) {
-        *life = CONTROL_UNSURE; /* it is too new for the scheduler's last answer */
+        *life = CONTROL_UNSURE; /* the job is newer than the scheduler's last answer */
         snprintf(what, STATE_TEXT_BYTES, "job %s of it is not listed yet", state->job_id);
     }
 out:
@@ -112,11 +113,11 @@ out:
     return rc;
 }
 
-/* ---- is a job of it left over ---- */
+/* ---- is a job of the run left over? ---- */
 
-/* Is this job left over, though its run is over? A job that is ending is not. A job without a token
- * that was submitted after the newest attempt began is not the run's: the scheduler has given the
- * id out again. */
+/* Tells whether this job of a finished run is left over; one that is ending is not. A job without a
+ * token that was submitted after the newest attempt began is not the run's: the scheduler has
+ * reused the id. */
 static bool is_left(const struct sched_job *job, const struct run_state *state)
 {
     const struct run_attempt *last = newest(state);
@@ -125,7 +126,7 @@ static bool is_left(const struct sched_job *job, const struct run_state *state)
     return !over && same && job_is_ours(job, state);
 }
 
-/* Looks for such a job among those that the log names. */
+/* Looks for a left-over job among those that the log names. */
 static int left_look(struct sched *s, const struct run_state *state, char id[SCHED_ID_BYTES],
                      enum sched_state *job_state, struct err *err)
 {
@@ -183,9 +184,9 @@ int control_left_over_check(const struct launch *l, struct sched *s, const struc
                    run_state_word(state, &l->budget), job, sched_state_name(now), how);
 }
 
-/* ---- wishes ---- */
+/* ---- the owner's requests ---- */
 
-/* Writes a wish into the run's log; retry is NULL for others. */
+/* Writes an owner's request into the run's log; retry is NULL unless it is a retry. */
 static int wish_put(const struct launch *l, const struct run_state *s, const char *kind,
                     const struct control_retry *retry, struct err *err)
 {
@@ -206,7 +207,7 @@ static int wish_put(const struct launch *l, const struct run_state *s, const cha
     return rc;
 }
 
-/* Is the job suspended? Its agent sees the owner's wish when it is continued. */
+/* Tells whether the job is suspended. Its agent sees the owner's request when it is continued. */
 static bool is_suspended(struct sched *s, const char *id)
 {
     struct sched_jobs jobs = {0};
@@ -217,8 +218,8 @@ static bool is_suspended(struct sched *s, const char *id)
     return suspended;
 }
 
-/* Cancels the jobs that wait, and tells the job that runs to save; it has all the time it needs.
- * The waiting ones come first, because one could start in between otherwise. */
+/* Cancels the waiting jobs, and signals the running job to save, without a time limit. The waiting
+ * ones are cancelled first, because otherwise one could start in between. */
 static int jobs_stop(struct sched *s, const struct run_state *state, struct err *err)
 {
     const struct run_attempt *last = newest(state);
@@ -228,7 +229,7 @@ static int jobs_stop(struct sched *s, const struct run_state *state, struct err 
     for (size_t i = 0; i < ARRAY_LEN(waiting); i++) {
         if (!waiting[i][0] || strcmp(waiting[i], running) == 0)
             continue;
-        /* A job that is not found has ended and is forgotten. */
+        /* A job that is not found has ended. */
         if ((rc = sched_cancel(s, waiting[i], err)) < 0 && rc != ERR_NOT_FOUND)
             return rc;
     }
@@ -237,7 +238,7 @@ static int jobs_stop(struct sched *s, const struct run_state *state, struct err 
     rc = sched_signal(s, running, SIGUSR1, SCHED_TO_BATCH, err);
     if (rc == ERR_STATE && is_suspended(s, running))
         return 0;
-    if (rc == ERR_STATE) /* it was given back, and waits */
+    if (rc == ERR_STATE) /* it was requeued, and waits */
         rc = sched_cancel(s, running, err);
     return rc == ERR_NOT_FOUND ? 0 : rc;
 }
@@ -251,11 +252,11 @@ static int pause_may(const struct run_state *state, const struct run_budget *bud
     return 0;
 }
 
-/* Names the ways in which a run goes on. */
+/* Names what must happen for a run to go on. */
 enum way { WAY_ITSELF, WAY_RETRY, WAY_RESUME, WAY_SCRIPT, WAY_LONGER };
 
-/* Finds how the run goes on. In the state RUN_NEXT_REQUEUE it had a retry that was killed before it
- * could submit, or its job was not given back. */
+/* Returns what must happen for the run to go on. In the state RUN_NEXT_REQUEUE a retry was killed
+ * before it could submit, or the job was not requeued. */
 static enum way way_of(const struct launch *l, const struct run_state *state,
                        enum control_life life)
 {
@@ -271,7 +272,7 @@ static enum way way_of(const struct launch *l, const struct run_state *state,
     return WAY_RETRY;
 }
 
-/* Adds the command by which the run goes on. why: what 'reel status' says of its job. */
+/* Adds the command that lets the run go on. why: what 'reel status' says of its job. */
 static void way_say(const struct launch *l, const struct run_state *state, enum way way,
                     const char *why, struct str *out)
 {
@@ -302,8 +303,8 @@ static int way_refuse(const struct launch *l, const struct run_state *state, enu
     return rc;
 }
 
-/* Checks whether this wish, a resume or a retry, lets the run go on. If not, the error names the
- * command that does. ERR_BUSY: this is known only after a job has ended, or is listed. */
+/* Checks whether this request, a resume or a retry, lets the run go on. If not, the error names the
+ * command that does. ERR_BUSY: that is unknown until a job has ended or is listed. */
 static int go_on_may(const struct launch *l, struct sched *s, const struct run_state *state,
                      enum control_wish wish, struct err *err)
 {
@@ -339,7 +340,7 @@ int control_may(const struct launch *l, struct sched *s, const struct run_state 
         return rc;
     if ((rc = control_lives(l, s, state, &life, what, err)) < 0)
         return rc;
-    /* A job that lives is waited for. */
+    /* The caller waits for the end of a job that lives. */
     return life == CONTROL_DEAD ? control_left_over_check(l, s, state, err) : 0;
 }
 
@@ -350,13 +351,14 @@ static int pause_locked(const struct launch *l, struct sched *s, const struct ru
     int rc = pause_may(state, &l->budget, next, err);
     if (rc < 0)
         return rc;
-    if (next == RUN_NEXT_PAUSED) /* the first asker may have been killed before the agent heard */
+    if (next == RUN_NEXT_PAUSED) /* an earlier command may have been killed before the agent saw its
+                                  * event */
         launch_wish_poke(l);
     else
         rc = launch_wish_keep(l, state, WISH_PAUSE, kept, err);
-    if (rc < 0 || !s || l->wrapped) /* a wrapped run's job cannot be proved to be ours */
+    if (rc < 0 || !s || l->wrapped) /* a wrapped run's job cannot be proved to be reel's */
         return rc;
-    if (*kept == LAUNCH_UNSAID) /* a job that was only told to save would be brought back */
+    if (*kept == LAUNCH_UNSAID) /* a job that was only signalled to save would be requeued */
         return launch_jobs_cancel(s, state, err);
     rc = jobs_stop(s, state, err);
     if (rc == ERR_FULL)
@@ -367,8 +369,8 @@ static int pause_locked(const struct launch *l, struct sched *s, const struct ru
     return rc;
 }
 
-/* Pauses a run. If the disk has no room for the lock, nobody else can have it and nobody can
- * submit, so the pause goes on without it. */
+/* Pauses a run. If the disk has no room for the lock, no other process can take it or submit, so
+ * the pause goes on without it. */
 int control_pause(const struct launch *l, struct sched *s, enum launch_kept *kept, struct err *err)
 {
     struct run_state state;
@@ -387,7 +389,7 @@ out:
     return rc;
 }
 
-/* Refuses while a job of the run lives or is left over. */
+/* Fails while a job of the run lives or is left over. */
 static int still_check(const struct launch *l, struct sched *s, const struct run_state *state,
                        struct err *err)
 {
@@ -422,7 +424,7 @@ out:
     return rc;
 }
 
-/* Adds nodes to the run's list of those to exclude. */
+/* Adds nodes to the run's resources.exclude. */
 static int list_add(struct run *run, const char *nodes, struct err *err)
 {
     const char *old = run->resources.exclude;
@@ -431,7 +433,7 @@ static int list_add(struct run *run, const char *nodes, struct err *err)
     return run->resources.exclude ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 
-/* Adds the nodes to a change that waits for the next attempt. */
+/* Adds the nodes to the change that waits for the next attempt. */
 static int next_exclude(const struct launch *l, struct next *next, const char *nodes,
                         struct err *err)
 {
@@ -450,8 +452,8 @@ out:
     return rc;
 }
 
-/* Excludes the nodes from every later submission. Nobody reads run.json now: no job lives, and we
- * hold the submitters' lock. */
+/* Excludes the nodes from every later submission. No other process reads run.json now: no job
+ * lives, and this process holds the submitters' lock. */
 static int exclude_add(const struct launch *l, const struct run_state *state, const char *nodes,
                        struct err *err)
 {

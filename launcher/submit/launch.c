@@ -22,7 +22,7 @@
 
 extern char **environ;
 
-/* ---- events of the submitting side: one writer a process ---- */
+/* ---- events of the submitting side: each process is a writer of its own ---- */
 
 int launch_log_open(const struct launch *l, const char *token, struct evlog **out, struct err *err)
 {
@@ -50,10 +50,11 @@ out:
 struct intent {
     char token[ID_TEXT_BYTES], after[ID_TEXT_BYTES], after_job[STATE_JOB_BYTES];
     int64_t order;
-    int64_t revision; /* of what the job is submitted with (launcher/state/next.h) */
+    int64_t revision; /* of the run and plan with which the job is submitted
+                       * (launcher/state/next.h) */
 };
 
-/* Is there an intent whose outcome nobody knows? */
+/* Tells whether there is an intent whose outcome is unknown. */
 static bool intent_open(const struct run_state *s)
 {
     return s->token[0] && strcmp(s->token, s->job_token) != 0 && s->intent_order > s->refused_order;
@@ -85,7 +86,7 @@ static int event_submitted(struct evlog *log, const struct intent *i, const char
     return evlog_commit(log, &e, true, err);
 }
 
-/* Records that the scheduler refused: there is no job, and never will be one for this token. */
+/* Records that the scheduler refused the job: no job exists or will exist for this token. */
 static void event_refused(struct evlog *log, const struct intent *i, const struct err *why)
 {
     struct evlog_event e;
@@ -97,8 +98,8 @@ static void event_refused(struct evlog *log, const struct intent *i, const struc
         log_msg(LOG_WARN, "event lost: %s", err.text);
 }
 
-/* Takes the intent whose outcome is not known, or else makes a new one and writes it into the log.
- * self: the job that a new one comes after; NULL: none, or that of the open intent. */
+/* Takes the intent with an unknown outcome, or else makes a new one and writes it into the log.
+ * self: the job after whose end a new one starts; NULL: none, or that of the open intent. */
 static int intent_make(const struct launch *l, const struct run_state *state,
                        const struct sched_self *self, const char *kind, struct intent *i,
                        struct evlog **log, struct err *err)
@@ -137,12 +138,12 @@ static void place_fill(const struct run *run, double save_s, struct sched_spec *
     spec->time_limit_s = run->resources.time_limit_s;
     spec->requeue = true;
     spec->signal = SIGUSR1;
-    /* The agent's own notice is based on more, and comes first. */
+    /* The agent's own notice is based on measured saves, and normally comes first. */
     spec->signal_lead_s = pace_lead_s(run->resources.time_limit_s, save_s, 0);
 }
 
-/* Decides how the run comes back. A partition that does not exist is refused later, by the
- * submission. */
+/* Decides whether the run comes back by a requeue or a successor. A partition that does not exist
+ * is refused later, at submission. */
 static int again_decide(const struct run *run, struct sched *s, const char **how, struct err *err)
 {
     struct sched_site site;
@@ -211,7 +212,8 @@ int launch_check(const struct launch *l, struct sched *s, const struct run *run,
 {
     struct arena arena;
     struct sched_spec spec;
-    struct intent none = {.token = "00000000000000000000000000000000"}; /* a submission draws one */
+    struct intent none = {.token = "00000000000000000000000000000000"}; /* a real submission draws a
+                                                                         * random token */
     int rc;
     if ((rc = home_runs_check(l->home, err)) < 0)
         return rc;
@@ -239,7 +241,7 @@ int launch_state_load(const struct launch *l, struct run_state *state, struct er
     return 0;
 }
 
-/* Returns the error for a run whose folder was there a moment ago, when its name was found. */
+/* Returns the error for a run whose folder vanished after its name had been found. */
 static int gone(const struct launch *l, struct err *err)
 {
     return err_set(err, ERR_NOT_FOUND,
@@ -248,8 +250,8 @@ static int gone(const struct launch *l, struct err *err)
                    l->run_dir, l->run_id);
 }
 
-/* Returns the user who owns what this process makes in the run's folder: some file systems give
- * root's files to another user. */
+/* Returns the user who owns files that this process makes in the run's folder: some file systems
+ * give root's files to another user. */
 static uid_t made_by_us(const struct launch *l)
 {
     char path[LIMIT_PATH_BYTES + 32];
@@ -279,7 +281,7 @@ static int lock_take(const struct launch *l, struct lease **lock, struct err *er
 {
     char path[LIMIT_PATH_BYTES + 32];
     snprintf(path, sizeof path, "%s/claims", l->run_dir);
-    /* The run's folder itself is not made: a run that was removed does not come back. */
+    /* The run's folder itself is not created, so that a removed run does not come back. */
     if (mkdir(path, 0777) < 0 && errno != EEXIST)
         return errno == ENOENT ? gone(l, err)
                                : err_set_errno(err, ERR_IO, "cannot make '%s'", path);
@@ -299,8 +301,8 @@ int launch_lock(const struct launch *l, struct lease **lock, struct run_state *s
     return run_state_load(l->run_dir, state, err);
 }
 
-/* Submits the run's job; the caller holds the lock. self: the job that it comes after; own: that is
- * the one this process runs in. */
+/* Submits the run's job; the caller holds the lock. self: the job after whose end it starts; own:
+ * this process runs in that job. */
 static int submit_locked(const struct launch *l, struct sched *s, const struct run_state *state,
                          const struct sched_self *self, bool own, char id[SCHED_ID_BYTES],
                          struct err *err)
@@ -314,7 +316,7 @@ static int submit_locked(const struct launch *l, struct sched *s, const struct r
     if ((rc = intent_make(l, state, self, s->ops->kind, &intent, &log, err)) < 0)
         goto out;
     rc = submit_now(l, s, &intent, &next.run, id, err);
-    /* A job that the scheduler does not know any more has ended. */
+    /* If the scheduler does not know the earlier job any more, it has ended. */
     if (rc == ERR_NOT_FOUND && !own && intent.after_job[0]) {
         intent.after_job[0] = '\0';
         rc = submit_now(l, s, &intent, &next.run, id, err);
@@ -342,10 +344,9 @@ int launch_submit(const struct launch *l, struct sched *s, const char *lost_toke
     if ((rc = launch_lock(l, &lock, &state, err)) < 0)
         goto out;
     enum run_next next = run_state_next(&state, &l->budget, NULL);
-    /* An intent that was made and answered since has another job than the lost one. */
+    /* If another intent was made and answered since, job_token is not the lost job's any more. */
     bool job_lost = lost_token && strcmp(lost_token, state.job_token) == 0;
-    /* The job of an unanswered intent may have begun already: the scheduler then gives the same
-     * job. */
+    /* The job of an unanswered intent may have begun already: the scheduler returns that job. */
     bool unanswered = state.submitted_at == 0;
     if (next == RUN_NEXT_SUBMIT ||
         ((job_lost || unanswered) && (next == RUN_NEXT_WAIT || next == RUN_NEXT_REQUEUE)))
@@ -356,8 +357,8 @@ out:
     return rc;
 }
 
-/* Does the newest submission wait for this job, and may it still start? It may unless the scheduler
- * says that it has ended. */
+/* Tells whether the newest submission waits for this job's end and may still start. It may unless
+ * the scheduler says that it has ended. */
 static bool successor_waits(struct sched *s, const struct run_state *state, const char *token)
 {
     const char *ids[] = {state->job_id, NULL};
@@ -401,7 +402,7 @@ out:
     return rc;
 }
 
-/* Asks for the state of the newest submission's job; SCHED_UNKNOWN if the scheduler does not list
+/* Asks for the state of the newest submission's job; SCHED_UNKNOWN: the scheduler does not list
  * it. */
 static int newest_job_look(struct sched *s, const struct run_state *state, enum sched_state *out,
                            struct err *err)
@@ -419,10 +420,10 @@ out:
     return rc;
 }
 
-/* Must another job be submitted for the change that waits? It must for a run whose last job has
- * nothing left to do, and for one whose job waits and was submitted with other resources. A job
- * that runs, or waits for one that may run, sees to the change itself, when its attempt has ended
- * or before it begins one. */
+/* Tells whether another job must be submitted for the waiting change. It must if the last job will
+ * not run the run again, or if the job is queued and has other resources. A running job, or one
+ * that waits for another job's end, handles the change itself, after its attempt or before it
+ * begins one. */
 static bool renewal_wanted(const struct launch *l, const struct run_state *state,
                            enum sched_state job)
 {
@@ -458,7 +459,7 @@ int launch_renew(const struct launch *l, struct sched *s, char old[SCHED_ID_BYTE
     if (sched_state_ended(job) || job == SCHED_UNKNOWN)
         goto out;
     snprintf(old, SCHED_ID_BYTES, "%s", before.id);
-    /* If it begins now, it sees that its revision is too old, and ends. */
+    /* If the old job starts now, it finds that its revision is too old, and ends. */
     if (job == SCHED_PENDING || job == SCHED_REQUEUED)
         rc = sched_cancel(s, old, err);
 out:
@@ -491,12 +492,12 @@ int launch_wish_commit(const struct launch *l, struct evlog *log, struct evlog_e
     int rc;
     if ((rc = evlog_commit(log, e, true, err)) < 0)
         return rc;
-    launch_wish_poke(l); /* creating the log changed the folder's time before the log held this
+    launch_wish_poke(l); /* creating the log changed the folder's time before the log had this
                           * event */
     return 0;
 }
 
-/* Writes the wish as an event, in a log of its own. */
+/* Writes the request as an event, in a log of its own. */
 static int wish_log(const struct launch *l, const struct run_state *s, enum run_wish wish,
                     struct err *err)
 {
@@ -526,14 +527,14 @@ int launch_wish_keep(const struct launch *l, const struct run_state *s, enum run
     *kept = LAUNCH_LOGGED;
     if (rc != ERR_FULL || s->wish == wish) {
         launch_wish_poke(l); /* an earlier command may have been killed before the agent could see
-                              * it */
+                              * its event */
         return rc == ERR_FULL ? 0 : rc;
     }
     rc = wish_name_put(l->run_dir, &m, err);
     *kept = rc == 0 ? LAUNCH_NAMED : LAUNCH_UNSAID;
     if (rc == 0)
         launch_wish_poke(l);
-    if (rc == ERR_FULL && l->wrapped) /* its agent learns of the wish in no other way */
+    if (rc == ERR_FULL && l->wrapped) /* the agent gets the request in no other way */
         return err_context(err, "the wish cannot be kept where the run's agent would find it: end "
                                 "its job yourself (scancel)");
     return rc == ERR_FULL ? 0 : rc;
@@ -560,8 +561,8 @@ int launch_cancel(const struct launch *l, struct sched *s, enum launch_kept *kep
     int rc;
     run_state_init(&state);
     if ((rc = file_exists(l->run_dir) ? run_state_load(l->run_dir, &state, err)
-                                      : gone(l, err)) < 0) /* opening its log would make the folder
-                                                            * anew */
+                                      : gone(l, err)) < 0) /* opening the run's log would create the
+                                                            * folder again */
         goto out;
     if (state.done) {
         rc = err_set(err, ERR_NO, "run %s is done: there is nothing to cancel", state.name);
@@ -569,11 +570,11 @@ int launch_cancel(const struct launch *l, struct sched *s, enum launch_kept *kep
     }
     if ((rc = launch_wish_keep(l, &state, WISH_CANCEL, kept, err)) < 0)
         goto out;
-    if (l->wrapped) /* we cannot prove that the job is ours: the user ends it */
+    if (l->wrapped) /* the job cannot be proved to be reel's: the user ends it */
         goto out;
     rc = launch_jobs_cancel(s, &state, err);
     if (rc == ERR_FULL && *kept != LAUNCH_UNSAID)
-        rc = 0; /* a job that stays in the queue finds nothing to do */
+        rc = 0; /* a job that stays in the queue will find nothing to do */
     else if (rc < 0 && *kept != LAUNCH_UNSAID)
         err_context(err, "run '%s' is cancelled, which is on record and holds; its job was not "
                          "reached", state.name);

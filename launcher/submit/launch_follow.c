@@ -1,5 +1,5 @@
-/* This file follows a run at the scheduler: it watches the run's jobs, and submits again where they
- * are lost. */
+/* This file follows a run: it watches the run's jobs at the scheduler, and submits another when
+ * they are lost. */
 #include "launcher/submit/launch.h"
 
 #include <stdio.h>
@@ -9,19 +9,22 @@
 #include "base/events.h"
 #include "base/log.h"
 
-/* So many polls in a row must show a job ended before it counts as lost: its log may lag behind. */
+/* This many polls in a row must show that a job has ended before it counts as lost, because its log
+ * may lag behind. */
 enum { ENDED_POLLS = 3 };
 static const double FOLLOW_EVERY_S = 0.5;
 static const double SETTLE_S = 60; /* how long launch_settle waits for a scheduler to answer */
-static const double UNLISTED_S = 15; /* a job is absent for so long before that is told */
+static const double UNLISTED_S = 15; /* a job is missing from the list for this long before the user
+                                      * is told */
 
-/* Holds a job of the run as the scheduler shows it. */
+/* Holds the state of one of the run's jobs at the scheduler. */
 struct watched {
     char id[STATE_JOB_BYTES];
-    int ended;           /* polls in a row in which it was over */
-    double absent_since; /* monotonic; -1: it was there in the last clean answer */
-    /* over: it has ended or is gone, for good. vanished: it is not listed, as when a controller
-     * lost its state. */
+    int ended;           /* number of polls in a row that showed the job as ended */
+    double absent_since; /* since when the job is not listed, monotonic s; -1: the last answer
+                          * listed it */
+    /* over: the job has ended or is gone for good. vanished: it is not listed, perhaps because the
+     * controller lost its state. */
     bool over, vanished;
     const char *word;
 };
@@ -31,9 +34,10 @@ struct follow {
     struct sched *s;
     struct sched_jobs jobs;
     struct run_fold *fold;
-    struct watched newest, before; /* the newest submission's job, and the one it comes after */
-    bool lost;                     /* nothing of the run is left at the scheduler */
-    bool silent;                   /* the scheduler did not answer when it was asked last */
+    struct watched newest, before; /* the newest submission's job, and the job whose end it waits
+                                    * for */
+    bool lost;                     /* no job of the run is left at the scheduler */
+    bool silent;                   /* the scheduler did not answer the last request */
     const char *job_state;
 };
 
@@ -43,7 +47,8 @@ static void watched_reset(struct watched *w, const char *id)
     snprintf(w->id, sizeof w->id, "%s", id);
 }
 
-/* Takes the scheduler's state of a job. A job with our id and another token is another user's. */
+/* Updates *w from the scheduler's answer. A job with our id and another token belongs to another
+ * submission. */
 static void watched_look(struct watched *w, const struct follow *f, const char *id,
                          const char *token)
 {
@@ -72,7 +77,7 @@ static bool may_help_later(int rc)
 }
 
 /* Asks the scheduler about the run's jobs. f->lost: neither the newest job nor the one before it
- * can go on with the run. */
+ * can run the run any more. */
 static int job_look(struct follow *f, const struct run_state *state, struct err *err)
 {
     const char *ids[] = {state->job_id, state->after_job[0] ? state->after_job : NULL, NULL};
@@ -91,8 +96,8 @@ static int job_look(struct follow *f, const struct run_state *state, struct err 
     return 0;
 }
 
-/* Returns the error for a job that ended before its agent could claim an attempt, and says where to
- * look: nothing brings back such a job by itself. */
+/* Returns the error for a job that ended before its agent could claim an attempt. The error names
+ * the log to read, because such a job is not requeued. */
 static int no_attempt(const struct launch *l, const struct run_state *state, struct err *err)
 {
     return err_set(err, ERR_CHILD, "job %s ended before it began an attempt: see %s/logs/agent.log",
@@ -105,15 +110,15 @@ static bool is_over(enum run_next next)
            next == RUN_NEXT_PAUSED;
 }
 
-/* Has the agent recorded how the newest attempt ended? The trainer's event that the run is done
- * comes a moment before that. */
+/* Tells whether the agent has recorded how the newest attempt ended. The trainer's event that the
+ * run is done comes a moment earlier. */
 static bool end_told(const struct run_state *s)
 {
     return s->n_attempts == 0 || s->attempts[s->n_attempts - 1].cause != CAUSE_NONE;
 }
 
-/* Records it if somebody cancelled this job at the scheduler, unless the owner has made a wish
- * since the submission. */
+/* Checks whether somebody cancelled this job at the scheduler, and records that, unless the owner
+ * has made a request since the submission. */
 static int cancelled_note(struct follow *f, const struct run_state *state, const char *job,
                           bool *noted, struct err *err)
 {
@@ -124,7 +129,7 @@ static int cancelled_note(struct follow *f, const struct run_state *state, const
     int rc;
     *noted = false;
     if (state->wish_turn > 0 && state->wish_at >= state->submitted_wall)
-        return 0; /* its owner has spoken since: a pause, perhaps, and a resume */
+        return 0; /* the owner has paused or resumed the run since */
     if ((rc = sched_ending(f->s, job, &ending, err)) < 0)
         return rc == ERR_NOT_FOUND ? 0 : rc;
     if (ending.why != SCHED_END_CANCELLED)
@@ -141,7 +146,8 @@ static int cancelled_note(struct follow *f, const struct run_state *state, const
     return rc;
 }
 
-/* Looks once, and submits again if the run's job is lost. over: the run needs no more looks. */
+/* Looks once, and submits another job if the run's job is lost. over: the run needs no more
+ * looks. */
 static int follow_once(struct follow *f, int64_t *attempts_at_submit, enum run_next *next,
                        bool *over, struct err *err)
 {
@@ -154,7 +160,7 @@ static int follow_once(struct follow *f, int64_t *attempts_at_submit, enum run_n
     *over = is_over(*next) && (!f->s || !state->job_id[0] || end_told(state));
     if (*over)
         return 0;
-    /* No answer, or one that we do not understand, is a reason to keep watching. */
+    /* If the scheduler gives no answer, or one that is not understood, go on watching. */
     if ((rc = job_look(f, state, err)) < 0)
         return may_help_later(rc) || rc == ERR_CHILD ? 0 : rc;
     if (!f->s || !f->lost)
@@ -163,18 +169,18 @@ static int follow_once(struct follow *f, int64_t *attempts_at_submit, enum run_n
     if (*over)
         return 0;
     if ((rc = cancelled_note(f, state, state->job_id, &noted, err)) < 0 || noted)
-        return may_help_later(rc) ? 0 : rc; /* the fold has it at the next look */
+        return may_help_later(rc) ? 0 : rc; /* the next look folds the event */
     if (state->n_attempts <= *attempts_at_submit && !f->newest.vanished)
         return no_attempt(f->l, state, err);
     *attempts_at_submit = state->n_attempts;
     watched_reset(&f->newest, "");
     watched_reset(&f->before, "");
     f->lost = false;
-    /* The fold goes on while we wait for the lock, and somebody may be about to submit the next
+    /* The fold may change while we wait for the lock, because another process may submit the next
      * job; so the token of the job that was looked at is copied. */
     char token[ID_TEXT_BYTES];
     snprintf(token, sizeof token, "%s", state->job_token);
-    /* The intent stands if this fails: when the job is gone for good again, it is taken up. */
+    /* If this fails the intent stays open, and is taken up when the job is found lost again. */
     rc = launch_submit(f->l, f->s, token, err);
     return may_help_later(rc) ? 0 : rc;
 }
@@ -207,9 +213,8 @@ out:
     return rc;
 }
 
-/* Records it if a job that is still listed is being cancelled, which takes as long as its save: the
- * newest job, or the one whose attempt runs. Without an answer from the scheduler the job counts as
- * alive. */
+/* Checks whether a job that is still listed is being cancelled, and records that: the newest job,
+ * or the one whose attempt runs. Without an answer from the scheduler the job counts as alive. */
 static bool dying_note(struct follow *f)
 {
     const struct run_state *state = run_fold_state(f->fold);
@@ -222,9 +227,9 @@ static bool dying_note(struct follow *f)
     return noted;
 }
 
-struct warned { bool silent, unlisted; }; /* Says what the user has been warned of while we wait. */
+struct warned { bool silent, unlisted; }; /* Says which warnings the user has got. */
 
-/* Tells the user, once each, what the run's start waits for. */
+/* Warns the user, once for each reason, why the start of the run is delayed. */
 static void waiting_tell(const struct follow *f, double until_s, struct warned *warned)
 {
     double now = clock_mono_s();
@@ -244,7 +249,7 @@ static void waiting_tell(const struct follow *f, double until_s, struct warned *
 int launch_settle(const struct launch *l, struct sched *s, enum run_next *next, struct err *err)
 {
     struct follow f = {.l = l, .s = s, .job_state = ""};
-    /* The user asks for this run, so a job that began no attempt is submitted again too, once. */
+    /* The user asks for this run now, so a job that began no attempt is replaced once, too. */
     int64_t attempts_at_submit = -1;
     double until_s = clock_mono_s() + s->absence_s + SETTLE_S;
     struct warned warned = {0};

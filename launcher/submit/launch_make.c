@@ -1,4 +1,4 @@
-/* This file makes runs, and finds them again. */
+/* This file creates runs, and finds existing ones. */
 #include "launcher/submit/launch.h"
 
 #include <stdio.h>
@@ -113,8 +113,8 @@ int launch_plans_check(const struct run *run, int64_t world, struct err *err)
     return 0;
 }
 
-/* Copies the stages' plans into the run's folder, so that later changes of the user's files do not
- * matter. */
+/* Copies the stages' plans into the run's folder, so that later edits of the user's files do not
+ * change the run. */
 static int stage_plans_write(const struct launch *l, struct run *run,
                              char paths[LIMIT_STAGES][LIMIT_PATH_BYTES + 32], int64_t world,
                              struct err *err)
@@ -132,13 +132,13 @@ static int stage_plans_write(const struct launch *l, struct run *run,
     return 0;
 }
 
-/* Writes the run's file, and the plans of its stages, which it names. */
+/* Writes run.json, plan.json, and the plans of the stages, which run.json names. */
 static int run_write_all(const struct launch *l, const struct run *run, const struct plan *plan,
                          struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32];
     char(*plans)[LIMIT_PATH_BYTES + 32] = calloc(LIMIT_STAGES, sizeof *plans);
-    struct run own = *run; /* borrows all but the plans' paths */
+    struct run own = *run; /* shares all texts but the plans' paths */
     int rc;
     if (!plans)
         return err_set(err, ERR_NOMEM, "out of memory for a run");
@@ -170,7 +170,7 @@ static int folder_write(const struct launch *l, const struct run *run, const str
     return event_created(l, run, err);
 }
 
-/* Opens the run that has the name. The caller decides what changes in it
+/* Opens the existing run of this name. The caller compares it with the new settings
  * (launcher/submit/change.h). */
 static int existing_take(const char *home, const char *bin_dir, const char *id, struct launch *out,
                          struct err *err)
@@ -190,8 +190,8 @@ bool launch_unborn(const struct run_state *s)
            s->n_attempts == 0;
 }
 
-/* Removes a run whose every submission was refused: it never had a job, and makes room for one of
- * its name. Returns 1 if it did. */
+/* Removes a run whose every submission was refused, so that a new run can have its name. Returns 1
+ * if it removed the run. */
 static int unborn_remove(const char *home, const char *bin_dir, const char *id, struct err *err)
 {
     struct launch l;
@@ -217,7 +217,8 @@ out:
     return rc < 0 ? rc : unborn;
 }
 
-/* Finds whether a run has the name. A run whose every submission was refused is removed first. */
+/* Finds out whether a run has the name. A run whose every submission was refused is removed
+ * first. */
 static int name_look(const char *home, const char *bin_dir, const char *name,
                      char taken[ID_TEXT_BYTES], bool *existed, struct err *err)
 {
@@ -230,9 +231,9 @@ static int name_look(const char *home, const char *bin_dir, const char *name,
     return 0;
 }
 
-/* Writes a new run's folder. The name comes last: whoever finds it finds a whole run. A folder that
- * gets no name, because another run was faster (*existed, `taken` is its id) or the disk is full,
- * is removed. */
+/* Writes a new run's folder, and binds its name last, so that a found name always leads to a
+ * complete run. If the name cannot be bound, because another process bound it first (*existed,
+ * `taken` is its run's id) or the disk is full, the folder is removed. */
 static int run_make(struct launch *l, const struct run *run, const struct plan *plan,
                     const char *settings_json, char taken[ID_TEXT_BYTES], bool *existed,
                     struct err *err)

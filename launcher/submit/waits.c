@@ -12,19 +12,20 @@
 #include "launcher/state/home.h"
 #include "launcher/state/space.h"
 
-/* No shared answer is older than this, and no log of another host lags more. */
+/* The shared answer of the scheduler, and the logs of other hosts, are at most this old, in
+ * seconds. */
 static const double UNLISTED_S = 60;
-/* An attempt that has not begun so long after its job waits for something. */
+/* If an attempt has not begun this long after its job's start, it waits for something. */
 static const double UNBEGUN_S = 30;
 
-/* Is the job held? squeue(1) has "JobHeldUser", "JobHeldAdmin", "job requeued in held state",
- * "launch failed requeued held". */
+/* Tells whether the job is held. squeue(1) has "JobHeldUser", "JobHeldAdmin", "job requeued in held
+ * state", "launch failed requeued held". */
 static bool is_held(const char *reason)
 {
     return strstr(reason, "held") || strstr(reason, "Held");
 }
 
-/* Says why a job waits, from the scheduler's reason. */
+/* Formats why a job waits, from the scheduler's reason. */
 static void reason_format(const char *kind, const char *job_id, const char *reason,
                           char text[STATE_TEXT_BYTES])
 {
@@ -37,21 +38,22 @@ static void reason_format(const char *kind, const char *job_id, const char *reas
         snprintf(text, STATE_TEXT_BYTES, "job %.20s waits: %.160s", job_id, reason);
 }
 
-/* ---- which job, and is it there ---- */
+/* ---- which job runs the run, and is it listed? ---- */
 
 struct look {
     const char *home;
     const struct run_state *s;
     const struct run_budget *budget;
-    /* The newest attempt, if its job still has the run: it has not ended, or its job was given
-     * back. NULL: none. Another job may have been submitted since, and stepped aside. */
+    /* The newest attempt, if its job still has the run: the attempt has not ended, or its job was
+     * requeued. NULL: none. Another job may have been submitted since, and left the run to this
+     * one. */
     const struct run_attempt *holder;
     struct sched *sched;
     struct sched_jobs jobs;
 };
 
-/* Is the scheduler to be asked about the run? It is if the run is to go on, and only for its owner,
- * because a scheduler lists nobody else's jobs. */
+/* Tells whether to ask the scheduler about the run: only if the run is to go on, and only for the
+ * run's owner, because a scheduler lists a user's own jobs only. */
 static bool is_asked_about(const struct look *k)
 {
     static const char *const words[] = {"queued", "waiting", "starting", "training", "stopping"};
@@ -75,7 +77,7 @@ static int look_ask(struct look *k, struct err *err)
     return sched_poll(k->sched, &filter, &k->jobs, err);
 }
 
-/* Asks, unless this scheduler did not answer before. */
+/* Asks the scheduler, unless it did not answer an earlier request. */
 static int look_ask_once(struct look *k, struct waits_silence *silence, struct err *err)
 {
     if (silence && silence->said[0] && strcmp(silence->kind, k->s->sched) == 0)
@@ -88,7 +90,7 @@ static int look_ask_once(struct look *k, struct waits_silence *silence, struct e
     return rc;
 }
 
-/* Finds the run's job. A job with our id and another token is another user's. */
+/* Finds the run's job. A job with our id and another token belongs to another submission. */
 static const struct sched_job *job_find(const struct look *k, const char *id, const char *token)
 {
     const struct sched_job *job = id[0] ? sched_jobs_find(&k->jobs, id) : NULL;
@@ -97,7 +99,7 @@ static const struct sched_job *job_find(const struct look *k, const char *id, co
 
 static bool lives(const struct sched_job *job) { return job && !sched_state_ended(job->state); }
 
-/* ---- what to say of it ---- */
+/* ---- what to say about the job ---- */
 
 static bool is_dying(const struct look *k, const struct sched_job *job)
 {
@@ -106,19 +108,20 @@ static bool is_dying(const struct look *k, const struct sched_job *job)
            ending.why == SCHED_END_CANCELLED;
 }
 
-/* Does the job run without an attempt? The newest one is of another job, or of an earlier execution
- * of this one. */
+/* Tells whether the job runs without an attempt: the newest attempt is of another job, or of an
+ * earlier execution of this one. */
 static bool is_idle(const struct look *k, const struct sched_job *job)
 {
     const struct run_state *s = k->s;
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
     bool begun = last && strcmp(last->job_id, job->id) == 0 && last->restart >= job->restarts;
-    bool lost = s->claimed > (last ? last->number : 0); /* it has begun, and its log is lost */
+    bool lost = s->claimed > (last ? last->number : 0); /* an attempt has begun, and its log is
+                                                         * lost */
     return job->state == SCHED_RUNNING && !begun && !lost;
 }
 
-/* Says why a job runs whose attempt has not begun. If the disk shows no reason, as with a quota,
- * nothing is said until UNBEGUN_S after the job's start. */
+/* Formats why a running job has not begun an attempt. If the disk shows no reason, as with a quota,
+ * the text stays empty until UNBEGUN_S after the job's start. */
 static void idle_format(const struct look *k, const struct sched_job *job,
                         char text[STATE_TEXT_BYTES])
 {
@@ -134,8 +137,8 @@ static void idle_format(const struct look *k, const struct sched_job *job,
                  "be used up", job->id);
 }
 
-/* Has the run's agent been killed, on this host? One look cannot tell about an agent on another
- * host. */
+/* Tells whether the run's agent was killed on this host. A single look cannot tell that of an agent
+ * on another host. */
 static bool is_agent_gone(const char *dir)
 {
     char path[LIMIT_PATH_BYTES];
@@ -144,7 +147,7 @@ static bool is_agent_gone(const char *dir)
     return !lease_lives(&once, path, LEASE_SILENT_S);
 }
 
-/* Says what a running job may wait for if its folder takes no writes and its attempt has no
+/* Formats what a running job may wait for if its folder cannot be written and its attempt has no
  * recorded end: the guard of a killed agent waits to record the end, and so may an agent whose
  * trainer has ended. */
 static void mute_format(const struct look *k, const struct sched_job *job,
@@ -163,8 +166,8 @@ static void mute_format(const struct look *k, const struct sched_job *job,
                  "that down, and the run goes on as soon as that is mended", job->id, dir, shut);
 }
 
-/* Does the job wait to run again, without a recorded end of its last execution? Its node was lost,
- * or all of it was killed. */
+/* Tells whether the job waits to run again without a recorded end of its last execution: its node
+ * was lost, or all its processes were killed. */
 static bool is_lost(const struct look *k, const struct sched_job *job)
 {
     const struct run_attempt *last = k->holder;
@@ -173,14 +176,14 @@ static bool is_lost(const struct look *k, const struct sched_job *job)
            last->restart < job->restarts;
 }
 
-/* Returns the word for a run whose last execution ended without a record of that: `word`, if the
- * owner wants the run to go on. */
+/* Returns the state's name for a run whose last execution ended without a record: "paused" or
+ * "cancelled" if the owner asked for that, else `word`. */
 static const char *over_word(const struct run_state *s, const char *word)
 {
     return s->wish == WISH_PAUSE ? "paused" : s->wish == WISH_CANCEL ? "cancelled" : word;
 }
 
-/* Returns the word for the run's state. */
+/* Returns the name of the run's state, and formats what the live job waits for. */
 static const char *alive_format(const struct look *k, const struct sched_job *job,
                                 char text[STATE_TEXT_BYTES])
 {
@@ -205,7 +208,7 @@ static const char *alive_format(const struct look *k, const struct sched_job *jo
     return lost ? over_word(k->s, "waiting") : word;
 }
 
-/* Says that the job is gone. job: its last state at the scheduler; NULL: it is not listed. */
+/* Formats that the job is gone. job: its last state at the scheduler; NULL: it is not listed. */
 static void gone_format(const struct run_state *s, const struct sched_job *job,
                         char text[STATE_TEXT_BYTES])
 {
@@ -225,16 +228,16 @@ static void gone_format(const struct run_state *s, const struct sched_job *job,
                  sched_state_name(job->state), then);
 }
 
-/* Should the scheduler list the job by now? A log may name a job before it is listed, and jobs of
- * "local" are listed on their own host only. */
+/* Tells whether the scheduler should list the job by now. A log may name a job before it is listed,
+ * and jobs of "local" are listed on their own host only. */
 static bool is_missed(const struct look *k)
 {
     double silent_s = fabs(clock_wall_s() - k->s->last_event_at);
     return strcmp(k->s->sched, "local") != 0 && silent_s >= fmin(k->sched->absence_s, UNLISTED_S);
 }
 
-/* Do the logs still give the same state? An agent records the end before its job ends, perhaps
- * since the logs were read. */
+/* Tells whether the logs still give the same state: an agent records the end before its job ends,
+ * and may have done so since the logs were read. */
 static bool is_still_so(const struct look *k)
 {
     char dir[LIMIT_PATH_BYTES];
@@ -249,7 +252,7 @@ static bool is_still_so(const struct look *k)
     return same;
 }
 
-/* Returns the word for the run's state. */
+/* Returns the name of the run's state, and formats what there is to say about its job. */
 static const char *look_format(const struct look *k, char text[STATE_TEXT_BYTES])
 {
     const struct sched_job *newest = job_find(k, k->s->job_id, k->s->job_token);
@@ -268,7 +271,7 @@ bool waits_for_owner(const struct run_state *s, const struct run_budget *budget)
     return strcmp(s->sched, "none") == 0 && run_state_next(s, budget, NULL) == RUN_NEXT_REQUEUE;
 }
 
-/* Is the process gone that ran the run outside of any job, without a recorded end? */
+/* Tells whether the process that ran the run outside of any job is gone, without a recorded end. */
 static bool is_left_by_hand(const struct look *k)
 {
     char dir[LIMIT_PATH_BYTES];
@@ -276,7 +279,7 @@ static bool is_left_by_hand(const struct look *k)
            is_agent_gone(home_run_dir(k->home, k->s->run, dir)) && is_still_so(k);
 }
 
-/* Says who brings back a run that no scheduler knows. Returns whether the process that ran it is
+/* Formats how a run without a scheduler is brought back. Returns whether the process that ran it is
  * gone. */
 static bool owner_format(const struct look *k, char text[STATE_TEXT_BYTES])
 {

@@ -34,15 +34,15 @@ static bool is_starter(const char *word)
     return word[0] == '-' || strpbrk(word, "= \n;");
 }
 
-/* May this word be the value of the option before it? That could be a key of a tracking service,
- * say, which must not go on record. A program is a file. */
+/* Tells whether this word may be the value of the option before it. It could be the key of a
+ * tracking service, which must not be recorded. A program's file is no such value. */
 static bool may_be_value(const char *const *argv, const char *const *word)
 {
     return word > argv && word[-1][0] == '-' && !strchr(word[-1], '=') && access(*word, X_OK) != 0;
 }
 
-/* Returns what people know the trainer by: the module or script in its command, else the first word
- * that does not start other programs. */
+/* Returns the name by which people know the trainer: the module or script in its command, else the
+ * first word that does not start other programs. */
 static const char *program_word(const char *const *argv)
 {
     for (const char *const *a = argv; *a; a++)
@@ -94,7 +94,8 @@ static void launch_of(const char *home, const char *bin_dir, const char *id, con
     out->wrapped = true;
 }
 
-/* Makes a new run. The name comes last: whoever finds it finds a whole run. */
+/* Creates a new run, and binds its name last, so that a found name always leads to a complete
+ * run. */
 static int make(const char *home, const char *bin_dir, const struct wrap *w, struct launch *out,
                 struct err *err)
 {
@@ -114,7 +115,7 @@ static int make(const char *home, const char *bin_dir, const struct wrap *w, str
     return rc;
 }
 
-/* Takes the run that has the name, unless it is one of 'reel launch'. */
+/* Opens the run of this name, unless 'reel launch' made it. */
 static int take(const char *home, const char *bin_dir, const struct wrap *w, const char *id,
                 struct launch *out, struct err *err)
 {
@@ -125,8 +126,7 @@ static int take(const char *home, const char *bin_dir, const struct wrap *w, con
     return wrap_save(w, out->run_dir, err);
 }
 
-/* Finds the run of a name, like home_name_find. If there is none it returns ERR_NOT_FOUND without
- * an error text. */
+/* Finds the run of a name, as home_name_find does, but gives no error text with ERR_NOT_FOUND. */
 static int name_look(const char *home, const char *name, char id[ID_TEXT_BYTES], struct err *err)
 {
     struct err why = {0};
@@ -134,8 +134,8 @@ static int name_look(const char *home, const char *name, char id[ID_TEXT_BYTES],
     return rc < 0 && rc != ERR_NOT_FOUND ? err_set(err, rc, "%s", why.text) : rc;
 }
 
-/* Checks that the folder of the run that has the name is there; without a name, the home's folder
- * of runs. */
+/* Checks that the folder of this name's run exists; without a name, checks the home's folder of
+ * runs. */
 static int folder_check(const char *home, const char *name, struct err *err)
 {
     char id[ID_TEXT_BYTES], dir[LIMIT_PATH_BYTES];
@@ -149,8 +149,8 @@ static int folder_check(const char *home, const char *name, struct err *err)
                    "or give this run another --name", dir, name);
 }
 
-/* Names the run of a job that runs again: of the runs whose made-up name it might have got, the
- * last is its own. */
+/* Finds the name of a requeued job's run among the numbered names (<stem>-2, <stem>-3, ...): the
+ * last one that exists is the job's. */
 static void name_last(const char *home, const char *stem, struct wrap *w)
 {
     char id[ID_TEXT_BYTES], name[LIMIT_NAME_BYTES];
@@ -162,16 +162,15 @@ static void name_last(const char *home, const char *stem, struct wrap *w)
     }
 }
 
-/* Holds what is known of a job that runs again, and the run that it noted (job_note.h). The note is
- * asked for if no run here knows the job, until there is an answer. */
+/* Holds what is known about a requeued job, and the run in its note (job_note.h). The note is read
+ * if no run here has the job, until the scheduler answers. */
 struct before {
     const char *job_id;
-    bool known, had_none; /* known: the note was read; had_none: the job certainly never had a
-                           * run */
+    bool known, had_none; /* known: the note was read; had_none: the job never had a run */
     char run[ID_TEXT_BYTES]; /* "": none */
 };
 
-/* Was this job ever one of the run's? */
+/* Tells whether this job was ever one of the run's. */
 static bool has_job(const char *home, const char *id, const char *job_id)
 {
     char dir[LIMIT_PATH_BYTES];
@@ -185,7 +184,7 @@ static bool has_job(const char *home, const char *id, const char *job_id)
     return has;
 }
 
-/* Takes the run that the job noted. A job without a note ended before it had a run. */
+/* Uses the run in the job's note. A job without a note ended before it had a run. */
 static int noted_find(const char *home, struct before *b, struct wrap *w, struct err *err)
 {
     char dir[LIMIT_PATH_BYTES];
@@ -202,8 +201,8 @@ static int noted_find(const char *home, struct before *b, struct wrap *w, struct
                    "script to begin another", b->job_id, b->run, home);
 }
 
-/* Checks that the home was used before, by the run of a job that runs again. It need not be if the
- * job ended before it had a run: it noted none, though notes are accepted. */
+/* Checks that the home was used before, as a requeued job's run must have done. It need not be if
+ * the job ended before it had a run: then it has no note, though the scheduler accepts notes. */
 static int used_check(const char *home, struct before *b, struct err *err)
 {
     char run[ID_TEXT_BYTES];
@@ -215,8 +214,7 @@ static int used_check(const char *home, struct before *b, struct err *err)
     return b->had_none ? 0 : rc;
 }
 
-/* Finds the name of the run of a job that runs again. made_up: the name was made, and begins with
- * `stem`. */
+/* Finds the name of a requeued job's run. made_up: the name was made from `stem`. */
 static int again_check(const char *home, const char *stem, struct wrap *w, bool made_up,
                        struct before *b, struct err *err)
 {
@@ -237,8 +235,8 @@ static int again_check(const char *home, const char *stem, struct wrap *w, bool 
     return noted_find(home, b, w, err);
 }
 
-/* Waits for the run of a job that runs again: it was there before, and nobody would bring it back
- * if the job failed. A notice to stop ends this process. */
+/* Waits for a requeued job's run: the run existed before, and nobody would bring it back if the job
+ * failed. A stop notice ends this process. */
 static int again_wait(const char *home, const char *stem, struct wrap *w, bool made_up,
                       const char *job_id, struct err *err)
 {
@@ -257,7 +255,7 @@ static int again_wait(const char *home, const char *stem, struct wrap *w, bool m
     return rc;
 }
 
-/* Finds out which name the run has, and that its folder is there if the run is. */
+/* Finds the run's name, and checks that the run's folder exists if the run does. */
 static int place_find(const char *home, const char *stem, struct wrap *w, const char *job_id,
                       bool again, bool made_up, struct err *err)
 {
@@ -284,7 +282,7 @@ int wrapped_open(const char *home, const char *bin_dir, struct wrap *w, const ch
             rc = take(home, bin_dir, w, id, out, err);
             break;
         }
-        if (found < 0) /* ERR_EXISTS of this: another was faster, and the run is there now */
+        if (found < 0) /* make returns ERR_EXISTS if another process made the run first */
             made = (rc = make(home, bin_dir, w, out, err)) == 0;
         if (rc == ERR_EXISTS && made_up && !again)
             snprintf(w->name, sizeof w->name, "%s-%d", stem, i);

@@ -24,7 +24,8 @@ void last_words_exit(int code, int signo, char *out, size_t size)
         snprintf(out, size, "exited with %d", code);
 }
 
-/* Does srun name in this line the task that ended it, or torchrun the one it saw fail first? */
+/* Tells whether srun names in this line a task that ended, or torchrun the worker that failed
+ * first. */
 static bool names_task(const char *line)
 {
     return (str_starts(line, "srun: error: ") && strstr(line, "task")) ||
@@ -44,7 +45,8 @@ static bool tells_error(const char *line)
     return false;
 }
 
-/* Does a rank say this when another one, which may say more, has ended? */
+/* Tells whether a rank prints this line when another rank, whose own output may say more, has
+ * ended. */
 static bool tells_of_another(const char *line)
 {
     static const char *const words[] = {
@@ -57,8 +59,8 @@ static bool tells_of_another(const char *line)
     return false;
 }
 
-/* Does this line say more about the cause than the one found so far? Errors after the line about
- * the task that failed first follow from that failure. */
+/* Tells whether this line says more about the cause than the one found so far. Errors after the
+ * line about the task that failed first are consequences of that failure. */
 static bool tells_more(const char *line, const char *error, const char *task)
 {
     if (!tells_error(line) || str_starts(line, "srun: ") || str_starts(line, "slurmstepd"))
@@ -68,8 +70,8 @@ static bool tells_more(const char *line, const char *error, const char *task)
     return !task || tells_of_another(error);
 }
 
-/* Returns the length in bytes of the character at p if a terminal prints it, else 0. n bytes may be
- * read. */
+/* Returns the length in bytes of the character at p if a terminal prints it, else 0. n: number of
+ * readable bytes. */
 static size_t printed(const char *p, size_t n)
 {
     size_t bytes = json_utf8_len(p, n);
@@ -78,7 +80,7 @@ static size_t printed(const char *p, size_t n)
     return line_end || ((unsigned char)*p >= ' ' && *p != 0x7f && !second_controls) ? bytes : 0;
 }
 
-/* Replaces whatever a terminal would not print; line ends stay. */
+/* Replaces each byte that a terminal would not print; line ends stay. */
 static void text_clean(char *text, size_t n)
 {
     for (size_t i = 0; i < n;) {
@@ -89,7 +91,8 @@ static void text_clean(char *text, size_t n)
     }
 }
 
-/* Joins both lines. The task's is short and is kept whole; the error takes the rest. */
+/* Joins both lines. The task's line is short and comes whole; the error gets the rest of the
+ * room. */
 static void words_put(const char *error, const char *task, char *out, size_t size)
 {
     char who[TASK_BYTES] = "";
@@ -115,7 +118,7 @@ void last_words_find(char *text, size_t n, char *out, size_t size)
     words_put(error, task, out, size);
 }
 
-/* Reads the last END_BYTES of a log; "" when there is none. Returns new; NULL when out of
+/* Reads the last END_BYTES of a log; "" if there is no log. Returns new; NULL when out of
  * memory. */
 static char *end_read(const char *path)
 {

@@ -1,4 +1,4 @@
-/* last_words: finds out why a trainer ended, as far as its exit status and its output show, in one
+/* last_words: finds out from a trainer's exit status and output why it ended, and says it in one
  * clause for people. */
 #ifndef LAUNCHER_WRAP_LAST_WORDS_H
 #define LAUNCHER_WRAP_LAST_WORDS_H
@@ -6,28 +6,28 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Formats the exit: "exited with 137 (128 + SIGKILL)", "died of SIGKILL (signal 9)", "exited with
- * 1". code, signo: as in a step's status. */
+/* Formats the exit status: "exited with 137 (128 + SIGKILL)", "died of SIGKILL (signal 9)", "exited
+ * with 1". code, signo: as in a step's status. */
 void last_words_exit(int code, int signo, char *out, size_t size);
 
-/* One clause holds so many bytes of a trainer's output. */
+/* The size of the text from a trainer's output that one clause may hold. */
 enum { LAST_WORDS_BYTES = 340 };
 
-/* Finds in the end of a trainer's output the line about an error ("OutOfMemoryError: CUDA out of
- * memory. ...") of the rank that failed first, and adds which task that was, if srun or torchrun
- * says so. A line which only says that another rank is gone counts if there is no better one. "":
- * no line looks like either. Pure; the text is changed. */
+/* Finds in the end of a trainer's output the error line ("OutOfMemoryError: CUDA out of memory.
+ * ...") of the rank that failed first, and adds the name of that task if srun or torchrun printed
+ * it. A line which only says that another rank is gone counts if there is no better one. out is ""
+ * if no line is an error or names a task. The text is changed. */
 void last_words_find(char *text, size_t n, char *out, size_t size);
-/* Finds the same in a log. */
+/* Finds the same in the end of a log. */
 void last_words_read(const char *path, char *out, size_t size);
 
-/* Finds the last line in a log that begins with this name ("reel-train: "), and gives it without
- * the name and an "error: " after it; "" when there is none. */
+/* Finds the last line of a log that begins with this name ("reel-train: "), and returns the line
+ * without the name and a following "error: "; "" if there is none. */
 void last_words_of(const char *path, const char *name, char *out, size_t size);
 
-/* Does the end of a trainer's output say that a disk or a quota is full? A line that speaks of
+/* Tells whether the end of a trainer's output says that a disk or a quota is full. A line about
  * shared memory does not count, because that is no disk. */
 bool last_words_find_full(const char *text);
-bool last_words_tell_full(const char *path); /* the same of a log */
+bool last_words_tell_full(const char *path); /* the same for a log */
 
 #endif

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-static const double LATE_S = 1.5; /* a line is read so long after it was printed, at most */
+static const double LATE_S = 1.5; /* a line is read at most this long after it was printed */
 
 void step_rows_init(struct step_rows *r, bool loss_follows, int64_t before, double now)
 {
@@ -14,7 +14,7 @@ void step_rows_init(struct step_rows *r, bool loss_follows, int64_t before, doub
                             .looked_at = now};
 }
 
-/* Gives a loss that stands on a line of its own, or that another rank prints, to the row before. */
+/* Adds a loss that is printed on its own line, or by another rank, to the row before. */
 static void loss_add(struct step_rows *r, const struct step_line *line)
 {
     struct step_line *last = r->n ? &r->waiting[r->n - 1].line : NULL;
@@ -49,8 +49,8 @@ void step_rows_add(struct step_rows *r, const struct step_line *line, double now
 
 static int64_t row_steps(const struct step_row *row) { return row->done - row->from; }
 
-/* Sums, over rows read in one look, the time that their lines give, and the steps of the rows whose
- * lines give none. */
+/* Sums, over rows read in one look, the times that their lines give, and the number of steps of the
+ * rows whose lines give none. */
 static void look_sum(const struct step_rows *r, int first, int end, double *told_s,
                      int64_t *untold)
 {
@@ -63,8 +63,8 @@ static void look_sum(const struct step_rows *r, int first, int end, double *told
             *told_s += r->waiting[i].line.time_s * (double)row_steps(&r->waiting[i]);
 }
 
-/* Finds how long a row took, and when it ended: right after the row before it if possible, but no
- * later than its line was read. */
+/* Computes how long a row took, and when it ended: right after the row before it if possible, but
+ * no later than its line was read. */
 static void row_time(struct step_rows *r, int i, int end)
 {
     struct step_row *row = &r->waiting[i];
@@ -86,7 +86,7 @@ static void row_time(struct step_rows *r, int i, int end)
     r->ended_at = row->ended_at;
 }
 
-/* Passes a row on, as two rows if an earlier attempt had done a part of it. */
+/* Passes a row on, as two rows if an earlier attempt had done some of its steps. */
 static void row_tell(const struct step_rows *r, const struct step_row *row, step_row_fn *fn,
                      void *context)
 {
@@ -108,8 +108,8 @@ static void row_tell(const struct step_rows *r, const struct step_row *row, step
     fn(context, &part);
 }
 
-/* Settles what the first row covers: as much as the second, at least one step and no more than
- * there are. */
+/* Sets how many steps the first row covers: as many as the second, at least one, and no more than
+ * were done. */
 static void first_settle(struct step_rows *r)
 {
     struct step_row *row = &r->waiting[0];

@@ -46,7 +46,8 @@ static void lines_take(struct tail *t, const char *bytes, size_t n)
     }
 }
 
-/* Will a write of PIPE_BUF bytes return at once? It does if the reader is gone: it fails then. */
+/* Tells whether a write of PIPE_BUF bytes returns at once. It does if the reader is gone, because
+ * it then fails. */
 static bool out_takes(struct tail *t, bool last)
 {
     struct pollfd p = {.fd = t->out_fd, .events = POLLOUT};
@@ -66,8 +67,8 @@ static void cut_look(struct tail *t)
     str_clear(&t->line);
 }
 
-/* Returns how many bytes there are now: a process that outlives its job may write on, faster than
- * it is read. */
+/* Returns the number of unread bytes now. A process that outlives its job may write on, faster than
+ * the log is read. */
 static int64_t to_read(const struct tail *t)
 {
     struct stat st;
@@ -89,12 +90,12 @@ void tail_pump(struct tail *t, bool last)
         taken += n;
         if (t->out_fd >= 0 &&
             file_write_all(t->out_fd, buf, (size_t)n, "standard output", NULL) < 0)
-            t->out_fd = -1; /* the reader is gone; the log has everything */
+            t->out_fd = -1; /* the reader is gone; the log has the whole output */
         if (t->fn)
             lines_take(t, buf, (size_t)n);
     }
     if (last && t->fn)
-        line_end(t); /* a last line may have no end */
+        line_end(t); /* the last line may have no line end */
 }
 
 void tail_close(struct tail *t)

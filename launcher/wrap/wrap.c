@@ -176,7 +176,7 @@ int wrap_save(const struct wrap *w, const char *run_dir, struct err *err)
     path_of(run_dir, path);
     bool same = file_read(path, (int64_t)text.len, &old, NULL) == 0 && old.len == text.len &&
                 memcmp(old.p, text.p, text.len) == 0;
-    if (!same) /* a job that runs again needs no disk space for a file that is there already */
+    if (!same) /* a requeued job needs no disk space for a file that exists already */
         rc = file_publish_private(path, text.p, text.len, err); /* arguments may hold secrets */
 out:
     str_release(&old);
@@ -247,8 +247,8 @@ int64_t wrap_save_bytes(const struct wrap *w)
     return l.bytes;
 }
 
-/* Does the text before the number end in one of these words, with nothing but punctuation in
- * between? */
+/* Tells whether the text before the number ends in one of these words, followed by punctuation
+ * only. */
 static bool is_counter(const char *name, size_t n)
 {
     static const char *const words[] = {"step", "steps", "iter", "iteration", "checkpoint", "ckpt",
@@ -289,8 +289,8 @@ static void saved_take(const char *name, double at, void *ctx)
         *s = (struct saved){at, steps};
 }
 
-/* Reads the number that the trainer wrote after its save was complete: "400", "global_step400";
- * "release" has none. */
+/* Reads the number of steps that the trainer wrote after its save was complete: "400" or
+ * "global_step400"; "release" has none. */
 static int64_t tracker_steps(const struct wrap *w, const char *name)
 {
     char *path = file_join(w->saves, name);

@@ -7,7 +7,8 @@
 #include "profiles/flops.h"
 #include "profiles/hw.h"
 
-/* Counts the FLOPs of one step, forward and backward, by the formula of our own trainer's MFU. */
+/* Computes the FLOPs of one step, forward and backward, by the formula that reel's own trainer uses
+ * for MFU. */
 static int model_fill(struct wrap *w, const struct wrap_rate *rate, struct err *err)
 {
     struct model model;
@@ -56,8 +57,8 @@ static int64_t variable_int(const char *name)
     return text && num_parse_i64(text, name, &value, NULL) == 0 && value > 0 ? value : 0;
 }
 
-/* Counts the job's GPUs as if each node had as many as this one, because Slurm tells the job script
- * no more. */
+/* Returns the job's number of GPUs, assuming that each node has as many as this one, because Slurm
+ * tells the job script no more. */
 static int64_t gpus_of_job(void)
 {
     int64_t nodes = variable_int("SLURM_JOB_NUM_NODES"), here = variable_int("SLURM_GPUS_ON_NODE");

@@ -6,11 +6,11 @@
 #include "launcher/wrap/wrap.h"
 
 struct wrap_rate { /* the user's options; NULL, 0: not given */
-    const char *model, *seq; /* of profiles/; tokens of a sample, "8192" or "32x16x16" */
-    int64_t gbs;             /* samples of a step */
+    const char *model, *seq; /* model of profiles/; tokens of a sample, "8192" or "32x16x16" */
+    int64_t gbs;             /* number of samples in a step */
     double flops_per_step;
     const char *device;      /* "h100-sxm:bf16" */
-    int64_t gpus;            /* 0: as many as the job has, by Slurm's environment */
+    int64_t gpus;            /* 0: the number of the job's GPUs, from Slurm's environment */
 };
 /* Fills in w's model, flops_per_step, flops_formula, tokens_per_step, device, gpus, peak_flops and
  * peak_source; or no_mfu: why there will be no MFU. ERR_USAGE or ERR_INPUT for options that
