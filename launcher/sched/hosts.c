@@ -12,11 +12,11 @@ int hosts_compare(const char *a, const char *b)
     return strverscmp(a, b);
 }
 
-/* ---- a list into names ---- */
+/* ---- expanding a list to names ---- */
 
 struct expansion {
     struct arena *arena;
-    const char *list; /* the whole of it, for errors */
+    const char *list; /* the whole list, for error messages */
     const char **v;
     size_t n, room;
 };
@@ -44,7 +44,8 @@ static int name_add(struct expansion *x, const char *name, struct err *err)
     return x->v[x->n++] ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 
-/* Parses "3" or "01-16"; *width is that of the first number when it begins with 0. */
+/* Parses "3" or "01-16"; *width is the number of digits of the first number if it begins with 0,
+ * else 1. */
 static int range_parse(const char **text, long *low, long *high, int *width)
 {
     char *end;
@@ -62,8 +63,8 @@ static int range_parse(const char **text, long *low, long *high, int *width)
     return *low <= *high && *high - *low < HOSTS_MAX && *width < 20 ? 0 : -1;
 }
 
-/* Expands one element of the list. head: the part that is expanded already; text: the rest, whose
- * brackets are still to be expanded. */
+/* Expands one element of the list. head: the part that is expanded already; text: the rest, which
+ * may still have brackets. */
 static int element_expand(struct expansion *x, const char *head, const char *text, struct err *err)
 {
     const char *open = strchr(text, '['), *close = open ? strchr(open, ']') : NULL;
@@ -119,9 +120,10 @@ int hosts_expand(const char *list, struct arena *arena, const char ***names, siz
     return 0;
 }
 
-/* ---- names into a list ---- */
+/* ---- folding names to a list ---- */
 
-/* Returns where the digits at a name's end begin; they are no more than a long holds. */
+/* Returns where the digits at a name's end begin; at most 18 digits count, which fit into a
+ * long. */
 static size_t digits_at(const char *name)
 {
     size_t len = strlen(name), i = len;
@@ -149,8 +151,8 @@ int hosts_remove(const char **names, size_t *n, const char *without, struct aren
     return 0;
 }
 
-/* May b stand in one pair of brackets with a? It may with the same head, and numbers of equal width
- * or without leading zeros. */
+/* Tells whether b may share a pair of brackets with a: both have the same head, and numbers of
+ * equal width or without leading zeros. */
 static bool same_head(const char *a, const char *b)
 {
     size_t i = digits_at(a), k = digits_at(b);
@@ -164,7 +166,7 @@ static int by_name(const void *a, const void *b)
     return hosts_compare(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Folds names[0..n), which have one head and ascend. */
+/* Folds names[0..n), which have the same head and are in ascending order. */
 static void run_fold(const char *const *names, size_t n, struct str *out)
 {
     size_t at = digits_at(names[0]);

@@ -1,8 +1,8 @@
-/* hosts: lists of node names as Slurm writes them: "n[1-3,7],gpu[01-16]". Pure.
+/* hosts: expands and folds lists of node names as Slurm writes them: "n[1-3,7],gpu[01-16]".
  *
- * A list is names and ranges between commas; numbers in brackets keep their width ("[01-10]"); a
- * name may have several brackets ("r[1-2]n[1-4]"), of which the last varies fastest. Order of names
- * is the natural one: n2 before n10.
+ * A list has names and ranges, separated by commas; numbers in brackets keep their width
+ * ("[01-10]"); a name may have several brackets ("r[1-2]n[1-4]"), of which the last varies fastest.
+ * Names are ordered naturally: n2 before n10.
  */
 #ifndef LAUNCHER_SCHED_HOSTS_H
 #define LAUNCHER_SCHED_HOSTS_H
@@ -13,19 +13,19 @@
 #include "base/err.h"
 #include "base/str.h"
 
-enum { HOSTS_MAX = 1 << 20 }; /* more than any cluster has: a list of more is damaged */
+enum { HOSTS_MAX = 1 << 20 }; /* more nodes than any cluster has: a longer list is damaged */
 
-/* Expands a list into its names, in its order, NULL-ended, in the arena. "" has none. A text
- * that is no such list is ERR_INPUT, with the text. */
+/* Expands a list into its names, in their order, as a NULL-terminated array in the arena. "" has no
+ * names. ERR_INPUT: the text is not such a list; the error shows it. */
 int hosts_expand(const char *list, struct arena *arena, const char ***names, size_t *n,
                  struct err *err);
 
-/* Removes from these names those that are in the list `without`. */
+/* Removes the names of the list `without` from these names. */
 int hosts_remove(const char **names, size_t *n, const char *without, struct arena *arena,
                  struct err *err);
 
-/* Writes the shortest such list of these names, in natural order; names that stand twice are named
- * once. */
+/* Writes the shortest such list of these names, in natural order; a name that occurs twice is
+ * written once. */
 void hosts_fold(const char *const *names, size_t n, struct str *out);
 
 int hosts_compare(const char *a, const char *b); /* compares like strcmp, in natural order */

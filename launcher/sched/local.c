@@ -1,36 +1,35 @@
-/* The scheduler of one machine
- * ============================
+/* This file implements the scheduler of one machine.
  *
- * There is no daemon. The truth is a folder, <home>/sched/local/<host>/, and every process that has
- * something to do with it moves things on: submitters, pollers, and the keepers of running jobs.
- * <host> is in the path because process numbers mean nothing on another machine that shares the
- * home.
+ * There is no daemon. All state is in a folder (the spool), <home>/sched/local/<host>/. Every
+ * process that uses the folder also schedules jobs: submitters, pollers, and the keepers of running
+ * jobs. <host> is in the path because process numbers mean nothing on another machine that shares
+ * the home.
  *
- *     lock            lease (base/lease.h) of everything that writes here, there while it is held
+ *     lock            lease (base/lease.h) of every writer; the file exists while it is held
  *     machine.json    cores, grace, kill wait (reel.sched-local/1). Written when REEL_LOCAL_CORES,
  *                     REEL_LOCAL_GRACE or REEL_LOCAL_KILL_WAIT were set for a submission; the last
  *                     submission that set one counts, for all jobs
  *     N.job           the record of job N (reel.sched-job/1), fields as in rec_fields,
- *                     local_spool.c. Every change is a whole new file by rename, made under the
- *                     lock, read without it
- *     N.program       its folder, log, arguments and environment, NUL-separated after a magic word;
- *                     written once
+ *                     local_spool.c. Every change replaces the file by rename, under the lock;
+ *                     readers need no lock
+ *     N.program       the job's folder, log, arguments and environment, NUL-separated after a magic
+ *                     word; written once
  *     keeper.log      error messages of keepers
  *
- * A job exists from the moment N.job appears, with its token in it: N.program is there before.
- * Submission looks for the token under the lock, so a token gets one job, whichever process dies at
- * which moment. N is one more than the highest there is; records stay.
+ * A job exists as soon as N.job exists, which holds its token; N.program is written before.
+ * Submission looks for the token under the lock, so a token gets one job, even if processes die at
+ * any moment. N is one more than the highest number so far; records are not deleted.
  *
- * Every execution has a keeper (local_keeper.c), which is started by the process whose pass decided
- * on the execution. A keeper is this program executed again, in a session of its own, as nobody's
- * child. It adopts whatever the job leaves behind and kills it at the end.
+ * Every execution has a keeper process (local_keeper.c), which is started by the process whose pass
+ * (local_pass.c) decided on the execution. A keeper is this program executed again, in its own
+ * session and detached from its starter. It adopts orphans of the job and kills them at the end.
  *
- * These are the states of a record. "starting" is pending or requeued with starting_at > 0: its
- * cores are taken.
+ * These are the states of a record. "starting" means pending or requeued with starting_at > 0: the
+ * job's cores are taken.
  *
  *     from                to                       by, and when
  *     -                   pending                  submit
- *     pending, requeued   starting                 a pass: it is next and there are cores
+ *     pending, requeued   starting                 a pass: the job is next and fits
  *     starting            starting, with keeper    the keeper's claim, before anything is executed
  *     starting            starting again           a pass: no claim for CLAIM_S; failed after
  *                                                  STARTS_MAX
@@ -40,26 +39,27 @@
  *                                                  be opened
  *     pending, requeued,  cancelled                cancel
  *     starting unclaimed
- *     running             stopping + stop cause    cancel, requeue: whoever calls. preempt: a pass.
- *                                                  time limit, shutdown: the keeper. The record
- *                                                  says so before the first signal is sent
+ *     running             stopping + stop cause    cancel, requeue: the process that calls it;
+ *                                                  preempt: a pass; time limit, shutdown: the
+ *                                                  keeper. The record is changed before the first
+ *                                                  signal is sent
  *     stopping            stopping, stronger cause time limit < preempt < shutdown < requeue <
- *                                                  cancel; never put off
+ *                                                  cancel; a planned SIGKILL is not delayed
  *     running             done, failed             the keeper, when no process of the job is left:
- *                                                  exit code 0, another
+ *                                                  done for exit code 0, else failed
  *     stopping            cancelled                the same, cause cancel; preempt without
  *                                                  permission to requeue
  *     stopping            requeued, restarts + 1   the same, cause requeue, preempt, shutdown
  *     stopping            time_limit               the same, cause time limit
- *     claimed, running,   requeued or node_fail    lost: the keeper was killed (its guard does
- *     stopping                                     this), or both were, or the machine was
- *                                                  restarted (a pass does). A cause given before
+ *     claimed, running,   requeued or node_fail    lost: the keeper was killed (its guard records
+ *     stopping                                     it), or both were, or the machine was restarted
+ *                                                  (a pass records it). An earlier stop cause
  *                                                  decides as above
  *
  * A requeued job keeps its first place in the queue. Waiting jobs start strictly by priority, then
- * age. A job that does not fit yet lets no other pass. It preempts running jobs of lower priority,
- * the least urgent and youngest first, if that makes enough room. A job that comes after another
- * enters the queue when that one has ended. local_decide() in local_pass.c makes all these
+ * age. A job that does not fit yet blocks all jobs after it. It preempts running jobs of lower
+ * priority, the least urgent and youngest first, if that frees enough cores. A job with spec.after
+ * enters the queue when that job has ended. local_decide() in local_pass.c makes all these
  * decisions, and has no side effects. */
 #include "launcher/sched/local.h"
 
@@ -81,7 +81,7 @@
 struct local {
     struct sched base;
     struct local_spool spool;
-    struct sched_partition partition; /* what the last describe gave out */
+    struct sched_partition partition; /* as the last describe returned it */
     struct local_steps steps;
 };
 
@@ -155,8 +155,8 @@ static int after_find(struct local *l, const char *after, int64_t *out, struct e
     return rc == ERR_NOT_FOUND ? rc : 0;
 }
 
-/* Finds the number of the job that spec.after names, 0: none. The job has a record, readable or
- * not. */
+/* Finds the number of the job that spec.after names; 0: none. That job must have a record, which
+ * need not be readable. */
 static int after_of(struct local *l, const struct sched_spec *spec, int64_t *out,
                     struct err *err)
 {
@@ -198,8 +198,8 @@ static int submit_new(struct local *l, const struct sched_spec *spec, int64_t id
     return local_rec_save(&l->spool, &rec, err);
 }
 
-/* Submits under the lock, unless there is a job with this token. A record that cannot be read may
- * hold this very token: then that is not known, and nothing is submitted. */
+/* Submits under the lock, unless there is a job with this token. An unreadable record may have this
+ * token: then nothing is submitted. */
 static int submit_once(struct local *l, const struct sched_spec *spec, int64_t *id,
                        struct err *err)
 {
@@ -245,7 +245,7 @@ static void local_script(const struct sched_spec *spec, struct str *out)
 }
 
 /* Makes a pass. A failure is only logged: the job's record is in the queue, and the next pass does
- * what this one did not. */
+ * what this one could not. */
 static void pass_or_log(struct local *l, double wait_s)
 {
     struct err err = {0};
@@ -287,7 +287,7 @@ static bool wanted(const struct sched_filter *f, const char *id, const char *tok
     return !f || (!f->ids && !f->tokens) || listed(f->ids, id) || listed(f->tokens, token);
 }
 
-/* Returns what the job's record says already ("preempted by job 4"), and why it waits. */
+/* Formats the reason in the job's record ("preempted by job 4"), and why the job waits. */
 static const char *reason_format(const struct local_rec *r, const struct local_decision *d,
                                  int64_t cores, struct arena *a)
 {
@@ -345,8 +345,8 @@ static int jobs_fill(const struct local_recs *recs, const struct sched_filter *f
     return 0;
 }
 
-/* Lists jobs, after a pass: after a restart of the machine this starts the queue again. A user who
- * may only read sees what is recorded. */
+/* Lists jobs, after a pass, which restarts the queue after a reboot. A user with read permission
+ * only gets what is recorded. */
 static int local_poll(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out,
                       struct err *err)
 {
@@ -368,7 +368,7 @@ static int local_poll(struct sched *s, const struct sched_filter *filter, struct
     return rc;
 }
 
-/* ---- wishes ---- */
+/* ---- signals, requeue, cancel ---- */
 
 static int signal_rec(struct local *l, const struct local_rec *r, int signo, enum sched_to to,
                       struct err *err)
@@ -389,14 +389,15 @@ static int signal_rec(struct local *l, const struct local_rec *r, int signo, enu
     return 0;
 }
 
-/* Is the job between its claim and the record of its batch process? */
+/* Tells whether the job's keeper has claimed it but not yet recorded its batch process. */
 static bool comes_up(const struct local_rec *r)
 {
     return r->keeper.pid != 0 && r->batch.pid == 0 && strcmp(r->boot, clock_boot_id()) == 0 &&
            proc_alive(r->keeper);
 }
 
-/* Waits, at most LOCK_WAIT_S, until a job that is coming up takes signals, and loads its record. */
+/* Waits, at most LOCK_WAIT_S, until a job that is being started takes signals, and loads its
+ * record. */
 static int rec_await(struct local *l, int64_t job, struct local_rec *r, struct err *err)
 {
     double end_s = clock_mono_s() + LOCK_WAIT_S;
@@ -439,8 +440,8 @@ static int ask_requeue(struct local *l, struct local_rec *r, struct err *err)
     if (!r->requeue)
         return err_set(err, ERR_STATE, "job %lld was submitted without permission to requeue",
                        (long long)r->id);
-    /* A job without a keeper waits already. A claimed one is as good as running: the job itself may
-     * be quicker than its keeper's record. */
+    /* A job without a keeper is waiting already. A claimed one counts as running: it may call this
+     * before its keeper has recorded that it runs. */
     if (r->keeper.pid == 0)
         return 0;
     return local_rec_ask(&l->spool, r, STOP_REQUEUE, "requeued on request", err);
@@ -488,7 +489,7 @@ static int ask(struct sched *s, const char *id, ask_fn *fn, struct err *err)
         return err_set(err, ERR_NOT_FOUND, "there is no job '%s' on this machine", id);
     if ((rc = ask_locked(l, job, fn, err)) < 0)
         return rc;
-    /* A cancelled job may have held up the queue, and a pass finds lost jobs. */
+    /* A cancelled job may have blocked the queue, and a pass finds lost jobs. */
     pass_or_log(l, LOCK_WAIT_S);
     return 0;
 }
@@ -498,8 +499,8 @@ static int local_requeue(struct sched *s, const char *id, struct err *err)
     return ask(s, id, ask_requeue, err);
 }
 
-/* Sends SIGTERM to the batch process if the spool has no room for the wish: a job that does not ask
- * for another execution ends by that. */
+/* Sends SIGTERM to the batch process if the spool has no room for the request: that ends a job
+ * which does not ask for another execution. */
 static int cancel_unrecorded(struct local *l, const char *id, struct err *err)
 {
     struct local_rec r;
@@ -529,7 +530,8 @@ static int local_cancel(struct sched *s, const char *id, struct err *err)
     return rc == ERR_FULL ? cancel_unrecorded(local_of(s), id, err) : rc;
 }
 
-/* Returns why a job ends. Once a record is settled its stop is none, and the state tells. */
+/* Returns why a job ends. After the end of an execution r->stop is STOP_NONE, and the state shows
+ * why. */
 static enum sched_end end_of(const struct local_rec *r)
 {
     switch ((enum local_stop)r->stop) {
@@ -593,7 +595,7 @@ static int local_step_start_op(struct sched *s, const struct sched_step_spec *sp
     return rc;
 }
 
-/* ---- the table ---- */
+/* ---- the table of calls ---- */
 
 static void local_close(struct sched *s)
 {
@@ -630,7 +632,7 @@ static int spool_open(struct local *l, const char *home, struct err *err)
                        "the state folder's path is too long: choose a shorter REEL_HOME");
     if ((rc = local_spool_init(&l->spool, dir, err)) < 0)
         return rc;
-    /* Bad settings are reported now, not at the first job. */
+    /* Bad settings are reported now and not with the first job. */
     return local_machine_now(&l->spool, &m, &changed, err);
 }
 

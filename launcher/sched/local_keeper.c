@@ -1,15 +1,15 @@
-/* The keeper of one execution of a job is two processes.
+/* This file runs the keeper of one execution of a job, which is two processes.
  *
- * The guard adopts orphans and waits for the keeper proper. If that ends before its job is settled
- * (somebody killed it), the guard inherits every process of the job, kills them, and settles the
- * job as lost. If the guard is killed, the keeper carries on alone. Only the loss of both leaves
- * work to somebody else's pass (recover() in local_pass.c).
+ * The guard adopts orphans and waits for the keeper proper. If the keeper is killed before it has
+ * recorded the job's end, the guard inherits every process of the job, kills them, and records the
+ * job as lost. If the guard is killed, the keeper carries on alone. Only if both are killed does
+ * another process's pass recover the job (recover() in local_pass.c).
  *
- * The keeper claims the job under the lock, starts the batch process, records that it runs, and
- * then waits for one of: an exit (SIGCHLD through a signalfd), a changed record (inotify on the
- * spool), the next moment of its timetable, or a few seconds after which it makes a pass for
- * everybody's sake. It is single-threaded, blocks all signals, and never gives up on recording the
- * end: with a full disk the job stays "running" until there is room. */
+ * The keeper claims the job under the lock, starts the batch process, and records that it runs.
+ * Then it waits for an exit (SIGCHLD through a signalfd), a changed record (inotify on the spool),
+ * the next time of its timetable, or its next pass, which it makes every few seconds for all jobs.
+ * It is single-threaded, blocks all signals, and tries to record the end until it succeeds: with a
+ * full disk the job stays "running" until there is room. */
 #include "launcher/sched/local_priv.h"
 
 #include <errno.h>
@@ -36,39 +36,40 @@
 #define LOCK_WAIT_S 30.0
 #define AGAIN_S 1.0       /* pause before a failed write of a record is tried again */
 
-/* Says when each signal is sent, on the monotonic clock; INFINITY: never. Each is sent once and
- * then set to INFINITY. */
+/* Says when each signal is sent, on the monotonic clock; INFINITY: never. After a signal was sent
+ * its time is set to INFINITY. */
 struct timetable {
-    double early_s, limit_s;               /* time limit: notice, stop */
-    double notice_s, term_s, kill_s;       /* stopping */
-    int stop; /* the enum local_stop from which the last three follow */
+    double early_s, limit_s; /* for the time limit: of the early signal, of the stop */
+    double notice_s, term_s, kill_s; /* while stopping: of the early signal, SIGTERM, SIGKILL */
+    int stop; /* the enum local_stop for which the last three were set */
 };
 
 struct keeper {
     struct local_spool spool;
     struct local_machine machine;
-    struct local_rec rec; /* as last read or written; texts in spool.texts */
+    struct local_rec rec; /* as last read or written; its texts are in spool.texts */
     struct proc_id guard, self;
     struct timetable plan;
     int signal_fd, watch_fd;
     pid_t batch;
-    bool ended; /* the batch process has ended, its status is in rec */
-    bool missed; /* the record was not there at the last look */
+    bool ended; /* the batch process has ended, and its status is in rec */
+    bool missed; /* the record did not exist at the last look */
     double pass_at_s;
 };
 
 /* ---- records ---- */
 
-/* Changes the record as it was just read, and returns whether it is to be written. It returns false
- * if the record is not ours to change any more. change_record() calls it under the lock, and tries
- * until the record is written, because a full disk or a stuck lock passes. */
+/* Changes the record that was just read, and returns whether to write it. It returns false if the
+ * record no longer belongs to this keeper. change_record() calls it under the lock, and repeats
+ * that until the record is written, because a full disk or a held lock is temporary. */
 typedef bool change_fn(struct keeper *k, struct local_rec *r);
 
 static int rec_change(struct keeper *k, change_fn *change, bool *done, struct err *err)
 {
     struct local_rec r;
     int rc = local_rec_load(&k->spool, k->rec.id, &k->spool.texts, &r, err);
-    if (rc == ERR_CORRUPT || rc == ERR_INPUT) /* it is damaged: our last copy takes its place */
+    if (rc == ERR_CORRUPT || rc == ERR_INPUT) /* it is damaged: the keeper's last copy replaces
+                                               * it */
         r = k->rec;
     else if (rc < 0)
         return rc;
@@ -118,7 +119,7 @@ static bool is_ours(const struct keeper *k, const struct local_rec *r)
 static bool claim(struct keeper *k, struct local_rec *r)
 {
     if (r->starting_at == 0 || r->keeper.pid != 0)
-        return false; /* another keeper has it, or it was cancelled */
+        return false; /* another keeper has claimed it, or it was cancelled */
     r->boot = clock_boot_id();
     r->guard = k->guard;
     r->keeper = k->self;
@@ -160,8 +161,8 @@ static bool shut_down(struct keeper *k, struct local_rec *r)
            asked(r, STOP_SHUTDOWN, "its keeper was asked to end: the machine shuts down");
 }
 
-/* Settles the job. What happened is in k->rec (exit status, or the reason it could not start);
- * wishes may have come in since. */
+/* Records the end of the execution. k->rec has the outcome (exit status, or why it could not
+ * start); requests to stop may have come since. */
 static bool settle(struct keeper *k, struct local_rec *r)
 {
     if (!is_ours(k, r))
@@ -243,7 +244,7 @@ static int batch_start(struct keeper *k, struct err *err)
 static void batch_signal(struct keeper *k, int signo)
 {
     if (!k->ended)
-        kill(k->batch, signo); /* our child, not yet reaped: its number is not used again */
+        kill(k->batch, signo); /* the child is not reaped yet, so its pid cannot have been reused */
 }
 
 static void notice(struct keeper *k, int signo)
@@ -264,8 +265,8 @@ static void plan_limit(struct keeper *k, double now_s)
         k->plan.early_s = now_s + fmax(0, r->time_limit_s - r->signal_lead_s);
 }
 
-/* Plans the signals that follow from a new or stronger wish. A SIGKILL that is planned already is
- * never put off. */
+/* Plans the signals that follow from a new or stronger request to stop. A planned SIGKILL is never
+ * delayed. */
 static void plan_stop(struct keeper *k, double now_s)
 {
     struct timetable *p = &k->plan;
@@ -334,8 +335,9 @@ static void hear_signals(struct keeper *k)
     reap(k);
 }
 
-/* Looks for the record. If it, or the whole spool, was removed, nobody can see or cancel this job
- * any more, so it ends. That is believed at the second look, PASS_EVERY_S after the first. */
+/* Checks that the record exists. If it or the whole spool was removed, nobody can see or cancel
+ * this job any more, so the job is ended. Two looks in a row, PASS_EVERY_S apart, must miss the
+ * record. */
 static void look_for_record(struct keeper *k)
 {
     char path[LIMIT_PATH_BYTES], name[64];
@@ -346,7 +348,7 @@ static void look_for_record(struct keeper *k)
     k->missed = missing;
 }
 
-/* Looks, after a write into the spool, whether our record holds a new wish. */
+/* Reads the record after a change in the spool, and takes over a new request to stop. */
 static void hear_wishes(struct keeper *k)
 {
     char events[4096];
@@ -386,10 +388,10 @@ static void watch(struct keeper *k)
     }
 }
 
-/* ---- a life ---- */
+/* ---- the life of a keeper ---- */
 
 /* Opens the descriptors for signals and for changes of the spool. The watch begins before the
- * claim, so that no wish is missed. */
+ * claim, so that no request is missed. */
 static int ears_open(struct keeper *k, struct err *err)
 {
     sigset_t all;
@@ -408,7 +410,7 @@ static void execute(struct keeper *k)
 {
     struct err err = {0};
     if (k->rec.stop == STOP_CANCEL)
-        return; /* it was cancelled between the decision and the claim */
+        return; /* the job was cancelled between the decision and the claim */
     if (batch_start(k, &err) < 0) {
         const char *why = arena_printf(&k->spool.texts, "cannot start: %s", err.text);
         k->rec.reason = why ? why : "cannot start";
@@ -417,7 +419,7 @@ static void execute(struct keeper *k)
     change_record(k, runs);
     plan_limit(k, clock_mono_s());
     k->pass_at_s = clock_mono_s(); /* a more urgent job may have waited until this one runs and can
-                                    * make room */
+                                    * be preempted */
     watch(k);
 }
 
@@ -437,7 +439,7 @@ static int keeper_main(struct keeper *k, struct err *err)
     proc_kill_below(local_is_keeper, &k->spool);
     change_record(k, settle);
     if (k->plan.stop == STOP_SHUTDOWN)
-        return 0; /* nothing is started on a machine that goes down */
+        return 0; /* nothing is started on a machine that shuts down */
     return local_pass(&k->spool, LOCK_WAIT_S, err);
 }
 

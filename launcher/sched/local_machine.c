@@ -1,9 +1,9 @@
-/* The machine's settings
- * ======================
+/* This file reads and writes the machine's settings.
  *
- * <spool>/machine.json holds how many cores jobs may have, and how much time a job gets to end.
- * Without the file the defaults count. The environment of a submitter (REEL_LOCAL_CORES,
- * REEL_LOCAL_GRACE, REEL_LOCAL_KILL_WAIT) overrides it, and is saved with the next job. */
+ * <spool>/machine.json holds how many cores jobs may use, and how much time a job gets to end.
+ * Without the file the defaults apply. The environment of a submitter (REEL_LOCAL_CORES,
+ * REEL_LOCAL_GRACE, REEL_LOCAL_KILL_WAIT) overrides the file, and is saved in it with the next
+ * job. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

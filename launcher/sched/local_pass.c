@@ -1,5 +1,5 @@
-/* The pass recovers what lost its keeper, decides who starts and who makes room, records that, and
- * starts keepers. */
+/* This file makes a scheduling pass: it recovers jobs that lost their keeper, decides which jobs
+ * start and which are preempted, records that, and starts keepers. */
 #include "launcher/sched/local_priv.h"
 
 #include <errno.h>
@@ -13,9 +13,9 @@
 #include "base/file.h"
 #include "base/log.h"
 
-/* A keeper that has not come up in this time (doubled each time) is started again; after so many
- * starts the job is given up. Two keepers that come up late do no harm: one claims the job, the
- * other ends. */
+/* A keeper that has not claimed its job in this time (doubled each time) is started again; after
+ * STARTS_MAX starts the job fails. Two keepers that come up late do no harm: one claims the job,
+ * the other ends. */
 #define CLAIM_S 2.0
 enum { STARTS_MAX = 5 };
 #define SWEEP_S 2.0
@@ -37,8 +37,8 @@ static bool goes_before(const struct local_rec *a, const struct local_rec *b)
     return a->priority != b->priority ? a->priority > b->priority : a->id < b->id;
 }
 
-/* Does a waiting job still depend on another? A predecessor that cannot be read may live, so only a
- * recorded end releases the job. */
+/* Tells whether a waiting job still depends on another. A predecessor whose record is unreadable
+ * may still run, so only a recorded end releases the job. */
 static bool depends(const struct local_recs *recs, const struct local_rec *r)
 {
     for (size_t i = 0; r->after && is_waiting(r) && i < recs->n; i++)
@@ -47,7 +47,7 @@ static bool depends(const struct local_recs *recs, const struct local_rec *r)
     return false;
 }
 
-/* Returns the next waiting job after `last` (NULL: the first); NULL when there is none. */
+/* Returns the next waiting job after `last` (NULL: the first); NULL if there is none. */
 static const struct local_rec *queue_next(const struct local_recs *recs, int64_t cores,
                                           const struct local_decision *d,
                                           const struct local_rec *last)
@@ -70,8 +70,8 @@ static bool can_make_room(const struct local_rec *r, const struct local_rec *for
            r->priority < for_whom->priority;
 }
 
-/* Returns the next job to preempt: the least urgent; of equals the one that has run least. NULL if
- * none may be preempted. */
+/* Returns the next job to preempt: the least urgent, and among equals the one that started last.
+ * NULL if none may be preempted. */
 static const struct local_rec *victim_next(const struct local_recs *recs,
                                            const struct local_rec *for_whom,
                                            const struct local_decision *d)
@@ -105,9 +105,9 @@ static void make_room(const struct local_recs *recs, const struct local_rec *job
     }
 }
 
-/* Decides strictly in order, without overtaking, so that small jobs that keep fitting cannot starve
- * a large one. A job that asks for more than the machine has (it was made smaller since) holds
- * nobody up. */
+/* Decides in queue order, without overtaking, so that small jobs that fit cannot starve a large
+ * one. A job that asks for more cores than the machine has (REEL_LOCAL_CORES was lowered) does not
+ * block others. */
 void local_decide(const struct local_recs *recs, int64_t cores, struct local_decision *out)
 {
     int64_t free_cores = cores, coming = 0, blocked_by = 0;
@@ -217,9 +217,9 @@ bool local_is_keeper(pid_t pid, void *ctx)
     return sp && proc_argv_is(pid, words, 3);
 }
 
-/* Starts a keeper. It inherits only what a program needs to load and run. It gets neither the
- * submitter's settings (the spool has them) nor the marker of a job it was submitted from, by which
- * that job's processes are found. */
+/* Starts a keeper, which inherits only the variables that a program needs to be loaded and run. It
+ * does not inherit the submitter's settings, which are in the spool, nor the REEL_RUN_TOKEN of a
+ * job that submits, by which that job's processes are found. */
 static int keeper_start(const struct local_spool *sp, int64_t id, struct err *err)
 {
     static const char *const kept[] = {"PATH", "HOME", "USER", "TMPDIR", "LD_LIBRARY_PATH",
@@ -237,9 +237,10 @@ static int keeper_start(const struct local_spool *sp, int64_t id, struct err *er
         if (entry)
             env[n++] = entry;
     }
-    env[n++] = "REEL_SITE_CONFIG=/dev/null"; /* no broken settings file keeps jobs from starting */
+    env[n++] = "REEL_SITE_CONFIG=/dev/null"; /* a broken settings file must not keep jobs from
+                                              * starting */
     env[n++] = "XDG_CONFIG_HOME=/nonexistent";
-    env[n++] = "REEL_HOME=/dev/null"; /* a keeper is told its spool */
+    env[n++] = "REEL_HOME=/dev/null"; /* a keeper gets its spool as an argument */
     env[n] = NULL;
     snprintf(job, sizeof job, "%lld", (long long)id);
     const char *argv[] = {"reel", "keeper", sp->dir, job, NULL};
@@ -256,7 +257,8 @@ static bool keepers_lost(const struct local_rec *r)
            (!proc_alive(r->guard) && !proc_alive(r->keeper));
 }
 
-/* Does this process run in this job? It cannot declare its own execution over. */
+/* Tells whether this process runs in this job, because a job cannot declare its own execution
+ * lost. */
 static bool is_own_job(const struct local_rec *r)
 {
     const char *token = getenv("REEL_RUN_TOKEN");
@@ -272,7 +274,8 @@ static bool sweep(const struct local_rec *r)
     return proc_kill_marked(entry, SWEEP_S);
 }
 
-/* Decides about a job whose keeper was started and did not claim it. True: start one again. */
+/* Handles a job whose keeper was started and did not claim it. Returns true if a keeper is to be
+ * started again. */
 static bool restart_claim(struct local_rec *r, double now)
 {
     if (fabs(now - r->starting_at) < ldexp(CLAIM_S, (int)r->starts))
@@ -287,7 +290,8 @@ static bool restart_claim(struct local_rec *r, double now)
     return false;
 }
 
-/* Brings a record up to date. True when r changed; *start when a keeper is to be started for it. */
+/* Recovers a lost job or a missing keeper. Returns true if r changed; *start: a keeper is to be
+ * started for it. */
 static bool recover(struct local_rec *r, double now, struct arena *texts, bool *start)
 {
     if (!holds_cores(r))
@@ -325,8 +329,8 @@ static int apply(const struct local_spool *sp, struct local_recs *recs, size_t i
     return 0;
 }
 
-/* Brings the records up to date, under the lock. start[i]: a keeper is to be started for job i
- * afterwards. */
+/* Recovers and decides under the lock, and saves the records. start[i]: a keeper is to be started
+ * for job i afterwards. */
 static int pass_records(const struct local_spool *sp, struct local_recs *recs, bool *start,
                         struct err *err)
 {
@@ -367,8 +371,8 @@ int local_pass(const struct local_spool *sp, double wait_s, struct err *err)
                    : err_set(err, ERR_NOMEM, "out of memory in the scheduling pass");
     }
     lease_drop(lock);
-    /* What was recorded is started even when something later in the pass failed; a keeper that
-     * cannot be started now is started by a later pass. */
+    /* Recorded starts are carried out even if the pass failed later; a keeper that cannot be
+     * started now is started by a later pass. */
     for (size_t i = 0; start && i < recs.n; i++) {
         struct err why = {0};
         if (start[i] && keeper_start(sp, recs.v[i].id, &why) < 0)

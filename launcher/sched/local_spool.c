@@ -1,5 +1,5 @@
-/* These are the files of the spool: records (JSON, reel.sched-job/1), programs (NUL-separated),
- * machine settings. */
+/* This file reads and writes the spool: records (JSON, reel.sched-job/1), programs (NUL-separated)
+ * and machine settings. */
 #include "launcher/sched/local_priv.h"
 
 #include <dirent.h>
@@ -16,7 +16,7 @@
 #define REC_SCHEMA "reel.sched-job/1"
 #define PROGRAM_MAGIC "reel.sched-program/1"
 
-enum { PROGRAM_BYTES = 16 << 20 }; /* argv and environment: beyond what execve takes */
+enum { PROGRAM_BYTES = 16 << 20 }; /* for argv and environment: more than execve accepts */
 
 static const char *const state_names[] = {
 #define STATE_NAME(name, text, terminal) [name] = text,
@@ -106,7 +106,7 @@ static const struct json_field rec_fields[] = {
 };
 #undef AT
 
-/* Writes a record by the table above, which also serves to read one. */
+/* Writes a record by the table above, which is also used to read one. */
 static void rec_format(const struct local_rec *r, struct str *out)
 {
     struct json_out o;
@@ -172,8 +172,8 @@ out:
     return rc;
 }
 
-/* Returns the record for a file that cannot be read: a job about which nothing is known. It does
- * not hold up the others. */
+/* Returns a record for a file that cannot be read. Nothing is known about that job, and it does not
+ * block others. */
 static struct local_rec rec_unreadable(int64_t id, const char *why, struct arena *arena)
 {
     const char *text = arena_strdup(arena, why);
@@ -190,7 +190,7 @@ static int compare_ids(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Returns the id in a name: "12.job" is 12; 0 for every other name. */
+/* Returns the id in a file name: "12.job" is 12; 0 for every other name. */
 static int64_t name_id(const char *name)
 {
     char *end;
@@ -313,7 +313,7 @@ static const char *take(const char **p, const char *end)
     const char *s = *p;
     if (s >= end)
         return NULL;
-    *p = s + strlen(s) + 1; /* str ends every text: the last one too */
+    *p = s + strlen(s) + 1; /* every string ends with a NUL, the last one by struct str */
     return s;
 }
 
@@ -332,7 +332,7 @@ static const char **take_list(const char **p, const char *end)
     return list;
 }
 
-/* Takes the strings of a program's text; false when it is none, or cut short. */
+/* Splits a program's text into its strings; returns false if it is no such text or is cut short. */
 static bool program_take(struct local_program *g)
 {
     const char *p = g->text.p, *end = p + g->text.len, *magic = take(&p, end);

@@ -1,11 +1,12 @@
-/* Steps of the local scheduler have a watcher process each.
+/* This file runs steps of the local scheduler, with a watcher process for each step.
  *
- * The watcher is a child of the caller. It adopts orphans, starts the step's program, tells the
- * caller its identity, waits for its end or the deadline, kills what is left below, and sends the
- * outcome. It ends early, killing everything, when the caller frees the step or dies (SIGRTMAX,
- * which it also gets as parent-death signal; SIGTERM is what a scheduler sends every process of a
- * job that it ends, and the step may want to save then). When the watcher itself is killed its
- * child dies by parent-death signal, and inside a job the job's keeper ends the rest. */
+ * The watcher is a child of the caller. It adopts orphans, starts the step's program, sends the
+ * program's identity to the caller, waits for the program's end or the deadline, kills all
+ * processes left below it, and sends the outcome. It ends early and kills everything when the
+ * caller frees the step or dies. The signal for that is SIGRTMAX, also as parent-death signal;
+ * SIGTERM would not do, because a scheduler sends it to every process of a job that it ends, and
+ * the step may still have to save. If the watcher itself is killed, its child dies by parent-death
+ * signal, and inside a job the job's keeper ends the rest. */
 #include "launcher/sched/local_priv.h"
 
 #include <errno.h>
@@ -24,17 +25,17 @@
 #include "base/clock.h"
 #include "base/spawn.h"
 
-/* The watcher sends the caller this and then the status; each fits into PIPE_BUF, so it arrives
- * whole. */
+/* The watcher first sends this to the caller, and later the status. Each fits into PIPE_BUF, so it
+ * arrives in one piece. */
 struct hello {
     int rc;
-    struct proc_id first; /* the step's first process, when rc is 0 */
+    struct proc_id first; /* the step's first process, if rc is 0 */
     char text[ERR_TEXT_BYTES];
 };
 
 struct local_step {
     struct sched_step base;
-    struct local_steps *owner; /* borrowed: outlives its steps */
+    struct local_steps *owner; /* borrowed; it outlives its steps */
     pid_t watcher;
     int fd;
     int64_t cores;
@@ -62,8 +63,8 @@ static void tell(int fd, const void *message, size_t n)
         ;
 }
 
-/* Closes all descriptors but the pipe and 0, 1, 2, because the caller's database and lock files are
- * its own. */
+/* Closes all descriptors but the pipe and 0, 1, 2, because the others (database, lock files) belong
+ * to the caller only. */
 static int keep_only(int fd)
 {
     int kept = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -120,7 +121,7 @@ static void keep_deadline(struct watcher *w, double now_s)
     }
 }
 
-/* Watches; returns when the first process has ended or the caller frees the step. */
+/* Waits until the first process has ended or the caller frees the step. */
 static void watch(struct watcher *w)
 {
     struct signalfd_siginfo info;
@@ -193,7 +194,7 @@ int local_step_env(const char *kind, const struct sched_self *self, const char *
     return local_env_merge(base, own, out, err);
 }
 
-/* Reads one whole message; 0 at end of file. */
+/* Reads one complete message; returns 0 at end of file. */
 static ssize_t hear(int fd, void *message, size_t n)
 {
     size_t got = 0;
@@ -238,7 +239,8 @@ static int greet(struct local_step *st, struct err *err)
     return hello.rc < 0 ? err_set(err, hello.rc, "%s", hello.text) : 0;
 }
 
-/* Starts the step's watcher, which writes to fds[1], and reads whether it could start the step. */
+/* Starts the step's watcher, which writes to fds[1], and reads whether the watcher could start the
+ * step. */
 static int watcher_start(struct local_step *st, const struct sched_step_spec *spec,
                          const char *const *env, const int fds[2], struct err *err)
 {

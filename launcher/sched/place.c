@@ -16,14 +16,15 @@ enum { MAX_CPUS = 1 << 14 };
 struct under { /* a node and a switch above it */
     const char *node;
     const struct slurm_switch *by;
-    size_t size; /* nodes of that switch */
+    size_t size; /* number of nodes below that switch */
 };
 struct table {
     struct under *v;
     size_t n;
 };
 
-/* Orders a node's switches from the top: the larger first, of equals the one that has children. */
+/* Orders a node's switches from the top: the larger first, and among equals the one that has
+ * children. */
 static int by_node(const void *a, const void *b)
 {
     const struct under *x = a, *y = b;
@@ -61,7 +62,7 @@ static int table_make(const struct slurm_net *net, struct arena *arena, struct t
     return 0;
 }
 
-/* Returns the first entry of a node, or where it would stand. */
+/* Returns the index of a node's first entry, or where it would be inserted. */
 static size_t table_find(const struct table *t, const char *node)
 {
     size_t low = 0, high = t->n;
@@ -119,7 +120,7 @@ static const char *component(const char *path, size_t *len)
     return path;
 }
 
-/* Orders component by component, so that what stands below one switch stands together; nodes
+/* Compares paths component by component, so that the nodes below one switch are consecutive; nodes
  * without a switch come last. */
 static int by_path(const void *a, const void *b)
 {
@@ -145,7 +146,7 @@ struct branch {
     bool placed;
 };
 
-/* Returns the size of the largest group that ends where a branch would, 0: none. */
+/* Returns the size of the largest group that ends at this number of nodes; 0: none. */
 static int64_t border(const int64_t *groups, size_t end)
 {
     int64_t best = 0;
@@ -154,7 +155,8 @@ static int64_t border(const int64_t *groups, size_t end)
     return best;
 }
 
-/* Finds the branches of nodes[from, end) below the switch that ends at byte `at` of their paths. */
+/* Splits nodes[from, end), which share a switch whose path ends at byte `at`, into the branches
+ * below that switch. */
 static size_t branches_find(const struct place_node *nodes, size_t from, size_t end, size_t at,
                             struct branch *out)
 {
@@ -194,8 +196,8 @@ static bool without_switch(const struct place_node *n)
     return !n->path[0];
 }
 
-/* Orders a subtree. nodes: sorted by path. Appends nodes[from, end) to out, where *placed nodes
- * stand already. */
+/* Orders a subtree, and appends its nodes[from, end), which are sorted by path, to out. *placed:
+ * number of nodes in out. */
 static int subtree_order(const struct place_node *nodes, size_t from, size_t end, size_t at,
                          const int64_t *groups, struct place_node *out, size_t *placed,
                          struct err *err)
@@ -274,7 +276,7 @@ static void range_add(long low, long n, struct str *out)
         str_addf(out, n > 1 ? "%s%ld-%ld" : "%s%ld", out->len ? "," : "", low, low + n - 1);
 }
 
-/* Adds the CPUs of share i of k. */
+/* Adds the CPUs of share i of k shares. */
 static void share_add(const struct ranges *r, long i, long k, struct str *out)
 {
     bool even = true;

@@ -18,14 +18,14 @@
 #include "base/file.h"
 #include "base/str.h"
 
-/* This holds environ and cmdline: the kernel allows argument lists of some MB. */
+/* At most this much of a /proc file is read; environ and cmdline may have some MB. */
 enum { PROC_FILE_BYTES = 8 << 20 };
 
 /* ---- one process ---- */
 
-/* Signals by a descriptor that holds on to one process. The identity is checked after it was
- * opened, so the number cannot be reused in between. Kernels without pidfd (before 5.3) are left
- * with the small window between check and kill. */
+/* Signals through a pidfd, which refers to one process. The identity is checked after the pidfd was
+ * opened, so the number cannot be reused in between. On kernels without pidfd (before 5.3) a small
+ * window between check and kill remains. */
 int proc_signal(struct proc_id id, int signo, struct err *err)
 {
     if (id.pid <= 0)
@@ -118,7 +118,7 @@ size_t proc_signal_below(pid_t root, int signo, proc_spare_fn *spare, void *ctx)
 {
     struct proc_row *rows;
     size_t n = proc_list(&rows), found = 0, before;
-    do { /* children may be listed before their parents, so this ends when nothing is added */
+    do { /* repeated until nothing is added, because children may be listed before their parents */
         before = found;
         for (size_t i = 0; i < n; i++) {
             if (rows[i].marked || rows[i].pid == root || !row_is_below(rows, n, root, &rows[i]))
@@ -154,7 +154,7 @@ void proc_kill_below(proc_spare_fn *spare, void *ctx)
     }
 }
 
-/* ---- by environment ---- */
+/* ---- processes by environment ---- */
 
 static bool environ_has(pid_t pid, const char *entry)
 {
@@ -191,9 +191,9 @@ bool proc_kill_marked(const char *entry, double max_s)
     return true;
 }
 
-/* ---- starting what outlives us ---- */
+/* ---- starting a process that outlives this one ---- */
 
-/* Executes the program. fail_fd closes at exec; a byte in it says that exec failed. */
+/* Executes the program. fail_fd is closed by exec; a byte in it says that exec failed. */
 static void detach_exec(const char *const *argv, const char *const *env, const char *log_path,
                         int fail_fd)
 {
@@ -206,7 +206,8 @@ static void detach_exec(const char *const *argv, const char *const *env, const c
         goto failed;
     fail_fd = fail_fd == 3 ? 3 : dup2(fail_fd, 3);
     fcntl(3, F_SETFD, FD_CLOEXEC);
-    for (int fd = 4; fd < 1024; fd++) /* the spool's lock, a database: none of it is the child's */
+    for (int fd = 4; fd < 1024; fd++) /* the spool's lock and databases do not belong to the
+                                       * child */
         close(fd);
     syscall(SYS_close_range, 1024u, ~0u, 0u);
     for (int sig = 1; sig < NSIG; sig++)
@@ -219,8 +220,8 @@ failed:
     _exit(write(fail_fd, "x", 1) != 1);
 }
 
-/* Starts the program, and returns when it is executed, not merely forked: from then on its argument
- * vector tells what it is. */
+/* Starts the program, and returns when it is executed, not merely forked, because only then does
+ * its argument vector show what it is. */
 int proc_detach_self(const char *const *argv, const char *const *env, const char *log_path,
                      struct err *err)
 {

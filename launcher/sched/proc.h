@@ -1,6 +1,6 @@
 /* proc: reads and signals process trees, from /proc; base/process.h defines the identity of a
- * process. A process that called proc_adopt() becomes the parent of every orphan below it, so that
- * setsid and double forks hide nothing. */
+ * process. A process that called proc_adopt() becomes the parent of every orphan below it, so it
+ * finds descendants in spite of setsid and double forks. */
 #ifndef LAUNCHER_SCHED_PROC_H
 #define LAUNCHER_SCHED_PROC_H
 
@@ -14,7 +14,7 @@
 #include "base/str.h"
 
 /* Lists every process of this machine (of this pid namespace): *out is new, to be freed; returns
- * how many there are. */
+ * the number of them. */
 struct proc_row {
     pid_t pid, parent;
     int64_t start; /* as in proc_id */
@@ -22,36 +22,36 @@ struct proc_row {
 };
 size_t proc_list(struct proc_row **out);
 
-/* Appends /proc/PID/<name>, up to some MB; false when it cannot be read (the process is gone, or
- * another user's). */
+/* Appends /proc/PID/<name>, up to 8 MiB; returns false if it cannot be read (the process is gone,
+ * or belongs to another user). */
 bool proc_read(pid_t pid, const char *name, struct str *out);
 
-/* Signals exactly this process: ERR_NOT_FOUND when it is gone, whoever has its number now. */
+/* Signals exactly this process. ERR_NOT_FOUND: it is gone, even if another process has its number
+ * now. */
 int proc_signal(struct proc_id id, int signo, struct err *err);
 
-/* Says whether a kill spares this process and all below it. */
+/* Tells whether a kill spares this process and all below it. */
 typedef bool proc_spare_fn(pid_t pid, void *ctx);
 
-void proc_adopt(void); /* becomes the subreaper of what lies below */
+void proc_adopt(void); /* becomes the subreaper of its descendants */
 
-/* Sends signo to every descendant of root that is not spared; returns how many there were (0: none
- * left). */
+/* Sends signo to every descendant of root that is not spared; returns the number of these
+ * descendants. */
 size_t proc_signal_below(pid_t root, int signo, proc_spare_fn *spare, void *ctx);
 
-/* Kills (SIGKILL) everything below this process and reaps it, until nothing unspared is left. Waits
- * for a process in uninterruptible sleep as long as that lasts. */
+/* Kills (SIGKILL) all descendants of this process that are not spared, and reaps them, until none
+ * is left. Waits for a process in uninterruptible sleep as long as that lasts. */
 void proc_kill_below(proc_spare_fn *spare, void *ctx);
 
 /* Kills (SIGKILL) every process of this user with `entry` ("K=V") in its environment, until none is
- * left; false if some are left after max_s. */
+ * left; returns false if some are left after max_s seconds. */
 bool proc_kill_marked(const char *entry, double max_s);
 
-/* Does the argument vector of pid begin with `words` (n of them)? */
+/* Tells whether the argument vector of pid begins with these n words. */
 bool proc_argv_is(pid_t pid, const char *const *words, size_t n);
 
-/* Starts argv as a process of its own session that is nobody's child, by executing this very
- * program again (its path need not exist any more). stderr is appended to log_path, stdin and
- * stdout are /dev/null. */
+/* Starts argv as a detached process in its own session, by executing this program again (its path
+ * need not exist any more). stderr is appended to log_path; stdin and stdout are /dev/null. */
 int proc_detach_self(const char *const *argv, const char *const *env, const char *log_path,
                      struct err *err);
 

@@ -77,7 +77,8 @@ static int check_env(const char *const *env, struct err *err)
         return err_set(err, ERR_INPUT, "there is no environment list: give the job's variables "
                                        "(an empty list is fine)");
     for (size_t i = 0; env[i]; i++)
-        if (!strchr(env[i], '=') || env[i][0] == '=') /* it may be a secret, and is not shown */
+        if (!strchr(env[i], '=') || env[i][0] == '=') /* the entry may be a secret, so the error
+                                                       * does not show it */
             return err_set(err, ERR_INPUT, "environment entry %zu is not NAME=VALUE", i);
     return 0;
 }
@@ -160,7 +161,7 @@ int sched_open(const char *kind, const char *home, struct sched **out, struct er
         return sched_local_open(home, out, err);
     if (strcmp(kind, "slurm") == 0)
         return sched_slurm_open(home, out, err);
-    if (strcmp(kind, "sim") == 0) /* of tests alone: the error does not offer it */
+    if (strcmp(kind, "sim") == 0) /* for tests only: the error does not name it */
         return sched_sim_attach(home, out, err);
     return err_set(err, ERR_INPUT, "scheduler '%s' is not known: give local or slurm", kind);
 }

@@ -1,5 +1,5 @@
-/* The calls of the simulated cluster. What it does lies in sim_time.c (the clock), sim_pass.c (who
- * starts where), sim_job.c, sim_node.c and sim_step.c (what becomes of them). */
+/* This file implements the calls of the simulated cluster. Its behaviour is in sim_time.c (the
+ * clock), sim_pass.c (which job starts where), sim_job.c, sim_node.c and sim_step.c. */
 #include "launcher/sched/sim.h"
 
 #include <math.h>
@@ -14,9 +14,10 @@
 #include "launcher/sched/hosts.h"
 #include "launcher/sched/sim_priv.h"
 
-/* ---- the controller's troubles ---- */
+/* ---- faults of the controller ---- */
 
-/* Begins a call: lets the time of an answer pass, and may fail as a silent controller does. */
+/* Begins a call: lets the controller's answering time pass, and fails if the drawn fault says
+ * so. */
 static int call(struct sim *s, struct err *err)
 {
     const struct sim_faults *f = &s->conf.faults;
@@ -30,7 +31,7 @@ static int call(struct sim *s, struct err *err)
                    f->silent_s);
 }
 
-/* Ends a call that was served: rc, unless its answer is lost. */
+/* Returns the result of a call that was carried out: rc, or an error if its answer is lost. */
 static int answer(const struct sim *s, int rc, struct err *err)
 {
     return rc == 0 && s->answer_lost
@@ -39,7 +40,7 @@ static int answer(const struct sim *s, int rc, struct err *err)
                : rc;
 }
 
-/* ---- what there is ---- */
+/* ---- the site ---- */
 
 static int describe(struct sched *sched, struct sched_site *out, struct err *err)
 {
@@ -136,7 +137,7 @@ static const char *const *list_copy(struct arena *a, const char *const *list)
     return copy;
 }
 
-/* Notes which nodes the job excludes. */
+/* Marks the nodes that the job excludes. */
 static int ban(struct sim *s, struct sim_job *j, const char *exclude, struct err *err)
 {
     const char **names;
@@ -155,7 +156,7 @@ static int ban(struct sim *s, struct sim_job *j, const char *exclude, struct err
     return 0;
 }
 
-/* Copies what the job keeps of its specification. */
+/* Copies those parts of its specification that the job needs later. */
 static int spec_copy(struct sim *s, const struct sched_spec *spec, struct sim_job *j,
                      struct err *err)
 {
@@ -257,7 +258,7 @@ static bool listed(const char *const *list, const char *text)
     return false;
 }
 
-/* Returns why the job waits, or what its record says. */
+/* Returns why the job waits, or else the reason in its record. */
 static const char *reason_of(const struct sim *s, const struct sim_job *j, struct arena *a)
 {
     bool waits = j->state == SCHED_PENDING || j->state == SCHED_REQUEUED;
@@ -318,7 +319,7 @@ out:
     return rc;
 }
 
-/* Returns why a job ends. Once it has ended its state tells. */
+/* Returns why a job ends. After its end the state shows why. */
 static enum sched_end end_of(const struct sim_job *j)
 {
     static const enum sched_end of_stop[] = {[SIM_STOP_NONE] = SCHED_END_NONE,
@@ -349,7 +350,7 @@ static int ending(struct sched *sched, const char *id, struct sched_ending *out,
     return 0;
 }
 
-/* ---- wishes ---- */
+/* ---- signals, requeue, cancel ---- */
 
 static int wish_signal(struct sim *s, struct sim_job *j, int signo, enum sched_to to,
                        struct err *err)

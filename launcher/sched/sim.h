@@ -1,20 +1,21 @@
-/* sim: a cluster that is simulated, behind the interface of launcher/sched: thousands of nodes, a
- * clock that jumps from event to event, and troubles that are drawn by a seed. It is for tests: no
- * command offers it.
+/* sim: simulates a cluster behind the interface of sched.h: thousands of nodes, a clock that jumps
+ * from event to event, and faults that are drawn from a seed. It is for tests: no command offers
+ * it.
  *
- * The idea: nothing runs. When an execution of a job or a step starts, the test is asked how long
- * it will last and how it will end; when it gets a signal, the test may change its mind. The same
- * conf and the same calls give the same events, bit for bit: nothing depends on the machine's clock
- * or on addresses. Time passes in sched_sim_advance, in sched_step_poll (which waits) and while the
- * controller is slow, nowhere else; between two events it jumps.
+ * No program runs. When an execution of a job or a step starts, a callback of the test decides how
+ * long it will last and how it will end; when it gets a signal, another callback may change that.
+ * The same conf and the same calls give exactly the same events: nothing depends on the machine's
+ * clock or on addresses. Time passes only in sched_sim_advance, in sched_step_poll (which waits)
+ * and while the controller is slow; it jumps from event to event.
  *
- * Jobs wait in one queue: by the partition's priority, then the job's, then age. One that does not
- * fit yet lets nobody pass, unless too few nodes are up for it at all. A job of a partition of
- * higher priority takes the place of jobs of lower ones, as their partition's mode says. All
- * partitions have all nodes; a node is shared by as many jobs as its cores allow.
+ * Jobs wait in one queue, ordered by the partition's priority, then the job's, then age. A job that
+ * does not fit yet blocks those behind it, unless too few nodes are up for it at all. A job in a
+ * partition of higher priority preempts jobs of lower ones in their partition's mode. All
+ * partitions have all nodes; as many jobs share a node as its cores allow.
  *
- * A node fails silently: what runs there stops, and nobody is told until node_timeout_s later,
- * when the controller gives it up, and its jobs are requeued or end as lost. It comes back empty.
+ * A node fails silently: its processes stop, and nothing is reported until node_timeout_s later,
+ * when the controller declares the node lost, and its jobs are requeued or end as lost. It comes
+ * back empty.
  *
  *     struct sim_conf conf = SIM_CONF_INIT;
  *     conf.nodes = 4096; conf.run = run_of; conf.ctx = &mine;
@@ -32,45 +33,45 @@
 
 #include "launcher/sched/sched.h"
 
-/* ---- what the test says ---- */
+/* ---- what the test decides ---- */
 
-/* Describes an execution of a job, or a step. The callbacks borrow it. Of a step, argv, env, cwd
- * and log_path are there when it starts, and NULL later. */
+/* Describes an execution of a job, or a step. The callbacks borrow it. argv, env, cwd and log_path
+ * of a step are valid at its start, and NULL later. */
 struct sim_exec {
     const char *job; /* id; "" for a step outside a job */
     const char *token, *name;
     const char *const *argv, *const *env;
-    const char *cwd, *log_path; /* NULL: a step without one */
+    const char *cwd, *log_path; /* NULL: a step without them */
     bool is_step;
-    bool to_all;          /* in `hear`: the signal is for all its processes, not for the first */
+    bool to_all; /* in `hear`: the signal goes to all its processes and not only to the first */
     int ranks;            /* of a step; 0 for a job */
     int restarts;
-    const int *where;     /* numbers of its nodes, ascending */
-    int nodes, cores;     /* cores of each */
+    const int *where;     /* its nodes' numbers, ascending */
+    int nodes, cores;     /* cores: of each node */
     double now_s;         /* UTC Unix seconds of the simulation */
 };
 struct sim_outcome {
-    double ends_in_s;     /* from now; INFINITY: it hangs */
+    double ends_in_s;     /* from now; INFINITY: never */
     int exit_code;        /* -1: killed by exit_signal */
     int exit_signal;
 };
 
 struct sim_partition {
     const char *name;
-    int tier;             /* a higher one takes the place of lower ones */
-    enum sched_preempt preempt; /* what happens to its jobs then */
+    int tier;             /* jobs of a higher tier preempt those of a lower one */
+    enum sched_preempt preempt; /* what happens to this partition's jobs when they are preempted */
     double grace_s, max_time_s;
 };
 
-/* Says how often the controller fails, and how; each call draws for itself. */
+/* Says how often and how the controller fails; each call draws anew. */
 struct sim_faults {
-    double silent;        /* share of calls that do nothing: ERR_TEMP after silent_s */
+    double silent;        /* share of calls that have no effect: ERR_TEMP after silent_s */
     double silent_s;
-    double lost;          /* share of calls that are done, and the answer is lost: ERR_TEMP */
-    double slow_s;        /* mean time of an answer; 0: at once */
+    double lost; /* share of calls that are carried out and whose answer is lost: ERR_TEMP */
+    double slow_s;        /* mean time until the answer; 0: at once */
 };
 
-/* Lists the happenings that are reported to the test. Their texts are for people. */
+/* Lists the kinds of events that are reported to the test, with texts for people. */
 #define SIM_WHAT_LIST(X)                                                                         \
     X(SIM_SUBMITTED, "submitted") X(SIM_STARTED, "started") X(SIM_SIGNALLED, "signalled")        \
     X(SIM_KILLED, "killed") X(SIM_ENDED, "ended") X(SIM_REQUEUED, "requeued")                    \
@@ -84,30 +85,30 @@ enum sim_what {
 struct sim_told {
     double at_s;          /* UTC Unix seconds */
     enum sim_what what;
-    int64_t job;          /* number of the job; of the node where one fails, is lost, is back */
+    int64_t job;          /* number of the job, or of the node for the SIM_NODE_* events */
     int detail;           /* SIM_SIGNALLED: the signal; SIM_ENDED: the state */
 };
 
 struct sim_conf {
     uint64_t seed;
     int nodes, cores_per_node, gpus_per_node; /* nodes are called n0, n1, ... */
-    const struct sim_partition *partitions;   /* borrowed; the first is the default one */
-    size_t n_partitions;                      /* 0: one that is called "sim" */
+    const struct sim_partition *partitions;   /* borrowed; the first is the default partition */
+    size_t n_partitions;                      /* 0: one partition that is called "sim" */
     double kill_wait_s, requeue_delay_s, node_timeout_s;
-    double noise;         /* sd of the logarithm of every duration */
-    double node_mean_s;   /* mean time to the failure of a node; 0: none fails by itself */
-    double repair_s;      /* from the failure of a node until it is back */
+    double noise;         /* standard deviation of the logarithm of every duration */
+    double node_mean_s;   /* mean time to failure of a node; 0: nodes fail only on request */
+    double repair_s;      /* from a node's failure until it is back */
     struct sim_faults faults;
-    double start_s;       /* UTC Unix seconds of the beginning */
-    /* Decides how long an execution that starts will last and how it ends; *out comes as one that
-     * ends at once with 0. It may not call the scheduler, nor may the two below. NULL: all end at
+    double start_s;       /* start of the simulation, UTC Unix seconds */
+    /* Decides how long an execution that starts will last and how it ends; *out is set to an end at
+     * once with exit code 0. It may not call the scheduler, nor may the two below. NULL: all end at
      * once. */
     void (*run)(void *ctx, const struct sim_exec *exec, struct sim_outcome *out);
-    /* Changes how an execution that got this signal will end; *out comes as planned so far. For
-     * SIGKILL, SIGSTOP and SIGCONT a change does not count. NULL: SIGTERM ends all, other signals
-     * nothing. */
+    /* Changes how an execution that got this signal will end; *out has the present plan. Changes
+     * for SIGKILL, SIGSTOP and SIGCONT are ignored. NULL: SIGTERM ends the execution, other signals
+     * have no effect. */
     void (*hear)(void *ctx, const struct sim_exec *exec, int signo, struct sim_outcome *out);
-    void (*tell)(void *ctx, const struct sim_told *told); /* NULL: nobody listens */
+    void (*tell)(void *ctx, const struct sim_told *told); /* NULL: events are not reported */
     void *ctx;
 };
 #define SIM_CONF_INIT                                                                            \
@@ -116,38 +117,39 @@ struct sim_conf {
         .repair_s = 3600, .start_s = 1.8e9                                                       \
     }
 
-/* Opens a simulated cluster, which ends with its handle. ERR_INPUT for a conf that cannot be. */
+/* Opens a simulated cluster, which ends when the handle is closed. ERR_INPUT: an invalid conf. */
 int sched_sim_open(const struct sim_conf *conf, struct sched **out, struct err *err);
 
 /* ---- the clock ---- */
 
 double sched_sim_now(const struct sched *s); /* UTC Unix seconds */
-/* Lets this much time pass, with all events in it. */
+/* Lets this much time pass, and handles all events in it. */
 void sched_sim_advance(struct sched *s, double seconds);
-/* Jumps to the next event. Returns false when nothing is to come; where nodes fail by themselves
- * something always is. */
+/* Jumps to the next event. Returns false if no event is planned; if nodes fail by themselves one
+ * always is. */
 bool sched_sim_step(struct sched *s);
 
 /* ---- what the test does to the cluster ---- */
 
 void sched_sim_node_fail(struct sched *s, int node);
 void sched_sim_node_back(struct sched *s, int node);
-/* Ends the execution of a job now, with this exit. No effect if it does not run. */
+/* Ends the present execution of a job now, with this exit status. Has no effect if the job does not
+ * run. */
 void sched_sim_end(struct sched *s, const char *id, int exit_code, int exit_signal);
-/* Puts the caller inside this job, for steps; NULL: outside again, where steps have the whole
- * cluster. ERR_STATE when the job does not run. */
+/* Makes the caller a process of this job, for steps; NULL: of no job, so that steps have the whole
+ * cluster. ERR_STATE: the job does not run. */
 int sched_sim_enter(struct sched *s, const char *id, struct err *err);
 
 /* ---- a cluster with real programs, for tests that need processes ---- */
 
-/* Makes the state folder and listens in it; *fd is the caller's to close. */
+/* Creates the state folder and listens on a socket in it; the caller closes *fd. */
 int sched_sim_listen(const char *home, int *fd, struct err *err);
 /* Serves a cluster whose jobs are processes of this machine and whose clock is the machine's, until
- * *stop is not 0; run, hear and ctx of the conf do not count. Whoever calls sched_open("sim", home)
- * meanwhile, in any process, asks this server. It forks: call it from a process of its own. */
+ * *stop is not 0; run, hear and ctx of the conf are ignored. A sched_open("sim", home) in any
+ * process then uses this server. It forks: call it in a process of its own. */
 int sched_sim_serve(const struct sim_conf *conf, const char *home, int fd,
                     const volatile sig_atomic_t *stop, struct err *err);
-/* Opens the cluster that is served at this state folder: sched_open("sim", ...). */
+/* Opens the cluster that is served for this state folder, for sched_open("sim", ...). */
 int sched_sim_attach(const char *home, struct sched **out, struct err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* This is the scheduler "sim" as other processes have it: they ask the server of a simulated
- * cluster with real programs. Steps are the caller's own, as on the local scheduler. */
+/* This file implements the scheduler "sim" for other processes, which ask the server of a simulated
+ * cluster with real programs. The caller runs its steps itself, as with the local scheduler. */
 #include "launcher/sched/sim.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@ struct client {
     struct sockaddr_un server;
     struct local_spool spool;
     struct local_steps steps;
-    struct arena site; /* owns what the last describe gave out */
+    struct arena site; /* owns the texts that the last describe returned */
     struct str site_text;
 };
 
@@ -43,7 +43,7 @@ static int exchange(const struct client *c, const struct str *request, struct st
     return rc;
 }
 
-/* Sends the request and receives the reply; *w then stands after the error in the reply. */
+/* Sends the request and receives the reply; *w is then positioned after the error in the reply. */
 static int ask(const struct client *c, const struct str *request, struct arena *arena,
                struct str *reply, struct sim_wire *w, struct err *err)
 {
@@ -58,7 +58,7 @@ static int ask(const struct client *c, const struct str *request, struct arena *
     return rc < 0 ? err_set(err, rc, "%s", text ? text : "") : 0;
 }
 
-/* Asks about one job; the request is released. */
+/* Sends a request about one job, and releases the request's text. */
 static int ask_plain(struct sched *s, struct str *request, struct sched_ending *out,
                      struct err *err)
 {

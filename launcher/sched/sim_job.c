@@ -1,4 +1,4 @@
-/* A simulated job goes through these states.
+/* This file moves a simulated job through these states.
  *
  *     from                to                     by
  *     pending, requeued   running                a pass
@@ -70,7 +70,7 @@ void sim_job_start(struct sim *s, struct sim_job *j)
     limit_plan(s, j, j->spec.time_limit_s > 0 ? s->now_s + j->spec.time_limit_s : INFINITY);
 }
 
-/* Sends the execution a signal. The test may change how it ends. */
+/* Sends a signal to the execution. The test may change how it ends. */
 void sim_job_hear(struct sim *s, struct sim_job *j, int signo, bool to_all)
 {
     char id[24];
@@ -89,7 +89,7 @@ void sim_job_hear(struct sim *s, struct sim_job *j, int signo, bool to_all)
     }
 }
 
-/* ---- how it stops ---- */
+/* ---- stopping ---- */
 
 static void term(struct sim *s, struct sim_job *j)
 {
@@ -143,7 +143,7 @@ void sim_job_resume(struct sim *s, struct sim_job *j)
     sim_tell(s, SIM_RESUMED, j->id, 0);
 }
 
-/* ---- its end ---- */
+/* ---- the end of an execution ---- */
 
 static const char *end_reason(struct sim *s, const struct sim_job *j)
 {
@@ -153,7 +153,7 @@ static const char *end_reason(struct sim *s, const struct sim_job *j)
     return text ? text : "";
 }
 
-/* Returns what a job is after an execution. */
+/* Returns the state of a job after an execution. */
 static enum sched_state settled(const struct sim_job *j, bool lost)
 {
     switch (j->stop) {
@@ -206,7 +206,7 @@ void sim_job_end(struct sim *s, struct sim_job *j, int node)
     sim_steps_lose(s, j->id, -1);
     sim_hold(s, j, false);
     no_longer_active(s, j);
-    s->dirty = true; /* jobs that wait for its end may start */
+    s->dirty = true; /* jobs that wait for this one's end may start */
     sim_tell(s, SIM_ENDED, j->id, (int)j->state);
     if (j->state == SCHED_REQUEUED)
         requeue(s, j);
@@ -247,6 +247,6 @@ void sim_job_event(struct sim *s, const struct sim_event *e)
     } else {
         sim_job_hear(s, j, SIGKILL, true);
         sim_tell(s, SIM_KILLED, j->id, 0);
-        j->stuck = false; /* a silent node does not keep the controller from ending it */
+        j->stuck = false; /* the controller ends it even if a node does not answer */
     }
 }

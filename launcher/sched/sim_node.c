@@ -1,4 +1,4 @@
-/* Nodes fail, are given up, and come back. */
+/* This file lets nodes fail, declares them lost, and brings them back. */
 #include "launcher/sched/sim_priv.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "base/num.h"
 #include "launcher/sched/hosts.h"
 
-/* Plans the next failure of a node that works. */
+/* Plans the next failure of a working node. */
 static void failure_plan(struct sim *s, int node)
 {
     struct sim_node *n = &s->nodes[node];
@@ -41,7 +41,7 @@ static bool uses(const int *where, int n, int node)
     return false;
 }
 
-/* Stops what runs on the node, and tells nobody. */
+/* Stops the jobs and steps on the node, without reporting their end. */
 static void fail(struct sim *s, int node)
 {
     struct sim_node *n = &s->nodes[node];
@@ -59,7 +59,7 @@ static void fail(struct sim *s, int node)
     sim_plan(s, s->now_s + s->conf.repair_s, TICK_NODE_BACK, node, n->failures);
 }
 
-/* Ends what runs on a node that was given up, or that came back without it. */
+/* Ends the jobs and steps on a node that was declared lost, or that came back without them. */
 static void lose(struct sim *s, int node)
 {
     sim_steps_lose(s, 0, node);

@@ -1,4 +1,4 @@
-/* A pass decides which jobs start, on which nodes, and which jobs give way to them. */
+/* This file decides which jobs start on which nodes, and which jobs are preempted for them. */
 #include "launcher/sched/sim_priv.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ static bool goes_first(const struct sim_job *a, const struct sim_job *b)
     return a->id < b->id;
 }
 
-/* Returns the first place of the queue that does not go before the job. */
+/* Returns the first index of the queue whose job does not go before this one. */
 static size_t place_in_queue(const struct sim *s, const struct sim_job *j)
 {
     size_t lo = 0, hi = s->n_queue;
@@ -46,7 +46,7 @@ void sim_dequeue(struct sim *s, struct sim_job *j)
     s->dirty = true;
 }
 
-/* ---- places ---- */
+/* ---- nodes with room ---- */
 
 int sim_cores_of(const struct sim *s, const struct sim_job *j)
 {
@@ -73,7 +73,7 @@ void sim_hold(struct sim *s, struct sim_job *j, bool takes)
     s->dirty = true;
 }
 
-/* Finds the first nodes that have room; false when they are too few. */
+/* Finds the first nodes that have room; returns false if they are too few. */
 static bool find_nodes(const struct sim *s, struct sim_job *j)
 {
     int k = 0;
@@ -93,7 +93,7 @@ static bool place_is_free(const struct sim *s, const struct sim_job *j)
     return true;
 }
 
-/* ---- who gives way ---- */
+/* ---- preemption ---- */
 
 static bool gives_way(const struct sim_job *v, const struct sim_job *j)
 {
@@ -101,7 +101,7 @@ static bool gives_way(const struct sim_job *v, const struct sim_job *j)
            v->partition->preempt != SCHED_PREEMPT_OFF;
 }
 
-/* Sorts by who gives way first: the least urgent, of these the youngest. */
+/* Sorts jobs in the order of preemption: the least urgent first, and among equals the youngest. */
 static int by_urgency(const void *a, const void *b)
 {
     const struct sim_job *x = *(struct sim_job *const *)a, *y = *(struct sim_job *const *)b;
@@ -132,8 +132,8 @@ static void give_way(struct sim *s, struct sim_job *v)
         sim_job_ask(s, v, SIM_STOP_PREEMPT, "preempted");
 }
 
-/* Preempts running jobs for this one, if that suffices. Cores of jobs that are stopping already
- * count. */
+/* Preempts running jobs for this one, if that frees enough. Cores of jobs that are already stopping
+ * count as free. */
 static void make_room(struct sim *s, const struct sim_job *j)
 {
     struct sim_job **v = calloc(s->n_active + 1, sizeof(struct sim_job *));
@@ -181,8 +181,8 @@ static bool try_start(struct sim *s, struct sim_job *j)
     return true;
 }
 
-/* Goes down the queue to the first that has no room. A suspended job waits for its own nodes and
- * holds nobody up. */
+/* Starts jobs in queue order up to the first that has no room. A suspended job waits for its own
+ * nodes and blocks no other. */
 static void pass_once(struct sim *s)
 {
     for (size_t i = 0; i < s->n_queue;) {
@@ -199,7 +199,7 @@ static void pass_once(struct sim *s)
     }
 }
 
-/* Repeats the pass until nothing changes: an execution that cannot begin ends at once. */
+/* Repeats the pass until nothing changes, because an execution that cannot begin ends at once. */
 void sim_pass(struct sim *s)
 {
     while (s->dirty) {

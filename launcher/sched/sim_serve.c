@@ -1,6 +1,7 @@
-/* This is a simulated cluster with real programs: its clock is the machine's, jobs are processes of
- * this machine, and every process that has the state folder can ask it. Each execution is a step of
- * the local scheduler (local_step.c), whose watcher leaves no process behind. */
+/* This file serves a simulated cluster with real programs: its clock is the machine's, jobs are
+ * processes of this machine, and every process that knows the state folder can send it requests.
+ * Each execution is a step of the local scheduler (local_step.c), whose watcher leaves no process
+ * behind. */
 #include "launcher/sched/sim.h"
 
 #include <errno.h>
@@ -32,7 +33,7 @@ struct server {
     struct sched *sched;
     struct local_spool spool;
     struct local_steps steps;
-    struct program *programs; /* that run */
+    struct program *programs; /* those that run now */
 };
 
 static struct program **program_of(struct server *v, const char *job)
@@ -98,7 +99,7 @@ static void run(void *ctx, const struct sim_exec *exec, struct sim_outcome *out)
 static void hear(void *ctx, const struct sim_exec *exec, int signo, struct sim_outcome *out)
 {
     struct program **p = program_of(ctx, exec->job);
-    (void)out; /* reap() sees its end */
+    (void)out; /* reap() reports its end */
     if (!*p)
         return;
     if (signo == SIGKILL) {
@@ -111,7 +112,7 @@ static void hear(void *ctx, const struct sim_exec *exec, int signo, struct sim_o
     }
 }
 
-/* Tells the simulation which programs have ended. */
+/* Reports to the simulation which programs have ended. */
 static void reap(struct server *v)
 {
     for (struct program **p = &v->programs; *p;) {
@@ -216,7 +217,7 @@ static const struct {
     {"cancel", serve_cancel},     {"ending", serve_ending},
 };
 
-/* Does what a request asks for, and writes the reply. */
+/* Carries out a request, and writes the reply. */
 static void serve(struct server *v, const struct str *request, struct str *reply)
 {
     struct arena arena = {0};

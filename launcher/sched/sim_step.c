@@ -1,5 +1,5 @@
-/* A step of the simulated cluster is a program inside a job, or outside one on all of the
- * cluster. */
+/* This file implements steps of the simulated cluster, which are programs inside a job, or outside
+ * any job on the whole cluster. */
 #include "launcher/sched/sim_priv.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ int sched_sim_enter(struct sched *sched, const char *id, struct err *err)
     return 0;
 }
 
-/* Takes cores of every node of the allocation, 0: all. */
+/* Takes this many cores of every node of the allocation; 0: all. */
 static int cores_take(struct sim *s, int wanted, int *cores, struct err *err)
 {
     int n = wanted ? wanted : alloc_cores(s);
@@ -191,12 +191,12 @@ int sim_step_start(struct sched *sched, const struct sched_step_spec *spec,
     end_plan(st);
     if (spec->deadline_s > 0)
         sim_plan(s, s->now_s + spec->deadline_s, TICK_STEP_TERM, st->id, 0);
-    st->spec = (struct sched_step_spec){.ranks = spec->ranks}; /* the rest belongs to the caller */
+    st->spec = (struct sched_step_spec){.ranks = spec->ranks}; /* the caller may release the rest */
     *out = &st->base;
     return 0;
 }
 
-/* Lets time pass until the step has ended, or for wait_s. */
+/* Lets time pass until the step has ended, or for wait_s seconds. */
 int sim_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out,
                   struct err *err)
 {

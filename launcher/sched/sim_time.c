@@ -1,5 +1,5 @@
-/* The clock of the simulated cluster goes from event to event of a heap. Random times are drawn
- * here. */
+/* This file implements the clock of the simulated cluster, which goes from event to event of a
+ * heap, and draws random times. */
 #include "launcher/sched/sim_priv.h"
 
 #include <math.h>
@@ -40,7 +40,7 @@ static void heap_push(struct sim_heap *h, struct sim_event e)
         h->cap = h->cap ? 2 * h->cap : 256;
         struct sim_event *v = realloc(h->v, h->cap * sizeof *v);
         if (!v)
-            abort(); /* a test that has no memory is over */
+            abort(); /* out of memory; this code runs in tests only */
         h->v = v;
     }
     size_t i = h->n++;
@@ -82,7 +82,7 @@ static void happen(struct sim *s, const struct sim_event *e)
         sim_job_event(s, e);
 }
 
-/* Handles all events of the next moment, and makes a pass. */
+/* Handles all events of the next point in time, and makes a pass. */
 static void moment(struct sim *s)
 {
     s->now_s = s->heap.v[0].at_s;
@@ -121,7 +121,7 @@ bool sched_sim_step(struct sched *s)
     return true;
 }
 
-/* ---- what the test is asked ---- */
+/* ---- calls to the test's callbacks ---- */
 
 struct sim_outcome sim_ask_run(struct sim *s, const struct sim_exec *exec)
 {

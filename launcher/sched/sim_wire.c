@@ -37,7 +37,7 @@ void sim_put_list(struct str *out, const char *const *list)
         put(out, list[i]);
 }
 
-/* Takes one text as it was put. */
+/* Takes one text exactly as it was sent. */
 static const char *take(struct sim_wire *w)
 {
     const char *text = w->p, *end = w->p < w->end ? memchr(text, 0, (size_t)(w->end - text)) : NULL;
@@ -173,7 +173,7 @@ void sim_put_job(struct str *out, const struct sched_job *j)
         sim_put_num(out, numbers[i]);
 }
 
-/* Copies a text into the arena. In a job no text is NULL: a missing one becomes "". */
+/* Copies a text into the arena. Texts of a job are never NULL: a missing one becomes "". */
 static const char *take_kept(struct sim_wire *w)
 {
     const char *text = sim_take_text(w), *kept = arena_strdup(w->arena, text ? text : "");

@@ -1,10 +1,10 @@
 /* sim_wire: defines the messages between the server of a simulated cluster and the real programs
  * that run in it.
  *
- * A connection has one request and one reply. Each ends where its sender closes its side, and is a
- * series of values that each end in a NUL: a number as %.17g, a text after '+', a NULL text as '-',
- * a list as its length and then its entries. A request begins with the operation, and a reply with
- * the code and the sentence of an error. Both ends are the same program, so there are no versions.
+ * A connection has one request and one reply. Each ends where its sender closes its side. It is a
+ * sequence of NUL-terminated values: a number as %.17g, a text after '+', a NULL text as '-', a
+ * list as its length and then its entries. A request begins with the operation, and a reply with an
+ * error's code and text. Both ends are the same build, so messages have no version.
  */
 #ifndef LAUNCHER_SCHED_SIM_WIRE_H
 #define LAUNCHER_SCHED_SIM_WIRE_H
@@ -14,7 +14,7 @@
 struct sim_wire {
     const char *p, *end;
     struct arena *arena; /* owns lists */
-    bool bad;            /* something was missing or no memory was left: what is read is empty */
+    bool bad; /* a value was missing or memory ran out; all values read from then on are empty */
 };
 
 void sim_put_num(struct str *out, double number);
@@ -34,7 +34,7 @@ void sim_take_job(struct sim_wire *w, struct sched_job *job);
 void sim_put_ending(struct str *out, const struct sched_ending *e);
 void sim_take_ending(struct sim_wire *w, struct sched_ending *e);
 
-/* Send a whole text and close the sending side, or receive until the other side has done so. */
+/* Send a whole text and close the sending side; receive until the other side has done so. */
 int sim_send(int fd, const struct str *text, struct err *err);
 int sim_receive(int fd, struct str *text, struct err *err);
 

@@ -43,7 +43,8 @@ static const struct {
     {"TIMEOUT", SCHED_TIME_LIMIT},     {"DEADLINE", SCHED_TIME_LIMIT},
     {"NODE_FAIL", SCHED_NODE_FAIL},    {"BOOT_FAIL", SCHED_NODE_FAIL},
 };
-static const double FLICKER_S = 60; /* a requeue shows as PREEMPTED or NODE_FAIL for a moment */
+static const double FLICKER_S = 60; /* a requeued job shows as PREEMPTED or NODE_FAIL for a short
+                                     * time */
 
 enum sched_state slurm_state(const struct slurm_job *j, double now)
 {
@@ -65,8 +66,8 @@ static bool ended_as_preempted(const struct slurm_job *j)
     return j->preempted_at > 0 && fabs(j->ended_at - j->preempted_at) <= 1;
 }
 
-/* Can a preemption end the job for good? Not if the partition requeues the job. If the modes are
- * not the partitions' (preempt/qos) it may. */
+/* Tells whether a preemption may end the job without a requeue. It does not if the partition
+ * requeues the job. If modes are not set by partition (preempt/qos) it may. */
 static bool may_end_for_good(const struct slurm_job *j, const struct slurm_site *site)
 {
     if (!site || strcmp(site->preempt_type, "preempt/partition_prio") != 0)
@@ -79,16 +80,15 @@ static bool may_end_for_good(const struct slurm_job *j, const struct slurm_site 
     return true;
 }
 
-/* Returns the base state. For a job shown only as COMPLETING it follows from what the controller
- * notes when it begins to end one (seen in 22.05.8). A requeue clears the execution's end, or sets
- * the one expected of the next. A time limit is the reason. Preemption for good ends the job in the
- * second of the preemption; after a grace time that second is set anew. A cancelled job has an end
- * and no reason, also in the grace time of a preemption, and before the execution that a requeue
- * promised has begun. Cancelled in the second in which a grace begins, it looks like one whose
- * grace is over. */
+/* Returns the base state. A job shown only as COMPLETING has none, so it is inferred from what the
+ * controller sets when it begins to end a job (seen in 22.05.8). A requeue clears ended_at, or sets
+ * it to the expected end of the next execution. A time limit sets the reason. A preemption without
+ * requeue sets ended_at to the second of preempted_at, which is set anew after a grace time. A
+ * cancellation sets ended_at and no reason, also within a grace time or before a requeued execution
+ * has begun. One in the second in which a grace time begins looks like a preemption. */
 static const char *base_of(const struct slurm_job *j, const struct slurm_site *site, double now)
 {
-    const double skew_s = 30; /* of clocks; the shortest time limit is a minute */
+    const double skew_s = 30; /* between clocks; the shortest time limit is a minute */
     if (j->base[0] || strcmp(j->state, "COMPLETING") != 0)
         return j->base;
     if (j->ended_at <= 0 || j->ended_at > now + skew_s)
@@ -135,7 +135,7 @@ static const char *reason_of(const struct slurm_job *j, enum sched_state state)
 {
     if (j->reason[0] || state == SCHED_RUNNING || state == SCHED_DONE)
         return j->reason;
-    return j->state; /* "PREEMPTED", "CANCELLED": Slurm's own word is the reason */
+    return j->state; /* for "PREEMPTED" and "CANCELLED", Slurm's state is the reason */
 }
 
 static int job_convert(const struct slurm_job *j, double now, struct arena *arena,
@@ -177,7 +177,7 @@ int slurm_to_sched(const struct slurm_jobs *in, double now, struct sched_jobs *o
     return 0;
 }
 
-/* ---- what there is ---- */
+/* ---- the site ---- */
 
 static int describe(struct sched *s, struct sched_site *out, struct err *err)
 {
@@ -247,8 +247,8 @@ static void keep_only(struct slurm_jobs *jobs, const struct sched_filter *f)
     qsort(jobs->v, n, sizeof *jobs->v, by_id);
 }
 
-/* Returns the ids of the filter that the controller did not name; NULL when there are none, or no
- * memory to say so. */
+/* Returns the filter's ids that the controller did not list; NULL if there are none, or when out of
+ * memory. */
 static const char **absent_ids(const struct sched_filter *f, const struct slurm_jobs *jobs,
                                struct arena *arena)
 {
@@ -274,9 +274,8 @@ static bool has_accounting(struct sched_slurm *l)
     return l->site.accounting[0] && strcmp(l->site.accounting, "accounting_storage/none") != 0;
 }
 
-/* Adds what accounting remembers of jobs that the controller has forgotten; it is asked no oftener
- * than the controller. With no accounting, or none that answers, nothing is known, and the jobs
- * stay absent. */
+/* Adds jobs that the controller has forgotten and accounting remembers; accounting is asked no more
+ * often than the controller. If accounting is missing or does not answer, the jobs stay absent. */
 static void recall(struct sched_slurm *l, const char *const *ids, struct slurm_jobs *jobs,
                    struct arena *arena)
 {
@@ -346,9 +345,9 @@ out:
     return rc;
 }
 
-/* ---- acting on a job of ours ---- */
+/* ---- acting on a job of reel's ---- */
 
-/* Is this the job that this process runs in? That is its user's, whoever submitted it. */
+/* Tells whether this process runs in this job, which then is its user's, whoever submitted it. */
 static bool is_own(const char *id)
 {
     const char *own = getenv("SLURM_JOB_ID");
@@ -362,8 +361,8 @@ static bool is_bound(const struct sched_slurm *l, const char *token, const char 
            (!record.id[0] || strcmp(record.id, id) == 0);
 }
 
-/* Finds a job of ours. Ids are handed out again after a controller lost its state: ours is the one
- * whose comment names a token bound to this id. */
+/* Finds a job that reel submitted. Ids are reused after a controller lost its state, so the job's
+ * comment must have a token that is bound to this id. */
 static int job_ours(struct sched_slurm *l, const char *id, struct arena *arena,
                     struct slurm_job *out, struct err *err)
 {
@@ -398,8 +397,7 @@ out:
     return rc;
 }
 
-/* Finds who cancelled a job. The controller does not say it, accounting does: "CANCELLED by
- * 1000". */
+/* Finds who cancelled a job. Only accounting has it: "CANCELLED by 1000". */
 static void canceller(struct sched_slurm *l, const char *id, struct arena *arena,
                       char who[SCHED_ID_BYTES])
 {
@@ -416,8 +414,8 @@ static void canceller(struct sched_slurm *l, const char *id, struct arena *arena
              user ? user->pw_name : by + strlen(" by "));
 }
 
-/* Finds why the job ends. The partition is asked for only if the job's own data leave this open; an
- * error of that question is returned. */
+/* Finds why the job ends. The partition's settings are read only if the job's own data leave this
+ * open; an error of that request is returned. */
 static int end_find(struct sched_slurm *l, const struct slurm_job *job, double now,
                     enum sched_end *out, struct err *err)
 {
@@ -468,7 +466,7 @@ static int signal_(struct sched *s, const char *id, int signo, enum sched_to to,
     rc = l->rpc->ops->signal(l->rpc, id, signo, to == SCHED_TO_ALL, err);
     bool ended = rc == ERR_TEMP && slurm_job_ours(l, id, &state, NULL) == 0 &&
                  state != SCHED_RUNNING && state != SCHED_UNKNOWN;
-    if (rc == ERR_NOT_FOUND || ended) /* scancel fails without a word where a job has just ended */
+    if (rc == ERR_NOT_FOUND || ended) /* scancel fails without a message if a job has just ended */
         rc = err_set(err, ERR_STATE, "job %s has ended just now", id);
     return rc;
 }
@@ -511,7 +509,7 @@ static int requeue(struct sched *s, const char *id, struct err *err)
     rc = l->rpc->ops->requeue(l->rpc, id, err);
     if (rc == ERR_STATE && requeue_look(l, id, &look, NULL) == 0 &&
         !sched_state_ended(look.state) && look.end != SCHED_END_CANCELLED)
-        return 0; /* the preemption has done it already */
+        return 0; /* a preemption has requeued it already */
     return rc;
 }
 
@@ -523,7 +521,7 @@ static int cancel(struct sched *s, const char *id, struct err *err)
     if (rc < 0 || sched_state_ended(state))
         return rc;
     rc = l->rpc->ops->cancel(l->rpc, id, err);
-    return rc == ERR_STATE ? 0 : rc; /* it ended in between */
+    return rc == ERR_STATE ? 0 : rc; /* the job has ended meanwhile */
 }
 
 /* ---- the table ---- */
@@ -552,11 +550,11 @@ static void close_(struct sched *s)
     free(l);
 }
 
-static const double BOOT_S = 1800; /* from a node's loss until it has booted, at most */
+static const double BOOT_S = 1800; /* longest time from a node's loss until it has booted */
 
-/* Was the node lost then? A lost node is DOWN, maybe with flags behind that (sinfo(1) NODE STATE
- * CODES). Of a node that is back Slurm forgets why and since when it was down, but not when it was
- * booted. SlurmdStartTime says nothing: jobs outlive a restart of their slurmd. */
+/* Tells whether the node was lost then. A lost node is DOWN, perhaps with flags after it (sinfo(1)
+ * NODE STATE CODES). For a node that is back, Slurm keeps the boot time, but not when and why it
+ * was down. SlurmdStartTime does not help: jobs outlive a restart of their slurmd. */
 static bool was_lost(const struct slurm_node *n, const struct sched_loss *loss)
 {
     bool down = strncasecmp(n->state, "DOWN", strlen("DOWN")) == 0;
@@ -568,7 +566,7 @@ static int lost_node(struct sched *s, const char *nodes, const struct sched_loss
                      char node[SCHED_ID_BYTES], struct err *err)
 {
     const char *own = getenv("SLURM_JOB_NODELIST"), *list = nodes ? nodes : own, **names;
-    size_t n, least = nodes ? 1 : 2; /* the loss of its only node ends the process that asks */
+    size_t n, least = nodes ? 1 : 2; /* if its only node is lost, the asking process ends too */
     struct slurm_net net = {0};
     struct arena arena;
     int rc;
@@ -692,7 +690,7 @@ int sched_slurm_open(const char *home, struct sched **out, struct err *err)
     if ((rc = rpc_open(l, err)) < 0)
         goto out;
     *out = &l->base;
-    l = NULL; /* the caller's */
+    l = NULL; /* now owned by the caller */
 out:
     if (l)
         close_(&l->base);

@@ -1,8 +1,8 @@
 /* slurm_commands: asks the controller through sbatch, squeue, scontrol, scancel and sinfo.
  *
- * Commands are found on PATH, run with our environment less what would change their meaning
- * (SBATCH_*, SQUEUE_*, ...), and killed at the deadline. squeue prints JSON from Slurm 23.02 on;
- * before that its --json ignores every filter, so the text form is asked for. */
+ * Commands are found on PATH, run without the environment variables that change what they do
+ * (SBATCH_*, SQUEUE_*, ...), and killed at the deadline. From Slurm 23.02 on squeue prints JSON;
+ * before that its --json ignores every filter, so its text output is used. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ struct commands {
     int version; /* 2205; 0: not asked yet */
 };
 
-/* ---- running one ---- */
+/* ---- running a command ---- */
 
 static bool changes_meaning(const char *entry)
 {
@@ -50,8 +50,8 @@ static const char **environment(struct arena *arena, const char *const *from)
     return env;
 }
 
-/* Runs a command. out may be NULL. An exit code other than 0 is an error, whose class follows from
- * the message on stderr. */
+/* Runs a command. out may be NULL. An exit code other than 0 is an error; the message on stderr
+ * decides its code. */
 static int ask_with(const char *const *argv, const char *const *env, const char *input,
                     struct str *out, struct err *err)
 {
@@ -257,7 +257,8 @@ static void arg(struct args *a, const char *fmt, ...)
     a->v[a->n++] = copy;
 }
 
-/* Adds --output. `%` begins a pattern in it (sbatch(1) "filename pattern"). */
+/* Adds --output, with each `%` doubled, because `%` begins a pattern (sbatch(1) "filename
+ * pattern"). */
 static void arg_output(struct args *a, const char *path)
 {
     struct str s = STR_INIT;
@@ -332,7 +333,7 @@ static int submit(struct slurm_rpc *r, const struct slurm_submit *w, char id[SCH
         goto out;
     }
     rc = ask_with(a.v, w->env, w->script, &text, err);
-    if (rc == ERR_CHILD) { /* the message is not known, so there may be a job or not */
+    if (rc == ERR_CHILD) { /* the message is unknown, so the job may exist */
         if (err)
             err->code = ERR_TEMP;
         rc = ERR_TEMP;

@@ -1,9 +1,9 @@
 /* slurm_helper: asks the controller through reel-slurm, the program that links libslurm
- * (slurm_wire.h says how they talk).
+ * (slurm_wire.h defines the messages).
  *
- * One process serves a burst: it is started for a call and stays for those that follow within
- * IDLE_S. A crash of libslurm, or a reply that does not come before the deadline, costs that
- * process and gives ERR_TEMP. */
+ * One process serves several calls: it is started for a call and stays for those that follow within
+ * IDLE_S. If libslurm crashes, or a reply does not come before the deadline, that process ends or
+ * is killed, and the call returns ERR_TEMP. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -28,7 +28,7 @@ struct helper {
     pid_t pid; /* 0: none runs */
     int fd;
     double used_at; /* monotonic */
-    struct str in;  /* received, not consumed */
+    struct str in;  /* received and not used yet */
 };
 
 /* ---- the process ---- */
@@ -38,7 +38,7 @@ static void stop(struct helper *h)
     struct spawn_exit end;
     if (!h->pid)
         return;
-    close(h->fd); /* end of file ends it; what hangs is killed */
+    close(h->fd); /* the process ends at end of file, or is killed if it hangs */
     if (spawn_wait(h->pid, 1, &end, NULL) == ERR_TIMEOUT)
         spawn_stop_group(h->pid, 0, &end, NULL);
     h->pid = 0;
@@ -77,7 +77,7 @@ static int hear(struct helper *h, char **line, struct err *err)
     }
 }
 
-/* Parses the reply into a tree, or returns the error that it holds. */
+/* Parses the reply, or returns the error in it. */
 static int reply_parse(char *line, struct json_doc *doc, struct err *err)
 {
     int code = ERR_TEMP;
@@ -133,7 +133,7 @@ static int helper_spawn(struct helper *h, struct err *err)
     return 0;
 }
 
-/* Checks which protocol the helper speaks. */
+/* Checks that the helper uses this version of the protocol. */
 static int greeting_check(struct helper *h, struct err *err)
 {
     struct json_doc doc = {0};
@@ -176,7 +176,7 @@ static int send_all(struct helper *h, const struct str *request, struct err *err
     return 0;
 }
 
-/* Sends what was written and takes the reply. */
+/* Sends the request and receives the reply. */
 static int ask(struct helper *h, struct str *request, struct json_doc *doc, struct err *err)
 {
     int rc;
@@ -326,7 +326,8 @@ out:
     return rc;
 }
 
-/* Sends a request about one job, whose reply is empty. signo 0, comment NULL: it has none. */
+/* Sends a request about one job; its reply is empty. signo 0, comment NULL: the request has
+ * none. */
 static int about(struct slurm_rpc *r, const char *op, const char *id, int signo, bool all,
                  const char *comment, struct err *err)
 {
@@ -386,7 +387,7 @@ int slurm_helper_open(const char *path, struct slurm_rpc **out, struct err *err)
         return err_set(err, ERR_NOMEM, "out of memory");
     h->rpc.ops = &ops;
     snprintf(h->path, sizeof h->path, "%s", path);
-    int rc = start(h, err); /* a library that does not fit is reported now */
+    int rc = start(h, err); /* an unsuitable libslurm is reported now */
     if (rc < 0)
         close_(&h->rpc);
     else

@@ -1,5 +1,5 @@
-/* A job's comment keeps, for its next executions, which run it has: "reel-run:<id>", after what
- * its user or the site has written there. */
+/* This file stores the id of a job's run in the job's comment, for the job's next executions:
+ * "reel-run:<id>", after the text of the user or the site. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +8,8 @@
 
 static const char mark[] = "reel-run:";
 
-/* Returns the run's id in a comment, ID_TEXT_BYTES - 1 long; NULL: there is none. */
+/* Returns the place of the run's id in a comment, which is ID_TEXT_BYTES - 1 long; NULL: there is
+ * none. */
 static const char *noted_at(const char *comment)
 {
     char run[ID_TEXT_BYTES];
@@ -29,8 +30,8 @@ const char *slurm_noted(const char *comment, char run[ID_TEXT_BYTES])
     return run;
 }
 
-/* Makes the new comment. A job has one run, so an earlier note is replaced. With an empty run the
- * comment stays as it is. */
+/* Makes the new comment. A job has one run, so an earlier note is replaced. If `run` is empty the
+ * comment does not change. */
 static void comment_make(const char *before, const char *run, struct str *out)
 {
     const char *at = noted_at(before);

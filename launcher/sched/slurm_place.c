@@ -1,6 +1,6 @@
-/* This file decides where the ranks of a step go on Slurm: the nodes of the job we run in, in the
- * order of place.h, as a host file for srun (srun(1) SLURM_HOSTFILE, --distribution=arbitrary: rank
- * r runs on the host of line r). */
+/* This file places the ranks of a step on Slurm: it orders the nodes of this process's job as
+ * place.h says, and writes a host file for srun (srun(1) SLURM_HOSTFILE, --distribution=arbitrary:
+ * rank r runs on the host of line r). */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -11,8 +11,8 @@
 #include "launcher/sched/hosts.h"
 #include "launcher/sched/slurm_priv.h"
 
-/* Asks for the switches of the cluster, once. Without them Slurm's own order counts, and one
- * warning says so. */
+/* Asks for the cluster's switches, once. Without an answer Slurm's own order applies, and a warning
+ * says so. */
 static int net_load(struct sched_slurm *s, struct err *err)
 {
     struct err why = {0};
@@ -34,7 +34,7 @@ static int nodes_wanted(const struct sched_step_spec *spec, size_t allotted, siz
                         struct err *err)
 {
     int64_t n = spec->nodes ? spec->nodes : num_min_i64((int64_t)allotted, spec->ranks);
-    bool chosen = n > 1 || allotted == 1; /* else srun takes one of several */
+    bool chosen = n > 1 || allotted == 1; /* otherwise srun chooses one of several nodes */
     if (spec->per_node || !chosen || n > (int64_t)allotted || n > spec->ranks)
         return err_set(err, ERR_NOT_FOUND,
                        "a step of %d ranks on %lld of %zu nodes: there is nothing to place",
@@ -57,7 +57,7 @@ int slurm_place(struct sched_slurm *s, const struct sched_step_spec *spec, struc
         return rc;
     if ((rc = nodes_wanted(spec, allotted, &wanted, err)) < 0)
         return rc;
-    if (allotted == 1) { /* one node needs no switches */
+    if (allotted == 1) { /* with one node, switches do not matter */
         if (!(nodes = arena_array(arena, 1, sizeof *nodes)))
             return err_set(err, ERR_NOMEM, "out of memory");
         *nodes = (struct place_node){names[0], ""};

@@ -1,16 +1,15 @@
-/* The answer that all processes of a user share
- * =============================================
+/* This file keeps the controller's answer that all processes of a user share.
  *
- * <home>/sched/slurm/poll-<cluster>.json, <cluster> being a hash of SLURM_CONF (processes that see
- * the cluster through other files ask for themselves):
+ * The file is <home>/sched/slurm/poll-<cluster>.json, where <cluster> is a hash of SLURM_CONF, so
+ * that processes with other configuration files have another answer:
  *
  *     {"schema": "reel.slurm-poll/1", "asked_at": s, "answered_at": s, "said": "...",
  *      "jobs": [{...}, ...]}
  *
- * asked_at is the last attempt, answered_at the last clean answer; said is why the last attempt
- * failed, "" if it did not. Whoever finds the last attempt older than poll_s takes the lock and
- * asks; the others read. A failed attempt counts as one too, so that a controller in trouble is not
- * asked more often than a sound one. */
+ * asked_at is the time of the last request, answered_at that of the last answer without an error;
+ * said is the error of the last request, "" if there was none. A process that finds the last
+ * request older than poll_s takes the lock and asks; the others read the file. A failed request
+ * counts too, so that a controller in trouble is not asked more often than a healthy one. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,8 +57,8 @@ static int answer_read(const struct json_doc *doc, struct arena *arena, struct a
     return slurm_wire_jobs_read(json_member(doc->root, "jobs"), arena, &out->jobs, err);
 }
 
-/* Loads the answer. If the file is absent or cannot be read, nothing has been asked yet: it is only
- * a cache. */
+/* Loads the answer. If the file is missing or cannot be read, *out is as if nothing had been asked
+ * yet, because the file is only a cache. */
 static int answer_load(const char *path, struct arena *arena, struct answer *out, struct err *err)
 {
     struct json_doc doc = {0};
@@ -99,7 +98,7 @@ out:
 
 static bool fresh(const struct sched_slurm *s, const struct answer *a)
 {
-    double age = clock_wall_s() - a->asked_at; /* asked_at may be another host's time */
+    double age = clock_wall_s() - a->asked_at; /* asked_at may be by another host's clock */
     return a->asked_at > 0 && age >= 0 && age < s->poll_s;
 }
 
@@ -134,8 +133,8 @@ static int ask(struct sched_slurm *s, const char *file, struct arena *arena, str
     return answer_save(file, a, err);
 }
 
-/* Takes the lock. While another process asks, this one waits for that answer, or uses an older one
- * if it takes long. */
+/* Takes the lock. While another process asks, waits for that answer, or goes on with an older one
+ * if that takes long. */
 static int turn_take(const char *lock, const struct answer *a, struct lease **held, struct err *err)
 {
     int rc = lease_take(lock, a->answered_at > 0 ? 1 : SLURM_SLOW_S, held, err);
@@ -150,10 +149,10 @@ void slurm_poll_forget(struct sched_slurm *s)
     char file[LIMIT_PATH_BYTES + 64], lock[LIMIT_PATH_BYTES + 64];
     paths(s, file, lock);
     s->alone_at = 0;
-    unlink(file); /* it is only a cache: what stays is old for poll_s at most */
+    unlink(file); /* the file is only a cache: an old answer stays for poll_s at most */
 }
 
-/* Asks the controller under the lock, unless another process has just got the answer. */
+/* Asks the controller under the lock, unless another process has just got an answer. */
 static int turn_ask(struct sched_slurm *s, const char *file, struct arena *arena, struct answer *a,
                     struct err *err)
 {
@@ -163,7 +162,7 @@ static int turn_ask(struct sched_slurm *s, const char *file, struct arena *arena
     return fresh(s, a) ? 0 : ask(s, file, arena, a, err);
 }
 
-/* Brings the answer up to date. While another process asks, an older answer will do. */
+/* Renews the answer. While another process asks, an older answer is used. */
 static int answer_renew(struct sched_slurm *s, const char *file, const char *lock,
                         struct arena *arena, struct answer *a, struct err *err)
 {
@@ -176,7 +175,7 @@ static int answer_renew(struct sched_slurm *s, const char *file, const char *loc
     return rc;
 }
 
-/* Takes the jobs from the shared file, which is brought up to date first. */
+/* Takes the jobs from the shared file, after renewing it. */
 static int poll_by_file(struct sched_slurm *s, struct arena *arena, struct slurm_jobs *out,
                         struct err *err)
 {

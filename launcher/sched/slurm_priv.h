@@ -8,8 +8,8 @@
 #include "launcher/sched/slurm_rpc.h"
 
 #define SLURM_COMMENT "reel:"
-enum { SLURM_NICE = 1000 }; /* of one step of priority; it takes a job long to make up for it by
-                             * its age in the queue */
+enum { SLURM_NICE = 1000 }; /* nice per unit of priority, so large that a waiting job's age does not
+                             * outweigh it */
 
 struct sched_slurm {
     struct sched base;
@@ -19,29 +19,30 @@ struct sched_slurm {
     bool described;
     struct slurm_site site;
     struct arena site_arena;
-    bool net_asked;              /* the network is asked for once; net.kind NULL: no answer */
+    bool net_asked;              /* the network was asked for, which happens once; net.kind NULL:
+                                  * there was no answer */
     struct slurm_net net;        /* without nodes */
     struct arena net_arena;
-    double history_at;           /* monotonic, of the last question to accounting; 0: none */
-    struct slurm_jobs history;   /* its answer */
+    double history_at;           /* monotonic time of the last request to accounting; 0: none */
+    struct slurm_jobs history;   /* the answer of accounting */
     struct arena history_arena;
-    double alone_at;             /* monotonic, when this process asked for itself; 0: never */
-    struct slurm_jobs alone;     /* its answer */
+    double alone_at;             /* monotonic time of this process's own last request; 0: none */
+    struct slurm_jobs alone;     /* the answer to that request */
     struct arena alone_arena;
 };
 
-/* ---- pure ---- */
+/* ---- functions without side effects ---- */
 
-/* Returns our state for Slurm's word. PREEMPTED, COMPLETING, REQUEUED and unknown words are live. A
- * preempted job that does not come back is over at its end, or a minute later if it may be
+/* Returns the state for Slurm's state. PREEMPTED, COMPLETING, REQUEUED and unknown states count as
+ * live. A preempted job that is not requeued is over at its end, or a minute later if it may be
  * requeued. */
 enum sched_state slurm_state(const struct slurm_job *j, double now);
-/* Returns why the controller ends the job, or has ended it. site: tells what preemption does in its
- * partition; NULL: not known. */
+/* Returns why the controller ends the job, or has ended it. site: has the preemption mode of the
+ * job's partition; NULL: unknown. */
 enum sched_end slurm_end(const struct slurm_job *j, const struct slurm_site *site, double now);
-/* Returns the token in a comment of ours, "" for anybody else's. */
+/* Returns the token in a comment that reel wrote; "" for any other comment. */
 const char *slurm_token(const char *comment);
-/* Returns the run that slurm_note left in a comment; "": none. */
+/* Returns the run id that slurm_note stored in a comment; "": none. */
 const char *slurm_noted(const char *comment, char run[ID_TEXT_BYTES]);
 /* Converts jobs; copies the texts. */
 int slurm_to_sched(const struct slurm_jobs *in, double now, struct sched_jobs *out,
@@ -51,29 +52,30 @@ int slurm_to_sched(const struct slurm_jobs *in, double now, struct sched_jobs *o
 
 struct slurm_record {
     bool exists;
-    char id[SCHED_ID_BYTES]; /* "": an intent whose outcome is not known */
+    char id[SCHED_ID_BYTES]; /* "": an intent whose outcome is unknown */
     char name[LIMIT_NAME_BYTES]; /* of the job; "": an older version wrote none */
 };
-/* Restores comments of our jobs in this list. Somebody may have overwritten them (a site may keep
- * its accounts there), but a comment holds the job's token. A job is ours if a record says that a
- * submission from here got its id, for a job of the same name. */
+/* Restores the comments of reel's jobs in this list. Somebody may have overwritten them (a site may
+ * write account names there), but the comment must have the job's token. A job is reel's if a
+ * record binds its id, and the job's name is the record's. */
 int slurm_comments_mend(const struct sched_slurm *s, struct slurm_jobs *jobs, struct arena *arena,
                         struct err *err);
 int slurm_record_load(const struct sched_slurm *s, const char *token, struct slurm_record *out,
                       struct err *err);
 
-/* Finds the state of a job of ours. ERR_NOT_FOUND: there is no such job, it is not ours, or Slurm
- * has forgotten it. */
+/* Finds the state of one of reel's jobs. ERR_NOT_FOUND: there is no such job, it is not reel's, or
+ * Slurm has forgotten it. */
 int slurm_job_ours(struct sched_slurm *l, const char *id, enum sched_state *state,
                    struct err *err);
 
-/* Refuses a job that can never run: Slurm takes jobs that fit no node, and lets them wait. */
+/* Refuses a job that can never run, because Slurm accepts jobs that fit no node, and lets them
+ * wait. */
 int slurm_fits(struct sched_slurm *s, const struct sched_spec *spec, struct err *err);
-/* Appends the batch script. The script removes variables that a Slurm daemon or the shell adds and
- * nobody submitted, and sets our own from Slurm's. */
+/* Appends the batch script. It unsets variables that a Slurm daemon or the shell adds although the
+ * submission did not have them, and sets reel's variables from Slurm's. */
 void slurm_script(const struct sched_spec *spec, struct str *out);
 
-/* Submits one job for one token, whatever happened before. */
+/* Submits one job for one token, even after earlier calls that failed or were killed. */
 int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec,
                       char id[SCHED_ID_BYTES], struct err *err);
 
@@ -82,9 +84,9 @@ int slurm_note(struct sched *s, const char *id, const char *run, struct err *err
 
 /* ---- the shared answer ---- */
 
-/* Lists every job of this user, from an answer not older than poll_s. ERR_TEMP: the controller did
- * not answer lately. If the answer cannot be shared, because the folder is full or may not be
- * written, this process asks for itself. */
+/* Lists every job of this user, from an answer that is not older than poll_s. ERR_TEMP: the
+ * controller did not answer the last request. If the answer cannot be shared, because the folder is
+ * full or not writable, this process asks the controller itself. */
 int slurm_poll_shared(struct sched_slurm *s, struct arena *arena, struct slurm_jobs *out,
                       struct err *err);
 /* Forgets the shared answer, because it lacks a job that was just submitted. The next poll asks the
@@ -95,7 +97,7 @@ void slurm_poll_forget(struct sched_slurm *s);
 
 int slurm_place(struct sched_slurm *s, const struct sched_step_spec *spec, struct arena *arena,
                 struct sched_placement *out, struct err *err);
-/* Writes the placement as srun reads it: a host for each rank, in a file of its own under s->dir.
+/* Writes the placement as a host file for srun, with one host per rank, in a new file in s->dir.
  * *path is allocated in the arena. */
 int slurm_host_file_write(const struct sched_slurm *s, const struct sched_placement *p,
                           struct arena *arena, const char **path, struct err *err);

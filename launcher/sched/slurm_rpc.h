@@ -1,9 +1,9 @@
-/* slurm_rpc: the few things we ask of a Slurm controller, over its commands or over libslurm.
+/* slurm_rpc: declares the requests to a Slurm controller, which use Slurm's commands or libslurm.
  *
  * Two implementations give the same results: "commands" (sbatch, squeue, scontrol, scancel, sinfo,
- * sacct) and "helper" (the program reel-slurm, which links libslurm). The files above them
- * (slurm*.c) do not know which one they use. Every call is one burst of requests with a deadline;
- * nothing is kept between calls.
+ * sacct) and "helper" (the program reel-slurm, which links libslurm). The callers (slurm*.c) need
+ * not know which one they use. Every call sends its requests with a deadline; no state is kept
+ * between calls.
  *
  * Errors are classed by what the caller may conclude:
  *   ERR_TEMP         there is no clear answer: a time-out, no connection, a dead client, a busy
@@ -27,99 +27,101 @@
 /* Holds a job as the controller describes it; texts are never NULL. */
 struct slurm_job {
     const char *id;       /* "123" */
-    const char *state;    /* "RUNNING", "COMPLETING", ...: the base, or a flag that says more */
-    const char *base; /* the base state under flags (COMPLETING, ...): "CANCELLED"; "": not known */
-    const char *reason;   /* "" for None */
+    const char *state; /* "RUNNING", "COMPLETING", ...: the base state, or a flag that says more */
+    const char *base; /* the base state under flags (COMPLETING, ...): "CANCELLED"; "": unknown */
+    const char *reason;   /* "" if Slurm says None */
     const char *comment, *name;
-    int restarts, nodes, cores; /* cores of all nodes */
+    int restarts, nodes, cores; /* cores: total of all nodes */
     int nice;
     int exit_status;      /* as of wait(2); -1: none */
-    bool requeue;         /* it may be run again */
+    bool requeue;         /* it may be requeued */
     double submitted_at, started_at, ended_at; /* UTC Unix seconds, 0: not yet */
-    /* When it was preempted, in its present or last execution; within a grace time it still runs;
-     * 0: it was not. */
+    /* When its present or last execution was preempted; within a grace time it still runs; 0: it
+     * was not preempted. */
     double preempted_at;
-    /* The partition in which it runs or ran, or for which it waits, then maybe several: "low,high";
-     * "": not known. */
+    /* The partition in which it runs or ran, or several for which it waits: "low,high"; "":
+     * unknown. */
     const char *partition;
-    const char *cwd; /* its working folder, as it was submitted; "" when it is not told */
+    const char *cwd; /* working folder of its submission; "": unknown */
 };
 struct slurm_jobs {
     struct slurm_job *v;
     size_t n;
 };
 
-/* Holds the site, and what check-site needs to know beside it. */
+/* Holds the site's settings, and those that only check-site needs. */
 struct slurm_site {
-    struct sched_site site;   /* texts and partitions in the arena of the call */
+    struct sched_site site;   /* its texts and partitions are in the arena of the call */
     const char *version;      /* "22.05.8" */
     const char *preempt_type; /* "preempt/partition_prio" */
     const char *proctrack;    /* "proctrack/cgroup" */
     const char *task;         /* "task/affinity,task/cgroup" */
     const char *topology;     /* "topology/tree" */
     const char *accounting;   /* "accounting_storage/none" */
-    bool job_requeue;         /* JobRequeue: jobs may be run again unless they say otherwise */
-    double min_job_age_s;     /* how long an ended job is remembered */
+    bool job_requeue;         /* JobRequeue: jobs may be requeued unless they say otherwise */
+    double min_job_age_s;     /* how long an ended job is listed */
 };
 
 /* Holds a node as the controller describes it. */
 struct slurm_node {
     const char *name;
-    const char *state;      /* "IDLE", "ALLOCATED+DRAIN", "DOWN*": as scontrol writes it */
-    const char *reason;     /* why it is drained or down, "" when it is not */
-    double reason_at;       /* when the reason was set, UTC Unix seconds; 0: not known */
-    double boot_at;         /* when it was booted, UTC Unix seconds; 0: it is not told */
-    const char *gres;       /* "gpu:h100:8(S:0-1)", "" for none */
+    const char *state;      /* as scontrol writes it: "IDLE", "ALLOCATED+DRAIN", "DOWN*" */
+    const char *reason;     /* why it is drained or down; "" if it is not */
+    double reason_at;       /* when the reason was set, UTC Unix seconds; 0: unknown */
+    double boot_at;         /* when it was booted, UTC Unix seconds; 0: unknown */
+    const char *gres;       /* "gpu:h100:8(S:0-1)"; "": none */
     const char *partitions; /* "low,high" */
     int cpus, sockets, cores_per_socket, threads_per_core, gpus;
     int64_t memory_bytes;
 };
-/* Holds a switch of the tree, or a block; aggregated blocks are the switches above blocks. */
+/* Holds a switch of the tree, or a block; an aggregated block is stored as the switch above its
+ * blocks. */
 struct slurm_switch {
     const char *name;
-    const char *nodes;    /* those below it, at any depth: "n[0-3]" */
-    const char *children; /* switches right below it, "" for a leaf: "leaf[0-1]" */
+    const char *nodes;    /* the nodes below it, at any depth: "n[0-3]" */
+    const char *children; /* the switches directly below it: "leaf[0-1]"; "" for a leaf */
 };
 struct slurm_net {
     struct slurm_node *nodes;
     size_t n_nodes;
     struct slurm_switch *switches;
     size_t n_switches;
-    /* "tree", "block", "none"; "unknown": the site has a network of a kind that is not read
-     * here. */
+    /* "tree", "block", "none"; "unknown": the site has another kind of network, which is not
+     * read. */
     const char *kind;
 };
 
-/* Holds a submission: the options of sbatch in one struct. */
+/* Holds a submission, that is, sbatch's options in one struct. */
 struct slurm_submit {
     const struct sched_spec *spec;
     const char *comment; /* "reel:<token>" */
     const char *script;
-    const char *const *env; /* the job's, exact */
+    const char *const *env; /* the job's environment, complete */
     int nice;
 };
 
-enum { SLURM_SLOW_S = 3 }; /* after this many seconds a warning says that an answer is waited for */
-/* This variable sets how long a question waits for its answer, s; 60 if it is not set. */
+enum { SLURM_SLOW_S = 3 }; /* after this many seconds a warning says that the controller has not
+                            * answered yet */
+/* This variable sets how long a request waits for its answer, in seconds; 60 if it is not set. */
 #define SLURM_WAIT_ENV "REEL_SLURM_WAIT_S"
 int slurm_wait_s(void);
-int slurm_wait_check(struct err *err); /* ERR_INPUT: it does not hold 1 to 3600 */
-/* Logs that the controller does not answer, once until it answers again. */
+int slurm_wait_check(struct err *err); /* ERR_INPUT: the variable is not 1 to 3600 */
+/* Logs that the controller does not answer, once until it has answered again. */
 void slurm_slow_tell(void);
-/* Notes how a question ended: any result but ERR_TEMP is an answer. */
+/* Records how a request ended: any result but ERR_TEMP is an answer. */
 void slurm_slow_settle(int rc);
 
 struct slurm_rpc;
 struct slurm_rpc_ops {
     const char *name; /* "commands", "helper" */
     int (*site)(struct slurm_rpc *r, struct arena *arena, struct slurm_site *out, struct err *err);
-    /* Reads the switches, and with with_nodes the nodes too, which are many more. */
+    /* Reads the switches, and if with_nodes also the nodes, which are many more. */
     int (*net)(struct slurm_rpc *r, bool with_nodes, struct arena *arena, struct slurm_net *out,
                struct err *err);
     int (*submit)(struct slurm_rpc *r, const struct slurm_submit *what, char id[SCHED_ID_BYTES],
                   struct err *err);
-    /* id NULL: all jobs of this user that the controller remembers; else that job, whoever owns it
-     * (n is 0 or 1). */
+    /* id NULL: lists all jobs of this user that the controller remembers; otherwise that job,
+     * whoever owns it (n is 0 or 1). */
     int (*jobs)(struct slurm_rpc *r, const char *id, struct arena *arena, struct slurm_jobs *out,
                 struct err *err);
     int (*signal)(struct slurm_rpc *r, const char *id, int signo, bool all, struct err *err);
@@ -132,14 +134,14 @@ struct slurm_rpc {
     const struct slurm_rpc_ops *ops;
 };
 
-/* Asks accounting about these jobs (NULL-ended), through sacct in both implementations. */
+/* Asks accounting about these jobs (NULL-terminated), through sacct in both implementations. */
 int slurm_history(const char *const *ids, struct arena *arena, struct slurm_jobs *out,
                   struct err *err);
 
-/* Opens the way over Slurm's commands; ERR_ENV when sbatch is not on PATH. */
+/* Opens the implementation with Slurm's commands. ERR_ENV: sbatch is not on PATH. */
 int slurm_commands_open(struct slurm_rpc **out, struct err *err);
-/* Opens the way over libslurm. helper: path of reel-slurm. ERR_ENV when it cannot be run or refuses
- * its libslurm. */
+/* Opens the implementation with libslurm. helper: path of reel-slurm. ERR_ENV: it cannot be run, or
+ * refuses its libslurm. */
 int slurm_helper_open(const char *helper, struct slurm_rpc **out, struct err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* These functions report that the program waits for a controller that does not answer, so that it
+/* This file warns the user that the program waits for a controller that does not answer, so that it
  * does not seem to hang. */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 enum { WAIT_S = 60, WAIT_MOST_S = 3600 };
 
-static atomic_bool told; /* several threads of a program ask */
+static atomic_bool told; /* atomic because several threads of a program send requests */
 
 static int wait_take(int64_t *s, struct err *err)
 {

@@ -1,8 +1,9 @@
-/* A step on Slurm is an srun in the job's allocation, watched like a step of the local scheduler.
+/* This file runs a step on Slurm as an srun in the job's allocation, watched like a step of the
+ * local scheduler.
  *
- * The step's first process is srun. It passes signals on to the tasks, and ends with the highest of
- * their exit codes (128 + n for one that died of signal n; a program's own codes above 128 read the
- * same). At SIGTERM it ends the step: tasks that do not hear it are killed by their node KillWait
+ * The step's first process is srun. It forwards signals to the tasks, and ends with the highest of
+ * their exit codes (128 + n for a task that died of signal n, which a program's own code may
+ * equal). At SIGTERM it ends the step: tasks that do not end are killed by their node KillWait
  * later. */
 #include <signal.h>
 #include <stdio.h>
@@ -22,10 +23,10 @@ static const double KILL_WAIT_S = 10;
 
 struct slurm_step {
     struct sched_step base;
-    struct local_steps steps; /* for this step only */
+    struct local_steps steps; /* has this step only */
     struct sched_step *inner;
     char *log_path; /* NULL: none */
-    char *host_file; /* NULL: ranks go where srun puts them */
+    char *host_file; /* NULL: srun chooses where ranks run */
     int64_t read_to;
     char node_lost[SCHED_ID_BYTES];
 };
@@ -43,8 +44,8 @@ static int from_env(const char *name, int64_t fallback, int64_t *out, struct err
     return text && *text ? num_parse_i64(text, name, out, err) : 0;
 }
 
-/* Counts the nodes of the allocation we are in that the step does not exclude. Slurm does not tell
- * a job that goes on without a node how many it has left. */
+/* Counts the nodes of this process's allocation that the step does not exclude. When a job goes on
+ * without a lost node, Slurm does not update its number of nodes. */
 static int nodes_left(const char *exclude, int64_t *nodes, struct err *err)
 {
     const char *list = getenv("SLURM_JOB_NODELIST"), **names;
@@ -66,7 +67,7 @@ out:
     return rc;
 }
 
-/* Counts the nodes of the allocation we are in that a step may use, and their cores. */
+/* Counts the nodes of this process's allocation that a step may use, and their cores. */
 static int allocation(const char *exclude, int64_t *nodes, int64_t *cores, struct err *err)
 {
     int rc;
@@ -84,7 +85,7 @@ static int allocation(const char *exclude, int64_t *nodes, int64_t *cores, struc
     return 0;
 }
 
-/* Writes the CPUs of a node's ranks as an option of srun. */
+/* Formats the CPUs of a node's ranks as an option of srun. */
 static const char *cpu_bind(const char *const *cpus, struct arena *arena)
 {
     struct str text = STR_INIT;
@@ -102,7 +103,7 @@ out:
     return word;
 }
 
-/* Makes srun's arguments. per_node: cores of one node. */
+/* Makes srun's arguments. per_node: number of cores on each node. */
 static const char **srun_argv(const struct sched_step_spec *spec, int64_t nodes, int64_t per_node,
                               bool placed, struct arena *arena)
 {
@@ -140,7 +141,7 @@ static const char **srun_argv(const struct sched_step_spec *spec, int64_t nodes,
     return v;
 }
 
-/* Says whether the entry sets one of these variables. */
+/* Tells whether the entry sets one of these variables. */
 static bool sets_any(const char *entry, const char *const *names)
 {
     size_t n = strcspn(entry, "=");
@@ -150,7 +151,7 @@ static bool sets_any(const char *entry, const char *const *names)
     return false;
 }
 
-/* Adds the variables that list the nodes, without those that were lost. */
+/* Adds the variables that list the nodes, leaving out those that were lost. */
 static int nodes_env(const char *lost, struct arena *arena, const char **out, struct err *err)
 {
     const char *list = getenv("SLURM_JOB_NODELIST"), **names;
@@ -198,7 +199,8 @@ int slurm_allocation_env(const char *const *env, const char *lost, struct arena 
     return *lost && getenv("SLURM_JOB_ID") ? nodes_env(lost, arena, v + k, err) : 0;
 }
 
-/* Joins the step's own environment and what srun needs to find its job, and its hosts. */
+/* Joins the step's own environment with the variables by which srun finds its job and its host
+ * file. */
 static const char **srun_env(const struct sched_step_spec *spec, const char *host_file,
                              struct arena *arena)
 {
@@ -220,8 +222,8 @@ static const char **srun_env(const struct sched_step_spec *spec, const char *hos
     return v;
 }
 
-/* Puts the ranks of several nodes in the order of the network, if that is known; else srun's order
- * stays. */
+/* Orders the ranks of several nodes by the network, if that is known; otherwise srun's order
+ * applies. */
 static int step_place(struct sched_slurm *s, const struct sched_step_spec *spec,
                       struct slurm_step *st, struct arena *arena, struct err *err)
 {
@@ -293,9 +295,9 @@ int slurm_step_start(struct sched_slurm *s, const struct sched_step_spec *spec,
     return rc;
 }
 
-/* Looks for a lost node in the step's log: the controller tells srun, and srun says so there:
- * "srun: error: Node failure on n2" (srun's step_launch.c, all releases). No other source names the
- * node before the job's processes are killed. */
+/* Looks for a lost node in the step's log. The controller informs srun, which prints "srun: error:
+ * Node failure on n2" (srun's step_launch.c, all releases). No other source names the node before
+ * the job's processes are killed. */
 static void node_failure_find(struct slurm_step *st)
 {
     static const char said[] = "srun: error: Node failure on ";
@@ -304,7 +306,7 @@ static void node_failure_find(struct slurm_step *st)
     if (!f)
         return;
     if (fseeko(f, (off_t)st->read_to, SEEK_SET) == 0)
-        /* An unfinished line is read again. */
+        /* A line that is not complete yet is read again at the next look. */
         while (fgets(line, sizeof line, f) &&
                (strchr(line, '\n') || strlen(line) == sizeof line - 1)) {
             st->read_to = (int64_t)ftello(f);

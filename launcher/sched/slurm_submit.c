@@ -1,29 +1,28 @@
-/* Submitting exactly once
- * =======================
+/* This file submits a job exactly once.
  *
- * <home>/sched/slurm/jobs/<token>.json: {"schema": "reel.slurm-job/1", "token": ..., "job_id": "" |
- * "123", "name": ...}; the name is the job's.
+ * The record of a submission is <home>/sched/slurm/jobs/<token>.json: {"schema":
+ * "reel.slurm-job/1", "token": ..., "job_id": "" | "123", "name": ...}; the name is the job's.
  *
  *   record     what is known                              submit does
  *   none       nothing was submitted                      writes the intent (durable), then submits
  *   intent     a submitter died or got no clear answer    looks for the token first
- *   bound      the job's id                               answers it
+ *   bound      the job's id                               returns the id
  *
- *   sbatch says                    job may exist    then
- *   an id                          yes              bind
- *   no, and why                    no               remove the intent, tell why
- *   nothing clear (ERR_TEMP)       yes              look for the token
+ *   sbatch's answer                job may exist    then
+ *   an id                          yes              bind it
+ *   a refusal                      no               remove the intent, return the reason
+ *   none (ERR_TEMP)                yes              look for the token
  *
- * Looking asks for every job of the user, straight from the controller. The token stands in the
- * job's comment; where a site's job_submit plugin writes its own comment over it, the job is known
- * by its name and its working folder, which for a run's job is the run's own, and by an id that is
- * bound to no other token. Found: bind. Absent: a request that was cut off may still be on its way,
- * so only a second clean answer, more than REEL_SLURM_LOOK_S later, means that it is not there;
- * then it is submitted again. While the controller does not answer nothing can be known: ERR_TEMP,
- * the intent stays, and the next call goes on from there.
+ * To look for the token, it asks the controller itself for every job of the user. The token is in
+ * the job's comment. If a site's job_submit plugin overwrites the comment, the job is identified by
+ * its name, by its working folder, which for a run's job is the run's, and by an id that is not
+ * bound to another token. If the job is found, its id is bound. If it is absent, a request that was
+ * cut off may still arrive, so only a second answer without it, more than REEL_SLURM_LOOK_S later,
+ * means that the job does not exist; then it is submitted again. While the controller does not
+ * answer, the result is ERR_TEMP: the intent stays, and the next call continues from there.
  *
- * A lock makes submitters of one token take turns. The client that submits dies with its submitter,
- * so that no request is begun after its submitter's death. */
+ * A lock makes submitters of one token take turns. The client program that submits is killed when
+ * its submitter dies, so that no request begins after the submitter's death. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,7 +105,7 @@ static bool id_compare(void *context, const char *token, const struct slurm_reco
     return !search->found;
 }
 
-/* Was this id given to a submission from here? */
+/* Tells whether a record binds this id to a submission of reel's. */
 static bool record_of_id(const struct sched_slurm *s, const char *id)
 {
     struct id_search search = {.id = id};
@@ -217,8 +216,8 @@ void slurm_script(const struct sched_spec *spec, struct str *out)
     str_addc(out, '\n');
 }
 
-/* Is this a user's setting for PMIx or for Slurm's plugin? SLURM_PMIX_MAPPING_SERV is none, because
- * the plugin adds it. */
+/* Tells whether this is a user's setting for PMIx or for Slurm's plugin. SLURM_PMIX_MAPPING_SERV is
+ * not, because the plugin adds it. */
 static bool is_setting(const char *entry)
 {
     return !str_starts(entry, "SLURM_PMIX_MAPPING_SERV=") &&
@@ -232,8 +231,8 @@ static bool is_slurms(const char *entry)
             str_starts(entry, "PMIX_") || str_starts(entry, "PMI_"));
 }
 
-/* Makes the job's environment: that of the spec, without the variables of a job that we may be in,
- * and with those that choose the cluster. */
+/* Makes the job's environment: that of the spec, without the variables of a job in which this
+ * process may run, and with those that select the cluster. */
 static const char **job_env(const struct sched_spec *spec, struct arena *arena)
 {
     static const char *const which[] = {"SLURM_CONF", "SLURM_CONF_SERVER", NULL};
@@ -249,14 +248,15 @@ static const char **job_env(const struct sched_spec *spec, struct arena *arena)
             !(env[k++] = arena_printf(arena, "%s=%s", which[i], getenv(which[i]))))
             return NULL;
     if (env)
-        env[k++] = "SLURM_EXIT_ERROR=1"; /* a submission without environment fails (errno 2019) */
+        env[k++] = "SLURM_EXIT_ERROR=1"; /* Slurm refuses a submission without environment (errno
+                                          * 2019) */
     return env;
 }
 
 /* ---- submitting and looking ---- */
 
-/* Finds the job to come after; NULL when it ended so long ago that the controller has forgotten it,
- * and might refuse its id. */
+/* Finds the job whose end the new job waits for; *out is NULL if it ended so long ago that the
+ * controller has forgotten it and might refuse its id. */
 static int after_of(struct sched_slurm *s, const char *after, const char **out,
                     struct err *err)
 {
@@ -296,7 +296,7 @@ out:
     return rc;
 }
 
-/* Is this the job of the specification, though its comment lacks the token? */
+/* Tells whether this is the job of the specification although its comment was overwritten. */
 static bool is_overwritten(const struct sched_slurm *s, const struct slurm_job *j,
                            const struct sched_spec *spec)
 {
@@ -304,7 +304,7 @@ static bool is_overwritten(const struct sched_slurm *s, const struct slurm_job *
            strcmp(j->cwd, spec->cwd) == 0 && !record_of_id(s, j->id);
 }
 
-/* Looks for the job. Returns 1 if it is found, 0 for a clean answer without it. */
+/* Looks for the job. Returns 1 if it is found, 0 for an answer without it. */
 static int look(struct sched_slurm *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES],
                 struct err *err)
 {
@@ -335,7 +335,7 @@ static int look_twice(struct sched_slurm *s, const struct sched_spec *spec,
     return look(s, spec, id, err);
 }
 
-/* Carries out an intent that stands. open: its outcome is not known. */
+/* Carries out an intent that is on record. open: the outcome of an earlier try is unknown. */
 static int carry_out(struct sched_slurm *s, const struct sched_spec *spec, bool open,
                      char id[SCHED_ID_BYTES], struct err *err)
 {
@@ -428,7 +428,7 @@ int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec,
     snprintf(path, sizeof path, "%s/jobs", s->dir);
     if ((rc = file_mkdirs(path, err)) < 0)
         goto out;
-    /* All tokens share a few lock files. */
+    /* Tokens with the same first two digits share a lock file. */
     snprintf(path, sizeof path, "%s/jobs/lock-%.2s", s->dir, spec->token);
     if ((rc = lease_take(path, LOCK_WAIT_S, &lock, err)) < 0)
         goto out;

@@ -50,7 +50,7 @@ const char *slurm_text_squeue_format(void)
     return format;
 }
 
-/* Returns the number a text begins with, 0 when it begins with none: "N/A", "8+". */
+/* Returns the number with which a text begins ("8+"), 0 if it begins with none ("N/A"). */
 static int whole(const char *text)
 {
     long n = strtol(text, NULL, 10);
@@ -64,7 +64,7 @@ static const char *plain(const char *text)
                : text;
 }
 
-/* Splits one line in place; false when a field is missing. */
+/* Splits one line in place; returns false if a field is missing. */
 static bool fields_split(char *line, char *f[N_FIELDS])
 {
     for (int i = 0; i < N_FIELDS; i++) {
@@ -83,7 +83,7 @@ static double time_of(const char *text)
     return strtod(plain(text), NULL); /* "N/A" and "" are 0 */
 }
 
-/* Is this one of Slurm's base states, and not a flag above one, like COMPLETING? */
+/* Tells whether this is one of Slurm's base states and not a flag, like COMPLETING. */
 static bool is_base(const char *state)
 {
     static const char *const words[] = {
@@ -161,7 +161,7 @@ static int accounted_exit(const char *text)
     return whole(text) << 8 | (colon ? whole(colon + 1) : 0);
 }
 
-/* Splits a line at its bars. Returns how many of our fields it has. */
+/* Splits a line at its bars. Returns the number of known fields that it has. */
 static int accounted_split(char *line, char *f[N_ACCOUNTED])
 {
     int n = 0;
@@ -220,7 +220,8 @@ int slurm_text_history(const char *text, struct arena *arena, struct slurm_jobs 
 
 /* ---- squeue --json ---- */
 
-/* Reads a number. 22.05 has 5; from 23.02 it is {"set": true, "infinite": false, "number": 5}. */
+/* Reads a number, which is written as 5 in 22.05 and as {"set": true, "infinite": false, "number":
+ * 5} from 23.02 on. */
 static double json_number(const cJSON *obj, const char *key, double fallback)
 {
     const cJSON *v = json_member(obj, key);
@@ -242,8 +243,8 @@ static int json_exit_status(const cJSON *job)
     return (int)json_number(v, "return_code", 0) << 8 | signo;
 }
 
-/* Returns the state: "RUNNING"; from 23.11 it is ["RUNNING", "COMPLETING"], and the flag says
- * more. */
+/* Returns the state: "RUNNING"; from 23.11 on it is ["RUNNING", "COMPLETING"], and the flag is
+ * returned. */
 static const char *json_state(const cJSON *job)
 {
     const cJSON *v = json_member(job, "job_state");
@@ -319,8 +320,8 @@ int slurm_text_jobs_json(const char *text, struct arena *arena, struct slurm_job
 
 /* ---- scontrol ---- */
 
-/* Returns the value behind "Key=" (keys begin a word) up to the next white space; "" when the key
- * is not there. */
+/* Returns the value after "Key=", up to the next white space; "" if the key is missing. Keys begin
+ * a word. */
 static const char *pair(const char *line, const char *key, char *buf, size_t size)
 {
     size_t n = strlen(key);
@@ -396,8 +397,8 @@ static enum sched_preempt preempt_of(const char *mode, const char *cluster_mode,
                                          : SCHED_PREEMPT_OFF;
 }
 
-/* Finds cores and GPUs of the largest kind of node of a partition, from sinfo's "name|cores|gres"
- * lines ("8+": of several kinds). */
+/* Finds cores and GPUs of a partition's largest kind of node, from sinfo's "name|cores|gres" lines
+ * ("8+": several kinds). */
 static void node_shape(const char *nodes, const char *partition, int *cores, int *gpus)
 {
     size_t n = strlen(partition);
@@ -429,8 +430,8 @@ static void partition_fill(const char *line, const char *nodes, const struct slu
         node_shape(nodes, p->name, &p->cores_per_node, &p->gpus_per_node);
 }
 
-/* Returns how soon a requeued job may start again, s: cred_expire of AuthInfo bounds it (120 s
- * unless set; slurm.conf(5) AuthInfo). */
+/* Returns how soon a requeued job may start again, s; cred_expire of AuthInfo limits it
+ * (slurm.conf(5) AuthInfo; default 120 s). */
 static double requeue_delay_of(const char *auth_info)
 {
     const char *p = strstr(auth_info, "cred_expire=");
@@ -479,7 +480,7 @@ int slurm_text_site(const char *config, const char *partitions, const char *node
 
 /* ---- nodes and network ---- */
 
-/* Returns what stands behind "Key=", NULL when the key is not there; keys begin a word. */
+/* Returns the text after "Key="; NULL if the key is missing. Keys begin a word. */
 static const char *behind(const char *line, const char *key)
 {
     size_t n = strlen(key);
@@ -496,8 +497,7 @@ static const char *value_of(const char *line, const char *key, struct arena *are
     return value ? plain(value) : NULL;
 }
 
-/* Returns the reason in "Reason=TEXT [user@time]", without the brackets and the keys behind
- * them. */
+/* Returns the reason in "Reason=TEXT [user@time]", without the brackets and the keys after them. */
 static const char *reason_of(const char *line, struct arena *arena)
 {
     const char *p = behind(line, "Reason"), *end = p;
@@ -544,7 +544,7 @@ static bool node_fill(const char *line, struct arena *arena, struct slurm_node *
     return n->name && n->state && n->reason && n->gres && n->partitions;
 }
 
-/* Reads a switch or block. An aggregated block is named by its blocks: "b[1-2]". */
+/* Reads a switch or block. The name of an aggregated block is the list of its blocks: "b[1-2]". */
 static bool switch_fill(const char *line, struct arena *arena, struct slurm_switch *s,
                         const char **kind)
 {
@@ -581,7 +581,7 @@ int slurm_text_net(const char *nodes, const char *topology, struct arena *arena,
     return 0;
 }
 
-/* ---- what commands say when they fail ---- */
+/* ---- error messages of the commands ---- */
 
 static const struct {
     const char *words;
@@ -650,14 +650,14 @@ static const struct {
     {"Invalid user id", ERR_INPUT},
 };
 
-/* These are the system's own reasons for having no answer, as slurm_strerror gives them: the texts
- * of strerror(3). */
+/* These errnos mean that the system gave no answer; slurm_strerror prints their strerror(3)
+ * texts. */
 static const int transport_errnos[] = {
     EAGAIN, EINTR, EIO, EPIPE, ENOMEM, ENOBUFS, EMFILE, ENFILE, ECONNREFUSED, ECONNRESET,
     ECONNABORTED, ENOTCONN, ESHUTDOWN, ETIMEDOUT, EHOSTDOWN, ENETDOWN, EHOSTUNREACH, ENETUNREACH,
     ENETRESET, EADDRINUSE, EADDRNOTAVAIL};
 
-/* Finds the first line that is not empty, without "sbatch: error: " in front. */
+/* Finds the first line that is not empty, without a leading "sbatch: error: ". */
 static void sentence_of(const char *text, char *buf, size_t size)
 {
     const char *line = text;
@@ -680,7 +680,8 @@ int slurm_text_error(const char *what, const char *stderr_text, struct err *err)
     for (size_t i = 0; i < sizeof transport_errnos / sizeof transport_errnos[0]; i++)
         if (strstr(stderr_text, strerror(transport_errnos[i])))
             code = ERR_TEMP;
-    for (size_t i = sizeof failures / sizeof failures[0]; i-- > 0;) /* so the first one counts */
+    for (size_t i = sizeof failures / sizeof failures[0]; i-- > 0;) /* backwards, so that the first
+                                                                     * match is used */
         if (strstr(stderr_text, failures[i].words))
             code = failures[i].code;
     return err_set(err, said[0] ? code : ERR_TEMP, "%s: %s", what,

@@ -1,13 +1,13 @@
-/* slurm_wire: defines what reel and reel-slurm say to each other, and the JSON of jobs and sites
- * that the shared answer keeps too.
+/* slurm_wire: defines the messages between reel and reel-slurm, and the JSON of jobs and sites,
+ * which the shared answer (slurm_poll.c) uses too.
  *
- * reel.slurm-wire/1: a line of JSON each way over the helper's stdin and stdout. The helper speaks
- * first:
+ * In reel.slurm-wire/1, each message is a line of JSON on the helper's stdin or stdout. The helper
+ * sends the first one:
  *
  *     {"schema": "reel.slurm-wire/1", "slurm": "22.05.8"}    ready; the release it was compiled for
  *     {"error": "ERR_ENV", "text": "..."}                    it refuses, and ends
  *
- * then a reply for each request, in order, until end of file:
+ * Then it sends a reply to each request, in order, until end of file:
  *
  *     {"op": "site"}                                  {"site": {...}}
  *     {"op": "net", "nodes": true | false}            {"net": {...}}
@@ -22,8 +22,8 @@
  *                                                     {}
  *     anything that failed                            {"error": "ERR_TEMP", "text": "..."}
  *
- * Environment entries and paths are bytes, JSON is not: texts of "env", "cwd", "log" and "script"
- * have every byte that is not printable ASCII, and every %, written as %XX.
+ * Environment entries and paths are arbitrary bytes, which JSON cannot hold: in "env", "cwd", "log"
+ * and "script" every byte that is not printable ASCII, and every %, is written as %XX.
  */
 #ifndef LAUNCHER_SCHED_SLURM_WIRE_H
 #define LAUNCHER_SCHED_SLURM_WIRE_H
@@ -38,7 +38,7 @@ int slurm_wire_job_read(const cJSON *v, struct arena *arena, struct slurm_job *j
 int slurm_wire_jobs_read(const cJSON *list, struct arena *arena, struct slurm_jobs *out,
                          struct err *err);
 
-/* Write and read members of the object that is open. */
+/* Write and read members of the JSON object that is open. */
 void slurm_wire_site_write(const struct slurm_site *s, struct json_out *o);
 int slurm_wire_site_read(const cJSON *v, struct arena *arena, struct slurm_site *out,
                          struct err *err);
@@ -47,7 +47,7 @@ void slurm_wire_net_write(const struct slurm_net *n, struct json_out *o);
 int slurm_wire_net_read(const cJSON *v, struct arena *arena, struct slurm_net *out,
                         struct err *err);
 
-/* Write bytes as printable ASCII, and turn them back in place. */
+/* Write bytes as printable ASCII, and convert them back in place. */
 void slurm_wire_escape(const char *bytes, struct str *out);
 void slurm_wire_unescape(char *text);
 

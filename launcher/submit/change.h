@@ -4,10 +4,10 @@
  * refused with its key and both values.
  *
  *     may change         checkpoint, budget, validation, resources; the plan, of the run or of a
- *                        stage; where the data lie and what the weights began with
- *     with --extend more steps of the last stage, further stages with --change lr adamw.lr,
- *     schedule: for the steps that are not done then never everything else: model, data, batches,
- *     objective, optimizer, seed,
+ *                        stage; the paths of the data and of the initial weights
+ *     with --extend      more steps of the last stage, further stages
+ *     with --change lr   adamw.lr, schedule: for the steps that are not done then
+ *     never              everything else: model, data, batches, objective, optimizer, seed,
  *                        numerics, groups, adapters
  *
  * A run that is done can be changed only together with more steps, because otherwise no attempt
