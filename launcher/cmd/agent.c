@@ -1,4 +1,5 @@
-/* reel agent: the batch process of a run. The scheduler starts it; people use `reel launch`. */
+/* reel agent: runs as the batch process of a run's job. The scheduler starts it; people use `reel
+ * launch`. */
 #include <stdlib.h>
 
 #include "base/file.h"

@@ -97,7 +97,8 @@ static int rows_read(struct store *db, struct table *out, struct err *err)
     return rc;
 }
 
-/* Prints how many trials are left out and why the last of them is. Returns ERR_NO if all are. */
+/* Prints how many trials are left out, and the reason for the last of them. Returns ERR_NO if all
+ * are left out. */
 static int used_check(const struct table *t, const char *path, struct err *err)
 {
     const char *why = "there is none";

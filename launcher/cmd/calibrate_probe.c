@@ -7,7 +7,8 @@
 #include "autotune/probe.h"
 
 /* The probe runs on one device. While all devices of a node work, the logarithm of a share may
- * differ by PROBE_SD, one standard deviation. Z90 standard deviations to both sides hold 90 %. */
+ * differ by PROBE_SD, one standard deviation. The interval of Z90 standard deviations to both sides
+ * contains 90 %. */
 static const double PROBE_SD = 0.1, Z90 = 1.645;
 
 /* Sets a constant of the device to the measured share, within the constant's bounds, and its
@@ -37,7 +38,8 @@ static int shares_set(struct constants *c, const struct device *d, const struct 
     const struct { enum constant_id id; double share; } shares[] = {
         {CONSTANT_GEMM_SHARE, at->gemm_flops_s / peak},
         {CONSTANT_ATTENTION_FORWARD, at->attn_flops_s[0] / peak},
-        /* this share counts 2.5 times the forward's FLOPs, attn_flops_s[1] only the forward's */
+        /* this share counts the backward's FLOPs, 2.5 times the forward's; attn_flops_s[1] counts
+         * the forward's */
         {CONSTANT_ATTENTION_BACKWARD, 2.5 * at->attn_flops_s[1] / peak},
         {CONSTANT_COPY_SHARE, at->copy_bytes_s / d->memory_bytes_per_s}};
     for (size_t i = 0; i < ARRAY_LEN(shares); i++) {

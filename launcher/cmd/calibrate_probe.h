@@ -8,12 +8,12 @@
 
 struct calibrate_probe {
     const char *model;   /* the model whose shapes are measured: a name or a file */
-    const char *cluster; /* the description that says the peaks of this machine's device */
+    const char *cluster; /* a description that has the peaks of this machine's device */
     struct seq seq;
     enum dtype dtype;
 };
-/* Measures the model's shapes on this machine, with one rank. Sets those constants of the cluster's
- * device that say which share of its peaks products, attention and copies reach. */
+/* Measures the model's shapes on this machine, with one rank. Sets the constants for the shares of
+ * the device's peaks that products, attention and copies reach. */
 int calibrate_probe(const struct cmd_env *env, const struct calibrate_probe *p,
                     struct constants *c, struct err *err);
 

@@ -14,7 +14,7 @@ const struct opt_cmd cmd_cancel = {
     "RUN", opts, ARRAY_LEN(opts), 1, 1,
     NULL};
 
-/* Tells the user what follows if the wish to cancel could not be written to the run's log. */
+/* Tells the user what follows if the request to cancel could not be written to the run's log. */
 static void kept_say(const struct launch *l, enum launch_kept kept, struct str *out)
 {
     if (kept == LAUNCH_NAMED)
@@ -84,7 +84,7 @@ static int ended_print(const struct launch *l, const struct run_state *state, co
     return rc;
 }
 
-/* Cancels a job that the scheduler still has of a run that is done. Returns ERR_NO if there is
+/* Cancels a job of a run that is done, if the scheduler still has one. Returns ERR_NO if there is
  * none. */
 static int done_cancel(const struct launch *l, struct sched *s, const struct run_state *state,
                        bool json, bool dry, struct err *err)

@@ -1,5 +1,5 @@
-/* reel check-site: says which promises hold on this Slurm site, and what to change where they do
- * not. */
+/* reel check-site: says which of reel's promises hold on this Slurm site, and what to change if
+ * they do not. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ const struct opt_cmd cmd_check_site = {
     "when a promise is broken here.",
 };
 
-/* Lists the kinds of MPI start-up that srun knows; "" when srun cannot be asked. */
+/* Lists the kinds of MPI start-up that srun knows; "" if srun gives no answer. */
 static void mpi_list(struct str *out)
 {
     static const char *const argv[] = {"srun", "--mpi=list", NULL};
@@ -98,7 +98,7 @@ static int verdict(const struct site_promise *p, struct err *err)
                   : 0;
 }
 
-/* Answers on the other node: prints its host name and says whether it sees the lease as taken. */
+/* Runs on the other node: prints its host name, and says whether it sees the lease as taken. */
 static int lease_answer(const char *path, struct err *err)
 {
     struct lease *l = NULL;

@@ -1,5 +1,5 @@
-/* cmd: the commands of `reel`, one file each. A command is an option table and a function, and main
- * dispatches to it.
+/* cmd: declares the commands of `reel`, which have one file each. A command is an option table and
+ * a function, and main dispatches to it.
  *
  * Only this folder and the mains print or exit. Data goes to stdout, messages go to stderr. With
  * --json a command prints one object with "schema", and nothing else goes to stdout. A command
@@ -63,8 +63,8 @@ int cmd_spare(const char *option, const char *output, const char *const *inputs,
 /* Checks, before work that takes long, that the file `output` can be created. `option` names its
  * option in the error. */
 int cmd_output_check(const char *option, const char *output, struct err *err);
-/* Prints on stderr how many rows are done, every few seconds once the work has taken some. This is
- * a `tell` of struct told_rows; `progress` is a struct progress. */
+/* Prints on stderr how many rows are done, every few seconds once the work has lasted a while. It
+ * is the `tell` of struct told_rows; `progress` is a struct progress. */
 void cmd_rows_tell(void *progress, int64_t done, int64_t all);
 /* Warns on stderr of the first device in a set of constants that has no compiled-in profile and is
  * not `here`, which may be NULL. */

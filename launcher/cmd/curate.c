@@ -13,8 +13,8 @@
 #include "db/ingest.h"
 #include "launcher/cmd/cmd.h"
 
-/* All other options are reel-curate's own. They are handed on unread, so that there is one table of
- * them. */
+/* All other options belong to reel-curate. They are passed on unread, so that only reel-curate has
+ * a table of them. */
 static const struct opt opts[] = {
     {"out", 'o', OPT_TEXT, "DIR", "folder of the dataset to make"},
 };
@@ -76,7 +76,8 @@ int cmd_curate_run(const struct opt_values *v, struct cmd_env *env, struct err *
         goto out;
     if ((rc = spawn_wait(pid, -1, &end, err)) < 0)
         goto out;
-    if (spawn_status(&end) != 0) /* the child has said why, and its exit code is ours */
+    if (spawn_status(&end) != 0) /* the child has printed the error, and its exit code becomes this
+                                  * program's */
         exit(spawn_status(&end));
     if (out)
         record(env, out);

@@ -100,9 +100,9 @@ static int dry_print(const struct cmd_env *env, const char *const *dirs, size_t 
     return rc;
 }
 
-/* Checks that REEL_HOME holds something. A missing or empty one may be on a disk that is not
- * mounted now, so it is neither created nor read into a database. It is not needed if folders are
- * named and the database lies elsewhere. */
+/* Checks that REEL_HOME exists and is not empty. A missing or empty one may be on a disk that is
+ * not mounted now, so it is neither created nor read into a database. It is not needed if folders
+ * are named and the database is elsewhere. */
 static int home_check(const struct cmd_env *env, size_t named, struct err *err)
 {
     size_t n = strlen(env->home);
@@ -277,7 +277,7 @@ out:
 static const double MFU_TOLERANCE = 1e-9; /* the two computations differ by rounding only */
 
 struct check {
-    int64_t n, missing; /* recorded values of MFU, and those of them that cannot be recomputed */
+    int64_t n, missing; /* recorded values of MFU; number of them that cannot be recomputed */
     double worst;       /* largest relative difference */
 };
 

@@ -83,7 +83,7 @@ static void gap_text(const struct run_attempt *a, const struct run_attempt *b, s
     str_addc(out, '\n');
 }
 
-/* Says what an attempt found in place of the newest checkpoint, and what it went on from. */
+/* Says which checkpoints an attempt found damaged, and from which one it continued. */
 static void damage_text(const struct run_attempt *a, struct str *out)
 {
     if (a->damaged)
@@ -127,7 +127,7 @@ static void suspended_text(const struct run_attempt *a, struct str *out)
                  (long long)a->number, num_format_seconds(a->suspended_s, text, sizeof text));
 }
 
-/* Says which request of the attempt's agent the scheduler refused or did not fulfil. */
+/* Says which request of the attempt's agent the scheduler refused or did not answer. */
 static void vain_text(const struct run_attempt *a, struct str *out)
 {
     char within[32];
@@ -199,7 +199,7 @@ static void vain_json(const struct run_state *s, struct json_out *o)
     json_arr_end(o);
 }
 
-/* Says how often the run saves, if its file leaves that open. */
+/* Says how often the run saves, if its run file leaves that open. */
 static void every_text(const struct run_state *s, struct str *out)
 {
     char every[32], save[32], mtbf[32];
@@ -224,14 +224,14 @@ static void untold_json(void *o, const char *text)
     json_put_text(o, NULL, text);
 }
 
-/* Holds the checkpoint folder of a wrapped command and what is wrong with it. It is WRAP_SAVES_GOOD
- * while the newest attempt has not ended. */
+/* Holds the checkpoint folder of a wrapped command and what is wrong with it: WRAP_SAVES_GOOD while
+ * the newest attempt has not ended. */
 struct saves {
     enum wrap_saves how;
     char folder[LIMIT_PATH_BYTES];
 };
 
-/* Did the attempt end in such a way that its trainer should have saved something? */
+/* Tells whether the attempt ended in such a way that its trainer should have saved something. */
 static bool ended_in_order(const struct run_attempt *a)
 {
     return a->cause == CAUSE_DONE || a->cause == CAUSE_PREEMPT || a->cause == CAUSE_TIME_LIMIT ||

@@ -9,8 +9,8 @@
 #include "base/num.h"
 #include "launcher/cmd/cmd.h"
 
-/* Holds the plan that is explained and, if has_other, the layout it is compared with. Both are for
- * the same number of GPUs. */
+/* Holds the plan to explain and, if has_other, the layout to compare it with. Both are for the same
+ * number of GPUs. */
 struct explanation {
     struct plan plan;
     struct planner *planner;
@@ -18,7 +18,7 @@ struct explanation {
     bool has_other;
 };
 
-/* ---- what is explained ---- */
+/* ---- the plan and the other layout ---- */
 
 /* Checks that the model is still the one for which the plan was made. */
 static int model_check_hash(const struct plan *plan, const struct planner *p, const char *path,
@@ -83,7 +83,7 @@ static int other_explain(struct explanation *e, const char *against, struct err 
     return planner_explain(e->planner, &l, &e->other, err);
 }
 
-/* ---- what binds ---- */
+/* ---- the resource that limits a step ---- */
 
 static int largest_term(const struct explained *e)
 {
@@ -123,7 +123,7 @@ static void amount_add(double amount, int t, struct str *out)
     str_addf(out, "%s%s%.*s", text, bare ? " " : "", (int)n, price_work_units[t]);
 }
 
-/* Adds a sentence about the term that takes most of the step. */
+/* Adds a sentence about the term that takes most of the step's time. */
 static void time_because(const struct explained *e, struct str *out)
 {
     int t = largest_term(e);
@@ -224,8 +224,8 @@ static void binding_json(const struct explanation *x, struct json_out *o)
     str_release(&memory);
 }
 
-/* Writes how many seconds more than the plan the other layout takes, in all and by term, and what
- * it holds. */
+/* Writes how many seconds more than the plan the other layout takes, in total and by term, and its
+ * memory. */
 static void against_json(const struct explanation *x, struct json_out *o)
 {
     const struct planned *a = &x->one.planned, *b = &x->other.planned;

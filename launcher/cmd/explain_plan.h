@@ -1,5 +1,5 @@
-/* explain_plan: says what a plan's step and memory are made of, what binds, and where another
- * layout loses: `reel explain plan FILE`. */
+/* explain_plan: says what a plan's step time and memory are made of, which resource limits the
+ * step, and where another layout is slower: `reel explain plan FILE`. */
 #ifndef LAUNCHER_CMD_EXPLAIN_PLAN_H
 #define LAUNCHER_CMD_EXPLAIN_PLAN_H
 

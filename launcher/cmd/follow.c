@@ -13,7 +13,7 @@
 enum { WAITS_EVERY_S = 5 };
 
 static volatile int interrupted;
-static bool left; /* the user interrupted, and the run goes on */
+static bool left; /* the user interrupted the following, and the run goes on */
 
 static void on_interrupt(int signo)
 {
@@ -64,8 +64,8 @@ static void waits_show(struct view *v, const struct run_state *s, const struct r
     snprintf(v->waits, sizeof v->waits, "%s", why);
 }
 
-/* Shows the state of the run. Its word changes seldom and gets a line of its own; steps are shown
- * in the progress line. */
+/* Shows the state of the run. The state's name changes seldom and gets its own line; steps are
+ * shown in the progress line. */
 static void show(void *ctx, const struct run_state *s, const struct run_budget *budget,
                  const char *job_state)
 {

@@ -1,4 +1,4 @@
-/* follow: shows how a run goes on, for launch and watch. */
+/* follow: shows the progress of a run, for launch and watch. */
 #ifndef LAUNCHER_CMD_FOLLOW_H
 #define LAUNCHER_CMD_FOLLOW_H
 
@@ -11,8 +11,8 @@
  * NULL. Call cmd_follow_leave when all else is done. */
 int cmd_follow(const struct launch *l, struct sched *s, bool json, bool quiet, struct err *err);
 
-/* Ends the program by SIGINT if the user interrupted and the run goes on. Its status is then 130,
- * unlike that of a run that is done, and a script that called the program ends too. */
+/* Ends the program by SIGINT if the user interrupted and the run goes on. The exit status is then
+ * 130 and not that of a run that is done, and a script that called the program ends too. */
 void cmd_follow_leave(void);
 /* Ends the program by SIGINT in any case. */
 void cmd_interrupt_end(void);

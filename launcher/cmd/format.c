@@ -1,5 +1,5 @@
-/* reel format: says what may stand in a file, in the settings and in the environment. The pages are
- * made of the tables that read these. */
+/* reel format: describes reel's files, settings and environment variables. The pages are printed
+ * from the tables with which reel reads these. */
 #include <stdio.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ const struct opt_cmd cmd_format = {
     "below $XDG_CONFIG_HOME), and that before the site's (/etc/reel/config, or "                   \
     "REEL_SITE_CONFIG). 'reel config' lists the keys, with each value and where it comes from."
 
-/* Holds the pages that are not a format of `profiles/`: a dataset, the settings, variables and
+/* Holds the pages that describe no format of `profiles/`: a dataset, the settings, variables and
  * files. */
 static const struct own_page {
     const char *name, *title, *text;
@@ -96,7 +96,7 @@ static void man_entry(struct str *out, const char *name, const char *text)
     str_addc(out, '\n');
 }
 
-/* Says whether one of these n commands has the option `name`. */
+/* Tells whether one of these n commands has the option `name`. */
 static bool is_told(const struct opt_cmd *const *tables, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
@@ -106,8 +106,8 @@ static bool is_told(const struct opt_cmd *const *tables, size_t n, const char *n
     return false;
 }
 
-/* Adds the options that can be set in files, each once, with the help of the last command that has
- * it. */
+/* Adds the options that can be set in files, each once, with the help text of the last command that
+ * has it. */
 static void settings_add(struct str *out, add_entry_fn *add)
 {
 #define TABLE(name) &cmd_##name,

@@ -99,7 +99,7 @@ static int look(struct job *j, bool *live, struct sched_job *out, struct err *er
     return rc;
 }
 
-/* Makes a copy of our environment, with `more` ("NAME=value") in place of our entry of that
+/* Copies this process's environment, with `more` ("NAME=value") in place of the entry of that
  * name. */
 static int environment_whole(const char *more, struct arena *arena, const char ***out,
                              struct err *err)
@@ -166,7 +166,7 @@ static int intent_make(struct job *j, struct err *err)
     return record_save(j, err);
 }
 
-/* Finds the job that answers this question: the one that runs, or a new one. */
+/* Finds the job for this question: the one that runs, or a new one. */
 static int job_find(struct job *j, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32];
@@ -211,8 +211,8 @@ static void log_show(struct job *j)
     fclose(f);
 }
 
-/* Prints the job's result. A job that failed may have left one too; is_due: a missing one is an
- * error. */
+/* Prints the job's result. A job that failed may have written one too; is_due: a missing result is
+ * an error. */
 static int result_print(const struct job *j, bool is_due, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32];

@@ -1,5 +1,5 @@
-/* reel keeper SPOOL JOB: the local scheduler starts it for every execution of a job. It is not for
- * people. */
+/* reel keeper SPOOL JOB: runs the keeper of one execution of a job (local_keeper.c). The local
+ * scheduler starts it; it is not for people. */
 #include <stddef.h>
 
 #include "launcher/cmd/cmd.h"

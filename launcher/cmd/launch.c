@@ -1,4 +1,4 @@
-/* reel launch: hands a run to the scheduler and follows it. */
+/* reel launch: submits a run to the scheduler and follows it. */
 #include <math.h>
 #include <errno.h>
 #include <stdio.h>
@@ -141,8 +141,8 @@ static int layout_take(const char *text, struct run *run, struct plan *plan, str
     return ranks_take("--layout", plan, run, err);
 }
 
-/* Makes a plan where there is no tuned one: with the given layout, or with data parallelism over
- * the run's ranks. It holds no peak FLOP/s, so the trainer measures that. */
+/* Makes a plan if there is no tuned one: with the given layout, or with data parallelism over the
+ * run's ranks. It has no peak FLOP/s, so the trainer measures that. */
 static int plan_make(const char *layout, struct run *run, struct plan *plan, struct err *err)
 {
     *plan = (struct plan){.layout = layout_default(),
@@ -184,8 +184,8 @@ static void settings_format(const struct opt_values *v, struct str *out)
     str_addc(out, '\n');
 }
 
-/* Copies partition, account, QOS and `again` of the command line and the settings into the run,
- * whose own file holds them from then on, so that each resubmission uses the same. */
+/* Copies partition, account, QOS and `again` from the command line and the settings into the run,
+ * whose run file keeps them, so that each resubmission uses the same. */
 static int place_take(const struct opt_values *v, struct run *run, struct err *err)
 {
     const struct {
@@ -203,9 +203,9 @@ static int place_take(const struct opt_values *v, struct run *run, struct err *e
 }
 
 /* Takes the plan of the existing run of this name, because the run keeps its plan if no other is
- * given. A plan for plain data parallelism is not kept, since it is made for any number of ranks;
- * nor is one that does not fit the number of nodes any more. Returns whether the plan was taken. It
- * was not if the run does not exist or cannot be read, and a later step says why. */
+ * given. It does not keep a plan for plain data parallelism, which is made for any number of ranks,
+ * nor one that no longer fits the number of nodes. Returns whether the plan was taken; it is not if
+ * the run does not exist or cannot be read, and a later step says why. */
 static bool plan_keep(const char *home, struct run *run, struct plan *plan)
 {
     char id[ID_TEXT_BYTES], dir[LIMIT_PATH_BYTES];
@@ -256,8 +256,8 @@ static int load_all(const struct opt_values *v, const char *home, const char *ru
     return plan_make(opt_text(v, "layout"), run, plan, err);
 }
 
-/* Asks 'reel-train ckpt fits' about the run file. Returns its exit status, or -1 if it could not be
- * started, and adds its sentence. */
+/* Asks 'reel-train ckpt fits' about the run file. Returns the exit status, or -1 if the program
+ * could not be started, and adds the program's error sentence. */
 static int fits_ask(const char *program, const char *run_path, struct str *sentence)
 {
     static const char prefix[] = "reel-train: ";
@@ -276,8 +276,8 @@ static int fits_ask(const char *program, const char *run_path, struct str *sente
     return rc < 0 ? -1 : spawn_status(&end);
 }
 
-/* Checks that the model finds its first weights in init.from. Only the trainer can read them. Where
- * it cannot run, as on a login node without its libraries, a warning says that the job will
+/* Checks that the model finds its initial weights in init.from. Only the trainer can read them. If
+ * it cannot run here, as on a login node without its libraries, a warning says that the job will
  * check. */
 static int weights_check(const struct cmd_env *env, const char *run_path, const struct run *run,
                          struct err *err)
@@ -301,7 +301,7 @@ out:
     return rc;
 }
 
-/* Makes all checks that can be made before anything is written. `script` takes the text of the job
+/* Makes all checks that are possible before anything is written. `script` gets the text of the job
  * script and may be NULL. */
 static int checks_run(const struct opt_values *v, const struct cmd_env *env, struct sched *s,
                       const struct run *run, const char *run_path, const struct plan *plan,
@@ -331,7 +331,7 @@ static int checks_run(const struct opt_values *v, const struct cmd_env *env, str
     return launch_check(&l, s, run, script, err);
 }
 
-/* Says how a run that existed before goes on. */
+/* Finds the words for how an existing run goes on, and its job. */
 static int word_find(const struct launch *l, struct str *word, char job[STATE_JOB_BYTES],
                      struct err *err)
 {
@@ -391,7 +391,7 @@ out:
     return rc;
 }
 
-/* Prints how the run goes on, and leaves it to itself. If the run existed before, the scheduler is
+/* Prints how the run goes on, and does not follow it. If the run existed before, the scheduler is
  * first asked whether the run's job lives. */
 static int detach(const struct launch *l, struct sched *s, bool existed,
                   const struct change_told *told, bool json, struct err *err)
@@ -407,7 +407,7 @@ static int detach(const struct launch *l, struct sched *s, bool existed,
     return verdict < 0 ? err_set(err, verdict, "%s", why.text) : 0;
 }
 
-/* Adds to the error that the run has been made, and how to launch it again or to free its name. */
+/* Adds to the error that the run was created, and how to launch it again or to free its name. */
 static void made_tell(const char *name, struct err *err)
 {
     struct err why = *err;
@@ -445,8 +445,8 @@ static void changes_say(const struct change_told *told, const char *name)
     }
 }
 
-/* Refuses to extend a run that is over if the scheduler still has a job of it: the run would go on
- * in another job beside that one. */
+/* Refuses to extend a run that is over if the scheduler still has a job of it, because the run
+ * would go on in a second job beside that one. */
 static int extend_check(const struct opt_values *v, const struct launch *l, struct sched *s,
                         struct err *err)
 {
@@ -463,8 +463,7 @@ out:
     return rc;
 }
 
-/* Makes the changes of an existing run that its file and the options ask for. A dry run only lists
- * them. */
+/* Changes an existing run as its file and the options say. A dry run only lists the changes. */
 static int change_ask(const struct opt_values *v, const char *path, const struct run *run,
                       const struct plan *plan, const struct launch *l, struct sched *s,
                       struct change_told *told, struct err *err)
@@ -490,8 +489,8 @@ static int change_ask(const struct opt_values *v, const char *path, const struct
     return rc;
 }
 
-/* Changes a run that exists. The file and the options count from its next attempt on, and a waiting
- * job that cannot run with them is replaced. */
+/* Changes a run that exists. The changes take effect from its next attempt on, and a waiting job
+ * that cannot run with them is replaced. */
 static int existing_change(const struct opt_values *v, const char *path, const struct run *run,
                            const struct plan *plan, struct launch *l, struct sched *s,
                            struct change_told *told, struct err *err)
@@ -514,8 +513,8 @@ static int existing_change(const struct opt_values *v, const char *path, const s
     return 0;
 }
 
-/* Checks that the run exists if --extend or --change is given. Else checks that a run may have this
- * name. */
+/* Checks that the run exists if --extend or --change is given; otherwise checks that a run may have
+ * this name. */
 static int existed_check(const struct opt_values *v, const struct cmd_env *env, const char *name,
                          struct err *err)
 {
@@ -584,8 +583,8 @@ static int scheduler_open(const struct opt_values *v, const struct cmd_env *env,
     return rc < 0 ? err_set(err, rc, "%s%s", why.text, advise ? ", or --scheduler local" : "") : 0;
 }
 
-/* Checks whether memory and disk suffice. For a run that exists the disk is not checked, because
- * its older checkpoints make room for the next one. */
+/* Checks whether memory and disk suffice. The disk is not checked for an existing run, which
+ * deletes older checkpoints to make room. */
 static int room_check(const struct cmd_env *env, const struct sched *s, const struct run *run,
                       const struct plan *plan, struct err *err)
 {
@@ -613,7 +612,8 @@ static int all_check(const struct opt_values *v, const struct cmd_env *env, cons
     return checks_run(v, env, *s, run, path, plan, script, err);
 }
 
-/* Makes the run. If a run of its name exists, changes that one as the file and the options ask. */
+/* Creates the run. If a run of its name exists, changes that one as the file and the options
+ * say. */
 static int run_make(const struct opt_values *v, const struct cmd_env *env, const char *path,
                     const struct run *run, const struct plan *plan, struct sched *s,
                     struct launch *l, bool *existed, struct change_told *told, struct err *err)
@@ -630,7 +630,7 @@ out:
     return rc;
 }
 
-/* Makes the run, submits it and follows it. */
+/* Creates the run, submits it and follows it. */
 static int run_launch(const struct opt_values *v, struct cmd_env *env, const char *path,
                       const struct run *run, const struct plan *plan, struct sched *s,
                       struct err *err)

@@ -9,17 +9,17 @@
 #include "base/num.h"
 #include "profiles/saved.h"
 
-/* Holds numbers of bytes; 0 where one is not known. */
+/* Holds numbers of bytes; 0: unknown. */
 struct budget {
-    double rank, device;     /* predicted for a rank, on host and GPU together; on its GPU */
-    double node_ranks, node; /* predicted on the host for a node's ranks; this machine's memory */
+    double rank, device;     /* predicted for a rank, on host and GPU together; on the GPU only */
+    double node_ranks, node; /* predicted on the host for a node's ranks; memory of this machine */
     double ckpt, kept;       /* of one checkpoint; of all that are kept */
     double space;            /* free on the disk of the checkpoints */
     char unknown[256];       /* why memory cannot be predicted; "": it can */
 };
 
-/* Returns the free bytes where the folder is or will be. If it does not exist yet, the first
- * existing folder above it is asked. */
+/* Returns the free bytes on the disk of a folder. If the folder does not exist yet, uses the first
+ * existing folder above it. */
 static double space_free(const char *dir)
 {
     char path[LIMIT_PATH_BYTES];
@@ -185,7 +185,7 @@ int launch_room_check(const struct launch_dry *d, const struct sched *s, bool is
             "the run's ranks need %s of memory by plan, this machine has %s: give a layout that "
             "divides more (--layout, --plan), or a machine with more",
             size(b.node_ranks, need), size(b.node, have));
-    double needed = b.ckpt + SAVED_BESIDE_BYTES; /* the trainer asks for as much */
+    double needed = b.ckpt + SAVED_BESIDE_BYTES; /* the trainer needs this much too */
     if (is_new && needed > b.space)
         return err_set(err, ERR_NO, "a checkpoint needs %s and the disk of '%s' has %s left: make "
                        "room, or set REEL_HOME to another disk", size(needed, need), d->run_dir,

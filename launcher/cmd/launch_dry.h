@@ -11,8 +11,8 @@ struct launch_dry {
     const struct plan *plan;
     const char *word;  /* "create", "replace", "take up" */
     const char *state; /* of the run if it exists; "" for a new one */
-    /* the run's folder; for a new run "<id>" stands in place of its id, which is drawn when the run
-     * is made */
+    /* the run's folder; of a new run, with "<id>" in place of the id, which is drawn when the run
+     * is created */
     const char *run_dir;
     const struct str *script;
     const struct change_told *told; /* of the run if it exists */
@@ -20,9 +20,9 @@ struct launch_dry {
 
 /* Prints text, or with json one object. */
 int launch_dry_print(const struct launch_dry *d, struct sched *s, bool json, struct err *err);
-/* Returns ERR_NO if the job would surely fail: either it runs on this machine, which has less
- * memory than is planned, or the run is new and the disk has no room for one checkpoint. It reads
- * run, plan and run_dir of d. */
+/* Returns ERR_NO if the job would certainly fail: it runs on this machine, which has less memory
+ * than is planned, or the run is new and the disk has no room for one checkpoint. It reads run,
+ * plan and run_dir of d. */
 int launch_room_check(const struct launch_dry *d, const struct sched *s, bool is_new,
                       struct err *err);
 

@@ -10,7 +10,7 @@
 #include "launcher/sched/slurm.h"
 #include "launcher/state/pace.h"
 
-/* Returns the one number that a query gives for a model; NaN if there is none, or no database. */
+/* Returns the one number that a query returns for a model; NaN if there is none, or no database. */
 static double number_ask(const struct cmd_env *env, const char *sql, const char *model)
 {
     struct store *db = NULL;
@@ -70,7 +70,7 @@ static int judge(enum lead_rule rule, const char *said, const char *then, struct
     return 0;
 }
 
-/* Checks the end of the time limit. The agent asks for a save in good time before it
+/* Checks the end of the time limit. The agent asks for a save early enough before it
  * (launcher/run/limit.h), but never before half of the limit has passed. */
 static int limit_check(double save_s, double step_s, double limit_s, enum lead_rule rule,
                        struct err *err)

@@ -1,5 +1,5 @@
-/* lead: compares the time that a partition leaves between notice and kill with how long saves
- * took. */
+/* lead: compares the time between a partition's preemption notice and the kill with the time that
+ * saves took. */
 #ifndef LAUNCHER_CMD_LEAD_H
 #define LAUNCHER_CMD_LEAD_H
 
@@ -17,8 +17,8 @@ int lead_partition(const struct sched_site *site, const char *name,
 enum lead_rule { LEAD_WARN, LEAD_REFUSE, LEAD_IGNORE }; /* the values of --lead */
 
 /* Checks a submission to Slurm. It prints a line on stderr, or returns ERR_NO, if a step and a save
- * take longer than the partition leaves at a preemption, or if two saves and a step take longer
- * than half of the time limit (0: the partition's). */
+ * take longer than the time between notice and kill at a preemption, or if two saves and a step
+ * take longer than half of the time limit (0: the partition's limit). */
 int lead_check(const struct cmd_env *env, struct sched *s, const char *partition,
                double time_limit_s, const char *model, enum lead_rule rule, struct err *err);
 

@@ -1,4 +1,5 @@
-/* reel: the command line. It loads the settings, parses a command's options and runs it. */
+/* reel: runs the command line: it loads the settings, parses a command's options and runs the
+ * command. */
 #include "launcher/cmd/cmd.h"
 
 #include <dirent.h>
@@ -84,7 +85,7 @@ int cmd_output_check(const char *option, const char *output, struct err *err)
                                                   output);
 }
 
-/* Work that takes less time shows no progress. */
+/* Work that takes less than this time shows no progress. */
 static const double ROWS_QUIET_S = 2;
 
 void cmd_rows_tell(void *progress, int64_t done, int64_t all)
@@ -126,8 +127,8 @@ static cmd_run_fn *run_of(const struct opt_cmd *table)
     return NULL;
 }
 
-/* Lists the names of all options of all commands that may come from settings, each once. NULL ends
- * the list. */
+/* Lists the names of all options of all commands that may come from settings, each once. The list
+ * is NULL-terminated. */
 static void settings_known(const char *known[MAX_SETTINGS + 1])
 {
     size_t n = 0;

@@ -40,8 +40,8 @@ struct report {
     double seed_linear, seed_attention; /* per token */
 };
 
-/* Says how many bytes a parameter takes while AdamW trains it, by the type in which weights are
- * stored. */
+/* Holds the number of bytes for each parameter while AdamW trains it, by the type in which weights
+ * are stored. */
 static const struct state_row {
     const char *dtype;
     int weight, gradient, master, moments, ema;
@@ -60,7 +60,7 @@ static int report_make(const char *operand, const char *seq, struct report *r, s
 {
     struct err why;
     if (seq && seq_parse(seq, "--seq", &r->seq, &why) < 0)
-        return err_set(err, ERR_USAGE, "%s", why.text); /* the error is about an option, not about a
+        return err_set(err, ERR_USAGE, "%s", why.text); /* the error names an option and not a
                                                          * file */
     int rc;
     if ((rc = model_load(operand, &r->m, err)) < 0)

@@ -1,5 +1,5 @@
-/* notes: examples, files and variables for the manual pages of reel's commands and formats. A test
- * checks that each page has an example. */
+/* notes: holds examples, files and variables for the manual pages of reel's commands and formats. A
+ * test checks that each page has an example. */
 #include "launcher/cmd/cmd.h"
 
 #define RUNS "launch wrap status watch pause resume cancel retry rm explain report agent node-agent"

@@ -1,4 +1,4 @@
-/* reel pause: has a run save and give its machine back. The run then waits for 'reel resume'. */
+/* reel pause: makes a run save and end its job. The run then waits for 'reel resume'. */
 #include <stdio.h>
 
 #include "launcher/cmd/wish.h"
@@ -26,8 +26,8 @@ static bool is_deaf(const struct launch *l)
     return deaf;
 }
 
-/* Tells the user what follows if the wish to pause could not be written to the log, or reaches no
- * trainer. */
+/* Tells the user what follows if the request to pause could not be written to the log, or reaches
+ * no trainer. */
 static void consequence(const struct wish *w, enum launch_kept kept, struct str *out)
 {
     if (kept == LAUNCH_UNSAID)

@@ -81,7 +81,8 @@ static int gpus_parse(const char *text, int64_t *out, struct err *err)
     return 0;
 }
 
-/* Loads the adapter of --export. Its stack is predicted, unless --stack names another. */
+/* Loads the adapter of --export. Predictions are for the adapter's stack, unless --stack names
+ * another. */
 static int export_take(const struct opt_values *v, struct request *r, struct err *err)
 {
     int rc;
@@ -137,7 +138,7 @@ static double gpu_seconds(const struct planner *p, const struct stream_found *f)
 { return f->items[0].seconds * (double)p->gpus; }
 
 /* Searches on half of the GPUs, then on half of those and so on, while a layout fits, and leaves in
- * `best` the search with the fewest GPU-hours. `spare` holds one search at a time. */
+ * `best` the search with the fewest GPU-hours. `spare` is scratch space for one search. */
 static int fewer_search(struct planner *p, size_t top, struct stream_found *best,
                         struct stream_found *spare, struct err *err)
 {
@@ -147,7 +148,7 @@ static int fewer_search(struct planner *p, size_t top, struct stream_found *best
     for (int64_t gpus = chosen; gpus % 2 == 0 && rc == 0;) {
         gpus /= 2;
         if (planner_gpus(p, gpus, err) < 0)
-            break; /* so many are neither whole nodes nor a divisor of one */
+            break; /* this number is neither whole nodes nor a divisor of one */
         rc = planner_search(p, top, spare, err);
         if (rc == 0 && gpu_seconds(p, spare) < least) {
             least = gpu_seconds(p, spare), chosen = gpus;
@@ -175,7 +176,7 @@ static int best_search(struct planner *p, const struct request *r, bool gpu_hour
     return rc;
 }
 
-/* Predicts the layouts that are shown: the best, and that of --layout if it is not among them. */
+/* Predicts the layouts to show: the best, and that of --layout if it is not among them. */
 static int items_predict(const struct request *r, struct planned *items, struct plan_answer *a,
                          struct err *err)
 {
@@ -213,8 +214,8 @@ static int given_say(const struct planner *p, const struct layout *given, struct
 
 /* ---- the command ---- */
 
-/* Makes a plan of the layout of --layout, or else of the best one, for --export, and saves it for
- * -o. */
+/* Makes the plan for -o and --export, from the layout of --layout or else from the best one, and
+ * saves it for -o. */
 static int chosen_write(const struct opt_values *v, const struct request *r, struct plan_answer *a,
                         struct err *err)
 {

@@ -1,4 +1,4 @@
-/* plan: holds what `reel plan` found, and shows it. */
+/* plan: declares the result of `reel plan` and the functions that show it. */
 #ifndef LAUNCHER_CMD_PLAN_H
 #define LAUNCHER_CMD_PLAN_H
 
@@ -7,7 +7,8 @@
 struct plan_answer {
     const struct planner *planner; /* borrowed */
     const struct stream_found *found;
-    const struct planned *items;   /* the best first; then that of --layout, if it is not one */
+    const struct planned *items;   /* the best first; then that of --layout, if it is not among
+                                    * them */
     size_t n;                      /* number of items */
     bool given;                    /* items[given_at] is that of --layout */
     size_t given_at;

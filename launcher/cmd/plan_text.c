@@ -1,5 +1,5 @@
-/* Shows what `reel plan` found: a ranking, the terms and memory of the best layout, and what was
- * excluded. */
+/* This file shows the result of `reel plan`: a ranking, the terms and memory of the best layout,
+ * and how many layouts each rule excluded. */
 #include <math.h>
 #include <stdio.h>
 
@@ -8,7 +8,7 @@
 
 enum { BAR = 30 };
 
-/* Returns the seconds that a training on the tokens of --tokens takes. */
+/* Returns the time, in s, that a training on the tokens of --tokens takes. */
 static double train_seconds(const struct plan_answer *a, const struct planned *p)
 {
     const struct plan_ask *ask = &a->planner->ask;
@@ -34,8 +34,8 @@ static void bytes_add(double bytes, struct str *out)
     str_addf(out, "%10s", num_format_bytes((int64_t)bytes, text, sizeof text));
 }
 
-/* Says how much slower the given layout is than the best that fits. It may be faster if it does not
- * fit. */
+/* Says how much slower the given layout is than the best that fits. A layout that does not fit may
+ * be faster. */
 static void slower_add(double slower, struct str *out)
 {
     str_addf(out, "  (--layout: %.1f %% %s than the best)", 100 * fabs(slower),

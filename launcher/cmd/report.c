@@ -33,8 +33,8 @@ const struct opt_cmd cmd_report = {
     "--plan FILE planned layouts alone. Reads what is new in the logs first. One HTML file without "
     "outside assets; with --json the same numbers as one object on standard output."};
 
-/* Finds what the report is about. A name is looked up under REEL_HOME first; a run that is not
- * there any more may still be in the database. */
+/* Finds the subject of the report. A name is looked up under REEL_HOME first; a run that does not
+ * exist there any more may still be in the database. */
 static int scope_find(const struct opt_values *v, const struct cmd_env *env, struct store *db,
                       struct report_scope *out, struct err *err)
 {
@@ -75,7 +75,7 @@ out:
 }
 
 /* Checks, if there is no database yet, that the run or tuning exists, and the folder for a database
- * too. A report of something that does not exist creates no database, and none creates its
+ * too. A report on a run that does not exist creates no database, and no report creates that
  * folder. */
 static int database_check(const struct cmd_env *env, const char *run, const char *tune,
                           struct err *err)
@@ -97,7 +97,7 @@ static int database_check(const struct cmd_env *env, const char *run, const char
                    "there is no folder '%s' for a database: make it, or give another --db", path);
 }
 
-/* Holds what is reported, and the database it comes from; db is NULL for plans alone. */
+/* Holds the subject of the report and its database; db is NULL for plans alone. */
 struct request {
     struct store *db;
     struct report_scope scope;
@@ -107,7 +107,7 @@ struct request {
     const char *page;
 };
 
-/* Opens the database and finds what the report is about. Unless this is a dry run, it first reads
+/* Opens the database and finds the subject of the report. Unless this is a dry run, it first reads
  * new records of the logs. */
 static int database_read(const struct opt_values *v, const struct cmd_env *env, struct request *r,
                          struct err *err)
@@ -134,7 +134,7 @@ static int database_read(const struct opt_values *v, const struct cmd_env *env, 
     return 0;
 }
 
-/* Loads the planned layouts: those of --plan, or else those of the run's plan, which may be gone
+/* Loads the planned layouts: those of --plan, or else those of the run's plan, which may be missing
  * with the run's folder. Refuses an output that is the file of an input. */
 static int plans_read(const struct opt_values *v, const struct cmd_env *env, struct request *r,
                       struct err *err)

@@ -43,8 +43,8 @@ static void measure(struct removal *r)
         fts_close(tree);
 }
 
-/* Checks that no job of the run lives. If run.json is damaged or gone, the folder still has its
- * logs, which say what the run's job is. */
+/* Checks that no job of the run lives. If run.json is damaged or missing, the run's logs still say
+ * which jobs it has. */
 static int unused_check(const struct removal *r, const struct cmd_env *env,
                         const struct run_state *state, struct err *err)
 {
@@ -71,8 +71,9 @@ out:
     return rc;
 }
 
-/* Reads the run's state, under its lock if that can be taken. A removal must not need room for a
- * lock: on a full disk nobody can take it, neither to submit nor to change anything. */
+/* Reads the run's state, under its lock if that can be taken. A removal must not need disk space
+ * for a lock: on a full disk no other process can take it either, to submit or to change
+ * anything. */
 static int state_look(const struct removal *r, const struct launch *l, struct lease **lock,
                       struct run_state *state, struct err *err)
 {
@@ -80,8 +81,8 @@ static int state_look(const struct removal *r, const struct launch *l, struct le
     return rc == ERR_FULL ? run_state_load(r->dir, state, err) : rc;
 }
 
-/* Removes the run. It looks at the run under the lock of those who submit jobs, so another process
- * that submits at the same time has either done so or comes afterwards. */
+/* Removes the run. It reads the run's state under the submitters' lock, so another process that
+ * submits at the same time has either done so before or comes afterwards. */
 static int run_remove(struct removal *r, const struct cmd_env *env, struct err *err)
 {
     struct run_state state;
@@ -138,7 +139,7 @@ static int removed_print(const struct removal *r, struct err *err)
     return rc;
 }
 
-/* Finds the run. Other commands take the beginning of an id, but a removal does not. */
+/* Finds the run. Other commands accept the beginning of an id, but a removal does not. */
 static int run_find(const char *home, const char *given, struct removal *r, struct err *err)
 {
     char same[ID_TEXT_BYTES];

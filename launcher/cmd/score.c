@@ -1,4 +1,4 @@
-/* reel score: holds predictions against tables of published measurements. */
+/* reel score: compares predictions with tables of published measurements. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* reel status: shows every run, or one, as its event logs tell it. */
+/* reel status: shows every run, or one, from its event logs. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ const struct opt_cmd cmd_status = {
     "'interrupted' when its job is over and nothing brings it back by itself: what does stands "
     "beside it."};
 
-/* Says whether an attempt ended for lack of disk space, waits for space now, or trains on without
+/* Tells whether an attempt ended for lack of disk space, waits for space now, or trains on without
  * being able to save. */
 static bool lacks_room(const struct run_attempt *a)
 {
@@ -35,8 +35,8 @@ static bool lacks_room(const struct run_attempt *a)
            (a->space.any && !a->space.enough && a->saved_step <= a->space.step);
 }
 
-/* Says whether the run's disk is full. Then the log may lack what the run does now, unless the run
- * is known to be over. */
+/* Tells whether the run's disk is full. Then the log may lack the run's latest events, unless the
+ * run is known to be over. */
 static bool is_mute(const char *home, const struct run_state *s, const struct run_budget *budget)
 {
     char dir[LIMIT_PATH_BYTES];
@@ -47,7 +47,7 @@ static bool is_mute(const char *home, const struct run_state *s, const struct ru
     return !over && !stopped && space_is_out(home_run_dir(home, s->run, dir));
 }
 
-/* Adds how far the run came, at which rate. A wrapped command may know neither steps nor rate. */
+/* Adds the number of steps done and their rate. Both may be unknown for a wrapped command. */
 static void progress_text(const struct run_state *s, struct str *out)
 {
     char steps[32] = "-", total[32] = "";
@@ -66,7 +66,7 @@ static void progress_text(const struct run_state *s, struct str *out)
         str_addf(out, " loss -        ");
 }
 
-/* Adds remarks: the disk is full, the logs lack something or are damaged, and why the run waits. */
+/* Adds remarks: that the disk is full, that logs are missing or damaged, and why the run waits. */
 static void remarks_text(const struct run_state *s, const char *why, bool mute, struct str *out)
 {
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
@@ -137,7 +137,7 @@ static void row_json(const struct run_state *s, const char *word, const char *wh
     json_put_num(o, "loss", s->last.step >= 0 ? s->last.loss : NAN);
     json_put_num(o, "step_s", s->last.step >= 0 ? s->last.step_s : NAN);
     json_put_text(o, "sched", s->sched);
-    /* While an attempt goes on, its own job is shown, not its waiting successor. */
+    /* While an attempt runs, its own job is shown and not its waiting successor. */
     json_put_text(o, "job_id",
                   last && last->cause == CAUSE_NONE && last->job_id[0] ? last->job_id : s->job_id);
     json_put_int(o, "damaged_records", s->damaged_records);
@@ -173,8 +173,8 @@ out:
     return rc;
 }
 
-/* Adds a row for a run whose folder cannot be read, so that it neither hides the other runs nor is
- * left out. */
+/* Adds a row for a run whose folder cannot be read, so that the run is listed and does not hide the
+ * others. */
 static void row_unreadable(const char *id, const char *why, struct str *text,
                            struct json_out *json)
 {

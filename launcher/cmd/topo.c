@@ -53,7 +53,7 @@ const struct opt_cmd cmd_topo = {
     "seen before.",
 };
 
-/* Reads this machine's XML, which a child of the same program discovers. */
+/* Reads this machine's XML, which a child process that runs the same program captures. */
 int topo_live_xml(const struct cmd_env *env, bool whole, double deadline_s, struct str *xml,
                   struct err *err)
 {

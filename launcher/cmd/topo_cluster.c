@@ -1,5 +1,6 @@
-/* reel topo --cluster: shows the nodes of a Slurm cluster. Inside an allocation one step with a
- * task on each of its nodes looks there. Outside of one a short job of our own does that.
+/* reel topo --cluster: shows the nodes of a Slurm cluster. Inside an allocation it starts a step
+ * with a task on each node, which captures the node's topology. Outside an allocation it submits a
+ * short job that does so.
  *
  *     <home>/topo/<cluster>/<node>.xml    the newest XML of a node; whoever starts ranks there
  *                                         reads the node's GPUs and cores from it
@@ -80,12 +81,12 @@ static int step_run(struct look *l, struct err *err)
     spec.deadline_s = opt_num(l->v, "deadline") + STEP_BEYOND_S;
     if ((rc = sched_step_start(l->s, &spec, &step, err)) < 0)
         return rc;
-    rc = sched_step_poll(step, -1, &end, err); /* the nodes' files show how it ended */
+    rc = sched_step_poll(step, -1, &end, err); /* the nodes' files show how the tasks ended */
     sched_step_free(step);
     return rc;
 }
 
-/* Moves each node's XML to the place of its newest one. Removes the step's folder if all nodes
+/* Moves each node's XML to the path of its newest one. Removes the step's folder if all nodes
  * answered. */
 static void files_keep(struct look *l)
 {
@@ -125,7 +126,7 @@ static int nodes_ask(struct look *l, struct err *err)
     return 0;
 }
 
-/* ---- what is printed ---- */
+/* ---- output ---- */
 
 static int show(struct look *l, struct err *err)
 {
@@ -224,7 +225,7 @@ out:
     return rc;
 }
 
-/* ---- all of it ---- */
+/* ---- the command ---- */
 
 static int load(struct look *l, struct err *err)
 {
@@ -245,8 +246,8 @@ static int load(struct look *l, struct err *err)
     return 0;
 }
 
-/* Writes the profile if -o is given, even if some nodes gave no answer. `so` is the result of
- * asking the nodes; if it is an error, it is returned. */
+/* Writes the profile if -o is given, even if some nodes gave no answer. `so`: the result of reading
+ * the nodes; an error is returned. */
 static int profile(struct look *l, int so, struct err *err)
 {
     struct err why = {0};

@@ -10,7 +10,7 @@ int topo_cluster_run(const struct opt_values *v, struct cmd_env *env, struct err
  * of --probe. It fails only if it cannot write there. */
 int topo_probe(const struct opt_values *v, struct cmd_env *env, struct err *err);
 
-/* Reads this machine's XML, which a child of the same program discovers (topo.c). */
+/* Reads this machine's XML, which a child process that runs the same program captures (topo.c). */
 int topo_live_xml(const struct cmd_env *env, bool whole, double deadline_s, struct str *xml,
                   struct err *err);
 

@@ -1,13 +1,13 @@
-/* topo_profile: writes the profile reel.cluster/1 of the machines seen, for `reel topo -o FILE`
- * with or without --cluster. */
+/* topo_profile: writes a profile (reel.cluster/1) of the machines that were read, for `reel topo -o
+ * FILE` with or without --cluster. */
 #ifndef LAUNCHER_CMD_TOPO_PROFILE_H
 #define LAUNCHER_CMD_TOPO_PROFILE_H
 
 #include "launcher/cmd/cmd.h"
 #include "launcher/machine/survey.h"
 
-/* Refuses, before anything is looked at, options that need -o without it, an -o that is an input,
- * and a device that cannot be loaded. */
+/* Refuses, before any machine is read, options that need -o without it, an -o that is an input, and
+ * a device that cannot be loaded. */
 int topo_profile_check(const struct opt_values *v, struct err *err);
 /* Writes the profile of one machine, and adds a line about it to `told`. */
 int topo_profile_machine(const struct opt_values *v, const struct topo *t, struct str *told,

@@ -129,8 +129,8 @@ static int ranks_parse(const char *text, struct inputs *in, struct err *err)
     }
 }
 
-/* Reads the layout of --layout, and sets the number of ranks to its. Its errors read as
- * reel-train's. */
+/* Reads the layout of --layout, and sets the number of ranks to the layout's. The errors have the
+ * wording of reel-train's. */
 static int layout_take(const char *text, struct inputs *in, struct err *err)
 {
     struct err why = {0};
@@ -193,12 +193,12 @@ static int run_from_options(const struct opt_values *v, const char *model, struc
                                              (long long)(in->seq.w * m->patch_w));
     if (!run->stages[0].data)
         return err_set(err, ERR_NOMEM, "out of memory");
-    if (in->other.adapter) /* run_check holds the rules of our own trainer */
+    if (in->other.adapter) /* run_check has the rules of reel-train only */
         run->dtype = opt_enum(v, "dtype") == 1 ? DTYPE_F32 : DTYPE_BF16;
     return in->other.adapter ? 0 : run_check(run, "options", err);
 }
 
-/* Returns the stack that is predicted: that of --adapter's trainer, or else --stack. */
+/* Returns the stack for predictions: that of --adapter's trainer, or else --stack. */
 static const char *stack_of(const struct opt_values *v, const struct inputs *in)
 {
     return in->other.adapter ? in->other.adapter->stack : opt_text(v, "stack");
@@ -221,7 +221,7 @@ static int cluster_check(const struct opt_values *v, const struct inputs *in, st
     return d ? 0 : err->code;
 }
 
-/* Refuses options that do not go together. */
+/* Refuses options that contradict each other. */
 static int options_check(const struct opt_values *v, struct err *err)
 {
     static const char *const described[] = {"stack", "scale-down"};
@@ -286,7 +286,7 @@ static void on_stop(int signo)
     stop = signo;
 }
 
-/* Catches the signals that stop a job. Inside a job they also mean that it should be requeued;
+/* Catches the signals that stop a job. Inside a job they also mean that the job should be requeued;
  * finished trials are kept. */
 static void stops_take(void)
 {
@@ -313,8 +313,8 @@ static void say(void *ctx, const char *line)
     fprintf(stderr, "%s\n", line);
 }
 
-/* Refuses more ranks than cores, where our own trainer's ranks run here and --oversubscribe is not
- * given. Ranks that share cores measure only the sharing, and slow down everything else. */
+/* Refuses more ranks than cores if reel-train's ranks run here and --oversubscribe is not given.
+ * Ranks that share cores would measure the sharing, and slow down all other programs. */
 static int ranks_check(const struct opt_values *v, const struct inputs *in, int64_t cores,
                        struct err *err)
 {
@@ -399,7 +399,7 @@ static int conf_make(const struct opt_values *v, const struct cmd_env *env, cons
                              .say = opt_bool(v, "quiet") ? NULL : say};
     conf.adapter = in->other.adapter;
     conf.argv = in->other.argv, conf.own_sched = in->other.sched;
-    *out = conf; /* with the salt: a requeued job has the same token, and so the same search */
+    *out = conf; /* a requeued job has the same token as salt, and so makes the same search */
     snprintf(out->salt, sizeof out->salt, "%s", p.in_job ? p.self.token : "");
     return 0;
 }
@@ -435,7 +435,7 @@ static int inputs_spare(const struct opt_values *v, const char *path, struct err
 }
 
 /* Checks, before hours of trials, that the winner can be written to `path`, and that no file there
- * is lost unless --force is given. */
+ * is overwritten unless --force is given. */
 static int output_check(const struct opt_values *v, const char *path, struct err *err)
 {
     struct stat st;

@@ -1,6 +1,5 @@
-/* reel tune --nodes N: runs the search as a job. The question is the argument vector that the job
- * gets, and the run. If a job ends without a result, the next one finds the trials that it
- * measured. */
+/* reel tune --nodes N: runs the search as a job. The job's question (job.h) is its argument vector
+ * and the run. If a job ends without a result, the next one reuses the trials that it measured. */
 #include "launcher/cmd/tune_job.h"
 
 #include <signal.h>
@@ -18,7 +17,8 @@ static const double TIME_BEYOND_S = 900;
 
 struct tune_job {
     const struct opt_values *v;
-    const struct tune_other *other; /* the trainer that is tried; ours if its adapter is NULL */
+    const struct tune_other *other; /* the trainer of the trials; reel-train if its adapter is
+                                     * NULL */
     const char *home;
     struct arena arena;
     const char **argv;
@@ -72,7 +72,7 @@ static void words_command(struct tune_job *j)
         word(j, *w);
 }
 
-/* Makes the job's command from the options that were given here. */
+/* Makes the job's command from the options of this command. */
 static void words_make(struct tune_job *j, const char *cwd)
 {
     static const char *const numbers[] = {"max-trials", "trial-steps", "repeats"};
@@ -106,8 +106,7 @@ static void words_make(struct tune_job *j, const char *cwd)
                              : arena_printf(&j->arena, "--output=%s/%s", cwd, output));
 }
 
-/* Adds the hash of adapter and command to a question, because another trainer is another
- * question. */
+/* Adds the hash of adapter and command to a question, so that each trainer has its own job. */
 static int other_add(const struct tune_other *o, struct str *key, struct err *err)
 {
     char hex[HASH_TEXT_BYTES];
@@ -118,7 +117,7 @@ static int other_add(const struct tune_other *o, struct str *key, struct err *er
     return rc;
 }
 
-/* Makes the job's command, and its folder's name, which follows from the whole question. */
+/* Makes the job's command, and the name of its folder, which depends on the whole question. */
 static int question_make(struct tune_job *j, const char *run_text, struct err *err)
 {
     char cwd[LIMIT_PATH_BYTES] = "";
@@ -170,7 +169,8 @@ static int gpus_ask(const struct tune_job *j, struct sched_spec *spec, struct er
     return rc;
 }
 
-/* Describes the job. Losing a node does not end it, as its trials are tried again on the others. */
+/* Describes the job. The loss of a node does not end it, because its trials are tried again on the
+ * others. */
 static int spec_make(const struct tune_job *j, struct sched_spec *out, struct err *err)
 {
     const struct opt_values *v = j->v;
@@ -188,7 +188,7 @@ static int spec_make(const struct tune_job *j, struct sched_spec *out, struct er
     return gpus_ask(j, out, err);
 }
 
-/* Adds the last words of the job's command. For our own trainer, saves the run into the job's
+/* Adds the last arguments of the job's command. For reel-train, also saves the run into the job's
  * folder. */
 static int words_end(struct tune_job *j, const struct str *run, struct err *err)
 {

@@ -4,7 +4,7 @@
 
 #include "launcher/start/command.h"
 
-/* Refuses options that do not go together with --adapter, or need it. */
+/* Refuses options that contradict --adapter, or need it. */
 static int options_check(const struct opt_values *v, size_t n, struct err *err)
 {
     static const char *const ours[] = {"run", "data"};

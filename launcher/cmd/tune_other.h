@@ -8,9 +8,9 @@
 #include "profiles/adapter.h"
 
 struct tune_other {
-    struct adapter *adapter; /* NULL: trials are our own trainer's */
-    struct adapter *told;    /* writes the winner's flags (--export); NULL: `adapter` does */
-    const char **argv;       /* the user's command, its first word a path */
+    struct adapter *adapter; /* NULL: trials run reel-train */
+    struct adapter *told; /* writes the winner's flags for --export; NULL: `adapter` writes them */
+    const char **argv;       /* the user's command; its first word is a path */
     /* Starts the command on this machine. The command starts its ranks itself, inside a job by
      * srun. */
     struct sched *sched;

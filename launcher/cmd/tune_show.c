@@ -5,7 +5,7 @@
 
 #include "base/num.h"
 
-/* Numbers of untried layouts that a dry run shows as text, and that JSON lists. */
+/* These limit the untried layouts that a dry run shows as text, and that JSON lists. */
 enum { SHOWN = 8, NEXT = 100 };
 
 static void json_space(const struct tune *t, struct json_out *o)
@@ -127,7 +127,7 @@ static int text_items(const struct tune *t, struct str *out, struct err *err)
     return 0;
 }
 
-/* Writes how much better the winner is than the baseline, by the objective. */
+/* Writes by how much the winner is better than the baseline, by the objective. */
 static void text_baseline(const struct tune *t, struct str *out)
 {
     int64_t base = t->search.baseline, best = t->search.best;

@@ -8,7 +8,7 @@
 /* Lists the tunings that run, stopped or died: a line each in `text`, or, if json is not NULL, its
  * member "tunes". */
 int tunes_list(const char *home, struct str *text, struct json_out *json, struct err *err);
-/* Prints what became of the tuning whose id begins with `id`, trial by trial. */
+/* Prints the result of the tuning whose id begins with `id`, trial by trial. */
 int explain_tune(const char *home, const char *id, bool json, struct err *err);
 
 #endif

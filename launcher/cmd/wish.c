@@ -27,7 +27,7 @@ int wish_open(struct wish *w, const struct opt_values *v, const struct cmd_env *
     const char *kind = w->state.sched;
     if (kind[0] && strcmp(kind, "none") != 0)
         return sched_open(kind, env->home, &w->s, err);
-    /* A run of our own that has no scheduler was made and never submitted. */
+    /* A run of 'reel launch' without a scheduler was created and never submitted. */
     return w->l.wrapped ? 0 : sched_open("local", env->home, &w->s, err);
 }
 

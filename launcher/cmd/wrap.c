@@ -99,7 +99,8 @@ const struct opt_cmd cmd_wrap = {
     "starts it again but the same command with the run's --name. 1: a budget is spent, or the run "
     "is cancelled."};
 
-/* Makes the run's name. Slurm's job name may hold anything, but ours becomes the name of a file. */
+/* Makes the run's name. Slurm's job name may have any characters, but the run's name becomes the
+ * name of a file. */
 static void name_make(const struct opt_values *v, const char *job_id, const char *const *argv,
                       char out[LIMIT_NAME_BYTES])
 {
@@ -127,8 +128,8 @@ static const char *path_absolute(const char *path, const char *cwd, struct arena
     return !path || path[0] == '/' ? path : arena_printf(arena, "%s/%s", cwd, path);
 }
 
-/* Checks that the command's words are UTF-8. wrap.json cannot hold others, and they would come back
- * as something else. */
+/* Checks that the command's arguments are UTF-8, because wrap.json cannot store other bytes
+ * unchanged. */
 static int words_check(const char *const *words, struct err *err)
 {
     for (int i = 0; words[i]; i++)
@@ -144,7 +145,7 @@ static int words_check(const char *const *words, struct err *err)
     return 0;
 }
 
-/* Checks, before the trainer starts, that its steps will be understood. */
+/* Checks, before the trainer starts, that its step lines can be parsed. */
 static int steps_check(const struct wrap *w, struct err *err)
 {
     struct step_reader *reader = NULL;
@@ -162,7 +163,7 @@ static int steps_check(const struct wrap *w, struct err *err)
     return rc;
 }
 
-/* Takes what the options say of the run, with paths made absolute. */
+/* Copies the options into the settings, and makes paths absolute. */
 static void options_take(const struct opt_values *v, struct wrap *w)
 {
     w->notice = notice_signals[opt_enum(v, "notice")];
@@ -209,7 +210,7 @@ static int wrap_make(const struct opt_values *v, const char *job_id, struct wrap
     return command_find(operands[0], &w->arena, &argv[0], err);
 }
 
-/* Tells the user how the run goes on where no scheduler starts the command again. */
+/* Tells the user how the run goes on if no scheduler starts the command again. */
 static void again_say(const struct cmd_env *env, const struct launch *l)
 {
     struct run_state state;

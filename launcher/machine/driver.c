@@ -1,6 +1,6 @@
-/* NVML's types and numbers are those of its manual (NVML API Reference Guide), because its header
- * comes only with the CUDA toolkit. If a driver lacks a function, or a GPU does not support it, its
- * value stays unknown. */
+/* This file declares NVML's types and numbers from its manual (NVML API Reference Guide), because
+ * NVML's header comes only with the CUDA toolkit. If a driver lacks a function, or a GPU does not
+ * support it, its value stays unknown. */
 #include "launcher/machine/driver.h"
 
 #include <dlfcn.h>
@@ -38,7 +38,7 @@ enum {
 };
 
 /* Lists the functions, which all return int: the name here, the library's name, the arguments. A
- * driver that lacks one of the first NEEDED is refused. */
+ * driver that lacks one of the first NEEDED functions is refused. */
 #define NVML_FUNCTIONS(X)                                                                          \
     X(init, "nvmlInit_v2", (void))                                                                 \
     X(shutdown, "nvmlShutdown", (void))                                                            \
@@ -61,7 +61,7 @@ struct nvml {
     void *library;
     NVML_FUNCTIONS(MEMBER)
 };
-enum { NEEDED = 6 }; /* these tell GPUs apart */
+enum { NEEDED = 6 }; /* number of functions needed to identify GPUs */
 
 static int library_open(struct nvml *n, struct err *err)
 {
@@ -87,7 +87,7 @@ static void pci_text(const struct pci_info *pci, char *text, size_t size)
     snprintf(text, size, "%04x:%02x:%02x.0", pci->domain, pci->bus, pci->device);
 }
 
-/* Names the other end of a link; "" if the driver does not say it. */
+/* Writes into text where a link's other end is; "" if the driver does not say it. */
 static void link_end(const struct nvml *n, device_t gpu, unsigned link, char *text, size_t size)
 {
     struct pci_info pci = {0};
@@ -103,7 +103,8 @@ static void link_end(const struct nvml *n, device_t gpu, unsigned link, char *te
         pci_text(&pci, text, size);
 }
 
-/* Reads a GPU's active links. Links to the same end become one word with their number. */
+/* Reads a GPU's active links. Links to the same end become one entry with their number,
+ * "switch*18". */
 static void links_read(const struct nvml *n, device_t gpu, struct driver_gpu *out)
 {
     char ends[MAX_LINKS][24] = {{0}};

@@ -1,6 +1,6 @@
 /* driver: reads what NVIDIA's driver says about its GPUs, through its library NVML
  * (libnvidia-ml.so.1): release, clocks, ECC, MIG and NVLinks. The library comes with the driver and
- * is loaded for each question, so reel can be built and run without it.
+ * is loaded in driver_read, so reel can be built and run without it.
  *
  *     struct driver d;
  *     if (driver_read(&d, &why) == 0)  …  driver_release(&d);
@@ -18,7 +18,8 @@ struct driver_gpu {
     char pci[24]; /* "0000:1b:00.0" */
     char model[96];
     int64_t memory_bytes;
-    /* the SM clock that the driver lets programs have, and the highest one, MHz; 0: unknown */
+    /* the highest SM clock that the driver lets programs use, and that of the GPU, MHz; 0:
+     * unknown */
     unsigned sm_mhz, sm_max_mhz;
     int ecc, mig; /* 1: on, 0: off, -1: unknown */
     /* the other ends of its active NVLinks with the links to each, "switch*18" or
@@ -32,8 +33,8 @@ struct driver {
     size_t n;
 };
 
-/* Asks the driver. ERR_NOT_FOUND: there is no such library here. ERR_ENV: it gave an error, as it
- * does where its kernel module is not loaded. */
+/* Reads from the driver. ERR_NOT_FOUND: this machine has no such library. ERR_ENV: the driver gave
+ * an error, for example because its kernel module is not loaded. */
 int driver_read(struct driver *out, struct err *err);
 void driver_release(struct driver *d);
 

@@ -13,7 +13,7 @@
 
 enum locks_elsewhere { LOCKS_NOT_ASKED, LOCKS_SEEN, LOCKS_UNSEEN };
 struct locks_facts {
-    bool tried; /* false: there is no such folder, and nothing below counts */
+    bool tried; /* false: there is no such folder, and the members below are not set */
     /* a lease has only one holder; only one process creates a file */
     bool leases, exclusive;
     int flock_error, fcntl_error; /* errno of a lock that was refused; 0: it was taken */

@@ -11,8 +11,8 @@ static const double LINK_LATENCY_S = 3.4e-6, PCI_LATENCY_S = 5.7e-6, NIC_LATENCY
 
 /* ---- one machine ---- */
 
-/* Says whether ranks of this machine send to other nodes by this NIC: it is the nearest of some
- * GPU, or there is no GPU and no faster NIC. */
+/* Tells whether ranks of this machine send to other nodes by this NIC: it is the nearest one to
+ * some GPU, or there is no GPU and no faster NIC. */
 static bool carries(const struct topo *t, int64_t nic)
 {
     const struct topo_device *d = &t->devices[nic];
@@ -62,7 +62,7 @@ static double pci_rate(const struct topo *t)
     return least;
 }
 
-/* Says whether two machines are of one kind: a profile of one holds for the other. */
+/* Tells whether two machines are of one kind, so that a profile of one holds for the other. */
 static bool alike(const struct topo *a, const struct topo *b)
 {
     for (int64_t i = 0; i < a->n_gpus && i < b->n_gpus; i++)
@@ -74,7 +74,7 @@ static bool alike(const struct topo *a, const struct topo *b)
            topo_links_bytes_per_s(a) == topo_links_bytes_per_s(b);
 }
 
-/* ---- all of them ---- */
+/* ---- all machines ---- */
 
 /* Holds the machines that the profile describes. */
 struct chosen {
@@ -192,8 +192,8 @@ static int nics_fill(const struct profile_ask *ask, const struct topo *t, size_t
     return 0;
 }
 
-/* Returns the number of nodes that most leaf switches have; 0: there are not two leaves, or none is
- * known. */
+/* Returns the most frequent number of nodes below a leaf switch; 0: there are fewer than two
+ * leaves, or none is known. */
 static int64_t leaf_size(const struct chosen *c, struct str *notes)
 {
     int64_t best = 0, best_times = 0, leaves = 0;

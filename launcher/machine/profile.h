@@ -1,9 +1,9 @@
 /* profile: makes a `reel.cluster/1` of machines that topo has read and of the switches above them,
- * for cluster_load. Pure.
+ * for cluster_load.
  *
  * The profile describes the largest group of machines with the same GPUs, links, cores and NICs.
- * Other machines are left out. What it takes from elsewhere than the machines, or cannot know,
- * becomes a note, one sentence a line:
+ * Other machines are left out. Each value that does not come from the machines, or is unknown,
+ * becomes a note of one sentence on its own line:
  *
  *   devices  the GPUs, known by PCI id or name; without GPUs the cores
  *   links    topo_links_bytes_per_s, but no more than the datasheet's rate; the datasheet's if
@@ -13,7 +13,7 @@
  *   leaves   nodes below one switch, most often; one flat switch if there is but one
  *
  * Latencies are NCCL's tuning constants (its Simple protocol: 3.4 us by NVLink, 5.7 by PCI, 14 by
- * network); between cores 1 us is taken.
+ * network); between cores it is 1 us.
  */
 #ifndef LAUNCHER_MACHINE_PROFILE_H
 #define LAUNCHER_MACHINE_PROFILE_H
@@ -22,7 +22,7 @@
 #include "profiles/hw.h"
 
 struct profile_node {
-    const char *name, *path;  /* the switches above it, "spine/leaf0"; "": not known */
+    const char *name, *path;  /* the switches above it, "spine/leaf0"; "": unknown */
     const struct topo *topo;
 };
 struct profile_ask {
@@ -30,11 +30,11 @@ struct profile_ask {
     const struct profile_node *nodes; /* in the order of their switches */
     size_t n;
     const struct device *device;   /* NULL: found by the GPUs' PCI id or name */
-    double nic_bytes_per_s;        /* 0: that of the NICs */
+    double nic_bytes_per_s;        /* 0: taken from the NICs */
 };
 
-/* Makes the profile and adds the notes. ERR_INPUT: the GPUs are not known, there are none and no
- * device is given, or there are several nodes and the rate of their NICs is not known. */
+/* Makes the profile and adds the notes. ERR_INPUT: the GPUs are unknown, or there are none and no
+ * device is given, or there are several nodes and the rate of their NICs is unknown. */
 int profile_make(const struct profile_ask *ask, struct cluster *out, struct str *notes,
                  struct err *err);
 

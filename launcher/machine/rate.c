@@ -1,6 +1,6 @@
-/* The files are those of Linux's Documentation/ABI: sysfs-class-infiniband ("ports/1/rate" holds
- * "400 Gb/sec (4X NDR)", "ports/1/state" "4: ACTIVE") and sysfs-class-net ("speed" in Mbit/s, -1 or
- * an error where the interface is down or has none). */
+/* This file reads files that Linux's Documentation/ABI describes: sysfs-class-infiniband
+ * ("ports/1/rate" holds "400 Gb/sec (4X NDR)", "ports/1/state" "4: ACTIVE") and sysfs-class-net
+ * ("speed" in Mbit/s, -1 or an error where the interface is down or has none). */
 #include "launcher/machine/rate.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@
 enum { MAX_PORTS = 8 };
 static const double BYTES_PER_GBIT = 1e9 / 8, BYTES_PER_MBIT = 1e6 / 8;
 
-/* Reads the line of a file below /sys; "" where there is none. */
+/* Reads the line of a file below /sys; "" if there is no such file. */
 static void line_read(char *line, size_t size, const char *path)
 {
     struct str text = STR_INIT;

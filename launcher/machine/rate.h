@@ -2,7 +2,7 @@
 #ifndef LAUNCHER_MACHINE_RATE_H
 #define LAUNCHER_MACHINE_RATE_H
 
-/* Returns what the active ports of a NIC carry together in one direction, bytes/s; 0: unknown, or
+/* Returns the sum of the rates of a NIC's active ports, in one direction, bytes/s; 0: unknown, or
  * none is active. sys: "/sys"; name: "mlx5_0" of /sys/class/infiniband, or "eth0" of
  * /sys/class/net. */
 double rate_of_nic(const char *sys, const char *name);

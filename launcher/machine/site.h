@@ -19,7 +19,7 @@ struct site_promise {
 struct site_facts {
     const struct slurm_site *site;
     const struct sched_partition *partition;
-    double save_s;            /* longest save that was measured; NaN: none yet */
+    double save_s;            /* longest save that was measured, s; NaN: none yet */
     const char *mpi;          /* what `srun --mpi=list` says; "" if unknown */
     const char *file_system;  /* type of REEL_HOME's: "nfs", "lustre", "local", ... */
     struct locks_facts locks; /* of REEL_HOME */

@@ -11,11 +11,11 @@
 #include "base/num.h"
 #include "launcher/sched/hosts.h"
 
-/* Slurm may know of less memory than hwloc sees, because sites keep some for the system. Below this
- * share the two disagree. */
+/* Slurm may know of less memory than hwloc sees, because sites reserve some for the system. A share
+ * below this one counts as a disagreement. */
 static const double MEMORY_SPARED = 0.75;
 
-/* ---- what there is ---- */
+/* ---- the nodes ---- */
 
 static bool in_commas(const char *list, const char *word)
 {
@@ -94,7 +94,7 @@ void survey_release(struct survey *c)
     *c = (struct survey){0};
 }
 
-/* ---- what hwloc says, and where it differs ---- */
+/* ---- hwloc's data, and how they differ from Slurm's ---- */
 
 static void differ(struct survey *c, struct survey_node *n, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -130,7 +130,7 @@ static void name_plain(const char *name, size_t len, char *out, size_t size)
 }
 
 /* Compares the type in "gpu:h100:8(S:0-1)" with the GPUs' model. A type without a digit, such as
- * "hopper", is the site's own word and is not compared. */
+ * "hopper", is the site's own name and is not compared. */
 static void compare_gres(struct survey *c, struct survey_node *n)
 {
     const char *type = strstr(n->slurm->gres, "gpu:"), *model;

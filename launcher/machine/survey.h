@@ -1,9 +1,9 @@
-/* survey: shows the nodes of a Slurm cluster as Slurm, hwloc and the GPUs' driver see them, their
- * switches, and where the three disagree.
+/* survey: shows the nodes and switches of a Slurm cluster as Slurm, hwloc and the GPUs' driver see
+ * them, and where the three disagree.
  *
- * Slurm's data comes from one question to the controller. hwloc's comes from a task on every node,
- * which leaves its XML, or the sentence that says why it has none, in a folder: <node>.xml or
- * <node>.err. A node that was asked and left neither gave no answer.
+ * Slurm's data comes from one request to the controller. hwloc's data comes from a task on every
+ * node, which writes its XML, or the error why there is none, into a folder: <node>.xml or
+ * <node>.err. If a node has neither file, its task gave no answer.
  *
  *     survey_init(&c, &site, &net, partition, err);
  *     survey_read(&c, asked, n, dir, err);        // optional
@@ -18,13 +18,13 @@
 #include "launcher/sched/place.h"
 #include "launcher/sched/slurm_rpc.h"
 
-enum { SURVEY_DISAGREE = 24 }; /* at most so many disagreements of a node are kept */
+enum { SURVEY_DISAGREE = 24 }; /* this many disagreements of a node are kept at most */
 struct survey_node {
     const struct slurm_node *slurm;
     const char *path;        /* switches above it, "spine/leaf0"; "": none */
     bool asked;              /* a task was sent there */
-    const char *why;         /* why there is no topology of a node that was asked */
-    const struct topo *topo; /* NULL: it was not asked, or gave no answer */
+    const char *why;         /* why a node to which a task was sent has no topology */
+    const struct topo *topo; /* NULL: no task was sent to the node, or it gave no answer */
     const char *disagree[SURVEY_DISAGREE];
     int n_disagree;
 };
@@ -43,11 +43,11 @@ int survey_read(struct survey *c, const char *const *asked, size_t n_asked, cons
                 struct err *err);
 void survey_release(struct survey *c);
 
-/* Says whether a job may be given this node, now or when it is free. It goes by the node's state,
- * such as "IDLE+DRAIN" or "DOWN*". */
+/* Tells whether a job may get this node, now or when it is free, from the node's state, such as
+ * "IDLE+DRAIN" or "DOWN*". */
 bool survey_node_usable(const struct slurm_node *n);
-/* Adds the names of the nodes that were asked and gave no answer, as a list, and returns how many
- * they are. */
+/* Adds, as a list, the names of the nodes whose tasks gave no answer, and returns the number of
+ * these nodes. */
 size_t survey_silent(const struct survey *c, struct str *names);
 
 void survey_format(const struct survey *c, struct str *out);

@@ -99,8 +99,8 @@ static int read_numa(hwloc_topology_t top, struct topo *t, struct err *err)
     return 0;
 }
 
-/* Returns what hwloc notes about the whole machine under this key. hwloc 3 keeps such notes beside
- * its objects. */
+/* Returns the value that hwloc stores for the whole machine under this key. hwloc 3 keeps such
+ * values outside its objects. */
 static const char *machine_info(hwloc_topology_t top, const char *key)
 {
     const char *value = topo_info(hwloc_get_root_obj(top), key);
@@ -113,8 +113,8 @@ static const char *machine_info(hwloc_topology_t top, const char *key)
     return value ? value : "";
 }
 
-/* Counts the processing units that are in no NUMA node: a cpuset may keep units and leave out their
- * node. */
+/* Counts the processing units that are in no NUMA node: a cpuset may include units and exclude
+ * their node. */
 static int read_apart(hwloc_topology_t top, struct topo *t, struct err *err)
 {
     hwloc_bitmap_t left = hwloc_bitmap_dup(hwloc_get_root_obj(top)->cpuset);
@@ -128,7 +128,7 @@ static int read_apart(hwloc_topology_t top, struct topo *t, struct err *err)
     return 0;
 }
 
-/* Returns the GPUs that the driver has and hwloc does not, as a list. */
+/* Returns, as a list, the GPUs that the driver has and hwloc does not. */
 static const char *unseen_list(hwloc_topology_t top, struct topo *t)
 {
     const struct hwloc_obj *root = hwloc_get_root_obj(top);
@@ -202,12 +202,12 @@ int topo_parse(const char *xml, size_t len, const char *source, struct topo *out
     int rc;
     if ((rc = format_check(xml, source, err)) < 0)
         return rc;
-    /* topo_capture has left out what this process may not use, unless all was wanted. */
+    /* topo_capture has left out what this process may not use, unless `whole` was true. */
     if ((rc = topology_init(&top, true, err)) < 0)
         return rc;
     arena_init(&t.arena, 0);
     t.source = arena_strdup(&t.arena, source);
-    /* hwloc wants the terminating zero to be counted in the length. */
+    /* The length that hwloc expects includes the terminating zero. */
     if (hwloc_topology_set_xmlbuffer(top, xml, (int)len + 1) < 0 || hwloc_topology_load(top) < 0)
         rc = err_set(
             err, ERR_INPUT,

@@ -1,10 +1,10 @@
 /* topo: describes one machine as hwloc sees it: NUMA nodes, cores, GPUs, NICs, and which of them
  * are near each other.
  *
- * Live machines and captured ones come through one door: hwloc's XML (format v2). topo_capture
- * makes it, and topo_parse reads it. Slow sources may hang, so the command runs topo_capture in a
- * child with a deadline. I/O objects are kept. They carry no cpuset of their own, so nearness is
- * found by climbing to the first ancestor that has one (hwloc manual, "I/O Devices").
+ * Live and captured machines are both described by hwloc's XML (format v2), which topo_capture
+ * makes and topo_parse reads. Some of hwloc's backends may hang, so the command runs topo_capture
+ * in a child process with a deadline. I/O objects are included. They have no cpuset of their own,
+ * so the CPUs near them are those of the first ancestor that has one (hwloc manual, "I/O Devices").
  *
  *     topo_capture(false, &xml, err);  topo_parse(xml.p, xml.len, "live", &t, err);  …
  *     topo_release(&t);
@@ -28,16 +28,16 @@ struct topo_device {
     const char *model; /* "NVIDIA H100 80GB HBM3"; "" if unknown */
     const char *pci;   /* "0000:1b:00.0"; "" if not PCI */
     const char *cpus;  /* cores near it, as a list: "0-27,56-83" */
-    int64_t numa;      /* logical index of the one NUMA node near it; -1: none, or several */
+    int64_t numa;      /* logical index of the only NUMA node near it; -1: none, or several */
     /* of a GPU: index into devices of the NIC with the closest common ancestor; -1: none */
     int64_t near;
-    int64_t near_shared;     /* how many GPUs have that NIC as their nearest */
+    int64_t near_shared;     /* number of GPUs that have that NIC as their nearest */
     const char *near_at;     /* their common ancestor: "PCI bridge", "NUMA node", "machine" */
     double link_bytes_per_s; /* of the PCI link; 0: unknown */
     double rate_bytes_per_s; /* of a NIC's active ports, one direction; 0: unknown, or all down */
     int64_t memory_bytes;    /* of a GPU; 0: unknown */
     const char *pci_id;      /* "10de:2330", vendor and device; "" if not PCI */
-    /* The rest is of a GPU, from its driver; see driver.h. */
+    /* The other members are for GPUs and come from the driver; see driver.h. */
     bool driven;             /* the driver has it */
     int64_t sm_mhz, sm_max_mhz; /* 0: unknown */
     int64_t ecc, mig;        /* 1 on, 0 off, -1: unknown */
@@ -48,7 +48,7 @@ struct topo_numa {
 };
 /* Describes a PCI switch that lies between the processors and two or more of the devices. */
 struct topo_switch {
-    const char *pci;         /* its upper port */
+    const char *pci;         /* PCI address of its upper port */
     double link_bytes_per_s; /* of its upper link, which the devices below share; 0: unknown */
     int64_t *devices;        /* indices of the devices below it, directly or below other switches */
     int64_t n_devices;
@@ -67,11 +67,11 @@ struct topo {
     const char *source; /* "live" or the file's name */
     const char *host, *cpu_model, *arch;
     const char *driver;       /* of the GPUs, "550.54.15"; "": there is none, or it gave an error */
-    const char *driver_error; /* that error; "": none */
+    const char *driver_error; /* the driver's error; "": none */
     const char *unseen;       /* PCI addresses of GPUs that the driver has and hwloc does not */
     int64_t packages, cores, pus, memory_bytes;
     int64_t pus_apart;        /* processing units that are in no NUMA node */
-    const char *cpus_apart;   /* the same, as a list */
+    const char *cpus_apart;   /* those units as a list */
     int64_t n_numa, n_devices, n_gpus, n_switches;
     struct topo_numa *numa;
     struct topo_device *devices; /* n_gpus GPUs first, in PCI order, then NICs */
@@ -80,32 +80,33 @@ struct topo {
     struct arena arena;
 };
 
-/* Captures this machine as XML. With `whole` it includes what a cgroup keeps from this process. */
+/* Captures this machine as XML. If `whole` is true, includes the parts that a cgroup does not let
+ * this process use. */
 int topo_capture(bool whole, struct str *xml, struct err *err);
 /* Parses XML, a terminated text of length len. `source` names it in errors. */
 int topo_parse(const char *xml, size_t len, const char *source, struct topo *out, struct err *err);
 void topo_release(struct topo *t);
 
-/* Says how much of the live machine this process may use, by its affinity mask and by cgroup v2's
- * cpu.max and memory.max. It is not known for a captured machine. */
+/* Holds how much of the live machine this process may use, by its affinity mask and by cgroup v2's
+ * cpu.max and memory.max. For a captured machine this is unknown. */
 struct topo_allowed {
     int64_t affinity_cpus;
     double quota_cpus;    /* 0: no quota */
     int64_t memory_bytes; /* 0: no limit */
 };
 void topo_allowed_read(struct topo_allowed *out);
-/* Returns how many cores a job should count on: the least of pus, affinity and quota (rounded down,
- * at least 1). */
+/* Returns the number of cores that a job can use: the least of pus, affinity and quota (rounded
+ * down, at least 1). */
 int64_t topo_usable_cpus(const struct topo *t, const struct topo_allowed *a);
 
-/* Returns 0 if all is sound, else ERR_STATE with the first broken invariant as a sentence (a device
- * is near a NIC that is not one, NUMA sums are wrong …). */
+/* Returns 0 if the description is consistent, else ERR_STATE with the first broken invariant (a
+ * device is near a NIC that is not one, NUMA sums are wrong …). */
 int topo_check(const struct topo *t, struct err *err);
 
-/* Returns the rate of the link that every two GPUs have, if it is the same for all; else 0. */
+/* Returns the rate of the link between two GPUs if it is the same for every pair; else 0. */
 double topo_links_even(const struct topo *t);
-/* Returns how fast each GPU can send to the others of the machine over its links, bytes/s, for the
- * slowest GPU; 0 if some GPU cannot reach another over links. */
+/* Returns the rate in bytes/s at which the slowest GPU can send to the others of the machine over
+ * its links; 0 if some GPU cannot reach another over links. */
 double topo_links_bytes_per_s(const struct topo *t);
 
 /* Adds a line for each disagreement of driver and hwloc or among the machine's GPUs, and for each

@@ -1,5 +1,5 @@
-/* These functions find GPUs and NICs, which of them are near each other, and the PCI switches that
- * they share. */
+/* This file finds GPUs and NICs, which of them are near each other, and the PCI switches that they
+ * share. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +24,8 @@ static bool is_gpu_pci(hwloc_obj_t pci)
            (vendor == 0x10de || vendor == 0x1002 || vendor == 0x8086);
 }
 
-/* Says whether an OS device is a NIC that carries training traffic. These are the InfiniBand/RoCE
- * ports of a card if it has any, else its network interface. */
+/* Tells whether an OS device is a NIC that carries training traffic: an InfiniBand/RoCE port of a
+ * card if it has any, else its network interface. */
 static bool is_nic_os(hwloc_obj_t os)
 {
     if (topo_os_is(os, HWLOC_OBJ_OSDEV_OPENFABRICS))
@@ -38,8 +38,8 @@ static bool is_nic_os(hwloc_obj_t os)
     return true;
 }
 
-/* Returns the OS device of a GPU whose name begins with `prefix`, like "nvml0"; NULL: none.
- * Releases of hwloc differ in whether that is a GPU or a co-processor. */
+/* Returns the OS device of a GPU whose name begins with `prefix`, like "nvml0"; NULL: none. hwloc
+ * releases differ in whether it is a GPU or a co-processor device. */
 static hwloc_obj_t os_child(hwloc_obj_t pci, const char *prefix)
 {
     for (hwloc_obj_t o = pci->io_first_child; o; o = o->next_sibling)
@@ -134,8 +134,8 @@ static hwloc_obj_t common_ancestor(hwloc_obj_t a, hwloc_obj_t b, int *climb)
 }
 
 /* Finds each GPU's nearest NIC: the one with the fewest steps up to a common ancestor. Among equals
- * it is the one that the fewest GPUs use yet, so that eight NICs beside eight GPUs are paired one
- * to one. */
+ * it is the one that the fewest GPUs have so far, so that eight NICs beside eight GPUs are paired
+ * one to one. */
 static void pair_nics(struct topo *t, hwloc_obj_t *objs)
 {
     for (int64_t g = 0; g < t->n_gpus; g++) {
@@ -196,8 +196,8 @@ static hwloc_obj_t branch_of(hwloc_obj_t obj, hwloc_obj_t bridge)
     return obj;
 }
 
-/* Says whether a bridge is the upper port of a switch: GPUs or NICs lie behind two or more of its
- * lower ports. Bridges in a row, and cards of several functions, are no switches. */
+/* Tells whether a bridge is the upper port of a switch: GPUs or NICs are below two or more of its
+ * lower ports. Chains of bridges, and cards of several functions, are not switches. */
 static bool is_switch(const struct topo *t, const hwloc_obj_t *objs, hwloc_obj_t bridge)
 {
     hwloc_obj_t first = NULL;

@@ -1,9 +1,9 @@
-/* The links between GPUs come from hwloc's matrices of bandwidths (hwloc/distances.h): MB/s in one
- * direction between GPUs, ports of switches and processors; 0: no link. Two GPUs that reach a
- * switch reach each other through it at the rate of the slower one, because NVSwitches are a full
- * mesh: hwloc's HWLOC_DISTANCES_TRANSFORM_MERGE_SWITCH_PORTS and _TRANSITIVE_CLOSURE give the same.
- * An hwloc that was built without NVML has no matrix. Then the links are those that the driver
- * gives for each GPU, which topo_notes.c has noted. */
+/* This file reads the links between GPUs from hwloc's matrices of bandwidths (hwloc/distances.h):
+ * MB/s in one direction between GPUs, ports of switches and processors; 0: no link. Two GPUs that
+ * reach a switch reach each other through it at the rate of the slower one, because NVSwitches are
+ * a full mesh: hwloc's HWLOC_DISTANCES_TRANSFORM_MERGE_SWITCH_PORTS and _TRANSITIVE_CLOSURE give
+ * the same. An hwloc that was built without NVML has no matrix. Then the links are those that the
+ * driver reports for each GPU, which topo_notes.c has stored in the XML. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "launcher/machine/topo_priv.h"
 
-/* These ends of a link are no GPU. */
+/* These values stand for ends of a link that are no GPUs. */
 enum { END_PROCESSOR = -1, END_SWITCH = -2, END_OTHER = -3 };
 static const double BYTES_PER_MB = 1e6;
 
@@ -46,7 +46,7 @@ static void link_add(struct topo *t, int64_t from, int64_t to, double rate, doub
         l->gpu_bytes_per_s[from] += rate;
 }
 
-/* Adds for every two GPUs that reach a switch their link through it. */
+/* Adds, for every two GPUs with links to a switch, their link through it. */
 static void switch_join(struct topo *t, const double *to_switch)
 {
     for (int64_t a = 0; a < t->n_gpus; a++)
@@ -83,8 +83,8 @@ static int64_t gpu_at(const struct topo *t, const char *pci)
     return END_OTHER;
 }
 
-/* Reads a GPU's links as the driver gives them, "switch*18" or "0000:1c:00.0*4,cpu*2". `each` is
- * the rate of one link, bytes/s. */
+/* Parses a GPU's links from the driver's text, "switch*18" or "0000:1c:00.0*4,cpu*2". `each`: the
+ * rate of one link, bytes/s. */
 static void told_read(struct topo *t, int64_t gpu, const char *told, double each,
                       double *to_switch)
 {
@@ -167,7 +167,7 @@ double topo_links_even(const struct topo *t)
     return rate;
 }
 
-/* Says whether every GPU reaches every other over links, directly or through other GPUs. */
+/* Tells whether every GPU reaches every other over links, directly or through other GPUs. */
 static bool connected(const struct topo *t)
 {
     bool seen[TOPO_GPUS_LINKED] = {true}, more = true;

@@ -1,6 +1,6 @@
-/* These functions note in hwloc's objects, before they become XML, what hwloc does not know: the
- * rates of NICs, and what the driver says about GPUs. A captured machine then has it as a live one
- * does. */
+/* This file adds facts to hwloc's objects, before these become XML, that hwloc does not know: the
+ * rates of NICs, and the driver's data about GPUs. So a captured machine has them like a live
+ * one. */
 #include <stdio.h>
 
 #include "launcher/machine/driver.h"

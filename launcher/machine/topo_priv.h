@@ -11,8 +11,8 @@
 #error "hwloc 2.0 or newer is needed: XML of 1.x is not read"
 #endif
 
-/* Says whether an OS device is of a kind (HWLOC_OBJ_OSDEV_...). Since hwloc 3 it may be of
- * several. */
+/* Tells whether an OS device is of a kind (HWLOC_OBJ_OSDEV_...). Since hwloc 3 it may be of several
+ * kinds. */
 static inline bool topo_os_is(hwloc_obj_t os, unsigned long kind)
 {
 #if HWLOC_API_VERSION >= 0x00030000
@@ -30,9 +30,9 @@ static inline bool topo_os_is(hwloc_obj_t os, unsigned long kind)
 #define INFOS_N(obj) ((obj)->infos_count)
 #endif
 
-/* These are the keys of our notes in the objects of a captured machine. A NIC has the MB/s of its
- * ports. The machine has the driver's release or its error, and each GPU that hwloc does not see. A
- * GPU's PCI function has what driver.h says about the GPU. */
+/* These are the keys of reel's facts in the objects of a captured machine. A NIC has the MB/s of
+ * its ports. The machine has the driver's release or its error, and each GPU that hwloc does not
+ * see. A GPU's PCI function has the data that driver.h lists for a GPU. */
 #define TOPO_NOTE_RATE "ReelRateMBps"
 #define TOPO_NOTE_DRIVER "ReelDriver"
 #define TOPO_NOTE_DRIVER_ERROR "ReelDriverError"
@@ -46,15 +46,15 @@ static inline bool topo_os_is(hwloc_obj_t os, unsigned long kind)
 #define TOPO_NOTE_LINKS "ReelLinks"
 #define TOPO_NOTE_LINK_MBPS "ReelLinkMBps"
 
-/* Adds these notes to a loaded topology of this machine. */
+/* Adds these facts to a loaded topology of this machine. */
 void topo_note(hwloc_topology_t top);
-/* Returns the whole number noted under this key, else `otherwise`. */
+/* Returns the whole number stored under this key, else `otherwise`. */
 int64_t topo_info_int(hwloc_obj_t obj, const char *key, int64_t otherwise);
-/* Returns what hwloc notes about an object under this key; "": nothing. */
+/* Returns the text that hwloc stores for an object under this key; "": none. */
 const char *topo_info(hwloc_obj_t obj, const char *key);
-/* Returns the PCI function that an OS device hangs under; NULL for virtual ones. */
+/* Returns the PCI function above an OS device; NULL for virtual devices. */
 hwloc_obj_t topo_pci_of(hwloc_obj_t obj);
-/* Returns a set as a list like "0-27,56-83", in the arena; "" for none. */
+/* Returns a set as a list like "0-27,56-83", in the arena; "" for an empty set. */
 const char *topo_cpu_list(struct topo *t, hwloc_const_cpuset_t set);
 
 /* Reads devices, PCI switches and links into *t, in this order. objs[i] becomes the object of

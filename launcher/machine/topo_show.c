@@ -1,4 +1,4 @@
-/* Shows a machine to people, and writes it for programs as the object reel.topo/1. */
+/* This file shows a machine to people, and writes it for programs as the object reel.topo/1. */
 #include <string.h>
 
 #include "base/num.h"

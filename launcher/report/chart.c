@@ -65,8 +65,8 @@ static void y_axis(struct chart *c)
     str_addf(c->out, "<text class=\"title\" x=\"%d\" y=\"14\">%s</text>\n", 8, c->y_title);
 }
 
-/* Writes a tick's number centred below it, or flush with the picture's right edge where it would
- * lead past that. */
+/* Writes a tick's number centred below it, or flush with the picture's right edge if it would
+ * extend past that. */
 static void x_number(struct chart *c, double x, double value)
 {
     char text[32];
@@ -122,7 +122,7 @@ void chart_mark(struct chart *c, enum chart_shape shape, double x, double y, con
     str_addf(c->out, "\"><title>%s</title></path>\n", title);
 }
 
-/* ---- labels that do not meet ---- */
+/* ---- labels that do not overlap ---- */
 
 static bool box_free(const struct chart *c, struct chart_box b)
 {

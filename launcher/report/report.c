@@ -53,14 +53,14 @@ static const char style[] =
     "table{display:block;overflow-x:auto}.wide svg{min-width:520px}td,th{padding-right:9px}}\n"
     "</style>\n";
 
-/* ---- asking ---- */
+/* ---- queries ---- */
 
 void report_copy(char *to, size_t size, struct store_query *q, int column)
 {
     snprintf(to, size, "%s", store_text(q, column));
 }
 
-/* ---- what is reported ---- */
+/* ---- the run, tuning and curation of a report ---- */
 
 struct match {
     char id[LIMIT_NAME_BYTES];
@@ -78,8 +78,8 @@ static void match_row(struct store_query *q, void *ctx)
     report_copy(m->id, sizeof m->id, q, 0);
 }
 
-/* Finds the one id that `text` names. The SQL gives candidates and says for each whether it is
- * named in full. */
+/* Finds the one id that `text` names. The SQL selects candidates, and for each whether `text` is
+ * its whole id or name. */
 static int match_find(struct store *db, const char *sql, const char *what, const char *list,
                       const char *text,
                       char out[LIMIT_NAME_BYTES], struct err *err)
@@ -177,7 +177,7 @@ static void run_row(struct store_query *q, void *ctx)
 static void start_row(struct store_query *q, void *ctx)
 {
     struct report_numbers *n = ctx;
-    if (*store_text(q, 0)) /* otherwise the model stays that of run_created */
+    if (*store_text(q, 0)) /* otherwise the model from run_created stays */
         report_copy(n->model, sizeof n->model, q, 0);
     report_copy(n->layout, sizeof n->layout, q, 1);
     report_copy(n->device, sizeof n->device, q, 2);
@@ -228,7 +228,7 @@ static void trials_row(struct store_query *q, void *ctx)
         report_copy(n->model, sizeof n->model, q, 1);
 }
 
-/* Lists the questions about a run, each with the function that takes a row of its answer. */
+/* Lists the queries about a run, each with the function that takes a row of its result. */
 static const struct {
     const char *sql;
     store_row_fn *row;

@@ -1,8 +1,8 @@
 /* report: writes a run, its tuning and its data from the database as one HTML file: headline
  * numbers, MFU and loss over steps with every interruption and its cause, layouts planned,
  * trials predicted against measured, and where the time went. The file is self-contained: no
- * script, no outside asset. Where the database has nothing for a chart, a sentence stands in its
- * place. The same numbers are available as one JSON object.
+ * script, no outside asset. A chart without data in the database is replaced by a sentence. The
+ * same numbers are available as one JSON object.
  *
  *     struct report_scope scope;
  *     struct report_numbers n;
@@ -27,28 +27,28 @@ struct report_plans; /* report_plan.h */
 /* Names the run, the tuning and the curation that a report is about; "": none. */
 struct report_scope {
     char run[LIMIT_NAME_BYTES], tune[LIMIT_NAME_BYTES], curation[LIMIT_NAME_BYTES];
-    /* The newest attempt that the run's folder names, which the caller fills in; 0: not looked
-     * up. */
+    /* Number of the newest attempt that is claimed in the run's folder, which the caller fills in;
+     * 0: not looked up. */
     int64_t claimed;
     const struct report_plans *plans; /* borrowed; the caller fills it in; NULL: none */
 };
 
-/* Finds what a report is about. Each name may be NULL. `run` is an id, its unique beginning, or a
- * name; `tune` and `curation` are ids or their unique beginnings. Without `tune`, the newest tuning
- * of the run's model is taken, preferably one that measured the run's layout. Without `curation`,
- * the one is taken that made the dataset of the run's first stage, by the fingerprint. What is not
- * on record stays empty. ERR_NOT_FOUND if nothing has a given name, ERR_INPUT if a beginning fits
- * several. */
+/* Finds the subject of a report. Each name may be NULL. `run` is an id, its unique beginning, or a
+ * name; `tune` and `curation` are ids or their unique beginnings. Without `tune`, takes the newest
+ * tuning of the run's model, preferably one that measured the run's layout. Without `curation`,
+ * takes the one that made the dataset of the run's first stage, by the fingerprint. Names that are
+ * not in the database stay "". ERR_NOT_FOUND: a given name does not exist; ERR_INPUT: a beginning
+ * fits several. */
 int report_scope_find(struct store *db, const char *run, const char *tune, const char *curation,
                       struct report_scope *out, struct err *err);
 
-/* Holds the numbers of a run. They are zero or NaN where there is no run, or nothing is known
- * yet. */
+/* Holds the numbers of a run. They are zero or NaN if there is no run, or they are unknown yet. */
 struct report_numbers {
     char name[LIMIT_NAME_BYTES], model[LIMIT_NAME_BYTES], layout[256], device[LIMIT_NAME_BYTES];
     char peak_source[LIMIT_NAME_BYTES], formula[32];
     char no_mfu[128];   /* why a wrapped run has no MFU; "": not recorded */
-    char restarts[256]; /* "1 preempt, 1 crash": attempts that another one followed, by cause */
+    char restarts[256]; /* "1 preempt, 1 crash": counts of attempts that another attempt followed,
+                         * by cause */
     int64_t steps, executions, replayed, attempts, trials;
     /* goodput is the time in first executions of steps, divided by the wall time */
     double wall_s, train_s, goodput;

@@ -60,8 +60,8 @@ static const struct json_field term_fields[] = {
 };
 #undef AT
 
-/* Returns the array of that key. Returns NULL and fills the error if it is no array, or has more
- * than `most` members. */
+/* Returns the array under this key. Returns NULL with an error if it is no array, or has more than
+ * `most` members. */
 static const cJSON *list_of(const struct json_doc *doc, const cJSON *obj, const char *key, int most,
                             struct err *err)
 {
@@ -178,7 +178,7 @@ static int plan_take(const struct plan *plan, struct report_plans *p, struct err
     return 0;
 }
 
-/* ---- either ---- */
+/* ---- both formats ---- */
 
 static int file_read(const char *path, const struct json_doc *doc, struct report_plans *p,
                      struct err *err)

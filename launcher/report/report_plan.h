@@ -1,11 +1,12 @@
-/* report_plan: reads layouts that were planned, from what `reel plan -o` (`reel.plan/1`) or `reel
- * plan --json` (`reel.plans/1`) wrote, for a report.
+/* report_plan: reads planned layouts for a report, from a file that `reel plan -o` (`reel.plan/1`)
+ * or `reel plan --json` (`reel.plans/1`) wrote.
  *
  *     report_plans_load("plans.json", &plans, err);
  *     scope.plans = plans;                              // the page then shows them
  *     report_plans_free(plans);
  *
- * Errors: ERR_INPUT names the file and what is wrong in it, ERR_NOT_FOUND, ERR_NOMEM.
+ * The errors are ERR_INPUT, which names the file and what is wrong in it, ERR_NOT_FOUND and
+ * ERR_NOMEM.
  */
 #ifndef LAUNCHER_REPORT_REPORT_PLAN_H
 #define LAUNCHER_REPORT_REPORT_PLAN_H
@@ -15,20 +16,20 @@
 
 struct report_planned {
     struct layout layout;
-    /* NaN: the file does not say. Nine of ten steps lie between lo_s and hi_s. */
+    /* NaN: not in the file. Nine of ten steps take between lo_s and hi_s. */
     double step_s, lo_s, hi_s, tokens_per_s_gpu, mfu, p_fits;
-    double measured_s; /* of the trial that the plan rests on */
-    int64_t bytes;     /* of the fullest GPU; 0: not known */
+    double measured_s; /* of the trial on which the plan is based */
+    int64_t bytes;     /* of the GPU with the most; 0: unknown */
     int64_t n_terms;
     struct plan_term terms[PLAN_TERMS];
 };
 struct report_plans {
     char model[LIMIT_NAME_BYTES], cluster[LIMIT_NAME_BYTES], constants[LIMIT_NAME_BYTES];
-    int64_t gpus, limit_bytes; /* limit_bytes of a GPU; 0: not known */
+    int64_t gpus, limit_bytes; /* limit_bytes of a GPU; 0: unknown */
     struct report_planned *items;
     size_t n;
 };
-/* Returns new in *out. */
+/* Loads the file; *out is new. */
 int report_plans_load(const char *path, struct report_plans **out, struct err *err);
 void report_plans_free(struct report_plans *p); /* NULL is fine */
 

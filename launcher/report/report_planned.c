@@ -1,4 +1,4 @@
-/* report: writes the section about the layouts that were planned, before anything was measured. */
+/* report_planned: writes the section about the planned layouts. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 static void measured_row(struct store_query *q, void *ctx) { *(double *)ctx = store_num(q, 0); }
 
 /* Finds the median time of the run's steps, in their first executions. *out is NaN if there is no
- * run, or if no row of it is a single step. */
+ * run, or if each of its rows covers several steps. */
 static int run_step(const struct report *r, double *out, struct err *err)
 {
     static const char sql[] =
@@ -22,7 +22,7 @@ static int run_step(const struct report *r, double *out, struct err *err)
     return *r->scope->run ? store_each(r->db, sql, r->scope->run, measured_row, out, err) : 0;
 }
 
-/* Returns the measured time of a layout's step: that of its plan, or else the run's if the run
+/* Returns the measured step time of a layout: that of its plan, or else the run's if the run
  * trained this layout; NaN: none. */
 static double measured_of(const struct report *r, const struct report_planned *p, double run_s)
 {
@@ -39,8 +39,7 @@ static double free_of(const struct report_plans *plans, const struct report_plan
                ? 1 - (double)p->bytes / (double)plans->limit_bytes : NAN;
 }
 
-/* Says whether any layout has an interval in which its steps are expected. A run's own plan has
- * none. */
+/* Tells whether any layout has an interval of expected step times. A run's own plan has none. */
 static bool has_interval(const struct report_plans *plans)
 {
     for (size_t i = 0; i < plans->n; i++)
@@ -49,12 +48,12 @@ static bool has_interval(const struct report_plans *plans)
     return false;
 }
 
-/* Lists the columns that a file may have nothing for. */
+/* Lists the columns whose values may be missing in a file. */
 enum column { COLUMN_MFU, COLUMN_BYTES, COLUMN_FREE, COLUMN_FITS, COLUMNS };
 static const struct { const char *head, *format; } columns[COLUMNS] = {
     {"MFU %", "%.1f"}, {"GiB", "%.3g"}, {"free %", "%.0f"}, {"fits %", "%.0f"}};
 
-/* Returns the number of a layout in a column; NaN: it is not known. */
+/* Returns a layout's value in a column; NaN: unknown. */
 static double column_of(const struct report_plans *plans, const struct report_planned *p,
                         enum column c)
 {
@@ -70,7 +69,7 @@ static double column_of(const struct report_plans *plans, const struct report_pl
     }
 }
 
-/* Says whether any layout has a number in a column. */
+/* Tells whether any layout has a value in a column. */
 static bool has_column(const struct report_plans *plans, enum column c)
 {
     for (size_t i = 0; i < plans->n; i++)

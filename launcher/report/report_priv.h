@@ -1,4 +1,4 @@
-/* report, inside: declares what the parts of the report share. */
+/* report_priv: declares what the parts of the report share. */
 #ifndef LAUNCHER_REPORT_REPORT_PRIV_H
 #define LAUNCHER_REPORT_REPORT_PRIV_H
 
@@ -13,11 +13,11 @@ struct report {
 
 void report_copy(char *to, size_t size, struct store_query *q, int column);
 
-/* Write cells of a table. A number that is not finite is a dash. */
+/* Write cells of a table. A number that is not finite becomes a dash. */
 void report_cell_num(struct str *out, double value, const char *format);
 void report_cell_text(struct str *out, const char *text);
 
-/* Holds a bar of a chart: the terms that a step is predicted to be made of. NaN: not known. */
+/* Holds a bar of a chart, which shows the predicted terms of a step. NaN: unknown. */
 enum { REPORT_TERMS = 32, REPORT_BARS = 12, REPORT_ROOMS = 200 };
 struct report_term { char name[32]; double seconds, recorded_s; };
 struct report_bar {
@@ -26,13 +26,13 @@ struct report_bar {
     int n_terms;
     struct report_term terms[REPORT_TERMS];
 };
-/* Draws at most REPORT_BARS bars. label: "are", as in "what steps are predicted to be made of". */
+/* Draws at most REPORT_BARS bars. label: the words between "What steps" and "predicted to be made
+ * of" in the heading, such as "are". */
 void report_bars(struct str *out, const char *label, const struct report_bar *bars, int n);
 
-/* Holds how fast a layout is, and which share of its memory is free. */
+/* Holds the speed of a layout, and the share of its memory that is free. */
 struct report_room { int64_t k; double free, speed; char id[40]; };
-/* Draws a mark for each of n layouts, if n is 2 or more. `speed` is the title of the axis of
- * speeds. */
+/* Draws a mark for each of n layouts, if n is 2 or more. `speed`: title of the axis of speeds. */
 void report_rooms(struct str *out, const char *speed, const struct report_room *rooms, int n);
 
 /* Write the sections, each with its heading. */

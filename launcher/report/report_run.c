@@ -1,4 +1,4 @@
-/* report: writes the sections about the run: MFU and loss over steps, where the time went,
+/* report_run: writes the sections about the run: MFU and loss over steps, where the time went,
  * attempts. */
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@ enum { MARKS = 1500 }; /* if there are more rows than this, a mark stands for se
 
 /* ---- charts over steps ---- */
 
-/* Draws the event of all attempts that ended at one step by one cause. */
+/* Draws the event of all attempts that ended at one step with one cause. */
 static void event_row(struct store_query *q, void *ctx)
 {
     char label[128], data[64];
@@ -30,8 +30,7 @@ static void event_row(struct store_query *q, void *ctx)
     chart_event(ctx, (double)store_int(q, 4) + 0.5, label, data);
 }
 
-/* Draws a line with the cause where attempts ended, but not for an attempt that completed the
- * run. */
+/* Draws a line with the cause where attempts ended, except at an attempt that completed the run. */
 static int events_draw(struct report *r, struct chart *c, struct err *err)
 {
     return store_each(r->db,
@@ -80,7 +79,7 @@ static void mark_row(struct store_query *q, void *ctx)
 }
 
 /* Draws a mark for each `bin` neighbouring steps of one attempt, at their mean value. The line
- * follows the first executions. */
+ * connects the first executions. */
 static int marks_draw(struct report *r, const char *column, int64_t bin, struct chart *c,
                       struct err *err)
 {
@@ -212,7 +211,7 @@ static const char *cause_class(const char *cause)
 struct strip {
     struct str *out;
     double from, to;
-    double at, longest; /* where the present rectangle begins, and its longest row, s */
+    double at, longest; /* where the present rectangle begins; duration of its longest row, s */
     double held;        /* px at which the next label of an attempt may begin */
     int64_t rows;
     char cause[64];
@@ -439,14 +438,14 @@ static void newest_row(struct store_query *q, void *ctx)
                  (long long)r->scope->claimed);
 }
 
-/* Says so if the newest attempt is not in the logs. */
+/* Writes a sentence if the newest attempt is not in the logs. */
 static int newest_untold(struct report *r, struct err *err)
 {
     return store_each(r->db, "SELECT coalesce(max(attempt), 0) FROM v_attempt WHERE run = ?1",
                       r->scope->run, newest_row, r, err);
 }
 
-/* Says what is missing in the logs, or damaged. */
+/* Writes sentences about missing or damaged logs. */
 static int untold(struct report *r, struct err *err)
 {
     static const char damaged[] = "SELECT count(*), coalesce(sum(bytes), 0) FROM damage"

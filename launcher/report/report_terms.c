@@ -1,5 +1,5 @@
-/* report: draws the predicted terms of steps as bars, and speed against free memory, for trials and
- * for planned layouts. */
+/* report_terms: draws the predicted terms of steps as bars, and speed against free memory, for
+ * trials and for planned layouts. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 enum { WIDTH = 620, LEFT = 34, RIGHT = 16, ROW = 26, BAR = 18, AXIS = 26, NAMES = 64 };
 
-/* Holds a chart of stacked bars, one a row. */
+/* Holds a chart of stacked bars, one in each row. */
 struct stack {
     struct str *out;
     double hi;             /* seconds at the right end */
@@ -36,7 +36,7 @@ static void name_add(struct stack *s, const struct report_term *t)
     s->sums[i] += t->seconds;
 }
 
-/* Orders the names, that of the largest sum first; equal ones by the alphabet. */
+/* Sorts the names by descending sum, and those with equal sums alphabetically. */
 static void names_sort(struct stack *s)
 {
     for (int i = 1; i < s->n; i++)
@@ -64,7 +64,7 @@ static void stack_open(struct stack *s, const struct report_bar *bars, int n)
     names_sort(s);
 }
 
-/* Draws a term from `at` seconds on, and returns where it ends. */
+/* Draws a term that begins at `at` seconds, and returns where it ends. */
 static double term_draw(const struct stack *s, int64_t k, int name, const struct report_term *t,
                         int y, double at)
 {
@@ -86,8 +86,8 @@ static double term_draw(const struct stack *s, int64_t k, int name, const struct
     return at + t->seconds;
 }
 
-/* Draws a bar with its number, a line across it at the measured time, and one below it along the
- * interval. */
+/* Draws a bar with its number, a line across it at the measured time, and a line below it that
+ * marks the interval. */
 static void bar_draw(const struct stack *s, const struct report_bar *b, int y)
 {
     double at = 0;
@@ -108,7 +108,7 @@ static void bar_draw(const struct stack *s, const struct report_bar *b, int y)
                  stack_x(s, b->measured_s), y - 2, stack_x(s, b->measured_s), y + BAR + 2);
 }
 
-/* Writes the seconds under the bars. */
+/* Writes the axis of seconds under the bars. */
 static void axis_draw(const struct stack *s, int height)
 {
     struct chart_axis a = chart_axis_round(0, s->hi, 5);
@@ -120,7 +120,8 @@ static void axis_draw(const struct stack *s, int height)
                  i ? "" : " s");
 }
 
-/* Writes what the bars show. It mentions measurements and intervals only if some bar has one. */
+/* Writes a text that explains the bars. It mentions measurements and intervals only if some bar has
+ * one. */
 static void bars_explain(const struct stack *s, const struct report_bar *bars, int n)
 {
     bool measured = false, expected = false;
@@ -203,9 +204,9 @@ void report_rooms(struct str *out, const char *speed, const struct report_room *
     chart_end(&c);
 }
 
-/* ---- of trials ---- */
+/* ---- bars of trials ---- */
 
-/* Numbers the trials as the list of trials does. */
+/* Numbers the trials in the order of the list of trials. */
 #define NUMBERED                                                                                  \
     "(SELECT *, row_number() OVER (ORDER BY measured_step_s IS NULL, measured_step_s,"             \
     " predicted_step_s, trial) AS k FROM v_trial WHERE tune = ?1) t"

@@ -1,5 +1,5 @@
-/* report: writes the sections about what came before the run: trials predicted against measured,
- * and the curation. */
+/* report_tune: writes the sections about the tuning's trials, predicted against measured, and about
+ * the curation. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "launcher/report/report_priv.h"
 
 /* Selects the trials. Every list and chart of trials has this order and these numbers: the fastest
- * first, then those that were not measured. */
+ * first, then those without a measurement. */
 #define TRIALS \
     "SELECT row_number() OVER (ORDER BY measured_step_s IS NULL, measured_step_s," \
     " predicted_step_s, trial) AS k, predicted_step_s AS p, measured_step_s AS m, mfu," \
@@ -19,7 +19,7 @@
 enum { T_K, T_PREDICTED, T_MEASURED, T_MFU, T_PEAK, T_STATE, T_CAUSE, T_TRIAL, T_LAYOUT, T_WINNER,
        T_LO, T_HI };
 
-/* Says whether a key of a layout has its default value. Tables hide such keys. */
+/* Tells whether a key of a layout has its default value. Tables hide such keys. */
 static bool key_is_default(const char *item, size_t n)
 {
     static const char *const idle[] = {"tp=1", "sp=0",  "cp=1",   "cp_kind=ring",
@@ -83,7 +83,7 @@ static void mark_row(struct store_query *q, void *ctx)
     str_release(&title);
 }
 
-/* Draws the interval of a prediction as far as the axis goes. */
+/* Draws the interval of a prediction, cut off at the end of the axis. */
 static void interval_row(struct store_query *q, void *ctx)
 {
     struct chart *c = ctx;
@@ -168,7 +168,8 @@ static void table_row(struct store_query *q, void *ctx)
 enum { R_K, R_STEP, R_HFU, R_HIDDEN, R_DROPPED, R_CLASS, R_SECONDS };
 struct recorded { struct str *out; int64_t k, dropped; };
 
-/* Writes the row of a class of a trial. A trial's first row has the trial's own numbers too. */
+/* Writes the row of one class of a trial's steps. A trial's first row has the trial's own numbers
+ * too. */
 static void recorded_row(struct store_query *q, void *ctx)
 {
     struct recorded *r = ctx;
@@ -192,7 +193,7 @@ static void recorded_row(struct store_query *q, void *ctx)
     str_add(r->out, "</tr>\n");
 }
 
-/* Writes where the time of steps went, for the trials whose steps were recorded. */
+/* Writes a table of where the time of steps went, for the trials whose steps were recorded. */
 static int recorded_table(struct report *report, struct err *err)
 {
     struct recorded r = {.out = report->out};
@@ -218,7 +219,7 @@ static void reason_row(struct store_query *q, void *ctx)
     str_add(out, "</p>\n");
 }
 
-/* Draws the trials that have both times, and says how many lack one. */
+/* Draws the trials that have a predicted and a measured time, and says how many lack one. */
 static int trials_chart(struct report *r, struct err *err)
 {
     struct extent e = {0};

@@ -1,4 +1,4 @@
-/* report: writes the section about validation: losses over steps, and by noise level. */
+/* report_validation: writes the section about validation: losses over steps, and by noise level. */
 #include <math.h>
 #include <stdio.h>
 
