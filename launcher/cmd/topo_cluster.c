@@ -2,8 +2,8 @@
  * with a task on each node, which captures the node's topology. Outside an allocation it submits a
  * short job that does so.
  *
- *     <home>/topo/<cluster>/<node>.xml    the newest XML of a node; whoever starts ranks there
- *                                         reads the node's GPUs and cores from it
+ *     <home>/topo/<cluster>/<node>.xml    the newest XML of a node, from which an agent that
+ *                                         places ranks there reads the GPUs and cores
  *     <home>/topo/<cluster>/step-<id>/    the files that the tasks of one step write
  */
 #include "launcher/cmd/topo_cluster.h"

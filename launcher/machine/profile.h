@@ -10,7 +10,7 @@
  *            neither hwloc nor the driver knows about links; GPUs without links use PCI
  *   NICs     those that are some GPU's nearest, or without GPUs the fastest; the rate of their
  *            ports, or else that of their PCI links
- *   leaves   nodes below one switch, most often; one flat switch if there is but one
+ *   leaves   the most frequent number of nodes below a switch; one flat switch if there is only one
  *
  * Latencies are NCCL's tuning constants (its Simple protocol: 3.4 us by NVLink, 5.7 by PCI, 14 by
  * network); between cores it is 1 us.

@@ -13,7 +13,7 @@ extern const char *const site_verdict_names[]; /* "holds", "partly", "broken" */
 struct site_promise {
     const char *name; /* static: "comes back", ... */
     enum site_verdict verdict;
-    char found[256];  /* what was found */
+    char found[256];  /* what was found on the site */
     char change[256]; /* what would make it hold; "" if it does */
 };
 struct site_facts {

@@ -364,8 +364,8 @@ bool agent_word_wait(struct agent *a, int rc)
 }
 
 /* Calls `begin` until the disk has room to record what it does; a read-only file system has none.
- * No event of the attempt is written yet, so an agent that gets a stop notice while it waits gives
- * the job back. */
+ * No event of the attempt is written yet, so an agent that gets a stop notice while it waits
+ * requeues the job. */
 static int begin_wait(struct agent *a, int (*begin)(struct agent *, struct err *), struct err *err)
 {
     int rc = begin(a, err);
@@ -542,7 +542,7 @@ static void note_leave(const struct agent *a)
         job_note_leave(a->duty.sched->ops->kind, a->conf->home, a->duty.self.id, a->state->run);
 }
 
-/* Opens what is needed to judge the run, and takes the run's lock. */
+/* Opens the signals, settings and fold of the run, and takes the run's lock. */
 static int agent_open(struct agent *a, struct err *err)
 {
     int rc;

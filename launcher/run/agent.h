@@ -38,8 +38,8 @@ struct agent_conf {
 };
 
 /* Runs one attempt to its end. *exit_code is 0 if the run is done (or was before), 1 if it failed
- * or was cancelled or paused, 75 if it was interrupted and its job given back. Errors are those of
- * the agent itself. */
+ * or was cancelled or paused, 75 if it was interrupted and will go on. Errors are those of the
+ * agent itself. */
 int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err);
 
 #endif

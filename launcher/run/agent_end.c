@@ -1,5 +1,5 @@
 /* This file ends an attempt of the agent: it finds out why the attempt ended, records that, and
- * gives the job back unless the run is over. */
+ * brings the run back, by a requeue or a successor, unless it is over. */
 #include "launcher/run/agent_priv.h"
 
 #include <math.h>
@@ -91,7 +91,7 @@ static bool goes_on_after(struct agent *a, enum attempt_cause cause)
     return run_state_next(a->state, &a->duty.budget, NULL) == RUN_NEXT_REQUEUE;
 }
 
-/* Gives the job back while the trainer still runs. */
+/* Brings the run back, by a requeue or a successor, while the trainer still runs. */
 static void give_back_early(struct agent *a, enum attempt_cause cause)
 {
     log_msg(LOG_WARN, "%s and the trainer has not ended: "
@@ -163,7 +163,7 @@ static void revival_end(struct agent *a)
         log_msg(LOG_WARN, "job %s will start and find nothing to do: %s", job, err.text);
 }
 
-/* Records why the attempt ended, and gives the job back unless the run is over. */
+/* Records why the attempt ended, and brings the run back unless it is over. */
 static int attempt_settle(struct agent *a, enum attempt_cause cause,
                           const struct sched_step_status *end, const char *detail, int *exit_code,
                           struct err *err)

@@ -62,15 +62,15 @@ void agent_node_lost_note(struct agent *a, const char *node);
  * attempt, which must be written. Returns false if the caller should not try again. */
 bool agent_word_wait(struct agent *a, int rc);
 
-/* Gives the job back as soon as the scheduler ends it at its time limit, or preempts it and no
- * grace time is left, while the trainer still saves or ignores its signal. After the kill wait the
+/* Requeues the job as soon as the scheduler ends it at its time limit, or preempts it and no grace
+ * time is left, while the trainer still saves or ignores its signal. After the kill wait the
  * scheduler kills the whole job with this agent, and nobody else would bring the run back. */
 void agent_kill_look(struct agent *a);
-/* Logs that a newer attempt runs the run, and leaves the run to it: the end of this attempt is not
- * recorded, and its job is not given back. */
+/* Logs that a newer attempt has taken over the run, and leaves the run to it: the end of this
+ * attempt is not recorded, and its job is not requeued. */
 void agent_step_aside(const struct agent *a, int *exit_code);
 /* Ends the attempt after its trainer has ended: folds the trainer's events, determines the cause,
- * and gives the job back unless the run is over. */
+ * and brings the run back unless it is over. */
 int agent_finish(struct agent *a, const struct sched_step_status *exit, int *exit_code,
                  struct err *err);
 /* Ends an attempt whose trainer could not be started or watched. This counts as a crash, or as a

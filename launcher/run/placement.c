@@ -81,7 +81,7 @@ static void cpus_find(struct placement *p, const char *home, int64_t cpus, struc
     p->near = nics;
 }
 
-/* ---- where ---- */
+/* ---- nodes ---- */
 
 static const char *leaves_list(const struct sched_placement *on, struct arena *arena)
 {

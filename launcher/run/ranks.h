@@ -52,8 +52,7 @@ struct ranks_told {
 };
 /* Signals the ranks among this user's processes on this machine. trainer_id: RANKS_VARIABLE's value
  * (node_agent_trainer_id). Call it every second. For ten seconds each call looks for ranks, after
- * that fewer and fewer do: a rank that starts, or gets its handler, later is signalled within 5
- * s. */
+ * that fewer and fewer do: a later rank or handler is found within 5 s. */
 int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struct err *err);
 void ranks_release(struct ranks_told *told);
 

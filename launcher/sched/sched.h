@@ -75,8 +75,7 @@
     X(SCHED_FAILED, "failed", true)          /* another exit code, a signal, or not startable */ \
     X(SCHED_CANCELLED, "cancelled", true)    /* by somebody, or preempted without requeue */     \
     X(SCHED_TIME_LIMIT, "time_limit", true)                                                      \
-    X(SCHED_NODE_FAIL, "node_fail", true)    /* its node or keeper was lost, and it may not be
-                                              * requeued */
+    X(SCHED_NODE_FAIL, "node_fail", true)    /* its node was lost, and it may not be requeued */
 
 enum sched_state {
 #define SCHED_STATE_ENUM(name, text, terminal) name,

@@ -5,13 +5,13 @@
  *     pending, requeued   cancelled              cancel
  *     running             stopping               cancel, requeue, preemption, its time limit
  *     running             suspended, and back    preemption by a partition of that mode; a pass
- *     running             done, failed           its end: exit code 0, another
- *     stopping            by what it was asked   its end, or SIGKILL kill_wait_s after SIGTERM:
+ *     running             done, failed           its end: done for exit code 0, else failed
+ *     stopping            depends on the cause   its end, or SIGKILL kill_wait_s after SIGTERM:
  *                                                cancelled, requeued, time_limit. Preempted:
- *                                                requeued if it may be and the partition has it
- *                                                so, else cancelled
- *     any of these        requeued or node_fail  a node of it was given up; if it was asked to stop
- *                                                that decides
+ *                                                requeued if the job and the partition allow it,
+ *                                                else cancelled
+ *     any of these        requeued or node_fail  a node of it was declared lost; if it was stopping
+ *                                                the cause decides
  */
 #include "launcher/sched/sim_priv.h"
 

@@ -14,7 +14,7 @@
 struct sim_wire {
     const char *p, *end;
     struct arena *arena; /* owns lists */
-    bool bad; /* a value was missing or memory ran out; all values read from then on are empty */
+    bool bad; /* a value was missing or memory ran out; values read from then on are empty */
 };
 
 void sim_put_num(struct str *out, double number);

@@ -33,9 +33,9 @@ struct sched_slurm {
 
 /* ---- functions without side effects ---- */
 
-/* Returns the state for Slurm's state. PREEMPTED, COMPLETING, REQUEUED and unknown states count as
- * live. A preempted job that is not requeued is over at its end, or a minute later if it may be
- * requeued. */
+/* Returns the state that corresponds to Slurm's. PREEMPTED, COMPLETING, REQUEUED and unknown states
+ * count as live. A preempted job that does not run again is over at its end; if it may be requeued,
+ * it is over a minute later. */
 enum sched_state slurm_state(const struct slurm_job *j, double now);
 /* Returns why the controller ends the job, or has ended it. site: has the preemption mode of the
  * job's partition; NULL: unknown. */

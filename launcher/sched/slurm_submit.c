@@ -71,7 +71,7 @@ out:
     return rc;
 }
 
-/* Is called for each record; returns false if no other is needed. */
+/* Handles one of the records; returns false if the search may end. */
 typedef bool record_fn(void *context, const char *token, const struct slurm_record *record);
 
 static void records_visit(const struct sched_slurm *s, record_fn *fn, void *context)

@@ -16,7 +16,7 @@
 #include "base/str.h"
 #include "launcher/state/home.h"
 
-static const double LET_GO_S = 30; /* wait for the agent of the attempt before to release the
+static const double LET_GO_S = 30; /* how long the previous attempt's agent may take to release the
                                     * lease */
 static const double SKEW_S = 30;   /* largest difference between the clocks of two hosts */
 enum { KEEP_BYTES = 16 << 20 };    /* for events that wait for room on the disk */
@@ -175,7 +175,7 @@ char *attempt_output_log(const struct attempt *a, char buf[LIMIT_PATH_BYTES])
     return buf;
 }
 
-/* ---- a trainer that refuses ---- */
+/* ---- a trainer that refuses its arguments ---- */
 
 void attempt_misunderstood_note(struct attempt *a, int exit_code)
 {
@@ -192,7 +192,7 @@ void attempt_misunderstood_note(struct attempt *a, int exit_code)
     attempt_event(a, &e);
 }
 
-/* ---- the attempt before us ---- */
+/* ---- the previous attempt ---- */
 
 /* Returns why an attempt ended whose end is not recorded. If it got a stop notice, it was stopped;
  * otherwise it ended with its agent. But when a node is lost, Slurm sends notices to the job's

@@ -1,5 +1,5 @@
-/* snapshot: keeps the state that a run's logs folded to beside them, so that the next process reads
- * only what was added since.
+/* snapshot: stores a run's folded state beside its logs, so that the next process reads only the
+ * records that were added since.
  *
  * <run_dir>/state.snapshot holds the folded state, and for each log how far it had been read. The
  * snapshot is only a cache of the logs: a process that has folded many events publishes it by

@@ -618,7 +618,8 @@ enum run_next run_state_next(const struct run_state *s, const struct run_budget 
         snprintf(text, STATE_TEXT_BYTES, "%s", s->wish == WISH_CANCEL ? s->cancel_by : "");
         return s->wish == WISH_CANCEL ? RUN_NEXT_CANCELLED : RUN_NEXT_PAUSED;
     }
-    /* Without a `submitted` event the run is submitted: the submitter may have died before it. */
+    /* A run without a `submitted` event is submitted again: the submitter may have died before it
+     * wrote the event. */
     if (s->submitted_at == 0 && !last)
         return RUN_NEXT_SUBMIT;
     if (!last || last->cause == CAUSE_NONE || is_submitted_since(s, last))

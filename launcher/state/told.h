@@ -15,9 +15,9 @@ enum told_kind {
     TOLD_REQUEUED,
     TOLD_STOP_SEEN,
     TOLD_NOTICE_AGENT, /* a stop notice came to the agent */
-    TOLD_NOTICE_NODE,  /* to a node agent */
-    TOLD_NOTICE_HEARD, /* to the trainer, which reported it at once */
-    TOLD_NOTICE_SEEN,  /* to the trainer, which reported it at the end of its step */
+    TOLD_NOTICE_NODE,  /* a stop notice came to a node agent */
+    TOLD_NOTICE_HEARD, /* a stop notice came to the trainer, which reported it at once */
+    TOLD_NOTICE_SEEN,  /* a stop notice came to the trainer, which reported it at its step's end */
 };
 
 /* Holds the time of something that an event reports later. ago_s: how long before the event it was,

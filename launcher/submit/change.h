@@ -14,8 +14,9 @@
  * follows. Only keys that file or options name can change: a key that is left out keeps its value,
  * and the user gets a message.
  *
- * Events: "changed" (revision, changes), "extended" (revision, from_steps, total_steps), the
- * agent's "change_taken" (revision).
+ * A change writes the event "changed" (revision, changes), and more steps write "extended"
+ * (revision, from_steps, total_steps). The agent writes "change_taken" (revision) when it applies
+ * them.
  */
 #ifndef LAUNCHER_SUBMIT_CHANGE_H
 #define LAUNCHER_SUBMIT_CHANGE_H

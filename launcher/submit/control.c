@@ -18,7 +18,7 @@
 static const double LEFT_WAIT_S = 10, LEFT_LOOK_S = 0.25;
 static const double SKEW_S = 30; /* between the scheduler's clock and a node's */
 
-/* ---- does a job of the run live? ---- */
+/* ---- live jobs of the run ---- */
 
 static const struct run_attempt *newest(const struct run_state *s)
 {
@@ -113,7 +113,7 @@ out:
     return rc;
 }
 
-/* ---- is a job of the run left over? ---- */
+/* ---- left-over jobs of the run ---- */
 
 /* Tells whether this job of a finished run is left over; one that is ending is not. A job without a
  * token that was submitted after the newest attempt began is not the run's: the scheduler has

@@ -1,9 +1,9 @@
 /* launch: creates a run, submits it exactly once, and follows it to its end.
  *
- * The follower is a convenience: if it is killed at any moment the run goes on, and it can be
- * started again. Before a job is submitted, an intent event with a token is durable in the run's
- * log. The scheduler interface makes one job for one token, so submitting again after a crash does
- * not make a second job.
+ * Following a run is a convenience: if the follower is killed at any moment the run goes on, and
+ * `reel launch` can be given again. Before a job is submitted, an intent event with a token is
+ * durable in the run's log. The scheduler interface makes one job for one token, so submitting
+ * again after a crash does not make a second job.
  */
 #ifndef LAUNCHER_SUBMIT_LAUNCH_H
 #define LAUNCHER_SUBMIT_LAUNCH_H

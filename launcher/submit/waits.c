@@ -38,7 +38,7 @@ static void reason_format(const char *kind, const char *job_id, const char *reas
         snprintf(text, STATE_TEXT_BYTES, "job %.20s waits: %.160s", job_id, reason);
 }
 
-/* ---- which job runs the run, and is it listed? ---- */
+/* ---- the job that runs the run ---- */
 
 struct look {
     const char *home;

@@ -10,7 +10,7 @@
  * with 1". code, signo: as in a step's status. */
 void last_words_exit(int code, int signo, char *out, size_t size);
 
-/* The size of the text from a trainer's output that one clause may hold. */
+/* One clause may hold this many bytes of a trainer's output. */
 enum { LAST_WORDS_BYTES = 340 };
 
 /* Finds in the end of a trainer's output the error line ("OutOfMemoryError: CUDA out of memory.
