@@ -83,7 +83,8 @@ static void gap_text(const struct run_attempt *a, const struct run_attempt *b, s
     str_addc(out, '\n');
 }
 
-/* Says which checkpoints an attempt found damaged, and from which one it continued. */
+/* Says how many damaged checkpoints an attempt found, and from which checkpoint it continued, if
+ * from any. */
 static void damage_text(const struct run_attempt *a, struct str *out)
 {
     if (a->damaged)

@@ -18,8 +18,8 @@ struct driver_gpu {
     char pci[24]; /* "0000:1b:00.0" */
     char model[96];
     int64_t memory_bytes;
-    /* the highest SM clock that the driver lets programs use, and that of the GPU, MHz; 0:
-     * unknown */
+    /* the SM clock that the driver sets for programs (applications clock), and the highest one,
+     * MHz; 0: unknown */
     unsigned sm_mhz, sm_max_mhz;
     int ecc, mig; /* 1: on, 0: off, -1: unknown */
     /* the other ends of its active NVLinks with the links to each, "switch*18" or

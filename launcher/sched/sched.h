@@ -239,8 +239,8 @@ struct sched_self {
 
 struct sched_step_spec {
     const char *const *argv; /* NULL-terminated; argv[0] is an absolute path */
-    const char *const *env;  /* NULL-terminated; the job's own variables are added to these and no
-                              * others */
+    const char *const *env;  /* NULL-terminated; the step gets only these and the job's own
+                              * variables */
     const char *cwd;         /* NULL: the caller's folder */
     const char *log_path;    /* stdout and stderr, appended; NULL: /dev/null */
     int ranks;               /* 1 or more; see sched_ops.starts_ranks */

@@ -8,8 +8,8 @@
 #include "launcher/sched/slurm_rpc.h"
 
 #define SLURM_COMMENT "reel:"
-enum { SLURM_NICE = 1000 }; /* nice per unit of priority, so large that a waiting job's age does not
-                             * outweigh it */
+enum { SLURM_NICE = 1000 }; /* nice per unit of priority; a waiting job's age outweighs it only
+                             * after a long time */
 
 struct sched_slurm {
     struct sched base;

@@ -149,8 +149,8 @@ static int folder_check(const char *home, const char *name, struct err *err)
                    "or give this run another --name", dir, name);
 }
 
-/* Finds the name of a requeued job's run among the numbered names (<stem>-2, <stem>-3, ...): the
- * last one that exists is the job's. */
+/* Finds the name of a requeued job's run: of the names <stem>, <stem>-2, <stem>-3, ... the last one
+ * that exists is the job's. */
 static void name_last(const char *home, const char *stem, struct wrap *w)
 {
     char id[ID_TEXT_BYTES], name[LIMIT_NAME_BYTES];
