@@ -16,9 +16,10 @@ int lead_partition(const struct sched_site *site, const char *name,
 
 enum lead_rule { LEAD_WARN, LEAD_REFUSE, LEAD_IGNORE }; /* the values of --lead */
 
-/* Checks a submission to Slurm. It prints a line on stderr, or returns ERR_NO, if a step and a save
- * take longer than the time between notice and kill at a preemption, or if two saves and a step
- * take longer than half of the time limit (0: the partition's limit). */
+/* Checks a submission to Slurm. A step and a save must not take longer than the time between notice
+ * and kill at a preemption. Two saves and a step must not take longer than half of the time limit
+ * (0: the partition's limit). Otherwise it prints a line on stderr, or returns ERR_NO, as `rule`
+ * says. */
 int lead_check(const struct cmd_env *env, struct sched *s, const char *partition,
                double time_limit_s, const char *model, enum lead_rule rule, struct err *err);
 

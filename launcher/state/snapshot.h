@@ -4,10 +4,10 @@
  * <run_dir>/state.snapshot holds the folded state, and for each log how far it had been read. The
  * snapshot is only a cache of the logs: a process that has folded many events publishes it by
  * rename, if it has write permission; a process that cannot use it folds from the first event. It
- * cannot be used if it is damaged, if another build made it (another size or time of the program
- * file, since its structs or its fold may differ), or if one of its logs is missing, is shorter, or
- * has other bytes before the offset reached or at a place that was unreadable then and may be
- * readable now. It may be deleted at any time.
+ * cannot be used if it is damaged, or if another build made it, whose structs or fold may differ;
+ * the size and time of the program file show that. Nor can it be used if one of its logs is missing
+ * or shorter, or has other bytes before the offset reached. The same holds if bytes have changed at
+ * a place that was unreadable then. It may be deleted at any time.
  */
 #ifndef LAUNCHER_STATE_SNAPSHOT_H
 #define LAUNCHER_STATE_SNAPSHOT_H

@@ -235,9 +235,10 @@ int64_t run_state_without_progress(const struct run_state *s);
 /* Returns how many attempts since the last new step ended for lack of disk space although their
  * events say that the run's disks had room. */
 int64_t run_state_full_with_room(const struct run_state *s);
-/* Returns the time (UTC s) before which the next attempt should not start; 0: at once. After n
- * attempts in a row that ended for lack of disk space without a new step, it is 1, 2, 4 … 30
- * minutes after the end of the last one, or after now if the clock was set back before that end. */
+/* Returns the time (UTC s) before which the next attempt should not start; 0: at once. Attempts in
+ * a row that ended for lack of disk space, without a new step, delay the next one by 1, 2, 4 … and
+ * at most 30 minutes after the end of the last. If the clock was set back before that end, now is
+ * taken instead of the end. */
 double run_state_not_before(const struct run_state *s, double now);
 
 /* Returns one word for tables: created, queued, starting, training, stopping, waiting, paused,
