@@ -1,7 +1,7 @@
--- The views, each after those that it uses. A change of a view's columns or meaning is a new
--- migration, which may be empty otherwise. After any other change of this text the views are made
--- anew when the database is next opened for writing. A comment inside a view stays in the database,
--- where .schema of sqlite3 shows it, and `reel db schema` prints it.
+-- This file makes the views, each after those that it uses. A change of a view's columns or meaning
+-- is a new migration, which may be empty otherwise. After any other change of this text the views
+-- are made anew when the database is next opened for writing. A comment inside a view stays in the
+-- database, where .schema of sqlite3 shows it, and `reel db schema` prints it.
 --
 -- v_* are public: names, columns, units and meaning stay, and new columns are added after the old
 -- ones. Each of their columns ends a line, "expression AS name, -- sentence"; a line with only a
@@ -11,8 +11,8 @@
 
 DROP VIEW IF EXISTS event_time;
 CREATE VIEW event_time AS
--- Every event with `at`, its time on the run's clock: monotonic within a host's boot, whatever the
--- wall clock did.
+-- Holds every event with `at`, its time on the run's clock, which is monotonic within a host's boot
+-- even if the wall clock is set.
 SELECT e.id, e.run, e.attempt, e.writer, e.seq, e.kind,
   coalesce(e.mono + c.offset_s, e.wall) AS at, -- UTC s
   e.wall, -- UTC s
@@ -21,7 +21,7 @@ FROM event e LEFT JOIN run_clock c ON c.run = e.run AND c.host = e.host AND c.bo
 
 DROP VIEW IF EXISTS run;
 CREATE VIEW run AS
--- Training runs with their names.
+-- Lists training runs with their names.
 SELECT
   r.run,
   max(CASE WHEN e.kind = 'run_created' THEN json_extract(e.json, '$.name') END) AS name,
@@ -41,11 +41,11 @@ GROUP BY r.run;
 
 DROP VIEW IF EXISTS v_run;
 CREATE VIEW v_run AS
--- One row a run: the name behind the run id of the other views.
+-- Has one row for each run: the name behind the run id of the other views.
 SELECT
   r.run, -- run id
   r.name, -- as given
-  r.model, -- its name; of a wrapped run --model, else the script's or program's name
+  r.model, -- name of the model; of a wrapped run: --model, else the script's or program's name
   r.config_hash, -- hash of all settings that decide its numbers; NULL for a wrapped run
   r.total_steps, -- NULL or 0 when not known
   (SELECT min(t.at) FROM event_time t
@@ -55,10 +55,10 @@ FROM run r;
 
 DROP VIEW IF EXISTS v_step;
 CREATE VIEW v_step AS
--- One row an optimizer step done, replays included; never steps of trials. A wrapped trainer has one
--- row for each line that it printed, which may cover several steps: then step_s, tokens and mfu are
--- of all of them, and step is the last. step_s and mfu leave out the time for which the job was
--- suspended.
+-- Has one row for each optimizer step that was done, replays included, but no steps of trials. A
+-- wrapped trainer has one row for each line that it printed, which may cover several steps: then
+-- step_s, tokens and mfu are those of all of them, and step is the last. step_s and mfu leave out
+-- the time for which the job was suspended.
 SELECT
   s.run, -- run id
   s.attempt, -- from 1
@@ -81,7 +81,7 @@ WHERE NOT EXISTS (SELECT 1 FROM train_start t
 
 DROP VIEW IF EXISTS v_validation;
 CREATE VIEW v_validation AS
--- Loss on fixed draws, one row a bin of the noise level; replays included.
+-- Has the loss on fixed draws, one row for each bin of the noise level, replays included.
 SELECT
   e.run, -- run id
   e.attempt, -- from 1
@@ -99,7 +99,7 @@ WHERE e.kind = 'validation';
 
 DROP VIEW IF EXISTS v_attempt;
 CREATE VIEW v_attempt AS
--- One row an attempt: each time that a run was started.
+-- Has one row for each attempt, that is, each time that a run was started.
 SELECT
   a.run, -- run id
   a.attempt, -- from 1
@@ -119,7 +119,7 @@ SELECT
   CASE WHEN a.ended_writer IS NOT NULL THEN a.ended_at END
     AS ended_at, -- UTC s; NULL while it runs, and if no process survived to record it
   a.cause, -- done, preempt, time_limit, crash, node_fail, cancel, pause, hang, diverged, disk_full,
-  -- early_exit (exit status 0 before its steps were done; counts as a crash); NULL as above
+  -- early_exit (exit status 0 before its steps were done; counts as a crash); NULL like ended_at
   (SELECT min(s.step - coalesce(s.steps, 1) + 1) FROM step s
    WHERE s.run = a.run AND s.attempt = a.attempt)
     AS first_step, -- least step done in it; NULL if none
@@ -133,7 +133,7 @@ WHERE a.attempt >= 1
 
 DROP VIEW IF EXISTS v_time;
 CREATE VIEW v_time AS
--- Where a run's time went: rows of a run do not overlap and add up to the time from its first
+-- Says where a run's time went: rows of a run do not overlap and add up to the time from its first
 -- submission to its last event. Durations come from monotonic clocks. (from and to are SQL words:
 -- write them in double quotes.)
 SELECT
@@ -154,9 +154,9 @@ FROM span;
 
 DROP VIEW IF EXISTS notice;
 CREATE VIEW notice AS
--- Events of notices to stop; `at` is when the notice was heard or seen. The event is written later,
--- and others may have heard of the notice meanwhile. If the wall clock was stepped in between, `at`
--- is the event's own time (fold/clock.h, fold_ago_s).
+-- Holds the events of notices to stop; `at` is when the notice was heard or seen. The event is
+-- written later, and others may have heard of the notice meanwhile. If the wall clock was stepped
+-- in between, `at` is the event's own time (fold/clock.h, fold_ago_s).
 SELECT
   t.run, t.attempt, t.kind,
   t.at - CASE WHEN t.ago_s > 0 AND t.ago_s <= coalesce(e.mono - p.first_mono, t.ago_s)
@@ -172,8 +172,8 @@ LEFT JOIN fold_part p ON p.run = e.run AND p.attempt = e.attempt AND p.host = e.
 
 DROP VIEW IF EXISTS v_notice;
 CREATE VIEW v_notice AS
--- One row an attempt that received a notice to stop: who heard it first, and how long it took to
--- reach the trainer.
+-- Has one row for each attempt that received a notice to stop: who heard it first, and how long it
+-- took to reach the trainer.
 SELECT
   f.run, -- run id
   f.attempt, -- from 1
@@ -206,7 +206,7 @@ LEFT JOIN (SELECT run, attempt, max(at) AS at
 
 DROP VIEW IF EXISTS v_change;
 CREATE VIEW v_change AS
--- Changes of a run after it was made, one row a value.
+-- Has one row for each value of a run that was changed after the run was made.
 SELECT
   c.run, -- run id
   c.at AS changed_at, -- UTC s; when the change was requested
@@ -225,7 +225,7 @@ WHERE c.kind = 'changed';
 
 DROP VIEW IF EXISTS v_trial;
 CREATE VIEW v_trial AS
--- One row a trial of a layout; the prediction is the last one made before the trial began.
+-- Has one row for each trial of a layout; the prediction is the last one before the trial began.
 WITH
 t AS (SELECT DISTINCT tune, trial FROM trial_event),
 k AS (SELECT t.tune, t.trial,
@@ -264,10 +264,10 @@ SELECT
   k.cp, -- ranks of context parallelism
   k.cp_kind, -- how these share keys and values: ring, a2a, 2d
   k.pp, -- stages of the pipeline
-  k.vpp, -- chunks of layers a stage of it
+  k.vpp, -- chunks of layers in a stage of the pipeline
   k.dp, -- ranks of data parallelism
   k.zero, -- what is sharded: 0 nothing, 1 optimizer, 2 gradients too, 3 weights too
-  k.fsdp, -- ranks of a group that shards so; 0: dp
+  k.fsdp, -- ranks of a group that shards this way; 0: dp
   k.mbs, -- samples of a micro-batch
   k.recompute, -- activations that backward computes again: none, selective, full
   k.recompute_layers, -- layers of a virtual stage that are recomputed; 0: all
@@ -276,7 +276,7 @@ SELECT
   json_extract(l.px, '$.predicted_at') AS predicted_at, -- UTC s, before the measurement
   json_extract(l.ey, '$.measured_step_s') AS measured_step_s, -- s; NULL if it was not measured
   json_extract(l.ey, '$.tokens') AS tokens, -- per step
-  json_extract(l.ey, '$.mfu') AS mfu, -- as in v_step
+  json_extract(l.ey, '$.mfu') AS mfu, -- share of the dense peak, like v_step.mfu
   json_extract(l.ey, '$.peak_bytes') AS peak_bytes, -- of the fullest rank
   coalesce(json_extract(l.ey, '$.state'),
            CASE WHEN l.started IS NOT NULL THEN 'running' ELSE 'predicted' END)
@@ -288,13 +288,13 @@ SELECT
     AS recorded_step_s, -- s; a step while its GPU activity was recorded; NULL, like the next
   -- columns: nothing was recorded
   json_extract(l.ey, '$.class_s.idle') AS idle_s, -- s of a step in which nothing ran
-  json_extract(l.ey, '$.exposed_comm_s') AS exposed_comm_s, -- s of a step; computation waited
-  json_extract(l.ey, '$.hidden_comm_s') AS hidden_comm_s, -- s of a step, during computation
+  json_extract(l.ey, '$.exposed_comm_s') AS exposed_comm_s, -- s of a step that waited for messages
+  json_extract(l.ey, '$.hidden_comm_s') AS hidden_comm_s, -- s of messages during computation
   json_extract(l.ey, '$.hfu') AS hfu, -- like mfu, with recomputation counted too
   json_extract(l.ey, '$.dropped') AS dropped, -- records lost because buffers were full
   json_extract(l.px, '$.predicted_lo_s')
-    AS predicted_lo_s, -- s; 90 % of measurements lie between this
-  json_extract(l.px, '$.predicted_hi_s') AS predicted_hi_s, -- s; and this
+    AS predicted_lo_s, -- s; 90 % of measurements lie between this and predicted_hi_s
+  json_extract(l.px, '$.predicted_hi_s') AS predicted_hi_s, -- s; upper end of that interval
   json_extract(l.px, '$.constants') AS constants, -- source of the prediction's constants
   json_extract(l.ey, '$.disturbed')
     AS disturbed -- 1: slower than noise explains, and repeated; NULL: not ended
@@ -303,7 +303,7 @@ LEFT JOIN layout k ON k.text = l.layout;
 
 DROP VIEW IF EXISTS v_trial_class;
 CREATE VIEW v_trial_class AS
--- Where the time of a trial's step went, one row a class; on GPUs they add up to the step.
+-- Says where the time of a trial's step went, one row for each class; on GPUs they add up to it.
 SELECT
   e.run AS tune, -- id of the tuning
   json_extract(e.json, '$.trial') AS trial, -- trial id
@@ -317,11 +317,12 @@ WHERE e.kind = 'trial_ended'
 
 DROP VIEW IF EXISTS v_term;
 CREATE VIEW v_term AS
--- The predicted parts of a trial's step, one row a term; they add up to v_trial.predicted_step_s.
+-- Has the predicted parts of a trial's step, one row for each term. The terms add up to
+-- v_trial.predicted_step_s.
 SELECT
   e.run AS tune, -- id of the tuning
   json_extract(e.json, '$.trial') AS trial, -- trial id
-  c.key AS term, -- gemm, attention, elementwise, ...: those of the plan
+  c.key AS term, -- a term of the plan: gemm, attention, elementwise, ...
   c.value AS predicted_s, -- s of a step
   (SELECT m.seconds FROM v_trial_class m
    WHERE m.tune = e.run AND m.trial = json_extract(e.json, '$.trial') AND m.class = c.key)
@@ -334,7 +335,7 @@ WHERE e.kind = 'trial_predicted'
 
 DROP VIEW IF EXISTS ckpt;
 CREATE VIEW ckpt AS
--- Checkpoints that were saved, loaded, or found damaged.
+-- Lists checkpoints that were saved, loaded, or found damaged.
 SELECT
   t.run, t.attempt, t.kind, t.at, -- UTC s
   json_extract(t.json, '$.step') AS step,
@@ -347,7 +348,7 @@ WHERE t.kind IN ('ckpt_saved', 'ckpt_loaded', 'ckpt_damaged');
 
 DROP VIEW IF EXISTS signal;
 CREATE VIEW signal AS
--- Signals that agents received.
+-- Lists signals that agents received.
 SELECT
   t.run, t.attempt, t.at, -- UTC s
   json_extract(t.json, '$.signal') AS signal,
@@ -357,7 +358,7 @@ WHERE t.kind = 'signal';
 
 DROP VIEW IF EXISTS check_mfu;
 CREATE VIEW check_mfu AS
--- Every MFU recorded beside the one recomputed from tokens, step_s and peak.
+-- Compares every recorded MFU with the one recomputed from tokens, step_s and peak.
 SELECT c.*,
   c.tokens * c.flops_per_token / (c.step_s * c.peak_flops) AS recomputed,
   abs(c.mfu / (c.tokens * c.flops_per_token / (c.step_s * c.peak_flops)) - 1)
