@@ -1,5 +1,6 @@
-/* The format is comma-separated lines (RFC 4180): a field in quotes may hold commas, line ends, and
- * doubled quotes. Columns are found by the names in the first line; unknown columns are ignored.
+/* This file reads comma-separated lines (RFC 4180): a field in quotes may hold commas, line ends,
+ * and doubled quotes. Columns are found by the names in the first line; unknown columns are
+ * ignored.
  */
 #include "autotune/table.h"
 

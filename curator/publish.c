@@ -207,8 +207,7 @@ out:
     return rc;
 }
 
-/* Accepts a split file that the user wrote, too: it names all shards, in any split, and it is
- * kept. */
+/* Accepts a split file that the user wrote, too, if it names all shards, in whatever split. */
 int publish_is_told(const char *out, const struct dataset *d, struct err *err)
 {
     int rc = sidecar_names(out, ".info.json", d, err);

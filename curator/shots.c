@@ -25,7 +25,7 @@ static const double BLACK_LUMA = 24, SAME_LIKENESS = 0.85, SAME_TINT = 6, SAME_S
  * makes, are not described. */
 struct frame_facts {
     int64_t frame;            /* of the source */
-    float luma;               /* mean */
+    float luma;               /* mean luma, 0 to 255 */
     struct pair_facts before; /* compared with the frame before */
     bool back[ACROSS]; /* [k]: the frame k + 1 later shows the same as the frame before this one */
 };

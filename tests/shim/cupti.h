@@ -56,7 +56,7 @@ typedef struct {
     uint32_t threadId, correlationId;
 } CUpti_ActivityAPI;
 typedef struct { CUpti_ActivityKind kind; uint64_t start, end; } CUpti_ActivityOverhead3;
-/* Record kernels, copies and fills that ran on a stream. */
+/* Each is the record of a kernel, copy or fill that ran on a stream. */
 typedef struct {
     CUpti_ActivityKind kind;
     uint64_t start, end;
