@@ -1,4 +1,4 @@
-# reel: one Makefile, no recursion. `make help` lists the targets.
+# This is the only Makefile of reel; it is not recursive. `make help` lists the targets.
 #
 #   make [V=release|debug|asan|tsan|cov] [O=build] [VERBOSE=1] [target]
 #
@@ -22,7 +22,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules
 
 # ---- modules, each after those it may include ----
-# A MAY_ line names the modules that one may include; what is linked follows from them.
+# A MAY_ line names the modules that a module may include. Which modules are linked follows from it.
 MODULES := base profiles fold db launcher/sched launcher/slurm launcher/start autotune \
            launcher/machine launcher/wrap launcher/state launcher/submit launcher/run \
            launcher/report launcher/cmd \
@@ -78,8 +78,8 @@ CFLAGS_db       := $(call pkg-cflags,$(PKGS_db))
 CFLAGS_curator  := $(call pkg-cflags,$(PKGS_curator)) -ffp-contract=off
 CFLAGS_base     := $(call pkg-cflags,$(PKGS_base))
 MPICC ?= mpicc
-# the options that an MPI's compiler wrapper adds: Open MPI's prints them in two parts, MPICH's and its
-# relatives' as one command line
+# These are the options that an MPI's compiler wrapper adds. Open MPI's wrapper prints them in two
+# parts, MPICH's and its relatives' as one command line.
 mpi-words = $(shell $(MPICC) --showme:$(1) 2>/dev/null || $(MPICC) -show 2>/dev/null)
 CFLAGS_trainer  := -ffp-contract=off -fno-math-errno -fno-trapping-math
 CFLAGS_trainer/comm := $(patsubst -I%,-isystem %,$(filter -I% -pthread,$(call mpi-words,compile)))
@@ -88,12 +88,12 @@ LIBS_db         := $(call pkg-libs,$(PKGS_db))
 LIBS_launcher/machine := $(call pkg-libs,$(PKGS_launcher/machine)) -ldl
 LIBS_curator    := $(call pkg-libs,$(PKGS_curator))
 LIBS_trainer/comm := $(filter -L% -l% -Wl$(comma)% -pthread,$(call mpi-words,link))
-# the CUDA backend takes functions from the program that loads it
+# The CUDA backend takes functions from the program that loads it, so these are exported.
 LIBS_trainer/ops  := -ldl -rdynamic
 
-# libslurm of this machine, else the one that contrib/slurm-cluster unpacked (its programs run in
-# this tree only). SLURM=0: reel asks Slurm through its commands alone. SLURM=1: an error when there
-# is no libslurm.
+# reel-slurm is linked with libslurm of this machine, else with the one that contrib/slurm-cluster
+# unpacked (it then runs in this tree only). SLURM=0: reel asks Slurm through its commands alone.
+# SLURM=1: it is an error if there is no libslurm.
 has-slurm = $(shell $(CC) $(1) -include slurm/slurm.h -E -x c /dev/null > /dev/null 2>&1 && \
                     echo yes)
 SLURM_UNPACKED := $(CURDIR)/build/slurm-packages/root/usr
@@ -108,7 +108,7 @@ SLURM_LIBDIR          := $(patsubst %/,%,$(dir $(SLURM_SO)))
 CFLAGS_launcher/slurm := -isystem $(SLURM_UNPACKED)/include
 LIBS_launcher/slurm   := -L$(SLURM_LIBDIR) -Wl,--disable-new-dtags,-rpath,$(SLURM_LIBDIR) -lslurm
 endif
-# demo and check first install packages, and then build with a second make
+# demo and check first install packages, and then build with a second make.
 ifeq ($(SLURM)$(SLURM_FOUND)$(filter demo check help clean,$(MAKECMDGOALS)),1)
 $(error SLURM=1 and no slurm/slurm.h: install libslurm-dev, set PKG_CONFIG_PATH to the folder of \
         slurm.pc, or run contrib/slurm-cluster unpack)
@@ -125,12 +125,12 @@ CUDA_LACKS := $(if $(wildcard $(CUDA_HOME)/bin/nvcc),no $(CUDA_HOME)/include/cub
 ifeq ($(CUDA)$(NVCC),1)
 $(error CUDA=1 and $(CUDA_LACKS): install the CUDA toolkit, or give CUDA_HOME=its folder)
 endif
-# finds the header of a library in the toolkit's folder, in a folder of its own, or where its packages
-# install it
+# This finds the header of a library in the toolkit's folder, in a folder of its own, or where its
+# packages install it.
 cuda-header = $(if $(NVCC),$(firstword $(wildcard $(2)/include/$(1) \
                 $(if $(filter $(CUDA_HOME),$(2)),/usr/include/$(1) /usr/include/*-linux-gnu/$(1)))))
 
-# CUPTI is in a folder of its own, or, of NVIDIA's wheels, in the toolkit's
+# CUPTI is in a folder of its own, or, when it comes from NVIDIA's wheels, in the toolkit's.
 CUPTI_H  := $(firstword $(wildcard $(addsuffix /cupti.h,$(CUDA_HOME)/extras/CUPTI/include \
                                                         $(CUDA_HOME)/include)))
 CUPTI_SO := $(firstword $(wildcard $(foreach d,extras/CUPTI/lib64 lib64 lib,$(foreach n,so so.*,\
@@ -172,25 +172,26 @@ LDFLAGS := $(filter -fsanitize=% --coverage,$(OPT_$(V))) $(EXTRA_LDFLAGS)
 
 # ---- objects ----
 src = $(sort $(wildcard $(1)/*.c))
-# a program's main lives in a file named main.c; everything else of a module is library code
+# A program's main is in a file named main.c; everything else of a module is library code.
 lib_src    = $(filter-out %/main.c,$(call src,$(1)))
 objs       = $(patsubst %.c,$(B)/obj/%.o,$(1))
-# the flags of a room, and those of the folder with which its name begins
+# A room (a module in a folder) has its own flags, and those of the folder.
 room_flags = $($(1)_$(2)) $(if $(findstring /,$(2)),$($(1)_$(firstword $(subst /, ,$(2)))))
-# the modules below a module, lowest first; a list of modules with all of these, in link order
+# below_of lists the modules below a module, lowest first. closure adds them to a list of modules, in
+# link order.
 below_of   = $(filter $(MAY_$(1)) $(foreach l,$(MAY_$(1)),$(BELOW_$(l))),$(MODULES))
 $(foreach m,$(MODULES),$(eval BELOW_$(m) := $(call below_of,$(m))))
 reverse    = $(if $(1),$(call reverse,$(wordlist 2,$(words $(1)),$(1))) $(firstword $(1)))
 closure    = $(call reverse,$(filter $(1) $(foreach m,$(1),$(BELOW_$(m))),$(MODULES)))
-# objects that are not one source's, or not a source's only one
+# These objects are made of several sources, or are not the only one of their source.
 EXTRA_profiles    := $(B)/obj/profiles/embedded.o
 EXTRA_db          := $(B)/obj/db/embedded.o
 EXTRA_trainer/ops := $(foreach k,$(SIMD_KINDS),$(patsubst %.c,$(B)/obj/%.$(k).o,$(SIMD_SRC)))
 lib_objs   = $(foreach m,$(call closure,$(1)),$(call objs,$(call lib_src,$(m))) $(EXTRA_$(m)))
 lib_libs   = $(foreach m,$(call closure,$(1)),$(LIBS_$(m)))
 
-# a program is built if the libraries that its modules need are installed; else a message names the
-# missing ones
+# A program is built if the libraries that its modules need are installed; else a message names the
+# missing ones.
 TOP_reel        := launcher/cmd
 TOP_reel-train  := trainer/cmd
 TOP_reel-curate := curator
@@ -224,7 +225,8 @@ $(B)/reel-train: $(call objs,trainer/cmd/main.c) $(call lib_objs,trainer/cmd) $(
 	$(call link,$(filter %.o,$^),$(call lib_libs,trainer/cmd))
 $(B)/reel-curate: $(call objs,curator/main.c) $(call lib_objs,curator) $(B)/flags
 	$(call link,$(filter %.o,$^),$(call lib_libs,curator))
-# only the part of launcher/sched that the protocol needs, so that the rest is not linked with the GPL
+# Only the part of launcher/sched that the protocol needs is linked with libslurm, which is under the
+# GPL.
 SLURM_OBJ := $(call objs,$(call src,launcher/slurm) launcher/sched/slurm_wire.c \
                          launcher/sched/slurm_text.c $(call lib_src,base))
 $(B)/reel-slurm: $(SLURM_OBJ) $(B)/flags
@@ -240,12 +242,12 @@ CUDA_CU    := $(wildcard trainer/cuda/*.cu)
 CUDA_ARCH  := 90a 100
 CUDA_GEN   := $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
               -gencode arch=compute_90,code=compute_90
-# the output of ptxas for each kernel goes into a file beside the object, see contrib/cuda-registers
+# The output of ptxas for each kernel goes into a file beside the object (see contrib/cuda-registers).
 CUDA_WARN  := -Werror all-warnings -Xptxas -v,-warn-spills,-warn-lmem-usage,-Werror
 CXX_FLAGS  := -std=c++17 -D_GNU_SOURCE -I. -fPIC -ffp-contract=off -Wall -Wextra $(if $(CI),-Werror) \
               $(OPT_$(V))
-# cuBLASLt is searched in the folder that it was linked from, and else by the loader; in NVIDIA's wheels
-# its file name has a version
+# cuBLASLt is searched in the folder that it was linked from, else by the loader. In NVIDIA's wheels its
+# file name has a version.
 CUDA_LT    := $(firstword $(wildcard $(foreach n,so so.*,$(CUDA_HOME)/lib64/libcublasLt.$(n) \
                                                          $(CUDA_HOME)/lib/libcublasLt.$(n))))
 # NCCL and cuDNN
@@ -258,20 +260,20 @@ CUDA_NCCL  := $(firstword $(wildcard $(foreach n,so so.2,$(NCCL_HOME)/lib64/libn
 CUDNN_SO   := $(firstword $(wildcard $(foreach n,so so.9,$(CUDNN_HOME)/lib64/libcudnn.$(n) \
                                                          $(CUDNN_HOME)/lib/libcudnn.$(n))))
 CUDNN_LIBS := $(if $(CUDNN_SO),$(CUDNN_SO) -Wl$(comma)-rpath$(comma)$(dir $(CUDNN_SO)),-lcudnn)
-# the sources that are not built: of cuDNN's attention, of NCCL, or of their stand-ins
+# These sources are not built: of cuDNN's attention and of NCCL, or else of their stand-ins.
 CUDA_OUT   := $(patsubst %,trainer/cuda/%.c,$(if $(CUDNN_H),attn_dnn_none,attn_dnn_graph attn_dnn_run) \
                                             $(if $(NCCL_H),nccl_none,nccl))
-# a library by its path or by its name, and the folder where the loader finds it
+# This links a library by its path, with the folder where the loader finds it, or by its name.
 cuda-lib = $(if $(1),-Xlinker $(1) -Xlinker -rpath$(comma)$(dir $(1)),-l$(2))
 CUDA_LIBS  := $(if $(NCCL_H),$(call cuda-lib,$(CUDA_NCCL),nccl)) $(call cuda-lib,$(CUDA_LT),cublasLt) \
               $(if $(CUDNN_H),$(call cuda-lib,$(CUDNN_SO),cudnn))
 CUDA_OBJ   := $(patsubst trainer/cuda/%,$(B)/obj/cuda/%.o,$(filter-out $(CUDA_OUT),$(CUDA_C)) $(CUDA_CU))
 SHIM_SRC   := $(wildcard tests/shim/*.c tests/shim/*.cc)
 SHIM_OBJ   := $(patsubst %,$(B)/obj/shim/%.o,$(filter-out %_none.c,$(CUDA_C)) $(CUDA_CU) $(SHIM_SRC))
-# the same for a toolkit without cuDNN and NCCL
+# These are the shim's objects for a toolkit without cuDNN and NCCL.
 BARE_OBJ   := $(patsubst %,$(B)/obj/shim/trainer/cuda/%.c.o,attn_dnn_none nccl_none) \
               $(filter-out %/attn_dnn_graph.c.o %/attn_dnn_run.c.o %/nccl.c.o,$(SHIM_OBJ))
-# each kind of object is rebuilt only when its own flags change, because that takes minutes
+# Each kind of object is rebuilt only when its own flags change, because that takes minutes.
 FLAGS_cuda-cu   = $(NVCC) $(CUDA_GEN) $(CUDA_WARN)
 FLAGS_cuda-c    = $(CC) $(CFLAGS) $(CFLAGS_trainer) $(CUDA_HOME) $(NCCL_H) $(CUDNN_H)
 FLAGS_cuda-link = $(NVCC) $(CUDA_LIBS)
@@ -306,7 +308,7 @@ $(B)/obj/cuda/%.cu.o: trainer/cuda/%.cu $(B)/flags-cuda-cu
 	$(Q)$(NVCC) -std=c++17 -O3 -I. -Xcompiler -fPIC -fmad=false $(CUDA_GEN) $(CUDA_WARN) \
 	  -MMD -MP -MF $(@:.o=.d) -c -o $@ $< > $(@:.o=.ptxas) 2>&1 || { cat $(@:.o=.ptxas) >&2; exit 1; }
 .PHONY: $(B)/cuda-calls
-$(B)/cuda-calls: $(filter %.c.o,$(CUDA_OBJ)) # all of it but the kernels: a matter of seconds
+$(B)/cuda-calls: $(filter %.c.o,$(CUDA_OBJ)) # compiles in seconds, because it leaves out the kernels
 $(B)/shim/libreel-cuda.so: $(SHIM_OBJ) $(B)/flags-shim-link
 $(B)/shim/bare/libreel-cuda.so: $(BARE_OBJ) $(B)/flags-shim-link
 $(B)/shim/libreel-cuda.so $(B)/shim/bare/libreel-cuda.so:
@@ -356,8 +358,8 @@ $(B)/obj/shim/cupti/%.o: %.c $(B)/flags-shim
 	$(call say,CC,$<:shim)
 	$(Q)$(CC) $(CFLAGS) $(CUPTI_FLAGS) -Itests/shim -MMD -MP -c -o $@ $<
 
-# the content of --version: a source for each program, rewritten when the commit or the libraries
-# change
+# The content of --version is a source for each program, rewritten when the commit or the libraries
+# change.
 COMMIT := $(shell contrib/commit)
 pkgs_of = $(sort $(foreach m,$(call closure,$(TOP_$(1))),$(filter-out $(MPICC),$(PKGS_$(m)))))
 $(B)/gen/build-%.c: FORCE
@@ -369,8 +371,9 @@ $(B)/obj/build-%.o: $(B)/gen/build-%.c $(B)/flags
 	$(Q)$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(addprefix $(B)/,$(ALL_NAMES)): $(B)/%: $(B)/obj/build-%.o
 
-# one file for a login node: reel linked statically with all its libraries. contrib/static/alone.c
-# replaces the functions for which the C library would load others (and the linker would warn)
+# This is one file for a login node: reel, linked statically with all its libraries.
+# contrib/static/alone.c replaces the functions for which the C library would load others (and the
+# linker would warn).
 STATIC_LIBS := -lhwloc -lsqlite3 -lxxhash $(B)/static/libcjson.a -lm -lpthread
 $(B)/static/libcjson.a:
 	contrib/static-libs $(@D)
@@ -383,7 +386,7 @@ $(B)/reel-static: $(call objs,launcher/cmd/main.c) $(call lib_objs,launcher/cmd)
 reel-static: $(B)/reel-static ## reel as a single file that needs no libraries, for a login node:
 ## build/release/reel-static
 
-# quiet by default; VERBOSE=1 shows the command lines
+# Command lines are shown only with VERBOSE=1.
 Q := $(if $(VERBOSE),,@)
 say = $(if $(VERBOSE),,@printf '  %-6s %s\n' $(1) $(2))
 define link
@@ -407,12 +410,12 @@ $(B)/obj/%.v3.o: %.c $(B)/flags
 $(B)/obj/%.v4.o: %.c $(B)/flags
 	$(call compile,v4)
 
-# profiles/**/*.json and the adapters are compiled in, so that a plan needs no installed files
+# profiles/**/*.json and the adapters are compiled in, so that a plan needs no installed files.
 PROFILE_JSON := $(sort $(wildcard profiles/*/*.json contrib/adapters/*.json))
 $(B)/gen/profiles/embedded.c: $(PROFILE_JSON) contrib/embed-profiles
 	@mkdir -p $(@D)
 	$(Q)contrib/embed-profiles $(PROFILE_JSON) > $@
-# the schema's SQL files are compiled in too
+# The schema's SQL files are compiled in too.
 SCHEMA_SQL := $(sort $(wildcard db/*.sql) $(wildcard db/migrations/*.sql))
 $(B)/gen/db/embedded.c: $(SCHEMA_SQL) contrib/embed-sql
 	@mkdir -p $(@D)
@@ -421,7 +424,7 @@ $(B)/obj/%/embedded.o: $(B)/gen/%/embedded.c $(B)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-# a stamp that changes only when compiler or flags do
+# This stamp changes only when compiler or flags do.
 all_room_flags = $(foreach m,$(MODULES),$(call room_flags,CFLAGS,$(m)) $(call room_flags,OPT,$(m)))
 all_flags = $(CC) $(CFLAGS) $(FRAMES) $(all_room_flags) $(LDFLAGS)
 $(B)/flags: FORCE
@@ -439,9 +442,9 @@ TEST_LIBS := -lcmocka
 # Unit programs are linked with gold, which takes half the time of the ordinary linker, because there
 # are many of them. Installed programs are linked with the ordinary one.
 TEST_LD := $(if $(filter release,$(V)),$(if $(shell command -v ld.gold),-fuse-ld=gold))
-# Sources that several of them share are compiled once, into an archive from which each program links
-# the functions that it calls. Such a source calls no module above those of its callers. It has a
-# header beside it; a source without a header is a program that scripts start.
+# Sources that several tests share are compiled once, into an archive from which each program links the
+# functions that it calls. Such a source calls no module above those of its callers. It has a header
+# beside it; a source without a header is a program that scripts start.
 SHARED_SRC := $(patsubst %.h,%.c,$(wildcard tests/lib/*.h))
 SHARED     := $(B)/tests/lib/shared.a
 $(SHARED): $(call objs,$(SHARED_SRC))
@@ -450,12 +453,13 @@ $(SHARED): $(call objs,$(SHARED_SRC))
 	$(Q)rm -f $@; ar rcs $@ $^
 $(call objs,$(SHARED_SRC)): CFLAGS += $(if $(filter release,$(V)),-O1) -fvisibility=hidden \
   $(CFLAGS_trainer) $(CFLAGS_trainer/comm) $(CFLAGS_db)
-# the module of that name, or the room; else the rooms of that folder below a program's commands
+# A unit program is linked with the module or room that its name gives; else with the rooms of that
+# folder below a program's commands.
 test_word   = $(word 2,$(subst _, ,$(notdir $(1))))
 module_of_word = $(or $(filter $(1) %/$(1),$(MODULES)),\
                       $(foreach p,$(ALL_NAMES),$(filter $(1)/%,$(MAY_$(TOP_$(p))))))
 test_module = $(call module_of_word,$(call test_word,$(1)))
-# a test names extra link flags in a line `// LINK: -Wl,--wrap=malloc`
+# A test names extra link flags in a line `// LINK: -Wl,--wrap=malloc`.
 test_link   = $(shell sed -n 's|^// LINK: ||p' $(1))
 .SECONDEXPANSION:
 $(UNIT_BIN): $(B)/tests/%: $(B)/obj/tests/unit/%.o \
@@ -464,14 +468,14 @@ $(UNIT_BIN): $(B)/tests/%: $(B)/obj/tests/unit/%.o \
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) $(TEST_LD) $(call test_link,tests/unit/$*.c) -o $@ $(filter %.o,$^) $(SHARED) \
 	  $(call lib_libs,$(call test_module,$@)) $(TEST_LIBS)
-# tests compute little themselves, so that optimizing them would take longer than it saves
+# Tests compute little themselves, so that optimizing them would take longer than it saves.
 ifeq ($(V),release)
 $(B)/obj/tests/unit/%.o $(B)/obj/tests/gpu/%.o: CFLAGS += -O1
 $(foreach m,autotune base db fold launcher sched,$(B)/obj/tests/unit/test_$(m)_%.o): CFLAGS += -O0
 endif
-# the operations' cases, which run on any table
+# The cases of the operations (tests/gpu) run on any table, so both programs are linked with them.
 $(B)/tests/test_trainer_cases $(B)/tests/test_trainer_cuda_cases: $(call objs,$(call src,tests/gpu))
-# and the decisions that need no GPU
+# The decisions about cuDNN's attention need no GPU.
 $(B)/tests/test_trainer_cuda_attn: $(call objs,trainer/cuda/attn_dnn.c)
 $(B)/obj/tests/gpu/%.o: CFLAGS += $(CFLAGS_trainer)
 $(B)/obj/tests/unit/test_trainer_%.o: CFLAGS += $(CFLAGS_trainer) $(CFLAGS_trainer/comm)
@@ -480,15 +484,15 @@ $(B)/obj/tests/unit/test_launcher_%.o: CFLAGS += $(CFLAGS_launcher/machine)
 $(B)/obj/tests/unit/test_db_%.o: CFLAGS += $(CFLAGS_db)
 .PRECIOUS: $(B)/obj/%.o $(B)/gen/build-%.c $(B)/obj/build-%.o
 
-# the parts of the recorder of a GPU's activity that need no GPU
+# Some parts of the recorder of a GPU's activity need no GPU.
 $(B)/tests/test_trainer_cupti_records: $(B)/obj/trainer/cupti/records.o
-# and its buffers, with a CUPTI in the test itself
+# The recorder's buffers are tested with a CUPTI in the test itself.
 $(B)/tests/test_trainer_cupti_recorder: \
   $(patsubst %,$(B)/obj/shim/cupti/trainer/cupti/%.o,recorder records report)
 
-# the programs that test a GPU, on a machine that has one; see tests/gpu/visit
+# These programs test a GPU, on a machine that has one (see tests/gpu/visit).
 GPU_BIN := $(patsubst tests/gpu/programs/%.c,$(B)/tests/gpu/%,$(wildcard tests/gpu/programs/*.c))
-# the modules of each program, with the modules below them
+# Each program is linked with trainer/ops, or the module named here, and the modules below it.
 GPU_TOP_block := trainer/dit
 gpu_top = $(or $(GPU_TOP_$(notdir $(1))),trainer/ops)
 $(GPU_BIN): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/programs/%.o $(call objs,$(call src,tests/gpu)) \
@@ -496,7 +500,8 @@ $(GPU_BIN): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/programs/%.o $(call objs,$(call
 	@mkdir -p $(@D)
 	$(call link,$(filter %.o,$^),$(call lib_libs,$(call gpu_top,$@)))
 
-# makes cuDNN's plans of attention for GPUs that this machine lacks, with the toolkit's stub as driver
+# plans makes cuDNN's plans of attention for GPUs that this machine lacks, with the toolkit's stub as
+# driver.
 CUDA_STUB := $(firstword $(wildcard $(CUDA_HOME)/lib64/stubs/libcuda.so $(CUDA_HOME)/lib/stubs/libcuda.so))
 PLANS_BIN := $(if $(CUDNN_H),$(if $(CUDA_STUB),$(B)/tests/plans/plans))
 $(B)/tests/plans/plans: tests/gpu/plans/plans.c trainer/cuda/attn_dnn_graph.c trainer/cuda/attn_dnn.c \
@@ -508,8 +513,8 @@ $(B)/tests/plans/plans: tests/gpu/plans/plans.c trainer/cuda/attn_dnn_graph.c tr
 	  -o $@ $(filter %.c,$^) $(CUDNN_LIBS)
 $(B)/tests/plans/plans: $(wildcard trainer/cuda/attn_dnn*.h)
 
-# programs that scripts start: stand-ins for a trainer, writers and readers of files, questions to a
-# cluster; a source names extra link flags as a unit test does
+# Scripts start these programs: stand-ins for a trainer, writers and readers of files, questions to a
+# cluster. A source names extra link flags as a unit test does.
 HELPERS := $(patsubst tests/lib/%.c,$(B)/tests/lib/%,$(filter-out $(SHARED_SRC),$(wildcard tests/lib/*.c)))
 $(HELPERS): $(B)/tests/lib/%: $(B)/obj/tests/lib/%.o $(call lib_objs,profiles launcher/sched) \
                               $(SHARED) $(B)/flags
@@ -517,14 +522,15 @@ $(HELPERS): $(B)/tests/lib/%: $(B)/obj/tests/lib/%.o $(call lib_objs,profiles la
 	$(call link,$(filter %.o,$^) $(SHARED),$(call lib_libs,profiles launcher/sched) $(TEST_LIBS) \
 	  $(call test_link,tests/lib/$*.c))
 
-# preloaded libraries that pause a program, kill it, or make its calls fail at a given place
+# These preloaded libraries pause a program, kill it, or make its calls fail at a given place.
 HELPERS += $(patsubst tests/lib/preload/%.c,$(B)/tests/lib/%.so,$(wildcard tests/lib/preload/*.c))
 $(B)/tests/lib/%.so: tests/lib/preload/%.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) -std=c17 -D_GNU_SOURCE -Wall -Wextra -O1 -shared -fPIC -o $@ $<
 
-# the trainer's results of small cases, which are compared with PyTorch's; see tests/peers/torch
+# These programs compute the trainer's results of small cases, which are compared with PyTorch's (see
+# tests/peers/torch).
 PEERS_BIN := $(patsubst tests/peers/%.c,$(B)/tests/peers/%,$(sort $(wildcard tests/peers/*.c)))
 $(PEERS_BIN): $(B)/tests/peers/%: $(B)/obj/tests/peers/%.o $(call lib_objs,trainer/cmd) $(SHARED) \
                                   $(B)/flags
@@ -532,8 +538,8 @@ $(PEERS_BIN): $(B)/tests/peers/%: $(B)/obj/tests/peers/%.o $(call lib_objs,train
 	$(call link,$(filter %.o,$^) $(SHARED),$(call lib_libs,trainer/cmd) $(TEST_LIBS))
 $(B)/obj/tests/peers/%.o: CFLAGS += $(CFLAGS_trainer) $(CFLAGS_trainer/comm)
 
-# parsers with libFuzzer's entry point; the ordinary build replays files through them, `make fuzz`
-# searches for new ones
+# These programs are parsers with libFuzzer's entry point. The ordinary build replays files through
+# them, and `make fuzz` searches for new files.
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,$(B)/tests/fuzz/%,$(FUZZ_SRC))
 $(FUZZ_BIN): $(B)/tests/fuzz/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o \
@@ -559,12 +565,12 @@ check: ## install what the tests need, build, run every ordinary test and the li
 	@$(MAKE) --no-print-directory -j$$(nproc) tests
 	@tests/run --build $(B) $(T)
 
-check-quick: tests ## a part of check for while one works: unit programs and fast scripts
+check-quick: tests ## a part of check for use while one works: unit programs and fast scripts
 	@tests/run --build $(B) --quick $(T)
 
 check-slow: tests ## the long proofs: 410 kills of a training, 300 seeds of shots, 400 killed
 ## submitters, 200 simulated clusters, every legal layout, memory of larger models, eight clips
-## learnt by heart, pictures of 1.3 GB, MPICH where it is installed
+## that a model memorises, pictures of 1.3 GB, MPICH where it is installed
 	@KILLS=100 SHOT_SEEDS=300 REEL_TEST_KILLS=400 TEST_TIMEOUT=3000 \
 	  tests/run --long --build $(B) 't61[01]0-resume\|curator_shots\|sched'
 	@RANKS=all RESUMES=all LAYOUTS=covering MEMORY=all TEST_TIMEOUT=10000 \
@@ -640,7 +646,8 @@ fuzz: $(FUZZERS) ## search for inputs that break a parser (clang): FUZZ_S=60 sec
 check-faults: tests ## every fault: each allocation, read, write, sync and rename fails once;
 ## submitters killed 400 times, and at every system call; 16 preemptions of 8 kinds; 240 notices
 ## timed, 200 interruptions, 100 cancelled jobs; 300 kills under three kinds of file locks, 4 leases
-## of which silence alone tells, 60 zombies beside their successors; 50 curations and updates killed;
+## whose holders only silence shows to be dead, 60 zombies beside their successors; 50 curations and
+## updates killed;
 ## a PyTorch training through seven faults under reel wrap and under submitit (needs both: see
 ## tests/peers/faults)
 	@FAULT_STEP=1 HISTORIES=150 REEL_TEST_KILLS=400 REEL_UPDATE_KILLS=1 EVERY=1 KILLS=100 STOPS=50 \

@@ -4,7 +4,7 @@ _reel() {
     local program=${COMP_WORDS[0]} cur=${COMP_WORDS[COMP_CWORD]} words
     local typed=("${COMP_WORDS[@]:1:COMP_CWORD}")
     if [ "${program##*/}" = reel ] && [ "${typed[0]}" = curate ] && [ ${#typed[@]} -gt 1 ]; then
-        program=${program}-curate typed=("${typed[@]:1}") # it knows the options of reel curate
+        program=${program}-curate typed=("${typed[@]:1}") # this program knows the options of reel curate
     fi
     words=$("$program" help --words "${typed[@]}" 2> /dev/null | cut -f1)
     [ "$cur" != = ] || cur=

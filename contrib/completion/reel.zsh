@@ -5,7 +5,7 @@ local program=$words[1] line
 local -a typed lines offers
 typed=("${(@)words[2,CURRENT]}")
 if [[ ${program:t} == reel && $typed[1] == curate && $#typed -gt 1 ]]; then
-    program=$program-curate # it knows the options of reel curate
+    program=$program-curate # this program knows the options of reel curate
     shift typed
 fi
 lines=("${(@f)$("$program" help --words "${(@)typed}" 2> /dev/null)}")

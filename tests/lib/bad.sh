@@ -1,5 +1,5 @@
-# Tables of bad input: a row has a command line, its exit status, and words of its error message.
-# Each row also checks the general rules: one line on standard error without control characters,
+# Checks tables of bad input: a row has a command line, its exit status, and words of its error
+# message. Each row also checks the general rules: one line on standard error without control characters,
 # nothing on standard output, no file left behind, an answer in time. Cases that only one command
 # has are in that command's script. Source this after tests/lib.sh.
 export PATH=$REEL_BIN:$PATH XDG_CONFIG_HOME=$dir/config

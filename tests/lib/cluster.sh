@@ -1,4 +1,4 @@
-# A private Slurm cluster, and questions about the runs on it. Source this after tests/lib.sh. The
+# Starts a private Slurm cluster, and asks about the runs on it. Source this after tests/lib.sh. The
 # command in `ending` runs before the cluster is taken down.
 ending=:
 cluster() { "$REEL_SRC"/contrib/slurm-cluster "$@"; }
@@ -29,7 +29,7 @@ number() { # RUN KEY: prints the last value of this key in the run's status
     s=$("$reel" status "$1" --json 2> /dev/null | sed -n "s/.*\"$2\": \(-*[0-9]*\).*/\1/p" | tail -1)
     echo "${s:-0}"
 }
-past() { [ "$(number "$1" steps_done)" -gt "$2" ]; } # RUN STEPS
+past() { [ "$(number "$1" steps_done)" -gt "$2" ]; } # RUN STEPS: tells whether more steps are done
 causes() { "$reel" status "$1" --json | sed -n 's/.*"cause": "\([a-z_]*\)".*/\1/p' | tr '\n' ' '; }
-no_job() { ! squeue -h -n "$1" | grep -q .; } # NAME: Slurm lists no job, not even an ended one
+no_job() { ! squeue -h -n "$1" | grep -q .; } # NAME: tells whether Slurm lists no job, not even an ended one
 over() { [ -z "$(squeue -h -t PD,R,CG -n "$1")" ]; }

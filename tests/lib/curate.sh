@@ -1,4 +1,4 @@
-# Helpers of the scripts that test reel-curate. Source this after tests/lib.sh.
+# Helps the scripts that test reel-curate. Source this after tests/lib.sh.
 curate=$REEL_BIN/reel-curate
 refuses() { # NAME CODE PATTERN: checks the exit status, the error, and that no dataset was made
     local rc=$?

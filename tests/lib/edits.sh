@@ -1,4 +1,4 @@
-# Helpers for run files that are edited and launched again under the same name. Source this after
+# Makes run files that are edited and launched again under the same name. Source this after
 # tests/lib/launch.sh.
 export REEL_DB=$dir/reel.db
 model='{"schema": "reel.model/1", "name": "mini", "family": "dit", "layers": 1, "hidden": 32,

@@ -9,7 +9,7 @@ film() { # HUE FILE...
         -pix_fmt yuv420p "${@:2}"
 }
 films 4 || exit 1
-taken() { # DATASET: prints its sources
+taken() { # DATASET: prints the films from which its samples are
     rm -rf got; mkdir got; "$dump" "$1"/*.tar got > keys
     cat got/*.json | grep -o '"source": "[^"]*"' | sort -u | cut -d'"' -f4 | paste -sd' '
 }

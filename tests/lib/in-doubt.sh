@@ -1,5 +1,5 @@
-# Wrapped trainers that exit with 0 while Slurm ends their job, or while that is not known. Source
-# this after tests/lib.sh. Each job has its own nodes.
+# Wraps trainers that exit with 0 while Slurm ends their job, or while nobody knows whether it does.
+# Source this after tests/lib.sh. Each job has its own nodes.
 cluster() { "$REEL_SRC"/contrib/slurm-cluster "$@"; }
 controller() { read -r pid _ < "$dir/c/run/slurmctld" && kill "$1" "$pid"; }
 trap 'controller -CONT; cluster down --dir "$dir/c"; rm -rf "$dir"' EXIT
@@ -7,8 +7,8 @@ export REEL_SLURM_POLL_S=1 ASAN_OPTIONS=detect_leaks=0
 cat > trainer << 'S'
 #!/bin/bash
 . "$REEL_SRC/tests/lib/nap.sh"
-# It waits at step 90 of 400, and exits with 0 when the file `end` exists or on SIGTERM. From the
-# second attempt on it is done at once; with EARLY it then prints no step.
+# This trainer waits at step 90 of 400, and exits with 0 when the file `end` exists or on SIGTERM. From
+# the second attempt on it is done at once; with EARLY it then prints no step.
 trap 'exit 0' TERM
 [ "$REEL_ATTEMPT" -eq 1 ] || { [ -n "$EARLY" ] || echo "step 400"; exit 0; }
 echo "step 90"; touch "$CASE/up"
@@ -32,6 +32,6 @@ json() {
 }
 said() { local rc=$?; cp "$1.out" out; ok $rc "$1: $2"; }
 ended_by() { local re="^($2) \$"; [[ "$(json "$1" cause)" =~ $re ]]; }
-# caused NAME PATTERN WORDS
+# caused NAME PATTERN WORDS: waits until the cause of the attempt matches PATTERN
 caused() { wait_for 120 ended_by "$1" "$2"; said "$1" "$3 ($(json "$1" cause))"; }
 steps="--step-pattern 'step ([0-9]+)' --steps 400"

@@ -1,9 +1,10 @@
-# Trainers that have not ended when their job must end. Source this after tests/lib/cluster.sh. The
-# first word of a run's name selects how its trainer reacts to SIGTERM.
+# Wraps trainers that have not ended when their job must end. Source this after tests/lib/cluster.sh.
+# The first word of a run's name selects how its trainer reacts to SIGTERM.
 cat > trainer << 'S'
 #!/bin/bash
 . "$REEL_SRC/tests/lib/nap.sh"
-# The agent signals it once, before the limit, and Slurm once; the second attempt ends at once.
+# The trainer gets SIGTERM twice: from the agent before the limit, and from Slurm. The second attempt
+# ends at once.
 told() {
     echo "told $((n += 1))"
     case $1 in

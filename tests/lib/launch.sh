@@ -1,4 +1,4 @@
-# Helpers for runs on the local scheduler. Source this after tests/lib.sh. bin/ has the stand-in
+# Helps tests of runs on the local scheduler. Source this after tests/lib.sh. bin/ has the stand-in
 # trainer of tests/lib. Runs that are not over at the end of the script are cancelled.
 export REEL_LOCAL_CORES=2
 mkdir bin && ln -s "$REEL_BIN/reel" "$REEL_BIN/tests/lib/reel-train" bin/
@@ -27,8 +27,8 @@ number() { # RUN KEY: prints the last value of this key in the run's status
             sed -n "s/.*\"$2\": \(-*[0-9]*\).*/\1/p" | tail -1)
     echo "${s:-0}"
 }
-past() { [ "$(number "$1" steps_done)" -gt "$2" ]; } # RUN STEPS
+past() { [ "$(number "$1" steps_done)" -gt "$2" ]; } # RUN STEPS: tells whether more steps are done
 causes() { "$reel" status "$1" --json | sed -n 's/.*"cause": "\([a-z_]*\)".*/\1/p' | tr '\n' ' '; }
-no_process() { # RUN: no process of it exists
+no_process() { # RUN: tells whether no process of it exists
     [ -z "$(pgrep -f "$dir/home/runs/$(cat "home/names/$1")")" ]
 }

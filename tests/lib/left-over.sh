@@ -1,5 +1,5 @@
-# Jobs whose step daemon (slurmstepd, the parent of the batch process) was killed. Source this after
-# tests/lib.sh and tests/lib/cluster.sh. Their trainers begin when the file `go` exists.
+# Kills the step daemons (slurmstepd, the parent of the batch process) of jobs. Source this after
+# tests/lib.sh and tests/lib/cluster.sh. The jobs' trainers begin when the file `go` exists.
 stand_in
 rm bin/reel-train
 printf '#!/bin/bash\nuntil [ -e %s/go ]; do sleep 0.1; done\nexec %s/tests/lib/reel-train "$@"\n' \
@@ -28,7 +28,7 @@ launch() { # NAME STEPS
         "$1" "$2" > "$1.json"
     "$reel" launch "$1.json" --scheduler slurm -dq > out 2> err < /dev/null; ok $? "$1: launched"
 }
-orphans() { # RUNS: does so for all; the guards of runs in `mute` are stopped and cannot end jobs
+orphans() { # RUNS: orphans all; the guards of runs in `mute` are stopped, and cannot end jobs
     local r v
     guards=
     for v in $vias; do
@@ -40,7 +40,7 @@ orphans() { # RUNS: does so for all; the guards of runs in `mute` are stopped an
     touch go
 }
 mute_end() { kill -9 $guards; ok $? "$mute: nobody is left to end their jobs"; }
-pause_held() { # NAME
+pause_held() { # NAME: pauses the run once its trainer has begun its log
     wait_for 60 held "$1"; "$reel" pause "$1" > out 2> err; ok $? "$1: pause"
 }
 removes() { "$reel" rm "$1" > out 2> err; }

@@ -61,4 +61,4 @@ told() {
     fi
 }
 
-expect() { look ${1#0}; told "$@"; } # RULE PLACE NAME: does both, for a tree that breaks one rule
+expect() { look ${1#0}; told "$@"; } # RULE PLACE NAME: looks and checks, for a tree that breaks one rule

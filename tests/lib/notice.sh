@@ -1,4 +1,4 @@
-# Wrapped trainers that get a signal to save, on a private cluster of $nodes nodes with a grace time.
+# Wraps trainers that get a signal to save, on a private cluster of $nodes nodes with a grace time.
 # Source this after tests/lib.sh. Each rank's signal handler records when it ran. Half of the cases
 # ask Slurm by its commands, half by reel-slurm.
 cluster() { "$REEL_SRC"/contrib/slurm-cluster "$@"; }
@@ -42,11 +42,11 @@ nodes_with() { [ "$(events "$1" "$2" | grep -o '"node": "[^"]*"' | sort -u | wc 
 # seen NAME WHAT: reports the result of the previous command, with the run's output if it failed.
 seen() { local rc=$?; show "$1"; ok $rc "$1: $2"; }
 show() { cp "$1.out" out 2> /dev/null; events "$1" '[a-z_]*' | cut -c 1-200 > err; }
-# listen NAME NODES
+# listen NAME NODES: tells whether the node agents of so many nodes listen for notices
 listen() {
     [ "$(cat "$(run_dir "$1")/logs/nodes-1.log" 2> /dev/null | grep -c '^listens: ')" -eq "$2" ]
 }
-node_agents() { # NAME
+node_agents() { # NAME: prints the pids of its node agents
     local p
     for p in $(pgrep -f "node-agent --run-dir $(run_dir "$1") "); do
         [ "/proc/$p/exe" -ef "$reel" ] && echo "$p"

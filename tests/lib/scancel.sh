@@ -1,5 +1,5 @@
-# Runs on a private cluster that somebody cancels or signals. Scripts without a cluster source this
-# after tests/lib.sh. id[RUN] is the job of a run; vias are the ways to ask Slurm.
+# Starts runs on a private cluster, which somebody then cancels or signals. Scripts without a cluster
+# source this after tests/lib.sh. id[RUN] is the job of a run; vias are the ways to ask Slurm.
 cluster() { "$REEL_SRC"/contrib/slurm-cluster "$@"; }
 trap 'cluster down --dir "$dir/c"; rm -rf "$dir"' EXIT
 mkdir "$dir/bin"
@@ -9,7 +9,8 @@ export PATH=$dir/bin:$PATH REEL_BIN_DIR=$dir/bin REEL_SLURM_HELPER=$REEL_BIN/ree
 export REEL_SLURM_POLL_S=1 ASAN_OPTIONS=detect_leaks=0
 cat > bin/trainer << 'S'
 #!/bin/bash
-# On a signal it saves and exits with 0, dies of the signal, or waits for the file `go` and exits.
+# On a signal this trainer saves and exits with 0, dies of the signal, or waits for the file `go` and
+# exits.
 told() {
     echo saved
     [ "$1" != holds ] || until [ -e go ]; do $nap 0.1; done

@@ -1,4 +1,4 @@
-# Wrapped trainers without a scheduler. Source this after tests/lib.sh. It writes one to ./train.
+# Wraps trainers without a scheduler. Source this after tests/lib.sh. It writes a trainer to ./train.
 wrap() { "$reel" wrap "$@" > out 2> err; }
 state_is() { [ "$(state "$1")" = "$2" ]; }
 state() { "$reel" status "$1" 2> /dev/null | awk 'NR == 1 {print $3}'; }
@@ -9,7 +9,7 @@ cause_of() { # RUN ATTEMPT
 }
 cat > train << 'S'
 #!/bin/bash
-# This behaves like a typical trainer: it loads its newest checkpoint, prints steps, and saves and
+# This script behaves like a typical trainer: it loads its newest checkpoint, prints steps, and saves and
 # exits on a signal.
 from=$(cat ckpt 2> /dev/null || echo 0); echo "loaded $from; run $REEL_RUN_ID attempt $REEL_ATTEMPT"
 trap 'echo "saving $i"; echo $i > ckpt; exit ${STOP_CODE:-0}' ${HEARS:-TERM}
