@@ -65,6 +65,7 @@ struct far {
     pthread_t owner;
     void *mapped;
     char *base; /* where the reserved addresses begin, at a huge page */
+    int key;    /* the processor's protection key of all of them; -1: there is none */
     struct block *blocks;
     int64_t highest; /* end of all blocks that ever were */
     struct dev_stream *streams;
@@ -88,11 +89,17 @@ static uint64_t draw(struct far *f, uint64_t below)
 
 /* ---- memory ---- */
 
-/* Opens or closes all memory that is in use, in whole huge pages: with small pages this call took
- * half of the time that the tests of the trainer spend on this device. */
+/* Opens or closes all memory that is in use. Where the processor has protection keys, that is one
+ * instruction, and closes the memory for this thread; threads that it starts inherit that.
+ * Elsewhere it is a system call for whole huge pages: with small pages that took half of the time
+ * that the tests of the trainer spend on this device. */
 static void protect(struct far *f, bool open)
 {
     int64_t end = 0;
+    if (f->key >= 0) {
+        BUG_ON(pkey_set(f->key, open ? 0 : PKEY_DISABLE_ACCESS) < 0);
+        return;
+    }
     for (const struct block *b = f->blocks; b; b = b->next)
         end = b->end;
     BUG_ON(mprotect(f->base, (size_t)((end + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES),
@@ -591,7 +598,21 @@ static void far_close(struct dev *d)
     BUG_ON(f->streams || f->blocks);
     ASAN_UNPOISON_MEMORY_REGION(f->base, (size_t)f->highest);
     munmap(f->mapped, (size_t)mapped_bytes);
+    if (f->key >= 0)
+        pkey_free(f->key);
     free(f);
+}
+
+/* Gives the reserved addresses a protection key of the processor. Returns -1 where the processor
+ * has none, all are in use, or the system promises no more memory than it has. */
+static int key_take(const struct far *f)
+{
+    int key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+    int both = PROT_READ | PROT_WRITE;
+    if (key < 0 || pkey_mprotect(f->base, (size_t)reserved_bytes, both, key) == 0)
+        return key;
+    pkey_free(key);
+    return -1;
 }
 
 int dev_far_open(uint64_t seed, struct dev **out, struct err *err)
@@ -622,6 +643,7 @@ int dev_far_open(uint64_t seed, struct dev **out, struct err *err)
     *f = (struct far){.dev = table, .seed = seed, .owner = pthread_self(), .mapped = mapped,
                       .base = (char *)mapped + HUGE_BYTES - (uintptr_t)mapped % HUGE_BYTES};
     madvise(f->base, (size_t)reserved_bytes, MADV_HUGEPAGE);
+    f->key = key_take(f);
     *out = &f->dev;
     return 0;
 }
