@@ -264,7 +264,7 @@ static int cuda_stream_sync(struct dev *d, struct dev_stream *s, struct err *err
     struct err given_up = c->given_up;
     cudaError_t e = c->kept; /* it stays set, so that a caller who ignores it hides no error */
     c->given_up = (struct err){0};
-    d->failed = d->failed || e != cudaSuccess;
+    d->failed = d->failed || given_up.code || e != cudaSuccess;
     if (given_up.code)
         return err_set(err, given_up.code, "%s", given_up.text);
     return e == cudaSuccess ? 0 : fail(c, e, c->kept_what, err);

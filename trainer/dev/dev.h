@@ -57,8 +57,8 @@ struct dev {
      * Each allocation counts rounded up to DEV_ALIGN_BYTES. */
     int64_t alloc_bytes, peak_bytes, host_bytes, host_peak_bytes;
     int64_t syncs;       /* calls of stream_sync */
-    /* A stream_sync has returned an error. The content of the device's memory can no longer be
-     * trusted, and other ranks do not know of the error. */
+    /* A stream_sync has returned an error, the device's or that of `watch`. It stays set: what is
+     * in its memory can no longer be trusted, and other ranks do not know of the error. */
     bool failed;
     struct meter *meter; /* meter.h; NULL: nothing is measured */
     /* Is called repeatedly while stream_sync or event_sync waits for the device, to find what the
