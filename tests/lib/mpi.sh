@@ -8,9 +8,10 @@ mpi() { # RANKS COMMAND…
         --mca btl_vader_single_copy_mechanism none --quiet -n "$ranks" "$@" > out 2> err
 }
 # covering NAME N: tests layouts of up to eight ranks in which every combination of the values of two
-# settings occurs, on the device that REEL_DEVICE or PLANE names. After one step the state in f64 must
-# agree to 1e-11 with that of one rank on the CPU. Each day tests another Nth of these layouts. With
-# LAYOUTS=covering all are tested, with several steps, and gradients are compared too.
+# settings occurs, on the device that REEL_DEVICE or PLANE names. After one step of the smallest model
+# that a layout allows the state in f64 must agree to 1e-11 with that of one rank on the CPU. Each day
+# tests another Nth of these layouts; DRAW=K repeats day K. With LAYOUTS=covering all are tested, with
+# several steps of larger models, and gradients are compared too.
 covering() {
     local part=:$2 steps=1 tried="a part of the covering set of layouts"
     [ "$2" -ne 1 ] || tried="the covering set of layouts"
@@ -20,5 +21,5 @@ covering() {
     rc=$?
     [ $rc -eq 0 ] && grep -q '^ok' out && ! grep -q '^not ok' out
     ok $? "$tried, $1"
-    grep '^# .* layouts$' out
+    grep '^# .* layouts$\|^# .*DRAW=' out
 }

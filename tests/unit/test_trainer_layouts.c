@@ -16,7 +16,7 @@
  *     PLANE=nccl mpirun -n 8 …             each rank on a GPU of its own, which exchange by NCCL;
  *     PLANE=staged                         by messages of the host;
  *     PLANE=both                           a layout by the one and the next by the other
- *     STEPS=1 mpirun -n 8 …                one step of four layers for each layout
+ *     STEPS=1 mpirun -n 8 …                one step of the smallest model on which the layout is legal
  *
  * Compared are the raw gradients of the first step, then losses, norms before clipping, weights,
  * moments and the average: every tensor to 1e-11 of its largest element. All weights are random and
@@ -133,10 +133,14 @@ static void test_layouts(void **state)
     const char *wish = getenv("LAYOUTS");
     int64_t drawn = drawn_day();
     bool used[LEN(models)];
+    if (world->rank == 0)
+        print_message("# dealt as on day %lld: DRAW=%lld repeats it\n", (long long)drawn,
+                      (long long)drawn);
     every = wish && strncmp(wish, "all", 3) == 0;
     for (int model = 0; model < LEN(models); model++)
         used[model] = wanted_model(model);
-    wanted_share(used);
+    if (!least)
+        wanted_share(used);
     if (every && wish[3] && (sscanf(wish, "all:%d/%d", &k, &n) != 2 || k < 1 || k > n))
         fail_msg("LAYOUTS=%s: give all, or all:K/N with K of 1 to N", wish);
     for (int model = 0; model < LEN(models); model++) {
@@ -358,7 +362,7 @@ static void test_one_key(void **state)
     for (int k = world->rank; k < LEN(with); k += world->size)
         alone(with[k], true, &want[k]);
     for (int k = 0; k < LEN(with); k++) {
-        outcome_send(&want[k], with[k], k % world->size);
+        outcome_send(world, &want[k], with[k], k % world->size);
         nothing_check(with[k], &want[k]);
         for (int i = 0; i < LEN(layouts); i++)
             if (wanted_whole() || (i + drawn) % LEN(with) == k)
@@ -387,8 +391,8 @@ static void plane_open(void)
 }
 
 /* Opens the device once for all layouts, for it fills its workspace with poison each time. STEPS=1
- * asks for the least that has every part of a step: its moments tell of its gradients, and four
- * layers suffice for any layout. */
+ * asks for the least that has every part of a step: its moments tell of its gradients, and each layout
+ * has a model of as few layers and heads as it allows. */
 static void device_open(void)
 {
     static struct bench bench;
@@ -400,7 +404,7 @@ static void device_open(void)
     if (wish && strcmp(wish, "1") == 0) {
         steps = 1;
         scanned = raw = false;
-        layers_most = 4;
+        least = true;
     }
     bench = bench_open(DTYPE_F64);
     rig_bench = &bench;

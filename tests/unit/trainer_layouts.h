@@ -57,7 +57,11 @@ enum { STEPS_MAX = 4 };
 static int64_t steps = 3; /* of a run; a program may set another number before its first one */
 static bool scanned = true; /* by operation, in the first step; likewise */
 static bool raw = true; /* the first step's gradients are compared as well, before sums; likewise */
-static int64_t layers_most = 5; /* of a model; likewise */
+enum { LAYERS = 5, HEADS = 8, HEAD_DIM = 6 };
+/* Sizes of every model; it has fewer heads of keys and values in the same ratio. */
+static int64_t layers_most = LAYERS, heads = HEADS;
+/* Each layout is tried with the smallest model on which it is legal; likewise. */
+static bool least;
 static const double TOLERANCE = 1e-11, MOVED = 1e-6;
 
 /* ---- models: heads and widths that eight tp ranks divide ---- */
@@ -122,8 +126,10 @@ static const struct model_case {
 static inline struct model model_of(const struct model_case *c)
 {
     return (struct model){.name = "small", .family = c->family,
-                          .layers = num_min_i64(c->layers, layers_most), .hidden = 48,
-                          .heads = 8, .kv_heads = c->kv_heads, .ffn = 16, .gated_mlp = c->gated,
+                          .layers = num_min_i64(c->layers, layers_most),
+                          .hidden = HEAD_DIM * heads, .heads = heads,
+                          .kv_heads = num_max_i64(c->kv_heads * heads / HEADS, 1), .ffn = 16,
+                          .gated_mlp = c->gated,
                           .text_width = c->text ? TEXT_WIDTH : 0, .text_len = c->text ? 8 : 0,
                           .adaln = c->adaln,
                           .adaln_rank = c->adaln == ADALN_NONE || c->adaln == ADALN_FULL ? 0 : 3,
@@ -264,6 +270,10 @@ static inline void run_init_for(struct run *run, const struct model_case *c, boo
     run->finetune = finetune_of(c->finetune);
     run->loss_norm = c->norm;
     run->adamw.lr = 1e-3;
+    /* AdamW divides a gradient by its own size, and makes the rounding of one that is nearly nothing
+     * as large as any: with few elements to compare, such ones are left small. */
+    if (least)
+        run->adamw.eps = 1e-3;
     run->adamw.clip_norm = clip ? 0.5 : 0;
     run->adamw.ema_decay = 0.9;
     run->warmup_steps = 0;
@@ -494,8 +504,8 @@ static inline const struct outcome *wanted(int model, bool clip)
     return o;
 }
 
-/* Gives a model's outcome, which is made on the root, to all ranks of the world. */
-static inline void outcome_send(struct outcome *o, int model, int root)
+/* Gives a model's outcome, which is made on the root, to all ranks of a group. */
+static inline void outcome_send(struct comm *part, struct outcome *o, int model, int root)
 {
     struct model m = model_of(&models[model]);
     struct finetune finetune = finetune_of(models[model].finetune);
@@ -503,12 +513,12 @@ static inline void outcome_send(struct outcome *o, int model, int root)
     struct err err = {0};
     must(finetune_params(&m, &finetune, &list, &err), &err);
     int64_t bytes = list.total * (int64_t)sizeof(double);
-    must(comm_broadcast_bytes(world, o->loss, sizeof o->loss, root, &err), &err);
-    must(comm_broadcast_bytes(world, o->step, sizeof o->step, root, &err), &err);
+    must(comm_broadcast_bytes(part, o->loss, sizeof o->loss, root, &err), &err);
+    must(comm_broadcast_bytes(part, o->step, sizeof o->step, root, &err), &err);
     for (int k = raw ? GRADS : WEIGHTS; k < STATES; k++) {
-        if (world->rank != root)
+        if (part->rank != root)
             o->state[k] = malloc((size_t)bytes);
-        must(comm_broadcast_bytes(world, o->state[k], bytes, root, &err), &err);
+        must(comm_broadcast_bytes(part, o->state[k], bytes, root, &err), &err);
     }
     params_release(&list);
 }
@@ -524,7 +534,7 @@ static inline void wanted_share(const bool used[LEN(models)])
     n = 0;
     for (int i = 0; i < 2 * LEN(models); i++)
         if (used[i / 2])
-            outcome_send(wanted_kept(i / 2, i % 2), i / 2, n++ % world->size);
+            outcome_send(world, wanted_kept(i / 2, i % 2), i / 2, n++ % world->size);
 }
 
 static inline const char *layout_text(const struct layout *l)
@@ -537,14 +547,42 @@ static inline const char *layout_text(const struct layout *l)
     return text;
 }
 
+/* Sets the sizes of the smallest model on which a layout is legal. */
+static inline void least_size(int model, const struct layout *l)
+{
+    for (heads = 2; heads <= HEADS; heads *= 2)
+        for (layers_most = 2; layers_most <= 4; layers_most++) {
+            struct model m = model_of(&models[model]);
+            if (layout_broken_rule(l, &m, (struct seq){1, 1, 8}, SAMPLES, layout_world(l)) < 0)
+                return;
+        }
+    fail_msg("%s: no small model is legal under %s", models[model].name, layout_text(l));
+}
+
+/* Makes what one rank gives on the smallest model for a layout, on one rank of the part for all. */
+static inline void least_wanted(struct comm *part, int model, const struct layout *l, bool clip)
+{
+    struct outcome *o = wanted_kept(model, clip);
+    least_size(model, l);
+    for (int k = 0; k < STATES; k++)
+        free(o->state[k]), o->state[k] = NULL;
+    if (part->rank == 0)
+        wanted(model, clip);
+    outcome_send(part, o, model, 0);
+}
+
 /* Does it differ from one rank's run? All ranks of the part get the same answer, as soon as a step
  * differs. */
 static inline bool layout_differs(struct comm *part, int model, const struct layout *l, bool clip,
                                   char text[256])
 {
+    if (least)
+        least_wanted(part, model, l, clip);
     struct compare c = {.want = wanted(model, clip), .text = text, .soon = true};
     text[0] = 0;
     run_layout(part, &models[model], l, clip, &c, NULL);
+    if (least)
+        heads = HEADS, layers_most = LAYERS;
     return differs_already(part, &c);
 }
 
