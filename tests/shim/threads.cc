@@ -169,11 +169,9 @@ void arrived()
 #endif
 }
 
-[[noreturn]] JUMPS void fiber_go(fiber *f)
+[[noreturn]] JUMPS void fiber_begin(fiber *f)
 {
     leave_for(f);
-    if (f->begun)
-        __builtin_longjmp(f->at, 1);
     static ucontext_t start;
     static size_t made;
     f->begun = true;
@@ -206,7 +204,10 @@ fiber *idle_take()
     }
     fiber *f = b.all[t].on ? b.all[t].on : idle_take();
     f->thread = t;
-    fiber_go(f);
+    if (!f->begun)
+        fiber_begin(f);
+    leave_for(f);
+    __builtin_longjmp(f->at, 1);
 }
 
 void thread_enter(int t)
@@ -239,13 +240,22 @@ JUMPS void fiber_main()
     }
 }
 
-/* Suspends the running thread until it is ready again. */
+/* Suspends the running thread until it is ready again. It jumps to a thread that waits by itself: the
+ * processor predicts where functions return to by the calls before, so that a call of go_on, from
+ * which nothing returns, would make it mistake all returns of that thread. */
 JUMPS void wait()
 {
     int t = b.current;
     fiber *self = b.all[t].on;
-    if (__builtin_setjmp(self->at) == 0)
-        go_on(ready_next());
+    if (__builtin_setjmp(self->at) == 0) {
+        int next = ready_next();
+        fiber *to = next < 0 ? nullptr : b.all[next].on;
+        if (!to)
+            go_on(next);
+        to->thread = next;
+        leave_for(to);
+        __builtin_longjmp(to->at, 1);
+    }
     arrived();
     thread_enter(t);
 }
