@@ -177,16 +177,23 @@ static void test_numbers(void **state)
         {"640x480", "bt2020", "pc", "-colorspace bt2020nc -color_range pc", "yuvj444p"},
         {"640x480", "bt601", "pc", "-colorspace smpte170m -color_range pc", "yuvj420p"}};
     static const double want[3] = {192, 48, 32};
+    struct str inputs = STR_INIT, outputs = STR_INIT;
     (void)state;
+    for (int i = 0; i < (int)(sizeof rows / sizeof *rows); i++) {
+        str_addf(&inputs, " -f lavfi -i color=c=0xC03020:s=%s:r=10:d=0.2", rows[i].size);
+        str_addf(&outputs, " -map %d:v -vf format=gbrp,scale=out_color_matrix=%s:out_range=%s,"
+                 "format=%s -c:v libx264 -qp 0 %s n%d.mp4",
+                 i, rows[i].matrix, rows[i].range, rows[i].format, rows[i].mark, i);
+    }
+    shell("ffmpeg -nostdin -v error -y%s%s", inputs.p, outputs.p);
+    str_release(&inputs), str_release(&outputs);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct video_info info;
         struct err err = {0};
         struct means a;
-        shell("ffmpeg -nostdin -v error -y -f lavfi -i color=c=0xC03020:s=%s:r=10:d=0.2 -vf "
-              "format=gbrp,scale=out_color_matrix=%s:out_range=%s,format=%s "
-              "-c:v libx264 -qp 0 %s n.mp4",
-              rows[i].size, rows[i].matrix, rows[i].range, rows[i].format, rows[i].mark);
-        assert_int_equal(video_decode(in_scratch("n.mp4"), HIGH, WIDE, each_frame, &a, &info, &err),
+        char name[16];
+        snprintf(name, sizeof name, "n%zu.mp4", i);
+        assert_int_equal(video_decode(in_scratch(name), HIGH, WIDE, each_frame, &a, &info, &err),
                          0);
         assert_int_equal(info.frames, 2);
         for (int c = 0; c < 3; c++)
@@ -210,12 +217,11 @@ static void test_shape(void **state)
     };
     enum { ROWS = sizeof rows / sizeof *rows };
     struct look looks[ROWS];
-    struct str flats = STR_INIT;
+    struct str inputs = STR_INIT, outputs = STR_INIT, flats = STR_INIT;
     (void)state;
     for (int i = 0; i < ROWS; i++) {
-        shell("ffmpeg -nostdin -v error -y -f lavfi -i %s:r=10:d=0.2 -pix_fmt yuv420p -c:v libx264 "
-              "-qp 0 flat%d.mp4",
-              rows[i].input, i);
+        str_addf(&inputs, " -f lavfi -i %s:r=10:d=0.2", rows[i].input);
+        str_addf(&outputs, " -map %d:v -pix_fmt yuv420p -c:v libx264 -qp 0 flat%d.mp4", i, i);
         str_addf(&flats, " -i flat%d.mp4", i);
         snprintf(looks[i].name, sizeof looks[i].name, "s%d.mp4", i);
         snprintf(looks[i].make, sizeof looks[i].make, "-map %d:v -c copy %s", i, rows[i].options);
@@ -223,8 +229,9 @@ static void test_shape(void **state)
                  "%sscale=%d:%d:in_color_matrix=bt601:flags=bicubic+accurate_rnd+full_chroma_int",
                  rows[i].filters, WIDE, HIGH);
     }
+    shell("ffmpeg -nostdin -v error -y%s%s", inputs.p, outputs.p);
     looks_compare(looks, ROWS, flats.p);
-    str_release(&flats);
+    str_release(&inputs), str_release(&outputs), str_release(&flats);
 }
 
 /* Formats of which a plain crop or the plain range would make another picture: grey that nobody
@@ -452,78 +459,89 @@ static void assert_film(const char *name, const struct film *film, double fps,
 /* 50 pictures, each of a colour of its own. */
 #define COLOURS                                                                                    \
     "nullsrc=s=96x64:r=25:d=2,geq=r=mod(N*37\\,200)+30:g=mod(N*91\\,200)+30:b=mod(N*153\\,200)+30"
-#define MAKE                                                                                       \
-    "ffmpeg -nostdin -v error -y -f lavfi -i '" COLOURS                                            \
-    "' -vsync passthrough -c:v libx264 -qp 0 -pix_fmt yuv444p "
-#define HELD "-vf 'setpts=if(lt(N\\,25)\\,N/25\\,30+N/25)/TB' "
-#define COPY "ffmpeg -nostdin -v error -y -i "
+#define FFMPEG "ffmpeg -nostdin -v error -y "
+#define MAKE "-c:v libx264 -qp 0 -pix_fmt yuv444p "
 
-/* want: how many pictures there are, 0 for as many as `ffmpeg -vf fps=` makes, which has to agree
- * on each of them. torn: its packets do not count on, which is said. */
+/* Makes the films of test_times: starting the command takes longer than any of them. */
+static void films_make(void)
+{
+    shell(FFMPEG "-f lavfi -i '" COLOURS "' -vsync passthrough " MAKE "even.mp4 "
+          MAKE "-vf 'setpts=if(lt(N\\,25)\\,N/25\\,1+(N-25)/8)/TB' rates.mkv "
+          MAKE "-vf 'setpts=if(lt(N\\,25)\\,N/25\\,30+N/25)/TB' held.mp4 "
+          MAKE "-g 5 cut.mp4 "
+          MAKE "-vf 'setpts=if(lt(N\\,25)\\,N/25\\,N/25+1)/TB' -c:v ffv1 gap.avi "
+          MAKE "-vf 'setpts=N/25/TB*(1+eq(N\\,49)/5),select=1-eq(n\\,49)' -c:v ffv1 ends.avi");
+    shell(FFMPEG "-i even.mp4 -vsync passthrough "
+          "-c copy -bsf:v 'setts=duration=if(eq(N\\,49)\\,30/TB\\,DURATION)' last.mp4 "
+          "-c copy -bsf:v 'setts=pts=PTS+7200*gte(N\\,25)/TB:dts=DTS+7200*gte(N\\,25)/TB' far.mkv "
+          "-c copy even.ts -c copy even.h264 "
+          "-vf 'setpts=if(lt(N\\,25)\\,N/25\\,13+N/25)/TB' still.gif && "
+          "cat even.ts even.ts even.ts > joined.ts");
+    shell(FFMPEG "-i held.mp4 -c copy held.mkv -c copy ahead.ts");
+    shell(FFMPEG "-itsoffset -3 -i rates.mkv -c copy -copyts before.mkv");
+    shell(FFMPEG "-ss 0.6 -i even.mp4 -c copy part.mp4");
+    /* an edit list that shows 0.4 s from second 1 on, and cuts whole groups of pictures away on
+     * either side */
+    shell("printf '\\000\\000\\001\\220\\000\\000\\066\\000' | "
+          "dd of=cut.mp4 bs=1 seek=$(($(grep -abo elst cut.mp4 | head -n 1 | cut -d: -f1) + "
+          "12)) conv=notrunc status=none");
+}
+
+static const struct timed {
+    const char *name;
+    double fps;
+    int64_t want; /* pictures; 0: as many as `ffmpeg -vf fps=` makes, which agrees on each of them */
+    bool torn;    /* its packets do not count on, which is said */
+} timed[] = {
+    {"even.mp4", 24, 0}, {"even.mp4", 60, 0}, {"even.mp4", 7, 0}, {"rates.mkv", 24, 0},
+    {"held.mp4", 24, 0}, {"held.mkv", 24, 0}, {"last.mp4", 24, 0}, {"far.mkv", 24, 48},
+    {"joined.ts", 24, 0, .torn = true}, {"ahead.ts", 24, 0}, {"even.h264", 24, 0},
+    {"still.gif", 24, 0}, {"before.mkv", 24, 0}, {"part.mp4", 24, 0}, {"cut.mp4", 24, 0},
+    /* AVI has an empty chunk for each frame that was dropped; these films go on, and end, so */
+    {"gap.avi", 24, 0}, {"ends.avi", 24, 0},
+};
+enum { TIMED = sizeof timed / sizeof *timed };
+
+/* Makes rawN of film N, as the command shows it at the rate. */
+static void pictures_make(void)
+{
+    struct str inputs = STR_INIT, outputs = STR_INIT;
+    for (int i = 0, input = 0; i < TIMED; i++) {
+        if (timed[i].want)
+            continue;
+        str_addf(&inputs, " -i %s", timed[i].name);
+        str_addf(&outputs, " -map %d:v -vf fps=%g -f rawvideo -pix_fmt rgb24 raw%d", input++,
+                 timed[i].fps, i);
+    }
+    shell(FFMPEG "-vsync passthrough %s%s", inputs.p, outputs.p);
+    str_release(&inputs), str_release(&outputs);
+}
+
 static void test_times(void **state)
 {
-    static const struct {
-        const char *make, *name;
-        double fps;
-        int64_t want;
-        bool torn;
-    } rows[] = {
-        {MAKE "even.mp4", "even.mp4", 24, 0},
-        {":", "even.mp4", 60, 0},
-        {":", "even.mp4", 7, 0},
-        {MAKE "-vf 'setpts=if(lt(N\\,25)\\,N/25\\,1+(N-25)/8)/TB' rates.mkv", "rates.mkv", 24, 0},
-        {MAKE HELD "held.mp4", "held.mp4", 24, 0},
-        {COPY "held.mp4 -c copy held.mkv", "held.mkv", 24, 0},
-        {COPY "even.mp4 -c copy -bsf:v 'setts=duration=if(eq(N\\,49)\\,30/TB\\,DURATION)' last.mp4",
-         "last.mp4", 24, 0},
-        {COPY "even.mp4 -c copy -bsf:v "
-              "'setts=pts=PTS+7200*gte(N\\,25)/TB:dts=DTS+7200*gte(N\\,25)/TB' far.mkv",
-         "far.mkv", 24, 48},
-        {COPY "even.mp4 -c copy even.ts && cat even.ts even.ts even.ts > joined.ts", "joined.ts",
-         24, 0, .torn = true},
-        {COPY "held.mp4 -c copy ahead.ts", "ahead.ts", 24, 0},
-        {COPY "even.mp4 -c copy even.h264", "even.h264", 24, 0},
-        {COPY
-         "even.mp4 -vf 'setpts=if(lt(N\\,25)\\,N/25\\,13+N/25)/TB' -vsync passthrough still.gif",
-         "still.gif", 24, 0},
-        {"ffmpeg -nostdin -v error -y -itsoffset -3 -i rates.mkv -c copy -copyts before.mkv",
-         "before.mkv", 24, 0},
-        {"ffmpeg -nostdin -v error -y -ss 0.6 -i even.mp4 -c copy part.mp4", "part.mp4", 24, 0},
-        /* an edit list that shows 0.4 s from second 1 on, and cuts whole groups of pictures away on
-         * either side */
-        {MAKE "-g 5 cut.mp4 && printf '\\000\\000\\001\\220\\000\\000\\066\\000' | "
-              "dd of=cut.mp4 bs=1 seek=$(($(grep -abo elst cut.mp4 | head -n 1 | cut -d: -f1) + "
-              "12)) conv=notrunc status=none",
-         "cut.mp4", 24, 0},
-        /* AVI has an empty chunk for each frame that was dropped; these films go on, and end, so */
-        {MAKE "-vf 'setpts=if(lt(N\\,25)\\,N/25\\,N/25+1)/TB' -c:v ffv1 gap.avi", "gap.avi", 24, 0},
-        {MAKE "-vf 'setpts=N/25/TB*(1+eq(N\\,49)/5),select=1-eq(n\\,49)' -c:v ffv1 ends.avi && cp "
-              "ends.avi gap.avi",
-         "gap.avi", 24, 0},
-    };
     (void)state;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    films_make();
+    pictures_make();
+    for (int i = 0; i < TIMED; i++) {
         struct film film = {0};
         struct video_info info;
         struct str raw = STR_INIT;
         struct err err = {0};
-        shell("%s", rows[i].make);
+        char shown[16];
         assert_int_equal(
-            video_decode(in_scratch(rows[i].name), HIGH, WIDE, film_add, &film, &info, &err), 0);
+            video_decode(in_scratch(timed[i].name), HIGH, WIDE, film_add, &film, &info, &err), 0);
         film.time_s[film.n] = info.seconds;
-        if (info.damaged && !rows[i].torn)
-            fail_msg("%s is whole, and is said to be damaged: %s", rows[i].name, info.damage);
-        int64_t n = video_ticks(info.seconds, rows[i].fps), want = rows[i].want;
-        if (!rows[i].want) {
-            shell("ffmpeg -nostdin -v error -y -i %s -vf fps=%g -vsync passthrough -f rawvideo "
-                  "-pix_fmt rgb24 raw",
-                  rows[i].name, rows[i].fps);
-            assert_int_equal(file_read(in_scratch("raw"), 1 << 28, &raw, &err), 0);
-            assert_film(rows[i].name, &film, rows[i].fps, &raw);
+        if (info.damaged && !timed[i].torn)
+            fail_msg("%s is whole, and is said to be damaged: %s", timed[i].name, info.damage);
+        int64_t n = video_ticks(info.seconds, timed[i].fps), want = timed[i].want;
+        if (!want) {
+            snprintf(shown, sizeof shown, "raw%d", i);
+            assert_int_equal(file_read(in_scratch(shown), 1 << 28, &raw, &err), 0);
+            assert_film(timed[i].name, &film, timed[i].fps, &raw);
             want = (int64_t)raw.len / (3 * WIDE * HIGH);
         }
         if (n != want)
-            fail_msg("%s at %g: %lld pictures, not %lld", rows[i].name, rows[i].fps, (long long)n,
+            fail_msg("%s at %g: %lld pictures, not %lld", timed[i].name, timed[i].fps, (long long)n,
                      (long long)want);
         str_release(&raw);
     }
