@@ -473,7 +473,8 @@ static void films_make(void)
           MAKE "-vf 'setpts=N/25/TB*(1+eq(N\\,49)/5),select=1-eq(n\\,49)' -c:v ffv1 ends.avi");
     shell(FFMPEG "-i even.mp4 -vsync passthrough "
           "-c copy -bsf:v 'setts=duration=if(eq(N\\,49)\\,30/TB\\,DURATION)' last.mp4 "
-          "-c copy -bsf:v 'setts=pts=PTS+7200*gte(N\\,25)/TB:dts=DTS+7200*gte(N\\,25)/TB' far.mkv "
+          "-c copy -bsf:v 'setts=pts=PTS+7200*gte(N\\,25)/TB:dts=DTS+7200*gte(N\\,25)/TB' "
+          "far.mkv "
           "-c copy even.ts -c copy even.h264 "
           "-vf 'setpts=if(lt(N\\,25)\\,N/25\\,13+N/25)/TB' still.gif && "
           "cat even.ts even.ts even.ts > joined.ts");
