@@ -2,7 +2,8 @@
 
 double state_number(int64_t salt, int buffer, int64_t tensor, int64_t global)
 {
-    assert_true(tensor < 1 << 10 && global < 1 << 28);
+    if (tensor >= 1 << 10 || global >= 1 << 28)
+        fail_msg("tensor %d, element %d has no number of its own", (int)tensor, (int)global);
     return (double)(((salt % 4096 * 4 + buffer) * 1024 + tensor) * (INT64_C(1) << 28) + global);
 }
 
@@ -10,10 +11,11 @@ int64_t state_place(const struct ckpt_state *s, int buffer,
                     const struct shard_unit *u, const struct shard_tensor *t,
                     int64_t local)
 {
-    int64_t in_unit = t->offset + local - u->offset, each = u->elements / s->sh->group;
     if (buffer == CKPT_WEIGHTS ? s->zero < 3 : s->zero < 1)
         return t->offset + local;
-    return in_unit / each == s->sh->group_rank ? u->offset / s->sh->group + in_unit % each : -1;
+    int64_t each = u->elements / s->sh->group,
+            in_piece = t->offset + local - u->offset - s->sh->group_rank * each;
+    return in_piece >= 0 && in_piece < each ? u->offset / s->sh->group + in_piece : -1;
 }
 
 void state_put(double *element, double number) { *element = number; }
@@ -35,9 +37,9 @@ int64_t state_visit(const struct ckpt_state *s, int64_t salt, state_fn *fn)
                  (b == CKPT_WEIGHTS || shards_trained(s->sh, i)) && j < s->sh->tensors[i].count;
                  j += run) {
                 int64_t global = shard_to_global(&s->sh->tensors[i], &s->params->items[i], j, &run);
+                const struct shard_unit *unit = shards_unit_of(s->sh, i);
                 for (int64_t e = 0; e < run; e++) {
-                    int64_t at = state_place(s, b, shards_unit_of(s->sh, i), &s->sh->tensors[i],
-                                             j + e);
+                    int64_t at = state_place(s, b, unit, &s->sh->tensors[i], j + e);
                     if (at >= 0)
                         fn((double *)s->buffers[b] + at, state_number(salt, b, i, global + e)),
                             visited++;
