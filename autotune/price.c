@@ -173,13 +173,14 @@ static double stage_sum(const struct price *p, const struct work_stage *s, int b
            (s->first ? of(&q[WORK_FIRST_FORWARD]) : 0) + (s->last ? of(&q[WORK_LAST_FORWARD]) : 0);
 }
 
-/* Prices what a stage reads and writes of its state. */
+/* Prices what a stage reads and writes of its state. All of it goes at the update's rate but the
+ * norms, because both move whole arrays in the type of gradients. */
 static void moved_price(const struct price *p, const struct layout *l, struct stage_price *out)
 {
     const struct price_machine *m = p->machine;
     struct work_moved moved;
     work_moved(p->work, l, &out->s, &moved);
-    out->pieces = moved.each / m->copy_bytes;
+    out->pieces = moved.each / m->update_bytes;
     out->update = moved.update / m->update_bytes + moved.norm / m->norm_bytes;
 }
 

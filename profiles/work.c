@@ -511,18 +511,19 @@ int work_once(const struct work *w, const struct layout *l, const struct work_st
 }
 
 /* Sets the bytes that reel's AdamW moves: it reads gradient, moments and master, and writes the
- * last three. Norms are also taken before gradients are summed, with zero 2 and 3 after each
- * micro-batch. */
+ * last three. The norm is taken of a rank's own piece of the gradients. Where ranks sum gradients,
+ * numbers that are not finite are looked for before: in the same piece, or with zero 2 and 3 after
+ * each micro-batch in all of them. */
 static void reel_moved(const struct work *w, const struct layout *l, double n, double g,
                        struct work_moved *out)
 {
-    double f = w->stat_bytes, own = n / g, normed = n;
-    if (l->zero >= 1)
-        normed = n * (l->zero >= 2 ? w->micro_batches : 1) + own;
+    double f = w->stat_bytes, own = n / g, piece = n / (double)layout_shard_group(l), looked = 0;
+    if (l->zero >= 2)
+        looked = n * w->micro_batches;
     else if (l->dp * l->cp > 1)
-        normed = 2 * n;
+        looked = piece;
     out->each = l->zero >= 2 ? n * f * (1 + 3 / g) : 0;
-    out->norm = normed * f;
+    out->norm = (piece + looked) * f;
     out->update = own * ((w->ema_bytes > 0 ? 9 : 7) * f + (w->act_bytes < f ? w->act_bytes : 0));
 }
 
