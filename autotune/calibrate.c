@@ -9,7 +9,7 @@
  *              does not, for reasons other than bytes
  *
  * Gauss-Newton: (J' W J + diag(1/sd^2)) delta = J' W r - (theta - prior)/sd^2, with derivatives by
- * differences, and steps no longer than MOST_STEP of a constant. Values stay within a constant's
+ * differences. A step changes no theta_k by more than MOST_STEP. Values stay within a constant's
  * bounds. The inverse of the matrix gives the interval that holds with probability 0.9. time_sd of
  * a stack is the spread of the residuals, and its prior counts like SPREAD_ROWS rows. Where a row
  * leaves open its micro-batch, virtual stages or recomputation, each round chooses them anew.
@@ -83,8 +83,8 @@ static double fit_z(const struct table_case *c, const struct predicted *p, doubl
     return log((double)device_usable_bytes(&c->cluster.device) / p->bytes) / sd;
 }
 
-/* Holds the three quantities of a row that the fit compares: logarithms of time and bytes, and
- * z. */
+/* Holds the three predictions for a row that the fit compares with what the row says: logarithms of
+ * time and bytes, and z. */
 struct told { double time, bytes, z; };
 
 static struct told told_of(struct fit *f, const struct fit_row *r, const double v[CONSTANTS])

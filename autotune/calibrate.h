@@ -5,12 +5,12 @@
  * the rows of all devices, and a device's constant on those of all stacks. Errors are relative, and
  * outliers weigh less (Huber). Where rows say little about a constant, its prior decides. Time is
  * learnt from measured steps, memory from published peaks and from which rows fitted and which ran
- * out. The essay is at the top of calibrate.c.
+ * out. The formulas are at the top of calibrate.c.
  *
  *     calibrate_tables(tables, n, "my tables", NULL, &constants, &report, err);
  *
  * `constants` holds the values in force before the call. The fitted values and their intervals
- * replace them.
+ * replace them; constants about which the rows say nothing are removed.
  */
 #ifndef AUTOTUNE_CALIBRATE_H
 #define AUTOTUNE_CALIBRATE_H
@@ -20,7 +20,7 @@
 
 struct calibrate_report {
     int64_t timed, fitted_memory; /* rows from which time, and memory, were learnt */
-    int64_t constants;            /* how many were fitted */
+    int64_t constants;            /* how many the set has after the fit */
     double time_rms, memory_rms;  /* of ln(measured / predicted), after the fit; NAN: no rows */
 };
 /* Fits the constants. `told` is called after each row of each round; NULL: no progress is reported.

@@ -155,7 +155,7 @@ static int fastest_add(const struct described *d, int64_t ranks, struct stream_f
     return 0;
 }
 
-/* Adds a layout of the caller to the candidates, where it is legal. */
+/* Adds a layout of the caller to the candidates, if it is legal and a trial of it can be run. */
 static void always_add(const struct described *d, const struct layout *l, struct space *s)
 {
     int64_t world = layout_world(l);

@@ -21,7 +21,7 @@
 
 struct described_spec {
     const char *cluster, *stack;
-    const struct model *model; /* borrowed, like ranks */
+    const struct model *model; /* borrowed, like all pointers here */
     struct seq seq;            /* tokens of a sample */
     int64_t gbs;
     enum dtype dtype;
@@ -44,8 +44,9 @@ const char *described_constants(const struct described *d); /* name of the set, 
 void described_key(const struct described *d, struct str *out);
 double described_limit_bytes(const struct described *d);               /* of a rank's memory */
 
-/* Writes the layout that a trial of *l runs, and returns the samples of its step; 0: scale_down
- * does not divide the replicas or samples. With scale_down 0, a trial runs *l itself. */
+/* Writes the layout that a trial of *l runs, and returns the samples of its step; 0: replicas,
+ * samples or shard groups cannot be reduced to scale_down replicas. A trial runs *l itself if
+ * scale_down is 0 or *l has no more replicas than that. */
 int64_t described_trial(const struct layout *l, int64_t gbs, int64_t scale_down,
                         struct layout *out);
 

@@ -4,7 +4,8 @@
  * hidden messages become exposed when they are slower, or compute faster, than priced. Each scale
  * is 1 before any trial. A term that waits for other work, such as the bubble, grows with that
  * work; fit.c has the formulas. Scales are learnt by Gauss-Newton on ln(step), with the priors as
- * ridge and Huber weights, and class by class where a trial measured what its steps are made of.
+ * ridge and Huber weights. Where a trial also measured the CPU time of each class of work
+ * (price_classes()), each class corrects its own scale.
  *
  *     struct fit fit;
  *     fit_init(&fit);
@@ -48,12 +49,12 @@ double fit_surprise(const struct fit *without, const struct price_bill *bill, do
  * only in the next fit_add(), which solves for them. */
 void fit_classes(struct fit *f, const double priced_s[PRICE_TERMS],
                  const double measured_s[PRICE_TERMS]);
-/* Returns the predicted seconds; *log_sd (may be NULL) is the sd of their logarithm. scaled (may be
- * NULL) takes the terms as they add up. */
+/* Returns the predicted seconds. Writes the seconds of each term, which add up to them, to
+ * `scaled`, and the sd of their logarithm to *log_sd; both may be NULL. */
 double fit_step(const struct fit *f, const struct price_bill *bill, double scaled[PRICE_TERMS],
                 double *log_sd);
-/* Returns the predicted seconds, too. J takes the derivatives of their logarithm by the logarithms
- * of the scales. */
+/* Returns the predicted seconds, as fit_step() does, and writes the derivatives of their logarithm
+ * by the logarithms of the scales to J. */
 double fit_slopes(const struct fit *f, const struct price_bill *bill, double J[FIT_SCALES]);
 
 #endif

@@ -1,4 +1,4 @@
-/* host_space: lists and predicts the layouts of a search on this machine.
+/* host_space: lists and predicts the layouts of a search on this machine. It implements target.h.
  *
  * It walks the layouts of profiles/space one after the other and keeps only the fastest. Parts are
  * priced once for a grid and micro-batch size. Layouts that cannot be among the fastest by the

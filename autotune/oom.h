@@ -11,7 +11,7 @@
  * The first two count our cgroup alone. On Slurm a step may have its own cgroup; then Slurm writes
  * into the step's log that memory was short (trial.c).
  *
- *     oom_watch_begin(&w, "", "reel-train");   // whose processes are meant; NULL: anybody's
+ *     oom_watch_begin(&w, "", "reel-train");   // in /dev/kmsg, only this program counts; NULL: any
  *     ... the trial runs ...
  *     if (oom_watch_end(&w, evidence)) ...     // memory was short, and evidence names the source
  */
@@ -33,8 +33,8 @@ struct oom_watch {
 };
 /* Begins the watch. root is put before each path; it is "" except in tests. */
 void oom_watch_begin(struct oom_watch *w, const char *root, const char *program);
-/* Ends the watch. Tells whether the kernel killed such processes meanwhile. `evidence` takes the
- * line that says so. */
+/* Ends the watch. Tells whether the kernel killed processes for memory meanwhile, and writes the
+ * line that says so to `evidence`. */
 bool oom_watch_end(struct oom_watch *w, char evidence[OOM_EVIDENCE_BYTES]);
 
 #endif

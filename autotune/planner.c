@@ -186,7 +186,7 @@ static bool all_refused(const struct stream_found *found)
     return refused > 0 && found->able == 0;
 }
 
-/* Says why the trainer at hand can run none of the legal layouts. */
+/* Says why the adapter's trainer can run none of the legal layouts. */
 static int none_can_run(const struct planner *p, const struct stream_found *found, struct err *err)
 {
     const struct adapter *a = p->ask.adapter;

@@ -3,13 +3,14 @@
  *
  *     struct plan_ask ask = {"dit-7b", "dgx-h100", "reel", NULL, NULL, seq, gbs, DTYPE_BF16, 0.9};
  *     struct planner *p = planner_new(&ask, err);
- *     planner_least(p, &gpus, err);                 // or planner_gpus(p, 64, err)
+ *     planner_least(p, err);                        // sets p->gpus; or planner_gpus(p, 64, err)
  *     planner_search(p, 10, &found, err);           // found.items: the best that fit
  *     planner_predict(p, &found.items[0].layout, &planned, err);
  *     planner_free(p);
  *
- * Errors: ERR_INPUT and ERR_NOT_FOUND for a name that is not known, for GPUs that nodes do not
- * divide, for a layout that breaks a rule; ERR_NO where no layout is legal or none fits; ERR_NOMEM.
+ * Errors: ERR_INPUT and ERR_NOT_FOUND for a name that is not known, for a number of GPUs that is
+ * neither a divisor nor a multiple of a node's, for a layout that breaks a rule; ERR_NO where no
+ * layout is legal or none fits; ERR_NOMEM.
  */
 #ifndef AUTOTUNE_PLANNER_H
 #define AUTOTUNE_PLANNER_H
@@ -58,14 +59,15 @@ void planner_free(struct planner *p); /* NULL is fine */
 int planner_gpus(struct planner *p, int64_t gpus, struct err *err);
 /* Sets the samples of a step. */
 void planner_gbs(struct planner *p, int64_t gbs);
-/* Sets the smallest number of GPUs on which a layout fits. */
+/* Sets p->gpus to the smallest number on which a layout fits. */
 int planner_least(struct planner *p, struct err *err);
 double planner_limit_bytes(const struct planner *p); /* of one GPU */
 int planner_search(const struct planner *p, size_t most, struct stream_found *found,
                    struct err *err);
 int planner_predict(const struct planner *p, const struct layout *l, struct planned *out,
                     struct err *err);
-/* Holds what a layout's terms are made of. */
+/* Holds, for each term of a layout's predicted step time, the work and the constant from which it
+ * is computed. */
 struct explained {
     struct planned planned;
     double work[PRICE_TERMS];   /* of the busiest rank in a step, in price_work_units */

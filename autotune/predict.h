@@ -2,10 +2,11 @@
  * that the replay of a pipeline allocates memory.
  *
  * Where a row leaves open its micro-batch, virtual stages or recomputation, they are chosen here:
- * for each micro-batch and number of virtual stages the least recomputation that fits, and of these
- * layouts the fastest that fits.
+ * for each micro-batch and number of virtual stages the least recomputation that fits (with
+ * probability 0.5 or more), and of these layouts the fastest that fits.
  *
  *     struct predict_room room;            // large: keep it in static or heap memory
+ *     predict_open(&c, &room, err);        // once for a case
  *     predict_case(&c, v, false, &room, &p, err);
  */
 #ifndef AUTOTUNE_PREDICT_H
@@ -31,8 +32,8 @@ struct predict_room {
 };
 /* Fills room->weights for a case. They do not depend on constants. */
 int predict_open(const struct table_case *c, struct predict_room *room, struct err *err);
-/* Predicts with v, the values of constants_resolve(). With `replay` the schedule is replayed, else
- * its bound is taken. `room` was filled by predict_open. */
+/* Predicts with v, the values of constants_resolve(). With `replay` the pipeline's schedule is
+ * replayed, else the lower bound of price_step() is taken. `room` was filled by predict_open. */
 int predict_case(const struct table_case *c, const double v[CONSTANTS], bool replay,
                  struct predict_room *room, struct predicted *out, struct err *err);
 /* Predicts the case with this layout. */

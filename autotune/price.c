@@ -1,5 +1,5 @@
 /* This file adds up the seconds of a step from those of the parts and messages that price_part.c
- * gives. Each heading below is about one kind of term (the list is in price.h).
+ * gives. price.h lists the terms.
  *
  * The pipeline. There are pp stages and m micro-batches, and the layers of a stage are cut into v
  * chunks. Stage s takes f_s seconds for the forward of a micro-batch and b_s for its backward, each
@@ -41,10 +41,11 @@
  * a pipeline then leaves its core to the others. So the step takes as long as the busiest rank, or
  * as long as all computation takes on K cores, whichever is longer. Ranks that work at the same
  * time also slow each other, by the share rank_loss for each further rank. Let c_s be the seconds
- * that stage s computes for a micro-batch, and m' the micro-batches of a mean replica:
+ * that stage s computes for a micro-batch, c those of the busiest stage, and m' the micro-batches
+ * of a mean replica:
  *
- *     contention   max(0, dp tp cp m' sum of c_s / K - m c_s - bubble) + rank_loss (min(N, K) - 1)
- *                  m c_s
+ *     contention   max(0, dp tp cp m' sum of c_s / K - m c - bubble) + rank_loss (min(N, K) - 1)
+ *                  m c
  *
  * The update shares the cores in the same way. Ranks that have a device each have no contention.
  */

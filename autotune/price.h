@@ -5,7 +5,7 @@
  * fast. A grid and micro-batch size are priced once, part by part. A layout's step is then a sum
  * over parts: the busiest stage's compute and messages, the bubble around it, what sharding the
  * state adds, the slowest stage's update. Seconds hidden under other work are given separately and
- * are not in the sum. The essays with the formulas are at the tops of price_part.c and price.c.
+ * are not in the sum. The formulas are at the tops of price_part.c and price.c.
  *
  *     struct price_machine machine;
  *     price_machine(&cluster, v, dtype, fp8, &machine);    // v: from constants_resolve()
@@ -111,8 +111,8 @@ void price_parts(const struct price_machine *m, const struct work *w, struct pri
  * second's time goes into walks of the schedule. */
 void price_terms(const struct price_machine *m, const struct work *w, struct price *out);
 void price_gathers(struct price *p);
-/* Prices the same work again after the order of its grid has changed: only the seconds of messages
- * change. */
+/* Prices other->work again after its grid was given another order of ranks: only the seconds of
+ * messages change. */
 void price_reorder(const struct price *other, struct price *out);
 
 struct price_step {

@@ -2,29 +2,32 @@
  * besides, e is a share of the peak, and h is the size at which half of that share is reached. Both
  * are constants of the operation.
  *
- *     gemm         for each product: 2 m n k / (peak e · m/(m+h) · n/(n+h) · k/(k+h)), or its
- *                  operands' bytes / the memory's bandwidth if that is longer; times `compute`;
- *                  slower where n or k is no multiple of 64, and slower again where it is no
- *                  multiple of 8
+ *     gemm         for each product: 2 m n k / (peak e · m/(m+h) · n/(n+h) · k/(k+h)), longer where
+ *                  n or k is no multiple of 64, and longer again where it is no multiple of 8; or
+ *                  its operands' bytes / (bandwidth · copy_share) if that is longer; and never less
+ *                  than 2 m n k / peak
  *     attention    4 pairs heads d / (peak e · q/(q+h)), 2.5 times the FLOPs backward. Where the
  *                  scores are kept: products of 4 q k heads d, twice backward, and their bytes
  *     elementwise  bytes / (bandwidth · copy_share); adding up gradients counts as bytes too
  *     launch       kernels · kernel_s; and if kernels · launch_s is longer than that and the three
  *                  above together, also the difference, computed part by part
  *
- * On a device that a probe measured (profiles/speed.h), products and attention take FLOPs and bytes
- * divided by the measured rates, times a factor of the class for a micro-batch of T tokens; and
- * inputs made from latents take input_s for each number.
+ * The first three are multiplied by the constant `compute`.
+ *
+ * On a device that a probe measured (profiles/speed.h), products, attention and elementwise work
+ * take FLOPs and bytes divided by the measured rates, times a factor of the class for a micro-batch
+ * of T tokens; and inputs made from latents take input_s for each number.
  *
  * A message: B bytes leave each of n ranks, of which k are in each NVLink domain (a node or several
  * nodes). Inside one domain (n = k) it takes B / (link · share), and the latency of each step of
  * the ring: 2 (n - 1) steps for an all-reduce, 1 for a send, n - 1 for all others. Otherwise the
  * n/k domains form the outer ring, each edge of which carries B bytes. The G/k groups of a domain
  * with G devices share its NICs, so it takes B (G/k) / (all NICs · share), or the link's time if
- * that is longer, and the latency of log2(n/k) hops. In an all-to-all, each rank sends (n-k)/(n-1)
- * of B through the NICs. The same holds for leaf switches: if K of a group's ranks are under a leaf
- * of H devices, B (H/K) cross its uplinks, whose bandwidth is that of its NICs divided by the
- * oversubscription, and log2(n/K) hops pass two more switches.
+ * that is longer, and the latency of log2(n/k) hops between domains and log2(k) hops inside one. In
+ * an all-to-all, each rank sends (n-k)/(n-1) of B through the NICs. The same holds for leaf
+ * switches: if K of a group's ranks are under a leaf of H devices, B (H/K) cross its uplinks, whose
+ * bandwidth is that of its NICs divided by the oversubscription, and log2(n/K) hops pass two more
+ * switches.
  *
  * On a machine with `rings` (processes that exchange messages one by one), every group is priced
  * like one inside a domain.
@@ -324,7 +327,7 @@ static void part_price(const struct price_machine *m, const struct work *w, enum
     messages_price(m, w, part, routes, p);
 }
 
-/* Finds where each kind of stages begins. The stages between the first and the last are equal,
+/* Finds where each kind of stage begins. The stages between the first and the last are equal,
  * except that some have one layer more. */
 static void cuts_find(const struct work *w, int64_t cuts[PRICE_STAGES + 1])
 {

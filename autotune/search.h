@@ -14,8 +14,8 @@
  *
  * The search stops when no untried layout has an *optimistic* end (prediction minus SEARCH_SIGMAS
  * standard deviations of its logarithm) that beats the best by the margin. A layout that ran out of
- * memory rules out those that need as much on the same grid, and on other grids those that need
- * SEARCH_OOM times as much.
+ * memory rules out, on as many ranks or more, those that need as much on the same grid, and on
+ * other grids those that need SEARCH_OOM times as much.
  *
  * Trials may be smaller than the layouts in question (item.trial_bill): then the fit learns from
  * what ran, and layouts are compared by search_time().
@@ -23,8 +23,9 @@
  * Machines are noisy. The noise is learnt from how much repeated measurements of a layout differ,
  * and the steps of a trial. A trial is *disturbed* if it is slower than noise and prediction can
  * explain, or if its steps differ too much: nothing is learnt from it, and it is repeated at once.
- * Before the search ends, all layouts whose interval overlaps the best's are measured again, and
- * then the baseline, so that a change of the machine during the search favours no layout. A
+ * Before the search ends, the layouts whose interval overlaps the best's are measured again (about
+ * SEARCH_CONTENDERS of them at most), and then the baseline, so that a change of the machine during
+ * the search favours no layout. A
  * disturbance only ever makes a step longer, so the time of a layout is its shortest measurement.
  *
  *     search_init(&s, items, n, &conf);
@@ -117,11 +118,11 @@ struct search {
 };
 #define SEARCH_SIGMAS 1.5
 #define SEARCH_Z90 1.645       /* 90 % of a normal lie within this many sds of its mean */
-#define SEARCH_ODD_SIGMAS 3.0  /* a measurement farther off is disturbed */
-#define SEARCH_OOM 1.1         /* layouts that need this times one that ran out run out too */
+#define SEARCH_ODD_SIGMAS 3.0  /* a trial slower than expected by more sds is disturbed */
+#define SEARCH_OOM 1.1 /* a layout with this times the bytes of one that ran out is ruled out */
 #define SEARCH_CONTENDERS 4    /* at most this many layouts are measured again */
 #define SEARCH_INTERRUPTIONS 2 /* this many interrupted trials of a layout do not count */
-/* Begins a search over items (borrowed). Their layouts must be set; their terms may be set
+/* Begins a search over items (borrowed). Their layouts must be set; their bills may be set
  * later. */
 void search_init(struct search *s, struct search_item *items, size_t n,
                  const struct search_conf *conf);
@@ -131,8 +132,8 @@ int64_t search_next(struct search *s);
 /* Records the outcome of a trial. After an interrupted trial (TRIAL_NODE, TRIAL_PREEMPTED) the
  * layout is untried as before, up to SEARCH_INTERRUPTIONS times. */
 void search_tell(struct search *s, int64_t i, const struct search_outcome *o);
-/* Says whether a first measurement is slower than noise and prediction explain. Call it before
- * search_tell. */
+/* Says whether a first measurement is disturbed: slower than noise and prediction explain, or with
+ * steps that differ too much. Call it before search_tell. */
 bool search_is_disturbed(const struct search *s, int64_t i, const struct search_outcome *o);
 double search_predict(const struct search *s, int64_t i, double scaled[PRICE_TERMS],
                       double *log_sd);

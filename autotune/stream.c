@@ -1,4 +1,4 @@
-/* This file walks the space of layouts. The essay says why it can pass over parts of the space
+/* This file walks the space of layouts. This comment says why it can pass over parts of the space
  * without missing one of the best. A layout is *dominated* if another one is at least as fast and
  * holds no more bytes, so that nobody would choose it.
  *
@@ -19,10 +19,10 @@
  *   n X F + x(b) (L - F)/v. Once either is slower than the time to beat, all larger sizes are
  *   passed over. Where ranks get whole rows of tokens, x(b)/b may grow a little; X is made smaller
  *   by SLACK_ROWS rows to allow for that.
- * - Orders of ranks. These change no work, only which messages leave a domain of fast links. Orders
- *   that put as many neighbours of each axis into a domain take the same time, so one of them is
+ * - Orders of ranks. These change no work, only which messages leave a domain of fast links or a
+ *   leaf switch. Orders with equal facts (struct order_sight) take the same time, so one of them is
  *   priced. The coarse pass considers the default order alone. Each order has bounds with its own
- *   x(b), and these close most of the others.
+ *   x(b), and these close most of the orders.
  * - Virtual stages. More of them send more messages, and shorten nothing in a step but the wait for
  *   other stages. If a way to shard is too slow even without that wait, it is passed over for this
  *   b and all larger v.
@@ -99,7 +99,7 @@ static bool sight_equal(const struct order_sight *a, const struct order_sight *b
     return memcmp(a->near, b->near, sizeof a->near) == 0 && a->one_row == b->one_row;
 }
 
-/* Lists the orders of a grid's ranks, and of those with equal facts only the first. */
+/* Lists the orders of a grid's ranks, and of those with an equal order_sight only the first. */
 static void orders_find(struct stream *s, const struct layout *grid)
 {
     struct order_sight sights[LAYOUT_ORDERS];
@@ -231,7 +231,7 @@ static bool can_run(struct stream *s, const struct layout *l)
     return rule < 0;
 }
 
-/* Keeps a layout that does not fit without recomputation, with the one that it needs, if any. */
+/* Keeps a layout that does not fit without recomputation, with as much of it as it needs to fit. */
 static void recomputed_meet(struct stream *s, struct layout l)
 {
     struct layout full = l;

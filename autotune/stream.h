@@ -3,9 +3,9 @@
  *
  * A grid is (tp, sp, cp, cp_kind, pp, dp, order). Its parts are priced once for each micro-batch
  * size, and are added up for each vpp, zero, fsdp and recompute. Micro-batch sizes and virtual
- * stages do not come from a list: an admissible bound ends each loop. The walk passes over layouts
- * that are dominated (a kept layout is at least as fast and fits) or cannot fit; they count among
- * the legal ones. The essay with the bounds stands at the top of stream.c.
+ * stages do not come from a list: bounds end each loop, beyond which no layout can be among the
+ * best. The walk passes over layouts that are dominated (a kept layout is at least as fast and
+ * fits) or cannot fit; they count among the legal ones. The bounds stand at the top of stream.c.
  *
  *     struct stream_spec spec = {&work, &machine, gpus, limit_bytes};
  *     struct stream_found found;                  // large: keep it in static or heap memory
@@ -48,7 +48,7 @@ struct stream_found {
     /* The walk met refused[i] layouts of which the adapter's rule i is the first broken one, and
      * `able` layouts that break none of its rules. */
     int64_t refused[ADAPTER_RULES], able;
-    struct stream_item nearest; /* where nothing fits: the smallest layout */
+    struct stream_item nearest; /* the smallest of the sized layouts that do not fit */
 };
 /* Finds the best `most` layouts. found->n is 0 where no layout fits, found->legal is 0 where none
  * is legal. */

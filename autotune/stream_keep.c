@@ -48,8 +48,8 @@ int stream_settle(struct stream *s, struct err *err)
     return 0;
 }
 
-/* Makes room by replaying the kept layouts, and lowers the time to beat. Layouts of equal time keep
- * their order, so the factor lets them in. */
+/* Makes room by replaying the kept layouts, and lowers the time to beat to just above that of the
+ * last that stays, so that a layout of equal time is still let in. */
 static void room_make(struct stream *s)
 {
     if (s->rc == 0)

@@ -47,7 +47,7 @@ double stream_worst(const struct stream *s);
 /* Keeps a layout if `seconds`, a lower bound on its step, beats stream_worst(). */
 void stream_keep(struct stream *s, const struct layout *l, double seconds, double bytes);
 /* Replays kept layouts until `most` of them are no slower than the bounds of all that were not
- * replayed. */
+ * replayed. Drops the others. */
 int stream_settle(struct stream *s, struct err *err);
 
 #endif

@@ -5,7 +5,7 @@
  * kinds of rows are skipped, each with its reason: mixtures of experts, GPUs without a profile,
  * shapes that were not published, times that include the work of encoders, and forecasts, which are
  * no measurements. All others are used. Values that a row leaves out follow the rules at the top of
- * table_case.c, and the row counts as assumed.
+ * table_case.c, and by most of them the row counts as assumed.
  *
  *     struct table t;
  *     table_load("sweep.csv", &t, err);

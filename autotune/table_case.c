@@ -1,10 +1,12 @@
-/* This file reads a row, and fills in what it leaves out by rules. Each rule that is used marks the
- * row as assumed.
+/* This file reads a row of the table of published runs. Where the row has no value, a rule below
+ * gives one. The row then counts as assumed, except by the rules for gpu, attn, norms, precision,
+ * text and fsdp_size.
  *
  *     gpu          the profile whose name begins with the same word (letters, digits); of several
- *                  the one of the same form (SXM, PCIe), then the one with the nearest memory. Its
- *                  links are those of the cluster profile that has this device, else of one that
- *                  has a device of the same first word
+ *                  the one of the same form (SXM, PCIe), then the one with the nearest memory, then
+ *                  the one with the fastest links. Its nodes are those of the cluster profile that
+ *                  has this device, else of one that has a device of the same first word, else of
+ *                  any; gpus_per_node: that profile's
  *     stack        by framework (reel.stack/1); an unknown one is megatron, or fsdp where zero is 3
  *     attn, norms  the row's own: torch, megatron-fused, flash1, flash2; rms_kernel=0|1 in notes;
  *                  for any other attn, the stack's
@@ -20,9 +22,11 @@
  *     recompute    the least that fits, of none, selective, full. "full block K of L layers" and
  *                  "full on P% of layers" become a number of layers of each virtual stage
  *
- * The time is step_time_s; else gbs · seq_len tokens / tokens_per_s_gpu; else the model's FLOPs /
- * tflops_gpu by the formula that most sources share: 6 for each weight that a token meets, the head
- * included, and attention without a mask. A peak is in GiB where the source says so, else in GB.
+ * The time is step_time_s; else gbs · seq_len tokens / (tokens_per_s_gpu · n_gpus); else the FLOPs
+ * of the model's step / (tflops_gpu · n_gpus). For a language model these FLOPs follow the formula
+ * that most sources share: 6 for each weight that a token meets, the head included, and attention
+ * without a mask. For a video model they are those of flops_reel_sample(). A peak is in GiB where
+ * the source says so, else in GB.
  */
 #include <ctype.h>
 #include <math.h>
@@ -384,7 +388,7 @@ static void layout_of_row(const struct table_line *l, const struct numbers *n,
 
 /* ---- what was measured ---- */
 
-/* Computes the FLOPs of a step by the formula that most sources share; see the essay. */
+/* Computes the FLOPs of a step by the formulas at the end of this file's first comment. */
 static double published_flops(const struct table_case *c)
 {
     struct flops f;

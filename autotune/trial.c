@@ -144,14 +144,15 @@ static bool was_killed(const struct sched_step_status *end)
     return signal_of(end) == SIGKILL;
 }
 
-/* Says whether memory was short according to the kernel. Our cgroup's counter holds for every rank,
- * because the others may have ended by themselves; other evidence needs a killed process. */
+/* Says whether memory was short according to the kernel. The counter of our own cgroup suffices,
+ * because the status may be that of a rank that ended by itself after another was killed. Other
+ * evidence may be about other programs, so it counts only if SIGKILL ended the job step. */
 static bool kernel_says(const struct trial_end *end)
 {
     return end->oom_evidence[0] && (end->oom_own || was_killed(&end->step));
 }
 
-/* Classifies the end of a step that had an exit code or a signal other than success. */
+/* Classifies the end of a job step that had an exit code other than 0, or a signal. */
 static enum trial_state failure_class(const struct trial_end *end, const struct log_words *w)
 {
     int code = end->step.exit_code;

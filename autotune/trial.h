@@ -1,4 +1,5 @@
-/* trial: measures one layout for a few steps, as one step inside the allocation.
+/* trial: measures one layout for a few steps of training, which run as one job step of the
+ * allocation.
  *
  * A trial has its own folder with run.json, plan.json, log and (written by the trainer) trial.json.
  * It stops early when each of its steps was slower than give_up_s; that is a measurement too, of
@@ -9,7 +10,7 @@
  *
  *     struct trial_conf conf = {.sched = sched, .bin_dir = bin_dir, .dir = dir, .steps = 6,
  *                               .start_s = 120, .quiet_s = 30, .blas = "own"};
- *     trial_run(&conf, &run, &plan, &result, err);    // <0 only when trials cannot be run at all
+ *     trial_run(&conf, &run, &plan, &result, err);    // <0: no trial can be run, or asked to stop
  */
 #ifndef AUTOTUNE_TRIAL_H
 #define AUTOTUNE_TRIAL_H
@@ -60,7 +61,7 @@ struct trial_result {
 };
 int trial_run(const struct trial_conf *conf, const struct run *run, const struct plan *plan,
               struct trial_result *out, struct err *err);
-/* Holds how a trial's step ended. */
+/* Holds how a trial's job step ended. */
 struct trial_end {
     struct sched_step_status step;
     bool slow;       /* it was ended because its steps were too slow */

@@ -33,8 +33,8 @@ struct trial_other {
     double hardware_flops;
     char recorder[LIMIT_PATH_BYTES]; /* path of libreel-cupti.so; "": none */
 };
-/* Completes o, in which adapter and command are set, and prepares conf for a trial that runs it by
- * `sched`, which starts the command as it is. */
+/* Completes o, in which adapter and command are set, and prepares conf for a trial that runs this
+ * command. `sched` must start a command as it is. */
 int other_trial(struct trial_other *o, const struct model *m, const struct plan *plan,
                 struct sched *sched, struct trial_conf *conf, struct err *err);
 /* Makes the command of a trial and its environment: ours, changed by the adapter. */

@@ -139,8 +139,8 @@ static int search_begin(struct tune *t, struct err *err)
 }
 
 /* Lists the layouts that are always candidates: those with which a search begins, and on a probed
- * machine those that an earlier search for the same question measured, because its rates were not
- * exactly the same. The caller frees *out. */
+ * machine those that an earlier search for the same question measured. By the rates of this probe,
+ * which differ a little, the latter need not be among the fastest. The caller frees *out. */
 static int always_make(const struct tune *t, struct layout **out, size_t *n, struct err *err)
 {
     const struct tune_conf *c = &t->conf;
@@ -390,7 +390,7 @@ static int events_open(struct tune *t, struct err *err)
     return tune_reuse(t, err);
 }
 
-/* Returns the trial's run: only the first stage, and long enough. */
+/* Returns the trial's run: the first stage alone, with steps enough for the trial and a warm-up. */
 static struct run trial_run_of(const struct tune *t, const struct plan *plan)
 {
     struct run run = *t->conf.run;

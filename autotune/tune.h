@@ -1,12 +1,12 @@
 /* tune: runs one tuning from beginning to end: probe, predict, measure, learn, choose. Everything
  * is recorded in the tuning's event log.
  *
- * A tuning's folder is <home>/tunes/<id>. Its id is the hash of everything on which the answer
- * depends: model, extent, gbs, dtype, host or cluster, memory, ranks, trial steps, BLAS, the
- * trainer's binary (of another trainer: its command, the programs that it names, and its adapter),
- * and the dataset's fingerprint. So when the same question is asked again, its trials are found,
- * and only what is missing is measured. `fresh` takes a random id. A prediction is durable in the
- * log before its trial starts.
+ * A tuning's folder is <home>/tunes/<id>. Its id is the hash of the question: model and what of it
+ * is trained, extent, gbs, data types, host or cluster, cores, memory, ranks, trial steps, BLAS,
+ * the trainer's binary (of another trainer: its command, the programs that it names, and its
+ * adapter), and the dataset's fingerprint. So when the same question is asked again, its trials are
+ * found, and only what is missing is measured. With `fresh`, a salt is hashed too, so that only
+ * trials with the same salt are found. A prediction is durable in the log before its trial starts.
  *
  * A search begins from what earlier ones learnt with the same host, stack and binary (learnt.h). A
  * node that a trial lost is not used by later trials. If too few nodes are left, tune_search
@@ -101,7 +101,7 @@ struct tune {
  * --dry-run shows this. ERR_NO before the probe when no layout fits the memory. Call tune_release
  * in any case. */
 int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err);
-/* Measures until the search stops. ERR_NO when no trial succeeded. */
+/* Measures until the search stops or budget_s have passed. ERR_NO when no trial succeeded. */
 int tune_search(struct tune *t, struct plan *winner, struct err *err);
 void tune_release(struct tune *t);
 

@@ -68,8 +68,9 @@ static int program_hash(struct tune *t, struct err *err)
     return hash_file(path, &t->program, err);
 }
 
-/* Makes the key for which learnt scales hold. They correct either measured rates or a description,
- * so the content of the description belongs to the key: an edited description gives another key. */
+/* Makes the key that tunings which learn from each other share. Learnt scales correct either
+ * measured rates or a description, so the description's content is in the key: an edited one gives
+ * another key. */
 static int learns_make(struct tune *t, struct err *err)
 {
     const struct tune_conf *c = &t->conf;

@@ -19,7 +19,7 @@ int64_t tune_trial_layout(const struct tune *t, int64_t i, struct layout *out);
 void tune_trial_name(struct tune *t, int64_t i, double measured_s);
 
 int tune_event_started(struct tune *t, struct err *err);
-/* Records the prediction of item i's trial, whose plan this is, and that the trial starts. */
+/* Records the prediction of item i's trial, whose plan is *p, and that the trial starts. */
 int tune_event_predicted(struct tune *t, int64_t i, const struct plan *p, struct err *err);
 int tune_event_trial_ended(struct tune *t, const struct plan *p, const struct trial_result *r,
                            bool disturbed, struct err *err);

@@ -3,8 +3,8 @@
  * A tuning that was killed could not record that: its log ends in the middle of a trial, and its
  * lease is held by nobody or by a dead process. tunes_close records it instead, for the database:
  * it writes the end of the unfinished trial, and the end of the tuning with the reason that its
- * process died. A holder on another host counts as dead when it was silent for longer than lease.h
- * allows, by the clock of the file system that both see.
+ * process died. A holder on another host counts as dead when it was silent for longer than twice
+ * lease_silent_s (base/lease.h), by the clock of the file system that both see.
  *
  *     tunes_each(home, fn, ctx, err);    // of each tuning in the home, without writing
  *     tunes_close(home);
@@ -24,7 +24,7 @@ enum tune_state {
     TUNE_RUNS,    /* a living process holds its lease */
     TUNE_ENDED,   /* its search has ended */
     TUNE_STOPPED, /* it was asked to stop or failed, and dropped its lease */
-    TUNE_DIED     /* it was killed, and still has its lease or a trial */
+    TUNE_DIED     /* it was killed, and still has its lease or an unfinished trial */
 };
 extern const char *const tune_state_names[];
 struct tune_story {
