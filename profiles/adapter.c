@@ -301,7 +301,7 @@ static int memory_read(struct adapter *a, const struct json_doc *doc, struct err
     return pattern_check(&p, "pattern", t.pattern, err);
 }
 
-/* Reads a list of expressions, which need no group. */
+/* Reads a list of regular expressions, which need no group. */
 static int oom_read(struct adapter *a, const struct json_doc *doc, const char *field,
                     const char **out, int64_t *n, struct err *err)
 {

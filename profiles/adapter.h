@@ -9,8 +9,8 @@
  *
  * Words hold expressions in braces, "{layers/pp/vpp}"; conditions compare expressions, "zero=1 &
  * dp>1". An expression is made of keys (ADAPTER_KEY_LIST), whole numbers, and * / % from left to
- * right. A division in braces must be exact. cp_kind and recompute are compared with their words
- * ("ring", "full"), and in braces they become these words. {dir} is the folder of a trial.
+ * right. A division in braces must be exact. The keys cp_kind and recompute are compared with names
+ * such as "ring" and "full", and in braces they become these names. {dir} is the folder of a trial.
  *
  *     struct adapter *a;
  *     adapter_load("megatron-lm", &a, err);
@@ -93,7 +93,8 @@ struct adapter_rule {
     struct adapter_condition when;
     const char *rule, *because;
 };
-/* Describes one of the trainer's own timers. The group of its pattern is the time in a step. */
+/* Describes one of the trainer's own timers. The first group of its pattern matches the time that
+ * it took in a step, in units of unit_s seconds. */
 struct adapter_timer {
     const char *pattern;
     double unit_s;
@@ -124,7 +125,7 @@ struct adapter_facts {
     const char *dir; /* folder of a trial; NULL: none */
 };
 
-/* Loads an adapter by name or path; "megatron" is megatron-lm. Returns new in *out. */
+/* Loads an adapter by name or path into a new *out; "megatron" is megatron-lm. */
 int adapter_load(const char *name_or_path, struct adapter **out, struct err *err);
 void adapter_free(struct adapter *a); /* NULL is fine */
 /* Returns the index of the first rule that excludes the layout, -1: none does. */
@@ -140,7 +141,8 @@ int adapter_environment(const struct adapter *a, const struct adapter_facts *f,
                         struct arena *arena, const char ***out, struct err *err);
 /* Says whether both texts name the same variable: "A=1" and "A" do. */
 bool adapter_same_variable(const char *a, const char *b);
-/* Adds to a plan its layout in the form of the trainer's flags and environment. */
+/* Writes into a plan the adapter's name, and the plan's layout as flags and environment of the
+ * trainer. */
 int adapter_plan(const struct adapter *a, const struct model *m, struct plan *p, struct err *err);
 
 #endif

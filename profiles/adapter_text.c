@@ -183,7 +183,8 @@ bool adapter_condition_holds(const struct adapter_condition *c, const struct ada
 
 /* ---- words ---- */
 
-/* Reads the expression after an opening brace, and the closing brace. *dir: it is {dir}. */
+/* Reads what follows an opening brace: an expression, or "dir", and the closing brace. Sets *dir to
+ * whether it is {dir}. */
 static int braces_parse(const char **text, struct adapter_expression *out, bool *dir,
                         struct err *err)
 {

@@ -251,8 +251,8 @@ static void work_shapes(const struct dims *v, struct shape *t)
 }
 
 /* Fills the buffers of context parallelism. Ranks exchange blocks in which q, k and v of each row
- * follow each other; for segments in backward, the output and its gradient. Both buffers have the
- * size of the larger direction. */
+ * follow each other; for segments in backward, the output and its gradient. DIT_CP_PACK and
+ * DIT_CP_UNPACK have the size of the larger direction. */
 static void cp_shapes(const struct dims *v, struct shape *t)
 {
     int64_t d = v->d, y = v->ring > 1, h = v->g ? v->H : v->h, k = v->g ? v->K : v->k,
@@ -301,7 +301,8 @@ int64_t buffers_tp_sum_bytes(const struct buffer_spec *spec)
     return v.tp == 1 ? 0 : num_max_i64(rows, cond);
 }
 
-/* Fills the adapters' buffers, which must hold the rows of any product: tokens, text or samples. */
+/* Fills the buffers of low-rank adapters (finetune.h), which must hold the rows of any product:
+ * tokens, text or samples. */
 static void lora_shapes(const struct buffer_spec *spec, const struct dims *v, struct shape *t)
 {
     int64_t rows = num_max_i64(v->s, num_max_i64(v->x, v->n)), has = spec->lora_rank > 0;

@@ -1,20 +1,20 @@
 /* buffers: lists every buffer that a rank needs to train a DiT, by pure arithmetic.
  *
  * The trainer allocates from this list once, and never in a step; the tuner predicts bytes from it.
- * So the two agree. The buffers of a micro-batch and their shapes are the table at the top of
- * buffers.c. Weights, gradients, moments and the scratch for messages between ranks follow from the
- * parameter list (buffers_state). The trainer adds what it alone knows: its tiles, its loaders'
- * buffers, the measured size of the process. One printed table then shows all memory of a rank.
+ * So prediction and allocation agree. buffers.c gives the shapes of a micro-batch's buffers.
+ * Weights, gradients, moments and the scratch for messages between ranks follow from the parameter
+ * list (buffers_state). The trainer adds what it alone knows: its tiles, its loaders' buffers, the
+ * measured size of the process. One printed table then shows all memory of a rank.
  *
  *     struct buffer_list list = {0};
- *     buffers_dit(&spec, &list, err);      // items[DIT_*] are the model's, in that order
+ *     buffers_dit(&spec, &list, err);      // list.items[DIT_QKV], ... are the model's buffers
  *     buffers_state(&(struct buffer_state){.elements = sh.total, ...}, &list, err);
  *     buffer_list_add(&list, "loader", BUFFER_LOADER, DTYPE_BYTE, 1, 1, bytes, err);
  *     list.total      // bytes
  *
  * Each buffer is on a side: in the device's memory, in pinned memory of the host that the device
- * copies from and to, or in other memory of the host. On a device whose memory is the host's, all
- * of them are one sum.
+ * copies from and to, or in other memory of the host. Where a device's memory is the host's, the
+ * buffers of all sides share it, and list.total is what counts.
  */
 #ifndef PROFILES_BUFFERS_H
 #define PROFILES_BUFFERS_H
@@ -42,7 +42,7 @@ enum buffer_category {
 };
 extern const char *const buffer_category_names[];
 
-/* Says where a buffer lies: in memory from dev.alloc, in memory from dev.alloc_host, or
+/* Says where a buffer lies: in memory from a device's alloc or alloc_host (trainer/dev/dev.h), or
  * elsewhere. */
 enum buffer_side { BUFFER_ON_DEVICE, BUFFER_PINNED, BUFFER_ON_HOST, BUFFER_SIDES };
 
@@ -139,8 +139,8 @@ int64_t buffers_span_tokens(const struct buffer_spec *spec, int64_t spans);
  * context-parallel rank; 0 when the model has no such attentions. buffers.c derives the formula. */
 int64_t buffers_dealt_tokens(const struct buffer_spec *spec);
 
-/* Fills an empty list with DIT_BUFFERS entries. ERR_INPUT for a language model, ERR_LIMIT past 2^61
- * bytes. */
+/* Fills an empty list with DIT_BUFFERS entries. ERR_INPUT: the model is for planning only.
+ * ERR_LIMIT: more than 2^61 bytes, or 2^31 or more tokens or samples. */
 int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct err *err);
 /* Returns the bytes of latents, conditioning and captions of one micro-batch as f32. They wait in
  * pinned memory for the device in this form. */
@@ -158,7 +158,7 @@ int64_t buffers_tp_sum_bytes(const struct buffer_spec *spec);
  * their average. */
 enum { BUFFER_SWAP_ELEMENTS = 1 << 14 };
 /* Says who computes sums over ranks: the host; or the devices among themselves
- * (trainer/comm/comm_plane.h), either by a library where that keeps the promise of comm.h, or all
+ * (trainer/comm/comm_plane.h), either by a library wherever trainer/comm/comm.h allows that, or all
  * in rank order. */
 enum buffer_sums { SUMS_OF_HOST, SUMS_OF_LIBRARY, SUMS_IN_ORDER };
 struct buffer_state {
@@ -177,7 +177,7 @@ struct buffer_state {
     int64_t span_bytes; /* bytes of the table of updates (buffers_span_bytes) */
     /* elements of each rule's packed sum at the end of a step (piece_sum_elements) */
     int64_t pieces[PIECE_RULES];
-    /* bytes of sums over tp during a step (buffers_tp_sum_bytes) */
+    /* most bytes of one sum over tp during a step (buffers_tp_sum_bytes) */
     int64_t tp_bytes;
     bool tp_uneven; /* ranks' parts of sums over tp may differ in size */
     enum buffer_sums sums;

@@ -52,7 +52,8 @@ static int64_t pack_elements(const struct buffer_state *spec)
                        num_max_i64(spec->pieces[PIECE_SUM_KV], spec->pieces[PIECE_SUM_PP]));
 }
 
-/* Removes the scratch of sums that a library computes: those of f64 and f32 in even parts. */
+/* Removes the scratch of sums that a library computes: those of f64 and f32 whose parts are
+ * equal. */
 static void library_scratch(const struct buffer_state *spec,
                             struct buffer_scratch out[BUFFER_GROUPS])
 {

@@ -2,8 +2,9 @@
  * parsed profile.
  *
  * contrib/embed-profiles generates the tables from the profiles' JSON files. An operand with a
- * slash, or ending in .json, is a path; anything else is a name in the catalog. The other files of
- * profiles/ use this header; everyone else calls model_load, device_load and cluster_load.
+ * slash, or ending in .json, is a path; anything else is a name in the catalog. Outside profiles/,
+ * profiles are loaded by model_load, device_load, cluster_load and the like; only lists of names,
+ * and the question whether an operand is a path, are taken from here.
  */
 #ifndef PROFILES_CATALOG_H
 #define PROFILES_CATALOG_H

@@ -5,7 +5,7 @@
  * Its points are medians of published measurements by size; `source` says whose measurements.
  * Between two points the value is linear in the logarithm of the size. Below the first point and
  * above the last it is the value of that point: nothing is extrapolated. Points have rising sizes.
- * Values need not rise, because large matrix products lose to the power limit what they gain.
+ * Values need not rise: large matrix products may run into the device's power limit and be slower.
  *
  * Kinds, their sizes and values:
  *     gemm_flops     2·m·n·k of the product             share of the peak in its dtype
@@ -17,7 +17,7 @@
  *     norm_fwd, norm_bwd             bytes of the tensor    share of the memory's bandwidth, fused
  *     unfused_fwd, unfused_bwd       likewise               the same, as the framework's own ops
  *     all_reduce     bytes of the message               bus bandwidth in B/s over the links inside
- *                                                       a node: algorithm's · 2(n-1)/n
+ *                                                       a node: 2(n-1)/n · bytes / seconds
  *
  *     const struct curve *c = curves_find(&device.curves, &(struct curve_case){...});
  *     double share = c ? curve_at(c, size) : prior;

@@ -1,5 +1,5 @@
-/* field: helps the readers of our formats beyond base/json: fixed text fields, hashes, and names
- * for places in a file. */
+/* field: adds to base/json what our formats need: texts of fixed size, hashes, writing by a table
+ * of fields, and names for places in a file. */
 #ifndef PROFILES_FIELD_H
 #define PROFILES_FIELD_H
 

@@ -1,17 +1,17 @@
 /* finetune: says which parts of a model a run trains, and how: groups of parameters, and low-rank
  * adapters (LoRA) beside frozen weights.
  *
- * A run and each of its checkpoints contain one. Together with the model it gives the one list of
- * parameters, with flags and adapters, from which everything else follows. A zeroed struct trains
- * all parameters in the same way. The members "groups" and "lora" are described at the top of
- * finetune.c.
+ * The file of a run and each of its checkpoints contain a struct finetune. Together with the model
+ * it gives the one list of parameters, with flags and adapters, from which everything else follows.
+ * A zeroed struct trains all parameters in the same way. The members "groups" and "lora" are
+ * described at the top of finetune.c.
  *
  *     finetune_read(&doc, doc.root, &f, err);       // members "groups" and "lora", both optional
  *     finetune_params(&model, &f, &list, err);      // params_build(), adapters, groups applied
  *     if (list.items[i].lora == PARAM_LORA_A) ...   // its base is items[i - 1], its B items[i + 1]
  *     params_release(&list);
  *
- * Errors: ERR_INPUT naming the pattern that matches nothing; ERR_LIMIT, ERR_NOMEM.
+ * Errors: ERR_INPUT names the pattern that matches nothing; ERR_LIMIT, ERR_NOMEM.
  */
 #ifndef PROFILES_FINETUNE_H
 #define PROFILES_FINETUNE_H

@@ -3,13 +3,13 @@
  *
  * flops_seed/1 is 84·D²·L + 12·s·D·L per token, the count recovered from NVIDIA's published
  * tokens/s and TFLOPS; it serves to compare with their tables only. flops_reel/3 counts, per token
- * and layer, 6·(weights that multiply every token) + 12·s·d for bidirectional self-attention (the
- * real mask area when packed or windowed) + 12·s_text·d for cross-attention. Work per sample and
- * per text token is counted once per sample and per text token. MFU is computed with flops_reel/3.
- * Recomputation is not counted. Causal attention is counted with half the pairs. The head over a
- * vocabulary is counted, even if its matrix is also the embedding. (flops_reel/2 counted no work in
- * a tied head, which makes a difference only for gpt. flops_reel/1 used the model's text_len as
- * s_text, whatever the length of the caption.)
+ * of a sample of s tokens and per layer, 6·(weights that multiply every token) + 12·s·D for
+ * self-attention + 12·s_text·D for cross-attention. Samples in one pack do not attend to each
+ * other. Work per sample and per text token is counted once per sample and per text token. MFU is
+ * computed with flops_reel/3. Recomputation is not counted. Causal attention is counted with half
+ * the pairs. The head over a vocabulary is counted, even if its matrix is also the embedding.
+ * (flops_reel/2 counted no work in a tied head, which makes a difference only for gpt. flops_reel/1
+ * used the model's text_len as s_text, whatever the length of the caption.)
  */
 #ifndef PROFILES_FLOPS_H
 #define PROFILES_FLOPS_H

@@ -1,8 +1,8 @@
 /* format: prints pages about our file formats from the tables by which the files are read.
  *
  * Each owner of a format gives its tables (struct json_field, with `help`) as parts: one for each
- * object of the file. To each field's sentence the page adds type, words, bounds and default from
- * the table. `reel format` prints the pages, and docs/formats.md holds them all.
+ * object of the file. To each field's sentence the page adds type, allowed names, bounds and
+ * default from the table. `reel format` prints the pages, and docs/formats.md holds them all.
  */
 #ifndef PROFILES_FORMAT_H
 #define PROFILES_FORMAT_H

@@ -1,5 +1,5 @@
-/* Besides the model's buffers and the state, a list has tiles and tables, whose sizes are
- * estimated, and on GPUs pinned buffers. */
+/* This file lists the buffers that a rank holds: those of the model, of the state, tiles or on GPUs
+ * tables, whose sizes are estimated, and on GPUs pinned buffers. */
 #include "profiles/held.h"
 
 #include <string.h>

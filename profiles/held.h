@@ -1,13 +1,13 @@
 /* held: lists every buffer of a rank of reel's own trainer under any layout, by pure arithmetic.
  *
- * The trainer itself allocates from the same list (buffers.h), so the two agree. What a rank holds
- * depends on its pipeline stage: how many micro-batches are in flight there (schedule_in_flight),
- * which layers it has, and whether it has the embedding or the head. It does not depend on the
- * rank's place along the other axes, whose parts have equal sizes or the same bound. The list
- * leaves out small things that only the trainer knows: indices, losses, loaders. The size of its
- * tiles is estimated. On GPUs some buffers are in device memory. The others are in the host's
- * memory: they hold messages and micro-batches that wait, and the copy from which a checkpoint is
- * written.
+ * The trainer allocates its buffers by the same functions (buffers.h), so prediction and allocation
+ * agree. What a rank holds depends on its pipeline stage: how many micro-batches are in flight
+ * there (schedule_in_flight), which layers it has, and whether it has the embedding or the head. It
+ * does not depend on the rank's place along the other axes, whose parts have equal sizes or the
+ * same bound. The list leaves out small things that only the trainer knows: indices, losses,
+ * loaders. The size of its tiles is estimated. On GPUs some buffers are in device memory. The
+ * others are in the host's memory: they hold messages and micro-batches that wait, and the copy
+ * from which a checkpoint is written.
  *
  *     held_state(&spec, &layout, &params, stage, &kept, err);
  *     held_list(&spec, &layout, &kept, stage, &list, err);
@@ -39,7 +39,7 @@ int held_state(const struct held_spec *spec, const struct layout *l,
                const struct param_list *params, int64_t stage, struct buffer_state *out,
                struct err *err);
 /* Lists the buffers of a rank of this stage; `kept` is from held_state(). ERR_INPUT for a model
- * whose buffers are not known (a language model), ERR_LIMIT past 2^61 bytes. */
+ * that is for planning only, ERR_LIMIT past 2^61 bytes. */
 int held_list(const struct held_spec *spec, const struct layout *l,
               const struct buffer_state *kept, int64_t stage, struct buffer_list *list,
               struct err *err);

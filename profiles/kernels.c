@@ -96,9 +96,9 @@ static const struct pattern own[] = {
     {"sum_parts", KERNEL_COMMUNICATION}, /* it sums what other ranks sent */
 };
 
-/* Lists parts of other libraries' names, in any case. The first one that a name contains decides
- * its class. So names of fused operations come before the names of their parts, and short words
- * that occur inside longer ones come last. */
+/* Lists parts of other libraries' names, which are compared without regard to upper or lower case.
+ * The first part that a name contains decides its class. So names of fused operations come before
+ * the names of what they fuse, and short texts that occur inside longer ones come last. */
 static const struct pattern parts[] = {
     /* NCCL's kernels, its symmetric ones and RCCL's; PyTorch's and TensorRT's own all-reduces;
      * NVSHMEM, DeepEP */

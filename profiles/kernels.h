@@ -5,7 +5,7 @@
  * table of patterns gives each name a class; a name that matches no pattern has KERNEL_OTHER, whose
  * share is always shown. Names may be mangled as in C++, or not.
  *
- *     enum kernel_class c = kernel_class_of("nvjet_tst_192x192_64x3_2x1_v_bz_coopB_NTN", "");
+ *     enum kernel_class c = kernel_class_of("nvjet_tst_192x192_64x3_2x1_v_bz_coopB_NTN");
  */
 #ifndef PROFILES_KERNELS_H
 #define PROFILES_KERNELS_H

@@ -81,8 +81,9 @@ int64_t layout_micro_batches(const struct layout *l, int64_t gbs, int64_t replic
 int64_t layout_micro_batch_samples(const struct layout *l, int64_t gbs, int64_t replica,
                                    int64_t micro_batch);
 
-/* Holds the place of a rank along each axis. Only layout_place() and layout_rank() know the order;
- * layout_rank() of a place with 1 on one axis and 0 elsewhere is the axis's stride. */
+/* Holds the place of a rank along each axis. layout_place() and layout_rank() convert between ranks
+ * and places by the layout's order, so that no other code does; layout_rank() of a place with 1 on
+ * one axis and 0 elsewhere is the axis's stride. */
 struct layout_place { int64_t tp, cp, dp, pp; };
 struct layout_place layout_place(const struct layout *l, int64_t rank);
 int64_t layout_rank(const struct layout *l, struct layout_place p);

@@ -1,7 +1,7 @@
 /* This file reads and writes the format reel.model/1. The table below says what each field means;
  * `reel format model` is made from it.
  *
- * Reading is strict: an unknown key, a wrong type or a broken rule (the table below) is one error.
+ * Reading is strict: an unknown key, a wrong type or a broken rule (rules[] below) is one error.
  * The writer writes every field in this order; those of position tables and plain cross-attention
  * only where the model has them, and tied_head only for gpt and llama. So two descriptions of one
  * network give one text, and model_hash is the hash of that text. A model inside another file

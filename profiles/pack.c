@@ -47,8 +47,8 @@ static int64_t pack_choose(struct packing *p, int64_t tokens, int64_t most)
     return p->open[at].pack;
 }
 
-/* Returns the sample at position i of the packing order. The orders of epochs use the numbers from
- * 0, so this one uses the largest number. */
+/* Returns the sample at position i of the packing order. The order of an epoch is the permutation
+ * with the epoch's number, so the packing order has the largest number. */
 static int64_t order(uint64_t seed, int64_t n, int64_t i)
 {
     return (int64_t)philox_permute(seed, UINT64_MAX, (uint64_t)n, (uint64_t)i);

@@ -1,5 +1,5 @@
 /* pack: joins samples of different lengths into packs with a bounded number of tokens, so that
- * every draw costs about the same.
+ * every pack costs about the same.
  *
  * The packs are a pure function of lengths, limit and seed, so they are the same on every rank and
  * under every layout. The algorithm is best fit over a bounded number of open packs. Samples come

@@ -39,13 +39,15 @@
  * modulation (A is 5). moviegen is dit with its own kv_heads and gated MLP, and RMS norms. gpt and
  * llama (for planning) have token_embed.weight [vocab, D], blocks with norm1.weight and
  * norm2.weight [D] instead of AdaLN and without QK norm, final.norm.weight [D], and for llama
- * final.out.weight [vocab, D] (gpt ties it).
+ * final.out.weight [vocab, D] (gpt ties it). adaln global (for planning) has adaln.global.weight
+ * [3A D, D] outside the layers, blocks.N.adaln.table [3A D] and final.adaln.table [2D].
  *
  * Initialisation follows Cosmos's general_dit.py: linears are Xavier-uniform, embedder MLPs N(0,
  * 0.02), the last matrix of each modulation and the final output zero (with full AdaLN each gate
  * starts at 0, so a block is the identity), position tables N(0, 0.02), norm gains one. Weight
- * decay applies to matrices only. TP splits fc1 (gate and up each), q, qkv, kv (by heads) and the
- * modulation's last matrix by rows, out and fc2 by columns; the rest is replicated.
+ * decay applies to matrices only. TP splits fc1 (gate and up each), q, qkv, kv (by heads), the
+ * modulation's last matrix and a vocabulary's by rows, out and fc2 by columns; the rest is
+ * replicated, and so is adaln.global.
  */
 #include "profiles/params.h"
 

@@ -34,7 +34,7 @@ enum {
      * pipeline the last stage has a copy of it. */
     PARAM_TIED = 32,
 };
-/* Marks a run's adapters (finetune.h): in the list A follows its base, and B follows A. */
+/* Marks a run's low-rank adapters (finetune.h): in the list A follows its base, and B follows A. */
 enum param_lora { PARAM_LORA_NONE, PARAM_LORA_A, PARAM_LORA_B };
 /* Names the axis that is split over TP: none, dim 0 (out), dim 1 (in), dim 0 by heads. */
 enum param_tp { PARAM_TP_NONE, PARAM_TP_ROW, PARAM_TP_COL, PARAM_TP_HEADS };

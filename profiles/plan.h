@@ -39,7 +39,8 @@ struct plan {
      * probed */
     char cluster[LIMIT_NAME_BYTES], stack[LIMIT_NAME_BYTES], constants[LIMIT_NAME_BYTES];
     /* For another trainer: its adapter; the layout as its flags; and the environment that these
-     * need, as arguments of env(1). Both are quoted for a shell where needed; else "". */
+     * need, as arguments of env(1). Flags and environment are quoted for a shell where needed. All
+     * three are "" for our own trainer. */
     char adapter[LIMIT_NAME_BYTES], flags[PLAN_FLAGS_BYTES], environment[PLAN_ENVIRONMENT_BYTES];
 };
 int plan_load(const char *path, struct plan *out, struct err *err);

@@ -16,8 +16,8 @@ double device_gemm_share(const struct device *d, enum dtype dtype, double m, dou
     return share_of_kind(d, CURVE_GEMM_SIDE, dtype, fmin(m, fmin(n, k)), by_flops);
 }
 
-/* Returns the share from a curve over tokens, times the share to which the heads fill the
- * device. */
+/* Returns the share of the peak that attention reaches: the curve's value at these tokens, times
+ * the factor for how well the heads fill the device. */
 static double attn_share(const struct device *d, const struct attn_shape *a, int kind, int fill,
                          double otherwise)
 {

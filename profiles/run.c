@@ -5,9 +5,9 @@
  * The writer writes every field, the model as an object, in this order: that text is canonical. The
  * config hash is XXH3-128 of the canonical text (one line) of everything that decides the numbers:
  * schema, model, stages, objective, adamw, schedule, random, numerics, past, groups, lora and init.
- * Name, data.verify, validation, checkpoint, budget and resources are left out. So is the path of
- * the data once its fingerprint is known: a moved dataset is the same dataset. Layouts are not part
- * of a run's identity at all, so any layout may resume it.
+ * Name, data.verify, validation, checkpoint, budget, resources and the stages' plans are left out.
+ * So is the path of the data once its fingerprint is known: a moved dataset is the same dataset.
+ * Layouts are not part of a run's identity at all, so any layout may resume it.
  *
  * A checkpoint after step S carries the hash of what decided its steps (run_past_hash). It is the
  * hash of the same text with the stages cut off at S, and with the rates that held before S instead
@@ -383,7 +383,7 @@ static void warmup_default(const struct json_doc *doc, struct run *r)
         r->warmup_steps = run_total_steps(r) / 10;
 }
 
-/* Checks the text of the fingerprint, which is stored as a text. */
+/* Checks the text of validation.data_fingerprint, which struct run holds as a text. */
 static int fingerprint_check(const struct json_doc *doc, const char *text, struct err *err)
 {
     struct hash128 ignored;

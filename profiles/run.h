@@ -32,7 +32,7 @@ enum lr_schedule { LR_CONSTANT, LR_COSINE, LR_LINEAR };
 enum run_verify { VERIFY_FIRST, VERIFY_ALWAYS, VERIFY_NEVER };
 extern const char *const verify_names[];
 /* Says how a run continues in the queue: its own job is requeued, or a successor job waits for the
- * end of this one. */
+ * end of this one. AGAIN_AUTO chooses a successor where preemption cancels jobs. */
 enum run_again { AGAIN_AUTO, AGAIN_REQUEUE, AGAIN_SUCCESSOR };
 enum level_dist { LEVEL_NORMAL, LEVEL_LOGISTIC, LEVEL_UNIFORM, LEVEL_MODE, LEVEL_COSINE };
 extern const char *const again_names[], *const level_dist_names[];
@@ -163,8 +163,8 @@ int run_check(const struct run *r, const char *where, struct err *err);
 void run_write(const struct run *r, struct json_out *o);
 int run_save(const struct run *r, const char *path, struct err *err); /* atomic */
 void run_release(struct run *r);
-/* Returns the hash of the canonical form without name, data.verify, validation, checkpoint, budget
- * and resources. */
+/* Returns the hash of the canonical form without name, data.verify, validation, checkpoint, budget,
+ * resources, the stages' plans, and paths of data whose hash is known. */
 struct hash128 run_config_hash(const struct run *r);
 /* Returns the hash of everything that decided the first `step` steps, and of nothing else. A run
  * that is longer, or has another rate from there on, has the same hash. */
@@ -191,9 +191,9 @@ double run_lr_at(const struct run *r, int64_t step);
 
 /* Fills in fingerprints that are zero: those of the stages and of validation data, from the
  * datasets' indices, and the hash of the file of first weights. ERR_INPUT: a dataset's fingerprint
- * differs from the recorded one, or its channels or text width differ from the model's. Synthetic
- * stages stay as they are. `set` keeps the indices for later readers of the data; it may be
- * NULL. */
+ * differs from the recorded one, its channels or text width differ from the model's, or a sample
+ * does not fit into a pack. Synthetic stages stay as they are. `set` keeps the indices for later
+ * readers of the data; it may be NULL. */
 int run_bind_data(struct run *r, struct datasets *set, struct err *err);
 /* Returns the fingerprint that the stages record for this data, which may have grown since; zero,
  * which stands for the newest, if no stage records one. */

@@ -486,7 +486,7 @@ static int latent_find(const struct run_stage *s, struct datasets *set, int64_t 
         return rc < 0 ? rc : 0;
     if ((rc = datasets_open(set, s->data, s->data_fingerprint, &d, err)) < 0)
         return rc;
-    BUG_ON(d->n_samples < 1); /* dataset_check */
+    BUG_ON(d->n_samples < 1); /* dataset_check refuses an index without samples */
     thw[0] = d->samples[0].t, thw[1] = d->samples[0].h, thw[2] = d->samples[0].w;
     datasets_close(d);
     return 0;

@@ -7,8 +7,8 @@
 #include "profiles/layout.h"
 #include "profiles/run.h"
 
-/* Gives the room for everything besides these files: the manifest, the folders, and logs that grow
- * meanwhile. */
+/* Gives the room for everything besides the files of tensors: the manifest, the folders, and logs
+ * that grow while a checkpoint is written. */
 enum { SAVED_BESIDE_BYTES = 1 << 20 };
 
 /* Computes the bytes of the files that hold the tensors. The layout must have passed layout_check()

@@ -20,9 +20,9 @@
  *     sh.tensors[i].offset                                   // -1: not here
  *     shards_release(&sh);
  *
- * The layout must have passed layout_check() for the model, and the list must come from
- * params_build() or finetune_params() for it; otherwise the program aborts. Errors: ERR_NOMEM;
- * ERR_LIMIT past 2^62 elements.
+ * The layout must have passed layout_check() for the model, and `params` must come from
+ * params_build() or finetune_params() for the model; otherwise the program aborts. Errors:
+ * ERR_NOMEM; ERR_LIMIT past 2^62 elements.
  */
 #ifndef PROFILES_SHARD_H
 #define PROFILES_SHARD_H

@@ -1,15 +1,15 @@
 /* space: walks all reasonable layouts for a model, a batch and several numbers of ranks, and counts
- * why the others were excluded. The tuner considers each, the trainer lists them.
+ * why the others were excluded. The tuner considers each layout, the trainer lists them.
  *
- * The idea: enumerate the whole grid, ask layout_broken_rule() for legality and the caller's named
- * limits for layouts that it cannot use, and count what is excluded under the rule that excluded
- * it. Each legal layout is met once. Unless `all` is set, four axes are thinned out: vpp to 1, 2
- * and 4, micro-batches beyond 8 samples to powers of two and divisors of a replica's share,
- * recompute_layers to 0, the order of ranks to the default one. A legal layout that is passed over
- * in this way (limits are not considered) is counted under the first axis, in that order, for which
- * it is passed over. A layout with two spellings is met under one: fsdp=0 instead of fsdp=dp and
- * with zero=0, recompute_layers=0 instead of as many as the longest virtual stage has, zero=0
- * instead of sharding over one rank.
+ * The walk enumerates the whole grid. layout_broken_rule() says which layouts are not legal, and
+ * the caller's named limits say which it cannot use; each excluded layout is counted under the rule
+ * that excluded it. Each legal layout is met once. Unless `all` is set, four axes are thinned out:
+ * vpp to 1, 2 and 4, micro-batches beyond 8 samples to powers of two and divisors of a replica's
+ * share, recompute_layers to 0, the order of ranks to the default one. A legal layout that is
+ * passed over in this way (limits are not considered) is counted under the first axis, in that
+ * order, for which it is passed over. A layout with two spellings is met under one: fsdp=0 instead
+ * of fsdp=dp and with zero=0, recompute_layers=0 instead of as many as the longest virtual stage
+ * has, zero=0 instead of sharding over one rank.
  *
  *     struct space_spec spec = {&model, seq, gbs, ranks, n_ranks, limits, n_limits};
  *     struct space space = {0};

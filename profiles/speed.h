@@ -49,7 +49,7 @@ extern const struct speed_info speed_table[];
 
 /* Returns rates derived from a device's published or measured peak. */
 struct speed speed_prior(const struct device *d, enum dtype dtype);
-/* Returns ERR_INPUT when a rate is not positive and finite. */
+/* Returns ERR_INPUT when a rate is outside its bounds in speed_table. */
 int speed_check(const struct speed *s, struct err *err);
 /* Interpolates the factors linearly in the logarithm of tokens; beyond the first and last point
  * they are constant. */

@@ -30,9 +30,9 @@
  *
  * The lines of cp hold for each spatial or temporal attention. s' counts the rank's own tokens in
  * segments dealt to others, g' others' tokens in its own segments (trainer/dit/dit_segments.c deals
- * them). Outputs and the gradient of the input are all-reduces, or with sp reduce-scatters. Of the
- * recomputed layers, the one that ran last is not recomputed if its backward comes next: its
- * activations are still in the copy that all recomputed layers share.
+ * them). Outputs and the gradient of the input are summed by all-reduces, or with sp by
+ * reduce-scatters. Of the recomputed layers, the one that ran last is not recomputed if its
+ * backward comes next: its activations are still in the copy that all recomputed layers share.
  *
  *   a chunk of a micro-batch
  *   tp     modulation, and its gradient *, of the head  [n, 2 D / tp]

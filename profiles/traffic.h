@@ -1,9 +1,9 @@
 /* traffic: counts the bytes that a rank sends in one training step, operation by operation, by pure
  * arithmetic.
  *
- * "Sent" are the bytes that leave this rank under the trainer's own algorithms
+ * The count is of bytes that leave this rank under the trainer's own algorithms
  * (trainer/comm/comm.h). A transport may cut them into messages but does not change their number.
- * Each rank of a group of g sends, in elements:
+ * Each rank of a group of g sends, in elements (n: those of the whole tensor):
  *
  *     all-gather       own part · (g - 1)
  *     reduce-scatter   all parts except its own

@@ -1,7 +1,7 @@
 /* warm: says from where a run takes its first weights, and under which names. The member "init" is
  * described at the top of warm.c; trainer/ckpt/warm_start.h reads the weights.
  *
- *     warm_read(&doc, root, &arena, &warm, err);   // member "init", optional: warm.from stays NULL
+ *     warm_read(&doc, root, &arena, &warm, err);   // without a member "init" warm.from is NULL
  *     warm_bind(&warm, err);   // fills in an unknown hash
  *     // warm_name translates a name in the source to the model's name
  *     if (warm_name(&warm, "model.pos_t.weight", name)) ...

@@ -2,11 +2,12 @@
  * pure, and only work_weights() allocates memory.
  *
  * Time and memory are predicted from this account alone (autotune/). So CPUs with MPI and clusters
- * of GPUs, reel's own trainer and other trainers, differ in device curves, links and stacks, not in
- * code. The account is cut into *parts*, each of which is done as a whole: the forward of a layer,
- * its backward, the additional work of the first or the last stage. A grid (tp, sp, cp, cp_kind,
- * pp, vpp, dp) and a micro-batch size have one account. zero, fsdp, recompute and recompute_layers
- * only decide how often a part is done and which rank holds what: their results are sums over it.
+ * of GPUs differ in device curves and links, and other trainers in their stacks, not in code; only
+ * reel's own trainer has formulas of its own (work_reel.h). The account is cut into *parts*, each
+ * of which is done as a whole: the forward of a layer, its backward, the additional work of the
+ * first or the last stage. A grid (tp, sp, cp, cp_kind, pp, vpp, dp) and a micro-batch size have
+ * one account. zero, fsdp, recompute and recompute_layers only decide how often a part is done and
+ * which rank holds what: what they cost is a sum over the account's parts.
  *
  *     struct work w;
  *     work_build(&spec, &layout, &w);         // depends only on the grid and mbs
@@ -14,7 +15,7 @@
  *         for each stage of interest:
  *             work_stage(&w, &layout, stage, &s);          // how often each part is done
  *             work_state(&w, &layout, &state);             // what sharding the state sends
- *             work_held(&w, &layout, &s, bytes);           // what the stage's rank holds
+ *             work_held(&w, &layout, &s, &scales, bytes);  // what the stage's rank holds
  *
  * Symbols in the comments: D hidden, F ffn, a heads, g kv_heads, d head dim, V vocab, S tokens of a
  * sample, x text tokens, b samples of a micro-batch, t tp, c cp, T = b·S/c tokens of a rank, w the

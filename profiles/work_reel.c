@@ -8,12 +8,12 @@
  *     D hidden, d head dim; H, K, F heads, k/v heads and ffn of this tp rank; h, k after the
  *     exchange
  *     w, z, f  bytes of an activation, of the residual stream, of a statistic or gradient
- *     S self-attentions, B sub-blocks of a layer, A of them modulated
+ *     S self-attentions, B sub-blocks of a layer, A of them modulated; r adaln_rank
  *
  * Products of a layer, forward [rows, columns, depth]:
  *
  *     qkv [T, (H + 2K) d, D]    out [T, D, H d]                       each self-attention
- *     q [T, H d, D]    kv [x, 2 K d, c]    out [T, D, H d]            cross-attention
+ *     q [T, H d, D]    kv [x, 2 K d, text_width]    out [T, D, H d]   cross-attention
  *     fc1 [T, F or 2F, D]    fc2 [T, D, F]
  *     modulation [n, 3 A D / t, D], or by low rank [n, r, D] and [n, 3 A D / t, r]
  *
