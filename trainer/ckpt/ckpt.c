@@ -57,11 +57,11 @@
  * kept when it verifies, because the run is the same; else it is set aside like any damaged one.
  *
  * Removing: after a save, the checkpoints that are older than the `keep` newest are removed, each
- * by a rename first, so that nobody sees a part of one. Only checkpoints whose files were read
- * again and match the manifest's checksums count towards `keep` (ckpt_keep.c), so a damaged one
- * never pushes out a good one. Damaged folders that were set aside are removed by the same rule.
- * When the disk has no room for a new checkpoint, old ones are removed before it is written, down
- * to the newest whole one (ckpt_room.c).
+ * by a rename first, so that nobody sees a part of one. Besides the new checkpoint, only those
+ * whose files were read again and match the manifest's checksums count towards `keep`
+ * (ckpt_keep.c), so a damaged one never pushes out a good one. Damaged folders that were set aside
+ * are removed by the same rule. When the disk has no room for a new checkpoint, old ones are
+ * removed before it is written, down to the newest whole one (ckpt_room.c).
  */
 #include "trainer/ckpt/ckpt.h"
 

@@ -17,8 +17,9 @@
  * What one rank writes and reads (struct ckpt_state) needs no other rank: ckpt_file_write,
  * ckpt_state_load.
  *
- * Errors, the same on all ranks: ERR_BUSY (a newer attempt has the folder), ERR_IO (disk full, not
- * writable), ERR_INPUT (the checkpoint of another run, dtype or version).
+ * Errors, the same on all ranks: ERR_BUSY (a newer attempt has the folder), ERR_FULL (the disk is
+ * full or read-only), ERR_IO (a file cannot be read or written for another reason), ERR_INPUT (the
+ * checkpoint of another run, dtype or version).
  */
 #ifndef TRAINER_CKPT_CKPT_H
 #define TRAINER_CKPT_CKPT_H
@@ -59,7 +60,8 @@ struct ckpt_room {
 /* Makes room on the disk for a checkpoint; all ranks call it. If there is too little room, it
  * removes folders of killed saves, damaged folders that were set aside, and checkpoints older than
  * the newest whole one. full: the last save failed for want of space, whatever the file system
- * reports as free. Returns ERR_FULL if there is still no room; *room is filled in that case too. */
+ * reports as free; then all of these are removed. Returns ERR_FULL if there is still no room, or,
+ * with full, if there was nothing to remove; *room is filled in that case too. */
 int ckpt_room_make(const struct ckpt_writer *w, const struct optim *o, bool full,
                    struct ckpt_room *room, struct err *err);
 

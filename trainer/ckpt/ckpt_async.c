@@ -32,7 +32,7 @@ static void *write_run(void *ctx)
 }
 
 /* Starts the thread with all signals blocked: signals are for the main thread, and for the thread
- * of the notice. */
+ * that waits for a request to stop (trainer/run/notice.h). */
 static int thread_start(struct ckpt_async *a, struct err *err)
 {
     sigset_t all, before;

@@ -1,7 +1,8 @@
 /* Decides which checkpoints stay: the `keep` newest whole ones, and every folder newer than the
- * oldest of these, damaged or not. All others are removed. Before that, the files of the ones that
- * stay are read again and verified, file k by rank k mod ranks. The thread that writes the new
- * checkpoint does this, so it happens in the background if the writing does.
+ * oldest of these, damaged or not. All others are removed. Before any is, the files of the ones
+ * that stay, except those of the new checkpoint, are read again and verified, file k by rank k mod
+ * ranks. If there are at most `keep`, nothing is read or removed. The thread that writes the new
+ * checkpoint reads the files, so this happens in the background if the writing does.
  */
 #include <stdlib.h>
 
@@ -68,7 +69,7 @@ void ckpt_keep_check(struct ckpt_keep *k)
 
 int ckpt_keep_finish(struct ckpt_keep *k, struct err *err)
 {
-    int64_t last = 0; /* the oldest step that stays; 0: fewer than `keep` are whole */
+    int64_t last = 0; /* the oldest step that stays; 0: fewer than `keep` are known to be whole */
     int rc;
     for (int64_t i = 0, good = 0; i < k->list.n && k->list.n > k->keep; i++) {
         char dir[LIMIT_PATH_BYTES];

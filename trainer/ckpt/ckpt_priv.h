@@ -1,5 +1,5 @@
-/* ckpt_priv: declares what ckpt.c (saving), ckpt_load.c (loading into a run), ckpt_read.c
- * (manifest), ckpt_reshard.c and the commands share. */
+/* ckpt_priv: declares what the files of trainer/ckpt share among themselves and with the
+ * commands. */
 #ifndef TRAINER_CKPT_CKPT_PRIV_H
 #define TRAINER_CKPT_CKPT_PRIV_H
 
@@ -26,9 +26,9 @@ int64_t ckpt_tensor_find(const struct ckpt_manifest *m, const char *name);
 bool ckpt_is_damage(int rc);
 int ckpt_set_aside(const struct ckpt_writer *w, const char *dir, struct err *err);
 
-/* The functions of ckpt_writer.c are for rank 0. Every name that others can see is changed through
- * them or after ckpt_writer_check. Each checks that the run's folder still belongs to this
- * attempt. */
+/* The functions of ckpt_writer.c that check or remove are for rank 0. Every name that others can
+ * see is changed by one of them, or after ckpt_writer_check. Each of them first checks that the
+ * run's folder still belongs to this attempt. */
 /* Checks that the run's folder still belongs to this attempt. ERR_BUSY: a newer attempt has it. */
 int ckpt_writer_check(const struct ckpt_writer *w, struct err *err);
 /* Writes <ckpt>/.tmp-<what>-<step>.a<attempt>.<token>, a name that no other attempt or process

@@ -1,7 +1,7 @@
 /* Makes room for the next checkpoint. Its size is known before it is written, so old files can be
- * removed from a disk that is too full. Folders of killed saves are removed first, then damaged
- * folders, then the oldest checkpoints. The newest whole checkpoint always stays; it is read again
- * and verified before older ones are removed.
+ * removed from a disk that is too full. Folders of killed saves are removed first. If there is a
+ * whole checkpoint, damaged folders follow, then the oldest checkpoints. The newest whole one
+ * always stays; it is read again and verified before anything is removed.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -44,8 +44,9 @@ static int newest_whole(const char *ckpt_dir, const struct ckpt_list *list, stru
     return 0;
 }
 
-/* Removes damaged folders and old checkpoints, on rank 0, until there is room. full: the file
- * system refuses to write whatever it reports as free (a quota); then all old ones are removed. */
+/* Removes, on rank 0, all damaged folders, and then old checkpoints until there is room. full: the
+ * file system refuses to write, whatever it reports as free (a quota); then all checkpoints older
+ * than number `newest` are removed. */
 static void remove_old(const struct ckpt_writer *w, const char *ckpt_dir,
                        const struct ckpt_list *list, int64_t newest, bool full,
                        struct ckpt_room *room)

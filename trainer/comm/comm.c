@@ -246,7 +246,8 @@ static bool is_scalars(const struct comm_work *w)
     return w == &w->c->works[COMM_WORKS];
 }
 
-/* Takes a free work. One is reserved for scalars, so that they can be exchanged at any time. */
+/* Takes a free comm_work. One is reserved for scalars, so that they can be exchanged at any
+ * time. */
 static struct comm_work *work_take(struct comm *c, bool scalars)
 {
     struct comm_work *w = &c->works[COMM_WORKS];
@@ -259,8 +260,9 @@ static struct comm_work *work_take(struct comm *c, bool scalars)
     return w;
 }
 
-/* Plans a work. In check mode it also records the operation. In check mode and for staged buffers,
- * it replaces the caller's buffers by copies. After a failure here nothing is in flight. */
+/* Plans a comm_work. In check mode it also records the operation. In check mode and for staged
+ * buffers, it replaces the caller's buffers by copies. After a failure here nothing is in
+ * flight. */
 static int work_prepare(struct comm_work *w, const struct comm_op *op, bool ordered,
                         struct err *err)
 {
@@ -282,7 +284,7 @@ static bool is_staged(const struct comm *c, const struct comm_op *op, const stru
            (c->size > 1 || op->kind == COMM_SEND_RECV || c->conf->check);
 }
 
-/* Prepares a work whose buffers a stream writes. Afterwards the backend can read what is to be
+/* Prepares a comm_work whose buffers a stream writes. Afterwards the backend can read what is to be
  * sent. */
 static int work_stage(struct comm_work *w, const struct comm_op *op, struct dev_stream *s,
                       bool ordered, struct err *err)
@@ -338,7 +340,7 @@ static int work_start(struct comm *c, const struct comm_op *op, struct dev_strea
         w->taken = false;
         return rc;
     }
-    /* Staging waits for earlier work of the device, not for another rank. */
+    /* Staging waits for what the device queued earlier, not for another rank. */
     double computed_s = w->staged ? clock_mono_s() - started : 0;
     w->sent_bytes = comm_work_sent_bytes(w);
     c->sent_bytes += w->sent_bytes;

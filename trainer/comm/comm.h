@@ -1,20 +1,21 @@
 /* comm: declares collective communication. An operation is started by one call and awaited by
  * another, and the caller may compute in between. The backends are self (one rank) and MPI.
  *
- * comm_start begins an operation on data that `stream` has written, and returns a work. comm_wait
- * completes the work; what is queued on the stream afterwards sees the result. Before the wait, the
- * source must not be written and the destination must not be read. With conf.check, destinations
- * hold NaN until then, so that a missing wait shows in the loss, and sources are copied first. The
- * blocking calls are a start followed by a wait.
+ * comm_start begins an operation on data that `stream` has written, and returns a comm_work.
+ * comm_wait completes it; what is queued on the stream afterwards sees the result. Before the wait,
+ * the source must not be written and the destination must not be read. With conf.check,
+ * destinations hold NaN until then, so that a missing wait shows in the loss, and sources are
+ * copied first. The blocking calls are a start followed by a wait.
  *
  * If a stream is given, the buffers are memory of the device that comm_bind named; with NULL they
  * are host memory. Device memory that the host can access is sent and received directly. Other
  * device memory is staged: the start copies what is sent to pinned host memory and waits for the
  * copy; after the wait, the result is copied back on the stream that was given to the wait. A group
- * keeps the pinned memory that its works needed until it is closed, which must be before the device
- * is. comm_reserve_stages allocates it before the first step. Instead of staging, devices can
- * exchange their memory by the library that comm_bind named (comm_plane.h): then neither call waits
- * on the host, and comm_wait makes the stream wait. Operations without a stream always go by MPI.
+ * keeps the pinned memory that its operations needed until it is closed, which must be before the
+ * device is. comm_reserve_stages allocates it before the first step. Instead of staging, devices
+ * can exchange their memory by the library that comm_bind named (comm_plane.h): then neither call
+ * waits on the host, and comm_wait makes the stream wait. Operations without a stream always go by
+ * MPI.
  *
  * Order. All ranks of a group start the same operations in the same order, and two ranks that share
  * several groups start the operations of all shared groups in one order. They may wait in any
@@ -45,10 +46,10 @@
  * the wait, too. No latency applies there, conf.trace gets the times on the host, and check mode
  * checks the order only.
  *
- * Memory. Works and their requests are allocated when a group is opened. comm_reserve allocates the
- * scratch of reductions and makes it resident: as much as buffer_scratch_bytes says in the memory
- * plan or, for a device, buffer_ordered_bytes of device memory, which the groups on one stream of
- * messages share. A step allocates nothing.
+ * Memory. Each comm_work and its requests are allocated when a group is opened. comm_reserve
+ * allocates the scratch of reductions and makes it resident: as much as buffer_scratch_bytes says
+ * in the memory plan or, for a device, buffer_ordered_bytes of device memory, which the groups on
+ * one stream of messages share. A step allocates nothing.
  *
  *     struct comm *world;
  *     comm_mpi_open(&argc, &argv, &world, err);            // or comm_self_open
@@ -75,7 +76,7 @@ enum {
     COMM_MESSAGE_BYTES = BUFFER_EXCHANGE_BYTES, /* of one message of a reduction */
     COMM_SCALARS = 32,                          /* the most numbers of comm_sum and comm_max */
     COMM_MESSAGES = 64,                         /* the most messages of one send_recv */
-    COMM_WORKS = 8,                             /* the most works in flight in a group */
+    COMM_WORKS = 8,                             /* the most operations in flight in a group */
 };
 
 enum comm_kind {
@@ -138,7 +139,7 @@ struct comm_conf {
     /* All sums are formed in rank order, even where a library could be faster (see Sums). */
     bool ordered;
     bool check;               /* default: true in builds without optimisation */
-    /* This is called on each rank when a work is over. It may be NULL. */
+    /* This is called on each rank when an operation is over. It may be NULL. */
     void (*trace)(void *ctx, const struct comm *c, const struct comm_op *op,
                   const struct comm_times *t);
     void *trace_ctx;
@@ -161,7 +162,7 @@ struct comm {
     const struct comm_backend *backend;
     struct comm_world *world;
     struct comm_work *works; /* [COMM_WORKS + 1]: the last is for scalars */
-    struct comm_stage *stages; /* [COMM_WORKS + 1] pinned memory of staged works */
+    struct comm_stage *stages; /* [COMM_WORKS + 1] pinned memory of staged operations */
     double *scalars;         /* [size · COMM_SCALARS] */
     uint64_t id;             /* hash of axis and world ranks */
     struct arena arena;
@@ -193,20 +194,20 @@ void comm_abort(struct comm *c, int exit_code); /* Ends every rank of the world.
 void comm_close(struct comm *c);
 
 /* Reserves scratch, so that `works` reductions of up to `bytes` each can be in flight as a whole
- * (bytes: all ranks' parts for one rank, size · part). Larger or further reductions work too,
+ * (bytes: all ranks' parts for one rank, size · part). Larger or further reductions are done
  * portion by portion, in waits and in comm_progress. works 0 reserves room for one portion only.
- * Without this call a group works too, but its reductions make memory resident that the plan does
- * not show. Call it while nothing is in flight. */
+ * Without this call reductions are possible too, but make memory resident that the plan does not
+ * show. Call it while nothing is in flight. */
 int comm_reserve(struct comm *c, int works, int64_t bytes, struct err *err);
 
-/* Allocates pinned memory so that n works can be staged at a time, with messages of up to `bytes`
- * each (buffer_stage_bytes of what is sent and received). Larger or further works allocate more
- * when they start. It does nothing where messages are not staged. */
+/* Allocates pinned memory so that n operations can be staged at a time, with messages of up to
+ * `bytes` each (buffer_stage_bytes of what is sent and received). Larger or further operations
+ * allocate more when they start. It does nothing where messages are not staged. */
 int comm_reserve_stages(struct comm *c, int n, int64_t bytes, struct err *err);
 
 int comm_start(struct comm *c, const struct comm_op *op, struct dev_stream *s,
                struct comm_work **out, struct err *err);
-/* Waits for a work. Does nothing if w is NULL. */
+/* Waits until an operation is over. Does nothing if w is NULL. */
 int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct err *err);
 /* Starts an operation and waits for it. */
 int comm_do(struct comm *c, const struct comm_op *op, struct dev_stream *s, struct err *err);
@@ -216,7 +217,7 @@ int comm_do(struct comm *c, const struct comm_op *op, struct dev_stream *s, stru
 double comm_waited_s(const struct comm *c);
 /* Says whether an operation is in flight in any group of c's world. */
 bool comm_busy(const struct comm *c);
-/* Advances the works of all groups. It is cheap, and is called between computations. */
+/* Advances the operations of all groups. It is cheap, and is called between computations. */
 void comm_progress(struct comm *c);
 /* Compares which operations the ranks have started; all ranks call it. ERR_STATE names the first
  * difference. Returns 0 without conf.check. */

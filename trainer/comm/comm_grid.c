@@ -1,5 +1,6 @@
-/* Opens the groups of a layout. Each holds the ranks whose places differ in one coordinate only.
- */
+/* Opens the groups of a layout. A group of an axis (tp, cp, dp, pp) holds the ranks whose places
+ * differ in that coordinate only; the other groups divide such a group or the data group
+ * (dp·cp). */
 #include "trainer/comm/comm.h"
 
 #include "base/num.h"

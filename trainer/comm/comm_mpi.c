@@ -1,4 +1,4 @@
-/* This is the MPI backend. A group is a range of tags in MPI's world. So opening and closing a
+/* This is the MPI backend. A group is a range of tags in MPI's world, so opening and closing a
  * group needs no collective call of MPI, which would wait without a deadline. comm_mpi_engine.c
  * runs the operations. */
 #include <limits.h>
@@ -65,7 +65,7 @@ static int batch_grow(struct mpi_batch *b, int requests)
     return r && p ? 0 : -1;
 }
 
-/* Allocates the requests of every work, for `depth` portions to and from every other rank. */
+/* Allocates the requests of every comm_work, for `depth` portions to and from every other rank. */
 static int requests_take(struct comm *c, int depth)
 {
     struct mpi_group *g = c->self;

@@ -5,7 +5,7 @@
  * a whole time slice to a process that always computes. So the ranks of one host share a page in
  * which each has a bell: a count, and whether its rank sleeps. A rank rings another's bell when it
  * sends to it, or when it is ready to receive a long message from it. A bell is only a hint: MPI
- * may have work without one, so sleeps are bounded.
+ * may have something to do without one, so sleeps are bounded.
  */
 #ifndef TRAINER_COMM_COMM_MPI_BELLS_H
 #define TRAINER_COMM_COMM_MPI_BELLS_H

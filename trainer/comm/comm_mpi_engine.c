@@ -1,19 +1,20 @@
 /* This is the engine of the MPI backend: every operation is messages between all pairs of its
  * ranks, moved by polling.
  *
- * A work is a small state machine. An exchange posts all its receives and sends at once, and is
- * done when all of them are. A reduction sends each rank its part in messages of
+ * A comm_work is a small state machine. An exchange posts all its receives and sends at once, and
+ * is done when all of them are. A reduction sends each rank its part in messages of
  * COMM_MESSAGE_BYTES, `depth` messages of a part at a time (comm_reserve). It receives into a slot
  * of the group's scratch, [every other rank][depth · portion]. When the messages of all ranks have
  * come, they are added up in rank order; this rank's part is read from its source. Sending needs no
- * slot and advances independently of receiving, so a work without a slot delays only its own
+ * slot and advances independently of receiving, so a reduction without a slot delays only its own
  * receives. An all-reduce exchanges the sums after its last sum. Portions have one size, whatever
  * the ranks reserved.
  *
- * A poll advances the works of *all* groups, so two ranks may wait for the same works in different
- * orders. All messages are sent in MPI's world. The tag tells the group and the number of the
- * operation in it, so messages of two operations never mix. send_recvs, in which not all ranks of a
- * group need take part, have one tag per group, and match in the order in which they were started.
+ * A poll advances the operations of *all* groups, so two ranks may wait for the same ones in
+ * different orders. All messages are sent in MPI's world. The tag tells the group and the number of
+ * the operation in it, so messages of two operations never mix. send_recvs, in which not all ranks
+ * of a group need take part, have one tag per group, and match in the order in which they were
+ * started.
  */
 #include <math.h>
 #include <sched.h>
@@ -41,8 +42,8 @@ enum {
  * while other processes use the processors too. */
 static const double poll_alone_s = 0.2, poll_crowded_s = 2e-3;
 /* A nap ends when the bell is rung, or after this part of the wait so far, within bounds. So a
- * message without a bell is noticed late only by a small part of the time it took, and a long wait
- * costs hardly any processor time. */
+ * message that rings no bell (comm_mpi_bells.h) is noticed with a delay that is small beside the
+ * wait, and a long wait costs hardly any processor time. */
 static const double nap_part = 1. / 64, nap_least_s = 50e-6, nap_most_s = 1e-3;
 static const double look_s = 0.05; /* time between two checks whether the peers live */
 
@@ -63,7 +64,8 @@ static struct mpi_group *group_of(const struct comm_work *w) { return w->c->self
 
 /* ---- messages ---- */
 
-/* Rings for a rank of w's group, which may be sleeping until a message of this rank comes. */
+/* Rings the bell of a rank of w's group, which may be sleeping until this rank sends to it or
+ * receives from it. */
 static void ring(const struct comm_work *w, int peer)
 {
     comm_bells_ring(comm_peers_bells(w->c->world->peers), w->c->world_ranks[peer]);
@@ -297,7 +299,7 @@ static int reduction_advance(struct comm_work *w)
     return w->op.kind == COMM_ALL_REDUCE ? sums_exchange(w) : MPI_SUCCESS;
 }
 
-/* ---- works in flight ---- */
+/* ---- operations in flight ---- */
 
 static int work_advance(struct comm_work *w)
 {
@@ -330,7 +332,7 @@ static void flight_add(struct comm_work *w)
     *at = w;
 }
 
-/* Advances every work in flight, oldest first. On a failure *failed is the work. */
+/* Advances every comm_work in flight, the oldest first. *failed is the one that failed. */
 static int flight_advance(struct comm_world *world, struct comm_work **failed)
 {
     for (struct comm_work *w = world->flight, *next; w; w = next) {
@@ -390,8 +392,8 @@ static void open_ranks(const struct comm *c, const struct mpi_batch *b, char *te
         snprintf(text + n, size - n, " and %d more", more);
 }
 
-/* Returns a work that has an open message: w, or else one before it in the list. A reduction that
- * waits for a slot has no open message itself. */
+/* Returns w if it has an open message; else the oldest comm_work in flight that has one, or w if
+ * none has. A reduction that waits for a slot has no open message itself. */
 static struct comm_work *open_work(struct comm_work *w)
 {
     const struct mpi_work *m = own_of(w);
@@ -425,7 +427,7 @@ static int wait_late(struct comm_work *w, double waited_s, struct err *err)
                    w->c->world_ranks[w->c->rank], behind, waited_s, missing);
 }
 
-/* Fails if a rank's process has ended. It is called while nothing moves, and looks once in
+/* Fails if a rank's process has ended. It is called while nothing moves, and looks at most once in
  * look_s. */
 static int peers_check(struct comm_work *w, double *looked, double now, struct err *err)
 {
@@ -487,7 +489,7 @@ int comm_mpi_wait(struct comm *c, struct comm_work *w, struct err *err)
     }
 }
 
-/* Advances all works. A failure breaks the group, and the next call returns the error. */
+/* Advances all operations. A failure breaks the group, and the next call returns the error. */
 void comm_mpi_progress(struct comm *c)
 {
     struct comm_work *failed = NULL;

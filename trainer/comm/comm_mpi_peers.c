@@ -13,7 +13,8 @@
 #include "base/hash.h"
 
 /* Names a rank's process. `where` is a hash of boot and process namespace, in which the pid is
- * valid; bells is the process's descriptor of bells. */
+ * valid; bells is the file descriptor, in that process, of the bells' shared memory
+ * (comm_mpi_bells.h). */
 struct place { uint64_t where; int64_t pid, bells; };
 
 struct comm_peers {

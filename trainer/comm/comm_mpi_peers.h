@@ -12,7 +12,8 @@
 #include "trainer/comm/comm.h"
 #include "trainer/comm/comm_mpi_bells.h"
 
-/* Begins a sentence about a rank and its process number. What this rank was doing follows. */
+/* Begins the sentence by which one rank reports that another has gone: the other's number and its
+ * process. What the reporting rank was doing follows. */
 #define COMM_GONE \
     "rank %d of the world is gone: its process %d has ended (killed, or crashed) without a word; "
 
@@ -23,8 +24,8 @@ int comm_peers_open(struct comm *world, struct comm_peers **out, struct err *err
 /* Says whether this host has more ranks than processors. False with p NULL, where that is not
  * known. */
 bool comm_peers_crowded(const struct comm_peers *p);
-/* Says whether other processes compete with this host's ranks for the processors. A rank that polls
- * then would lose a time slice to them at each poll. The load is read now and then; `now` is
+/* Says whether other processes compete with this host's ranks for the processors: a rank that
+ * polled would lose a time slice to them at each poll. The load is read now and then; `now` is
  * clock_mono_s. */
 bool comm_peers_disturbed(struct comm_peers *p, double now);
 /* Returns the bells of this host's ranks, by rank of the world; NULL: there are none. */

@@ -17,7 +17,7 @@ enum {
     COMM_TAGS_NUMBERED = COMM_MPI_TAGS - 3, /* for the other operations, in turn */
 };
 
-/* Holds the messages of one direction of a work that are in flight. */
+/* Holds the messages in flight of one direction of a comm_work. */
 struct mpi_batch {
     MPI_Request *requests; /* MPI_REQUEST_NULL: done */
     int *peers;            /* group ranks */
@@ -32,7 +32,7 @@ struct mpi_work {
     /* elements of a part that have been posted for sending; that were added up; that are coming
      * in */
     int64_t sent, got, arriving;
-    struct comm_work *next; /* the next work in flight */
+    struct comm_work *next; /* the next in flight */
 };
 
 struct mpi_group {

@@ -1,5 +1,5 @@
-/* Manages the communicators and streams of a plane: how groups join and leave, and how a work is
- * queued on a stream of messages and waited for. */
+/* Manages the communicators and streams of a plane: how groups join and leave, and how an operation
+ * is queued on a stream of messages and waited for. */
 #include "trainer/comm/comm_plane.h"
 
 #include <stdlib.h>
@@ -135,8 +135,8 @@ int64_t comm_plane_queued(const struct comm_plane *p, uint64_t id)
     return l ? l->queued : -1;
 }
 
-/* Opens a communicator, whose id all its ranks have got. After a failure here the ranks no longer
- * agree, so the world is broken. */
+/* Opens a communicator, whose id all its ranks have got. After a failure of the library the ranks
+ * no longer agree, so the world is broken. */
 static int link_open(struct comm_plane *p, const struct plane_link *as, const struct coll_id *id,
                      struct err *err)
 {
@@ -330,7 +330,7 @@ int comm_plane_edges(struct comm *c, bool around, struct err *err)
     return rc;
 }
 
-/* ---- works ---- */
+/* ---- operations ---- */
 
 /* Notes the operation that was just queued, and records an event after it. */
 static void work_note(struct comm_plane *p, struct plane_link *l, struct comm_work *w)
@@ -361,8 +361,8 @@ int comm_plane_start(struct comm_work *w, struct dev_stream *s, struct err *err)
     return 0;
 }
 
-/* Makes a stream wait for a work. A work that was seen to be over needs no wait, and its event may
- * belong to a later operation by now. */
+/* Makes a stream wait for an operation. One that was seen to be over needs no wait, and its event
+ * may belong to a later operation by now. */
 int comm_plane_wait(const struct comm_work *w, struct dev_stream *s)
 {
     struct comm_plane *p = w->c->world->plane;

@@ -9,7 +9,7 @@
  *
  * Streams of messages. The exchanges of tensor and context parallelism have one stream of high
  * priority, and sums of gradients have another stream. Each directed edge of a pipeline has a
- * communicator and a stream of its own: with fewer most schedules would deadlock
+ * communicator and a stream of its own: with fewer of them, most schedules would deadlock
  * (profiles/schedule.h). A communicator is used on one stream only.
  *
  * A rank that waits on the host, for the device or for a message of the backend, polls the plane. A
@@ -26,8 +26,9 @@ struct comm_plane;
 struct comm_world;
 struct plane_link;
 
-/* Makes a plane, which groups may join; *out is new. The plane watches the device (dev.h). ERR_ENV:
- * the library cannot be used; all ranks get this error. */
+/* Makes a plane, which groups may join; *out is new. From now on the device polls the plane while
+ * the host waits for it (watch in dev.h). ERR_ENV: the library cannot be used; all ranks get this
+ * error. */
 int comm_plane_new(struct comm *world, struct dev *dev, const struct coll_ops *coll,
                    struct comm_plane **out, struct err *err);
 /* Frees a plane that all groups have left. NULL is fine. */
@@ -48,9 +49,9 @@ void comm_plane_leave(struct comm *c);
 struct plane_link *comm_plane_link(const struct comm *c, const struct comm_op *op,
                                    const struct dev_stream *s);
 bool comm_plane_has(const struct comm *c); /* Returns whether the group has joined. */
-/* Queues a work that is planned and has a link. */
+/* Queues an operation that comm_work_plan has planned and that has a link. */
 int comm_plane_start(struct comm_work *w, struct dev_stream *s, struct err *err);
-/* Makes everything that is queued on the stream afterwards wait for the work. Returns 0. */
+/* Makes everything that is queued on the stream afterwards wait for the operation. Returns 0. */
 int comm_plane_wait(const struct comm_work *w, struct dev_stream *s);
 /* Allocates memory for the parts of sums of `bytes` bytes (buffer_ordered_bytes). */
 int comm_plane_reserve(struct comm *c, int64_t bytes, struct err *err);

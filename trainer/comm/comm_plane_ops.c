@@ -1,12 +1,12 @@
 /* Builds the operations of comm.h from those of a table of collectives (coll.h).
  *
- * For equal parts the library's all-gather and reduce-scatter are used. Unequal parts are sends and
- * receives in one group of calls. The library forms a sum only where it can keep the promise of
- * comm.h: f64 and f32, equal parts, and no conf.ordered. Otherwise every rank receives the other
- * ranks' numbers for the part that it sums, and adds them in rank order with the device's own
- * kernel. This sends as much data as a ring does. A part is exchanged in pieces so small that those
- * of all ranks fit into buffer_ordered_bytes. Pieces have one size on all ranks, whatever they
- * reserved.
+ * For equal parts the all-gather and reduce-scatter of the library behind the table (NCCL) are
+ * used. Unequal parts are sends and receives in one group of calls. The library forms a sum only
+ * where it can keep the promise of comm.h: f64 and f32, equal parts, and no conf.ordered. Otherwise
+ * every rank receives the other ranks' numbers for the part that it sums, and adds them in rank
+ * order with the device's own kernel. This sends as much data as a ring does. A part is exchanged
+ * in pieces so small that those of all ranks fit into buffer_ordered_bytes. Pieces have one size on
+ * all ranks, whatever they reserved.
  */
 #include "base/num.h"
 #include "trainer/comm/comm_plane_priv.h"
@@ -55,7 +55,7 @@ static int group_end(struct comm_plane *p, struct plane_link *l, int rc, struct 
     return ended < 0 ? err_set(err, ended, "%s", end.text) : plane_settle(p, l, "connects", err);
 }
 
-/* Says what goes to and comes from a rank in this exchange. */
+/* Says what goes to and comes from one rank in an exchange. */
 typedef struct both both_fn(const struct comm_work *w, int peer, const void *ctx);
 
 /* Queues an exchange between all ranks as one operation. */

@@ -57,7 +57,8 @@ struct comm_plane {
 };
 
 /* ---- comm_plane_ops.c ---- */
-/* Queues the calls that a work consists of. An error other than ERR_NOMEM is the communicator's. */
+/* Queues the calls that an operation consists of. An error other than ERR_NOMEM is the
+ * communicator's. */
 int plane_issue(struct comm_plane *p, struct plane_link *l, struct comm_work *w, struct err *err);
 /* Makes sure that a stream has a block of at least `bytes` bytes. */
 int plane_block_take(struct comm_plane *p, struct plane_queue *queue, int64_t bytes,

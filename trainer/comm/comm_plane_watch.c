@@ -2,9 +2,9 @@
  *
  * Every rank that waits polls. A poll sees which operations are over. 50 times a second it also
  * asks every communicator for its error, and the system for ranks of this host that have ended. The
- * deadline counts for the oldest operation that is not over: from when it was queued, or when
- * another operation was last seen to be over. Time in which this rank did not poll does not count,
- * because no peer is at fault for it.
+ * deadline counts for the oldest operation that is not over, from the later of two moments: when it
+ * was queued, and when another operation was last seen to be over. After a pause of more than a
+ * second in this rank's polls it begins anew, because no peer is at fault for that.
  *
  * A library does not say which rank is missing. But an operation of a communicator has the same
  * number on all its ranks, so the ranks are asked how many operations they have queued. Ranks that
@@ -137,7 +137,7 @@ static void blame(struct comm_plane *p, const struct plane_issued *i, char *text
     free(answers);
 }
 
-/* Writes "group pp", or "the edge from rank 0 to rank 1 of group pp". */
+/* Writes "group pp of 4 ranks", or for an edge "group pp from rank 0 to rank 1 of the world". */
 static void link_text(const struct plane_link *l, char *text, size_t size)
 {
     const int *ranks = l->c->world_ranks;

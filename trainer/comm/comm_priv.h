@@ -32,13 +32,13 @@ struct comm_work {
     struct comm_stage *stage;  /* pinned memory in which the copies then are */
     int64_t *real_at;          /* [size] element of `real` to which each rank's data belongs */
     void *real_bufs[COMM_MESSAGES];
-    struct plane_link *link; /* communicator that carries the work; NULL: the backend does */
-    int64_t place;           /* number of the work in the link's stream */
-    void *self;              /* the backend's data of the work */
+    struct plane_link *link; /* communicator that carries it; NULL: the backend does */
+    int64_t place;           /* number of the operation in the link's stream */
+    void *self;              /* the backend's data of it */
 };
 
-/* Holds pinned memory for the messages of one work. When the stream `given` is synced, the last
- * result has been copied out of it. */
+/* Holds pinned memory for the messages of one comm_work. When the stream `given` is synced, the
+ * last result has been copied out of it. */
 struct comm_stage {
     void *ptr;
     int64_t bytes;
@@ -58,7 +58,7 @@ struct comm_ask {
 };
 
 /* Lists the calls of a backend. start posts what it can; wait returns when w->done. After an error
- * of either, the work is never used again. */
+ * of either, the comm_work is never used again. */
 struct comm_backend {
     const char *name;
     int64_t count_max; /* the most elements of a range */
@@ -84,7 +84,7 @@ struct comm_world {
     struct comm_order *order; /* comm_order.c; NULL until the first operation in check mode */
     int rank, size;
     int64_t groups; /* greater than the number of every group this rank has met; the world's is 0 */
-    struct comm_work *flight; /* the backend's works in flight, of all groups */
+    struct comm_work *flight; /* what the backend has in flight, of all groups */
     int64_t completed;        /* messages that are over: it grows while anything moves */
     double wait_s;            /* sum over all groups */
     /* a failure that occurred while nobody waited: the next call returns it; code 0: none */
@@ -106,17 +106,18 @@ static inline bool comm_reduces(enum comm_kind k)
     return k == COMM_REDUCE_SCATTER || k == COMM_ALL_REDUCE;
 }
 
-/* Fills a work's ranges from an operation. The functions up to comm_order.c are of comm_work.c. */
+/* Fills the ranges of a comm_work from an operation. The functions up to comm_order.c are of
+ * comm_work.c. */
 void comm_work_plan(struct comm_work *w, const struct comm_op *op);
 /* Copies the sources; in check mode it writes NaN into the destinations. */
 int comm_work_cover(struct comm_work *w, struct err *err);
 /* Frees the copies. With `give` the result is first copied to the caller's destinations; if the
- * work was staged, on the stream s. */
+ * comm_work was staged, on the stream s. */
 void comm_work_uncover(struct comm_work *w, bool give, struct dev_stream *s);
 /* Copies the part that a rank gives itself. If it is device memory that was not staged, the copy is
  * queued on the stream s. */
 void comm_work_own(struct comm_work *w, struct dev_stream *s);
-void comm_stages_free(struct comm *c); /* Frees the pinned memory of a group's works. */
+void comm_stages_free(struct comm *c); /* Frees the pinned memory of a group. */
 int64_t comm_work_sent_bytes(const struct comm_work *w);
 
 /* ---- comm_order.c ---- */
@@ -124,8 +125,8 @@ int64_t comm_work_sent_bytes(const struct comm_work *w);
 int comm_order_add(struct comm *c, const struct comm_work *w, const struct comm_op *op,
                    struct err *err);
 void comm_order_free(struct comm_order *o);
-/* Does an operation in the work that is reserved for scalars, which has no latency. comm_order_add
- * records it only with `ordered`. */
+/* Does an operation in the comm_work that is reserved for scalars, which has no latency.
+ * comm_order_add records it only with `ordered`. */
 int comm_do_quietly(struct comm *c, const struct comm_op *op, bool ordered, struct err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* This is the backend of a group of one rank. The front has copied the part that the rank gives
+/* This is the backend of a group of one rank. comm.c has copied the part that the rank gives
  * itself, so only messages to itself are left.
  */
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static int self_start(struct comm *c, struct comm_work *w, struct err *err)
     (void)c;
     int rc;
     if ((rc = messages_pass(w->messages, w->op.n_messages, w->op.dtype, err)) < 0) {
-        comm_work_uncover(w, false, NULL); /* nothing is in flight: the work can be used again */
+        comm_work_uncover(w, false, NULL); /* nothing is in flight: *w can be used again */
         w->taken = false;
         return rc;
     }

@@ -1,7 +1,7 @@
 /* Plans the ranges of an operation (comm_priv.h), and makes the copies that cover its buffers.
  *
- * A work is covered when the host cannot access the buffers, and in check mode. What is sent is
- * copied when the operation starts, and what is received goes to a buffer of our own first. In
+ * A comm_work is covered when the host cannot access the buffers, and in check mode. What is sent
+ * is copied when the operation starts, and what is received goes to a buffer of our own first. In
  * check mode the destination holds NaN (0xff bytes) until the wait copies the result there, so that
  * a read before the wait always shows, whatever the timing.
  */
@@ -145,7 +145,7 @@ static struct comm_stage *stage_find(const struct comm *c, int64_t bytes)
         if (!s->taken && (!best || (fits && !had) || (fits == had && s->bytes < best->bytes)))
             best = s;
     }
-    BUG_ON(!best); /* there are as many stages as works */
+    BUG_ON(!best); /* there are as many stages as comm_works */
     return best;
 }
 
@@ -176,13 +176,13 @@ int comm_reserve_stages(struct comm *c, int n, int64_t bytes, struct err *err)
     return 0;
 }
 
-/* Takes pinned memory for a staged work. */
+/* Takes pinned memory for a staged comm_work. */
 static int stage_take(struct comm_work *w, int64_t bytes, struct err *err)
 {
     struct comm *c = w->c;
     struct comm_stage *s = stage_find(c, bytes);
     int rc;
-    /* The last result may still be copied out of the memory that this work will write. */
+    /* The last result may still be copied out of the memory that this comm_work will write. */
     if (s->given && (rc = c->dev->stream_sync(c->dev, s->given, err)) < 0)
         return rc;
     s->given = NULL;
@@ -193,7 +193,7 @@ static int stage_take(struct comm_work *w, int64_t bytes, struct err *err)
     return 0;
 }
 
-/* Allocates the copies, of `sent` and `received` elements; in pinned memory if the work is
+/* Allocates the copies, of `sent` and `received` elements; in pinned memory if the comm_work is
  * staged. */
 static int blocks_take(struct comm_work *w, int64_t sent, int64_t received, struct err *err)
 {

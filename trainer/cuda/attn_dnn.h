@@ -1,7 +1,7 @@
 /* attn_dnn: decides which attention cuDNN computes, and by which class of plan.
  *
- * cuDNN computes attention by plans, one for each class of calls: types, heads, strides and
- * extents. A class has one of two forms.
+ * cuDNN, which is called the library below, computes attention by plans, one for each class of
+ * calls: types, heads, strides and extents. A class has one of two forms.
  *
  *     dense    all segments have the same number of queries, and of keys, at equal distances
  *     packed   segments have any lengths; lengths and offsets are in device memory. The class has

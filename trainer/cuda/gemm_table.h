@@ -8,12 +8,12 @@
  *
  *     NVIDIA H200	130100	bf16 f32 tn 4096 4096 8192 4096 4096 4096	<8 words of 16 hex digits>
  *
- * The device has the driver's name, the version is that of cublasLtGetVersion. The product is: type
- * of a and b, type of the result, n or t for a and for b (t: transposed), m, n, k, and the leading
- * dimensions of a, b and the result. The words are the library's cublasLtMatmulAlgo_t, which the
- * same version of the library promises to accept again; eight zeros name our own kernel. Lines of
- * other devices and versions are checked for their form, counted and skipped; the log names the
- * first of them.
+ * The device is named as the driver names it; the version is that of cublasLtGetVersion. The
+ * product is: type of a and b, type of the result, n or t for a and for b (t: transposed), m, n, k,
+ * and the leading dimensions of a, b and the result. The words are the library's
+ * cublasLtMatmulAlgo_t, which the same version of the library promises to accept again; eight zeros
+ * name our own kernel. Lines of other devices and versions are checked for their form, counted and
+ * skipped; the log names the first of them.
  */
 #ifndef TRAINER_CUDA_GEMM_TABLE_H
 #define TRAINER_CUDA_GEMM_TABLE_H

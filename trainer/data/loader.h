@@ -2,11 +2,11 @@
  * alone, before any payload is read.
  *
  * A stage draws gbs packs a step; the ordinal of a draw is its place in the run's global order,
- * over all stages. Within a stage, draw number k takes pack permute(seed, epoch, n, k mod n) of
- * epoch k / n: every pack once an epoch, whatever the number of ranks. A pack is one sample, or
- * with the stage's pack_tokens as many as fit (profiles/pack.h). The loader therefore has no state
- * but the step, and resuming is exact, on other ranks too. Sample j of a pack has the ordinal draw
- * + j · 2^48.
+ * over all stages. Within a stage of n packs, draw number k takes pack permute(seed, epoch, n, k
+ * mod n) of epoch k / n: every pack once an epoch, whatever the number of ranks. A pack is one
+ * sample, or with the stage's pack_tokens as many as fit (profiles/pack.h). The loader therefore
+ * has no state but the step, and resuming is exact, on other ranks too. Sample j of a pack has the
+ * ordinal draw + j · 2^48.
  *
  * These follow from (seed, ordinal) and a sample's shape: its noise level; whether its caption is
  * dropped; in a model with cond_channels, whether it is given its first frames (as latents, then a
@@ -60,8 +60,8 @@ int64_t loader_sample(const struct loader *l, int64_t pack, int64_t member);
 /* Reads draws first .. first+n-1 of the stage (n <= mbs) into out->samples (borrowed until the next
  * call). `ordinal_base` is the ordinal of the stage's draw 0. With loss_norm sample, each sample's
  * loss_weight is 1 / its elements. On failure *out has the right samples and shapes, which follow
- * from the index, but arbitrary payloads. So the ranks that compute with it together can go on in
- * the same order. */
+ * from the index, but arbitrary payloads: so this rank and the ranks that share its micro-batch
+ * still run the same operations in the same order. */
 int loader_read(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_base,
                 struct batch *out, struct err *err);
 
@@ -71,7 +71,7 @@ void loader_describe(struct loader *l, int64_t first, int64_t n, uint64_t ordina
                      struct batch *out);
 
 /* Reads draws first .. first+n-1 ahead, while a device computes, so that loader_read with the same
- * arguments returns them at once. Batches returned before become invalid. After a failure here, or
+ * arguments returns them at once. Earlier batches become invalid. After a failure here, or
  * if other draws are asked for, loader_read reads by itself. */
 void loader_ahead(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_base);
 

@@ -2,8 +2,8 @@
  * nothing of order and of batches.
  *
  * Extents, counts and captions' lengths are known from the index. Payloads are read by offset from
- * the shard, checked (npy header, shape, finite values) and normalised by the dataset's mean and
- * deviation. Nothing is allocated after opening.
+ * the shard and checked (npy header, shape, finite values); latents are also normalised, by the
+ * dataset's mean and deviation. Nothing is allocated after opening.
  */
 #ifndef TRAINER_DATA_LOADER_SOURCE_H
 #define TRAINER_DATA_LOADER_SOURCE_H

@@ -75,8 +75,8 @@ double dit_beta(const struct dit *d, int64_t param)
     return dit_trained(d, param) ? units_beta(d->units, d->c.shards->tensors[param].unit) : 0;
 }
 
-/* Makes the weights of a layer available. A model without conditioning has no unit for that
- * layer. */
+/* Sets the layer that is computed now, and makes its weights available. A model without
+ * conditioning has no unit for PARAM_LAYER_COND. */
 void dit_use(struct dit *d, int64_t layer, int64_t next)
 {
     int64_t unit = shards_unit(d->c.shards, layer);

@@ -15,10 +15,11 @@
  * part; shard_tensor.sums says over which ranks they still have to be summed. No layout changes
  * loss and gradients of the global batch, up to rounding.
  *
- * Only calls with `sync` in their comment wait; all others queue work. Where device memory is not
- * host memory, a micro-batch is staged in one of two pinned buffers, so that the host can read and
- * lay out the next ones while the device computes. dit_begin waits for the device if neither buffer
- * has been copied yet. Losses stay in device memory until the step ends.
+ * Calls queue work. They may wait for messages (comm.h); apart from that only two wait for the
+ * device: dit_forward, and dit_begin as follows. Where device memory is not host memory, a
+ * micro-batch is staged in one of two pinned buffers, so that the host can read and lay out the
+ * next ones while the device computes. dit_begin waits if neither buffer has been copied to the
+ * device yet. Losses stay in device memory until the step ends.
  *
  * units.h gives access to weights and gradients. profiles/buffers.h plans the activations, and
  * dit_new allocates them once. A step allocates nothing.
@@ -137,16 +138,16 @@ struct tensor dit_boundary_in(struct dit *d, int64_t slot);
 struct tensor dit_boundary_out(struct dit *d, int64_t slot);
 struct tensor dit_gradient_in(struct dit *d, int64_t slot);
 struct tensor dit_gradient_out(struct dit *d, int64_t slot);
-/* Returns an error that units or communication have met since. An error of the device is returned
- * by the stream's next sync. */
+/* Returns the first error that units or communication have met, if there was one. An error of the
+ * device is returned by the stream's next sync. */
 int dit_failed(struct dit *d, struct err *err);
 /* Queues the copy of the losses of all last chunks since the last dit_results_take. */
 void dit_results_queue(struct dit *d);
 /* Sums up these losses, after a sync of the stream. */
 void dit_results_take(struct dit *d, struct dit_result *out);
-/* Announces the attention of a future micro-batch to the table of operations, which must have
- * ops->attn_plan: the forward and, if `backward`, the backward. Shapes and random choices of the
- * batch are read. Returns ERR_INPUT as dit_begin does. */
+/* Tells the table of operations, which must have attn_plan (ops.h), which attention calls a future
+ * micro-batch will make: those of the forward and, if `backward`, of the backward. Shapes and
+ * random choices of the batch are read. Returns ERR_INPUT as dit_begin does. */
 int dit_attn_plan(struct dit *d, const struct batch *b, bool backward, struct err *err);
 /* Runs the network on given noised latents, and waits for it with a sync. The layout must have no
  * sp, cp or pp, because otherwise a rank knows the output of its own tokens only. */

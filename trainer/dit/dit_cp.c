@@ -11,10 +11,10 @@
  * that these heads read. Several ranks may hold the same k/v head; its gradients are added up on
  * the way back.
  *
- * Step j of the ring works on the keys of group R - j while those of R - j - 1 arrive. In backward
- * the gradient of a group's keys travels with the keys, each rank adds its part, and after b steps
- * it is back at its group. Where activations are rounded, the sums are rounded only after the last
- * step.
+ * In step j of the ring, group R works on the keys of group R - j (modulo b) while those of group
+ * R - (j + 1) arrive. In backward the gradient of a group's keys travels with the keys, each rank
+ * adds its part, and after b steps it is back at its group. Where activations are rounded, the sums
+ * are rounded only after the last step.
  */
 #include "base/num.h"
 #include "trainer/dit/dit_priv.h"

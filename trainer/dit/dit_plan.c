@@ -1,5 +1,6 @@
-/* Announces the attention of future micro-batches to the table of operations. All layers make the
- * same calls, in buffers of the same shapes, so the calls of one layer are announced. */
+/* Tells the device's operations (ops.h, attn_plan) which attention calls future micro-batches will
+ * make, so that they can prepare for them. All layers make the same calls, in buffers of the same
+ * shapes, so the calls of one layer are announced. */
 #include "trainer/dit/dit_priv.h"
 
 static int sub_plan(struct dit *d, const struct dit_sub *sub, int64_t layer, bool backward,

@@ -46,8 +46,8 @@ struct dit_sub {
     enum dit_reach reach;
 };
 
-/* Names slice i of `of` of a tp rank's rows. Each slice is summed by itself, while the product of
- * the next one is computed. */
+/* Names one of the `of` slices of a tp rank's rows: number i. Each slice is summed by itself, while
+ * the product of the next one is computed. */
 struct dit_slice { int64_t i, of; };
 
 /* Tells how the tokens of a reach go from each rank's spans to whole segments. For every rank p,

@@ -357,7 +357,7 @@ struct ops_axpy { struct tensor x, y; double alpha; };
     X(axpy, ops_axpy) X(permute, ops_permute) \
     X(table_fwd, ops_table) X(table_bwd, ops_table)
 
-/* Says why the library does not compute a call of attention, so that our own kernels do. */
+/* Says why the library (cuDNN) does not compute a call of attention, so that our own kernels do. */
 enum ops_attn_own {
     OPS_ATTN_TAKEN,       /* the library computes it */
     OPS_ATTN_TYPES,       /* q, k, v or dO is not bf16, or the library lacks another's type */
@@ -386,8 +386,8 @@ struct ops {
     struct dev *dev;         /* borrowed; outlives the table */
     enum dtype act, stat;
     int64_t workspace_bytes; /* allocated so far: by opening, and by attn_reserve */
-    bool deterministic;      /* set by the caller after opening: see above */
-    bool narrow_attn;        /* see above */
+    bool deterministic;      /* set by the caller after opening; see the top of this file */
+    bool narrow_attn;        /* see the top of this file */
     /* Announces a later call of attn_fwd or attn_bwd, before anything is computed, so that slow
      * preparations are done now. It reads the types, strides and address alignment of the tensors,
      * and the segments in the host's memory. An unannounced call is computed in the same way; its

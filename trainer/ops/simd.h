@@ -5,7 +5,7 @@
  * one. The widest kind that the processor supports is used; REEL_SIMD names another. Results are
  * the same within a kind. Between kinds they differ in the last bits, because wider vectors sum in
  * another order and the generic kind has no fused multiply-add. The ranks of a world therefore
- * agree on one kind (simd_agree in trainer/cmd/main.h).
+ * agree on one kind (train_world_open in trainer/cmd/main.h).
  */
 #ifndef TRAINER_OPS_SIMD_H
 #define TRAINER_OPS_SIMD_H

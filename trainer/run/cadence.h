@@ -49,8 +49,8 @@ struct cadence {
 void cadence_init(struct cadence *c, double mtbf_s, double save_s, int64_t nodes);
 void cadence_step(struct cadence *c, double step_s);
 void cadence_saved(struct cadence *c, double save_s); /* Notes how long a save stopped training. */
-/* Begins to count steps anew for another layout, whose steps take other times. After the first of
- * them the interval is decided again. */
+/* Begins to count steps anew for another layout, whose steps take other times. After its first
+ * steps the interval is decided again. */
 void cadence_next(struct cadence *c);
 bool cadence_is_due(const struct cadence *c);
 /* Decides the interval; all ranks call it. *changed: it was decided for the first time, or changed

@@ -205,8 +205,8 @@ static int forward_step(struct pipe *p, const struct pipe_step *s, const struct 
                : 0;
 }
 
-/* Does a forward step of a validation. Without backward steps the slot is free as soon as its
- * output is sent; the send is awaited before the buffer is written again. */
+/* Does a forward step of a validation. Without backward steps the slot is free as soon as the send
+ * of its output has begun; the send is awaited before the buffer is written again. */
 static int validate_step(struct pipe *p, const struct pipe_step *s, const struct pipe_task *w,
                          struct err *err)
 {

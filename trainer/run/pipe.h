@@ -6,8 +6,8 @@
  * the ring of stages. A receive is started and awaited where its data is needed, and a send is
  * awaited when its buffer is to be written again: schedule.c shows that this protocol is free from
  * deadlock. Without a pipeline each micro-batch does its forward and its backward in turn. All of
- * it is queued: the host waits for messages, and for the device only in pipe_wait, once for all
- * micro-batches.
+ * it is queued: apart from messages, and from the staging of micro-batches (dit.h), the host waits
+ * for the device only in pipe_wait, once for all micro-batches.
  *
  *     pipe_open(&p, dit, layout, place, grid.pp, dev, stream, most_micros, err);
  *     // micro-batches 0 .. step.micros-1, the gradients into the dit's units
@@ -66,8 +66,8 @@ struct pipe_task {
 struct pipe_result {
     double loss_sum, loss_x0_sum; /* as dit_result; 0 on all but the last stage */
     /* These are times of this rank, on the host or on a device that queues. They leave out the time
-     * that comm_waited_s counted meanwhile. On a device that queues, stage_s is a part of
-     * forward_s; elsewhere behind_s is 0. */
+     * that comm_waited_s counted meanwhile. On a device that queues, stage_s is 0 and forward_s
+     * contains the staging; elsewhere behind_s is 0. */
     struct pipe_times times;
 };
 

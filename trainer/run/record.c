@@ -80,13 +80,13 @@ void record_started(struct record *r, const struct run *run, const struct plan *
         return;
     snprintf(seq, sizeof seq, "%lldx%lldx%lld", (long long)plan->seq.t, (long long)plan->seq.h,
              (long long)plan->seq.w);
-    simd_choose(&simd, NULL); /* a REEL_SIMD that cannot be was refused when the world was opened */
+    simd_choose(&simd, NULL); /* a wrong REEL_SIMD was refused when the world was opened */
     event_begin(r->log, &e, train_started);
     event_int(&e, train_started, next_step, next_step);
     event_int(&e, train_started, total_steps, run_total_steps(run));
     event_text(&e, train_started, model, run->model.name);
     layout_write(&plan->layout, &e.out, EVENT_FIELD(train_started, layout, TEXT));
-    /* "seq" is the record number that every event carries. */
+    /* This field is called extent, because "seq" is already the record number of every event. */
     event_text(&e, train_started, extent, seq);
     event_int(&e, train_started, gbs, plan->gbs); /* of the leg's first stage */
     event_int(&e, train_started, world, layout_world(&plan->layout));

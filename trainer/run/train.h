@@ -3,16 +3,17 @@
  *
  * All memory, that of the process itself included, is planned and shown before step 0, and resident
  * memory stays within 5 % of that plan. A step allocates nothing, and a checkpoint is written from
- * the buffers themselves. Only the checkpoint carries state from attempt to attempt: noise, levels,
- * dropout and order are functions of (seed, draw ordinal).
+ * the buffers themselves or, in the background, from a copy that is in the plan. Only the
+ * checkpoint carries state from attempt to attempt: noise, levels, dropout and order are functions
+ * of (seed, draw ordinal).
  *
- * It ends when the run's last step is published and validated (TRAIN_DONE), when it was asked to
- * stop and has saved (TRAIN_STOPPED), or with an error. The ranks agree on the request to stop at
- * the step boundary, in the same exchange that sums the loss. During a validation they agree
- * between passes of the pipeline, and then give the validation up. An attempt that resumes where a
- * validation is due begins with it, unless the events contain it. After budget.nonfinite_steps
- * steps in a row with a gradient that is not finite, the state is saved and ERR_DIVERGED is
- * returned.
+ * An attempt ends when the run's last step is published and validated (TRAIN_DONE), when it was
+ * asked to stop and has saved (TRAIN_STOPPED), after conf.max_steps steps (TRAIN_LIMIT), or with an
+ * error. The ranks agree on the request to stop at the step boundary, in the same exchange that
+ * sums the loss. During a validation they agree between passes of the pipeline, and then give the
+ * validation up. An attempt that resumes where a validation is due begins with it, unless the
+ * events contain it. After budget.nonfinite_steps steps in a row with a gradient that is not
+ * finite, the state is saved and ERR_DIVERGED is returned.
  *
  * Consecutive stages under one layout are a leg. Between legs the state goes through a checkpoint,
  * which any layout can load, and everything is set up anew; the run is the same as under one layout

@@ -1,7 +1,7 @@
 /* train_activity: measures how a GPU spends the steps of a trial. After the timed steps, two more
  * are run while CUPTI records (trainer/watch/activity.h), so that the timed ones are not disturbed
- * and the cost of recording can be seen. A trial that cannot be recorded says why, and is as valid
- * as before. */
+ * and the cost of recording can be seen. A trial that cannot be recorded says why; its times are
+ * valid all the same. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

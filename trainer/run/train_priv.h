@@ -50,7 +50,7 @@ struct leg {
     int64_t most_gbs, most_micros;
     struct buffer_list memory;
     struct buffer_stage stages[BUFFER_STAGES]; /* the part of it in which messages are staged */
-    int64_t process_bytes; /* resident before the memory plan was allocated, with some growth */
+    int64_t process_bytes; /* resident before the memory plan was allocated, and likely growth */
     int64_t shared_bytes;  /* the part of that in MPI's shared memory */
 };
 

@@ -95,7 +95,8 @@ int validate_shapes(struct validate *v, batch_shapes_fn *tell, void *ctx, struct
  * *sum. */
 static int pass(struct validate *v, struct pipe *pipe, double *sum, struct err *err)
 {
-    /* Replica 0 has the most, and the collectives of zero 3 need the same number from all. */
+    /* Replica 0 has the most micro-batches, and the collectives of zero 3 need the same number of
+     * them on all replicas. */
     int64_t micros = layout_micro_batches(v->layout, v->n, 0);
     struct pipe_task w = {.micros = num_max_i64(1, micros),
                           .inv_norm = 1,

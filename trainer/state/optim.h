@@ -125,9 +125,10 @@ int optim_init(struct optim *o, struct err *err);
 int optim_average_swap(struct optim *o, struct err *err);
 /* Do an optimizer step, in two parts; all ranks of the world call both. optim_sum sums the
  * gradients, which are those of this rank's samples before, and queues the measurement of their
- * norm. It may wait for messages, but not for the device. After a sync of the stream, optim_update
- * decides by the norm, updates, and waits for the update with a sync. `step` is the step's index,
- * for the learning rate. A norm greater than norm_limit skips the update; INFINITY: none does. */
+ * norm. It may wait for messages, and, where messages are staged, for their data, but never for all
+ * that is queued. After a sync of the stream, optim_update decides by the norm, updates, and waits
+ * for the update with a sync. `step` is the step's index, for the learning rate. A norm greater
+ * than norm_limit skips the update; INFINITY: none does. */
 int optim_sum(struct optim *o, struct err *err);
 int optim_update(struct optim *o, int64_t step, double norm_limit, struct optim_result *out,
                  struct err *err);

@@ -9,8 +9,8 @@
  *     zero 2      gradients of one unit at a time in one of two working buffers; units_done starts
  *                 their sum over the shard group, which is added to this rank's pieces while the
  *                 next unit is computed
- *     zero 3      the same for weights: they are gathered into one of two working buffers, those of
- *                 the next unit during the computation of the present one
+ *     zero 3      gradients as with zero 2; weights are gathered into one of two working buffers,
+ *                 those of the next unit during the computation of the present one
  *
  * Starting and awaiting are separate, so that both overlap with computation. How far a message
  * advances meanwhile depends on the backend (MPI advances it only in our calls: comm_progress, from
