@@ -12,8 +12,8 @@
 #include "base/err.h"
 #include "base/hash.h"
 
-/* Hashes the file at `path`, which errors call `name`. ERR_INPUT: the file may not be read.
- * ERR_TEMP: it cannot be read now. ERR_BUSY: it changed while it was read. */
+/* Hashes the file at `path`, which errors call `name`. ERR_INPUT: the file may not be read, or is
+ * gone. ERR_TEMP: it cannot be read now. ERR_BUSY: it changed while it was read. */
 int content_hash(const char *path, const char *name, struct hash128 *hash, struct err *err);
 /* Returns 1 when the file's content has this hash, and 0 when it has another. ERR_TEMP: the file
  * cannot be read now. */

@@ -5,7 +5,8 @@
  *         -> shards_write -> publish -> tell
  *
  * A source is bad if something about itself excludes it: it is unreadable, its caption is no text,
- * it has no video, or a decoder crashes on it. It is reported and counted against --max-bad. A
+ * it has no video, a decoder crashes on it, or its content changes again and again while it is
+ * read. It is reported and counted against --max-bad. A
  * failure that may be temporary (a worker was killed, no memory, a read error) never makes a source
  * bad.
  */
@@ -15,7 +16,8 @@
 #include "base/str.h"
 #include "curator/shard.h"
 
-/* Counts the files that were left out because of their ending. The last entry is "others". */
+/* Counts the files with one ending that were left out because of it. Endings that are too long, and
+ * those for which no entry is free, are counted as "others". */
 struct skipped { char ending[16]; int64_t n; };
 enum { SKIPPED_ENDINGS = 24 };
 struct bad { char *name, *why; };

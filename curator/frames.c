@@ -41,8 +41,8 @@ static bool spool_fits(const struct frames *f)
     return (f->n_slots + 1) * f->frame_bytes <= SPOOL_BYTES && (space < 0 || space > SPARE_BYTES);
 }
 
-/* Adds a picture and returns its place. When the spool is full, or the disk has no room for it, it
- * is dropped. */
+/* Adds a picture and returns its place. When the spool is full, or the disk has no room, the whole
+ * spool is dropped. */
 static int64_t spool_add(struct frames *f, const uint8_t *rgb)
 {
     if (f->spool >= 0 && (!spool_fits(f) || file_write_all(f->spool, rgb, (size_t)f->frame_bytes,
@@ -251,7 +251,8 @@ static int frame_again(void *ctx, const struct video_frame *v, struct err *err)
     return 0;
 }
 
-/* Decodes the video again. Its notes were taken the first time. */
+/* Decodes the video again. What video_decode() says of it is ignored, because the first decoding
+ * said the same. */
 static int decode_again(struct filling *g, const struct source *s, struct err *why, struct err *err)
 {
     struct video_info info;

@@ -17,8 +17,8 @@
 #include "curator/source.h"
 #include "curator/video.h"
 
-/* Holds the frames that are shown at the rate c->fps. A frame that is shown twice is listed
- * twice. */
+/* Holds the frames that are shown at the rate c->fps, where a frame that is shown twice is listed
+ * twice; or every frame once, if c->fps is 0. */
 struct frames {
     const struct source_conf *c;
     struct shots *shots;          /* the shot detector, which has seen all frames */

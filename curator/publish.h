@@ -3,8 +3,8 @@
  * A new dataset is built in <OUT>.partial, which is renamed to <OUT>. To extend one, new shards are
  * moved in beside the old ones, which stay as they are; nobody reads the new ones yet. Then
  * `.reel/index` is replaced. Before that the dataset is the old one, and afterwards it is the
- * larger one. Energon's sidecars follow; at any moment each of them matches the files that are
- * there. If an update is killed at any point, the next one repairs what it left. A reader that
+ * larger one. Megatron-Energon's sidecars (base/wds.h) follow; at any moment each of them matches
+ * the files that are there. An update that is killed is repaired by the next one. A reader that
  * opened the old index can continue, because everything that it names stays. Older indexes stay in
  * `.reel/generations`.
  */

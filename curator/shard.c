@@ -188,7 +188,7 @@ out:
 /* ---- the index ---- */
 
 /* Copies the index of the existing dataset. Sums of its latents are recomputed from its mean and
- * deviation, which gives the same as reading the latents again. */
+ * deviation, which, up to rounding, gives the same as reading the latents again. */
 static int base_take(struct merge *m, const struct dataset *base, struct err *err)
 {
     struct dataset *d = &m->d;

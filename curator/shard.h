@@ -11,8 +11,8 @@
 #include "profiles/dataset.h"
 
 /* Writes <root>/shard-<6 digits>.tar with .idx, numbered from base->n_shards on. *out receives the
- * index of `base` and of the new shards; dataset_release frees it. `base` is NULL for a new
- * dataset, and its shards need not be below root. A shard is closed once it has shard_bytes. */
+ * index of `base` and of the new shards; dataset_release frees it. `base`, whose shards need not be
+ * below root, is NULL for a new dataset. A shard is closed once it has shard_bytes. */
 int shards_write(const char *root, const struct source_conf *c, const struct source *sources,
                  const struct source_result *results, int64_t n, int64_t shard_bytes,
                  const struct dataset *base, struct dataset *out, struct err *err);

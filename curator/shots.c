@@ -13,8 +13,8 @@ enum {
     /* A flash lasts at most this many source frames, from the break until the picture comes back.
      * Where all frames are repeated the limit grows. */
     LONGEST_FLASH = 10,
-    /* If a neighbour is further away than this many source frames, only repeats are near, and its
-     * difference counts as 0. Where all frames are repeated the limit grows. */
+    /* A neighbour further away than this many source frames counts with a difference of 0, because
+     * all frames between are repeats. Where all frames are repeated the limit grows. */
     REACH = 6,
     SLACK = 2,            /* tolerance of the cadence of repeats, in source frames */
 };
@@ -182,8 +182,8 @@ static double neighbour(const struct shots *s, int64_t i, int64_t k)
     return llabs(s->facts[k].frame - here) > s->reach ? 0 : s->facts[k].before.rest;
 }
 
-/* Returns the median difference of the neighbours of i on both sides from the frames before them,
- * computed as the mean without the least and the greatest. */
+/* Returns the median of neighbour() over the neighbours of i on both sides: the mean without the
+ * least and the greatest. */
 static double neighbours(const struct shots *s, int64_t i)
 {
     double sum = 0, least = HUGE_VAL, most = 0;

@@ -14,8 +14,9 @@
  * before lasts its own duration.
  *
  * `note` says what is not converted: PQ and HLG (taken as they are, no tone mapping), transparency
- * (taken as opaque), interlacing. A file that breaks off or holds damaged packets gives the frames
- * that can be decoded, and `damage` says so.
+ * (taken as opaque), interlacing, a rotation by no quarter turn, a colour matrix that is not known.
+ * A file that breaks off or holds damaged packets gives the frames that can be decoded, and
+ * `damage` says so.
  *
  * Of several video streams one is taken, and `note` says which. An attached picture (a cover, a
  * thumbnail that is marked as one) is never taken, nor a stream that cannot be decoded. Of the

@@ -329,9 +329,9 @@ static bool event_wins(const cJSON *e, struct store_query *known, int order)
     return later_s > 0 || (later_s == 0 && order > 0);
 }
 
-/* Decides between an event and the known one with its key. If they are the same event, it returns
- * 0. The choice between two different events does not depend on the order in which they are read.
- * Returns 1 when the known event was dropped, so that the key is free. */
+/* Decides between an event and the known one with its key. Returns 0 when they are the same event
+ * or the known one wins, and 1 when the known one was dropped, so that the key is free. The choice
+ * between two different events does not depend on the order in which they are read. */
 static int contend(struct event_writer *w, const struct event_key *k, const cJSON *e,
                    struct err *err)
 {

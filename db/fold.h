@@ -7,7 +7,7 @@
  * this order counts: suspended, train, replay, save, load, start, queue, down (of several reasons
  * for being down, the first in the alphabet). Time that no interval covers is `other`. So by
  * construction spans cannot overlap, none is negative, and they add up to (last event - first
- * submission).
+ * submission), or if no submission is recorded, (last event - first event).
  */
 #ifndef DB_FOLD_H
 #define DB_FOLD_H

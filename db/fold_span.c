@@ -149,7 +149,8 @@ static int cut_add(struct cut *c, double from, double to, int cause, struct err 
 }
 
 /* Lists the reasons for being down in alphabetical order, so that which of two comes first does not
- * depend on the other reasons. If there are too many different ones, the last are left out. */
+ * depend on the other reasons. If there are too many different ones, those of the last phases are
+ * left out, and count as `other`. */
 static void down_list(struct cut *c, const struct fold_phases *phases)
 {
     for (size_t i = 0; i < phases->n; i++) {

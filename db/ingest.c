@@ -295,7 +295,8 @@ static int events_read(struct ingest *in, struct evlog_reader *r, struct log_fil
     return rc;
 }
 
-/* Drops the damage that the last reading recorded at the unfinished end. */
+/* Drops the damage that the last reading recorded from f->read_to on: it is found again if it is
+ * still there. */
 static int damage_drop(struct ingest *in, const struct log_file *f, struct err *err)
 {
     struct store_query *q = NULL;

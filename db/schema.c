@@ -1,4 +1,4 @@
-/* This essay describes the content of the database.
+/* This comment describes the content of the database.
  *
  * Logs are the truth, and the database is a cache of them that can be queried. It holds three kinds
  * of tables.
@@ -16,9 +16,9 @@
  * (db/fold.c): `run_clock`, the difference between a host's monotonic clock and UTC, and `span`,
  * the run's time by cause. The tables fold* keep the state of the fold.
  *
- * Everything else is a view. v_run, v_trial, v_trial_class, v_step, v_attempt, v_time, v_notice,
- * v_validation and v_change are public: names, columns, units and meaning stay, and new columns may
- * be added after the old ones. The other views and all tables may change with any release.
+ * Everything else is a view. The views v_* are public: names, columns, units and meaning stay, and
+ * new columns may be added after the old ones. The other views and all tables may change with any
+ * release.
  *
  * The SQL is in db/views.sql and in db/migrations/NN.sql, each of which brings user_version NN - 1
  * to NN. Published migrations never change; a new one is a new file. Views are made anew with the

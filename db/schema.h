@@ -1,4 +1,5 @@
-/* schema: tables, migrations and public views. The essay at the top of schema.c explains them. */
+/* schema: brings a database to this program's tables and views, and describes the public views. The
+ * top of schema.c explains what the database holds. */
 #ifndef DB_SCHEMA_H
 #define DB_SCHEMA_H
 

@@ -15,9 +15,10 @@
  * views anew if this program has another text of them. A file from a newer reel is refused.
  *
  * Errors: ERR_NOT_FOUND says that there is no file (when reading), ERR_CORRUPT that the file is
- * damaged or not ours (the sentence names `reel db rebuild`), ERR_STATE that its schema is newer or
- * older than this program's, ERR_BUSY that it was locked longer than STORE_BUSY_S. The rest is
- * ERR_IO.
+ * damaged (the sentence names `reel db rebuild`) or not ours, ERR_STATE that its schema is newer or
+ * older than this program's or that an interrupted write must be undone first, ERR_BUSY that it was
+ * locked longer than STORE_BUSY_S, ERR_INPUT that the path is no file, or that the SQL is wrong or
+ * writes to a database that was opened for reading. The rest is ERR_NOMEM or ERR_IO.
  *
  *     struct store *db;
  *     struct store_query *q;
