@@ -26,8 +26,8 @@ enum {
                        * starts */
     SPACE_LOOK_MS = 1000, /* between two looks whether the disk has room again */
 };
-/* An agent whose attempt was taken for lost notices that within one heartbeat of its lease, and has
- * killed its trainer this many seconds later. */
+/* An agent whose lease another agent has taken notices that within one heartbeat of the lease
+ * (LEASE_BEAT_S), and has killed its trainer this many seconds later. */
 static const double EVICTED_KILL_S = 1;
 static const double SUSPENDED_LEAST_S = 2; /* a shorter gap between two looks comes from a busy
                                             * machine and not from a suspension */
@@ -279,9 +279,10 @@ static void suspension_look(struct agent *a)
     a->continued = false;
 }
 
-/* Watches the trainer until it has ended, or must be ended because a newer attempt has begun.
- * reel's own trainer notices a newer attempt by itself; a wrapped one would write into the newer
- * attempt's checkpoints. Signals arrive on the descriptor, never in a handler. */
+/* Watches the trainer until it has ended, or must be ended because it hangs or because a newer
+ * attempt has begun. reel's own trainer notices a newer attempt by itself; a wrapped one
+ * would write into the newer attempt's checkpoints. Signals arrive on the descriptor, never in a
+ * handler. */
 static int trainer_watch(struct agent *a, struct sched_step_status *end, struct err *err)
 {
     for (;;) {
@@ -365,7 +366,7 @@ bool agent_word_wait(struct agent *a, int rc)
 
 /* Calls `begin` until the disk has room to record what it does; a read-only file system has none.
  * No event of the attempt is written yet, so an agent that gets a stop notice while it waits
- * requeues the job. */
+ * requeues the job, with the exceptions of duty_give_back. */
 static int begin_wait(struct agent *a, int (*begin)(struct agent *, struct err *), struct err *err)
 {
     int rc = begin(a, err);

@@ -7,8 +7,8 @@
  *   2. It takes the run's lease, and claims the next attempt by exclusive creation of
  *      claims/attempt-<n>. It steps aside if another agent holds the run.
  *   3. If the previous attempt's agent was killed before it could record that attempt's end, this
- *      one records it. If jobs may not be requeued, it submits the next job, which starts when this
- *      one has ended (launcher/run/successor.h).
+ *      agent records it. If jobs may not be requeued, it submits the next job, which starts when
+ *      this job has ended (launcher/run/successor.h).
  *   4. A wrapped trainer of an attempt that was taken for lost may still write checkpoints, so the
  *      agent waits until that trainer must have ended. It starts a node agent on every node, which
  *      signals the ranks there and receives notices that the batch process may not receive
@@ -22,8 +22,9 @@
  *      why the attempt ended. Unless the run is over or a successor job goes on with it, the agent
  *      requeues its own job (sched_requeue) before it exits, since an exit code alone requeues
  *      nothing.
- * Its parent is the guard (launcher/run/guard.h), which does step 6 if the agent is killed. Each of
- * these steps is an event in the run's log; launcher/state/state.h says what follows from them.
+ * The agent's parent is the guard (launcher/run/guard.h), which does step 6 if the agent is killed.
+ * What these steps do is recorded as events in the run's log; launcher/state/state.h says which
+ * state of the run follows from the events.
  */
 #ifndef LAUNCHER_RUN_AGENT_H
 #define LAUNCHER_RUN_AGENT_H
@@ -37,9 +38,9 @@ struct agent_conf {
     const char *bin_dir; /* the folder of reel-train */
 };
 
-/* Runs one attempt to its end. *exit_code is 0 if the run is done (or was before), 1 if it failed
- * or was cancelled or paused, 75 if it was interrupted and will go on. Errors are those of the
- * agent itself. */
+/* Runs one attempt to its end. *exit_code is 0 if the run is done (or was before), or if this job
+ * left the run to another job; 1 if the run failed or was cancelled or paused; 75 if the attempt
+ * was interrupted and the run will go on. Errors are those of the agent itself. */
 int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err);
 
 #endif

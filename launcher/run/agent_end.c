@@ -213,8 +213,8 @@ static void kill_answer_await(struct agent *a)
         cancelled_note(a, &ending);
 }
 
-/* Asks the scheduler why the job ends. The scheduler may know of an end for which no notice came
- * here, and who caused one that came. */
+/* Asks the scheduler why the job ends. The scheduler may be ending the job although no notice came
+ * here; if a notice came, the scheduler knows who caused it. */
 static void ending_ask(struct agent *a)
 {
     kill_answer_await(a);

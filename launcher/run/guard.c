@@ -139,8 +139,9 @@ static pid_t step_daemon(void)
     return getppid();
 }
 
-/* Ends the job at the scheduler, because Slurm does not learn of the batch process's end after that
- * daemon was killed. It is called when the run is over; otherwise the job has been requeued. */
+/* Ends the job at the scheduler, because Slurm does not learn of the batch process's end after the
+ * process's slurmstepd was killed. It is called when the run is over; otherwise the job has been
+ * requeued. */
 static void job_end(const struct agent_conf *conf, const struct trainer_kind *kind)
 {
     struct duty duty = {0};

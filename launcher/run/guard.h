@@ -2,8 +2,8 @@
  *
  * The guard forwards every signal to the child and waits for its end. If the agent died of a signal
  * (a kill, the out-of-memory killer), the guard records that in the run's log, and requeues the job
- * if the run's budget allows another attempt. If the guard itself is killed, the agent is killed
- * too; then the next attempt records the end.
+ * or submits its successor (launcher/run/successor.h) if the run's budget allows another attempt.
+ * If the guard itself is killed, the agent is killed too; then the next attempt records the end.
  *
  * Slurm learns of a batch process's end from the daemon that started it (slurmstepd). If that
  * daemon was killed and the run is over, the guard ends the job at the scheduler; otherwise the job

@@ -1,7 +1,7 @@
 /* node_agent: runs one process on each node of a job, beside the trainer's ranks. It receives stop
  * notices that the batch process does not get, and signals the ranks.
  *
- * It is needed because neither the batch process nor the steps get every signal. Within a
+ * Node agents are needed because neither the batch process nor the steps get every signal. Within a
  * partition's grace time Slurm signals the steps and not the batch process. Before the time limit,
  * and at the end of the grace time, it signals the batch process and not always the steps. And srun
  * forwards no more signals after its step was cancelled. So node agents and batch agent both wait
@@ -16,13 +16,13 @@
  *              the batch agent finds the notice
  *     Slurm -> batch agent: it writes the notice file; the node agents find the notice
  *     either way every node agent signals the ranks of its node (launcher/run/ranks.h), each rank
- *              once, writes the event `ranks_told`, and looks once a second for more ranks: a
- *              trainer that starts up may not have its handler yet. On its own host the batch agent
- *              signals them too
- *     a node that has not reported within two seconds gets SIGUSR1 through srun as well, but not
- *              before its node agent handles signals. A node agent reports that it does in the
- *              step's log, which srun writes on the batch agent's host. A minute after the start,
- *              srun is used in any case
+ *              once, writes the event `ranks_told`, and goes on looking for more ranks: a trainer
+ *              that starts up may not have its handler yet. On its own host the batch agent signals
+ *              the ranks too
+ *     if some node has not reported within two seconds, or the notice file cannot be written, srun
+ *              sends SIGUSR1 to all node agents, but not before those of the silent nodes handle
+ *              signals. A node agent reports that it does in the step's log, which srun writes on
+ *              the batch agent's host. A minute after the start, srun is used in any case
  *
  * With signo 0 no rank is signalled. A notice that the steps got is recorded nevertheless: it
  * distinguishes an interrupted trainer from one that is done. SIGUSR2 or the end file ends the node
@@ -72,8 +72,8 @@ const char *node_agents_shared(const struct node_agents *n);
  * call. */
 const char *node_agents_tell(struct node_agents *n);
 /* Asks the node agents to end, and waits until they have ended, or until one has reported a notice.
- * Returns true if each has handled the signals that the scheduler had sent it before. The result of
- * node_agents_heard is then final. */
+ * Returns true if each node agent has handled the signals that the scheduler had sent it before.
+ * The result of node_agents_heard is then final. */
 bool node_agents_end(struct node_agents *n);
 /* Leaves the node agents to end by themselves, for an attempt whose job runs elsewhere by now: srun
  * would forward each signal to the steps that the job has there, because they have the same

@@ -263,9 +263,10 @@ static bool is_forsaken(struct ranks_told *told, struct proc_id pid)
 
 enum claim { CLAIM_OURS, CLAIM_TOLD, CLAIM_OPEN };
 
-/* Decides who signals a process. Of those who share the folder it is the one that creates
- * <shared>/<pid>.<start>, and after the signal `path`, which is that name with ".told" appended. If
- * the folder cannot be written the caller signals: twice is better than never. */
+/* Decides who signals a process: of those who share the folder, the one that creates
+ * <shared>/<pid>.<start>. Writes to `path` the same name with ".told" appended, which the caller
+ * creates after the signal. If the folder cannot be written the caller signals: twice is better
+ * than never. */
 static enum claim claim(struct ranks_told *told, struct proc_id pid, char path[LIMIT_PATH_BYTES])
 {
     if (!told->shared)

@@ -8,11 +8,12 @@
  * attempt of the same run. A kill at any time leaves one successor:
  *
  *     killed                          then
- *     before the intent               this job's next execution, or a follower, submits
- *     between intent and submission   the same, with the intent's token; a guard that outlived its
- *                                     agent does it at the end
- *     after the submission            the successor starts; whoever takes up the intent gets the
- *                                     same job
+ *     before the intent               this job's next execution or `reel launch` submits a job
+ *     between intent and submission   the same, with the token of the intent event; if only the
+ *                                     agent was killed, its parent (guard.h) submits the job at the
+ *                                     end
+ *     after the submission            the successor starts; whoever submits again with the token of
+ *                                     the intent event gets the same job
  */
 #ifndef LAUNCHER_RUN_SUCCESSOR_H
 #define LAUNCHER_RUN_SUCCESSOR_H

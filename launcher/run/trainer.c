@@ -190,7 +190,7 @@ static void ours_follow(struct trainer *t, bool last)
     (void)last;
 }
 
-/* Returns the log of rank 0, which writes an event for every step, save and load. */
+/* Returns the path of the log of rank 0, which writes an event for every step, save and load. */
 static char *ours_pulse(const struct trainer *t, char buf[LIMIT_PATH_BYTES])
 {
     return attempt_rank0_log(t->attempt, buf);

@@ -1,10 +1,11 @@
 /* attempt: decides which agent may run a run's next attempt, and why an attempt ended.
  *
- * An attempt belongs to the agent that created claims/attempt-<n>. The agent does so under
- * claims/lock, a lease (base/lease.h) that it holds to its end. The lease shows that no other agent
- * of the run lives, as far as that can be seen from another host. The token shows that the job
- * comes from the run's newest submission, and n is the attempt's number. If an agent could not
- * record the end of its attempt, its guard (launcher/run/guard.h) or the next attempt records it.
+ * An attempt belongs to the agent that created claims/attempt-<n>, where n is the attempt's number.
+ * The agent does so under claims/lock, a lease (base/lease.h) that it holds to its end. The lease
+ * shows that no other agent of the run lives, as far as that can be seen from another host. The
+ * token of the agent's job shows whether the job comes from the run's newest submission. If an
+ * agent could not record the end of its attempt, its guard (launcher/run/guard.h) or the next
+ * attempt records it.
  *
  *     struct attempt a;
  *     attempt_init(&a, run_dir, &self);
@@ -58,9 +59,9 @@ struct attempt_ending {
     char node_lost[SCHED_ID_BYTES]; /* a node of its job that the scheduler lost; "": none */
     bool nodes_told;                /* the scheduler has answered about its nodes */
 };
-/* Asks the scheduler about the attempt before, if its end is not recorded. The reason of the job's
- * end is asked only if that was another job, because the scheduler does not remember it for a
- * requeued job. */
+/* Asks the scheduler about the attempt before, if its end is not recorded. It asks for the reason
+ * of the job's end only if the attempt ran in another job than this one, because the scheduler does
+ * not remember the reason for a requeued job. */
 void attempt_before(const struct attempt *a, const struct run_state *s, struct sched *sched,
                     struct attempt_ending *out);
 /* Records how the attempt before ended unless that is recorded, claims the next number and opens

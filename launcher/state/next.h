@@ -27,7 +27,7 @@ struct next {
  * it after success only. */
 int next_load(const char *run_dir, struct next *out, struct err *err);
 void next_release(struct next *n);
-/* Writes next.json under claims/submit.lock. changes: the text of a JSON array. */
+/* Writes next.json. The caller holds claims/submit.lock. changes: the text of a JSON array. */
 int next_save(const struct next *n, const struct str *changes, const char *run_dir,
               struct err *err);
 

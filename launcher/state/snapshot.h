@@ -6,8 +6,8 @@
  * rename, if it has write permission; a process that cannot use it folds from the first event. It
  * cannot be used if it is damaged, or if another build made it, whose structs or fold may differ;
  * the size and time of the program file show that. Nor can it be used if one of its logs is missing
- * or shorter, or has other bytes before the offset reached. The same holds if bytes have changed at
- * a place that was unreadable then. It may be deleted at any time.
+ * or shorter, or has other bytes before the offset reached, or if bytes have changed at a place
+ * that was unreadable when the snapshot was made. It may be deleted at any time.
  */
 #ifndef LAUNCHER_STATE_SNAPSHOT_H
 #define LAUNCHER_STATE_SNAPSHOT_H

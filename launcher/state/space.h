@@ -30,12 +30,12 @@ bool space_missed(struct attempt *a, const struct run_attempt *told, int exit_co
 
 /* Holds what is known of disk space for a wrapped trainer, which writes no events.
  *
- * It ended for lack of space if the end of its output says so, or if it failed with an exit status
- * and there is now no room for another save, though there was when it started. A trainer that
- * always has less room than a save takes, because it overwrites an old one, did not end for that
- * reason; nor did one that a signal ended. The output may mean a disk that is not the run's. So
- * after 8 attempts without a new step that reported a full disk while the run's disks had room,
- * such a report is ignored, and the end is a crash. */
+ * A trainer that failed ended for lack of space if the end of its output says so, or if no signal
+ * ended it and there is now no room for another save, though there was when it started. A trainer
+ * that always has less room than a save takes, because it overwrites an old save, did not end for
+ * that reason. The output may mean a disk that is not the run's. So after 8 attempts without a new
+ * step that reported a full disk while the run's disks had room, such a report is ignored, and the
+ * end is a crash. */
 struct space_foreign {
     /* At the trainer's start there was no room for another save, and no attempt had ended for that
      * reason since the last new step. */

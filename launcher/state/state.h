@@ -159,7 +159,7 @@ struct run_state {
         int64_t step, covers;       /* covers: number of steps in its event */
         double step_s, loss, mfu, tokens; /* without time during which the job was suspended */
         struct fold_time end;
-        double told_s, told_mfu;    /* as the event gave them, with that time */
+        double told_s, told_mfu;    /* as the event gave them, with the suspended time */
     } last;
     int64_t last_attempt_of_step;
     char layout[STATE_TEXT_BYTES], device[LIMIT_NAME_BYTES];
@@ -228,8 +228,9 @@ enum run_next run_state_next(const struct run_state *s, const struct run_budget 
                              char why[STATE_TEXT_BYTES]);
 
 /* Returns how many attempts after budget_from ended with the newest one's cause (crash, hang and
- * early exit count as one cause) since the last attempt that reached a new step or checkpoint. If
- * that last one crashed it counts itself; if it was preempted it does not. */
+ * early exit count as one cause) since the last attempt that reached a new step or checkpoint.
+ * That last attempt counts too if it crashed, but not if it was preempted. Returns 0 if no budget
+ * limits the newest one's cause. */
 int64_t run_state_without_progress(const struct run_state *s);
 
 /* Returns how many attempts since the last new step ended for lack of disk space although their

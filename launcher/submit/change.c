@@ -210,7 +210,7 @@ static void compare(struct comparison *c, const char *key, const cJSON *from, cJ
                        to);
     i = 0;
     for (cJSON *b = to->child, *next; b; b = next, i++) {
-        next = b->next; /* this one may be taken out */
+        next = b->next; /* compare_member may remove this member */
         if (objects ? !json_member(from, b->string) : i >= cJSON_GetArraySize(from))
             compare_member(c, key, objects ? b->string : NULL, i, NULL, b, to);
     }

@@ -3,8 +3,8 @@
  * An allowed change takes effect with the next attempt (launcher/state/next.h). Any other change is
  * refused with its key and both values.
  *
- *     may change         checkpoint, budget, validation, resources; the plan, of the run or of a
- *                        stage; the paths of the data and of the initial weights
+ *     may change         checkpoint, budget, validation, resources, data.verify; the plan, of the
+ *                        run or of a stage; the paths of the data and of the initial weights
  *     with --extend      more steps of the last stage, further stages
  *     with --change lr   adamw.lr, schedule: for the steps that are not done then
  *     never              everything else: model, data, batches, objective, optimizer, seed,

@@ -49,8 +49,8 @@ int control_lives(const struct launch *l, struct sched *s, const struct run_stat
  * seconds ago, it waits for the job's end, because an agent records the end before its job ends. */
 int control_left_over(const struct launch *l, struct sched *s, const struct run_state *state,
                       char id[SCHED_ID_BYTES], enum sched_state *job_state, struct err *err);
-/* Fails with ERR_NO if there is such a job; the error names the job and the command that ends
- * it. */
+/* Fails with ERR_NO if control_left_over finds a job; the error names the job and the command that
+ * ends it. */
 int control_left_over_check(const struct launch *l, struct sched *s, const struct run_state *state,
                             struct err *err);
 

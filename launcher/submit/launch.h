@@ -89,7 +89,7 @@ int launch_log_open(const struct launch *l, const char *token, struct evlog **ou
  * knows, so that it takes precedence. */
 void launch_wish_begin(struct evlog *log, struct evlog_event *e, const struct run_state *state,
                        const char *kind);
-/* Commits that event, and makes the run's agent look for it. */
+/* Commits the event that launch_wish_begin began, and makes the run's agent look for it. */
 int launch_wish_commit(const struct launch *l, struct evlog *log, struct evlog_event *e,
                        struct err *err);
 /* Makes the run's agent look at the run's logs, by changing the modification time of their

@@ -14,7 +14,7 @@ void last_words_exit(int code, int signo, char *out, size_t size);
 enum { LAST_WORDS_BYTES = 340 };
 
 /* Finds in the end of a trainer's output the error line ("OutOfMemoryError: CUDA out of memory.
- * ...") of the rank that failed first, and adds the name of that task if srun or torchrun printed
+ * ...") of the rank that failed first, and adds the name of its task if srun or torchrun printed
  * it. A line which only says that another rank is gone counts if there is no better one. out is ""
  * if no line is an error or names a task. The text is changed. */
 void last_words_find(char *text, size_t n, char *out, size_t size);

@@ -5,18 +5,20 @@
  * REEL_RUN_DIR, REEL_RUN_ID and REEL_ATTEMPT to its environment. It copies the command's output to
  * the job's output, and passes stop notices on as the signal in `notice`. The first matching line
  * says how the command ended:
- *     a done file is named                 done if the file exists, whatever the exit status
+ *     a done file is named                 done if the file exists, whatever the exit status; if it
+ *                                          does not exist, the last line applies
  *     exit 0, and --steps are reached      done, even if it was asked to stop; its output or its
  *                                          newest checkpoint shows the number of steps
  *     exit 0 after a stop notice           interrupted: it has saved. The batch process, the steps
  *                                          (by the node agents) and the scheduler are asked whether
- *                                          there was a notice; if none can answer, there was one
+ *                                          there was a notice; if none can answer, a notice is
+ *                                          assumed
  *     exit 0, clearly short of --steps     early_exit, which counts like a crash
  *     exit 0                               done
  *     exit 75 (EX_TEMPFAIL of sysexits.h)  interrupted: it was asked to stop in a way that the
  *                                          agent did not see, and has saved
- *     anything else                        as for reel-train: by the notice, a lost node, a hang, a
- *                                          full disk (space.h), or a crash
+ *     anything else                        the cause is found as for reel-train: a stop notice, a
+ *                                          lost node, a hang, a full disk (space.h), or a crash
  * The command makes progress when its step pattern finds higher numbers in its output, or when its
  * checkpoint folder has a new entry. If neither is known, no attempt counts as progress, and three
  * crashes in all (by default) end the run. */
