@@ -1,5 +1,5 @@
-/* reel: runs the command line: it loads the settings, parses a command's options and runs the
- * command. */
+/* reel: loads the settings, parses the options of the command that the command line names, and runs
+ * that command. */
 #include "launcher/cmd/cmd.h"
 
 #include <dirent.h>

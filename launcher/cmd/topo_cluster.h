@@ -1,4 +1,4 @@
-/* topo_cluster: runs `reel topo --cluster`. The essay is at the top of topo_cluster.c. */
+/* topo_cluster: runs `reel topo --cluster`. The top of topo_cluster.c describes how. */
 #ifndef LAUNCHER_CMD_TOPO_CLUSTER_H
 #define LAUNCHER_CMD_TOPO_CLUSTER_H
 

@@ -1,5 +1,5 @@
 /* site: computes from a Slurm site's configuration which of reel's promises hold there, for `reel
- * check-site` and for the warning at submission. The facts behind it are in slurm.conf(5):
+ * check-site` and for the warning at submission. The rules rest on these options of slurm.conf(5):
  * PreemptMode, GraceTime, KillWait, SlurmctldParameters, AuthInfo, ProctrackType. */
 #ifndef LAUNCHER_MACHINE_SITE_H
 #define LAUNCHER_MACHINE_SITE_H

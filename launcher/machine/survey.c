@@ -185,8 +185,8 @@ static void compare(struct survey *c, struct survey_node *n)
     compare_driver(c, n);
 }
 
-/* Notes the nodes whose driver is not of the release that most nodes have: a job over both may hang
- * or lose its NVLinks. */
+/* Notes the nodes whose driver is not of the release that most nodes have: a job on nodes with two
+ * releases may hang or lose its NVLinks. */
 static void compare_releases(struct survey *c)
 {
     const char *most = "";

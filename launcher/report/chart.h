@@ -1,7 +1,7 @@
 /* chart: draws line and scatter charts as inline SVG. They are readable without colour (shapes,
- * dashes, direct labels) and need no script and no outside asset. Every mark carries its class, its
- * data and the number of rows it stands for (data-rows), so that a test can hold the marks against
- * the rows they show. */
+ * dashes, direct labels) and need no script and no outside asset. Every mark has the class and the
+ * data attributes that its caller gives, so that a test can compare the marks with the rows that
+ * they show. */
 #ifndef LAUNCHER_REPORT_CHART_H
 #define LAUNCHER_REPORT_CHART_H
 

@@ -1,8 +1,8 @@
 /* report: writes a run, its tuning and its data from the database as one HTML file: headline
  * numbers, MFU and loss over steps with every interruption and its cause, layouts planned,
  * trials predicted against measured, and where the time went. The file is self-contained: no
- * script, no outside asset. A chart without data in the database is replaced by a sentence. The
- * same numbers are available as one JSON object.
+ * script, no outside asset. If the database has no data for the charts of steps, time or trials, a
+ * sentence takes their place. The same numbers are available as one JSON object.
  *
  *     struct report_scope scope;
  *     struct report_numbers n;
@@ -10,10 +10,12 @@
  *     report_numbers_read(db, &scope, &n, err);
  *     report_html(db, &scope, &n, &page, err);
  *
- * Marks carry a class and data. In the charts of steps, path.step and path.replay have data-rows,
- * which add up to the rows of v_step that have the value. rect.span has data-rows that add up to
- * the rows of v_time. tr.trial-row and tr.attempt-row stand for one row of their views each,
- * tr.plan-row for a planned layout.
+ * Elements have classes and data attributes, so that a test can compare them with the database. In
+ * the charts of MFU and training loss, each path.step and path.replay has data-rows, the number of
+ * database rows that it shows. In one chart these numbers add up to the rows of v_step in which the
+ * charted column is not NULL. The data-rows of all rect.span add up to the rows of v_time. Each
+ * tr.trial-row is one row of v_trial, each tr.attempt-row one row of v_attempt, and each
+ * tr.plan-row one planned layout.
  */
 #ifndef LAUNCHER_REPORT_REPORT_H
 #define LAUNCHER_REPORT_REPORT_H

@@ -196,8 +196,8 @@ static const char patterns[] =
     "<pattern id=\"h-down\" width=\"7\" height=\"7\" patternUnits=\"userSpaceOnUse\">"
     "<path class=\"hatch\" style=\"stroke-width:.7\" d=\"M0 0l7 7M7 0l-7 7\"/></pattern></defs>\n";
 
-/* Returns the class that fills a rectangle. The causes have their own; all kinds of down share
- * one. */
+/* Returns the class that fills a rectangle. Each of the known causes has its own class; all causes
+ * that begin with "down:" share one, and all others share one. */
 static const char *cause_class(const char *cause)
 {
     static const char *const known[] = {"train", "replay", "save",  "load",

@@ -120,7 +120,7 @@ int hosts_expand(const char *list, struct arena *arena, const char ***names, siz
     return 0;
 }
 
-/* ---- folding names to a list ---- */
+/* ---- writing names as a list ---- */
 
 /* Returns where the digits at a name's end begin; at most 18 digits count, which fit into a
  * long. */
@@ -166,7 +166,8 @@ static int by_name(const void *a, const void *b)
     return hosts_compare(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Folds names[0..n), which have the same head and are in ascending order. */
+/* Writes names[0..n) as one element of a list, such as n[1-3,7]. They have the same head and are in
+ * ascending order. */
 static void run_fold(const char *const *names, size_t n, struct str *out)
 {
     size_t at = digits_at(names[0]);

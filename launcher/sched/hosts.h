@@ -1,4 +1,5 @@
-/* hosts: expands and folds lists of node names as Slurm writes them: "n[1-3,7],gpu[01-16]".
+/* hosts: expands lists of node names as Slurm writes them, "n[1-3,7],gpu[01-16]", and writes names
+ * as such a list.
  *
  * A list has names and ranges, separated by commas; numbers in brackets keep their width
  * ("[01-10]"); a name may have several brackets ("r[1-2]n[1-4]"), of which the last varies fastest.
@@ -24,8 +25,8 @@ int hosts_expand(const char *list, struct arena *arena, const char ***names, siz
 int hosts_remove(const char **names, size_t *n, const char *without, struct arena *arena,
                  struct err *err);
 
-/* Writes the shortest such list of these names, in natural order; a name that occurs twice is
- * written once. */
+/* Writes these names as one list, in natural order: names that differ only in the number at their
+ * end share brackets. A name that occurs twice is written once. */
 void hosts_fold(const char *const *names, size_t n, struct str *out);
 
 int hosts_compare(const char *a, const char *b); /* compares like strcmp, in natural order */

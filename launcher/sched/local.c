@@ -50,6 +50,8 @@
  *     stopping            cancelled                the same, cause cancel; preempt without
  *                                                  permission to requeue
  *     stopping            requeued, restarts + 1   the same, cause requeue, preempt, shutdown
+ *     stopping            node_fail                the same, cause shutdown without permission to
+ *                                                  requeue
  *     stopping            time_limit               the same, cause time limit
  *     claimed, running,   requeued or node_fail    lost: the keeper was killed (its guard records
  *     stopping                                     it), or both were, or the machine was restarted

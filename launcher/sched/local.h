@@ -1,6 +1,6 @@
 /* local: declares the scheduler of this one machine. There is no daemon: every running job has a
- * keeper process, and each process that uses the spool schedules jobs. The essay and the table of
- * transitions are at the top of local.c. */
+ * keeper process, and each process that uses the spool schedules jobs. The top of local.c describes
+ * how this works, and has the table of a job's transitions. */
 #ifndef LAUNCHER_SCHED_LOCAL_H
 #define LAUNCHER_SCHED_LOCAL_H
 

@@ -88,7 +88,8 @@ static const struct local_rec *victim_next(const struct local_recs *recs,
     return best;
 }
 
-/* Preempts as few jobs as suffice, or none if all of them together would not free enough cores. */
+/* Preempts jobs until enough cores are freed, or none if all of them together would not free
+ * enough. */
 static void make_room(const struct local_recs *recs, const struct local_rec *job, int64_t needed,
                       struct local_decision *d)
 {

@@ -7,10 +7,11 @@
  * all of the nodes at least once. With this order it does so exactly once, at every level of the
  * tree: no order of the nodes crosses fewer switches (the test tries all orders).
  *
- * Among these orders, the next branch is the one that ends at a border of the layout's groups (of
+ * This leaves open in which order the branches of a switch come. A branch is the nodes below one
+ * child of the switch. The next branch is the one that ends at a border of the layout's groups (of
  * the largest group possible, see place_groups), so that fewer groups are split between switches;
- * then the larger branch; then the first by name, n2 before n10. Nodes without a known switch come
- * last.
+ * among these, the larger branch; then the first by name, n2 before n10. Nodes without a known
+ * switch come last.
  */
 #ifndef LAUNCHER_SCHED_PLACE_H
 #define LAUNCHER_SCHED_PLACE_H

@@ -1,6 +1,6 @@
-/* proc: reads and signals process trees, from /proc; base/process.h defines the identity of a
- * process. A process that called proc_adopt() becomes the parent of every orphan below it, so it
- * finds descendants in spite of setsid and double forks. */
+/* proc: reads trees of processes from /proc, and signals them. base/process.h defines the identity
+ * of a process. A process that called proc_adopt() becomes the parent of every orphan below it, so
+ * it finds descendants in spite of setsid and double forks. */
 #ifndef LAUNCHER_SCHED_PROC_H
 #define LAUNCHER_SCHED_PROC_H
 

@@ -2,16 +2,17 @@
  * from event to event, and faults that are drawn from a seed. It is for tests: no command offers
  * it.
  *
- * No program runs. When an execution of a job or a step starts, a callback of the test decides how
+ * In a cluster of sched_sim_open no program runs (sched_sim_serve below runs programs, by the
+ * machine's clock). When an execution of a job or a step starts, a callback of the test decides how
  * long it will last and how it will end; when it gets a signal, another callback may change that.
  * The same conf and the same calls give exactly the same events: nothing depends on the machine's
- * clock or on addresses. Time passes only in sched_sim_advance, in sched_step_poll (which waits)
- * and while the controller is slow; it jumps from event to event.
+ * clock or on addresses. Time passes only in sched_sim_advance and sched_sim_step, in
+ * sched_step_poll (which waits) and while the controller is slow; it jumps from event to event.
  *
  * Jobs wait in one queue, ordered by the partition's priority, then the job's, then age. A job that
  * does not fit yet blocks those behind it, unless too few nodes are up for it at all. A job in a
  * partition of higher priority preempts jobs of lower ones in their partition's mode. All
- * partitions have all nodes; as many jobs share a node as its cores allow.
+ * partitions have all nodes; as many jobs share a node as its cores and GPUs allow.
  *
  * A node fails silently: its processes stop, and nothing is reported until node_timeout_s later,
  * when the controller declares the node lost, and its jobs are requeued or end as lost. It comes

@@ -10,8 +10,8 @@
  *                                                cancelled, requeued, time_limit. Preempted:
  *                                                requeued if the job and the partition allow it,
  *                                                else cancelled
- *     any of these        requeued or node_fail  a node of it was declared lost; if it was stopping
- *                                                the cause decides
+ *     running, stopping,  requeued or node_fail  a node of it was declared lost; if it was stopping
+ *     suspended                                  the cause decides
  */
 #include "launcher/sched/sim_priv.h"
 

@@ -20,7 +20,7 @@ enum sim_tick {
     TICK_STEP_TERM,
     TICK_STEP_KILL,
     TICK_NODE_FAIL,
-    TICK_NODE_LOST, /* the controller declares a node that does not answer lost */
+    TICK_NODE_LOST, /* the controller declares lost a node that does not answer */
     TICK_NODE_BACK
 };
 /* Holds a planned event. Events are not removed from the heap early: one that is not due any more

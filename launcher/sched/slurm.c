@@ -85,7 +85,7 @@ static bool may_end_for_good(const struct slurm_job *j, const struct slurm_site 
  * it to the expected end of the next execution. A time limit sets the reason. A preemption without
  * requeue sets ended_at to the second of preempted_at, which is set anew after a grace time. A
  * cancellation sets ended_at and no reason, also within a grace time or before a requeued execution
- * has begun. One in the second in which a grace time begins looks like a preemption. */
+ * has begun. A cancellation in the second in which a grace time begins looks like a preemption. */
 static const char *base_of(const struct slurm_job *j, const struct slurm_site *site, double now)
 {
     const double skew_s = 30; /* between clocks; the shortest time limit is a minute */
@@ -361,8 +361,9 @@ static bool is_bound(const struct sched_slurm *l, const char *token, const char 
            (!record.id[0] || strcmp(record.id, id) == 0);
 }
 
-/* Finds a job that reel submitted. Ids are reused after a controller lost its state, so the job's
- * comment must have a token that is bound to this id. */
+/* Finds a job that reel submitted, or the job in which this process runs. Ids are reused after a
+ * controller lost its state, so the comment of any other job must have a token that is bound to
+ * this id. */
 static int job_ours(struct sched_slurm *l, const char *id, struct arena *arena,
                     struct slurm_job *out, struct err *err)
 {
@@ -552,9 +553,10 @@ static void close_(struct sched *s)
 
 static const double BOOT_S = 1800; /* longest time from a node's loss until it has booted */
 
-/* Tells whether the node was lost then. A lost node is DOWN, perhaps with flags after it (sinfo(1)
- * NODE STATE CODES). For a node that is back, Slurm keeps the boot time, but not when and why it
- * was down. SlurmdStartTime does not help: jobs outlive a restart of their slurmd. */
+/* Tells whether the node was lost as `loss` defines it. A lost node is DOWN, perhaps with flags
+ * after it (sinfo(1) NODE STATE CODES). For a node that is back, Slurm keeps the boot time,
+ * but not when and why it was down. SlurmdStartTime does not help: jobs outlive a restart of their
+ * slurmd. */
 static bool was_lost(const struct slurm_node *n, const struct sched_loss *loss)
 {
     bool down = strncasecmp(n->state, "DOWN", strlen("DOWN")) == 0;

@@ -1,8 +1,8 @@
 /* slurm_commands: asks the controller through sbatch, squeue, scontrol, scancel and sinfo.
  *
  * Commands are found on PATH, run without the environment variables that change what they do
- * (SBATCH_*, SQUEUE_*, ...), and killed at the deadline. From Slurm 23.02 on squeue prints JSON;
- * before that its --json ignores every filter, so its text output is used. */
+ * (SBATCH_*, SQUEUE_*, ...), and killed at the deadline. From Slurm 23.02 on squeue is asked for
+ * JSON; before that its --json ignores every filter, so its text output is used. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -84,9 +84,10 @@ int slurm_note(struct sched *s, const char *id, const char *run, struct err *err
 
 /* ---- the shared answer ---- */
 
-/* Lists every job of this user, from an answer that is not older than poll_s. ERR_TEMP: the
- * controller did not answer the last request. If the answer cannot be shared, because the folder is
- * full or not writable, this process asks the controller itself. */
+/* Lists every job of this user, from an answer that is at most poll_s old, or older while another
+ * process asks for a new one. ERR_TEMP: the controller did not answer the last request. If the
+ * answer cannot be shared, because the folder is full or not writable, this process asks the
+ * controller itself. */
 int slurm_poll_shared(struct sched_slurm *s, struct arena *arena, struct slurm_jobs *out,
                       struct err *err);
 /* Forgets the shared answer, because it lacks a job that was just submitted. The next poll asks the

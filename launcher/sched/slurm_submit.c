@@ -13,13 +13,14 @@
  *   a refusal                      no               remove the intent, return the reason
  *   none (ERR_TEMP)                yes              look for the token
  *
- * To look for the token, it asks the controller itself for every job of the user. The token is in
- * the job's comment. If a site's job_submit plugin overwrites the comment, the job is identified by
- * its name, by its working folder, which for a run's job is the run's, and by an id that is not
- * bound to another token. If the job is found, its id is bound. If it is absent, a request that was
- * cut off may still arrive, so only a second answer without it, more than REEL_SLURM_LOOK_S later,
- * means that the job does not exist; then it is submitted again. While the controller does not
- * answer, the result is ERR_TEMP: the intent stays, and the next call continues from there.
+ * To look for the token, the call asks the controller itself for every job of the user. The token
+ * is in the job's comment. If a site's job_submit plugin overwrites the comment, the job is
+ * identified by its name, by its working folder, which for a run's job is the run's, and by an id
+ * that is not bound to another token. If the job is found, its id is bound. If it is absent, a
+ * request that was cut off may still arrive, so only a second answer without it, more than
+ * REEL_SLURM_LOOK_S later, means that the job does not exist; then it is submitted again. While the
+ * controller does not answer, the result is ERR_TEMP: the intent stays, and the next call continues
+ * from there.
  *
  * A lock makes submitters of one token take turns. The client program that submits is killed when
  * its submitter dies, so that no request begins after the submitter's death. */
