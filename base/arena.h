@@ -1,7 +1,8 @@
 /* arena: hands out memory that is freed all at once.
  *
  * Blocks are added as they are needed, and nothing is freed before arena_reset or arena_release.
- * Long-lived structures own an arena; a command or a parse uses one. An arena is not thread-safe.
+ * A long-lived structure owns an arena for its texts; a command has one for as long as it runs. An
+ * arena is not thread-safe.
  */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H

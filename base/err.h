@@ -66,8 +66,8 @@ int err_set_errno(struct err *err, int code, const char *fmt, ...)
  * a struct. */
 int err_context(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Return the exit code of a process for an error code (0 for ERR_OK), and "ERR_INPUT" for
- * ERR_INPUT. */
+/* Return the exit code of a process for an error code (0 for ERR_OK), and the error code's name,
+ * such as "ERR_INPUT". */
 int err_exit_code(int code);
 const char *err_name(int code);
 

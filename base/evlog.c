@@ -25,8 +25,8 @@
  * bytes it skipped become one damage entry. So damage costs the records it touches and no others,
  * and the reader never skips bytes because of a length field, damaged or not.
  *
- * Skipped bytes at the end of the file may be an append in progress. They are listed as damage only
- * until the file has grown: the next call looks at them again.
+ * Skipped bytes at the end of the file may be an append in progress. So they are listed as damage
+ * only until the next call, which reads them again.
  *
  * A jump in seq is an entry of its own ("missing seq 12..14", no bytes): it is the only sign left
  * when whole records were cut out. A record that the log holds twice is returned twice, without a

@@ -4,9 +4,9 @@
  * sequence number and a payload (one JSON object). Damage loses only the records it overlaps: the
  * reader resynchronises by marker and reports the gap.
  *
- * Every event carries: ev (kind), wall (UTC s), mono (s), boot, host, run, attempt, writer, seq and
- * the kind's own fields. evlog_begin and evlog_commit add the common fields; the caller adds the
- * kind's own.
+ * Every event carries: ev (kind), wall (UTC s), mono (s), boot, host, run, attempt, writer, token
+ * (if the log has one), seq and the kind's own fields. evlog_begin and evlog_commit add the common
+ * fields; the caller adds the kind's own.
  */
 #ifndef BASE_EVLOG_H
 #define BASE_EVLOG_H
@@ -52,10 +52,10 @@ struct evlog_event {
 void evlog_begin(struct evlog *log, struct evlog_event *e, const char *kind);
 int evlog_commit(struct evlog *log, struct evlog_event *e, bool durable, struct err *err);
 
-/* Keeps events for which the disk has no room in memory from now on, up to max_bytes of them. They
- * are written in their order, before any newer event, as soon as there is room: by the next commit,
- * flush or close. The commit whose event is kept still returns ERR_FULL. An event that exceeds
- * max_bytes is lost, and readers report it missing. */
+/* Makes the log keep in memory, from now on, up to max_bytes of events that the disk has no room
+ * for. They are written in their order, before any newer event, as soon as the disk has room: by
+ * the next commit, flush or close. The commit whose event is kept still returns ERR_FULL. An event
+ * that exceeds max_bytes is lost, and readers report it missing. */
 void evlog_keep(struct evlog *log, size_t max_bytes);
 /* Writes the kept events. 0: all are written; ERR_FULL: there is no room yet. */
 int evlog_flush(struct evlog *log, struct err *err);
@@ -91,7 +91,7 @@ int evlog_reader_resume(struct evlog_reader *r, int64_t offset, int64_t seq,
 /* Tells whether the regions in `list` still hold the same damaged bytes. A file system may return
  * good data for a region that it could not read before. */
 bool evlog_damage_stays(const char *path, const struct evlog_damage *list, size_t n);
-/* Returns the greatest seq returned so far; -1 after a seek into the middle. */
+/* Returns the greatest seq of the events returned so far; -1 after a seek into the middle. */
 int64_t evlog_reader_seq(const struct evlog_reader *r);
 /* Computes a hash of the last bytes before `end`. It differs if the log was cut before `end` and
  * grew again. ERR_IO if the log is shorter than `end`. */

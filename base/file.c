@@ -46,8 +46,8 @@ static int fail(struct err *err, const char *verb, const char *path)
     }
 }
 
-/* Does what fail() does, for a path that is to be read. A path that leads to no file is a wrong
- * path (ERR_INPUT), just as a missing file is ERR_NOT_FOUND. */
+/* Does what fail() does, for a path that is to be read. A path that cannot be that of a file, such
+ * as a folder's, is ERR_INPUT; a missing file is ERR_NOT_FOUND. */
 static int fail_read(struct err *err, const char *verb, const char *path)
 {
     bool wrong = errno == EISDIR || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG;

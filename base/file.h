@@ -21,7 +21,8 @@
 
 /* Appends the content of a file to *out; on failure *out keeps its former content. ERR_NOT_FOUND if
  * there is no file; ERR_INPUT if the path leads to a folder, a pipe or a device other than
- * /dev/null (the call does not wait for one); ERR_LIMIT if the file has more than max_bytes. */
+ * /dev/null (the call does not wait for a pipe's writer); ERR_LIMIT if the file has more than
+ * max_bytes. */
 int file_read(const char *path, int64_t max_bytes, struct str *out, struct err *err);
 bool file_exists(const char *path);
 /* Tells whether the path exists on a read-only file system. */
@@ -41,7 +42,8 @@ int file_publish(const char *path, const void *bytes, size_t n, struct err *err)
 int file_publish_private(const char *path, const void *bytes, size_t n, struct err *err);
 
 /* Publishes a file that is written in pieces. Either file_pub_commit or file_pub_abort ends it.
- * After a failed call file_pub_abort is required; calling it twice is safe. */
+ * After a failed file_pub_write the caller must call file_pub_abort, which is safe also after a
+ * failed file_pub_open or file_pub_commit. */
 struct file_pub {
     int fd;
     char *path, *tmp; /* tmp is NULL for a device */

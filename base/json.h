@@ -1,9 +1,9 @@
 /* json: reads JSON strictly through tables of fields, and writes it by appending.
  *
- * cJSON does the parsing. This adds the checks that our formats need: no duplicate or unknown key,
- * no trailing text, no number that is not finite, valid UTF-8, bounded depth. Errors name the file,
- * the key, the value and what is allowed: `run.json: stages[1].gbs is 0: give an integer from 1 to
- * 1048576`.
+ * cJSON does the parsing. The functions below add the checks that our formats need: no duplicate or
+ * unknown key, no trailing text, no number that is not finite, valid UTF-8, bounded depth. Errors
+ * name the file, the key, the value and what is allowed: `run.json: stages[1].gbs is 0: give an
+ * integer from 1 to 1048576`.
  *
  * A struct is read by a table of fields:
  *

@@ -1,4 +1,4 @@
-/* json_priv: declares what json.c, json_scan.c and json_out.c share. */
+/* json_priv: declares what json.c and json_scan.c share. */
 #ifndef BASE_JSON_PRIV_H
 #define BASE_JSON_PRIV_H
 

@@ -13,8 +13,8 @@
  *              content, it fails (rename(2): ENOTEMPTY or EEXIST). If a reply was lost on the way,
  *              the presence of the file shows that the rename succeeded.
  *     drop     unlink the file, by its name; remove the folder if it is empty.
- *     evict    unlink the file of a holder judged dead, by its name; then take the lease, in
- *              competition with all others.
+ *     evict    unlink the file of a holder that is judged dead or has a lower rank, by its name;
+ *              then take the lease, in competition with all others.
  *     renew    open the file without creating it, write, close. If it is not there, the lease is
  *              lost.
  *
@@ -421,8 +421,8 @@ static int busy(const char *path, const char *name, struct err *err)
                    (long long)h.pid, h.host);
 }
 
-/* Looks at the lease once. 0: the caller may try to take it now; 1: it should look again later;
- * ERR_BUSY: another process holds it, and the wait is over. */
+/* Looks at the lease once. 0: the caller may try to take it now; 1: the caller should look again
+ * later; ERR_BUSY: another process holds it, and the wait is over. */
 static int look(const struct lease *l, struct lease_watch *w, bool waited, bool once,
                 enum life *life, struct err *err)
 {

@@ -87,8 +87,8 @@ struct lease_watch {
  * another host and has been silent for silent_s since the first call. */
 bool lease_lives(struct lease_watch *w, const char *path, double silent_s);
 
-/* Their initial values are LEASE_BEAT_S and LEASE_SILENT_S. Tests that simulate two hosts shorten
- * them. */
+/* These times are LEASE_BEAT_S and LEASE_SILENT_S, except in tests that simulate two hosts and
+ * shorten them. */
 extern double lease_beat_s, lease_silent_s;
 
 #endif

@@ -1,4 +1,4 @@
-/* limits: sets bounds on strings, files and counts, each with its reason. */
+/* limits: sets bounds on strings, files and counts. */
 #ifndef BASE_LIMITS_H
 #define BASE_LIMITS_H
 

@@ -4,8 +4,8 @@
  * Long names are lower case with dashes; every boolean also has --no-NAME; `--` ends options; a
  * value is given as NAME=VALUE or NAME VALUE. An option that is given twice must have the same
  * value both times. A value comes from the first of these that gives one: the flag; for options
- * marked OPT_SETTING the run file, the environment REEL_NAME, the user file, the site file; the
- * table's default. Every command also has --help.
+ * marked OPT_SETTING the environment REEL_NAME, the user file, the site file (base/settings.h); the
+ * table's default. Every command also has --help, unless it passes its options to another program.
  *
  *     static const struct opt opts[] = {
  *         {"steps", 0, OPT_INT, "N", "optimizer steps to run", .fallback = "100",

@@ -7,7 +7,8 @@
  *     reel-x help --man|--complete [COMMAND]    roff, or lines "word<TAB>meaning", for packagers
  *     reel-x help --words [WORD...]             completions of the last word, for shells
  *
- * A program with an `alone` command runs it if the first argument is no command's name.
+ * A program with an `alone` command runs it if the first argument is no command's name, unless that
+ * argument is more likely a misspelt one.
  */
 #ifndef BASE_PROGRAM_H
 #define BASE_PROGRAM_H

@@ -59,7 +59,8 @@ void put(void *buf, int64_t i, double v, enum dtype t);
 /* Returns how many elements one rank of the group sends to another, which is often none. */
 int64_t pair_count(unsigned seed, int from, int to, int64_t most);
 
-/* Lays out the parts one after the other, with a gap of one element. */
+/* Lays out the parts one after the other, with a gap of one element before and after each. Returns
+ * the number of elements, gaps included. */
 int64_t lay_out(const int64_t *counts, int64_t *at, int size);
 char *filled(int64_t n, enum dtype t);
 char *element(const struct trial *t, char *buf, int64_t i);

@@ -1,6 +1,6 @@
-/* Runs the conformance suite on a private Slurm cluster. t8010-conformance runs this program: it
- * starts the cluster (one node, 4 cores, partitions low and high) and selects by REEL_SLURM_VIA how
- * the controller is asked. */
+/* Runs the conformance suite on a private Slurm cluster. The test t8010-conformance starts the
+ * cluster (one node, 4 cores, partitions low and high), selects by REEL_SLURM_VIA how the
+ * controller is asked, and runs this program. */
 // LINK: -lcmocka
 #include "../unit/sched_conformance.h"
 

@@ -25,7 +25,7 @@ static const int64_t values[SETTINGS][5] = {
     {1, 2, 3, 4, 0},       /* dp; the batch has four samples; 4 only if `every` is set */
     {0, 1, 2, 3, -1},      /* zero */
     {0, 1, 2, -1},         /* shard group: dp, 2, dp·cp */
-    {1, 2, 3, 0},          /* mbs */
+    {1, 2, 3, 0},          /* mbs; 3 only if `every` is set */
     {0, 1, 2, 3, -1},      /* recompute: none, selective, full, full of one layer */
 };
 static const int counts[SETTINGS] = {4, 2, 5, 3, 5, 2, 4, 4, 3, 3, 4},

@@ -121,8 +121,8 @@ static void assert_same_job(const struct slurm_job *a, const struct slurm_job *b
     assert_true(a->ended_at == b->ended_at);
 }
 
-/* Compares the two reports on jobs of every kind. The reports are repeated until no job changed in
- * between. */
+/* Compares the two reports on jobs of every kind. The reports are repeated, at most 20 times, until
+ * no job changed between them. */
 static void test_jobs(void **state)
 {
     static const char *const kinds[][2] = {

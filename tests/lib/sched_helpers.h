@@ -92,7 +92,8 @@ int conform_marked(const char *token);
  * there until they end. */
 int conform_keepers(void);
 
-/* Removes the scratch folder of a local scheduler, after no keeper writes there any more. */
+/* Removes the scratch folder of a local scheduler, once no keeper writes there any more or
+ * patience_s is over. */
 int conform_remove(void);
 
 #define CONFORM_UP "echo up; while :; do sleep 0.2; done"

@@ -20,7 +20,7 @@ void assert_says(const struct err *err, const char *wanted);
 void assert_fails(int rc, int code, const struct err *err, const char *wanted);
 void assert_ok(int rc, const struct err *err);
 
-/* Fails unless |got / want - 1| <= tolerance. */
+/* Fails unless |got / want - 1| <= tolerance, or |got| <= tolerance if want is 0. */
 void assert_close(double got, double want, double tolerance, const char *what);
 
 #endif

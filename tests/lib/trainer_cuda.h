@@ -1,13 +1,13 @@
-/* trainer_cuda: opens the CUDA backend on the shim's GPU, and makes tensors on host and device, for
- * the backend's unit tests. */
+/* trainer_cuda: opens the CUDA backend on the GPU that tests/shim simulates, and makes tensors on
+ * host and device, for the backend's unit tests. */
 #ifndef TESTS_TRAINER_CUDA_H
 #define TESTS_TRAINER_CUDA_H
 
 #include "base/bf16.h"
 #include "tests/lib/trainer_fixture.h"
 
-/* Sets REEL_CUDA_LIBRARY to the shim's library, which is built beside the folder of this
- * program. */
+/* Sets REEL_CUDA_LIBRARY, unless it is set, to the backend that is built with tests/shim, in the
+ * folder shim beside the folder of this program. */
 void cuda_library(const char *self);
 struct bench cuda_bench(enum dtype dtype);
 

@@ -92,7 +92,8 @@ void rig_put(const struct rig *r, const double *flat, int64_t n, void *buffer,
 /* Sets the weights, and the master weights if there are any. */
 void rig_weights(struct rig *r);
 
-/* This tensor's partial sums over ranks are hidden from the optimizer; -1: no tensor's. */
+/* The partial sums over ranks of the tensor with this index are hidden from the optimizer; -1: no
+ * tensor's are. */
 extern int64_t rig_unsummed;
 
 int rig_optim(struct rig *r, const struct optim_conf *c, struct err *err);

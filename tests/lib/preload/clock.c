@@ -1,7 +1,7 @@
 /* This library is preloaded into any program, whose wall clock is then REEL_CLOCK_AHEAD seconds
- * ahead (below 0: late), like that of a host whose clock is set back later. REEL_FILES_AT=SECONDS
- * makes stat(2) report this value as the times of every file, as on a file server whose clock was
- * set back between two writes. */
+ * ahead (below 0: behind), like that of a host whose clock is set right later.
+ * REEL_FILES_AT=SECONDS makes stat(2) report this value as the times of every file, as on a file
+ * server whose clock was set back between two writes. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdlib.h>

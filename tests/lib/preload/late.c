@@ -1,6 +1,6 @@
-/* This library is preloaded into a command that writes the log of a submission. REEL_LATE_MS pass
- * between the creation of the log's file and its first bytes, as on a busy machine or a slow file
- * system. */
+/* This library is preloaded into a command that writes the log of a submission. REEL_LATE_MS
+ * milliseconds pass between the creation of the log's file and its first bytes, as on a busy
+ * machine or a slow file system. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* This library is preloaded into reel-train. The process stops itself (SIGSTOP) before its first
  * rename(2) to a name that contains REEL_STOP_AT, like a process that gets no CPU time between a
- * check and the action after it. With REEL_STOP_ONE only the thread waits, for ever: the process
- * lives, and renews its leases. */
+ * check and the action after it. With REEL_STOP_ONE only the thread that calls rename waits, for
+ * ever: the process lives, and renews its leases. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
