@@ -184,7 +184,7 @@ __device__ static inline struct attn_place place_of(int64_t heads, int64_t tiles
     return {pair / heads, pair % heads, blockIdx.x % tiles, 0};
 }
 
-/* Returns whether a segment is short. */
+/* Returns whether a segment is short: whether it has at most ATTN_DNN_SMALL queries and keys. */
 HOST_DEVICE static inline bool attn_is_short(const int32_t *q_start, const int32_t *k_len,
                                              int64_t segment)
 {
@@ -198,8 +198,8 @@ template <class real> HOST_DEVICE static inline bool attn_has_short(const struct
     return sizeof(real) == sizeof(float) && a.heads == a.kv_heads;
 }
 
-/* Returns whether another kernel computes this segment: `left` exists and does not name it, or it
- * is short. */
+/* Returns whether another kernel computes this segment: `left` exists and does not name it, or the
+ * segment is short and the kernels of short segments compute it. */
 template <class real>
 __device__ static inline bool is_others(const struct ops_attn &a, const int32_t *left,
                                         const struct attn_place &p)

@@ -94,8 +94,9 @@ bool attn_class_sum_is_packed(const struct attn_class *c);
  * The result depends only on shapes, types, addresses and the host's segment arrays. */
 enum ops_attn_own attn_dnn_takes(const struct ops_attn *a, bool backward, bool deterministic,
                                  struct attn_class *out);
-/* Returns whether our own kernels must check the segments of a call that cuDNN computes; in
- * backward always. */
+/* Returns whether our own kernels must follow a call that cuDNN computes, for segments that are
+ * left to them. In backward they always must, because only the device knows whether there are
+ * any. */
 bool attn_dnn_leaves(const struct ops_attn *a, const struct attn_class *c);
 /* Return whether the library writes dk and dv, or dq, to f32 workspace, from which our own kernel
  * copies or adds them to their tensors. */

@@ -252,7 +252,7 @@ static int table_check(struct gemm_lt *lt, const char *path, struct err *err)
 }
 
 /* Reports how many lines of a table are of another device or library version. This is a warning if
- * all of them are: the library then chooses the algorithms of all products. */
+ * all of them are, because the table then fixes no algorithm. */
 static void foreign_tell(const struct gemm_table *t, const char *device, const char *path)
 {
     const struct gemm_foreign *f = &t->foreign;

@@ -11,6 +11,7 @@
  * exits, or after REEL_CUPTI_FOR seconds. If REEL_CUPTI_WHILE names a file, recording lasts as long
  * as the file exists. Then activity-RANK.json is written into the folder. NVTX ranges that the
  * program names "step..." are its steps; without any, the whole recording is one step.
+ * REEL_CUPTI_FLOPS gives the model FLOPs of a step, REEL_CUPTI_PEAK the GPU's peak in FLOP/s.
  *
  * It never ends the program that it records: a failure is one sentence on stderr. */
 #include <cupti.h>

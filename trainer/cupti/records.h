@@ -69,9 +69,9 @@ void records_range_end(struct records *r, uint32_t id, uint64_t at_ns);
 /* Finds each activity's ranges and class. A range without an end lasts until the end of the
  * recording. Calls and ranges lose their order. */
 void records_join(struct records *r);
-/* Finds by the ranges how many steps there are, and the time from the start of the first to the end
- * of the last. Without such ranges this is one step from the start of the first activity to the end
- * of the last. */
+/* Finds by the ranges of steps that have ended how many steps there are, and the time from the
+ * start of the first to the end of the last. Without such ranges this is one step from the start of
+ * the first activity to the end of the last, or none if there is no activity. */
 struct records_steps { int64_t from_ns, to_ns, n; bool named; };
 struct records_steps records_steps(const struct records *r);
 

@@ -206,8 +206,8 @@ void dit_lora_add(struct dit *d, struct tensor x, int64_t param, struct tensor y
 void dit_lora_dx(struct dit *d, struct tensor dy, int64_t param, struct tensor dx);
 void dit_lora_dw(struct dit *d, struct tensor dy, struct tensor x, int64_t param);
 
-/* These move token rows and columns between tensor-parallel ranks (dit_tp.c). Without tp they do
- * nothing, and the views are the same memory. */
+/* These move token rows and columns between tensor-parallel ranks (dit_tp.c). Without tp nothing is
+ * moved, and the views are the same memory. */
 /* Starts to gather the rows of all ranks. They are complete after dit_rows_wait. */
 struct tensor dit_gather_rows(struct dit *d, struct tensor own, enum dit_buffer all,
                               struct comm_work **work);

@@ -1,15 +1,15 @@
 /* graphs: replaces sequences of calls that a step queues repeatedly by graphs of the device.
  *
  * Calls on a stream are kept, in order, until the program records an event on that stream, waits
- * for one, syncs, or copies between host and device. The calls kept since then are a bundle:
- * operations with all their arguments, and copies and fills within the device. A bundle that is
- * seen for the first time is queued call by call. When it is seen again, with arguments that are
- * equal in every byte, it is captured as a graph. From then on the graph is launched instead. So
- * each class of micro-batch (its slot and chunk, its extents and lengths, first or later, which
- * buffer) becomes two graphs, one of forward and one of backward; events between them measure
- * their times. The update becomes two graphs, because the host reads norms between them.
- * Messages between ranks split these graphs further: one graph for each stretch between two
- * messages.
+ * for one, syncs, copies between host and device, or frees device memory. The calls kept since the
+ * last such moment are a bundle: operations with all their arguments, and copies and fills within
+ * the device. A bundle that is seen for the first time is queued call by call. When it is seen
+ * again, with arguments that are equal in every byte, it is captured as a graph. From then on the
+ * graph is launched instead. So each class of micro-batch (its slot and chunk, its extents and
+ * lengths, first or later, which buffer) becomes two graphs, one of forward and one of backward;
+ * events between them measure their times. The update becomes two graphs, because the host reads
+ * norms between them. Messages between ranks split these graphs further: one graph for each stretch
+ * between two messages.
  *
  * Forward and backward of a class could be one graph with the events recorded inside it. They are
  * not, for two reasons. Validation runs forward alone, and in a pipeline the next pass belongs to

@@ -6,9 +6,9 @@
  * ("other"). CPU time is measured too, because it does not grow on a busy machine; but not that of
  * messages, in which ranks wait for each other. meter_attach replaces the calls in the tables of
  * device and operations by measured ones. With a device that queues, a call's time is its time on
- * the device, and the host's activities count only while the device is idle (meter_timed.h). The
- * measuring makes nothing wait. Spans go into a ring that is allocated at set-up; when it is full,
- * the newest replace the oldest. A meter that is NULL measures nothing, so callers need not check.
+ * the device, and the host's activities count only while the device is idle; no call is waited for
+ * (meter_timed.h). Spans go into a ring that is allocated at set-up; when it is full, the newest
+ * replace the oldest. A meter that is NULL measures nothing, so callers need not check.
  *
  *     meter_open(&m, spans, err);                   // spans 0: no picture
  *     meter_attach(&m, ops, stream, world, err);    // from here on ops->dev->meter is m

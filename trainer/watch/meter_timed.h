@@ -4,7 +4,8 @@
  * Such a device computes while the host does something else. So a call's time is its time on the
  * device, and what the host did (reading samples, laying a micro-batch out, waiting for messages)
  * is time of the step only while the device was idle. No call is waited for. The events are read
- * once a step, or when all are in use; then the clocks of host and device are aligned anew.
+ * once a step, or when all are in use: then the host waits for the device, and the two clocks are
+ * aligned anew.
  *
  * A meter times the calls of one stream; calls on other streams are not measured.
  */

@@ -15,8 +15,8 @@ struct trace_clock {
     double offset_s; /* what to subtract from this rank's clock_mono_s to get rank 0's */
 };
 int trace_align(struct comm *world, struct trace_clock *out, struct err *err);
-/* Writes the file. Returns ERR_IO on all ranks if rank 0 cannot write. It allocates memory, so it
- * is called after the last step. */
+/* Writes the file. If rank 0 cannot write it, all ranks return its error. The call allocates
+ * memory, so it comes after the last step. */
 int trace_write(const char *path, const struct meter *m, const struct trace_clock *clock,
                 struct comm *world, struct err *err);
 
