@@ -174,8 +174,8 @@ static double stage_sum(const struct price *p, const struct work_stage *s, int b
            (s->first ? of(&q[WORK_FIRST_FORWARD]) : 0) + (s->last ? of(&q[WORK_LAST_FORWARD]) : 0);
 }
 
-/* Prices what a stage reads and writes of its state. All of it goes at the update's rate but the
- * norms, because both move whole arrays in the type of gradients. */
+/* Prices what a stage reads and writes of its state. Norms have a rate of their own. All else goes
+ * at the update's rate, because it moves whole arrays in the type of the gradients, too. */
 static void moved_price(const struct price *p, const struct layout *l, struct stage_price *out)
 {
     const struct price_machine *m = p->machine;

@@ -6,13 +6,16 @@
  *                  n or k is no multiple of 64, and longer again where it is no multiple of 8; or
  *                  its operands' bytes / (bandwidth · copy_share) if that is longer; and never less
  *                  than 2 m n k / peak
- *     attention    4 pairs heads d / (peak e · q/(q+h)), 2.5 times the FLOPs backward. Where the
- *                  scores are kept: products of 4 q k heads d, twice backward, and their bytes
- *     elementwise  bytes / (bandwidth · copy_share); adding up gradients counts as bytes too
+ *     attention    4 pairs heads d / (peak e · q/(q+h)) · attention_pace, 2.5 times the FLOPs
+ *                  backward. Where the scores are kept: products of 4 q k heads d, twice backward,
+ *                  and their bytes / (bandwidth · scores_share)
+ *     elementwise  (bytes · elementwise + bytes of norms · norm_passes + bytes of adding up
+ *                  gradients) / (bandwidth · copy_share)
  *     launch       kernels · kernel_s; and if kernels · launch_s is longer than that and the three
  *                  above together, also the difference, computed part by part
  *
- * The first three are multiplied by the constant `compute`.
+ * The first three are multiplied by the constant `compute`. Constants are named as in
+ * profiles/constants.h.
  *
  * On a device that a probe measured (profiles/speed.h), products, attention and elementwise work
  * take FLOPs and bytes divided by the measured rates, times a factor of the class for a micro-batch

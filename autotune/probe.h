@@ -44,8 +44,9 @@ struct probe_spec {
     void (*say)(void *ctx, const char *line);
     void *say_ctx;
 };
-/* Runs the probe as a step of s, so that on Slurm the ranks run on the nodes of the allocation.
- * SIGINT, SIGTERM and SIGHUP end it with ERR_TEMP, and are delivered after it is cleaned up. */
+/* Runs the probe as a job step of the scheduler s, so that on Slurm the ranks run on the nodes of
+ * the allocation. SIGINT, SIGTERM and SIGHUP end it with ERR_TEMP, and are delivered after the
+ * probe's files are removed. */
 int probe_run(struct sched *s, const struct probe_spec *spec, int64_t ranks, struct probe *out,
               struct err *err);
 int probe_parse(const char *text, size_t len, const char *name, struct probe *out, struct err *err);

@@ -25,8 +25,8 @@
  * explain, or if its steps differ too much: nothing is learnt from it, and it is repeated at once.
  * Before the search ends, the layouts whose interval overlaps the best's are measured again (about
  * SEARCH_CONTENDERS of them at most), and then the baseline, so that a change of the machine during
- * the search favours no layout. A
- * disturbance only ever makes a step longer, so the time of a layout is its shortest measurement.
+ * the search favours no layout. A disturbance only ever makes a step longer, so the time of a
+ * layout is its shortest measurement.
  *
  *     search_init(&s, items, n, &conf);
  *     while ((i = search_next(&s)) >= 0) { measure; search_tell(&s, i, ...); }
@@ -50,7 +50,7 @@
     X(HANG, "hang") /* the trial gave no sign of life */                                      \
     X(NODE, "node") /* one of its nodes was lost */                                        \
     X(PREEMPTED, "preempted") /* it was asked to stop */                                           \
-    X(NONFINITE, "nonfinite")   /* its loss was not finite */                                  \
+    X(NONFINITE, "nonfinite")   /* its loss or gradients were not finite */                    \
     X(FAILED, "failed")                                                                            \
     X(SKIPPED, "skipped")
 enum trial_state {

@@ -6,9 +6,8 @@
  *
  * A source is bad if something about itself excludes it: it is unreadable, its caption is no text,
  * it has no video, a decoder crashes on it, or its content changes again and again while it is
- * read. It is reported and counted against --max-bad. A
- * failure that may be temporary (a worker was killed, no memory, a read error) never makes a source
- * bad.
+ * read. It is reported and counted against --max-bad. A failure that may be temporary (a worker was
+ * killed, no memory, a read error) never makes a source bad.
  */
 #ifndef CURATOR_CURATION_H
 #define CURATOR_CURATION_H

@@ -1,10 +1,10 @@
 /* reel-curate: makes a dataset of latents from raw video.
  *
  * Sources are processed in parallel, each in a process of its own, and merged in the order of their
- * names, so the dataset's bytes do not depend on --jobs. Everything is built in <OUT>.partial. The
- * sources that a killed curation had finished stay there, and the next one uses them, even if it is
- * given other sources (curator/source.h); other leftovers are removed. curator/publish.h says how
- * the folder becomes <OUT>, or is added to it.
+ * names, so the dataset's bytes do not depend on --jobs. OUT is the folder that --out names.
+ * Everything is built in <OUT>.partial. The sources that a killed curation had finished stay there,
+ * and the next one uses them, even if it is given other sources (curator/source.h); other leftovers
+ * are removed. curator/publish.h says how the folder becomes <OUT>, or is added to it.
  */
 #include <dirent.h>
 #include <errno.h>

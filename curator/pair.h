@@ -25,7 +25,7 @@ enum {
 struct pair_frame {
     int16_t half[3][PAIR_N];       /* sums of 2x2 pixels, 4 times their mean */
     int16_t quarter[PAIR_QUARTER_N]; /* luma minus its mean, in the same units */
-    int16_t mean;                  /* of luma */
+    int16_t mean;                  /* of luma, in the same units */
 };
 struct pair_facts { float rest, tint, likeness; };
 

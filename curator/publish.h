@@ -1,12 +1,12 @@
 /* publish: creates a dataset by one rename, and extends it by one rename.
  *
- * A new dataset is built in <OUT>.partial, which is renamed to <OUT>. To extend one, new shards are
- * moved in beside the old ones, which stay as they are; nobody reads the new ones yet. Then
- * `.reel/index` is replaced. Before that the dataset is the old one, and afterwards it is the
- * larger one. Megatron-Energon's sidecars (base/wds.h) follow; at any moment each of them matches
- * the files that are there. An update that is killed is repaired by the next one. A reader that
- * opened the old index can continue, because everything that it names stays. Older indexes stay in
- * `.reel/generations`.
+ * OUT is the folder that --out names. A new dataset is built in <OUT>.partial, which is renamed to
+ * <OUT>. To extend one, new shards are moved in beside the old ones, which stay as they are; nobody
+ * reads the new ones yet. Then `.reel/index` is replaced. Before that the dataset is the old one,
+ * and afterwards it is the larger one. Megatron-Energon's sidecars (base/wds.h) follow; at any
+ * moment each of them matches the files that are there. An update that is killed is repaired by the
+ * next one. A reader that opened the old index can continue, because everything that it names
+ * stays. Older indexes stay in `.reel/generations`.
  */
 #ifndef CURATOR_PUBLISH_H
 #define CURATOR_PUBLISH_H

@@ -13,8 +13,8 @@
 #include "curator/curation.h"
 
 /* Describes one source. `hash` and `caption` are hashes of its content and its caption. `left_out`
- * says why the source gave no clip, and is NULL for a source that the dataset holds; an update
- * tries a source that was left out again. */
+ * says why the source gave no clip, and is NULL for a source that the dataset holds. An update
+ * works once more on each source that was left out. */
 struct record_source {
     char *name, *left_out;
     char hash[HASH_TEXT_BYTES], caption[HASH_TEXT_BYTES];

@@ -57,10 +57,11 @@ struct video_info {
     char note[160];      /* what a player would convert and was not converted; "": nothing */
 };
 
-/* Receives each frame. When it returns a negative code, video_decode stops with that error.
- * ERR_INPUT: the file is not a video, or not one frame decodes. ERR_TEMP, ERR_NOMEM: the file could
- * not be read now, or there was no memory, which says nothing about the video. */
+/* Receives each frame. When it returns a negative code, video_decode stops with that error. */
 typedef int video_fn(void *ctx, const struct video_frame *f, struct err *err);
+/* Decodes the file and calls fn for each frame. ERR_INPUT: the file is not a video, or not one
+ * frame decodes. ERR_TEMP, ERR_NOMEM: the file could not be read now, or there was no memory, which
+ * says nothing about the video. */
 int video_decode(const char *path, int height, int width, video_fn *fn, void *ctx,
                  struct video_info *out, struct err *err);
 

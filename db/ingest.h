@@ -46,8 +46,8 @@ int ingest_run(struct store *db, const char *const *dirs, size_t n_dirs, double 
                struct ingest_report *report, struct err *err);
 
 /* Opens the database for writing (and creates it) and ingests. The store stays open for the caller.
- * If another process ingests (ERR_BUSY), the store is opened for reading what is there, and *stale
- * becomes true. */
+ * If another process ingests (ERR_BUSY), or this one may not write to the file, the store is opened
+ * for reading what is there, and *stale becomes true. */
 int ingest_open(const char *db_path, const char *const *dirs, size_t n_dirs, double wait_s,
                 struct store **out, bool *stale, struct err *err);
 

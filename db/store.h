@@ -1,8 +1,8 @@
 /* store: opens, checks, migrates and queries the one SQLite database of reel.
  *
  * The database is a cache of the event logs (db/ingest.h): it can be deleted and rebuilt. Only
- * `reel` opens it, through one connection a process, and only an ingester that holds the lease
- * `<path>.lock` writes to it.
+ * `reel` opens it, through one connection a process. Apart from migrations, only an ingester that
+ * holds the lease `<path>.lock` writes to it.
  *
  * Journal: write-ahead logging (WAL) is used only when the file lies on a file system that is known
  * to be local (an allow-list of statfs types) AND the SQLite library is 3.51.3 or newer. WAL needs
