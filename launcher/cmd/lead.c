@@ -70,8 +70,9 @@ static int judge(enum lead_rule rule, const char *said, const char *then, struct
     return 0;
 }
 
-/* Checks the end of the time limit. The agent asks for a save early enough before it
- * (launcher/run/limit.h), but never before half of the limit has passed. */
+/* Checks that two saves and a step take no longer than half of the time limit. The agent asks for a
+ * save early enough before the limit's end (launcher/run/limit.h), but never before half of the
+ * limit has passed. */
 static int limit_check(double save_s, double step_s, double limit_s, enum lead_rule rule,
                        struct err *err)
 {

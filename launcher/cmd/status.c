@@ -47,7 +47,8 @@ static bool is_mute(const char *home, const struct run_state *s, const struct ru
     return !over && !stopped && space_is_out(home_run_dir(home, s->run, dir));
 }
 
-/* Adds the number of steps done and their rate. Both may be unknown for a wrapped command. */
+/* Adds the number of steps done, and the MFU and loss of the last step. For a wrapped command they
+ * may be unknown. */
 static void progress_text(const struct run_state *s, struct str *out)
 {
     char steps[32] = "-", total[32] = "";

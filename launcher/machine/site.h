@@ -1,6 +1,7 @@
-/* site: computes from a Slurm site's configuration which of reel's promises hold there, for `reel
- * check-site` and for the warning at submission. The rules rest on these options of slurm.conf(5):
- * PreemptMode, GraceTime, KillWait, SlurmctldParameters, AuthInfo, ProctrackType. */
+/* site: computes from facts about a Slurm site which of reel's promises hold there, for `reel
+ * check-site` and for the warning at submission. slurm.conf(5) explains the options on which the
+ * rules rest: PreemptMode, GraceTime, KillWait, SlurmctldParameters, AuthInfo, ProctrackType,
+ * TaskPlugin and AccountingStorageType. */
 #ifndef LAUNCHER_MACHINE_SITE_H
 #define LAUNCHER_MACHINE_SITE_H
 
@@ -25,8 +26,8 @@ struct site_facts {
     struct locks_facts locks; /* of REEL_HOME */
 };
 
-/* Returns the seconds between the first notice of a preemption, to the steps or to the batch
- * process, and the kill; INFINITY if preemption does not kill. */
+/* Returns the least time, in s, between the first notice of a preemption, to the steps or to the
+ * batch process, and the kill; INFINITY if preemption does not kill. */
 double site_lead_s(const struct slurm_site *s, const struct sched_partition *p);
 
 enum { SITE_PROMISES = 10 };

@@ -95,8 +95,8 @@ struct topo_allowed {
     int64_t memory_bytes; /* 0: no limit */
 };
 void topo_allowed_read(struct topo_allowed *out);
-/* Returns the number of cores that a job can use: the least of pus, affinity and quota (rounded
- * down, at least 1). */
+/* Returns the number of processing units that a job can use: the least of pus, affinity and quota
+ * (rounded down, at least 1). */
 int64_t topo_usable_cpus(const struct topo *t, const struct topo_allowed *a);
 
 /* Returns 0 if the description is consistent, else ERR_STATE with the first broken invariant (a

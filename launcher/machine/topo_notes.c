@@ -1,4 +1,4 @@
-/* This file adds facts to hwloc's objects, before these become XML, that hwloc does not know: the
+/* This file adds facts that hwloc does not know to hwloc's objects, before these become XML: the
  * rates of NICs, and the driver's data about GPUs. So a captured machine has them like a live
  * one. */
 #include <stdio.h>

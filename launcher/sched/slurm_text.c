@@ -397,8 +397,8 @@ static enum sched_preempt preempt_of(const char *mode, const char *cluster_mode,
                                          : SCHED_PREEMPT_OFF;
 }
 
-/* Finds cores and GPUs of a partition's largest kind of node, from sinfo's "name|cores|gres" lines
- * ("8+": several kinds). */
+/* Finds the most cores and the most GPUs that a node of the partition has, from sinfo's
+ * "name|cores|gres" lines ("8+": several kinds of nodes). */
 static void node_shape(const char *nodes, const char *partition, int *cores, int *gpus)
 {
     size_t n = strlen(partition);

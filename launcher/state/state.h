@@ -53,8 +53,9 @@ enum attempt_cause { /* why an attempt ended */
 };
 extern const char *const attempt_cause_names[]; /* NULL-terminated; "" for CAUSE_NONE */
 
-/* Says what the run's owner last asked for: to run, to pause or to cancel. Of several requests the
- * one with the highest turn counts, then the latest, then the strongest. */
+/* Says what the run's owner last asked for: to run, to pause or to cancel. A request has a turn,
+ * which is one more than the highest turn that the requesting process knew. The request with the
+ * highest turn counts; among equal turns the latest, and then the strongest. */
 enum run_wish { WISH_RUN, WISH_PAUSE, WISH_CANCEL };
 
 enum { STATE_JOB_BYTES = 64, STATE_TEXT_BYTES = 512, STATE_RESTS = 8 };

@@ -4,9 +4,10 @@
  * Each run has one empty file among its logs, made with the run. If the disk has no room for the
  * event of a request, that file is renamed, and its name holds what the event would have held:
  * events/wish.<cancel|pause|scancel>.<turn>.<met attempt>.<when, Unix milliseconds>. A rename needs
- * neither space nor an inode. The fold of the run's logs (launcher/state/state.h) reads the name
- * like an event. A later request has a higher turn and replaces it, as an event or as the file's
- * next name.
+ * neither space nor an inode. <turn> numbers the requests (enum run_wish), and <met attempt> is the
+ * newest attempt that the requesting process knew. The fold of the run's logs
+ * (launcher/state/state.h) reads the name like an event. A later request has a higher turn and
+ * replaces it, as an event or as the file's next name.
  */
 #ifndef LAUNCHER_STATE_WISH_NAME_H
 #define LAUNCHER_STATE_WISH_NAME_H
