@@ -1,9 +1,10 @@
 /* warm_start: takes first weights from a safetensors file or a checkpoint, as a run's "init" says
  * (profiles/warm.c).
  *
- * Every rank reads only the elements that it holds, tensor by tensor, so any layout starts with the
- * same bits. From a checkpoint it reads whole tensors, one at a time. Tensors that the source lacks
- * and is allowed to lack get the random values that they would have without a source.
+ * Every rank takes only the elements that it holds, tensor by tensor, so any layout starts with the
+ * same bits. From a file it reads only these; from a checkpoint it reads whole tensors, one at a
+ * time. Tensors that the source lacks and is allowed to lack get the random values that they would
+ * have without a source.
  *
  * Errors, the same on all ranks: ERR_INPUT naming file, tensor and shapes; ERR_CORRUPT;
  * ERR_NOT_FOUND; ERR_IO.

@@ -2,7 +2,8 @@
  * such segment for each position of a picture. Tiles of 64 or 128 rows would be mostly empty. Here
  * a team of threads computes one head of one segment completely. Scores are computed once, rows
  * pass through shared memory a panel of columns at a time, and forward and backward are one kernel
- * each. A team of SIDE 16 is a warp; a block has several of them.
+ * each. SIDE is the most queries or keys of a segment: 16, 32 or 64, by the longest short segment
+ * of the call. A team of SIDE 16 is a warp, and a block has several; a larger team is a block.
  *
  * A team has SIDE x SIDE scores in registers. A thread has those of rows y, y + Y, ... and columns
  * x, x + X, ...; the threads of a row are X neighbouring lanes. The weights computed from them pass

@@ -12,8 +12,8 @@
 
 enum { FILE_BYTES = 1 << 16, PATH_BYTES = LIMIT_PATH_BYTES };
 
-/* Returns the number that follows `name` in a file of lines, or the file's only number if name is
- * ""; -1 if there is none. */
+/* Returns the number that follows `name` at the beginning of a line of a file, or the file's first
+ * number if name is ""; -1 if there is none. */
 static int64_t number_of(const char *path, const char *name)
 {
     struct str text = STR_INIT;

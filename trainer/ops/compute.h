@@ -1,6 +1,6 @@
 /* compute: opens the device that this process computes on, with a stream and a table of operations.
  *
- * REEL_DEVICE in the environment names another device than conf does, for tests: far:SEED
+ * REEL_DEVICE in the environment names another device than conf does, for tests: cpu, far:SEED
  * (dev_far.h) or cuda:INDEX.
  *
  *     struct compute_conf conf = {.device = COMPUTE_CUDA, .gpu = 0, .dtype = DTYPE_BF16};

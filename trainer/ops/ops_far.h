@@ -1,7 +1,7 @@
 /* ops_far: runs the CPU's operations on the far device (dev_far.h). Each call is put into the
  * stream's queue with a copy of its arguments. The CPU table computes it when the queue reaches it,
  * so the results equal the CPU's in every bit. Where the arguments have a host copy of a device
- * array, both are compared when the call runs; a difference is a broken invariant. */
+ * array, the queue compares the two just before the call; a difference is a broken invariant. */
 #ifndef TRAINER_OPS_OPS_FAR_H
 #define TRAINER_OPS_OPS_FAR_H
 
