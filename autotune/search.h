@@ -9,8 +9,8 @@
  * prediction), times the probability that it fits.
  *
  * Candidates are predicted relative to the best. An error that both share, such as a machine that
- * is slower than its rates say, does not change which of them is faster. What remains uncertain are
- * the scales on which the two steps depend differently, and the part that no scale explains.
+ * is slower than its rates say, does not change which of them is faster. That depends only on the
+ * scales on which the two steps depend differently, and on the part that no scale explains.
  *
  * The search stops when no untried layout has an *optimistic* end (prediction minus SEARCH_SIGMAS
  * standard deviations of its logarithm) that beats the best by the margin. A layout that ran out of

@@ -396,9 +396,9 @@ static int mend(const struct curation *k, const struct set *set, struct err *err
     return file_remove_tree(k->partial, err);
 }
 
-/* Removes what a killed curation left beside OUT, when OUT already is as wanted, unless an update
- * can use the work in it. Errors are ignored: another process may be at work there, and leftovers
- * do no harm. */
+/* Removes what a killed curation left beside OUT, when OUT already is as wanted, unless it has
+ * finished sources that an update can use. Errors are ignored: another process may be at work
+ * there, and leftovers do no harm. */
 static void leftovers_clear(const struct curation *k)
 {
     char path[LIMIT_PATH_BYTES];

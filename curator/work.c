@@ -3,7 +3,7 @@
  *
  * A worker ends in one of four ways. It is done. It failed for good (a full disk): everything
  * stops. It crashed in a way that the file can cause (SIGSEGV, SIGABRT, SIGFPE, SIGILL, SIGSYS,
- * SIGTRAP): after the second time the file is bad. Or it ended for a reason that may have nothing
+ * SIGTRAP): after the second crash the file is bad. Or it ended for a reason that may have nothing
  * to do with the file: it was killed (the machine's memory ran out, an operator), had no memory, or
  * met a read error. That may be temporary, so the source is tried again after a pause, during which
  * others are processed, and the last time without any other worker. If it is not finished even
@@ -200,7 +200,7 @@ static int round_run(struct pool *p, int try, struct err *err)
 {
     int64_t jobs = try < TRIES ? p->k->jobs : 1;
     int rc = tries_start(p, try, jobs, false, err);
-    if (rc == 0) /* in either case running workers are waited for */
+    if (rc == 0) /* also after an error, running workers are waited for */
         rc = tries_start(p, try, jobs, true, err);
     while (p->running > 0) {
         int ended = one_wait(p, rc == 0 ? err : NULL);

@@ -16,7 +16,7 @@ static int sources_copy(const char *db_path, struct store *to, struct err *err)
     int rc = 0;
     if (store_open(db_path, STORE_WRITE, &old, NULL) < 0 ||
         store_ask(old, "SELECT path FROM source", &q, NULL) < 0)
-        goto out; /* the old one is absent, damaged or foreign: no reason not to rebuild it */
+        goto out; /* the old one is absent, damaged or foreign: it is rebuilt all the same */
     while (store_next(q, NULL) > 0)
         if ((rc = ingest_source_add(to, store_text(q, 0), err)) < 0)
             break;
