@@ -33,8 +33,8 @@ struct driver {
     size_t n;
 };
 
-/* Reads from the driver. ERR_NOT_FOUND: this machine has no such library. ERR_ENV: the driver gave
- * an error, for example because its kernel module is not loaded. */
+/* Reads from the driver. ERR_NOT_FOUND: this machine has no NVML. ERR_ENV: the driver gave an
+ * error, for example because its kernel module is not loaded. */
 int driver_read(struct driver *out, struct err *err);
 void driver_release(struct driver *d);
 

@@ -13,7 +13,7 @@
 
 enum locks_elsewhere { LOCKS_NOT_ASKED, LOCKS_SEEN, LOCKS_UNSEEN };
 struct locks_facts {
-    bool tried; /* false: there is no such folder, and the members below are not set */
+    bool tried; /* false: the folder does not exist, and the members below are not set */
     /* a lease has only one holder; only one process creates a file */
     bool leases, exclusive;
     int flock_error, fcntl_error; /* errno of a lock that was refused; 0: it was taken */
@@ -23,7 +23,7 @@ struct locks_facts {
     char node[64];
 };
 
-/* Tries all of these in a folder of its own under dir, which it removes. */
+/* Finds all facts but elsewhere and node, in a folder of its own under dir, which it removes. */
 int locks_probe(const char *dir, struct locks_facts *out, struct err *err);
 /* Holds a lease under dir and lets a task of srun in this partition (NULL: Slurm's own choice) look
  * at it. Sets elsewhere and node. */

@@ -27,8 +27,8 @@ static bool carries(const struct topo *t, int64_t nic)
     return true;
 }
 
-/* Returns the lowest rate of the NICs that carry such messages: that of their ports, or else of
- * their PCI links. 0: the rate of one of them is unknown. */
+/* Returns the lowest rate of the NICs by which ranks send to other nodes: that of their ports, or
+ * without `ports` that of their PCI links. 0: the rate of one of these NICs is unknown. */
 static double nic_rate(const struct topo *t, bool ports)
 {
     double least = 0;

@@ -44,7 +44,8 @@ struct report_scope {
 int report_scope_find(struct store *db, const char *run, const char *tune, const char *curation,
                       struct report_scope *out, struct err *err);
 
-/* Holds the numbers of a run. They are zero or NaN if there is no run, or they are unknown yet. */
+/* Holds the numbers of a run. They are zero or NaN if there is no run, or if they are not known
+ * yet. */
 struct report_numbers {
     char name[LIMIT_NAME_BYTES], model[LIMIT_NAME_BYTES], layout[256], device[LIMIT_NAME_BYTES];
     char peak_source[LIMIT_NAME_BYTES], formula[32];
@@ -66,7 +67,7 @@ int report_numbers_read(struct store *db, const struct report_scope *scope,
 int report_html(struct store *db, const struct report_scope *scope, const struct report_numbers *n,
                 struct str *out, struct err *err);
 /* Writes the object "reel.report/1": the numbers, and the rows behind the charts. The database may
- * be NULL as above. */
+ * be NULL where only plans are reported. */
 int report_json(struct store *db, const struct report_scope *scope, const struct report_numbers *n,
                 struct str *out, struct err *err);
 

@@ -54,7 +54,8 @@
  *                                                  requeue
  *     stopping            time_limit               the same, cause time limit
  *     claimed, running,   requeued or node_fail    lost: the keeper was killed (its guard records
- *     stopping                                     it), or both were, or the machine was restarted
+ *     stopping                                     it), or keeper and guard were, or the machine
+ *                                                  was restarted
  *                                                  (a pass records it). An earlier stop cause
  *                                                  decides as above
  *

@@ -1,5 +1,5 @@
 /* This file reads and writes the spool's records (JSON, reel.sched-job/1) and programs
- * (NUL-separated). local_machine.c does so with the machine's settings. */
+ * (NUL-separated). local_machine.c reads and writes the machine's settings. */
 #include "launcher/sched/local_priv.h"
 
 #include <dirent.h>

@@ -11,8 +11,7 @@ double pace_save_s(const struct run_state *s);
 #define PACE_SAVE_ENV "REEL_JOB_SAVE_S"
 
 /* Returns the mean training time, s, between ends that lost work: crashes, hangs, lost nodes, and
- * preemptions and time limits that the trainer did not survive long enough to save. 0: there was
- * none. */
+ * preemptions and time limits at which the trainer did not save in time. 0: there was none. */
 double pace_mtbf_s(const struct run_state *s);
 
 /* Returns how long before the end of a time limit the stop notice comes, s: a minute, or two saves

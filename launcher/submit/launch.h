@@ -66,8 +66,8 @@ int launch_submit(const struct launch *l, struct sched *s, const char *lost_toke
 
 /* Submits another job after a change (launcher/submit/change.h) that the newest submission's job
  * cannot carry out. The new job waits for the old one's end, and an old job that is still queued is
- * cancelled. Of several callers one does it. *new: the submitted job, "": none; *old: the job that
- * it replaces. */
+ * cancelled. Of several callers only one submits. *new: the submitted job, "": none; *old: the job
+ * that it replaces. */
 int launch_renew(const struct launch *l, struct sched *s, char old[SCHED_ID_BYTES],
                  char new[SCHED_ID_BYTES], struct err *err);
 

@@ -91,8 +91,8 @@ static void text_clean(char *text, size_t n)
     }
 }
 
-/* Joins both lines. The task's line is short and comes whole; the error gets the rest of the
- * room. */
+/* Joins the error line and the line about the task. The task's line is short and comes whole; the
+ * error gets the rest of the room. */
 static void words_put(const char *error, const char *task, char *out, size_t size)
 {
     char who[TASK_BYTES] = "";

@@ -18,7 +18,7 @@ enum { LAST_WORDS_BYTES = 340 };
  * it. A line which only says that another rank is gone counts if there is no better one. out is ""
  * if no line is an error or names a task. The text is changed. */
 void last_words_find(char *text, size_t n, char *out, size_t size);
-/* Finds the same in the end of a log. */
+/* Does what last_words_find does, with the end of a log. */
 void last_words_read(const char *path, char *out, size_t size);
 
 /* Finds the last line of a log that begins with this name ("reel-train: "), and returns the line

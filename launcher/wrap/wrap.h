@@ -84,7 +84,7 @@ int64_t wrap_save_bytes(const struct wrap *w);
  * newest entry with a step, iteration or checkpoint number in its name ("iter_0000400", "step-400",
  * "checkpoint-400"). -1: no name shows it. */
 int64_t wrap_saved_steps(const struct wrap *w);
-/* Returns the number of steps in such a name; -1: there is none. */
+/* Returns the number of steps in the name of a checkpoint, such as "iter_0000400"; -1: none. */
 int64_t wrap_name_steps(const char *name);
 
 #endif
