@@ -475,6 +475,21 @@ $(foreach m,autotune base db fold launcher sched,$(B)/obj/tests/unit/test_$(m)_%
 endif
 # The cases of the operations (tests/gpu) run on any table, so both programs are linked with them.
 $(B)/tests/test_trainer_cases $(B)/tests/test_trainer_cuda_cases: $(call objs,$(call src,tests/gpu))
+# t6092 runs this program with kernels that have the address sanitizer: here the far device, which has
+# the memory, and the surroundings of tensors have it too.
+CASES      := $(B)/tests/test_trainer_cuda_cases
+CASES_ASAN := $(B)/tests/lib/cases-asan
+ASAN_OBJ   := $(patsubst %,$(B)/obj/%.asan.o,trainer/dev/dev_far tests/gpu/cases_lab)
+$(ASAN_OBJ): $(B)/obj/%.asan.o: %.c $(B)/flags
+	$(call compile)
+$(ASAN_OBJ): CFLAGS += -O1 -fsanitize=address
+$(CASES_ASAN): $(CASES) $(ASAN_OBJ) $(B)/obj/tests/unit/test_trainer_cuda_cases.o \
+               $(call lib_objs,$(call test_module,$(CASES))) $(call objs,$(call src,tests/gpu)) $(SHARED)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) $(TEST_LD) -fsanitize=address -o $@ \
+	  $(filter-out $(ASAN_OBJ:.asan.o=.o),$(filter %.o,$^)) $(SHARED) \
+	  $(call lib_libs,$(call test_module,$(CASES))) $(TEST_LIBS)
 # The decisions about cuDNN's attention need no GPU.
 $(B)/tests/test_trainer_cuda_attn: $(call objs,trainer/cuda/attn_dnn.c)
 $(B)/obj/tests/gpu/%.o: CFLAGS += $(CFLAGS_trainer)
@@ -553,7 +568,7 @@ $(B)/fuzz/%: tests/fuzz/%.c $(FUZZ_LIB)
 	$(Q)clang -std=c17 -D_GNU_SOURCE -I. -O1 -g -fsanitize=fuzzer,address,undefined \
 	  $(CFLAGS_base) -o $@ $^ $(LIBS_base)
 
-TESTS_BIN := $(UNIT_BIN) $(FUZZ_BIN) $(PEERS_BIN) $(PROGRAMS) $(HELPERS) $(GPU_BIN) \
+TESTS_BIN := $(UNIT_BIN) $(FUZZ_BIN) $(PEERS_BIN) $(PROGRAMS) $(HELPERS) $(GPU_BIN) $(CASES_ASAN) \
              $(PLANS_BIN) $(B)/shim/libreel-cuda.so $(B)/shim/bare/libreel-cuda.so \
              $(B)/shim/libreel-cupti.so
 tests: $(TESTS_BIN) ## build the programs and the unit tests
