@@ -26,7 +26,7 @@
 #define TIME_SPREAD 0.06
 #define PEAK_SPREAD 0.05
 #define MOST_STEP 0.4
-#define SPREAD_ROWS 60.0 /* the prior counts as this many rows, as rows outside the fit err more */
+#define SPREAD_ROWS 60.0 /* the prior counts as this many: rows outside the fit err more */
 #define GOOD_WEIGHT 3.0 /* rejecting a layout that fits costs more than a trial that does not fit */
 #define OTHERWISE 0.03 /* share of rows that fit, or not, for reasons other than bytes */
 #define INTERVAL 1.645 /* 90 % of a normal lie within this many sds of its mean */

@@ -8,8 +8,9 @@
  * priced), with standard deviation CLASS_SD, because the account of a layout's work may be wrong.
  * The inverse of the matrix is the covariance from which prediction intervals come.
  *
- * Scales s turn a bill (price.h) into the time of a step by the rules below. C is the scaled
- * seconds of compute divided by the unscaled ones.
+ * Scales turn a bill (price.h) into the time of a step by the rules below. s is the scale of the
+ * term, and fix, link, net, hide and all are the scales FIT_FIXED, FIT_LINK, FIT_NET, FIT_HIDE and
+ * FIT_ALL. C is the scaled seconds of compute divided by the unscaled ones.
  *
  *     compute      s term
  *     a message    s · fix · fixed
@@ -21,6 +22,7 @@
  *     recompute    s term, times the growth of compute and sums of tensor-parallel ranks
  *     bubble       s term, times the growth of what a stage does for its micro-batches
  *     spread       s term, times the growth of all terms before it in enum price_term
+ *     all others   s term
  *     step         all · (the sum)
  *
  * Near the point from which a message is not hidden entirely, a small error decides which of the
@@ -59,7 +61,7 @@ struct step {
     double x[PRICE_TERMS];        /* seconds of each term */
     double slope[PRICE_TERMS];    /* derivative of x by the logarithm of the term's scale */
     double room[PRICE_TERMS];     /* seconds by which a message shortens when C grows by 1 */
-    /* The parts of a message's slope that FIT_LINK, FIT_NET and FIT_FIXED have. */
+    /* The derivatives of a message's x by the logarithms of FIT_LINK, FIT_NET and FIT_FIXED. */
     double link[PRICE_TERMS], net[PRICE_TERMS], fixed[PRICE_TERMS];
     double computes, pace;        /* unscaled seconds of compute; C */
     double again, bubble, spread; /* seconds of each for a second of the terms it follows */

@@ -11,8 +11,8 @@
  *     any v:       sum of all (f_i + b_i) + (m - 1) max(f_0, b_0)/v
  *
  * The first holds because a stage has m forwards and m backwards to do, and must wait at both ends.
- * Before its first forward the stages before it each do one for a chunk, and after its last
- * backward each of them does one more.
+ * Before its first forward, each stage before it does the forward of a chunk, and after its last
+ * backward, each of them does the backward of a chunk.
  *
  * The second holds because the first backward of stage s comes late: the micro-batch must first
  * have gone forward through all stages, and back through the stages after s. Until then stage s can

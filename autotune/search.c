@@ -214,7 +214,7 @@ static int64_t most_promising(const struct search *s, bool new_degrees, double *
 
 /* Returns the most promising layout when one surprisingly slow measurement is ignored; -1: there is
  * none. The measured layout may be slow for a reason that no similar one shares, and must not keep
- * the search away from all of them. Among many measurements a single one decides nothing. */
+ * the search away from all of them. With more than MANY measurements, one decides too little. */
 static int64_t promising_without_one(const struct search *s)
 {
     static const double SURPRISE = 4;
@@ -250,7 +250,7 @@ static bool meets_best(const struct search *s, int64_t i)
 }
 
 /* Returns the layout measured least often among the best and those whose interval overlaps its; -1:
- * there is only the best, or all were measured often enough. */
+ * there is only the best, all were measured often enough, or enough trials were repeated. */
 static int64_t contender(const struct search *s)
 {
     int64_t at = -1, n = 0;
@@ -324,9 +324,9 @@ static bool same_grid(const struct layout *a, const struct layout *b)
            a->pp == b->pp && a->vpp == b->vpp && a->dp == b->dp;
 }
 
-/* Skips layouts that would run out of memory too: on the same grid those that need as much. On
- * another grid, the part that the plan underestimates may be smaller, so only those are skipped
- * that need SEARCH_OOM times as much. */
+/* Skips layouts, on as many ranks or more, that would run out of memory too. On the same grid these
+ * are all whose memory plan is as large. On another grid, the part that the plan underestimates may
+ * be smaller, so a plan must be SEARCH_OOM times as large. */
 static void skip_dominated(struct search *s, int64_t oom)
 {
     const struct search_item *o = &s->items[oom];

@@ -172,7 +172,7 @@ static bool orders_price(struct stream *s, struct layout l)
     return any;
 }
 
-/* Keeps a layout for each order in which it was just priced. */
+/* Keeps a layout for each order in which it was just priced and is not too slow. */
 static void orders_keep(struct stream *s, struct layout l, double bytes)
 {
     for (int i = 0; i < s->n_orders; i++) {
@@ -462,7 +462,7 @@ static void floors_set(struct stream *s, struct layout l)
     for (int i = 0; i < s->n_orders; i++)
         s->orders[i].floor = 0, s->orders[i].closed = false;
     if (!is_bounded(s) || model_of(s)->family == MODEL_STDIT)
-        return; /* ranks get whole frames, of which there may be few */
+        return; /* ranks get whole frames; where these are few, x(b)/b may grow with b */
     l.mbs = samples_of(s, &l);
     work_build(s->spec->work, &l, &s->work);
     parts_price(s);
@@ -648,7 +648,7 @@ static int cap_find(struct stream *s, size_t most, struct err *err)
     space_meet(s);
     if ((rc = stream_settle(s, err)) < 0)
         return rc;
-    if (f->n == most) /* the factor lets layouts of equal time in */
+    if (f->n == most) /* a little above, so that layouts of equal time come in */
         s->cap = f->items[most - 1].seconds * (1 + 1e-9);
     memset(f, 0, sizeof *f);
     s->coarse = false;

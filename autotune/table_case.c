@@ -15,7 +15,7 @@
  *     text         of a DiT: 512 tokens, in every layer, with one low-rank modulation
  *     n_gpus       64, rounded up to a multiple of tp cp pp
  *     dp           the GPUs divided by tp cp pp; cp, pp, tp: 1; sp: 0
- *     zero         the stack's; fsdp_size: dp cp, over which these stacks shard
+ *     zero         the stack's; fsdp_size: dp cp, over which stacks usually shard
  *     mbs, vpp     the one of 1, 2, 4, 8 that is predicted to be fastest and fits, because sources
  *                  publish tuned runs
  *     gbs          4 pp micro-batches for each replica, or 1 without a pipeline

@@ -48,8 +48,8 @@ static bool says(const char *text, const char *const *words)
     return false;
 }
 
-/* Tells whether the line is an error of our trainer: one without a level, or with level error. Its
- * other lines may mention memory too. */
+/* Tells whether the line is an error of our trainer: one without a level, or with level error. The
+ * trainer's other lines may mention memory too. */
 static bool is_error(const char *line)
 {
     static const char *const levels[] = {"info: ", "warning: ", "debug: "};
@@ -88,8 +88,8 @@ static enum trial_state line_class(const char *line)
     return says(line, host_words) ? TRIAL_OOM_HOST : TRIAL_UNTRIED;
 }
 
-/* Holds what a log says: our trainer's first error, the last line of any other program, and which
- * memory was short by the first line that says so (`proof`). */
+/* Holds what a log says: our trainer's first error, the last line of any other program, the first
+ * line that says that memory was short (`proof`), and which memory that was. */
 struct log_words {
     char error[256], last[256], proof[OOM_EVIDENCE_BYTES];
     enum trial_state memory;

@@ -1,5 +1,5 @@
-/* This file computes a tuning's id, from everything on which its answer depends, and the key by
- * which tunings learn from each other. */
+/* This file computes a tuning's id, from the question that it answers, and the key by which tunings
+ * learn from each other. */
 #include <stdio.h>
 
 #include "autotune/trial_other.h"
