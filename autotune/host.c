@@ -70,5 +70,5 @@ void host_classes(const struct host *h, const struct layout *l, const struct pri
     double loss = 1 + h->speed.rank_loss * (fmin((double)layout_world(l), h->cores) - 1);
     price_classes(step, class_s);
     for (int t = 0; t < PRICE_TERMS; t++)
-        class_s[t] *= loss;
+        class_s[t] *= t == PRICE_OPTIMIZER ? 1 : loss;
 }

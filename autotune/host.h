@@ -40,7 +40,7 @@ void host_parts(const struct host *h, const struct layout *l, struct work *work,
 int host_price(struct host *h, const struct layout *l, struct price_step *out, struct err *err);
 /* Writes the CPU seconds of each class that a trial measures, on the busiest rank of a priced step;
  * 0: none. They include recomputation, and what ranks with a core each lose because others compute
- * at the same time. */
+ * at the same time; an update, which waits for memory, loses much less and none here. */
 void host_classes(const struct host *h, const struct layout *l, const struct price_step *step,
                   double class_s[PRICE_TERMS]);
 

@@ -370,15 +370,27 @@ static void compute_fit(const struct probe *p, const struct work_spec *work, str
     }
 }
 
-/* Returns the share by which products slow down for each further core that computes. */
+/* Returns the probe's view of the same micro-batch; NULL: it was not measured. */
+static const struct probe_view *view_like(const struct probe *p, const struct probe_view *v)
+{
+    for (int i = 0; i < p->n_views; i++)
+        if (p->view[i].samples == v->samples && seq_tokens(p->view[i].seq) == seq_tokens(v->seq))
+            return &p->view[i];
+    return NULL;
+}
+
+/* Returns the share by which products slow down for each further core that computes: the mean over
+ * the micro-batches that both measured, because a single one says little on a busy machine. */
 static double loss_of(const struct probe *one, const struct probe *apart)
 {
-    int n = one->n_views < apart->n_views ? one->n_views : apart->n_views;
-    double others = (double)apart->ranks - 1;
-    if (others < 1 || n < 1)
-        return 0;
-    double longer = apart->view[n - 1].gemm_s / one->view[n - 1].gemm_s - 1;
-    return fmin(10, fmax(0, longer / others));
+    double others = (double)apart->ranks - 1, longer = 0;
+    int n = 0;
+    for (int i = 0; i < apart->n_views; i++) {
+        const struct probe_view *alone = view_like(one, &apart->view[i]);
+        if (alone)
+            longer += apart->view[i].gemm_s / alone->gemm_s - 1, n++;
+    }
+    return others >= 1 && n > 0 ? fmin(10, fmax(0, longer / n / others)) : 0;
 }
 
 /* Sets the latency and bandwidth of messages, if the probe had more than one rank. */

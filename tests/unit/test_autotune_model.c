@@ -266,6 +266,23 @@ static void partial_sums_by_hand(void **state)
                  "of stages");
 }
 
+/* Ranks that compute at the same time slow each other's operations, but not the update. */
+static void others_slow_classes(void **state)
+{
+    struct model m = tiny();
+    struct host *h = host_of(&m);
+    struct layout l = layout_of("dp=2,recompute=full");
+    double class_s[PRICE_TERMS];
+    (void)state;
+    struct price_step step = step_of(h, &rates, 2, &l);
+    host_classes(h, &l, &step, class_s);
+    assert_true(step.again[PRICE_GEMM] > 0 && step.term[PRICE_OPTIMIZER] > 0);
+    assert_close(class_s[PRICE_GEMM], 1.05 * (step.term[PRICE_GEMM] + step.again[PRICE_GEMM]),
+                 1e-9, "products");
+    assert_close(class_s[PRICE_OPTIMIZER], step.term[PRICE_OPTIMIZER], 1e-9, "update");
+    assert_true(class_s[PRICE_REDUCE] == 0);
+}
+
 /* Four ranks on two cores take twice as long, and those that wait in a pipeline leave their cores
  * to others. */
 static void cores_are_shared(void **state)
@@ -370,6 +387,14 @@ static void probe_is_fitted(void **state)
     assert_close(found.points[0].elementwise, 1 / 1.5, 1e-9, "which takes longer than the others");
     assert_close(found.points[1].gemm, 1, 1e-6, "share");
     assert_true(found.points[2].tokens == 256 && found.n_points == 3);
+    assert_true(found.rank_loss == 0);
+    struct probe apart = probe; /* products of one of three sizes take longer beside two others */
+    apart.ranks = 3, apart.view[1].gemm_s *= 1.6;
+    probe_rates(&probe, &apart, &apart, &h->spec, &device, &found);
+    assert_close(found.rank_loss, 0.1, 1e-9, "loss");
+    apart.n_views = 2, apart.view[0] = apart.view[1], apart.view[1] = probe.view[2];
+    probe_rates(&probe, &apart, &apart, &h->spec, &device, &found);
+    assert_close(found.rank_loss, 0.15, 1e-9, "of the same sizes");
 }
 
 /* A machine three times slower than the priors say is learnt from one measurement, and the interval
@@ -512,7 +537,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_orders), cmocka_unit_test(units_in_use_are_planned),
         cmocka_unit_test(pipelines_hold_more), cmocka_unit_test(host_properties),
-        cmocka_unit_test(state_by_hand), cmocka_unit_test(cores_are_shared),
+        cmocka_unit_test(state_by_hand), cmocka_unit_test(others_slow_classes),
+        cmocka_unit_test(cores_are_shared),
         cmocka_unit_test(recomputed_by_hand), cmocka_unit_test(partial_sums_by_hand),
         cmocka_unit_test(links_move_their_terms), cmocka_unit_test(bubble_by_hand),
         cmocka_unit_test(classes_teach_their_terms), cmocka_unit_test(slopes_are_derivatives),
