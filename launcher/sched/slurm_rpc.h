@@ -2,8 +2,8 @@
  *
  * Two implementations give the same results: "commands" (sbatch, squeue, scontrol, scancel, sinfo,
  * sacct) and "helper" (the program reel-slurm, which links libslurm). The callers (slurm*.c) need
- * not know which one they use. Every call sends its requests with a deadline; no state is kept
- * between calls.
+ * not know which one they use. Every call sends its requests with a deadline, and depends on no
+ * earlier call.
  *
  * Errors are classed by what the caller may conclude:
  *   ERR_TEMP         there is no clear answer: a time-out, no connection, a dead client, a busy
