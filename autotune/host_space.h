@@ -8,7 +8,7 @@
  * number of ranks.
  *
  *     struct host_space *h = host_space_new(&spec, err);
- *     host_space_survey(h, &counts, err);        // before the probe: does any layout fit?
+ *     host_space_survey(h, &counts, &survey, err);   // before the probe: counts those that may fit
  *     host_set(host_space_host(h), &speed, cores, err);
  *     struct target t = host_space_target(h);    // target.h lists and predicts
  *     host_space_free(h);

@@ -13,8 +13,8 @@
  * PySceneDetect's AdaptiveDetector.
  *
  *     struct shots *s; shots_new(&conf, &s, err);
- *     for every frame: shots_push(s, planes);
- *     n = shots_end(s, &bounds);        // first frames of all shots, bounds[0] == 0
+ *     for every frame: shots_push(s, planes, err);
+ *     n = shots_end(s, &bounds, err);   // first frames of all shots, bounds[0] == 0
  */
 #ifndef CURATOR_SHOTS_H
 #define CURATOR_SHOTS_H

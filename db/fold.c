@@ -8,11 +8,12 @@
  * This gives the same rows as folding all events at once, unless a new event changes the result of
  * events that are already folded. In that case the run is folded again from its first event. There
  * are three such cases; each is rare, and the first pass detects each:
- *     a clock's offset changed, or the beginning of an attempt on it or of the run (the wall clock
- *     was stepped; an older log arrived late)
+ *     a clock's offset changed, or the beginning of an attempt on it or of the run, or the run got
+ *     its first attempt or submission (the wall clock was stepped; an older log arrived late)
  *     a new event comes before a folded one of the same writer (a hole in a log was filled; a copy
  *     of the log held more)
- *     a new step comes before the execution of the same step that was folded as the first one
+ *     a new step comes before another execution of the same step that is already folded, which
+ *     therefore is a replay
  * The ingester also requests this when it has removed events.
  */
 #include "db/fold.h"
@@ -53,7 +54,7 @@ static enum fold_kind kind_of(const char *name)
 
 /* Parameters ?2 and ?3 are the ids of the first and last new event; they are not bound when the
  * whole run is folded. STEP_ORDER finds another execution of the same step: "<" an earlier one and
- * ">" a later one, ordered by attempt. */
+ * ">" a later one, ordered by attempt, seq and writer. */
 #define COLUMNS "SELECT e.kind, e.attempt, e.writer, e.seq, e.host, e.boot, e.mono, e.wall"
 #define STEP_ORDER(op)                                          \
     "(SELECT 1 FROM step o WHERE o.run = s.run AND o.step = s.step" \

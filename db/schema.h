@@ -15,7 +15,7 @@ int schema_version(void); /* Returns the schema version that this program writes
  * earlier `version`. */
 int schema_migrate(sqlite3 *sql, int version, struct err *err);
 /* Appends the text of `reel db schema`: the public views with the meaning of each column, and if
- * `all` is true every table. */
+ * `all` is true the other views and the SQL of every migration. */
 void schema_describe(struct str *out, bool all);
 
 /* Appends the names of the public views: "v_run, v_step, …". */
