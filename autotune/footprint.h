@@ -6,7 +6,7 @@
  *
  *     struct footprint f;
  *     footprint_of(&w, &layout, v, &f);                 // v: from constants_resolve()
- *     footprint_fits(&f, v, device.memory_bytes)        // 0..1
+ *     footprint_fits(&f, v, limit_bytes)                // 0..1
  *
  * More memory never makes a layout less likely to fit.
  */

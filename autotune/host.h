@@ -39,8 +39,8 @@ void host_parts(const struct host *h, const struct layout *l, struct work *work,
 /* Prices a layout by its schedule's replay. ERR_NOMEM. */
 int host_price(struct host *h, const struct layout *l, struct price_step *out, struct err *err);
 /* Writes the CPU seconds of each class that a trial measures, on the busiest rank of a priced step;
- * 0: none. They include recomputation, and what ranks with a core each lose because others compute
- * at the same time; an update, which waits for memory, loses much less and none here. */
+ * 0: none. They include recomputation, and what ranks lose because others compute at the same time.
+ * An update waits for memory and loses much less by that; its loss is taken to be 0. */
 void host_classes(const struct host *h, const struct layout *l, const struct price_step *step,
                   double class_s[PRICE_TERMS]);
 

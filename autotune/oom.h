@@ -8,8 +8,8 @@
  *     /dev/kmsg                "Killed process 7 (reel-train)", of any cgroup
  *     /proc/vmstat             "oom_kill N", of the whole machine
  *
- * The first two count our cgroup alone. On Slurm a step may have its own cgroup; then Slurm writes
- * into the step's log that memory was short (trial.c).
+ * The first two count our cgroup alone. On Slurm a job step may have its own cgroup; then Slurm
+ * writes into the step's log that memory was short (trial.c).
  *
  *     oom_watch_begin(&w, "", "reel-train");   // in /dev/kmsg, only this program counts; NULL: any
  *     ... the trial runs ...

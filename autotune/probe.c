@@ -380,7 +380,7 @@ static const struct probe_view *view_like(const struct probe *p, const struct pr
 }
 
 /* Returns the share by which products slow down for each further core that computes: the mean over
- * the micro-batches that both measured, because a single one says little on a busy machine. */
+ * the micro-batches that both probes measured, because one says little on a busy machine. */
 static double loss_of(const struct probe *one, const struct probe *apart)
 {
     double others = (double)apart->ranks - 1, longer = 0;

@@ -13,7 +13,7 @@ struct stream_order {
     double floor;      /* lower bound on a layer's seconds in a step: n X of stream.c */
     bool closed;       /* for this micro-batch size and all larger ones */
     bool open;         /* for the layouts considered now */
-    double seconds;    /* of the layout that was priced last; INFINITY: closed */
+    double seconds;    /* of the layout that was priced last; INFINITY: not priced */
     struct price price;
 };
 
