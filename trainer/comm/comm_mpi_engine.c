@@ -2,13 +2,13 @@
  * ranks, moved by polling.
  *
  * A comm_work is a small state machine. An exchange posts all its receives and sends at once, and
- * is done when all of them are. A reduction sends each rank its part in messages of
- * COMM_MESSAGE_BYTES, `depth` messages of a part at a time (comm_reserve). It receives into a slot
- * of the group's scratch, [every other rank][depth · portion]. When the messages of all ranks have
- * come, they are added up in rank order; this rank's part is read from its source. Sending needs no
- * slot and advances independently of receiving, so a reduction without a slot delays only its own
- * receives. An all-reduce exchanges the sums after its last sum. Portions have one size, whatever
- * the ranks reserved.
+ * is done when all of them are. A reduction sends each rank its part in portions of
+ * COMM_MESSAGE_BYTES, one message each, a window of `depth` portions at a time (comm_reserve). It
+ * receives into a slot of the group's scratch, [every other rank][depth · portion]. When the
+ * messages of all ranks have come, they are added up in rank order; this rank's part is read from
+ * its source. Sending needs no slot and advances independently of receiving, so a reduction without
+ * a slot delays only its own receives. An all-reduce exchanges the sums after its last sum.
+ * Portions have one size, whatever the ranks reserved.
  *
  * A poll advances the operations of *all* groups, so two ranks may wait for the same ones in
  * different orders. All messages are sent in MPI's world. The tag tells the group and the number of

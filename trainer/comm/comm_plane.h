@@ -56,7 +56,8 @@ int comm_plane_wait(const struct comm_work *w, struct dev_stream *s);
 /* Allocates memory for the parts of sums of `bytes` bytes (buffer_ordered_bytes). */
 int comm_plane_reserve(struct comm *c, int64_t bytes, struct err *err);
 
-/* Polls, as described above. Returns 0 without a plane; ERR_TEMP if something has failed. */
+/* Polls, as the top of this file says. Returns 0 without a plane; ERR_TEMP if something has
+ * failed. */
 int comm_plane_poll(struct comm_plane *p, struct err *err);
 /* Aborts all communicators; every later call returns `why`. NULL is fine. */
 void comm_plane_fail(struct comm_plane *p, const struct err *why);

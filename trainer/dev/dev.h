@@ -72,7 +72,8 @@ struct dev {
     /* Allocates memory, which `free` frees; free(NULL) is fine. */
     int (*alloc)(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err);
     void (*free)(struct dev *d, void *ptr);
-    /* Does the same for pinned host memory, which the device copies from and to directly. */
+    /* Allocates pinned host memory, which the device copies from and to directly, and which
+     * free_host frees; free_host(NULL) is fine. */
     int (*alloc_host)(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err);
     void (*free_host)(struct dev *d, void *ptr);
 

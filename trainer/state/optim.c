@@ -432,8 +432,8 @@ static void span_swap(struct optim *o, int64_t weight, int64_t at, int64_t n)
     }
 }
 
-/* Does the same for weights that have masters: rounds the weights from the average or, if they hold
- * the average already, from the masters. */
+/* Exchanges weights that have masters with their average: rounds the weights from the average or,
+ * if they hold the average already, from the masters. */
 static void span_round(struct optim *o, int64_t weight, int64_t at, int64_t n)
 {
     struct ops_copy args = {
