@@ -14,14 +14,14 @@
 const char *const probe_class_names[] = {
     "gemm_s", "attn_fwd_s", "attn_bwd_s", "elementwise_s", "inputs_s", NULL};
 
-/* A measurement is repeated until there are this many repetitions, or until ENOUGH_S have
- * passed. */
+/* A micro-batch is repeated this often, or until ENOUGH_S have passed, but at least twice; the
+ * update is always repeated this often. */
 enum { REPEATS = 5 };
 /* The update is measured over at most this many elements, which are more than caches hold. */
 enum { UPDATE_ELEMENTS = 1 << 22, UPDATE_PARTS = 5 };
 static const double ENOUGH_S = 0.5;
-/* A size is not begun if it is expected to take longer, or to take the sum of all sizes past
- * ALL_S. */
+/* A size is not begun if it is expected to take longer than VIEW_S, or if all sizes together would
+ * take longer than ALL_S. */
 static const double VIEW_S = 8, ALL_S = 20;
 /* Every byte of the weights has this value, which makes a small number, not zero, in each
  * format. */

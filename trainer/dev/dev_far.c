@@ -91,8 +91,8 @@ static uint64_t draw(struct far *f, uint64_t below)
 
 /* Opens or closes all memory that is in use. Where the processor has protection keys, that is one
  * instruction, and closes the memory for this thread; threads that it starts inherit that.
- * Elsewhere it is a system call for whole huge pages: with small pages that took half of the time
- * that the tests of the trainer spend on this device. */
+ * Elsewhere it is a system call for whole huge pages: with small pages, these calls took half of
+ * the time that the tests of the trainer spent on this device. */
 static void protect(struct far *f, bool open)
 {
     int64_t end = 0;
@@ -603,8 +603,9 @@ static void far_close(struct dev *d)
     free(f);
 }
 
-/* Gives the reserved addresses a protection key of the processor. Returns -1 where the processor
- * has none, all are in use, or the system promises no more memory than it has. */
+/* Gives the reserved addresses a protection key of the processor, and makes them writable. Returns
+ * -1 where the processor has no keys, all are in use, or the system grants so much writable memory
+ * to nobody (strict overcommit). */
 static int key_take(const struct far *f)
 {
     int key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
