@@ -1,5 +1,5 @@
-/* constants: holds the numbers that are fitted and not derived: rates, shares, the share of time
- * that is hidden, bytes that no formula knows (`reel.constants/1`).
+/* constants: holds the numbers that are fitted and not derived: rates, shares, the part of the
+ * messages' time that computation hides, bytes that no formula knows (`reel.constants/1`).
  *
  * A constant belongs to a device, to a stack, to both or to neither (enum constant_scope). So a
  * value learnt for a stack holds on other devices too, and one learnt for a device holds for other

@@ -12,8 +12,8 @@
  *     gemm_side      the least of m, n and k            likewise; a device has one of these two
  *     attn_fwd       tokens of a sample                 share of the peak, FLOPs as the mask needs
  *     attn_bwd       likewise                           likewise, 2.5 times the forward's FLOPs
- *     attn_fwd_fill  samples · heads · tokens           share of what enough rows reach: few heads
- *     attn_bwd_fill                                     on a rank leave processors idle
+ *     attn_fwd_fill  samples · heads · tokens           share of the speed with enough rows: with
+ *     attn_bwd_fill                                     few heads on a rank, processors are idle
  *     norm_fwd, norm_bwd             bytes of the tensor    share of the memory's bandwidth, fused
  *     unfused_fwd, unfused_bwd       likewise               the same, as the framework's own ops
  *     all_reduce     bytes of the message               bus bandwidth in B/s over the links inside

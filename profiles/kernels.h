@@ -28,7 +28,7 @@ enum kernel_class {
     KERNEL_COMPUTES = KERNEL_COMMUNICATION /* the classes before it are computation */
 };
 extern const char *const kernel_class_names[KERNEL_CLASSES];
-#define KERNEL_NONE_NAME "idle" /* name of the rest, where times of classes add up */
+#define KERNEL_NONE_NAME "idle" /* name of the time in which no class runs */
 
 /* Returns the class of a kernel's name, or of an NVTX range's. A program gives a range the name of
  * the part that queues the kernel: "adamw", "Optimizer.step". */

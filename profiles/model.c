@@ -330,7 +330,7 @@ static int variant_apply(struct model *m, const char *variant, struct err *err)
                    m->name, variant, near ? ", did you mean " : "", near ? near : "");
 }
 
-/* Loads the model of a file, or of the catalogue, without a variant. */
+/* Loads the model of a file, or of the catalog, without a variant. */
 static int plain_load(const char *operand, struct model *out, struct err *err)
 {
     struct json_doc doc = {0};

@@ -3,7 +3,7 @@
  *
  * A profile is looked up by name among the compiled-in files (profiles/models/NAME.json) or read
  * from a path (an operand with a slash or ending in .json). `NAME+VARIANT` is the named model with
- * another AdaLN: `dit-7b+lora_fused`. The format is the tables of model.c.
+ * another AdaLN: `dit-7b+lora_fused`. The format is the table of fields in model.c.
  */
 #ifndef PROFILES_MODEL_H
 #define PROFILES_MODEL_H
@@ -111,8 +111,8 @@ static inline int64_t seq_tokens(struct seq s) { return s.t * s.h * s.w; }
  * over all frames. */
 static inline int64_t seq_longest_segment(struct seq s)
 { return s.t > s.h * s.w ? s.t : s.h * s.w; }
-/* Says whether every place of the extent has a row in the model's position tables. True if the
- * model has none. */
+/* Says whether every place of the extent has a row in the model's position tables. It is true
+ * if the model has none. */
 static inline bool model_places(const struct model *m, struct seq s)
 {
     return !model_has_tables(m) || (s.t <= m->pos_t && s.h <= m->pos_h && s.w <= m->pos_w);

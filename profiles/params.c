@@ -9,7 +9,7 @@
  *                                        tables: the rows of a token's place are added to its patch
  *                                        embedding
  *   time_mlp.0.weight         [D, D]     of the sinusoid of the noise level, width D; SiLU after it
- *   time_mlp.2.weight         [D, D]     full, lora_single: the conditioning vector e
+ *   time_mlp.2.weight         [D, D]     full, lora_single, global: the conditioning vector e
  *                             [3D, D]    lora_separate, lora_fused: u, added to every modulation; e
  *                                        is the sinusoid itself
  *   fps_mlp.0.weight          [256, 256] of the frame rate's sinusoid, width 256; SiLU after it

@@ -65,7 +65,7 @@ struct space {
     int64_t legal; /* layouts that can run */
     struct space_excluded excluded[SPACE_CLASSES];
     size_t n_excluded;
-    int64_t visited; /* legal + the sum of the counts */
+    int64_t visited; /* legal + the sum of excluded[].count */
     int64_t thinned[SPACE_THINNED]; /* legal layouts that were not visited, by axis */
 };
 /* Calls `meet` for each layout in turn; a negative result of it ends the walk. Adds to the counts

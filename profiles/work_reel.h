@@ -12,7 +12,7 @@ void work_reel_parts(const struct work_spec *spec, const struct layout *l, struc
 /* Writes how often a stage gathers the weights of each unit with zero 3, as a share of once before
  * each forward and each backward: two units are held at a time, and a unit that is still held is
  * not gathered again (trainer/state/units.c). It walks the stage's schedule; with many
- * micro-batches only the first ones, which the others repeat. */
+ * micro-batches only the first ones, whose pattern the others repeat. */
 void work_reel_gather_share(const struct work *w, const struct layout *l, int64_t stage,
                             double share[WORK_UNITS]);
 
