@@ -5,7 +5,7 @@
 export PATH=$REEL_BIN:$PATH XDG_CONFIG_HOME=$dir/config
 listing() {
     find . \( -name out -o -name err -o -name before -o -name after -o -name '*.lock' \) -prune -o \
-        -printf '%P %y %s\n' | sort
+        -type d -printf '%P %y\n' -o -printf '%P %y %s\n' | sort
 }
 row() { # COMMAND-LINE CODE WORDS
     local rc why=
