@@ -482,6 +482,11 @@ bool opt_given(const struct opt_values *v, const char *name)
     return get(v, name, (unsigned)ANY_TYPE)->given;
 }
 
+bool opt_typed(const struct opt_values *v, const char *name)
+{
+    return get(v, name, (unsigned)ANY_TYPE)->flag != NULL;
+}
+
 size_t opt_operands(const struct opt_values *v, const char *const **items)
 {
     *items = (const char *const *)v->operands;

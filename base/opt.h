@@ -81,6 +81,8 @@ const char *opt_text(const struct opt_values *v, const char *name);
 int opt_enum(const struct opt_values *v, const char *name);
 /* Tells whether the value comes from the command line or a setting, and not from the default. */
 bool opt_given(const struct opt_values *v, const char *name);
+/* Tells whether the value comes from the command line. */
+bool opt_typed(const struct opt_values *v, const char *name);
 size_t opt_operands(const struct opt_values *v, const char *const **items);
 
 /* Checks a table and reports its first mistake (a duplicate name, a fallback that does not parse,

@@ -184,8 +184,9 @@ static void settings_format(const struct opt_values *v, struct str *out)
     str_addc(out, '\n');
 }
 
-/* Copies partition, account, QOS and `again` from the command line and the settings into the run,
- * whose run file keeps them, so that each resubmission uses the same. */
+/* Copies partition, account, QOS and `again` from the command line into the run, and from the
+ * settings what the run's file leaves open (of `again`: auto). The stored run keeps them, so that
+ * each resubmission uses the same. */
 static int place_take(const struct opt_values *v, struct run *run, struct err *err)
 {
     const struct {
@@ -194,10 +195,10 @@ static int place_take(const struct opt_values *v, struct run *run, struct err *e
                   {"account", &run->resources.account},
                   {"qos", &run->resources.qos}};
     for (size_t i = 0; i < ARRAY_LEN(places); i++)
-        if (opt_given(v, places[i].name) &&
+        if ((opt_typed(v, places[i].name) || (opt_given(v, places[i].name) && !*places[i].to)) &&
             !(*places[i].to = arena_strdup(&run->arena, opt_text(v, places[i].name))))
             return err_set(err, ERR_NOMEM, "out of memory");
-    if (opt_given(v, "again"))
+    if (opt_typed(v, "again") || (opt_given(v, "again") && run->resources.again == AGAIN_AUTO))
         run->resources.again = (enum run_again)opt_enum(v, "again");
     return 0;
 }
