@@ -1,10 +1,10 @@
 /* host: describes this machine to price.h by the rates that a probe measured, and prices layouts of
  * reel's own trainer on it.
  *
- * A CPU with MPI differs from a cluster of GPUs in numbers alone. Measured rates take the place of
- * peaks, and ranks may share cores. Messages go round rings and move only inside MPI's calls, so
- * that no computation hides them. Ranks that share cores have other links than those with a core
- * each.
+ * A CPU with MPI is described by the same struct as a cluster of GPUs. Measured rates take the
+ * place of peaks, and ranks may share cores. Messages go round rings and move only inside MPI's
+ * calls, so that no computation hides them. Ranks that share cores have other links than those with
+ * a core each.
  *
  *     struct host host;                          // large: keep it in static or heap memory
  *     host_open(&host, &spec, err);              // once for a model; it sets stack and weights
@@ -24,23 +24,24 @@ struct host {
     double cores;                      /* shared by all ranks */
     struct cluster cluster[2];         /* [0]: links of ranks with a core each; [1]: of others */
     struct price_machine machine[2];
-    struct work work;                  /* account of the layout that was priced last */
+    struct work work;                  /* that of the layout that was priced last */
     struct price price;
 };
 /* Copies the spec, and fills its stack and weights itself. The host must not move afterwards.
- * ERR_NOMEM. */
+ * Returns ERR_NOMEM if memory runs out. */
 int host_open(struct host *h, const struct work_spec *spec, struct err *err);
-/* Copies the probe's rates. ERR_INPUT when one is not positive and finite. */
+/* Copies the probe's rates. Returns ERR_INPUT if one is outside its limits (profiles/speed.c). */
 int host_set(struct host *h, const struct speed *speed, int64_t cores, struct err *err);
-/* Builds a layout's account and prices its parts, which all layouts of its grid and micro-batch
- * size share. *price points to *work and to the host, so none of them may move. */
+/* Builds a layout's work and prices its parts; both are the same for all layouts with this grid and
+ * micro-batch size. *price points to *work and to the host, so none of them may move. */
 void host_parts(const struct host *h, const struct layout *l, struct work *work,
                 struct price *price);
-/* Prices a layout by its schedule's replay. ERR_NOMEM. */
+/* Prices a layout by its schedule's replay. Returns ERR_NOMEM if memory runs out. */
 int host_price(struct host *h, const struct layout *l, struct price_step *out, struct err *err);
-/* Writes the CPU seconds of each class that a trial measures, on the busiest rank of a priced step;
- * 0: none. They include recomputation, and what ranks lose because others compute at the same time.
- * An update waits for memory and loses much less by that; its loss is taken to be 0. */
+/* Writes, by term, the CPU seconds of gemm, attention, elementwise, inputs and optimizer in a
+ * priced step, on the busiest rank; 0 for other terms. They include recomputation, and what ranks
+ * lose because others compute at the same time. An update waits for memory, so other ranks slow it
+ * much less, and that is left out. */
 void host_classes(const struct host *h, const struct layout *l, const struct price_step *step,
                   double class_s[PRICE_TERMS]);
 

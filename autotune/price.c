@@ -42,7 +42,7 @@
  * as long as all computation takes on K cores, whichever is longer. Ranks that work at the same
  * time also slow each other, by the share rank_loss for each further rank. Let c_s be the seconds
  * that stage s computes for a micro-batch, c those of the busiest stage, and m' the micro-batches
- * of a mean replica:
+ * that a replica has on average:
  *
  *     contention   max(0, dp tp cp m' sum of c_s / K - m c - bubble) + rank_loss (min(N, K) - 1)
  *                  m c
@@ -117,7 +117,8 @@ static void state_price(const struct price *p, const struct layout *l, struct st
     }
 }
 
-/* Adds `count` units whose gathers and scatters hide under a forward and a backward. */
+/* Adds `count` units whose gathers and scatters may hide under `forward` and `backward`, the seconds
+ * that one unit computes. */
 static void unit_add(const struct price *p, const struct state_seconds *st, enum work_unit_id u,
                      double gathered, double count, double forward, double backward,
                      struct unit_price *out)
@@ -174,8 +175,9 @@ static double stage_sum(const struct price *p, const struct work_stage *s, int b
            (s->first ? of(&q[WORK_FIRST_FORWARD]) : 0) + (s->last ? of(&q[WORK_LAST_FORWARD]) : 0);
 }
 
-/* Prices what a stage reads and writes of its state. Norms have a rate of their own. All else goes
- * at the update's rate, because it moves whole arrays in the type of the gradients, too. */
+/* Prices what a stage reads and writes of its state. Norms have a rate of their own. All else is
+ * priced at the update's rate, because like the update it moves whole arrays in the gradients'
+ * type. */
 static void moved_price(const struct price *p, const struct layout *l, struct stage_price *out)
 {
     const struct price_machine *m = p->machine;

@@ -139,8 +139,8 @@ static int search_begin(struct tune *t, struct err *err)
 }
 
 /* Lists the layouts that are always candidates: those with which a search begins, and on a probed
- * machine those that an earlier search for the same question measured. By the rates of this probe,
- * which differ a little, the latter need not be among the fastest. The caller frees *out. */
+ * machine those that earlier tunings with the same id tried. By the rates of this probe, which
+ * differ a little, the latter need not be among the fastest. The caller frees *out. */
 static int always_make(const struct tune *t, struct layout **out, size_t *n, struct err *err)
 {
     const struct tune_conf *c = &t->conf;

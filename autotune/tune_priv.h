@@ -7,10 +7,10 @@
 
 /* Fills in program, learns, id and dir. */
 int tune_identify(struct tune *t, struct err *err);
-/* Lists the layouts that an earlier search for the same question recorded. The caller frees
- * *out. */
+/* Lists the layouts of the trials that earlier tunings with the same id (tune.h: the question)
+ * recorded. The caller frees *out. */
 int tune_recorded(const struct tune *t, struct layout **out, size_t *n, struct err *err);
-/* Takes over the trials that an earlier search for the same question recorded. */
+/* Takes over the trials that earlier tunings with the same id recorded. */
 int tune_reuse(struct tune *t, struct err *err);
 /* Writes the layout that a trial of item i runs, and returns the samples of its step. */
 int64_t tune_trial_layout(const struct tune *t, int64_t i, struct layout *out);
@@ -25,14 +25,14 @@ int tune_event_trial_ended(struct tune *t, const struct plan *p, const struct tr
                            bool disturbed, struct err *err);
 /* Reads the CPU seconds of each class from a trial_ended event, by price's terms; 0: not known. */
 void tune_event_classes_read(const cJSON *event, double class_s[PRICE_TERMS]);
-/* Records that the tuning ended before the trial that started last, which then says nothing about
- * its layout. A tuning that was killed could not record it; the next one for the same question
- * does. */
+/* Records that the tuning ended while its last trial was still running, so that this trial says
+ * nothing about its layout. A tuning that was killed could not record it; the next one with the
+ * same id does. */
 int tune_event_trial_left(struct tune *t, struct err *err);
 /* Tells whether a trial is running after this event, given whether one was running before it. */
 bool tune_event_runs(const cJSON *event, bool before);
 int tune_event_ended(struct tune *t, struct err *err);
-/* Reports how the trial of this plan went to conf.say, if there is one. */
+/* Tells conf.say, if there is one, how this plan's trial went. */
 void tune_say_trial(const struct tune *t, const struct plan *p, const struct trial_result *r);
 
 #endif

@@ -1,4 +1,4 @@
-/* This file takes over the trials of an earlier search for the same question from its event log. */
+/* This file takes over the trials of earlier tunings with the same id from their event log. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +75,7 @@ static enum trial_state verdict_of(const cJSON *event)
     return TRIAL_UNTRIED;
 }
 
-/* Takes over one event of an earlier search. Trials do not overlap: a prediction names the layout,
+/* Takes over one event of an earlier tuning. Trials do not overlap: a prediction names the layout,
  * and the end that follows says how it went. */
 static void event_reuse(struct tune *t, const struct index *index, const cJSON *event,
                         int64_t *i)
@@ -102,7 +102,7 @@ static void event_reuse(struct tune *t, const struct index *index, const cJSON *
     t->reused++;
 }
 
-/* Opens the log of an earlier search. *out: NULL where there was none. */
+/* Opens the log of earlier tunings. *out: NULL where there were none. */
 static int log_open(const struct tune *t, struct evlog_reader **out, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32];

@@ -22,7 +22,7 @@
 #include "curator/publish.h"
 #include "curator/tell.h"
 
-static const double LOCK_WAIT_S = 30; /* within it the workers of a killed curation end */
+static const double LOCK_WAIT_S = 30; /* the workers of a killed curation end within this time */
 
 static const struct opt opts[] = {
     {"out", 'o', OPT_TEXT, "DIR", "folder of the dataset to make", .flags = OPT_REQUIRED},
@@ -262,7 +262,7 @@ out:
     return rc;
 }
 
-/* Removes the sources that the dataset already has from the work, and warns if their captions have
+/* Removes from the work the sources that the dataset already has, and warns if their captions have
  * changed. */
 static void known_drop(struct curation *k, const struct record *was, const struct record *now,
                        struct told *told)

@@ -251,8 +251,8 @@ static void work_shapes(const struct dims *v, struct shape *t)
 }
 
 /* Fills the buffers of context parallelism. Ranks exchange blocks in which q, k and v of each row
- * follow each other; for segments in backward, the output and its gradient. DIT_CP_PACK and
- * DIT_CP_UNPACK have the size of the larger direction. */
+ * follow each other; in backward with segments, the blocks hold the output and its gradient
+ * instead. DIT_CP_PACK and DIT_CP_UNPACK have the size of the larger direction. */
 static void cp_shapes(const struct dims *v, struct shape *t)
 {
     int64_t d = v->d, y = v->ring > 1, h = v->g ? v->H : v->h, k = v->g ? v->K : v->k,

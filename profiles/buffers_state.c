@@ -1,4 +1,5 @@
-/* This file lists what a rank keeps from step to step, and the scratch of its sums. */
+/* This file lists what a rank keeps from step to step, the scratch of its sums, and the pinned
+ * memory of its messages. */
 #include "profiles/buffers.h"
 
 #include "base/num.h"
@@ -214,7 +215,8 @@ static int64_t copy_bytes(const struct buffer_list *list, enum dit_buffer id)
 }
 
 /* Fills in the messages of activations: over tp, a sum and the rows that are gathered at the same
- * time, or two slices of a sum; between stages, two sends and a receive. */
+ * time, or two slices of a sum; between stages, two sends and a receive; one message each over kv,
+ * of the all-to-all and of the segments dealt over cp; two messages of the ring. */
 static void activation_stages(const struct buffer_state *spec, const struct buffer_spec *dit,
                               const struct buffer_list *list,
                               struct buffer_stage out[BUFFER_STAGES])

@@ -5,8 +5,8 @@
  * Efficiencies are priors in (0, 1]: starting values that measurements replace. Those of matrix
  * products come from the best cases in github.com/stas00/ml-engineering (A100 271, H100 and H200
  * 795, B200 1745, B300 1769, GB200 1822 TFLOP/s; GB300 has B300's share). Those of attention come
- * from FlashAttention-3's table (H100), cuDNN 9.19's (H200) and its GB200 and GB300 rows (B200,
- * B300 have theirs), and "about 70 %" for FlashAttention-2 on A100.
+ * from FlashAttention-3's table (H100), from cuDNN 9.19's (H200, GB200, GB300; GB200's row also
+ * stands for B200, GB300's for B300), and from "about 70 %" for FlashAttention-2 on A100.
  *
  * Each curve names its source. Curves are medians: of SimuMax's per-shape efficiencies (A100 PCIe,
  * B200), of cudnn-frontend's attention and norm benchmarks (H200, GB200, GB300), of nccl-tests'

@@ -46,8 +46,8 @@
  * 0.02), the last matrix of each modulation and the final output zero (with full AdaLN each gate
  * starts at 0, so a block is the identity), position tables N(0, 0.02), norm gains one. Weight
  * decay applies to matrices only. TP splits fc1 (gate and up each), q, qkv, kv (by heads), the
- * modulation's last matrix and a vocabulary's by rows, out and fc2 by columns; the rest is
- * replicated, and so is adaln.global.
+ * modulation's last matrix and the matrices with vocab rows, by rows; it splits out and fc2 by
+ * columns. The rest is replicated, and so is adaln.global.
  */
 #include "profiles/params.h"
 

@@ -158,7 +158,8 @@ static int ramp_check(const struct run_stage *s, int64_t i, const char *where, s
     return 0;
 }
 
-/* Bounds the number of draws, before anything is computed from products of gbs and steps. */
+/* Refuses runs that draw too many packs, before anything is computed from products of gbs and
+ * steps. */
 static int draws_check(const struct run *r, const char *where, struct err *err)
 {
     double draws = 0;
@@ -401,8 +402,9 @@ static int packs_fit(const struct run *r, const char *what, int64_t most, const 
     return 0;
 }
 
-/* Checks the dataset in the folder `data`, of generation `want` (zero: the newest), and sets *bound
- * to its fingerprint. Synthetic data has none and leaves *bound alone. `most`: tokens of a pack. */
+/* Checks the dataset in the folder `data`, in its generation with the fingerprint `want` (zero: the
+ * newest), and sets *bound to that generation's fingerprint. Synthetic data has none and leaves
+ * *bound alone. `most`: tokens of a pack. */
 static int data_bind(const struct run *r, const char *name, const char *data, int64_t most,
                      struct hash128 want, struct datasets *set, struct hash128 *bound,
                      struct err *err)

@@ -228,8 +228,8 @@ static void columns_find(struct store *db, const char *sql, const char *word, st
     arena_release(&arena);
 }
 
-/* Adds to the error of a query for a column that does not exist the nearest column, or else all
- * columns. */
+/* Adds the nearest column, or else all columns, to the error of a query that names a missing
+ * column. */
 static void columns_name(struct store *db, const char *sql, struct err *err)
 {
     static const char says[] = "no such column: ";

@@ -1,4 +1,4 @@
-/* reel retry: lets a run go on that failed, was cancelled or interrupted. */
+/* reel retry: continues a run that failed or that was cancelled or interrupted. */
 #include "launcher/cmd/wish.h"
 
 static const struct opt opts[] = {

@@ -6,8 +6,8 @@
 #include "launcher/cmd/cmd.h"
 #include "launcher/machine/survey.h"
 
-/* Refuses, before any machine is read, options that need -o without it, an -o that is an input, and
- * a device that cannot be loaded. */
+/* Refuses, before any machine is read, options that need -o if it is missing, an output file that
+ * is also an input, and a device that cannot be loaded. */
 int topo_profile_check(const struct opt_values *v, struct err *err);
 /* Writes the profile of one machine, and adds a line about it to `told`. */
 int topo_profile_machine(const struct opt_values *v, const struct topo *t, struct str *told,

@@ -163,7 +163,7 @@ static bool is_over(int exit_code)
 
 int guard_run(const struct agent_conf *conf, int *exit_code, struct err *err)
 {
-    /* looked up now, because the run's folder may vanish later */
+    /* The kind is looked up now, because the run's folder may vanish later. */
     const struct trainer_kind *kind = duty_kind(conf->run_dir);
     pid_t daemon = step_daemon();
     sigset_t signals;

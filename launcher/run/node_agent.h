@@ -21,8 +21,9 @@
  *              the ranks too
  *     if some node has not reported within two seconds, or the notice file cannot be written, srun
  *              sends SIGUSR1 to all node agents, but not before those of the silent nodes handle
- *              signals. A node agent reports that it does in the step's log, which srun writes on
- *              the batch agent's host. A minute after the start, srun is used in any case
+ *              signals. When it can handle signals, a node agent says so in the step's log, which
+ *              srun writes on the batch agent's host. A minute after the start, srun is used in any
+ *              case
  *
  * With signo 0 no rank is signalled. A notice that the steps got is recorded nevertheless: it
  * distinguishes an interrupted trainer from one that is done. SIGUSR2 or the end file ends the node
@@ -58,7 +59,8 @@ void node_agent_trainer_id(const char *run_dir, int64_t attempt, char buf[LIMIT_
 /* ---- in the batch agent ---- */
 
 struct node_agents;
-/* Starts one node agent on each node. steps: the scheduler, which must start ranks itself. */
+/* Starts one node agent on each node. steps: the job's scheduler, which must be one that starts
+ * each rank of a step itself (sched_ops.starts_ranks), as Slurm does. */
 int node_agents_start(struct sched *steps, const struct node_agent_conf *conf, const char *bin_dir,
                       struct node_agents **out, struct err *err);
 /* Tells whether a node agent got a notice before the batch agent did. False if n is NULL. */
@@ -75,9 +77,10 @@ const char *node_agents_tell(struct node_agents *n);
  * Returns true if each node agent has handled the signals that the scheduler had sent it before.
  * The result of node_agents_heard is then final. */
 bool node_agents_end(struct node_agents *n);
-/* Leaves the node agents to end by themselves, for an attempt whose job runs elsewhere by now: srun
- * would forward each signal to the steps that the job has there, because they have the same
- * numbers. NULL is fine; call node_agents_free next. */
+/* Asks the node agents to end, through the end file alone, and kills srun if they do not end soon.
+ * It is for an attempt whose job runs elsewhere by now: if we signalled srun as node_agents_end
+ * does, it would signal the new execution's steps, which have the same ids. NULL is fine; call
+ * node_agents_free next. */
 void node_agents_leave(struct node_agents *n);
 /* Ends the node agents and frees n; NULL is fine. */
 void node_agents_free(struct node_agents *n);

@@ -1,5 +1,5 @@
-/* reel-slurm: asks a Slurm controller for reel, which does not link libslurm, and prints the
- * answers as lines of JSON (launcher/sched/slurm_wire.h).
+/* reel-slurm: talks to a Slurm controller on behalf of reel, which does not link libslurm, and
+ * prints the answers as lines of JSON (launcher/sched/slurm_wire.h).
  *
  * stderr is redirected to a file in memory, because libslurm prints messages there, and ends the
  * process if it finds no configuration. The last line of that file is then the error of the reply

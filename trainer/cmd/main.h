@@ -18,7 +18,7 @@ train_cmd_fn train_cmd_train_run, train_cmd_ckpt_run, train_cmd_probe_run, train
 /* Opens the world of the ranks that mpirun or srun started, or of this process alone. From then on
  * all ranks compute with the widest vectors that all of them support (trainer/ops/simd.h). */
 int train_world_open(int *argc, char ***argv, struct comm **out, struct err *err);
-/* Logs what failed, on rank 0 and on every rank of a broken world, and empties the sentence in
+/* Logs what failed, on rank 0 and on every rank of a broken world, and empties the text of
  * *err, so that it is not logged again. It is called before any rank ends, because mpirun kills the
  * others when a rank has ended with a status that is not 0. */
 void train_sentence_say(const struct comm *world, struct err *err);

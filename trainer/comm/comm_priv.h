@@ -37,8 +37,8 @@ struct comm_work {
     void *self;              /* the backend's data of it */
 };
 
-/* Holds pinned memory for the messages of one comm_work. When the stream `given` is synced, the
- * last result has been copied out of it. */
+/* Holds pinned memory for the messages of one comm_work. After a sync of the stream `given`, the
+ * memory's last result has been copied out. */
 struct comm_stage {
     void *ptr;
     int64_t bytes;
@@ -46,8 +46,8 @@ struct comm_stage {
     bool taken;
 };
 
-/* Asks other ranks of the world how many operations they have queued in the plane's communicator
- * with this id. */
+/* Holds a question to other ranks of the world: how many operations have they queued in the plane's
+ * communicator with this id? */
 enum { COMM_NO_ANSWER = -2 };
 struct comm_ask {
     uint64_t id;
@@ -72,7 +72,7 @@ struct comm_backend {
                  int64_t number, struct comm **out, struct err *err);
     void (*abort)(struct comm *c, int exit_code);
     void (*close)(struct comm *c); /* releases only what the backend holds */
-    /* Asks, and waits for the answers. Returns 0, or -1 if it could not ask. */
+    /* Asks the question, and waits for the answers. Returns 0, or -1 if it could not ask. */
     int (*ask)(struct comm *world, const struct comm_ask *ask);
     /* Answers the questions of other ranks. Returns whether there were any. */
     bool (*answer)(struct comm *world);
@@ -106,10 +106,11 @@ static inline bool comm_reduces(enum comm_kind k)
     return k == COMM_REDUCE_SCATTER || k == COMM_ALL_REDUCE;
 }
 
-/* Fills the ranges of a comm_work from an operation. The functions up to comm_order.c are of
- * comm_work.c. */
+/* Fills the ranges of a comm_work from an operation. comm_work.c defines the functions from here to
+ * the heading comm_order.c. */
 void comm_work_plan(struct comm_work *w, const struct comm_op *op);
-/* Copies the sources; in check mode it writes NaN into the destinations. */
+/* Makes src_copy and dst_copy, and copies the sources; in check mode it writes NaN into the
+ * caller's destinations. */
 int comm_work_cover(struct comm_work *w, struct err *err);
 /* Frees the copies. With `give` the result is first copied to the caller's destinations; if the
  * comm_work was staged, on the stream s. */
@@ -125,8 +126,9 @@ int64_t comm_work_sent_bytes(const struct comm_work *w);
 int comm_order_add(struct comm *c, const struct comm_work *w, const struct comm_op *op,
                    struct err *err);
 void comm_order_free(struct comm_order *o);
-/* Does an operation in the comm_work that is reserved for scalars, which has no latency.
- * comm_order_add records it only with `ordered`. */
+/* Does an operation in the comm_work reserved for scalars, to which the test latency
+ * (conf.latency_s) does not apply. comm_order_add records it only with `ordered`. comm.c defines
+ * this function. */
 int comm_do_quietly(struct comm *c, const struct comm_op *op, bool ordered, struct err *err);
 
 #endif

@@ -10,7 +10,7 @@ enum { LISTED = 60 }; /* the most kernels, operations or layers in a list, the l
 
 /* ---- the longest ---- */
 
-/* Sums all activities of one name, or of one range. */
+/* Holds sums over all activities of one kernel name, range or layer. */
 struct total {
     uint32_t name;
     int64_t calls, ns;
@@ -27,7 +27,8 @@ static uint32_t kernel_key(const struct record_activity *a) { return a->name; }
 static uint32_t range_key(const struct record_activity *a) { return a->range; }
 static uint32_t layer_key(const struct record_activity *a) { return a->layer; }
 
-/* Sums activities by name. Returns how many names have any; these come first, the longest first. */
+/* Sums activities by key(activity), the number of a name. Returns how many totals have activities;
+ * these come first, the longest first. */
 static int64_t totals_make(const struct records *r, uint32_t (*key)(const struct record_activity *),
                            struct total *totals)
 {

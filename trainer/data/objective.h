@@ -25,14 +25,14 @@
  * In all three c_noise = L / 4 and w = 1.
  *
  * EDM (Karras et al., "Elucidating the design space of diffusion-based generative models", table 1,
- * last column) is taken in F-space: with its weight, w · c_out² = 1, the loss is the plain (F -
- * T)², and nothing is divided by a small sigma. Rectified flow has alpha = 1 - t, sigma = t, T =
- * eps - x0; with L normal, t is logit-normal (Esser et al., "Scaling rectified flow transformers").
- * v-prediction (Salimans and Ho, "Progressive distillation") has alpha = cos, sigma = sin, T =
- * alpha eps - sigma x0.
+ * last column) is taken in F-space: EDM's own weight is 1 / c_out²; it cancels the c_out² of the
+ * error in x0^, so w = 1 here, and nothing is divided by a small sigma. Rectified flow has alpha =
+ * 1 - t, sigma = t, T = eps - x0; with L normal, t is logit-normal (Esser et al., "Scaling
+ * rectified flow transformers"). v-prediction (Salimans and Ho, "Progressive distillation") has
+ * alpha = cos, sigma = sin, T = alpha eps - sigma x0.
  *
- * One noise-level variable serves all three. It is drawn from u, uniform in (0, 1), as a rising
- * function of it:
+ * One noise-level variable, L, serves all three. It is a rising function of u, which is drawn
+ * uniformly from (0, 1):
  *
  *     normal     mean + std · (inverse normal distribution)(u)
  *                EDM's ln sigma; rectified flow: t is logit-normal

@@ -3,15 +3,16 @@
  *
  * Work waits in the queues of streams until a stream_sync. That runs the stream's own queue, and as
  * much of the other queues as events demand and the seed draws: each seed is one of the orders that
- * the events allow. An event_sync, and an event_done too, runs no more than what is drawn until its
- * record has run. Freeing memory runs all queues first. Device memory can be accessed only while
- * queued work runs: an access by the host ends the process with SIGSEGV. A source on the host is
- * read when the copy runs. A destination on the host holds NaN (0xff bytes) from when the copy is
- * queued until it runs. Fresh memory holds NaN too.
+ * the events allow. event_sync and event_done run randomly drawn entries of any stream, and stop as
+ * soon as the event's last record has run. Freeing memory runs all queues first. Device memory can
+ * be accessed only while queued work runs: an access by the host ends the process with SIGSEGV. A
+ * source on the host is read when the copy runs. A destination on the host holds NaN (0xff bytes)
+ * from when the copy is queued until it runs. Fresh memory holds NaN too.
  *
  * A call that waits for something outside this device (a message of another process) is polled: it
- * holds its stream until it is over, while the other streams go on. How often it is polled depends
- * on time, so a seed does not fix the order of a run with such calls.
+ * holds its stream until it is over, while the other streams go on. event_done returns false if
+ * only such calls could go on and the record has not run. How often a call is polled depends on
+ * time, so a seed does not fix the order of a run with such calls.
  *
  * Only the thread that opened the device may call it. A call of another thread is a broken
  * invariant, and so is a copy whose kind does not fit its source and destination.

@@ -1,8 +1,8 @@
 /* train_attn: announces the attention calls of a leg, before its first step, to a device whose
  * library computes attention by plans (ops.h, attn_plan). These are the calls for the micro-batches
  * that its steps (of each stage at most the next STEPS_MOST) and validations will read, which
- * follow from indices and random choices. No sample is read and no device memory is taken, so the
- * memory that the calls need is part of the memory plan. */
+ * follow from indices and random choices. It needs neither samples nor device memory, so it can run
+ * before memory is planned, and the plan includes what the calls need. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@
 
 enum {
     STEPS_MOST = 1 << 14, /* steps of a stage: later ones seldom bring a new class of calls */
-    STEPS_BEHIND = 2,     /* more steps of a trial (train_activity.c) */
+    STEPS_BEHIND = 2,     /* steps that a trial may run beyond max_steps (train_activity.c) */
 };
 
 /* Holds the part of a sample on which the attention calls depend. */

@@ -223,7 +223,7 @@ struct fill { struct optim *o; optim_values_fn *values; void *ctx; };
 /* Describes a buffer to fill: its units are whole, or it holds own pieces only. */
 struct filled { void *buffer; enum dtype dtype; bool whole; };
 
-/* Draws n elements of tensor i. */
+/* Draws initial values of tensor i, from global element `global` on, into `to`. */
 static void span_draw(const struct fill *f, int64_t i, int64_t global, struct tensor to)
 {
     const struct optim_conf *c = &f->o->c;
@@ -432,8 +432,8 @@ static void span_swap(struct optim *o, int64_t weight, int64_t at, int64_t n)
     }
 }
 
-/* Exchanges weights that have masters with their average: rounds the weights from the average or,
- * if they hold the average already, from the masters. */
+/* Switches the weights, where masters exist, between master and average: rounds them from the
+ * average or, if they hold the average already, from the masters. */
 static void span_round(struct optim *o, int64_t weight, int64_t at, int64_t n)
 {
     struct ops_copy args = {
@@ -444,7 +444,7 @@ static void span_round(struct optim *o, int64_t weight, int64_t at, int64_t n)
 
 int optim_average_swap(struct optim *o, struct err *err)
 {
-    /* Weights and average are both whole, or both own pieces. */
+    /* true if weights and average are both whole, or both own pieces */
     bool alike = o->c.layout->zero == 0 || o->c.layout->zero == 3;
     void (*run)(struct optim *, int64_t weight, int64_t at, int64_t n) = o->master ? span_round
                                                                                    : span_swap;
