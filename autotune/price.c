@@ -117,8 +117,8 @@ static void state_price(const struct price *p, const struct layout *l, struct st
     }
 }
 
-/* Adds `count` units whose gathers and scatters may hide under `forward` and `backward`, the seconds
- * that one unit computes. */
+/* Adds `count` units whose gathers and scatters may hide under `forward` and `backward`, the
+ * seconds that one unit computes. */
 static void unit_add(const struct price *p, const struct state_seconds *st, enum work_unit_id u,
                      double gathered, double count, double forward, double backward,
                      struct unit_price *out)

@@ -300,8 +300,8 @@ static void gone_say(const struct record *was, const struct record *now, struct 
     }
 }
 
-/* Publishes the new shards and a new index. Without any new clip it saves only the record, so that
- * these sources are known from now on. */
+/* Publishes the new shards and a new index. If there is no new clip it saves only the record, so
+ * that later updates know the new sources. */
 static int grown_publish(struct curation *k, const struct lease *lock, struct set *set,
                          struct record *now, struct dataset *d, struct err *err)
 {

@@ -380,8 +380,8 @@ static int command_run(const struct program_call *call, struct err *err)
     (void)err;
     setenv("SLURM_TIME_FORMAT", "%s", 1); /* libslurm then prints times as Unix seconds */
     signal(SIGALRM, SIG_DFL);
-    /* In a job these signals come to this process too, when its agent still needs it. So it ignores
-     * them, and ends at the end of its input. */
+    /* In a job these signals come to this process too, while its agent still needs it. So it
+     * ignores them, and ends at the end of its input. */
     for (const int *s = (const int[]){SIGTERM, SIGINT, SIGHUP, SIGUSR1, 0}; *s; s++)
         signal(*s, SIG_IGN);
     stderr_take();
