@@ -24,7 +24,7 @@ struct comparison {
                                        * --change lr */
     int64_t n;
     bool done;         /* the run is done: it has no other attempt unless it gets more steps */
-    /* Which of these change: resources of the job; the run's length; its learning rate. */
+    /* These tell what changes: resources of the job, the run's length, its learning rate. */
     bool job, length, rate;
     int rc;
     struct err *err;
