@@ -4,8 +4,8 @@
 
 /* ---- derivatives ---- */
 
-/* Returns exp(-x), but at most exp(88), which a float can hold. For smaller x the logistic function
- * is 0 in both types, and the limit keeps its products finite. */
+/* Returns exp(-x), but at most exp(88), which a float can hold. Below x = -88 the logistic function
+ * s is less than 1e-38, and without the limit exp(-x) s would become infinity times 0. */
 template <class real> __device__ static inline real exp_minus(real x)
 {
     return exp_of(x < -88 ? (real)88 : -x);

@@ -175,8 +175,8 @@ __device__ static inline int64_t sample_of_band(const struct bands &r, int64_t b
 
 /* ---- backward ---- */
 
-/* Holds a row's mean and rstd, and the factors of 1 (`level`) and of x - mean (`slope`) that are
- * subtracted from its gradient. */
+/* Holds a row's mean and rstd. The norm's backward subtracts level + slope · (x - mean) from the
+ * row's gradient. */
 template <class real> struct norm_row { real mean, rstd, level, slope; };
 
 /* Computes the norm_row of a row with one warp. */

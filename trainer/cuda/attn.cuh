@@ -2,7 +2,7 @@
  *
  * These kernels accept all types, segments and head dims. They compute f64, and whatever neither
  * cuDNN (attn_dnn.h) nor the kernels of short segments (attn_short.cu) accept. Tests compare the
- * results of both with theirs.
+ * results of cuDNN and of the kernels of short segments with the results of these.
  *
  * A block owns a tile of SIDE rows, queries or keys, of one head of one segment. It loops over
  * tiles of the other rows, the keys or queries of the segment. For each such tile it computes

@@ -7,8 +7,8 @@
  * to it over this thread's columns only. */
 template <class real> struct running { real top[tile<real>::EACH], sum[tile<real>::EACH]; };
 
-/* Return the maximum of 16 lanes (lanes_top), or their sum, to all of them. lanes_top may ignore
- * NaN. */
+/* Return the maximum of 16 lanes (lanes_top), or their sum (lanes_sum), to all of them. lanes_top
+ * may ignore NaN. */
 template <class real> __device__ static inline real lanes_top(real v)
 {
     for (int distance = ACROSS / 2; distance > 0; distance /= 2) {

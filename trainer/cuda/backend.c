@@ -1,4 +1,4 @@
-/* Defines the one function that the library exports. */
+/* Defines the one function that libreel-cuda.so exports (trainer/ops/cuda_load.h). */
 #include "trainer/cuda/cuda_priv.h"
 
 const struct cuda_backend *reel_cuda_backend(void);

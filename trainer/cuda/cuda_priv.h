@@ -27,8 +27,8 @@ int dev_cuda_describe(int index, struct cuda_gpu *out, struct err *err);
 int dev_cuda_open(int index, bool poison, struct dev **out, struct err *err);
 /* Returns the GPU's name as the driver gives it, borrowed from the device. */
 const char *dev_cuda_name(const struct dev *d);
-/* Keeps a runtime error for the next stream_sync, unless an earlier one is kept. `what` is a
- * string literal. */
+/* Keeps a runtime error, unless an earlier one is kept. Every later stream_sync returns the kept
+ * error. `what` is a string literal. */
 void dev_cuda_fail(struct dev *d, cudaError_t e, const char *what);
 
 struct ranges;

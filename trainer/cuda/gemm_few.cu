@@ -2,11 +2,11 @@
  * products have one row for each sample and read the weights of all modulations. The time to read
  * the weights bounds them, and a tile of the general kernel (gemm.cu) would be nearly empty.
  *
- * A thread loads weights eight at a time, by 16 bytes, and multiplies them with up to ROWS rows
- * while they are in registers. Further rows belong to another strip, computed by other threads. An
- * element is summed in parts, one from each thread. The parts are added through shared memory in an
- * order that depends on k only: the bits of an element depend neither on other rows nor on its
- * position. */
+ * A thread reads weights eight at a time, in loads of 16 bytes, and multiplies them with up to ROWS
+ * rows while they are in registers. Further rows belong to another strip, computed by other
+ * threads. An element is summed in parts, one from each thread. The parts are added through shared
+ * memory in an order that depends on k only: the bits of an element depend neither on other rows
+ * nor on its position. */
 #include "trainer/cuda/gemm.cuh"
 #include "trainer/cuda/gemm.h"
 #include "trainer/cuda/pack.cuh"

@@ -23,8 +23,8 @@
 enum {
     GEMM_PLANS = 1024,
     GEMM_PROPOSALS = 32, /* largest number of algorithms */
-    /* The library's manual asks for this much on compute capability 9.0. Only one stream may use it
-     * at a time. */
+    /* The library's manual recommends this size for compute capability 9.0. Only one stream may use
+     * the workspace at a time. */
     GEMM_WORKSPACE_BYTES = 32 << 20,
 };
 
@@ -42,8 +42,8 @@ bool gemm_lt_queue(struct gemm_lt *lt, cudaStream_t s, const struct ops_gemm *g)
  * their number, at most `most`, or a negative status of the library. */
 int gemm_lt_proposals(struct gemm_lt *lt, const struct gemm_key *key, struct gemm_entry *out,
                       int most);
-/* Computes a product by this algorithm, or by our own kernel, from now on. Returns the library's
- * status. */
+/* Makes gemm_lt_queue compute the entry's product by the entry's algorithm, or leave it to our own
+ * kernel, from now on. Returns the library's status. */
 int gemm_lt_use(struct gemm_lt *lt, const struct gemm_entry *e);
 
 #endif

@@ -143,8 +143,8 @@ static void search_release(struct search *x)
         x->dev->event_free(x->dev, x->to);
 }
 
-/* Writes the candidates for the product. Returns their number, or 0, or a negative status of the
- * library. */
+/* Writes the candidates for the product. Returns their number, or 0 if the library proposes no
+ * algorithm, or a negative status of the library. */
 static int proposals_write(struct search *x)
 {
     x->own = gemm_is_few(&x->key);

@@ -1,10 +1,10 @@
 /* kernel: declares what all kernels share: access to numbers of tensors, launches, and sums in a
  * fixed order.
  *
- * A kernel is a template over the type of arithmetic, `real`: double in the table of f64, otherwise
- * float. Each tensor has a type of its own, which is the same for all threads. All shared memory is
- * in block_memory, whose size the launch gives; so tests on the CPU can detect reads of memory that
- * was not written, or that is past its end.
+ * A kernel is a template over the type of arithmetic, `real`: double in the table of operations for
+ * f64, otherwise float. Each tensor has a type of its own, which is the same for all threads. All
+ * shared memory is in block_memory, whose size the launch gives; so tests on the CPU can detect
+ * reads of memory that was not written, or that is past its end.
  *
  *     template <class real> static __global__ void scale(struct tensor x, real by)
  *     {

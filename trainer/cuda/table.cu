@@ -22,7 +22,8 @@ void kernel_table_fwd(struct ops_cuda *o, cudaStream_t s, const struct ops_table
     LAUNCH_PACKS(o, s, packs(&a->x) && packs(&a->table), table_fwd, a->x.rows * a->x.cols, *a);
 }
 
-/* Lists, in order, those of THREADS rows of dx that have the index whose rows the block sums. */
+/* Lists, in order, which of THREADS consecutive rows of dx are added to the row of the gradient
+ * that the block computes. */
 struct matches {
     int of_warp[THREADS / WARP]; /* number of rows that each warp found */
     int row[THREADS];            /* numbers of these rows, counted from `first` */

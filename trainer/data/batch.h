@@ -1,7 +1,7 @@
 /* batch: holds the samples of one micro-batch, as the loader gives them to the model.
  *
  * All pointers are borrowed. The function that fills a batch keeps the data that they point to
- * until the next batch is asked for.
+ * until it fills the next one.
  */
 #ifndef TRAINER_DATA_BATCH_H
 #define TRAINER_DATA_BATCH_H
@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 struct batch_sample {
-    uint64_t ordinal;     /* draw ordinal: the sample's place in the global order of draws */
+    uint64_t ordinal;     /* of its draw, plus its place in the pack · 2^48 (loader.h) */
     const float *latent;  /* [C, t, h, w], normalised */
     const float *cond;    /* [cond_channels, t, h, w]; NULL: zeros */
     int32_t t, h, w;      /* latent cells; multiples of the patch */

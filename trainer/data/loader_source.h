@@ -38,7 +38,7 @@ int loader_source_open(struct loader_source *s, const struct run *run, const cha
                        struct datasets *set, struct hash128 generation, bool verify, int rank,
                        int world, struct err *err);
 void loader_source_close(struct loader_source *s);
-/* Returns the number of samples. Synthetic data has an epoch of a million. */
+/* Returns the number of samples; synthetic data has 2^20. */
 int64_t loader_source_count(const struct loader_source *s);
 struct loader_item loader_source_item(const struct loader_source *s, int64_t sample);
 /* Reads a sample's latent [C, t, h, w], normalised, and its text [text_len, width]. The error names

@@ -9,7 +9,8 @@
  *
  *     euler   x' = x + (s' - s) d,  d = (x - D(x, s)) / s
  *             order 1, one evaluation a step
- *     heun    then d' at (x', s'), and x' = x + (s' - s) (d + d') / 2; to s' = 0 the Euler step
+ *     heun    an Euler step to x', then d' at (x', s'), and x' = x + (s' - s) (d + d') / 2; the
+ *             step to s' = 0 is the Euler step alone
  *             order 2, two evaluations
  *     res     the refined exponential solver, as a two-step method (Zhang, "Improved order analysis
  *             and design of exponential integrator for diffusion models sampling", with

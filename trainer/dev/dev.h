@@ -57,8 +57,9 @@ struct dev {
      * Each allocation counts rounded up to DEV_ALIGN_BYTES. */
     int64_t alloc_bytes, peak_bytes, host_bytes, host_peak_bytes;
     int64_t syncs;       /* calls of stream_sync */
-    /* A stream_sync has returned an error, the device's or that of `watch`. It stays set: what is
-     * in its memory can no longer be trusted, and other ranks do not know of the error. */
+    /* A stream_sync has returned an error, the device's or that of `watch`. This stays true: the
+     * contents of the device's memory can no longer be trusted, and other ranks do not know of the
+     * error. */
     bool failed;
     struct meter *meter; /* meter.h; NULL: nothing is measured */
     /* Is called repeatedly while stream_sync or event_sync waits for the device, to find what the
@@ -119,9 +120,9 @@ struct dev {
     void (*graph_launch)(struct dev *d, struct dev_graph *g, struct dev_stream *s);
     void (*graph_free)(struct dev *d, struct dev_graph *g);
 
-    /* Begins a range for profilers, which contains what is queued from here on: a step, or no step
-     * if it is -1. Operations and layers mark their ranges themselves. NULL: no profiler knows this
-     * device. */
+    /* Ends the range of the last step, by which profilers name queued work, and begins that of
+     * `step`, which contains what is queued from here on. With step -1 none begins. Operations and
+     * layers mark their ranges themselves. NULL: no profiler knows this device. */
     void (*range_step)(struct dev *d, int64_t step);
 
     void (*close)(struct dev *d);

@@ -37,12 +37,12 @@ struct compute {
 
 /* Opens device, stream and table. After a failure the caller must call compute_close, too. */
 int compute_open(struct compute *d, const struct compute_conf *conf, struct err *err);
-/* Writes a sentence on the library's plans for attention. Returns false where the table makes no
- * plans. */
+/* Writes a sentence on cuDNN's plans for attention. Returns false if the table of operations makes
+ * no plans. */
 bool compute_attn_format(const struct compute *d, char *line, size_t n);
 enum { COMPUTE_OWN_ATTN_LINE = 512 };
-/* Writes how many calls of attention our own kernels computed in the library's place, by reason.
- * Returns false if there was no such call or there is no library. */
+/* Writes how many calls of attention our own kernels computed because cuDNN does not compute them,
+ * by reason. Returns false if there was no such call, or cuDNN is not used. */
 bool compute_own_attn_format(const struct compute *d, char *line, size_t n);
 void compute_close(struct compute *d); /* accepts a zeroed struct */
 

@@ -1,4 +1,4 @@
-/* cuda_load: loads the CUDA backend, a shared object, when its device is asked for.
+/* cuda_load: loads the CUDA backend, a shared object, when it is first needed.
  *
  * CUDA's libraries cost a process 155 MB and up to two seconds, so reel-train is not linked with
  * them. libreel-cuda.so is in the program's folder (or where REEL_CUDA_LIBRARY says) and must come

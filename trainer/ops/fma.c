@@ -19,8 +19,9 @@ enum { CHAINS = 12, FMA_ROUNDS = 200000, FMA_REPEATS = 7 };
 typedef float vec_f32 __attribute__((vector_size(VECTOR_BYTES)));
 typedef double vec_f64 __attribute__((vector_size(VECTOR_BYTES)));
 
-/* Lets the compiler fuse multiply and add into one instruction, in this function only. Returns the
- * sum, so that the compiler cannot drop the work. */
+/* Defines a function that computes `rounds` rounds of all chains. In this function alone the
+ * compiler may fuse multiply and add into one instruction. It returns the sum, so that the compiler
+ * cannot drop the work. */
 #define FMA_LOOP(name, vec, elem)                                                                \
     __attribute__((optimize("fp-contract=fast", "O3"), noinline)) static double name(int rounds) \
     {                                                                                            \

@@ -12,7 +12,8 @@
  *
  * Vectors are gcc's vector types. The tile fits the 32 registers of AVX-512, or else 16 registers.
  * Only the register tile is compiled with contraction, which gives fused multiply-adds where the
- * processor has them. The edges of the tile are added with real_fma, which rounds in the same way.
+ * processor has them. A tile that reaches past the matrix's edge is added with real_fma, which
+ * rounds in the same way.
  */
 #ifndef TRAINER_OPS_GEMM_IMPL_H
 #define TRAINER_OPS_GEMM_IMPL_H

@@ -35,7 +35,7 @@ struct bundle {
     int64_t n;   /* bytes used; 0: no bundle */
     struct hash128 hash;
     struct dev_graph *graph; /* NULL: seen only once so far */
-    int64_t met;             /* number of the bundle when this one was last seen */
+    int64_t met;             /* graphs_counts.bundles when this one was last seen */
 };
 
 struct graphs {

@@ -5,11 +5,11 @@
  * last such moment are a bundle: operations with all their arguments, and copies and fills within
  * the device. A bundle that is seen for the first time is queued call by call. When it is seen
  * again, with arguments that are equal in every byte, it is captured as a graph. From then on the
- * graph is launched instead. So each class of micro-batch (its slot and chunk, its extents and
- * lengths, first or later, which buffer) becomes two graphs, one of forward and one of backward;
- * events between them measure their times. The update becomes two graphs, because the host reads
- * norms between them. Messages between ranks split these graphs further: one graph for each stretch
- * between two messages.
+ * graph is launched instead. So each class of micro-batch becomes two graphs, one of forward and
+ * one of backward; events between them measure their times. Micro-batches are of one class if they
+ * have the same slot, chunk, extents, lengths and buffers, and both or neither are the step's
+ * first. The update becomes two graphs, because the host reads norms between them. Messages between
+ * ranks split these graphs further: one graph for each stretch between two messages.
  *
  * Forward and backward of a class could be one graph with the events recorded inside it. They are
  * not, for two reasons. Validation runs forward alone, and in a pipeline the next pass belongs to
@@ -27,8 +27,8 @@
  * When device memory is freed, all graphs are forgotten. So an operation that frees its workspace
  * can rely on it that no graph still uses this memory.
  *
- * If the device refuses to capture a bundle, its calls are queued one by one, nothing is captured
- * any more, and graphs_refused returns the reason.
+ * If the device refuses to capture a bundle, its calls are queued one by one. From then on no graph
+ * is captured or launched, and graphs_refused returns the reason.
  *
  *     graphs_open(ops, stream, &g, err);       // from here on ops->dev->graphs is g
  *     ... operations ...
@@ -50,7 +50,7 @@ struct graphs_counts {
 /* Returns how many bytes of host memory graphs_open allocates; 0: the device has no graphs. */
 int64_t graphs_bytes(const struct dev *dev);
 /* Replaces the calls in the tables of device and operations by calls that are kept. The device must
- * have graphs. ERR_NOMEM. */
+ * have graphs. Returns ERR_NOMEM if memory runs out. */
 int graphs_open(struct ops *o, struct dev_stream *s, struct graphs **out, struct err *err);
 /* Queues the calls that are still kept, and restores the tables. NULL is allowed. */
 void graphs_close(struct graphs *g);

@@ -44,8 +44,8 @@ enum {
     OPS_ROW_MAX = 1 << 16,
 };
 
-/* GELU by erf is the reference for the plain MLP; cuBLASLt can fuse the tanh form. SWIGLU is
- * silu(gate) * up. */
+/* GELU by erf is the reference for the plain MLP. cuBLASLt could fuse only the tanh form, which is
+ * not done (trainer/cuda/gemm.h). SWIGLU is silu(gate) * up. */
 enum ops_act_kind {
     OPS_ACT_NONE, OPS_ACT_SILU, OPS_ACT_GELU_ERF, OPS_ACT_GELU_TANH, OPS_ACT_SWIGLU
 };
@@ -266,7 +266,7 @@ struct ops_step {
  * in elements: `grad` in the gradients, `state` in m, v and ema, and so on.
  *
  * Element j has, in the whole model, the number first + j + (col + j) / row · skip. That is, rows
- * of the tensor have row + skip numbers, of which this rank has `row`, and the span begins at
+ * of the tensor have row + skip elements, of which this rank has `row`, and the span begins at
  * column `col` of a row. row 0 means that the numbers are consecutive. */
 struct ops_adamw_span {
     int64_t grad, master, state, weight;
@@ -360,7 +360,7 @@ struct ops_axpy { struct tensor x, y; double alpha; };
 /* Says why the library (cuDNN) does not compute a call of attention, so that our own kernels do. */
 enum ops_attn_own {
     OPS_ATTN_TAKEN,       /* the library computes it */
-    OPS_ATTN_TYPES,       /* q, k, v or dO is not bf16, or the library lacks another's type */
+    OPS_ATTN_TYPES,       /* q, k, v or dO is not bf16, or another tensor's type is not supported */
     OPS_ATTN_HEAD_DIM,    /* the head dim is no multiple of 8, or more than 256 */
     OPS_ATTN_ALIGNMENT,   /* a tensor's rows do not begin at multiples of 16 bytes */
     OPS_ATTN_SEGMENTS,    /* no segment is worth a call of the library */
@@ -393,7 +393,8 @@ struct ops {
      * and the segments in the host's memory. An unannounced call is computed in the same way; its
      * plan is made when it comes. ERR_ENV: the library failed. NULL: the table needs no plans. */
     int (*attn_plan)(struct ops *o, const struct ops_attn *a, bool backward, struct err *err);
-    /* Allocates the workspace of all announced calls; steps then allocate no more. ERR_NOMEM. */
+    /* Allocates the workspace of all announced calls; steps then allocate no more. Returns
+     * ERR_NOMEM if memory runs out. */
     int (*attn_reserve)(struct ops *o, struct dev_stream *s, struct err *err);
     struct ops_attn_plans attn_plans;
     void *self;              /* the backend's context */

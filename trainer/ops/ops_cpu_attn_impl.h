@@ -237,7 +237,8 @@ static void scores_bwd(const struct ops_attn *a, struct attn_tiles *w, int64_t n
     softmax_tile_bwd(w, nk, nq);
 }
 
-/* Add the products of a pair of tiles to dk and dv (add_dkv), or to dq (add_dq). beta 0 writes. */
+/* Add the products of a pair of tiles to dk and dv (add_dkv), or to dq (add_dq). With beta 0 they
+ * overwrite the old values. */
 static void add_dkv(const struct ops_attn *a, struct attn_tiles *w, int64_t nq, int64_t nk,
                     REAL beta, struct block dk, struct block dv)
 {

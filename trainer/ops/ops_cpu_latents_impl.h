@@ -31,8 +31,8 @@ static int64_t patch_start(const struct ops_latents *a, const struct ops_sample 
     return t * a->patch_t * p->plane + h * a->patch_h * p->row + w * a->patch_w;
 }
 
-/* These copy one channel of a token's patch from the latent's cells and back. gather_patch
- * multiplies by `scale`. */
+/* Read one channel of a token's patch from the latent's cells (gather_patch), or write it there
+ * (scatter_patch). gather_patch multiplies by `scale`, and adds to `out` if `add`. */
 static void gather_patch(const struct ops_latents *a, const struct patch_walk *p, const REAL *cells,
                          REAL scale, bool add, REAL *out)
 {

@@ -7,7 +7,7 @@
 
 #include "trainer/ops/cuda_load.h"
 
-/* Says whether the library was built with the same structs as this program. */
+/* Returns whether the library was built with the same structs as this program. */
 static bool is_ours(const struct activity_library *l)
 {
     return l->facts_bytes == (int64_t)sizeof(struct activity_facts) &&

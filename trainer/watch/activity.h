@@ -6,8 +6,8 @@
  * A process can have one recording, and CUPTI serves one profiler: if another one holds CUPTI,
  * begin names it.
  *
- * The library is in the CUDA backend's folder, and is loaded when it is asked for. It can record
- * any other CUDA program, too: see the top of trainer/cupti/main.c.
+ * The library is in the CUDA backend's folder, and activity_load loads it. It can record any other
+ * CUDA program, too: see the top of trainer/cupti/main.c.
  *
  *     const struct activity_library *l;
  *     activity_load(&l, err);

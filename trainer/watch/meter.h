@@ -1,5 +1,5 @@
-/* meter: tells where a rank's time goes: seconds and calls by kind and, on demand, the spans of a
- * picture (trace.h).
+/* meter: measures where a rank's time goes: seconds and calls by kind and, on demand, the spans of
+ * a trace (trace.h).
  *
  * The time of a kind is exclusive: time in another measured call inside it belongs to that call. So
  * the kinds of a step add up to what was measured, and the rest of the step belongs to no kind
@@ -10,7 +10,7 @@
  * (meter_timed.h). Spans go into a ring that is allocated at set-up; when it is full, the newest
  * replace the oldest. A meter that is NULL measures nothing, so callers need not check.
  *
- *     meter_open(&m, spans, err);                   // spans 0: no picture
+ *     meter_open(&m, spans, err);                   // spans 0: no trace
  *     meter_attach(&m, ops, stream, world, err);    // from here on ops->dev->meter is m
  *     struct meter_start at = meter_begin(m);
  *     ...

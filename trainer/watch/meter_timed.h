@@ -29,7 +29,7 @@ struct meter_host {
 };
 
 struct meter_timed {
-    struct dev *dev; /* its unmeasured calls are in `plain`; NULL: it runs every call at once */
+    struct dev *dev; /* its unmeasured calls are in `plain`; NULL: a device that queues nothing */
     const struct dev *plain;
     struct dev_stream *stream;
     struct dev_event *base, *end; /* at base the device was idle */

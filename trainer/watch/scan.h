@@ -4,9 +4,9 @@
  * leaves out draw, AdamW, sumsq and finite, and statistics of rows: a log-sum-exp is -inf where
  * there are no keys. It records the first operation whose result is not finite. If `made`, all that
  * this operation read was finite, so it is the cause. Otherwise the number came from something that
- * no operation wrote: data, weights, a message. The device counts, and until one is found the host
- * waits for every operation. So a step is scanned only when it is computed again because a gradient
- * was not finite (train_step.c).
+ * no operation wrote: data, weights, a message. The device counts, and until such a result is found
+ * the host waits for every operation. So a step is scanned only when it is computed again because a
+ * gradient was not finite (train_step.c).
  *
  *     struct scan s;
  *     scan_open(&s, ops, err);

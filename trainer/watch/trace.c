@@ -11,9 +11,10 @@
  *      {"ph": "e", "pid": 0, "tid": 1, "cat": "comm", "id": "0.17", "name": "weights of a unit",
  *       "ts": 332.5}, …]}
  *
- * pid is the rank. Lane 0 is computation. Its events of cat "span" (step, forward, backward, layer,
- * …; args.index says which one) enclose those of cat "op" (one call of the tables of operations and
- * device, reading samples, advancing messages) and "wait" (blocked until an operation was over).
+ * pid is the rank, tid the lane. Lane 0 is computation. Its events of cat "span" (step, forward,
+ * backward, layer, …; args.index says which one) enclose those of cat "op" (one call of the tables
+ * of operations and device, reading samples, advancing messages) and "wait" (blocked until an
+ * operation was over).
  *
  * Lane 1 is communication: an operation lasts from comm_start (b) to the end of comm_wait (e).
  * wait_ts is when the wait was entered and wait_us how long it lasted, so the time between ts and
