@@ -1,5 +1,5 @@
-/* This file finds the sources, which are the files of the given folders, and their captions. It
- * lists each device and inode once, and then each content once. */
+/* This file finds the sources, which are the given files and the videos in the given folders, and
+ * their captions. It lists each device and inode once, and then each content once. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>

@@ -251,8 +251,8 @@ static int frame_again(void *ctx, const struct video_frame *v, struct err *err)
     return 0;
 }
 
-/* Decodes the video again. What video_decode() says of it is ignored, because the first decoding
- * said the same. */
+/* Decodes the video again. The facts that video_decode() finds are ignored, because the first
+ * decoding found the same. */
 static int decode_again(struct filling *g, const struct source *s, struct err *why, struct err *err)
 {
     struct video_info info;

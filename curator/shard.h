@@ -16,7 +16,7 @@
 int shards_write(const char *root, const struct source_conf *c, const struct source *sources,
                  const struct source_result *results, int64_t n, int64_t shard_bytes,
                  const struct dataset *base, struct dataset *out, struct err *err);
-/* Writes Energon's sidecars for all shards of d below root. */
+/* Writes Megatron-Energon's sidecars (base/wds.h) for all shards of d below root. */
 int shards_meta_save(const char *root, const struct dataset *d, struct err *err);
 enum { SHARD_NAME_BYTES = 32 };
 void shard_name(int64_t i, char out[SHARD_NAME_BYTES]);

@@ -5,12 +5,12 @@
  * or more, and it is not the same picture in another light. A hard cut is a break that stands out
  * and is no flash. It stands out when its difference is at least `ratio` times the median of its
  * four neighbours, so that motion which the search cannot follow is no cut. It is a flash when the
- * picture from before it comes back within four frames. A sequence of black frames is one boundary,
- * in its middle (fades, and cuts through black). Dissolves between two pictures are not detected.
- * Rate conversion repeats frames. A repeated frame is ignored: it is neither a neighbour nor part
- * of a flash. The reach of neighbours and flashes grows with the number of times that each frame is
- * shown, up to six. The idea of a content difference with an adaptive ratio is that of
- * PySceneDetect's AdaptiveDetector.
+ * picture from before it comes back within four frames; the break at which that picture comes back
+ * is no cut either. A sequence of black frames is one boundary, in its middle (fades, and cuts
+ * through black). Dissolves between two pictures are not detected. Rate conversion repeats frames.
+ * A repeated frame is ignored: it is neither a neighbour nor part of a flash. The reach of
+ * neighbours and flashes grows with the number of times that each frame is shown, up to six. The
+ * idea of a content difference with an adaptive ratio is that of PySceneDetect's AdaptiveDetector.
  *
  *     struct shots *s; shots_new(&conf, &s, err);
  *     for every frame: shots_push(s, planes, err);

@@ -14,8 +14,8 @@ static void feature_add(const char *bytes, size_t n, float weight, int64_t width
     row[(h >> 1) % (uint64_t)width] += h & 1 ? weight : -weight;
 }
 
-/* Writes the unit vector of a word: the sum of the word itself and of its trigrams, with marks at
- * the word's ends. */
+/* Writes the unit vector of a word: the sum of the word itself and, at half the weight, of its
+ * trigrams, with marks at the word's ends. */
 static void word_encode(const char *word, int64_t width, float *row)
 {
     char marked[WORD_BYTES + 2];

@@ -559,7 +559,8 @@ static void damage_note(struct decoder *d, const char *what)
     d->info->damaged = true;
 }
 
-/* Takes all frames that the decoder has ready. With packet NULL the last ones are drained. */
+/* Gives the decoder a packet, and passes on all frames that it then has ready. With packet NULL,
+ * after the last packet, these are its last frames. */
 static int drain(struct decoder *d, const AVPacket *packet, struct err *err)
 {
     int rc = avcodec_send_packet(d->codec, packet);

@@ -54,7 +54,7 @@
  * of its own, so that the process that wrote it, if it still lives, cannot publish a part of it.
  * Rank 0 checks before each rename that the run's folder is still its own (base/owner.h). All ranks
  * agree on success before any of them goes on. If a checkpoint already has the final name, it is
- * kept when it verifies, because the run is the same; else it is set aside like any damaged one.
+ * kept when it verifies, because the run is the same; if it is damaged, it is set aside.
  *
  * Removing: after a save, the checkpoints that are older than the `keep` newest are removed, each
  * by a rename first, so that nobody sees a part of one. Besides the new checkpoint, only those

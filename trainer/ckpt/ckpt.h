@@ -58,10 +58,11 @@ struct ckpt_room {
     bool enough;
 };
 /* Makes room on the disk for a checkpoint; all ranks call it. If there is too little room, it
- * removes folders of killed saves, damaged folders that were set aside, and checkpoints older than
- * the newest whole one. full: the last save failed for want of space, whatever the file system
- * reports as free; then all of these are removed. Returns ERR_FULL if there is still no room, or,
- * with full, if there was nothing to remove; *room is filled in that case too. */
+ * removes folders of killed saves and, if any checkpoint is whole, damaged folders that were set
+ * aside and then checkpoints older than the newest whole one, the oldest first, until there is
+ * room. full: the last save failed for want of space, whatever the file system reports as free;
+ * then all of these are removed. Returns ERR_FULL if there is still no room, or, with full, if
+ * nothing but folders of killed saves was there to remove; *room is filled in that case too. */
 int ckpt_room_make(const struct ckpt_writer *w, const struct optim *o, bool full,
                    struct ckpt_room *room, struct err *err);
 
@@ -70,8 +71,8 @@ int64_t ckpt_newest_step(const char *run_dir);
 typedef void ckpt_damage_fn(void *ctx, const char *dir, const char *reason);
 /* Loads the newest good checkpoint; *found is false if there is none. All ranks call it. on_damage
  * is called on rank 0 for each checkpoint that is set aside or passed over. Returns ERR_INPUT if
- * the checkpoint's steps are not the beginning of this run. Older checkpoints carry the hash of
- * their run's whole configuration, which must be config_hash. */
+ * the checkpoint's steps are not the beginning of this run. A checkpoint of an earlier version of
+ * this program carries the hash of its run's whole configuration, which must be config_hash. */
 int ckpt_load(const struct ckpt_writer *w, struct optim *o, struct hash128 config_hash,
               ckpt_damage_fn *on_damage, void *ctx, struct ckpt_meta *out, bool *found,
               struct err *err);
@@ -90,8 +91,8 @@ struct ckpt_manifest {
     enum dtype run_dtype; /* numerics.dtype of the run that wrote */
     enum run_moments moments;
     enum run_residual residual; /* of the run that wrote */
-    /* Samples depend on these values of the run that wrote the checkpoint. An older checkpoint
-     * does not hold them, and says_objective is false. */
+    /* Samples depend on these values of the run that wrote the checkpoint. A checkpoint of an
+     * earlier version of this program does not hold them, and says_objective is false. */
     bool says_objective;
     enum objective objective;
     int64_t condition_frames;

@@ -1,10 +1,10 @@
-/* Loads a checkpoint into a run. Rank 0 lists the folders. All ranks together verify one after the
- * other, from the newest on (file k by rank k mod ranks). A damaged checkpoint (unreadable
- * manifest, wrong size or hash, missing file) is renamed `….damaged`, which replaces an older such
- * folder of the same step, and the next one is tried. If the file system fails (EIO), a checkpoint
- * is passed over and left as it is. If a checkpoint's checksum fits but this program cannot read it
- * (a newer schema, an unknown key), loading ends with an error: an older checkpoint would repeat
- * steps that are not lost, and a newer program can read this one.
+/* Loads a checkpoint into a run. Rank 0 lists the folders. All ranks together verify the newest
+ * checkpoint (file k by rank k mod ranks), then the next older one, until one can be loaded. A
+ * damaged checkpoint (a manifest whose checksum does not fit, a wrong size or hash, a missing file)
+ * is renamed `….damaged`, which replaces an older such folder of the same step. If the file system
+ * fails (EIO), a checkpoint is passed over and left as it is. If a manifest's checksum fits but
+ * this program cannot read it (a newer schema, an unknown key), loading ends with an error: an
+ * older checkpoint would repeat steps that are not lost, and a newer program can read this one.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -170,7 +170,7 @@ static int unreadable(const char *dir, int status, struct err *err)
 }
 
 /* Says whether this run trained the checkpoint's steps. The checkpoint carries the hash of what
- * decided these steps; an older one carries the hash of the run's whole configuration. */
+ * decided these steps; one of an earlier version carries that of the whole configuration. */
 static bool is_own(const struct ckpt_meta *m, const struct run *run, struct hash128 config)
 {
     struct hash128 past = run_past_hash(run, m->step);

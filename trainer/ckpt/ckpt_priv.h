@@ -12,7 +12,7 @@ int ckpt_list_load(const char *ckpt_dir, struct ckpt_list *out, struct err *err)
  * different ranks. All ranks call it. */
 int ckpt_list_share(const char *ckpt_dir, struct comm *world, struct ckpt_list *out,
                     struct err *err);
-bool ckpt_is_run(const char *dir); /* Tells whether it is the folder of a run that has saved. */
+bool ckpt_is_run(const char *dir); /* Tells whether this is a run's folder, with ckpt in it. */
 /* Finds the checkpoint that a command-line argument names. It may be the folder of a checkpoint, or
  * that of a run, whose newest checkpoint is then used. */
 int ckpt_dir_find(const char *dir, char out[LIMIT_PATH_BYTES], struct err *err);

@@ -1,7 +1,7 @@
 /* Reads a checkpoint that was written under one layout into the buffers of another.
  *
  * There is one file for every place (tp, pp) of the writer's layout and every piece of its shard
- * group. Each file is read once, from beginning to end. It holds spans of each tensor's elements,
+ * group. The files are visited one after the other. A file holds spans of each tensor's elements,
  * and shard_to_global gives the numbers that a span's elements have in the whole tensor. Some of
  * them belong to this rank's part of the tensor (shard_to_local); where the rank holds only its own
  * pieces of units, some of those belong to its piece. Only these are read, each to its place, so
@@ -12,7 +12,8 @@
  * resumes under its old layout reads exactly its old files. Otherwise it is read from the place
  * that counts it (own_rows).
  *
- * Weights of bf16 are rounded as they are read. Their f32 masters are read in a pass of their own.
+ * Weights of bf16 are rounded as they are read. For their f32 masters the weights in the file are
+ * read a second time.
  *
  * Short spans go through a window on the file; long ones are read directly to their place. A file
  * that holds nothing for this rank is not opened.

@@ -1,7 +1,7 @@
 /* Makes room for the next checkpoint. Its size is known before it is written, so old files can be
- * removed from a disk that is too full. Folders of killed saves are removed first. If there is a
- * whole checkpoint, damaged folders follow, then the oldest checkpoints. The newest whole one
- * always stays; it is read again and verified before anything is removed.
+ * removed from a disk that is too full. First the newest whole checkpoint is found, by reading and
+ * verifying; it always stays. Then folders of killed saves are removed. If there is a whole
+ * checkpoint, damaged folders follow, then the oldest checkpoints.
  */
 #include <dirent.h>
 #include <stdio.h>

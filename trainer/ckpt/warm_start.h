@@ -24,8 +24,9 @@ struct warm_count { int64_t tensors, taken, missing, unused; };
  * ERR_INPUT if tensors are missing or not used and the run does not allow it ("partial"). */
 int warm_start(struct optim *o, warm_say_fn *say, void *ctx, struct warm_count *count,
                struct err *err);
-/* Checks whether the source has tensors with the names and shapes that the run needs. One process
- * does it without reading a number. It refuses what warm_start would refuse, in the same words. */
+/* Checks whether the source has the hash that the run names, and tensors with the names and shapes
+ * that the run needs. One process does it, and loads no weights. It refuses these faults in the
+ * same words as warm_start, but does not verify the files of a checkpoint. */
 int warm_fits(const struct run *run, struct warm_count *count, struct err *err);
 
 #endif

@@ -260,9 +260,9 @@ static struct comm_work *work_take(struct comm *c, bool scalars)
     return w;
 }
 
-/* Plans a comm_work. In check mode it also records the operation. In check mode and for staged
- * buffers, it replaces the caller's buffers by copies. After a failure here nothing is in
- * flight. */
+/* Plans a comm_work. In check mode it also records the operation. For staged buffers, and in check
+ * mode for all that the backend carries, it replaces the caller's buffers by copies. After a
+ * failure here nothing is in flight. */
 static int work_prepare(struct comm_work *w, const struct comm_op *op, bool ordered,
                         struct err *err)
 {

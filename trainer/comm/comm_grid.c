@@ -72,8 +72,9 @@ static int parts_open(struct comm *world, const struct layout *l, const struct m
                      data / shard, &g->replica, err);
 }
 
-/* Makes the groups that exchange device memory join the plane, as groups of messages or of sums.
- * Each communicator costs memory, so groups that the model does not use are left out. */
+/* Makes the groups that exchange device memory join the plane (comm_plane.h), as groups of messages
+ * or of sums. Each communicator costs memory, so groups that the model does not use are left
+ * out. */
 static int plane_join(const struct comm_grid *g, const struct layout *l, const struct model *m,
                       struct err *err)
 {

@@ -14,8 +14,8 @@
 /* On a busy machine a process's connections may end this long before the process does. */
 enum { GONE_WAIT_MS = 1000 };
 
-/* Turns an MPI status into our error; every status is checked here. When a peer has ended, MPI
- * reports its connections as failed, but does not say that the peer has ended. */
+/* Turns the MPI status of an operation into our error, which breaks the group. When a peer has
+ * ended, MPI reports its connections as failed, but does not say that the peer has ended. */
 int comm_mpi_checked(struct comm *c, int status, const char *what, struct err *err)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
@@ -80,7 +80,8 @@ static int requests_take(struct comm *c, int depth)
     return ok ? 0 : -1;
 }
 
-/* Makes sure that there are at least `slots` slots, with room for `depth` portions of a part. */
+/* Makes sure that the scratch has at least `slots` slots, with room for `depth` portions of each
+ * part. */
 static int scratch_take(struct comm *c, int slots, int depth, struct err *err)
 {
     struct mpi_group *g = c->self;

@@ -1,7 +1,8 @@
-/* Asks and answers questions between ranks that wait. A question and its answer are one message of
- * the world each. No rank waits for an answer longer than the question allows. Every rank that
- * polls answers. Messages that are still under way when the time is up keep their memory until the
- * process ends, which will be soon, because a rank is late.
+/* Asks and answers, between ranks that wait, how many operations a rank has queued in one of the
+ * plane's communicators (comm_plane.h). A question and its answer are one message of the world
+ * each. No rank waits for an answer longer than the question allows. Every rank that polls answers.
+ * Messages that are still under way when the time is up keep their memory until the process ends,
+ * which will be soon, because a rank is late.
  */
 #include <stdlib.h>
 
@@ -12,7 +13,8 @@
 
 static const double nap_s = 1e-3;
 
-/* A note is a question (its id) or an answer (with the number of operations queued). */
+/* A note is a question, which has the id of a communicator, or an answer, which also has the number
+ * of operations queued in it. */
 struct note { uint64_t id; int64_t queued; };
 
 /* Holds the notes of a rank that asks or answers. They are never freed, because MPI may still need

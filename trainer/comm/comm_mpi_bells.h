@@ -2,7 +2,7 @@
  *
  * MPI is polled. Where ranks share processors, or other processes use them too, each empty poll
  * takes the processor from the rank that is waited for; and a rank that yields between polls gives
- * a whole time slice to a process that always computes. So the ranks of one host share a page in
+ * a whole time slice to a process that always computes. So the ranks of one host share memory in
  * which each has a bell: a count, and whether its rank sleeps. A rank rings another's bell when it
  * sends to it, or when it is ready to receive a long message from it. A bell is only a hint: MPI
  * may have something to do without one, so sleeps are bounded.

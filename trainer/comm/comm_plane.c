@@ -188,9 +188,9 @@ void comm_plane_leave(struct comm *c)
 
 /* ---- joining ----
  *
- * A library connects two ranks when they first exchange data, and holds the host until both are
- * there. So each communicator does each of its operations once, with meaningless numbers, before
- * the steps rely on a host that does not wait. */
+ * A library like NCCL connects two ranks when they first exchange data, and holds the host until
+ * both are there. So each communicator does each of its operations once, with meaningless numbers,
+ * before the steps rely on a host that does not wait. */
 
 /* Does one operation of each kind. `x` has room for four numbers per rank. */
 static int group_connect(struct comm *c, struct plane_queue *queue, double *x, int64_t *ones,
@@ -261,7 +261,7 @@ int comm_plane_join(struct comm *c, enum plane_kind kind, struct err *err)
     return group_try(p, c, queue, err);
 }
 
-/* Sends one number along an edge. */
+/* Sends one number along an edge, or receives it on the edge's other rank. */
 static int edge_connect(struct comm *c, struct plane_queue *queue, int peer, bool send, void *x,
                         struct err *err)
 {

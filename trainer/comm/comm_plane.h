@@ -1,5 +1,5 @@
-/* comm_plane: carries operations on device memory by a table of stream-ordered collectives
- * (trainer/dev/coll.h), without the host.
+/* comm_plane: carries operations on device memory by a library of stream-ordered collectives, such
+ * as NCCL, without the host. trainer/dev/coll.h is the table through which the library is called.
  *
  * A plane belongs to a world, whose backend still carries ids, questions, and operations without a
  * stream. When a group has joined, each of its operations on a stream goes as follows: an event is
@@ -56,8 +56,8 @@ int comm_plane_wait(const struct comm_work *w, struct dev_stream *s);
 /* Allocates memory for the parts of sums of `bytes` bytes (buffer_ordered_bytes). */
 int comm_plane_reserve(struct comm *c, int64_t bytes, struct err *err);
 
-/* Polls, as the top of this file says. Returns 0 without a plane; ERR_TEMP if something has
- * failed. */
+/* Polls, as the top of this file says. Returns 0 without a plane; the code of the failure if
+ * something has failed. */
 int comm_plane_poll(struct comm_plane *p, struct err *err);
 /* Aborts all communicators; every later call returns `why`. NULL is fine. */
 void comm_plane_fail(struct comm_plane *p, const struct err *why);

@@ -65,8 +65,8 @@ int plane_block_take(struct comm_plane *p, struct plane_queue *queue, int64_t by
                      struct err *err);
 
 /* ---- comm_plane_watch.c ---- */
-/* Waits until the library has opened a communicator, or has passed on what was queued. `doing` is
- * the verb for the error. */
+/* Waits until the library has opened a communicator, or has passed what was queued on to the
+ * device. `doing` is the verb for the error. */
 int plane_settle(struct comm_plane *p, struct plane_link *l, const char *doing, struct err *err);
 /* Waits until a stream has room for one more operation. */
 int plane_room(struct comm_plane *p, struct plane_queue *queue, struct err *err);

@@ -25,8 +25,8 @@ static const double answer_s = 1;  /* for the answers to a question */
 /* A rank that was asked waits this long before it fails by itself, so that the asker can say why
  * the run ends, and end it. */
 static const double asked_s = 3;
-/* A rank that sees another one gone waits this long before it says so, because a rank that fails
- * with an error of its own ends the other ranks, too. */
+/* A rank that sees another one gone waits this long before it says so. A rank that fails with an
+ * error of its own ends the other ranks, too, and then only its error is to be reported. */
 static const double ending_s = 0.3;
 static const double settle_nap_s = 50e-6;
 /* A peer's connections may end this long before its process does. */

@@ -1,9 +1,10 @@
 /* Plans the ranges of an operation (comm_priv.h), and makes the copies that cover its buffers.
  *
- * A comm_work is covered when the host cannot access the buffers, and in check mode. What is sent
- * is copied when the operation starts, and what is received goes to a buffer of our own first. In
- * check mode the destination holds NaN (0xff bytes) until the wait copies the result there, so that
- * a read before the wait always shows, whatever the timing.
+ * A comm_work that the backend carries (not the plane, comm_plane.h) is covered when the host
+ * cannot access the buffers, and in check mode. What is sent is copied when the operation starts,
+ * and what is received goes to a buffer of our own first. In check mode the destination holds NaN
+ * (0xff bytes) until the wait copies the result there, so that a read before the wait always shows,
+ * whatever the timing.
  */
 #include <stdlib.h>
 #include <string.h>

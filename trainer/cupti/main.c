@@ -1,4 +1,6 @@
-/* libreel-cupti.so records a program that does not know it: any CUDA trainer, in any language.
+/* libreel-cupti.so records what a program does on its GPU. reel-train loads it for trials
+ * (trainer/watch/activity.h). It also records a program that does not know of it: any CUDA trainer,
+ * in any language.
  *
  *     LD_PRELOAD=libreel-cupti.so REEL_CUPTI_DIR=folder python train.py
  *     CUDA_INJECTION64_PATH=libreel-cupti.so REEL_CUPTI_DIR=folder python train.py
@@ -8,12 +10,12 @@
  * by LD_PRELOAD, it sets that variable itself, so that a process without CUDA is not affected.
  *
  * Recording begins with that call, or REEL_CUPTI_AFTER seconds later. It ends when the process
- * exits, or after REEL_CUPTI_FOR seconds. If REEL_CUPTI_WHILE names a file, recording lasts as long
- * as the file exists. Then activity-RANK.json is written into the folder. NVTX ranges that the
- * program names "step..." are its steps; without any, the whole recording is one step.
+ * exits, or after REEL_CUPTI_FOR seconds. If REEL_CUPTI_WHILE names a file, recording lasts instead
+ * as long as the file exists. Then activity-RANK.json is written into the folder. NVTX ranges that
+ * the program names "step..." are its steps; without any, the whole recording is one step.
  * REEL_CUPTI_FLOPS gives the model FLOPs of a step, REEL_CUPTI_PEAK the GPU's peak in FLOP/s.
  *
- * It never ends the program that it records: a failure is one sentence on stderr. */
+ * The library never ends the program that it records: a failure is one sentence on stderr. */
 #include <cupti.h>
 #include <dlfcn.h>
 #include <limits.h>

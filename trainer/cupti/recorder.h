@@ -7,8 +7,8 @@
 
 #include "trainer/watch/activity.h"
 
-/* Begin and end a recording, as described in activity.h. Without ranges, and with facts->steps 0,
- * the whole recording counts as one step. */
+/* Begin and end a recording, as described in activity.h. Without ranges named "step…", and with
+ * facts->steps 0, the whole recording counts as one step. */
 int recorder_begin(struct err *err);
 int recorder_end(const struct activity_facts *facts, const char *path, struct activity_result *out,
                  struct err *err);

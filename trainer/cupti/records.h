@@ -1,4 +1,5 @@
-/* records: holds what CUPTI recorded, in memory of fixed size, and joins it.
+/* records: holds what CUPTI recorded, in memory of fixed size, and assigns what ran on the device
+ * to the program's ranges.
  *
  * There are three lists: activities of the device (kernels, copies, fills), the calls by which the
  * host queued them, and NVTX ranges, by which the program names parts of a thread's time. A call
@@ -24,7 +25,8 @@
 #include "profiles/kernels.h"
 
 enum {
-    RECORDS_ACTIVITIES = 1 << 20, /* enough for 20 steps of 7 G parameters, in 16 micro-batches */
+    /* enough for 20 steps of a model of 7 billion parameters, with 16 micro-batches a step */
+    RECORDS_ACTIVITIES = 1 << 20,
     RECORDS_CALLS = 1 << 21,
     RECORDS_RANGES = 1 << 20,
     RECORDS_NAMES = 1 << 14,

@@ -89,7 +89,7 @@ struct dit_result {
     const double *sample_loss;
 };
 
-/* Describes a sample for validation and sampling, where the network runs on given noised
+/* Describes a sample for dit_forward, which generation uses: it runs the network on given noised
  * latents. */
 struct dit_eval_sample {
     const double *x_t;    /* [C, t, h, w]: alpha · x0 + sigma · eps; the call applies c_in */

@@ -4,7 +4,8 @@
  * of each sample. With sequence parallelism, a tensor-parallel rank has, in the residual stream, a
  * span of these packed rows.
  *
- * Latents: whole samples are stored flat, sample i's [C, t, h, w] from element cell · C on.
+ * Latents: whole samples are stored flat, sample i's [C, t, h, w] from element cell · C on, where
+ * cell is the number of latent cells of the samples before it.
  *
  * Text rows: first comes one null token for each sample without a caption (dropped by its random
  * choice, or empty), then the captions of the others. So the rows whose gradient goes to

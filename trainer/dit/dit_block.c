@@ -13,7 +13,8 @@
  *     act         = GELU by erf; gated: silu(gate) · up
  *     rope        rotates by a token's position in patches, (t, h, w). Of the d/2 pairs of a head,
  *                 h and w have a third each (rounded down), and t has the rest. ops.h says which
- *                 angles there are and which components make a pair
+ *                 angles there are and which components make a pair. A model with learned tables
+ *                 of positions adds their rows to x before the first block, and rotates nothing
  *
  * norm is LayerNorm without affine parameters, or RMSNorm for the family moviegen; every norm has
  * eps 1e-6. stdit has three self-attentions, each a sub-block: over the tokens of a frame, over one

@@ -229,7 +229,7 @@ void dit_linear_sum(struct dit *d, struct tensor x, int64_t param, struct tensor
 void dit_sum_tp(struct dit *d, struct tensor t, const char *what, int fault);
 /* Gathers all columns of a modulation from each rank's DIT_MOD_OWN. */
 void dit_mod_gather(struct dit *d, struct tensor mod, const struct mod_unit *units, int64_t n);
-/* Returns this rank's columns of a modulation's gradient, summed over ranks. */
+/* Returns this rank's columns of a modulation's gradient; with sp they are summed over tp ranks. */
 struct tensor dit_dmod_own(struct dit *d, struct tensor dmod, const struct mod_unit *units,
                            int64_t n);
 /* Returns how many columns of a unit are this rank's. */

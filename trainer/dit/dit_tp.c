@@ -185,7 +185,7 @@ void dit_mod_gather(struct dit *d, struct tensor mod, const struct mod_unit *uni
     int64_t own = own_width(d, units, n), tp = d->c.layout->tp;
     struct tensor from = dit_buffer(d, DIT_MOD_OWN, 0, d->slot->now.n),
                   mine = part_of(d, DIT_MOD_PARTS, own, d->place.tp);
-    /* The copy makes the columns dense, because the final layer's are narrower. */
+    /* The copy makes the columns dense: the final layer has fewer of them than the buffer. */
     d->o->copy(d->o, d->stream, &(struct ops_copy){tensor_cols(from, 0, own), mine});
     dit_comm(d, d->c.grid->tp, &(struct comm_op){
         .kind = COMM_ALL_GATHER, .what = "modulation", .dtype = mine.dtype,

@@ -1,4 +1,5 @@
-/* attn_pin: fixes which of cuDNN's engines computes the attention of a run on GPUs (REEL_ATTN).
+/* attn_pin: fixes what computes the attention of a run on GPUs: one of cuDNN's engines, or our own
+ * kernels (REEL_ATTN, docs/formats.md).
  *
  * As with products (gemm_pin.h), another engine gives results with other last bits, so the choice
  * belongs to the run: the first attempt on GPUs writes the value of REEL_ATTN into the run's
@@ -27,8 +28,7 @@ struct attn_pin {
 };
 
 /* Finds the value on rank 0 and sends it to all ranks, all of which call it. It warns if REEL_ATTN
- * is set and not used. ERR_LIMIT: the value is too long; ERR_CORRUPT: attn.engine is no such
- * file. */
+ * is set and not used. ERR_LIMIT: the value, or the one in attn.engine, is too long. */
 int attn_pin_find(struct comm *world, const char *run_dir, struct attn_pin *out, struct err *err);
 /* Writes the value into the run's folder, on rank 0, if it is missing there. */
 int attn_pin_keep(struct attn_pin *pin, struct err *err);

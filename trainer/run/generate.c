@@ -118,8 +118,8 @@ static int groups_open(struct generate *g, struct err *err)
     return comm_grid_open(g->self, &g->layout, &g->run.model, &g->grid, err);
 }
 
-/* Loads the average of the trained weights: in the type of the files first, then in that of the
- * weights. */
+/* Loads the average of the trained weights into the gradients' memory, in the type of the files,
+ * and converts it into the weights. */
 static int average_load(struct generate *g, struct err *err)
 {
     struct ckpt_state to = {
@@ -169,7 +169,8 @@ static int weights_load(struct generate *g, struct err *err)
 
 static int data_open(struct generate *g, struct err *err)
 {
-    /* The data may have grown since the run read its mean and deviation. */
+    /* The run's generation of the data is opened: data that has grown since then has another mean
+     * and deviation. */
     const char *data = g->conf->data;
     struct run_stage stage = {
         .data = data, .data_fingerprint = run_data_generation(&g->run, data), .gbs = 1};
@@ -412,7 +413,7 @@ static int64_t samples_of(const struct generate *g)
     return num_min_i64(g->conf->samples, packs - g->conf->first % packs);
 }
 
-/* Refuses to write over samples that exist already. */
+/* Refuses, unless `force` is set, to write over samples that exist already. */
 static int outputs_check(const struct generate *g, struct err *err)
 {
     const struct generate_conf *c = g->conf;

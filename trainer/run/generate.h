@@ -21,7 +21,7 @@ struct generate_conf {
     const struct run *run; /* the run that wrote the checkpoint: objective, numbers and seed */
     const char *run_path;  /* the file of that run */
     const char *ckpt, *data, *out; /* folders; data may be "synthetic:TxHxW" */
-    bool average;          /* use the average's weights, if the checkpoint has them */
+    bool average;          /* use the average of the weights, which the checkpoint must have */
     bool first_frames;     /* give the model the data's first frames */
     bool force;            /* write over samples that exist already */
     /* These are the first draw, the number of samples (fewer are made if the pass over the data

@@ -1,9 +1,9 @@
 /* gpu: decides which GPU a rank computes on.
  *
  * The ranks of a host take its GPUs in order, the first rank the first one. If each process is
- * shown GPUs of its own (CUDA_VISIBLE_DEVICES, srun --gpus-per-task), it takes the first of them.
- * Two ranks on one GPU are an error unless that is allowed: NCCL refuses it, and each would wait
- * for the other's kernels.
+ * shown one GPU of its own (CUDA_VISIBLE_DEVICES, srun --gpus-per-task=1), it takes that one. Two
+ * ranks on one GPU are an error unless that is allowed: NCCL refuses it, and each would wait for
+ * the other's kernels.
  */
 #ifndef TRAINER_RUN_GPU_H
 #define TRAINER_RUN_GPU_H

@@ -116,7 +116,7 @@ static int64_t slot_find(const struct pipe *p, int64_t holder)
     for (int64_t i = 0; i < p->slots; i++)
         if (p->holder[i] == holder)
             return i;
-    BUG_ON(true); /* schedule_in_flight bounds them */
+    BUG_ON(true); /* schedule_in_flight says how many slots suffice */
 }
 
 static int64_t holder_of(const struct pipe *p, const struct pipe_step *s)
@@ -277,7 +277,7 @@ int pipe_wait(struct pipe *p, struct pipe_result *out, struct err *err)
     if ((rc = dev->stream_sync(dev, p->stream, err)) < 0)
         return rc;
     if (p->spans) {
-        p->times = (struct pipe_times){0}; /* drops the host's times, which only queued */
+        p->times = (struct pipe_times){0}; /* drops the times of the host, which only queued */
         spans_read(p);
     }
     dit_results_take(p->dit, &done);

@@ -1,5 +1,5 @@
 /* record: writes the trainer's events into the run's event log, on rank 0. Other ranks may call the
- * same functions, which then do nothing.
+ * functions that write an event, which then do nothing.
  *
  * base/events.def lists events and fields. A step's event is written after the step; a failed write
  * is logged, and training goes on.

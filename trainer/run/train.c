@@ -173,8 +173,8 @@ static bool save_is_due(const struct train *t, int64_t saved)
     return every > 0 && t->next_step % every == 0;
 }
 
-/* Does what is due after the step just done: a validation, a checkpoint. Saving takes time, and a
- * request to stop may come meanwhile. */
+/* Does what is due after the step just done: a validation, a checkpoint. Saving takes time, so
+ * after it the ranks agree once more whether one of them was asked to stop. */
 static int between_steps(struct train *t, int64_t end, int64_t *saved, bool *stop, struct err *err)
 {
     struct err why = {0};
@@ -322,8 +322,8 @@ static int leg_run(struct train *t, struct train_report *out, bool *stop, bool *
         goto out;
     if ((rc = train_state_load(t, err)) < 0)
         goto out;
-    /* Otherwise the newest checkpoint was damaged, and the step of an older one is in another
-     * leg. */
+    /* If the step is in another leg, the newest checkpoint was damaged and an older one was loaded.
+     * That leg is run next. */
     if (in_leg(t, t->next_step)) {
         attempt_bounds(t);
         record_started(&t->record, t->run, t->leg.plan, t->next_step, t->peak_flops);

@@ -75,7 +75,8 @@ static int end(const struct train *t, const struct activity_library *library,
     return library->end(&facts, path, out, err);
 }
 
-/* Replaces sums by their means over the ranks; counts of recorded and dropped are added up. */
+/* Replaces times and rates by their means over the ranks; the numbers of recorded activities and of
+ * dropped records are added up. */
 static int ranks_mean(struct train *t, struct activity_result *r, struct err *err)
 {
     struct timeline_sum *s = &r->sums;

@@ -363,7 +363,7 @@ static int limit_check(const struct train *t, struct err *err)
 
 /* Compares the plan's part on the device with what is free there, before any of it is allocated
  * except the operations' own memory. Where the memory is the host's, nothing is compared, because
- * other processes take of it at any time. */
+ * other processes may take some of it at any time. */
 static int room_check(const struct train *t, int64_t wanted, struct err *err)
 {
     struct dev *dev = t->leg.compute.dev;
@@ -455,8 +455,8 @@ static int memory_take(struct train *t, const struct dit_config *c, struct err *
     return writes_async(t) ? ckpt_async_open(&l->async, &l->optim, err) : 0;
 }
 
-/* Opens the leg of `step` up to its memory plan, of which nothing is allocated yet. again: the leg
- * will be opened once more, and its data is verified then. */
+/* Opens the leg of `step` up to its memory plan, of which only the operations' own memory is
+ * allocated yet. again: the leg will be opened once more, and its data is verified then. */
 static int leg_plan(struct train *t, int64_t step, bool again, struct dit_config *c,
                     struct err *err)
 {

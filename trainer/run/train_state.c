@@ -126,8 +126,8 @@ void train_cadence_tell(struct train *t)
 
 /* ---- saving: a disk without room for a save does not end the training ---- */
 
-/* Makes room for a save before the disk is full. Records what was removed for it, or that there is
- * no room. */
+/* Makes room for a save if there is too little; full: the disk refused the last one, as for
+ * ckpt_room_make. Records what was removed for it, or that there is no room. */
 static int room_find(struct train *t, bool full, struct err *err)
 {
     int rc = ckpt_room_make(&t->writer, &t->leg.optim, full, &t->room, err);
@@ -182,7 +182,7 @@ int train_save_begin(struct train *t, struct err *err)
     return owe(t, ckpt_async_begin(&t->leg.async, &t->writer, &meta, t->run->ckpt_keep, err));
 }
 
-/* Saves if there is room; full: makes room first, because the disk is full. */
+/* Makes room for a checkpoint, as room_find does, and saves it. */
 static int room_save(struct train *t, bool full, struct ckpt_meta *written, struct err *err)
 {
     struct ckpt_meta meta = meta_now(t);

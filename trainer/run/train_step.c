@@ -19,7 +19,8 @@ struct share {
     uint64_t ordinal;
     double data_s;
     bool again; /* the step is computed for the second time */
-    /* Reading failed. The ranks stay in the same order, and agree on it at the step's end. */
+    /* failed is the code of the first read that failed, or 0. The micro-batches are computed all
+     * the same, in the order of the other ranks, and all agree on the failure at the step's end. */
     int failed;
     struct err err;
 };
@@ -214,7 +215,8 @@ static void spike_after(struct train *t, struct record_step *s)
 
 struct pass {
     double loss[2];
-    /* A rank was asked to stop; all ranks have written the checkpoint that is under way. */
+    /* stop: a rank was asked to stop; written: all ranks have written their files of the checkpoint
+     * that is under way. */
     bool stop, written;
     bool space_back; /* there is room for a save that is owed */
     struct optim_result opt;
@@ -224,7 +226,8 @@ struct pass {
  * which each of the others applies. */
 enum { SUM_LOSS, SUM_LOSS_X0, SUM_STOP, SUM_FAILED, SUM_WRITTEN, SUM_SPACE_BACK };
 
-/* Measures a part of a step: it becomes a span, and the host's time of it is returned. */
+/* Holds when a part of a step began. At its end the part becomes a span of the trace, and part_end
+ * returns its time on the host, without waits for messages. */
 struct part { double at_s, waited_s; struct meter_start began; };
 static struct part part_begin(const struct train *t)
 {
@@ -338,9 +341,10 @@ static int pass_again(struct train *t, struct share *share, int64_t step, double
     return 0;
 }
 
-/* Makes the phases of a step add up to it. On a device that queues they are measured by its clock,
- * and its spans may contain waits for messages: then they are scaled to the time that is left
- * besides messages. Data that was read while the device computed costs the step nothing. */
+/* Makes the phases of a step add up to the step's time. On a device that queues they are measured
+ * by its clock, and may contain waits for messages. If they are longer than the step without its
+ * messages, they are scaled down to that. Data that was read while the device computed costs the
+ * step nothing. */
 static void phases_close(const struct train *t, struct record_step *s)
 {
     double comm_s = isnan(s->comm_s) ? 0 : s->comm_s, room = s->step_s - comm_s,

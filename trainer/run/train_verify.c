@@ -30,7 +30,8 @@ static const char *data_of(const struct train *t, int64_t i)
     return i < t->run->n_stages ? t->run->stages[i].data : t->run->validation.data;
 }
 
-/* Returns the fingerprint of the data with this number; zero if it is synthetic or not bound. */
+/* Returns the fingerprint of the data with this number; zero if it is synthetic, or if the run is
+ * not bound to a generation of it. */
 static struct hash128 fingerprint_of(const struct train *t, int64_t i)
 {
     if (i < t->run->n_stages)

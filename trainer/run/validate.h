@@ -23,7 +23,8 @@ struct validate {
     int64_t bin, first, n;        /* the current pass: its bin, first draw, number of draws */
     const struct layout *layout;
     struct layout_place place;
-    /* Reading failed. The ranks stay in the same order, and agree on it at the end. */
+    /* failed is the code of the first read that failed, or 0. The micro-batches are computed all
+     * the same, in the order of the other ranks, and all agree on the failure at the end. */
     int failed;
     struct err err;
 };

@@ -28,11 +28,12 @@
  * gradients are gathered and every rank updates everything. With 1 and 2 the weights are gathered
  * after the update. With 3 the model gathers them.
  *
- * Sums are formed in rank order under every zero. So zero 0 and 1, and zero 2 and 3, give bitwise
- * the same run, and with one micro-batch a step all four do (2 and 3 sum over the ranks micro-batch
- * by micro-batch). m and v may be stored in bf16 (numerics.moments). Their rounding is stochastic,
- * by (update, element of the model), so this is true for them too; but rounding amplifies any other
- * difference. If any gradient is not finite, all ranks skip the update.
+ * Sums over ranks are formed in the same order under every zero (comm.h says which). So zero 0 and
+ * 1, and zero 2 and 3, give bitwise the same run, and with one micro-batch a step all four do (2
+ * and 3 sum over the ranks micro-batch by micro-batch). m and v may be stored in bf16
+ * (numerics.moments). Their rounding is stochastic, by (update, element of the model), so this is
+ * true for them too; but rounding amplifies any other difference. If any gradient is not finite,
+ * all ranks skip the update.
  */
 #ifndef TRAINER_STATE_OPTIM_H
 #define TRAINER_STATE_OPTIM_H
@@ -110,8 +111,9 @@ void optim_close(struct optim *o); /* safe on a zeroed struct */
 /* Sets all buffers to zero, gaps between tensors included, before a checkpoint is loaded. */
 int optim_zero(struct optim *o, struct err *err);
 /* Fills weights, masters and average with numbers that `values` gives by tensor and global element,
- * at most 512 a call. If values returns 1 instead of 0, these elements are drawn as by optim_init;
- * if values is NULL, all are. Moments become zero. */
+ * at most 512 a call. If values returns 1 instead of 0, these elements, and all that follow them in
+ * the same span of the tensor, are drawn as by optim_init; if values is NULL, all are. Moments
+ * become zero. */
 typedef int optim_values_fn(void *ctx, int64_t tensor, int64_t global, int64_t n, double *out,
                             struct err *err);
 int optim_fill(struct optim *o, optim_values_fn *values, void *ctx, struct err *err);

@@ -10,7 +10,7 @@
  * / (z² + 1) steps, rounded up; with z 6 after four.
  *
  *     double most = spike_limit(h.norm, h.n, z);      // INFINITY: too few steps yet
- *     spike_note(&h, loss, norm);                     // of each step, whether it was taken or not
+ *     spike_note(&h, loss, norm);                     // after each step, also if it was skipped
  */
 #ifndef TRAINER_STATE_SPIKE_H
 #define TRAINER_STATE_SPIKE_H

@@ -6,8 +6,8 @@
  * more units have been started, it is awaited and the second sum is started; this happens in
  * backward, while gradients of other units are computed. sums_finish starts what was not started
  * and waits for everything. The order of operations depends only on the order of the calls of
- * sums_start, which is the same on all ranks of the groups, and sums are formed in rank order. So
- * the bits do not depend on when sums_start is called.
+ * sums_start, which is the same on all ranks of the groups, and the order in which a sum is formed
+ * does not depend on timing (comm.h). So the bits do not depend on when sums_start is called.
  *
  *     sums_open(&s, &sh, zero, shard, replica, dtype, stream, grads, err);
  *     sums_start(&s, unit);   // in backward, once a step for a unit, or not at all
