@@ -24,7 +24,7 @@ struct calibrate_report {
     double time_rms, memory_rms;  /* of ln(measured / predicted), after the fit; NAN: no rows */
 };
 /* Fits the constants. `told` is called after each row of each round; NULL: no progress is reported.
- * ERR_INPUT when all rows are skipped. */
+ * Returns ERR_INPUT if all rows are skipped. */
 int calibrate_tables(const struct table *tables, size_t n, const char *source,
                      const struct told_rows *told, struct constants *c,
                      struct calibrate_report *out, struct err *err);

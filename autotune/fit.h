@@ -1,11 +1,11 @@
 /* fit: learns from trials by which factor each term of a price is wrong. Its functions are pure.
  *
  * *Scales* multiply the terms of a bill (price.h) before messages are hidden under compute, so that
- * hidden messages become exposed when they are slower, or compute faster, than priced. Each scale
- * is 1 before any trial. A term that waits for other work, such as the bubble, grows with that
- * work; fit.c has the formulas. Scales are learnt by Gauss-Newton on ln(step), with the priors as
- * ridge and Huber weights. Where a trial also measured the CPU time of each class of work
- * (price_classes()), each class corrects its own scale.
+ * hidden messages become exposed when they are slower, or compute faster, than priced. Before any
+ * trial each scale is 1, or comes from an earlier fit (fit_begin()). A term that waits for other
+ * work, such as the bubble, grows with that work; fit.c has the formulas. Scales are learnt by
+ * Gauss-Newton on ln(step), with the priors as ridge and Huber weights. Where a trial also measured
+ * the CPU time of each class of work (price_classes()), each class corrects its own scale.
  *
  *     struct fit fit;
  *     fit_init(&fit);

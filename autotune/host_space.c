@@ -251,8 +251,8 @@ static int parts_find(struct listing *s, const struct layout *l, const struct pa
 
 static int by_fields(const void *a, const void *b) { return layout_compare(a, b); }
 
-/* Adds a layout to the fastest ones if it fits and is as fast as they are. A layout of `always` is
- * picked in any case. */
+/* Adds a layout to each list of the fastest if it fits and is faster than the slowest one there. A
+ * layout of `always` is picked in any case. */
 static int layout_meet(void *ctx, const struct layout *l, struct err *err)
 {
     static const double ROUNDING = 1 - 1e-9;

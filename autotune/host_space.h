@@ -45,7 +45,7 @@ struct host_space *host_space_new(const struct host_space_spec *spec, struct err
 void host_space_free(struct host_space *h); /* NULL is fine */
 struct host *host_space_host(struct host_space *h);
 /* Counts the layouts and sizes each, from memory plans, without a probe. *counts has no items.
- * ERR_NO, with the rule that excluded most, when no layout can run. */
+ * Returns ERR_NO, and names the rule that excluded the most, if no layout can run. */
 int host_space_survey(const struct host_space *h, struct space *counts,
                       struct host_space_survey *out, struct err *err);
 struct target host_space_target(struct host_space *h);

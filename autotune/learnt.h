@@ -1,10 +1,11 @@
 /* learnt: reads what earlier tunings measured, so that a later one begins from it.
  *
  * The event logs of a home's tunings (<home>/tunes/<id>/events) hold for each trial the terms of
- * its price, computed from the machine's rates and the account of its work, and the measured times.
- * The ratio of the two depends on the host, the stack and the trainer's binary, and less on the
- * model. So tunings in which these three are the same, by the key `learns` in tune_started, learn
- * from each other. Nothing is stored besides the logs, so nothing can contradict them.
+ * its price, computed from the machine's rates and the trial's work (profiles/work.h), and the
+ * measured times. The ratio of the two depends on the host, the stack and the trainer's binary, and
+ * less on the model. So tunings learn from each other if they agree in these three, the BLAS and
+ * the data type: then tune_started has the same key `learns`. Nothing is stored besides the logs,
+ * so nothing can contradict them.
  *
  *     struct fit *earlier = calloc(1, sizeof *earlier);
  *     learnt_read(home, id, key, earlier, err);     // of other tunings than `id`

@@ -300,7 +300,7 @@ static int adapter_check(const struct planner *p, const struct layout *l, struct
                    a->rules[rule].rule, a->rules[rule].because);
 }
 
-/* Checks a layout and predicts it. Afterwards *w is its account. */
+/* Checks a layout, builds its work in *w, and predicts its time and memory. */
 static int check_and_predict(const struct planner *p, const struct layout *l, struct work *w,
                              struct planned *out, struct err *err)
 {
@@ -343,8 +343,8 @@ int planner_explain(const struct planner *p, const struct layout *l, struct expl
 
 /* ---- as a plan ---- */
 
-/* Writes the cluster's name with its nodes, so that it can be loaded again. Returns the length, as
- * snprintf does. */
+/* Writes the cluster's name with its number of nodes, "NAME:NODES", so that cluster_load() can load
+ * it again. Returns the length, as snprintf does. */
 static int cluster_name(const struct planner *p, char *out, size_t size)
 {
     const char *slash = strrchr(p->ask.cluster, '/'),

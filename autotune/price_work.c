@@ -64,7 +64,8 @@ static double state_bytes(const struct work_state *s, enum work_state_id id, dou
     return s->bytes[id] * elements * (s->each[id] ? micro_batches : 1);
 }
 
-/* Adds the bytes that sharding the state sends, and those of the update. */
+/* Sets the bytes that sharding the state sends, and those of the update. Adds those that each
+ * micro-batch moves to clear and add up gradients. */
 static void state_add(const struct work *w, const struct layout *l, const struct work_stage *s,
                       double out[PRICE_TERMS])
 {

@@ -142,7 +142,7 @@ static void say_on(const struct probe_spec *spec, int64_t ranks, double since_s)
         spec->say(spec->say_ctx, line);
 }
 
-/* Waits for the end of the step, or until the program is asked to leave. */
+/* Waits for the end of the step, or until a signal asks the program to end. */
 static int step_wait(struct sched_step *step, const struct probe_spec *spec, int64_t ranks,
                      struct sched_step_status *end, struct err *err)
 {
@@ -269,7 +269,8 @@ int probe_run(struct sched *s, const struct probe_spec *spec, int64_t ranks, str
 
 /* ---- rates ---- */
 
-/* Holds the work of a view by the account of profiles/work.h, summed over all parts. */
+/* Holds a view's work (profiles/work.h), summed over all parts but those of recomputation, and the
+ * tokens of its micro-batch. */
 struct view_work { struct speed_sums sums; double tokens; };
 
 static struct view_work work_of(const struct work_spec *spec, const struct probe_view *v)

@@ -8,10 +8,11 @@
  *      "bus_bytes_per_s": ...}
  *
  * "layer" holds the CPU seconds of one rank for micro-batches of several sizes in a model of one
- * layer, while all ranks do the same. The rates follow from the account of the same work: seconds
- * of products and of attention are fitted to FLOPs and bytes, and the rest is a factor that depends
- * on the tokens. The trainer measures micro-batches as large as a few seconds allow. Larger ones
- * are predicted from their FLOPs and bytes at the rate of the largest that was measured.
+ * layer, while all ranks do the same. The rates follow from the FLOPs and bytes of the same work
+ * (profiles/work.h): the seconds of products and of attention are fitted to them, and the rest is a
+ * factor that depends on the tokens. The trainer measures micro-batches as large as a few seconds
+ * allow. Larger ones are predicted from their FLOPs and bytes at the rate of the largest that was
+ * measured.
  */
 #ifndef AUTOTUNE_PROBE_H
 #define AUTOTUNE_PROBE_H

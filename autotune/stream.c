@@ -399,8 +399,8 @@ static int64_t fewest_recomputed(struct stream *s, struct layout l)
     return high;
 }
 
-/* Returns the least seconds that the last stage recomputes a micro-batch; INFINITY: nothing
- * fits. */
+/* Returns the least time in seconds that the last stage spends on recomputation for a micro-batch;
+ * INFINITY: nothing fits. */
 static double least_again(struct stream *s, struct layout l)
 {
     int64_t chunk = model_of(s)->layers / (l.pp * l.vpp);
@@ -423,7 +423,7 @@ static double least_again(struct stream *s, struct layout l)
 
 static bool is_bounded(const struct stream *s) { return !s->spec->all && !s->first_only; }
 
-/* Builds the account of a layout. Returns false if nothing fits with this micro-batch size; more
+/* Builds the work of a layout. Returns false if nothing fits with this micro-batch size; more
  * virtual stages never hold less. */
 static bool some_fits(struct stream *s, struct layout l)
 {
@@ -437,7 +437,7 @@ static bool some_fits(struct stream *s, struct layout l)
     return fits;
 }
 
-/* Prices the parts of the account in each order that is not closed. */
+/* Prices the parts of s->work in each order that is not closed. */
 static void parts_price(struct stream *s)
 {
     const struct price *first = NULL;

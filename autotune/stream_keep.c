@@ -1,5 +1,5 @@
-/* This file holds the list of the layouts that a stream keeps, ordered by the bounds of their
- * steps, and decides which of them are replayed. */
+/* This file holds the list of the layouts that the walk (stream.c) keeps, ordered by the bounds of
+ * their steps, and decides which of them are replayed. */
 #include "autotune/stream_priv.h"
 
 #include <math.h>

@@ -22,8 +22,8 @@ struct table_line {
     int64_t number;                   /* of the line in the file, from 1 */
     const char *field[TABLE_COLUMNS]; /* borrowed; "" where it is empty */
 };
-/* Fills a case from a line, except for its row. ERR_INPUT for text where a number belongs, and for
- * numbers that no run can have. */
+/* Fills a case from a line, except for its row. Returns ERR_INPUT for text where a number belongs,
+ * and for numbers that no run can have. */
 int table_case_read(const struct table_line *line, struct table_case *out, struct err *err);
 
 #endif

@@ -6,11 +6,12 @@
  * fewer steps. The trainer gives a sign of life when it is ready and after each step: it appends a
  * byte to the folder's file `pulse`. A trial without one for too long counts as hanging, and is
  * ended. The end of a trial is one of the states of search.h. A killed process counts as out of
- * memory only if the kernel says so, or the scheduler says so of a cgroup.
+ * memory only if the kernel says so, or a line of the log does (the scheduler's, our trainer's, a
+ * library's).
  *
  *     struct trial_conf conf = {.sched = sched, .bin_dir = bin_dir, .dir = dir, .steps = 6,
  *                               .start_s = 120, .quiet_s = 30, .blas = "own"};
- *     trial_run(&conf, &run, &plan, &result, err);    // <0: no trial can be run, or asked to stop
+ *     trial_run(&conf, &run, &plan, &result, err);    // <0: it could not run, or *stop was set
  */
 #ifndef AUTOTUNE_TRIAL_H
 #define AUTOTUNE_TRIAL_H

@@ -1,10 +1,11 @@
 /* tune: runs one tuning from beginning to end: probe, predict, measure, learn, choose. Everything
  * is recorded in the tuning's event log.
  *
- * A tuning's folder is <home>/tunes/<id>. Its id is the hash of the question: model and what of it
- * is trained, extent, gbs, data types, host or cluster, cores, memory, ranks, trial steps, BLAS,
- * the trainer's binary (of another trainer: its command, the programs that it names, and its
- * adapter), and the dataset's fingerprint. So when the same question is asked again, its trials are
+ * A tuning's folder is <home>/tunes/<id>. Its id is the hash of the question: model, what of it is
+ * trained and whether it is averaged, extent, gbs, data types, host or cluster (with the stack and
+ * scale_down), cores, memory, ranks, the layout if only one is measured, trial steps, BLAS, the
+ * trainer's binary (of another trainer: its command, the programs that it names, and its adapter),
+ * and the dataset's path and fingerprint. So when the same question is asked again, its trials are
  * found, and only what is missing is measured. With `fresh`, a salt is hashed too, so that only
  * trials with the same salt are found. A prediction is durable in the log before its trial starts.
  *
@@ -98,10 +99,10 @@ struct tune {
     struct price_bill *trial_bills;         /* with scale_down, for each item */
 };
 /* Probes the machine, or reads the description of a cluster, and predicts, but starts no trial:
- * --dry-run shows this. ERR_NO before the probe when no layout fits the memory. Call tune_release
- * in any case. */
+ * --dry-run shows this. Returns ERR_NO, before it probes, if no layout fits the memory. Call
+ * tune_release in any case. */
 int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err);
-/* Measures until the search stops or budget_s have passed. ERR_NO when no trial succeeded. */
+/* Measures until the search stops or budget_s have passed. Returns ERR_NO if no trial succeeded. */
 int tune_search(struct tune *t, struct plan *winner, struct err *err);
 void tune_release(struct tune *t);
 

@@ -1,4 +1,4 @@
-/* tune_story: reads from outside what became of a tuning, from its event log.
+/* tune_story: reads what became of a tuning from its event log and its lease, for other processes.
  *
  * A tuning that was killed could not record that: its log ends in the middle of a trial, and its
  * lease is held by nobody or by a dead process. tunes_close records it instead, for the database:
@@ -6,8 +6,8 @@
  * process died. A holder on another host counts as dead when it was silent for longer than twice
  * lease_silent_s (base/lease.h), by the clock of the file system that both see.
  *
- *     tunes_each(home, fn, ctx, err);    // of each tuning in the home, without writing
- *     tunes_close(home);
+ *     tunes_each(home, fn, ctx, err);    // calls fn for each tuning; changes no log
+ *     tunes_close(home);                 // records the ends of those that were killed
  */
 #ifndef AUTOTUNE_TUNE_STORY_H
 #define AUTOTUNE_TUNE_STORY_H
@@ -43,10 +43,11 @@ int tunes_each(const char *home, tune_story_fn *fn, void *ctx, struct err *err);
 /* Calls fn for the end of each trial of a tuning, with the text of its layout. */
 typedef void tune_trial_fn(void *ctx, const char *layout, const cJSON *ended);
 int tune_story_trials(const char *dir, tune_trial_fn *fn, void *ctx, struct err *err);
-/* Records that the tuning ended before this trial, which then says nothing about its layout. */
+/* Records that the tuning ended while this trial ran, so that the trial says nothing about its
+ * layout. */
 int tune_story_left(struct evlog *log, const char *trial, struct err *err);
-/* Records in the log of each tuning that died that it has ended. A log that cannot be written is
- * left as it is. */
+/* Records in the log of each tuning that died, and whose lease still exists, that it has ended. A
+ * log that cannot be written is left as it is. */
 void tunes_close(const char *home);
 
 #endif

@@ -45,8 +45,8 @@ struct fold_event { /* texts are borrowed until the query's next row */
 
 struct fold_attempt { /* times on the run's clock; +-infinity: not seen */
     int64_t number;
-    /* begin: time of its first event; it is used if the agent has not recorded when it started the
-     * attempt */
+    /* begin: time of its first event, or of the beginning of its first step if that is earlier; it
+     * is used if the agent has not recorded when it started the attempt */
     double begin, started, first_step, last, end;
     const char *end_writer, *down; /* writer and cause of the attempt's end */
     int64_t end_seq;

@@ -19,8 +19,9 @@
  * wait_s and may continue to read.
  *
  * A folder that is given may be a REEL_HOME (runs/<id>/events, tunes/<id>/events,
- * curations/<id>/.reel/events), a run, a tune, a dataset, or a folder of *.evlog. Folders of trials
- * (tunes/<id>/trials/…) are not read, because their result is the tune's own trial_ended event.
+ * curations/<id>/.reel/events), that of a run, of a tuning or of a dataset, or a folder of *.evlog.
+ * Folders of trials (tunes/<id>/trials/…) are not read, because a trial's result is in the tuning's
+ * own event trial_ended.
  */
 #ifndef DB_INGEST_H
 #define DB_INGEST_H

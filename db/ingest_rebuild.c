@@ -37,8 +37,8 @@ static void journals_remove(const char *path)
     }
 }
 
-/* Keeps a file that is not reel's database under another name: the user may have mistyped --db. A
- * rebuild replaces only reel's own files. */
+/* Keeps a file that is not reel's database under another name before the rebuilt one takes its
+ * place: the user may have mistyped --db. */
 static int foreign_keep(const char *path, struct ingest_report *report, struct err *err)
 {
     char kept[LIMIT_PATH_BYTES + 16];

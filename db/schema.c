@@ -3,18 +3,18 @@
  * Logs are the truth, and the database is a cache of them that can be queried. It holds three kinds
  * of tables.
  *
- * 1. Where the rows came from: `source` (folders to look in), `file` (how far each log was read),
- * `damage` (regions of logs that could not be read), `conflict` (events that lost against another
- * under the same key).
+ * 1. Four tables say where the rows came from: `source` (folders to look in), `file` (how far each
+ * log was read), `damage` (regions of logs that could not be read), `conflict` (events that lost
+ * against another under the same key).
  *
  * 2. `event` has one row for each event, with its whole text. `step`, `train_start` and
  * `trial_event` are projections of single events into typed columns, where queries over many rows
  * must be fast. The key of a projection is the id of its event, and it is deleted with its event.
  * `layout` holds the keys of each layout that a trial names by its text.
  *
- * 3. What is computed from one run's events together, and updated whenever the run has new ones
- * (db/fold.c): `run_clock`, the difference between a host's monotonic clock and UTC, and `span`,
- * the run's time by cause. The tables fold* keep the state of the fold.
+ * 3. Two tables are computed from one run's events together, and updated whenever the run has new
+ * ones (db/fold.c): `run_clock`, the difference between a host's monotonic clock and UTC, and
+ * `span`, the run's time by cause. The tables fold* keep the state of the fold.
  *
  * Everything else is a view. The views v_* are public: names, columns, units and meaning stay, and
  * new columns may be added after the old ones. The other views and all tables may change with any

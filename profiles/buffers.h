@@ -14,7 +14,7 @@
  *
  * Each buffer is on a side: in the device's memory, in pinned memory of the host that the device
  * copies from and to, or in other memory of the host. Where a device's memory is the host's, the
- * buffers of all sides share it, and list.total is what counts.
+ * buffers of all sides share it, and together they take list.total bytes of it.
  */
 #ifndef PROFILES_BUFFERS_H
 #define PROFILES_BUFFERS_H
@@ -146,7 +146,7 @@ int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct
  * pinned memory for the device in this form. */
 int64_t buffers_staged_bytes(const struct buffer_spec *spec);
 /* Returns the most bytes that one sum over tp ranks moves, all ranks' parts together: of
- * activations, or of the conditioning's gradients. 0 without tp. */
+ * activations, or of the conditioning's gradients. It is 0 without tp. */
 int64_t buffers_tp_sum_bytes(const struct buffer_spec *spec);
 
 /* The functions below list what a rank keeps from step to step: weights, their masters when act is

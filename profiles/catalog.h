@@ -42,8 +42,8 @@ int catalog_open(const struct catalog_kind *kind, const char *name_or_path, stru
                  struct err *err);
 size_t catalog_count(const struct catalog_kind *kind);
 
-/* Checks the schema of an object inside another file. The member may be left out there; if it is
- * given, it must be the right one. */
+/* Checks the member "schema" of an object inside another file. It may be left out there; if it is
+ * given, it must be kind->schema. */
 int catalog_check_inner_schema(const struct catalog_kind *kind, const struct json_doc *doc,
                                const cJSON *obj, const char *path, struct err *err);
 

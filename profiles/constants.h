@@ -123,7 +123,7 @@ struct constants {
 };
 
 /* Loads a file, or for NULL the compiled-in set. ERR_INPUT names an unknown constant with the
- * nearest one; ERR_NOT_FOUND where there is no such set. */
+ * nearest one; ERR_NOT_FOUND says that there is no such set. */
 int constants_load(const char *name_or_path, struct constants *out, struct err *err);
 /* Appends the text of a file with these constants, one constant a line. */
 void constants_format(const struct constants *c, struct str *out);

@@ -11,7 +11,8 @@
  *     if (list.items[i].lora == PARAM_LORA_A) ...   // its base is items[i - 1], its B items[i + 1]
  *     params_release(&list);
  *
- * Errors: ERR_INPUT names the pattern that matches nothing; ERR_LIMIT, ERR_NOMEM.
+ * Errors are ERR_INPUT, which names what is wrong (a pattern that matches nothing, for example),
+ * ERR_LIMIT and ERR_NOMEM.
  */
 #ifndef PROFILES_FINETUNE_H
 #define PROFILES_FINETUNE_H
@@ -41,7 +42,7 @@ struct finetune {
 
 int finetune_read(const struct json_doc *doc, const cJSON *root, struct finetune *out,
                   struct err *err);
-/* Leaves out members that are not set. */
+/* Writes the members "groups" and "lora", and leaves out what is not set. */
 void finetune_write(const struct finetune *t, struct json_out *o);
 int finetune_params(const struct model *m, const struct finetune *t, struct param_list *out,
                     struct err *err);

@@ -34,12 +34,12 @@ struct held_spec {
 };
 /* Finds what a rank of a pipeline stage keeps from step to step, which does not depend on the
  * layout's mbs and recomputation. `params` comes from finetune_params() of the spec, or from
- * params_build() without one. ERR_LIMIT past 2^62 elements, ERR_NOMEM. */
+ * params_build() without one. Returns ERR_LIMIT for more than 2^62 elements, or ERR_NOMEM. */
 int held_state(const struct held_spec *spec, const struct layout *l,
                const struct param_list *params, int64_t stage, struct buffer_state *out,
                struct err *err);
-/* Lists the buffers of a rank of this stage; `kept` is from held_state(). ERR_INPUT for a model
- * that is for planning only, ERR_LIMIT past 2^61 bytes. */
+/* Lists the buffers of a rank of this stage; `kept` is from held_state(). Returns ERR_INPUT for a
+ * model that is for planning only, ERR_LIMIT for more than 2^61 bytes. */
 int held_list(const struct held_spec *spec, const struct layout *l,
               const struct buffer_state *kept, int64_t stage, struct buffer_list *list,
               struct err *err);

@@ -120,8 +120,8 @@ static inline bool model_places(const struct model *m, struct seq s)
 int seq_parse(const char *text, const char *what, struct seq *out, struct err *err);
 /* Rounds latent cells up to whole patches. */
 void model_pad_latent(const struct model *m, const int64_t thw[3], int64_t out[3]);
-/* Converts latent cells (t, h, w) to tokens. ERR_INPUT when the patch does not divide them, or a
- * position table is too short. */
+/* Converts latent cells (t, h, w) to tokens. Returns ERR_INPUT if the patch does not divide them,
+ * or a position table is too short. */
 int seq_from_latent(const struct model *m, int64_t t, int64_t h, int64_t w, struct seq *out,
                     struct err *err);
 

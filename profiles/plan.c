@@ -201,7 +201,7 @@ static int plan_check(const struct plan *p, const char *where, struct err *err)
                        (long long)p->n_terms, (long long)p->n_evidence, PLAN_TERMS, PLAN_EVIDENCE);
     for (int64_t i = 0; i < p->n_terms; i++) {
         sum += p->terms[i].seconds;
-        /* terms may cancel: overlap is a negative term */
+        /* A file may have negative terms, which cancel others, so the sum may be small. */
         scale = fmax(scale, fabs(p->terms[i].seconds));
     }
     if (p->n_terms && !(fabs(sum - p->predicted_step_s) <= 1e-6 * scale))

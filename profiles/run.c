@@ -374,8 +374,7 @@ static int sections_read(const struct json_doc *doc, struct run *r, struct err *
     return 0;
 }
 
-/* Shortens the default warm-up to a tenth of the steps, for runs too short to complete it
- * otherwise. */
+/* Shortens the default warm-up to a tenth of the steps where it would be longer than that. */
 static void warmup_default(const struct json_doc *doc, struct run *r)
 {
     r->warmup_given = json_member(json_member(doc->root, "schedule"), "warmup_steps") != NULL;

@@ -170,7 +170,7 @@ struct hash128 run_config_hash(const struct run *r);
  * that is longer, or has another rate from there on, has the same hash. */
 struct hash128 run_past_hash(const struct run *r, int64_t step);
 /* Makes r the continuation of a run that was trained as `before` up to `step`: before that step the
- * rates of `before` hold. ERR_LIMIT when rates were changed too often. */
+ * rates of `before` hold. Returns ERR_LIMIT if rates were changed too often. */
 int run_past_take(struct run *r, const struct run *before, int64_t step, struct err *err);
 /* Returns the rate of the steps after all past ones. */
 struct run_rate run_rate_now(const struct run *r);

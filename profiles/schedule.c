@@ -1,7 +1,8 @@
-/* This is the order of steps. All ranks do their forwards in one sequence: in groups of pp
- * micro-batches, in a group chunk by chunk, in a chunk micro-batch by micro-batch. F(k) is the k-th
- * forward. B(k) is the k-th backward, in the same sequence with the chunks reversed. A rank does w
- * forwards (the warm-up), then a forward and a backward in turn, then the remaining backwards:
+/* This comment gives the order of a rank's steps and proves that it has no deadlock. All ranks do
+ * their forwards in one sequence: in groups of pp micro-batches, in a group chunk by chunk, in a
+ * chunk micro-batch by micro-batch. F(k) is the k-th forward. B(k) is the k-th backward, in the
+ * same sequence with the chunks reversed. A rank does w forwards (the warm-up), then a forward and
+ * a backward in turn, then the remaining backwards:
  *
  *     w = pp - rank - 1                              vpp 1
  *     w = 2·(pp - rank - 1) + (vpp - 1)·pp           vpp > 1 (Megatron-LM)

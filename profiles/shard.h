@@ -21,8 +21,8 @@
  *     shards_release(&sh);
  *
  * The layout must have passed layout_check() for the model, and `params` must come from
- * params_build() or finetune_params() for the model; otherwise the program aborts. Errors:
- * ERR_NOMEM; ERR_LIMIT past 2^62 elements.
+ * params_build() or finetune_params() for the model; otherwise the program aborts.
+ * shards_build() returns ERR_NOMEM, or ERR_LIMIT for more than 2^62 elements.
  */
 #ifndef PROFILES_SHARD_H
 #define PROFILES_SHARD_H

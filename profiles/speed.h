@@ -7,7 +7,7 @@
  *
  *     struct speed s = speed_prior(&device, dtype);     // then set what the probe measured
  *     speed_check(&s, err);
- *     struct speed_sums sums = speed_sums(&w, part);    // what a part of the account does
+ *     struct speed_sums sums = speed_sums(&w, part);    // the FLOPs and bytes of a part
  *     struct speed_point share = speed_share(&s, w.tokens);
  *     share.gemm * speed_seconds(&s.gemm, sums.gemm_flops, sums.gemm_bytes);
  */

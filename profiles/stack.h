@@ -18,7 +18,7 @@
 #include "base/json.h"
 #include "base/limits.h"
 
-/* Names the account of a rank's work that a stack uses (profiles/work.h). */
+/* Names the trainer by whose rules a rank's work is computed (profiles/work.h). */
 enum stack_kind { STACK_MEGATRON, STACK_FSDP, STACK_REEL };
 /* Says how attention is computed. The first two keep the matrix of scores, whose softmax is several
  * operations or one; the others do not. */

@@ -53,8 +53,8 @@ struct timeline_sum {
     double mfu, hfu, busy_hfu;          /* NaN: not known */
 };
 
-/* Computes the sums. ERR_INPUT: the steps have no length, or an activity ends before it starts;
- * ERR_NOMEM. */
+/* Computes the sums. Returns ERR_INPUT if the steps have no length or an activity ends before it
+ * starts, ERR_NOMEM if memory runs out. */
 int timeline_sums(const struct timeline *t, struct timeline_sum *out, struct err *err);
 
 #endif

@@ -8,13 +8,15 @@
  *     A    ranks of the all-to-all group, a part of cp
  *     s    sums over tp ranks in the forward of a layer: one for each self-attention, one for the
  *          MLP and one for cross-attention
+ *     W    width of the caption's embedding
  *
  * The forward of a layer has these matrix products, [rows, depth] x [depth, columns]. Tensor
  * parallelism divides the columns of the first of a pair and the depth of the second:
  *
  *     self-attention    [T, D] x [D, (D + 2r)/t],  [T, D/t] x [D/t, D]
- *     cross-attention   [T, D] x [D, D/t],  [T, D/t] x [D/t, D],  [b x, D] x [D, 2r/t]
+ *     cross-attention   [T, D] x [D, D/t],  [T, D/t] x [D/t, D],  [b x, W] x [W, 2r/t]
  *     MLP               [T, D] x [D, F/t] (gated: twice as wide),  [T, F/t] x [F/t, D]
+ *     modulation        [b, D] x [D, 3 s D/t] where AdaLN is full
  *
  * In attention itself the queries of S A/c tokens meet S keys, in b a/(t A) heads. There are q k
  * pairs, or half of them with a causal mask. The family stdit attends along frames and places
@@ -24,7 +26,7 @@
  *
  *     norms 2 Td D          residuals 3 Td D          rotation and QK norms 2 T (D + r)/t
  *     activation 2 T F/t, gated 3 T F/t (5 where it is not one operation)
- *     modulation 2 Td D for each
+ *     modulation 2 Td D for each            dropout 1.5 Td D for each sub-block
  *
  * Norms that a stack does in several operations, with their numbers kept in f32, move 24 bytes more
  * for each number.

@@ -125,7 +125,8 @@ struct work {
      * unit only with sp */
     double partial[WORK_UNITS];
 };
-/* Accounts for a grid and micro-batch size; every field of the layout is 1 or more. */
+/* Computes the work of a grid and micro-batch size. The layout's tp, cp, pp, vpp, dp and mbs are 1
+ * or more. */
 void work_build(const struct work_spec *spec, const struct layout *l, struct work *out);
 
 /* Holds how often a stage does each part for one micro-batch. */

@@ -1,4 +1,4 @@
-/* This is the account of reel's own trainer. Its operations and their order are those of
+/* This is the account (work.h) of reel's own trainer. Its operations and their order are those of
  * trainer/dit; the messages are those of the table at the top of traffic.c, in closed form. The
  * letters mean:
  *
