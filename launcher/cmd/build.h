@@ -7,8 +7,8 @@
 /* Checks that `reel` and `reel-train` in bin_dir can be run, because a job starts both. ERR_ENV
  * names the one that cannot. */
 int build_programs_check(const char *bin_dir, struct err *err);
-/* Refuses a run with GPUs that would be idle, with ERR_INPUT: this build of reel-train has no CUDA
- * backend, or the run's gpus_per_node is not its ranks_per_node. */
+/* Refuses, with ERR_INPUT, a run that asks for GPUs which reel-train could not use: this build has
+ * no CUDA backend, or gpus_per_node is not ranks_per_node although each rank uses one GPU. */
 int build_gpus_check(const char *bin_dir, const struct run *run, const char *run_path,
                      struct err *err);
 /* Refuses, with ERR_INPUT, a run that asks for more GPUs than this machine has. Only a job of the

@@ -1,4 +1,5 @@
-/* reel calibrate: fits the constants of predictions on tables of measurements. */
+/* reel calibrate: fits the constants of predictions on tables of measurements and on reel's own
+ * trials, or measures them on this machine. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

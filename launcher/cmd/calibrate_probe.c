@@ -6,13 +6,13 @@
 #include "autotune/host.h"
 #include "autotune/probe.h"
 
-/* The probe runs on one device. While all devices of a node work, the logarithm of a share may
- * differ by PROBE_SD, one standard deviation. The interval of Z90 standard deviations to both sides
- * contains 90 %. */
+/* The probe runs on one device and measures which shares of its peak rates are reached. While all
+ * devices of a node work, a share may differ; PROBE_SD is the standard deviation of its logarithm.
+ * A 90 % interval reaches Z90 standard deviations to both sides. */
 static const double PROBE_SD = 0.1, Z90 = 1.645;
 
-/* Sets a constant of the device to the measured share, within the constant's bounds, and its
- * interval to the 90 % around that. */
+/* Sets a constant of the device, and its 90 % interval, from the measured share. Both stay within
+ * the constant's bounds. */
 static int share_set(struct constants *c, enum constant_id id, const struct device *d,
                      const struct stack *s, double share, struct err *err)
 {

@@ -1,4 +1,4 @@
-/* reel cancel: ends a run for good. */
+/* reel cancel: ends a run. Its jobs do not bring it back, but 'reel retry' does. */
 #include <string.h>
 
 #include "launcher/cmd/cmd.h"

@@ -1,4 +1,5 @@
-/* reel explain: says why a run was not training, gap by gap; or what a plan is made of. */
+/* reel explain: says why a run was not training, gap by gap; or what a plan is made of; or how the
+ * trials of a tuning ended. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -225,8 +226,8 @@ static void untold_json(void *o, const char *text)
     json_put_text(o, NULL, text);
 }
 
-/* Holds the checkpoint folder of a wrapped command and what is wrong with it: WRAP_SAVES_GOOD while
- * the newest attempt has not ended. */
+/* Holds the checkpoint folder of a wrapped command, and in `how` what is wrong with it. `how` is
+ * WRAP_SAVES_GOOD too while that is unknown because the newest attempt has not ended. */
 struct saves {
     enum wrap_saves how;
     char folder[LIMIT_PATH_BYTES];

@@ -123,7 +123,7 @@ static void amount_add(double amount, int t, struct str *out)
     str_addf(out, "%s%s%.*s", text, bare ? " " : "", (int)n, price_work_units[t]);
 }
 
-/* Adds a sentence about the term that takes most of the step's time. */
+/* Adds a sentence about the term that takes the largest share of the step's time. */
 static void time_because(const struct explained *e, struct str *out)
 {
     int t = largest_term(e);
@@ -224,8 +224,8 @@ static void binding_json(const struct explanation *x, struct json_out *o)
     str_release(&memory);
 }
 
-/* Writes how many seconds more than the plan the other layout takes, in total and by term, and its
- * memory. */
+/* Writes the other layout with its step time and memory. "loses_s" is the number of seconds that it
+ * takes more than the plan, in total and for each term. */
 static void against_json(const struct explanation *x, struct json_out *o)
 {
     const struct planned *a = &x->one.planned, *b = &x->other.planned;

@@ -7,8 +7,8 @@
 
 /* Follows a run on stderr until it is over or the user interrupts. Returns 0 if the run is done,
  * and ERR_NO with the reason if it failed, was cancelled or is paused. After an interrupt it prints
- * that the run goes on and returns 0. With json it prints one object on stdout at the end. s may be
- * NULL. Call cmd_follow_leave when all else is done. */
+ * that the run goes on and returns 0. With json it prints one object on stdout at the end. If s is
+ * NULL, it never submits a lost job again. Call cmd_follow_leave when all else is done. */
 int cmd_follow(const struct launch *l, struct sched *s, bool json, bool quiet, struct err *err);
 
 /* Ends the program by SIGINT if the user interrupted and the run goes on. The exit status is then

@@ -184,9 +184,9 @@ static void settings_format(const struct opt_values *v, struct str *out)
     str_addc(out, '\n');
 }
 
-/* Copies partition, account, QOS and `again` from the command line into the run, and from the
- * settings what the run's file leaves open (of `again`: auto). The stored run keeps them, so that
- * each resubmission uses the same. */
+/* Copies partition, account, QOS and `again` into the run: from the command line, or from the
+ * settings if the run's file leaves them open (`again` is open if it is "auto"). The stored run
+ * keeps them, so that each resubmission uses the same. */
 static int place_take(const struct opt_values *v, struct run *run, struct err *err)
 {
     const struct {
@@ -302,8 +302,9 @@ out:
     return rc;
 }
 
-/* Makes all checks that are possible before anything is written. `script` gets the text of the job
- * script and may be NULL. */
+/* Checks that the job could start the run's ranks on the planned devices, that its saves are fast
+ * enough, and that the scheduler would accept it. `script` gets the text of the job script and may
+ * be NULL. */
 static int checks_run(const struct opt_values *v, const struct cmd_env *env, struct sched *s,
                       const struct run *run, const char *run_path, const struct plan *plan,
                       struct str *script, struct err *err)
@@ -596,7 +597,8 @@ static int room_check(const struct cmd_env *env, const struct sched *s, const st
     return launch_room_check(&d, s, is_new, err);
 }
 
-/* Loads the run and its plan, opens the scheduler, and makes every check that could fail later. */
+/* Loads the run and its plan, opens the scheduler, and makes all checks except room_check, which
+ * comes after the output of a dry run. */
 static int all_check(const struct opt_values *v, const struct cmd_env *env, const char *path,
                      struct run *run, struct plan *plan, struct sched **s, struct str *script,
                      struct err *err)

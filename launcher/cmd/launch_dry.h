@@ -1,5 +1,5 @@
-/* launch_dry: shows what 'reel launch' would do, for --dry-run, after every check of a real launch
- * has passed. */
+/* launch_dry: shows what 'reel launch' would do, for --dry-run, and checks whether memory and disk
+ * suffice. All other checks of a launch have passed before. */
 #ifndef LAUNCHER_CMD_LAUNCH_DRY_H
 #define LAUNCHER_CMD_LAUNCH_DRY_H
 

@@ -1,5 +1,5 @@
-/* lead: compares the time between a partition's preemption notice and the kill with the time that
- * saves took. */
+/* lead: compares the time that saves took with the time between a partition's preemption notice and
+ * the kill, and with the job's time limit. */
 #ifndef LAUNCHER_CMD_LEAD_H
 #define LAUNCHER_CMD_LEAD_H
 

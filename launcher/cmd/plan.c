@@ -194,8 +194,8 @@ static int items_predict(const struct request *r, struct planned *items, struct 
     return planner_predict(a->planner, &r->layout, &items[a->n++], err);
 }
 
-/* Adds to the error that no layout fits how much memory and time the layout of --layout takes, if
- * that can be predicted. */
+/* Extends the error "no layout fits" by the memory and time that the layout of --layout takes, if
+ * they can be predicted. */
 static int given_say(const struct planner *p, const struct layout *given, struct err *err)
 {
     char needs[32], has[32];

@@ -71,9 +71,8 @@ out:
     return rc;
 }
 
-/* Reads the run's state, under its lock if that can be taken. A removal must not need disk space
- * for a lock: on a full disk no other process can take it either, to submit or to change
- * anything. */
+/* Reads the run's state, under the submitters' lock unless this is a dry run or the disk is full.
+ * On a full disk no other process can take the lock either, to submit or to change anything. */
 static int state_look(const struct removal *r, const struct launch *l, struct lease **lock,
                       struct run_state *state, struct err *err)
 {

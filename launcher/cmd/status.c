@@ -1,4 +1,4 @@
-/* reel status: shows every run, or one, from its event logs. */
+/* reel status: shows every run and the tunings that have no end, or one run, from event logs. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,8 +35,8 @@ static bool lacks_room(const struct run_attempt *a)
            (a->space.any && !a->space.enough && a->saved_step <= a->space.step);
 }
 
-/* Tells whether the run's disk is full. Then the log may lack the run's latest events, unless the
- * run is known to be over. */
+/* Tells whether the log may lack the run's latest events because the run's disk is full. Returns
+ * false for a run that is known to be over. */
 static bool is_mute(const char *home, const struct run_state *s, const struct run_budget *budget)
 {
     char dir[LIMIT_PATH_BYTES];

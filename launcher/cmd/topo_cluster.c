@@ -162,8 +162,8 @@ static int verdict(const struct look *l, struct err *err)
 
 /* ---- the job ---- */
 
-/* Fills in a job on all usable nodes, or on --nodes of them, with as many GPUs as each of the nodes
- * has. */
+/* Fills in a job on all usable nodes, or on --nodes of them. On each node the job asks for as many
+ * GPUs as the usable node with the fewest has. */
 static int spec_fill(struct look *l, struct sched_spec *spec, struct err *err)
 {
     const struct sched_partition *p;
@@ -247,7 +247,7 @@ static int load(struct look *l, struct err *err)
 }
 
 /* Writes the profile if -o is given, even if some nodes gave no answer. `so`: the result of reading
- * the nodes; an error is returned. */
+ * the nodes; if it is an error, that is returned. */
 static int profile(struct look *l, int so, struct err *err)
 {
     struct err why = {0};

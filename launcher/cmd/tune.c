@@ -286,8 +286,8 @@ static void on_stop(int signo)
     stop = signo;
 }
 
-/* Catches the signals that stop a job. Inside a job they also mean that the job should be requeued;
- * finished trials are kept. */
+/* Catches the signals that stop the job in which the search runs. The search then ends with its
+ * finished trials on record, and come_back requeues the job. */
 static void stops_take(void)
 {
     struct sigaction action = {.sa_handler = on_stop};
@@ -450,7 +450,7 @@ static int output_check(const struct opt_values *v, const char *path, struct err
     return inputs_spare(v, path, err);
 }
 
-/* Opens the scheduler that starts the trials: inside a job that job's, else this machine's. */
+/* Opens the scheduler that starts the trials: the job's own inside a job, else this machine's. */
 static int scheduler_open(const struct cmd_env *env, struct sched **s, struct err *err)
 {
     const char *kind = getenv("REEL_JOB_SCHED");

@@ -193,8 +193,8 @@ static int spec_make(const struct tune_job *j, struct sched_spec *out, struct er
 static int words_end(struct tune_job *j, const struct str *run, struct err *err)
 {
     int rc;
-    word(j, "--force"); /* the file did not exist before; a job that is requeued may find its own
-                         * plan there */
+    word(j, "--force"); /* output_check has looked at the output file; a requeued job may find its
+                         * own plan there */
     const char *path = arena_printf(&j->arena, "%s/run.json", j->dir);
     if (!path)
         return err_set(err, ERR_NOMEM, "out of memory");

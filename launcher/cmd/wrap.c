@@ -145,7 +145,8 @@ static int words_check(const char *const *words, struct err *err)
     return 0;
 }
 
-/* Checks, before the trainer starts, that its step lines can be parsed. */
+/* Checks, before the trainer starts, the options that say how its step lines are read and how many
+ * steps it has. */
 static int steps_check(const struct wrap *w, struct err *err)
 {
     struct step_reader *reader = NULL;

@@ -44,7 +44,7 @@ void chart_mark(struct chart *c, enum chart_shape shape, double x, double y, con
 /* Keeps labels away from a mark at this point. */
 void chart_keep_clear(struct chart *c, double x, double y);
 /* Writes a text beside a mark, at the first of eight positions around it that no other mark or
- * label covers. */
+ * label covers. Writes nothing if all are covered. */
 void chart_label(struct chart *c, double x, double y, const char *text);
 /* Returns an upper bound of a label's width, in px, for a wide and bold font. */
 double chart_text_width(const char *text);

@@ -119,7 +119,8 @@ static int run_find(struct store *db, const char *run, struct report_scope *s, s
     "SELECT run, run = ?1 FROM event WHERE kind = '" kind "'"                                      \
     " AND substr(run, 1, length(?1)) = ?1 GROUP BY run"
 
-/* Finds the tuning that `tune` names; without a name, the newest of the run's model. */
+/* Finds the tuning that `tune` names; without a name, the newest of the run's model that measured
+ * the run's layout, or else the newest of the model. */
 static int tune_find(struct store *db, const char *tune, struct report_scope *s, struct err *err)
 {
     static const char newest[] =

@@ -26,8 +26,8 @@ struct report_bar {
     int n_terms;
     struct report_term terms[REPORT_TERMS];
 };
-/* Draws at most REPORT_BARS bars. label: the words between "What steps" and "predicted to be made
- * of" in the heading, such as "are". */
+/* Draws n bars, which are at most REPORT_BARS. label: the words between "What steps" and "predicted
+ * to be made of" in the heading, such as "are". */
 void report_bars(struct str *out, const char *label, const struct report_bar *bars, int n);
 
 /* Holds the speed of a layout, and the share of its memory that is free. */

@@ -106,8 +106,8 @@ static void nodes_start(struct agent *a)
                 err.text);
 }
 
-/* Asks the trainer to stop, through the node agents and through its own step. Each rank acts on the
- * notice that reaches it first. */
+/* Asks the trainer to stop, through the node agents and by the signal of its kind
+ * (trainer_kind.tell). Each rank acts on the notice that reaches it first. */
 static void trainer_tell(struct agent *a)
 {
     a->told_mono = clock_mono_s();
@@ -364,9 +364,9 @@ bool agent_word_wait(struct agent *a, int rc)
     return true;
 }
 
-/* Calls `begin` until the disk has room to record what it does; a read-only file system has none.
- * No event of the attempt is written yet, so an agent that gets a stop notice while it waits
- * requeues the job, with the exceptions of duty_give_back. */
+/* Calls `begin` until the disk has room to record what `begin` does. A read-only file system counts
+ * as full. No event of the attempt is written yet, so an agent that gets a stop notice while it
+ * waits requeues the job, with the exceptions of duty_give_back. */
 static int begin_wait(struct agent *a, int (*begin)(struct agent *, struct err *), struct err *err)
 {
     int rc = begin(a, err);
@@ -486,8 +486,8 @@ static bool is_same_job(const struct agent *a)
     return last && a->duty.self.id[0] && strcmp(last->job_id, a->duty.self.id) == 0;
 }
 
-/* Checks whether the run's budget is spent, because the attempt before may have ended without
- * anybody who checked that. If it is spent, the run is over. */
+/* Checks whether the run is over because its budget is spent or it was cancelled; then *spent is
+ * true. Nobody may have checked that when the attempt before ended. */
 static int budget_look(struct agent *a, bool *spent, struct err *err)
 {
     char why[STATE_TEXT_BYTES];

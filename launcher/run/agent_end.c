@@ -30,9 +30,9 @@ static void event_exited(struct agent *a, const struct sched_step_status *exit)
 
 /* Tells whether the stop notice announced the end of the time limit. Its time decides, whoever sent
  * it: the notice came near the end of the limit. Slurm may send it up to 60 s early, which under a
- * short limit may be soon after the start. Then the signal must be the one that reel asked for, at
- * a site whose preemption does not send it, or half of the limit must have passed. A job without a
- * limit may have a distant one: Slurm's backfill sets one year. */
+ * short limit may be soon after the start. So half of the limit must have passed too, unless the
+ * signal is the one that reel asked for and preemption at this site does not send it. A job without
+ * a limit may have a distant one: Slurm's backfill sets one year. */
 static bool near_time_limit(const struct agent *a)
 {
     double limit = a->duty.time_limit_s, early_s = 60 + a->limit.lead_s;
@@ -228,8 +228,8 @@ static void ending_ask(struct agent *a)
         agent_stop_request(a, SIGTERM, "at the scheduler");
 }
 
-/* Tells whether a wrapped trainer exited with 0 and without a stop notice, though its done file is
- * missing. */
+/* Tells whether a wrapped trainer that should write a done file exited with 0 and without a stop
+ * notice. It does not look for the file. */
 static bool is_unfinished(const struct agent *a, const struct sched_step_status *exit)
 {
     return a->duty.wrap.done_file && !a->stop_requested && exit->exit_code == 0 &&

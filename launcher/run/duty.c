@@ -218,8 +218,8 @@ void duty_requeue(struct duty *d, struct attempt *attempt)
         attempt_requeued(attempt, d->self.id);
 }
 
-/* Finds out whether the scheduler has forgotten the requeue: it then still shows as running the
- * execution that asked for it. */
+/* Finds out whether the scheduler has forgotten the requeue. If so, it still shows the execution
+ * that asked for the requeue as running. */
 static int requeue_look(struct duty *d, bool *forgotten, struct err *err)
 {
     struct sched_jobs jobs = {0};
@@ -271,13 +271,13 @@ bool duty_cancelled(struct duty *d, const char *run_dir, struct run_state *s,
     return true;
 }
 
-/* Loads the run's state afresh, because a pause or cancel may have been written since the caller
- * last looked, and because a guard that could not load the run yet has no fold. */
 void duty_give_back(struct duty *d, struct attempt *attempt, bool term)
 {
     struct run_state state;
     struct sched_ending ending;
     run_state_init(&state);
+    /* The state is loaded afresh, because a pause or cancel may have been written since the caller
+     * last looked, and because a guard that could not load the run yet has no fold. */
     int rc = run_state_load(attempt->run_dir, &state, NULL);
     if (rc == 0 && state.wish != WISH_RUN)
         log_msg(LOG_INFO, "run %s is %s: job %s is not requeued", state.run,

@@ -203,8 +203,8 @@ static bool is_short(const struct foreign *f, int64_t steps, int64_t total)
     return (f->steps.reader || steps > 0) && steps + num_max_i64(f->steps.stride, 1) < total;
 }
 
-/* Determines whether the trainer is done or ended early, as far as that can be seen (wrap.h). If
- * the trainer was not started, only its done file counts. */
+/* Determines whether the trainer is done or ended early, as far as that can be seen (wrap.h). If it
+ * has a done file, was not started, or exited with an error, only the done file counts. */
 static void judge(const struct trainer *t, const struct sched_step_status *exit, bool stopped,
                   struct trainer_end *end)
 {

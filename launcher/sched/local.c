@@ -348,8 +348,8 @@ static int jobs_fill(const struct local_recs *recs, const struct sched_filter *f
     return 0;
 }
 
-/* Lists jobs, after a pass, which restarts the queue after a reboot. A user with read permission
- * only gets what is recorded. */
+/* Lists jobs, after a pass, which restarts the queue after a reboot. A user who may not write to
+ * the spool gets what is recorded, without a pass. */
 static int local_poll(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out,
                       struct err *err)
 {

@@ -13,13 +13,14 @@
 #include "base/process.h"
 #include "base/str.h"
 
-/* Lists every process of this machine (of this pid namespace): *out is new, to be freed; returns
- * the number of them. */
+/* Describes a process of the list that proc_list makes. */
 struct proc_row {
     pid_t pid, parent;
     int64_t start; /* as in proc_id */
     bool marked;   /* for the caller's use */
 };
+/* Lists every process of this machine (of this pid namespace): *out is new, to be freed; returns
+ * the number of them. */
 size_t proc_list(struct proc_row **out);
 
 /* Appends /proc/PID/<name>, up to 8 MiB; returns false if it cannot be read (the process is gone,

@@ -4,7 +4,7 @@
  *     pending, requeued   running                a pass
  *     pending, requeued   cancelled              cancel
  *     running             stopping               cancel, requeue, preemption, its time limit
- *     running             suspended, and back    preemption by a partition of that mode; a pass
+ *     running             suspended, and back    preemption in a partition of that mode; a pass
  *     running             done, failed           its end: done for exit code 0, else failed
  *     stopping            depends on the cause   its end, or SIGKILL kill_wait_s after SIGTERM:
  *                                                cancelled, requeued, time_limit. Preempted:

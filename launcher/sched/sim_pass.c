@@ -101,7 +101,7 @@ static bool gives_way(const struct sim_job *v, const struct sim_job *j)
            v->partition->preempt != SCHED_PREEMPT_OFF;
 }
 
-/* Sorts jobs in the order of preemption: the least urgent first, and among equals the youngest. */
+/* Compares jobs by the order of preemption: the least urgent first, among equals the youngest. */
 static int by_urgency(const void *a, const void *b)
 {
     const struct sim_job *x = *(struct sim_job *const *)a, *y = *(struct sim_job *const *)b;

@@ -9,6 +9,7 @@
  *   ERR_TEMP         there is no clear answer: a time-out, no connection, a dead client, a busy
  *                    controller. After `submit` the job may exist
  *   ERR_INPUT        the controller refused, and says why: nothing was done
+ *   ERR_LIMIT        the same, because more was requested than exists or is allowed
  *   ERR_NOT_FOUND    there is no such job (cancel may return 0)
  *   ERR_STATE        the job's state forbids it
  *   ERR_ENV          there is no Slurm here, or not one we can talk to

@@ -5,7 +5,8 @@
  * unless the scheduler starts ranks itself (srun). The environment has only the variables of an
  * explicit list (command.c): those that programs need to run (PATH, HOME, locale, library paths),
  * those of communication libraries and of reel (OMPI_, UCX_, FI_, NCCL_, CUDA_, SLURM_, PMIX_,
- * OMP_, HWLOC_, REEL_), and those of sanitizers.
+ * OMP_, HWLOC_, REEL_), and those of sanitizers. The trainer gets one thread for OpenMP and one for
+ * OpenBLAS, whatever these variables were.
  */
 #ifndef LAUNCHER_START_COMMAND_H
 #define LAUNCHER_START_COMMAND_H

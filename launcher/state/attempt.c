@@ -251,7 +251,8 @@ static enum attempt_cause stopped_cause(const struct run_state *s, char detail[S
 }
 
 /* Opens this writer's log of the newest attempt, and records the attempt's end there unless it is
- * recorded. *log is unchanged if there is no attempt. ERR_FULL: the disk has no room for it. */
+ * recorded. *log is unchanged if there is no attempt, or nothing that FOLLOWER must record.
+ * ERR_FULL: the disk has no room for the record. */
 static int silent_close(const struct attempt *a, const struct run_state *state, const char *writer,
                         int agent_signal, const struct attempt_ending *ending, struct evlog **log,
                         struct err *err)
@@ -337,10 +338,10 @@ static int former_evict(struct attempt *a, const char *lock, struct err *err)
     return lease_evict(lock, &h, err);
 }
 
-/* Returns the latest time (UTC s) at which a node can have been lost whose loss ended this attempt:
- * before the other nodes got their notice, or before the scheduler ended the job. If neither time
- * is known, the scheduler's node timeout after the attempt's last event counts. A node that was
- * lost later did not end the attempt. */
+/* Returns the time (UTC s) after which the loss of a node cannot have ended this attempt. A node
+ * whose loss ended it was lost before the other nodes got their notice, or before the scheduler
+ * ended the job. If neither time is known, the limit is the scheduler's node timeout after the
+ * attempt's last event. */
 static double lost_by(const struct run_attempt *last, double ended_at, struct sched *sched)
 {
     struct sched_site site = {.node_timeout_s = 0};

@@ -32,9 +32,9 @@ int next_save(const struct next *n, const struct str *changes, const char *run_d
               struct err *err);
 
 /* Replaces run.json and plan.json by the change that waits. The agent calls it while it holds
- * claims/lock, before its attempt. `steps` is the number of steps done, which keep their learning
- * rates. If the agent is killed meanwhile, the next call does the same again. *revision: of the
- * change; 0: none waits. */
+ * claims/lock, before it starts the trainer. `steps` is the number of steps done, which keep their
+ * learning rates. If the agent is killed meanwhile, the next call does the same again. *revision:
+ * of the change; 0: none waits. */
 int next_take(const char *run_dir, int64_t steps, int64_t *revision, struct err *err);
 /* Tells whether a change waits that needs another job than one submitted with this revision. */
 bool next_needs_job(const char *run_dir, int64_t revision);

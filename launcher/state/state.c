@@ -154,7 +154,8 @@ static struct told_time time_of(const struct told_event *e, const char *key)
     return (struct told_time){.event = e->time, .ago_s = e->wall - json_num(e->json, key, NAN)};
 }
 
-/* Folds an event of the submitting side. The newest one counts, whatever the order of folding. */
+/* Folds an event of the submitting side. Of several intents, or submissions, the newest counts,
+ * whatever the order of folding. */
 static int apply_submission(struct run_state *s, const struct told_event *e, struct err *err)
 {
     const char *kind = e->kind;

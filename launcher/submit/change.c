@@ -148,7 +148,7 @@ static void stays(struct comparison *c, const char *key, const cJSON *from, cJSO
     str_release(&text);
 }
 
-/* Decides about a key whose two values differ. */
+/* Decides whether a key whose two values differ changes, keeps its old value, or is refused. */
 static void differ(struct comparison *c, const char *key, const cJSON *from, const cJSON *to,
                    cJSON *parent)
 {
@@ -272,8 +272,8 @@ static void validation_keep(const struct comparison *c, struct run *given)
         given->validation.data_fingerprint = old->data_fingerprint;
 }
 
-/* Gives a stage whose file names no data_fingerprint the data generation that the run began with,
- * if that still exists. */
+/* Gives each stage, and the validation, the data generation that the run began with, if the file
+ * names no data_fingerprint for it and that generation still exists. */
 static void generations_keep(const struct comparison *c, struct run *given)
 {
     const cJSON *stages = json_member(c->ask->file, "stages");

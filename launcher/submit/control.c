@@ -218,8 +218,8 @@ static bool is_suspended(struct sched *s, const char *id)
     return suspended;
 }
 
-/* Cancels the waiting jobs, and signals the running job to save, without a time limit. The waiting
- * ones are cancelled first, because otherwise one could start in between. */
+/* Cancels the waiting jobs, and signals the running job to save, which may take any time. The
+ * waiting ones are cancelled first, because otherwise one could start in between. */
 static int jobs_stop(struct sched *s, const struct run_state *state, struct err *err)
 {
     const struct run_attempt *last = newest(state);

@@ -214,7 +214,8 @@ static int used_check(const char *home, struct before *b, struct err *err)
     return b->had_none ? 0 : rc;
 }
 
-/* Finds the name of a requeued job's run. made_up: the name was made from `stem`. */
+/* Finds the name of a requeued job's run. made_up: the user gave no name, so the run's name is
+ * `stem`, perhaps with a number. */
 static int again_check(const char *home, const char *stem, struct wrap *w, bool made_up,
                        struct before *b, struct err *err)
 {

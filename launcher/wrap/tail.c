@@ -47,7 +47,8 @@ static void lines_take(struct tail *t, const char *bytes, size_t n)
 }
 
 /* Tells whether a write of PIPE_BUF bytes returns at once. It does if the reader is gone, because
- * it then fails. */
+ * it then fails. With `last` it waits LAST_WAIT_MS for a blocked reader, and then ends the copying
+ * and returns true. */
 static bool out_takes(struct tail *t, bool last)
 {
     struct pollfd p = {.fd = t->out_fd, .events = POLLOUT};

@@ -29,8 +29,8 @@ int tail_open(const char *path, int out_fd, tail_line_fn *fn, void *context, str
               struct err *err);
 /* Takes what was appended since the last call, or all of the log if it was truncated. One call
  * takes at most TAIL_LOOK_BYTES, and a fifth of a second. It never waits for the reader of out_fd:
- * while that reader is blocked it takes nothing. `last`: it takes everything, and stops copying if
- * the reader is blocked. */
+ * while that reader is blocked it takes nothing. `last`: it takes everything; it waits up to a
+ * second for a blocked reader, and then stops copying. */
 void tail_pump(struct tail *t, bool last);
 void tail_close(struct tail *t); /* safe on a zeroed struct */
 
