@@ -124,7 +124,7 @@ void kernel_act_fwd(struct ops_cuda *o, cudaStream_t s, const struct ops_act *a)
         LAUNCH_PACKS(o, s, packed, act_fwd, n, a->kind, a->x, a->y);
 }
 
-/* Queues backward, and act_fwd's own kernel if the caller wants y, so that y has the same bits. */
+/* Queues backward, and act_fwd's own kernel if y is present, so that y has the same bits. */
 void kernel_act_bwd(struct ops_cuda *o, cudaStream_t s, const struct ops_act *a)
 {
     int64_t n = a->dy.rows * a->dy.cols;

@@ -6,7 +6,7 @@
  * Backward also sums over the rows of each sample. A block computes a band of rows of one sample,
  * a few rows at a time. First each of its warps takes one row and sums twice over its columns. Then
  * each of its threads takes columns and loops over the rows. The sums over rows are written to
- * `parts`; a second kernel adds the bands of a sample in order.
+ * `parts`; a second kernel adds the bands of a sample in a fixed order.
  */
 #include "trainer/cuda/pack.cuh"
 #include "trainer/cuda/parts.cuh"
@@ -301,7 +301,8 @@ static __global__ void adaln_bwd(struct ops_adaln a, struct bands r, int64_t m0,
         rows_bwd<real>(a, m, row, lesser(end - row, WARPS), parts, row == begin, even);
 }
 
-/* Adds the bands of each sample in order. A block computes 32 columns of one sum of one sample. */
+/* Adds the bands of each sample in a fixed order (parts_sum). A block computes 32 columns of one
+ * sum of one sample. */
 template <class real>
 static __global__ void adaln_sums(struct ops_adaln a, struct bands r, int64_t m0,
                                   struct tensor parts)

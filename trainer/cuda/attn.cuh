@@ -32,7 +32,7 @@ enum {
 static_assert(ACROSS * ACROSS == THREADS && PANEL * PANELS == OPS_HEAD_DIM_MAX,
               "threads and panels cover tiles and heads");
 
-/* Tiles are as large as 48 KB of shared memory allow. */
+/* SIDE is the largest power of two with which a block's shared memory stays within 48 KB. */
 template <class real> struct tile {
     enum { SIDE = sizeof(real) == 8 ? 32 : 64, EACH = SIDE / ACROSS };
 };

@@ -35,8 +35,9 @@ struct ranges;
 struct ranges *dev_cuda_ranges(struct dev *d);
 
 enum {
-    /* Sums over rows are computed in parts, one by each block of threads, and then added in order.
-     * There are at most this many parts of at most OPS_ROW_MAX columns. */
+    /* Sums over rows are computed in parts, one by each block of threads, and the parts are then
+     * added in a fixed order. There is room for this many parts of OPS_ROW_MAX columns, or for more
+     * parts with fewer columns. */
     CUDA_PARTS = 64,
 };
 struct gemm_lt;

@@ -59,8 +59,8 @@ static inline bool gemm_is_aligned(const struct tensor *t)
 }
 
 /* Returns whether cuBLASLt can compute a product. a and b must have one type, and the result the
- * same type, or f32 for bf16. If the result is rounded to bf16 without aux, there must be no act:
- * the act would round a second time. */
+ * same type, or f32 for bf16. Without aux, a product of bf16 must have no act: in a bf16 result the
+ * act would round a second time. */
 static inline bool gemm_fits_lt(const struct ops_gemm *g)
 {
     const struct tensor *d = gemm_target(g);

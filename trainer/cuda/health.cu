@@ -1,5 +1,5 @@
 /* Sums the squares of tensors, and counts the numbers that are not finite. Each block computes a
- * share of the elements, and then one block adds the shares in order. */
+ * share of the elements, and then one block adds the shares in a fixed order. */
 #include "trainer/cuda/pack.cuh"
 
 enum {

@@ -1,5 +1,5 @@
 /* parts: adds partial sums over rows, which the blocks of a first kernel have left in memory. The
- * order depends only on the number of parts. */
+ * order depends only on the number of parts and on the number of threads of a block. */
 #ifndef TRAINER_CUDA_PARTS_CUH
 #define TRAINER_CUDA_PARTS_CUH
 

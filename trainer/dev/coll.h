@@ -12,7 +12,7 @@
  * true, before the stream is used again, because the library may first have to connect to a peer.
  *
  * Errors. ERR_TEMP: a peer, the network or a device failed; the communicator can only be aborted.
- * ERR_ENV: the library cannot be used; the sentence says why. An error that occurs later is
+ * ERR_ENV: the library cannot be used; err says why. An error that occurs later is
  * returned by `ready`.
  *
  *     coll->id(&id, err);                              // on one rank; then sent to the others
@@ -40,7 +40,7 @@ struct coll;
 /* A build without the library has only name and check, which fails. */
 struct coll_ops {
     const char *name; /* "NCCL" */
-    /* Checks whether the library can be used. ERR_ENV: it cannot; the sentence says why. */
+    /* Checks whether the library can be used. ERR_ENV: it cannot; err says why. */
     int (*check)(struct err *err);
     /* Makes an id that no other communicator has. */
     int (*id)(struct coll_id *out, struct err *err);

@@ -50,7 +50,7 @@ struct cuda_backend {
     int (*count)(int *gpus, struct err *err);
     /* Describes GPU `index`, 0 .. count-1. */
     int (*describe)(int index, struct cuda_gpu *out, struct err *err);
-    /* Opens GPU `index`, 0 .. count-1. ERR_ENV: it cannot be used; the sentence says why. */
+    /* Opens GPU `index`, 0 .. count-1. ERR_ENV: it cannot be used; err says why. */
     int (*dev_open)(int index, bool poison, struct dev **out, struct err *err);
     /* Opens the table whose act is f64, f32 or bf16 (else ERR_INPUT). gemm_table is a file that
      * says how to compute products; attn says how to compute attention, in REEL_ATTN's syntax (else
@@ -72,7 +72,7 @@ typedef const struct cuda_backend *cuda_backend_fn(void);
 #define CUDA_BACKEND_SYMBOL "reel_cuda_backend"
 
 /* Loads the backend at the first call and writes its address; it is never unloaded. ERR_ENV: there
- * is no library, or it is of another build; the sentence says which file and what to do. */
+ * is no library, or it is of another build; err says which file and what to do. */
 int cuda_load(const struct cuda_backend **out, struct err *err);
 /* Writes the path of the file `name` in the backend's folder. */
 int cuda_library_path(const char *name, char path[PATH_MAX], struct err *err);

@@ -41,7 +41,7 @@ struct activity_library {
      * library is of another build. */
     int64_t facts_bytes, result_bytes;
     /* Begins to record. ERR_BUSY: another profiler holds CUPTI, or this process is being recorded
-     * already. ERR_ENV: CUPTI cannot be used; the sentence says why. */
+     * already. ERR_ENV: CUPTI cannot be used; err says why. */
     int (*begin)(struct err *err);
     /* Ends the recording, after a sync of the device; sums it, and writes the file unless path is
      * NULL. */
