@@ -335,7 +335,7 @@ out:
     return rc;
 }
 
-/* ---- the result's record ---- */
+/* ---- the result's file ---- */
 
 static void record_path(const struct source_conf *c, const struct source *s,
                         char out[LIMIT_PATH_BYTES])
@@ -424,7 +424,7 @@ out:
 
 /* Says whether the work is done. A source that was bad counts as not done, because it may be better
  * now. The shard must exist too: a process that was removing the work folder may have removed it
- * and not yet the record. */
+ * and not yet the file of the result. */
 static bool is_done(const struct source_conf *c, const struct source *s, struct source_result *out)
 {
     char path[LIMIT_PATH_BYTES];

@@ -25,7 +25,7 @@ static int64_t find(struct finder *f, int64_t layer, const char *name)
 
 static const char *const self_names[] = {"spatial", "temporal", "attn"};
 
-/* Finds the pairs of lora_separate, one for each sub-block. */
+/* Finds the low-rank pairs (a, b) of the form lora_separate, one pair for each sub-block. */
 static void separate_units(struct finder *f, const struct model *m, int64_t layer,
                            struct dit_block_params *b)
 {

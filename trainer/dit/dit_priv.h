@@ -96,8 +96,8 @@ struct dit_extent {
     struct dit_deal_extent deal[DIT_DEALS];
 };
 
-/* Holds pinned memory in which a micro-batch waits for the device: its index arrays, followed by
- * its numbers as f32. */
+/* Holds pinned memory in which a micro-batch waits for the device: its index arrays, and its
+ * numbers as f32. */
 struct dit_staging {
     char *ptr;
     struct dev_event *copied; /* recorded after the last copy out of it */
@@ -105,8 +105,8 @@ struct dit_staging {
 };
 
 /* Holds the factors of a sample's sum of squares: `loss` gives the loss, `loss_x0` the loss of
- * clean latents. w is the objective's weight. `elements` counts the sample's latent elements, for
- * its mean. */
+ * clean latents. w is the objective's weight. `elements` counts the sample's latent elements
+ * without padding, for its mean. */
 struct dit_factors { double loss, loss_x0, w, elements; };
 
 /* Holds the losses of the last chunks of some micro-batches until the host reads them. */

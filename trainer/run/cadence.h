@@ -36,8 +36,8 @@
 struct cadence {
     double mtbf_s, save_s; /* M and C above */
     bool mtbf_measured, save_measured;
-    /* This is the time of the n_steps counted steps. The first step of an attempt, which is slower,
-     * is not counted. */
+    /* steps_s is the time of n_steps - 1 steps: the first step of an attempt or leg, which is
+     * slower, is left out. */
     double steps_s;
     int64_t n_steps;
     int64_t every_steps; /* 0: not decided yet */

@@ -75,8 +75,8 @@ struct train {
     struct train_phases phases; /* sums */
     double tokens, flops;       /* over the same steps */
     struct hash128 config_hash;
-    struct gemm_pin gemm; /* on GPUs: by which algorithms this run computes products, */
-    struct attn_pin attn; /* and by which engine attention */
+    struct gemm_pin gemm; /* on GPUs: the algorithms of this run's matrix products */
+    struct attn_pin attn; /* on GPUs: the engine that computes its attention */
     struct meter meter;
     struct trace_clock trace_clock;
     /* With profile, these are seconds by kind: sums over the counted steps; those of the current

@@ -266,7 +266,7 @@ static void look(struct units *u, int64_t unit, void *grads, int64_t n)
                       &(struct ops_sumsq){row(grads, u->ops->stat, n), u->health + unit, true});
 }
 
-/* Queues that check for elements first .. end-1 of whole gradients. */
+/* Queues such a check, with look, of elements first .. end-1 of whole gradients. */
 static void look_between(struct units *u, int64_t unit, int64_t first, int64_t end)
 {
     look(u, unit, at(u->grads, first, u->ops->stat), end - first);
