@@ -3,9 +3,9 @@
  * Forward: a block computes one row. It writes x_out and reads it back three times, for the mean,
  * the variance and y; the row is then still in the cache.
  *
- * Backward also sums over the rows of each sample. A block computes a band of rows of one sample,
- * a few rows at a time. First each of its warps takes one row and sums twice over its columns. Then
- * each of its threads takes columns and loops over the rows. The sums over rows are written to
+ * Backward also sums over the rows of each sample. A block computes a band of rows of one sample, a
+ * few rows at a time. First each of its warps takes one row and computes two sums over its columns.
+ * Then each of its threads takes columns and loops over the rows. The sums over rows are written to
  * `parts`; a second kernel adds the bands of a sample in a fixed order.
  */
 #include "trainer/cuda/pack.cuh"

@@ -177,7 +177,7 @@ __device__ static inline void sums_put(const struct strip &to, const struct sums
 struct attn_place { int64_t segment, head, first, n; };
 
 /* Returns the place of this block if each head of each segment has `tiles` blocks; first is the
- * tile's number until place_cut. */
+ * tile's number until place_cut replaces it. */
 __device__ static inline struct attn_place place_of(int64_t heads, int64_t tiles)
 {
     int64_t pair = blockIdx.x / tiles;

@@ -32,10 +32,10 @@ enum { ATTN_PLANS = 128 };
 
 struct attn_dnn;
 
-/* Opens cuDNN for a table of bf16. `wish` has REEL_ATTN's syntax: "" leaves the choice to the
- * library; a number n tries its proposals from the n-th on; "plain" means our own kernels. Writes
- * NULL for "plain" and for tables of other types. ERR_ENV: the library is older than the plans
- * need, or does not open. ERR_USAGE: `wish` does not have this syntax. */
+/* Opens cuDNN for a table of operations in bf16. `wish` has REEL_ATTN's syntax: "" leaves the
+ * choice to the library; a number n tries its proposals from the n-th on; "plain" means our own
+ * kernels. Writes NULL for "plain" and for tables of other types. ERR_ENV: the library is older
+ * than the plans need, or does not open. ERR_USAGE: `wish` does not have this syntax. */
 int attn_dnn_open(struct ops *ops, const char *wish, struct attn_dnn **out, struct err *err);
 void attn_dnn_close(struct attn_dnn *d); /* NULL is allowed */
 

@@ -12,8 +12,8 @@
  * true, before the stream is used again, because the library may first have to connect to a peer.
  *
  * Errors. ERR_TEMP: a peer, the network or a device failed; the communicator can only be aborted.
- * ERR_ENV: the library cannot be used; err says why. An error that occurs later is
- * returned by `ready`.
+ * ERR_ENV: the library cannot be used; err says why. An error that occurs later is returned by
+ * `ready`.
  *
  *     coll->id(&id, err);                              // on one rank; then sent to the others
  *     coll->open(dev, &id, size, rank, "tp", &c, err); // on all

@@ -52,9 +52,9 @@ struct cuda_backend {
     int (*describe)(int index, struct cuda_gpu *out, struct err *err);
     /* Opens GPU `index`, 0 .. count-1. ERR_ENV: it cannot be used; err says why. */
     int (*dev_open)(int index, bool poison, struct dev **out, struct err *err);
-    /* Opens the table whose act is f64, f32 or bf16 (else ERR_INPUT). gemm_table is a file that
-     * says how to compute products; attn says how to compute attention, in REEL_ATTN's syntax (else
-     * ERR_USAGE). "" leaves the choice to the table. */
+    /* Opens the table of operations whose act (ops.h) is f64, f32 or bf16 (else ERR_INPUT).
+     * gemm_table is a file that says how to compute products; attn says how to compute attention,
+     * in REEL_ATTN's syntax (else ERR_USAGE). "" leaves the choice to the table. */
     int (*ops_open)(struct dev *dev, enum dtype dtype, const char *gemm_table, const char *attn,
                     struct ops **out, struct err *err);
     /* Times the algorithms that cuBLASLt proposes for a product, and our own kernel if the product

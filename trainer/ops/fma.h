@@ -4,7 +4,8 @@
  * memory limits the rate. A multiply-add counts as 2 FLOP per element. bf16 has the rate of f32,
  * because its arithmetic is done in f32. The vectors are as wide as in the arithmetic (simd.h), and
  * multiply-adds are fused where the processor can. Time is CPU time of the thread, which other
- * processes do not lengthen. The best of seven repetitions counts; all take a few milliseconds.
+ * processes do not lengthen. The best of seven repetitions counts; together they take a few
+ * milliseconds.
  */
 #ifndef TRAINER_OPS_FMA_H
 #define TRAINER_OPS_FMA_H

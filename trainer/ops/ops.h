@@ -12,7 +12,7 @@
  * attention by a GPU's library, `narrow_attn`: it rounds P and dS to bf16 before it multiplies with
  * them.) With beta or an accumulate flag the old value is read as stored, that is, already rounded.
  * In such a table a tensor of the class act may also be f32: products, activations, norms and
- * tables accept either type for each tensor separately. Tensors marked stat are f32.
+ * learned tables accept either type for each tensor separately. Tensors marked stat are f32.
  *
  * Every call takes the table, a stream and one struct of arguments, which is read before the call
  * returns. Calls queue work and do not fail: the next stream_sync returns the device's errors.

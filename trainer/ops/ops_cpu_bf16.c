@@ -1,6 +1,6 @@
-/* Defines the CPU table for bf16 in memory and float in arithmetic. It uses full 512-bit registers.
- * gcc prefers half of that, because wide ones can lower the clock, but these loops are long enough
- * to gain. */
+/* Defines the CPU's table of operations for bf16 in memory and float in arithmetic. With AVX-512 it
+ * uses full 512-bit registers. gcc prefers half of that, because wide ones can lower the clock, but
+ * these loops are long enough to gain. */
 #ifdef __AVX512F__
 #pragma GCC target("prefer-vector-width=512")
 #endif

@@ -48,7 +48,7 @@ static inline void ops_cpu_tick(const struct ops *o)
 
 enum { OPS_CPU_PARTS = 6 };
 
-/* Describes one table of operations, as compiled from one of the files. */
+/* Describes one table of operations, as compiled from one of the three files. */
 struct ops_cpu_kind {
     enum dtype act, stat;
     const char *name;

@@ -1,4 +1,4 @@
-/* ops_cpu_table_impl: fills the table with the calls compiled for REAL. ops_cpu_f64.c,
+/* ops_cpu_table_impl: fills a table of operations with the calls compiled for REAL. ops_cpu_f64.c,
  * ops_cpu_f32.c and ops_cpu_bf16.c include it once each. */
 #ifndef TRAINER_OPS_OPS_CPU_TABLE_IMPL_H
 #define TRAINER_OPS_OPS_CPU_TABLE_IMPL_H

@@ -18,8 +18,8 @@
  *
  * Lane 1 is communication: an operation lasts from comm_start (b) to the end of comm_wait (e).
  * wait_ts is when the wait was entered and wait_us how long it lasted, so the time between ts and
- * wait_ts was free for computation. In latency mode late_us is the part of wait_us that was added
- * to simulate latency. bytes is how many bytes this rank sent to others.
+ * wait_ts was free for computation. late_us is the part of wait_us that tests add to simulate a
+ * network's latency (comm_conf.latency_s). bytes is how many bytes this rank sent to others.
  *
  * Lane 2 exists where ranks compute on a device that queues. Its events are of cat "op", and say
  * when the device ran a call or waited; args.queued_ts is when the host queued it. Lane 0 then has
