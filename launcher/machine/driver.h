@@ -1,6 +1,6 @@
-/* driver: reads what NVIDIA's driver says about its GPUs, through its library NVML
- * (libnvidia-ml.so.1): release, clocks, ECC, MIG and NVLinks. The library comes with the driver and
- * is loaded in driver_read, so reel can be built and run without it.
+/* driver: reads the release of NVIDIA's driver, and each GPU's model, memory, clocks, ECC, MIG and
+ * NVLinks, through the driver's library NVML (libnvidia-ml.so.1). The library comes with the driver
+ * and is loaded in driver_read, so reel can be built and run without it.
  *
  *     struct driver d;
  *     if (driver_read(&d, &why) == 0)  …  driver_release(&d);

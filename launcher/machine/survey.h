@@ -1,9 +1,9 @@
 /* survey: shows the nodes and switches of a Slurm cluster as Slurm, hwloc and the GPUs' driver see
  * them, and where the three disagree.
  *
- * Slurm's data comes from one request to the controller. hwloc's data comes from tasks on the
- * nodes: each writes its node's XML, or the error why there is none, into a folder, as <node>.xml
- * or <node>.err. A task without a readable XML counts as having given no answer.
+ * Slurm's data comes from the controller. hwloc's data comes from tasks on the nodes: each writes
+ * its node's XML, or the error why there is none, into a folder, as <node>.xml or <node>.err. A
+ * task without a readable XML counts as having given no answer.
  *
  *     survey_init(&c, &site, &net, partition, err);
  *     survey_read(&c, asked, n, dir, err);        // optional

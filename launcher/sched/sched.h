@@ -333,7 +333,7 @@ struct sched_step {
 /* ---- calls; they make the checks that all implementations share ---- */
 
 /* Opens a scheduler. kind: "local" or "slurm"; for tests "sim" (sim.h). home: REEL_HOME, absolute.
- * Writes nothing to disk until something is submitted. */
+ * Writes nothing to disk. */
 int sched_open(const char *kind, const char *home, struct sched **out, struct err *err);
 void sched_close(struct sched *s); /* NULL is fine; jobs go on running */
 
@@ -386,7 +386,8 @@ int sched_note(struct sched *s, const char *id, const char *run, struct err *err
 int sched_self(struct sched *s, struct sched_self *out, struct err *err);
 
 /* Starts a step. Outside a job, "local" uses the whole machine as the allocation. ERR_LIMIT: the
- * caller's running steps and this one need more cores than the allocation has. */
+ * caller's running steps and this one (on Slurm: this one alone) need more cores than the
+ * allocation has. */
 int sched_step_start(struct sched *s, const struct sched_step_spec *spec, struct sched_step **out,
                      struct err *err);
 /* Computes on which nodes sched_step_start will put the ranks of a step of several nodes:

@@ -3,8 +3,8 @@
  *
  * The formats are: scontrol(1) `show config` ("Key   = value" a line), `show partition -o`, `show
  * node -o` and `show topology -o` ("Key=value Key=value" a line); squeue(1) -O with
- * SLURM_SQUEUE_SEPARATOR after every field; squeue --json (22.05 plain values, 23.11
- * {"set","number"} and states as arrays); the stderr of all of them.
+ * SLURM_SQUEUE_SEPARATOR after every field; squeue --json (22.05: plain values; from 23.02 on:
+ * numbers as {"set", "number"}; from 23.11 on: states as arrays); the stderr of all of them.
  */
 #ifndef LAUNCHER_SCHED_SLURM_TEXT_H
 #define LAUNCHER_SCHED_SLURM_TEXT_H
