@@ -228,11 +228,12 @@ static void ending_ask(struct agent *a)
         agent_stop_request(a, SIGTERM, "at the scheduler");
 }
 
-/* Tells whether a wrapped trainer that should write a done file exited with 0 and without a stop
- * notice. It does not look for the file. */
-static bool is_unfinished(const struct agent *a, const struct sched_step_status *exit)
+/* Tells whether a wrapped trainer exited with 0, without a stop notice, and without the done file
+ * that it should write. */
+static bool is_unfinished(const struct agent *a, const struct sched_step_status *exit,
+                          const struct trainer_end *end)
 {
-    return a->duty.wrap.done_file && !a->stop_requested && exit->exit_code == 0 &&
+    return a->duty.wrap.done_file && !end->done && !a->stop_requested && exit->exit_code == 0 &&
            exit->exit_signal == 0;
 }
 
@@ -257,7 +258,7 @@ static void detail_make(const struct agent *a, const struct sched_step_status *e
     if (end->is_short)
         snprintf(more, sizeof more, " at step %lld of %lld",
                  (long long)num_max_i64(0, end->steps), (long long)a->duty.wrap.total_steps);
-    else if (is_unfinished(a, exit))
+    else if (is_unfinished(a, exit, end))
         snprintf(more, sizeof more, " without its done file '%.300s'", a->duty.wrap.done_file);
     else if (a->learned)
         attempt_ending_format(a->ending.why, more, sizeof more);
