@@ -21,7 +21,7 @@ static int own_take(struct attn_pin *pin, struct err *err)
 {
     struct str own = STR_INIT;
     int rc;
-    if ((rc = file_read(pin->kept, ATTN_WORD_BYTES, &own, err)) < 0)
+    if ((rc = file_read(pin->kept, ATTN_WORD_BYTES - 1, &own, err)) < 0)
         goto out;
     snprintf(pin->word, sizeof pin->word, "%.*s", (int)own.len, own.len ? own.p : "");
     if (*given() && strcmp(given(), pin->word) != 0)
