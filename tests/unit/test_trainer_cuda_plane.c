@@ -1,12 +1,13 @@
 /* What groups exchange between devices, on the shim's GPUs and the stand-in for NCCL: the numbers
  * of the host's operations, whatever is in flight; memory as planned; who is late. On the ranks of
  * mpirun. PLANE_CASE names a case that is to end the program: see tests/cli/t6091-plane. */
+// LINK: -Wl,--wrap=malloc,--wrap=calloc
 #include <signal.h>
 
 #include "tests/lib/comm_trial.h"
 #include "tests/lib/trainer_cuda.h"
 #include "tests/lib/trainer_train.h"
-#include "trainer/comm/comm_plane.h"
+#include "trainer/comm/comm_plane_priv.h"
 #include "trainer/ops/cuda_load.h"
 
 enum { ROUNDS = 60, IN_FLIGHT = 5, MOST = 700 };
@@ -263,6 +264,54 @@ static void many(void **state)
     comm_close(c);
 }
 
+/* ---- no memory to join ---- */
+
+static int failing; /* this allocation of a link or a stream of messages fails; 0: none */
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t count, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t count, size_t n);
+void *__wrap_malloc(size_t n)
+{
+    bool counts = failing > 0 && n == sizeof(struct plane_link);
+    return counts && --failing == 0 ? NULL : __real_malloc(n);
+}
+void *__wrap_calloc(size_t count, size_t n)
+{
+    bool counts = failing > 0 && n == sizeof(struct plane_queue);
+    return counts && --failing == 0 ? NULL : __real_calloc(count, n);
+}
+
+/* Whichever of these fails on one rank while a group joins and opens its edges, all ranks are told,
+ * and the next group can join. */
+static void no_memory_to_join(void **state)
+{
+    const int last = world->size - 1;
+    double met = last > 0;
+    int n = 0;
+    (void)state;
+    while (met > 0) {
+        struct err err = {0}, other = {0};
+        struct comm *c;
+        must(comm_split(world, "pp", 0, world->rank, &c, &err), &err);
+        failing = world->rank == last ? ++n : 0;
+        int rc = comm_plane_join(c, PLANE_MESSAGES, &err);
+        if (rc == 0) /* what fails may be behind it */
+            rc = comm_plane_edges(c, true, &err);
+        met = world->rank == last && failing == 0;
+        failing = 0;
+        must(comm_max(world, &met, 1, &other), &other);
+        if (met > 0)
+            must_fail(rc, ERR_NOMEM, &err, "no memory");
+        else
+            must(rc, &err);
+        comm_close(c);
+    }
+    /* a link, and a stream and a link for each edge */
+    assert_true(world->rank < last || n > 1 + 2 * (last > 1 ? 4 : 2) || last == 0);
+}
+
 /* ---- memory ---- */
 
 /* What a training takes of the device and of pinned memory is what its plan says, to the byte. (Of
@@ -356,7 +405,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operations), cmocka_unit_test(large_parts), cmocka_unit_test(edges),
-        cmocka_unit_test(host_and_device), cmocka_unit_test(many)};
+        cmocka_unit_test(host_and_device), cmocka_unit_test(many),
+        cmocka_unit_test(no_memory_to_join)};
     const struct CMUnitTest runs[] = {CASE(the_plan_is_what_is_taken),
                                       CASE(packs_of_unlike_samples)};
     const struct cuda_backend *backend;

@@ -135,16 +135,23 @@ int64_t comm_plane_queued(const struct comm_plane *p, uint64_t id)
     return l ? l->queued : -1;
 }
 
-/* Opens a communicator, whose id all its ranks have got. After a failure of the library the ranks
- * no longer agree, so the world is broken. */
-static int link_open(struct comm_plane *p, const struct plane_link *as, const struct coll_id *id,
-                     struct err *err)
+/* Makes a communicator that is not open yet. */
+static int link_new(const struct plane_link *as, struct plane_link **out, struct err *err)
 {
     struct plane_link *l = malloc(sizeof *l);
-    int rc;
     if (!l)
         return err_set(err, ERR_NOMEM, "group %s: no memory", as->c->axis);
     *l = *as;
+    *out = l;
+    return 0;
+}
+
+/* Opens a communicator, which it takes, and whose id all its ranks have got. After a failure of the
+ * library the ranks no longer agree, so the world is broken. */
+static int link_open(struct comm_plane *p, struct plane_link *l, const struct coll_id *id,
+                     struct err *err)
+{
+    int rc;
     if ((rc = p->coll->open(p->dev, id, l->size, l->rank, l->c->axis, &l->coll, err)) < 0) {
         free(l);
         return plane_break(p, err);
@@ -242,23 +249,29 @@ static int group_try(struct comm_plane *p, struct comm *c, struct plane_queue *q
 int comm_plane_join(struct comm *c, enum plane_kind kind, struct err *err)
 {
     struct comm_plane *p = c->world->plane;
-    struct plane_queue *queue = NULL;
+    struct plane_link as = {.c = c, .from = -1, .to = -1, .rank = c->rank, .size = c->size},
+                      *link = NULL;
     struct coll_id id = {{0}};
     int rc;
     if (!p || c->size == 1)
         return 0;
     rc = c->rank == 0 ? p->coll->id(&id, err) : 0;
     if (rc == 0) /* all ranks agree on it below */
-        rc = queue_of(p, kind, &queue, err);
+        rc = queue_of(p, kind, &as.queue, err);
+    if (rc == 0) /* likewise */
+        rc = link_new(&as, &link, err);
     if ((rc = comm_agree(c, rc, err)) < 0)
-        return rc;
+        goto out;
     if ((rc = comm_broadcast_bytes(c, &id, sizeof id, 0, err)) < 0)
-        return rc;
-    struct plane_link as = {
-        .c = c, .from = -1, .to = -1, .rank = c->rank, .size = c->size, .queue = queue};
-    if ((rc = link_open(p, &as, &id, err)) < 0)
-        return rc;
-    return group_try(p, c, queue, err);
+        goto out;
+    rc = link_open(p, link, &id, err);
+    link = NULL;
+    if (rc < 0)
+        goto out;
+    rc = group_try(p, c, as.queue, err);
+out:
+    free(link);
+    return rc;
 }
 
 /* Sends one number along an edge, or receives it on the edge's other rank. */
@@ -275,57 +288,97 @@ static int edge_connect(struct comm *c, struct plane_queue *queue, int peer, boo
     return c->dev->stream_sync(c->dev, queue->stream, err);
 }
 
-/* Opens the edge between two ranks of a group, of which this is one. */
-static int edge_open(struct comm_plane *p, struct comm *c, int from, int to, struct err *err)
+/* Describes the edges of this rank, in the order in which it opens them: to and from the next rank
+ * and the previous one. */
+struct edges {
+    int n;
+    struct edge { struct plane_link *link; struct coll_id id; } at[4]; /* link: NULL once opened */
+    void *x; /* device memory of one number */
+};
+
+/* Makes what is needed to open an edge, while the ranks can still agree on a failure. */
+static int edge_make(struct comm_plane *p, struct comm *c, int from, int to, struct edges *e,
+                     struct err *err)
 {
-    struct coll_id id = {{0}};
-    bool send = c->rank == from;
-    struct comm_message m = {&id, sizeof id, send ? to : from, send};
-    struct comm_op tell = {
-        .kind = COMM_SEND_RECV, .what = "an edge", .dtype = DTYPE_BYTE,
-        .messages = &m, .n_messages = 1};
-    struct plane_link as = {.c = c, .from = from, .to = to, .rank = !send, .size = 2};
-    void *x = NULL;
+    struct plane_link as = {.c = c, .from = from, .to = to, .rank = c->rank != from, .size = 2};
+    struct edge *made = &e->at[e->n++];
     int rc;
-    if (send && (rc = p->coll->id(&id, err)) < 0)
-        return rc;
-    if ((rc = comm_do(c, &tell, NULL, err)) < 0)
+    if (c->rank == from && (rc = p->coll->id(&made->id, err)) < 0)
         return rc;
     if ((rc = queue_new(p, "an edge", DEV_PRIORITY_HIGH, &as.queue, err)) < 0)
         return rc;
-    if ((rc = link_open(p, &as, &id, err)) < 0)
-        return rc;
-    if ((rc = p->dev->alloc(p->dev, "a connection", 8, &x, err)) < 0)
-        return rc;
-    rc = edge_connect(c, as.queue, send ? to : from, send, x, err);
-    p->dev->free(p->dev, x);
-    return rc;
+    return link_new(&as, &made->link, err);
 }
 
-/* Opens the two edges between ranks k and k + 1 of a group, if this rank is one of the two. */
-static int pair_open(struct comm_plane *p, struct comm *c, int k, struct err *err)
+/* Makes the two edges between ranks k and k + 1 of a group, if this rank is one of the two. */
+static int pair_make(struct comm_plane *p, struct comm *c, int k, struct edges *e, struct err *err)
 {
     int next = (k + 1) % c->size, rc;
     if (c->rank != k && c->rank != next)
         return 0;
-    if ((rc = edge_open(p, c, k, next, err)) < 0)
+    if ((rc = edge_make(p, c, k, next, e, err)) < 0)
         return rc;
-    return edge_open(p, c, next, k, err);
+    return edge_make(p, c, next, k, e, err);
 }
 
-/* Opens the pairs in one order on all ranks, so that the ranks do not wait in a circle: first the
+/* Lists the pairs in one order on all ranks, so that the ranks do not wait in a circle: first the
  * pairs that begin with an even rank, which can be opened at the same time, then the others. */
+static int edges_make(struct comm_plane *p, struct comm *c, bool around, struct edges *e,
+                      struct err *err)
+{
+    int pairs = around && c->size > 2 ? c->size : c->size - 1, rc;
+    for (int odd = 0; odd < 2; odd++)
+        for (int k = odd; k < pairs; k += 2)
+            if ((rc = pair_make(p, c, k, e, err)) < 0)
+                return rc;
+    return p->dev->alloc(p->dev, "a connection", 8, &e->x, err);
+}
+
+/* Gives the edge's id to its other rank, or gets it from there, and opens the edge. */
+static int edge_open(struct comm_plane *p, struct edge *e, void *x, struct err *err)
+{
+    struct plane_link *l = e->link;
+    struct comm *c = l->c;
+    bool send = c->rank == l->from;
+    int peer = send ? l->to : l->from, rc;
+    struct comm_message m = {&e->id, sizeof e->id, peer, send};
+    struct comm_op tell = {
+        .kind = COMM_SEND_RECV, .what = "an edge", .dtype = DTYPE_BYTE,
+        .messages = &m, .n_messages = 1};
+    struct plane_queue *queue = l->queue;
+    if ((rc = comm_do(c, &tell, NULL, err)) < 0)
+        return rc;
+    e->link = NULL;
+    if ((rc = link_open(p, l, &e->id, err)) < 0)
+        return rc;
+    return edge_connect(c, queue, peer, send, x, err);
+}
+
+static int edges_open(struct comm_plane *p, struct edges *e, struct err *err)
+{
+    int rc;
+    for (int i = 0; i < e->n; i++)
+        if ((rc = edge_open(p, &e->at[i], e->x, err)) < 0)
+            return rc;
+    return 0;
+}
+
 int comm_plane_edges(struct comm *c, bool around, struct err *err)
 {
     struct comm_plane *p = c->world->plane;
-    int pairs = around && c->size > 2 ? c->size : c->size - 1, rc = 0;
+    struct edges e = {0};
+    int rc;
     if (!p || c->size == 1)
         return 0;
-    for (int k = 0; k < pairs && rc == 0; k += 2)
-        rc = pair_open(p, c, k, err);
-    for (int k = 1; k < pairs && rc == 0; k += 2)
-        rc = pair_open(p, c, k, err);
+    rc = edges_make(p, c, around, &e, err);
+    if ((rc = comm_agree(c, rc, err)) < 0)
+        goto out;
+    rc = edges_open(p, &e, err);
     rc = comm_agree(c, rc, err);
+out:
+    for (int i = 0; i < e.n; i++)
+        free(e.at[i].link);
+    p->dev->free(p->dev, e.x);
     c->ops = c->sent_bytes = 0;
     return rc;
 }
