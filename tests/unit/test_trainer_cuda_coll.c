@@ -306,6 +306,9 @@ int main(int argc, char **argv)
     const struct cuda_backend *backend;
     struct err err = {0};
     char device[32];
+    /* A failed check ends the program, and so the other ranks: later tests would wait for them, or
+     * for an operation that hangs. */
+    setenv("CMOCKA_TEST_ABORT", "1", true);
     cuda_library(argv[0]);
     world_open(argc, argv);
     snprintf(device, sizeof device, "cuda:%d", world->rank);
