@@ -26,6 +26,7 @@ struct attn_case {
     double sharp;     /* the scale times sqrt(d); 0 stands for 1 */
     double shift;     /* subtracted from the first component of q, added to that of k */
     bool in_one;      /* `shift` applies to the first segment alone */
+    bool in_last;     /* to the last head alone, and there to all keys and the last query */
 };
 
 static const struct attn_case attn_cases[] = {
@@ -92,6 +93,8 @@ static const struct attn_case attn_cases[] = {
      .shift = 17, .in_one = true},
     {"logits near 100 in one, added to", 4, 2, 8, 2, {70, 66}, {130, 90}, .shift = 17, .sharp = -1,
      .in_one = true, .add_q = true, .add_kv = true},
+    {"192 keys, logits near -100 in one row", 2, 2, 8, 1, {130}, {192}, .shift = 17,
+     .in_last = true},
 };
 enum { FORWARD_ONLY = 2 };
 
@@ -147,6 +150,20 @@ static void segments_put(struct lab *l, const struct attn_case *c, const struct 
     a->host.k_all = c->ring ? lab_host(l, a->k_all) : NULL;
 }
 
+/* Adds `shift` to the first component of keys, and subtracts it from that of queries. */
+static void logits_shift(struct lab *l, const struct attn_case *c, const struct segments *g,
+                         const struct ops_attn *a)
+{
+    const struct tensor q = c->in_one    ? tensor_rows(a->q, g->q_start[0], c->q[0])
+                            : c->in_last ? tensor_rows(a->q, g->q_start[c->n] - 1, 1)
+                                         : a->q,
+                        k = c->in_one ? tensor_rows(a->k, g->k_start[0], c->k[0]) : a->k;
+    for (int64_t h = c->in_last ? c->heads - 1 : 0; h < c->heads && c->shift != 0; h++)
+        lab_scale(l, tensor_cols(q, h * c->d, 1), 1, -c->shift);
+    for (int64_t h = c->in_last ? c->kv_heads - 1 : 0; h < c->kv_heads && c->shift != 0; h++)
+        lab_scale(l, tensor_cols(k, h * c->d, 1), 1, c->shift);
+}
+
 static struct ops_attn attn_common(struct lab *l, const struct attn_case *c,
                                    const struct segments *g)
 {
@@ -162,12 +179,7 @@ static struct ops_attn attn_common(struct lab *l, const struct attn_case *c,
         a.q = lab_in(l, "q", LAB_ACT, g->s, wq);
         a.k = lab_in(l, "k", LAB_ACT, g->keys, wk), a.v = lab_in(l, "v", LAB_ACT, g->keys, wk);
     }
-    const struct tensor q = c->in_one ? tensor_rows(a.q, g->q_start[0], c->q[0]) : a.q,
-                        k = c->in_one ? tensor_rows(a.k, g->k_start[0], c->k[0]) : a.k;
-    for (int64_t h = 0; h < c->heads && c->shift != 0; h++)
-        lab_scale(l, tensor_cols(q, h * c->d, 1), 1, -c->shift);
-    for (int64_t h = 0; h < c->kv_heads && c->shift != 0; h++)
-        lab_scale(l, tensor_cols(k, h * c->d, 1), 1, c->shift);
+    logits_shift(l, c, g, &a);
     if (c->not_finite)
         lab_put(l, a.k, 3, 0, (double)NAN);
     return a;

@@ -242,7 +242,7 @@ static bool wish_read(int argc, char **argv, int *kind, int64_t *n)
     bool good = argc > 1 && *kind < KINDS && argc == 2 + kinds[*kind].numbers;
     for (int i = 0; good && i < kinds[*kind].numbers; i++)
         good = (n[i] = strtoll(argv[2 + i], NULL, 10)) > 0;
-    return good && (strcmp(argv[1], "attn") != 0 || n[3] <= OPS_HEAD_DIM_MAX);
+    return good && (kinds[*kind].check == gemm_check || n[3] <= OPS_HEAD_DIM_MAX);
 }
 
 int main(int argc, char **argv)
