@@ -4,7 +4,9 @@
  * another one on each day, and in two orders; attention's are tried in bf16 as well.
  *
  *     test_trainer_cuda_cases [OPERATION...]   these alone
- *     ORDERS=all test_trainer_cuda_cases       in four orders, in all types */
+ *     test_trainer_cuda_cases OPERATION/CASE   or single cases of them, in all types
+ *     ORDERS=all test_trainer_cuda_cases       in four orders, in all types
+ *     ORDERS=one test_trainer_cuda_cases       in one order */
 // SLOW
 #include <time.h>
 
@@ -18,12 +20,43 @@ static const char *const orders[ORDERS] = {"0", "5", "17", "4242"};
 
 static char *const *chosen; /* by the command line, NULL behind the last */
 
-static bool is_chosen(const char *op)
+/* Tells whether an argument is OPERATION/CASE of this case. */
+static bool is_its(const char *argument, const struct op_case *c)
 {
-    bool is_named = !*chosen;
+    size_t n = strlen(c->op);
+    return strncmp(argument, c->op, n) == 0 && argument[n] == '/' &&
+           strcmp(argument + n + 1, c->name) == 0;
+}
+
+static bool is_alone(const struct op_case *c)
+{
     for (char *const *name = chosen; *name; name++)
-        is_named = is_named || strcmp(op, *name) == 0;
+        if (is_its(*name, c))
+            return true;
+    return false;
+}
+
+static bool is_chosen(const struct op_case *c)
+{
+    bool is_named = !*chosen || is_alone(c);
+    for (char *const *name = chosen; *name; name++)
+        is_named = is_named || strcmp(c->op, *name) == 0;
     return is_named;
+}
+
+/* Returns the first argument that names no case, or NULL. */
+static const char *unknown(void)
+{
+    for (char *const *name = chosen; *name; name++) {
+        bool known = case_count_of(*name) > 0;
+        for (int i = 0; i < case_count() && !known; i++) {
+            const struct op_case c = case_at(i);
+            known = is_its(*name, &c);
+        }
+        if (!known)
+            return *name;
+    }
+    return NULL;
 }
 
 static struct bench near_open(enum dtype dtype)
@@ -73,10 +106,10 @@ static int check(const struct op_case *c, const struct bench *b, const struct be
     return wrong;
 }
 
-static bool all_orders(void)
+static int orders_wished(void)
 {
     const char *wish = getenv("ORDERS");
-    return wish && strcmp(wish, "all") == 0;
+    return wish && strcmp(wish, "all") == 0 ? ORDERS : wish && strcmp(wish, "one") == 0 ? 1 : FEW_ORDERS;
 }
 
 /* Returns the type in which case i is tried today; in three days each case meets each type. DRAW=K
@@ -91,17 +124,17 @@ static int case_type(int i)
 static void check_table(enum dtype dtype, bool deterministic, const char *only)
 {
     struct bench oracle = near_open(DTYPE_F64), cpu = near_open(dtype), b = cuda_bench(dtype);
-    int wrong = 0, type = 0;
+    int wrong = 0, type = 0, n = orders_wished();
     while (types[type] != dtype)
         type++;
     b.ops->deterministic = deterministic;
     for (int i = 0; i < case_count(); i++) {
         const struct op_case c = case_at(i);
-        bool whole = *only || all_orders();
+        bool whole = *only || n == ORDERS || is_alone(&c);
         if (!whole && case_type(i) != type)
             continue;
-        if (is_chosen(c.op) && strncmp(c.op, only, strlen(only)) == 0)
-            wrong += check(&c, &b, &oracle, &cpu, all_orders() ? ORDERS : FEW_ORDERS);
+        if (is_chosen(&c) && strncmp(c.op, only, strlen(only)) == 0)
+            wrong += check(&c, &b, &oracle, &cpu, n);
     }
     bench_close(&b), bench_close(&cpu), bench_close(&oracle);
     assert_int_equal(wrong, 0);
@@ -133,6 +166,10 @@ int main(int argc, char **argv)
 {
     (void)argc;
     chosen = argv + 1;
+    if (unknown()) {
+        printf("Bail out! no operation or case is named '%s'\n", unknown());
+        return 2;
+    }
     cuda_library(argv[0]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases),
                                         cmocka_unit_test(test_deterministic),
