@@ -142,7 +142,8 @@ void price_step(const struct price *p, const struct layout *l, struct price_step
  * messages of the state, updates and recomputation, except for `again` seconds of recomputation for
  * each micro-batch on the last stage. */
 double price_least(const struct price *p, const struct layout *l, double again);
-/* Prices a layout by replaying the schedule stage by stage. ERR_NOMEM. */
+/* Prices a layout by replaying the schedule stage by stage. ERR_NOMEM: there is no memory for the
+ * replay. */
 int price_replay(const struct price *p, const struct layout *l, struct price_step *out,
                  struct err *err);
 

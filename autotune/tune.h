@@ -89,8 +89,8 @@ struct tune {
     char (*trial_ids)[40];  /* for each item, the trial that gave its time; "": none */
     char trial[40];         /* the present trial */
     int64_t reused;
-    /* The number of layouts whose memory plan may fit, and the bytes of a rank of the smallest:
-     * among all legal layouts, or among a cluster's candidates. */
+    /* n_fit layouts may fit the memory; the smallest layout takes least_bytes a rank. On this
+     * machine all legal layouts are counted, for a cluster its candidates. */
     int64_t n_fit;
     double least_bytes;
     struct described *described;            /* the cluster of conf.cluster; else NULL */

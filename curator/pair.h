@@ -7,8 +7,8 @@
  * twice) over the calmer half of a grid of blocks, so that a title or a passing object does not
  * count. `tint` is the same for chroma only. `likeness` is the correlation of luma over the
  * overlap. Exposure does not change it: it is 1 for the same picture brighter or darker, and about
- * 0 for unrelated ones. If the frames match better without a shift, all three are computed without
- * one.
+ * 0 for unrelated ones. It is 0 if a picture is too flat to be compared. If the frames match better
+ * without a shift, all three are computed without one.
  */
 #ifndef CURATOR_PAIR_H
 #define CURATOR_PAIR_H

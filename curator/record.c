@@ -252,8 +252,8 @@ bool record_equal(const struct record *a, const struct record *b)
     return equal;
 }
 
-/* Reports that a dataset was made with another option. The program decides some of them itself, and
- * no option can change those. */
+/* Reports that a dataset was made with another option. The values in own[] are fixed by the version
+ * of the program, so for them the error names the version. */
 static int option_differs(const char *root, const char *name, const char *was, const char *now,
                           struct err *err)
 {

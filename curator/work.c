@@ -200,7 +200,7 @@ static int round_run(struct pool *p, int try, struct err *err)
 {
     int64_t jobs = try < TRIES ? p->k->jobs : 1;
     int rc = tries_start(p, try, jobs, false, err);
-    if (rc == 0) /* also after an error, running workers are waited for */
+    if (rc == 0) /* after an error, running workers are only waited for */
         rc = tries_start(p, try, jobs, true, err);
     while (p->running > 0) {
         int ended = one_wait(p, rc == 0 ? err : NULL);

@@ -3,13 +3,13 @@
  *
  * Reading is strict: an unknown key, a wrong type or a broken rule (rules[] below) is one error.
  * The writer writes every field in this order; those of position tables and plain cross-attention
- * only where the model has them, and tied_head only for gpt and llama. So two descriptions of one
- * network give one text, and model_hash is the hash of that text. A model inside another file
+ * only where the model has them, and tied_head only for gpt and llama. So equal descriptions give
+ * one text, however they were written, and model_hash is its hash. A model inside another file
  * ("model" of run.json) is a catalog name or such an object, in which "schema" may be left out.
  *
  * A name may carry a variant: `dit-7b+none`, `+full`, `+lora_separate`, `+lora_fused`,
- * `+lora_single`, `+global`. The lora forms keep the base's rank, or take 256 (the rank of every
- * published configuration of this family) when the base has none.
+ * `+lora_single`, `+global`. The lora forms keep the base's rank, or take 256 (the rank of all
+ * published models with lora modulation) when the base has none.
  *
  * The sizes come from "Training Video Foundation Models with NVIDIA NeMo" (arXiv 2503.12964), table
  * 1, for dit-7b and dit-28b; from the Cosmos 14B configuration for dit-14b; from Peebles and Xie's
@@ -17,9 +17,9 @@
  * modulation that STDiT3 has for all layers is nearest to lora_single; the full attention in each
  * layer is our addition.
  * moviegen-1b is the 1B Llama-shaped MovieGen of NeMo with grouped queries; ours adds its position
- * tables once, to the tokens, where NeMo adds them before every block, normalizes queries and keys
- * like the other families, and modulates cross-attention too. moviegen-5b and moviegen-30b are
- * NeMo's DiTLlama5BConfig and DiTLlama30BConfig, cross-attention not modulated.
+ * tables once, to the tokens (NeMo: before every block). It also normalizes queries and keys like
+ * the other families, and modulates cross-attention. moviegen-5b and moviegen-30b are NeMo's
+ * DiTLlama5BConfig and DiTLlama30BConfig, cross-attention not modulated.
  *
  * cosmos-7b and cosmos-14b are the diffusion models of Cosmos 1.0, which are dit-7b and dit-14b
  * with a padding mask; their learned positions beside the rotary ones (0.02 %) are left out.

@@ -13,7 +13,7 @@
 enum { WAITS_EVERY_S = 5 };
 
 static volatile int interrupted;
-static bool left; /* the user interrupted the following, and the run goes on */
+static bool left; /* the user interrupted cmd_follow, and the run goes on */
 
 static void on_interrupt(int signo)
 {

@@ -1,5 +1,6 @@
-/* reel tune --nodes N: runs the search as a job. The job's question (job.h) is its argument vector
- * and the run. If a job ends without a result, the next one reuses the trials that it measured. */
+/* reel tune --nodes N: runs the search as a job. The job's question (job.h) is its argument vector,
+ * the number of nodes, the run, and another trainer's adapter and command. If a job ends without a
+ * result, the next one reuses the trials that it measured. */
 #include "launcher/cmd/tune_job.h"
 
 #include <signal.h>

@@ -1,5 +1,5 @@
-/* trainer: runs the program that an attempt keeps alive: reel's own trainer (reel-train), or a
- * wrapped command, which events call foreign (launcher/wrap/wrap.h).
+/* trainer: runs an attempt's program: reel's own trainer (reel-train), or a wrapped command, which
+ * events call foreign (launcher/wrap/wrap.h).
  *
  * The differences are in two tables, struct trainer_kind, so that the agent need not know which
  * trainer it has. reel-train writes events, is signalled through its step, and holds a lease as
@@ -60,8 +60,8 @@ struct trainer_kind {
     int (*job)(struct duty *d, const char *home, struct err *err);
     /* Fills in the command to start, its folder and environment, and the number of ranks. */
     int (*command)(struct trainer *t, struct sched_step_spec *spec, struct err *err);
-    /* Fills in where the ranks run, and begins to read the trainer's output. The rest of spec is
-     * filled in. */
+    /* Fills in where the ranks run; the rest of spec is already filled in. For a wrapped command,
+     * also begins to read its output. */
     int (*place)(struct trainer *t, struct sched_step_spec *spec, struct err *err);
     /* Signals the trainer to save and stop. shared: see ranks_told. */
     void (*tell)(struct trainer *t, const char *shared);

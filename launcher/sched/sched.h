@@ -128,8 +128,8 @@ struct sched_spec {
     const char *token;       /* 32 hex digits (base/id.h); identifies the submission */
     const char *name;        /* for people (id_name_check of base/id.h); need not be unique */
     const char *const *argv; /* NULL-terminated; argv[0] is an absolute path */
-    const char *const *env;  /* NULL-terminated "K=V"; the job gets only these and the variables
-                              * below */
+    const char *const *env;  /* NULL-terminated "K=V"; the job gets these, the variables below,
+                              * and those that Slurm sets */
     const char *cwd;         /* absolute */
     const char *log_path;    /* absolute; stdout and stderr are appended; its folder is created */
     const char *partition;   /* NULL: the default one */
@@ -354,7 +354,8 @@ void sched_script(struct sched *s, const struct sched_spec *spec, struct str *ou
 
 /* Lists jobs; filter NULL: all. *out is released first, so a variable can be reused. Jobs that the
  * filter names and the scheduler does not know are absent; the caller decides what that means,
- * because a job may be listed late (absence_s). */
+ * because a job may be listed late (absence_s). On Slurm all processes of the user share one
+ * answer, which may be some seconds old (slurm.h). */
 int sched_poll(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out,
                struct err *err);
 

@@ -6,8 +6,8 @@
  * earlier call.
  *
  * Errors are classed by what the caller may conclude:
- *   ERR_TEMP         there is no clear answer: a time-out, no connection, a dead client, a busy
- *                    controller. After `submit` the job may exist
+ *   ERR_TEMP         there is no clear answer: a time-out, no connection, a command or helper that
+ *                    died, a busy controller. After `submit` the job may exist
  *   ERR_INPUT        the controller refused, and says why: nothing was done
  *   ERR_LIMIT        the same, because more was requested than exists or is allowed
  *   ERR_NOT_FOUND    there is no such job (cancel may return 0)
@@ -121,7 +121,7 @@ struct slurm_rpc_ops {
                struct err *err);
     int (*submit)(struct slurm_rpc *r, const struct slurm_submit *what, char id[SCHED_ID_BYTES],
                   struct err *err);
-    /* id NULL: lists all jobs of this user that the controller remembers; otherwise that job,
+    /* Lists all jobs of this user that the controller remembers, or with an id only that job,
      * whoever owns it (n is 0 or 1). */
     int (*jobs)(struct slurm_rpc *r, const char *id, struct arena *arena, struct slurm_jobs *out,
                 struct err *err);

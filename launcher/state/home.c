@@ -20,8 +20,8 @@ char *home_run_dir(const char *home, const char *run_id, char buf[LIMIT_PATH_BYT
     return buf;
 }
 
-/* Tells whether a folder contains something. Returns true if it cannot be read, because a later
- * error then says what is wrong. */
+/* Tells whether a folder contains something. Returns true if this user may not read it, because a
+ * later error then says what is wrong. */
 static bool holds_something(const char *path)
 {
     DIR *dir = opendir(path);

@@ -1,14 +1,15 @@
 /* ckpt: saves and loads checkpoints (`reel.ckpt/1`). A checkpoint is published whole or not at all,
  * is verified, and can be loaded under another layout than it was written under.
  *
- * A checkpoint is a folder <run>/ckpt/step-<8 digits>: manifest.json and one file for each rank of
- * the first replica. The essay at the top of ckpt.c gives the format. A checkpoint is written as
- * .tmp-step-…, every file is synced, and the folder is renamed; a reader never sees a part. Loading
- * takes the newest checkpoint that verifies. One counts as damaged only if a checksum, a size or a
- * missing file proves it. A damaged one is set aside (renamed *.damaged, never deleted by loading)
- * and the next older one is used. A whole checkpoint that this program cannot read is an error, and
- * is left as it is. When the disk is full, saving fails with ERR_FULL, leaves the older checkpoints
- * as they were and removes the unfinished folder.
+ * A checkpoint is a folder <run>/ckpt/step-<8 digits>: manifest.json and tp · pp · (shard group)
+ * files, one for each rank whose data rank is below the size of the shard group (layout.h). The
+ * essay at the top of ckpt.c gives the format. A checkpoint is written as .tmp-step-…, every file
+ * is synced, and the folder is renamed; a reader never sees a part. Loading takes the newest
+ * checkpoint that verifies. One counts as damaged only if a checksum, a size or a missing file
+ * proves it. A damaged one is set aside (renamed *.damaged, never deleted by loading) and the next
+ * older one is used. A whole checkpoint that this program cannot read is an error, and is left as
+ * it is. When the disk is full, saving fails with ERR_FULL, leaves the older checkpoints as they
+ * were and removes the unfinished folder.
  *
  *     // all ranks of the world call these
  *     ckpt_load(&writer, &optim, config_hash, on_damage, ctx, &meta, &found, err);

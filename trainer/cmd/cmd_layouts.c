@@ -87,8 +87,8 @@ static void json_write(const struct space_spec *spec, const struct space *s, str
     str_addc(text, '\n');
 }
 
-/* Prints one layout in its canonical form. If the layout is not legal, it fails with ERR_NO and the
- * rule that is broken, because the user asked whether it is. */
+/* Prints one layout in its canonical form. Fails with ERR_NO and the broken rule if the layout is
+ * not legal: the user asked about its legality. */
 static int one_write(const char *wanted, const struct space_spec *spec, struct str *text,
                      struct err *err)
 {

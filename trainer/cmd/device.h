@@ -28,8 +28,8 @@ extern const char *const device_comms[]; /* auto, staged, nccl */
      .fallback = "auto", .choices = device_comms}
 
 /* Chooses the device that the options name; if it is a GPU, also which one this rank uses. All
- * ranks of the world call it. gpus_per_node is the run's. ERR_ENV: there is no GPU to compute on,
- * and the sentence says why. */
+ * ranks of the world call it. gpus_per_node is the run's. ERR_ENV: there is no GPU to compute on;
+ * the error says why. */
 int device_take(const struct opt_values *v, int64_t gpus_per_node, struct comm *world,
                 struct compute_conf *out, struct err *err);
 /* Does the same as device_take, and chooses by --comm how ranks exchange device memory: by *coll,

@@ -21,7 +21,7 @@ struct comm_peers;
 /* Opens the descriptors; all ranks of the world call it. *out is new. It is empty where no rank can
  * be watched. */
 int comm_peers_open(struct comm *world, struct comm_peers **out, struct err *err);
-/* Says whether this host has more ranks than processors. False with p NULL, where that is not
+/* Says whether this host has more ranks than processors. Returns false if p is NULL: then it is not
  * known. */
 bool comm_peers_crowded(const struct comm_peers *p);
 /* Says whether other processes compete with this host's ranks for the processors: a rank that

@@ -13,7 +13,7 @@ struct graph {
     part parts[PARTS], ops[OPERATIONS];
     int n_parts, n_ops;
     int64_t next_id;
-    part q_len, k_len, offset[ATTN_TENSORS]; /* packed */
+    part q_len, k_len, offset[ATTN_TENSORS]; /* NULL unless the class is packed */
     cudnnStatus_t st;
 };
 

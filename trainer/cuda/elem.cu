@@ -26,7 +26,7 @@ static __global__ void axpy(struct tensor x, struct tensor y, double alpha)
     }
 }
 
-/* Returns whether the tensor has a type that the table computes with. */
+/* Returns whether the tensor has one of the two types of these operations (ops.h). */
 static bool is_ours(const struct ops_cuda *o, const struct tensor *t)
 {
     return t->dtype == o->ops.act || t->dtype == o->ops.stat;

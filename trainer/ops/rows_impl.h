@@ -1,12 +1,12 @@
 /* Reads and writes rows and blocks of tensors as REAL.
  *
- * In the f64 and f32 tables a tensor is of REAL and a row is used in place: the functions below
- * compile to pointers. In the bf16 table (ACT_IS_BF16) a tensor is of bf16 or f32. A row of bf16 is
- * widened into one of the context's slots before a loop over it, and rounded when it is stored. So
- * arithmetic sees floats only, and each result is rounded once.
+ * In the f64 and f32 tables of operations (ops_cpu.c) a tensor is of REAL and a row is used in
+ * place: the functions below compile to pointers. In the bf16 table (ACT_IS_BF16) a tensor is of
+ * bf16 or f32. A row of bf16 is widened into one of the context's slots before a loop over it, and
+ * rounded when it is stored. So arithmetic sees floats only, and each result is rounded once.
  *
  *     const REAL *x = row_load(c, &a->x, i, SLOT_X); its numbers; NULL when the tensor is absent
- *     REAL *y = row_open(c, &a->y, i, SLOT_Y);       must be written whole; each row has a slot
+ *     REAL *y = row_open(c, &a->y, i, SLOT_Y);       must be written whole; in another slot than x
  *     for (...) y[j] = f(x[j]);
  *     row_store(&a->y, i, y);                        or row_keep, which also sets y to what a
  *                                                    later row_load returns

@@ -19,7 +19,7 @@
 /* Holds a model on one rank, and the samples being generated. */
 struct generate {
     const struct generate_conf *conf;
-    struct run run;            /* a borrowed copy, changed where sampling differs from training */
+    struct run run;            /* shallow copy of conf->run, with the changes that sampling needs */
     struct ckpt_manifest manifest;
     struct layout layout;
     struct param_list params;
