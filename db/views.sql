@@ -5,9 +5,9 @@
 --
 -- v_* are public: names, columns, units and meaning stay, and new columns are added after the old
 -- ones. Each of their columns ends a line, "expression AS name, -- sentence"; a line with only a
--- comment continues the sentence before it. Other comments inside a view are /* like this */. A
--- line STEP is replaced by the shown fields of a step (base/events.def) that no earlier line STEP
--- has, up to the one named; so a new field comes after all others.
+-- comment continues the sentence before it. Other comments inside a view are /* like this */, but
+-- a line /* STEP field */ is replaced by the shown fields of a step (base/events.def): all that no
+-- earlier such line has, up to this field, or to the last. So a new field comes after all others.
 
 DROP VIEW IF EXISTS event_time;
 CREATE VIEW event_time AS
@@ -65,7 +65,7 @@ SELECT
   /* STEP loss */
   (coalesce(s.again, 0)
    OR row_number() OVER (PARTITION BY s.run, s.step ORDER BY s.attempt, s.seq, s.writer) > 1)
-    AS replayed, -- 1 on every execution of a (run, step) after its first by attempt
+    AS replayed, -- 1: the run had executed this step before, in this attempt or an earlier one
   /* STEP spike */
   coalesce(s.steps, 1) AS steps -- number of steps that the row covers; 1 for our own trainer
   /* STEP */
@@ -88,7 +88,7 @@ SELECT
   json_extract(e.json, '$.step') AS step, -- steps done
   w.weights, -- model, or average (EMA)
   b.key AS bin, -- from 0, rising noise; all bins are equally probable in training
-  b.value AS loss, -- mean over samples of w (F - T)^2; NULL when it was not finite
+  b.value AS loss, -- mean over samples of the output's weighted squared error; NULL: not finite
   json_extract(e.json, '$.samples') AS samples, -- number of samples measured in each bin
   json_extract(e.json, '$.started_at') AS started_at, -- UTC s
   json_extract(e.json, '$.seconds') AS seconds -- time of the whole validation
@@ -270,7 +270,7 @@ SELECT
   k.fsdp, -- ranks of a group that shards this way; 0: dp
   k.mbs, -- samples of a micro-batch
   k.recompute, -- activations that backward computes again: none, selective, full
-  k.recompute_layers, -- layers of a virtual stage that are recomputed; 0: all
+  k.recompute_layers, -- layers of a chunk that are recomputed; 0: all
   k.rank_order, -- which ranks are neighbours: those of the axis named first, then of the next
   json_extract(l.px, '$.predicted_step_s') AS predicted_step_s, -- s
   json_extract(l.px, '$.predicted_at') AS predicted_at, -- UTC s, before the measurement
@@ -322,7 +322,7 @@ CREATE VIEW v_term AS
 SELECT
   e.run AS tune, -- id of the tuning
   json_extract(e.json, '$.trial') AS trial, -- trial id
-  c.key AS term, -- a term of the plan: gemm, attention, elementwise, ...
+  c.key AS term, -- a term of the prediction: gemm, attention, elementwise, ...
   c.value AS predicted_s, -- s of a step
   (SELECT m.seconds FROM v_trial_class m
    WHERE m.tune = e.run AND m.trial = json_extract(e.json, '$.trial') AND m.class = c.key)
