@@ -172,7 +172,7 @@ static inline double *flat_of(struct rig *r, const void *buffer, bool pieces)
     return flat;
 }
 
-/* Is element j of tensor t a summand, or the only copy that counts? */
+/* Says whether element j of tensor t is a summand, or the only copy that counts. */
 static inline bool counts_here(const struct rig *r, const struct shard_tensor *t, int64_t j)
 {
     if ((t->sums & SHARD_SUM_TP) || ((t->sums & SHARD_SUM_PP) && r->sh.place.tp == 0))
