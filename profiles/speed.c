@@ -75,6 +75,20 @@ struct speed_sums speed_sums(const struct work *w, enum work_part_id part)
     return s;
 }
 
+double speed_again(const struct work *w, const struct layout *l)
+{
+    struct speed_sums part = speed_sums(w, WORK_LAYER_SELECTIVE),
+                      full = speed_sums(w, WORK_LAYER_FULL);
+    double flops = 0;
+    for (int64_t i = 0; i < l->pp; i++) {
+        struct work_stage s;
+        work_stage(w, l, i, &s);
+        flops += fmax(0, s.selective - s.there) * (part.gemm_flops + part.attn_flops[0]) +
+                 fmax(0, s.full - s.there) * (full.gemm_flops + full.attn_flops[0]);
+    }
+    return flops * (double)(l->tp * l->cp);
+}
+
 static double mix(double a, double b, double at) { return a + (b - a) * at; }
 
 struct speed_point speed_share(const struct speed *s, double tokens)

@@ -58,5 +58,8 @@ struct speed_point speed_share(const struct speed *s, double tokens);
  * backward. */
 struct speed_sums { double gemm_flops, gemm_bytes, attn_flops[2], attn_bytes[2], bytes, numbers; };
 struct speed_sums speed_sums(const struct work *w, enum work_part_id part);
+/* Returns the FLOPs of products and attention that the backward of one micro-batch repeats on all
+ * tp · cp · pp ranks that compute it together. */
+double speed_again(const struct work *w, const struct layout *l);
 
 #endif

@@ -14,6 +14,7 @@
 enum { PRODUCTS, FORWARD, BACKWARD, COUNTED };
 static const char *const names[COUNTED] = {"products", "attention forward", "attention backward"};
 static double seen[COUNTED];
+static double repeated; /* FLOPs of a step's recomputation on all ranks, by the account */
 static struct ops plain;
 
 static void counted_gemm(struct ops *o, struct dev_stream *s, const struct ops_gemm *a)
@@ -151,6 +152,7 @@ static void rank_compare(const struct rig *r, char text[256])
     struct work_spec spec = {.model = &r->m, .weights = &weights, .stack = &stack, .seq = extent,
                              .gbs = SAMPLES, .act = r->b.ops->act};
     work_build(&spec, &r->layout, &w);
+    repeated = w.micro_batches * speed_again(&w, &r->layout);
     account_sum(&w, &r->layout, r->sh.place.pp, want);
     numbers_compare(want, text);
 }
@@ -218,9 +220,35 @@ static void account_counts_flops(void **state)
     }
 }
 
+/* Returns the FLOPs of products and forward attention that one rank's step is seen to compute. */
+static double seen_by_one(int model, const char *layout)
+{
+    struct layout l;
+    struct err err = {0};
+    must(layout_parse(layout, &l, &err), &err);
+    layout_run(model, &l);
+    return seen[PRODUCTS] + seen[FORWARD];
+}
+
+static void recomputation_is_counted(void **state)
+{
+    (void)state;
+    static const struct { int model; const char *layout; } again[] = {
+        {FULL, "mbs=2,recompute=selective"}, {MOVIEGEN, "mbs=4,recompute=selective"},
+        {STDIT, "mbs=2,recompute=full"}, {FULL, "mbs=2,recompute=full"}};
+    for (int i = 0; i < LEN(again); i++) {
+        double less = seen_by_one(again[i].model, again[i].model == MOVIEGEN ? "mbs=4" : "mbs=2"),
+               more = seen_by_one(again[i].model, again[i].layout) - less;
+        if (world->rank == 0 && !(more > 0 && fabs(more - repeated) <= 1e-12 * less))
+            fail_msg("%s: %.17g FLOPs more than without; the account says %.17g",
+                     again[i].layout, more, repeated);
+    }
+}
+
 int main(int argc, char **argv)
 {
     world_open(&argc, &argv);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(account_counts_flops)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(account_counts_flops),
+                                       cmocka_unit_test(recomputation_is_counted)};
     return world_close(cmocka_run_group_tests(tests, NULL, NULL));
 }

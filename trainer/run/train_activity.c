@@ -8,19 +8,29 @@
 
 #include "base/num.h"
 #include "profiles/flops.h"
+#include "profiles/speed.h"
 #include "trainer/run/train_priv.h"
 
 enum { STEPS = 2 };
 
-/* Returns the FLOPs that backward recomputes, as a share of a step's model FLOPs. */
+/* Returns the FLOPs that backward recomputes, as a share of a step's model FLOPs. NaN: there is no
+ * memory to count them. */
 static double computed_again(const struct train *t)
 {
     const struct model *m = &t->run->model;
+    const struct plan *plan = t->leg.plan;
+    struct work_weights weights;
+    struct stack stack;
     struct flops f;
     struct err none;
-    if (flops_reel_sample(m, t->leg.plan->seq, m->text_len, &f, &none) < 0)
-        return 0;
-    return flops_again(&f, m, t->leg.layout);
+    if (flops_reel_sample(m, plan->seq, m->text_len, &f, &none) < 0 ||
+        stack_load("reel", &stack, &none) < 0 || work_weights(m, &weights, &none) < 0)
+        return NAN;
+    struct work_spec spec = {.model = m, .weights = &weights, .stack = &stack, .seq = plan->seq,
+                             .gbs = plan->gbs, .act = plan->dtype};
+    struct work w;
+    work_build(&spec, t->leg.layout, &w);
+    return speed_again(&w, t->leg.layout) / (f.total * w.samples);
 }
 
 static struct activity_facts facts_of(const struct train *t)
