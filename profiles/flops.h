@@ -35,7 +35,8 @@ int flops_reel_sample(const struct model *m, struct seq s, int64_t text, struct 
 /* Returns the FLOPs that backward repeats under the layout's full recomputation, as a share of f,
  * the model FLOPs of a step. Backward repeats one forward, a third of the FLOPs, of the matrices
  * and attention of the recomputed layers. The result is 0 without full recomputation: what another
- * trainer's selective recomputation repeats is that trainer's choice. For ours see speed_again(). */
+ * trainer's selective recomputation repeats is chosen by that trainer. For ours see
+ * speed_again(). */
 double flops_again(const struct flops *f, const struct model *m, const struct layout *l);
 
 /* Returns the two terms of the FLOPs per token of flops_seed/1. Either pointer may be NULL. */

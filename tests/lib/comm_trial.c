@@ -73,7 +73,7 @@ static void repeat(char *p, int64_t known, int64_t n)
     }
 }
 
-/* Writes a run of numbers to element `at` and the elements after it. */
+/* Writes a span of numbers to element `at` and the elements after it. */
 static void put_run(void *buf, int64_t at, const struct rough_run *r, enum dtype t)
 {
     int64_t e = dtype_bytes(t), period = num_min_i64(ROUGH_PERIOD, r->n);

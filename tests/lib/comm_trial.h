@@ -80,7 +80,7 @@ void trial_make(struct trial *t, struct comm *c, enum comm_kind kind, unsigned s
 void trial_release(struct trial *t);
 
 /* Calls f(t, buffer, index, expected numbers from there on, whether this rank owns them) for every
- * run of elements of recv that the operation writes on this rank. */
+ * span of elements of recv that the operation writes on this rank. */
 typedef void trial_fn(struct trial *t, const void *buf, int64_t at, const struct rough_run *want,
                       bool own);
 void trial_each(struct trial *t, trial_fn *f);

@@ -105,7 +105,7 @@ static void test_pp(void **state)
     }
 }
 
-/* Keys and values of each run of tokens go round: forward cp - 1 times, backward again, and home
+/* Keys and values of each span of tokens go round: forward cp - 1 times, backward again, and home
  * with cp gradients. */
 static void test_ring(void **state)
 {

@@ -22,11 +22,11 @@
 
 /* ---- the exchange of heads ---- */
 
-enum { SLICES = 3 };
+enum { VIEWS = 3 };
 
 /* Views heads that are exchanged between ranks: `local` [s, H d] or [s, K d] before the exchange,
  * `grouped` [u, h d] or [u, k d] after it. */
-struct slice {
+struct heads {
     struct tensor local, grouped;
     bool kv;
 };
@@ -36,7 +36,7 @@ static int64_t q_heads(const struct dit *d) { return d->heads / group_size(d); }
 static int64_t kv_heads(const struct dit *d) { return num_max_i64(1, d->kv_heads / group_size(d)); }
 
 /* Returns the columns of `s` for peer p of the group. */
-static struct tensor slice_cols(const struct dit *d, const struct slice *s, int64_t p)
+static struct tensor peer_cols(const struct dit *d, const struct heads *s, int64_t p)
 {
     int64_t first = p * q_heads(d), n = s->kv ? kv_heads(d) : q_heads(d);
     if (s->kv)
@@ -44,7 +44,7 @@ static struct tensor slice_cols(const struct dit *d, const struct slice *s, int6
     return tensor_cols(s->local, first * d->head_dim, n * d->head_dim);
 }
 
-static int64_t run_first(const struct dit *d, int64_t i, int64_t r)
+static int64_t span_first(const struct dit *d, int64_t i, int64_t r)
 {
     const struct ops_sample *s = &d->slot->host.samples[i];
     int64_t tokens = (int64_t)s->t * s->h * s->w / model_patch_cells(d->m);
@@ -58,11 +58,11 @@ static int64_t peer_tokens(const struct dit *d, int64_t p)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < d->slot->now.n; i++)
-        n += run_first(d, i, cp_rank(d, p) + 1) - run_first(d, i, cp_rank(d, p));
+        n += span_first(d, i, cp_rank(d, p) + 1) - span_first(d, i, cp_rank(d, p));
     return n;
 }
 
-static int64_t block_width(const struct slice *s, int n)
+static int64_t block_width(const struct heads *s, int n)
 {
     int64_t w = 0;
     for (int j = 0; j < n; j++)
@@ -86,25 +86,25 @@ static void copy(struct dit *d, struct tensor from, struct tensor to, bool add)
         d->o->copy(d->o, d->stream, &(struct ops_copy){from, to});
 }
 
-/* Copies between the columns of every slice that belong to peer p and the block for p. */
-static void local_copy(struct dit *d, const struct slice *s, int n, int64_t p, struct tensor b,
+/* Copies between the columns of all heads that belong to peer p and the block for p. */
+static void local_copy(struct dit *d, const struct heads *s, int n, int64_t p, struct tensor b,
                        bool out)
 {
     for (int64_t j = 0, at = 0; j < n; at += s[j].grouped.cols, j++) {
-        struct tensor here = slice_cols(d, &s[j], p), there = tensor_cols(b, at, s[j].grouped.cols);
+        struct tensor here = peer_cols(d, &s[j], p), there = tensor_cols(b, at, s[j].grouped.cols);
         copy(d, out ? here : there, out ? there : here,
              !out && s[j].kv && fault_active != FAULT_POINT_A2A_DKV);
     }
 }
 
 /* Copies between peer p's rows of every sample in the grouped tensors and the block for p. */
-static void grouped_copy(struct dit *d, const struct slice *s, int n, int64_t p, struct tensor b,
+static void grouped_copy(struct dit *d, const struct heads *s, int n, int64_t p, struct tensor b,
                          bool out)
 {
     for (int64_t i = 0, row = 0; i < d->slot->now.n; i++) {
-        int64_t first = run_first(d, i, cp_rank(d, p)),
-                rows = run_first(d, i, cp_rank(d, p) + 1) - first;
-        int64_t to = d->slot->host.u_start[i] + first - run_first(d, i, cp_rank(d, 0));
+        int64_t first = span_first(d, i, cp_rank(d, p)),
+                rows = span_first(d, i, cp_rank(d, p) + 1) - first;
+        int64_t to = d->slot->host.u_start[i] + first - span_first(d, i, cp_rank(d, 0));
         for (int64_t j = 0, at = 0; j < n; at += s[j].grouped.cols, j++) {
             struct tensor there = tensor_cols(tensor_rows(b, row, rows), at, s[j].grouped.cols),
                           here = tensor_rows(s[j].grouped, to, rows);
@@ -115,8 +115,8 @@ static void grouped_copy(struct dit *d, const struct slice *s, int n, int64_t p,
 }
 
 /* Exchanges heads for tokens. With `in`, a rank gives its tokens of all heads and gets the group's
- * tokens of its heads. Otherwise these go back, and k/v slices are added up. */
-static void exchange(struct dit *d, const struct slice *s, int n, bool in, const char *what)
+ * tokens of its heads. Otherwise these go back, and gradients of k/v heads are added up. */
+static void exchange(struct dit *d, const struct heads *s, int n, bool in, const char *what)
 {
     int64_t a = group_size(d), w = block_width(s, n), here = 0, there = 0;
     int64_t *counts[4] = {d->cp_counts, d->cp_counts + a, d->cp_counts + 2 * a,
@@ -381,12 +381,12 @@ int dit_attention_plan(struct dit *d, int64_t layer, int64_t self, bool backward
 static void exchange_qkv(struct dit *d, struct tensor qkv, const struct ops_attn *a)
 {
     struct tensor qk = dit_tokens(d, DIT_QK, 0);
-    struct slice s[SLICES] = {
+    struct heads s[VIEWS] = {
         {tensor_cols(qk, 0, d->q_width), a->q, false},
         {tensor_cols(qk, d->q_width, d->kv_width), a->k, true},
         {tensor_cols(qkv, d->q_width + d->kv_width, d->kv_width), a->v, true}
     };
-    exchange(d, s, SLICES, true, "q, k, v by heads");
+    exchange(d, s, VIEWS, true, "q, k, v by heads");
 }
 
 void dit_attention_fwd(struct dit *d, int64_t layer, int64_t self)
@@ -404,7 +404,7 @@ void dit_attention_fwd(struct dit *d, int64_t layer, int64_t self)
     else
         d->o->attn_fwd(d->o, d->stream, &a);
     if (x)
-        exchange(d, &(struct slice){dit_copy(d, DIT_ATTN, layer, self, d->slot->now.s), a.o, false},
+        exchange(d, &(struct heads){dit_copy(d, DIT_ATTN, layer, self, d->slot->now.s), a.o, false},
                  1, false, "attention by tokens");
 }
 
@@ -413,13 +413,13 @@ void dit_attention_fwd(struct dit *d, int64_t layer, int64_t self)
 static void exchange_back(struct dit *d, const struct ops_attn *a)
 {
     struct tensor dqkv = dit_tokens(d, DIT_DQKV, 0);
-    struct slice s[SLICES] = {
+    struct heads s[VIEWS] = {
         {tensor_cols(dqkv, 0, d->q_width), a->dq, false},
         {tensor_cols(dqkv, d->q_width, d->kv_width), a->dk, true},
         {tensor_cols(dqkv, d->q_width + d->kv_width, d->kv_width), a->dv, true}
     };
     d->dev->fill(d->dev, dqkv.ptr, 0, dqkv.rows * dqkv.cols * dtype_bytes(dqkv.dtype), d->stream);
-    exchange(d, s, SLICES, false, "gradients of q, k, v by tokens");
+    exchange(d, s, VIEWS, false, "gradients of q, k, v by tokens");
 }
 
 void dit_attention_bwd(struct dit *d, int64_t layer, int64_t self)
@@ -432,9 +432,9 @@ void dit_attention_bwd(struct dit *d, int64_t layer, int64_t self)
     bool x = group_size(d) > 1;
     if (x) {
         exchange_qkv(d, dit_copy(d, DIT_QKV, layer, self, d->slot->now.s), &a);
-        exchange(d, &(struct slice){dit_copy(d, DIT_ATTN, layer, self, d->slot->now.s), a.o, false},
+        exchange(d, &(struct heads){dit_copy(d, DIT_ATTN, layer, self, d->slot->now.s), a.o, false},
                  1, true, "attention by heads");
-        exchange(d, &(struct slice){dit_tokens(d, DIT_DATTN, 0), a.d_o, false}, 1, true,
+        exchange(d, &(struct heads){dit_tokens(d, DIT_DATTN, 0), a.d_o, false}, 1, true,
                  "gradient of attention by heads");
     }
     if (d->ring > 1)

@@ -262,7 +262,7 @@ struct ops_step {
     int32_t reserved;
 };
 
-/* Describes a run of elements of one model tensor that is contiguous in every buffer. Offsets are
+/* Describes a span of elements of one model tensor that is contiguous in every buffer. Offsets are
  * in elements: `grad` in the gradients, `state` in m, v and ema, and so on.
  *
  * Element j has, in the whole model, the number first + j + (col + j) / row · skip. That is, rows

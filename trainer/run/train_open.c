@@ -58,7 +58,7 @@ static int64_t resident_bytes(void)
 }
 
 /* Returns how many resident bytes are shared between processes; 0 if the system does not say. No
- * buffer of ours is shared, so these are MPI's segments. */
+ * buffer of ours is shared, so this is MPI's shared memory. */
 static int64_t shared_bytes(void) { return num_max_i64(0, status_bytes("RssShmem:")); }
 
 int64_t train_mpi_bytes(const struct train *t)

@@ -184,7 +184,7 @@ static char *element(const struct optim *o, void *buffer, int64_t at)
     return (char *)buffer + at * dtype_bytes(o->c.ops->stat);
 }
 
-static struct tensor run_of(const struct optim *o, void *buffer, int64_t first, int64_t n)
+static struct tensor span_of(const struct optim *o, void *buffer, int64_t first, int64_t n)
 {
     return tensor_of(element(o, buffer, first), o->c.ops->stat, 1, n);
 }
@@ -437,7 +437,7 @@ static void span_swap(struct optim *o, int64_t weight, int64_t at, int64_t n)
 static void span_round(struct optim *o, int64_t weight, int64_t at, int64_t n)
 {
     struct ops_copy args = {
-        .src = run_of(o, o->averaged ? o->master : o->ema, at, n),
+        .src = span_of(o, o->averaged ? o->master : o->ema, at, n),
         .dst = weights_of(o, weight, n)};
     o->c.ops->copy(o->c.ops, o->c.stream, &args);
 }
@@ -507,11 +507,11 @@ static void unit_update(struct optim *o, int64_t k)
     struct tensor weights = weights_of(o, 0, o->n_weights);
     struct ops_adamw args = {
         .step = o->step,
-        .grad = run_of(o, o->grads, 0, o->n_grads),
-        .master = o->master ? run_of(o, o->master, 0, o->n_state) : weights,
+        .grad = span_of(o, o->grads, 0, o->n_grads),
+        .master = o->master ? span_of(o, o->master, 0, o->n_state) : weights,
         .m = moments_of(o, o->m, 0, o->n_state),
         .v = moments_of(o, o->v, 0, o->n_state),
-        .ema = o->ema ? run_of(o, o->ema, 0, o->n_state) : tensor_none(),
+        .ema = o->ema ? span_of(o, o->ema, 0, o->n_state) : tensor_none(),
         .weight = o->master ? weights : tensor_none(),
         .seed = r->seed,
         .beta1 = r->adamw.beta1, .beta2 = r->adamw.beta2, .eps = r->adamw.eps,
