@@ -2,7 +2,7 @@
  * cluster (one node, 4 cores, partitions low and high), selects by REEL_SLURM_VIA how the
  * controller is asked, and runs this program. */
 // LINK: -lcmocka
-#include "../unit/sched_conformance.h"
+#include "tests/lib/sched_conformance.h"
 
 static char dir[LIMIT_PATH_BYTES], home[LIMIT_PATH_BYTES];
 

@@ -1,6 +1,6 @@
 /* The conformance suite on the local scheduler, with a grace and without one. */
 // SLOW
-#include "sched_conformance.h"
+#include "tests/lib/sched_conformance.h"
 
 #include "launcher/sched/local.h"
 

@@ -1,7 +1,7 @@
 /* The conformance suite on a simulated cluster whose jobs are real processes. The server is a
  * process of its own, which every job can ask. */
 // SLOW
-#include "sched_conformance.h"
+#include "tests/lib/sched_conformance.h"
 
 #include <sys/wait.h>
 

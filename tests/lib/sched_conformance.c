@@ -1,25 +1,4 @@
-/* sched_conformance: what every implementation of launcher/sched must do, written against sched.h
- * only.
- *
- * A test program fills in a struct conform and calls conform_write_program in the setup of its
- * cmocka group of CONFORM_TESTS, and lets main() call conform_program() first: jobs of the suite
- * run the test program itself when they have to use the interface from inside (a job that requeues
- * itself).
- *
- *     int main(int argc, char **argv)
- *     {
- *         if (conform_program(argc, argv, &rc)) return rc;
- *         const struct CMUnitTest tests[] = {CONFORM_TESTS};
- *         return cmocka_run_group_tests_name("sched conformance (local)", tests, setup, teardown);
- *     }
- *
- * Independent jobs are submitted together and then collected. States are waited for with a long
- * patience; no test asserts how long something took. Scripts wait for files, not for time, where
- * the order matters. */
-#ifndef TESTS_SCHED_CONFORMANCE_H
-#define TESTS_SCHED_CONFORMANCE_H
-
-#include "tests/lib/sched_helpers.h"
+#include "tests/lib/sched_conformance.h"
 
 /* ---- jobs that need nothing of each other ---- */
 
@@ -70,9 +49,7 @@ static const struct conform_case conform_cases[] = {
 enum { CONFORM_CASES = ARRAY_LEN(conform_cases) };
 static struct conform_job conform_jobs[CONFORM_CASES];
 
-/* Writes `program` into the scratch folder. It runs this test program and tells it where the
- * scheduler is. */
-static void conform_write_program(void)
+void conform_write_program(void)
 {
     struct err err = {0};
     char self[LIMIT_PATH_BYTES];
@@ -92,9 +69,7 @@ static void conform_write_program(void)
     str_release(&text);
 }
 
-/* Runs what a job of these tests runs: it requeues the job that it is in, and ends with a code that
- * is not 0. Returns true when argv was for us. */
-static bool conform_program(int argc, char **argv, int *rc)
+bool conform_program(int argc, char **argv, int *rc)
 {
     struct err err = {0};
     struct sched *s = NULL;
@@ -176,7 +151,7 @@ static void conform_check(const struct conform_case *c, const struct conform_job
     sched_jobs_release(&jobs);
 }
 
-static void conform_test_cases(void **state)
+void conform_test_cases(void **state)
 {
     (void)state;
     conform_submit_cases();
@@ -189,7 +164,7 @@ static void conform_test_cases(void **state)
 }
 
 /* The log holds every execution, once each. */
-static void conform_test_log_over_restarts(void **state)
+void conform_test_log_over_restarts(void **state)
 {
     (void)state;
     for (int run = 0; run <= 2; run++) {
@@ -217,7 +192,7 @@ static bool conform_env_is_known(const char *entry)
 }
 
 /* A job has every entry that was submitted, byte for byte, and nothing of the submitter's. */
-static void conform_test_environment(void **state)
+void conform_test_environment(void **state)
 {
     struct str text = STR_INIT;
     int found = 0;
@@ -233,7 +208,7 @@ static void conform_test_environment(void **state)
     str_release(&text);
 }
 
-static void conform_test_folder(void **state)
+void conform_test_folder(void **state)
 {
     char expected[LIMIT_PATH_BYTES + 1], real[LIMIT_PATH_BYTES];
     (void)state;
@@ -256,7 +231,7 @@ static void conform_refused(const char *what, const struct sched_spec *spec, int
     assert_string_equal(id, "untouched");
 }
 
-static void conform_test_refusals(void **state)
+void conform_test_refusals(void **state)
 {
     static const char *const relative[] = {"sh", NULL}, *const none[] = {NULL},
                              *const good[] = {"/bin/true", NULL};
@@ -307,7 +282,7 @@ static void conform_test_refusals(void **state)
     sched_jobs_release(&jobs);
 }
 
-static void conform_test_unknown_and_ended(void **state)
+void conform_test_unknown_and_ended(void **state)
 {
     struct err err = {0};
     const char *done = conform_jobs[0].id;
@@ -327,7 +302,7 @@ static void conform_test_unknown_and_ended(void **state)
 
 /* ---- one job a token ---- */
 
-static void conform_test_token(void **state)
+void conform_test_token(void **state)
 {
     struct conform_job j = {.name = "once", .script = "echo ran", .spec = SCHED_SPEC_INIT};
     struct sched_jobs jobs = {0};
@@ -353,7 +328,7 @@ static void conform_test_token(void **state)
 /* ---- priority ---- */
 
 /* A urgent job holds the machine while three others queue up; they take it one after the other. */
-static void conform_test_order(void **state)
+void conform_test_order(void **state)
 {
     struct conform_job holder = {.name = "holder",
                                  .script = "until [ -e \"$1/go\" ]; do sleep 0.1; done"};
@@ -394,7 +369,7 @@ static void conform_waits(const struct conform_job *j)
     sched_jobs_release(&jobs);
 }
 
-static void conform_test_after(void **state)
+void conform_test_after(void **state)
 {
     struct conform_job first = {
         .name = "first",
@@ -435,7 +410,7 @@ static void conform_test_after(void **state)
 #define CONFORM_FIRST_RUN "echo run $REEL_JOB_RESTART; [ $REEL_JOB_RESTART = 1 ] && exit 0;"
 
 /* Four jobs share the machine when one comes that needs all of it. */
-static void conform_test_preempt(void **state)
+void conform_test_preempt(void **state)
 {
     struct conform_job saves = {.name = "saves",
                                 .script = CONFORM_FIRST_RUN "trap 'echo saved; exec \"$1/program\" "
@@ -485,7 +460,7 @@ static void conform_test_preempt(void **state)
         assert_int_equal(conform_count(conform_read("noticed.log"), "notice\n"), 1);
 }
 
-static void conform_test_describe(void **state)
+void conform_test_describe(void **state)
 {
     struct sched_site site;
     struct err err = {0};
@@ -530,7 +505,7 @@ static struct sched_step_status conform_step_end(struct sched_step *step)
     return st;
 }
 
-static void conform_test_steps(void **state)
+void conform_test_steps(void **state)
 {
     struct sched_step_status st;
     (void)state;
@@ -561,7 +536,7 @@ static void conform_test_steps(void **state)
     assert_int_equal(conform_step_end(heard).exit_code, 6);
 }
 
-static void conform_test_step_limits(void **state)
+void conform_test_step_limits(void **state)
 {
     static const char *const missing[] = {"/no/such/program", NULL};
     struct sched_step_spec spec = SCHED_STEP_SPEC_INIT;
@@ -597,12 +572,3 @@ static void conform_test_step_limits(void **state)
         unlink(conform_path("orphan"));
     }
 }
-
-#define CONFORM_TEST(name) cmocka_unit_test_teardown(conform_test_##name, conform_cancel_all)
-#define CONFORM_TESTS                                                                              \
-    CONFORM_TEST(describe), CONFORM_TEST(refusals), CONFORM_TEST(cases), CONFORM_TEST(token),      \
-        CONFORM_TEST(log_over_restarts), CONFORM_TEST(environment), CONFORM_TEST(folder),          \
-        CONFORM_TEST(unknown_and_ended), CONFORM_TEST(order), CONFORM_TEST(after),                 \
-        CONFORM_TEST(preempt), CONFORM_TEST(steps), CONFORM_TEST(step_limits)
-
-#endif
