@@ -28,7 +28,7 @@ void conform_write_program(void);
  * is not 0. Returns true when argv was for us. */
 bool conform_program(int argc, char **argv, int *rc);
 
-/* ---- the tests: logs, environment, folder and what has ended are those of the jobs of `cases` ---- */
+/* ---- the tests, of which some read what the jobs of `cases` left ---- */
 
 void conform_test_describe(void **state);
 void conform_test_refusals(void **state);

@@ -3,7 +3,7 @@
 // LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host
 #include "launcher/state/gap.h"
 #include "tests/lib/db_fixture.h"
-#include "tests/unit/histories.h"
+#include "tests/lib/histories.h"
 
 static const char *writer_of(const struct ev *e)
 {
@@ -61,11 +61,11 @@ static void state_of(size_t i, struct run_state *s)
 
 static void histories_write(void)
 {
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    for (size_t i = 0; i < n_histories; i++) {
         char dir[400], run[ID_TEXT_BYTES];
         snprintf(dir, sizeof dir, "%s/runs/%s/events", home, run_of(i, run));
-        for (size_t k = 0; k < count_events(&cases[i]); k++)
-            event_put(dir, run, &cases[i].events[k], clocks_of(&cases[i], k));
+        for (size_t k = 0; k < count_events(&histories[i]); k++)
+            event_put(dir, run, &histories[i].events[k], clocks_of(&histories[i], k));
     }
 }
 
@@ -179,19 +179,19 @@ static void histories_same(void)
 {
     histories_write();
     ingest();
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    for (size_t i = 0; i < n_histories; i++) {
         char run[ID_TEXT_BYTES];
         struct run_state s;
         state_of(i, &s);
         run_of(i, run);
-        assert_int_equal(s.n_attempts, cases[i].attempts);
-        last_same(cases[i].what, run, &s);
+        assert_int_equal(s.n_attempts, histories[i].attempts);
+        last_same(histories[i].what, run, &s);
         for (int64_t k = 0; k < s.n_attempts; k++) {
-            attempt_same(cases[i].what, run, &s.attempts[k]);
-            notice_same(cases[i].what, run, &s.attempts[k]);
-            lasted_true(&cases[i], &s.attempts[k]);
+            attempt_same(histories[i].what, run, &s.attempts[k]);
+            notice_same(histories[i].what, run, &s.attempts[k]);
+            lasted_true(&histories[i], &s.attempts[k]);
             if (k + 1 < s.n_attempts)
-                gap_same(cases[i].what, run, &s.attempts[k], &s.attempts[k + 1]);
+                gap_same(histories[i].what, run, &s.attempts[k], &s.attempts[k + 1]);
         }
         run_state_release(&s);
     }
@@ -215,10 +215,10 @@ static void test_rests(void **state)
     size_t found = 0;
     (void)state;
     histories_write();
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+    for (size_t i = 0; i < n_histories; i++)
         for (size_t k = 0; k < ARRAY_LEN(table); k++) {
             struct run_state s;
-            if (strcmp(cases[i].what, table[k].what) != 0)
+            if (strcmp(histories[i].what, table[k].what) != 0)
                 continue;
             found++;
             state_of(i, &s);

@@ -14,7 +14,7 @@
 #include "launcher/state/attempt.h"
 #include "launcher/state/pace.h"
 #include "launcher/state/state.h"
-#include "tests/unit/histories.h"
+#include "tests/lib/histories.h"
 
 /* Applies an event whose log says this before its own fields, its times later by later_s. */
 static void apply_with(struct run_state *s, const struct ev *e, const char *common, double later_s)
@@ -68,20 +68,20 @@ static void expect(const struct fold_case *c, const struct run_state *s, const c
 static void folds(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        size_t n = count_events(&cases[i]);
+    for (size_t i = 0; i < n_histories; i++) {
+        size_t n = count_events(&histories[i]);
         struct run_state s;
         run_state_init(&s);
         for (size_t k = 0; k < n; k++)
-            apply_nth(&s, &cases[i], k);
-        expect(&cases[i], &s, "in order");
+            apply_nth(&s, &histories[i], k);
+        expect(&histories[i], &s, "in order");
         for (size_t k = 0; k < n; k++)
-            apply_nth(&s, &cases[i], k);
-        expect(&cases[i], &s, "twice");
+            apply_nth(&s, &histories[i], k);
+        expect(&histories[i], &s, "twice");
         run_state_release(&s);
         for (size_t k = n; k-- > 0;)
-            apply_nth(&s, &cases[i], k);
-        expect(&cases[i], &s, "backwards");
+            apply_nth(&s, &histories[i], k);
+        expect(&histories[i], &s, "backwards");
         run_state_release(&s);
     }
 }
@@ -104,19 +104,19 @@ static void times_same(const struct fold_case *c, const struct run_state *a,
 static void order_does_not_matter(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        size_t n = count_events(&cases[i]);
+    for (size_t i = 0; i < n_histories; i++) {
+        size_t n = count_events(&histories[i]);
         struct run_state in_order;
         run_state_init(&in_order);
         for (size_t k = 0; k < n; k++)
-            apply_nth(&in_order, &cases[i], k);
+            apply_nth(&in_order, &histories[i], k);
         for (size_t from = 0; from < n; from++) {
             struct run_state s;
             run_state_init(&s);
             for (size_t k = 0; k < n; k++)
-                apply_nth(&s, &cases[i], (from + k) % n);
-            expect(&cases[i], &s, "rotated");
-            times_same(&cases[i], &in_order, &s);
+                apply_nth(&s, &histories[i], (from + k) % n);
+            expect(&histories[i], &s, "rotated");
+            times_same(&histories[i], &in_order, &s);
             run_state_release(&s);
         }
         run_state_release(&in_order);
