@@ -445,13 +445,18 @@ TEST_LD := $(if $(filter release,$(V)),$(if $(shell command -v ld.gold),-fuse-ld
 # Sources that several tests share are compiled once, into an archive from which each program links the
 # functions that it calls. Such a source calls no module above those of its callers. It has a header
 # beside it; a source without a header is a program that scripts start.
-SHARED_SRC := $(patsubst %.h,%.c,$(wildcard tests/lib/*.h))
+# Sources of WRAP_SRC define functions for the linker's --wrap, several of them the same, so each is
+# linked with the programs that include its header, and with no other.
+WRAP_SRC   := tests/lib/allocations.c tests/lib/fault.c
+SHARED_SRC := $(filter-out $(WRAP_SRC),$(patsubst %.h,%.c,$(wildcard tests/lib/*.h)))
 SHARED     := $(B)/tests/lib/shared.a
+wrapped_by  = $(patsubst tests/unit/%.c,$(B)/tests/%,$(shell grep -l '"$(1:.c=.h)"' $(UNIT_SRC)))
+$(foreach w,$(WRAP_SRC),$(eval $(call wrapped_by,$(w)): $(call objs,$(w))))
 $(SHARED): $(call objs,$(SHARED_SRC))
 	@mkdir -p $(@D)
 	$(call say,AR,$@)
 	$(Q)rm -f $@; ar rcs $@ $^
-$(call objs,$(SHARED_SRC)): CFLAGS += $(if $(filter release,$(V)),-O1) -fvisibility=hidden \
+$(call objs,$(SHARED_SRC) $(WRAP_SRC)): CFLAGS += $(if $(filter release,$(V)),-O1) -fvisibility=hidden \
   $(CFLAGS_trainer) $(CFLAGS_trainer/comm) $(CFLAGS_db)
 # A unit program is linked with the module or room that its name gives; else with the rooms of that
 # folder below a program's commands.
@@ -530,7 +535,8 @@ $(B)/tests/plans/plans: $(wildcard trainer/cuda/attn_dnn*.h)
 
 # Scripts start these programs: stand-ins for a trainer, writers and readers of files, questions to a
 # cluster. A source names extra link flags as a unit test does.
-HELPERS := $(patsubst tests/lib/%.c,$(B)/tests/lib/%,$(filter-out $(SHARED_SRC),$(wildcard tests/lib/*.c)))
+HELPERS := $(patsubst tests/lib/%.c,$(B)/tests/lib/%,$(filter-out $(SHARED_SRC) $(WRAP_SRC),\
+                                                   $(wildcard tests/lib/*.c)))
 $(HELPERS): $(B)/tests/lib/%: $(B)/obj/tests/lib/%.o $(call lib_objs,profiles launcher/sched) \
                               $(SHARED) $(B)/flags
 	@mkdir -p $(@D)

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "fault.h"
+#include "tests/lib/fault.h"
 #include "tests/lib/scratch.h"
 
 #include "base/file.h"

@@ -9,13 +9,15 @@
 // SLOW
 #include "tests/lib/events_fixture.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/hash.h"
 #include "db/ingest.h"
-#include "tests/unit/fault.h"
+#include "tests/lib/fault.h"
 
 static char *home, db_path[300], events[300];
 

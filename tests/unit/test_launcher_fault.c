@@ -14,7 +14,7 @@
 #include "launcher/state/state.h"
 #include "launcher/submit/launch.h"
 #include "profiles/plan.h"
-#include "tests/unit/fault.h"
+#include "tests/lib/fault.h"
 #include "tests/lib/scratch.h"
 
 static const char run_text[] =

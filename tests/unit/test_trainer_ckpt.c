@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #include "base/num.h"
-#include "fault.h"
+#include "tests/lib/fault.h"
 #include "trainer/ckpt/ckpt_async.h"
 
 /* ---- groups ---- */

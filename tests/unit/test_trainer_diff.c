@@ -3,7 +3,7 @@
 // LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup
 // LINK: -Wl,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir
 // LINK: -Wl,--wrap=link,--wrap=read,--wrap=pread
-#include "fault.h"
+#include "tests/lib/fault.h"
 #include "tests/lib/trainer_state.h"
 
 #include "trainer/ckpt/ckpt_diff.h"

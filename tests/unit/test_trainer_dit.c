@@ -3,7 +3,7 @@
 // LINK: -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc -Wl,--wrap=aligned_alloc
 #include "tests/lib/trainer_model.h"
 
-#include "allocations.h"
+#include "tests/lib/allocations.h"
 #include "tests/lib/dit_small.h"
 
 /* ---- models ---- */

@@ -7,7 +7,7 @@
 #include <dirent.h>
 #include <sys/time.h>
 
-#include "allocations.h"
+#include "tests/lib/allocations.h"
 #include "trainer/data/loader.h"
 #include "trainer/state/fault.h"
 
