@@ -5,7 +5,7 @@
  *     mpirun -n 8 test_trainer_counted
  *
  * On fewer ranks the layouts of more ranks are left out. */
-#include "tests/unit/trainer_layouts.h"
+#include "tests/lib/trainer_layouts.h"
 
 #include "profiles/speed.h"
 
@@ -247,8 +247,8 @@ static void recomputation_is_counted(void **state)
 
 int main(int argc, char **argv)
 {
-    world_open(&argc, &argv);
+    layouts_open(&argc, &argv);
     const struct CMUnitTest tests[] = {cmocka_unit_test(account_counts_flops),
                                        cmocka_unit_test(recomputation_is_counted)};
-    return world_close(cmocka_run_group_tests(tests, NULL, NULL));
+    return layouts_close(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -26,8 +26,9 @@
  * day. */
 #include <time.h>
 
-#include "tests/unit/trainer_layouts.h"
+#include "tests/lib/trainer_layouts.h"
 #include "trainer/ops/cuda_load.h"
+#include "trainer/state/fault.h"
 
 /* ---- all of a model's layouts ---- */
 
@@ -139,7 +140,7 @@ static void test_layouts(void **state)
     every = wish && strncmp(wish, "all", 3) == 0;
     for (int model = 0; model < LEN(models); model++)
         used[model] = wanted_model(model);
-    if (!least)
+    if (!layouts_conf.least)
         wanted_share(used);
     if (every && wish[3] && (sscanf(wish, "all:%d/%d", &k, &n) != 2 || k < 1 || k > n))
         fail_msg("LAYOUTS=%s: give all, or all:K/N with K of 1 to N", wish);
@@ -387,7 +388,7 @@ static void plane_open(void)
         rig_coll = backend->coll;
     else if (strcmp(getenv("PLANE"), "both") == 0)
         plane_both = backend->coll;
-    scanned = false;
+    layouts_conf.scanned = false;
 }
 
 /* Opens the device once for all layouts, for it fills its workspace with poison each time. STEPS=1
@@ -398,13 +399,13 @@ static void device_open(void)
     static struct bench bench;
     const char *wish = getenv("STEPS");
     if (!wanted_whole() || getenv("PLANE"))
-        steps = 2;
+        layouts_conf.steps = 2;
     if (getenv("PLANE"))
         plane_open();
     if (wish && strcmp(wish, "1") == 0) {
-        steps = 1;
-        scanned = raw = false;
-        least = true;
+        layouts_conf.steps = 1;
+        layouts_conf.scanned = layouts_conf.raw = false;
+        layouts_conf.least = true;
     }
     bench = bench_open(DTYPE_F64);
     rig_bench = &bench;
@@ -412,12 +413,12 @@ static void device_open(void)
 
 int main(int argc, char **argv)
 {
-    world_open(&argc, &argv);
+    layouts_open(&argc, &argv);
     device_open();
     const struct CMUnitTest layouts[] = {cmocka_unit_test(test_layouts)},
                             sums[] = {cmocka_unit_test(test_one_key), cmocka_unit_test(test_faults),
                                       cmocka_unit_test(test_partial_sums)};
     int failed = cmocka_run_group_tests_name("layouts", layouts, NULL, NULL);
-    return world_close(failed || every || wanted_pairs()
-                           ? failed : cmocka_run_group_tests_name("sums", sums, NULL, NULL));
+    return layouts_close(failed || every || wanted_pairs()
+                             ? failed : cmocka_run_group_tests_name("sums", sums, NULL, NULL));
 }

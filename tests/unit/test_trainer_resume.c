@@ -5,7 +5,7 @@
  *     itself and under another
  *     RESUMES=all mpirun -n 8 … each of a covering set, as it comes and as the one resumed under
  *     SEED=5 … that choice again; without it another one each time, told at the start */
-#include "tests/unit/trainer_layouts.h"
+#include "tests/lib/trainer_layouts.h"
 
 #include "base/id.h"
 #include "tests/lib/scratch.h"
@@ -264,9 +264,9 @@ static int teardown(void **state)
 
 int main(int argc, char **argv)
 {
-    world_open(&argc, &argv);
-    steps = WHOLE;
+    layouts_open(&argc, &argv);
+    layouts_conf.steps = WHOLE;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_resumes, setup, teardown)};
-    return world_close(cmocka_run_group_tests(tests, NULL, NULL));
+    return layouts_close(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -8,11 +8,12 @@
  * Beside the formulas' operations MPI carries what the groups they are taken over from count as
  * well: the loss and the norm (scalars of the whole), and the comparison of the order of
  * operations. */
-#include "tests/unit/trainer_layouts.h"
+#include "tests/lib/trainer_layouts.h"
 
 #include <mpi.h>
 
 #include "profiles/traffic.h"
+#include "tests/lib/optim_step.h"
 
 /* ---- what MPI is given ---- */
 
@@ -260,10 +261,10 @@ static void test_covering(void **state)
 
 int main(int argc, char **argv)
 {
-    world_open(&argc, &argv);
+    layouts_open(&argc, &argv);
     world->conf->trace = trace;
     const struct CMUnitTest few[] = {cmocka_unit_test(test_cases)},
                             many[] = {cmocka_unit_test(test_covering)};
-    return world_close(getenv("LAYOUTS") ? cmocka_run_group_tests(many, NULL, NULL)
-                                         : cmocka_run_group_tests(few, NULL, NULL));
+    return layouts_close(getenv("LAYOUTS") ? cmocka_run_group_tests(many, NULL, NULL)
+                                           : cmocka_run_group_tests(few, NULL, NULL));
 }

@@ -1,32 +1,19 @@
-/* A few steps of training on the ranks of a group under a layout, and what comes out compared with
- * one rank's: what the tests of layouts share. The batch is of mixed shapes and captions, in f64;
- * all weights are random and not zero.
- *
- *     world_open(&argc, &argv);
- *     wanted_share(models_used) // one rank's outcomes, made by the ranks in turn and given to all
- *     wanted(model, clip)       // one of them; a process makes what was not shared, once
- *     layout_differs(group, model, &layout, clip, text) // three steps of the same under a layout
- *     return world_close(cmocka_run_group_tests(...));
- */
-#ifndef TESTS_TRAINER_LAYOUTS_H
-#define TESTS_TRAINER_LAYOUTS_H
+#include "tests/lib/trainer_layouts.h"
 
-#include "tests/lib/layout_set.h"
+#include "base/num.h"
+#include "base/str.h"
 #include "tests/lib/optim_step.h"
 #include "trainer/state/fault.h"
 #include "trainer/watch/scan.h"
 
-static struct comm *world;
+struct layouts_conf layouts_conf = {.steps = 3, .scanned = true, .raw = true};
 
-static inline void must(int rc, const struct err *err)
-{
-    if (rc < 0)
-        fail_msg("rank %d: %s", world->rank, err->text);
-}
+enum { LAYERS = 5, HEADS = 8, HEAD_DIM = 6 };
+/* Sizes of every model; it has fewer heads of keys and values in the same ratio. */
+static int64_t layers_most = LAYERS, heads = HEADS;
+static const double TOLERANCE = 1e-11, MOVED = 1e-6;
 
-/* Opens the world: the ranks that mpirun started, or one alone. Operations are checked, and only
- * rank 0 prints. */
-static inline void world_open(int *argc, char ***argv)
+void layouts_open(int *argc, char ***argv)
 {
     struct err err = {0};
     int rc = getenv("OMPI_COMM_WORLD_SIZE") ? comm_mpi_open(argc, argv, &world, &err)
@@ -43,9 +30,7 @@ static inline void world_open(int *argc, char ***argv)
         exit(1);
 }
 
-/* Closes the world and returns the exit status. A rank that failed ends the others, which may wait
- * for it. */
-static inline int world_close(int failed)
+int layouts_close(int failed)
 {
     if (failed)
         comm_abort(world, 1);
@@ -53,36 +38,9 @@ static inline int world_close(int failed)
     return failed;
 }
 
-enum { STEPS_MAX = 4 };
-static int64_t steps = 3; /* of a run; a program may set another number before its first one */
-static bool scanned = true; /* by operation, in the first step; likewise */
-static bool raw = true; /* the first step's gradients are compared as well, before sums; likewise */
-enum { LAYERS = 5, HEADS = 8, HEAD_DIM = 6 };
-/* Sizes of every model; it has fewer heads of keys and values in the same ratio. */
-static int64_t layers_most = LAYERS, heads = HEADS;
-/* Each layout is tried with the smallest model on which it is legal; likewise. */
-static bool least;
-static const double TOLERANCE = 1e-11, MOVED = 1e-6;
-
 /* ---- models: heads and widths that eight tp ranks divide ---- */
 
-/* the first ones' layouts are all covered; the others meet some */
-enum {
-    FULL, STDIT, MOVIEGEN, COVERED, SEPARATE = COVERED, FUSED, SINGLE, BARE, GROUPS, FROZEN, LORA,
-    LORA_FULL
-};
-static const struct model_case {
-    const char *name;
-    enum model_family family;
-    enum model_adaln adaln;
-    int64_t kv_heads;
-    bool gated, text;
-    int64_t cond_channels, layers;
-    enum objective objective;
-    enum loss_norm norm;
-    bool tables;
-    const char *finetune; /* groups of parameters, adapters */
-} models[] = {
+const struct model_case models[MODELS] = {
     [FULL] = {"full", MODEL_DIT, ADALN_FULL, 8, false, true, 0, 5, OBJECTIVE_EDM, LOSS_NORM_TOKEN},
     [STDIT] = {"stdit, 4 kv heads", MODEL_STDIT, ADALN_LORA_SINGLE, 4, false, true, 0, 4,
                OBJECTIVE_RECTIFIED_FLOW, LOSS_NORM_TOKEN},
@@ -123,7 +81,7 @@ static const struct model_case {
                    "\"*_norm.weight\", \"trainable\": true}]}"},
 };
 
-static inline struct model model_of(const struct model_case *c)
+struct model model_of(const struct model_case *c)
 {
     return (struct model){.name = "small", .family = c->family,
                           .layers = num_min_i64(c->layers, layers_most),
@@ -139,13 +97,10 @@ static inline struct model model_of(const struct model_case *c)
                           .pos_w = c->tables ? 4 : 0};
 }
 
-/* ---- the sum of the ranks' gradients, by rules of this test's own ---- */
-
-enum { GRADS, WEIGHTS, MOMENT1, MOMENT2, AVERAGE, STATES };
-static const char *const state_names[] = {"gradient", "weight", "m", "v", "average"};
+/* ---- the sum of the ranks' gradients, by rules of this file's own ---- */
 
 /* Returns the numbers of a device buffer of the rank's own pieces, or of everything, new. */
-static inline double *held_get(struct rig *r, int state, const void *buffer, bool pieces)
+static double *held_get(struct rig *r, int state, const void *buffer, bool pieces)
 {
     int64_t all = state == WEIGHTS ? r->sh.total : r->sh.trained;
     return bench_get(&r->b, buffer, (pieces ? all / r->sh.group : all) * 8);
@@ -153,7 +108,7 @@ static inline double *held_get(struct rig *r, int state, const void *buffer, boo
 
 /* Returns this rank's flat elements of a buffer, new. The buffer has the rank's own pieces of what
  * is trained, or all of it. */
-static inline double *flat_of(struct rig *r, const void *buffer, bool pieces)
+static double *flat_of(struct rig *r, const void *buffer, bool pieces)
 {
     struct err err = {0};
     double *held = held_get(r, GRADS, buffer, pieces);
@@ -173,7 +128,7 @@ static inline double *flat_of(struct rig *r, const void *buffer, bool pieces)
 }
 
 /* Says whether element j of tensor t is a summand, or the only copy that counts. */
-static inline bool counts_here(const struct rig *r, const struct shard_tensor *t, int64_t j)
+static bool counts_here(const struct rig *r, const struct shard_tensor *t, int64_t j)
 {
     if ((t->sums & SHARD_SUM_TP) || ((t->sums & SHARD_SUM_PP) && r->sh.place.tp == 0))
         return true;
@@ -181,7 +136,7 @@ static inline bool counts_here(const struct rig *r, const struct shard_tensor *t
 }
 
 /* Returns the gradient of the whole model, all tensors in the list's order, new. */
-static inline double *whole_gradient(struct rig *r, struct comm *part)
+static double *whole_gradient(struct rig *r, struct comm *part)
 {
     struct err err = {0};
     bool pieces = r->layout.zero >= 2, mine = !pieces || r->sh.group_rank == 0;
@@ -204,17 +159,9 @@ static inline double *whole_gradient(struct rig *r, struct comm *part)
 
 /* ---- a run ---- */
 
-/* This is what one rank that has everything gives. */
-struct outcome {
-    double *state[STATES]; /* [total], tensor after tensor */
-    double loss[STEPS_MAX];
-    struct optim_result step[STEPS_MAX];
-};
-/* `text` has room for 256 bytes and gets the first difference; without one it stays empty. A run that
- * is compared `soon` ends behind the first step that differs. */
-struct compare { const struct outcome *want; char *text; bool soon; };
+const char *const state_names[STATES] = {"gradient", "weight", "m", "v", "average"};
 
-static inline int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *err)
+static int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *err)
 {
     struct rig *r = ctx;
     (void)err;
@@ -224,9 +171,7 @@ static inline int micro_batch(void *ctx, int64_t micro, struct batch *out, struc
     return 0;
 }
 
-/* Computes the gradients of all micro-batches of this replica, and of empty ones at the end where
- * others have more. Returns the loss of the batch. */
-static inline double gradients(struct rig *r, struct comm *part)
+double gradients(struct rig *r, struct comm *part)
 {
     struct err err = {0};
     const struct layout *l = &r->layout;
@@ -244,10 +189,10 @@ static inline double gradients(struct rig *r, struct comm *part)
     return loss * INV_NORM;
 }
 
-/* Does the same, and checks that no operation reads or makes a number that is not finite. Fresh
- * memory is NaN: who reads it before it is written is seen. Without the scan results alone show it,
- * and nobody is named. */
-static inline double gradients_scanned(struct rig *r, struct comm *part)
+/* Does what gradients does, and checks that no operation reads or makes a number that is not
+ * finite. Fresh memory is NaN: who reads it before it is written is seen. Without the scan results
+ * alone show it, and nobody is named. */
+static double gradients_scanned(struct rig *r, struct comm *part)
 {
     struct scan scan;
     struct err err = {0};
@@ -263,26 +208,26 @@ static inline double gradients_scanned(struct rig *r, struct comm *part)
     return loss;
 }
 
-static inline void run_init_for(struct run *run, const struct model_case *c, bool clip)
+void run_init_for(struct run *run, const struct model_case *c, bool clip)
 {
     run_init(run);
     run->model = model_of(c);
     run->finetune = finetune_of(c->finetune);
     run->loss_norm = c->norm;
     run->adamw.lr = 1e-3;
-    /* AdamW divides a gradient by its own size, and makes the rounding of one that is nearly nothing
-     * as large as any: with few elements to compare, such ones are left small. */
-    if (least)
+    /* AdamW divides a gradient by its own size, and makes the rounding of one that is nearly
+     * nothing as large as any: with few elements to compare, such ones are left small. */
+    if (layouts_conf.least)
         run->adamw.eps = 1e-3;
     run->adamw.clip_norm = clip ? 0.5 : 0;
     run->adamw.ema_decay = 0.9;
     run->warmup_steps = 0;
     run->lr_schedule = LR_CONSTANT;
     run->n_stages = 1;
-    run->stages[0] = (struct run_stage){.gbs = SAMPLES, .steps = steps};
+    run->stages[0] = (struct run_stage){.gbs = SAMPLES, .steps = layouts_conf.steps};
 }
 
-static inline double largest(const double *a, const double *b, int64_t n)
+double largest(const double *a, const double *b, int64_t n)
 {
     double most = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -293,16 +238,15 @@ static inline double largest(const double *a, const double *b, int64_t n)
     return most;
 }
 
-static inline void differs(struct compare *c, int state, const char *tensor, double most,
-                           double scale)
+static void differs(struct compare *c, int state, const char *tensor, double most, double scale)
 {
     if (!*c->text && !(most <= TOLERANCE * scale))
         snprintf(c->text, 256, "%s of %s differs by %.3g of %.3g", state_names[state], tensor, most,
                  scale);
 }
 
-static inline void compare_whole(struct compare *c, const struct param_list *list, int state,
-                                 const double *got)
+static void compare_whole(struct compare *c, const struct param_list *list, int state,
+                          const double *got)
 {
     const double *want = c->want->state[state];
     for (int64_t i = 0, at = 0; i < list->n; at += list->items[i].count, i++)
@@ -314,8 +258,8 @@ static inline void compare_whole(struct compare *c, const struct param_list *lis
  * everything: `skip` stand before these, and `n` are here, from `at` on. */
 struct held_run { int64_t skip, n, at; };
 
-static inline struct held_run held_of(const struct rig *r, const struct shard_unit *u, int64_t e,
-                                  int64_t n, bool pieces)
+static struct held_run held_of(const struct rig *r, const struct shard_unit *u, int64_t e,
+                               int64_t n, bool pieces)
 {
     int64_t piece = u->elements / r->sh.group, in = e - u->offset, first = r->sh.group_rank * piece;
     if (!pieces)
@@ -327,8 +271,8 @@ static inline struct held_run held_of(const struct rig *r, const struct shard_un
 
 /* Compares all that this rank holds of a buffer, copies included. With `save` it puts the numbers
  * there instead, which are the whole when all of it is here. */
-static inline void compare_own(struct compare *c, struct rig *r, int state, const void *buffer,
-                               bool pieces, double *save)
+static void compare_own(struct compare *c, struct rig *r, int state, const void *buffer,
+                        bool pieces, double *save)
 {
     int64_t at[512] = {0};
     double *held = held_get(r, state, buffer, pieces);
@@ -357,8 +301,7 @@ static inline void compare_own(struct compare *c, struct rig *r, int state, cons
     free(held);
 }
 
-static inline void compare_step(struct compare *c, int64_t s, double loss,
-                                const struct optim_result *done)
+void compare_step(struct compare *c, int64_t s, double loss, const struct optim_result *done)
 {
     const struct optim_result *w = &c->want->step[s];
     const struct {
@@ -374,16 +317,14 @@ static inline void compare_step(struct compare *c, int64_t s, double loss,
                      all[i].what, all[i].got, all[i].want);
 }
 
-/* Makes a step: its gradients and the update. Unless gradient is NULL, the whole gradient of the
- * first step is put there. */
-static inline struct optim_result step_run(struct rig *r, struct comm *part, int64_t s,
-                                           double *loss, double **gradient)
+struct optim_result step_run(struct rig *r, struct comm *part, int64_t s, double *loss,
+                             double **gradient)
 {
     struct optim_result done;
     struct err err = {0};
     /* the first step's gradients are read before their sums */
     r->units.sums = s == 0 && gradient ? NULL : &r->optim.sums;
-    *loss = s == 0 && scanned ? gradients_scanned(r, part) : gradients(r, part);
+    *loss = s == 0 && layouts_conf.scanned ? gradients_scanned(r, part) : gradients(r, part);
     if (s == 0 && gradient)
         *gradient = whole_gradient(r, part);
     must(optim_step(&r->optim, s, INFINITY, &done, &err), &err);
@@ -394,7 +335,7 @@ static inline struct optim_result step_run(struct rig *r, struct comm *part, int
     return done;
 }
 
-static inline void compare_states(struct compare *c, struct rig *r, struct outcome *save)
+void compare_states(struct compare *c, struct rig *r, struct outcome *save)
 {
     const void *buffers[STATES] = {NULL, r->weights, r->optim.m, r->optim.v, r->optim.ema};
     for (int k = WEIGHTS; k < STATES; k++)
@@ -402,8 +343,8 @@ static inline void compare_states(struct compare *c, struct rig *r, struct outco
                     save ? save->state[k] : NULL);
 }
 
-/* Does a rank of the part differ already? */
-static inline bool differs_already(struct comm *part, const struct compare *c)
+/* Says whether a rank of the part differs already. */
+static bool differs_already(struct comm *part, const struct compare *c)
 {
     struct err err = {0};
     double bad = *c->text != 0;
@@ -411,9 +352,8 @@ static inline bool differs_already(struct comm *part, const struct compare *c)
     return bad > 0;
 }
 
-/* Makes the steps on `part`, and compares them with what is wanted or writes them to `save`. */
-static inline void run_layout(struct comm *part, const struct model_case *c, const struct layout *l,
-                              bool clip, struct compare *cmp, struct outcome *save)
+void run_layout(struct comm *part, const struct model_case *c, const struct layout *l, bool clip,
+                struct compare *cmp, struct outcome *save)
 {
     struct model m = model_of(c);
     struct run run;
@@ -423,9 +363,10 @@ static inline void run_layout(struct comm *part, const struct model_case *c, con
     bool over = false;
     run_init_for(&run, c, clip);
     rig_open_run(&r, part, &m, l, c->objective, DTYPE_F64, &run);
-    for (int64_t s = 0; s < steps && !over; s++) {
+    for (int64_t s = 0; s < layouts_conf.steps && !over; s++) {
         double loss;
-        struct optim_result done = step_run(&r, part, s, &loss, raw ? &gradient : NULL);
+        struct optim_result done = step_run(&r, part, s, &loss,
+                                            layouts_conf.raw ? &gradient : NULL);
         if (save)
             save->loss[s] = loss, save->step[s] = done;
         else
@@ -438,14 +379,14 @@ static inline void run_layout(struct comm *part, const struct model_case *c, con
         compare_states(cmp, &r, save);
     if (save)
         save->state[GRADS] = gradient;
-    else if (raw)
+    else if (layouts_conf.raw)
         compare_whole(cmp, &r.list, GRADS, gradient), free(gradient);
     must(comm_order_check(part, &err), &err);
     rig_close(&r);
     run_release(&run);
 }
 
-static inline void moved_check(int model, const struct outcome *o)
+static void moved_check(int model, const struct outcome *o)
 {
     struct model m = model_of(&models[model]);
     struct finetune finetune = finetune_of(models[model].finetune);
@@ -458,14 +399,13 @@ static inline void moved_check(int model, const struct outcome *o)
         double moved = largest(before + at, o->state[WEIGHTS] + at, r.list.items[i].count);
         if (r.list.items[i].flags & PARAM_TRAINABLE ? !(moved >= MOVED) : moved != 0)
             fail_msg("%s: %s has moved by %g in %lld steps", models[model].name,
-                     r.list.items[i].name, moved, (long long)steps);
+                     r.list.items[i].name, moved, (long long)layouts_conf.steps);
     }
     free(before);
     rig_close(&r);
 }
 
-/* Writes what one rank gives. */
-static inline void alone(int model, bool clip, struct outcome *out)
+void alone(int model, bool clip, struct outcome *out)
 {
     struct layout one = layout_default();
     struct comm *self;
@@ -475,14 +415,13 @@ static inline void alone(int model, bool clip, struct outcome *out)
     comm_close(self);
 }
 
-static inline struct outcome *wanted_kept(int model, bool clip)
+static struct outcome *wanted_kept(int model, bool clip)
 {
     static struct outcome kept[LEN(models)][2];
     return &kept[model][clip];
 }
 
-/* Returns what one rank gives on the CPU, whatever device is tried; each process makes it once. */
-static inline const struct outcome *wanted(int model, bool clip)
+const struct outcome *wanted(int model, bool clip)
 {
     struct outcome *o = wanted_kept(model, clip);
     const struct coll_ops *coll = rig_coll;
@@ -504,8 +443,7 @@ static inline const struct outcome *wanted(int model, bool clip)
     return o;
 }
 
-/* Gives a model's outcome, which is made on the root, to all ranks of a group. */
-static inline void outcome_send(struct comm *part, struct outcome *o, int model, int root)
+void outcome_send(struct comm *part, struct outcome *o, int model, int root)
 {
     struct model m = model_of(&models[model]);
     struct finetune finetune = finetune_of(models[model].finetune);
@@ -515,7 +453,7 @@ static inline void outcome_send(struct comm *part, struct outcome *o, int model,
     int64_t bytes = list.total * (int64_t)sizeof(double);
     must(comm_broadcast_bytes(part, o->loss, sizeof o->loss, root, &err), &err);
     must(comm_broadcast_bytes(part, o->step, sizeof o->step, root, &err), &err);
-    for (int k = raw ? GRADS : WEIGHTS; k < STATES; k++) {
+    for (int k = layouts_conf.raw ? GRADS : WEIGHTS; k < STATES; k++) {
         if (part->rank != root)
             o->state[k] = malloc((size_t)bytes);
         must(comm_broadcast_bytes(part, o->state[k], bytes, root, &err), &err);
@@ -523,9 +461,7 @@ static inline void outcome_send(struct comm *part, struct outcome *o, int model,
     params_release(&list);
 }
 
-/* Makes the outcomes of the models that are used, with and without clipping: each rank of the world
- * some, which all get. */
-static inline void wanted_share(const bool used[LEN(models)])
+void wanted_share(const bool used[LEN(models)])
 {
     int n = 0;
     for (int i = 0; i < 2 * LEN(models); i++)
@@ -537,7 +473,7 @@ static inline void wanted_share(const bool used[LEN(models)])
             outcome_send(world, wanted_kept(i / 2, i % 2), i / 2, n++ % world->size);
 }
 
-static inline const char *layout_text(const struct layout *l)
+const char *layout_text(const struct layout *l)
 {
     static char text[256];
     struct str s = STR_INIT;
@@ -548,7 +484,7 @@ static inline const char *layout_text(const struct layout *l)
 }
 
 /* Sets the sizes of the smallest model on which a layout is legal. */
-static inline void least_size(int model, const struct layout *l)
+static void least_size(int model, const struct layout *l)
 {
     for (heads = 2; heads <= HEADS; heads *= 2)
         for (layers_most = 2; layers_most <= 4; layers_most++) {
@@ -560,7 +496,7 @@ static inline void least_size(int model, const struct layout *l)
 }
 
 /* Makes what one rank gives on the smallest model for a layout, on one rank of the part for all. */
-static inline void least_wanted(struct comm *part, int model, const struct layout *l, bool clip)
+static void least_wanted(struct comm *part, int model, const struct layout *l, bool clip)
 {
     struct outcome *o = wanted_kept(model, clip);
     least_size(model, l);
@@ -571,19 +507,15 @@ static inline void least_wanted(struct comm *part, int model, const struct layou
     outcome_send(part, o, model, 0);
 }
 
-/* Does it differ from one rank's run? All ranks of the part get the same answer, as soon as a step
- * differs. */
-static inline bool layout_differs(struct comm *part, int model, const struct layout *l, bool clip,
-                                  char text[256])
+bool layout_differs(struct comm *part, int model, const struct layout *l, bool clip,
+                    char text[256])
 {
-    if (least)
+    if (layouts_conf.least)
         least_wanted(part, model, l, clip);
     struct compare c = {.want = wanted(model, clip), .text = text, .soon = true};
     text[0] = 0;
     run_layout(part, &models[model], l, clip, &c, NULL);
-    if (least)
+    if (layouts_conf.least)
         heads = HEADS, layers_most = LAYERS;
     return differs_already(part, &c);
 }
-
-#endif
