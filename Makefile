@@ -446,12 +446,13 @@ TEST_LD := $(if $(filter release,$(V)),$(if $(shell command -v ld.gold),-fuse-ld
 # functions that it calls. Such a source calls no module above those of its callers. It has a header
 # beside it; a source without a header is a program that scripts start.
 # Sources of WRAP_SRC define functions for the linker's --wrap, several of them the same, so each is
-# linked with the programs that include its header, and with no other.
+# linked with the unit programs that include its header, by the flags that it names, and with no other.
 WRAP_SRC   := tests/lib/allocations.c tests/lib/fault.c
 SHARED_SRC := $(filter-out $(WRAP_SRC),$(patsubst %.h,%.c,$(wildcard tests/lib/*.h)))
 SHARED     := $(B)/tests/lib/shared.a
 wrapped_by  = $(patsubst tests/unit/%.c,$(B)/tests/%,$(shell grep -l '"$(1:.c=.h)"' $(UNIT_SRC)))
-$(foreach w,$(WRAP_SRC),$(eval $(call wrapped_by,$(w)): $(call objs,$(w))))
+$(foreach w,$(WRAP_SRC),$(eval $(call wrapped_by,$(w)): $(call objs,$(w)))\
+                        $(eval $(call wrapped_by,$(w)): WRAPS += $(w)))
 $(SHARED): $(call objs,$(SHARED_SRC))
 	@mkdir -p $(@D)
 	$(call say,AR,$@)
@@ -464,8 +465,8 @@ test_word   = $(word 2,$(subst _, ,$(notdir $(1))))
 module_of_word = $(or $(filter $(1) %/$(1),$(MODULES)),\
                       $(foreach p,$(ALL_NAMES),$(filter $(1)/%,$(MAY_$(TOP_$(p))))))
 test_module = $(call module_of_word,$(call test_word,$(1)))
-# A test names extra link flags in a line `// LINK: -Wl,--wrap=malloc`.
-test_link   = $(shell sed -n 's|^// LINK: ||p' $(1))
+# A test, and a source of WRAP_SRC, names extra link flags in a line `// LINK: -Wl,--wrap=malloc`.
+test_link   = $(shell sed -n 's|^// LINK: ||p' $(1) $(WRAPS))
 .SECONDEXPANSION:
 $(UNIT_BIN): $(B)/tests/%: $(B)/obj/tests/unit/%.o \
                            $$(call lib_objs,$$(call test_module,$$@)) $(SHARED) $(B)/flags

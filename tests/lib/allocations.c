@@ -1,3 +1,4 @@
+// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc
 #include "tests/lib/allocations.h"
 
 #include <stddef.h>

@@ -1,8 +1,5 @@
 /* allocations: counts what our objects allocate. Calls from inside MPI and other libraries are
- * theirs and are not seen.
- *
- * A test that includes this has the line
- * `// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc`. */
+ * theirs and are not seen. A test has only to include this. */
 #ifndef TESTS_ALLOCATIONS_H
 #define TESTS_ALLOCATIONS_H
 

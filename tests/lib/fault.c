@@ -1,3 +1,6 @@
+// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup
+// LINK: -Wl,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir
+// LINK: -Wl,--wrap=link,--wrap=read,--wrap=pread
 #include "tests/lib/fault.h"
 
 #include <stdarg.h>

@@ -1,9 +1,5 @@
 /* fault: makes the n-th call of one kind fail, for every n.
  *
- * A test that includes this has the lines
- *     // LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup
- *     // LINK: -Wl,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename
- *     // LINK: -Wl,--wrap=mkdir,--wrap=link,--wrap=read,--wrap=pread
  * Calls inside shared libraries (SQLite, libc) are not seen.
  *
  *     do {

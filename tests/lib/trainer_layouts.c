@@ -343,11 +343,19 @@ void compare_states(struct compare *c, struct rig *r, struct outcome *save)
                     save ? save->state[k] : NULL);
 }
 
-/* Says whether a rank of the part differs already. */
-static bool differs_already(struct comm *part, const struct compare *c)
+bool layout_part(const struct layout *l, struct comm **part)
 {
     struct err err = {0};
-    double bad = *c->text != 0;
+    int64_t ranks = layout_world(l);
+    bool in = world->rank < ranks;
+    must(comm_split(world, "part", !in, world->rank, part, &err), &err);
+    return in && ranks <= world->size;
+}
+
+bool part_differs(struct comm *part, const char *text)
+{
+    struct err err = {0};
+    double bad = *text != 0;
     must(comm_max(part, &bad, 1, &err), &err);
     return bad > 0;
 }
@@ -371,7 +379,7 @@ void run_layout(struct comm *part, const struct model_case *c, const struct layo
             save->loss[s] = loss, save->step[s] = done;
         else
             compare_step(cmp, s, loss, &done);
-        over = cmp && cmp->soon && differs_already(part, cmp);
+        over = cmp && cmp->soon && part_differs(part, cmp->text);
     }
     for (int k = WEIGHTS; k < STATES && save; k++)
         save->state[k] = calloc((size_t)r.list.total, sizeof(double));
@@ -517,5 +525,5 @@ bool layout_differs(struct comm *part, int model, const struct layout *l, bool c
     run_layout(part, &models[model], l, clip, &c, NULL);
     if (layouts_conf.least)
         heads = HEADS, layers_most = LAYERS;
-    return differs_already(part, &c);
+    return part_differs(part, text);
 }

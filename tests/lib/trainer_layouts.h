@@ -91,6 +91,13 @@ struct compare { const struct outcome *want; char *text; bool soon; };
  * absolute value of a. */
 double largest(const double *a, const double *b, int64_t n);
 
+/* Splits the ranks that a layout needs, the first ones, from the rest of the world. Says whether
+ * this rank is to run the layout; none is where the world has too few. The caller closes the part. */
+bool layout_part(const struct layout *l, struct comm **part);
+
+/* Says whether a rank of the part has a difference in its text; all of them ask. */
+bool part_differs(struct comm *part, const char *text);
+
 /* Compares loss and norms of step s, each to 1e-11 of what is wanted. */
 void compare_step(struct compare *c, int64_t s, double loss, const struct optim_result *done);
 

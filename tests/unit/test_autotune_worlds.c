@@ -1,9 +1,12 @@
 /* The search on simulated clusters (tune_world.h): how many trials it takes until a layout within
  * 1 % of the best is in hand, when every constant that it predicts by is off. WORLDS says how many
  * seeds. */
-#include "tune_world.h"
+#include "tests/lib/tune_world.h"
+
+#include <math.h>
 
 #include "autotune/search.h"
+#include "tests/lib/test_profiles.h"
 
 enum { WORLDS_USUAL = 21, TRIALS_MAX = 12 };
 

@@ -1,8 +1,5 @@
 /* safetensors: what is written is read, byte for byte; what the format forbids is refused with its
  * reason; nothing half-written stays, whichever call fails. */
-// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup
-// LINK: -Wl,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir
-// LINK: -Wl,--wrap=link,--wrap=read,--wrap=pread
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

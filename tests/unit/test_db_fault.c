@@ -3,9 +3,6 @@
  * touched, and the next ingest ends where it should.
  */
 // LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host
-// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup
-// LINK: -Wl,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir
-// LINK: -Wl,--wrap=link,--wrap=read,--wrap=pread
 // SLOW
 #include "tests/lib/events_fixture.h"
 

@@ -1,8 +1,6 @@
 /* Files of a run and of its home: the n-th allocation, read, write, sync, rename or mkdir fails,
  * and what stood stands. */
-// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup
-// LINK: -Wl,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir
-// LINK: -Wl,--wrap=link,--wrap=read,--wrap=pread,--wrap=run_config_hash
+// LINK: -Wl,--wrap=run_config_hash
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

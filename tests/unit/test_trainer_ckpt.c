@@ -1,9 +1,6 @@
 /* Checkpoints: any group writes, any group reads, the same bits; damage of every kind is passed
  * over; a full disk, leftovers and what is kept. Under mpirun the groups are real. */
-// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup
 // LINK: -Wl,--wrap=run_past_hash
-// LINK: -Wl,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir
-// LINK: -Wl,--wrap=link,--wrap=read,--wrap=pread
 #include "tests/lib/trainer_ckpt.h"
 
 #include <signal.h>

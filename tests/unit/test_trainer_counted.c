@@ -163,16 +163,13 @@ static void layout_count(struct comm *part, int model, const struct layout *l)
     struct model m = model_wide(model);
     struct run run;
     struct rig r;
-    struct err err = {0};
     run_init_for(&run, &models[model], false);
     rig_open_run(&r, part, &m, l, models[model].objective, DTYPE_F32, &run);
     network_widen(&r);
     samples_alike(&r);
     step_count(&r, part);
     rank_compare(&r, text);
-    double bad = *text != 0;
-    must(comm_max(part, &bad, 1, &err), &err);
-    if (bad > 0)
+    if (part_differs(part, text))
         fail_msg("%s, %s, rank %d: %s", models[model].name, layout_text(l), part->rank,
                  *text ? text : "(see another rank)");
     rig_close(&r);
@@ -182,10 +179,7 @@ static void layout_count(struct comm *part, int model, const struct layout *l)
 static void layout_run(int model, const struct layout *l)
 {
     struct comm *part;
-    struct err err = {0};
-    bool in = world->rank < layout_world(l);
-    must(comm_split(world, "part", !in, world->rank, &part, &err), &err);
-    if (in)
+    if (layout_part(l, &part))
         layout_count(part, model, l);
     comm_close(part);
 }

@@ -1,8 +1,5 @@
 /* Comparing checkpoints: layouts do not matter, the measure is what it says, and what cannot be
  * compared is never equal. */
-// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup
-// LINK: -Wl,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir
-// LINK: -Wl,--wrap=link,--wrap=read,--wrap=pread
 #include "tests/lib/fault.h"
 #include "tests/lib/trainer_state.h"
 

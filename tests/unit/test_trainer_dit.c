@@ -1,6 +1,5 @@
 /* The whole model: gradients against central differences for every tensor of every variant,
  * grouping, recompute, f32, memory. */
-// LINK: -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc -Wl,--wrap=aligned_alloc
 #include "tests/lib/trainer_model.h"
 
 #include "tests/lib/allocations.h"

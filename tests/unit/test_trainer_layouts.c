@@ -220,10 +220,9 @@ static void fault_run(int i)
     struct layout l;
     struct err err = {0};
     must(layout_parse(faults[i].layout, &l, &err), &err);
-    bool in = world->rank < layout_world(&l);
-    must(comm_split(world, "part", !in, world->rank, &part, &err), &err);
+    bool in = layout_part(&l, &part);
     int broken = !wanted_whole() || met_before(i);
-    for (; broken <= 1 && in && layout_world(&l) <= world->size; broken++) {
+    for (; broken <= 1 && in; broken++) {
         wanted(faults[i].model, true);
         fault_active = broken ? faults[i].fault : FAULT_POINT_NONE;
         bool bad = layout_differs(part, faults[i].model, &l, true, text);
@@ -342,9 +341,7 @@ static void one_key_layout(int model, const char *text, const struct outcome *wa
     char differs[256] = "";
     struct compare c = {want, differs};
     must(layout_parse(text, &l, &err), &err);
-    bool in = world->rank < layout_world(&l);
-    must(comm_split(world, "part", !in, world->rank, &part, &err), &err);
-    if (in && layout_world(&l) <= world->size)
+    if (layout_part(&l, &part))
         run_layout(part, &models[model], &l, true, &c, NULL);
     comm_close(part);
     if (differs[0])

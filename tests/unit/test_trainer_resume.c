@@ -164,16 +164,11 @@ static void on_ranks_of(part_fn *fn, int model, const struct layout *l, bool cli
                         const char *first)
 {
     struct comm *part;
-    struct err err = {0};
     char text[256] = "";
-    bool in = world->rank < layout_world(l);
-    must(comm_split(world, "part", !in, world->rank, &part, &err), &err);
-    if (in)
+    if (layout_part(l, &part))
         fn(part, model, l, clip, text);
     comm_close(part);
-    double bad = *text != 0;
-    must(comm_max(world, &bad, 1, &err), &err);
-    if (bad > 0)
+    if (part_differs(world, text))
         fail_msg("%s, %s%s%s: %s", models[model].name, layout_text(l),
                  *first ? ", saved under " : "", first, *text ? text : "(see another rank)");
 }

@@ -162,15 +162,12 @@ static void layout_check_traffic(struct comm *part, int model, const struct layo
     struct model m = model_of(&models[model]);
     struct run run;
     struct rig r;
-    struct err err = {0};
     run_init_for(&run, &models[model], false);
     run.residual = f.residual;
     rig_open_run(&r, part, &m, l, models[model].objective, f.dtype, &run);
     for (int s = 0; s < 2 && !*text; s++) /* all steps are alike */
         step_measured(&r, part, s, text);
-    double bad = *text != 0;
-    must(comm_max(part, &bad, 1, &err), &err);
-    if (bad > 0)
+    if (part_differs(part, text))
         fail_msg("%s, %s, rank %d: %s", models[model].name, layout_text(l), part->rank,
                  *text ? text : "(see another rank)");
     rig_close(&r);
@@ -220,12 +217,10 @@ static const struct { int model; const char *layout; } cases[] = {
 static void layout_run(int model, const struct layout *l, struct number_format f)
 {
     struct comm *part;
-    struct err err = {0};
-    bool in = world->rank < layout_world(l);
-    must(comm_split(world, "part", !in, world->rank, &part, &err), &err);
+    bool in = layout_part(l, &part);
     if (world->rank == 0)
         print_message("# %s: %s\n", models[model].name, layout_text(l));
-    if (in && layout_world(l) <= world->size)
+    if (in)
         layout_check_traffic(part, model, l, f);
     comm_close(part);
 }

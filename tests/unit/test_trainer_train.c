@@ -1,7 +1,6 @@
 /* Whole runs of a small model: nothing allocated in a step; resuming, grouping, recompute and
  * layouts change nothing; how training ends. Under mpirun the layouts spread over its ranks. */
-// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=strdup
-// LINK: -Wl,--wrap=strndup,--wrap=fopen,--wrap=opendir
+// LINK: -Wl,--wrap=strdup,--wrap=strndup,--wrap=fopen,--wrap=opendir
 #include "tests/lib/trainer_train.h"
 
 #include <dirent.h>

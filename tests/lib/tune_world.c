@@ -1,35 +1,13 @@
-/* tune_world: simulated clusters on which searches for the best layout are tried.
- *
- * A world is a model on a cluster whose constants nobody knows: each is drawn by the seed around
- * the value that the tuner believes, as wide as the table of constants says. What a layout takes,
- * and what memory it needs, follows from the drawn constants by the account of its work. A trial is a
- * step of a job on a simulated Slurm-like cluster (launcher/sched/sim.h): it has noise, runs out of
- * memory where the truth says so, hangs, loses its node, or its job is preempted, each by a draw.
- *
- *     world_make(&w, seed);
- *     while ((i = the search's next layout) >= 0) outcome = world_trial(&w, i);
- *     world_release(&w);
- */
-#ifndef TESTS_TUNE_WORLD_H
-#define TESTS_TUNE_WORLD_H
-
-#include "tests/lib/test_profiles.h"
+#include "tests/lib/tune_world.h"
 
 #include <math.h>
 
 #include "autotune/footprint.h"
-#include "autotune/price.h"
-#include "autotune/trial.h"
 #include "base/philox.h"
 #include "launcher/sched/sim.h"
-#include "profiles/space.h"
+#include "tests/lib/test_profiles.h"
 
-struct world_case {
-    const char *model, *cluster, *stack;
-    struct seq seq;
-    int64_t gpus, gbs;
-};
-static const struct world_case world_cases[] = {
+static const struct world_case world_cases[WORLD_CASES] = {
     {"llama-3-8b", "dgx-h100:8", "megatron", {1, 1, 8192}, 64, 128},
     {"llama-3-70b", "dgx-h100:16", "megatron", {1, 1, 8192}, 128, 128},
     {"gpt-3-175b", "dgx-a100:16", "megatron", {1, 1, 2048}, 128, 256},
@@ -38,52 +16,17 @@ static const struct world_case world_cases[] = {
     {"wan-14b", "dgx-h200:8", "megatron", {8, 64, 64}, 64, 64},
     {"moviegen-5b", "dgx-a100:8", "megatron", {4, 64, 64}, 64, 64},
 };
-enum { WORLD_CASES = ARRAY_LEN(world_cases), WORLD_STEPS = 5 };
-
-/* Holds the facts that are the same for all seeds of a case. */
-struct world_known {
-    bool made;
-    struct model model;
-    struct cluster cluster;
-    struct stack stack;
-    struct space space;
-    double v[CONSTANTS];         /* what the tuner believes */
-    struct price_bill *bills;    /* of each layout, by that */
-    double *bytes;
-    struct work_weights weights;
-};
-
-struct world {
-    uint64_t seed;
-    const struct world_case *of;
-    struct world_known *known;
-    const struct layout *layouts;
-    size_t n;
-    double v[CONSTANTS];         /* the truth */
-    double *seconds, *bytes;     /* of each layout; INFINITY where it runs out of memory */
-    double best_s;
-    /* the cluster on which trials run */
-    struct sched *sched;
-    char job[SCHED_ID_BYTES];
-    int64_t at, tries;           /* the present layout; trials, with those that came to nothing */
-    int node;                    /* one of the trial's */
-    int hangs, nodes_lost, preempted, ooms, jobs;
-};
-struct world_outcome {
-    enum trial_state state;
-    double measured_s, peak_bytes;
-};
 
 static double world_draw(uint64_t seed, uint64_t what, int64_t i)
 {
     return philox_uniform_at(seed, PHILOX_TEST, 200 + what, (uint64_t)i);
 }
 
-/* Prices and sizes each layout with these constants. Layouts of one grid and micro-batch size come
- * one after the other, so their account is built once. */
-static void world_price(const struct world_known *k, const struct world_case *of,
-                        const double v[CONSTANTS], struct price_bill *bills, double *seconds,
-                        double *bytes)
+/* Layouts of one grid and micro-batch size come one after the other, so their account is built
+ * once. */
+void world_price(const struct world_known *k, const struct world_case *of,
+                 const double v[CONSTANTS], struct price_bill *bills, double *seconds,
+                 double *bytes)
 {
     struct work_spec spec = {.model = &k->model, .stack = &k->stack, .weights = &k->weights,
                              .seq = of->seq, .gbs = of->gbs, .act = DTYPE_BF16};
@@ -230,8 +173,7 @@ static struct sched_step_status world_step(struct world *w)
     return st;
 }
 
-/* Tries a layout until the trial tells something of it. */
-static struct world_outcome world_trial(struct world *w, int64_t i)
+struct world_outcome world_trial(struct world *w, int64_t i)
 {
     w->at = i;
     for (;;) {
@@ -276,7 +218,7 @@ static void world_draw_truth(struct world *w)
     }
 }
 
-static void world_make(struct world *w, uint64_t seed)
+void world_make(struct world *w, uint64_t seed)
 {
     static struct world_known known[WORLD_CASES];
     struct sim_conf conf = SIM_CONF_INIT;
@@ -299,11 +241,9 @@ static void world_make(struct world *w, uint64_t seed)
     world_submit(w, "tune", w->of->gpus / WORLD_GPUS, false, w->job);
 }
 
-static void world_release(struct world *w)
+void world_release(struct world *w)
 {
     sched_close(w->sched);
     free(w->seconds);
     free(w->bytes);
 }
-
-#endif
