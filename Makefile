@@ -186,6 +186,8 @@ closure    = $(call reverse,$(filter $(1) $(foreach m,$(1),$(BELOW_$(m))),$(MODU
 # These objects are made of several sources, or are not the only one of their source.
 EXTRA_profiles    := $(B)/obj/profiles/embedded.o
 EXTRA_db          := $(B)/obj/db/embedded.o
+QUERIES           := $(wildcard $(addsuffix /queries.sql,$(MODULES)))
+$(foreach q,$(QUERIES),$(eval EXTRA_$(patsubst %/queries.sql,%,$(q)) += $(B)/obj/$(q:.sql=.o)))
 EXTRA_trainer/ops := $(foreach k,$(SIMD_KINDS),$(patsubst %.c,$(B)/obj/%.$(k).o,$(SIMD_SRC)))
 lib_objs   = $(foreach m,$(call closure,$(1)),$(call objs,$(call lib_src,$(m))) $(EXTRA_$(m)))
 lib_libs   = $(foreach m,$(call closure,$(1)),$(LIBS_$(m)))
@@ -416,13 +418,18 @@ $(B)/gen/profiles/embedded.c: $(PROFILE_JSON) contrib/embed-profiles
 	@mkdir -p $(@D)
 	$(Q)contrib/embed-profiles $(PROFILE_JSON) > $@
 # The schema's SQL files are compiled in too.
-SCHEMA_SQL := $(sort $(wildcard db/*.sql) $(wildcard db/migrations/*.sql))
+SCHEMA_SQL := $(sort $(filter-out $(QUERIES),$(wildcard db/*.sql)) $(wildcard db/migrations/*.sql))
 $(B)/gen/db/embedded.c: $(SCHEMA_SQL) contrib/embed-sql
 	@mkdir -p $(@D)
 	$(Q)contrib/embed-sql $(SCHEMA_SQL) > $@
-$(B)/obj/%/embedded.o: $(B)/gen/%/embedded.c $(B)/flags
+# So are the longer statements of a room.
+$(B)/gen/%/queries.c: %/queries.sql contrib/embed-queries
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)contrib/embed-queries $< > $@
+$(B)/obj/%/embedded.o: $(B)/gen/%/embedded.c $(B)/flags
+	$(call compile)
+$(B)/obj/%/queries.o: $(B)/gen/%/queries.c $(B)/flags
+	$(call compile)
 
 # This stamp changes only when compiler or flags do.
 all_room_flags = $(foreach m,$(MODULES),$(call room_flags,CFLAGS,$(m)) $(call room_flags,OPT,$(m)))
@@ -503,7 +510,7 @@ $(B)/obj/tests/unit/test_trainer_%.o: CFLAGS += $(CFLAGS_trainer) $(CFLAGS_train
 $(B)/obj/tests/unit/test_curator_%.o: CFLAGS += $(CFLAGS_curator)
 $(B)/obj/tests/unit/test_launcher_%.o: CFLAGS += $(CFLAGS_launcher/machine)
 $(B)/obj/tests/unit/test_db_%.o: CFLAGS += $(CFLAGS_db)
-.PRECIOUS: $(B)/obj/%.o $(B)/gen/build-%.c $(B)/obj/build-%.o
+.PRECIOUS: $(B)/obj/%.o $(B)/gen/build-%.c $(B)/obj/build-%.o $(B)/gen/%/queries.c
 
 # Some parts of the recorder of a GPU's activity need no GPU.
 $(B)/tests/test_trainer_cupti_records: $(B)/obj/trainer/cupti/records.o

@@ -53,24 +53,17 @@ static enum fold_kind kind_of(const char *name)
 }
 
 /* Parameters ?2 and ?3 are the ids of the first and last new event; they are not bound when the
- * whole run is folded. STEP_ORDER finds another execution of the same step: "<" an earlier one and
- * ">" a later one, ordered by attempt, seq and writer. */
-#define COLUMNS "SELECT e.kind, e.attempt, e.writer, e.seq, e.host, e.boot, e.mono, e.wall"
-#define STEP_ORDER(op)                                          \
-    "(SELECT 1 FROM step o WHERE o.run = s.run AND o.step = s.step" \
-    " AND (o.attempt, o.seq, o.writer) " op " (s.attempt, s.seq, s.writer)"
-#define IS_TIMED " WHEN e.kind GLOB 'ckpt_*' OR e.kind = 'suspended'"
-#define TIMES                                                          \
-    ", CASE WHEN e.kind = 'step' THEN s.started_at"                    \
-    IS_TIMED " THEN json_extract(e.json, '$.started_at') END,"         \
-    " CASE WHEN e.kind = 'step' THEN s.step_s"                         \
-    IS_TIMED " THEN json_extract(e.json, '$.seconds') END,"            \
-    " CASE WHEN e.kind = 'attempt_ended' THEN json_extract(e.json, '$.cause') END," \
-    " coalesce(s.again, 0) OR EXISTS" STEP_ORDER("<") "), s.ended_ago_s"
-#define JOINED " FROM event e LEFT JOIN step s ON s.event = e.id"
-/* The plus sign makes SQLite search by id instead of reading the whole run. */
-#define NEWS " WHERE e.id BETWEEN ?2 AND ?3 AND +e.run = ?1 ORDER BY e.id"
-#define ALL " WHERE e.run = ?1 ORDER BY e.attempt, e.writer, e.seq"
+ * whole run is folded. The plus sign makes SQLite search by id instead of reading the whole run. */
+#define COLUMNS "SELECT kind, attempt, writer, seq, host, boot, mono, wall"
+#define TIMES ", started_at, seconds, cause, replayed, ended_ago_s FROM fold_event"
+#define NEWS " WHERE id BETWEEN ?2 AND ?3 AND +run = ?1 ORDER BY id"
+#define ALL " WHERE run = ?1 ORDER BY attempt, writer, seq"
+/* Says whether an earlier event tells of a later execution of the same step, in the order of
+ * attempt, seq and writer. */
+#define OVERTAKES \
+    ", EXISTS (SELECT 1 FROM step s JOIN step o ON o.run = s.run AND o.step = s.step" \
+    " WHERE s.event = e.id AND o.event < ?2" \
+    " AND (o.attempt, o.seq, o.writer) > (s.attempt, s.seq, s.writer)) FROM event e"
 
 static void event_read(struct store_query *q, bool times, struct fold_event *e)
 {
@@ -458,13 +451,12 @@ static void clocks_settle(struct fold *f)
  * (then nothing was written); or <0. */
 static int fold_on(struct fold *f, const struct fold_news *news, struct err *err)
 {
-    static const char first_whole[] = COLUMNS ", 0 FROM event e" ALL;
-    static const char first_known[] = COLUMNS
-        ", EXISTS" STEP_ORDER(">") " AND o.event < ?2)" JOINED NEWS;
+    static const char first_whole[] = COLUMNS ", 0 FROM event" ALL;
+    static const char first_known[] = COLUMNS OVERTAKES NEWS;
     /* If nothing is folded yet, no new event can come before a folded one. */
-    static const char first_unknown[] = COLUMNS ", 0 FROM event e" NEWS;
+    static const char first_unknown[] = COLUMNS ", 0 FROM event" NEWS;
     const char *first = news->whole ? first_whole : f->known ? first_known : first_unknown;
-    const char *second = news->whole ? COLUMNS TIMES JOINED ALL : COLUMNS TIMES JOINED NEWS;
+    const char *second = news->whole ? COLUMNS TIMES ALL : COLUMNS TIMES NEWS;
     double from = f->from;
     bool was_run = f->is_run;
     int rc;

@@ -16,6 +16,7 @@
 #include "db/event.h"
 #include "db/fold.h"
 #include "db/ingest_priv.h"
+#include "db/queries.h"
 #include "db/schema_text.h"
 #include "profiles/layout.h"
 
@@ -173,13 +174,7 @@ static int log_file_save(struct ingest *in, const struct log_file *f, const stru
                          struct err *err)
 {
     struct store_query *q = NULL;
-    int rc = store_ask(in->db,
-                       "INSERT INTO file(path, bytes, mtime_ns, read_to, last_seq, tail_hash, run,"
-                       " attempt, writer) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)"
-                       " ON CONFLICT(path) DO UPDATE SET bytes = ?2, mtime_ns = ?3, read_to = ?4,"
-                       " last_seq = ?5, tail_hash = ?6, run = coalesce(run, ?7),"
-                       " attempt = coalesce(attempt, ?8), writer = coalesce(writer, ?9)",
-                       &q, err);
+    int rc = store_ask(in->db, sql_file_save, &q, err);
     if (rc < 0)
         return rc;
     store_bind_text(q, 1, f->path);
@@ -468,11 +463,6 @@ static int runs_fold(struct ingest *in, struct err *err)
 /* Writes the keys of a layout into its row. If the text is no layout, its row is deleted. */
 static int layout_row_write(struct store *db, const char *text, struct err *err)
 {
-    static const char update[] =
-        "UPDATE layout SET tp = ?2, sp = ?3, cp = ?4, pp = ?5, vpp = ?6, dp = ?7, zero = ?8,"
-        " fsdp = ?9, mbs = ?10, recompute_layers = ?11, cp_kind = ?12, recompute = ?13,"
-        " rank_order = ?14"
-        " WHERE text = ?1";
     struct layout l;
     struct store_query *q = NULL;
     if (layout_parse(text, &l, NULL) < 0)
@@ -480,7 +470,7 @@ static int layout_row_write(struct store *db, const char *text, struct err *err)
     const int64_t numbers[] = {l.tp, l.sp,   l.cp,   l.pp,  l.vpp,
                                l.dp, l.zero, l.fsdp, l.mbs, l.recompute_layers};
     int rc, n = (int)ARRAY_LEN(numbers);
-    if ((rc = store_ask(db, update, &q, err)) < 0)
+    if ((rc = store_ask(db, sql_layout_save, &q, err)) < 0)
         return rc;
     store_bind_text(q, 1, text);
     for (int i = 0; i < n; i++)

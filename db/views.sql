@@ -19,6 +19,29 @@ SELECT e.id, e.run, e.attempt, e.writer, e.seq, e.kind,
   e.json
 FROM event e LEFT JOIN run_clock c ON c.run = e.run AND c.host = e.host AND c.boot = e.boot;
 
+DROP VIEW IF EXISTS fold_event;
+CREATE VIEW fold_event AS
+-- Holds of every event what the fold of a run's time (db/fold.c) reads.
+SELECT
+  e.id, e.run, e.attempt, e.writer, e.seq, e.kind, e.host, e.boot,
+  e.mono, -- s, of this boot of the host
+  e.wall, -- UTC s
+  CASE WHEN e.kind = 'step' THEN s.started_at
+       WHEN e.kind GLOB 'ckpt_*' OR e.kind = 'suspended'
+         THEN json_extract(e.json, '$.started_at') END
+    AS started_at, -- UTC s by the wall clock; NULL: it tells of nothing that took time
+  CASE WHEN e.kind = 'step' THEN s.step_s
+       WHEN e.kind GLOB 'ckpt_*' OR e.kind = 'suspended'
+         THEN json_extract(e.json, '$.seconds') END
+    AS seconds, -- s; it took
+  CASE WHEN e.kind = 'attempt_ended' THEN json_extract(e.json, '$.cause') END AS cause,
+  coalesce(s.again, 0)
+    OR EXISTS (SELECT 1 FROM step o WHERE o.run = s.run AND o.step = s.step
+                 AND (o.attempt, o.seq, o.writer) < (s.attempt, s.seq, s.writer))
+    AS replayed, -- 1: the step was done before
+  s.ended_ago_s -- s from the step's end to the event; NULL: none, or not told
+FROM event e LEFT JOIN step s ON s.event = e.id;
+
 DROP VIEW IF EXISTS run;
 CREATE VIEW run AS
 -- Lists training runs with their names.
@@ -300,6 +323,16 @@ SELECT
     AS disturbed -- 1: slower than noise explains, and repeated; NULL: not ended
 FROM j l
 LEFT JOIN layout k ON k.text = l.layout;
+
+DROP VIEW IF EXISTS ranked_trial;
+CREATE VIEW ranked_trial AS
+-- Numbers the trials of each tuning in the order of all lists and charts of them: the fastest
+-- first, then those without a measurement.
+SELECT *,
+  row_number() OVER (PARTITION BY tune ORDER BY measured_step_s IS NULL, measured_step_s,
+                                                predicted_step_s, trial)
+    AS k -- from 1
+FROM v_trial;
 
 DROP VIEW IF EXISTS v_trial_class;
 CREATE VIEW v_trial_class AS

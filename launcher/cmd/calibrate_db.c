@@ -6,16 +6,9 @@
 
 #include "base/num.h"
 #include "db/store.h"
+#include "launcher/cmd/queries.h"
 
-static const char question[] =
-    "SELECT t.layout, t.state, t.measured_step_s, t.peak_bytes, t.gpus,"
-    " (SELECT e.json FROM event e WHERE e.kind = 'tune_started' AND e.run = t.tune"
-    "  ORDER BY e.seq DESC LIMIT 1),"
-    " (SELECT json_extract(e.json, '$.gbs') FROM trial_event p JOIN event e ON e.id = p.event"
-    "  WHERE p.tune = t.tune AND p.trial = t.trial AND p.kind = 'trial_predicted'"
-    "  ORDER BY p.seq DESC LIMIT 1) "
-    "FROM v_trial t WHERE t.state IN ('ok', 'oom_device') AND coalesce(t.disturbed, 0) = 0 "
-    "ORDER BY t.predicted_at";
+/* Names the columns of sql_known_trials. */
 enum { LAYOUT, STATE, MEASURED, PEAK, GPUS, TUNED, GBS };
 
 /* Loads the cluster of a tuning. If its description leaves the number of nodes open, the cluster
@@ -77,7 +70,7 @@ static int rows_read(struct store *db, struct table *out, struct err *err)
 {
     struct store_query *q = NULL;
     size_t room = 0;
-    int rc = store_ask(db, question, &q, err);
+    int rc = store_ask(db, sql_known_trials, &q, err);
     while (rc == 0 && (rc = store_next(q, err)) > 0) {
         if (out->n == room) {
             room = room ? 2 * room : 16;

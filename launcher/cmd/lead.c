@@ -6,6 +6,7 @@
 
 #include "base/num.h"
 #include "db/store.h"
+#include "launcher/cmd/queries.h"
 #include "launcher/machine/site.h"
 #include "launcher/sched/slurm.h"
 #include "launcher/state/pace.h"
@@ -28,28 +29,15 @@ static double number_ask(const struct cmd_env *env, const char *sql, const char 
     return number;
 }
 
-#define RUNS_OF_MODEL \
-    "SELECT c.run FROM event c WHERE c.kind = 'run_created'" \
-    " AND json_extract(c.json, '$.model') = ?1"
-
 double lead_save_s(const struct cmd_env *env, const char *model)
 {
-    return number_ask(env,
-                      "WITH save AS (SELECT json_extract(e.json, '$.seconds') AS s FROM event e"
-                      " WHERE e.kind = 'ckpt_saved'"
-                      " AND (?1 IS NULL OR e.run IN (" RUNS_OF_MODEL ")))"
-                      " SELECT s FROM save WHERE s IS NOT NULL ORDER BY s DESC LIMIT 1"
-                      " OFFSET (SELECT count(s) / 100 FROM save)",
-                      model);
+    return number_ask(env, sql_save_s, model);
 }
 
 /* Returns the longest, in s, of the last steps of all runs of this model; 0 if none is known. */
 static double step_s(const struct cmd_env *env, const char *model)
 {
-    return fmax(0, number_ask(env,
-                              "SELECT max((SELECT s.step_s FROM v_step s WHERE s.run = r.run"
-                              " ORDER BY s.step DESC LIMIT 1)) FROM (" RUNS_OF_MODEL ") r",
-                              model));
+    return fmax(0, number_ask(env, sql_step_s, model));
 }
 
 int lead_partition(const struct sched_site *site, const char *name,

@@ -6,6 +6,7 @@
 
 #include "base/num.h"
 #include "launcher/report/chart.h"
+#include "launcher/report/queries.h"
 #include "launcher/report/report_plan.h"
 #include "launcher/report/report_priv.h"
 
@@ -123,32 +124,19 @@ static int run_find(struct store *db, const char *run, struct report_scope *s, s
  * the run's layout, or else the newest of the model. */
 static int tune_find(struct store *db, const char *tune, struct report_scope *s, struct err *err)
 {
-    static const char newest[] =
-        "SELECT tune FROM v_trial t JOIN run r ON r.model = t.model"
-        " WHERE r.run = ?1 ORDER BY measured_step_s IS NOT NULL AND layout ="
-        " (SELECT layout FROM train_start s WHERE s.run = ?1 ORDER BY attempt DESC LIMIT 1) DESC,"
-        " predicted_at DESC LIMIT 1";
     if (tune)
         return match_find(db, BEGUN("tune_started"), "tuning", "distinct tune from v_trial", tune,
                           s->tune, err);
-    return *s->run ? store_each(db, newest, s->run, first_row, s->tune, err) : 0;
+    return *s->run ? store_each(db, sql_run_tune, s->run, first_row, s->tune, err) : 0;
 }
 
 /* Finds the curation that `curation` names; without a name, the one that made the run's dataset. */
 static int curation_find(struct store *db, const char *curation, struct report_scope *s,
                          struct err *err)
 {
-    static const char makers[] =
-        "SELECT c.run FROM event r, event c WHERE r.run = ?1"
-        " AND r.kind = 'run_created' AND c.kind = 'curate_ended'"
-        " AND json_extract(c.json, '$.clips') > 0"
-        " AND instr(json_extract(r.json, '$.data_fingerprints'),"
-        " json_extract(c.json, '$.fingerprint'))"
-        " ORDER BY instr(json_extract(r.json, '$.data_fingerprints'),"
-        " json_extract(c.json, '$.fingerprint')), c.wall DESC LIMIT 1";
     if (curation)
         return match_find(db, BEGUN("curate_started"), "curation", "", curation, s->curation, err);
-    return *s->run ? store_each(db, makers, s->run, first_row, s->curation, err) : 0;
+    return *s->run ? store_each(db, sql_run_curation, s->run, first_row, s->curation, err) : 0;
 }
 
 int report_scope_find(struct store *db, const char *run, const char *tune, const char *curation,
@@ -239,15 +227,7 @@ static const struct {
      " json_extract(e.json, '$.no_mfu') FROM train_start t JOIN event e ON e.id = t.event"
      " WHERE t.run = ?1 AND NOT t.trial ORDER BY t.attempt DESC, t.seq DESC LIMIT 1",
      start_row},
-    {"SELECT sum(CASE WHEN NOT replayed THEN steps END), sum(steps),"
-     " sum(CASE WHEN replayed THEN steps ELSE 0 END), sum(CASE WHEN NOT replayed THEN step_s"
-     " END), sum(CASE WHEN NOT replayed THEN mfu * step_s END) / sum(CASE WHEN NOT replayed"
-     " AND mfu IS NOT NULL THEN step_s END), sum(CASE WHEN NOT replayed"
-     " AND mfu IS NOT NULL THEN step_s END), (SELECT loss FROM v_step x WHERE x.run = ?1"
-     " AND NOT replayed AND loss IS NOT NULL ORDER BY step LIMIT 1), (SELECT loss"
-     " FROM v_step x WHERE x.run = ?1 AND NOT replayed AND loss IS NOT NULL ORDER BY step DESC"
-     " LIMIT 1) FROM v_step WHERE run = ?1",
-     step_row},
+    {sql_step_sums, step_row},
     {"SELECT sum(flops) FROM (SELECT coalesce(tokens * flops_per_token, model_flops) AS flops,"
      " again, row_number() OVER (PARTITION BY step ORDER BY attempt, seq, writer) AS k"
      " FROM step WHERE run = ?1 AND mfu IS NOT NULL) WHERE k = 1 AND NOT coalesce(again, 0)",
@@ -255,10 +235,7 @@ static const struct {
     {"SELECT (SELECT sum(seconds) FROM v_time WHERE run = ?1), (SELECT count(*) FROM v_attempt"
      " WHERE run = ?1)",
      wall_row},
-    {"SELECT coalesce(cause, 'unknown'), count(*) FROM v_attempt a WHERE run = ?1"
-     " AND attempt < (SELECT max(attempt) FROM v_attempt b WHERE b.run = ?1) GROUP BY 1"
-     " ORDER BY 2 DESC, 1",
-     restart_row},
+    {sql_restarts, restart_row},
 };
 
 int report_numbers_read(struct store *db, const struct report_scope *scope,

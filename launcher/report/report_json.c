@@ -1,5 +1,7 @@
 #include "launcher/report/report_priv.h"
 
+#include "launcher/report/queries.h"
+
 static void numbers_put(const struct report_numbers *n, struct json_out *o)
 {
     json_put_text(o, "name", n->name);
@@ -32,11 +34,7 @@ static int lists_put(struct store *db, const struct report_scope *scope, struct 
     const struct {
         const char *key, *sql, *of;
     } lists[] = {
-        {"restarts",
-         "SELECT coalesce(cause, 'unknown') AS cause, count(*) AS n FROM v_attempt WHERE run = ?1"
-         " AND attempt < (SELECT max(attempt) FROM v_attempt b WHERE b.run = ?1) GROUP BY 1"
-         " ORDER BY 2 DESC, 1",
-         scope->run},
+        {"restarts", sql_restarts, scope->run},
         {"time",
          "SELECT cause, sum(seconds) AS seconds FROM v_time WHERE run = ?1 GROUP BY cause"
          " ORDER BY 2 DESC",
@@ -46,12 +44,7 @@ static int lists_put(struct store *db, const struct report_scope *scope, struct 
          "SELECT * FROM v_trial WHERE tune = ?1 ORDER BY measured_step_s IS NULL, measured_step_s,"
          " predicted_step_s, trial",
          scope->tune},
-        {"source_list",
-         "SELECT json_extract(json, '$.source') AS source, json_extract(json, '$.frames') AS"
-         " frames, json_extract(json, '$.shots') AS shots, json_extract(json, '$.clips') AS clips,"
-         " json_extract(json, '$.rejected') AS rejected, json_extract(json, '$.reason') AS reason"
-         " FROM event WHERE run = ?1 AND kind = 'curate_source' ORDER BY attempt, seq",
-         scope->curation},
+        {"source_list", sql_sources, scope->curation},
     };
     int rc;
     for (size_t i = 0; i < ARRAY_LEN(lists); i++) {

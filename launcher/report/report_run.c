@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/num.h"
 #include "launcher/report/chart.h"
+#include "launcher/report/queries.h"
 #include "launcher/report/report_priv.h"
 
 enum { MARKS = 1500 }; /* if there are more rows than this, a mark stands for several */
@@ -33,13 +34,7 @@ static void event_row(struct store_query *q, void *ctx)
 /* Draws a line with the cause where attempts ended, except at an attempt that completed the run. */
 static int events_draw(struct report *r, struct chart *c, struct err *err)
 {
-    return store_each(r->db,
-                      "SELECT min(attempt), max(attempt), count(*), cause, last_step"
-                      " FROM v_attempt a WHERE run = ?1"
-                      " AND last_step IS NOT NULL AND (coalesce(cause, 'done') <> 'done'"
-                      " OR (cause IS NULL AND attempt < (SELECT max(attempt) FROM v_attempt b"
-                      " WHERE b.run = ?1))) GROUP BY last_step, cause ORDER BY last_step, 1",
-                      r->scope->run, event_row, c, err);
+    return store_each(r->db, sql_attempt_ends, r->scope->run, event_row, c, err);
 }
 
 struct value_range {

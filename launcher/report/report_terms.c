@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "launcher/report/chart.h"
+#include "launcher/report/queries.h"
 #include "launcher/report/report_priv.h"
 
 /* ---- stacked terms ---- */
@@ -206,16 +207,7 @@ void report_rooms(struct str *out, const char *speed, const struct report_room *
 
 /* ---- bars of trials ---- */
 
-/* Numbers the trials in the order of the list of trials. */
-#define NUMBERED                                                                                  \
-    "(SELECT *, row_number() OVER (ORDER BY measured_step_s IS NULL, measured_step_s,"             \
-    " predicted_step_s, trial) AS k FROM v_trial WHERE tune = ?1) t"
-
-/* Selects the terms of the first REPORT_BARS trials. */
-#define TERMS                                                                                      \
-    "SELECT t.k, t.predicted_step_s, t.measured_step_s, x.term, x.predicted_s, x.measured_s,"      \
-    " t.predicted_lo_s, t.predicted_hi_s FROM " NUMBERED                                           \
-    " JOIN v_term x ON x.tune = t.tune AND x.trial = t.trial WHERE t.k <= 12 ORDER BY t.k, x.term"
+/* Names the columns of sql_trial_terms. */
 enum { S_K, S_PREDICTED, S_MEASURED, S_TERM, S_SECONDS, S_RECORDED, S_LO, S_HI };
 
 struct bars { struct report_bar *bars; int n; };
@@ -244,19 +236,13 @@ int report_terms(struct report *r, struct err *err)
     int rc;
     if (!b.bars)
         return err_set(err, ERR_NOMEM, "out of memory for the trials' terms");
-    if ((rc = store_each(r->db, TERMS, r->scope->tune, term_row, &b, err)) == 0)
+    if ((rc = store_each(r->db, sql_trial_terms, r->scope->tune, term_row, &b, err)) == 0)
         report_bars(r->out, "of the fastest trials were", b.bars, b.n);
     free(b.bars);
     return rc;
 }
 
-#define HEADROOM                                                                                   \
-    "SELECT t.k, 1 - t.peak_bytes / limit_bytes AS free, t.tokens / t.measured_step_s AS speed,"   \
-    " t.trial FROM " NUMBERED " JOIN (SELECT json_extract(json, '$.trial') AS named,"              \
-    " max(1.0 * json_extract(json, '$.limit_bytes')) AS limit_bytes FROM event WHERE run = ?1"     \
-    " AND kind = 'trial_predicted' GROUP BY named) e ON e.named = t.trial"                         \
-    " WHERE limit_bytes > 0 AND t.peak_bytes > 0 AND t.tokens > 0 AND t.measured_step_s > 0"       \
-    " ORDER BY t.k LIMIT 200"
+/* Names the columns of sql_trial_rooms. */
 enum { H_K, H_FREE, H_SPEED, H_TRIAL };
 
 struct rooms { struct report_room *rooms; int n; };
@@ -276,7 +262,7 @@ int report_headroom(struct report *r, struct err *err)
     int rc;
     if (!rooms.rooms)
         return err_set(err, ERR_NOMEM, "out of memory for the trials' speeds");
-    if ((rc = store_each(r->db, HEADROOM, r->scope->tune, room_row, &rooms, err)) == 0)
+    if ((rc = store_each(r->db, sql_trial_rooms, r->scope->tune, room_row, &rooms, err)) == 0)
         report_rooms(r->out, "tokens/s", rooms.rooms, rooms.n);
     free(rooms.rooms);
     return rc;

@@ -6,16 +6,10 @@
 
 #include "base/num.h"
 #include "launcher/report/chart.h"
+#include "launcher/report/queries.h"
 #include "launcher/report/report_priv.h"
 
-/* Selects the trials. Every list and chart of trials has this order and these numbers: the fastest
- * first, then those without a measurement. */
-#define TRIALS \
-    "SELECT row_number() OVER (ORDER BY measured_step_s IS NULL, measured_step_s," \
-    " predicted_step_s, trial) AS k, predicted_step_s AS p, measured_step_s AS m, mfu," \
-    " peak_bytes, state, cause, trial, layout, trial = (SELECT json_extract(json, '$.winner')" \
-    " FROM event WHERE run = ?1 AND kind = 'tune_ended' ORDER BY seq DESC LIMIT 1) AS winner," \
-    " predicted_lo_s, predicted_hi_s FROM v_trial WHERE tune = ?1 ORDER BY k"
+/* Names the columns of sql_trials. */
 enum { T_K, T_PREDICTED, T_MEASURED, T_MFU, T_PEAK, T_STATE, T_CAUSE, T_TRIAL, T_LAYOUT, T_WINNER,
        T_LO, T_HI };
 
@@ -120,11 +114,11 @@ static int chart_draw(struct report *r, double hi, struct err *err)
     str_addf(r->out, "<line class=\"ideal\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
              chart_x(&c, 0), chart_y(&c, 0), chart_x(&c, c.x.hi), chart_y(&c, c.y.hi));
     int rc;
-    if ((rc = store_each(r->db, TRIALS, r->scope->tune, interval_row, &c, err)) < 0)
+    if ((rc = store_each(r->db, sql_trials, r->scope->tune, interval_row, &c, err)) < 0)
         return rc;
-    if ((rc = store_each(r->db, TRIALS, r->scope->tune, mark_row, &c, err)) < 0)
+    if ((rc = store_each(r->db, sql_trials, r->scope->tune, mark_row, &c, err)) < 0)
         return rc;
-    if ((rc = store_each(r->db, TRIALS, r->scope->tune, label_row, &c, err)) < 0)
+    if ((rc = store_each(r->db, sql_trials, r->scope->tune, label_row, &c, err)) < 0)
         return rc;
     chart_label(&c, 0.35 * c.x.hi, 0.35 * c.y.hi, "as predicted");
     chart_end(&c);
@@ -158,13 +152,7 @@ static void table_row(struct store_query *q, void *ctx)
 
 /* ---- what ran on the GPUs ---- */
 
-/* Selects the classes of recorded steps, with the trials' numbers in the table above. */
-#define RECORDED                                                                                  \
-    "SELECT t.k, t.recorded_step_s, t.hfu, t.hidden_comm_s, t.dropped, c.class, c.seconds"         \
-    " FROM (SELECT *, row_number() OVER (ORDER BY measured_step_s IS NULL, measured_step_s,"       \
-    " predicted_step_s, trial) AS k FROM v_trial WHERE tune = ?1) t"                               \
-    " JOIN v_trial_class c ON c.tune = t.tune AND c.trial = t.trial"                               \
-    " WHERE t.recorded_step_s > 0 ORDER BY t.k, c.seconds DESC"
+/* Names the columns of sql_trial_classes. */
 enum { R_K, R_STEP, R_HFU, R_HIDDEN, R_DROPPED, R_CLASS, R_SECONDS };
 struct recorded { struct str *out; int64_t k, dropped; };
 
@@ -198,7 +186,8 @@ static int recorded_table(struct report *report, struct err *err)
 {
     struct recorded r = {.out = report->out};
     int rc;
-    if ((rc = store_each(report->db, RECORDED, report->scope->tune, recorded_row, &r, err)) < 0)
+    if ((rc = store_each(report->db, sql_trial_classes, report->scope->tune, recorded_row, &r,
+                         err)) < 0)
         return rc;
     if (r.k > 0)
         str_add(report->out,
@@ -224,7 +213,7 @@ static int trials_chart(struct report *r, struct err *err)
 {
     struct extent e = {0};
     int rc;
-    if ((rc = store_each(r->db, TRIALS, r->scope->tune, extent_row, &e, err)) < 0)
+    if ((rc = store_each(r->db, sql_trials, r->scope->tune, extent_row, &e, err)) < 0)
         return rc;
     if (e.both && (rc = chart_draw(r, e.hi, err)) < 0)
         return rc;
@@ -263,7 +252,7 @@ int report_trials(struct report *r, struct err *err)
         "<th class=\"n\">predicted s</th><th class=\"n\">measured s</th>"
         "<th class=\"n\">error %</th><th class=\"n\">MFU %</th><th class=\"n\">peak MiB</th>"
         "<th>state</th></tr>\n");
-    if ((rc = store_each(r->db, TRIALS, tune, table_row, r->out, err)) < 0)
+    if ((rc = store_each(r->db, sql_trials, tune, table_row, r->out, err)) < 0)
         return rc;
     str_add(r->out, "</table>\n");
     if ((rc = report_terms(r, err)) < 0)
@@ -308,11 +297,6 @@ int report_curation(struct report *r, struct err *err)
         "SELECT json_extract(json, '$.clips'), json_extract(json, '$.shards'),"
         " json_extract(json, '$.bytes'), json_extract(json, '$.seconds') FROM event WHERE run = ?1"
         " AND kind = 'curate_ended' ORDER BY wall DESC, seq DESC LIMIT 1";
-    static const char sources[] =
-        "SELECT json_extract(json, '$.source'), json_extract(json, '$.frames'),"
-        " json_extract(json, '$.shots'), json_extract(json, '$.clips'),"
-        " json_extract(json, '$.rejected'), json_extract(json, '$.reason')"
-        " FROM event WHERE run = ?1 AND kind = 'curate_source' ORDER BY seq";
     const char *curation = r->scope->curation;
     int rc;
     if (!*curation)
@@ -325,7 +309,7 @@ int report_curation(struct report *r, struct err *err)
     str_add(r->out, "<table class=\"sources\"><tr><th>source</th><th class=\"n\">frames</th>"
                     "<th class=\"n\">shots</th><th class=\"n\">clips</th>"
                     "<th class=\"n\">rejected</th><th>reason</th></tr>\n");
-    if ((rc = store_each(r->db, sources, curation, source_row, r->out, err)) < 0)
+    if ((rc = store_each(r->db, sql_sources, curation, source_row, r->out, err)) < 0)
         return rc;
     str_add(r->out, "</table></section>\n");
     return 0;

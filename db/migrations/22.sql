@@ -1,0 +1,1 @@
+-- ranked_trial is new: it numbers the trials of a tuning for reports.
