@@ -91,7 +91,7 @@ struct stage_price {
     double again;                  /* seconds of `backward` for recomputed forwards */
     double pieces; /* seconds of `backward` that clear gradients and add them to shards */
     double computes;               /* forward and backward without messages */
-    double update;                 /* seconds of the update, once a step */
+    double packed, update;         /* seconds of partial sums and of the update, once a step */
     double forward_compute, backward_compute;
     struct unit_price units;       /* sums over the stage's units, for a micro-batch */
 };
@@ -184,6 +184,7 @@ static void moved_price(const struct price *p, const struct layout *l, struct st
     struct work_moved moved;
     work_moved(p->work, l, &out->s, &moved);
     out->pieces = moved.each / m->update_bytes;
+    out->packed = moved.packed / m->update_bytes;
     out->update = moved.update / m->update_bytes + moved.norm / m->norm_bytes;
 }
 
@@ -354,6 +355,7 @@ static void once_terms(const struct price *p, const struct layout *l,
     out->hidden[PRICE_REDUCE] += hidden;
     out->term[PRICE_GATHER] += gather - hidden_gather;
     out->hidden[PRICE_GATHER] += hidden_gather;
+    out->term[PRICE_ELEMENTWISE] += s->packed;
     out->term[PRICE_OPTIMIZER] += s->update;
 }
 
@@ -367,7 +369,8 @@ static void slowest_once(const struct price *p, const struct layout *l,
     for (int i = 0; i < n; i++) {
         struct price_step one = {0};
         once_terms(p, l, st, &c[i].price, &one);
-        one.seconds = one.term[PRICE_REDUCE] + one.term[PRICE_GATHER] + one.term[PRICE_OPTIMIZER];
+        one.seconds = one.term[PRICE_REDUCE] + one.term[PRICE_GATHER] + one.term[PRICE_OPTIMIZER] +
+                      one.term[PRICE_ELEMENTWISE];
         if (one.seconds > best.seconds)
             best = one;
     }

@@ -295,7 +295,7 @@ static void peaks_price(const struct price_machine *m, const struct work *w,
     for (int i = 0; i < part->n_attentions; i++)
         p->attention += slow * attention_seconds(m, w->stack->attention, &part->attentions[i]);
     p->elementwise = slow *
-                     (part->bytes * m->v[CONSTANT_ELEMENTWISE] +
+                     ((part->bytes + part->input_bytes) * m->v[CONSTANT_ELEMENTWISE] +
                       part->norm_bytes * m->v[CONSTANT_NORM_PASSES] + part->sum_bytes) /
                      m->copy_bytes;
     double starts = part->kernels * m->v[CONSTANT_KERNEL_S];

@@ -58,9 +58,7 @@ int speed_check(const struct speed *s, struct err *err)
 struct speed_sums speed_sums(const struct work *w, enum work_part_id part)
 {
     const struct work_part *p = &w->parts[part];
-    /* the bytes of the embedding are part of the inputs' time */
-    struct speed_sums s = {.bytes = part == WORK_FIRST_FORWARD ? 0 : p->bytes,
-                           .numbers = p->numbers};
+    struct speed_sums s = {.bytes = p->bytes, .numbers = p->numbers};
     for (int i = 0; i < p->n_gemms; i++) {
         const struct work_gemm *g = &p->gemms[i];
         s.gemm_flops += 2 * g->m * g->n * g->k * g->count;

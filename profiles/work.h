@@ -91,6 +91,7 @@ struct work_part {
     struct work_attention attentions[WORK_ATTENTIONS];
     struct work_message messages[WORK_MESSAGES];
     double bytes;      /* read and written by elementwise work: norms, activations, residuals */
+    double input_bytes; /* by work on latents, whose numbers are counted as well */
     double norm_bytes; /* further bytes of norms that are several operations */
     double sum_bytes;  /* further bytes of adding up gradients of weights */
     double kernels;    /* operations that the host starts */
@@ -171,6 +172,7 @@ int work_once(const struct work *w, const struct layout *l, const struct work_st
 /* Holds the bytes of the state that a stage reads and writes. */
 struct work_moved {
     double each;   /* for each micro-batch: gradients are cleared, and added to own pieces */
+    double packed; /* to sum gradients that are partial sums, for a step */
     double norm;   /* in norms of gradients, for a step */
     double update; /* in the update, for a step */
 };

@@ -27,12 +27,18 @@
  *                norms and turns of heads S (2 w (H + K) d + 2 f d) T, cross 2 w (T H + x K) d
  *                gated activation         3 F w T
  *     backward   norms computed again     B (z + w) R D, those of heads as in forward
- *                gate, residual and norm  ((3 B + 1) z + 3 B w) R D
- *                norms and turns of heads 3/2 of forward
+ *                gate, residual and norm  ((3 B + 1) z + 3 B w) R D, without AdaLN 2 B w
+ *                norms and turns of heads S (3 w (H + K) d + 2 f d) T, cross 3 w (T H + x K) d
  *                activation               4 F w T, gated 6 F w T
+ *     a chunk    its first norm (z + w) R D; without the head its output is not normed, - w R D.
+ *                The gradient for the chunk before is copied, 2 z R D
+ *     the head   norm again, clearing, norm  (5 z + 2 w) R D
+ *     tables     forward 6 z R D, backward 3 z R D
  *
  * and the copies of context parallelism: each exchange packs and unpacks, 4 w for each number, and
- * a ring copies keys and merges outputs.
+ * a ring copies keys and merges outputs. Full recomputation does without the layer's last residual
+ * and its norm, whose output is the next layer's input. What is counted for a sample and not for a
+ * token, such as modulations, is small.
  */
 #include "profiles/work_reel.h"
 
@@ -179,49 +185,72 @@ static void layer_attentions(const struct reel *r, struct work_part *p, bool bac
 
 /* ---- elementwise ---- */
 
-static double head_norm_bytes(const struct reel *r)
+/* Returns the bytes of a call for queries and one for keys that read or write `tensors` of their
+ * size each. The keys' and queries' cosines and sines are read by both. */
+static double head_norm_bytes(const struct reel *r, double tensors)
 {
     double turned = model_has_tables(r->m) ? 0 : 2 * r->stat * r->d;
-    double own = r->S * r->T * (2 * r->act * (r->H + r->K) * r->d + turned);
-    return own + (r->x > 0 ? 2 * r->act * (r->T * r->H + r->x * r->K) * r->d : 0);
+    double own = r->S * r->T * (tensors * r->act * (r->H + r->K) * r->d + turned);
+    return own + (r->x > 0 ? tensors * r->act * (r->T * r->H + r->x * r->K) * r->d : 0);
 }
 
-/* Returns the numbers that attention's exchanges copy on this rank, forward or backward. */
-static double moved(const struct reel *r, bool back)
+/* Returns the bytes that the exchange of heads copies. Gradients of keys that several ranks hold
+ * are added into a cleared buffer. */
+static double heads_bytes(const struct reel *r, bool back)
 {
-    double qkv = r->T * (r->h + 2 * r->k) * r->a * r->d, o = r->T * r->H * r->d, sum = 0;
-    if (r->a > 1)
-        sum += back ? 2 * qkv + 2 * o : qkv + o;
-    if (r->S > 1)
-        sum += (r->S - 1) * (back ? 2 * r->T * (r->H + 2 * r->K) * r->d + 2 * o
-                                  : r->T * (r->H + 2 * r->K) * r->d + o);
-    return sum;
+    double kv = r->T * 2 * r->k * r->a * r->d, o = r->T * r->H * r->d, qkv = o + kv;
+    if (r->a == 1)
+        return 0;
+    if (!back)
+        return 4 * r->act * (qkv + o);
+    return 4 * r->act * (2 * qkv + 2 * o) + r->act * (kv + r->T * (r->H + 2 * r->K) * r->d);
+}
+
+/* Returns the bytes that moving tokens into segments and back copies. One rank orders its tokens in
+ * place of packing and unpacking them, and its frames are in order. */
+static double segments_bytes(const struct reel *r, bool back)
+{
+    double qkv = r->T * (r->H + 2 * r->K) * r->d, o = r->T * r->H * r->d,
+           moves = r->c > 1 ? 2 * (r->S - 1) : r->S > 1;
+    return moves * 2 * r->act * (back ? 2 * qkv + 2 * o : qkv + o);
 }
 
 /* Returns the bytes of the ring's copies and sums. */
 static double ring_bytes(const struct reel *r, bool back)
 {
-    double u = r->a * r->T, kv = u * 2 * r->k * r->d, o = u * r->h * r->d;
+    double u = r->a * r->T, kv = u * 2 * r->k * r->d, o = u * r->h * r->d,
+           narrowed = r->act < r->stat ? (r->act + r->stat) * o : 0; /* o or dq, summed in f */
     if (r->b == 1)
         return 0;
-    return 2 * r->act * kv + (back ? (r->b - 1) * 3 * r->stat * kv + (r->act + r->stat) * kv
-                                   : (r->b - 1) * 3 * r->stat * o);
+    return 2 * r->act * kv + narrowed +
+           (back ? (r->b - 1) * 3 * r->stat * kv + (r->act + r->stat) * kv
+                 : (r->b - 1) * 3 * r->stat * o);
+}
+
+/* Returns the bytes of copying `width` columns of a modulation between tp ranks, and of adding the
+ * part that all layers share. */
+static double mod_bytes(const struct reel *r, double width, bool back)
+{
+    double numbers = r->n * width, cut = r->t > 1;
+    if (back)
+        return r->stat * numbers * (cut * 2 / (r->l->sp ? 1 : r->t) + r->shared * 3 / r->t);
+    return r->act * numbers * (cut * (2 + 2 / r->t) + r->shared * (cut ? 3 : 2));
 }
 
 static double layer_bytes(const struct reel *r)
 {
     double gated = r->m->gated_mlp ? 3 * r->F * r->act * r->T : 0;
-    return r->B * (2 * r->stream + 2 * r->act) * r->R * r->D + head_norm_bytes(r) + gated +
-           4 * r->act * moved(r, false) + ring_bytes(r, false);
+    return r->B * (2 * r->stream + 2 * r->act) * r->R * r->D + head_norm_bytes(r, 2) + gated +
+           heads_bytes(r, false) + segments_bytes(r, false) + ring_bytes(r, false);
 }
 
 static double layer_back_bytes(const struct reel *r)
 {
-    double norms = r->B * (r->stream + r->act) +
-                   (3 * r->B + 1) * r->stream + 3 * r->B * r->act;
-    return norms * r->R * r->D + 2.5 * head_norm_bytes(r) +
-           (r->m->gated_mlp ? 6 : 4) * r->F * r->act * r->T + 4 * r->act * moved(r, true) +
-           ring_bytes(r, true);
+    double norms = r->B * (r->stream + r->act) + (3 * r->B + 1) * r->stream +
+                   (2 + r->cond) * r->B * r->act;
+    return norms * r->R * r->D + head_norm_bytes(r, 2) + head_norm_bytes(r, 3) +
+           (r->m->gated_mlp ? 6 : 4) * r->F * r->act * r->T + heads_bytes(r, true) +
+           segments_bytes(r, true) + ring_bytes(r, true);
 }
 
 /* ---- messages ---- */
@@ -318,9 +347,11 @@ static void layer_parts(const struct reel *r)
     rows_gather(r, f, r->B), rows_gather(r, back, 2 * r->B);
     rows_sum(r, f, r->slices, r->B), rows_sum(r, back, 1, r->B);
     attention_messages(r, f, false), attention_messages(r, back, true);
-    *full = *f; /* without the modulation, which is kept */
+    *full = *f; /* without the modulation and the layer's output, which are kept */
+    full->bytes -= (r->stream + r->act) * r->R * r->D;
     mod_products(r, f, back, r->mod, r->A);
     mod_messages(r, f, back, r->mod);
+    f->bytes += mod_bytes(r, r->mod, false), back->bytes += mod_bytes(r, r->mod, true);
     layer_products(r, part, NULL, true);
     part->bytes = (r->B - 1) * (2 * r->stream + 2 * r->act) * r->R * r->D +
                   (r->m->gated_mlp ? 3 * r->F * r->act * r->T : 0);
@@ -332,15 +363,41 @@ static void ends_parts(const struct reel *r)
 {
     struct work_part *p = r->w->parts;
     double P = (double)model_patch_cells(r->m), C = (double)r->m->latent_channels,
-           in = (C + (double)r->m->cond_channels) * P, out = C * P, norm = r->R * r->D;
+           in = (C + (double)r->m->cond_channels) * P, out = C * P, norm = r->R * r->D,
+           tables = model_has_tables(r->m) ? 3 * norm : 0, final = r->cond * 2 * r->D,
+           boundary = r->l->pp > 1 ? 2 * norm * r->stream : 0;
     product(&p[WORK_FIRST_FORWARD], NULL, r->R, r->D, in, 1, false);
     work_gemm_add(&p[WORK_FIRST_BACKWARD], r->D, in, r->R, 1);
-    p[WORK_FIRST_FORWARD].bytes = r->R * in * (2 * r->stat + r->act);
+    p[WORK_FIRST_FORWARD].input_bytes = r->R * in * (2 * r->stat + r->act);
+    p[WORK_FIRST_FORWARD].bytes = tables * 2 * r->stream;
+    /* no gradient leaves the first chunk, though each_parts() counts one for every chunk */
+    p[WORK_FIRST_BACKWARD].bytes = tables * r->stream - boundary;
     product(&p[WORK_LAST_FORWARD], &p[WORK_LAST_BACKWARD], r->R, out, r->D, 1, true);
-    mod_products(r, &p[WORK_LAST_FORWARD], &p[WORK_LAST_BACKWARD], r->cond * 2 * r->D, 1);
-    mod_messages(r, &p[WORK_LAST_FORWARD], &p[WORK_LAST_BACKWARD], r->cond * 2 * r->D);
-    p[WORK_LAST_FORWARD].bytes = norm * r->act + r->R * out * (2 * r->stat + 2 * r->act);
-    p[WORK_LAST_BACKWARD].bytes = norm * (4 * r->stream + 2 * r->act);
+    mod_products(r, &p[WORK_LAST_FORWARD], &p[WORK_LAST_BACKWARD], final, 1);
+    mod_messages(r, &p[WORK_LAST_FORWARD], &p[WORK_LAST_BACKWARD], final);
+    p[WORK_LAST_FORWARD].input_bytes = r->R * out * (2 * r->stat + 2 * r->act);
+    p[WORK_LAST_FORWARD].bytes = norm * r->act + mod_bytes(r, final, false);
+    p[WORK_LAST_BACKWARD].bytes = norm * (5 * r->stream + 2 * r->act) + mod_bytes(r, final, true);
+}
+
+/* Returns the bytes of a chunk besides its layers and its conditioning, forward: its samples are
+ * copied, and its first layer's input is normed. */
+static double chunk_bytes(const struct reel *r)
+{
+    double P = (double)model_patch_cells(r->m),
+           latents = (double)(r->m->latent_channels + r->m->cond_channels) * P *
+                     (double)seq_tokens(r->spec->seq),
+           text = r->x * (double)r->m->text_width, f32 = (double)dtype_bytes(DTYPE_F32);
+    double rounded = r->act == f32 ? 0 : f32 + r->act;
+    return 2 * r->n * latents * f32 + text * (2 * f32 + rounded) + r->R * r->D * r->stream;
+}
+
+/* Sets the bytes of the conditioning. */
+static void cond_bytes(const struct reel *r, struct work_part *f, struct work_part *back)
+{
+    double D = r->n * r->D, fps = r->n * MODEL_FPS_WIDTH, three = r->act + 2 * r->stat;
+    f->bytes += 2 * r->act * ((3 + r->shared) * D + fps);
+    back->bytes += three * (3 * D + fps) + r->stat * D * (1 + 3 * r->shared);
 }
 
 static void each_parts(const struct reel *r)
@@ -349,13 +406,15 @@ static void each_parts(const struct reel *r)
     double fps = MODEL_FPS_WIDTH, numbers = r->n * r->D, added = fps < r->D ? fps : r->D;
     f->numbers = r->n * (double)(seq_tokens(r->spec->seq) * r->m->latent_channels *
                                  model_patch_cells(r->m));
+    f->bytes = chunk_bytes(r);
+    back->bytes = r->l->pp > 1 ? 2 * r->R * r->D * r->stream : 0;
     if (!r->cond)
         return;
     product(f, back, r->n, r->D, r->D, 1, false);
     product(f, back, r->n, r->shared ? 3 * r->D : r->D, r->D, 1, true);
     product(f, back, r->n, fps, fps, 1, false);
     product(f, back, r->n, added, fps, 1, true);
-    f->bytes = 10 * numbers * r->act, back->bytes = 10 * numbers * r->stat;
+    cond_bytes(r, f, back);
     stat_sum(r, back, numbers);
     if (r->shared)
         stat_sum(r, back, 3 * numbers);
