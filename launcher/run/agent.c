@@ -514,7 +514,7 @@ static void agent_release(struct agent *a)
     asker_free(a->kill_asker);
     node_agents_free(a->nodes);
     attempt_release(&a->attempt);
-    duty_requeue_settle(&a->duty, a->conf->run_dir);
+    duty_requeue_settle(&a->duty);
     duty_release(&a->duty);
     run_fold_close(a->fold);
     arena_release(&a->arena);
@@ -528,6 +528,7 @@ static int fold_open(struct agent *a, struct err *err)
     if (rc < 0)
         return rc;
     a->state = run_fold_state(a->fold);
+    a->duty.fold = a->fold;
     trainer_init(&a->trainer, &a->duty, &a->attempt, a->state, a->conf->home, a->conf->bin_dir,
                  &a->arena);
     return run_fold_renew(a->fold, err);

@@ -290,6 +290,7 @@ int agent_finish(struct agent *a, const struct sched_step_status *exit, int *exi
     bool done = told && told->done; /* a run that was extended meanwhile goes on */
     if (!done && !kind->is_through(&a->trainer))
         ending_ask(a);
+    told = attempt_told(a->state, a->attempt.number); /* the fold may have been updated */
     kind->ended(&a->trainer, exit, a->stop_requested, &end);
     if (!done && !end.done)
         node_lost_look(a);

@@ -29,17 +29,13 @@ static struct quest quest_begin(const char *what)
     return (struct quest){.what = what, .begun_s = clock_mono_s(), .pause_s = 1};
 }
 
-/* Tells whether the owner has paused or cancelled the run; false if the run cannot be read. It
- * loads the run's state afresh, because another process may write the pause or cancel meanwhile.
- * Renewing the caller's fold instead would drop what run_fold_suppose added in the middle of a
- * decision. */
-static bool is_unwanted(const char *run_dir)
+/* Tells whether the owner has paused or cancelled the run; false if the run cannot be read. Another
+ * process may write that meanwhile, in a log or a file name of its own, and the fold reads it in
+ * addition. The fold is not renewed, because a decision may be under way that rests on what
+ * run_fold_suppose added to it, and must not lose the run where its file system is away. */
+static bool is_unwanted(const struct duty *d)
 {
-    struct run_state now;
-    run_state_init(&now);
-    bool unwanted = run_state_load(run_dir, &now, NULL) == 0 && now.wish != WISH_RUN;
-    run_state_release(&now);
-    return unwanted;
+    return run_fold_update(d->fold, NULL) == 0 && run_fold_state(d->fold)->wish != WISH_RUN;
 }
 
 /* Writes the event of a request that failed: how often and for how long it was repeated, and why it
@@ -78,15 +74,13 @@ int duty_ending(struct duty *d, bool patient, struct sched_ending *out)
 {
     struct err err = {0};
     struct quest q = quest_begin("why the job ends");
-    const char *run_dir = d->teller ? d->teller->run_dir : NULL;
     int rc;
     *out = (struct sched_ending){0};
     if (!d->sched)
         return 0;
     do
         rc = sched_ending(d->sched, d->self.id, out, &err);
-    while (patient && !(rc < 0 && run_dir && is_unwanted(run_dir)) &&
-           again_later(d, &q, rc, &err));
+    while (patient && !(rc < 0 && is_unwanted(d)) && again_later(d, &q, rc, &err));
     if (rc < 0) {
         out->why = SCHED_END_UNKNOWN;
         log_msg(LOG_WARN, "why job %s ends, or when, is not known: %s", d->self.id, err.text);
@@ -193,7 +187,7 @@ void duty_end(struct duty *d)
 }
 
 /* Requeues this process's own job. Returns whether the scheduler accepted that. */
-static bool requeue(struct duty *d, const char *run_dir)
+static bool requeue(struct duty *d)
 {
     struct err err = {0};
     struct quest q = quest_begin("to requeue the job");
@@ -202,7 +196,7 @@ static bool requeue(struct duty *d, const char *run_dir)
         if ((rc = sched_requeue(d->sched, d->self.id, &err)) == ERR_FULL || rc == ERR_TEMP ||
             rc == ERR_BUSY)
             log_msg(LOG_WARN, "cannot requeue job %s yet: %s", d->self.id, err.text);
-    while (again_later(d, &q, rc, &err) && !is_unwanted(run_dir));
+    while (again_later(d, &q, rc, &err) && !is_unwanted(d));
     if (rc == 0) {
         d->requeued_mono = clock_mono_s();
         return true;
@@ -214,7 +208,7 @@ static bool requeue(struct duty *d, const char *run_dir)
 
 void duty_requeue(struct duty *d, struct attempt *attempt)
 {
-    if (d->sched && requeue(d, attempt->run_dir) && attempt->log)
+    if (d->sched && requeue(d) && attempt->log)
         attempt_requeued(attempt, d->self.id);
 }
 
@@ -246,15 +240,15 @@ static bool is_forgotten(struct duty *d)
     return forgotten;
 }
 
-void duty_requeue_settle(struct duty *d, const char *run_dir)
+void duty_requeue_settle(struct duty *d)
 {
     if (!d->sched || d->sched->settle_s <= 0)
         return;
-    while (d->requeued_mono > 0 && is_forgotten(d) && !is_unwanted(run_dir)) {
+    while (d->requeued_mono > 0 && is_forgotten(d) && !is_unwanted(d)) {
         log_msg(LOG_WARN, "the scheduler does not know any more that job %s is to run again: "
                           "it is requeued once more", d->self.id);
         d->requeued_mono = 0;
-        requeue(d, run_dir);
+        requeue(d);
     }
 }
 
@@ -273,21 +267,17 @@ bool duty_cancelled(struct duty *d, const char *run_dir, struct run_state *s,
 
 void duty_give_back(struct duty *d, struct attempt *attempt, bool term)
 {
-    struct run_state state;
     struct sched_ending ending;
-    run_state_init(&state);
-    /* The state is loaded afresh, because a pause or cancel may have been written since the caller
-     * last looked, and because a guard that could not load the run yet has no fold. */
-    int rc = run_state_load(attempt->run_dir, &state, NULL);
-    if (rc == 0 && state.wish != WISH_RUN)
-        log_msg(LOG_INFO, "run %s is %s: job %s is not requeued", state.run,
-                run_state_word(&state, &d->budget), d->self.id);
-    else if (duty_cancelled(d, attempt->run_dir, &state, &ending))
+    int rc = run_fold_renew(d->fold, NULL);
+    struct run_state *state = run_fold_suppose(d->fold);
+    if (rc == 0 && state->wish != WISH_RUN)
+        log_msg(LOG_INFO, "run %s is %s: job %s is not requeued", state->run,
+                run_state_word(state, &d->budget), d->self.id);
+    else if (duty_cancelled(d, attempt->run_dir, state, &ending))
         log_msg(LOG_INFO, "job %s is not requeued: it was cancelled at the scheduler", d->self.id);
     else if (term && ending.why == SCHED_END_UNKNOWN)
         log_msg(LOG_WARN, "job %s is not requeued: it was being ended, and the scheduler does not "
                           "say who by", d->self.id);
     else
         duty_requeue(d, attempt);
-    run_state_release(&state);
 }

@@ -26,6 +26,8 @@ struct duty {
     struct sched *sched; /* the scheduler of this process's job; NULL: started by hand, for one
                           * attempt */
     struct sched_self self; /* zeroed when started by hand */
+    struct run_fold *fold;  /* borrowed: the one fold of this process's attempt, into which a pause
+                             * or cancel is read while a request to the scheduler is repeated */
     struct attempt *teller; /* its log gets the events of requests that failed; NULL: they get no
                              * event */
     double requeued_mono;   /* when the scheduler accepted the job's requeue; 0: it has accepted
@@ -47,7 +49,7 @@ bool duty_outdated(const struct duty *d, const char *run_dir);
  * `attempt` is claimed and runs with them. If they cannot be applied, the run goes on unchanged. */
 int duty_changes_take(struct duty *d, struct attempt *attempt, const struct run_state *state,
                       struct err *err);
-void duty_release(struct duty *d);
+void duty_release(struct duty *d); /* the fold stays open */
 
 /* Asks why this process's job is to end: once, or, if `patient`, until the scheduler answers or the
  * owner has paused or cancelled the run. out->why is SCHED_END_NONE if there is no job. Without an
@@ -64,11 +66,11 @@ void duty_requeue(struct duty *d, struct attempt *attempt);
  * repeats it if the scheduler has forgotten it: a scheduler that was killed and restarted may see
  * only a running job, and would not requeue it at its end. Does nothing if the job was not requeued
  * or runs again already, or if the run's owner has paused or cancelled the run. */
-void duty_requeue_settle(struct duty *d, const char *run_dir);
+void duty_requeue_settle(struct duty *d);
 /* Requeues a job that got a stop notice while it waited for disk space to record its attempt or the
- * attempt's end. It is not requeued if the owner has paused or cancelled the run, if it was
- * cancelled at the scheduler, which is then recorded (launcher/state/wish_name.h), or if SIGTERM
- * came (`term`) and the scheduler does not say why. */
+ * attempt's end. It renews the fold first. The job is not requeued if the owner has paused or
+ * cancelled the run, if it was cancelled at the scheduler, which is then recorded
+ * (launcher/state/wish_name.h), or if SIGTERM came (`term`) and the scheduler does not say why. */
 void duty_give_back(struct duty *d, struct attempt *attempt, bool term);
 /* Asks, until the scheduler answers, whether this process's job was cancelled there. If so, records
  * that and applies it to *s. *ending is the scheduler's answer. */

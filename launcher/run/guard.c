@@ -51,14 +51,14 @@ static int room_wait(const sigset_t *signals)
 
 /* Records the end of the dead agent's attempt. If the disk has no room for that it waits, because
  * nobody else would bring the run back; at a stop notice it requeues the job. */
-static int mourn(struct attempt *attempt, struct duty *duty, struct run_fold *fold, int signo,
-                 enum sched_end why, const sigset_t *signals, struct err *err)
+static int mourn(struct attempt *attempt, struct duty *duty, int signo, enum sched_end why,
+                 const sigset_t *signals, struct err *err)
 {
-    int rc = attempt_mourn(attempt, fold, signo, why, err), notice = 0;
+    int rc = attempt_mourn(attempt, duty->fold, signo, why, err), notice = 0;
     if (rc == ERR_FULL)
         log_msg(LOG_WARN, "the end of a killed agent is not written yet: %s", err->text);
     while (rc == ERR_FULL && duty->sched && (notice = room_wait(signals)) == 0)
-        rc = attempt_mourn(attempt, fold, signo, why, err);
+        rc = attempt_mourn(attempt, duty->fold, signo, why, err);
     if (rc == ERR_FULL)
         duty_give_back(duty, attempt, notice == SIGTERM);
     return rc;
@@ -83,7 +83,8 @@ static int duty_await(const struct agent_conf *conf, const struct trainer_kind *
             return rc;
         }
         if ((notice = room_wait(signals)) != 0) {
-            duty_give_back(duty, attempt, notice == SIGTERM);
+            if (run_fold_open(conf->run_dir, &duty->fold, NULL) == 0)
+                duty_give_back(duty, attempt, notice == SIGTERM);
             return rc;
         }
     }
@@ -96,7 +97,6 @@ static int aftermath(const struct agent_conf *conf, const struct trainer_kind *k
 {
     struct attempt attempt;
     struct duty duty = {0};
-    struct run_fold *fold = NULL;
     char why[STATE_TEXT_BYTES];
     struct sched_ending ending = {0};
     int rc;
@@ -105,22 +105,22 @@ static int aftermath(const struct agent_conf *conf, const struct trainer_kind *k
         goto out;
     duty.teller = &attempt;
     duty_ending(&duty, false, &ending);
-    if ((rc = run_fold_open(conf->run_dir, &fold, err)) < 0)
+    if ((rc = run_fold_open(conf->run_dir, &duty.fold, err)) < 0)
         goto out;
-    if ((rc = mourn(&attempt, &duty, fold, signo, ending.why, signals, err)) < 0)
+    if ((rc = mourn(&attempt, &duty, signo, ending.why, signals, err)) < 0)
         goto out;
-    if ((rc = run_fold_renew(fold, err)) < 0)
+    if ((rc = run_fold_renew(duty.fold, err)) < 0)
         goto out;
-    enum run_next next = run_state_next(run_fold_state(fold), &duty.budget, why);
+    enum run_next next = run_state_next(run_fold_state(duty.fold), &duty.budget, why);
     log_msg(LOG_WARN, "the agent died of signal %d%s%s", signo, *why ? ": " : "", why);
     if (attempt.log)
-        successor_settle(conf, &duty, &attempt, fold, next);
+        successor_settle(conf, &duty, &attempt, duty.fold, next);
     *exit_code = next == RUN_NEXT_DONE ? 0 : next == RUN_NEXT_REQUEUE ? 75 : 1;
 out:
     attempt_release(&attempt);
-    duty_requeue_settle(&duty, conf->run_dir);
+    duty_requeue_settle(&duty);
+    run_fold_close(duty.fold);
     duty_release(&duty);
-    run_fold_close(fold);
     return rc;
 }
 

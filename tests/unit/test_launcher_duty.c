@@ -72,13 +72,17 @@ static void requeue(void)
     struct sched_self self = {.id = "7"};
     struct attempt a;
     attempt_init(&a, scratch, &self);
+    assert_int_equal(run_fold_open(scratch, &duty.fold, NULL), 0);
     duty_requeue(&duty, &a);
+    run_fold_close(duty.fold);
 }
 
 static void end_asked(void)
 {
     struct sched_ending out;
+    assert_int_equal(run_fold_open(scratch, &duty.fold, NULL), 0);
     duty_ending(&duty, true, &out);
+    run_fold_close(duty.fold);
 }
 
 static void job_end(void) { duty_end(&duty); }

@@ -1,6 +1,6 @@
 /* What an agent asks of a scheduler that does not answer: it asks for as long as its job lasts, and
  * writes down what it asked. Time passes when somebody sleeps, and only then. */
-// LINK: -Wl,--wrap=clock_sleep_s,--wrap=clock_mono_s
+// LINK: -Wl,--wrap=clock_sleep_s,--wrap=clock_mono_s,--wrap=evlog_reader_open
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,6 +28,18 @@ double __wrap_clock_mono_s(void) { return __real_clock_mono_s() + slept_s; }
 
 void __wrap_clock_sleep_s(double seconds);
 void __wrap_clock_sleep_s(double seconds) { slept_s += fmax(0, seconds); }
+
+/* ---- the run's logs ---- */
+
+static int n_logs_opened;
+
+int __real_evlog_reader_open(const char *path, struct evlog_reader **out, struct err *err);
+int __wrap_evlog_reader_open(const char *path, struct evlog_reader **out, struct err *err);
+int __wrap_evlog_reader_open(const char *path, struct evlog_reader **out, struct err *err)
+{
+    n_logs_opened++;
+    return __real_evlog_reader_open(path, out, err);
+}
 
 /* ---- the scheduler ---- */
 
@@ -125,6 +137,7 @@ static void begin(void)
     bool existed;
     snprintf(home, sizeof home, "home%d", n_homes++);
     slept_s = answers_after_s = 0;
+    run_fold_close(duty.fold);
     assert_int_equal(run_parse(text, strlen(text), "run.json", &run, NULL), 0);
     struct plan plan = {.layout = layout_default(), .seq = {1, 4, 4}, .gbs = 2,
                         .dtype = run.dtype, .device = "cpu", .model = "dit-tiny"};
@@ -141,6 +154,8 @@ static void begin(void)
     event_begin(attempt.log, &e, attempt_started);
     event_text(&e, attempt_started, job_id, duty.self.id);
     attempt_event(&attempt, &e);
+    assert_int_equal(run_fold_open(l.run_dir, &duty.fold, NULL), 0);
+    assert_int_equal(run_fold_renew(duty.fold, NULL), 0);
     n_asked = n_requeued = n_forgotten = n_cancelled = 0;
     restarts = 1;
     state_told = SCHED_REQUEUED;
@@ -167,8 +182,10 @@ static void a_requeue_is_tried_for_hours(void **state)
     (void)state;
     begin();
     answers_after_s = HOURS_S;
+    n_logs_opened = 0;
     duty_requeue(&duty, &attempt);
     assert_int_equal(n_requeued, 1);
+    assert_int_equal(n_logs_opened, 0);
     struct run_attempt a = told();
     assert_true(a.requeued_at > 0);
     assert_string_equal(a.vain.what, "to requeue the job");
@@ -211,6 +228,41 @@ static void not_for_a_run_that_nobody_wants(void **state)
     }
 }
 
+/* What the agent decides after it has asked rests on how the attempt ended, for whose event the disk
+ * had no room, and on what the owner has said meanwhile. */
+static void asking_keeps_what_was_supposed(void **state)
+{
+    struct sched_ending ending;
+    struct run_budget budget = {0};
+    (void)state;
+    begin();
+    answers_after_s = INFINITY;
+    wish_at_asking = l.run_dir;
+    assert_int_equal(run_state_end(run_fold_suppose(duty.fold), 1, CAUSE_CRASH, "it died", NULL),
+                     0);
+    assert_int_equal(duty_ending(&duty, true, &ending), ERR_TEMP);
+    const struct run_state *s = run_fold_state(duty.fold);
+    assert_string_equal(s->attempts[0].detail, "it died");
+    assert_int_equal(run_state_next(s, &budget, NULL), RUN_NEXT_CANCELLED);
+    told();
+}
+
+/* A job that cannot record its attempt is given back by what the fold reads in addition. */
+static void a_job_is_given_back(void **state)
+{
+    (void)state;
+    for (int cancelled = 0; cancelled < 2; cancelled++) {
+        begin();
+        int64_t events = run_fold_events(duty.fold);
+        wish_at_asking = cancelled ? l.run_dir : NULL;
+        wish_put();
+        duty_give_back(&duty, &attempt, false);
+        assert_int_equal(n_requeued, !cancelled);
+        assert_int_equal(run_fold_events(duty.fold), events);
+        told();
+    }
+}
+
 static void a_forgotten_requeue_is_made_again(void **state)
 {
     (void)state;
@@ -219,7 +271,7 @@ static void a_forgotten_requeue_is_made_again(void **state)
     duty_requeue(&duty, &attempt);
     told();
     answers_after_s = slept_s + 600; /* it is away, and comes back without its memory */
-    duty_requeue_settle(&duty, l.run_dir);
+    duty_requeue_settle(&duty);
     assert_int_equal(n_requeued, 3);
     assert_true(slept_s >= answers_after_s + 2 * sched.settle_s);
 }
@@ -236,7 +288,7 @@ static void one_that_is_known_is_not(void **state)
             state_told = SCHED_RUNNING, restarts = 2;
         if (i == 3)
             state_told = SCHED_CANCELLED;
-        duty_requeue_settle(&duty, l.run_dir);
+        duty_requeue_settle(&duty);
         assert_int_equal(n_requeued, i > 0);
         assert_true(slept_s < sched.settle_s + 1);
     }
@@ -257,13 +309,22 @@ static void only_its_own_execution_is_ended(void **state)
     told();
 }
 
+static int teardown(void **state)
+{
+    run_fold_close(duty.fold);
+    duty.fold = NULL;
+    return scratch_teardown(state);
+}
+
 int main(void)
 {
-#define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
+#define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, teardown)
     const struct CMUnitTest tests[] = {
         IN_SCRATCH(a_requeue_is_tried_for_hours),
         IN_SCRATCH(so_is_the_question_why_it_ends),
         IN_SCRATCH(not_for_a_run_that_nobody_wants),
+        IN_SCRATCH(asking_keeps_what_was_supposed),
+        IN_SCRATCH(a_job_is_given_back),
         IN_SCRATCH(a_forgotten_requeue_is_made_again),
         IN_SCRATCH(one_that_is_known_is_not), IN_SCRATCH(only_its_own_execution_is_ended),
     };
