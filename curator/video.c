@@ -637,7 +637,7 @@ int video_decode(const char *path, int height, int width, video_fn *fn, void *ct
                  struct video_info *out, struct err *err)
 {
     struct decoder d = {.height = height, .width = width, .fn = fn, .ctx = ctx, .info = out,
-                        .wants = {true, true}};
+                        .wants = {.rgb = true, .planes = true}};
     int rc;
     *out = (struct video_info){0};
     av_log_set_level(AV_LOG_QUIET); /* errors come back as sentences */

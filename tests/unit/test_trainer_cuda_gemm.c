@@ -14,7 +14,9 @@
 #define F32 DTYPE_F32
 #define B16 DTYPE_BF16
 
-/* One product: the table, the types of a, b, c and aux (DTYPE_FP8: no aux), [m, n, k]. */
+#define NO_AUX DTYPE_BYTE /* the kind that holds no numbers: no product writes it */
+
+/* One product: the table, the types of a, b, c and aux, [m, n, k]. */
 struct product {
     enum dtype table, a, b, c, aux;
     int m, n, k;
@@ -24,39 +26,39 @@ struct product {
 };
 
 static const struct product products[] = {
-    {F64, F64, F64, F64, DTYPE_FP8, 1, 1, 1, false, false, 1, 0, OPS_ACT_NONE},
-    {F64, F64, F64, F64, DTYPE_FP8, 65, 67, 33, false, true, -0.5, 0.25, OPS_ACT_NONE},
+    {F64, F64, F64, F64, NO_AUX, 1, 1, 1, false, false, 1, 0, OPS_ACT_NONE},
+    {F64, F64, F64, F64, NO_AUX, 65, 67, 33, false, true, -0.5, 0.25, OPS_ACT_NONE},
     {F64, F64, F64, F64, F64, 63, 130, 16, true, false, 1, 0, OPS_ACT_GELU_ERF},
-    {F64, F64, F64, F64, DTYPE_FP8, 5, 3, 200, true, true, 2, 1, OPS_ACT_NONE},
+    {F64, F64, F64, F64, NO_AUX, 5, 3, 200, true, true, 2, 1, OPS_ACT_NONE},
     {F64, F64, F64, F64, F64, 7, 9, 0, false, true, 1, 0, OPS_ACT_SILU},
-    {F64, F64, F64, F64, DTYPE_FP8, 7, 9, 0, true, false, 1, -2, OPS_ACT_NONE},
-    {F64, F64, F64, F64, DTYPE_FP8, 0, 9, 5, false, true, 1, 0, OPS_ACT_NONE},
-    {F64, F64, F64, F64, DTYPE_FP8, 9, 0, 5, false, true, 1, 0, OPS_ACT_NONE},
-    {F32, F32, F32, F32, DTYPE_FP8, 66, 34, 77, false, false, 1, 1, OPS_ACT_NONE},
-    {F32, F32, F32, F32, DTYPE_FP8, 17, 129, 31, true, true, 1, 0, OPS_ACT_GELU_TANH},
+    {F64, F64, F64, F64, NO_AUX, 7, 9, 0, true, false, 1, -2, OPS_ACT_NONE},
+    {F64, F64, F64, F64, NO_AUX, 0, 9, 5, false, true, 1, 0, OPS_ACT_NONE},
+    {F64, F64, F64, F64, NO_AUX, 9, 0, 5, false, true, 1, 0, OPS_ACT_NONE},
+    {F32, F32, F32, F32, NO_AUX, 66, 34, 77, false, false, 1, 1, OPS_ACT_NONE},
+    {F32, F32, F32, F32, NO_AUX, 17, 129, 31, true, true, 1, 0, OPS_ACT_GELU_TANH},
     {F32, F32, F32, F32, F32, 17, 31, 5, false, true, 1, 0, OPS_ACT_GELU_TANH},
     {B16, B16, B16, B16, B16, 33, 65, 40, false, true, 1, 0, OPS_ACT_GELU_ERF},
-    {B16, B16, B16, B16, DTYPE_FP8, 12, 40, 80, false, true, 1, 0, OPS_ACT_SILU},
-    {B16, B16, B16, F32, DTYPE_FP8, 40, 24, 70, true, false, 1, 1, OPS_ACT_NONE},
-    {B16, F32, B16, F32, DTYPE_FP8, 6, 130, 24, false, false, 1, 1, OPS_ACT_NONE},
-    {B16, F32, B16, F32, DTYPE_FP8, 70, 20, 6, true, false, 1, 0, OPS_ACT_NONE},
+    {B16, B16, B16, B16, NO_AUX, 12, 40, 80, false, true, 1, 0, OPS_ACT_SILU},
+    {B16, B16, B16, F32, NO_AUX, 40, 24, 70, true, false, 1, 1, OPS_ACT_NONE},
+    {B16, F32, B16, F32, NO_AUX, 6, 130, 24, false, false, 1, 1, OPS_ACT_NONE},
+    {B16, F32, B16, F32, NO_AUX, 70, 20, 6, true, false, 1, 0, OPS_ACT_NONE},
     {B16, B16, F32, B16, F32, 9, 20, 33, false, true, 0.5, 0, OPS_ACT_SILU},
     {B16, B16, B16, F32, B16, 9, 20, 33, true, true, 0.5, 0, OPS_ACT_GELU_TANH},
-    {B16, B16, B16, B16, DTYPE_FP8, 9, 20, 33, false, false, 1, 1, OPS_ACT_NONE},
+    {B16, B16, B16, B16, NO_AUX, 9, 20, 33, false, false, 1, 1, OPS_ACT_NONE},
     /* of few rows: a strip and more, terms of several turns, columns behind those of a block */
     {F64, F64, F64, F64, F64, 16, 37, 521, false, true, 0.5, 0, OPS_ACT_SILU},
-    {F64, F64, F64, F64, DTYPE_FP8, 5, 67, 521, false, false, 1, 0.5, OPS_ACT_NONE},
-    {F32, F32, F32, F32, DTYPE_FP8, 16, 72, 520, false, true, 1, 1, OPS_ACT_NONE},
+    {F64, F64, F64, F64, NO_AUX, 5, 67, 521, false, false, 1, 0.5, OPS_ACT_NONE},
+    {F32, F32, F32, F32, NO_AUX, 16, 72, 520, false, true, 1, 1, OPS_ACT_NONE},
     {F32, F32, F32, F32, F32, 9, 72, 520, false, false, 1, 0, OPS_ACT_GELU_ERF},
-    {B16, B16, B16, B16, DTYPE_FP8, 1, 8, 8, false, true, 1, 0, OPS_ACT_NONE},
-    {B16, B16, B16, B16, DTYPE_FP8, 16, 136, 520, false, true, 1, -0.5, OPS_ACT_NONE},
+    {B16, B16, B16, B16, NO_AUX, 1, 8, 8, false, true, 1, 0, OPS_ACT_NONE},
+    {B16, B16, B16, B16, NO_AUX, 16, 136, 520, false, true, 1, -0.5, OPS_ACT_NONE},
     {B16, B16, B16, B16, B16, 8, 40, 264, false, true, 1, 0, OPS_ACT_GELU_TANH},
-    {B16, B16, B16, F32, DTYPE_FP8, 3, 72, 520, false, false, 2, 0, OPS_ACT_NONE},
-    {B16, F32, B16, F32, DTYPE_FP8, 16, 72, 1032, false, false, 1, 1, OPS_ACT_NONE},
+    {B16, B16, B16, F32, NO_AUX, 3, 72, 520, false, false, 2, 0, OPS_ACT_NONE},
+    {B16, F32, B16, F32, NO_AUX, 16, 72, 1032, false, false, 1, 1, OPS_ACT_NONE},
     {B16, F32, B16, B16, B16, 10, 24, 512, false, true, 1, 0, OPS_ACT_SILU},
-    {B16, B16, B16, B16, DTYPE_FP8, 2, 24, 0, false, false, 1, 0.5, OPS_ACT_NONE},
-    {B16, B16, B16, B16, DTYPE_FP8, 2, 0, 24, false, true, 1, 0, OPS_ACT_NONE},
-    {B16, B16, B16, B16, DTYPE_FP8, 0, 24, 24, false, true, 1, 1, OPS_ACT_NONE},
+    {B16, B16, B16, B16, NO_AUX, 2, 24, 0, false, false, 1, 0.5, OPS_ACT_NONE},
+    {B16, B16, B16, B16, NO_AUX, 2, 0, 24, false, true, 1, 0, OPS_ACT_NONE},
+    {B16, B16, B16, B16, NO_AUX, 0, 24, 24, false, true, 1, 1, OPS_ACT_NONE},
 };
 
 /* Returns how far a number may be off: a sum of k terms, whose squares' sum has the root `size`, and
@@ -141,7 +143,7 @@ static void run(const struct bench *b, const struct product *p, int pad, int bef
     x.a = pair_new(b, p->a, p->ta ? p->k : p->m, ac, ac + pad, before, 1);
     x.b = pair_new(b, p->b, p->tb ? p->n : p->k, bc, bc + pad, before, 2);
     x.c = pair_new(b, p->c, p->m, p->n, p->n + pad, before, 3);
-    if (p->aux != DTYPE_FP8)
+    if (p->aux != NO_AUX)
         x.aux = pair_new(b, p->aux, p->m, p->n, p->n + pad, before, 4);
     if (p->beta == 0) /* c is never read: nothing of the NaN that it holds may be seen */
         for (int64_t i = 0; i < p->m * x.c.on.ld; i++)
@@ -232,32 +234,32 @@ struct choice {
 };
 
 static const struct choice choices[] = {
-    {{F64, F64, F64, F64, DTYPE_FP8, 20, 6, 8, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, true},
+    {{F64, F64, F64, F64, NO_AUX, 20, 6, 8, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, true},
     {{F64, F64, F64, F64, F64, 4, 6, 8, true, true, 1, 0, OPS_ACT_SILU}, 2, 16, true},
-    {{F64, F64, F64, F64, DTYPE_FP8, 20, 6, 8, false, true, 1, 0, OPS_ACT_SILU}, 0, 0, true},
-    {{F64, F64, F64, F64, DTYPE_FP8, 4, 6, 8, false, true, 1, 1, OPS_ACT_NONE}, 1, 0, false},
-    {{F64, F64, F64, F64, DTYPE_FP8, 4, 6, 8, false, true, 1, 1, OPS_ACT_NONE}, 0, 8, false},
-    {{F64, F64, F64, F64, DTYPE_FP8, 4, 6, 0, false, true, 1, 1, OPS_ACT_NONE}, 0, 0, false},
-    {{F64, F64, F64, F64, DTYPE_FP8, 0, 6, 8, false, true, 1, 1, OPS_ACT_NONE}, 0, 0, false},
+    {{F64, F64, F64, F64, NO_AUX, 20, 6, 8, false, true, 1, 0, OPS_ACT_SILU}, 0, 0, true},
+    {{F64, F64, F64, F64, NO_AUX, 4, 6, 8, false, true, 1, 1, OPS_ACT_NONE}, 1, 0, false},
+    {{F64, F64, F64, F64, NO_AUX, 4, 6, 8, false, true, 1, 1, OPS_ACT_NONE}, 0, 8, false},
+    {{F64, F64, F64, F64, NO_AUX, 4, 6, 0, false, true, 1, 1, OPS_ACT_NONE}, 0, 0, false},
+    {{F64, F64, F64, F64, NO_AUX, 0, 6, 8, false, true, 1, 1, OPS_ACT_NONE}, 0, 0, false},
     {{F32, F32, F32, F32, F32, 17, 12, 8, false, false, 0.5, 0, OPS_ACT_GELU_ERF}, 0, 0, true},
-    {{F32, F32, F32, F32, DTYPE_FP8, 8, 12, 5, true, false, 1, 1, OPS_ACT_NONE}, 4, 0, true},
-    {{F32, F32, F32, F32, DTYPE_FP8, 8, 12, 5, true, false, 1, 1, OPS_ACT_NONE}, 2, 0, false},
+    {{F32, F32, F32, F32, NO_AUX, 8, 12, 5, true, false, 1, 1, OPS_ACT_NONE}, 4, 0, true},
+    {{F32, F32, F32, F32, NO_AUX, 8, 12, 5, true, false, 1, 1, OPS_ACT_NONE}, 2, 0, false},
     {{B16, B16, B16, B16, B16, 17, 24, 80, false, true, 1, 0, OPS_ACT_GELU_TANH}, 0, 0, true},
-    {{B16, B16, B16, B16, DTYPE_FP8, 5, 24, 80, false, true, 1, 0, OPS_ACT_SILU}, 0, 0, false},
-    {{B16, B16, B16, B16, DTYPE_FP8, 17, 24, 80, false, false, 1, 1, OPS_ACT_NONE}, 8, 0, true},
-    {{B16, B16, B16, F32, DTYPE_FP8, 24, 16, 9, true, false, 1, 1, OPS_ACT_NONE}, 0, 0, true},
+    {{B16, B16, B16, B16, NO_AUX, 5, 24, 80, false, true, 1, 0, OPS_ACT_SILU}, 0, 0, false},
+    {{B16, B16, B16, B16, NO_AUX, 17, 24, 80, false, false, 1, 1, OPS_ACT_NONE}, 8, 0, true},
+    {{B16, B16, B16, F32, NO_AUX, 24, 16, 9, true, false, 1, 1, OPS_ACT_NONE}, 0, 0, true},
     {{B16, B16, B16, F32, B16, 24, 16, 9, true, false, 1, 0, OPS_ACT_SILU}, 0, 0, true},
-    {{B16, F32, F32, F32, DTYPE_FP8, 17, 24, 16, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, true},
-    {{B16, F32, F32, B16, DTYPE_FP8, 5, 24, 16, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, false},
-    {{B16, F32, B16, F32, DTYPE_FP8, 5, 24, 16, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, false},
-    {{B16, B16, B16, B16, DTYPE_FP8, 5, 24, 16, false, true, 1, 0, OPS_ACT_NONE}, 4, 0, false},
+    {{B16, F32, F32, F32, NO_AUX, 17, 24, 16, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, true},
+    {{B16, F32, F32, B16, NO_AUX, 5, 24, 16, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, false},
+    {{B16, F32, B16, F32, NO_AUX, 5, 24, 16, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, false},
+    {{B16, B16, B16, B16, NO_AUX, 5, 24, 16, false, true, 1, 0, OPS_ACT_NONE}, 4, 0, false},
     /* of few rows */
-    {{F64, F64, F64, F64, DTYPE_FP8, 16, 6, 8, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, false},
-    {{F32, F32, F32, F32, DTYPE_FP8, 1, 12, 8, false, false, 1, 0, OPS_ACT_NONE}, 0, 0, false},
-    {{B16, B16, B16, B16, DTYPE_FP8, 16, 24, 80, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, false},
-    {{B16, B16, B16, B16, DTYPE_FP8, 17, 24, 80, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, true},
-    {{B16, B16, B16, F32, DTYPE_FP8, 16, 24, 8, false, false, 1, 0, OPS_ACT_NONE}, 0, 0, false},
-    {{B16, B16, B16, F32, DTYPE_FP8, 16, 24, 8, true, false, 1, 0, OPS_ACT_NONE}, 0, 0, true},
+    {{F64, F64, F64, F64, NO_AUX, 16, 6, 8, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, false},
+    {{F32, F32, F32, F32, NO_AUX, 1, 12, 8, false, false, 1, 0, OPS_ACT_NONE}, 0, 0, false},
+    {{B16, B16, B16, B16, NO_AUX, 16, 24, 80, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, false},
+    {{B16, B16, B16, B16, NO_AUX, 17, 24, 80, false, true, 1, 0, OPS_ACT_NONE}, 0, 0, true},
+    {{B16, B16, B16, F32, NO_AUX, 16, 24, 8, false, false, 1, 0, OPS_ACT_NONE}, 0, 0, false},
+    {{B16, B16, B16, F32, NO_AUX, 16, 24, 8, true, false, 1, 0, OPS_ACT_NONE}, 0, 0, true},
 };
 
 static void check_choice(const struct bench *b, int i)
@@ -308,7 +310,7 @@ static void test_many_products(void **state)
 
 /* ---- failures ---- */
 
-static const struct product split = {F64, F64, F64, F64, DTYPE_FP8, 20, 6, 128, false, true, 1, 0,
+static const struct product split = {F64, F64, F64, F64, NO_AUX, 20, 6, 128, false, true, 1, 0,
                                      OPS_ACT_NONE};
 
 /* Opens the table of f64 where it must not open. */
@@ -479,7 +481,7 @@ static void test_tables(void **state)
                                     LINE("shim", "130100", PRODUCT, PLAIN)), 2);
 }
 
-static const struct product few = {F64, F64, F64, F64, DTYPE_FP8, 4, 6, 128, false, true, 1, 0,
+static const struct product few = {F64, F64, F64, F64, NO_AUX, 4, 6, 128, false, true, 1, 0,
                                    OPS_ACT_NONE};
 #define FEW "f64 f64 nt 4 6 128 128 128 6"
 #define OWN "0000000000000000 0000000000000000 0000000000000000 0000000000000000 " \
