@@ -37,7 +37,6 @@
  */
 #include "db/schema.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -47,6 +46,7 @@
 #include "db/schema_text.h"
 #include "db/step_columns.h"
 #include "db/store_priv.h"
+#include "db/view_text.h"
 
 enum { COLUMNS_LISTED_SINCE = 14 }; /* older columns of `step` are in the migrations themselves */
 
@@ -274,83 +274,6 @@ int schema_migrate(sqlite3 *sql, int version, struct err *err)
 
 /* ---- describing ---- */
 
-static const char view_begin[] = "\nCREATE VIEW ";
-
-/* Holds a line of a view: the name of the column that ends in it, and its comment. Both are
- * borrowed from the text; a missing one has length 0. */
-struct view_line {
-    const char *name, *text;
-    int name_bytes, text_bytes;
-};
-
-static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
-
-/* Finds the last word of the code that ends before `end`. */
-static void name_find(const char *begin, const char *end, struct view_line *out)
-{
-    while (end > begin && !is_word(end[-1]))
-        end--;
-    out->name = end;
-    while (out->name > begin && is_word(out->name[-1]))
-        out->name--;
-    out->name_bytes = (int)(end - out->name);
-}
-
-/* Reads the line at *at and moves *at to the next. Returns false at the end of the view. */
-static bool line_next(const char **at, struct view_line *out)
-{
-    size_t n = strcspn(*at, "\n");
-    const char *end = *at + n, *said = memmem(*at, n, "-- ", 3);
-    bool last = n == 0 || end[-1] == ';';
-    *out = (struct view_line){0};
-    if (said) {
-        out->text = said + 3;
-        out->text_bytes = (int)(end - out->text);
-        name_find(*at, said, out);
-    }
-    *at = end + 1;
-    return !last;
-}
-
-static void view_describe(struct str *out, const char *name, size_t name_bytes)
-{
-    const char *body = strchr(name, '\n') + 1, *at = body;
-    struct view_line line;
-    int width = 0;
-    while (line_next(&at, &line))
-        width = line.name_bytes > width ? line.name_bytes : width;
-    str_addf(out, "\n%.*s\n", (int)name_bytes, name);
-    for (at = body; line_next(&at, &line) && line.text && !line.name_bytes;)
-        str_addf(out, "%.*s\n", line.text_bytes, line.text);
-    while (line_next(&at, &line))
-        if (line.text)
-            str_addf(out, "  %-*.*s  %.*s\n", width, line.name_bytes,
-                     line.name_bytes ? line.name : "", line.text_bytes, line.text);
-}
-
-/* Returns the name of the next view and moves *at to it; NULL: there is none. */
-static const char *view_next(const char **at, size_t *name_bytes, bool *is_public)
-{
-    const char *found = strstr(*at, view_begin);
-    if (!found)
-        return NULL;
-    found += sizeof view_begin - 1;
-    *name_bytes = strcspn(found, " ");
-    *is_public = strncmp(found, "v_", 2) == 0;
-    *at = found;
-    return found;
-}
-
-static void views_describe(struct str *out, const char *views, bool public)
-{
-    const char *at = views, *name;
-    size_t n;
-    bool is_public;
-    while ((name = view_next(&at, &n, &is_public)))
-        if (is_public == public)
-            view_describe(out, name, n);
-}
-
 void schema_describe(struct str *out, bool all)
 {
     str_addf(out,
@@ -360,9 +283,9 @@ void schema_describe(struct str *out, bool all)
              schema_version());
     struct str views = STR_INIT;
     views_add(&views);
-    views_describe(out, views.p, true);
+    view_text_describe(out, views.p, true);
     if (all)
-        views_describe(out, views.p, false);
+        view_text_describe(out, views.p, false);
     str_release(&views);
     for (int i = 0; all && schema_migrations[i]; i++)
         str_addf(out, "\n-- tables, migration %d\n%s", i + 1, schema_migrations[i]);
@@ -370,10 +293,5 @@ void schema_describe(struct str *out, bool all)
 
 void schema_views_list(struct str *out)
 {
-    const char *at = schema_views, *name;
-    size_t n;
-    bool is_public;
-    while ((name = view_next(&at, &n, &is_public)))
-        if (is_public)
-            str_addf(out, "%s%.*s", out->len ? ", " : "", (int)n, name);
+    view_text_list(out, schema_views);
 }

@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "db/schema.h"
 #include "db/store.h"
+#include "db/view_text.h"
 
 static char dir[256], path[300];
 
@@ -259,6 +260,35 @@ static void test_every_column_is_described(void **state)
     store_close(db);
 }
 
+/* A comment that goes on may end as code does, and a column may stand in a view's first line of
+ * code and in its last. */
+static void test_a_view_is_described_to_its_end(void **state)
+{
+    static const char views[] =
+        "-- Text before them.\n"
+        "\nCREATE VIEW v_a AS\n-- Holds a.\n-- It has all;\n"
+        "SELECT a, -- first\n  -- goes on;\n  b AS long, -- second\n"
+        "  /* no column */\n  c, -- third\n  -- and on.\nFROM t;\n"
+        "\nCREATE VIEW other AS\nSELECT\n  d, -- no more\n  -- or less\n  'x;' AS e; -- last\n"
+        "\nCREATE VIEW v_b AS\n-- Holds f.\nSELECT\n  f -- one\nFROM t;\n";
+    static const char public[] =
+        "\nv_a\nHolds a.\nIt has all;\n"
+        "  a     first\n        goes on;\n  long  second\n  c     third\n        and on.\n"
+        "\nv_b\nHolds f.\n  f  one\n";
+    static const char inner[] = "\nother\n  d  no more\n     or less\n  e  last\n";
+    struct str out = STR_INIT;
+    (void)state;
+    view_text_describe(&out, views, true);
+    assert_string_equal(out.p, public);
+    str_clear(&out);
+    view_text_describe(&out, views, false);
+    assert_string_equal(out.p, inner);
+    str_clear(&out);
+    view_text_list(&out, views);
+    assert_string_equal(out.p, "v_a, v_b");
+    str_release(&out);
+}
+
 static void test_quick_check_finds_damage(void **state)
 {
     (void)state;
@@ -317,6 +347,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_migrates_from_every_version, setup, teardown),
         cmocka_unit_test_setup_teardown(test_views_follow_their_text, setup, teardown),
         cmocka_unit_test_setup_teardown(test_every_column_is_described, setup, teardown),
+        cmocka_unit_test(test_a_view_is_described_to_its_end),
         cmocka_unit_test_setup_teardown(test_quick_check_finds_damage, setup, teardown),
         cmocka_unit_test_setup_teardown(test_queries_refused, setup, teardown),
     };
