@@ -91,7 +91,8 @@ static int dit_open(struct small *s, int64_t samples, struct err *err)
         .shards = &s->sh, .layout = &s->layout, .grid = &s->grid,
         .objective = s->run.objective, .seed = s->run.seed,
         .max_tokens = b.tokens, .max_samples = b.samples, .max_text_tokens = b.text_tokens,
-        .max_segment = b.segment, .slots = 1, .most_micros = 1};
+        .max_segment = b.segment, .slots = 1, .most_micros = 1,
+        .apart = !s->compute->dev->host_memory};
     return dit_new(&c, s->compute->ops, s->compute->stream, &s->units, &s->dit, err);
 }
 
@@ -160,22 +161,31 @@ static int micro_batch(struct small *s, int64_t samples, struct err *err)
     return units_failed(&s->units, err);
 }
 
-/* Repeats a micro-batch and keeps the least CPU time of each class. The first one does not count,
+/* Writes what each kind took since the last call: CPU time, or a queueing device's own time. */
+static void kinds_read(struct small *s, double seconds[METER_KINDS])
+{
+    if (s->compute->dev->host_memory)
+        meter_cpu_step(&s->meter, seconds);
+    else
+        meter_step(&s->meter, 1, seconds);
+}
+
+/* Repeats a micro-batch and keeps the least time of each class. The first one does not count,
  * because it touches memory for the first time. */
 static int view_repeat(struct small *s, struct probe_view *view, struct err *err)
 {
     double started_s = clock_mono_s();
     for (int i = 0; i < REPEATS && (i < 2 || clock_mono_s() - started_s < ENOUGH_S); i++) {
-        double seconds[METER_CLASSES + 1] = {0}, cpu_s[METER_KINDS];
+        double seconds[METER_CLASSES + 1] = {0}, kind_s[METER_KINDS];
         double begun_s = clock_mono_s();
         int rc = micro_batch(s, view->size.samples, err);
         if (rc < 0)
             return rc;
         view->wall_s = i <= 1 ? clock_mono_s() - begun_s
                               : fmax(view->wall_s, clock_mono_s() - begun_s);
-        meter_cpu_step(&s->meter, cpu_s);
+        kinds_read(s, kind_s);
         for (int k = 0; k < METER_KINDS; k++)
-            seconds[meter_class_of(k)] += cpu_s[k];
+            seconds[meter_class_of(k)] += kind_s[k];
         for (int c = 0; c < PROBE_CLASSES; c++)
             view->seconds[c] = i <= 1 ? seconds[c] : fmin(view->seconds[c], seconds[c]);
     }
@@ -214,7 +224,13 @@ struct update_block {
     struct ops_adamw_span span;
 };
 
-/* Measures the CPU time of the norm of gradients and of the update. */
+/* Returns CPU time, or, where a device computes, the time that passes. */
+static double clock_of(const struct dev *dev)
+{
+    return dev->host_memory ? clock_cpu_s() : clock_mono_s();
+}
+
+/* Measures the norm of gradients and the update. */
 static int update_repeat(struct compute *compute, const struct ops_sumsq *norm,
                          const struct ops_adamw *update, struct probe_views *out, struct err *err)
 {
@@ -223,35 +239,37 @@ static int update_repeat(struct compute *compute, const struct ops_sumsq *norm,
     int rc;
     out->update_s = out->norm_s = INFINITY;
     for (int i = 0; i < REPEATS; i++) {
-        double started_s = clock_cpu_s();
+        double started_s = clock_of(dev);
         ops->sumsq(ops, compute->stream, norm);
         if ((rc = dev->stream_sync(dev, compute->stream, err)) < 0)
             return rc;
-        double normed_s = clock_cpu_s();
+        double normed_s = clock_of(dev);
         ops->adamw(ops, compute->stream, update);
         if ((rc = dev->stream_sync(dev, compute->stream, err)) < 0)
             return rc;
         out->norm_s = fmin(out->norm_s, normed_s - started_s);
-        out->update_s = fmin(out->update_s, clock_cpu_s() - normed_s);
+        out->update_s = fmin(out->update_s, clock_of(dev) - normed_s);
     }
     return 0;
 }
 
 /* Measures norm and update of n consecutive elements: gradient, weight, moments, and the compute
- * weight if it has another type. */
+ * weight if it has another type. `block` is in device memory. */
 static int update_of(struct compute *compute, char *state, struct update_block *block, int64_t n,
                      struct probe_views *out, struct err *err)
 {
+    struct dev *dev = compute->dev;
     struct ops *ops = compute->ops;
     int64_t bytes = n * dtype_bytes(ops->stat);
     struct tensor part[UPDATE_PARTS];
     for (int i = 0; i < UPDATE_PARTS; i++)
         part[i] = tensor_of(state + i * bytes, i + 1 < UPDATE_PARTS ? ops->stat : ops->act, 1, n);
-    *block = (struct update_block){
+    struct update_block here = {
         .step = {.lr = 1e-3, .bias1 = 0.1, .bias2 = 0.1, .grad_scale = 1},
         .span = {.n = n, .counted = n, .lr_scale = 1}};
+    dev->copy(dev, block, &here, sizeof here, DEV_H2D, compute->stream);
     struct ops_adamw update = {
-        .step = &block->step, .spans = &block->span, .host_spans = &block->span, .n = 1,
+        .step = &block->step, .spans = &block->span, .host_spans = &here.span, .n = 1,
         .grad = part[0], .master = part[1], .m = part[2], .v = part[3],
         .weight = ops->act == ops->stat ? part[1] : part[4],
         .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .change = &block->change};
