@@ -1,13 +1,15 @@
 /* What runs under what, and where the time goes, read from the trace file and the report of small
  * runs.
  *
- *     test_trainer_overlap kinds name a step's time; the file is what its essay says
+ *     test_trainer_overlap kinds name a step's time; the file is what its essay says; a device that
+ *     queues computes while batches are read
  *     mpirun -n 4 test_trainer_overlap and: between issue and wait of what a layout hides there is
  *     computation, on every rank
  *     OVERLAP=order mpirun -n 2 … that alone, for devices whose times say nothing
  *     OVERLAP=timed mpirun -n 2 … and: with a latency put on what is hidden a step hardly grows
  *     (CLAIM=tp: of layouts with that alone, here and with order)
  */
+// LINK: -Wl,--wrap=dev_far_open,--wrap=loader_read,--wrap=loader_ahead
 #include "tests/lib/trainer_run.h"
 
 #include <math.h>
@@ -17,6 +19,8 @@
 #include "base/json.h"
 #include "base/num.h"
 #include "base/clock.h"
+#include "trainer/data/loader.h"
+#include "trainer/dev/dev_far.h"
 #include "trainer/watch/meter.h"
 #include "trainer/run/train.h"
 
@@ -231,6 +235,110 @@ static void operations_run_under_computation(void **state)
         if (world->rank == 0)
             claims_check(claims[i].layout);
     }
+}
+
+/* ---- what the host reads while a device computes ---- */
+
+/* While it is on: the events that a device has recorded, each with the batches that were read before;
+ * how often the host waited for one, and for one with fewer than two batches behind it; batches read
+ * in their turn, and ahead; the stream's syncs, and as many as there were when the last batch was
+ * read; reads ahead behind a later sync. */
+static struct {
+    bool on;
+    struct dev plain;
+    struct { const struct dev_event *event; int64_t reads; } records[64];
+    int64_t n_records, waits, near, reads, aheads, syncs, read_syncs, late;
+} host;
+
+int __real_dev_far_open(uint64_t seed, struct dev **out, struct err *err);
+int __real_loader_read(struct loader *l, int64_t first, int64_t n, uint64_t base, struct batch *out,
+                       struct err *err);
+void __real_loader_ahead(struct loader *l, int64_t first, int64_t n, uint64_t base);
+int __wrap_dev_far_open(uint64_t seed, struct dev **out, struct err *err);
+int __wrap_loader_read(struct loader *l, int64_t first, int64_t n, uint64_t base, struct batch *out,
+                       struct err *err);
+void __wrap_loader_ahead(struct loader *l, int64_t first, int64_t n, uint64_t base);
+
+static int64_t record_of(const struct dev_event *e)
+{
+    int64_t i = 0;
+    while (i < host.n_records && host.records[i].event != e)
+        i++;
+    assert_true(i < (int64_t)LEN(host.records));
+    host.n_records = num_max_i64(host.n_records, i + 1);
+    return i;
+}
+
+static void noting_record(struct dev *d, struct dev_event *e, struct dev_stream *s)
+{
+    int64_t i = record_of(e);
+    host.records[i].event = e, host.records[i].reads = host.reads;
+    host.plain.event_record(d, e, s);
+}
+
+static void noting_event_sync(struct dev *d, struct dev_event *e)
+{
+    host.waits++;
+    host.near += host.reads - host.records[record_of(e)].reads < 2;
+    host.plain.event_sync(d, e);
+}
+
+static int noting_stream_sync(struct dev *d, struct dev_stream *s, struct err *err)
+{
+    host.syncs++;
+    return host.plain.stream_sync(d, s, err);
+}
+
+int __wrap_dev_far_open(uint64_t seed, struct dev **out, struct err *err)
+{
+    int rc = __real_dev_far_open(seed, out, err);
+    if (rc < 0 || !host.on)
+        return rc;
+    host.plain = **out;
+    (*out)->event_record = noting_record;
+    (*out)->event_sync = noting_event_sync;
+    (*out)->stream_sync = noting_stream_sync;
+    return rc;
+}
+
+int __wrap_loader_read(struct loader *l, int64_t first, int64_t n, uint64_t base, struct batch *out,
+                       struct err *err)
+{
+    host.reads += host.on;
+    host.read_syncs = host.syncs;
+    return __real_loader_read(l, first, n, base, out, err);
+}
+
+void __wrap_loader_ahead(struct loader *l, int64_t first, int64_t n, uint64_t base)
+{
+    host.aheads += host.on;
+    host.late += host.on && host.syncs != host.read_syncs;
+    __real_loader_ahead(l, first, n, base);
+}
+
+/* A micro-batch is staged as soon as the copy of the last but one is over, and the first batch of
+ * the next step is read before this step is waited for. */
+static void batches_are_read_under_computation(void **state)
+{
+    enum { BATCHES = 4 };
+    char *before = getenv("REEL_DEVICE") ? strdup(getenv("REEL_DEVICE")) : NULL;
+    bool check = world->conf->check; /* its copies are of the host */
+    (void)state;
+    host.on = true;
+    world->conf->check = false;
+    setenv("REEL_DEVICE", "far:1", true);
+    train(&small, "mbs=1", BATCHES, NULL);
+    host.on = false;
+    before ? setenv("REEL_DEVICE", before, true) : unsetenv("REEL_DEVICE");
+    world->conf->check = check;
+    free(before);
+    if (world->rank > 0)
+        return;
+    assert_int_equal(host.reads, STEPS * BATCHES);
+    assert_int_equal(host.waits, STEPS * BATCHES - 2);
+    assert_int_equal(host.near, 0);
+    assert_int_equal(host.aheads, STEPS - 1);
+    assert_int_equal(host.late, 0);
 }
 
 /* ---- a latency on what is hidden ---- */
@@ -488,6 +596,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_newest_spans_win),
         cmocka_unit_test(times_are_exclusive),
         cmocka_unit_test(the_trace_is_well_formed),
+        cmocka_unit_test(batches_are_read_under_computation),
         cmocka_unit_test(kinds_name_the_step),
         cmocka_unit_test(operations_run_under_computation),
     };
