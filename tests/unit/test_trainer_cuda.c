@@ -135,6 +135,49 @@ static void test_first_weights(void **state)
     first_weights(DTYPE_BF16);
 }
 
+/* Updates three spans of eight elements by one call, of which the launch of this number fails. Tells
+ * whether there was such a launch. */
+static bool update_launches(int number)
+{
+    enum { SPANS = 3, EACH = 8, N = SPANS * EACH };
+    struct compute c = {0};
+    struct err err = {0};
+    struct block {
+        struct ops_adamw_span spans[SPANS];
+        struct ops_step step;
+        struct ops_change change;
+        double grad[N], master[N], m[N], v[N];
+    } here = {.step = {.lr = 1e-3, .bias1 = 0.1, .bias2 = 0.05, .grad_scale = 1, .update = 1}}, *at;
+    char fault[32];
+    for (int i = 0; i < SPANS; i++)
+        here.spans[i] = (struct ops_adamw_span){.grad = i * EACH, .master = i * EACH,
+                                                .state = i * EACH, .weight = i * EACH, .n = EACH,
+                                                .counted = EACH, .lr_scale = 1};
+    compute_must(&c, DTYPE_F64);
+    assert_int_equal(c.dev->alloc(c.dev, "update", sizeof here, (void **)&at, &err), 0);
+    c.dev->copy(c.dev, at, &here, sizeof here, DEV_H2D, c.stream);
+    struct ops_adamw a = {
+        .spans = at->spans, .host_spans = here.spans, .n = SPANS, .step = &at->step,
+        .change = &at->change, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,
+        .grad = tensor_of(at->grad, DTYPE_F64, 1, N), .m = tensor_of(at->m, DTYPE_F64, 1, N),
+        .v = tensor_of(at->v, DTYPE_F64, 1, N), .master = tensor_of(at->master, DTYPE_F64, 1, N)};
+    snprintf(fault, sizeof fault, "launch:%d:1", number);
+    setenv("REEL_SHIM_FAIL", fault, true);
+    c.ops->adamw(c.ops, c.stream, &a);
+    unsetenv("REEL_SHIM_FAIL");
+    int rc = c.dev->stream_sync(c.dev, c.stream, &err);
+    c.dev->free(c.dev, at);
+    compute_close(&c);
+    return rc < 0;
+}
+
+/* One launch updates all spans of a unit, and a second one adds up what they changed. */
+static void test_update_launches(void **state)
+{
+    (void)state;
+    assert_true(update_launches(1) && update_launches(2) && !update_launches(3));
+}
+
 /* Names the library of the shim, which is built beside the folder of this program. */
 static void library_name(const char *self)
 {
@@ -151,6 +194,7 @@ int main(int argc, char **argv)
     library_name(argv[0]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_colsum),
                                        cmocka_unit_test(test_memory),
+                                       cmocka_unit_test(test_update_launches),
                                        cmocka_unit_test(test_first_weights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

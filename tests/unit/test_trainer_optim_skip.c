@@ -128,15 +128,21 @@ static void whose_it_was(void **state)
 
 /* ---- how much is read for it ---- */
 
-static struct { struct ops real; int64_t elements; } looked;
+static struct { struct ops real; int64_t elements, updates; } looked;
 static void count_sumsq(struct ops *o, struct dev_stream *s, const struct ops_sumsq *a)
 {
     looked.elements += a->x.rows * a->x.cols;
     looked.real.sumsq(o, s, a);
 }
 
+static void count_adamw(struct ops *o, struct dev_stream *s, const struct ops_adamw *a)
+{
+    looked.updates++;
+    looked.real.adamw(o, s, a);
+}
+
 /* The read that makes the norm is the only one where no other rank sums a step's gradients; else
- * that of the own pieces comes before it. */
+ * that of the own pieces comes before it. And each unit is updated by one call. */
 static void gradients_are_read_once(void **state)
 {
     static const char *const data[] = {"dp=1", "dp=2", "dp=4"};
@@ -151,12 +157,15 @@ static void gradients_are_read_once(void **state)
         must(units_open(&u, &r.sh, i % 2, r.grid.shard, r.b.ops, r.b.stream, r.o.weights, r.o.grads,
                         &err), &err);
         u.sums = &r.o.sums, u.spans = r.o.spans;
-        looked.real = *r.b.ops, looked.elements = 0;
+        looked.real = *r.b.ops, looked.elements = looked.updates = 0;
         r.b.ops->sumsq = count_sumsq;
+        r.b.ops->adamw = count_adamw;
         int64_t found;
         assert_false(bad_step(&r, &u, 0, 0, -1, &found));
         *r.b.ops = looked.real;
         assert_in_range(looked.elements, 1, (world->size == 1 ? 1 : 2) * r.o.own);
+        /* of several ranks one may have no piece of a small unit */
+        assert_in_range(looked.updates, world->size == 1 ? r.sh.n_trained : 1, r.sh.n_trained);
         units_close(&u);
         optim_rig_close(&r);
     }
