@@ -153,7 +153,8 @@ static int plan_make(const char *layout, struct run *run, struct plan *plan, str
     if (rc < 0)
         return rc;
     snprintf(plan->model, sizeof plan->model, "%s", run->model.name);
-    snprintf(plan->device, sizeof plan->device, "cpu");
+    if (run->resources.gpus_per_node == 0) /* the trainer knows what its GPU is called */
+        snprintf(plan->device, sizeof plan->device, "cpu");
     plan->model_hash = model_hash(&run->model);
     if ((rc = run_stage_seq(run, 0, NULL, &plan->seq, err)) < 0)
         return rc;

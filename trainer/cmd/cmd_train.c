@@ -150,8 +150,7 @@ static int plan_from_options(const struct opt_values *v, const struct run *run,
                              struct datasets *set, struct plan *plan, struct err *err)
 {
     *plan = (struct plan){
-        .layout = layout_default(), .gbs = run->stages[0].gbs,
-        .dtype = run->dtype, .device = "cpu"};
+        .layout = layout_default(), .gbs = run->stages[0].gbs, .dtype = run->dtype};
     struct err why = {0};
     if (opt_text(v, "layout") && layout_parse(opt_text(v, "layout"), &plan->layout, &why) < 0)
         return err_set(err, ERR_USAGE, "%s", why.text);
@@ -604,6 +603,7 @@ static int attempt_prepare(const struct opt_values *v, struct comm *world, struc
         return rc;
     if ((rc = device_comm_take(v, run->resources.gpus_per_node, world, compute, coll, err)) < 0)
         return rc;
+    device_name(compute, plans, run->n_stages);
     compute->deterministic = opt_bool(v, "deterministic");
     if (opt_bool(v, "trial") || compute->device != COMPUTE_CPU)
         return 0;

@@ -1,6 +1,7 @@
 #include "trainer/cmd/device.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -97,4 +98,12 @@ int device_comm_take(const struct opt_values *v, int64_t gpus_per_node, struct c
     }
     *coll = cuda->coll;
     return 0;
+}
+
+void device_name(const struct compute_conf *c, struct plan *plans, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!*plans[i].device)
+            snprintf(plans[i].device, sizeof plans[i].device, "%s",
+                     c->device == COMPUTE_CPU ? "cpu" : c->gpu_name);
 }

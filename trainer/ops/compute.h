@@ -11,6 +11,7 @@
 #ifndef TRAINER_OPS_COMPUTE_H
 #define TRAINER_OPS_COMPUTE_H
 
+#include "base/limits.h"
 #include "trainer/ops/ops.h"
 
 enum compute_device { COMPUTE_CPU, COMPUTE_CUDA };
@@ -18,6 +19,7 @@ enum compute_device { COMPUTE_CPU, COMPUTE_CUDA };
 struct compute_conf {
     enum compute_device device;
     int gpu;            /* index among the GPUs that this process may use, from 0 */
+    char gpu_name[LIMIT_NAME_BYTES]; /* "NVIDIA H200" */
     /* This number is the same on all ranks that use this GPU. It is 0 if ranks may not share a
      * GPU. */
     uint64_t gpu_shared;

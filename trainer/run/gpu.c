@@ -1,5 +1,6 @@
 #include "trainer/run/gpu.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,6 +78,7 @@ int gpu_choose(struct comm *world, const char *advice, struct compute_conf *out,
         goto out;
     const struct gpu_seat *own = &seats[world->rank];
     out->gpu = gpu_index(seats, world->rank);
+    snprintf(out->gpu_name, sizeof out->gpu_name, "%s", own->gpu.name);
     out->gpu_shared = !advice ? hash_64(own->gpu.uuid, sizeof own->gpu.uuid) | 1 : 0;
 out:
     free(seats);

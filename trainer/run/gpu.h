@@ -27,8 +27,8 @@ int gpu_index(const struct gpu_seat *seats, int rank);
  * gives the advice to start fewer ranks, or `advice`. */
 int gpu_check(const struct gpu_seat *seats, int ranks, const char *advice, struct err *err);
 
-/* Chooses this rank's GPU and fills in its index; all ranks call it. advice NULL: ranks may have
- * the same one. ERR_ENV: no backend, no driver, no GPU, or one GPU for several ranks. */
+/* Chooses this rank's GPU and fills in its index and name; all ranks call it. advice NULL: ranks
+ * may have the same one. ERR_ENV: no backend, no driver, no GPU, or one GPU for several ranks. */
 int gpu_choose(struct comm *world, const char *advice, struct compute_conf *out, struct err *err);
 
 /* Sums the bytes that all ranks on this rank's GPU need of its memory; this rank needs `bytes`. All
