@@ -109,7 +109,7 @@ CFLAGS_launcher/slurm := -isystem $(SLURM_UNPACKED)/include
 LIBS_launcher/slurm   := -L$(SLURM_LIBDIR) -Wl,--disable-new-dtags,-rpath,$(SLURM_LIBDIR) -lslurm
 endif
 # demo and check first install packages, and then build with a second make.
-ifeq ($(SLURM)$(SLURM_FOUND)$(filter demo check help clean,$(MAKECMDGOALS)),1)
+ifeq ($(SLURM)$(SLURM_FOUND)$(filter demo check check-quick help clean,$(MAKECMDGOALS)),1)
 $(error SLURM=1 and no slurm/slurm.h: install libslurm-dev, set PKG_CONFIG_PATH to the folder of \
         slurm.pc, or run contrib/slurm-cluster unpack)
 endif
@@ -588,13 +588,15 @@ TESTS_BIN := $(UNIT_BIN) $(FUZZ_BIN) $(PEERS_BIN) $(PROGRAMS) $(HELPERS) $(GPU_B
 tests: $(TESTS_BIN) ## build the programs and the unit tests
 
 # A first make installs packages; a second one finds the programs in them (pkg-config, mpicc).
-check: ## install what the tests need, build, run every ordinary test and the lint
+tests-here:
 	@contrib/deps check
 	@contrib/slurm-cluster unpack
 	@$(MAKE) --no-print-directory -j$$(nproc) tests
+
+check: tests-here ## install what the tests need, build, run every ordinary test and the lint
 	@tests/run --build $(B) $(T)
 
-check-quick: tests ## a part of check for use while one works: unit programs and fast scripts
+check-quick: tests-here ## a part of check for use while one works: unit programs and fast scripts
 	@tests/run --build $(B) --quick $(T)
 
 check-slow: tests ## the long proofs: 410 kills of a training, 300 seeds of shots, 400 killed
@@ -723,5 +725,6 @@ help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2} \
 	  /^## /{printf "  %-14s %s\n", "", substr($$0, 4)}' $(MAKEFILE_LIST)
 
-.PHONY: all programs $(ALL_NAMES) reel-static tests check check-quick check-slow check-faults check-peers \
-        check-gpu bench-gpu bench bench-db bench-plan fuzz demo lint install uninstall dist clean help FORCE
+.PHONY: all programs $(ALL_NAMES) reel-static tests tests-here check check-quick check-slow \
+        check-faults check-peers check-gpu bench-gpu bench bench-db bench-plan fuzz demo lint \
+        install uninstall dist clean help FORCE

@@ -6,7 +6,10 @@
  * Backward also sums over the rows of each sample. A block computes a band of rows of one sample, a
  * few rows at a time. First each of its warps takes one row and computes two sums over its columns.
  * Then each of its threads takes columns and loops over the rows. The sums over rows are written to
- * `parts`; a second kernel adds the bands of a sample in a fixed order.
+ * `parts`; a second kernel adds the bands of a sample in a fixed order. That order depends on the
+ * whole call: on the rows of all samples (rows_each) and on the longest of those that are added
+ * together (threads_adding). So a call gives the same bits each time, but a sample whose neighbours
+ * differ, under another mbs for one, may get gradients that differ in their last bits.
  */
 #include "trainer/cuda/pack.cuh"
 #include "trainer/cuda/parts.cuh"
