@@ -9,7 +9,7 @@
  *     OVERLAP=timed mpirun -n 2 … and: with a latency put on what is hidden a step hardly grows
  *     (CLAIM=tp: of layouts with that alone, here and with order)
  */
-// LINK: -Wl,--wrap=dev_far_open,--wrap=loader_read,--wrap=loader_ahead
+// LINK: -Wl,--wrap=dev_far_open,--wrap=loader_read,--wrap=loader_ahead,--wrap=clock_cpu_s
 #include "tests/lib/trainer_run.h"
 
 #include <math.h>
@@ -590,11 +590,83 @@ static void times_are_exclusive(void **state)
     meter_close(&m);
 }
 
+/* CPU time that passes within waits for messages alone, 1 s in each. */
+static struct { bool on; double s; struct comm_conf conf; } cpu;
+double __real_clock_cpu_s(void);
+double __wrap_clock_cpu_s(void);
+double __wrap_clock_cpu_s(void) { return cpu.on ? cpu.s : __real_clock_cpu_s(); }
+
+static void second_pass(void *ctx, const struct comm *c, const struct comm_op *op,
+                        const struct comm_times *t)
+{
+    cpu.s += 1;
+    cpu.conf.trace(ctx, c, op, t);
+}
+
+enum { SUMMED = 1 << 20 };
+/* Sums numbers over ranks, and returns how long a measured call takes without its part in that: its start if
+ * starts is set, else its wait. *whole is the call with that part, *wait_s the wait. */
+static double stage_beside(struct meter *m, bool starts, double *whole, double *wait_s)
+{
+    static float x[SUMMED];
+    const struct comm_op op = {.kind = COMM_ALL_REDUCE, .what = "x", .recv = x,
+                               .n = SUMMED, .dtype = DTYPE_F32};
+    struct comm_work *work;
+    struct meter_start at = meter_begin(m);
+    struct err err = {0};
+    double before_s = m->seconds[METER_STAGE];
+    must(comm_start(world, &op, NULL, &work, &err), &err);
+    if (starts)
+        meter_end(m, at, METER_STAGE, -1);
+    else
+        at = meter_begin(m);
+    must(comm_wait(world, work, NULL, &err), &err);
+    if (!starts)
+        meter_end(m, at, METER_STAGE, -1);
+    const struct meter_span *call = &m->spans[(m->n - 1 - starts) % m->room],
+                            *message = &m->spans[(m->n - 2 + starts) % m->room];
+    *whole = call->end_s - call->start_s;
+    *wait_s = message->end_s - message->wait_s;
+    return m->seconds[METER_STAGE] - before_s;
+}
+
+/* A call's time is without that of messages, also where one is only started or only awaited in it. */
+static void messages_are_apart(void **state)
+{
+    enum { KIND = METER_COMM + COMM_ALL_REDUCE };
+    const double rounding = 1e-9;
+    bool check = world->conf->check;
+    struct bench b = bench_open(DTYPE_F32);
+    struct meter m;
+    struct err err = {0};
+    double whole, wait_s, stage_s;
+    (void)state;
+    must(comm_reserve(world, 1, SUMMED * sizeof(float), &err), &err);
+    must(meter_open(&m, 2, &err), &err);
+    must(meter_attach(&m, b.ops, b.stream, world, &err), &err);
+    world->conf->check = true; /* it copies what is sent, and the start takes a millisecond */
+    cpu.conf = *world->conf, cpu.on = true;
+    world->conf->trace = second_pass;
+    stage_s = stage_beside(&m, true, &whole, &wait_s);
+    if (b.dev->host_memory)
+        assert_true(stage_s + m.seconds[KIND] <= whole + wait_s + rounding);
+    stage_s = stage_beside(&m, false, &whole, &wait_s);
+    if (b.dev->host_memory) {
+        assert_true(stage_s >= 0 && stage_s <= whole - wait_s + rounding);
+        assert_true(cpu.s == 2 && m.cpu_s[METER_STAGE] == 0);
+    }
+    cpu.on = false;
+    world->conf->check = check;
+    meter_close(&m);
+    bench_close(&b);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_newest_spans_win),
         cmocka_unit_test(times_are_exclusive),
+        cmocka_unit_test(messages_are_apart),
         cmocka_unit_test(the_trace_is_well_formed),
         cmocka_unit_test(batches_are_read_under_computation),
         cmocka_unit_test(kinds_name_the_step),

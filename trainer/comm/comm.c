@@ -325,7 +325,13 @@ double comm_waited_s(const struct comm *c)
     return c->world->wait_s;
 }
 
-static int work_start(struct comm *c, const struct comm_op *op, struct dev_stream *s, bool scalars,
+static void host_traced(const struct comm *c, bool enters)
+{
+    if (c->conf->trace_host)
+        c->conf->trace_host(c->conf->trace_ctx, enters);
+}
+
+static int work_begin(struct comm *c, const struct comm_op *op, struct dev_stream *s, bool scalars,
                       bool ordered, struct comm_work **out, struct err *err)
 {
     double started = clock_mono_s();
@@ -356,6 +362,15 @@ static int work_start(struct comm *c, const struct comm_op *op, struct dev_strea
     return 0;
 }
 
+static int work_start(struct comm *c, const struct comm_op *op, struct dev_stream *s, bool scalars,
+                      bool ordered, struct comm_work **out, struct err *err)
+{
+    host_traced(c, true);
+    int rc = work_begin(c, op, s, scalars, ordered, out, err);
+    host_traced(c, false);
+    return rc;
+}
+
 int comm_start(struct comm *c, const struct comm_op *op, struct dev_stream *s,
                struct comm_work **out, struct err *err)
 {
@@ -369,10 +384,8 @@ static double latency_of(const struct comm_work *w)
     return is_scalars(w) || w->link || another ? 0 : conf->latency_s;
 }
 
-int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct err *err)
+static int work_end(struct comm *c, struct comm_work *w, struct dev_stream *s, struct err *err)
 {
-    if (!w)
-        return 0;
     BUG_ON(w->c != c || !w->taken || ((w->staged || w->link) && !s));
     if (c->broken && !w->done)
         return broken_error(c, &w->op, err);
@@ -393,6 +406,16 @@ int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct 
             w->start_s, w->started_s, entered, now, now - there, w->sent_bytes
         });
     return 0;
+}
+
+int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct err *err)
+{
+    if (!w)
+        return 0;
+    host_traced(c, true);
+    int rc = work_end(c, w, s, err);
+    host_traced(c, false);
+    return rc;
 }
 
 int comm_do(struct comm *c, const struct comm_op *op, struct dev_stream *s, struct err *err)

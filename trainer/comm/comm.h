@@ -142,7 +142,10 @@ struct comm_conf {
     /* This is called on each rank when an operation is over. It may be NULL. */
     void (*trace)(void *ctx, const struct comm *c, const struct comm_op *op,
                   const struct comm_times *t);
-    void *trace_ctx;
+    /* This is called when the host enters comm_start or comm_wait, and when it leaves it. It may be
+     * NULL. */
+    void (*trace_host)(void *ctx, bool enters);
+    void *trace_ctx; /* of both */
 };
 
 struct comm {

@@ -205,8 +205,21 @@ static void comm_call(struct meter *m, int kind, const struct comm_times *t)
     meter_timed_host(m, kind, t->wait_s, t->end_s);
 }
 
-/* Adds an operation whose wait has just ended. It was started earlier, outside of any measured
- * call. */
+/* Takes the time in which the host starts a message, or waits for one, from the open call. */
+static void comm_host(void *ctx, bool enters)
+{
+    struct meter *m = ctx;
+    if (m->timed.dev)
+        return;
+    if (enters) {
+        m->host = meter_begin(m);
+        return;
+    }
+    m->inner_cpu_s = m->host.inner_cpu_s + clock_cpu_s() - m->host.start_cpu_s;
+    m->inner_s = m->host.inner_s + clock_mono_s() - m->host.start_s;
+}
+
+/* Adds an operation whose wait has just ended. */
 static void comm_traced(void *ctx, const struct comm *c, const struct comm_op *op,
                         const struct comm_times *t)
 {
@@ -217,7 +230,6 @@ static void comm_traced(void *ctx, const struct comm *c, const struct comm_op *o
     else
         m->seconds[kind] += t->started_s - t->start_s + t->end_s - t->wait_s;
     m->calls[kind]++;
-    m->inner_s += t->started_s - t->start_s + t->end_s - t->wait_s;
     meter_span_add(m, (struct meter_span){
         .name = op->what, .group = c->axis,
         .start_s = t->start_s, .wait_s = t->wait_s, .end_s = t->end_s, .late_s = t->late_s,
@@ -249,6 +261,7 @@ int meter_attach(struct meter *m, struct ops *o, struct dev_stream *s, struct co
         d->event_wait = measured_event_wait;
     d->meter = m;
     world->conf->trace = comm_traced;
+    world->conf->trace_host = comm_host;
     world->conf->trace_ctx = m;
     return 0;
 }
@@ -267,5 +280,6 @@ void meter_detach(struct meter *m)
     o->dev->meter = NULL;
     meter_timed_close(&m->timed);
     m->conf->trace = NULL;
+    m->conf->trace_host = NULL;
     m->ops = NULL;
 }

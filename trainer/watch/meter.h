@@ -49,11 +49,13 @@ struct meter_span {
     bool device;        /* it ran on a device that queues, so it is not in the host's order */
 };
 
+struct meter_start { double start_s, inner_s, start_cpu_s, inner_cpu_s; };
+
 struct meter {
     double seconds[METER_KINDS], last[METER_KINDS]; /* since meter_open; at the last meter_step */
     double cpu_s[METER_KINDS], last_cpu_s[METER_KINDS]; /* this thread's CPU time; 0 on a device */
     int64_t calls[METER_KINDS];
-    double inner_s, inner_cpu_s; /* time of measured calls within the open one */
+    double inner_s, inner_cpu_s; /* time of measured calls, and of messages, within the open one */
     struct meter_span *spans;  /* [room] ring */
     int64_t room, n;           /* n: how many were ever recorded */
     struct ops plain;          /* the calls that the measured ones make */
@@ -62,8 +64,8 @@ struct meter {
     struct comm_conf *conf;
     struct meter_timed timed;
     bool queues; /* it has measured a device that queues */
+    struct meter_start host; /* when the host entered comm_start or comm_wait */
 };
-struct meter_start { double start_s, inner_s, start_cpu_s, inner_cpu_s; };
 
 /* A trace keeps this many spans, 5 MiB: some hundred steps of a small model, a few of a large. */
 enum { METER_SPANS = 1 << 16 };
