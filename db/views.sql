@@ -350,13 +350,15 @@ WHERE e.kind = 'trial_ended'
 
 DROP VIEW IF EXISTS v_term;
 CREATE VIEW v_term AS
--- Has the predicted parts of a trial's step, one row for each term. The terms add up to
--- v_trial.predicted_step_s.
+-- Has the predicted parts of a trial's step, one row for each term. The predictions add up to
+-- v_trial.predicted_step_s. What measured_s says of a CPU compares with priced_s.
 SELECT
   e.run AS tune, -- id of the tuning
   json_extract(e.json, '$.trial') AS trial, -- trial id
   c.key AS term, -- a term of the prediction: gemm, attention, elementwise, ...
-  c.value AS predicted_s, -- s of a step
+  c.value AS predicted_s, -- s of a step, by what earlier trials taught
+  json_extract(e.json, '$.priced_class_s.' || c.key)
+    AS priced_s, -- s of a rank's CPU time by the probe, recomputation included; NULL: not priced
   (SELECT m.seconds FROM v_trial_class m
    WHERE m.tune = e.run AND m.trial = json_extract(e.json, '$.trial') AND m.class = c.key)
     AS measured_s -- s of a step, from v_trial_class, recomputation included; NULL: not recorded

@@ -80,10 +80,11 @@ FROM ranked_trial WHERE tune = ?1 ORDER BY k;
 -- name: sql_trial_terms
 -- Lists the terms of a step's time, for the first trials of a tuning: 12, as REPORT_BARS says.
 -- ?1: the tuning. Columns: number; predicted and measured time of a step, s; term; its predicted
--- and its measured time, s; bounds of the step's predicted time, s.
+-- and its measured time, s; bounds of the step's predicted time, s; the term's CPU time by the
+-- probe, s.
 SELECT
   t.k, t.predicted_step_s, t.measured_step_s, x.term, x.predicted_s, x.measured_s,
-  t.predicted_lo_s, t.predicted_hi_s
+  t.predicted_lo_s, t.predicted_hi_s, x.priced_s
 FROM ranked_trial t JOIN v_term x ON x.tune = t.tune AND x.trial = t.trial
 WHERE t.tune = ?1 AND t.k <= 12 ORDER BY t.k, x.term;
 

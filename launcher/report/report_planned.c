@@ -145,7 +145,7 @@ static void bar_fill(const struct report_planned *p, int64_t k, double measured,
         struct report_term *to = &out->terms[out->n_terms++];
         snprintf(to->name, sizeof to->name, "%s", p->terms[t].name);
         to->seconds = p->terms[t].seconds;
-        to->recorded_s = NAN;
+        to->recorded_s = to->priced_s = NAN;
     }
 }
 

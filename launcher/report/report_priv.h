@@ -19,7 +19,7 @@ void report_cell_text(struct str *out, const char *text);
 
 /* Holds a bar of a chart, which shows the predicted terms of a step. NaN: unknown. */
 enum { REPORT_TERMS = 32, REPORT_BARS = 12, REPORT_ROOMS = 200 };
-struct report_term { char name[32]; double seconds, recorded_s; };
+struct report_term { char name[32]; double seconds, recorded_s, priced_s; };
 struct report_bar {
     int64_t k; /* its number in the table */
     double predicted_s, measured_s, lo_s, hi_s;

@@ -76,7 +76,10 @@ static double term_draw(const struct stack *s, int64_t k, int name, const struct
              " width=\"%.1f\" height=\"%d\"><title>", (long long)k, shade[name % 4], x, y, w, BAR);
     html_escape(s->out, t->name);
     str_addf(s->out, ": predicted %.4g s", t->seconds);
-    if (isfinite(t->recorded_s))
+    if (isfinite(t->recorded_s) && isfinite(t->priced_s))
+        str_addf(s->out, "; CPU time with recomputation: %.4g s by the probe, %.4g s recorded",
+                 t->priced_s, t->recorded_s);
+    else if (isfinite(t->recorded_s))
         str_addf(s->out, ", recorded %.4g s", t->recorded_s);
     str_add(s->out, "</title></rect>\n");
     if (w >= chart_text_width(t->name) + 4) {
@@ -208,7 +211,7 @@ void report_rooms(struct str *out, const char *speed, const struct report_room *
 /* ---- bars of trials ---- */
 
 /* Names the columns of sql_trial_terms. */
-enum { S_K, S_PREDICTED, S_MEASURED, S_TERM, S_SECONDS, S_RECORDED, S_LO, S_HI };
+enum { S_K, S_PREDICTED, S_MEASURED, S_TERM, S_SECONDS, S_RECORDED, S_LO, S_HI, S_PRICED };
 
 struct bars { struct report_bar *bars; int n; };
 
@@ -227,7 +230,7 @@ static void term_row(struct store_query *q, void *ctx)
     struct report_term *t = &bar->terms[bar->n_terms++];
     report_copy(t->name, sizeof t->name, q, S_TERM);
     t->seconds = store_num(q, S_SECONDS);
-    t->recorded_s = store_num(q, S_RECORDED);
+    t->recorded_s = store_num(q, S_RECORDED), t->priced_s = store_num(q, S_PRICED);
 }
 
 int report_terms(struct report *r, struct err *err)

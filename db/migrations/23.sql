@@ -1,0 +1,1 @@
+-- v_term: priced_s is new: what the probe's rates give for a class, beside its measurement.
