@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/num.h"
+#include "launcher/sched/hosts.h"
 #include "launcher/sched/slurm.h"
 #include "profiles/flops.h"
 #include "profiles/step_lines.h"
@@ -136,6 +137,42 @@ int other_command(const struct trial_conf *c, const struct plan *plan, struct ar
         return rc;
     out->argv = argv;
     return 0;
+}
+
+/* Says whether a text is a list of nodes with one of these. */
+static bool lists_any(const char *text, const char *nodes, struct arena *arena)
+{
+    const char **names;
+    struct err err = {0};
+    size_t n;
+    if (hosts_expand(text, arena, &names, &n, &err) < 0)
+        return false;
+    size_t left = n;
+    return hosts_remove(names, &left, nodes, arena, &err) == 0 && left < n;
+}
+
+/* Says whether a list with one of these nodes stands in an argument, between blanks or behind an
+ * equals sign or -w. The argument may be a shell's whole command. */
+static bool word_names(const char *word, const char *nodes, struct arena *arena)
+{
+    static const char ends[] = " \t\n=";
+    char *at = arena_strdup(arena, word), *rest = NULL;
+    for (char *s = at ? strtok_r(at, ends, &rest) : NULL; s; s = strtok_r(NULL, ends, &rest))
+        if (lists_any(strncmp(s, "-w", 2) == 0 ? s + 2 : s, nodes, arena))
+            return true;
+    return false;
+}
+
+const char *other_names_node(const char *const *argv, const char *nodes)
+{
+    struct arena arena;
+    const char *found = NULL;
+    arena_init(&arena, 0);
+    for (; *argv && !found; argv++)
+        if (word_names(*argv, nodes, &arena))
+            found = *argv;
+    arena_release(&arena);
+    return found;
 }
 
 /* Says whether the argument names a file that may be a program. Larger files are taken for data. */

@@ -442,9 +442,17 @@ static int64_t nodes_taken(const struct tune *t, const struct layout *l)
     return num_min_i64(t->conf.nodes, num_ceil_div(ranks, each));
 }
 
-/* Checks that enough nodes are left for a trial. On fewer nodes it would measure something else. */
+/* Checks that enough nodes are left for a trial, because on fewer nodes it would measure something
+ * else, and that another trainer's command names no lost node, because no layout can start then. */
 static int nodes_check(struct tune *t, const struct layout *l, struct err *err)
 {
+    const char *word =
+        t->n_lost > 0 && t->conf.adapter ? other_names_node(t->conf.argv, t->lost) : NULL;
+    if (word)
+        return err_set(err, ERR_TEMP,
+                       "'%s' in the command names a node that is lost (%s): name others, or ask "
+                       "again when it is back, where what was measured is taken over",
+                       word, t->lost);
     int64_t left = t->conf.nodes - t->n_lost, taken = nodes_taken(t, l);
     t->short_of_nodes = t->conf.nodes > 0 && t->n_lost > 0 && taken > left;
     return !t->short_of_nodes

@@ -217,6 +217,23 @@ static void hardware_flops(void **state)
     adapter_free(a);
 }
 
+/* A lost node is found in whatever form the user's command names it, and only a whole name is. */
+static void lost_node_is_found(void **state)
+{
+    (void)state;
+    static const struct { const char *word; bool named; } cases[] = {
+        {"n2", true}, {"n1,n3", true}, {"-wn2", true}, {"--nodelist=n[1-3]", true},
+        {"-H", false}, {"n1", false}, {"n22", false}, {"--nodelist=n[4-6]", false},
+        {"./n2.sh", false}, {"{nodes}", false}, {"n[2", false}, {"", false},
+        {"module load x; srun -w n1,n2 ./train", true}, {"srun -w n1 ./train n21", false}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const char *argv[] = {"srun", cases[i].word, "-N", "2", NULL},
+                   *found = other_names_node(argv, "n2,n3");
+        if (cases[i].named ? found != argv[1] : found != NULL)
+            fail_msg("'%s': %s", cases[i].word, found ? found : "not found");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +242,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(ends, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(recorded, scratch_setup, scratch_teardown),
         cmocka_unit_test(hardware_flops),
+        cmocka_unit_test(lost_node_is_found),
     };
     return cmocka_run_group_tests_name("autotune_trial_other", tests, NULL, NULL);
 }
