@@ -2,6 +2,8 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/num.h"
@@ -170,25 +172,54 @@ static void kinds_read(struct small *s, double seconds[METER_KINDS])
         meter_step(&s->meter, 1, seconds);
 }
 
-/* Repeats a micro-batch and keeps the least time of each class. The first one does not count,
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sorts the numbers and returns their median. */
+static double median(double *v, int n)
+{
+    qsort(v, (size_t)n, sizeof *v, by_size);
+    return (v[(n - 1) / 2] + v[n / 2]) / 2;
+}
+
+/* Computes a micro-batch and writes what each class took. */
+static int micro_measure(struct small *s, int64_t samples, double class_s[METER_CLASSES + 1],
+                         struct err *err)
+{
+    double kind_s[METER_KINDS];
+    int rc = micro_batch(s, samples, err);
+    if (rc < 0)
+        return rc;
+    kinds_read(s, kind_s);
+    memset(class_s, 0, (METER_CLASSES + 1) * sizeof *class_s);
+    for (int k = 0; k < METER_KINDS; k++)
+        class_s[meter_class_of(k)] += kind_s[k];
+    return 0;
+}
+
+/* Repeats a micro-batch and keeps the median time of each class. The first one does not count,
  * because it touches memory for the first time. */
 static int view_repeat(struct small *s, struct probe_view *view, struct err *err)
 {
-    double started_s = clock_mono_s();
+    double started_s = clock_mono_s(), all[PROBE_CLASSES][REPEATS];
+    int n = 0;
     for (int i = 0; i < REPEATS && (i < 2 || clock_mono_s() - started_s < ENOUGH_S); i++) {
-        double seconds[METER_CLASSES + 1] = {0}, kind_s[METER_KINDS];
-        double begun_s = clock_mono_s();
-        int rc = micro_batch(s, view->size.samples, err);
+        double class_s[METER_CLASSES + 1], begun_s = clock_mono_s();
+        int rc = micro_measure(s, view->size.samples, class_s, err);
         if (rc < 0)
             return rc;
-        view->wall_s = i <= 1 ? clock_mono_s() - begun_s
-                              : fmax(view->wall_s, clock_mono_s() - begun_s);
-        kinds_read(s, kind_s);
-        for (int k = 0; k < METER_KINDS; k++)
-            seconds[meter_class_of(k)] += kind_s[k];
+        if (i == 0)
+            continue;
+        view->wall_s = fmax(view->wall_s, clock_mono_s() - begun_s);
         for (int c = 0; c < PROBE_CLASSES; c++)
-            view->seconds[c] = i <= 1 ? seconds[c] : fmin(view->seconds[c], seconds[c]);
+            all[c][n] = class_s[c];
+        n++;
     }
+    for (int c = 0; c < PROBE_CLASSES; c++)
+        view->seconds[c] = median(all[c], n);
     return 0;
 }
 
@@ -236,8 +267,8 @@ static int update_repeat(struct compute *compute, const struct ops_sumsq *norm,
 {
     struct dev *dev = compute->dev;
     struct ops *ops = compute->ops;
+    double update_s[REPEATS], norm_s[REPEATS];
     int rc;
-    out->update_s = out->norm_s = INFINITY;
     for (int i = 0; i < REPEATS; i++) {
         double started_s = clock_of(dev);
         ops->sumsq(ops, compute->stream, norm);
@@ -247,9 +278,10 @@ static int update_repeat(struct compute *compute, const struct ops_sumsq *norm,
         ops->adamw(ops, compute->stream, update);
         if ((rc = dev->stream_sync(dev, compute->stream, err)) < 0)
             return rc;
-        out->norm_s = fmin(out->norm_s, normed_s - started_s);
-        out->update_s = fmin(out->update_s, clock_of(dev) - normed_s);
+        norm_s[i] = normed_s - started_s;
+        update_s[i] = clock_of(dev) - normed_s;
     }
+    out->norm_s = median(norm_s, REPEATS), out->update_s = median(update_s, REPEATS);
     return 0;
 }
 

@@ -3,8 +3,9 @@
  *
  * A model of one layer, as wide as the given model, computes forward and backward of micro-batches
  * of several sizes: a part of a sample, one sample, several samples. The meter measures each kind
- * of operation (watch/meter.h); the least of several repetitions counts. CPU time is taken instead
- * of wall time, so that ranks which share cores measure their own work only.
+ * of operation (watch/meter.h); the median of several repetitions counts, because a step has
+ * quick and slow ones. CPU time is taken instead of wall time, so that ranks which share cores
+ * measure their own work only.
  *
  * Sizes go from small to large (profiles/probe_size.h). A size is left out, with all larger ones,
  * if it is expected, from the size before it, to take more than a few seconds, or would make the
