@@ -380,8 +380,14 @@ static const struct probe_view *view_like(const struct probe *p, const struct pr
     return NULL;
 }
 
-/* Returns the share by which products slow down for each further core that computes: the mean over
- * the micro-batches that both probes measured, because one says little on a busy machine. */
+/* Returns the seconds that a view computes. */
+static double computes_s(const struct probe_view *v)
+{
+    return v->gemm_s + v->attn_s[0] + v->attn_s[1] + v->elementwise_s;
+}
+
+/* Returns the share by which computation slows down for each further core that computes: the mean
+ * over the micro-batches that both probes measured, because one says little on a busy machine. */
 static double loss_of(const struct probe *one, const struct probe *apart)
 {
     double others = (double)apart->ranks - 1, longer = 0;
@@ -389,7 +395,7 @@ static double loss_of(const struct probe *one, const struct probe *apart)
     for (int i = 0; i < apart->n_views; i++) {
         const struct probe_view *alone = view_like(one, &apart->view[i]);
         if (alone)
-            longer += apart->view[i].gemm_s / alone->gemm_s - 1, n++;
+            longer += computes_s(&apart->view[i]) / computes_s(alone) - 1, n++;
     }
     return others >= 1 && n > 0 ? fmin(10, fmax(0, longer / n / others)) : 0;
 }

@@ -389,8 +389,10 @@ static void probe_is_fitted(void **state)
     assert_close(found.points[1].gemm, 1, 1e-6, "share");
     assert_true(found.points[2].tokens == 256 && found.n_points == 3);
     assert_true(found.rank_loss == 0);
-    struct probe apart = probe; /* products of one of three sizes take longer beside two others */
-    apart.ranks = 3, apart.view[1].gemm_s *= 1.6;
+    struct probe apart = probe; /* one of three sizes takes longer beside two others */
+    struct probe_view *slow = &apart.view[1];
+    apart.ranks = 3, slow->gemm_s *= 1.6, slow->elementwise_s *= 1.6;
+    slow->attn_s[0] *= 1.6, slow->attn_s[1] *= 1.6, slow->inputs_s *= 3;
     probe_rates(&probe, &apart, &apart, &h->spec, &device, &found);
     assert_close(found.rank_loss, 0.1, 1e-9, "loss");
     apart.n_views = 2, apart.view[0] = apart.view[1], apart.view[1] = probe.view[2];
