@@ -1,6 +1,6 @@
 /* The search on simulated clusters (tune_world.h): how many trials it takes until a layout within
- * 1 % of the best is in hand, when every constant that it predicts by is off. WORLDS says how many
- * seeds. */
+ * 1 % of the best is in hand, when every constant that it predicts by is off, and how many trials
+ * take what was predicted, within its interval. WORLDS says how many seeds. */
 #include "tests/lib/tune_world.h"
 
 #include <math.h>
@@ -17,6 +17,7 @@ struct tally {
     int64_t spent, tries;      /* until the search ended; with repeats and what came to nothing */
     double near;               /* the share of layouts that are within 1 % */
     int ooms, hangs, nodes_lost, preempted;
+    int predicted, held;           /* first measurements; those inside the predicted interval */
 };
 
 static struct search_item *items_of(const struct world *w)
@@ -36,8 +37,17 @@ static bool is_near(const struct world *w, int64_t i)
     return w->seconds[i] <= 1.01 * w->best_s;
 }
 
+/* Counts whether the first measurement of item i lies in the interval that was predicted for nine
+ * of ten. */
+static void interval_look(struct tally *t, const struct search *s, int64_t i, double measured_s)
+{
+    double log_sd, predicted_s = search_predict_trial(s, i, NULL, &log_sd);
+    t->predicted++;
+    t->held += fabs(log(measured_s / predicted_s)) <= SEARCH_Z90 * log_sd;
+}
+
 /* Searches; returns after how many trials a layout within 1 % was in hand, 0: never. */
-static int64_t search(struct world *w, struct search *s)
+static int64_t search(struct world *w, struct search *s, struct tally *t)
 {
     double limit = (double)device_usable_bytes(&w->known->cluster.device);
     struct search_conf conf = {.margin = 0.01, .max_trials = TRIALS_MAX,
@@ -47,6 +57,8 @@ static int64_t search(struct world *w, struct search *s)
     search_init(s, items_of(w), w->n, &conf);
     while ((i = search_next(s)) >= 0) {
         struct world_outcome o = world_trial(w, i);
+        if (o.state == TRIAL_OK && s->items[i].measures == 0)
+            interval_look(t, s, i, o.measured_s);
         search_tell(s, i, &(struct search_outcome){.state = o.state, .measured_s = o.measured_s,
                                                    .peak_bytes = o.peak_bytes});
         if (hand == 0 && is_near(w, i))
@@ -73,6 +85,17 @@ static void tally_add(struct tally *t, const struct world *w, const struct searc
     t->nodes_lost += w->nodes_lost, t->preempted += w->preempted;
 }
 
+/* Nine of ten first measurements shall lie in their intervals, and no more than 95 of a hundred;
+ * that few were drawn may make a difference of three sds. */
+static void intervals_hold(const struct tally *t)
+{
+    double n = t->predicted, share = t->held / n;
+    print_message("%.1f %% of %d first measurements lie in the interval predicted for 90 %%\n",
+                  100 * share, t->predicted);
+    assert_true(share >= 0.9 - 3 * sqrt(0.9 * 0.1 / n));
+    assert_true(share <= 0.95 + 3 * sqrt(0.95 * 0.05 / n));
+}
+
 static void three_trials(void **state)
 {
     const char *wanted = getenv("WORLDS");
@@ -83,7 +106,7 @@ static void three_trials(void **state)
         struct world w;
         struct search s;
         world_make(&w, (uint64_t)seed);
-        int64_t hand = search(&w, &s);
+        int64_t hand = search(&w, &s, &t);
         tally_add(&t, &w, &s, hand);
         if (hand == 0 || hand > 6)
             print_message("seed %d: %lld trials\n", seed, (long long)hand);
@@ -100,6 +123,7 @@ static void three_trials(void **state)
                   t.preempted);
     assert_true((double)t.trials / n <= 2.3 && t.late <= 0.03 * n && n - t.found <= 0.01 * n);
     assert_true((double)t.spent / n <= 7 && t.kept >= 0.9 * n);
+    intervals_hold(&t);
     assert_true(t.ooms > 0 && t.hangs > 0 && t.nodes_lost > 0 && t.preempted > 0);
 }
 
