@@ -50,6 +50,12 @@ refuses() {
         [ "$(grep -vc "Slurm's controller does not answer: waiting" err)" -eq 1 ]
     ok $? "$1"
 }
+# has_fields KEY...: checks that the JSON in ./out has all of these, and lists the others.
+has_fields() {
+    local key
+    for key; do grep -q "\"$key\":" out || echo "$key"; done > lacking
+    [ ! -s lacking ]
+}
 # nap SECONDS: sleeps without a process of its own, by reading what nobody writes: each call of sleep
 # takes 1.6 ms of the processor, a hundred times a second where six clusters are waited for.
 nap() {
