@@ -357,7 +357,7 @@ int cmd_explain_run(const struct opt_values *v, struct cmd_env *env, struct err 
     size_t n = opt_operands(v, &operands);
     bool plan = n == 2 && strcmp(operands[0], "plan") == 0;
     if (plan)
-        return explain_plan(operands[1], opt_text(v, "against"), opt_bool(v, "json"), err);
+        return explain_plan(env, operands[1], opt_text(v, "against"), opt_bool(v, "json"), err);
     if (opt_given(v, "against"))
         return err_set(err, ERR_USAGE, "--against compares plans: give 'plan' and a FILE");
     if (n == 2 && strcmp(operands[0], "tune") == 0)

@@ -7,7 +7,7 @@
 
 #include "autotune/planner.h"
 #include "base/num.h"
-#include "launcher/cmd/cmd.h"
+#include "db/store.h"
 
 /* Holds the plan to explain and, if has_other, the layout to compare it with. Both are for the same
  * number of GPUs. */
@@ -16,6 +16,7 @@ struct explanation {
     struct planner *planner;
     struct explained one, other;
     bool has_other;
+    double measured_s[PRICE_TERMS]; /* in the plan's own trial; NaN: not recorded */
 };
 
 /* ---- the plan and the other layout ---- */
@@ -184,7 +185,7 @@ static void term_json(const struct explanation *x, int t, struct json_out *o)
     json_put_num(o, "value", k.value);
     json_put_num(o, "lo", k.lo);
     json_put_num(o, "hi", k.hi);
-    json_put_null(o, "measured_s"); /* a plan that was made without a machine has no trial */
+    json_put_num(o, "measured_s", x->measured_s[t]);
     json_obj_end(o);
 }
 
@@ -294,6 +295,8 @@ static void term_text(const struct explanation *x, int t, struct str *out)
     str_add(out, "/s");
     if (k.name)
         str_addf(out, "; %s %.4g (%.4g to %.4g, %s)", k.name, k.value, k.lo, k.hi, k.source);
+    if (isfinite(x->measured_s[t]))
+        str_addf(out, "; measured %.4g s", x->measured_s[t]);
     str_addc(out, '\n');
 }
 
@@ -338,12 +341,43 @@ static void print_text(const struct explanation *x, struct str *out)
         against_text(x, out);
 }
 
-static int explain(struct explanation *x, const char *path, const char *against, bool json,
-                   struct err *err)
+/* ---- what the trial measured ---- */
+
+static void measured_row(struct store_query *q, void *ctx)
+{
+    struct explanation *x = ctx;
+    for (int t = 0; t < PRICE_TERMS; t++)
+        if (strcmp(store_text(q, 0), price_term_names[t]) == 0)
+            x->measured_s[t] = store_num(q, 1);
+}
+
+/* Reads what the terms took in the trial that measured the plan's layout. A trial of fewer replicas
+ * measured another one. */
+static int measured_read(const struct cmd_env *env, struct explanation *x, struct err *err)
+{
+    struct store *db = NULL;
+    int rc;
+    for (int t = 0; t < PRICE_TERMS; t++)
+        x->measured_s[t] = NAN;
+    if (x->plan.n_evidence == 0 || x->plan.scaled_dp > 0)
+        return 0;
+    cmd_ingest(env);
+    if ((rc = store_open(env->db_path, STORE_READ, &db, err)) < 0)
+        return rc;
+    rc = store_each(db, "SELECT term, measured_s FROM v_term WHERE trial = ?1",
+                    x->plan.evidence[0], measured_row, x, err);
+    store_close(db);
+    return rc;
+}
+
+static int explain(const struct cmd_env *env, struct explanation *x, const char *path,
+                   const char *against, bool json, struct err *err)
 {
     struct str out = STR_INIT;
     int rc;
     if ((rc = plan_load(path, &x->plan, err)) < 0)
+        return rc;
+    if ((rc = measured_read(env, x, err)) < 0)
         return rc;
     if ((rc = planner_of(&x->plan, path, &x->planner, err)) < 0)
         return rc;
@@ -360,12 +394,13 @@ static int explain(struct explanation *x, const char *path, const char *against,
     return rc;
 }
 
-int explain_plan(const char *path, const char *against, bool json, struct err *err)
+int explain_plan(const struct cmd_env *env, const char *path, const char *against, bool json,
+                 struct err *err)
 {
     struct explanation *x = calloc(1, sizeof *x);
     if (!x)
         return err_set(err, ERR_NOMEM, "out of memory for a plan");
-    int rc = explain(x, path, against, json, err);
+    int rc = explain(env, x, path, against, json, err);
     planner_free(x->planner);
     free(x);
     return rc;

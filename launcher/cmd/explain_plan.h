@@ -5,10 +5,12 @@
 
 #include <stdbool.h>
 
-#include "base/err.h"
+#include "launcher/cmd/cmd.h"
 
-/* Prints the explanation of the plan in the file `path`. `against` is a layout or another plan's
- * file to compare it with; NULL: none. */
-int explain_plan(const char *path, const char *against, bool json, struct err *err);
+/* Prints the explanation of the plan in the file `path`, beside what its trial measured if the
+ * database of `env` has that. `against` is a layout or another plan's file to compare it with;
+ * NULL: none. */
+int explain_plan(const struct cmd_env *env, const char *path, const char *against, bool json,
+                 struct err *err);
 
 #endif
