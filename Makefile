@@ -664,6 +664,10 @@ bench-plan: $(B)/reel ## layouts/s of reel plan at 4,096 GPUs beside what is pub
 ## (see tests/bench/plan): ROUNDS=5
 	@tests/bench/plan --bin $(B) $(if $(ROUNDS),--rounds $(ROUNDS))
 
+bench-terms: $(B)/reel $(B)/reel-train ## a trial's CPU time by class beside what the probe says, on an
+## idle machine (see tests/bench/terms): ROUNDS=9
+	@tests/bench/terms --bin $(B) $(if $(ROUNDS),--rounds $(ROUNDS))
+
 FUZZERS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC))
 fuzz: $(FUZZERS) ## search for inputs that break a parser (clang): FUZZ_S=60 seconds each
 	@mkdir -p $(B)/fuzz/found $(B)/fuzz/tmp
@@ -726,5 +730,5 @@ help: ## this list
 	  /^## /{printf "  %-14s %s\n", "", substr($$0, 4)}' $(MAKEFILE_LIST)
 
 .PHONY: all programs $(ALL_NAMES) reel-static tests tests-here check check-quick check-slow \
-        check-faults check-peers check-gpu bench-gpu bench bench-db bench-plan fuzz demo lint \
-        install uninstall dist clean help FORCE
+        check-faults check-peers check-gpu bench-gpu bench bench-db bench-plan bench-terms fuzz demo \
+        lint install uninstall dist clean help FORCE
