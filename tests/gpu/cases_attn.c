@@ -93,6 +93,7 @@ static const struct attn_case attn_cases[] = {
      .shift = 17, .in_one = true},
     {"logits near 100 in one, added to", 4, 2, 8, 2, {70, 66}, {130, 90}, .shift = 17, .sharp = -1,
      .in_one = true, .add_q = true, .add_kv = true},
+    {"short, logits near -100", 2, 2, 8, 3, {20, 9, 33}, {17, 5, 40}, .shift = 17},
     {"192 keys, logits near -100 in one row", 2, 2, 8, 1, {130}, {192}, .shift = 20,
      .in_last = true},
 };
