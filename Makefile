@@ -405,6 +405,9 @@ define compile
 	  $(call room_flags,OPT,$(call module_of,$<)) \
 	  $(if $(1),-DSIMD=$(1) $(SIMD_$(1))) -MMD -MP -c -o $@ $<
 endef
+# The fills of philox.c are loops that the compiler shall vectorize.
+$(B)/obj/base/philox.o: private CFLAGS += \
+    $(if $(filter release,$(V)),-O3 -fno-math-errno -fno-trapping-math)
 $(B)/obj/%.o: %.c $(B)/flags
 	$(call compile)
 $(B)/obj/%.v3.o: %.c $(B)/flags

@@ -6,10 +6,19 @@
 #define BASE_PHILOX_IMPL_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/host_device.h"
 #include "base/philox.h"
+
+/* The multipliers of a round, and what is added to the key between rounds: the golden ratio and
+ * sqrt(3) - 1. */
+#define PHILOX_ROUNDS 10
+#define PHILOX_M0 0xD2511F53u
+#define PHILOX_M1 0xCD9E8D57u
+#define PHILOX_W0 0x9E3779B9u
+#define PHILOX_W1 0xBB67AE85u
 
 /* Computes the ten rounds of Philox4x32-10. The published known-answer tests are for this
  * function. */
@@ -19,14 +28,14 @@ static inline HOST_DEVICE struct philox_block philox_rounds(const uint32_t count
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0],
              k1 = key[1];
 
-    for (int round = 0; round < 10; round++) {
-        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+    for (int round = 0; round < PHILOX_ROUNDS; round++) {
+        uint64_t p0 = (uint64_t)PHILOX_M0 * c0, p1 = (uint64_t)PHILOX_M1 * c2;
         c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
         c1 = (uint32_t)p1;
         c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
         c3 = (uint32_t)p0;
-        k0 += 0x9E3779B9u; /* golden ratio */
-        k1 += 0xBB67AE85u; /* sqrt(3) - 1 */
+        k0 += PHILOX_W0;
+        k1 += PHILOX_W1;
     }
     struct philox_block out = {{c0, c1, c2, c3}};
     return out;
@@ -43,11 +52,15 @@ static inline HOST_DEVICE struct philox_block philox_packed(uint64_t seed,
     return philox_rounds(counter, key);
 }
 
+/* Returns the number in (0,1) that the upper 52 of the 64 bits make. A double of 2^52 + k has the
+ * bits of 2^52 with k in its fraction, and few processors convert many integers at a time. */
 static inline HOST_DEVICE double philox_unit(uint32_t hi, uint32_t lo)
 {
-    uint64_t k = ((uint64_t)hi << 32 | lo) >> 12; /* below 2^52, so that k + 0.5 is exact */
+    uint64_t bits = ((uint64_t)hi << 32 | lo) >> 12 | 0x4330000000000000u;
+    double k;
 
-    return ((double)k + 0.5) * 0x1p-52;
+    memcpy(&k, &bits, sizeof k);
+    return (k - 0x1p52 + 0.5) * 0x1p-52; /* below 2^52, so that k + 0.5 is exact */
 }
 
 /* Returns the natural logarithm of a normal positive double, with an absolute error below 2 ulp of
@@ -86,9 +99,15 @@ static inline HOST_DEVICE double philox_poly7(const double c[8], double x)
     return y;
 }
 
-/* Returns the inverse normal distribution for |q| <= 0.425, where q = u - 1/2: q times the central
+/* Tells whether the central ratio holds for u. */
+static inline HOST_DEVICE bool philox_is_central(double u)
+{
+    return u - 0.5 >= -0.425 && u - 0.5 <= 0.425;
+}
+
+/* Returns the inverse normal distribution of a central u, where q = u - 1/2: q times the central
  * ratio of AS 241 at r = 0.425^2 - q^2. */
-static inline HOST_DEVICE double philox_center(double q, double r)
+static inline HOST_DEVICE double philox_center(double u)
 {
     static const double num[8] = {
         3.3871328727963666080e0, 1.3314166789178437745e2,
@@ -100,8 +119,12 @@ static inline HOST_DEVICE double philox_center(double q, double r)
         6.8718700749205790830e2, 5.3941960214247511077e3,
         2.1213794301586595867e4, 3.9307895800092710610e4,
         2.8729085735721942674e4, 5.2264952788528545610e3};
+    double q = u - 0.5, r = 0.180625 - q * q;
     return q * philox_poly7(num, r) / philox_poly7(den, r);
 }
+
+/* Returns the distance from u to the nearer end of (0,1). */
+static inline HOST_DEVICE double philox_to_end(double u) { return u < 0.5 ? u : 1.0 - u; }
 
 /* Returns the middle ratio of AS 241, for sqrt(-log p) <= 5. The argument is sqrt(-log p) - 1.6. */
 static inline HOST_DEVICE double philox_middle(double r)
@@ -138,12 +161,11 @@ static inline HOST_DEVICE double philox_tail(double r)
 /* Returns the inverse normal distribution of u in (0,1). */
 static inline HOST_DEVICE double philox_normal_of(double u)
 {
-    double q = u - 0.5, r, x;
-    if (q >= -0.425 && q <= 0.425)
-        return philox_center(q, 0.180625 - q * q);
-    r = sqrt(-philox_log(q < 0 ? u : 1.0 - u));
-    x = r <= 5.0 ? philox_middle(r - 1.6) : philox_tail(r - 5.0);
-    return q < 0 ? -x : x;
+    if (philox_is_central(u))
+        return philox_center(u);
+    double r = sqrt(-philox_log(philox_to_end(u)));
+    double x = r <= 5.0 ? philox_middle(r - 1.6) : philox_tail(r - 5.0);
+    return u < 0.5 ? -x : x;
 }
 
 #endif

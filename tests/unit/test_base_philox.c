@@ -163,6 +163,39 @@ static void fill_equals_single(void **state)
         }
 }
 
+/* Fills compute 128 elements at a time. */
+static void long_fill_equals_single(void **state)
+{
+    enum { N = 1000 };
+    double out[N + 1], even[N + 1];
+
+    (void)state;
+    for (uint64_t first = 0; first < 2; first++) {
+        out[N] = even[N] = -77;
+        philox_normal_fill(9, PHILOX_NOISE, 3, first, N, out);
+        philox_uniform_fill(9, PHILOX_NOISE, 3, first, N, even);
+        for (size_t i = 0; i < N; i++)
+            assert_true(out[i] == philox_normal_at(9, PHILOX_NOISE, 3, first + i) &&
+                        even[i] == philox_uniform_at(9, PHILOX_NOISE, 3, first + i));
+        assert_true(out[N] == -77 && even[N] == -77);
+    }
+}
+
+/* The middle ratio holds down to exp(-25), and one draw in 3.6e10 is below. This one was searched
+ * for. */
+static void fill_of_a_far_draw(void **state)
+{
+    enum { AT = 64, N = 256 };
+    const uint64_t far = UINT64_C(9488814564);
+    double out[N];
+
+    (void)state;
+    assert_true(philox_uniform_at(1, PHILOX_TEST, 0, far) < exp(-25));
+    philox_normal_fill(1, PHILOX_TEST, 0, far - AT, N, out);
+    assert_true(out[AT] == philox_normal_at(1, PHILOX_TEST, 0, far));
+    assert_true(out[AT] < -6.6 && out[AT] > -6.9);
+}
+
 static void moments(void **state)
 {
     enum { N = 200000 };
@@ -309,6 +342,8 @@ int main(void)
         cmocka_unit_test(normal_symmetry_and_order),
         cmocka_unit_test(golden_bits),
         cmocka_unit_test(fill_equals_single),
+        cmocka_unit_test(long_fill_equals_single),
+        cmocka_unit_test(fill_of_a_far_draw),
         cmocka_unit_test(moments),
         cmocka_unit_test(permute_is_bijection),
         cmocka_unit_test(permute_huge),

@@ -135,13 +135,24 @@ static int stored_open(struct loader_source *s, struct datasets *set, struct has
     return 0;
 }
 
+/* Writes n normal numbers of a synthetic tensor. */
+static void made_normals(uint64_t seed, uint64_t ordinal, int64_t n, float *out)
+{
+    double wide[256];
+    for (int64_t at = 0; at < n; at += 256) {
+        int64_t part = num_min_i64(256, n - at);
+        philox_normal_fill(seed, PHILOX_SYNTH, ordinal, (uint64_t)at, (size_t)part, wide);
+        for (int64_t i = 0; i < part; i++)
+            out[at + i] = (float)wide[i];
+    }
+}
+
 /* Makes the synthetic caption. It is half a million numbers in a large model, so it is made only
  * once, and a trial's steps are not slowed by it. */
 static void made_text(struct loader_source *s)
 {
     float *text = (float *)s->raw;
-    for (int64_t i = 0; i < s->raw_bytes / (int64_t)sizeof *text; i++)
-        text[i] = (float)philox_normal_at(s->seed, PHILOX_SYNTH, SYNTHETIC_SAMPLES, (uint64_t)i);
+    made_normals(s->seed, SYNTHETIC_SAMPLES, s->raw_bytes / (int64_t)sizeof *text, text);
 }
 
 static int parts_open(struct loader_source *s, struct datasets *set, struct hash128 generation,
@@ -256,8 +267,7 @@ static int text_read(struct loader_source *s, const struct dataset_sample *d, fl
 static void made_read(const struct loader_source *s, uint64_t sample, float *latent, float *text)
 {
     int64_t n = s->model->latent_channels * s->synthetic[0] * s->synthetic[1] * s->synthetic[2];
-    for (int64_t i = 0; i < n; i++)
-        latent[i] = (float)philox_normal_at(s->seed, PHILOX_SYNTH, sample, (uint64_t)i);
+    made_normals(s->seed, sample, n, latent);
     memcpy(text, s->raw, (size_t)s->raw_bytes);
 }
 
