@@ -517,7 +517,8 @@ int comm_agree(struct comm *c, int status, struct err *err)
     };
     if ((rc = comm_do_quietly(c, &op, true, err)) < 0)
         return rc;
-    if (rank == 0)
+    rank = c->world_ranks[rank];
+    if (rank == 0 || strncmp(told.text, "rank ", 5) == 0) /* which another group has named */
         return err_set(err, told.code, "%s", told.text);
     return err_set(err, told.code, "rank %d: %s", rank, told.text);
 }

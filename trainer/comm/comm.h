@@ -234,8 +234,8 @@ int comm_broadcast_bytes(struct comm *c, void *buf, int64_t bytes, int root, str
 int comm_sum(struct comm *c, double *values, int n, struct err *err);
 int comm_max(struct comm *c, double *values, int n, struct err *err);
 /* Agrees on failure. Returns 0 when every rank gives 0. Otherwise it returns, on all ranks, the
- * status of the lowest failing rank, and sets *err to its sentence ("rank 2: ..." when it was not
- * rank 0). err is not NULL. */
+ * status of the lowest failing rank, and sets *err to its sentence ("rank 2: ...", by its number in
+ * the world, when it was not rank 0 there). err is not NULL. */
 int comm_agree(struct comm *c, int status, struct err *err);
 
 /* Holds the groups of one layout. A group of one rank has the self backend. */

@@ -73,24 +73,27 @@ static int parts_open(struct comm *world, const struct layout *l, const struct m
 }
 
 /* Makes the groups that exchange device memory join the plane (comm_plane.h), as groups of messages
- * or of sums. Each communicator costs memory, so groups that the model does not use are left
- * out. */
-static int plane_join(const struct comm_grid *g, const struct layout *l, const struct model *m,
-                      struct err *err)
+ * or of sums. Each communicator costs memory, so groups that the model does not use are left out.
+ * All ranks agree after each, because a failure is that of one group: the ranks of another one
+ * would wait for it in the next. */
+static int plane_join(struct comm *world, const struct comm_grid *g, const struct layout *l,
+                      const struct model *m, struct err *err)
 {
     struct comm *const messages[] = {g->tp, g->kv, g->a2a, g->ring},
                 *const sums[] = {g->shard, g->replica, g->pp};
     int rc;
+    if (!world->world->plane)
+        return 0;
     for (size_t i = 0; i < ARRAY_LEN(messages); i++)
-        if ((rc = comm_plane_join(messages[i], PLANE_MESSAGES, err)) < 0)
+        if ((rc = comm_agree(world, comm_plane_join(messages[i], PLANE_MESSAGES, err), err)) < 0)
             return rc;
     if (model_self_attentions(m) > 1 &&
-        (rc = comm_plane_join(g->cp, PLANE_MESSAGES, err)) < 0)
+        (rc = comm_agree(world, comm_plane_join(g->cp, PLANE_MESSAGES, err), err)) < 0)
         return rc;
     for (size_t i = 0; i < ARRAY_LEN(sums); i++)
-        if ((rc = comm_plane_join(sums[i], PLANE_SUMS, err)) < 0)
+        if ((rc = comm_agree(world, comm_plane_join(sums[i], PLANE_SUMS, err), err)) < 0)
             return rc;
-    return comm_plane_edges(g->pp, l->vpp > 1, err);
+    return comm_agree(world, comm_plane_edges(g->pp, l->vpp > 1, err), err);
 }
 
 int comm_grid_open(struct comm *world, const struct layout *l, const struct model *m,
@@ -105,7 +108,7 @@ int comm_grid_open(struct comm *world, const struct layout *l, const struct mode
         goto out;
     if ((rc = parts_open(world, l, m, p, &g, err)) < 0)
         goto out;
-    if ((rc = plane_join(&g, l, m, err)) < 0)
+    if ((rc = plane_join(world, &g, l, m, err)) < 0)
         goto out;
     *out = g;
     g = (struct comm_grid){0}; /* the caller owns it now */
