@@ -18,6 +18,8 @@ static inline int64_t num_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / 
 static inline int64_t num_round_up(int64_t a, int64_t b) { return num_ceil_div(a, b) * b; }
 static inline int64_t num_min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t num_max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
+/* Returns the median of n values, 1 or more, which it sorts. */
+double num_median(double *values, int64_t n);
 
 /* Parse a number; no other text may precede or follow it. u64 is decimal or 0x…, and f64 must be
  * finite. `what` names the value in the error ("--steps"). */

@@ -220,11 +220,19 @@ static void test_format(void **state)
     assert_string_equal(num_format_bytes(1536, buf, 4), "1.5"); /* a short buffer cuts, and ends */
 }
 
+static void test_median(void **state)
+{
+    (void)state;
+    double odd[] = {3, -1, 2}, even[] = {4, 1, 8, 2}, one[] = {7};
+    assert_true(num_median(odd, 3) == 2 && num_median(even, 4) == 3 && num_median(one, 1) == 7);
+    assert_true(odd[0] == -1 && odd[2] == 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_overflow), cmocka_unit_test(test_parse),
-        cmocka_unit_test(test_format),
+        cmocka_unit_test(test_format), cmocka_unit_test(test_median),
     };
     return cmocka_run_group_tests_name("base_num", tests, NULL, NULL);
 }

@@ -2,7 +2,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -172,19 +171,6 @@ static void kinds_read(struct small *s, double seconds[METER_KINDS])
         meter_step(&s->meter, 1, seconds);
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Sorts the numbers and returns their median. */
-static double median(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, by_size);
-    return (v[(n - 1) / 2] + v[n / 2]) / 2;
-}
-
 /* Computes a micro-batch and writes what each class took. */
 static int micro_measure(struct small *s, int64_t samples, double class_s[METER_CLASSES + 1],
                          struct err *err)
@@ -219,7 +205,7 @@ static int view_repeat(struct small *s, struct probe_view *view, struct err *err
         n++;
     }
     for (int c = 0; c < PROBE_CLASSES; c++)
-        view->seconds[c] = median(all[c], n);
+        view->seconds[c] = num_median(all[c], n);
     return 0;
 }
 
@@ -281,7 +267,7 @@ static int update_repeat(struct compute *compute, const struct ops_sumsq *norm,
         norm_s[i] = normed_s - started_s;
         update_s[i] = clock_of(dev) - normed_s;
     }
-    out->norm_s = median(norm_s, REPEATS), out->update_s = median(update_s, REPEATS);
+    out->norm_s = num_median(norm_s, REPEATS), out->update_s = num_median(update_s, REPEATS);
     return 0;
 }
 

@@ -194,8 +194,8 @@ int train_profile_end(struct train *t, const struct train_report *r, struct err 
 int train_activity_run(struct train *t, struct train_report *out, struct err *err);
 
 /* ---- train_classes.c ---- */
-/* Measures one more step of a trial, after the others, if CPUs compute; collective. It does nothing
- * if steps are measured anyway (--profile). */
+/* Measures one to five more steps of a trial, after the others, if CPUs compute; collective. It
+ * does nothing if steps are measured anyway (--profile). */
 int train_classes_run(struct train *t, struct train_report *out, struct err *err);
 
 #endif

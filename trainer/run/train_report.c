@@ -3,23 +3,9 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/num.h"
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Returns the median of n values, which it sorts. */
-static double median(double *values, int64_t n)
-{
-    qsort(values, (size_t)n, sizeof *values, by_value);
-    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
 
 static void times_report(const struct train *t, struct train_report *out)
 {
@@ -31,8 +17,8 @@ static void times_report(const struct train *t, struct train_report *out)
     if (n == 0)
         return;
     if (t->named)
-        out->named_share = median(t->named + (t->n_times > 1), n);
-    out->median_step_s = median(times, n);
+        out->named_share = num_median(t->named + (t->n_times > 1), n);
+    out->median_step_s = num_median(times, n);
     out->min_step_s = times[0];
     out->max_step_s = times[n - 1];
 }
