@@ -24,12 +24,12 @@ struct fit {
     double log_scale[FIT_SCALES];            /* 0: the price is right */
     double scale[FIT_SCALES];                /* e to the power of these */
     double cov[FIT_SCALES][FIT_SCALES];      /* covariance of log_scale */
-    /* The prior: the mean of log_scale, and the inverse of its covariance. */
+    /* These are the prior: the mean of log_scale, and the inverse of its covariance. */
     double begin[FIT_SCALES], begin_info[FIT_SCALES][FIT_SCALES];
     int64_t n;
     struct price_bill bills[FIT_MAX];
     double log_measured[FIT_MAX];
-    /* For each class: the sum of ln(measured / priced), and the number of measurements. */
+    /* These have for each class the sum of ln(measured / priced) and the number of measurements. */
     double class_log[PRICE_TERMS], class_n[PRICE_TERMS];
     double noise;                            /* sd of ln(measured) around the truth */
 };

@@ -387,7 +387,8 @@ static double computes_s(const struct probe_view *v)
 }
 
 /* Returns the share by which computation slows down for each further core that computes: the mean
- * over the micro-batches that both probes measured, because one says little on a busy machine. */
+ * over the micro-batches that both probes measured, because a single one says little on a busy
+ * machine. */
 static double loss_of(const struct probe *one, const struct probe *apart)
 {
     double others = (double)apart->ranks - 1, longer = 0;

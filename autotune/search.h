@@ -112,7 +112,7 @@ struct search {
     struct layout batch[SEARCH_BATCH]; /* the layouts tried first */
     int64_t n_batch;
     int64_t again;             /* the disturbed layout to repeat next; -1: none */
-    /* The noise: the sum of squared differences of logarithms, and their number. */
+    /* These are the noise: the sum of squared differences of logarithms, and their number. */
     double squares, n_squares;
     const char *stop_reason;   /* static; set by search_next when it returns -1 */
 };

@@ -139,7 +139,7 @@ int other_command(const struct trial_conf *c, const struct plan *plan, struct ar
     return 0;
 }
 
-/* Says whether a text is a list of nodes with one of these. */
+/* Says whether the text is a list of nodes that contains one of `nodes`. */
 static bool lists_any(const char *text, const char *nodes, struct arena *arena)
 {
     const char **names;

@@ -40,8 +40,8 @@ int other_trial(struct trial_other *o, const struct model *m, const struct plan 
 /* Makes the command of a trial and its environment: ours, changed by the adapter. */
 int other_command(const struct trial_conf *c, const struct plan *plan, struct arena *arena,
                   struct command *out, struct err *err);
-/* Returns the user's argument that names one of these nodes ("n1,n3"), as that of srun's -w
- * does; NULL: none does. */
+/* Returns the argument of the user's command that names one of these nodes ("n1,n3"), such as the
+ * value of srun's -w; NULL: none does. */
 const char *other_names_node(const char *const *argv, const char *nodes);
 /* Hashes what decides a trial besides its layout: the adapter, the command, and those files named
  * in the command that may be programs. */

@@ -16,8 +16,8 @@
 #define MIN_FIT 0.05 /* layouts that fit with a smaller probability are not tried */
 #define GIVE_UP 1.3  /* a trial ends early if each step is slower than this times the best */
 /* A silence of START_S seconds before a trial's first sign of life counts as a hang: srun, MPI and
- * building the model take long on a busy machine. Later, QUIET_S plus the time of some
- * steps is the limit (quiet_of()). */
+ * building the model take long on a busy machine. Later, QUIET_S plus the time of some steps is the
+ * limit (quiet_of()). */
 #define START_S 90
 #define QUIET_S 20
 

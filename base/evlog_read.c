@@ -181,8 +181,8 @@ static int add_damage(struct evlog_reader *r, int64_t offset, int64_t bytes, con
     return 0;
 }
 
-/* Tells whether the region holds a run of zeros that is longer than any in a record: 1, 0, or <0 on
- * an I/O error. */
+/* Tells whether the region holds a span of zeros that is longer than any in a record: 1, 0, or <0
+ * on an I/O error. */
 static int has_zero_run(struct evlog_reader *r, int64_t from, int64_t end, struct err *err)
 {
     int64_t run = 0;

@@ -77,8 +77,8 @@ double philox_normal_at(uint64_t seed, enum philox_stream stream, uint64_t ordin
 /* ---- fills ----
  *
  * These compute many blocks at a time in arrays, so that the compiler uses the processor's vectors.
- * The operations of each element are those of the functions above, so the bits are too. */
-enum { LANES = 64, FILL = 2 * LANES /* elements of so many blocks */ };
+ * The operations of each element are those of the functions above, so each has the same bits. */
+enum { LANES = 64, FILL = 2 * LANES /* the elements of LANES blocks */ };
 #define MIDDLE_SURE 2e-11 /* a little above exp(-25) */
 
 /* Compiles a function for each kind of processor; the loader takes the widest that this one has. */
@@ -89,7 +89,7 @@ enum { LANES = 64, FILL = 2 * LANES /* elements of so many blocks */ };
 #define WIDE
 #endif
 
-/* The words of LANES blocks: word w of block i is w[w][i]. */
+/* Holds the words of LANES blocks; w[k][i] is word k of block i. */
 struct lanes { uint32_t w[4][LANES]; };
 
 /* Computes one round of philox_rounds() for all lanes. */
@@ -145,14 +145,15 @@ void philox_uniform_fill(uint64_t seed, enum philox_stream stream, uint64_t ordi
         out[i] = philox_uniform_at(seed, stream, ordinal, first + i);
 }
 
-/* Replaces FILL uniform numbers by what their normals are if they are central. */
+/* Replaces FILL uniform numbers by normals of the central ratio, which are right for central
+ * numbers only. */
 static WIDE void center_lanes(double *x)
 {
     for (int i = 0; i < FILL; i++)
         x[i] = philox_center(x[i]);
 }
 
-/* Replaces n uniform numbers by what their normals are by the middle ratio. */
+/* Replaces n uniform numbers by normals of the middle ratio. */
 static WIDE void middle_lanes(double *x, int n)
 {
     for (int i = 0; i < n; i++) {

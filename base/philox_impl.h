@@ -12,8 +12,8 @@
 #include "base/host_device.h"
 #include "base/philox.h"
 
-/* The multipliers of a round, and what is added to the key between rounds: the golden ratio and
- * sqrt(3) - 1. */
+/* These are the multipliers of a round, and what is added to the key between rounds: the
+ * golden ratio and sqrt(3) - 1. */
 #define PHILOX_ROUNDS 10
 #define PHILOX_M0 0xD2511F53u
 #define PHILOX_M1 0xCD9E8D57u

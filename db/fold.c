@@ -58,8 +58,8 @@ static enum fold_kind kind_of(const char *name)
 #define TIMES ", started_at, seconds, cause, replayed, ended_ago_s FROM fold_event"
 #define NEWS " WHERE id BETWEEN ?2 AND ?3 AND +run = ?1 ORDER BY id"
 #define ALL " WHERE run = ?1 ORDER BY attempt, writer, seq"
-/* Says whether an earlier event tells of a later execution of the same step, in the order of
- * attempt, seq and writer. */
+/* Selects, besides the columns, whether an event that is already folded (its id is below ?2) is a
+ * later execution of the same step, in the order of attempt, seq and writer. */
 #define OVERTAKES \
     ", EXISTS (SELECT 1 FROM step s JOIN step o ON o.run = s.run AND o.step = s.step" \
     " WHERE s.event = e.id AND o.event < ?2" \

@@ -351,7 +351,7 @@ WHERE e.kind = 'trial_ended'
 DROP VIEW IF EXISTS v_term;
 CREATE VIEW v_term AS
 -- Has the predicted parts of a trial's step, one row for each term. The predictions add up to
--- v_trial.predicted_step_s. What measured_s says of a CPU compares with priced_s.
+-- v_trial.predicted_step_s. On CPUs compare measured_s with priced_s: both are CPU time.
 SELECT
   e.run AS tune, -- id of the tuning
   json_extract(e.json, '$.trial') AS trial, -- trial id

@@ -30,7 +30,8 @@
  *                gate, residual and norm  ((3 B + 1) z + 3 B w) R D, without AdaLN 2 B w
  *                norms and turns of heads S (3 w (H + K) d + 2 f d) T, cross 3 w (T H + x K) d
  *                activation               4 F w T, gated 6 F w T
- *     a chunk    its first norm (z + w) R D; without the head its output is not normed, - w R D.
+ *     a chunk    its first norm (z + w) R D. Without the head its last output is not normed, which
+ *                saves w R D.
  *                The gradient for the chunk before is copied, 2 z R D
  *     the head   norm again, clearing, norm  (5 z + 2 w) R D
  *     tables     forward 6 z R D, backward 3 z R D
@@ -185,8 +186,8 @@ static void layer_attentions(const struct reel *r, struct work_part *p, bool bac
 
 /* ---- elementwise ---- */
 
-/* Returns the bytes of a call for queries and one for keys that read or write `tensors` of their
- * size each. The keys' and queries' cosines and sines are read by both. */
+/* Returns the bytes of two calls, one for queries and one for keys, that each read or write
+ * `tensors` arrays of their size. In self-attention both read cosines and sines too. */
 static double head_norm_bytes(const struct reel *r, double tensors)
 {
     double turned = model_has_tables(r->m) ? 0 : 2 * r->stat * r->d;
@@ -381,7 +382,8 @@ static void ends_parts(const struct reel *r)
 }
 
 /* Returns the bytes of a chunk besides its layers and its conditioning, forward: its samples are
- * copied, and its first layer's input is normed. */
+ * copied, and its first layer's input is normed. (The norm's write is left out
+ * here, because a chunk without the head leaves out its last norm.) */
 static double chunk_bytes(const struct reel *r)
 {
     double P = (double)model_patch_cells(r->m),

@@ -16,7 +16,8 @@ struct explanation {
     struct planner *planner;
     struct explained one, other;
     bool has_other;
-    double measured_s[PRICE_TERMS]; /* in the plan's own trial; NaN: not recorded */
+    double measured_s[PRICE_TERMS]; /* s, in the plan's own trial, on CPUs of CPU time;
+                                     * NaN: not recorded */
 };
 
 /* ---- the plan and the other layout ---- */

@@ -29,7 +29,7 @@ double site_lead_s(const struct slurm_site *s, const struct sched_partition *p)
 {
     if (p->preempt == SCHED_PREEMPT_OFF || p->preempt == SCHED_PREEMPT_SUSPEND)
         return INFINITY;
-    /* In measurements the grace time was a minimum, and at the batch level KillWait followed it. */
+    /* Measured: a job gets at least the grace time, and its batch process KillWait more. */
     return p->grace_s > 0 ? p->grace_s : s->site.kill_wait_s;
 }
 

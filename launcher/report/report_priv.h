@@ -17,9 +17,9 @@ void report_copy(char *to, size_t size, struct store_query *q, int column);
 void report_cell_num(struct str *out, double value, const char *format);
 void report_cell_text(struct str *out, const char *text);
 
-/* Holds a bar of a chart, which shows the predicted terms of a step. NaN: unknown. */
 enum { REPORT_TERMS = 32, REPORT_BARS = 12, REPORT_ROOMS = 200 };
 struct report_term { char name[32]; double seconds, recorded_s, priced_s; };
+/* Holds a bar of a chart, which shows the predicted terms of a step. NaN: unknown. */
 struct report_bar {
     int64_t k; /* its number in the table */
     double predicted_s, measured_s, lo_s, hi_s;

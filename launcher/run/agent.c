@@ -280,8 +280,8 @@ static void suspension_look(struct agent *a)
 }
 
 /* Watches the trainer until it has ended, or must be ended because it hangs or because a newer
- * attempt has begun. reel's own trainer notices a newer attempt by itself; a wrapped one
- * would write into the newer attempt's checkpoints. Signals arrive on the descriptor, never in a
+ * attempt has begun. reel's own trainer notices a newer attempt by itself; a wrapped one would
+ * write into the newer attempt's checkpoints. Signals arrive on the descriptor, never in a
  * handler. */
 static int trainer_watch(struct agent *a, struct sched_step_status *end, struct err *err)
 {

@@ -31,8 +31,8 @@ static struct quest quest_begin(const char *what)
 
 /* Tells whether the owner has paused or cancelled the run; false if the run cannot be read. Another
  * process may write that meanwhile, in a log or a file name of its own, and the fold reads it in
- * addition. The fold is not renewed, because a decision may be under way that rests on what
- * run_fold_suppose added to it, and must not lose the run where its file system is away. */
+ * addition. Renewing the fold would drop what run_fold_suppose added to it, on which a decision may
+ * rest, and would lose the run while its file system is away. */
 static bool is_unwanted(const struct duty *d)
 {
     return run_fold_update(d->fold, NULL) == 0 && run_fold_state(d->fold)->wish != WISH_RUN;

@@ -6,8 +6,8 @@
 
 #include "base/limits.h"
 
-/* Number of looks after a change, at four looks a second. Two changes of a folder within 2 s may
- * leave the same modification time. */
+/* Counts the looks after a change, of which there are four a second. Two changes of a
+ * folder within 2 s may leave the same modification time. */
 enum { LOOKS = 12 };
 
 enum run_wish owner_look(struct owner_watch *w, const char *run_dir, struct run_fold *fold)

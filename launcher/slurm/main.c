@@ -86,7 +86,7 @@ static void reply_error(int code, const char *said)
     str_release(&text);
 }
 
-/* code of the error reply if libslurm ends the process; ERR_TEMP after the greeting */
+/* Is the code of the error reply if libslurm ends the process; ERR_TEMP after the greeting */
 static int unclear = ERR_ENV;
 
 static void last_words(void)

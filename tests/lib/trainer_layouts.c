@@ -256,16 +256,16 @@ static void compare_whole(struct compare *c, const struct param_list *list, int 
 
 /* This rank holds some of n flat elements from e on, all of unit u, in a buffer of pieces or of
  * everything: `skip` stand before these, and `n` are here, from `at` on. */
-struct held_run { int64_t skip, n, at; };
+struct held_span { int64_t skip, n, at; };
 
-static struct held_run held_of(const struct rig *r, const struct shard_unit *u, int64_t e,
+static struct held_span held_of(const struct rig *r, const struct shard_unit *u, int64_t e,
                                int64_t n, bool pieces)
 {
     int64_t piece = u->elements / r->sh.group, in = e - u->offset, first = r->sh.group_rank * piece;
     if (!pieces)
-        return (struct held_run){0, n, e};
+        return (struct held_span){0, n, e};
     int64_t from = num_max_i64(in, first), to = num_min_i64(in + n, first + piece);
-    return (struct held_run){from - in, num_max_i64(to - from, 0),
+    return (struct held_span){from - in, num_max_i64(to - from, 0),
                          u->offset / r->sh.group + from - first};
 }
 
@@ -288,7 +288,7 @@ static void compare_own(struct compare *c, struct rig *r, int state, const void 
                             : largest(c->want->state[state] + at[i], NULL, r->list.items[i].count);
         for (int64_t j = 0, run; j < t->count; j += run) {
             int64_t g = at[i] + shard_to_global(t, &r->list.items[i], j, &run);
-            struct held_run h = held_of(r, &r->sh.units[t->unit], t->offset + j, run, pieces);
+            struct held_span h = held_of(r, &r->sh.units[t->unit], t->offset + j, run, pieces);
             const double *got = held + h.at;
             if (save)
                 memcpy(save + g + h.skip, got, (size_t)h.n * sizeof *got);

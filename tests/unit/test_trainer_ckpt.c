@@ -465,7 +465,7 @@ static void moments_in_bf16_come_back(void **state)
 
 /* ---- weights of bf16: masters in the files, of what is frozen the weights ---- */
 
-/* No number of bf16. */
+/* Makes numbers that bf16 does not have. */
 static int odd_values(void *ctx, int64_t tensor, int64_t global, int64_t n, double *out,
                       struct err *err)
 {

@@ -2,7 +2,7 @@
  * rank with everything. Of what is dealt to a day there are two, in the second of which moments and
  * average have a past; whole sets have three.
  *
- *     mpirun -n 8 test_trainer_layouts a covering set in which every legal combination of two
+ *     mpirun -n 8 test_trainer_layouts     a covering set in which every legal combination of two
  *                                          settings' values occurs: its layouts are dealt to the
  *                                          first three models in turn, to another one first each
  *                                          day
@@ -10,9 +10,9 @@
  *     LAYOUTS=covering mpirun -n 8 …       a set for every combination of three, for each of them
  *     LAYOUTS=pairs mpirun -n 8 …          the first set, of the first three models, and nothing else
  *     LAYOUTS=pairs:19 mpirun -n 8 …       a nineteenth of it, which is another one each day
- *     LAYOUTS=all mpirun -n 8 … all layouts of the first three models, and nothing else
- *     LAYOUTS=all:3/40 mpirun -n 8 …                the third of forty shares of them
- *     MODEL=groups mpirun -n 8 …                    of the models whose name begins so
+ *     LAYOUTS=all mpirun -n 8 …            all layouts of the first three models, and nothing else
+ *     LAYOUTS=all:3/40 mpirun -n 8 …       the third of forty shares of them
+ *     MODEL=groups mpirun -n 8 …           of the models whose name begins so
  *     PLANE=nccl mpirun -n 8 …             each rank on a GPU of its own, which exchange by NCCL;
  *     PLANE=staged                         by messages of the host;
  *     PLANE=both                           a layout by the one and the next by the other
@@ -32,7 +32,7 @@
 
 /* ---- all of a model's layouts ---- */
 
-/* Are layouts alone asked for, of the first models? */
+/* Says whether layouts alone are asked for, of the first models. */
 static bool wanted_pairs(void)
 {
     const char *wish = getenv("LAYOUTS");
@@ -55,7 +55,7 @@ static int64_t wanted_part(void)
  * round when they are tried next; NULL: all by one of these. */
 static const struct coll_ops *plane_both;
 
-/* Those of w ranks, by parts of the world; the rest of it has nothing to do. */
+/* Tries the layouts of w ranks, in parts of the world; the rest of it has nothing to do. */
 static void layouts_of(int64_t w, int model, const struct candidates *c, int64_t drawn)
 {
     struct comm *part;
@@ -98,14 +98,14 @@ static int64_t drawn_day(void)
     return drawn;
 }
 
-/* Are whole sets of all combinations of three settings' values asked for? */
+/* Says whether whole sets of all combinations of three settings' values are asked for. */
 static bool wanted_whole(void)
 {
     const char *wish = getenv("LAYOUTS");
     return every || getenv("MODEL") || (wish && strcmp(wish, "covering") == 0);
 }
 
-/* Does the model meet layout i of a covering set? In three days each of the first models meets each
+/* Says whether the model meets layout i of a covering set. In three days each of the first models meets each
  * layout of the small set. In the order in which it was found the first have the most new
  * combinations. */
 static bool is_dealt(int model, int64_t i, int64_t drawn)
@@ -203,7 +203,7 @@ static const struct {
     {FAULT_POINT_SEGMENTS_D_OUT, STDIT, "cp=2,cp_kind=a2a"},
 };
 
-/* Does a fault before this one have its model and layout, which then was seen without a fault? */
+/* Says whether a fault before this one has its model and layout, which then was seen without one. */
 static bool met_before(int i)
 {
     for (int k = 0; k < i; k++)

@@ -18,7 +18,7 @@ static int64_t grad_any(const struct rig *r)
     }
 }
 
-/* Are n numbers of two rigs' devices the same bits? */
+/* Checks that n numbers of two rigs' devices have the same bits. */
 static void same_numbers(const struct rig *a, const void *x, const struct rig *b, const void *y,
                          int64_t n)
 {

@@ -1,13 +1,14 @@
 /* What runs under what, and where the time goes, read from the trace file and the report of small
  * runs.
  *
- *     test_trainer_overlap kinds name a step's time; the file is what its essay says; a device that
- *     queues computes while batches are read
- *     mpirun -n 4 test_trainer_overlap and: between issue and wait of what a layout hides there is
- *     computation, on every rank
- *     OVERLAP=order mpirun -n 2 … that alone, for devices whose times say nothing
- *     OVERLAP=timed mpirun -n 2 … and: with a latency put on what is hidden a step hardly grows
- *     (CLAIM=tp: of layouts with that alone, here and with order)
+ *     test_trainer_overlap                 kinds name a step's time; the file is what its essay says;
+ *                                          a device that queues computes while batches are read
+ *     mpirun -n 4 test_trainer_overlap     and: between issue and wait of what a layout hides there
+ *                                          is computation, on every rank
+ *     OVERLAP=order mpirun -n 2 …          that alone, for devices whose times say nothing
+ *     OVERLAP=timed mpirun -n 2 …          and: with a latency put on what is hidden a step hardly
+ *                                          grows (CLAIM=tp: of layouts with that alone, here and with
+ *                                          order)
  */
 // LINK: -Wl,--wrap=dev_far_open,--wrap=loader_read,--wrap=loader_ahead,--wrap=clock_cpu_s
 #include "tests/lib/trainer_run.h"
@@ -56,7 +57,7 @@ static const char *trace_path(void)
     return path;
 }
 
-/* By the first ranks of the world. */
+/* Trains on the first ranks of the world. */
 static struct train_report train(const struct size *size, const char *layout, int64_t gbs,
                                  const char *trace)
 {
@@ -180,7 +181,7 @@ static const struct claim {
     {"tp=2,sp=0", "MLP's output", 64, 128, 0.05},
 };
 
-/* Are there enough ranks for a layout that is asked for? */
+/* Says whether the layout is asked for and there are enough ranks for it. */
 static bool fits(const char *layout)
 {
     const char *only = getenv("CLAIM");

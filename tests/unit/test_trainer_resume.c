@@ -1,10 +1,12 @@
 /* Resuming under layouts: four steps are two steps, a checkpoint and two steps, bit for bit under
  * the same layout, and within 1e-11 of one rank's four steps under any other.
  *
- *     mpirun -n 8 test_trainer_resume a drawn choice: 2 layouts of three models, each resumed under
- *     itself and under another
- *     RESUMES=all mpirun -n 8 … each of a covering set, as it comes and as the one resumed under
- *     SEED=5 … that choice again; without it another one each time, told at the start */
+ *     mpirun -n 8 test_trainer_resume     a drawn choice: 2 layouts of three models, each resumed
+ *                                         under itself and under another
+ *     RESUMES=all mpirun -n 8 …           each of a covering set, as it comes and as the one resumed
+ *                                         under
+ *     SEED=5 …                            that choice again; without it another one each time, told
+ *                                         at the start */
 #include "tests/lib/trainer_layouts.h"
 
 #include "base/id.h"
@@ -14,7 +16,7 @@
 enum { HALF = 2, WHOLE = 4, CHOSEN = 2 };
 static const struct hash128 config = {.lo = 1, .hi = 2};
 
-/* What a rank has after its steps. */
+/* Holds what a rank has after its steps. */
 enum { BUFFERS = 4 };
 struct held { void *buffers[BUFFERS]; double loss[WHOLE]; struct optim_result step[WHOLE]; };
 
@@ -140,7 +142,7 @@ static void same_layout(struct comm *part, int model, const struct layout *l, bo
     held_release(&whole);
 }
 
-/* From the checkpoint that another layout has left. */
+/* Resumes from the checkpoint that another layout has left. */
 static void other_layout(struct comm *part, int model, const struct layout *l, bool clip,
                          char text[256])
 {
@@ -159,7 +161,7 @@ static void other_layout(struct comm *part, int model, const struct layout *l, b
 typedef void part_fn(struct comm *part, int model, const struct layout *l, bool clip,
                      char text[256]);
 
-/* On the first ranks of the world; the others wait. */
+/* Runs a part on the first ranks of the world; the others wait. */
 static void on_ranks_of(part_fn *fn, int model, const struct layout *l, bool clip,
                         const char *first)
 {

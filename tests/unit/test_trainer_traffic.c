@@ -178,7 +178,7 @@ static void layout_check_traffic(struct comm *part, int model, const struct layo
 
 static const struct { int model; const char *layout; } cases[] = {
     {FULL, "mbs=2,recompute=full"}, /* alone: nothing */
-    {FULL, "tp=2,sp=1,mbs=4"}, /* rows enough for chunks of a branch's sum */
+    {FULL, "tp=2,sp=1,mbs=4"}, /* rows enough for slices of a branch's sum */
     {MOVIEGEN, "tp=2,mbs=4,recompute=selective"},
     {FULL, "tp=2,sp=1,dp=2"},
     {FULL, "tp=4,dp=2,zero=1"},

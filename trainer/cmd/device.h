@@ -38,7 +38,7 @@ int device_take(const struct opt_values *v, int64_t gpus_per_node, struct comm *
  * if this build has no NCCL. */
 int device_comm_take(const struct opt_values *v, int64_t gpus_per_node, struct comm *world,
                      struct compute_conf *out, const struct coll_ops **coll, struct err *err);
-/* Puts the name of the chosen device into those of n plans that name none. */
+/* Sets the device's name in each of n plans that has none. */
 void device_name(const struct compute_conf *c, struct plan *plans, int64_t n);
 
 #endif

@@ -1,10 +1,10 @@
-/* probe_model: measures the CPU time that a model's own operations take on one rank, class by
- * class.
+/* probe_model: measures the time that a model's own operations take on one rank, class by class:
+ * the CPU's or, on a device that queues its work, the device's.
  *
  * A model of one layer, as wide as the given model, computes forward and backward of micro-batches
  * of several sizes: a part of a sample, one sample, several samples. The meter measures each kind
  * of operation (watch/meter.h); the median of several repetitions counts, because a step has
- * quick and slow ones. CPU time is taken instead of wall time, so that ranks which share cores
+ * quick and slow ones. On CPUs it is CPU time and not wall time, so that ranks which share cores
  * measure their own work only.
  *
  * Sizes go from small to large (profiles/probe_size.h). A size is left out, with all larger ones,
@@ -27,7 +27,7 @@ enum probe_class {
 };
 extern const char *const probe_class_names[]; /* "gemm_s", … */
 
-/* Describes a micro-batch and holds the CPU time of each class in it. */
+/* Describes a micro-batch and holds the time of each class in it. */
 struct probe_view {
     struct probe_size size;
     double seconds[PROBE_CLASSES];
@@ -37,7 +37,7 @@ struct probe_views {
     int n;
     struct probe_view view[PROBE_SIZES];
     int64_t update_elements;
-    double update_s, norm_s; /* CPU time of AdamW and of the norm, over update_elements */
+    double update_s, norm_s; /* AdamW's time and the norm's, over update_elements */
 };
 struct probe_model_spec {
     struct model model;

@@ -74,8 +74,8 @@ static int parts_open(struct comm *world, const struct layout *l, const struct m
 
 /* Makes the groups that exchange device memory join the plane (comm_plane.h), as groups of messages
  * or of sums. Each communicator costs memory, so groups that the model does not use are left out.
- * All ranks agree after each, because a failure is that of one group: the ranks of another one
- * would wait for it in the next. */
+ * All ranks agree after each, because one group may fail alone, and other ranks would then wait
+ * for its ranks in the next join. */
 static int plane_join(struct comm *world, const struct comm_grid *g, const struct layout *l,
                       const struct model *m, struct err *err)
 {

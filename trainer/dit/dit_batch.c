@@ -398,7 +398,7 @@ static void draw(struct dit *d, const struct batch_sample *b, double inv_norm, i
                         (double)d->m->latent_channels};
 }
 
-/* Gives the current micro-batch, in a last chunk, a place for its losses. */
+/* Gives the current micro-batch a place for its losses. Called in the chunk that has the head. */
 static void losses_take(struct dit *d)
 {
     struct dit_losses *l = &d->losses;

@@ -153,8 +153,8 @@ int train_activity_run(struct train *t, struct train_report *out, struct err *er
         refused_say(t, out, &why);
         return world->broken ? err_set(err, why.code, "%s", why.text) : 0;
     }
-    /* After this failure the process ends, so the recording is not: the records of a GPU that may
-     * be lost are not waited for. */
+    /* If this fails, the process ends without ending the recording, which would wait for records
+     * of a GPU that may be lost. */
     if ((rc = steps_run(t, &out->activity_step_s, err)) < 0)
         return rc;
     if (comm_agree(world, end(t, library, &r, &why), &why) < 0) {

@@ -205,7 +205,7 @@ static void comm_call(struct meter *m, int kind, const struct comm_times *t)
     meter_timed_host(m, kind, t->wait_s, t->end_s);
 }
 
-/* Takes the time in which the host starts a message, or waits for one, from the open call. */
+/* Subtracts from the open call the time in which the host starts a message or waits for one. */
 static void comm_host(void *ctx, bool enters)
 {
     struct meter *m = ctx;
