@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { LONG = 4133 }; /* an odd length, longer than a piece of a row on the CPU */
+enum { LONG = 21893 }; /* an odd length, longer than ROW_SLOT, a slot of a row on the CPU */
 
 /* ---- activations ---- */
 
