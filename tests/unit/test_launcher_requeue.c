@@ -228,8 +228,8 @@ static void not_for_a_run_that_nobody_wants(void **state)
     }
 }
 
-/* What the agent decides after it has asked rests on how the attempt ended, for whose event the disk
- * had no room, and on what the owner has said meanwhile. */
+/* After it has asked, the agent decides by how the attempt ended, for whose event the disk had no
+ * room, and by what the owner has said meanwhile. */
 static void asking_keeps_what_was_supposed(void **state)
 {
     struct sched_ending ending;
