@@ -68,7 +68,7 @@ static bool says_layout(const struct table_case *c)
 static bool tells_peak(const struct table_case *c)
 { return c->peak_bytes > 0 && c->status == TABLE_OK && says_layout(c); }
 static bool tells_fit(const struct table_case *c)
-{ return !(c->peak_bytes > 0) && says_layout(c); }
+{ return !(c->peak_bytes > 0) && c->status != TABLE_FAILED && says_layout(c); }
 
 /* Returns the predicted bytes that correspond to the row's peak. A peak of allocated tensors
  * includes neither the process nor fragmentation. */

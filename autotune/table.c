@@ -22,6 +22,7 @@ struct cursor {
     char *at;
     int64_t line;
     bool end_of_line;
+    bool open; /* the text ended inside quotes */
 };
 
 /* Returns the next field, terminated in place. */
@@ -32,6 +33,7 @@ static char *field_next(struct cursor *c)
     if (quoted)
         begin = to = ++c->at;
     for (;; c->at++) {
+        c->open = quoted && !*c->at;
         if (!*c->at || (!quoted && strchr(",\r\n", *c->at)))
             break;
         if (quoted && *c->at == '"') {
@@ -104,13 +106,16 @@ static int line_read(struct table *t, size_t *room, const struct table_line *lin
 
 static int lines_read(struct table *t, char *text, struct err *err)
 {
-    struct cursor c = {text, 1, false};
+    struct cursor c = {.at = text, .line = 1};
     char *fields[TABLE_FIELDS];
     size_t at[TABLE_COLUMNS], room = 0, n = fields_next(&c, fields);
     int rc = columns_find(t->name, fields, n, at, err);
     while (rc == 0 && *c.at) {
         struct table_line line = {.file = t->name, .number = c.line};
         size_t got = fields_next(&c, fields);
+        if (c.open)
+            return err_set(err, ERR_INPUT, "%s:%lld: has a quote that is not closed: close it",
+                           t->name, (long long)line.number);
         if (got == 1 && !*fields[0])
             continue; /* an empty line */
         if (got != n)

@@ -21,7 +21,8 @@
 #include "profiles/work.h"
 #include "profiles/hw.h"
 
-enum table_status { TABLE_OK, TABLE_OOM };
+/* TABLE_FAILED: the run ended, or never began, for another reason than memory. */
+enum table_status { TABLE_OK, TABLE_OOM, TABLE_FAILED };
 struct table_case {
     int64_t row;             /* number of the row, from 1 */
     const char *skipped;     /* the reason, static; NULL: the row is used */
@@ -35,7 +36,7 @@ struct table_case {
     struct cluster cluster;
     bool fp8;
     enum table_status status;
-    double measured_s;       /* seconds of a step; 0: not published, or out of memory */
+    double measured_s;       /* seconds of a step; 0: not published, or it did not run */
     double peak_bytes;       /* of a GPU; 0: not published */
     bool allocated;          /* the peak counts tensors only, not the rest of the process */
     char sweep[LIMIT_NAME_BYTES]; /* rows of one sweep can be ranked; "": none */

@@ -26,7 +26,8 @@
  * of the model's step / (tflops_gpu · n_gpus). For a language model these FLOPs follow the formula
  * that most sources share: 6 for each weight that a token meets, the head included, and attention
  * without a mask. For a video model they are those of flops_reel_sample(). A peak is in GiB where
- * the source says so, else in GB.
+ * the source says so, else in GB. A run that was unsupported or ended in an error has no time, and
+ * says nothing about whether its layout fits.
  */
 #include <ctype.h>
 #include <math.h>
@@ -46,8 +47,8 @@ static const char *text_of(const struct table_line *l, enum table_column c)
     return l->field[c];
 }
 
-/* Returns the greatest value that a column may have. Work and memory of a prediction grow with
- * these values. */
+/* Returns the greatest value that a column may have: for a model's shape that of its profile. Work
+ * and memory of a prediction grow with these values. */
 static double most_of(enum table_column c)
 {
     switch (c) {
@@ -64,6 +65,12 @@ static double most_of(enum table_column c)
     case COLUMN_dp: return LIMIT_RANKS;
     case COLUMN_mbs:
     case COLUMN_gbs: return 1 << 24;
+    case COLUMN_hidden: return 1 << 20;
+    case COLUMN_heads:
+    case COLUMN_kv_heads: return 1 << 16;
+    case COLUMN_ffn: return 1 << 22;
+    case COLUMN_vocab: return 1 << 30;
+    case COLUMN_seq_len: return INT32_MAX;
     default: return 1e15;
     }
 }
@@ -409,7 +416,6 @@ static void measured_read(const struct table_line *l, const struct numbers *n,
 {
     double tokens = (double)c->gbs * (double)seq_tokens(c->seq), gpus = (double)c->gpus;
     bool gib = strstr(text_of(l, COLUMN_mem_kind), "GiB") != NULL;
-    c->status = strcmp(text_of(l, COLUMN_status), "oom") == 0 ? TABLE_OOM : TABLE_OK;
     if (n->peak_mem_gb > 0)
         c->peak_bytes = n->peak_mem_gb * (gib ? 0x1p30 : 1e9);
     c->allocated = strstr(text_of(l, COLUMN_mem_kind), "allocated") != NULL;
@@ -423,6 +429,17 @@ static void measured_read(const struct table_line *l, const struct numbers *n,
         c->measured_s = published_flops(c) / (n->tflops_gpu * 1e12 * gpus);
 }
 
+/* Tells whether the notes say that the time holds the work of encoders. */
+static bool holds_encoders(const char *notes)
+{
+    static const char *const apart[] = {"exclud", "without", "no encode", "not encode",
+                                        "pre-encode", "precomputed", "cached"};
+    bool holds = strcasestr(notes, "encode");
+    for (size_t i = 0; i < ARRAY_LEN(apart); i++)
+        holds = holds && !strcasestr(notes, apart[i]);
+    return holds;
+}
+
 /* Returns why a row is skipped, or NULL. */
 static const char *row_read(const struct table_line *l, const struct numbers *n,
                             struct table_case *c)
@@ -432,7 +449,7 @@ static const char *row_read(const struct table_line *l, const struct numbers *n,
         return why;
     if ((why = machine_read(l, n, c)))
         return why;
-    if (strstr(text_of(l, COLUMN_notes), "encode"))
+    if (holds_encoders(text_of(l, COLUMN_notes)))
         return "its time holds the work of encoders";
     if (strcmp(text_of(l, COLUMN_status), "predicted") == 0)
         return "it is a forecast";
@@ -456,13 +473,15 @@ static int divides_check(const struct table_line *l, const char *name, int64_t v
 }
 
 /* Refuses a row whose numbers contradict each other. Only published numbers are checked; the others
- * follow a rule. */
+ * follow a rule. A row that failed is not checked: contradictions may be why. */
 static int case_check(const struct table_line *l, const struct numbers *n,
                       const struct table_case *c, struct err *err)
 {
     const struct layout *k = &c->layout;
     int64_t grid = k->tp * k->cp * k->pp, vpp = n->vpp > 0 && k->pp > 1 ? (int64_t)n->vpp : 1;
     int rc;
+    if (c->status == TABLE_FAILED)
+        return 0;
     if ((rc = divides_check(l, "heads", c->model.heads, "tp", k->tp, err)) < 0)
         return rc;
     if (c->model.layers < k->pp * vpp)
@@ -481,26 +500,39 @@ static int case_check(const struct table_line *l, const struct numbers *n,
     return 0;
 }
 
-static int status_check(const struct table_line *l, struct err *err)
+/* Refuses a row whose model breaks a rule of model_check(). */
+static int case_model_check(const struct table_line *l, const struct table_case *c, struct err *err)
 {
-    static const char *const known[] = {"ok", "oom", "predicted"};
+    char where[LIMIT_PATH_BYTES + 32];
+    snprintf(where, sizeof where, "%s:%lld", l->file, (long long)l->number);
+    return model_check(&c->model, where, err);
+}
+
+static int status_read(const struct table_line *l, struct table_case *c, struct err *err)
+{
+    static const struct { const char *name; enum table_status status; } known[] = {
+        {"ok", TABLE_OK}, {"oom", TABLE_OOM}, {"unsupported", TABLE_FAILED},
+        {"error", TABLE_FAILED}, {"predicted", TABLE_OK}};
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
-        if (strcmp(text_of(l, COLUMN_status), known[i]) == 0)
+        if (strcmp(text_of(l, COLUMN_status), known[i].name) == 0) {
+            c->status = known[i].status;
             return 0;
-    return err_set(err, ERR_INPUT, "%s:%lld: status is '%.40s': give ok, oom or predicted", l->file,
-                   (long long)l->number, text_of(l, COLUMN_status));
+        }
+    return err_set(err, ERR_INPUT, "%s:%lld: status is '%.40s': give ok, oom, unsupported, error "
+                   "or predicted", l->file, (long long)l->number, text_of(l, COLUMN_status));
 }
 
 int table_case_read(const struct table_line *line, struct table_case *out, struct err *err)
 {
     struct numbers n;
     int rc;
-    if ((rc = status_check(line, err)) < 0)
+    if ((rc = status_read(line, out, err)) < 0)
         return rc;
     if ((rc = numbers_read(line, &n, err)) < 0)
         return rc;
     out->skipped = row_read(line, &n, out);
-    if (!out->skipped && (rc = case_check(line, &n, out, err)) < 0)
+    if (!out->skipped && ((rc = case_model_check(line, out, err)) < 0 ||
+                          (rc = case_check(line, &n, out, err)) < 0))
         return rc;
     snprintf(out->sweep, sizeof out->sweep, "%.*s", LIMIT_NAME_BYTES - 1,
              line->field[COLUMN_sweep_group]);
