@@ -37,6 +37,8 @@ struct sched_slurm {
  * count as live. A preempted job that does not run again is over at its end; if it may be requeued,
  * it is over a minute later. */
 enum sched_state slurm_state(const struct slurm_job *j, double now);
+/* Tells whether the job ended in the second of its preemption. */
+bool slurm_ended_as_preempted(const struct slurm_job *j);
 /* Returns why the controller ends the job, or has ended it. site: has the preemption mode of the
  * job's partition; NULL: unknown. */
 enum sched_end slurm_end(const struct slurm_job *j, const struct slurm_site *site, double now);
