@@ -226,7 +226,7 @@ static int job_ours(struct sched_slurm *l, const char *id, struct arena *arena,
     return 0;
 }
 
-int slurm_job_ours(struct sched_slurm *l, const char *id, enum sched_state *state, struct err *err)
+int slurm_job_ours(struct sched_slurm *l, const char *id, struct slurm_ours *out, struct err *err)
 {
     struct arena arena;
     struct slurm_job job;
@@ -234,7 +234,8 @@ int slurm_job_ours(struct sched_slurm *l, const char *id, enum sched_state *stat
     arena_init(&arena, 0);
     if ((rc = job_ours(l, id, &arena, &job, err)) < 0)
         goto out;
-    *state = slurm_state(&job, clock_wall_s());
+    out->state = slurm_state(&job, clock_wall_s());
+    snprintf(out->handle, sizeof out->handle, "%s", job.handle);
 out:
     arena_release(&arena);
     return rc;
@@ -247,7 +248,10 @@ static void canceller(struct sched_slurm *l, const char *id, struct arena *arena
     const char *ids[] = {id, NULL};
     struct slurm_jobs jobs = {0};
     int64_t uid;
-    if (!has_accounting(l) || slurm_history(ids, arena, &jobs, NULL) < 0 || !jobs.n)
+    if (!has_accounting(l) || slurm_history(ids, arena, &jobs, NULL) < 0)
+        return;
+    slurm_jobs_keep(&jobs, id);
+    if (!jobs.n)
         return;
     const char *by = strstr(jobs.v[0].reason, " by ");
     if (!by || num_parse_i64(by + strlen(" by "), "the user", &uid, NULL) < 0)
@@ -299,16 +303,16 @@ out:
 static int signal_(struct sched *s, const char *id, int signo, enum sched_to to, struct err *err)
 {
     struct sched_slurm *l = slurm_of(s);
-    enum sched_state state;
+    struct slurm_ours job;
     int rc;
-    if ((rc = slurm_job_ours(l, id, &state, err)) < 0)
+    if ((rc = slurm_job_ours(l, id, &job, err)) < 0)
         return rc;
-    if (state != SCHED_RUNNING && state != SCHED_UNKNOWN)
+    if (job.state != SCHED_RUNNING && job.state != SCHED_UNKNOWN)
         return err_set(err, ERR_STATE, "job %s is %s: only a running job takes a signal", id,
-                       sched_state_name(state));
-    rc = l->rpc->ops->signal(l->rpc, id, signo, to == SCHED_TO_ALL, err);
-    bool ended = rc == ERR_TEMP && slurm_job_ours(l, id, &state, NULL) == 0 &&
-                 state != SCHED_RUNNING && state != SCHED_UNKNOWN;
+                       sched_state_name(job.state));
+    rc = l->rpc->ops->signal(l->rpc, job.handle, signo, to == SCHED_TO_ALL, err);
+    bool ended = rc == ERR_TEMP && slurm_job_ours(l, id, &job, NULL) == 0 &&
+                 job.state != SCHED_RUNNING && job.state != SCHED_UNKNOWN;
     if (rc == ERR_NOT_FOUND || ended) /* scancel fails without a message if a job has just ended */
         rc = err_set(err, ERR_STATE, "job %s has ended just now", id);
     return rc;
@@ -317,6 +321,7 @@ static int signal_(struct sched *s, const char *id, int signo, enum sched_to to,
 struct requeue_look {
     enum sched_state state;
     enum sched_end end;
+    char handle[SCHED_ID_BYTES];
 };
 
 static int requeue_look(struct sched_slurm *l, const char *id, struct requeue_look *out,
@@ -329,6 +334,7 @@ static int requeue_look(struct sched_slurm *l, const char *id, struct requeue_lo
     if ((rc = job_ours(l, id, &arena, &job, err)) < 0)
         goto out;
     out->state = slurm_state(&job, clock_wall_s());
+    snprintf(out->handle, sizeof out->handle, "%s", job.handle);
     rc = end_find(l, &job, clock_wall_s(), &out->end, err);
 out:
     arena_release(&arena);
@@ -349,7 +355,7 @@ static int requeue(struct sched *s, const char *id, struct err *err)
         return err_set(err, ERR_STATE, "job %s is being cancelled and does not run again", id);
     if (look.state == SCHED_PENDING || look.state == SCHED_REQUEUED)
         return 0;
-    rc = l->rpc->ops->requeue(l->rpc, id, err);
+    rc = l->rpc->ops->requeue(l->rpc, look.handle, err);
     if (rc == ERR_STATE && requeue_look(l, id, &look, NULL) == 0 &&
         !sched_state_ended(look.state) && look.end != SCHED_END_CANCELLED)
         return 0; /* a preemption has requeued it already */
@@ -359,11 +365,11 @@ static int requeue(struct sched *s, const char *id, struct err *err)
 static int cancel(struct sched *s, const char *id, struct err *err)
 {
     struct sched_slurm *l = slurm_of(s);
-    enum sched_state state;
-    int rc = slurm_job_ours(l, id, &state, err);
-    if (rc < 0 || sched_state_ended(state))
+    struct slurm_ours job;
+    int rc = slurm_job_ours(l, id, &job, err);
+    if (rc < 0 || sched_state_ended(job.state))
         return rc;
-    rc = l->rpc->ops->cancel(l->rpc, id, err);
+    rc = l->rpc->ops->cancel(l->rpc, job.handle, err);
     return rc == ERR_STATE ? 0 : rc; /* the job has ended meanwhile */
 }
 

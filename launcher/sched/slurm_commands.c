@@ -169,40 +169,42 @@ static int jobs(struct slurm_rpc *r, const char *id, struct arena *arena, struct
     const char *p = text.len ? text.p : "";
     rc = version >= JSON_FROM ? slurm_text_jobs_json(p, arena, out, err)
                               : slurm_text_jobs(p, arena, out, err);
+    if (rc == 0 && id)
+        slurm_jobs_keep(out, id);
 out:
     str_release(&text);
     return rc;
 }
 
-static int signal_(struct slurm_rpc *r, const char *id, int signo, bool all, struct err *err)
+static int signal_(struct slurm_rpc *r, const char *handle, int signo, bool all, struct err *err)
 {
     char number[32];
-    const char *argv[] = {"scancel", all ? "--full" : "--batch", number, id, NULL};
+    const char *argv[] = {"scancel", all ? "--full" : "--batch", number, handle, NULL};
     (void)r;
     snprintf(number, sizeof number, "--signal=%d", signo);
     return ask(argv, NULL, err);
 }
 
-static int requeue(struct slurm_rpc *r, const char *id, struct err *err)
+static int requeue(struct slurm_rpc *r, const char *handle, struct err *err)
 {
-    const char *argv[] = {"scontrol", "requeue", id, NULL};
+    const char *argv[] = {"scontrol", "requeue", handle, NULL};
     (void)r;
     return ask(argv, NULL, err);
 }
 
-static int cancel(struct slurm_rpc *r, const char *id, struct err *err)
+static int cancel(struct slurm_rpc *r, const char *handle, struct err *err)
 {
-    const char *argv[] = {"scancel", id, NULL};
+    const char *argv[] = {"scancel", handle, NULL};
     (void)r;
     return ask(argv, NULL, err);
 }
 
-static int comment(struct slurm_rpc *r, const char *id, const char *text, struct err *err)
+static int comment(struct slurm_rpc *r, const char *handle, const char *text, struct err *err)
 {
     struct str job = STR_INIT, value = STR_INIT;
     int rc;
     (void)r;
-    str_addf(&job, "jobid=%s", id);
+    str_addf(&job, "jobid=%s", handle);
     str_addf(&value, "comment=%s", text);
     if ((rc = str_check(&job, err)) < 0 || (rc = str_check(&value, err)) < 0)
         goto out;

@@ -255,7 +255,10 @@ static int jobs(struct slurm_rpc *r, const char *id, struct arena *arena, struct
     json_obj_end(&o);
     if ((rc = ask(helper_of(r), &text, &doc, err)) < 0)
         goto out;
-    rc = slurm_wire_jobs_read(json_member(doc.root, "jobs"), arena, out, err);
+    if ((rc = slurm_wire_jobs_read(json_member(doc.root, "jobs"), arena, out, err)) < 0)
+        goto out;
+    if (id)
+        slurm_jobs_keep(out, id);
 out:
     if (rc == ERR_NOT_FOUND) {
         *out = (struct slurm_jobs){0};
@@ -328,14 +331,14 @@ out:
 
 /* Sends a request about one job; its reply is empty. signo 0, comment NULL: the request has
  * none. */
-static int about(struct slurm_rpc *r, const char *op, const char *id, int signo, bool all,
+static int about(struct slurm_rpc *r, const char *op, const char *handle, int signo, bool all,
                  const char *comment, struct err *err)
 {
     struct str text = STR_INIT;
     struct json_doc doc = {0};
     struct json_out o;
     request_begin(&o, &text, op);
-    json_put_text(&o, "id", id);
+    json_put_text(&o, "id", handle);
     if (signo) {
         json_put_int(&o, "signal", signo);
         json_put_bool(&o, "all", all);
@@ -349,24 +352,24 @@ static int about(struct slurm_rpc *r, const char *op, const char *id, int signo,
     return rc;
 }
 
-static int signal_(struct slurm_rpc *r, const char *id, int signo, bool all, struct err *err)
+static int signal_(struct slurm_rpc *r, const char *handle, int signo, bool all, struct err *err)
 {
-    return about(r, "signal", id, signo, all, NULL, err);
+    return about(r, "signal", handle, signo, all, NULL, err);
 }
 
-static int requeue(struct slurm_rpc *r, const char *id, struct err *err)
+static int requeue(struct slurm_rpc *r, const char *handle, struct err *err)
 {
-    return about(r, "requeue", id, 0, false, NULL, err);
+    return about(r, "requeue", handle, 0, false, NULL, err);
 }
 
-static int cancel(struct slurm_rpc *r, const char *id, struct err *err)
+static int cancel(struct slurm_rpc *r, const char *handle, struct err *err)
 {
-    return about(r, "cancel", id, 0, false, NULL, err);
+    return about(r, "cancel", handle, 0, false, NULL, err);
 }
 
-static int comment(struct slurm_rpc *r, const char *id, const char *text, struct err *err)
+static int comment(struct slurm_rpc *r, const char *handle, const char *text, struct err *err)
 {
-    return about(r, "comment", id, 0, false, text, err);
+    return about(r, "comment", handle, 0, false, text, err);
 }
 
 static void close_(struct slurm_rpc *r)

@@ -65,7 +65,7 @@ int slurm_note(struct sched *s, const char *id, const char *run, struct err *err
     comment_make(jobs.v[0].comment, run, &comment);
     if ((rc = str_check(&comment, err)) < 0)
         goto out;
-    rc = rpc->ops->comment(rpc, id, comment.p ? comment.p : "", err);
+    rc = rpc->ops->comment(rpc, jobs.v[0].handle, comment.p ? comment.p : "", err);
 out:
     str_release(&comment);
     arena_release(&arena);

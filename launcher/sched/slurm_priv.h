@@ -65,10 +65,13 @@ int slurm_comments_mend(const struct sched_slurm *s, struct slurm_jobs *jobs, st
 int slurm_record_load(const struct sched_slurm *s, const char *token, struct slurm_record *out,
                       struct err *err);
 
-/* Finds the state of one of reel's jobs. ERR_NOT_FOUND: there is no such job, it is not reel's, or
- * Slurm has forgotten it. */
-int slurm_job_ours(struct sched_slurm *l, const char *id, enum sched_state *state,
-                   struct err *err);
+struct slurm_ours {
+    enum sched_state state;
+    char handle[SCHED_ID_BYTES]; /* of struct slurm_job */
+};
+/* Finds one of reel's jobs. ERR_NOT_FOUND: there is no such job, it is not reel's, or Slurm has
+ * forgotten it. */
+int slurm_job_ours(struct sched_slurm *l, const char *id, struct slurm_ours *out, struct err *err);
 
 /* Refuses a job that can never run, because Slurm accepts jobs that fit no node, and lets them
  * wait. */

@@ -28,6 +28,9 @@
 /* Holds a job as the controller describes it; texts are never NULL. */
 struct slurm_job {
     const char *id;       /* "123" */
+    /* Names this job alone in a request: "123_4" for a task of an array, one of whose tasks has the
+     * array's id; "123" for any other job. */
+    const char *handle;
     const char *state; /* "RUNNING", "COMPLETING", ...: the base state, or a flag that says more */
     const char *base; /* the base state under flags (COMPLETING, ...): "CANCELLED"; "": unknown */
     const char *reason;   /* "" if Slurm says None */
@@ -125,15 +128,20 @@ struct slurm_rpc_ops {
      * whoever owns it (n is 0 or 1). */
     int (*jobs)(struct slurm_rpc *r, const char *id, struct arena *arena, struct slurm_jobs *out,
                 struct err *err);
-    int (*signal)(struct slurm_rpc *r, const char *id, int signo, bool all, struct err *err);
-    int (*requeue)(struct slurm_rpc *r, const char *id, struct err *err);
-    int (*cancel)(struct slurm_rpc *r, const char *id, struct err *err);
-    int (*comment)(struct slurm_rpc *r, const char *id, const char *text, struct err *err);
+    /* These take a job's handle. An id acts on all tasks of an array that has it. */
+    int (*signal)(struct slurm_rpc *r, const char *handle, int signo, bool all, struct err *err);
+    int (*requeue)(struct slurm_rpc *r, const char *handle, struct err *err);
+    int (*cancel)(struct slurm_rpc *r, const char *handle, struct err *err);
+    int (*comment)(struct slurm_rpc *r, const char *handle, const char *text, struct err *err);
     void (*close)(struct slurm_rpc *r);
 };
 struct slurm_rpc {
     const struct slurm_rpc_ops *ops;
 };
+
+/* Leaves this job alone in the list. Slurm lists all tasks of an array when it is asked for the
+ * task that has the array's id. */
+void slurm_jobs_keep(struct slurm_jobs *jobs, const char *id);
 
 /* Asks accounting about these jobs (NULL-terminated), through sacct in both implementations. */
 int slurm_history(const char *const *ids, struct arena *arena, struct slurm_jobs *out,

@@ -261,12 +261,12 @@ static const char **job_env(const struct sched_spec *spec, struct arena *arena)
 static int after_of(struct sched_slurm *s, const char *after, const char **out,
                     struct err *err)
 {
-    enum sched_state state;
+    struct slurm_ours job;
     int rc;
     *out = NULL;
     if (!after)
         return 0;
-    if ((rc = slurm_job_ours(s, after, &state, err)) < 0)
+    if ((rc = slurm_job_ours(s, after, &job, err)) < 0)
         return rc == ERR_NOT_FOUND && record_of_id(s, after) ? 0 : rc;
     *out = after;
     return 0;

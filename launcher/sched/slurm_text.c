@@ -14,7 +14,7 @@
 /* ---- squeue -O ---- */
 
 enum {
-    F_ID, F_STATE, F_REASON, F_RESTARTS,
+    F_ID, F_HANDLE, F_STATE, F_REASON, F_RESTARTS,
     F_NODES, F_CORES, F_NICE, F_EXIT, F_REQUEUE,
     F_SUBMIT, F_START, F_END, F_PREEMPTED,
     F_PARTITION, F_CWD, F_COMMENT, F_NAME,
@@ -22,6 +22,7 @@ enum {
 };
 static const char *const squeue_fields[N_FIELDS] = {
     [F_ID] = "JobID",
+    [F_HANDLE] = "JobArrayID",
     [F_STATE] = "State",
     [F_REASON] = "Reason",
     [F_RESTARTS] = "RestartCnt",
@@ -116,6 +117,8 @@ static void job_fill(char *const f[N_FIELDS], struct slurm_job *j)
         .partition = plain(f[F_PARTITION]),
         .cwd = plain(f[F_CWD])};
     j->base = is_base(j->state) ? j->state : "";
+    /* An array's waiting tasks are one job, "123_[4-7]"; part of a heterogeneous job is "123+1". */
+    j->handle = f[F_HANDLE][strspn(f[F_HANDLE], "0123456789_")] ? j->id : f[F_HANDLE];
 }
 
 static size_t lines_count(const char *text)
@@ -187,6 +190,7 @@ static int accounted_read(char *line, struct arena *arena, struct slurm_job *out
     f[A_STATE][strcspn(f[A_STATE], " +")] = '\0';
     *out = (struct slurm_job){
         .id = f[A_ID],
+        .handle = f[A_ID],
         .state = f[A_STATE],
         .base = f[A_STATE],
         .reason = by,
@@ -267,8 +271,12 @@ static const char *json_base(const cJSON *job, const struct slurm_job *j)
 static int job_from_json(const cJSON *job, struct arena *arena, struct slurm_job *j,
                          struct err *err)
 {
+    double id = json_number(job, "job_id", 0), array = json_number(job, "array_job_id", 0),
+           task = json_number(job, "array_task_id", -1);
     *j = (struct slurm_job){
-        .id = arena_printf(arena, "%lld", (long long)json_number(job, "job_id", 0)),
+        .id = arena_printf(arena, "%.0f", id),
+        .handle = array > 0 && task >= 0 ? arena_printf(arena, "%.0f_%.0f", array, task)
+                                         : arena_printf(arena, "%.0f", id),
         .state = arena_strdup(arena, json_state(job)),
         .reason = arena_strdup(arena, plain(json_text(job, "state_reason", ""))),
         .comment = arena_strdup(arena, json_text(job, "comment", "")),
@@ -286,7 +294,7 @@ static int job_from_json(const cJSON *job, struct arena *arena, struct slurm_job
         .partition = arena_strdup(arena, json_text(job, "partition", "")),
         .cwd = arena_strdup(arena, json_text(job, "current_working_directory", ""))};
     j->base = j->state && j->reason ? arena_strdup(arena, json_base(job, j)) : NULL;
-    bool all = j->id && j->state && j->base && j->reason && j->comment && j->name &&
+    bool all = j->id && j->handle && j->state && j->base && j->reason && j->comment && j->name &&
                j->partition && j->cwd;
     return all ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }

@@ -8,6 +8,7 @@ void slurm_wire_job_write(const struct slurm_job *j, struct json_out *o)
 {
     json_obj_begin(o, NULL);
     json_put_text(o, "id", j->id);
+    json_put_text(o, "handle", j->handle);
     json_put_text(o, "state", j->state);
     json_put_text(o, "base", j->base);
     json_put_text(o, "reason", j->reason);
@@ -32,6 +33,7 @@ int slurm_wire_job_read(const cJSON *v, struct arena *arena, struct slurm_job *j
 {
     *j = (struct slurm_job){
         .id = arena_strdup(arena, json_text(v, "id", "")),
+        .handle = arena_strdup(arena, json_text(v, "handle", json_text(v, "id", ""))),
         .state = arena_strdup(arena, json_text(v, "state", "")),
         .base = arena_strdup(arena, json_text(v, "base", "")),
         .reason = arena_strdup(arena, json_text(v, "reason", "")),
@@ -49,7 +51,7 @@ int slurm_wire_job_read(const cJSON *v, struct arena *arena, struct slurm_job *j
         .preempted_at = json_num(v, "preempted_at", 0),
         .partition = arena_strdup(arena, json_text(v, "partition", "")),
         .cwd = arena_strdup(arena, json_text(v, "cwd", ""))};
-    bool all = j->id && j->state && j->base && j->reason && j->comment && j->name &&
+    bool all = j->id && j->handle && j->state && j->base && j->reason && j->comment && j->name &&
                j->partition && j->cwd;
     return all ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
@@ -68,6 +70,15 @@ int slurm_wire_jobs_read(const cJSON *list, struct arena *arena, struct slurm_jo
             return rc;
     *out = jobs;
     return 0;
+}
+
+void slurm_jobs_keep(struct slurm_jobs *jobs, const char *id)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < jobs->n; i++)
+        if (strcmp(jobs->v[i].id, id) == 0)
+            jobs->v[n++] = jobs->v[i];
+    jobs->n = n;
 }
 
 /* ---- the site ---- */

@@ -17,8 +17,9 @@
  *      "cores_per_node": 0, "gpus_per_node": 0, "partition": null, "account": null, "qos": null,
  *      "exclude": null, "after": null, "time_limit_min": 0, "signal": 10, "signal_lead_s": 60}
  *                                                     {"id": "123"}
- *     {"op": "signal", "id": "123", "signal": 10, "all": false}, {"op": "requeue", "id": ...},
- *     {"op": "cancel", "id": ...}, {"op": "comment", "id": ..., "comment": ...}
+ *     {"op": "signal", "id": "123" | "123_4", "signal": 10, "all": false},
+ *     {"op": "requeue", "id": ...}, {"op": "cancel", "id": ...},
+ *     {"op": "comment", "id": ..., "comment": ...}
  *                                                     {}
  *     anything that failed                            {"error": "ERR_TEMP", "text": "..."}
  *

@@ -110,16 +110,16 @@ int api_error(const char *what, struct err *err)
 
 /* ---- acting on a job ---- */
 
-int api_signal(const char *id, int signo, bool all, struct err *err)
+int api_signal(const char *handle, int signo, bool all, struct err *err)
 {
-    int rc = slurm_kill_job2(id, (uint16_t)signo, all ? KILL_FULL_JOB : KILL_JOB_BATCH, NULL);
+    int rc = slurm_kill_job2(handle, (uint16_t)signo, all ? KILL_FULL_JOB : KILL_JOB_BATCH, NULL);
     return rc == SLURM_SUCCESS ? 0 : api_error("signal", err);
 }
 
 /* Cancels a job. As with scancel, a job that does not exist any more counts as cancelled. */
-int api_cancel(const char *id, struct err *err)
+int api_cancel(const char *handle, struct err *err)
 {
-    int rc = slurm_kill_job2(id, SIGKILL, 0, NULL);
+    int rc = slurm_kill_job2(handle, SIGKILL, 0, NULL);
     return rc == SLURM_SUCCESS || errno == ESLURM_ALREADY_DONE || errno == ESLURM_INVALID_JOB_ID
                ? 0
                : api_error("cancel", err);

@@ -22,13 +22,15 @@ int api_open(struct err *err);
 
 int api_site(struct arena *arena, struct slurm_site *out, struct err *err);
 int api_net(bool with_nodes, struct arena *arena, struct slurm_net *out, struct err *err);
-/* Lists one job, or for a NULL id all jobs of this user. ERR_NOT_FOUND if there is no such job. */
+/* Lists one job, with all tasks of the array that has its id, or for a NULL id all jobs of this
+ * user. ERR_NOT_FOUND if there is no such job. */
 int api_jobs(const char *id, struct arena *arena, struct slurm_jobs *out, struct err *err);
 int api_submit(const struct slurm_submit *what, char id[SCHED_ID_BYTES], struct err *err);
-int api_signal(const char *id, int signo, bool all, struct err *err);
-int api_requeue(const char *id, struct err *err);
-int api_cancel(const char *id, struct err *err);
-int api_comment(const char *id, const char *text, struct err *err); /* replaces the job's comment */
+/* These take the handle of a job (struct slurm_job). */
+int api_signal(const char *handle, int signo, bool all, struct err *err);
+int api_requeue(const char *handle, struct err *err);
+int api_cancel(const char *handle, struct err *err);
+int api_comment(const char *handle, const char *text, struct err *err); /* replaces the comment */
 
 /* Converts errno after a failed call of libslurm into an error with reel's code and Slurm's text;
  * it is meant for api*.c. */

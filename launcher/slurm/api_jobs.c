@@ -1,5 +1,6 @@
 #include "launcher/slurm/api.h"
 
+#include <errno.h>
 #include <slurm/slurm.h>
 #include <slurm/slurm_errno.h>
 #include <string.h>
@@ -43,11 +44,20 @@ static double end_of(const job_info_t *info)
     return info->time_limit == INFINITE && info->end_time > time(NULL) ? 0 : (double)info->end_time;
 }
 
+static const char *handle_of(const job_info_t *info, struct arena *arena)
+{
+    return info->array_task_id == NO_VAL
+               ? arena_printf(arena, "%u", (unsigned)info->job_id)
+               : arena_printf(arena, "%u_%u", (unsigned)info->array_job_id,
+                              (unsigned)info->array_task_id);
+}
+
 static int job_fill(const job_info_t *info, struct arena *arena, struct slurm_job *j,
                     struct err *err)
 {
     *j = (struct slurm_job){
         .id = arena_printf(arena, "%u", (unsigned)info->job_id),
+        .handle = handle_of(info, arena),
         .state = arena_strdup(arena, slurm_job_state_string((uint32_t)info->job_state)),
         .base = arena_strdup(arena,
                              slurm_job_state_string((uint32_t)info->job_state & JOB_STATE_BASE)),
@@ -66,7 +76,7 @@ static int job_fill(const job_info_t *info, struct arena *arena, struct slurm_jo
         .preempted_at = (double)info->preempt_time,
         .partition = arena_strdup(arena, info->partition ? info->partition : ""),
         .cwd = arena_strdup(arena, info->work_dir ? info->work_dir : "")};
-    bool all = j->id && j->state && j->base && j->reason && j->comment && j->name &&
+    bool all = j->id && j->handle && j->state && j->base && j->reason && j->comment && j->name &&
                j->partition && j->cwd;
     return all ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
@@ -82,7 +92,7 @@ static int job_parse(const char *id, job_arg *out, struct err *err)
 
 static int load(const char *id, job_info_msg_t **out, struct err *err)
 {
-    job_arg job;
+    job_arg job = JOB_ARG(0);
     if (!id)
         return slurm_load_job_user(out, getuid(), SHOW) == SLURM_SUCCESS ? 0
                                                                          : api_error("jobs", err);
@@ -112,11 +122,25 @@ out:
     return rc;
 }
 
-int api_requeue(const char *id, struct err *err)
+/* Requeues a task of an array, and none of its other tasks. */
+static int task_requeue(const char *handle, struct err *err)
 {
-    job_arg job;
+    job_array_resp_msg_t *tasks = NULL;
+    if (slurm_requeue2((char *)handle, 0, &tasks) != SLURM_SUCCESS)
+        return api_error("requeue", err);
+    errno = tasks && tasks->job_array_count > 0 ? (int)tasks->error_code[0] : 0;
+    int rc = errno ? api_error("requeue", err) : 0;
+    slurm_free_job_array_resp(tasks);
+    return rc;
+}
+
+int api_requeue(const char *handle, struct err *err)
+{
+    job_arg job = JOB_ARG(0);
     int rc;
-    if ((rc = job_parse(id, &job, err)) < 0)
+    if (strchr(handle, '_')) /* for a plain id libslurm 22.05 leaks the answer of slurm_requeue2 */
+        return task_requeue(handle, err);
+    if ((rc = job_parse(handle, &job, err)) < 0)
         return rc;
     return slurm_requeue(job, 0) == SLURM_SUCCESS ? 0 : api_error("requeue", err);
 }

@@ -196,11 +196,11 @@ out:
     return rc;
 }
 
-int api_comment(const char *id, const char *text, struct err *err)
+int api_comment(const char *handle, const char *text, struct err *err)
 {
     job_desc_msg_t d;
     slurm_init_job_desc_msg(&d);
-    d.job_id_str = (char *)id;
+    d.job_id_str = (char *)handle;
     d.comment = (char *)text;
     return slurm_update_job(&d) == SLURM_SUCCESS ? 0 : api_error("comment", err);
 }

@@ -106,6 +106,7 @@ static const char *output_of(const char *fmt, ...)
 static void assert_same_job(const struct slurm_job *a, const struct slurm_job *b)
 {
     assert_string_equal(a->id, b->id);
+    assert_string_equal(a->handle, b->handle);
     assert_string_equal(a->state, b->state);
     assert_string_equal(a->reason, b->reason);
     assert_string_equal(a->comment, b->comment);
@@ -182,6 +183,42 @@ static void test_jobs(void **state)
         if (i != CANCELLED)
             must(ways[i % N_WAYS]->ops->cancel(ways[i % N_WAYS], ids[i], &why));
         wait_for(ids[i], "CANCELLED");
+    }
+}
+
+/* Starts an array of two jobs that wait for their cancellation. Returns its id, which is the id of
+ * the job of its last task too; *other is the id of the first. */
+static const char *array_start(const char **other)
+{
+    const char *id = output_of("sbatch --parsable --array=0-1 -o /dev/null --requeue "
+                               "--wrap 'exec sleep 3000' | tr -d '\\n'");
+    for (double end = clock_mono_s() + 300; clock_mono_s() < end; clock_sleep_s(0.1))
+        if (strcmp(output_of("squeue -h -t R -j %s | wc -l", id), "2\n") == 0)
+            break;
+    *other = output_of("squeue -h -t R -j %s_0 -o %%A | tr -d '\\n'", id);
+    return id;
+}
+
+/* Acts on the task of an array whose job has the array's id, and on no other task. */
+static void test_array(void **state)
+{
+    (void)state;
+    for (int way = 0; way < N_WAYS; way++) {
+        struct slurm_jobs jobs;
+        const char *other, *id = array_start(&other);
+        must(ways[way]->ops->jobs(ways[way], id, &arena, &jobs, &why));
+        assert_int_equal(jobs.n, 1);
+        assert_string_equal(jobs.v[0].id, id);
+        const char *one = jobs.v[0].handle;
+        must(ways[way]->ops->comment(ways[way], one, "noted", &why));
+        must(ways[way]->ops->requeue(ways[way], one, &why));
+        assert_string_equal(job(way, id)->comment, "noted");
+        assert_int_equal(job(way, id)->restarts, 1);
+        must(ways[way]->ops->cancel(ways[way], one, &why));
+        assert_string_equal(job(way, other)->comment, "");
+        assert_int_equal(job(way, other)->restarts, 0);
+        assert_string_equal(job(way, other)->state, "RUNNING");
+        must(ways[way]->ops->cancel(ways[way], job(way, other)->handle, &why));
     }
 }
 
@@ -465,6 +502,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest all[] = {
         cmocka_unit_test(test_site),          cmocka_unit_test(test_net),
         cmocka_unit_test(test_jobs),          cmocka_unit_test(test_submissions),
+        cmocka_unit_test(test_array),
         cmocka_unit_test(test_no_such_job),   cmocka_unit_test(test_refused_submissions),
         cmocka_unit_test(test_helper_killed), cmocka_unit_test(test_controller_stopped),
     };

@@ -81,7 +81,7 @@ static void test_token(void **state)
             comment, name)
 #define LINE_IN(partition, id, state, reason, restarts, exit_code, requeue, start, end, preempted, \
                 comment, name)                                                                     \
-    id SEP state SEP reason SEP restarts SEP                                                       \
+    id SEP id SEP state SEP reason SEP restarts SEP                                                       \
         "2" SEP "16" SEP "-1000" SEP exit_code SEP requeue SEP                                     \
         "1795247415" SEP start SEP end SEP preempted SEP partition SEP                             \
         "/w" SEP comment SEP name SEP "\n"
@@ -267,7 +267,7 @@ static void test_squeue_text_refused(void **state)
     struct slurm_jobs jobs;
     struct err err = {0};
     assert_int_equal(slurm_text_jobs("7" SEP "RUNNING" SEP "\n", &arena, &jobs, &err), ERR_INPUT);
-    assert_non_null(strstr(err.text, "17 fields"));
+    assert_non_null(strstr(err.text, "18 fields"));
     assert_int_equal(slurm_text_jobs("slurm_load_jobs error\n", &arena, &jobs, &err), ERR_INPUT);
 }
 

@@ -32,6 +32,30 @@ static void test_history(void **state)
     assert_int_equal(slurm_text_history("12|COMPLETED|0:0\n", &arena, &jobs, &err), ERR_INPUT);
 }
 
+/* ---- array tasks ---- */
+
+/* Checks how a job is named alone: a task of an array by the array and its number (23.02 and later
+ * write no task as "set": false). */
+static void test_handle_json(void **state)
+{
+    static const char text[] =
+        "{\"jobs\": [{\"job_id\": 7, \"array_job_id\": {\"set\": true, \"number\": 7}, "
+        "\"array_task_id\": {\"set\": true, \"number\": 0}}, "
+        "{\"job_id\": 8, \"array_job_id\": {\"set\": true, \"number\": 0}, "
+        "\"array_task_id\": {\"set\": false, \"number\": 0}}, "
+        "{\"job_id\": 9, \"array_job_id\": {\"set\": true, \"number\": 7}, "
+        "\"array_task_id\": {\"set\": false, \"number\": 0}}]}";
+    static const char *const handles[] = {"7_0", "8", "9"};
+    struct slurm_jobs jobs;
+    (void)state;
+    assert_int_equal(slurm_text_jobs_json(text, &arena, &jobs, NULL), 0);
+    for (size_t i = 0; i < ARRAY_LEN(handles); i++)
+        assert_string_equal(jobs.v[i].handle, handles[i]);
+    slurm_jobs_keep(&jobs, "8");
+    assert_int_equal(jobs.n, 1);
+    assert_string_equal(jobs.v[0].id, "8");
+}
+
 /* ---- errors ---- */
 
 static void test_errors(void **state)
@@ -92,14 +116,15 @@ static void test_wire(void **state)
     struct json_out o;
     struct json_doc doc = {0};
     struct slurm_job got;
-    const struct slurm_job j = {"12",    "RUNNING", "RUNNING", "r",   "c",  "n \"x\"",
-                                3,       4,         32,        -1000, 768,  true,
+    const struct slurm_job j = {"12",    "12_3",  "RUNNING", "RUNNING", "r", "c", "n \"x\"",
+                                3,       4,       32,        -1000,     768, true,
                                 1e9 + 1, 1e9 + 2,   1e9 + 3,   0,     "low",
                                 "/w"};
     json_out_init(&o, &text, 0);
     slurm_wire_job_write(&j, &o);
     assert_int_equal(json_parse(text.p, text.len, "wire", &doc, NULL), 0);
     assert_int_equal(slurm_wire_job_read(doc.root, &arena, &got, NULL), 0);
+    assert_string_equal(got.handle, j.handle);
     assert_string_equal(got.name, j.name);
     assert_string_equal(got.partition, j.partition);
     assert_string_equal(got.cwd, j.cwd);
@@ -125,6 +150,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_history, arena_setup, arena_teardown),
+        cmocka_unit_test_setup_teardown(test_handle_json, arena_setup, arena_teardown),
         cmocka_unit_test_setup_teardown(test_errors, arena_setup, arena_teardown),
         cmocka_unit_test_setup_teardown(test_wire, arena_setup, arena_teardown),
     };
