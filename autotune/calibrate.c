@@ -292,7 +292,8 @@ static void spread_set(struct fit *f, int64_t k, struct calibrate_report *out, d
     if (rows == 0)
         return;
     double all = rows + SPREAD_ROWS, wide = INTERVAL / sqrt(2 * all);
-    c->value = (sum * sqrt(M_PI / 2) + SPREAD_ROWS * c->prior) / all;
+    double sd = (sum * sqrt(M_PI / 2) + SPREAD_ROWS * c->prior) / all;
+    c->value = fmin(fmax(sd, constant_table[c->id].lo), constant_table[c->id].hi);
     c->lo = c->value * exp(-wide), c->hi = c->value * exp(wide);
 }
 

@@ -66,6 +66,8 @@ static int start_read(const char *path, const char *name, struct constants *c, s
         return rc;
     if (path)
         cmd_constants_note(path, c, NULL);
+    if (!*name)
+        return err_set(err, ERR_USAGE, "--name has no letter: give a name");
     if (snprintf(c->name, sizeof c->name, "%s", name) >= (int)sizeof c->name)
         return err_set(err, ERR_USAGE, "--name is longer than %zu bytes: give a shorter one",
                        sizeof c->name - 1);
