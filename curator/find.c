@@ -176,7 +176,8 @@ static int source_add(struct curation *k, const char *path, const char *name, co
         return err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)k->n + 1);
     k->sources = grown;
     k->sources[k->n] = (struct source){.path = strdup(path), .name = name_text(name),
-                                       .dev = st->st_dev, .ino = st->st_ino, .maybe = maybe};
+                                       .dev = st->st_dev, .ino = st->st_ino, .maybe = maybe,
+                                       .captioned = source_has_caption(path)};
     struct source *s = &k->sources[k->n++];
     return s->path && s->name ? 0 : err_set(err, ERR_NOMEM, "out of memory for source '%s'", name);
 }
@@ -340,6 +341,14 @@ static int by_name(const void *a, const void *b)
     return order ? order : hash_order(x, y);
 }
 
+/* Orders names of the same content. The first is kept, which is one that has a caption. */
+static int by_caption(const struct source *x, const struct source *y)
+{
+    int order = y->captioned - x->captioned;
+    order = order ? order : strcmp(x->name, y->name);
+    return order ? order : strcmp(x->path, y->path); /* of two given folders */
+}
+
 static int by_place(const void *a, const void *b)
 {
     const struct source *x = a, *y = b;
@@ -347,14 +356,14 @@ static int by_place(const void *a, const void *b)
         return x->dev < y->dev ? -1 : 1;
     if (x->ino != y->ino)
         return x->ino < y->ino ? -1 : 1;
-    return strcmp(x->name, y->name);
+    return by_caption(x, y);
 }
 
 static int by_hash(const void *a, const void *b)
 {
     const struct source *x = a, *y = b;
     int order = hash_order(x, y);
-    return order ? order : strcmp(x->name, y->name);
+    return order ? order : by_caption(x, y);
 }
 
 static bool same_place(const struct source *a, const struct source *b)
@@ -367,9 +376,9 @@ static bool same_hash(const struct source *a, const struct source *b)
     return hash_order(a, b) == 0;
 }
 
-/* Drops all sources that are the same as another one, except the first by name. The keys of samples
- * are made from the content, so each content may have only one source. The remaining sources are
- * sorted by name, so that messages do not depend on places on the disk. */
+/* Drops all sources that are the same as another one, except the first by by_caption. The keys of
+ * samples are made from the content, so each content may have only one source. The remaining
+ * sources are sorted by name, so that messages do not depend on places on the disk. */
 static void duplicates_drop(struct curation *k, int (*order)(const void *, const void *),
                             bool (*same)(const struct source *, const struct source *))
 {
@@ -378,8 +387,9 @@ static void duplicates_drop(struct curation *k, int (*order)(const void *, const
     for (int64_t i = 0; i < k->n; i++) {
         if (kept > 0 && same(&k->sources[kept - 1], &k->sources[i])) {
             k->duplicates++;
-            log_msg(LOG_WARN, "%s: same content as %s, left out", k->sources[i].name,
-                    k->sources[kept - 1].name);
+            log_msg(LOG_WARN, "%s: same content as %s, left out%s", k->sources[i].name,
+                    k->sources[kept - 1].name,
+                    k->sources[i].captioned ? " with its caption" : "");
             source_release(&k->sources[i]);
         } else {
             k->sources[kept++] = k->sources[i];

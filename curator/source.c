@@ -35,16 +35,30 @@ void source_release(struct source *s)
 
 /* ---- captions ---- */
 
+enum { SIDECAR_BYTES = LIMIT_PATH_BYTES + 8 };
+
+/* Finds the file with the video's name and another ending, which may be a dangling link. */
+static bool sidecar_find(const char *video, const char *ending, char path[SIDECAR_BYTES])
+{
+    struct stat st;
+    const char *slash = strrchr(video, '/'), *dot = strrchr(video, '.');
+    int stem = dot && dot > (slash ? slash : video) ? (int)(dot - video) : (int)strlen(video);
+    snprintf(path, SIDECAR_BYTES, "%.*s%s", stem, video, ending);
+    return lstat(path, &st) == 0 || (errno != ENOENT && errno != ENAMETOOLONG);
+}
+
+bool source_has_caption(const char *video)
+{
+    char path[SIDECAR_BYTES];
+    return sidecar_find(video, ".txt", path) || sidecar_find(video, ".json", path);
+}
+
 /* Reads the file with the video's name and another ending. Returns 1: there is one; 0: there is
  * none. If it exists and cannot be read, like a dangling link, that is an error. */
 static int sidecar_read(const char *video, const char *ending, struct str *out, struct err *err)
 {
-    char path[LIMIT_PATH_BYTES + 8];
-    struct stat st;
-    const char *slash = strrchr(video, '/'), *dot = strrchr(video, '.');
-    int stem = dot && dot > (slash ? slash : video) ? (int)(dot - video) : (int)strlen(video);
-    snprintf(path, sizeof path, "%.*s%s", stem, video, ending);
-    if (lstat(path, &st) < 0 && (errno == ENOENT || errno == ENAMETOOLONG))
+    char path[SIDECAR_BYTES];
+    if (!sidecar_find(video, ending, path))
         return 0;
     int rc = file_read(path, CAPTION_FILE_BYTES, out, err);
     return rc < 0 ? rc : 1;

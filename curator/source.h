@@ -39,6 +39,7 @@ struct source {
     ino_t ino;
     /* its name does not say that it is a video; if it is none, it does not count as bad */
     bool maybe;
+    bool captioned; /* a caption file lies beside it */
 };
 /* Holds the result of a source; it is saved as <work>/<key>.json when the whole source is done. */
 struct source_result {
@@ -56,6 +57,8 @@ struct source_result {
 };
 
 void source_release(struct source *s);
+/* Tells whether a caption file lies beside the video, whatever is in it. */
+bool source_has_caption(const char *video);
 /* Reads the caption beside s->path into s->caption. ERR_INPUT: it is not UTF-8, too long, or not
  * the expected JSON. Keys other than "caption" are counted, and *missing says whether "caption" is
  * missing or null; with `strict` both are errors. */
