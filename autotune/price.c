@@ -64,15 +64,7 @@ enum { REPLAY_EVENTS = 1 << 16 };
 const char *const price_term_names[PRICE_TERMS] = {PRICE_TERM_LIST(PRICE_NAME)};
 #undef PRICE_NAME
 
-static double compute_of(const struct price_part *p)
-{
-    return p->gemm + p->attention + p->elementwise + p->inputs + p->launch;
-}
-
-static double seconds_of(const struct price_part *p)
-{
-    return compute_of(p) + p->tp + p->cp + p->pp;
-}
+static double seconds_of(const struct price_part *p) { return p->seconds; }
 
 /* ---- a stage ---- */
 
@@ -155,14 +147,14 @@ static void stage_units(const struct price *p, const struct state_seconds *st,
     const struct price_part *q = p->parts;
     double again = out->s.layers > 0 ? out->again / out->s.layers : 0;
     unit_add(p, st, UNIT_LAYER, gathered[UNIT_LAYER], out->s.layers,
-             compute_of(&q[WORK_LAYER_FORWARD]), compute_of(&q[WORK_LAYER_BACKWARD]) + again,
+             price_compute(&q[WORK_LAYER_FORWARD]), price_compute(&q[WORK_LAYER_BACKWARD]) + again,
              &out->units);
     unit_add(p, st, UNIT_EACH, gathered[UNIT_EACH], out->s.each, 0, 0, &out->units);
     if (out->s.first)
         unit_add(p, st, UNIT_FIRST, gathered[UNIT_FIRST], 1, 0, 0, &out->units);
     if (out->s.last)
-        unit_add(p, st, UNIT_LAST, gathered[UNIT_LAST], 1, compute_of(&q[WORK_LAST_FORWARD]),
-                 compute_of(&q[WORK_LAST_BACKWARD]), &out->units);
+        unit_add(p, st, UNIT_LAST, gathered[UNIT_LAST], 1, price_compute(&q[WORK_LAST_FORWARD]),
+                 price_compute(&q[WORK_LAST_BACKWARD]), &out->units);
 }
 
 /* Sums `of` over a stage's parts of a micro-batch, forward (back 0) or backward (1), without
@@ -197,11 +189,11 @@ static void stage_price(const struct price *p, const struct layout *l,
     moved_price(p, l, &r);
     double f = stage_sum(p, &r.s, 0, seconds_of),
            b = stage_sum(p, &r.s, 1, seconds_of) + r.again + r.pieces;
-    double send = seconds_of(&p->parts[WORK_SEND]);
+    double send = p->parts[WORK_SEND].seconds;
     stage_units(p, st, p->gathered[kind], &r);
     r.forward_compute = f, r.backward_compute = b;
-    r.computes = stage_sum(p, &r.s, 0, compute_of) + stage_sum(p, &r.s, 1, compute_of) + r.again +
-                 r.pieces;
+    r.computes = stage_sum(p, &r.s, 0, price_compute) + stage_sum(p, &r.s, 1, price_compute) +
+                 r.again + r.pieces;
     r.forward = f + r.s.sends[0] * send + 0.5 * (r.units.gather);
     r.backward = b + r.s.sends[1] * send + 0.5 * (r.units.gather) + r.units.reduce;
     *out = r;
@@ -401,16 +393,16 @@ static double contention_s(const struct price *p, const struct layout *l,
            p->machine->rank_loss * (fmin(world, cores) - 1) * m * s->computes;
 }
 
-static void whole_terms(const struct price *p, const struct layout *l, struct price_step *out)
+static double spread_seconds(const struct price *p, double sum)
+{ return sum * p->machine->v[CONSTANT_SPREAD] * p->rounds; }
+
+static void whole_terms(const struct price *p, struct price_step *out)
 {
-    const double *v = p->machine->v;
-    double ranks = (double)(l->tp * l->cp * l->pp * l->dp),
-           nodes = ranks / (double)p->machine->cluster->node.devices;
     double sum = 0;
     for (int t = 0; t < PRICE_SPREAD; t++)
         sum += out->term[t];
-    out->term[PRICE_SPREAD] = sum * v[CONSTANT_SPREAD] * log2(1 + fmax(0, nodes - 1));
-    out->term[PRICE_OVERHEAD] = v[CONSTANT_STEP_S];
+    out->term[PRICE_SPREAD] = spread_seconds(p, sum);
+    out->term[PRICE_OVERHEAD] = p->machine->v[CONSTANT_STEP_S];
     out->seconds = sum + out->term[PRICE_SPREAD] + out->term[PRICE_OVERHEAD];
 }
 
@@ -436,7 +428,7 @@ static void step_of(const struct price *p, const struct layout *l, const struct 
             fmax(0, pipeline_s - p->work->micro_batches * (s->forward + s->backward));
     slowest_once(p, l, st, c, n, out);
     out->term[PRICE_CONTENTION] = contention_s(p, l, c, n, s, out->term[PRICE_BUBBLE]);
-    whole_terms(p, l, out);
+    whole_terms(p, out);
 }
 
 void price_step(const struct price *p, const struct layout *l, struct price_step *out)
@@ -448,35 +440,33 @@ void price_step(const struct price *p, const struct layout *l, struct price_step
     step_of(p, l, &st, c, n, pipeline_bound(p->work->micro_batches, l, c, n), out);
 }
 
-/* Returns the seconds of a stage for a micro-batch, without those of its state. */
-static struct stage_price bare_stage(const struct price *p, const struct layout *l, int64_t stage)
+/* Sets the seconds of a stage for a micro-batch, without those of its state, and no more of it. */
+static void bare_stage(const struct price *p, const struct layout *l, int64_t stage,
+                       struct stage_price *out)
 {
-    struct stage_price r = {0};
-    work_stage(p->work, l, stage, &r.s);
-    double send = seconds_of(&p->parts[WORK_SEND]);
-    r.forward = stage_sum(p, &r.s, 0, seconds_of) + r.s.sends[0] * send;
-    r.backward = stage_sum(p, &r.s, 1, seconds_of) + r.s.sends[1] * send;
-    return r;
+    struct work_stage s;
+    work_stage(p->work, l, stage, &s);
+    double send = p->parts[WORK_SEND].seconds;
+    out->forward = stage_sum(p, &s, 0, seconds_of) + s.sends[0] * send;
+    out->backward = stage_sum(p, &s, 1, seconds_of) + s.sends[1] * send;
 }
 
 double price_least(const struct price *p, const struct layout *l, double again)
 {
     struct stage_class c[PRICE_STAGES];
     struct layout bare = *l;
-    struct price_step step = {0};
     double m = p->work->micro_batches;
     int n = 0;
     bare.recompute = RECOMPUTE_NONE, bare.recompute_layers = 0;
     for (int i = 0; i < PRICE_STAGES; i++)
-        if (p->cuts[i] < p->cuts[i + 1])
-            c[n++] = (struct stage_class){p->cuts[i], p->cuts[i + 1],
-                                          bare_stage(p, &bare, p->cuts[i])};
+        if (p->cuts[i] < p->cuts[i + 1]) {
+            c[n].from = p->cuts[i], c[n].to = p->cuts[i + 1];
+            bare_stage(p, &bare, p->cuts[i], &c[n++].price);
+        }
     c[n - 1].price.backward += again;
-    step.term[PRICE_GEMM] = l->pp > 1
-                                ? pipeline_bound(m, l, c, n)
-                                : m * (c[0].price.forward + c[0].price.backward);
-    whole_terms(p, l, &step);
-    return step.seconds;
+    double sum = l->pp > 1 ? pipeline_bound(m, l, c, n)
+                           : m * (c[0].price.forward + c[0].price.backward);
+    return sum + spread_seconds(p, sum) + p->machine->v[CONSTANT_STEP_S];
 }
 
 /* Returns how many of m micro-batches are replayed: all, or m less the multiple of pp that makes

@@ -83,6 +83,12 @@ struct price_route { double link_s, nic_s, latency_s; };
 struct price_route price_route(const struct price_machine *m, struct price_group g,
                                enum traffic_kind kind);
 double price_route_seconds(const struct price_route *r, double bytes);
+/* Caches the routes of a grid's messages: its parts have many of one group and kind, and they do
+ * not depend on the micro-batch size. Nothing in `of` counts where `known` is false. */
+struct price_routes {
+    bool known[TRAFFIC_GROUPS][TRAFFIC_SEND_RECV + 1];
+    struct price_route of[TRAFFIC_GROUPS][TRAFFIC_SEND_RECV + 1];
+};
 /* Returns the seconds of one operation in which `bytes` leave each rank of a group, without the
  * operation's fixed cost (CONSTANT_SUM_S or CONSTANT_SEND_S). All ranks of a node send at the same
  * time and share its NICs. */
@@ -95,7 +101,12 @@ struct price_part {
     double tp, tp_hidden, cp, cp_hidden, pp, pp_hidden;
     double tp_fixed, cp_fixed, pp_fixed; /* seconds of messages that do not depend on bytes */
     double cp_under, cp_alone;           /* parts of under[] and alone[] in struct price_step */
+    double seconds;                      /* of all its computation and messages */
 };
+static inline double price_compute(const struct price_part *p)
+{
+    return p->gemm + p->attention + p->elementwise + p->inputs + p->launch;
+}
 enum { PRICE_STAGES = 4 };
 struct price {
     const struct price_machine *machine;
@@ -105,15 +116,17 @@ struct price {
     /* The share of forwards and backwards that must gather the weights first: the others find them
      * still gathered. */
     double gathered[PRICE_STAGES][WORK_UNITS];
+    double rounds; /* how often twice as many nodes wait for the slowest, from one node on */
 };
 void price_parts(const struct price_machine *m, const struct work *w, struct price *out);
 /* Do the same as price_parts() in two calls. price_least() needs only the first. Most of the
  * second's time goes into walks of the schedule. */
-void price_terms(const struct price_machine *m, const struct work *w, struct price *out);
+void price_terms(const struct price_machine *m, const struct work *w, struct price_routes *routes,
+                 struct price *out);
 void price_gathers(struct price *p);
 /* Prices other->work again after its grid was given another order of ranks: only the seconds of
  * messages change. */
-void price_reorder(const struct price *other, struct price *out);
+void price_reorder(const struct price *other, struct price_routes *routes, struct price *out);
 
 struct price_step {
     double seconds;              /* the sum of the terms */

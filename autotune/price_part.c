@@ -231,15 +231,8 @@ static double attention_seconds(const struct price_machine *m, enum stack_attent
            (1 + m->v[CONSTANT_ATTENTION_HALF] / a->q) * m->v[CONSTANT_ATTENTION_PACE];
 }
 
-/* Caches the routes of a grid's messages, because parts have many messages of one group and
- * kind. */
-struct routes {
-    bool known[TRAFFIC_GROUPS][TRAFFIC_SEND_RECV + 1];
-    struct price_route of[TRAFFIC_GROUPS][TRAFFIC_SEND_RECV + 1];
-};
-
 static double message_seconds(const struct price_machine *m, const struct work *w,
-                              const struct work_message *g, struct routes *routes)
+                              const struct work_message *g, struct price_routes *routes)
 {
     struct price_route *r = &routes->of[g->group][g->kind];
     if (!routes->known[g->group][g->kind])
@@ -249,7 +242,7 @@ static double message_seconds(const struct price_machine *m, const struct work *
 }
 
 static void message_price(const struct price_machine *m, const struct work *w,
-                          const struct work_message *g, struct routes *routes,
+                          const struct work_message *g, struct price_routes *routes,
                           struct price_part *p)
 {
     double one = message_seconds(m, w, g, routes), sum_s = g->count * m->v[CONSTANT_SUM_S];
@@ -276,13 +269,14 @@ static void message_price(const struct price_machine *m, const struct work *w,
 }
 
 static void messages_price(const struct price_machine *m, const struct work *w,
-                           const struct work_part *part, struct routes *routes,
+                           const struct work_part *part, struct price_routes *routes,
                            struct price_part *p)
 {
     p->tp = p->tp_hidden = p->cp = p->cp_hidden = p->pp = p->pp_hidden = 0;
     p->tp_fixed = p->cp_fixed = p->pp_fixed = p->cp_under = p->cp_alone = 0;
     for (int i = 0; i < part->n_messages; i++)
         message_price(m, w, &part->messages[i], routes, p);
+    p->seconds = price_compute(p) + p->tp + p->cp + p->pp;
 }
 
 /* Prices the computation of a part from peaks and constants. */
@@ -319,7 +313,7 @@ static void speed_price(const struct speed *speed, const struct work *w, enum wo
 }
 
 static void part_price(const struct price_machine *m, const struct work *w, enum work_part_id id,
-                       struct routes *routes, struct price_part *p)
+                       struct price_routes *routes, struct price_part *p)
 {
     const struct work_part *part = &w->parts[id];
     memset(p, 0, sizeof *p);
@@ -340,15 +334,16 @@ static void cuts_find(const struct work *w, int64_t cuts[PRICE_STAGES + 1])
     cuts[2] = num_min_i64(num_max_i64(more, cuts[1]), cuts[3]);
 }
 
-void price_terms(const struct price_machine *m, const struct work *w, struct price *out)
+void price_terms(const struct price_machine *m, const struct work *w, struct price_routes *routes,
+                 struct price *out)
 {
-    struct routes routes;
-    memset(routes.known, 0, sizeof routes.known);
     out->machine = m;
     out->work = w;
     for (int i = 0; i < WORK_PARTS; i++)
-        part_price(m, w, (enum work_part_id)i, &routes, &out->parts[i]);
+        part_price(m, w, (enum work_part_id)i, routes, &out->parts[i]);
     cuts_find(w, out->cuts);
+    double nodes = (double)layout_world(&w->grid) / (double)m->cluster->node.devices;
+    out->rounds = log2(1 + fmax(0, nodes - 1));
 }
 
 void price_gathers(struct price *p)
@@ -364,15 +359,15 @@ void price_gathers(struct price *p)
 
 void price_parts(const struct price_machine *m, const struct work *w, struct price *out)
 {
-    price_terms(m, w, out);
+    struct price_routes routes;
+    memset(routes.known, 0, sizeof routes.known);
+    price_terms(m, w, &routes, out);
     price_gathers(out);
 }
 
-void price_reorder(const struct price *other, struct price *out)
+void price_reorder(const struct price *other, struct price_routes *routes, struct price *out)
 {
-    struct routes routes;
-    memset(routes.known, 0, sizeof routes.known);
     *out = *other;
     for (int i = 0; i < WORK_PARTS; i++)
-        messages_price(out->machine, out->work, &out->work->parts[i], &routes, &out->parts[i]);
+        messages_price(out->machine, out->work, &out->work->parts[i], routes, &out->parts[i]);
 }

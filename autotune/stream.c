@@ -447,9 +447,9 @@ static void parts_price(struct stream *s)
         if (o->closed)
             continue;
         if (first)
-            price_reorder(first, &o->price);
+            price_reorder(first, &o->routes, &o->price);
         else
-            price_terms(s->spec->machine, &s->work, &o->price);
+            price_terms(s->spec->machine, &s->work, &o->routes, &o->price);
         first = &o->price;
     }
     s->gathers_priced = false;
@@ -460,7 +460,8 @@ static void floors_set(struct stream *s, struct layout l)
 {
     double rows = (double)seq_tokens(s->spec->work->seq) / (double)(l.cp * (l.sp ? l.tp : 1));
     for (int i = 0; i < s->n_orders; i++)
-        s->orders[i].floor = 0, s->orders[i].closed = false;
+        s->orders[i].floor = 0, s->orders[i].closed = false,
+        s->orders[i].routes = (struct price_routes){0};
     if (!is_bounded(s) || model_of(s)->family == MODEL_STDIT)
         return; /* ranks get whole frames; where these are few, x(b)/b may grow with b */
     l.mbs = samples_of(s, &l);
@@ -494,13 +495,13 @@ static bool orders_open(struct stream *s, const struct layout *l)
 /* Closes the orders that are too slow once the least recomputation of any way to shard is added. */
 static bool orders_narrow(struct stream *s, const struct layout *l, double again)
 {
-    bool any = false;
-    for (int i = 0; is_bounded(s) && i < s->n_orders; i++) {
+    bool asked = !is_bounded(s) || again <= 0, any = false; /* the second by orders_open() */
+    for (int i = 0; !asked && i < s->n_orders; i++) {
         struct stream_order *o = &s->orders[i];
         o->open = o->open && price_least(&o->price, l, again) < stream_worst(s);
         any = any || o->open;
     }
-    return any || !is_bounded(s);
+    return any || asked;
 }
 
 /* Says whether no order is fast enough with this many virtual stages or more. */
@@ -542,8 +543,7 @@ static bool vpps_meet(struct stream *s, struct layout l)
 /* Says whether larger micro-batches cannot fit, given that nothing fits with this size. */
 static bool memory_closes(const struct stream *s, const struct layout *l)
 {
-    int64_t held = l->pp == 1 ? 1 : 2 * l->pp;
-    return !s->spec->all && held * l->mbs <= samples_of(s, l);
+    return !s->spec->all && (l->pp == 1 ? 1 : 2 * l->pp) * l->mbs <= samples_of(s, l);
 }
 
 /* Closes the orders that are too slow with this micro-batch size and all larger ones. Returns how

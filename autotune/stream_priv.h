@@ -14,6 +14,7 @@ struct stream_order {
     bool closed;       /* for this micro-batch size and all larger ones */
     bool open;         /* for the layouts considered now */
     double seconds;    /* of the layout that was priced last; INFINITY: not priced */
+    struct price_routes routes; /* of the grid considered now */
     struct price price;
 };
 
